@@ -15,16 +15,16 @@ __version__ = "0.1.0"
 
 #: Public name → the module that defines it.
 _PUBLIC = {
-    "compare": "dse.difference",
-    "design": "dse.designs",
-    "evaluate": "dse.scalars",
-    "explain": "dse.explanation",
+    "compare": "dse.views.difference",
+    "design": "dse.designs.leaves",
+    "evaluate": "dse.doors.scalars",
+    "explain": "dse.views.explanation",
     "open_results": "dse.sweep.results.files",
     "overview": "dse.sweep.results.files",
     "predict": "dse.measured.comparison",
     "run": "dse.sweep",
-    "serve": "dse.scalars",
-    "serve_pools": "dse.pools",
+    "serve": "dse.doors.scalars",
+    "serve_pools": "dse.doors.pools",
     "validate": "dse.measured.comparison",
     "InputError": "dse.errors",
     **dict.fromkeys(
@@ -34,8 +34,12 @@ _PUBLIC = {
     ),
 }  # fmt: skip
 
-#: Public modules.
-_MODULES = ("catalog", "cli", "errors", "measured", "model", "plot", "search", "spec", "sweep", "types")
+#: Public name of a module → the module.
+_MODULES = {
+    "catalog": "dse.designs.catalog",
+    "plot": "dse.views.plot",
+    **{name: f"dse.{name}" for name in ("cli", "errors", "measured", "model", "search", "spec", "sweep", "types")},
+}
 
 __all__ = ["__version__", *_PUBLIC, *_MODULES]
 
@@ -47,7 +51,7 @@ def __getattr__(name: str) -> Any:
         setattr(sys.modules[__name__], name, found)
         return found
     if name in _MODULES:
-        return importlib.import_module(f"{__name__}.{name}")
+        return importlib.import_module(_MODULES[name])
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
 
 

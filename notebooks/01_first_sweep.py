@@ -27,12 +27,12 @@ import numpy as np
 import pandas as pd
 
 import dse
-from dse import plot
 from dse.measured import predict_cases, read_cases
 from dse.model.accounts.feasibility import usable_memory
-from dse.plot.style import FRONT, PAGE, PARTS, new_figure, style
-from dse.trace.orders import Kind
-from dse.trace.step import step_of
+from dse.views import plot
+from dse.views.plot.style import FRONT, PAGE, PARTS, new_figure, style
+from dse.views.trace.orders import Kind
+from dse.views.trace.step import step_of
 
 root = Path.cwd() if Path("sweeps").is_dir() else Path.cwd().parent
 results = dse.run(root / "sweeps" / "megatron_1t_4096_a100.toml", output=False)

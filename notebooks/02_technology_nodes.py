@@ -31,12 +31,14 @@ from pathlib import Path
 import pandas as pd
 
 import dse
-from dse import catalog, plot, sweep
-from dse.designs import replace
-from dse.explanation import elasticities
+from dse import sweep
+from dse.designs import catalog
+from dse.designs.leaves import replace
 from dse.model.machine.technology import generate
-from dse.plot.style import shades
 from dse.sweep import from_text
+from dse.views import plot
+from dse.views.explanation import elasticities
+from dse.views.plot.style import shades
 
 root = Path.cwd() if Path("sweeps").is_dir() else Path.cwd().parent
 text = (root / "sweeps" / "technology_nodes_training.toml").read_text()

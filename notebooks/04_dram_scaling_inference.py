@@ -28,7 +28,7 @@ import matplotlib.pyplot as plt
 import pandas as pd
 
 import dse
-from dse.plot.style import part, series
+from dse.views.plot.style import part, series
 
 root = Path.cwd() if Path("sweeps").is_dir() else Path.cwd().parent
 results = dse.run(root / "sweeps" / "dram_scaling_inference.toml", output=False)

@@ -29,9 +29,9 @@ import matplotlib.pyplot as plt
 import pandas as pd
 
 import dse
-from dse.plot.style import part, series
-from dse.plot.ticks import plain_ticks
 from dse.sweep import from_text
+from dse.views.plot.style import part, series
+from dse.views.plot.ticks import plain_ticks
 
 root = Path.cwd() if Path("sweeps").is_dir() else Path.cwd().parent
 text = (root / "sweeps" / "scd_inference.toml").read_text()

@@ -29,10 +29,10 @@ import matplotlib.pyplot as plt
 import pandas as pd
 
 import dse
-from dse import plot
-from dse.plot.style import series
-from dse.plot.ticks import plain_ticks
 from dse.sweep import from_text
+from dse.views import plot
+from dse.views.plot.style import series
+from dse.views.plot.ticks import plain_ticks
 
 root = Path.cwd() if Path("sweeps").is_dir() else Path.cwd().parent
 SWEEP = """

@@ -27,8 +27,8 @@ from pathlib import Path
 import matplotlib.pyplot as plt
 
 import dse
-from dse.plot.style import series, shades
-from dse.plot.ticks import plain_ticks
+from dse.views.plot.style import series, shades
+from dse.views.plot.ticks import plain_ticks
 
 root = Path.cwd() if Path("sweeps").is_dir() else Path.cwd().parent
 results = dse.run(root / "sweeps" / "failures_1k_100k.toml", output=False)

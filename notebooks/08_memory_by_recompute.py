@@ -26,8 +26,8 @@ import pandas as pd
 
 import dse
 from dse.model.accounts.feasibility import usable_memory
-from dse.plot.style import COLUMN, INK, PAGE, new_figure, style
 from dse.sweep import from_text
+from dse.views.plot.style import COLUMN, INK, PAGE, new_figure, style
 
 GIB = 2**30
 MODELS = {  # name → catalogue name, devices, pp, virtual stages, micro-batch, batch; tp is 8

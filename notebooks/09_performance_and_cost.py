@@ -29,8 +29,8 @@ import numpy as np
 import pandas as pd
 
 import dse
-from dse.plot.style import COLUMN, FRONT, PAGE, dash, marker, new_figure, shades, style
 from dse.sweep import from_text
+from dse.views.plot.style import COLUMN, FRONT, PAGE, dash, marker, new_figure, shades, style
 
 root = Path.cwd() if Path("sweeps").is_dir() else Path.cwd().parent
 

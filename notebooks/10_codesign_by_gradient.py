@@ -40,10 +40,10 @@ import numpy as np
 import pandas as pd
 
 import dse
-from dse.designs import leaf, leaf_path, replace, short_name
-from dse.plot.style import COLUMN, FRONT, INK, PAGE, PALE, new_figure, style
+from dse.designs.leaves import leaf, leaf_path, replace, short_name
 from dse.search.codesign import problem as codesign
 from dse.sweep import from_text
+from dse.views.plot.style import COLUMN, FRONT, INK, PAGE, PALE, new_figure, style
 
 root = Path.cwd() if Path("sweeps").is_dir() else Path.cwd().parent
 record = json.loads((root / "docs" / "codesign_cost.json").read_text())

@@ -27,8 +27,8 @@ from pathlib import Path
 import pandas as pd
 
 import dse
-from dse.plot.style import COLUMN, INK, PAGE, dash, marker, new_figure, shades, style
 from dse.sweep import from_text
+from dse.views.plot.style import COLUMN, INK, PAGE, dash, marker, new_figure, shades, style
 
 MODELS = {"gpt-3-125m": "125M", "gpt-3-1-3b": "1.3B", "gpt-3-13b": "13B", "gpt-3-175b": "175B"}
 root = Path.cwd() if Path("sweeps").is_dir() else Path.cwd().parent

@@ -35,10 +35,10 @@ import numpy as np
 import pandas as pd
 
 import dse
-from dse import catalog
 from dse.calibrate import jobs
-from dse.plot.style import COLUMN, FRONT, INK, PALE, new_figure, style
-from dse.plot.ticks import plain_ticks
+from dse.designs import catalog
+from dse.views.plot.style import COLUMN, FRONT, INK, PALE, new_figure, style
+from dse.views.plot.ticks import plain_ticks
 
 folder = Path(tempfile.mkdtemp())
 stacks = folder / "my_catalog" / "software"  # a catalogue of one's own: a copy of the nearest stack

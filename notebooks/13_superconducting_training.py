@@ -30,7 +30,7 @@ import pandas as pd
 
 import dse
 from dse.model.machine.technology import cooling
-from dse.plot.style import COLUMN, PAGE, dash, marker, new_figure, shades, style
+from dse.views.plot.style import COLUMN, PAGE, dash, marker, new_figure, shades, style
 
 root = Path.cwd() if Path("sweeps").is_dir() else Path.cwd().parent
 results = dse.run(root / "sweeps" / "scd_vs_cmos.toml", output=False)

@@ -29,9 +29,10 @@ from pathlib import Path
 import pandas as pd
 
 import dse
-from dse import catalog, plot
-from dse.plot.style import COLUMN, dash, marker, new_figure, shades, style
+from dse.designs import catalog
 from dse.sweep import from_text
+from dse.views import plot
+from dse.views.plot.style import COLUMN, dash, marker, new_figure, shades, style
 
 FILES = {
     "accelerators/aurora-1": """

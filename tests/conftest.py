@@ -78,7 +78,7 @@ def pytest_configure(config: pytest.Config) -> None:
                         ("PERSISTENT_CACHE_MIN_ENTRY_SIZE_BYTES", -1)):  # fmt: skip
         os.environ.setdefault(f"JAX_{name}", str(value))
     os.environ.pop("DSE_CATALOG", None)
-    from dse.environment import fuse_outputs
+    from dse.io.environment import fuse_outputs
 
     fuse_outputs()
     import jax
@@ -108,7 +108,7 @@ def second_process() -> None:
 @pytest.fixture(autouse=True)
 def figures_are_drawn_here(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
     """Others draw them where matplotlib is imported already: each second process would import it anew."""
-    from dse import drawing
+    from dse.views import drawing
 
     if "second_process" not in request.fixturenames:
         monkeypatch.setattr(drawing.FigureProcess, "__init__", lambda process: setattr(process, "_process", None))

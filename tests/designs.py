@@ -7,11 +7,11 @@ import functools
 
 from hypothesis import strategies as st
 
-from dse import catalog
-from dse.designs import known_leaves, replace
+from dse.designs import catalog
+from dse.designs.leaves import known_leaves, replace
+from dse.designs.records import CHIP, OPTIONAL
 from dse.model.layout import lay_out
 from dse.model.work.training import training_work
-from dse.records import CHIP, OPTIONAL
 from dse.types import (
     Accelerator,
     Design,

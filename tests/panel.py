@@ -6,8 +6,8 @@ import functools
 from typing import Any, NamedTuple
 
 import dse
-from dse.studies import STUDIES
-from dse.study import Study
+from dse.doors.studies import STUDIES
+from dse.doors.study import Study
 from dse.types import Design
 
 

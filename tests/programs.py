@@ -9,9 +9,9 @@ from typing import Any
 import jax
 import numpy as np
 
-from dse import scalars
-from dse.evaluation import evaluate
-from dse.serving import serve
+from dse.doors import scalars
+from dse.doors.evaluation import evaluate
+from dse.doors.serving import serve
 
 #: Metrics of designs stacked along the first axis of every leaf.
 metrics_of_many = jax.jit(jax.vmap(evaluate))

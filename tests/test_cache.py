@@ -9,7 +9,7 @@ import stat
 
 import pytest
 
-from dse import cache
+from dse.io import cache
 from tests.conftest import SMALL_SWEEP, full_size
 from tests.processes import data_of, start
 

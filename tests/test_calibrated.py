@@ -10,12 +10,12 @@ import pytest
 from typer.testing import CliRunner
 
 import dse
-from dse import calibrated, catalog
 from dse.calibrate import ranges
 from dse.calibrate.engines import tells_of_engine
 from dse.calibrate.jobs import JOBS
-from dse.catalog.schema import EXTENTS
 from dse.cli import app
+from dse.designs import calibrated, catalog
+from dse.designs.catalog.schema import EXTENTS
 from dse.errors import InputError
 from dse.measured import comparison
 from dse.measured.columns import WRITTEN

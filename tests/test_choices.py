@@ -3,9 +3,9 @@
 import pytest
 
 import dse
-from dse import catalog
 from dse.cli import app
-from dse.designs import known_leaves, leaf_value
+from dse.designs import catalog
+from dse.designs.leaves import known_leaves, leaf_value
 from dse.errors import InputError
 from dse.measured import predict_cases, read_cases
 from dse.spec import search, sweep

@@ -10,8 +10,8 @@ from typer.testing import CliRunner
 
 import dse
 from dse.cli import app
-from dse.difference import compare
 from dse.sweep import perform
+from dse.views.difference import compare
 from tests.sweep import toy
 
 AXES = "tp = [1, 2, 4]\nmicro_batch = [1, 2]\nrecompute = ['none', 'full']"

@@ -11,17 +11,18 @@ import dse
 from docs.make import cost
 from docs.make.files import fill
 from docs.make.markdown import linked
-from dse import catalog, toml
-from dse.catalog.schema import SCHEMAS, Table
-from dse.catalog.value import CONFIDENCES
-from dse.designs import known_leaves, leaf_path
+from dse.designs import catalog
+from dse.designs.catalog.schema import SCHEMAS, Table
+from dse.designs.catalog.value import CONFIDENCES
+from dse.designs.leaves import known_leaves, leaf_path
+from dse.doors.study_serving import SERVING
+from dse.doors.study_training import TRAINING
+from dse.io import toml
 from dse.search import plan as plan_search
 from dse.search.codesign import problem as codesign
 from dse.spec import output, pools, search, space, sweep
 from dse.spec.axes import RANGE_KEYS, RULES
 from dse.spec.codesign import Budget, Codesign
-from dse.study_serving import SERVING
-from dse.study_training import TRAINING
 from dse.types import Recompute, choice_name
 
 ROOT = Path(__file__).parents[1]
@@ -204,7 +205,7 @@ def test_the_sweep_of_the_recipes_has_a_million_designs():
 
 
 def test_the_types_that_are_read_are_on_the_page():
-    from dse.catalog.huggingface import FAMILIES
+    from dse.designs.catalog.huggingface import FAMILIES
 
     assert {f"`{name}`" for name in FAMILIES} <= set(re.findall(r"`\w+`", RECIPES))
 

@@ -30,7 +30,10 @@ def test_examples(name, monkeypatch):
 
 
 #: Rooms whose public functions users call.
-ROOMS = ("dse", "dse.sweep", "dse.search", "dse.launch", "dse.plot", "dse.measured", "dse.calibrate", "dse.report")
+ROOMS = (
+    "dse", "dse.sweep", "dse.search", "dse.launch", "dse.views.plot", "dse.measured", "dse.calibrate",
+    "dse.views.report",
+)
 
 
 def public_functions():

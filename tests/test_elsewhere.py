@@ -7,11 +7,11 @@ from typer.testing import CliRunner
 
 import dse
 from dse.cli import app
-from dse.designs import known_leaves, path_endings
+from dse.designs.leaves import known_leaves, path_endings
+from dse.doors.studies import STUDIES
 from dse.errors import ELSEWHERE, InputError, plain
 from dse.spec.space import NAMED
 from dse.spec.sweep import from_text
-from dse.studies import STUDIES
 from dse.types import Precision
 
 OURS = {

@@ -8,9 +8,9 @@ from pathlib import Path
 import pytest
 from typer.testing import CliRunner
 
-from dse import examples
 from dse.cli import app
 from dse.errors import InputError
+from dse.io import examples
 from dse.spec import codesign, pools, search, sweep
 
 ROOT = Path(__file__).parents[1]

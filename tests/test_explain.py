@@ -9,9 +9,9 @@ import math
 import pytest
 
 import dse
-from dse.designs import known_leaves, leaf, leaf_path, replace, short_name
-from dse.explanation import continuous_leaves, elasticities, explain
+from dse.designs.leaves import known_leaves, leaf, leaf_path, replace, short_name
 from dse.types import INFEASIBLE_MEANING, Infeasible
+from dse.views.explanation import continuous_leaves, elasticities, explain
 
 from .designs import make_design
 from .programs import metrics_of
@@ -126,7 +126,7 @@ def test_reasons_have_numbers():
 def test_every_reason_has_a_sentence_and_numbers(design):
     told = explain(dataclasses.replace(design))
     everything = told.metrics | {"infeasible_reason": float(sum(Infeasible))}
-    from dse.explanation import reasons
+    from dse.views.explanation import reasons
 
     found = reasons(design, everything)
     assert [r.name for r in found] == [bit.name for bit in Infeasible]

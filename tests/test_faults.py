@@ -24,10 +24,10 @@ import pytest
 
 from benchmarks.workers import workers_of
 from dse.errors import IncompleteError
+from dse.io.workers import LocalWorkers
 from dse.sweep import perform
 from dse.sweep.engine.engine import Engine
 from dse.sweep.store.manifest import lines
-from dse.workers import LocalWorkers
 from tests.conftest import SMALL_SWEEP
 from tests.processes import assert_completes, data_of, start
 from tests.sweep import toy

@@ -11,14 +11,15 @@ from pathlib import Path
 
 import pytest
 
-from dse import drawing, inputs, outputs
 from dse.calibrate import jobs, writing
-from dse.catalog.load import parse
+from dse.designs.catalog.load import parse
 from dse.errors import InputError
-from dse.files import MARK, bears_mark, is_sealed, seal
+from dse.io import inputs, outputs
+from dse.io.files import MARK, bears_mark, is_sealed, seal
 from dse.measured.table import read_table
 from dse.spec import sweep as sweep_spec
 from dse.sweep import open_results, perform
+from dse.views import drawing
 from tests.cli.test_cli import CASES, assert_four_parts, command  # noqa: F401 - a fixture
 from tests.sweep import toy
 
@@ -123,7 +124,7 @@ def test_a_laid_link_is_not_followed(tmp_path, monkeypatch):
     """A temporary name that someone has guessed and linked to a file of ours."""
     victim = tmp_path / "victim"
     victim.write_text(STRANGE)
-    monkeypatch.setattr("dse.files.unique_suffix", lambda: "guessed")
+    monkeypatch.setattr("dse.io.files.unique_suffix", lambda: "guessed")
     (tmp_path / ".r.txt.guessed").symlink_to(victim)
     with outputs.replacing(tmp_path / "r.txt") as partial:
         partial.write_text("ours")
@@ -192,8 +193,8 @@ def test_no_door_replaces_a_strangers_file(command, small_sweep, small_results, 
     monkeypatch.setattr("dse.sweep.engine.engine.Engine.__init__", worked)
     monkeypatch.setattr(importlib.import_module("dse.search.run"), "_searched", worked)
     monkeypatch.setattr("dse.measured.comparison.predict_cases", worked)
-    monkeypatch.setattr("dse.plot.style.style", worked)
-    monkeypatch.setattr("dse.report.table.build", worked)
+    monkeypatch.setattr("dse.views.plot.style.style", worked)
+    monkeypatch.setattr("dse.views.report.table.build", worked)
     monkeypatch.setattr("dse.calibrate.jobs.job_for", worked)
     search = strange.parent / "search.toml"
     search.write_text(small_sweep.read_text() + '[search]\nmethod = "random"\nevaluations = 1\n')

@@ -7,9 +7,9 @@ from typer.testing import CliRunner
 
 import dse
 from dse.cli import app
+from dse.designs.records import TUNING_TOKENS
 from dse.measured.completion import complete
 from dse.measured.table import read_cases
-from dse.records import TUNING_TOKENS
 from dse.spec import sweep as specs
 
 SWEEP = """

@@ -158,7 +158,7 @@ def test_signals_that_are_ignored_stay_ignored():
     code = """
 import os, signal
 signal.signal(signal.SIGINT, signal.SIG_IGN)
-from dse.interruption import arm, end
+from dse.io.interruption import arm, end
 arm()
 os.kill(os.getpid(), signal.SIGINT)
 end(7)
@@ -167,7 +167,7 @@ end(7)
 
 
 def test_from_python_nothing_is_armed():
-    from dse import interruption
+    from dse.io import interruption
 
     assert not interruption.is_armed()
 

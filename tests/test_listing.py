@@ -11,13 +11,13 @@ import pytest
 from typer.testing import CliRunner
 
 from dse.cli import app
-from dse.designs import known_leaves, leaf_path
+from dse.designs.leaves import known_leaves, leaf_path
+from dse.doors.studies import STUDIES
+from dse.doors.study_serving import SERVING
+from dse.doors.study_training import TRAINING
 from dse.errors import InputError
-from dse.listing import KINDS, listing
 from dse.measured.kernels.kernel import METRICS
-from dse.studies import STUDIES
-from dse.study_serving import SERVING
-from dse.study_training import TRAINING
+from dse.views.listing import KINDS, listing
 
 
 def test_every_leaf_is_listed_by_a_name_that_means_it():
@@ -89,7 +89,7 @@ def test_the_page_is_up_to_date():
     assert Path("docs/reference.md").read_text(encoding="utf-8") == page(), "run: make docs"
 
 
-#: Names that scripts rely on: they may be added to, or renamed by way of ``dse/renamed.py``.
+#: Names that scripts rely on: they may be added to, or renamed by way of ``dse/designs/renamed.py``.
 OF_TRAINING = (
     "step_time tokens_per_second tokens_per_second_per_device peak_memory mfu mfu_causal hfu energy_per_step "
     "average_power cost_per_run cost_per_token cost_per_device_hour tco_per_year tokens_per_cost carbon_per_run "

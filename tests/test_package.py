@@ -15,7 +15,7 @@ from pathlib import Path
 import pytest
 
 import dse
-from dse.distribution import NAME, install_extra
+from dse.io.distribution import NAME, install_extra
 
 ROOT = Path(__file__).parents[1]
 
@@ -32,7 +32,7 @@ def test_import_is_lazy():
 
 def test_functions_keep_their_names():
     code = """
-import dse.designs, dse.evaluation, dse.explanation, dse.measured.comparison, dse.sweep.run
+import dse.designs.leaves, dse.doors.evaluation, dse.views.explanation, dse.measured.comparison, dse.sweep.run
 from dse import design, evaluate
 import dse.model.accounts.memory
 assert all(callable(f) for f in (dse.design, dse.evaluate, dse.explain, dse.predict, dse.run)), dse.design
@@ -75,7 +75,8 @@ def test_wheel_holds_the_catalogue(tmp_path, installed):
         p.relative_to(ROOT).as_posix() for folder in ("hw_catalog", "sweeps") for p in (ROOT / folder).rglob("*.toml")
     }
     assert {f"dse/{name}" for name in in_checkout} <= set(names)
-    assert {p.relative_to(ROOT).as_posix() for p in (ROOT / "dse" / "report" / "assets").iterdir()} <= set(names)
+    assets = ROOT / "dse" / "views" / "report" / "assets"
+    assert {p.relative_to(ROOT).as_posix() for p in assets.iterdir()} <= set(names)
     assert not [name for name in names if not name.startswith(("dse/", "llm_dse-"))]
     code = """
 import dse, jax
@@ -190,9 +191,9 @@ def test_the_source_distribution_builds_the_same_wheel(tmp_path):
 def test_without_matplotlib_a_sweep_says_so_and_a_plot_is_refused(monkeypatch, capsys, tmp_path):
     from typer.testing import CliRunner
 
-    from dse import drawing
     from dse.cli import app
     from dse.cli.run import drawn_files
+    from dse.views import drawing
 
     monkeypatch.setattr(drawing.importlib.util, "find_spec", lambda name: None)
     with drawing.FigureProcess() as process:

@@ -92,7 +92,8 @@ def test_pages_of_rooms_have_equations_sources_and_laws(page):
 
 @pytest.mark.parametrize("page", ROOMS, ids=named)
 def test_works_that_pages_of_rooms_cite_are_in_the_bibliography(page):
-    keys = set(re.findall(r"^@\w+\{(\w+),", (ROOT / "dse" / "references.bib").read_text("utf-8"), re.MULTILINE))
+    works = (ROOT / "dse" / "designs" / "references.bib").read_text("utf-8")
+    keys = set(re.findall(r"^@\w+\{(\w+),", works, re.MULTILINE))
     sources = TEXTS[page].partition("## Sources")[2].partition("## Laws")[0]
     assert set(re.findall(r"`([a-z]+\d{4}\w*)`", sources)) <= keys
 
@@ -211,7 +212,7 @@ def test_commands_parse_and_name_what_exists(words):
     fails = COMMANDS[words][1].printed[:1] == ("error",)
     if name in DESIGNS and not fails:
         from dse.cli.evaluate import design_of
-        from dse.studies import STUDIES
+        from dse.doors.studies import STUDIES
 
         serving = options.get("serving") or options.get("tool") in ("vllm", "sglang", "tensorrt-llm")
         keys = ("workload", "system", "settings", "n_devices", "software", "any_option")

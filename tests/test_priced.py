@@ -9,8 +9,8 @@ from typer.testing import CliRunner
 
 import dse
 from dse.cli import app
-from dse.priced import stands_in_for_dies, stands_in_for_price, unpriced, without_dies
-from dse.study import made_up_carbon, made_up_price
+from dse.designs.priced import stands_in_for_dies, stands_in_for_price, unpriced, without_dies
+from dse.doors.study import made_up_carbon, made_up_price
 from dse.sweep import execute, from_text, plan
 from dse.sweep.results import prices
 from dse.types import Emissions, Prices

@@ -8,9 +8,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from dse.catalog.units import quantity as read
-from dse.quantities import GIB, digits, duration, prefixed, quantity, setting, settings
-from dse.studies import STUDIES
+from dse.designs.catalog.units import quantity as read
+from dse.doors.studies import STUDIES
+from dse.io.quantities import GIB, digits, duration, prefixed, quantity, setting, settings
 
 
 @pytest.mark.parametrize(

@@ -12,15 +12,15 @@ import xarray as xr
 from typer.testing import CliRunner
 
 import dse
-from dse import catalog, renamed
 from dse.cli import app
-from dse.designs import known_leaves, leaf_path
+from dse.designs import catalog, renamed
+from dse.designs.leaves import known_leaves, leaf_path
+from dse.designs.renamed import Renamed
+from dse.doors.study_serving import SERVING
+from dse.doors.study_training import TRAINING
 from dse.errors import InputError
 from dse.measured.table import read_table
-from dse.renamed import Renamed
 from dse.spec.sweep import from_text
-from dse.study_serving import SERVING
-from dse.study_training import TRAINING
 from dse.sweep.results import schema
 
 #: Written by a revision from before results had a version: 44 designs of a small sweep.
@@ -118,7 +118,7 @@ def test_an_older_file_is_read(older):
 
 
 def test_an_older_file_is_drawn_and_compared(older, small_results, tmp_path):
-    from dse import plot
+    from dse.views import plot
 
     with dse.open_results(older) as results:
         assert plot.suited(results) == ["breakdown"]

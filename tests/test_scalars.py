@@ -13,17 +13,17 @@ import pytest
 from jax import lax
 
 import dse
-from dse import equations, evaluation, scalars
-from dse.designs import leaf, replace
-from dse.environment import double_precision
+from dse.designs.leaves import leaf, replace
+from dse.designs.records import OF_EXPERTS, OPTIONAL
+from dse.doors import equations, evaluation, scalars
+from dse.doors.scalars import ScalarFunction, operations
+from dse.doors.scalars.slopes import FLAT, RULES
+from dse.doors.studies import STUDIES
 from dse.errors import Notice
-from dse.explanation import continuous_leaves
-from dse.records import OF_EXPERTS, OPTIONAL
-from dse.scalars import ScalarFunction, operations
-from dse.scalars.slopes import FLAT, RULES
-from dse.studies import STUDIES
-from dse.trace.step import step_of
+from dse.io.environment import double_precision
 from dse.types import Metrics, Packing
+from dse.views.explanation import continuous_leaves
+from dse.views.trace.step import step_of
 from tests.programs import slopes_by_numpy
 
 DESIGNS = {

@@ -5,10 +5,10 @@ import json
 import pytest
 
 import dse
-from dse import plot
+from dse.doors.study_serving import SERVING
 from dse.spec import sweep as specs
-from dse.study_serving import SERVING
 from dse.sweep import execute
+from dse.views import plot
 from tests.cli.test_cli import assert_four_parts, command  # noqa: F401
 
 SWEEP = """

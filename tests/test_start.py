@@ -17,7 +17,7 @@ from pathlib import Path
 
 import pytest
 
-from dse.distribution import NAME
+from dse.io.distribution import NAME
 from tests.pages import ROOT, Command, blocks, commands, missing
 
 pytestmark = pytest.mark.slow

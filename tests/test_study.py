@@ -11,14 +11,14 @@ from rich.console import Console
 
 import dse
 from dse.cli.best import show_best
-from dse.designs import design
+from dse.designs.leaves import design
+from dse.doors.studies import STUDIES, of_document
+from dse.doors.study_training import TRAINING, host_share
 from dse.errors import InputError
-from dse.explanation import explain
 from dse.measured import evaluate_many, predict_cases, read_cases
 from dse.spec.expression import parse
-from dse.studies import STUDIES, of_document
-from dse.study_training import TRAINING, host_share
 from dse.sweep import Shard, execute, merge, perform, perform_shard, plan
+from dse.views.explanation import explain
 from tests.measured.test_cases import STATED
 from tests.sweep.toy import sweep
 from tests.toy_study import ANSWERING, Answers, Silent, answer

@@ -10,8 +10,8 @@ import pytest
 import dse
 from dse.cli import app
 from dse.errors import InputError
-from dse.trace import perfetto
-from dse.trace.step import step_of
+from dse.views.trace import perfetto
+from dse.views.trace.step import step_of
 
 ARGUMENTS = shlex.split(
     "trace -w gpt-3-13b -s selene -n 32 --set tp=2 --set pp=4 --set global_batch=64 --set recompute=full "

@@ -10,8 +10,9 @@ import pytest
 from typer.testing import CliRunner
 
 import dse
-from dse import catalog, search
+from dse import search
 from dse.cli import app
+from dse.designs import catalog
 from dse.errors import InputError
 from dse.sweep import from_text, plan
 from dse.sweep.grid import compose

@@ -6,9 +6,9 @@ import sys
 
 import pytest
 
-from dse import workers
-from dse.distribution import install_extra
 from dse.errors import InputError
+from dse.io import workers
+from dse.io.distribution import install_extra
 
 
 @pytest.mark.parametrize("missing", ["distributed", "cryptography"])

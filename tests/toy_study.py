@@ -6,7 +6,7 @@ from enum import IntFlag
 
 import jax.numpy as jnp
 
-from dse.study import Shown, Study
+from dse.doors.study import Shown, Study
 from dse.types import Design, Scalar, metadata, record
 
 

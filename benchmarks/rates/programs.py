@@ -19,7 +19,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from benchmarks.rates.sweeps import EXPERTS_SWEEP, ROOT, SERVING_SWEEP
-from dse.environment import fuse_outputs
+from dse.io.environment import fuse_outputs
 
 if TYPE_CHECKING:
     import numpy as np
@@ -138,8 +138,8 @@ def loop_rate(engine: Engine, index: np.ndarray) -> float:
     """Designs a second of ``evaluate`` on Python's own numbers, one design after the other."""
     import jax
 
-    from dse.designs import replace
-    from dse.evaluation import evaluate
+    from dse.designs.leaves import replace
+    from dse.doors.evaluation import evaluate
     from dse.sweep.engine.nesting import Nest
 
     flat = Nest(engine.grid, (), ())
@@ -166,7 +166,7 @@ def plain_numbers() -> Iterator[None]:
     import numpy as np
 
     import dse.model
-    from dse.evaluation import evaluate
+    from dse.doors.evaluation import evaluate
 
     def fmod(whole: float, part: float) -> float:  # NumPy's, because what compares it is negated with ~
         return np.float64(math.fmod(whole, part) if part else math.nan)
@@ -212,8 +212,8 @@ def gradients_here(count: int = 1024) -> dict[str, float]:
     import jax
     import jax.numpy as jnp
 
-    from dse.designs import design, leaf, replace
-    from dse.evaluation import evaluate
+    from dse.designs.leaves import design, leaf, replace
+    from dse.doors.evaluation import evaluate
 
     base = design("megatron-1t", "selene", "megatron-2022", n_devices=4096, tp=8, pp=64, recompute="full")
     paths = [f"system.{name}" for name in _GRADIENT_LEAVES]

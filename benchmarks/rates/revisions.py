@@ -103,7 +103,7 @@ def _answer() -> int:
 
 def _passes() -> dict[str, Callable[[], None]]:
     """The passes over the large sweep, by name; of names that the engine has had for long."""
-    from dse.environment import fuse_outputs
+    from dse.io.environment import fuse_outputs
 
     fuse_outputs()
     import jax

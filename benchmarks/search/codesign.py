@@ -18,8 +18,8 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from dse.designs import leaf, short_name
-from dse.records import CHIP
+from dse.designs.leaves import leaf, short_name
+from dse.designs.records import CHIP
 from dse.search.codesign import descent as codesign
 from dse.search.codesign import problem as codesign_problem
 from dse.search.codesign import run as codesign_run

@@ -10,8 +10,9 @@ from typing import Any
 import numpy as np
 
 from benchmarks.search import suite
-from dse import catalog, sweep
-from dse.files import code_digest
+from dse import sweep
+from dse.designs import catalog
+from dse.io.files import code_digest
 from dse.sweep import Grid
 
 #: The optima as last enumerated.

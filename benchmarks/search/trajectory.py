@@ -15,7 +15,7 @@ from typing import Any
 
 import numpy as np
 
-from dse.designs import short_name
+from dse.designs.leaves import short_name
 from dse.search.codesign import descent, whole
 from dse.search.codesign import problem as codesign
 from dse.search.codesign.descent import Points, Problem

@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 
 from docs.make.markdown import tight_table
-from dse import catalog
-from dse.catalog.schema import OPERATIONS, SCHEMAS, Choice, Number, Table
-from dse.catalog.value import Parser, extent, text, texts
-from dse.designs import known_leaves
+from dse.designs import catalog
+from dse.designs.catalog.schema import OPERATIONS, SCHEMAS, Choice, Number, Table
+from dse.designs.catalog.value import Parser, extent, text, texts
+from dse.designs.leaves import known_leaves
 from dse.types import Bounds, choice_name
 from dse.types.fields import YES_OR_NO
 

@@ -12,11 +12,12 @@ from pathlib import Path
 from docs.make.command import page_parser
 from docs.make.files import fill
 from docs.make.markdown import filed, publish, table
-from dse import catalog, quantities
-from dse.designs import known_leaves, short_name
+from dse.designs import catalog
+from dse.designs.leaves import known_leaves, short_name
+from dse.designs.records import OF_MONEY
+from dse.io import quantities
 from dse.measured.comparison import compare
 from dse.model.money.device import Bill, bill
-from dse.records import OF_MONEY
 from dse.types import Made
 from dse.types.choices import choice_name
 from dse.types.paths import build

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from docs.make.markdown import filed, percent
+from dse.doors.study_serving import SERVING
+from dse.io.quantities import quantity
 from dse.measured.comparison import Comparison
-from dse.quantities import quantity
-from dse.study_serving import SERVING
 
 _ABOUT = (
     "Measured figures that bytes and FLOPs of the model on its devices rule out (`dse/model/serving/least.py`: no "

@@ -8,8 +8,8 @@ import numpy as np
 
 import dse
 from dse.model.formats import RECIPES
-from dse.plot import style
 from dse.types import Design, Precision
+from dse.views.plot import style
 
 #: Requests in flight whose decode steps are drawn.
 _FLIGHTS = (1, 16, 256)

@@ -15,13 +15,13 @@ import numpy as np
 from docs.make import refused, roofline, serving_power
 from docs.make.command import command, page_parser, with_fit
 from docs.make.markdown import document, filed, percent, publish, table
-from dse import quantities
 from dse.calibrate import engine_residuals, engines, jobs
+from dse.doors.study_serving import SERVING
+from dse.io import quantities
 from dse.measured import comparison
 from dse.measured.comparison import Comparison
 from dse.measured.names import Lookup
 from dse.measured.prediction import evaluate_many
-from dse.study_serving import SERVING
 from dse.types import Engine
 from dse.types.fields import field_metadata
 

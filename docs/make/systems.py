@@ -7,7 +7,7 @@ from collections.abc import Iterator, Sequence
 from benchmarks.serving import peers, systems
 from docs.make.command import command, page_parser
 from docs.make.markdown import document, filed, percent, publish, table
-from dse import catalog
+from dse.designs import catalog
 from dse.model.work.parameters import main_model, parameter_count
 from dse.sweep.pools import match
 from dse.types import Workload

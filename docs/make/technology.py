@@ -12,8 +12,8 @@ from typing import Any, NamedTuple
 import dse
 from docs.make.command import page_parser
 from docs.make.markdown import document, filed, percent, publish, table
-from dse import catalog
-from dse.catalog.schema import OPERATIONS
+from dse.designs import catalog
+from dse.designs.catalog.schema import OPERATIONS
 from dse.measured.kernels.formulas import gemm_of
 from dse.model.machine import technology
 from dse.model.machine.gemm_kernels import gemm_time

@@ -11,8 +11,8 @@ from typing import NamedTuple
 import numpy as np
 
 from dse.calibrate import residuals
+from dse.doors.study_serving import SERVING
 from dse.measured.uncertainty import quantile
-from dse.study_serving import SERVING
 
 #: Kinds that follow from the time of a token where they are not measured themselves.
 OF_TOKENS = ("latency", "rate")

@@ -22,13 +22,13 @@ import numpy as np
 from dse.calibrate import writing
 from dse.calibrate.engine_residuals import OF_TOKENS, Errors, of_engine
 from dse.calibrate.fit import Minimum, Parameter, folds, gauss_newton, held_out, posterior
+from dse.doors.study_serving import SERVING
 from dse.errors import InputError
 from dse.measured import comparison
 from dse.measured.names import Lookup
 from dse.measured.prediction import alike, evaluate_stack
 from dse.measured.serving import METRICS, SIGN
 from dse.measured.table import Row
-from dse.study_serving import SERVING
 from dse.types import Design, Engine, Workload
 from dse.types.fields import field_metadata
 

@@ -19,8 +19,8 @@ import numpy as np
 
 from dse.calibrate.fit import Parameter, folds, gauss_newton, held_out, posterior
 from dse.calibrate.structures import Alike, by_structure, rows_alike
-from dse.designs import leaf, replace
-from dse.evaluation import evaluate
+from dse.designs.leaves import leaf, replace
+from dse.doors.evaluation import evaluate
 from dse.measured import predict_cases
 from dse.measured.comparison import Comparison, compare_predictions, is_timed, step_time
 from dse.measured.names import Lookup

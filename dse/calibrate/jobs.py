@@ -9,7 +9,6 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from dse import outputs
 from dse.calibrate import (
     engine_residuals,
     engines,
@@ -23,6 +22,7 @@ from dse.calibrate import (
     steps,
 )
 from dse.errors import InputError
+from dse.io import outputs
 from dse.measured import energy, pods, serving
 from dse.measured import kernels as measured_kernels
 

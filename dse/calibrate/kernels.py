@@ -18,7 +18,7 @@ import numpy as np
 
 from dse.calibrate.fit import Fit, fit, folds
 from dse.calibrate.kernel_parameters import JOBS, Job
-from dse.designs import replace
+from dse.designs.leaves import replace
 from dse.errors import InputError
 from dse.measured.kernels import FORMULAS, Kernel, device_of, kind_of, read
 from dse.measured.table import Skip, read_table

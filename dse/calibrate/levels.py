@@ -17,16 +17,16 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from dse import catalog
 from dse.calibrate import writing
 from dse.calibrate.fit import Parameter, gauss_newton, held_out, posterior
 from dse.calibrate.step_priors import is_levelled
 from dse.calibrate.step_rows import Rows, rows_of
 from dse.calibrate.steps import DELTA, NOISE, mean_error
 from dse.calibrate.structures import by_structure
-from dse.designs import replace
+from dse.designs import catalog
+from dse.designs.leaves import replace
+from dse.doors.evaluation import evaluate
 from dse.errors import InputError
-from dse.evaluation import evaluate
 from dse.measured import predict_cases, read_cases
 from dse.measured.comparison import compare_predictions
 from dse.measured.names import Lookup

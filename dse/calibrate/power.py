@@ -16,11 +16,11 @@ from typing import NamedTuple
 
 import numpy as np
 
-from dse import catalog
 from dse.calibrate import writing
 from dse.calibrate.fit import Fit, Minimum, Parameter, fit_at, gauss_newton, held_out, posterior
 from dse.calibrate.kernel_parameters import HIGHEST_THRESHOLD, SHARED
-from dse.designs import replace
+from dse.designs import catalog
+from dse.designs.leaves import replace
 from dse.errors import InputError
 from dse.measured.energy import METRICS, Study, StudyCase, read, summarise
 from dse.measured.prediction import alike, evaluate_stack

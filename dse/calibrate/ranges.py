@@ -10,12 +10,12 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
-from dse import catalog
 from dse.calibrate import writing
 from dse.calibrate.engines import tells_of_engine
 from dse.calibrate.step_priors import fitted_as
-from dse.calibrated import OF_TRAINING, QUANTITIES
-from dse.designs import leaf
+from dse.designs import catalog
+from dse.designs.calibrated import OF_TRAINING, QUANTITIES
+from dse.designs.leaves import leaf
 from dse.measured import Skip, read_cases, serving
 from dse.measured.completion import complete
 from dse.measured.names import Lookup, accelerator_of

@@ -7,7 +7,6 @@ from typing import NamedTuple
 
 import numpy as np
 
-from dse import catalog
 from dse.calibrate import experts, residuals, writing
 from dse.calibrate.step_priors import (
     FAMILY,
@@ -20,6 +19,7 @@ from dse.calibrate.step_priors import (
     lineage_of,
 )
 from dse.calibrate.steps import Calibration, mean_error
+from dse.designs import catalog
 from dse.errors import InputError
 from dse.types import ExpertKernels, Software, field_metadata
 from dse.types.paths import leaves

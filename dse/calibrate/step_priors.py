@@ -7,8 +7,8 @@ from collections.abc import Mapping
 
 import numpy as np
 
-from dse import catalog
 from dse.calibrate.fit import Parameter
+from dse.designs import catalog
 from dse.types import Attention, Software
 
 #: What steps can tell, with what is believed before any step is seen, and the bounds.

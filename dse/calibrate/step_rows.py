@@ -13,9 +13,9 @@ import numpy as np
 
 from dse.calibrate.step_priors import NOT_FITTED, PARAMETERS, is_levelled
 from dse.calibrate.structures import Alike, by_structure, rows_alike
-from dse.designs import leaf_path, replace
+from dse.designs.leaves import leaf_path, replace
+from dse.doors.evaluation import evaluate
 from dse.errors import InputError
-from dse.evaluation import evaluate
 from dse.measured.comparison import Comparison, is_timed, step_time
 from dse.measured.completion import SEARCHED
 from dse.sweep.engine.programs import persistent_jit

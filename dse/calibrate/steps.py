@@ -37,12 +37,12 @@ from dse.calibrate.step_priors import (
     published,
 )
 from dse.calibrate.step_rows import Rows, log_step_times, rows_of, slopes_of
-from dse.designs import replace
+from dse.designs.leaves import replace
 from dse.errors import InputError
+from dse.io.quantities import counted
 from dse.measured import predict_cases, read_cases
 from dse.measured.comparison import compare_predictions
 from dse.measured.names import Lookup
-from dse.quantities import counted
 from dse.types import Software
 
 #: Relative size of an error that the priors are weighed against, and from which it counts linearly.

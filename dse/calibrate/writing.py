@@ -14,10 +14,10 @@ from typing import Any, cast
 
 import tomlkit
 
-from dse import outputs
-from dse.catalog.load import FOLDERS
+from dse.designs.catalog.load import FOLDERS
 from dse.errors import InputError
-from dse.files import MARK, whole_or_absent
+from dse.io import outputs
+from dse.io.files import MARK, whole_or_absent
 
 #: SI units → what one of them is in the unit that the catalogue writes, and that unit.
 _UNITS = {

@@ -29,8 +29,8 @@ from dse.cli import (
     trace,
 )
 from dse.cli.usage import Commands
-from dse.environment import fuse_outputs
-from dse.interruption import end
+from dse.io.environment import fuse_outputs
+from dse.io.interruption import end
 
 app = typer.Typer(
     name="dse",

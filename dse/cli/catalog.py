@@ -15,7 +15,7 @@ from dse.cli.status import BAD_INPUT, report_errors
 from dse.errors import InputError, unknown_name
 
 if TYPE_CHECKING:
-    from dse.catalog import Entry
+    from dse.designs.catalog import Entry
 
 app = typer.Typer(
     help="Show and check the catalogue.\n\nIt holds accelerators and their technology, networks, systems, software and "
@@ -37,7 +37,7 @@ def list_names(
     as_json: Json = False,
 ) -> None:
     """List the names of all entries, by kind."""
-    from dse import catalog
+    from dse.designs import catalog
 
     names = {k: catalog.names(k, folder) for k in (catalog.kinds() if kind is None else [kind])}
     if as_json:
@@ -69,7 +69,7 @@ def show_entry(
 @report_errors
 def check(folder: Folder = None) -> int:
     """Check every file. Exit status 2 when something is wrong."""
-    from dse import catalog
+    from dse.designs import catalog
 
     problems = catalog.check(folder)
     for problem in problems:
@@ -95,8 +95,8 @@ def from_config(
     The shape is read from it; set seq_len and global_batch to those of your training. Dense decoders, and mixtures of
     experts with or without latent attention.
     """
-    from dse import outputs
-    from dse.catalog import huggingface
+    from dse.designs.catalog import huggingface
+    from dse.io import outputs
 
     found = huggingface.read(config)
     text = huggingface.as_toml(found, name or output.stem, config.name)
@@ -109,7 +109,7 @@ def from_config(
 
 def _entries(name: str, kind: str | None, folder: Path | None) -> list[Entry]:
     """The entries of a name, of one kind or of all."""
-    from dse import catalog
+    from dse.designs import catalog
 
     found, known = [], []
     for candidate in catalog.kinds() if kind is None else [kind]:

@@ -5,9 +5,9 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from dse.explanation import Explanation
-    from dse.study import Study
+    from dse.doors.study import Study
     from dse.types import Design
+    from dse.views.explanation import Explanation
 
 #: So much of a whole is all of it, but for rounding.
 _ALL = 1.0 - 1e-5
@@ -15,14 +15,14 @@ _ALL = 1.0 - 1e-5
 
 def outside(made: Design, software: str, system: str, explained: Explanation) -> list[str]:
     """In what a design lies outside of the rows that its stack was fitted to."""
-    from dse.calibrated import accelerator_of, beyond, lookup_of
+    from dse.designs.calibrated import accelerator_of, beyond, lookup_of
 
     return beyond(software, lookup_of(made, explained.metrics), accelerator_of(system))
 
 
 def of_design(made: Design, workload: str, software: str, explained: Explanation, study: Study) -> list[str]:
     """That a sequence is longer than the model's context, a stack that serves only trains, a domain is not filled."""
-    from dse.calibrated import beyond_context, lookup_of, without_engine
+    from dse.designs.calibrated import beyond_context, lookup_of, without_engine
 
     engines = without_engine([software]) if study.name == "serving" else ""
     context = beyond_context(workload, lookup_of(made, explained.metrics))
@@ -31,9 +31,9 @@ def of_design(made: Design, workload: str, software: str, explained: Explanation
 
 def of_limit(design: Design, system: str, stated: frozenset[str]) -> list[str]:
     """That nobody states the power limit of an accelerator, or that another one stands here under which times stay."""
-    from dse import catalog
-    from dse.calibrated import accelerator_of
-    from dse.records import LIMIT_AS_SOLD
+    from dse.designs import catalog
+    from dse.designs.calibrated import accelerator_of
+    from dse.designs.records import LIMIT_AS_SOLD
 
     if LIMIT_AS_SOLD in stated:
         return ["power.tdp is the limit under which times were measured: they stay as they are; power.limit sets one"]
@@ -46,7 +46,7 @@ def of_limit(design: Design, system: str, stated: frozenset[str]) -> list[str]:
 
 def of_run(stated: frozenset[str]) -> list[str]:
     """That the tokens of a run of adapters are assumed."""
-    from dse.records import told_tokens
+    from dse.designs.records import told_tokens
 
     return [told for told in [told_tokens(stated)] if told]
 

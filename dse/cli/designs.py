@@ -5,12 +5,12 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from dse.cli import show
-from dse.headings import LETTERS
+from dse.views.headings import LETTERS
 
 if TYPE_CHECKING:
     from rich.console import Console
 
-    from dse.study import Study
+    from dse.doors.study import Study
 
 #: Axis → its heading; the others keep their names. This is also the order of the columns.
 SHORT = {
@@ -31,7 +31,7 @@ def print_reasons(out: Console, reasons: dict[str, int], study: Study) -> None:
 
 def label(name: str, value: Any) -> str:
     """What an axis is at a design, with its units."""
-    from dse.designs import known_leaves, leaf_path
+    from dse.designs.leaves import known_leaves, leaf_path
 
     if isinstance(value, bool | str):
         return show.setting(value)

@@ -20,7 +20,7 @@ from dse.errors import InputError
 if TYPE_CHECKING:
     from rich.console import Console
 
-    from dse.difference import Change, Difference, Pair, Winner
+    from dse.views.difference import Change, Difference, Pair, Winner
 
 #: Exit status where the results are not the same, as ``diff`` has it.
 DIFFERENT = 1
@@ -53,7 +53,7 @@ def diff(
     """
     if not 0.0 <= tolerance < math.inf:
         raise InputError("--tolerance", f"{tolerance:g}", "a share of 0 or more", "write --tolerance 1e-6")
-    from dse.difference import compare
+    from dse.views.difference import compare
 
     found = compare(first, second, tolerance)
     if as_json:

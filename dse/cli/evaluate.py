@@ -18,10 +18,10 @@ if TYPE_CHECKING:
 
     from rich.console import Console
 
-    from dse.explanation import Explanation, OperatorRow, Reason, Share
+    from dse.doors.study import Study
     from dse.measured.uncertainty import Interval
-    from dse.study import Study
     from dse.types import Design
+    from dse.views.explanation import Explanation, OperatorRow, Reason, Share
 
 #: Elasticities printed; --json has them all.
 _TOP = 10
@@ -61,11 +61,11 @@ def evaluate(
     Prints time, memory and energy by part, what bounds each operator, and what the metric depends on most: of a
     training step, or of requests that are served.
     """
-    from dse.calibrated import told as told_outside
-    from dse.designs import told_saturation
-    from dse.explanation import explain
-    from dse.studies import STUDIES
-    from dse.study import made_up_carbon, made_up_price
+    from dse.designs.calibrated import told as told_outside
+    from dse.designs.leaves import told_saturation
+    from dse.doors.studies import STUDIES
+    from dse.doors.study import made_up_carbon, made_up_price
+    from dse.views.explanation import explain
 
     study = STUDIES["serving" if serving else "training"]
     asked = design_of(workload, system, settings, n_devices, software, any_option, study)
@@ -116,8 +116,8 @@ def design_of(
     any_option: bool, study: Study, to_serve: str = "add --serving",
 ) -> Asked:  # fmt: skip
     """The design that options mean; ``to_serve`` is how the command is asked for one that serves."""
-    from dse.catalog import default_software
-    from dse.designs import design, leaf_path, told_reading
+    from dse.designs.catalog import default_software
+    from dse.designs.leaves import design, leaf_path, told_reading
 
     values = _settings(settings or [])
     for name, option, given in (("n_devices", "-n", n_devices), ("software", "--software", software)):
@@ -136,7 +136,7 @@ def design_of(
 
 def _check_read(path: str, name: str, study: Study, to_serve: str) -> None:
     """That the model reads a leaf: those of requests and engines only serving does, others only training."""
-    from dse.records import LEAVES_OF_SERVING
+    from dse.designs.records import LEAVES_OF_SERVING
 
     of_serving = path.startswith(LEAVES_OF_SERVING)
     if of_serving and study.name != "serving":
@@ -155,7 +155,7 @@ def _bounds(design: Design, software: str, explained: Explanation, study: Study)
 
 def _settings(texts: list[str]) -> dict[str, Any]:
     """``NAME=VALUE`` texts as numbers, truth values or texts; a leaf that is set twice is an InputError."""
-    from dse.designs import leaf_path
+    from dse.designs.leaves import leaf_path
     from dse.spec.space import NAMED
 
     found: dict[str, Any] = {}
@@ -187,7 +187,7 @@ def _twice(name: str, first: str, second: str) -> NoReturn:
 
 def _value(path: str, text: str) -> Any:
     """A number or a truth value, as tables print it too, else the text."""
-    from dse.designs import known_leaves
+    from dse.designs.leaves import known_leaves
 
     words = {"true": True, "false": False}
     if "enum" not in known_leaves()[path]:
@@ -202,7 +202,7 @@ def _value(path: str, text: str) -> Any:
 
 def leaves_told(design: Design) -> dict[str, float]:
     """Every leaf of a design by its path, as JSON has them."""
-    from dse.designs import leaf, leaves_of
+    from dse.designs.leaves import leaf, leaves_of
 
     values = {path: leaf(design, path) for path in leaves_of(design)}
     return {path: float(value) for path, value in values.items() if value is not None}
@@ -210,7 +210,7 @@ def leaves_told(design: Design) -> dict[str, float]:
 
 def told_design(workload: str, system: str, software: str, made: Design, study: Study) -> str:
     """The design in two lines, with what followed from the rest or was left at its plain value."""
-    from dse import catalog
+    from dse.designs import catalog
     from dse.types import Precision, choice_name
 
     m = made.mapping

@@ -26,7 +26,7 @@ def list_examples(context: typer.Context, as_json: Json = False) -> None:
     """List the examples: what each asks, and the command that runs it."""
     if context.invoked_subcommand:
         return
-    from dse import examples
+    from dse.io import examples
 
     found = examples.listed()
     if as_json:
@@ -50,7 +50,7 @@ def show_example(
     force: Force = False,
 ) -> None:
     """Print an example, or copy it to a file of your own."""
-    from dse import examples, outputs
+    from dse.io import examples, outputs
 
     text = examples.found(name).file.read_text(encoding="utf-8")
     if output is None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from dse.cli import show
-from dse.drawing import FigureProcess, lacking
+from dse.views.drawing import FigureProcess, lacking
 
 
 def drawn_files(figure_process: FigureProcess, results: Path, force: bool) -> list[Path]:

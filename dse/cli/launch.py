@@ -50,9 +50,9 @@ def launch(
     reasons; the exit status is 1 if they are about something that the line says.
     """
     from dse import launch as launching
-    from dse.designs import leaf_path, short_name
-    from dse.explanation import obstacles
-    from dse.studies import STUDIES
+    from dse.designs.leaves import leaf_path, short_name
+    from dse.doors.studies import STUDIES
+    from dse.views.explanation import obstacles
 
     found = launching.tool_of(tool)
     study, stated = STUDIES[found.study], launching.Stated({}, {})
@@ -103,7 +103,7 @@ def launch(
 
 def _by_path(settings: list[str]) -> dict[str, str]:
     """What ``--set`` sets, by full path: one leaf may be written in several ways; the last one counts."""
-    from dse.designs import leaf_path
+    from dse.designs.leaves import leaf_path
 
     pairs = (text.partition("=") for text in settings)
     named = {name.strip(): value.strip() for name, _, value in pairs if name.strip() not in _NO_LEAVES}
@@ -119,7 +119,7 @@ _NO_LEAVES = ("n_devices", "software")
 
 def _overridden(stated: Stated, given: dict[str, str]) -> Iterator[str]:
     """What of the arguments does not count: ``--set`` goes before them, options of other tools are none."""
-    from dse.designs import leaf_path, leaf_value
+    from dse.designs.leaves import leaf_path, leaf_value
 
     for name, value in stated.settings.items():
         asked = given.get(path := leaf_path(name))
@@ -141,7 +141,7 @@ def _number(text: str) -> Any:
 
 def _value(path: str, value: float) -> str:
     """A leaf's value, by name where it is a choice."""
-    from dse.designs import known_leaves
+    from dse.designs.leaves import known_leaves
     from dse.types import choice_name
 
     enum = known_leaves()[path].get("enum")
@@ -150,7 +150,7 @@ def _value(path: str, value: float) -> str:
 
 def _setting(path: str, value: float) -> str:
     """The same as --set takes it, with the unit of the leaf."""
-    from dse.designs import known_leaves
+    from dse.designs.leaves import known_leaves
 
     units = known_leaves()[path]["units"]
     return _value(path, value) + ("" if units == "1" else units)
@@ -158,6 +158,6 @@ def _setting(path: str, value: float) -> str:
 
 def _text(file: Path) -> str:
     """The text of a file of arguments."""
-    from dse import inputs
+    from dse.io import inputs
 
     return inputs.text(file, "a text of options, as on a command line")

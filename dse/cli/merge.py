@@ -12,7 +12,7 @@ import typer
 from dse.cli.options import Figure, Force, Json
 from dse.cli.run import finish
 from dse.cli.status import report_errors
-from dse.drawing import FigureProcess, check
+from dse.views.drawing import FigureProcess, check
 
 
 @report_errors

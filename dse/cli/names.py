@@ -14,7 +14,7 @@ from dse.cli.options import Json
 from dse.cli.status import NOTHING_FEASIBLE, report_errors
 
 if TYPE_CHECKING:
-    from dse.study import Study
+    from dse.doors.study import Study
 
 
 class Kind(StrEnum):
@@ -43,8 +43,8 @@ def names(
     Without a kind it tells how many names there are of each. Leaves of a design, metrics, axes of sweeps, names of
     constraints and objectives, columns of tables. Exit status 1 when nothing matches.
     """
-    from dse.listing import listing
-    from dse.studies import STUDIES
+    from dse.doors.studies import STUDIES
+    from dse.views.listing import listing
 
     studies = [STUDIES["serving"]] if serving else list(STUDIES.values())
     if kind is None:
@@ -67,7 +67,7 @@ def names(
 def _instead(kind: str, pattern: str, studies: Sequence[Study]) -> str:
     """What a pattern that matches nothing may mean: a word of other tools, a misspelt name, a name of another kind."""
     from dse.errors import ELSEWHERE, nearest, plain
-    from dse.listing import listing
+    from dse.views.listing import listing
 
     def known(kind: str) -> list[str]:
         return [name for row in listing(kind, studies=studies).rows for name in row[0].split(", ")]
@@ -85,7 +85,7 @@ def _instead(kind: str, pattern: str, studies: Sequence[Study]) -> str:
 
 def other_names(word: str) -> str:
     """Where names are listed that are of none of the kinds: those of the catalogue; empty where none are."""
-    from dse.catalog import kinds
+    from dse.designs.catalog import kinds
     from dse.errors import plain
 
     listed = {plain(kind): kind for kind in kinds()}
@@ -95,7 +95,7 @@ def other_names(word: str) -> str:
 
 def _overview(studies: Sequence[Study], as_json: bool) -> int:
     """How many names of each kind there are, what they are for, and how to see them."""
-    from dse.listing import listing
+    from dse.views.listing import listing
 
     found = {kind: listing(kind, studies=studies) for kind in Kind}
     if as_json:

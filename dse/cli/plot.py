@@ -14,7 +14,7 @@ from dse.errors import InputError
 
 
 class Kind(StrEnum):
-    """Figures, by their name in :data:`dse.plot.KINDS`."""
+    """Figures, by their name in :data:`dse.views.plot.KINDS`."""
 
     breakdown = "breakdown"
     pareto = "pareto"
@@ -48,15 +48,15 @@ def plot(
     Of a grid of machines also: shares of the step time along each axis, energy against time, and metrics against the
     clock.
     """
-    from dse.drawing import lacking
+    from dse.views.drawing import lacking
 
     if missing := lacking():
         raise missing
-    from dse import outputs
-    from dse import plot as figures
-    from dse.drawing import beside
-    from dse.plot.style import check_ending
+    from dse.io import outputs
     from dse.sweep import open_results
+    from dse.views import plot as figures
+    from dse.views.drawing import beside
+    from dse.views.plot.style import check_ending
 
     ending = f".{'png' if as_format is None else as_format}"
     if ending not in figures.ENDINGS:

@@ -10,7 +10,7 @@ import typer
 from dse.cli.options import Force
 from dse.cli.status import report_errors
 from dse.errors import InputError
-from dse.quantities import counted
+from dse.io.quantities import counted
 
 #: Ending of pages.
 _ENDING = ".html"
@@ -32,9 +32,9 @@ def report(
     Any two metrics against each other, constraints, the Pareto front, every design with its parts, two side by side;
     and of each the lines that evaluate and launch it. Needs the extra report.
     """
-    from dse import outputs
-    from dse import report as explorer
+    from dse.io import outputs
     from dse.sweep import open_results
+    from dse.views import report as explorer
 
     place = output or results.with_suffix(_ENDING)
     if place.suffix.lower() != _ENDING:

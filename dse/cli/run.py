@@ -16,11 +16,11 @@ from dse.cli.designs import print_reasons
 from dse.cli.figures import drawn_files
 from dse.cli.options import Figure, Force, Fresh, Json, OfferAny
 from dse.cli.status import INTERRUPTED, NOTHING_FEASIBLE, report_errors
-from dse.drawing import FigureProcess, check
 from dse.errors import InputError
-from dse.examples import located
-from dse.outputs import UnwritableFolderError
-from dse.workers import LocalWorkers
+from dse.io.examples import located
+from dse.io.outputs import UnwritableFolderError
+from dse.io.workers import LocalWorkers
+from dse.views.drawing import FigureProcess, check
 
 if TYPE_CHECKING:
 

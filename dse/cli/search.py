@@ -17,16 +17,16 @@ from dse.cli.designs import SHORT, label, print_reasons
 from dse.cli.figures import drawn_files
 from dse.cli.options import Figure, Force, Fresh, Json, OfferAny
 from dse.cli.status import INTERRUPTED, NOTHING_FEASIBLE, report_errors
-from dse.drawing import FigureProcess, check
 from dse.errors import InputError
+from dse.views.drawing import FigureProcess, check
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from rich.console import Console
 
+    from dse.doors.study import Study
     from dse.search import Outcome, Problem
-    from dse.study import Study
 
 #: Spaces that are smaller are better enumerated.
 ENUMERABLE = 1e9
@@ -66,7 +66,7 @@ def search(
     For continuous axes and for spaces too large to enumerate. An interrupted search resumes where it stopped. There are
     no figures of a co-design.
     """
-    from dse.designs import MOST
+    from dse.designs.leaves import MOST
     from dse.spec.document import LARGEST
 
     for name, value, most in (("--seconds", seconds, LARGEST), ("--evaluations", evaluations, MOST)):

@@ -15,7 +15,7 @@ from rich.table import Table
 from rich.text import Text
 
 from dse.errors import InputError
-from dse.quantities import GIB, counted, digits, gib, percent, prefixed, quantity, seconds, setting
+from dse.io.quantities import GIB, counted, digits, gib, percent, prefixed, quantity, seconds, setting
 
 __all__ = [
     "GIB", "console", "counted", "digits", "document", "error", "gib", "heading", "note", "percent", "prefixed",

@@ -12,9 +12,9 @@ from typing import Any
 import typer
 
 from dse.cli import show
+from dse.designs.renamed import Renamed
 from dse.errors import IncompleteError, InputError, Notice
-from dse.interruption import BROKEN_PIPE
-from dse.renamed import Renamed
+from dse.io.interruption import BROKEN_PIPE
 
 NOTHING_FEASIBLE = 1
 BAD_INPUT = 2

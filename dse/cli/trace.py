@@ -29,10 +29,10 @@ def trace(
     Every pass of every stage by its schedule, and what is sent: a trace of Chrome in JSON, which ui.perfetto.dev and
     chrome://tracing show. Prints the step's time event by event, beside that of the closed forms that dse evaluate has.
     """
-    from dse.outputs import checked
-    from dse.study_training import TRAINING
-    from dse.trace import perfetto
-    from dse.trace.step import step_of
+    from dse.doors.study_training import TRAINING
+    from dse.io.outputs import checked
+    from dse.views.trace import perfetto
+    from dse.views.trace.step import step_of
 
     checked(output, force)
     to_serve = "leave it out: a trace is one of a training step"

@@ -12,7 +12,7 @@ from dse.cli import front, show
 from dse.cli.names import other_names
 from dse.cli.status import BAD_INPUT, INTERRUPTED, reader_gone
 from dse.errors import ELSEWHERE, InputError, nearest, plain, unknown_name
-from dse.interruption import BROKEN_PIPE
+from dse.io.interruption import BROKEN_PIPE
 
 #: What typer raises for a command line that it cannot read.
 _UsageError: Any = typer.BadParameter.__base__
@@ -87,7 +87,7 @@ def _meant(wrong: str, options: set[str]) -> list[str]:
     if found := sorted(option for option in options if plain(option) in set(map(plain, theirs))):
         return found
     if "--set" in options:
-        from dse.designs import known_leaves, short_name
+        from dse.designs.leaves import known_leaves, short_name
 
         leaves = {name for path in known_leaves() for name in (short_name(path), path.rpartition(".")[2])}
         if found := [name for name in (wrong.strip("-").replace("-", "_"), *theirs) if name in leaves]:

@@ -13,9 +13,12 @@ import shlex
 from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
-from dse import catalog
-from dse.calibrated import accelerator_of, beyond_context, lookup_of
-from dse.designs import known_leaves, leaf, leaf_path, leaves_of, short_name
+from dse.designs import catalog
+from dse.designs.calibrated import accelerator_of, beyond_context, lookup_of
+from dse.designs.leaves import known_leaves, leaf, leaf_path, leaves_of, short_name
+from dse.designs.records import PLAIN_EXPERTS, PLAIN_MAPPING
+from dse.doors.scalars import ScalarFunction
+from dse.doors.study import Study
 from dse.errors import ELSEWHERE, InputError, plain, unknown_name
 from dse.launch.maxtext import MAXTEXT
 from dse.launch.megatron import MEGATRON_BRIDGE, MEGATRON_LM
@@ -37,9 +40,6 @@ from dse.launch.pytorch import DEEPSPEED, TORCHTITAN
 from dse.launch.sglang import SGLANG
 from dse.launch.tensorrt_llm import TENSORRT_LLM
 from dse.launch.vllm import VLLM
-from dse.records import PLAIN_EXPERTS, PLAIN_MAPPING
-from dse.scalars import ScalarFunction
-from dse.study import Study
 from dse.types import Design, Engine, Requests, Scalar, Serving
 
 TOOLS = {
@@ -77,7 +77,7 @@ def launch(design: Design, tool: str, study: Study, workload: str = "", software
     tokens that an engine cannot be told.
 
     >>> import dse
-    >>> from dse.study_training import TRAINING
+    >>> from dse.doors.study_training import TRAINING
     >>> line = launch(dse.design("gpt-3-13b", "selene", tp=8, recompute="full"), "megatron-lm", TRAINING)
     >>> ("--tensor-model-parallel-size", "8") in line.options
     True

@@ -10,9 +10,9 @@ import re
 from pathlib import Path
 from typing import NamedTuple
 
-from dse import catalog
-from dse.environment import double_precision
+from dse.designs import catalog
 from dse.errors import InputError
+from dse.io.environment import double_precision
 from dse.measured.prediction import Prediction
 from dse.measured.table import Case, Meaning, Measurement, Row, Skip, read_table
 from dse.model.money.device import Making, Parts, making

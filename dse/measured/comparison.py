@@ -12,7 +12,11 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from dse import calibrated, outputs
+from dse.designs import calibrated
+from dse.doors.study import Study
+from dse.doors.study_serving import SERVING
+from dse.doors.study_training import TRAINING
+from dse.io import outputs
 from dse.measured import (
     Measurement,
     Prediction,
@@ -32,9 +36,6 @@ from dse.measured.prediction import peak_rate
 from dse.measured.roofline import REFUSED
 from dse.measured.serving_rows import has_energy
 from dse.measured.uncertainty import Interval
-from dse.study import Study
-from dse.study_serving import SERVING
-from dse.study_training import TRAINING
 
 #: Metrics that ``predict`` adds as ``pred_<metric>`` columns.
 PREDICTED = (

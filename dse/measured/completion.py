@@ -12,7 +12,7 @@ import dataclasses
 import re
 from typing import Any
 
-from dse.calibrated import told_with_mixtures
+from dse.designs.calibrated import told_with_mixtures
 from dse.errors import InputError
 from dse.measured import calculon, pods
 from dse.measured.cells import Cells

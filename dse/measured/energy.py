@@ -14,8 +14,8 @@ from typing import NamedTuple
 
 import numpy as np
 
-from dse import catalog
-from dse.designs import design, replace
+from dse.designs import catalog
+from dse.designs.leaves import design, replace
 from dse.errors import InputError
 from dse.measured import serving
 from dse.measured.prediction import Prediction, evaluate_many

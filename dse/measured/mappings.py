@@ -7,8 +7,8 @@ import re
 from collections.abc import Callable, Iterator
 from typing import Any
 
-from dse import catalog
-from dse.catalog import EXPERTS_LEFT_OPEN
+from dse.designs import catalog
+from dse.designs.catalog import EXPERTS_LEFT_OPEN
 from dse.errors import nearest
 from dse.measured.cells import Cells
 from dse.measured.table import Skip

@@ -6,7 +6,7 @@ import functools
 import re
 from collections.abc import Callable
 
-from dse import calibrated, catalog
+from dse.designs import calibrated, catalog
 from dse.errors import InputError, nearest
 from dse.measured.table import DEVICE, Row
 from dse.types import ExpertKernels, Software, System, Workload

@@ -9,12 +9,12 @@ from typing import Any
 import jax
 import numpy as np
 
+from dse.doors.study import Study
+from dse.doors.study_training import TRAINING
 from dse.measured.completion import Candidates, complete
 from dse.measured.names import Lookup
 from dse.measured.table import Case, Skip
 from dse.model.formats import RECIPES
-from dse.study import Study
-from dse.study_training import TRAINING
 from dse.sweep.engine.few import evaluate_few
 from dse.sweep.engine.point import Program
 from dse.types import Design, Mapping, Precision, Recompute

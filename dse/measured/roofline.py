@@ -6,12 +6,12 @@ import dataclasses
 import math
 from collections.abc import Iterator, Sequence
 
+from dse.doors.scalars import ScalarFunction
+from dse.doors.study_serving import SERVING
+from dse.io.quantities import quantity
 from dse.measured.prediction import alike
 from dse.measured.table import Measurement, Skip
 from dse.model.serving.least import Least, least
-from dse.quantities import quantity
-from dse.scalars import ScalarFunction
-from dse.study_serving import SERVING
 from dse.types import Design
 
 #: Why a figure that does is not compared.

@@ -6,13 +6,13 @@ import dataclasses
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
+from dse.doors.study_serving import SERVING
 from dse.measured.names import Lookup
 from dse.measured.prediction import Prediction, evaluate_many
 from dse.measured.roofline import believed, unbeaten
 from dse.measured.serving_rows import Served, completed, twins_of
 from dse.measured.table import Case, Meaning, Measurement, Skip, group_rows, measurement, read_table
 from dse.model.serving.least import Least
-from dse.study_serving import SERVING
 from dse.types import Design, Load
 
 #: Column that gives tables of serving away.

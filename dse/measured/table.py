@@ -10,8 +10,9 @@ import re
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 
-from dse import inputs, renamed
+from dse.designs import renamed
 from dse.errors import InputError
+from dse.io import inputs
 
 #: Columns that may name a device; the first that is not empty counts.
 DEVICE = ("gpu", "accelerator", "device", "gpu_type")

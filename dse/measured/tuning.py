@@ -10,8 +10,8 @@ from __future__ import annotations
 import dataclasses
 import re
 
+from dse.designs.records import TUNING_TOKENS
 from dse.measured.cells import Cells
-from dse.records import TUNING_TOKENS
 from dse.types import Adapters, Packing, Workload
 
 _FINE_TUNING = re.compile(r"\b(LoRA|SFT|fine-?tun\w*)\b", re.IGNORECASE)

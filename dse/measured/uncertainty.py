@@ -21,10 +21,10 @@ from typing import NamedTuple
 import jax
 import numpy as np
 
-from dse import catalog
-from dse.designs import leaf, leaves, replace
-from dse.study import Study
-from dse.study_training import TRAINING
+from dse.designs import catalog
+from dse.designs.leaves import leaf, leaves, replace
+from dse.doors.study import Study
+from dse.doors.study_training import TRAINING
 from dse.types import Design, Software
 
 #: Probability of an interval, unless another is asked for.

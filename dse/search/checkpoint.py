@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from dse.files import is_sealed, seal, whole_or_absent
+from dse.io.files import is_sealed, seal, whole_or_absent
 from dse.sweep.store.parts import parts_folder
 
 _HISTORY = ("violation", "value", "objectives", "feasible")

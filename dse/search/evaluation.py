@@ -3,7 +3,7 @@
 A model takes seconds to compile and a method's own steps a fraction of one: so methods propose and learn in small
 programs of their own, and between them a step calls the program here. It takes any number of designs up to its size,
 a block at a time, so that a search compiles the model once whatever the batches of its methods and of the polish.
-A search of few designs does not compile it at all: NumPy has evaluated them by then (:mod:`dse.scalars`).
+A search of few designs does not compile it at all: NumPy has evaluated them by then (:mod:`dse.doors.scalars`).
 """
 
 from __future__ import annotations
@@ -24,10 +24,10 @@ import jax.numpy as jnp
 import numpy as np
 from jax import Array, lax
 
-from dse import equations
-from dse.designs import replace
-from dse.files import search_digest
-from dse.scalars import ScalarFunction
+from dse.designs.leaves import replace
+from dse.doors import equations
+from dse.doors.scalars import ScalarFunction
+from dse.io.files import search_digest
 from dse.search import space as spaces
 from dse.search.judging import Evaluation, logarithm, scalar
 from dse.search.space import Point, Space

@@ -11,13 +11,13 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from dse.doors.study import Study
 from dse.search import space as spaces
 from dse.search import tables
 from dse.search.evaluation import Evaluator, Penalty, Values, evaluated, padded, padded_values, shaped
 from dse.search.judging import Evaluation
 from dse.search.space import Point, Space
 from dse.spec.search import BATCHES, SearchSpec
-from dse.study import Study
 from dse.sweep.engine.few import evaluate_few
 from dse.sweep.engine.point import Program
 from dse.sweep.grid import compose

@@ -16,10 +16,11 @@ from typing import TYPE_CHECKING, Any
 import jax
 import numpy as np
 
-from dse import outputs
-from dse.environment import fuse_outputs
-from dse.files import search_digest
-from dse.interruption import telling
+from dse.doors.study import Study
+from dse.io import outputs
+from dse.io.environment import fuse_outputs
+from dse.io.files import search_digest
+from dse.io.interruption import telling
 from dse.search import checkpoint, outcome, pareto, problem, several
 from dse.search import dataset as datasets
 from dse.search import polish as polishing
@@ -33,7 +34,6 @@ from dse.search.problem import Problem
 from dse.search.progress import Reached, SearchProgress
 from dse.search.space import leaf_paths
 from dse.spec.search import SearchSpec, read
-from dse.study import Study
 from dse.sweep.evaluation import stoppable
 from dse.sweep.grid import vendors
 from dse.sweep.results import files as results

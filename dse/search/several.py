@@ -8,7 +8,7 @@ from collections.abc import Callable
 import jax
 import numpy as np
 
-from dse import quantities
+from dse.io import quantities
 from dse.search import pareto
 from dse.search.driver import Best
 from dse.search.found import MethodResult, axis_columns

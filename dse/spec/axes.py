@@ -9,11 +9,11 @@ import math
 from collections.abc import Iterable
 from typing import Any
 
-from dse import catalog
-from dse.designs import known_leaves, leaf_path, leaf_value, path_endings, told_reading
+from dse.designs import catalog
+from dse.designs.leaves import known_leaves, leaf_path, leaf_value, path_endings, told_reading
+from dse.designs.records import LEAVES_OF_SERVING, LIMIT_AS_SOLD
+from dse.doors.study import Study
 from dse.errors import ELSEWHERE, InputError, nearest, plain, unknown_name
-from dse.records import LEAVES_OF_SERVING, LIMIT_AS_SOLD
-from dse.study import Study
 from dse.types import choice_name
 
 #: Rules that make an axis' values from what it must divide.

@@ -23,7 +23,7 @@ from typing import Annotated, Any, NamedTuple
 
 from pydantic import Field
 
-from dse import toml
+from dse.io import toml
 from dse.spec import sweep as sweep_spec
 from dse.spec.document import Natural, Positive, Section, Truth, checked, counted
 from dse.spec.sweep import SweepSpec

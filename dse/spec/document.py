@@ -8,7 +8,7 @@ from typing import Annotated, Any, TypeVar, Union, get_args, get_origin
 
 from pydantic import BaseModel, BeforeValidator, ConfigDict, ValidationError
 
-from dse.designs import MOST, is_number, is_whole
+from dse.designs.leaves import MOST, is_number, is_whole
 from dse.errors import InputError, unknown_name
 
 

@@ -26,12 +26,12 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from dse import catalog, renamed
-from dse.designs import known_leaves, leaf_value
+from dse.designs import catalog, renamed
+from dse.designs.leaves import known_leaves, leaf_value
+from dse.doors.studies import of_another
+from dse.doors.study import Lookup, Study
 from dse.errors import InputError
 from dse.spec.axes import check_read, choices_of, find_leaf, is_leaf
-from dse.studies import of_another
-from dse.study import Lookup, Study
 from dse.types import Scalar
 
 #: What a node is: a truth value, or a number too.
@@ -78,7 +78,7 @@ class Expression:
     def bound(self) -> tuple[str, bool] | None:
         """The name that a comparison with a constant bounds, and whether from above; None for any other.
 
-        >>> from dse.study_training import TRAINING
+        >>> from dse.doors.study_training import TRAINING
         >>> parse("0.5 <= mfu", "constraints", TRAINING).bound
         ('mfu', False)
         """
@@ -98,7 +98,7 @@ class Expression:
     def notes(self) -> tuple[str, ...]:
         """How plain numbers that are compared with what has units were read, in words.
 
-        >>> from dse.study_training import TRAINING
+        >>> from dse.doors.study_training import TRAINING
         >>> parse("tp <= 8 and step_time <= 30", "constraints", TRAINING).notes
         ('step_time <= 30 has no unit: read as 30 s',)
         """
@@ -109,7 +109,7 @@ class Expression:
     def units(self) -> str:
         """SI units of the value; "1" of what has none, and of a sum of unlike things.
 
-        >>> from dse.study_training import TRAINING
+        >>> from dse.doors.study_training import TRAINING
         >>> parse("cost_per_run / goodput_fraction", "objective", TRAINING).units
         'USD'
         """
@@ -119,7 +119,7 @@ class Expression:
     def written(self) -> str:
         """Units as tables and messages write them: those of a metric alone say what it counts.
 
-        >>> from dse.study_training import TRAINING
+        >>> from dse.doors.study_training import TRAINING
         >>> parse("tokens_per_second", "objective", TRAINING).written
         'tokens/s'
         """
@@ -152,7 +152,7 @@ def parse(text: Any, where: str, study: Study) -> Expression:
 
     Raises InputError for unknown names and anything outside the language.
 
-    >>> from dse.study_training import TRAINING
+    >>> from dse.doors.study_training import TRAINING
     >>> small = parse("tp <= 8 and peak_memory < '80 GB'", "constraints", TRAINING)
     >>> small.names
     ('mapping.tp', 'peak_memory')

@@ -5,9 +5,9 @@ from __future__ import annotations
 import dataclasses
 from typing import Any
 
-from dse.designs import MOST, is_whole
+from dse.designs.leaves import MOST, is_whole
+from dse.doors.study import Study
 from dse.errors import InputError
-from dse.study import Study
 
 COMPRESSIONS = ("auto", "zstd", "zlib", "none")
 KEEP_MODES = ("all", "feasible", "best", "pareto", "top")

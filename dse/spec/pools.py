@@ -10,10 +10,11 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from dse import catalog, toml
+from dse.designs import catalog
+from dse.designs.records import is_of_model
 from dse.errors import InputError, nearest, unknown_name
-from dse.examples import stem_of
-from dse.records import is_of_model
+from dse.io import toml
+from dse.io.examples import stem_of
 from dse.spec.axes import Axis
 from dse.spec.sweep import SweepSpec, from_document, text_of
 from dse.types.fields import POSITIVE

@@ -16,15 +16,15 @@ from typing import Any
 
 from pydantic import Field, create_model, field_validator
 
-from dse import toml
-from dse.designs import known_leaves, leaf_value, told_reading
+from dse.designs.leaves import known_leaves, leaf_value, told_reading
+from dse.designs.records import N_DEVICES
+from dse.doors.study import Study
 from dse.errors import InputError, unknown_name
-from dse.records import N_DEVICES
+from dse.io import toml
 from dse.spec import axes as axis_values
 from dse.spec import sweep as sweep_spec
 from dse.spec.document import Positive, Section, Truth, Whole, checked, counted
 from dse.spec.sweep import SweepSpec
-from dse.study import Study
 
 #: Method → its options and what they are when they are not given; :mod:`dse.search.methods` says what they do.
 METHOD_OPTIONS: Mapping[str, dict[str, int | float]] = {

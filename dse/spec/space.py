@@ -6,12 +6,12 @@ import dataclasses
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from dse.designs import known_leaves, told_reading
+from dse.designs.leaves import known_leaves, told_reading
+from dse.designs.records import CHIP, LEAVES_OF_SERVING
+from dse.doors.study import Study
 from dse.errors import InputError, unknown_name
-from dse.records import CHIP, LEAVES_OF_SERVING
 from dse.spec import axes as axis_values
 from dse.spec.axes import Axis
-from dse.study import Study
 
 #: What a catalogue name may stand for → the kind of its entry and the path of the record it fills.
 NAMED = {

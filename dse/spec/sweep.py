@@ -16,8 +16,10 @@ import re
 from pathlib import Path
 from typing import Any
 
-from dse import examples, inputs, toml
+from dse.doors.studies import of_document
+from dse.doors.study import Study
 from dse.errors import InputError, nearest, unknown_name
+from dse.io import examples, inputs, toml
 from dse.spec.axes import Axis
 from dse.spec.expression import Expression, parse
 from dse.spec.output import DEFAULT_LIMIT, Keep, compression_of, histogram_of, is_wanted, limit_of, parse_keep, truth_of
@@ -33,8 +35,6 @@ from dse.spec.space import (
     flat,
     zips_of,
 )
-from dse.studies import of_document
-from dse.study import Study
 from dse.types.metrics import GROUPS
 
 #: Section → the keys of its own; leaves and catalogue names are keys of some besides.

@@ -19,10 +19,11 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+from dse.doors.studies import STUDIES
 from dse.errors import IncompleteError, InputError
-from dse.interruption import telling
-from dse.quantities import counted
-from dse.studies import STUDIES
+from dse.io.interruption import telling
+from dse.io.quantities import counted
+from dse.io.workers import LocalWorkers, library, unreachable
 from dse.sweep import worker
 from dse.sweep.evaluation import Earlier, Evaluated, Interrupted, kept_parts, stoppable
 from dse.sweep.job import Job
@@ -32,7 +33,6 @@ from dse.sweep.reduce import keep as keeping
 from dse.sweep.shard import Division, divided
 from dse.sweep.store.manifest import Shard
 from dse.sweep.worker import Order, Outcome
-from dse.workers import LocalWorkers, library, unreachable
 
 #: Shares a worker: few enough to cost nothing, enough for all workers to end at about the same time.
 _SHARES_A_WORKER = 8

@@ -14,9 +14,9 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from dse import interruption
 from dse.errors import IncompleteError, InputError
-from dse.quantities import counted
+from dse.io import interruption
+from dse.io.quantities import counted
 from dse.sweep.engine.engine import Engine
 from dse.sweep.engine.programs import CompileClock
 from dse.sweep.grid.grid import Grid

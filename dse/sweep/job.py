@@ -7,12 +7,13 @@ import functools
 from collections.abc import Callable
 from pathlib import Path
 
-from dse import outputs, workers
-from dse.environment import fuse_outputs
+from dse.doors.study import Study
 from dse.errors import InputError
+from dse.io import outputs, workers
+from dse.io.environment import fuse_outputs
+from dse.io.workers import LocalWorkers
 from dse.spec.output import Keep, parse_keep
 from dse.spec.sweep import SweepSpec, read
-from dse.study import Study
 from dse.sweep.engine.decoding import LONGEST_CHUNK
 from dse.sweep.grid import compose, vendors
 from dse.sweep.grid.grid import Grid
@@ -22,7 +23,6 @@ from dse.sweep.results import writing
 from dse.sweep.results.files import COMPRESSION
 from dse.sweep.results.summary import Summary
 from dse.sweep.store import manifest
-from dse.workers import LocalWorkers
 
 #: Designs a second where only the best are kept, on two cores (docs/benchmarks.md: 57 to 134 million).
 ENUMERATION_RATE = 5e7

@@ -8,12 +8,12 @@ import time
 from pathlib import Path
 from typing import Any
 
-from dse import outputs
+from dse.doors.study import Study
 from dse.errors import InputError
-from dse.interruption import telling
+from dse.io import outputs
+from dse.io.interruption import telling
 from dse.spec.output import Keep
 from dse.spec.sweep import from_text
-from dse.study import Study
 from dse.sweep.evaluation import write_results
 from dse.sweep.grid.grid import Grid
 from dse.sweep.job import plan

@@ -22,7 +22,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
-from dse.designs import leaf
+from dse.designs.leaves import leaf
 from dse.errors import InputError
 from dse.spec.expression import Expression
 from dse.spec.pools import errors_of, read, varies

@@ -7,7 +7,7 @@ import dataclasses
 from collections.abc import Callable, Iterator
 from typing import Any
 
-from dse.quantities import duration, percent, quantity
+from dse.io.quantities import duration, percent, quantity
 
 #: Columns of a terminal that has room for a bar beside the words.
 _WIDE = 72

@@ -9,8 +9,8 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from dse.interruption import complete, telling
-from dse.outputs import disk_errors
+from dse.io.interruption import complete, telling
+from dse.io.outputs import disk_errors
 from dse.spec.sweep import SweepSpec
 from dse.sweep import cluster
 from dse.sweep.engine.engine import Engine

@@ -10,8 +10,8 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from dse.errors import InputError
-from dse.interruption import telling
-from dse.outputs import disk_errors
+from dse.io.interruption import telling
+from dse.io.outputs import disk_errors
 from dse.spec.sweep import SweepSpec
 from dse.sweep.engine.engine import Engine
 from dse.sweep.engine.programs import CompileClock

@@ -13,9 +13,9 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from dse.doors.study import Study
 from dse.errors import IncompleteError, InputError
 from dse.spec.sweep import from_text
-from dse.study import Study
 from dse.sweep.engine.programs import CompileClock
 from dse.sweep.evaluation import Earlier
 from dse.sweep.job import Job, Options, prepared

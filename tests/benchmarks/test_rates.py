@@ -10,7 +10,7 @@ from typer.testing import CliRunner
 import dse
 from benchmarks import rates as bench
 from dse.cli import app
-from dse.evaluation import evaluate
+from dse.doors.evaluation import evaluate
 
 WAITED = ("checkpoint_stall", "checkpoint_interval", "run_time_with_failures_checkpointing")
 

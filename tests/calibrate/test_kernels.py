@@ -10,13 +10,13 @@ import numpy as np
 import pytest
 
 from docs.make.kernels.page import page
-from dse import catalog
 from dse.calibrate.fit import folds
 from dse.calibrate.kernel_parameters import JOBS, SHARED, leaf
 from dse.calibrate.kernel_tables import tables, units, write, write_catalog
 from dse.calibrate.kernels import calibrate, read_kernels, shape
 from dse.calibrate.writing import document, number
-from dse.designs import replace
+from dse.designs import catalog
+from dse.designs.leaves import replace
 from dse.errors import InputError
 from dse.measured.kernels import Kernel, device_of, predict, times
 

@@ -9,7 +9,7 @@ import pytest
 from docs.make.energy.page import page
 from dse.calibrate.power import CHIPS, FittedChip, entries, fit_of, minimum, rows_of, values, write_catalog
 from dse.calibrate.writing import document
-from dse.designs import design, replace
+from dse.designs.leaves import design, replace
 from dse.errors import InputError
 from dse.measured.energy import Study, StudyCase
 from dse.measured.table import Case, Meaning, Measurement, Row

@@ -10,9 +10,9 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from dse import catalog
 from dse.calibrate import stacks, step_priors, steps
 from dse.calibrate.jobs import JOBS
+from dse.designs import catalog
 from dse.errors import InputError
 from dse.measured import predict_cases, read_cases
 from dse.measured.comparison import compare_predictions

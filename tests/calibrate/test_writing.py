@@ -8,8 +8,8 @@ import tomllib
 import pytest
 import tomlkit
 
-from dse import catalog
 from dse.calibrate.writing import catalog_file, digits, document, number, quoted, revise, stated
+from dse.designs import catalog
 from dse.errors import InputError
 
 TEXT = """\

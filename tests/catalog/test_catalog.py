@@ -14,10 +14,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import dse
-from dse import catalog, types
+from dse import types
 from dse.calibrate.kernel_parameters import HIGHEST_THRESHOLD
 from dse.calibrate.power import CHIPS
-from dse.catalog import units
+from dse.designs import catalog
+from dse.designs.catalog import units
 from dse.errors import InputError
 from tests.oracles.units import by_pint
 

@@ -7,9 +7,9 @@ import json
 import pytest
 from typer.testing import CliRunner
 
-from dse import catalog
-from dse.catalog import huggingface
 from dse.cli import app
+from dse.designs import catalog
+from dse.designs.catalog import huggingface
 from dse.errors import InputError
 from dse.model.work.parameters import parameter_count
 

@@ -8,9 +8,9 @@ import pytest
 from typer.testing import CliRunner
 
 import dse
-from dse import catalog
-from dse.catalog import huggingface
 from dse.cli import app
+from dse.designs import catalog
+from dse.designs.catalog import huggingface
 from dse.errors import InputError
 from dse.model.work.parameters import active_parameters, embedding_parameters, main_model, parameter_count
 

@@ -8,8 +8,8 @@ import pytest
 from typer.testing import CliRunner
 
 import dse
-from dse import catalog
 from dse.cli import app
+from dse.designs import catalog
 from dse.errors import InputError
 from tests.sweep import toy
 

@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 
 import dse
-from dse import catalog
-from dse.designs import replace
+from dse.designs import catalog
+from dse.designs.leaves import replace
 from dse.errors import InputError
 from dse.model.machine.technology import generated
 from dse.types import Chip

@@ -332,7 +332,7 @@ def test_shards_and_merge(command, small_sweep, tmp_path):
 
 
 def test_figures_are_drawn_without_a_second_process(second_process, small_results, monkeypatch, tmp_path):
-    from dse import drawing
+    from dse.views import drawing
 
     path = tmp_path / "r.nc"
     path.write_bytes(small_results[1].read_bytes())

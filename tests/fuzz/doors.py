@@ -37,7 +37,7 @@ def search(path: Path) -> None:
 
 def accelerator(path: Path) -> None:
     """An accelerator of a user's catalogue, as ``dse catalog check`` and ``dse evaluate`` read it."""
-    from dse import catalog
+    from dse.designs import catalog
 
     folder = path.parent / "catalog"
     (folder / "accelerators").mkdir(parents=True, exist_ok=True)
@@ -50,7 +50,7 @@ def accelerator(path: Path) -> None:
 
 def settings(path: Path) -> None:
     """Lines of NAME=VALUE, as they stand after ``dse evaluate --set``, as far as they make a design."""
-    from dse.designs import design
+    from dse.designs.leaves import design
 
     lines = (line.partition("=") for line in path.read_text().split("\n") if "=" in line)
     values: dict[str, object] = {name.strip(): text.strip() for name, _, text in lines}
@@ -63,8 +63,8 @@ def settings(path: Path) -> None:
 
 def arguments(path: Path) -> None:
     """A list of arguments of the tool that the file is named after, as ``dse launch --arguments`` reads it."""
-    from dse import inputs
-    from dse.designs import leaf_path, leaf_value
+    from dse.designs.leaves import leaf_path, leaf_value
+    from dse.io import inputs
     from dse.launch import read_arguments
 
     found = read_arguments(path.stem, inputs.text(path, "a text of options"))

@@ -145,7 +145,7 @@ def _column(text: str, rng: random.Random) -> str:
 
 def of_settings(_: str, rng: random.Random) -> str:
     """Settings of one to four leaves of a design."""
-    from dse.designs import known_leaves, path_endings
+    from dse.designs.leaves import known_leaves, path_endings
 
     def one() -> str:
         path = rng.choice(list(known_leaves()))

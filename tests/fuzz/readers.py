@@ -12,7 +12,7 @@ Reader = Callable[[Path], None]
 def opened(path: Path) -> None:
     """``dse.open_results``, all of it; and what it is suited to."""
     import dse
-    from dse import plot
+    from dse.views import plot
 
     with dse.open_results(path) as found:
         found.load()
@@ -34,7 +34,7 @@ def figure(kind: str) -> Reader:
 
     def draw(path: Path) -> None:
         import dse
-        from dse import plot
+        from dse.views import plot
 
         with dse.open_results(path) as found:
             plot.save(plot.KINDS[kind](found), path.with_suffix(".svg"), force=True)
@@ -45,7 +45,7 @@ def figure(kind: str) -> Reader:
 def report(path: Path) -> None:
     """``dse report``."""
     import dse
-    from dse import report as explorer
+    from dse.views import report as explorer
 
     with dse.open_results(path) as found:
         explorer.write(found, path.with_suffix(".html"), 1000, force=True)
@@ -60,7 +60,7 @@ def difference(other: Path) -> Reader:
         from rich.console import Console
 
         from dse.cli import diff, show
-        from dse.difference import compare
+        from dse.views.difference import compare
 
         for first, second in ((other, path), (path, other)):
             found = compare(first, second)
@@ -75,7 +75,7 @@ def resumed(specification: Path, keep: str) -> Reader:
     """``dse run`` onto the file, which bears a seal: it is shown, or made again."""
 
     def run(path: Path) -> None:
-        from dse.files import seal
+        from dse.io.files import seal
         from dse.sweep import perform
 
         copy = path.with_name("resumed.nc")
@@ -89,7 +89,7 @@ def resumed(specification: Path, keep: str) -> Reader:
 
 def every(other: Path) -> dict[str, Reader]:
     """Name → reader, but for runs onto the file."""
-    from dse import plot
+    from dse.views import plot
 
     found: dict[str, Reader] = {"open": opened, "overview": overview}
     found |= {f"plot {kind}": figure(kind) for kind in plot.KINDS}

@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from dse.errors import InputError
-from dse.files import MARK, seal
+from dse.io.files import MARK, seal
 from tests.fuzz import doors, readers, rewrites, samples
 
 #: Mutants between two lines.

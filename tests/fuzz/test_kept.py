@@ -5,7 +5,7 @@ from __future__ import annotations
 import random
 from pathlib import Path
 
-from dse import cache
+from dse.io import cache
 from tests.conftest import full_size
 from tests.fuzz.test_results import mutant
 from tests.test_cache import forget

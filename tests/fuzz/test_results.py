@@ -13,8 +13,8 @@ from pathlib import Path
 import pytest
 
 import dse
-from dse import plot
 from dse.errors import InputError
+from dse.views import plot
 from tests.conftest import full_size
 from tests.fuzz import readers, results, samples
 
@@ -40,7 +40,7 @@ def mutant(content: bytes, chance: random.Random) -> bytes:
 
 def open_mutants(results: Path, folder: Path, count: int, seed: int) -> int:
     """Open so many mutants; gives how many were read, each with the numbers that were written."""
-    from dse import plot
+    from dse.views import plot
 
     content, chance, read = results.read_bytes(), random.Random(seed), 0
     with dse.open_results(results) as found:

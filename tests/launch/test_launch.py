@@ -11,12 +11,12 @@ from typer.testing import CliRunner
 
 import dse
 from dse.cli import app
-from dse.designs import leaf, replace
+from dse.designs.leaves import leaf, replace
+from dse.designs.records import PLAIN_MAPPING
+from dse.doors.studies import STUDIES
 from dse.errors import InputError
 from dse.launch import TOOLS, launch, read_arguments, unfit
 from dse.launch import settings as read
-from dse.records import PLAIN_MAPPING
-from dse.studies import STUDIES
 from dse.types import Precision, Recompute
 
 DOCUMENTED = tomllib.loads((Path(__file__).parent / "options.toml").read_text())
@@ -77,7 +77,7 @@ def test_a_line_is_read_back(data, tool):
     }
     design = replace(data.draw(st.sampled_from(BASES[study])), chosen)
     line = launch(design, tool, STUDIES[study])
-    stated = {dse.designs.leaf_path(name): value for name, value in read(tool, line.text, design).items()}
+    stated = {dse.designs.leaves.leaf_path(name): value for name, value in read(tool, line.text, design).items()}
     assert stated, line.text
     alike = {"mapping.sequence_parallel": {1.0: 2.0}, "mapping.precision": {4.0: 5.0, 5.0: 4.0, 9.0: 4.0}}
     for path, value in stated.items():

@@ -10,10 +10,11 @@ import numpy as np
 import pytest
 
 import dse
-from dse import catalog
 from dse.calibrate import engine_residuals
 from dse.cli import app
-from dse.designs import leaf, leaves, replace
+from dse.designs import catalog
+from dse.designs.leaves import leaf, leaves, replace
+from dse.doors.studies import STUDIES
 from dse.measured.prediction import alike
 from dse.measured.uncertainty import (
     DRAWS,
@@ -25,7 +26,6 @@ from dse.measured.uncertainty import (
     quantile,
     uncertainty_of,
 )
-from dse.studies import STUDIES
 
 DESIGN = dse.design("gpt-3-13b", "selene", n_devices=16, tp=8, pp=2, recompute="full", global_batch=64)
 

@@ -10,9 +10,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import dse
-from dse import catalog
+from dse.designs import catalog
+from dse.doors.study_training import TRAINING
 from dse.model.capabilities import asked, lacking
-from dse.study_training import TRAINING
 from dse.types import Capabilities, Infeasible
 from tests.designs import designs, make_design
 

@@ -11,13 +11,13 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import dse
-from dse.designs import replace
+from dse.designs.leaves import replace
+from dse.doors.study_training import TRAINING
 from dse.model.accounts.feasibility import Needed, infeasible_reason
 from dse.model.choice import divides
 from dse.model.divisibility import COPIES_PATH, EXPERT_RULES, RULES, SHAPE_PATHS, fits
 from dse.model.layout import lay_out
 from dse.spec.axes import Axis
-from dse.study_training import TRAINING
 from dse.sweep.grid.degrees import Parts, Shape, degree_rows
 
 DIVISIBLE = sum({int(rule.reason) for rule in (*RULES, *EXPERT_RULES)})

@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 
 import dse
-from dse import catalog
-from dse.designs import replace
+from dse.designs import catalog
+from dse.designs.leaves import replace
 from dse.model.machine.rates import unsupported
 from dse.types import Infeasible, Precision
 

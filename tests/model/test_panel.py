@@ -23,12 +23,12 @@ import numpy as np
 import pytest
 
 import dse.model
-from dse import evaluation, serving
+from dse.doors import evaluation, serving
+from dse.doors.scalars import ScalarFunction
+from dse.doors.studies import STUDIES
 from dse.measured.kernels.formulas import FORMULAS, device_of
 from dse.measured.kernels.readers import OPERATIONS
 from dse.model import formats
-from dse.scalars import ScalarFunction
-from dse.studies import STUDIES
 from dse.types import Design, Engine, Precision, paths
 from tests import golden
 from tests.panel import PANEL, design

@@ -8,11 +8,11 @@ import numpy as np
 import pytest
 
 import dse
-from dse import catalog
-from dse.designs import leaf, replace
-from dse.evaluation import evaluate
-from dse.explanation import continuous_leaves, elasticities
-from dse.scalars import ScalarFunction
+from dse.designs import catalog
+from dse.designs.leaves import leaf, replace
+from dse.doors.evaluation import evaluate
+from dse.doors.scalars import ScalarFunction
+from dse.views.explanation import continuous_leaves, elasticities
 
 METRICS = ("step_time", "energy_per_step")
 ACCELERATOR = "system.accelerator"

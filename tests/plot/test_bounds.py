@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 
 import dse
-from dse import plot
-from dse.plot import style
+from dse.views import plot
+from dse.views.plot import style
 from tests.conftest import SMALL_SWEEP
 from tests.figures import assert_readable, bar_widths, legend_texts
 

@@ -15,7 +15,7 @@ import numpy as np
 import pytest
 from matplotlib.colors import to_rgb
 
-from dse.plot import style
+from dse.views.plot import style
 
 VISION = {
     "normal": np.eye(3),
@@ -87,7 +87,7 @@ def difference(first: np.ndarray, second: np.ndarray) -> float:
 #: Least contrast of lines, markers, bars and text against the page (WCAG 2.1, 1.4.11), and the sources held to it.
 LEAST_CONTRAST = 3.0
 ROOT = Path(__file__).parents[2]
-DRAWING = [*(ROOT / "dse" / "plot").glob("*.py"), *(ROOT / "docs" / "make").rglob("*.py"),
+DRAWING = [*(ROOT / "dse" / "views" / "plot").glob("*.py"), *(ROOT / "docs" / "make").rglob("*.py"),
            *(ROOT / "notebooks").glob("*.py")]  # fmt: skip
 
 #: Backgrounds, on which other things are drawn, are pale on purpose: their lines say so.

@@ -7,8 +7,8 @@ import pytest
 import xarray as xr
 
 import dse
-from dse import drawing, plot
-from dse.plot import grid
+from dse.views import drawing, plot
+from dse.views.plot import grid
 from tests.figures import assert_drawn, assert_readable
 
 NODES, MEMORIES, CLOCKS = ["n7", "n5", "extrapolated-a5"], ["hbm3", "hbm4"], [0.5, 0.7, 0.9, 1.0]

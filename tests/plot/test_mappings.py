@@ -7,8 +7,8 @@ import pytest
 import xarray as xr
 
 import dse
-from dse import plot
-from dse.plot import designs, style
+from dse.views import plot
+from dse.views.plot import designs, style
 from tests.figures import assert_drawn, assert_readable, bar_widths, legend_texts
 
 

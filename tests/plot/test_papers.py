@@ -8,10 +8,10 @@ import numpy as np
 import pytest
 import xarray as xr
 
-from dse import plot
-from dse.plot import designs as designs_of
-from dse.plot import style
-from dse.plot.breakdown import draw_mappings
+from dse.views import plot
+from dse.views.plot import designs as designs_of
+from dse.views.plot import style
+from dse.views.plot.breakdown import draw_mappings
 from tests.conftest import SMALL_SWEEP
 from tests.figures import assert_readable, legend_texts, visible_texts
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from dse.plot import style
-from dse.plot.ticks import plain_ticks, written
+from dse.views.plot import style
+from dse.views.plot.ticks import plain_ticks, written
 from tests.figures import assert_readable, visible_texts
 
 #: Ends of axes: less than a tenth, less than a factor of two, a decade without a power of ten, many decades.

@@ -10,11 +10,11 @@ import pytest
 import xarray as xr
 
 from docs.make.search.figure import in_words
-from dse import plot
 from dse.cli.designs import SHORT
-from dse.plot import style
-from dse.plot.breakdown import filled
-from dse.quantities import counted, counted_units
+from dse.io.quantities import counted, counted_units
+from dse.views import plot
+from dse.views.plot import style
+from dse.views.plot.breakdown import filled
 from tests.figures import assert_readable, legend_texts, visible_texts
 from tests.plot.test_papers import OBJECTIVES, designs, grid
 

@@ -5,7 +5,7 @@ import itertools
 
 import pytest
 
-from dse.designs import replace
+from dse.designs.leaves import replace
 from dse.model.layout import lay_out
 from dse.model.machine.messages import send_all, sent_again, time_of
 from dse.model.machine.passes import run_passes

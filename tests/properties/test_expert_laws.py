@@ -11,9 +11,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import dse
-from dse.designs import replace
+from dse.designs.leaves import replace
+from dse.doors.evaluation import evaluate
 from dse.errors import InputError
-from dse.evaluation import evaluate
 from dse.model.capabilities import lacking
 from dse.model.layout import EXPERT_LEVELS, lay_out
 from dse.model.machine.collectives import energy
@@ -517,7 +517,7 @@ BEYOND = {"top_k": 161, "group_limit": 9, "imbalance": 160 / 6 + 0.01, "capacity
 def test_no_token_is_routed_further_than_there_are_experts(name, study):
     """At its limit a mixture can run; beyond it is refused where it is stated, and cannot run where it is not."""
     made = dse.design("deepseek-v2", "h100", n_devices=64, recompute="full", any_option=True, ep=8)
-    model = dse.studies.STUDIES[study]
+    model = dse.doors.studies.STUDIES[study]
     limit = made.workload.experts.most[name]
     for value, bit in ((limit, False), (BEYOND[name], True)):
         found = model.evaluate(model.complete(replace(made, {f"workload.experts.{name}": float(value)})))

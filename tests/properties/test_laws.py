@@ -15,9 +15,9 @@ from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
 import dse
-from dse import catalog
-from dse.designs import replace
-from dse.evaluation import evaluate
+from dse.designs import catalog
+from dse.designs.leaves import replace
+from dse.doors.evaluation import evaluate
 from dse.model.work.parameters import layer_parameters
 from dse.types import Infeasible, Metrics, OperatorKind
 from tests.designs import (

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from dse import report
+from dse.views import report
 from tests.report.pages import copied, downloaded, drawn, settled, shown, until
 from tests.report.results import many
 

@@ -13,13 +13,13 @@ import numpy as np
 import pytest
 
 import dse
-from dse import report
 from dse.cli.evaluate import design_of
-from dse.designs import known_leaves, leaf, leaves_of, replace
+from dse.designs.leaves import known_leaves, leaf, leaves_of, replace
 from dse.errors import InputError
 from dse.launch import launch
-from dse.report import lines, table
 from dse.sweep import from_text, plan
+from dse.views import report
+from dse.views.report import lines, table
 from tests.report.results import many, planned
 
 ROOT = Path(__file__).parents[2]

@@ -12,10 +12,10 @@ import zlib
 import numpy as np
 import pytest
 
-from dse import report
 from dse.cli import app
 from dse.errors import InputError
-from dse.report import packing, table
+from dse.views import report
+from dse.views.report import packing, table
 from tests.report.results import many
 
 pytest.importorskip("bokeh", reason="the extra report is not installed")

@@ -10,7 +10,7 @@ import io
 import numpy as np
 import pytest
 
-from dse import report
+from dse.views import report
 from tests.report.pages import downloaded, drawn, settled, shown, until
 from tests.report.results import many
 

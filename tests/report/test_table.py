@@ -6,11 +6,11 @@ import numpy as np
 import pytest
 import xarray as xr
 
-from dse import report
-from dse.report import lines, table
 from dse.spec import search
 from dse.sweep import execute, open_results
 from dse.sweep.results.rebuilding import designs_at, grid_of
+from dse.views import report
+from dse.views.report import lines, table
 from tests.conftest import SMALL_SWEEP
 from tests.report.results import planned
 from tests.report.test_lines import differences, line_of, parsed, toml_of

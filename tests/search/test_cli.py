@@ -10,8 +10,8 @@ import pytest
 
 import dse
 from dse.cli import app
-from dse.quantities import quantity
-from dse.report import table
+from dse.io.quantities import quantity
+from dse.views.report import table
 
 SMALL = """
 title = "a small search"

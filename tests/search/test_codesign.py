@@ -12,7 +12,6 @@ import numpy as np
 import pytest
 
 import dse
-from dse import explanation
 from dse.errors import InputError
 from dse.model.money.device import bill
 from dse.search.codesign import descent as codesign
@@ -20,6 +19,7 @@ from dse.search.codesign import problem as codesign_problem
 from dse.search.codesign import report as codesign_report
 from dse.search.codesign import run as codesign_run
 from dse.search.codesign import whole
+from dse.views import explanation
 
 CHIP = "system.accelerator.chip."
 
@@ -203,16 +203,16 @@ def test_elasticities_are_of_the_objective_as_it_is_named():
     found = {row.leaf: row for row in codesign.elasticities(problem, at)}
     chip = {path: float(values[0]) for path, values in codesign.leaves(problem.hardware, _batch(at)).items()}
     (mapping, best), *_ = codesign.best_mappings(problem, at)
-    design = dse.designs.replace(problem.inner.grid.base, chip | problem.inner.values(0, mapping))
+    design = dse.designs.leaves.replace(problem.inner.grid.base, chip | problem.inner.values(0, mapping))
     assert best == pytest.approx(float(dse.evaluate(design).tokens_per_second), rel=1e-4)
     explained = {row.parameter: row.elasticity for row in explanation.elasticities(design, "tokens_per_second")}
     compared = [path for path in found if abs(found[path].elasticity) > 1e-2]
     assert len(compared) > 5
     for path in compared:
-        expected = explained[dse.designs.short_name(path)]
+        expected = explained[dse.designs.leaves.short_name(path)]
         assert found[path].elasticity == pytest.approx(expected, rel=2e-3, abs=1e-4), path
     area = found[f"{CHIP}die_area"]
-    larger = dse.designs.replace(design, {area.leaf: 1.1 * area.value})
+    larger = dse.designs.leaves.replace(design, {area.leaf: 1.1 * area.value})
     more = math.log(float(dse.evaluate(larger).tokens_per_second) / best) / math.log(1.1)
     assert area.elasticity > 0.0 and area.remapped == pytest.approx(more, abs=0.05)
 
@@ -275,8 +275,8 @@ def test_the_budget_is_the_bill_of_the_model(problem):
     hardware = problem.hardware
     at = {path: math.log(0.5 * (low + high)) for path, (low, high) in hardware.bounds.items()}
     chip = {path: math.exp(value) for path, value in at.items() if path in hardware.paid}
-    design = dse.designs.replace(problem.inner.grid.base, chip)
-    design = dse.designs.replace(design, {"system.accelerator.made": hardware.priced.made})
+    design = dse.designs.leaves.replace(problem.inner.grid.base, chip)
+    design = dse.designs.leaves.replace(design, {"system.accelerator.made": hardware.priced.made})
     expected = float(bill(design.system.accelerator).total)
     assert float(hardware.cost(dict.fromkeys(hardware.names, 0.0) | at)) == pytest.approx(expected, rel=1e-6)
     more = SMALL.replace("[codesign.budget]", '"chip.base_area" = { from = "100 mm2", to = "400 mm2" }\n'

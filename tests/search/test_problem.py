@@ -4,11 +4,11 @@ import jax
 import numpy as np
 import pytest
 
+from dse.doors.study_training import TRAINING
 from dse.search import space as spaces
 from dse.search.evaluation import Evaluator, Penalty, padded_values
 from dse.search.judging import Evaluation, best_position, order
 from dse.spec.expression import parse
-from dse.study_training import TRAINING
 from dse.sweep.engine.engine import Engine
 from tests.search.toy import CONTINUOUS, MAPPING_AXES, toy_problem
 

@@ -7,7 +7,7 @@ import json
 import numpy as np
 import pytest
 
-from dse.quantities import shown
+from dse.io.quantities import shown
 from dse.search import execute, pareto
 from dse.search.progress import Reached, SearchProgress
 from tests.search.toy import CONTINUOUS, MAPPING_AXES, search

@@ -5,9 +5,9 @@ import dataclasses
 import numpy as np
 import pytest
 
+from dse.doors.study_training import TRAINING
 from dse.search import execute
 from dse.spec import search as spec
-from dse.study_training import TRAINING
 from dse.sweep.engine.engine import Engine
 from dse.sweep.grid import compose
 from tests.search.toy import text

@@ -8,10 +8,10 @@ import numpy as np
 import pytest
 
 import dse
-from dse.designs import known_leaves, leaf, leaf_path, leaves, leaves_of
+from dse.designs.leaves import known_leaves, leaf, leaf_path, leaves, leaves_of
+from dse.designs.records import CHIP, MADE, OPTIONAL
 from dse.errors import InputError
 from dse.measured import evaluate_many
-from dse.records import CHIP, MADE, OPTIONAL
 from dse.spec.sweep import from_text
 from dse.sweep.grid.compose import build
 from dse.types import Metrics

@@ -9,8 +9,8 @@ import pytest
 from jax import lax
 
 import dse
-from dse import equations
-from dse.study_training import TRAINING
+from dse.doors import equations
+from dse.doors.study_training import TRAINING
 from dse.sweep import execute, plan
 from dse.types.metrics import CARBON, MONEY, RUN
 from tests.programs import metrics_of

@@ -2,7 +2,7 @@
 
 import numpy as np
 
-from dse.quantities import shown
+from dse.io.quantities import shown
 from dse.sweep.reduce.fronts import chosen
 
 ROUNDED = (lambda value: shown(value, "s"),) * 2

@@ -15,7 +15,7 @@ import xarray as xr
 
 import dse
 from dse.errors import InputError
-from dse.files import seal
+from dse.io.files import seal
 from dse.sweep import open_results, perform
 from dse.sweep.results import declared, writing
 from dse.sweep.results.files import Labelled, Variable

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 import xarray as xr
 
-from dse import equations
+from dse.doors import equations
 from dse.sweep import execute, plan
 from dse.sweep.engine.engine import Engine
 from dse.sweep.engine.nesting import Nest, axis_dependence, choose, option_axes, work

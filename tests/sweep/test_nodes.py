@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from dse import catalog
+from dse.designs import catalog
 from dse.errors import InputError
 from dse.sweep import execute, from_text, plan
 from tests.sweep import toy

@@ -8,8 +8,8 @@ import numpy as np
 import pytest
 
 import dse
-from dse import catalog
-from dse.catalog import LEFT_OPEN
+from dse.designs import catalog
+from dse.designs.catalog import LEFT_OPEN
 from dse.measured import completion
 from dse.measured.table import read_cases
 from dse.sweep import execute, from_text, plan

@@ -10,7 +10,7 @@ import jax
 import numpy as np
 import pytest
 
-from dse import cache
+from dse.io import cache
 from dse.sweep import execute, plan
 from dse.sweep.engine import programs
 from dse.sweep.engine.engine import Engine

@@ -5,10 +5,10 @@ import re
 import numpy as np
 import pytest
 
+from dse.doors.study_serving import SERVING
+from dse.doors.study_training import TRAINING
 from dse.errors import InputError
 from dse.spec.expression import parse
-from dse.study_serving import SERVING
-from dse.study_training import TRAINING
 from dse.sweep import from_text, plan, read
 from tests.sweep.toy import sweep
 

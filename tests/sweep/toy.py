@@ -6,8 +6,8 @@ import dataclasses
 
 import jax.numpy as jnp
 
-from dse.study import Study
-from dse.study_training import TRAINING
+from dse.doors.study import Study
+from dse.doors.study_training import TRAINING
 from dse.sweep import SweepSpec, from_text
 from dse.types import Design, Infeasible, Metrics
 

@@ -6,8 +6,8 @@ import statistics
 from collections.abc import Callable, Iterable, Sequence
 
 from docs.make.markdown import filed, percent, table
+from dse.io.quantities import counted
 from dse.measured.comparison import Comparison, is_timed, summary
-from dse.quantities import counted
 
 #: Rows told one by one.
 _WORST = 20

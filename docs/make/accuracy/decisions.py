@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 import dse
 from docs.make.accuracy.breakdown import timed
 from docs.make.markdown import filed, percent
-from dse import catalog
+from dse.designs import catalog
 from dse.measured.comparison import Comparison
 from dse.model.machine import collectives
 from dse.model.machine.routes import Route

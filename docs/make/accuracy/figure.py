@@ -11,7 +11,7 @@ import numpy as np
 
 from docs.make.accuracy import breakdown
 from dse.measured.comparison import Comparison
-from dse.plot import style
+from dse.views.plot import style
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

@@ -15,7 +15,7 @@ from docs.make.accuracy.calculon import calculon_section
 from docs.make.accuracy.claims import CLAIMS, Claim
 from docs.make.accuracy.figure import draw
 from docs.make.markdown import document, filed, percent, publish, table
-from dse import catalog
+from dse.designs import catalog
 from dse.measured.comparison import Comparison, compare, report
 from dse.types import Recompute
 

@@ -9,10 +9,10 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from dse.calibrate.power import FittedChip
-from dse.designs import leaf
+from dse.designs.leaves import leaf
 from dse.measured.energy import CLOCKS
 from dse.measured.prediction import evaluate_many
-from dse.plot import style
+from dse.views.plot import style
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

@@ -10,7 +10,7 @@ import numpy as np
 from docs.make.energy.figure import draw
 from docs.make.markdown import document, filed, percent, publish, table
 from dse.calibrate.power import CHIPS, FittedChip
-from dse.designs import leaf, replace
+from dse.designs.leaves import leaf, replace
 from dse.measured.energy import CLOCK, CLOCKS, decoder_layer, frugal_end, relative
 from dse.measured.prediction import evaluate_many
 from dse.types import Power, field_metadata

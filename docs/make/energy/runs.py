@@ -5,8 +5,8 @@ from __future__ import annotations
 from typing import Any, NamedTuple
 
 from docs.make.markdown import table
-from dse.designs import design
-from dse.evaluation import evaluate
+from dse.designs.leaves import design
+from dse.doors.evaluation import evaluate
 from dse.types import Metrics
 
 DAY, MWH = 86400.0, 3.6e9

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from benchmarks.search.reading import Reading
-from dse.plot import style
+from dse.views.plot import style
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

@@ -11,7 +11,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from dse import catalog
+from dse.designs import catalog
 from dse.errors import InputError
 from dse.measured.kernels.exchanges import Exchanges, exchanges
 from dse.measured.kernels.kernel import Kernel

@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 from typing import NamedTuple
 
-from dse import catalog
+from dse.designs import catalog
 from dse.types import System
 
 

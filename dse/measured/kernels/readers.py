@@ -6,7 +6,7 @@ import functools
 import math
 from collections.abc import Callable, Sequence
 
-from dse import catalog
+from dse.designs import catalog
 from dse.errors import InputError
 from dse.measured.kernels.exchanges import APART
 from dse.measured.kernels.kernel import Kernel

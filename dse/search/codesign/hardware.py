@@ -16,9 +16,9 @@ import jax.numpy as jnp
 import numpy as np
 import optax
 
-from dse.designs import replace
+from dse.designs.leaves import replace
+from dse.designs.records import CHIP, MADE
 from dse.model.money.device import bill
-from dse.records import CHIP, MADE
 from dse.types import Accelerator, Scalar
 
 #: A coordinate of each variable: the logarithm of a positive leaf, or a share's logit; by full path.

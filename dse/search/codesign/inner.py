@@ -16,11 +16,11 @@ import jax.numpy as jnp
 import numpy as np
 from jax import Array
 
-from dse import equations
-from dse.designs import leaf, replace
-from dse.files import search_digest
+from dse.designs.leaves import leaf, replace
+from dse.doors import equations
+from dse.doors.scalars import ScalarFunction
+from dse.io.files import search_digest
 from dse.model.machine.technology import generated
-from dse.scalars import ScalarFunction
 from dse.sweep.engine.point import Program, evaluate_point
 from dse.sweep.engine.programs import persistent_jit
 from dse.sweep.grid.grid import Grid

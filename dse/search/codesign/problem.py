@@ -11,10 +11,10 @@ from typing import Any
 import jax
 import numpy as np
 
-from dse import catalog
-from dse.designs import known_leaves, leaf, leaf_value, replace, told_reading
+from dse.designs import catalog
+from dse.designs.leaves import known_leaves, leaf, leaf_value, replace, told_reading
+from dse.designs.records import CHIP, LINKS, MADE, OPTIONAL, PACKAGE, PODS
 from dse.errors import InputError
-from dse.records import CHIP, LINKS, MADE, OPTIONAL, PACKAGE, PODS
 from dse.search.codesign.descent import Problem, Schedule
 from dse.search.codesign.hardware import STACKS, Hardware, Leaves
 from dse.search.codesign.inner import Inner

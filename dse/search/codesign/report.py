@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from dse.designs import known_leaves, short_name
+from dse.designs.leaves import known_leaves, short_name
 from dse.search.codesign import descent as codesign
 from dse.search.codesign import whole
 from dse.search.codesign.descent import Problem, Trace

@@ -10,9 +10,9 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from dse import outputs
 from dse.errors import InputError
-from dse.files import search_digest
+from dse.io import outputs
+from dse.io.files import search_digest
 from dse.search.codesign import descent, report
 from dse.search.codesign.descent import Budget, Elasticity, Problem, Trace
 from dse.search.codesign.problem import build

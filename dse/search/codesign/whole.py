@@ -7,7 +7,7 @@ import math
 from collections.abc import Mapping
 from typing import Any, NamedTuple
 
-from dse.designs import replace
+from dse.designs.leaves import replace
 from dse.model.machine.technology import memory_units
 from dse.search.codesign.descent import Problem, Trace, objective_at
 from dse.search.codesign.hardware import STACKS, Coordinates, Hardware

@@ -14,8 +14,8 @@ from typing import Any, Protocol
 import jax
 import numpy as np
 
-from dse.distribution import install_extra
 from dse.errors import InputError
+from dse.io.distribution import install_extra
 from dse.search import space as spaces
 from dse.search.methods.base import Method
 from dse.search.space import Space

@@ -9,7 +9,7 @@ from typing import Any
 import jax
 import numpy as np
 
-from dse.scalars import ScalarFunction
+from dse.doors.scalars import ScalarFunction
 from dse.sweep.engine.nesting import Nest
 from dse.sweep.engine.point import Program, equations_of, evaluate_point
 from dse.sweep.engine.reductions import Scores, below, counted

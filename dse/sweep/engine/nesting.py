@@ -17,7 +17,7 @@ from collections.abc import Iterator, Sequence
 
 import numpy as np
 
-from dse.equations import Equations
+from dse.doors.equations import Equations
 from dse.sweep.grid.grid import Grid
 
 #: An inner product longer than this no longer shares enough to pay for its memory.

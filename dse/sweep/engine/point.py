@@ -10,12 +10,12 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 
-from dse import equations
-from dse.designs import replace
-from dse.equations import Equations
+from dse.designs.leaves import replace
+from dse.doors import equations
+from dse.doors.equations import Equations
+from dse.doors.study import Study
 from dse.spec.expression import Expression
 from dse.spec.sweep import Objective
-from dse.study import Study
 from dse.types import Design, Scalar
 
 

@@ -2,7 +2,7 @@
 
 JAX's own cache of compilations asks for the traced program first, which takes longer than a small sweep. Here a
 program is found by what it is made from: the code of this package, versions, device, flags and the shapes
-of its arguments. Where programs lie, and which of them are believed, is told in :mod:`dse.cache`.
+of its arguments. Where programs lie, and which of them are believed, is told in :mod:`dse.io.cache`.
 """
 
 from __future__ import annotations
@@ -22,8 +22,8 @@ import jaxlib
 from jax.experimental import serialize_executable
 from jax.experimental.compilation_cache import compilation_cache
 
-from dse import cache
-from dse.files import code_digest, folder_digest, folder_of
+from dse.io import cache
+from dse.io.files import code_digest, folder_digest, folder_of
 
 #: Options of XLA for CPUs under which compiling takes half the processor time: no optimisation, and loops written by
 #: the older of its two emitters.

@@ -15,7 +15,7 @@ import jax.numpy as jnp
 import numpy as np
 from jax import Array, lax
 
-from dse.study import Study
+from dse.doors.study import Study
 from dse.sweep.engine.programs import persistent_jit
 
 #: Of the device, or of the host where NumPy has computed them.

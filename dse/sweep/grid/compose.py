@@ -12,12 +12,12 @@ from collections.abc import Mapping
 import jax
 import numpy as np
 
-from dse import calibrated, catalog
-from dse.checks import check_routing, check_tiers
-from dse.designs import MOST, is_whole, leaf, told_saturation
+from dse.designs import calibrated, catalog
+from dse.designs.checks import check_routing, check_tiers
+from dse.designs.leaves import MOST, is_whole, leaf, told_saturation
+from dse.designs.records import CAN, MADE, N_DEVICES, PLAIN_EXPERTS, PLAIN_MAPPING, assumed_tokens, told_tokens
 from dse.errors import InputError
 from dse.model.divisibility import COPIES_PATH, EXPERT_SHAPE_PATHS, SHAPE_PATHS, Shape
-from dse.records import CAN, MADE, N_DEVICES, PLAIN_EXPERTS, PLAIN_MAPPING, assumed_tokens, told_tokens
 from dse.spec.axes import Axis
 from dse.spec.space import NAMED
 from dse.spec.sweep import SweepSpec

@@ -10,12 +10,12 @@ from typing import NamedTuple
 import numpy as np
 
 from dse import types
+from dse.designs.records import N_DEVICES, OF_SERVING, OPTIONAL, PLAIN_EXPERTS, PLAIN_MAPPING
+from dse.doors.study import Study
 from dse.errors import InputError
 from dse.model import divisibility
 from dse.model.divisibility import Shape
-from dse.records import N_DEVICES, OF_SERVING, OPTIONAL, PLAIN_EXPERTS, PLAIN_MAPPING
 from dse.spec.axes import Axis
-from dse.study import Study
 from dse.types.paths import leaves
 
 DEGREES = (

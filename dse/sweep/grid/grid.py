@@ -13,8 +13,8 @@ import math
 
 import numpy as np
 
+from dse.io.quantities import counted
 from dse.model.divisibility import Shape
-from dse.quantities import counted
 from dse.spec.axes import Axis, Label
 from dse.spec.expression import Expression
 from dse.spec.sweep import SweepSpec

@@ -18,11 +18,11 @@ from typing import Any
 
 import numpy as np
 
+from dse.doors.study import IdleRule, Study
 from dse.errors import InputError
 from dse.model import divisibility, schedules
 from dse.model.divisibility import Shape
 from dse.spec.expression import Expression
-from dse.study import IdleRule, Study
 from dse.sweep.grid.degrees import (
     DEGREES,
     N_DEVICES,
@@ -269,9 +269,9 @@ def _recomputes_a_share(lookup: Lookup) -> Any:
 def distinct_pairs(degrees: Columns, options: Columns, study: Study) -> np.ndarray:
     """[row, column] mask with each distinct mapping once.
 
-    Where options change nothing (:attr:`dse.study.Study.idle_options`) or two values of one mean the same
-    (:attr:`dse.study.Study.same_options`), the columns that differ in them alone are one mapping; the one with most of
-    them as they count stands for all, the first listed of equals.
+    Where options change nothing (:attr:`dse.doors.study.Study.idle_options`) or two values of one mean the same
+    (:attr:`dse.doors.study.Study.same_options`), the columns that differ in them alone are one mapping; the one with
+    most of them as they count stands for all, the first listed of equals.
     """
     n_rows, n_columns = len(degrees["mapping.tp"]), len(next(iter(options.values())))
     rules: list[tuple[str, IdleRule, Counts]]

@@ -11,14 +11,14 @@ from typing import Any
 
 import numpy as np
 
-from dse import catalog
-from dse.catalog import Values
-from dse.checks import check_chip, check_experts, check_networks, has_experts
-from dse.designs import known_leaves, leaf, stack_values
+from dse.designs import catalog
+from dse.designs.catalog import Values
+from dse.designs.checks import check_chip, check_experts, check_networks, has_experts
+from dse.designs.leaves import known_leaves, leaf, stack_values
+from dse.designs.records import CHIP, MADE
 from dse.errors import InputError
 from dse.model.machine import technology
 from dse.model.money.device import price_of
-from dse.records import CHIP, MADE
 from dse.spec.axes import Axis, Label
 from dse.spec.space import NAMED
 from dse.spec.sweep import SweepSpec

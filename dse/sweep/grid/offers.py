@@ -9,8 +9,8 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from dse.designs.records import PLAIN_MAPPING
 from dse.model.capabilities import LIMITED, lacking
-from dse.records import PLAIN_MAPPING
 from dse.spec.axes import Axis, Label
 from dse.types import Capabilities
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dse.checks import check_vendor
+from dse.designs.checks import check_vendor
 from dse.sweep.grid.grid import Grid
 
 

@@ -16,8 +16,8 @@ from typing import Any, NamedTuple
 import jax
 import numpy as np
 
+from dse.doors.study import Study
 from dse.spec.output import Keep
-from dse.study import Study
 from dse.sweep.engine.engine import CHUNK_FULL, CHUNK_SCORES, Engine
 from dse.sweep.engine.nesting import Nest
 from dse.sweep.engine.reductions import Scores, below, counted
@@ -39,7 +39,7 @@ class Part(NamedTuple):
     index: np.ndarray  # type: ignore[assignment]  #: [design] int64; not the method of tuples
     values: np.ndarray  #: [metric of ``spec.metrics``, design] float32; reasons, below 2^24, are exact
     scores: np.ndarray  #: [objective, design] float32, the smaller the better, infinite when infeasible
-    counts: np.ndarray  #: int64: feasible designs, designs by :attr:`~dse.study.Study.reason_bits`, unranked ones
+    counts: np.ndarray  #: int64: feasible designs, designs by :attr:`~dse.doors.study.Study.reason_bits`, unranked ones
     least: np.ndarray  #: [objective, position] float32: the block's least scores, see :func:`minima.axes_of`
     edges: np.ndarray  #: [objective, bins + 1] float32: the same for all blocks; no columns without a histogram
     histogram: np.ndarray  #: [objective, bin] int64: feasible designs of the block

@@ -11,8 +11,8 @@ from typing import Any
 
 import numpy as np
 
+from dse.doors.study import Study
 from dse.spec.output import Keep
-from dse.study import Study
 from dse.sweep.grid.grid import Grid, variable_name
 from dse.sweep.reduce.keep import Part
 from dse.sweep.results import overview

@@ -19,9 +19,9 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
-from dse import inputs
 from dse.errors import InputError, nearest
-from dse.files import is_sealed
+from dse.io import inputs
+from dse.io.files import is_sealed
 from dse.sweep.results import declared, layout, schema
 from dse.sweep.results.layout import SINGLE
 from dse.sweep.results.schema import OVERVIEW

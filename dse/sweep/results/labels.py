@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from dse.designs import known_leaves
+from dse.designs.leaves import known_leaves
 from dse.spec.axes import Axis
 from dse.sweep.grid.degrees import ALL_DEGREES
 from dse.sweep.grid.grid import part_label

@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from dse.designs import known_leaves
-from dse.studies import of_metrics
+from dse.designs.leaves import known_leaves
+from dse.doors.studies import of_metrics
 from dse.sweep.results.schema import wrong
 
 if TYPE_CHECKING:

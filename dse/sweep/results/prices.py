@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping
 from typing import NamedTuple
 
-from dse import priced
-from dse.calibrated import accelerator_of
-from dse.catalog import Constant
-from dse.records import MADE
+from dse.designs import priced
+from dse.designs.calibrated import accelerator_of
+from dse.designs.catalog import Constant
+from dse.designs.records import MADE
 from dse.spec.axes import Label
 from dse.sweep.grid.grid import Grid
 from dse.types import Emissions, Prices

@@ -9,12 +9,12 @@ from typing import TYPE_CHECKING
 import jax
 import numpy as np
 
-from dse.designs import replace
+from dse.designs.leaves import replace
+from dse.doors.studies import of_metrics
+from dse.doors.study import Study
 from dse.errors import InputError
 from dse.spec.axes import Axis
 from dse.spec.sweep import from_text
-from dse.studies import of_metrics
-from dse.study import Study
 from dse.sweep.grid import compose
 from dse.sweep.grid.grid import Grid, variable_name
 from dse.sweep.results.labels import labels, part_labels

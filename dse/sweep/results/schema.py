@@ -3,7 +3,7 @@
 A file says its version in a global attribute. Files from before there was one have version 0.
 
 ====== =====================================================================================================
- 0      no attribute; metrics and axes may have the names that ``dse/renamed.py`` lists
+ 0      no attribute; metrics and axes may have the names that ``dse/designs/renamed.py`` lists
  1      ``dse_schema``, ``catalog_entries`` (digest of each entry behind it), ``base_design`` (values by leaf)
 ====== =====================================================================================================
 
@@ -16,7 +16,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
-from dse import renamed
+from dse.designs import renamed
 from dse.errors import InputError
 
 if TYPE_CHECKING:

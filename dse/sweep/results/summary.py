@@ -12,13 +12,13 @@ from typing import Any
 import numpy as np
 
 import dse
-from dse import calibrated, catalog
-from dse.designs import is_of_workload, leaf, leaves_of
+from dse.designs import calibrated, catalog
+from dse.designs.leaves import is_of_workload, leaf, leaves_of
+from dse.designs.references import bibliography
+from dse.doors.study import Study
 from dse.errors import InputError
-from dse.references import bibliography
 from dse.spec.axes import Label
 from dse.spec.output import Keep
-from dse.study import Study
 from dse.sweep.grid.grid import Grid
 from dse.sweep.reduce.keep import Part
 from dse.sweep.results import prices, schema, unmet, writing

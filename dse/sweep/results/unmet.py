@@ -6,10 +6,10 @@ from typing import Any
 
 import numpy as np
 
-from dse.designs import leaf
-from dse.quantities import quantity
+from dse.designs.leaves import leaf
+from dse.doors.study import Lookup
+from dse.io.quantities import quantity
 from dse.spec.expression import Expression
-from dse.study import Lookup
 from dse.sweep.engine.few import evaluate_few
 from dse.sweep.engine.point import Program
 from dse.sweep.grid.grid import Grid

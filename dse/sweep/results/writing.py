@@ -27,10 +27,10 @@ from typing import Any
 import netCDF4
 import numpy as np
 
-from dse import outputs
-from dse.designs import known_leaves
+from dse.designs.leaves import known_leaves
 from dse.errors import InputError
-from dse.files import is_sealed, seal
+from dse.io import outputs
+from dse.io.files import is_sealed, seal
 from dse.sweep.results import declared
 from dse.sweep.results.files import COMPRESSION, Labelled, Variable
 from dse.sweep.results.schema import OVERVIEW
@@ -47,7 +47,7 @@ _FILTERS: dict[str, dict[str, Any]] = {
 def write(
     results: Labelled, path: Path, compression: str = "auto", force: bool = False, inputs: Iterable[str | Path] = ()
 ) -> None:
-    """Write netCDF4: the file is whole or not there. See :func:`dse.outputs.checked` for what is replaced."""
+    """Write netCDF4: the file is whole or not there. See :func:`dse.io.outputs.checked` for what is replaced."""
     used = usable(compression)
     results = dataclasses.replace(results, attrs=results.attrs | {COMPRESSION: used})
     with outputs.replacing(path, force, inputs) as partial:

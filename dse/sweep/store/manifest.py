@@ -14,10 +14,10 @@ from typing import Any, NamedTuple
 import jax
 
 import dse
-from dse import catalog
-from dse.files import code_digest
+from dse.designs import catalog
+from dse.doors.study import Study
+from dse.io.files import code_digest
 from dse.spec.output import Keep
-from dse.study import Study
 from dse.sweep.grid.grid import Grid
 from dse.sweep.reduce.keep import Part
 

@@ -19,8 +19,8 @@ from pathlib import Path
 import numpy as np
 
 from dse.errors import InputError
-from dse.files import is_sealed, seal, unique_suffix, whole_or_absent
-from dse.outputs import resolved
+from dse.io.files import is_sealed, seal, unique_suffix, whole_or_absent
+from dse.io.outputs import resolved
 from dse.sweep.reduce.keep import Part
 
 _NAME = re.compile(r"([0-9a-f]{16})-(\d{15})-(\d{15})\.npz")

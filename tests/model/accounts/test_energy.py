@@ -11,8 +11,8 @@ from hypothesis import strategies as st
 
 import dse
 from docs.make.energy.runs import DAY, MWH, RUNS, modelled
-from dse.designs import replace
-from dse.evaluation import evaluate
+from dse.designs.leaves import replace
+from dse.doors.evaluation import evaluate
 from dse.types import Infeasible, Metrics
 from tests.designs import designs, make_design
 from tests.programs import metrics_of, slopes_by_numpy

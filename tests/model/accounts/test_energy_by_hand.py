@@ -5,7 +5,8 @@ import numpy as np
 import pytest
 
 import dse
-from dse.evaluation import evaluate
+from dse.doors.evaluation import evaluate
+from dse.doors.serving import serve
 from dse.model.layout import lay_out
 from dse.model.machine import collectives
 from dse.model.machine.power import flop_energy, voltage
@@ -17,7 +18,6 @@ from dse.model.steps.operating import operate
 from dse.model.work.parameters import common_parameters, routed_parameters
 from dse.model.work.state import optimizer_traffic
 from dse.model.work.training import training_work
-from dse.serving import serve
 from dse.types import OperatorKind, Recompute, Scope, Serving
 from tests.panel import PANEL
 

@@ -11,13 +11,13 @@ import numpy as np
 import pytest
 
 import dse
-from dse.designs import known_leaves, leaf, replace
+from dse.designs.leaves import known_leaves, leaf, replace
+from dse.doors.study_training import TRAINING
 from dse.errors import InputError
 from dse.model.accounts.failures import Rates, Saving, best_interval, growth, lost_time, no_spare, slowed
 from dse.model.steps.training import StepTime
 from dse.model.work.convergence import critical_batch
 from dse.spec.sweep import from_text
-from dse.study_training import TRAINING
 from dse.types import Convergence, Infeasible, Reliability
 from dse.types.fields import LARGEST, SMALLEST
 from tests.sweep.toy import sweep

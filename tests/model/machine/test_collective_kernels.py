@@ -7,8 +7,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from dse import catalog
-from dse.designs import replace
+from dse.designs import catalog
+from dse.designs.leaves import replace
 from dse.model.machine import collective_kernels
 from dse.model.machine.collectives import all_gather, all_to_all, direct_all_reduce
 from dse.model.machine.routes import Route, joined

@@ -12,7 +12,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from dse import catalog
+from dse.designs import catalog
 from dse.model import groups
 from dse.model.machine import collectives
 from dse.model.machine.routes import Route, joined

@@ -11,8 +11,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from dse import catalog
-from dse.designs import replace
+from dse.designs import catalog
+from dse.designs.leaves import replace
 from dse.measured.kernels.formulas import gemm_of
 from dse.model.formats import operand_bytes
 from dse.model.machine import gemm_kernels, roofline

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from dse import catalog
+from dse.designs import catalog
 from dse.measured.kernels.formulas import attention_of, gemm_of
 from dse.model.machine import gemm_kernels, kernel_power
 from dse.types import Precision

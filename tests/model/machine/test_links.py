@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 import dse
-from dse import catalog
+from dse.designs import catalog
 from dse.errors import InputError
 from dse.model import links as model
 from dse.model.machine import collectives

@@ -10,10 +10,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import dse
-from dse import catalog
+from dse.designs import catalog
+from dse.doors.study_training import TRAINING
 from dse.errors import InputError
 from dse.model.layout import lay_out
-from dse.study_training import TRAINING
 from dse.sweep import execute, from_text, plan
 from dse.types import Infeasible, Pods
 from dse.types.metrics import CARBON, MONEY

@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from dse import catalog
+from dse.designs import catalog
 from dse.model.machine.power import (
     LOWEST_CLOCK,
     Demand,

@@ -31,15 +31,15 @@ from docs.make.technology import (
     products,
     residuals,
 )
-from dse import catalog
-from dse.designs import known_leaves, leaf, replace
+from dse.designs import catalog
+from dse.designs.leaves import known_leaves, leaf, replace
+from dse.designs.records import CHIP
+from dse.doors.study import shares_told
+from dse.doors.study_training import TRAINING
 from dse.measured.kernels.formulas import gemm_of
 from dse.model.machine import technology
 from dse.model.machine.kernel_power import gemm_power
 from dse.model.machine.power import voltage
-from dse.records import CHIP
-from dse.study import shares_told
-from dse.study_training import TRAINING
 from dse.types import GENERATED, Infeasible, Precision
 from tests.designs import ACCELERATOR, make_design
 from tests.programs import by_numpy, slopes_by_numpy

@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 from docs.make.cost import bill_of
-from dse import catalog
+from dse.designs import catalog
 from dse.measured.comparison import compare, validate
 from dse.model.machine.technology import generate
 from dse.model.money.carbon import device_carbon, die_carbon

@@ -10,15 +10,15 @@ import pytest
 
 import dse
 from benchmarks.rates.programs import plain_numbers
-from dse import catalog
-from dse.designs import replace
+from dse.designs import catalog
+from dse.designs.leaves import replace
+from dse.doors.evaluation import evaluate
+from dse.doors.study_serving import SERVING
+from dse.doors.study_training import TRAINING
 from dse.errors import InputError
-from dse.evaluation import evaluate
 from dse.model.money.device import price_of
 from dse.model.money.system import YEAR, Capital, capital, fabric, scale_out_price, spending, tree_levels
 from dse.spec import sweep
-from dse.study_serving import SERVING
-from dse.study_training import TRAINING
 from dse.sweep import plan
 from dse.types import Network, Pods, Prices
 from dse.types.paths import build, leaves

@@ -8,9 +8,9 @@ from hypothesis import strategies as st
 
 from dse.model.parallel import pipeline
 from dse.model.stage_layers import most_layers, stage_layers
-from dse.trace.orders import plan
-from dse.trace.timeline import Durations, simulate
 from dse.types import Schedule
+from dse.views.trace.orders import plan
+from dse.views.trace.timeline import Durations, simulate
 
 STAGES = st.sampled_from([2, 3, 4, 8])
 

@@ -10,13 +10,13 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import dse
-from dse.designs import replace
+from dse.designs.leaves import replace
 from dse.model.parallel import pipeline
 from dse.model.schedules import CHUNKS, PAIRED
-from dse.trace.orders import Kind, plan
-from dse.trace.step import step_of
-from dse.trace.timeline import Durations, simulate
 from dse.types import Infeasible, Schedule
+from dse.views.trace.orders import Kind, plan
+from dse.views.trace.step import step_of
+from dse.views.trace.timeline import Durations, simulate
 
 #: Of a step with ``n >= 2 p`` micro-batches, how far a closed form is from the schedule: of equal stages, and of whole
 #: designs whose ends have a layer less and an embedding or a head more (docs/schedules.md).

@@ -5,11 +5,11 @@ import dataclasses
 import pytest
 
 import dse
+from dse.doors.serving import bounds, steps
 from dse.model.serving.batch import Batch
 from dse.model.serving.stage_pass import stage_pass
 from dse.model.serving.step import read_again, stage_time
 from dse.model.serving.work import stage_of, step_work
-from dse.serving import bounds, steps
 from dse.types import Engine
 from tests.designs import KERNELS
 from tests.programs import served

@@ -8,15 +8,16 @@ import numpy as np
 import pytest
 
 import dse
-from dse import catalog, equations
+from dse.designs import catalog
+from dse.doors import equations
+from dse.doors.pools import serve_pools
+from dse.doors.serving import bounds, serve, steps
+from dse.doors.study_serving import SERVING
 from dse.model.serving.batch import Batch
 from dse.model.serving.hybrid import state_bytes
 from dse.model.serving.memory import weight_bytes
 from dse.model.serving.work import attention_operators, cache_bytes, stage_of
 from dse.model.work.parameters import parameter_count
-from dse.pools import serve_pools
-from dse.serving import bounds, serve, steps
-from dse.study_serving import SERVING
 from dse.types import Infeasible, Serving
 from tests.programs import by_numpy, served
 

@@ -6,8 +6,8 @@ import pytest
 
 import dse
 from benchmarks.serving import peers, systems
+from dse.doors.study_serving import SERVING
 from dse.errors import InputError
-from dse.study_serving import SERVING
 from dse.types import Infeasible
 
 

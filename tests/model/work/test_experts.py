@@ -6,9 +6,9 @@ import dataclasses
 import pytest
 
 import dse
-from dse import catalog
-from dse.catalog.load import find
-from dse.designs import replace
+from dse.designs import catalog
+from dse.designs.catalog.load import find
+from dse.designs.leaves import replace
 from dse.errors import InputError
 from dse.model.layout import EXPERT_LEVELS, lay_out
 from dse.model.work.messages import tensor_messages

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from dse import catalog
+from dse.designs import catalog
 from dse.model.work import attention, parameters
 from dse.model.work.operators import Attended, flash_attention
 from dse.types import Element

@@ -1,0 +1,207 @@
+"""Whether a design lies within what the numbers of its stack were fitted to.
+
+A stack's file may say what the measured rows of its fit covered, ``[calibrated]``: the least and the largest value of
+each quantity below, the accelerators, and those on which rows are of mixtures of experts. A prediction beyond these is
+an extrapolation: intervals (``--uncertainty``) know nothing of it. Of a stack without such a table no row was measured:
+all that it predicts is one. Nothing here is traced, or costs a design anything.
+
+Nor can a model answer beyond its context, and a stack of training has no engine that was measured: both are told here.
+"""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable, Iterable, Mapping
+from typing import NamedTuple
+
+from dse.designs import catalog
+from dse.designs.leaves import leaf
+from dse.io.quantities import digits
+from dse.types import Design
+
+
+class Quantity(NamedTuple):
+    """A quantity of a design that rows cover a range of."""
+
+    name: str  #: as a warning calls it
+    path: str  #: of the leaf; "parameters" is the metric of that name
+
+
+#: Field of ``[calibrated]`` → quantity.
+QUANTITIES = {
+    "n_devices": Quantity("devices", "system.n_devices"),
+    "parameters": Quantity("parameters", "parameters"),
+    "seq_len": Quantity("sequence", "workload.seq_len"),
+    "micro_batch": Quantity("micro-batch", "mapping.micro_batch"),
+    "prompt_tokens": Quantity("prompt", "workload.requests.prompt_tokens"),
+    "output_tokens": Quantity("answer", "workload.requests.output_tokens"),
+    "concurrency": Quantity("concurrency", "workload.requests.concurrency"),
+}
+
+#: Those that mean nothing of a design that serves.
+OF_TRAINING = ("seq_len", "micro_batch")
+
+#: Stacks of today that serve.
+ENGINES = ("vllm", "sglang", "tensorrt-llm")
+
+#: Gives the number at a path of a design, None where it has none.
+Lookup = Callable[[str], float | None]
+
+#: A value this close to a range is within it: it was written with three digits.
+_ROUNDING = 0.005
+
+
+@functools.lru_cache(maxsize=256)
+def ranges(stack: str) -> Mapping[str, tuple[float, float]]:
+    """Field → least and largest value that the rows of a stack's fit had; nothing where its file does not say."""
+    found = catalog.entry("software", stack)
+    values = {field: found.value(f"calibrated.{field}") for field in QUANTITIES}
+    return {field: value for field, value in values.items() if value is not None}
+
+
+@functools.lru_cache(maxsize=256)
+def with_mixtures(accelerator: str, serves: bool = False) -> tuple[str, ...]:
+    """Stacks of training, or those that serve, with rows of mixtures of experts on an accelerator.
+
+    >>> with_mixtures("h100-sxm-80gb")[0]
+    'megatron-bridge'
+    """
+    found = (name for name in catalog.names("software") if accelerator in _mixtures(name))
+    return tuple(name for name in found if bool(catalog.serving_defaults(name)) == serves)
+
+
+def _mixtures(stack: str) -> tuple[str, ...]:
+    """Accelerators on which a stack has rows of mixtures of experts."""
+    return catalog.entry("software", stack).value("calibrated.mixtures", ())
+
+
+def lookup_of(design: Design, metrics: Mapping[str, float]) -> Lookup:
+    """The numbers of a design and of its metrics by path."""
+
+    def find(path: str) -> float | None:
+        if path in metrics:
+            return metrics[path]
+        try:
+            return float(leaf(design, path))
+        except (AttributeError, TypeError):  # no such record, or no such metric
+            return None
+
+    return find
+
+
+def accelerator_of(system: str) -> str:
+    """Slug of the accelerator that a system's name means."""
+    return next((slug for kind, slug in catalog.used([("system", system)]) if kind == "accelerator"), "")
+
+
+def beyond(stack: str, lookup: Lookup, accelerator: str = "") -> list[str]:
+    """In what a design lies outside of the rows that its stack was fitted to, in words.
+
+    Args:
+        stack: slug of the software in the catalogue.
+        lookup: of the design's leaves by full path, and of its ``parameters``.
+        accelerator: its slug, where it is known.
+
+    Of a mixture of experts on an accelerator where the stack has no rows of one, the stacks that have some are named.
+
+    >>> beyond("nemo", {"workload.seq_len": 4096.0, "system.n_devices": 8192.0}.get)
+    ['devices 8,192 (rows up to 1,024)']
+    >>> beyond("megatron-core-te", {}.get)
+    ['no measured rows for megatron-core-te']
+    """
+    chips = catalog.entry("software", stack).value("calibrated.accelerators", ())
+    if not (ranges(stack) or chips):
+        return [f"no measured rows for {stack}"]
+    found = []
+    for field, (low, high) in ranges(stack).items():
+        value = lookup(QUANTITIES[field].path)
+        if value is not None and not low * (1.0 - _ROUNDING) <= value <= high * (1.0 + _ROUNDING):
+            side = f"up to {_number(high)}" if value > high else f"from {_number(low)} on"
+            found.append(f"{QUANTITIES[field].name} {_number(value)} (rows {side})")
+    if chips and accelerator and accelerator not in chips:
+        found.append(f"{accelerator} (rows of {', '.join(chips)})")
+    if lookup("workload.experts.n_experts") is not None:
+        found += _beyond_dense(stack, accelerator, chips)
+    return found
+
+
+def _beyond_dense(stack: str, accelerator: str, chips: tuple[str, ...]) -> list[str]:
+    """That the rows of a stack are of dense models, all of them or those on an accelerator of its rows, in words."""
+    seen = _mixtures(stack)
+    if seen and (accelerator in seen or accelerator not in chips):
+        return []
+    where = f" on {accelerator}" if seen else ""
+    return [f"mixtures of experts{where} (rows of dense models{told_with_mixtures(stack, accelerator)})"]
+
+
+def told_with_mixtures(stack: str, accelerator: str) -> str:
+    """The stacks of a kind that have rows of mixtures of experts on an accelerator, behind what one of them lacks.
+
+    >>> told_with_mixtures("nemo", "a100-sxm-80gb")
+    '; no stack has rows of mixtures on a100-sxm-80gb'
+    """
+    if not accelerator:
+        return ""
+    others = with_mixtures(accelerator, bool(catalog.serving_defaults(stack)))
+    if not others:
+        return f"; no stack has rows of mixtures on {accelerator}"
+    return f"; stacks with rows of mixtures on {accelerator}: {', '.join(others)}"
+
+
+def beyond_context(workload: str, lookup: Lookup) -> str:
+    """That sequences are longer than a model's context, in one line; empty where they fit, or nothing is known.
+
+    The context is ``max_seq_len`` of the workload's file, where it has none the length that it was trained with; of
+    layers with a state only the former.
+
+    >>> beyond_context("llama-3-70b", {"workload.seq_len": 16384.0}.get)
+    'a sequence of 16,384 tokens is longer than the context of llama-3-70b: 8,192'
+    """
+    entry = catalog.entry("workload", workload)
+    context = entry.value("max_seq_len") or (None if entry.states("recurrent") else entry.value("seq_len"))
+    prompt, answer = (lookup(f"workload.requests.{name}_tokens") for name in ("prompt", "output"))
+    length, of, verb = lookup("workload.seq_len"), "a sequence", "is"
+    if prompt is not None and answer is not None:
+        length, of, verb = prompt + answer, "a prompt and its answer", "are"
+    if context is None or length is None or length <= context * (1.0 + _ROUNDING):
+        return ""
+    return f"{of} of {length:,.0f} tokens {verb} longer than the context of {entry.slug}: {context:,.0f}"
+
+
+def without_engine(stacks: Iterable[str]) -> str:
+    """That a design serves with stacks that only train, in one line; empty where they all serve.
+
+    >>> without_engine(["vllm"])
+    ''
+    """
+    found = [name for name in dict.fromkeys(stacks) if name != "none" and not catalog.serving_defaults(name)]
+    if not found:
+        return ""
+    verb = "is a stack" if len(found) == 1 else "are stacks"
+    return (
+        f"{', '.join(found)} {verb} of training: what an engine takes is at its plain defaults; "
+        f"stacks that serve: --software {', '.join(ENGINES)}"
+    )
+
+
+def told(parts: list[str]) -> str:
+    """These in one line; empty where there are none."""
+    return f"outside of what was calibrated: {', '.join(parts)}" if parts else ""
+
+
+def told_each(by_stack: Mapping[str, list[str]]) -> str:
+    """The same of designs of several stacks, each with its name; a stack without measured rows names itself.
+
+    >>> told_each({"nemo": ["devices 4,096 (rows up to 1,024)"], "vllm": []})
+    'outside of what was calibrated: nemo: devices 4,096 (rows up to 1,024)'
+    """
+    if len(by_stack) == 1:
+        return told(*by_stack.values())
+    lone = {f"no measured rows for {stack}" for stack in by_stack}
+    named = ([*parts] if set(parts) <= lone else [f"{stack}: {', '.join(parts)}"] for stack, parts in by_stack.items())
+    texts = [text for texts in named for text in texts]
+    return f"outside of what was calibrated: {'; '.join(texts)}" if texts else ""
+
+
+def _number(value: float) -> str:
+    return f"{value:,.0f}" if value < 1e7 else f"{digits(value / 1e9)} billion"

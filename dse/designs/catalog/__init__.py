@@ -1,0 +1,533 @@
+"""The catalogue: names to values by path, every value with its source, and to the records of ``dse.types``.
+
+``hw_catalog/`` holds one TOML file a thing; the file's stem is its slug. Names match
+slugs and aliases, letters and digits alone compared. A folder of the same layout,
+given as ``folder`` or in the environment variable ``DSE_CATALOG``, is searched first.
+Only the files asked for are read. Whatever is wrong with a name or a file is an
+:class:`dse.errors.InputError`.
+
+In all functions ``where`` is how errors call the place that a name comes from, and ``folder`` a catalogue to search
+first. Values are SI: bytes, seconds, FLOP/s, bytes/s, watts.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Iterable
+
+from dse import types
+from dse.designs.catalog.defaults import load
+from dse.designs.catalog.entries import NO_NETWORK, Entry, reference, referenced
+from dse.designs.catalog.filling import Values, check_between, made_of, no_network, values_of, within
+from dse.designs.catalog.load import (
+    FOLDERS,
+    Folder,
+    catalog_root,
+    expect_entries,
+    file_of,
+    find,
+    known_names,
+    paths,
+    plain,
+    shown,
+)
+from dse.designs.catalog.schema import EXPERTS_LEFT_OPEN, LEFT_OPEN
+from dse.designs.catalog.units import Dimension, combined, dimension, quantity, written
+from dse.designs.catalog.unverified import Constant, unverified_of
+from dse.designs.catalog.value import TRUTHS, Sourced, bounded, choice, which
+from dse.errors import InputError, nearest, unknown_name
+from dse.types.paths import build, leaves
+
+__all__ = [
+    "EXPERTS_LEFT_OPEN", "FOLDERS", "LEFT_OPEN", "TRUTHS", "Constant", "Dimension", "Entry", "Sourced", "Values",
+    "accelerator", "bounded", "catalog_root", "check", "check_between", "choice", "combined", "default_software",
+    "digest", "digests", "dimension", "entry", "foreign", "kinds", "made", "mapping_defaults", "memory", "names",
+    "network", "node", "provenance", "quantity", "resolve", "serving_defaults", "software", "system", "unverified",
+    "used", "values", "which", "within", "workload", "written",
+]  # fmt: skip
+
+
+# --- names and entries ------------------------------------------------------------------------------------
+
+
+def kinds() -> list[str]:
+    """Kinds of entries.
+
+    Returns:
+        Their names, those of folders of the catalogue in the singular.
+
+    >>> kinds()[:4]
+    ['accelerator', 'network', 'system', 'software']
+    """
+    return list(FOLDERS)
+
+
+def names(kind: str, folder: Folder = None) -> list[str]:
+    """Slugs of all entries of a kind, sorted.
+
+    Args:
+        kind: ``accelerator``, ``network``, ``system``, … (:func:`kinds`).
+        folder: a catalogue to search first.
+
+    Returns:
+        The slugs, by which entries are named in specifications and errors.
+
+    >>> names("system")[:3]
+    ['b200-node', 'dgx-b200', 'dgx-b300']
+    """
+    return sorted(paths(kind, folder))
+
+
+def resolve(kind: str, name: str, where: str = "catalogue", folder: Folder = None) -> str:
+    """Slug of the entry that a name means.
+
+    Args:
+        kind: ``accelerator``, ``network``, ``system``, … (:func:`kinds`).
+        name: slug, name or alias; a system's name may be an accelerator's.
+        where: what the error names.
+        folder: a catalogue to search first.
+
+    Returns:
+        The slug.
+
+    Raises:
+        InputError: for a name that the catalogue does not have, with the nearest that it has.
+
+    >>> resolve("accelerator", "A100-SXM4-80")
+    'a100-sxm-80gb'
+    """
+    return _locate(kind, name, where, folder)[1]
+
+
+def _locate(kind: str, name: str, where: str, folder: Folder) -> tuple[str, str]:
+    """(kind, slug) of a name: an accelerator's where a system is wanted counts."""
+    meant = [kind, "accelerator"] if kind == "system" else [kind]
+    for candidate in meant:
+        slug = find(candidate, name, folder)
+        if slug is not None:
+            return candidate, slug
+    known = {k: slug for candidate in meant for k, slug in known_names(candidate, folder).items()}
+    close = list(dict.fromkeys(known[k] for k in nearest(name, known, count=6)))[:3]
+    fix = f"did you mean {' or '.join(map(repr, close))}?" if close else f"`dse catalog list` shows every {kind}"
+    raise InputError(where, repr(name), unknown_name(where, name, names(kind, folder), "").allowed, fix)
+
+
+def entry(kind: str, name: str, where: str = "catalogue", folder: Folder = None) -> Entry:
+    """The entry of a name: every value with unit, source, confidence and spread, defaults filled in.
+
+    Args:
+        kind: ``accelerator``, ``network``, ``system``, … (:func:`kinds`).
+        name: slug, name or alias.
+        where: what errors name.
+        folder: a catalogue to search first.
+
+    Returns:
+        The entry; its ``values`` are in SI units, by field.
+
+    Raises:
+        InputError: for an unknown name, and for whatever is wrong in the file.
+
+    >>> found = entry("accelerator", "h100").values["memory.bandwidth"]
+    >>> found.value, found.units, found.text, found.confidence
+    (3350000000000.0, 'B/s', '3350 GB/s', 'datasheet')
+    """
+    return load(*_locate(kind, name, where, folder), folder)
+
+
+# --- values and records -----------------------------------------------------------------------------------
+
+
+def values(kind: str, name: str, where: str = "", folder: Folder = None, fine: bool = False) -> Values:
+    """All that a name brings into a design: path within its record → SI value.
+
+    Args:
+        kind: one that fills a record: ``workload``, ``system``, ``accelerator``, ``network``, ``software``, ``node``
+            or ``memory``.
+        name: slug, name or alias; ``"none"`` is a network that joins nothing.
+        where: what errors name; by default the kind.
+        folder: a catalogue to search first.
+        fine: bring the finer terms of kernels and collectives measured alone, which a training step does without.
+
+    Returns:
+        Values that :func:`dse.types.paths.build` makes the record of; :func:`within` places them in a larger one.
+
+    Raises:
+        InputError: for an unknown name, and for whatever is wrong in a file.
+
+    >>> values("network", "nvlink-4")["bandwidth"]
+    450000000000.0
+    """
+    if kind == "network" and name == NO_NETWORK:
+        return no_network()
+    return values_of(entry(kind, name, where or kind, folder), kind, folder, fine)
+
+
+def workload(name: str, where: str = "workload", folder: Folder = None) -> types.Workload:
+    """The workload of a name: its shape and its training batch.
+
+    Args:
+        name: slug, name or alias.
+        where: what errors name.
+        folder: a catalogue to search first.
+
+    Returns:
+        A record of plain numbers: counts, and sequences a step (``global_batch``).
+
+    Raises:
+        InputError: for an unknown name, and for whatever is wrong in the file.
+
+    >>> workload("megatron-1t").n_layers
+    128.0
+    """
+    return build(types.Workload, values("workload", name, where, folder))
+
+
+def accelerator(name: str, where: str = "accelerator", folder: Folder = None, fine: bool = False) -> types.Accelerator:
+    """The accelerator of a name; a precision that it lacks has rate 0.
+
+    What a chip makes is 0 in one that is generated, until :func:`dse.model.machine.technology.generate` fills it in.
+
+    Args:
+        name: slug, name or alias.
+        where: what errors name.
+        folder: a catalogue to search first.
+        fine: as of :func:`values`.
+
+    Returns:
+        A record of plain numbers in SI units: FLOP/s, B/s, B, W.
+
+    Raises:
+        InputError: for an unknown name, and for whatever is wrong in a file.
+
+    >>> accelerator("h100").memory.bandwidth
+    3350000000000.0
+    """
+    return build(types.Accelerator, values("accelerator", name, where, folder, fine))
+
+
+def node(name: str, where: str = "node", folder: Folder = None) -> types.LogicNode:
+    """The process of logic of a name.
+
+    Args:
+        name: slug, name or alias.
+        where: what errors name.
+        folder: a catalogue to search first.
+
+    Returns:
+        A record of plain numbers in SI units.
+
+    Raises:
+        InputError: for an unknown name, and for whatever is wrong in the file.
+
+    >>> node("n5").wafer_price > node("n7").wafer_price
+    True
+    """
+    return build(types.LogicNode, values("node", name, where, folder))
+
+
+def memory(name: str, where: str = "memory", folder: Folder = None) -> types.MemoryTechnology:
+    """The memory technology of a name.
+
+    Args:
+        name: slug, name or alias.
+        where: what errors name.
+        folder: a catalogue to search first.
+
+    Returns:
+        A record of plain numbers in SI units.
+
+    Raises:
+        InputError: for an unknown name, and for whatever is wrong in the file.
+
+    >>> memory("hbm4-8-0").unit_bandwidth > memory("hbm3-6-4").unit_bandwidth
+    True
+    """
+    return build(types.MemoryTechnology, values("memory", name, where, folder))
+
+
+def network(name: str, where: str = "network", folder: Folder = None, fine: bool = False) -> types.Network:
+    """The network level of a name; ``"none"`` is one device alone.
+
+    Args:
+        name: slug, name or alias.
+        where: what errors name.
+        folder: a catalogue to search first.
+        fine: as of :func:`values`.
+
+    Returns:
+        A record of plain numbers in SI units; ``bandwidth`` is that of a device in one direction, in B/s.
+
+    Raises:
+        InputError: for an unknown name, and for whatever is wrong in a file.
+
+    >>> network("nvlink-4").bandwidth
+    450000000000.0
+    """
+    return build(types.Network, values("network", name, where, folder, fine))
+
+
+def software(name: str, where: str = "software", folder: Folder = None) -> types.Software:
+    """The software stack of a name.
+
+    Args:
+        name: slug, name or alias.
+        where: what errors name.
+        folder: a catalogue to search first.
+
+    Returns:
+        A record of plain numbers in SI units: slowdowns over kernels alone, shares that overlap, seconds of the host.
+
+    Raises:
+        InputError: for an unknown name, and for whatever is wrong in the file.
+
+    >>> software("nemo").matrix_slowdown >= 1.0
+    True
+    """
+    return build(types.Software, values("software", name, where, folder))
+
+
+def system(name: str, where: str = "system", folder: Folder = None, fine: bool = False) -> types.System:
+    """The cluster of a name, one node of it: ``n_devices`` is ``devices_per_node``.
+
+    Args:
+        name: slug, name or alias; an accelerator's name is its default node and network.
+        where: what errors name.
+        folder: a catalogue to search first.
+        fine: as of :func:`values`.
+
+    Returns:
+        A record of plain numbers in SI units.
+
+    Raises:
+        InputError: for an unknown name, and for an accelerator whose links are not in the catalogue.
+
+    >>> selene = system("selene")
+    >>> selene.n_devices, selene.scale_out.bandwidth
+    (8.0, 25000000000.0)
+    """
+    return build(types.System, values("system", name, where, folder, fine))
+
+
+def default_software(system_name: str, where: str = "system", folder: Folder = None, serving: bool = False) -> str:
+    """Slug of the stack that a system (or an accelerator as one) runs unless told otherwise.
+
+    It trains; the one that serves is the system's engine, where it names none that of its accelerator.
+
+    Args:
+        system_name: slug, name or alias of the system.
+        where: what errors name.
+        folder: a catalogue to search first.
+        serving: ask for the engine that serves.
+
+    Returns:
+        The slug of an entry of ``software``.
+
+    >>> default_software("eos"), default_software("eos", serving=True)
+    ('nemo', 'vllm')
+    """
+    found = entry("system", system_name, where, folder)
+    if serving and found.kind == "system" and found.value("engine") is None:
+        found = load(*reference(found, "accelerator", folder), folder)
+    field = "engine" if serving else "software"
+    return reference(found, f"node.{field}" if found.kind == "accelerator" else field, folder)[1]
+
+
+def mapping_defaults(name: str, where: str = "software", folder: Folder = None) -> Values:
+    """What a stack does where a mapping does not say: option of the mapping → value, 0 where its file is silent.
+
+    >>> mapping_defaults("nemo")
+    {'zero_stage': 1.0, 'sequence_parallel': 1.0, 'overlap_dp': 1.0, 'overlap_tp': 1.0}
+    """
+    found = entry("software", name, where, folder)
+    return {option: float(found.value(option, 0.0)) for option in LEFT_OPEN}
+
+
+def expert_kernels(name: str, where: str = "software", folder: Folder = None) -> Values:
+    """What a stack's mixtures of experts cost (:class:`dse.types.ExpertKernels`), for workloads that have experts.
+
+    >>> 0.5 < expert_kernels("megatron-core-b200")["grouped_efficiency"] <= 1.0
+    True
+    """
+    found = entry("software", name, where, folder)
+    return {path: found.value(f"experts.{path}", a["default"]) for path, a in leaves(types.ExpertKernels).items()}
+
+
+def expert_options(name: str, where: str = "software", folder: Folder = None) -> Values:
+    """What a stack does with experts where a mapping does not say: option → value, the option's own where it is silent.
+
+    >>> expert_options("megatron-bridge-26-02")["all_to_all"]
+    2.0
+    """
+    found, options = entry("software", name, where, folder), leaves(types.ExpertMapping)
+    return {path: float(found.value(f"experts.{path}", options[path]["default"])) for path in EXPERTS_LEFT_OPEN}
+
+
+def serving_defaults(name: str, where: str = "software", folder: Folder = None) -> Values:
+    """What an engine does where a mapping does not say (:class:`dse.types.Serving`); nothing of a stack without one.
+
+    >>> serving_defaults("sglang")["mixed"]
+    0.0
+    """
+    found = entry("software", name, where, folder)
+    if not found.states("engine"):
+        return {}
+    return {path: found.value(f"serving.{path}", a["default"]) for path, a in leaves(types.Serving).items()}
+
+
+def made(name: str, where: str = "system", folder: Folder = None) -> Values:
+    """What an accelerator, or that of a system, is made of and sold at: path in :class:`dse.types.Made` → value.
+
+    >>> made("h100")["price"], made("selene")["chiplets"]
+    (28000.0, 1.0)
+    """
+    found = entry("system", name, where, folder)
+    return made_of(found if found.kind == "accelerator" else load(*reference(found, "accelerator", folder), folder))
+
+
+def foreign(stack: str, system: str, folder: Folder = None) -> tuple[str, tuple[str, ...]] | None:
+    """(vendor of a system's accelerator, vendors of a stack) where the stack does not exist for that vendor, else None.
+
+    A stack that names no vendors exists for all; an accelerator without one, such as a generated one, has all stacks.
+
+    >>> foreign("tensorrt-llm", "mi300x"), foreign("vllm", "mi300x"), foreign("tensorrt-llm", "gpu")
+    (('AMD', ('NVIDIA',)), None, None)
+    """
+    found = entry("system", system, folder=folder)
+    device = found if found.kind == "accelerator" else load(*reference(found, "accelerator", folder), folder)
+    vendor, known = device.value("vendor"), entry("software", stack, folder=folder).value("vendors", ())
+    if not vendor or not known or plain(vendor) in map(plain, known):
+        return None
+    return vendor, known
+
+
+# --- where values come from -------------------------------------------------------------------------------
+
+
+def used(named: Iterable[tuple[str, str]], folder: Folder = None) -> list[tuple[str, str]]:
+    """(kind, slug) of the entries that (kind, name) pairs mean, and of all that these name; first come first."""
+    waiting = [_locate(kind, name, "catalogue", folder) for kind, name in named]
+    reached: dict[tuple[str, str], None] = {}
+    while waiting:
+        item = waiting.pop(0)
+        if item not in reached:
+            reached[item] = None
+            waiting += referenced(load(*item, folder), folder)
+    return list(reached)
+
+
+def provenance(kind: str, name: str, folder: Folder = None) -> list[tuple[str, str]]:
+    """Where the values of an entry come from, and those of the entries it names.
+
+    Args:
+        kind: ``accelerator``, ``network``, ``system``, … (:func:`kinds`).
+        name: slug, name or alias.
+        folder: a catalogue to search first.
+
+    Returns:
+        Distinct (source, confidence), in the order in which they are met.
+
+    >>> sorted({confidence for _, confidence in provenance("network", "nvlink-4")})
+    ['datasheet', 'estimate']
+    """
+    found = [load(*pair, folder) for pair in used([(kind, name)], folder)]
+    return list(dict.fromkeys((s.source, s.confidence) for e in found for s in e.values.values()))
+
+
+def unverified(kind: str, name: str, folder: Folder = None) -> list[Constant]:
+    """Constants of an entry, and of what it names, that nobody checked: estimates, from memory, plain defaults.
+
+    Args:
+        kind: ``accelerator``, ``network``, ``system``, … (:func:`kinds`).
+        name: slug, name or alias.
+        folder: a catalogue to search first.
+
+    Returns:
+        One record a constant: entry, field, text, confidence, source.
+
+    >>> {constant.confidence for constant in unverified("workload", "gpt-3-175b")} <= {
+    ...     "estimate", "memory-unverified", "default"}
+    True
+    """
+    return unverified_of(entry(kind, name, folder=folder), folder)
+
+
+def digest(named: Iterable[tuple[str, str]] | None = None, folder: Folder = None) -> str:
+    """SHA-256 of the catalogue files behind (kind, name) pairs.
+
+    Args:
+        named: the pairs, by default all entries. What an entry names (a system's accelerator, networks and stack)
+            counts as used.
+        folder: a catalogue to search first.
+
+    Returns:
+        64 hexadecimal digits, which change with any of these files.
+
+    >>> len(digest([("system", "selene")]))
+    64
+    """
+    total = hashlib.sha256()
+    for kind, slug in sorted(_everything(folder) if named is None else used(named, folder)):
+        total.update(f"{kind}/{slug}\0".encode() + file_of(kind, slug, folder).read_bytes() + b"\0")
+    return total.hexdigest()
+
+
+def digests(named: Iterable[tuple[str, str]], folder: Folder = None) -> dict[str, str]:
+    """``kind/slug`` → the first digits of the SHA-256 of its file, of all entries behind (kind, name) pairs.
+
+    >>> list(digests([("software", "nemo")]))
+    ['software/nemo']
+    """
+    return {
+        f"{kind}/{slug}": hashlib.sha256(file_of(kind, slug, folder).read_bytes()).hexdigest()[:16]
+        for kind, slug in sorted(used(named, folder))
+    }
+
+
+def _everything(folder: Folder) -> list[tuple[str, str]]:
+    return [(kind, slug) for kind in kinds() for slug in paths(kind, folder)]
+
+
+def check(folder: Folder = None) -> list[str]:
+    """Everything wrong with the catalogue.
+
+    Args:
+        folder: a catalogue to search first.
+
+    Returns:
+        One sentence a problem; empty when all is well.
+
+    Raises:
+        InputError: for a folder without any entry.
+
+    >>> check()
+    []
+    """
+    expect_entries(folder)
+    problems = [problem for kind in kinds() for problem in _ambiguous(kind, folder)]
+    for kind, slug in _everything(folder):
+        try:
+            found = load(kind, slug, folder)
+            referenced(found, folder)
+        except InputError as error:
+            problems.append(str(error))
+            continue
+        if slug != slug.lower() or not slug.replace("-", "").isalnum():
+            problems.append(f"{shown(found.path)}: a slug consists of lower-case words joined by '-'")
+    return list(dict.fromkeys(problems))
+
+
+def _ambiguous(kind: str, folder: Folder) -> list[str]:
+    """Names that two entries of a kind share (systems and accelerators together)."""
+    owners: dict[str, str] = {}
+    problems = []
+    for candidate in [kind, "accelerator"] if kind == "system" else [kind]:
+        for slug, path in reversed(paths(candidate, folder).items()):  # the user's last: they are at fault
+            try:
+                found = load(candidate, slug, folder)
+            except InputError:
+                continue  # reported by check()
+            for known in (slug, found.name, *found.aliases):
+                owner = owners.setdefault(plain(known), slug)
+                if owner != slug:
+                    problems.append(f"{shown(path)}: aliases: {known!r} is also a name of {owner!r}")
+    return problems

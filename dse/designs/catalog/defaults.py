@@ -1,0 +1,201 @@
+"""What files of the catalogue leave out: defaults of workloads and networks, and of accelerators by kernel family."""
+
+from __future__ import annotations
+
+import dataclasses
+
+from dse import types
+from dse.designs.catalog.entries import Entry, reference, stated
+from dse.designs.catalog.load import Folder, shown
+from dse.designs.catalog.schema import AT_REST
+from dse.designs.catalog.value import Sourced
+from dse.errors import InputError
+from dse.types.paths import leaves
+
+_FLAGS = (
+    "gated", "tied_embeddings", "learned_positions", "rotary", "relative_positions", "dropout", "local_layers",
+)  # fmt: skip
+_TOKENS_A_STEP = 4194304  # of a workload that states no global batch
+
+
+def load(kind: str, slug: str, folder: Folder = None) -> Entry:
+    """The entry of a slug, validated, with its defaults filled in; InputError for a bad file."""
+    entry = stated(kind, slug, folder)
+    if kind == "workload":
+        return dataclasses.replace(entry, values=_workload_defaults(entry))
+    if kind == "accelerator":
+        return dataclasses.replace(entry, values=_accelerator_defaults(entry, folder))
+    if kind == "network":
+        return dataclasses.replace(entry, values=_network_defaults(entry))
+    return entry
+
+
+def _default(value: float, units: str, rule: str) -> Sourced:
+    return Sourced(value, units, f"{value:g}", f"default: {rule}", "estimate")
+
+
+def _workload_defaults(entry: Entry) -> dict[str, Sourced]:
+    """Values of a workload with what it leaves out.
+
+    Flags are 0, heads are those of plain attention, the window is the sequence, and
+    the global batch is about 4 Mi tokens.
+    """
+    v = entry.value
+    heads, sequence = v("n_heads"), v("seq_len")
+    defaults = {flag: _default(0.0, "1", "off unless stated") for flag in _FLAGS} | {
+        "n_kv_heads": _default(heads, "1", "n_heads"),
+        "head_dim": _default(v("hidden") / heads, "1", "hidden / n_heads"),
+        "window": _default(sequence, "1", "seq_len"),
+        "global_batch": _default(float(max(1, round(_TOKENS_A_STEP / sequence))), "1", "about 4 Mi tokens per step"),
+    }
+    values = defaults | entry.values
+    _check_parts(entry, values)
+    if heads % values["n_kv_heads"].value:
+        raise InputError(
+            f"{shown(entry.path)}: n_kv_heads", f"{values['n_kv_heads'].value:g}", f"divisors of n_heads = {heads:g}",
+            "correct one of the two",
+        )  # fmt: skip
+    return values
+
+
+def _check_parts(entry: Entry, values: dict[str, Sourced]) -> None:
+    """That a part of a model is no more than what it is a part of."""
+    for part, whole in (
+        ("experts.top_k", "experts.n_experts"), ("experts.first_dense", "n_layers"),
+        ("experts.group_limit", "experts.n_groups"), ("latent.rope_dim", "head_dim"),
+        *((f"recurrent.{kind}_layers", "n_layers") for kind in ("attention", "recurrent", "ffn")),
+    ):  # fmt: skip
+        most = values[whole].value if whole in values else 1.0
+        if part in values and values[part].value > most:
+            raise InputError(
+                f"{shown(entry.path)}: {part}", f"{values[part].value:g}", f"at most {whole} = {most:g}",
+                "correct one of the two",
+            )  # fmt: skip
+
+
+def _network_defaults(entry: Entry) -> dict[str, Sourced]:
+    """Values of a network; of a fat tree of ``l`` levels of switches with ``k`` ports each it joins ``2 (k / 2)^l``.
+
+    Al-Fares et al., SIGCOMM 2008, has it for three levels.
+    """
+    if "domain" in entry.values:
+        return entry.values
+    joined = 2.0 * (entry.value("radix") / 2.0) ** entry.value("levels")
+    return {"domain": _default(joined, "1", "2 (radix / 2)^levels, a fat tree")} | entry.values
+
+
+def _accelerator_defaults(entry: Entry, folder: Folder) -> dict[str, Sourced]:
+    """Values of an accelerator with what it leaves out taken from its kernel family.
+
+    The vector rate is ``device.vector_share`` of the 16-bit (else the fastest) matrix rate. A generated chip
+    takes nothing of its family's device, but the leaves of its architecture.
+    """
+    unstated = Sourced("generic", "", "generic", "default: no family stated", "estimate")
+    chosen = entry.values.get("kernels.family", unstated)
+    family = _kernels(reference(entry, "kernels.family", folder, chosen.value)[1], folder)
+    device = _device(entry, family) if entry.value("chip.node") is None else _architecture(entry, folder)
+    shared = ("device.", "node.", "alone.", "power.")
+    kernels = {f"kernels.{f}": s for f, s in family.items() if not f.startswith(shared)}
+    node = {f: s for f, s in family.items() if f.startswith("node.")}
+    if entry.values.get("node.scale_up") is not None:  # an own scale-up network has its own bandwidth
+        node.pop("node.scale_up_bandwidth", None)
+    if entry.values.get("node.scale_out") is not None:
+        node.pop("node.scale_out_bandwidth", None)
+    power = _power_defaults(entry, family)
+    return {"kernels.family": chosen} | device | kernels | node | power | entry.values
+
+
+def _device(entry: Entry, family: dict[str, Sourced]) -> dict[str, Sourced]:
+    """What a kernel family says of a device of stated rates."""
+    matrix = _matrix_rate(entry.values)
+    device = {f.removeprefix("device."): s for f, s in family.items() if f.startswith("device.")}
+    share = device.pop("vector_share")
+    device.pop("tdp", None)  # of its power, as is its clock
+    del device["clock"]
+    vector = dataclasses.replace(share, value=share.value * matrix, units="FLOP/s", text=f"{share.text} x matrix rate")
+    return {"vector_rate": vector} | device
+
+
+def _architecture(entry: Entry, folder: Folder) -> dict[str, Sourced]:
+    """The leaves of a generated chip that its architecture states."""
+    stated = load(*reference(entry, "chip.architecture", folder), folder).values
+    return {f"chip.{field}": value for field, value in stated.items()}
+
+
+def _power_defaults(entry: Entry, family: dict[str, Sourced]) -> dict[str, Sourced]:
+    """Leaves of an accelerator's power: limit and clock as sold, rest power in shares of it, energies of the family.
+
+    Leakage is that of its transistors, where their number is stated. Cores can ask for the bandwidth of their cache.
+    """
+    own = entry.values
+    tdp = own.get("tdp") or own.get("chip.power_budget") or family.get("device.tdp") or _full_power(own, family)
+    clock = own.get("power.nominal_clock", own.get("boost_clock", family["device.clock"]))
+    found = {f: s for f, s in family.items() if f.startswith("power.")}
+    for name in AT_REST:
+        share = found.pop(f"power.{name}_share")
+        found[f"power.{name}"] = dataclasses.replace(
+            share, value=share.value * tdp.value, units="W", text=f"{share.text} x {tdp.text}"
+        )
+    each = found.pop("power.transistor_leakage", None)
+    if each is not None and "transistors" in own:
+        found["power.leakage"] = _leakage(own, each)
+    if "cache_bandwidth" in own:
+        found["power.feed"] = own["cache_bandwidth"]
+    return found | {"power.tdp": tdp, "power.nominal_clock": clock, "power.clock": clock}
+
+
+def _leakage(own: dict[str, Sourced], each: Sourced) -> Sourced:
+    """Static power of the transistors of an accelerator, less those of cores that are off, which have no supply."""
+    count, on = own["transistors"], 1.0
+    if {"cores", "full_cores"} <= own.keys():
+        on = own["cores"].value / own["full_cores"].value
+    text = f"{each.text} x {count.text}" + (f" x {on:.3g}" if on < 1.0 else "")
+    return dataclasses.replace(each, value=each.value * count.value * on, units="W", text=text)
+
+
+def _full_power(own: dict[str, Sourced], family: dict[str, Sourced]) -> Sourced:
+    """What matrix units and memory draw at their full rates: the power limit of an accelerator that states none.
+
+    Those of A100, H100, H200, B200, L40S, V100 and TPU v4 are sold with 0.86 to 1.15 times as much.
+    """
+    stated, power = family | own, leaves(types.Power)
+
+    def energy(name: str) -> float:
+        found = stated.get(f"power.{name}")
+        return power[name]["default"] if found is None else found.value
+
+    watts = energy("matrix_energy") * _matrix_rate(own) + energy("memory_energy") * own["memory.bandwidth"].value
+    source = "default: its matrix units and memory at their full rates"
+    return Sourced(watts, "W", f"{watts:.4g} W", source, "estimate")
+
+
+def _matrix_rate(own: dict[str, Sourced]) -> float:
+    """The 16-bit matrix rate of a device, else its fastest."""
+    rates = {f: s.value for f, s in own.items() if f.startswith("matrix_rate.")}
+    return max(rates.get("matrix_rate.bf16", 0.0), rates.get("matrix_rate.fp16", 0.0)) or max(rates.values())
+
+
+def _kernels(slug: str, folder: Folder, within: tuple[str, ...] = ()) -> dict[str, Sourced]:
+    """Values of a kernels file and, where it leaves some out, of the family that it names."""
+    entry = load("kernels", slug, folder)
+    named = entry.value("family")
+    if named is None:
+        return _complete(entry)
+    _, parent = reference(entry, "family", folder)
+    if parent in (*within, slug):
+        where = f"{shown(entry.path)}: family"
+        raise InputError(where, repr(named), "a family that does not lead back here", "break the cycle")
+    own = {field: value for field, value in entry.values.items() if field != "family"}
+    return _kernels(parent, folder, (*within, slug)) | own
+
+
+def _complete(entry: Entry) -> dict[str, Sourced]:
+    """Values of a kernels file that names no family; InputError for one without a leaf that it must have."""
+    needed = list(leaves(types.Kernels))
+    needed += [f"device.{name}" for name in ("vector_share", "cores", "cache", "clock")]
+    needed += [f"power.{name}_share" for name in AT_REST]
+    for name in needed:
+        if name not in entry.values:
+            fix = f"add {name} or a family to take it from"
+            raise InputError(f"{shown(entry.path)}: {name}", "nothing", "a value: the field is required", fix)
+    return entry.values

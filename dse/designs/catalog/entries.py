@@ -1,0 +1,98 @@
+"""Entries of the catalogue: the values that a file states, with their sources, and the entries that it names.
+
+What it leaves out is in :mod:`dse.designs.catalog.defaults`, the values that it gives a record in
+:mod:`dse.designs.catalog.filling`.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import functools
+from pathlib import Path
+from typing import Any
+
+from dse.designs.catalog import schema
+from dse.designs.catalog.load import FOLDERS, Folder, file_of, find, parse, paths, shown, stamp
+from dse.designs.catalog.value import Sourced
+from dse.errors import unknown_name
+
+#: Kind → fields that name an entry of another kind.
+REFERENCES = {
+    "accelerator": {
+        "kernels.family": "kernels", "node.scale_up": "network", "node.scale_out": "network",
+        "node.software": "software", "node.engine": "software",
+        "chip.architecture": "architecture", "chip.node": "node", "chip.base_node": "node", "chip.memory": "memory",
+        "made.node": "node", "made.base_node": "node",
+    },
+    "kernels": {
+        "family": "kernels", "node.scale_up": "network", "node.scale_out": "network", "node.software": "software",
+        "node.engine": "software",
+    },
+    "system": {
+        "accelerator": "accelerator", "scale_up": "network", "scale_out": "network", "software": "software",
+        "engine": "software",
+    },
+}  # fmt: skip
+
+#: In place of a network's name: there is none.
+NO_NETWORK = "none"
+
+
+@dataclasses.dataclass(frozen=True)
+class Entry:
+    """One thing of the catalogue: every value in SI with its source."""
+
+    kind: str
+    slug: str
+    name: str
+    aliases: tuple[str, ...]
+    note: str
+    values: dict[str, Sourced]  #: field → value; fields of a record are dotted (``memory.bandwidth``)
+    measured_sources: tuple[str, ...]  #: systems: the measured sources that ran there
+    nearest_sources: tuple[str, ...]  #: stacks: those that have no stack of their own, and this as the nearest
+    path: Path
+
+    def value(self, field: str, default: Any = None) -> Any:
+        """SI value of a field, or ``default`` where the entry has none."""
+        found = self.values.get(field)
+        return default if found is None else found.value
+
+    def states(self, table: str) -> bool:
+        """Whether the file says anything of a table of its own (``experts``, ``engine``)."""
+        return any(field.startswith(f"{table}.") for field in self.values)
+
+
+def stated(kind: str, slug: str, folder: Folder = None) -> Entry:
+    """The entry of a slug as its file states it, validated; InputError for a bad file."""
+    path = file_of(kind, slug, folder)
+    return _read(kind, path, *stamp(path))
+
+
+@functools.lru_cache(maxsize=4096)
+def _read(kind: str, path: Path, *stamp: int) -> Entry:
+    file = parse(path)
+    values = schema.read(kind, file, shown(path))
+    return Entry(
+        kind=kind, slug=path.stem, name=file.get("name") or path.stem, aliases=tuple(file.get("aliases", ())),
+        note=file.get("note", ""), values=values, measured_sources=tuple(file.get("sources", ())),
+        nearest_sources=tuple(file.get("nearest", ())), path=path,
+    )  # fmt: skip
+
+
+def reference(entry: Entry, field: str, folder: Folder = None, name: str | None = None) -> tuple[str, str]:
+    """(kind, slug) of the entry that a field names, or ``name`` in its place; InputError when there is none."""
+    kind, wanted = REFERENCES[entry.kind][field], str(entry.value(field) if name is None else name)
+    slug = find(kind, wanted, folder)
+    if slug is None:
+        known = paths(kind, folder)
+        raise unknown_name(f"{shown(entry.path)}: {field}", wanted, known, f"entries of {FOLDERS[kind]}/")
+    return kind, slug
+
+
+def referenced(entry: Entry, folder: Folder = None) -> list[tuple[str, str]]:
+    """(kind, slug) of the entries that an entry names; InputError for one that does not exist."""
+    return [
+        reference(entry, field, folder)
+        for field in REFERENCES.get(entry.kind, {})
+        if entry.value(field) not in (None, NO_NETWORK)
+    ]

@@ -1,0 +1,209 @@
+"""The values that an entry of the catalogue gives a record.
+
+A path within a record (``memory.bandwidth`` of an accelerator) is the field of the file.
+:func:`dse.types.paths.build` makes the record.
+"""
+
+from __future__ import annotations
+
+import functools
+import operator
+from collections.abc import Callable
+from typing import Any
+
+from dse import types
+from dse.designs.catalog.defaults import load
+from dse.designs.catalog.entries import NO_NETWORK, Entry, reference
+from dse.designs.catalog.load import Folder, shown
+from dse.errors import InputError
+from dse.types.paths import leaves
+
+#: Path → value in SI; steps of an efficiency are one value.
+Values = dict[str, Any]
+
+#: Kind → the record that its entries fill.
+RECORDS: dict[str, type] = {
+    "workload": types.Workload, "system": types.System, "accelerator": types.Accelerator, "network": types.Network,
+    "software": types.Software, "node": types.LogicNode, "memory": types.MemoryTechnology,
+    "cost": types.Fab,
+}  # fmt: skip
+
+#: Kernels file that states what collectives of every network share, and what is typical of a facility.
+_LIBRARY = "generic"
+
+
+def within(prefix: str, values: Values) -> Values:
+    """The values of a record as those of the record that holds it at ``prefix``."""
+    return {f"{prefix}.{path}": value for path, value in values.items()}
+
+
+def values_of(found: Entry, kind: str, folder: Folder = None, fine: bool = False) -> Values:
+    """Values of the record that an entry fills as one of ``kind`` (an accelerator may fill a system)."""
+    return _FILLED.get(kind, _plain)(found, folder, fine)
+
+
+def no_network() -> Values:
+    """What a system without a scale-out network has in its place: one device, nothing to divide by zero."""
+    zeros = {path: 0.0 for path in leaves(types.Network)}
+    return zeros | dict.fromkeys(("bandwidth", "domain", "efficiency", "ramp"), 1.0)
+
+
+def _plain(found: Entry, folder: Folder, fine: bool) -> Values:
+    return _leaves_of(found, RECORDS[found.kind])
+
+
+def _leaves_of(found: Entry, record: type, absent: float | None = None) -> Values:
+    """The leaves of a record from the fields of an entry; ``absent`` for those that have no default either."""
+    values = {path: found.value(path, about.get("default", absent)) for path, about in leaves(record).items()}
+    return {path: value for path, value in values.items() if value is not None}
+
+
+def _optional(found: Entry, record: type, path: str) -> Values:
+    """The leaves of an optional record at ``path``; none where the entry has none of them.
+
+    Raises:
+        InputError: for an entry that has some of them and lacks others that have no default.
+    """
+    if not any(found.value(f"{path}.{name}") is not None for name in leaves(record)):
+        return {}
+    abouts = {f"{path}.{name}": about for name, about in leaves(record).items()}
+    values = {name: found.value(name, about.get("default")) for name, about in abouts.items()}
+    missing = [name for name, value in values.items() if value is None and "default" not in abouts[name]]
+    if missing:
+        raise InputError(f"{shown(found.path)}: {missing[0]}", "nothing", "all or none", "add the field")
+    return {name: value for name, value in values.items() if value is not None}
+
+
+def _accelerator(found: Entry, folder: Folder, fine: bool) -> Values:
+    """A precision that it lacks has rate 0, and so has what the chip of a generated one makes."""
+    values = _leaves_of(found, types.Accelerator, absent=0.0) | _optional(found, types.EfficiencySteps, "kernels.steps")
+    if found.value("chip.node") is not None:
+        values |= within("chip", _chip(found, folder))
+    if fine:
+        restated = {f"kernels.{name}": found.value(f"kernels.fine.{name}") for name in leaves(types.Kernels)}
+        values |= {path: value for path, value in restated.items() if value is not None}
+        values |= _optional(found, types.FineKernels, "kernels.fine")
+        values |= _optional(found, types.AttentionKernels, "kernels.attention")
+    return values
+
+
+def _workload(found: Entry, folder: Folder, fine: bool) -> Values:
+    """A model; one with experts, latent or sparse attention, or layers with a state has the leaves of these."""
+    parts = (types.Experts, types.Latent, types.Recurrent, types.Sparse)
+    return _leaves_of(found, types.Workload) | functools.reduce(
+        operator.or_, (_optional(found, part, part.__name__.lower()) for part in parts)
+    )
+
+
+def _software(found: Entry, folder: Folder, fine: bool) -> Values:
+    """A stack; one that serves has the leaves of an engine."""
+    return _leaves_of(found, types.Software) | _optional(found, types.Engine, "engine")
+
+
+def _chip(found: Entry, folder: Folder) -> Values:
+    """What an accelerator is generated from; no base die is one of the same node."""
+    values = {
+        path: found.value(f"chip.{path}", about.get("default"))
+        for path, about in leaves(types.Chip).items() if "." not in path
+    }  # fmt: skip
+    base = found.value("chip.base_node", found.value("chip.node"))
+    for field, name in {"node": None, "base_node": base, "memory": None}.items():
+        values |= within(field, _named(found, f"chip.{field}", folder, name=name))
+    return values
+
+
+def _network(found: Entry, folder: Folder, fine: bool) -> Values:
+    """One level; with ``fine`` what its ``alone`` states, else what collectives of every network share."""
+    values = _leaves_of(found, types.Network, absent=0.0)
+    parts = (types.Volumes, types.Pods, types.Links, types.Package)
+    values |= functools.reduce(operator.or_, (_optional(found, part, part.__name__.lower()) for part in parts))
+    if fine:
+        restated = {path: found.value(f"alone.{path}") for path in leaves(types.Network)}
+        values |= {path: value for path, value in restated.items() if value is not None}
+        library = load("kernels", _LIBRARY, folder)
+        alone = [f"alone.{path}" for path in leaves(types.CollectiveKernels)]
+        values |= {path: found.value(path, library.value(path)) for path in alone}
+    return values
+
+
+def _system(found: Entry, folder: Folder, fine: bool) -> Values:
+    """One node of a cluster: ``n_devices`` is ``devices_per_node``. An accelerator stands for its own node."""
+    alone = found.kind == "accelerator"
+    prefix = "node." if alone else ""
+    file, per_node = shown(found.path), found.value(prefix + "devices_per_node")
+    if alone and found.value("node.scale_up") == NO_NETWORK:
+        raise InputError(
+            f"{file}: node.scale_up", "'none'", "a network",
+            f"the links of {found.slug} are not in the catalogue: name another system",
+        )  # fmt: skip
+    device = found if alone else load(*reference(found, "accelerator", folder), folder)
+    values = within("accelerator", _accelerator(device, folder, fine))
+    for level in ("scale_up", "scale_out"):
+        named = _named(found, prefix + level, folder, fine)
+        if level == "scale_out":
+            check_between(named, f"{file}: {prefix}scale_out", str(found.value(prefix + level)))
+        values |= within(level, named)
+        own = found.value(f"{prefix}{level}_bandwidth")
+        values |= {f"{level}.bandwidth": own} if own else {}
+    link = device.value("host_bandwidth", types.HOST.bandwidth)
+    return values | _facility(found, prefix, device, folder) | {
+        "scale_up.domain": per_node,
+        "host.capacity": found.value(f"{prefix}host_memory", types.HOST.capacity),
+        "host.bandwidth": found.value(f"{prefix}host_bandwidth", link),
+        "n_devices": per_node,
+    }  # fmt: skip
+
+
+def check_between(network: Values, where: str, name: str) -> None:
+    """That a network can join domains; InputError for links without a switch and packages, which are within one."""
+    if any(path.startswith(("links.", "package.")) for path in network):
+        raise InputError(
+            where, repr(name), "a network that joins domains", "name links without a switch as scale_up"
+        )
+
+
+def _facility(found: Entry, prefix: str, device: Entry, folder: Folder) -> Values:
+    """What a device's share of its host draws, and the facility's overhead; where nothing is stated what is typical."""
+    typical = load("kernels", _LIBRARY, folder)
+
+    def stated(field: str) -> float:
+        return found.value(prefix + field, device.value(f"node.{field}", typical.value(f"node.{field}")))
+
+    share = stated("host_power_share") * device.value("chip.power_budget", device.value("power.tdp"))
+    return {"host_power": found.value(f"{prefix}host_power", device.value("node.host_power", share)),
+            "pue": stated("pue")}  # fmt: skip
+
+
+def made_of(device: Entry, folder: Folder = None) -> Values:
+    """What an accelerator is made of and sold at: path in :class:`dse.types.Made` → value.
+
+    One whose file names no process has no dies that could be priced.
+    """
+    values = {
+        path: device.value(f"made.{path}", about["default"])
+        for path, about in leaves(types.Made).items() if "." not in path
+    }  # fmt: skip
+    named = device.value("made.node")
+    stated = {"price": "price"} | ({"chiplets": "compute_dies", "logic_area": "die_area"} if named else {})
+    own = {path: device.value(f"made.{path}", device.value(field, values[path])) for path, field in stated.items()}
+    nodes = {"process": "made.node", "base_process": "made.base_node"}
+    processes = {
+        f"{record}.{path}": load(*reference(device, field, folder), folder).value(path, about["default"])
+        if device.value(field) is not None else about["default"]
+        for record, field in nodes.items() for path, about in leaves(types.Process).items()
+    }  # fmt: skip
+    return values | own | processes
+
+
+def _named(by: Entry, field: str, folder: Folder, fine: bool = False, name: str | None = None) -> Values:
+    """Values of the entry that a field of another one names, or ``name`` in its place."""
+    if by.value(field) == NO_NETWORK:
+        return no_network()
+    kind, slug = reference(by, field, folder, name)
+    return values_of(load(kind, slug, folder), kind, folder, fine)
+
+
+_FILLED: dict[str, Callable[[Entry, Folder, bool], Values]] = {
+    "accelerator": _accelerator, "network": _network, "system": _system, "workload": _workload,
+    "software": _software,
+}  # fmt: skip

@@ -1,0 +1,340 @@
+"""Workloads from the ``config.json`` of a model on Hugging Face.
+
+The keys of a configuration give the shape. What no key says (whether the feed-forward has a gate, how positions are
+told, whether embeddings are tied where nothing is said) follows from ``model_type``, as the classes of transformers
+have it; what keys say of experts and of latent attention is read by :mod:`dse.designs.catalog.mixtures`. What a
+workload cannot represent is an InputError that names the key.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+from dse.designs.catalog import mixtures
+from dse.designs.catalog.config_keys import NOT_YET, Config, needed, whole
+from dse.designs.catalog.mixtures import Mixture
+from dse.errors import InputError, unknown_name
+from dse.io import inputs
+
+
+@dataclasses.dataclass(frozen=True)
+class Family:
+    """What the models of a type have in common."""
+
+    gated: bool = True
+    positions: str = "rotary"  #: ``rotary``, ``learned`` or ``alibi``, which has no parameters
+    tied: bool = False  #: whether embeddings are tied where the configuration does not say
+    local: str = ""  #: which layers have the window: ``all``, ``late``, or how many of how many: ``5 of 6``
+    mixture: Mixture | None = None  #: how keys tell of its experts, where it has some
+    left_out: str = ""  #: what of its layers a workload does not have
+
+
+#: ``model_type`` → its family.
+FAMILIES = {
+    "llama": Family(),
+    "mistral": Family(local="all"),
+    "qwen2": Family(local="late"),
+    "qwen3": Family(local="late"),
+    "olmo2": Family(),
+    "phi3": Family(local="all"),
+    "gemma": Family(tied=True),
+    "gemma2": Family(tied=True, local="1 of 2"),
+    "gemma3_text": Family(tied=True, local="5 of 6"),
+    "nemotron": Family(gated=False),
+    "gpt2": Family(gated=False, positions="learned", tied=True),
+    "gpt_neox": Family(gated=False),
+    "opt": Family(gated=False, positions="learned", tied=True),
+    "bloom": Family(gated=False, positions="alibi", tied=True),
+    "falcon": Family(gated=False, tied=True),
+    "mixtral": Family(local="all", mixture=Mixture(width="intermediate_size")),
+    "olmoe": Family(mixture=Mixture(width="intermediate_size")),
+    "qwen2_moe": Family(local="late", mixture=Mixture()),
+    "qwen3_moe": Family(local="late", mixture=Mixture()),
+    "gpt_oss": Family(local="1 of 2", mixture=Mixture(width="intermediate_size"), left_out="attention sinks"),
+    "llama4_text": Family(
+        local="3 of 4", mixture=Mixture(width="intermediate_size", dense="intermediate_size_mlp", one_shared=True)
+    ),
+    "minimax_m2": Family(mixture=Mixture(width="intermediate_size")),
+    "glm4_moe": Family(mixture=Mixture()),
+    "glm4_moe_lite": Family(mixture=Mixture(latent=True)),
+    "glm_moe_dsa": Family(mixture=Mixture(latent=True, sparse=True)),
+    "deepseek": Family(mixture=Mixture()),
+    "deepseek_v2": Family(mixture=Mixture(latent=True)),
+    "deepseek_v3": Family(mixture=Mixture(latent=True)),
+    "deepseek_v32": Family(mixture=Mixture(latent=True, sparse=True)),
+    "kimi_k2": Family(mixture=Mixture(latent=True)),
+}
+
+#: Field of a workload → the keys that hold it.
+_KEYS = {
+    "n_layers": ("num_hidden_layers", "n_layer"),
+    "hidden": ("hidden_size", "n_embd", "n_embed"),
+    "n_heads": ("num_attention_heads", "n_head"),
+    "n_kv_heads": ("num_key_value_heads", "num_kv_heads"),
+    "head_dim": ("head_dim",),
+    "ffn_hidden": ("intermediate_size", "n_inner", "ffn_dim", "ffn_hidden_size"),
+    "vocab": ("vocab_size",),
+    "window": ("sliding_window", "attention_chunk_size"),
+    "max_seq_len": ("max_position_embeddings", "n_positions", "n_ctx", "seq_length"),
+}
+
+#: Families whose feed-forward is four times as wide as the model where the configuration does not say.
+_FOUR_TIMES = ("gpt2", "bloom", "falcon")
+
+#: What a file must be, and a model.
+_WANTED, _DENSE, _MIXED = "a config.json of Hugging Face", "a dense decoder", "a decoder that attends, with experts"
+
+#: Key → what it means; a configuration that sets it (to anything but false, 0, 1 or null), and whose family does not
+#: read it, is neither a dense decoder nor a mixture of experts that dse models.
+_FOREIGN = {
+    "is_encoder_decoder": "an encoder and a decoder",
+    "add_cross_attention": "cross-attention",
+    "vision_config": "a vision model in addition to the decoder",
+    "audio_config": "an audio model in addition to the decoder",
+    "text_config": "several models in one",
+    "num_local_experts": "a mixture of experts",
+    "num_experts": "a mixture of experts",
+    "n_routed_experts": "a mixture of experts",
+    "moe_intermediate_size": "a mixture of experts",
+    "moe_num_experts": "a mixture of experts",
+    "kv_lora_rank": "multi-head latent attention",
+    "q_lora_rank": "multi-head latent attention",
+    "index_topk": "attention to the tokens that an indexer picks",
+    "zero_expert_num": "experts that do nothing",
+    "hc_mult": "several residual streams",
+    "state_size": "a state-space model",
+    "ssm_cfg": "a state-space model",
+    "mamba_d_state": "state-space layers",
+    "linear_conv_kernel_dim": "linear attention",
+    "linear_attn_config": "linear attention",
+    "quantization_config": "quantised weights, which are not trained",
+}
+
+#: Kinds of layers that attend, in ``layer_types``: to all tokens, or to those of a window or chunk.
+_WHOLE, _LOCAL = ("full_attention",), ("sliding_attention", "chunked_attention")
+
+
+def read(path: str | Path) -> dict[str, Any]:
+    """A parsed ``config.json``; InputError for one that cannot be read or is no JSON object."""
+    text = inputs.text(path, _WANTED)
+    try:
+        found = json.loads(text)
+    except RecursionError:
+        raise InputError(str(path), "brackets nested too deep", _WANTED, "check the file") from None
+    except ValueError as error:  # of a text that is no JSON, and of endless numbers
+        raise InputError(str(path), f"not JSON ({error})", _WANTED, "download the file again") from None
+    if not isinstance(found, dict):
+        raise InputError(str(path), f"a JSON {type(found).__name__}", "a JSON object", "give the model's config.json")
+    return found
+
+
+def workload(config: Config, where: str = "config.json") -> dict[str, int | float | bool]:
+    """Fields of a workload file from a configuration, those of its tables dotted (``experts.top_k``).
+
+    Args:
+        config: as parsed.
+        where: how errors call it.
+
+    Raises:
+        InputError: for a model that dse does not represent, of an unknown type, or without a part of its shape.
+
+    >>> small = dict(model_type="gpt2", n_layer=12, n_embd=768, n_head=12, vocab_size=50257, n_positions=1024)
+    >>> found = workload(small)
+    >>> found["ffn_hidden"], found["tied_embeddings"], found["seq_len"]
+    (3072, True, 1024)
+    """
+    family = _family(config, where)
+    found = _numbers(config, family, where)
+    tables = {} if family.mixture is None else mixtures.fields(config, family.mixture, found["n_layers"], where)
+    if "latent.kv_rank" in tables:  # keys and values of all heads are made of one vector
+        found["head_dim"] = tables.pop("head_dim")
+        found.pop("n_kv_heads", None)
+    _check_heads(found, where)
+    positions = "alibi" if config.get("alibi") is True else family.positions
+    shape: dict[str, int | float | bool] = {name: found[name] for name in _KEYS if name in found and name != "window"}
+    shape |= {
+        "gated": family.gated, "tied_embeddings": _tied(config, family, where), "rotary": positions == "rotary",
+        "learned_positions": positions == "learned", "dropout": _drops(config),
+        "seq_len": _trained_length(config, found),
+    }  # fmt: skip
+    return shape | _window(config, family, found) | tables
+
+
+def _numbers(config: Config, family: Family, where: str) -> dict[str, int]:
+    """The numbers that any decoder has, by field; InputError where one is missing."""
+    kind, keys = config["model_type"], dict(_KEYS)
+    if family.mixture is not None:
+        keys["ffn_hidden"] = tuple(dict.fromkeys((family.mixture.dense, family.mixture.width)))
+    found = {field: value for field in keys if (value := whole(config, keys[field], where)) is not None}
+    if kind in _FOUR_TIMES and "hidden" in found:
+        found.setdefault("ffn_hidden", 4 * found["hidden"])
+    if kind == "falcon":
+        found |= _falcon_heads(config, found)
+    for field in ("n_layers", "hidden", "n_heads", "ffn_hidden", "vocab", "max_seq_len"):
+        if field not in found:
+            found[field] = needed(config, keys[field], where)
+    return found
+
+
+def remarks(config: Config, where: str = "config.json") -> list[str]:
+    """What a workload of a configuration leaves out, or a reader must know of it, a line each."""
+    return list(_remarks(config, _family(config, where)))
+
+
+def _remarks(config: Config, family: Family) -> Iterator[str]:
+    left_out = [family.left_out] if family.left_out else []
+    left_out += ["biases of attention"] if config.get("attention_bias") is True else []
+    if left_out:
+        yield f"left out: {' and '.join(left_out)}"
+    if family.mixture is not None and (kept := mixtures.published_in(config)):
+        yield f"the checkpoint keeps its weights in {kept}: a design says its precision"
+    if family.mixture is not None and (further := mixtures.further_tokens(config)):
+        yield f"training predicts {further} further (experts.n_predict); what serves drafts if it is asked to"
+
+
+def _family(config: Config, where: str) -> Family:
+    """The family of a configuration that has no part which dse does not represent."""
+    kind = config.get("model_type")
+    family = FAMILIES.get(kind) if isinstance(kind, str) else None
+    _check_parts(config, family, where)
+    if family is None:
+        if kind is None:
+            allowed = ", ".join(FAMILIES)
+            raise InputError(f"{where}: model_type", "nothing", allowed, "add the type that the model is built like")
+        raise unknown_name(f"{where}: model_type", str(kind), FAMILIES, "types")
+    return family
+
+
+def _keys_read(config: Config, family: Family | None) -> set[str]:
+    """Keys of parts that a family has; of a type that is not known all that any has, for its type is what is wrong."""
+    if family is None:
+        return {*mixtures.EXPERT_KEYS, *mixtures.LATENT_KEYS, *mixtures.SPARSE_KEYS, "quantization_config"}
+    published = family.mixture is not None and mixtures.published_in(config)
+    return {*mixtures.keys_read(family.mixture), *(["quantization_config"] if published else [])}
+
+
+def _check_parts(config: Config, family: Family | None, where: str) -> None:
+    read, mixed = _keys_read(config, family), family is None or family.mixture is not None
+    for key, meaning in _FOREIGN.items():
+        value = config.get(key)
+        if key not in read and (value is True or (value is not None and value not in (False, 0, 1))):
+            got = "a table" if isinstance(value, dict | list) else json.dumps(value)
+            fix = "give that table alone as a file" if key == "text_config" else NOT_YET
+            raise InputError(f"{where}: {key}", f"{got}: {meaning}", _MIXED if mixed else _DENSE, fix)
+    for key, kinds in (("layer_types", {*_WHOLE, *_LOCAL}), ("attn_type_list", {1})):
+        other = [kind for kind in _listed(config.get(key)) if kind not in kinds]
+        if other:
+            allowed = " or ".join(map(str, sorted(kinds, key=str)))
+            raise InputError(f"{where}: {key}", f"{other[0]!r}, layers that do not attend", allowed, NOT_YET)
+    width = config.get("word_embed_proj_dim")
+    if width is not None and width != config.get("hidden_size"):
+        raise InputError(f"{where}: word_embed_proj_dim", repr(width), "the value of hidden_size", NOT_YET)
+
+
+def _listed(value: object) -> list[Any]:
+    """The texts and numbers of a list."""
+    return [one for one in value if isinstance(one, str | int)] if isinstance(value, list) else []
+
+
+def _falcon_heads(config: Config, found: Mapping[str, int]) -> dict[str, int]:
+    """Key/value heads of Falcon: one where ``multi_query`` holds; its newer layers have a key of their own."""
+    if config.get("new_decoder_architecture") is True:
+        return {}
+    return {"n_kv_heads": 1 if config.get("multi_query", True) is True else found.get("n_heads", 1)}
+
+
+def _check_heads(found: Mapping[str, int], where: str) -> None:
+    heads, groups = found["n_heads"], found.get("n_kv_heads", 1)
+    if heads % groups:
+        raise InputError(
+            f"{where}: num_key_value_heads", str(groups), f"divisors of num_attention_heads = {heads}",
+            "correct one of the two",
+        )  # fmt: skip
+    if "head_dim" not in found and found["hidden"] % heads:
+        raise InputError(
+            f"{where}: hidden_size", str(found["hidden"]), f"multiples of num_attention_heads = {heads}", "add head_dim"
+        )
+
+
+def _tied(config: Config, family: Family, where: str) -> bool:
+    value = config.get("tie_word_embeddings")
+    if value is None:
+        return family.tied
+    if not isinstance(value, bool):
+        raise InputError(f"{where}: tie_word_embeddings", repr(value), "true or false", "correct it")
+    return value
+
+
+def _drops(config: Config) -> bool:
+    """Whether any activation is dropped in training."""
+    keys = ("attention_dropout", "hidden_dropout", "resid_pdrop", "attn_pdrop", "dropout", "resid_dropout")
+    return any(isinstance(config.get(key), int | float) and config[key] > 0 for key in keys)
+
+
+def _trained_length(config: Config, found: Mapping[str, int]) -> int:
+    """The length that a stretched context was stretched from, else the longest one."""
+    scaling = config.get("rope_scaling") or config.get("rope_parameters")
+    before = scaling.get("original_max_position_embeddings") if isinstance(scaling, dict) else None
+    before = before or config.get("original_max_position_embeddings")
+    return before if type(before) is int and 1 <= before <= found["max_seq_len"] else found["max_seq_len"]
+
+
+def _window(config: Config, family: Family, found: Mapping[str, int]) -> dict[str, int | float]:
+    """The window, and the share of the layers that have it; nothing where all attend to the whole sequence."""
+    layers, kinds = found["n_layers"], config.get("layer_types")
+    if "window" not in found or not family.local or config.get("use_sliding_window") is False:
+        return {}
+    if isinstance(kinds, list) and len(kinds) == layers:
+        local = sum(kind in _LOCAL for kind in kinds)
+    elif family.local == "late":  # only where it is asked for, from one layer on
+        if config.get("use_sliding_window") is not True:
+            return {}
+        first = config.get("max_window_layers")
+        local = max(layers - first, 0) if type(first) is int and first >= 0 else layers
+    else:
+        every = int(family.local.rpartition(" ")[2]) if " of " in family.local else 0
+        local = layers - layers // every if every else layers
+    return {"window": found["window"], "local_layers": round(local / layers, 6)} if local else {}
+
+
+def as_toml(config: Config, name: str, where: str = "config.json") -> str:
+    """The text of a workload file.
+
+    Args:
+        config: as parsed.
+        name: of the workload.
+        where: how errors, and the source of the file, call the configuration.
+    """
+    fields = workload(config, where)
+    tables = {name for field in fields for name, dot, _ in [field.partition(".")] if dot}
+    length = fields.pop("seq_len")
+    origin = "longest context of the configuration"
+    origin += ", before it was extended" if length != fields["max_seq_len"] else ""
+    lines = [
+        f"name = {_quoted(name)}",
+        f"source = {_quoted(f'{where} of Hugging Face')}",
+        'confidence = "paper"',
+        *(f"note = {_quoted('; '.join(told))}" for told in [remarks(config, where)] if told),
+        "",
+        *(f"{field} = {_plain(value)}" for field, value in fields.items() if value is not False and "." not in field),
+        "",
+        "# the length and the batch of your training: a config.json does not have them",
+        f'seq_len = {{ value = {length}, confidence = "estimate", source = "{origin}" }}',
+    ]
+    for table in sorted(tables):
+        own = {name.partition(".")[2]: value for name, value in fields.items() if name.startswith(f"{table}.")}
+        lines += ["", f"[{table}]", *(f"{name} = {_plain(value)}" for name, value in own.items())]
+    return "\n".join(lines) + "\n"
+
+
+def _plain(value: float) -> str:
+    return str(value).lower() if isinstance(value, bool) else f"{value}"
+
+
+def _quoted(text: str) -> str:
+    """A string of TOML of what of a text can be printed."""
+    return json.dumps("".join(c for c in text if c.isprintable()), ensure_ascii=False)

@@ -1,0 +1,170 @@
+"""Files of the catalogue: where they lie, what they are called, and their TOML."""
+
+from __future__ import annotations
+
+import functools
+import itertools
+import os
+import re
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+from dse.errors import InputError, unknown_name
+from dse.io import inputs, toml
+from dse.io.files import shipped
+
+#: Kind → its folder in a catalogue.
+FOLDERS = {
+    "accelerator": "accelerators", "network": "networks", "system": "systems", "software": "software",
+    "workload": "workloads", "kernels": "kernels", "node": "nodes", "memory": "memories",
+    "architecture": "architectures", "cost": "cost",
+}  # fmt: skip
+
+#: After so many ns a folder's time of change tells apart what was listed before and after: clocks of files tick slowly.
+_SETTLED = 100_000_000
+
+#: A catalogue folder to search first; None for those of DSE_CATALOG and the package's own alone.
+Folder = str | Path | None
+
+
+def catalog_root() -> Path:
+    """The catalogue that comes with the package: inside it when installed, beside it in a checkout."""
+    return shipped("hw_catalog")
+
+
+def roots(folder: Folder = None) -> list[Path]:
+    """Catalogue folders in search order: ``folder``, those of DSE_CATALOG, the package's own."""
+    users = [folder] if folder else []
+    users += [part for part in os.environ.get("DSE_CATALOG", "").split(os.pathsep) if part]
+    for user in users:
+        if not Path(user).is_dir():
+            raise InputError("catalogue folder", str(user), "an existing folder", "check the path or DSE_CATALOG")
+    return [*map(Path, users), catalog_root()]
+
+
+def expect_entries(folder: Folder = None) -> None:
+    """That every folder of a user holds entries; InputError for one that was meant to be another, or is empty."""
+    for root in roots(folder)[:-1]:
+        if not any(_slugs(root / name) for name in FOLDERS.values()):
+            raise InputError(
+                "catalogue folder", f"{root}, which has no entries", f"TOML files in {'/, '.join(FOLDERS.values())}/",
+                "name the folder above these, or move the files into the one of their kind",
+            )  # fmt: skip
+
+
+def paths(kind: str, folder: Folder = None) -> dict[str, Path]:
+    """Slug → file of every entry of a kind; a user's file hides the package's of the same slug."""
+    found: dict[str, Path] = {}
+    for own in _folders(kind, folder):
+        found |= {slug: own / f"{slug}.toml" for slug in _slugs(own) if slug not in found}
+    return found
+
+
+def _folders(kind: str, folder: Folder) -> list[Path]:
+    """Where files of a kind may lie, in search order."""
+    if kind not in FOLDERS:
+        raise unknown_name("catalogue", kind, FOLDERS, "kinds")
+    return [root / FOLDERS[kind] for root in roots(folder)]
+
+
+def _slugs(folder: Path) -> tuple[str, ...]:
+    """Slugs of the files of a folder, sorted; none where there is no such folder."""
+    try:
+        changed = os.stat(folder).st_mtime_ns
+        listed = _listed if time.time_ns() - changed > _SETTLED else _listed.__wrapped__
+        return listed(folder, changed)
+    except (FileNotFoundError, NotADirectoryError, PermissionError):
+        return ()
+
+
+@functools.lru_cache(maxsize=256)
+def _listed(folder: Path, _changed: int) -> tuple[str, ...]:
+    """The files of a folder as of its last change: names are looked up by the thousand."""
+    return tuple(sorted(name.removesuffix(".toml") for name in os.listdir(folder) if name.endswith(".toml")))
+
+
+def file_of(kind: str, slug: str, folder: Folder = None) -> Path:
+    """File of an existing entry, the user's before the package's."""
+    files = (own / f"{slug}.toml" for own in _folders(kind, folder))
+    return next(file for file in files if os.path.lexists(file))  # a pipe is told of, not passed by
+
+
+def plain(name: str) -> str:
+    """A name as it is compared: lower-case letters and digits.
+
+    What stands between two digits stays a break: ``GPT-1.3B`` and ``GPT-13B`` are two models.
+    """
+    words = re.findall(r"[a-z0-9]+", name.lower())
+    breaks = ("." if a[-1].isdigit() and b[0].isdigit() else "" for a, b in itertools.pairwise(words))
+    return "".join(itertools.chain.from_iterable(itertools.zip_longest(words, breaks, fillvalue="")))
+
+
+#: What checkpoints of one shape add to its name: how they were tuned, when (MMDD or YYMM), and their format.
+_OF_CHECKPOINTS = re.compile(
+    r"-(instruct|thinking|chat|base|it|hf|v0\.\d|(0\d|1[0-2])[0-3]\d|2\d(0\d|1[0-2])|bf16|fp8|nvfp4|mxfp4|awq|gptq)"
+    r"(?=-|$)", re.IGNORECASE
+)  # fmt: skip
+
+
+def find(kind: str, name: str, folder: Folder = None) -> str | None:
+    """Slug of the entry that ``name`` means (slug, name or alias), None when there is none.
+
+    Checkpoints have the shape of the model that they are of: ``Qwen/Qwen3-8B-Instruct-2507`` is ``qwen3-8b``.
+    """
+    written = [name]
+    if kind == "workload":
+        without_owner = name.rpartition("/")[2].removeprefix("Meta-")
+        written += [without_owner, _OF_CHECKPOINTS.sub("", without_owner)]
+    return next((slug for one in dict.fromkeys(written) if (slug := _find(kind, one, folder))), None)
+
+
+def _find(kind: str, name: str, folder: Folder) -> str | None:
+    if any(name in _slugs(own) for own in _folders(kind, folder)):
+        return name
+    files, wanted = paths(kind, folder), plain(name)
+    if slug := next((slug for slug in files if plain(slug) == wanted), None):
+        return slug
+    return next((slug for slug, known in _titles(files) if plain(known) == wanted), None)
+
+
+def _titles(slugs: dict[str, Path]) -> Iterator[tuple[str, str]]:
+    """(slug, name or alias) of every file."""
+    for slug, path in slugs.items():
+        data = parse(path)
+        aliases = data.get("aliases")
+        for known in [data.get("name"), *(aliases if isinstance(aliases, list) else [])]:
+            if isinstance(known, str):
+                yield slug, known
+
+
+def known_names(kind: str, folder: Folder = None) -> dict[str, str]:
+    """Slug, name and aliases → slug, of every entry of a kind."""
+    slugs = paths(kind, folder)
+    return {known: slug for slug, known in _titles(slugs)} | {slug: slug for slug in slugs}
+
+
+# Files are cached by path and time of change, so that an edit counts at once.
+
+
+def parse(path: Path) -> dict[str, Any]:
+    """A file's TOML; InputError for one that is none."""
+    return _parse_cached(path, *stamp(path))
+
+
+def stamp(path: Path) -> tuple[int, int]:
+    """What tells that a file has changed."""
+    status = path.stat()
+    return status.st_mtime_ns, status.st_size
+
+
+@functools.lru_cache(maxsize=4096)
+def _parse_cached(path: Path, *stamp: int) -> dict[str, Any]:
+    return toml.parsed(inputs.text(path, "a TOML file", named=shown(path)), shown(path))
+
+
+def shown(path: Path) -> str:
+    """A file as messages name it: from ``hw_catalog/`` on, or the user's own path."""
+    root = catalog_root()
+    return path.relative_to(root.parent).as_posix() if path.is_relative_to(root) else str(path)

@@ -1,0 +1,186 @@
+"""Mixtures of experts, latent and sparse attention from the ``config.json`` of a model on Hugging Face.
+
+Every family of models calls the same numbers by other names, and some have layers that the model of experts has not:
+:class:`Mixture` says what the keys of a family mean. What cannot be represented is an InputError that names the key.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Sequence
+
+from dse.designs.catalog.config_keys import NOT_YET, Config, key_of, needed, whole
+from dse.errors import InputError
+
+#: Field of a workload file, dotted → value.
+Fields = dict[str, int]
+
+
+@dataclasses.dataclass(frozen=True)
+class Mixture:
+    """How the configurations of a family tell of their experts."""
+
+    width: str = "moe_intermediate_size"  #: key of the width of one routed expert
+    dense: str = "intermediate_size"  #: key of the width of layers without experts
+    one_shared: bool = False  #: whether each layer has one shared expert as wide as a routed one, which no key says
+    latent: bool = False  #: whether its attention is multi-head latent attention
+    sparse: bool = False  #: whether an indexer picks the tokens that it attends to
+
+
+#: Keys of what all families have, the first that is there counts.
+_EXPERTS = ("n_routed_experts", "num_experts", "num_local_experts")
+_TOP_K = ("num_experts_per_tok", "experts_per_token")
+_SHARED_COUNT = ("n_shared_experts", "num_shared_experts")
+_SHARED_WIDTH = ("shared_expert_intermediate_size", "shared_intermediate_size")
+_FIRST = ("first_k_dense_replace", "num_dense_layers")
+_EVERY = ("decoder_sparse_step", "interleave_moe_layer_step", "moe_layer_freq")
+_FURTHER = ("num_nextn_predict_layers", "num_mtp_modules")
+
+#: Keys that tell of experts, of latent and of sparse attention; those of another architecture refuse them.
+EXPERT_KEYS = ("num_local_experts", "num_experts", "n_routed_experts", "moe_intermediate_size", "moe_num_experts")
+LATENT_KEYS = ("kv_lora_rank", "q_lora_rank")
+SPARSE_KEYS = ("index_topk",)
+
+#: Formats in which the makers of mixtures publish their weights.
+_PUBLISHED_IN = ("fp8", "mxfp4", "compressed-tensors", "modelopt")
+
+
+def keys_read(mixture: Mixture | None) -> tuple[str, ...]:
+    """Keys that a family reads and those without such parts refuse."""
+    if mixture is None:
+        return ()
+    return (*EXPERT_KEYS, *(LATENT_KEYS if mixture.latent else ()), *(SPARSE_KEYS if mixture.sparse else ()))
+
+
+def fields(config: Config, mixture: Mixture, layers: int, where: str) -> Fields:
+    """Fields of a mixture beside those of a dense decoder; those with the value that means their absence left out.
+
+    Args:
+        config: as parsed.
+        mixture: how its family tells of experts.
+        layers: of the model.
+        where: how errors call the configuration.
+
+    Raises:
+        InputError: for layers that differ otherwise than in front and in turns, and for numbers that contradict.
+    """
+    found = _experts(config, mixture, where) | _layers(config, layers, where) | _groups(config, where)
+    if mixture.latent:
+        found |= _latent(config, where)
+    if mixture.sparse:
+        found |= _sparse(config, where)
+    return found
+
+
+def further_tokens(config: Config, where: str = "config.json") -> int:
+    """Tokens that training predicts beyond the next."""
+    return 0 if config.get("use_mtp") is False else whole(config, _FURTHER, where, least=0) or 0
+
+
+def published_in(config: Config) -> str:
+    """The format that a maker publishes the weights of a mixture in, empty where it is not one of the known ones."""
+    told = config.get("quantization_config")
+    method = told.get("quant_method") if isinstance(told, dict) else None
+    return method if method in _PUBLISHED_IN else ""
+
+
+def _experts(config: Config, mixture: Mixture, where: str) -> Fields:
+    count, top_k = needed(config, _EXPERTS, where), needed(config, _TOP_K, where)
+    if top_k > count:
+        raise InputError(
+            f"{where}: {key_of(config, _TOP_K)}", str(top_k), f"at most {key_of(config, _EXPERTS)} = {count}",
+            "correct one of the two",
+        )  # fmt: skip
+    width = needed(config, (mixture.width,), where)
+    shared = width if mixture.one_shared else _shared(config, width, where)
+    found = {"experts.n_experts": count, "experts.top_k": top_k, "experts.expert_ffn": width}
+    return found | ({"experts.shared_ffn": shared} if shared else {})
+
+
+def _shared(config: Config, width: int, where: str) -> int:
+    """Width of the shared experts together, by its own key or as so many routed ones; 0 for none."""
+    own = whole(config, _SHARED_WIDTH, where, least=0)
+    return own if own is not None else width * (whole(config, _SHARED_COUNT, where, least=0) or 0)
+
+
+def _layers(config: Config, layers: int, where: str) -> Fields:
+    """Dense layers in front and in turns, and the layers that predict further tokens."""
+    first, every = whole(config, _FIRST, where, least=0) or 0, 1
+    if isinstance(config.get("moe_layer_freq"), list):
+        first = _front(config, "moe_layer_freq", _marked(config["moe_layer_freq"], layers), where)
+    else:
+        every = whole(config, _EVERY, where) or 1
+    if config.get("mlp_only_layers"):
+        first = _front(config, "mlp_only_layers", _listed(config["mlp_only_layers"], layers), where)
+    if every > 1:
+        first = _in_turns(config, first, every, layers, where)
+    if first > layers:
+        raise InputError(f"{where}: {key_of(config, _FIRST)}", str(first), f"at most {layers} layers", "correct it")
+    told = {"first_dense": first, "moe_every": every if every > 1 else 0, "n_predict": further_tokens(config, where)}
+    return {f"experts.{name}": value for name, value in told.items() if value}
+
+
+def _marked(values: Sequence[object], layers: int) -> list[bool] | None:
+    """Of each layer whether it is dense, from 0 for dense and 1; None for what is no such list."""
+    is_list = len(values) == layers and all(type(one) is int and one in (0, 1) for one in values)
+    return [one == 0 for one in values] if is_list else None
+
+
+def _listed(values: object, layers: int) -> list[bool] | None:
+    """The same from the positions of the dense ones."""
+    if not isinstance(values, list) or not all(type(one) is int and 0 <= one < layers for one in values):
+        return None
+    return [position in values for position in range(layers)]
+
+
+def _front(config: Config, key: str, dense: list[bool] | None, where: str) -> int:
+    """How many layers in front are dense, where no other one is."""
+    first = 0 if dense is None else sum(dense)
+    if dense is None or not all(dense[:first]):
+        raise InputError(f"{where}: {key}", _short(config[key]), "dense layers in front alone, of all layers", NOT_YET)
+    return first
+
+
+def _in_turns(config: Config, first: int, every: int, layers: int, where: str) -> int:
+    """No dense layers in front, where one layer in ``every`` has experts, and all that is listed agrees."""
+    listed = config.get("moe_layers")
+    if first:
+        raise InputError(
+            f"{where}: {key_of(config, _EVERY)}", str(every), "1 with leading dense layers", NOT_YET
+        )
+    if layers % every or (listed is not None and listed != list(range(every - 1, layers, every))):
+        key = "moe_layers" if listed is not None else key_of(config, _EVERY)
+        got = _short(listed) if listed is not None else str(every)
+        raise InputError(f"{where}: {key}", got, f"one layer in so many, of {layers}", NOT_YET)
+    return 0
+
+
+def _groups(config: Config, where: str) -> Fields:
+    """Groups of experts, where a token may reach only some of them."""
+    groups, limit = whole(config, ("n_group",), where) or 1, whole(config, ("topk_group",), where) or 1
+    if limit >= groups or config.get("topk_method") == "greedy":
+        return {}
+    return {"experts.n_groups": groups, "experts.group_limit": limit}
+
+
+def _latent(config: Config, where: str) -> Fields:
+    """Ranks and columns of latent attention; a query or key has columns with and without rotation."""
+    rotated = needed(config, ("qk_rope_head_dim",), where)
+    return {
+        "head_dim": needed(config, ("qk_nope_head_dim",), where) + rotated,
+        "latent.q_rank": whole(config, ("q_lora_rank",), where, least=0) or 0,
+        "latent.kv_rank": needed(config, ("kv_lora_rank",), where),
+        "latent.rope_dim": rotated,
+        "latent.v_dim": needed(config, ("v_head_dim",), where),
+    }
+
+
+def _sparse(config: Config, where: str) -> Fields:
+    """What the indexer of sparse attention scores with, and how many tokens it picks."""
+    keys = {"attended": "index_topk", "index_heads": "index_n_heads", "index_dim": "index_head_dim"}
+    return {f"sparse.{field}": needed(config, (key,), where) for field, key in keys.items()}
+
+
+def _short(value: object) -> str:
+    text = repr(value)
+    return text if len(text) <= 60 else f"{text[:57]}…"

@@ -1,0 +1,394 @@
+"""What a catalogue file may hold: one table of fields a kind, derived from the records of ``dse.types``."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Callable, Mapping
+from enum import IntEnum
+from typing import Any
+
+from dse import types
+from dse.designs import renamed
+from dse.designs.catalog import value
+from dse.designs.catalog.value import Parser, Sourced
+from dse.errors import InputError, unknown_name
+from dse.types import COUNT, NOT_NEGATIVE, POSITIVE, SHARE, YES_OR_NO, Bounds, paths
+
+
+@dataclasses.dataclass(frozen=True)
+class Table:
+    """A table of a file: fields and tables by key."""
+
+    fields: Mapping[str, Parser | Table]
+    needs: tuple[str, ...] = ()  #: fields and tables that must be there
+    plain: bool = False  #: whether its fields keep their plain names in an entry (``latency``, not ``fit.latency``)
+    shorthand: str = ""  #: the field that a text in place of the table means
+    check: Callable[[dict[str, Sourced], str], None] = lambda values, where: None  #: of all values together
+
+
+#: What a file says of itself beside its values, and what files of a kind say too.
+_HEADER = ("name", "aliases", "note")
+_HEADERS = {
+    "workload": (*_HEADER, "n_experts"), "system": (*_HEADER, "sources"),
+    "software": (*_HEADER, "sources", "nearest"),
+}  # fmt: skip
+
+
+# --- fields -----------------------------------------------------------------------------------------------
+
+
+def _leaves(record: type, *names: str) -> dict[str, Parser]:
+    """The leaves of a record itself: all, or those named."""
+    return {
+        name: Choice(about["enum"], about["long_name"]) if "enum" in about
+        else Number(about["units"], about["bounds"], about["long_name"], about.get("default"))
+        for name, about in paths.leaves(record).items()
+        if "." not in name and (not names or name in names)
+    }
+
+
+@dataclasses.dataclass(frozen=True)
+class Number:
+    """Reads a number of a unit within bounds; with ``meaning`` and ``default`` where it is a leaf of a design."""
+
+    units: str
+    bounds: Bounds = NOT_NEGATIVE
+    meaning: str = ""
+    default: float | None = None
+
+    def __call__(self, raw: Any, where: str) -> tuple[float, str]:
+        """The number in SI units, and the units."""
+        return value.number(raw, self.units, self.bounds, where), self.units
+
+
+@dataclasses.dataclass(frozen=True)
+class Choice:
+    """Reads a name of an enumeration."""
+
+    enum: type[IntEnum]
+    meaning: str = ""
+
+    def __call__(self, raw: Any, where: str) -> tuple[float, str]:
+        """The code of the choice; it has no units."""
+        return value.choice(raw, self.enum, where), "1"
+
+
+def _numbers(**units: str | tuple[str, Bounds]) -> dict[str, Parser]:
+    return {name: Number(*([unit] if isinstance(unit, str) else unit)) for name, unit in units.items()}
+
+
+def _texts(*names: str) -> dict[str, Parser]:
+    return dict.fromkeys(names, value.text)
+
+
+def _without(fields: dict[str, Parser], *names: str) -> dict[str, Parser]:
+    return {name: field for name, field in fields.items() if name not in names}
+
+
+def _stated(record: type) -> tuple[str, ...]:
+    """Leaves that have no default."""
+    return tuple(name for name, about in paths.leaves(record).items() if "default" not in about)
+
+
+# --- kinds ------------------------------------------------------------------------------------------------
+
+#: Power at rest, which a family states as shares of the power limit as sold; of leakage also what a transistor has.
+AT_REST = ("uncore", "leakage", "control")
+
+_AREA, _TDP, _CLOCK = ("m^2", POSITIVE), ("W", POSITIVE), ("Hz", POSITIVE)
+_LEVELS = dict(scale_up_bandwidth=("B/s", POSITIVE), scale_out_bandwidth=("B/s", POSITIVE))
+_HOST = _numbers(
+    host_memory="B", host_bandwidth="B/s", host_power="W", host_power_share="1", pue=("1", Bounds(low=1.0))
+)
+_NODE = Table(
+    _texts("scale_up", "scale_out", "software", "engine") | _HOST
+    | _numbers(devices_per_node=("1", POSITIVE), **_LEVELS)
+)
+_POWER = _leaves(types.Power)
+
+
+def _some_rate(values: dict[str, Sourced], where: str) -> None:
+    if not any(rate.value for rate in values.values()):
+        raise InputError(where, "no rate", "at least one of bf16, fp16, fp8, …", 'add bf16 = "… TFLOP/s"')
+
+
+def _stated_or_generated(values: dict[str, Sourced], where: str) -> None:
+    """An accelerator states its matrix rate and memory, or has a chip that makes them."""
+    tables = {field.partition(".")[0] for field in values}
+    for name in ("matrix_rate", "memory"):
+        if {"chip", name} <= tables:
+            allowed, fix = f"either {name}, or a chip that it follows from", f"remove [{name}] or [chip]"
+            raise InputError(f"{where}: {name}", "both", allowed, fix)
+        if not {"chip", name} & tables:
+            raise _missing(f"{where}: {name}", name)
+
+
+def _cores_of_all(values: dict[str, Sourced], where: str) -> None:
+    """Cores that are on are some of those of the dies."""
+    on, full = values.get("cores"), values.get("full_cores")
+    if on is not None and full is not None and full.value < on.value:
+        allowed = f"{on.text} or more: enabled cores are part of them"
+        raise InputError(f"{where}.full_cores", full.text, allowed, "count the cores that are off too")
+
+
+_RATES = _leaves(types.MatrixRate) | _numbers(fp64="FLOP/s")
+_STEPS = Table(dict(matrix=value.steps("FLOP"), vector=value.steps("FLOP"), memory=value.steps("B")))
+_COLLECTIVE_KERNELS = _leaves(types.CollectiveKernels) | _leaves(
+    types.Network, "latency", "efficiency", "ramp", "in_network_reduction", "crowding"
+)
+
+#: One device; all but the matrix rate and the memory falls back on its kernel family. One with a ``chip`` is
+#: generated from it, and states neither.
+_ACCELERATOR = Table(
+    _texts("vendor", "architecture", "status") | _numbers(year="1")
+    | _leaves(types.Accelerator, "vector_rate", "cache", "nvfp4")
+    | {
+        "kernels": Table(_texts("family") | _leaves(types.Kernels) | {"steps": _STEPS}, shorthand="family"),
+        "matrix_rate": Table(_RATES, check=_some_rate),
+        "memory": Table(_leaves(types.MemoryTier) | _texts("kind"), needs=_stated(types.MemoryTier)),
+        "chip": Table(
+            _texts("architecture", "node", "memory", "base_node") | _leaves(types.Chip),
+            needs=("architecture", "node", "memory", "die_area", "power_budget", "stacks"),
+        ),
+        "structure": Table(plain=True, fields=_numbers(
+            cores=("1", POSITIVE), full_cores=("1", POSITIVE), vector_rate_16bit="FLOP/s", cache_bandwidth="B/s",
+            onchip_bandwidth="B/s",
+        ), check=_cores_of_all),
+        "physical": Table(plain=True, fields=_texts("process_node", "host_link") | _numbers(
+            compute_dies="1", die_area=_AREA, transistors="1", tdp=_TDP, idle_power="W", boost_clock=_CLOCK,
+            price="USD", vector_rate_fp64="FLOP/s", onchip_memory="B", host_bandwidth="B/s",
+        )),
+        "made": Table(_texts("node", "base_node") | _without(_leaves(types.Made), "price")),
+        "power": Table(_without(_POWER, "tdp")),  # tdp and the boost clock are physical
+        "link": Table(_texts("kind", "topology") | _numbers(bandwidth=("B/s", POSITIVE), domain=("1", POSITIVE))),
+        "node": _NODE,
+    },
+    check=_stated_or_generated,
+)  # fmt: skip
+
+#: Kernel efficiencies of a chip or a family, and what stands in for what its accelerators leave out.
+#:
+#: What it leaves out itself is that of the ``family`` it names. ``fine`` restates those leaves that take another
+#: value beside the finer terms. ``alone`` is what collectives of every network share. ``power`` holds energies, and
+#: power at rest in shares of the power limit as sold, leakage of accelerators that state their transistors by these.
+_KERNELS = Table(_texts("family") | _leaves(types.Kernels) | {
+    "device": Table(_numbers(
+        vector_share=("1", POSITIVE), cores=("1", POSITIVE), cache=("B", POSITIVE), tdp=_TDP, clock=_CLOCK,
+    )),
+    "node": _NODE,
+    "fine": Table(_leaves(types.FineKernels) | _leaves(types.Kernels)),
+    "attention": Table(_leaves(types.AttentionKernels)),
+    "power": Table(
+        _without(_POWER, *AT_REST, "tdp", "nominal_clock", "clock", "limit", "feed")
+        | _numbers(transistor_leakage="W", **{f"{name}_share": ("1", SHARE) for name in AT_REST})
+    ),
+    "alone": Table(_COLLECTIVE_KERNELS),
+})  # fmt: skip
+
+
+def _some_domain(values: dict[str, Sourced], where: str) -> None:
+    """A network states how many devices it joins, or the switches of a fat tree that does."""
+    if "domain" not in values and not {"radix", "levels"} <= values.keys():
+        raise _missing(f"{where}: domain", "domain, or radix and levels")
+
+
+#: One network level: what is built, and how near software comes to it (``fit``).
+_FIT = ("latency", "efficiency", "ramp", "processor_usage")
+_NETWORK = Table(
+    _leaves(types.Network, "bandwidth", "domain", "in_network_reduction", "mesh", "crowding")
+    | _texts("family", "scope", "topology", "lanes") | _numbers(year="1", wire_latency="s", energy="J/B")
+    | _numbers(radix=("1", Bounds(low=2.0, whole=True)), levels=("1", COUNT))
+    | {
+        "fit": Table(_leaves(types.Network, *_FIT), needs=_FIT, plain=True),
+        "volumes": Table(_leaves(types.Volumes)),
+        "pods": Table(_leaves(types.Pods), needs=("size", "oversubscription")),
+        "links": Table(_leaves(types.Links), needs=("topology", "per_device")),
+        "package": Table(_leaves(types.Package), needs=tuple(paths.leaves(types.Package))),
+        "alone": Table(_COLLECTIVE_KERNELS),
+    },
+    needs=("bandwidth", "fit"),
+    check=_some_domain,
+)  # fmt: skip
+
+#: A cluster of nodes; ``sources`` names the measured sources that ran there.
+_SYSTEM = Table(
+    _texts("accelerator", "scale_up", "scale_out", "software", "engine", "topology") | _HOST
+    | _numbers(devices_per_node=("1", POSITIVE), **_LEVELS, nics_per_node="1"),
+    needs=("accelerator", "scale_up", "scale_out", "software", "devices_per_node"),
+)  # fmt: skip
+
+#: Options of a mapping that a stack's file states for mappings that leave them open.
+LEFT_OPEN = ("zero_stage", "sequence_parallel", "overlap_dp", "overlap_tp")
+
+#: What a stack has of the options of a mapping: all, where nothing is said.
+_CAPABILITIES: dict[str, Parser | Table] = {"can": Table(_leaves(types.Capabilities))}
+
+#: Options of how experts are spread that a stack's file states for mappings that leave them open.
+EXPERTS_LEFT_OPEN = ("all_to_all", "dispatch_precision", "overlap_ep")
+
+#: What the mixtures of experts of a stack cost, and what it does where a mapping leaves it open.
+_EXPERT_KERNELS: dict[str, Parser | Table] = {
+    "experts": Table(_leaves(types.ExpertKernels) | _leaves(types.ExpertMapping, *EXPERTS_LEFT_OPEN))
+}
+#: What a stack that serves costs beside its kernels, what it does where a mapping leaves it open, and what is left
+#: unexplained of its figures, as standard deviations of logarithms.
+_ENGINE: dict[str, Parser | Table] = {
+    "engine": Table(_leaves(types.Engine)), "serving": Table(_leaves(types.Serving)),
+    "residuals": Table(_numbers(**dict.fromkeys(("token", "first", "latency", "rate", "energy"), ("1", POSITIVE)))),
+}  # fmt: skip
+
+#: What the rows of a stack's fit covered, by quantity: the least and the largest (:mod:`dse.designs.calibrated`).
+EXTENTS = ("n_devices", "parameters", "seq_len", "micro_batch", "prompt_tokens", "output_tokens", "concurrency")
+#: ``mixtures`` are the accelerators on which some of the rows are of mixtures of experts.
+_CALIBRATED = {
+    "calibrated": Table(dict.fromkeys(EXTENTS, value.extent) | dict.fromkeys(("accelerators", "mixtures"), value.texts))
+}
+
+#: A stack, what it does where a mapping leaves it open, and in ``sources`` the measured sources that used it, in
+#: ``nearest`` those of which it is the nearest (releases without a stack of their own). It ``spills`` where
+#: activations that do not fit go to the host, not only through recompute. ``selective`` is the policy that it calls
+#: selective recompute; ``lineage`` the code base it descends from, with which it shares what is fitted.
+#: ``flash_published`` is how many times as long its attention kernel takes as its chips' best one by what is
+#: published: where a fit starts. ``family`` names the chips of a stack that nothing was measured of: it gets what
+#: their stacks share. ``vendors`` are the makers of the accelerators that it exists for, where that is not all.
+_SOFTWARE = Table(
+    _texts("family", "lineage") | _leaves(types.Software)
+    | _numbers(residual="1", spills=("1", YES_OR_NO), flash_published=("1", POSITIVE))
+    | {"selective": Choice(types.Recompute), "vendors": value.texts} | _CAPABILITIES | _EXPERT_KERNELS | _ENGINE
+    | _CALIBRATED | _leaves(types.Mapping, *LEFT_OPEN),
+    needs=_stated(types.Software),
+)  # fmt: skip
+
+#: A decoder transformer: dense, or with ``experts``; ``active_published`` are the parameters that a token meets.
+_MODEL = Table(
+    _leaves(types.Workload) | _texts("family")
+    | _numbers(**dict.fromkeys(
+        ("max_seq_len", "draft_layers", "parameters_published", "active_published"), ("1", POSITIVE)
+    ))
+    | {
+        "experts": Table(_leaves(types.Experts), needs=_stated(types.Experts)),
+        "latent": Table(_leaves(types.Latent), needs=_stated(types.Latent)),
+        "recurrent": Table(_leaves(types.Recurrent), needs=_stated(types.Recurrent)),
+        "sparse": Table(_leaves(types.Sparse), needs=_stated(types.Sparse)),
+    },
+    needs=("n_layers", "hidden", "n_heads", "ffn_hidden", "vocab", "seq_len"),
+)  # fmt: skip
+
+#: Operations whose energies a node may tell.
+OPERATIONS = (
+    "int8_add", "int32_add", "int8_multiply", "int32_multiply", "fp16_multiply", "fp32_multiply",
+    "sram_8kb", "sram_32kb", "sram_1mb", "memory_low", "memory_high",
+)  # fmt: skip
+
+#: A process of logic. ``delay`` is that of a gate over N7's at iso power, as claimed, ``operations`` are energies of an
+#: operation and of 64 bits read, as published; the model uses neither.
+_LOGIC_NODE = Table(
+    _leaves(types.LogicNode) | _texts("foundry", "status")
+    | _numbers(year="1", supply=("V", POSITIVE), delay="1", bitcell="m^2")
+    | {"operations": Table(_numbers(**dict.fromkeys(OPERATIONS, "J")))},
+    needs=_stated(types.LogicNode),
+)  # fmt: skip
+
+#: A memory by its unit (stack, device, DIMM, drive).
+_MEMORY = Table(
+    _leaves(types.MemoryTechnology) | _texts("family", "status", "unit")
+    | _numbers(year="1", unit_latency="s"),
+    needs=_stated(types.MemoryTechnology),
+)  # fmt: skip
+
+#: Shares and constants that the chips of an architecture have in common: all leaves but a chip's own.
+_SHARED = _without(
+    _leaves(types.Chip), "die_area", "base_area", "power_budget", "clock_ratio", "stacks", "link_bandwidth"
+)
+_ARCHITECTURE = Table(_SHARED, needs=tuple(_SHARED))
+
+#: Processes that a cost model prices, by their names in it.
+COST_NODES = ("3nm", "5nm", "7nm", "10nm", "12nm", "14nm", "20nm", "28nm", "40nm", "55nm")
+
+#: The parameters of a cost model: all of them, with the processes that it prices.
+_COST = Table(
+    _leaves(types.Fab)
+    | {packaging.name: Table(_leaves(types.Assembly), needs=tuple(paths.leaves(types.Assembly)))
+       for packaging in types.Packaging}
+    | {"nodes": Table({name: Table(_leaves(types.Process), needs=("wafer_price", "defect_density"))
+                       for name in COST_NODES})},
+    needs=tuple(name for name in paths.leaves(types.Fab) if "." not in name),
+)  # fmt: skip
+
+#: Kind → what its files may hold.
+SCHEMAS = {
+    "accelerator": _ACCELERATOR, "network": _NETWORK, "system": _SYSTEM, "software": _SOFTWARE, "workload": _MODEL,
+    "kernels": _KERNELS, "node": _LOGIC_NODE, "memory": _MEMORY, "architecture": _ARCHITECTURE,
+    "cost": _COST,
+}  # fmt: skip
+
+
+# --- reading ----------------------------------------------------------------------------------------------
+
+
+def read(kind: str, data: Mapping[str, Any], file: str) -> dict[str, Sourced]:
+    """Field → value of a parsed file of a kind; fields of a table are dotted (``memory.bandwidth``).
+
+    Raises:
+        InputError: for the first thing that is wrong; a misspelt key before the one that it leaves missing.
+    """
+    header = ("source", "confidence", *_HEADERS.get(kind, _HEADER))
+    data = renamed.fields(kind, data, file)
+    _check_keys(data, SCHEMAS[kind], file, "", header)
+    _check_header(data, file)
+    return _values(data, SCHEMAS[kind], file, "", data["source"], data["confidence"])
+
+
+def _check_keys(data: Mapping[str, Any], table: Table, file: str, at: str, header: tuple[str, ...]) -> None:
+    """That every key of a table at the dotted key ``at`` is one of its fields, or says what they have in common."""
+    for key, raw in data.items():
+        field = table.fields.get(key)
+        if field is None and key not in header:
+            raise unknown_name(file, at + key, [at + name for name in table.fields], "fields")
+        if isinstance(field, Table) and isinstance(raw, dict):
+            _check_keys(raw, field, file, f"{at}{key}.", ("source", "confidence"))
+
+
+def _check_header(data: Mapping[str, Any], file: str) -> None:
+    for key in ("source", "confidence"):
+        if not data.get(key):
+            raise _missing(f"{file}: {key}", key)
+    for key in ("source", "name", "note"):
+        value.text(data.get(key, ""), f"{file}: {key}")
+    for key in ("aliases", "sources", "nearest"):
+        texts = data.get(key, [])
+        if not isinstance(texts, list) or not all(isinstance(text, str) for text in texts):
+            raise InputError(f"{file}: {key}", repr(texts), "a list of strings", f'write {key} = ["…"]')
+    if data.get("n_experts", 1) != 1:
+        fix = "state a mixture of experts under [experts]"
+        raise InputError(f"{file}: n_experts", repr(data["n_experts"]), "1 or absent", fix)
+
+
+def _values(
+    data: Mapping[str, Any], table: Table, file: str, at: str, source: str, confidence: str
+) -> dict[str, Sourced]:
+    """Field → value of a table at the dotted key ``at``; sources and confidences are inherited."""
+    source = data.get("source") or source
+    confidence = value.checked_confidence(data.get("confidence") or confidence, f"{file}: {at}confidence")
+    found: dict[str, Sourced] = {}
+    for key, field in table.fields.items():
+        raw, where = data.get(key), f"{file}: {at}{key}"
+        if raw is None:
+            if key in table.needs:
+                raise _missing(where, at + key)
+            continue
+        if not isinstance(field, Table):
+            found[key] = value.sourced(raw, field, where, source, confidence)
+            continue
+        inner = {field.shorthand: raw} if isinstance(raw, str) and field.shorthand else raw
+        if not isinstance(inner, dict):
+            raise InputError(where, repr(raw), "a table", f"write [{at}{key}] on a line of its own")
+        prefix = "" if field.plain else f"{key}."
+        values = _values(inner, field, file, f"{at}{key}.", source, confidence)
+        found |= {prefix + name: one for name, one in values.items()}
+    table.check(found, f"{file}: {at[:-1]}" if at else file)
+    return found
+
+
+def _missing(where: str, name: str) -> InputError:
+    return InputError(where, "nothing", "a value: the field is required", f"add {name} (is the file complete?)")

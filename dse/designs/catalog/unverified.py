@@ -1,0 +1,64 @@
+"""Which of the constants behind a result nobody has checked: estimates, values from memory, and plain defaults."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Iterator
+from typing import Any
+
+from dse import types
+from dse.designs.catalog.defaults import load
+from dse.designs.catalog.entries import Entry, referenced
+from dse.designs.catalog.filling import RECORDS
+from dse.designs.catalog.load import Folder
+from dse.types.paths import leaves
+
+#: Confidences of values that no text has been held against.
+UNVERIFIED = ("estimate", "memory-unverified")
+
+#: Kinds of the entries whose constants come along with one that names them.
+_PARTS = ("accelerator", "network", "node", "memory")
+
+
+@dataclasses.dataclass(frozen=True)
+class Constant:
+    """One unverified constant as the catalogue has it."""
+
+    entry: str  #: ``accelerator/a100-sxm-80gb``
+    field: str
+    text: str  #: value as written
+    confidence: str  #: one of UNVERIFIED, or ``default`` where no entry states it
+    source: str
+
+    def __str__(self) -> str:
+        return f"{self.entry}: {self.field} = {self.text} [{self.confidence}] {self.source}".rstrip()
+
+
+def unverified_of(found: Entry, folder: Folder = None) -> list[Constant]:
+    """The unverified constants that an entry brings into a design, with those of the devices and networks it names."""
+    named = [pair for pair in dict.fromkeys(referenced(found, folder)) if pair[0] in _PARTS]
+    return [constant for one in (found, *(load(*pair, folder) for pair in named)) for constant in _of(one)]
+
+
+def _of(found: Entry) -> Iterator[Constant]:
+    """The unverified ones among the values of an entry that are leaves of a design."""
+    name = f"{found.kind}/{found.slug}"
+    for field, default in _constants(found).items():
+        value = found.values.get(field)
+        if value is None:
+            if isinstance(default, int | float):
+                yield Constant(name, field, f"{default:g}", "default", "no entry states it")
+        elif value.confidence in UNVERIFIED:
+            yield Constant(name, field, value.text, value.confidence, value.source)
+
+
+def _constants(found: Entry) -> dict[str, Any]:
+    """Field → default or None, of the numbers that an entry brings; none that the chip of a generated one makes."""
+    if found.kind not in RECORDS or found.kind == "system":
+        return dict.fromkeys(found.values)
+    fields = {field: about.get("default") for field, about in leaves(RECORDS[found.kind]).items()}
+    if found.value("chip.node") is None:
+        return fields
+    made = tuple(f"{name}." for name in types.GENERATED)
+    chip = {field: about.get("default") for field, about in leaves(types.Chip, "chip.").items()}
+    return {field: default for field, default in fields.items() if not f"{field}.".startswith(made)} | chip

@@ -1,0 +1,187 @@
+"""Values of a catalogue file: how they are written, where they come from, and the bounds they must keep.
+
+A value is written bare, under its file's (or its table's) ``source`` and ``confidence``::
+
+    bf16 = "312 TFLOP/s"
+
+or, where these differ, as an inline table::
+
+    cores = { value = 108, confidence = "estimate", source = "counted on the die" }
+
+A fitted value adds its ``spread``, the standard deviation of its logarithm.
+
+Texts carry units; plain numbers are for dimensionless fields only.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+from collections.abc import Callable
+from enum import IntEnum
+from typing import Any
+
+from dse.designs.catalog.units import quantity
+from dse.errors import InputError, unknown_name
+from dse.types import POSITIVE as POSITIVE_NUMBER
+from dse.types import POSITIVE_SHARE, Bounds, Precision, Recompute, choice_name, weights_alone_told
+from dse.types.fields import LARGEST, SMALLEST, has_usual_magnitude
+
+CONFIDENCES = ("datasheet", "paper", "estimate", "memory-unverified")
+
+#: Steps that a table of efficiencies may have; shorter ones are filled up, so that all are one structure.
+MOST_STEPS = 8
+
+#: Keys of a value written as an inline table.
+_KEYS = ("value", "source", "confidence", "spread")
+
+
+@dataclasses.dataclass(frozen=True)
+class Sourced:
+    """One value and where it comes from."""
+
+    value: Any  #: SI number, a text (a name, a topology), or steps of (size, efficiency)
+    units: str  #: SI units; "1" dimensionless, "" for texts and steps
+    text: str  #: as written in the file
+    source: str = ""
+    confidence: str = ""
+    spread: float = 0.0  #: standard deviation of the value's logarithm; 0 where none is stated
+
+
+#: Reads a raw TOML value at a place of a file as (value in SI, units).
+Parser = Callable[[Any, str], tuple[Any, str]]
+
+
+def sourced(raw: Any, parse: Parser, where: str, source: str, confidence: str) -> Sourced:
+    """A value, bare or as ``{ value, source, confidence, spread }``, with its own source or the one of its table."""
+    given = raw if isinstance(raw, dict) else {"value": raw}
+    for key in given:
+        if key not in _KEYS:
+            raise unknown_name(where, key, _KEYS, "keys of a value")
+    if "value" not in given:
+        raise InputError(where, "no value", "{ value, source, confidence, spread }", "add value = …")
+    value, units = parse(given["value"], where)
+    return Sourced(
+        value, units, str(given["value"]), str(given.get("source") or source),
+        checked_confidence(given.get("confidence") or confidence, where), _spread(given, where),
+    )  # fmt: skip
+
+
+def checked_confidence(given: Any, where: str) -> str:
+    """A confidence as a file states it; InputError for one that is none."""
+    if given not in CONFIDENCES:
+        raise unknown_name(where, str(given), CONFIDENCES, "confidences")
+    return given
+
+
+def _spread(given: dict[str, Any], where: str) -> float:
+    raw = given.get("spread", 0.0)
+    if isinstance(raw, bool) or not isinstance(raw, int | float) or not 0.0 <= raw < math.inf:
+        raise InputError(where, f"spread = {raw!r}", "0 or more", "write the standard deviation of the logarithm")
+    return float(raw)
+
+
+def number(raw: Any, units: str, bounds: Bounds, where: str) -> float:
+    """The SI number that a raw value means: a text with units, or a plain number where ``units`` is ``"1"``.
+
+    Raises:
+        InputError: for a value without its unit, of another dimension, or outside of ``bounds``.
+    """
+    return bounded(_si(raw, units, where), raw, bounds, where)
+
+
+def bounded(value: float, raw: Any, bounds: Bounds, where: str) -> float:
+    """``value`` where it is within bounds; what was written is ``raw``."""
+    if math.isfinite(value) and not has_usual_magnitude(value):
+        allowed = f"0, or a magnitude from {SMALLEST:g} to {LARGEST:g} in SI units"
+        raise InputError(where, repr(raw), allowed, "check the number and its unit")
+    if isinstance(raw, bool) and not bounds.takes_truth:
+        raise InputError(where, str(raw).lower(), str(bounds), "write the number")
+    if value not in bounds:
+        raise InputError(where, repr(raw), str(bounds), "check the number")
+    return value
+
+
+def _si(raw: Any, units: str, where: str) -> float:
+    if isinstance(raw, str):
+        return quantity(raw, units, where)
+    if not isinstance(raw, int | float):
+        raise InputError(where, repr(raw), f"a string with a unit ({units})", "write a single value")
+    return quantity(str(raw), units, where) if units != "1" else float(raw)
+
+
+#: How truth values are written.
+TRUTHS = ("true", "false")
+
+#: What is mostly meant by true.
+_USUAL: dict[type[IntEnum], tuple[IntEnum, ...]] = {Recompute: (Recompute.full, Recompute.selective)}
+
+
+def which(enum: type[IntEnum], truth: str = "true") -> str:
+    """What to ask somebody who says true or false of a choice.
+
+    >>> which(Recompute), which(Recompute, "false")
+    ('full or selective? write its name', 'write none')
+    """
+    if truth.lower() == "false" and "none" in enum.__members__:
+        return "write none"
+    return f"{' or '.join(map(choice_name, _USUAL.get(enum, ()))) or 'which of these'}? write its name"
+
+
+def choice(raw: Any, enum: type[IntEnum], where: str) -> float:
+    """The code of a choice from its name, dashes and underscores alike.
+
+    Neither true nor false is one: of several ways to do something they do not say which.
+    """
+    names = {choice_name(member): float(member) for member in enum}
+    key = str(raw).replace("_", "-")
+    if key.lower() in TRUTHS:
+        raise InputError(where, key.lower(), ", ".join(names), which(enum, key))
+    if key not in names:
+        if enum is Precision and (told := weights_alone_told(key)):
+            raise InputError(where, repr(raw), f"what is multiplied: {', '.join(sorted(names))}", told)
+        raise unknown_name(where, str(raw), names, f"names of {enum.__name__}")
+    return names[key]
+
+
+def text(raw: Any, where: str) -> tuple[str, str]:
+    """A text as it is."""
+    if not isinstance(raw, str):
+        raise InputError(where, repr(raw), "a string", "put it in quotes")
+    return raw, ""
+
+
+def extent(raw: Any, where: str) -> tuple[tuple[float, float], str]:
+    """The least and the largest of some positive numbers."""
+    if not isinstance(raw, list) or len(raw) != 2:
+        raise InputError(where, repr(raw), "the least and the largest value", "write [1, 64]")
+    low, high = (number(one, "1", POSITIVE_NUMBER, where) for one in raw)
+    if low > high:
+        raise InputError(where, repr(raw), "the least before the largest", "swap them")
+    return (low, high), ""
+
+
+def texts(raw: Any, where: str) -> tuple[tuple[str, ...], str]:
+    """A list of texts."""
+    if not isinstance(raw, list) or not all(isinstance(one, str) for one in raw):
+        raise InputError(where, repr(raw), "a list of strings", 'write ["h100-sxm-80gb"]')
+    return tuple(raw), ""
+
+
+def steps(units: str) -> Parser:
+    """Reads pairs of (least size, efficiency): by size, the first from 0 on, filled up with ones out of reach."""
+
+    def parse(raw: Any, where: str) -> tuple[Any, str]:
+        if not isinstance(raw, list) or not all(isinstance(pair, list) and len(pair) == 2 for pair in raw):
+            raise InputError(where, repr(raw), "pairs of a size and an efficiency", 'write [["1 GFLOP", 0.5], …]')
+        if not 1 <= len(raw) <= MOST_STEPS:
+            raise InputError(where, f"{len(raw)} steps", f"1 to {MOST_STEPS}", "merge the steps that differ least")
+        shares = [number(share, "1", POSITIVE_SHARE, where) for _, share in raw]
+        pairs = sorted(zip((_si(size, units, where) for size, _ in raw), shares, strict=True))
+        if pairs[0][0] != 0.0:
+            raise InputError(
+                where, f"a least size of {pairs[0][0]:g}", "a step that begins at 0", f'add ["0 {units}", …]'
+            )
+        return (*pairs, *[(math.inf, pairs[-1][1])] * (MOST_STEPS - len(pairs))), ""  # a table has no one unit
+
+    return parse

@@ -1,0 +1,64 @@
+"""Whether somebody states what an accelerator is sold at and made of, or what stands in for that.
+
+A price that no file states is, where dies are known, their cost over (1 - margin), else a price of a watt times the
+power limit (:func:`dse.model.money.device.price_of`); so are the emissions of dies that are not known. A generated
+accelerator has dies of its own: nobody can state its price. Nothing here is traced.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from dse.designs import catalog
+from dse.io.quantities import percent
+from dse.types import Accelerator, Emissions, Made, Prices
+
+
+def stands_in_for_price(device: Accelerator, prices: Prices) -> str:
+    """What the price of an accelerator is that nobody states, in words; empty where somebody does, or nobody can.
+
+    >>> stands_in_for_price(catalog.accelerator("b300"), Prices())
+    '35 USD/W of its power limit'
+    """
+    made = device.made or Made()
+    if device.chip is not None or made.price:
+        return ""
+    if made.logic_area:
+        return f"cost of its dies and memory over 1 - margin of {percent(float(made.margin))}"
+    return f"{float(prices.watt_price):g} USD/W of its power limit"
+
+
+def stands_in_for_dies(device: Accelerator, emissions: Emissions) -> str:
+    """What making the dies of an accelerator emits where they are not known, in words; else empty.
+
+    >>> stands_in_for_dies(catalog.accelerator("b300"), Emissions())
+    '0.15 kg/W of its power limit'
+    """
+    if device.chip is not None or (device.made or Made()).logic_area:
+        return ""
+    return f"{float(emissions.watt):g} kg/W of its power limit"
+
+
+def unpriced(slugs: Iterable[str]) -> tuple[list[str], list[str]]:
+    """The accelerators among these that have no stated price: those whose dies are not known either, and the others.
+
+    >>> unpriced(["h100-sxm-80gb", "b300-sxm-288gb", "tpu-v5p", "gpu"])
+    (['b300-sxm-288gb'], ['tpu-v5p'])
+    """
+    found = {slug: catalog.made(slug) for slug in _stated(slugs)}
+    free = [slug for slug, made in found.items() if not made["price"]]
+    return [s for s in free if not found[s]["logic_area"]], [s for s in free if found[s]["logic_area"]]
+
+
+def without_dies(slugs: Iterable[str]) -> list[str]:
+    """The accelerators among these whose dies are not known.
+
+    >>> without_dies(["h100-sxm-80gb", "b300-sxm-288gb"])
+    ['b300-sxm-288gb']
+    """
+    return [slug for slug in _stated(slugs) if not catalog.made(slug)["logic_area"]]
+
+
+def _stated(slugs: Iterable[str]) -> list[str]:
+    """Those that are not generated, each once."""
+    return [s for s in dict.fromkeys(slugs) if catalog.entry("accelerator", s).value("chip.node") is None]

@@ -1,0 +1,183 @@
+"""The door into serving: ``serve(design)`` gives the metrics of a model that answers requests."""
+
+from __future__ import annotations
+
+import dataclasses
+from typing import Any, NamedTuple
+
+import jax.numpy as jnp
+
+from dse.model import divisibility
+from dse.model.accounts.bounds import BoundBy
+from dse.model.accounts.energy import whole_power
+from dse.model.accounts.failures import served_with_failures
+from dse.model.accounts.feasibility import bits_of, network_too_small, routes
+from dse.model.choice import divides
+from dse.model.machine import technology
+from dse.model.machine.power import at_clock, clock_ratio
+from dse.model.machine.rates import reciprocal, unsupported
+from dse.model.money.account import account, over
+from dse.model.serving.bounds import PhaseBounds, phase_bounds, token_bounds
+from dse.model.serving.energy import drawn
+from dse.model.serving.goodput import promises_none, share_in_time
+from dse.model.serving.memory import Room, room
+from dse.model.serving.steady import Phases, Served, served
+from dse.model.serving.work import Rank, ranks_of_experts, stage_of, width_split
+from dse.model.steps.operating import HIGHEST_CLOCK, is_limited
+from dse.model.work.parameters import main_model, parameter_count
+from dse.types import Design, Engine, Infeasible, Load, Requests, Scalar, Serving, ServingMetrics
+
+#: Rules that a forward pass has too.
+_RULES = (Infeasible.heads_not_divisible, Infeasible.width_not_divisible, Infeasible.layers_not_divisible)
+
+
+def serve(design: Design) -> ServingMetrics:
+    """Latency, throughput, memory and feasibility of serving with ``design``.
+
+    A pure function of scalars, as :func:`dse.doors.evaluation.evaluate` is: never raises, and gives no NaN for leaves
+    within their bounds.
+
+    Args:
+        design: one point of the design space. What it does not say of requests, engine and their mapping is as
+            :class:`~dse.types.Requests`, :class:`~dse.types.Engine` and :class:`~dse.types.Serving` have it.
+
+    Returns:
+        Metrics of scalars in SI units; parts add up to their total.
+    """
+    design, rank, held, found, phases = _served(design)
+    requests, serving, engine, ranks = rank.requests, rank.serving, rank.engine, design.mapping.dp
+    devices = ranks * design.mapping.tp * design.mapping.pp
+    first = _first_token(rank, found)
+    reason = _reason(design, rank, held, found, phases.over)
+    rate = ranks * found.rate
+    in_time = share_in_time(requests, serving, found, engine.request_time)
+    tokens = rate * requests.output_tokens
+    cache = found.running * held.a_sequence
+    spent = drawn(rank, phases, found.rate)
+    peak, provisioned = (
+        whole_power(board, devices, design.system)
+        for board in (jnp.maximum(spent.prefill, spent.decode), spent.provisioned)
+    )
+    books = account(design, devices, spent.token.total * tokens, tokens)
+    a_token = reciprocal(tokens)
+    return ServingMetrics(
+        time_per_output_token=found.token,
+        **{f"time_per_output_token_{part}": seconds for part, seconds in found.decode._asdict().items()},
+        time_per_output_token_prefill=found.prefill,
+        time_per_output_token_preempted=found.preempted,
+        time_to_first_token=first,
+        time_to_first_token_request=engine.request_time,
+        time_to_first_token_waiting=found.waiting,
+        time_to_first_token_prefill=found.prompt,
+        inter_token_latency=found.median,
+        request_latency=first + (requests.output_tokens - 1.0) * found.token,
+        output_tokens_per_second=tokens,
+        output_tokens_per_second_per_device=tokens / devices,
+        output_tokens_per_second_per_user=1.0 / found.token,
+        requests_per_second=rate,
+        share_in_time=in_time,
+        goodput=rate * in_time,
+        context_switch_time=held.a_sequence / design.system.host.bandwidth,
+        concurrency_limit=ranks * jnp.minimum(held.sequences, engine.most_sequences),
+        prefill_share=found.mixed,
+        peak_memory=held.weights + cache + held.engine(found.running),
+        peak_memory_weights=held.weights,
+        peak_memory_cache=cache,
+        peak_memory_runtime=held.engine(found.running),
+        energy_per_output_token=spent.token.total,
+        **{f"energy_per_output_token_{part}": joules for part, joules in spent.token._asdict().items()},
+        average_power=spent.token.total * tokens,
+        peak_power=peak,
+        provisioned_power=provisioned,
+        device_power=spent.average,
+        decode_power=spent.decode,
+        prefill_power=spent.prefill,
+        **books.metrics,
+        **{f"cost_per_token{part}": value for part, value in over(books.spent, a_token).items()},
+        **{f"carbon_per_token{part}": value for part, value in over(books.emitted, a_token).items()},
+        **served_with_failures(design, held.weights, rank.met),
+        parameters=parameter_count(main_model(design.workload)),
+        feasible=reason == 0,
+        infeasible_reason=reason,
+    )
+
+
+def _first_token(rank: Rank, found: Served) -> Scalar:
+    """Seconds to the first token of an answer."""
+    return rank.engine.request_time + found.waiting + found.prompt
+
+
+class _Parts(NamedTuple):
+    """What serving is made of, before it is told."""
+
+    design: Design  # at the clock that is set
+    rank: Rank
+    held: Room
+    found: Served
+    phases: Phases
+
+
+def _served(design: Design) -> _Parts:
+    design = at_its_clock(technology.generated(design))
+    requests = design.workload.requests or Requests()
+    serving = design.mapping.serving or Serving()
+    engine = design.software.engine or Engine()
+    rank = Rank(stage_of(design), ranks_of_experts(design), requests, serving, engine)
+    held = room(rank.stage, requests, serving, engine)
+    found, phases = served(rank, design.mapping.dp, held)
+    return _Parts(design, rank, held, found, phases)
+
+
+def steps(design: Design) -> PhaseBounds:
+    """Seconds of a step that decodes and of one that carries prompts, by what bounds them; as pure as :func:`serve`."""
+    one = _served(design)
+    return phase_bounds(one.rank.met, one.rank.serving, one.rank.engine, one.phases)
+
+
+def bounds(design: Design) -> BoundBy:
+    """Seconds of an output token by what bounds them: compute, memory, network, the rest; as pure as :func:`serve`."""
+    one = _served(design)
+    by_phase = phase_bounds(one.rank.met, one.rank.serving, one.rank.engine, one.phases)
+    return token_bounds(one.rank.serving, one.found, by_phase)
+
+
+def at_its_clock(design: Design) -> Design:
+    """The design with the rates of the clock that is set, at its nominal ones where a limit decides."""
+    accelerator = design.system.accelerator
+    if is_limited(accelerator):  # each kind of step has a clock of its own
+        return design
+    slowed = at_clock(accelerator, clock_ratio(accelerator.power))
+    return dataclasses.replace(design, system=dataclasses.replace(design.system, accelerator=slowed))
+
+
+def _reason(design: Design, rank: Rank, held: Room, found: Served, over: Any) -> Scalar:
+    """Bits of :class:`Infeasible`; 0 when the design can serve."""
+    w, m, system = design.workload, design.mapping, design.system
+    requests, serving = rank.requests, rank.serving
+    first = _first_token(rank, found)
+    values = {**vars(w), **vars(m), "virtual_stages": 1.0, "n_micro_batches": 1.0}
+    limit = requests.first_token_limit
+    late = (limit > 0.0) & ((first > limit) | promises_none(requests))
+    slow = (requests.token_limit > 0.0) & (found.token > requests.token_limit)
+    broken = {
+        **{reason: ~divisibility.keeps(reason, values, divides) for reason in _RULES},
+        Infeasible.memory: (held.sequences < 1.0) | (
+            (requests.load == float(Load.static)) & (found.running > held.sequences)
+        ),
+        Infeasible.device_count_mismatch: m.tp * m.pp * m.dp != system.n_devices,
+        Infeasible.network_too_small: network_too_small(system, m.tp),
+        Infeasible.precision_unsupported: unsupported(system.accelerator, m.precision),
+        Infeasible.power: (clock_ratio(system.accelerator.power) > HIGHEST_CLOCK) | over,
+        Infeasible.latency: late | slow,
+    }  # fmt: skip
+    if system.accelerator.chip is not None:
+        broken[Infeasible.chip_shares] = technology.overspent(system.accelerator.chip)
+    if w.recurrent is not None:
+        broken[Infeasible.heads_not_divisible] |= ~divides(m.tp, w.recurrent.state_heads)
+    if w.experts is not None and m.experts is not None:
+        whole = {"tp": m.tp, "dp_replicate": 1.0, "stage_devices": m.tp * m.dp}
+        split = {**vars(w.experts), **vars(m.experts), "etp": width_split(m.tp, m.experts.ep, m.experts.etp)}
+        split["n_experts"] = w.experts.n_experts + serving.redundant_experts
+        fits = divisibility.experts_fit({**split, **whole}, divides) & routes(w.experts)
+        broken[Infeasible.experts_not_divisible] = ~fits
+    return bits_of(broken)

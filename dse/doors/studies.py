@@ -1,0 +1,36 @@
+"""The kinds of studies there are, and which of them a specification or a dataset is of."""
+
+from __future__ import annotations
+
+from collections.abc import Container, Hashable, Mapping
+from typing import Any
+
+from dse.doors.study import Study
+from dse.doors.study_serving import SERVING
+from dse.doors.study_training import TRAINING
+from dse.errors import ELSEWHERE, plain
+
+#: All of them by name; training is meant where nothing else is said.
+STUDIES: dict[str, Study] = {study.name: study for study in (TRAINING, SERVING)}
+
+
+def of_another(name: str, study: Study) -> tuple[str, Study] | None:
+    """A metric that only another kind of study has, by our name or another tool's, and that kind.
+
+    >>> of_another("ttft", TRAINING), of_another("throughput", TRAINING)
+    (('time_to_first_token', Study('serving')), None)
+    """
+    names = (name, *ELSEWHERE.get(plain(name), ()))
+    if study.name not in STUDIES or any(one in study.units for one in names):
+        return None
+    return next(((one, other) for other in STUDIES.values() for one in names if one in other.units), None)
+
+
+def of_document(document: Mapping[str, Any]) -> Study:
+    """The kind of study that a parsed specification asks for: serving where it has a section of that name."""
+    return SERVING if SERVING.name in document else TRAINING
+
+
+def of_metrics(names: Container[Hashable]) -> Study:
+    """The kind of study whose metrics these are, by the first of its totals."""
+    return next((study for study in STUDIES.values() if study.totals[0] in names), TRAINING)

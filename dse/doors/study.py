@@ -1,0 +1,286 @@
+"""What a kind of study is: the model's door, the metrics behind it, and what is known of both.
+
+Sweeps, searches, explanations and predictions ask a :class:`Study` and import no model: what trains and what serves
+are two of these records over the same designs.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import functools
+import types
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from enum import IntFlag
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from dse.designs.leaves import leaf
+from dse.designs.priced import stands_in_for_dies, stands_in_for_price
+from dse.io.quantities import quantity
+from dse.types import Design, Emissions, Experts, Operator, Prices, Scalar, System, Topology
+from dse.types.metrics import CARBON, ENERGY, MONEY, RUN
+
+#: Reads a metric, or a leaf by its full path.
+Lookup = Callable[[str], Scalar]
+
+#: Degrees of parallelism by leaf path, one value a row of mappings.
+Degrees = Mapping[str, np.ndarray]
+
+#: Where an option changes nothing, a truth value a row of degrees.
+IdleRule = Callable[[Degrees], np.ndarray]
+
+
+class SameOption(NamedTuple):
+    """A value of an option that means the same as another one at some degrees."""
+
+    path: str
+    value: float
+    same_as: float
+    where: IdleRule
+
+    def counts(self, column: np.ndarray) -> np.ndarray:
+        """Values of the option as they count where the rule holds."""
+        return np.where(column == self.value, self.same_as, column)
+
+
+#: Name of the reason that a constraint of the specification is, after the model's own.
+CONSTRAINT = "constraint"
+
+
+class Inside(NamedTuple):
+    """What a model is made of at one design; empty where it does not say."""
+
+    design: Design  #: as it runs: at the clock that its power allows
+    layer: Mapping[str, Scalar] = types.MappingProxyType({})  #: parts of the time of one layer and micro-batch
+    sections: Mapping[str, Sequence[Operator]] = types.MappingProxyType({})  #: section → its operators
+    phases: Mapping[str, Any] = types.MappingProxyType({})  #: kind of step → its seconds by what bounds them
+    rates: Any = None  #: those of the operators, where they are not those of a training step
+
+
+class Shown(NamedTuple):
+    """A metric as tables of designs show it."""
+
+    heading: str
+    metric: str
+    style: str  #: ``time``, ``percent``, ``bytes`` or ``number``
+
+
+@dataclasses.dataclass(frozen=True, eq=False, repr=False)
+class Study:
+    """A kind of study. Equal to itself alone, so that it may be a static argument of compiled programs.
+
+    A stand-in for a model is ``dataclasses.replace(TRAINING, name=…, evaluate=…)``.
+    """
+
+    name: str
+    evaluate: Callable[[Design], Any]  #: the metrics of one design, a record of ``metrics``; pure, scalar by scalar
+    metrics: type  #: record whose fields carry units, long names and groups; has ``feasible`` and ``infeasible_reason``
+    reasons: type[IntFlag]  #: why a design cannot run
+    meanings: Mapping[Any, str]  #: one sentence a reason
+    objective: str  #: the metric made small where nothing else is asked
+    memory: str  #: the metric held against the capacity of a device
+    memory_reasons: IntFlag  #: the reasons that only say that something does not fit
+    shortfalls: Callable[[Design, Any], dict[Any, Scalar]]
+    #: (design, metrics) → reason → logarithm of what is needed over what there is, for the reasons that have a degree
+    hypothetical: int = 0
+    #: bits of further reasons under which a design would run the same step: with more power, on another stack
+    stands: tuple[str, ...] = ()  #: how the metrics begin that hold where there is no step
+    rate: str = ""  #: the metric made large where workloads are compared, which the objective does not tell apart
+    totals: tuple[str, ...] = ()  #: metrics that are the sum of their parts ``<metric>_<part>``
+    energy: str = ""  #: the metric of energy that figures draw
+    beside: Shown | None = None  #: the metric that stands beside the first total in figures
+    trade: tuple[str, str] | None = None  #: two metrics, the more the better, whose front is drawn of any results
+    capacity: Callable[[Design], Scalar] = lambda design: design.system.accelerator.memory.capacity
+    #: bytes of a device that may be taken of what it has
+    steps: tuple[str, ...] = ()  #: metrics that vary in steps or not at all: nothing is differentiated by them
+    optional: Mapping[str, tuple[str, ...]] = dataclasses.field(default_factory=dict)
+    #: group of metrics left out unless asked for → how the leaves begin that nothing but these depends on
+    plain: Mapping[str, float] = dataclasses.field(default_factory=dict)
+    #: leaves that its model does not read → a value to which no rule of divisibility objects
+    idle_options: Mapping[str, IdleRule] = dataclasses.field(default_factory=dict)
+    #: option of the mapping → where it changes nothing; its plain value 0 then stands for all of them
+    same_options: tuple[SameOption, ...] = ()  #: of options that are not idle there
+
+    reason_numbers: Callable[[Design, Mapping[str, float]], Mapping[str, str]] = lambda design, metrics: {}
+    #: (design, metrics by name) → reason → the numbers behind it in words
+    caution: Callable[[Mapping[str, float]], str] = lambda metrics: ""
+    #: metrics by name → what a reader of them must know, in one line; empty where there is nothing
+    complete: Callable[[Design], Design] = lambda design: design
+    #: the same design with the records of this kind that it left to their defaults
+    headline: Callable[[Mapping[str, float]], Sequence[str]] = lambda metrics: ()
+    #: metrics by name → those that are told first of one design
+    settings: Callable[[Design], str] = lambda design: ""  #: how a design works, in one line
+    remark: Callable[[str, Mapping[str, float], Design], str] = lambda total, metrics, design: ""
+    #: (a total, metrics by name, design) → what a reader of the total's parts should know, in words
+    inside: Callable[[Design], Inside] = lambda design: Inside(design)
+    operators_of: str = ""  #: what the operators of ``inside`` are those of, in words
+    residuals: Mapping[str, str] = dataclasses.field(default_factory=dict)
+    #: metric → kind of the residual of a stack that its interval has alone; none for intervals of the step time
+    unread: tuple[str, ...] = ()  #: leaves, or how they begin, that its model does not read though a mapping has them
+    bounds: Callable[[Design], Any] | None = None
+    #: seconds of the first total by what bounds them, a named tuple of scalars that add up to it; pure
+    shown: tuple[Shown, ...] = ()  #: metrics in tables of the best designs
+    breakdown: Mapping[str, tuple[str, ...]] = dataclasses.field(default_factory=dict)
+    #: heading → parts of the first total whose shares such tables show together
+
+    def __repr__(self) -> str:
+        """Short: it stands in the signatures that ``help`` shows."""
+        return f"Study({self.name!r})"
+
+    @property
+    def is_own(self) -> bool:
+        """Whether the model is the package's own, so that the code's digest tells of every change."""
+        return getattr(self.evaluate, "__module__", "").startswith("dse.")
+
+    # --- metrics ------------------------------------------------------------------------------------------
+
+    @functools.cached_property
+    def units(self) -> dict[str, str]:
+        """SI units of every metric by name, in the model's order."""
+        return {field.name: field.metadata["units"] for field in dataclasses.fields(self.metrics)}
+
+    @functools.cached_property
+    def written(self) -> dict[str, str]:
+        """Units of every metric as tables and messages write them: a rate says of what."""
+        counts = {field.name: field.metadata.get("counts") for field in dataclasses.fields(self.metrics)}
+        return {name: f"{counts[name]}/s" if counts[name] else units for name, units in self.units.items()}
+
+    @functools.cached_property
+    def most(self) -> dict[str, float]:
+        """The largest value that a metric may have, by name."""
+        return {field.name: field.metadata["bounds"].high for field in dataclasses.fields(self.metrics)}
+
+    @functools.cached_property
+    def long_names(self) -> dict[str, str]:
+        """What every metric is, by name."""
+        return {field.name: field.metadata["long_name"] for field in dataclasses.fields(self.metrics)}
+
+    def group(self, name: str) -> frozenset[str]:
+        """Names of the metrics of a group."""
+        fields = dataclasses.fields(self.metrics)
+        return frozenset(field.name for field in fields if field.metadata.get("group") == name)
+
+    def parts(self, total: str) -> tuple[str, ...]:
+        """Names of the metrics that add up to ``total``."""
+        return tuple(name for name in self.units if name.startswith(f"{total}_"))
+
+    @property
+    def smooth(self) -> tuple[str, ...]:
+        """Metrics that may be differentiated."""
+        left_out = ("feasible", "infeasible_reason", *self.steps)
+        return tuple(name for name in self.units if name not in left_out)
+
+    def lookup(self, design: Design, metrics: Any) -> Lookup:
+        """What the names in expressions stand for at a design."""
+        return lambda name: getattr(metrics, name) if name in self.units else leaf(design, name)
+
+    # --- reasons ------------------------------------------------------------------------------------------
+
+    @functools.cached_property
+    def constraint_bit(self) -> int:
+        """Bit of ``infeasible_reason`` for a constraint of the specification: the one after the model's own."""
+        return 1 << max(self.reasons).bit_length()
+
+    @property
+    def feasible_bit(self) -> int:
+        """The bit after those of all reasons, for the feasible where they are counted beside the reasons."""
+        return self.constraint_bit << 1
+
+    @functools.cached_property
+    def reason_bits(self) -> dict[str, int]:
+        """Name → bit of ``infeasible_reason``: the model's, then the specification's constraints."""
+        own = {name: int(reason) for name, reason in self.reasons.__members__.items()}
+        return own | {CONSTRAINT: self.constraint_bit}
+
+    @functools.cached_property
+    def reason_meanings(self) -> dict[str, str]:
+        """Name → one sentence."""
+        own = {name: self.meanings[reason] for name, reason in self.reasons.__members__.items()}
+        return own | {CONSTRAINT: "a constraint of the sweep is not met"}
+
+    @functools.cached_property
+    def no_step_bits(self) -> int:
+        """Bits of the reasons that leave no step to be timed: what does not divide, what nothing multiplies.
+
+        What only exceeds a memory or a limit, or a constraint of the specification, would run at its times with more.
+        """
+        whole = sum(int(reason) for reason in self.reasons)
+        return whole & ~(int(self.memory_reasons) | int(self.hypothetical))
+
+    def holds_without_step(self, metric: str) -> bool:
+        """Whether a metric says something of a design that has no step: of its model, its memory, its machine."""
+        return metric.startswith((*self.stands, "feasible", "infeasible_reason"))
+
+    def reasons_in(self, bits: int) -> Iterator[str]:
+        """Names of the reasons whose bits are set."""
+        return (name for name, bit in self.reason_bits.items() if bits & bit)
+
+
+#: Group of metrics → how the leaves begin that nothing but these depends on, in training and serving alike.
+OPTIONAL = {
+    ENERGY: ("system.accelerator.power.", "system.accelerator.chip.", "system.host_power", "system.pue"),
+    MONEY: ("system.prices.", "system.accelerator.made.", "system.accelerator.fab."),
+    CARBON: ("system.emissions.",),
+    RUN: ("system.reliability.",),
+}
+
+
+def network_told(system: System) -> str:
+    """The devices in use and those that networks connect; how they are laid out where no switch joins them."""
+    joined = max(system.scale_up.domain, system.scale_out.domain)
+    told, links = f"n_devices={system.n_devices:g}, the network connects {joined:g}", system.scale_up.links
+    if links is None:
+        return told
+    axes = f", links.x={links.x:g}, links.y={links.y:g}" if links.topology == float(Topology.torus) else ""
+    return f"{told}; a {Topology(int(links.topology)).name} of links.per_device={links.per_device:g}{axes}"
+
+
+def over_routed(experts: Experts) -> str:
+    """What of a mixture of experts is more than it can be beside the rest of it, after a comma; empty for none."""
+    over = [name for name, is_kept in experts.kept.items() if not is_kept]
+    return "".join(f", {name}={getattr(experts, name):g} of at most {experts.most[name]:g}" for name in over)
+
+
+def shares_told(design: Design) -> str:
+    """What the shares of a generated chip add up to where that is more than the whole."""
+    from dse.model.machine.technology import wholes
+
+    chip = design.system.accelerator.chip
+    found = {} if chip is None else {name: float(total) for name, total in wholes(chip).items()}
+    return ", ".join(f"{name} {total:.3g}" for name, total in found.items() if total > 1.0) or "no shares"
+
+
+def told_price(total: str, metrics: Mapping[str, float], design: Design) -> str:
+    """Beside the bill of an accelerator what it is bought at; where a price or dies are made up, that they are."""
+    if total == "device_cost":
+        return f"Price: {quantity(metrics['device_price'], 'USD')}. Analysts' bills leave the design out."
+    return {"capital_cost": made_up_price, "device_carbon": made_up_carbon}.get(total, lambda *_: "")(metrics, design)
+
+
+def made_up_price(metrics: Mapping[str, float], design: Design) -> str:
+    """What stands in for the price of an accelerator that nobody states, in one line; empty where somebody does."""
+    system = design.system
+    rule = stands_in_for_price(system.accelerator, system.prices or Prices())
+    price = quantity(metrics["device_price"], "USD")
+    return f"accelerator price: {price} = {rule}; made.price is not stated" if rule else ""
+
+
+def made_up_carbon(metrics: Mapping[str, float], design: Design) -> str:
+    """What stands in for the emissions of dies that are not known, in one line; empty where they are."""
+    system = design.system
+    rule = stands_in_for_dies(system.accelerator, system.emissions or Emissions())
+    carbon = quantity(metrics["device_carbon_dies"], "kg")
+    return f"embodied carbon of the dies: {carbon} = {rule}; made.logic_area is not stated" if rule else ""
+
+
+def told_money(total: str, metrics: Mapping[str, float], design: Design) -> str:
+    """What hours, years and tokens cost, or tokens emit."""
+    if total.endswith("carbon"):
+        return f"Emissions per million tokens: {quantity(1e6 * metrics['carbon_per_token'], 'kg')}."
+    return (
+        f"{metrics['cost_per_device_hour']:.2f} USD per device-hour, {quantity(metrics['tco_per_year'], 'USD')} per "
+        f"year for the system, {1e6 * metrics['cost_per_token']:.3g} USD per million tokens: "
+        f"{quantity(metrics['tokens_per_cost'], '1')} tokens per dollar. "
+        f"{design.system.n_devices:g} devices; without failures and without the margin of a cloud provider."
+    )

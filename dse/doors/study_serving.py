@@ -1,0 +1,332 @@
+"""Serving as a kind of study: the metrics of ``dse.doors.serving.serve`` and what is known of them."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from dse.designs.records import TRAINING_ALONE, that_serves
+from dse.doors.study import OPTIONAL, Shown, Study, network_told, over_routed, shares_told, told_money, told_price
+from dse.io.quantities import duration, quantity
+from dse.types import (
+    INFEASIBLE_MEANING,
+    Design,
+    FarMemory,
+    Infeasible,
+    Precision,
+    Scalar,
+    Serving,
+    ServingMetrics,
+    choice_name,
+)
+
+_GB = 1e9
+
+#: Seconds to the first token of a queue that has no end, as far as it is from a limit.
+_ENDLESS = 1e6
+
+#: Operators that only steps with prompts have, and only those in which sequences decode.
+_OF_PROMPTS, _OF_DECODING = ("prefill_attention", "prefill_state"), ("decode_attention", "decode_state")
+
+#: Sequences of a global batch, which serving has not: a multiple of any dp, so that no rule of training objects.
+_ANY_BATCH = 2.0**15 * 3**2 * 5 * 7
+
+
+def _serve(design: Design) -> ServingMetrics:
+    """``dse.doors.serving.serve``, imported when it is first traced."""
+    from dse.doors.serving import serve
+
+    return serve(design)
+
+
+def _capacity(design: Design) -> Scalar:
+    """What the engine takes of a device's memory."""
+    from dse.types import Serving
+
+    return (design.mapping.serving or Serving()).memory_share * design.system.accelerator.memory.capacity
+
+
+def _shortfalls(design: Design, metrics: ServingMetrics) -> dict[Infeasible, Scalar]:
+    """Memory and the limits of latency have a degree."""
+    import jax.numpy as jnp
+
+    from dse.model.machine.technology import generated
+    from dse.model.serving.goodput import promises_none
+    from dse.types import Requests
+
+    requests = design.workload.requests or Requests()
+    capacity = _capacity(generated(design))
+
+    def over(need: Scalar, limit: Scalar) -> Scalar:
+        return jnp.where(limit > 0.0, need / jnp.where(limit > 0.0, limit, 1.0), 1.0)
+
+    first = jnp.where(promises_none(requests), _ENDLESS, metrics.time_to_first_token)
+    late = jnp.maximum(
+        over(first, requests.first_token_limit),
+        over(metrics.time_per_output_token, requests.token_limit),
+    )
+    return {
+        Infeasible.memory: jnp.log(jnp.maximum(metrics.peak_memory / jnp.maximum(capacity, 1.0), _far_need(design))),
+        Infeasible.latency: jnp.log(jnp.maximum(late, 1e-6)),
+    }
+
+
+def _copies_told(serving: Serving | None) -> str:
+    """How many copies of experts there are beside them, where there are some."""
+    return f" + {serving.redundant_experts:g}" if serving and serving.redundant_experts else ""
+
+
+def _far_need(design: Design) -> Scalar:
+    """Bytes of weights in a far memory over what it holds; none without one."""
+    from dse.model.machine.technology import generated
+    from dse.model.serving.memory import weight_bytes
+    from dse.model.serving.work import stage_of
+    from dse.types import Serving
+
+    spill = design.mapping.spill
+    if spill is None:
+        return 0.0
+    stage, serving = stage_of(generated(design)), design.mapping.serving or Serving()
+    held = spill.far_weights * weight_bytes(stage.design, stage.layout, serving)
+    return held / _far_tier(design).capacity
+
+
+def _numbers(design: Design, metrics: Mapping[str, float]) -> dict[str, str]:
+    """The numbers behind each reason."""
+    w, m, system = design.workload, design.mapping, design.system
+    weights, capacity = metrics["peak_memory_weights"] / _GB, system.accelerator.memory.capacity / _GB
+    far = "" if m.spill is None else f", {_far_tier(design).capacity / _GB:.1f} GB beyond it"
+    return {
+        "memory": f"weights {weights:.1f} GB of {capacity:.1f} GB{far}: no room for a cache"
+        " (precision, weight_bytes, expert_bytes)",
+        "heads_not_divisible": f"tp={m.tp:g}, heads={w.n_heads:g}, key/value heads={w.n_kv_heads:g}",
+        "width_not_divisible": f"tp={m.tp:g}, feed-forward width={w.ffn_hidden:g}",
+        "layers_not_divisible": f"pp={m.pp:g}, layers={w.n_layers:g}",
+        "device_count_mismatch": f"tp x pp x dp = {m.tp * m.pp * m.dp:g}, n_devices={system.n_devices:g}",
+        "network_too_small": network_told(system),
+        "precision_unsupported": _precision_told(Precision(int(m.precision))),
+        "power": (
+            f"clock {system.accelerator.power.clock / 1e9:g} GHz, limit "
+            f"{system.accelerator.power.limit or system.accelerator.power.tdp:g} W"
+        ),
+        "chip_shares": shares_told(design),
+        "latency": (
+            f"first token {metrics['time_to_first_token']:.3g} s{_unpromised(w.requests)}, output token "
+            f"{1e3 * metrics['time_per_output_token']:.3g} ms"
+        ),
+        "experts_not_divisible": "no experts" if m.experts is None or w.experts is None else (
+            f"ep={m.experts.ep:g}, etp={m.experts.etp:g}, experts={w.experts.n_experts:g}{_copies_told(m.serving)}"
+            f"{over_routed(w.experts)}"
+        ),
+    }
+
+
+def _precision_told(precision: Precision) -> str:
+    """A precision that cannot be multiplied; how weights that are merely kept in it are stated."""
+    from dse.model.formats import RECIPES
+
+    recipe, told = RECIPES[precision], f"precision={choice_name(precision)}"
+    held = recipe.operand + recipe.scales
+    if held >= RECIPES[Precision.bf16].operand:
+        return told
+    return (
+        f"{told} (weights stored in it and multiplied in 16 bits: precision=bf16 with weight_bytes={held:.2g} B,"
+        f" for experts only, as in gpt-oss, expert_bytes={held:.2g} B)"
+    )
+
+
+def _unpromised(requests: Any) -> str:
+    """Why no limit of the first token can be kept, where none can."""
+    from dse.model.serving.goodput import promises_none
+
+    if requests is None or not requests.first_token_limit or not promises_none(requests):
+        return ""
+    return " after a wait in an offline queue, which has no end (load=concurrency, or no first_token_limit)"
+
+
+def _far_tier(design: Design) -> FarMemory:
+    """The memory beyond a device's own, of a design that uses it."""
+    from dse.model.serving.memory import far_tier
+
+    return far_tier(design.system)
+
+
+def _caution(metrics: Mapping[str, float]) -> str:
+    """That prompts come faster than the engine computes them, where they do."""
+    if metrics["prefill_share"] < 0.999:
+        return ""
+    return "every step has prefill: requests arrive faster than prefill completes, and queue"
+
+
+def _headline(metrics: Mapping[str, float]) -> tuple[str, ...]:
+    """What is told first."""
+    return (
+        "time_to_first_token", "time_per_output_token", "inter_token_latency", "request_latency",
+        "output_tokens_per_second", "output_tokens_per_second_per_device", "output_tokens_per_second_per_user",
+        "requests_per_second", "goodput", "concurrency_limit", "prefill_share", "parameters", "peak_memory",
+    )  # fmt: skip
+
+
+def _settings(design: Design) -> str:
+    """The requests, and how the engine takes them."""
+    from dse.types import Load, Requests, Serving
+
+    requests, serving = design.workload.requests or Requests(), design.mapping.serving or Serving()
+    load = Load(int(requests.load))
+    flight = "maximum concurrency" if load is Load.offline else f"concurrency {requests.concurrency:g}"
+    drafts = f", {serving.drafts:g} drafts" if serving.drafts else ""
+    how = "mixed prefill and decode" if serving.mixed else "separate prefill"
+    return (
+        f"{requests.prompt_tokens:g} prompt tokens, {requests.output_tokens:g} output tokens, {flight} "
+        f"({choice_name(load)}); up to {serving.chunk:g} tokens per step, {how}; "
+        f"{serving.cache_bytes:g} bytes per cached value{drafts}"
+    )
+
+
+def _remark(total: str, metrics: Mapping[str, float], design: Design) -> str:
+    """Of memory how many requests it holds and how often, of energy what power it takes by phase."""
+    if total == "energy_per_output_token":
+        return _power(metrics)
+    if total == "cost_per_token":
+        return told_money(total, metrics, design)
+    if total != "peak_memory":
+        return told_price(total, metrics, design)
+    between = duration(metrics["time_between_failures"])
+    return (
+        f"Maximum concurrent requests, all devices: {metrics['concurrency_limit']:,.0f}. Availability of a replica: "
+        f"{100 * metrics['availability']:.3f} %, mean time between failures {between}."
+    )
+
+
+def _power(metrics: Mapping[str, float]) -> str:
+    """Power of a device by phase, and of the system."""
+
+    def watts(name: str) -> str:
+        return quantity(metrics[name], "W")
+
+    headroom = metrics["provisioned_power"] / max(metrics["average_power"], 1e-9)
+    return (
+        f"Power per device: {watts('decode_power')} in decode, {watts('prefill_power')} in steps with prefill, "
+        f"{watts('device_power')} on average. Power of the system: {watts('average_power')} on average, "
+        f"{watts('peak_power')} at peak, {watts('provisioned_power')} provisioned ({headroom:.2f} times the average)."
+    )
+
+
+def _bounds(design: Design) -> Any:
+    """``dse.doors.serving.bounds``, imported when it is first traced."""
+    from dse.doors.serving import bounds
+
+    return bounds(design)
+
+
+def _inside(design: Design) -> Any:
+    """The operators of one layer in a decode step and in a step that computes prompts alone, and the head."""
+    import jax.numpy as jnp
+
+    from dse.doors.serving import at_its_clock, steps
+    from dse.doors.study import Inside
+    from dse.model.machine.technology import generated
+    from dse.model.serving.batch import Batch
+    from dse.model.serving.step import rates_in
+    from dse.model.serving.work import ranks_of_experts, stage_of, step_work
+    from dse.types import Engine, Requests, Serving
+
+    built = at_its_clock(generated(design))
+    requests, serving = built.workload.requests or Requests(), built.mapping.serving or Serving()
+    engine, stage, ranks = built.software.engine or Engine(), stage_of(built), ranks_of_experts(built)
+    context = requests.prompt_tokens + 0.5 * requests.output_tokens
+    reach = 0.5 * requests.prompt_tokens * (1.0 + requests.prefix_share)
+    chunk = jnp.minimum(serving.chunk, requests.prompt_tokens * (1.0 - requests.prefix_share))
+    decode = step_work(stage, ranks, serving, Batch(_decoding(built), context, 0.0, 0.0, serving.drafts))
+    prefill = step_work(stage, ranks, serving, Batch(0.0, 0.0, chunk, reach))
+    sections = {
+        "decode": [o for o in (*decode.layer, decode.head) if o.name not in _OF_PROMPTS],
+        "prefill": [o for o in (*prefill.layer, prefill.head) if o.name not in _OF_DECODING],
+    }
+    forward = {
+        phase: tuple(o._replace(input_gradient=None, weight_gradient=None) for o in operators)
+        for phase, operators in sections.items()
+    }
+    return Inside(built, {}, forward, steps(design)._asdict(), rates_in(engine, stage))
+
+
+def _decoding(design: Design) -> Scalar:
+    """Sequences that a stage decodes at once: those in flight, as far as memory and engine hold them."""
+    import jax.numpy as jnp
+
+    from dse.model.serving.memory import room
+    from dse.model.serving.work import stage_of
+    from dse.types import Engine, Load, Requests, Serving
+
+    requests, serving = design.workload.requests or Requests(), design.mapping.serving or Serving()
+    engine = design.software.engine or Engine()
+    most = jnp.minimum(room(stage_of(design), requests, serving, engine).sequences, engine.most_sequences)
+    asked = jnp.where(requests.load == float(Load.offline), most, requests.concurrency / design.mapping.dp)
+    return jnp.maximum(jnp.minimum(asked, most) / design.mapping.pp, 1.0)
+
+
+#: Metric → its kind. What an engine leaves open is known by kind; its parameters are not drawn, as what they leave open
+#: is part of the errors of unseen figures.
+_RESIDUALS = {
+    "time_per_output_token": "token", "inter_token_latency": "token", "output_tokens_per_second_per_user": "token",
+    "time_to_first_token": "first", "request_latency": "latency", "output_tokens_per_second": "rate",
+    "output_tokens_per_second_per_device": "rate", "requests_per_second": "rate", "energy_per_output_token": "energy",
+    "average_power": "energy",
+}  # fmt: skip
+
+#: Serving: :class:`~dse.types.ServingMetrics` of ``dse.doors.serving.serve``.
+SERVING = Study(
+    name="serving",
+    evaluate=_serve,
+    metrics=ServingMetrics,
+    reasons=Infeasible,
+    meanings=INFEASIBLE_MEANING,
+    objective="request_latency",
+    rate="output_tokens_per_second_per_device",
+    memory="peak_memory",
+    memory_reasons=Infeasible.memory,
+    hypothetical=Infeasible.power | Infeasible.latency | Infeasible.chip_shares,
+    stands=(
+        "parameters", "peak_memory", "provisioned_power", "device_price", "device_cost", "capital_cost",
+        "device_carbon",
+    ),
+    shortfalls=_shortfalls,
+    totals=(
+        "time_per_output_token", "time_to_first_token", "peak_memory", "energy_per_output_token", "device_cost",
+        "capital_cost", "cost_per_token", "device_carbon", "carbon_per_token",
+    ),
+    energy="energy_per_output_token",
+    beside=Shown("tok/s/device", "output_tokens_per_second_per_device", "number"),
+    trade=("output_tokens_per_second_per_user", "output_tokens_per_second_per_device"),
+    capacity=_capacity,
+    steps=("parameters",),
+    plain={"workload.global_batch": _ANY_BATCH},
+    reason_numbers=_numbers,
+    caution=_caution,
+    complete=that_serves,
+    headline=_headline,
+    settings=_settings,
+    remark=_remark,
+    inside=_inside,
+    bounds=_bounds,
+    operators_of="one layer and the head, without launches, of a decode step and of a prefill, on one device",
+    residuals=_RESIDUALS,
+    unread=TRAINING_ALONE,
+    optional=OPTIONAL,
+    shown=(
+        Shown("TPOT", "time_per_output_token", "time"),
+        Shown("TTFT", "time_to_first_token", "time"),
+        Shown("tok/s", "output_tokens_per_second", "number"),
+        Shown("tok/s/dev", "output_tokens_per_second_per_device", "number"),
+        Shown("tok/s/user", "output_tokens_per_second_per_user", "number"),
+        Shown("GiB", "peak_memory", "bytes"),
+    ),
+    breakdown={
+        "matrix": ("time_per_output_token_matrix",),
+        "attention": ("time_per_output_token_attention",),
+        "comm": ("time_per_output_token_communication",),
+        "host": ("time_per_output_token_host",),
+        "prefill": ("time_per_output_token_prefill",),
+        "preempted": ("time_per_output_token_preempted",),
+    },
+)

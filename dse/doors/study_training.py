@@ -1,0 +1,385 @@
+"""Training as a kind of study: the metrics of ``dse.evaluate`` and what is known of them."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from statistics import NormalDist
+from typing import Any
+
+from dse.doors.study import (
+    OPTIONAL,
+    Degrees,
+    Inside,
+    SameOption,
+    Shown,
+    Study,
+    network_told,
+    over_routed,
+    shares_told,
+    told_money,
+    told_price,
+)
+from dse.io.quantities import digits, duration, gib, percent, prefixed, quantity
+from dse.types import (
+    INFEASIBLE_MEANING,
+    Checkpoint,
+    Design,
+    Infeasible,
+    Metrics,
+    Precision,
+    Recompute,
+    Reliability,
+    Scalar,
+    Schedule,
+    SequenceParallel,
+    choice_name,
+)
+
+_GIB = 2.0**30
+
+
+def _train(design: Design) -> Metrics:
+    """``dse.evaluate``, imported when it is first traced: programs that are read from disk never need it."""
+    from dse.doors.evaluation import evaluate
+
+    return evaluate(design)
+
+
+def _train_bounds(design: Design) -> Any:
+    """``dse.doors.evaluation.bounds``, imported when it is first traced."""
+    from dse.doors.evaluation import bounds
+
+    return bounds(design)
+
+
+def _training_shortfalls(design: Design, metrics: Metrics) -> dict[Infeasible, Scalar]:
+    """Memory, host memory and reach of the network have a degree."""
+    import jax.numpy as jnp
+
+    from dse.model.accounts.feasibility import usable_memory
+    from dse.model.machine.technology import generated
+
+    built = generated(design)
+    system = built.system
+    pairs = {
+        Infeasible.memory: (metrics.peak_memory, usable_memory(built)),
+        Infeasible.host_memory: (metrics.host_memory, system.host.capacity),
+        Infeasible.network_too_small: (
+            system.n_devices, jnp.maximum(system.scale_up.domain, system.scale_out.domain),
+        ),
+    }  # fmt: skip
+    return {bit: jnp.log(jnp.maximum(need, 1.0) / jnp.maximum(there, 1.0)) for bit, (need, there) in pairs.items()}
+
+
+def _usable(design: Design) -> Scalar:
+    """``usable_memory``, imported when it is first asked for."""
+    from dse.model.accounts.feasibility import usable_memory
+
+    return usable_memory(design)
+
+
+def _training_inside(design: Design) -> Inside:
+    """One layer's time and the operators of embedding, layer and head."""
+    from dse.model.layout import lay_out
+    from dse.model.steps.layer import layer_time
+    from dse.model.steps.operating import operate
+    from dse.model.work.training import training_work
+
+    layout = lay_out(design)
+    work = training_work(design, layout)
+    running = operate(design, layout, work).design
+    sections = {"embedding": work.embedding, "layer": work.layer, "head": work.head}
+    return Inside(running, layer_time(running, layout, work)._asdict(), sections)
+
+
+def _training_numbers(design: Design, metrics: Mapping[str, float]) -> dict[str, str]:
+    """The numbers behind each reason."""
+    from dse.model.accounts.feasibility import usable_memory
+
+    w, m, system = design.workload, design.mapping, design.system
+    return {
+        "memory": f"needs {metrics['peak_memory'] / _GIB:.1f} GiB of {usable_memory(design) / _GIB:.1f} GiB usable",
+        "heads_not_divisible": f"tp={m.tp:g}, heads={w.n_heads:g}, key/value heads={w.n_kv_heads:g}",
+        "width_not_divisible": f"tp={m.tp:g}, feed-forward width={w.ffn_hidden:g}",
+        "shards_not_divisible": f"dp_replicate={m.dp_replicate:g}, dp={m.dp:g}",
+        "layers_not_divisible": f"pp={m.pp:g}, virtual_stages={m.virtual_stages:g}, layers={w.n_layers:g}",
+        "batch_not_divisible": f"dp={m.dp:g}, micro_batch={m.micro_batch:g}, global batch={w.global_batch:g}",
+        "sequence_not_divisible": f"cp={m.cp:g}, tp={m.tp:g}, sequence={w.seq_len:g}",
+        "device_count_mismatch": (
+            f"tp x cp x pp x dp = {m.tp * m.cp * m.pp * m.dp:g}, n_devices={system.n_devices:g}"
+        ),
+        "interleave_not_divisible": (
+            f"virtual_stages={m.virtual_stages:g}, pp={m.pp:g}, "
+            f"micro-batches={w.global_batch / (m.dp * m.micro_batch):g}"
+            + ("" if m.schedule is None else f", schedule={choice_name(Schedule(int(m.schedule)))}")
+        ),
+        "network_too_small": network_told(system),
+        "host_memory": f"needs {metrics['host_memory'] / _GIB:.1f} GiB of {system.host.capacity / _GIB:.1f} GiB",
+        "latency": "limits of requests, which training has not",
+        "storage": "host_tiers.storage_capacity, what the shares of mapping.tiers put there",
+        "stack_lacks": _lacked(design),
+        **_experts_numbers(design),
+        "layers_unsupported": "sparse attention" if w.recurrent is None else f"{w.recurrent.recurrent_layers:g} layers",
+        "offload_too_few_layers": f"layers={w.n_layers:g}, pp={m.pp:g}",
+        "chip_shares": shares_told(design),
+        "power": f"limit {system.accelerator.power.limit or system.accelerator.power.tdp:g} W",
+        "precision_unsupported": f"precision={Precision(int(m.precision)).name.replace('_', '-')}",
+    }
+
+
+def _experts_numbers(design: Design) -> dict[str, str]:
+    """The numbers behind the reasons of mixtures of experts."""
+    w, m = design.workload, design.mapping
+    if w.experts is None or m.experts is None:
+        return dict.fromkeys(("experts_not_divisible", "experts_unsupported"), "no experts")
+    return {
+        "experts_not_divisible": (
+            f"ep={m.experts.ep:g}, etp={m.experts.etp:g}, tp x cp x dp={m.tp * m.cp * m.dp:g}, "
+            f"experts={w.experts.n_experts:g}, width={w.experts.expert_ffn:g}, shared={w.experts.shared_ffn:g}"
+            f"{over_routed(w.experts)}"
+        ),
+        "experts_unsupported": (
+            f"tp={m.tp:g}, sequence_parallel={m.sequence_parallel:g}, recompute={Recompute(int(m.recompute)).name}"
+        ),
+    }
+
+
+def _lacked(design: Design) -> str:
+    """What a design's mapping asks of its stack beside what the stack has."""
+    from dse.model.capabilities import asked, lacking
+
+    can, mapping = vars(design.software.can), vars(design.mapping)
+    wanted = asked(mapping)
+    lacks = [name for name, lacked in lacking(mapping, can).items() if lacked] or wanted
+    return ", ".join(f"{name} {float(wanted[name]):g} of at most {can[name]:g}" for name in lacks)
+
+
+#: Parts of a step that are intervals between micro-batches: in each, device and host have their launches to do.
+_INTERVALS = tuple(f"step_time_{part}" for part in (
+    "forward", "backward", "recompute", "embedding_and_head", "host", "tensor_parallel", "context_parallel", "offload",
+))  # fmt: skip
+#: Share of a step from which on it is the host's more than the device's.
+_HOSTS = 0.5
+
+
+def host_share(metrics: Mapping[str, float]) -> float:
+    """Share of a step whose length is the host's time to launch it: all intervals of a stage that waits, else none."""
+    waits = metrics["step_time_host"] > 0.0
+    return waits * min(sum(metrics[part] for part in _INTERVALS) / metrics["step_time"], 1.0)
+
+
+def _training_caution(metrics: Mapping[str, float]) -> str:
+    """That host launch time decides, where it does."""
+    share = host_share(metrics)
+    if share <= _HOSTS:
+        return ""
+    return (
+        f"host launch time (software.host_time) sets {100 * share:.0f} % of the step, whatever the device: "
+        "is it measured on this machine?"
+    )
+
+
+def _expert_copies(degrees: Degrees) -> Any:
+    """Devices that hold the same experts, where there are any: states are split over these, and over dp x cp."""
+    if "mapping.experts.ep" not in degrees:
+        return 1
+    stage = degrees["mapping.tp"] * degrees["mapping.cp"] * degrees["mapping.dp"]
+    return stage // (degrees["mapping.experts.ep"] * degrees["mapping.experts.etp"])
+
+
+#: What is told first of a training step, and the share of the model's work that a causal mask may skip before
+#: utilisation is told without it first.
+_HEADLINE = (
+    "step_time", "tokens_per_second", "tokens_per_second_per_device", "mfu", "mfu_causal", "hfu", "parameters",
+    "peak_memory",
+)  # fmt: skip
+_MOST_MASKED = 0.1
+
+
+def _training_headline(metrics: Mapping[str, float]) -> list[str]:
+    """The headline; where attention dominates, utilisation of the work that is done first: the other may exceed 1."""
+    names = list(_HEADLINE)
+    if metrics["mfu_causal"] < (1.0 - _MOST_MASKED) * metrics["mfu"]:
+        at = names.index("mfu")
+        names[at : at + 2] = ["mfu_causal", "mfu"]
+    return names
+
+
+def _training_settings(design: Design) -> str:
+    """Batch, and what followed from the rest or was left at its plain value."""
+    m, w = design.mapping, design.workload
+    flags = [name for name in ("sequence_parallel", "overlap_dp", "overlap_tp") if getattr(m, name)]
+    recompute = choice_name(Recompute(int(m.recompute)))
+    if m.recompute == Recompute.full and m.recompute_share < 1.0:
+        recompute += f" of {percent(float(m.recompute_share))} of the layers"
+    flags += [] if m.schedule is None else [f"schedule {choice_name(Schedule(int(m.schedule)))}"]
+    choices = ", ".join([f"v {m.virtual_stages:g}", f"recompute {recompute}", f"ZeRO {m.zero_stage:g}", *flags])
+    return f"{w.global_batch:g} sequences of {w.seq_len:g}, micro-batch {m.micro_batch:g}; {choices}"
+
+
+def _training_remark(total: str, metrics: Mapping[str, float], design: Design) -> str:
+    """Of memory the chance that it fits, of energy what power it takes, of a run how it fails."""
+    if total == "peak_memory":
+        fits, sure = percent(metrics["fits_probability"]), gib(_surely_below(design))
+        return f"Probability that peak memory fits: {fits}; predictions up to {sure} fit with 90 %."
+    if total == "energy_per_step":
+        return _training_power(metrics, design)
+    if total == "run_time_with_failures":
+        return _training_failures(metrics, design)
+    if total in ("cost_per_run", "carbon_per_run"):
+        return told_money(total, metrics, design) + _told_with_failures(total, metrics, design)
+    return told_price(total, metrics, design)
+
+
+#: Totals of a run without failures → what a run does, and their units.
+_OF_RUNS = {"cost_per_run": ("costs", "USD"), "carbon_per_run": ("emits", "kg")}
+
+
+def _told_with_failures(total: str, metrics: Mapping[str, float], design: Design) -> str:
+    """What the run costs or emits in the time that it takes with its failures, and how long a run is."""
+    whole = metrics[total] / metrics["goodput_fraction"]
+    verb, units = _OF_RUNS[total]
+    tokens = prefixed(float(design.workload.run_tokens), "tokens")
+    return (
+        f" Run of {tokens} (run_tokens); with failures it {verb} {quantity(whole, units)}."
+    )
+
+
+def _surely_below(design: Design, chance: float = 0.9) -> float:
+    """The predicted peak that fits with this chance, where its logarithm varies as the stack's does."""
+    from dse.model.machine.technology import generated
+
+    varies = NormalDist().inv_cdf(chance) * float(design.software.memory_spread)
+    return float(_usable(generated(design))) * math.exp(-varies)
+
+
+def _training_power(metrics: Mapping[str, float], design: Design) -> str:
+    """Power of a device and of the system, how many devices a megawatt feeds, and what a run takes."""
+
+    def watts(name: str) -> str:
+        return quantity(metrics[name], "W")
+
+    fed = [1e6 * design.system.n_devices / metrics[f"{name}_power"] for name in ("provisioned", "peak", "average")]
+    return (
+        f"{quantity(metrics['energy_per_token'], 'J')} per token. Power per device: {watts('device_power')} on "
+        f"average. Power of the system: {watts('average_power')} on average, {watts('peak_power')} at peak, "
+        f"{watts('provisioned_power')} provisioned. Devices per megawatt: {fed[0]:,.0f} by provisioned power, "
+        f"{fed[1]:,.0f} by peak power, {fed[2]:,.0f} by average power. "
+        f"Run of {prefixed(float(design.workload.run_tokens), 'tokens')}: "
+        f"{_told_run(metrics['run_time'], metrics['run_energy'])}, without failures."
+    )
+
+
+def _count(times: float) -> str:
+    """How often something happens: whole times, or the share of runs in which it does."""
+    return f"{times:,.0f}" if times >= 1.0 else digits(times)
+
+
+def _told_run(seconds: float, joules: float) -> str:
+    """Time and energy of a run: of pre-training months and MWh, of fine-tuning as little as minutes and kWh."""
+    time = f"{seconds / 86400:.1f} days" if seconds >= 86400.0 else duration(seconds)
+    return f"{time} and " + (f"{joules / 3.6e9:,.0f} MWh" if joules >= 3.6e10 else f"{digits(joules / 3.6e6)} kWh")
+
+
+def _training_failures(metrics: Mapping[str, float], design: Design) -> str:
+    """How often the job fails, how it is kept, and what share of the time it trains."""
+    kind = choice_name(Checkpoint(int((design.system.reliability or Reliability()).checkpoint)))
+    between, whole = metrics["time_between_failures"], metrics["run_time_with_failures"]
+    return (
+        f"Effective training time: {percent(metrics['goodput_fraction'])}. Mean time between failures: "
+        f"{duration(between)}, {_count(whole / between)} failures per run. Checkpoint ({kind}): "
+        f"{gib(metrics['checkpoint_bytes'])} every {quantity(metrics['checkpoint_interval'], 's')}{_in_steps(metrics)},"
+        f" stall {quantity(metrics['checkpoint_stall'], 's')}, durable after "
+        f"{quantity(metrics['checkpoint_time'], 's')}. Run: {prefixed(metrics['tokens_needed'], 'tokens')}, "
+        f"{metrics['run_flops']:.3g} model FLOPs."
+    )
+
+
+def _in_steps(metrics: Mapping[str, float]) -> str:
+    """The best interval as steps: it moves smoothly, whereas a checkpoint follows a whole step."""
+    steps = metrics["checkpoint_interval"] / metrics["step_time"]
+    if steps >= 100.0:
+        return f" ({steps:,.0f} steps)"
+    whole = max(round(steps), 1)
+    after = "every step" if whole == 1 else f"every {whole} steps"
+    is_whole = abs(steps / whole - 1.0) < 0.005
+    return f" ({after})" if is_whole else f" ({steps:.3g} steps; {after}, because a checkpoint follows a whole one)"
+
+
+#: Training steps: :class:`~dse.types.Metrics` of ``dse.evaluate``.
+TRAINING = Study(
+    name="training",
+    evaluate=_train,
+    metrics=Metrics,
+    reasons=Infeasible,
+    meanings=INFEASIBLE_MEANING,
+    objective="step_time",
+    rate="tokens_per_second",
+    memory="peak_memory",
+    memory_reasons=Infeasible.memory | Infeasible.host_memory,
+    hypothetical=Infeasible.storage | Infeasible.power | Infeasible.stack_lacks | Infeasible.chip_shares,
+    stands=(
+        "parameters", "model_flops", "peak_memory", "fits_probability", "host_memory", "checkpoint_bytes",
+        "provisioned_power", "device_price", "device_cost", "capital_cost", "device_carbon",
+    ),
+    shortfalls=_training_shortfalls,
+    totals=(
+        "step_time", "peak_memory", "energy_per_step", "run_time_with_failures", "device_cost", "capital_cost",
+        "cost_per_run", "device_carbon", "carbon_per_run",
+    ),
+    energy="energy_per_step",
+    beside=Shown("MFU", "mfu", "percent"),
+    capacity=_usable,
+    steps=("parameters", "model_flops"),
+    headline=_training_headline,
+    settings=_training_settings,
+    remark=_training_remark,
+    operators_of="one micro-batch on one device",
+    reason_numbers=_training_numbers,
+    caution=_training_caution,
+    inside=_training_inside,
+    bounds=_train_bounds,
+    shown=(
+        Shown("step", "step_time", "time"),
+        Shown("MFU %", "mfu", "percent"),
+        Shown("tok/s/dev", "tokens_per_second_per_device", "number"),
+        Shown("GiB", "peak_memory", "bytes"),
+        Shown("fits %", "fits_probability", "percent"),
+    ),
+    breakdown={
+        "comp": ("step_time_forward", "step_time_backward"),
+        "recomp": ("step_time_recompute",),
+        "tp+cp": ("step_time_tensor_parallel", "step_time_context_parallel"),
+        "pp": ("step_time_bubble", "step_time_pipeline_parallel"),
+        "dp": ("step_time_data_parallel",),
+        "emb+head": ("step_time_embedding_and_head",),
+        "optim": ("step_time_optimizer",),
+        "host": ("step_time_host",),
+        "offload": ("step_time_offload",),
+    },
+    optional=OPTIONAL,
+    idle_options={
+        "mapping.sequence_parallel": lambda d: d["mapping.tp"] == 1,
+        "mapping.overlap_tp": lambda d: d["mapping.tp"] == 1,
+        "mapping.zero_stage": lambda d: (d["mapping.dp"] * d["mapping.cp"] == 1) & (_expert_copies(d) == 1),
+        "mapping.dp_replicate": lambda d: d["mapping.dp"] == 1,
+        "mapping.overlap_dp": lambda d: (d["mapping.dp"] * d["mapping.cp"] == 1) & (_expert_copies(d) == 1),
+        "mapping.experts.all_to_all": lambda d: d["mapping.experts.ep"] == 1,
+        "mapping.experts.dispatch_precision": lambda d: d["mapping.experts.ep"] == 1,
+        "mapping.experts.overlap_ep": lambda d: d["mapping.experts.ep"] * d["mapping.experts.etp"] == 1,
+        "mapping.context.cp_comm_type": lambda d: d["mapping.cp"] == 1,
+        "mapping.context.a2a_size": lambda d: d["mapping.cp"] == 1,
+        "mapping.placement": lambda d: (d["mapping.dp"] == 1) | (d["mapping.pp"] == 1),
+        "mapping.schedule": lambda d: d["mapping.pp"] == 1,
+    },
+    same_options=(
+        SameOption(  # one stage has no boundaries
+            "mapping.sequence_parallel", SequenceParallel.at_stage_boundaries, SequenceParallel.none,
+            lambda d: d["mapping.pp"] == 1,
+        ),
+        SameOption(  # a pipeline accumulates whole gradients
+            "mapping.zero_stage", 2.0, 1.0, lambda d: d["mapping.pp"] > 1
+        ),
+    ),
+)

@@ -1,0 +1,219 @@
+"""Values that outlive the process, compiled programs above all. What is read back is what this user has written.
+
+Where
+    ``$DSE_CACHE``, else ``$XDG_CACHE_HOME/dse``, else ``~/.cache/dse``; in it a folder for each user, ``kept-UID``,
+    with a file a value and the file ``key``. ``DSE_CACHE=0`` keeps nothing. JAX's own cache of compilations, which
+    believes what it finds, is not used unless the user has set it up for JAX.
+
+Threats
+    A kept program is machine code in a pickle: who can write one runs code as whoever loads it, and one flipped bit
+    gives wrong numbers or a crash. Therefore a file begins with its signature, HMAC-SHA256 of its name and content
+    by the user's key, which is verified before anything parses a byte; the name is the hash of what the value was
+    made from, so that a valid file in another's place is refused as a damaged one is. Folder, key and files must
+    belong to the user, the folder be closed to the writing of others, the key to their reading, and none be a link.
+    Who is this user, or root, needs no cache to run code as this user: against them there is no defence.
+
+What can go wrong
+    A cache only ever costs time. What is damaged is removed, told once a process, and made again; a lost or damaged
+    key makes all that is there foreign. A folder that is not the user's own, that cannot be written to, or that
+    lies on a full disk is as good as none. Files are written under another name and then renamed, the first key wins:
+    processes may come and go at any time.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import functools
+import hashlib
+import hmac
+import logging
+import os
+import pickle
+import secrets
+import shutil
+import stat
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+from dse.io.files import unique_suffix
+
+#: Values kept at most; those that were not used for longest go first.
+_MOST_KEPT = 250
+
+_KEY = "key"
+_KEY_BYTES = 32
+_SIGNATURE_BYTES = hashlib.sha256().digest_size
+
+#: What this process has said of its cache.
+_told: list[str] = []
+
+
+def load(made_from: str) -> Any:
+    """What was saved under this description, None where there is nothing that may be believed."""
+    file, key = _file(made_from), _key()
+    content = _read(file) if file and key else None
+    if not file or not key or content is None:
+        return None
+    signature, value = content[:_SIGNATURE_BYTES], content[_SIGNATURE_BYTES:]
+    if hmac.compare_digest(signature, _signature(key, file, value)):
+        with contextlib.suppress(Exception):  # of an older Python's making, say: then it is made again
+            os.utime(file)
+            return pickle.loads(value)
+    else:
+        _tell(f"{file} is damaged or was not written by you: it is removed and made again")
+    with contextlib.suppress(OSError):
+        file.unlink()
+    return None
+
+
+def save(made_from: str, value: Any) -> None:
+    """Keep a picklable value, where there is a folder; a full or read-only disk keeps nothing."""
+    file, key = _file(made_from), _key()
+    if not file or not key:
+        return
+    content = pickle.dumps(value)
+    with contextlib.suppress(OSError):
+        with _temporary(file, _signature(key, file, content) + content) as made:
+            _clear(file)
+            made.replace(file)
+        kept = [path for path in file.parent.iterdir() if path.name != _KEY]
+        for old in sorted(kept, key=lambda path: path.stat().st_mtime)[:-_MOST_KEPT]:
+            old.unlink(missing_ok=True)
+
+
+def value(made_from: str, find: Callable[[], Any]) -> Any:
+    """A picklable value that depends on nothing but ``made_from``: the kept one, else what ``find`` gives."""
+    found = load(made_from)
+    if found is None:
+        found = find()
+        save(made_from, found)
+    return found
+
+
+def folder() -> Path | None:
+    """The user's own folder, made where it is missing; None where there is none to be trusted."""
+    own = os.environ.get("DSE_CACHE")
+    if own == "0":
+        return None
+    try:
+        return _folder(Path(own) if own else Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "dse")
+    except RuntimeError:  # nobody's home
+        return None
+
+
+@functools.cache
+def _folder(root: Path) -> Path | None:
+    found = root / f"kept-{os.getuid()}" if hasattr(os, "getuid") else root / "kept"
+    try:
+        root.mkdir(parents=True, exist_ok=True)
+        found.mkdir(mode=0o700, exist_ok=True)
+        about = found.lstat()
+        if _is_own(about) and stat.S_ISDIR(about.st_mode) and os.access(found, os.W_OK):
+            found.chmod(0o700)
+            if hasattr(os, "getuid") and found.lstat().st_mode & 0o022:
+                raise PermissionError("others may write to it")
+            return found
+        raise PermissionError("it is not a folder of your own that you may write to")
+    except OSError as error:
+        _tell(f"no programs are kept in {found}: {error.strerror or error}")
+        return None
+
+
+def _is_own(about: os.stat_result) -> bool:
+    """Whether the user has made it; where the system has no owners, everything is."""
+    return not hasattr(os, "getuid") or about.st_uid == os.getuid()
+
+
+def _file(made_from: str) -> Path | None:
+    where = folder()
+    return where and where / hashlib.sha256(made_from.encode()).hexdigest()
+
+
+# --- signatures -------------------------------------------------------------------------------------------
+
+
+def _signature(key: bytes, file: Path, content: bytes) -> bytes:
+    signing = hmac.new(key, file.name.encode() + b"\0", hashlib.sha256)
+    signing.update(content)
+    return signing.digest()
+
+
+def _key() -> bytes | None:
+    where = folder()
+    return key_in(where) if where else None
+
+
+@functools.cache
+def key_in(where: Path) -> bytes | None:
+    """The user's key, a new one where there is none that is secret; None where the disk refuses."""
+    try:
+        return _secret(where / _KEY) or _new_key(where / _KEY)
+    except OSError as error:
+        _tell(f"no programs are kept in {where}: {error.strerror or error}")
+        return None
+
+
+def _secret(file: Path) -> bytes | None:
+    """The key in a file that nobody else could have read or written; any other is removed."""
+    was_there, found = os.path.lexists(file), _read(file, secret=True)
+    if found is not None and len(found) == _KEY_BYTES:
+        return found
+    if was_there:  # not another process's that has come meanwhile
+        _clear(file)
+        file.unlink(missing_ok=True)
+    return None
+
+
+def _new_key(file: Path) -> bytes | None:
+    """The first key that any process puts there."""
+    with _temporary(file, secrets.token_bytes(_KEY_BYTES)) as made:
+        try:
+            os.link(made, file)
+        except FileExistsError:
+            pass
+        except OSError:  # a file system without links
+            made.replace(file)
+    return _secret(file)
+
+
+# --- files ------------------------------------------------------------------------------------------------
+
+
+def _read(file: Path, secret: bool = False) -> bytes | None:
+    """The content of a regular file of the user's own, ``secret`` where nobody else may read it; else None."""
+    flags = os.O_RDONLY | getattr(os, "O_NOFOLLOW", 0) | getattr(os, "O_NONBLOCK", 0) | getattr(os, "O_BINARY", 0)
+    try:
+        with open(os.open(file, flags), "rb") as opened:
+            about = os.fstat(opened.fileno())
+            open_to_others = secret and hasattr(os, "getuid") and about.st_mode & 0o077
+            usable = stat.S_ISREG(about.st_mode) and _is_own(about) and not open_to_others
+            return opened.read() if usable else None
+    except OSError:
+        return None
+
+
+def _clear(file: Path) -> None:
+    """Remove a folder that bears the name of a file: nothing else in the user's own folder stands in the way."""
+    if file.is_dir() and not file.is_symlink():
+        shutil.rmtree(file)
+
+
+@contextlib.contextmanager
+def _temporary(file: Path, content: bytes) -> Iterator[Path]:
+    """A new file with this content beside ``file``, to be renamed: what bears the name is whole."""
+    made = file.with_name(f"{file.name}.{secrets.token_hex(4)}.{unique_suffix()}")
+    flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | getattr(os, "O_BINARY", 0)
+    try:
+        with open(os.open(made, flags, 0o600), "wb") as opened:
+            opened.write(content)
+        yield made
+    finally:
+        made.unlink(missing_ok=True)
+
+
+def _tell(message: str) -> None:
+    """Say it on standard error, the first time that anything is wrong in this process."""
+    if not _told:
+        _told.append(message)
+        logging.getLogger("dse").warning("kept programs: %s", message)

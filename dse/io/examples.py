@@ -1,0 +1,98 @@
+"""The specifications that come with the package: ``example:NAME`` stands for one wherever the path of a file does.
+
+They lie in the folder ``sweeps``, inside the package when it is installed, beside it in a checkout. Each says at its
+head what it asks, what it has found, and with which command it is run.
+"""
+
+from __future__ import annotations
+
+import functools
+import itertools
+import os
+import re
+from pathlib import Path
+from typing import NamedTuple
+
+from dse.errors import unknown_name
+from dse.io import inputs, toml
+from dse.io.files import shipped
+
+#: How the name of one begins where a path may stand.
+PREFIX = "example:"
+
+#: Section of a document → the command that takes it; others are run.
+_COMMANDS = {"codesign": "search", "search": "search", "pools": "pools"}
+
+
+class Example(NamedTuple):
+    """A specification that comes with the package."""
+
+    name: str
+    asks: str  #: its question, in one line
+    command: str  #: what runs it
+
+    @property
+    def file(self) -> Path:
+        """Where it lies."""
+        return _folder() / f"{self.name}.toml"
+
+
+def names() -> list[str]:
+    """Names of all examples, sorted.
+
+    >>> "megatron_1t_4096_a100" in names()
+    True
+    """
+    return sorted(file.stem for file in _folder().glob("*.toml"))
+
+
+def listed() -> list[Example]:
+    """All examples.
+
+    >>> next(one.command for one in listed() if one.name == "splitwise_pools")
+    'dse pools example:splitwise_pools'
+    """
+    return [_described(name) for name in names()]
+
+
+def found(name: str) -> Example:
+    """The example of a name, with or without ``example:`` and ``.toml``; InputError for one that is none."""
+    plain = name.removeprefix(PREFIX).removesuffix(".toml")
+    if plain not in names():
+        raise unknown_name(PREFIX.rstrip(":"), plain, names(), "examples", "dse examples")
+    return _described(plain)
+
+
+def located(path: str | os.PathLike[str]) -> Path:
+    """The file that a path, or ``example:NAME``, means; InputError for an example that is none.
+
+    >>> located("example:long_context").name, located("mine.toml").name
+    ('long_context.toml', 'mine.toml')
+    """
+    return found(os.fspath(path)).file if os.fspath(path).startswith(PREFIX) else Path(path)
+
+
+def stem_of(file: str) -> str:
+    """What results of a specification are called by default: its name, without its folder and ending.
+
+    >>> stem_of("sweeps/long_context.toml"), stem_of("example:long_context")
+    ('long_context', 'long_context')
+    """
+    return Path(file.removeprefix(PREFIX)).stem
+
+
+def _folder() -> Path:
+    return shipped("sweeps")
+
+
+@functools.cache
+def _described(name: str) -> Example:
+    text = inputs.text(_folder() / f"{name}.toml", "a TOML file")
+    document = toml.parsed(text, f"{name}.toml")
+    head = itertools.takewhile(lambda line: line.startswith("#"), text.splitlines())
+    lines = [line[1:].strip() for line in head]
+    question = re.match(r"([^.?:]|\.\d){1,110}\?", " ".join(lines))
+    written, own = (line.partition("  #")[0] for line in lines if line.startswith("dse ")), f"sweeps/{name}.toml"
+    kind = next((command for section, command in _COMMANDS.items() if section in document), "run")
+    command = next((line for line in written if own in line), f"dse {kind} {own}").replace(own, PREFIX + name)
+    return Example(name, question[0] if question else str(document.get("title", name)), command)

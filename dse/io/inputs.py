@@ -1,0 +1,76 @@
+"""What may be read: regular files below a stated size. Every door that opens a user's file asks here first."""
+
+from __future__ import annotations
+
+import gzip
+import zlib
+from pathlib import Path
+
+from dse.errors import InputError
+from dse.io.files import strange_kind
+
+#: Bytes of a specification or a file of the catalogue.
+TEXT = 4 << 20
+
+#: Bytes of a table of measurements, unpacked.
+TABLE = 256 << 20
+
+#: Bytes of a results file.
+RESULTS = 1 << 40
+
+
+def checked(path: str | Path, limit: int, allowed: str) -> Path:
+    """The path of a regular file of at most ``limit`` bytes; InputError for anything else, OSError where none is."""
+    path = Path(path)
+    if kind := strange_kind(path):
+        raise InputError(str(path), kind, allowed, "give the path of a file; save what a pipe or device gives first")
+    if path.stat().st_size > limit:
+        raise _too_large(path, limit, allowed)
+    return path
+
+
+def content(path: str | Path, limit: int, allowed: str, unpack: bool = False) -> bytes:
+    """The content of a regular file; InputError beyond ``limit`` bytes.
+
+    Args:
+        path: of the file.
+        limit: bytes, unpacked.
+        allowed: what errors call the file that is wanted.
+        unpack: a file whose name ends in ``.gz``.
+    """
+    path = checked(path, limit, allowed)
+    with gzip.open(path) if unpack and path.suffix == ".gz" else path.open("rb") as file:
+        found = file.read(limit + 1)
+    if len(found) > limit:
+        raise _too_large(path, limit, allowed)
+    return found
+
+
+def text(
+    path: str | Path, allowed: str, fix: str = "check the path", named: str = "", limit: int = TEXT,
+    unpack: bool = False,
+) -> str:  # fmt: skip
+    """The text of a regular file in UTF-8; InputError for one that cannot be read, is too large, or is no such text.
+
+    Args:
+        path: of the file.
+        allowed: what errors call the file that is wanted.
+        fix: what to do about a file that cannot be read.
+        named: what errors call the file itself, by default its path.
+        limit: bytes, unpacked.
+        unpack: a file whose name ends in ``.gz``.
+    """
+    try:
+        return content(path, limit, allowed, unpack).decode("utf-8-sig")
+    except (OSError, EOFError, zlib.error) as error:
+        got = getattr(error, "strerror", None) or str(error)
+        raise InputError(named or str(path), got, allowed, fix) from None
+    except UnicodeDecodeError as error:
+        raise InputError(named or str(path), f"byte {error.start} is not UTF-8", allowed, "save it as UTF-8") from None
+
+
+def _too_large(path: Path, limit: int, allowed: str) -> InputError:
+    return InputError(
+        str(path), f"more than {limit / 2**20:,.0f} MiB", f"{allowed} of at most {limit / 2**20:,.0f} MiB",
+        "check that it is the right file",
+    )  # fmt: skip

@@ -1,0 +1,290 @@
+"""What changed between two results: what was asked, what it was computed with, and what came out.
+
+Designs are matched by their labels (axes, parts of the mapping), not by their place in a file: one more value of an
+axis leaves all others where they were. Numbers are compared metric by metric, over the designs that both have.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from dse.designs.leaves import known_leaves, short_name
+from dse.doors.study import Study
+from dse.errors import InputError
+from dse.spec.space import flat
+from dse.sweep.results.files import open_results
+from dse.sweep.results.schema import version
+from dse.views.difference.matching import Matched, match
+from dse.views.difference.side import Side
+
+#: Attributes of a file that tell what its numbers were computed with, beside specification and catalogue.
+CIRCUMSTANCES = (
+    "study", "code_version", "code_digest", "model", "jax_version", "device", "dtype", "any_option", "keep", "methods",
+)  # fmt: skip
+
+Pair = tuple[Any, Any]
+
+
+@dataclasses.dataclass(frozen=True)
+class Change:
+    """How one metric changed over the designs that both results have; relative to the first of them."""
+
+    metric: str
+    units: str
+    changed: int  #: designs whose value is another
+    largest: float  #: relative change, by its size; NaN where no change has a value to be relative to
+    median: float  #: relative change, of all designs with a value on both sides
+    from_zero: int  #: designs whose value was 0 and no longer is, or has become or ceased to be missing
+    at: dict[str, Any]  #: labels of the design with the largest change
+
+
+@dataclasses.dataclass(frozen=True)
+class Winner:
+    """The best design of one of the results, in both of them: sides are the first and the second."""
+
+    labels: dict[str, Any]
+    objective: Pair  #: its objective on either side, None where it is not there
+    feasible: Pair
+    reasons: Pair  #: why it cannot run, by side
+    parts: dict[str, Pair]  #: of the total that the objective is, or of the first total; by side
+
+
+@dataclasses.dataclass(frozen=True)
+class Difference:
+    """What two results differ in. A pair holds what the first and the second say."""
+
+    circumstances: dict[str, Pair]
+    specification: dict[str, Pair]  #: key of the specification → what it says there
+    entries: dict[str, Pair]  #: catalogue entry → digests of its files, None where it is not used
+    values: dict[str, Pair]  #: leaf that no axis moves → its values
+    designs: Pair  #: how many there are
+    common: int  #: in both
+    unmatched: Pair  #: whose labels do not tell them apart from others on the other side
+    only: tuple[list[dict[str, Any]], list[dict[str, Any]]]  #: the first that are on one side alone, by labels
+    only_count: tuple[int, int]
+    metrics: tuple[Change, ...]  #: those that changed, the largest change first
+    compared: int  #: metrics that both have
+    only_metrics: tuple[list[str], list[str]]
+    feasibility: dict[str, dict[str, Any]]  #: ``became_feasible`` and ``became_infeasible``: count, reasons
+    mappings: int  #: points whose best mapping is another, where one was kept of each
+    objective: Pair
+    winners: tuple[Winner | None, Winner | None]  #: the best design of either side
+
+    @property
+    def winner_changed(self) -> bool:
+        """Whether the best designs are not the same one."""
+        first, second = self.winners
+        return (first and first.labels) != (second and second.labels)
+
+    @property
+    def same(self) -> bool:
+        """Whether both have the same designs with the same numbers, whatever they were computed with."""
+        counts = (*self.only_count, *self.unmatched, len(self.metrics), self.mappings, *map(len, self.only_metrics))
+        return not (any(counts) or self.winner_changed or any(one["count"] for one in self.feasibility.values()))
+
+
+def compare(first: str | Path, second: str | Path, tolerance: float = 0.0) -> Difference:
+    """What changed from one results file to another.
+
+    Args:
+        first: file of ``dse run`` or ``dse search``, or one that xarray has written of such.
+        second: another.
+        tolerance: relative changes of numbers up to this do not count.
+
+    Returns:
+        The difference; ``same`` where the designs and all their numbers are.
+
+    Raises InputError for what is no results file, or where one is of training and the other of serving.
+
+    >>> import tempfile
+    >>> import dse
+    >>> folder = tempfile.mkdtemp()
+    >>> for name in ("before", "after"):
+    ...     _ = dse.run("sweeps/megatron_1t_4096_a100.toml", f"{folder}/{name}.nc", keep="top:3")
+    >>> compare(f"{folder}/before.nc", f"{folder}/after.nc").same
+    True
+    """
+    sides = _read(first), _read(second)
+    kinds = [str(side.attrs.get("study", side.study.name)) for side in sides]
+    if kinds[0] != kinds[1]:
+        raise InputError(
+            str(second), f"results of {kinds[1]}", f"results of {kinds[0]}, as {first}", "compare results of one kind"
+        )
+    return _difference(sides, tolerance)
+
+
+def _read(path: str | Path) -> Side:
+    """The results in a file, all of them: it is closed before another is opened."""
+    with open_results(path) as results:
+        return Side(str(path), results.load())
+
+
+def _difference(sides: tuple[Side, Side], tolerance: float) -> Difference:
+    matched = match(sides)
+    places = (matched.first, matched.second)
+    shared = [name for name in sides[0].metrics if name in sides[1].metrics]
+    changes = [_change(name, sides, places, tolerance) for name in shared]
+    return Difference(
+        circumstances=_pairs([_circumstances(side) for side in sides]),
+        specification=_pairs([_specification(side) for side in sides]),
+        entries=_entries(sides),
+        values=_values(sides),
+        designs=(sides[0].count, sides[1].count),
+        common=len(matched.first),
+        unmatched=matched.unmatched,
+        only=(sides[0].some(matched.only[0]), sides[1].some(matched.only[1])),
+        only_count=(len(matched.only[0]), len(matched.only[1])),
+        metrics=tuple(sorted(filter(None, changes), key=_size, reverse=True)),
+        compared=len(shared),
+        only_metrics=(sides[0].beyond(sides[1]), sides[1].beyond(sides[0])),
+        feasibility=_feasibility(sides, places),
+        mappings=_other_mappings(sides, places),
+        objective=(sides[0].objective, sides[1].objective),
+        winners=(_winner(sides, matched, 0), _winner(sides, matched, 1)),
+    )
+
+
+def _size(change: Change) -> tuple[bool, float]:
+    return bool(change.from_zero) and not np.isfinite(change.largest), abs(np.nan_to_num(change.largest))
+
+
+# --- what was asked, and with what ------------------------------------------------------------------------
+
+
+def _pairs(sides: list[dict[str, Any]]) -> dict[str, Pair]:
+    """Name → (first, second) of what is not the same; None where a side has none."""
+    first, second = sides
+    return {
+        name: (first.get(name), second.get(name)) for name in dict.fromkeys([*first, *second])
+        if first.get(name) != second.get(name)
+    }  # fmt: skip
+
+
+def _circumstances(side: Side) -> dict[str, Any]:
+    stated = {name: str(side.attrs[name]) for name in CIRCUMSTANCES if name in side.attrs}
+    return stated | {"catalog_digest": str(side.attrs.get("catalog_digest", "")), "dse_schema": version(side.attrs)}
+
+
+def _specification(side: Side) -> dict[str, Any]:
+    """Dotted keys of the specification but for title and output."""
+    asked = {key: value for key, value in side.document.items() if key not in ("title", "output")}
+    return dict(flat(asked))
+
+
+def _entries(sides: tuple[Side, Side]) -> dict[str, Pair]:
+    """Catalogue entries with other files, or on one side alone, where both tell theirs."""
+    stated = [side.stated("catalog_entries") for side in sides]
+    return _pairs(stated) if all(stated) else {}
+
+
+def _values(sides: tuple[Side, Side]) -> dict[str, Pair]:
+    """Leaves of the designs that both state and no axis moves, where they are not the same."""
+    stated = [side.stated("base_design") for side in sides]
+    varied = [side.results[name] for side in sides for name in (*side.keys, *side.parts)]
+    moved = {values.attrs.get("path") for values in varied if values.dims}
+    both = [path for path in stated[0] if path in stated[1] and path not in moved]
+    return _pairs([{_short(path): side[path] for path in both} for side in stated])
+
+
+def _short(path: str) -> str:
+    return short_name(path) if path in known_leaves() else path
+
+
+# --- what came out ----------------------------------------------------------------------------------------
+
+
+def _change(
+    name: str, sides: tuple[Side, Side], places: tuple[np.ndarray, np.ndarray], tolerance: float
+) -> Change | None:
+    """How a metric changed; None where it did not."""
+    before, after = (side.column(name)[rows].astype(float) for side, rows in zip(sides, places, strict=True))
+    known = np.isfinite(before) & np.isfinite(after)
+    relative = np.full(len(before), np.nan)
+    np.divide(after - before, np.abs(before), out=relative, where=known & (before != 0.0))
+    strange = (~known & ~((np.isnan(before) & np.isnan(after)) | (before == after))) | (
+        known & (before == 0.0) & (after != 0.0)
+    )
+    sizes = np.nan_to_num(np.abs(relative))
+    changed = int(np.count_nonzero((sizes > tolerance) | strange))
+    if not changed:
+        return None
+    at = int(np.argmax(sizes)) if sizes.max(initial=0.0) > tolerance else int(np.argmax(strange))
+    with_value = relative[known & (before != 0.0)]
+    return Change(
+        metric=name,
+        units=str(sides[0].results[name].attrs.get("units", "1")),
+        changed=changed,
+        largest=float(relative[at]),
+        median=float(np.median(with_value)) if len(with_value) else float("nan"),
+        from_zero=int(np.count_nonzero(strange)),
+        at=sides[0].labels(int(places[0][at])),
+    )
+
+
+def _feasibility(sides: tuple[Side, Side], places: tuple[np.ndarray, np.ndarray]) -> dict[str, dict[str, Any]]:
+    """Designs that can run on one side alone, with the reasons of the other."""
+    before, after = (side.column("feasible")[rows].astype(bool) for side, rows in zip(sides, places, strict=True))
+    gained, lost = ~before & after, before & ~after
+    return {
+        "became_feasible": {"count": int(gained.sum()), "reasons": sides[0].reasons(places[0][gained])},
+        "became_infeasible": {"count": int(lost.sum()), "reasons": sides[1].reasons(places[1][lost])},
+    }
+
+
+def _other_mappings(sides: tuple[Side, Side], places: tuple[np.ndarray, np.ndarray]) -> int:
+    """Points that can run on both sides and whose best mappings are not the same."""
+    shared = [name for name in sides[0].parts if name in sides[1].parts]
+    if not shared:
+        return 0
+    run = [side.column("feasible")[rows].astype(bool) for side, rows in zip(sides, places, strict=True)]
+    other = np.zeros(len(places[0]), bool)
+    for name in shared:
+        first, second = (side.column(name)[rows] for side, rows in zip(sides, places, strict=True))
+        other |= first != second
+    return int(np.count_nonzero(other & run[0] & run[1]))
+
+
+def _winner(sides: tuple[Side, Side], matched: Matched, of: int) -> Winner | None:
+    """The best design of one side, on both."""
+    row = sides[of].best
+    if row is None:
+        return None
+    own = (matched.first, matched.second)
+    at = np.flatnonzero(own[of] == row)
+    rows = [row if side == of else (int(own[side][at[0]]) if len(at) else None) for side in (0, 1)]
+    labels = sides[of].labels(row)
+    for i, (side, place) in enumerate(zip(sides, rows, strict=True)):
+        if place is not None and side.parts and side.labels(place) != labels:
+            rows[i] = None  # the best mapping of this point is another one there
+    told = [_told(side, place, sides[of].objective) for side, place in zip(sides, rows, strict=True)]
+    names = [name for name in told[of]["parts"] if any(one["parts"].get(name) for one in told)]
+    return Winner(
+        labels=labels,
+        objective=(told[0]["objective"], told[1]["objective"]),
+        feasible=(told[0]["feasible"], told[1]["feasible"]),
+        reasons=(told[0]["reasons"], told[1]["reasons"]),
+        parts={name: (told[0]["parts"].get(name), told[1]["parts"].get(name)) for name in names},
+    )
+
+
+def _told(side: Side, row: int | None, objective: str) -> dict[str, Any]:
+    """Objective, feasibility and parts of a design on one side."""
+    if row is None:
+        return {"objective": None, "feasible": None, "reasons": [], "parts": {}}
+    total = total_of(side.study, objective)
+    names = [name for name in side.study.parts(total) if name in side.metrics] if total else []
+    return {
+        "objective": float(side.column(objective)[row]) if objective in side.metrics else None,
+        "feasible": bool(side.column("feasible")[row]),
+        "reasons": [*side.reasons(np.array([row]))],
+        "parts": {name: float(side.column(name)[row]) for name in names},
+    }
+
+
+def total_of(study: Study, objective: str) -> str:
+    """The total whose parts tell why a design is best: the objective, or else the first of the study."""
+    return objective if objective in study.totals else next(iter(study.totals), "")

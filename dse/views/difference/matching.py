@@ -1,0 +1,84 @@
+"""Which designs of two sides are the same: those with the same labels."""
+
+from __future__ import annotations
+
+import dataclasses
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from dse.designs.leaves import known_leaves
+from dse.types import choice_name
+from dse.views.difference.side import Side
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+
+@dataclasses.dataclass(frozen=True)
+class Matched:
+    """Which rows of two sides are the same designs."""
+
+    first: np.ndarray  #: rows of the first side, as many as of the second: the same designs
+    second: np.ndarray
+    only: tuple[np.ndarray, np.ndarray]
+    unmatched: tuple[int, int]
+
+
+def match(sides: tuple[Side, Side]) -> Matched:
+    """Rows with the same labels.
+
+    What a side does not name is what its designs have in common; what is one value on each side, a bandwidth that was
+    changed say, is no label but a difference of the specifications.
+    """
+    import pandas as pd
+
+    names = list(dict.fromkeys([*sides[0].keys, *sides[1].keys]))
+    columns = [{name: _label_column(side, name, other) for name in names} for side, other in (sides, sides[::-1])]
+    common = [name for name in names if _tells_apart([one[name] for one in columns])]
+    tables = [pd.DataFrame({n: one[n] for n in common} | {"row": np.arange(side.count)})
+              for one, side in zip(columns, sides, strict=True)]
+    for name in common:
+        if tables[0][name].dtype.kind != tables[1][name].dtype.kind:
+            tables = [table.assign(**{name: table[name].astype(str)}) for table in tables]
+    if not common:
+        common = ["row"]
+    alike = [table.duplicated(common, keep=False).to_numpy() for table in tables]
+    return _joined([table[~twice] for table, twice in zip(tables, alike, strict=True)], common,
+                   (int(alike[0].sum()), int(alike[1].sum())))
+
+
+def _tells_apart(columns: list[np.ndarray | None]) -> bool:
+    """Whether a label is known on both sides and is not one value on each."""
+    known = [column for column in columns if column is not None]
+    return len(known) == len(columns) and not all((column == column[:1]).all() for column in known)
+
+
+def _joined(tables: list[pd.DataFrame], common: list[str], unmatched: tuple[int, int]) -> Matched:
+    import pandas as pd
+
+    first, second = (table[common].assign(**{f"row_{i}": table["row"]}) for i, table in enumerate(tables))
+    found = pd.merge(first, second, on=common, how="outer", indicator=True)
+    rows = {kind: found[found["_merge"] == kind].sort_values("row_1" if kind == "right_only" else "row_0")
+            for kind in ("both", "left_only", "right_only")}
+    return Matched(
+        first=rows["both"]["row_0"].to_numpy(int),
+        second=rows["both"]["row_1"].to_numpy(int),
+        only=(rows["left_only"]["row_0"].to_numpy(int), rows["right_only"]["row_1"].to_numpy(int)),
+        unmatched=unmatched,
+    )
+
+
+def _label_column(side: Side, name: str, other: Side) -> np.ndarray | None:
+    """A label of every row; of one that only the other side names, the value that all designs here have."""
+    if name in side.keys:
+        values = side.column(name)
+        return values.astype(float) if values.dtype.kind in "fiub" else values.astype(str)
+    path = other.results[name].attrs.get("path", "")
+    value = side.stated("base_design").get(path)
+    if not isinstance(value, int | float) or path not in known_leaves():
+        return None
+    enum = known_leaves()[path].get("enum")
+    if enum and other.results[name].dtype.kind not in "fiub":
+        return np.full(side.count, choice_name(enum(int(value))))
+    return np.full(side.count, float(value))

@@ -1,0 +1,137 @@
+"""One side of a comparison: results as rows."""
+
+from __future__ import annotations
+
+import functools
+import json
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from dse.doors.studies import of_metrics
+from dse.doors.study import Study
+from dse.errors import InputError
+from dse.io import toml
+
+if TYPE_CHECKING:
+    import xarray as xr
+
+#: Coordinates that number designs; by these nothing is matched.
+_NUMBERS = ("mapping", "design", "index")
+
+#: Designs of one side alone that are named.
+_NAMED = 10
+
+
+class Side:
+    """Results as rows: a design, or a point with its best mapping, a row."""
+
+    def __init__(self, file: str, results: xr.Dataset) -> None:
+        self.file, self.results, self.attrs = file, results, results.attrs
+        if "feasible" not in results:
+            raise InputError(file, "no variable 'feasible'", "results of dse run or dse search", "give another file")
+        self.shape = results.feasible
+        self.count = int(self.shape.size)
+
+    @functools.cached_property
+    def study(self) -> Study:
+        """What kind of study it is of."""
+        return of_metrics(self.results.data_vars)
+
+    def column(self, name: str) -> np.ndarray:
+        """A variable row by row."""
+        return self.results[name].broadcast_like(self.shape).transpose(*self.shape.dims).values.reshape(-1)
+
+    @functools.cached_property
+    def keys(self) -> list[str]:
+        """Names of the labels that designs are matched by."""
+        coords = self.results.coords.items()
+        return [str(n) for n, v in coords if n not in _NUMBERS and set(v.dims) <= set(self.shape.dims)]
+
+    def _along(self) -> list[str]:
+        dims = set(self.shape.dims)
+        return [str(name) for name, values in self.results.data_vars.items() if set(values.dims) == dims]
+
+    @functools.cached_property
+    def metrics(self) -> list[str]:
+        """Names of what is compared as numbers."""
+        own = {"feasible", "infeasible_reason", *self.parts}
+        return [name for name in self._along() if name not in own and self.results[name].dtype.kind in "fiu"]
+
+    @functools.cached_property
+    def parts(self) -> list[str]:
+        """Names of the parts of the best mapping of each point."""
+        return [name for name in self._along() if "path" in self.results[name].attrs]
+
+    def beyond(self, other: Side) -> list[str]:
+        """Metrics that the other side lacks."""
+        return sorted(set(self.metrics) - set(other.metrics))
+
+    def some(self, rows: np.ndarray) -> list[dict[str, Any]]:
+        """The labels of the first of these rows."""
+        return [self.labels(int(row)) for row in rows[:_NAMED]]
+
+    def labels(self, row: int) -> dict[str, Any]:
+        """What tells a row apart, parts of its mapping too."""
+        varied = [name for name in self.keys if self.results[name].dims]
+        at = np.unravel_index(row, self.shape.shape)
+        place = dict(zip(self.shape.dims, at, strict=True))
+        found = {}
+        for name in [*varied, *self.parts]:
+            values = self.results[name]
+            found[name] = values.values[tuple(place[dim] for dim in values.dims)].item()
+        return found
+
+    def stated(self, name: str) -> dict[str, Any]:
+        """An attribute that is a JSON document, nothing where it is not there."""
+        try:
+            found = json.loads(self.attrs.get(name, "{}"))
+        except (TypeError, ValueError, RecursionError):
+            return {}
+        return found if isinstance(found, dict) else {}
+
+    @functools.cached_property
+    def document(self) -> dict[str, Any]:
+        """The specification, nothing where the file has none that can be read."""
+        try:
+            return toml.parsed(str(self.attrs.get("specification", "")), self.file)
+        except InputError:
+            return {}
+
+    @property
+    def objective(self) -> str:
+        """What the best design has the least, or most, of."""
+        return str(self.attrs.get("objective", "")) or self.study.objective
+
+    @functools.cached_property
+    def best(self) -> int | None:
+        """The row of the best design, None where none can run or the file does not tell."""
+        listed = str(self.attrs.get("best_designs", "")).split()
+        if listed and listed[0].isdecimal():
+            rows = self._rows_of(int(listed[0]))
+            return int(rows[0]) if len(rows) else None
+        return None if listed or self.objective not in self.metrics else self._best_of_all()
+
+    def _rows_of(self, index: int) -> np.ndarray:
+        """Rows of a design by its index in the sweep."""
+        if "index" in self.results.coords:
+            return np.flatnonzero(self.column("index") == index)
+        if "mapping" not in self.shape.dims:
+            index //= max(int(self.attrs.get("designs", 0)) // max(self.count, 1), 1)
+        return np.flatnonzero(np.arange(self.count) == index)
+
+    def _best_of_all(self) -> int | None:
+        stated = self.document.get("objective", {})
+        sign = -1.0 if isinstance(stated, dict) and "maximize" in stated and "minimize" not in stated else 1.0
+        values = np.where(self.column("feasible").astype(bool), sign * self.column(self.objective), np.inf)
+        return int(np.argmin(values)) if np.isfinite(values).any() else None
+
+    def reasons(self, rows: np.ndarray) -> dict[str, int]:
+        """Why designs cannot run: reason → how many of these rows."""
+        if "infeasible_reason" not in self.results:
+            return {}
+        flags = self.results["infeasible_reason"].attrs
+        masks, names = np.atleast_1d(flags.get("flag_masks", ())), str(flags.get("flag_meanings", "")).split()
+        bits = self.column("infeasible_reason")[rows].astype(np.int64)
+        counts = {name: int(np.count_nonzero(bits & int(mask))) for name, mask in zip(names, masks, strict=False)}
+        return {name: count for name, count in counts.items() if count}

@@ -1,0 +1,176 @@
+"""What users may name: leaves of a design, metrics, axes, names of expressions, columns of tables.
+
+Everything is read off the records and tables that the engine itself uses, so that nothing is listed that is not there.
+``dse list`` prints it, and the reference page of the docs holds it all.
+"""
+
+from __future__ import annotations
+
+import fnmatch
+from collections.abc import Callable, Sequence
+from typing import Any, NamedTuple
+
+from dse.designs import catalog
+from dse.designs.leaves import known_leaves, short_name
+from dse.designs.records import PLAIN_MAPPING
+from dse.doors.study import Study
+from dse.doors.study_training import TRAINING
+from dse.errors import unknown_name
+from dse.io import quantities
+from dse.types import choice_name
+
+
+class Listing(NamedTuple):
+    """A table of names."""
+
+    what: str  #: what is listed, in one line
+    columns: tuple[str, ...]  #: headings; names stand in the first
+    rows: tuple[tuple[str, ...], ...]
+
+
+def listing(kind: str, pattern: str = "", studies: Sequence[Study] = (TRAINING,)) -> Listing:
+    """What may be named of a kind.
+
+    Args:
+        kind: one of :data:`KINDS`.
+        pattern: a part of a name or of its meaning, any case; with ``*`` or ``?`` the whole name is matched.
+        studies: whose metrics are listed; of several, each metric says whose it is.
+
+    Raises InputError for an unknown kind.
+
+    >>> listing("leaves", "memory.bandwidth").rows[0][:2]
+    ('memory.bandwidth', 'B/s')
+    """
+    if kind not in KINDS:
+        raise unknown_name("dse list", kind, KINDS, "kinds of names")
+    made = KINDS[kind](studies)
+    return made._replace(rows=_matching(made.rows, pattern.lower()))
+
+
+def _matching(rows: Sequence[tuple[str, ...]], pattern: str) -> tuple[tuple[str, ...], ...]:
+    """The rows that match; first those whose name does."""
+    if any(sign in pattern for sign in "*?"):
+        return tuple(row for row in rows if fnmatch.filter(row[0].lower().split(", "), pattern))
+    named = sorted((row for row in rows if pattern in row[0].lower()), key=lambda row: row[0].lower() != pattern)
+    return (*named, *(row for row in rows if row not in named and any(pattern in cell.lower() for cell in row)))
+
+
+# --- kinds ------------------------------------------------------------------------------------------------
+
+
+def _leaves(_: Sequence[Study]) -> Listing:
+    what = "leaves of a design: for --set, dse.design, [workload] [system] [mapping] [software], [axes], expressions"
+    rows = (
+        (short_name(path), _units(about), about["long_name"], _allowed(about), _default(path, about), path)
+        for path, about in known_leaves().items()
+    )
+    return Listing(what, ("name", "unit", "meaning", "allowed", "default", "path"), tuple(rows))
+
+
+def _metrics(studies: Sequence[Study]) -> Listing:
+    names = " and ".join(study.name for study in studies)
+    what = f"metrics of {names}: for [objective], [constraints], --metric; variables of results"
+    columns = ("name", "unit", "meaning", "part of", *(("of",) if len(studies) > 1 else ()))
+    rows = _of_each(studies, lambda name, study: (study.long_names[name], _part_of(name, study)))
+    return Listing(what, columns, tuple(row[: len(columns)] for row in rows))
+
+
+def _of_each(
+    studies: Sequence[Study], cells: Callable[[str, Study], tuple[str, ...]]
+) -> list[tuple[str, ...]]:
+    """(name, unit, cells, studies) of every metric; one that means the same to several studies is listed once."""
+    found: dict[tuple[str, ...], list[str]] = {}
+    for study in studies:
+        for name, units in study.units.items():
+            found.setdefault((name, _unit(units), *cells(name, study)), []).append(study.name)
+    return [(*row, ", ".join(of)) for row, of in found.items()]
+
+
+def _axes(_: Sequence[Study]) -> Listing:
+    from dse.spec.axes import RULES
+    from dse.spec.space import NAMED
+    from dse.sweep.grid.degrees import ALL_DEGREES
+
+    names = (
+        (key, "", f"{kind} of the catalogue", f"a list of names: dse catalog list {kind}")
+        for key, (kind, _) in NAMED.items()
+    )
+    rules = " or ".join(f'"{rule}"' for rule in RULES)
+    leaves = (
+        (short_name(path), _units(about), about["long_name"], _values(about, path in ALL_DEGREES[1:], rules))
+        for path, about in known_leaves().items()
+    )
+    return Listing("axes of sweeps and searches: for [axes]", ("name", "unit", "meaning", "values"), (*names, *leaves))
+
+
+def _constraints(studies: Sequence[Study]) -> Listing:
+    what = (
+        "names of expressions, for [constraints] and [objective]: with + - * / < <= > >= == != and or not; a string "
+        "compared with a name takes its unit or choice: peak_memory <= '70 GiB', recompute == 'full'"
+    )
+    metrics = (row[:-1] for row in _of_each(studies, lambda name, study: ("metric", study.long_names[name])))
+    leaves = (
+        (short_name(path), _units(about), "leaf", about["long_name"]) for path, about in known_leaves().items()
+    )
+    return Listing(what, ("name", "unit", "is a", "meaning"), (*metrics, *leaves))
+
+
+def _columns(_: Sequence[Study]) -> Listing:
+    from dse.measured.columns import READ, SERVED, WRITTEN
+
+    what = "columns of tables of training steps, and of serving: read by dse predict and dse validate, or written"
+    read = (
+        (", ".join(column.names), how, column.meaning, column.otherwise)
+        for how, listed in (("read", READ), ("read of serving", SERVED)) for column in listed
+    )  # fmt: skip
+    written = ((name, "written", meaning, "") for name, meaning in WRITTEN.items())
+    return Listing(what, ("name", "is", "meaning", "where it is empty"), (*read, *written))
+
+
+#: Kind of names → what lists it.
+KINDS = {"leaves": _leaves, "metrics": _metrics, "axes": _axes, "constraints": _constraints, "columns": _columns}
+
+
+# --- cells ------------------------------------------------------------------------------------------------
+
+
+def _unit(units: str) -> str:
+    return {"1": "", "s-1": "1/s"}.get(units, units)
+
+
+def _units(about: dict[str, Any]) -> str:
+    return "" if "enum" in about else _unit(about["units"])
+
+
+def _allowed(about: dict[str, Any]) -> str:
+    """What values a leaf may have."""
+    if "enum" in about:
+        return ", ".join(map(choice_name, about["enum"]))
+    bounds = about["bounds"]
+    return "yes or no" if bounds.whole and bounds.high == 1.0 else str(bounds)
+
+
+def _default(path: str, about: dict[str, Any]) -> str:
+    """What a leaf is where nothing is said of it."""
+    option = path.removeprefix("mapping.")
+    if path in ("system.n_devices", "mapping.dp"):
+        return {"system.n_devices": "tp cp pp dp", "mapping.dp": "from n_devices"}[path]
+    if option in catalog.LEFT_OPEN and option != path:
+        return "the stack's"
+    if about.get("default", 0.0) is None:
+        return "absent"
+    value = PLAIN_MAPPING.get(path, about.get("default"))
+    if value is None or isinstance(value, tuple):
+        return "the catalogue's"
+    return choice_name(about["enum"](int(value))) if "enum" in about else quantities.setting(value, about["units"])
+
+
+def _part_of(name: str, study: Study) -> str:
+    return next((total for total in study.totals if name in study.parts(total)), "")
+
+
+def _values(about: dict[str, Any], is_degree: bool, rules: str) -> str:
+    """How an axis of a leaf is written."""
+    if "enum" in about:
+        return "a list of names"
+    return "a list, a range" + (f", {rules}" if is_degree else "")

@@ -1,0 +1,112 @@
+"""The step time by what bounds it: compute, device memory, the network, the rest.
+
+Results hold no such split: the designs that are drawn are built again from the specification that results carry, and
+the model is asked (:func:`dse.doors.evaluation.bounds`).
+"""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
+
+import jax
+import numpy as np
+import xarray as xr
+
+from dse.doors.scalars import ScalarFunction
+from dse.doors.study import Study
+from dse.errors import InputError
+from dse.sweep.results.rebuilding import designs_at, grid_of
+from dse.types import Design
+from dse.views.plot import designs
+from dse.views.plot.breakdown import best_of_each, draw_mappings
+from dse.views.plot.grid import axes_of, best_mappings, machines
+from dse.views.plot.machines import along_axes, bars
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
+#: Step times of a design in the results and built again that are the same: single precision differs by less.
+_SAME = 1e-4
+
+
+def bounds(results: xr.Dataset) -> Figure:
+    """The step time by what bounds it: of a grid of machines as shares along each axis, else of the best mappings.
+
+    Kernels count for the side of the roofline that they are on, exposed messages for the network, the optimiser's
+    traffic for memory; the rest is the bubble, waits for the host, kernel floors and transfers to the host.
+
+    Args:
+        results: a dataset of :func:`dse.run`.
+
+    Returns:
+        The figure.
+
+    Raises InputError for results that do not have what is drawn.
+    """
+    if designs.is_search(results):
+        raise InputError(
+            "results", "results of a search", "results of dse run",
+            "draw another kind, or run a sweep of its best designs",
+        )  # fmt: skip
+    study = designs.check(results)
+    if study.bounds is None:
+        raise InputError("results", f"results of {study.name}", "results of training", "draw another kind")
+    return _of_machines(results) if axes_of(results) else _of_mappings(results)
+
+
+def _of_machines(results: xr.Dataset) -> Figure:
+    """Along each axis, as :func:`dse.views.plot.shares` draws it."""
+    grid = machines(results)
+    time, total = grid.time, grid.study.totals[0]
+    numbers = np.arange(time.size).reshape(time.shape)
+    lines = [numbers[tuple(bars(grid, d) if d == name else grid.at[d] for d in grid.axes)] for name in grid.axes]
+    shown = np.unique(np.concatenate([line.ravel() for line in lines]))
+    shown = shown[np.isfinite(time.values.ravel()[shown])]
+    # Where all mappings were kept, the metrics beside the step time are many and not needed.
+    needed = list(dict.fromkeys([total, grid.study.objective, "feasible"]))
+    kept = results[needed].load() if "mapping" in results[total].dims else results
+    parts = {
+        f"{total}_{name}": (time.dims, seconds.reshape(time.shape))
+        for name, seconds in _parts(best_mappings(kept), shown, time.size).items()
+    }
+    others = [name for name in grid.points.data_vars if str(name).startswith(f"{total}_")]
+    return along_axes(grid._replace(points=grid.points.drop_vars(others).assign(parts)))
+
+
+def _of_mappings(results: xr.Dataset) -> Figure:
+    """The best mapping of each (tp, pp), as :func:`dse.views.plot.breakdown` draws it."""
+    columns, title = designs.columns(results)
+    rows, _ = best_of_each(columns, within=2.0, bars=16, missing=0)
+    parts = _parts(results.isel(designs.best_point(results)), np.array(rows), len(columns.time))
+    return draw_mappings(columns._replace(parts=parts), title, rows, [])
+
+
+def _parts(results: xr.Dataset, rows: np.ndarray, count: int) -> dict[str, np.ndarray]:
+    """Part by what bounds it → its seconds of each of ``count`` designs, missing where it is none of ``rows``."""
+    grid = grid_of(results)
+    bounds_of, stack = _bounds_of(grid.spec.study), designs_at(results, rows, grid)
+    each = [bounds_of(jax.tree.map(lambda values, i=i: values[i], stack))[0] for i in range(len(rows))]
+    found = {name: np.array([getattr(one, name) for one in each]) for name in each[0]._fields}
+    times = results[grid.spec.study.totals[0]].values.ravel()[rows]
+    if not np.allclose(sum(found.values()), times, rtol=_SAME):
+        raise InputError(
+            "results", "times that are not the model's", "results of this version and this catalogue",
+            "run the sweep again with --fresh",
+        )  # fmt: skip
+    parts = {f"bound_by_{name}": np.full(count, np.nan) for name in found}
+    for name, seconds in found.items():
+        parts[f"bound_by_{name}"][rows] = seconds
+    return parts
+
+
+@functools.cache
+def _bounds_of(study: Study) -> Callable[[Design], Any]:
+    """The ``bounds`` of a study, of one design: a figure has some dozens, fewer than compiling would pay for."""
+
+    def bounds_of(design: Design) -> tuple[Any, None]:
+        assert study.bounds is not None  # asked for by bounds()
+        return study.bounds(design), None
+
+    return ScalarFunction(bounds_of, f"bounds of {study.name}" if study.is_own else None)

@@ -1,0 +1,277 @@
+"""Time by part of the best mappings, with their peak memory beside it."""
+
+from __future__ import annotations
+
+import re
+import textwrap
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import xarray as xr
+
+from dse.io.quantities import GIB, digits, settings
+from dse.io.quantities import scale as scale_of
+from dse.views.plot import designs
+from dse.views.plot.designs import Columns
+from dse.views.plot.pareto import front_of, told_of_front
+from dse.views.plot.style import (
+    INK,
+    PAGE,
+    PALE,
+    PARTS,
+    SERVING_PARTS,
+    SIZE,
+    laid_out,
+    legend_below,
+    new_figure,
+    pair,
+    part,
+    set_title,
+    style,
+    text_width,
+)
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+    from matplotlib.figure import Figure, SubFigure
+
+_MEMORY = "#5a6b7b"
+
+#: Bars of what does not fit.
+_HATCHED: dict[str, Any] = {"color": "white", "edgecolor": PALE, "hatch": "////", "linewidth": 0.6}
+
+#: Inches: the bars with their numbers, at least; the gap between columns of the table beside them; a line of text.
+_BARS, _GAP, _LINE = 3.2, 0.12, 0.135
+
+#: Inches of the panel of memory, and of the frame around panels.
+_MEMORY_PANEL, _FRAME = 1.28, 0.3
+
+#: Inches of a part that can be seen: half a point, a pixel of a screen.
+_SEEN = 0.5 / 72.0
+
+#: Share of the panel that the first row's second number may take with its name.
+_NAMED = 0.55
+
+#: Letters of the longest word that no line break parts.
+_WORD = 24
+
+
+def breakdown(results: xr.Dataset, within: float = 2.0, bars: int = 16, missing: int = 4) -> Figure:
+    """Time by part of the best mapping of each (tp, pp), with its peak memory beside it.
+
+    The time is that of a training step, or of an output token.
+
+    Args:
+        results: a dataset of ``dse.run``; of orthogonal axes with all mappings, the point of the fastest design is
+            shown; of the best mapping a point, every point. Of a search of several objectives the ends of its front are
+            shown, and designs between them.
+        within: mappings slower than this multiple of the fastest are left out, but for those of a front.
+        bars: most mappings shown.
+        missing: most (tp, pp) shown that do not fit into memory.
+
+    Returns:
+        The figure.
+    """
+    columns, title = designs.columns(results)
+    front = front_of(results) if designs.is_search(results) else None
+    if front and columns.feasible.any():
+        rows = told_of_front(front[1], bars).tolist()
+        note = f"{len(rows)} of {len(columns.time):,} designs of the front" if len(rows) < len(columns.time) else ""
+        return draw_mappings(columns, "\n".join(filter(None, (title, note))), rows, [])
+    rows, unfit = best_of_each(columns, within, bars, missing)
+    left_out = len(_first_of_each(columns, columns.feasible, columns.slowness)) - len(rows)
+    note = f"{left_out:,} slower {'one is' if left_out == 1 else 'ones are'} not shown" if left_out else ""
+    return draw_mappings(columns, "\n".join(filter(None, (title, note))), rows, unfit)
+
+
+def draw_mappings(columns: Columns, title: str, rows: list[int], unfit: list[int]) -> Figure:
+    """These rows by part, those that do not fit hatched below them."""
+    shown = [*rows, *unfit]
+    table, same = _table(columns, shown)
+    with style():
+        figure = new_figure(width=PAGE, height=2.0)
+        table, widths = _fitted(figure, table)
+        lines = max(text.count("\n") + 1 for cells in table.values() for text in cells) if table else 1
+        headings = max((text.count("\n") + 1 for text in table), default=1)
+        beside = sum(widths) + _GAP * len(widths)
+        bars = max(_BARS, PAGE - beside)
+        figure.set_figwidth(max(PAGE, _BARS + beside))
+        time_axes, memory_axes = figure.subplots(1, 2, sharey=True, width_ratios=[bars - _MEMORY_PANEL, _MEMORY_PANEL])
+        _write_mappings(time_axes, table, widths)
+        _draw_times(time_axes, columns, rows, unfit, bars - _MEMORY_PANEL - _FRAME)
+        _draw_memory(memory_axes, columns, rows, unfit)
+        time_axes.set_ylim(len(shown) - 0.4, -0.6)
+        for axes in (time_axes, memory_axes):
+            axes.tick_params(axis="y", length=0, labelleft=False)
+            axes.spines["left"].set_visible(False)
+        legend_below(figure, *time_axes.get_legend_handles_labels())
+        set_title(figure, title, f"same for all: {', '.join(same)}" if same else "")
+        return laid_out(figure, 0.65 + _LINE * headings + (0.1 + _LINE * lines) * len(shown))
+
+
+# Rows
+
+
+def best_of_each(columns: Columns, within: float, bars: int, missing: int) -> tuple[list[int], list[int]]:
+    """Rows to show: the fastest of each group, and of groups where nothing fits the one that needs least memory."""
+    if not columns.feasible.any():
+        raise designs.nothing_feasible()
+    limit = within * columns.slowness[columns.feasible].min()
+    best = _first_of_each(columns, columns.feasible & (columns.slowness <= limit), columns.slowness)
+    least = _first_of_each(columns, columns.memory_alone, columns.memory)
+    unfit = [row for group, row in least.items() if group not in best and columns.slowness[row] <= limit]
+    return list(best.values())[:bars], unfit[:missing]
+
+
+def _first_of_each(columns: Columns, candidates: np.ndarray, by: np.ndarray) -> dict[tuple, int]:
+    """Group → its row with the smallest ``by`` among the candidates, smallest first; what prints alike is one group."""
+    rows = np.flatnonzero(candidates)
+    rows = rows[np.argsort(by[rows], kind="stable")]
+    keys = [_printed(columns.labels[name][rows], columns.units[name]) for name in columns.group]
+    first: dict[tuple, int] = {}
+    for row, *key in zip(rows.tolist(), *keys, strict=True):
+        first.setdefault(tuple(key), row)
+    return first
+
+
+def _printed(values: np.ndarray, units: str) -> list[str]:
+    """Values as the table beside the bars has them."""
+    known, places = np.unique(values, return_inverse=True)
+    texts = settings(known.tolist(), units)
+    return [texts[place] for place in places.reshape(-1).tolist()]
+
+
+def _table(columns: Columns, rows: list[int]) -> tuple[dict[str, list[str]], list[str]]:
+    """Heading → what each row is; what all rows are stands apart, in words."""
+    table = {
+        title: settings(values[rows].tolist(), columns.units[title])
+        for title, values in columns.labels.items()
+    }
+    same = [title for title, cells in table.items() if len(rows) > 1 and len(set(cells)) == 1]
+    return {t: c for t, c in table.items() if t not in same}, [pair(title, table[title][0]) for title in same]
+
+
+def _fitted(figure: Figure, table: dict[str, list[str]]) -> tuple[dict[str, list[str]], list[float]]:
+    """The table and the inches of its columns, the widest cells in several lines until the bars have room."""
+    letters = {title: max(map(len, [title, *cells])) for title, cells in table.items()}
+    least = {
+        title: min(_WORD, max(len(word) + 1 for text in (title, *cells) for word in re.split(r"[\s-]", text)))
+        for title, cells in table.items()
+    }
+    while True:
+        shown = {filled(t, letters[t]): [filled(c, letters[t]) for c in table[t]] for t in table}
+        widths = [max(text_width(figure, text, SIZE) for text in (title, *cells)) for title, cells in shown.items()]
+        breakable = [title for title in letters if letters[title] > least[title]]
+        if sum(widths) + _GAP * len(widths) <= PAGE - _BARS or not breakable:
+            return shown, widths
+        letters[max(breakable, key=lambda title: letters[title])] -= 1
+
+
+class _Wrapper(textwrap.TextWrapper):
+    """Breaks names after any hyphen, before a digit too: ``scd-blade-4k`` is three words."""
+
+    wordsep_re = re.compile(r"([ \t\n]+|[^ \t\n-]*-+)")
+
+
+def filled(text: str, letters: int) -> str:
+    """A text in lines of so many letters."""
+    return _Wrapper(letters).fill(text)
+
+
+# Drawing
+
+
+def _write_mappings(axes: Axes, table: dict[str, list[str]], widths: list[float]) -> None:
+    """A small table beside the bars: what each mapping is. The layout leaves room for it.
+
+    It has no columns where nothing of the mappings differs at the digits that are shown.
+    """
+    if not table:
+        return
+    places = _GAP + np.cumsum([0.0, *(width + _GAP for width in widths[:0:-1])])[::-1]  # inches left of the bars
+    for place, (title, cells) in zip(places, table.items(), strict=True):
+        for row, text in enumerate([title, *cells], start=-1):
+            axes.annotate(
+                text, (0.0, max(row, -0.6)), xycoords=("axes fraction", "data"),
+                xytext=(-72.0 * place, 0.0 if row >= 0 else 3.0), textcoords="offset points", ha="right",
+                va="center" if row >= 0 else "bottom", annotation_clip=False, color=INK if row >= 0 else PALE,
+            ).set_in_layout(place == places[0] or row < 0)  # the others are between these and the bars
+
+
+def _draw_times(axes: Axes, columns: Columns, rows: list[int], unfit: list[int], inches: float) -> None:
+    """The bars of a panel of this width."""
+    scale, units = scale_of(columns.time[rows].min(), "s")
+    at = np.arange(len(rows))
+    left = np.zeros(len(rows))
+    for name, values in in_legend_order(columns.parts).items():
+        width = values[rows] * scale
+        share = width.max() / (columns.time[rows].max() * scale)
+        if share >= 1e-3:
+            looks = part(name)
+            # What is thinner than the eye sees is not in the legend.
+            label = looks.label if share * inches >= _SEEN else "_nolegend_"
+            axes.barh(at, width, left=left, height=0.74, label=label, **looks.fill)
+        left += width
+    beside, heading = _beside(columns, rows, axes.figure, _NAMED * inches)
+    if heading:
+        axes.annotate(
+            heading, (1.0, -0.6), xycoords=("axes fraction", "data"), xytext=(0, 3), textcoords="offset points",
+            ha="right", va="bottom", color=PALE,
+        )  # fmt: skip
+    longest = [columns.time[[*rows, *unfit]].max() * scale * 1.05]
+    for i, row in enumerate(rows):
+        total = columns.time[row] * scale
+        text = f"{digits(total)} {units}{beside[i]}"
+        axes.annotate(text, (total, i), xytext=(3, 0), textcoords="offset points", va="center")
+        # Bar and number end inside the panel.
+        room = min((text_width(axes.figure, text, SIZE) + _GAP) / inches, 0.8)
+        longest.append(total / (1.0 - room))
+    if unfit:
+        below = len(rows) + np.arange(len(unfit))
+        axes.barh(below, columns.time[unfit] * scale, height=0.74, label="does not fit in memory", **_HATCHED)
+    axes.set_xlabel(f"{columns.study.totals[0].replace('_', ' ')} ({units})")
+    axes.set_xlim(0, max(longest))
+
+
+def _beside(columns: Columns, rows: list[int], figure: Figure | SubFigure, inches: float) -> tuple[list[str], str]:
+    """The metric that is told with the time, of each row, and a heading: its name where the first row has no room."""
+    shown = columns.study.beside
+    if shown is None:
+        return [""] * len(rows), ""
+    values = columns.beside[rows].tolist()
+    texts = [f" · {100 * value:.0f} %" if shown.style == "percent" else f" · {digits(value)}" for value in values]
+    named = f"{texts[0]} {shown.heading}"
+    if text_width(figure, named, SIZE) > inches:
+        return texts, f"time · {shown.heading}"
+    return [named, *texts[1:]], ""
+
+
+def _draw_memory(axes: Axes, columns: Columns, rows: list[int], unfit: list[int]) -> None:
+    shown = [*rows, *unfit]
+    needed = columns.memory[shown] / GIB
+    room = (columns.capacity or columns.memory[rows].max()) / GIB
+    edge = 1.5 * room if columns.capacity or unfit else 1.1 * room
+    at = np.arange(len(shown))
+    axes.barh(at[: len(rows)], needed[: len(rows)], height=0.74, color=_MEMORY, linewidth=0)
+    axes.barh(at[len(rows) :], np.minimum(needed[len(rows) :], edge), height=0.74, **_HATCHED)
+    for i, value in enumerate(needed):
+        if value > edge:  # cut off: the number stands in the bar
+            axes.text(
+                edge * 0.98, i, f"{value:,.0f} →", va="center", ha="right",
+                bbox={"color": "white", "pad": 0.6},
+            )  # fmt: skip
+    if columns.capacity:
+        axes.axvline(room, color=INK, linewidth=0.9, linestyle=(0, (4, 2)))
+        axes.annotate(
+            f"{room:.0f} GiB", (room, 1.0), xycoords=("data", "axes fraction"), xytext=(0, 2),
+            textcoords="offset points", ha="center",
+        )  # fmt: skip
+    axes.set_xlim(0, edge)
+    axes.locator_params(axis="x", nbins=4)
+    axes.set_xlabel("peak memory (GiB)")
+
+
+def in_legend_order(parts: dict[str, Any]) -> dict[str, Any]:
+    """Parts in the order of the legend, unknown ones last."""
+    known = {**SERVING_PARTS, **PARTS}
+    return {n: parts[n] for n in (*known, *(n for n in parts if n not in known)) if n in parts}

@@ -1,0 +1,145 @@
+"""Time, energy and power against the clock."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import numpy as np
+import xarray as xr
+
+from dse.errors import InputError
+from dse.io.quantities import scale as scale_of
+from dse.views.plot.grid import Machines, axes_of, machines, thinned
+from dse.views.plot.style import (
+    COLUMN,
+    PAGE,
+    axis_label,
+    dash,
+    laid_out,
+    legend_below,
+    marker,
+    new_figure,
+    set_title,
+    shades,
+    style,
+    wrapped,
+)
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
+
+#: Leaves that set a clock.
+_CLOCKS = ("system.accelerator.power.clock", "system.accelerator.chip.clock_ratio")
+
+_MOST_LINES, _MOST_PANELS = 8, 3
+
+#: Lines further apart than this factor are drawn relative to their value at the highest clock.
+_FAR_APART = 3.0
+
+#: Inches of a panel with its ticks; of a line of text.
+_PANEL, _LINE = 1.8, 0.14
+
+#: A line has a minimum where both of its ends are higher by this factor.
+_DEPTH = 1.002
+
+#: A panel with a minimum ends at this multiple of the highest right end of a line.
+_HIGHEST = 1.6
+
+
+def clock_axis(results: xr.Dataset) -> str | None:
+    """The axis that is a clock, with three positions or more."""
+    return next(
+        (n for n in axes_of(results) if results.sizes[n] > 2 and n in results.coords and _is_clock(results[n])), None
+    )
+
+
+def _is_clock(coordinate: xr.DataArray) -> bool:
+    return coordinate.attrs.get("path") in _CLOCKS
+
+
+def clock(results: xr.Dataset) -> Figure:
+    """Energy, time and power against the clock, one line a workload or whatever else moves them most.
+
+    A dot marks the minimum of a line that falls and rises again, as energy does. All other axes stand at their
+    values of the fastest machine.
+
+    Args:
+        results: a dataset of :func:`dse.run` with an axis of clocks.
+
+    Returns:
+        The figure.
+
+    Raises InputError for results that do not have what is drawn.
+    """
+    name = clock_axis(results)
+    if name is None:
+        raise InputError(
+            "results", "no axis of three clocks or more", "an axis power.clock or chip.clock_ratio", "sweep the clock"
+        )
+    grid = machines(results)
+    of_study = (grid.study.energy, grid.study.totals[0], "device_power")
+    wanted = dict.fromkeys([str(results.attrs.get("objective", "")), *of_study])
+    metrics = [metric for metric in wanted if metric in grid.points][:_MOST_PANELS]
+    along = "workload" if "workload" in grid.axes else grid.strongest(metrics[0], besides=(name,))
+    with style():
+        figure = new_figure(width=COLUMN if len(metrics) == 1 else PAGE, height=2.9)
+        panels = list(np.ravel(figure.subplots(1, len(metrics))))
+        for axes, metric in zip(panels, metrics, strict=True):
+            _draw(axes, grid, metric, name, along, 0.8 * figure.get_figwidth() / len(metrics))
+        above, below = (
+            max(text.count("\n") + 1 for text in texts)
+            for texts in ([axes.get_title(loc="left") for axes in panels], [axes.get_xlabel() for axes in panels])
+        )
+        if along:
+            handles, texts = panels[0].get_legend_handles_labels()
+            most = 4 if len(metrics) > 1 else 2
+            legend_below(figure, handles, texts, most, handlelength=2.6, title=wrapped(grid.heading(along)))
+        others = grid.others(name, *([along] if along else []))
+        set_title(figure, grid.title, f"at {others}" if others else "")
+        return laid_out(figure, _PANEL + _LINE * (above + below))
+
+
+def _draw(axes: Axes, grid: Machines, metric: str, name: str, along: str | None, inches: float) -> None:
+    line = grid.along(name, *([along] if along else []))
+    x_scale, x_units = scale_of(float(line[name].max()), line[name].attrs.get("units", "1"))
+    values = line[metric].transpose(*([along] if along else []), name).values.reshape(-1, line.sizes[name])
+    shown = thinned(len(values), _MOST_LINES, grid.at[along] if along else 0)
+    values, relative = _comparable(values[shown])
+    factor, units = (1.0, "") if relative else scale_of(float(np.nanmin(values)), line[metric].attrs.get("units", "1"))
+    texts, highest = grid.labels(along) if along else [""], []
+    for i, (row, place, colour) in enumerate(zip(values, shown, shades(len(shown)), strict=True)):
+        x, y = line[name].values * x_scale, row * factor
+        mark = marker(i) if len(x) <= 12 else None
+        axes.plot(
+            x, y, color=colour, linewidth=1.3, linestyle=dash(i), label=texts[place], marker=mark, markersize=3,
+        )  # fmt: skip
+        minimum = _inner_minimum(y)
+        if minimum is not None:
+            axes.plot(x[minimum], y[minimum], color=colour, marker="o", markersize=6)
+            highest.append(float(y[np.isfinite(y)][-1]))
+    title = axis_label(line[metric], units or ("relative to the highest clock" if relative else ""))
+    axes.set_title(wrapped(title, inches), loc="left")
+    axes.set_xlabel(wrapped(axis_label(line[name], x_units), inches))
+    axes.locator_params(nbins=5)  # the same ticks whatever the layout makes of the panel
+    axes.margins(y=0.08)
+    if highest:  # the minimum is to be seen, not how far the line climbs on its left
+        axes.set_ylim(top=min(axes.get_ylim()[1], _HIGHEST * max(highest)))
+
+
+def _inner_minimum(values: np.ndarray) -> int | None:
+    """The place of a line's minimum, if it falls to it and rises again."""
+    known = np.flatnonzero(np.isfinite(values))
+    if not len(known):
+        return None
+    least = int(known[values[known].argmin()])
+    return least if min(values[known[0]], values[known[-1]]) > _DEPTH * values[least] else None
+
+
+def _comparable(values: np.ndarray) -> tuple[np.ndarray, bool]:
+    """Lines far apart as multiples of their last known value, and whether they are."""
+    middles = [float(np.median(row[np.isfinite(row)])) for row in values if np.isfinite(row).any()]
+    if not middles or max(middles) <= _FAR_APART * min(middles):
+        return values, False
+    last = np.array([row[np.isfinite(row)][-1] if np.isfinite(row).any() else np.nan for row in values])
+    return values / last[:, None], True

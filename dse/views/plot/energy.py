@@ -1,0 +1,117 @@
+"""Energy of a step against its time, of the best mapping of each machine."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import numpy as np
+import xarray as xr
+
+from dse.doors.studies import of_metrics
+from dse.errors import InputError
+from dse.io.quantities import scale as scale_of
+from dse.views.plot import designs
+from dse.views.plot.grid import Machines, machines
+from dse.views.plot.style import (
+    FRONT,
+    PAGE,
+    axis_label,
+    laid_out,
+    marker,
+    new_figure,
+    set_title,
+    shades,
+    style,
+    wrapped,
+)
+from dse.views.plot.ticks import plain_ticks
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
+
+def energy(results: xr.Dataset) -> Figure:
+    """Energy of a step or a token against its time, one dot a machine with its fastest mapping, with the front.
+
+    The dots are coloured by the axis that moves the energy most. Of axes of the workload, such as the batch, the
+    position is drawn at which most tokens are trained a second: steps of other work are no competitors.
+
+    Args:
+        results: a dataset of :func:`dse.run` with metrics of energy.
+
+    Returns:
+        The figure.
+
+    Raises InputError for results that do not have what is drawn.
+    """
+    study = of_metrics(results)
+    metric = study.energy
+    if not metric:
+        raise InputError("results", f"results of {study.name}", "results with energy", "draw another kind")
+    if metric not in results:
+        raise InputError(
+            "results", f"no variable {metric!r}", "results with energy",
+            "write energy = true under [output] in the sweep",
+        )  # fmt: skip
+    every = machines(results)
+    grid = every.of_one_work()
+    coloured_by = grid.strongest(metric)
+    if coloured_by is None:
+        raise InputError(
+            "results", "one machine", "two or more machines for one workload", "sweep an axis of the machine too"
+        )
+    time, joules = grid.time, grid.points[metric]
+    known = np.flatnonzero(np.isfinite(time.values.ravel()) & np.isfinite(joules.values.ravel()))
+    if not len(known):
+        raise designs.nothing_feasible()
+    front = known[designs.front(time.values.ravel()[known], joules.values.ravel()[known])]
+    factors = [scale_of(float(values.median()), values.attrs.get("units", "1")) for values in (time, joules)]
+    x, y = (values.values.ravel() * factor for values, (factor, _) in zip((time, joules), factors, strict=True))
+    with style():
+        figure = new_figure(width=PAGE, height=3.6)
+        axes = figure.subplots()
+        _draw_machines(axes, grid, coloured_by, x, y)
+        axes.plot(
+            x[front], y[front], color=FRONT, linewidth=1.1, marker="o", markersize=5, markerfacecolor="none",
+            drawstyle="steps-post", label="Pareto front",
+        )  # fmt: skip
+        axes.set(xscale="log", yscale="log")
+        axes.set_xlabel(axis_label(time, factors[0][1]))
+        axes.set_ylabel(wrapped(axis_label(joules, factors[1][1])))
+        plain_ticks(axes.xaxis, axes.yaxis)
+        axes.legend(
+            loc="upper left", bbox_to_anchor=(1.0, 1.0), title=wrapped(grid.heading(coloured_by), 1.8),
+            handlelength=1.2, borderaxespad=0.0,
+        )  # fmt: skip
+        set_title(figure, grid.title, *_ends(grid, front), _work(every))
+        return laid_out(figure, 3.2)
+
+
+def _work(grid: Machines) -> str:
+    """What all machines compute, where the results hold several works."""
+    held = grid.others(*grid.of_one_work().axes)
+    return f"all at {held}" if held else ""
+
+
+def _draw_machines(axes: Axes, grid: Machines, name: str, x: np.ndarray, y: np.ndarray) -> None:
+    """One dot a machine, coloured by its place along an axis."""
+    texts = grid.labels(name)
+    place = np.broadcast_to(
+        np.arange(len(texts)).reshape([-1 if d == name else 1 for d in grid.time.dims]),
+        grid.time.shape,
+    ).ravel()
+    for position, (text, colour) in enumerate(zip(texts, shades(len(texts)), strict=True)):
+        one = place == position
+        shown = text if len(texts) <= 12 or position % (len(texts) // 6) == 0 else None
+        axes.scatter(x[one], y[one], s=11, color=colour, marker=marker(position), linewidths=0, alpha=0.85, label=shown)
+
+
+def _ends(grid: Machines, front: np.ndarray) -> list[str]:
+    """The front's two ends in words."""
+    shape = grid.time
+    names = [str(d) for d in shape.dims]
+    ends = [dict(zip(names, map(int, np.unravel_index(int(i), shape.shape)), strict=True)) for i in front[[0, -1]]]
+    if len(front) == 1:
+        return [f"Fastest and lowest energy: {grid._replace(at=ends[0]).others()}"]
+    fastest, least = (grid._replace(at=end).others() for end in ends)
+    return [f"Fastest: {fastest}", f"Lowest energy: {least}"]

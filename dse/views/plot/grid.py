@@ -1,0 +1,137 @@
+"""The best mapping of each point of a grid of machines: what the figures along axes are drawn from."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import NamedTuple
+
+import numpy as np
+import xarray as xr
+
+from dse.doors.studies import of_metrics
+from dse.doors.study import Study
+from dse.errors import InputError
+from dse.views.plot import designs
+from dse.views.plot.style import heading, labels, pair
+
+
+class Machines(NamedTuple):
+    """The points of all orthogonal axes, each with its best mapping; most are machines."""
+
+    points: xr.Dataset  # variables along the axes alone; missing where nothing is feasible
+    axes: tuple[str, ...]  # dimensions with several positions
+    at: dict[str, int]  # the fastest machine: the one of the most tokens per second
+    title: str
+    study: Study
+
+    @property
+    def time(self) -> xr.DataArray:
+        """The first total of the study: the time of a step, or of an output token."""
+        return self.points[self.study.totals[0]]
+
+    def along(self, *axes: str) -> xr.Dataset:
+        """The machines that differ from the fastest one along these axes alone."""
+        return self.points.isel({name: place for name, place in self.at.items() if name not in axes})
+
+    def of_one_work(self) -> Machines:
+        """The machines with the work of the fastest one alone: axes of the workload are held."""
+        held = {name: self.at[name] for name in self.axes if designs.is_work(self.points[name])}
+        left = tuple(name for name in self.axes if name not in held)
+        at = {name: place for name, place in self.at.items() if name not in held}
+        return self._replace(points=self.points.isel(held), axes=left, at=at)
+
+    def others(self, *axes: str) -> str:
+        """What the fastest machine is along all axes but these."""
+        left = (name for name in self.axes if name not in axes)
+        return ", ".join(
+            pair(one, text[self.at[name]]) for name in left for one, text in self._telling(name).items()
+        )
+
+    def tied(self, name: str) -> list[str]:
+        """Axes that move together with one."""
+        return [str(n) for n, values in self.points.coords.items() if values.dims == (name,) and n != name]
+
+    def heading(self, name: str) -> str:
+        """What an axis is called, with those that move together with it."""
+        return ", ".join(map(heading, [name, *self.tied(name)]))
+
+    def labels(self, name: str) -> list[str]:
+        """Values along an axis, with those of axes tied to it where these tell equal ones apart."""
+        return list(map(", ".join, zip(*self._telling(name).values(), strict=True)))
+
+    def _telling(self, name: str) -> dict[str, list[str]]:
+        """Values along an axis and along those tied to it that tell equal ones apart, by axis."""
+        found = {name: labels(self.points[name])}
+        for other in self.tied(name):
+            longer = found | {other: labels(self.points[other])}
+            if _distinct(longer) > _distinct(found):
+                found = longer
+        return found
+
+    def strongest(self, metric: str, besides: tuple[str, ...] = ()) -> str | None:
+        """The axis along which the mean logarithm of a metric moves most."""
+        logarithm = xr.apply_ufunc(np.log, self.points[metric].where(self.points[metric] > 0))
+
+        def span(name: str) -> float:
+            means = logarithm.mean([d for d in logarithm.dims if d != name])
+            return float(means.max() - means.min())
+
+        return max((name for name in self.axes if name not in besides), key=span, default=None)
+
+
+def axes_of(results: xr.Dataset) -> tuple[str, ...]:
+    """The orthogonal axes of a dataset that have several positions; none where single designs were kept."""
+    total = of_metrics(results).totals[0]
+    if total not in results or "design" in results[total].dims or designs.is_search(results):
+        return ()
+    return tuple(str(d) for d, size in results[total].sizes.items() if d != "mapping" and size > 1)
+
+
+def machines(results: xr.Dataset) -> Machines:
+    """The fastest mapping of each machine of a dataset."""
+    study = designs.check(results)
+    axes = axes_of(results)
+    if not axes:
+        raise InputError(
+            "results", "no axes other than the mapping", "a grid: keep best or all, with one axis or more",
+            "run the sweep with --keep best and an axis such as node or memory.bandwidth",
+        )  # fmt: skip
+    dims = results[study.totals[0]].dims
+    wanted = [name for name, values in results.data_vars.items() if values.dims == dims and values.dtype.kind == "f"]
+    points = results[[*wanted, "feasible"]].drop_vars(set(results.dims) - set(dims), errors="ignore").load()
+    points = best_mappings(points)
+    points = points.squeeze([d for d in points.dims if points.sizes[d] == 1], drop=True)
+    points = points.where(points.feasible)
+    if not bool(points[study.totals[0]].notnull().any()):
+        raise designs.nothing_feasible()
+    points = points.assign_coords({name: np.arange(points.sizes[name]) for name in axes if name not in points.coords})
+    slowness = designs.slowness(points)
+    if not bool(slowness.notnull().any()):
+        raise designs.nothing_feasible()
+    fastest = {str(name): int(place) for name, place in slowness.argmin(...).items()}
+    return Machines(points, axes, fastest, str(results.attrs.get("title", "")), study)
+
+
+def best_mappings(results: xr.Dataset) -> xr.Dataset:
+    """The fastest feasible mapping of each point, with its parts as variables where all mappings were kept."""
+    study = of_metrics(results)
+    if "mapping" not in results[study.totals[0]].dims:
+        return results
+    plain = results.reset_index("mapping") if "mapping" in results.indexes else results
+    plain = plain.reset_coords([name for name, values in plain.coords.items() if "mapping" in values.dims])
+    ranked = plain[study.objective].where(plain.feasible, np.inf).fillna(np.inf)
+    return plain.isel(mapping=ranked.argmin("mapping"))
+
+
+def thinned(count: int, most: int, kept: int) -> list[int]:
+    """At most ``most`` positions of ``count``, evenly spread, with ``kept`` in place of its neighbour."""
+    if count <= most:
+        return list(range(count))
+    places = np.unique(np.linspace(0, count - 1, most).round().astype(int))
+    places[np.abs(places - kept).argmin()] = kept
+    return places.tolist()
+
+
+def _distinct(texts: Mapping[str, list[str]]) -> int:
+    """How many combinations of values differ."""
+    return len(set(zip(*texts.values(), strict=True)))

@@ -1,0 +1,174 @@
+"""Shares of the time along each axis of a grid of machines."""
+
+from __future__ import annotations
+
+import textwrap
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import xarray as xr
+
+from dse.io.quantities import seconds
+from dse.views.plot.breakdown import in_legend_order
+from dse.views.plot.grid import Machines, machines, thinned
+from dse.views.plot.style import (
+    COLUMN,
+    PAGE,
+    PALE,
+    PARTS,
+    Part,
+    laid_out,
+    legend_below,
+    new_figure,
+    set_title,
+    style,
+    wrapped,
+)
+from dse.views.plot.style import part as named
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
+
+#: Parts of the step time drawn as one, and how.
+_TOGETHER = {"forward": "compute", "backward": "compute"}
+_COMPUTE = PARTS["forward"]._replace(label="layers, forward and backward")
+
+#: Most bars of an axis; the share up to which a part is one of the others; inches of a bar and of a line of text in
+#: it, and of a panel's frame.
+_MOST_BARS, _LEAST_SHARE, _BAR, _LINE, _FRAME = 12, 0.01, 0.07, 0.135, 0.5
+
+#: Inches of the bars with their times, at least; letters of a line of a panel's title.
+_BARS, _LETTERS = 2.1, 28
+
+
+def shares(results: xr.Dataset) -> Figure:
+    """Shares of the time of a step, or of an output token, along each axis: a panel an axis, from the fastest machine.
+
+    Every bar is the best mapping of its machine. The bound shows as the part that is left when one axis moves on.
+
+    Args:
+        results: a dataset of :func:`dse.run`, of a grid of machines.
+
+    Returns:
+        The figure.
+
+    Raises InputError for results that do not have what is drawn.
+    """
+    return along_axes(machines(results))
+
+
+def along_axes(grid: Machines) -> Figure:
+    """The parts of the step time of a grid as shares along each axis."""
+    with style():
+        columns = _in_two_columns(grid)
+        tallest = max(sum(_height(grid, name) for name in column) for column in columns)
+        figure = new_figure(width=PAGE if len(columns) > 1 else COLUMN, height=tallest)
+        drawn = _drawn(grid)
+        outer = figure.add_gridspec(1, len(columns))
+        for place, column in enumerate(columns):
+            heights = [_height(grid, name) for name in column]
+            spare = tallest - sum(heights)
+            inner = outer[place].subgridspec(
+                len(column) + (spare > 0), 1, height_ratios=[*heights, spare][: len(column) + (spare > 0)]
+            )
+            for row, name in enumerate(column):
+                axes = figure.add_subplot(inner[row])
+                _draw(axes, grid, name, drawn)
+                if row == len(column) - 1:
+                    axes.set_xlabel(f"share of the {grid.study.totals[0].replace('_', ' ')} (%)")
+        figure.set_layout_engine("constrained", w_pad=0.1)
+        handles = _legend(figure, drawn)
+        legend_below(figure, list(handles.values()), list(handles))
+        set_title(figure, grid.title, f"One axis at a time, from the fastest machine (bold): {grid.others()}")
+        return laid_out(figure, 0.3 + tallest)
+
+
+def _in_two_columns(grid: Machines) -> list[list[str]]:
+    """The axes in two columns of about the same height, in one where there is one axis."""
+    columns: list[list[str]] = [[], []]
+    for name in sorted(grid.axes, key=lambda name: -grid.points.sizes[name]):
+        min(columns, key=lambda column: sum(_height(grid, other) for other in column)).append(name)
+    return [column for column in columns if column]
+
+
+def _labels(grid: Machines, name: str) -> list[str]:
+    """Values along an axis, in lines that leave the bars their room."""
+    return [wrapped(text, COLUMN - _BARS) for text in grid.labels(name)]
+
+
+def _height(grid: Machines, name: str) -> float:
+    """Inches of a panel."""
+    lines = max(text.count("\n") + 1 for text in _labels(grid, name))
+    above = _LINE * _title(grid, name).count("\n")
+    return _FRAME + above + (_BAR + _LINE * lines) * min(grid.points.sizes[name], _MOST_BARS)
+
+
+def _title(grid: Machines, name: str) -> str:
+    """What a panel is called."""
+    return textwrap.fill(grid.heading(name), _LETTERS)
+
+
+def bars(grid: Machines, name: str) -> list[int]:
+    """The positions of an axis that are drawn."""
+    return thinned(grid.points.sizes[name], _MOST_BARS, grid.at[name])
+
+
+def _parts(grid: Machines, name: str) -> dict[str, np.ndarray]:
+    """Part of the step time → its share at each position of an axis."""
+    line, total = grid.along(name), grid.study.totals[0]
+    parts: dict[str, np.ndarray] = {}
+    for variable in map(str, line.data_vars):
+        if variable.startswith(f"{total}_"):
+            part = variable.removeprefix(f"{total}_")
+            part = _TOGETHER.get(part, part)
+            parts[part] = parts.get(part, 0.0) + (line[variable] / line[total]).fillna(0.0).values
+    return parts
+
+
+def _drawn(grid: Machines) -> list[str]:
+    """The parts that are worth a colour: of a share that can be seen along some axis. Compute first."""
+    shares_of = [(_parts(grid, name), bars(grid, name)) for name in grid.axes]
+    seen = {
+        part: None for parts, places in shares_of for part, share in parts.items()
+        if share[places].max() > _LEAST_SHARE
+    }  # fmt: skip
+    return sorted(in_legend_order(seen), key="compute".__ne__)
+
+
+def _named(part: str) -> Part:
+    """The looks of a part."""
+    return _COMPUTE if part == "compute" else named(part)
+
+
+def _legend(figure: Figure, drawn: list[str]) -> dict[str, Any]:
+    """Label → its bars, in the order in which they are stacked."""
+    found = {text: bar for axes in figure.axes for bar, text in zip(*axes.get_legend_handles_labels(), strict=True)}
+    labels = [_named(part).label for part in [*drawn, "other"]]
+    return {text: found[text] for text in labels if text in found}
+
+
+def _draw(axes: Axes, grid: Machines, name: str, drawn: list[str]) -> None:
+    line, fastest = grid.along(name), grid.at[name]
+    places = bars(grid, name)
+    parts, at = _parts(grid, name), np.arange(len(places))
+    left = np.zeros(len(places))
+    parts["other"] = sum((share for part, share in parts.items() if part not in drawn), np.zeros(line.sizes[name]))
+    for part in [*drawn, "other"]:
+        looks = _named(part)
+        width = 100.0 * parts[part][places]
+        hidden = part == "other" and width.max() <= 100.0 * _LEAST_SHARE  # from the legend
+        axes.barh(at, width, left=left, height=0.78, label="_" if hidden else looks.label, **looks.fill)
+        left += width
+    times = line[grid.study.totals[0]].values[places]
+    for row, time in enumerate(times.tolist()):
+        text = seconds(time) if np.isfinite(time) else "nothing fits"
+        axes.annotate(text, (100.0 if np.isfinite(time) else 0.0, row), xytext=(3, 0), textcoords="offset points",
+                      va="center", color=PALE if not np.isfinite(time) else None)  # fmt: skip
+    texts = _labels(grid, name)
+    axes.set_yticks(at, [texts[place] for place in places])
+    axes.get_yticklabels()[places.index(fastest)].set_fontweight("bold")
+    axes.set(xlim=(0, 100), ylim=(len(places) - 0.4, -0.6))
+    axes.tick_params(axis="y", length=0)
+    axes.spines["left"].set_visible(False)
+    axes.set_title(_title(grid, name), fontweight="bold", loc="left", pad=3)

@@ -1,0 +1,243 @@
+"""Pareto fronts: the objectives of a sweep that kept their front, else what a kind of study trades, of all designs.
+
+Of training that is step time against peak memory, of serving tokens a second of a device against those of a user.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import numpy as np
+import xarray as xr
+
+from dse.doors.studies import of_metrics
+from dse.io.quantities import GIB, counted, scale, settings
+from dse.spec import search, sweep
+from dse.spec.expression import Expression
+from dse.sweep.reduce.fronts import chosen
+from dse.sweep.results.rebuilding import SPECIFICATION
+from dse.views.plot import designs
+from dse.views.plot.style import (
+    COLUMN,
+    FITS,
+    FRONT,
+    INK,
+    TOO_LARGE,
+    axis_label,
+    heading,
+    laid_out,
+    legend_below,
+    new_figure,
+    series,
+    set_title,
+    style,
+    wrapped,
+)
+from dse.views.plot.ticks import plain_ticks
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
+#: Kinds of designs that colours tell apart.
+_MOST_COLOURS = 8
+
+
+def pareto(results: xr.Dataset, points: int = 20_000) -> Figure:
+    """The front of a sweep or a search of several objectives, else what the study trades, of all designs.
+
+    Args:
+        results: a dataset of :func:`dse.run` or of a search.
+        points: designs drawn behind the front, at most, evenly thinned.
+
+    Returns:
+        The figure.
+
+    Raises InputError for results that do not have what is drawn.
+    """
+    kept = front_of(results)
+    if kept:
+        return _objectives(*kept)
+    return _time_and_memory(results, points) if of_metrics(results).trade is None else _trade(results, points)
+
+
+# The front that a sweep kept
+
+
+class Objective(NamedTuple):
+    """One objective of all designs that were kept."""
+
+    label: str
+    values: np.ndarray  # in the units of its label
+    sign: float  # 1 where less is better, -1 where more is
+
+
+def front_of(results: xr.Dataset) -> tuple[xr.Dataset, list[Objective]] | None:
+    """The designs of a front and their objectives, of results that hold a front of two objectives or more."""
+    of_search = designs.is_search(results)
+    if SPECIFICATION not in results.attrs or not (of_search or str(results.attrs.get("keep", "")) == "pareto"):
+        return None
+    text, file = results.attrs[SPECIFICATION], "specification of the results"
+    spec = search.from_text(text, file).sweep if of_search else sweep.from_text(text, file)
+    found = designs.single_designs(results)
+    total = of_metrics(found).totals[0]
+    if total not in found or found[total].dims != ("design",):
+        return None
+    known = {str(values.attrs.get("path", name)): values for name, values in found.variables.items()}
+
+    def lookup(name: str) -> Any:
+        return known[name].values
+
+    objectives = [
+        _objective(one.expression, np.broadcast_to(one.expression(lookup), found.sizes["design"]), one.sign, known)
+        for one in spec.objectives
+        if set(one.expression.names) <= set(known)
+    ]
+    return (found, objectives) if len(objectives) > 1 else None
+
+
+def told_of_front(objectives: list[Objective], most: int) -> np.ndarray:
+    """Positions of the designs that stand for a front: its ends and some between, along its first objective."""
+    scores = np.stack([one.sign * one.values for one in objectives])
+    return chosen(scores, (_three_digits,) * len(objectives), most).positions
+
+
+def _three_digits(value: float) -> float:
+    return float(f"{value:.3g}")
+
+
+def _objective(expression: Expression, values: np.ndarray, sign: float, known: dict[str, xr.Variable]) -> Objective:
+    factor, units = scale(float(np.nanmedian(values)), expression.units)
+    about = known[expression.text].attrs if expression.text in known else {}
+    label = axis_label(xr.DataArray(values, name=expression.text, attrs=about), units)
+    return Objective(label if sign > 0.0 else f"{label}, more is better", values * factor, sign)
+
+
+def _objectives(kept: xr.Dataset, objectives: list[Objective]) -> Figure:
+    """The first objective against the second; with more of them the front is seen along these two."""
+    first, second, *more = objectives
+    order = np.argsort(first.values, kind="stable")
+    x, y = first.values[order], second.values[order]
+    fits = np.isfinite(x) & np.isfinite(y)
+    if not fits.any():
+        raise designs.nothing_feasible()
+    with style():
+        figure = new_figure(width=COLUMN, height=3.2)
+        axes = figure.subplots()
+        steps = "steps-post" if first.sign > 0.0 else "steps-pre"
+        line: dict[str, Any] = {"linestyle": ""} if more else {"drawstyle": steps}
+        axes.plot(x[fits], y[fits], color=FRONT, marker="o", markersize=3.2, linewidth=1.2, **line)
+        axes.set_xlabel(wrapped(first.label))
+        axes.set_ylabel(wrapped(second.label))
+        positive = [(axis, values.min() > 0.0) for axis, values in (("x", x[fits]), ("y", y[fits]))]
+        axes.set(**{f"{axis}scale": "log" for axis, yes in positive if yes})
+        plain_ticks(*(getattr(axes, f"{axis}axis") for axis, yes in positive if yes))
+        also = f", two of {len(objectives)} objectives" if more else ""
+        set_title(figure, str(kept.attrs.get("title", "")), f"Pareto front{also}: {counted(int(fits.sum()), 'design')}")
+        return laid_out(figure, 2.8)
+
+
+# What serving trades: the rate of a device against that of a user
+
+
+def trades(results: xr.Dataset) -> bool:
+    """Whether there are several designs that can run, of a study that trades two metrics."""
+    trade = of_metrics(results).trade
+    if trade is None or not all(name in results for name in (*trade, "feasible")) or designs.is_search(results):
+        return False
+    return int(results.feasible.sum()) > 1
+
+
+def _trade(results: xr.Dataset, points: int) -> Figure:
+    """The two metrics of all designs that can run, with their front; what tells most apart gives the colours."""
+    found = designs.single_designs(results)
+    study = of_metrics(found)
+    names = study.trade or ("", "")
+    designs.check(found, *names)
+    shape = found[names[0]]
+    both = [designs.flat(found, name, shape) for name in names]
+    fits = designs.flat(found, "feasible", shape).astype(bool) & np.isfinite(both).all(axis=0)
+    if not fits.any():
+        raise designs.nothing_feasible()
+    x, y = (values[fits] for values in both)
+    front = designs.front(-x, -y)
+    told_by, coloured = _telling(found, shape, fits)
+    with style():
+        figure = new_figure(width=COLUMN, height=3.4)
+        axes = figure.subplots()
+        for text, looks in series(list(coloured)).items():
+            rows = _thin(coloured[text], points)
+            axes.scatter(x[rows], y[rows], color=looks["color"], marker=looks["marker"], s=9, linewidths=0, label=text)
+        axes.step(
+            x[front], y[front], where="post", color=FRONT, linewidth=1.2, label="Pareto front",
+        )  # fmt: skip
+        axes.set(xscale="log", yscale="log")
+        axes.set(xlabel=wrapped(_rate(found[names[0]])), ylabel=wrapped(_rate(found[names[1]])))
+        plain_ticks(axes.xaxis, axes.yaxis)
+        legend_below(figure, *axes.get_legend_handles_labels(), title=heading(told_by) or None)
+        set_title(figure, str(results.attrs.get("title", "")))
+        return laid_out(figure, 2.8)
+
+
+def _rate(variable: xr.DataArray) -> str:
+    """A rate as it is called, with its unit: ``output tokens/s per user``."""
+    words = str(variable.name).replace("_per_second", "/s").replace("_", " ")
+    return words if "/s" in words else axis_label(variable, str(variable.attrs.get("units", "")).removeprefix("1"))
+
+
+def _telling(found: xr.Dataset, shape: xr.DataArray, fits: np.ndarray) -> tuple[str, dict[str, np.ndarray]]:
+    """The first of machine, model and format that differs between designs, and its value → its designs; else all."""
+    for name in ("accelerator", "system", "workload", "precision", "tp"):
+        if name in found and found[name].dims:
+            values = designs.flat(found, name, shape)[fits]
+            kinds = list(dict.fromkeys(values.tolist()))
+            if 1 < len(kinds) <= _MOST_COLOURS:
+                texts = settings(kinds, str(found[name].attrs.get("units", "1")))
+                return name, {text: np.flatnonzero(values == kind) for text, kind in zip(texts, kinds, strict=True)}
+    return "", {"designs": np.arange(int(fits.sum()))}
+
+
+# Time against memory
+
+
+def _time_and_memory(results: xr.Dataset, points: int) -> Figure:
+    columns, title = designs.columns(results)
+    fits = np.flatnonzero(columns.feasible)
+    if not len(fits):
+        raise designs.nothing_feasible()
+    front = fits[designs.front(columns.time[fits], columns.memory[fits])]
+    factor, units = scale(columns.time[front].min(), "s")
+    limit = 8.0 * columns.time[front].min()
+    with style():
+        figure = new_figure(width=COLUMN, height=3.4)
+        axes = figure.subplots()
+        too_large = _thin(np.flatnonzero(columns.memory_alone & (columns.time < limit)), points)
+        behind = _thin(fits[columns.time[fits] < limit], points)
+        for rows, colour, marker, name in ((too_large, TOO_LARGE, "s", "does not fit"), (behind, FITS, "o", "fits")):
+            if not len(rows):
+                continue  # nor is it in the legend
+            axes.scatter(
+                columns.time[rows] * factor, columns.memory[rows] / GIB, color=colour, marker=marker, label=name, s=5,
+                linewidths=0, rasterized=True,
+            )  # fmt: skip
+        axes.step(
+            columns.time[front] * factor, columns.memory[front] / GIB, where="post", color=FRONT, linewidth=1.4,
+            marker="o", markersize=3.2, label="Pareto front",
+        )  # fmt: skip
+        if columns.capacity:
+            capacity = columns.capacity / GIB
+            axes.axhline(capacity, color=INK, linewidth=0.9, linestyle=(0, (4, 2)))
+            axes.annotate(
+                f"usable {capacity:.0f} GiB", (1.0, capacity), xycoords=("axes fraction", "data"),
+                xytext=(0, 3), textcoords="offset points", ha="right",
+                bbox={"color": "white", "alpha": 0.8, "pad": 0.4},
+            )  # fmt: skip
+        axes.set(xscale="log", yscale="log", xlabel=f"step time ({units})", ylabel="peak memory (GiB)")
+        plain_ticks(axes.xaxis, axes.yaxis)
+        legend_below(figure, *axes.get_legend_handles_labels(), markerscale=2)
+        set_title(figure, title)
+        return laid_out(figure, 2.8)
+
+
+def _thin(indices: np.ndarray, most: int) -> np.ndarray:
+    return indices[:: math.ceil(len(indices) / most) or 1]

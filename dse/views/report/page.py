@@ -1,0 +1,161 @@
+"""The document: HTML, style, scripts and data in one file that asks nobody for anything.
+
+What results say is other people's text. It reaches the page as JSON alone, in which nothing ends a script, and scripts
+write it as text, never as HTML. The policy of the page lets only those scripts run whose checksums it names, and lets
+none of them fetch.
+"""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+import json
+import re
+from html import escape
+from pathlib import Path
+from typing import Any
+
+import dse
+from dse.errors import InputError
+from dse.io.distribution import install_extra
+from dse.io.files import MARK
+from dse.views.plot.style import part
+from dse.views.report.lines import Lines
+from dse.views.report.packing import Packer
+from dse.views.report.table import Column, Table
+
+_ASSETS = Path(__file__).parent / "assets"
+
+#: Scripts of the page, in the order in which they are joined.
+_SCRIPTS = (
+    "data.js", "text.js", "front.js", "controls.js", "points.js", "pick.js", "plot.js", "details.js", "main.js",
+)  # fmt: skip
+
+#: Scripts of Bokeh: its models, and the interface to them.
+_BOKEH = ("bokeh.min.js", "bokeh-api.min.js")
+
+
+def build(table: Table, lines: Lines) -> str:
+    """The page of a table."""
+    scripts = {"library": _library(), "explorer": _explorer()}
+    packer = Packer()
+    document = _json(_document(table, lines, packer))
+    parts = {
+        "mark": MARK,
+        "title": escape(table.title),
+        "policy": escape(_policy(list(scripts.values())), quote=True),
+        "style": (_ASSETS / "page.css").read_text(encoding="utf-8"),
+        "document": document,
+        "columns": packer.text,
+        **scripts,
+    }
+    template = (_ASSETS / "page.html").read_text(encoding="utf-8")
+    return re.sub(r"\{\{(\w+)\}\}", lambda match: parts[match[1]], template)
+
+
+def _library() -> str:
+    """Bokeh's scripts as its wheel has them."""
+    try:
+        from bokeh.util.paths import bokehjs_path
+    except ImportError:
+        raise InputError(
+            "dse report", "no package bokeh, which draws the page", "an installation with the extra report",
+            install_extra("report"),
+        ) from None  # fmt: skip
+    folder = Path(bokehjs_path()) / "js"
+    return _inline("\n".join((folder / name).read_text(encoding="utf-8") for name in _BOKEH))
+
+
+def _explorer() -> str:
+    """The page's own scripts in one function, so that they share names with nobody."""
+    texts = [(_ASSETS / name).read_text(encoding="utf-8") for name in _SCRIPTS]
+    return _inline('"use strict";\n(() => {\n' + "\n".join(texts) + "\n})();\n")
+
+
+def _inline(script: str) -> str:
+    """A script as it may stand inside of HTML, where line ends are one character."""
+    return script.replace("\r\n", "\n").replace("</script", "<\\/script").replace("<!--", "<\\!--")
+
+
+def _policy(scripts: list[str]) -> str:
+    """Only these scripts run; styles are the page's own; nothing is fetched, framed or sent."""
+    hashes = (base64.b64encode(hashlib.sha256(text.encode()).digest()).decode() for text in scripts)
+    allowed = " ".join(f"'sha256-{checksum}'" for checksum in hashes)
+    return (
+        f"default-src 'none'; script-src {allowed}; style-src 'unsafe-inline'; img-src data:; base-uri 'none'; "
+        "form-action 'none'"
+    )
+
+
+def _json(document: dict[str, Any]) -> str:
+    """JSON in which no character means anything to HTML; what is not finite is an error."""
+    text = json.dumps(document, allow_nan=False, ensure_ascii=True, separators=(",", ":"))
+    return text.replace("<", "\\u003c").replace(">", "\\u003e").replace("&", "\\u0026")
+
+
+# --- what the scripts read --------------------------------------------------------------------------------
+
+
+def _document(table: Table, lines: Lines, packer: Packer) -> dict[str, Any]:
+    numbers = {column.name: packer.add(column.values, **_about(column)) for column in table.columns}
+    return {
+        "title": table.title,
+        "study": table.study.name,
+        "version": dse.__version__,
+        "size": table.size,
+        "start": {way: numbers[name] for way, name in table.start.items()},
+        "facts": table.facts,
+        "notes": table.notes,
+        "totals": _totals(table, numbers),
+        "lines": _lines(lines, numbers, packer),
+        "columns": packer.columns,
+    }
+
+
+def _about(column: Column) -> dict[str, Any]:
+    """A column but for its values."""
+    about: dict[str, Any] = {"name": column.name, "label": column.label, "about": column.about, "kind": column.kind}
+    if column.kind == "metric":
+        return about | {"units": column.shown, "factor": column.factor, "si": column.units, "better": column.better}
+    if column.known is not None and column.known.dtype.kind in "iuf":
+        shown = {"units": column.shown, "factor": column.factor, "si": column.units}
+        return about | shown | {"texts": column.texts, "numbers": column.known.tolist()}
+    return about | {"texts": column.texts}
+
+
+def _totals(table: Table, numbers: dict[str, int]) -> list[dict[str, Any]]:
+    """Metrics that are the sum of their parts, with those parts that the results hold."""
+    found = []
+    for total in table.study.totals:
+        parts = [name for name in table.study.parts(total) if name in numbers]
+        if total in numbers and parts:
+            looks = [part(name.removeprefix(f"{total}_")) for name in parts]
+            found.append({
+                "column": numbers[total],
+                "parts": [
+                    {"column": numbers[name], "label": look.label, "colour": look.colour}
+                    for name, look in zip(parts, looks, strict=True)
+                ],
+            })  # fmt: skip
+    return found
+
+
+def _lines(lines: Lines, numbers: dict[str, int], packer: Packer) -> dict[str, Any]:
+    """What to paste: texts, and columns of positions in them."""
+    if lines.group is None:
+        return {"why": lines.why}
+    return {
+        "why": "",
+        "serving": lines.serving,
+        "tools": lines.tools,
+        "toml": lines.toml,
+        "axes": [
+            {"name": name, "column": numbers.get(column, -1), "values": values} for name, column, values in lines.axes
+        ],
+        "group": packer.add(lines.group, name="group", kind="hidden"),
+        "groups": [group._asdict() for group in lines.groups],
+        "choices": [
+            {"column": packer.add(choice.codes, name="choice", kind="hidden"), "texts": choice.texts}
+            for choice in lines.choices
+        ],
+    }

@@ -1,0 +1,270 @@
+"""Results as a flat table: a row a design, a column an axis, a metric or a part of one."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from dse.errors import InputError
+from dse.io.quantities import counted, counted_units, scale, setting
+from dse.spec import search, sweep
+from dse.spec.space import NAMED
+from dse.sweep.results.rebuilding import SPECIFICATION
+from dse.views.plot.designs import check, flat, front, is_search, nothing_feasible, single_designs
+
+if TYPE_CHECKING:
+    import xarray as xr
+
+    from dse.doors.study import Study
+    from dse.spec.search import Interval
+    from dse.spec.sweep import Objective, SweepSpec
+
+#: Coordinates that number designs.
+_NUMBERS = {"mapping", "design", "index", "searcher", "seed"}
+
+#: Variables that say whether a design can run.
+_STATUS = ("feasible", "infeasible_reason")
+
+#: Metrics of which more is better, by how their names begin or end or what they hold.
+_MORE = ("tokens_per_", "per_second", "mfu", "hfu", "goodput", "share_in_time", "availability", "fits_probability",
+         "concurrency_limit", "time_between_failures")  # fmt: skip
+
+#: Metrics that are written in per cent.
+_SHARES = ("mfu", "mfu_causal", "hfu", "fits_probability", "goodput_fraction", "prefill_share", "availability",
+           "share_in_time")  # fmt: skip
+
+#: Seconds of a day, in which longer times are told.
+_DAY = 86400.0
+
+#: Best designs by the objective that a page always holds.
+_BEST = 1_000
+
+#: Values of an axis that colours tell apart.
+_COLOURS = range(2, 9)
+
+
+@dataclasses.dataclass(frozen=True)
+class Column:
+    """One value a design."""
+
+    name: str
+    label: str  #: as headings show it
+    about: str  #: one line
+    kind: str  #: ``axis``, ``metric`` or ``status``
+    values: np.ndarray  #: float32, or positions in ``texts``
+    units: str = "1"  #: SI units of the values
+    factor: float = 1.0  #: from these to the units that are shown
+    shown: str = ""  #: their name
+    texts: tuple[str, ...] = ()  #: of an axis each of its values as people write it
+    known: np.ndarray | None = None  #: and as results hold it
+    path: str = ""  #: of an axis the leaf, or the catalogue name, that it moves
+    better: str = ""  #: of a metric: ``less`` or ``more``
+
+
+@dataclasses.dataclass(frozen=True)
+class Table:
+    """The designs of a page."""
+
+    results: xr.Dataset  #: single designs of the results
+    study: Study
+    spec: SweepSpec | None  #: that the results carry, where it is still valid
+    intervals: tuple[Interval, ...]  #: continuous axes of a search
+    rows: np.ndarray  #: positions of the designs in the flattened first total
+    columns: tuple[Column, ...]
+    start: dict[str, str]  #: columns along ``x``, ``y`` and ``colour`` at first
+    facts: tuple[tuple[str, str], ...]  #: what is the same for all: (name, value)
+    notes: tuple[str, ...]  #: what a reader should know, a sentence each
+
+    @property
+    def size(self) -> int:
+        """Designs of the page."""
+        return len(self.rows)
+
+    @property
+    def title(self) -> str:
+        """Title of the results."""
+        return str(self.results.attrs.get("title", "")) or "Designs"
+
+    def column(self, name: str) -> Column:
+        """A column by its name."""
+        return next(column for column in self.columns if column.name == name)
+
+
+def build(results: xr.Dataset, points: int) -> Table:
+    """The table of at most ``points`` designs of results."""
+    of_search = is_search(results)
+    results = single_designs(results)
+    study = check(results)
+    spec, intervals, why = _specification(results, of_search)
+    total = results[study.totals[0]]
+    metrics = dict(_metrics(results, study, spec))
+    rows = np.flatnonzero(np.isfinite(metrics[study.totals[0]].values))
+    if not len(rows):
+        raise nothing_feasible()
+    start = _start(metrics, study, spec)
+    notes = [why] if why else []
+    if missing := total.size - len(rows):
+        notes.append(f"{counted(missing, 'point')} of the sweep without a design that can run: left out.")
+    if len(rows) > points:
+        notes.append(
+            f"{len(rows):,} designs are too many for one page: these are the Pareto front, the best and an even sample."
+        )
+        rows = _thinned(rows, flat(results, "feasible", total).astype(bool), metrics, start, points)
+    axes, facts = _axes(results, total, rows)
+    found = {name: dataclasses.replace(column, values=column.values[rows]) for name, column in metrics.items()}
+    columns = (*axes, *map(_scaled, found.values()), *_status(results, study, rows))
+    return Table(
+        results, study, spec, intervals, rows, columns, start | {"colour": _colour(axes, study)}, tuple(facts),
+        tuple(notes),
+    )  # fmt: skip
+
+
+def _specification(results: xr.Dataset, of_search: bool) -> tuple[SweepSpec | None, tuple[Interval, ...], str]:
+    """The specification that results carry, its continuous axes, and why there is none."""
+    if SPECIFICATION not in results.attrs:
+        return None, (), "These results carry no specification: lines to paste are not known."
+    text, file = str(results.attrs[SPECIFICATION]), "specification of the results"
+    try:
+        if not of_search:
+            return sweep.from_text(text, file), (), ""
+        found = search.from_text(text, file)
+        return found.sweep, found.intervals, ""
+    except InputError as error:
+        return None, (), f"Lines to paste are not known: {error}"
+
+
+# --- metrics ----------------------------------------------------------------------------------------------
+
+
+def _metrics(results: xr.Dataset, study: Study, spec: SweepSpec | None) -> Iterator[tuple[str, Column]]:
+    """Every metric of the results, and objectives that are none, of all designs."""
+    total = results[study.totals[0]]
+    objectives = spec.objectives if spec else ()
+    senses = {one.expression.text: "less" if one.sign > 0.0 else "more" for one in objectives}
+    for name, variable in results.data_vars.items():
+        if name in _STATUS or "path" in variable.attrs or not set(variable.dims) <= set(total.dims):
+            continue
+        if variable.dtype.kind in "fiu":
+            yield str(name), _metric(str(name), flat(results, str(name), total), variable.attrs, senses)
+    for one in objectives:
+        values = _expression(results, one, total)
+        if one.expression.text not in results and values is not None:
+            about = {"long_name": f"objective: {one.expression.text}", "units": one.expression.units}
+            yield one.expression.text, _metric(one.expression.text, values, about, senses)
+
+
+def _metric(name: str, values: np.ndarray, attrs: dict[str, Any], senses: dict[str, str]) -> Column:
+    better = senses.get(name) or ("more" if any(word in name for word in _MORE) else "less")
+    return Column(
+        name, name.replace("_", " "), str(attrs.get("long_name", name)), "metric",
+        values.astype(np.float32, copy=False), units=str(attrs.get("units", "1")), better=better,
+    )  # fmt: skip
+
+
+def _expression(results: xr.Dataset, objective: Objective, total: xr.DataArray) -> np.ndarray | None:
+    """An objective of all designs, where the results hold what it is made of."""
+    known = {str(values.attrs.get("path", name)): str(name) for name, values in results.variables.items()}
+    if not set(objective.expression.names) <= set(known):
+        return None
+
+    def lookup(name: str) -> Any:
+        return flat(results, known[name], total)
+
+    return np.asarray(objective.expression(lookup))
+
+
+def _scaled(column: Column) -> Column:
+    """The column with the units that its values are shown in."""
+    if column.name in _SHARES:
+        return dataclasses.replace(column, factor=100.0, shown="%")
+    sizes = np.abs(column.values[np.isfinite(column.values) & (column.values != 0.0)])
+    middle = float(np.median(sizes)) if len(sizes) else 0.0
+    factor, shown = (1.0 / _DAY, "days") if column.units == "s" and middle > _DAY else scale(middle, column.units)
+    return dataclasses.replace(column, factor=factor, shown=counted_units(column.name, shown))
+
+
+def _start(metrics: dict[str, Column], study: Study, spec: SweepSpec | None) -> dict[str, str]:
+    """The two metrics that are shown first: the objectives, else what the study trades."""
+    wanted = [one.expression.text for one in spec.objectives] if spec else []
+    wanted += [*study.trade] if study.trade and len(wanted) < 2 else []
+    wanted += [study.objective, study.memory, *metrics]
+    x, y, *_ = (name for name in dict.fromkeys(wanted) if name in metrics)
+    return {"x": x, "y": y}
+
+
+def _thinned(
+    rows: np.ndarray, feasible: np.ndarray, metrics: dict[str, Column], start: dict[str, str], points: int
+) -> np.ndarray:
+    """At most so many of the rows: the front, the best by the first objective, and of the rest every so-many-th."""
+    able = rows[feasible[rows]]
+    first, second = (
+        metrics[start[way]].values[able] * (1.0 if metrics[start[way]].better == "less" else -1.0) for way in "xy"
+    )
+    chosen = able[np.concatenate([front(first, second), np.argsort(first, kind="stable")[: min(_BEST, points // 2)]])]
+    chosen = np.unique(chosen)[:points]
+    rest = np.setdiff1d(rows, chosen, assume_unique=True)
+    every = np.linspace(0, len(rest) - 1, points - len(chosen)).astype(np.int64)
+    return np.union1d(chosen, rest[every])
+
+
+# --- axes and status --------------------------------------------------------------------------------------
+
+
+def _axes(results: xr.Dataset, total: xr.DataArray, rows: np.ndarray) -> tuple[list[Column], list[tuple[str, str]]]:
+    """Columns of the axes that move, and what is the same for all."""
+    columns, facts = [], []
+    for name, variable in results.variables.items():
+        is_axis = "path" in variable.attrs or (name in results.coords and name not in _NUMBERS)
+        if not is_axis or not set(variable.dims) <= set(total.dims):
+            continue
+        column = _axis(str(name), flat(results, str(name), total)[rows], variable.attrs)
+        if len(column.texts) == 1:
+            facts.append((column.label, column.texts[0]))
+        else:
+            columns.append(column)
+    return columns, facts
+
+
+def _axis(name: str, values: np.ndarray, attrs: dict[str, Any]) -> Column:
+    """An axis as positions in its values."""
+    values = values.astype(str) if values.dtype.kind == "O" else values
+    known, codes = np.unique(values, return_inverse=True)
+    units = str(attrs.get("units", "1"))
+    path = str(attrs.get("path", ""))
+    texts = tuple(setting(value.item(), units) for value in known)
+    factor, shown = (1.0, "")
+    if known.dtype.kind in "iuf" and units != "1":
+        factor, shown = scale(float(np.median(known)), units)
+    return Column(
+        name, name.replace("_", " "), str(attrs.get("long_name", name)), "axis", codes.reshape(-1),
+        units=units, factor=factor, shown=shown, texts=texts, known=known, path=path,
+    )  # fmt: skip
+
+
+def _status(results: xr.Dataset, study: Study, rows: np.ndarray) -> Iterator[Column]:
+    """Why designs cannot run, in words; an empty text where they can."""
+    total = results[study.totals[0]]
+    bits = flat(results, "infeasible_reason", total)[rows] if "infeasible_reason" in results else None
+    feasible = flat(results, "feasible", total)[rows].astype(bool)
+    codes = np.where(feasible, 0, -1) if bits is None else np.where(feasible, 0, bits)
+    known, positions = np.unique(codes, return_inverse=True)
+    texts = tuple(_reason(int(code), study) for code in known)
+    yield Column("status", "status", "whether it can run, or why not", "status", positions.reshape(-1), texts=texts)
+
+
+def _reason(bits: int, study: Study) -> str:
+    if bits <= 0:
+        return "" if bits == 0 else "cannot run"
+    return "; ".join(study.reason_meanings[name] for name in study.reasons_in(bits)) or "cannot run"
+
+
+def _colour(axes: list[Column], study: Study) -> str:
+    """The axis that colours tell apart at first: names, else tp, else any with few values, else the study's rate."""
+    few = [column for column in axes if len(column.texts) in _COLOURS]
+    names = [column.name for column in few if column.known is not None and column.known.dtype.kind == "U"]
+    catalogue = [name for name in ("accelerator", *NAMED) if name in {column.path for column in few}]
+    wanted = [*catalogue, *(c.name for c in few if c.name == "tp"), *names, *(c.name for c in few)]
+    return wanted[0] if wanted else study.totals[0]

@@ -1,0 +1,143 @@
+"""A step as a trace of Chrome, which Perfetto (ui.perfetto.dev) and chrome://tracing show.
+
+A process a stage, a thread a lane: its passes, then what is sent, a lane a kind. Times are microseconds from the first
+forward (Trace Event Format, complete events ``X`` and metadata ``M``).
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+from dse.io import outputs
+from dse.io.files import MARK
+from dse.views.trace.orders import Kind, Task
+from dse.views.trace.step import MESSAGES, Step
+from dse.views.trace.timeline import Event
+
+#: Lanes of a stage, by name; those of messages are shown where there are any.
+_COMPUTE = "compute"
+_SENT = {"tensor": "tensor parallel", "experts": "all-to-all", "context": "context parallel"}
+_WAITED, _OUTPUTS, _GRADIENTS, _DATA = "stage input", "stage output", "stage gradient", "data parallel"
+_LANES = (_COMPUTE, *_SENT.values(), _WAITED, _OUTPUTS, _GRADIENTS, _DATA)
+
+#: Colours of passes, by the names that the viewers know.
+_COLOURS = {
+    Kind.forward: "thread_state_running", Kind.backward: "thread_state_iowait",
+    Kind.input_gradient: "rail_animation", Kind.weight_gradient: "rail_idle",
+}  # fmt: skip
+
+_MICROSECONDS = 1e6
+
+
+def write(step: Step, about: Mapping[str, Any], path: str | Path, force: bool = False) -> None:
+    """Write the trace of a step; ``about`` is what its metadata say.
+
+    Raises InputError where ``path`` must not be written (:func:`dse.io.outputs.checked`) or the disk refuses.
+    """
+    with outputs.replacing(path, force) as partial, partial.open("w", encoding="utf-8") as file:
+        file.write(json.dumps({"note": MARK, "displayTimeUnit": "ms", "otherData": dict(about)})[:-1])
+        file.write(', "traceEvents": [\n')
+        for number, event in enumerate(events(step)):
+            file.write((",\n" if number else "") + json.dumps(event))
+        file.write("\n]}\n")
+
+
+def events(step: Step) -> Iterator[dict[str, Any]]:
+    """The events of a trace: names of stages and lanes first."""
+    devices = range(len(step.plan.orders))
+    used = {_COMPUTE, *(lane for kind, lane in _SENT.items() if any(step.exposed[kind]))}
+    used |= {_WAITED, _OUTPUTS, _GRADIENTS} if step.message and len(devices) > 1 else set()
+    used |= {_DATA} if step.data_parallel else set()
+    for device in devices:
+        yield _named("process_name", device, 0, f"stage {device}")
+        yield {"ph": "M", "name": "process_sort_index", "pid": device, "args": {"sort_index": device}}
+        for lane, name in enumerate(_LANES):
+            if name in used:
+                yield _named("thread_name", device, lane, name)
+                yield {"ph": "M", "name": "thread_sort_index", "pid": device, "tid": lane, "args": {"sort_index": lane}}
+    free: dict[tuple[int, str], float] = {}
+    for event in step.timeline.events:
+        yield from _of_slot(event, step)
+        yield from _sends(event, step, free)
+    yield from _end(step, devices)
+
+
+def _named(what: str, device: int, lane: int, name: str) -> dict[str, Any]:
+    return {"ph": "M", "name": what, "pid": device, "tid": lane, "args": {"name": name}}
+
+
+def _complete(name: str, device: int, lane: str, start: float, seconds: float, **more: Any) -> dict[str, Any]:
+    return {
+        "ph": "X", "name": name, "cat": lane, "pid": device, "tid": _LANES.index(lane),
+        "ts": round(start * _MICROSECONDS, 3), "dur": round(seconds * _MICROSECONDS, 3), **more,
+    }  # fmt: skip
+
+
+def _of_slot(event: Event, step: Step) -> Iterator[dict[str, Any]]:
+    """A pass, or a pair of them, with the messages of its layers and those that it waits for."""
+    start, slot = event.start + event.received, event.slot
+    if event.received:
+        yield _complete("wait for message", event.device, _WAITED, event.start, event.received)
+    name = " | ".join(f"{task.kind} {task.micro_batch}" for task in slot)
+    told = [
+        dict(zip(("pass", "micro_batch", "chunk", "layers"), (*task, step.layers[task.chunk]), strict=True))
+        for task in slot
+    ]
+    yield _complete(
+        name, event.device, _COMPUTE, start, event.end - start, cname=_COLOURS[slot[-1].kind],
+        args={"passes": told} if len(slot) > 1 else told[0],
+    )  # fmt: skip
+    yield from _messages(event, step)
+
+
+def _sends(event: Event, step: Step, free: dict[tuple[int, str], float]) -> Iterator[dict[str, Any]]:
+    """What a slot sends to other stages, one after the other; ``free`` is when each lane is again."""
+    for task in event.slot:
+        if step.message and _leaves(task, event.device, step):
+            lane = _OUTPUTS if task.kind is Kind.forward else _GRADIENTS
+            start = max(event.end, free.get((event.device, lane), 0.0))
+            free[event.device, lane] = start + step.message
+            yield _complete(f"send {task.micro_batch}", event.device, lane, start, step.message)
+
+
+def _messages(event: Event, step: Step) -> Iterator[dict[str, Any]]:
+    """Messages of the layers of a slot, drawn at its end: those that are exposed, and of a pair those that it hides."""
+    end, paired = event.end, len(event.slot) > 1
+    for kind in MESSAGES:
+        seconds = sum(_exposed(task, step.exposed[kind], step) for task in event.slot)
+        seconds = min(seconds, end - event.start - event.received)
+        if seconds > 0.0:
+            behind = paired and kind == "experts" and step.hidden > 0.0
+            name = f"{_SENT[kind]}, behind the other pass" if behind else f"{_SENT[kind]}, exposed"
+            yield _complete(name, event.device, _SENT[kind], end - seconds, seconds)
+            end -= 0.0 if behind else seconds
+
+
+def _exposed(task: Task, seconds: tuple[float, float], step: Step) -> float:
+    """Seconds of messages of a pass; a weight gradient that is put off has none."""
+    layers = step.layers[task.chunk]
+    if task.kind is Kind.weight_gradient:
+        return 0.0
+    return layers * seconds[task.kind is not Kind.forward]
+
+
+def _leaves(task: Task, device: int, step: Step) -> bool:
+    """Whether the output of a pass goes to another device."""
+    if task.kind is Kind.weight_gradient:
+        return False
+    following = task.chunk + (1 if task.kind is Kind.forward else -1)
+    other = step.plan.place(task._replace(chunk=following)) if 0 <= following < step.plan.chunks else device
+    return other != device
+
+
+def _end(step: Step, devices: Iterable[int]) -> Iterator[dict[str, Any]]:
+    """What follows the last pass: the reduction that nothing hides, and the optimiser."""
+    after = step.timeline.makespan
+    for device in devices:
+        if step.data_parallel:
+            yield _complete("gradients and weights, exposed", device, _DATA, after, step.data_parallel)
+        if step.optimizer:
+            yield _complete("optimiser", device, _COMPUTE, after + step.data_parallel, step.optimizer)

@@ -1,0 +1,133 @@
+"""The timeline of one design: its schedule run with the times of the model, and what follows the last pass."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+import jax
+
+from dse.doors.scalars import ScalarFunction, evaluate
+from dse.doors.study_training import TRAINING
+from dse.errors import InputError
+from dse.types import Design, Infeasible, Schedule
+from dse.views.trace.orders import Plan, plan
+from dse.views.trace.timeline import Durations, Timeline, simulate
+
+#: Passes of a timeline, at most: the trace of so many takes a hundred megabytes.
+MOST_PASSES = 200_000
+
+#: Reasons for which a design has no schedule; others only say that it would not run well or long.
+_NO_SCHEDULE = (
+    Infeasible.layers_not_divisible | Infeasible.batch_not_divisible | Infeasible.interleave_not_divisible
+)
+
+#: Kinds of messages of a layer, by the fields of :class:`dse.model.steps.layer.LayerPasses`.
+MESSAGES = ("tensor", "experts", "context")
+
+
+class Step(NamedTuple):
+    """One training step of a design, event by event."""
+
+    plan: Plan
+    timeline: Timeline
+    layers: list[float]  #: of every chunk, along the model
+    exposed: dict[str, tuple[float, float]]  #: kind of message → seconds of a layer in its forward and its backward
+    hidden: float  #: of the messages between experts of a layer, in a pair
+    message: float  #: seconds of one between stages
+    data_parallel: float  #: exposed seconds behind the last pass
+    optimizer: float  #: seconds, with what is fetched for it
+    model_time: float  #: seconds of the step by the model's closed forms
+
+    @property
+    def total(self) -> float:
+        """Seconds of the step, event by event."""
+        return self.timeline.makespan + self.data_parallel + self.optimizer
+
+
+def step_of(design: Design, most: int = MOST_PASSES) -> Step:
+    """The step of one design with plain numbers as leaves.
+
+    Raises:
+        InputError: where its layers, micro-batches or chunks have no schedule, or a step has more than ``most`` passes.
+    """
+    _check(design)
+    found, m = _numbers(design)[0], design.mapping
+    schedule = Schedule._1f1b if m.schedule is None else Schedule(int(m.schedule))
+    stages, chunks, n = int(m.pp), int(m.virtual_stages), round(float(found.micro_batches))
+    passes = n * stages * chunks * 3
+    if passes > most:
+        raise InputError(
+            "trace", f"{passes:,} passes: {n:,} micro-batches, {stages * chunks} chunks", f"at most {most:,}",
+            "a smaller global_batch shows the same pattern: a few micro-batches a stage",
+        )  # fmt: skip
+    order = plan(schedule, stages, chunks, n)
+    layers = _layers(found, order.chunks)
+    return Step(
+        plan=order,
+        timeline=simulate(order, _durations(found, order, layers)),
+        layers=layers,
+        exposed={
+            kind: (float(getattr(found.exposed, f"{kind}_forward")), float(getattr(found.exposed, f"{kind}_backward")))
+            for kind in MESSAGES
+        },
+        hidden=float(found.hidden),
+        message=float(found.message),
+        data_parallel=float(found.data_parallel),
+        optimizer=float(found.optimizer) + float(found.update),
+        model_time=float(found.step_time),
+    )
+
+
+def _check(design: Design) -> None:
+    reasons = int(evaluate(design).infeasible_reason) & int(_NO_SCHEDULE)
+    for name in TRAINING.reasons_in(reasons):
+        numbers = TRAINING.reason_numbers(design, {"peak_memory": 0.0, "host_memory": 0.0})
+        raise InputError("trace", numbers[name], TRAINING.reason_meanings[name], "dse evaluate lists all reasons")
+
+
+@functools.cache
+def _program() -> Callable[[Design], tuple[Any, Any]]:
+    def numbers(design: Design) -> tuple[Any, None]:
+        from dse.doors.evaluation import stages
+
+        return stages(design), None
+
+    return ScalarFunction(numbers, "stages")
+
+
+def _numbers(design: Design) -> tuple[Any, Any]:
+    return _program()(jax.tree.map(float, design))
+
+
+def _layers(found: Any, chunks: int) -> list[float]:
+    """Layers of every chunk along the model: the first and the last may have one less."""
+    layers = [float(found.chunk_layers)] * chunks
+    layers[0] -= float(found.first_lacks)
+    layers[-1] -= float(found.last_lacks)
+    return layers
+
+
+def _durations(found: Any, order: Plan, layers: list[float]) -> Durations:
+    """Seconds of every chunk's passes; of one whose host launches longer than it runs, all of them longer alike."""
+    parts: list[list[float]] = []
+    for chunk, count in enumerate(layers):
+        dense = min(float(found.dense_layers), count) if chunk == 0 else 0.0
+        seconds = [(count - dense) * float(a) + dense * float(b)
+                   for a, b in zip(found.layer, found.dense_layer, strict=True)]  # fmt: skip
+        launches = count * float(found.launch)
+        for is_there, end in ((chunk == 0, found.embedding), (chunk == order.chunks - 1, found.head)):
+            if is_there:
+                seconds = [a + float(b) for a, b in zip(seconds, end, strict=True)]
+                launches += float(found.end_launch)
+        stretched = max(1.0, launches / max(sum(seconds), 1e-30))
+        parts.append([stretched * one for one in seconds])
+    forward, inputs, weights = ([chunk[which] for chunk in parts] for which in range(3))
+    return Durations(
+        forward,
+        inputs,
+        weights,
+        hidden=[float(found.hidden) * count for count in layers],
+        receive=float(found.message) * float(found.waited),
+    )

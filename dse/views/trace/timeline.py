@@ -1,0 +1,227 @@
+"""When the passes of a plan run: an event-driven scheduler, exact for what its devices wait for."""
+
+from __future__ import annotations
+
+import heapq
+from collections import deque
+from collections.abc import Sequence
+from typing import NamedTuple
+
+from dse.errors import InputError
+from dse.views.trace.orders import Kind, Plan, Slot, Task
+
+#: Gaps and overlaps below this share of the time are roundings.
+_ROUNDING = 1e-12
+
+
+class Durations(NamedTuple):
+    """Seconds of the passes of one micro-batch, chunk by chunk along the model."""
+
+    forward: Sequence[float]
+    input_gradient: Sequence[float]
+    weight_gradient: Sequence[float]
+    hidden: Sequence[float] | None = None  # what a pass that is paired saves, forward and backward together
+    receive: float = 0.0  # for which a device waits for each message of another one
+    latency: float = 0.0  # until a message is there
+
+    def of(self, task: Task) -> float:
+        """Seconds of a pass that runs by itself."""
+        forward, inputs, weights = (part[task.chunk] for part in self[:3])
+        return {
+            Kind.forward: forward, Kind.backward: inputs + weights, Kind.input_gradient: inputs,
+            Kind.weight_gradient: weights,
+        }[task.kind]  # fmt: skip
+
+    def saved(self, slot: Slot) -> float:
+        """Seconds that the passes of a slot save by running side by side."""
+        if self.hidden is None or len(slot) == 1:
+            return 0.0
+        return sum(self.hidden[task.chunk] for task in slot) / len(slot)
+
+
+class Event(NamedTuple):
+    """A slot of a device with its start and end in seconds; first it waits ``received`` seconds for its messages."""
+
+    device: int
+    slot: Slot
+    start: float
+    end: float
+    received: float = 0.0
+
+
+class Timeline(NamedTuple):
+    """What all devices of a pipeline do in a step, in order of their starts."""
+
+    events: list[Event]
+
+    @property
+    def makespan(self) -> float:
+        """Seconds from the first forward to the end of the last pass."""
+        return max(event.end for event in self.events)
+
+    def busy(self, device: int) -> float:
+        """Seconds for which a device has work."""
+        return sum(event.end - event.start for event in self.events if event.device == device)
+
+    def in_flight(self, device: int, sizes: Sequence[float] | None = None) -> float:
+        """Most chunks whose activations a device holds at once; with ``sizes`` of the model's chunks, their sum."""
+        held = most = 0.0
+        for event in (e for e in self.events if e.device == device):
+            for task in event.slot:
+                size = 1.0 if sizes is None else sizes[task.chunk]
+                held += size if task.kind is Kind.forward else 0.0
+            most = max(most, held)
+            for task in event.slot:
+                size = 1.0 if sizes is None else sizes[task.chunk]
+                held -= size if task.kind in (Kind.backward, Kind.weight_gradient) else 0.0
+        return most
+
+    def critical_path(self, chunks: int) -> list[Event]:
+        """The slots that the end of the step waits for, first to last: each starts where the one before it ends.
+
+        ``chunks`` are those of the whole model. Of two that end at once, the one on the same device. Only a weight
+        gradient that is put off may start later, in a gap.
+        """
+        before: list[int | None] = []
+        last: dict[int, int] = {}
+        outputs: dict[tuple[bool, int, int], int] = {}
+        for number, event in enumerate(self.events):
+            needed = [_input(task, chunks) for task in event.slot]
+            sources = [last[event.device]] if event.device in last else []
+            sources += [outputs[_output(task)] for task in needed if task is not None and _output(task) in outputs]
+            before.append(max(sources, key=lambda source: self.events[source].end, default=None))
+            last[event.device] = number
+            outputs |= {_output(task): number for task in event.slot if task.kind is not Kind.weight_gradient}
+        at: int | None = max(range(len(self.events)), key=lambda number: self.events[number].end)
+        path = []
+        while at is not None:
+            path.append(self.events[at])
+            at = before[at]
+        return path[::-1]
+
+    def put_off(self, device: int) -> int:
+        """Most chunks of a device between their input gradient and the end of their weight gradient."""
+        waiting = most = 0
+        for event in (e for e in self.events if e.device == device):
+            for task in event.slot:
+                waiting += task.kind is Kind.input_gradient
+                most = max(most, waiting)
+                waiting -= task.kind is Kind.weight_gradient
+        return most
+
+
+def simulate(plan: Plan, durations: Durations) -> Timeline:
+    """Run a plan; InputError when its stages wait for each other.
+
+    Each device runs its slots in order, as soon as their inputs are there. Where weight gradients are put off, one runs
+    in a gap that it fits into, when a forward needs the room of what it keeps, or at the end; into gaps of unknown
+    length once as soon as they open and once never, of which the shorter step stands.
+    """
+    if not plan.defers:
+        return _Run(plan, durations, eager=True).timeline()
+    both = [_Run(plan, durations, eager).timeline() for eager in (True, False)]
+    return min(both, key=lambda one: one.makespan)
+
+
+class _Run:
+    """The state of one simulation, which advances in order of time."""
+
+    def __init__(self, plan: Plan, durations: Durations, eager: bool) -> None:
+        self.plan, self.durations, self.eager = plan, durations, eager
+        self.left = [deque(order) for order in plan.orders]
+        self.free = [0.0] * len(plan.orders)
+        self.held = [0] * len(plan.orders)
+        self.put_off: list[deque[Task]] = [deque() for _ in plan.orders]
+        self.done: dict[tuple[bool, int, int], float] = {}
+        self.events: list[Event] = []
+        #: (time, 1 for those that only fill gaps, device)
+        self.wakes: list[tuple[float, int, int]] = [(0.0, 0, device) for device in range(len(plan.orders))]
+
+    def timeline(self) -> Timeline:
+        while self.wakes:
+            now, fills, device = heapq.heappop(self.wakes)
+            if now >= self.free[device]:
+                self._decide(now, device, bool(fills))
+        if any(self.left) or any(self.put_off):
+            raise InputError("trace", "stages that wait for each other", "a schedule that ends", "change the schedule")
+        return Timeline(sorted(self.events, key=lambda event: (event.start, event.device)))
+
+    def _decide(self, now: float, device: int, fills: bool) -> None:
+        waiting, order = self.put_off[device], self.left[device]
+        if not order:
+            if waiting:
+                self._start(now, device, (waiting.popleft(),), 0)
+            return
+        slot = order[0]
+        ready, messages = self._arrival(slot, device)
+        if waiting and self._full(slot, device):
+            self._start(now, device, (waiting.popleft(),), 0)
+        elif ready is not None and ready <= now * (1.0 + _ROUNDING):
+            order.popleft()
+            self._start(now, device, slot, messages)
+        elif waiting and not fills:
+            heapq.heappush(self.wakes, (now, 1, device))  # once all that starts now is known
+        elif waiting and self._gap_is_worth(now, ready, self.durations.of(waiting[0])):
+            self._start(now, device, (waiting.popleft(),), 0)
+        elif ready is not None:
+            heapq.heappush(self.wakes, (ready, 0, device))
+
+    def _gap_is_worth(self, now: float, ready: float | None, length: float) -> bool:
+        """Whether a weight gradient fits a gap, or delays what is next by less than it fills."""
+        if ready is None:
+            return self.eager
+        return now + length - ready < 0.5 * length
+
+    def _full(self, slot: Slot, device: int) -> bool:
+        forward = any(task.kind is Kind.forward for task in slot)
+        return self.plan.most is not None and forward and self.held[device] >= self.plan.most
+
+    def _arrival(self, slot: Slot, device: int) -> tuple[float | None, int]:
+        """When the inputs of a slot are there, None where that is not known, and how many come from other devices."""
+        latest, messages = 0.0, 0
+        for task in slot:
+            needed = _input(task, self.plan.chunks)
+            if needed is None:
+                continue
+            if _output(needed) not in self.done:
+                return None, 0
+            foreign = self.plan.place(needed) != device
+            messages += foreign
+            latest = max(latest, self.done[_output(needed)] + foreign * self.durations.latency)
+        return latest, messages
+
+    def _start(self, now: float, device: int, slot: Slot, messages: int) -> None:
+        received = messages * self.durations.receive
+        end = now + received + sum(map(self.durations.of, slot)) - self.durations.saved(slot)
+        self.free[device] = end
+        self.events.append(Event(device, slot, now, end, received))
+        for task in slot:
+            self.held[device] += (task.kind is Kind.forward) - (task.kind in (Kind.backward, Kind.weight_gradient))
+            if task.kind is Kind.weight_gradient:
+                continue
+            self.done[_output(task)] = end
+            if task.kind is Kind.input_gradient and self.plan.defers:
+                self.put_off[device].append(task._replace(kind=Kind.weight_gradient))
+            self._wake_next(task, device, end)
+        heapq.heappush(self.wakes, (end, 0, device))
+
+    def _wake_next(self, task: Task, device: int, end: float) -> None:
+        """Wake the device that waits for the output of a pass."""
+        chunk = task.chunk + (1 if task.kind is Kind.forward else -1)
+        if 0 <= chunk < self.plan.chunks:
+            other = self.plan.place(task._replace(chunk=chunk))
+            heapq.heappush(self.wakes, (end + (other != device) * self.durations.latency, 0, other))
+
+
+def _output(task: Task) -> tuple[bool, int, int]:
+    """What a pass gives to others: activations, or gradients."""
+    return task.kind is Kind.forward, task.micro_batch, task.chunk
+
+
+def _input(task: Task, chunks: int) -> Task | None:
+    """The pass whose output another one waits for; None for the first chunk's forward."""
+    if task.kind is Kind.forward:
+        return task._replace(chunk=task.chunk - 1) if task.chunk else None
+    if task.kind is Kind.weight_gradient:
+        return task._replace(kind=Kind.input_gradient)
+    return task._replace(chunk=task.chunk + 1) if task.chunk + 1 < chunks else task._replace(kind=Kind.forward)
