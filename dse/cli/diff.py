@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 #: Exit status where the results are not the same, as ``diff`` has it.
 DIFFERENT = 1
 
-#: Rows of a table that is told in part; ``--json`` has all of them.
+#: Maximum rows of a printed table; ``--json`` has all of them.
 _SHOWN = 16
 
 #: Checksums, and digits of them that are shown.
@@ -132,7 +132,7 @@ def _print_designs(out: Console, found: Difference) -> None:
 
 
 def _labels(labels: dict[str, Any]) -> str:
-    """What tells a design apart, in one line."""
+    """Distinguishing labels of a design, in one line."""
     return ", ".join(f"{SHORT.get(name, name)} {show.setting(value)}" for name, value in labels.items())
 
 

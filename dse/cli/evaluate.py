@@ -26,10 +26,10 @@ if TYPE_CHECKING:
 #: Elasticities printed; --json has them all.
 _TOP = 10
 
-#: Seconds of a day, and how many days a time must have to be told in days.
+#: Seconds of a day, and the minimum of days from which a time is printed in days.
 _DAY, _DAYS = 86400.0, 2.0
 
-#: Metrics told in per cent.
+#: Metrics printed in per cent.
 _UTILISATIONS = ("mfu", "mfu_causal", "hfu")
 
 #: What options of their own say.
@@ -85,7 +85,7 @@ def evaluate(
     bounds = _bounds(made, stack, explained, study) if uncertainty and explained.has_step else {}
     if as_json:
         made_up = (made_up_price(explained.metrics, made), made_up_carbon(explained.metrics, made))
-        listed += [told for told in made_up if told]  # the tables tell them beside the totals
+        listed += [told for told in made_up if told]  # the tables print them with the totals
         intervals = {"intervals": {name: list(ends) for name, ends in bounds.items()}} if uncertainty else {}
         show.document({"design": leaves_told(made), **explained.as_dict(), **intervals, "outside": outside,
                        "cautions": listed})  # fmt: skip
@@ -280,7 +280,7 @@ def _print(explained: Explanation, bounds: dict[str, Interval], made: Design, st
 
 
 def _told_no_step(explained: Explanation, made: Design) -> str:
-    """That a step which cannot be made has no times, and of a precision those that can be multiplied."""
+    """That an impossible step has no times, with the supported precisions if that is the reason."""
     from dse.types import Infeasible
 
     fix = "change what is named above"

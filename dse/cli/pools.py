@@ -27,7 +27,7 @@ def pools(
 ) -> int:
     """Match prefill pools with decode pools.
 
-    Sweeps each pool on its own, and prints the best pair of every two accelerators beside engines that do both.
+    Sweeps each pool on its own, and prints the best pair of every two accelerators, and engines that do both.
     """
     from dse.sweep.pools import match
 
@@ -97,7 +97,7 @@ _USUAL = {"precision": "bf16", "software": ""}
 
 
 class _Told(NamedTuple):
-    """What of a pool its name must tell, so that it can be built."""
+    """What the name of a pool must contain, so that it can be built."""
 
     choices: tuple[str, ...]  #: labels in which the pools that are shown differ, or are not as usual
 

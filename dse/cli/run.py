@@ -88,7 +88,7 @@ def run(
             if figure_process:
                 front = kept.mode == "pareto" and len(grid.spec.objectives) > 1
                 check(output or grid.spec.output, force, machines=kept.mode == "best", front=front)
-        except UnwritableFolderError as error:  # what is finished is told all the same, what is not is refused below
+        except UnwritableFolderError as error:  # what is finished is printed, what is not is refused below
             figure_process, undrawn = None, f"no figures: {error.got}"
         try:
             with sweeps.progress_bar() as progress:
@@ -109,9 +109,9 @@ def run(
 def finish(
     summary: Summary, imported: float, figure_process: FigureProcess | None, as_json: bool, force: bool = False
 ) -> int:
-    """Print what a sweep found, draw, tell where everything is; gives the exit status.
+    """Print what a sweep found, draw, print the paths of outputs; returns the exit status.
 
-    What was found is told whatever becomes of the figures.
+    The result is printed even if a figure fails.
     """
     began = time.perf_counter()
     figures: list[Path] = []

@@ -107,7 +107,7 @@ def search(
 def _finish(
     found: Outcome, problem: Problem, figure_process: FigureProcess | None, as_json: bool, force: bool
 ) -> int:
-    """Print what was found, draw, tell where everything is; gives the exit status."""
+    """Print what was found, draw, print the paths of outputs; returns the exit status."""
     figures: list[Path] = []
     if not as_json:
         _print(found, problem)
@@ -234,7 +234,7 @@ def _print_fronts(out: Console, found: Outcome, study: Study) -> None:
 
 
 def _print_front(out: Console, found: Outcome, study: Study) -> None:
-    """The designs that are told of the front, along its first objective."""
+    """Printed designs of the front, along its first objective."""
     rows = []
     names = _axes(found.front[0].labels)
     for number, design in enumerate(found.front, start=1):

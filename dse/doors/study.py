@@ -89,7 +89,7 @@ class Study:
     rate: str = ""  #: the metric made large where workloads are compared, which the objective does not tell apart
     totals: tuple[str, ...] = ()  #: metrics that are the sum of their parts ``<metric>_<part>``
     energy: str = ""  #: the metric of energy that figures draw
-    beside: Shown | None = None  #: the metric that stands beside the first total in figures
+    beside: Shown | None = None  #: the metric shown with the first total in figures
     trade: tuple[str, str] | None = None  #: two metrics, the more the better, whose front is drawn of any results
     capacity: Callable[[Design], Scalar] = lambda design: design.system.accelerator.memory.capacity
     #: bytes of a device that may be taken of what it has
@@ -109,7 +109,7 @@ class Study:
     complete: Callable[[Design], Design] = lambda design: design
     #: the same design with the records of this kind that it left to their defaults
     headline: Callable[[Mapping[str, float]], Sequence[str]] = lambda metrics: ()
-    #: metrics by name → those that are told first of one design
+    #: metrics by name → the headline metrics of one design
     settings: Callable[[Design], str] = lambda design: ""  #: how a design works, in one line
     remark: Callable[[str, Mapping[str, float], Design], str] = lambda total, metrics, design: ""
     #: (a total, metrics by name, design) → what a reader of the total's parts should know, in words
@@ -184,7 +184,7 @@ class Study:
 
     @property
     def feasible_bit(self) -> int:
-        """The bit after those of all reasons, for the feasible where they are counted beside the reasons."""
+        """The bit after those of all reasons, for the feasible where they are counted with the reasons."""
         return self.constraint_bit << 1
 
     @functools.cached_property
@@ -237,7 +237,7 @@ def network_told(system: System) -> str:
 
 
 def over_routed(experts: Experts) -> str:
-    """What of a mixture of experts is more than it can be beside the rest of it, after a comma; empty for none."""
+    """Values of a mixture of experts beyond what the others allow, after a comma; empty for none."""
     over = [name for name, is_kept in experts.kept.items() if not is_kept]
     return "".join(f", {name}={getattr(experts, name):g} of at most {experts.most[name]:g}" for name in over)
 

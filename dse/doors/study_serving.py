@@ -72,7 +72,7 @@ def _shortfalls(design: Design, metrics: ServingMetrics) -> dict[Infeasible, Sca
 
 
 def _copies_told(serving: Serving | None) -> str:
-    """How many copies of experts there are beside them, where there are some."""
+    """Number of redundant copies of experts, if any."""
     return f" + {serving.redundant_experts:g}" if serving and serving.redundant_experts else ""
 
 
@@ -159,7 +159,7 @@ def _caution(metrics: Mapping[str, float]) -> str:
 
 
 def _headline(metrics: Mapping[str, float]) -> tuple[str, ...]:
-    """What is told first."""
+    """Headline metrics."""
     return (
         "time_to_first_token", "time_per_output_token", "inter_token_latency", "request_latency",
         "output_tokens_per_second", "output_tokens_per_second_per_device", "output_tokens_per_second_per_user",

@@ -146,7 +146,7 @@ def _experts_numbers(design: Design) -> dict[str, str]:
 
 
 def _lacked(design: Design) -> str:
-    """What a design's mapping asks of its stack beside what the stack has."""
+    """What a design's mapping asks of its stack, and what the stack has."""
     from dse.model.capabilities import asked, lacking
 
     can, mapping = vars(design.software.can), vars(design.mapping)
@@ -188,8 +188,8 @@ def _expert_copies(degrees: Degrees) -> Any:
     return stage // (degrees["mapping.experts.ep"] * degrees["mapping.experts.etp"])
 
 
-#: What is told first of a training step, and the share of the model's work that a causal mask may skip before
-#: utilisation is told without it first.
+#: Headline metrics of a training step, and the share of the model's work that a causal mask may skip before
+#: utilisation is printed without it first.
 _HEADLINE = (
     "step_time", "tokens_per_second", "tokens_per_second_per_device", "mfu", "mfu_causal", "hfu", "parameters",
     "peak_memory",

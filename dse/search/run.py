@@ -83,7 +83,7 @@ def run(spec: str | Path | SearchSpec, output: str | Path | bool | None = None, 
 def execute(
     spec: str | Path | SearchSpec, output: str | Path | bool | None = None, **options: Any
 ) -> tuple[xr.Dataset, Outcome]:
-    """Search and write the results, as :func:`run` does, and tell what was found.
+    """Search and write the results as :func:`run` does, and return the outcome.
 
     Args:
         spec: path of a specification, or one that was read.

@@ -34,8 +34,8 @@ def merge(output: str | Path, study: Study | None = None, force: bool = False) -
     """Write the results that one run would have written from the parts that its shards have left.
 
     Args:
-        output: the file that the shards were given; their parts lie beside it in ``<output>.parts/``.
-        study: what the shards were told to evaluate, if it was not what the specification asks for.
+        output: the file that the shards were given; their parts lie next to it in ``<output>.parts/``.
+        study: what the shards evaluated, if it was not what the specification asks for.
         force: replace a file that dse has not written.
 
     Returns:
@@ -82,7 +82,7 @@ def joined_parts(store: PartStore, grid: Grid, keep: Keep) -> Part:
 
 
 def _the_sweep(output: Path) -> tuple[str, dict[str, Any]]:
-    """Key and first line of the one sweep whose parts are beside the output."""
+    """Key and first line of the one sweep whose parts are next to the output."""
     folder = parts_folder(output)
     found = ranges(folder)
     headers = {path.name[:16]: line for path in sorted(folder.glob("*.jsonl")) for line in _headers(path)}

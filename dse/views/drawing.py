@@ -51,7 +51,7 @@ class FigureProcess:
             self._process.communicate()
 
     def draw(self, results: Path, force: bool = False) -> list[Path]:
-        """The figures that results are suited to, beside them; ``force`` replaces files that dse has not written."""
+        """The figures that suit the results, next to them; ``force`` replaces files that dse has not written."""
         process = self._process
         if process and process.stdin and process.stdout:
             try:
@@ -71,7 +71,7 @@ def lacking() -> InputError | None:
 
 
 def check(results: Path, force: bool, machines: bool, front: bool = False) -> None:
-    """InputError where results must not be written, or a figure that may be drawn beside them.
+    """InputError where results must not be written, or a figure that may be drawn next to them.
 
     Args:
         results: file of the results, which need not be there yet.
@@ -92,7 +92,7 @@ def check(results: Path, force: bool, machines: bool, front: bool = False) -> No
 
 
 def draw(results: Path, force: bool = False, by_two: bool = False) -> list[Path]:
-    """Draw the figures that a results file is suited to, beside it; ``by_two`` lets a second process draw some."""
+    """Draw the figures that suit a results file, next to it; ``by_two`` lets a second process draw some."""
     from dse.sweep.results.files import open_results
     from dse.views import plot
 
@@ -131,7 +131,7 @@ def _forked(work: Callable[[], None]) -> int:
 
 
 def beside(results: Path, kind: str, ending: str) -> Path:
-    """The file of a kind of figure beside its results; the breakdown bears their name."""
+    """The file of a kind of figure next to its results; the breakdown has their name."""
     return results.with_name(results.stem + ("" if kind == "breakdown" else f"_{kind}") + ending)
 
 

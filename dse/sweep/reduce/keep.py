@@ -54,7 +54,7 @@ def blocks(engine: Engine, keep: Keep) -> list[range]:
 
 
 def share(engine: Engine, keep: Keep, number: int, of: int) -> range:
-    """The outer indices of share ``number``, from 1, of so many: as many designs each as whole lines allow.
+    """The outer indices of share ``number``, from 1: as equal numbers of designs as whole lines allow.
 
     While there are lines enough, no share is empty.
     """
@@ -84,7 +84,7 @@ def _designs_before(grid: Grid, nest: Nest, outer: int) -> int:
 
 
 def _line_at(grid: Grid, nest: Nest, designs: int) -> int:
-    """The line before which there are about so many designs."""
+    """The line before which there is about this number of designs."""
     a_line = nest.points_a_line
     after = bisect.bisect_left(range(nest.n_lines), designs, key=lambda line: grid.first_design(line) * a_line)
     around = [line for line in (after - 1, after) if line >= 0]
@@ -120,7 +120,7 @@ def parts(engine: Engine, keep: Keep, wanted: list[range]) -> Iterator[Part]:
 
 
 def _pieces(block: range, length: int) -> list[range]:
-    """A block in pieces of so many indices: one where it is a chunk."""
+    """A block in pieces of this number of indices: one where it is a chunk."""
     return [range(start, min(start + length, block.stop)) for start in range(block.start, block.stop, length)]
 
 

@@ -15,7 +15,7 @@ from dse.types import Design, Infeasible, Schedule
 from dse.views.trace.orders import Plan, plan
 from dse.views.trace.timeline import Durations, Timeline, simulate
 
-#: Passes of a timeline, at most: the trace of so many takes a hundred megabytes.
+#: Maximum passes of a timeline: its trace takes a hundred megabytes.
 MOST_PASSES = 200_000
 
 #: Reasons for which a design has no schedule; others only say that it would not run well or long.
