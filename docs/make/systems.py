@@ -18,7 +18,7 @@ _INTRODUCTION = """\
 # Models and systems that serve
 
 Written by `{command}`; `tests/model/serving/test_systems.py` holds the same checks. A *law* is a direction or a bound,
-where no figure can be compared. What is not *verified* is printed beside ours and judged by nothing: the source gives
+where no figure can be compared. What is not *verified* is printed with ours and judged by nothing: the source gives
 no setting in full, or was read second hand. The share of overlap of NanoFlow, 0.5, was chosen by its figures; engines
 of 2024 fall short of what it measured of them (23 to 32 % for 31 to 38 %) and are asked to stay below alone."""
 
@@ -33,8 +33,8 @@ one size in place of keys and values, read and written once a token; hybrids are
 scores all |
 | NanoFlow | `step_overlap`, `nano_batches` | a step between the sum of its operators and its busiest resource |
 | EnergonAI, SN40L, offloading | `far_weights`, `far_cache`; `far.capacity`, `far.bandwidth` | shares of weights and \
-cache in a memory beyond the device's, read beside the kernels; without `far` the host's |
-| InstInfer | `far.near_bandwidth` | attention over the far share is computed beside it |
+cache in a memory beyond the device's, read during the kernels; without `far` the host's |
+| InstInfer | `far.near_bandwidth` | attention over the far share is computed near it |
 | block formats of the cache | `cache_bytes` (MXFP8 1.03125 B) | memory and traffic of the cache |
 | speculation | `drafts`, `acceptance` | `(1 - a^(k + 1)) / (1 - a)` tokens a step |
 | Splitwise | `dse.serve_pools`, `dse pools` | a pool for prompts and one for answers |

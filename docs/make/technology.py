@@ -135,7 +135,7 @@ def page() -> str:
         "1.5 W/mm2 for cold plates): of 700 W, a die of 100 mm2 uses 210 W. No chip of this page is bound by either.",
         "## One voltage curve a node",
         "Foundries claim less power at the old speed and more speed at the old power. A node takes the first claim; "
-        "the voltage law `f ~ (V - V_t)^2 / V` gives the second, here beside what is claimed (cumulative, N7 = 1).",
+        "the voltage law `f ~ (V - V_t)^2 / V` gives the second, here next to what is claimed (cumulative, N7 = 1).",
         _curve(),
         "## What an operation takes, and what a chip draws for it",
         "Energies as published, of an operation or of 64 bits read, in 45 nm (Horowitz 2014) and in 7 nm (Jouppi et "
@@ -145,7 +145,7 @@ def page() -> str:
         "moved, control and power at rest. The model's energy of a 16-bit FLOP, operands from on-chip memory included, "
         f"is {1e12 * catalog.accelerator('a100-sxm-80gb').power.matrix_energy:.2f} pJ.",
         _residuals(),
-        "## What they draw, beside the chips as sold",
+        "## What they draw, against the chips as sold",
         "The same steps (bf16, with the stack of the chip as sold) of a generated chip and of the one as sold, whose "
         "energies were fitted to boards, or scaled from those that were. The common shares were set with the first "
         "step in sight, the others and the products below are checks.",

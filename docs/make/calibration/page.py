@@ -46,7 +46,7 @@ def page(found: Calibration, command: str) -> str:
         "## Values", "Shared by all stacks: " + ", ".join(
             f"`{name}` {_value(name, found.solution.value('', name))}" for name in NAMES
         ) + ".",
-        "A stack's own values with the standard deviation of their logarithm after the data (*rows tell little* where "
+        "A stack's own values with the standard deviation of their logarithm after the data (*weakly determined* where "
         "that is nearly what it was before), and the residual, what they leave unexplained: "
         + filed("calibration_stacks", ["stack", "rows", "residual", *NAMES], _stacks(found)),
         "### Values beyond their physical range", _BEYOND,
@@ -79,7 +79,7 @@ Unseen errors of dense models by recipe. A design that was measured in several r
 rows. Nothing is fitted to a recipe: NVFP4's rate, casts and 16-bit layers are those of `dse/model/formats.py`."""
 
 _EXPERTS = """\
-Rows of mixtures of experts are fitted apart, with what dense steps told as it is (`dse/calibrate/experts.py`): three
+Rows of mixtures of experts are fitted apart, with the results of dense steps fixed (`dse/calibrate/experts.py`): three
 numbers that all chips and releases share. What releases changed is in their files, as `all_to_all` and `fused`. A
 design that was measured several times with one stack is one point, with the mean size of its rows' errors; a host waits
 for experts, and tokens are sent once a device, but where the row's note says that tokens are dropped. The headline is
@@ -187,7 +187,7 @@ def _own(found: Calibration, stack: str, name: str) -> str:
         return ""
     value, spread = found.solution.value(stack, name), found.solution.spread_of(stack, name)
     text = f"{_value(name, value)} ± {percent(spread, digits=0)}"
-    return text if name in found.moved(stack) else f"{text} (rows tell little)"
+    return text if name in found.moved(stack) else f"{text} (weakly determined)"
 
 
 def _value(name: str, value: float) -> str:
