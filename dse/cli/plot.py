@@ -55,7 +55,7 @@ def plot(
     from dse.io import outputs
     from dse.sweep import open_results
     from dse.views import plot as figures
-    from dse.views.drawing import beside
+    from dse.views.drawing import figure_path
     from dse.views.plot.style import check_ending
 
     ending = f".{'png' if as_format is None else as_format}"
@@ -65,7 +65,7 @@ def plot(
         raise InputError("--format", repr(as_format), f"{output.suffix.lower()[1:]}, as -o ends", "leave --format out")
     with open_results(results) as dataset:
         kinds = [kind or Kind.breakdown] if kind or output else figures.suited(dataset)
-        places = {one: output or beside(results, one, ending) for one in kinds}
+        places = {one: output or figure_path(results, one, ending) for one in kinds}
         for place in places.values():
             outputs.checked(place, force, [results])
         for one, place in places.items():

@@ -48,7 +48,7 @@ class SameOption(NamedTuple):
 CONSTRAINT = "constraint"
 
 
-class Inside(NamedTuple):
+class Breakdown(NamedTuple):
     """What a model is made of at one design; empty where it does not say."""
 
     design: Design  #: as it runs: at the clock that its power allows
@@ -113,7 +113,7 @@ class Study:
     settings: Callable[[Design], str] = lambda design: ""  #: how a design works, in one line
     remark: Callable[[str, Mapping[str, float], Design], str] = lambda total, metrics, design: ""
     #: (a total, metrics by name, design) → what a reader of the total's parts should know, in words
-    inside: Callable[[Design], Inside] = lambda design: Inside(design)
+    inside: Callable[[Design], Breakdown] = lambda design: Breakdown(design)
     operators_of: str = ""  #: what the operators of ``inside`` are those of, in words
     residuals: Mapping[str, str] = dataclasses.field(default_factory=dict)
     #: metric → kind of the residual of a stack that its interval has alone; none for intervals of the step time

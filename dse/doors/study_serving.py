@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from dse.designs.records import TRAINING_ALONE, that_serves
+from dse.designs.records import TRAINING_ALONE, with_serving_defaults
 from dse.doors.study import OPTIONAL, Shown, Study, network_told, over_routed, shares_told, told_money, told_price
 from dse.io.quantities import duration, quantity
 from dse.types import (
@@ -224,7 +224,7 @@ def _inside(design: Design) -> Any:
     import jax.numpy as jnp
 
     from dse.doors.serving import at_its_clock, steps
-    from dse.doors.study import Inside
+    from dse.doors.study import Breakdown
     from dse.model.machine.technology import generated
     from dse.model.serving.batch import Batch
     from dse.model.serving.step import rates_in
@@ -247,7 +247,7 @@ def _inside(design: Design) -> Any:
         phase: tuple(o._replace(input_gradient=None, weight_gradient=None) for o in operators)
         for phase, operators in sections.items()
     }
-    return Inside(built, {}, forward, steps(design)._asdict(), rates_in(engine, stage))
+    return Breakdown(built, {}, forward, steps(design)._asdict(), rates_in(engine, stage))
 
 
 def _decoding(design: Design) -> Scalar:
@@ -303,7 +303,7 @@ SERVING = Study(
     plain={"workload.global_batch": _ANY_BATCH},
     reason_numbers=_numbers,
     caution=_caution,
-    complete=that_serves,
+    complete=with_serving_defaults,
     headline=_headline,
     settings=_settings,
     remark=_remark,

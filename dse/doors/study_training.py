@@ -9,8 +9,8 @@ from typing import Any
 
 from dse.doors.study import (
     OPTIONAL,
+    Breakdown,
     Degrees,
-    Inside,
     SameOption,
     Shown,
     Study,
@@ -79,7 +79,7 @@ def _usable(design: Design) -> Scalar:
     return usable_memory(design)
 
 
-def _training_inside(design: Design) -> Inside:
+def _training_inside(design: Design) -> Breakdown:
     """One layer's time and the operators of embedding, layer and head."""
     from dse.model.layout import lay_out
     from dse.model.steps.layer import layer_time
@@ -90,7 +90,7 @@ def _training_inside(design: Design) -> Inside:
     work = training_work(design, layout)
     running = operate(design, layout, work).design
     sections = {"embedding": work.embedding, "layer": work.layer, "head": work.head}
-    return Inside(running, layer_time(running, layout, work)._asdict(), sections)
+    return Breakdown(running, layer_time(running, layout, work)._asdict(), sections)
 
 
 def _training_numbers(design: Design, metrics: Mapping[str, float]) -> dict[str, str]:

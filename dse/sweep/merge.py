@@ -24,7 +24,7 @@ from dse.sweep.results import summary as summaries
 from dse.sweep.results.files import Labelled
 from dse.sweep.results.summary import Summary
 from dse.sweep.store import manifest as manifests
-from dse.sweep.store.parts import PartStore, opened, parts_folder, ranges
+from dse.sweep.store.parts import PartStore, lock_output, parts_folder, ranges
 
 #: What must be the same where parts are joined as where they were computed; the rest is taken from the shards.
 _SAME_HERE = ("specification_hash", "catalog_digest", "code_version", "code_digest")
@@ -58,7 +58,7 @@ def merge(output: str | Path, study: Study | None = None, force: bool = False) -
     grid, keep = _same_sweep(output, header, study)
     store = PartStore(output, key)
     kept = f"; every part is still in {store.folder}: the same command joins them"
-    with outputs.disk_errors(output), opened(output), telling(lambda: kept):
+    with outputs.disk_errors(output), lock_output(output), telling(lambda: kept):
         part = joined_parts(store, grid, keep)
         joined = time.perf_counter()
         numbers = {"seconds": {}, "n_programs": 0, "resumed": grid.n_designs, "redone": 0, "output": output}

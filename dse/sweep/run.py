@@ -28,7 +28,7 @@ from dse.sweep.results.files import Labelled
 from dse.sweep.results.summary import Summary
 from dse.sweep.shard import spent
 from dse.sweep.store import manifest
-from dse.sweep.store.parts import PartStore, clear_up, opened
+from dse.sweep.store.parts import PartStore, clear_up, lock_output
 
 if TYPE_CHECKING:
     import xarray as xr
@@ -127,7 +127,7 @@ def perform(
         clear_up(job.target)
         return None, summary
     damaged = job.found_whole is False
-    opening = opened(job.target) if job.target else contextlib.nullcontext()
+    opening = lock_output(job.target) if job.target else contextlib.nullcontext()
     with disk_errors(job.target), opening, contextlib.ExitStack() as stack:
         found = cluster.evaluated(job, stack) if job.options.on_workers else _evaluated(job, stack)
         evaluated = time.perf_counter()
