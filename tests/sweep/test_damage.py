@@ -20,6 +20,7 @@ from dse.errors import InputError
 from dse.search import checkpoint
 from dse.sweep import Interrupted, Shard, merge, open_results, perform, perform_shard
 from dse.sweep.results import writing
+from dse.sweep.store import parts
 from tests.sweep import toy
 from tests.sweep.test_run import interrupt_after, raise_interrupt
 from tests.sweep.test_shards import short_blocks  # noqa: F401 - a fixture
@@ -176,3 +177,10 @@ def test_a_checkpoint_of_a_search_is_believed_only_as_it_was_saved(tmp_path):
         assert checkpoint.load(path, "key").steps == 2 and checkpoint.load(path, "other") is None
         flipped(path, chance)
         assert checkpoint.load(path, "key") is None
+
+
+def test_of_parts_that_overlap_those_are_taken_that_hold_most():
+    found = [range(4), range(3, 20), range(4, 6), range(6, 9), range(19, 30)]
+    assert sorted(one.start for one in parts._most_indices(found)) == [0, 4, 6, 19]
+    assert [(one.start, one.stop) for one in parts._most_indices([range(3, 20), range(4)])] == [(3, 20)]
+    assert parts._most_indices([]) == []

@@ -7,6 +7,7 @@ what was damaged, put in another's place or made by somebody else is no part.
 
 from __future__ import annotations
 
+import bisect
 import contextlib
 import glob
 import itertools
@@ -67,11 +68,8 @@ class PartStore:
 
     def fitted(self, blocks: list[range]) -> list[range]:
         """The same indices, the blocks cut where parts of another division begin and end."""
-        cuts, reached = set[int](), 0
-        for found in ranges(self.folder).get(self.key, []):
-            if found.start >= reached:
-                cuts |= {found.start, found.stop}
-                reached = found.stop
+        chosen = _most_indices(ranges(self.folder).get(self.key, []))
+        cuts = {cut for found in chosen for cut in (found.start, found.stop)}
         return [piece for block in blocks for piece in _cut(block, cuts)]
 
     def forget(self, blocks: list[range]) -> None:
@@ -96,6 +94,22 @@ class PartStore:
         (self.folder / "lock").unlink(missing_ok=True)
         with contextlib.suppress(OSError):
             self.folder.rmdir()
+
+
+def _most_indices(found: list[range]) -> list[range]:
+    """Of overlapping ranges a disjoint choice with the most indices (weighted interval scheduling)."""
+    found = sorted(found, key=lambda one: one.stop)
+    stops = [one.stop for one in found]
+    most, before = [0], list[int]()
+    for i, one in enumerate(found):
+        before.append(bisect.bisect_right(stops, one.start, hi=i))
+        most.append(max(most[i], most[before[i]] + len(one)))
+    chosen, i = list[range](), len(found)
+    while i:
+        taken = most[i] > most[i - 1]
+        chosen += [found[i - 1]] if taken else []
+        i = before[i - 1] if taken else i - 1
+    return chosen
 
 
 def clear_up(output: Path | None) -> None:
