@@ -24,7 +24,7 @@ def percent(value: float | None, sign: str = "", digits: int = 1) -> str:
 _TEXTS = (
     "source", "metric", "model", "chip", "stack", "reason", "likely reason", "completed", "note", "claim", "command",
     "term", "class", "run", "share of the energy", "collective, cluster", "device", "table", "file", "space", "method",
-    "what", "objective", "at", "yes or no", "in how many of them differs",
+    "what", "objective", "at", "acceptance", "in how many of them differs",
 )  # fmt: skip
 
 

@@ -35,7 +35,7 @@ def page(record: dict[str, Any]) -> str:
         "# Search",
         _head(reading),
         "## When not to search", _when_not(reading), _sizes(reading),
-        "## Must show", _must_show(reading),
+        "## Acceptance", _must_show(reading),
         "## The spaces", _spaces(reading),
         "## Gap against evaluations", "![Gap against evaluations by method, a panel for each space](search.png)",
         _gaps_text(reading), *_gaps(reading),
@@ -99,7 +99,8 @@ def _sizes(reading: Reading) -> str:
     rows = []
     for size in _SIZES:
         least, seconds = size / rates[fastest], size / rates[slowest]
-        better = "enumerate" if seconds <= _PATIENCE else "enumerate, over a coffee" if seconds < 900 else "search"
+        feasible = "enumerate (< 15 min)" if seconds < 900 else "search"
+        better = "enumerate (< 1 min)" if seconds <= _PATIENCE else feasible
         times = _seconds(least), _seconds(seconds)
         rows.append([f"{size:.0e}".replace("+0", "").replace("+", ""), *times, better])
     continuous = ["any, with continuous axes", "–", "–", "search, or co-design by gradient"]
@@ -139,7 +140,7 @@ def _must_show(reading: Reading) -> str:
         counted = "relaxed-gradient, an evaluation counted as those of annealing that its time would buy"
         rows.append(_reach_line(reading, counted, gradient, by_time=True))
     rows += [*_front_lines(reading), *_pymoo_lines(reading)]
-    return table(["claim", "note", "yes or no"], rows)
+    return table(["claim", "note", "acceptance"], rows)
 
 
 def _random_line(reading: Reading) -> list[str]:
@@ -154,7 +155,7 @@ def _random_line(reading: Reading) -> list[str]:
         "every method at least as good as random search at equal evaluations (1,000, 5,000 and 20,000; behind surely: "
         f"one-sided Mann-Whitney test over the seeds, p < {LUCK})"
     )
-    return [claim, text, "no" if surely else "yes" if not behind else "yes: no difference shown"]
+    return [claim, text, "fail" if surely else "pass" if not behind else "pass: no difference shown"]
 
 
 def _reach_line(reading: Reading, kind: str, methods: list[str], by_time: bool = False) -> list[str]:
@@ -166,7 +167,7 @@ def _reach_line(reading: Reading, kind: str, methods: list[str], by_time: bool =
 
     meets = {method: [space for space in reading.single if meets_on(space, method)] for method in methods}
     if not meets:
-        return [claim, "none measured", "no"]
+        return [claim, "none measured", "fail"]
     best = max(meets, key=lambda method: len(meets[method]))
     missing = [space for space in reading.single if space not in meets[best]]
     others = sorted({space for space in missing if any(space in found for found in meets.values())})
@@ -175,7 +176,7 @@ def _reach_line(reading: Reading, kind: str, methods: list[str], by_time: bool =
         text += "; not on " + ", ".join(f"`{space}`" for space in missing)
     if others:
         text += " (another method does on " + ", ".join(f"`{space}`" for space in others) + ")"
-    return [claim, text, "no" if missing else "yes"]
+    return [claim, text, "fail" if missing else "pass"]
 
 
 def _front_lines(reading: Reading) -> list[list[str]]:
@@ -187,7 +188,7 @@ def _front_lines(reading: Reading) -> list[list[str]]:
         for space in reading.fronts for mark, method in reading.fronts_behind_random(space)
     ]
     claim = "fronts of every method, all seeds together, at least those of random search (1,000 and 5,000 evaluations)"
-    return [[claim, "behind: " + "; ".join(behind) if behind else "on all", "no" if behind else "yes"]]
+    return [[claim, "behind: " + "; ".join(behind) if behind else "on all", "fail" if behind else "pass"]]
 
 
 def _pymoo_lines(reading: Reading) -> list[list[str]]:
@@ -199,7 +200,7 @@ def _pymoo_lines(reading: Reading) -> list[list[str]]:
             front = f"{found['ours']} and {found['theirs']} designs of {found['designs']:,} feasible"
             text = f"{front}; hypervolumes differ by {error:.0e}"
             equal = found["same"] and error < 1e-9
-            rows.append([f"exact front and hypervolume of `{space}` equal pymoo's", text, "yes" if equal else "no"])
+            rows.append([f"exact front and hypervolume of `{space}` equal pymoo's", text, "pass" if equal else "fail"])
     return rows
 
 
