@@ -164,7 +164,7 @@ def _print(summary: Summary) -> None:
         for text in filter(None, (summary.caution, summary.outside, summary.context, summary.prices)):
             out.print(Text(text, "yellow"), soft_wrap=True)
     share = show.percent(summary.n_feasible / max(summary.n_designs, 1))
-    show.heading(out, f"{summary.n_feasible:,} of {show.counted(summary.n_designs, 'design')} can run ({share})")
+    show.heading(out, f"feasible: {summary.n_feasible:,} of {show.counted(summary.n_designs, 'design')} ({share})")
     if summary.reasons:
         print_reasons(out, summary.reasons, summary.study)
     for text in summary.unmet:

@@ -136,7 +136,7 @@ def size(problem: Problem) -> str:
     if space.n_designs < ENUMERABLE:
         spent = grid.n_designs / ENUMERATION_RATE
         told = f"about {show.seconds(spent)} at {ENUMERATION_RATE / 1e6:.0f} million designs/s" if spent > 1.0 else ""
-        text += f"\nbetter: dse run enumerates it exactly, in {told or 'less than a second'} and some to start"
+        text += f"\nbetter: dse run enumerates it exactly, in {told or 'less than a second'} after start-up"
     return text
 
 
