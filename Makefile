@@ -36,7 +36,6 @@ test-browser: $(VENV)/.installed-test  ## run every test of the explorer in a Ch
 docs: $(VENV)/.installed-test  ## regenerate docs/reference.md, docs/files.md, docs/accuracy.md, docs/technology.md, docs/cost.md, docs/ablation.md, docs/systems.md and docs/benchmarks.md (TABLES=…)
 	$(BIN)/python -m docs.make.reference docs/reference.md
 	$(BIN)/python -m docs.make.files docs/files.md
-	$(BIN)/python -m docs.make.files docs/glossary.md
 	$(BIN)/python -m docs.make.accuracy docs/accuracy.md $(TABLES)
 	$(BIN)/python -m docs.make.technology docs/technology.md
 	$(BIN)/python -m docs.make.cost docs/cost.md

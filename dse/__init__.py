@@ -1,6 +1,6 @@
 """Design-space exploration of LLM training and serving.
 
-``dse.design(...)`` makes a design from names, ``dse.evaluate(design)`` tells its time and memory,
+``dse.design(...)`` makes a design from names, ``dse.evaluate(design)`` gives its time and memory,
 ``dse.run(sweep)`` does so for millions at once. Everything is imported when it is first used,
 so that ``import dse`` costs nothing.
 """

@@ -96,7 +96,7 @@ ELSEWHERE = {plain(word): tuple(ours.split()) for ours, theirs in THEIRS.items()
 
 
 class InputError(ValueError):
-    """Bad input, told in four parts; the command line prints it and exits with status 2.
+    """Bad input, in four parts; the command line prints it and exits with status 2.
 
     What was got is somebody else's text: where it is long its middle is left out, and what a terminal would not show
     (or would obey) is escaped.
@@ -112,7 +112,7 @@ class InputError(ValueError):
 
 
 class IncompleteError(InputError, RuntimeError):
-    """Some of the work could not be done, the rest is finished: told in four parts, with an exit status of its own."""
+    """Some of the work could not be done, the rest is finished: four parts, with an exit status of its own."""
 
 
 class Notice(UserWarning):
@@ -143,7 +143,7 @@ def nearest(name: str, known: Iterable[str], count: int = 3, cutoff: float = 0.5
 def unknown_name(where: str, name: str, known: Iterable[str], what: str, command: str = "") -> InputError:
     """An :class:`InputError` for a name that is none: what it means if other tools have it, else the nearest known.
 
-    ``command`` lists the names that are too many to be told.
+    ``command`` lists the names that are too many to be printed.
     """
     known = sorted(known)
     close = [ours for ours in ELSEWHERE.get(plain(name), ()) if ours in known] or nearest(name, known)

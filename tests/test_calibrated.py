@@ -49,7 +49,7 @@ def test_beyond_and_within():
     ]
     assert calibrated.beyond("nemo", {}.get, "b200-sxm-180gb") == ["b200-sxm-180gb (rows of h100-sxm-80gb)"]
     assert calibrated.beyond("nemo", {"parameters": 3e12}.get)[0].startswith("parameters 3,000 billion (rows up to 341")
-    assert calibrated.told([]) == "" and calibrated.told(["a", "b"]) == "outside of what was calibrated: a, b"
+    assert calibrated.told([]) == "" and calibrated.told(["a", "b"]) == "outside the calibrated range: a, b"
 
 
 def test_stacks_without_rows_say_so():
@@ -108,13 +108,13 @@ def test_evaluate_tells_it():
     told = json.loads(CliRunner().invoke(app, [*asked, "--json"]).stdout)
     assert told["outside"] == ["devices 4,096 (rows up to 1,024)"]
     asked = ["evaluate", "-w", "llama-3-8b", "-s", "mi300x-cluster", "-n", "512", "--set", "tp=8"]
-    assert "calibrated: no measured rows for megatron-core-rocm\n" in CliRunner().invoke(app, asked).stdout
+    assert "calibrated range: no measured rows for megatron-core-rocm\n" in CliRunner().invoke(app, asked).stdout
 
 
 def test_sweeps_tell_it_of_their_best():
     tables = toy.sweep("tp = [1, 2]\nmicro_batch = [1, 2]", workload="seq_len = 131072")
     found = dse.sweep.perform(tables, False, study=toy.STUDY)[1]
-    assert found.outside.startswith("outside of what was calibrated: ") and "sequence 131,072 (rows" in found.outside
+    assert found.outside.startswith("outside the calibrated range: ") and "sequence 131,072 (rows" in found.outside
 
 
 def test_sequences_beyond_the_context_are_told():
@@ -123,7 +123,7 @@ def test_sequences_beyond_the_context_are_told():
 
     assert calibrated.beyond_context("llama-3.1-70b", requests(130048.0, 1024.0)) == ""
     told = calibrated.beyond_context("llama-3.1-70b", requests(131072.0, 1024.0))
-    assert told == "a prompt and its answer of 132,096 tokens are longer than the context of llama-3-1-70b: 131,072"
+    assert told == "a request of 132,096 tokens is longer than the context of llama-3-1-70b: 131,072"
     assert "8,192" in calibrated.beyond_context("llama-3-8b", {"workload.seq_len": 16384.0}.get)
     assert calibrated.beyond_context("mamba-2-2.7b", {"workload.seq_len": 1e6}.get) == ""  # a state has no end
     asked = ["evaluate", "-w", "llama-3-8b", "-s", "h100", "--set", "seq_len=32768", "--json"]
@@ -153,7 +153,7 @@ def test_sweeps_tell_whose_rows_it_is():
         system="n_devices = 4096", workload="global_batch = 4096",
         more='[output]\nkeep = "best"', study=toy.STUDY,
     )  # fmt: skip
-    found = dse.sweep.perform(tables, False, study=toy.STUDY)[1].outside.partition("calibrated: ")[2]
+    found = dse.sweep.perform(tables, False, study=toy.STUDY)[1].outside.partition("calibrated range: ")[2]
     parts = dict(part.split(": ", 1) for part in found.split("; ") if ": " in part)
     assert parts["nemo"].startswith("devices 4,096 (rows up to 1,024)") and "megatron-2022" in parts
     assert "no measured rows for megatron-core-te" in found.split("; ")

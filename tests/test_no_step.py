@@ -31,7 +31,7 @@ IMPOSSIBLE = {
 def test_a_step_that_cannot_be_made_reports_no_utilisation(reason):
     asked = [*MODEL, *IMPOSSIBLE[reason], "--uncertainty"]
     shown = CliRunner().invoke(app, asked)
-    assert shown.exit_code == 1 and "There is no such step" in shown.stdout
+    assert shown.exit_code == 1 and "This step is not possible" in shown.stdout
     assert "utilisation (" not in shown.stdout and "tokens trained per second" not in shown.stdout
     document = json.loads(CliRunner().invoke(app, [*asked, "--json"]).stdout)
     assert reason in {one["name"] for one in document["reasons"]} and document["has_step"] is False

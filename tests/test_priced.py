@@ -34,7 +34,7 @@ micro_batch = [1]
 minimize = "{objective}"
 """
 
-BY_WATT = "price of b300-sxm-288gb, which nobody states: 35 USD/W of the power limit"
+BY_WATT = "price of b300-sxm-288gb, not stated: 35 USD/W of the power limit"
 
 
 def grid(chips, objective="device_price", fixed=""):
@@ -80,20 +80,20 @@ def test_every_accelerator_without_a_price_is_found():
 def test_evaluate_tells_it_beside_the_money(serving):
     asked = ["evaluate", "-w", "llama-3-8b", "-s", "b300", "--set", "tp=1", *(["--serving"] if serving else [])]
     out = CliRunner().invoke(app, asked).stdout
-    line = "price of an accelerator: 38,500 USD = 35 USD/W of its power limit; nobody states it (made.price does)"
-    assert line in out and "embodied carbon of its dies: 165 kg = 0.15 kg/W of its power limit" in out
+    line = "accelerator price: 38,500 USD = 35 USD/W of its power limit; made.price is not stated"
+    assert line in out and "embodied carbon of the dies: 165 kg = 0.15 kg/W of its power limit" in out
     told = json.loads(CliRunner().invoke(app, [*asked, "--json"]).stdout)["cautions"]
     assert line in told
     stated = CliRunner().invoke(app, [*asked, "--set", "made.price=40000"]).stdout
-    assert "nobody states it" not in stated
+    assert "made.price is not stated" not in stated
 
 
 def test_a_table_ranked_by_money_names_them():
     chips = ["b200", "b300", "tpu-v5p", "gb200-nvl72"]
-    v5p = "price of tpu-v5p, which nobody states: cost of dies and memory over 1 - margin"
+    v5p = "price of tpu-v5p, not stated: cost of dies and memory over 1 - margin"
     assert told(chips) == f"{BY_WATT}; {v5p}"
     assert told(chips, "carbon_per_run") == (
-        "embodied carbon of b300-sxm-288gb, whose dies nobody states: 0.15 kg/W of the power limit"
+        "embodied carbon of b300-sxm-288gb, dies not stated: 0.15 kg/W of the power limit"
     )
     assert told(["b200", "gpu"]) == told(chips, "step_time") == ""
 

@@ -50,9 +50,9 @@ def test_evaluate_explains_serving(command):  # noqa: F811
     ended = command(*EVALUATE)
     assert ended.status == 0 and ended.err == ""
     for text in ("time per output token", "time to first token", "of 72.0 GiB", "decode attention", "prefill attention",
-                 "request latency depends", "prompts of 1024", "host_step_time"):  # fmt: skip
+                 "elasticities of request latency", "1024 prompt tokens", "host_step_time"):  # fmt: skip
         assert text in ended.out
-    assert "a step of the engine by what bounds it" in ended.out
+    assert "engine steps: time by bound" in ended.out
     assert "80 % interval" in command(*EVALUATE, "--uncertainty").out
     document = json.loads(command(*EVALUATE, "--json", "--metric", "time_per_output_token").out)
     assert document["elasticity_of"] == "time_per_output_token" and document["metrics"]["requests_per_second"] > 0.0

@@ -185,7 +185,7 @@ def page() -> str:
         f"Written by `{command('docs.make.ablation')}`: nothing here was measured by us.",
         "\n".join([
             "Each line is one design without and with an option, and how many times less time or memory it takes with",
-            "it, beside what a publication says. *Agrees* is whether our number lies within what that leaves open: a",
+            "it, against what a publication says. *Agrees* is whether our number lies within what that leaves open: a",
             "stated gain within three points, “up to” as at most an eighth more.",
         ]),
         table(header, _lines(), words=set(header) - {"ours"}),

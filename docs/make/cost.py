@@ -11,7 +11,7 @@ from pathlib import Path
 
 from docs.make.command import page_parser
 from docs.make.files import fill
-from docs.make.markdown import table
+from docs.make.markdown import filed, publish, table
 from dse.designs import catalog
 from dse.designs.leaves import known_leaves, short_name
 from dse.designs.records import OF_MONEY
@@ -77,10 +77,9 @@ def _leaves() -> str:
         value = choice_name(about["enum"](int(default))) if "enum" in about else quantities.setting(default, units)
         source = about.get("source", "that of the accelerator")
         rows.append([f"`{short_name(path)}`", value, about["long_name"], source])
-    header = ("leaf", "default", "what", "source")
-    return table(header, rows, words=header)
+    return filed("cost_leaves", ("leaf", "default", "what", "source"), rows)
 
 
 if __name__ == "__main__":
     target: Path = page_parser(__doc__).parse_args().page
-    target.write_text(fill(target.read_text(encoding="utf-8"), tables()), encoding="utf-8")
+    publish(target, fill(target.read_text(encoding="utf-8"), tables()))

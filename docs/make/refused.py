@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from docs.make.markdown import percent, table
+from docs.make.markdown import filed, percent
 from dse.doors.study_serving import SERVING
 from dse.io.quantities import quantity
 from dse.measured.comparison import Comparison
@@ -25,7 +25,8 @@ def section(compared: Sequence[Comparison]) -> list[str]:
     if not refused:
         return []
     count = f"{len(refused)} of {sum(c.skip is None for c in compared) + len(refused):,} figures."
-    return ["## Beyond a perfect roofline", f"{_ABOUT} {count}", table(_HEADER, map(_line, refused))]
+    lines = filed("serving_refused", _HEADER, map(_line, refused))
+    return ["## Beyond a perfect roofline", f"{_ABOUT} {count} {lines}"]
 
 
 def _line(c: Comparison) -> list[str]:

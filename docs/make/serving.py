@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import dataclasses
 from collections import Counter
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import NamedTuple
 
 import numpy as np
@@ -15,7 +15,7 @@ import numpy as np
 from calibration import engine_residuals, engines
 from docs.make import refused, roofline, serving_power
 from docs.make.command import command, page_parser, with_fit
-from docs.make.markdown import document, percent, table
+from docs.make.markdown import document, filed, percent, publish, table
 from dse.calibrate import jobs
 from dse.doors.study_serving import SERVING
 from dse.io import quantities
@@ -163,6 +163,14 @@ def _rows_apart(told: Sequence[tuple[tuple[str, str], Comparison]]) -> Iterator[
         yield [*(key or ("**all**", "")), f"{len(some)}", *map(_both, errors), bias]
 
 
+def _apart(name: str, keys: Sequence[str], rows: Iterable[list[str]]) -> list[str]:
+    """A file of figures that no engine is fitted to, and a table of all of them together."""
+    *each, whole = rows
+    header = ("figures", "bytes over bandwidth", "predicted", "bias")
+    by_key = filed(f"serving_{name}", (*keys, *header), each)
+    return [table(header, [whole[len(keys):]]), f"By {' and '.join(keys)}: {by_key}"]
+
+
 def starved(listed: Sequence[Figure]) -> list[Figure]:
     """Times to the first token of requests that wait for memory: more are in flight than it holds."""
     found = []
@@ -212,8 +220,7 @@ def page(found: Sequence[engines.FittedEngine], compared: Sequence[Comparison]) 
         "(five folds). *Deployment left out*: by fits without its model, devices, mapping and format, at any batch. "
         "*Source left out*: by fits without its source; an engine with one source is the median of the others.",
         table((*HEADER, "asked, unseen"), [_row(line.what, some, line.target) for line, some in groups if some]),
-        "## By source",
-        table(HEADER, list(rows_by_source(listed))),
+        f"By source and metric: {filed('serving_sources', HEADER, rows_by_source(listed))}",
         "## Waiting for memory",
         "Times to the first token of requests that are more than memory holds caches of, so that they wait for others "
         "to end: a factor of 2 is asked. What admission keeps free of an answer is the engine's (`reserved_answer`).",
@@ -225,25 +232,19 @@ def page(found: Sequence[engines.FittedEngine], compared: Sequence[Comparison]) 
         "4,388 samples run at once, and half of the run is the end of the longest answers. Engines are those of the "
         "catalogue, to which none of these rows was fitted. Server and Interactive run under limits of latency and are "
         "not compared.",
-        table(
-            ("model", "device", "figures", "bytes over bandwidth", "predicted", "bias"), list(rows_of_mlperf(compared))
-        ),
+        *_apart("mlperf", ("model", "device"), rows_of_mlperf(compared)),
         "## Layers with a state, apart",
-        "Nemotron Nano v2 (Mamba-2 layers beside attention) of ML.ENERGY v3: no row of a model with a state was "
+        "Nemotron Nano v2 (Mamba-2 layers and attention) of ML.ENERGY v3: no row of a model with a state was "
         "fitted. What a token takes while others decode is predicted as well as for models without; what many short "
         "requests a second take beside it is not: a prompt of 133 tokens seems to hold up a step by some 28 ms "
         "(answers of 500 tokens come 25 % slower than the times of their tokens tell, those of 5,500 by 3 %), as if "
         "steps with prompts ran without a graph.",
-        table(
-            ("model", "metric", "figures", "bytes over bandwidth", "predicted", "bias"), list(rows_of_states(compared))
-        ),
+        *_apart("states", ("model", "metric"), rows_of_states(compared)),
         "## Mappings and releases by a rule, apart",
         "Mixtures of TensorRT-LLM 1.0 on several devices, whose table does not print how experts lie: attention apart "
         "on every device and experts over all of them. vLLM 0.10 on ROCm, for which the engine since 0.12 stands in. "
         "No engine was fitted to these rows.",
-        table(
-            ("what", "model", "figures", "bytes over bandwidth", "predicted", "bias"), list(rows_of_others(compared))
-        ),
+        *_apart("rules", ("what", "model"), rows_of_others(compared)),
         "## Intervals",
         "80 % intervals of `dse evaluate --serving --uncertainty` and `dse predict --uncertainty`: residuals by engine "
         "and kind of figure (`[residuals]` of a stack). *Unseen*: figures of configurations that neither fit nor "
@@ -258,10 +259,10 @@ def page(found: Sequence[engines.FittedEngine], compared: Sequence[Comparison]) 
         "requests in flight, and a prompt. What bounds a step of either kind, `dse evaluate --serving` prints.",
         "![Roofline](serving.png)",
         "## Engines",
-        "What is in `hw_catalog/software`, in the order of the records of `software.engine`.",
-        table(("stack", "figures", *names), list(rows_of_engines(found)), words=("stack",)),
+        "Fitted numbers of the stacks in `hw_catalog/software`: "
+        + filed("serving_engines", ("stack", "figures", *names), rows_of_engines(found)),
         *refused.section(compared),
-        "## Rows that are not compared",
+        "## Excluded figures, by reason",
         table(("reason", "figures"), [[reason, f"{n}"] for reason, n in skipped.most_common()]),
     ])  # fmt: skip
 
@@ -271,7 +272,7 @@ def main() -> None:
     asked = with_fit(page_parser(__doc__)).parse_args()
     found, *_ = jobs.run(asked.tables, asked.folds, asked.output, asked.catalog)
     roofline.draw(asked.page.with_suffix(".png"))
-    asked.page.write_text(page(found, comparison.compare(asked.tables)), encoding="utf-8")
+    publish(asked.page, page(found, comparison.compare(asked.tables)))
 
 
 if __name__ == "__main__":

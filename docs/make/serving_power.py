@@ -8,7 +8,7 @@ from typing import NamedTuple
 import numpy as np
 
 import dse
-from docs.make.markdown import table
+from docs.make.markdown import filed
 
 #: Watts that a server of eight devices is rated for (data sheets: DGX A100 6.5 kW, DGX H100 10.2 kW).
 RATED = {"a100-sxm-80gb": 6500.0, "h100-sxm-80gb": 10200.0}
@@ -67,4 +67,4 @@ def section() -> list[str]:
     """The section."""
     header = ("device", "in flight", "prompt", "answer", "decode", "with prompts", "average", "limits over peak",
               "rating over peak", "rating over a row")  # fmt: skip
-    return ["## Power by phase", TEXT, table(header, list(_rows()), words=("device",))]
+    return ["## Power by phase", f"{TEXT} By load: {filed('serving_power', header, _rows())}"]

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
 from benchmarks.serving import peers, systems
 from docs.make.command import command, page_parser
-from docs.make.markdown import document, percent, table
+from docs.make.markdown import document, filed, percent, publish, table
 from dse.designs import catalog
 from dse.model.work.parameters import main_model, parameter_count
 from dse.sweep.pools import match
@@ -18,7 +18,7 @@ _INTRODUCTION = """\
 # Models and systems that serve
 
 Written by `{command}`; `tests/model/serving/test_systems.py` holds the same checks. A *law* is a direction or a bound,
-where no figure can be compared. What is not *verified* is printed beside ours and judged by nothing: the source gives
+where no figure can be compared. What is not *verified* is printed with ours and judged by nothing: the source gives
 no setting in full, or was read second hand. The share of overlap of NanoFlow, 0.5, was chosen by its figures; engines
 of 2024 fall short of what it measured of them (23 to 32 % for 31 to 38 %) and are asked to stay below alone."""
 
@@ -33,8 +33,8 @@ one size in place of keys and values, read and written once a token; hybrids are
 scores all |
 | NanoFlow | `step_overlap`, `nano_batches` | a step between the sum of its operators and its busiest resource |
 | EnergonAI, SN40L, offloading | `far_weights`, `far_cache`; `far.capacity`, `far.bandwidth` | shares of weights and \
-cache in a memory beyond the device's, read beside the kernels; without `far` the host's |
-| InstInfer | `far.near_bandwidth` | attention over the far share is computed beside it |
+cache in a memory beyond the device's, read during the kernels; without `far` the host's |
+| InstInfer | `far.near_bandwidth` | attention over the far share is computed near it |
 | block formats of the cache | `cache_bytes` (MXFP8 1.03125 B) | memory and traffic of the cache |
 | speculation | `drafts`, `acceptance` | `(1 - a^(k + 1)) / (1 - a)` tokens a step |
 | Splitwise | `dse.serve_pools`, `dse pools` | a pool for prompts and one for answers |
@@ -81,24 +81,36 @@ def main() -> None:
         _INTRODUCTION.format(command=command("docs.make.systems")),
         _OPTIONS,
         "## Published figures and laws",
-        table(["system", "what", "published", "ours", "verified"], map(_row, checks), _WORDS),
+        f"{len(checks)} checks, {sum(check.verified for check in checks)} of them verified: "
+        + filed("systems_checks", ["system", "what", "published", "ours", "verified"], map(_row, checks)),
         _SPLITWISE,
         table(["what", "USD / 1000 requests", "W / (request/s)", "times at equal price", "at equal power", "at both"],
               _pools(), _WORDS),
         _PEERS.format(compute=peers.COMPUTE, memory=peers.MEMORY),
-        table(["peer", "phase", "batch", "prompt", "theirs, ms", "ours, ms", "difference"],
-              map(_compared, peers.compare()), _WORDS),
+        *_peers(peers.compare()),
         _RATES,
         table(["what", "designs/s"], [[name, f"{rate:,.0f}"] for name, rate in peers.rates().items()], _WORDS),
         _MODELS,
-        table(["model", "layers", "parameters, 1e9", "published, 1e9"], _models(), _WORDS),
+        filed("systems_models", ["model", "layers", "parameters, 1e9", "published, 1e9"], _models()),
     ]  # fmt: skip
-    asked.page.write_text(document(parts), encoding="utf-8")
+    publish(asked.page, document(parts))
 
 
 def _row(check: systems.Check) -> list[str]:
     ours = f"{check.ours:.4g} {check.unit}".strip()
     return [check.system, check.what, check.published, ours, "yes" if check.verified else "no"]
+
+
+def _peers(compared: Sequence[peers.Compared]) -> list[str]:
+    """Largest difference by peer and phase, and a file of all."""
+    largest: dict[tuple[str, str], float] = {}
+    for c in compared:
+        key = c.peer, c.phase
+        largest[key] = max(largest.get(key, 0.0), c.difference, key=abs)
+    every = filed("systems_peers", ["peer", "phase", "batch", "prompt", "theirs, ms", "ours, ms", "difference"],
+                  map(_compared, compared))  # fmt: skip
+    rows = [[*key, percent(difference, "+")] for key, difference in largest.items()]
+    return [table(["peer", "phase", "largest difference"], rows, _WORDS), f"By batch and prompt: {every}"]
 
 
 def _compared(c: peers.Compared) -> list[str]:

@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 
 import dse
 from docs.make.command import page_parser
-from docs.make.markdown import document, percent, table
+from docs.make.markdown import document, filed, percent, publish, table
 from dse.designs import catalog
 from dse.designs.catalog.schema import OPERATIONS
 from dse.measured.kernels.formulas import gemm_of
@@ -135,7 +135,7 @@ def page() -> str:
         "1.5 W/mm2 for cold plates): of 700 W, a die of 100 mm2 uses 210 W. No chip of this page is bound by either.",
         "## One voltage curve a node",
         "Foundries claim less power at the old speed and more speed at the old power. A node takes the first claim; "
-        "the voltage law `f ~ (V - V_t)^2 / V` gives the second, here beside what is claimed (cumulative, N7 = 1).",
+        "the voltage law `f ~ (V - V_t)^2 / V` gives the second, here next to what is claimed (cumulative, N7 = 1).",
         _curve(),
         "## What an operation takes, and what a chip draws for it",
         "Energies as published, of an operation or of 64 bits read, in 45 nm (Horowitz 2014) and in 7 nm (Jouppi et "
@@ -145,7 +145,7 @@ def page() -> str:
         "moved, control and power at rest. The model's energy of a 16-bit FLOP, operands from on-chip memory included, "
         f"is {1e12 * catalog.accelerator('a100-sxm-80gb').power.matrix_energy:.2f} pJ.",
         _residuals(),
-        "## What they draw, beside the chips as sold",
+        "## What they draw, against the chips as sold",
         "The same steps (bf16, with the stack of the chip as sold) of a generated chip and of the one as sold, whose "
         "energies were fitted to boards, or scaled from those that were. The common shares were set with the first "
         "step in sight, the others and the products below are checks.",
@@ -212,7 +212,8 @@ def _draws() -> str:
             watts = (f"{float(one.device_power):.0f} W" for one in (generated, sold))
             more = (float(getattr(generated, of) / getattr(sold, of)) - 1.0 for of in ("device_power", "step_time"))
             rows.append([study, TWINS[name][0], *watts, *(f"{100.0 * one:+.0f} %" for one in more)])
-    return table(["step", "chip", "generated draws", "as sold draws", "power", "step time"], rows)
+    header = ["step", "chip", "generated draws", "as sold draws", "power", "step time"]
+    return filed("technology_steps", header, rows)
 
 
 #: Requests in flight.
@@ -237,8 +238,8 @@ def _answers() -> str:
             for of in ("energy_per_output_token", "time_per_output_token"):
                 cells.append(f"{100.0 * (float(getattr(one, of) / getattr(sold, of)) - 1.0):+.0f} %")
         rows.append([TWINS[name][0], *cells])
-    columns = [text for in_flight in IN_FLIGHT for text in (f"{in_flight} in flight: energy", "time")]
-    return table(["chip", *columns], rows)
+    columns = [f"{in_flight} in flight: {what}" for in_flight in IN_FLIGHT for what in ("energy", "time")]
+    return filed("technology_serving", ["chip", *columns], rows)
 
 
 class Product(NamedTuple):
@@ -267,7 +268,8 @@ def _products() -> str:
         both = products(name)
         cells = [cell for one in both for cell in (f"{one.power:.0f} W", f"{one.slower:.2f}")]
         rows.append([TWINS[name][0], *cells, f"{100.0 * (both[0].time / both[1].time - 1.0):+.0f} %"])
-    return table(["chip", "generated draws", "slower", "as sold draws", "slower", "time"], rows)
+    header = ["chip", "generated draws", "generated slower", "as sold draws", "as sold slower", "time"]
+    return filed("technology_products", header, rows)
 
 
 #: The nodes whose energies of operations are published side by side.
@@ -296,7 +298,7 @@ def _operations() -> str:
         [name.replace("_", " "), *(f"{1e12 * joules:.6g}" for joules in (old, new)), f"{old / new:.1f}"]
         for name, (old, new) in operations().items()
     ]
-    return table(["term", "pJ in 45 nm", "pJ in 7 nm", "ratio"], rows)
+    return filed("technology_operations", ["term", "pJ in 45 nm", "pJ in 7 nm", "ratio"], rows)
 
 
 def _residuals() -> str:
@@ -331,7 +333,7 @@ def _cores() -> str:
             f"{float(found.power.matrix_energy) * 1e12:.2f}", f"{float(technology.memory_units(chip)):.1f}",
         ])  # fmt: skip
     columns = ["chip", "clock, GHz", "as sold", "voltage", "cores", "as built", "pJ/FLOP", "stacks with room"]
-    return table(columns, rows)
+    return filed("technology_cores", columns, rows)
 
 
 def _curve() -> str:
@@ -341,8 +343,9 @@ def _curve() -> str:
         claimed = 1.0 / entry.value("delay")
         cells = (f"{entry.value('energy'):.3f}", f"{speed:.2f}", f"{claimed:.2f}", percent(speed / claimed - 1.0, "+"))
         rows.append([entry.name, *cells, entry.values["energy"].confidence])
-    return table(["node", "energy at iso speed", "speed at iso power", "claimed", "error", "claim"], rows)
+    header = ["node", "energy at iso speed", "speed at iso power", "claimed", "error", "claim"]
+    return filed("technology_nodes", header, rows)
 
 
 if __name__ == "__main__":
-    page_parser(__doc__).parse_args().page.write_text(page(), encoding="utf-8")
+    publish(page_parser(__doc__).parse_args().page, page())

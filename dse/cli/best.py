@@ -1,4 +1,4 @@
-"""The table of a sweep's best designs: what tells them apart, what they reach, and where the time goes."""
+"""The table of a sweep's best designs: distinguishing axes, metrics, and time by part."""
 
 from __future__ import annotations
 
@@ -59,7 +59,7 @@ def _width(out: Console, table: Table) -> int:
 
 
 def _axes(best: Sequence[BestDesign]) -> tuple[list[Column], list[str]]:
-    """The axes that tell the designs apart, as columns, and what the others are."""
+    """The axes that distinguish the designs, as columns, and the values of the others."""
     given = best[0].labels
     ends = Counter(name.rpartition(".")[2] for name in given)
     columns, same = [], []

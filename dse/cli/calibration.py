@@ -1,4 +1,4 @@
-"""``dse predict``, ``dse validate`` and ``dse calibrate``: predictions beside measurements, and fits to them."""
+"""``dse predict``, ``dse validate`` and ``dse calibrate``: predictions against measurements, and fits."""
 
 from __future__ import annotations
 

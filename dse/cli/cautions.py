@@ -41,7 +41,7 @@ def of_limit(design: Design, system: str, stated: frozenset[str]) -> list[str]:
     if not slug or {"tdp", "chip.node"} & set(catalog.entry("accelerator", slug).values):
         return []
     limit = f"power limit of {slug}: {float(design.system.accelerator.power.tdp):,.0f} W"
-    return [f"{limit}, matrix units and memory at their full rates; nobody states it (physical.tdp does)"]
+    return [f"{limit}, matrix units and memory at their full rates; physical.tdp is not stated"]
 
 
 def of_run(stated: frozenset[str]) -> list[str]:

@@ -25,7 +25,7 @@ def print_reasons(out: Console, reasons: dict[str, int], study: Study) -> None:
     """Designs by reason in words."""
     counted = sorted(reasons.items(), key=lambda item: -item[1])
     rows = [[f"{count:,}", study.reason_meanings[name]] for name, count in counted]
-    because = "cannot run because (one design may have several reasons)"
+    because = "reason of infeasibility (a design may have several)"
     show.print_table(out, ["designs", because], rows, left=[because], prose=[because])
 
 

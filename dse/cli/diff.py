@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 #: Exit status where the results are not the same, as ``diff`` has it.
 DIFFERENT = 1
 
-#: Rows of a table that is told in part; ``--json`` has all of them.
+#: Maximum rows of a printed table; ``--json`` has all of them.
 _SHOWN = 16
 
 #: Checksums, and digits of them that are shown.
@@ -123,7 +123,7 @@ def _print_designs(out: Console, found: Difference) -> None:
             out.print(Text(f"{count:,} in {side} alone, such as {_labels(some[0])}"), soft_wrap=True)
     if any(found.unmatched):
         counts = f"{found.unmatched[0]:,} of A and {found.unmatched[1]:,} of B"
-        out.print(Text(f"{counts} cannot be told apart by the labels that both have", "yellow"), soft_wrap=True)
+        out.print(Text(f"{counts} cannot be distinguished by the labels of both", "yellow"), soft_wrap=True)
     if found.mappings:
         out.print(Text(f"another best mapping at {show.counted(found.mappings, 'point')}"))
     for side, names in zip("AB", found.only_metrics, strict=True):
@@ -132,7 +132,7 @@ def _print_designs(out: Console, found: Difference) -> None:
 
 
 def _labels(labels: dict[str, Any]) -> str:
-    """What tells a design apart, in one line."""
+    """Distinguishing labels of a design, in one line."""
     return ", ".join(f"{SHORT.get(name, name)} {show.setting(value)}" for name, value in labels.items())
 
 

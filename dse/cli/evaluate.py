@@ -26,10 +26,10 @@ if TYPE_CHECKING:
 #: Elasticities printed; --json has them all.
 _TOP = 10
 
-#: Seconds of a day, and how many days a time must have to be told in days.
+#: Seconds of a day, and the minimum of days from which a time is printed in days.
 _DAY, _DAYS = 86400.0, 2.0
 
-#: Metrics told in per cent.
+#: Metrics printed in per cent.
 _UTILISATIONS = ("mfu", "mfu_causal", "hfu")
 
 #: What options of their own say.
@@ -85,7 +85,7 @@ def evaluate(
     bounds = _bounds(made, stack, explained, study) if uncertainty and explained.has_step else {}
     if as_json:
         made_up = (made_up_price(explained.metrics, made), made_up_carbon(explained.metrics, made))
-        listed += [told for told in made_up if told]  # the tables tell them beside the totals
+        listed += [told for told in made_up if told]  # the tables print them with the totals
         intervals = {"intervals": {name: list(ends) for name, ends in bounds.items()}} if uncertainty else {}
         show.document({"design": leaves_told(made), **explained.as_dict(), **intervals, "outside": outside,
                        "cautions": listed})  # fmt: skip
@@ -269,24 +269,24 @@ def _print(explained: Explanation, bounds: dict[str, MetricInterval], made: Desi
     show.heading(out, f"operators: {study.operators_of}")
     _print_operators(out, explained.operators)
     if explained.phases:
-        show.heading(out, "a step of the engine by what bounds it")
+        show.heading(out, "engine steps: time by bound")
         _print_phases(out, explained.phases)
     if explained.layer:
         layer = ", ".join(f"{p.name.replace('_', ' ')} {show.seconds(p.value)}" for p in explained.layer if p.value)
         bound = "kernel launches set the pace (host-bound)" if explained.host_bound else "the device sets the pace"
         out.print(Text(f"Per layer and micro-batch: {layer}; {bound}."), soft_wrap=True)
-    show.heading(out, f"what {metric} depends on most: elasticities d ln({metric}) / d ln(parameter)")
+    show.heading(out, f"elasticities of {metric}: d ln({metric}) / d ln(parameter)")
     _print_elasticities(out, explained, metric)
 
 
 def _told_no_step(explained: Explanation, made: Design) -> str:
-    """That a step which cannot be made has no times, and of a precision those that can be multiplied."""
+    """That an impossible step has no times, with the supported precisions if that is the reason."""
     from dse.types import Infeasible
 
     fix = "change what is named above"
     if any(reason.name == Infeasible.precision_unsupported.name for reason in explained.reasons):
         fix = f"set precision to one of {', '.join(_precisions(made))}"
-    return f"There is no such step, and so no time, rate or utilisation of one: {fix}."
+    return f"This step is not possible, so it has no time, rate or utilisation: {fix}."
 
 
 def _precisions(made: Design) -> list[str]:

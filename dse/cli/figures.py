@@ -1,4 +1,4 @@
-"""The figures that commands draw beside their results."""
+"""The figures that commands draw next to their results."""
 
 from __future__ import annotations
 

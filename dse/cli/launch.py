@@ -1,4 +1,4 @@
-"""``dse launch``: how a tool is told of one design, and a design from a tool's arguments."""
+"""``dse launch``: launch line of a design for a tool, and the design of a tool's arguments."""
 
 from __future__ import annotations
 
@@ -110,10 +110,10 @@ def _by_path(settings: list[str]) -> dict[str, str]:
     return {leaf_path(name, "--set"): value for name, value in named.items()}
 
 
-#: Reasons about what a line has no option for, so that it starts all the same: it is told beside it.
+#: Reasons without an option of the line, which starts all the same: reported with it.
 _NO_OPTION = ("stack_lacks",)
 
-#: What ``--set`` takes beside leaves.
+#: What ``--set`` takes in addition to leaves.
 _NO_LEAVES = ("n_devices", "software")
 
 

@@ -26,7 +26,7 @@ def merge(
 ) -> int:
     """Join the shards of a sweep into one file.
 
-    The shards are what dse run --shard 1/n … n/n left beside OUTPUT.nc.
+    The shards are what dse run --shard 1/n … n/n left next to OUTPUT.nc.
     """
     with FigureProcess() if figure else contextlib.nullcontext() as figure_process:
         began = time.perf_counter()

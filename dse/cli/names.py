@@ -40,7 +40,7 @@ def names(
 ) -> int:
     """List all names, with unit, meaning, bounds and default.
 
-    Without a kind it tells how many names there are of each. Leaves of a design, metrics, axes of sweeps, names of
+    Without a kind it prints the number of names of each. Leaves of a design, metrics, axes of sweeps, names of
     constraints and objectives, columns of tables. Exit status 1 when nothing matches.
     """
     from dse.doors.studies import STUDIES

@@ -29,14 +29,14 @@ def plot(
     results: Annotated[Path, typer.Argument(metavar="RESULTS.nc", help="Results of dse run or dse search.")],
     output: Annotated[
         Path | None,
-        typer.Option("--output", "-o", help="File ending in .png, .svg or .pdf [default: beside the results]."),
+        typer.Option("--output", "-o", help="File ending in .png, .svg or .pdf [default: next to the results]."),
     ] = None,
     kind: Annotated[
         Kind | None, typer.Option(help="Which figure [default: all that suit the results; with -o the breakdown].")
     ] = None,
     as_format: Annotated[
         str | None,
-        typer.Option("--format", metavar="png|svg|pdf", help="Format of figures beside the results [default: png]."),
+        typer.Option("--format", metavar="png|svg|pdf", help="Format of figures next to the results [default: png]."),
     ] = None,
     force: Force = False,
 ) -> None:
@@ -55,7 +55,7 @@ def plot(
     from dse.io import outputs
     from dse.sweep import open_results
     from dse.views import plot as figures
-    from dse.views.drawing import beside
+    from dse.views.drawing import figure_path
     from dse.views.plot.style import check_ending
 
     ending = f".{'png' if as_format is None else as_format}"
@@ -65,7 +65,7 @@ def plot(
         raise InputError("--format", repr(as_format), f"{output.suffix.lower()[1:]}, as -o ends", "leave --format out")
     with open_results(results) as dataset:
         kinds = [kind or Kind.breakdown] if kind or output else figures.suited(dataset)
-        places = {one: output or beside(results, one, ending) for one in kinds}
+        places = {one: output or figure_path(results, one, ending) for one in kinds}
         for place in places.values():
             outputs.checked(place, force, [results])
         for one, place in places.items():

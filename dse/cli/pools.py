@@ -27,7 +27,7 @@ def pools(
 ) -> int:
     """Match prefill pools with decode pools.
 
-    Sweeps each pool on its own, and prints the best pair of every two accelerators beside engines that do both.
+    Sweeps each pool on its own, and prints the best pair of every two accelerators, and engines that do both.
     """
     from dse.sweep.pools import match
 
@@ -64,17 +64,17 @@ def _design(part: Candidate) -> dict[str, Any]:
 def _print(found: Matched) -> None:
     out = show.console()
     out.print(found.title)
-    columns = ["prompts", "answers", "% for prompts", "first token", "output token", "request/s a device",
-               "W / (request/s)"]  # fmt: skip
+    columns = ["prefill", "decode", "% prefill", "TTFT", "TPOT", "requests/s per device",
+               "W per request/s"]  # fmt: skip
     has_prices = any(one.price > 0.0 for one in (*found.together, *found.pools))
-    columns += ["USD / 1000 requests"] * has_prices
+    columns += ["USD per 1000 requests"] * has_prices
     against = [one.prefill.accelerator for one in found.together]
     columns += [f"x {name} at equal {'price, power, both' if has_prices else 'power'}" for name in against]
     told = _Told.of(found)
     rows = [_row(one, found, has_prices, told) for one in (*found.together, *found.pools)]
     show.print_table(out, columns, rows, left=columns[:2], keys=2)
     if not found.pools:
-        out.print("no pair of pools can serve within the constraints")
+        out.print("no pair of pools meets the constraints")
 
 
 def _row(one: Match, found: Matched, has_prices: bool, told: _Told) -> list[str]:
@@ -97,7 +97,7 @@ _USUAL = {"precision": "bf16", "software": ""}
 
 
 class _Told(NamedTuple):
-    """What of a pool its name must tell, so that it can be built."""
+    """What the name of a pool must contain, so that it can be built."""
 
     choices: tuple[str, ...]  #: labels in which the pools that are shown differ, or are not as usual
 

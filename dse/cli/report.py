@@ -20,7 +20,7 @@ _ENDING = ".html"
 def report(
     results: Annotated[Path, typer.Argument(metavar="RESULTS.nc", help="Results of dse run or dse search.")],
     output: Annotated[
-        Path | None, typer.Option("--output", "-o", help="File ending in .html [default: beside the results].")
+        Path | None, typer.Option("--output", "-o", help="File ending in .html [default: next to the results].")
     ] = None,
     points: Annotated[
         int, typer.Option(min=1_000, max=2_000_000, help="Designs that the page holds at most.")

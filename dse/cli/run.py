@@ -53,7 +53,7 @@ def run(
         typer.Option(metavar="i/n", help="Run only share i of n; dse merge joins them [default: the whole sweep]."),
     ] = None,
     workers: Annotated[
-        int | None, typer.Option(help="Evaluate on so many processes of this machine [default: this one alone].")
+        int | None, typer.Option(help="Number of local processes [default: 1].")
     ] = None,
     scheduler: Annotated[
         str | None,
@@ -88,7 +88,7 @@ def run(
             if figure_process:
                 front = kept.mode == "pareto" and len(grid.spec.objectives) > 1
                 check(output or grid.spec.output, force, machines=kept.mode == "best", front=front)
-        except UnwritableFolderError as error:  # what is finished is told all the same, what is not is refused below
+        except UnwritableFolderError as error:  # what is finished is printed, what is not is refused below
             figure_process, undrawn = None, f"no figures: {error.got}"
         try:
             with sweeps.progress_bar() as progress:
@@ -109,9 +109,9 @@ def run(
 def finish(
     summary: Summary, imported: float, figure_process: FigureProcess | None, as_json: bool, force: bool = False
 ) -> int:
-    """Print what a sweep found, draw, tell where everything is; gives the exit status.
+    """Print what a sweep found, draw, print the paths of outputs; returns the exit status.
 
-    What was found is told whatever becomes of the figures.
+    The result is printed even if a figure fails.
     """
     began = time.perf_counter()
     figures: list[Path] = []
@@ -164,7 +164,7 @@ def _print(summary: Summary) -> None:
         for text in filter(None, (summary.caution, summary.outside, summary.context, summary.prices)):
             out.print(Text(text, "yellow"), soft_wrap=True)
     share = show.percent(summary.n_feasible / max(summary.n_designs, 1))
-    show.heading(out, f"{summary.n_feasible:,} of {show.counted(summary.n_designs, 'design')} can run ({share})")
+    show.heading(out, f"feasible: {summary.n_feasible:,} of {show.counted(summary.n_designs, 'design')} ({share})")
     if summary.reasons:
         print_reasons(out, summary.reasons, summary.study)
     for text in summary.unmet:

@@ -107,7 +107,7 @@ def search(
 def _finish(
     found: Outcome, problem: Problem, figure_process: FigureProcess | None, as_json: bool, force: bool
 ) -> int:
-    """Print what was found, draw, tell where everything is; gives the exit status."""
+    """Print what was found, draw, print the paths of outputs; returns the exit status."""
     figures: list[Path] = []
     if not as_json:
         _print(found, problem)
@@ -134,7 +134,7 @@ def size(problem: Problem) -> str:
     if space.n_designs < ENUMERABLE:
         spent = grid.n_designs / ENUMERATION_RATE
         told = f"about {show.seconds(spent)} at {ENUMERATION_RATE / 1e6:.0f} million designs/s" if spent > 1.0 else ""
-        text += f"\nbetter: dse run enumerates it exactly, in {told or 'less than a second'} and some to start"
+        text += f"\nbetter: dse run enumerates it exactly, in {told or 'less than a second'} after start-up"
     return text
 
 
@@ -232,7 +232,7 @@ def _print_fronts(out: Console, found: Outcome, study: Study) -> None:
 
 
 def _print_front(out: Console, found: Outcome, study: Study) -> None:
-    """The designs that are told of the front, along its first objective."""
+    """Printed designs of the front, along its first objective."""
     rows = []
     names = _axes(found.front[0].labels)
     for number, design in enumerate(found.front, start=1):

@@ -23,7 +23,7 @@ INTERRUPTED = 130
 
 
 def report_errors(command: Callable[..., int | None]) -> Callable[..., None]:
-    """A command that returns its exit status (None: 0) with what goes wrong told in words."""
+    """A command that returns its exit status (None: 0) and prints its errors."""
 
     @functools.wraps(command)
     def call(*arguments: Any, **options: Any) -> None:
@@ -57,7 +57,7 @@ def reader_gone() -> int:
 
 
 def _told_status(command: Callable[[], int | None]) -> int:
-    """The exit status of a command; what goes wrong is told in words, but for a reader that has gone."""
+    """The exit status of a command; errors are printed, unless the reader of the output has gone."""
     try:
         status = command() or 0
         sys.stdout.flush()

@@ -27,7 +27,7 @@ def trace(
     """Write one step of a design as a timeline.
 
     Every pass of every stage by its schedule, and what is sent: a trace of Chrome in JSON, which ui.perfetto.dev and
-    chrome://tracing show. Prints the step's time event by event, beside that of the closed forms that dse evaluate has.
+    chrome://tracing show. Prints the step time event by event, and that of the closed forms of dse evaluate.
     """
     from dse.doors.study_training import TRAINING
     from dse.io.outputs import checked

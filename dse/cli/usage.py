@@ -32,7 +32,7 @@ class Commands(TyperGroup):
         return super().parse_args(ctx, args)
 
     def main(self, args: Any = None, *, standalone_mode: bool = True, **options: Any) -> Any:  # type: ignore[override]
-        """Read the command line and do what it says; ends the process unless told otherwise."""
+        """Run the command line; ends the process by default."""
         if not standalone_mode:
             return super().main(args, standalone_mode=False, **options)
         try:

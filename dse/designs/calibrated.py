@@ -162,7 +162,7 @@ def beyond_context(workload: str, lookup: Lookup) -> str:
     prompt, answer = (lookup(f"workload.requests.{name}_tokens") for name in ("prompt", "output"))
     length, of, verb = lookup("workload.seq_len"), "a sequence", "is"
     if prompt is not None and answer is not None:
-        length, of, verb = prompt + answer, "a prompt and its answer", "are"
+        length, of, verb = prompt + answer, "a request", "is"
     if context is None or length is None or length <= context * (1.0 + _ROUNDING):
         return ""
     return f"{of} of {length:,.0f} tokens {verb} longer than the context of {entry.slug}: {context:,.0f}"
@@ -186,21 +186,21 @@ def without_engine(stacks: Iterable[str]) -> str:
 
 def told(parts: list[str]) -> str:
     """These in one line; empty where there are none."""
-    return f"outside of what was calibrated: {', '.join(parts)}" if parts else ""
+    return f"outside the calibrated range: {', '.join(parts)}" if parts else ""
 
 
 def told_each(by_stack: Mapping[str, list[str]]) -> str:
     """The same of designs of several stacks, each with its name; a stack without measured rows names itself.
 
     >>> told_each({"nemo": ["devices 4,096 (rows up to 1,024)"], "vllm": []})
-    'outside of what was calibrated: nemo: devices 4,096 (rows up to 1,024)'
+    'outside the calibrated range: nemo: devices 4,096 (rows up to 1,024)'
     """
     if len(by_stack) == 1:
         return told(*by_stack.values())
     lone = {f"no measured rows for {stack}" for stack in by_stack}
     named = ([*parts] if set(parts) <= lone else [f"{stack}: {', '.join(parts)}"] for stack, parts in by_stack.items())
     texts = [text for texts in named for text in texts]
-    return f"outside of what was calibrated: {'; '.join(texts)}" if texts else ""
+    return f"outside the calibrated range: {'; '.join(texts)}" if texts else ""
 
 
 def _number(value: float) -> str:

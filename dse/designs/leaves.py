@@ -34,7 +34,7 @@ from dse.designs.records import (
     PLAIN_EXPERTS,
     PLAIN_MAPPING,
     assumed_tokens,
-    that_serves,
+    with_serving_defaults,
 )
 from dse.errors import InputError, unknown_name
 from dse.io import quantities
@@ -305,7 +305,7 @@ def design(
     if made.workload.experts is not None:
         named = {path: f"{where}.{short_name(path)}" for path in stated}
         check_routing(made.workload.experts, named, f"{where}: experts")
-    return that_serves(made) if kind == "serving" else made
+    return with_serving_defaults(made) if kind == "serving" else made
 
 
 def _check_texts(names: MappingABC[str, Any], where: str) -> None:

@@ -157,7 +157,7 @@ def told_tokens(stated: Container[str]) -> str:
     )
 
 
-def that_serves(design: Design) -> Design:
+def with_serving_defaults(design: Design) -> Design:
     """The design with requests, serving and an engine, as they are where nothing is said of them."""
     given = design.workload.requests, design.mapping.serving, design.software.engine
     requests, serving, engine = given[0] or Requests(), given[1] or Serving(), given[2] or Engine()

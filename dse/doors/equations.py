@@ -136,7 +136,7 @@ def _bits(value: Any) -> Hashable:
 
 
 def _parameters(equation: JaxprEqn) -> Hashable:
-    """What makes two equations of a primitive the same; each is its own where that cannot be told."""
+    """What makes two equations of a primitive the same; each is its own where that is unknown."""
     items = tuple(sorted(equation.params.items()))
     try:
         hash(items)

@@ -25,7 +25,7 @@ from dse.types import Design, Metrics
 def evaluate(design: Design) -> Metrics:
     """Time, memory, energy, money, carbon and feasibility of one training step of ``design``.
 
-    A pure function of scalars: ``jit``, ``vmap`` and ``grad`` it as you like. Never raises, and gives
+    A pure function of scalars: it works under ``jit``, ``vmap`` and ``grad``. Never raises, and gives
     no NaN for leaves within their bounds; a design that cannot run has ``feasible = False`` and the bits of its
     reasons.
 

@@ -108,7 +108,7 @@ def _first_token(rank: Rank, found: Served) -> Scalar:
 
 
 class _Parts(NamedTuple):
-    """What serving is made of, before it is told."""
+    """Intermediate results of serving."""
 
     design: Design  # at the clock that is set
     rank: Rank

@@ -49,7 +49,7 @@ class SameOption(NamedTuple):
 CONSTRAINT = "constraint"
 
 
-class Inside(NamedTuple):
+class Breakdown(NamedTuple):
     """What a model is made of at one design; empty where it does not say."""
 
     design: Design  #: as it runs: at the clock that its power allows
@@ -90,7 +90,7 @@ class Study:
     rate: str = ""  #: the metric made large where workloads are compared, which the objective does not tell apart
     totals: tuple[str, ...] = ()  #: metrics that are the sum of their parts ``<metric>_<part>``
     energy: str = ""  #: the metric of energy that figures draw
-    beside: Shown | None = None  #: the metric that stands beside the first total in figures
+    beside: Shown | None = None  #: the metric shown with the first total in figures
     trade: tuple[str, str] | None = None  #: two metrics, the more the better, whose front is drawn of any results
     capacity: Callable[[Design], Scalar] = lambda design: design.system.accelerator.memory.capacity
     #: bytes of a device that may be taken of what it has
@@ -110,11 +110,11 @@ class Study:
     complete: Callable[[Design], Design] = lambda design: design
     #: the same design with the records of this kind that it left to their defaults
     headline: Callable[[Mapping[str, float]], Sequence[str]] = lambda metrics: ()
-    #: metrics by name → those that are told first of one design
+    #: metrics by name → the headline metrics of one design
     settings: Callable[[Design], str] = lambda design: ""  #: how a design works, in one line
     remark: Callable[[str, Mapping[str, float], Design], str] = lambda total, metrics, design: ""
     #: (a total, metrics by name, design) → what a reader of the total's parts should know, in words
-    inside: Callable[[Design], Inside] = lambda design: Inside(design)
+    inside: Callable[[Design], Breakdown] = lambda design: Breakdown(design)
     operators_of: str = ""  #: what the operators of ``inside`` are those of, in words
     residuals: Mapping[str, str] = dataclasses.field(default_factory=dict)
     #: metric → kind of the residual of a stack that its interval has alone; none for intervals of the step time
@@ -192,7 +192,7 @@ class Study:
 
     @property
     def feasible_bit(self) -> int:
-        """The bit after those of all reasons, for the feasible where they are counted beside the reasons."""
+        """The bit after those of all reasons, for the feasible where they are counted with the reasons."""
         return self.constraint_bit << 1
 
     @functools.cached_property
@@ -245,7 +245,7 @@ def network_told(system: System) -> str:
 
 
 def over_routed(experts: Experts) -> str:
-    """What of a mixture of experts is more than it can be beside the rest of it, after a comma; empty for none."""
+    """Values of a mixture of experts beyond what the others allow, after a comma; empty for none."""
     over = [name for name, is_kept in experts.kept.items() if not is_kept]
     return "".join(f", {name}={getattr(experts, name):g} of at most {experts.most[name]:g}" for name in over)
 
@@ -262,7 +262,7 @@ def shares_told(design: Design) -> str:
 def told_price(total: str, metrics: Mapping[str, float], design: Design) -> str:
     """Beside the bill of an accelerator what it is bought at; where a price or dies are made up, that they are."""
     if total == "device_cost":
-        return f"Its price is {quantity(metrics['device_price'], 'USD')}. Analysts' bills leave the design out."
+        return f"Price: {quantity(metrics['device_price'], 'USD')}. Analysts' bills leave the design out."
     return {"capital_cost": made_up_price, "device_carbon": made_up_carbon}.get(total, lambda *_: "")(metrics, design)
 
 
@@ -271,7 +271,7 @@ def made_up_price(metrics: Mapping[str, float], design: Design) -> str:
     system = design.system
     rule = stands_in_for_price(system.accelerator, system.prices or Prices())
     price = quantity(metrics["device_price"], "USD")
-    return f"price of an accelerator: {price} = {rule}; nobody states it (made.price does)" if rule else ""
+    return f"accelerator price: {price} = {rule}; made.price is not stated" if rule else ""
 
 
 def made_up_carbon(metrics: Mapping[str, float], design: Design) -> str:
@@ -279,16 +279,16 @@ def made_up_carbon(metrics: Mapping[str, float], design: Design) -> str:
     system = design.system
     rule = stands_in_for_dies(system.accelerator, system.emissions or Emissions())
     carbon = quantity(metrics["device_carbon_dies"], "kg")
-    return f"embodied carbon of its dies: {carbon} = {rule}; no dies are known (made.logic_area)" if rule else ""
+    return f"embodied carbon of the dies: {carbon} = {rule}; made.logic_area is not stated" if rule else ""
 
 
 def told_money(total: str, metrics: Mapping[str, float], design: Design) -> str:
     """What hours, years and tokens cost, or tokens emit."""
     if total.endswith("carbon"):
-        return f"A million tokens emit {quantity(1e6 * metrics['carbon_per_token'], 'kg')}."
+        return f"Emissions per million tokens: {quantity(1e6 * metrics['carbon_per_token'], 'kg')}."
     return (
-        f"An hour of a device costs {metrics['cost_per_device_hour']:.2f} USD, a year of the whole system "
-        f"{quantity(metrics['tco_per_year'], 'USD')}, a million tokens {1e6 * metrics['cost_per_token']:.3g} USD: "
-        f"{quantity(metrics['tokens_per_cost'], '1')} tokens a dollar. "
+        f"{metrics['cost_per_device_hour']:.2f} USD per device-hour, {quantity(metrics['tco_per_year'], 'USD')} per "
+        f"year for the system, {1e6 * metrics['cost_per_token']:.3g} USD per million tokens: "
+        f"{quantity(metrics['tokens_per_cost'], '1')} tokens per dollar. "
         f"{design.system.n_devices:g} devices; without failures and without the margin of a cloud provider."
     )

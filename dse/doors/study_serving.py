@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from dse.designs.records import TRAINING_ALONE, that_serves
+from dse.designs.records import TRAINING_ALONE, with_serving_defaults
 from dse.doors.study import OPTIONAL, Shown, Study, network_told, over_routed, shares_told, told_money, told_price
 from dse.io.quantities import duration, quantity
 from dse.types import (
@@ -72,7 +72,7 @@ def _shortfalls(design: Design, metrics: ServingMetrics) -> dict[Infeasible, Sca
 
 
 def _copies_told(serving: Serving | None) -> str:
-    """How many copies of experts there are beside them, where there are some."""
+    """Number of redundant copies of experts, if any."""
     return f" + {serving.redundant_experts:g}" if serving and serving.redundant_experts else ""
 
 
@@ -130,8 +130,8 @@ def _precision_told(precision: Precision) -> str:
     if held >= RECIPES[Precision.bf16].operand:
         return told
     return (
-        f"{told} (weights that are kept in it and multiplied in 16 bits: precision=bf16 with weight_bytes={held:.2g} B,"
-        f" of experts alone, as gpt-oss has them, expert_bytes={held:.2g} B)"
+        f"{told} (weights stored in it and multiplied in 16 bits: precision=bf16 with weight_bytes={held:.2g} B,"
+        f" for experts only, as in gpt-oss, expert_bytes={held:.2g} B)"
     )
 
 
@@ -155,11 +155,11 @@ def _caution(metrics: Mapping[str, float]) -> str:
     """That prompts come faster than the engine computes them, where they do."""
     if metrics["prefill_share"] < 0.999:
         return ""
-    return "every step carries prompts: requests come faster than their prompts are computed, and wait"
+    return "every step has prefill: requests arrive faster than prefill completes, and queue"
 
 
 def _headline(metrics: Mapping[str, float]) -> tuple[str, ...]:
-    """What is told first."""
+    """Headline metrics."""
     return (
         "time_to_first_token", "time_per_output_token", "inter_token_latency", "request_latency",
         "output_tokens_per_second", "output_tokens_per_second_per_device", "output_tokens_per_second_per_user",
@@ -173,13 +173,13 @@ def _settings(design: Design) -> str:
 
     requests, serving = design.workload.requests or Requests(), design.mapping.serving or Serving()
     load = Load(int(requests.load))
-    flight = "as many as fit" if load is Load.offline else f"{requests.concurrency:g} at a time"
+    flight = "maximum concurrency" if load is Load.offline else f"concurrency {requests.concurrency:g}"
     drafts = f", {serving.drafts:g} drafts" if serving.drafts else ""
-    how = "beside decoding" if serving.mixed else "apart"
+    how = "mixed prefill and decode" if serving.mixed else "separate prefill"
     return (
-        f"prompts of {requests.prompt_tokens:g}, answers of {requests.output_tokens:g} tokens, {flight} "
-        f"({choice_name(load)}); up to {serving.chunk:g} tokens a step, prompts {how}; "
-        f"{serving.cache_bytes:g} bytes a cached value{drafts}"
+        f"{requests.prompt_tokens:g} prompt tokens, {requests.output_tokens:g} output tokens, {flight} "
+        f"({choice_name(load)}); up to {serving.chunk:g} tokens per step, {how}; "
+        f"{serving.cache_bytes:g} bytes per cached value{drafts}"
     )
 
 
@@ -193,8 +193,8 @@ def _remark(total: str, metrics: Mapping[str, float], design: Design) -> str:
         return told_price(total, metrics, design)
     between = duration(metrics["time_between_failures"])
     return (
-        f"Room for {metrics['concurrency_limit']:,.0f} requests at once over all devices. A replica answers "
-        f"{100 * metrics['availability']:.3f} % of the time: it fails every {between}."
+        f"Maximum concurrent requests, all devices: {metrics['concurrency_limit']:,.0f}. Availability of a replica: "
+        f"{100 * metrics['availability']:.3f} %, mean time between failures {between}."
     )
 
 
@@ -206,10 +206,9 @@ def _power(metrics: Mapping[str, float]) -> str:
 
     headroom = metrics["provisioned_power"] / max(metrics["average_power"], 1e-9)
     return (
-        f"A device draws {watts('decode_power')} while it decodes, {watts('prefill_power')} in steps that carry "
-        f"prompts and {watts('device_power')} on average. The system draws {watts('average_power')} on average, "
-        f"{watts('peak_power')} at its peak, and is provisioned for {watts('provisioned_power')}: {headroom:.2f} times "
-        "the average."
+        f"Power per device: {watts('decode_power')} in decode, {watts('prefill_power')} in steps with prefill, "
+        f"{watts('device_power')} on average. Power of the system: {watts('average_power')} on average, "
+        f"{watts('peak_power')} at peak, {watts('provisioned_power')} provisioned ({headroom:.2f} times the average)."
     )
 
 
@@ -225,7 +224,7 @@ def _inside(design: Design) -> Any:
     import jax.numpy as jnp
 
     from dse.doors.serving import at_its_clock, steps
-    from dse.doors.study import Inside
+    from dse.doors.study import Breakdown
     from dse.model.machine.technology import generated
     from dse.model.serving.batch import Batch
     from dse.model.serving.step import rates_in
@@ -248,7 +247,7 @@ def _inside(design: Design) -> Any:
         phase: tuple(o._replace(input_gradient=None, weight_gradient=None) for o in operators)
         for phase, operators in sections.items()
     }
-    return Inside(built, {}, forward, steps(design)._asdict(), rates_in(engine, stage))
+    return Breakdown(built, {}, forward, steps(design)._asdict(), rates_in(engine, stage))
 
 
 def _decoding(design: Design) -> Scalar:
@@ -304,13 +303,13 @@ SERVING = Study(
     plain={"workload.global_batch": _ANY_BATCH},
     reason_numbers=_numbers,
     caution=_caution,
-    complete=that_serves,
+    complete=with_serving_defaults,
     headline=_headline,
     settings=_settings,
     remark=_remark,
     inside=_inside,
     bounds=_bounds,
-    operators_of="one layer and the head, launches apart, of a step that decodes and one with a prompt, on one device",
+    operators_of="one layer and the head, without launches, of a decode step and of a prefill, on one device",
     residuals=_RESIDUALS,
     unread=TRAINING_ALONE,
     optional=OPTIONAL,

@@ -9,8 +9,8 @@ from typing import Any
 
 from dse.doors.study import (
     OPTIONAL,
+    Breakdown,
     Degrees,
-    Inside,
     SameOption,
     Shown,
     Study,
@@ -79,7 +79,7 @@ def _usable(design: Design) -> Scalar:
     return usable_memory(design)
 
 
-def _training_inside(design: Design) -> Inside:
+def _training_inside(design: Design) -> Breakdown:
     """One layer's time and the operators of embedding, layer and head."""
     from dse.model.layout import lay_out
     from dse.model.steps.layer import layer_time
@@ -90,7 +90,7 @@ def _training_inside(design: Design) -> Inside:
     work = training_work(design, layout)
     running = operate(design, layout, work).design
     sections = {"embedding": work.embedding, "layer": work.layer, "head": work.head}
-    return Inside(running, layer_time(running, layout, work)._asdict(), sections)
+    return Breakdown(running, layer_time(running, layout, work)._asdict(), sections)
 
 
 def _training_numbers(design: Design, metrics: Mapping[str, float]) -> dict[str, str]:
@@ -146,7 +146,7 @@ def _experts_numbers(design: Design) -> dict[str, str]:
 
 
 def _lacked(design: Design) -> str:
-    """What a design's mapping asks of its stack beside what the stack has."""
+    """What a design's mapping asks of its stack, and what the stack has."""
     from dse.model.capabilities import asked, lacking
 
     can, mapping = vars(design.software.can), vars(design.mapping)
@@ -188,8 +188,8 @@ def _expert_copies(degrees: Degrees) -> Any:
     return stage // (degrees["mapping.experts.ep"] * degrees["mapping.experts.etp"])
 
 
-#: What is told first of a training step, and the share of the model's work that a causal mask may skip before
-#: utilisation is told without it first.
+#: Headline metrics of a training step, and the share of the model's work that a causal mask may skip before
+#: utilisation is printed without it first.
 _HEADLINE = (
     "step_time", "tokens_per_second", "tokens_per_second_per_device", "mfu", "mfu_causal", "hfu", "parameters",
     "peak_memory",
@@ -222,7 +222,7 @@ def _training_remark(total: str, metrics: Mapping[str, float], design: Design) -
     """Of memory the chance that it fits, of energy what power it takes, of a run how it fails."""
     if total == "peak_memory":
         fits, sure = percent(metrics["fits_probability"]), gib(_surely_below(design))
-        return f"Chance that it fits: {fits}. A prediction of up to {sure} would fit with a chance of 90 %."
+        return f"Probability that peak memory fits: {fits}; predictions up to {sure} fit with 90 %."
     if total == "energy_per_step":
         return _training_power(metrics, design)
     if total == "run_time_with_failures":
@@ -242,8 +242,7 @@ def _told_with_failures(total: str, metrics: Mapping[str, float], design: Design
     verb, units = _OF_RUNS[total]
     tokens = prefixed(float(design.workload.run_tokens), "tokens")
     return (
-        f" This is a run of {tokens} (run_tokens). In the time that it takes with its failures the run {verb} "
-        f"{quantity(whole, units)}."
+        f" Run of {tokens} (run_tokens); with failures it {verb} {quantity(whole, units)}."
     )
 
 
@@ -263,11 +262,11 @@ def _training_power(metrics: Mapping[str, float], design: Design) -> str:
 
     fed = [1e6 * design.system.n_devices / metrics[f"{name}_power"] for name in ("provisioned", "peak", "average")]
     return (
-        f"{quantity(metrics['energy_per_token'], 'J')} per token. A device draws {watts('device_power')} on "
-        f"average. The system draws {watts('average_power')} on average and {watts('peak_power')} at its peak, and is "
-        f"provisioned for {watts('provisioned_power')}. One megawatt feeds {fed[0]:,.0f} devices by provisioned power, "
-        f"{fed[1]:,.0f} by peak power and {fed[2]:,.0f} by average power. "
-        f"A run of {prefixed(float(design.workload.run_tokens), 'tokens')}: "
+        f"{quantity(metrics['energy_per_token'], 'J')} per token. Power per device: {watts('device_power')} on "
+        f"average. Power of the system: {watts('average_power')} on average, {watts('peak_power')} at peak, "
+        f"{watts('provisioned_power')} provisioned. Devices per megawatt: {fed[0]:,.0f} by provisioned power, "
+        f"{fed[1]:,.0f} by peak power, {fed[2]:,.0f} by average power. "
+        f"Run of {prefixed(float(design.workload.run_tokens), 'tokens')}: "
         f"{_told_run(metrics['run_time'], metrics['run_energy'])}, without failures."
     )
 
@@ -288,12 +287,12 @@ def _training_failures(metrics: Mapping[str, float], design: Design) -> str:
     kind = choice_name(Checkpoint(int((design.system.reliability or Reliability()).checkpoint)))
     between, whole = metrics["time_between_failures"], metrics["run_time_with_failures"]
     return (
-        f"Effective training time: {percent(metrics['goodput_fraction'])}. The job fails every {duration(between)}, "
-        f"{_count(whole / between)} times a run. A checkpoint ({kind}) has {gib(metrics['checkpoint_bytes'])}; every "
-        f"{quantity(metrics['checkpoint_interval'], 's')}{_in_steps(metrics)} one stops training for "
-        f"{quantity(metrics['checkpoint_stall'], 's')} and is safe {quantity(metrics['checkpoint_time'], 's')} after "
-        f"it began. The run takes {prefixed(metrics['tokens_needed'], 'tokens')} and {metrics['run_flops']:.3g} model "
-        "FLOPs."
+        f"Effective training time: {percent(metrics['goodput_fraction'])}. Mean time between failures: "
+        f"{duration(between)}, {_count(whole / between)} failures per run. Checkpoint ({kind}): "
+        f"{gib(metrics['checkpoint_bytes'])} every {quantity(metrics['checkpoint_interval'], 's')}{_in_steps(metrics)},"
+        f" stall {quantity(metrics['checkpoint_stall'], 's')}, durable after "
+        f"{quantity(metrics['checkpoint_time'], 's')}. Run: {prefixed(metrics['tokens_needed'], 'tokens')}, "
+        f"{metrics['run_flops']:.3g} model FLOPs."
     )
 
 

@@ -14,7 +14,7 @@ Threats
     Who is this user, or root, needs no cache to run code as this user: against them there is no defence.
 
 What can go wrong
-    A cache only ever costs time. What is damaged is removed, told once a process, and made again; a lost or damaged
+    A cache only ever costs time. What is damaged is removed, reported once, and made again; a lost or damaged
     key makes all that is there foreign. A folder that is not the user's own, that cannot be written to, or that
     lies on a full disk is as good as none. Files are written under another name and then renamed, the first key wins:
     processes may come and go at any time.
@@ -201,7 +201,7 @@ def _clear(file: Path) -> None:
 
 @contextlib.contextmanager
 def _temporary(file: Path, content: bytes) -> Iterator[Path]:
-    """A new file with this content beside ``file``, to be renamed: what bears the name is whole."""
+    """A new file with this content next to ``file``, to be renamed: a file of that name is whole."""
     made = file.with_name(f"{file.name}.{secrets.token_hex(4)}.{unique_suffix()}")
     flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | getattr(os, "O_BINARY", 0)
     try:

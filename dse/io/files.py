@@ -36,7 +36,7 @@ _PACKAGE = Path(__file__).resolve().parents[1]
 
 @functools.cache
 def shipped(folder: str) -> Path:
-    """A folder that comes with the package: inside it when installed, beside it in a checkout."""
+    """A folder that comes with the package: inside it when installed, next to it in a checkout."""
     for found in (_PACKAGE / folder, _PACKAGE.parent / folder):
         if found.is_dir():
             return found
@@ -100,7 +100,7 @@ def strange_kind(path: Path) -> str:
 
 @contextlib.contextmanager
 def whole_or_absent(path: Path) -> Iterator[Path]:
-    """A new file beside ``path`` that takes its name when the block ends well, and is removed when it does not."""
+    """A new file next to ``path`` that takes its name when the block succeeds, else is removed."""
     partial = path.with_name(f".{path.name}.{unique_suffix()}")
     partial.unlink(missing_ok=True)
     os.close(os.open(partial, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o666))  # ours: no link that someone has laid

@@ -1,4 +1,4 @@
-"""Ctrl-C and SIGTERM at any time of a command: it ends at once, and tells truly what is kept.
+"""Ctrl-C and SIGTERM at any time of a command: it ends at once, and reports what is kept.
 
 An exception out of a signal handler goes astray: swallowed by a destructor or a callback, a traceback while modules
 are imported or the interpreter shuts down, a crash amid compiled code; and it comes only when compiled code returns.
@@ -26,7 +26,7 @@ from typing import NoReturn, Protocol
 #: Exit status of a command whose reader has gone (`| head`): that of a process that SIGPIPE ends, as a shell tells it.
 BROKEN_PIPE = 128 + 13
 
-#: Signal → how it is told, exit status.
+#: Signal → its text, exit status.
 _TOLD = {signal.SIGINT: ("interrupted", 130), signal.SIGTERM: ("terminated", 143)}
 
 #: Exit statuses that tell of what was found; others tell of what went wrong.
@@ -118,7 +118,7 @@ def end(status: int) -> NoReturn:
             stream.flush()
         except BrokenPipeError:
             status = BROKEN_PIPE if status in _FOUND else status
-        except (OSError, ValueError):  # what that means was told before
+        except (OSError, ValueError):  # its meaning was reported before
             pass
     with _changing:
         os._exit(status)

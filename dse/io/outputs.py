@@ -125,13 +125,13 @@ def _in_folder(path: Path) -> Path:
 
 
 def note_path(path: str | Path) -> Path:
-    """The note beside a file: what cannot stand inside it, or changes from run to run."""
+    """The note next to a file: what cannot stand inside it, or changes from run to run."""
     path = resolved(path)
     return path.with_name(f"{path.name}.dse.json")
 
 
 def note_of(path: str | Path) -> dict[str, Any]:
-    """What the note beside a file says, nothing where there is none."""
+    """The content of the note next to a file, empty without one."""
     place = note_path(path)
     try:
         if strange_kind(place) or place.stat().st_size > _LARGEST_NOTE:
@@ -143,12 +143,12 @@ def note_of(path: str | Path) -> dict[str, Any]:
 
 
 def is_noted(path: str | Path) -> bool:
-    """Whether a note of dse's own is beside a file."""
+    """Whether a note of dse's own is next to a file."""
     return bool(note_of(path))
 
 
 def write_note(path: str | Path, facts: Mapping[str, Any], force: bool = False) -> None:
-    """Write the note beside a file."""
+    """Write the note next to a file."""
     place = _checked(note_path(path), force, ())
     with disk_errors(place), whole_or_absent(place) as partial:
         partial.write_text(json.dumps({"note": MARK, **facts}, indent=1) + "\n", encoding="utf-8")

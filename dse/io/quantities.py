@@ -114,7 +114,7 @@ def quantity(value: float, units: str) -> str:
 
 
 def shown(value: float, units: str) -> float:
-    """The number that :func:`quantity` writes, in SI ``units``: two that are equal here cannot be told apart there.
+    """The number that :func:`quantity` writes, in SI ``units``: two that are equal here look the same there.
 
     >>> shown(63.249, "s"), shown(63.151, "s"), shown(80.01 * GIB, "B") == shown(80.0 * GIB, "B")
     (63.2, 63.2, True)

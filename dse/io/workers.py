@@ -82,7 +82,7 @@ class LocalWorkers:
 
 @contextlib.contextmanager
 def _cluster(count: int) -> Iterator[Any]:
-    """A cluster without workers yet, for so many."""
+    """A cluster without workers yet, for this number of them."""
     distributed = library()
 
     # One more than its share each: while a worker looks into what was found, the next chunk is computed.
@@ -202,7 +202,7 @@ def library() -> Any:
 
 
 def unreachable(address: str | None, error: Exception) -> InputError:
-    """What is told of a scheduler that does not answer, or of workers of this machine that do not start."""
+    """The error of a scheduler that does not answer, or of local workers that do not start."""
     if address:
         return InputError(
             "--scheduler", f"{address}: {error}", "the address of a running Dask scheduler, as tcp://host:8786",

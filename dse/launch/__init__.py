@@ -274,8 +274,8 @@ def read_arguments(tool: str, arguments: str | Sequence[str], within: Design | N
     ]  # fmt: skip
     if len(passed) == len(given):
         raise InputError(
-            "arguments", "no option that tells of a design", f"options of {tool} {known.version}",
-            "check the file and --for: docs/launch.md has what each tool's lines tell",
+            "arguments", "no option of a design", f"options of {tool} {known.version}",
+            "check the file and --for: docs/launch.md lists the options of each tool",
         )  # fmt: skip
     meant = {name: ELSEWHERE.get(plain(name.rpartition(".")[2]), ("",))[0] for name in passed}
     choices = [rule for rule in known.rules if isinstance(rule, Choice)]  # whose options are no other tool's

@@ -74,7 +74,7 @@ def _slots(leaf: Lookup) -> Pairs:
 def _slots_remark(given: Mapping[str, str]) -> str:
     if "num_slots" not in given.get(_EXPERTS_CONFIG, ""):
         return ""
-    return f"num_slots of {_EXPERTS_CONFIG} counts the experts too: set redundant_experts to what there is beside them"
+    return f"num_slots of {_EXPERTS_CONFIG} counts the experts too: set redundant_experts to the rest"
 
 
 _CACHE, _SPECULATION, _LAYERS = "kv_cache_config", "speculative_config", "num_nextn_predict_layers"
@@ -136,7 +136,7 @@ TENSORRT_LLM = Tool(
     notes=(
         _replicas,
         over_nodes(
-            "start the line by srun or mpirun with one rank a device, behind trtllm-llmapi-launch",
+            "start the line by srun or mpirun with one rank per device, behind trtllm-llmapi-launch",
             lambda leaf: replica(leaf) * ((leaf("mapping.dp") or 1.0) if _is_apart(leaf) else 1.0),
         ),
     ),

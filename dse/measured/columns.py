@@ -27,7 +27,7 @@ _OWN, _SEARCHED = "from the model in the catalogue", "chosen: the fastest that f
 _STACK = "the default of the stack"
 
 READ = (
-    Header(("model", "workload"), "model, a name or alias of the catalogue; any name beside a shape", "needs a shape"),
+    Header(("model", "workload"), "model, a name or alias of the catalogue; any name with a shape", "needs a shape"),
     Header(DEVICE, "device, a name or alias of the catalogue, or a slice of TPUs (v5p-128)",
            f"{NEEDED}, unless system is given"),
     Header(("system",), "system of the catalogue", "that of the source, else the device with its own node and network"),
@@ -70,13 +70,13 @@ READ = (
     Header(("params_B",), "parameters in billions, to tell mixtures of experts that the catalogue lacks", "dense"),
     Header(("active_params_B",), "parameters per token in billions, for the same", "dense"),
     Header(("n_experts",), "experts; rows above 1 are skipped where the catalogue lacks the model", "dense"),
-    Header(("lora_rank",), "rank of adapters beside the queries, keys and values, the only weights that are trained",
+    Header(("lora_rank",), "rank of adapters of queries, keys and values, the only weights that are trained",
            "none, or as remarks say (LoRA)"),
     Header(("document_tokens",), "tokens of the documents packed into a sequence, mean square over mean",
            "a sequence is one, or short ones where remarks tell of fine-tuning"),
     Header(("note",), "remarks; fine-tuning and asynchronous tensor parallelism are read from it", ""),
     Header(("config_id",), "rows with the same id are measurements of one configuration", "each row stands alone"),
-    Header(("metric",), "what was measured, with value and unit beside it", "dse predict needs none"),
+    Header(("metric",), "what was measured, with its value and unit", "dse predict needs none"),
     Header(("value",), "the measured value", ""),
     Header(("unit",), "its unit", "the usual one of the metric"),
     *(Header((name,), f"measured {metric.replace('_', ' ')} in {unit}", "dse predict needs none")

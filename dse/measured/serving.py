@@ -44,7 +44,7 @@ MEANINGS = {
     _ENERGY: Meaning(_ENERGY, _ENERGY, 0, "J/token"),
     "energy_per_request": Meaning(_ENERGY, _ENERGY, 1, "J/request", skip="the energy of its tokens"),
     "avg_power_total": Meaning(_POWER, _POWER, 0, "W"),
-    "mfu": Meaning("mfu", "mfu", skip="a utilisation, beside the time that it is of"),
+    "mfu": Meaning("mfu", "mfu", skip="a utilisation, given with its time"),
 }
 
 #: Requests of a run of ML.ENERGY v2: throughput times the time of a token falls below the sequences that run by one

@@ -40,7 +40,7 @@ from dse.sweep.results import files as results
 from dse.sweep.results import writing
 from dse.sweep.results.files import Labelled
 from dse.sweep.store import manifest
-from dse.sweep.store.parts import opened, parts_folder
+from dse.sweep.store.parts import lock_output, parts_folder
 
 if TYPE_CHECKING:
     import xarray as xr
@@ -83,7 +83,7 @@ def run(spec: str | Path | SearchSpec, output: str | Path | bool | None = None, 
 def execute(
     spec: str | Path | SearchSpec, output: str | Path | bool | None = None, **options: Any
 ) -> tuple[xr.Dataset, Outcome]:
-    """Search and write the results, as :func:`run` does, and tell what was found.
+    """Search and write the results as :func:`run` does, and return the outcome.
 
     Args:
         spec: path of a specification, or one that was read.
@@ -142,7 +142,7 @@ def perform(task: Problem, options: Options) -> tuple[Labelled, Outcome]:
     target = outputs.target_of(options.output, task.spec.sweep.output)
     if target:
         outputs.checked(target, options.force, [task.spec.sweep.file])
-    opening = opened(target) if target else contextlib.nullcontext()
+    opening = lock_output(target) if target else contextlib.nullcontext()
     with outputs.disk_errors(target), opening, stoppable(), telling(lambda: _kept(task, target)):
         found, seconds = _searched(task, target, options)
         outcome.verify(task, _reported(task, found))

@@ -1,4 +1,4 @@
-"""Sections of specifications as pydantic models; what is wrong with one is told in four parts."""
+"""Sections of specifications as pydantic models; errors have four parts."""
 
 from __future__ import annotations
 

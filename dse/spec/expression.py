@@ -148,7 +148,7 @@ def parse(text: Any, where: str, study: Study) -> Expression:
     Args:
         text: as the user wrote it.
         where: its place, for errors.
-        study: whose metrics it may name beside the leaves of a design.
+        study: whose metrics it may name, in addition to the leaves of a design.
 
     Raises InputError for unknown names and anything outside the language.
 
@@ -204,7 +204,7 @@ def written_units(text: str, study: Study) -> str:
 
 
 def _check_sum(node: ast.BinOp, study: Study, where: str) -> None:
-    """That what is added is alike; a number beside one of them may be what makes it so."""
+    """Check that added terms are alike; a number next to one of them may make them so."""
     reading = _Reading(study, lambda _: 1.0, where)
     left, right = (reading.dimension(side) for side in (node.left, node.right))
     weighted = any(isinstance(one, ast.Constant) for one in ast.walk(node))
@@ -217,7 +217,7 @@ def _check_sum(node: ast.BinOp, study: Study, where: str) -> None:
 
 
 def _check_alike(node: ast.Compare, study: Study, where: str) -> None:
-    """That what is compared is alike; a number beside one of them may be what makes it so."""
+    """Check that compared terms are alike; a number next to one of them may make them so."""
     reading = _Reading(study, lambda _: 1.0, where)
     for pair in itertools.pairwise((node.left, *node.comparators)):
         left, right = (None if _is_text(side) else reading.dimension(side) for side in pair)
@@ -349,14 +349,14 @@ class _Reading:
         ]  # fmt: skip
 
     def _said(self, value: str | bool, named: list[str]) -> Scalar:
-        """A text, or a truth value, beside these names."""
+        """A text, or a truth value, compared with these names."""
         if isinstance(value, str):
             return self._text(value, named)
         path = self._full_name(named[0]) if named else ""
         return leaf_value(path, value, self.where) if path in known_leaves() else self._constant(value)
 
     def _expect_quotes(self, node: ast.Compare, named: list[str]) -> None:
-        """That no choice stands beside its leaf as if it were a name: ``recompute == full``."""
+        """Check that no choice is compared with its leaf as if it were a name: ``recompute == full``."""
         for leaf, other in itertools.permutations(named, 2):
             if not is_leaf(leaf) or is_leaf(other) or other in self.study.units:
                 continue
@@ -367,9 +367,9 @@ class _Reading:
                 )
 
     def _text(self, text: str, named: list[str]) -> Scalar:
-        """A text beside these names."""
+        """A text compared with these names."""
         if not named:
-            raise InputError(self.where, repr(text), "a string beside a leaf or metric", "compare it with one")
+            raise InputError(self.where, repr(text), "a string compared with a leaf or metric", "compare it with one")
         name = self._full_name(named[0])
         if name in self.study.units:
             return catalog.quantity(text, self.study.units[name], self.where)

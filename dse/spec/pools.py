@@ -124,7 +124,7 @@ def _settings(table: Any, where: str) -> tuple[dict[str, float], float]:
 
 
 def _more_than_none(value: Any, units: str, where: str, such: str) -> float:
-    """A quantity above 0: of nothing a second no pair could be told from another, and nothing would be sent."""
+    """A quantity above 0: with a rate of 0 all pairs would be equal and nothing would be sent."""
     if not isinstance(value, str):
         raise InputError(where, repr(value), f"a string with a unit ({units})", f"write {such!r}")
     return catalog.bounded(catalog.quantity(value, units, where), value, POSITIVE, where)

@@ -48,7 +48,7 @@ _CONNECTING, _LOOK, _NO_WORKERS = 15.0, 2.0, 60.0
 
 
 def evaluated(job: Job, stack: contextlib.ExitStack) -> Evaluated:
-    """Every block of a sweep, evaluated by workers; what is kept is told until ``stack`` ends."""
+    """Every block of a sweep, evaluated by workers; an interruption reports what is kept until ``stack`` ends."""
     began = time.perf_counter()
     with stoppable(), _client(job) as client:
         started, order = time.perf_counter(), _order(job)
@@ -73,7 +73,7 @@ def evaluated(job: Job, stack: contextlib.ExitStack) -> Evaluated:
 
 
 def _order(job: Job) -> Order:
-    """What workers are told of a sweep."""
+    """What workers get of a sweep."""
     spec, token = job.grid.spec, f"driver.{secrets.token_hex(8)}.{os.getpid()}.tmp"
     options = dataclasses.replace(
         job.options, output=Path(str(job.target)).absolute(), keep=str(job.keep), any_option=spec.any_option,
@@ -103,7 +103,7 @@ def _identity_there(client: Any, job: Job, order: Order) -> dict[str, str]:
 
 
 def _shards(division: Division, n_workers: int) -> list[Shard]:
-    """Shares of a sweep for so many workers."""
+    """Shares of a sweep for a number of workers."""
     chunks = keeping.most_shares(division.engine, division.job.keep)
     least = min(n_workers, chunks)
     count = min(_SHARES_A_WORKER * n_workers, max(chunks // _CHUNKS_A_SHARE, least), _MOST_SHARES)
@@ -128,7 +128,7 @@ class _Run:
         self._client.subscribe_topic(self._order.token, lambda event: self._news.put(event[1]))
         try:
             found, killed = self._round(shards)
-            for shard in killed:  # alone: beside others it may have had too little memory, or died of their fault
+            for shard in killed:  # alone: with others it may have lacked memory, or died of their fault
                 done, again = self._round([shard])
                 found += done
                 if again:
@@ -194,7 +194,7 @@ class _Run:
         return sum(state.done for state in self._states.values())
 
     def _incomplete(self, of: int) -> IncompleteError:
-        """What is told of shares that could not be computed: of the first one why."""
+        """The report of shares that could not be computed, with the cause of the first."""
         first = min(self._failed)
         others = f"; so it is with {counted(len(self._failed) - 1, 'other shard')}" if len(self._failed) > 1 else ""
         error, kept = self._failed[first], of - len(self._failed)

@@ -122,7 +122,7 @@ def evaluate_blocks(
 
 
 def _incomplete(failed: list[tuple[range, Exception]], n_blocks: int, store: PartStore | None) -> IncompleteError:
-    """What is told of blocks that could not be computed."""
+    """The report of blocks that could not be computed."""
     (block, error), times = failed[0], f" and {len(failed) - 1} more" if len(failed) > 1 else ""
     given_up = f": after {_MOST_FAILED} of them no more were tried" if len(failed) == _MOST_FAILED else ""
     kept = f"what is finished is kept in {store.folder}" if store else "without an output nothing is kept"

@@ -43,7 +43,7 @@ class Options:
     study: Study | None = None  #: what is evaluated, in place of what the specification asks for
     any_option: bool = False  #: offer options that the stack lacks too, whatever the specification says
     force: bool = False  #: replace an output that dse has not written
-    workers: int | LocalWorkers | None = None  #: evaluate on so many processes of this machine, or on those started
+    workers: int | LocalWorkers | None = None  #: number of processes of this machine, or the started ones
     scheduler: str | None = None  #: evaluate on the workers of a Dask scheduler at this address
 
     @property
@@ -170,4 +170,4 @@ def _check_workers(options: Options) -> None:
     if isinstance(options.workers, int):
         workers.checked(options.workers)
     if options.on_workers and options.output is False:
-        raise InputError("output", "none", "a file: workers write their parts beside it", "give an output")
+        raise InputError("output", "none", "a file: workers write their parts next to it", "give an output")

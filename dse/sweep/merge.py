@@ -24,7 +24,7 @@ from dse.sweep.results import summary as summaries
 from dse.sweep.results.files import Labelled
 from dse.sweep.results.summary import Summary
 from dse.sweep.store import manifest as manifests
-from dse.sweep.store.parts import PartStore, opened, parts_folder, ranges
+from dse.sweep.store.parts import PartStore, lock_output, parts_folder, ranges
 
 #: What must be the same where parts are joined as where they were computed; the rest is taken from the shards.
 _SAME_HERE = ("specification_hash", "catalog_digest", "code_version", "code_digest")
@@ -34,8 +34,8 @@ def merge(output: str | Path, study: Study | None = None, force: bool = False) -
     """Write the results that one run would have written from the parts that its shards have left.
 
     Args:
-        output: the file that the shards were given; their parts lie beside it in ``<output>.parts/``.
-        study: what the shards were told to evaluate, if it was not what the specification asks for.
+        output: the file that the shards were given; their parts lie next to it in ``<output>.parts/``.
+        study: what the shards evaluated, if it was not what the specification asks for.
         force: replace a file that dse has not written.
 
     Returns:
@@ -58,7 +58,7 @@ def merge(output: str | Path, study: Study | None = None, force: bool = False) -
     grid, keep = _same_sweep(output, header, study)
     store = PartStore(output, key)
     kept = f"; every part is still in {store.folder}: the same command joins them"
-    with outputs.disk_errors(output), opened(output), telling(lambda: kept):
+    with outputs.disk_errors(output), lock_output(output), telling(lambda: kept):
         part = joined_parts(store, grid, keep)
         joined = time.perf_counter()
         numbers = {"seconds": {}, "n_programs": 0, "resumed": grid.n_designs, "redone": 0, "output": output}
@@ -82,7 +82,7 @@ def joined_parts(store: PartStore, grid: Grid, keep: Keep) -> Part:
 
 
 def _the_sweep(output: Path) -> tuple[str, dict[str, Any]]:
-    """Key and first line of the one sweep whose parts are beside the output."""
+    """Key and first line of the one sweep whose parts are next to the output."""
     folder = parts_folder(output)
     found = ranges(folder)
     headers = {path.name[:16]: line for path in sorted(folder.glob("*.jsonl")) for line in _headers(path)}

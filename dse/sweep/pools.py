@@ -35,7 +35,7 @@ from dse.sweep.run import execute
 if TYPE_CHECKING:
     import xarray as xr
 
-#: Labels that tell of a candidate beside those that its sweep varies, where its results have them.
+#: Labels of a candidate in addition to those that its sweep varies, where its results have them.
 _LABELS = ("software", "precision", "tp", "pp", "dp", "ep", "concurrency")
 
 #: Labels that a candidate tells of otherwise.
@@ -202,7 +202,7 @@ class _Limits:
         return alike and all(one.bound == (_FIRST, True) for one in self.constraints)
 
     def keeps(self, row: int, first_token: np.ndarray) -> np.ndarray:
-        """Whether the design at ``row`` keeps them where its first token takes so many seconds."""
+        """Whether the design at ``row`` meets them with this time to first token, in seconds."""
         kept = np.full(first_token.shape, True)
 
         def lookup(name: str) -> Any:

@@ -9,7 +9,7 @@ from typing import Any
 
 from dse.io.quantities import duration, percent, quantity
 
-#: Columns of a terminal that has room for a bar beside the words.
+#: Minimum columns of a terminal for a bar next to the words.
 _WIDE = 72
 
 

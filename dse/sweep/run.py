@@ -28,7 +28,7 @@ from dse.sweep.results.files import Labelled
 from dse.sweep.results.summary import Summary
 from dse.sweep.shard import spent
 from dse.sweep.store import manifest
-from dse.sweep.store.parts import PartStore, clear_up, opened
+from dse.sweep.store.parts import PartStore, clear_up, lock_output
 
 if TYPE_CHECKING:
     import xarray as xr
@@ -55,7 +55,7 @@ def run(
         fresh: compute again what is finished, a whole file or the parts of an interrupted run.
         progress: called after every block.
         any_option: offer options that the stack lacks too; without it they are left out.
-        workers: evaluate on so many processes of this machine; a script calls under ``if __name__ == "__main__":``.
+        workers: number of processes of this machine; a script calls under ``if __name__ == "__main__":``.
         scheduler: evaluate on the workers of a Dask scheduler at this address, which see the folder of the output.
 
     Returns:
@@ -77,7 +77,7 @@ def run(
 def execute(
     spec: str | Path | SweepSpec | Grid, output: str | Path | bool | None = None, **options: Any
 ) -> tuple[xr.Dataset, Summary]:
-    """Run a sweep as :func:`run` does and tell what was found.
+    """Run a sweep as :func:`run` does and return its summary.
 
     Args:
         spec: path of a specification, one that was read, or a grid that was planned.
@@ -127,7 +127,7 @@ def perform(
         clear_up(job.target)
         return None, summary
     damaged = job.found_whole is False
-    opening = opened(job.target) if job.target else contextlib.nullcontext()
+    opening = lock_output(job.target) if job.target else contextlib.nullcontext()
     with disk_errors(job.target), opening, contextlib.ExitStack() as stack:
         found = cluster.evaluated(job, stack) if job.options.on_workers else _evaluated(job, stack)
         evaluated = time.perf_counter()
@@ -144,7 +144,7 @@ def perform(
 
 
 def _evaluated(job: Job, stack: contextlib.ExitStack) -> Evaluated:
-    """Every block of a sweep, evaluated in this process; what is kept is told until ``stack`` ends."""
+    """Every block of a sweep, evaluated in this process; an interruption reports what is kept until ``stack`` ends."""
     before, started = CompileClock.read(), time.perf_counter()
     engine = Engine(job.grid, job.options.chunk)
     blocks = keeping.blocks(engine, job.keep)

@@ -24,7 +24,7 @@ from dse.sweep.results import summary as summaries
 from dse.sweep.results.summary import Summary
 from dse.sweep.store import manifest
 from dse.sweep.store.manifest import Shard
-from dse.sweep.store.parts import PartStore, opened
+from dse.sweep.store.parts import PartStore, lock_output
 
 
 class Division(NamedTuple):
@@ -82,7 +82,7 @@ def perform_shard(
     if summary := job.finished:
         return summary
     before, started = CompileClock.read(), time.perf_counter()
-    with disk_errors(job.target), opened(job.target, shared=True), contextlib.ExitStack() as stack:
+    with disk_errors(job.target), lock_output(job.target, shared=True), contextlib.ExitStack() as stack:
         division = divided(job, job.target)
         blocks = division.share(shard)
         if job.options.fresh:

@@ -46,7 +46,7 @@ class Outcome(NamedTuple):
     earlier: Earlier
     seconds: dict[str, float]
     n_programs: int
-    failure: IncompleteError | None  #: told where some of its blocks could not be computed
+    failure: IncompleteError | None  #: set where some of its blocks could not be computed
 
 
 class _State:
@@ -64,7 +64,7 @@ def identity(order: Order) -> dict[str, str]:
 
 
 def compute(order: Order, shard: Shard) -> Outcome:
-    """Compute a share; blocks that cannot be computed are told, bad input is raised."""
+    """Compute a share; blocks that cannot be computed are reported, bad input is raised."""
     with _State.turn:
         before, started = CompileClock.read(), time.perf_counter()
         earlier, failure = Earlier(0, 0), None
@@ -110,7 +110,7 @@ def _check_folder(order: Order) -> None:
 
 
 def _reporting(division: Division, token: str, shard: Shard) -> Division:
-    """The sweep with its progress told to the driver."""
+    """The sweep with its progress reported to the driver."""
     options = dataclasses.replace(division.job.options, progress=_reporter(token, shard))
     return division._replace(job=dataclasses.replace(division.job, options=options))
 

@@ -79,28 +79,28 @@ class Kernels:
     """How near a chip family's kernels come to its peaks: few parameters, each physical, fitted to kernel rows."""
 
     matrix_efficiency: Scalar = metadata(
-        "", "1", "share of the matrix rate that a large, deep GEMM reaches", bounds=POSITIVE_SHARE
+        "", "1", "GEMM efficiency, large and deep", bounds=POSITIVE_SHARE
     )
-    matrix_depth: Scalar = metadata("k0", "1", "inner dimension at which a GEMM reaches half of that share")
+    matrix_depth: Scalar = metadata("k0", "1", "inner dimension at half GEMM efficiency")
     tile_rows: Scalar = metadata("", "1", "rows of a GEMM output tile", bounds=POSITIVE)
     tile_columns: Scalar = metadata("", "1", "columns of a GEMM output tile", bounds=POSITIVE)
     wave_quantization: Scalar = metadata(
-        "", "1", "share of the last partial wave's idle cores that is lost", bounds=SHARE
+        "", "1", "share of idle cores lost in the last wave", bounds=SHARE
     )
     vector_efficiency: Scalar = metadata(
-        "", "1", "share of the vector rate that element-wise kernels reach", bounds=POSITIVE_SHARE
+        "", "1", "element-wise efficiency, share of the vector rate", bounds=POSITIVE_SHARE
     )
     memory_efficiency: Scalar = metadata(
-        "", "1", "share of memory bandwidth that large transfers reach", bounds=POSITIVE_SHARE
+        "", "1", "memory efficiency, large transfers", bounds=POSITIVE_SHARE
     )
-    roofline_blend: Scalar = metadata("kappa", "1", "0: perfect overlap of compute and memory; 1: none", bounds=SHARE)
-    kernel_floor: Scalar = metadata("", "s", "shortest time of one kernel on the device")
+    roofline_blend: Scalar = metadata("kappa", "1", "overlap of compute and memory: 0 perfect, 1 none", bounds=SHARE)
+    kernel_floor: Scalar = metadata("", "s", "minimum kernel time")
     flash_efficiency: Scalar = metadata(
-        "", "1", "share of the matrix rate of flash attention on long sequences", bounds=POSITIVE_SHARE
+        "", "1", "flash-attention efficiency, long sequences", bounds=POSITIVE_SHARE
     )
-    flash_sequence: Scalar = metadata("s0", "1", "sequence at which flash attention reaches half of that share")
+    flash_sequence: Scalar = metadata("s0", "1", "sequence length at half flash-attention efficiency")
     flash_backward: Scalar = metadata(
-        "", "1", "time of a flash-attention backward FLOP relative to a forward one", bounds=POSITIVE
+        "", "1", "flash-attention time per FLOP, backward over forward", bounds=POSITIVE
     )
     steps: EfficiencySteps | None = None
     fine: FineKernels | None = None

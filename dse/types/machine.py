@@ -29,8 +29,8 @@ class MatrixRate:
 class MemoryTier:
     """One memory of a device, or the share of the host's that it may use."""
 
-    capacity: Scalar = metadata("", "B", "usable capacity of the memory", bounds=POSITIVE)
-    bandwidth: Scalar = metadata("", "B/s", "peak bandwidth of the memory", bounds=POSITIVE)
+    capacity: Scalar = metadata("", "B", "memory capacity, usable", bounds=POSITIVE)
+    bandwidth: Scalar = metadata("", "B/s", "memory bandwidth, peak", bounds=POSITIVE)
 
 
 #: Host memory of a device where nothing is known of it: a 2 TiB node of eight, PCIe 4.
@@ -43,10 +43,10 @@ class Accelerator:
 
     matrix_rate: MatrixRate
     vector_rate: Scalar = metadata("", "FLOP/s", "fp32 rate of the vector units", bounds=POSITIVE)
-    cores: Scalar = metadata("", "1", "cores (SM, CU) that share one kernel's tiles", bounds=POSITIVE)
-    cache: Scalar = metadata("", "B", "capacity of the last on-chip shared cache", bounds=POSITIVE)
+    cores: Scalar = metadata("", "1", "cores (SM, CU)", bounds=POSITIVE)
+    cache: Scalar = metadata("", "B", "last-level cache, capacity", bounds=POSITIVE)
     nvfp4: Scalar = metadata(
-        "", "1", "1 where units of 4-bit elements also scale NVFP4's blocks of 16, 0 where those of OCP MX alone",
+        "", "1", "NVFP4 blocks of 16: 1 yes, 0 OCP MX only",
         default=1.0, bounds=YES_OR_NO,
     )  # fmt: skip
     memory: MemoryTier
@@ -64,11 +64,11 @@ class HostTiers:
     By default one drive behind four PCIe 4 lanes, and Adam at a rate of memory: some 30 bytes a parameter at 60 GB/s.
     """
 
-    storage_capacity: Scalar = metadata("", "B", "capacity of the storage", default=2e12, bounds=POSITIVE)
-    storage_read: Scalar = metadata("", "B/s", "rate at which the storage is read", default=6.5e9, bounds=POSITIVE)
-    storage_write: Scalar = metadata("", "B/s", "rate at which it is written", default=3.5e9, bounds=POSITIVE)
+    storage_capacity: Scalar = metadata("", "B", "storage capacity", default=2e12, bounds=POSITIVE)
+    storage_read: Scalar = metadata("", "B/s", "storage read bandwidth", default=6.5e9, bounds=POSITIVE)
+    storage_write: Scalar = metadata("", "B/s", "storage write bandwidth", default=3.5e9, bounds=POSITIVE)
     update_rate: Scalar = metadata(
-        "", "s-1", "parameters that the host's processors update a second", default=2e9, bounds=POSITIVE
+        "", "s-1", "parameters updated per second on the host", default=2e9, bounds=POSITIVE
     )
 
 
@@ -76,22 +76,23 @@ class HostTiers:
 class FarMemory:
     """A memory beyond that of a device, a device's share, in place of its host's; an optional part of a system."""
 
-    capacity: Scalar = metadata("", "B", "capacity of it", default=HOST.capacity, bounds=POSITIVE)
-    bandwidth: Scalar = metadata("", "B/s", "rate at which a device reads it", default=HOST.bandwidth, bounds=POSITIVE)
+    capacity: Scalar = metadata("", "B", "capacity of far memory", default=HOST.capacity, bounds=POSITIVE)
+    bandwidth: Scalar = metadata(
+        "", "B/s", "bandwidth of far memory per device", default=HOST.bandwidth, bounds=POSITIVE
+    )
     near_bandwidth: Scalar = metadata(
-        "", "B/s", "rate at which it is read by attention that is computed beside it (InstInfer: Pan et al. 2024), 0 "
-        "where it is not", default=0.0,
+        "", "B/s", "bandwidth of near-memory attention (InstInfer), 0 none", default=0.0,
     )  # fmt: skip
     read_energy: Scalar = metadata(
-        "", "J/B", "energy of a byte that is read from it, or from the host's memory", default=8.0 * 11e-12,
+        "", "J/B", "read energy per byte, far or host memory", default=8.0 * 11e-12,
         source="DDR5, 11 pJ/bit as the catalogue has it; of flash drives 120",
     )  # fmt: skip
     transfer_energy: Scalar = metadata(
-        "", "J/B", "energy of a byte on the link from there, both ends; none of what is computed beside it",
+        "", "J/B", "link energy per byte from far memory, both ends",
         default=8.0 * 8e-12, source="PCIe 4, 8 pJ/bit as the catalogue has it",
     )  # fmt: skip
     byte_price: Scalar = metadata(
-        "", "USD/B", "price of a byte of it beyond the host's capacity, which the price of a server includes",
+        "", "USD/B", "price per byte of far memory beyond the host's",
         default=2.0 / 1e9, source="DDR5, 2 USD a GB as the catalogue has it, a rough market price; of flash drives 0.1",
     )  # fmt: skip
 
@@ -108,11 +109,11 @@ class System:
     host_tiers: HostTiers | None = None  # those of HostTiers() where a mapping uses any
     reliability: Reliability | None = None  # as Reliability() has it where nothing is said
     host_power: Scalar = metadata(
-        "", "W", "a device's share of its node's power: processors, fans, NICs, conversion", default=200.0
+        "", "W", "host power per device: processors, fans, NICs, conversion", default=200.0
     )
     pue: Scalar = metadata(
-        "PUE", "1", "power of the facility over that of its computers", default=1.2, bounds=Bounds(low=1.0)
+        "PUE", "1", "power usage effectiveness (PUE)", default=1.2, bounds=Bounds(low=1.0)
     )
-    n_devices: Scalar = metadata("N", "1", "devices used", bounds=COUNT)
+    n_devices: Scalar = metadata("N", "1", "devices", bounds=COUNT)
     prices: Prices | None = None  # those of Prices() where it is absent, and so for emissions
     emissions: Emissions | None = None

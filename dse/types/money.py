@@ -39,19 +39,19 @@ class Process:
     """What a process of logic costs: in money by the wafer and by the design, in carbon by the area."""
 
     wafer_price: Scalar = metadata(
-        "", "USD", "price of a wafer of 300 mm", default=16988.0, bounds=POSITIVE, source=f"5 nm: {_ACTUARY}"
+        "", "USD", "price per 300 mm wafer", default=16988.0, bounds=POSITIVE, source=f"5 nm: {_ACTUARY}"
     )
     defect_density: Scalar = metadata(
-        "D_0", "1/m^2", "defects on an area of logic", default=0.11 / _CM2, source=f"5 nm: {_ACTUARY}"
+        "D_0", "1/m^2", "defect density of logic", default=0.11 / _CM2, source=f"5 nm: {_ACTUARY}"
     )
     design_cost: Scalar = metadata(
-        "C", "USD", "design of a chip of 300 mm2 with its first masks", default=542e6, source=f"5 nm: {_ACTUARY}"
+        "C", "USD", "design cost of a 300 mm2 chip, first masks included", default=542e6, source=f"5 nm: {_ACTUARY}"
     )
     fab_energy: Scalar = metadata(
-        "EPA", "J/m^2", "energy that a fab takes for an area", default=2.75 * _KWH / _CM2, source=f"5 nm: {_ACT}"
+        "EPA", "J/m^2", "fab energy per area", default=2.75 * _KWH / _CM2, source=f"5 nm: {_ACT}"
     )
     fab_gas: Scalar = metadata(
-        "GPA", "kg/m^2", "gases that a fab emits for an area, as CO2", default=0.225 / _CM2,
+        "GPA", "kg/m^2", "fab gas emissions per area, CO2 equivalent", default=0.225 / _CM2,
         source=f"5 nm, 99 % abated: {_ACT}",
     )  # fmt: skip
 
@@ -65,29 +65,29 @@ class Assembly:
     """
 
     carrier_scale: Scalar = metadata(
-        "k", "1", "area of the carrier over that of what stands on it", default=0.0, source="none"
+        "k", "1", "carrier area over the area of its dies", default=0.0, source="none"
     )
-    carrier_price: Scalar = metadata("", "USD", "price of a wafer of carriers, 300 mm", default=0.0, source="none")
-    carrier_defects: Scalar = metadata("", "1/m^2", "defects on an area of the carrier", default=0.0, source="none")
+    carrier_price: Scalar = metadata("", "USD", "price per 300 mm carrier wafer", default=0.0, source="none")
+    carrier_defects: Scalar = metadata("", "1/m^2", "defect density of the carrier", default=0.0, source="none")
     carrier_clustering: Scalar = metadata(
-        "", "1", "clustering of these defects", default=6.0, bounds=POSITIVE, source=_ACTUARY
+        "", "1", "defect clustering, carrier", default=6.0, bounds=POSITIVE, source=_ACTUARY
     )
     bond_yield: Scalar = metadata(
-        "b", "1", "share of dies that survive their bonding", default=0.998, bounds=POSITIVE_SHARE,
+        "b", "1", "bonding yield per die", default=0.998, bounds=POSITIVE_SHARE,
         source="estimate: flip-chip in volume; actuary has 0.99, CATCH 0.999",
     )  # fmt: skip
     bond_defects: Scalar = metadata(
-        "", "1/m^2", "defects of a bonded face on an area of the dies", default=0.0, source="none"
+        "", "1/m^2", "bonding defects per die area", default=0.0, source="none"
     )
     bond_price: Scalar = metadata(
-        "", "USD/m^2", "what bonding an area of dies costs", default=0.0, source="in the carrier"
+        "", "USD/m^2", "bonding price per die area", default=0.0, source="in the carrier"
     )
-    bump_price: Scalar = metadata("", "USD/m^2", "bumps on an area of dies", default=0.005 / _MM2, source=_ACTUARY)
+    bump_price: Scalar = metadata("", "USD/m^2", "bump price per die area", default=0.005 / _MM2, source=_ACTUARY)
     design_rate: Scalar = metadata(
-        "", "USD/m^2", "design of an area of the carrier, or of the substrate alone", default=3000.0 / _MM2,
+        "", "USD/m^2", "design cost per carrier or substrate area", default=3000.0 / _MM2,
         source=_ACTUARY,
     )  # fmt: skip
-    design_fixed: Scalar = metadata("", "USD", "design of a package, whatever its area", default=0.3e6, source=_ACTUARY)
+    design_fixed: Scalar = metadata("", "USD", "fixed design cost of a package", default=0.3e6, source=_ACTUARY)
 
 
 def _restated(name: str, default: float, source: str = "") -> Any:
@@ -152,21 +152,21 @@ class Fab:
     Sets of other models are ``hw_catalog/cost``; a set is taken whole, never mixed with another one.
     """
 
-    wafer_diameter: Scalar = metadata("D", "m", "diameter of a wafer", default=0.3, bounds=POSITIVE, source=_ACTUARY)
-    wafer_edge: Scalar = metadata("e", "m", "edge of a wafer that holds no dies", default=5e-3, source=_ACTUARY)
-    scribe: Scalar = metadata("s", "m", "lane between dies", default=0.2e-3, source=_ACTUARY)
+    wafer_diameter: Scalar = metadata("D", "m", "wafer diameter", default=0.3, bounds=POSITIVE, source=_ACTUARY)
+    wafer_edge: Scalar = metadata("e", "m", "wafer edge exclusion", default=5e-3, source=_ACTUARY)
+    scribe: Scalar = metadata("s", "m", "scribe width", default=0.2e-3, source=_ACTUARY)
     reticle: Scalar = metadata(
-        "", "m^2", "largest area of a die: more of it is split evenly", default=858e-6, bounds=POSITIVE,
+        "", "m^2", "reticle limit; larger dies are split evenly", default=858e-6, bounds=POSITIVE,
         source="field of a scanner, 26 mm x 33 mm",
     )  # fmt: skip
     clustering: Scalar = metadata(
-        "alpha", "1", "clustering of the defects of logic", default=10.0, bounds=POSITIVE, source=_ACTUARY
+        "alpha", "1", "defect clustering, logic", default=10.0, bounds=POSITIVE, source=_ACTUARY
     )
     critical_area: Scalar = metadata(
-        "r", "1", "share of a die's area where a defect kills", default=1.0, bounds=POSITIVE_SHARE, source=_ACTUARY
+        "r", "1", "critical area, share of the die", default=1.0, bounds=POSITIVE_SHARE, source=_ACTUARY
     )
     link_area: Scalar = metadata(
-        "", "1", "area that links to other dies add to that of a die, of several", default=0.1, source=_ACTUARY
+        "", "1", "link area per die of a multi-die package", default=0.1, source=_ACTUARY
     )
     organic: Assembly = Assembly()
     fan_out: FanOut = FanOut()
@@ -174,51 +174,51 @@ class Fab:
     bridge: Bridge = Bridge()
     hybrid: Hybrid = Hybrid()
     substrate_price: Scalar = metadata(
-        "", "USD/m^2", "a layer pair of an organic substrate, an area of it", default=0.005 / _MM2, source=_ACTUARY
+        "", "USD/m^2", "substrate price per layer pair and area", default=0.005 / _MM2, source=_ACTUARY
     )
     substrate_scale: Scalar = metadata(
-        "", "1", "area of the substrate over that of what stands on it", default=4.0, bounds=POSITIVE, source=_ACTUARY
+        "", "1", "substrate area over the area it carries", default=4.0, bounds=POSITIVE, source=_ACTUARY
     )
     substrate_layers: Scalar = metadata(
-        "f", "1", "layers of a substrate of several dies over those of one", default=1.5, source=_ACTUARY
+        "f", "1", "substrate layers, multi-die over single-die", default=1.5, source=_ACTUARY
     )
-    layers_above_289mm2: Scalar = metadata("", "1", "the same above 289 mm2", default=1.75, source=_ACTUARY)
-    layers_above_900mm2: Scalar = metadata("", "1", "the same above 900 mm2", default=2.0, source=_ACTUARY)
+    layers_above_289mm2: Scalar = metadata("", "1", "substrate layers above 289 mm2", default=1.75, source=_ACTUARY)
+    layers_above_900mm2: Scalar = metadata("", "1", "substrate layers above 900 mm2", default=2.0, source=_ACTUARY)
     attach_yield: Scalar = metadata(
-        "", "1", "share of carriers that survive their way onto the substrate", default=0.99, bounds=POSITIVE_SHARE,
+        "", "1", "carrier attach yield", default=0.99, bounds=POSITIVE_SHARE,
         source=_ACTUARY,
     )  # fmt: skip
-    carrier_dicing: Scalar = metadata("", "USD/m^2", "bumps of a carrier, an area", default=0.005 / _MM2,
+    carrier_dicing: Scalar = metadata("", "USD/m^2", "carrier bump price per area", default=0.005 / _MM2,
                                       source=_ACTUARY)  # fmt: skip
     memory_price: Scalar = metadata(
-        "", "USD/B", "memory whose own price is not known, a byte", default=15.0 / 1e9,
+        "", "USD/B", "default memory price per byte", default=15.0 / 1e9,
         source="analysts' bills of 2025: 1,350 USD for 80 GB of H100, 2,900 USD for 192 GB of B200",
     )  # fmt: skip
     memory_unit: Scalar = metadata(
-        "", "B", "capacity of a stack of memory where the stacks are not known", default=16e9, bounds=POSITIVE,
+        "", "B", "default capacity per memory stack", default=16e9, bounds=POSITIVE,
         source="HBM2e and HBM3 of eight layers",
     )  # fmt: skip
     memory_area: Scalar = metadata(
-        "", "m^2", "area of a stack of memory on its carrier", default=110e-6, source="HBM: about 10 mm x 11 mm"
+        "", "m^2", "carrier area per memory stack", default=110e-6, source="HBM: about 10 mm x 11 mm"
     )
-    die_test: Scalar = metadata("", "USD", "test of a die before it is packaged", default=0.0, source="in the wafer")
+    die_test: Scalar = metadata("", "USD", "die test price", default=0.0, source="in the wafer")
     coverage: Scalar = metadata(
-        "c", "1", "share of bad dies that this test finds", default=1.0, bounds=SHARE, source="known good dies"
+        "c", "1", "die test coverage", default=1.0, bounds=SHARE, source="known good dies"
     )
     test_price: Scalar = metadata(
-        "", "USD", "test and final assembly of an accelerator: module, cooling plate, burn-in", default=900.0,
+        "", "USD", "test and assembly price per accelerator", default=900.0,
         source="analysts' bill of the H100, 2025: 920 USD",
     )  # fmt: skip
-    module_share: Scalar = metadata("", "1", "share of a design's cost in its modules", default=0.5, source=_ACTUARY)
-    chip_share: Scalar = metadata("", "1", "share of it in the chip, by its area", default=0.3, source=_ACTUARY)
+    module_share: Scalar = metadata("", "1", "design cost share of modules", default=0.5, source=_ACTUARY)
+    chip_share: Scalar = metadata("", "1", "design cost share of the chip, by area", default=0.3, source=_ACTUARY)
     fixed_share: Scalar = metadata(
-        "", "1", "share of it in masks and tools, whatever the area", default=0.2, source=_ACTUARY
+        "", "1", "design cost share of masks and tools, fixed", default=0.2, source=_ACTUARY
     )
     link_design: Scalar = metadata(
-        "", "m^2", "area of the module that links dies, designed once", default=20e-6, source=_ACTUARY
+        "", "m^2", "area of the die-to-die module", default=20e-6, source=_ACTUARY
     )
     design_area: Scalar = metadata(
-        "", "m^2", "area of the chip whose design cost is stated", default=300e-6, bounds=POSITIVE, source=_ACTUARY
+        "", "m^2", "chip area of the stated design cost", default=300e-6, bounds=POSITIVE, source=_ACTUARY
     )
 
 
@@ -229,37 +229,37 @@ class Made:
     Of a generated accelerator area, process and memory are those of its chip, and the leaves here are not read.
     """
 
-    price: Scalar = metadata("", "USD", "price as sold; 0: cost over (1 - margin)", default=0.0)
+    price: Scalar = metadata("", "USD", "price as sold; 0: cost / (1 - margin)", default=0.0)
     margin: Scalar = metadata(
-        "", "1", "share of the price that the seller keeps, where the price is not known", default=0.8,
+        "", "1", "seller's margin, where the price is unknown", default=0.8,
         bounds=_BELOW_ONE, source="what accelerators of the catalogue that are sold keep over their bill: 0.75 (A100) "
         "to 0.84 (H100), MI300X 0.54; above the gross margins of their makers, as a bill has no board nor software",
     )  # fmt: skip
     process: Process = Process()
     base_process: Process = Process()
     chiplets: Scalar = metadata(
-        "n", "1", "compute dies, which share the area evenly", default=1.0, bounds=_AT_LEAST_ONE
+        "n", "1", "compute dies of equal area", default=1.0, bounds=_AT_LEAST_ONE
     )
-    logic_area: Scalar = metadata("", "m^2", "area of the compute dies together; 0: not known", default=0.0)
+    logic_area: Scalar = metadata("", "m^2", "area of all compute dies; 0: unknown", default=0.0)
     base_chiplets: Scalar = metadata("", "1", "base (I/O) dies", default=1.0, bounds=_AT_LEAST_ONE)
-    io_area: Scalar = metadata("", "m^2", "area of the base dies together", default=0.0)
-    stacks_beside: Scalar = metadata("", "1", "stacks of memory; 0: as its capacity asks for", default=0.0)
-    packaging: Scalar = metadata("", "1", "how the dies are joined", default=float(Packaging.silicon), enum=Packaging)
+    io_area: Scalar = metadata("", "m^2", "area of all base dies", default=0.0)
+    stacks_beside: Scalar = metadata("", "1", "memory stacks; 0: by capacity", default=0.0)
+    packaging: Scalar = metadata("", "1", "packaging", default=float(Packaging.silicon), enum=Packaging)
     chip_first: Scalar = metadata(
-        "", "1", "1 where the carrier is made around the dies, which are lost with it", default=0.0, bounds=YES_OR_NO
+        "", "1", "chip-first packaging: 1 yes", default=0.0, bounds=YES_OR_NO
     )
     blocks: Scalar = metadata(
-        "", "1", "blocks of a compute die of which some may be defect, such as cores", default=1.0, bounds=_AT_LEAST_ONE
+        "", "1", "redundant blocks per compute die, such as cores", default=1.0, bounds=_AT_LEAST_ONE
     )
     spare_blocks: Scalar = metadata(
-        "", "1", "blocks of a compute die that may be defect, up to 16", default=0.0, bounds=Bounds(high=16.0)
+        "", "1", "defective blocks allowed per compute die, up to 16", default=0.0, bounds=Bounds(high=16.0)
     )
-    block_area: Scalar = metadata("", "1", "share of a compute die in such blocks", default=0.0, bounds=SHARE)
+    block_area: Scalar = metadata("", "1", "area share of those blocks", default=0.0, bounds=SHARE)
     volume: Scalar = metadata(
-        "", "1", "units made, which share the design", default=1e6, bounds=POSITIVE, source=_ESTIMATE
+        "", "1", "production volume", default=1e6, bounds=POSITIVE, source=_ESTIMATE
     )
     reuse: Scalar = metadata(
-        "", "1", "products of that volume that share the design of the dies", default=1.0, bounds=_AT_LEAST_ONE
+        "", "1", "products sharing the die design", default=1.0, bounds=_AT_LEAST_ONE
     )
 
 
@@ -268,63 +268,62 @@ class Prices:
     """What a system costs beside its accelerators, and what time costs."""
 
     watt_price: Scalar = metadata(
-        "", "USD/W", "accelerator of which neither price nor dies are known, a watt of its power limit", default=35.0,
+        "", "USD/W", "default accelerator price per watt of TDP", default=35.0,
         source="median of the priced accelerators of the catalogue",
     )  # fmt: skip
     server: Scalar = metadata(
-        "", "USD", "a device's share of its server: board, processors, 256 GiB of memory, storage, chassis, power "
-        "supplies", default=9000.0,
+        "", "USD", "server price per device, 256 GiB of memory included", default=9000.0,
         source="estimate: with it a node of eight H100 is 320,000 USD, sold at 300,000 to 400,000",
     )  # fmt: skip
     host_byte_price: Scalar = metadata(
-        "", "USD/B", "memory of the host beyond the 256 GiB a device that the server has, a byte", default=2.0 / 1e9,
+        "", "USD/B", "host memory price per byte above 256 GiB per device", default=2.0 / 1e9,
         source="DDR5, 2 USD a GB as the catalogue has it, a rough market price",
     )  # fmt: skip
     nic_price: Scalar = metadata(
-        "", "USD/(B/s)", "network card, a byte a second of one direction", default=30.0 / 1e9,
+        "", "USD/(B/s)", "NIC price per bandwidth, one direction", default=30.0 / 1e9,
         source="estimate: 1,500 USD for 400 Gbit/s",
     )  # fmt: skip
     switch: Scalar = metadata(
-        "", "USD/(B/s)", "port of a scale-out switch", default=12.0 / 1e9,
+        "", "USD/(B/s)", "scale-out switch price per port", default=12.0 / 1e9,
         source="estimate: 38,000 USD for 64 of 400 Gbit/s",
     )  # fmt: skip
     transceiver: Scalar = metadata(
-        "", "USD/(B/s)", "optical end of a cable", default=16.0 / 1e9, source="estimate: 800 USD for 400 Gbit/s"
+        "", "USD/(B/s)", "optical transceiver price", default=16.0 / 1e9, source="estimate: 800 USD for 400 Gbit/s"
     )
     cable: Scalar = metadata(
-        "", "USD/(B/s)", "cable of copper, or the fibre of an optical one", default=4.0 / 1e9,
+        "", "USD/(B/s)", "cable price, copper or fibre", default=4.0 / 1e9,
         source="estimate: 200 USD for 400 Gbit/s",
     )  # fmt: skip
     local_switch: Scalar = metadata(
-        "", "USD/(B/s)", "port of a scale-up switch", default=2.0 / 1e9,
+        "", "USD/(B/s)", "scale-up switch price per port", default=2.0 / 1e9,
         source="estimate: 900 USD a device for the NVSwitches of an H100",
     )  # fmt: skip
     optical_share: Scalar = metadata(
-        "", "1", "share of a device's links of a torus or hypercube that are optical", default=0.3, bounds=SHARE,
+        "", "1", "optical share of torus or hypercube links", default=0.3, bounds=SHARE,
         source="estimate: cubes of 4 x 4 x 4 of TPU v4 have optical links on their faces",
     )  # fmt: skip
     radix: Scalar = metadata(
-        "", "1", "ports of a scale-out switch", default=64.0, bounds=Bounds(low=4.0), source="Quantum-2, Tomahawk 4"
+        "", "1", "ports per scale-out switch", default=64.0, bounds=Bounds(low=4.0), source="Quantum-2, Tomahawk 4"
     )
     facility: Scalar = metadata(
-        "", "USD/W", "building, racks, power delivery and cooling, a watt of computers", default=10.0,
+        "", "USD/W", "facility price per watt of IT power", default=10.0,
         source="estimate: 8 to 13 USD a watt",
     )  # fmt: skip
     lifetime: Scalar = metadata(
-        "", "s", "years over which devices, servers and networks are written off", default=4.0 * _YEAR, bounds=POSITIVE,
+        "", "s", "depreciation time of devices, servers, networks", default=4.0 * _YEAR, bounds=POSITIVE,
         source="estimate: 3 to 6 years",
     )  # fmt: skip
     facility_lifetime: Scalar = metadata(
-        "", "s", "years over which the facility is written off", default=15.0 * _YEAR, bounds=POSITIVE, source=_ESTIMATE
+        "", "s", "depreciation time of the facility", default=15.0 * _YEAR, bounds=POSITIVE, source=_ESTIMATE
     )
     in_use: Scalar = metadata(
-        "", "1", "share of its life that a device works", default=0.85, bounds=POSITIVE_SHARE, source=_ESTIMATE
+        "", "1", "utilisation over the lifetime", default=0.85, bounds=POSITIVE_SHARE, source=_ESTIMATE
     )
     electricity: Scalar = metadata(
-        "", "USD/J", "price of electricity", default=0.083 / _KWH, source="US industry, EIA 2024"
+        "", "USD/J", "electricity price", default=0.083 / _KWH, source="US industry, EIA 2024"
     )
     maintenance: Scalar = metadata(
-        "", "1/s", "repairs and staff, share of what was bought", default=0.05 / _YEAR, source="estimate: 5 % a year"
+        "", "1/s", "maintenance per year, share of capital", default=0.05 / _YEAR, source="estimate: 5 % a year"
     )
 
 
@@ -333,24 +332,26 @@ class Emissions:
     """What electricity and making a system emit, as kilograms of CO2."""
 
     grid: Scalar = metadata(
-        "", "kg/J", "emissions of the electricity that the system takes", default=0.369 / _KWH, source=f"USA: {_ACT}"
+        "", "kg/J", "grid carbon intensity, operation", default=0.369 / _KWH, source=f"USA: {_ACT}"
     )
     fab_grid: Scalar = metadata(
-        "", "kg/J", "emissions of the electricity that the fabs take", default=0.642 / _KWH, source=f"Taiwan: {_ACT}"
+        "", "kg/J", "grid carbon intensity, fabs", default=0.642 / _KWH, source=f"Taiwan: {_ACT}"
     )
-    materials: Scalar = metadata("MPA", "kg/m^2", "raw materials of an area of dies", default=0.5 / _CM2, source=_ACT)
+    materials: Scalar = metadata(
+        "MPA", "kg/m^2", "emissions of raw materials per die area", default=0.5 / _CM2, source=_ACT
+    )
     carrier: Scalar = metadata(
-        "", "kg/m^2", "carrier and substrate, an area of what stands on them", default=1.0 / _CM2,
+        "", "kg/m^2", "emissions of carrier and substrate per area", default=1.0 / _CM2,
         source="estimate: ACT's area of 28 nm",
     )  # fmt: skip
     memory_intensity: Scalar = metadata(
-        "", "kg/B", "device memory", default=0.065 / 1e9, source=f"DDR4 of 10 nm: {_ACT}"
+        "", "kg/B", "emissions of device memory per byte", default=0.065 / 1e9, source=f"DDR4 of 10 nm: {_ACT}"
     )
     watt: Scalar = metadata(
-        "", "kg/W", "accelerator whose dies are not known, a watt of its power limit", default=0.15,
+        "", "kg/W", "default accelerator emissions per watt of TDP", default=0.15,
         source="estimate: as the accelerators whose dies are known",
     )  # fmt: skip
     server: Scalar = metadata(
-        "", "kg", "a device's share of server and network", default=250.0,
+        "", "kg", "server and network emissions per device", default=250.0,
         source="share of a GPU in an A100 instance, 318 kg (Chien et al., HotCarbon 2023), less the GPU",
     )  # fmt: skip

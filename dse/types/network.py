@@ -75,17 +75,17 @@ class Pods:
     An optional part of :class:`Network`; a design without it has full bisection bandwidth and none of these leaves.
     """
 
-    size: Scalar = metadata("P", "1", "devices that reach each other at full bandwidth", default=1.0, bounds=COUNT)
+    size: Scalar = metadata("P", "1", "devices at full bandwidth", default=1.0, bounds=COUNT)
     oversubscription: Scalar = metadata(
-        "o", "1", "bandwidth into a pod's devices over that out of the pod; 1: full bisection", default=1.0,
+        "o", "1", "oversubscription of the pod; 1: full bisection", default=1.0,
         bounds=Bounds(low=1.0),
     )  # fmt: skip
     detour: Scalar = metadata(
-        "", "1", "links between pods that a byte to the next pod takes: 1 of a tree, 2 of a dragonfly (Valiant)",
+        "", "1", "links per byte between pods: 1 tree, 2 dragonfly (Valiant)",
         default=1.0, bounds=Bounds(low=1.0),
     )  # fmt: skip
     pooled: Scalar = metadata(
-        "", "1", "1 where the rings of a pod share what leads out of it, 0 where each device has its own slow link",
+        "", "1", "uplinks of a pod: 1 shared, 0 per device",
         default=1.0, bounds=YES_OR_NO,
     )  # fmt: skip
 
@@ -99,20 +99,20 @@ class Links:
     and the parallel dimensions are laid over them in the order of the mapping: lengths of axes say which lies where.
     """
 
-    topology: Scalar = metadata("", "1", "how the links are laid out", default=0.0, enum=Topology)
+    topology: Scalar = metadata("", "1", "link topology", default=0.0, enum=Topology)
     per_device: Scalar = metadata(
-        "", "1", "links of a device: two an axis of a torus, which has three axes above four", default=4.0, bounds=COUNT
+        "", "1", "links per device: two per torus axis", default=4.0, bounds=COUNT
     )
     wrap: Scalar = metadata(
-        "", "1", "an axis wraps around where its length is a multiple of this", default=1.0, bounds=COUNT
+        "", "1", "axis length multiple that wraps around", default=1.0, bounds=COUNT
     )
     x: Scalar = metadata(
-        "", "1", "devices along the first axis of a slice; 0: as near to a square or cube as powers of two come",
+        "", "1", "first axis of a slice, devices; 0: nearest to square or cube",
         default=0.0,
     )  # fmt: skip
-    y: Scalar = metadata("", "1", "the same of the second axis; the last one follows", default=0.0)
+    y: Scalar = metadata("", "1", "second axis of a slice, devices; the last axis follows", default=0.0)
     slice_loss: Scalar = metadata(
-        "", "1", "share of a step's compute that slices lose to waiting for each other, a doubling of their number",
+        "", "1", "share of compute lost per doubling of slices",
         default=0.0, bounds=SHARE,
     )  # fmt: skip
 
@@ -125,9 +125,9 @@ class Package:
     pace of the network, as rings do whose slowest link sets the pace.
     """
 
-    dies: Scalar = metadata("", "1", "devices of a package", default=1.0, bounds=COUNT)
+    dies: Scalar = metadata("", "1", "devices per package", default=1.0, bounds=COUNT)
     speedup: Scalar = metadata(
-        "", "1", "bandwidth between devices of a package over that of the network", default=1.0, bounds=POSITIVE
+        "", "1", "bandwidth inside a package over the network's", default=1.0, bounds=POSITIVE
     )
 
 
@@ -135,23 +135,22 @@ class Package:
 class Network:
     """One level of the interconnect, as one device sees it."""
 
-    bandwidth: Scalar = metadata("", "B/s", "bandwidth a device and direction", bounds=POSITIVE)
-    latency: Scalar = metadata("alpha", "s", "latency of one step of a collective, software included")
-    domain: Scalar = metadata("", "1", "devices that this level joins", bounds=POSITIVE)
-    efficiency: Scalar = metadata("", "1", "share of the bandwidth that large messages reach", bounds=POSITIVE_SHARE)
-    ramp: Scalar = metadata("S0", "B", "message size that doubles the time on the wire", bounds=POSITIVE)
+    bandwidth: Scalar = metadata("", "B/s", "bandwidth per device and direction", bounds=POSITIVE)
+    latency: Scalar = metadata("alpha", "s", "latency of a collective step, with software")
+    domain: Scalar = metadata("", "1", "devices of the domain", bounds=POSITIVE)
+    efficiency: Scalar = metadata("", "1", "bandwidth efficiency, large messages", bounds=POSITIVE_SHARE)
+    ramp: Scalar = metadata("S0", "B", "message size at half efficiency", bounds=POSITIVE)
     in_network_reduction: Scalar = metadata(
-        "", "1", "share of the bandwidth of reduction in the switch; 0: none", bounds=SHARE
+        "", "1", "in-switch reduction, share of the bandwidth; 0: none", bounds=SHARE
     )
-    processor_usage: Scalar = metadata("", "1", "share of the device's compute that communication takes", bounds=SHARE)
-    energy: Scalar = metadata("", "J/B", "energy of a byte over the link, both ends, optics included", default=0.0)
+    processor_usage: Scalar = metadata("", "1", "share of compute taken by communication", bounds=SHARE)
+    energy: Scalar = metadata("", "J/B", "link energy per byte, both ends, with optics", default=0.0)
     mesh: Scalar = metadata(
-        "", "1", "1 where each pair of devices has a link of its own (full mesh), 0 for a switch", default=0.0,
+        "", "1", "full mesh: 1, switch: 0", default=0.0,
         bounds=SHARE,
     )  # fmt: skip
     crowding: Scalar = metadata(
-        "", "1", "what each member beyond two takes of the others' bandwidth on bridges of the host that they share; "
-        "0 behind a switch and with links of their own", default=0.0,
+        "", "1", "bandwidth lost per member above two on shared host bridges", default=0.0,
     )  # fmt: skip
     pods: Pods | None = None
     links: Links | None = None

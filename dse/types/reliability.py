@@ -18,59 +18,58 @@ class Reliability:
     nodes, 56 by software (Llama team 2024, table 5).
     """
 
-    device_mtbf: Scalar = metadata("", "s", "mean time between failures of a device", default=2.85e8, bounds=POSITIVE)
+    device_mtbf: Scalar = metadata("", "s", "mean time between failures, device", default=2.85e8, bounds=POSITIVE)
     link_mtbf: Scalar = metadata(
-        "", "s", "mean time between failures of a device's NIC, its cables and share of the switches", default=1.56e9,
+        "", "s", "mean time between failures, NIC with cables and switches", default=1.56e9,
         bounds=POSITIVE,
     )  # fmt: skip
     node_mtbf: Scalar = metadata(
-        "", "s", "mean time between failures of a node, its devices and NICs left out", default=2.08e8, bounds=POSITIVE
+        "", "s", "mean time between failures, node without devices and NICs", default=2.08e8, bounds=POSITIVE
     )
     software_mtbf: Scalar = metadata(
-        "", "s", "mean time between failures of software, a device's share", default=1.365e9, bounds=POSITIVE
+        "", "s", "mean time between failures, software, per device", default=1.365e9, bounds=POSITIVE
     )
-    node_devices: Scalar = metadata("", "1", "devices of a node, which is replaced whole", default=8.0, bounds=COUNT)
+    node_devices: Scalar = metadata("", "1", "devices per replaceable node", default=8.0, bounds=COUNT)
     # MegaScale detects and diagnoses a failure in less than 10 minutes (Jiang et al. 2024, section 6.3).
     detection_time: Scalar = metadata(
-        "", "s", "time from a failure until it is found and its node left out (estimate)", default=300.0
+        "", "s", "failure detection time (estimate)", default=300.0
     )
     # MegaScale's communicators took 361 s to start on 2,048 devices, and less than 30 s once improved (section 4).
     restart_time: Scalar = metadata(
-        "", "s", "time to schedule, start and warm up again, without loading the checkpoint (estimate)", default=300.0
+        "", "s", "restart time without checkpoint load (estimate)", default=300.0
     )
     spares: Scalar = metadata(
-        "", "1", "nodes that wait to replace failed ones, bought with the others; by default enough of a larger "
-        "cluster, which are not paid; with 0 each is waited for", default=ENOUGH, bounds=NOT_NEGATIVE,
+        "", "1", "spare nodes, bought; absent: enough, not paid; 0: wait for repair", default=ENOUGH,
+        bounds=NOT_NEGATIVE,
     )  # fmt: skip
-    repair_time: Scalar = metadata("", "s", "time until a failed node is back (estimate)", default=86400.0)
+    repair_time: Scalar = metadata("", "s", "node repair time (estimate)", default=86400.0)
     checkpoint: Scalar = metadata(
-        "", "1", "how the state is kept against failures", default=float(Checkpoint.asynchronous), enum=Checkpoint
+        "", "1", "checkpoint method", default=float(Checkpoint.asynchronous), enum=Checkpoint
     )
     checkpoint_every: Scalar = metadata(
-        "", "s", "training time between two checkpoints, 0 for the one that loses least", default=0.0
+        "", "s", "checkpoint interval, 0 optimal", default=0.0
     )
     # Meta's file system: 2 TB/s sustained, 7 TB/s at its peak (Llama team 2024, section 3.3.1).
     storage_bandwidth: Scalar = metadata(
-        "", "B/s", "rate of the cluster's storage, written or read", default=2e12, bounds=POSITIVE
+        "", "B/s", "storage bandwidth of the cluster", default=2e12, bounds=POSITIVE
     )
     # 20 GB/s for a node of eight: the best class of NVIDIA's reference architecture of the DGX SuperPOD H100.
     device_storage_bandwidth: Scalar = metadata(
-        "", "B/s", "rate at which a device's share of its node writes to storage, or reads", default=2.5e9,
+        "", "B/s", "storage bandwidth per device", default=2.5e9,
         bounds=POSITIVE,
     )  # fmt: skip
     # MegaScale's ranks stop for several seconds to copy 0.2 GB each to their hosts, which PCIe takes in ten
     # milliseconds (Jiang et al. 2024, on fast checkpoints); ByteCheckpoint's for less than one (Wan et al. 2024).
     checkpoint_overhead: Scalar = metadata(
-        "", "s", "time for which training stops for each checkpoint that is written, beside its bytes: agreeing on "
-        "what is saved, serialisation, files (estimate)", default=1.0,
+        "", "s", "fixed stall per checkpoint (estimate)", default=1.0,
     )  # fmt: skip
     copy_interference: Scalar = metadata(
-        "", "1", "share of the time of hidden copies by which training slows down (estimate)", default=0.05,
+        "", "1", "slowdown by hidden copies, share of their time (estimate)", default=0.05,
         bounds=SHARE,
     )  # fmt: skip
     straggler_slowdown: Scalar = metadata(
-        "", "1", "share by which slow devices lengthen a step, beyond what the stack was measured with", default=0.0
+        "", "1", "step slowdown by stragglers", default=0.0
     )
     congestion: Scalar = metadata(
-        "", "1", "share by which collisions lengthen the exposed messages of cp, pp and dp", default=0.0
+        "", "1", "slowdown of exposed cp, pp, dp messages by congestion", default=0.0
     )

@@ -15,35 +15,35 @@ class Experts:
     A router gives each token to ``top_k`` of ``n_experts``; a shared expert takes every token.
     """
 
-    n_experts: Scalar = metadata("E", "1", "routed experts of a layer", bounds=COUNT)
-    top_k: Scalar = metadata("k", "1", "routed experts of a token", bounds=COUNT)
-    expert_ffn: Scalar = metadata("f_e", "1", "width of one expert's up projection", bounds=POSITIVE)
+    n_experts: Scalar = metadata("E", "1", "routed experts per layer", bounds=COUNT)
+    top_k: Scalar = metadata("k", "1", "routed experts per token", bounds=COUNT)
+    expert_ffn: Scalar = metadata("f_e", "1", "width of an expert's up projection", bounds=POSITIVE)
     shared_ffn: Scalar = metadata(
-        "f_s", "1", "width of the shared experts together, 0 for none", default=0.0, bounds=NOT_NEGATIVE
+        "f_s", "1", "width of all shared experts, 0 none", default=0.0, bounds=NOT_NEGATIVE
     )
     first_dense: Scalar = metadata(
-        "", "1", "layers in front that have a feed-forward of ffn_hidden instead", default=0.0, bounds=_WHOLE
+        "", "1", "leading layers with a dense feed-forward", default=0.0, bounds=_WHOLE
     )
     imbalance: Scalar = metadata(
-        "", "1", "routed rows of the busiest rank over the mean", default=1.0, bounds=_AT_LEAST_ONE
+        "", "1", "load of the busiest rank over the mean", default=1.0, bounds=_AT_LEAST_ONE
     )
     capacity: Scalar = metadata(
-        "C", "1", "rows that every expert gets over the mean, padded or dropped to that; 0: none is (dropless)",
+        "C", "1", "expert capacity factor; 0: dropless",
         default=0.0,
     )  # fmt: skip
     moe_every: Scalar = metadata(
-        "", "1", "behind the first dense layers one in so many has experts, the others as the first", default=1.0,
+        "", "1", "interval of layers with experts", default=1.0,
         bounds=COUNT,
     )  # fmt: skip
     n_predict: Scalar = metadata(
-        "", "1", "tokens predicted beyond the next, each by a layer and a head more on the last stage", default=0.0,
+        "", "1", "multi-token prediction depth", default=0.0,
         bounds=_WHOLE,
     )  # fmt: skip
     n_groups: Scalar = metadata(
-        "G", "1", "groups of neighbouring experts of which a token may reach group_limit", default=1.0, bounds=COUNT
+        "G", "1", "groups of experts", default=1.0, bounds=COUNT
     )
     group_limit: Scalar = metadata(
-        "g", "1", "groups of experts that a token may reach (node-limited routing), 0 for any", default=0.0,
+        "g", "1", "maximum groups per token (node-limited routing), 0 any", default=0.0,
         bounds=_WHOLE,
     )  # fmt: skip
 
@@ -69,10 +69,10 @@ class Latent:
     columns of a query or key ``rope_dim`` are rotated; those of the keys are one vector for all heads.
     """
 
-    q_rank: Scalar = metadata("q_r", "1", "columns of compressed queries, 0 where they are not", bounds=NOT_NEGATIVE)
-    kv_rank: Scalar = metadata("k_r", "1", "columns of the compressed keys and values", bounds=POSITIVE)
-    rope_dim: Scalar = metadata("d_rope", "1", "rotated columns of a query or key", bounds=NOT_NEGATIVE)
-    v_dim: Scalar = metadata("d_v", "1", "columns of a value", bounds=POSITIVE)
+    q_rank: Scalar = metadata("q_r", "1", "rank of compressed queries, 0 none", bounds=NOT_NEGATIVE)
+    kv_rank: Scalar = metadata("k_r", "1", "rank of compressed keys and values", bounds=POSITIVE)
+    rope_dim: Scalar = metadata("d_rope", "1", "rotary dimension per head", bounds=NOT_NEGATIVE)
+    v_dim: Scalar = metadata("d_v", "1", "value dimension per head", bounds=POSITIVE)
 
 
 @record
@@ -84,22 +84,22 @@ class Recurrent:
     ``n_layers`` blocks so many attend, so many have a state and so many a feed-forward; a usual block counts twice.
     """
 
-    attention_layers: Scalar = metadata("", "1", "blocks that attend to keys and values", bounds=NOT_NEGATIVE)
-    recurrent_layers: Scalar = metadata("", "1", "blocks that keep a state", bounds=NOT_NEGATIVE)
-    ffn_layers: Scalar = metadata("", "1", "blocks that have a feed-forward", bounds=NOT_NEGATIVE)
-    state_heads: Scalar = metadata("H", "1", "heads of a state", bounds=POSITIVE)
-    state_key_heads: Scalar = metadata("", "1", "heads (groups) of its keys and queries", bounds=POSITIVE)
-    state_key_dim: Scalar = metadata("N", "1", "rows of a head's state, which a key addresses", bounds=POSITIVE)
-    state_value_dim: Scalar = metadata("P", "1", "columns of a head's state, as many as of a value", bounds=POSITIVE)
+    attention_layers: Scalar = metadata("", "1", "attention blocks", bounds=NOT_NEGATIVE)
+    recurrent_layers: Scalar = metadata("", "1", "recurrent blocks", bounds=NOT_NEGATIVE)
+    ffn_layers: Scalar = metadata("", "1", "feed-forward blocks", bounds=NOT_NEGATIVE)
+    state_heads: Scalar = metadata("H", "1", "state heads", bounds=POSITIVE)
+    state_key_heads: Scalar = metadata("", "1", "key and query heads (groups)", bounds=POSITIVE)
+    state_key_dim: Scalar = metadata("N", "1", "key dimension per state head", bounds=POSITIVE)
+    state_value_dim: Scalar = metadata("P", "1", "value dimension per state head", bounds=POSITIVE)
     state_gates: Scalar = metadata(
-        "", "1", "columns projected beside keys, queries and values: gates of the output, decays", default=0.0
+        "", "1", "projected columns of gates and decays", default=0.0
     )
-    state_bytes: Scalar = metadata("", "B", "bytes of an element of the state", default=4.0, bounds=POSITIVE)
+    state_bytes: Scalar = metadata("", "B", "bytes per state element", default=4.0, bounds=POSITIVE)
     convolution: Scalar = metadata(
-        "", "1", "taps of the convolution over keys, queries and values, 0 for none", default=0.0
+        "", "1", "convolution taps, 0 none", default=0.0
     )
     output_gate: Scalar = metadata(
-        "", "1", "1 when the output of the blocks that attend is gated, by as many columns as queries have",
+        "", "1", "gated attention output: 1 yes",
         default=0.0, bounds=YES_OR_NO,
     )  # fmt: skip
 
@@ -112,14 +112,14 @@ class Sparse:
     last tokens and a share of those before (Phi-3: Abdin et al. 2024, section 2).
     """
 
-    attended: Scalar = metadata("", "1", "tokens that a query attends to at most", bounds=POSITIVE)
+    attended: Scalar = metadata("", "1", "maximum attended tokens per query", bounds=POSITIVE)
     attended_share: Scalar = metadata(
-        "", "1", "share of the tokens beyond these that it attends to as well", default=0.0, bounds=SHARE
+        "", "1", "share of further tokens attended", default=0.0, bounds=SHARE
     )
-    sparse_layers: Scalar = metadata("", "1", "share of the layers that attend so", default=1.0, bounds=SHARE)
-    index_heads: Scalar = metadata("", "1", "heads of the indexer, 0 without one", default=0.0)
-    index_dim: Scalar = metadata("", "1", "columns of a head of it, and of the one key of a token", default=0.0)
-    index_bytes: Scalar = metadata("", "B", "bytes of an element of that key", default=1.0, bounds=POSITIVE)
+    sparse_layers: Scalar = metadata("", "1", "share of layers with sparse attention", default=1.0, bounds=SHARE)
+    index_heads: Scalar = metadata("", "1", "indexer heads, 0 none", default=0.0)
+    index_dim: Scalar = metadata("", "1", "indexer dimension per head", default=0.0)
+    index_bytes: Scalar = metadata("", "B", "bytes per indexer key element", default=1.0, bounds=POSITIVE)
 
 
 @record
@@ -130,16 +130,16 @@ class Adapters:
     and values have one adapter, and so have up projection and gate. Routed experts have none.
     """
 
-    rank: Scalar = metadata("r", "1", "columns between the two matrices of an adapter", default=16.0, bounds=POSITIVE)
-    qkv: Scalar = metadata("", "1", "1 when queries, keys and values have adapters", default=1.0, bounds=YES_OR_NO)
+    rank: Scalar = metadata("r", "1", "rank of an adapter", default=16.0, bounds=POSITIVE)
+    qkv: Scalar = metadata("", "1", "adapters on queries, keys, values: 1 yes", default=1.0, bounds=YES_OR_NO)
     projection: Scalar = metadata(
-        "", "1", "1 when the output of the attention has adapters", default=1.0, bounds=YES_OR_NO
+        "", "1", "adapters on the attention output: 1 yes", default=1.0, bounds=YES_OR_NO
     )
     feed_forward: Scalar = metadata(
-        "", "1", "1 when both matrices of the feed-forward have adapters", default=1.0, bounds=YES_OR_NO
+        "", "1", "adapters on the feed-forward: 1 yes", default=1.0, bounds=YES_OR_NO
     )
     frozen_bytes: Scalar = metadata(
-        "", "B", "bytes that a frozen weight is kept in: 2 in 16 bits, 1 in 8, 0.5 in 4 (QLoRA)", default=2.0,
+        "", "B", "bytes per frozen weight (QLoRA: 0.5)", default=2.0,
         bounds=POSITIVE,
     )  # fmt: skip
 
@@ -149,7 +149,7 @@ class Packing:
     """Sequences packed from documents that do not see each other (fine-tuning, pre-training with masks)."""
 
     document: Scalar = metadata(
-        "", "1", "mean square over mean of the documents' tokens: what a token's document has", bounds=_AT_LEAST_ONE
+        "", "1", "mean document length seen by a token", bounds=_AT_LEAST_ONE
     )
 
 
@@ -163,21 +163,21 @@ class Convergence:
     """
 
     critical_batch: Scalar = metadata(
-        "B_crit", "1", "critical batch in tokens, 0 for that of the loss", default=0.0
+        "B_crit", "1", "critical batch, tokens; 0: from the loss", default=0.0
     )
     target_loss: Scalar = metadata(
-        "L", "1", "loss to reach, in nats a token", default=2.0, bounds=Bounds(low=0.1, high=20.0)
+        "L", "1", "target loss, nats per token", default=2.0, bounds=Bounds(low=0.1, high=20.0)
     )
     critical_scale: Scalar = metadata(
-        "B*", "1", "critical batch in tokens at a loss of one nat (Kaplan et al. 2020: 2e8)", default=2e8,
+        "B*", "1", "critical batch at one nat, tokens (Kaplan et al. 2020: 2e8)", default=2e8,
         bounds=Bounds(low=1.0, high=1e12),
     )  # fmt: skip
     critical_exponent: Scalar = metadata(
-        "alpha_B", "1", "exponent of the loss against the critical batch (Kaplan et al. 2020: 0.21)", default=0.21,
+        "alpha_B", "1", "loss exponent of the critical batch (Kaplan et al. 2020: 0.21)", default=0.21,
         bounds=Bounds(low=0.05, high=1.0),
     )  # fmt: skip
     reference_batch: Scalar = metadata(
-        "", "1", "batch in tokens at which the run needs run_tokens, 0 for the smallest", default=0.0
+        "", "1", "batch at which the run needs run_tokens, tokens; 0: smallest", default=0.0
     )
 
 
@@ -194,30 +194,30 @@ class Workload:
     n_heads: Scalar = metadata("a", "1", "query heads", bounds=POSITIVE)
     n_kv_heads: Scalar = metadata("g", "1", "key/value heads", bounds=POSITIVE)
     head_dim: Scalar = metadata("d", "1", "head size", bounds=POSITIVE)
-    ffn_hidden: Scalar = metadata("f", "1", "width of one feed-forward up projection", bounds=POSITIVE)
-    gated: Scalar = metadata("", "1", "1 when the feed-forward has a gate (three matrices)", bounds=SHARE)
+    ffn_hidden: Scalar = metadata("f", "1", "width of a feed-forward up projection", bounds=POSITIVE)
+    gated: Scalar = metadata("", "1", "gated feed-forward, three matrices: 1 yes", bounds=SHARE)
     vocab: Scalar = metadata("V", "1", "vocabulary size", bounds=POSITIVE)
-    tied_embeddings: Scalar = metadata("", "1", "1 when input and output embeddings share weights", bounds=SHARE)
+    tied_embeddings: Scalar = metadata("", "1", "shared input and output embeddings: 1 yes", bounds=SHARE)
     learned_positions: Scalar = metadata(
-        "", "1", "1 when positions are a learned table of seq_len x hidden", bounds=SHARE
+        "", "1", "learned positions, seq_len x hidden: 1 yes", bounds=SHARE
     )
-    rotary: Scalar = metadata("", "1", "1 when queries and keys are rotated (RoPE)", bounds=SHARE)
+    rotary: Scalar = metadata("", "1", "rotary positions (RoPE): 1 yes", bounds=SHARE)
     relative_positions: Scalar = metadata(
-        "", "1", "1 when every layer projects relative positions (Transformer-XL)", bounds=SHARE
+        "", "1", "relative positions in every layer (Transformer-XL): 1 yes", bounds=SHARE
     )
-    dropout: Scalar = metadata("", "1", "1 when dropout is on (GPT-3 era)", bounds=SHARE)
+    dropout: Scalar = metadata("", "1", "dropout: 1 yes", bounds=SHARE)
     parallel_block: Scalar | None = metadata(
-        "", "1", "1 when attention and feed-forward read one norm of a layer's input, and their outputs are added to "
-        "it at once (GPT-J, PaLM); absent or 0: one after the other", default=None, bounds=YES_OR_NO, absent=0.0,
+        "", "1", "attention and feed-forward in parallel (GPT-J, PaLM): 1 yes", default=None,
+        bounds=YES_OR_NO, absent=0.0,
     )  # fmt: skip
-    norm_vectors: Scalar = metadata("", "1", "weight vectors of a norm: its scale, 2 with a shift", default=1.0)
-    window: Scalar = metadata("w", "1", "attention window in tokens of the local layers", bounds=POSITIVE)
-    local_layers: Scalar = metadata("", "1", "share of layers whose attention is local (windowed)", bounds=SHARE)
-    seq_len: Scalar = metadata("s", "1", "sequence length in tokens", bounds=POSITIVE)
-    global_batch: Scalar = metadata("B", "1", "sequences a step over all devices", bounds=POSITIVE)
-    run_tokens: Scalar = metadata("", "1", "tokens of a whole training run", default=300e9, bounds=POSITIVE)
+    norm_vectors: Scalar = metadata("", "1", "weight vectors per norm: 1 scale, 2 with a shift", default=1.0)
+    window: Scalar = metadata("w", "1", "attention window of the local layers, tokens", bounds=POSITIVE)
+    local_layers: Scalar = metadata("", "1", "share of layers with local (windowed) attention", bounds=SHARE)
+    seq_len: Scalar = metadata("s", "1", "sequence length, tokens", bounds=POSITIVE)
+    global_batch: Scalar = metadata("B", "1", "sequences per step, all devices", bounds=POSITIVE)
+    run_tokens: Scalar = metadata("", "1", "tokens of a training run", default=300e9, bounds=POSITIVE)
     backward: Scalar = metadata(
-        "", "1", "1 when it is trained, 0 for the forward pass alone", default=1.0, bounds=YES_OR_NO
+        "", "1", "1 training, 0 forward pass only", default=1.0, bounds=YES_OR_NO
     )
     experts: Experts | None = None  # a dense model has none
     latent: Latent | None = None  # attention with whole queries, keys and values has none

@@ -51,7 +51,7 @@ class FigureProcess:
             self._process.communicate()
 
     def draw(self, results: Path, force: bool = False) -> list[Path]:
-        """The figures that results are suited to, beside them; ``force`` replaces files that dse has not written."""
+        """The figures that suit the results, next to them; ``force`` replaces files that dse has not written."""
         process = self._process
         if process and process.stdin and process.stdout:
             try:
@@ -71,7 +71,7 @@ def lacking() -> InputError | None:
 
 
 def check(results: Path, force: bool, machines: bool, front: bool = False) -> None:
-    """InputError where results must not be written, or a figure that may be drawn beside them.
+    """InputError where results must not be written, or a figure that may be drawn next to them.
 
     Args:
         results: file of the results, which need not be there yet.
@@ -82,7 +82,7 @@ def check(results: Path, force: bool, machines: bool, front: bool = False) -> No
     outputs.checked(results, force)
     for kind in ("breakdown", *_OF_MACHINES * machines, *("pareto",) * front):
         for ending in ENDINGS:
-            path = beside(results, kind, ending)
+            path = figure_path(results, kind, ending)
             if path == results:
                 raise InputError(
                     f"output {results}", f"the name of a figure ({ending})", "a results file (.nc)",
@@ -92,7 +92,7 @@ def check(results: Path, force: bool, machines: bool, front: bool = False) -> No
 
 
 def draw(results: Path, force: bool = False, by_two: bool = False) -> list[Path]:
-    """Draw the figures that a results file is suited to, beside it; ``by_two`` lets a second process draw some."""
+    """Draw the figures that suit a results file, next to it; ``by_two`` lets a second process draw some."""
     from dse.sweep.results.files import open_results
     from dse.views import plot
 
@@ -103,7 +103,7 @@ def draw(results: Path, force: bool = False, by_two: bool = False) -> list[Path]
     _draw(results, kinds[::2] if by_two else kinds, force)
     if other and os.waitpid(other, 0)[1]:
         _draw(results, kinds[1::2], force)  # what went wrong there is reported here
-    return [beside(results, kind, ending) for kind in kinds for ending in ENDINGS]
+    return [figure_path(results, kind, ending) for kind in kinds for ending in ENDINGS]
 
 
 def _draw(results: Path, kinds: Sequence[str], force: bool) -> None:
@@ -115,7 +115,7 @@ def _draw(results: Path, kinds: Sequence[str], force: bool) -> None:
         for kind in kinds:
             figure = plot.KINDS[kind](dataset)
             for ending in ENDINGS:
-                plot.save(figure, beside(results, kind, ending), force, [results])
+                plot.save(figure, figure_path(results, kind, ending), force, [results])
 
 
 def _forked(work: Callable[[], None]) -> int:
@@ -130,8 +130,8 @@ def _forked(work: Callable[[], None]) -> int:
     return process
 
 
-def beside(results: Path, kind: str, ending: str) -> Path:
-    """The file of a kind of figure beside its results; the breakdown bears their name."""
+def figure_path(results: Path, kind: str, ending: str) -> Path:
+    """The file of a kind of figure next to its results; the breakdown has their name."""
     return results.with_name(results.stem + ("" if kind == "breakdown" else f"_{kind}") + ending)
 
 

@@ -108,7 +108,7 @@ class Explanation:
         return self.metrics.get("step_time_host", 0.0) > 0.0
 
     def as_dict(self) -> dict[str, Any]:
-        """Nested dictionaries and lists, ready for JSON; of a step that cannot be made no number is told."""
+        """Nested dictionaries and lists, ready for JSON; without numbers for an impossible step."""
         told = self if self.has_step else dataclasses.replace(self, layer=[], operators=[], phases={}, elasticities=[])
         known = {name for name, value in self.claims.items() if value is not None}
         waterfalls = {name: parts for name, parts in self.waterfalls.items() if name in known}

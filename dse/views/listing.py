@@ -106,7 +106,7 @@ def _axes(_: Sequence[Study]) -> Listing:
 def _constraints(studies: Sequence[Study]) -> Listing:
     what = (
         "names of expressions, for [constraints] and [objective]: with + - * / < <= > >= == != and or not; a string "
-        "beside a name takes its unit or choice: peak_memory <= '70 GiB', recompute == 'full'"
+        "compared with a name takes its unit or choice: peak_memory <= '70 GiB', recompute == 'full'"
     )
     metrics = (row[:-1] for row in _of_each(studies, lambda name, study: ("metric", study.long_names[name])))
     leaves = (

@@ -131,5 +131,5 @@ def test_what_was_found_on_continuous_axes_is_held_against_the_best_of_all():
         "evolution": {"best": {"500": [2.2, 2.2, 2.4]}, "polished": [2.0, 2.0, 2.0], "rate": 1e4},
     }
     text = mixed.section({"specification": "a.toml", "title": "a title", "methods": methods})
-    assert "| random | 200 % | 0 % | 67 % | 100,000 |" in text
-    assert "| evolution | 10 % | 0 % | 100 % | 10,000 |" in text
+    assert 'random,200 %,0 %,67 %,"100,000"' in text
+    assert 'evolution,10 %,0 %,100 %,"10,000"' in text

@@ -81,6 +81,6 @@ def test_the_table_is_one_of_the_catalogue(found, tmp_path):
 
 def test_the_page_has_every_part(found):
     text = page([found], "dse calibrate", "energy.png", [("More", "text")])
-    for part in ("## Power-limit traces", "## More", "## Parameters", "| p100-pcie-16gb | 150 W |"):
+    for part in ("## Power-limit traces", "## More", "## Parameters", "\np100-pcie-16gb,150 W,"):
         assert part in text
     assert "## A30" not in text

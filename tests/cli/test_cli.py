@@ -224,7 +224,7 @@ def test_evaluate_with_bad_input(command, arguments, wanted):
 def test_run(second_process, command, small_sweep, tmp_path):
     ended = command("run", small_sweep, "-o", tmp_path / "out" / "r.nc")
     assert ended.status == 0
-    for text in ("44 designs", "best by step time", "5.83", "recomp %", "16 of 44 designs can run", "designs/s"):
+    for text in ("44 designs", "best by step time", "5.83", "recomp %", "feasible: 16 of 44 designs", "designs/s"):
         assert text in ended.out
     assert "peak memory exceeds" in ended.out, "reasons are words"
     for name in ("import", "trace", "compile", "run", "write"):
@@ -242,7 +242,7 @@ def test_one_design_is_told_in_the_singular_and_drawn(command, small_sweep, tmp_
     for keep in ("all", "best"):
         ended = command("run", small_sweep, "-o", tmp_path / "r.nc", "--keep", keep)
         assert ended.status == 0, ended.err
-        assert "1 mapping = 1 design, keeping" in ended.out and "1 of 1 design can run" in ended.out
+        assert "1 mapping = 1 design, keeping" in ended.out and "feasible: 1 of 1 design" in ended.out
         assert not re.search(r"\b1 designs\b(?!/)", ended.out) and (tmp_path / "r.png").exists()
 
 
@@ -271,7 +271,7 @@ def test_shards_with_any_option_merge(command, small_sweep, tmp_path):
     for shard in ("1/2", "2/2"):
         assert command("run", small_sweep, "-o", output, "--chunk", 4, "--any-option", "--shard", shard).status == 0
     merged = command("merge", output, "--no-figure")
-    assert merged.status == 0 and "16 of 44 designs can run" in merged.out
+    assert merged.status == 0 and "feasible: 16 of 44 designs" in merged.out
 
 
 def test_run_prints_json_alone(command, small_sweep, tmp_path):
@@ -323,7 +323,7 @@ def test_shards_and_merge(command, small_sweep, tmp_path):
     assert_four_parts(command("merge", output), "r.nc", "missing shard")
     assert json.loads(command(*arguments, "2/2", "--json").out)["shard"] == "2/2"
     merged = command("merge", output)
-    assert merged.status == 0 and "16 of 44 designs can run" in merged.out
+    assert merged.status == 0 and "feasible: 16 of 44 designs" in merged.out
     assert [path.name for path in sorted(tmp_path.iterdir())] == [
         "r.nc", "r.nc.dse.json", "r.png", "r.svg", "small.toml",
     ]  # fmt: skip
@@ -576,7 +576,7 @@ def test_plot(command, small_results, tmp_path):
         assert ended == (0, f"{tmp_path / kind}.pdf\n", "") and (tmp_path / f"{kind}.pdf").exists()
     (tmp_path / "r.nc").write_bytes(path.read_bytes())
     assert command("plot", tmp_path / "r.nc") == (0, f"{tmp_path / 'r.png'}\n", ""), "what the results are suited to"
-    assert_four_parts(command("plot", path, "--kind", "shares"), "no axes beside the mapping", "--keep best")
+    assert_four_parts(command("plot", path, "--kind", "shares"), "no axes other than the mapping", "--keep best")
     for ending in (".doc", ".eps", ""):
         assert_four_parts(command("plot", path, "-o", tmp_path / f"figure{ending}"), ".png .svg .pdf")
     assert_four_parts(command("plot", path, "--format", "eps"), "'eps'", "png svg pdf")

@@ -112,12 +112,12 @@ def test_machines_that_bring_their_stacks_are_an_axis(command, tmp_path):
 
 def test_prices_that_nobody_states_are_told(command):
     """A search by money says below its designs whose prices stand in for unknown ones."""
-    made_up = "price of b300-sxm-288gb, which nobody states: 35 USD/W of the power limit"
+    made_up = "price of b300-sxm-288gb, not stated: 35 USD/W of the power limit"
     by_money = '[objective]\nminimize = "cost_per_run"\n[search]'
     dear = command("--evaluations", "256", old="[search]", new=by_money)
-    assert dear.status == 0 and "which nobody states" not in dear.out
+    assert dear.status == 0 and "not stated" not in dear.out
     found = command("--evaluations", "256", "--fresh", old='name = "selene"', new='name = "dgx-b300"')
-    assert "which nobody states" not in found.out, "not ranked by money"
+    assert "not stated" not in found.out, "not ranked by money"
     both = command(
         "--evaluations", "256", "--fresh",
         old='name = "selene"\nn_devices = 16\n[axes]',

@@ -12,7 +12,7 @@ from dse.errors import InputError
 from dse.sweep import Interrupted, Progress, execute, open_results, plan, run
 from dse.sweep.engine.programs import CompileClock
 from dse.sweep.results import writing
-from dse.sweep.store.parts import PartStore, opened
+from dse.sweep.store.parts import PartStore, lock_output
 from tests.sweep import toy
 from tests.sweep.toy import MAPPING_AXES, sweep
 
@@ -228,7 +228,7 @@ def test_a_finished_file_is_not_computed_again(tmp_path):
 
 def test_a_finished_file_is_shown_while_another_run_works_beside_it(tmp_path):
     toy_run(tmp_path / "r.nc")
-    with opened(tmp_path / "r.nc"):
+    with lock_output(tmp_path / "r.nc"):
         assert toy_run(tmp_path / "r.nc")[1].finished
         assert (tmp_path / "r.nc.parts").is_dir()
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import statistics
 from collections.abc import Callable, Iterable, Sequence
 
-from docs.make.markdown import percent, table
+from docs.make.markdown import filed, percent, table
 from dse.io.quantities import counted
 from dse.measured.comparison import Comparison, is_timed, summary
 
@@ -29,11 +29,15 @@ def sections(compared: Sequence[Comparison]) -> list[str]:
     steps = timed(compared)
     if not steps:
         return []
+    by_model = lines_by(steps, lambda c: c.measurement.row.get("model") or "sizes alone", _FEWEST)
+    tables = {
+        "by model": filed("accuracy_models", _columns("model"), by_model),
+        f"the {min(_WORST, len(steps))} largest errors, with likely reasons": _furthest(steps),
+    }
     return [
         "## Step times and rates", _over_rows_and_sources(steps), _how_many(compared),
         table(_columns("chip"), lines_by(steps, _chip)),
-        table(_columns("model"), lines_by(steps, lambda c: c.measurement.row.get("model") or "sizes alone", _FEWEST)),
-        f"The {min(_WORST, len(steps))} rows furthest off:", _furthest(steps),
+        "\n".join(f"- {what}: {one}" for what, one in tables.items()),
     ]  # fmt: skip
 
 
@@ -44,8 +48,8 @@ def _over_rows_and_sources(steps: Sequence[Comparison]) -> str:
         f"{len(steps)} rows of {len(means)} sources: mean error {percent(statistics.fmean(sizes))}, median "
         f"{percent(statistics.median(sizes))}. Each source counted once, whatever its rows: mean "
         f"{percent(statistics.fmean(means))}, median {percent(statistics.median(means))}. The stacks' parameters were "
-        "fitted to these rows but those of mixtures of experts; [calibration.md](calibration.md) has the errors of "
-        "rows and sources that a fit did not see."
+        "fitted to these rows, except those of mixtures of experts, of fine-tuning and of sources that the tables "
+        "above leave out."
     )
 
 
@@ -96,7 +100,7 @@ def _furthest(steps: Sequence[Comparison]) -> str:
         model = c.measurement.row.get("model") or f"{w.n_layers:g} x {w.hidden:g}"
         sizes = (c.prediction.design.system.n_devices, m.tp, m.pp, m.dp, m.micro_batch, w.seq_len)
         lines.append([c.source, model, *(f"{size:g}" for size in sizes), percent(c.error, "+"), reason_of(c, alike)])
-    return table(header, lines)
+    return filed("accuracy_largest", header, lines)
 
 
 def neighbours(steps: Sequence[Comparison]) -> dict[tuple[object, ...], list[float]]:

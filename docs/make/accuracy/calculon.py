@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from docs.make.markdown import percent, table
+from docs.make.markdown import filed, percent
 from dse.measured.comparison import Comparison
 
 _CALCULON = """\
@@ -16,10 +16,10 @@ analytic model, expressed here by its inputs: the systems `calculon-a100-80g`, `
 compute and memory, unfused attention, no embedding or head). FLOPs and weights of a layer are the same to the last
 digit that single precision holds (`tests/validation/test_calculon.py` says which FLOPs Calculon counts as messages).
 Rows are left out where Calculon gives no figure, where a mapping cannot be built, and where its known defects show;
-which and how many is under *What is skipped*. Rows above a capacity stay: both models still time them."""
+[counted below](#excluded-rows-by-reason). Rows above a capacity stay: both models still time them."""
 
 _CALCULON_MEMORY = """\
-Peak memory is under *By source and metric*. Weights, optimiser state and, without recompute, activations are the same.
+Peak memory: weights, optimiser state and, without recompute, activations are the same.
 Calculon splits all but one layer's gradients when it shards the optimiser (here from ZeRO 2 on), keeps fp32 gradients
 of one layer and 16-bit ones of the others, forgets the attention's input under `attn_only` with `ar` or `p2p_rs_ag`,
 does not split full-recompute checkpoints over tp (here with sequence parallelism), counts a dropout's gradient as one
@@ -67,7 +67,8 @@ def calculon_section(compared: Sequence[Comparison]) -> list[str]:
     header = ["term", "mean share", "mean difference", "90 % within", "reason"]
     terms = [_calculon_term(kept, *term) for term in _TERMS]
     note = "Shares and differences are of Calculon's step time; a difference is ours less Calculon's."
-    return ["## Calculon side by side", _CALCULON, summary, note, table(header, terms), _CALCULON_MEMORY]
+    terms_table = filed("accuracy_calculon", header, terms)
+    return ["## Calculon side by side", _CALCULON, summary, f"Term by term: {terms_table}. {note}", _CALCULON_MEMORY]
 
 
 def _calculon_term(

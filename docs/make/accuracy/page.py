@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections import Counter
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from types import MappingProxyType
 from typing import Any
@@ -14,7 +14,7 @@ from docs.make.accuracy import breakdown, decisions
 from docs.make.accuracy.calculon import calculon_section
 from docs.make.accuracy.claims import CLAIMS, Claim
 from docs.make.accuracy.figure import draw
-from docs.make.markdown import document, percent, table
+from docs.make.markdown import document, filed, percent, publish, table
 from dse.designs import catalog
 from dse.measured.comparison import Comparison, compare, report
 from dse.types import Recompute
@@ -22,12 +22,11 @@ from dse.types import Recompute
 _HOW_TO_READ = """\
 An error is predicted over measured, less one; a rate counts as the source gives it, a FLOP rate as the step time it
 was computed from. *Mean*, *median* and *90 %* are of absolute errors, *bias* keeps the sign. *Constant MFU* predicts a
-whole source by one utilisation, the median of what its own rows imply: a model that does not beat it has learnt
-nothing about that source beyond its level, and a source of one row says nothing. `n` counts configurations, each once
-per kind of figure. What a row leaves open is completed by rule (`completed` in the output of `dse validate -o`): a
-stack's default, the lightest recompute that fits memory, the fastest micro-batch, interleaving, tp and pp. *Over
-capacity* marks rows whose stated mapping needs more memory than the device has by our count, though it was run or
-published."""
+whole source by one utilisation, the median of its rows: a model that does not beat it has learnt nothing about that
+source beyond its level. `n` counts configurations, each once per kind of figure. What a row leaves open is completed by
+rule (`completed` in the output of `dse validate -o`): a stack's default, the lightest recompute that fits memory, the
+fastest micro-batch, interleaving, tp and pp. *Over capacity* marks rows whose stated mapping needs more memory than the
+device has by our count, though it was run or published."""
 
 
 def write_page(path: str | Path, tables: Sequence[str | Path], command: str) -> None:
@@ -37,12 +36,11 @@ def write_page(path: str | Path, tables: Sequence[str | Path], command: str) -> 
     drawn = draw(compared, figure)
     fits = Path(path).with_name("calibration.json")
     not_seen = json.loads(fits.read_text(encoding="utf-8")) if fits.exists() else {}
-    text = page(compared, command, figure.name if drawn else "", not_seen)
-    Path(path).write_text(text, encoding="utf-8")
+    publish(Path(path), page(compared, command, figure.name if drawn else "", not_seen))
 
 
-#: Errors by source of fits that had not seen the rows, as :class:`dse.calibrate.stacks.SourceErrors` has them.
-NotSeen = Mapping[str, Mapping[str, float]]
+#: "sources" and "chips" → name → errors of fits that had not seen its rows, :class:`dse.calibrate.stacks.SourceErrors`.
+NotSeen = Mapping[str, Mapping[str, Mapping[str, float]]]
 
 
 def page(
@@ -51,27 +49,60 @@ def page(
     """The page as Markdown; ``figure`` is the file beside it that shows measured against predicted."""
     found = report(compared)
     claimed = [(claim, rows) for claim in CLAIMS if claim.heading and (rows := _claimed(claim, compared))]
-    details = [part for claim, rows in claimed for part in (f"### {claim.heading}", _details(rows), _mean(rows))]
     parts = [
         "# Accuracy",
         f"Written by `{command}`. Catalogue {catalog.digest()[:12]}.",
         *(["## What is claimed", _ABOUT_CLAIMS, _claims(claimed, not_seen)] if claimed else []),
+        *(["## Errors of rows that no fit has seen", _ABOUT_UNSEEN, *_unseen(not_seen)] if not_seen else []),
         *breakdown.sections(compared),
         *([f"![predicted over measured, by source]({figure})"] if figure else []),
-        "## By source and metric",
-        table(_ERRORS, [[r["source"], r["metric"], *_errors(r)] for r in found["rows"] if r["n"]]),
-        "## By metric",
-        table(_ERRORS[1:], [[metric, *_errors(r)] for metric, r in found["all"].items() if r["n"]]),
-        *(["## Row by row", *details] if details else []),
+        "## Tables",
+        "\n".join(f"- {what}: {one}" for what, one in _tables(found, claimed)),
         *decisions.section(compared),
         *calculon_section(compared),
         *refused.section(compared),
-        "## What is skipped, and why",
-        _skipped(compared),
+        "## Excluded rows, by reason",
+        *_skipped(compared),
         "## How to read this",
         _HOW_TO_READ,
     ]
     return document(parts)
+
+
+_ABOUT_UNSEEN = """\
+Mean errors of step times of dense models. *Source left out*: by fits without any row of the source, what a new stack or
+cluster has to expect; *unseen*: by fits without the row's configuration. [calibration.md](calibration.md) says how."""
+
+
+def _unseen(not_seen: NotSeen) -> list[str]:
+    """Errors by chip and by source of fits that had not seen the rows."""
+    found = []
+    for what in ("chip", "source"):
+        if f"{what}s" not in not_seen:
+            continue
+        rows = [
+            [name, f"{one['rows']}", *(percent(one[way]) for way in ("foreign", "unseen", "seen"))]
+            for name, one in not_seen[f"{what}s"].items()
+        ]
+        found.append(table([what, "rows", "source left out", "unseen", "in sample"], rows))
+    return found
+
+
+def _tables(
+    found: Mapping[str, Any], claimed: Iterable[tuple[Claim, list[Comparison]]]
+) -> list[tuple[str, str]]:
+    """The long tables: what each holds, and the table."""
+    return [
+        ("errors by source and metric", filed("accuracy_sources", _ERRORS, [
+            [r["source"], r["metric"], *_errors(r)] for r in found["rows"] if r["n"]
+        ])),
+        ("errors by metric", filed("accuracy_metrics", _ERRORS[1:], [
+            [metric, *_errors(r)] for metric, r in found["all"].items() if r["n"]
+        ])),
+        ("the rows of the claims, one by one", filed("accuracy_rows", ["claim", *_DETAILS], [
+            [claim.heading, *line] for claim, rows in claimed for line in _details(rows)
+        ])),
+    ]  # fmt: skip
 
 
 _ERRORS = ["source", "metric", "n", "predicted", "skipped", "mean", "median", "90 %", "bias", "constant MFU"]
@@ -111,7 +142,7 @@ def _not_seen(claim: Claim, rows: Sequence[Comparison], not_seen: NotSeen) -> li
     """Errors of a claim's source left out and of its rows not seen, where something was fitted to them."""
     if claim.metric.startswith("peak_memory") or claim.experts or claim.tuned:
         return ["not fitted", "not fitted"]
-    errors = not_seen.get(rows[0].source)
+    errors = not_seen.get("sources", {}).get(rows[0].source)
     return [percent(errors[name]) for name in ("foreign", "unseen")] if errors else ["–", "–"]
 
 
@@ -121,36 +152,44 @@ def _errors_and_baseline(rows: Sequence[Comparison]) -> tuple[list[float], list[
 
 _UNITS: dict[str, tuple[str, Callable[[float], str]]] = {
     "step_time": ("s", lambda value: f"{value:.4g}"),
+    "tokens_per_second": ("1/s", lambda value: f"{value:.4g}"),
+    "tokens_per_second_per_device": ("1/s", lambda value: f"{value:.4g}"),
     "peak_memory": ("GiB", lambda value: f"{value / 2**30:.2f}"),
 }
 
 
-def _details(rows: Sequence[Comparison]) -> str:
+_DETAILS = [
+    "model", "devices", "tp", "pp", "dp", "micro-batch", "v", "recompute", "sequence parallel", "unit", "measured",
+    "predicted", "error", "completed", "note",
+]  # fmt: skip
+
+
+def _details(rows: Sequence[Comparison]) -> Iterator[list[str]]:
     """Measured and predicted of some rows of one metric, with their mappings."""
-    metric = rows[0].metric
-    unit, shown = _UNITS["peak_memory" if metric.startswith("peak_memory") else "step_time"]
-    header = [
-        "model", "devices", "tp", "pp", "dp", "micro-batch", "v", "recompute", "sequence parallel",
-        f"measured ({unit})", f"predicted ({unit})", "error", "completed", "note",
-    ]  # fmt: skip
-    lines = []
+    unit, shown = _UNITS["peak_memory" if rows[0].metric.startswith("peak_memory") else rows[0].metric]
     for c in rows:
         mapping = c.prediction.design.mapping
         degrees = (c.prediction.design.system.n_devices, mapping.tp, mapping.pp, mapping.dp, mapping.micro_batch)
         completed = [f"{k}={v}" for k, v in c.prediction.completed.items() if k not in ("system", "software")]
-        lines.append([
+        yield [
             c.measurement.row.get("model"), *(f"{degree:g}" for degree in degrees), f"{mapping.virtual_stages:g}",
             Recompute(int(mapping.recompute)).name, "yes" if mapping.sequence_parallel else "no",
-            shown(c.measured), shown(c.predicted), percent(c.error, "+"), " ".join(completed), c.prediction.note,
-        ])  # fmt: skip
-    return table(header, lines)
+            unit, shown(c.measured), shown(c.predicted), percent(c.error, "+"), " ".join(completed), c.prediction.note,
+        ]  # fmt: skip
 
 
-def _mean(rows: Sequence[Comparison]) -> str:
-    return f"Mean absolute error {percent(sum(abs(c.error) for c in rows) / len(rows))} over {len(rows)} rows."
-
-
-def _skipped(compared: Iterable[Comparison]) -> str:
+def _skipped(compared: Iterable[Comparison]) -> list[str]:
+    """Rows by reason, and the same by source."""
     counts = Counter((c.skip.reason, c.source) for c in compared if c.skip is not None and not c.duplicate)
-    rows = [[reason, source, str(count)] for (reason, source), count in sorted(counts.items())]
-    return table(["reason", "source", "rows"], rows) if rows else "Nothing."
+    if not counts:
+        return ["None."]
+    reasons: Counter[str] = Counter()
+    for (reason, _), count in counts.items():
+        reasons[reason] += count
+    by_source = filed("accuracy_excluded", ["reason", "source", "rows"], [
+        [reason, source, str(count)] for (reason, source), count in sorted(counts.items())
+    ])  # fmt: skip
+    return [
+        table(["reason", "rows"], [[reason, f"{count}"] for reason, count in sorted(reasons.items())]),
+        f"By source: {by_source}",
+    ]

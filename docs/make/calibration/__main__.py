@@ -1,6 +1,6 @@
 """``python -m docs.make.calibration docs/calibration.md CASES.csv … -o FILE.toml``: the fit to steps, and its page.
 
-Beside the page its errors by source, which the accuracy page quotes.
+Next to the page its errors by source and by chip, which the accuracy page quotes.
 """
 
 from __future__ import annotations
@@ -8,18 +8,20 @@ from __future__ import annotations
 import json
 
 from docs.make.command import command, page_parser, with_fit
+from docs.make.markdown import publish
 
 
 def main() -> None:
     """Do what the arguments say."""
     asked = with_fit(page_parser(__doc__)).parse_args()
-    from docs.make.calibration.page import page
+    from docs.make.calibration.page import errors_by_chip, page
     from dse.calibrate import jobs, stacks
 
     found, *_ = jobs.run(asked.tables, asked.folds, asked.output, asked.catalog)
-    asked.page.write_text(page(found, command("docs.make.calibration")), encoding="utf-8")
+    publish(asked.page, page(found, command("docs.make.calibration")))
     by_source = {e.source: e._asdict() for e in stacks.errors_by_source(found)}
-    asked.page.with_suffix(".json").write_text(json.dumps(by_source, indent=1) + "\n", encoding="utf-8")
+    not_seen = {"sources": by_source, "chips": errors_by_chip(found)}
+    asked.page.with_suffix(".json").write_text(json.dumps(not_seen, indent=1) + "\n", encoding="utf-8")
 
 
 if __name__ == "__main__":

@@ -6,10 +6,10 @@ from collections.abc import Iterable, Sequence
 
 import numpy as np
 
-from docs.make.markdown import document, percent, table
+from docs.make.markdown import document, filed, percent, table
 from dse.calibrate import experts, stacks
 from dse.calibrate.step_priors import NAMES, PHYSICAL, fitted_as, is_physical
-from dse.calibrate.steps import Calibration
+from dse.calibrate.steps import Calibration, mean_error
 from dse.measured.uncertainty import quantile
 from dse.types import Precision, choice_name
 
@@ -32,7 +32,8 @@ sources of one to six rows leave folds without their stack. A row with *mapping 
 recompute, micro-batch, interleaving or degrees open: the model chooses the fastest that fits, so its errors flatter."""
 
 _HEADER = [
-    "source", "rows", "source left out", "in 80 %", "unseen, mean", "median", "90 %", "bias", "in 80 %", "in sample",
+    "source", "rows", "source left out", "left out, in 80 %", "unseen", "unseen, median", "unseen, 90 %",
+    "unseen, bias", "unseen, in 80 %", "in sample",
 ]  # fmt: skip
 
 
@@ -40,15 +41,16 @@ def page(found: Calibration, command: str) -> str:
     """The page as Markdown; ``command`` made it."""
     parts = [
         "# Calibration of software stacks", f"Written by `{command}`.", _ABOUT,
-        table(_HEADER, _errors(found)), _sources(found), _LIMITS,
+        table(_HEADER, [row for row in _errors(found) if row[0] in (stacks.STATED, stacks.COMPLETED, "all")]),
+        f"{_sources(found)} By source: {filed('calibration_sources', _HEADER, _errors(found))}", _LIMITS,
         "## Values", "Shared by all stacks: " + ", ".join(
             f"`{name}` {_value(name, found.solution.value('', name))}" for name in NAMES
         ) + ".",
-        "A stack's own values with the standard deviation of their logarithm after the data; *rows tell little* where "
-        "that is nearly what it was before. *Residual* is what they leave unexplained.",
-        table(["stack", "rows", "residual", *NAMES], _stacks(found)),
+        "A stack's own values with the standard deviation of their logarithm after the data (*weakly determined* where "
+        "that is nearly what it was before), and the residual, what they leave unexplained: "
+        + filed("calibration_stacks", ["stack", "rows", "residual", *NAMES], _stacks(found)),
         "### Values beyond their physical range", _BEYOND,
-        table(["stack", "parameter", "value", "range"], _beyond(found)),
+        filed("calibration_beyond", ["stack", "parameter", "value", "range"], _beyond(found)),
         f"A stack without rows has the shared values and a residual of {percent(found.residual(''))}.",
         "## Recipes on Blackwell", _RECIPES, table(["recipe", "points", *_ERRORS], _recipes(found)),
     ]  # fmt: skip
@@ -66,8 +68,7 @@ def mixtures(found: experts.Found) -> list[str]:
             f"`{name}` {value:.3g}" if value > 0.01 else f"`{name}` {1e6 * value:.3g} µs"
             for name, value in found.values.items()
         ) + ".",
-        "Every point, its cell left out:",
-        table(heads, _points(found)),
+        "Every point, its cell left out: " + filed("calibration_experts", heads, _points(found)),
     ]  # fmt: skip
 
 
@@ -78,7 +79,7 @@ Unseen errors of dense models by recipe. A design that was measured in several r
 rows. Nothing is fitted to a recipe: NVFP4's rate, casts and 16-bit layers are those of `dse/model/formats.py`."""
 
 _EXPERTS = """\
-Rows of mixtures of experts are fitted apart, with what dense steps told as it is (`dse/calibrate/experts.py`): three
+Rows of mixtures of experts are fitted apart, with the results of dense steps fixed (`dse/calibrate/experts.py`): three
 numbers that all chips and releases share. What releases changed is in their files, as `all_to_all` and `fused`. A
 design that was measured several times with one stack is one point, with the mean size of its rows' errors; a host waits
 for experts, and tokens are sent once a device, but where the row's note says that tokens are dropped. The headline is
@@ -140,6 +141,18 @@ def _errors(found: Calibration) -> Iterable[list[str]]:
                percent(e.seen)]  # fmt: skip
 
 
+def errors_by_chip(found: Calibration) -> dict[str, dict[str, float]]:
+    """Chip → its rows, and their mean errors in sample, unseen, and of a source left out, as fractions."""
+    rows = [c.measurement.row for c in found.rows.compared]
+    chips = np.array([row.get("gpu") or row.get("system") for row in rows])
+    ways = {"seen": found.solution.errors, "unseen": found.unseen, "foreign": found.foreign}
+    return {
+        str(chip): {"rows": int(np.sum(chips == chip))}
+        | {way: mean_error(errors[chips == chip]) for way, errors in ways.items()}
+        for chip in sorted(set(chips))
+    }
+
+
 def _sources(found: Calibration) -> str:
     """Errors of sources left out, each source counted once, and how wide their intervals are."""
     mean = percent(stacks.by_source(found, found.foreign))
@@ -174,7 +187,7 @@ def _own(found: Calibration, stack: str, name: str) -> str:
         return ""
     value, spread = found.solution.value(stack, name), found.solution.spread_of(stack, name)
     text = f"{_value(name, value)} ± {percent(spread, digits=0)}"
-    return text if name in found.moved(stack) else f"{text} (rows tell little)"
+    return text if name in found.moved(stack) else f"{text} (weakly determined)"
 
 
 def _value(name: str, value: float) -> str:

@@ -9,7 +9,7 @@ import numpy as np
 
 from calibration.power import CHIPS, FittedChip
 from docs.make.energy.figure import draw
-from docs.make.markdown import document, percent, table
+from docs.make.markdown import document, filed, percent, publish, table
 from dse.designs.leaves import leaf, replace
 from dse.measured.energy import CLOCK, CLOCKS, decoder_layer, frugal_end, relative
 from dse.measured.prediction import evaluate_many
@@ -20,7 +20,7 @@ _LIMIT = "system.accelerator.power.limit"
 _TRACES = """\
 Zeus (You et al., NSDI 2023) fine-tuned BERT-base on one card under every power limit. Compared are time and mean power
 over those under the highest limit. Assumed, as the traces do not say: fp32 (epochs on the two chips are in the ratio of
-their fp32 rates), 384 tokens a sequence on SQuAD, 50 on sentiment140 (what its epochs beside those of SQuAD ask for),
+their fp32 rates), 384 tokens a sequence on SQuAD, 50 on sentiment140 (from the ratio of its epochs to those of SQuAD),
 and cards, not modules (their range of limits). An encoder's attention over the full square is what unfused attention
 computes of a decoder too. Left as it is: batches of 8 short sentences, where the host is slower than the device.
 
@@ -31,7 +31,7 @@ _CLOCKS = """\
 Fröning's study looped one decoder layer on an A30 (memory at one clock, limit 165 W) at every clock from 210 to
 1440 MHz. Compared are energy and time at the clock of least energy with those at the fastest. Assumed, as the study
 does not say: forward and backward pass over one sequence in fp16, gradients in 16 bits, no optimiser (its states of the
-largest layers would not fit), and a host that is ahead. The passes are told by the study's time axis, 40 to 120 ms of a
+largest layers would not fit), and a host that is ahead. The passes follow from the study's time axis, 40 to 120 ms of a
 layer of 13B: a forward pass alone takes 7 to 27 ms from the highest clock to the lowest, both passes 20 to 81. The
 eight figures like both passes as well as one. *Unseen*: by a fit without the row's own model and length. Four numbers
 are fitted to eight figures: they say how the chip answers to its clock, not which of its parts draws the power (matrix
@@ -51,7 +51,7 @@ def write_page(
     path = Path(path)
     figure = path.with_suffix(".png")
     draw(found, figure)
-    path.write_text(page(found, command, figure.name, sections), encoding="utf-8")
+    publish(path, page(found, command, figure.name, sections))
 
 
 def page(found: Sequence[FittedChip], command: str, figure: str, sections: Sequence[tuple[str, str]] = ()) -> str:
@@ -117,7 +117,8 @@ def _by_limit(found: Sequence[FittedChip]) -> str:
         for limit in sorted(set(e.limit[e.chip == chip])):
             pick = (e.chip == chip) & (e.limit == limit)
             rows.append([chip, f"{limit:.0f} W", *_means(e, pick, "relative_time"), *_means(e, pick, "relative_power")])
-    return table(["chip", "limit", "time measured", "unseen", "power measured", "unseen"], rows)
+    header = ["chip", "limit", "time measured", "time unseen", "power measured", "power unseen"]
+    return f"By limit: {filed('energy_limits', header, rows)}"
 
 
 def _means(e: _Errors, pick: np.ndarray, metric: str) -> list[str]:
@@ -134,7 +135,8 @@ def _by_batch(found: Sequence[FittedChip]) -> str:
         both = [percent(float(np.mean(np.abs(np.expm1(e.unseen[pick & (e.metric == metric)])))))
                 for metric in ("relative_time", "relative_power")]  # fmt: skip
         rows.append([chip, data, str(batch), str(pick.sum() // 2), *both])
-    return table(["chip", "source", "batch", "limits", "time, unseen", "power, unseen"], rows)
+    header = ["chip", "source", "batch", "limits", "time, unseen", "power, unseen"]
+    return f"By data set and batch: {filed('energy_batches', header, rows)}"
 
 
 def _cells(found: Sequence[FittedChip]) -> str:
@@ -165,7 +167,8 @@ def _layers(found: Sequence[FittedChip]) -> str:
                     model, str(tokens), f"{1e12 * joules.min():.2f}", percent(1.0 - end["relative_energy"]),
                     percent(end["relative_time"] - 1.0), f"{1e-6 * end['best_clock']:.0f} MHz",
                 ])  # fmt: skip
-    return table(["model", "tokens", "pJ a FLOP", "energy saved", "time lost", "best clock"], rows)
+    header = ["model", "tokens", "pJ per FLOP", "energy saved", "time lost", "best clock"]
+    return filed("energy_layers", header, rows)
 
 
 def _points(found: FittedChip, index: int, sign: float) -> list[str]:
@@ -184,4 +187,4 @@ def _parameters(found: Sequence[FittedChip]) -> str:
             scale, units = (1e12, "p" + meta["units"]) if meta["units"].startswith("J") else (1.0, meta["units"])
             values = [f"{scale * value:.3g}" for value in (parameter.prior, one.fit.values[path])]
             rows.append([one.slug, meta["long_name"], units, *values, told])
-    return table(["chip", "term", "unit", "prior", "fitted", "spread"], rows)
+    return filed("energy_parameters", ["chip", "term", "unit", "prior", "fitted", "spread"], rows)

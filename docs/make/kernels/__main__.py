@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from docs.make.command import command, page_parser, with_fit
+from docs.make.markdown import publish
 
 
 def main() -> None:
@@ -13,8 +14,7 @@ def main() -> None:
     from dse.calibrate import jobs
 
     found, *_ = jobs.run(asked.tables, asked.folds, asked.output, asked.catalog)
-    text = page(found, command("docs.make.kernels"), kernels.read_kernels(asked.tables))
-    asked.page.write_text(text, encoding="utf-8")
+    publish(asked.page, page(found, command("docs.make.kernels"), kernels.read_kernels(asked.tables)))
 
 
 if __name__ == "__main__":

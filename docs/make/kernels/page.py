@@ -8,7 +8,7 @@ import numpy as np
 
 from calibration.kernels import FittedJob
 from docs.make.kernels import power
-from docs.make.markdown import document, percent, table
+from docs.make.markdown import document, filed, percent, table
 from dse.measured.kernels import PLATFORMS, POWER, Kernel, predict
 from dse.types import Precision
 
@@ -49,24 +49,28 @@ def page(found: Sequence[FittedJob], command: str, others: Sequence[Kernel] = ()
         "# Measured kernels",
         f"Written by `{command}`. An error is predicted over measured, less one, by a fit that saw no row of the same "
         "shape on any device, in any number format or regime.",
-        "## Errors", _errors(kernels, errors),
+        "## Errors", *_errors(kernels, errors),
         *_platforms([kernel for kernel in others if kernel.device in PLATFORMS]),
         *_exchanges([kernel for kernel in others if kernel.kind == "exchange"]),
-        *power.sections(found, others), "## Parameters", _parameters(found),
+        *power.sections(found, others), "## Parameters",
+        f"Numbers of each file of the catalogue, and how many the rows determine: {_parameters(found)}",
     ]  # fmt: skip
     return document(parts)
 
 
-def _errors(kernels: Sequence[Kernel], errors: np.ndarray) -> str:
-    rows = []
+def _errors(kernels: Sequence[Kernel], errors: np.ndarray) -> list[str]:
+    """Errors by class, and a file of those by device."""
+    rows, whole = [], []
     for name, belongs in CLASSES.items():
         inside = np.array([belongs(kernel) for kernel in kernels], bool)
         devices = np.array([kernel.device for kernel in kernels])
         for device in dict.fromkeys(devices[inside]):
             rows.append([name, device, *_figures(errors[inside & (devices == device)])])
         if inside.any():
-            rows.append([name, "**all**", *_figures(errors[inside])])
-    return table(["class", "device", "rows", "median", "90 %", "bias"], rows)
+            whole.append([name, *_figures(errors[inside])])
+    header = ["class", "device", "rows", "median", "90 %", "bias"]
+    by_device = filed("kernels_errors", header, rows)
+    return [table(["class", *header[2:]], whole), f"By class and device: {by_device}"]
 
 
 def _figures(errors: np.ndarray) -> list[str]:
@@ -97,8 +101,10 @@ def _section(title: str, text: str, heading: str, kernels: Sequence[Kernel]) -> 
         return []
     errors = np.array([seconds / kernel.measured - 1.0 for kernel, seconds in done])
     names = np.array([f"{kernel.label}, {kernel.device.removesuffix(' apart')}" for kernel, _ in done])
-    rows = [[name, *_figures(errors[names == name])] for name in sorted(set(names))] + [["**all**", *_figures(errors)]]
-    return [f"## {title}", text, table([heading, "rows", "median", "90 %", "bias"], rows)]
+    rows = [[name, *_figures(errors[names == name])] for name in sorted(set(names))]
+    header = [heading, "rows", "median", "90 %", "bias"]
+    by_name = filed("kernels_" + title.partition(" ")[0].lower(), header, rows)
+    return [f"## {title}", f"{text} By {heading}: {by_name}", table(header, [["**all**", *_figures(errors)]])]
 
 
 def _parameters(found: Sequence[FittedJob]) -> str:
@@ -111,4 +117,4 @@ def _parameters(found: Sequence[FittedJob]) -> str:
         for slug in one.slugs:
             own = [key for path, key in one.job.keys(slug).items() if key != path]
             rows.append([one.job.table, slug, str(len(own)), str(sum(one.fit.moved[key] for key in own))])
-    return table(["table", "file", "parameters", "told by the rows"], rows)
+    return filed("kernels_parameters", ["table", "file", "parameters", "told by the rows"], rows)

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 import numpy as np
 
 from calibration.kernels import FittedJob, fitted_device
-from docs.make.markdown import percent, table
+from docs.make.markdown import filed, percent, table
 from dse.measured.kernels import POWER, Kernel, times
 from dse.types import Precision
 
@@ -71,7 +71,9 @@ def _power(found: Sequence[FittedJob], fitted: FittedJob, kernels: Sequence[Kern
         what = "GEMMs" if kernel.base == "gemm" else "attention"
         groups.setdefault((f"**all {what}**", "all"), []).append((kernel, error))
     rows = [[*key, *_figures(members)] for key, members in sorted(groups.items())]
-    return table(["class", "device", "rows", "median", "90 %", "bias", "read low"], rows)
+    header = ["class", "device", "rows", "median", "90 %", "bias", "read low"]
+    whole = [row for row in rows if row[1] == "all" or row[0].endswith("at the limit")]
+    return f"{table(header, whole)}\n\nBy class and device: {filed('kernels_power', header, rows)}"
 
 
 def _readable(found: Sequence[FittedJob], fitted: FittedJob, kernels: Sequence[Kernel]) -> list[str]:
@@ -94,7 +96,9 @@ def _readable(found: Sequence[FittedJob], fitted: FittedJob, kernels: Sequence[K
     header = ["rows", "median", "90 %", "bias", "read low"]
     by_time = [[*key[:2], _span(key[2], DURATIONS, 1e6, " us"), *_figures(rows)] for key, rows in sorted(times.items())]
     by_load = [[key[0], _span(key[1], LOADS, 100.0, " %"), *_figures(rows)] for key, rows in sorted(loads.items())]
-    return [table(["class", "device", "time", *header], by_time), table(["device", "load predicted", *header], by_load)]
+    times_table = filed("kernels_power_times", ["class", "device", "time", *header], by_time)
+    loads_table = filed("kernels_power_loads", ["device", "load predicted", *header], by_load)
+    return [f"By time: {times_table}; by predicted load: {loads_table}"]
 
 
 def _class(value: float, bounds: Sequence[float]) -> int:

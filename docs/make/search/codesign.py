@@ -6,7 +6,7 @@ import math
 import statistics
 from typing import Any
 
-from docs.make.markdown import percent, table
+from docs.make.markdown import filed, percent, table
 from dse.search.codesign.descent import Elasticity
 
 #: Evaluations of DeepFlow's search for one gradient: a run for each of its parameters and one more.
@@ -67,7 +67,7 @@ def _hardware(report: dict[str, Any]) -> str:
         rows.append([f"`{row['name']}`", f"{row['value'] * factor:.4g} {unit}".strip()])
     if report["cost"] is not None:
         rows.append(["making one", f"{report['cost']:.0f} USD"])
-    return table(["leaf", "value"], rows)
+    return filed("search_chip", ["leaf", "value"], rows)
 
 
 def _mappings(report: dict[str, Any]) -> str:
@@ -85,4 +85,4 @@ def _elasticities(report: dict[str, Any]) -> str:
     rows = [
         [f"`{row['leaf']}`", *Elasticity(**row).shown] for row in report["elasticities"]
     ]
-    return table(["leaf", "mappings held", "mappings anew"], rows)
+    return filed("search_elasticities", ["leaf", "mappings held", "mappings anew"], rows)

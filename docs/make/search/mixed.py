@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from benchmarks.search.reading import restored
-from docs.make.markdown import percent, table
+from docs.make.markdown import filed, percent
 
 
 def section(found: dict[str, Any]) -> str:
@@ -31,7 +31,7 @@ def section(found: dict[str, Any]) -> str:
     return (
         f"`{found['specification']}`: {found['title']}. No optimum is known; gaps of the median seed are to the best "
         f"that any seed of any method found, {least:.5g}. *Polished*: from the best after {int(marks[-1]):,} "
-        "evaluations.\n\n" + table(header, rows)
+        "evaluations. " + filed("search_continuous", header, rows)
     )
 
 

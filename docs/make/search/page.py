@@ -10,7 +10,7 @@ from typing import Any
 from benchmarks.search import suite
 from benchmarks.search.measure import POLISH_AT
 from benchmarks.search.reading import BASELINES, GRADIENT, LUCK, Reading
-from docs.make.markdown import document, percent, table
+from docs.make.markdown import document, filed, percent, table
 from docs.make.search import codesign, mixed
 from dse import sweep
 from dse.search.methods import METHODS
@@ -35,7 +35,7 @@ def page(record: dict[str, Any]) -> str:
         "# Search",
         _head(reading),
         "## When not to search", _when_not(reading), _sizes(reading),
-        "## Must show", _must_show(reading),
+        "## Acceptance", _must_show(reading),
         "## The spaces", _spaces(reading),
         "## Gap against evaluations", "![Gap against evaluations by method, a panel for each space](search.png)",
         _gaps_text(reading), *_gaps(reading),
@@ -99,7 +99,8 @@ def _sizes(reading: Reading) -> str:
     rows = []
     for size in _SIZES:
         least, seconds = size / rates[fastest], size / rates[slowest]
-        better = "enumerate" if seconds <= _PATIENCE else "enumerate, over a coffee" if seconds < 900 else "search"
+        feasible = "enumerate (< 15 min)" if seconds < 900 else "search"
+        better = "enumerate (< 1 min)" if seconds <= _PATIENCE else feasible
         times = _seconds(least), _seconds(seconds)
         rows.append([f"{size:.0e}".replace("+0", "").replace("+", ""), *times, better])
     continuous = ["any, with continuous axes", "–", "–", "search, or co-design by gradient"]
@@ -139,7 +140,7 @@ def _must_show(reading: Reading) -> str:
         counted = "relaxed-gradient, an evaluation counted as those of annealing that its time would buy"
         rows.append(_reach_line(reading, counted, gradient, by_time=True))
     rows += [*_front_lines(reading), *_pymoo_lines(reading)]
-    return table(["claim", "note", "yes or no"], rows)
+    return table(["claim", "note", "acceptance"], rows)
 
 
 def _random_line(reading: Reading) -> list[str]:
@@ -154,7 +155,7 @@ def _random_line(reading: Reading) -> list[str]:
         "every method at least as good as random search at equal evaluations (1,000, 5,000 and 20,000; behind surely: "
         f"one-sided Mann-Whitney test over the seeds, p < {LUCK})"
     )
-    return [claim, text, "no" if surely else "yes" if not behind else "yes: no difference shown"]
+    return [claim, text, "fail" if surely else "pass" if not behind else "pass: no difference shown"]
 
 
 def _reach_line(reading: Reading, kind: str, methods: list[str], by_time: bool = False) -> list[str]:
@@ -166,7 +167,7 @@ def _reach_line(reading: Reading, kind: str, methods: list[str], by_time: bool =
 
     meets = {method: [space for space in reading.single if meets_on(space, method)] for method in methods}
     if not meets:
-        return [claim, "none measured", "no"]
+        return [claim, "none measured", "fail"]
     best = max(meets, key=lambda method: len(meets[method]))
     missing = [space for space in reading.single if space not in meets[best]]
     others = sorted({space for space in missing if any(space in found for found in meets.values())})
@@ -175,7 +176,7 @@ def _reach_line(reading: Reading, kind: str, methods: list[str], by_time: bool =
         text += "; not on " + ", ".join(f"`{space}`" for space in missing)
     if others:
         text += " (another method does on " + ", ".join(f"`{space}`" for space in others) + ")"
-    return [claim, text, "no" if missing else "yes"]
+    return [claim, text, "fail" if missing else "pass"]
 
 
 def _front_lines(reading: Reading) -> list[list[str]]:
@@ -187,7 +188,7 @@ def _front_lines(reading: Reading) -> list[list[str]]:
         for space in reading.fronts for mark, method in reading.fronts_behind_random(space)
     ]
     claim = "fronts of every method, all seeds together, at least those of random search (1,000 and 5,000 evaluations)"
-    return [[claim, "behind: " + "; ".join(behind) if behind else "on all", "no" if behind else "yes"]]
+    return [[claim, "behind: " + "; ".join(behind) if behind else "on all", "fail" if behind else "pass"]]
 
 
 def _pymoo_lines(reading: Reading) -> list[list[str]]:
@@ -199,7 +200,7 @@ def _pymoo_lines(reading: Reading) -> list[list[str]]:
             front = f"{found['ours']} and {found['theirs']} designs of {found['designs']:,} feasible"
             text = f"{front}; hypervolumes differ by {error:.0e}"
             equal = found["same"] and error < 1e-9
-            rows.append([f"exact front and hypervolume of `{space}` equal pymoo's", text, "yes" if equal else "no"])
+            rows.append([f"exact front and hypervolume of `{space}` equal pymoo's", text, "pass" if equal else "fail"])
     return rows
 
 
@@ -219,7 +220,7 @@ def _spaces(reading: Reading) -> str:
             _seconds(seconds), f"{optimum.designs / seconds / 1e6:.3g} M/s",
         ])  # fmt: skip
     header = ["space", "what", "objective", "designs", "feasible", "optimum", "at", "enumerated in", "rate"]
-    return table(header, rows)
+    return "Title, objective, size, optimum and rate of each: " + filed("search_spaces", header, rows)
 
 
 def _plain(value: Any) -> str:
@@ -246,24 +247,34 @@ def _costs(reading: Reading, method: str) -> str:
 
 
 def _gaps(reading: Reading) -> list[str]:
-    parts = []
+    """Median gaps at 1 % by method and space, and a file of all figures."""
+    searchers = _searchers(reading)
+    short = [[name.replace("_", " "), *(_median_at_1(reading, space, name) for space in reading.single)]
+             for name in searchers]  # fmt: skip
+    parts = ["Median gap *at 1 %*:", table(["method", *(f"`{space}`" for space in reading.single)], short)]
+    lines = []
     header = ["method", "at 1,000", "at 5,000", "at 1 %", "within 5 %", "to 1 %", "polished", "within 1 %", "rate, 1/s"]
     for space in reading.single:
-        rows = []
         for method, found in reading.methods(space).items():
             share = reading.at_share(space, method)
             to_1 = found["to_1"]
             polished = [math.inf if gap is None else gap for gap in found["polished"]["gap"]]
             late = 5_000 if reading.reached(space, method, 5_000) else 0
-            rows.append([
-                method.replace("_", " "), _pair(reading.at(space, method, 1_000)["gap"]),
+            lines.append([
+                space, method.replace("_", " "), _pair(reading.at(space, method, 1_000)["gap"]),
                 _pair(reading.at(space, method, late)["gap"]) if late else "–",
                 f"{_pair(share['gap'])} ({share['evaluations']:,})", percent(share["within_5"], digits=0),
                 f"{to_1:,}" if to_1 else "–", _pair(polished), percent(found["polished"]["within_1"], digits=0),
                 f"{found['rate']:,.0f}",
             ])  # fmt: skip
-        parts += [f"### {space.replace('_', ' ')}", table(header, rows)]
-    return parts
+    return [*parts, f"All figures, by space and method: {filed('search_gaps', ['space', *header], lines)}"]
+
+
+def _median_at_1(reading: Reading, space: str, method: str) -> str:
+    """Median gap of a method with 1 % of a space's evaluations; a dash where it was not run."""
+    if method not in reading.methods(space):
+        return "–"
+    return _gap(reading.at_share(space, method)["gap"][1])
 
 
 def _pair(gap: list[float]) -> str:
@@ -299,7 +310,7 @@ def _foresight(reading: Reading) -> str:
         "ZeRO stage). Layers of a stage and tiles of a shard are counted by ceilings, which are flat between their "
         "steps; the model gives them the slope of what is rounded (straight-through): by its own slope a stage more "
         "saves no work, and the gradient by `pp` has the wrong sign.\n\n"
-        + table(["step of", *(f"`{space}`" for space in found)], lines)
+        + filed("search_slopes", ["step of", *found], lines)
     )
 
 
@@ -326,7 +337,7 @@ def _fronts(reading: Reading) -> str:
         "Share of the exact hypervolume, measured from a tenth beyond the worst of the exact front. Seeds of the "
         "methods for one objective seek different weighted geometric means, so their fronts together are "
         "what `dse search` "
-        "gives; nsga2 seeks the whole front with each seed.\n\n" + table(header, rows)
+        "gives; nsga2 seeks the whole front with each seed. " + filed("search_fronts", header, rows)
     )
 
 
@@ -354,7 +365,7 @@ def _stopped(reading: Reading) -> str:
     ]
     return (
         "Seeds above 1 % at the end of the budget, and which coordinates of their best design are not the optimum's: "
-        "what differs in nearly all of them is what holds them.\n\n" + table(header, rows)
+        "what differs in nearly all of them is what holds them. " + filed("search_stops", header, rows)
     )
 
 

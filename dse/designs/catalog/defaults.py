@@ -46,7 +46,7 @@ def _workload_defaults(entry: Entry) -> dict[str, Sourced]:
         "n_kv_heads": _default(heads, "1", "n_heads"),
         "head_dim": _default(v("hidden") / heads, "1", "hidden / n_heads"),
         "window": _default(sequence, "1", "seq_len"),
-        "global_batch": _default(float(max(1, round(_TOKENS_A_STEP / sequence))), "1", "about 4 Mi tokens a step"),
+        "global_batch": _default(float(max(1, round(_TOKENS_A_STEP / sequence))), "1", "about 4 Mi tokens per step"),
     }
     values = defaults | entry.values
     _check_parts(entry, values)

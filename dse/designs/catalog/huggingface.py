@@ -93,8 +93,8 @@ _WANTED, _DENSE, _MIXED = "a config.json of Hugging Face", "a dense decoder", "a
 _FOREIGN = {
     "is_encoder_decoder": "an encoder and a decoder",
     "add_cross_attention": "cross-attention",
-    "vision_config": "a vision model beside the decoder",
-    "audio_config": "an audio model beside the decoder",
+    "vision_config": "a vision model in addition to the decoder",
+    "audio_config": "an audio model in addition to the decoder",
     "text_config": "several models in one",
     "num_local_experts": "a mixture of experts",
     "num_experts": "a mixture of experts",

@@ -30,7 +30,7 @@ Folder = str | Path | None
 
 
 def catalog_root() -> Path:
-    """The catalogue that comes with the package: inside it when installed, beside it in a checkout."""
+    """The catalogue that comes with the package: inside it when installed, next to it in a checkout."""
     return shipped("hw_catalog")
 
 

@@ -146,7 +146,7 @@ def _in_turns(config: Config, first: int, every: int, layers: int, where: str) -
     listed = config.get("moe_layers")
     if first:
         raise InputError(
-            f"{where}: {key_of(config, _EVERY)}", str(every), "1 beside dense layers in front", NOT_YET
+            f"{where}: {key_of(config, _EVERY)}", str(every), "1 with leading dense layers", NOT_YET
         )
     if layers % every or (listed is not None and listed != list(range(every - 1, layers, every))):
         key = "moe_layers" if listed is not None else key_of(config, _EVERY)

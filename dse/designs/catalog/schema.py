@@ -127,7 +127,7 @@ def _cores_of_all(values: dict[str, Sourced], where: str) -> None:
     """Cores that are on are some of those of the dies."""
     on, full = values.get("cores"), values.get("full_cores")
     if on is not None and full is not None and full.value < on.value:
-        allowed = f"{on.text} or more: those that are on are some of them"
+        allowed = f"{on.text} or more: enabled cores are part of them"
         raise InputError(f"{where}.full_cores", full.text, allowed, "count the cores that are off too")
 
 

@@ -120,7 +120,7 @@ class ScalarFunction:
         return gradient(found, [list(opened).index(i) for i in by]) if by else found.bound()
 
     def _operations(self, structure: Any) -> Operations | None:
-        """The function's operations; None for a model with operations that are none of ours, which is told."""
+        """The function's operations; None for a model with operations that are none of ours, which is reported."""
         key = structure, self._precision
         if key not in self._known:
             try:
@@ -166,7 +166,7 @@ class ScalarFunction:
         return run
 
     def _traced(self, structure: Any) -> tuple[Equations, Any, Any]:
-        """Equations, structure of the outputs, what comes beside."""
+        """Equations, structure of the outputs, and static outputs."""
         from dse.doors import equations
 
         static: list[Any] = []
@@ -209,7 +209,7 @@ def _circumstances() -> str:
 def evaluate(design: Design) -> Metrics:
     """Time, memory, energy and feasibility of one training step of ``design``.
 
-    A pure function of scalars: ``jit``, ``vmap`` and ``grad`` it as you like. Never raises and never
+    A pure function of scalars: it works under ``jit``, ``vmap`` and ``grad``. Never raises and never
     returns NaN; a design that cannot run has ``feasible = False`` and the bits of its reasons. It is
     :func:`dse.doors.evaluation.evaluate`, whose operations are kept where all leaves are plain numbers.
 
@@ -234,10 +234,10 @@ def evaluate(design: Design) -> Metrics:
 
 
 def serve(design: Design) -> ServingMetrics:
-    """Latency, throughput, memory and feasibility of serving with ``design``, as :func:`evaluate` tells of training.
+    """Latency, throughput, memory and feasibility of serving with ``design``.
 
     Plain numbers give NumPy scalars, in milliseconds; anything traced gives JAX's, as
-    :func:`dse.doors.serving.serve` does: ``jit``, ``vmap`` and ``grad`` it as you like.
+    :func:`dse.doors.serving.serve` does: it works under ``jit``, ``vmap`` and ``grad``.
 
     Args:
         design: one point of the design space, for example ``dse.design("llama-3-70b", "h100", tp=8,

@@ -29,7 +29,7 @@ class Operations(NamedTuple):
     n_values: int
     outputs: list[int]
     structure: Any  #: of the outputs
-    static: Any  #: what comes out beside numbers, the same for all inputs
+    static: Any  #: outputs other than numbers, the same for all inputs
     precision: str  #: of the inputs, float32 or float64
 
     def bound(self) -> Callable[[Sequence[Any]], tuple[Any, Any, list[Any]]]:

@@ -134,7 +134,7 @@ def _check_bills(names: Names, spec: SweepSpec, base: Design, given: Mapping[str
     if unknown:
         allowed = "accelerators whose files have dies (made.node, physical.die_area)"
         fix = "leave these out, rank by device_price, or state system.accelerator.made.logic_area"
-        raise InputError(f"{spec.file}: {asked}", f"{', '.join(unknown)}, whose bill nobody knows", allowed, fix)
+        raise InputError(f"{spec.file}: {asked}", f"{', '.join(unknown)}, without a stated bill", allowed, fix)
 
 
 def _check_routing(spec: SweepSpec, base: Design, dimensions: tuple[Dimension, ...]) -> None:

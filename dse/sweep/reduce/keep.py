@@ -61,7 +61,7 @@ def blocks(engine: Engine, keep: Keep) -> list[range]:
 
 
 def share(engine: Engine, keep: Keep, number: int, of: int) -> range:
-    """The outer indices of share ``number``, from 1, of so many: as many designs each as whole lines allow.
+    """The outer indices of share ``number``, from 1: as equal numbers of designs as whole lines allow.
 
     While there are lines enough, no share is empty.
     """
@@ -166,7 +166,7 @@ def _parts(engine: Engine, keep: Keep, wanted: list[range], edges: np.ndarray) -
 
 
 def _pieces(block: range, length: int) -> list[range]:
-    """A block in pieces of so many indices: one where it is a chunk."""
+    """A block in pieces of this number of indices: one where it is a chunk."""
     return [range(start, min(start + length, block.stop)) for start in range(block.start, block.stop, length)]
 
 

@@ -82,7 +82,7 @@ def _is_number(value: Any) -> bool:
 
 
 def _is_at_most(letters: int) -> _Rule:
-    """A text of at most so many letters."""
+    """A text of at most this many letters."""
     return (lambda value: _is_text(value) and len(value) <= letters), f"a text of at most {letters:,} letters"
 
 

@@ -48,7 +48,7 @@ class Labelled:
     data: dict[str, Variable]
     coords: dict[str, Variable]
     attrs: dict[str, Any] = dataclasses.field(default_factory=dict)
-    overview: Labelled | None = None  #: what is told of all designs, whichever are kept
+    overview: Labelled | None = None  #: the overview of all designs, whichever are kept
 
     @property
     def sizes(self) -> dict[str, int]:
@@ -112,7 +112,7 @@ def open_results(path: str | Path) -> xr.Dataset:
 
 
 def overview(results: xr.Dataset | str | Path) -> xr.Dataset:
-    """What the results of a sweep tell of all its designs, whichever were kept.
+    """Overview of all designs of a sweep, whichever were kept.
 
     Args:
         results: what :func:`dse.run` or :func:`open_results` gave, or the path of a results file.
@@ -189,7 +189,7 @@ def _store(path: Path, group: str | None) -> Any:
         return xr.backends.NetCDF4DataStore.open(str(path), group=group)
     except OSError as error:
         if isinstance(error.strerror, KeyError):  # the file is one, but has no such group
-            raise schema.wrong(str(path), f"no group {group!r}", "what is told of all designs") from None
+            raise schema.wrong(str(path), f"no group {group!r}", "the overview of all designs") from None
         raise
 
 

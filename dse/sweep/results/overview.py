@@ -1,4 +1,4 @@
-"""What is told of all designs, whichever are kept: best values along every axis, and histograms.
+"""The overview of all designs, whichever are kept: best values along every axis, and histograms.
 
 They are along dimensions of their own and stand apart from the designs: :func:`dse.sweep.results.files.overview`.
 """

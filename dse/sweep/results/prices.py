@@ -35,9 +35,9 @@ def told(grid: Grid, designs: Iterable[Mapping[str, Label]]) -> str:
     fixed = {axis.key: axis.labels[0] for axis in grid.fixed if axis.labels}
     found = _unstated(grid, [slug for labels in designs for slug in _accelerators({**fixed, **labels})])
     parts = zip(found, (
-        ("price of {}, which nobody states", f"{_watt_price(grid)} of the power limit"),
-        ("price of {}, which nobody states", "cost of dies and memory over 1 - margin"),
-        ("embodied carbon of {}, whose dies nobody states", f"{_watt_carbon(grid)} of the power limit"),
+        ("price of {}, not stated", f"{_watt_price(grid)} of the power limit"),
+        ("price of {}, not stated", "cost of dies and memory over 1 - margin"),
+        ("embodied carbon of {}, dies not stated", f"{_watt_carbon(grid)} of the power limit"),
     ), strict=True)  # fmt: skip
     return "; ".join(f"{what.format(', '.join(slugs))}: {rule}" for slugs, (what, rule) in parts if slugs)
 

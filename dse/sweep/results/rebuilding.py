@@ -45,7 +45,7 @@ def check_study(results: xr.Dataset, study: Study) -> None:
     """That results hold metrics of the study of their specification; else an InputError."""
     if not any(name in results.variables for name in study.totals):
         raise InputError(
-            "results", f"a specification of {study.name} beside {of_metrics(results.variables).objective}",
+            "results", f"a specification of {study.name} with metrics of {of_metrics(results.variables).objective}",
             f"metrics of {study.name}, such as {study.objective}", "run the sweep again",
         )  # fmt: skip
 

@@ -22,7 +22,7 @@ from dse.errors import InputError
 if TYPE_CHECKING:
     import xarray as xr
 
-#: Group of a file, and key of a dataset's encoding, that hold what is told of all designs.
+#: Group of a file, and key of a dataset's encoding, of the overview of all designs.
 OVERVIEW = "overview"
 
 #: Global attribute of a file, and what this package writes there.
@@ -48,7 +48,7 @@ def check(attributes: Mapping[str, Any], where: str) -> None:
 
 
 def wrong(where: str, got: str, allowed: str) -> InputError:
-    """What is told of a file that no run of dse has written."""
+    """The error of a file that no run of dse has written."""
     return InputError(where, got, allowed, "run the sweep again, dse run SWEEP.toml, or take an undamaged copy")
 
 

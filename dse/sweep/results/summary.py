@@ -52,7 +52,7 @@ class Summary:
     best: tuple[BestDesign, ...]  #: by the first objective; where axes move the workload the best of each
     objective: str
     keep: str  #: which designs are kept
-    points: tuple[str, ...]  #: axes beside the mapping: of ``keep = "best"`` each of their points has one design
+    points: tuple[str, ...]  #: axes other than the mapping: of ``keep = "best"`` each of their points has one design
     works: tuple[str, ...]  #: those of them that move the workload, and so what a step does
     output: Path | None
     finished: str = ""  #: when the file was made, if it was there already
@@ -194,7 +194,7 @@ def of_file(grid: Grid, target: Path, attributes: dict[str, Any]) -> Summary:
 
 
 def _points(grid: Grid) -> tuple[str, ...]:
-    """Names of the axes beside the mapping that have several values."""
+    """Names of the axes other than the mapping that have several values."""
     return tuple(axis.name for one in grid.dimensions for axis in one.axes if one.size > 1)
 
 
@@ -323,7 +323,7 @@ def _base_values(grid: Grid) -> dict[str, float]:
 
 
 def provenance(grid: Grid) -> dict[str, Any]:
-    """Global attributes that tell what has made results and on whose data they rest."""
+    """Global attributes of what made the results and the data that they use."""
     sources = [source for kind, slug in grid.used for source, _ in catalog.provenance(kind, slug)]
     return {
         schema.ATTRIBUTE: schema.VERSION,

@@ -47,7 +47,7 @@ def told(grid: Grid) -> tuple[str, ...]:
 
 
 def _of_one(constraint: Expression, lookup: Lookup, count: int) -> str:
-    """The line of one constraint, of so many designs that can run otherwise."""
+    """The line of one constraint, with the number of designs that can run otherwise."""
     missed = count - int(np.count_nonzero(np.broadcast_to(constraint(lookup), count)))
     text = f"{constraint.text}: {missed:,} miss it"
     name, is_upper = constraint.bound or ("", False)

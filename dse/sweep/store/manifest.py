@@ -26,7 +26,7 @@ _CHECK = "check"
 
 
 class Shard(NamedTuple):
-    """One of so many equal shares of a sweep."""
+    """One of a number of equal shares of a sweep."""
 
     number: int = 1  #: from 1
     of: int = 1

@@ -118,12 +118,12 @@ def clear_up(output: Path | None) -> None:
     They stay where another run is at work there, or the folder refuses: results that are whole are shown all the same.
     """
     if output and parts_folder(output).is_dir():
-        with contextlib.suppress(InputError), opened(output):
+        with contextlib.suppress(InputError), lock_output(output):
             PartStore(output, "").remove()
 
 
 @contextlib.contextmanager
-def opened(output: Path, shared: bool = False) -> Iterator[None]:
+def lock_output(output: Path, shared: bool = False) -> Iterator[None]:
     """The folder of an output's parts, made and locked; what stands in the way is an InputError.
 
     Args:

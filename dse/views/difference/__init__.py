@@ -21,7 +21,7 @@ from dse.sweep.results.schema import version
 from dse.views.difference.matching import Matched, match
 from dse.views.difference.side import Side
 
-#: Attributes of a file that tell what its numbers were computed with, beside specification and catalogue.
+#: Attributes of a file of what its numbers were computed with, besides specification and catalogue.
 CIRCUMSTANCES = (
     "study", "code_version", "code_digest", "model", "jax_version", "device", "dtype", "any_option", "keep", "methods",
 )  # fmt: skip

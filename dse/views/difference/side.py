@@ -74,7 +74,7 @@ class Side:
         return [self.labels(int(row)) for row in rows[:_NAMED]]
 
     def labels(self, row: int) -> dict[str, Any]:
-        """What tells a row apart, parts of its mapping too."""
+        """Distinguishing labels of a row, parts of its mapping too."""
         varied = [name for name in self.keys if self.results[name].dims]
         at = np.unravel_index(row, self.shape.shape)
         place = dict(zip(self.shape.dims, at, strict=True))

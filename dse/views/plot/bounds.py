@@ -63,7 +63,7 @@ def _of_machines(results: xr.Dataset) -> Figure:
     lines = [numbers[tuple(bars(grid, d) if d == name else grid.at[d] for d in grid.axes)] for name in grid.axes]
     shown = np.unique(np.concatenate([line.ravel() for line in lines]))
     shown = shown[np.isfinite(time.values.ravel()[shown])]
-    # Where all mappings were kept, the metrics beside the step time are many and not needed.
+    # Where all mappings were kept, the metrics other than the step time are many and not needed.
     needed = list(dict.fromkeys([total, grid.study.objective, "feasible"]))
     kept = results[needed].load() if "mapping" in results[total].dims else results
     parts = {

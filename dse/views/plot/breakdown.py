@@ -1,4 +1,4 @@
-"""Time by part of the best mappings, with their peak memory beside it."""
+"""Time by part of the best mappings, with their peak memory."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ _MEMORY = "#5a6b7b"
 #: Bars of what does not fit.
 _HATCHED: dict[str, Any] = {"color": "white", "edgecolor": PALE, "hatch": "////", "linewidth": 0.6}
 
-#: Inches: the bars with their numbers, at least; the gap between columns of the table beside them; a line of text.
+#: Inches: the bars with their numbers, at least; the gap between columns of the table next to them; a line of text.
 _BARS, _GAP, _LINE = 3.2, 0.12, 0.135
 
 #: Inches of the panel of memory, and of the frame around panels.
@@ -57,7 +57,7 @@ _WORD = 24
 
 
 def breakdown(results: xr.Dataset, within: float = 2.0, bars: int = 16, missing: int = 4) -> Figure:
-    """Time by part of the best mapping of each (tp, pp), with its peak memory beside it.
+    """Time by part of the best mapping of each (tp, pp), with its peak memory.
 
     The time is that of a training step, or of an output token.
 
@@ -135,7 +135,7 @@ def _first_of_each(columns: Columns, candidates: np.ndarray, by: np.ndarray) -> 
 
 
 def _printed(values: np.ndarray, units: str) -> list[str]:
-    """Values as the table beside the bars has them."""
+    """Values as the table next to the bars has them."""
     known, places = np.unique(values, return_inverse=True)
     texts = settings(known.tolist(), units)
     return [texts[place] for place in places.reshape(-1).tolist()]
@@ -174,7 +174,7 @@ class _Wrapper(textwrap.TextWrapper):
 
 
 def filled(text: str, letters: int) -> str:
-    """A text in lines of so many letters."""
+    """A text in lines of at most this length."""
     return _Wrapper(letters).fill(text)
 
 
@@ -182,7 +182,7 @@ def filled(text: str, letters: int) -> str:
 
 
 def _write_mappings(axes: Axes, table: dict[str, list[str]], widths: list[float]) -> None:
-    """A small table beside the bars: what each mapping is. The layout leaves room for it.
+    """A small table next to the bars: what each mapping is. The layout leaves room for it.
 
     It has no columns where nothing of the mappings differs at the digits that are shown.
     """
@@ -234,7 +234,7 @@ def _draw_times(axes: Axes, columns: Columns, rows: list[int], unfit: list[int],
 
 
 def _beside(columns: Columns, rows: list[int], figure: Figure | SubFigure, inches: float) -> tuple[list[str], str]:
-    """The metric that is told with the time, of each row, and a heading: its name where the first row has no room."""
+    """The metric printed with the time, of each row, and a heading: its name where the first row has no room."""
     shown = columns.study.beside
     if shown is None:
         return [""] * len(rows), ""

@@ -29,7 +29,7 @@ class Columns(NamedTuple):
     time: np.ndarray  # the first total of the study
     slowness: np.ndarray  # by which they are ranked: the objective, or of unlike workloads the time of a token
     memory: np.ndarray
-    beside: np.ndarray  # the metric that is told with the time
+    beside: np.ndarray  # the metric shown with the time
     feasible: np.ndarray  # and of known time and memory: of some designs the model gives no number
     memory_alone: np.ndarray  # infeasible for want of memory only
     parts: dict[str, np.ndarray]  # of the time, by name
@@ -123,7 +123,7 @@ def check(results: xr.Dataset, *besides: str) -> Study:
 def nothing_feasible() -> InputError:
     """There is nothing to draw."""
     return InputError(
-        "results", "no feasible design", "one or more", "widen the sweep; dse run tells why designs cannot run"
+        "results", "no feasible design", "one or more", "widen the sweep; dse run prints the reasons of infeasibility"
     )
 
 

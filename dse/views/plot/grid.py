@@ -93,7 +93,7 @@ def machines(results: xr.Dataset) -> Machines:
     axes = axes_of(results)
     if not axes:
         raise InputError(
-            "results", "no axes beside the mapping", "a grid: keep best or all, with one axis or more",
+            "results", "no axes other than the mapping", "a grid: keep best or all, with one axis or more",
             "run the sweep with --keep best and an axis such as node or memory.bandwidth",
         )  # fmt: skip
     dims = results[study.totals[0]].dims

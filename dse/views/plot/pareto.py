@@ -132,7 +132,7 @@ def _objectives(kept: xr.Dataset, objectives: list[Objective]) -> Figure:
         positive = [(axis, values.min() > 0.0) for axis, values in (("x", x[fits]), ("y", y[fits]))]
         axes.set(**{f"{axis}scale": "log" for axis, yes in positive if yes})
         plain_ticks(*(getattr(axes, f"{axis}axis") for axis, yes in positive if yes))
-        also = f" of {len(objectives)} objectives, of which two are drawn" if more else ""
+        also = f", two of {len(objectives)} objectives" if more else ""
         set_title(figure, str(kept.attrs.get("title", "")), f"Pareto front{also}: {counted(int(fits.sum()), 'design')}")
         return laid_out(figure, 2.8)
 

@@ -41,7 +41,7 @@ class Part(NamedTuple):
         return {"facecolor": self.colour, "hatch": self.hatch, "edgecolor": "white", "linewidth": 0.0}
 
 
-#: Part of the step time → its looks. All pairs are told apart by readers without red or green cones, and in grey, and
+#: Part of the step time → its looks. All pairs differ for readers without red or green cones, and in grey, and
 #: all have a contrast of 3 or more against white: tests/plot/test_colours.py measures them.
 PARTS = {
     "forward": Part("forward", "#0e306e"),
@@ -158,7 +158,7 @@ def axis_label(variable: xr.DataArray, units: str) -> str:
 
 
 def wrapped(text: str, inches: float = 2.6) -> str:
-    """A label in lines that fit beside or above a panel of this size."""
+    """A label in lines that fit next to or above a panel of this size."""
     return textwrap.fill(text, int(_LETTERS_AN_INCH * inches))
 
 
@@ -208,7 +208,7 @@ def _broken(figure: Figure, text: str, inches: float) -> str:
 def legend_below(
     figure: Figure, handles: Sequence[Any], labels: Sequence[str], most: int = 4, **looks: Any
 ) -> Legend:
-    """A legend under the panels, in at most so many columns as have room and rows about as long as one another."""
+    """A legend under the panels, in as many columns as fit, of rows of similar length."""
     length, spacing = looks.setdefault("handlelength", 1.1), looks.setdefault("columnspacing", 1.6)
     widths = [text_width(figure, label, SIZE) + SIZE / 72.0 * (length + _BESIDE_HANDLE) for label in labels]
 

@@ -21,7 +21,7 @@ _MOST, _GAP, _LINES = 6, 0.09, 1.5
 def plain_ticks(*axes: Any) -> None:
     """Numbers, not powers of ten, on logarithmic axes.
 
-    At least two, whatever the axis spans: less than a decade is told in even steps. No more than have room.
+    At least two, whatever the axis spans: less than a decade has even steps. No more than have room.
     """
     for axis in axes:
         axis.set_major_locator(PlainLocator())

@@ -266,7 +266,7 @@ def _try(
         and not path.startswith(optional) and not _equal(value, known_leaves().get(path, {}).get("default"))
     ]  # fmt: skip
     if other:
-        raise InputError("line", f"no option says {other[0]}", "a design that options tell", "take the TOML")
+        raise InputError("line", f"no option says {other[0]}", "the options of a design", "take the TOML")
 
 
 def _design(table: Table, names: dict[str, str], system: str, settings: dict[str, Any] | None = None) -> Design:

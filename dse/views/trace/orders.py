@@ -31,7 +31,7 @@ Slot = tuple[Task, ...]
 
 
 class Plan(NamedTuple):
-    """A schedule for so many stages, chunks and micro-batches."""
+    """A schedule for these stages, chunks and micro-batches."""
 
     orders: list[list[Slot]]  # a device each
     chunks: int  # of the whole model

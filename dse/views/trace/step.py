@@ -15,7 +15,7 @@ from dse.types import Design, Infeasible, Schedule
 from dse.views.trace.orders import Plan, plan
 from dse.views.trace.timeline import Durations, Timeline, simulate
 
-#: Passes of a timeline, at most: the trace of so many takes a hundred megabytes.
+#: Maximum passes of a timeline: its trace takes a hundred megabytes.
 MOST_PASSES = 200_000
 
 #: Reasons for which a design has no schedule; others only say that it would not run well or long.
@@ -84,7 +84,7 @@ def _check(design: Design) -> None:
     reasons = int(evaluate(design).infeasible_reason) & int(_NO_SCHEDULE)
     for name in TRAINING.reasons_in(reasons):
         numbers = TRAINING.reason_numbers(design, {"peak_memory": 0.0, "host_memory": 0.0})
-        raise InputError("trace", numbers[name], TRAINING.reason_meanings[name], "dse evaluate tells all that is wrong")
+        raise InputError("trace", numbers[name], TRAINING.reason_meanings[name], "dse evaluate lists all reasons")
 
 
 @functools.cache

@@ -339,7 +339,7 @@ def test_a_kind_of_checkpoint_is_an_axis():
 
 def test_one_design_is_told_with_its_failures():
     told = TRAINING.remark("run_time_with_failures", vars(dse.evaluate(llama())), llama())
-    assert told.startswith("Effective training time: 92.2 %. The job fails every 3 h 5 min")
+    assert told.startswith("Effective training time: 92.2 %. Mean time between failures: 3 h 5 min")
 
 
 @pytest.mark.parametrize(
@@ -350,7 +350,7 @@ def test_one_design_is_told_with_its_failures():
 def test_the_interval_is_told_in_whole_steps(interval, told):
     metrics = {name: float(value) for name, value in vars(dse.evaluate(llama())).items()}
     metrics |= {"step_time": 9.75, "checkpoint_interval": interval}
-    assert f" s {told} one stops training" in TRAINING.remark("run_time_with_failures", metrics, llama())
+    assert f" s {told}, stall" in TRAINING.remark("run_time_with_failures", metrics, llama())
 
 
 def test_no_interval_is_shorter_than_a_step():

@@ -1,0 +1,241 @@
+"""Keys of the files of the catalogue, for the page of names: leaves by record, other keys with their meaning."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+
+from docs.make.markdown import tight_table
+from dse.designs import catalog
+from dse.designs.catalog.schema import OPERATIONS, SCHEMAS, Choice, Number, Table
+from dse.designs.catalog.value import Parser, extent, text, texts
+from dse.designs.leaves import known_leaves
+from dse.types import Bounds, choice_name
+from dse.types.fields import YES_OR_NO
+
+_READERS = "for readers"
+_COMPARISON = "for comparison"
+
+#: Keys that are no leaves of a design → what they are; by key, or by ``kind: key``.
+MEANINGS = {
+    "vendor": "manufacturer",
+    "architecture": f"generation, {_READERS}",
+    "status": f"`shipping`, `announced`, `roadmap`, …, {_READERS}",
+    "year": "year of introduction",
+    "kernels.family": "entry of `kernels/` for kernels, energies and node",
+    "kernels.steps.matrix": "efficiency by FLOPs of a matrix operator, all three or none",
+    "kernels.steps.vector": "efficiency by FLOPs of an element-wise operator",
+    "kernels.steps.memory": "efficiency by bytes of an operator",
+    "matrix_rate.fp64": f"dense fp64 matrix rate, {_COMPARISON}",
+    "memory.kind": f"`HBM3`, `GDDR6`, …, {_READERS}",
+    "chip.architecture": "entry of `architectures/` for the other keys of `chip`",
+    "chip.node": "entry of `nodes/`, compute dies",
+    "chip.base_node": "entry of `nodes/`, base dies; default: that of the compute dies",
+    "chip.memory": "entry of `memories/`",
+    "structure.cores": "cores (SM, CU)",
+    "structure.full_cores": "cores of the dies, disabled ones included",
+    "structure.vector_rate_16bit": f"16-bit vector rate, {_COMPARISON}",
+    "structure.cache_bandwidth": "bandwidth of the last-level cache (`power.feed`)",
+    "structure.onchip_bandwidth": f"bandwidth of core memory, {_COMPARISON}",
+    "physical.process_node": _READERS,
+    "physical.host_link": _READERS,
+    "physical.compute_dies": "compute dies, for the bill with `made.node`",
+    "physical.die_area": "area of all dies, for the bill with `made.node`",
+    "physical.transistors": "transistors of all dies, disabled ones included (`power.leakage`)",
+    "physical.tdp": "power limit as sold (`power.tdp`)",
+    "physical.idle_power": _COMPARISON,
+    "physical.boost_clock": "clock of the stated rates (`power.nominal_clock`)",
+    "physical.price": "price as sold",
+    "made.node": "entry of `nodes/`, compute dies; without it no dies are priced",
+    "made.base_node": "entry of `nodes/`, base dies",
+    "physical.vector_rate_fp64": f"fp64 vector rate, {_COMPARISON}",
+    "physical.onchip_memory": f"memory of all cores, {_COMPARISON}",
+    "physical.host_bandwidth": "host link, one direction",
+    "link.kind": _READERS,
+    "link.topology": _READERS,
+    "link.bandwidth": f"all links of a device, one direction, {_COMPARISON}",
+    "link.domain": f"devices that the links join, {_COMPARISON}",
+    "node.scale_up": "entry of `networks/` inside the node, or `none`",
+    "node.scale_out": "entry of `networks/` between nodes",
+    "node.software": "default training stack, entry of `software/`",
+    "node.engine": "default serving stack, entry of `software/`",
+    "accelerator": "entry of `accelerators/`",
+    "scale_up": "entry of `networks/` inside the node",
+    "scale_out": "entry of `networks/` between nodes, or `none`",
+    "software": "default training stack, entry of `software/`",
+    "engine": "default serving stack, entry of `software/`; default: that of the accelerator",
+    "topology": _READERS,
+    "devices_per_node": "devices that the scale-up network joins",
+    "scale_up_bandwidth": "bandwidth per device and direction; default: that of the network",
+    "scale_out_bandwidth": "bandwidth per device and direction; default: that of the network",
+    "host_memory": "host memory per device; default: 256 GiB",
+    "host_bandwidth": "host link per device, one direction; default: that of the accelerator, else 32 GB/s",
+    "host_power": "host power per device",
+    "host_power_share": "host power over the accelerator's power limit",
+    "pue": "power usage effectiveness (PUE)",
+    "nics_per_node": _READERS,
+    "scope": f"`scale-up` or `scale-out`, {_READERS}",
+    "lanes": _READERS,
+    "wire_latency": f"latency of the link, {_COMPARISON}",
+    "energy": "link energy per byte, both ends, with optics",
+    "radix": "ports per switch of a fat tree",
+    "levels": "levels of a fat tree of 2 (radix / 2)^levels devices",
+    "vendors": "accelerator makers that the stack supports; default: all",
+    "lineage": "code base, with which fitted values are shared",
+    "residual": "log standard deviation of step times, beyond the spread of fitted values",
+    "residuals.token": "log standard deviation of token times",
+    "residuals.first": "log standard deviation of times to the first token",
+    "residuals.latency": "log standard deviation of request latencies",
+    "residuals.rate": "log standard deviation of throughput",
+    "residuals.energy": "log standard deviation of energy and power",
+    "calibrated.n_devices": "range of the fitted rows: devices",
+    "calibrated.parameters": "range of the fitted rows: parameters",
+    "calibrated.seq_len": "range of the fitted rows: sequence length",
+    "calibrated.micro_batch": "range of the fitted rows: sequences per micro-batch",
+    "calibrated.prompt_tokens": "range of the fitted rows: prompt tokens",
+    "calibrated.output_tokens": "range of the fitted rows: output tokens",
+    "calibrated.concurrency": "range of the fitted rows: concurrent requests",
+    "calibrated.accelerators": "accelerators of the fitted rows",
+    "calibrated.mixtures": "accelerators of the fitted rows with mixtures of experts; none: all dense",
+    "flash_published": "published time of its attention kernel over the chips' best, start of the fit",
+    "spills": "offload of activations that do not fit",
+    "selective": "policy that the stack calls selective recompute",
+    "max_seq_len": "maximum context length; a longer one is reported",
+    "draft_layers": "draft layers of the checkpoint, for launch lines",
+    "parameters_published": f"parameters as published, {_COMPARISON}",
+    "active_published": f"active parameters as published, {_COMPARISON}",
+    "device.vector_share": "vector rate over 16-bit matrix rate, default of its accelerators",
+    "device.cores": "cores, default of its accelerators",
+    "device.cache": "last-level cache, default of its accelerators",
+    "device.tdp": "power limit, default of its accelerators",
+    "device.clock": "clock, default of its accelerators",
+    "power.uncore_share": "`power.uncore` over the power limit as sold",
+    "power.leakage_share": "`power.leakage` over the power limit as sold, without known transistors",
+    "power.transistor_leakage": "`power.leakage` per enabled transistor",
+    "power.control_share": "`power.control` over the power limit as sold",
+    "foundry": "manufacturer",
+    "supply": f"nominal voltage, {_COMPARISON}",
+    "delay": f"gate delay over N7 at iso power, {_COMPARISON}",
+    "bitcell": f"area of an SRAM cell, {_COMPARISON}",
+    "unit": f"`stack`, `device`, `DIMM`, `drive`, {_READERS}",
+    "unit_latency": _COMPARISON,
+    "kernels: family": "entry of `kernels/` for all other keys; without one all keys are needed",
+    "software: family": "chips of a stack without measurements, with which fitted values are shared",
+    "network: family": _READERS,
+    "workload: family": _READERS,
+    "memory: family": _READERS,
+    **{f"operations.{name}": f"energy as published, {_COMPARISON}" for name in OPERATIONS},
+}
+
+#: What a workload leaves out; other defaults are those of the leaves.
+WORKLOAD_DEFAULTS = {
+    "n_kv_heads": "n_heads", "head_dim": "hidden / n_heads", "window": "seq_len", "global_batch": "about 4 Mi tokens",
+}  # fmt: skip
+
+#: Tables that hold fields of another table → what they are shown as.
+ELSEWHERE = {
+    "accelerator.kernels": (SCHEMAS["kernels"], "leaves of a file of `kernels/`"),
+    "accelerator.chip": (SCHEMAS["architecture"], "keys of a file of `architectures/`"),
+    "accelerator.node": (SCHEMAS["kernels"].fields["node"], "keys of `[node]` of a file of `kernels/`"),
+    "kernels.fine": (SCHEMAS["kernels"], "leaves of the file itself"),
+    "kernels.alone": (SCHEMAS["network"].fields["alone"], "keys of `[alone]` of a file of `networks/`"),
+}
+
+
+def sections() -> list[str]:
+    """A section for each kind of files."""
+    return [part for kind in SCHEMAS for part in (f"### Files: {catalog.FOLDERS[kind]}/", *_section(kind))]
+
+
+def _section(kind: str) -> Iterator[str]:
+    """Lines on the leaves that a file states, and a table of the other keys."""
+    lines: list[str] = []
+    rows: list[Sequence[str]] = []
+    for at, fields in _tables(SCHEMAS[kind], ""):
+        if kind == "cost" and at.startswith("nodes.") and at != "nodes.3nm.":
+            continue
+        lines += _leaf_lines(kind, at, fields)
+        rows += _other_rows(kind, at, fields)
+    if kind == "cost":
+        lines.append("- `[nodes.5nm]`, … of the other processes: the keys of `[nodes.3nm]`")
+    if kind == "workload":
+        lines.append("- defaults: " + "; ".join(f"`{key}` {value}" for key, value in WORKLOAD_DEFAULTS.items()))
+    if lines:
+        yield "\n".join(lines)
+    if rows:
+        yield tight_table(("key", "unit", "meaning", "values"), rows)
+
+
+def _tables(table: Table, at: str) -> Iterator[tuple[str, Table]]:
+    yield at, table
+    for key, field in table.fields.items():
+        if isinstance(field, Table):
+            yield from _tables(field, f"{at}{key}.")
+
+
+def _own(kind: str, at: str, fields: Table) -> dict[str, Parser]:
+    """Fields of a table that are shown with it."""
+    other = ELSEWHERE.get(f"{kind}.{at[:-1]}")
+    known: Mapping[str, Parser | Table] = other[0].fields if other and isinstance(other[0], Table) else {}
+    return {
+        key: field for key, field in fields.fields.items() if not isinstance(field, Table) and known.get(key) != field
+    }
+
+
+def _leaf_lines(kind: str, at: str, fields: Table) -> Iterator[str]:
+    """The leaves that a table states, by record; needed ones in bold."""
+    if f"{kind}.{at[:-1]}" in ELSEWHERE:
+        yield f"- `{at}…`: {ELSEWHERE[f'{kind}.{at[:-1]}'][1]}"
+    by_record: dict[str, list[str]] = {}
+    for key, field in _own(kind, at, fields).items():
+        records = _records(key, field)
+        if records:
+            name = f"**`{at}{key}`**" if key in fields.needs else f"`{at}{key}`"
+            by_record.setdefault(", ".join(f"`{record}`" for record in records), []).append(name)
+    for records_of, names in by_record.items():
+        yield f"- leaves of {records_of}: {', '.join(names)}"
+
+
+def _records(key: str, field: Parser) -> list[str]:
+    """Paths of the records that have a key as a leaf of the same meaning; the most of them that share it."""
+    meaning = getattr(field, "meaning", "")
+    paths = (path.rpartition(".") for path, about in known_leaves().items() if meaning == about["long_name"])
+    return [record for record, _, name in paths if name == key] if meaning else []
+
+
+def _other_rows(kind: str, at: str, fields: Table) -> Iterator[Sequence[str]]:
+    """Key, unit, meaning, values of the keys that are no leaves of a design."""
+    for key, field in _own(kind, at, fields).items():
+        if not _records(key, field):
+            name = f"**`{at}{key}`**" if key in fields.needs else f"`{at}{key}`"
+            meaning = getattr(field, "meaning", "") or MEANINGS.get(f"{kind}: {at}{key}") or MEANINGS[_plain(at + key)]
+            unit = field.units if isinstance(field, Number) and field.units != "1" else ""
+            yield [name, unit, meaning, _values(field)]
+
+
+def _values(field: Parser) -> str:
+    if isinstance(field, Number):
+        return interval(field.bounds)
+    if isinstance(field, Choice):
+        return ", ".join(f"`{choice_name(one)}`" for one in field.enum)
+    return {text: "text", texts: "texts", extent: "`[low, high]`"}.get(field, "pairs of size and share")
+
+
+def interval(bounds: Bounds) -> str:
+    """Bounds as an interval.
+
+    >>> interval(Bounds(high=1.0)), interval(Bounds(above=True, whole=True)), interval(YES_OR_NO)
+    ('[0, 1]', 'integer > 0', '0 or 1')
+    """
+    if bounds == YES_OR_NO:
+        return "0 or 1"
+    kind = "integer " if bounds.whole else ""
+    if bounds.high < float("inf"):
+        return f"{kind}{'(' if bounds.above else '['}{bounds.low:g}, {bounds.high:g}]"
+    if bounds.low == -float("inf"):
+        return f"{kind}any"
+    return f"{kind}{'>' if bounds.above else '≥'} {bounds.low:g}"
+
+
+def _plain(key: str) -> str:
+    """A key as meanings have it: those of a ``node`` are those of a system."""
+    return key if key in MEANINGS else key.removeprefix("node.")
