@@ -8,7 +8,6 @@ from enum import IntEnum
 from typing import Any
 
 from dse import types
-from dse.designs import renamed
 from dse.designs.catalog import value
 from dse.designs.catalog.value import Parser, Sourced
 from dse.errors import InputError, unknown_name
@@ -333,7 +332,6 @@ def read(kind: str, data: Mapping[str, Any], file: str) -> dict[str, Sourced]:
         InputError: for the first thing that is wrong; a misspelt key before the one that it leaves missing.
     """
     header = ("source", "confidence", *_HEADERS.get(kind, _HEADER))
-    data = renamed.fields(kind, data, file)
     _check_keys(data, SCHEMAS[kind], file, "", header)
     _check_header(data, file)
     return _values(data, SCHEMAS[kind], file, "", data["source"], data["confidence"])
