@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 
 from docs.make.kernels.page import page
+from dse import types
 from dse.calibrate.fit import folds
 from dse.calibrate.kernel_parameters import JOBS, SHARED, leaf
 from dse.calibrate.kernel_tables import tables, units, write, write_catalog
@@ -118,11 +119,11 @@ def test_the_catalogue_takes_a_fit_and_keeps_the_rest(found, tmp_path: Path):
     assert write_catalog([found], folder)  # once more changes nothing
     after = tomllib.loads((folder / "kernels" / "h200.toml").read_text())
     assert after["attention"] == tomllib.loads(before)["attention"]
-    chip = catalog.accelerator("h200-sxm-141gb", folder=folder, fine=True)
+    chip = catalog.record(types.Accelerator, "h200-sxm-141gb", folder=folder, fine=True)
     assert chip.kernels.matrix_efficiency == pytest.approx(found.fit.values[OWN + "matrix_efficiency"], rel=0.01)
     stated = catalog.entry("accelerator", "h200-sxm-141gb", folder=folder).values["kernels.fine.matrix_efficiency"]
     assert stated.spread == pytest.approx(found.fit.spread[OWN + "matrix_efficiency"], rel=0.1)
-    assert catalog.accelerator("h200-sxm-141gb", folder=folder).kernels.fine is None
+    assert catalog.record(types.Accelerator, "h200-sxm-141gb", folder=folder).kernels.fine is None
     assert catalog.check(folder) == []
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
+from dse import types
 from dse.designs import catalog
 from dse.errors import InputError
 from dse.sweep import execute, from_text, plan
@@ -41,7 +42,7 @@ def columns(*arguments, **options):
 
 def test_each_has_its_own_node_and_stack():
     grid, found = columns(COMPARED)
-    alone = [catalog.system(chip) for chip in CHIPS]
+    alone = [catalog.record(types.System, chip) for chip in CHIPS]
     for path in ("scale_up.bandwidth", "scale_up.latency", "scale_up.domain", "host.bandwidth", "host_power"):
         head, _, rest = path.partition(".")
         wanted = [getattr(getattr(one, head), rest) if rest else getattr(one, head) for one in alone]
@@ -49,7 +50,7 @@ def test_each_has_its_own_node_and_stack():
     assert [axis.name for axis in grid.dimensions[0].axes] == ["accelerator", "software"]
     assert grid.dimensions[0].axes[1].labels == tuple(map(catalog.default_software, CHIPS))
     assert not [path for path in found if path.startswith("system.scale_out")]
-    assert grid.base.system.scale_out.bandwidth == catalog.system("eos").scale_out.bandwidth
+    assert grid.base.system.scale_out.bandwidth == catalog.record(types.System, "eos").scale_out.bandwidth
 
 
 def test_a_chip_is_as_fast_as_on_its_own():
@@ -94,7 +95,7 @@ def test_who_is_beside_an_accelerator_changes_nothing_of_it(other):
     grid, beside = columns(f"accelerator = {[*CHIPS, other]}")
     for path, values in alone.items():
         np.testing.assert_array_equal(beside[path][:-1], values, err_msg=path)
-    assert beside["system.scale_up.bandwidth"][-1] == catalog.system("eos").scale_up.bandwidth
+    assert beside["system.scale_up.bandwidth"][-1] == catalog.record(types.System, "eos").scale_up.bandwidth
     assert grid.dimensions[0].axes[1].labels == tuple(map(catalog.default_software, [*CHIPS, other]))
     stack = catalog.default_software(other)
     assert f"in the nodes of eos, with its links: {other} ({stack}) (their own links cannot be on an axis" in grid.nodes
@@ -116,11 +117,11 @@ def test_what_keeps_the_nodes_of_its_system_is_told(axes, fixed, told):
     grid = plan(spec(axes, fixed=fixed))[0]
     assert grid.nodes == told
     assert grid.base.system.scale_up.domain == 8.0
-    assert grid.base.software.host_time == np.float32(catalog.software("nemo").host_time)
+    assert grid.base.software.host_time == np.float32(catalog.record(types.Software, "nemo").host_time)
 
 
 def test_a_generated_accelerator_has_links_as_fast_as_its_chip_drives():
-    gpu = catalog.system("gpu")
+    gpu = catalog.record(types.System, "gpu")
     assert gpu.scale_up.bandwidth == gpu.accelerator.chip.link_bandwidth == 900e9
     assert gpu.scale_out.bandwidth == 100e9 and gpu.scale_up.domain == 8.0
 
