@@ -67,7 +67,6 @@ accelerator = "aurora-1"
 devices_per_node = 8
 scale_up = "nvlink-4"
 scale_out = "infiniband-ndr"
-nics_per_node = 8
 software = "megatron-core-te-hopper"
 """,
 }
