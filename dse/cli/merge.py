@@ -11,6 +11,7 @@ import typer
 from dse.cli.options import Figure, Force, Json
 from dse.cli.run import finish
 from dse.cli.status import report_errors
+from dse.errors import InputError
 from dse.views.drawing import check
 
 
@@ -27,6 +28,9 @@ def merge(
 
     The shards are what dse run --shard 1/n … n/n left beside OUTPUT.nc.
     """
+    if output.suffix.lower() == ".toml":
+        allowed, fix = "the results file of the shards (dse run … --shard i/n -o FILE.nc)", "name that file"
+        raise InputError("OUTPUT.nc", str(output), allowed, fix)
     began = time.perf_counter()
     from dse import sweep as sweeps
 

@@ -160,8 +160,8 @@ def _print(found: Outcome, problem: Problem) -> None:
     else:
         show.heading(out, "no feasible design found; the nearest misses")
         _print_best(out, found, problem.study)
-    if found.prices:
-        out.print(Text(found.prices, "yellow"), soft_wrap=True)
+    for text in filter(None, (found.caution, found.outside, found.context, found.prices)):
+        out.print(Text(text, "yellow"), soft_wrap=True)
     if found.front:
         out.print(Text(_size_of_front(found)), soft_wrap=True)
     if found.reasons:

@@ -411,7 +411,7 @@ def test_a_truncated_file_is_an_input_error(tmp_path, kept):
     shutil.copytree(catalog.catalog_root(), copy)
     path = copy / "accelerators" / "a100-sxm-80gb.toml"
     data = path.read_bytes()
-    path.write_bytes(data[: data.index(b"capacity") + 20] if kept == 0.5 else data[: int(kept * len(data))])
+    path.write_bytes(data[: data.index(b"capacity") + 20] if kept == 0.5 else data[: int(kept * len(data)) - 1])
     with pytest.raises(InputError, match=r"a100-sxm-80gb\.toml"):
         catalog.record(types.Accelerator, "a100-sxm-80gb", folder=copy)
     assert catalog.check(copy)

@@ -318,6 +318,7 @@ def test_shards_and_merge(command, small_sweep, tmp_path):
     output = tmp_path / "r.nc"
     arguments = ["run", small_sweep, "-o", output, "--chunk", 4, "--shard"]
     assert_four_parts(command("merge", output), "no parts")
+    assert_four_parts(command("merge", small_sweep), "small.toml", "the results file of the shards")
     first = command(*arguments, "1/2")
     assert first.status == 0 and f"shard 1/2; when all shards have run: dse merge {output}" in first.out
     assert_four_parts(command("merge", output), "r.nc", "missing shard")

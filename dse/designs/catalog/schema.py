@@ -140,7 +140,7 @@ _COLLECTIVE_KERNELS = _leaves(types.CollectiveKernels) | _leaves(
 #: generated from it, and states neither.
 _ACCELERATOR = Table(
     _texts("vendor", "architecture", "status") | _numbers(year="1")
-    | _leaves(types.Accelerator, "vector_rate", "cache", "nvfp4")
+    | _without(_leaves(types.Accelerator), "cores")
     | {
         "kernels": Table(_texts("family") | _leaves(types.Kernels) | {"steps": _STEPS}, shorthand="family"),
         "matrix_rate": Table(_RATES, check=_some_rate),
@@ -149,12 +149,13 @@ _ACCELERATOR = Table(
             _texts("architecture", "node", "memory", "base_node") | _leaves(types.Chip),
             needs=("architecture", "node", "memory", "die_area", "power_budget", "stacks"),
         ),
-        "structure": Table(plain=True, fields=_numbers(
-            cores=("1", POSITIVE), full_cores=("1", POSITIVE), cache_bandwidth="B/s",
-        ), check=_cores_of_all),
-        "physical": Table(plain=True, fields=_numbers(
+        "structure": Table(
+            _leaves(types.Accelerator, "cores") | _numbers(full_cores=("1", POSITIVE), cache_bandwidth="B/s"),
+            plain=True, check=_cores_of_all,
+        ),
+        "physical": Table(plain=True, fields=_leaves(types.Made, "price") | _numbers(
             compute_dies="1", die_area=_AREA, transistors="1", tdp=_TDP, idle_power="W", boost_clock=_CLOCK,
-            price="USD", onchip_memory="B", host_bandwidth="B/s",
+            onchip_memory="B", host_bandwidth="B/s",
         )),
         "made": Table(_texts("node", "base_node") | _without(_leaves(types.Made), "price")),
         "power": Table(_without(_POWER, "tdp")),  # tdp and the boost clock are physical

@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 import json
 import math
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -209,16 +209,28 @@ def _by_rate(study: Study, objective: str) -> bool:
 
 
 def _cautions(grid: Grid, best: Iterable[BestDesign]) -> tuple[str, str]:
-    """In what the best designs lie outside of what their stacks were fitted to, and of the contexts of their models."""
+    """:func:`cautions` of the best designs of a sweep."""
+    values = ((design, grid.values(np.array([design.index]))) for design in best)
+    return cautions(grid, (
+        (design.labels, design.metrics | {path: float(column[0]) for path, column in found.items()})
+        for design, found in values
+    ))  # fmt: skip
+
+
+def cautions(grid: Grid, designs: Iterable[tuple[Mapping[str, Label], Mapping[str, float]]]) -> tuple[str, str]:
+    """What to know of the best designs: which exceed their stack's calibrated range, which their model's context.
+
+    Args:
+        grid: of the sweep or search.
+        designs: labels by axis; metrics by name and leaves by path.
+    """
     named_here = ("workload", "software", "accelerator", "system")
     fixed = {axis.key: axis.labels[0] for axis in grid.fixed if axis.key in named_here}
     outside: dict[str, dict[str, None]] = {}  # by stack, in their order and each text once
     context: dict[str, None] = {}
-    for design in best:
-        named = {key: str(label) for key, label in (fixed | design.labels).items() if key in named_here}
-        values = grid.values(np.array([design.index]))
-        metrics = design.metrics | {path: float(column[0]) for path, column in values.items()}
-        lookup = calibrated.lookup_of(grid.base, metrics)
+    for labels, numbers in designs:
+        named = {key: str(label) for key, label in {**fixed, **labels}.items() if key in named_here}
+        lookup = calibrated.lookup_of(grid.base, numbers)
         if "workload" in named and (told := calibrated.beyond_context(named["workload"], lookup)):
             context[told] = None
         if "software" in named and {"system", "accelerator"} & named.keys():
