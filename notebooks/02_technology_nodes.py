@@ -31,7 +31,7 @@ from pathlib import Path
 import pandas as pd
 
 import dse
-from dse import sweep
+from dse import sweep, types
 from dse.designs import catalog
 from dse.designs.leaves import replace
 from dse.model.machine.technology import generate
@@ -90,14 +90,14 @@ def machine(point):
         **{name: float(point[name]) for name in FLAGS},
     )
     made = replace(made, {
-        "system.accelerator": catalog.accelerator("gpu"),
-        "system.scale_out": catalog.network(point.scale_out.item()),
+        "system.accelerator": catalog.record(types.Accelerator, "gpu"),
+        "system.scale_out": catalog.record(types.Network, point.scale_out.item()),
     })
     told = [c for c in point.coords.values() if c.ndim == 0 and c.attrs.get("path", "").startswith(CHIP)]
     stated = {c.attrs["path"]: c.item() for c in told}
     technology = {
-        f"{CHIP}.node": catalog.node(point.node.item()),
-        f"{CHIP}.memory": catalog.memory(point.memory.item()),
+        f"{CHIP}.node": catalog.record(types.LogicNode, point.node.item()),
+        f"{CHIP}.memory": catalog.record(types.MemoryTechnology, point.memory.item()),
     }
     return replace(made, technology | stated)
 

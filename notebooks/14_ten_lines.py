@@ -29,6 +29,7 @@ from pathlib import Path
 import pandas as pd
 
 import dse
+from dse import types
 from dse.designs import catalog
 from dse.sweep import from_text
 from dse.views import plot
@@ -66,7 +67,6 @@ accelerator = "aurora-1"
 devices_per_node = 8
 scale_up = "nvlink-4"
 scale_out = "infiniband-ndr"
-nics_per_node = 8
 software = "megatron-core-te-hopper"
 """,
 }
@@ -140,7 +140,7 @@ plot.breakdown(results.sel(global_batch=[1024]))
 
 # %%
 ahead = rate.loc["aurora-1"] / rate.loc["h100-sxm-80gb"]
-rates = [float(catalog.accelerator(name).matrix_rate.bf16) for name in ("aurora-1", "h100-sxm-80gb")]
+rates = [float(catalog.record(types.Accelerator, name).matrix_rate.bf16) for name in ("aurora-1", "h100-sxm-80gb")]
 assert 1.5 < rates[0] / rates[1] < 1.53 and ahead.between(1.45, 1.63).all()
 assert (rate.loc["b200-sxm-180gb"] > rate.loc["aurora-1"]).all()
 assert (rate[4096] / rate[256]).idxmax() == "b200-sxm-180gb"

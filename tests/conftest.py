@@ -100,20 +100,6 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     items.sort(key=lambda item: item.path.relative_to(root).as_posix() not in LONG)
 
 
-@pytest.fixture
-def second_process() -> None:
-    """For tests in whose process commands have figures drawn by a second one, as users have it."""
-
-
-@pytest.fixture(autouse=True)
-def figures_are_drawn_here(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Others draw them where matplotlib is imported already: each second process would import it anew."""
-    from dse.views import drawing
-
-    if "second_process" not in request.fixturenames:
-        monkeypatch.setattr(drawing.FigureProcess, "__init__", lambda process: setattr(process, "_process", None))
-
-
 @pytest.fixture(scope="session", autouse=True)
 def commands_are_built_once() -> None:
     """Typer would make all commands of their functions for every command line, a fifth of a second each."""

@@ -7,6 +7,7 @@ import functools
 
 from hypothesis import strategies as st
 
+from dse import types
 from dse.designs import catalog
 from dse.designs.leaves import known_leaves, replace
 from dse.designs.records import CHIP, OPTIONAL
@@ -197,7 +198,7 @@ def stated_machines(draw) -> Design:
 @st.composite
 def generated_machines(draw) -> Design:
     """Designs of every field whose accelerator is generated from its chip."""
-    return draw(_with_machine(GENERATED, catalog.accelerator(draw(st.sampled_from(CHIPS)))))
+    return draw(_with_machine(GENERATED, catalog.record(types.Accelerator, draw(st.sampled_from(CHIPS)))))
 
 
 @st.composite

@@ -16,7 +16,7 @@ from pathlib import Path
 
 ROOT = Path(__file__).parents[1]
 
-#: Tests that meet every dependency: netCDF and xarray, pydantic and typer, JAX and optax, cmaes and pymoo, figures.
+#: Tests that meet every dependency: netCDF and xarray, pydantic and typer, JAX and optax and pymoo, figures.
 SMOKE = (
     "tests/test_scalars.py", "tests/sweep/test_few.py", "tests/sweep/test_dataset.py",
     "tests/measured/test_chiplets.py",

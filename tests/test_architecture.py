@@ -18,7 +18,7 @@ LEVELS: list[tuple[str, ...]] = [
     ("dse",),  # the package itself: public names, imported when they are asked for
     (
         "dse.io", "dse.designs", "dse.doors", "dse.views",  # the rooms themselves, which import nothing
-        "dse.errors", "dse.io.distribution", "dse.designs.renamed", "dse.io.environment", "dse.doors.equations",
+        "dse.errors", "dse.io.distribution", "dse.io.environment", "dse.doors.equations",
         "dse.io.interruption", "dse.io.quantities", "dse.views.headings",
     ),
     ("dse.io.files",),

@@ -11,6 +11,7 @@ from typer.testing import CliRunner
 
 import dse
 from calibration.engines import tells_of_engine
+from dse import types
 from dse.calibrate import ranges
 from dse.calibrate.jobs import JOBS
 from dse.cli import app
@@ -242,7 +243,7 @@ def test_no_range_counts_accelerators_that_a_stack_lacks():
 
 
 def test_rows_that_no_engine_is_fitted_to_are_in_no_range():
-    nemotron, llama = (catalog.workload(name) for name in ("nemotron-nano-9b-v2", "llama-3-8b"))
+    nemotron, llama = (catalog.record(types.Workload, name) for name in ("nemotron-nano-9b-v2", "llama-3-8b"))
     lookup = Lookup()
 
     def tells(source, workload=llama, stack="vllm", note=""):

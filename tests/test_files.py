@@ -6,7 +6,6 @@ import importlib
 import os
 import resource
 import socket
-import sys
 from pathlib import Path
 
 import pytest
@@ -19,7 +18,6 @@ from dse.io.files import MARK, bears_mark, is_sealed, seal
 from dse.measured.table import read_table
 from dse.spec import sweep as sweep_spec
 from dse.sweep import open_results, perform
-from dse.views import drawing
 from tests.cli.test_cli import CASES, assert_four_parts, command  # noqa: F401 - a fixture
 from tests.sweep import toy
 
@@ -315,17 +313,3 @@ def test_the_table_is_printed_before_figures_are_drawn(command, small_sweep, sma
             ended = command(*arguments)
         assert ended.status == 2 and "r.png" in ended.err and "allowed" in ended.err
         assert "16 of 44 designs" in ended.out or '"n_feasible": 16' in ended.out
-
-
-def test_figures_import_nothing_from_the_folder_of_the_user(second_process, tmp_path, monkeypatch):
-    """The process that draws has the modules of the first one, whatever lies where the user works."""
-    (tmp_path / "matplotlib.py").write_text("open('sprung', 'w')")
-    (tmp_path / "json.py").write_text("open('sprung', 'w')")
-    monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr(sys, "path", [folder for folder in sys.path if folder])
-    with drawing.FigureProcess() as figures:
-        assert figures._process and figures._process.stdin
-        figures._process.stdin.close()
-        figures._process.stdin = None
-        assert figures._process.wait(60) == 0
-    assert not (tmp_path / "sprung").exists()

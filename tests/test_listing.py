@@ -89,7 +89,7 @@ def test_the_page_is_up_to_date():
     assert Path("docs/reference.md").read_text(encoding="utf-8") == page(), "run: make docs"
 
 
-#: Names that scripts rely on: they may be added to, or renamed by way of ``dse/designs/renamed.py``.
+#: Names that scripts rely on: they may be added to.
 OF_TRAINING = (
     "step_time tokens_per_second tokens_per_second_per_device peak_memory mfu mfu_causal hfu energy_per_step "
     "average_power cost_per_run cost_per_token cost_per_device_hour tco_per_year tokens_per_cost carbon_per_run "

@@ -202,8 +202,7 @@ def test_without_matplotlib_a_sweep_says_so_and_a_plot_is_refused(monkeypatch, c
     from dse.views import drawing
 
     monkeypatch.setattr(drawing.importlib.util, "find_spec", lambda name: None)
-    with drawing.FigureProcess() as process:
-        assert drawn_files(process, tmp_path / "r.nc", False) == []
+    assert drawn_files(tmp_path / "r.nc", False) == []
     assert "pip install 'llm-dse[plot]'" in capsys.readouterr().err
     refused = CliRunner().invoke(app, ["plot", "r.nc"])
     assert refused.exit_code == 2 and "llm-dse[plot]" in refused.output

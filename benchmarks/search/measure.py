@@ -40,9 +40,6 @@ QUANTILES = (0.05, 0.5, 0.95)
 #: Methods made for several objectives, of no use for one.
 _FOR_FRONTS = ("nsga2",)
 
-#: Methods whose samples weigh every mapping of a space.
-_SLOW = ("gumbel",)
-
 #: A seed whose gap is below this has found the optimum: programs differ by roundings.
 _FOUND = 1e-5
 
@@ -54,12 +51,11 @@ class Effort:
     seeds: int = 32
     evaluations: int = 20_000  #: of a seed, methods on the device
     host_evaluations: int = 5_000  #: of a seed, methods that ask and tell on the host
-    slow_evaluations: int = 10_000  #: of a seed, methods whose samples weigh every mapping
     front_evaluations: int = 10_000  #: of a seed, several objectives
 
 
 #: What continuous integration affords.
-TINY = Effort(seeds=4, evaluations=2_000, host_evaluations=500, slow_evaluations=500, front_evaluations=1_000)
+TINY = Effort(seeds=4, evaluations=2_000, host_evaluations=500, front_evaluations=1_000)
 
 
 def methods_for_one() -> tuple[str, ...]:
@@ -84,8 +80,6 @@ def measured(name: str, optimum: Optimum, effort: Effort, methods: tuple[str, ..
 
 
 def _budget(method: str, effort: Effort, most: int) -> int:
-    if method in _SLOW:
-        return min(most, effort.slow_evaluations)
     return min(most, effort.host_evaluations) if METHODS[method].external else most
 
 

@@ -13,10 +13,10 @@ from benchmarks.search import exact, suite
 from benchmarks.search.exact import Optimum
 
 #: Methods that follow gradients → the method whose evaluations tell what time an evaluation of theirs takes.
-GRADIENT = {"langevin": "annealing", "gumbel": "annealing"}
+GRADIENT = {"langevin": "annealing"}
 
 #: Methods that learn nothing.
-BASELINES = ("random", "sobol")
+BASELINES = ("random",)
 
 #: Chance of a verdict by luck alone where two methods are alike: there are some hundred comparisons.
 LUCK = 0.001

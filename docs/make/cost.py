@@ -12,6 +12,7 @@ from pathlib import Path
 from docs.make.command import page_parser
 from docs.make.files import fill
 from docs.make.markdown import filed, publish, table
+from dse import types
 from dse.designs import catalog
 from dse.designs.leaves import known_leaves, short_name
 from dse.designs.records import OF_MONEY
@@ -52,7 +53,7 @@ def _rows() -> str:
 
 def bill_of(name: str) -> Bill:
     """The bill of an accelerator of the catalogue."""
-    device = dataclasses.replace(catalog.accelerator(name), made=build(Made, catalog.made(name)))
+    device = dataclasses.replace(catalog.record(types.Accelerator, name), made=build(Made, catalog.made(name)))
     return Bill(*map(float, bill(device)))
 
 

@@ -41,21 +41,11 @@ def tables() -> dict[str, str]:
 OPTIONS = {
     "population": "designs evaluated in one step",
     "best_share": "share of the population whose members trials move towards",
-    "elite_share": "share of the samples that the distribution moves towards",
-    "learning_rate": "how far it moves in one step: 1 forgets what was learnt before",
-    "patience": "steps without improvement before the method restarts",
     "walkers": "chains side by side, one design each in one step",
-    "temperature": "at the start: of annealing in logarithms of the objective, of `gumbel` that of the softmax",
+    "temperature": "at the start, in logarithms of the objective",
     "steps": "steps of one cooling schedule, after which it restarts",
     "guide": "temperature of the predicted change that neighbours are drawn by",
     "plain": "share of neighbours that are drawn evenly all the same",
-    "starts": "starting points side by side, one design each in one step",
-    "rate": "step size of Adam",
-    "explore": "standard deviation of the logits at the start",
-    "relaxed": "weight of the gradient through the relaxed choices",
-    "score": "weight of the score function",
-    "imitate": "weight of the best design that the start has met",
-    "first": "random designs evaluated before the first step",
 }
 
 

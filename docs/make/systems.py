@@ -7,6 +7,7 @@ from collections.abc import Iterator, Sequence
 from benchmarks.serving import peers, systems
 from docs.make.command import command, page_parser
 from docs.make.markdown import document, filed, percent, publish, table
+from dse import types
 from dse.designs import catalog
 from dse.model.work.parameters import main_model, parameter_count
 from dse.sweep.pools import match
@@ -130,7 +131,7 @@ def _pools() -> Iterator[list[str]]:
 
 def _models() -> Iterator[list[str]]:
     for slug in catalog.names("workload"):
-        shape = catalog.workload(slug)
+        shape = catalog.record(types.Workload, slug)
         kinds = "; ".join(_kinds(shape))
         if kinds:
             published = catalog.entry("workload", slug).value("parameters_published")

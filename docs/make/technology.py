@@ -12,6 +12,7 @@ from typing import Any, NamedTuple
 import dse
 from docs.make.command import page_parser
 from docs.make.markdown import document, filed, percent, publish, table
+from dse import types
 from dse.designs import catalog
 from dse.designs.catalog.schema import OPERATIONS
 from dse.measured.kernels.formulas import gemm_of
@@ -34,12 +35,12 @@ class AsBuilt(NamedTuple):
 
     def chip(self) -> Chip:
         """Node, memory and budgets of the chip under the common shares."""
-        chip = catalog.accelerator(self.base).chip
+        chip = catalog.record(types.Accelerator, self.base).chip
         records: dict[str, Any] = {}
         if self.node:
-            records |= {"node": catalog.node(self.node)}
+            records |= {"node": catalog.record(types.LogicNode, self.node)}
         if self.memory:
-            records |= {"memory": catalog.memory(self.memory)}
+            records |= {"memory": catalog.record(types.MemoryTechnology, self.memory)}
         return dataclasses.replace(chip, **records, **self.values)
 
 
@@ -74,7 +75,7 @@ AS_BUILT = {
 def made(name: str) -> Accelerator:
     """The generated accelerator of a chip as built."""
     row = AS_BUILT[name]
-    return technology.generate(dataclasses.replace(catalog.accelerator(row.base), chip=row.chip()))
+    return technology.generate(dataclasses.replace(catalog.record(types.Accelerator, row.base), chip=row.chip()))
 
 
 def figures(name: str) -> dict[str, tuple[float, float]]:
@@ -100,7 +101,7 @@ NODES = ("n16", "n12", "n10", "n7", "n6", "n5", "n4p", "n3e", "n3p", "n2", "n2p"
 
 def iso_power_speed(slug: str) -> float:
     """Speed of a node over that of N7 at the power of N7, by the voltage law from its energy at iso speed alone."""
-    node = catalog.node(slug)
+    node = catalog.record(types.LogicNode, slug)
     law = Power(threshold=node.threshold, lowest_voltage=0.0)
     slow, fast = 0.01, 10.0
     for _ in range(60):  # f V^2 e = 1
@@ -143,7 +144,7 @@ def page() -> str:
         _operations(),
         "An A100 at its power limit and peak draws so much an operation; what its logic does not explain is operands "
         "moved, control and power at rest. The model's energy of a 16-bit FLOP, operands from on-chip memory included, "
-        f"is {1e12 * catalog.accelerator('a100-sxm-80gb').power.matrix_energy:.2f} pJ.",
+        f"is {1e12 * catalog.record(types.Accelerator, 'a100-sxm-80gb').power.matrix_energy:.2f} pJ.",
         _residuals(),
         "## What they draw, against the chips as sold",
         "The same steps (bf16, with the stack of the chip as sold) of a generated chip and of the one as sold, whose "
@@ -163,8 +164,8 @@ def page() -> str:
 
 def _stands_out() -> str:
     """Where B200 and the one that is generated differ."""
-    own = catalog.accelerator("b200-sxm-180gb").power
-    made = technology.generate(catalog.accelerator("generated-b200")).power
+    own = catalog.record(types.Accelerator, "b200-sxm-180gb").power
+    made = technology.generate(catalog.record(types.Accelerator, "generated-b200")).power
     less = 100.0 * (1.0 - own.matrix_energy / float(made.matrix_energy))
     return (
         f"B200 stands out: its FLOP takes {less:.0f} % less than that of the generated one, while its board draws "
@@ -252,7 +253,8 @@ class Product(NamedTuple):
 
 def products(name: str, size: float = 8192.0) -> tuple[Product, Product]:
     """A square product in bf16 on a generated chip, and on the same as sold."""
-    made, sold = (technology.generate(catalog.accelerator(one, fine=True)) for one in (name, TWINS[name][0]))
+    chips = (catalog.record(types.Accelerator, one, fine=True) for one in (name, TWINS[name][0]))
+    made, sold = map(technology.generate, chips)
     return _product(size, made), _product(size, sold)
 
 

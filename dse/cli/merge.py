@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import time
 from pathlib import Path
 from typing import Annotated
@@ -12,7 +11,8 @@ import typer
 from dse.cli.options import Figure, Force, Json
 from dse.cli.run import finish
 from dse.cli.status import report_errors
-from dse.views.drawing import FigureProcess, check
+from dse.errors import InputError
+from dse.views.drawing import check
 
 
 @report_errors
@@ -28,12 +28,14 @@ def merge(
 
     The shards are what dse run --shard 1/n … n/n left next to OUTPUT.nc.
     """
-    with FigureProcess() if figure else contextlib.nullcontext() as figure_process:
-        began = time.perf_counter()
-        from dse import sweep as sweeps
+    if output.suffix.lower() == ".toml":
+        allowed, fix = "the results file of the shards (dse run … --shard i/n -o FILE.nc)", "name that file"
+        raise InputError("OUTPUT.nc", str(output), allowed, fix)
+    began = time.perf_counter()
+    from dse import sweep as sweeps
 
-        imported = time.perf_counter() - began
-        if figure:
-            check(output, force, machines=False)
-        _, summary = sweeps.merge(output, force=force)
-        return finish(summary, imported, figure_process, as_json, force)
+    imported = time.perf_counter() - began
+    if figure:
+        check(output, force, machines=False)
+    _, summary = sweeps.merge(output, force=force)
+    return finish(summary, imported, figure, as_json, force)

@@ -13,14 +13,13 @@ from rich.text import Text
 
 from dse.cli import best, show
 from dse.cli.designs import print_reasons
-from dse.cli.figures import drawn_files
 from dse.cli.options import Figure, Force, Fresh, Json, OfferAny
 from dse.cli.status import INTERRUPTED, NOTHING_FEASIBLE, report_errors
 from dse.errors import InputError
 from dse.io.examples import located
 from dse.io.outputs import UnwritableFolderError
 from dse.io.workers import LocalWorkers
-from dse.views.drawing import FigureProcess, check
+from dse.views.drawing import check, draw, lacking
 
 if TYPE_CHECKING:
 
@@ -73,7 +72,7 @@ def run(
     with contextlib.ExitStack() as stack:
         is_there = workers is not None and located(sweep).is_file()
         local = stack.enter_context(LocalWorkers(workers)) if workers is not None and is_there else workers
-        figure_process = stack.enter_context(FigureProcess()) if figure and not share else None
+        figure = figure and not share
         began = time.perf_counter()
         from dse import sweep as sweeps
 
@@ -85,11 +84,11 @@ def run(
             out.print(Text(told, "yellow"), soft_wrap=True)
         undrawn = ""
         try:
-            if figure_process:
+            if figure:
                 front = kept.mode == "pareto" and len(grid.spec.objectives) > 1
                 check(output or grid.spec.output, force, machines=kept.mode == "best", front=front)
-        except UnwritableFolderError as error:  # what is finished is printed, what is not is refused below
-            figure_process, undrawn = None, f"no figures: {error.got}"
+        except UnwritableFolderError as error:  # what is finished is told all the same, what is not is refused below
+            figure, undrawn = False, f"no figures: {error.got}"
         try:
             with sweeps.progress_bar() as progress:
                 options: dict[str, Any] = {"keep": keep, "chunk": chunk, "fresh": fresh, "progress": progress}
@@ -103,12 +102,10 @@ def run(
             return INTERRUPTED
         if undrawn:
             show.note(undrawn)
-        return finish(summary, imported, figure_process, as_json, force)
+        return finish(summary, imported, figure, as_json, force)
 
 
-def finish(
-    summary: Summary, imported: float, figure_process: FigureProcess | None, as_json: bool, force: bool = False
-) -> int:
+def finish(summary: Summary, imported: float, figure: bool, as_json: bool, force: bool = False) -> int:
     """Print what a sweep found, draw, print the paths of outputs; returns the exit status.
 
     The result is printed even if a figure fails.
@@ -118,8 +115,8 @@ def finish(
     if not as_json:
         _print(summary)
     try:
-        if figure_process and summary.n_feasible:
-            figures += drawn_files(figure_process, summary.written, force)
+        if figure and summary.n_feasible:
+            figures += drawn_files(summary.written, force)
     finally:
         seconds = {"import": imported} | summary.seconds | {"figure": time.perf_counter() - began}
         if as_json:
@@ -127,6 +124,14 @@ def finish(
         else:
             _print_end(summary, seconds, figures)
     return 0 if summary.n_feasible or summary.shard else NOTHING_FEASIBLE
+
+
+def drawn_files(results: Path, force: bool) -> list[Path]:
+    """The figures of results; none, and a line that says so, where nothing can draw."""
+    if missing := lacking():
+        show.note(f"no {missing.where}: {missing.got}; {missing.fix}")
+        return []
+    return draw(results, force)
 
 
 def _shard(text: str) -> tuple[int, int]:

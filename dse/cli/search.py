@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import dataclasses
 import math
 import statistics
@@ -14,11 +13,11 @@ from rich.text import Text
 
 from dse.cli import show
 from dse.cli.designs import SHORT, label, print_reasons
-from dse.cli.figures import drawn_files
 from dse.cli.options import Figure, Force, Fresh, Json, OfferAny
+from dse.cli.run import drawn_files
 from dse.cli.status import INTERRUPTED, NOTHING_FEASIBLE, report_errors
 from dse.errors import InputError
-from dse.views.drawing import FigureProcess, check
+from dse.views.drawing import check
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -83,37 +82,34 @@ def search(
         )  # fmt: skip
     if whole_stacks:
         raise InputError("--whole-stacks", "a search", "a co-design", "leave it out, or add a section [codesign]")
-    with FigureProcess() if figure else contextlib.nullcontext() as figure_process:
-        from dse import search as searches
-        from dse.search.progress import progress_bar
+    from dse import search as searches
+    from dse.search.progress import progress_bar
 
-        out = show.console(stderr=as_json)
-        problem = searches.plan(specification, any_option=any_option)
-        out.print(Text(f"{problem.spec.sweep.title}\n{size(problem)}"), soft_wrap=True)
-        for told in dict.fromkeys((*problem.spec.notes, *problem.grid.remarks)):
-            out.print(Text(told, "yellow"), soft_wrap=True)
-        if figure_process:
-            check(output or problem.spec.sweep.output, force, machines=False, front=problem.n_objectives > 1)
-        try:
-            with progress_bar() as progress:
-                options = searches.Options(output, evaluations, seconds, fresh, progress, force=force)
-                _, found = searches.perform(problem, options)
-        except searches.Interrupted as interruption:
-            show.note(str(interruption))
-            return INTERRUPTED
-        return _finish(found, problem, figure_process, as_json, force)
+    out = show.console(stderr=as_json)
+    problem = searches.plan(specification, any_option=any_option)
+    out.print(Text(f"{problem.spec.sweep.title}\n{size(problem)}"), soft_wrap=True)
+    for told in dict.fromkeys((*problem.spec.notes, *problem.grid.remarks)):
+        out.print(Text(told, "yellow"), soft_wrap=True)
+    if figure:
+        check(output or problem.spec.sweep.output, force, machines=False, front=problem.n_objectives > 1)
+    try:
+        with progress_bar() as progress:
+            options = searches.Options(output, evaluations, seconds, fresh, progress, force=force)
+            _, found = searches.perform(problem, options)
+    except searches.Interrupted as interruption:
+        show.note(str(interruption))
+        return INTERRUPTED
+    return _finish(found, problem, figure, as_json, force)
 
 
-def _finish(
-    found: Outcome, problem: Problem, figure_process: FigureProcess | None, as_json: bool, force: bool
-) -> int:
+def _finish(found: Outcome, problem: Problem, figure: bool, as_json: bool, force: bool) -> int:
     """Print what was found, draw, print the paths of outputs; returns the exit status."""
     figures: list[Path] = []
     if not as_json:
         _print(found, problem)
     try:
-        if figure_process and found.any_feasible and found.output:
-            figures += drawn_files(figure_process, found.output, force)
+        if figure and found.any_feasible and found.output:
+            figures += drawn_files(found.output, force)
     finally:
         if as_json:
             show.document(_as_dict(found) | {"lacks": problem.grid.lacks, "figures": list(map(str, figures))})
@@ -162,8 +158,8 @@ def _print(found: Outcome, problem: Problem) -> None:
     else:
         show.heading(out, "no feasible design found; the nearest misses")
         _print_best(out, found, problem.study)
-    if found.prices:
-        out.print(Text(found.prices, "yellow"), soft_wrap=True)
+    for text in filter(None, (found.caution, found.outside, found.context, found.prices)):
+        out.print(Text(text, "yellow"), soft_wrap=True)
     if found.front:
         out.print(Text(_size_of_front(found)), soft_wrap=True)
     if found.reasons:

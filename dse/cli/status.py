@@ -12,7 +12,6 @@ from typing import Any
 import typer
 
 from dse.cli import show
-from dse.designs.renamed import Renamed
 from dse.errors import IncompleteError, InputError, Notice
 from dse.io.interruption import BROKEN_PIPE
 
@@ -88,8 +87,8 @@ def _told_status(command: Callable[[], int | None]) -> int:
 def _told(
     message: Warning | str, category: type[Warning], filename: str, lineno: int, file: Any = None, line: Any = None
 ) -> None:
-    """What dse itself tells, an old name say, in a line of its own; what else Python warns of as it does."""
-    if issubclass(category, (Renamed, Notice)):
+    """A notice of dse as a line of its own; any other warning as Python prints it."""
+    if issubclass(category, Notice):
         show.note(str(message))
     else:
         sys.stderr.write(warnings.formatwarning(message, category, filename, lineno))

@@ -14,7 +14,7 @@ from collections.abc import Mapping as MappingABC
 from enum import IntEnum
 from typing import Any, TypeVar
 
-from dse.designs import catalog, renamed
+from dse.designs import catalog
 from dse.designs.checks import (
     check_chip,
     check_experts,
@@ -127,8 +127,6 @@ def leaf_path(name: str, where: str = "design") -> str:
         return found[0]
     if found:
         raise InputError(where, repr(name), " or ".join(found), "write more of the path")
-    if path := renamed.leaf(name):
-        return path
     raise unknown_name(where, name, _by_ending(), "leaves of a design", "dse list leaves")
 
 

@@ -23,6 +23,10 @@ from dse.io.interruption import complete
 _LARGEST_NOTE = 1 << 20
 
 
+#: Endings of formats that results are not written in.
+_NO_RESULTS = (".csv", ".tsv", ".json", ".txt", ".md", ".html", ".xlsx", ".parquet")
+
+
 class UnwritableFolderError(InputError):
     """The folder of an output cannot be written to: what is finished there may be read all the same."""
 
@@ -33,10 +37,19 @@ def resolved(path: str | Path) -> Path:
 
 
 def target_of(asked: str | Path | bool | None, default: Path) -> Path | None:
-    """The file that a run writes: the one that was asked for, None for False, else the specification's."""
+    """The results file of a run: the one that was asked for, None for False, else the specification's.
+
+    Raises InputError for the name of a file of another format.
+    """
     if asked is False:
         return None
-    return default if asked in (None, True) else Path(str(asked))
+    target = default if asked in (None, True) else Path(str(asked))
+    if target.suffix.lower() in _NO_RESULTS:
+        raise InputError(
+            f"output {target}", f"the name of a {target.suffix[1:].upper()} file",
+            "a results file, which is netCDF (.nc)", f"name {target.with_suffix('.nc')}; xarray makes tables of it",
+        )  # fmt: skip
+    return target
 
 
 def checked(path: str | Path, force: bool = False, inputs: Iterable[str | Path] = ()) -> Path:
@@ -59,14 +72,14 @@ def _checked(path: Path, force: bool, inputs: Iterable[str | Path]) -> Path:
         except FileNotFoundError:
             return _in_folder(path)
         if kind:
-            raise InputError(f"output {path}", kind, "a file name", "give another file with --output")
+            raise InputError(f"output {path}", kind, "a file name", "name another file")
         for one in inputs:
             if os.path.exists(one) and os.path.samefile(path, one):
-                raise InputError(f"output {path}", "a file that is read", "another one", "give --output another name")
+                raise InputError(f"output {path}", "a file that is read", "another one", "name another file")
         if not (force or is_own(path)):
             raise InputError(
                 f"output {path}", "a file that dse has not written, or that was changed since",
-                "a new file, or one of dse's own", "give another file with --output, or replace it with --force",
+                "a new file, or one of dse's own", "name another file, or replace it with --force",
             )  # fmt: skip
     return _in_folder(path)
 
@@ -106,7 +119,7 @@ def disk_errors(path: str | Path | None) -> Iterator[None]:
     except OSError as error:
         raise InputError(
             f"output {path}", error.strerror or str(error), "space and write permission",
-            "free some space or give another file with --output; what is finished is kept",
+            "free some space or name another file; what is finished is kept",
         ) from error  # fmt: skip
 
 
@@ -117,7 +130,7 @@ def _in_folder(path: Path) -> Path:
     if not folder.is_dir() or not os.access(folder, os.W_OK | os.X_OK):
         got = "a folder without write permission" if folder.is_dir() else "no folder"
         raise UnwritableFolderError(f"output {path}", f"{got}: {folder}", "a folder that can be written to",
-                                    "give another file with --output")
+                                    "name another file")
     return target
 
 

@@ -9,20 +9,23 @@ from collections.abc import Callable
 from dse.designs import calibrated, catalog
 from dse.errors import InputError, nearest
 from dse.measured.table import DEVICE, Row, Skip
-from dse.types import ExpertKernels, Software, System, Workload
+from dse.types import Accelerator, ExpertKernels, Software, System, Workload
 from dse.types.paths import build
 
 #: What is told of rows that a stack only stands in for (:meth:`Lookup.is_nearest`).
 NEAREST = "by the nearest stack: none of its release"
 
 
+_SOFTWARE = functools.partial(catalog.record, Software)
+
+
 class Lookup:
     """Catalogue look-ups, each done once: a table names the same few things in every row."""
 
-    def __init__(self, software: Callable[[str], Software] = catalog.software) -> None:
+    def __init__(self, software: Callable[[str], Software] = _SOFTWARE) -> None:
         """``software`` gives a stack by its slug: by default the catalogue's."""
-        self.workload: Callable[[str], Workload] = functools.cache(catalog.workload)
-        self.system: Callable[[str], System] = functools.cache(catalog.system)
+        self.workload: Callable[[str], Workload] = functools.cache(functools.partial(catalog.record, Workload))
+        self.system: Callable[[str], System] = functools.cache(functools.partial(catalog.record, System))
         self.software: Callable[[str], Software] = functools.cache(software)
         self.default_software: Callable[[str], str] = functools.cache(catalog.default_software)
         self.foreign: Callable[[str, str], object] = functools.cache(catalog.foreign)
@@ -54,7 +57,7 @@ class Lookup:
         """Rates and cores of an accelerator → its kernel family."""
         found: dict[object, str] = {}
         for slug in catalog.names("accelerator"):
-            device, entry = catalog.accelerator(slug), self.entry("accelerator", slug)
+            device, entry = catalog.record(Accelerator, slug), self.entry("accelerator", slug)
             kernels = str(entry.value("kernels.family", "generic"))
             family = str(self.entry("kernels", kernels).value("family", kernels))
             found[device.matrix_rate, device.cores] = kernels if family == "generic" else family

@@ -11,7 +11,6 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, TypeVar
 
-from dse.designs import renamed
 from dse.errors import InputError
 from dse.io import inputs
 
@@ -152,7 +151,7 @@ def read_table(path: str | Path) -> tuple[list[str], list[Row]]:
         path: of the file.
 
     Returns:
-        (columns, rows); cells are texts, columns have their names of today.
+        (columns, rows); cells are texts.
 
     Raises InputError for a file that cannot be read or has no rows.
 
@@ -164,9 +163,7 @@ def read_table(path: str | Path) -> tuple[list[str], list[Row]]:
     text = inputs.text(path, allowed, "check the path and the file", limit=inputs.TABLE, unpack=True)
     try:
         reader = csv.DictReader(io.StringIO(text, newline=""))
-        new = renamed.columns(reader.fieldnames or [], str(path))
-        reader.fieldnames = [new.get(name, name) for name in reader.fieldnames or []]
-        columns = [name for name in reader.fieldnames if name]
+        columns = [name for name in reader.fieldnames or [] if name]
         rows = [_row(path, reader.line_num, line) for line in reader]
     except csv.Error as error:
         raise InputError(str(path), str(error), allowed, "check the path and the file") from None

@@ -3,17 +3,23 @@
 from __future__ import annotations
 
 import dataclasses
+from collections.abc import Iterator
 from pathlib import Path
 
+import jax
+import jax.numpy as jnp
 import numpy as np
 
 from dse.search import several
+from dse.search import space as spaces
 from dse.search.driver import Best
 from dse.search.found import MethodResult, axis_columns, best_points
 from dse.search.problem import Problem
 from dse.search.several import FrontDesign, MethodFront
 from dse.spec.axes import Label
 from dse.sweep.results.prices import told as told_prices
+from dse.sweep.results.summary import cautions
+from dse.types import Design
 
 #: Relative difference between a search's value of a design and the plain model's that rounding explains.
 ROUNDING = 1e-4
@@ -57,6 +63,9 @@ class Outcome:
     best: dict[str, float]  #: of each objective, over all that was evaluated; empty where nothing can run
     seconds: dict[str, float]  #: by method, and ``total``
     output: Path | None
+    caution: str = ""  #: what a reader of the best designs must know, in one line
+    outside: str = ""  #: in what they exceed the range that their stack was calibrated in, in one line
+    context: str = ""  #: in what they are longer than the contexts of their models, in one line
     prices: str = ""  #: what stands in for prices of the designs' accelerators that nobody states, in one line
 
     @property
@@ -80,6 +89,7 @@ def of_methods(problem: Problem, found: list[MethodResult], seconds: dict[str, f
     reasons = np.sum([f.progressed.reasons for f in found], axis=0)
     designs, whole = _designs(problem, found), several.front(found)
     told, distinct = several.told(problem, found, whole)
+    outside, context = cautions(problem.grid, _numbered(problem, found))
     return Outcome(
         size=problem.space.size,
         n_designs=problem.space.n_designs,
@@ -97,6 +107,9 @@ def of_methods(problem: Problem, found: list[MethodResult], seconds: dict[str, f
         best=several.best(problem, found),
         seconds=seconds,
         output=output,
+        caution=next(filter(None, (problem.study.caution(one.metrics) for one in designs if not one.violation)), ""),
+        outside=outside,
+        context=context,
         prices=told_prices(problem.grid, [one.labels for one in told] + [one.labels for one in designs]),
     )
 
@@ -125,6 +138,21 @@ def _designs(problem: Problem, found: list[MethodResult]) -> tuple[BestDesign, .
             )
             designs.append(((design.violation, float(best.value[i])), design))
     return tuple(design for _, design in sorted(designs, key=lambda pair: pair[0]))
+
+
+def _numbered(
+    problem: Problem, found: list[MethodResult]
+) -> Iterator[tuple[dict[str, Label], dict[str, float], Design]]:
+    """Labels, metrics and leaves by name, and the base design of its structure, of the best designs that can run."""
+    for one in found:
+        best, columns = one.polished, axis_columns(problem, one.polished.point)
+        leaves = spaces.values(problem.space, jax.tree.map(jnp.asarray, best.point))
+        structure = np.asarray(leaves.pop(spaces.STRUCTURE, jnp.zeros(len(best.point.digits))), int)
+        numbers = one.metrics | {path: np.asarray(column) for path, column in leaves.items()}
+        for i in np.flatnonzero(best.evaluation.violation == 0.0):
+            labels = {axis.name: column[i].item() for axis, column in columns}
+            base = problem.grid.each[structure[i]].base
+            yield labels, {name: float(column[i]) for name, column in numbers.items()}, base
 
 
 def _gap(best: Best, seed: int, least: float | None) -> float | None:

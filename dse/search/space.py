@@ -18,7 +18,6 @@ from __future__ import annotations
 
 import dataclasses
 import functools
-from collections.abc import Sequence
 from typing import Any, Generic, NamedTuple, TypeVar
 
 import jax
@@ -222,12 +221,6 @@ def real_values(space: Space, reals: Array) -> dict[str, Array]:
     return found
 
 
-def likeliest(space: Space, weights: Sequence[Array], reals: Array) -> Point:
-    """The valid design at the greatest weight (or logit) of each digit, the first of equals."""
-    digits = jnp.stack([jnp.argmax(weight, axis=-1).astype(jnp.int32) for weight in weights], axis=-1)
-    return canonical(space, Point(digits, reals))
-
-
 # --- samples and neighbours -------------------------------------------------------------------------------
 
 
@@ -238,25 +231,6 @@ def sample(space: Space, key: Array, shape: tuple[int, ...] = ()) -> Point:
     first, last = _mappings_at(space, before)
     row, options = _numbered_mapping(space, jax.random.randint(keys[1], shape, first, last))
     before, reals = _owned(space, before, jax.random.uniform(keys[2], (*shape, len(space.paths))))
-    return Point(jnp.concatenate([before, row[..., None], options], axis=-1), reals)
-
-
-def n_spread(space: Space) -> int:
-    """Numbers that :func:`spread` takes for a design."""
-    return space.row_digit + 1 + len(space.paths)
-
-
-def spread(space: Space, cube: Array) -> Point:
-    """Designs at positions [..., :func:`n_spread`] of the unit cube such that even positions give even designs.
-
-    One axis for each dimension, one for the mappings that are valid there, in the order of their tree, and the
-    continuous axes. (:func:`decode` has an axis for each degree and so gives some mappings more room than others.)
-    Positions have 24 bits: among millions of mappings some have a cell more than others.
-    """
-    before = _digits_before(space, cube[..., : space.row_digit])
-    first, last = _mappings_at(space, before)
-    row, options = _numbered_mapping(space, first + _cell(cube[..., space.row_digit], last - first))
-    before, reals = _owned(space, before, cube[..., space.row_digit + 1 :])
     return Point(jnp.concatenate([before, row[..., None], options], axis=-1), reals)
 
 

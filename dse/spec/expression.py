@@ -26,7 +26,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from dse.designs import catalog, renamed
+from dse.designs import catalog
 from dse.designs.leaves import known_leaves, leaf_value
 from dse.doors.studies import of_another
 from dse.doors.study import Lookup, Study
@@ -377,7 +377,6 @@ class _Reading:
 
     def _full_name(self, name: str) -> str:
         """A metric's name as it is, or the full path of the leaf meant."""
-        name = renamed.now(name, renamed.METRICS, where=self.where)
         if name in self.study.units:
             return name
         if not is_leaf(name) and (found := of_another(name, self.study)):

@@ -29,21 +29,14 @@ from dse.spec.sweep import SweepSpec
 #: Method → its options and what they are when they are not given; :mod:`dse.search.methods` says what they do.
 METHOD_OPTIONS: Mapping[str, dict[str, int | float]] = {
     "random": {"population": 64},
-    "sobol": {"population": 64},
     "evolution": {"population": 32, "best_share": 0.2},
-    "cross_entropy": {"population": 64, "elite_share": 0.2, "learning_rate": 0.25, "patience": 20},
     "annealing": {"walkers": 16, "temperature": 0.1, "steps": 200},
     "langevin": {"walkers": 16, "temperature": 0.1, "steps": 200, "guide": 0.5, "plain": 0.2},
-    "gumbel": {
-        "starts": 8, "temperature": 1.0, "rate": 0.15, "steps": 250, "explore": 0.5, "relaxed": 1.0, "score": 3.0,
-        "imitate": 1.0,
-    },
-    "cmaes": {"population": 16, "first": 128, "patience": 40},
     "nsga2": {"population": 64},
-}  # fmt: skip
+}
 
 #: Options that say how many designs a method evaluates a step.
-BATCHES = ("population", "walkers", "starts")
+BATCHES = ("population", "walkers")
 
 #: Designs that a method may look at in one step, and seeds that may go side by side.
 MOST_A_STEP, MOST_SEEDS = 100_000, 1_000

@@ -88,7 +88,8 @@ def _the_sweep(output: Path) -> tuple[str, dict[str, Any]]:
     headers = {path.name[:16]: line for path in sorted(folder.glob("*.jsonl")) for line in _headers(path)}
     if not found:
         raise InputError(
-            f"output {output}", f"no parts in {folder}", "the parts of its shards", "run dse run … --shard i/n first"
+            f"output {output}", f"no parts in {folder}", "the results file of shards: dse merge FILE.nc",
+            f"run dse run SWEEP.toml --shard i/n -o {output.with_suffix('.nc')} for every i first",
         )
     if len(found) > 1:
         raise InputError(

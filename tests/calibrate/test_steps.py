@@ -10,6 +10,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from dse import types
 from dse.calibrate import stacks, step_priors, steps
 from dse.calibrate.jobs import JOBS
 from dse.calibrate.step_rows import StepRows
@@ -111,7 +112,7 @@ def test_values_are_written_where_they_were(found, tmp_path):
         (folder / path.name).write_text(path.read_text())
     write_catalog(stacks.revisions(found, tmp_path), tmp_path)
     for stack in found.stacks:
-        written, before = catalog.software(stack, folder=tmp_path), catalog.software(stack)
+        written, before = catalog.record(types.Software, stack, folder=tmp_path), catalog.record(types.Software, stack)
         for name, value in found.values(stack).items():
             assert getattr(written, name) == pytest.approx(value, rel=6e-3)
         fitted = {name: getattr(before, name) for name in steps.NAMES}
@@ -138,7 +139,7 @@ def test_the_report_is_toml(found):
 def test_chips_have_their_family():
     chips = Lookup().chips
     for slug, family in (("a100-sxm-40gb", "ampere"), ("h100-sxm-80gb", "hopper"), ("b200-sxm-180gb", "blackwell")):
-        device = catalog.accelerator(slug)
+        device = catalog.record(types.Accelerator, slug)
         assert chips[device.matrix_rate, device.cores] == family
 
 

@@ -14,6 +14,7 @@ from calibration.kernel_tables import document as kernel_document
 from calibration.kernel_tables import revisions, tables, units
 from calibration.kernels import calibrate, read_kernels, shape
 from docs.make.kernels.page import page
+from dse import types
 from dse.calibrate.fit import folds
 from dse.calibrate.writing import document, number, write, write_catalog
 from dse.designs import catalog
@@ -119,11 +120,11 @@ def test_the_catalogue_takes_a_fit_and_keeps_the_rest(found, tmp_path: Path):
     assert write_catalog(revisions([found], folder), folder)  # once more changes nothing
     after = tomllib.loads((folder / "kernels" / "h200.toml").read_text())
     assert after["attention"] == tomllib.loads(before)["attention"]
-    chip = catalog.accelerator("h200-sxm-141gb", folder=folder, fine=True)
+    chip = catalog.record(types.Accelerator, "h200-sxm-141gb", folder=folder, fine=True)
     assert chip.kernels.matrix_efficiency == pytest.approx(found.fit.values[OWN + "matrix_efficiency"], rel=0.01)
     stated = catalog.entry("accelerator", "h200-sxm-141gb", folder=folder).values["kernels.fine.matrix_efficiency"]
     assert stated.spread == pytest.approx(found.fit.spread[OWN + "matrix_efficiency"], rel=0.1)
-    assert catalog.accelerator("h200-sxm-141gb", folder=folder).kernels.fine is None
+    assert catalog.record(types.Accelerator, "h200-sxm-141gb", folder=folder).kernels.fine is None
     assert catalog.check(folder) == []
 
 

@@ -216,26 +216,26 @@ def test_every_value_has_a_source(kind, slug):
         assert value.units == "" or math.isfinite(value.value), field
 
 
-@pytest.mark.parametrize("kind", ["workload", "accelerator", "network", "software"])
-def test_every_entry_makes_its_noun(kind):
-    for slug in catalog.names(kind):
-        noun = getattr(catalog, kind)(slug)
+@pytest.mark.parametrize("record", [types.Workload, types.Accelerator, types.Network, types.Software])
+def test_every_entry_makes_its_noun(record):
+    for slug in catalog.names(record.__name__.lower()):
+        noun = catalog.record(record, slug)
         assert all(type(leaf) is float for leaf in jax.tree.leaves(noun)), slug
 
 
 @pytest.mark.parametrize("slug", catalog.names("system"))
 def test_every_system_loads(slug):
-    system = catalog.system(slug)
+    system = catalog.record(types.System, slug)
     assert system.n_devices == system.scale_up.domain == catalog.entry("system", slug).value("devices_per_node")
     assert all(type(leaf) is float for leaf in jax.tree.leaves(system))
     assert catalog.default_software(slug) in catalog.names("software")
 
 
 def test_an_accelerator_alone_is_a_system():
-    system = catalog.system("h100")
+    system = catalog.record(types.System, "h100")
     assert system.scale_up.bandwidth == 450e9 and system.scale_up.domain == 8
     assert system.scale_out.bandwidth == 50e9
-    assert system.accelerator == catalog.accelerator("h100-sxm-80gb")
+    assert system.accelerator == catalog.record(types.Accelerator, "h100-sxm-80gb")
     assert catalog.default_software("h100") in catalog.names("software")
 
 
@@ -255,28 +255,29 @@ def test_a_design_that_serves_has_an_engine():
 
 def test_an_accelerator_without_links_of_its_own_is_refused_as_a_system():
     with pytest.raises(InputError, match="links of wse-3 are not in the catalogue"):
-        catalog.system("wse-3")
+        catalog.record(types.System, "wse-3")
 
 
 def test_links_without_a_switch_join_one_domain_and_none_beyond():
-    links = catalog.system("tpu-v4").scale_up.links
+    links = catalog.record(types.System, "tpu-v4").scale_up.links
     assert (links.topology, links.per_device, links.wrap) == (types.Topology.torus, 6.0, 4.0)
     with pytest.raises(InputError, match="a network that joins domains"):
         catalog.check_between(catalog.values("network", "ici-v4"), "sweep.toml: system.scale_out", "ici-v4")
 
 
 def test_a_node_without_a_network_divides_nothing_by_zero():
-    network = catalog.system("b200-node").scale_out
+    network = catalog.record(types.System, "b200-node").scale_out
     assert (network.domain, network.bandwidth) == (1.0, 1.0)
 
 
 def test_numbers_that_people_know():
-    a100, selene, model = catalog.accelerator("a100"), catalog.system("selene"), catalog.workload("megatron-1t")
+    a100, selene = catalog.record(types.Accelerator, "a100"), catalog.record(types.System, "selene")
+    model = catalog.record(types.Workload, "megatron-1t")
     assert a100.matrix_rate.bf16 == 312e12 and a100.matrix_rate.fp8 == 0
     assert a100.memory == types.MemoryTier(capacity=80 * 2**30, bandwidth=2039e9)
     assert (selene.scale_up.bandwidth, selene.scale_out.bandwidth) == (300e9, 25e9)
     assert (model.n_layers, model.hidden, model.global_batch, model.dropout) == (128, 25600, 3072, 1)
-    assert catalog.software("megatron-2022").attention == types.Attention.unfused
+    assert catalog.record(types.Software, "megatron-2022").attention == types.Attention.unfused
     assert catalog.entry("software", "fsdp").value("zero_stage") == 3
 
 
@@ -291,7 +292,8 @@ def test_published_parameter_counts(slug):
     from dse.model.work.parameters import main_model, parameter_count
 
     published = catalog.entry("workload", slug).value("parameters_published")
-    assert float(parameter_count(main_model(catalog.workload(slug)))) == pytest.approx(published, rel=0.04)
+    counted = parameter_count(main_model(catalog.record(types.Workload, slug)))
+    assert float(counted) == pytest.approx(published, rel=0.04)
 
 
 #: Models whose names are their published counts, rounded; 109B of Llama 4 Scout have its vision tower in them.
@@ -309,7 +311,7 @@ def test_parameter_counts_of_the_reference_table():
     for name in ("models.csv", "models_extra.csv"):
         with open(REFERENCE / name, encoding="utf-8", newline="") as file:
             rows += csv.DictReader(file)
-    shapes = {row["name"]: catalog.workload(row["name"]) for row in rows}  # no row is missing
+    shapes = {row["name"]: catalog.record(types.Workload, row["name"]) for row in rows}  # no row is missing
     assert len(rows) == 124
     for row in rows:
         shape = shapes[row["name"]]
@@ -336,11 +338,11 @@ def test_provenance_follows_what_a_system_names():
 
 def test_a_ten_line_accelerator(user_folder):
     write(user_folder / "accelerators", "my-chip", TEN_LINES)
-    chip = catalog.accelerator("My Chip", folder=user_folder)
+    chip = catalog.record(types.Accelerator, "My Chip", folder=user_folder)
     assert chip.matrix_rate.bf16 == 500e12 and chip.matrix_rate.fp8 == 0
-    assert chip.kernels == catalog.accelerator("wse-3").kernels  # the generic family
+    assert chip.kernels == catalog.record(types.Accelerator, "wse-3").kernels  # the generic family
     assert chip.vector_rate > 0 and chip.cores > 0 and chip.cache > 0
-    assert catalog.system("my-chip", folder=user_folder).n_devices == 8
+    assert catalog.record(types.System, "my-chip", folder=user_folder).n_devices == 8
     assert catalog.check(user_folder) == []
 
 
@@ -355,16 +357,16 @@ def test_the_environment_adds_a_folder(user_folder, monkeypatch):
 
 def test_a_users_entry_hides_the_shipped_one(user_folder):
     write(user_folder / "accelerators", "h100-sxm-80gb", TEN_LINES)
-    assert catalog.accelerator("h100-sxm-80gb", folder=user_folder).matrix_rate.bf16 == 500e12
-    assert catalog.accelerator("h100-sxm-80gb").matrix_rate.bf16 == 989.4e12
+    assert catalog.record(types.Accelerator, "h100-sxm-80gb", folder=user_folder).matrix_rate.bf16 == 500e12
+    assert catalog.record(types.Accelerator, "h100-sxm-80gb").matrix_rate.bf16 == 989.4e12
 
 
 def test_an_edit_counts_at_once(user_folder):
     write(user_folder / "accelerators", "my-chip", TEN_LINES)
     before = catalog.digest([("accelerator", "my-chip")], user_folder)
-    assert catalog.accelerator("my-chip", folder=user_folder).memory.capacity == 96e9
+    assert catalog.record(types.Accelerator, "my-chip", folder=user_folder).memory.capacity == 96e9
     write(user_folder / "accelerators", "my-chip", TEN_LINES.replace("96 GB", "128 GB"))
-    assert catalog.accelerator("my-chip", folder=user_folder).memory.capacity == 128e9
+    assert catalog.record(types.Accelerator, "my-chip", folder=user_folder).memory.capacity == 128e9
     assert catalog.digest([("accelerator", "my-chip")], user_folder) != before
 
 
@@ -397,7 +399,7 @@ def test_the_digest_of_a_system_covers_what_it_names(tmp_path):
 def test_a_bad_field_is_named(user_folder, old, new, where, message):
     path = write(user_folder / "accelerators", "my-chip", TEN_LINES.replace(old, new, 1))
     with pytest.raises(InputError) as caught:
-        catalog.accelerator("my-chip", folder=user_folder)
+        catalog.record(types.Accelerator, "my-chip", folder=user_folder)
     assert caught.value.where == (f"{path}: {where}" if where else str(path))
     assert message in str(caught.value)
     assert len(catalog.check(user_folder)) == 1
@@ -409,38 +411,39 @@ def test_a_truncated_file_is_an_input_error(tmp_path, kept):
     shutil.copytree(catalog.catalog_root(), copy)
     path = copy / "accelerators" / "a100-sxm-80gb.toml"
     data = path.read_bytes()
-    path.write_bytes(data[: data.index(b"capacity") + 20] if kept == 0.5 else data[: int(kept * len(data))])
+    path.write_bytes(data[: data.index(b"capacity") + 20] if kept == 0.5 else data[: int(kept * len(data)) - 1])
     with pytest.raises(InputError, match=r"a100-sxm-80gb\.toml"):
-        catalog.accelerator("a100-sxm-80gb", folder=copy)
+        catalog.record(types.Accelerator, "a100-sxm-80gb", folder=copy)
     assert catalog.check(copy)
 
 
 def test_invalid_toml_names_the_line(user_folder):
     write(user_folder / "accelerators", "my-chip", 'source = "x"\nconfidence = = "paper"\n')
     with pytest.raises(InputError, match=r"my-chip\.toml: line 2"):
-        catalog.accelerator("my-chip", folder=user_folder)
+        catalog.record(types.Accelerator, "my-chip", folder=user_folder)
 
 
 def test_a_file_that_is_no_text_is_an_input_error(user_folder):
     (user_folder / "accelerators" / "my-chip.toml").write_bytes(b"\xff\xfe\x00")
     with pytest.raises(InputError, match="UTF-8"):
-        catalog.accelerator("my-chip", folder=user_folder)
+        catalog.record(types.Accelerator, "my-chip", folder=user_folder)
 
 
 def test_a_mixture_of_experts_has_a_table_of_its_own(user_folder):
     source = catalog.entry("workload", "llama-3-8b").path.read_text()
     write(user_folder / "workloads", "my-moe", source + "\nn_experts = 8\n")
     with pytest.raises(InputError, match=r"state a mixture of experts under \[experts\]"):
-        catalog.workload("my-moe", folder=user_folder)
+        catalog.record(types.Workload, "my-moe", folder=user_folder)
     write(user_folder / "workloads", "my-dense", source + "\nn_experts = 1\n")
-    assert catalog.workload("my-dense", folder=user_folder) == catalog.workload("llama-3-8b")
+    own = catalog.record(types.Workload, "my-dense", folder=user_folder)
+    assert own == catalog.record(types.Workload, "llama-3-8b")
 
 
 def test_key_value_heads_divide_the_heads(user_folder):
     source = catalog.entry("workload", "llama-3-8b").path.read_text()
     write(user_folder / "workloads", "odd", source.replace("n_kv_heads = 8", "n_kv_heads = 5"))
     with pytest.raises(InputError, match="divisors of n_heads = 32"):
-        catalog.workload("odd", folder=user_folder)
+        catalog.record(types.Workload, "odd", folder=user_folder)
 
 
 def test_check_finds_dangling_references_and_shared_aliases(user_folder):
@@ -459,9 +462,9 @@ def test_steps_are_sorted_and_filled_up(user_folder):
     matrix = '[["128 GFLOP", 0.9], ["0 FLOP", 0.1]]'
     steps = f'[kernels.steps]\nmatrix = {matrix}\nvector = [["0 FLOP", 1]]\nmemory = [["0 B", 1]]'
     write(user_folder / "accelerators", "stepped", f"{TEN_LINES}\n{steps}")
-    found = catalog.accelerator("stepped", folder=user_folder).kernels.steps
+    found = catalog.record(types.Accelerator, "stepped", folder=user_folder).kernels.steps
     assert found.matrix[:2] == ((0.0, 0.1), (128e9, 0.9)) and len(found.matrix) == len(found.memory) == 8
-    assert catalog.accelerator("a100-sxm-80gb").kernels.steps is None
+    assert catalog.record(types.Accelerator, "a100-sxm-80gb").kernels.steps is None
 
 
 @pytest.mark.parametrize(
@@ -477,13 +480,13 @@ def test_steps_are_sorted_and_filled_up(user_folder):
 def test_bad_steps(user_folder, steps, wanted):
     write(user_folder / "accelerators", "stepped", f"{TEN_LINES}\n[kernels.steps]\n{steps}")
     with pytest.raises(InputError) as raised:
-        catalog.accelerator("stepped", folder=user_folder)
+        catalog.record(types.Accelerator, "stepped", folder=user_folder)
     assert "kernels.steps" in raised.value.where and wanted in str(raised.value)
 
 
 def test_a_host_is_the_system_s_else_the_accelerator_s_link():
-    assert catalog.system("calculon-a100-80g").host.capacity == 512 * 2.0**30
-    assert catalog.system("selene").host.bandwidth == 31.5e9
+    assert catalog.record(types.System, "calculon-a100-80g").host.capacity == 512 * 2.0**30
+    assert catalog.record(types.System, "selene").host.bandwidth == 31.5e9
 
 
 def test_a_fitted_value_has_its_spread_and_others_none():
@@ -502,7 +505,8 @@ def test_constants_that_nobody_checked_are_listed():
 
 
 def test_power_is_as_sold_with_the_energies_of_the_family():
-    h200, gh200, rubin = (catalog.accelerator(name).power for name in ("h200-sxm-141gb", "gh200-144gb", "rubin-r200"))
+    names = ("h200-sxm-141gb", "gh200-144gb", "rubin-r200")
+    h200, gh200, rubin = (catalog.record(types.Accelerator, name).power for name in names)
     assert (h200.tdp, h200.nominal_clock, h200.clock, h200.feed) == (700.0, 1.98e9, 1.98e9, 5.6e12)
     assert gh200.uncore / gh200.tdp == pytest.approx(h200.uncore / h200.tdp)
     assert gh200.matrix_energy == h200.matrix_energy
@@ -519,14 +523,14 @@ def test_an_accelerator_may_state_its_own_power(tmp_path):
         text.replace('"NVIDIA H200-SXM-141"', '"Own"').replace("aliases = [", "aliases = [] #")
         + '\n[power]\nuncore = "90 W"\nlimit = "500 W"\n'
     )
-    own = catalog.accelerator("own", folder=tmp_path).power
+    own = catalog.record(types.Accelerator, "own", folder=tmp_path).power
     assert (own.uncore, own.limit, own.tdp) == (90.0, 500.0, 700.0)
 
 
 @pytest.mark.parametrize("slug", catalog.names("accelerator"))
 def test_voltage_curves_are_those_of_transistors(slug):
     """A threshold of at most 0.35 V over 0.9 V; above it no clock but the highest would ever be frugal."""
-    power = catalog.accelerator(slug).power
+    power = catalog.record(types.Accelerator, slug).power
     assert 0.0 <= power.threshold <= HIGHEST_THRESHOLD
     assert 0.65 <= power.lowest_voltage <= 0.9
 
@@ -534,14 +538,14 @@ def test_voltage_curves_are_those_of_transistors(slug):
 @pytest.mark.parametrize(("family", "node"), [("ampere", "n7"), ("volta", "n12"), ("ada", "n5"), ("cdna", "n5")])
 def test_families_without_readings_take_the_energies_of_hopper_by_their_node(family, node):
     hopper, own = (catalog.entry("kernels", name) for name in ("hopper", family))
-    ratio = catalog.node(node).energy / catalog.node("n5").energy
+    ratio = catalog.record(types.LogicNode, node).energy / catalog.record(types.LogicNode, "n5").energy
     for name in ("matrix_energy", "cache_energy"):
         assert own.value(f"power.{name}") == pytest.approx(hopper.value(f"power.{name}") * ratio, rel=0.02), name
 
 
 @pytest.mark.parametrize(("slug", "plain"), [("a30", "a100-sxm-80gb"), ("v100-pcie-32gb", "v100-sxm-32gb")])
 def test_priors_of_the_fit_to_power_are_the_family_s(slug, plain):
-    prior, family = CHIPS[slug], catalog.accelerator(plain).power
+    prior, family = CHIPS[slug], catalog.record(types.Accelerator, plain).power
     for name in ("matrix_energy", "cache_energy", "memory_energy"):
         assert getattr(prior, name) == pytest.approx(getattr(family, name), rel=0.01), name
     control = next(p.prior for p in prior.parameters if p.path.endswith("control"))
@@ -552,13 +556,13 @@ def test_priors_of_the_fit_to_power_are_the_family_s(slug, plain):
 
 def test_a_board_of_less_power_is_the_same_chip_under_a_limit():
     """torchtitan's H100s of 500 W: what they lack of the 700 W module's clock is theirs, not their software's."""
-    small, whole = (catalog.accelerator(name).power for name in ("h100-sxm-96gb-hbm2e", "h100-sxm-80gb"))
+    small, whole = (catalog.record(types.Accelerator, name).power for name in ("h100-sxm-96gb-hbm2e", "h100-sxm-80gb"))
     assert (small.limit, small.tdp, whole.limit) == (500.0, 700.0, None)
     assert small.uncore / small.tdp == pytest.approx(whole.uncore / whole.tdp, rel=0.05)
 
 
 def _leaks(slug):
-    return catalog.accelerator(slug).power.leakage
+    return catalog.record(types.Accelerator, slug).power.leakage
 
 
 def test_leakage_is_that_of_the_transistors_that_are_on():
@@ -577,7 +581,7 @@ def test_more_cores_than_there_are_is_refused(tmp_path):
     own = (catalog.catalog_root() / "accelerators" / "h100-sxm-80gb.toml").read_text()
     (tmp_path / "accelerators" / "mine.toml").write_text(own.replace("full_cores = 144", "full_cores = 100"))
     with pytest.raises(InputError, match=r"structure\.full_cores.*132 or more"):
-        catalog.accelerator("mine", folder=tmp_path)
+        catalog.record(types.Accelerator, "mine", folder=tmp_path)
 
 
 _IDLE = [
@@ -589,14 +593,14 @@ _IDLE = [
 @pytest.mark.parametrize("slug", _IDLE)
 def test_boards_draw_at_rest_what_is_told_of_idle_ones_and_less_than_twice_that(slug):
     """Of boards with HBM; idle ones lower the clocks of memory and links and are cool (figures from memory)."""
-    power, idle = catalog.accelerator(slug).power, catalog.entry("accelerator", slug).value("idle_power")
+    power, idle = catalog.record(types.Accelerator, slug).power, catalog.entry("accelerator", slug).value("idle_power")
     low = power.lowest_voltage
     leaks = power.leakage * low * math.exp(power.leakage_slope * (low - 1.0))
     assert 1.0 <= (power.uncore + leaks) / idle <= 1.8
 
 
 def test_every_link_has_its_energy():
-    assert catalog.network("nvlink-4").energy == pytest.approx(40e-12)
+    assert catalog.record(types.Network, "nvlink-4").energy == pytest.approx(40e-12)
 
 
 @pytest.mark.parametrize("slug", [
@@ -607,7 +611,8 @@ def test_a_power_limit_that_nobody_states_is_about_what_chips_are_sold_with(slug
     text = (catalog.catalog_root() / "accelerators" / f"{slug}.toml").read_text(encoding="utf-8")
     kept = [line for line in text.splitlines() if not line.startswith("tdp")]
     (tmp_path / "accelerators" / "unstated.toml").write_text("\n".join(kept).replace("aliases", "#"), encoding="utf-8")
-    unstated, sold = catalog.accelerator("unstated", folder=tmp_path).power, catalog.accelerator(slug).power
+    unstated = catalog.record(types.Accelerator, "unstated", folder=tmp_path).power
+    sold = catalog.record(types.Accelerator, slug).power
     assert sold.tdp / unstated.tdp == pytest.approx(1.0, abs=0.16)
 
 

@@ -7,6 +7,7 @@ import json
 import pytest
 from typer.testing import CliRunner
 
+from dse import types
 from dse.cli import app
 from dse.designs import catalog
 from dse.designs.catalog import huggingface
@@ -62,7 +63,7 @@ def test_a_configuration_is_the_workload_of_the_catalogue(slug, tmp_path):
     done = CliRunner().invoke(app, ["catalog", "from-config", str(source), "-o", str(made)])
     assert done.exit_code == 0, done.output
     assert catalog.check(tmp_path) == []
-    ours, theirs = (vars(catalog.workload(name, folder=tmp_path)) for name in (slug, "made"))
+    ours, theirs = (vars(catalog.record(types.Workload, name, folder=tmp_path)) for name in (slug, "made"))
     apart = {"seq_len", "global_batch", "run_tokens"} | ({"window"} if ours["local_layers"] == 0.0 else set())
     assert {name: value for name, value in theirs.items() if name not in apart} == {
         name: value for name, value in ours.items() if name not in apart
@@ -73,7 +74,7 @@ def test_a_configuration_is_the_workload_of_the_catalogue(slug, tmp_path):
 def test_parameters_are_those_published(config, published, tmp_path):
     (tmp_path / "workloads").mkdir()
     (tmp_path / "workloads" / "made.toml").write_text(huggingface.as_toml(config, "made"))
-    count = float(parameter_count(catalog.workload("made", folder=tmp_path)))
+    count = float(parameter_count(catalog.record(types.Workload, "made", folder=tmp_path)))
     assert count == pytest.approx(published, rel=5e-3)
 
 
@@ -166,4 +167,4 @@ def test_odd_values_are_read_or_refused(slug, tmp_path):
                 assert all((error.where, error.got, error.allowed, error.fix)), (key, odd)
                 continue
             made.write_text(text)
-            assert catalog.workload("made", folder=tmp_path).n_layers >= 1
+            assert catalog.record(types.Workload, "made", folder=tmp_path).n_layers >= 1

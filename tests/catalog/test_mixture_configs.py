@@ -8,6 +8,7 @@ import pytest
 from typer.testing import CliRunner
 
 import dse
+from dse import types
 from dse.cli import app
 from dse.designs import catalog
 from dse.designs.catalog import huggingface
@@ -130,13 +131,13 @@ def made(folder, found):
     done = CliRunner().invoke(app, ["catalog", "from-config", str(source), "-o", str(file)])
     assert done.exit_code == 0, done.output
     assert catalog.check(folder) == []
-    return catalog.workload("made", folder=folder)
+    return catalog.record(types.Workload, "made", folder=folder)
 
 
 @pytest.mark.parametrize("slug", KNOWN)
 def test_a_configuration_of_a_mixture_is_the_workload_of_the_catalogue(slug, tmp_path):
     found, more = KNOWN[slug]
-    ours, theirs = vars(catalog.workload(slug)), vars(made(tmp_path, found))
+    ours, theirs = vars(catalog.record(types.Workload, slug)), vars(made(tmp_path, found))
     apart = {"seq_len", "global_batch", "run_tokens", "experts"} | ({"window"} if not ours["local_layers"] else set())
     assert {k: v for k, v in theirs.items() if k not in apart} == {k: v for k, v in ours.items() if k not in apart}
     assert vars(theirs["experts"]) == vars(ours["experts"]) | more
@@ -230,4 +231,4 @@ def test_odd_values_are_read_or_refused(slug, tmp_path):
                 assert all((error.where, error.got, error.allowed, error.fix)), (key, odd)
                 continue
             file.write_text(text)
-            assert catalog.workload("made", folder=tmp_path).experts is not None
+            assert catalog.record(types.Workload, "made", folder=tmp_path).experts is not None

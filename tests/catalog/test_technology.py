@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 import dse
+from dse import types
 from dse.designs import catalog
 from dse.designs.leaves import replace
 from dse.errors import InputError
@@ -47,7 +48,7 @@ def test_nodes_are_the_claims_of_the_foundry():
     claims = [row for row in rows("logic_nodes.csv") if row["series"] == "TSMC"]
     assert len(claims) == 14
     for row in claims:
-        node = catalog.node(row["node"])
+        node = catalog.record(types.LogicNode, row["node"])
         assert node.energy == float(row["rel_energy_per_op_n7"])
         if row["density_mtr_mm2"]:
             assert node.density == pytest.approx(float(row["density_mtr_mm2"]) * 1e12)
@@ -70,7 +71,7 @@ def test_memories_are_the_rows_of_the_table():
     found = [row for row in rows("memories.csv") if plain(row["name"]) in there]
     assert len(found) >= 40
     for row in found:
-        memory = catalog.memory(row["name"])
+        memory = catalog.record(types.MemoryTechnology, row["name"])
         assert memory.unit_bandwidth == pytest.approx(float(row["bw_gbps"]) * 1e9, rel=1e-5)
         assert memory.unit_capacity == pytest.approx(float(row["capacity_gb"]) * 1e9)
         if "KAIST" not in row["source"] and plain(row["name"]) != "hbm411":  # of the series, not of the table
@@ -90,9 +91,10 @@ def test_placeholders_say_so():
 
 def test_a_chip_of_ten_lines(folder):
     (folder / "accelerators" / "mine.toml").write_text(CHIP)
-    found = catalog.accelerator("mine", folder=folder)
+    found = catalog.record(types.Accelerator, "mine", folder=folder)
     assert isinstance(found.chip, Chip)
-    assert found.chip.base_area == 0.0 and found.chip.base_node == found.chip.node == catalog.node("n3e")
+    assert found.chip.base_area == 0.0
+    assert found.chip.base_node == found.chip.node == catalog.record(types.LogicNode, "n3e")
     assert found.chip.core_power == catalog.entry("architecture", "gpu").value("core_power")
     assert catalog.check(folder) == []
     assert ("node", "n3e") in catalog.used([("accelerator", "mine")], folder)
@@ -113,16 +115,16 @@ def test_a_chip_of_ten_lines(folder):
 def test_what_is_wrong_with_a_chip_is_told(folder, old, new, told):
     (folder / "accelerators" / "mine.toml").write_text(CHIP.replace(old, new))
     with pytest.raises(InputError) as caught:
-        catalog.accelerator("mine", folder=folder)
+        catalog.record(types.Accelerator, "mine", folder=folder)
     assert told in str(caught.value) and "mine.toml" in caught.value.where
 
 
 def test_a_chip_that_says_nothing_of_its_links_has_those_of_its_family(folder):
     (folder / "accelerators" / "mine.toml").write_text(f'kernels = "hopper"{CHIP}')
-    family = catalog.network("nvlink-4").bandwidth
-    assert catalog.system("mine", folder=folder).scale_up.bandwidth == family
+    family = catalog.record(types.Network, "nvlink-4").bandwidth
+    assert catalog.record(types.System, "mine", folder=folder).scale_up.bandwidth == family
     design = dse.design("llama-3-70b", "gpu", n_devices=8, tp=8)
-    mine = replace(design, {"system": catalog.system("mine", folder=folder)})
+    mine = replace(design, {"system": catalog.record(types.System, "mine", folder=folder)})
     assert 1e11 < float(generated(mine).system.scale_up.bandwidth) <= family
 
 
@@ -130,7 +132,8 @@ def test_generations_of_stacked_memory_are_of_one_series():
     """Energies of one source and kind: a later generation takes no more for a bit than one before."""
     stacks = [catalog.entry("memory", slug) for slug in catalog.names("memory") if slug.startswith("hbm")]
     known = [
-        (one.value("year"), catalog.memory(one.slug).unit_energy) for one in stacks if one.value("family") == "HBM"
+        (one.value("year"), catalog.record(types.MemoryTechnology, one.slug).unit_energy)
+        for one in stacks if one.value("family") == "HBM"
     ]
     assert len(known) > 10
     for year, energy in known:
@@ -140,4 +143,4 @@ def test_generations_of_stacked_memory_are_of_one_series():
 def test_what_is_neither_stated_nor_generated_is_told(folder):
     (folder / "accelerators" / "mine.toml").write_text('source = "a"\nconfidence = "estimate"\n')
     with pytest.raises(InputError, match=r"mine.toml: matrix_rate"):
-        catalog.accelerator("mine", folder=folder)
+        catalog.record(types.Accelerator, "mine", folder=folder)

@@ -221,7 +221,7 @@ def test_evaluate_with_bad_input(command, arguments, wanted):
 # --- run ---------------------------------------------------------------------------------------------------
 
 
-def test_run(second_process, command, small_sweep, tmp_path):
+def test_run(command, small_sweep, tmp_path):
     ended = command("run", small_sweep, "-o", tmp_path / "out" / "r.nc")
     assert ended.status == 0
     for text in ("44 designs", "best by step time", "5.83", "recomp %", "feasible: 16 of 44 designs", "designs/s"):
@@ -318,6 +318,7 @@ def test_shards_and_merge(command, small_sweep, tmp_path):
     output = tmp_path / "r.nc"
     arguments = ["run", small_sweep, "-o", output, "--chunk", 4, "--shard"]
     assert_four_parts(command("merge", output), "no parts")
+    assert_four_parts(command("merge", small_sweep), "small.toml", "the results file of the shards")
     first = command(*arguments, "1/2")
     assert first.status == 0 and f"shard 1/2; when all shards have run: dse merge {output}" in first.out
     assert_four_parts(command("merge", output), "r.nc", "missing shard")
@@ -329,19 +330,6 @@ def test_shards_and_merge(command, small_sweep, tmp_path):
     ]  # fmt: skip
     for wrong in ("3/2", "0/2", "1", "a/b"):
         assert_four_parts(command(*arguments, wrong), "--shard", repr(wrong))
-
-
-def test_figures_are_drawn_without_a_second_process(second_process, small_results, monkeypatch, tmp_path):
-    from dse.views import drawing
-
-    path = tmp_path / "r.nc"
-    path.write_bytes(small_results[1].read_bytes())
-    monkeypatch.setattr(drawing.sys, "executable", str(tmp_path / "none"))
-    with drawing.FigureProcess() as figure_process:
-        assert figure_process.draw(path) == [path.with_suffix(".png"), path.with_suffix(".svg")]
-    monkeypatch.setattr(drawing.sys, "executable", "/bin/false")
-    with drawing.FigureProcess() as figure_process:
-        assert all(figure.exists() for figure in figure_process.draw(path))
 
 
 def test_run_with_nothing_feasible(command, small_sweep, tmp_path):

@@ -2,13 +2,10 @@
 
 from __future__ import annotations
 
-import gzip
 from collections.abc import Iterable
 from pathlib import Path
 
 from tests.conftest import SMALL_SWEEP
-
-ROOT = Path(__file__).parents[2]
 
 _TWO = SMALL_SWEEP.replace('minimize = "step_time"', 'minimize = ["step_time", "peak_memory"]')
 
@@ -114,13 +111,13 @@ _SEARCHES = {"search": SMALL_SWEEP + _SEARCH, "search_front": _TWO + _SEARCH}
 
 
 #: Those that take seconds less than the others and are unlike one another.
-QUICK = ("all", "grid", "serving_best", "search_front", "older")
+QUICK = ("all", "grid", "serving_best", "search_front")
 
 
 def make(folder: Path, names: Iterable[str] = ()) -> dict[str, Path]:
     """Name → file of these kinds, or of all, made in a folder beside its specification."""
     folder.mkdir(parents=True, exist_ok=True)
-    wanted = tuple(names) or (*SWEEPS, *_SEARCHES, "codesign", "older")
+    wanted = tuple(names) or (*SWEEPS, *_SEARCHES, "codesign")
     return {name: _made(name, folder) for name in wanted}
 
 
@@ -136,9 +133,7 @@ def _made(name: str, folder: Path) -> Path:
     elif name in _SEARCHES:
         specification.write_text(_SEARCHES[name])
         perform(plan(specification), Options(path))
-    elif name == "codesign":
+    else:
         specification.write_text(_CODESIGN)
         codesign.perform(specification, codesign.Options(path, evaluations=500))
-    else:
-        path.write_bytes(gzip.decompress((ROOT / "tests" / "sweep" / "older" / "schema_0.nc.gz").read_bytes()))
     return path

@@ -10,6 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import dse
+from dse import types
 from dse.designs import catalog
 from dse.doors.study_training import TRAINING
 from dse.model.capabilities import asked, lacking
@@ -71,7 +72,7 @@ def test_the_bit_is_what_the_host_says(design, missing):
 @pytest.mark.parametrize("name", catalog.names("software"))
 def test_a_stack_can_do_what_it_does_by_itself(name):
     own = catalog.mapping_defaults(name)
-    can = vars(catalog.software(name).can)
+    can = vars(catalog.record(types.Software, name).can)
     assert all(value <= can[option] for option, value in own.items())
 
 

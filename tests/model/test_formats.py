@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 
 import dse
+from dse import types
 from dse.designs import catalog
 from dse.designs.leaves import replace
 from dse.model.machine.rates import unsupported
@@ -20,7 +21,7 @@ CDNA4 = HOPPER | {"fp4", "mxfp8", "mxfp4"}
     ("b200-sxm-180gb", CDNA4 | {"nvfp4"}), ("gb300-nvl72", CDNA4 | {"nvfp4"}),
 ])  # fmt: skip
 def test_blocks_are_scaled_by_the_chips_that_have_units_for_them(chip, narrow):
-    accelerator = catalog.accelerator(chip)
+    accelerator = catalog.record(types.Accelerator, chip)
     found = {one.name for one in Precision if not unsupported(accelerator, float(one))}
     assert {name for name in found if "fp8" in name or "fp4" in name} == narrow
 

@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 
 import dse
+from dse import types
 from dse.designs import catalog
 from dse.designs.leaves import leaf, replace
 from dse.doors.evaluation import evaluate
@@ -38,7 +39,7 @@ DESIGNS = {
     "limited as sold": lambda: trained("selene", power__tdp=350.0, power__limit=350.0),  # layers would draw more
     "limited": lambda: limited("selene", 0.8),
     "limited, not throttled as sold": lambda: limited("h200-sxm-141gb", 0.6),
-    "generated": lambda: trained("gpu", chip__node=catalog.node("n7")),
+    "generated": lambda: trained("gpu", chip__node=catalog.record(types.LogicNode, "n7")),
     "generated, its links as fast as the network": lambda: trained("generated-h100"),
     "generated, its budget binds": lambda: trained("generated-b200", chip__power_budget=300.0),
     "superconducting": lambda: trained("scd-board"),

@@ -15,6 +15,7 @@ from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
 import dse
+from dse import types
 from dse.designs import catalog
 from dse.designs.leaves import replace
 from dse.doors.evaluation import evaluate
@@ -176,7 +177,7 @@ def test_never_nan_and_never_negative(design):
 
 def test_a_chip_of_cores_alone_is_no_nan():
     """Without area for a cache or for memory's controllers nothing fits, which is told in numbers."""
-    system = dataclasses.replace(make_design().system, accelerator=catalog.accelerator("scd-board"))
+    system = dataclasses.replace(make_design().system, accelerator=catalog.record(types.Accelerator, "scd-board"))
     design = replace(make_design(system=system), {f"{CHIP}.core_area": 1.0})
     metrics = metrics_of(design)
     assert np.isfinite(jax.tree.leaves(metrics)).all()

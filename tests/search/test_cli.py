@@ -202,3 +202,15 @@ def test_bad_budgets_of_a_codesign_are_told(command):
     document = Path("sweeps/codesign_gpu.toml").read_text()
     ended = command("--evaluations", "2000", "--no-figure", old=SMALL, new=document)
     assert ended.status == 2 and "--evaluations" in ended.err and "or more: one step" in ended.err
+
+
+def test_what_is_outside_of_the_calibrated_range_is_printed_as_of_a_run(command):
+    ended = command("--no-figure", old='name = "selene"\nn_devices = 16', new='name = "dgx-b200"\nn_devices = 16')
+    assert ended.status == 0 and "outside of what was calibrated: " in ended.out
+    assert "sequence 2,048 (rows from 4,096 on)" in ended.out
+
+
+def test_results_are_not_written_under_the_name_of_another_format(command, tmp_path):
+    ended = command("--no-figure", "-o", str(tmp_path / "best.csv"))
+    assert ended.status == 2 and "the name of a CSV file" in ended.err and "best.nc" in ended.err
+    assert not (tmp_path / "best.csv").exists()

@@ -94,12 +94,6 @@ def test_the_middle_of_a_cell_decodes_to_its_design(task):
     assert np.allclose(again.reals, points.reals)
 
 
-def test_one_hot_weights_give_the_point(task):
-    points = sampled(task, 50)
-    weights = [jax.nn.one_hot(points.digits[..., i], size) for i, size in enumerate(task.space.sizes)]
-    assert same(spaces.likeliest(task.space, weights, points.reals), points)
-
-
 def test_continuous_axes_reach_both_ends():
     space = toy_problem(MAPPING_AXES + CONTINUOUS).space
     low, high = (spaces.real_values(space, jnp.full(2, end)) for end in (0.0, 1.0))

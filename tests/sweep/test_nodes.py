@@ -5,12 +5,17 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
+from dse import types
 from dse.designs import catalog
 from dse.errors import InputError
 from dse.sweep import execute, from_text, plan
 from tests.sweep import toy
 
 CHIPS = ["a100-sxm-80gb", "h100-sxm-80gb", "gb200-nvl72"]
+
+
+def found(system):
+    return catalog.record(types.System, system)
 
 
 def spec(axes: str, system: str = "eos", fixed: str = "", software: str = ""):
@@ -41,7 +46,7 @@ def columns(*arguments, **options):
 
 def test_each_has_its_own_node_and_stack():
     grid, found = columns(COMPARED)
-    alone = [catalog.system(chip) for chip in CHIPS]
+    alone = [catalog.record(types.System, chip) for chip in CHIPS]
     for path in ("scale_up.bandwidth", "scale_up.latency", "scale_up.domain", "host.bandwidth", "host_power"):
         head, _, rest = path.partition(".")
         wanted = [getattr(getattr(one, head), rest) if rest else getattr(one, head) for one in alone]
@@ -49,7 +54,7 @@ def test_each_has_its_own_node_and_stack():
     assert [axis.name for axis in grid.dimensions[0].axes] == ["accelerator", "software"]
     assert grid.dimensions[0].axes[1].labels == tuple(map(catalog.default_software, CHIPS))
     assert not [path for path in found if path.startswith("system.scale_out")]
-    assert grid.base.system.scale_out.bandwidth == catalog.system("eos").scale_out.bandwidth
+    assert grid.base.system.scale_out.bandwidth == catalog.record(types.System, "eos").scale_out.bandwidth
 
 
 def test_a_chip_is_as_fast_as_on_its_own():
@@ -95,7 +100,7 @@ def test_links_of_a_torus_are_a_part_of_their_own():
     for path, values in alone.items():
         np.testing.assert_array_equal(switched.dimensions[0].columns[path], values, err_msg=path)
     links = torus.base.system.scale_up
-    assert links.links is not None and links.bandwidth == np.float32(catalog.system("tpu-v6e").scale_up.bandwidth)
+    assert links.links is not None and links.bandwidth == np.float32(found("tpu-v6e").scale_up.bandwidth)
     assert grid.dimensions[0].axes[1].labels == tuple(map(catalog.default_software, [*CHIPS, "tpu-v6e"]))
     assert grid.nodes.startswith("each accelerator in its own node: a100-sxm-80gb (8 a node, nvlink-3, megatron-core")
     together, _ = execute(spec(f"accelerator = {[*CHIPS, 'tpu-v6e']}"), output=False)
@@ -109,7 +114,7 @@ def test_one_whose_links_are_not_known_stands_in_the_systems_node():
     grid, beside = columns(f"accelerator = {[*CHIPS, 'trainium-2']}")
     for path, values in alone.items():
         np.testing.assert_array_equal(beside[path][:-1], values, err_msg=path)
-    assert beside["system.scale_up.bandwidth"][-1] == catalog.system("eos").scale_up.bandwidth
+    assert beside["system.scale_up.bandwidth"][-1] == catalog.record(types.System, "eos").scale_up.bandwidth
     stack = catalog.default_software("trainium-2")
     assert f"in the nodes of eos, with its links: trainium-2 ({stack}) (their own are not known)" in grid.nodes
     assert grid.nodes.startswith("each in its own node: a100-sxm-80gb (8 a node, nvlink-3, megatron-core-te-ampere)")
@@ -119,7 +124,7 @@ def test_a_switched_accelerator_on_a_pod_has_its_own_node():
     grid = plan(spec('accelerator = ["tpu-v6e", "h100"]', system="tpu-v6e-pod"))[0]
     torus, switched = grid.each
     assert torus.base.system.scale_up.links is not None and switched.base.system.scale_up.links is None
-    assert switched.base.system.scale_up.bandwidth == np.float32(catalog.system("h100").scale_up.bandwidth)
+    assert switched.base.system.scale_up.bandwidth == np.float32(found("h100").scale_up.bandwidth)
 
 
 @pytest.mark.parametrize(
@@ -131,11 +136,11 @@ def test_what_keeps_the_nodes_of_its_system_is_told(axes, fixed, told):
     grid = plan(spec(axes, fixed=fixed))[0]
     assert grid.nodes == told
     assert grid.base.system.scale_up.domain == 8.0
-    assert grid.base.software.host_time == np.float32(catalog.software("nemo").host_time)
+    assert grid.base.software.host_time == np.float32(catalog.record(types.Software, "nemo").host_time)
 
 
 def test_a_generated_accelerator_has_links_as_fast_as_its_chip_drives():
-    gpu = catalog.system("gpu")
+    gpu = catalog.record(types.System, "gpu")
     assert gpu.scale_up.bandwidth == gpu.accelerator.chip.link_bandwidth == 900e9
     assert gpu.scale_out.bandwidth == 100e9 and gpu.scale_up.domain == 8.0
 

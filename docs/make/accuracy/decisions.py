@@ -9,6 +9,7 @@ from typing import Any, NamedTuple
 import dse
 from docs.make.accuracy.breakdown import timed
 from docs.make.markdown import filed, percent
+from dse import types
 from dse.designs import catalog
 from dse.measured.comparison import Comparison
 from dse.model.machine import collectives
@@ -48,7 +49,7 @@ def _domains() -> list[str]:
 
 def _meshes() -> list[list[str]]:
     """Bandwidth that members of a full mesh reach."""
-    system, size, found = catalog.system("mi300x"), 1e9, []
+    system, size, found = catalog.record(types.System, "mi300x"), 1e9, []
     for members in (2.0, 4.0, 8.0):
         time = float(collectives.all_gather(size, Route(Group(members, members), system), float(Collective.ring)))
         reached = size * (members - 1.0) / members / time / 1e9
@@ -110,7 +111,7 @@ def llama(run: Run) -> Design:
     tp messages. Its attention is taken to be FlashAttention-2, which PyTorch and xFormers had on H100 until July 2024,
     as many times slower than cuDNN's as in the stack whose context parallelism runs it.
     """
-    usual, kernel = catalog.software("megatron-core"), catalog.software("nemo-24-03")
+    usual, kernel = catalog.record(types.Software, "megatron-core"), catalog.record(types.Software, "nemo-24-03")
     return dse.design(
         "llama-3-1-405b", "eos", "megatron-core", n_devices=run.devices, tp=8, cp=run.cp, pp=16, dp=run.dp,
         virtual_stages=8, micro_batch=1, recompute="none", zero_stage=1, sequence_parallel=1, overlap_dp=1,

@@ -16,13 +16,9 @@ if TYPE_CHECKING:
 #: Method → (colour, dashes): the hues of Okabe and Ito, told apart by colour-blind readers; baselines are grey.
 _LINES: dict[str, tuple[str, Any]] = {
     "random": ("#222222", (0, (4, 2))),
-    "sobol": ("#8a8a8a", (0, (1, 1))),
     "evolution": ("#0072b2", "-"),
-    "cross_entropy": ("#009e73", "-"),
     "annealing": ("#d55e00", "-"),
     "langevin": ("#7f3c8d", "-"),
-    "gumbel": ("#b97e00", "-"),
-    "cmaes": ("#cc79a7", (0, (5, 1, 1, 1))),
     "nsga2": ("#2f94d0", (0, (5, 1, 1, 1))),
 }
 

@@ -35,6 +35,7 @@ def page(record: dict[str, Any]) -> str:
         "# Search",
         _head(reading),
         "## When not to search", _when_not(reading), _sizes(reading),
+        "## Which method", _verdict(),
         "## Acceptance", _must_show(reading),
         "## The spaces", _spaces(reading),
         "## Gap against evaluations", "![Gap against evaluations by method, a panel for each space](search.png)",
@@ -126,6 +127,42 @@ def _seconds(value: float | None) -> str:
 def _searchers(reading: Reading) -> list[str]:
     """Methods of any single-objective space, in the order of their first."""
     return list(dict.fromkeys(method for space in reading.single for method in reading.methods(space)))
+
+
+# --- which method -----------------------------------------------------------------------------------------
+
+#: Method → where it is best: see the tables of the page.
+_BEST_FOR = {
+    "random": "the baseline that every other method has to beat at equal evaluations",
+    "evolution": "the default: the smallest median gap after 1,000 evaluations on every space, in the least time; it "
+    "may stay in a valley where a limit of memory or power binds",
+    "annealing": "without gradients, the safest where there is time for 20,000 evaluations, limits included",
+    "langevin": "the relaxed gradient: the fewest evaluations where a limit of memory or power binds, each of them "
+    "slower than one of annealing",
+    "nsga2": "the whole front of several objectives from one seed",
+}
+
+#: Methods that were measured on the same spaces (2026-11-25, 32 seeds) and removed → why.
+_REMOVED = {
+    "Sobol points": "no difference from random search, at 6 to 17 times the time of an evaluation",
+    "cross-entropy": "a larger median gap than evolution after 1,000 evaluations on every space, no smaller one after "
+    "20,000 than annealing on any",
+    "CMA-ES": "a larger median gap than evolution after 1,000 evaluations on every space, no smaller one after 5,000, "
+    "at 24 to 136 times the time of an evaluation",
+    "straight-through Gumbel-softmax": "a larger median gap than langevin, which follows the same gradient, after "
+    "1,000 evaluations on every space, no smaller one later, at 6 to 58 times the time of an evaluation",
+}
+
+
+def _verdict() -> str:
+    """Which method to choose, and which were measured and removed."""
+    rows = [[f"`{name}`", text] for name, text in _BEST_FOR.items()]
+    removed = "\n".join(f"- {name}: {why}." for name, why in _REMOVED.items())
+    header = ("method", "best for")
+    return (
+        table(header, rows, words=header)
+        + f"\n\nMeasured on the same spaces, best on none, and removed:\n\n{removed}"
+    )
 
 
 # --- must show --------------------------------------------------------------------------------------------

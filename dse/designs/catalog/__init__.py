@@ -14,11 +14,12 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Iterable
+from typing import TypeVar
 
 from dse import types
 from dse.designs.catalog.defaults import load
 from dse.designs.catalog.entries import NO_NETWORK, Entry, reference, referenced
-from dse.designs.catalog.filling import Values, check_between, made_of, no_network, values_of, within
+from dse.designs.catalog.filling import RECORDS, Values, check_between, made_of, no_network, values_of, within
 from dse.designs.catalog.load import (
     FOLDERS,
     Folder,
@@ -40,11 +41,13 @@ from dse.types.paths import build, leaves
 
 __all__ = [
     "EXPERTS_LEFT_OPEN", "FOLDERS", "LEFT_OPEN", "TRUTHS", "Constant", "Dimension", "Entry", "Sourced", "Values",
-    "accelerator", "bounded", "catalog_root", "check", "check_between", "choice", "combined", "default_software",
-    "digest", "digests", "dimension", "entry", "foreign", "kinds", "made", "mapping_defaults", "memory", "names",
-    "network", "node", "provenance", "quantity", "resolve", "serving_defaults", "software", "system", "unverified",
-    "used", "values", "which", "within", "workload", "written",
+    "bounded", "catalog_root", "check", "check_between", "choice", "combined", "default_software",
+    "digest", "digests", "dimension", "entry", "foreign", "kinds", "made", "mapping_defaults", "names",
+    "provenance", "quantity", "record", "resolve", "serving_defaults", "unverified", "used", "values", "which",
+    "within", "written",
 ]  # fmt: skip
+
+RecordT = TypeVar("RecordT")
 
 
 # --- names and entries ------------------------------------------------------------------------------------
@@ -162,150 +165,36 @@ def values(kind: str, name: str, where: str = "", folder: Folder = None, fine: b
     return values_of(entry(kind, name, where or kind, folder), kind, folder, fine)
 
 
-def workload(name: str, where: str = "workload", folder: Folder = None) -> types.Workload:
-    """The workload of a name: its shape and its training batch.
+def record(of: type[RecordT], name: str, where: str = "", folder: Folder = None, fine: bool = False) -> RecordT:
+    """The record of a name: what an entry of the catalogue, and those that it names, make of ``of``.
+
+    An accelerator lacks a precision at rate 0; what the chip of a generated one makes is 0 until
+    :func:`dse.model.machine.technology.generate` fills it in. A system is one node of its cluster (``n_devices`` is
+    ``devices_per_node``), by an accelerator's name its default node and network. The network ``"none"`` is one device.
 
     Args:
+        of: ``Workload``, ``System``, ``Accelerator``, ``Network``, ``Software``, ``LogicNode`` or ``MemoryTechnology``
+            of :mod:`dse.types`.
         name: slug, name or alias.
-        where: what errors name.
-        folder: a catalogue to search first.
-
-    Returns:
-        A record of plain numbers: counts, and sequences a step (``global_batch``).
-
-    Raises:
-        InputError: for an unknown name, and for whatever is wrong in the file.
-
-    >>> workload("megatron-1t").n_layers
-    128.0
-    """
-    return build(types.Workload, values("workload", name, where, folder))
-
-
-def accelerator(name: str, where: str = "accelerator", folder: Folder = None, fine: bool = False) -> types.Accelerator:
-    """The accelerator of a name; a precision that it lacks has rate 0.
-
-    What a chip makes is 0 in one that is generated, until :func:`dse.model.machine.technology.generate` fills it in.
-
-    Args:
-        name: slug, name or alias.
-        where: what errors name.
+        where: what errors name; by default the kind.
         folder: a catalogue to search first.
         fine: as of :func:`values`.
 
     Returns:
-        A record of plain numbers in SI units: FLOP/s, B/s, B, W.
+        A record of plain numbers in SI units.
 
     Raises:
-        InputError: for an unknown name, and for whatever is wrong in a file.
+        InputError: for an unknown name, for whatever is wrong in a file, and for an accelerator as a system whose links
+            are not in the catalogue.
 
-    >>> accelerator("h100").memory.bandwidth
+    >>> record(types.Accelerator, "h100").memory.bandwidth
     3350000000000.0
-    """
-    return build(types.Accelerator, values("accelerator", name, where, folder, fine))
-
-
-def node(name: str, where: str = "node", folder: Folder = None) -> types.LogicNode:
-    """The process of logic of a name.
-
-    Args:
-        name: slug, name or alias.
-        where: what errors name.
-        folder: a catalogue to search first.
-
-    Returns:
-        A record of plain numbers in SI units.
-
-    Raises:
-        InputError: for an unknown name, and for whatever is wrong in the file.
-
-    >>> node("n5").wafer_price > node("n7").wafer_price
-    True
-    """
-    return build(types.LogicNode, values("node", name, where, folder))
-
-
-def memory(name: str, where: str = "memory", folder: Folder = None) -> types.MemoryTechnology:
-    """The memory technology of a name.
-
-    Args:
-        name: slug, name or alias.
-        where: what errors name.
-        folder: a catalogue to search first.
-
-    Returns:
-        A record of plain numbers in SI units.
-
-    Raises:
-        InputError: for an unknown name, and for whatever is wrong in the file.
-
-    >>> memory("hbm4-8-0").unit_bandwidth > memory("hbm3-6-4").unit_bandwidth
-    True
-    """
-    return build(types.MemoryTechnology, values("memory", name, where, folder))
-
-
-def network(name: str, where: str = "network", folder: Folder = None, fine: bool = False) -> types.Network:
-    """The network level of a name; ``"none"`` is one device alone.
-
-    Args:
-        name: slug, name or alias.
-        where: what errors name.
-        folder: a catalogue to search first.
-        fine: as of :func:`values`.
-
-    Returns:
-        A record of plain numbers in SI units; ``bandwidth`` is that of a device in one direction, in B/s.
-
-    Raises:
-        InputError: for an unknown name, and for whatever is wrong in a file.
-
-    >>> network("nvlink-4").bandwidth
-    450000000000.0
-    """
-    return build(types.Network, values("network", name, where, folder, fine))
-
-
-def software(name: str, where: str = "software", folder: Folder = None) -> types.Software:
-    """The software stack of a name.
-
-    Args:
-        name: slug, name or alias.
-        where: what errors name.
-        folder: a catalogue to search first.
-
-    Returns:
-        A record of plain numbers in SI units: slowdowns over kernels alone, shares that overlap, seconds of the host.
-
-    Raises:
-        InputError: for an unknown name, and for whatever is wrong in the file.
-
-    >>> software("nemo").matrix_slowdown >= 1.0
-    True
-    """
-    return build(types.Software, values("software", name, where, folder))
-
-
-def system(name: str, where: str = "system", folder: Folder = None, fine: bool = False) -> types.System:
-    """The cluster of a name, one node of it: ``n_devices`` is ``devices_per_node``.
-
-    Args:
-        name: slug, name or alias; an accelerator's name is its default node and network.
-        where: what errors name.
-        folder: a catalogue to search first.
-        fine: as of :func:`values`.
-
-    Returns:
-        A record of plain numbers in SI units.
-
-    Raises:
-        InputError: for an unknown name, and for an accelerator whose links are not in the catalogue.
-
-    >>> selene = system("selene")
+    >>> selene = record(types.System, "selene")
     >>> selene.n_devices, selene.scale_out.bandwidth
     (8.0, 25000000000.0)
     """
-    return build(types.System, values("system", name, where, folder, fine))
+    kind = next(kind for kind, filled in RECORDS.items() if filled is of)
+    return build(of, values(kind, name, where, folder, fine))
 
 
 def default_software(system_name: str, where: str = "system", folder: Folder = None, serving: bool = False) -> str:

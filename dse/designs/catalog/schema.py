@@ -8,7 +8,6 @@ from enum import IntEnum
 from typing import Any
 
 from dse import types
-from dse.designs import renamed
 from dse.designs.catalog import value
 from dse.designs.catalog.value import Parser, Sourced
 from dse.errors import InputError, unknown_name
@@ -131,7 +130,7 @@ def _cores_of_all(values: dict[str, Sourced], where: str) -> None:
         raise InputError(f"{where}.full_cores", full.text, allowed, "count the cores that are off too")
 
 
-_RATES = _leaves(types.MatrixRate) | _numbers(fp64="FLOP/s")
+_RATES = _leaves(types.MatrixRate)
 _STEPS = Table(dict(matrix=value.steps("FLOP"), vector=value.steps("FLOP"), memory=value.steps("B")))
 _COLLECTIVE_KERNELS = _leaves(types.CollectiveKernels) | _leaves(
     types.Network, "latency", "efficiency", "ramp", "in_network_reduction", "crowding"
@@ -141,7 +140,7 @@ _COLLECTIVE_KERNELS = _leaves(types.CollectiveKernels) | _leaves(
 #: generated from it, and states neither.
 _ACCELERATOR = Table(
     _texts("vendor", "architecture", "status") | _numbers(year="1")
-    | _leaves(types.Accelerator, "vector_rate", "cache", "nvfp4")
+    | _without(_leaves(types.Accelerator), "cores")
     | {
         "kernels": Table(_texts("family") | _leaves(types.Kernels) | {"steps": _STEPS}, shorthand="family"),
         "matrix_rate": Table(_RATES, check=_some_rate),
@@ -150,13 +149,13 @@ _ACCELERATOR = Table(
             _texts("architecture", "node", "memory", "base_node") | _leaves(types.Chip),
             needs=("architecture", "node", "memory", "die_area", "power_budget", "stacks"),
         ),
-        "structure": Table(plain=True, fields=_numbers(
-            cores=("1", POSITIVE), full_cores=("1", POSITIVE), vector_rate_16bit="FLOP/s", cache_bandwidth="B/s",
-            onchip_bandwidth="B/s",
-        ), check=_cores_of_all),
-        "physical": Table(plain=True, fields=_texts("process_node", "host_link") | _numbers(
+        "structure": Table(
+            _leaves(types.Accelerator, "cores") | _numbers(full_cores=("1", POSITIVE), cache_bandwidth="B/s"),
+            plain=True, check=_cores_of_all,
+        ),
+        "physical": Table(plain=True, fields=_leaves(types.Made, "price") | _numbers(
             compute_dies="1", die_area=_AREA, transistors="1", tdp=_TDP, idle_power="W", boost_clock=_CLOCK,
-            price="USD", vector_rate_fp64="FLOP/s", onchip_memory="B", host_bandwidth="B/s",
+            onchip_memory="B", host_bandwidth="B/s",
         )),
         "made": Table(_texts("node", "base_node") | _without(_leaves(types.Made), "price")),
         "power": Table(_without(_POWER, "tdp")),  # tdp and the boost clock are physical
@@ -196,7 +195,7 @@ def _some_domain(values: dict[str, Sourced], where: str) -> None:
 _FIT = ("latency", "efficiency", "ramp", "processor_usage")
 _NETWORK = Table(
     _leaves(types.Network, "bandwidth", "domain", "in_network_reduction", "mesh", "crowding")
-    | _texts("family", "scope", "topology", "lanes") | _numbers(year="1", wire_latency="s", energy="J/B")
+    | _texts("family", "scope", "topology") | _numbers(year="1", energy="J/B")
     | _numbers(radix=("1", Bounds(low=2.0, whole=True)), levels=("1", COUNT))
     | {
         "fit": Table(_leaves(types.Network, *_FIT), needs=_FIT, plain=True),
@@ -213,7 +212,7 @@ _NETWORK = Table(
 #: A cluster of nodes; ``sources`` names the measured sources that ran there.
 _SYSTEM = Table(
     _texts("accelerator", "scale_up", "scale_out", "software", "engine", "topology") | _HOST
-    | _numbers(devices_per_node=("1", POSITIVE), **_LEVELS, nics_per_node="1"),
+    | _numbers(devices_per_node=("1", POSITIVE), **_LEVELS),
     needs=("accelerator", "scale_up", "scale_out", "software", "devices_per_node"),
 )  # fmt: skip
 
@@ -284,15 +283,14 @@ OPERATIONS = (
 #: operation and of 64 bits read, as published; the model uses neither.
 _LOGIC_NODE = Table(
     _leaves(types.LogicNode) | _texts("foundry", "status")
-    | _numbers(year="1", supply=("V", POSITIVE), delay="1", bitcell="m^2")
+    | _numbers(year="1", supply=("V", POSITIVE), delay="1")
     | {"operations": Table(_numbers(**dict.fromkeys(OPERATIONS, "J")))},
     needs=_stated(types.LogicNode),
 )  # fmt: skip
 
 #: A memory by its unit (stack, device, DIMM, drive).
 _MEMORY = Table(
-    _leaves(types.MemoryTechnology) | _texts("family", "status", "unit")
-    | _numbers(year="1", unit_latency="s"),
+    _leaves(types.MemoryTechnology) | _texts("family", "status", "unit") | _numbers(year="1"),
     needs=_stated(types.MemoryTechnology),
 )  # fmt: skip
 
@@ -333,7 +331,6 @@ def read(kind: str, data: Mapping[str, Any], file: str) -> dict[str, Sourced]:
         InputError: for the first thing that is wrong; a misspelt key before the one that it leaves missing.
     """
     header = ("source", "confidence", *_HEADERS.get(kind, _HEADER))
-    data = renamed.fields(kind, data, file)
     _check_keys(data, SCHEMAS[kind], file, "", header)
     _check_header(data, file)
     return _values(data, SCHEMAS[kind], file, "", data["source"], data["confidence"])

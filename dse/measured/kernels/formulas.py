@@ -11,6 +11,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from dse import types
 from dse.designs import catalog
 from dse.errors import InputError
 from dse.measured.kernels.exchanges import Exchanges, exchanges
@@ -142,6 +143,6 @@ def device_of(kind: str, name: str) -> Any:
             return platform(name)
         if kind == "exchange":
             return exchanges(name)
-        return catalog.accelerator(name, fine=True)
+        return catalog.record(types.Accelerator, name, fine=True)
     except InputError as error:
         raise Skip("unknown accelerator" if "node" not in error.where else "no switched node", name) from None

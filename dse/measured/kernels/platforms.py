@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 from typing import NamedTuple
 
+from dse import types
 from dse.designs import catalog
 from dse.types import System
 
@@ -36,9 +37,9 @@ PLATFORMS = {
 def platform(name: str) -> System:
     """The system of a platform, or of an accelerator's own node."""
     if name not in PLATFORMS:
-        return catalog.system(name, fine=True)
+        return catalog.record(types.System, name, fine=True)
     known = PLATFORMS[name]
-    system = catalog.system(known.accelerator, fine=True)
+    system = catalog.record(types.System, known.accelerator, fine=True)
     out = dataclasses.replace(
         system.scale_out, bandwidth=known.bandwidth, latency=known.latency, efficiency=1.0, ramp=1e5
     )

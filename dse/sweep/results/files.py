@@ -101,7 +101,7 @@ def open_results(path: str | Path) -> xr.Dataset:
     found = _opened(path)
     try:
         schema.check(found.attrs, str(path))
-        results = schema.as_now(_with_texts(found, str(path)))
+        results = _with_texts(found, str(path))
         layout.check(results, str(path))
         results = _indexed(results)
     except BaseException:
@@ -137,9 +137,7 @@ def overview(results: xr.Dataset | str | Path) -> xr.Dataset:
             with _opened(path, OVERVIEW) as found:
                 return found.load()
         except InputError:
-            with open_results(path) as whole:
-                if OVERVIEW in whole.encoding:  # of an older file, which had no such group
-                    return whole.encoding[OVERVIEW]
+            open_results(path).close()  # what is wrong with the whole file is the better reason
             raise
     raise InputError(
         "results", "a dataset without its overview", "what dse.run or dse.open_results gave, or the path of its file",

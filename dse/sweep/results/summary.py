@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 import json
 import math
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -23,6 +23,7 @@ from dse.sweep.grid.grid import Grid
 from dse.sweep.reduce.keep import Part
 from dse.sweep.results import prices, schema, unmet, writing
 from dse.sweep.store.manifest import Shard, reasons
+from dse.types import Design
 
 _BEST_SHOWN = 10
 
@@ -209,16 +210,31 @@ def _by_rate(study: Study, objective: str) -> bool:
 
 
 def _cautions(grid: Grid, best: Iterable[BestDesign]) -> tuple[str, str]:
-    """In what the best designs lie outside of what their stacks were fitted to, and of the contexts of their models."""
+    """:func:`cautions` of the best designs of a sweep."""
+    found = []
+    for design in best:
+        ((_, own, index),) = grid.by_structure(np.array([design.index]))
+        leaves = {path: float(column[0]) for path, column in own.values(index).items()}
+        found.append((design.labels, design.metrics | leaves, own.base))
+    return cautions(grid, found)
+
+
+def cautions(
+    grid: Grid, designs: Iterable[tuple[Mapping[str, Label], Mapping[str, float], Design]]
+) -> tuple[str, str]:
+    """What to know of the best designs: which exceed their stack's calibrated range, which their model's context.
+
+    Args:
+        grid: of the sweep or search.
+        designs: labels by axis; metrics by name and leaves by path; the base design of its structure.
+    """
     named_here = ("workload", "software", "accelerator", "system")
     fixed = {axis.key: axis.labels[0] for axis in grid.fixed if axis.key in named_here}
     outside: dict[str, dict[str, None]] = {}  # by stack, in their order and each text once
     context: dict[str, None] = {}
-    for design in best:
-        named = {key: str(label) for key, label in (fixed | design.labels).items() if key in named_here}
-        ((_, own, index),) = grid.by_structure(np.array([design.index]))
-        metrics = design.metrics | {path: float(column[0]) for path, column in own.values(index).items()}
-        lookup = calibrated.lookup_of(own.base, metrics)
+    for labels, numbers, base in designs:
+        named = {key: str(label) for key, label in {**fixed, **labels}.items() if key in named_here}
+        lookup = calibrated.lookup_of(base, numbers)
         if "workload" in named and (told := calibrated.beyond_context(named["workload"], lookup)):
             context[told] = None
         if "software" in named and {"system", "accelerator"} & named.keys():

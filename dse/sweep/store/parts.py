@@ -139,7 +139,7 @@ def lock_output(output: Path, shared: bool = False) -> Iterator[None]:
     except OSError as error:
         raise InputError(
             f"output {output}", error.strerror or str(error), "a folder that can be written to",
-            "give another file with --output",
+            "name another file",
         ) from None  # fmt: skip
     with _locked(folder / "lock", shared, output):
         if not shared:
@@ -192,7 +192,7 @@ def _locked(path: Path, shared: bool, output: Path) -> Iterator[None]:
             except BlockingIOError:
                 raise InputError(
                     f"output {output}", "another run that is writing it", "one run of a sweep at a time, or its shards",
-                    "wait for it, or give another file with --output",
+                    "wait for it, or name another file",
                 ) from None  # fmt: skip
             except OSError:  # a file system without locks
                 yield

@@ -11,6 +11,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from dse import types
 from dse.designs import catalog
 from dse.designs.leaves import replace
 from dse.measured.kernels.formulas import attention_of
@@ -19,7 +20,7 @@ from dse.model.machine.attention_kernels import TILE, Attention
 from dse.model.work.operators import Attended, Element, flash_attention
 from tests.designs import KERNELS
 
-CHIP = catalog.accelerator("h100-sxm-80gb", fine=True)
+CHIP = catalog.record(types.Accelerator, "h100-sxm-80gb", fine=True)
 SIZES = st.sampled_from([1.0, 17.0, 128.0, 129.0, 1000.0, 4096.0, 30000.0])
 CONTEXTS = st.booleans().map(float)
 HEAD = 128.0

@@ -7,6 +7,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from dse import types
 from dse.designs import catalog
 from dse.designs.leaves import replace
 from dse.model.machine import collective_kernels
@@ -14,7 +15,7 @@ from dse.model.machine.collectives import all_gather, all_to_all, direct_all_red
 from dse.model.machine.routes import Route, joined
 from dse.types import Group
 
-SYSTEM = catalog.system("h100-sxm-80gb", fine=True)
+SYSTEM = catalog.record(types.System, "h100-sxm-80gb", fine=True)
 
 collective = jax.jit(collective_kernels.collective_time)
 direct = jax.jit(collective_kernels.direct_time)

@@ -12,6 +12,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from dse import types
 from dse.designs import catalog
 from dse.model import groups
 from dse.model.machine import collectives
@@ -148,7 +149,7 @@ def test_cards_on_pcie_against_their_hosts_nccl_rows(name, device, members):
     Source: NCCL tables of ai-dynamo/aiconfigurator. The same rows gave the values: this says that one leaf tells groups
     of each size apart, not how near it comes on another host, which may have a tenth of its crowding.
     """
-    system = catalog.system(name)
+    system = catalog.record(types.System, name)
     with gzip.open(ROWS, "rt", encoding="utf-8", newline="") as file:
         rows = [
             row for row in csv.DictReader(file) if row["system"] == device and row["dtype"] == "half"
@@ -170,7 +171,7 @@ def test_cards_on_pcie_against_their_hosts_nccl_rows(name, device, members):
 def test_catalogued_meshes():
     """MI300X: seven Infinity Fabric links of 64 GB/s; Gaudi 3: three 200 Gb/s ports to each of the seven others."""
     for name, link in (("mi300x", 64e9), ("mi355x", 76.8e9), ("gaudi-3", 75e9)):
-        network = catalog.system(name).scale_up
+        network = catalog.record(types.System, name).scale_up
         assert joined(network, 2.0).byte_time * network.efficiency == pytest.approx(1.0 / link, rel=1e-3), name
         assert joined(network, 8.0).byte_time * network.efficiency == pytest.approx(1.0 / network.bandwidth), name
 
@@ -230,7 +231,7 @@ def test_largest_divisor(whole, most):
 
 #: nccl-tests style facts, 8 H100 of one node: bytes and measured bus bandwidth (ai-dynamo/aiconfigurator).
 H100_ALL_REDUCE = [(16_777_216, 241e9), (67_108_864, 364e9), (268_435_456, 431e9), (536_870_912, 445e9)]
-EOS_NODE = Route(Group(8.0, 8.0), catalog.system("eos"))
+EOS_NODE = Route(Group(8.0, 8.0), catalog.record(types.System, "eos"))
 H100_ALL_GATHER = [(67_108_864, 292e9), (268_435_456, 322e9), (536_870_912, 336e9)]
 
 

@@ -11,6 +11,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from dse import types
 from dse.designs import catalog
 from dse.designs.leaves import replace
 from dse.measured.kernels.formulas import gemm_of
@@ -20,7 +21,7 @@ from dse.model.machine.rates import rates_of
 from dse.model.work.operators import Element, matmul_work
 from dse.types import OperatorKind, Precision
 
-CHIP = catalog.accelerator("h100-sxm-80gb", fine=True)
+CHIP = catalog.record(types.Accelerator, "h100-sxm-80gb", fine=True)
 BF16 = float(Precision.bf16)
 SIZES = st.sampled_from([1.0, 17.0, 128.0, 129.0, 1000.0, 4096.0, 30000.0])
 FORMATS = st.sampled_from([BF16, float(Precision.fp8), float(Precision.fp8_block)])
@@ -71,7 +72,7 @@ def test_slopes_of_every_leaf_are_finite(m, n, k):
 
 def test_without_fine_terms_a_gemm_is_that_of_a_step():
     """The same formula: its neutral fine terms give the time of a training step's kernel."""
-    plain = catalog.accelerator("h100-sxm-80gb")
+    plain = catalog.record(types.Accelerator, "h100-sxm-80gb")
     neutral = dataclasses.replace(CHIP.kernels.fine, split_time=1.0, feed=1.0, output_overhead=0.0)
     kernels = dataclasses.replace(plain.kernels, roofline_blend=0.0, wave_quantization=1.0, matrix_depth=0.0)
     steps = dataclasses.replace(plain, kernels=kernels)

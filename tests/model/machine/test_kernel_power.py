@@ -9,13 +9,17 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from dse import types
 from dse.designs import catalog
 from dse.measured.kernels.formulas import attention_of, gemm_of
 from dse.model.machine import gemm_kernels, kernel_power
 from dse.types import Precision
 from tests.programs import by_numpy, slopes_by_numpy
 
-CHIPS = {name: catalog.accelerator(name, fine=True) for name in ("h200-sxm-141gb", "b200-sxm-180gb", "a100-sxm-80gb")}
+CHIPS = {
+    name: catalog.record(types.Accelerator, name, fine=True)
+    for name in ("h200-sxm-141gb", "b200-sxm-180gb", "a100-sxm-80gb")
+}
 CHIP = CHIPS["h200-sxm-141gb"]
 BF16 = float(Precision.bf16)
 SIZES = st.sampled_from([1.0, 17.0, 129.0, 1000.0, 4096.0, 30000.0])

@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 
 import dse
+from dse import types
 from dse.designs import catalog
 from dse.errors import InputError
 from dse.model import links as model
@@ -120,7 +121,7 @@ def test_members_of_a_group_are_counted_on_every_axis(stride, size):
 )  # fmt: skip
 def test_slices_are_as_near_to_a_cube_as_they_come_and_tp_has_an_axis(chip, devices, tp, shape):
     """Of 512 chips of pods of 256 two whole pods are in use."""
-    network = catalog.system(chip).scale_up
+    network = catalog.record(types.System, chip).scale_up
     edges = model.axis_edges(network.links, min(float(devices), network.domain), float(tp))
     assert tuple(b / a for a, b in itertools.pairwise(map(float, edges))) == shape
 

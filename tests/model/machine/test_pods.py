@@ -10,6 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import dse
+from dse import types
 from dse.designs import catalog
 from dse.doors.study_training import TRAINING
 from dse.errors import InputError
@@ -119,11 +120,11 @@ def test_more_endpoints_than_65536(tmp_path, monkeypatch):
     (folder / "tall.toml").write_text(f"{tall}\n[pods]\nsize = 65536\noversubscription = 3\n")
     (folder / "short.toml").write_text(text.replace("domain = 65536", "radix = 64").replace("InfiniBand-NDR", "Short"))
     monkeypatch.setenv("DSE_CATALOG", str(tmp_path))
-    made = catalog.network("tall")
+    made = catalog.record(types.Network, "tall")
     assert made.domain == 2 * 32**4 and made.pods == Pods(size=65536.0, oversubscription=3.0)
-    assert catalog.network("infiniband-ndr").domain == 2 * 32**3, "three levels of switches of 64 ports"
+    assert catalog.record(types.Network, "infiniband-ndr").domain == 2 * 32**3, "three levels of switches of 64 ports"
     with pytest.raises(InputError, match="domain"):
-        catalog.network("short")
+        catalog.record(types.Network, "short")
 
 
 @given(designs(), st.sampled_from([1, 32]), st.floats(1.0, 4.0))

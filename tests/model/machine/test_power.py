@@ -11,6 +11,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from dse import types
 from dse.designs import catalog
 from dse.model.machine.power import (
     LOWEST_CLOCK,
@@ -25,7 +26,7 @@ from dse.model.machine.power import (
 from dse.types import Power, Precision
 from tests.programs import by_numpy, slopes_by_numpy
 
-CHIP = catalog.accelerator("h200-sxm-141gb")
+CHIP = catalog.record(types.Accelerator, "h200-sxm-141gb")
 POWER = CHIP.power
 quick = settings(deadline=None, max_examples=40)
 RATIOS = st.floats(0.15, 1.0)

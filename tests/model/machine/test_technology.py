@@ -31,6 +31,7 @@ from docs.make.technology import (
     products,
     residuals,
 )
+from dse import types
 from dse.designs import catalog
 from dse.designs.leaves import known_leaves, leaf, replace
 from dse.designs.records import CHIP
@@ -61,13 +62,13 @@ def product_power(size, accelerator):
 
 def with_chip(name="gpu", **values):
     """A generated accelerator with leaves of its chip replaced; ``node__energy`` is ``node.energy``."""
-    accelerator = catalog.accelerator(name)
+    accelerator = catalog.record(types.Accelerator, name)
     return replace(accelerator, {f"chip.{key.replace('__', '.')}": value for key, value in values.items()})
 
 
 def scaled(name, **factors):
     """A generated accelerator with leaves of its chip multiplied."""
-    chip = catalog.accelerator(name).chip
+    chip = catalog.record(types.Accelerator, name).chip
     return generate(with_chip(name, **{key: getattr(chip, key) * by for key, by in factors.items()}))
 
 
@@ -118,7 +119,7 @@ def test_a_generated_chip_is_as_fast_as_the_one_that_was_sold_and_draws_as_much(
 def test_large_products_draw_what_they_draw_on_the_chip_as_sold(name):
     """Both are at their limit: a data sheet's peak is that of a boost clock, which no board holds at full load."""
     generated, sold = products(name)
-    budget = float(catalog.accelerator(name).chip.power_budget)
+    budget = float(catalog.record(types.Accelerator, name).chip.power_budget)
     assert 0.99 * budget < generated.power < 1.001 * budget
     assert generated.power == pytest.approx(sold.power, rel=0.01)
     assert generated.time == pytest.approx(sold.time, rel=0.2)
@@ -136,8 +137,8 @@ def test_answers_take_the_energy_of_those_of_the_chip_as_sold(name, in_flight):
 @pytest.mark.parametrize("name", TWINS)
 def test_energy_of_a_flop_is_that_of_boards(name):
     """Within a fifth, of B200 within two fifths: its larger units are no share of area or power."""
-    board = catalog.accelerator(TWINS[name][0]).power.matrix_energy
-    made = float(generate(catalog.accelerator(name)).power.matrix_energy)
+    board = catalog.record(types.Accelerator, TWINS[name][0]).power.matrix_energy
+    made = float(generate(catalog.record(types.Accelerator, name)).power.matrix_energy)
     assert made == pytest.approx(float(board), rel=0.4 if name == "generated-b200" else 0.2)
 
 
@@ -156,7 +157,7 @@ def test_there_is_a_frugal_clock_as_of_boards(name):
 @pytest.mark.parametrize(("sheet", "slug"), [("a30", "n7"), ("v100-pcie-32gb", "n12")])
 def test_nodes_have_the_clock_that_the_voltages_of_boards_tell(sheet, slug):
     """Boards stop following their clock at the node's lowest voltage, which tells that of their boost clock."""
-    power, node = catalog.accelerator(sheet).power, catalog.node(slug)
+    power, node = catalog.record(types.Accelerator, sheet).power, catalog.record(types.LogicNode, slug)
     volts = node.lowest_voltage / power.lowest_voltage
     ratio = (volts - node.threshold) ** 2 / (volts * (1.0 - node.threshold) ** 2)
     assert power.nominal_clock / ratio == pytest.approx(node.clock, rel=0.05)
@@ -174,7 +175,7 @@ def test_what_an_a100_draws_beyond_its_logic_is_moving_data():
     for name, drawn, logic in (("tf32", 2.56, 1.31), ("fp16", 1.28, 0.34), ("int8", 0.64, 0.07)):
         assert found[name] == pytest.approx((1e-12 * drawn, 1e-12 * logic), rel=0.005), name
     whole, logic = found["fp16"]
-    assert logic < catalog.accelerator("a100-sxm-80gb").power.matrix_energy < whole
+    assert logic < catalog.record(types.Accelerator, "a100-sxm-80gb").power.matrix_energy < whole
 
 
 # Laws
@@ -197,10 +198,10 @@ def test_more_area_power_or_stacks_never_lowers_peak_or_bandwidth(name, budget, 
 
 @pytest.mark.parametrize("name", ["generated-a100", "generated-mi300x", "gpu"])
 def test_a_newer_node_never_raises_energy_nor_lowers_the_peak(name):
+    made, nodes = catalog.record(types.Accelerator, name), (catalog.record(types.LogicNode, slug) for slug in NODES)
     chips = [
-        dataclasses.replace(accelerator, chip=dataclasses.replace(accelerator.chip, node=catalog.node(slug)))
-        for slug in NODES
-        for accelerator in [catalog.accelerator(name)]
+        dataclasses.replace(made, chip=dataclasses.replace(made.chip, node=node))
+        for node in nodes
     ]
     made = [generate(chip) for chip in chips]
     assert np.all(np.diff([float(a.power.matrix_energy) for a in made]) <= 0.0)
@@ -243,7 +244,7 @@ def test_areas_add_up(die, base):
 
 @pytest.mark.parametrize("name", GENERATED_FILES)
 def test_power_of_the_parts_stays_within_the_budget(name):
-    made = generate(catalog.accelerator(name))
+    made = generate(catalog.record(types.Accelerator, name))
     chip, power, rate = made.chip, made.power, made.matrix_rate.bf16
     cores = (chip.matrix_load * rate * power.matrix_energy + power.control) * (1.0 + power.cooling)
     memory = made.memory.bandwidth * power.memory_energy * (1.0 + power.memory_cooling)
@@ -257,7 +258,7 @@ def test_power_of_the_parts_stays_within_the_budget(name):
 )  # fmt: skip
 def test_no_product_draws_more_than_the_budget(name, load, area, watts, size):
     """Whatever load the clock was laid out for: the limit holds the clock in use, down to a tenth of it."""
-    base = catalog.accelerator(name, fine=True)
+    base = catalog.record(types.Accelerator, name, fine=True)
     chip = dict(matrix_load=load, die_area=area * base.chip.die_area, power_budget=watts * base.chip.power_budget)
     made = generate(replace(base, {f"chip.{key}": value for key, value in chip.items()}))
     assert float(product_power(size, made)) <= float(made.power.tdp) * 1.001
@@ -287,7 +288,7 @@ def test_cores_without_power_are_dark_and_the_rest_keep_their_clock():
 
 
 def test_the_clock_is_one_that_the_voltage_law_knows():
-    made = generate(catalog.accelerator("generated-h100"))
+    made = generate(catalog.record(types.Accelerator, "generated-h100"))
     assert float(voltage(1.0, made.power)) == pytest.approx(1.0, rel=1e-5)
 
 
@@ -299,9 +300,9 @@ def test_the_clock_is_one_that_the_voltage_law_knows():
     node=st.sampled_from(NODES),
 )  # fmt: skip
 def test_no_clock_is_above_the_nodes_highest_nor_power_above_what_is_cooled(name, area, watts, node):
-    accelerator = catalog.accelerator(name)
+    accelerator = catalog.record(types.Accelerator, name)
     if name != "scd-board":
-        accelerator = replace(accelerator, {"chip.node": catalog.node(node)})
+        accelerator = replace(accelerator, {"chip.node": catalog.record(types.LogicNode, node)})
     chip = accelerator.chip
     budgets = {"chip.die_area": area * chip.die_area, "chip.power_budget": watts * chip.power_budget}
     made = generate(replace(accelerator, budgets))
@@ -347,8 +348,8 @@ def test_chips_that_were_sold_keep_both_bounds(sheet):
 @pytest.mark.parametrize("name", ["generated-h100", "generated-b200", "gpu"])
 def test_a_newer_stack_of_memory_is_no_slower_on_the_same_chip(name):
     series = ("hbm2e-3-6", "hbm3-6-4", "hbm3e-8-0", "hbm4-8-0", "hbm4e-10", "hbm5", "hbm6")
-    accelerator = catalog.accelerator(name)
-    chips = [replace(accelerator, {"chip.memory": catalog.memory(slug)}) for slug in series]
+    accelerator = catalog.record(types.Accelerator, name)
+    chips = [replace(accelerator, {"chip.memory": catalog.record(types.MemoryTechnology, slug)}) for slug in series]
     assert np.all(np.diff([float(generate(chip).memory.bandwidth) for chip in chips]) >= 0.0)
 
 
@@ -358,7 +359,7 @@ def test_a_stated_accelerator_stays_as_it_is():
 
 
 def test_what_is_generated_is_listed():
-    accelerator = catalog.accelerator("gpu")
+    accelerator = catalog.record(types.Accelerator, "gpu")
     marked = dataclasses.replace(jax.tree.map(lambda _: -1.0, accelerator), chip=accelerator.chip)
     made = generate(marked)
     changed = set()
@@ -388,7 +389,7 @@ def log_output(values, accelerator):
 
 @pytest.mark.parametrize("name", ["generated-h100", "generated-mi300x", "gpu"])
 def test_gradients_are_finite_differences(name):
-    accelerator = catalog.accelerator(name)
+    accelerator = catalog.record(types.Accelerator, name)
     names = ["die_area", "power_budget", "matrix_area", "core_power", "cache_area", "node.density", "node.energy",
              "node.clock", "stacks", "memory.unit_bandwidth", "activity", "matrix_devices", "matrix_load",
              "boost_voltage"]  # fmt: skip
@@ -421,7 +422,7 @@ def of_all(accelerator):
 
 def test_a_superconducting_board_is_the_announced_one():
     """100 boards: 20 EFLOP/s of bf16 and 500 kW, coolers included (IEEE Spectrum 2024)."""
-    made = generate(catalog.accelerator("scd-board"))
+    made = generate(catalog.record(types.Accelerator, "scd-board"))
     power = made.power
     assert 100 * float(made.matrix_rate.bf16) == pytest.approx(20e18, rel=0.05)
     cores = (made.matrix_rate.bf16 * power.matrix_energy + power.control) * (1.0 + power.cooling)
@@ -453,7 +454,10 @@ def step_of(accelerator, software, scale_up, n_devices, tp, energy):
         "llama-3-70b", "generated-b200", software, n_devices, global_batch=1024, tp=tp, micro_batch=1, zero_stage=1,
         sequence_parallel=True, overlap_dp=True, overlap_tp=True,
     )
-    made = {"system.accelerator": catalog.accelerator(accelerator), "system.scale_up": catalog.network(scale_up)}
+    made = {
+        "system.accelerator": catalog.record(types.Accelerator, accelerator),
+        "system.scale_up": catalog.record(types.Network, scale_up),
+    }
     metrics = dse.evaluate(replace(replace(design, made), {f"{CHIP}.memory.unit_energy": energy}))
     return float(metrics.step_time), TRAINING.caution({name: float(getattr(metrics, name)) for name in TRAINING.units})
 

@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 
 from docs.make.cost import bill_of
+from dse import types
 from dse.designs import catalog
 from dse.measured.comparison import compare, validate
 from dse.model.machine.technology import generate
@@ -70,7 +71,7 @@ def test_a_die_of_catch(area, raw, sold):
 
 def accelerator(name, **made):
     own = build(Made, catalog.made(name) | made)
-    return dataclasses.replace(catalog.accelerator(name), made=own)
+    return dataclasses.replace(catalog.record(types.Accelerator, name), made=own)
 
 
 @pytest.mark.parametrize(("name", "dollars"), [("h100", 3320.0), ("b200", 6400.0), ("mi300x", 5300.0)])
@@ -102,7 +103,7 @@ def test_a_test_that_misses_dies_ships_bad_ones():
     assert found.cost == pytest.approx(float((known.raw + 1.0) / passing)) and found.quality < 1.0
 
 
-GPU = catalog.accelerator("gpu")
+GPU = catalog.record(types.Accelerator, "gpu")
 
 
 def cost(chiplets=1.0, area=800.0, defects=0.12, volume=1e6, packaging=Packaging.silicon, design=0.0):
@@ -149,7 +150,8 @@ def test_prices_are_those_as_sold_else_of_the_bill_else_of_the_power():
     assert sold == pytest.approx(float(of_bill.total / 0.2))
     unknown, nothing = price_of(accelerator("a30", price=0.0), prices)
     assert unknown == pytest.approx(35.0 * 165.0) and float(nothing.total) == 0.0
-    assert price_of(catalog.accelerator("h100"), prices) == (35.0 * 700.0, Bill(0.0, 0.0, 0.0, 0.0, 0.0, 0.0))
+    h100 = catalog.record(types.Accelerator, "h100")
+    assert price_of(h100, prices) == (35.0 * 700.0, Bill(0.0, 0.0, 0.0, 0.0, 0.0, 0.0))
 
 
 @pytest.mark.parametrize("name", ["gb200-nvl72", "gb300-nvl72"])

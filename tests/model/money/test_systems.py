@@ -10,6 +10,7 @@ import pytest
 
 import dse
 from benchmarks.rates.programs import plain_numbers
+from dse import types
 from dse.designs import catalog
 from dse.designs.leaves import replace
 from dse.doors.evaluation import evaluate
@@ -53,7 +54,7 @@ def _network(**more) -> Network:
 
 def test_what_is_less_of_a_network_costs_less():
     """A tree that is over-subscribed above its pods, and a dragonfly, which has 4 ports where a tree has 5."""
-    system = dataclasses.replace(catalog.system("eos"), n_devices=65536.0)
+    system = dataclasses.replace(catalog.record(types.System, "eos"), n_devices=65536.0)
     prices = Prices()
 
     def price(pods):
@@ -142,7 +143,7 @@ def test_money_changes_nothing_else(h100):
 
 def test_laws_of_ownership():
     """Dearer electricity, shorter lives, idle devices and larger networks never make an hour cheaper."""
-    system = catalog.system("eos")
+    system = catalog.record(types.System, "eos")
 
     def hour(**changed):
         prices = Prices(**changed)

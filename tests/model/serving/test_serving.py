@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 
 import dse
+from dse import types
 from dse.designs import catalog
 from dse.doors import equations
 from dse.doors.pools import serve_pools
@@ -87,7 +88,7 @@ STATES = {"qwen3-5-397b-a17b": 4194304, "nemotron-nano-9b-v2": 2621440, "nemotro
 @pytest.mark.parametrize("name", STATES)
 def test_a_state_has_one_size(name):
     """Published bytes; as many for any number of tokens, split by tp."""
-    shape = catalog.workload(name)
+    shape = catalog.record(types.Workload, name)
     published = float(state_bytes(dataclasses.replace(shape.recurrent, convolution=0.0), 1.0))
     assert published == STATES[name]
     mixed = float(shape.recurrent.attention_layers / shape.n_layers)
@@ -145,7 +146,7 @@ def test_a_context_is_switched_over_the_link_to_the_host():
 
 def test_weights_are_the_parameters_in_their_format():
     """In gigabytes, not gibibytes; tp splits them; embedding and head stay in 16 bits."""
-    shape = catalog.workload("llama-3-70b")
+    shape = catalog.record(types.Workload, "llama-3-70b")
     half, whole = metrics(tp=8), metrics(tp=4)
     assert whole["peak_memory_weights"] == pytest.approx(2.0 * half["peak_memory_weights"], rel=0.01)
     ends = 2.0 * shape.vocab * shape.hidden

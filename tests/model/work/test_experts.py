@@ -6,6 +6,7 @@ import dataclasses
 import pytest
 
 import dse
+from dse import types
 from dse.designs import catalog
 from dse.designs.catalog.load import find
 from dse.designs.leaves import replace
@@ -31,7 +32,7 @@ from tests.designs import WORKLOAD, work_of
 MODELS = [
     slug
     for slug in catalog.names("workload")
-    for workload in [catalog.workload(slug)]
+    for workload in [catalog.record(types.Workload, slug)]
     if workload.experts is not None and workload.recurrent is None and workload.sparse is None
 ]
 
@@ -54,7 +55,7 @@ def test_counts_are_the_published_ones(slug):
 
     Of the main model: what predicts further tokens is counted apart, here and by its authors.
     """
-    workload, entry = main_model(catalog.workload(slug)), catalog.entry("workload", slug)
+    workload, entry = main_model(catalog.record(types.Workload, slug)), catalog.entry("workload", slug)
     assert float(parameter_count(workload)) == pytest.approx(entry.value("parameters_published"), rel=0.01)
     published, active = entry.value("active_published"), float(active_parameters(workload))
     last_digit = 1e9 if published % 1e9 == 0.0 else 1e8
@@ -72,7 +73,7 @@ def test_counts_are_those_of_the_reference_table():
     with open(REFERENCE / "models.csv", encoding="utf-8", newline="") as file:
         rows = {find("workload", row["name"]): row for row in csv.DictReader(file)}
     for slug in set(MODELS) & rows.keys():
-        workload, row = main_model(catalog.workload(slug)), rows[slug]
+        workload, row = main_model(catalog.record(types.Workload, slug)), rows[slug]
         assert float(parameter_count(workload)) == pytest.approx(1e9 * float(row["params_calc_total_B"]), rel=1e-3)
         assert float(active_parameters(workload)) == pytest.approx(1e9 * float(row["params_calc_active_B"]), rel=1e-3)
 
@@ -102,7 +103,7 @@ def test_uncompressed_queries_of_latent_attention():
 
 def test_parameters_of_a_further_predicted_token():
     """DeepSeek-V3's module has 11.5 billion of its own (its repository); embedding and head are the model's."""
-    workload = catalog.workload("deepseek-v3")
+    workload = catalog.record(types.Workload, "deepseek-v3")
     assert workload.experts.n_predict == 1.0
     own = float(parameter_count(workload) - parameter_count(main_model(workload)))
     assert own == pytest.approx(11.5e9, rel=0.01)

@@ -6,6 +6,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from dse import types
 from dse.designs import catalog
 from dse.model.work import attention, parameters
 from dse.model.work.operators import Attended, flash_attention
@@ -129,7 +130,7 @@ def test_dropout_off_removes_its_masks_and_kernels():
 @pytest.mark.parametrize("name", ["gpt-3-175b", "llama-3-70b", "gopher-280b", "gemma-2-27b", "mistral-7b"])
 def test_operators_do_the_model_flops(name):
     """The linear layers and the full attention square of all operators are the model FLOPs by convention."""
-    workload = catalog.workload(name)
+    workload = catalog.record(types.Workload, name)
     work = work_of(make_design(dataclasses.replace(workload, global_batch=1.0)))
     passes = [
         work.flops
