@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from collections import abc
+from types import MappingProxyType
 from typing import NamedTuple
 
 import jax.numpy as jnp
 
 from dse.model import links
-from dse.model.choice import divides, least
+from dse.model.choice import divides, least, plus
 from dse.model.formats import activation_bytes, cast_reads, operand_bytes
 from dse.model.groups import Groups, in_a_row, members_within, placed, ring_share, stage_domain
 from dse.model.stage_layers import PipelineLayout, StageLayers, chunk_layers, folded_stages, named_schedule
@@ -15,6 +17,7 @@ from dse.types import (
     Attention,
     ContextExchange,
     Design,
+    Dimension,
     Element,
     Experts,
     Group,
@@ -27,6 +30,29 @@ from dse.types import (
 
 #: Levels of recompute of a mixture of experts, each with all of those before.
 EXPERT_LEVELS = (Recompute.norms, Recompute.expert_inner, Recompute.expert_block)
+
+
+class Recomputed(NamedTuple):
+    """How often the backward runs forwards of a layer again; by default never."""
+
+    full: Scalar = 0.0  # whole layers, or the share of them that it does
+    core: Scalar = 0.0  # 1 when it runs the attention core again (selective)
+    operators: Scalar = 0.0  # 1 when it runs all again but the operators whose outputs are kept
+    levels: abc.Mapping[int, Scalar] = MappingProxyType({})  # level of experts → 1 where it, or a later one, runs
+
+    @property
+    def most(self) -> Scalar:
+        """Of forwards that are run again but for what is kept of them, small kernels among them."""
+        return plus(self.full, self.operators)
+
+    def sends(self, dimension: Dimension) -> Scalar:
+        """How often messages of a forward are sent again: once where the operators that wait for them run again."""
+        again = {Dimension.context: self.core, Dimension.expert: self.levels.get(Recompute.expert_block, 0.0)}
+        return plus(self.full, again.get(dimension, 0.0))
+
+
+#: Of a forward that no backward runs again.
+NEVER = Recomputed()
 
 
 class ExpertLayout(NamedTuple):
@@ -44,7 +70,6 @@ class ExpertLayout(NamedTuple):
     etp: Group
     replicas: Group  # devices that share the state of the same experts: tp cp dp / (ep etp dp_replicate)
     copies: Group  # devices that hold the same share of it
-    again: dict[int, Scalar]  # level of recompute → 1 where the backward runs again what it says, or a later one
 
     @property
     def has_shared(self) -> Scalar:
@@ -94,19 +119,12 @@ class Layout(NamedTuple):
     split: Scalar  # 1 when the sequence is split over tp in norms, dropout and residuals
     has_vocabulary: Scalar  # 1 when there is an embedding and a head
     outputs: Scalar  # heads with their losses: 1 or none, and one for each further token that is predicted
-    full: Scalar  # 1 when the backward runs whole layers again, or the share of them that it does
-    selective: Scalar  # 1 when it runs the attention core again
-    selective_op: Scalar  # 1 when it runs all again but the operators whose outputs are kept
+    recompute: Recomputed
     value_width: Scalar | None = None  # heads x size of a value, where it has another size than a key
     experts: ExpertLayout | None = None  # of a mixture of experts
     context: ContextLayout | None = None  # where context parallelism is not a ring
     partitions: Partitions | None = None  # where ZeRO 3 splits over a part of the replicas
     pipeline: PipelineLayout | None = None  # of a mapping that names its schedule
-
-    @property
-    def core_again(self) -> Scalar:
-        """How often the backward runs the attention core again, and with it its exchange."""
-        return self.full + self.selective
 
     @property
     def ring(self) -> Scalar:
@@ -172,14 +190,24 @@ def lay_out(design: Design) -> Layout:
         split=split,
         has_vocabulary=has_vocabulary,
         outputs=has_vocabulary if w.experts is None else has_vocabulary * (1.0 + w.experts.n_predict),
-        full=w.backward * _is(m.recompute, Recompute.full) * m.recompute_share,
-        selective=w.backward * _is(m.recompute, Recompute.selective),
-        selective_op=w.backward * _is(m.recompute, Recompute.selective_op),
+        recompute=lay_out_recompute(design),
         value_width=None if w.latent is None else heads * w.latent.v_dim,
         experts=experts_in_pods(lay_out_experts(design, norm_tokens, stages, named), design),
         context=lay_out_context(design),
         partitions=lay_out_partitions(design, named),
         pipeline=named,
+    )
+
+
+def lay_out_recompute(design: Design) -> Recomputed:
+    """What the mapping has the backward run again."""
+    w, m = design.workload, design.mapping
+    levels = () if w.experts is None else EXPERT_LEVELS
+    return Recomputed(
+        full=w.backward * _is(m.recompute, Recompute.full) * m.recompute_share,
+        core=w.backward * _is(m.recompute, Recompute.selective),
+        operators=w.backward * _is(m.recompute, Recompute.selective_op),
+        levels={level: w.backward * jnp.where(m.recompute >= level, 1.0, 0.0) for level in levels},
     )
 
 
@@ -253,7 +281,6 @@ def lay_out_experts(
         etp=in_a_row(etp, 1.0, domain, reach),
         replicas=replicas if named is None else replicas._replace(size=named.copies * replicas.size),
         copies=Group(copies, jnp.where(stage <= domain, copies, 1.0), reach=reach((stage / copies, copies))),
-        again={level: design.workload.backward * jnp.where(m.recompute >= level, 1.0, 0.0) for level in EXPERT_LEVELS},
     )
 
 
@@ -281,6 +308,17 @@ def experts_in_pods(found: ExpertLayout | None, design: Design) -> ExpertLayout 
         replicas=replicas._replace(share=ring(stride, replicas.size)),
         copies=copies._replace(share=ring(stride * replicas.size, copies.size)),
     )
+
+
+def of_mean_rank(layout: Layout) -> Layout:
+    """The layout with the rows of the mean rank of experts: all devices together do so much.
+
+    Every rank waits for the busiest one, whose work a step's time is; joules are of what is done.
+    """
+    experts = layout.experts
+    if experts is None:
+        return layout
+    return layout._replace(experts=experts._replace(rows=experts.mean_share * experts.rows, mean_share=1.0))
 
 
 def busiest(experts: Experts) -> Scalar:

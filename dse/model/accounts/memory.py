@@ -6,6 +6,7 @@ from typing import NamedTuple
 
 import jax.numpy as jnp
 
+from dse.model.choice import plus, times
 from dse.model.layout import Layout
 from dse.model.parallel import pipeline
 from dse.model.stage_layers import chunk_layers
@@ -81,19 +82,18 @@ def standing_buffer_bytes(design: Design, layout: Layout, work: TrainingWork) ->
     m, w = design.mapping, design.workload
     act = layout.element.activation
     gathered = jnp.where((layout.split > 0.0) & (m.tp > 1.0), 2.0 * act * layout.tokens * w.hidden, 0.0)
-    layer = changing = act * _moved_at_once(design, usual_layer_parameters(w, m.tp))
-    cached = w.backward * design.software.gradient_cache * act * matrix_shapes(design)
-    if work.trained is not None:  # the gradients of adapters alone
-        layer, changing, cached = layer + act * work.trained.layer, act * work.trained.layer, 0.0
+    at_once = _moved_at_once(design, usual_layer_parameters(w, m.tp))
+    layer, changing = act * plus(at_once, work.trained.added), act * work.trained.of(at_once)
+    cached = times(work.trained.whole, w.backward * design.software.gradient_cache * act * matrix_shapes(design))
     unreduced = _where_split(layout, 2.0, w.backward * changing)
-    buffers = gathered + cached + unreduced + _where_split(layout, 3.0, 2.0 * layer)
+    buffers = plus(gathered, cached, unreduced) + _where_split(layout, 3.0, 2.0 * layer)
     if layout.experts is None:
         return buffers
     routed = act * layer_expert_parameters(design, layout)
     routed = routed / jnp.where(design.software.gathers_matrices > 0.0, 2.0 + w.gated, 1.0)
     replicas = layout.experts.replicas
-    unreduced = 0.0 if work.trained is not None else _where_split(layout, 2.0, w.backward * routed, replicas)
-    return buffers + unreduced + _where_split(layout, 3.0, 2.0 * routed, replicas)
+    unreduced = times(work.trained.whole, _where_split(layout, 2.0, w.backward * routed, replicas))
+    return plus(buffers, unreduced) + _where_split(layout, 3.0, 2.0 * routed, replicas)
 
 
 def _moved_at_once(design: Design, layer: Scalar) -> Scalar:
@@ -147,11 +147,9 @@ def stage_memory(design: Design, layout: Layout, work: TrainingWork, stage: Stag
     The peak is in the head's backward or in a layer's, whichever needs more on top of what both hold.
     """
     w, m, state = design.workload, design.mapping, work.state
-    layer, ends = usual_layer_parameters(w, m.tp), state
-    weights = layer * state.weights
-    if work.trained is not None:  # adapters are, a layer is not
-        ends, layer = work.trained.frozen, work.trained.layer
-        weights = usual_layer_parameters(w, m.tp) * ends.weights + layer * state.weights
+    usual, ends = usual_layer_parameters(w, m.tp), work.trained.of_model(state)
+    layer = work.trained.of(usual)
+    weights = plus(usual * ends.weights, times(work.trained.added, state.weights))
     gradients = stage.layers * (layer * state.gradients)
     optimizer = offload.resident(stage.layers, m.offload_optimizer) * (layer * state.optimizer)
     if m.tiers is not None:
@@ -189,27 +187,28 @@ def stage_memory(design: Design, layout: Layout, work: TrainingWork, stage: Stag
 
 def with_experts(memory: Memory, design: Design, layout: Layout, work: TrainingWork, stage: Stage) -> Memory:
     """Memory of a stage with the state of its routed experts, if it has any, and its first layers as they are."""
-    experts, w, m = work.experts, design.workload, design.mapping
-    if experts is None:
+    experts, w, m = work.routed_state, design.workload, design.mapping
+    if layout.experts is None:
         return memory
     routed = (stage.layers - stage.first_layers) * layer_expert_parameters(design, layout)
-    share = 0.0 if layout.experts is None else layout.experts.dense_share
     dense = stage.first_layers * (layer_parameters(w, m.tp) - usual_layer_parameters(w, m.tp))
-    any_dense = jnp.where(stage.first_layers + share > 0.0, 1.0, 0.0)
+    any_dense = jnp.where(stage.first_layers + layout.experts.dense_share > 0.0, 1.0, 0.0)
     shapes = any_dense * (2.0 + w.gated) * w.hidden * layout.ffn
-    usual, cached = work.state, w.backward * design.software.gradient_cache
-    if work.trained is not None:
-        usual, cached = work.trained.frozen, 0.0
+    usual = work.trained.of_model(work.state)
+    cached = times(work.trained.whole, w.backward * design.software.gradient_cache)
     layers = jnp.maximum(stage.layers, 1.0)
     here, optimizer_here = (
         offload.resident(layers, offloaded) / layers for offloaded in (m.offload_weights, m.offload_optimizer)
     )
     return memory._replace(
-        weights=memory.weights + here * (routed * experts.state.weights + dense * usual.weights),
-        gradients=memory.gradients + routed * experts.state.gradients + dense * usual.gradients,
-        optimizer=memory.optimizer + optimizer_here * (routed * experts.state.optimizer + dense * usual.optimizer),
-        activations=memory.activations + stage.first_held * (experts.first_kept.mean - work.kept.mean),
-        buffers=memory.buffers + cached * layout.element.activation * shapes,
+        weights=memory.weights + here * (routed * experts.weights + dense * usual.weights),
+        gradients=plus(memory.gradients, times(routed, experts.gradients), times(dense, usual.gradients)),
+        optimizer=plus(
+            memory.optimizer,
+            times(optimizer_here, plus(times(routed, experts.optimizer), times(dense, usual.optimizer))),
+        ),
+        activations=memory.activations + stage.first_held * (work.first_kept.mean - work.kept.mean),
+        buffers=plus(memory.buffers, times(cached, layout.element.activation * shapes)),
     )
 
 
@@ -251,7 +250,7 @@ def peak_memory(design: Design, layout: Layout, work: TrainingWork) -> tuple[Sca
         parameters=last_parameters,
         activations=stored_bytes(work.head),
         transient=logits + gathered,
-        buffers=gathered + (cached if work.trained is None else 0.0),
+        buffers=plus(gathered, times(work.trained.whole, cached)),
         **again,
     )
     tied = alone * w.tied_embeddings * head_parameters(w, m.tp)

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+
 import jax.numpy as jnp
 
 from dse.model.choice import ceiling
 from dse.model.machine import attention_kernels
 from dse.model.machine.overlap import best_splits, combine, overlapped
 from dse.model.machine.rates import Rates, Unit, byte_time
+from dse.model.work.ledger import Runs, over_kernels
 from dse.types import Accelerator, FineKernels, Kernels, Operator, OperatorKind, Scalar, Steps, Work
 
 
@@ -109,6 +112,11 @@ def isolated_time(kind: OperatorKind, work: Work, rates: Rates, backward: bool =
         return combine(compute, memory, blend)
     written = moving_time(2.0 * work.rows * work.columns * work.batch, rates)
     return overlapped(compute, memory, blend) + fine.output_overhead * written
+
+
+def kernels_time(runs: Iterable[Runs], rates: Rates) -> Scalar:
+    """Seconds of all kernels of a ledger one after the other, each as alone and without its floor."""
+    return over_kernels(runs, lambda kind, work: isolated_time(kind, work, rates))
 
 
 def kernel_time(kind: OperatorKind, work: Work | None, rates: Rates, backward: bool = False) -> Scalar:

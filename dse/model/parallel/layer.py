@@ -7,7 +7,7 @@ from typing import NamedTuple
 
 import jax.numpy as jnp
 
-from dse.model.choice import most
+from dse.model.choice import most, plus, times
 from dse.model.layout import Layout
 from dse.model.machine import collectives
 from dse.model.machine.messages import Sent, time_of
@@ -25,7 +25,18 @@ class Exposed(NamedTuple):
 
     def plus(self, other: Exposed) -> Exposed:
         """The sum of both."""
-        return Exposed(*(a + b for a, b in zip(self, other, strict=True)))
+        return Exposed(*map(plus, self, other))
+
+    def sent_again(self, often: Scalar, across: Scalar | None = None) -> Exposed:
+        """With messages of the forward sent ``often`` more in the backward; ``across`` domains, if not as often."""
+        backward = plus(self.backward, times(often, self.forward))
+        also_across = times(often if across is None else across, self.across_forward)
+        return self._replace(backward=backward, across_backward=plus(self.across_backward, also_across))
+
+    @property
+    def total(self) -> Scalar:
+        """Seconds that they add to both passes."""
+        return plus(self.forward, self.backward)
 
 
 def tensor_parallel(design: Design, layout: Layout, sent: Iterable[Sent], passes: Passes) -> Exposed:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Iterable
 from typing import NamedTuple
 
 import jax.numpy as jnp
@@ -11,12 +10,13 @@ import jax.numpy as jnp
 from dse.model.layout import ExpertLayout
 from dse.model.machine.messages import send_all
 from dse.model.machine.rates import Rates
-from dse.model.machine.roofline import isolated_time, moving_time, roofline_terms
+from dse.model.machine.roofline import kernels_time, moving_time, roofline_terms
 from dse.model.machine.routes import mesh_share
 from dse.model.serving.batch import Batch
 from dse.model.serving.memory import far_tier, weight_bytes
-from dse.model.serving.stage_pass import Runs, StagePass, stage_pass
+from dse.model.serving.stage_pass import StagePass, stage_pass
 from dse.model.serving.work import Stage, StepWork, step_bytes, step_work
+from dse.model.work.ledger import over_kernels
 from dse.model.work.parameters import norms_of_block
 from dse.types import Design, Engine, Mapping, Message, MessageKind, OperatorKind, Scalar, Serving, Spill
 
@@ -61,20 +61,20 @@ def stage_time(stage: Stage, serving: Serving, engine: Engine, work: StepWork, b
     """One stage of an engine step; the head is the last stage's, and counted as a share of it in each."""
     layout, pp, s = stage.layout, stage.design.mapping.pp, engine.kernel_slowdown
     rates, ran = of_narrow_formats(stage.rates, engine), stage_pass(stage, work, batch)
-    matrices, added = runs_time(ran.others, rates), ran.layers * engine.layer_time
+    matrices, added = kernels_time(ran.others, rates), ran.layers * engine.layer_time
     if stage.design.workload.recurrent is not None:
         added = 0.5 * norms_of_block(stage.design.workload) * added
     if stage.design.workload.latent is not None:
         added = added + ran.layers * engine.latent_layer_time
     if layout.experts is not None:
-        grouped = [runs.of(lambda o: o.kind is OperatorKind.grouped) for runs in ran.others]
-        matrices = matrices + of_narrow_shards(engine, layout.experts) * runs_time(grouped, rates)
+        grouped = [runs.where(lambda o: o.kind is OperatorKind.grouped) for runs in ran.others]
+        matrices = matrices + of_narrow_shards(engine, layout.experts) * kernels_time(grouped, rates)
         casts = jnp.where(rates.operand_bytes < 1.9, engine.cast_layer_time, 0.0)
         added = added + ran.expert_layers * (engine.expert_layer_time + casts)
     handed_on = sum(sent.time for sent in send_all(work.hand_over, stage.design.software, stage.design.system))
     return overlapped_step(stage, serving, engine, ran, rates, with_far(stage, serving, batch, StepTime(
         matrix=s * matrices,
-        attention=s * runs_time([ran.attention], rates),
+        attention=s * kernels_time([ran.attention], rates),
         communication=ran.layers * messages_time(stage.design, engine, work) + handed_on,
         host=added + engine.host_step_time / pp + batch.sequences * engine.sequence_time,
     )))  # fmt: skip
@@ -145,12 +145,7 @@ def overlapped_step(
     nano = stage.design.mapping.nano
     if nano is None:
         return alone
-    compute: Scalar = 0.0
-    moved: Scalar = 0.0
-    for operators, times in ran.runs:
-        terms = [(o.present, *roofline_terms(o.kind, o.forward, rates)) for o in operators]
-        compute = compute + times * sum(present * flops for present, flops, _ in terms)
-        moved = moved + times * sum(present * size for present, _, size in terms)
+    compute, moved = over_kernels(ran.phase.runs, lambda kind, work: roofline_terms(kind, work, rates))
     again, slowdown = moving_time(read_again(stage, serving), rates), engine.kernel_slowdown
     busiest = jnp.maximum(slowdown * jnp.maximum(compute, moved + again), alone.communication)
     whole = jnp.maximum(alone.matrix + alone.attention + alone.communication, 1e-12)
@@ -202,20 +197,17 @@ def rates_in(engine: Engine, stage: Stage) -> Rates:
         kind: unit._replace(slowdown=engine.kernel_slowdown * (1.0 + narrow.get(kind, 0.0)), floor=0.0)
         for kind, unit in rates.units.items()
     }
-    return rates._replace(units=units, kernels=dataclasses.replace(rates.kernels, kernel_floor=0.0))
+    return without_floors(rates._replace(units=units))
+
+
+def without_floors(rates: Rates) -> Rates:
+    """The rates of kernels in a graph: no kernel is as short as its launch."""
+    return rates._replace(kernels=dataclasses.replace(rates.kernels, kernel_floor=0.0))
 
 
 def of_narrow_shards(engine: Engine, experts: ExpertLayout) -> Scalar:
     """What kernels of narrow shards of experts take more, as a share of their time."""
     return engine.narrow_expert / experts.ffn
-
-
-def runs_time(ran: Iterable[Runs], rates: Rates) -> Scalar:
-    """Seconds of the forwards of operators that run, without the floors of single kernels."""
-    first, *others = (
-        times * sum(o.present * isolated_time(o.kind, o.forward, rates) for o in operators) for operators, times in ran
-    )
-    return sum(others, first)
 
 
 def messages_time(design: Design, engine: Engine, work: StepWork) -> Scalar:

@@ -10,7 +10,7 @@ import jax.numpy as jnp
 from dse.model import links
 from dse.model.choice import least
 from dse.model.groups import in_a_row, stage_domain, strides
-from dse.model.layout import Layout, lay_out
+from dse.model.layout import Layout, lay_out, of_mean_rank
 from dse.model.machine.rates import Rates, matrix_rate, rates_of, sixteen_bit_rate
 from dse.model.serving.batch import Batch
 from dse.model.serving.hybrid import in_hybrid, state_bytes
@@ -170,13 +170,17 @@ def ranks_of_experts(design: Design) -> Scalar:
     return 1.0 if experts is None else jnp.maximum(experts.ep * experts.etp / design.mapping.tp, 1.0)
 
 
-def step_work(stage: Stage, ranks: Scalar, serving: Serving, batch: Batch, rereads: Scalar = 0.0) -> StepWork:
+def step_work(
+    stage: Stage, ranks: Scalar, serving: Serving, batch: Batch, rereads: Scalar = 0.0, is_mean: bool = False
+) -> StepWork:
     """The work of one engine step of a stage, the tokens of ``ranks`` meeting in the experts.
 
     ``rereads`` as of :class:`~dse.types.Engine`: kernels from before grouped queries read a head's keys for each query.
+    ``is_mean``: of the rank whose experts get as many rows as the mean, where time is that of the busiest.
     """
     forward = stage.design
     layout = with_experts_met(stage.layout, forward, batch, ranks)
+    layout = of_mean_rank(layout) if is_mean else layout
     core = attention_operators(forward, serving, layout, batch, rereads)
     recipe = stage.rates.operand_bytes
     layout = layout._replace(element=layout.element._replace(weight=bytes_a_weight(serving, recipe, False)))
@@ -194,9 +198,13 @@ def step_work(stage: Stage, ranks: Scalar, serving: Serving, batch: Batch, rerea
 
 
 def dense_layers(stage: Stage) -> Scalar:
-    """Layers of a stage of a mixture that have no experts: the first ones, and all but one in ``moe_every`` behind."""
+    """Layers of a stage of a mixture that have no experts: the first ones, and all but one in ``moe_every`` behind.
+
+    Of a model all of whose layers are dense none: they are as one another.
+    """
     mixture, experts, layers = stage.design.workload.experts, stage.layout.experts, stage.layout.layers
-    assert mixture is not None and experts is not None
+    if mixture is None or experts is None:
+        return 0.0
     first = mixture.first_dense / stage.design.mapping.pp
     return first + experts.dense_share * (layers - first)
 
@@ -248,8 +256,10 @@ def with_experts_met(layout: Layout, design: Design, batch: Batch, ranks: Scalar
     unmet = (1.0 - mixture.top_k / held) ** (SKEW * tokens)
     met = jnp.maximum(experts.local * (1.0 - unmet), 1e-3)
     copies = 1.0 + (held - mixture.n_experts) * mapping.ep / mixture.n_experts
-    rows = tokens * mixture.top_k / mapping.ep * (1.0 + (mixture.imbalance - 1.0) / copies)
-    return layout._replace(experts=experts._replace(sent=batch.tokens * mixture.top_k, rows=rows, local=met))
+    rows, skew = tokens * mixture.top_k / mapping.ep, 1.0 + (mixture.imbalance - 1.0) / copies
+    return layout._replace(
+        experts=experts._replace(sent=batch.tokens * mixture.top_k, rows=rows * skew, mean_share=1.0 / skew, local=met)
+    )
 
 
 def cache_bytes(design: Design, serving: Serving, tokens: Scalar) -> Scalar:

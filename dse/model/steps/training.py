@@ -17,8 +17,8 @@ from dse.model.parallel import pipeline
 from dse.model.parallel.data import Windows, data_parallel_time
 from dse.model.steps.layer import LayerRun, LayerTime, first_layer, launch_time, run_layer
 from dse.model.work import offload
-from dse.model.work.state import optimizer_traffic
-from dse.model.work.training import TrainingWork
+from dse.model.work.ledger import moved_bytes
+from dse.model.work.training import TrainingWork, update_runs
 from dse.types import Design, Scalar, Scope
 
 
@@ -188,10 +188,8 @@ def embedding_and_head_time(
 
 def optimizer_time(design: Design, layout: Layout, work: TrainingWork, rates: Rates) -> Scalar:
     """Seconds of the Adam step, bound by memory, and of what the host does once a step."""
-    changing = work.parameters if work.trained is None else work.trained.stage
-    moved = changing * optimizer_traffic(design, layout, layout.groups.dp)
-    if layout.experts is not None and work.experts is not None and work.trained is None:
-        moved = moved + work.experts.parameters * optimizer_traffic(design, layout, layout.experts.replicas)
+    changing = work.trained.of(work.parameters, layout.layers)
+    moved = moved_bytes(update_runs(design, layout, work.trained, changing, work.routed))
     if design.mapping.tiers is not None:  # what the host updates, the device does not
         moved = moved * offload.state_left(design.mapping)[1]
     return moving_time(moved, rates) + design.software.step_overhead

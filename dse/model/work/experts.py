@@ -104,20 +104,6 @@ def permuted_rows(design: Design, layout: Layout, experts: ExpertLayout) -> Scal
     return jnp.where(mapping.all_to_all == float(AllToAll.pairwise), pairwise, arrived + experts.rows)
 
 
-def of_mean_rank(operators: tuple[Operator, ...], design: Design, layout: Layout) -> tuple[Operator, ...]:
-    """The operators of a layer whose experts get the rows of the mean rank: all devices together do so much.
-
-    Every rank waits for the busiest one, whose work the layer's time is; joules are of what is done.
-    """
-    experts = layout.experts
-    if experts is None:
-        return operators
-    mean = layout._replace(experts=experts._replace(rows=experts.mean_share * experts.rows))
-    assert mean.experts is not None
-    own = {o.name: o for o in (*routed_operators(design, mean, mean.experts), expert_quantization(design, mean))}
-    return tuple(own.get(o.name, o) for o in operators)
-
-
 def activation(
     name: str, elements: Scalar, layout: Layout, gate: Scalar, present: Scalar = 1.0, moved: Scalar | None = None
 ) -> Operator:

@@ -11,7 +11,7 @@ import jax.numpy as jnp
 from dse.model.choice import choose
 from dse.model.formats import operand_bytes
 from dse.model.layout import ExpertLayout, Layout, busiest
-from dse.model.work.adapters import Trained
+from dse.model.work.adapters import WHOLE, Trained
 from dse.model.work.context import context_messages
 from dse.model.work.parameters import all_layers, common_parameters, routed_parameters
 from dse.model.work.replicas import data_messages, expert_state_messages
@@ -38,20 +38,16 @@ _REDUCE_SCATTER, _SEND = MessageKind.reduce_scatter, MessageKind.send
 
 
 def training_messages(
-    design: Design, layout: Layout, parameters: Scalar, expert_parameters: Scalar = 0.0,
-    trained: Trained | None = None,
+    design: Design, layout: Layout, parameters: Scalar, expert_parameters: Scalar = 0.0, trained: Trained = WHOLE
 ) -> tuple[Message, ...]:
-    """The messages of a step of ``design``, whose fullest device holds ``parameters``, and those of routed experts.
-
-    ``trained``: the parameters that are trained, where most are frozen.
-    """  # fmt: skip
+    """The messages of a step of ``design``, whose fullest device holds ``parameters``, and those of routed experts."""
     return (
         *tensor_messages(design, layout),
         *embedding_and_head_messages(design, layout),
         *context_messages(design, layout),
         *pipeline_messages(design, layout),
         *data_messages(design, layout, parameters, trained),
-        *expert_messages(design, layout, expert_parameters),
+        *expert_messages(design, layout, expert_parameters, trained),
     )
 
 
@@ -179,7 +175,7 @@ def pipeline_messages(design: Design, layout: Layout) -> list[Message]:
     ]
 
 
-def expert_messages(design: Design, layout: Layout, parameters: Scalar) -> list[Message]:
+def expert_messages(design: Design, layout: Layout, parameters: Scalar, trained_of: Trained) -> list[Message]:
     """Messages of a layer with experts, and of the replicas of ``parameters`` of routed experts.
 
     Tokens are dispatched to their experts and combined again, in the backward their gradients (Lepikhin et al. 2021,
@@ -212,7 +208,7 @@ def expert_messages(design: Design, layout: Layout, parameters: Scalar) -> list[
         message("rows_reduce_scatter", _REDUCE_SCATTER, rows, 1.0, True),
         message("rows_all_gather_backward", _ALL_GATHER, rows, trained, False),
         message("rows_reduce_scatter_backward", _REDUCE_SCATTER, rows, trained, False),
-        *expert_state_messages(design, layout, parameters),
+        *expert_state_messages(design, layout, parameters, trained_of),
     ]
 
 
@@ -276,7 +272,7 @@ def executions(
     borders = m.pp * m.virtual_stages - 1.0
     if layout.pipeline is not None:  # of two chunks along the stages and back, one border lies on a device
         borders = borders - layout.pipeline.folded * (m.virtual_stages - 1.0)
-    of_experts: dict[Scope, Scalar] = {}
+    of_experts: dict[Scope, Scalar] = {Scope.expert_layer: 0.0}
     if layout.experts is not None:
         held = layout.experts.replicas.size * layout.experts.copies.size * routed_parameters(w)
         of_experts = {

@@ -7,7 +7,7 @@ from typing import NamedTuple
 
 import jax.numpy as jnp
 
-from dse.model.choice import choose
+from dse.model.choice import choose, plus
 from dse.model.formats import optimizer_bytes, parameter_bytes
 from dse.model.layout import EXPERT_LEVELS, Layout
 from dse.model.work.parameters import serial_block
@@ -24,7 +24,7 @@ class StateBytes(NamedTuple):
     @property
     def total(self) -> Scalar:
         """All model state of one parameter."""
-        return self.weights + self.gradients + self.optimizer
+        return plus(*self)
 
 
 def state_bytes(design: Design, layout: Layout, replicas: Group) -> StateBytes:
@@ -51,15 +51,6 @@ def state_bytes(design: Design, layout: Layout, replicas: Group) -> StateBytes:
         gradients=trained * gradients,
         optimizer=trained * optimizer_bytes(design.mapping.precision, design.software) / split(1.0),
     )
-
-
-def frozen_state(state: StateBytes, design: Design, layout: Layout) -> StateBytes:
-    """Bytes of a parameter that is not trained: of its weight, in the format that it is kept in."""
-    adapters = design.workload.adapters
-    if adapters is None:
-        return StateBytes(state.weights, 0.0, 0.0)
-    narrow = adapters.frozen_bytes / parameter_bytes(design.mapping.precision, design.software)
-    return StateBytes(narrow * state.weights, 0.0, 0.0)
 
 
 def optimizer_traffic(design: Design, layout: Layout, replicas: Group) -> Scalar:

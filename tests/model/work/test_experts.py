@@ -165,7 +165,7 @@ def test_flops_of_the_operators_are_those_of_the_parameters(slug):
     matrices = (OperatorKind.matrix, OperatorKind.matrix_16, OperatorKind.grouped)
     usual, first = (
         sum(float(o.present * o.forward.flops) for o in layer if o.kind in matrices and not o.core)
-        for layer in (work.layer, work.experts.first_layer)
+        for layer in (work.layer, work.lists.first_layer)
     )
     dense = w.experts.first_dense
     total = dense * first + (w.n_layers - dense) * behind_first(w, first, usual)
