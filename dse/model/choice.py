@@ -46,6 +46,24 @@ def times(count: Scalar, value: Scalar) -> Scalar:
     return value if one else count if other else count * value
 
 
+def divided(value: Scalar, count: Scalar) -> Scalar:
+    """Their quotient, without an equation where the divisor is the number 1 itself."""
+    return value if isinstance(count, int | float) and count == 1.0 else value / count
+
+
+def where_on(flag: Scalar, yes: T, no: T) -> T:
+    """``yes`` where a flag is above 0, part by part, else ``no``; without an equation where it is a number itself."""
+    if isinstance(flag, int | float):
+        return yes if flag > 0.0 else no
+    found: T = jax.tree.map(lambda a, b: jnp.where(flag > 0.0, a, b), yes, no)
+    return found
+
+
+def given(value: Scalar | None, otherwise: Scalar) -> Scalar:
+    """The number that a design states, or what holds where it states none."""
+    return otherwise if value is None else value
+
+
 def least(first: Scalar, second: Scalar) -> Scalar:
     """The smaller of two; where both are equal, with the slope of ``first`` alone.
 

@@ -70,9 +70,7 @@ def step_bounds(design: Design, layout: Layout, work: TrainingWork, step: StepTi
         step: its time by part.
     """
     rates, software, trained = step_rates(design), design.software, design.workload.backward
-    small = small_kernels(design, layout)
-    if software.experts is not None:
-        small = small + routing_time(design, layout, software.experts)
+    small = plus(small_kernels(design, layout), routing_time(design, layout))
     forward, backward = zip(*(_passes(operator, rates) for operator in work.layer), strict=True)
     messages = send_all(work.messages, software, design.system)
     sent = time_of(messages, Scope.embedding) + time_of(messages, Scope.head)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dse.model.choice import plus, times
+from dse.model.choice import given, plus, times
 from dse.model.layout import Layout
 from dse.model.machine.rates import ANY_PEAK, matrix_rate, reciprocal
 from dse.model.work.attention import flash_pairs
@@ -21,7 +21,7 @@ def throughput(design: Design, layout: Layout, step_time: Scalar) -> dict[str, S
     repeated = tokens * (
         layout.recompute.full * forward_flops(w)
         + layout.recompute.core * attention_flops(w)
-        + layout.recompute.operators * repeated_flops(w, design.software.keeps_products)
+        + layout.recompute.operators * repeated_flops(w, given(design.software.keeps_products, 0.0))
     )
     repeated = plus(repeated, times(tokens, flops_of_levels(w, layout.recompute.levels)))
     return dict(

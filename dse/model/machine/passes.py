@@ -82,7 +82,7 @@ def with_small_kernels(passes: Passes, design: Design, seconds: Scalar, again: S
     A backward has about twice as many of them as a forward, and those that recompute runs ``again``.
     """
     return passes._replace(
-        forward=passes.forward + seconds,
-        input_gradient=passes.input_gradient + 2.0 * design.workload.backward * seconds,
-        recompute=passes.recompute + times(again, seconds),
+        forward=plus(passes.forward, seconds),
+        input_gradient=plus(passes.input_gradient, times(2.0 * design.workload.backward, seconds)),
+        recompute=plus(passes.recompute, times(again, seconds)),
     )

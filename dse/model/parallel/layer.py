@@ -39,6 +39,10 @@ class Exposed(NamedTuple):
         return plus(self.forward, self.backward)
 
 
+#: What messages add that are not there.
+NOTHING = Exposed(0.0, 0.0, 0.0, 0.0)
+
+
 def tensor_parallel(design: Design, layout: Layout, sent: Iterable[Sent], passes: Passes) -> Exposed:
     """Messages of tensor parallelism behind the matrices of their pass.
 
@@ -72,10 +76,11 @@ def context_parallel(design: Design, layout: Layout, sent: Iterable[Sent], passe
     steps = passes._replace(core_forward=beside * passes.core_forward, core_backward=beside * passes.core_backward)
     forward, backward = _behind(own, overlaps, steps, collectives.usage(group, design.system))
     across = _across(own, group, Window.attention_forward, Window.before_attention)
-    if layout.context is not None:  # the attention waits for what is exchanged or gathered before it
-        forward = forward + time_of(own, Scope.layer, Window.before_attention)
-        backward = backward + time_of(own, Scope.layer, Window.before_attention_backward)
-    return Exposed(forward, backward, *across)
+    # The attention waits for what is exchanged or gathered before it.
+    before, behind = (
+        time_of(own, Scope.layer, w) for w in (Window.before_attention, Window.before_attention_backward)
+    )
+    return Exposed(plus(forward, before), plus(backward, behind), *across)
 
 
 def expert_parallel(design: Design, layout: Layout, sent: Iterable[Sent], passes: Passes) -> Exposed:
@@ -84,9 +89,10 @@ def expert_parallel(design: Design, layout: Layout, sent: Iterable[Sent], passes
     Two micro-batches in opposite passes hide each other's (DeepSeek-AI 2024, section 3.2.1). Kernels that send beside
     compute take cores from it.
     """
-    mapping, kernels = design.mapping.experts, design.software.experts
-    assert layout.experts is not None and mapping is not None and kernels is not None
-    group, own = layout.experts.ep, _of(sent, Dimension.expert)
+    mapping, kernels, own = design.mapping.experts, design.software.experts, _of(sent, Dimension.expert)
+    if mapping is None or kernels is None:
+        return NOTHING
+    group = layout.experts.ep
     forward, backward = (time_of(own, Scope.expert_layer, w) for w in (Window.experts_forward, Window.experts_backward))
     usage = jnp.maximum(collectives.usage(group, design.system), kernels.exchange_cores)
     leaves = jnp.where(group.domains > 1.0, 1.0, 0.0)

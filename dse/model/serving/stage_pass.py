@@ -7,6 +7,7 @@ from typing import NamedTuple
 from dse.model.choice import plus, times
 from dse.model.serving.batch import Batch
 from dse.model.serving.work import Stage, StepWork, dense_layers
+from dse.model.work.blocks import feed_forward_of
 from dse.model.work.ledger import Phase, Runs, Sends
 from dse.types import Scalar
 
@@ -49,5 +50,5 @@ def stage_pass(stage: Stage, work: StepWork, batch: Batch) -> StagePass:
         others=(*others, Runs((work.head,), (1.0 + batch.drafting) / pp)),
         messages=Sends(work.messages, layers),
         hand_over=Sends(work.hand_over),
-        expert_layers=0.0 if stage.layout.experts is None else with_experts,
+        expert_layers=feed_forward_of(stage.design.workload).usual(0.0, with_experts),
     )

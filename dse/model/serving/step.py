@@ -7,6 +7,7 @@ from typing import NamedTuple
 
 import jax.numpy as jnp
 
+from dse.model.choice import nothing, plus, times
 from dse.model.layout import ExpertLayout
 from dse.model.machine.messages import send_all
 from dse.model.machine.rates import Rates
@@ -16,8 +17,8 @@ from dse.model.serving.batch import Batch
 from dse.model.serving.memory import far_tier, weight_bytes
 from dse.model.serving.stage_pass import StagePass, stage_pass
 from dse.model.serving.work import Stage, StepWork, step_bytes, step_work
+from dse.model.work.blocks import attention_of, shares_of
 from dse.model.work.ledger import over_kernels
-from dse.model.work.parameters import norms_of_block
 from dse.types import Design, Engine, Mapping, Message, MessageKind, OperatorKind, Scalar, Serving, Spill
 
 
@@ -62,11 +63,10 @@ def stage_time(stage: Stage, serving: Serving, engine: Engine, work: StepWork, b
     layout, pp, s = stage.layout, stage.design.mapping.pp, engine.kernel_slowdown
     rates, ran = of_narrow_formats(stage.rates, engine), stage_pass(stage, work, batch)
     matrices, added = kernels_time(ran.others, rates), ran.layers * engine.layer_time
-    if stage.design.workload.recurrent is not None:
-        added = 0.5 * norms_of_block(stage.design.workload) * added
-    if stage.design.workload.latent is not None:
-        added = added + ran.layers * engine.latent_layer_time
-    if layout.experts is not None:
+    w = stage.design.workload
+    added = times(0.5 * shares_of(w).norms, added)
+    added = plus(added, times(attention_of(w).compressed, ran.layers * engine.latent_layer_time))
+    if not nothing(layout.experts.local):
         grouped = [runs.where(lambda o: o.kind is OperatorKind.grouped) for runs in ran.others]
         matrices = matrices + of_narrow_shards(engine, layout.experts) * kernels_time(grouped, rates)
         casts = jnp.where(rates.operand_bytes < 1.9, engine.cast_layer_time, 0.0)
@@ -192,7 +192,7 @@ def of_narrow_formats(rates: Rates, engine: Engine) -> Rates:
 def rates_in(engine: Engine, stage: Stage) -> Rates:
     """The rates of single kernels in an engine, whose launches :func:`stage_time` counts a layer and not a kernel."""
     rates, experts = of_narrow_formats(stage.rates, engine), stage.layout.experts
-    narrow = {} if experts is None else {OperatorKind.grouped: of_narrow_shards(engine, experts)}
+    narrow = {OperatorKind.grouped: of_narrow_shards(engine, experts)}
     units = {
         kind: unit._replace(slowdown=engine.kernel_slowdown * (1.0 + narrow.get(kind, 0.0)), floor=0.0)
         for kind, unit in rates.units.items()
@@ -207,7 +207,7 @@ def without_floors(rates: Rates) -> Rates:
 
 def of_narrow_shards(engine: Engine, experts: ExpertLayout) -> Scalar:
     """What kernels of narrow shards of experts take more, as a share of their time."""
-    return engine.narrow_expert / experts.ffn
+    return 0.0 if nothing(experts.ffn) else engine.narrow_expert / experts.ffn
 
 
 def messages_time(design: Design, engine: Engine, work: StepWork) -> Scalar:

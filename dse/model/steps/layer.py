@@ -7,16 +7,16 @@ from typing import NamedTuple
 
 import jax.numpy as jnp
 
-from dse.model.choice import most, plus
+from dse.model.choice import most, nothing, plus, times
 from dse.model.layout import Layout
 from dse.model.machine.messages import Sent, send_all
 from dse.model.machine.passes import run_passes, with_small_kernels
 from dse.model.machine.rates import Rates, step_rates
 from dse.model.parallel import offload
-from dse.model.parallel.layer import Exposed, context_parallel, expert_parallel, tensor_parallel
+from dse.model.parallel.layer import NOTHING, context_parallel, expert_parallel, tensor_parallel
 from dse.model.work.experts import of_own_kernels
 from dse.model.work.training import TrainingWork
-from dse.types import Design, Dimension, ExpertKernels, HostTiers, Recompute, Scalar, Scope
+from dse.types import Design, Dimension, HostTiers, Recompute, Scalar, Scope
 
 #: Launches that a softmax of single kernels adds to a layer's about twenty-five: cast, scale, mask, softmax, cast.
 EAGER_LAUNCHES = 0.2
@@ -82,10 +82,10 @@ def run_layer(
 ) -> LayerRun:
     """Times of one layer and micro-batch; of a mixture of experts the mean over a stage's layers."""
     run = _run_layer(design, layout, work, rates, sent)
-    if layout.experts is None:
+    first = times(jnp.where(design.mapping.pp > 1.0, 0.0, 1.0 / layout.layers), layout.experts.first)
+    share = plus(first, times(1.0 - first, layout.experts.dense_share))
+    if nothing(share):
         return run
-    first = jnp.where(design.mapping.pp > 1.0, 0.0, layout.experts.first / layout.layers)
-    share = first + (1.0 - first) * layout.experts.dense_share
     return _mean(run, first_layer(design, layout, work, rates, sent), share)
 
 
@@ -116,10 +116,10 @@ def _run_layer(
     passes = run_passes(work.lists.first_layer if is_first else work.layer, rates, trained, again)
     passes = with_small_kernels(passes, design, small_kernels(design, layout), again.most)
     dense = tensor_parallel(design, layout, sent, passes).sent_again(again.sends(Dimension.tensor))
-    experts = Exposed(0.0, 0.0, 0.0, 0.0)
-    if not is_first and software.experts is not None and layout.experts is not None:
-        routed_again = plus(again.most, again.levels[Recompute.expert_block])
-        passes = with_small_kernels(passes, design, routing_time(design, layout, software.experts), routed_again)
+    experts = NOTHING
+    if not is_first:
+        routed_again = plus(again.most, again.levels.get(Recompute.expert_block, 0.0))
+        passes = with_small_kernels(passes, design, routing_time(design, layout), routed_again)
         # Of the links between domains full recompute alone is counted.
         experts = expert_parallel(design, layout, sent, passes).sent_again(again.sends(Dimension.expert), again.full)
     context = context_parallel(design, layout, sent, passes).sent_again(again.sends(Dimension.context))
@@ -140,7 +140,7 @@ def _run_layer(
         moved.backward, last_pass, passes.memory_backward
     )
     update = update + moved.update
-    if work.beyond is not None:  # both at once: the device its share, the host its own, after the last gradients
+    if not nothing(host_update):  # both at once: the device its share, the host its own, after the last gradients
         update = jnp.maximum(update, host_update)
     exposed_forward = offload.exposed(moved.forward, forward_pass, passes.memory_forward)
     time = LayerTime(
@@ -172,9 +172,11 @@ def small_kernels(design: Design, layout: Layout) -> Scalar:
     return design.software.small_kernel_time + launches * design.system.accelerator.kernels.kernel_floor
 
 
-def routing_time(design: Design, layout: Layout, kernels: ExpertKernels) -> Scalar:
+def routing_time(design: Design, layout: Layout) -> Scalar:
     """Seconds of a layer's forward in small kernels: those of routing, and what every expert has of its own."""
-    assert layout.experts is not None
+    kernels = design.software.experts
+    if kernels is None:
+        return 0.0
     return kernels.expert_kernel_time + of_own_kernels(design, kernels.expert_time * layout.experts.local)
 
 
@@ -190,6 +192,6 @@ def launch_time(design: Design, layout: Layout) -> Scalar:
     kernel reads them on the device.
     """
     software, host = design.software, design.software.host_time
-    if design.workload.experts is not None and software.experts is not None:
+    if software.experts is not None:
         host = most(host, of_own_kernels(design, software.experts.expert_host_time))
     return host * (1.0 + EAGER_LAUNCHES * layout.eager) * host_passes(design, layout)

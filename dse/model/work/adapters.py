@@ -11,7 +11,7 @@ from typing import NamedTuple
 
 import jax.numpy as jnp
 
-from dse.model.choice import plus, times
+from dse.model.choice import plus, required, times
 from dse.model.formats import parameter_bytes
 from dse.model.layout import Layout
 from dse.model.work.operators import Flops, elementwise, linear
@@ -50,8 +50,7 @@ WHOLE = Trained()
 
 def fine_tuned(operators: Sequence[Operator], design: Design, layout: Layout) -> tuple[Operator, ...]:
     """The operators of a layer as they are with its matrices frozen and the adapters of ``design`` beside them."""
-    adapters = design.workload.adapters
-    assert adapters is not None
+    adapters = required(design.workload.adapters, "workload.adapters")
     has = _adapted(adapters)
     found: list[Operator] = []
     for operator in operators:
@@ -70,8 +69,7 @@ def frozen(operator: Operator, layout: Layout) -> Operator:
     e = layout.element
     if operator.name == "quantization":
         once = (e.activation + e.operand) / (e.activation + 2.0 * e.operand)
-        forward, back = operator.forward, operator.input_gradient
-        assert back is not None
+        forward, back = operator.forward, required(operator.input_gradient, "an input gradient")
         return operator._replace(
             forward=forward._replace(bytes=once * forward.bytes), input_gradient=back._replace(bytes=once * back.bytes)
         )

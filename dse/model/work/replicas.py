@@ -5,9 +5,10 @@ from __future__ import annotations
 import jax
 import jax.numpy as jnp
 
-from dse.model.choice import plus, times
+from dse.model.choice import given, nothing, plus, required, times
 from dse.model.layout import Layout
 from dse.model.work.adapters import WHOLE, Trained
+from dse.model.work.blocks import feed_forward_of
 from dse.model.work.parameters import head_parameters
 from dse.types import Design, Dimension, Group, Message, MessageKind, Scalar, Scope, Window
 
@@ -26,12 +27,11 @@ def data_messages(
     w, m = design.workload, design.mapping
     trained = w.backward
     changing = trained_of.of(parameters, layout.layers)
-    shared = w.tied_embeddings > 0.0
-    if w.experts is not None:  # the last stage has an embedding of its own to predict further tokens
-        shared = shared | (w.experts.n_predict > 0.0)
-    tied = jnp.where((m.pp > 1.0) & shared, times(trained_of.whole, trained), 0.0)
-    if layout.pipeline is not None:
-        tied = (1.0 - layout.pipeline.folded) * tied
+    shared, predicted = w.tied_embeddings > 0.0, feed_forward_of(w).predicted
+    if not nothing(predicted):  # the last stage has an embedding of its own to predict further tokens
+        shared = shared | (predicted > 0.0)
+    tied: Scalar = jnp.where((m.pp > 1.0) & shared, times(trained_of.whole, trained), 0.0)
+    tied = times(1.0 - layout.pipeline.folded, tied)
     between = state_messages(design, layout, parameters, Scope.weights, trained_of)
     if m.sharding is not None:
         between = partitioned(between, design, layout, changing)
@@ -48,7 +48,7 @@ def data_messages(
 
 def _sharers(layout: Layout, scope: Scope) -> tuple[Group, Group]:
     """Who shares the state of the weights of a scope, and who has the same share of it."""
-    if scope is Scope.weights or layout.experts is None:
+    if scope is Scope.weights:
         return layout.groups.dp, layout.groups.copies
     return layout.experts.replicas, layout.experts.copies
 
@@ -103,8 +103,7 @@ def state_messages(
 
 def weight_message_bytes(design: Design, layout: Layout) -> Scalar:
     """Bytes of a weight as it is gathered: of an activation, or narrower where the stack gathers its fp8 weights."""
-    narrow = design.software.weight_message_bytes
-    return layout.element.activation if narrow is None else narrow
+    return given(design.software.weight_message_bytes, layout.element.activation)
 
 
 def expert_state_messages(
@@ -127,8 +126,8 @@ def partitioned(found: list[Message], design: Design, layout: Layout, changing: 
     of the weights is kept for the backward alone, the forward gathers over all replicas, and nothing else needs to
     (ZeRO++: Wang et al. 2023; three levels: Xu et al. 2025). Messages may have fewer bytes an element.
     """
-    sharding, parts, zero_3 = design.mapping.sharding, layout.partitions, layout.zero >= 3.0
-    assert sharding is not None and parts is not None
+    sharding, zero_3 = required(design.mapping.sharding, "mapping.sharding"), layout.zero >= 3.0
+    parts = required(layout.partitions, "mapping.sharding")
     trained, dp = design.workload.backward, layout.groups.dp
     secondary = sharding.secondary > 0.0
     usual = design.software.gradient_message_bytes

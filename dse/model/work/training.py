@@ -6,15 +6,15 @@ from typing import NamedTuple
 
 import jax.numpy as jnp
 
-from dse.model.choice import plus, times
+from dse.model.choice import plus, times, where_on
 from dse.model.layout import Layout, of_mean_rank
 from dse.model.work import offload
 from dse.model.work.adapters import Trained, fine_tuned, frozen, trained_parameters, without_backward
+from dse.model.work.blocks import feed_forward_of
 from dse.model.work.ledger import Phase, Runs, Sends
 from dse.model.work.messages import executions, training_messages
 from dse.model.work.offload import Beyond, OnHost
 from dse.model.work.parameters import (
-    behind_first,
     common_parameters,
     layer_expert_parameters,
     routed_parameters,
@@ -68,13 +68,10 @@ class TrainingWork(NamedTuple):
         return self.lists.head
 
 
-def mean_kept(design: Design, usual: Kept, dense: Kept) -> Kept:
+def mean_kept(design: Design, layout: Layout, usual: Kept, dense: Kept) -> Kept:
     """What the layers behind the first dense ones keep, in the mean, and what the largest of them brings back."""
-    experts = design.workload.experts
-    if experts is None:
-        return usual
-    again = jnp.where(experts.moe_every > 1.0, jnp.maximum(usual.again, dense.again), usual.again)
-    return Kept(behind_first(design.workload, dense.mean, usual.mean), again)
+    again = where_on(layout.experts.dense_share, jnp.maximum(usual.again, dense.again), usual.again)
+    return Kept(feed_forward_of(design.workload).behind_first(dense.mean, usual.mean), again)
 
 
 def training_work(design: Design, layout: Layout) -> TrainingWork:
@@ -85,10 +82,9 @@ def training_work(design: Design, layout: Layout) -> TrainingWork:
     trained = trained_parameters(lists.layer, design)
     parameters, routed = stage_parameters(design, layout), stage_expert_parameters(design, layout)
     a_layer, held = usual_layer_parameters(design.workload, design.mapping.tp), layer_expert_parameters(design, layout)
-    routed_state = trained.of_model(state_bytes(design, layout, expert_replicas(layout)))
-    first_kept = kept_bytes(design, layout, lists.first_layer)
-    kept = kept_bytes(design, layout, lists.layer) if layout.experts is not None else first_kept
-    kept = mean_kept(design, kept, first_kept)
+    routed_state = trained.of_model(state_bytes(design, layout, layout.experts.replicas))
+    usual_kept, first_kept = (kept_bytes(design, layout, each) for each in (lists.layer, lists.first_layer))
+    kept = mean_kept(design, layout, usual_kept, first_kept)
     changing = trained.of(a_layer)
     weights = plus(times(a_layer, trained.of_model(state).weights), times(trained.added, state.weights))
     on_host = offload.on_host(
@@ -131,7 +127,7 @@ def step_phase(design: Design, layout: Layout, work: TrainingWork) -> Phase:
     dense = plus(often[Scope.layer], times(-1.0, with_experts))
     adapters = times(work.trained.added, w.blocks * design.mapping.tp)  # on every device of a stage its layers'
     updated = plus(times(work.trained.whole, common_parameters(w)), adapters) * layout.replicas
-    routed = times(routed_parameters(w), expert_copies(layout))
+    routed = times(routed_parameters(w), layout.experts.holders)
     return Phase(
         runs=(
             Runs(work.lists.first_layer, dense, w.backward, again),
@@ -155,29 +151,16 @@ def update_runs(
         return Runs((Operator("optimizer", OperatorKind.vector, moved, None, None, 0.0),), count)
 
     routed = times(trained.whole, routed)
-    return update(parameters, layout.groups.dp), update(routed, expert_replicas(layout))
-
-
-def expert_replicas(layout: Layout) -> Group:
-    """Devices that share the state of routed experts; without any those of all weights."""
-    return layout.groups.dp if layout.experts is None else layout.experts.replicas
-
-
-def expert_copies(layout: Layout) -> Scalar:
-    """Devices that hold the same routed experts, or a share of their state; 0 without any."""
-    return 0.0 if layout.experts is None else layout.experts.replicas.size * layout.experts.copies.size
+    return update(parameters, layout.groups.dp), update(routed, layout.experts.replicas)
 
 
 def operator_lists(design: Design, layout: Layout) -> Lists:
     """The operators of a step that trains all weights."""
-    first = tuple(layer_operators(design, layout))
-    layer = mean = first
-    if layout.experts is not None:
-        layer, mean = (tuple(expert_layer_operators(design, one)) for one in (layout, of_mean_rank(layout)))
+    usual = feed_forward_of(design.workload).usual(layer_operators, expert_layer_operators)
     return Lists(
-        layer=layer,
-        first_layer=first,
-        mean_layer=mean,
+        layer=tuple(usual(design, layout)),
+        first_layer=tuple(layer_operators(design, layout)),
+        mean_layer=tuple(usual(design, of_mean_rank(layout))),
         embedding=tuple(embedding_operators(design, layout)),
         head=tuple(head_operators(design, layout)),
     )
