@@ -72,6 +72,7 @@ class ExpertLayout(NamedTuple):
     copies: Group  # devices that hold the same share of it
     gathers: Scalar = 1.0  # inputs of a layer's feed-forward that tp gathers: of a mixture that of its shared expert
     holders: Scalar = 0.0  # devices that hold the same experts, or a share of their state
+    stated_first: Scalar = 0.0  # first layers of the model that have a dense feed-forward
 
     @property
     def has_shared(self) -> Scalar:
@@ -193,7 +194,7 @@ def lay_out(design: Design) -> Layout:
         eager=eager_softmax(m.micro_batch * heads, software),
         split=split,
         has_vocabulary=has_vocabulary,
-        outputs=times(has_vocabulary, 1.0 if w.experts is None else 1.0 + w.experts.n_predict),
+        outputs=times(has_vocabulary, plus(1.0, w.predicted)),
         recompute=lay_out_recompute(design),
         value_width=value_width,
         context_width=context_width,
@@ -288,6 +289,7 @@ def lay_out_experts(
         copies=Group(copies, jnp.where(stage <= domain, copies, 1.0), reach=reach((stage / copies, copies))),
         gathers=jnp.minimum(shared, 1.0),
         holders=replicas.size * copies,
+        stated_first=experts.first_dense,
     )
 
 

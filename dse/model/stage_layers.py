@@ -50,8 +50,7 @@ def named_schedule(mapping: Mapping) -> PipelineLayout:
 
 def chunk_layers(workload: Workload, mapping: Mapping) -> StageLayers:
     """How the layers of a model spread over the stages of a mapping, wherever its schedule puts these."""
-    further = 0.0 if workload.experts is None else workload.experts.n_predict
-    return stage_layers(workload.blocks, mapping.pp, mapping.virtual_stages, further)
+    return stage_layers(workload.blocks, mapping.pp, mapping.virtual_stages, workload.predicted)
 
 
 def stage_layers(

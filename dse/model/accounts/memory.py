@@ -114,8 +114,8 @@ def _head_by_itself(design: Design, layout: Layout) -> Scalar:
 def matrix_shapes(design: Design, layout: Layout) -> Scalar:
     """Parameters of the distinct matrices of a layer: of equal experts those of one."""
     w, tp, feed_forward = design.workload, design.mapping.tp, feed_forward_of(design.workload)
-    with_experts = plus(expert_layer_matrix_parameters(w, tp), feed_forward.expert(layout.experts.etp.size))
-    return feed_forward.usual(layer_matrix_parameters(w, tp), with_experts)
+    with_experts = expert_layer_matrix_parameters(w, tp), feed_forward.expert(layout.experts.etp.size)
+    return feed_forward.usual(layer_matrix_parameters(w, tp), lambda: plus(*with_experts))
 
 
 def _where_split(layout: Layout, stage: float, size: Scalar, replicas: Group | None = None) -> Scalar:
@@ -185,6 +185,8 @@ def stage_memory(design: Design, layout: Layout, work: TrainingWork, stage: Stag
 def with_experts(memory: Memory, design: Design, layout: Layout, work: TrainingWork, stage: Stage) -> Memory:
     """Memory of a stage with the state of its routed experts, if it has any, and its first layers as they are."""
     experts, w, m = work.routed_state, design.workload, design.mapping
+    if nothing(layout.experts.local):
+        return memory
     routed = times(stage.layers - stage.first_layers, layer_expert_parameters(design, layout))
     dense = times(stage.first_layers, layer_parameters(w, m.tp) - usual_layer_parameters(w, m.tp))
     any_dense = where_on(plus(stage.first_layers, layout.experts.dense_share), 1.0, 0.0)
@@ -234,9 +236,8 @@ def peak_memory(design: Design, layout: Layout, work: TrainingWork) -> tuple[Sca
     again = dict.fromkeys(("first_layers", "first_held"), times(alone, first_dense))
     last_parameters = head_parameters(w, m.tp) + w.hidden
     logits = design.software.logit_bytes * (layout.tokens * layout.vocab)
-    feed_forward = feed_forward_of(w)
-    last_parameters = plus(last_parameters, feed_forward.prediction(), copied_embedding(w, m.pp, m.tp))
-    logits = times(plus(1.0, feed_forward.predicted), logits)
+    last_parameters = plus(last_parameters, feed_forward_of(w).prediction(), copied_embedding(w, m.pp, m.tp))
+    logits = times(plus(1.0, w.predicted), logits)
     cached = w.backward * design.software.gradient_cache * head_buffer_bytes(design, layout, logits)
     gathered = _where_split(layout, 3.0, _head_by_itself(design, layout) * head_parameters(w, m.tp))
     output = Stage(

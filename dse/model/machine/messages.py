@@ -7,7 +7,7 @@ import operator
 from collections.abc import Iterable
 from typing import NamedTuple
 
-from dse.model.choice import plus, times
+from dse.model.choice import divided, plus, times
 from dse.model.layout import Recomputed
 from dse.model.machine import collectives
 from dse.model.machine.collectives import summing_time
@@ -35,11 +35,11 @@ def send_all(messages: Iterable[Message], software: Software, system: System) ->
         if key not in known and message.far is not None:
             known[key] = software.communication_slowdown * collectives.exchange(message.size, message.far, route)
         elif key not in known:
-            size = message.size if message.pieces is None else message.size / message.pieces
+            size = divided(message.size, message.pieces)
             time = collectives.time(kind, size, route, software.collective)
             if kind is not MessageKind.send:
                 time = software.communication_slowdown * time
-            known[key] = time if message.pieces is None else message.pieces * time
+            known[key] = times(message.pieces, time)
         return known[key]
 
     def with_sums(message: Message, time: Scalar) -> Scalar:

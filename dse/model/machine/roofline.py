@@ -6,7 +6,7 @@ from collections.abc import Iterable
 
 import jax.numpy as jnp
 
-from dse.model.choice import ceiling
+from dse.model.choice import ceiling, divided
 from dse.model.machine import attention_kernels
 from dse.model.machine.overlap import best_splits, combine, overlapped
 from dse.model.machine.rates import Rates, Unit, byte_time
@@ -54,6 +54,10 @@ def _tiled_time(work: Work, rates: Rates, unit: Scalar, split_time: Scalar, fine
     return waves * whole / splits + split_time * (splits - 1.0)
 
 
+#: Of kernels whose efficiency has no steps.
+SMOOTH: Steps = ((0.0, 1.0),)
+
+
 def step_efficiency(size: Scalar, steps: Steps) -> Scalar:
     """Share of the peak at ``size``: that of the largest step that ``size`` reaches, no interpolation."""
     share = steps[0][1]
@@ -66,7 +70,7 @@ def compute_time(kind: OperatorKind, work: Work, rates: Rates, backward: bool = 
     """Seconds of a kernel of this kind and shape when compute bounds it."""
     unit = rates.units[kind]
     time = _smooth_time(kind, work, rates, unit, backward)
-    return time if unit.steps is None else time / step_efficiency(work.flops, unit.steps)
+    return divided(time, step_efficiency(work.flops, unit.steps or SMOOTH))
 
 
 def _smooth_time(kind: OperatorKind, work: Work, rates: Rates, unit: Unit, backward: bool) -> Scalar:
@@ -101,7 +105,7 @@ def memory_time(size: Scalar, accelerator: Accelerator) -> Scalar:
 
 def _moving_time(size: Scalar, byte_time: Scalar, kernels: Kernels) -> Scalar:
     time = size * byte_time
-    return time if kernels.steps is None else time / step_efficiency(size, kernels.steps.memory)
+    return divided(time, step_efficiency(size, kernels.steps.memory if kernels.steps else SMOOTH))
 
 
 def isolated_time(kind: OperatorKind, work: Work, rates: Rates, backward: bool = False) -> Scalar:

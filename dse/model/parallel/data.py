@@ -8,7 +8,7 @@ from typing import NamedTuple
 
 import jax.numpy as jnp
 
-from dse.model.choice import given, plus, times
+from dse.model.choice import given, nothing, plus, times
 from dse.model.layout import Layout
 from dse.model.machine import collectives
 from dse.model.machine.messages import Sent, time_of
@@ -57,8 +57,9 @@ def data_parallel_time(design: Design, layout: Layout, sent: Iterable[Sent], win
 
     found, m = hidden(gathers, scatters), design.mapping
     others = times(given(design.software.dp_by_chunk, 0.0), 1.0 - 1.0 / m.virtual_stages)
-    by_chunk = hidden(jnp.maximum(gathers, m.pp), jnp.maximum(scatters, m.pp))
-    found = plus(times(1.0 - others, found), times(others, by_chunk))
+    if not nothing(others):
+        by_chunk = hidden(jnp.maximum(gathers, m.pp), jnp.maximum(scatters, m.pp))
+        found = (1.0 - others) * found + others * by_chunk
     usage = collectives.usage(layout.groups.dp, design.system)
     exposed = before + behind - (1.0 - usage) * found
     return exposed + time_of(sent, Scope.tied_embedding) + _between_slices(design, layout, windows)

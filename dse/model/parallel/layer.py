@@ -7,7 +7,7 @@ from typing import NamedTuple
 
 import jax.numpy as jnp
 
-from dse.model.choice import most, plus, times
+from dse.model.choice import given, most, plus, times
 from dse.model.layout import Layout
 from dse.model.machine import collectives
 from dse.model.machine.messages import Sent, time_of
@@ -30,7 +30,7 @@ class Exposed(NamedTuple):
     def sent_again(self, often: Scalar, across: Scalar | None = None) -> Exposed:
         """With messages of the forward sent ``often`` more in the backward; ``across`` domains, if not as often."""
         backward = plus(self.backward, times(often, self.forward))
-        also_across = times(often if across is None else across, self.across_forward)
+        also_across = times(given(across, often), self.across_forward)
         return self._replace(backward=backward, across_backward=plus(self.across_backward, also_across))
 
     @property

@@ -6,6 +6,7 @@ from typing import NamedTuple
 
 import jax.numpy as jnp
 
+from dse.model.choice import plus
 from dse.model.machine.operator_energy import phase_energy
 from dse.model.serving.batch import Batch
 from dse.model.serving.stage_pass import stage_pass
@@ -31,9 +32,7 @@ def joules_of(stage: Stage, ranks: Scalar, serving: Serving, engine: Engine, bat
     design = stage.design
     work = step_work(stage, ranks, serving, batch, engine.cache_rereads, is_mean=True)
     spent = phase_energy(stage_pass(stage, work, batch).phase, design, read_again(stage, serving))
-    links = spent.network
-    if design.mapping.spill is not None:
-        links = links + far_energy(stage, design.mapping.spill, serving, batch)
+    links = plus(spent.network, far_energy(stage, serving, batch))
     return Joules(engine.kernel_energy * spent.cores, engine.kernel_energy * spent.memory, links)
 
 

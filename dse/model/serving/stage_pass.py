@@ -42,6 +42,7 @@ def stage_pass(stage: Stage, work: StepWork, batch: Batch) -> StagePass:
     """
     pp, plain = stage.design.mapping.pp, dense_layers(stage)
     layers = stage.layout.layers + batch.drafting / pp
+    none: Scalar = 0.0
     with_experts = plus(layers, times(-1.0, plain))
     layer, dense = Runs(work.layer, with_experts), Runs(work.dense_layer, plain)
     others = (runs.where(lambda o: not o.core) for runs in (layer, dense))
@@ -50,5 +51,5 @@ def stage_pass(stage: Stage, work: StepWork, batch: Batch) -> StagePass:
         others=(*others, Runs((work.head,), (1.0 + batch.drafting) / pp)),
         messages=Sends(work.messages, layers),
         hand_over=Sends(work.hand_over),
-        expert_layers=feed_forward_of(stage.design.workload).usual(0.0, with_experts),
+        expert_layers=feed_forward_of(stage.design.workload).usual(none, lambda: with_experts),
     )

@@ -14,12 +14,12 @@ from dse.model.machine.rates import Rates
 from dse.model.machine.roofline import kernels_time, moving_time, roofline_terms
 from dse.model.machine.routes import mesh_share
 from dse.model.serving.batch import Batch
-from dse.model.serving.memory import far_tier, weight_bytes
+from dse.model.serving.memory import NEAR, far_tier, weight_bytes
 from dse.model.serving.stage_pass import StagePass, stage_pass
 from dse.model.serving.work import Stage, StepWork, step_bytes, step_work
 from dse.model.work.blocks import attention_of, shares_of
 from dse.model.work.ledger import over_kernels
-from dse.types import Design, Engine, Mapping, Message, MessageKind, OperatorKind, Scalar, Serving, Spill
+from dse.types import Design, Engine, Mapping, Message, MessageKind, NanoBatches, OperatorKind, Scalar, Serving
 
 
 class StepTime(NamedTuple):
@@ -87,11 +87,9 @@ def with_far(stage: Stage, serving: Serving, batch: Batch, alone: StepTime) -> S
     there, and the device is spared its share.
     """
     design = stage.design
-    spill = design.mapping.spill
-    if spill is None:
+    tier, size, spill = far_tier(design.system), far_bytes(stage, serving, batch), design.mapping.spill or NEAR
+    if nothing(size.weights) and nothing(size.cache):
         return alone
-    tier = far_tier(design.system)
-    size = far_bytes(stage, spill, serving, batch)
     is_near = tier.near_bandwidth > 0.0
     rate = jnp.where(is_near, tier.near_bandwidth, tier.bandwidth)
     attention = alone.attention * (1.0 - jnp.where(is_near, spill.far_cache, 0.0))
@@ -110,27 +108,39 @@ class FarBytes(NamedTuple):
     cache: Scalar
 
 
-def far_bytes(stage: Stage, spill: Spill, serving: Serving, batch: Batch) -> FarBytes:
+def far_bytes(stage: Stage, serving: Serving, batch: Batch) -> FarBytes:
     """The shares of the weights and of the cache that lie there, each read once."""
+    spill = stage.design.mapping.spill or NEAR
+    if spill is NEAR:
+        return FarBytes(0.0, 0.0)
     return FarBytes(
         spill.far_weights * weight_bytes(stage.design, stage.layout, serving),
         spill.far_cache * stage.layout.layers * step_bytes(stage.design, serving, batch),
     )
 
 
-def far_energy(stage: Stage, spill: Spill, serving: Serving, batch: Batch) -> Scalar:
+def far_energy(stage: Stage, serving: Serving, batch: Batch) -> Scalar:
     """Joules of reading these, and of the link they come over; attention that is computed beside them sends nothing."""
-    size, tier = far_bytes(stage, spill, serving, batch), far_tier(stage.design.system)
+    size, tier = far_bytes(stage, serving, batch), far_tier(stage.design.system)
+    if nothing(size.weights) and nothing(size.cache):
+        return 0.0
     sent = size.weights + jnp.where(tier.near_bandwidth > 0.0, 0.0, size.cache)
     return tier.read_energy * (size.weights + size.cache) + tier.transfer_energy * sent
 
 
+#: Steps that are not cut.
+WHOLE = NanoBatches(nano_batches=1.0, step_overlap=0.0)
+
+
+def nano_of(stage: Stage) -> NanoBatches:
+    """The parts that the mapping of a stage cuts its steps into."""
+    return stage.design.mapping.nano or WHOLE
+
+
 def read_again(stage: Stage, serving: Serving) -> Scalar:
     """Bytes of weights that a stage reads once more, as each part of a batch that is cut into some reads them."""
-    nano = stage.design.mapping.nano
-    if nano is None:
-        return 0.0
-    return (nano.nano_batches - 1.0) * weight_bytes(stage.design, stage.layout, serving)
+    more = nano_of(stage).nano_batches - 1.0
+    return 0.0 if nothing(more) else more * weight_bytes(stage.design, stage.layout, serving)
 
 
 def overlapped_step(
@@ -142,8 +152,8 @@ def overlapped_step(
     after each other and the time ``R`` in which the parts of a batch read the weights again: each reads them. Parts of
     the step change alike. Operators of one part depend on each other: it takes two to overlap (Zhu et al. 2024).
     """
-    nano = stage.design.mapping.nano
-    if nano is None:
+    nano = nano_of(stage)
+    if nano is WHOLE:
         return alone
     compute, moved = over_kernels(ran.phase.runs, lambda kind, work: roofline_terms(kind, work, rates))
     again, slowdown = moving_time(read_again(stage, serving), rates), engine.kernel_slowdown
@@ -160,8 +170,8 @@ def cut_where_it_pays(stage: Stage, ranks: Scalar, serving: Serving, engine: Eng
 
     An engine that finds nothing to gain reads the weights once. It decides at the clock that the stage comes with.
     """
-    nano = stage.design.mapping.nano
-    if nano is None:
+    nano = nano_of(stage)
+    if nano is WHOLE:
         return stage
 
     def in_parts(parts: Scalar) -> Stage:

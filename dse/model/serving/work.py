@@ -51,13 +51,17 @@ class Exchange(NamedTuple):
     far: Scalar  # and out of it
 
 
+#: Of ranks that meet no others.
+ALONE = Exchange(Group(1.0, 1.0), 0.0, 0.0)
+
+
 class Stage(NamedTuple):
     """A stage of the engine, whatever it works on."""
 
     design: Design  # as one forward pass
     layout: Layout  # of one token
     rates: Rates
-    exchange: Exchange | None  # of a mixture of experts
+    exchange: Exchange  # of a mixture of experts
 
 
 class Rank(NamedTuple):
@@ -93,13 +97,12 @@ def stage_of(design: Design) -> Stage:
 
 def with_copies(layout: Layout, design: Design) -> Layout:
     """The layout with the copies of experts that its devices hold beside one of each."""
-    serving, experts = design.mapping.serving, layout.experts
-    if serving is None or nothing(experts.local):
-        return layout
-    return layout._replace(experts=experts._replace(local=experts.local + serving.redundant_experts / experts.ep.size))
+    serving, experts = design.mapping.serving or Serving(), layout.experts
+    copies = 0.0 if nothing(experts.local) else serving.redundant_experts / experts.ep.size
+    return layout._replace(experts=experts._replace(local=plus(experts.local, copies)))
 
 
-def exchange_of(design: Design, layout: Layout) -> Exchange | None:
+def exchange_of(design: Design, layout: Layout) -> Exchange:
     """What ranks exchange around experts: of ``e`` ranks each sends ``(e - 1) / e`` of the copies of its tokens.
 
     A copy goes to every expert, at most one to a rank; or one to every rank that is met, or to every domain, in which
@@ -109,7 +112,7 @@ def exchange_of(design: Design, layout: Layout) -> Exchange | None:
     """
     m, experts, mixture = design.mapping, design.mapping.experts, design.workload.experts
     if experts is None or mixture is None:
-        return None
+        return ALONE
     sharers, ep = jnp.maximum(experts.etp / m.tp, 1.0), layout.experts.ep
     size, domain = ep.size * sharers, stage_domain(m, design.system.scale_up.domain)
     group = in_a_row(size, experts.etp / sharers, domain, links.reach_in(design.system, m.tp))
@@ -127,8 +130,8 @@ def exchange_of(design: Design, layout: Layout) -> Exchange | None:
 
 def expert_rates(rates: Rates, design: Design) -> Rates:
     """The rates with that of experts whose weights have 4 bits, where the device has a matrix rate of such."""
-    serving, accelerator = design.mapping.serving, design.system.accelerator
-    if serving is None or OperatorKind.grouped not in rates.units:
+    serving, accelerator = design.mapping.serving or Serving(), design.system.accelerator
+    if OperatorKind.grouped not in rates.units:
         return rates
     four, unit = accelerator.matrix_rate.fp4, rates.units[OperatorKind.grouped]
     is_four = (serving.expert_bytes > 0.0) & (serving.expert_bytes < 1.0) & (four > 0.0)
@@ -184,13 +187,15 @@ def step_work(
     core = attention_operators(forward, serving, layout, batch, rereads)
     recipe = stage.rates.operand_bytes
     layout = layout._replace(element=layout.element._replace(weight=bytes_a_weight(serving, recipe, False)))
-    usual = feed_forward_of(forward.workload).usual(layer_operators, expert_layer_operators)
-    layer, dense_layer = (
-        in_hybrid(listed(forward, layout, core), forward, layout, batch) for listed in (usual, layer_operators)
-    )
+    dense = tuple(in_hybrid(layer_operators(forward, layout, core), forward, layout, batch))
+
+    def with_experts() -> tuple[Operator, ...]:
+        listed = in_hybrid(expert_layer_operators(forward, layout, core), forward, layout, batch)
+        return tuple(of_format(operator, serving, recipe) for operator in listed)
+
     return StepWork(
-        layer=tuple(of_format(operator, serving, recipe) for operator in layer),
-        dense_layer=tuple(dense_layer),
+        layer=feed_forward_of(forward.workload).usual(dense, with_experts),
+        dense_layer=dense,
         head=head_operator(forward, layout, batch),
         messages=layer_messages(stage, layout, ranks),
         hand_over=hand_over_messages(forward, layout),
@@ -202,9 +207,9 @@ def dense_layers(stage: Stage) -> Scalar:
 
     Of a model all of whose layers are dense none: they are as one another.
     """
-    mixture, share, layers = stage.design.workload.experts, stage.layout.experts.dense_share, stage.layout.layers
-    first = 0.0 if mixture is None else mixture.first_dense / stage.design.mapping.pp
-    return plus(first, times(share, layers - first))
+    experts, layers = stage.layout.experts, stage.layout.layers
+    first = times(experts.stated_first, 1.0 / stage.design.mapping.pp)
+    return plus(first, times(experts.dense_share, layers - first))
 
 
 def of_format(operator: Operator, serving: Serving, recipe: Scalar) -> Operator:
@@ -311,6 +316,8 @@ def attention_operators(
 def index_flops(design: Design) -> Scalar:
     """FLOPs of an indexer for a query and a token, as many of 16 bits as take its time; its keys' format is theirs."""
     sparse, accelerator = attention_of(design.workload).sparse, design.system.accelerator
+    if nothing(sparse.sparse_layers):
+        return 0.0
     fp8 = accelerator.matrix_rate.fp8
     in_fp8 = (sparse.index_bytes < 2.0) & (fp8 > 0.0)
     wide = sixteen_bit_rate(accelerator, design.mapping.precision)
@@ -326,17 +333,17 @@ def layer_messages(stage: Stage, layout: Layout, ranks: Scalar) -> tuple[Message
     """
     design, experts = stage.design, layout.experts
     # Share of the layers in which tokens of several ranks meet in experts.
-    meeting = 0.0 if stage.exchange is None else jnp.where(
-        ranks > 1.0, 1.0 - dense_layers(stage) / stage.layout.layers, 0.0
-    )
+    meeting = jnp.where(ranks > 1.0, 1.0 - dense_layers(stage) / stage.layout.layers, 0.0)
     # Beside the sum behind attention that of a shared expert, and half a one: what gathers sends half as much. Of a
     # hybrid one behind every part of a block.
-    sums = times(0.5 * shares_of(design.workload).norms, plus(2.0, times(meeting, experts.gathers - 0.5)))
+    dense: Scalar = 2.0
+    sums = feed_forward_of(design.workload).usual(dense, lambda: dense + meeting * (experts.gathers - 0.5))
+    sums = times(0.5 * shares_of(design.workload).norms, sums)
     found = [
         m._replace(times=sums) for m in tensor_messages(design, layout)
         if m.repeated and m.kind is MessageKind.all_reduce
     ]
-    if stage.exchange is None:
+    if stage.exchange is ALONE:
         return tuple(found)
     group, near, far = stage.exchange
     exchange = found[0]._replace(

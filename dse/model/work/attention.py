@@ -39,7 +39,8 @@ def document_tokens(workload: Workload) -> Scalar:
 
 def documents(workload: Workload) -> Scalar:
     """Documents of a sequence: one, unless some are packed into it."""
-    return 1.0 if workload.packing is None else workload.seq_len / document_tokens(workload)
+    tokens = document_tokens(workload)
+    return 1.0 if tokens is workload.seq_len else workload.seq_len / tokens
 
 
 #: Bytes an element that a softmax of single kernels moves beyond a fused one: to fp32, mask, softmax, back to 16 bits.

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import NamedTuple, TypeVar
 
 import jax.numpy as jnp
@@ -17,18 +17,17 @@ class Dense(NamedTuple):
     """A feed-forward that all layers have and every token meets."""
 
     workload: Workload
-    predicted: Scalar = 0.0  # further tokens that are predicted, each by a layer and a head more
     met_share: Scalar = 0.0  # of routed experts, those that a token meets
 
-    def usual(self, dense: T, with_experts: T) -> T:
+    def usual(self, dense: T, with_experts: Callable[[], T]) -> T:
         """Of a layer with a dense feed-forward and one with experts the one that the model has most of."""
         return dense
 
-    def layers(self, dense: Scalar, with_experts: Scalar) -> Scalar:
+    def layers(self, dense: Scalar, with_experts: Callable[[], Scalar]) -> Scalar:
         """Something summed over the layers of a model, of which those with a dense feed-forward have ``dense`` each."""
         return times(self.workload.n_layers, dense)
 
-    def behind_first(self, dense: Scalar, with_experts: Scalar) -> Scalar:
+    def behind_first(self, dense: Scalar, with_experts: Callable[[], Scalar]) -> Scalar:
         """The mean over the layers behind the first dense ones."""
         return dense
 
@@ -60,28 +59,23 @@ class Mixture(NamedTuple):
     experts: Experts
 
     @property
-    def predicted(self) -> Scalar:
-        """Further tokens that are predicted, each by a layer and a head more."""
-        return self.experts.n_predict
-
-    @property
     def met_share(self) -> Scalar:
         """Of routed experts, those that a token meets: ``k`` of ``E``."""
         return self.experts.top_k / self.experts.n_experts
 
-    def usual(self, dense: T, with_experts: T) -> T:
+    def usual(self, dense: T, with_experts: Callable[[], T]) -> T:
         """As :meth:`Dense.usual`."""
-        return with_experts
+        return with_experts()
 
-    def layers(self, dense: Scalar, with_experts: Scalar) -> Scalar:
+    def layers(self, dense: Scalar, with_experts: Callable[[], Scalar]) -> Scalar:
         """As :meth:`Dense.layers`."""
         blocks = self.workload.blocks
         first = jnp.minimum(self.experts.first_dense, blocks)
         return first * dense + (blocks - first) * self.behind_first(dense, with_experts)
 
-    def behind_first(self, dense: Scalar, with_experts: Scalar) -> Scalar:
+    def behind_first(self, dense: Scalar, with_experts: Callable[[], Scalar]) -> Scalar:
         """As :meth:`Dense.behind_first`: one in ``moe_every`` has experts."""
-        return dense + (with_experts - dense) / self.experts.moe_every
+        return dense + (with_experts() - dense) / self.experts.moe_every
 
     def common(self, tp: Scalar = 1.0) -> Scalar:
         """Router, which is not split, and shared expert."""
@@ -102,7 +96,7 @@ class Mixture(NamedTuple):
         DeepSeek-AI 2024, section 2.2.
         """
         w = self.workload
-        return self.predicted * (2.0 * w.hidden + 3.0 * w.norm_vectors) * w.hidden
+        return w.predicted * (2.0 * w.hidden + 3.0 * w.norm_vectors) * w.hidden
 
     def repeated_flops(self, again: Mapping[int, Scalar]) -> Scalar:
         """As :meth:`Dense.repeated_flops`: gate and up, then down, router and shared expert too."""
@@ -110,7 +104,7 @@ class Mixture(NamedTuple):
         wide = experts.top_k * experts.expert_ffn + experts.shared_ffn
         gate, block = again[Recompute.expert_inner] * (1.0 + w.gated), again[Recompute.expert_block]
         dense = w.hidden * w.ffn_hidden * (gate + block)
-        return 2.0 * self.layers(dense, w.hidden * (wide * (gate + block) + block * experts.n_experts))
+        return 2.0 * self.layers(dense, lambda: w.hidden * (wide * (gate + block) + block * experts.n_experts))
 
 
 #: Any kind of feed-forward.

@@ -128,27 +128,29 @@ class Grouped:
 
     def read_bytes(self, serving: Serving, tp: Scalar, tokens: Scalar) -> Scalar:
         """Bytes of the cache that a query reads in one layer: all, or of sparse attention what it attends to."""
-        less = self.token_bytes(serving, tp) * (tokens - self.attended(tokens))
-        return plus(self.kv_bytes(serving, tp, tokens), times(-1.0, times(self.sparse.sparse_layers, less)))
+        return plus(self.kv_bytes(serving, tp, tokens), times(-self.token_bytes(serving, tp), self.skipped(tokens)))
 
-    def attended(self, tokens: Scalar) -> Scalar:
-        """Tokens of so many that sparse attention attends to."""
-        near = jnp.minimum(tokens, self.sparse.attended)
-        return near + times(self.sparse.attended_share, tokens - near)
+    def skipped(self, tokens: Scalar, among_first: Scalar | None = None) -> Scalar:
+        """Tokens of so many that a query does not attend to, in the mean over the layers.
+
+        ``among_first``: those that it would among as many as sparse attention attends to at most, by default these.
+        """
+        s = self.sparse
+        if nothing(s.sparse_layers):
+            return 0.0
+        near = jnp.minimum(tokens, s.attended) if among_first is None else among_first
+        return s.sparse_layers * (1.0 - s.attended_share) * (tokens - near)
 
     def seen(self, tokens: Scalar) -> Scalar:
         """Tokens of the cache that a query meets, in the mean over the layers."""
-        w, share = self.workload, self.sparse.sparse_layers
-        met = self.mean_of_layers(tokens, jnp.minimum(tokens, w.window))
-        return plus(met, times(-1.0, times(share, tokens - self.attended(tokens))))
+        met = self.mean_of_layers(tokens, jnp.minimum(tokens, self.workload.window))
+        return plus(met, times(-1.0, self.skipped(tokens)))
 
     def seen_by_prompt(self, tokens: Scalar) -> Scalar:
         """The same of a token of a prompt, of which each attends to so many in the mean."""
-        w, s = self.workload, self.sparse
         whole = jnp.maximum(2.0 * tokens, 1.0)
-        met = self.mean_of_layers(tokens, causal_pairs(whole, w.window) / whole)
-        beyond = (1.0 - s.attended_share) * (tokens - causal_pairs(whole, s.attended) / whole)
-        return plus(met, times(-1.0, times(s.sparse_layers, beyond)))
+        met = self.mean_of_layers(tokens, causal_pairs(whole, self.workload.window) / whole)
+        return plus(met, times(-1.0, self.skipped(tokens, causal_pairs(whole, self.sparse.attended) / whole)))
 
 
 def causal_pairs(queries: Scalar, window: Scalar) -> Scalar:

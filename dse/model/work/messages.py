@@ -258,7 +258,7 @@ def executions(
     borders = plus(borders, times(-1.0, times(layout.pipeline.folded, m.virtual_stages - 1.0)))
     held = times(layout.experts.holders, routed_parameters(w))
     return {
-        Scope.expert_layer: times(a_stage, feed_forward_of(w).layers(0.0, 1.0)),
+        Scope.expert_layer: times(a_stage, feed_forward_of(w).layers(0.0, lambda: 1.0)),
         # None where all layers are dense.
         Scope.expert_weights: times(held, 1.0 / jnp.maximum(expert_parameters, 1.0)),
         Scope.layer: a_stage * w.blocks,

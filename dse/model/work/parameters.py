@@ -64,7 +64,7 @@ def head_parameters(workload: Workload, tp: Scalar = 1.0) -> Scalar:
 
 def copied_embedding(workload: Workload, pp: Scalar, tp: Scalar) -> Scalar:
     """Parameters of the embedding that the last of several stages needs too, to predict further tokens."""
-    predicted = feed_forward_of(workload).predicted
+    predicted = workload.predicted
     if nothing(predicted):
         return 0.0
     return jnp.where((pp > 1.0) & (predicted > 0.0), embedding_parameters(workload, tp), 0.0)
@@ -105,7 +105,7 @@ def common_parameters(workload: Workload) -> Scalar:
     """Parameters of the model but for the routed experts, which have a data parallel size of their own."""
     head = (1.0 - workload.tied_embeddings) * head_parameters(workload)
     feed_forward, final_norm = feed_forward_of(workload), workload.hidden
-    layers = feed_forward.layers(layer_parameters(workload), expert_layer_parameters(workload))
+    layers = feed_forward.layers(layer_parameters(workload), lambda: expert_layer_parameters(workload))
     return plus(layers + embedding_parameters(workload) + head + final_norm, feed_forward.prediction())
 
 
@@ -114,8 +114,8 @@ def common_parameters(workload: Workload) -> Scalar:
 
 def usual_layer_parameters(workload: Workload, tp: Scalar = 1.0) -> Scalar:
     """Parameters of one layer but for routed experts, as all layers have them or all but the first ones."""
-    dense, with_experts = layer_parameters(workload, tp), expert_layer_parameters(workload, tp)
-    return feed_forward_of(workload).behind_first(dense, with_experts)
+    dense = layer_parameters(workload, tp)
+    return feed_forward_of(workload).behind_first(dense, lambda: expert_layer_parameters(workload, tp))
 
 
 def stage_expert_parameters(design: Design, layout: Layout) -> Scalar:
@@ -127,7 +127,7 @@ def stage_expert_parameters(design: Design, layout: Layout) -> Scalar:
 def layer_expert_parameters(design: Design, layout: Layout) -> Scalar:
     """Parameters of the routed experts of one layer on one device; the mean where not all layers have experts."""
     feed_forward, experts = feed_forward_of(design.workload), layout.experts
-    return feed_forward.behind_first(0.0, times(experts.local, feed_forward.expert(experts.etp.size)))
+    return feed_forward.behind_first(0.0, lambda: times(experts.local, feed_forward.expert(experts.etp.size)))
 
 
 def expert_layer_matrix_parameters(workload: Workload, tp: Scalar = 1.0) -> Scalar:
@@ -144,7 +144,7 @@ def expert_layer_parameters(workload: Workload, tp: Scalar = 1.0) -> Scalar:
 def routed_parameters(workload: Workload) -> Scalar:
     """Parameters of all routed experts of the model."""
     feed_forward = feed_forward_of(workload)
-    return feed_forward.layers(0.0, feed_forward.routed())
+    return feed_forward.layers(0.0, feed_forward.routed)
 
 
 def active_parameters(workload: Workload) -> Scalar:
@@ -169,9 +169,12 @@ def forward_flops(workload: Workload) -> Scalar:
     """Forward FLOPs a token of the matrices of layers, full attention square, no head; of experts those it meets."""
     a_layer = layer_matrix_parameters(workload) - position_parameters(workload)  # positions, not tokens, meet those
     feed_forward = feed_forward_of(workload)
-    routed = times(feed_forward.met_share, feed_forward.routed())
-    with_experts = expert_layer_matrix_parameters(workload) - position_parameters(workload)
-    layers = plus(feed_forward.layers(a_layer, plus(with_experts, routed)), feed_forward.prediction())
+
+    def with_experts() -> Scalar:
+        common = expert_layer_matrix_parameters(workload) - position_parameters(workload)
+        return common + feed_forward.met_share * feed_forward.routed()
+
+    layers = plus(feed_forward.layers(a_layer, with_experts), feed_forward.prediction())
     return 2.0 * layers + attention_flops(workload)
 
 
@@ -204,7 +207,7 @@ def model_flops(workload: Workload, attention_share: Scalar = 1.0) -> Scalar:
     ``attention_share`` scales the attention square: 1 is the Megatron/PaLM convention.
     """
     without_square = forward_flops(workload) - (1.0 - attention_share) * attention_flops(workload)
-    head = times(2.0 * head_parameters(workload), plus(1.0, feed_forward_of(workload).predicted))
+    head = times(2.0 * head_parameters(workload), plus(1.0, workload.predicted))
     passes = 1.0 + 2.0 * workload.backward
     if workload.adapters is not None:
         square = attention_share * attention_flops(workload)

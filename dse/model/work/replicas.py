@@ -8,7 +8,6 @@ import jax.numpy as jnp
 from dse.model.choice import given, nothing, plus, required, times
 from dse.model.layout import Layout
 from dse.model.work.adapters import WHOLE, Trained
-from dse.model.work.blocks import feed_forward_of
 from dse.model.work.parameters import head_parameters
 from dse.types import Design, Dimension, Group, Message, MessageKind, Scalar, Scope, Window
 
@@ -27,7 +26,7 @@ def data_messages(
     w, m = design.workload, design.mapping
     trained = w.backward
     changing = trained_of.of(parameters, layout.layers)
-    shared, predicted = w.tied_embeddings > 0.0, feed_forward_of(w).predicted
+    shared, predicted = w.tied_embeddings > 0.0, w.predicted
     if not nothing(predicted):  # the last stage has an embedding of its own to predict further tokens
         shared = shared | (predicted > 0.0)
     tied: Scalar = jnp.where((m.pp > 1.0) & shared, times(trained_of.whole, trained), 0.0)
@@ -95,7 +94,7 @@ def state_messages(
     forward, backward = Window.stage_forward, Window.stage_backward
     return [
         message("weights_all_gather", _ALL_GATHER, weights, before, forward),
-        message("gradients_all_reduce", _ALL_REDUCE, gradients, whole, backward)._replace(pieces=None),
+        message("gradients_all_reduce", _ALL_REDUCE, gradients, whole, backward)._replace(pieces=1.0),
         message("gradients_reduce_scatter", _REDUCE_SCATTER, gradients, scatters, backward),
         message("weights_all_gather_again", _ALL_GATHER, weights, again, backward),
     ]

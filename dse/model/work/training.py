@@ -71,7 +71,7 @@ class TrainingWork(NamedTuple):
 def mean_kept(design: Design, layout: Layout, usual: Kept, dense: Kept) -> Kept:
     """What the layers behind the first dense ones keep, in the mean, and what the largest of them brings back."""
     again = where_on(layout.experts.dense_share, jnp.maximum(usual.again, dense.again), usual.again)
-    return Kept(feed_forward_of(design.workload).behind_first(dense.mean, usual.mean), again)
+    return Kept(feed_forward_of(design.workload).behind_first(dense.mean, lambda: usual.mean), again)
 
 
 def training_work(design: Design, layout: Layout) -> TrainingWork:
@@ -83,8 +83,9 @@ def training_work(design: Design, layout: Layout) -> TrainingWork:
     parameters, routed = stage_parameters(design, layout), stage_expert_parameters(design, layout)
     a_layer, held = usual_layer_parameters(design.workload, design.mapping.tp), layer_expert_parameters(design, layout)
     routed_state = trained.of_model(state_bytes(design, layout, layout.experts.replicas))
-    usual_kept, first_kept = (kept_bytes(design, layout, each) for each in (lists.layer, lists.first_layer))
-    kept = mean_kept(design, layout, usual_kept, first_kept)
+    first_kept = kept_bytes(design, layout, lists.first_layer)
+    kept = feed_forward_of(design.workload).usual(first_kept, lambda: kept_bytes(design, layout, lists.layer))
+    kept = mean_kept(design, layout, kept, first_kept)
     changing = trained.of(a_layer)
     weights = plus(times(a_layer, trained.of_model(state).weights), times(trained.added, state.weights))
     on_host = offload.on_host(
@@ -156,11 +157,11 @@ def update_runs(
 
 def operator_lists(design: Design, layout: Layout) -> Lists:
     """The operators of a step that trains all weights."""
-    usual = feed_forward_of(design.workload).usual(layer_operators, expert_layer_operators)
+    first, feed_forward = tuple(layer_operators(design, layout)), feed_forward_of(design.workload)
     return Lists(
-        layer=tuple(usual(design, layout)),
-        first_layer=tuple(layer_operators(design, layout)),
-        mean_layer=tuple(usual(design, of_mean_rank(layout))),
+        layer=feed_forward.usual(first, lambda: tuple(expert_layer_operators(design, layout))),
+        first_layer=first,
+        mean_layer=feed_forward.usual(first, lambda: tuple(expert_layer_operators(design, of_mean_rank(layout)))),
         embedding=tuple(embedding_operators(design, layout)),
         head=tuple(head_operators(design, layout)),
     )

@@ -10,7 +10,7 @@ import jax.numpy as jnp
 from dse.model.choice import nothing
 from dse.model.layout import Layout
 from dse.model.work.attention import attention_operators
-from dse.model.work.blocks import attention_of, feed_forward_of
+from dse.model.work.blocks import attention_of
 from dse.model.work.experts import expert_operators, expert_quantization
 from dse.model.work.grouped import kept_of
 from dse.model.work.operators import (
@@ -162,7 +162,7 @@ def prediction_operators(design: Design, layout: Layout) -> list[Operator]:
     Two norms and a product of both side by side (DeepSeek-AI 2024, section 2.2); a layer and a head follow.
     """
     w, act = design.workload, layout.element.activation
-    rows, count = 2.0 * layout.norm_tokens * w.hidden, feed_forward_of(w).predicted
+    rows, count = 2.0 * layout.norm_tokens * w.hidden, w.predicted
     if nothing(count):
         return []
     return [
