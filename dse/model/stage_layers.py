@@ -32,20 +32,16 @@ class StageLayers(NamedTuple):
 
 
 class PipelineLayout(NamedTuple):
-    """Where a schedule that a mapping names puts the stages of a pipeline."""
+    """Where a schedule puts the stages of a pipeline; each on a device of its own where a mapping names none."""
 
-    folded: Scalar  # 1 where the first and the last are on one device
-    copies: Scalar  # stages whose weights a device holds: two where one pipeline runs from either end
-
-
-#: Of a mapping that names no schedule: each stage on a device of its own.
-ONE_WAY = PipelineLayout(0.0, 1.0)
+    folded: Scalar = 0.0  # 1 where the first and the last are on one device
+    copies: Scalar = 1.0  # stages whose weights a device holds: two where one pipeline runs from either end
 
 
 def named_schedule(mapping: Mapping) -> PipelineLayout:
     """Where the schedule that a mapping names puts its stages, if it names any."""
     code, pp = mapping.schedule, mapping.pp
-    return ONE_WAY if code is None else PipelineLayout(schedules.folded(code, pp), schedules.copies(code, pp))
+    return PipelineLayout() if code is None else PipelineLayout(schedules.folded(code, pp), schedules.copies(code, pp))
 
 
 def chunk_layers(workload: Workload, mapping: Mapping) -> StageLayers:

@@ -18,10 +18,10 @@ from dse.types import Design, Dimension, Group, Scalar, Scope, Window
 class Exposed(NamedTuple):
     """Seconds that the messages of one layer add to its passes, and for which they take the links between domains."""
 
-    forward: Scalar
-    backward: Scalar
-    across_forward: Scalar
-    across_backward: Scalar
+    forward: Scalar = 0.0
+    backward: Scalar = 0.0
+    across_forward: Scalar = 0.0
+    across_backward: Scalar = 0.0
 
     def plus(self, other: Exposed) -> Exposed:
         """The sum of both."""
@@ -37,10 +37,6 @@ class Exposed(NamedTuple):
     def total(self) -> Scalar:
         """Seconds that they add to both passes."""
         return plus(self.forward, self.backward)
-
-
-#: What messages add that are not there.
-NOTHING = Exposed(0.0, 0.0, 0.0, 0.0)
 
 
 def tensor_parallel(design: Design, layout: Layout, sent: Iterable[Sent], passes: Passes) -> Exposed:
@@ -91,7 +87,7 @@ def expert_parallel(design: Design, layout: Layout, sent: Iterable[Sent], passes
     """
     mapping, kernels, own = design.mapping.experts, design.software.experts, _of(sent, Dimension.expert)
     if mapping is None or kernels is None:
-        return NOTHING
+        return Exposed()
     group = layout.experts.ep
     forward, backward = (time_of(own, Scope.expert_layer, w) for w in (Window.experts_forward, Window.experts_backward))
     usage = jnp.maximum(collectives.usage(group, design.system), kernels.exchange_cores)

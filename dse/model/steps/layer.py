@@ -13,7 +13,7 @@ from dse.model.machine.messages import Sent, send_all
 from dse.model.machine.passes import run_passes, with_small_kernels
 from dse.model.machine.rates import Rates, step_rates
 from dse.model.parallel import offload
-from dse.model.parallel.layer import NOTHING, context_parallel, expert_parallel, tensor_parallel
+from dse.model.parallel.layer import Exposed, context_parallel, expert_parallel, tensor_parallel
 from dse.model.work.experts import of_own_kernels
 from dse.model.work.training import TrainingWork
 from dse.types import Design, Dimension, HostTiers, Recompute, Scalar, Scope
@@ -116,7 +116,7 @@ def _run_layer(
     passes = run_passes(work.lists.first_layer if is_first else work.layer, rates, trained, again)
     passes = with_small_kernels(passes, design, small_kernels(design, layout), again.most)
     dense = tensor_parallel(design, layout, sent, passes).sent_again(again.sends(Dimension.tensor))
-    experts = NOTHING
+    experts = Exposed()
     if not is_first:
         routed_again = plus(again.most, again.levels.get(Recompute.expert_block, 0.0))
         passes = with_small_kernels(passes, design, routing_time(design, layout), routed_again)

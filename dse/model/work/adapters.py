@@ -44,10 +44,6 @@ class Trained(NamedTuple):
         )
 
 
-#: Of a model all of whose weights are trained.
-WHOLE = Trained()
-
-
 def fine_tuned(operators: Sequence[Operator], design: Design, layout: Layout) -> tuple[Operator, ...]:
     """The operators of a layer as they are with its matrices frozen and the adapters of ``design`` beside them."""
     adapters = required(design.workload.adapters, "workload.adapters")
@@ -89,7 +85,7 @@ def trained_parameters(operators: Iterable[Operator], design: Design) -> Trained
     """What is trained, by the adapters among a layer's operators."""
     adapters = design.workload.adapters
     if adapters is None:
-        return WHOLE
+        return Trained()
     layer = sum(
         operator.present * operator.forward.columns * operator.forward.depth
         for operator in operators

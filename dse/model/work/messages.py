@@ -11,7 +11,7 @@ import jax.numpy as jnp
 from dse.model.choice import choose, given, nothing, plus, required, times
 from dse.model.formats import operand_bytes
 from dse.model.layout import ExpertLayout, Layout, busiest
-from dse.model.work.adapters import WHOLE, Trained
+from dse.model.work.adapters import Trained
 from dse.model.work.blocks import attention_of, feed_forward_of
 from dse.model.work.context import context_messages
 from dse.model.work.parameters import common_parameters, routed_parameters
@@ -38,7 +38,7 @@ _REDUCE_SCATTER, _SEND = MessageKind.reduce_scatter, MessageKind.send
 
 
 def training_messages(
-    design: Design, layout: Layout, parameters: Scalar, expert_parameters: Scalar = 0.0, trained: Trained = WHOLE
+    design: Design, layout: Layout, parameters: Scalar, expert_parameters: Scalar, trained: Trained
 ) -> tuple[Message, ...]:
     """The messages of a step of ``design``, whose fullest device holds ``parameters``, and those of routed experts."""
     return (

@@ -7,7 +7,7 @@ import jax.numpy as jnp
 
 from dse.model.choice import given, nothing, plus, required, times
 from dse.model.layout import Layout
-from dse.model.work.adapters import WHOLE, Trained
+from dse.model.work.adapters import Trained
 from dse.model.work.parameters import head_parameters
 from dse.types import Design, Dimension, Group, Message, MessageKind, Scalar, Scope, Window
 
@@ -110,7 +110,7 @@ def expert_state_messages(
 ) -> list[Message]:
     """The same of ``parameters`` of routed experts; where adapters are trained, only the gathers of ZeRO 3."""
     scope = Scope.expert_weights
-    found = state_messages(design, layout, parameters, scope, WHOLE)
+    found = state_messages(design, layout, parameters, scope, Trained())
     if trained_of.whole:
         return [*found, copies_message(design, layout, parameters, scope)]
     gathers, kept = jnp.where(layout.zero >= 3.0, 1.0, 0.0), parameters * trained_of.frozen_bytes
