@@ -43,7 +43,7 @@ def evaluate(design: Design) -> Metrics:
     drawn = energy.step_energy(design, layout, work, running.ratio, (step, layer))
     held, held_by = memory.peak_memory(design, layout, work)
     offloaded, on_storage = memory.outside_memory(design, layout, work)
-    on_host = offloaded + host_copy(design, work)
+    on_host = offloaded + host_copy(design, layout, work)
     done = throughput(design, layout, step.total)
     powers = energy.powers(design, layout, drawn, step.total)
     tokens = done["tokens_per_second"]

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import functools
 import math
+import operator
 from collections.abc import Mapping
 from typing import Any, TypeVar
 
@@ -23,6 +25,43 @@ def choose(code: Scalar, by_code: Mapping[Code, Scalar]) -> Scalar:
     for key, value in by_code.items():
         result = jnp.where(code == float(key), value, result)
     return result
+
+
+def nothing(value: Scalar) -> bool:
+    """Whether a value is the number 0 itself, which no leaf of a design changes."""
+    return isinstance(value, int | float) and value == 0.0
+
+
+def plus(*terms: Scalar) -> Scalar:
+    """Their sum; what is the number 0 itself, because a design has none of it, adds no equation."""
+    there = [term for term in terms if not nothing(term)]
+    return functools.reduce(operator.add, there) if there else 0.0
+
+
+def times(count: Scalar, value: Scalar) -> Scalar:
+    """Their product, without an equation where either is the number 0 or 1 itself."""
+    if nothing(count) or nothing(value):
+        return 0.0
+    one, other = (isinstance(factor, int | float) and factor == 1.0 for factor in (count, value))
+    return value if one else count if other else count * value
+
+
+def divided(value: Scalar, count: Scalar) -> Scalar:
+    """Their quotient, without an equation where the divisor is the number 1 itself."""
+    return value if isinstance(count, int | float) and count == 1.0 else value / count
+
+
+def where_on(flag: Scalar, yes: T, no: T) -> T:
+    """``yes`` where a flag is above 0, part by part, else ``no``; without an equation where it is a number itself."""
+    if isinstance(flag, int | float):
+        return yes if flag > 0.0 else no
+    found: T = jax.tree.map(lambda a, b: jnp.where(flag > 0.0, a, b), yes, no)
+    return found
+
+
+def given(value: Scalar | None, otherwise: Scalar) -> Scalar:
+    """The number that a design states, or what holds where it states none."""
+    return otherwise if value is None else value
 
 
 def least(first: Scalar, second: Scalar) -> Scalar:

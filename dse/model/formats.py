@@ -8,6 +8,7 @@ from typing import NamedTuple
 
 import jax.numpy as jnp
 
+from dse.model.choice import given, where_on
 from dse.types import Precision, Scalar, Software
 
 
@@ -95,8 +96,8 @@ def activation_bytes(precision: Scalar) -> Scalar:
 
 def parameter_bytes(precision: Scalar, software: Software) -> Scalar:
     """Bytes of a weight as a device keeps it: of an activation, or of what the optimiser updates in place."""
-    usual, own = activation_bytes(precision), software.parameter_bytes
-    return usual if own is None else jnp.where(own > 0.0, own, usual)
+    own = given(software.parameter_bytes, 0.0)
+    return where_on(own, own, activation_bytes(precision))
 
 
 def optimizer_bytes(precision: Scalar, software: Software) -> Scalar:
@@ -104,6 +105,6 @@ def optimizer_bytes(precision: Scalar, software: Software) -> Scalar:
 
     There is no copy where the weights are fp32, or are themselves what the optimiser updates.
     """
-    moments = 8.0 if software.moment_bytes is None else 2.0 * software.moment_bytes
+    moments = 2.0 * given(software.moment_bytes, 4.0)
     usual = moments + 8.0 - 2.0 * activation_bytes(precision)
-    return usual if software.parameter_bytes is None else jnp.where(software.parameter_bytes > 0.0, moments, usual)
+    return where_on(given(software.parameter_bytes, 0.0), moments, usual)

@@ -12,7 +12,7 @@ from typing import NamedTuple
 import jax.numpy as jnp
 
 from dse.model import links
-from dse.model.choice import divides, even_part, least, power_of_two
+from dse.model.choice import divides, even_part, least, power_of_two, times
 from dse.types import Group, Mapping, Placement, Pods, Reach, Scalar, System
 
 
@@ -26,7 +26,7 @@ class Groups(NamedTuple):
     pp: Group  # two neighbouring stages
 
 
-def placed(mapping: Mapping, system: System, copies: Scalar | None = None) -> Groups:
+def placed(mapping: Mapping, system: System, copies: Scalar = 1.0) -> Groups:
     """Communicators of a mapping with what they have of a system's networks.
 
     Devices that hold ``copies`` of a stage's weights share their state and their gradients.
@@ -35,7 +35,7 @@ def placed(mapping: Mapping, system: System, copies: Scalar | None = None) -> Gr
     reach = links.reach_in(system, mapping.tp)
     dp_stride, pp_stride = strides(mapping)
     cp_run, shards = (mapping.tp, mapping.cp), mapping.dp / mapping.dp_replicate
-    dp = found.dp if copies is None else found.dp._replace(size=copies * found.dp.size)
+    dp = found.dp._replace(size=times(copies, found.dp.size))
     return Groups(
         tp=found.tp._replace(reach=reach((1.0, mapping.tp))),
         cp=found.cp._replace(reach=reach(cp_run)),

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from collections import abc
+from types import MappingProxyType
 from typing import NamedTuple
 
 import jax.numpy as jnp
 
 from dse.model import links
-from dse.model.choice import divides, least
+from dse.model.choice import divides, least, nothing, plus, times, where_on
 from dse.model.formats import activation_bytes, cast_reads, operand_bytes
 from dse.model.groups import Groups, in_a_row, members_within, placed, ring_share, stage_domain
 from dse.model.stage_layers import PipelineLayout, StageLayers, chunk_layers, folded_stages, named_schedule
@@ -15,6 +17,7 @@ from dse.types import (
     Attention,
     ContextExchange,
     Design,
+    Dimension,
     Element,
     Experts,
     Group,
@@ -27,6 +30,29 @@ from dse.types import (
 
 #: Levels of recompute of a mixture of experts, each with all of those before.
 EXPERT_LEVELS = (Recompute.norms, Recompute.expert_inner, Recompute.expert_block)
+
+
+class Recomputed(NamedTuple):
+    """How often the backward runs forwards of a layer again; by default never."""
+
+    full: Scalar = 0.0  # whole layers, or the share of them that it does
+    core: Scalar = 0.0  # 1 when it runs the attention core again (selective)
+    operators: Scalar = 0.0  # 1 when it runs all again but the operators whose outputs are kept
+    levels: abc.Mapping[int, Scalar] = MappingProxyType({})  # level of experts → 1 where it, or a later one, runs
+
+    @property
+    def most(self) -> Scalar:
+        """Of forwards that are run again but for what is kept of them, small kernels among them."""
+        return plus(self.full, self.operators)
+
+    def sends(self, dimension: Dimension) -> Scalar:
+        """How often messages of a forward are sent again: once where the operators that wait for them run again."""
+        again = {Dimension.context: self.core, Dimension.expert: self.levels.get(Recompute.expert_block, 0.0)}
+        return plus(self.full, again.get(dimension, 0.0))
+
+
+#: Of a forward that no backward runs again.
+NEVER = Recomputed()
 
 
 class ExpertLayout(NamedTuple):
@@ -44,12 +70,19 @@ class ExpertLayout(NamedTuple):
     etp: Group
     replicas: Group  # devices that share the state of the same experts: tp cp dp / (ep etp dp_replicate)
     copies: Group  # devices that hold the same share of it
-    again: dict[int, Scalar]  # level of recompute → 1 where the backward runs again what it says, or a later one
+    gathers: Scalar = 1.0  # inputs of a layer's feed-forward that tp gathers: of a mixture that of its shared expert
+    holders: Scalar = 0.0  # devices that hold the same experts, or a share of their state
+    stated_first: Scalar = 0.0  # first layers of the model that have a dense feed-forward
 
     @property
     def has_shared(self) -> Scalar:
         """1 where there is a shared expert."""
         return jnp.minimum(self.shared, 1.0)
+
+
+#: Of a model all of whose layers have a dense feed-forward.
+_ALONE = Group(1.0, 1.0)
+NO_EXPERTS = ExpertLayout(0.0, 0.0, 1.0, 0.0, 0.0, 0.0, 0.0, 0.0, _ALONE, _ALONE, _ALONE, _ALONE)
 
 
 class Partitions(NamedTuple):
@@ -62,12 +95,13 @@ class Partitions(NamedTuple):
 
 
 class ContextLayout(NamedTuple):
-    """How the ranks of context parallelism exchange."""
+    """How the ranks of context parallelism exchange; in a ring unless the mapping says so."""
 
     heads_over: Group  # ranks that exchange heads for sequence, neighbours
     ring: Group  # those that pass keys and values round
     gathers: Scalar  # 1 where keys and values are gathered instead
-    kv_width: Scalar  # heads x head size of the keys that a rank has in its attention, one head at least
+    kv_heads: Scalar  # heads of the keys that a rank has in its attention, one at least
+    is_named: bool = True  # whether the mapping names its exchange
 
 
 class Layout(NamedTuple):
@@ -94,36 +128,23 @@ class Layout(NamedTuple):
     split: Scalar  # 1 when the sequence is split over tp in norms, dropout and residuals
     has_vocabulary: Scalar  # 1 when there is an embedding and a head
     outputs: Scalar  # heads with their losses: 1 or none, and one for each further token that is predicted
-    full: Scalar  # 1 when the backward runs whole layers again, or the share of them that it does
-    selective: Scalar  # 1 when it runs the attention core again
-    selective_op: Scalar  # 1 when it runs all again but the operators whose outputs are kept
-    value_width: Scalar | None = None  # heads x size of a value, where it has another size than a key
-    experts: ExpertLayout | None = None  # of a mixture of experts
-    context: ContextLayout | None = None  # where context parallelism is not a ring
+    recompute: Recomputed
+    value_width: Scalar  # columns of the values of its key/value heads
+    context_width: Scalar  # columns of the attention's output
+    experts: ExpertLayout
+    context: ContextLayout
+    pipeline: PipelineLayout
     partitions: Partitions | None = None  # where ZeRO 3 splits over a part of the replicas
-    pipeline: PipelineLayout | None = None  # of a mapping that names its schedule
-
-    @property
-    def core_again(self) -> Scalar:
-        """How often the backward runs the attention core again, and with it its exchange."""
-        return self.full + self.selective
 
     @property
     def ring(self) -> Scalar:
         """Steps in which a device meets all keys and values, 1 where they are there at once."""
-        if self.context is None:
-            return self.groups.cp.size
-        return jnp.where(self.context.gathers > 0.0, 1.0, self.context.ring.size)
+        return where_on(self.context.gathers, 1.0, self.context.ring.size)
 
     @property
     def keys_and_values(self) -> Scalar:
         """Columns of keys and values."""
-        return 2.0 * self.kv_width if self.value_width is None else self.kv_width + self.value_width
-
-    @property
-    def context_width(self) -> Scalar:
-        """Columns of the attention's output."""
-        return self.query_width if self.value_width is None else self.value_width
+        return self.kv_width + self.value_width
 
     @property
     def layers(self) -> Scalar:
@@ -140,10 +161,12 @@ def lay_out(design: Design) -> Layout:
     split = splits_sequence(m.sequence_parallel)
     norm_tokens = tokens / jnp.where(split > 0.0, m.tp, 1.0)
     has_vocabulary = jnp.minimum(w.vocab, 1.0)
-    stages = chunk_layers(w, m)
-    named = named_schedule(m)
-    if named is not None:
-        stages = folded_stages(stages, m.pp, named)
+    named, groups = named_schedule(m), placed(m, design.system, named_schedule(m).copies)
+    stages = folded_stages(chunk_layers(w, m), m.pp, named)
+    value_width: Scalar = kv_heads * w.head_dim
+    context_width: Scalar = heads * w.head_dim
+    if w.latent is not None:  # every head has keys and values of its own
+        value_width = context_width = heads * w.latent.v_dim
     return Layout(
         tokens=tokens,
         norm_tokens=norm_tokens,
@@ -156,9 +179,9 @@ def lay_out(design: Design) -> Layout:
         stages=stages,
         zero=zero_stage(m, software),
         n_micro_batches=w.global_batch / (m.dp * m.micro_batch),
-        replicas=m.dp * m.cp if named is None else named.copies * m.dp * m.cp,
+        replicas=times(named.copies, m.dp * m.cp),
         devices=m.tp * m.cp * m.pp * m.dp,
-        groups=placed(m, design.system, None if named is None else named.copies),
+        groups=groups,
         element=Element(
             operand=operand_bytes(m.precision),
             activation=activation_bytes(m.precision),
@@ -171,23 +194,34 @@ def lay_out(design: Design) -> Layout:
         eager=eager_softmax(m.micro_batch * heads, software),
         split=split,
         has_vocabulary=has_vocabulary,
-        outputs=has_vocabulary if w.experts is None else has_vocabulary * (1.0 + w.experts.n_predict),
-        full=w.backward * _is(m.recompute, Recompute.full) * m.recompute_share,
-        selective=w.backward * _is(m.recompute, Recompute.selective),
-        selective_op=w.backward * _is(m.recompute, Recompute.selective_op),
-        value_width=None if w.latent is None else heads * w.latent.v_dim,
+        outputs=times(has_vocabulary, plus(1.0, w.predicted)),
+        recompute=lay_out_recompute(design),
+        value_width=value_width,
+        context_width=context_width,
         experts=experts_in_pods(lay_out_experts(design, norm_tokens, stages, named), design),
-        context=lay_out_context(design),
+        context=lay_out_context(design, groups, kv_heads),
         partitions=lay_out_partitions(design, named),
         pipeline=named,
     )
 
 
-def lay_out_context(design: Design) -> ContextLayout | None:
+def lay_out_recompute(design: Design) -> Recomputed:
+    """What the mapping has the backward run again."""
+    w, m = design.workload, design.mapping
+    levels = () if w.experts is None else EXPERT_LEVELS
+    return Recomputed(
+        full=w.backward * _is(m.recompute, Recompute.full) * m.recompute_share,
+        core=w.backward * _is(m.recompute, Recompute.selective),
+        operators=w.backward * _is(m.recompute, Recompute.selective_op),
+        levels={level: w.backward * jnp.where(m.recompute >= level, 1.0, 0.0) for level in levels},
+    )
+
+
+def lay_out_context(design: Design, groups: Groups, kv_heads: Scalar) -> ContextLayout:
     """Groups of the exchange that a mapping names for context parallelism; tp lies inside, then heads, then rings."""
     w, m, exchange = design.workload, design.mapping, design.mapping.context
     if exchange is None:
-        return None
+        return ContextLayout(_ALONE, groups.cp, 0.0, kv_heads, is_named=False)
     kind, domain = exchange.cp_comm_type, design.system.scale_up.domain
     inner = jnp.where(kind == float(ContextExchange.a2a_p2p), least(exchange.a2a_size, m.cp), 1.0)
     heads_over = jnp.where(kind == float(ContextExchange.a2a), m.cp, inner)
@@ -197,18 +231,17 @@ def lay_out_context(design: Design) -> ContextLayout | None:
         heads_over=in_a_row(heads_over, m.tp, domain, reach),
         ring=in_a_row(ring, m.tp * heads_over, domain, reach),
         gathers=_is(kind, ContextExchange.all_gather),
-        kv_width=w.head_dim * jnp.maximum(w.n_kv_heads / (m.tp * heads_over), 1.0),
+        kv_heads=jnp.maximum(w.n_kv_heads / (m.tp * heads_over), 1.0),
     )
 
 
-def lay_out_partitions(design: Design, named: PipelineLayout | None = None) -> Partitions | None:
+def lay_out_partitions(design: Design, named: PipelineLayout) -> Partitions | None:
     """Parts of the replicas over which ZeRO 3 splits weights and gradients; neighbours, tp apart."""
     m = design.mapping
     if m.sharding is None:
         return None
-    replicas, domain = m.cp * m.dp / m.dp_replicate, stage_domain(m, design.system.scale_up.domain)
-    if named is not None:
-        replicas = named.copies * replicas
+    replicas = times(named.copies, m.cp * m.dp / m.dp_replicate)
+    domain = stage_domain(m, design.system.scale_up.domain)
     zero_3, reach = zero_stage(m, design.software) >= 3.0, links.reach_in(design.system, m.tp)
     pods = design.system.scale_out.pods
 
@@ -227,44 +260,47 @@ def lay_out_partitions(design: Design, named: PipelineLayout | None = None) -> P
 
 
 def lay_out_experts(
-    design: Design, tokens: Scalar, stages: StageLayers, named: PipelineLayout | None = None
-) -> ExpertLayout | None:
-    """Sizes and groups of the experts of a design that has any, for so many tokens of a device.
+    design: Design, tokens: Scalar, stages: StageLayers, named: PipelineLayout
+) -> ExpertLayout:
+    """Sizes and groups of the experts of a design, for so many tokens of a device.
 
     Members of an expert are neighbours, then those of ep, then copies, over the devices of a stage.
     """
     experts, m = design.workload.experts, design.mapping
     if experts is None or m.experts is None:
-        return None
+        return NO_EXPERTS
     ep, etp, copies = m.experts.ep, m.experts.etp, m.dp_replicate
     domain, stage = stage_domain(m, design.system.scale_up.domain), m.tp * m.cp * m.dp
     shards, reach = jnp.maximum(stage / (ep * etp * copies), 1.0), links.reach_in(design.system, m.tp)
     replicas = in_a_row(shards, ep * etp, domain, reach)
+    replicas, shared = replicas._replace(size=times(named.copies, replicas.size)), experts.shared_ffn / m.tp
     return ExpertLayout(
         sent=tokens * experts.top_k,
         rows=tokens * experts.top_k * etp * busiest(experts),
         mean_share=jnp.where(experts.capacity > 0.0, 1.0, 1.0 / experts.imbalance),
         local=experts.n_experts / ep,
         ffn=experts.expert_ffn / etp,
-        shared=experts.shared_ffn / m.tp,
+        shared=shared,
         first=jnp.minimum(experts.first_dense, stages.fullest - stages.first_lacks),
         dense_share=1.0 - 1.0 / experts.moe_every,
         ep=in_a_row(ep, etp, domain, reach),
         etp=in_a_row(etp, 1.0, domain, reach),
-        replicas=replicas if named is None else replicas._replace(size=named.copies * replicas.size),
+        replicas=replicas,
         copies=Group(copies, jnp.where(stage <= domain, copies, 1.0), reach=reach((stage / copies, copies))),
-        again={level: design.workload.backward * jnp.where(m.recompute >= level, 1.0, 0.0) for level in EXPERT_LEVELS},
+        gathers=jnp.minimum(shared, 1.0),
+        holders=replicas.size * copies,
+        stated_first=experts.first_dense,
     )
 
 
-def experts_in_pods(found: ExpertLayout | None, design: Design) -> ExpertLayout | None:
+def experts_in_pods(found: ExpertLayout, design: Design) -> ExpertLayout:
     """Groups of experts with their share of scale-out bandwidth (:func:`in_pods`); etp is taken to be within pods.
 
     Of what a member of ep sends to all others alike, those in other pods get as much as they are many, over ``1 / o``
     of the links.
     """
     pods, m = design.system.scale_out.pods, design.mapping
-    if pods is None or found is None:
+    if pods is None or nothing(found.rows):
         return found
     whole, ep, replicas, copies = stage_domain(m, pods.size), found.ep, found.replicas, found.copies
     stride = ep.size * found.etp.size
@@ -281,6 +317,15 @@ def experts_in_pods(found: ExpertLayout | None, design: Design) -> ExpertLayout 
         replicas=replicas._replace(share=ring(stride, replicas.size)),
         copies=copies._replace(share=ring(stride * replicas.size, copies.size)),
     )
+
+
+def of_mean_rank(layout: Layout) -> Layout:
+    """The layout with the rows of the mean rank of experts: all devices together do so much.
+
+    Every rank waits for the busiest one, whose work a step's time is; joules are of what is done.
+    """
+    experts = layout.experts
+    return layout._replace(experts=experts._replace(rows=times(experts.mean_share, experts.rows), mean_share=1.0))
 
 
 def busiest(experts: Experts) -> Scalar:

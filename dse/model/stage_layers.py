@@ -7,7 +7,7 @@ from typing import NamedTuple
 import jax.numpy as jnp
 
 from dse.model import schedules
-from dse.model.choice import ceiling
+from dse.model.choice import ceiling, nothing
 from dse.types import Mapping, Scalar, Workload
 
 
@@ -32,27 +32,25 @@ class StageLayers(NamedTuple):
 
 
 class PipelineLayout(NamedTuple):
-    """Where a schedule that a mapping names puts the stages of a pipeline."""
+    """Where a schedule puts the stages of a pipeline; each on a device of its own where a mapping names none."""
 
-    folded: Scalar  # 1 where the first and the last are on one device
-    copies: Scalar  # stages whose weights a device holds: two where one pipeline runs from either end
+    folded: Scalar = 0.0  # 1 where the first and the last are on one device
+    copies: Scalar = 1.0  # stages whose weights a device holds: two where one pipeline runs from either end
 
 
-def named_schedule(mapping: Mapping) -> PipelineLayout | None:
-    """Where the schedule that a mapping names puts its stages; None where it names none."""
+def named_schedule(mapping: Mapping) -> PipelineLayout:
+    """Where the schedule that a mapping names puts its stages, if it names any."""
     code, pp = mapping.schedule, mapping.pp
-    return None if code is None else PipelineLayout(schedules.folded(code, pp), schedules.copies(code, pp))
+    return PipelineLayout() if code is None else PipelineLayout(schedules.folded(code, pp), schedules.copies(code, pp))
 
 
 def chunk_layers(workload: Workload, mapping: Mapping) -> StageLayers:
     """How the layers of a model spread over the stages of a mapping, wherever its schedule puts these."""
-    experts = workload.experts
-    further = None if experts is None else experts.n_predict
-    return stage_layers(workload.blocks, mapping.pp, mapping.virtual_stages, further)
+    return stage_layers(workload.blocks, mapping.pp, mapping.virtual_stages, workload.predicted)
 
 
 def stage_layers(
-    n_layers: Scalar, pp: Scalar, virtual_stages: Scalar, n_predict: Scalar | None = None
+    n_layers: Scalar, pp: Scalar, virtual_stages: Scalar, n_predict: Scalar = 0.0
 ) -> StageLayers:
     """How the layers spread over ``p`` stages of ``v`` chunks: at most ``ceil(L / (p v))`` in a chunk.
 
@@ -64,7 +62,7 @@ def stage_layers(
     a_chunk = most_layers(n_layers, pp * virtual_stages)
     chunks = virtual_stages * a_chunk
     spare = pp * chunks - n_layers
-    most = 1.0 if n_predict is None else jnp.minimum(1.0 + n_predict, a_chunk)
+    most = 1.0 if nothing(n_predict) else jnp.minimum(1.0 + n_predict, a_chunk)
     both = jnp.clip(spare - most, 0.0, 1.0)
     return StageLayers(
         fullest=chunks - jnp.where(pp == 2.0, both, 0.0),
@@ -81,6 +79,8 @@ def folded_stages(stages: StageLayers, pp: Scalar, named: PipelineLayout) -> Sta
     With two copies of the weights both ends of the pipeline have both, each for half of the micro-batches: layers are
     those of one copy, and those of a micro-batch on average.
     """
+    if nothing(named.folded):
+        return stages
     short, one_copy = stages.short_first + stages.short_last, named.copies <= 1.0
     first = short / named.copies
     # Two stages of two copies are equal: none is fuller than the ends.

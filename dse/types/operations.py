@@ -155,7 +155,7 @@ class Message(NamedTuple):
         scope: of what it is sent so many ``times``.
         group: who takes part.
         size: bytes: gathered, reduced or scattered in all, or sent by a device.
-        times: how often; 0 where the design has no such message. Each is cut into ``pieces`` equal ones, if any.
+        times: how often; 0 where the design has no such message. Each is cut into ``pieces`` equal ones.
         window: what it may hide behind.
         repeated: whether full recompute sends it again.
         sums: whether the sums of a reduction are timed apart from the wire on networks that state their traffic.
@@ -170,7 +170,7 @@ class Message(NamedTuple):
     group: Group
     size: Scalar
     times: Scalar
-    pieces: Scalar | None = None
+    pieces: Scalar = 1.0
     window: Window = Window.none
     repeated: bool = False
     sums: bool = False

@@ -229,6 +229,11 @@ class Workload:
     convergence: Convergence | None = None  # where any batch needs as many tokens it has none
 
     @property
+    def predicted(self) -> Scalar:
+        """Further tokens that are predicted, each by a layer and a head more; of a dense model the number 0."""
+        return 0.0 if self.experts is None else self.experts.n_predict
+
+    @property
     def blocks(self) -> Scalar:
         """Layers that run: those of the model, and those that predict further tokens."""
         return self.n_layers if self.experts is None else self.n_layers + self.experts.n_predict

@@ -12,7 +12,7 @@ import sys
 import tempfile
 import time
 import traceback
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import NamedTuple
 
@@ -52,12 +52,22 @@ def tried(
     for number in range(count):
         name = rng.choice(list(made))
         path = folder / f"{number}.nc"
-        mutate(made[name], whole, name, path, rng, spoilt)
+        while not _is_written(lambda path=path, name=name: mutate(made[name], whole, name, path, rng, spoilt)):
+            path.unlink(missing_ok=True)
         faults, refused = _faults(name, path, made, rng, few)
         yield Tried(name, path, faults, refused)
         for left in folder.iterdir():
             if left.stem in (str(number), "resumed") or left.name.startswith(("resumed.nc", f"{number}.")):
                 left.unlink()
+
+
+def _is_written(write: Callable[[], None]) -> bool:
+    """Write a mutant; False where the library itself cannot write what was drawn."""
+    try:
+        write()
+        return True
+    except RuntimeError:
+        return False
 
 
 def mutate(

@@ -7,7 +7,7 @@ import pytest
 
 from dse.designs.leaves import replace
 from dse.model.layout import lay_out
-from dse.model.machine.messages import send_all, sent_again, time_of
+from dse.model.machine.messages import send_all, time_of
 from dse.model.machine.passes import run_passes
 from dse.model.machine.rates import step_rates
 from dse.model.machine.roofline import operator_times
@@ -106,7 +106,7 @@ def test_what_is_exchanged_is_exchanged_again_where_the_core_runs_again():
         made = design(ContextExchange.a2a, recompute=code)
         layout = lay_out(made)
         sent = [m for m in training_work(made, layout).messages if m.dimension is Dimension.context and m.repeated]
-        assert sent and all(float(sent_again(m, layout)) == again for m in sent)
+        assert sent and all(float(layout.recompute.sends(m.dimension)) == again for m in sent)
 
 
 # A ring, step by step

@@ -17,13 +17,12 @@ from dse.errors import InputError
 from dse.model.capabilities import lacking
 from dse.model.layout import EXPERT_LEVELS, lay_out
 from dse.model.machine.collectives import energy
-from dse.model.machine.messages import layer_links, link_energy
-from dse.model.machine.operator_energy import operators_energy
+from dse.model.machine.operator_energy import phase_energy
 from dse.model.machine.rates import step_rates
 from dse.model.machine.roofline import operator_times
 from dse.model.machine.routes import Route
 from dse.model.work.messages import tokens_sent
-from dse.model.work.training import training_work
+from dse.model.work.training import layer_phase, training_work
 from dse.sweep import execute, from_text
 from dse.types import (
     AllToAll,
@@ -228,9 +227,9 @@ def step_joules(design):
     """Joules of matrices, of memory and of links at the nominal clock and voltage."""
     layout = lay_out(design)
     work = training_work(design, layout)
-    layer = operators_energy(work.experts.mean_layer, design, layout)
-    links = layer_links(link_energy(work.messages, design.system, layout), layout)
-    return [float(joules) for joules in (layer.matrix, layer.memory, links)]
+    mean = work._replace(lists=work.lists._replace(layer=work.lists.mean_layer))
+    layer = phase_energy(layer_phase(design, layout, mean), design)
+    return [float(joules) for joules in (layer.matrix, layer.memory, layer.network)]
 
 
 def test_energy_of_a_step_is_that_of_the_mean_rank():

@@ -12,18 +12,14 @@ from typing import NamedTuple
 import jax.numpy as jnp
 
 from dse.model.layout import Layout
-from dse.model.machine.messages import layer_links, link_energy
-from dse.model.machine.operator_energy import Joules, operators_energy
-from dse.model.machine.power import Demand, control_power, leakage_power, power_limit, voltage
+from dse.model.machine.operator_energy import phase_energy
+from dse.model.machine.power import Demand, control_power, leakage_power, power_limit, repeats, voltage
 from dse.model.machine.rates import reciprocal
 from dse.model.steps.layer import LayerTime, launch_time
 from dse.model.steps.training import StepTime
 from dse.model.work.convergence import run_tokens
-from dse.model.work.messages import executions
-from dse.model.work.parameters import common_parameters, routed_parameters
-from dse.model.work.state import optimizer_traffic
-from dse.model.work.training import TrainingWork
-from dse.types import Design, Power, Scalar, Scope, System
+from dse.model.work.training import TrainingWork, layer_phase, step_phase
+from dse.types import Design, Power, Scalar, System
 
 #: Least share of its unthrottled dynamic power that a device at its power limit is left with.
 LEAST_SHARE = 0.05
@@ -85,45 +81,17 @@ def step_energy(
 
     ``times``: of the step, and of one layer and micro-batch of it.
     """
-    w, system = design.workload, design.system
+    system = design.system
     power, devices = system.accelerator.power, layout.devices
     time, one = times
     seconds, volts = time.total, voltage(ratio, power)
 
-    a_layer = operators_energy(work.layer, design, layout)
-    links = link_energy(work.messages, system, layout)
-    beside_cores = (1.0 + power.memory_cooling) * a_layer.memory + layer_links(links, layout)
-    busy, share = layer_power(
-        Demand(0.0, jnp.maximum(one.total, 1e-12), a_layer.cores, beside_cores, host_time=launch_time(design, layout)),
-        one.working(power.polling), ratio, power,
-    )  # fmt: skip
-
-    routed = 0.0 if work.experts is None else work.experts.parameters
-    often = executions(design, layout, work.parameters, routed)
-    ends = operators_energy([*work.embedding, *work.head], design)
-    traffic = optimizer_traffic(design, layout, layout.groups.dp)
-    held = common_parameters(w) * layout.replicas
-    if work.trained is not None:  # on every device of a stage its layers' adapters
-        held = w.blocks * work.trained.layer * layout.replicas * design.mapping.tp
-    moved = w.backward * held * traffic
-    layers = often[Scope.layer]
-    if layout.experts is not None and work.experts is not None:
-        replicas, layers = layout.experts.replicas, often[Scope.expert_layer]
-        if work.trained is None:
-            traffic = optimizer_traffic(design, layout, replicas)
-            devices_each = replicas.size * layout.experts.copies.size
-            moved = moved + w.backward * routed_parameters(w) * devices_each * traffic
-    done = Joules(0.0, 0.0, power.cache_energy * moved, power.memory_energy * moved)
-    done = done.plus(ends, often[Scope.embedding])
-    if work.experts is None:
-        done = done.plus(a_layer, layers)
-    else:
-        done = done.plus(operators_energy(work.experts.mean_layer, design, layout), layers)
-        first = operators_energy(work.experts.first_layer, design, layout)
-        done = done.plus(first, often[Scope.layer] - layers)
+    a_layer = phase_energy(layer_phase(design, layout, work), design)
+    demand = repeats(a_layer, jnp.maximum(one.total, 1e-12), power)._replace(host_time=launch_time(design, layout))
+    busy, share = layer_power(demand, one.working(power.polling), ratio, power)
+    done = phase_energy(step_phase(design, layout, work), design)
 
     dynamic = share * volts * volts
-    network = sum(count * links[scope] for scope, count in often.items())
     device_seconds = devices * seconds
     running = devices * (seconds - time.host - (1.0 - power.polling) * time.waiting)
     cores = dict(
@@ -135,14 +103,27 @@ def step_energy(
     cache, memory = done.cache * dynamic, done.memory
     uncore, host = power.uncore * device_seconds, system.host_power * device_seconds
     on_device = sum(cores.values()) + cache + memory + uncore
-    cryogenics = power.cooling * (sum(cores.values()) + cache) + power.memory_cooling * memory
+    around = beyond_devices(system, sum(cores.values()) + cache, memory, on_device + done.network + host)
     parts = Energy(
-        **cores, memory=cache + memory, network=network, uncore=uncore, host=host, cryogenics=cryogenics,
-        facility=(system.pue - 1.0) * (on_device + network + host + cryogenics),
+        **cores, memory=cache + memory, network=done.network, uncore=uncore, host=host, **around._asdict()
     )  # fmt: skip
 
     peak, provisioned = (whole_power(board, devices, system) for board in (busy, power_limit(power)))
     return StepEnergy(parts, on_device, peak, provisioned)
+
+
+class Around(NamedTuple):
+    """Joules that devices cause around them."""
+
+    cryogenics: Scalar
+    facility: Scalar
+
+
+def beyond_devices(system: System, cores: Scalar, memory: Scalar, within: Scalar) -> Around:
+    """What coolers of cold cores and memory take, and the facility around all that is spent ``within`` it."""
+    power = system.accelerator.power
+    cryogenics = power.cooling * cores + power.memory_cooling * memory
+    return Around(cryogenics, (system.pue - 1.0) * (within + cryogenics))
 
 
 def whole_power(board: Scalar, devices: Scalar, system: System) -> Scalar:

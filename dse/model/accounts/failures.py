@@ -14,7 +14,7 @@ from typing import NamedTuple, TypeVar
 
 import jax.numpy as jnp
 
-from dse.model.choice import choose, least, most
+from dse.model.choice import choose, least, most, plus, times
 from dse.model.formats import optimizer_bytes, parameter_bytes
 from dse.model.layout import Layout
 from dse.model.machine.rates import reciprocal
@@ -97,24 +97,21 @@ def best_interval(stall: Scalar, rate: Scalar) -> Scalar:
 
 def saved_parameters(design: Design, work: TrainingWork) -> Scalar:
     """Parameters whose state a checkpoint holds: those that are trained."""
-    if work.trained is None:
-        return parameter_count(design.workload)
-    return design.workload.blocks * work.trained.layer * design.mapping.tp
+    adapters = times(work.trained.added, design.workload.blocks * design.mapping.tp)
+    return plus(times(work.trained.whole, parameter_count(design.workload)), adapters)
 
 
-def device_bytes(work: TrainingWork) -> Scalar:
+def device_bytes(layout: Layout, work: TrainingWork) -> Scalar:
     """Bytes of weights and optimiser state that the device copies which has most of them, as ZeRO splits them.
 
     State that replicas have alike is copied by one of them.
     """
-    state = work.state.weights + work.state.optimizer
-    if work.trained is not None:
-        return work.trained.stage * state
-    held, experts = work.parameters * state, work.experts
-    return held if experts is None else held + experts.parameters * (experts.state.weights + experts.state.optimizer)
+    state, routed = (one.weights + one.optimizer for one in (work.state, work.routed_state))
+    held = work.trained.of(work.parameters, layout.layers) * state
+    return plus(held, times(work.trained.whole, times(work.routed, routed)))
 
 
-def host_copy(design: Design, work: TrainingWork) -> Scalar:
+def host_copy(design: Design, layout: Layout, work: TrainingWork) -> Scalar:
     """Bytes that the host keeps for a device until a checkpoint is written, or for good: one copy of its state.
 
     Of designs that say nothing of checkpoints none; while training waits, what is written goes past the host.
@@ -122,11 +119,11 @@ def host_copy(design: Design, work: TrainingWork) -> Scalar:
     reliability = design.system.reliability
     if reliability is None:
         return 0.0
-    return jnp.where(reliability.checkpoint == float(Checkpoint.synchronous), 0.0, device_bytes(work))
+    return jnp.where(reliability.checkpoint == float(Checkpoint.synchronous), 0.0, device_bytes(layout, work))
 
 
-def savings(design: Design, work: TrainingWork, step: StepTime, size: Scalar) -> dict[Checkpoint, Saving]:
-    """What checkpoints of so many bytes take, by kind.
+def savings(design: Design, held: Scalar, step: StepTime, size: Scalar) -> dict[Checkpoint, Saving]:
+    """What checkpoints of ``size`` bytes take, by kind, of which a device has ``held``.
 
     Training stops for what each takes to begin that is written (``checkpoint_overhead``), however few its bytes.
     Synchronous ones are copied to the host and written while training waits. Asynchronous ones are copied behind the
@@ -135,7 +132,6 @@ def savings(design: Design, work: TrainingWork, step: StepTime, size: Scalar) ->
     once to other hosts for their parities and kept (REFT: Wang et al. 2023).
     """
     r, system = design.system.reliability or Reliability(), design.system
-    held = device_bytes(work)
     copy = jnp.minimum(held / system.host.bandwidth, _LONGEST)
     write = jnp.minimum(most(size / r.storage_bandwidth, held / r.device_storage_bandwidth), _LONGEST)
     parity = jnp.minimum(held / system.scale_out.bandwidth, _LONGEST)
@@ -245,7 +241,7 @@ def run_with_failures(design: Design, layout: Layout, work: TrainingWork, step: 
     precision = design.mapping.precision
     states = optimizer_bytes(precision, design.software)
     size = saved_parameters(design, work) * (parameter_bytes(precision, design.software) + states)
-    saving, lost = saved(r, savings(design, work, step, size), rates, step.total)
+    saving, lost = saved(r, savings(design, device_bytes(layout, work), step, size), rates, step.total)
     trained = steps * step.total
     slower = trained * slowed(r, step)
     parts = {

@@ -86,7 +86,7 @@ def infeasible_reason(design: Design, layout: Layout, needed: Needed, clock_infe
         Infeasible.stack_lacks: functools.reduce(operator.or_, lacking.values()),
         **experts_reasons(design),
     }
-    if layout.context is not None:
+    if layout.context.is_named:
         heads, ring = layout.context.heads_over.size, layout.context.ring.size
         for reason, kept in (
             (Infeasible.heads_not_divisible, divides(m.tp * heads, w.n_heads)),

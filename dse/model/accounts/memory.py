@@ -6,10 +6,12 @@ from typing import NamedTuple
 
 import jax.numpy as jnp
 
+from dse.model.choice import nothing, plus, times, where_on
 from dse.model.layout import Layout
 from dse.model.parallel import pipeline
 from dse.model.stage_layers import chunk_layers
 from dse.model.work import offload
+from dse.model.work.blocks import feed_forward_of
 from dse.model.work.experts import backward_bytes
 from dse.model.work.parameters import (
     copied_embedding,
@@ -19,8 +21,6 @@ from dse.model.work.parameters import (
     layer_expert_parameters,
     layer_matrix_parameters,
     layer_parameters,
-    one_expert_parameters,
-    prediction_parameters,
     usual_layer_parameters,
 )
 from dse.model.work.state import stored_bytes
@@ -65,9 +65,10 @@ def layer_transient_bytes(design: Design, layout: Layout, work: TrainingWork) ->
     """
     w = design.workload
     ffn_gradients = w.backward * layout.element.activation * layout.tokens * layout.ffn * (2.0 + w.gated)
-    if layout.experts is not None:
+    routed = times(w.backward, backward_bytes(design, layout, layout.experts))
+    if not nothing(routed):
         dense = jnp.where(layout.experts.first + layout.experts.dense_share > 0.0, ffn_gradients, 0.0)
-        ffn_gradients = jnp.maximum(dense, w.backward * backward_bytes(design, layout, layout.experts))
+        ffn_gradients = jnp.maximum(dense, routed)
     return work.kept.again + ffn_gradients
 
 
@@ -81,19 +82,16 @@ def standing_buffer_bytes(design: Design, layout: Layout, work: TrainingWork) ->
     m, w = design.mapping, design.workload
     act = layout.element.activation
     gathered = jnp.where((layout.split > 0.0) & (m.tp > 1.0), 2.0 * act * layout.tokens * w.hidden, 0.0)
-    layer = changing = act * _moved_at_once(design, usual_layer_parameters(w, m.tp))
-    cached = w.backward * design.software.gradient_cache * act * matrix_shapes(design)
-    if work.trained is not None:  # the gradients of adapters alone
-        layer, changing, cached = layer + act * work.trained.layer, act * work.trained.layer, 0.0
+    at_once = _moved_at_once(design, usual_layer_parameters(w, m.tp))
+    layer, changing = act * plus(at_once, work.trained.added), act * work.trained.of(at_once)
+    cached = w.backward * design.software.gradient_cache * act * matrix_shapes(design, layout)
+    cached = times(work.trained.whole, cached)
     unreduced = _where_split(layout, 2.0, w.backward * changing)
-    buffers = gathered + cached + unreduced + _where_split(layout, 3.0, 2.0 * layer)
-    if layout.experts is None:
-        return buffers
-    routed = act * layer_expert_parameters(design, layout)
-    routed = routed / jnp.where(design.software.gathers_matrices > 0.0, 2.0 + w.gated, 1.0)
-    replicas = layout.experts.replicas
-    unreduced = 0.0 if work.trained is not None else _where_split(layout, 2.0, w.backward * routed, replicas)
-    return buffers + unreduced + _where_split(layout, 3.0, 2.0 * routed, replicas)
+    buffers = plus(gathered, cached, unreduced) + _where_split(layout, 3.0, 2.0 * layer)
+    at_once = 1.0 / jnp.where(design.software.gathers_matrices > 0.0, 2.0 + w.gated, 1.0)
+    routed, replicas = times(act * at_once, layer_expert_parameters(design, layout)), layout.experts.replicas
+    unreduced = times(work.trained.whole, _where_split(layout, 2.0, times(w.backward, routed), replicas))
+    return plus(buffers, unreduced, _where_split(layout, 3.0, times(2.0, routed), replicas))
 
 
 def _moved_at_once(design: Design, layer: Scalar) -> Scalar:
@@ -113,18 +111,17 @@ def _head_by_itself(design: Design, layout: Layout) -> Scalar:
     return jnp.where(design.software.gathers_matrices > 0.0, layout.element.activation, 0.0)
 
 
-def matrix_shapes(design: Design) -> Scalar:
+def matrix_shapes(design: Design, layout: Layout) -> Scalar:
     """Parameters of the distinct matrices of a layer: of equal experts those of one."""
-    w, m = design.workload, design.mapping
-    if m.experts is None:
-        return layer_matrix_parameters(w, m.tp)
-    return expert_layer_matrix_parameters(w, m.tp) + one_expert_parameters(w, m.experts.etp)
+    w, tp, feed_forward = design.workload, design.mapping.tp, feed_forward_of(design.workload)
+    with_experts = expert_layer_matrix_parameters(w, tp), feed_forward.expert(layout.experts.etp.size)
+    return feed_forward.usual(layer_matrix_parameters(w, tp), lambda: plus(*with_experts))
 
 
 def _where_split(layout: Layout, stage: float, size: Scalar, replicas: Group | None = None) -> Scalar:
     """Bytes that there are from a ZeRO stage on, where several devices share what it splits."""
-    shared = (layout.groups.dp if replicas is None else replicas).size
-    return jnp.where((layout.zero >= stage) & (shared > 1.0), size, 0.0)
+    shared = (replicas or layout.groups.dp).size
+    return 0.0 if nothing(size) else jnp.where((layout.zero >= stage) & (shared > 1.0), size, 0.0)
 
 
 class Stage(NamedTuple):
@@ -147,11 +144,9 @@ def stage_memory(design: Design, layout: Layout, work: TrainingWork, stage: Stag
     The peak is in the head's backward or in a layer's, whichever needs more on top of what both hold.
     """
     w, m, state = design.workload, design.mapping, work.state
-    layer, ends = usual_layer_parameters(w, m.tp), state
-    weights = layer * state.weights
-    if work.trained is not None:  # adapters are, a layer is not
-        ends, layer = work.trained.frozen, work.trained.layer
-        weights = usual_layer_parameters(w, m.tp) * ends.weights + layer * state.weights
+    usual, ends = usual_layer_parameters(w, m.tp), work.trained.of_model(state)
+    layer = work.trained.of(usual)
+    weights = plus(usual * ends.weights, times(work.trained.added, state.weights))
     gradients = stage.layers * (layer * state.gradients)
     optimizer = offload.resident(stage.layers, m.offload_optimizer) * (layer * state.optimizer)
     if m.tiers is not None:
@@ -174,7 +169,7 @@ def stage_memory(design: Design, layout: Layout, work: TrainingWork, stage: Stag
         logits=stage.activations,
         buffers=standing_buffer_bytes(design, layout, work) + stage.buffers + whole + transient,
     )
-    if layout.pipeline is not None:
+    if not nothing(layout.pipeline.folded):
         brought_back = w.backward * stored_bytes(work.layer) - work.kept.mean
         # Pairs of passes put weight gradients off in the end, when no other micro-batch is left: p / 2 of them.
         drained = (stage.put_off + 0.5 * stage.layers) * (work.kept.mean + brought_back)
@@ -189,27 +184,28 @@ def stage_memory(design: Design, layout: Layout, work: TrainingWork, stage: Stag
 
 def with_experts(memory: Memory, design: Design, layout: Layout, work: TrainingWork, stage: Stage) -> Memory:
     """Memory of a stage with the state of its routed experts, if it has any, and its first layers as they are."""
-    experts, w, m = work.experts, design.workload, design.mapping
-    if experts is None:
+    experts, w, m = work.routed_state, design.workload, design.mapping
+    if nothing(layout.experts.local):
         return memory
-    routed = (stage.layers - stage.first_layers) * layer_expert_parameters(design, layout)
-    share = 0.0 if layout.experts is None else layout.experts.dense_share
-    dense = stage.first_layers * (layer_parameters(w, m.tp) - usual_layer_parameters(w, m.tp))
-    any_dense = jnp.where(stage.first_layers + share > 0.0, 1.0, 0.0)
-    shapes = any_dense * (2.0 + w.gated) * w.hidden * layout.ffn
-    usual, cached = work.state, w.backward * design.software.gradient_cache
-    if work.trained is not None:
-        usual, cached = work.trained.frozen, 0.0
+    routed = times(stage.layers - stage.first_layers, layer_expert_parameters(design, layout))
+    dense = times(stage.first_layers, layer_parameters(w, m.tp) - usual_layer_parameters(w, m.tp))
+    any_dense = where_on(plus(stage.first_layers, layout.experts.dense_share), 1.0, 0.0)
+    shapes = times(any_dense, (2.0 + w.gated) * w.hidden * layout.ffn)
+    usual = work.trained.of_model(work.state)
+    cached = times(work.trained.whole, w.backward * design.software.gradient_cache)
     layers = jnp.maximum(stage.layers, 1.0)
     here, optimizer_here = (
         offload.resident(layers, offloaded) / layers for offloaded in (m.offload_weights, m.offload_optimizer)
     )
     return memory._replace(
-        weights=memory.weights + here * (routed * experts.state.weights + dense * usual.weights),
-        gradients=memory.gradients + routed * experts.state.gradients + dense * usual.gradients,
-        optimizer=memory.optimizer + optimizer_here * (routed * experts.state.optimizer + dense * usual.optimizer),
-        activations=memory.activations + stage.first_held * (experts.first_kept.mean - work.kept.mean),
-        buffers=memory.buffers + cached * layout.element.activation * shapes,
+        weights=plus(memory.weights, times(here, plus(times(routed, experts.weights), times(dense, usual.weights)))),
+        gradients=plus(memory.gradients, times(routed, experts.gradients), times(dense, usual.gradients)),
+        optimizer=plus(
+            memory.optimizer,
+            times(optimizer_here, plus(times(routed, experts.optimizer), times(dense, usual.optimizer))),
+        ),
+        activations=plus(memory.activations, times(stage.first_held, work.first_kept.mean - work.kept.mean)),
+        buffers=plus(memory.buffers, times(cached, times(layout.element.activation, shapes))),
     )
 
 
@@ -235,14 +231,13 @@ def peak_memory(design: Design, layout: Layout, work: TrainingWork) -> tuple[Sca
     in_first, in_second, in_last = (pipeline.held(m, n, stage) for stage in (0.0, 1.0, m.pp - 1.0))
     in_flight, in_first_chunk = in_first.stage, in_first.first_chunk
     alone = jnp.where(m.pp > 1.0, 0.0, 1.0)
-    first_dense = 0.0 if layout.experts is None else layout.experts.first
+    first_dense = layout.experts.first
     # A single stage is the second and the last one too.
-    again = {} if layout.experts is None else dict(first_layers=alone * first_dense, first_held=alone * first_dense)
+    again = dict.fromkeys(("first_layers", "first_held"), times(alone, first_dense))
     last_parameters = head_parameters(w, m.tp) + w.hidden
     logits = design.software.logit_bytes * (layout.tokens * layout.vocab)
-    if w.experts is not None:
-        last_parameters = last_parameters + prediction_parameters(w) + copied_embedding(w, m.pp, m.tp)
-        logits = logits * layout.outputs
+    last_parameters = plus(last_parameters, feed_forward_of(w).prediction(), copied_embedding(w, m.pp, m.tp))
+    logits = times(plus(1.0, w.predicted), logits)
     cached = w.backward * design.software.gradient_cache * head_buffer_bytes(design, layout, logits)
     gathered = _where_split(layout, 3.0, _head_by_itself(design, layout) * head_parameters(w, m.tp))
     output = Stage(
@@ -251,7 +246,7 @@ def peak_memory(design: Design, layout: Layout, work: TrainingWork) -> tuple[Sca
         parameters=last_parameters,
         activations=stored_bytes(work.head),
         transient=logits + gathered,
-        buffers=gathered + (cached if work.trained is None else 0.0),
+        buffers=plus(gathered, times(work.trained.whole, cached)),
         **again,
     )
     tied = alone * w.tied_embeddings * head_parameters(w, m.tp)
@@ -263,10 +258,10 @@ def peak_memory(design: Design, layout: Layout, work: TrainingWork) -> tuple[Sca
         transient=alone * output.transient,
         buffers=alone * output.buffers,
         first_layers=first_dense,
-        first_held=first_dense * in_first_chunk,
+        first_held=times(first_dense, in_first_chunk),
     )
     second = Stage(stages.fullest, in_second.stage * stages.fullest, **again)
-    if layout.pipeline is not None:
+    if not nothing(layout.pipeline.folded):
         waiting = (pipeline.put_off(m, n, stage) for stage in (jnp.maximum(m.pp - 2.0, 0.0), m.pp - 1.0))
         second, output = (s._replace(put_off=k * s.layers) for s, k in zip((second, output), waiting, strict=True))
         first, second, output = folded(design, layout, (first, second, output))
@@ -286,15 +281,13 @@ def folded(
 
     That device has embedding and head; the others have no more than the second, twice that with two copies.
     """
-    assert layout.pipeline is not None
     first, second, last = stages
     w, m, n, is_folded, copies = design.workload, design.mapping, layout.n_micro_batches, *layout.pipeline
     held = pipeline.held(m, n)
     short = chunk_layers(w, m)
     lacks = short.short_first + short.short_last
-    tied = w.tied_embeddings * head_parameters(w, m.tp)
-    if w.experts is not None:  # what predicts further tokens shares the embedding that lies on its own device
-        tied = tied + copied_embedding(w, m.pp, m.tp)
+    # What predicts further tokens shares the embedding that lies on its own device.
+    tied = plus(w.tied_embeddings * head_parameters(w, m.tp), copied_embedding(w, m.pp, m.tp))
     ends = first._replace(
         layers=copies * layout.stages.chunks - lacks,
         held=held.stage * layout.stages.chunks - held.first_chunk * short.short_first - short.short_last,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dse.model.choice import given, plus, times
 from dse.model.layout import Layout
 from dse.model.machine.rates import ANY_PEAK, matrix_rate, reciprocal
 from dse.model.work.attention import flash_pairs
@@ -18,12 +19,11 @@ def throughput(design: Design, layout: Layout, step_time: Scalar) -> dict[str, S
     flops = model_flops(w)
     causal = model_flops(w, flash_pairs(w) / (w.seq_len * w.seq_len))
     repeated = tokens * (
-        layout.full * forward_flops(w)
-        + layout.selective * attention_flops(w)
-        + layout.selective_op * repeated_flops(w, design.software.keeps_products)
+        layout.recompute.full * forward_flops(w)
+        + layout.recompute.core * attention_flops(w)
+        + layout.recompute.operators * repeated_flops(w, given(design.software.keeps_products, 0.0))
     )
-    if layout.experts is not None:
-        repeated = repeated + tokens * flops_of_levels(w, layout.experts.again)
+    repeated = plus(repeated, times(tokens, flops_of_levels(w, layout.recompute.levels)))
     return dict(
         tokens_per_second=tokens / step_time,
         tokens_per_second_per_device=tokens * each,

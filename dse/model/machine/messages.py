@@ -7,11 +7,13 @@ import operator
 from collections.abc import Iterable
 from typing import NamedTuple
 
-from dse.model.layout import Layout
+from dse.model.choice import divided, plus, times
+from dse.model.layout import Recomputed
 from dse.model.machine import collectives
 from dse.model.machine.collectives import summing_time
 from dse.model.machine.routes import Route
-from dse.types import Dimension, Message, MessageKind, Recompute, Scalar, Scope, Software, System, Window
+from dse.model.work.ledger import Sends
+from dse.types import Message, MessageKind, Scalar, Scope, Software, System, Window
 
 
 class Sent(NamedTuple):
@@ -33,11 +35,11 @@ def send_all(messages: Iterable[Message], software: Software, system: System) ->
         if key not in known and message.far is not None:
             known[key] = software.communication_slowdown * collectives.exchange(message.size, message.far, route)
         elif key not in known:
-            size = message.size if message.pieces is None else message.size / message.pieces
+            size = divided(message.size, message.pieces)
             time = collectives.time(kind, size, route, software.collective)
             if kind is not MessageKind.send:
                 time = software.communication_slowdown * time
-            known[key] = time if message.pieces is None else message.pieces * time
+            known[key] = times(message.pieces, time)
         return known[key]
 
     def with_sums(message: Message, time: Scalar) -> Scalar:
@@ -59,27 +61,19 @@ def time_of(sent: Iterable[Sent], scope: Scope, window: Window | None = None) ->
     return functools.reduce(operator.add, times) if times else 0.0
 
 
-def sent_again(message: Message, layout: Layout) -> Scalar:
-    """How often a message of the forward is sent again in the backward: once where its operators run again."""
-    if message.dimension is Dimension.context:
-        return layout.core_again
-    if message.scope is not Scope.expert_layer or layout.experts is None:
-        return layout.full
-    return layout.full + layout.experts.again[Recompute.expert_block]
+def link_energy(sends: Iterable[Sends], system: System) -> Scalar:
+    """Joules of the links for the messages of the mean device, with those that recompute sends again."""
+    listed = list(sends)
+    found = iter(routed([message for one in listed for message in one.messages], system))
 
-
-def layer_links(links: dict[Scope, Scalar], layout: Layout) -> Scalar:
-    """Joules of the links for one layer, with those of its experts where there are any."""
-    return links[Scope.layer] if layout.experts is None else links[Scope.layer] + links[Scope.expert_layer]
-
-
-def link_energy(messages: Iterable[Message], system: System, layout: Layout) -> dict[Scope, Scalar]:
-    """Joules of the links for the messages of the mean device, by scope, with those that recompute sends again."""
-    found: dict[Scope, Scalar] = dict.fromkeys(Scope, 0.0)
-    for m, route in routed(messages, system):
-        often = m.mean_share * (m.times * (1.0 + sent_again(m, layout)) if m.repeated else m.times)
-        if m.far is None:
-            found[m.scope] += often * collectives.energy(m.kind, m.size, route)
+    def joules(message: Message, route: Route, recompute: Recomputed) -> Scalar:
+        if message.far is None:
+            each = collectives.energy(message.kind, message.size, route)
         else:
-            found[m.scope] += often * collectives.exchange_energy(m.size, m.far, route)
-    return found
+            each = collectives.exchange_energy(message.size, message.far, route)
+        again = recompute.sends(message.dimension) if message.repeated else 0.0
+        return times(message.mean_share, times(times(message.times, plus(1.0, again)), each))
+
+    return plus(*(
+        times(one.times, plus(*(joules(*next(found), one.recompute) for _ in one.messages))) for one in listed
+    ))  # fmt: skip

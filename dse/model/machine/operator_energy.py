@@ -1,16 +1,17 @@
-"""Energy of operators on one device, at the nominal voltage."""
+"""Energy of what the ledger holds, at the nominal voltage."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from typing import NamedTuple
 
 import jax.numpy as jnp
 
+from dse.model.choice import plus, times
 from dse.model.formats import trait
-from dse.model.layout import Layout
+from dse.model.machine.messages import link_energy
 from dse.model.machine.power import flop_energy
-from dse.types import Design, Operator, OperatorKind, Power, Scalar, Work
+from dse.model.work.ledger import Phase, over_kernels
+from dse.types import Design, OperatorKind, Power, Scalar, Work
 
 
 class Joules(NamedTuple):
@@ -20,10 +21,7 @@ class Joules(NamedTuple):
     vector: Scalar
     cache: Scalar
     memory: Scalar  # device memory: does not follow the cores' voltage
-
-    def plus(self, other: Joules, times: Scalar = 1.0) -> Joules:
-        """The sum with ``times`` another."""
-        return Joules(*(a + times * b for a, b in zip(self, other, strict=True)))
+    network: Scalar  # links, neither
 
     @property
     def cores(self) -> Scalar:
@@ -49,62 +47,33 @@ def flop_energies(precision: Scalar, power: Power) -> FlopEnergy:
 class Done(NamedTuple):
     """FLOPs by the units that do them, and bytes of device memory."""
 
-    matrix: Scalar
-    sixteen: Scalar
-    vector: Scalar
-    moved: Scalar
-
-    def repeated(self, times: Scalar) -> Done:
-        """As often."""
-        return Done(*(times * part for part in self))
-
-    def plus(self, other: Done, times: Scalar) -> Done:
-        """The sum with ``times`` another."""
-        return Done(*(a + times * b for a, b in zip(self, other, strict=True)))
+    matrix: Scalar = 0.0
+    sixteen: Scalar = 0.0
+    vector: Scalar = 0.0
+    moved: Scalar = 0.0
 
 
-def work_done(works: list[tuple[OperatorKind, Scalar, Work | None]]) -> Done:
-    """The work of kernels given as (kind of operator, how often, work)."""
-    there = [(kind, times, work) for kind, times, work in works if work is not None]
-
-    def flops(*kinds: OperatorKind) -> Scalar:
-        return sum((times * work.flops for kind, times, work in there if kind in kinds), 0.0)
-
-    return Done(
-        matrix=flops(OperatorKind.matrix, OperatorKind.grouped),
-        sixteen=flops(OperatorKind.matrix_16, OperatorKind.flash),
-        vector=flops(OperatorKind.vector),
-        moved=sum((times * work.bytes for _, times, work in there), 0.0),
-    )
+#: Kind of operator → the units that do its FLOPs.
+_UNITS = {
+    OperatorKind.matrix: "matrix", OperatorKind.grouped: "matrix", OperatorKind.matrix_16: "sixteen",
+    OperatorKind.flash: "sixteen", OperatorKind.vector: "vector",
+}  # fmt: skip
 
 
-def operators_energy(operators: Sequence[Operator], design: Design, again: Layout | None = None) -> Joules:
-    """Joules of a list of operators, forward and backward, on one device for one micro-batch.
-
-    With a layout, ``again``, also of what recompute runs again under it.
-    """
-    forward = work_done([(o.kind, o.present, o.forward) for o in operators])
-    backward = work_done([(o.kind, o.present, work) for o in operators for work in o.gradients])
-    total = forward.plus(backward, design.workload.backward)
-    if again is not None:
-        core = work_done([(o.kind, o.present, o.forward) for o in operators if o.core])
-        kept = work_done([(o.kind, o.present * o.kept, o.forward) for o in operators if o.is_kept])
-        total = total.plus(forward, again.full + again.selective_op)
-        total = total.plus(core, again.selective).plus(kept, -again.selective_op)
-        if again.experts is not None:
-            levels = again.experts.again
-            repeated = work_done([(o.kind, o.present * levels[o.again], o.forward) for o in operators if o.again])
-            total = total.plus(repeated, 1.0)
-    return energy_of(total, design)
+def work_done(kind: OperatorKind, work: Work) -> Done:
+    """What one kernel does."""
+    return Done(**{_UNITS[kind]: work.flops}, moved=work.bytes)
 
 
-def energy_of(total: Done, design: Design) -> Joules:
-    """Joules of work, by the units that do it."""
+def phase_energy(phase: Phase, design: Design, read_again: Scalar = 0.0) -> Joules:
+    """Joules of a phase on the devices that its counts are of, ``read_again`` bytes beside those of its operators."""
+    done = over_kernels(phase.runs, work_done)
     power = design.system.accelerator.power
-    flop = flop_energies(design.mapping.precision, power)
+    flop, moved = flop_energies(design.mapping.precision, power), plus(done.moved, read_again)
     return Joules(
-        matrix=flop.matrix * total.matrix + flop.sixteen * total.sixteen,
-        vector=flop.vector * total.vector,
-        cache=power.cache_energy * total.moved,
-        memory=power.memory_energy * total.moved,
+        matrix=plus(times(flop.matrix, done.matrix), times(flop.sixteen, done.sixteen)),
+        vector=flop.vector * done.vector,
+        cache=power.cache_energy * moved,
+        memory=power.memory_energy * moved,
+        network=link_energy(phase.sends, design.system),
     )

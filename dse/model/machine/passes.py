@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
+from dse.model.choice import plus, times
+from dse.model.layout import NEVER, Recomputed
 from dse.model.machine.rates import Rates
 from dse.model.machine.roofline import moving_time, operator_times
+from dse.model.work.ledger import Runs, moved_bytes, recomputed
 from dse.types import Design, Operator, OperatorKind, Scalar, Window
 
 
@@ -16,15 +19,14 @@ class Passes(NamedTuple):
     forward: Scalar
     input_gradient: Scalar
     weight_gradient: Scalar
-    core_forward: Scalar  # the attention core: selective recompute repeats it, context parallelism hides behind it
+    recompute: Scalar  # of the forward, what the backward runs again
+    core_forward: Scalar  # the attention core: context parallelism hides behind it
     core_backward: Scalar
-    repeated: Scalar  # of the forward, what recompute operator by operator runs again
     matrix_forward: Scalar  # the parts that tensor-parallel messages can hide behind
     matrix_input_gradient: Scalar
     matrix_weight_gradient: Scalar
     memory_forward: Scalar  # device memory in use, were each pass one long kernel
     memory_backward: Scalar
-    again: Scalar = 0.0  # of the forward, what a level of recompute of experts runs again
 
     @property
     def backward(self) -> Scalar:
@@ -43,14 +45,10 @@ class Passes(NamedTuple):
 
 
 def run_passes(
-    operators: Sequence[Operator], rates: Rates, trained: Scalar, again: Mapping[int, Scalar] | None = None
+    operators: Sequence[Operator], rates: Rates, trained: Scalar, recompute: Recomputed = NEVER
 ) -> Passes:
-    """Time every operator and fold the list into passes; ``trained`` is 0 for the forward alone.
-
-    ``again``: of a mixture of experts, level of recompute → 1 where it is reached.
-    """
+    """Time every operator and fold the list into passes; ``trained`` is 0 for the forward alone."""
     timed = [(o, operator_times(o, rates)) for o in operators]
-    moved_forward = sum(o.present * o.forward.bytes for o in operators)
     moved_backward = sum(o.present * sum(work.bytes for work in o.gradients) for o in operators)
 
     def fold(index: int, keep: Callable[[Operator], bool] = lambda o: True) -> Scalar:
@@ -63,31 +61,28 @@ def run_passes(
     def core(o: Operator) -> bool:
         return o.core
 
-    forward = fold(0)
     return Passes(
-        forward=forward,
+        forward=fold(0),
         input_gradient=fold(1),
         weight_gradient=fold(2),
+        recompute=plus(*recomputed(operators, [t[0] for _, t in timed], recompute)),
         core_forward=fold(0, core),
         core_backward=fold(1, core),
-        repeated=forward - sum(o.kept * t[0] for o, t in timed if o.is_kept),
         matrix_forward=fold(0, dense),
         matrix_input_gradient=fold(1, dense),
         matrix_weight_gradient=fold(2, dense),
-        memory_forward=moving_time(moved_forward, rates),
+        memory_forward=moving_time(moved_bytes([Runs(tuple(operators))]), rates),
         memory_backward=moving_time(trained * moved_backward, rates),
-        again=0.0 if again is None else sum(again[o.again] * t[0] for o, t in timed if o.again),
     )
 
 
-def with_small_kernels(passes: Passes, design: Design, seconds: Scalar) -> Passes:
+def with_small_kernels(passes: Passes, design: Design, seconds: Scalar, again: Scalar) -> Passes:
     """A layer's passes with ``seconds`` of what its list of operators leaves out: casts, copies, transposes, routing.
 
-    A backward has about twice as many of them as a forward.
+    A backward has about twice as many of them as a forward, and those that recompute runs ``again``.
     """
-    again = 2.0 * design.workload.backward * seconds
     return passes._replace(
-        forward=passes.forward + seconds,
-        input_gradient=passes.input_gradient + again,
-        repeated=passes.repeated + seconds,
+        forward=plus(passes.forward, seconds),
+        input_gradient=plus(passes.input_gradient, times(2.0 * design.workload.backward, seconds)),
+        recompute=plus(passes.recompute, times(again, seconds)),
     )

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
-from typing import NamedTuple
+from typing import NamedTuple, Protocol
 
 import jax
 import jax.numpy as jnp
@@ -96,6 +96,22 @@ class Demand(NamedTuple):
         """Seconds at ``ratio`` times the nominal clock."""
         starved = self.memory_time * jnp.maximum(self.knee / ratio - 1.0, 0.0)
         return self.core_time / ratio + self.other_time + starved
+
+
+class Spent(Protocol):
+    """Joules by what follows the voltage of the cores, what memory takes and what links do."""
+
+    @property
+    def cores(self) -> Scalar: ...  # noqa: D102
+    @property
+    def memory(self) -> Scalar: ...  # noqa: D102
+    @property
+    def network(self) -> Scalar: ...  # noqa: D102
+
+
+def repeats(spent: Spent, seconds: Scalar, power: Power) -> Demand:
+    """What a device repeats that spends so much in so many seconds, none of which follow the clock yet."""
+    return Demand(0.0, seconds, spent.cores, (1.0 + power.memory_cooling) * spent.memory + spent.network)
 
 
 def busy_power(demand: Demand, ratio: Scalar, power: Power) -> Scalar:

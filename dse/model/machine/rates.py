@@ -153,8 +153,7 @@ def _units(
     its floor.
     """
     kernels, floor = accelerator.kernels, accelerator.kernels.kernel_floor
-    on_matrix = None if kernels.steps is None else kernels.steps.matrix
-    on_vector = None if kernels.steps is None else kernels.steps.vector
+    on_matrix, on_vector = (kernels.steps.matrix, kernels.steps.vector) if kernels.steps else (None, None)
     peak = matrix_rate(accelerator, precision, TINY)
     sixteen = least(sixteen_bit_rate(accelerator, precision), peak)
     matrix, vector, flash = (1.0, 1.0, 1.0) if software is None else (

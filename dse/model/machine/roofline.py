@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+
 import jax.numpy as jnp
 
-from dse.model.choice import ceiling
+from dse.model.choice import ceiling, divided
 from dse.model.machine import attention_kernels
 from dse.model.machine.overlap import best_splits, combine, overlapped
 from dse.model.machine.rates import Rates, Unit, byte_time
+from dse.model.work.ledger import Runs, over_kernels
 from dse.types import Accelerator, FineKernels, Kernels, Operator, OperatorKind, Scalar, Steps, Work
 
 
@@ -51,6 +54,10 @@ def _tiled_time(work: Work, rates: Rates, unit: Scalar, split_time: Scalar, fine
     return waves * whole / splits + split_time * (splits - 1.0)
 
 
+#: Of kernels whose efficiency has no steps.
+SMOOTH: Steps = ((0.0, 1.0),)
+
+
 def step_efficiency(size: Scalar, steps: Steps) -> Scalar:
     """Share of the peak at ``size``: that of the largest step that ``size`` reaches, no interpolation."""
     share = steps[0][1]
@@ -63,7 +70,7 @@ def compute_time(kind: OperatorKind, work: Work, rates: Rates, backward: bool = 
     """Seconds of a kernel of this kind and shape when compute bounds it."""
     unit = rates.units[kind]
     time = _smooth_time(kind, work, rates, unit, backward)
-    return time if unit.steps is None else time / step_efficiency(work.flops, unit.steps)
+    return divided(time, step_efficiency(work.flops, unit.steps or SMOOTH))
 
 
 def _smooth_time(kind: OperatorKind, work: Work, rates: Rates, unit: Unit, backward: bool) -> Scalar:
@@ -98,7 +105,7 @@ def memory_time(size: Scalar, accelerator: Accelerator) -> Scalar:
 
 def _moving_time(size: Scalar, byte_time: Scalar, kernels: Kernels) -> Scalar:
     time = size * byte_time
-    return time if kernels.steps is None else time / step_efficiency(size, kernels.steps.memory)
+    return divided(time, step_efficiency(size, kernels.steps.memory if kernels.steps else SMOOTH))
 
 
 def isolated_time(kind: OperatorKind, work: Work, rates: Rates, backward: bool = False) -> Scalar:
@@ -109,6 +116,11 @@ def isolated_time(kind: OperatorKind, work: Work, rates: Rates, backward: bool =
         return combine(compute, memory, blend)
     written = moving_time(2.0 * work.rows * work.columns * work.batch, rates)
     return overlapped(compute, memory, blend) + fine.output_overhead * written
+
+
+def kernels_time(runs: Iterable[Runs], rates: Rates) -> Scalar:
+    """Seconds of all kernels of a ledger one after the other, each as alone and without its floor."""
+    return over_kernels(runs, lambda kind, work: isolated_time(kind, work, rates))
 
 
 def kernel_time(kind: OperatorKind, work: Work | None, rates: Rates, backward: bool = False) -> Scalar:

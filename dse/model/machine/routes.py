@@ -10,6 +10,7 @@ from functools import cached_property
 
 import jax.numpy as jnp
 
+from dse.model.choice import given, times
 from dse.model.machine.rates import reciprocal
 from dse.types import Collective, Group, Network, Scalar, System
 
@@ -50,14 +51,13 @@ class Level:
 
     network: Network
     members: Scalar
-    share: Scalar | None = None  # of the bandwidth that leads to the other members, all of it where None
+    share: Scalar = 1.0  # of the bandwidth that leads to the other members
     steps: Scalar | None = None  # of a message that goes around, one to each other member where None
 
     @cached_property
     def byte_time(self) -> Scalar:
         """Seconds of one byte of a large message."""
-        reached = self.network.bandwidth * self.network.efficiency
-        return reciprocal(reached if self.share is None else reached * self.share)
+        return reciprocal(times(self.share, self.network.bandwidth * self.network.efficiency))
 
     @cached_property
     def switch_byte_time(self) -> Scalar:
@@ -73,8 +73,7 @@ class Level:
     @cached_property
     def round_latency(self) -> Scalar:
         """Latency of a message that goes around from member to member."""
-        steps = self.members - 1.0 if self.steps is None else self.steps
-        return steps * self.network.latency
+        return given(self.steps, self.members - 1.0) * self.network.latency
 
     @cached_property
     def tree_latency(self) -> Scalar:
@@ -137,7 +136,7 @@ class Route:
     @cached_property
     def across(self) -> Level:
         """The domains of the group, on the scale-out network."""
-        return Level(self.system.scale_out, self.group.domains, self.group.share)
+        return Level(self.system.scale_out, self.group.domains, given(self.group.share, 1.0))
 
     @cached_property
     def leaves(self) -> Scalar:
@@ -191,8 +190,8 @@ class Route:
         Inside a domain every member has its own scale-out link, so ``local`` rings cross in parallel, each
         with its ``share`` of the bytes, unless another one is stated.
         """
-        inside, share = self.inside.wire_time(size), self.shard if share is None else share
-        return jnp.where(self.leaves, jnp.maximum(inside, self.across.wire_time(size * share)), inside)
+        inside, across = self.inside.wire_time(size), self.across.wire_time(size * given(share, self.shard))
+        return jnp.where(self.leaves, jnp.maximum(inside, across), inside)
 
     def ring_share(self, algorithm: Scalar) -> Scalar:
         """Share of the bytes that each ring takes across domains: all of them where there is a single one."""

@@ -8,6 +8,7 @@ from typing import NamedTuple
 
 import jax.numpy as jnp
 
+from dse.model.choice import given, nothing, plus, times
 from dse.model.layout import Layout
 from dse.model.machine import collectives
 from dse.model.machine.messages import Sent, time_of
@@ -41,9 +42,9 @@ def data_parallel_time(design: Design, layout: Layout, sent: Iterable[Sent], win
     overlap = design.mapping.overlap_dp * design.software.dp_overlap
     before = time_of(sent, Scope.weights, Window.stage_forward)
     behind = time_of(sent, Scope.weights, Window.stage_backward)
-    if layout.experts is not None:  # one after the other: of experts, and of all else
-        before = before + time_of(sent, Scope.expert_weights, Window.stage_forward)
-        behind = behind + time_of(sent, Scope.expert_weights, Window.stage_backward)
+    # One after the other: of experts, and of all else.
+    before = plus(before, time_of(sent, Scope.expert_weights, Window.stage_forward))
+    behind = plus(behind, time_of(sent, Scope.expert_weights, Window.stage_backward))
     gathers, scatters = _most(sent, Window.stage_forward), _most(sent, Window.stage_backward)
 
     def hidden(gathers: Scalar, scatters: Scalar) -> Scalar:
@@ -54,11 +55,11 @@ def data_parallel_time(design: Design, layout: Layout, sent: Iterable[Sent], win
         both = gathers * windows.forward + scatters * windows.backward + jnp.maximum(gathers, scatters) * windows.stall
         return jnp.minimum(each, both)
 
-    found, by_chunk = hidden(gathers, scatters), design.software.dp_by_chunk
-    if by_chunk is not None:
-        m = design.mapping
-        others = by_chunk * (1.0 - 1.0 / m.virtual_stages)
-        found = (1.0 - others) * found + others * hidden(jnp.maximum(gathers, m.pp), jnp.maximum(scatters, m.pp))
+    found, m = hidden(gathers, scatters), design.mapping
+    others = times(given(design.software.dp_by_chunk, 0.0), 1.0 - 1.0 / m.virtual_stages)
+    if not nothing(others):
+        by_chunk = hidden(jnp.maximum(gathers, m.pp), jnp.maximum(scatters, m.pp))
+        found = (1.0 - others) * found + others * by_chunk
     usage = collectives.usage(layout.groups.dp, design.system)
     exposed = before + behind - (1.0 - usage) * found
     return exposed + time_of(sent, Scope.tied_embedding) + _between_slices(design, layout, windows)

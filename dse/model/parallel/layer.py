@@ -7,7 +7,7 @@ from typing import NamedTuple
 
 import jax.numpy as jnp
 
-from dse.model.choice import most
+from dse.model.choice import given, most, plus, times
 from dse.model.layout import Layout
 from dse.model.machine import collectives
 from dse.model.machine.messages import Sent, time_of
@@ -18,14 +18,25 @@ from dse.types import Design, Dimension, Group, Scalar, Scope, Window
 class Exposed(NamedTuple):
     """Seconds that the messages of one layer add to its passes, and for which they take the links between domains."""
 
-    forward: Scalar
-    backward: Scalar
-    across_forward: Scalar
-    across_backward: Scalar
+    forward: Scalar = 0.0
+    backward: Scalar = 0.0
+    across_forward: Scalar = 0.0
+    across_backward: Scalar = 0.0
 
     def plus(self, other: Exposed) -> Exposed:
         """The sum of both."""
-        return Exposed(*(a + b for a, b in zip(self, other, strict=True)))
+        return Exposed(*map(plus, self, other))
+
+    def sent_again(self, often: Scalar, across: Scalar | None = None) -> Exposed:
+        """With messages of the forward sent ``often`` more in the backward; ``across`` domains, if not as often."""
+        backward = plus(self.backward, times(often, self.forward))
+        also_across = times(given(across, often), self.across_forward)
+        return self._replace(backward=backward, across_backward=plus(self.across_backward, also_across))
+
+    @property
+    def total(self) -> Scalar:
+        """Seconds that they add to both passes."""
+        return plus(self.forward, self.backward)
 
 
 def tensor_parallel(design: Design, layout: Layout, sent: Iterable[Sent], passes: Passes) -> Exposed:
@@ -61,10 +72,11 @@ def context_parallel(design: Design, layout: Layout, sent: Iterable[Sent], passe
     steps = passes._replace(core_forward=beside * passes.core_forward, core_backward=beside * passes.core_backward)
     forward, backward = _behind(own, overlaps, steps, collectives.usage(group, design.system))
     across = _across(own, group, Window.attention_forward, Window.before_attention)
-    if layout.context is not None:  # the attention waits for what is exchanged or gathered before it
-        forward = forward + time_of(own, Scope.layer, Window.before_attention)
-        backward = backward + time_of(own, Scope.layer, Window.before_attention_backward)
-    return Exposed(forward, backward, *across)
+    # The attention waits for what is exchanged or gathered before it.
+    before, behind = (
+        time_of(own, Scope.layer, w) for w in (Window.before_attention, Window.before_attention_backward)
+    )
+    return Exposed(plus(forward, before), plus(backward, behind), *across)
 
 
 def expert_parallel(design: Design, layout: Layout, sent: Iterable[Sent], passes: Passes) -> Exposed:
@@ -73,9 +85,10 @@ def expert_parallel(design: Design, layout: Layout, sent: Iterable[Sent], passes
     Two micro-batches in opposite passes hide each other's (DeepSeek-AI 2024, section 3.2.1). Kernels that send beside
     compute take cores from it.
     """
-    mapping, kernels = design.mapping.experts, design.software.experts
-    assert layout.experts is not None and mapping is not None and kernels is not None
-    group, own = layout.experts.ep, _of(sent, Dimension.expert)
+    mapping, kernels, own = design.mapping.experts, design.software.experts, _of(sent, Dimension.expert)
+    if mapping is None or kernels is None:
+        return Exposed()
+    group = layout.experts.ep
     forward, backward = (time_of(own, Scope.expert_layer, w) for w in (Window.experts_forward, Window.experts_backward))
     usage = jnp.maximum(collectives.usage(group, design.system), kernels.exchange_cores)
     leaves = jnp.where(group.domains > 1.0, 1.0, 0.0)

@@ -10,7 +10,7 @@ from typing import NamedTuple
 
 import jax.numpy as jnp
 
-from dse.model.choice import choose
+from dse.model.choice import choose, divided, given, where_on
 from dse.model.schedules import DEFERRING, PAIRED, among
 from dse.types import Mapping, Scalar, Schedule
 
@@ -133,8 +133,7 @@ def named_bubble_time(
 
     ``crossed``: what a micro-batch that runs by itself takes longer on a stage than one that is paired.
     """
-    code, pp = mapping.schedule, mapping.pp
-    assert code is not None
+    code, pp = given(mapping.schedule, float(Schedule._1f1b)), mapping.pp
     interleaved = bubble_time(stages, pp, mapping.virtual_stages)
     plain = bubble_time(stages, pp, 1.0) + jnp.maximum(pp - 1.0, 0.0) * crossed
     share = bubble_share(code, passes, pp, n_micro_batches)
@@ -152,6 +151,8 @@ def unpaired(mapping: Mapping) -> Scalar:
 
 def pairs(mapping: Mapping) -> Scalar:
     """1 where the schedule runs a forward and a backward side by side, else 0."""
+    if mapping.schedule is None:
+        return 0.0
     return jnp.where(among(mapping.schedule, PAIRED) & (mapping.pp > 1.0), 1.0, 0.0)
 
 
@@ -217,6 +218,6 @@ def ends_of(folded: Scalar, copies: Scalar, first: Scalar, last: Scalar) -> tupl
 
     With two copies either end has both, for half of the micro-batches.
     """
-    both = (first + last) / copies
-    at_last = jnp.where(copies > 1.0, both, 0.0)
-    return jnp.where(folded > 0.0, both, first), jnp.where(folded > 0.0, at_last, last)
+    both = divided(first + last, copies)
+    at_last = where_on(copies - 1.0, both, 0.0)
+    return where_on(folded, both, first), where_on(folded, at_last, last)

@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 
 import jax.numpy as jnp
 
-from dse.model.machine.power import Demand, at_clock, clock_ratio
+from dse.model.machine.power import at_clock, clock_ratio, repeats
 from dse.model.serving.batch import Batch
 from dse.model.serving.pass_energy import joules_of, working_share
 from dse.model.serving.step import StepTime, cut_where_it_pays, engine_step, of_one_pass
@@ -47,9 +47,8 @@ def at_limit(stage: Stage, ranks: Scalar, serving: Serving, engine: Engine, batc
     nominal = step(stage)
     whole = jnp.maximum(nominal.total / stages, 1e-12)  # of one pass
     spent = joules_of(stage, ranks, serving, engine, of_one_pass(batch, stages))
-    beside = (1.0 + accelerator.power.memory_cooling) * spent.memory + spent.network
     active, reading = working_share(nominal, engine), reading_time(spent.memory, accelerator)
-    joules = Demand(0.0, whole, spent.cores, beside, active, memory_time=reading)
+    joules = repeats(spent, whole, accelerator.power)._replace(active=active, memory_time=reading)
     demand = demanded(accelerator, whole, step(at(SLOW)).total / stages, joules)
     limited, as_sold, over = limited_clock(accelerator, whole, demand)
     return Running(at(limited / as_sold), limited, over)

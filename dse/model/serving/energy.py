@@ -11,8 +11,8 @@ from typing import Any, NamedTuple
 
 import jax.numpy as jnp
 
-from dse.model.accounts.energy import layer_power
-from dse.model.machine.power import Demand, control_power, leakage_power, power_limit, voltage
+from dse.model.accounts.energy import beyond_devices, layer_power
+from dse.model.machine.power import control_power, leakage_power, power_limit, repeats, voltage
 from dse.model.serving.pass_energy import Joules, joules_of, working_share
 from dse.model.serving.steady import Phase, Phases
 from dse.model.serving.step import with_mapping
@@ -81,14 +81,12 @@ def drawn(rank: Rank, phases: Phases, rate: Scalar) -> Drawn:
         leakage = leakage + filling * (leakage_power(volts[1], power) - leakage)
     cold = seconds * (leakage + phases.busy * clocks[0] + filling * (clocks[1] - clocks[0]))
     rest, host = cold + seconds * power.uncore, seconds * system.host_power
-    cryogenics = power.cooling * (decoded.cores + filled.cores + cold) + power.memory_cooling * (
-        decoded.memory + filled.memory
-    )
     on_device = sum(decoded) + sum(filled) + rest
+    both_memory = decoded.memory + filled.memory
+    around = beyond_devices(system, decoded.cores + filled.cores + cold, both_memory, on_device + host)
     return Drawn(
         token=TokenEnergy(
-            decode=sum(decoded), prefill=sum(filled), rest=rest, host=host, cryogenics=cryogenics,
-            facility=(system.pue - 1.0) * (on_device + host + cryogenics),
+            decode=sum(decoded), prefill=sum(filled), rest=rest, host=host, **around._asdict(),
         ),
         average=on_device / seconds,
         decode=decode_power,
@@ -127,6 +125,5 @@ def _phase_power(step: Joules, phase: Phase, stage: Stage, engine: Engine) -> tu
     """Watts of a device that repeats a step, and the share of its cores' energy that the limit leaves."""
     power = stage.design.system.accelerator.power
     seconds = jnp.maximum(phase.time.total / stage.design.mapping.pp, 1e-12)  # of one pass
-    beside = (1.0 + power.memory_cooling) * step.memory + step.network
-    demand = Demand(0.0, seconds, step.cores, beside)
-    return layer_power(demand, working_share(phase.time, engine) * seconds, phase.clock.ratio, power)
+    working = working_share(phase.time, engine) * seconds
+    return layer_power(repeats(step, seconds, power), working, phase.clock.ratio, power)

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import jax.numpy as jnp
 
+from dse.model.choice import nothing, required
 from dse.model.layout import Layout
 from dse.model.serving.batch import Batch
+from dse.model.work.blocks import shares_of
 from dse.model.work.operators import NORM, Flops, elementwise, linear
-from dse.model.work.parameters import state_columns
-from dse.types import Design, Operator, OperatorKind, Recurrent, Scalar, Work
+from dse.model.work.states import States
+from dse.types import Design, Operator, OperatorKind, Scalar, Work
 
 #: Tokens of a prompt that are computed together, between two states (Dao and Gu 2024, section 6: 64 to 256).
 CHUNK = 128.0
@@ -20,27 +22,11 @@ _FLOPS = 6.0
 _FULL = 128.0 * 64.0
 
 
-def state_size(recurrent: Recurrent, tp: Scalar) -> Scalar:
-    """Elements of the state that one layer of a device keeps of a sequence, whatever its length: ``H N P / tp``."""
-    return recurrent.state_heads * recurrent.state_key_dim * recurrent.state_value_dim / tp
-
-
-def state_bytes(recurrent: Recurrent, tp: Scalar, activation: Scalar = 2.0) -> Scalar:
-    """Bytes of it, and of the last tokens that its convolution sees."""
-    keys, values, _ = state_columns(recurrent, tp)
-    taps = jnp.maximum(recurrent.convolution - 1.0, 0.0)
-    return recurrent.state_bytes * state_size(recurrent, tp) + taps * activation * (2.0 * keys + values)
-
-
 def in_hybrid(operators: list[Operator], design: Design, layout: Layout, batch: Batch) -> list[Operator]:
     """The operators of the mean block of a hybrid: of a layer that attends, and of one with a state, their shares."""
-    recurrent = design.workload.recurrent
-    if recurrent is None:
+    attends, keeps, feeds, gated = shares_of(design.workload)
+    if nothing(keeps):
         return operators
-    blocks = design.workload.n_layers
-    attends, keeps, feeds = (
-        count / blocks for count in (recurrent.attention_layers, recurrent.recurrent_layers, recurrent.ffn_layers)
-    )
     names = [operator.name for operator in operators]
     first, second = names.index("attention_residual"), names.index("ffn_residual")
     gate = linear("attention_gate", layout.tokens, layout.query_width, design.workload.hidden, layout.element, 0.0)
@@ -48,8 +34,8 @@ def in_hybrid(operators: list[Operator], design: Design, layout: Layout, batch: 
     return [
         around[0],
         *(_times(o, attends) for o in operators[1:first]),
-        _times(gate, attends * recurrent.output_gate),
-        *(_times(o, keeps) for o in state_operators(design, recurrent, layout, batch)),
+        _times(gate, attends * gated),
+        *(_times(o, keeps) for o in state_operators(design, layout, batch)),
         around[1],
         *(_times(o, feeds) for o in operators[first + 1 : second + 1]),
         *operators[second + 1 :],
@@ -60,15 +46,15 @@ def _times(operator: Operator, share: Scalar) -> Operator:
     return operator._replace(present=operator.present * share)
 
 
-def state_operators(design: Design, recurrent: Recurrent, layout: Layout, batch: Batch) -> list[Operator]:
+def state_operators(design: Design, layout: Layout, batch: Batch) -> list[Operator]:
     """What one layer with a state does in place of attention.
 
     A token that decodes reads and writes the state once. A prompt is computed in chunks of ``C`` tokens: products of
     their own ``C (N + P) H`` FLOPs a token, ``4 N P H`` with the state, which is written after each.
     """
-    r, e, tp = recurrent, layout.element, design.mapping.tp
-    act, tokens, size = e.activation, layout.tokens, state_size(recurrent, tp)
-    keys, values, gates = state_columns(r, tp)
+    r, e, tp = required(design.workload.recurrent, "workload.recurrent"), layout.element, design.mapping.tp
+    act, tokens, states = e.activation, layout.tokens, States(r)
+    size, (keys, values, gates) = states.size(tp), states.columns(tp)
     queries = batch.sequences * (1.0 + batch.drafts)
     ends = act * (2.0 * keys + 2.0 * values)
     decode = Work(_FLOPS * queries * size, 2.0 * r.state_bytes * batch.sequences * size + queries * ends, _FULL)

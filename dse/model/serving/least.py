@@ -15,10 +15,10 @@ import jax.numpy as jnp
 from dse.model.machine import technology
 from dse.model.machine.rates import TINY, matrix_rate
 from dse.model.serving.batch import Batch
-from dse.model.serving.pass_energy import of_mean_rank
-from dse.model.serving.stage_pass import Runs, StagePass, stage_pass
+from dse.model.serving.stage_pass import StagePass, stage_pass
 from dse.model.serving.work import SKEW, Stage, cache_bytes, ranks_of_experts, stage_of, step_work
-from dse.types import Design, Load, OperatorKind, Requests, Scalar, Serving, Work
+from dse.model.work.ledger import Runs, over_kernels
+from dse.types import Design, Load, OperatorKind, Requests, Scalar, Serving
 
 #: What matrix units do; all else is as little as one likes.
 _PRODUCTS = (OperatorKind.matrix, OperatorKind.matrix_16, OperatorKind.grouped, OperatorKind.flash)
@@ -43,13 +43,13 @@ def least(design: Design) -> Least:
     """
     design = technology.generated(design)
     requests, serving = design.workload.requests or Requests(), design.mapping.serving or Serving()
-    stage, ranks, stages = of_mean_rank(stage_of(design)), ranks_of_experts(design), design.mapping.pp
+    stage, ranks, stages = stage_of(design), ranks_of_experts(design), design.mapping.pp
     reach = 0.5 * requests.prompt_tokens * (1.0 + requests.prefix_share)
     prompt = Batch(0.0, 0.0, requests.prompt_tokens * (1.0 - requests.prefix_share), reach)
     one = Batch(1.0, requests.prompt_tokens + 0.5 * requests.output_tokens, 0.0, 0.0)
 
     def ran(batch: Batch, met: Scalar) -> StagePass:
-        return stage_pass(stage, step_work(stage, met, serving, batch), batch)
+        return stage_pass(stage, step_work(stage, met, serving, batch, is_mean=True), batch)
 
     flop, byte = 1.0 / _peak(design, serving), 1.0 / design.system.accelerator.memory.bandwidth
     alone = ran(one, 1.0 / SKEW)  # meets just the experts that it chooses
@@ -83,15 +83,11 @@ def _together(design: Design, stage: Stage, requests: Requests, serving: Serving
     return jnp.maximum(jnp.where(requests.load == float(Load.offline), held, in_flight), 1.0)
 
 
-def _products(ran: Iterable[Runs]) -> list[tuple[Scalar, Work]]:
-    return [(times * o.present, o.forward) for operators, times in ran for o in operators if o.kind in _PRODUCTS]
-
-
 def _flops(ran: StagePass) -> Scalar:
     """FLOPs of a device in a pass."""
-    return sum(times * work.flops for times, work in _products(ran.runs))
+    return over_kernels(ran.phase.runs, lambda kind, work: work.flops if kind in _PRODUCTS else 0.0)
 
 
-def _bytes(ran: Iterable[Runs]) -> Scalar:
+def _bytes(runs: Iterable[Runs]) -> Scalar:
     """Bytes of a device's memory."""
-    return sum(times * work.bytes for times, work in _products(ran))
+    return over_kernels(runs, lambda kind, work: work.bytes if kind in _PRODUCTS else 0.0)

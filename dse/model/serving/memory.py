@@ -7,11 +7,15 @@ from typing import NamedTuple
 
 import jax.numpy as jnp
 
+from dse.model.choice import given, nothing, plus, times
 from dse.model.formats import operand_bytes
 from dse.model.layout import Layout
 from dse.model.serving.work import Stage, bytes_a_weight, cache_bytes
 from dse.model.work.parameters import head_parameters, stage_expert_parameters, stage_parameters
 from dse.types import Design, Engine, FarMemory, Requests, Scalar, Serving, Spill, System
+
+#: Of a mapping that has weights and cache on its devices alone.
+NEAR = Spill()
 
 
 class Room(NamedTuple):
@@ -22,16 +26,16 @@ class Room(NamedTuple):
     runtime: Scalar
     sequences: Scalar  # that one rank of data parallelism holds, not rounded
     prompts: Scalar  # that fit into the spread of what one answer takes
-    buffers: Scalar | None = None  # bytes of a sequence beside its cache, where operators have buffers of their own
+    buffers: Scalar = 0.0  # bytes of a sequence beside its cache, where operators have buffers of their own
 
     @property
     def each(self) -> Scalar:
         """Bytes that a sequence takes."""
-        return self.a_sequence if self.buffers is None else self.a_sequence + self.buffers
+        return plus(self.a_sequence, self.buffers)
 
     def engine(self, running: Scalar) -> Scalar:
         """Bytes that are the engine's own while so many sequences run."""
-        return self.runtime if self.buffers is None else self.runtime + running * self.buffers
+        return plus(self.runtime, times(running, self.buffers))
 
 
 def room(stage: Stage, requests: Requests, serving: Serving, engine: Engine) -> Room:
@@ -50,10 +54,10 @@ def room(stage: Stage, requests: Requests, serving: Serving, engine: Engine) -> 
     prompts = _prompts_in_spread(stage, requests, serving, kept, a_sequence)
     runtime = engine.runtime_memory + more_activations(stage, serving, engine)
     left = serving.memory_share * design.system.accelerator.memory.capacity - weights - runtime
-    buffers = None if engine.own_buffers is None else engine.own_buffers * own_buffers(stage, requests)
+    buffers = times(given(engine.own_buffers, 0.0), own_buffers(stage, requests))
     near = Room(weights, a_sequence, runtime, 0.0, prompts, buffers)
     near = near._replace(sequences=jnp.maximum(left, 0.0) / near.each)
-    return near if design.mapping.spill is None else _with_far(design, design.mapping.spill, layout, near, left)
+    return _with_far(design, design.mapping.spill or NEAR, layout, near, left)
 
 
 def _prompts_in_spread(
@@ -105,13 +109,14 @@ def _with_far(design: Design, spill: Spill, layout: Layout, whole: Room, left: S
 
     Weights come through two buffers of a layer each; what these leave of the device's memory adds to the ``left``.
     """
+    if nothing(spill.far_weights) and nothing(spill.far_cache):
+        return whole
     buffers = jnp.minimum(2.0 / layout.layers, 1.0)
     near = whole.weights * (1.0 - spill.far_weights * (1.0 - buffers))
     near_sequence = jnp.maximum(1.0 - spill.far_cache, 1e-6) * whole.a_sequence
-    own = 0.0 if whole.buffers is None else whole.buffers
     beyond = far_tier(design.system).capacity - spill.far_weights * whole.weights
     far = jnp.maximum(beyond, 0.0) / jnp.maximum(spill.far_cache * whole.a_sequence, 1e-6)
-    fits = jnp.minimum(jnp.maximum(left + whole.weights - near, 0.0) / (near_sequence + own), far)
+    fits = jnp.minimum(jnp.maximum(left + whole.weights - near, 0.0) / plus(near_sequence, whole.buffers), far)
     return whole._replace(weights=near, a_sequence=near_sequence, sequences=jnp.where(beyond < 0.0, 0.0, fits))
 
 

@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-import dataclasses
 from typing import NamedTuple
 
 import jax.numpy as jnp
 
-from dse.model.machine.messages import link_energy
-from dse.model.machine.operator_energy import Done, energy_of, work_done
+from dse.model.choice import plus
+from dse.model.machine.operator_energy import phase_energy
 from dse.model.serving.batch import Batch
-from dse.model.serving.stage_pass import Runs, stage_pass
+from dse.model.serving.stage_pass import stage_pass
 from dse.model.serving.step import StepTime, far_energy, read_again
 from dse.model.serving.work import Stage, step_work
 from dse.types import Engine, Scalar, Serving
@@ -30,36 +29,11 @@ class Joules(NamedTuple):
 
 def joules_of(stage: Stage, ranks: Scalar, serving: Serving, engine: Engine, batch: Batch) -> Joules:
     """One pass of a stage, with its share of the head, on the device whose experts get as many rows as the mean."""
-    stage = of_mean_rank(stage)
     design = stage.design
-    work = step_work(stage, ranks, serving, batch, engine.cache_rereads)
-    ran = stage_pass(stage, work, batch)
-    first, *others = ran.runs
-    done = _forwards(first).repeated(first.times)
-    for runs in others:
-        done = done.plus(_forwards(runs), runs.times)
-    if design.mapping.nano is not None:
-        done = done._replace(moved=done.moved + read_again(stage, serving))
-    spent = energy_of(done, design)
-    sent, handed = (link_energy(m, design.system, stage.layout) for m in (work.messages, work.hand_over))
-    links = ran.layers * sum(sent.values()) + sum(handed.values())
-    if design.mapping.spill is not None:
-        links = links + far_energy(stage, design.mapping.spill, serving, batch)
+    work = step_work(stage, ranks, serving, batch, engine.cache_rereads, is_mean=True)
+    spent = phase_energy(stage_pass(stage, work, batch).phase, design, read_again(stage, serving))
+    links = plus(spent.network, far_energy(stage, serving, batch))
     return Joules(engine.kernel_energy * spent.cores, engine.kernel_energy * spent.memory, links)
-
-
-def _forwards(runs: Runs) -> Done:
-    """What operators that run do each time."""
-    return work_done([(o.kind, o.present, o.forward) for o in runs.operators])
-
-
-def of_mean_rank(stage: Stage) -> Stage:
-    """The stage whose experts get the rows of the mean rank, where its time is that of the busiest."""
-    experts = stage.design.workload.experts
-    if experts is None:
-        return stage
-    workload = dataclasses.replace(stage.design.workload, experts=dataclasses.replace(experts, imbalance=1.0))
-    return stage._replace(design=dataclasses.replace(stage.design, workload=workload))
 
 
 def working_share(time: StepTime, engine: Engine) -> Scalar:

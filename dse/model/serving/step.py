@@ -3,22 +3,23 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Iterable
 from typing import NamedTuple
 
 import jax.numpy as jnp
 
+from dse.model.choice import nothing, plus, times
 from dse.model.layout import ExpertLayout
 from dse.model.machine.messages import send_all
 from dse.model.machine.rates import Rates
-from dse.model.machine.roofline import isolated_time, moving_time, roofline_terms
+from dse.model.machine.roofline import kernels_time, moving_time, roofline_terms
 from dse.model.machine.routes import mesh_share
 from dse.model.serving.batch import Batch
-from dse.model.serving.memory import far_tier, weight_bytes
-from dse.model.serving.stage_pass import Runs, StagePass, stage_pass
+from dse.model.serving.memory import NEAR, far_tier, weight_bytes
+from dse.model.serving.stage_pass import StagePass, stage_pass
 from dse.model.serving.work import Stage, StepWork, step_bytes, step_work
-from dse.model.work.parameters import norms_of_block
-from dse.types import Design, Engine, Mapping, Message, MessageKind, OperatorKind, Scalar, Serving, Spill
+from dse.model.work.blocks import attention_of, shares_of
+from dse.model.work.ledger import over_kernels
+from dse.types import Design, Engine, Mapping, Message, MessageKind, NanoBatches, OperatorKind, Scalar, Serving
 
 
 class StepTime(NamedTuple):
@@ -61,20 +62,19 @@ def stage_time(stage: Stage, serving: Serving, engine: Engine, work: StepWork, b
     """One stage of an engine step; the head is the last stage's, and counted as a share of it in each."""
     layout, pp, s = stage.layout, stage.design.mapping.pp, engine.kernel_slowdown
     rates, ran = of_narrow_formats(stage.rates, engine), stage_pass(stage, work, batch)
-    matrices, added = runs_time(ran.others, rates), ran.layers * engine.layer_time
-    if stage.design.workload.recurrent is not None:
-        added = 0.5 * norms_of_block(stage.design.workload) * added
-    if stage.design.workload.latent is not None:
-        added = added + ran.layers * engine.latent_layer_time
-    if layout.experts is not None:
-        grouped = [runs.of(lambda o: o.kind is OperatorKind.grouped) for runs in ran.others]
-        matrices = matrices + of_narrow_shards(engine, layout.experts) * runs_time(grouped, rates)
+    matrices, added = kernels_time(ran.others, rates), ran.layers * engine.layer_time
+    w = stage.design.workload
+    added = times(0.5 * shares_of(w).norms, added)
+    added = plus(added, times(attention_of(w).compressed, ran.layers * engine.latent_layer_time))
+    if not nothing(layout.experts.local):
+        grouped = [runs.where(lambda o: o.kind is OperatorKind.grouped) for runs in ran.others]
+        matrices = matrices + of_narrow_shards(engine, layout.experts) * kernels_time(grouped, rates)
         casts = jnp.where(rates.operand_bytes < 1.9, engine.cast_layer_time, 0.0)
         added = added + ran.expert_layers * (engine.expert_layer_time + casts)
     handed_on = sum(sent.time for sent in send_all(work.hand_over, stage.design.software, stage.design.system))
     return overlapped_step(stage, serving, engine, ran, rates, with_far(stage, serving, batch, StepTime(
         matrix=s * matrices,
-        attention=s * runs_time([ran.attention], rates),
+        attention=s * kernels_time([ran.attention], rates),
         communication=ran.layers * messages_time(stage.design, engine, work) + handed_on,
         host=added + engine.host_step_time / pp + batch.sequences * engine.sequence_time,
     )))  # fmt: skip
@@ -87,11 +87,9 @@ def with_far(stage: Stage, serving: Serving, batch: Batch, alone: StepTime) -> S
     there, and the device is spared its share.
     """
     design = stage.design
-    spill = design.mapping.spill
-    if spill is None:
+    tier, size, spill = far_tier(design.system), far_bytes(stage, serving, batch), design.mapping.spill or NEAR
+    if nothing(size.weights) and nothing(size.cache):
         return alone
-    tier = far_tier(design.system)
-    size = far_bytes(stage, spill, serving, batch)
     is_near = tier.near_bandwidth > 0.0
     rate = jnp.where(is_near, tier.near_bandwidth, tier.bandwidth)
     attention = alone.attention * (1.0 - jnp.where(is_near, spill.far_cache, 0.0))
@@ -110,27 +108,39 @@ class FarBytes(NamedTuple):
     cache: Scalar
 
 
-def far_bytes(stage: Stage, spill: Spill, serving: Serving, batch: Batch) -> FarBytes:
+def far_bytes(stage: Stage, serving: Serving, batch: Batch) -> FarBytes:
     """The shares of the weights and of the cache that lie there, each read once."""
+    spill = stage.design.mapping.spill or NEAR
+    if spill is NEAR:
+        return FarBytes(0.0, 0.0)
     return FarBytes(
         spill.far_weights * weight_bytes(stage.design, stage.layout, serving),
         spill.far_cache * stage.layout.layers * step_bytes(stage.design, serving, batch),
     )
 
 
-def far_energy(stage: Stage, spill: Spill, serving: Serving, batch: Batch) -> Scalar:
+def far_energy(stage: Stage, serving: Serving, batch: Batch) -> Scalar:
     """Joules of reading these, and of the link they come over; attention that is computed beside them sends nothing."""
-    size, tier = far_bytes(stage, spill, serving, batch), far_tier(stage.design.system)
+    size, tier = far_bytes(stage, serving, batch), far_tier(stage.design.system)
+    if nothing(size.weights) and nothing(size.cache):
+        return 0.0
     sent = size.weights + jnp.where(tier.near_bandwidth > 0.0, 0.0, size.cache)
     return tier.read_energy * (size.weights + size.cache) + tier.transfer_energy * sent
 
 
+#: Steps that are not cut.
+WHOLE = NanoBatches(nano_batches=1.0, step_overlap=0.0)
+
+
+def nano_of(stage: Stage) -> NanoBatches:
+    """The parts that the mapping of a stage cuts its steps into."""
+    return stage.design.mapping.nano or WHOLE
+
+
 def read_again(stage: Stage, serving: Serving) -> Scalar:
     """Bytes of weights that a stage reads once more, as each part of a batch that is cut into some reads them."""
-    nano = stage.design.mapping.nano
-    if nano is None:
-        return 0.0
-    return (nano.nano_batches - 1.0) * weight_bytes(stage.design, stage.layout, serving)
+    more = nano_of(stage).nano_batches - 1.0
+    return 0.0 if nothing(more) else more * weight_bytes(stage.design, stage.layout, serving)
 
 
 def overlapped_step(
@@ -142,15 +152,10 @@ def overlapped_step(
     after each other and the time ``R`` in which the parts of a batch read the weights again: each reads them. Parts of
     the step change alike. Operators of one part depend on each other: it takes two to overlap (Zhu et al. 2024).
     """
-    nano = stage.design.mapping.nano
-    if nano is None:
+    nano = nano_of(stage)
+    if nano is WHOLE:
         return alone
-    compute: Scalar = 0.0
-    moved: Scalar = 0.0
-    for operators, times in ran.runs:
-        terms = [(o.present, *roofline_terms(o.kind, o.forward, rates)) for o in operators]
-        compute = compute + times * sum(present * flops for present, flops, _ in terms)
-        moved = moved + times * sum(present * size for present, _, size in terms)
+    compute, moved = over_kernels(ran.phase.runs, lambda kind, work: roofline_terms(kind, work, rates))
     again, slowdown = moving_time(read_again(stage, serving), rates), engine.kernel_slowdown
     busiest = jnp.maximum(slowdown * jnp.maximum(compute, moved + again), alone.communication)
     whole = jnp.maximum(alone.matrix + alone.attention + alone.communication, 1e-12)
@@ -165,8 +170,8 @@ def cut_where_it_pays(stage: Stage, ranks: Scalar, serving: Serving, engine: Eng
 
     An engine that finds nothing to gain reads the weights once. It decides at the clock that the stage comes with.
     """
-    nano = stage.design.mapping.nano
-    if nano is None:
+    nano = nano_of(stage)
+    if nano is WHOLE:
         return stage
 
     def in_parts(parts: Scalar) -> Stage:
@@ -197,25 +202,22 @@ def of_narrow_formats(rates: Rates, engine: Engine) -> Rates:
 def rates_in(engine: Engine, stage: Stage) -> Rates:
     """The rates of single kernels in an engine, whose launches :func:`stage_time` counts a layer and not a kernel."""
     rates, experts = of_narrow_formats(stage.rates, engine), stage.layout.experts
-    narrow = {} if experts is None else {OperatorKind.grouped: of_narrow_shards(engine, experts)}
+    narrow = {OperatorKind.grouped: of_narrow_shards(engine, experts)}
     units = {
         kind: unit._replace(slowdown=engine.kernel_slowdown * (1.0 + narrow.get(kind, 0.0)), floor=0.0)
         for kind, unit in rates.units.items()
     }
-    return rates._replace(units=units, kernels=dataclasses.replace(rates.kernels, kernel_floor=0.0))
+    return without_floors(rates._replace(units=units))
+
+
+def without_floors(rates: Rates) -> Rates:
+    """The rates of kernels in a graph: no kernel is as short as its launch."""
+    return rates._replace(kernels=dataclasses.replace(rates.kernels, kernel_floor=0.0))
 
 
 def of_narrow_shards(engine: Engine, experts: ExpertLayout) -> Scalar:
     """What kernels of narrow shards of experts take more, as a share of their time."""
-    return engine.narrow_expert / experts.ffn
-
-
-def runs_time(ran: Iterable[Runs], rates: Rates) -> Scalar:
-    """Seconds of the forwards of operators that run, without the floors of single kernels."""
-    first, *others = (
-        times * sum(o.present * isolated_time(o.kind, o.forward, rates) for o in operators) for operators, times in ran
-    )
-    return sum(others, first)
+    return 0.0 if nothing(experts.ffn) else engine.narrow_expert / experts.ffn
 
 
 def messages_time(design: Design, engine: Engine, work: StepWork) -> Scalar:

@@ -8,16 +8,16 @@ from typing import NamedTuple
 import jax.numpy as jnp
 
 from dse.model import links
-from dse.model.choice import least
+from dse.model.choice import least, nothing, plus, times
 from dse.model.groups import in_a_row, stage_domain, strides
-from dse.model.layout import Layout, lay_out
+from dse.model.layout import Layout, lay_out, of_mean_rank
 from dse.model.machine.rates import Rates, matrix_rate, rates_of, sixteen_bit_rate
 from dse.model.serving.batch import Batch
-from dse.model.serving.hybrid import in_hybrid, state_bytes
-from dse.model.work.attention import causal_pairs
+from dse.model.serving.hybrid import in_hybrid
+from dse.model.work.blocks import attention_of, feed_forward_of, shares_of, states_of
 from dse.model.work.messages import copies_sent, dispatch_bytes, members_met, pipeline_messages, tensor_messages
 from dse.model.work.operators import matmul_work
-from dse.model.work.parameters import main_model, norms_of_block
+from dse.model.work.parameters import main_model
 from dse.model.work.transformer import expert_layer_operators, layer_operators
 from dse.types import (
     AllToAll,
@@ -31,8 +31,8 @@ from dse.types import (
     Requests,
     Scalar,
     Serving,
-    Sparse,
     Work,
+    Workload,
 )
 
 #: Share of the tokens of a batch that choose experts as if at random: real traffic is skewed to fewer of them.
@@ -51,13 +51,17 @@ class Exchange(NamedTuple):
     far: Scalar  # and out of it
 
 
+#: Of ranks that meet no others.
+ALONE = Exchange(Group(1.0, 1.0), 0.0, 0.0)
+
+
 class Stage(NamedTuple):
     """A stage of the engine, whatever it works on."""
 
     design: Design  # as one forward pass
     layout: Layout  # of one token
     rates: Rates
-    exchange: Exchange | None  # of a mixture of experts
+    exchange: Exchange  # of a mixture of experts
 
 
 class Rank(NamedTuple):
@@ -93,13 +97,12 @@ def stage_of(design: Design) -> Stage:
 
 def with_copies(layout: Layout, design: Design) -> Layout:
     """The layout with the copies of experts that its devices hold beside one of each."""
-    serving, experts = design.mapping.serving, layout.experts
-    if serving is None or experts is None:
-        return layout
-    return layout._replace(experts=experts._replace(local=experts.local + serving.redundant_experts / experts.ep.size))
+    serving, experts = design.mapping.serving or Serving(), layout.experts
+    copies = 0.0 if nothing(experts.local) else serving.redundant_experts / experts.ep.size
+    return layout._replace(experts=experts._replace(local=plus(experts.local, copies)))
 
 
-def exchange_of(design: Design, layout: Layout) -> Exchange | None:
+def exchange_of(design: Design, layout: Layout) -> Exchange:
     """What ranks exchange around experts: of ``e`` ranks each sends ``(e - 1) / e`` of the copies of its tokens.
 
     A copy goes to every expert, at most one to a rank; or one to every rank that is met, or to every domain, in which
@@ -108,8 +111,8 @@ def exchange_of(design: Design, layout: Layout) -> Exchange | None:
     more. Both are one message among all ``e s``, of as many bytes.
     """
     m, experts, mixture = design.mapping, design.mapping.experts, design.workload.experts
-    if experts is None or mixture is None or layout.experts is None:
-        return None
+    if experts is None or mixture is None:
+        return ALONE
     sharers, ep = jnp.maximum(experts.etp / m.tp, 1.0), layout.experts.ep
     size, domain = ep.size * sharers, stage_domain(m, design.system.scale_up.domain)
     group = in_a_row(size, experts.etp / sharers, domain, links.reach_in(design.system, m.tp))
@@ -127,8 +130,8 @@ def exchange_of(design: Design, layout: Layout) -> Exchange | None:
 
 def expert_rates(rates: Rates, design: Design) -> Rates:
     """The rates with that of experts whose weights have 4 bits, where the device has a matrix rate of such."""
-    serving, accelerator = design.mapping.serving, design.system.accelerator
-    if serving is None or OperatorKind.grouped not in rates.units:
+    serving, accelerator = design.mapping.serving or Serving(), design.system.accelerator
+    if OperatorKind.grouped not in rates.units:
         return rates
     four, unit = accelerator.matrix_rate.fp4, rates.units[OperatorKind.grouped]
     is_four = (serving.expert_bytes > 0.0) & (serving.expert_bytes < 1.0) & (four > 0.0)
@@ -170,22 +173,28 @@ def ranks_of_experts(design: Design) -> Scalar:
     return 1.0 if experts is None else jnp.maximum(experts.ep * experts.etp / design.mapping.tp, 1.0)
 
 
-def step_work(stage: Stage, ranks: Scalar, serving: Serving, batch: Batch, rereads: Scalar = 0.0) -> StepWork:
+def step_work(
+    stage: Stage, ranks: Scalar, serving: Serving, batch: Batch, rereads: Scalar = 0.0, is_mean: bool = False
+) -> StepWork:
     """The work of one engine step of a stage, the tokens of ``ranks`` meeting in the experts.
 
     ``rereads`` as of :class:`~dse.types.Engine`: kernels from before grouped queries read a head's keys for each query.
+    ``is_mean``: of the rank whose experts get as many rows as the mean, where time is that of the busiest.
     """
     forward = stage.design
     layout = with_experts_met(stage.layout, forward, batch, ranks)
+    layout = of_mean_rank(layout) if is_mean else layout
     core = attention_operators(forward, serving, layout, batch, rereads)
     recipe = stage.rates.operand_bytes
     layout = layout._replace(element=layout.element._replace(weight=bytes_a_weight(serving, recipe, False)))
     dense = tuple(in_hybrid(layer_operators(forward, layout, core), forward, layout, batch))
+
+    def with_experts() -> tuple[Operator, ...]:
+        listed = in_hybrid(expert_layer_operators(forward, layout, core), forward, layout, batch)
+        return tuple(of_format(operator, serving, recipe) for operator in listed)
+
     return StepWork(
-        layer=dense if layout.experts is None else tuple(
-            of_format(o, serving, recipe)
-            for o in in_hybrid(expert_layer_operators(forward, layout, core), forward, layout, batch)
-        ),
+        layer=feed_forward_of(forward.workload).usual(dense, with_experts),
         dense_layer=dense,
         head=head_operator(forward, layout, batch),
         messages=layer_messages(stage, layout, ranks),
@@ -194,11 +203,13 @@ def step_work(stage: Stage, ranks: Scalar, serving: Serving, batch: Batch, rerea
 
 
 def dense_layers(stage: Stage) -> Scalar:
-    """Layers of a stage of a mixture that have no experts: the first ones, and all but one in ``moe_every`` behind."""
-    mixture, experts, layers = stage.design.workload.experts, stage.layout.experts, stage.layout.layers
-    assert mixture is not None and experts is not None
-    first = mixture.first_dense / stage.design.mapping.pp
-    return first + experts.dense_share * (layers - first)
+    """Layers of a stage of a mixture that have no experts: the first ones, and all but one in ``moe_every`` behind.
+
+    Of a model all of whose layers are dense none: they are as one another.
+    """
+    experts, layers = stage.layout.experts, stage.layout.layers
+    first = times(experts.stated_first, 1.0 / stage.design.mapping.pp)
+    return plus(first, times(experts.dense_share, layers - first))
 
 
 def of_format(operator: Operator, serving: Serving, recipe: Scalar) -> Operator:
@@ -241,15 +252,17 @@ def with_experts_met(layout: Layout, design: Design, batch: Batch, ranks: Scalar
     """
     layout = layout._replace(tokens=batch.tokens, norm_tokens=batch.tokens)
     experts, mixture, mapping = layout.experts, design.workload.experts, design.mapping.experts
-    if experts is None or mixture is None or mapping is None:
+    if mixture is None or mapping is None:
         return layout
     tokens = batch.tokens * ranks
     held = experts.local * mapping.ep
     unmet = (1.0 - mixture.top_k / held) ** (SKEW * tokens)
     met = jnp.maximum(experts.local * (1.0 - unmet), 1e-3)
     copies = 1.0 + (held - mixture.n_experts) * mapping.ep / mixture.n_experts
-    rows = tokens * mixture.top_k / mapping.ep * (1.0 + (mixture.imbalance - 1.0) / copies)
-    return layout._replace(experts=experts._replace(sent=batch.tokens * mixture.top_k, rows=rows, local=met))
+    rows, skew = tokens * mixture.top_k / mapping.ep, 1.0 + (mixture.imbalance - 1.0) / copies
+    return layout._replace(
+        experts=experts._replace(sent=batch.tokens * mixture.top_k, rows=rows * skew, mean_share=1.0 / skew, local=met)
+    )
 
 
 def cache_bytes(design: Design, serving: Serving, tokens: Scalar) -> Scalar:
@@ -257,48 +270,8 @@ def cache_bytes(design: Design, serving: Serving, tokens: Scalar) -> Scalar:
 
     A layer with a state keeps as much of any number of tokens.
     """
-    recurrent = design.workload.recurrent
-    kept = kv_bytes(design, serving, tokens)
-    if recurrent is None:
-        return kept
-    states = recurrent.recurrent_layers * state_bytes(recurrent, design.mapping.tp)
-    return (recurrent.attention_layers * kept + states) / design.workload.n_layers
-
-
-def kv_bytes(design: Design, serving: Serving, tokens: Scalar) -> Scalar:
-    """Bytes that a layer that attends keeps of so many tokens of one sequence, on a device.
-
-    Keys and values of its heads, at least one; of latent attention the compressed ones and the rotated columns, which
-    tp does not split (DeepSeek-AI 2024, table 1). Layers of local attention keep a window. An indexer has a key too.
-    """
-    w = design.workload
-    held = tokens
-    if w.latent is None:
-        held = (1.0 - w.local_layers) * tokens + w.local_layers * jnp.minimum(tokens, w.window)
-    kept = token_bytes(design, serving) * held
-    return kept if w.sparse is None else kept + w.sparse.sparse_layers * index_bytes(w.sparse) * tokens
-
-
-def token_bytes(design: Design, serving: Serving) -> Scalar:
-    """Bytes of the keys and values of a token in one layer of a device."""
     w, tp = design.workload, design.mapping.tp
-    if w.latent is not None:
-        return serving.cache_bytes * (w.latent.kv_rank + w.latent.rope_dim)
-    return 2.0 * serving.cache_bytes * jnp.maximum(w.n_kv_heads / tp, 1.0) * w.head_dim
-
-
-def index_bytes(sparse: Sparse) -> Scalar:
-    """Bytes of the key that an indexer has of a token, none without one."""
-    return sparse.index_bytes * sparse.index_dim * jnp.minimum(sparse.index_heads, 1.0)
-
-
-def read_bytes(design: Design, serving: Serving, tokens: Scalar) -> Scalar:
-    """Bytes of the cache that a query reads in one layer: all, or of sparse attention what it attends to."""
-    sparse = design.workload.sparse
-    if sparse is None:
-        return kv_bytes(design, serving, tokens)
-    less = tokens - attended(sparse, tokens)
-    return kv_bytes(design, serving, tokens) - sparse.sparse_layers * token_bytes(design, serving) * less
+    return _mean_of_blocks(w, attention_of(w).kv_bytes(serving, tp, tokens), states_of(w).kept_bytes(tp))
 
 
 def step_bytes(design: Design, serving: Serving, batch: Batch) -> Scalar:
@@ -306,62 +279,50 @@ def step_bytes(design: Design, serving: Serving, batch: Batch) -> Scalar:
 
     States are read and written; of a prompt keys and values are written, and a state once.
     """
-    kept = batch.sequences * read_bytes(design, serving, batch.context) + kv_bytes(design, serving, batch.prompt)
-    recurrent = design.workload.recurrent
-    if recurrent is None:
-        return kept
-    states = (2.0 * batch.sequences + jnp.minimum(batch.prompt, 1.0)) * state_bytes(recurrent, design.mapping.tp)
-    return (recurrent.attention_layers * kept + recurrent.recurrent_layers * states) / design.workload.n_layers
+    w, tp = design.workload, design.mapping.tp
+    kind = attention_of(w)
+    kept = batch.sequences * kind.read_bytes(serving, tp, batch.context) + kind.kv_bytes(serving, tp, batch.prompt)
+    states = times(2.0 * batch.sequences + jnp.minimum(batch.prompt, 1.0), states_of(w).kept_bytes(tp))
+    return _mean_of_blocks(w, kept, states)
 
 
-def attended(sparse: Sparse, tokens: Scalar) -> Scalar:
-    """Tokens of so many that sparse attention attends to."""
-    near = jnp.minimum(tokens, sparse.attended)
-    return near + sparse.attended_share * (tokens - near)
+def _mean_of_blocks(workload: Workload, attends: Scalar, keeps: Scalar) -> Scalar:
+    """The mean over blocks of what those have that attend, and those that keep a state."""
+    shares = shares_of(workload)
+    return plus(times(shares.attends, attends), times(shares.keeps, keeps))
 
 
 def attention_operators(
     design: Design, serving: Serving, layout: Layout, batch: Batch, rereads: Scalar = 0.0
 ) -> list[Operator]:
     """Attention of decoding sequences over their cache, and of prompts; one layer of a device."""
-    w, act = design.workload, layout.element.activation
-    queries = batch.sequences * (1.0 + batch.drafts)
-    seen = (1.0 - w.local_layers) * batch.context + w.local_layers * jnp.minimum(batch.context, w.window)
-    whole_prompt = jnp.maximum(2.0 * batch.prompt_context, 1.0)
-    near = (1.0 - w.local_layers) * batch.prompt_context + w.local_layers * (
-        causal_pairs(whole_prompt, w.window) / whole_prompt
-    )
-    scored: Scalar = 0.0  # FLOPs of an indexer for a query and token, as many of 16 bits as take its time
-    if w.sparse is not None:
-        share, fp8 = w.sparse.sparse_layers, design.system.accelerator.matrix_rate.fp8
-        in_fp8 = (w.sparse.index_bytes < 2.0) & (fp8 > 0.0)  # the keys' format is that of the products
-        wide = sixteen_bit_rate(design.system.accelerator, design.mapping.precision)
-        faster = jnp.where(in_fp8, wide / jnp.maximum(fp8, 1.0), 1.0)
-        scored = 2.0 * share * w.sparse.index_heads * w.sparse.index_dim * faster
-        seen = seen - share * (batch.context - attended(w.sparse, batch.context))
-        within = causal_pairs(whole_prompt, w.sparse.attended) / whole_prompt
-        near = near - share * (1.0 - w.sparse.attended_share) * (batch.prompt_context - within)
-    if w.latent is None:
-        pair, value = 4.0 * layout.heads * w.head_dim, w.head_dim
-        prompt_pair = pair
-    else:  # scores over compressed keys and rotated columns, sums of compressed values; prompts are projected up
-        pair, value = 2.0 * layout.heads * (2.0 * w.latent.kv_rank + w.latent.rope_dim), w.latent.kv_rank
-        prompt_pair = 2.0 * layout.heads * (w.head_dim + w.latent.v_dim)
-    ends = act * layout.heads * (w.head_dim + value)  # queries and outputs
-    read = batch.sequences * read_bytes(design, serving, batch.context)
-    if w.latent is None:
-        read = read * (w.n_heads / w.n_kv_heads) ** rereads
-    decode = Work(queries * seen * pair, read + queries * ends, 128.0 * 64.0)
-    whole = jnp.maximum(batch.prompt * prompt_pair * near, 0.0)
-    moved = batch.prompt * ends + kv_bytes(design, serving, batch.prompt)
-    if w.sparse is not None:
-        decode = decode._replace(flops=decode.flops + queries * batch.context * scored)
-        whole = whole + batch.prompt * batch.prompt_context * scored
-    prefill = Work(whole, moved, jnp.maximum(2.0 * batch.prompt_context, 1.0))
-    return [
-        Operator("decode_attention", OperatorKind.flash, decode, None, None, 0.0, core=True),
-        Operator("prefill_attention", OperatorKind.flash, prefill, None, None, 0.0, core=True),
-    ]
+    kind, tp, act = attention_of(design.workload), design.mapping.tp, layout.element.activation
+    queries, scored = batch.sequences * (1.0 + batch.drafts), index_flops(design)
+    of_cache, of_prompt, value = (layout.heads * columns for columns in kind.pair_columns)
+    ends = act * (layout.query_width + value)  # queries and outputs
+    reread = 1.0 if nothing(kind.sharing - 1.0) else kind.sharing**rereads
+    read = times(reread, batch.sequences * kind.read_bytes(serving, tp, batch.context))
+    decode = plus(queries * kind.seen(batch.context) * 2.0 * of_cache, times(scored, queries * batch.context))
+    whole: Scalar = jnp.maximum(batch.prompt * 2.0 * of_prompt * kind.seen_by_prompt(batch.prompt_context), 0.0)
+    whole = plus(whole, times(scored, batch.prompt * batch.prompt_context))
+    moved = batch.prompt * ends + kind.kv_bytes(serving, tp, batch.prompt)
+    works = {
+        "decode_attention": Work(decode, read + queries * ends, 128.0 * 64.0),
+        "prefill_attention": Work(whole, moved, jnp.maximum(2.0 * batch.prompt_context, 1.0)),
+    }
+    return [Operator(name, OperatorKind.flash, work, None, None, 0.0, core=True) for name, work in works.items()]
+
+
+def index_flops(design: Design) -> Scalar:
+    """FLOPs of an indexer for a query and a token, as many of 16 bits as take its time; its keys' format is theirs."""
+    sparse, accelerator = attention_of(design.workload).sparse, design.system.accelerator
+    if nothing(sparse.sparse_layers):
+        return 0.0
+    fp8 = accelerator.matrix_rate.fp8
+    in_fp8 = (sparse.index_bytes < 2.0) & (fp8 > 0.0)
+    wide = sixteen_bit_rate(accelerator, design.mapping.precision)
+    faster = jnp.where(in_fp8, wide / jnp.maximum(fp8, 1.0), 1.0)
+    return times(2.0 * sparse.sparse_layers, sparse.index_heads * sparse.index_dim * faster)
 
 
 def layer_messages(stage: Stage, layout: Layout, ranks: Scalar) -> tuple[Message, ...]:
@@ -370,19 +331,20 @@ def layer_messages(stage: Stage, layout: Layout, ranks: Scalar) -> tuple[Message
     Ranks of one tp group have the same tokens: they sum what their experts give as they sum a dense layer, and nothing
     travels. Where tokens of other ranks meet in the experts, each sends its share of them, and gathers the results.
     """
-    design, experts, mixture = stage.design, layout.experts, stage.design.workload.experts
-    found = [m for m in tensor_messages(design, layout) if m.repeated and m.kind is MessageKind.all_reduce]
-    meeting: Scalar = 0.0  # share of the layers in which tokens of several ranks do
-    if experts is not None:
-        meeting = jnp.where(ranks > 1.0, 1.0 - dense_layers(stage) / stage.layout.layers, 0.0)
-        # Beside the sum behind attention that of a shared expert, and half a one: what gathers sends half as much.
-        found = [m._replace(times=2.0 + meeting * (experts.has_shared - 0.5)) for m in found]
-    if design.workload.recurrent is not None:  # one behind every part of a block
-        parts = 0.5 * norms_of_block(design.workload)
-        found = [m._replace(times=parts * m.times) for m in found]
-    if experts is None or mixture is None:
+    design, experts = stage.design, layout.experts
+    # Share of the layers in which tokens of several ranks meet in experts.
+    meeting = jnp.where(ranks > 1.0, 1.0 - dense_layers(stage) / stage.layout.layers, 0.0)
+    # Beside the sum behind attention that of a shared expert, and half a one: what gathers sends half as much. Of a
+    # hybrid one behind every part of a block.
+    dense: Scalar = 2.0
+    sums = feed_forward_of(design.workload).usual(dense, lambda: dense + meeting * (experts.gathers - 0.5))
+    sums = times(0.5 * shares_of(design.workload).norms, sums)
+    found = [
+        m._replace(times=sums) for m in tensor_messages(design, layout)
+        if m.repeated and m.kind is MessageKind.all_reduce
+    ]
+    if stage.exchange is ALONE:
         return tuple(found)
-    assert stage.exchange is not None
     group, near, far = stage.exchange
     exchange = found[0]._replace(
         name="dispatch_and_combine", kind=MessageKind.all_to_all, group=group, size=layout.tokens * near,

@@ -7,7 +7,7 @@ from typing import NamedTuple
 
 import jax.numpy as jnp
 
-from dse.model.choice import most
+from dse.model.choice import most, nothing, plus, times
 from dse.model.layout import Layout
 from dse.model.machine.messages import Sent, send_all
 from dse.model.machine.passes import run_passes, with_small_kernels
@@ -16,7 +16,7 @@ from dse.model.parallel import offload
 from dse.model.parallel.layer import Exposed, context_parallel, expert_parallel, tensor_parallel
 from dse.model.work.experts import of_own_kernels
 from dse.model.work.training import TrainingWork
-from dse.types import Design, ExpertKernels, HostTiers, Recompute, Scalar, Scope
+from dse.types import Design, Dimension, HostTiers, Recompute, Scalar, Scope
 
 #: Launches that a softmax of single kernels adds to a layer's about twenty-five: cast, scale, mask, softmax, cast.
 EAGER_LAUNCHES = 0.2
@@ -82,10 +82,10 @@ def run_layer(
 ) -> LayerRun:
     """Times of one layer and micro-batch; of a mixture of experts the mean over a stage's layers."""
     run = _run_layer(design, layout, work, rates, sent)
-    if layout.experts is None or work.experts is None:
+    first = times(jnp.where(design.mapping.pp > 1.0, 0.0, 1.0 / layout.layers), layout.experts.first)
+    share = plus(first, times(1.0 - first, layout.experts.dense_share))
+    if nothing(share):
         return run
-    first = jnp.where(design.mapping.pp > 1.0, 0.0, layout.experts.first / layout.layers)
-    share = first + (1.0 - first) * layout.experts.dense_share
     return _mean(run, first_layer(design, layout, work, rates, sent), share)
 
 
@@ -93,9 +93,7 @@ def first_layer(
     design: Design, layout: Layout, work: TrainingWork, rates: Rates, sent: Iterable[Sent]
 ) -> LayerRun:
     """One layer in front of a mixture of experts, with a dense feed-forward."""
-    assert work.experts is not None
-    dense = work._replace(layer=work.experts.first_layer, kept=work.experts.first_kept, experts=None)
-    return _run_layer(design, layout, dense, rates, sent)
+    return _run_layer(design, layout, work, rates, sent, is_first=True)
 
 
 def _mean(usual: LayerRun, first: LayerRun, share: Scalar) -> LayerRun:
@@ -111,33 +109,23 @@ def _mean(usual: LayerRun, first: LayerRun, share: Scalar) -> LayerRun:
 
 
 def _run_layer(
-    design: Design, layout: Layout, work: TrainingWork, rates: Rates, sent: Iterable[Sent]
+    design: Design, layout: Layout, work: TrainingWork, rates: Rates, sent: Iterable[Sent], is_first: bool = False
 ) -> LayerRun:
-    """Times of one layer and micro-batch with the operators of ``work``."""
-    software, trained = design.software, design.workload.backward
-    levels = None if layout.experts is None else layout.experts.again
-    passes = with_small_kernels(run_passes(work.layer, rates, trained, levels), design, small_kernels(design, layout))
-    tensor = tensor_parallel(design, layout, sent, passes)
-    dense, experts, sent_again = tensor, Exposed(0.0, 0.0, 0.0, 0.0), None
-    if work.experts is not None and software.experts is not None and levels is not None:
-        kernels, block = routing_time(design, layout, software.experts), levels[Recompute.expert_block]
-        passes = with_small_kernels(passes, design, kernels)
-        passes = passes._replace(again=passes.again + block * kernels)
-        experts = expert_parallel(design, layout, sent, passes)
-        tensor, sent_again = tensor.plus(experts), block * experts.forward
-    context = context_parallel(design, layout, sent, passes)
-    recompute = (
-        layout.full * passes.forward + layout.selective * passes.core_forward + layout.selective_op * passes.repeated
-    )
-    forward_pass = passes.forward + tensor.forward + context.forward
-    context_again = layout.core_again * context.forward
-    again = layout.full * tensor.forward + context_again
-    exposed_tensor = tensor.forward + tensor.backward + layout.full * tensor.forward
-    if levels is not None:
-        recompute = recompute + passes.again
-    if sent_again is not None:
-        again, exposed_tensor = again + sent_again, exposed_tensor + sent_again
-    backward_pass = passes.backward + recompute + tensor.backward + context.backward + again
+    """Times of one layer and micro-batch; ``is_first``: of one with a dense feed-forward in front of a mixture's."""
+    software, trained, again = design.software, design.workload.backward, layout.recompute
+    passes = run_passes(work.lists.first_layer if is_first else work.layer, rates, trained, again)
+    passes = with_small_kernels(passes, design, small_kernels(design, layout), again.most)
+    dense = tensor_parallel(design, layout, sent, passes).sent_again(again.sends(Dimension.tensor))
+    experts = Exposed()
+    if not is_first:
+        routed_again = plus(again.most, again.levels.get(Recompute.expert_block, 0.0))
+        passes = with_small_kernels(passes, design, routing_time(design, layout), routed_again)
+        # Of the links between domains full recompute alone is counted.
+        experts = expert_parallel(design, layout, sent, passes).sent_again(again.sends(Dimension.expert), again.full)
+    context = context_parallel(design, layout, sent, passes).sent_again(again.sends(Dimension.context))
+    exposed = dense.plus(experts).plus(context)
+    forward_pass = passes.forward + exposed.forward
+    backward_pass = passes.backward + passes.recompute + exposed.backward
     moved = offload.transfers(work.on_host, design.system.host, software.update_overlap)
     host_update: Scalar = 0.0
     if work.beyond is not None:
@@ -152,31 +140,28 @@ def _run_layer(
         moved.backward, last_pass, passes.memory_backward
     )
     update = update + moved.update
-    if work.beyond is not None:  # both at once: the device its share, the host its own, after the last gradients
+    if not nothing(host_update):  # both at once: the device its share, the host its own, after the last gradients
         update = jnp.maximum(update, host_update)
     exposed_forward = offload.exposed(moved.forward, forward_pass, passes.memory_forward)
     time = LayerTime(
         forward=passes.forward,
         backward=passes.backward,
-        recompute=recompute,
-        tensor_parallel=exposed_tensor,
-        context_parallel=context.forward + context.backward + context_again,
+        recompute=passes.recompute,
+        tensor_parallel=plus(dense.total, experts.total),
+        context_parallel=context.total,
         offload=exposed_forward + exposed_backward,
     )
-    across_forward = tensor.across_forward + context.across_forward
-    across_again = layout.full * tensor.across_forward + layout.core_again * context.across_forward
-    across_backward = tensor.across_backward + context.across_backward + across_again
-    free_forward = jnp.maximum(forward_pass - across_forward, 0.0)
-    free_backward = jnp.maximum(backward_pass - across_backward, 0.0)
+    free_forward = jnp.maximum(forward_pass - exposed.across_forward, 0.0)
+    free_backward = jnp.maximum(backward_pass - exposed.across_backward, 0.0)
     by_pass = LayerPasses(
         forward=forward_pass + exposed_forward,
         weight_gradient=passes.weight_gradient,
         tensor_forward=dense.forward,
-        tensor_backward=dense.backward + layout.full * dense.forward,
+        tensor_backward=dense.backward,
         experts_forward=experts.forward,
-        experts_backward=experts.backward + layout.full * experts.forward + (0.0 if sent_again is None else sent_again),
+        experts_backward=experts.backward,
         context_forward=context.forward,
-        context_backward=context.backward + context_again,
+        context_backward=context.backward,
     )
     return LayerRun(time, free_forward, free_backward, trained * update, by_pass)
 
@@ -187,15 +172,17 @@ def small_kernels(design: Design, layout: Layout) -> Scalar:
     return design.software.small_kernel_time + launches * design.system.accelerator.kernels.kernel_floor
 
 
-def routing_time(design: Design, layout: Layout, kernels: ExpertKernels) -> Scalar:
+def routing_time(design: Design, layout: Layout) -> Scalar:
     """Seconds of a layer's forward in small kernels: those of routing, and what every expert has of its own."""
-    assert layout.experts is not None
+    kernels = design.software.experts
+    if kernels is None:
+        return 0.0
     return kernels.expert_kernel_time + of_own_kernels(design, kernels.expert_time * layout.experts.local)
 
 
 def host_passes(design: Design, layout: Layout) -> Scalar:
     """Passes over a layer that the host launches: forward and backward, and the forward where most of it runs again."""
-    return 1.0 + design.workload.backward + layout.full + layout.selective_op
+    return 1.0 + design.workload.backward + layout.recompute.most
 
 
 def launch_time(design: Design, layout: Layout) -> Scalar:
@@ -205,6 +192,6 @@ def launch_time(design: Design, layout: Layout) -> Scalar:
     kernel reads them on the device.
     """
     software, host = design.software, design.software.host_time
-    if design.workload.experts is not None and software.experts is not None:
+    if software.experts is not None:
         host = most(host, of_own_kernels(design, software.experts.expert_host_time))
     return host * (1.0 + EAGER_LAUNCHES * layout.eager) * host_passes(design, layout)

@@ -9,12 +9,11 @@ import jax.numpy as jnp
 
 from dse.model.choice import least
 from dse.model.layout import Layout
-from dse.model.machine.messages import layer_links, link_energy
-from dse.model.machine.operator_energy import operators_energy
-from dse.model.machine.power import Demand, at_clock, busy_power, clock_ratio, clock_under_limit, power_limit
+from dse.model.machine.operator_energy import phase_energy
+from dse.model.machine.power import Demand, at_clock, busy_power, clock_ratio, clock_under_limit, power_limit, repeats
 from dse.model.machine.rates import byte_time, reciprocal
 from dse.model.steps.layer import LayerTime, launch_time, layer_time
-from dse.model.work.training import TrainingWork
+from dse.model.work.training import TrainingWork, layer_phase
 from dse.types import Accelerator, Design, Scalar
 
 #: Clock over the nominal one at which work is timed again, to tell what of its time follows the clock.
@@ -116,11 +115,11 @@ def operate(design: Design, layout: Layout, work: TrainingWork) -> Operating:
     one = layer(1.0)
     whole = jnp.maximum(one.total, 1e-12)
     active = one.working(power.polling) / whole
-    energy = operators_energy(work.layer, design, layout)
-    links = layer_links(link_energy(work.messages, design.system, layout), layout)
-    other = (1.0 + power.memory_cooling) * energy.memory + links
+    energy = phase_energy(layer_phase(design, layout, work), design)
     reading = reading_time(energy.memory, accelerator)
-    spent = Demand(0.0, whole, energy.cores, other, active, launch_time(design, layout), reading)
+    spent = repeats(energy, whole, power)._replace(
+        active=active, host_time=launch_time(design, layout), memory_time=reading
+    )
     demand = demanded(accelerator, whole, layer(SLOW).total, spent)
     limited, as_sold, over = limited_clock(accelerator, whole, demand)
     slower = with_accelerator(design, at_clock(accelerator, limited / as_sold))

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
+from dse.model.choice import nothing, plus, times
 from dse.model.layout import Layout
 from dse.model.machine.messages import send_all, time_of
 from dse.model.machine.passes import Passes, run_passes
@@ -48,12 +49,10 @@ def stages_of(design: Design, layout: Layout, work: TrainingWork, step: StepTime
     w, m, software = design.workload, design.mapping, design.software
     sent, rates = send_all(work.messages, software, design.system), step_rates(design)
     run = run_layer(design, layout, work, rates, sent)
-    dense = run if layout.experts is None else first_layer(design, layout, work, rates, sent)
+    dense = run if nothing(layout.experts.first) else first_layer(design, layout, work, rates, sent)
     chunks = chunk_layers(w, m)
-    hidden, overlap = 0.0 * step.forward, software.pp_overlap
-    if m.schedule is not None:
-        hidden = hidden + hidden_messages(design, layout, run)
-        overlap = overlap + (1.0 - overlap) * pairs(m)
+    hidden, overlap = 0.0 * step.forward + hidden_messages(design, layout, run), software.pp_overlap
+    overlap = plus(overlap, times(1.0 - overlap, pairs(m)))
     embedding = _alone(run_passes(work.embedding, rates, w.backward))
     head = _alone(run_passes(work.head, rates, w.backward))
     return Stages(
@@ -61,7 +60,7 @@ def stages_of(design: Design, layout: Layout, work: TrainingWork, step: StepTime
         chunk_layers=chunks.chunks / m.virtual_stages,
         first_lacks=chunks.short_first,
         last_lacks=chunks.short_last,
-        dense_layers=0.0 if layout.experts is None else layout.experts.first,
+        dense_layers=layout.experts.first,
         layer=pass_time(run),
         dense_layer=pass_time(dense),
         embedding=embedding._replace(forward=embedding.forward + time_of(sent, Scope.embedding)),

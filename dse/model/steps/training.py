@@ -7,6 +7,7 @@ from typing import NamedTuple
 
 import jax.numpy as jnp
 
+from dse.model.choice import nothing, plus, times
 from dse.model.layout import Layout
 from dse.model.machine import collectives
 from dse.model.machine.messages import Sent, send_all, time_of
@@ -17,8 +18,8 @@ from dse.model.parallel import pipeline
 from dse.model.parallel.data import Windows, data_parallel_time
 from dse.model.steps.layer import LayerRun, LayerTime, first_layer, launch_time, run_layer
 from dse.model.work import offload
-from dse.model.work.state import optimizer_traffic
-from dse.model.work.training import TrainingWork
+from dse.model.work.ledger import moved_bytes
+from dse.model.work.training import TrainingWork, update_runs
 from dse.types import Design, Scalar, Scope
 
 
@@ -70,11 +71,9 @@ def step_time(design: Design, layout: Layout, work: TrainingWork) -> tuple[StepT
     run = run_layer(design, layout, work, rates, sent)
     one = run.time
     ends = embedding_and_head_time(work, rates, sent, w.backward)
-    hidden: Scalar = 0.0
-    if m.schedule is not None:
-        hidden = hidden_messages(design, layout, run)
-        one = one._replace(tensor_parallel=one.tensor_parallel - hidden)
-    if layout.experts is not None:  # layers of the first stage that are not as the others are
+    hidden = hidden_messages(design, layout, run)
+    one = one._replace(tensor_parallel=plus(one.tensor_parallel, times(-1.0, hidden)))
+    if not nothing(layout.experts.first):  # layers of the first stage that are not as the others are
         first = first_layer(design, layout, work, rates, sent).time.total
         ends = (ends[0] + jnp.where(m.pp > 1.0, layout.experts.first, 0.0) * (first - one.total), ends[1])
     interval = stage_intervals(design, layout, one, ends)
@@ -131,12 +130,12 @@ def hidden_messages(design: Design, layout: Layout, run: LayerRun) -> Scalar:
     DualPipe runs the messages of a forward and of a backward behind the compute of the other (DeepSeek-V3 report
     2024, figure 4): as far as both have compute, of which the messages' kernels take their share.
     """
-    if layout.experts is None:
+    sent, paired = run.passes.experts_forward + run.passes.experts_backward, pipeline.pairs(design.mapping)
+    if nothing(sent) or nothing(paired):
         return 0.0
-    sent = run.passes.experts_forward + run.passes.experts_backward
     compute = run.time.forward + run.time.backward + run.time.recompute
     usage = collectives.usage(layout.experts.ep, design.system)
-    return pipeline.pairs(design.mapping) * (sent - collectives.exposed(sent, compute, 1.0, usage))
+    return paired * (sent - collectives.exposed(sent, compute, 1.0, usage))
 
 
 def stage_intervals(
@@ -154,8 +153,7 @@ def stage_intervals(
     # Embedding and head have about as many launches as a layer each, and are not recomputed. A single stage has both.
     end_launches = (1.0 + design.workload.backward) * design.software.host_time * layout.has_vocabulary
     launches_of = (end_launches, end_launches)
-    if layout.pipeline is not None:
-        ends, launches_of = (pipeline.ends_of(*layout.pipeline, *pair) for pair in (ends, launches_of))
+    ends, launches_of = (pipeline.ends_of(*layout.pipeline, *pair) for pair in (ends, launches_of))
     first = jnp.where(split, ends[0], sum(ends)) - first_lacks * one.total
     first_launches = jnp.where(split, launches_of[0], 2.0 * end_launches) - first_lacks * launch
     last = jnp.where(split, ends[1], 0.0) - last_lacks * one.total
@@ -188,10 +186,7 @@ def embedding_and_head_time(
 
 def optimizer_time(design: Design, layout: Layout, work: TrainingWork, rates: Rates) -> Scalar:
     """Seconds of the Adam step, bound by memory, and of what the host does once a step."""
-    changing = work.parameters if work.trained is None else work.trained.stage
-    moved = changing * optimizer_traffic(design, layout, layout.groups.dp)
-    if layout.experts is not None and work.experts is not None and work.trained is None:
-        moved = moved + work.experts.parameters * optimizer_traffic(design, layout, layout.experts.replicas)
-    if design.mapping.tiers is not None:  # what the host updates, the device does not
-        moved = moved * offload.state_left(design.mapping)[1]
+    changing = work.trained.of(work.parameters, layout.layers)
+    moved = moved_bytes(update_runs(design, layout, work.trained, changing, work.routed))
+    moved = times(offload.state_left(design.mapping)[1], moved)  # what the host updates, the device does not
     return moving_time(moved, rates) + design.software.step_overhead

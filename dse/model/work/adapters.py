@@ -11,6 +11,8 @@ from typing import NamedTuple
 
 import jax.numpy as jnp
 
+from dse.model.choice import plus, required, times
+from dse.model.formats import parameter_bytes
 from dse.model.layout import Layout
 from dse.model.work.operators import Flops, elementwise, linear
 from dse.model.work.state import StateBytes
@@ -24,17 +26,27 @@ _SUMMED = ("projection", "ffn_down", "shared_down")
 
 
 class Trained(NamedTuple):
-    """Parameters that are trained where most are frozen, on one device."""
+    """What of a model is trained: all of it, or adapters beside it."""
 
-    layer: Scalar  # of one layer
-    stage: Scalar  # of all layers of the fullest stage
-    frozen: StateBytes  # bytes of one parameter that is not
+    whole: float = 1.0  # 1 where the model's own weights are trained, else 0
+    added: Scalar = 0.0  # parameters of adapters beside those of a layer, on one device
+    frozen_bytes: Scalar = 0.0  # of a weight that is not trained, in a message
+    narrow: Scalar = 1.0  # bytes of such a weight over those of one that is
+
+    def of(self, parameters: Scalar, layers: Scalar = 1.0) -> Scalar:
+        """What is trained of so many parameters in so many layers, with their adapters."""
+        return plus(times(self.whole, parameters), times(layers, self.added))
+
+    def of_model(self, state: StateBytes) -> StateBytes:
+        """Bytes of a parameter of the model itself: ``state`` where it is trained, else its weight alone."""
+        return StateBytes(
+            times(self.narrow, state.weights), times(self.whole, state.gradients), times(self.whole, state.optimizer)
+        )
 
 
 def fine_tuned(operators: Sequence[Operator], design: Design, layout: Layout) -> tuple[Operator, ...]:
     """The operators of a layer as they are with its matrices frozen and the adapters of ``design`` beside them."""
-    adapters = design.workload.adapters
-    assert adapters is not None
+    adapters = required(design.workload.adapters, "workload.adapters")
     has = _adapted(adapters)
     found: list[Operator] = []
     for operator in operators:
@@ -53,8 +65,7 @@ def frozen(operator: Operator, layout: Layout) -> Operator:
     e = layout.element
     if operator.name == "quantization":
         once = (e.activation + e.operand) / (e.activation + 2.0 * e.operand)
-        forward, back = operator.forward, operator.input_gradient
-        assert back is not None
+        forward, back = operator.forward, required(operator.input_gradient, "an input gradient")
         return operator._replace(
             forward=forward._replace(bytes=once * forward.bytes), input_gradient=back._replace(bytes=once * back.bytes)
         )
@@ -70,14 +81,18 @@ def without_backward(operators: Iterable[Operator]) -> tuple[Operator, ...]:
     return tuple(operator._replace(input_gradient=None, weight_gradient=None) for operator in operators)
 
 
-def trained_parameters(operators: Iterable[Operator], layout: Layout, frozen: StateBytes) -> Trained:
-    """Parameters of the adapters among a layer's operators, beside others of which one has ``frozen`` bytes."""
+def trained_parameters(operators: Iterable[Operator], design: Design) -> Trained:
+    """What is trained, by the adapters among a layer's operators."""
+    adapters = design.workload.adapters
+    if adapters is None:
+        return Trained()
     layer = sum(
         operator.present * operator.forward.columns * operator.forward.depth
         for operator in operators
         if operator.name.startswith(PREFIX) and operator.kind is not OperatorKind.vector
     )
-    return Trained(layer, layout.layers * layer, frozen)
+    narrow = adapters.frozen_bytes / parameter_bytes(design.mapping.precision, design.software)
+    return Trained(0.0, layer, adapters.frozen_bytes, narrow)
 
 
 def _adapted(adapters: Adapters) -> dict[str, Scalar]:

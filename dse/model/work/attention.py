@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import jax.numpy as jnp
 
-from dse.model.choice import least
+from dse.model.choice import divided, given, least, times
 from dse.model.layout import Layout
+from dse.model.work.blocks import attention_of
+from dse.model.work.grouped import causal_pairs
 from dse.model.work.operators import (
     DROPOUT,
     MASK_BYTES,
@@ -20,20 +22,11 @@ from dse.model.work.operators import (
 from dse.types import Design, Operator, Scalar, Workload
 
 
-def causal_pairs(queries: Scalar, window: Scalar) -> Scalar:
-    """Query-key pairs of causal attention with a window: ``s w - w^2 / 2``, the half square without one."""
-    reach = jnp.minimum(window, queries)
-    return queries * reach - 0.5 * reach * reach
-
-
 def flash_pairs(workload: Workload) -> Scalar:
     """Mean pairs a head over local (windowed) and global layers; of packed documents those inside one."""
-    s = workload.seq_len
-    local = workload.local_layers
-    if workload.packing is not None:
-        s = document_tokens(workload)
+    s, local = document_tokens(workload), workload.local_layers
     pairs = (1.0 - local) * causal_pairs(s, s) + local * causal_pairs(s, workload.window)
-    return pairs if workload.packing is None else pairs * workload.seq_len / s
+    return times(documents(workload), pairs)
 
 
 def document_tokens(workload: Workload) -> Scalar:
@@ -42,6 +35,12 @@ def document_tokens(workload: Workload) -> Scalar:
     ``sum s_i^2 / sum s_i`` of documents of ``s_i`` tokens: so many have the pairs of one such after the other.
     """
     return workload.seq_len if workload.packing is None else least(workload.packing.document, workload.seq_len)
+
+
+def documents(workload: Workload) -> Scalar:
+    """Documents of a sequence: one, unless some are packed into it."""
+    tokens = document_tokens(workload)
+    return 1.0 if tokens is workload.seq_len else workload.seq_len / tokens
 
 
 #: Bytes an element that a softmax of single kernels moves beyond a fused one: to fp32, mask, softmax, back to 16 bits.
@@ -58,32 +57,27 @@ def attention_operators(design: Design, layout: Layout) -> list[Operator]:
     act = e.activation
     queries = w.seq_len / m.cp
     qk_stored = act * layout.tokens * (layout.query_width + layout.kv_width)
-    value_stored = act * layout.tokens * (layout.kv_width if layout.value_width is None else layout.value_width)
-    value_dim = w.head_dim if w.latent is None else w.latent.v_dim
+    value_stored, kind = act * layout.tokens * layout.value_width, attention_of(w)
     # What one kernel does on keys and on values it does on their mean size twice.
-    mean_dim = w.head_dim if w.latent is None else 0.5 * (w.head_dim + value_dim)
+    value_dim, mean_dim = kind.value_dim, kind.mean_dim
     dropped = w.dropout
     # The context product keeps its left operand: the dropped-out copy, or the softmax output itself.
     probabilities = value_stored + dropped * act * square
     statistics = 4.0 * batch * queries  # one fp32 log-sum-exp a row
     flash_stored = qk_stored + value_stored + statistics
     eager = layout.eager
-    flash_batch, flash_queries, keys = batch, queries, w.seq_len
-    kv_batch, pairs, steps = m.micro_batch * layout.kv_heads, flash_pairs(w) / m.cp, layout.ring
-    if layout.context is not None:  # a rank's heads have the queries of all that it exchanged heads with
-        over = layout.context.heads_over.size
-        flash_batch, flash_queries, pairs = batch / over, queries * over, pairs * over
-        kv_batch = m.micro_batch * layout.context.kv_width / w.head_dim
-    if w.packing is not None:  # the kernel runs over documents, each as a sequence of its own
-        keys = document_tokens(w)
-        documents = w.seq_len / keys
-        flash_batch, kv_batch = documents * flash_batch, documents * kv_batch
-        flash_queries, pairs = flash_queries / documents, pairs / documents
+    # A rank's heads have the queries of all that it exchanged heads with; the kernel runs over documents, each as a
+    # sequence of its own.
+    over, packed = layout.context.heads_over.size, documents(w)
+    flash_batch = times(packed, divided(batch, over))
+    flash_queries, pairs = (divided(times(one, over), packed) for one in (queries, flash_pairs(w) / m.cp))
+    kv_batch, steps = times(packed, m.micro_batch * layout.context.kv_heads), layout.ring
+    keys = document_tokens(w)
     flash = flash_attention(
         Attended(flash_batch, flash_queries, keys, pairs, mean_dim, kv_batch, steps), e, flash_stored, layout.flash
     )
-    if design.software.keeps_products is not None:  # recompute that keeps products keeps no kernel's output
-        flash = flash._replace(kept=1.0 - design.software.keeps_products)
+    # Recompute that keeps products keeps no kernel's output.
+    flash = flash._replace(kept=1.0 - given(design.software.keeps_products, 0.0))
     return [
         batched_matmul(
             "attention_scores", Products(batch, queries, w.seq_len, w.head_dim), e, qk_stored, unfused

@@ -11,12 +11,9 @@ from dse.types import Design, Dimension, Group, Message, MessageKind, Scalar, Sc
 def context_messages(design: Design, layout: Layout) -> list[Message]:
     """Ring attention (Liu et al. 2023): ``c - 1`` steps of keys and values, backward of their gradients too."""
     act = layout.element.activation
-    if layout.context is not None:
+    if layout.context.is_named:
         return exchanged_messages(design, layout, layout.context)
-    if layout.value_width is None:
-        block = 2.0 * act * layout.tokens * layout.kv_width
-    else:
-        block = act * layout.tokens * layout.keys_and_values
+    block = act * layout.tokens * layout.keys_and_values
     return _ring(layout.groups.cp, block, layout.groups.cp.size - 1.0, design.workload.backward)
 
 
@@ -40,7 +37,7 @@ def exchanged_messages(design: Design, layout: Layout, context: ContextLayout) -
     trained, act, m = design.workload.backward, layout.element.activation, design.mapping
     heads, keys_and_values = context.heads_over, layout.keys_and_values
     # Ranks beyond the key/value heads have copies of one: so many more bytes of keys and values.
-    copies = context.kv_width * heads.size / layout.kv_width
+    copies = context.kv_heads * heads.size / layout.kv_heads
     sent = act * layout.tokens * (layout.query_width + copies * keys_and_values + layout.context_width)
     block = act * layout.tokens * copies * keys_and_values
     everything = act * layout.tokens * m.cp * keys_and_values

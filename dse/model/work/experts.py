@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import jax.numpy as jnp
 
+from dse.model.choice import given, required, times
 from dse.model.formats import Block, trait
 from dse.model.layout import EXPERT_LEVELS, ExpertLayout, Layout
 from dse.model.work.messages import members_met
@@ -39,8 +40,7 @@ def grouped_linear(
 
 def expert_operators(design: Design, layout: Layout, stored: Scalar) -> list[Operator]:
     """The feed-forward of a layer with experts for one micro-batch; a device keeps ``stored`` bytes of its input."""
-    w, experts, mixture = design.workload, layout.experts, design.workload.experts
-    assert experts is not None and mixture is not None
+    w, experts, mixture = design.workload, layout.experts, required(design.workload.experts, "workload.experts")
     norms, inner, block = EXPERT_LEVELS
     e = layout.element
     tokens, kept = layout.norm_tokens, design.software.activation_output_kept * e.operand
@@ -97,25 +97,11 @@ def permuted_rows(design: Design, layout: Layout, experts: ExpertLayout) -> Scal
     Tokens that are sent once an expert are copied to all of them and what has come is sorted by expert; of those sent
     once a device, what has come is copied to the experts there.
     """
-    mixture, mapping = design.workload.experts, design.mapping.experts
-    assert mixture is not None and mapping is not None
+    mixture = required(design.workload.experts, "workload.experts")
+    mapping = required(design.mapping.experts, "mapping.experts")
     pairwise = layout.norm_tokens + experts.sent + 2.0 * experts.rows
     arrived = layout.norm_tokens * members_met(experts.ep.size, mixture)
     return jnp.where(mapping.all_to_all == float(AllToAll.pairwise), pairwise, arrived + experts.rows)
-
-
-def of_mean_rank(operators: tuple[Operator, ...], design: Design, layout: Layout) -> tuple[Operator, ...]:
-    """The operators of a layer whose experts get the rows of the mean rank: all devices together do so much.
-
-    Every rank waits for the busiest one, whose work the layer's time is; joules are of what is done.
-    """
-    experts = layout.experts
-    if experts is None:
-        return operators
-    mean = layout._replace(experts=experts._replace(rows=experts.mean_share * experts.rows))
-    assert mean.experts is not None
-    own = {o.name: o for o in (*routed_operators(design, mean, mean.experts), expert_quantization(design, mean))}
-    return tuple(own.get(o.name, o) for o in operators)
 
 
 def activation(
@@ -123,7 +109,7 @@ def activation(
 ) -> Operator:
     """The activation of so many elements, and of their gate; it keeps both. ``moved``: bytes of one, if not its own."""
     act, chain = layout.element.activation, 1.0 + (1.0 - layout.fused)
-    moved = act if moved is None else moved
+    moved = given(moved, act)
     forward, backward = moved * (gate + 1.0) * chain, moved * (2.0 * gate + 1.0) * chain
     return elementwise(
         name, elements, forward, backward, act * gate * elements, flops=ACTIVATION, present=present,
@@ -134,7 +120,6 @@ def activation(
 def expert_quantization(design: Design, layout: Layout) -> Operator:
     """Casts of a recipe with narrow operands, as of a dense layer: of the attention, the shared expert and the rows."""
     w, experts = design.workload, layout.experts
-    assert experts is not None
     gate = 1.0 + w.gated
     shared = experts.has_shared * w.hidden
     into = layout.tokens * (w.hidden + layout.context_width + shared + experts.shared)
@@ -160,4 +145,5 @@ def of_own_kernels(design: Design, cost: Scalar) -> Scalar:
 def backward_bytes(design: Design, layout: Layout, experts: ExpertLayout) -> Scalar:
     """Bytes alive only in the backward of a layer's experts: gradients of rows and inner tensors."""
     w = design.workload
-    return layout.element.activation * experts.rows * (4.0 * w.hidden + (2.0 + w.gated) * experts.ffn)
+    each = times(experts.rows, 4.0 * w.hidden + (2.0 + w.gated) * experts.ffn)
+    return times(layout.element.activation, each)

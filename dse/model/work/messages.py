@@ -8,12 +8,13 @@ from __future__ import annotations
 
 import jax.numpy as jnp
 
-from dse.model.choice import choose
+from dse.model.choice import choose, given, nothing, plus, required, times
 from dse.model.formats import operand_bytes
 from dse.model.layout import ExpertLayout, Layout, busiest
 from dse.model.work.adapters import Trained
+from dse.model.work.blocks import attention_of, feed_forward_of
 from dse.model.work.context import context_messages
-from dse.model.work.parameters import all_layers, common_parameters, routed_parameters
+from dse.model.work.parameters import common_parameters, routed_parameters
 from dse.model.work.replicas import data_messages, expert_state_messages
 from dse.types import (
     AllToAll,
@@ -30,7 +31,6 @@ from dse.types import (
     Scope,
     SequenceParallel,
     Window,
-    Workload,
 )
 
 _ALL_REDUCE, _ALL_GATHER = MessageKind.all_reduce, MessageKind.all_gather
@@ -38,20 +38,16 @@ _REDUCE_SCATTER, _SEND = MessageKind.reduce_scatter, MessageKind.send
 
 
 def training_messages(
-    design: Design, layout: Layout, parameters: Scalar, expert_parameters: Scalar = 0.0,
-    trained: Trained | None = None,
+    design: Design, layout: Layout, parameters: Scalar, expert_parameters: Scalar, trained: Trained
 ) -> tuple[Message, ...]:
-    """The messages of a step of ``design``, whose fullest device holds ``parameters``, and those of routed experts.
-
-    ``trained``: the parameters that are trained, where most are frozen.
-    """  # fmt: skip
+    """The messages of a step of ``design``, whose fullest device holds ``parameters``, and those of routed experts."""
     return (
         *tensor_messages(design, layout),
         *embedding_and_head_messages(design, layout),
         *context_messages(design, layout),
         *pipeline_messages(design, layout),
         *data_messages(design, layout, parameters, trained),
-        *expert_messages(design, layout, expert_parameters),
+        *expert_messages(design, layout, expert_parameters, trained),
     )
 
 
@@ -64,7 +60,7 @@ def tensor_messages(design: Design, layout: Layout) -> list[Message]:
     matrices have none, and it is waited for (Megatron-Core's LinearWithFrozenWeight).
     Attention and feed-forward side by side have one input, and one gradient of their outputs; either output is summed
     by itself (MaxText constrains the sharding of each; from memory).
-    Of latent attention what is projected down is gathered in place of the layer's input (:func:`attention_columns`).
+    Of latent attention what is projected down is gathered in place of the layer's input (``Compressed.gathered``).
     """
     m, trained = design.mapping, design.workload.backward
     size = layout.element.activation * layout.tokens * design.workload.hidden
@@ -72,11 +68,10 @@ def tensor_messages(design: Design, layout: Layout) -> list[Message]:
     at_boundaries = m.sequence_parallel == float(SequenceParallel.at_stage_boundaries)
     split = jnp.where(at_boundaries, boundary_layers(design), layout.split)
     # Routed experts take the rows of a split sequence as they are, a shared expert gathers it as a dense layer does.
-    pairs = 2.0 if layout.experts is None else 1.0 + layout.experts.has_shared
-    sums, block = pairs, design.workload.parallel_block
-    if block is not None:  # share an input, outputs are summed one by one
-        pairs = pairs - (block if layout.experts is None else layout.experts.has_shared * block)
-    columns = attention_columns(design.workload)
+    sums = 1.0 + layout.experts.gathers
+    # Side by side they share an input, outputs are summed one by one.
+    pairs = plus(sums, times(-1.0, times(layout.experts.gathers, given(design.workload.parallel_block, 0.0))))
+    columns = attention_of(design.workload).gathered
     inputs = columns + pairs - 1.0
     of_attention, of_others = gathers_again(m)
     again = columns * of_attention + (pairs - 1.0) * of_others
@@ -99,20 +94,6 @@ def tensor_messages(design: Design, layout: Layout) -> list[Message]:
         message("backward_all_gather", _ALL_GATHER, trained * pairs * split, gradient),
         message("backward_reduce_scatter", _REDUCE_SCATTER, trained * inputs * split, gradient),
     ]
-
-
-def attention_columns(workload: Workload) -> Scalar:
-    """Columns of the attention's input that tp gathers, and sums gradients of, over those of the hidden state.
-
-    The projections down of latent attention are whole on every rank, and work on a share of a split sequence: what
-    they give is gathered, queries, keys and values compressed and the keys' rotated columns (Megatron-Core,
-    ``MLASelfAttention``). Queries that are not compressed come from the hidden state itself.
-    """
-    latent = workload.latent
-    if latent is None:
-        return 1.0
-    queries = jnp.where(latent.q_rank > 0.0, latent.q_rank, workload.hidden)
-    return (queries + latent.kv_rank + latent.rope_dim) / workload.hidden
 
 
 def boundary_layers(design: Design) -> Scalar:
@@ -179,7 +160,7 @@ def pipeline_messages(design: Design, layout: Layout) -> list[Message]:
     ]
 
 
-def expert_messages(design: Design, layout: Layout, parameters: Scalar) -> list[Message]:
+def expert_messages(design: Design, layout: Layout, parameters: Scalar, trained_of: Trained) -> list[Message]:
     """Messages of a layer with experts, and of the replicas of ``parameters`` of routed experts.
 
     Tokens are dispatched to their experts and combined again, in the backward their gradients (Lepikhin et al. 2021,
@@ -187,7 +168,7 @@ def expert_messages(design: Design, layout: Layout, parameters: Scalar) -> list[
     rank, and the links carry what the mean one sends.
     """
     w, experts = design.workload, layout.experts
-    if experts is None or w.experts is None:
+    if nothing(experts.rows):
         return []
     act, trained = layout.element.activation, w.backward
     rows = act * experts.rows * w.hidden
@@ -203,8 +184,8 @@ def expert_messages(design: Design, layout: Layout, parameters: Scalar) -> list[
     exchanges = []
     for name, element in {"dispatch": dispatch_bytes(design, layout), "combine": act}.items():
         near, far = (element * w.hidden * tokens for tokens in tokens_sent(design, experts))
-        for suffix, times, forward in (("", 1.0, True), ("_backward", trained, False)):
-            exchange = message(name + suffix, MessageKind.all_to_all, near, times, forward)
+        for suffix, count, forward in (("", 1.0, True), ("_backward", trained, False)):
+            exchange = message(name + suffix, MessageKind.all_to_all, near, count, forward)
             exchanges.append(exchange._replace(far=far))
     return [
         *exchanges,
@@ -212,22 +193,21 @@ def expert_messages(design: Design, layout: Layout, parameters: Scalar) -> list[
         message("rows_reduce_scatter", _REDUCE_SCATTER, rows, 1.0, True),
         message("rows_all_gather_backward", _ALL_GATHER, rows, trained, False),
         message("rows_reduce_scatter_backward", _REDUCE_SCATTER, rows, trained, False),
-        *expert_state_messages(design, layout, parameters),
+        *expert_state_messages(design, layout, parameters, trained_of),
     ]
 
 
 def dispatch_bytes(design: Design, layout: Layout) -> Scalar:
     """Bytes of one element that is sent to experts, with its share of a scale where it is narrower than activations."""
-    mapping, act = design.mapping.experts, layout.element.activation
-    assert mapping is not None
+    mapping, act = required(design.mapping.experts, "mapping.experts"), layout.element.activation
     narrow = mapping.dispatch_precision != float(Precision.bf16)
     return jnp.where(narrow, jnp.minimum(operand_bytes(mapping.dispatch_precision), act), act)
 
 
 def tokens_sent(design: Design, layout: ExpertLayout) -> tuple[Scalar, Scalar]:
     """Copies of tokens that a device sends inside its scale-up domain and out of it, to dispatch them or to combine."""
-    experts, mapping = design.workload.experts, design.mapping.experts
-    assert experts is not None and mapping is not None
+    experts = required(design.workload.experts, "workload.experts")
+    mapping = required(design.mapping.experts, "mapping.experts")
     tokens = layout.sent / experts.top_k * busiest(experts)
     inside, across = copies_sent(mapping.all_to_all, layout.ep, experts, experts.top_k)
     return tokens * inside, tokens * across
@@ -274,16 +254,13 @@ def executions(
     w, m = design.workload, design.mapping
     a_stage = layout.n_micro_batches * m.dp * m.cp * m.tp
     borders = m.pp * m.virtual_stages - 1.0
-    if layout.pipeline is not None:  # of two chunks along the stages and back, one border lies on a device
-        borders = borders - layout.pipeline.folded * (m.virtual_stages - 1.0)
-    of_experts: dict[Scope, Scalar] = {}
-    if layout.experts is not None:
-        held = layout.experts.replicas.size * layout.experts.copies.size * routed_parameters(w)
-        of_experts = {
-            Scope.expert_layer: a_stage * all_layers(w, 0.0, 1.0),
-            Scope.expert_weights: held / jnp.maximum(expert_parameters, 1.0),  # none where all layers are dense
-        }
-    return of_experts | {
+    # Of two chunks along the stages and back, one border lies on a device.
+    borders = plus(borders, times(-1.0, times(layout.pipeline.folded, m.virtual_stages - 1.0)))
+    held = times(layout.experts.holders, routed_parameters(w))
+    return {
+        Scope.expert_layer: times(a_stage, feed_forward_of(w).layers(0.0, lambda: 1.0)),
+        # None where all layers are dense.
+        Scope.expert_weights: times(held, 1.0 / jnp.maximum(expert_parameters, 1.0)),
         Scope.layer: a_stage * w.blocks,
         Scope.embedding: a_stage,
         Scope.head: a_stage,

@@ -11,11 +11,16 @@ from typing import NamedTuple
 import jax
 import jax.numpy as jnp
 
+from dse.model.choice import times
 from dse.model.formats import activation_bytes, optimizer_bytes
-from dse.types import Design, Mapping, Scalar
+from dse.types import Design, Mapping, Scalar, Tiers
 
 #: Layers whose offloaded tensors are on the device at a time.
 BUFFERED_LAYERS = 2.0
+
+
+#: Of a mapping whose offloading ends in the host's memory.
+NO_TIERS = Tiers()
 
 
 class OnHost(NamedTuple):
@@ -83,10 +88,8 @@ def resident(held: Scalar, offloaded: Scalar) -> Scalar:
 
 def state_left(mapping: Mapping) -> tuple[Scalar, Scalar]:
     """Shares of gradients and of optimiser state that a device has of what it works on: none of what the host has."""
-    tiers = mapping.tiers
-    if tiers is None:
-        return 1.0, 1.0
-    return 1.0 - tiers.offload_gradients, 1.0 - mapping.offload_optimizer * tiers.host_update
+    tiers = mapping.tiers or NO_TIERS
+    return 1.0 - tiers.offload_gradients, 1.0 - times(tiers.host_update, mapping.offload_optimizer)
 
 
 def kept_bytes(layer: OnHost | Beyond, layers: Scalar, micro_batches: Scalar) -> Scalar:

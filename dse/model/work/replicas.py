@@ -5,6 +5,7 @@ from __future__ import annotations
 import jax
 import jax.numpy as jnp
 
+from dse.model.choice import given, nothing, plus, required, times
 from dse.model.layout import Layout
 from dse.model.work.adapters import Trained
 from dse.model.work.parameters import head_parameters
@@ -15,7 +16,7 @@ _REDUCE_SCATTER, _SEND = MessageKind.reduce_scatter, MessageKind.send
 
 
 def data_messages(
-    design: Design, layout: Layout, parameters: Scalar, adapters: Trained | None = None
+    design: Design, layout: Layout, parameters: Scalar, trained_of: Trained
 ) -> list[Message]:
     """Gradients and weights between the replicas of ``parameters`` weights.
 
@@ -24,14 +25,13 @@ def data_messages(
     """
     w, m = design.workload, design.mapping
     trained = w.backward
-    changing = parameters if adapters is None else adapters.stage
-    shared = w.tied_embeddings > 0.0
-    if w.experts is not None:  # the last stage has an embedding of its own to predict further tokens
-        shared = shared | (w.experts.n_predict > 0.0)
-    tied = jnp.where((m.pp > 1.0) & shared, trained if adapters is None else 0.0, 0.0)
-    if layout.pipeline is not None:
-        tied = (1.0 - layout.pipeline.folded) * tied
-    between = state_messages(design, layout, parameters, Scope.weights, adapters)
+    changing = trained_of.of(parameters, layout.layers)
+    shared, predicted = w.tied_embeddings > 0.0, w.predicted
+    if not nothing(predicted):  # the last stage has an embedding of its own to predict further tokens
+        shared = shared | (predicted > 0.0)
+    tied: Scalar = jnp.where((m.pp > 1.0) & shared, times(trained_of.whole, trained), 0.0)
+    tied = times(1.0 - layout.pipeline.folded, tied)
+    between = state_messages(design, layout, parameters, Scope.weights, trained_of)
     if m.sharding is not None:
         between = partitioned(between, design, layout, changing)
     return [
@@ -47,7 +47,7 @@ def data_messages(
 
 def _sharers(layout: Layout, scope: Scope) -> tuple[Group, Group]:
     """Who shares the state of the weights of a scope, and who has the same share of it."""
-    if scope is Scope.weights or layout.experts is None:
+    if scope is Scope.weights:
         return layout.groups.dp, layout.groups.copies
     return layout.experts.replicas, layout.experts.copies
 
@@ -67,7 +67,7 @@ def copies_message(design: Design, layout: Layout, parameters: Scalar, scope: Sc
 
 
 def state_messages(
-    design: Design, layout: Layout, parameters: Scalar, scope: Scope, adapters: Trained | None = None
+    design: Design, layout: Layout, parameters: Scalar, scope: Scope, trained_of: Trained
 ) -> list[Message]:
     """Gradients and weights between the replicas of ``parameters`` weights that share their state.
 
@@ -75,16 +75,12 @@ def state_messages(
     ZeRO 2: a reduce-scatter every micro-batch (under a pipeline it is ZeRO 1, see ``layout.zero_stage``). ZeRO 3:
     also a gather of the weights for every forward and every backward (Rajbhandari et al. 2020), layer by layer
     (and embedding or head): as many messages, each with its own latency and ramp. The forward alone sends its gathers
-    of ZeRO 3 only. Where ``adapters`` alone are trained, ZeRO 3 gathers all weights and the rest is theirs.
+    of ZeRO 3 only. Where adapters alone are trained, ZeRO 3 gathers all weights and the rest is theirs.
     """
     n, stage, trained = layout.n_micro_batches, layout.zero, design.workload.backward
-    gradients = parameters * design.software.gradient_message_bytes
-    element = weight_message_bytes(design, layout)
-    weights = parameters * element
-    if adapters is not None:
-        gradients = adapters.stage * design.software.gradient_message_bytes
-        frozen = 0.0 if design.workload.adapters is None else parameters * design.workload.adapters.frozen_bytes
-        weights = jnp.where(stage >= 3.0, frozen, 0.0) + adapters.stage * element
+    changing, frozen = trained_of.of(parameters, layout.layers), times(parameters, trained_of.frozen_bytes)
+    gradients = changing * design.software.gradient_message_bytes
+    weights = plus(times(jnp.where(stage >= 3.0, 1.0, 0.0), frozen), changing * weight_message_bytes(design, layout))
     pieces = jnp.where(stage >= 3.0, layout.layers + 1.0, 1.0)
 
     def message(name: str, kind: MessageKind, size: Scalar, times: Scalar, window: Window) -> Message:
@@ -98,7 +94,7 @@ def state_messages(
     forward, backward = Window.stage_forward, Window.stage_backward
     return [
         message("weights_all_gather", _ALL_GATHER, weights, before, forward),
-        message("gradients_all_reduce", _ALL_REDUCE, gradients, whole, backward)._replace(pieces=None),
+        message("gradients_all_reduce", _ALL_REDUCE, gradients, whole, backward)._replace(pieces=1.0),
         message("gradients_reduce_scatter", _REDUCE_SCATTER, gradients, scatters, backward),
         message("weights_all_gather_again", _ALL_GATHER, weights, again, backward),
     ]
@@ -106,18 +102,18 @@ def state_messages(
 
 def weight_message_bytes(design: Design, layout: Layout) -> Scalar:
     """Bytes of a weight as it is gathered: of an activation, or narrower where the stack gathers its fp8 weights."""
-    narrow = design.software.weight_message_bytes
-    return layout.element.activation if narrow is None else narrow
+    return given(design.software.weight_message_bytes, layout.element.activation)
 
 
-def expert_state_messages(design: Design, layout: Layout, parameters: Scalar) -> list[Message]:
+def expert_state_messages(
+    design: Design, layout: Layout, parameters: Scalar, trained_of: Trained
+) -> list[Message]:
     """The same of ``parameters`` of routed experts; where adapters are trained, only the gathers of ZeRO 3."""
     scope = Scope.expert_weights
-    found = state_messages(design, layout, parameters, scope)
-    adapters = design.workload.adapters
-    if adapters is None:
+    found = state_messages(design, layout, parameters, scope, Trained())
+    if trained_of.whole:
         return [*found, copies_message(design, layout, parameters, scope)]
-    gathers, kept = jnp.where(layout.zero >= 3.0, 1.0, 0.0), parameters * adapters.frozen_bytes
+    gathers, kept = jnp.where(layout.zero >= 3.0, 1.0, 0.0), parameters * trained_of.frozen_bytes
     return [m._replace(times=m.times * gathers, size=kept) for m in found if m.kind is _ALL_GATHER]
 
 
@@ -129,8 +125,8 @@ def partitioned(found: list[Message], design: Design, layout: Layout, changing: 
     of the weights is kept for the backward alone, the forward gathers over all replicas, and nothing else needs to
     (ZeRO++: Wang et al. 2023; three levels: Xu et al. 2025). Messages may have fewer bytes an element.
     """
-    sharding, parts, zero_3 = design.mapping.sharding, layout.partitions, layout.zero >= 3.0
-    assert sharding is not None and parts is not None
+    sharding, zero_3 = required(design.mapping.sharding, "mapping.sharding"), layout.zero >= 3.0
+    parts = required(layout.partitions, "mapping.sharding")
     trained, dp = design.workload.backward, layout.groups.dp
     secondary = sharding.secondary > 0.0
     usual = design.software.gradient_message_bytes

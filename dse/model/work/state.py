@@ -7,9 +7,10 @@ from typing import NamedTuple
 
 import jax.numpy as jnp
 
-from dse.model.choice import choose
+from dse.model.choice import choose, given, plus, where_on
 from dse.model.formats import optimizer_bytes, parameter_bytes
-from dse.model.layout import EXPERT_LEVELS, Layout
+from dse.model.layout import Layout
+from dse.model.work.blocks import attention_of
 from dse.model.work.parameters import serial_block
 from dse.types import Design, Group, Operator, Recompute, Scalar
 
@@ -24,7 +25,7 @@ class StateBytes(NamedTuple):
     @property
     def total(self) -> Scalar:
         """All model state of one parameter."""
-        return self.weights + self.gradients + self.optimizer
+        return plus(*self)
 
 
 def state_bytes(design: Design, layout: Layout, replicas: Group) -> StateBytes:
@@ -53,15 +54,6 @@ def state_bytes(design: Design, layout: Layout, replicas: Group) -> StateBytes:
     )
 
 
-def frozen_state(state: StateBytes, design: Design, layout: Layout) -> StateBytes:
-    """Bytes of a parameter that is not trained: of its weight, in the format that it is kept in."""
-    adapters = design.workload.adapters
-    if adapters is None:
-        return StateBytes(state.weights, 0.0, 0.0)
-    narrow = adapters.frozen_bytes / parameter_bytes(design.mapping.precision, design.software)
-    return StateBytes(narrow * state.weights, 0.0, 0.0)
-
-
 def optimizer_traffic(design: Design, layout: Layout, replicas: Group) -> Scalar:
     """Bytes of device memory that the Adam step moves for one parameter of a device.
 
@@ -75,8 +67,7 @@ def optimizer_traffic(design: Design, layout: Layout, replicas: Group) -> Scalar
     m, software = design.mapping, design.software
     states = 2.0 * optimizer_bytes(m.precision, software)
     weights = parameter_bytes(m.precision, software)
-    if software.parameter_bytes is not None:
-        weights = jnp.where(software.parameter_bytes > 0.0, 2.0 * weights, weights)
+    weights = where_on(given(software.parameter_bytes, 0.0), 2.0 * weights, weights)
     moved = states + 2.0 * software.gradient_bytes + weights
     scaled = jnp.where(layout.replicas > 1.0, 3.0, 1.0) * software.gradient_bytes
     share = moved / jnp.where(layout.zero >= 1.0, replicas.size, 1.0)
@@ -115,8 +106,8 @@ def kept_bytes(design: Design, layout: Layout, operators: Sequence[Operator]) ->
         Recompute.selective_op: layer_input + kept_outputs(design, layout),
     }  # fmt: skip
     m, trained = design.mapping, design.workload.backward
-    if layout.experts is not None:
-        by_policy |= {level: everything - freed_bytes(design, layout, operators, level) for level in EXPERT_LEVELS}
+    for level in layout.recompute.levels:
+        by_policy[Recompute(level)] = everything - freed_bytes(design, layout, operators, level)
     again = everything - trained * choose(m.recompute, by_policy)
     share = jnp.where(m.recompute == float(Recompute.full), m.recompute_share, 1.0)
     return Kept(trained * (everything - share * again), again)
@@ -125,9 +116,7 @@ def kept_bytes(design: Design, layout: Layout, operators: Sequence[Operator]) ->
 def freed_bytes(design: Design, layout: Layout, operators: Sequence[Operator], level: int) -> Scalar:
     """What a level of recompute of experts frees: what operators say, and queries, keys and values projected up."""
     freed = sum(o.present * o.stored for o in operators if 0 < o.freed <= level)
-    if design.workload.latent is None:
-        return freed
-    return freed + layout.element.activation * layout.tokens * (layout.query_width + layout.keys_and_values)
+    return plus(freed, attention_of(design.workload).freed(layout))
 
 
 def kept_outputs(design: Design, layout: Layout) -> Scalar:
@@ -140,12 +129,10 @@ def kept_outputs(design: Design, layout: Layout) -> Scalar:
     """
     w = design.workload
     every_other = _every_other(design, layout)
-    if design.software.keeps_products is None:
-        return every_other
     inside = layout.tokens * (layout.query_width + layout.keys_and_values + (1.0 + w.gated) * layout.ffn)
     between = serial_block(w) * layout.norm_tokens * w.hidden  # the attention's, for the norm behind it
     products = layout.element.activation * (inside + between)
-    return jnp.where(design.software.keeps_products > 0.0, products, every_other)
+    return where_on(given(design.software.keeps_products, 0.0), products, every_other)
 
 
 def _every_other(design: Design, layout: Layout) -> Scalar:

@@ -1,4 +1,4 @@
-"""What one training step has to do, without time: operators, messages, parameters, bytes."""
+"""What one training step has to do, without time: operators, messages, parameters, bytes; and its ledger."""
 
 from __future__ import annotations
 
@@ -6,121 +6,162 @@ from typing import NamedTuple
 
 import jax.numpy as jnp
 
-from dse.model.layout import Layout
+from dse.model.choice import plus, times, where_on
+from dse.model.layout import Layout, of_mean_rank
 from dse.model.work import offload
 from dse.model.work.adapters import Trained, fine_tuned, frozen, trained_parameters, without_backward
-from dse.model.work.experts import of_mean_rank
-from dse.model.work.messages import training_messages
+from dse.model.work.blocks import feed_forward_of
+from dse.model.work.ledger import Phase, Runs, Sends
+from dse.model.work.messages import executions, training_messages
 from dse.model.work.offload import Beyond, OnHost
 from dse.model.work.parameters import (
-    behind_first,
+    common_parameters,
     layer_expert_parameters,
+    routed_parameters,
     stage_expert_parameters,
     stage_parameters,
     usual_layer_parameters,
 )
-from dse.model.work.state import Kept, StateBytes, frozen_state, kept_bytes, state_bytes
+from dse.model.work.state import Kept, StateBytes, kept_bytes, optimizer_traffic, state_bytes
 from dse.model.work.transformer import embedding_operators, expert_layer_operators, head_operators, layer_operators
-from dse.types import Design, Message, Operator, Scalar
-
-
-class ExpertWork(NamedTuple):
-    """What a mixture of experts has beside the work of a dense model."""
-
-    first_layer: tuple[Operator, ...]  # of the layers in front, with a dense feed-forward
-    first_kept: Kept
-    mean_layer: tuple[Operator, ...]  # of a layer with experts, on the rank that has as many rows as all in the mean
-    parameters: Scalar  # of routed experts, on the device that holds most
-    state: StateBytes  # of one of them
-
-
-class TrainingWork(NamedTuple):
-    """The work of a step: lists of operators for one micro-batch on one device, messages, and bytes."""
-
-    layer: tuple[Operator, ...]  # of any layer, or any but the first ones of a mixture of experts
-    embedding: tuple[Operator, ...]
-    head: tuple[Operator, ...]
-    messages: tuple[Message, ...]
-    parameters: Scalar  # of the device that holds most, but for routed experts
-    state: StateBytes  # of one parameter
-    kept: Kept
-    on_host: OnHost
-    beyond: Beyond | None  # what else leaves the device
-    experts: ExpertWork | None = None
-    trained: Trained | None = None  # where most parameters are frozen
+from dse.types import Design, Group, Message, Operator, OperatorKind, Scalar, Scope, Work
 
 
 class Lists(NamedTuple):
     """The operators of a step, for one micro-batch on one device."""
 
-    layer: tuple[Operator, ...]
+    layer: tuple[Operator, ...]  # of any layer, or any but the first ones of a mixture of experts
     first_layer: tuple[Operator, ...]  # with a dense feed-forward
     mean_layer: tuple[Operator, ...]  # of the rank that has as many rows of experts as all in the mean
     embedding: tuple[Operator, ...]
     head: tuple[Operator, ...]
 
 
-def mean_kept(design: Design, usual: Kept, dense: Kept) -> Kept:
+class TrainingWork(NamedTuple):
+    """The work of a step: lists of operators for one micro-batch on one device, messages, and bytes."""
+
+    lists: Lists
+    messages: tuple[Message, ...]
+    parameters: Scalar  # of the device that holds most, but for routed experts
+    routed: Scalar  # of routed experts, on the device that holds most
+    state: StateBytes  # of one parameter that is trained
+    routed_state: StateBytes  # of one of a routed expert
+    trained: Trained
+    kept: Kept
+    first_kept: Kept  # of a layer with a dense feed-forward
+    on_host: OnHost
+    beyond: Beyond | None  # what else leaves the device
+
+    @property
+    def layer(self) -> tuple[Operator, ...]:
+        """Operators of any layer, or any but the first ones of a mixture of experts."""
+        return self.lists.layer
+
+    @property
+    def embedding(self) -> tuple[Operator, ...]:
+        """What the first stage does beside its layers."""
+        return self.lists.embedding
+
+    @property
+    def head(self) -> tuple[Operator, ...]:
+        """What the last stage does beside its layers."""
+        return self.lists.head
+
+
+def mean_kept(design: Design, layout: Layout, usual: Kept, dense: Kept) -> Kept:
     """What the layers behind the first dense ones keep, in the mean, and what the largest of them brings back."""
-    experts = design.workload.experts
-    if experts is None:
-        return usual
-    again = jnp.where(experts.moe_every > 1.0, jnp.maximum(usual.again, dense.again), usual.again)
-    return Kept(behind_first(design.workload, dense.mean, usual.mean), again)
+    again = where_on(layout.experts.dense_share, jnp.maximum(usual.again, dense.again), usual.again)
+    return Kept(feed_forward_of(design.workload).behind_first(dense.mean, lambda: usual.mean), again)
 
 
 def training_work(design: Design, layout: Layout) -> TrainingWork:
     """The work of a step of ``design``."""
-    lists, state, trained = operator_lists(design, layout), state_bytes(design, layout, layout.groups.dp), None
+    lists, state = operator_lists(design, layout), state_bytes(design, layout, layout.groups.dp)
     if design.workload.adapters is not None:
         lists = with_adapters(lists, design, layout)
-        trained = trained_parameters(lists.layer, layout, frozen_state(state, design, layout))
+    trained = trained_parameters(lists.layer, design)
     parameters, routed = stage_parameters(design, layout), stage_expert_parameters(design, layout)
-    a_layer = usual_layer_parameters(design.workload, design.mapping.tp)
-    kept = kept_bytes(design, layout, lists.layer)
-    weights, optimizer = a_layer * state.weights, a_layer * state.optimizer
-    if trained is not None:
-        weights = a_layer * trained.frozen.weights + trained.layer * state.weights
-        optimizer = trained.layer * state.optimizer
-    gradients = (a_layer if trained is None else trained.layer) * state.gradients
-    experts = None
-    if layout.experts is not None:
-        of_experts = state_bytes(design, layout, layout.experts.replicas)
-        first_kept = kept_bytes(design, layout, lists.first_layer)
-        kept = mean_kept(design, kept, first_kept)
-        experts = ExpertWork(
-            first_layer=lists.first_layer,
-            first_kept=first_kept,
-            mean_layer=lists.mean_layer,
-            parameters=routed,
-            state=of_experts if trained is None else frozen_state(of_experts, design, layout),
-        )
-        held = layer_expert_parameters(design, layout)
-        weights, optimizer = weights + held * experts.state.weights, optimizer + held * experts.state.optimizer
-    on_host = offload.on_host(design.mapping, weights, kept.mean, optimizer)
+    a_layer, held = usual_layer_parameters(design.workload, design.mapping.tp), layer_expert_parameters(design, layout)
+    routed_state = trained.of_model(state_bytes(design, layout, layout.experts.replicas))
+    first_kept = kept_bytes(design, layout, lists.first_layer)
+    kept = feed_forward_of(design.workload).usual(first_kept, lambda: kept_bytes(design, layout, lists.layer))
+    kept = mean_kept(design, layout, kept, first_kept)
+    changing = trained.of(a_layer)
+    weights = plus(times(a_layer, trained.of_model(state).weights), times(trained.added, state.weights))
+    on_host = offload.on_host(
+        design.mapping,
+        weights=plus(weights, times(held, routed_state.weights)),
+        activations=kept.mean,
+        optimizer=plus(changing * state.optimizer, times(held, routed_state.optimizer)),
+    )
     return TrainingWork(
-        layer=lists.layer,
-        embedding=lists.embedding,
-        head=lists.head,
+        lists=lists,
         messages=training_messages(design, layout, parameters, routed, trained),
         parameters=parameters,
+        routed=routed,
         state=state,
-        kept=kept,
-        on_host=on_host,
-        beyond=offload.beyond(design, on_host, gradients / design.software.gradient_bytes),
-        experts=experts,
+        routed_state=routed_state,
         trained=trained,
+        kept=kept,
+        first_kept=first_kept,
+        on_host=on_host,
+        beyond=offload.beyond(design, on_host, changing * state.gradients / design.software.gradient_bytes),
     )
+
+
+#: Scopes of the messages of a layer.
+LAYER = (Scope.layer, Scope.expert_layer)
+
+
+def layer_phase(design: Design, layout: Layout, work: TrainingWork) -> Phase:
+    """One layer and micro-batch of a device, which it repeats, on the busiest rank of experts."""
+    messages = tuple(message for message in work.messages if message.scope in LAYER)
+    runs = Runs(work.layer, 1.0, design.workload.backward, layout.recompute)
+    return Phase((runs,), (Sends(messages, 1.0, layout.recompute),))
+
+
+def step_phase(design: Design, layout: Layout, work: TrainingWork) -> Phase:
+    """A whole step, of all devices: first dense layers, layers, embedding and head, the optimiser, and all messages."""
+    w, again = design.workload, layout.recompute
+    often = executions(design, layout, work.parameters, work.routed)
+    with_experts = often[Scope.expert_layer]
+    dense = plus(often[Scope.layer], times(-1.0, with_experts))
+    adapters = times(work.trained.added, w.blocks * design.mapping.tp)  # on every device of a stage its layers'
+    updated = plus(times(work.trained.whole, common_parameters(w)), adapters) * layout.replicas
+    routed = times(routed_parameters(w), layout.experts.holders)
+    return Phase(
+        runs=(
+            Runs(work.lists.first_layer, dense, w.backward, again),
+            Runs(work.lists.mean_layer, with_experts, w.backward, again),
+            Runs((*work.embedding, *work.head), often[Scope.embedding], w.backward),
+            *update_runs(design, layout, work.trained, w.backward * updated, times(w.backward, routed)),
+        ),
+        sends=tuple(
+            Sends(tuple(m for m in work.messages if m.scope is scope), count, again) for scope, count in often.items()
+        ),
+    )  # fmt: skip
+
+
+def update_runs(
+    design: Design, layout: Layout, trained: Trained, parameters: Scalar, routed: Scalar
+) -> tuple[Runs, Runs]:
+    """The optimiser's pass over so many parameters, and over those of routed experts where these are trained."""
+
+    def update(count: Scalar, replicas: Group) -> Runs:
+        moved = Work(0.0, optimizer_traffic(design, layout, replicas))
+        return Runs((Operator("optimizer", OperatorKind.vector, moved, None, None, 0.0),), count)
+
+    routed = times(trained.whole, routed)
+    return update(parameters, layout.groups.dp), update(routed, layout.experts.replicas)
 
 
 def operator_lists(design: Design, layout: Layout) -> Lists:
     """The operators of a step that trains all weights."""
-    dense = tuple(layer_operators(design, layout))
-    layer = dense if layout.experts is None else tuple(expert_layer_operators(design, layout))
+    first, feed_forward = tuple(layer_operators(design, layout)), feed_forward_of(design.workload)
     return Lists(
-        layer=layer,
-        first_layer=dense,
-        mean_layer=of_mean_rank(layer, design, layout),
+        layer=feed_forward.usual(first, lambda: tuple(expert_layer_operators(design, layout))),
+        first_layer=first,
+        mean_layer=feed_forward.usual(first, lambda: tuple(expert_layer_operators(design, of_mean_rank(layout)))),
         embedding=tuple(embedding_operators(design, layout)),
         head=tuple(head_operators(design, layout)),
     )

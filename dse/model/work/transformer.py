@@ -7,10 +7,12 @@ from __future__ import annotations
 
 import jax.numpy as jnp
 
+from dse.model.choice import nothing
 from dse.model.layout import Layout
 from dse.model.work.attention import attention_operators
+from dse.model.work.blocks import attention_of
 from dse.model.work.experts import expert_operators, expert_quantization
-from dse.model.work.latent import latent_operators
+from dse.model.work.grouped import kept_of
 from dse.model.work.operators import (
     ACTIVATION,
     DROPOUT,
@@ -23,7 +25,7 @@ from dse.model.work.operators import (
     linear,
 )
 from dse.model.work.parameters import serial_block
-from dse.types import Design, Mapping, Operator, OperatorKind, Recompute, Scalar, SequenceParallel, Software
+from dse.types import Design, Mapping, Operator, OperatorKind, Recompute, Scalar, SequenceParallel
 
 
 def layer_operators(design: Design, layout: Layout, core: list[Operator] | None = None) -> list[Operator]:
@@ -62,8 +64,8 @@ def layer_around(
     context = layout.tokens * layout.context_width * (act + jnp.where(e.operand < act, e.operand, 0.0))
     return [
         elementwise("attention_norm", rows, 2.0 * act, 6.0 * act, norm_stored, flops=NORM, again=Recompute.norms),
-        *attention_inputs(design, layout, attention_input),
-        *(attention_operators(design, layout) if core is None else core),
+        *attention_of(w).projections(design, layout, attention_input),
+        *(core or attention_operators(design, layout)),
         linear(
             "projection", layout.tokens, w.hidden, layout.context_width, e, context, kept=kept_of(design.software, 0.0)
         ),
@@ -76,31 +78,6 @@ def layer_around(
         *feed_forward,
         elementwise("ffn_residual", rows, residual_dropout, residual_back, mask_stored, flops=RESIDUAL),
         quantization,
-    ]  # fmt: skip
-
-
-def kept_of(software: Software, every_other: Scalar) -> Scalar:
-    """Share of a product that recompute operator by operator keeps: what it keeps of every other one, or all."""
-    return every_other if software.keeps_products is None else jnp.maximum(every_other, software.keeps_products)
-
-
-def attention_inputs(design: Design, layout: Layout, stored: Scalar) -> list[Operator]:
-    """Queries, keys and values from the ``stored`` bytes of a layer's normalised input, and their rotation."""
-    w, e, act = design.workload, layout.element, layout.element.activation
-    if w.latent is not None:
-        return latent_operators(design, layout, stored)
-    return [
-        linear(
-            "qkv", layout.tokens, layout.query_width + 2.0 * layout.kv_width, w.hidden, e, stored,
-            kept=kept_of(
-                design.software, (layout.query_width + layout.kv_width) / (layout.query_width + 2.0 * layout.kv_width)
-            ),
-            freed=Recompute.norms,
-        ),
-        elementwise(
-            "rotary", layout.tokens * (layout.query_width + layout.kv_width), 2.0 * act, 2.0 * act, 0.0,
-            present=w.rotary,
-        ),
     ]  # fmt: skip
 
 
@@ -185,9 +162,9 @@ def prediction_operators(design: Design, layout: Layout) -> list[Operator]:
     Two norms and a product of both side by side (DeepSeek-AI 2024, section 2.2); a layer and a head follow.
     """
     w, act = design.workload, layout.element.activation
-    if w.experts is None:
+    rows, count = 2.0 * layout.norm_tokens * w.hidden, w.predicted
+    if nothing(count):
         return []
-    rows, count = 2.0 * layout.norm_tokens * w.hidden, w.experts.n_predict
     return [
         elementwise("prediction_norms", rows, 2.0 * act, 6.0 * act, act * rows, flops=NORM, present=count),
         linear(

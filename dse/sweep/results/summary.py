@@ -306,7 +306,7 @@ def _metrics_at(grid: Grid, file: Any, wanted: list[int]) -> dict[str, np.ndarra
         if name in file.variables and np.dtype(file[name].dtype).kind not in kinds:
             raise KeyError(f"{name} of type {file[name].dtype}")
     if "index" in file.variables:
-        order = {int(index): position for position, index in enumerate(file["index"][:])}
+        order = {int(index): position for position, index in enumerate(file["index"][...].reshape(-1))}
         places = [order[index] for index in wanted]
     elif "mapping" in file.dimensions:
         places = wanted

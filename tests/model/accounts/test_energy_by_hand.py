@@ -66,22 +66,22 @@ def message_joules(message, one):
 def layers_of(one, work):
     """(operators, scopes of messages) of every layer of the model."""
     for layer in range(int(one.workload.n_layers)):
-        if work.experts is None:
+        if one.workload.experts is None:
             yield work.layer, {Scope.layer}
         elif layer < int(one.workload.experts.first_dense):
-            yield work.experts.first_layer, {Scope.layer}
+            yield work.lists.first_layer, {Scope.layer}
         else:
-            yield work.experts.mean_layer, {Scope.layer, Scope.expert_layer}
+            yield work.lists.mean_layer, {Scope.layer, Scope.expert_layer}
 
 
 def once_a_step(one, layout, work):
     """(joules of the optimiser by unit, joules of the messages of weights) of all devices, parameter by parameter."""
     power, m = one.system.accelerator.power, one.mapping
     groups = [(common_parameters(one.workload), layout.groups.dp, m.dp * m.cp, Scope.weights, work.parameters)]
-    if work.experts is not None:
+    if one.workload.experts is not None:
         edp = m.tp * m.cp * m.dp / (m.experts.ep * m.experts.etp)
         routed = routed_parameters(one.workload)
-        groups.append((routed, layout.experts.replicas, edp, Scope.expert_weights, work.experts.parameters))
+        groups.append((routed, layout.experts.replicas, edp, Scope.expert_weights, work.routed))
     moved = sent = 0.0
     for parameters, group, copies, scope, held in groups:
         moved += float(parameters) * float(copies) * float(optimizer_traffic(one, layout, group))

@@ -15,10 +15,10 @@ from dse.doors.pools import serve_pools
 from dse.doors.serving import bounds, serve, steps
 from dse.doors.study_serving import SERVING
 from dse.model.serving.batch import Batch
-from dse.model.serving.hybrid import state_bytes
 from dse.model.serving.memory import weight_bytes
 from dse.model.serving.work import attention_operators, cache_bytes, stage_of
 from dse.model.work.parameters import parameter_count
+from dse.model.work.states import States
 from dse.types import Infeasible, Serving
 from tests.programs import by_numpy, served
 
@@ -89,7 +89,7 @@ STATES = {"qwen3-5-397b-a17b": 4194304, "nemotron-nano-9b-v2": 2621440, "nemotro
 def test_a_state_has_one_size(name):
     """Published bytes; as many for any number of tokens, split by tp."""
     shape = catalog.record(types.Workload, name)
-    published = float(state_bytes(dataclasses.replace(shape.recurrent, convolution=0.0), 1.0))
+    published = States(dataclasses.replace(shape.recurrent, convolution=0.0)).kept_bytes(1.0)
     assert published == STATES[name]
     mixed = float(shape.recurrent.attention_layers / shape.n_layers)
     design = dse.design(name, "h200", any_option=True)

@@ -12,11 +12,11 @@ from dse.designs.catalog.load import find
 from dse.designs.leaves import replace
 from dse.errors import InputError
 from dse.model.layout import EXPERT_LEVELS, lay_out
+from dse.model.work.blocks import feed_forward_of
 from dse.model.work.messages import tensor_messages
 from dse.model.work.parameters import (
     active_parameters,
     attention_flops,
-    behind_first,
     embedding_parameters,
     forward_flops,
     main_model,
@@ -166,10 +166,10 @@ def test_flops_of_the_operators_are_those_of_the_parameters(slug):
     matrices = (OperatorKind.matrix, OperatorKind.matrix_16, OperatorKind.grouped)
     usual, first = (
         sum(float(o.present * o.forward.flops) for o in layer if o.kind in matrices and not o.core)
-        for layer in (work.layer, work.experts.first_layer)
+        for layer in (work.layer, work.lists.first_layer)
     )
     dense = w.experts.first_dense
-    total = dense * first + (w.n_layers - dense) * behind_first(w, first, usual)
+    total = dense * first + (w.n_layers - dense) * feed_forward_of(w).behind_first(first, lambda: usual)
     expected = (forward_flops(w) - attention_flops(w)) * w.seq_len
     assert total == pytest.approx(float(expected), rel=1e-5)
 

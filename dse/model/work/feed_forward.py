@@ -1,0 +1,116 @@
+"""What the feed-forward of a model's layers brings by its shape: the same questions to a dense one and to experts."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import NamedTuple, TypeVar
+
+import jax.numpy as jnp
+
+from dse.model.choice import times
+from dse.types import Experts, Recompute, Scalar, Workload
+
+T = TypeVar("T")
+
+
+class Dense(NamedTuple):
+    """A feed-forward that all layers have and every token meets."""
+
+    workload: Workload
+    met_share: Scalar = 0.0  # of routed experts, those that a token meets
+
+    def usual(self, dense: T, with_experts: Callable[[], T]) -> T:
+        """Of a layer with a dense feed-forward and one with experts the one that the model has most of."""
+        return dense
+
+    def layers(self, dense: Scalar, with_experts: Callable[[], Scalar]) -> Scalar:
+        """Something summed over the layers of a model, of which those with a dense feed-forward have ``dense`` each."""
+        return times(self.workload.n_layers, dense)
+
+    def behind_first(self, dense: Scalar, with_experts: Callable[[], Scalar]) -> Scalar:
+        """The mean over the layers behind the first dense ones."""
+        return dense
+
+    def common(self, tp: Scalar = 1.0) -> Scalar:
+        """Matrix parameters of a layer with experts beside its attention that all tokens meet."""
+        return 0.0
+
+    def expert(self, etp: Scalar = 1.0) -> Scalar:
+        """Parameters of one routed expert on one of ``etp`` devices."""
+        return 0.0
+
+    def routed(self) -> Scalar:
+        """Parameters of the routed experts of a layer."""
+        return 0.0
+
+    def prediction(self) -> Scalar:
+        """Parameters of what predicts further tokens, beside its layers, and the embedding and head that it shares."""
+        return 0.0
+
+    def repeated_flops(self, again: Mapping[int, Scalar]) -> Scalar:
+        """Forward FLOPs a token that levels of recompute of experts repeat; ``again``: level → 1 where reached."""
+        return 0.0
+
+
+class Mixture(NamedTuple):
+    """Routed and shared experts in all layers but the first ones, or in one of ``moe_every`` behind those."""
+
+    workload: Workload
+    experts: Experts
+
+    @property
+    def met_share(self) -> Scalar:
+        """Of routed experts, those that a token meets: ``k`` of ``E``."""
+        return self.experts.top_k / self.experts.n_experts
+
+    def usual(self, dense: T, with_experts: Callable[[], T]) -> T:
+        """As :meth:`Dense.usual`."""
+        return with_experts()
+
+    def layers(self, dense: Scalar, with_experts: Callable[[], Scalar]) -> Scalar:
+        """As :meth:`Dense.layers`."""
+        blocks = self.workload.blocks
+        first = jnp.minimum(self.experts.first_dense, blocks)
+        return first * dense + (blocks - first) * self.behind_first(dense, with_experts)
+
+    def behind_first(self, dense: Scalar, with_experts: Callable[[], Scalar]) -> Scalar:
+        """As :meth:`Dense.behind_first`: one in ``moe_every`` has experts."""
+        return dense + (with_experts() - dense) / self.experts.moe_every
+
+    def common(self, tp: Scalar = 1.0) -> Scalar:
+        """Router, which is not split, and shared expert."""
+        w = self.workload
+        return w.hidden * self.experts.n_experts + (2.0 + w.gated) * w.hidden * self.experts.shared_ffn / tp
+
+    def expert(self, etp: Scalar = 1.0) -> Scalar:
+        """``(2 or 3) h f_e / etp``."""
+        return (2.0 + self.workload.gated) * self.workload.hidden * self.experts.expert_ffn / etp
+
+    def routed(self) -> Scalar:
+        """As :meth:`Dense.routed`."""
+        return self.experts.n_experts * self.expert()
+
+    def prediction(self) -> Scalar:
+        """``2 h^2`` to join the hidden state with the token's embedding, and three norms.
+
+        DeepSeek-AI 2024, section 2.2.
+        """
+        w = self.workload
+        return w.predicted * (2.0 * w.hidden + 3.0 * w.norm_vectors) * w.hidden
+
+    def repeated_flops(self, again: Mapping[int, Scalar]) -> Scalar:
+        """As :meth:`Dense.repeated_flops`: gate and up, then down, router and shared expert too."""
+        w, experts = self.workload, self.experts
+        wide = experts.top_k * experts.expert_ffn + experts.shared_ffn
+        gate, block = again[Recompute.expert_inner] * (1.0 + w.gated), again[Recompute.expert_block]
+        dense = w.hidden * w.ffn_hidden * (gate + block)
+        return 2.0 * self.layers(dense, lambda: w.hidden * (wide * (gate + block) + block * experts.n_experts))
+
+
+#: Any kind of feed-forward.
+FeedForward = Dense | Mixture
+
+
+def feed_forward_of(workload: Workload) -> FeedForward:
+    """The kind that a workload has."""
+    return Dense(workload) if workload.experts is None else Mixture(workload, workload.experts)
