@@ -31,7 +31,7 @@ from dse.measured import predict_cases, read_cases
 from dse.model.accounts.feasibility import usable_memory
 from dse.views import plot
 from dse.views.plot.style import FRONT, PAGE, PARTS, new_figure, style
-from dse.views.trace.orders import Kind
+from dse.views.trace.orders import PassKind
 from dse.views.trace.step import step_of
 
 root = Path.cwd() if Path("sweeps").is_dir() else Path.cwd().parent
@@ -175,7 +175,7 @@ assert 0.04 < 1 - schedules["step (s)"]["interleaved"] / schedules["step (s)"]["
 # %%
 interleaved = steps["interleaved"]
 path = interleaved.timeline.critical_path(interleaved.plan.chunks)
-COLOURS = {Kind.forward: PARTS["forward"].colour, Kind.backward: PARTS["backward"].colour}
+COLOURS = {PassKind.forward: PARTS["forward"].colour, PassKind.backward: PARTS["backward"].colour}
 
 
 def draw(axes, start, end):

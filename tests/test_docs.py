@@ -12,7 +12,7 @@ from docs.make import cost
 from docs.make.files import fill
 from docs.make.markdown import linked
 from dse.designs import catalog
-from dse.designs.catalog.schema import SCHEMAS, Table
+from dse.designs.catalog.schema import SCHEMAS, TableField
 from dse.designs.catalog.value import CONFIDENCES
 from dse.designs.leaves import known_leaves, leaf_path
 from dse.doors.study_serving import SERVING
@@ -105,9 +105,9 @@ def test_every_field_of_the_catalogue_is_in_the_reference():
     """In the section of its kind, or behind the line that stands for a table shown elsewhere."""
     from docs.make.catalog_keys import ELSEWHERE
 
-    def paths(table: Table, at: str = ""):
+    def paths(table: TableField, at: str = ""):
         for key, field in table.fields.items():
-            yield from paths(field, f"{at}{key}.") if isinstance(field, Table) else [(at, key, field)]
+            yield from paths(field, f"{at}{key}.") if isinstance(field, TableField) else [(at, key, field)]
 
     for kind, table in SCHEMAS.items():
         shown = REFERENCE.partition(f"### Files: {catalog.FOLDERS[kind]}/\n")[2].partition("\n##")[0]

@@ -26,7 +26,7 @@ from benchmarks.workers import workers_of
 from dse.errors import IncompleteError
 from dse.io.workers import LocalWorkers
 from dse.sweep import perform
-from dse.sweep.engine.engine import Engine
+from dse.sweep.engine.engine import SweepEngine
 from dse.sweep.store.manifest import lines
 from tests.conftest import SMALL_SWEEP
 from tests.processes import assert_completes, data_of, start
@@ -53,7 +53,7 @@ def noted(output):
 
 
 def test_a_poisoned_block_is_noted_and_the_rest_finishes(tmp_path, monkeypatch):
-    output, full = tmp_path / "r.nc", Engine.full
+    output, full = tmp_path / "r.nc", SweepEngine.full
 
     def poisoned(self, line, count):
         if line <= 40 < line + count:
@@ -61,7 +61,7 @@ def test_a_poisoned_block_is_noted_and_the_rest_finishes(tmp_path, monkeypatch):
         return full(self, line, count)
 
     with monkeypatch.context() as patched, pytest.raises(IncompleteError) as raised:
-        patched.setattr(Engine, "full", poisoned)
+        patched.setattr(SweepEngine, "full", poisoned)
         perform(toy.sweep(), output, **TOY)
     assert "RuntimeError: poisoned" in raised.value.got and "the same command" in raised.value.fix
     assert noted(output) == ["RuntimeError: poisoned"], "the block before it, whose device worked ahead, is not"
@@ -73,7 +73,7 @@ def test_a_poisoned_block_is_noted_and_the_rest_finishes(tmp_path, monkeypatch):
 @pytest.mark.parametrize("keep", ["all", "top:20"])
 def test_chunks_that_do_not_fit_into_memory_are_halved(tmp_path, monkeypatch, caplog, keep):
     """Down to what fits; parts and results are the same."""
-    expected, outer, sizes = undisturbed(tmp_path, keep=keep), Engine.outer, []
+    expected, outer, sizes = undisturbed(tmp_path, keep=keep), SweepEngine.outer, []
 
     def short(self, nest, line, count, stop=None):
         if count * nest.outer_a_line * nest.n_inner > 200:
@@ -82,7 +82,7 @@ def test_chunks_that_do_not_fit_into_memory_are_halved(tmp_path, monkeypatch, ca
         return outer(self, nest, line, count, stop)
 
     with monkeypatch.context() as patched:
-        patched.setattr(Engine, "outer", short)
+        patched.setattr(SweepEngine, "outer", short)
         perform(toy.sweep(), tmp_path / "r.nc", **TOY, keep=keep)
     assert sizes and (tmp_path / "r.nc").read_bytes() == expected
     assert 1 <= caplog.text.count("chunks half as long") <= 4 and "RESOURCE_EXHAUSTED" in caplog.text
@@ -95,7 +95,7 @@ def test_memory_that_never_suffices_ends_the_run(tmp_path, monkeypatch, request,
 
     if way == "outer":
         request.getfixturevalue("compiled")
-    monkeypatch.setattr(Engine, way, short)
+    monkeypatch.setattr(SweepEngine, way, short)
     with pytest.raises(IncompleteError, match=r"MemoryError.*kept in"):
         perform(toy.sweep(), tmp_path / "r.nc", **TOY)
 

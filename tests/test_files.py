@@ -188,7 +188,7 @@ def test_no_door_replaces_a_strangers_file(command, small_sweep, small_results, 
     def worked(*_, **__):
         raise AssertionError("refused after the work was done")
 
-    monkeypatch.setattr("dse.sweep.engine.engine.Engine.__init__", worked)
+    monkeypatch.setattr("dse.sweep.engine.engine.SweepEngine.__init__", worked)
     monkeypatch.setattr(importlib.import_module("dse.search.run"), "_searched", worked)
     monkeypatch.setattr("dse.measured.comparison.predict_cases", worked)
     monkeypatch.setattr("dse.views.plot.style.style", worked)

@@ -24,7 +24,7 @@ from dse.io.environment import fuse_outputs
 if TYPE_CHECKING:
     import numpy as np
 
-    from dse.sweep.engine.engine import Engine
+    from dse.sweep.engine.engine import SweepEngine
     from dse.sweep.engine.nesting import Nest
 
 #: Leaves of the system by which the step time is differentiated.
@@ -93,16 +93,16 @@ def rates_by_kind() -> dict[str, float]:
     return {f"{kind}_{name}": rate for kind, rates in found.items() for name, rate in rates.items()}
 
 
-def _engine(sweep: Path) -> Engine:
+def _engine(sweep: Path) -> SweepEngine:
     """The engine of a sweep, as every sweep has it."""
     fuse_outputs()
     from dse.sweep import plan
-    from dse.sweep.engine.engine import Engine
+    from dse.sweep.engine.engine import SweepEngine
 
-    return Engine(plan(sweep, "top:1")[0], by_numpy=False)
+    return SweepEngine(plan(sweep, "top:1")[0], by_numpy=False)
 
 
-def _grid_rates(engine: Engine) -> dict[str, float]:
+def _grid_rates(engine: SweepEngine) -> dict[str, float]:
     """Designs a second with every output, and of the scores alone: a pass over a small sweep, chunks of a large one."""
     import jax
     import numpy as np
@@ -134,7 +134,7 @@ def _grid_rates(engine: Engine) -> dict[str, float]:
     }
 
 
-def loop_rate(engine: Engine, index: np.ndarray) -> float:
+def loop_rate(engine: SweepEngine, index: np.ndarray) -> float:
     """Designs a second of ``evaluate`` on Python's own numbers, one design after the other."""
     import jax
 

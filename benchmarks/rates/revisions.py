@@ -110,10 +110,10 @@ def _passes() -> dict[str, Callable[[], None]]:
     import numpy as np
 
     from dse.sweep import plan
-    from dse.sweep.engine.engine import CHUNK_FULL, CHUNK_SCORES, CHUNK_SHORT, Engine
+    from dse.sweep.engine.engine import CHUNK_FULL, CHUNK_SCORES, CHUNK_SHORT, SweepEngine
     from dse.sweep.engine.nesting import Nest
 
-    engine = Engine(plan(LARGE_SWEEP)[0])
+    engine = SweepEngine(plan(LARGE_SWEEP)[0])
     flat, nest, pivots = Nest(engine.grid, (), ()), engine.score_nest(by_point=False), np.zeros((0, 1), np.float32)
     short, best = engine.lines(flat, CHUNK_SHORT), engine.lines(nest, CHUNK_SCORES)
     full = engine.lines(engine.full_nest, CHUNK_FULL)

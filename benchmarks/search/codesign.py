@@ -23,7 +23,7 @@ from dse.designs.records import CHIP
 from dse.search.codesign import descent as codesign
 from dse.search.codesign import problem as codesign_problem
 from dse.search.codesign import run as codesign_run
-from dse.search.codesign.descent import Problem, Trace
+from dse.search.codesign.descent import DescentProblem, Trace
 from dse.search.codesign.hardware import Hardware
 from dse.search.codesign.inner import GRADIENT_COST
 
@@ -58,7 +58,7 @@ def measure(path: str | Path = SPECIFICATION, seeds: int = 5) -> dict[str, Any]:
     }
 
 
-def compared(problem: Problem, seeds: int) -> list[dict[str, Any]]:
+def compared(problem: DescentProblem, seeds: int) -> list[dict[str, Any]]:
     """By method: the objective found by each seed, with no more evaluations of the model than co-design takes."""
     schedule, inner = problem.schedule, problem.inner
     by_difference = 1 + len(problem.hardware.names)
@@ -97,7 +97,7 @@ def compared(problem: Problem, seeds: int) -> list[dict[str, Any]]:
     return rows
 
 
-def beside_grid(problem: Problem) -> dict[str, Any]:
+def beside_grid(problem: DescentProblem) -> dict[str, Any]:
     """Co-design over three degrees of freedom beside every point of a dense grid over them.
 
     Die area, the cores' share of it and the split of power between cores and memory; stacks take what money the die

@@ -18,7 +18,7 @@ import numpy as np
 from dse.designs.leaves import short_name
 from dse.search.codesign import descent, whole
 from dse.search.codesign import problem as codesign
-from dse.search.codesign.descent import Points, Problem
+from dse.search.codesign.descent import DescentProblem, Points
 from dse.search.codesign.report import report
 
 SPECIFICATION = Path("sweeps/codesign_cost.toml")
@@ -61,7 +61,7 @@ def measure(path: str | Path = SPECIFICATION) -> dict[str, Any]:
     }
 
 
-def _design(problem: Problem, coordinates: dict[str, float]) -> dict[str, float]:
+def _design(problem: DescentProblem, coordinates: dict[str, float]) -> dict[str, float]:
     """Full path → value of the chip, the first workload and its best mapping, all that is not in the base design."""
     points = {path: np.array([value], np.float32) for path, value in coordinates.items()}
     chip = {path: float(value[0]) for path, value in descent.leaves(problem.hardware, points).items()}
@@ -69,7 +69,7 @@ def _design(problem: Problem, coordinates: dict[str, float]) -> dict[str, float]
     return chip | problem.inner.values(0, mapping)
 
 
-def _stated(problem: Problem, points: Points) -> dict[str, list[float]]:
+def _stated(problem: DescentProblem, points: Points) -> dict[str, list[float]]:
     return {short_name(path): _rounded(values) for path, values in descent.leaves(problem.hardware, points).items()}
 
 

@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping, Sequence
 
 from docs.make.markdown import tight_table
 from dse.designs import catalog
-from dse.designs.catalog.schema import OPERATIONS, SCHEMAS, Choice, Number, Table
+from dse.designs.catalog.schema import OPERATIONS, SCHEMAS, ChoiceField, NumberField, TableField
 from dse.designs.catalog.value import Parser, extent, text, texts
 from dse.designs.leaves import known_leaves
 from dse.types import Bounds, choice_name
@@ -152,23 +152,24 @@ def _section(kind: str) -> Iterator[str]:
         yield tight_table(("key", "unit", "meaning", "values"), rows)
 
 
-def _tables(table: Table, at: str) -> Iterator[tuple[str, Table]]:
+def _tables(table: TableField, at: str) -> Iterator[tuple[str, TableField]]:
     yield at, table
     for key, field in table.fields.items():
-        if isinstance(field, Table):
+        if isinstance(field, TableField):
             yield from _tables(field, f"{at}{key}.")
 
 
-def _own(kind: str, at: str, fields: Table) -> dict[str, Parser]:
+def _own(kind: str, at: str, fields: TableField) -> dict[str, Parser]:
     """Fields of a table that are shown with it."""
     other = ELSEWHERE.get(f"{kind}.{at[:-1]}")
-    known: Mapping[str, Parser | Table] = other[0].fields if other and isinstance(other[0], Table) else {}
+    known: Mapping[str, Parser | TableField] = other[0].fields if other and isinstance(other[0], TableField) else {}
     return {
-        key: field for key, field in fields.fields.items() if not isinstance(field, Table) and known.get(key) != field
+        key: field for key, field in fields.fields.items()
+        if not isinstance(field, TableField) and known.get(key) != field
     }
 
 
-def _leaf_lines(kind: str, at: str, fields: Table) -> Iterator[str]:
+def _leaf_lines(kind: str, at: str, fields: TableField) -> Iterator[str]:
     """The leaves that a table states, by record; needed ones in bold."""
     if f"{kind}.{at[:-1]}" in ELSEWHERE:
         yield f"- `{at}…`: {ELSEWHERE[f'{kind}.{at[:-1]}'][1]}"
@@ -189,20 +190,20 @@ def _records(key: str, field: Parser) -> list[str]:
     return [record for record, _, name in paths if name == key] if meaning else []
 
 
-def _other_rows(kind: str, at: str, fields: Table) -> Iterator[Sequence[str]]:
+def _other_rows(kind: str, at: str, fields: TableField) -> Iterator[Sequence[str]]:
     """Key, unit, meaning, values of the keys that are no leaves of a design."""
     for key, field in _own(kind, at, fields).items():
         if not _records(key, field):
             name = f"**`{at}{key}`**" if key in fields.needs else f"`{at}{key}`"
             meaning = getattr(field, "meaning", "") or MEANINGS.get(f"{kind}: {at}{key}") or MEANINGS[_plain(at + key)]
-            unit = field.units if isinstance(field, Number) and field.units != "1" else ""
+            unit = field.units if isinstance(field, NumberField) and field.units != "1" else ""
             yield [name, unit, meaning, _values(field)]
 
 
 def _values(field: Parser) -> str:
-    if isinstance(field, Number):
+    if isinstance(field, NumberField):
         return interval(field.bounds)
-    if isinstance(field, Choice):
+    if isinstance(field, ChoiceField):
         return ", ".join(f"`{choice_name(one)}`" for one in field.enum)
     return {text: "text", texts: "texts", extent: "`[low, high]`"}.get(field, "pairs of size and share")
 

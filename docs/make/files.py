@@ -13,7 +13,7 @@ from pathlib import Path
 
 from docs.make.command import page_parser
 from docs.make.markdown import table
-from dse.search.codesign.descent import Schedule
+from dse.search.codesign.descent import DescentSchedule
 from dse.search.methods import METHODS
 from dse.spec.search import BATCHES, METHOD_OPTIONS, MOST_A_STEP
 
@@ -75,7 +75,7 @@ SCHEDULE = {
 
 
 def _schedule() -> str:
-    defaults = {field.name: field.default for field in dataclasses.fields(Schedule)}
+    defaults = {field.name: field.default for field in dataclasses.fields(DescentSchedule)}
     rows = [[f"`{name}`", f"{value:g}", SCHEDULE[name]] for name, value in defaults.items()]
     header = ("key", "default", "what")
     return table(header, rows, words=header)

@@ -16,10 +16,13 @@ if TYPE_CHECKING:
 
 
 def codesign(specification: Path, as_json: bool, **options: Any) -> int:
-    """Solve a specification with a section ``[codesign]`` and print the result; options of its :class:`Options`."""
+    """Solve a specification with a section ``[codesign]`` and print the result.
+
+    Options are those of :class:`CodesignOptions`.
+    """
     from dse.search.codesign import run as codesign_run
 
-    _, report = codesign_run.perform(specification, codesign_run.Options(**options))
+    _, report = codesign_run.perform(specification, codesign_run.CodesignOptions(**options))
     if as_json:
         print(json.dumps(report.as_dict(), allow_nan=False, default=str))
         return 0

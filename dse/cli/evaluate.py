@@ -101,7 +101,7 @@ def evaluate(
     return 0 if explained.feasible else NOTHING_FEASIBLE
 
 
-class Asked(NamedTuple):
+class EvaluateRequest(NamedTuple):
     """The design that options mean."""
 
     design: Design
@@ -114,7 +114,7 @@ class Asked(NamedTuple):
 def design_of(
     workload: str, system: str, settings: list[str] | None, n_devices: int | None, software: str | None,
     any_option: bool, study: Study, to_serve: str = "add --serving",
-) -> Asked:  # fmt: skip
+) -> EvaluateRequest:  # fmt: skip
     """The design that options mean; ``to_serve`` is how the command is asked for one that serves."""
     from dse.designs.catalog import default_software
     from dse.designs.leaves import design, leaf_path, told_reading
@@ -131,7 +131,7 @@ def design_of(
     stack = default_software(system, serving=study.name == "serving") if software is None else software
     made = study.complete(design(workload, system, stack, n_devices, "--set", any_option, **values))
     readings = (told_reading(name, paths[name], value) for name, value in values.items())
-    return Asked(made, stack, is_named, [told for told in readings if told], frozenset(paths.values()))
+    return EvaluateRequest(made, stack, is_named, [told for told in readings if told], frozenset(paths.values()))
 
 
 def _check_read(path: str, name: str, study: Study, to_serve: str) -> None:

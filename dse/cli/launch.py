@@ -10,7 +10,7 @@ import typer
 from rich.text import Text
 
 from dse.cli import show
-from dse.cli.evaluate import Asked, design_of, print_obstacles
+from dse.cli.evaluate import EvaluateRequest, design_of, print_obstacles
 from dse.cli.options import AnyOption, Devices, Json, Settings, Stack, System, Workload
 from dse.cli.status import NOTHING_FEASIBLE, report_errors
 
@@ -62,7 +62,7 @@ def launch(
     engines = ", ".join(sorted(name for name, one in launching.TOOLS.items() if one.study == "serving"))
     to_serve = f"name a tool that serves: --for {engines}"
 
-    def design_read(stated: Stated) -> tuple[list[str], Asked]:
+    def design_read(stated: Stated) -> tuple[list[str], EvaluateRequest]:
         paths = {name: leaf_path(name) for name in stated.settings}
         read = [f"{name}={_setting(paths[name], value)}" for name, value in stated.settings.items()
                 if paths[name] not in given]  # fmt: skip

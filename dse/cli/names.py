@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from dse.doors.study import Study
 
 
-class Kind(StrEnum):
+class NameKind(StrEnum):
     """Kinds of names."""
 
     leaves = "leaves"
@@ -30,7 +30,7 @@ class Kind(StrEnum):
 @report_errors
 def names(
     kind: Annotated[
-        Kind | None, typer.Argument(help="What to list.", show_default="how many there are of each")
+        NameKind | None, typer.Argument(help="What to list.", show_default="how many there are of each")
     ] = None,
     pattern: Annotated[
         str, typer.Argument(metavar="[PATTERN]", help="Part of a name or of its meaning, or a whole name with * and ?.")
@@ -74,7 +74,7 @@ def _instead(kind: str, pattern: str, studies: Sequence[Study]) -> str:
 
     here, ours = known(kind), ELSEWHERE.get(plain(pattern), ())
     close = [name for name in ours if name in here]
-    for other in Kind if not close else ():
+    for other in NameKind if not close else ():
         found = [name for name in ours if name in known(other)]
         found = found or [row[0] for row in listing(other, pattern, studies).rows if not ours and pattern in row[0]]
         if found:
@@ -97,7 +97,7 @@ def _overview(studies: Sequence[Study], as_json: bool) -> int:
     """How many names of each kind there are, what they are for, and how to see them."""
     from dse.views.listing import listing
 
-    found = {kind: listing(kind, studies=studies) for kind in Kind}
+    found = {kind: listing(kind, studies=studies) for kind in NameKind}
     if as_json:
         show.document([{"kind": kind, "names": len(one.rows), "what": one.what} for kind, one in found.items()])
         return 0

@@ -13,7 +13,7 @@ from dse.cli.status import report_errors
 from dse.errors import InputError
 
 
-class Kind(StrEnum):
+class FigureKind(StrEnum):
     """Figures, by their name in :data:`dse.views.plot.KINDS`."""
 
     breakdown = "breakdown"
@@ -32,7 +32,8 @@ def plot(
         typer.Option("--output", "-o", help="File ending in .png, .svg or .pdf [default: next to the results]."),
     ] = None,
     kind: Annotated[
-        Kind | None, typer.Option(help="Which figure [default: all that suit the results; with -o the breakdown].")
+        FigureKind | None,
+        typer.Option(help="Which figure [default: all that suit the results; with -o the breakdown]."),
     ] = None,
     as_format: Annotated[
         str | None,
@@ -64,7 +65,7 @@ def plot(
     if output and check_ending(output).suffix.lower() != ending and as_format:
         raise InputError("--format", repr(as_format), f"{output.suffix.lower()[1:]}, as -o ends", "leave --format out")
     with open_results(results) as dataset:
-        kinds = [kind or Kind.breakdown] if kind or output else figures.suited(dataset)
+        kinds = [kind or FigureKind.breakdown] if kind or output else figures.suited(dataset)
         places = {one: output or figure_path(results, one, ending) for one in kinds}
         for place in places.values():
             outputs.checked(place, force, [results])

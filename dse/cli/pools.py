@@ -12,7 +12,7 @@ from dse.cli.options import Json
 from dse.cli.status import NOTHING_FEASIBLE, report_errors
 
 if TYPE_CHECKING:
-    from dse.sweep.pools import Candidate, Match, Matched
+    from dse.sweep.pools import Candidate, Match, MatchedPools
 
 
 @report_errors
@@ -40,7 +40,7 @@ def pools(
     return 0 if found.pools else NOTHING_FEASIBLE
 
 
-def _told(one: Match, found: Matched) -> dict[str, Any]:
+def _told(one: Match, found: MatchedPools) -> dict[str, Any]:
     names = ("prefill", "decode") if one.decode else ("together",)
     told: dict[str, Any] = {name: _design(part) for name, part in zip(names, one.parts, strict=True)}
     gains = {other.prefill.accelerator: one.gain(other) for other in found.together}
@@ -61,7 +61,7 @@ def _design(part: Candidate) -> dict[str, Any]:
     return {"accelerator": part.accelerator, **labels, "requests_per_second": part.rate, "n_devices": part.devices}
 
 
-def _print(found: Matched) -> None:
+def _print(found: MatchedPools) -> None:
     out = show.console()
     out.print(found.title)
     columns = ["prefill", "decode", "% prefill", "TTFT", "TPOT", "requests/s per device",
@@ -77,7 +77,7 @@ def _print(found: Matched) -> None:
         out.print("no pair of pools meets the constraints")
 
 
-def _row(one: Match, found: Matched, has_prices: bool, told: _Told) -> list[str]:
+def _row(one: Match, found: MatchedPools, has_prices: bool, told: _Told) -> list[str]:
     second = "the same" if one.decode is None else told.name(one.decode)
     cells = [told.name(one.prefill), second, f"{100.0 * one.share:.0f}",
              show.seconds(one.first_token), show.seconds(one.token), show.digits(one.rate),
@@ -102,7 +102,7 @@ class _Told(NamedTuple):
     choices: tuple[str, ...]  #: labels in which the pools that are shown differ, or are not as usual
 
     @classmethod
-    def of(cls, found: Matched) -> _Told:
+    def of(cls, found: MatchedPools) -> _Told:
         parts = [part for one in (*found.together, *found.pools) for part in one.parts]
         values = {name: {str(part.labels.get(name, usual)) for part in parts} for name, usual in _USUAL.items()}
         return cls(tuple(

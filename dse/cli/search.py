@@ -94,9 +94,9 @@ def search(
         check(output or problem.spec.sweep.output, force, machines=False, front=problem.n_objectives > 1)
     try:
         with progress_bar() as progress:
-            options = searches.Options(output, evaluations, seconds, fresh, progress, force=force)
+            options = searches.SearchOptions(output, evaluations, seconds, fresh, progress, force=force)
             _, found = searches.perform(problem, options)
-    except searches.Interrupted as interruption:
+    except searches.SearchInterrupted as interruption:
         show.note(str(interruption))
         return INTERRUPTED
     return _finish(found, problem, figure, as_json, force)

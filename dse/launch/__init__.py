@@ -28,7 +28,7 @@ from dse.launch.options import (
     DRAFT_LAYERS,
     RUNTIME,
     WEIGHTS,
-    Choice,
+    ChoiceOption,
     Line,
     Lookup,
     OfBytes,
@@ -278,7 +278,7 @@ def read_arguments(tool: str, arguments: str | Sequence[str], within: Design | N
             "check the file and --for: docs/launch.md lists the options of each tool",
         )  # fmt: skip
     meant = {name: ELSEWHERE.get(plain(name.rpartition(".")[2]), ("",))[0] for name in passed}
-    choices = [rule for rule in known.rules if isinstance(rule, Choice)]  # whose options are no other tool's
+    choices = [rule for rule in known.rules if isinstance(rule, ChoiceOption)]  # whose options are no other tool's
     own = {option for rule in choices for pairs in rule.by_value.values() for option, _ in pairs}
     strange = {
         name: ours for name, ours in meant.items()

@@ -6,7 +6,7 @@ import re
 from collections.abc import Callable, Mapping
 
 from dse.errors import InputError
-from dse.launch.options import DRAFT_LAYERS, Choice, Lookup, Pairs, Written, hosts, number
+from dse.launch.options import DRAFT_LAYERS, ChoiceOption, Lookup, Pairs, Written, hosts, number
 from dse.types import AllToAll, Precision
 from dse.types.choices import WEIGHTS_ALONE
 
@@ -27,9 +27,9 @@ def model_length(name: str) -> Written:
     return Written((f"{REQUESTS}prompt_tokens", f"{REQUESTS}output_tokens"), write)
 
 
-def messages(name: str, forwarded: str) -> Choice:
+def messages(name: str, forwarded: str) -> ChoiceOption:
     """The option for a library that sends a token once to a node and forwards it there (DeepEP)."""
-    return Choice(
+    return ChoiceOption(
         "mapping.experts.all_to_all",
         {float(AllToAll.pairwise): [], float(AllToAll.by_node): [(name, forwarded)]},
     )
@@ -149,7 +149,7 @@ def formats(name: str, int8: str) -> Written:
         float(Precision.bf16): "", float(Precision.fp16): "", **dict.fromkeys(_EIGHT_BITS, "fp8"),
         float(Precision.int8): int8, float(Precision.nvfp4): "modelopt_fp4",
     }  # fmt: skip
-    multiplied = Choice(_PRECISION, {code: [(name, text)] if text else [] for code, text in told.items()})
+    multiplied = ChoiceOption(_PRECISION, {code: [(name, text)] if text else [] for code, text in told.items()})
 
     def write(leaf: Lookup) -> Pairs | None:
         weight, expert = (leaf(path) or 0.0 for path in (_WEIGHT, _EXPERT))

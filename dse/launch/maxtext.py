@@ -4,7 +4,18 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from dse.launch.options import Choice, Lookup, Number, Pairs, Rule, Switch, Tool, Written, assignments, number
+from dse.launch.options import (
+    ChoiceOption,
+    Lookup,
+    NumberOption,
+    OptionRule,
+    Pairs,
+    SwitchOption,
+    Tool,
+    Written,
+    assignments,
+    number,
+)
 from dse.types import Precision, Recompute
 
 
@@ -59,33 +70,33 @@ def _read_remat(given: Mapping[str, str]) -> dict[str, float]:
     return {"mapping.recompute": float(code)} | keeps
 
 
-_RULES: tuple[Rule, ...] = (
-    Number("base_num_decoder_layers", "workload.n_layers"),
-    Number("base_emb_dim", "workload.hidden"),
-    Number("base_mlp_dim", "workload.ffn_hidden"),
-    Number("base_num_query_heads", "workload.n_heads"),
-    Number("base_num_kv_heads", "workload.n_kv_heads"),
-    Number("head_dim", "workload.head_dim"),
-    Number("vocab_size", "workload.vocab"),
-    Number("num_experts", "workload.experts.n_experts"),
-    Number("num_experts_per_tok", "workload.experts.top_k"),
-    Number("base_moe_mlp_dim", "workload.experts.expert_ffn"),
-    Switch("logits_via_embedding", "workload.tied_embeddings", value="true"),
-    Choice("workload.parallel_block", {0.0: [], 1.0: [("decoder_block", "default")]}),
-    Number("max_target_length", "workload.seq_len"),
+_RULES: tuple[OptionRule, ...] = (
+    NumberOption("base_num_decoder_layers", "workload.n_layers"),
+    NumberOption("base_emb_dim", "workload.hidden"),
+    NumberOption("base_mlp_dim", "workload.ffn_hidden"),
+    NumberOption("base_num_query_heads", "workload.n_heads"),
+    NumberOption("base_num_kv_heads", "workload.n_kv_heads"),
+    NumberOption("head_dim", "workload.head_dim"),
+    NumberOption("vocab_size", "workload.vocab"),
+    NumberOption("num_experts", "workload.experts.n_experts"),
+    NumberOption("num_experts_per_tok", "workload.experts.top_k"),
+    NumberOption("base_moe_mlp_dim", "workload.experts.expert_ffn"),
+    SwitchOption("logits_via_embedding", "workload.tied_embeddings", value="true"),
+    ChoiceOption("workload.parallel_block", {0.0: [], 1.0: [("decoder_block", "default")]}),
+    NumberOption("max_target_length", "workload.seq_len"),
     Written(("mapping.micro_batch", "workload.global_batch"), _batch),
-    Number("ici_tensor_parallelism", "mapping.tp"),
-    Number("ici_context_parallelism", "mapping.cp", plain=1.0),
-    Number("ici_expert_parallelism", "mapping.experts.ep", plain=1.0),
-    Number("dcn_pipeline_parallelism", "mapping.pp", plain=1.0),
+    NumberOption("ici_tensor_parallelism", "mapping.tp"),
+    NumberOption("ici_context_parallelism", "mapping.cp", plain=1.0),
+    NumberOption("ici_expert_parallelism", "mapping.experts.ep", plain=1.0),
+    NumberOption("dcn_pipeline_parallelism", "mapping.pp", plain=1.0),
     Written(("mapping.dp", "mapping.dp_replicate"), _replicas),
-    Choice("mapping.zero_stage", {0.0: [], 3.0: []}),  # said by the degrees
-    Choice("mapping.sequence_parallel", {0.0: [], 1.0: [], 2.0: []}),  # the compiler's to choose
-    Choice("mapping.overlap_dp", {0.0: [], 1.0: []}),
-    Choice("mapping.overlap_tp", {0.0: [], 1.0: []}),
+    ChoiceOption("mapping.zero_stage", {0.0: [], 3.0: []}),  # said by the degrees
+    ChoiceOption("mapping.sequence_parallel", {0.0: [], 1.0: [], 2.0: []}),  # the compiler's to choose
+    ChoiceOption("mapping.overlap_dp", {0.0: [], 1.0: []}),
+    ChoiceOption("mapping.overlap_tp", {0.0: [], 1.0: []}),
     Written(("mapping.recompute", "software.keeps_products"), _remat, _read_remat),
-    Choice("software.parameter_bytes", {4.0: [("weight_dtype", "float32")], 2.0: [("weight_dtype", "bfloat16")]}),
-    Choice("mapping.precision", {
+    ChoiceOption("software.parameter_bytes", {4.0: [("weight_dtype", "float32")], 2.0: [("weight_dtype", "bfloat16")]}),
+    ChoiceOption("mapping.precision", {
         float(Precision.bf16): [("dtype", "bfloat16")], float(Precision.fp32): [("dtype", "float32")],
         float(Precision.fp8): [("dtype", "bfloat16"), ("quantization", "fp8")],
         float(Precision.int8): [("dtype", "bfloat16"), ("quantization", "int8")],

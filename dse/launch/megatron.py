@@ -4,7 +4,19 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from dse.launch.options import Choice, Lookup, Number, Pairs, Rule, Switch, Tool, Written, assignments, flags, number
+from dse.launch.options import (
+    ChoiceOption,
+    Lookup,
+    NumberOption,
+    OptionRule,
+    Pairs,
+    SwitchOption,
+    Tool,
+    Written,
+    assignments,
+    flags,
+    number,
+)
 from dse.types import ContextExchange, Precision, Recompute, SequenceParallel
 
 _BF16 = ("--bf16", "")
@@ -193,52 +205,52 @@ _FORMATS = {
 
 _LATENT, _EXPERTS = "workload.latent.", "workload.experts."
 
-RULES: tuple[Rule, ...] = (
-    Number("--num-layers", "workload.n_layers"),
-    Number("--hidden-size", "workload.hidden"),
-    Number("--ffn-hidden-size", "workload.ffn_hidden"),
-    Number("--num-attention-heads", "workload.n_heads"),
+RULES: tuple[OptionRule, ...] = (
+    NumberOption("--num-layers", "workload.n_layers"),
+    NumberOption("--hidden-size", "workload.hidden"),
+    NumberOption("--ffn-hidden-size", "workload.ffn_hidden"),
+    NumberOption("--num-attention-heads", "workload.n_heads"),
     Written(("workload.n_kv_heads",), _key_value_heads, _read_key_value_heads),
     Written(("workload.head_dim", f"{_LATENT}rope_dim"), _head_size, _read_head_size),
-    Number("--q-lora-rank", f"{_LATENT}q_rank", plain=0.0),
-    Number("--kv-lora-rank", f"{_LATENT}kv_rank"),
-    Number("--v-head-dim", f"{_LATENT}v_dim"),
-    Switch("--swiglu", "workload.gated"),
-    Switch("--untie-embeddings-and-output-weights", "workload.tied_embeddings", on=0.0, off=1.0),
-    Number("--vocab-size", "workload.vocab"),
-    Number("--seq-length", "workload.seq_len"),
+    NumberOption("--q-lora-rank", f"{_LATENT}q_rank", plain=0.0),
+    NumberOption("--kv-lora-rank", f"{_LATENT}kv_rank"),
+    NumberOption("--v-head-dim", f"{_LATENT}v_dim"),
+    SwitchOption("--swiglu", "workload.gated"),
+    SwitchOption("--untie-embeddings-and-output-weights", "workload.tied_embeddings", on=0.0, off=1.0),
+    NumberOption("--vocab-size", "workload.vocab"),
+    NumberOption("--seq-length", "workload.seq_len"),
     Written(("workload.rotary", "workload.learned_positions"), _positions, _read_positions),
     Written(("workload.norm_vectors",), _as_llama),
-    Number("--num-experts", f"{_EXPERTS}n_experts"),
-    Number("--moe-router-topk", f"{_EXPERTS}top_k"),
-    Number("--moe-ffn-hidden-size", f"{_EXPERTS}expert_ffn"),
-    Number("--moe-shared-expert-intermediate-size", f"{_EXPERTS}shared_ffn", plain=0.0),
-    Number("--moe-expert-capacity-factor", f"{_EXPERTS}capacity", plain=0.0),
+    NumberOption("--num-experts", f"{_EXPERTS}n_experts"),
+    NumberOption("--moe-router-topk", f"{_EXPERTS}top_k"),
+    NumberOption("--moe-ffn-hidden-size", f"{_EXPERTS}expert_ffn"),
+    NumberOption("--moe-shared-expert-intermediate-size", f"{_EXPERTS}shared_ffn", plain=0.0),
+    NumberOption("--moe-expert-capacity-factor", f"{_EXPERTS}capacity", plain=0.0),
     Written((f"{_EXPERTS}first_dense", f"{_EXPERTS}moe_every"), _expert_layers),
     Written((f"{_EXPERTS}n_groups", f"{_EXPERTS}group_limit"), _limited_groups),
-    Number("--mtp-num-layers", f"{_EXPERTS}n_predict", plain=0.0),
-    Number("--micro-batch-size", "mapping.micro_batch"),
-    Number("--global-batch-size", "workload.global_batch"),
-    Number("--tensor-model-parallel-size", "mapping.tp", plain=1.0),
-    Number("--pipeline-model-parallel-size", "mapping.pp", plain=1.0),
-    Number("--context-parallel-size", "mapping.cp", plain=1.0),
-    Choice("mapping.context.cp_comm_type", _EXCHANGE),
-    Number("--expert-model-parallel-size", "mapping.experts.ep", plain=1.0),
-    Number("--expert-tensor-parallel-size", "mapping.experts.etp"),
-    Choice("mapping.experts.all_to_all", _DISPATCH),
+    NumberOption("--mtp-num-layers", f"{_EXPERTS}n_predict", plain=0.0),
+    NumberOption("--micro-batch-size", "mapping.micro_batch"),
+    NumberOption("--global-batch-size", "workload.global_batch"),
+    NumberOption("--tensor-model-parallel-size", "mapping.tp", plain=1.0),
+    NumberOption("--pipeline-model-parallel-size", "mapping.pp", plain=1.0),
+    NumberOption("--context-parallel-size", "mapping.cp", plain=1.0),
+    ChoiceOption("mapping.context.cp_comm_type", _EXCHANGE),
+    NumberOption("--expert-model-parallel-size", "mapping.experts.ep", plain=1.0),
+    NumberOption("--expert-tensor-parallel-size", "mapping.experts.etp"),
+    ChoiceOption("mapping.experts.all_to_all", _DISPATCH),
     Written(("mapping.virtual_stages",), _virtual_stages, _read_virtual_stages),
-    Choice("mapping.schedule", {0.0: []}),
+    ChoiceOption("mapping.schedule", {0.0: []}),
     Written(("mapping.sequence_parallel",), _split_sequence, _read_split_sequence),
-    Switch("--tp-comm-overlap", "mapping.overlap_tp"),
+    SwitchOption("--tp-comm-overlap", "mapping.overlap_tp"),
     Written(("mapping.zero_stage", "mapping.overlap_dp", "mapping.dp_replicate"), _shards, _read_shards),
     Written(("mapping.recompute", "mapping.recompute_share"), _recompute, _read_recompute),
-    Number("--optimizer-offload-fraction", "mapping.offload_optimizer", plain=0.0),
-    Choice("mapping.placement", {0.0: [], 1.0: [("--use-tp-pp-dp-mapping", "")]}),
-    Choice("mapping.precision", _FORMATS),
-    Choice("software.moment_bytes", {4.0: [], 2.0: [
+    NumberOption("--optimizer-offload-fraction", "mapping.offload_optimizer", plain=0.0),
+    ChoiceOption("mapping.placement", {0.0: [], 1.0: [("--use-tp-pp-dp-mapping", "")]}),
+    ChoiceOption("mapping.precision", _FORMATS),
+    ChoiceOption("software.moment_bytes", {4.0: [], 2.0: [
         ("--use-precision-aware-optimizer", ""), ("--exp-avg-dtype", "bf16"), ("--exp-avg-sq-dtype", "bf16"),
     ]}),
-    Switch("--fp8-param-gather", "software.weight_message_bytes", off=2.0),
+    SwitchOption("--fp8-param-gather", "software.weight_message_bytes", off=2.0),
 )  # fmt: skip
 
 _MEGATRON_LM = "torchrun --nnodes {nodes} --nproc-per-node {each} pretrain_gpt.py"
@@ -278,7 +290,7 @@ _MIXED = {
 }
 
 
-def _in_a_recipe(rule: Rule) -> Rule:
+def _in_a_recipe(rule: OptionRule) -> OptionRule:
     """A rule of Megatron-LM by the names of a recipe's configuration."""
 
     def write(leaf: Lookup) -> Pairs | None:
@@ -315,9 +327,9 @@ MEGATRON_BRIDGE = Tool(
     (
         *(_in_a_recipe(rule) for rule in RULES
           if not all(path.startswith("workload.") for path in rule.paths) and rule.paths != ("mapping.precision",)),
-        _in_a_recipe(Number("--seq-length", "workload.seq_len")),
-        _in_a_recipe(Number("--global-batch-size", "workload.global_batch")),
-        Choice("mapping.precision", {code: [("mixed_precision", name)] for code, name in _MIXED.items()}),
+        _in_a_recipe(NumberOption("--seq-length", "workload.seq_len")),
+        _in_a_recipe(NumberOption("--global-batch-size", "workload.global_batch")),
+        ChoiceOption("mapping.precision", {code: [("mixed_precision", name)] for code, name in _MIXED.items()}),
     ),
     assignments("torchrun --nnodes {nodes} --nproc-per-node {each} scripts/performance/run_script.py"),
     vendors=("NVIDIA",),

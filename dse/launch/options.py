@@ -18,7 +18,7 @@ Lookup = Callable[[str], float | None]
 Pairs = list[tuple[str, str]]
 
 
-class Rule(Protocol):
+class OptionRule(Protocol):
     """Options that tell of some leaves."""
 
     @property
@@ -44,7 +44,7 @@ class _OfOneLeaf:
 
 
 @dataclasses.dataclass(frozen=True)
-class Number(_OfOneLeaf):
+class NumberOption(_OfOneLeaf):
     """An option whose value is that of a leaf, in the tool's ``unit``; left out where it has its ``plain`` value."""
 
     name: str
@@ -61,7 +61,7 @@ class Number(_OfOneLeaf):
 
 
 @dataclasses.dataclass(frozen=True)
-class Switch(_OfOneLeaf):
+class SwitchOption(_OfOneLeaf):
     """An option that is there where a leaf has the value ``on``, and absent where it has the value ``off``."""
 
     name: str
@@ -86,7 +86,7 @@ class Switch(_OfOneLeaf):
 
 
 @dataclasses.dataclass(frozen=True)
-class Choice(_OfOneLeaf):
+class ChoiceOption(_OfOneLeaf):
     """Options by the value of a leaf; no value without options of its own can be told."""
 
     path: str
@@ -218,7 +218,7 @@ class Tool(NamedTuple):
     study: str  #: kind of study whose designs it runs
     version: str  #: of the documentation that its options were taken from
     source: str
-    rules: tuple[Rule, ...]
+    rules: tuple[OptionRule, ...]
     show: Callable[[Lookup, Pairs], str]  #: the line, or the file, that options make
     aliases: Mapping[str, str] = types.MappingProxyType({})  #: other names that the tool takes for an option
     dashes: bool = False  #: whether it reads ``--an_option`` as ``--an-option``

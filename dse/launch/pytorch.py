@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from typing import Any
 
-from dse.launch.options import Choice, Lookup, Number, Pairs, Switch, Tool, Written, flags, number
+from dse.launch.options import ChoiceOption, Lookup, NumberOption, Pairs, SwitchOption, Tool, Written, flags, number
 from dse.types import Precision, Recompute, Schedule
 
 _PARALLEL = "--parallelism."
@@ -56,7 +56,7 @@ def _batch(leaf: Lookup) -> Pairs:
 
 
 _CHECKPOINT = "--activation_checkpoint."
-_RECOMPUTED = Choice("mapping.recompute", {
+_RECOMPUTED = ChoiceOption("mapping.recompute", {
     float(Recompute.none): [(f"{_CHECKPOINT}mode", "none")],
     float(Recompute.full): [(f"{_CHECKPOINT}mode", "full")],
     float(Recompute.selective_op): [(f"{_CHECKPOINT}mode", "selective"), (f"{_CHECKPOINT}selective_ac_option", "op")],
@@ -74,23 +74,23 @@ def _recompute(leaf: Lookup) -> Pairs | None:
 TORCHTITAN = Tool(
     "torchtitan", "training", "0.2", "https://github.com/pytorch/torchtitan torchtitan/config/job_config.py",
     (
-        Number(f"{_PARALLEL}tensor_parallel_degree", "mapping.tp", plain=1.0),
-        Number(f"{_PARALLEL}pipeline_parallel_degree", "mapping.pp", plain=1.0),
-        Number(f"{_PARALLEL}context_parallel_degree", "mapping.cp", plain=1.0),
-        Number(f"{_PARALLEL}expert_parallel_degree", "mapping.experts.ep", plain=1.0),
-        Number(f"{_PARALLEL}expert_tensor_parallel_degree", "mapping.experts.etp", plain=1.0),
+        NumberOption(f"{_PARALLEL}tensor_parallel_degree", "mapping.tp", plain=1.0),
+        NumberOption(f"{_PARALLEL}pipeline_parallel_degree", "mapping.pp", plain=1.0),
+        NumberOption(f"{_PARALLEL}context_parallel_degree", "mapping.cp", plain=1.0),
+        NumberOption(f"{_PARALLEL}expert_parallel_degree", "mapping.experts.ep", plain=1.0),
+        NumberOption(f"{_PARALLEL}expert_tensor_parallel_degree", "mapping.experts.etp", plain=1.0),
         Written(("mapping.dp", "mapping.dp_replicate"), _replicas),
         Written(("mapping.zero_stage",), _resharding),
         Written(("mapping.schedule", "mapping.virtual_stages"), _schedule),
         Written(("mapping.micro_batch", "workload.global_batch", "workload.seq_len"), _batch),
-        Switch(f"{_PARALLEL}enable_async_tensor_parallel", "mapping.overlap_tp"),
-        Choice("mapping.context.cp_comm_type", {0.0: [(f"{_PARALLEL}context_parallel_rotate_method", "alltoall")],
+        SwitchOption(f"{_PARALLEL}enable_async_tensor_parallel", "mapping.overlap_tp"),
+        ChoiceOption("mapping.context.cp_comm_type", {0.0: [(f"{_PARALLEL}context_parallel_rotate_method", "alltoall")],
                                                 1.0: [(f"{_PARALLEL}context_parallel_rotate_method", "allgather")]}),
-        Choice("mapping.sequence_parallel", {1.0: [], 2.0: []}),  # its tensor parallelism has no other form
-        Choice("mapping.overlap_dp", {1.0: []}),
+        ChoiceOption("mapping.sequence_parallel", {1.0: [], 2.0: []}),  # its tensor parallelism has no other form
+        ChoiceOption("mapping.overlap_dp", {1.0: []}),
         Written(("mapping.recompute", "software.keeps_products"), _recompute, _RECOMPUTED.read),
-        Choice("software.parameter_bytes", {4.0: []}),  # what it keeps
-        Choice("mapping.precision", {
+        ChoiceOption("software.parameter_bytes", {4.0: []}),  # what it keeps
+        ChoiceOption("mapping.precision", {
             float(Precision.bf16): [("--training.mixed_precision_param", "bfloat16")],
             float(Precision.fp32): [("--training.mixed_precision_param", "float32")],
         }),
@@ -149,8 +149,8 @@ DEEPSPEED = Tool(
     "deepspeed", "training", "0.17", "https://www.deepspeed.ai/docs/config-json/",
     (
         Written(("mapping.micro_batch", "workload.global_batch", "mapping.dp"), _accumulation),
-        Number(f"{_ZERO}stage", "mapping.zero_stage"),
-        Choice("mapping.overlap_dp", {
+        NumberOption(f"{_ZERO}stage", "mapping.zero_stage"),
+        ChoiceOption("mapping.overlap_dp", {
             0.0: [(f"{_ZERO}overlap_comm", "false")], 1.0: [(f"{_ZERO}overlap_comm", "true")],
         }),
         Written(
@@ -158,10 +158,12 @@ DEEPSPEED = Tool(
              "mapping.tiers.storage_weights"), _offloaded,
         ),
         Written(("mapping.sharding.secondary", "mapping.sharding.weights_over"), _secondary),
-        Choice("mapping.sharding.gathered_bytes", {2.0: [], 1.0: [(f"{_ZERO}zero_quantized_weights", "true")]}),
-        Choice("mapping.sharding.scattered_bytes", {0.0: [], 0.5: [(f"{_ZERO}zero_quantized_gradients", "true")]}),
-        Number("tensor_parallel.autotp_size", "mapping.tp", plain=1.0),
-        Choice("mapping.precision", {
+        ChoiceOption("mapping.sharding.gathered_bytes", {2.0: [], 1.0: [(f"{_ZERO}zero_quantized_weights", "true")]}),
+        ChoiceOption("mapping.sharding.scattered_bytes", {
+            0.0: [], 0.5: [(f"{_ZERO}zero_quantized_gradients", "true")],
+        }),
+        NumberOption("tensor_parallel.autotp_size", "mapping.tp", plain=1.0),
+        ChoiceOption("mapping.precision", {
             float(Precision.bf16): [("bf16.enabled", "true")], float(Precision.fp16): [("fp16.enabled", "true")],
             float(Precision.fp32): [],
         }),

@@ -23,7 +23,18 @@ from dse.launch.engines import (
     replica,
     whole,
 )
-from dse.launch.options import Choice, Lookup, MemoryShare, Number, Pairs, Switch, Tool, Written, flags, number
+from dse.launch.options import (
+    ChoiceOption,
+    Lookup,
+    MemoryShare,
+    NumberOption,
+    Pairs,
+    SwitchOption,
+    Tool,
+    Written,
+    flags,
+    number,
+)
 
 
 def _ranks(leaf: Lookup) -> Pairs:
@@ -106,18 +117,18 @@ SGLANG = Tool(
     "sglang", "serving", "0.5", "https://docs.sglang.ai/advanced_features/server_arguments.html",
     (
         Written(("mapping.tp", "mapping.dp"), _ranks, _read_ranks),
-        Number("--pp-size", "mapping.pp", plain=1.0),
-        Number("--ep-size", "mapping.experts.ep", plain=1.0),
+        NumberOption("--pp-size", "mapping.pp", plain=1.0),
+        NumberOption("--ep-size", "mapping.experts.ep", plain=1.0),
         messages("--moe-a2a-backend", "deepep"),
         Written(
             (COPIES,), copies("--ep-num-redundant-experts", "%s"), read_copies("--ep-num-redundant-experts")
         ),
         model_length("--context-length"),
         _of_all_ranks("--chunked-prefill-size", f"{SERVING}chunk"),
-        Switch("--enable-mixed-chunk", f"{SERVING}mixed"),
+        SwitchOption("--enable-mixed-chunk", f"{SERVING}mixed"),
         _of_all_ranks("--max-running-requests", f"{ENGINE}most_sequences"),
         MemoryShare("--mem-fraction-static", f"{SERVING}memory_share", of_rest=False),
-        Choice(
+        ChoiceOption(
             f"{SERVING}cache_bytes", {2.0: [("--kv-cache-dtype", "auto")], 1.0: [("--kv-cache-dtype", "fp8_e4m3")]}
         ),
         Written((KEPT,), _conservative, _read_conservative),

@@ -19,7 +19,17 @@ from dse.launch.engines import (
     replica,
     whole,
 )
-from dse.launch.options import Choice, Lookup, MemoryShare, Number, Pairs, Tool, Written, number, with_entries
+from dse.launch.options import (
+    ChoiceOption,
+    Lookup,
+    MemoryShare,
+    NumberOption,
+    Pairs,
+    Tool,
+    Written,
+    number,
+    with_entries,
+)
 from dse.types import Precision
 
 _APART = "enable_attention_dp"
@@ -119,17 +129,18 @@ TENSORRT_LLM = Tool(
     (
         Written(("mapping.tp",), _tp_size, _read_tp_size),
         Written(("mapping.dp",), _apart),
-        Number("--pp_size", "mapping.pp", plain=1.0),
-        Number("--ep_size", "mapping.experts.ep", plain=1.0),
+        NumberOption("--pp_size", "mapping.pp", plain=1.0),
+        NumberOption("--ep_size", "mapping.experts.ep", plain=1.0),
         model_length("--max_seq_len"),
-        Number("--max_num_tokens", f"{SERVING}chunk"),
-        Number("--max_batch_size", f"{ENGINE}most_sequences"),
+        NumberOption("--max_num_tokens", f"{SERVING}chunk"),
+        NumberOption("--max_batch_size", f"{ENGINE}most_sequences"),
         _OF_THE_REST,
         Written((f"{SERVING}cache_bytes",), _cache, _read_cache),
         Written(DRAFTS, _predicted, _read_predicted),
         Written((COPIES,), _slots),
-        Choice(KEPT, {1.0: [], 0.0: [(_SCHEDULER, "{capacity_scheduler_policy: MAX_UTILIZATION}")]}),
-        Choice("mapping.precision", {float(Precision.bf16): [], float(Precision.fp16): []}),  # others: the checkpoint's
+        ChoiceOption(KEPT, {1.0: [], 0.0: [(_SCHEDULER, "{capacity_scheduler_policy: MAX_UTILIZATION}")]}),
+        # Other formats are those of the checkpoint.
+        ChoiceOption("mapping.precision", {float(Precision.bf16): [], float(Precision.fp16): []}),
     ),
     with_entries("trtllm-serve \"$MODEL\"", "--extra_llm_api_options", "extra_llm_api_options.yml"),
     vendors=("NVIDIA",),

@@ -26,7 +26,18 @@ from dse.launch.engines import (
     replica,
     whole,
 )
-from dse.launch.options import Choice, Lookup, Number, OffloadedWeights, Pairs, Switch, Tool, Written, flags, number
+from dse.launch.options import (
+    ChoiceOption,
+    Lookup,
+    NumberOption,
+    OffloadedWeights,
+    Pairs,
+    SwitchOption,
+    Tool,
+    Written,
+    flags,
+    number,
+)
 
 
 def _experts_over_ranks(leaf: Lookup) -> Pairs | None:
@@ -91,9 +102,9 @@ def _chunked(leaf: Lookup) -> str:
 VLLM = Tool(
     "vllm", "serving", "0.11", "https://docs.vllm.ai/en/latest/cli/serve.html",
     (
-        Number("--tensor-parallel-size", "mapping.tp", plain=1.0),
-        Number("--pipeline-parallel-size", "mapping.pp", plain=1.0),
-        Number("--data-parallel-size", "mapping.dp", plain=1.0),
+        NumberOption("--tensor-parallel-size", "mapping.tp", plain=1.0),
+        NumberOption("--pipeline-parallel-size", "mapping.pp", plain=1.0),
+        NumberOption("--data-parallel-size", "mapping.dp", plain=1.0),
         Written(("mapping.experts.ep", "mapping.experts.etp"), _experts_over_ranks, _read_experts, True),
         messages("--all2all-backend", "deepep_high_throughput"),
         Written(
@@ -101,13 +112,15 @@ VLLM = Tool(
             read_copies(_EPLB, f"{_EPLB}.{COPIES_KEY.replace('_', '-')}", "--num-redundant-experts"),
         ),
         model_length("--max-model-len"),
-        Number("--max-num-batched-tokens", f"{SERVING}chunk"),
-        Number("--max-num-seqs", f"{ENGINE}most_sequences"),
-        Number("--gpu-memory-utilization", f"{SERVING}memory_share"),
+        NumberOption("--max-num-batched-tokens", f"{SERVING}chunk"),
+        NumberOption("--max-num-seqs", f"{ENGINE}most_sequences"),
+        NumberOption("--gpu-memory-utilization", f"{SERVING}memory_share"),
         OffloadedWeights("--cpu-offload-gb", "mapping.spill.far_weights"),
-        Switch("--enable-chunked-prefill", f"{SERVING}mixed", opposite="--no-enable-chunked-prefill"),
-        Choice(f"{SERVING}cache_bytes", {2.0: [("--kv-cache-dtype", "auto")], 1.0: [("--kv-cache-dtype", "fp8")]}),
-        Choice(KEPT, {0.0: []}),
+        SwitchOption("--enable-chunked-prefill", f"{SERVING}mixed", opposite="--no-enable-chunked-prefill"),
+        ChoiceOption(f"{SERVING}cache_bytes", {
+            2.0: [("--kv-cache-dtype", "auto")], 1.0: [("--kv-cache-dtype", "fp8")],
+        }),
+        ChoiceOption(KEPT, {0.0: []}),
         Written(DRAFTS, _config, _read_config),
         formats("--quantization", "compressed-tensors"),
     ),

@@ -19,7 +19,7 @@ from dse.io.environment import double_precision
 from dse.measured.names import Lookup
 from dse.measured.prediction import Prediction, TableKind
 from dse.measured.table import Case, Meaning, Measurement, Row, Skip
-from dse.model.money.device import Making, Parts, making
+from dse.model.money.device import DeviceParts, Making, making
 from dse.model.money.die import dies_per_wafer
 from dse.model.money.package import assembly
 from dse.types import Fab, Made, Packaging, Process, Scalar
@@ -49,7 +49,7 @@ class PricedRow(NamedTuple):
 
     made: Made
     fab: Fab
-    parts: Parts
+    parts: DeviceParts
 
 
 def read(columns: Sequence[str], rows: list[Row]) -> list[Case]:
@@ -106,7 +106,7 @@ def _asked(row: Row) -> PricedRow:
         chiplets=count, packaging=float(_PACKAGES[packaging]), chip_first=float(row.get("chip_last") in ("0", "0.0")),
         volume=float(row.get("volume") or 1.0),
     )  # fmt: skip
-    return PricedRow(made, build(Fab, values), Parts(count * area, 0.0, process, process, 0.0, 0.0, 0.0, 0.0))
+    return PricedRow(made, build(Fab, values), DeviceParts(count * area, 0.0, process, process, 0.0, 0.0, 0.0, 0.0))
 
 
 def _figures(asked: PricedRow) -> dict[str, Scalar]:

@@ -20,7 +20,7 @@ Run = tuple[Scalar, Scalar]
 _ROUNDING = 1e-3
 
 
-class Axis(NamedTuple):
+class TorusAxis(NamedTuple):
     """Members of a group along one axis of a torus."""
 
     members: Scalar
@@ -99,7 +99,7 @@ def _choose(links: Links, edges: tuple[Scalar, ...], runs: tuple[Run, ...]) -> R
     return Reach(*(jnp.where(is_torus, a, b) for a, b in zip(torus, cube, strict=True)))
 
 
-def along(links: Links, low: Scalar, high: Scalar, runs: tuple[Run, ...]) -> Axis:
+def along(links: Links, low: Scalar, high: Scalar, runs: tuple[Run, ...]) -> TorusAxis:
     """The members of a group on the axis whose devices are ``low`` apart and which is ``high`` devices long."""
     members: Scalar = 1.0
     for stride, size in runs:
@@ -107,7 +107,7 @@ def along(links: Links, low: Scalar, high: Scalar, runs: tuple[Run, ...]) -> Axi
     stride, size = runs[-1]
     span, length = _within(stride * size, low, high) / low, high / low
     around = divides(links.wrap, length) & (span >= length)
-    return Axis(members, span / members, jnp.where(around, 2.0, 1.0))
+    return TorusAxis(members, span / members, jnp.where(around, 2.0, 1.0))
 
 
 def _within(value: Scalar, low: Scalar, high: Scalar) -> Scalar:

@@ -7,10 +7,11 @@ from __future__ import annotations
 
 from dse.search.outcome import Outcome
 from dse.search.problem import Problem
-from dse.search.run import Interrupted, Options, execute, perform, plan, run
+from dse.search.run import SearchInterrupted, SearchOptions, execute, perform, plan, run
 from dse.spec.search import SearchSpec, from_text, read
 
 __all__ = [
-    "Interrupted", "Options", "Outcome", "Problem", "SearchSpec", "execute", "from_text", "perform", "plan", "read",
+    "Outcome", "Problem", "SearchInterrupted", "SearchOptions", "SearchSpec",
+    "execute", "from_text", "perform", "plan", "read",
     "run",
 ]  # fmt: skip

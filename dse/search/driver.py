@@ -49,7 +49,7 @@ class HistoryRow(NamedTuple):
     reasons: np.ndarray  #: [bit] designs of a step by infeasibility reason
 
 
-class Batch(NamedTuple):
+class PointBatch(NamedTuple):
     """What steps have evaluated: arrays [step, seed, batch]."""
 
     points: Point[np.ndarray]
@@ -60,11 +60,11 @@ class Chunk(NamedTuple):
     """What several steps have found, on the host."""
 
     rows: HistoryRow  #: arrays [step, seed]
-    batches: Batch | None  #: [step, seed, batch] where there are several objectives
+    batches: PointBatch | None  #: [step, seed, batch] where there are several objectives
     told: tuple[np.ndarray, ...] | None = None  #: what an external method was told
 
 
-class Asked(NamedTuple):
+class AskedPoints(NamedTuple):
     """What is to be evaluated next."""
 
     points: Point  #: [seed, batch]
@@ -96,7 +96,7 @@ def no_best(problem: Problem) -> Best:
     return Best(point, Evaluation(objectives, worst, np.zeros(n, np.int32)), worst)
 
 
-def absorb(best: Best, batch: Batch, weights: np.ndarray, bits: tuple[int, ...]) -> tuple[Best, HistoryRow]:
+def absorb(best: Best, batch: PointBatch, weights: np.ndarray, bits: tuple[int, ...]) -> tuple[Best, HistoryRow]:
     """The best with several steps' batches [step, seed, batch], and what they add to the history; on the host."""
     found, value = batch.evaluation, worth(batch.evaluation.objectives, weights[:, None])
     at = best_position(found.violation, value, batch.points.digits)
@@ -128,7 +128,7 @@ def _begin(space: Space, seeds: Array, *, run: Run) -> Any:
 def _learn_and_ask(
     space: Space, weights: Array, seeds: Array, state: Any, points: Point, found: tuple[Evaluation, Values],
     step: Array, *, run: Run,
-) -> tuple[Any, Asked]:  # fmt: skip
+) -> tuple[Any, AskedPoints]:  # fmt: skip
     """Learn from the evaluation of step number ``step`` and ask for the next; below 0 nothing is learnt."""
 
     def one(
@@ -149,13 +149,13 @@ def _learn_and_ask(
 _advance, _advance_soon = (persistent_jit("run", quickly=quickly)(_learn_and_ask) for quickly in (False, True))
 
 
-def _asked(space: Space, weights: Array, state: Any, points: Point, run: Run) -> Asked:
+def _asked(space: Space, weights: Array, state: Any, points: Point, run: Run) -> AskedPoints:
     values, penalty = padded_values(space, points, run.size), None
     if run.searcher.penalty is not None:
         multiplier, stiffness = (array.reshape(-1) for array in jax.vmap(run.searcher.penalty)(state))
         each = jnp.repeat(weights, run.searcher.batch, axis=0)
         penalty = Penalty(*(padded(array, run.size) for array in (each, multiplier, stiffness)))
-    return Asked(points, values, penalty)
+    return AskedPoints(points, values, penalty)
 
 
 def _strong(state: Any) -> Any:
@@ -189,7 +189,7 @@ class Driver:
             batches.append((points, found[0]))
         points, found = jax.device_get(tuple(zip(*batches, strict=True)))
         shape = len(self._seeds), self.batch
-        batch = Batch(_stacked(points), _stacked([shaped(evaluation, shape) for evaluation in found]))
+        batch = PointBatch(_stacked(points), _stacked([shaped(evaluation, shape) for evaluation in found]))
         self.best, rows = absorb(self.best, batch, self.weights, self._run.bits)
         return Chunk(rows, batch if self.problem.n_objectives > 1 else None)
 
@@ -200,7 +200,7 @@ class Driver:
             self._program = step_of.compiled(*arguments, run=self._run)
         self.state, self._asked = self._program(*arguments)
 
-    def _first(self) -> Asked:
+    def _first(self) -> AskedPoints:
         """What is evaluated first: a step that learns nothing."""
         space, shape, size = self.problem.space, (len(self._seeds), self.batch), self._run.size
         points = Point(jnp.zeros((*shape, len(space.sizes)), jnp.int32), jnp.zeros((*shape, len(space.paths))))
@@ -234,10 +234,10 @@ def _stacked(steps: Sequence[Any]) -> Any:
 
 
 @persistent_jit("size")
-def _place(space: Space, cube: Array, *, size: int) -> Asked:
+def _place(space: Space, cube: Array, *, size: int) -> AskedPoints:
     """Designs at positions [seed, batch, axis] of the unit cube."""
     points = spaces.decode(space, cube)
-    return Asked(points, padded_values(space, points, size), None)
+    return AskedPoints(points, padded_values(space, points, size), None)
 
 
 class HostDriver:
@@ -265,7 +265,7 @@ class HostDriver:
             found = shaped(found, cube.shape[:2])
             own = found.objectives, found.violation, worth(found.objectives, self.weights[:, None])
             self._tell(own)
-            batches.append(Batch(points, found))
+            batches.append(PointBatch(points, found))
             told.append(own)
         batch = _stacked(batches)
         self.best, rows = absorb(self.best, batch, self.weights, tuple(self.problem.study.reason_bits.values()))

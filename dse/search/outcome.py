@@ -30,7 +30,7 @@ class MismatchError(RuntimeError):
 
 
 @dataclasses.dataclass(frozen=True)
-class BestDesign:
+class BestOfSeed:
     """A design that a seed of a method has found."""
 
     method: str
@@ -50,7 +50,7 @@ class Outcome:
 
     size: float  #: distinct designs, infinite with continuous axes
     n_designs: int  #: of the grid that the discrete axes span
-    designs: tuple[BestDesign, ...]  #: the best of each seed of each method, best first; of several objectives the
+    designs: tuple[BestOfSeed, ...]  #: the best of each seed of each method, best first; of several objectives the
     #: best by the seed's own weighted geometric mean of them, which need not be best in any: see ``front``
     evaluations: dict[str, int]  #: by method, of all seeds, the polish included
     feasible: dict[str, int]  #: feasible designs among those that the methods evaluated
@@ -114,18 +114,18 @@ def of_methods(problem: Problem, found: list[MethodResult], seconds: dict[str, f
     )
 
 
-def _designs(problem: Problem, found: list[MethodResult]) -> tuple[BestDesign, ...]:
+def _designs(problem: Problem, found: list[MethodResult]) -> tuple[BestOfSeed, ...]:
     """The best of each seed, best first; of equals the first method and seed."""
     signs, least = several.signs(problem), None
     if problem.n_objectives == 1:  # of several, the best by one is the end of a front, not the best of a seed
         feasible = [one.polished.evaluation for one in found]
         least = min(np.where(e.violation == 0.0, e.objectives[:, 0], np.inf).min() for e in feasible)
-    designs: list[tuple[tuple[float, float], BestDesign]] = []
+    designs: list[tuple[tuple[float, float], BestOfSeed]] = []
     for one in found:
         best = one.polished
         columns = axis_columns(problem, best.point)
         for i, seed in enumerate(problem.spec.seeds):
-            design = BestDesign(
+            design = BestOfSeed(
                 method=one.method,
                 seed=seed,
                 evaluations=one.evaluations + int(one.polish_evaluations[i]),

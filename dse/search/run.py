@@ -45,12 +45,12 @@ from dse.sweep.store.parts import lock_output, parts_folder
 if TYPE_CHECKING:
     import xarray as xr
 
-class Interrupted(Exception):  # noqa: N818 - what happened, not an error
+class SearchInterrupted(Exception):  # noqa: N818 - what happened, not an error
     """A search was stopped; a rerun goes on from the last checkpoint."""
 
 
 @dataclasses.dataclass(frozen=True)
-class Options:
+class SearchOptions:
     """How a search is run, besides what its specification says."""
 
     output: str | Path | bool | None = None  #: file of the results, by default the specification's; False writes none
@@ -69,7 +69,7 @@ def run(spec: str | Path | SearchSpec, output: str | Path | bool | None = None, 
     Args:
         spec: path of a specification, or one that was read.
         output: file of the results, by default what the specification says; False writes none.
-        **options: the other fields of :class:`Options`.
+        **options: the other fields of :class:`SearchOptions`.
 
     Returns:
         The dataset of the best designs, or of the front of several objectives: one variable a metric, with ``units``
@@ -88,14 +88,14 @@ def execute(
     Args:
         spec: path of a specification, or one that was read.
         output: file of the results, by default what the specification says; False writes none.
-        **options: the other fields of :class:`Options`.
+        **options: the other fields of :class:`SearchOptions`.
 
     Returns:
         The dataset of :func:`run`, and the outcome: the best designs of each method, what they were found with.
 
     Raises InputError for bad input, before anything is computed, and Interrupted when stopped.
     """
-    labelled, found = perform(plan(spec, options.get("study")), Options(output, **options))
+    labelled, found = perform(plan(spec, options.get("study")), SearchOptions(output, **options))
     return results.to_xarray(labelled), found
 
 
@@ -125,7 +125,7 @@ def plan(spec: str | Path | SearchSpec, study: Study | None = None, any_option: 
     return built
 
 
-def perform(task: Problem, options: Options) -> tuple[Labelled, Outcome]:
+def perform(task: Problem, options: SearchOptions) -> tuple[Labelled, Outcome]:
     """Search as :func:`execute` does, without xarray.
 
     Args:
@@ -156,7 +156,7 @@ def perform(task: Problem, options: Options) -> tuple[Labelled, Outcome]:
 
 
 def _searched(
-    task: Problem, target: Path | None, options: Options
+    task: Problem, target: Path | None, options: SearchOptions
 ) -> tuple[list[MethodResult], dict[str, float]]:
     """What each method has found, and its seconds."""
     found, seconds, name = [], {}, next(iter(task.spec.methods))
@@ -169,7 +169,7 @@ def _searched(
                 found.append(_method(task, name, one, target, options))
                 seconds[name] = time.perf_counter() - started
     except KeyboardInterrupt:
-        raise Interrupted(f"interrupted{_kept(task, target)}") from None
+        raise SearchInterrupted(f"interrupted{_kept(task, target)}") from None
     finally:
         release()
         polishing.release()
@@ -193,7 +193,7 @@ def _kept(task: Problem, target: Path | None) -> str:
     return f"; its steps are in {parts_folder(target)}; the same command continues from there"
 
 
-def _with_budget(task: Problem, options: Options) -> Problem:
+def _with_budget(task: Problem, options: SearchOptions) -> Problem:
     """The problem with the budget that the options give in place of its own."""
     if options.evaluations is None and options.seconds is None:
         return task
@@ -216,7 +216,9 @@ def _key(task: Problem, name: str) -> str:
 # --- one method -------------------------------------------------------------------------------------------
 
 
-def _method(task: Problem, name: str, one: Driver | HostDriver, target: Path | None, options: Options) -> MethodResult:
+def _method(
+    task: Problem, name: str, one: Driver | HostDriver, target: Path | None, options: SearchOptions
+) -> MethodResult:
     """Spend the budget of a method, then polish."""
     done = _resumed(task, name, one, target, options) or _nothing(task)
     done = _spent(task, name, one, done, target, options)
@@ -237,7 +239,7 @@ def _steps(task: Problem, batch: int) -> int | None:
 
 
 def _resumed(
-    task: Problem, name: str, one: Driver | HostDriver, target: Path | None, options: Options
+    task: Problem, name: str, one: Driver | HostDriver, target: Path | None, options: SearchOptions
 ) -> Progressed | None:
     """What an earlier run of the same search has done, unless it is more than the budget."""
     if not target or options.fresh:
@@ -260,7 +262,7 @@ def _nothing(task: Problem) -> Progressed:
 
 
 def _spent(
-    task: Problem, name: str, one: Driver | HostDriver, done: Progressed, target: Path | None, options: Options
+    task: Problem, name: str, one: Driver | HostDriver, done: Progressed, target: Path | None, options: SearchOptions
 ) -> Progressed:
     """Steps until the budget is spent, a checkpoint now and then and at the end."""
     began = saved = time.perf_counter()

@@ -10,7 +10,7 @@ from dse.spec.output import Keep
 from dse.spec.sweep import SweepSpec, from_text, read
 from dse.sweep.evaluation import Interrupted
 from dse.sweep.grid.grid import Grid
-from dse.sweep.job import Options, plan
+from dse.sweep.job import RunOptions, plan
 from dse.sweep.merge import merge
 from dse.sweep.progress import Progress, progress_bar
 from dse.sweep.reduce.keep import Part
@@ -21,7 +21,7 @@ from dse.sweep.shard import perform_shard
 from dse.sweep.store.manifest import Shard
 
 __all__ = [
-    "BestDesign", "Grid", "Interrupted", "Keep", "Options", "Part", "Progress", "Shard", "Summary", "SweepSpec",
+    "BestDesign", "Grid", "Interrupted", "Keep", "Part", "Progress", "RunOptions", "Shard", "Summary", "SweepSpec",
     "execute", "from_text", "merge", "open_results", "perform", "perform_shard", "plan", "progress_bar", "read", "run",
 ]  # fmt: skip
 

@@ -32,7 +32,7 @@ from dse.sweep.progress import Progress
 from dse.sweep.reduce import keep as keeping
 from dse.sweep.shard import Division, divided
 from dse.sweep.store.manifest import Shard
-from dse.sweep.worker import Order, Outcome
+from dse.sweep.worker import Order, ShareOutcome
 
 #: Shares a worker: few enough to cost nothing, enough for all workers to end at about the same time.
 _SHARES_A_WORKER = 8
@@ -123,7 +123,7 @@ class _Run:
         self._failed: dict[Shard, InputError] = {}
         self._total = division.job.grid.n_designs
 
-    def outcomes(self, shards: list[Shard]) -> list[Outcome]:
+    def outcomes(self, shards: list[Shard]) -> list[ShareOutcome]:
         """What became of them, when all are finished; IncompleteError where some could not be computed."""
         self._client.subscribe_topic(self._order.token, lambda event: self._news.put(event[1]))
         try:
@@ -141,7 +141,7 @@ class _Run:
             raise self._incomplete(len(shards))
         return found
 
-    def _round(self, shards: list[Shard]) -> tuple[list[Outcome], list[Shard]]:
+    def _round(self, shards: list[Shard]) -> tuple[list[ShareOutcome], list[Shard]]:
         """Outcomes of shares that are computed at once, and those whose workers died each time."""
         futures = {}
         for shard in shards:
@@ -149,7 +149,7 @@ class _Run:
             futures[self._client.submit(worker.compute, self._order, shard, key=name, pure=False)] = shard
         for future in futures:
             future.add_done_callback(self._news.put)
-        found, killed = list[Outcome](), list[Shard]()
+        found, killed = list[ShareOutcome](), list[Shard]()
         while futures:
             news = self._next()
             if isinstance(news, list | tuple):

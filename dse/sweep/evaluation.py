@@ -17,7 +17,7 @@ import numpy as np
 from dse.errors import IncompleteError, InputError
 from dse.io import interruption
 from dse.io.quantities import counted
-from dse.sweep.engine.engine import Engine
+from dse.sweep.engine.engine import SweepEngine
 from dse.sweep.engine.programs import CompileClock
 from dse.sweep.grid.grid import Grid
 from dse.sweep.job import Job
@@ -76,7 +76,7 @@ def kept_parts(blocks: list[range], store: PartStore | None) -> str:
 
 
 def evaluate_blocks(
-    job: Job, engine: Engine, blocks: list[range], store: PartStore | None, take: Callable[[Part], None],
+    job: Job, engine: SweepEngine, blocks: list[range], store: PartStore | None, take: Callable[[Part], None],
     shard: Shard = _WHOLE,
 ) -> Earlier:  # fmt: skip
     """Hand what is kept of each block to ``take``; how many designs an earlier run had finished."""

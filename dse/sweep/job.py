@@ -32,7 +32,7 @@ MOST_DESIGNS = 10**13
 
 
 @dataclasses.dataclass(frozen=True)
-class Options:
+class RunOptions:
     """How a sweep is run, besides what its specification says."""
 
     output: str | Path | bool | None = None  #: file of the results, by default the specification's; False writes none
@@ -58,7 +58,7 @@ class Job:
 
     grid: Grid
     keep: Keep
-    options: Options
+    options: RunOptions
     identity: dict[str, str]
     target: Path | None
 
@@ -144,7 +144,7 @@ def _specification(spec: str | Path | SweepSpec, study: Study | None, any_option
     return dataclasses.replace(spec, any_option=True) if any_option else spec
 
 
-def prepared(spec: str | Path | SweepSpec | Grid, options: Options) -> Job:
+def prepared(spec: str | Path | SweepSpec | Grid, options: RunOptions) -> Job:
     """The job of a specification; bad input is an InputError, before anything is computed."""
     if options.chunk is not None and not 1 <= options.chunk <= LONGEST_CHUNK:
         raise InputError("chunk", str(options.chunk), f"1 to {LONGEST_CHUNK:,} designs", "leave it out")
@@ -163,7 +163,7 @@ def prepared(spec: str | Path | SweepSpec | Grid, options: Options) -> Job:
     return job
 
 
-def _check_workers(options: Options) -> None:
+def _check_workers(options: RunOptions) -> None:
     """Workers of one kind, and an output where they can meet."""
     if options.workers is not None and options.scheduler is not None:
         raise InputError("workers", "both workers and a scheduler", "one of them", "a scheduler has workers of its own")

@@ -112,7 +112,7 @@ class Match:
         return price, power, min(price, power) if math.isfinite(price) else math.nan
 
 
-class Matched(NamedTuple):
+class MatchedPools(NamedTuple):
     """What a specification of pools found."""
 
     title: str
@@ -120,7 +120,7 @@ class Matched(NamedTuple):
     pools: list[Match]  #: the best of every pair of accelerators
 
 
-def match(path: str | Path) -> Matched:
+def match(path: str | Path) -> MatchedPools:
     """Sweep the pools of a specification and match them; nothing is written.
 
     Raises InputError for bad input, before anything is computed.
@@ -140,7 +140,7 @@ def match(path: str | Path) -> Matched:
     together = _best_by_accelerator([Match(one, None, 0.0) for one in found.get("together", [])])
     limits = _Limits.of(grids["prefill"], results["prefill"]) if asked.transfer else None
     pools = _best_by_accelerator(_pairs(found["prefill"], found["decode"], asked.transfer, limits))
-    return Matched(asked.title, together, pools)
+    return MatchedPools(asked.title, together, pools)
 
 
 def _pairs(prefill: list[Candidate], decode: list[Candidate], transfer: float, limits: _Limits | None) -> list[Match]:

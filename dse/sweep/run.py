@@ -13,11 +13,11 @@ from dse.io.interruption import complete, telling
 from dse.io.outputs import disk_errors
 from dse.spec.sweep import SweepSpec
 from dse.sweep import cluster
-from dse.sweep.engine.engine import Engine
+from dse.sweep.engine.engine import SweepEngine
 from dse.sweep.engine.programs import CompileClock
 from dse.sweep.evaluation import Evaluated, evaluate_blocks, kept_parts, write_results
 from dse.sweep.grid.grid import Grid
-from dse.sweep.job import Job, Options, prepared
+from dse.sweep.job import Job, RunOptions, prepared
 from dse.sweep.progress import Progress
 from dse.sweep.reduce import keep as keeping
 from dse.sweep.reduce.collection import Collection
@@ -82,7 +82,7 @@ def execute(
     Args:
         spec: path of a specification, one that was read, or a grid that was planned.
         output: file of the results, by default what the specification says; False writes none.
-        **options: the other fields of :class:`~dse.sweep.job.Options`.
+        **options: the other fields of :class:`~dse.sweep.job.RunOptions`.
 
     Returns:
         The dataset of :func:`run`, and the summary: counts by reason, the best designs, seconds by what they were
@@ -109,7 +109,7 @@ def perform(
     Args:
         spec: path of a specification, one that was read, or a grid that was planned.
         output: file of the results, by default what the specification says; False writes none.
-        **options: the other fields of :class:`~dse.sweep.job.Options`.
+        **options: the other fields of :class:`~dse.sweep.job.RunOptions`.
 
     Returns:
         Labelled arrays in place of the dataset, None where an earlier run has left them in the file; and the summary.
@@ -121,7 +121,7 @@ def perform(
     34716
     """
     began = time.perf_counter()
-    job = prepared(spec, Options(output, **options))
+    job = prepared(spec, RunOptions(output, **options))
     if summary := job.finished:
         complete(summary.written)
         clear_up(job.target)
@@ -146,7 +146,7 @@ def perform(
 def _evaluated(job: Job, stack: contextlib.ExitStack) -> Evaluated:
     """Every block of a sweep, evaluated in this process; an interruption reports what is kept until ``stack`` ends."""
     before, started = CompileClock.read(), time.perf_counter()
-    engine = Engine(job.grid, job.options.chunk)
+    engine = SweepEngine(job.grid, job.options.chunk)
     blocks = keeping.blocks(engine, job.keep)
     store = PartStore(job.target, manifest.key(job.identity, blocks)) if job.target else None
     if store and job.options.fresh:

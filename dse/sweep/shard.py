@@ -13,11 +13,11 @@ from dse.errors import InputError
 from dse.io.interruption import telling
 from dse.io.outputs import disk_errors
 from dse.spec.sweep import SweepSpec
-from dse.sweep.engine.engine import Engine
+from dse.sweep.engine.engine import SweepEngine
 from dse.sweep.engine.programs import CompileClock
 from dse.sweep.evaluation import Earlier, evaluate_blocks, kept_parts
 from dse.sweep.grid.grid import Grid
-from dse.sweep.job import Job, Options, prepared
+from dse.sweep.job import Job, RunOptions, prepared
 from dse.sweep.reduce import keep as keeping
 from dse.sweep.reduce.keep import Part
 from dse.sweep.results import summary as summaries
@@ -31,7 +31,7 @@ class Division(NamedTuple):
     """A sweep that is cut into blocks, and where their parts go."""
 
     job: Job
-    engine: Engine
+    engine: SweepEngine
     blocks: list[range]
     store: PartStore
 
@@ -52,7 +52,7 @@ class Division(NamedTuple):
 
 def divided(job: Job, target: Path) -> Division:
     """A sweep cut into blocks as every run of it cuts it."""
-    engine = Engine(job.grid, job.options.chunk)
+    engine = SweepEngine(job.grid, job.options.chunk)
     blocks = keeping.blocks(engine, job.keep)
     return Division(job, engine, blocks, PartStore(target, manifest.key(job.identity, blocks)))
 
@@ -66,7 +66,7 @@ def perform_shard(
         spec: path of a specification, or one that was read; the same for all shards.
         shard: which share of how many.
         output: the file that is to hold the results; parts go to ``<output>.parts/``.
-        **options: the other fields of :class:`~dse.sweep.job.Options`.
+        **options: the other fields of :class:`~dse.sweep.job.RunOptions`.
 
     Returns:
         The numbers of this share: designs, feasible ones, counts by reason, seconds.
@@ -74,7 +74,7 @@ def perform_shard(
     Raises InputError for bad input, before anything is computed, and Interrupted when stopped.
     """
     began = time.perf_counter()
-    job = prepared(spec, Options(output, **options))
+    job = prepared(spec, RunOptions(output, **options))
     if job.target is None:
         raise InputError("output", "none", "a file: shards are joined from what they write", "leave it out")
     if job.options.on_workers:

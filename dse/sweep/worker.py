@@ -18,7 +18,7 @@ from dse.errors import IncompleteError, InputError
 from dse.spec.sweep import from_text
 from dse.sweep.engine.programs import CompileClock
 from dse.sweep.evaluation import Earlier
-from dse.sweep.job import Job, Options, prepared
+from dse.sweep.job import Job, RunOptions, prepared
 from dse.sweep.progress import Progress
 from dse.sweep.shard import Division, divided, spent
 from dse.sweep.store.manifest import Shard
@@ -35,12 +35,12 @@ class Order(NamedTuple):
     text: str  #: of the specification
     file: str
     study: Study | None
-    options: Options
+    options: RunOptions
     identity: dict[str, str] | None = None  #: what every worker must compute with, once it is known
     key: str = ""  #: of the parts
 
 
-class Outcome(NamedTuple):
+class ShareOutcome(NamedTuple):
     """What became of a share."""
 
     earlier: Earlier
@@ -49,7 +49,7 @@ class Outcome(NamedTuple):
     failure: IncompleteError | None  #: set where some of its blocks could not be computed
 
 
-class _State:
+class _WorkerState:
     """Of this process: the sweep that it is at. Where a worker has several threads, shares wait for one another."""
 
     turn = threading.Lock()
@@ -59,13 +59,13 @@ class _State:
 
 def identity(order: Order) -> dict[str, str]:
     """What this worker would compute with."""
-    with _State.turn:
+    with _WorkerState.turn:
         return _job(order).identity
 
 
-def compute(order: Order, shard: Shard) -> Outcome:
+def compute(order: Order, shard: Shard) -> ShareOutcome:
     """Compute a share; blocks that cannot be computed are reported, bad input is raised."""
-    with _State.turn:
+    with _WorkerState.turn:
         before, started = CompileClock.read(), time.perf_counter()
         earlier, failure = Earlier(0, 0), None
         try:
@@ -73,12 +73,12 @@ def compute(order: Order, shard: Shard) -> Outcome:
         except IncompleteError as error:
             failure = error
         seconds, programs, _ = spent(before, started)
-        return Outcome(earlier, seconds, programs, failure)
+        return ShareOutcome(earlier, seconds, programs, failure)
 
 
 def _division(order: Order) -> Division:
     """The sweep of an order, cut into blocks once for all of its shares."""
-    if _State.token != order.token or _State.division is None:
+    if _WorkerState.token != order.token or _WorkerState.division is None:
         _check_folder(order)
         job = _job(order)
         division = divided(job, Path(str(order.options.output)))
@@ -90,8 +90,8 @@ def _division(order: Order) -> Division:
                 "the same dse, catalogue, JAX and kind of device everywhere",
                 "start the workers in one environment, with the same DSE_CATALOG",
             )  # fmt: skip
-        _State.token, _State.division = order.token, division
-    return _State.division
+        _WorkerState.token, _WorkerState.division = order.token, division
+    return _WorkerState.division
 
 
 def _job(order: Order) -> Job:

@@ -123,7 +123,7 @@ def make(folder: Path, names: Iterable[str] = ()) -> dict[str, Path]:
 
 def _made(name: str, folder: Path) -> Path:
     from dse.search.codesign import run as codesign
-    from dse.search.run import Options, perform, plan
+    from dse.search.run import SearchOptions, perform, plan
     from dse.sweep import perform as perform_sweep
 
     specification, path = folder / f"{name}.toml", folder / f"{name}.nc"
@@ -132,7 +132,7 @@ def _made(name: str, folder: Path) -> Path:
         perform_sweep(specification, path, keep=SWEEPS[name][1])
     elif name in _SEARCHES:
         specification.write_text(_SEARCHES[name])
-        perform(plan(specification), Options(path))
+        perform(plan(specification), SearchOptions(path))
     else:
         specification.write_text(_CODESIGN)
         codesign.perform(specification, codesign.Options(path, evaluations=500))

@@ -12,7 +12,7 @@ from dse.search.judging import weights_of
 from dse.search.methods import METHODS, annealing
 from dse.search.polish import polish
 from dse.spec.search import BATCHES, METHOD_OPTIONS
-from dse.sweep.engine.engine import Engine
+from dse.sweep.engine.engine import SweepEngine
 from tests.search.small import best_of, searched, small_problem
 from tests.search.toy import CONTINUOUS, MAPPING_AXES, toy_problem
 
@@ -27,7 +27,7 @@ def task():
 @pytest.fixture(scope="module")
 def optimum(task):
     """The least step time of all, by enumeration."""
-    metrics, objectives = Engine(task.grid).designs(np.arange(task.grid.n_designs))
+    metrics, objectives = SweepEngine(task.grid).designs(np.arange(task.grid.n_designs))
     return np.where(metrics.feasible, objectives[0], np.inf).min()
 
 

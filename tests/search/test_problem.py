@@ -9,7 +9,7 @@ from dse.search import space as spaces
 from dse.search.evaluation import Evaluator, Penalty, padded_values
 from dse.search.judging import Evaluation, best_position, order
 from dse.spec.expression import parse
-from dse.sweep.engine.engine import Engine
+from dse.sweep.engine.engine import SweepEngine
 from tests.search.toy import CONTINUOUS, MAPPING_AXES, toy_problem
 
 MORE = """
@@ -35,7 +35,7 @@ def every_point(task):
 
 def test_evaluation_is_that_of_the_sweep(task):
     found = task.evaluate(every_point(task))
-    metrics, objectives = Engine(task.grid).designs(np.arange(task.grid.n_designs))
+    metrics, objectives = SweepEngine(task.grid).designs(np.arange(task.grid.n_designs))
     assert np.allclose(found.objectives, np.stack(objectives, axis=1), rtol=1e-6)
     assert np.array_equal(found.reason, metrics.infeasible_reason)
     assert np.array_equal(np.asarray(found.violation) == 0.0, metrics.feasible)

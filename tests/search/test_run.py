@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 from dse.errors import InputError
-from dse.search import Interrupted, checkpoint, execute, plan
+from dse.search import SearchInterrupted, checkpoint, execute, plan
 from dse.search.methods import METHODS
 from dse.search.outcome import MismatchError
 from dse.search.problem import Problem
@@ -60,7 +60,7 @@ def test_an_interrupted_search_goes_on(tmp_path):
         if len(calls) == 2:
             raise KeyboardInterrupt
 
-    with pytest.raises(Interrupted, match="the same command continues"):
+    with pytest.raises(SearchInterrupted, match="the same command continues"):
         toy_run(spec, tmp_path / "out.nc", progress=stop, between_checkpoints=0.0)
     assert checkpoint.path(tmp_path / "out.nc", "evolution").exists() and not (tmp_path / "out.nc").exists()
     resumed = []
@@ -140,9 +140,9 @@ def test_the_front_is_that_of_all_designs_when_all_are_evaluated():
     spec = spec_of("random", axes=axes, more=SEVERAL, evaluations=3200)
     found, outcome = toy_run(spec)
     task = plan(spec, toy.STUDY)
-    from dse.sweep.engine.engine import Engine
+    from dse.sweep.engine.engine import SweepEngine
 
-    metrics, objectives = Engine(task.grid).designs(np.arange(task.grid.n_designs))
+    metrics, objectives = SweepEngine(task.grid).designs(np.arange(task.grid.n_designs))
     from dse.search.pareto import front
 
     scores = np.stack(objectives, axis=1)[np.asarray(metrics.feasible)]

@@ -12,9 +12,9 @@ from dse.search import outcome, perform, plan, problem
 from dse.search import space as spaces
 from dse.search.codesign import problem as codesign
 from dse.search.evaluation import Evaluator, Penalty, padded_values
-from dse.search.run import Options
+from dse.search.run import SearchOptions
 from dse.spec import search as spec
-from dse.sweep.engine.engine import Engine
+from dse.sweep.engine.engine import SweepEngine
 
 TEXT = """
 title = "dense and mixture"
@@ -80,7 +80,7 @@ def test_the_space_is_the_sweep(listed):
 def test_evaluation_is_that_of_the_sweep(listed):
     index = listed.grid.indices(np.arange(listed.grid.n_designs))
     points = points_of(listed, index)
-    metrics, objectives = Engine(listed.grid).designs(index)
+    metrics, objectives = SweepEngine(listed.grid).designs(index)
     plain, same = listed.plain(points)
     np.testing.assert_array_equal(plain.step_time, metrics.step_time)
     np.testing.assert_array_equal(np.stack(same), np.stack(objectives))
@@ -133,7 +133,7 @@ def test_steps_and_samples_stay_in_the_space(imbalance):
 def test_a_search_finds_what_the_sweep_does(tmp_path):
     asked = text(methods='["random", "annealing", "langevin"]').replace('["step_time", "peak_memory"]', '"step_time"')
     (tmp_path / "s.toml").write_text(asked)
-    labelled, found = perform(plan(tmp_path / "s.toml"), Options(tmp_path / "s.nc"))
+    labelled, found = perform(plan(tmp_path / "s.toml"), SearchOptions(tmp_path / "s.nc"))
     head = asked[: asked.index("[search]")]
     best = dse.run(dse.sweep.from_text(head), output=False, keep="top:1")
     assert isinstance(found, outcome.Outcome)

@@ -8,7 +8,7 @@ import pytest
 from dse.doors.study_training import TRAINING
 from dse.search import execute
 from dse.spec import search as spec
-from dse.sweep.engine.engine import Engine
+from dse.sweep.engine.engine import SweepEngine
 from dse.sweep.grid import compose
 from tests.search.toy import text
 from tests.toy_study import ANSWERING
@@ -26,7 +26,7 @@ def test_another_kind_of_study_is_searched():
     asked = spec.from_text(text(AXES, search="evaluations = 640\nseeds = 2"), study=ANSWERING)
     found, outcome = execute(asked, output=False)
     grid = compose.build(asked.sweep)
-    metrics, (latency,) = Engine(grid).designs(np.arange(grid.n_designs))
+    metrics, (latency,) = SweepEngine(grid).designs(np.arange(grid.n_designs))
     assert outcome.objectives == ("latency",)
     assert outcome.designs[0].objectives[0] == pytest.approx(latency[np.asarray(metrics.feasible)].min(), rel=1e-6)
     assert found.latency.units == "s" and "step_time" not in found

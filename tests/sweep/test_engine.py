@@ -15,7 +15,7 @@ from dse.designs.leaves import replace
 from dse.doors.study_training import TRAINING
 from dse.sweep import execute, plan
 from dse.sweep.engine.decoding import decode
-from dse.sweep.engine.engine import CHUNK_FULL, CHUNK_SHORT, Engine
+from dse.sweep.engine.engine import CHUNK_FULL, CHUNK_SHORT, SweepEngine
 from dse.sweep.engine.nesting import Nest
 from dse.sweep.engine.programs import CompileClock
 from dse.sweep.engine.tables import tables
@@ -76,7 +76,7 @@ def test_nested_is_flat_is_one_by_one(study):
     spec = sweep(SMALL)
     grid, _ = plan(spec, study=study)
     dataset, _ = execute(spec, output=False, study=study)
-    flat, _ = Engine(grid).designs(np.arange(grid.n_designs))
+    flat, _ = SweepEngine(grid).designs(np.arange(grid.n_designs))
     expected = one_by_one(grid, jax.jit(study.evaluate))
     for name in dataset.data_vars:
         nested = dataset[name].values.reshape(-1)
@@ -109,7 +109,7 @@ def test_constant_options_are_no_columns():
 
 
 def test_chunks_are_as_long_for_any_grid_of_the_same_options():
-    engines = [Engine(plan(sweep(system=f"n_devices = {n}"), study=toy.STUDY)[0]) for n in (2, 8, 16)]
+    engines = [SweepEngine(plan(sweep(system=f"n_devices = {n}"), study=toy.STUDY)[0]) for n in (2, 8, 16)]
     assert {engine.lines(engine.full_nest, CHUNK_FULL) for engine in engines} == {CHUNK_SHORT // 72}
 
 

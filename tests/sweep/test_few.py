@@ -7,7 +7,7 @@ import pytest
 import dse
 from dse.sweep import execute, plan
 from dse.sweep.engine import engine
-from dse.sweep.engine.engine import Engine
+from dse.sweep.engine.engine import SweepEngine
 from dse.sweep.engine.programs import CompileClock
 from tests.sweep import toy
 from tests.sweep.toy import MAPPING_AXES, sweep
@@ -44,10 +44,10 @@ def test_a_small_sweep_compiles_nothing_and_a_larger_one_does(monkeypatch):
     grid, _ = plan(sweep(AXES), study=toy.STUDY)
     compiled = CompileClock.read()[2]
     execute(grid, output=False, keep="top:3")
-    assert CompileClock.read()[2] == compiled and Engine(grid).by_numpy
+    assert CompileClock.read()[2] == compiled and SweepEngine(grid).by_numpy
     monkeypatch.setattr(engine, "MOST_BY_NUMPY", grid.n_designs - 1)
-    assert not Engine(grid).by_numpy
-    assert Engine(grid, by_numpy=True).by_numpy
+    assert not SweepEngine(grid).by_numpy
+    assert SweepEngine(grid, by_numpy=True).by_numpy
 
 
 def test_the_standard_sweep_compiles_nothing():
@@ -59,4 +59,4 @@ def test_the_standard_sweep_compiles_nothing():
 
 def test_an_accelerator_takes_all(monkeypatch):
     monkeypatch.setattr(jax, "default_backend", lambda: "gpu")
-    assert not Engine(plan(sweep(AXES), study=toy.STUDY)[0]).by_numpy
+    assert not SweepEngine(plan(sweep(AXES), study=toy.STUDY)[0]).by_numpy

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from dse.sweep import plan
-from dse.sweep.engine.engine import CHUNK_SCORES, Engine
+from dse.sweep.engine.engine import CHUNK_SCORES, SweepEngine
 from dse.sweep.reduce.collection import Collection
 from dse.sweep.reduce.keep import blocks, parts
 from tests.sweep import toy
@@ -27,7 +27,7 @@ OBJECTIVES = ["step_time", "peak_memory", "tp * pp + 0 * step_time", "zero_stage
 def engine_of(n_objectives, chunk=300):
     wanted = ", ".join(f'"{text}"' for text in OBJECTIVES[:n_objectives])
     grid, keep = plan(sweep(AXES, more=f"[objective]\nminimize = [{wanted}]"), "pareto", toy.STUDY)
-    return Engine(grid, chunk, by_numpy=False), keep
+    return SweepEngine(grid, chunk, by_numpy=False), keep
 
 
 def all_scores(engine):
@@ -60,14 +60,14 @@ def test_the_front_is_exact(monkeypatch, n_objectives, chunks_a_block):
     engine, keep = engine_of(n_objectives)
     expected = brute_front(*all_scores(engine))
     asked = []
-    scores = Engine.scores
+    scores = SweepEngine.scores
 
     def noting(self, nest, line, count, pivots, *others):
         found = scores(self, nest, line, count, pivots, *others)
         asked.append((np.isfinite(pivots[:, 0]).sum(), np.asarray(found.candidates).sum()))
         return found
 
-    monkeypatch.setattr(Engine, "scores", noting)
+    monkeypatch.setattr(SweepEngine, "scores", noting)
     monkeypatch.setattr("dse.sweep.reduce.keep._CHUNKS_A_BLOCK", chunks_a_block)
     found = Collection(engine.grid, keep)
     for part in parts(engine, keep, blocks(engine, keep)):
@@ -99,7 +99,7 @@ def test_ties_go_to_the_lowest_index(mode):
     wanted = OBJECTIVES[2]
     for chunk in (300, 5000):
         grid, keep = plan(sweep(AXES, more=f'[objective]\nminimize = "{wanted}"'), mode, toy.STUDY)
-        engine = Engine(grid, chunk, by_numpy=False)
+        engine = SweepEngine(grid, chunk, by_numpy=False)
         found = Collection(grid, keep)
         for part in parts(engine, keep, blocks(engine, keep)):
             found.add(part)

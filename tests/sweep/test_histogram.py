@@ -7,7 +7,7 @@ import xarray as xr
 import dse
 from dse.errors import InputError
 from dse.sweep import execute, from_text, plan
-from dse.sweep.engine.engine import Engine
+from dse.sweep.engine.engine import SweepEngine
 from dse.sweep.engine.programs import CompileClock
 from dse.sweep.engine.reductions import below, count_below
 from dse.sweep.reduce import histogram as histograms
@@ -123,7 +123,7 @@ def test_the_device_counts_as_the_host_does(n_thresholds):
 
 def test_parts_of_different_edges_are_not_added():
     grid, keep = plan(spec(), "top:3", toy.STUDY)
-    engine = Engine(grid)
+    engine = SweepEngine(grid)
     (part,) = parts(engine, keep, blocks(engine, keep)[:1])
     found = Collection(grid, keep)
     found.add(part)

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 import dse
 from dse.sweep import execute, open_results, plan
-from dse.sweep.engine.engine import Engine
+from dse.sweep.engine.engine import SweepEngine
 from dse.sweep.engine.nesting import Nest
 from dse.sweep.reduce.minima import take_run
 from tests.sweep import toy
@@ -71,7 +71,7 @@ def test_chunks_and_nests_change_no_bit(monkeypatch, mode):
     grid, _ = plan(sweep(AXES, more=OBJECTIVE))
     for dimensions, options in [((), ()), ((1,), (0, 2)), ((0, 1), (0, 1, 2, 3, 4))]:
         nest = Nest(grid, () if mode == "best" else dimensions, options)
-        monkeypatch.setattr(Engine, "_nests", (nest, nest))
+        monkeypatch.setattr(SweepEngine, "_nests", (nest, nest))
         xr.testing.assert_allclose(dse.overview(found_by(mode, 700)[0]), whole, rtol=1e-6)
 
 

@@ -9,7 +9,7 @@ import xarray as xr
 
 from dse.doors import equations
 from dse.sweep import execute, plan
-from dse.sweep.engine.engine import Engine
+from dse.sweep.engine.engine import SweepEngine
 from dse.sweep.engine.nesting import Nest, axis_dependence, choose, option_axes, work
 from tests.sweep import toy
 from tests.sweep.toy import MAPPING_AXES, sweep
@@ -40,7 +40,7 @@ def test_chosen_axes_reach_little_and_short_products_are_flat():
 
 
 def test_the_model_keeps_what_reaches_most_outside():
-    engine = Engine(plan(sweep(AXES))[0])
+    engine = SweepEngine(plan(sweep(AXES))[0])
     inner = {path for i in engine.full_nest.inner_options for path in engine.full_nest.options[i]}
     assert "mapping.overlap_dp" in inner and not inner & {"mapping.tp", "mapping.pp", "mapping.micro_batch"}
     nest = engine.score_nest(by_point=False)
@@ -80,7 +80,7 @@ def test_results_do_not_depend_on_the_nest(monkeypatch):
         for dimensions, options in itertools.product([(), (1,)], [(), (3,), (0, 2, 4)]):
             points_stay_apart = keep in ("all", "best")
             nest = Nest(plan(spec)[0], () if points_stay_apart else dimensions, options)
-            monkeypatch.setattr(Engine, "_nests", (nest, nest))
+            monkeypatch.setattr(SweepEngine, "_nests", (nest, nest))
             found.append(execute(spec, output=False, keep=keep, chunk=900, study=toy.STUDY))
         for dataset, summary in found[1:]:
             xr.testing.assert_allclose(dataset, found[0][0], rtol=1e-6)

@@ -13,7 +13,7 @@ import pytest
 from dse.io import cache
 from dse.sweep import execute, plan
 from dse.sweep.engine import programs
-from dse.sweep.engine.engine import Engine
+from dse.sweep.engine.engine import SweepEngine
 from tests.conftest import QUICK_COMPILATION
 from tests.sweep import toy
 from tests.sweep.toy import sweep
@@ -91,7 +91,7 @@ def test_models_of_others_are_not_kept(folder):
 
 def test_a_program_depends_on_constraints_objectives_and_circumstances(monkeypatch):
     def told(more):
-        return str(Engine(plan(sweep("tp = [1, 2]", more=more))[0]).program)
+        return str(SweepEngine(plan(sweep("tp = [1, 2]", more=more))[0]).program)
 
     assert len({told(""), told('[objective]\nmaximize = "mfu"'), told('[objective]\nminimize = "mfu"'),
                 told('[constraints]\nall = ["mfu < 0.2"]'),

@@ -14,7 +14,7 @@ import pytest
 
 from dse.errors import InputError
 from dse.sweep import Interrupted, Shard, merge, perform, perform_shard, plan
-from dse.sweep.engine.engine import Engine
+from dse.sweep.engine.engine import SweepEngine
 from dse.sweep.reduce import keep as keeping
 from dse.sweep.store import manifest
 from dse.sweep.store.manifest import lines
@@ -74,7 +74,7 @@ def test_more_shards_than_blocks(tmp_path):
 def test_shares_are_equal_and_whole(keep):
     """To within a line, the least that can be evaluated; every design is in one share; none is empty without need."""
     grid, kept = plan(spec(), keep, study=toy.STUDY)
-    engine = Engine(grid)
+    engine = SweepEngine(grid)
     lines = keeping.share(engine, kept, 1, 10**6).stop  # one line: no share could be smaller
     largest = max(keeping.designs_in(engine, kept, range(i, i + lines)) for i in range(0, grid.n_outer, lines))
     for of in (1, 2, 3, 4, 7, grid.n_outer // lines, grid.n_outer // lines + 3):

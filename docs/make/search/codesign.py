@@ -7,7 +7,7 @@ import statistics
 from typing import Any
 
 from docs.make.markdown import filed, percent, table
-from dse.search.codesign.descent import Elasticity
+from dse.search.codesign.descent import MachineElasticity
 
 #: Evaluations of DeepFlow's search for one gradient: a run for each of its parameters and one more.
 DEEPFLOW = 17
@@ -83,6 +83,6 @@ def _mappings(report: dict[str, Any]) -> str:
 
 def _elasticities(report: dict[str, Any]) -> str:
     rows = [
-        [f"`{row['leaf']}`", *Elasticity(**row).shown] for row in report["elasticities"]
+        [f"`{row['leaf']}`", *MachineElasticity(**row).shown] for row in report["elasticities"]
     ]
     return filed("search_elasticities", ["leaf", "mappings held", "mappings anew"], rows)

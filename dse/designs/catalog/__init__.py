@@ -34,7 +34,7 @@ from dse.designs.catalog.load import (
 )
 from dse.designs.catalog.schema import EXPERTS_LEFT_OPEN, LEFT_OPEN
 from dse.designs.catalog.units import Dimension, combined, dimension, quantity, written
-from dse.designs.catalog.unverified import Constant, unverified_of
+from dse.designs.catalog.unverified import UnverifiedConstant, unverified_of
 from dse.designs.catalog.value import TRUTHS, Sourced, bounded, choice, which
 from dse.errors import InputError, nearest, unknown_name
 from dse.types.paths import build, leaves
@@ -322,7 +322,7 @@ def provenance(kind: str, name: str, folder: Folder = None) -> list[tuple[str, s
     return list(dict.fromkeys((s.source, s.confidence) for e in found for s in e.values.values()))
 
 
-def unverified(kind: str, name: str, folder: Folder = None) -> list[Constant]:
+def unverified(kind: str, name: str, folder: Folder = None) -> list[UnverifiedConstant]:
     """Constants of an entry, and of what it names, that nobody checked: estimates, from memory, plain defaults.
 
     Args:

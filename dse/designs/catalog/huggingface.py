@@ -16,7 +16,7 @@ from typing import Any
 
 from dse.designs.catalog import mixtures
 from dse.designs.catalog.config_keys import NOT_YET, Config, needed, whole
-from dse.designs.catalog.mixtures import Mixture
+from dse.designs.catalog.mixtures import MixtureShape
 from dse.errors import InputError, unknown_name
 from dse.io import inputs
 
@@ -29,7 +29,7 @@ class Family:
     positions: str = "rotary"  #: ``rotary``, ``learned`` or ``alibi``, which has no parameters
     tied: bool = False  #: whether embeddings are tied where the configuration does not say
     local: str = ""  #: which layers have the window: ``all``, ``late``, or how many of how many: ``5 of 6``
-    mixture: Mixture | None = None  #: how keys tell of its experts, where it has some
+    mixture: MixtureShape | None = None  #: how keys tell of its experts, where it has some
     left_out: str = ""  #: what of its layers a workload does not have
 
 
@@ -50,23 +50,23 @@ FAMILIES = {
     "opt": Family(gated=False, positions="learned", tied=True),
     "bloom": Family(gated=False, positions="alibi", tied=True),
     "falcon": Family(gated=False, tied=True),
-    "mixtral": Family(local="all", mixture=Mixture(width="intermediate_size")),
-    "olmoe": Family(mixture=Mixture(width="intermediate_size")),
-    "qwen2_moe": Family(local="late", mixture=Mixture()),
-    "qwen3_moe": Family(local="late", mixture=Mixture()),
-    "gpt_oss": Family(local="1 of 2", mixture=Mixture(width="intermediate_size"), left_out="attention sinks"),
+    "mixtral": Family(local="all", mixture=MixtureShape(width="intermediate_size")),
+    "olmoe": Family(mixture=MixtureShape(width="intermediate_size")),
+    "qwen2_moe": Family(local="late", mixture=MixtureShape()),
+    "qwen3_moe": Family(local="late", mixture=MixtureShape()),
+    "gpt_oss": Family(local="1 of 2", mixture=MixtureShape(width="intermediate_size"), left_out="attention sinks"),
     "llama4_text": Family(
-        local="3 of 4", mixture=Mixture(width="intermediate_size", dense="intermediate_size_mlp", one_shared=True)
+        local="3 of 4", mixture=MixtureShape(width="intermediate_size", dense="intermediate_size_mlp", one_shared=True)
     ),
-    "minimax_m2": Family(mixture=Mixture(width="intermediate_size")),
-    "glm4_moe": Family(mixture=Mixture()),
-    "glm4_moe_lite": Family(mixture=Mixture(latent=True)),
-    "glm_moe_dsa": Family(mixture=Mixture(latent=True, sparse=True)),
-    "deepseek": Family(mixture=Mixture()),
-    "deepseek_v2": Family(mixture=Mixture(latent=True)),
-    "deepseek_v3": Family(mixture=Mixture(latent=True)),
-    "deepseek_v32": Family(mixture=Mixture(latent=True, sparse=True)),
-    "kimi_k2": Family(mixture=Mixture(latent=True)),
+    "minimax_m2": Family(mixture=MixtureShape(width="intermediate_size")),
+    "glm4_moe": Family(mixture=MixtureShape()),
+    "glm4_moe_lite": Family(mixture=MixtureShape(latent=True)),
+    "glm_moe_dsa": Family(mixture=MixtureShape(latent=True, sparse=True)),
+    "deepseek": Family(mixture=MixtureShape()),
+    "deepseek_v2": Family(mixture=MixtureShape(latent=True)),
+    "deepseek_v3": Family(mixture=MixtureShape(latent=True)),
+    "deepseek_v32": Family(mixture=MixtureShape(latent=True, sparse=True)),
+    "kimi_k2": Family(mixture=MixtureShape(latent=True)),
 }
 
 #: Field of a workload → the keys that hold it.

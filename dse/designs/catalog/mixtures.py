@@ -1,7 +1,8 @@
 """Mixtures of experts, latent and sparse attention from the ``config.json`` of a model on Hugging Face.
 
 Every family of models calls the same numbers by other names, and some have layers that the model of experts has not:
-:class:`Mixture` says what the keys of a family mean. What cannot be represented is an InputError that names the key.
+:class:`MixtureShape` says what the keys of a family mean. What cannot be represented is an InputError that names the
+key.
 """
 
 from __future__ import annotations
@@ -17,7 +18,7 @@ Fields = dict[str, int]
 
 
 @dataclasses.dataclass(frozen=True)
-class Mixture:
+class MixtureShape:
     """How the configurations of a family tell of their experts."""
 
     width: str = "moe_intermediate_size"  #: key of the width of one routed expert
@@ -45,14 +46,14 @@ SPARSE_KEYS = ("index_topk",)
 _PUBLISHED_IN = ("fp8", "mxfp4", "compressed-tensors", "modelopt")
 
 
-def keys_read(mixture: Mixture | None) -> tuple[str, ...]:
+def keys_read(mixture: MixtureShape | None) -> tuple[str, ...]:
     """Keys that a family reads and those without such parts refuse."""
     if mixture is None:
         return ()
     return (*EXPERT_KEYS, *(LATENT_KEYS if mixture.latent else ()), *(SPARSE_KEYS if mixture.sparse else ()))
 
 
-def fields(config: Config, mixture: Mixture, layers: int, where: str) -> Fields:
+def fields(config: Config, mixture: MixtureShape, layers: int, where: str) -> Fields:
     """Fields of a mixture beside those of a dense decoder; those with the value that means their absence left out.
 
     Args:
@@ -84,7 +85,7 @@ def published_in(config: Config) -> str:
     return method if method in _PUBLISHED_IN else ""
 
 
-def _experts(config: Config, mixture: Mixture, where: str) -> Fields:
+def _experts(config: Config, mixture: MixtureShape, where: str) -> Fields:
     count, top_k = needed(config, _EXPERTS, where), needed(config, _TOP_K, where)
     if top_k > count:
         raise InputError(

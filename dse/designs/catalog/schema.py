@@ -15,10 +15,10 @@ from dse.types import COUNT, NOT_NEGATIVE, POSITIVE, SHARE, YES_OR_NO, Bounds, p
 
 
 @dataclasses.dataclass(frozen=True)
-class Table:
+class TableField:
     """A table of a file: fields and tables by key."""
 
-    fields: Mapping[str, Parser | Table]
+    fields: Mapping[str, Parser | TableField]
     needs: tuple[str, ...] = ()  #: fields and tables that must be there
     plain: bool = False  #: whether its fields keep their plain names in an entry (``latency``, not ``fit.latency``)
     shorthand: str = ""  #: the field that a text in place of the table means
@@ -39,15 +39,15 @@ _HEADERS = {
 def _leaves(record: type, *names: str) -> dict[str, Parser]:
     """The leaves of a record itself: all, or those named."""
     return {
-        name: Choice(about["enum"], about["long_name"]) if "enum" in about
-        else Number(about["units"], about["bounds"], about["long_name"], about.get("default"))
+        name: ChoiceField(about["enum"], about["long_name"]) if "enum" in about
+        else NumberField(about["units"], about["bounds"], about["long_name"], about.get("default"))
         for name, about in paths.leaves(record).items()
         if "." not in name and (not names or name in names)
     }
 
 
 @dataclasses.dataclass(frozen=True)
-class Number:
+class NumberField:
     """Reads a number of a unit within bounds; with ``meaning`` and ``default`` where it is a leaf of a design."""
 
     units: str
@@ -61,7 +61,7 @@ class Number:
 
 
 @dataclasses.dataclass(frozen=True)
-class Choice:
+class ChoiceField:
     """Reads a name of an enumeration."""
 
     enum: type[IntEnum]
@@ -73,7 +73,7 @@ class Choice:
 
 
 def _numbers(**units: str | tuple[str, Bounds]) -> dict[str, Parser]:
-    return {name: Number(*([unit] if isinstance(unit, str) else unit)) for name, unit in units.items()}
+    return {name: NumberField(*([unit] if isinstance(unit, str) else unit)) for name, unit in units.items()}
 
 
 def _texts(*names: str) -> dict[str, Parser]:
@@ -99,7 +99,7 @@ _LEVELS = dict(scale_up_bandwidth=("B/s", POSITIVE), scale_out_bandwidth=("B/s",
 _HOST = _numbers(
     host_memory="B", host_bandwidth="B/s", host_power="W", host_power_share="1", pue=("1", Bounds(low=1.0))
 )
-_NODE = Table(
+_NODE = TableField(
     _texts("scale_up", "scale_out", "software", "engine") | _HOST
     | _numbers(devices_per_node=("1", POSITIVE), **_LEVELS)
 )
@@ -131,35 +131,35 @@ def _cores_of_all(values: dict[str, Sourced], where: str) -> None:
 
 
 _RATES = _leaves(types.MatrixRate)
-_STEPS = Table(dict(matrix=value.steps("FLOP"), vector=value.steps("FLOP"), memory=value.steps("B")))
+_STEPS = TableField(dict(matrix=value.steps("FLOP"), vector=value.steps("FLOP"), memory=value.steps("B")))
 _COLLECTIVE_KERNELS = _leaves(types.CollectiveKernels) | _leaves(
     types.Network, "latency", "efficiency", "ramp", "in_network_reduction", "crowding"
 )
 
 #: One device; all but the matrix rate and the memory falls back on its kernel family. One with a ``chip`` is
 #: generated from it, and states neither.
-_ACCELERATOR = Table(
+_ACCELERATOR = TableField(
     _texts("vendor", "architecture", "status") | _numbers(year="1")
     | _without(_leaves(types.Accelerator), "cores")
     | {
-        "kernels": Table(_texts("family") | _leaves(types.Kernels) | {"steps": _STEPS}, shorthand="family"),
-        "matrix_rate": Table(_RATES, check=_some_rate),
-        "memory": Table(_leaves(types.MemoryTier) | _texts("kind"), needs=_stated(types.MemoryTier)),
-        "chip": Table(
+        "kernels": TableField(_texts("family") | _leaves(types.Kernels) | {"steps": _STEPS}, shorthand="family"),
+        "matrix_rate": TableField(_RATES, check=_some_rate),
+        "memory": TableField(_leaves(types.MemoryTier) | _texts("kind"), needs=_stated(types.MemoryTier)),
+        "chip": TableField(
             _texts("architecture", "node", "memory", "base_node") | _leaves(types.Chip),
             needs=("architecture", "node", "memory", "die_area", "power_budget", "stacks"),
         ),
-        "structure": Table(
+        "structure": TableField(
             _leaves(types.Accelerator, "cores") | _numbers(full_cores=("1", POSITIVE), cache_bandwidth="B/s"),
             plain=True, check=_cores_of_all,
         ),
-        "physical": Table(plain=True, fields=_leaves(types.Made, "price") | _numbers(
+        "physical": TableField(plain=True, fields=_leaves(types.Made, "price") | _numbers(
             compute_dies="1", die_area=_AREA, transistors="1", tdp=_TDP, idle_power="W", boost_clock=_CLOCK,
             onchip_memory="B", host_bandwidth="B/s",
         )),
-        "made": Table(_texts("node", "base_node") | _without(_leaves(types.Made), "price")),
-        "power": Table(_without(_POWER, "tdp")),  # tdp and the boost clock are physical
-        "link": Table(_texts("kind", "topology") | _numbers(bandwidth=("B/s", POSITIVE), domain=("1", POSITIVE))),
+        "made": TableField(_texts("node", "base_node") | _without(_leaves(types.Made), "price")),
+        "power": TableField(_without(_POWER, "tdp")),  # tdp and the boost clock are physical
+        "link": TableField(_texts("kind", "topology") | _numbers(bandwidth=("B/s", POSITIVE), domain=("1", POSITIVE))),
         "node": _NODE,
     },
     check=_stated_or_generated,
@@ -170,18 +170,18 @@ _ACCELERATOR = Table(
 #: What it leaves out itself is that of the ``family`` it names. ``fine`` restates those leaves that take another
 #: value beside the finer terms. ``alone`` is what collectives of every network share. ``power`` holds energies, and
 #: power at rest in shares of the power limit as sold, leakage of accelerators that state their transistors by these.
-_KERNELS = Table(_texts("family") | _leaves(types.Kernels) | {
-    "device": Table(_numbers(
+_KERNELS = TableField(_texts("family") | _leaves(types.Kernels) | {
+    "device": TableField(_numbers(
         vector_share=("1", POSITIVE), cores=("1", POSITIVE), cache=("B", POSITIVE), tdp=_TDP, clock=_CLOCK,
     )),
     "node": _NODE,
-    "fine": Table(_leaves(types.FineKernels) | _leaves(types.Kernels)),
-    "attention": Table(_leaves(types.AttentionKernels)),
-    "power": Table(
+    "fine": TableField(_leaves(types.FineKernels) | _leaves(types.Kernels)),
+    "attention": TableField(_leaves(types.AttentionKernels)),
+    "power": TableField(
         _without(_POWER, *AT_REST, "tdp", "nominal_clock", "clock", "limit", "feed")
         | _numbers(transistor_leakage="W", **{f"{name}_share": ("1", SHARE) for name in AT_REST})
     ),
-    "alone": Table(_COLLECTIVE_KERNELS),
+    "alone": TableField(_COLLECTIVE_KERNELS),
 })  # fmt: skip
 
 
@@ -193,24 +193,24 @@ def _some_domain(values: dict[str, Sourced], where: str) -> None:
 
 #: One network level: what is built, and how near software comes to it (``fit``).
 _FIT = ("latency", "efficiency", "ramp", "processor_usage")
-_NETWORK = Table(
+_NETWORK = TableField(
     _leaves(types.Network, "bandwidth", "domain", "in_network_reduction", "mesh", "crowding")
     | _texts("family", "scope", "topology") | _numbers(year="1", energy="J/B")
     | _numbers(radix=("1", Bounds(low=2.0, whole=True)), levels=("1", COUNT))
     | {
-        "fit": Table(_leaves(types.Network, *_FIT), needs=_FIT, plain=True),
-        "volumes": Table(_leaves(types.Volumes)),
-        "pods": Table(_leaves(types.Pods), needs=("size", "oversubscription")),
-        "links": Table(_leaves(types.Links), needs=("topology", "per_device")),
-        "package": Table(_leaves(types.Package), needs=tuple(paths.leaves(types.Package))),
-        "alone": Table(_COLLECTIVE_KERNELS),
+        "fit": TableField(_leaves(types.Network, *_FIT), needs=_FIT, plain=True),
+        "volumes": TableField(_leaves(types.Volumes)),
+        "pods": TableField(_leaves(types.Pods), needs=("size", "oversubscription")),
+        "links": TableField(_leaves(types.Links), needs=("topology", "per_device")),
+        "package": TableField(_leaves(types.Package), needs=tuple(paths.leaves(types.Package))),
+        "alone": TableField(_COLLECTIVE_KERNELS),
     },
     needs=("bandwidth", "fit"),
     check=_some_domain,
 )  # fmt: skip
 
 #: A cluster of nodes; ``sources`` names the measured sources that ran there.
-_SYSTEM = Table(
+_SYSTEM = TableField(
     _texts("accelerator", "scale_up", "scale_out", "software", "engine", "topology") | _HOST
     | _numbers(devices_per_node=("1", POSITIVE), **_LEVELS),
     needs=("accelerator", "scale_up", "scale_out", "software", "devices_per_node"),
@@ -220,27 +220,31 @@ _SYSTEM = Table(
 LEFT_OPEN = ("zero_stage", "sequence_parallel", "overlap_dp", "overlap_tp")
 
 #: What a stack has of the options of a mapping: all, where nothing is said.
-_CAPABILITIES: dict[str, Parser | Table] = {"can": Table(_leaves(types.Capabilities))}
+_CAPABILITIES: dict[str, Parser | TableField] = {"can": TableField(_leaves(types.Capabilities))}
 
 #: Options of how experts are spread that a stack's file states for mappings that leave them open.
 EXPERTS_LEFT_OPEN = ("all_to_all", "dispatch_precision", "overlap_ep")
 
 #: What the mixtures of experts of a stack cost, and what it does where a mapping leaves it open.
-_EXPERT_KERNELS: dict[str, Parser | Table] = {
-    "experts": Table(_leaves(types.ExpertKernels) | _leaves(types.ExpertMapping, *EXPERTS_LEFT_OPEN))
+_EXPERT_KERNELS: dict[str, Parser | TableField] = {
+    "experts": TableField(_leaves(types.ExpertKernels) | _leaves(types.ExpertMapping, *EXPERTS_LEFT_OPEN))
 }
 #: What a stack that serves costs beside its kernels, what it does where a mapping leaves it open, and what is left
 #: unexplained of its figures, as standard deviations of logarithms.
-_ENGINE: dict[str, Parser | Table] = {
-    "engine": Table(_leaves(types.Engine)), "serving": Table(_leaves(types.Serving)),
-    "residuals": Table(_numbers(**dict.fromkeys(("token", "first", "latency", "rate", "energy"), ("1", POSITIVE)))),
+_ENGINE: dict[str, Parser | TableField] = {
+    "engine": TableField(_leaves(types.Engine)), "serving": TableField(_leaves(types.Serving)),
+    "residuals": TableField(
+        _numbers(**dict.fromkeys(("token", "first", "latency", "rate", "energy"), ("1", POSITIVE)))
+    ),
 }  # fmt: skip
 
 #: What the rows of a stack's fit covered, by quantity: the least and the largest (:mod:`dse.designs.calibrated`).
 EXTENTS = ("n_devices", "parameters", "seq_len", "micro_batch", "prompt_tokens", "output_tokens", "concurrency")
 #: ``mixtures`` are the accelerators on which some of the rows are of mixtures of experts.
 _CALIBRATED = {
-    "calibrated": Table(dict.fromkeys(EXTENTS, value.extent) | dict.fromkeys(("accelerators", "mixtures"), value.texts))
+    "calibrated": TableField(
+        dict.fromkeys(EXTENTS, value.extent) | dict.fromkeys(("accelerators", "mixtures"), value.texts)
+    )
 }
 
 #: A stack, what it does where a mapping leaves it open, and in ``sources`` the measured sources that used it, in
@@ -250,25 +254,25 @@ _CALIBRATED = {
 #: ``flash_published`` is how many times as long its attention kernel takes as its chips' best one by what is
 #: published: where a fit starts. ``family`` names the chips of a stack that nothing was measured of: it gets what
 #: their stacks share. ``vendors`` are the makers of the accelerators that it exists for, where that is not all.
-_SOFTWARE = Table(
+_SOFTWARE = TableField(
     _texts("family", "lineage") | _leaves(types.Software)
     | _numbers(residual="1", spills=("1", YES_OR_NO), flash_published=("1", POSITIVE))
-    | {"selective": Choice(types.Recompute), "vendors": value.texts} | _CAPABILITIES | _EXPERT_KERNELS | _ENGINE
+    | {"selective": ChoiceField(types.Recompute), "vendors": value.texts} | _CAPABILITIES | _EXPERT_KERNELS | _ENGINE
     | _CALIBRATED | _leaves(types.Mapping, *LEFT_OPEN),
     needs=_stated(types.Software),
 )  # fmt: skip
 
 #: A decoder transformer: dense, or with ``experts``; ``active_published`` are the parameters that a token meets.
-_MODEL = Table(
+_MODEL = TableField(
     _leaves(types.Workload) | _texts("family")
     | _numbers(**dict.fromkeys(
         ("max_seq_len", "draft_layers", "parameters_published", "active_published"), ("1", POSITIVE)
     ))
     | {
-        "experts": Table(_leaves(types.Experts), needs=_stated(types.Experts)),
-        "latent": Table(_leaves(types.Latent), needs=_stated(types.Latent)),
-        "recurrent": Table(_leaves(types.Recurrent), needs=_stated(types.Recurrent)),
-        "sparse": Table(_leaves(types.Sparse), needs=_stated(types.Sparse)),
+        "experts": TableField(_leaves(types.Experts), needs=_stated(types.Experts)),
+        "latent": TableField(_leaves(types.Latent), needs=_stated(types.Latent)),
+        "recurrent": TableField(_leaves(types.Recurrent), needs=_stated(types.Recurrent)),
+        "sparse": TableField(_leaves(types.Sparse), needs=_stated(types.Sparse)),
     },
     needs=("n_layers", "hidden", "n_heads", "ffn_hidden", "vocab", "seq_len"),
 )  # fmt: skip
@@ -281,15 +285,15 @@ OPERATIONS = (
 
 #: A process of logic. ``delay`` is that of a gate over N7's at iso power, as claimed, ``operations`` are energies of an
 #: operation and of 64 bits read, as published; the model uses neither.
-_LOGIC_NODE = Table(
+_LOGIC_NODE = TableField(
     _leaves(types.LogicNode) | _texts("foundry", "status")
     | _numbers(year="1", supply=("V", POSITIVE), delay="1")
-    | {"operations": Table(_numbers(**dict.fromkeys(OPERATIONS, "J")))},
+    | {"operations": TableField(_numbers(**dict.fromkeys(OPERATIONS, "J")))},
     needs=_stated(types.LogicNode),
 )  # fmt: skip
 
 #: A memory by its unit (stack, device, DIMM, drive).
-_MEMORY = Table(
+_MEMORY = TableField(
     _leaves(types.MemoryTechnology) | _texts("family", "status", "unit") | _numbers(year="1"),
     needs=_stated(types.MemoryTechnology),
 )  # fmt: skip
@@ -298,17 +302,17 @@ _MEMORY = Table(
 _SHARED = _without(
     _leaves(types.Chip), "die_area", "base_area", "power_budget", "clock_ratio", "stacks", "link_bandwidth"
 )
-_ARCHITECTURE = Table(_SHARED, needs=tuple(_SHARED))
+_ARCHITECTURE = TableField(_SHARED, needs=tuple(_SHARED))
 
 #: Processes that a cost model prices, by their names in it.
 COST_NODES = ("3nm", "5nm", "7nm", "10nm", "12nm", "14nm", "20nm", "28nm", "40nm", "55nm")
 
 #: The parameters of a cost model: all of them, with the processes that it prices.
-_COST = Table(
+_COST = TableField(
     _leaves(types.Fab)
-    | {packaging.name: Table(_leaves(types.Assembly), needs=tuple(paths.leaves(types.Assembly)))
+    | {packaging.name: TableField(_leaves(types.Assembly), needs=tuple(paths.leaves(types.Assembly)))
        for packaging in types.Packaging}
-    | {"nodes": Table({name: Table(_leaves(types.Process), needs=("wafer_price", "defect_density"))
+    | {"nodes": TableField({name: TableField(_leaves(types.Process), needs=("wafer_price", "defect_density"))
                        for name in COST_NODES})},
     needs=tuple(name for name in paths.leaves(types.Fab) if "." not in name),
 )  # fmt: skip
@@ -336,13 +340,13 @@ def read(kind: str, data: Mapping[str, Any], file: str) -> dict[str, Sourced]:
     return _values(data, SCHEMAS[kind], file, "", data["source"], data["confidence"])
 
 
-def _check_keys(data: Mapping[str, Any], table: Table, file: str, at: str, header: tuple[str, ...]) -> None:
+def _check_keys(data: Mapping[str, Any], table: TableField, file: str, at: str, header: tuple[str, ...]) -> None:
     """That every key of a table at the dotted key ``at`` is one of its fields, or says what they have in common."""
     for key, raw in data.items():
         field = table.fields.get(key)
         if field is None and key not in header:
             raise unknown_name(file, at + key, [at + name for name in table.fields], "fields")
-        if isinstance(field, Table) and isinstance(raw, dict):
+        if isinstance(field, TableField) and isinstance(raw, dict):
             _check_keys(raw, field, file, f"{at}{key}.", ("source", "confidence"))
 
 
@@ -362,7 +366,7 @@ def _check_header(data: Mapping[str, Any], file: str) -> None:
 
 
 def _values(
-    data: Mapping[str, Any], table: Table, file: str, at: str, source: str, confidence: str
+    data: Mapping[str, Any], table: TableField, file: str, at: str, source: str, confidence: str
 ) -> dict[str, Sourced]:
     """Field → value of a table at the dotted key ``at``; sources and confidences are inherited."""
     source = data.get("source") or source
@@ -374,7 +378,7 @@ def _values(
             if key in table.needs:
                 raise _missing(where, at + key)
             continue
-        if not isinstance(field, Table):
+        if not isinstance(field, TableField):
             found[key] = value.sourced(raw, field, where, source, confidence)
             continue
         inner = {field.shorthand: raw} if isinstance(raw, str) and field.shorthand else raw

@@ -21,7 +21,7 @@ _PARTS = ("accelerator", "network", "node", "memory")
 
 
 @dataclasses.dataclass(frozen=True)
-class Constant:
+class UnverifiedConstant:
     """One unverified constant as the catalogue has it."""
 
     entry: str  #: ``accelerator/a100-sxm-80gb``
@@ -34,22 +34,22 @@ class Constant:
         return f"{self.entry}: {self.field} = {self.text} [{self.confidence}] {self.source}".rstrip()
 
 
-def unverified_of(found: Entry, folder: Folder = None) -> list[Constant]:
+def unverified_of(found: Entry, folder: Folder = None) -> list[UnverifiedConstant]:
     """The unverified constants that an entry brings into a design, with those of the devices and networks it names."""
     named = [pair for pair in dict.fromkeys(referenced(found, folder)) if pair[0] in _PARTS]
     return [constant for one in (found, *(load(*pair, folder) for pair in named)) for constant in _of(one)]
 
 
-def _of(found: Entry) -> Iterator[Constant]:
+def _of(found: Entry) -> Iterator[UnverifiedConstant]:
     """The unverified ones among the values of an entry that are leaves of a design."""
     name = f"{found.kind}/{found.slug}"
     for field, default in _constants(found).items():
         value = found.values.get(field)
         if value is None:
             if isinstance(default, int | float):
-                yield Constant(name, field, f"{default:g}", "default", "no entry states it")
+                yield UnverifiedConstant(name, field, f"{default:g}", "default", "no entry states it")
         elif value.confidence in UNVERIFIED:
-            yield Constant(name, field, value.text, value.confidence, value.source)
+            yield UnverifiedConstant(name, field, value.text, value.confidence, value.source)
 
 
 def _constants(found: Entry) -> dict[str, Any]:

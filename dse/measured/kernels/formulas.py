@@ -20,7 +20,7 @@ from dse.measured.kernels.platforms import platform
 from dse.measured.table import Skip
 from dse.model.formats import operand_bytes
 from dse.model.machine import kernel_power
-from dse.model.machine.attention_kernels import Attention, attention_time
+from dse.model.machine.attention_kernels import AttentionKernel, attention_time
 from dse.model.machine.collective_kernels import collective_time, direct_time
 from dse.model.machine.exchange_kernels import exchange_time, low_latency_time
 from dse.model.machine.gemm_kernels import Gemm, gemm_time
@@ -37,9 +37,11 @@ def gemm_of(shape: Sequence[Scalar], device: Accelerator) -> Gemm:
     return Gemm(matmul_work(rows, columns, depth, 1.0, element), precision)
 
 
-def attention_of(shape: Sequence[Scalar], compute_stretch: Scalar = 1.0, reading_stretch: Scalar = 1.0) -> Attention:
-    """An attention call; ``shape`` as in :class:`Attention`, up to ``context``."""
-    return Attention._make((*shape, SOFTMAX.forward, compute_stretch, reading_stretch))
+def attention_of(
+    shape: Sequence[Scalar], compute_stretch: Scalar = 1.0, reading_stretch: Scalar = 1.0
+) -> AttentionKernel:
+    """An attention call; ``shape`` as in :class:`AttentionKernel`, up to ``context``."""
+    return AttentionKernel._make((*shape, SOFTMAX.forward, compute_stretch, reading_stretch))
 
 
 def _gemm(values: Sequence[Scalar], device: Accelerator) -> Scalar:

@@ -32,7 +32,7 @@ _LONGEST = 1e12
 _RAREST, _OFTENEST, _LEAST = 1e-15, 1.0, 1e-12
 
 
-class Rates(NamedTuple):
+class FailureRates(NamedTuple):
     """Failures a second of a job."""
 
     hardware: Scalar  # of which each takes a node
@@ -67,12 +67,13 @@ class Lost(NamedTuple):
 T = TypeVar("T", Saving, Lost)
 
 
-def failure_rates(reliability: Reliability, devices: Scalar) -> Rates:
+def failure_rates(reliability: Reliability, devices: Scalar) -> FailureRates:
     """Rates of all devices, links, nodes and software add up."""
     r = reliability
     of_nodes = 1.0 / (r.node_devices * r.node_mtbf)
     hardware = devices * (1.0 / r.device_mtbf + 1.0 / r.link_mtbf + of_nodes)
-    return Rates(*(least(rate, _OFTENEST) for rate in (hardware, most(hardware + devices / r.software_mtbf, _RAREST))))
+    rates = hardware, most(hardware + devices / r.software_mtbf, _RAREST)
+    return FailureRates(*(least(rate, _OFTENEST) for rate in rates))
 
 
 def growth(exponent: Scalar) -> Scalar:
@@ -165,7 +166,7 @@ def no_spare(reliability: Reliability, failing: Scalar) -> Scalar:
     return jnp.minimum(chance, 1.0) * reliability.repair_time / (1.0 + spares)
 
 
-def lost_time(reliability: Reliability, saving: Saving, rates: Rates, step_time: Scalar) -> Lost:
+def lost_time(reliability: Reliability, saving: Saving, rates: FailureRates, step_time: Scalar) -> Lost:
     """Seconds lost for each second of training, at the interval that is stated or else loses least.
 
     A step at least; where one is stated that is too short for the checkpoint before to be over, training waits for it.
@@ -191,7 +192,7 @@ def lost_time(reliability: Reliability, saving: Saving, rates: Rates, step_time:
 
 
 def saved(
-    reliability: Reliability, by_kind: dict[Checkpoint, Saving], rates: Rates, step_time: Scalar
+    reliability: Reliability, by_kind: dict[Checkpoint, Saving], rates: FailureRates, step_time: Scalar
 ) -> tuple[Saving, Lost]:
     """What checkpoints of the kind that is stated take, and what is lost.
 

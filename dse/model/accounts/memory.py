@@ -124,7 +124,7 @@ def _where_split(layout: Layout, stage: float, size: Scalar, replicas: Group | N
     return 0.0 if nothing(size) else jnp.where((layout.zero >= stage) & (shared > 1.0), size, 0.0)
 
 
-class Stage(NamedTuple):
+class MemoryStage(NamedTuple):
     """What a stage has of the layers, and what the embedding or the head adds to it."""
 
     layers: Scalar
@@ -138,7 +138,7 @@ class Stage(NamedTuple):
     put_off: Scalar = 0.0  # layers x micro-batches that wait for their weight gradient, what recompute brought back
 
 
-def stage_memory(design: Design, layout: Layout, work: TrainingWork, stage: Stage) -> Memory:
+def stage_memory(design: Design, layout: Layout, work: TrainingWork, stage: MemoryStage) -> Memory:
     """Memory of a stage.
 
     The peak is in the head's backward or in a layer's, whichever needs more on top of what both hold.
@@ -182,7 +182,7 @@ def stage_memory(design: Design, layout: Layout, work: TrainingWork, stage: Stag
     return with_experts(memory, design, layout, work, stage)
 
 
-def with_experts(memory: Memory, design: Design, layout: Layout, work: TrainingWork, stage: Stage) -> Memory:
+def with_experts(memory: Memory, design: Design, layout: Layout, work: TrainingWork, stage: MemoryStage) -> Memory:
     """Memory of a stage with the state of its routed experts, if it has any, and its first layers as they are."""
     experts, w, m = work.routed_state, design.workload, design.mapping
     if nothing(layout.experts.local):
@@ -240,7 +240,7 @@ def peak_memory(design: Design, layout: Layout, work: TrainingWork) -> tuple[Sca
     logits = times(plus(1.0, w.predicted), logits)
     cached = w.backward * design.software.gradient_cache * head_buffer_bytes(design, layout, logits)
     gathered = _where_split(layout, 3.0, _head_by_itself(design, layout) * head_parameters(w, m.tp))
-    output = Stage(
+    output = MemoryStage(
         layers=stages.fullest - stages.last_lacks,
         held=in_last.stage * stages.chunks - stages.short_last * in_last.last_chunk,
         parameters=last_parameters,
@@ -250,7 +250,7 @@ def peak_memory(design: Design, layout: Layout, work: TrainingWork) -> tuple[Sca
         **again,
     )
     tied = alone * w.tied_embeddings * head_parameters(w, m.tp)
-    first = Stage(
+    first = MemoryStage(
         layers=stages.fullest - stages.first_lacks,
         held=in_flight * stages.chunks - stages.short_first * in_first_chunk,
         parameters=embedding_parameters(w, m.tp) + alone * output.parameters - tied,
@@ -260,7 +260,7 @@ def peak_memory(design: Design, layout: Layout, work: TrainingWork) -> tuple[Sca
         first_layers=first_dense,
         first_held=times(first_dense, in_first_chunk),
     )
-    second = Stage(stages.fullest, in_second.stage * stages.fullest, **again)
+    second = MemoryStage(stages.fullest, in_second.stage * stages.fullest, **again)
     if not nothing(layout.pipeline.folded):
         waiting = (pipeline.put_off(m, n, stage) for stage in (jnp.maximum(m.pp - 2.0, 0.0), m.pp - 1.0))
         second, output = (s._replace(put_off=k * s.layers) for s, k in zip((second, output), waiting, strict=True))
@@ -275,8 +275,8 @@ def peak_memory(design: Design, layout: Layout, work: TrainingWork) -> tuple[Sca
 
 
 def folded(
-    design: Design, layout: Layout, stages: tuple[Stage, Stage, Stage]
-) -> tuple[Stage, Stage, Stage]:
+    design: Design, layout: Layout, stages: tuple[MemoryStage, MemoryStage, MemoryStage]
+) -> tuple[MemoryStage, MemoryStage, MemoryStage]:
     """First, second and last stage of a pipeline whose first device has the model's last chunk too, if it is folded.
 
     That device has embedding and head; the others have no more than the second, twice that with two copies.
@@ -301,7 +301,7 @@ def folded(
     waiting = pipeline.put_off(m, n, inmost) * second.layers
     middle = second._replace(layers=copies * second.layers, put_off=waiting)
 
-    def where_folded(yes: Stage, no: Stage) -> Stage:
-        return Stage(*(jnp.where(is_folded > 0.0, a, b) for a, b in zip(yes, no, strict=True)))
+    def where_folded(yes: MemoryStage, no: MemoryStage) -> MemoryStage:
+        return MemoryStage(*(jnp.where(is_folded > 0.0, a, b) for a, b in zip(yes, no, strict=True)))
 
     return where_folded(ends, first), where_folded(middle, second), where_folded(middle, last)

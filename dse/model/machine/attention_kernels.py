@@ -74,7 +74,7 @@ def flash_time(work: Work, flop_time: Scalar, kernels: Kernels, backward: bool) 
 # Measured alone
 
 
-class Attention(NamedTuple):
+class AttentionKernel(NamedTuple):
     """One attention call of one device; counts of heads are the device's."""
 
     batch: Scalar
@@ -105,7 +105,7 @@ class Attention(NamedTuple):
         return (self.context > 0.0) & (self.tokens > 1.0)
 
     @property
-    def decoding(self) -> Attention:
+    def decoding(self) -> AttentionKernel:
         """The call as a decode step."""
         return self._replace(tokens=jnp.where(self.context > 0.0, 0.0, self.tokens))
 
@@ -131,12 +131,12 @@ class Attention(NamedTuple):
         return jnp.minimum(ceiling((self.tokens + 1.0) / TILE) * TILE, self.seen + TILE)
 
 
-def attention_time(call: Attention, accelerator: Accelerator) -> Scalar:
+def attention_time(call: AttentionKernel, accelerator: Accelerator) -> Scalar:
     """Seconds of attention over whole sequences, or of one new token against a cache."""
     return jnp.where(call.is_whole, context_time(call, accelerator), decode_time(call.decoding, accelerator))
 
 
-def context_time(call: Attention, accelerator: Accelerator) -> Scalar:
+def context_time(call: AttentionKernel, accelerator: Accelerator) -> Scalar:
     """Seconds of causal flash attention over whole sequences, with putting keys and values into the cache."""
     own = required(accelerator.kernels.attention, "kernels.attention")
     chains = context_chains(call, accelerator)
@@ -146,7 +146,7 @@ def context_time(call: Attention, accelerator: Accelerator) -> Scalar:
     return overlapped(compute, moved / bandwidth, own.blend) + stored / bandwidth + own.context_floor
 
 
-def context_chains(call: Attention, accelerator: Accelerator) -> Chains:
+def context_chains(call: AttentionKernel, accelerator: Accelerator) -> Chains:
     """Query tiles of whole causal sequences: ``ceil(s / T)`` a head.
 
     A key costs a tile ``T (4 d / rate + t_pair)`` (Dao 2023; Shah et al. 2024 on the cost of exponentials).
@@ -163,7 +163,7 @@ def context_chains(call: Attention, accelerator: Accelerator) -> Chains:
     )
 
 
-def decode_time(call: Attention, accelerator: Accelerator) -> Scalar:
+def decode_time(call: AttentionKernel, accelerator: Accelerator) -> Scalar:
     """Seconds of attention of one new token a sequence against a cache of ``tokens``.
 
     Keys and values are read once, at the bandwidth; beside that the cores work through them at their own pace.
@@ -176,7 +176,7 @@ def decode_time(call: Attention, accelerator: Accelerator) -> Scalar:
     return overlapped(compute, memory, own.blend) + own.decode_floor + grouped
 
 
-def decode_chains(call: Attention, accelerator: Accelerator) -> Chains:
+def decode_chains(call: AttentionKernel, accelerator: Accelerator) -> Chains:
     """Whole tiles of one key/value head of a sequence, visited by the new token's queries, filled up to 16 rows."""
     own, cores = required(accelerator.kernels.attention, "kernels.attention"), accelerator.cores
     rate = accelerator.matrix_rate.bf16 * own.decode_efficiency / cores
@@ -189,14 +189,14 @@ def decode_chains(call: Attention, accelerator: Accelerator) -> Chains:
     )
 
 
-def context_bytes(call: Attention) -> tuple[Scalar, Scalar]:
+def context_bytes(call: AttentionKernel) -> tuple[Scalar, Scalar]:
     """Bytes that attention over whole sequences moves, and those of putting keys and values into the cache."""
     elements = call.batch * call.tokens * call.head_dim
     moved = elements * (4.0 * call.heads + 2.0 * call.cache_bytes * call.kv_heads)
     return moved, elements * (2.0 * (2.0 + call.cache_bytes) * call.kv_heads + 3.0 * call.heads * call.narrow)
 
 
-def decode_bytes(call: Attention) -> Scalar:
+def decode_bytes(call: AttentionKernel) -> Scalar:
     """Bytes that attention of one new token a sequence moves."""
     keys = jnp.minimum(call.seen, call.tokens + 1.0)
     read = 2.0 * call.cache_bytes * call.batch * call.kv_heads * call.head_dim * keys

@@ -15,7 +15,7 @@ import jax
 import jax.numpy as jnp
 
 from dse.model.choice import ceiling, just_below_reciprocal, required
-from dse.model.machine.attention_kernels import Attention, attention_time, context_bytes, decode_bytes
+from dse.model.machine.attention_kernels import AttentionKernel, attention_time, context_bytes, decode_bytes
 from dse.model.machine.gemm_kernels import Gemm, device_time, launched
 from dse.model.machine.power import (
     Demand,
@@ -43,7 +43,7 @@ def moved_energy(size: Scalar, once: Scalar, accelerator: Accelerator) -> tuple[
     return power.cache_energy * size, power.memory_energy * jnp.maximum(missed, 0.0)
 
 
-class Spent(NamedTuple):
+class KernelSpent(NamedTuple):
     """What a kernel spends beside its time."""
 
     core_energy: Scalar  # J, at the nominal voltage
@@ -52,7 +52,7 @@ class Spent(NamedTuple):
     idle: Scalar  # seconds in which the cores wait for the first ones
 
 
-def demand_of(time: Callable[[Accelerator], Scalar], spent: Spent, accelerator: Accelerator) -> Demand:
+def demand_of(time: Callable[[Accelerator], Scalar], spent: KernelSpent, accelerator: Accelerator) -> Demand:
     """Demand of a kernel: the time of its cores is what a faster clock would save, ``-dt / d ln f``."""
     one = jnp.ones((), jnp.result_type(float))
     whole, slope = jax.jvp(lambda ratio: time(at_clock(accelerator, ratio)), (one,), (one,))
@@ -66,7 +66,7 @@ def gemm_demand(gemm: Gemm, accelerator: Accelerator) -> Demand:
     work, kernels = gemm.work, accelerator.kernels
     cache, memory = moved_energy(work.bytes + gemm.narrow * gemm.quantized_bytes, work.bytes, accelerator)
     row_tiles, column_tiles = just_below_reciprocal(kernels.tile_rows), just_below_reciprocal(kernels.tile_columns)
-    spent = Spent(
+    spent = KernelSpent(
         core_energy=flop_energy(gemm.precision, accelerator.power) * work.flops + cache,
         other_energy=memory,
         tiles=ceiling(work.rows * 2.0 * row_tiles) * ceiling(work.columns * 2.0 * column_tiles),  # quarter tiles
@@ -75,7 +75,7 @@ def gemm_demand(gemm: Gemm, accelerator: Accelerator) -> Demand:
     return demand_of(lambda device: device_time(gemm, device), spent, accelerator)
 
 
-def attention_demand(call: Attention, accelerator: Accelerator) -> Demand:
+def attention_demand(call: AttentionKernel, accelerator: Accelerator) -> Demand:
     """Demand of attention over whole sequences, or of one new token against a cache."""
     power, own = accelerator.power, required(accelerator.kernels.attention, "kernels.attention")
     whole, decode = call.is_whole, call.decoding
@@ -84,7 +84,7 @@ def attention_demand(call: Attention, accelerator: Accelerator) -> Demand:
     size = jnp.where(whole, sum(context_bytes(call)), decode_bytes(decode))
     cache, memory = moved_energy(size, size, accelerator)
     a_pair = 4.0 * call.head_dim * power.matrix_energy + call.softmax_flops * power.vector_energy
-    spent = Spent(
+    spent = KernelSpent(
         core_energy=a_pair * pairs + cache,
         other_energy=memory,
         tiles=call.batch * jnp.where(whole, call.heads * call.query_tiles, call.kv_heads),
@@ -110,7 +110,7 @@ def gemm_power(gemm: Gemm, accelerator: Accelerator) -> Scalar:
     return repeated_power(gemm_demand(gemm, accelerator), accelerator)
 
 
-def attention_power(call: Attention, accelerator: Accelerator) -> Scalar:
+def attention_power(call: AttentionKernel, accelerator: Accelerator) -> Scalar:
     """Board power in W of a device that repeats an attention kernel."""
     return repeated_power(attention_demand(call, accelerator), accelerator)
 

@@ -6,7 +6,7 @@ from typing import NamedTuple
 
 import jax.numpy as jnp
 
-from dse.model.money.device import Parts, making, parts_of
+from dse.model.money.device import DeviceParts, making, parts_of
 from dse.types import Accelerator, Emissions, Fab, Made, Prices, Process, Scalar
 
 
@@ -59,7 +59,7 @@ def device_carbon(accelerator: Accelerator, emissions: Emissions) -> Embodied:
     return Embodied(jnp.where(known, found.dies, by_power), found.memory, jnp.where(known, found.package, 0.0))
 
 
-def _of_parts(parts: Parts, made: Made, fab: Fab, emissions: Emissions) -> Embodied:
+def _of_parts(parts: DeviceParts, made: Made, fab: Fab, emissions: Emissions) -> Embodied:
     done = making(parts, made, fab)
     dies = die_carbon(done.linked, done.compute.good, parts.process, emissions)
     dies = dies + die_carbon(parts.base, done.base.good, parts.base_process, emissions)

@@ -6,7 +6,7 @@ from typing import NamedTuple
 
 import jax.numpy as jnp
 
-from dse.model.money.package import Package
+from dse.model.money.package import PackageCost
 from dse.types import Assembly, Fab, Process, Scalar
 
 
@@ -33,7 +33,7 @@ def die_design(area: Scalar, linked_area: Scalar, chiplets: Scalar, process: Pro
     )
 
 
-def package_design(using: Assembly, found: Package) -> Scalar:
+def package_design(using: Assembly, found: PackageCost) -> Scalar:
     """USD of designing a package, by the area of its carrier, or of its substrate and layers where there is none."""
     by_area = jnp.where(
         using.carrier_scale > 0.0, using.design_rate * found.carrier_area + found.substrate,

@@ -9,7 +9,7 @@ import jax.numpy as jnp
 from dse.model.machine.technology import memory_units
 from dse.model.money.design import DesignCost, die_design, package_design
 from dse.model.money.die import LEAST_YIELD, Die, die
-from dse.model.money.package import Joined, Package, assembly, package
+from dse.model.money.package import Joined, PackageCost, assembly, package
 from dse.types import Accelerator, Fab, LogicNode, Made, Prices, Process, Scalar
 
 
@@ -29,7 +29,7 @@ class Bill(NamedTuple):
         return sum(self)
 
 
-class Parts(NamedTuple):
+class DeviceParts(NamedTuple):
     """What an accelerator is made of: areas in m^2 of all its dies, and its memory."""
 
     logic: Scalar
@@ -52,11 +52,11 @@ class Making(NamedTuple):
     base_chiplets: Scalar  # 0 where there are none
     face_price: Scalar  # USD of bonding compute dies face to face on base dies
     face_yield: Scalar  # of that
-    found: Package
+    found: PackageCost
     nre: tuple[DesignCost, DesignCost, Scalar]  # compute die, base die, package
 
 
-def parts_of(accelerator: Accelerator, made: Made, fab: Fab) -> Parts:
+def parts_of(accelerator: Accelerator, made: Made, fab: Fab) -> DeviceParts:
     """Of a generated accelerator the parts of its chip, of a bought one those that its file names.
 
     Stacks of memory that find no room are not built, and not paid.
@@ -65,14 +65,14 @@ def parts_of(accelerator: Accelerator, made: Made, fab: Fab) -> Parts:
     if chip is None:
         held = accelerator.memory.capacity
         units = jnp.where(made.stacks_beside > 0.0, made.stacks_beside, held / fab.memory_unit)
-        return Parts(
+        return DeviceParts(
             made.logic_area, made.io_area, made.process, made.base_process, units, fab.memory_price * held, held,
             units * fab.memory_area,
         )  # fmt: skip
     unit, built = chip.memory, memory_units(chip)
     price = jnp.where(unit.unit_price > 0.0, unit.unit_price, fab.memory_price * unit.unit_capacity)
     beside = jnp.where(unit.unit_edge > 0.0, fab.memory_area, 0.0)  # stacked on the die it takes no place of its own
-    return Parts(
+    return DeviceParts(
         chip.die_area, chip.base_area, _as_process(chip.node), _as_process(chip.base_node), built,
         built * price, built * unit.unit_capacity, built * beside,
     )  # fmt: skip
@@ -82,7 +82,7 @@ def _as_process(node: LogicNode) -> Process:
     return node
 
 
-def making(parts: Parts, made: Made, fab: Fab) -> Making:
+def making(parts: DeviceParts, made: Made, fab: Fab) -> Making:
     """Dies, package and designs of an accelerator. Compute dies share the area evenly, and so do base dies.
 
     There are as many as are asked for, but none is larger than the reticle.

@@ -15,7 +15,7 @@ from dse.types import Assembly, Fab, Packaging, Scalar
 _MIDDLE, _LARGE = 289e-6, 900e-6
 
 
-class Package(NamedTuple):
+class PackageCost(NamedTuple):
     """What joins dies, in USD of one that works, and what the bad ones take with them."""
 
     raw: Scalar  # carrier and substrate
@@ -49,7 +49,7 @@ class Joined(NamedTuple):
     quality: Scalar  # share of tested dies that work
 
 
-def package(using: Assembly, fab: Fab, chip_first: Scalar, joined: Joined) -> Package:
+def package(using: Assembly, fab: Fab, chip_first: Scalar, joined: Joined) -> PackageCost:
     """A package of tested dies.
 
     On an organic substrate all is lost with one bad bond: ``(chips + P) / b^n``. On a carrier of ``I = k area``, after
@@ -76,7 +76,7 @@ def package(using: Assembly, fab: Fab, chip_first: Scalar, joined: Joined) -> Pa
     good_substrate = jnp.where(carried, attach, bond)
     whole = carrier / (made * bonded * attach) + substrate / good_substrate
     raw = carrier + substrate
-    return Package(
+    return PackageCost(
         raw, whole - raw, 1.0 / chips - 1.0, carrier_area, substrate_area, substrate, layers,
         made,
     )  # fmt: skip

@@ -15,7 +15,7 @@ from dse.model.schedules import DEFERRING, PAIRED, among
 from dse.types import Mapping, Scalar, Schedule
 
 
-class Stages(NamedTuple):
+class PipelineStages(NamedTuple):
     """Forward + backward seconds of one micro-batch on the stages of a pipeline."""
 
     middle: Scalar  # the layers of the fullest stage
@@ -24,13 +24,13 @@ class Stages(NamedTuple):
     spare: Scalar = 0.0  # what other stages with a layer less leave of that, all together
 
 
-def slowest_extra(stages: Stages, pp: Scalar) -> Scalar:
+def slowest_extra(stages: PipelineStages, pp: Scalar) -> Scalar:
     """Seconds a micro-batch that embedding or head adds to the slowest stage; none where both ends are lighter."""
     apart = jnp.maximum(jnp.maximum(stages.first, stages.last), 0.0)
     return jnp.where(pp > 1.0, apart, stages.first + stages.last)
 
 
-def bubble_time(stages: Stages, pp: Scalar, virtual_stages: Scalar) -> Scalar:
+def bubble_time(stages: PipelineStages, pp: Scalar, virtual_stages: Scalar) -> Scalar:
     """Seconds of a step in which the slowest stage waits: fill and drain.
 
     A micro-batch crosses every other stage once, ``(p - 1)(t_f + t_b)`` for equal stages; with ``v``
@@ -123,7 +123,7 @@ def bubble_share(code: Scalar, passes: PassTime, pp: Scalar, n_micro_batches: Sc
 
 
 def named_bubble_time(
-    mapping: Mapping, stages: Stages, passes: PassTime, n_micro_batches: Scalar, crossed: Scalar
+    mapping: Mapping, stages: PipelineStages, passes: PassTime, n_micro_batches: Scalar, crossed: Scalar
 ) -> Scalar:
     """Seconds of a step in which the slowest stage waits, by the schedule that a mapping names.
 

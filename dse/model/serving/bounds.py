@@ -7,7 +7,7 @@ from typing import NamedTuple
 from dse.model.accounts.bounds import BoundBy, bound_by, divided
 from dse.model.machine.roofline import isolated_time
 from dse.model.serving.stage_pass import stage_pass
-from dse.model.serving.steady import Phase, Phases, Served, tokens_of_a_step
+from dse.model.serving.steady import EnginePhase, Phases, Served, tokens_of_a_step
 from dse.model.serving.step import of_narrow_formats, without_floors
 from dse.model.serving.work import step_work
 from dse.model.work.ledger import over_kernels, scaled, summed
@@ -36,7 +36,7 @@ def token_bounds(serving: Serving, found: Served, steps: PhaseBounds) -> BoundBy
     return summed([decode, divided(found.prefill, [steps.prefill]), waits])
 
 
-def _step_bounds(ranks: Scalar, serving: Serving, engine: Engine, phase: Phase) -> BoundBy:
+def _step_bounds(ranks: Scalar, serving: Serving, engine: Engine, phase: EnginePhase) -> BoundBy:
     """Matrices and attention divided as their kernels are, each kernel whole to its side of the roofline."""
     stage, time = phase.clock.stage, phase.time
     rates = without_floors(of_narrow_formats(stage.rates, engine))

@@ -13,7 +13,7 @@ import jax.numpy as jnp
 from dse.model.machine.power import at_clock, clock_ratio, repeats
 from dse.model.serving.batch import Batch
 from dse.model.serving.pass_energy import joules_of, working_share
-from dse.model.serving.step import StepTime, cut_where_it_pays, engine_step, of_one_pass
+from dse.model.serving.step import EngineStepTime, cut_where_it_pays, engine_step, of_one_pass
 from dse.model.serving.work import Stage, stage_of
 from dse.model.steps.operating import SLOW, demanded, is_limited, limited_clock, reading_time, with_accelerator
 from dse.types import Engine, Scalar, Serving
@@ -40,7 +40,7 @@ def at_limit(stage: Stage, ranks: Scalar, serving: Serving, engine: Engine, batc
     def at(ratio: Scalar) -> Stage:
         return stage_of(with_accelerator(stage.design, at_clock(accelerator, ratio)))
 
-    def step(timed: Stage) -> StepTime:
+    def step(timed: Stage) -> EngineStepTime:
         return engine_step(timed, ranks, serving, engine, batch)
 
     stages = stage.design.mapping.pp

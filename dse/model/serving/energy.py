@@ -13,8 +13,8 @@ import jax.numpy as jnp
 
 from dse.model.accounts.energy import beyond_devices, layer_power
 from dse.model.machine.power import control_power, leakage_power, power_limit, repeats, voltage
-from dse.model.serving.pass_energy import Joules, joules_of, working_share
-from dse.model.serving.steady import Phase, Phases
+from dse.model.serving.pass_energy import PassJoules, joules_of, working_share
+from dse.model.serving.steady import EnginePhase, Phases
 from dse.model.serving.step import with_mapping
 from dse.model.serving.work import Rank, Stage
 from dse.types import Engine, Scalar
@@ -60,7 +60,7 @@ def drawn(rank: Rank, phases: Phases, rate: Scalar) -> Drawn:
         _phase_power(step, phase, stage, engine) for step, phase in zip((decode, mixed), both, strict=True)
     )
     mixes = phases.mixed.batch.sequences > 0.0
-    added = mixed.less(Joules(*(jnp.where(mixes, part, 0.0) for part in decode)))
+    added = mixed.less(PassJoules(*(jnp.where(mixes, part, 0.0) for part in decode)))
     devices = tp * pp
     cores = decode_share * volts[0] * volts[0], mixed_share * volts[1] * volts[1]
     tokens = jnp.maximum(rate * requests.output_tokens, 1e-12)  # a second
@@ -116,12 +116,12 @@ def _in_time(phases: Phases, mixes: Any, seconds: Scalar) -> _Done:
     return _Done(chunks, together, jnp.minimum(phases.decode_steps - together, left))
 
 
-def _times(step: Joules, often: Scalar, cores: Scalar) -> Joules:
+def _times(step: PassJoules, often: Scalar, cores: Scalar) -> PassJoules:
     """So many of them, and so many that the cores take as much for at the nominal voltage."""
-    return Joules(cores * step.cores, often * step.memory, often * step.network)
+    return PassJoules(cores * step.cores, often * step.memory, often * step.network)
 
 
-def _phase_power(step: Joules, phase: Phase, stage: Stage, engine: Engine) -> tuple[Scalar, Scalar]:
+def _phase_power(step: PassJoules, phase: EnginePhase, stage: Stage, engine: Engine) -> tuple[Scalar, Scalar]:
     """Watts of a device that repeats a step, and the share of its cores' energy that the limit leaves."""
     power = stage.design.system.accelerator.power
     seconds = jnp.maximum(phase.time.total / stage.design.mapping.pp, 1e-12)  # of one pass

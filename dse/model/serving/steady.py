@@ -9,7 +9,7 @@ import jax.numpy as jnp
 from dse.model.serving.batch import Batch
 from dse.model.serving.clock import Running, at_limit
 from dse.model.serving.memory import Room
-from dse.model.serving.step import StepTime, engine_step, of_one_pass
+from dse.model.serving.step import EngineStepTime, engine_step, of_one_pass
 from dse.model.serving.work import Rank
 from dse.types import Engine, Load, Requests, Scalar, Serving
 
@@ -20,7 +20,7 @@ ROUNDS = 3
 class Served(NamedTuple):
     """What a user of one rank of data parallelism sees, in seconds, and how many are served."""
 
-    decode: StepTime  # an output token of a step without prompts
+    decode: EngineStepTime  # an output token of a step without prompts
     prefill: Scalar  # what prompts of others add to it
     preempted: Scalar  # what waiting for memory in the middle of an answer adds to it
     median: Scalar  # time between two tokens
@@ -43,20 +43,20 @@ def tokens_of_a_step(serving: Serving) -> Scalar:
     return jnp.where(serving.drafts > 0.0, (1.0 - alpha ** (serving.drafts + 1.0)) / (1.0 - alpha), 1.0)
 
 
-class Phase(NamedTuple):
+class EnginePhase(NamedTuple):
     """A step as its energy is asked for."""
 
     batch: Batch  # of one pass of a stage
     passes: Scalar  # of a step through each stage: fewer than there are stages leave some of them idle
-    time: StepTime  # of all stages
+    time: EngineStepTime  # of all stages
     clock: Running
 
 
 class Phases(NamedTuple):
     """The two kinds of steps, and how many of them there are for an output token."""
 
-    decode: Phase
-    mixed: Phase  # with prompts, beside what decodes where they mix
+    decode: EnginePhase
+    mixed: EnginePhase  # with prompts, beside what decodes where they mix
     decode_steps: Scalar  # all steps in which sequences decode
     chunks: Scalar  # steps with prompts
     busy: Scalar  # share of the time in which there is a request
@@ -72,9 +72,9 @@ class Steps(NamedTuple):
 
     all: Scalar  # sequences
     mixing: Scalar  # of them, beside prompts
-    decode: StepTime  # of all
-    decode_half: StepTime
-    with_prompts: StepTime  # a step of all with prompts, or of prompts alone where they do not mix
+    decode: EngineStepTime  # of all
+    decode_half: EngineStepTime
+    with_prompts: EngineStepTime  # a step of all with prompts, or of prompts alone where they do not mix
     apart: Scalar  # whether they do not
     batch: Batch  # of all, with their prompts
     clocks: tuple[Running, Running]  # of decoding, and of steps with prompts
@@ -87,16 +87,16 @@ class Steps(NamedTuple):
         return self.with_prompts.total
 
     @property
-    def decode_of_none(self) -> StepTime:
+    def decode_of_none(self) -> EngineStepTime:
         """What a step that decodes takes however few sequences there are: the line through half of them and all."""
         pairs = zip(self.decode, self.decode_half, strict=True)
-        return StepTime(*(jnp.maximum(2.0 * half - many, 0.0) for many, half in pairs))
+        return EngineStepTime(*(jnp.maximum(2.0 * half - many, 0.0) for many, half in pairs))
 
-    def decode_at(self, sequences: Scalar) -> StepTime:
+    def decode_at(self, sequences: Scalar) -> EngineStepTime:
         """A step of so many sequences that decode."""
         share = sequences / jnp.maximum(self.all, 1e-6)
         pairs = zip(self.decode, self.decode_of_none, strict=True)
-        return StepTime(*(none + share * (many - none) for many, none in pairs))
+        return EngineStepTime(*(none + share * (many - none) for many, none in pairs))
 
     @property
     def a_sequence(self) -> Scalar:
@@ -208,7 +208,7 @@ def steady(rank: Rank, running: Scalar, waiting: Scalar, at_once: Scalar) -> tup
     seen = jnp.maximum(running / rate, working + jnp.where(offline, 0.0, opening)) + outside
     rate = jnp.minimum(running / jnp.maximum(running / rate, working), (running + waiting) / seen)
     found = Served(
-        decode=StepTime(*(part / speed for part in alone)),
+        decode=EngineStepTime(*(part / speed for part in alone)),
         prefill=(step - alone.total) / speed,
         preempted=0.0,
         median=jnp.where(apart, alone.total, jnp.where(at.busy > 0.5, other, alone.total)) / speed,
@@ -312,7 +312,7 @@ def _steps(rank: Rank, running: Scalar, mixing: Scalar, prompt: Scalar, many: Sc
     def of(sequences: Scalar, tokens: Scalar) -> Batch:
         return Batch(sequences, context, tokens, _prompt_context(requests), serving.drafts)
 
-    def step(clock: Running, batch: Batch) -> StepTime:
+    def step(clock: Running, batch: Batch) -> EngineStepTime:
         return engine_step(clock.stage, met, serving, engine, batch)
 
     batches = of(running, 0.0), of(mixing, prompt)
@@ -327,7 +327,7 @@ def _steps(rank: Rank, running: Scalar, mixing: Scalar, prompt: Scalar, many: Sc
     )  # fmt: skip
 
 
-def together(requests: Requests, batch: Scalar, prompt: Scalar, decode: StepTime, waves: Scalar) -> Served:
+def together(requests: Requests, batch: Scalar, prompt: Scalar, decode: EngineStepTime, waves: Scalar) -> Served:
     """A batch that starts and ends together, ``waves`` of which follow each other: prompts, then ``OSL - 1`` steps.
 
     ``prompt``: seconds of the step of all prompts; ``decode``: a token of it.
@@ -368,12 +368,12 @@ def served(rank: Rank, ranks: Scalar, held: Room) -> tuple[Served, Phases]:
     # alone takes p; in decoding parts follow each other.
     prompts = steps.alone * steps.mixed * (1.0 + (steps.parts - 1.0) / rank.stage.design.mapping.pp)
     speed = tokens_of_a_step(rank.serving)
-    at_once = together(requests, running, prompts, StepTime(*(part / speed for part in steps.decode)), waves)
+    at_once = together(requests, running, prompts, EngineStepTime(*(part / speed for part in steps.decode)), waves)
 
     def choose(a: Scalar, b: Scalar) -> Scalar:
         return jnp.where(is_batch, a, b)
 
-    decode = StepTime(*map(choose, at_once.decode, flowing.decode))
+    decode = EngineStepTime(*map(choose, at_once.decode, flowing.decode))
     found = Served(decode, *map(choose, at_once[1:], flowing[1:]))
     busy = busy / (1.0 + found.rate * _emptying(requests, steps) / (speed * queue))
     found = found._replace(rate=busy * found.rate)
@@ -413,8 +413,8 @@ def _phases(rank: Rank, found: Served, steps: Steps, at_once: Scalar, busy: Scal
     mixed = steps.batch._replace(sequences=beside / parts, prompt=steps.batch.prompt / parts)
     fresh = requests.prompt_tokens * (1.0 - requests.prefix_share)
     return Phases(
-        decode=Phase(decode, passes, StepTime(*(part * speed for part in found.decode)), steps.clocks[0]),
-        mixed=Phase(mixed, parts, steps.with_prompts, steps.clocks[1]),
+        decode=EnginePhase(decode, passes, EngineStepTime(*(part * speed for part in found.decode)), steps.clocks[0]),
+        mixed=EnginePhase(mixed, parts, steps.with_prompts, steps.clocks[1]),
         decode_steps=1.0 / jnp.maximum(found.decoding * speed, 1e-6),
         chunks=fresh / jnp.maximum(steps.batch.prompt * requests.output_tokens, 1e-6),
         busy=busy,

@@ -22,7 +22,7 @@ from dse.model.work.ledger import over_kernels
 from dse.types import Design, Engine, Mapping, Message, MessageKind, NanoBatches, OperatorKind, Scalar, Serving
 
 
-class StepTime(NamedTuple):
+class EngineStepTime(NamedTuple):
     """Seconds between two tokens of a sequence that decodes in such steps, by part."""
 
     matrix: Scalar
@@ -35,12 +35,12 @@ class StepTime(NamedTuple):
         """Sum of the parts."""
         return self.matrix + self.attention + self.communication + self.host
 
-    def plus(self, other: StepTime, weight: Scalar) -> StepTime:
+    def plus(self, other: EngineStepTime, weight: Scalar) -> EngineStepTime:
         """The sum of both, of the other one a share."""
-        return StepTime(*(a + weight * b for a, b in zip(self, other, strict=True)))
+        return EngineStepTime(*(a + weight * b for a, b in zip(self, other, strict=True)))
 
 
-def engine_step(stage: Stage, ranks: Scalar, serving: Serving, engine: Engine, batch: Batch) -> StepTime:
+def engine_step(stage: Stage, ranks: Scalar, serving: Serving, engine: Engine, batch: Batch) -> EngineStepTime:
     """One engine step of a batch, whose tokens meet those of ``ranks`` in the experts.
 
     Under a pipeline the batch is cut into as many as there are stages: each sequence goes through all of them, while
@@ -49,7 +49,7 @@ def engine_step(stage: Stage, ranks: Scalar, serving: Serving, engine: Engine, b
     stages = stage.design.mapping.pp
     each = of_one_pass(batch, stages)
     one = stage_time(stage, serving, engine, step_work(stage, ranks, serving, each, engine.cache_rereads), each)
-    return StepTime(*(stages * part for part in one))
+    return EngineStepTime(*(stages * part for part in one))
 
 
 def of_one_pass(batch: Batch, stages: Scalar) -> Batch:
@@ -58,7 +58,7 @@ def of_one_pass(batch: Batch, stages: Scalar) -> Batch:
     return batch._replace(sequences=jnp.where(stages > 1.0, apart, batch.sequences), prompt=batch.prompt / stages)
 
 
-def stage_time(stage: Stage, serving: Serving, engine: Engine, work: StepWork, batch: Batch) -> StepTime:
+def stage_time(stage: Stage, serving: Serving, engine: Engine, work: StepWork, batch: Batch) -> EngineStepTime:
     """One stage of an engine step; the head is the last stage's, and counted as a share of it in each."""
     layout, pp, s = stage.layout, stage.design.mapping.pp, engine.kernel_slowdown
     rates, ran = of_narrow_formats(stage.rates, engine), stage_pass(stage, work, batch)
@@ -72,7 +72,7 @@ def stage_time(stage: Stage, serving: Serving, engine: Engine, work: StepWork, b
         casts = jnp.where(rates.operand_bytes < 1.9, engine.cast_layer_time, 0.0)
         added = added + ran.expert_layers * (engine.expert_layer_time + casts)
     handed_on = sum(sent.time for sent in send_all(work.hand_over, stage.design.software, stage.design.system))
-    return overlapped_step(stage, serving, engine, ran, rates, with_far(stage, serving, batch, StepTime(
+    return overlapped_step(stage, serving, engine, ran, rates, with_far(stage, serving, batch, EngineStepTime(
         matrix=s * matrices,
         attention=s * kernels_time([ran.attention], rates),
         communication=ran.layers * messages_time(stage.design, engine, work) + handed_on,
@@ -80,7 +80,7 @@ def stage_time(stage: Stage, serving: Serving, engine: Engine, work: StepWork, b
     )))  # fmt: skip
 
 
-def with_far(stage: Stage, serving: Serving, batch: Batch, alone: StepTime) -> StepTime:
+def with_far(stage: Stage, serving: Serving, batch: Batch, alone: EngineStepTime) -> EngineStepTime:
     """The step with what it reads from a far memory, beside the kernels: ``max(kernels, far)``.
 
     All weights that lie there, and the cache; attention that is computed beside it reads it at the rate that holds
@@ -144,8 +144,8 @@ def read_again(stage: Stage, serving: Serving) -> Scalar:
 
 
 def overlapped_step(
-    stage: Stage, serving: Serving, engine: Engine, ran: StagePass, rates: Rates, alone: StepTime
-) -> StepTime:
+    stage: Stage, serving: Serving, engine: Engine, ran: StagePass, rates: Rates, alone: EngineStepTime
+) -> EngineStepTime:
     """The step with operators beside each other where the mapping has them so, else as it is ``alone``.
 
     ``T = S + R - o max(S + R - max(compute, memory + R, network), 0)`` for the sum ``S`` of operators and messages
@@ -162,7 +162,7 @@ def overlapped_step(
     overlap = jnp.where(nano.nano_batches > 1.0, nano.step_overlap, 0.0)
     after = whole + slowdown * again
     left = (after - overlap * jnp.maximum(after - busiest, 0.0)) / whole
-    return StepTime(left * alone.matrix, left * alone.attention, left * alone.communication, alone.host)
+    return EngineStepTime(left * alone.matrix, left * alone.attention, left * alone.communication, alone.host)
 
 
 def cut_where_it_pays(stage: Stage, ranks: Scalar, serving: Serving, engine: Engine, batch: Batch) -> Stage:

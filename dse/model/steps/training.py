@@ -54,7 +54,7 @@ class StepTime(NamedTuple):
 class Intervals(NamedTuple):
     """Between two micro-batches on the slowest stage: how long it is, and what it is made of."""
 
-    stages: pipeline.Stages
+    stages: pipeline.PipelineStages
     embedding_and_head: Scalar  # what the slower of the two adds, beyond a layer that its stage may lack
     host: Scalar  # what the stage that has it waits for its host
 
@@ -158,7 +158,7 @@ def stage_intervals(
     first_launches = jnp.where(split, launches_of[0], 2.0 * end_launches) - first_lacks * launch
     last = jnp.where(split, ends[1], 0.0) - last_lacks * one.total
     last_launches = jnp.where(split, launches_of[1], 0.0) - last_lacks * launch
-    stages = pipeline.Stages(
+    stages = pipeline.PipelineStages(
         middle=plain,
         first=jnp.maximum(device + first, launches + first_launches) - plain,
         last=jnp.maximum(device + last, launches + last_launches) - plain,

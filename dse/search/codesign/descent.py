@@ -32,7 +32,7 @@ Points = dict[str, np.ndarray]
 
 
 @dataclasses.dataclass(frozen=True)
-class Schedule:
+class DescentSchedule:
     """How the search runs."""
 
     starts: int = 12
@@ -60,13 +60,13 @@ class Schedule:
         )
 
 
-class Problem(NamedTuple):
+class DescentProblem(NamedTuple):
     """A co-design: what may change, what it is judged by, and how it is searched."""
 
     hardware: Hardware
     inner: Inner
     weights: np.ndarray  #: [workload] of the geometric mean, summing to 1
-    schedule: Schedule
+    schedule: DescentSchedule
     title: str = ""
     whole_stacks: bool = False  #: whether the chip that is reported has a whole number of stacks
     notes: tuple[str, ...] = ()  #: how values of the specification without their units were read
@@ -93,7 +93,7 @@ def soft_min_weights(values: np.ndarray, temperature: float) -> np.ndarray:
     return weights / np.maximum(weights.sum(axis=-1, keepdims=True), 1e-30)
 
 
-def objective(problem: Problem, coordinates: Points) -> tuple[np.ndarray, BestMappings]:
+def objective(problem: DescentProblem, coordinates: Points) -> tuple[np.ndarray, BestMappings]:
     """Exact objective at points, and their best mappings."""
     found = problem.inner.best(leaves(problem.hardware, coordinates))
     return np.exp(found.best.astype(np.float64) @ problem.weights), found
@@ -105,7 +105,7 @@ def leaves(hardware: Hardware, coordinates: Points) -> Points:
 
 
 def gradient(
-    problem: Problem, coordinates: Points, temperature: float, stiffness: float
+    problem: DescentProblem, coordinates: Points, temperature: float, stiffness: float
 ) -> tuple[Points, np.ndarray]:
     """Gradient of the smoothed objective by the coordinates, and the exact objective: one inner minimum a point."""
     points = leaves(problem.hardware, coordinates)
@@ -120,7 +120,7 @@ def gradient(
     return jax.tree.map(np.asarray, _pull_back(coordinates, by_leaf, hardware=_Static(problem.hardware))), exact
 
 
-class Budget(NamedTuple):
+class DescentBudget(NamedTuple):
     """What a search may take, where its schedule would take more."""
 
     evaluations: int | None = None  #: of the model, all starts together
@@ -136,7 +136,8 @@ class Budget(NamedTuple):
 
 
 def search(
-    problem: Problem, starts: Points | None = None, by_differences: float = 0.0, budget: Budget = Budget()  # noqa: B008
+    problem: DescentProblem, starts: Points | None = None, by_differences: float = 0.0,
+    budget: DescentBudget = DescentBudget()  # noqa: B008
 ) -> Trace:
     """Adam from many starts side by side.
 
@@ -175,7 +176,7 @@ def search(
     return Trace(np.array(met), np.array(spent), best_at, best, along)
 
 
-def differences(problem: Problem, coordinates: Points, step: float) -> tuple[Points, np.ndarray]:
+def differences(problem: DescentProblem, coordinates: Points, step: float) -> tuple[Points, np.ndarray]:
     """One-sided finite differences of the exact objective: an inner minimum a coordinate, and one more."""
     names, count = problem.hardware.names, len(next(iter(coordinates.values())))
     moved = {
@@ -193,12 +194,12 @@ def differences(problem: Problem, coordinates: Points, step: float) -> tuple[Poi
     return slope, exact
 
 
-def random_points(problem: Problem, count: int, seed: int) -> Trace:
+def random_points(problem: DescentProblem, count: int, seed: int) -> Trace:
     """The exact objective of random hardware within the budgets."""
     return evaluated(problem, problem.hardware.random(seed, count))
 
 
-def evaluated(problem: Problem, points: Points) -> Trace:
+def evaluated(problem: DescentProblem, points: Points) -> Trace:
     """The exact objective of given points, a batch of starts at a time."""
     began = problem.inner.evaluations
     met = np.exp(_exact(problem, leaves(problem.hardware, points)))
@@ -211,7 +212,7 @@ def evaluated(problem: Problem, points: Points) -> Trace:
 # --- one point, explained -----------------------------------------------------------------------------------
 
 
-class Elasticity(NamedTuple):
+class MachineElasticity(NamedTuple):
     """``d ln(objective) / d ln(leaf)``: per cent of change for one per cent more of the leaf.
 
     Of the objective as it is named: where it is made large, above 0 is better.
@@ -232,7 +233,7 @@ class Elasticity(NamedTuple):
 _MORE = 1.1
 
 
-def elasticities(problem: Problem, coordinates: dict[str, float]) -> list[Elasticity]:
+def elasticities(problem: DescentProblem, coordinates: dict[str, float]) -> list[MachineElasticity]:
     """What the hardware at a point is short of: elasticities of the exact objective as it is named, largest first."""
     at = _batched(problem, coordinates)
     points = leaves(problem.hardware, at)
@@ -249,7 +250,7 @@ def elasticities(problem: Problem, coordinates: dict[str, float]) -> list[Elasti
     plain = found.best[0].astype(np.float64) @ problem.weights
     sign = problem.inner.objective.program.objectives[0].sign  # slopes are of what is made small
     rows = [
-        Elasticity(
+        MachineElasticity(
             path, stated[path], sign * float(slopes[path][0, :, 0] @ problem.weights * stated[path]),
             sign * float((moved[i] - plain) / math.log(_MORE)) if np.isfinite(moved[i]) else None,
         )
@@ -258,7 +259,7 @@ def elasticities(problem: Problem, coordinates: dict[str, float]) -> list[Elasti
     return sorted(rows, key=lambda row: (-abs(row.elasticity), -abs(row.remapped or 0.0)))
 
 
-def _exact(problem: Problem, points: Points) -> np.ndarray:
+def _exact(problem: DescentProblem, points: Points) -> np.ndarray:
     """[point] logarithm of the exact objective of leaves, a batch of starts at a time."""
     batch, count = problem.schedule.starts, len(next(iter(points.values())))
     found = []
@@ -269,7 +270,7 @@ def _exact(problem: Problem, points: Points) -> np.ndarray:
     return np.concatenate(found)[:count]
 
 
-def best_mappings(problem: Problem, coordinates: dict[str, float]) -> list[tuple[int, float]]:
+def best_mappings(problem: DescentProblem, coordinates: dict[str, float]) -> list[tuple[int, float]]:
     """The best mapping of each workload at a point, and the value of the objective with it."""
     _, found = objective(problem, _batched(problem, coordinates))
     sign = problem.inner.objective.program.objectives[0].sign
@@ -279,12 +280,12 @@ def best_mappings(problem: Problem, coordinates: dict[str, float]) -> list[tuple
     ]
 
 
-def objective_at(problem: Problem, coordinates: dict[str, float]) -> float:
+def objective_at(problem: DescentProblem, coordinates: dict[str, float]) -> float:
     """The exact objective at one point."""
     return float(objective(problem, _batched(problem, coordinates))[0][0])
 
 
-def _batched(problem: Problem, coordinates: dict[str, float]) -> Points:
+def _batched(problem: DescentProblem, coordinates: dict[str, float]) -> Points:
     """One point as a batch of equal ones, for the program that a search has compiled."""
     count = problem.schedule.starts
     return {path: np.full(count, value, np.float32) for path, value in coordinates.items()}

@@ -30,7 +30,7 @@ from dse.types import Design, Scalar
 GRADIENT_COST = 12
 
 
-class Point(NamedTuple):
+class InnerPoint(NamedTuple):
     """Designs as the inner problem sees them."""
 
     objective: Scalar  #: logarithm of what is made small
@@ -48,7 +48,7 @@ class BestMappings(NamedTuple):
 
 
 @dataclasses.dataclass(frozen=True)
-class Objective:
+class InnerObjective:
     """Objective and constraints on top of the model: what is compiled."""
 
     program: Program
@@ -61,7 +61,7 @@ class Objective:
     def __str__(self) -> str:
         return str(self.program)
 
-    def point(self, base: Design, values: Mapping[str, Scalar]) -> Point:
+    def point(self, base: Design, values: Mapping[str, Scalar]) -> InnerPoint:
         """One design, by its equations."""
         leaves, structure = jax.tree.flatten((base, values))
         run, outputs = _equations(self.program, structure, jnp.zeros(()).dtype)
@@ -76,11 +76,11 @@ def _equations(
     return equations.trace(functools.partial(_point, program), *jax.tree.unflatten(structure, scalars))
 
 
-def _point(program: Program, base: Design, values: dict[str, Scalar]) -> Point:
+def _point(program: Program, base: Design, values: dict[str, Scalar]) -> InnerPoint:
     metrics, (objective,) = evaluate_point(program, base, values)
     sign, study = program.objectives[0].sign, program.study
     usable, taken = study.capacity(generated(replace(base, values))), getattr(metrics, study.memory)
-    return Point(
+    return InnerPoint(
         sign * jnp.log(jnp.maximum(sign * objective, 1e-30)),
         jnp.log(taken / jnp.maximum(usable, 1.0)),
         metrics.infeasible_reason,
@@ -90,8 +90,8 @@ def _point(program: Program, base: Design, values: dict[str, Scalar]) -> Point:
 @persistent_jit("objective")
 def _all_mappings(
     base: Design, hardware: dict[str, Array], workloads: dict[str, Array], degrees: dict[str, Array],
-    options: dict[str, Array], *, objective: Objective,
-) -> Point:  # fmt: skip
+    options: dict[str, Array], *, objective: InnerObjective,
+) -> InnerPoint:  # fmt: skip
     """Hardware x workloads x degrees x options: arrays [hardware, workload x row, column]."""
     sizes = tuple(len(next(iter(axis.values()))) for axis in (hardware, workloads, degrees))
     outer: dict[str, Array] = {}
@@ -99,7 +99,7 @@ def _all_mappings(
         shape = [size if i == place else 1 for i, size in enumerate(sizes)]
         outer |= {path: jnp.broadcast_to(column.reshape(shape), sizes).reshape(-1) for path, column in axis.items()}
 
-    def point(values: dict[str, Array], option: dict[str, Array]) -> Point:
+    def point(values: dict[str, Array], option: dict[str, Array]) -> InnerPoint:
         return objective.point(base, values | option)
 
     found = jax.vmap(jax.vmap(point, in_axes=(None, 0)), in_axes=(0, None))(outer, options)
@@ -130,7 +130,7 @@ class Inner:
 
     def __init__(self, grid: Grid, hardware: tuple[str, ...], k: int) -> None:
         self.grid, self.hardware, self.k = grid, hardware, k
-        self.objective = Objective(
+        self.objective = InnerObjective(
             Program(
                 grid.spec.study, grid.constraints, grid.spec.objectives, (grid.spec.study.memory, "infeasible_reason")
             )

@@ -15,7 +15,7 @@ from dse.designs import catalog
 from dse.designs.leaves import known_leaves, leaf, leaf_value, replace, told_reading
 from dse.designs.records import CHIP, LINKS, MADE, OPTIONAL, PACKAGE, PODS
 from dse.errors import InputError
-from dse.search.codesign.descent import Problem, Schedule
+from dse.search.codesign.descent import DescentProblem, DescentSchedule
 from dse.search.codesign.hardware import STACKS, Hardware, Leaves
 from dse.search.codesign.inner import Inner
 from dse.spec import codesign as codesign_spec
@@ -41,30 +41,30 @@ WATCHED = (
 )  # fmt: skip
 
 
-def read(path: str | Path) -> Problem:
+def read(path: str | Path) -> DescentProblem:
     """The problem of a TOML file; whatever is wrong with it is an InputError."""
     return build(codesign_spec.read(path))
 
 
-def from_text(text: str, file: str = "codesign.toml") -> Problem:
+def from_text(text: str, file: str = "codesign.toml") -> DescentProblem:
     """The problem of a TOML text; ``file`` is what errors call it."""
     return build(codesign_spec.from_text(text, file))
 
 
-def build(spec: CodesignSpec) -> Problem:
+def build(spec: CodesignSpec) -> DescentProblem:
     """The problem of a specification; bad names, bounds and budgets are InputErrors."""
     section, file, grid = spec.section, spec.sweep.file, compose.build(spec.sweep)
     _check(grid, file)
     grid = _with_records(grid, section, file)
     hardware = _hardware(section, grid, file)
     given = section.model_dump(exclude_none=True, exclude={"shares", "weights", "between", "budget", "whole_stacks"})
-    schedule = Schedule(**given)
+    schedule = DescentSchedule(**given)
     inner = Inner(grid, tuple(dict.fromkeys((*hardware.names, *WATCHED))), schedule.k)
     if section.whole_stacks and STACKS not in hardware.bounds:
         where = f"{file}: {SECTION}.whole_stacks"
         raise InputError(where, "true", "chip.stacks as a variable", f"put it under [{SECTION}.between]")
     weights, notes = _weights(section, grid, file), (*grid.spec.notes, *_notes(section, file))
-    return Problem(hardware, inner, weights, schedule, grid.spec.title, section.whole_stacks, notes)
+    return DescentProblem(hardware, inner, weights, schedule, grid.spec.title, section.whole_stacks, notes)
 
 
 def _notes(section: Codesign, file: str) -> Iterator[str]:

@@ -13,7 +13,7 @@ import numpy as np
 from dse.designs.leaves import known_leaves, short_name
 from dse.search.codesign import descent as codesign
 from dse.search.codesign import whole
-from dse.search.codesign.descent import Problem, Trace
+from dse.search.codesign.descent import DescentProblem, Trace
 from dse.sweep.engine.few import evaluate_few
 
 #: Metrics of each workload that are told beside the objective.
@@ -53,7 +53,7 @@ class Report:
     cost: float | None  #: USD of a chip, None without a budget of it
     active: list[str]  #: bounds and budgets that hold the design
     workloads: list[Mapped]
-    elasticities: list[codesign.Elasticity]
+    elasticities: list[codesign.MachineElasticity]
     starts: list[float]  #: the least objective that each start met
     evaluations: int  #: of the model, a gradient as ``GRADIENT_COST`` of them
     seconds: float
@@ -70,7 +70,7 @@ class Report:
         return dataclasses.asdict(self) | {"elasticities": [row._asdict() for row in self.elasticities]}
 
 
-def report(problem: Problem, trace: Trace, began: float) -> Report:
+def report(problem: DescentProblem, trace: Trace, began: float) -> Report:
     """The report of a finished search that began at this time of the performance counter."""
     trace = whole.roomy(problem, trace)
     tried = whole.rounded(problem, trace) if problem.whole_stacks else []
@@ -104,7 +104,7 @@ def report(problem: Problem, trace: Trace, began: float) -> Report:
     )  # fmt: skip
 
 
-def _mapped(problem: Problem, at: dict[str, float], hardware: dict[str, float]) -> list[Mapped]:
+def _mapped(problem: DescentProblem, at: dict[str, float], hardware: dict[str, float]) -> list[Mapped]:
     """Each workload with its best mapping, evaluated by the model alone."""
     inner = problem.inner
     chosen = [mapping for mapping, _ in codesign.best_mappings(problem, at)]
@@ -123,7 +123,7 @@ def _mapped(problem: Problem, at: dict[str, float], hardware: dict[str, float]) 
     ]  # fmt: skip
 
 
-def _names(problem: Problem) -> list[str]:
+def _names(problem: DescentProblem) -> list[str]:
     """What each point of the grid is called: its workload, and whatever else its dimensions say."""
     grid = problem.inner.grid
     if not grid.shape:

@@ -14,7 +14,7 @@ from dse.errors import InputError
 from dse.io import outputs
 from dse.io.files import search_digest
 from dse.search.codesign import descent, report
-from dse.search.codesign.descent import Budget, Elasticity, Problem, Trace
+from dse.search.codesign.descent import DescentBudget, DescentProblem, MachineElasticity, Trace
 from dse.search.codesign.problem import build
 from dse.search.codesign.report import Leaf, Mapped, Report
 from dse.spec import codesign as codesign_spec
@@ -34,7 +34,7 @@ _REPORT = "report"
 
 
 @dataclasses.dataclass(frozen=True)
-class Options:
+class CodesignOptions:
     """How a co-design is solved, besides what its specification says."""
 
     output: str | Path | bool | None = None  #: file of the results, by default the specification's; False writes none
@@ -52,7 +52,7 @@ def run(spec: str | Path | CodesignSpec, output: str | Path | bool | None = None
     Args:
         spec: path of a specification with a section ``[codesign]``, or one that was read.
         output: file of the results, by default what the specification says; False writes none.
-        **options: the other fields of :class:`Options`.
+        **options: the other fields of :class:`CodesignOptions`.
 
     Returns:
         ``best_objective`` (of each start after each step), ``hardware`` and ``elasticity`` by leaf, and the metrics and
@@ -60,7 +60,7 @@ def run(spec: str | Path | CodesignSpec, output: str | Path | bool | None = None
 
     Raises InputError for bad input, and for hardware that runs nothing.
     """
-    labelled, found = perform(spec, Options(output, **options))
+    labelled, found = perform(spec, CodesignOptions(output, **options))
     if labelled is not None:
         return results.to_xarray(labelled)
     assert found.output is not None, "a report without results was read from a file"
@@ -68,7 +68,7 @@ def run(spec: str | Path | CodesignSpec, output: str | Path | bool | None = None
         return dataset.load()
 
 
-def perform(spec: str | Path | CodesignSpec, options: Options) -> tuple[Labelled | None, Report]:
+def perform(spec: str | Path | CodesignSpec, options: CodesignOptions) -> tuple[Labelled | None, Report]:
     """Solve as :func:`run` does, without xarray.
 
     Returns:
@@ -90,7 +90,7 @@ def perform(spec: str | Path | CodesignSpec, options: Options) -> tuple[Labelled
         if found:
             return None, found
     with outputs.disk_errors(target), stoppable():
-        trace = descent.search(problem, budget=Budget(options.evaluations, options.seconds))
+        trace = descent.search(problem, budget=DescentBudget(options.evaluations, options.seconds))
         if not np.isfinite(trace.best):
             raise InputError(
                 f"{spec.sweep.file}: {SECTION}", "no hardware that runs every workload",
@@ -105,7 +105,7 @@ def perform(spec: str | Path | CodesignSpec, options: Options) -> tuple[Labelled
     return labelled, found
 
 
-def _check_budget(problem: Problem, options: Options) -> None:
+def _check_budget(problem: DescentProblem, options: CodesignOptions) -> None:
     """InputError for fewer evaluations than one step takes: it would take them all the same."""
     starts = problem.schedule.starts
     least = problem.inner.evaluations_a_step(starts)
@@ -117,7 +117,7 @@ def _check_budget(problem: Problem, options: Options) -> None:
         )  # fmt: skip
 
 
-def _with(spec: CodesignSpec, options: Options) -> CodesignSpec:
+def _with(spec: CodesignSpec, options: CodesignOptions) -> CodesignSpec:
     """The specification with what the options say in its place."""
     sweep, section = spec
     return CodesignSpec(
@@ -129,7 +129,7 @@ def _with(spec: CodesignSpec, options: Options) -> CodesignSpec:
 # --- the file ---------------------------------------------------------------------------------------------
 
 
-def _identity(problem: Problem, options: Options) -> dict[str, str]:
+def _identity(problem: DescentProblem, options: CodesignOptions) -> dict[str, str]:
     """Everything that the results depend on."""
     budget = {"evaluations": options.evaluations, "seconds": options.seconds}
     return manifest.circumstances(problem.inner.grid) | {
@@ -161,12 +161,12 @@ def _report(document: dict[str, Any]) -> Report:
     lists = {
         "hardware": [Leaf(**row) for row in document["hardware"]],
         "workloads": [Mapped(**row) for row in document["workloads"]],
-        "elasticities": [Elasticity(**row) for row in document["elasticities"]],
+        "elasticities": [MachineElasticity(**row) for row in document["elasticities"]],
     }
     return Report(**document | lists | {"seconds": 0.0})
 
 
-def _labelled(problem: Problem, trace: Trace, found: Report, identity: dict[str, str]) -> Labelled:
+def _labelled(problem: DescentProblem, trace: Trace, found: Report, identity: dict[str, str]) -> Labelled:
     """What was found as variables, and the report as a text; nothing in it differs from run to run."""
     grid = problem.inner.grid
     units = grid.spec.study.units

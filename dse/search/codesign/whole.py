@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 
 from dse.designs.leaves import replace
 from dse.model.machine.technology import memory_units
-from dse.search.codesign.descent import Problem, Trace, objective_at
+from dse.search.codesign.descent import DescentProblem, Trace, objective_at
 from dse.search.codesign.hardware import STACKS, Coordinates, Hardware
 from dse.types import Design
 
@@ -31,7 +31,7 @@ class Whole(NamedTuple):
         return {"stacks": self.stacks, "loss": self.loss if known else None}
 
 
-def roomy(problem: Problem, trace: Trace) -> Trace:
+def roomy(problem: DescentProblem, trace: Trace) -> Trace:
     """The same chip without the stacks that find no room, which are neither built nor paid."""
     if STACKS not in problem.hardware.bounds:
         return trace
@@ -48,7 +48,7 @@ def _built(hardware: Hardware, base: Design, at: Mapping[str, Any]) -> float:
     return float(memory_units(chip))
 
 
-def rounded(problem: Problem, trace: Trace) -> list[Whole]:
+def rounded(problem: DescentProblem, trace: Trace) -> list[Whole]:
     """The best chip that a search met with its stacks rounded down and up, where bounds allow it.
 
     Everything else stays, but a die that cannot be paid beside a stack more shrinks.
@@ -59,7 +59,7 @@ def rounded(problem: Problem, trace: Trace) -> list[Whole]:
     return [_with(problem, trace, count) for count in sorted(wanted) if low <= count <= high]
 
 
-def _with(problem: Problem, trace: Trace, count: int) -> Whole:
+def _with(problem: DescentProblem, trace: Trace, count: int) -> Whole:
     bounds = {path: ends for path, ends in problem.hardware.bounds.items() if path != STACKS}
     fixed = problem.hardware.fixed | {STACKS: float(count)}
     hardware = dataclasses.replace(problem.hardware, bounds=bounds, fixed=fixed)

@@ -37,7 +37,7 @@ _MOST_HALVINGS = 12
 _GROUPED, _GROUP = 256, 16
 
 
-class Engine:
+class SweepEngine:
     """The programs of one grid: of several structures those of each member, which ``each`` has.
 
     Args:
@@ -53,9 +53,9 @@ class Engine:
         self.program = Program(grid.spec.study, grid.constraints, grid.spec.objectives, grid.spec.metrics)
         self._chunk, self._halvings = chunk, 0
         self._tables: dict[Any, Tables] = {}
-        self.each: tuple[Engine, ...] = (self,)
+        self.each: tuple[SweepEngine, ...] = (self,)
         if grid.members:
-            self.each = tuple(Engine(one, chunk, by_numpy) for one in grid.each)
+            self.each = tuple(SweepEngine(one, chunk, by_numpy) for one in grid.each)
 
     @functools.cached_property
     def _nests(self) -> tuple[Nest, Nest]:

@@ -50,7 +50,7 @@ def evaluate_lines(nest: Nest, lines: range, *, program: Program) -> tuple[Any, 
 def score_lines(
     nest: Nest, lines: range, n_outer: int, n_objectives: int, thresholds: np.ndarray | None, *, program: Program
 ) -> Scores:  # fmt: skip
-    """Scores of lines of a nest, as those of :meth:`~dse.sweep.engine.engine.Engine.scores`.
+    """Scores of lines of a nest, as those of :meth:`~dse.sweep.engine.engine.SweepEngine.scores`.
 
     Args:
         nest: what they are lines of.

@@ -23,7 +23,7 @@ from dse.spec.space import NAMED
 from dse.spec.sweep import SweepSpec
 from dse.sweep.grid import mappings, offers, structures
 from dse.sweep.grid.degrees import ALL_DEGREES, OPTIONS, Parts
-from dse.sweep.grid.grid import Dimension, Grid
+from dse.sweep.grid.grid import Grid, GridDimension
 from dse.sweep.grid.names import Names
 from dse.types import Capabilities, Design
 from dse.types.paths import build as built
@@ -137,7 +137,7 @@ def _check_bills(names: Names, spec: SweepSpec, base: Design, given: Mapping[str
         raise InputError(f"{spec.file}: {asked}", f"{', '.join(unknown)}, without a stated bill", allowed, fix)
 
 
-def _check_routing(spec: SweepSpec, base: Design, dimensions: tuple[Dimension, ...]) -> None:
+def _check_routing(spec: SweepSpec, base: Design, dimensions: tuple[GridDimension, ...]) -> None:
     """That what is the same for all designs of their experts can be; what differs is a reason of some of them."""
     columns = (column for dimension in dimensions for column in dimension.columns.items())
     moving = {path for path, values in columns if np.any(values != values[0])}
@@ -164,7 +164,7 @@ def _capabilities(names: Names, spec: SweepSpec) -> dict[str, float]:
 
 
 def _base(
-    names: Names, spec: SweepSpec, parts: Parts, dimensions: tuple[Dimension, ...], assumed: dict[str, float]
+    names: Names, spec: SweepSpec, parts: Parts, dimensions: tuple[GridDimension, ...], assumed: dict[str, float]
 ) -> Design:
     """The design that every axis starts from: names first, then what is assumed and what the specification fixes.
 
@@ -214,7 +214,7 @@ def _check_group(group: tuple[Axis, ...], file: str) -> None:
             raise InputError(group[0].where, f"{position[0]!r} twice", "each value once", "remove one of them")
 
 
-def _dimension(group: tuple[Axis, ...], names: Names, owned: set[str]) -> Dimension:
+def _dimension(group: tuple[Axis, ...], names: Names, owned: set[str]) -> GridDimension:
     """An orthogonal dimension; a system or accelerator brings its own software unless that is given."""
     columns: dict[str, np.ndarray] = {}
     axes = list(group)
@@ -231,17 +231,17 @@ def _dimension(group: tuple[Axis, ...], names: Names, owned: set[str]) -> Dimens
         if axis.key in ("system", "accelerator") and own_software.where == axis.where:
             columns |= names.columns(own_software, owned)
             axes.append(own_software)
-    return Dimension(tuple(axes), columns)
+    return GridDimension(tuple(axes), columns)
 
 
-def _splits_hidden(base: Design, dimensions: tuple[Dimension, ...]) -> bool:
+def _splits_hidden(base: Design, dimensions: tuple[GridDimension, ...]) -> bool:
     """Whether a stack of the sweep splits residuals along the hidden size where tp does not divide the sequence."""
     path = "software.splits_hidden"
     swept = [dimension.columns[path] for dimension in dimensions if path in dimension.columns]
     return any(np.any(column) for column in swept) or (not swept and bool(base.software.splits_hidden))
 
 
-def _shapes(base: Design, dimensions: tuple[Dimension, ...], spec: SweepSpec) -> list[Shape]:
+def _shapes(base: Design, dimensions: tuple[GridDimension, ...], spec: SweepSpec) -> list[Shape]:
     """Every distinct combination of what the mapping must divide, of experts what the kind of study reads."""
     file, unread = spec.file, spec.study.unread
     not_held = [path for path in EXPERT_SHAPE_PATHS if unread and path.startswith(unread)]

@@ -27,7 +27,7 @@ from dse.types import Design
 
 
 @dataclasses.dataclass(frozen=True)
-class Dimension:
+class GridDimension:
     """One orthogonal dimension: the axes that move along it and the leaves they set."""
 
     axes: tuple[Axis, ...]
@@ -94,7 +94,7 @@ class Grid:
     spec: SweepSpec
     base: Design  #: every leaf that no axis sets
     fixed: tuple[Axis, ...]  #: names and leaves that the specification fixes or that follow from it
-    dimensions: tuple[Dimension, ...]
+    dimensions: tuple[GridDimension, ...]
     table: MappingTable
     mapping_axes: tuple[Axis, ...]  #: swept parts of the mapping, and dp where it is derived
     constraints: tuple[Expression, ...]  #: those that the table has not settled

@@ -25,7 +25,7 @@ from dse.spec.axes import Axis
 from dse.spec.space import NAMED
 from dse.spec.sweep import SweepSpec
 from dse.sweep.grid.degrees import ALL_DEGREES, EXPERT_DEGREES, OPTIONS, check_listed
-from dse.sweep.grid.grid import Dimension, Grid, Member
+from dse.sweep.grid.grid import Grid, GridDimension, Member
 from dse.sweep.grid.mappings import MappingTable
 from dse.sweep.grid.names import Names
 
@@ -239,22 +239,22 @@ def _positions(group: tuple[Axis, ...], grid: Grid, at: int) -> np.ndarray:
     return np.array([known.index(row) for row in zip(*(axes[axis.name].labels for axis in shared), strict=True)])
 
 
-def _dimension(group: tuple[Axis, ...], number: int, members: list[Member]) -> Dimension:
+def _dimension(group: tuple[Axis, ...], number: int, members: list[Member]) -> GridDimension:
     """A dimension of the whole: axes as they are written, stacks that come with them, and leaves of any part."""
     size = len(group[0].labels)
     stacks = np.full(size, "", object)
     columns: dict[str, np.ndarray] = {}
     for grid, axes, positions, _ in members:
-        own = grid.dimensions[axes[number]] if axes[number] >= 0 else Dimension((), {})
+        own = grid.dimensions[axes[number]] if axes[number] >= 0 else GridDimension((), {})
         for path, column in own.columns.items():
             columns.setdefault(path, np.full(size, _NEUTRAL))[positions[number]] = column
         for axis in own.axes:
             if axis.name not in {one.name for one in group}:
                 stacks[positions[number]] = axis.labels
     if not stacks.all():
-        return Dimension(group, columns)
+        return GridDimension(group, columns)
     brought = dataclasses.replace(group[0], name="software", key="software", labels=tuple(stacks))
-    return Dimension((*group, brought), columns)
+    return GridDimension((*group, brought), columns)
 
 
 # --- mappings ---------------------------------------------------------------------------------------------

@@ -6,7 +6,7 @@ import logging
 from collections.abc import Iterator
 
 from dse.spec.output import Keep
-from dse.sweep.engine.engine import Engine
+from dse.sweep.engine.engine import SweepEngine
 from dse.sweep.reduce import keep as keeping
 from dse.sweep.reduce.keep import Part
 
@@ -14,7 +14,7 @@ from dse.sweep.reduce.keep import Part
 class Computation:
     """The parts of blocks, asked for in their order; the device works on the next one meanwhile."""
 
-    def __init__(self, engine: Engine, keep: Keep, blocks: list[range]) -> None:
+    def __init__(self, engine: SweepEngine, keep: Keep, blocks: list[range]) -> None:
         self._engine, self._keep, self._ahead = engine, keep, blocks
         self._parts = self._from_here()
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 import numpy as np
 
 from dse.spec.sweep import Objective
-from dse.sweep.engine.engine import Engine
+from dse.sweep.engine.engine import SweepEngine
 
 #: Designs of the pilot.
 _PILOT = 4096
@@ -24,7 +24,7 @@ def pilot(n_designs: int) -> np.ndarray:
     return np.unique([(i * _GOLDEN % (1 << 64)) * n_designs >> 64 for i in range(_PILOT)])
 
 
-def edges(engine: Engine, bins: int) -> np.ndarray:
+def edges(engine: SweepEngine, bins: int) -> np.ndarray:
     """[objective, bins + 1] edges of the bins: what the feasible designs of the pilot span, rounded outwards."""
     index = engine.grid.indices(pilot(engine.grid.n_designs))
     metrics, scores = engine.designs(index)

@@ -18,7 +18,7 @@ import numpy as np
 
 from dse.doors.study import Study
 from dse.spec.output import Keep
-from dse.sweep.engine.engine import CHUNK_FULL, CHUNK_SCORES, Engine
+from dse.sweep.engine.engine import CHUNK_FULL, CHUNK_SCORES, SweepEngine
 from dse.sweep.engine.nesting import Nest
 from dse.sweep.engine.reductions import Scores, below, counted
 from dse.sweep.grid.grid import Grid
@@ -45,7 +45,7 @@ class Part(NamedTuple):
     histogram: np.ndarray  #: [objective, bin] int64: feasible designs of the block
 
 
-def blocks(engine: Engine, keep: Keep) -> list[range]:
+def blocks(engine: SweepEngine, keep: Keep) -> list[range]:
     """The outer indices of a sweep as contiguous blocks of whole lines; one design is in one block only.
 
     Of several structures the outer indices of each come after those of the one before it.
@@ -60,7 +60,7 @@ def blocks(engine: Engine, keep: Keep) -> list[range]:
     return found
 
 
-def share(engine: Engine, keep: Keep, number: int, of: int) -> range:
+def share(engine: SweepEngine, keep: Keep, number: int, of: int) -> range:
     """The outer indices of share ``number``, from 1: as equal numbers of designs as whole lines allow.
 
     While there are lines enough, no share is empty.
@@ -72,18 +72,18 @@ def share(engine: Engine, keep: Keep, number: int, of: int) -> range:
     return range(whole.outer(first), whole.outer(reached))
 
 
-def most_shares(engine: Engine, keep: Keep) -> int:
+def most_shares(engine: SweepEngine, keep: Keep) -> int:
     """Chunks of a sweep: a share that is shorter than one takes as long as one."""
     nests = [(one, _nest(one, keep)) for one in engine.each]
     return sum(-(-n.n_lines // one.lines(n, CHUNK_FULL if _in_full(keep) else CHUNK_SCORES)) for one, n in nests)
 
 
-def designs_in(engine: Engine, keep: Keep, block: range) -> int:
+def designs_in(engine: SweepEngine, keep: Keep, block: range) -> int:
     """Designs of a block."""
     return _designs_before(engine, keep, block.stop) - _designs_before(engine, keep, block.start)
 
 
-def _designs_before(engine: Engine, keep: Keep, outer: int) -> int:
+def _designs_before(engine: SweepEngine, keep: Keep, outer: int) -> int:
     """Designs before an outer index, at which a line begins: the rows of its lines, at each of their points."""
     found = 0
     for one in engine.each:
@@ -95,7 +95,7 @@ def _designs_before(engine: Engine, keep: Keep, outer: int) -> int:
 class _Lines:
     """The lines of a sweep, those of each structure after those of the one before it."""
 
-    def __init__(self, engine: Engine, keep: Keep) -> None:
+    def __init__(self, engine: SweepEngine, keep: Keep) -> None:
         self._engine, self._keep = engine, keep
         self._nests = [_nest(one, keep) for one in engine.each]
         self.count = sum(nest.n_lines for nest in self._nests)
@@ -118,7 +118,7 @@ class _Lines:
         return _designs_before(self._engine, self._keep, self.outer(line))
 
 
-def _nest(engine: Engine, keep: Keep) -> Nest:
+def _nest(engine: SweepEngine, keep: Keep) -> Nest:
     return engine.full_nest if _in_full(keep) else engine.score_nest(by_point=keep.mode == "best")
 
 
@@ -126,7 +126,7 @@ def _in_full(keep: Keep) -> bool:
     return keep.mode in ("all", "feasible")
 
 
-def parts(engine: Engine, keep: Keep, wanted: list[range]) -> Iterator[Part]:
+def parts(engine: SweepEngine, keep: Keep, wanted: list[range]) -> Iterator[Part]:
     """What is kept of each block, in order; the device works on the next one meanwhile."""
     bins, n_objectives = engine.grid.spec.histogram, len(engine.program.objectives)
     edges = histograms.edges(engine, bins) if bins and wanted else np.empty((n_objectives, 0), np.float32)
@@ -147,7 +147,7 @@ def _of_whole(whole: Grid, number: int, part: Part) -> Part:
     return part._replace(index=member.index_in(whole, part.index), least=minima_in(whole, member, part.least))
 
 
-def _parts(engine: Engine, keep: Keep, wanted: list[range], edges: np.ndarray) -> Iterator[Part]:
+def _parts(engine: SweepEngine, keep: Keep, wanted: list[range], edges: np.ndarray) -> Iterator[Part]:
     """:func:`parts` of designs of one structure."""
     if not _in_full(keep):
         yield from (_winning(engine, keep, block, edges) for block in wanted)
@@ -240,7 +240,7 @@ def no_counts(study: Study) -> np.ndarray:
 # --- winners ----------------------------------------------------------------------------------------------
 
 
-def _winning(engine: Engine, keep: Keep, block: range, edges: np.ndarray) -> Part:
+def _winning(engine: SweepEngine, keep: Keep, block: range, edges: np.ndarray) -> Part:
     """The winners of a block, evaluated in full."""
     nest, objectives = _nest(engine, keep), engine.program.objectives
     lines = engine.lines_at_once(nest, CHUNK_SCORES)

@@ -7,7 +7,7 @@ from typing import NamedTuple
 
 from dse.designs import priced
 from dse.designs.calibrated import accelerator_of
-from dse.designs.catalog import Constant
+from dse.designs.catalog import UnverifiedConstant
 from dse.designs.records import MADE
 from dse.spec.axes import Label
 from dse.sweep.grid.grid import Grid
@@ -42,7 +42,7 @@ def told(grid: Grid, designs: Iterable[Mapping[str, Label]]) -> str:
     return "; ".join(f"{what.format(', '.join(slugs))}: {rule}" for slugs, (what, rule) in parts if slugs)
 
 
-def constants(grid: Grid) -> Iterator[Constant]:
+def constants(grid: Grid) -> Iterator[UnverifiedConstant]:
     """The same of all accelerators of a sweep, as constants that nobody checked."""
     axes = [*grid.fixed, *(axis for one in grid.dimensions for axis in one.axes)]
     keys = {axis.key for axis in axes}
@@ -55,7 +55,8 @@ def constants(grid: Grid) -> Iterator[Constant]:
         ("made.logic_area", f"not known: carbon is {_watt_carbon(grid)} of its power limit"),
     )
     for slugs, (field, text) in zip(found, texts, strict=True):
-        yield from (Constant(f"accelerator/{slug}", field, text, "default", "no entry states it") for slug in slugs)
+        for slug in slugs:
+            yield UnverifiedConstant(f"accelerator/{slug}", field, text, "default", "no entry states it")
 
 
 def _accelerators(labels: Mapping[str, Label]) -> list[str]:

@@ -18,7 +18,7 @@ from dse.errors import InputError
 from dse.spec.space import flat
 from dse.sweep.results.files import open_results
 from dse.sweep.results.schema import version
-from dse.views.difference.matching import Matched, match
+from dse.views.difference.matching import MatchedDesigns, match
 from dse.views.difference.side import Side
 
 #: Attributes of a file of what its numbers were computed with, besides specification and catalogue.
@@ -248,7 +248,7 @@ def _other_mappings(sides: tuple[Side, Side], places: tuple[np.ndarray, np.ndarr
     return int(np.count_nonzero(other & run[0] & run[1]))
 
 
-def _winner(sides: tuple[Side, Side], matched: Matched, of: int) -> Winner | None:
+def _winner(sides: tuple[Side, Side], matched: MatchedDesigns, of: int) -> Winner | None:
     """The best design of one side, on both."""
     row = sides[of].best
     if row is None:

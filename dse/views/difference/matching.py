@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 
 @dataclasses.dataclass(frozen=True)
-class Matched:
+class MatchedDesigns:
     """Which rows of two sides are the same designs."""
 
     first: np.ndarray  #: rows of the first side, as many as of the second: the same designs
@@ -25,7 +25,7 @@ class Matched:
     unmatched: tuple[int, int]
 
 
-def match(sides: tuple[Side, Side]) -> Matched:
+def match(sides: tuple[Side, Side]) -> MatchedDesigns:
     """Rows with the same labels.
 
     What a side does not name is what its designs have in common; what is one value on each side, a bandwidth that was
@@ -54,14 +54,14 @@ def _tells_apart(columns: list[np.ndarray | None]) -> bool:
     return len(known) == len(columns) and not all((column == column[:1]).all() for column in known)
 
 
-def _joined(tables: list[pd.DataFrame], common: list[str], unmatched: tuple[int, int]) -> Matched:
+def _joined(tables: list[pd.DataFrame], common: list[str], unmatched: tuple[int, int]) -> MatchedDesigns:
     import pandas as pd
 
     first, second = (table[common].assign(**{f"row_{i}": table["row"]}) for i, table in enumerate(tables))
     found = pd.merge(first, second, on=common, how="outer", indicator=True)
     rows = {kind: found[found["_merge"] == kind].sort_values("row_1" if kind == "right_only" else "row_0")
             for kind in ("both", "left_only", "right_only")}
-    return Matched(
+    return MatchedDesigns(
         first=rows["both"]["row_0"].to_numpy(int),
         second=rows["both"]["row_1"].to_numpy(int),
         only=(rows["left_only"]["row_0"].to_numpy(int), rows["right_only"]["row_1"].to_numpy(int)),

@@ -16,7 +16,7 @@ from dse.views.plot.style import (
     PAGE,
     PALE,
     PARTS,
-    Part,
+    PlottedPart,
     laid_out,
     legend_below,
     new_figure,
@@ -136,7 +136,7 @@ def _drawn(grid: Machines) -> list[str]:
     return sorted(in_legend_order(seen), key="compute".__ne__)
 
 
-def _named(part: str) -> Part:
+def _named(part: str) -> PlottedPart:
     """The looks of a part."""
     return _COMPUTE if part == "compute" else named(part)
 

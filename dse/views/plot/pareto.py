@@ -64,7 +64,7 @@ def pareto(results: xr.Dataset, points: int = 20_000) -> Figure:
 # The front that a sweep kept
 
 
-class Objective(NamedTuple):
+class PlottedObjective(NamedTuple):
     """One objective of all designs that were kept."""
 
     label: str
@@ -72,7 +72,7 @@ class Objective(NamedTuple):
     sign: float  # 1 where less is better, -1 where more is
 
 
-def front_of(results: xr.Dataset) -> tuple[xr.Dataset, list[Objective]] | None:
+def front_of(results: xr.Dataset) -> tuple[xr.Dataset, list[PlottedObjective]] | None:
     """The designs of a front and their objectives, of results that hold a front of two objectives or more."""
     of_search = designs.is_search(results)
     if SPECIFICATION not in results.attrs or not (of_search or str(results.attrs.get("keep", "")) == "pareto"):
@@ -96,7 +96,7 @@ def front_of(results: xr.Dataset) -> tuple[xr.Dataset, list[Objective]] | None:
     return (found, objectives) if len(objectives) > 1 else None
 
 
-def told_of_front(objectives: list[Objective], most: int) -> np.ndarray:
+def told_of_front(objectives: list[PlottedObjective], most: int) -> np.ndarray:
     """Positions of the designs that stand for a front: its ends and some between, along its first objective."""
     scores = np.stack([one.sign * one.values for one in objectives])
     return chosen(scores, (_three_digits,) * len(objectives), most).positions
@@ -106,14 +106,16 @@ def _three_digits(value: float) -> float:
     return float(f"{value:.3g}")
 
 
-def _objective(expression: Expression, values: np.ndarray, sign: float, known: dict[str, xr.Variable]) -> Objective:
+def _objective(
+    expression: Expression, values: np.ndarray, sign: float, known: dict[str, xr.Variable]
+) -> PlottedObjective:
     factor, units = scale(float(np.nanmedian(values)), expression.units)
     about = known[expression.text].attrs if expression.text in known else {}
     label = axis_label(xr.DataArray(values, name=expression.text, attrs=about), units)
-    return Objective(label if sign > 0.0 else f"{label}, more is better", values * factor, sign)
+    return PlottedObjective(label if sign > 0.0 else f"{label}, more is better", values * factor, sign)
 
 
-def _objectives(kept: xr.Dataset, objectives: list[Objective]) -> Figure:
+def _objectives(kept: xr.Dataset, objectives: list[PlottedObjective]) -> Figure:
     """The first objective against the second; with more of them the front is seen along these two."""
     first, second, *more = objectives
     order = np.argsort(first.values, kind="stable")

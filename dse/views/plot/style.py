@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 _MESSAGES, _UPDATE, _AGAIN, _UNKNOWN = "/////", ".....", "\\\\\\\\\\", "xxxxx"
 
 
-class Part(NamedTuple):
+class PlottedPart(NamedTuple):
     """How a part of the step time is called and drawn."""
 
     label: str
@@ -44,34 +44,34 @@ class Part(NamedTuple):
 #: Part of the step time → its looks. All pairs differ for readers without red or green cones, and in grey, and
 #: all have a contrast of 3 or more against white: tests/plot/test_colours.py measures them.
 PARTS = {
-    "forward": Part("forward", "#0e306e"),
-    "backward": Part("backward", "#1476de"),
-    "recompute": Part("recompute", "#589abc", _AGAIN),
-    "embedding_and_head": Part("embedding and head", "#594c70"),
-    "host": Part("host launches", "#0f100e"),
-    "tensor_parallel": Part("tensor parallel", "#c94804", _MESSAGES),
-    "context_parallel": Part("context parallel", "#5a2a00", _MESSAGES),
-    "pipeline_parallel": Part("pipeline messages", "#d27f02", _MESSAGES),
-    "bubble": Part("pipeline bubble", "#a6905e"),
-    "data_parallel": Part("data parallel", "#7d35a2", _MESSAGES),
-    "optimizer": Part("optimizer", "#076344", _UPDATE),
-    "offload": Part("offload", "#6f784e", _UPDATE),
+    "forward": PlottedPart("forward", "#0e306e"),
+    "backward": PlottedPart("backward", "#1476de"),
+    "recompute": PlottedPart("recompute", "#589abc", _AGAIN),
+    "embedding_and_head": PlottedPart("embedding and head", "#594c70"),
+    "host": PlottedPart("host launches", "#0f100e"),
+    "tensor_parallel": PlottedPart("tensor parallel", "#c94804", _MESSAGES),
+    "context_parallel": PlottedPart("context parallel", "#5a2a00", _MESSAGES),
+    "pipeline_parallel": PlottedPart("pipeline messages", "#d27f02", _MESSAGES),
+    "bubble": PlottedPart("pipeline bubble", "#a6905e"),
+    "data_parallel": PlottedPart("data parallel", "#7d35a2", _MESSAGES),
+    "optimizer": PlottedPart("optimizer", "#076344", _UPDATE),
+    "offload": PlottedPart("offload", "#6f784e", _UPDATE),
 }
 
 #: Part of the time of an output token → the same; that of the host is the same in both.
 SERVING_PARTS = {
-    "matrix": Part("matrices", "#0e306e"),
-    "attention": Part("attention", "#1476de"),
-    "communication": Part("messages", "#c94804", _MESSAGES),
-    "prefill": Part("prompts of others", "#a6905e"),
+    "matrix": PlottedPart("matrices", "#0e306e"),
+    "attention": PlottedPart("attention", "#1476de"),
+    "communication": PlottedPart("messages", "#c94804", _MESSAGES),
+    "prefill": PlottedPart("prompts of others", "#a6905e"),
 }
 
 #: Part of the step time by what bounds it → the same.
 BOUNDS = {
-    "bound_by_compute": Part("bound by compute", "#0e306e"),
-    "bound_by_memory": Part("bound by device memory", "#076344"),
-    "bound_by_network": Part("bound by the network", "#c94804"),
-    "bound_by_rest": Part("other", "#a6905e"),
+    "bound_by_compute": PlottedPart("bound by compute", "#0e306e"),
+    "bound_by_memory": PlottedPart("bound by device memory", "#076344"),
+    "bound_by_network": PlottedPart("bound by the network", "#c94804"),
+    "bound_by_rest": PlottedPart("other", "#a6905e"),
 }
 
 #: Colour of a part this module does not know, of text, of what stands in the background, and of Pareto fronts.
@@ -135,9 +135,9 @@ def labels(coordinate: xr.DataArray) -> list[str]:
     return settings(coordinate.values.tolist(), str(coordinate.attrs.get("units", "1")))
 
 
-def part(name: str) -> Part:
+def part(name: str) -> PlottedPart:
     """The looks of a part of the step time."""
-    return (SERVING_PARTS | PARTS | BOUNDS).get(name) or Part(name.replace("_", " "), OTHER, _UNKNOWN)
+    return (SERVING_PARTS | PARTS | BOUNDS).get(name) or PlottedPart(name.replace("_", " "), OTHER, _UNKNOWN)
 
 
 def heading(name: str) -> str:

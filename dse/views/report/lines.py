@@ -32,7 +32,7 @@ from dse.sweep.grid.grid import Grid, variable_name
 from dse.sweep.results.labels import labels
 from dse.sweep.results.rebuilding import indices_at, labels_at
 from dse.types import Design, choice_name
-from dse.views.report.table import Column, Table
+from dse.views.report.table import Column, DesignTable
 
 #: Leaves that a line always says, so that nothing is derived from the others.
 _SAID = (N_DEVICES, "mapping.dp")
@@ -44,14 +44,14 @@ _NAMES = ("workload", "system", "accelerator", "software")
 _OF_MANY = ("axes", "search", "output", "zip")
 
 
-class Choice(NamedTuple):
+class LineChoice(NamedTuple):
     """A leaf that differs between designs."""
 
     codes: np.ndarray  #: a position in ``texts`` a design
     texts: tuple[str, ...]  #: words of a command line, empty where nothing need be said
 
 
-class Group(NamedTuple):
+class LineGroup(NamedTuple):
     """Designs of the same catalogue names."""
 
     names: str  #: options that name them, and what all of them differ by
@@ -64,9 +64,9 @@ class Group(NamedTuple):
 class Lines:
     """What the page knows of lines; empty where nothing is known."""
 
-    groups: tuple[Group, ...] = ()
+    groups: tuple[LineGroup, ...] = ()
     group: np.ndarray | None = None  #: a position in ``groups`` a design
-    choices: tuple[Choice, ...] = ()
+    choices: tuple[LineChoice, ...] = ()
     serving: bool = False
     tools: tuple[str, ...] = ()  #: that launch such designs
     toml: str = ""  #: a specification without its axes
@@ -74,7 +74,7 @@ class Lines:
     why: str = ""  #: why there are none
 
 
-def build(table: Table) -> Lines:
+def build(table: DesignTable) -> Lines:
     """What to paste for the designs of a table."""
     if table.spec is None:
         return Lines(why="the results carry no valid specification")
@@ -94,7 +94,7 @@ def build(table: Table) -> Lines:
 # --- a specification of one design ------------------------------------------------------------------------
 
 
-def _specification(table: Table) -> tuple[str, tuple[tuple[str, str, tuple[str, ...]], ...]]:
+def _specification(table: DesignTable) -> tuple[str, tuple[tuple[str, str, tuple[str, ...]], ...]]:
     """The text before ``[axes]``, and the axes with their values."""
     assert table.spec is not None
     document = toml.parsed(table.spec.text, table.spec.file)
@@ -118,7 +118,7 @@ def _key(axis: Axis) -> str:
     return tomlkit.key(axis.name).as_string() if "." not in axis.name else f'"{axis.name}"'
 
 
-def _same(table: Table, name: str) -> Column | None:
+def _same(table: DesignTable, name: str) -> Column | None:
     """The column of an axis that does not move within the page."""
     if name not in table.results.variables:
         return None
@@ -143,7 +143,7 @@ def _literals(column: Column) -> tuple[str, ...]:
 # --- options of a command line ----------------------------------------------------------------------------
 
 
-def _options(table: Table) -> dict[str, Any]:
+def _options(table: DesignTable) -> dict[str, Any]:
     """Groups of designs and what tells each apart."""
     assert table.spec is not None
     grid = compose.build(table.spec)
@@ -171,13 +171,15 @@ def _options(table: Table) -> dict[str, Any]:
     return {
         "groups": tuple(groups), "group": group,
         "choices": tuple(
-            Choice(code.reshape(-1), tuple("" if np.isnan(value) else words_of(path, float(value)) for value in known))
+            LineChoice(
+                code.reshape(-1), tuple("" if np.isnan(value) else words_of(path, float(value)) for value in known)
+            )
             for path, (known, code) in codes.items()
         ),
     }  # fmt: skip
 
 
-def _values(table: Table, grid: Grid, index: np.ndarray) -> dict[str, np.ndarray]:
+def _values(table: DesignTable, grid: Grid, index: np.ndarray) -> dict[str, np.ndarray]:
     """Leaf path → its value at each design, of all leaves that axes move."""
     real = {interval.path for interval in table.intervals}
     found = grid.values(index)
@@ -188,7 +190,7 @@ def _values(table: Table, grid: Grid, index: np.ndarray) -> dict[str, np.ndarray
     return found
 
 
-def _named(table: Table, grid: Grid) -> tuple[np.ndarray, list[dict[str, str]]]:
+def _named(table: DesignTable, grid: Grid) -> tuple[np.ndarray, list[dict[str, str]]]:
     """For each design a position in the list of what catalogue names stand for."""
     axes = [*grid.fixed, *itertools.chain(*(dimension.axes for dimension in grid.dimensions))]
     axes = [axis for axis in axes if axis.key in _NAMES]
@@ -204,8 +206,8 @@ def _named(table: Table, grid: Grid) -> tuple[np.ndarray, list[dict[str, str]]]:
 
 
 def _group(
-    table: Table, names: dict[str, str], fixed: dict[str, Any], codes: dict[str, Any], row: int
-) -> Group:
+    table: DesignTable, names: dict[str, str], fixed: dict[str, Any], codes: dict[str, Any], row: int
+) -> LineGroup:
     """What names a group of designs; tried at one of them."""
     found, why = [], "no name of the catalogue stands for its machine"
     for system in dict.fromkeys(names[key] for key in ("system", "accelerator") if key in names):
@@ -215,17 +217,19 @@ def _group(
             found.append(group)
         except InputError as error:
             why = error.got
-    none = Group("", (), f"{why}; take the TOML instead")
+    none = LineGroup("", (), f"{why}; take the TOML instead")
     return min(found, key=lambda group: _length(group, codes, row), default=none)
 
 
-def _length(group: Group, codes: dict[str, Any], row: int) -> int:
+def _length(group: LineGroup, codes: dict[str, Any], row: int) -> int:
     """Words of a design's line."""
     said = sum(code.reshape(-1)[row] != plain for (_, code), plain in zip(codes.values(), group.plain, strict=True))
     return len(shlex.split(group.names)) + 2 * said
 
 
-def _from(table: Table, names: dict[str, str], system: str, fixed: dict[str, Any], codes: dict[str, Any]) -> Group:
+def _from(
+    table: DesignTable, names: dict[str, str], system: str, fixed: dict[str, Any], codes: dict[str, Any]
+) -> LineGroup:
     """The group as it differs from the design of these names alone."""
     assert table.spec is not None
     plain = dict(_all_leaves(_design(table, names, system)))
@@ -242,12 +246,12 @@ def _from(table: Table, names: dict[str, str], system: str, fixed: dict[str, Any
         -1 if path in _SAID else next((i for i, v in enumerate(known) if _equal(v, _plain(plain, path))), -1)
         for path, (known, _) in codes.items()
     )
-    return Group(text, missing)
+    return LineGroup(text, missing)
 
 
 def _try(
-    table: Table, names: dict[str, str], system: str, group: Group, fixed: dict[str, Any], codes: dict[str, Any],
-    row: int,
+    table: DesignTable, names: dict[str, str], system: str, group: LineGroup, fixed: dict[str, Any],
+    codes: dict[str, Any], row: int,
 ) -> None:
     """That a line means the design that it is told for, or an InputError."""
     wanted = {
@@ -269,7 +273,7 @@ def _try(
         raise InputError("line", f"no option says {other[0]}", "the options of a design", "take the TOML")
 
 
-def _design(table: Table, names: dict[str, str], system: str, settings: dict[str, Any] | None = None) -> Design:
+def _design(table: DesignTable, names: dict[str, str], system: str, settings: dict[str, Any] | None = None) -> Design:
     assert table.spec is not None
     values = dict(settings or {})
     devices = values.pop("n_devices", None)

@@ -22,7 +22,7 @@ from dse.io.files import MARK
 from dse.views.plot.style import part
 from dse.views.report.lines import Lines
 from dse.views.report.packing import Packer
-from dse.views.report.table import Column, Table
+from dse.views.report.table import Column, DesignTable
 
 _ASSETS = Path(__file__).parent / "assets"
 
@@ -35,7 +35,7 @@ _SCRIPTS = (
 _BOKEH = ("bokeh.min.js", "bokeh-api.min.js")
 
 
-def build(table: Table, lines: Lines) -> str:
+def build(table: DesignTable, lines: Lines) -> str:
     """The page of a table."""
     scripts = {"library": _library(), "explorer": _explorer()}
     packer = Packer()
@@ -96,7 +96,7 @@ def _json(document: dict[str, Any]) -> str:
 # --- what the scripts read --------------------------------------------------------------------------------
 
 
-def _document(table: Table, lines: Lines, packer: Packer) -> dict[str, Any]:
+def _document(table: DesignTable, lines: Lines, packer: Packer) -> dict[str, Any]:
     numbers = {column.name: packer.add(column.values, **_about(column)) for column in table.columns}
     return {
         "title": table.title,
@@ -123,7 +123,7 @@ def _about(column: Column) -> dict[str, Any]:
     return about | {"texts": column.texts}
 
 
-def _totals(table: Table, numbers: dict[str, int]) -> list[dict[str, Any]]:
+def _totals(table: DesignTable, numbers: dict[str, int]) -> list[dict[str, Any]]:
     """Metrics that are the sum of their parts, with those parts that the results hold."""
     found = []
     for total in table.study.totals:

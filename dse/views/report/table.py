@@ -66,7 +66,7 @@ class Column:
 
 
 @dataclasses.dataclass(frozen=True)
-class Table:
+class DesignTable:
     """The designs of a page."""
 
     results: xr.Dataset  #: single designs of the results
@@ -94,7 +94,7 @@ class Table:
         return next(column for column in self.columns if column.name == name)
 
 
-def build(results: xr.Dataset, points: int) -> Table:
+def build(results: xr.Dataset, points: int) -> DesignTable:
     """The table of at most ``points`` designs of results."""
     of_search = is_search(results)
     results = single_designs(results)
@@ -117,7 +117,7 @@ def build(results: xr.Dataset, points: int) -> Table:
     axes, facts = _axes(results, total, rows)
     found = {name: dataclasses.replace(column, values=column.values[rows]) for name, column in metrics.items()}
     columns = (*axes, *map(_scaled, found.values()), *_status(results, study, rows))
-    return Table(
+    return DesignTable(
         results, study, spec, intervals, rows, columns, start | {"colour": _colour(axes, study)}, tuple(facts),
         tuple(notes),
     )  # fmt: skip

@@ -9,7 +9,7 @@ from typing import NamedTuple
 from dse.types import Schedule
 
 
-class Kind(StrEnum):
+class PassKind(StrEnum):
     """A pass over one chunk of the model and one micro-batch."""
 
     forward = "forward"
@@ -21,7 +21,7 @@ class Kind(StrEnum):
 class Task(NamedTuple):
     """A pass of one micro-batch through one chunk of the model, counted from 0 along it."""
 
-    kind: Kind
+    kind: PassKind
     micro_batch: int
     chunk: int
 
@@ -66,7 +66,7 @@ def plan(schedule: Schedule, stages: int, chunks: int, micro_batches: int) -> Pl
         case Schedule.gpipe:
             return Plan([[*_in_turn(d, n, n)] for d in devices], stages)
         case Schedule.zb_h1:
-            halves = ([*_in_turn(d, stages - d - 1, n, Kind.input_gradient)] for d in devices)
+            halves = ([*_in_turn(d, stages - d - 1, n, PassKind.input_gradient)] for d in devices)
             return Plan([*halves], stages, defers=True, most=stages)
         case Schedule.zb_v:
             own = [zero_bubble(stages, n, d) for d in devices]
@@ -82,13 +82,13 @@ def plan(schedule: Schedule, stages: int, chunks: int, micro_batches: int) -> Pl
             return Plan([[*_interleaved(d, stages, chunks, n)] for d in devices], stages * chunks)
 
 
-def _in_turn(stage: int, warm_up: int, micro_batches: int, back: Kind = Kind.backward) -> Iterator[Slot]:
+def _in_turn(stage: int, warm_up: int, micro_batches: int, back: PassKind = PassKind.backward) -> Iterator[Slot]:
     """Warm-up forwards, then one forward and one backward in turn, then the remaining backwards."""
     first = min(warm_up, micro_batches)
     for i in range(first):
-        yield (Task(Kind.forward, i, stage),)
+        yield (Task(PassKind.forward, i, stage),)
     for i in range(micro_batches - first):
-        yield (Task(Kind.forward, first + i, stage),)
+        yield (Task(PassKind.forward, first + i, stage),)
         yield (Task(back, i, stage),)
     for i in range(micro_batches - first, micro_batches):
         yield (Task(back, i, stage),)
@@ -99,20 +99,20 @@ def _interleaved(stage: int, stages: int, chunks: int, micro_batches: int) -> It
     total = micro_batches * chunks
     warm_up = min(2 * (stages - stage - 1) + (chunks - 1) * stages, total)
 
-    def slot(position: int, kind: Kind) -> Slot:
+    def slot(position: int, kind: PassKind) -> Slot:
         group, within = divmod(position, stages * chunks)
         chunk = within // stages
-        if kind is Kind.backward:
+        if kind is PassKind.backward:
             chunk = chunks - 1 - chunk
         return (Task(kind, group * stages + within % stages, chunk * stages + stage),)
 
     for i in range(warm_up):
-        yield slot(i, Kind.forward)
+        yield slot(i, PassKind.forward)
     for i in range(total - warm_up):
-        yield slot(warm_up + i, Kind.forward)
-        yield slot(i, Kind.backward)
+        yield slot(warm_up + i, PassKind.forward)
+        yield slot(i, PassKind.backward)
     for i in range(total - warm_up, total):
-        yield slot(i, Kind.backward)
+        yield slot(i, PassKind.backward)
 
 
 class _Folded:
@@ -121,29 +121,29 @@ class _Folded:
     def __init__(self, chunks: tuple[int, int]) -> None:
         self.chunks = chunks
         self.slots: list[Slot] = []
-        self._done = {(kind, side): 0 for kind in (Kind.forward, Kind.backward) for side in (0, 1)}
+        self._done = {(kind, side): 0 for kind in (PassKind.forward, PassKind.backward) for side in (0, 1)}
         self._put_off: list[Task] = []
 
-    def _next(self, kind: Kind, side: int) -> Task:
+    def _next(self, kind: PassKind, side: int) -> Task:
         micro_batch = self._done[kind, side]
         self._done[kind, side] += 1
         return Task(kind, micro_batch, self.chunks[side])
 
     def forward(self, side: int) -> None:
-        self.slots.append((self._next(Kind.forward, side),))
+        self.slots.append((self._next(PassKind.forward, side),))
 
     def backward(self, side: int, split: bool = False) -> None:
-        task = self._next(Kind.backward, side)
+        task = self._next(PassKind.backward, side)
         if split:
-            self._put_off.append(task._replace(kind=Kind.weight_gradient))
-            task = task._replace(kind=Kind.input_gradient)
+            self._put_off.append(task._replace(kind=PassKind.weight_gradient))
+            task = task._replace(kind=PassKind.input_gradient)
         self.slots.append((task,))
 
     def weight_gradient(self) -> None:
         self.slots.append((self._put_off.pop(0),))
 
     def pair(self, forward: int, backward: int) -> None:
-        self.slots.append((self._next(Kind.forward, forward), self._next(Kind.backward, backward)))
+        self.slots.append((self._next(PassKind.forward, forward), self._next(PassKind.backward, backward)))
 
 
 def dualpipev(stages: int, micro_batches: int, device: int, chunks: tuple[int, int]) -> list[Slot]:
@@ -209,6 +209,6 @@ def zero_bubble(stages: int, micro_batches: int, device: int) -> list[Slot]:
     if device == stages - 1:  # the first pair at the fold, which DualPipeV runs apart
         at = 2 * stages
         slots[at], slots[at + 1] = slots[at + 1], slots[at]
-    tasks = (task for slot in slots for task in reversed(slot) if task.kind is not Kind.weight_gradient)
-    split = Kind.input_gradient
-    return [(task if task.kind is Kind.forward else task._replace(kind=split),) for task in tasks]
+    tasks = (task for slot in slots for task in reversed(slot) if task.kind is not PassKind.weight_gradient)
+    split = PassKind.input_gradient
+    return [(task if task.kind is PassKind.forward else task._replace(kind=split),) for task in tasks]

@@ -13,7 +13,7 @@ from typing import Any
 
 from dse.io import outputs
 from dse.io.files import MARK
-from dse.views.trace.orders import Kind, Task
+from dse.views.trace.orders import PassKind, Task
 from dse.views.trace.step import MESSAGES, Step
 from dse.views.trace.timeline import Event
 
@@ -25,8 +25,8 @@ _LANES = (_COMPUTE, *_SENT.values(), _WAITED, _OUTPUTS, _GRADIENTS, _DATA)
 
 #: Colours of passes, by the names that the viewers know.
 _COLOURS = {
-    Kind.forward: "thread_state_running", Kind.backward: "thread_state_iowait",
-    Kind.input_gradient: "rail_animation", Kind.weight_gradient: "rail_idle",
+    PassKind.forward: "thread_state_running", PassKind.backward: "thread_state_iowait",
+    PassKind.input_gradient: "rail_animation", PassKind.weight_gradient: "rail_idle",
 }  # fmt: skip
 
 _MICROSECONDS = 1e6
@@ -97,7 +97,7 @@ def _sends(event: Event, step: Step, free: dict[tuple[int, str], float]) -> Iter
     """What a slot sends to other stages, one after the other; ``free`` is when each lane is again."""
     for task in event.slot:
         if step.message and _leaves(task, event.device, step):
-            lane = _OUTPUTS if task.kind is Kind.forward else _GRADIENTS
+            lane = _OUTPUTS if task.kind is PassKind.forward else _GRADIENTS
             start = max(event.end, free.get((event.device, lane), 0.0))
             free[event.device, lane] = start + step.message
             yield _complete(f"send {task.micro_batch}", event.device, lane, start, step.message)
@@ -119,16 +119,16 @@ def _messages(event: Event, step: Step) -> Iterator[dict[str, Any]]:
 def _exposed(task: Task, seconds: tuple[float, float], step: Step) -> float:
     """Seconds of messages of a pass; a weight gradient that is put off has none."""
     layers = step.layers[task.chunk]
-    if task.kind is Kind.weight_gradient:
+    if task.kind is PassKind.weight_gradient:
         return 0.0
-    return layers * seconds[task.kind is not Kind.forward]
+    return layers * seconds[task.kind is not PassKind.forward]
 
 
 def _leaves(task: Task, device: int, step: Step) -> bool:
     """Whether the output of a pass goes to another device."""
-    if task.kind is Kind.weight_gradient:
+    if task.kind is PassKind.weight_gradient:
         return False
-    following = task.chunk + (1 if task.kind is Kind.forward else -1)
+    following = task.chunk + (1 if task.kind is PassKind.forward else -1)
     other = step.plan.place(task._replace(chunk=following)) if 0 <= following < step.plan.chunks else device
     return other != device
 

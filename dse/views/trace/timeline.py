@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from typing import NamedTuple
 
 from dse.errors import InputError
-from dse.views.trace.orders import Kind, Plan, Slot, Task
+from dse.views.trace.orders import PassKind, Plan, Slot, Task
 
 #: Gaps and overlaps below this share of the time are roundings.
 _ROUNDING = 1e-12
@@ -28,8 +28,8 @@ class Durations(NamedTuple):
         """Seconds of a pass that runs by itself."""
         forward, inputs, weights = (part[task.chunk] for part in self[:3])
         return {
-            Kind.forward: forward, Kind.backward: inputs + weights, Kind.input_gradient: inputs,
-            Kind.weight_gradient: weights,
+            PassKind.forward: forward, PassKind.backward: inputs + weights, PassKind.input_gradient: inputs,
+            PassKind.weight_gradient: weights,
         }[task.kind]  # fmt: skip
 
     def saved(self, slot: Slot) -> float:
@@ -69,11 +69,11 @@ class Timeline(NamedTuple):
         for event in (e for e in self.events if e.device == device):
             for task in event.slot:
                 size = 1.0 if sizes is None else sizes[task.chunk]
-                held += size if task.kind is Kind.forward else 0.0
+                held += size if task.kind is PassKind.forward else 0.0
             most = max(most, held)
             for task in event.slot:
                 size = 1.0 if sizes is None else sizes[task.chunk]
-                held -= size if task.kind in (Kind.backward, Kind.weight_gradient) else 0.0
+                held -= size if task.kind in (PassKind.backward, PassKind.weight_gradient) else 0.0
         return most
 
     def critical_path(self, chunks: int) -> list[Event]:
@@ -91,7 +91,7 @@ class Timeline(NamedTuple):
             sources += [outputs[_output(task)] for task in needed if task is not None and _output(task) in outputs]
             before.append(max(sources, key=lambda source: self.events[source].end, default=None))
             last[event.device] = number
-            outputs |= {_output(task): number for task in event.slot if task.kind is not Kind.weight_gradient}
+            outputs |= {_output(task): number for task in event.slot if task.kind is not PassKind.weight_gradient}
         at: int | None = max(range(len(self.events)), key=lambda number: self.events[number].end)
         path = []
         while at is not None:
@@ -104,9 +104,9 @@ class Timeline(NamedTuple):
         waiting = most = 0
         for event in (e for e in self.events if e.device == device):
             for task in event.slot:
-                waiting += task.kind is Kind.input_gradient
+                waiting += task.kind is PassKind.input_gradient
                 most = max(most, waiting)
-                waiting -= task.kind is Kind.weight_gradient
+                waiting -= task.kind is PassKind.weight_gradient
         return most
 
 
@@ -118,12 +118,12 @@ def simulate(plan: Plan, durations: Durations) -> Timeline:
     length once as soon as they open and once never, of which the shorter step stands.
     """
     if not plan.defers:
-        return _Run(plan, durations, eager=True).timeline()
-    both = [_Run(plan, durations, eager).timeline() for eager in (True, False)]
+        return _TimelineRun(plan, durations, eager=True).timeline()
+    both = [_TimelineRun(plan, durations, eager).timeline() for eager in (True, False)]
     return min(both, key=lambda one: one.makespan)
 
 
-class _Run:
+class _TimelineRun:
     """The state of one simulation, which advances in order of time."""
 
     def __init__(self, plan: Plan, durations: Durations, eager: bool) -> None:
@@ -173,7 +173,7 @@ class _Run:
         return now + length - ready < 0.5 * length
 
     def _full(self, slot: Slot, device: int) -> bool:
-        forward = any(task.kind is Kind.forward for task in slot)
+        forward = any(task.kind is PassKind.forward for task in slot)
         return self.plan.most is not None and forward and self.held[device] >= self.plan.most
 
     def _arrival(self, slot: Slot, device: int) -> tuple[float | None, int]:
@@ -196,18 +196,19 @@ class _Run:
         self.free[device] = end
         self.events.append(Event(device, slot, now, end, received))
         for task in slot:
-            self.held[device] += (task.kind is Kind.forward) - (task.kind in (Kind.backward, Kind.weight_gradient))
-            if task.kind is Kind.weight_gradient:
+            ends = task.kind in (PassKind.backward, PassKind.weight_gradient)
+            self.held[device] += (task.kind is PassKind.forward) - ends
+            if task.kind is PassKind.weight_gradient:
                 continue
             self.done[_output(task)] = end
-            if task.kind is Kind.input_gradient and self.plan.defers:
-                self.put_off[device].append(task._replace(kind=Kind.weight_gradient))
+            if task.kind is PassKind.input_gradient and self.plan.defers:
+                self.put_off[device].append(task._replace(kind=PassKind.weight_gradient))
             self._wake_next(task, device, end)
         heapq.heappush(self.wakes, (end, 0, device))
 
     def _wake_next(self, task: Task, device: int, end: float) -> None:
         """Wake the device that waits for the output of a pass."""
-        chunk = task.chunk + (1 if task.kind is Kind.forward else -1)
+        chunk = task.chunk + (1 if task.kind is PassKind.forward else -1)
         if 0 <= chunk < self.plan.chunks:
             other = self.plan.place(task._replace(chunk=chunk))
             heapq.heappush(self.wakes, (end + (other != device) * self.durations.latency, 0, other))
@@ -215,13 +216,13 @@ class _Run:
 
 def _output(task: Task) -> tuple[bool, int, int]:
     """What a pass gives to others: activations, or gradients."""
-    return task.kind is Kind.forward, task.micro_batch, task.chunk
+    return task.kind is PassKind.forward, task.micro_batch, task.chunk
 
 
 def _input(task: Task, chunks: int) -> Task | None:
     """The pass whose output another one waits for; None for the first chunk's forward."""
-    if task.kind is Kind.forward:
+    if task.kind is PassKind.forward:
         return task._replace(chunk=task.chunk - 1) if task.chunk else None
-    if task.kind is Kind.weight_gradient:
-        return task._replace(kind=Kind.input_gradient)
-    return task._replace(chunk=task.chunk + 1) if task.chunk + 1 < chunks else task._replace(kind=Kind.forward)
+    if task.kind is PassKind.weight_gradient:
+        return task._replace(kind=PassKind.input_gradient)
+    return task._replace(chunk=task.chunk + 1) if task.chunk + 1 < chunks else task._replace(kind=PassKind.forward)

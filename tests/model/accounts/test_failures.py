@@ -14,7 +14,7 @@ import dse
 from dse.designs.leaves import known_leaves, leaf, replace
 from dse.doors.study_training import TRAINING
 from dse.errors import InputError
-from dse.model.accounts.failures import Rates, Saving, best_interval, growth, lost_time, no_spare, slowed
+from dse.model.accounts.failures import FailureRates, Saving, best_interval, growth, lost_time, no_spare, slowed
 from dse.model.steps.training import StepTime
 from dse.model.work.convergence import critical_batch
 from dse.spec.sweep import from_text
@@ -75,7 +75,7 @@ RANDOM = [(3 * HOUR, 60.0, 0.0, 600.0), (HOUR, 300.0, 0.0, 600.0), (2 * HOUR, 10
 def compared_with_drawn(mtbf, stall, exposed, back, stretches, runs):
     """Expected over drawn time at the interval that is found, and drawn time there over the least of others."""
     reliability = Reliability(restart_time=back, detection_time=0.0)
-    saving, rates = Saving(stall, exposed, 0.0, 0.0), Rates(0.0, 1.0 / mtbf)
+    saving, rates = Saving(stall, exposed, 0.0, 0.0), FailureRates(0.0, 1.0 / mtbf)
     lost = lost_of(reliability, saving, rates, 1.0)
     best = float(lost.interval)
     times = {}
@@ -266,11 +266,11 @@ def test_repair_is_waited_for_without_spares():
 
 
 def test_slopes_are_differences():
-    saving, rates = Saving(20.0, 30.0, 100.0, 60.0), Rates(3e-5, 4e-5)
+    saving, rates = Saving(20.0, 30.0, 100.0, 60.0), FailureRates(3e-5, 4e-5)
     with jax.enable_x64(True):
         def lost(values):
             reliability = dataclasses.replace(Reliability(spares=3.0), restart_time=values[2], repair_time=values[3])
-            chances = Rates(rates.hardware * values[1], rates.total * values[1])
+            chances = FailureRates(rates.hardware * values[1], rates.total * values[1])
             return lost_time(reliability, saving._replace(stall=values[0]), chances, 5.0).total
 
         lost = jax.jit(lost)

@@ -16,7 +16,7 @@ from dse.designs import catalog
 from dse.designs.leaves import replace
 from dse.measured.kernels.formulas import attention_of
 from dse.model.machine import attention_kernels
-from dse.model.machine.attention_kernels import TILE, Attention
+from dse.model.machine.attention_kernels import TILE, AttentionKernel
 from dse.model.work.operators import Attended, Element, flash_attention
 from tests.designs import KERNELS
 
@@ -29,7 +29,7 @@ attend = jax.jit(attention_kernels.attention_time)
 quick = settings(deadline=None, max_examples=30)
 
 
-def call(context, batch=4.0, tokens=1000.0, heads=32.0, window=0.0) -> Attention:
+def call(context, batch=4.0, tokens=1000.0, heads=32.0, window=0.0) -> AttentionKernel:
     return attention_of((batch, tokens, heads, 8.0, HEAD, window, 2.0, context))
 
 

@@ -14,7 +14,7 @@ from dse.designs.leaves import replace
 from dse.model.parallel import pipeline
 from dse.model.schedules import CHUNKS, PAIRED
 from dse.types import Infeasible, Schedule
-from dse.views.trace.orders import Kind, plan
+from dse.views.trace.orders import PassKind, plan
 from dse.views.trace.step import step_of
 from dse.views.trace.timeline import Durations, simulate
 
@@ -95,8 +95,8 @@ def test_every_pass_runs_once_where_its_weights_are(pipe, device):
     order = plan(schedule, p, v, n)
     done = [task for event in run(*pipe).events if event.device == device % p for task in event.slot]
     assert all(order.place(task) == device % p for task in done) and len(set(done)) == len(done)
-    for kind in (Kind.forward, Kind.weight_gradient):  # a whole backward has its own weight gradient
-        kinds = (kind,) if kind is Kind.forward else (kind, Kind.backward)
+    for kind in (PassKind.forward, PassKind.weight_gradient):  # a whole backward has its own weight gradient
+        kinds = (kind,) if kind is PassKind.forward else (kind, PassKind.backward)
         count = sum(task.kind in kinds for task in done)
         assert count == n * (1 if schedule is Schedule.dualpipe else order.chunks // p)
 
@@ -199,11 +199,11 @@ def test_pairs_put_weight_gradients_off_when_nothing_else_is_held(schedule, chun
         for order in plan(schedule, 8, chunks, 48).orders:
             kept = waiting = most = 0.0
             for slot in order:
-                kept += sum(task.kind is Kind.forward for task in slot)
+                kept += sum(task.kind is PassKind.forward for task in slot)
                 most = max(most, kept + whole * waiting)
-                kept -= sum(task.kind in (Kind.backward, Kind.input_gradient) for task in slot)
-                waiting += sum(task.kind is Kind.input_gradient for task in slot)
-                waiting -= sum(task.kind is Kind.weight_gradient for task in slot)
+                kept -= sum(task.kind in (PassKind.backward, PassKind.input_gradient) for task in slot)
+                waiting += sum(task.kind is PassKind.input_gradient for task in slot)
+                waiting -= sum(task.kind is PassKind.weight_gradient for task in slot)
             peaks.append(most)
         ours = max(8.0 * chunks + 1.0, 4.0 * chunks * whole)
         assert max(peaks) == pytest.approx(ours, abs=chunks + 0.5 * whole)
