@@ -47,7 +47,7 @@ def test_evaluate_says_what_was_assumed():
     asked = ["evaluate", "-w", "llama-2-70b", "-s", "eos", "-n", "64", "--set", "tp=8", "--set", "rank=16"]
     shown = CliRunner().invoke(app, asked).stdout
     assert "run_tokens of adapters: 100,000,000 assumed, not those of pre-training" in shown
-    assert "A run of 100 Mtokens: " in shown and " kWh, without failures." in shown and " 0 times a run" not in shown
+    assert "Run of 100 Mtokens: " in shown and " kWh, without failures." in shown and " 0 times a run" not in shown
     (told,) = json.loads(CliRunner().invoke(app, [*asked, "--json"]).stdout)["cautions"]
     assert "set run_tokens to the tokens of your set times its epochs" in told
     assert "assumed" not in CliRunner().invoke(app, [*asked, "--set", "run_tokens=3e7"]).stdout

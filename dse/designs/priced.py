@@ -17,6 +17,7 @@ from dse.types import Accelerator, Emissions, Made, Prices
 def stands_in_for_price(device: Accelerator, prices: Prices) -> str:
     """What the price of an accelerator is that nobody states, in words; empty where somebody does, or nobody can.
 
+    >>> from dse import types
     >>> stands_in_for_price(catalog.record(types.Accelerator, "b300"), Prices())
     '35 USD/W of its power limit'
     """
@@ -31,6 +32,7 @@ def stands_in_for_price(device: Accelerator, prices: Prices) -> str:
 def stands_in_for_dies(device: Accelerator, emissions: Emissions) -> str:
     """What making the dies of an accelerator emits where they are not known, in words; else empty.
 
+    >>> from dse import types
     >>> stands_in_for_dies(catalog.record(types.Accelerator, "b300"), Emissions())
     '0.15 kg/W of its power limit'
     """

@@ -290,5 +290,6 @@ def told_money(total: str, metrics: Mapping[str, float], design: Design) -> str:
         f"{metrics['cost_per_device_hour']:.2f} USD per device-hour, {quantity(metrics['tco_per_year'], 'USD')} per "
         f"year for the system, {1e6 * metrics['cost_per_token']:.3g} USD per million tokens: "
         f"{quantity(metrics['tokens_per_cost'], '1')} tokens per dollar. "
-        f"{design.system.n_devices:g} devices; without failures and without the margin of a cloud provider."
+        f"{design.system.n_devices:g} device{'s' * (design.system.n_devices != 1)}; without failures and without the "
+        "margin of a cloud provider."
     )

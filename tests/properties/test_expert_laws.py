@@ -611,8 +611,11 @@ def test_a_sweep_of_a_dense_model_has_no_ep():
         execute(from_text(SWEEP.format(model="llama-3-8b")), output=False)
 
 
-def test_dense_models_and_mixtures_share_no_axis():
-    both = 'workload = ["llama-3-8b", "qwen3-30b-a3b"]'
+def test_dense_models_and_mixtures_share_an_axis():
+    """With experts spread or not, the dense model has the steps that it has alone."""
+    both = 'workload = ["llama-3-8b", "qwen3-30b-a3b"]\nep = [1, 8, 64]'
     text = SWEEP.replace('name = "{model}"\n', "").replace("ep = [1, 8, 64]", both)
-    with pytest.raises(InputError, match="names that have the same"):
-        execute(from_text(text), output=False)
+    together, _ = execute(from_text(text), output=False)
+    alone, _ = execute(from_text(SWEEP.format(model="llama-3-8b").replace("ep = [1, 8, 64]", "")), output=False)
+    dense = together.sel(workload="llama-3-8b").dropna("mapping")
+    np.testing.assert_array_equal(dense.step_time.values.ravel(), alone.step_time.values.ravel())
