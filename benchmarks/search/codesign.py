@@ -41,7 +41,7 @@ _SPLIT = (0.6, 0.95)
 
 def measure(path: str | Path = SPECIFICATION, seeds: int = 5) -> dict[str, Any]:
     """All figures: the design that is found, the comparisons by seed, and the grid."""
-    _, report = codesign_run.perform(path, codesign_run.Options(output=False))
+    _, report = codesign_run.perform(path, codesign_run.CodesignOptions(output=False))
     problem = codesign_problem.read(path)
     inner = problem.inner
     a_gradient = 1.0 + GRADIENT_COST * problem.schedule.k * inner.grid.n_points / inner.evaluations_a_point

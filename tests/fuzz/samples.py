@@ -135,5 +135,5 @@ def _made(name: str, folder: Path) -> Path:
         perform(plan(specification), SearchOptions(path))
     else:
         specification.write_text(_CODESIGN)
-        codesign.perform(specification, codesign.Options(path, evaluations=500))
+        codesign.perform(specification, codesign.CodesignOptions(path, evaluations=500))
     return path

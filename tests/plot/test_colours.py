@@ -39,9 +39,12 @@ FIGURES = {
     "breakdown": [*style.PARTS.values(), style.part("unknown")],
     "serving": [*style.SERVING_PARTS.values(), style.PARTS["host"]],
     "bounds": list(style.BOUNDS.values()),
-    "pareto": [style.Part("front", style.FRONT), style.Part("fits", style.FITS), style.Part("large", style.TOO_LARGE)],
+    "pareto": [
+        style.PlottedPart(name, colour)
+        for name, colour in (("front", style.FRONT), ("fits", style.FITS), ("large", style.TOO_LARGE))
+    ],
     # Lines of the same dash count as bars of the same hatch: dashes tell neighbours apart.
-    "lines": [style.Part(str(i), colour, str(style.dash(i))) for i, colour in enumerate(style.shades(8))],
+    "lines": [style.PlottedPart(str(i), colour, str(style.dash(i))) for i, colour in enumerate(style.shades(8))],
 }
 
 

@@ -39,7 +39,7 @@ def line_of(made: lines.Lines, row: int) -> str:
     return " ".join((group.names, *told))
 
 
-def toml_of(made: lines.Lines, shown: table.Table, row: int) -> str:
+def toml_of(made: lines.Lines, shown: table.DesignTable, row: int) -> str:
     """The specification of a design, as the page joins it."""
     columns = {column.name: column for column in shown.columns}
     absent = made.groups[made.group[row]].absent
@@ -80,7 +80,7 @@ def differences(made, wanted, study) -> list[str]:
 class Case(NamedTuple):
     """Some designs of a sweep."""
 
-    shown: table.Table
+    shown: table.DesignTable
     made: lines.Lines
     wanted: list  #: what the sweep evaluates
 

@@ -326,7 +326,7 @@ def test_bad_budgets_of_less_than_a_step_are_refused(tmp_path):
     path = tmp_path / "small.toml"
     path.write_text(SMALL.replace("starts = 6", "starts = 2"))
     with pytest.raises(InputError) as error:
-        codesign_run.perform(path, codesign_run.Options(tmp_path / "chip.nc", evaluations=479))
+        codesign_run.perform(path, codesign_run.CodesignOptions(tmp_path / "chip.nc", evaluations=479))
     assert error.value.where == "--evaluations" and error.value.got == "479"
     assert error.value.allowed.startswith("480 or more") and "--seconds" in error.value.fix
     assert not (tmp_path / "chip.nc").exists()
@@ -335,7 +335,7 @@ def test_bad_budgets_of_less_than_a_step_are_refused(tmp_path):
 @pytest.mark.parametrize("budget", [480, 1000])
 def test_the_budget_of_evaluations_is_kept(problem, budget):
     two = problem._replace(schedule=dataclasses.replace(problem.schedule, starts=2))
-    spent = codesign.search(two, budget=codesign.Budget(budget)).evaluations
+    spent = codesign.search(two, budget=codesign.DescentBudget(budget)).evaluations
     assert spent[0] == problem.inner.evaluations_a_step(2) == 480
     assert spent[-1] == budget // 480 * 480
 
@@ -351,8 +351,8 @@ def test_numbers_without_their_unit_are_told_how_they_were_read():
 
 
 def test_an_elasticity_where_no_such_chip_can_be_is_a_dash():
-    assert codesign.Elasticity("clock", 1.0, -0.5, None).shown == ("-0.500", "–")
-    assert codesign.Elasticity("clock", 1.0, -0.5, 0.25).shown == ("-0.500", "+0.250")
+    assert codesign.MachineElasticity("clock", 1.0, -0.5, None).shown == ("-0.500", "–")
+    assert codesign.MachineElasticity("clock", 1.0, -0.5, 0.25).shown == ("-0.500", "+0.250")
 
 
 def test_a_file_is_kept_and_shown_again(tmp_path, monkeypatch):
@@ -364,9 +364,9 @@ def test_a_file_is_kept_and_shown_again(tmp_path, monkeypatch):
     path.write_text(SMALL.replace("starts = 6", "starts = 2"))
     output.write_text("a thesis")
     with pytest.raises(InputError, match="has not written"):
-        codesign_run.perform(path, codesign_run.Options(output))
+        codesign_run.perform(path, codesign_run.CodesignOptions(output))
     output.unlink()
-    few = codesign_run.Options(output, evaluations=500)
+    few = codesign_run.CodesignOptions(output, evaluations=500)
     labelled, first = codesign_run.perform(path, few)
     assert labelled is not None and first.output == output and not first.finished
     content = output.read_bytes()

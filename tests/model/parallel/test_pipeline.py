@@ -42,7 +42,7 @@ def test_makespan_of_equal_stages_is_exact(stages, rounds, chunks, forward, back
     n = rounds * stages
     exact = makespan(*equal_stages(stages, chunks, forward, backward), n)
     beat = forward + backward
-    closed = n * beat + pipeline.bubble_time(pipeline.Stages(beat, 0.0, 0.0), float(stages), float(chunks))
+    closed = n * beat + pipeline.bubble_time(pipeline.PipelineStages(beat, 0.0, 0.0), float(stages), float(chunks))
     assert float(closed) == pytest.approx(exact, rel=1e-5)
 
 
@@ -53,7 +53,7 @@ def test_a_heavy_last_stage_sets_the_beat(stages, n, heavy):
     forward[-1] += heavy / 3
     backward[-1] += 2 * heavy / 3
     exact = makespan(forward, backward, n)
-    stage = pipeline.Stages(3.0, 0.0, heavy)
+    stage = pipeline.PipelineStages(3.0, 0.0, heavy)
     closed = n * (3.0 + pipeline.slowest_extra(stage, float(stages))) + pipeline.bubble_time(stage, float(stages), 1.0)
     assert float(closed) == pytest.approx(exact, rel=0.02)
 
@@ -67,7 +67,7 @@ def test_stages_that_differ_by_a_layer(stages, layers, n):
     held = np.array([layers // stages + (stage < layers % stages) for stage in range(stages)], float)[:, None]
     exact = makespan(held, 2.0 * held, n)
     most = float(most_layers(float(layers), float(stages)))
-    stage = pipeline.Stages(3.0 * most, 0.0, 0.0, spare=3.0 * (stages * most - layers))
+    stage = pipeline.PipelineStages(3.0 * most, 0.0, 0.0, spare=3.0 * (stages * most - layers))
     closed = n * 3.0 * most + float(pipeline.bubble_time(stage, float(stages), 1.0))
     assert most == held.max()
     assert abs(exact - closed) <= 3.0 * stages
@@ -108,7 +108,7 @@ def test_makespan_of_stages_whose_ends_have_a_layer_less(pipe, embedding, head):
     found = stage_layers(float(layers), float(stages), float(chunks))
     fullest = float(found.fullest)
     ends = embedding - float(found.first_lacks), head - float(found.last_lacks)
-    stage = pipeline.Stages(3.0 * fullest, *(3.0 * end for end in ends), spare=3.0 * float(found.others))
+    stage = pipeline.PipelineStages(3.0 * fullest, *(3.0 * end for end in ends), spare=3.0 * float(found.others))
     beat = 3.0 * fullest + float(pipeline.slowest_extra(stage, float(stages)))
     closed = n * beat + float(pipeline.bubble_time(stage, float(stages), float(chunks)))
     assert beat == pytest.approx(3.0 * held.sum(axis=1).max(), rel=1e-5)
@@ -153,7 +153,7 @@ def test_micro_batches_in_flight(stages, chunks, n):
 
 
 def test_one_stage_has_no_bubble_and_sends_nothing():
-    stages = pipeline.Stages(3.0, 0.5, 0.7)
+    stages = pipeline.PipelineStages(3.0, 0.5, 0.7)
     assert float(pipeline.bubble_time(stages, 1.0, 1.0)) == pytest.approx(0.0, abs=1e-6)
     assert float(pipeline.exposed_sends(1.0, 1.0, 8.0, 0.5)) == 0.0
     assert float(pipeline.slowest_extra(stages, 1.0)) == pytest.approx(1.2)

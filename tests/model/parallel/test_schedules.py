@@ -39,7 +39,7 @@ def mapping(schedule, p, v):
 
 
 def bubble(schedule, p, v, n, passes, hidden=0.0):
-    beat = pipeline.Stages(sum(passes) - hidden, 0.0, 0.0)
+    beat = pipeline.PipelineStages(sum(passes) - hidden, 0.0, 0.0)
     named = mapping(schedule, p, v)
     return float(pipeline.named_bubble_time(named, beat, pipeline.PassTime(*passes), float(n), hidden))
 
