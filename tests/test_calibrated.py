@@ -50,7 +50,7 @@ def test_beyond_and_within():
     ]
     assert calibrated.beyond("nemo", {}.get, "b200-sxm-180gb") == ["b200-sxm-180gb (rows of h100-sxm-80gb)"]
     assert calibrated.beyond("nemo", {"parameters": 3e12}.get)[0].startswith("parameters 3,000 billion (rows up to 341")
-    assert calibrated.told([]) == "" and calibrated.told(["a", "b"]) == "outside the calibrated range: a, b"
+    assert calibrated.range_note([]) == "" and calibrated.range_note(["a", "b"]) == "outside the calibrated range: a, b"
 
 
 def test_stacks_without_rows_say_so():

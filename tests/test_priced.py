@@ -43,7 +43,7 @@ def grid(chips, objective="device_price", fixed=""):
 
 def told(*arguments, **options):
     made = grid(*arguments, **options)
-    return prices.told(made, [made.labels(index) for index in range(made.n_designs)])
+    return prices.price_notes(made, [made.labels(index) for index in range(made.n_designs)])
 
 
 def test_the_price_that_stands_in_is_that_of_the_model():

@@ -46,9 +46,9 @@ def of_limit(design: Design, system: str, stated: frozenset[str]) -> list[str]:
 
 def of_run(stated: frozenset[str]) -> list[str]:
     """That the tokens of a run of adapters are assumed."""
-    from dse.designs.records import told_tokens
+    from dse.designs.records import tokens_note
 
-    return [told for told in [told_tokens(stated)] if told]
+    return [told for told in [tokens_note(stated)] if told]
 
 
 def stacks_used(design: Design) -> list[str]:

@@ -61,8 +61,8 @@ def evaluate(
     Prints time, memory and energy by part, what bounds each operator, and what the metric depends on most: of a
     training step, or of requests that are served.
     """
-    from dse.designs.calibrated import told as told_outside
-    from dse.designs.leaves import told_saturation
+    from dse.designs.calibrated import range_note as told_outside
+    from dse.designs.leaves import saturation_note
     from dse.doors.studies import STUDIES
     from dse.doors.study import made_up_carbon, made_up_price
     from dse.views.explanation import explain
@@ -74,7 +74,7 @@ def evaluate(
     for told in asked.readings:
         show.note(told)
     accelerator = made.system.accelerator
-    if saturated := told_saturation(float(accelerator.memory.bandwidth), float(accelerator.power.feed)):
+    if saturated := saturation_note(float(accelerator.memory.bandwidth), float(accelerator.power.feed)):
         show.note(saturated)
     for told in cautions.stacks_used(made):
         show.note(told)
@@ -92,7 +92,7 @@ def evaluate(
     else:
         # An accelerator alone has another than its systems.
         whose = "" if asked.is_named else f"software: {stack} (default of {system})\n"
-        show.console().print(Text(told_design(workload, system, stack, made, study) + whose), soft_wrap=True)
+        show.console().print(Text(design_line(workload, system, stack, made, study) + whose), soft_wrap=True)
         if outside:
             listed = [told_outside(outside), *listed]
         for told in listed:
@@ -117,7 +117,7 @@ def design_of(
 ) -> EvaluateRequest:  # fmt: skip
     """The design that options mean; ``to_serve`` is how the command is asked for one that serves."""
     from dse.designs.catalog import default_software
-    from dse.designs.leaves import design, leaf_path, told_reading
+    from dse.designs.leaves import design, leaf_path, reading_note
 
     values = _settings(settings or [])
     for name, option, given in (("n_devices", "-n", n_devices), ("software", "--software", software)):
@@ -130,7 +130,7 @@ def design_of(
     is_named = software is not None
     stack = default_software(system, serving=study.name == "serving") if software is None else software
     made = study.complete(design(workload, system, stack, n_devices, "--set", any_option, **values))
-    readings = (told_reading(name, paths[name], value) for name, value in values.items())
+    readings = (reading_note(name, paths[name], value) for name, value in values.items())
     return EvaluateRequest(made, stack, is_named, [told for told in readings if told], frozenset(paths.values()))
 
 
@@ -208,7 +208,7 @@ def leaves_told(design: Design) -> dict[str, float]:
     return {path: float(value) for path, value in values.items() if value is not None}
 
 
-def told_design(workload: str, system: str, software: str, made: Design, study: Study) -> str:
+def design_line(workload: str, system: str, software: str, made: Design, study: Study) -> str:
     """The design in two lines, with what followed from the rest or was left at its plain value."""
     from dse.designs import catalog
     from dse.types import Precision, choice_name

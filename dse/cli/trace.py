@@ -8,7 +8,7 @@ from typing import Annotated
 import typer
 
 from dse.cli import show
-from dse.cli.evaluate import design_of, leaves_told, told_design
+from dse.cli.evaluate import design_line, design_of, leaves_told
 from dse.cli.options import AnyOption, Devices, Force, Settings, Stack, System, Workload
 from dse.cli.status import report_errors
 
@@ -39,7 +39,7 @@ def trace(
     asked = design_of(workload, system, settings, n_devices, software, any_option, TRAINING, to_serve)
     for told in asked.readings:
         show.note(told)
-    step, described = step_of(asked.design), told_design(workload, system, asked.stack, asked.design, TRAINING)
+    step, described = step_of(asked.design), design_line(workload, system, asked.stack, asked.design, TRAINING)
     times = {"step_time": step.total, "model_step_time": step.model_time}
     perfetto.write(step, {"design": described.strip(), **times, "leaves": leaves_told(asked.design)}, output, force)
     passes = sum(len(event.slot) for event in step.timeline.events)

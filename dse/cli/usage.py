@@ -48,7 +48,7 @@ class Commands(TyperGroup):
             if type(error).__name__ == "NoArgsIsHelpError":
                 error.show()  # the help: nothing was asked
             else:
-                show.error(told(error))
+                show.error(usage_error(error))
             return BAD_INPUT
         except typer.Abort:
             return INTERRUPTED
@@ -57,7 +57,7 @@ class Commands(TyperGroup):
         return status if isinstance(status, int) else 0
 
 
-def told(error: Any) -> InputError:
+def usage_error(error: Any) -> InputError:
     """A command line that cannot be read, in four parts."""
     context = error.ctx
     if context is None:

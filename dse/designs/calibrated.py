@@ -131,10 +131,10 @@ def _beyond_dense(stack: str, accelerator: str, chips: tuple[str, ...]) -> list[
     if seen and (accelerator in seen or accelerator not in chips):
         return []
     where = f" on {accelerator}" if seen else ""
-    return [f"mixtures of experts{where} (rows of dense models{told_with_mixtures(stack, accelerator)})"]
+    return [f"mixtures of experts{where} (rows of dense models{mixtures_note(stack, accelerator)})"]
 
 
-def told_with_mixtures(stack: str, accelerator: str) -> str:
+def mixtures_note(stack: str, accelerator: str) -> str:
     """The stacks of a kind that have rows of mixtures of experts on an accelerator, behind what one of them lacks.
 
     >>> told_with_mixtures("nemo", "a100-sxm-80gb")
@@ -184,19 +184,19 @@ def without_engine(stacks: Iterable[str]) -> str:
     )
 
 
-def told(parts: list[str]) -> str:
+def range_note(parts: list[str]) -> str:
     """These in one line; empty where there are none."""
     return f"outside the calibrated range: {', '.join(parts)}" if parts else ""
 
 
-def told_each(by_stack: Mapping[str, list[str]]) -> str:
+def range_notes(by_stack: Mapping[str, list[str]]) -> str:
     """The same of designs of several stacks, each with its name; a stack without measured rows names itself.
 
     >>> told_each({"nemo": ["devices 4,096 (rows up to 1,024)"], "vllm": []})
     'outside the calibrated range: nemo: devices 4,096 (rows up to 1,024)'
     """
     if len(by_stack) == 1:
-        return told(*by_stack.values())
+        return range_note(*by_stack.values())
     lone = {f"no measured rows for {stack}" for stack in by_stack}
     named = ([*parts] if set(parts) <= lone else [f"{stack}: {', '.join(parts)}"] for stack, parts in by_stack.items())
     texts = [text for texts in named for text in texts]

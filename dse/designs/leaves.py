@@ -169,7 +169,7 @@ def leaf_value(path: str, value: Any, where: str = "design") -> float:
     return catalog.bounded(number, value, about["bounds"], where)
 
 
-def told_reading(name: str, path: str, *values: Any) -> str:
+def reading_note(name: str, path: str, *values: Any) -> str:
     """How a plain number of a leaf that has units was read, in words; empty where all values say their units.
 
     Args:
@@ -196,7 +196,7 @@ def _choice(enum: type[IntEnum], value: Any, where: str) -> float:
     raise InputError(where, repr(value), allowed, "use one of these names")
 
 
-def told_saturation(bandwidth: float, feed: float) -> str:
+def saturation_note(bandwidth: float, feed: float) -> str:
     """What a reader of a bandwidth must know that the cores of a chip, which ask for ``feed``, cannot use up."""
     if bandwidth <= feed:
         return ""

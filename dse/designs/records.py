@@ -147,7 +147,7 @@ def assumed_tokens(stated: Container[str]) -> dict[str, float]:
     return {RUN_TOKENS: TUNING_TOKENS} if adapts and RUN_TOKENS not in stated else {}
 
 
-def told_tokens(stated: Container[str]) -> str:
+def tokens_note(stated: Container[str]) -> str:
     """That the tokens of a run of adapters are assumed, in one line; empty where they are said, or all is trained."""
     if not assumed_tokens(stated):
         return ""

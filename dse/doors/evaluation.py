@@ -13,7 +13,7 @@ from dse.model.accounts.throughput import throughput
 from dse.model.layout import lay_out
 from dse.model.machine import technology
 from dse.model.machine.rates import reciprocal
-from dse.model.money.account import account, over
+from dse.model.money.account import account, integrate
 from dse.model.steps.operating import operate
 from dse.model.steps.stages import Stages, stages_of
 from dse.model.steps.training import step_time
@@ -48,8 +48,8 @@ def evaluate(design: Design) -> Metrics:
     powers = energy.powers(design, layout, drawn, step.total)
     tokens = done["tokens_per_second"]
     books = account(design, layout.devices, powers["average_power"], tokens)
-    bill, a_token = over(books.spent, powers["run_time"]), reciprocal(tokens)
-    carbon = over(books.emitted, powers["run_time"])
+    bill, a_token = integrate(books.spent, powers["run_time"]), reciprocal(tokens)
+    carbon = integrate(books.emitted, powers["run_time"])
     reason = infeasible_reason(design, layout, Needed(held, on_host, on_storage), running.clock_infeasible)
     return Metrics(
         step_time=step.total,

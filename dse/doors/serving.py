@@ -16,11 +16,11 @@ from dse.model.choice import divides
 from dse.model.machine import technology
 from dse.model.machine.power import at_clock, clock_ratio
 from dse.model.machine.rates import reciprocal, unsupported
-from dse.model.money.account import account, over
+from dse.model.money.account import account, integrate
 from dse.model.serving.bounds import PhaseBounds, phase_bounds, token_bounds
-from dse.model.serving.energy import drawn
+from dse.model.serving.energy import token_energy
 from dse.model.serving.goodput import promises_none, share_in_time
-from dse.model.serving.memory import Room, room
+from dse.model.serving.memory import KvCapacity, kv_capacity
 from dse.model.serving.steady import Phases, Served, served
 from dse.model.serving.work import Rank, ranks_of_experts, stage_of, width_split
 from dse.model.steps.operating import HIGHEST_CLOCK, is_limited
@@ -53,7 +53,7 @@ def serve(design: Design) -> ServingMetrics:
     in_time = share_in_time(requests, serving, found, engine.request_time)
     tokens = rate * requests.output_tokens
     cache = found.running * held.a_sequence
-    spent = drawn(rank, phases, found.rate)
+    spent = token_energy(rank, phases, found.rate)
     peak, provisioned = (
         whole_power(board, devices, design.system)
         for board in (jnp.maximum(spent.prefill, spent.decode), spent.provisioned)
@@ -93,8 +93,8 @@ def serve(design: Design) -> ServingMetrics:
         decode_power=spent.decode,
         prefill_power=spent.prefill,
         **books.metrics,
-        **{f"cost_per_token{part}": value for part, value in over(books.spent, a_token).items()},
-        **{f"carbon_per_token{part}": value for part, value in over(books.emitted, a_token).items()},
+        **{f"cost_per_token{part}": value for part, value in integrate(books.spent, a_token).items()},
+        **{f"carbon_per_token{part}": value for part, value in integrate(books.emitted, a_token).items()},
         **served_with_failures(design, held.weights, rank.met),
         parameters=parameter_count(main_model(design.workload)),
         feasible=reason == 0,
@@ -112,7 +112,7 @@ class _Parts(NamedTuple):
 
     design: Design  # at the clock that is set
     rank: Rank
-    held: Room
+    held: KvCapacity
     found: Served
     phases: Phases
 
@@ -123,7 +123,7 @@ def _served(design: Design) -> _Parts:
     serving = design.mapping.serving or Serving()
     engine = design.software.engine or Engine()
     rank = Rank(stage_of(design), ranks_of_experts(design), requests, serving, engine)
-    held = room(rank.stage, requests, serving, engine)
+    held = kv_capacity(rank.stage, requests, serving, engine)
     found, phases = served(rank, design.mapping.dp, held)
     return _Parts(design, rank, held, found, phases)
 
@@ -150,7 +150,7 @@ def at_its_clock(design: Design) -> Design:
     return dataclasses.replace(design, system=dataclasses.replace(design.system, accelerator=slowed))
 
 
-def _reason(design: Design, rank: Rank, held: Room, found: Served, over: Any) -> Scalar:
+def _reason(design: Design, rank: Rank, held: KvCapacity, found: Served, over: Any) -> Scalar:
     """Bits of :class:`Infeasible`; 0 when the design can serve."""
     w, m, system = design.workload, design.mapping, design.system
     requests, serving = rank.requests, rank.serving

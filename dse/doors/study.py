@@ -259,7 +259,7 @@ def shares_told(design: Design) -> str:
     return ", ".join(f"{name} {total:.3g}" for name, total in found.items() if total > 1.0) or "no shares"
 
 
-def told_price(total: str, metrics: Mapping[str, float], design: Design) -> str:
+def price_note(total: str, metrics: Mapping[str, float], design: Design) -> str:
     """Beside the bill of an accelerator what it is bought at; where a price or dies are made up, that they are."""
     if total == "device_cost":
         return f"Price: {quantity(metrics['device_price'], 'USD')}. Analysts' bills leave the design out."
@@ -282,7 +282,7 @@ def made_up_carbon(metrics: Mapping[str, float], design: Design) -> str:
     return f"embodied carbon of the dies: {carbon} = {rule}; made.logic_area is not stated" if rule else ""
 
 
-def told_money(total: str, metrics: Mapping[str, float], design: Design) -> str:
+def money_note(total: str, metrics: Mapping[str, float], design: Design) -> str:
     """What hours, years and tokens cost, or tokens emit."""
     if total.endswith("carbon"):
         return f"Emissions per million tokens: {quantity(1e6 * metrics['carbon_per_token'], 'kg')}."

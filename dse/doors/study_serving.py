@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from dse.designs.records import TRAINING_ALONE, with_serving_defaults
-from dse.doors.study import OPTIONAL, Shown, Study, network_told, over_routed, shares_told, told_money, told_price
+from dse.doors.study import OPTIONAL, Shown, Study, money_note, network_told, over_routed, price_note, shares_told
 from dse.io.quantities import duration, quantity
 from dse.types import (
     INFEASIBLE_MEANING,
@@ -188,9 +188,9 @@ def _remark(total: str, metrics: Mapping[str, float], design: Design) -> str:
     if total == "energy_per_output_token":
         return _power(metrics)
     if total == "cost_per_token":
-        return told_money(total, metrics, design)
+        return money_note(total, metrics, design)
     if total != "peak_memory":
-        return told_price(total, metrics, design)
+        return price_note(total, metrics, design)
     between = duration(metrics["time_between_failures"])
     return (
         f"Maximum concurrent requests, all devices: {metrics['concurrency_limit']:,.0f}. Availability of a replica: "
@@ -254,13 +254,13 @@ def _decoding(design: Design) -> Scalar:
     """Sequences that a stage decodes at once: those in flight, as far as memory and engine hold them."""
     import jax.numpy as jnp
 
-    from dse.model.serving.memory import room
+    from dse.model.serving.memory import kv_capacity
     from dse.model.serving.work import stage_of
     from dse.types import Engine, Load, Requests, Serving
 
     requests, serving = design.workload.requests or Requests(), design.mapping.serving or Serving()
     engine = design.software.engine or Engine()
-    most = jnp.minimum(room(stage_of(design), requests, serving, engine).sequences, engine.most_sequences)
+    most = jnp.minimum(kv_capacity(stage_of(design), requests, serving, engine).sequences, engine.most_sequences)
     asked = jnp.where(requests.load == float(Load.offline), most, requests.concurrency / design.mapping.dp)
     return jnp.maximum(jnp.minimum(asked, most) / design.mapping.pp, 1.0)
 

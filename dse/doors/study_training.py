@@ -14,11 +14,11 @@ from dse.doors.study import (
     SameOption,
     Shown,
     Study,
+    money_note,
     network_told,
     over_routed,
+    price_note,
     shares_told,
-    told_money,
-    told_price,
 )
 from dse.io.quantities import digits, duration, gib, percent, prefixed, quantity
 from dse.types import (
@@ -228,8 +228,8 @@ def _training_remark(total: str, metrics: Mapping[str, float], design: Design) -
     if total == "run_time_with_failures":
         return _training_failures(metrics, design)
     if total in ("cost_per_run", "carbon_per_run"):
-        return told_money(total, metrics, design) + _told_with_failures(total, metrics, design)
-    return told_price(total, metrics, design)
+        return money_note(total, metrics, design) + _told_with_failures(total, metrics, design)
+    return price_note(total, metrics, design)
 
 
 #: Totals of a run without failures → what a run does, and their units.

@@ -141,13 +141,13 @@ _OF_DESIGN = (WEIGHTS, RUNTIME, CAPACITY, ALL_WEIGHTS)
 def _memory(design: Design) -> tuple[tuple[Scalar, ...], None]:
     """Bytes of weights and of the engine's own memory on the fullest device, what it has, and weights wherever."""
     from dse.model.machine.technology import generated
-    from dse.model.serving.memory import room, weight_bytes
+    from dse.model.serving.memory import kv_capacity, weight_bytes
     from dse.model.serving.work import stage_of
 
     built = generated(design)
     serving, engine = built.mapping.serving or Serving(), built.software.engine or Engine()
     stage = stage_of(built)
-    held = room(stage, built.workload.requests or Requests(), serving, engine)
+    held = kv_capacity(stage, built.workload.requests or Requests(), serving, engine)
     weights = weight_bytes(stage.design, stage.layout, serving)
     return (held.weights, held.runtime, built.system.accelerator.memory.capacity, weights), None
 

@@ -12,7 +12,7 @@ import dataclasses
 import re
 from typing import Any
 
-from dse.designs.calibrated import told_with_mixtures
+from dse.designs.calibrated import mixtures_note
 from dse.errors import InputError
 from dse.measured import calculon, pods
 from dse.measured.cells import Cells
@@ -144,7 +144,7 @@ def _expert_kernels(cells: Cells, lookup: Lookup, stack: str) -> ExpertKernels:
     Experts that drop tokens get as many rows as they have room for: their host waits for no sizes.
     """
     if not lookup.entry("software", stack).states("experts"):
-        others = told_with_mixtures(stack, accelerator_of(cells.row))
+        others = mixtures_note(stack, accelerator_of(cells.row))
         raise Skip("mixture of experts not modelled", f"{stack} says nothing of its experts' kernels{others}")
     found = lookup.expert_kernels(stack)
     return dataclasses.replace(found, expert_host_time=0.0) if drops_tokens(cells) else found

@@ -14,7 +14,7 @@ from dse.doors.study_training import TRAINING
 from dse.measured.names import Lookup
 from dse.measured.table import Case, Row, Skip
 from dse.model.formats import RECIPES
-from dse.sweep.engine.few import evaluate_few
+from dse.sweep.engine.numpy_backend import evaluate_few
 from dse.sweep.engine.point import Program
 from dse.types import Design, Precision
 

@@ -82,12 +82,12 @@ def deviations(designs: Sequence[Design], open_parts: Sequence[Uncertainty]) -> 
 
     found = np.zeros(len(designs))
     for members, stack in alike(designs):
-        times = np.asarray(evaluate_stack(drawn(stack, [open_parts[i] for i in members])).step_time)
+        times = np.asarray(evaluate_stack(sample_parameters(stack, [open_parts[i] for i in members])).step_time)
         found[members] = np.log(times.reshape(len(members), DRAWS)).std(axis=1)
     return found
 
 
-def drawn(stack: Design, open_parts: Sequence[Uncertainty]) -> Design:
+def sample_parameters(stack: Design, open_parts: Sequence[Uncertainty]) -> Design:
     """A stack of designs, each ``DRAWS`` times with draws of its open parameters that all designs share.
 
     Drawn values stay within the bounds of their leaves.

@@ -64,7 +64,7 @@ def given(value: Scalar | None, otherwise: Scalar) -> Scalar:
     return otherwise if value is None else value
 
 
-def least(first: Scalar, second: Scalar) -> Scalar:
+def min_prefer_first(first: Scalar, second: Scalar) -> Scalar:
     """The smaller of two; where both are equal, with the slope of ``first`` alone.
 
     ``minimum`` gives each half there, which is the slope on neither side. At a value that many designs have (a clock
@@ -73,7 +73,7 @@ def least(first: Scalar, second: Scalar) -> Scalar:
     return jnp.where(first <= second, first, second)
 
 
-def most(first: Scalar, second: Scalar) -> Scalar:
+def max_prefer_first(first: Scalar, second: Scalar) -> Scalar:
     """The larger of two; where both are equal, with the slope of ``first`` alone: of what may move up from there."""
     return jnp.where(first >= second, first, second)
 

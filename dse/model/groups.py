@@ -12,7 +12,7 @@ from typing import NamedTuple
 import jax.numpy as jnp
 
 from dse.model import links
-from dse.model.choice import divides, even_part, least, power_of_two, times
+from dse.model.choice import divides, even_part, min_prefer_first, power_of_two, times
 from dse.types import Group, Mapping, Placement, Pods, Reach, Scalar, System
 
 
@@ -112,7 +112,7 @@ def ring_share(pods: Pods, whole: Scalar, positions: Scalar, stride: Scalar, ext
     """
     alone = positions * (1.0 / (pods.oversubscription * pods.detour))
     together = jnp.where(pods.pooled > 0.0, jnp.maximum(whole / stride, 1.0), 1.0)
-    return jnp.where(extent > whole, least(alone * together, 1.0), 1.0)
+    return jnp.where(extent > whole, min_prefer_first(alone * together, 1.0), 1.0)
 
 
 def members_within(size: Scalar, stride: Scalar, domain: Scalar) -> Scalar:

@@ -9,7 +9,7 @@ from typing import NamedTuple
 import jax.numpy as jnp
 
 from dse.model import links
-from dse.model.choice import divides, least, nothing, plus, times, where_on
+from dse.model.choice import divides, min_prefer_first, nothing, plus, times, where_on
 from dse.model.formats import activation_bytes, cast_reads, operand_bytes
 from dse.model.groups import Groups, in_a_row, members_within, placed, ring_share, stage_domain
 from dse.model.stage_layers import PipelineLayout, StageLayers, chunk_layers, folded_stages, named_schedule
@@ -223,7 +223,7 @@ def lay_out_context(design: Design, groups: Groups, kv_heads: Scalar) -> Context
     if exchange is None:
         return ContextLayout(_ALONE, groups.cp, 0.0, kv_heads, is_named=False)
     kind, domain = exchange.cp_comm_type, design.system.scale_up.domain
-    inner = jnp.where(kind == float(ContextExchange.a2a_p2p), least(exchange.a2a_size, m.cp), 1.0)
+    inner = jnp.where(kind == float(ContextExchange.a2a_p2p), min_prefer_first(exchange.a2a_size, m.cp), 1.0)
     heads_over = jnp.where(kind == float(ContextExchange.a2a), m.cp, inner)
     ring = m.cp / heads_over
     reach = links.reach_in(design.system, m.tp)
@@ -252,7 +252,7 @@ def lay_out_partitions(design: Design, named: PipelineLayout) -> Partitions | No
         return found._replace(share=ring_share(pods, stage_domain(m, pods.size), 1.0, stride, stride * size))
 
     def part(most: Scalar) -> tuple[Group, Group]:
-        size = jnp.where(zero_3, least(most, replicas), replicas)
+        size = jnp.where(zero_3, min_prefer_first(most, replicas), replicas)
         return row(size, m.tp), row(replicas / size, m.tp * size)
 
     weights, gradients = part(m.sharding.weights_over), part(m.sharding.gradients_over)
@@ -306,7 +306,7 @@ def experts_in_pods(found: ExpertLayout, design: Design) -> ExpertLayout:
     stride = ep.size * found.etp.size
     others = jnp.maximum(ep.size - members_within(ep.size, found.etp.size, whole), 1.0)
     outside = others * pods.oversubscription * pods.detour
-    alike = jnp.where(stride > whole, least((ep.size - ep.local) / outside, 1.0), 1.0)
+    alike = jnp.where(stride > whole, min_prefer_first((ep.size - ep.local) / outside, 1.0), 1.0)
 
     def ring(stride: Scalar, size: Scalar) -> Scalar:
         return ring_share(pods, whole, 1.0, stride, stride * size)
@@ -319,7 +319,7 @@ def experts_in_pods(found: ExpertLayout, design: Design) -> ExpertLayout:
     )
 
 
-def of_mean_rank(layout: Layout) -> Layout:
+def with_balanced_experts(layout: Layout) -> Layout:
     """The layout with the rows of the mean rank of experts: all devices together do so much.
 
     Every rank waits for the busiest one, whose work a step's time is; joules are of what is done.

@@ -17,7 +17,7 @@ from dse.search.found import MethodResult, axis_columns, best_points
 from dse.search.problem import Problem
 from dse.search.several import FrontDesign, MethodFront
 from dse.spec.axes import Label
-from dse.sweep.results.prices import told as told_prices
+from dse.sweep.results.prices import price_notes as told_prices
 from dse.sweep.results.summary import cautions
 from dse.types import Design
 
@@ -88,7 +88,7 @@ def of_methods(problem: Problem, found: list[MethodResult], seconds: dict[str, f
     """The outcome of the methods' results."""
     reasons = np.sum([f.progressed.reasons for f in found], axis=0)
     designs, whole = _designs(problem, found), several.front(found)
-    told, distinct = several.told(problem, found, whole)
+    told, distinct = several.front_designs(problem, found, whole)
     outside, context = cautions(problem.grid, _numbered(problem, found))
     return Outcome(
         size=problem.space.size,

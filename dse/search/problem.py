@@ -28,7 +28,7 @@ from dse.search.evaluation import (
 from dse.search.judging import Evaluation
 from dse.search.space import Point, Space
 from dse.spec.search import BATCHES, SearchSpec
-from dse.sweep.engine.few import evaluate_few, joined
+from dse.sweep.engine.numpy_backend import evaluate_few, joined
 from dse.sweep.engine.point import Program
 from dse.sweep.grid import compose
 from dse.sweep.grid.grid import Grid

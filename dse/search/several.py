@@ -70,7 +70,7 @@ def ends(whole: Front) -> Best:
     )
 
 
-def told(problem: Problem, found: list[MethodResult], whole: Front) -> tuple[tuple[FrontDesign, ...], int]:
+def front_designs(problem: Problem, found: list[MethodResult], whole: Front) -> tuple[tuple[FrontDesign, ...], int]:
     """The designs that are told of a front, and how many of it differ at the digits that are shown."""
     if not len(whole.objectives):
         return (), 0

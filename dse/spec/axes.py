@@ -10,7 +10,7 @@ from collections.abc import Iterable
 from typing import Any
 
 from dse.designs import catalog
-from dse.designs.leaves import known_leaves, leaf_path, leaf_value, path_endings, told_reading
+from dse.designs.leaves import known_leaves, leaf_path, leaf_value, path_endings, reading_note
 from dse.designs.records import LEAVES_OF_SERVING, LIMIT_AS_SOLD, WITHOUT
 from dse.doors.study import Study
 from dse.errors import ELSEWHERE, InputError, nearest, plain, unknown_name
@@ -134,7 +134,7 @@ def leaf(name: str, path: str, value: Any, where: str) -> Axis:
     if isinstance(value, list):
         return listed(name, path, value, where, none=path in WITHOUT)
     if is_range(value):
-        note = told_reading(name, path, *(value.get(key) for key in ("from", "to", "step")))
+        note = reading_note(name, path, *(value.get(key) for key in ("from", "to", "step")))
         return dataclasses.replace(listed(name, path, _spread(path, value, where), where, explicit=False), note=note)
     if isinstance(value, str) and value in RULES:
         return Axis(name=name, key=path, where=where, rule=value)
@@ -157,7 +157,7 @@ def listed(
     labels = tuple(_label(path, number) for number in numbers)
     if all(isinstance(value, bool) for value in values):
         labels = tuple(bool(number) for number in numbers)
-    note = told_reading(name, path, *values)
+    note = reading_note(name, path, *values)
     return Axis(name=name, key=path, where=where, values=numbers, labels=labels, explicit=explicit, note=note)
 
 

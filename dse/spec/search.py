@@ -16,7 +16,7 @@ from typing import Any
 
 from pydantic import Field, create_model, field_validator
 
-from dse.designs.leaves import known_leaves, leaf_value, told_reading
+from dse.designs.leaves import known_leaves, leaf_value, reading_note
 from dse.designs.records import N_DEVICES
 from dse.doors.study import Study
 from dse.errors import InputError, unknown_name
@@ -244,7 +244,7 @@ def _interval(name: str, table: dict[str, Any], sweep: SweepSpec, where: str) ->
     log = low > 0 if said.log is None else said.log
     if log and low <= 0:
         raise InputError(f"{where}.from", f"{low:g}", "above 0 where log = true", "write log = false")
-    note = told_reading(name, path, said.from_, said.to)
+    note = reading_note(name, path, said.from_, said.to)
     return Interval(path=path, name=name, low=low, high=high, log=log, note=note)
 
 

@@ -6,7 +6,7 @@ import dataclasses
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from dse.designs.leaves import known_leaves, told_reading
+from dse.designs.leaves import known_leaves, reading_note
 from dse.designs.records import CHIP, LEAVES_OF_SERVING
 from dse.doors.study import Study
 from dse.errors import InputError, unknown_name
@@ -80,7 +80,7 @@ def fixed_of(document: dict[str, Any], file: str) -> tuple[dict[str, Axis], dict
             else:
                 path = _leaf_of(section, key, own, where)
                 axis = axis_values.listed(path.rpartition(".")[2], path, [value], where)
-                fixed[path] = dataclasses.replace(axis, note=told_reading(key, path, value))
+                fixed[path] = dataclasses.replace(axis, note=reading_note(key, path, value))
     return names, fixed
 
 

@@ -6,7 +6,7 @@ from dse.types.choices import Checkpoint
 from dse.types.fields import COUNT, NOT_NEGATIVE, POSITIVE, SHARE, Scalar, metadata, record
 
 #: As many spare nodes as ever fail: those of a larger cluster, which the job does not pay.
-ENOUGH = 2.0**20
+UNLIMITED = 2.0**20
 
 
 @record
@@ -39,7 +39,7 @@ class Reliability:
         "", "s", "restart time without checkpoint load (estimate)", default=300.0
     )
     spares: Scalar = metadata(
-        "", "1", "spare nodes, bought; absent: enough, not paid; 0: wait for repair", default=ENOUGH,
+        "", "1", "spare nodes, bought; absent: enough, not paid; 0: wait for repair", default=UNLIMITED,
         bounds=NOT_NEGATIVE,
     )  # fmt: skip
     repair_time: Scalar = metadata("", "s", "node repair time (estimate)", default=86400.0)

@@ -20,10 +20,10 @@ from dse.measured.uncertainty import (
     DRAWS,
     Uncertainty,
     deviations,
-    drawn,
     half_widths,
     interval_of,
     quantile,
+    sample_parameters,
     uncertainty_of,
 )
 
@@ -60,7 +60,7 @@ def test_designs_keep_their_order_whatever_their_structure():
 def test_drawn_shares_stay_shares():
     path = "software.pp_overlap"
     ((_, stack),) = alike([DESIGN])
-    found = drawn(stack, [Uncertainty({path: 2.0}, 0.0)])
+    found = sample_parameters(stack, [Uncertainty({path: 2.0}, 0.0)])
     column = leaf(found, path)
     assert column.max() == leaves()[path]["bounds"].high == 1.0 and column.min() > 0.0
     for other in (name for name in leaves() if name != path and leaf(DESIGN, name) is not None):

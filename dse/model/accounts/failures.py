@@ -14,7 +14,7 @@ from typing import NamedTuple, TypeVar
 
 import jax.numpy as jnp
 
-from dse.model.choice import choose, least, most, plus, times
+from dse.model.choice import choose, max_prefer_first, min_prefer_first, plus, times
 from dse.model.formats import optimizer_bytes, parameter_bytes
 from dse.model.layout import Layout
 from dse.model.machine.rates import reciprocal
@@ -72,8 +72,8 @@ def failure_rates(reliability: Reliability, devices: Scalar) -> FailureRates:
     r = reliability
     of_nodes = 1.0 / (r.node_devices * r.node_mtbf)
     hardware = devices * (1.0 / r.device_mtbf + 1.0 / r.link_mtbf + of_nodes)
-    rates = hardware, most(hardware + devices / r.software_mtbf, _RAREST)
-    return FailureRates(*(least(rate, _OFTENEST) for rate in rates))
+    rates = hardware, max_prefer_first(hardware + devices / r.software_mtbf, _RAREST)
+    return FailureRates(*(min_prefer_first(rate, _OFTENEST) for rate in rates))
 
 
 def growth(exponent: Scalar) -> Scalar:
@@ -91,7 +91,7 @@ def best_interval(stall: Scalar, rate: Scalar) -> Scalar:
     series in ``q = sqrt(2 (1 - e^(-delta / M)))`` (Corless et al. 1996, equation 4.22), at most 2 % off where the loss
     is flat. It tends to Young's ``sqrt(2 delta M)`` for short stalls and to ``M`` for long ones.
     """
-    expected = least(most(stall * rate, _LEAST), _MOST)
+    expected = min_prefer_first(max_prefer_first(stall * rate, _LEAST), _MOST)
     q = jnp.sqrt(2.0 * expected * (1.0 + growth(expected)) * jnp.exp(-expected))
     return q / (1.0 + q * (1.0 / 3.0 - q / 24.0)) / rate
 
@@ -134,12 +134,12 @@ def savings(design: Design, held: Scalar, step: StepTime, size: Scalar) -> dict[
     """
     r, system = design.system.reliability or Reliability(), design.system
     copy = jnp.minimum(held / system.host.bandwidth, _LONGEST)
-    write = jnp.minimum(most(size / r.storage_bandwidth, held / r.device_storage_bandwidth), _LONGEST)
+    write = jnp.minimum(max_prefer_first(size / r.storage_bandwidth, held / r.device_storage_bandwidth), _LONGEST)
     parity = jnp.minimum(held / system.scale_out.bandwidth, _LONGEST)
     window = step.total - step.optimizer
 
     def stall(hidden: Scalar) -> Scalar:
-        return r.copy_interference * least(hidden, window) + jnp.maximum(hidden - window, 0.0)
+        return r.copy_interference * min_prefer_first(hidden, window) + jnp.maximum(hidden - window, 0.0)
 
     load, begin = copy + write, r.checkpoint_overhead
     waits, behind, coded = begin + load, begin + stall(copy), stall(copy + parity)
@@ -172,12 +172,12 @@ def lost_time(reliability: Reliability, saving: Saving, rates: FailureRates, ste
     A step at least; where one is stated that is too short for the checkpoint before to be over, training waits for it.
     """
     r, rate = reliability, rates.total
-    best = most(best_interval(saving.stall, rate), saving.apart - saving.stall)
-    interval = most(jnp.where(r.checkpoint_every > 0.0, r.checkpoint_every, best), step_time)
-    stretch = most(interval + saving.stall, saving.apart)
+    best = max_prefer_first(best_interval(saving.stall, rate), saving.apart - saving.stall)
+    interval = max_prefer_first(jnp.where(r.checkpoint_every > 0.0, r.checkpoint_every, best), step_time)
+    stretch = max_prefer_first(interval + saving.stall, saving.apart)
     back = r.detection_time + r.restart_time + saving.load
-    added = growth(least(stretch * rate, _MOST))
-    again = least((back + saving.exposed) * rate, _MOST)
+    added = growth(min_prefer_first(stretch * rate, _MOST))
+    again = min_prefer_first((back + saving.exposed) * rate, _MOST)
     failures = stretch * rate * (1.0 + added) / interval  # those of training
     restarts = failures * (1.0 + growth(again))  # of full length: some fail themselves
     waited = no_spare(r, rates.hardware) * rates.hardware / rate

@@ -10,7 +10,7 @@ from typing import NamedTuple
 
 import jax.numpy as jnp
 
-from dse.model.work.messages import drawn
+from dse.model.work.messages import distinct_draws
 from dse.types import Scalar
 
 #: Devices of a node of the benchmarks, nodes that a token of theirs may reach (their group-limited gating), and nodes
@@ -36,8 +36,8 @@ def exchange_time(tokens: Scalar, width: Scalar, top_k: Scalar, nodes: Scalar, k
     nodes over the link: cores and link work side by side, the slower one sets the pace.
     """
     reach = jnp.minimum(nodes, REACH)
-    met, leaving = drawn(reach, top_k), jnp.where(nodes > 1.0, 1.0, 0.0)
-    near = width * (1.0 + drawn(NODE * reach, top_k) + leaving * met) / kernel.rate
+    met, leaving = distinct_draws(reach, top_k), jnp.where(nodes > 1.0, 1.0, 0.0)
+    near = width * (1.0 + distinct_draws(NODE * reach, top_k) + leaving * met) / kernel.rate
     crowded = 1.0 + kernel.crowding * jnp.maximum(nodes - REACH, 0.0) / REACH
     far = width * met * (nodes - 1.0) / nodes * crowded / kernel.link
     ratio = jnp.minimum(near, far) / jnp.maximum(near, far)

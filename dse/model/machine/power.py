@@ -8,7 +8,7 @@ from typing import NamedTuple, Protocol
 import jax
 import jax.numpy as jnp
 
-from dse.model.choice import choose, least
+from dse.model.choice import choose, min_prefer_first
 from dse.model.formats import RECIPES
 from dse.types import Accelerator, Power, Scalar
 
@@ -63,7 +63,7 @@ def flop_energy(precision: Scalar, power: Power) -> Scalar:
 
 def power_limit(power: Power) -> Scalar:
     """The limit that holds, in W: the operator's where one is set, at most the one as sold."""
-    return power.tdp if power.limit is None else least(power.limit, power.tdp)
+    return power.tdp if power.limit is None else min_prefer_first(power.limit, power.tdp)
 
 
 def at_clock(accelerator: Accelerator, ratio: Scalar) -> Accelerator:

@@ -8,7 +8,7 @@ from typing import NamedTuple
 
 import jax.numpy as jnp
 
-from dse.model.choice import choose, just_below_reciprocal, least
+from dse.model.choice import choose, just_below_reciprocal, min_prefer_first
 from dse.model.formats import RECIPES, Block, operand_bytes, trait
 from dse.types import Accelerator, Design, FineKernels, Kernels, OperatorKind, Precision, Scalar, Software, Steps
 
@@ -155,7 +155,7 @@ def _units(
     kernels, floor = accelerator.kernels, accelerator.kernels.kernel_floor
     on_matrix, on_vector = (kernels.steps.matrix, kernels.steps.vector) if kernels.steps else (None, None)
     peak = matrix_rate(accelerator, precision, TINY)
-    sixteen = least(sixteen_bit_rate(accelerator, precision), peak)
+    sixteen = min_prefer_first(sixteen_bit_rate(accelerator, precision), peak)
     matrix, vector, flash = (1.0, 1.0, 1.0) if software is None else (
         software.matrix_slowdown, software.elementwise_slowdown, software.flash_slowdown * attention_slowdown
     )  # fmt: skip

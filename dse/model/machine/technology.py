@@ -20,7 +20,7 @@ from typing import NamedTuple
 
 import jax.numpy as jnp
 
-from dse.model.choice import least, most
+from dse.model.choice import max_prefer_first, min_prefer_first
 from dse.model.machine.power import Demand, clock_under_limit, voltage
 from dse.types import Accelerator, Chip, Design, MatrixRate, MemoryTier, Power, Scalar
 
@@ -78,7 +78,7 @@ def cooled_power(chip: Chip) -> Scalar:
 
     Heat of the memory counts as the dies': stacks stand beside or on them under the same cold plate.
     """
-    return least(chip.power_budget, chip.heat_flux * footprint(chip) + chip.board_power)
+    return min_prefer_first(chip.power_budget, chip.heat_flux * footprint(chip) + chip.board_power)
 
 
 def shared_power(chip: Chip) -> Scalar:
@@ -117,7 +117,7 @@ def memory_units(chip: Chip) -> Scalar:
     found, unit = areas(chip), chip.memory
     by_area = chip.memory_area * (found.on_die + found.on_base) / jnp.maximum(unit.unit_area, _AREA)
     by_edge = chip.memory_edge * perimeter(chip) / jnp.maximum(unit.unit_edge, 1e-9)
-    return least(chip.stacks, jnp.minimum(by_area, by_edge))  # those that are built may be as many as find room
+    return min_prefer_first(chip.stacks, jnp.minimum(by_area, by_edge))  # built: as many as find room
 
 
 def memory_tier(chip: Chip) -> MemoryTier:
@@ -168,11 +168,11 @@ def clocked(chip: Chip) -> Clocked:
     law = Power(threshold=node.threshold, lowest_voltage=chip.boost_voltage, leakage=0.0, control=0.0, uncore=0.0)
     demand = Demand(core_time=1.0, other_time=0.0, core_energy=watts, other_energy=0.0)
     sold = node.highest_clock / jnp.maximum(node.clock, 1.0)
-    highest = least(sold, _ratio(jnp.asarray(node.highest_voltage), node.threshold))
+    highest = min_prefer_first(sold, _ratio(jnp.asarray(node.highest_voltage), node.threshold))
     ratio = clock_under_limit(demand, chip.core_power * shared_power(chip), highest, law)
-    slowest = least(_ratio(chip.boost_voltage, node.threshold), highest)
-    fed = least(1.0, ratio / jnp.maximum(slowest, 1e-6))
-    boost = most(ratio, slowest)
+    slowest = min_prefer_first(_ratio(chip.boost_voltage, node.threshold), highest)
+    fed = min_prefer_first(1.0, ratio / jnp.maximum(slowest, 1e-6))
+    boost = max_prefer_first(ratio, slowest)
     return Clocked(boost * node.clock, voltage(boost, dataclasses.replace(law, lowest_voltage=0.0)), fed, fed * devices)
 
 
@@ -212,7 +212,7 @@ def generated(design: Design) -> Design:
     system, chip = design.system, design.system.accelerator.chip
     if chip is None:
         return design
-    driven = jnp.maximum(least(system.scale_up.bandwidth, link_bandwidth(chip)), 1.0)
+    driven = jnp.maximum(min_prefer_first(system.scale_up.bandwidth, link_bandwidth(chip)), 1.0)
     built = dataclasses.replace(
         system,
         accelerator=generate(system.accelerator),
@@ -253,7 +253,7 @@ def _power(power: Power, chip: Chip, cores: Clocked) -> Power:
         nominal_clock=cores.clock,
         clock=chip.clock_ratio * cores.clock,
         threshold=node.threshold / jnp.maximum(cores.volts, _LOWEST_VOLTAGE),
-        lowest_voltage=least(1.0, node.lowest_voltage / jnp.maximum(cores.volts, _LOWEST_VOLTAGE)),
+        lowest_voltage=min_prefer_first(1.0, node.lowest_voltage / jnp.maximum(cores.volts, _LOWEST_VOLTAGE)),
         tdp=jnp.asarray(cooled_power(chip)),
         cooling=cooling(node.temperature, chip.cooler),
         memory_cooling=cooling(chip.memory.unit_temperature, chip.memory_cooler),

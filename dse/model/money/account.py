@@ -12,7 +12,7 @@ from dse.model.money.carbon import Emitted, device_carbon, emitted
 from dse.model.money.device import price_of
 from dse.model.money.system import YEAR, Spending, capital, spending
 from dse.types import Design, Emissions, Prices, Scalar, System
-from dse.types.reliability import ENOUGH
+from dse.types.reliability import UNLIMITED
 
 _HOUR = 3600.0
 
@@ -63,10 +63,10 @@ def spare_devices(system: System) -> Scalar:
     reliability = system.reliability
     if reliability is None:
         return 0.0
-    return jnp.where(reliability.spares < ENOUGH, reliability.spares, 0.0) * reliability.node_devices
+    return jnp.where(reliability.spares < UNLIMITED, reliability.spares, 0.0) * reliability.node_devices
 
 
-def over(each_second: Spending | Emitted, seconds: Scalar) -> dict[str, Scalar]:
+def integrate(each_second: Spending | Emitted, seconds: Scalar) -> dict[str, Scalar]:
     """What is spent or emitted in so many seconds: the whole under an empty name, and ``_<part>`` by part."""
     parts = {f"_{name}": seconds * value for name, value in each_second._asdict().items()}
     return {"": sum(parts.values()), **parts}

@@ -6,7 +6,7 @@ from typing import NamedTuple
 
 import jax.numpy as jnp
 
-from dse.model.choice import ceiling, most
+from dse.model.choice import ceiling, max_prefer_first
 from dse.types import HOST, Network, Prices, Scalar, System
 
 YEAR = 365.25 * 86400.0  # s
@@ -112,8 +112,8 @@ def memory_price(system: System, prices: Prices) -> Scalar:
     A server with less is sold for no less.
     """
     host, far = system.host.capacity, system.far
-    beyond = prices.host_byte_price * most(host - HOST.capacity, 0.0)
-    return beyond if far is None else beyond + far.byte_price * most(far.capacity - host, 0.0)
+    beyond = prices.host_byte_price * max_prefer_first(host - HOST.capacity, 0.0)
+    return beyond if far is None else beyond + far.byte_price * max_prefer_first(far.capacity - host, 0.0)
 
 
 def capital(system: System, prices: Prices, device: Scalar, watts: Scalar) -> Capital:

@@ -7,7 +7,7 @@ from typing import NamedTuple
 
 import jax.numpy as jnp
 
-from dse.model.choice import given, most, plus, times
+from dse.model.choice import given, max_prefer_first, plus, times
 from dse.model.layout import Layout
 from dse.model.machine import collectives
 from dse.model.machine.messages import Sent, time_of
@@ -48,7 +48,7 @@ def tensor_parallel(design: Design, layout: Layout, sent: Iterable[Sent], passes
     software, group = design.software, layout.groups.tp
     reached = jnp.where(group.domains > 1.0, software.tp_overlap_across, software.tp_overlap)
     overlap = design.mapping.overlap_tp * reached
-    asynchronous = most(software.backward_tp_overlap, overlap)
+    asynchronous = max_prefer_first(software.backward_tp_overlap, overlap)
     overlaps: dict[Window, Scalar] = {
         Window.matrix_forward: overlap, Window.matrix_input_gradient: overlap,
         Window.matrix_weight_gradient: asynchronous,

@@ -13,7 +13,7 @@ import jax.numpy as jnp
 from dse.model.machine.power import at_clock, clock_ratio, repeats
 from dse.model.serving.batch import Batch
 from dse.model.serving.pass_energy import joules_of, working_share
-from dse.model.serving.step import EngineStepTime, cut_where_it_pays, engine_step, of_one_pass
+from dse.model.serving.step import EngineStepTime, cut_where_it_pays, engine_step, per_stage_batch
 from dse.model.serving.work import Stage, stage_of
 from dse.model.steps.operating import SLOW, demanded, is_limited, limited_clock, reading_time, with_accelerator
 from dse.types import Engine, Scalar, Serving
@@ -46,7 +46,7 @@ def at_limit(stage: Stage, ranks: Scalar, serving: Serving, engine: Engine, batc
     stages = stage.design.mapping.pp
     nominal = step(stage)
     whole = jnp.maximum(nominal.total / stages, 1e-12)  # of one pass
-    spent = joules_of(stage, ranks, serving, engine, of_one_pass(batch, stages))
+    spent = joules_of(stage, ranks, serving, engine, per_stage_batch(batch, stages))
     active, reading = working_share(nominal, engine), reading_time(spent.memory, accelerator)
     joules = repeats(spent, whole, accelerator.power)._replace(active=active, memory_time=reading)
     demand = demanded(accelerator, whole, step(at(SLOW)).total / stages, joules)

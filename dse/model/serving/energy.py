@@ -36,7 +36,7 @@ class TokenEnergy(NamedTuple):
         return sum(self)
 
 
-class Drawn(NamedTuple):
+class EnergyAndPower(NamedTuple):
     """Energy of a token, and watts of a device."""
 
     token: TokenEnergy
@@ -46,8 +46,8 @@ class Drawn(NamedTuple):
     provisioned: Scalar  # at its limit
 
 
-def drawn(rank: Rank, phases: Phases, rate: Scalar) -> Drawn:
-    """What one rank of data parallelism draws that answers ``rate`` requests a second in these phases."""
+def token_energy(rank: Rank, phases: Phases, rate: Scalar) -> EnergyAndPower:
+    """Energy of a token and power of a device of one data-parallel rank at ``rate`` requests a second."""
     stage, met, requests, serving, engine = rank
     system, tp, pp = stage.design.system, stage.design.mapping.tp, stage.design.mapping.pp
     power = system.accelerator.power
@@ -84,7 +84,7 @@ def drawn(rank: Rank, phases: Phases, rate: Scalar) -> Drawn:
     on_device = sum(decoded) + sum(filled) + rest
     both_memory = decoded.memory + filled.memory
     around = beyond_devices(system, decoded.cores + filled.cores + cold, both_memory, on_device + host)
-    return Drawn(
+    return EnergyAndPower(
         token=TokenEnergy(
             decode=sum(decoded), prefill=sum(filled), rest=rest, host=host, **around._asdict(),
         ),

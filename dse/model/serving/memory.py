@@ -18,7 +18,7 @@ from dse.types import Design, Engine, FarMemory, Requests, Scalar, Serving, Spil
 NEAR = Spill()
 
 
-class Room(NamedTuple):
+class KvCapacity(NamedTuple):
     """Memory of the fullest device, and what fits into it."""
 
     weights: Scalar
@@ -38,7 +38,7 @@ class Room(NamedTuple):
         return plus(self.runtime, times(running, self.buffers))
 
 
-def room(stage: Stage, requests: Requests, serving: Serving, engine: Engine) -> Room:
+def kv_capacity(stage: Stage, requests: Requests, serving: Serving, engine: Engine) -> KvCapacity:
     """``(share x capacity - weights - runtime) / bytes of a sequence``.
 
     An engine's own memory holds the activations of a usual step; those of longer ones come on top of it.
@@ -55,7 +55,7 @@ def room(stage: Stage, requests: Requests, serving: Serving, engine: Engine) -> 
     runtime = engine.runtime_memory + more_activations(stage, serving, engine)
     left = serving.memory_share * design.system.accelerator.memory.capacity - weights - runtime
     buffers = times(given(engine.own_buffers, 0.0), own_buffers(stage, requests))
-    near = Room(weights, a_sequence, runtime, 0.0, prompts, buffers)
+    near = KvCapacity(weights, a_sequence, runtime, 0.0, prompts, buffers)
     near = near._replace(sequences=jnp.maximum(left, 0.0) / near.each)
     return _with_far(design, design.mapping.spill or NEAR, layout, near, left)
 
@@ -104,7 +104,7 @@ def own_buffers(stage: Stage, requests: Requests) -> Scalar:
     return act * tokens * (a_token + (layout.heads + 1.0) * tokens) + 8.0 * w.vocab
 
 
-def _with_far(design: Design, spill: Spill, layout: Layout, whole: Room, left: Scalar) -> Room:
+def _with_far(design: Design, spill: Spill, layout: Layout, whole: KvCapacity, left: Scalar) -> KvCapacity:
     """The room with shares of weights and cache in a far memory, whose own is limited as well.
 
     Weights come through two buffers of a layer each; what these leave of the device's memory adds to the ``left``.

@@ -8,8 +8,8 @@ import jax.numpy as jnp
 
 from dse.model.serving.batch import Batch
 from dse.model.serving.clock import Running, at_limit
-from dse.model.serving.memory import Room
-from dse.model.serving.step import EngineStepTime, engine_step, of_one_pass
+from dse.model.serving.memory import KvCapacity
+from dse.model.serving.step import EngineStepTime, engine_step, per_stage_batch
 from dse.model.serving.work import Rank
 from dse.types import Engine, Load, Requests, Scalar, Serving
 
@@ -128,7 +128,7 @@ class _Round(NamedTuple):
     own: Scalar  # of the steps that take its prompt
 
 
-def _round(steps: Steps, taken: _Taken, decode: Scalar, others: Scalar, come: Scalar) -> _Round:
+def _round(steps: Steps, taken: _PromptIntake, decode: Scalar, others: Scalar, come: Scalar) -> _Round:
     """Steps that take ``decode`` seconds without prompts, beside whom ``others`` decode whose ends bring prompts.
 
     Apart from decoding prompts are served for a share ``rho`` of the time; of ``1 / left`` prompts at once those that
@@ -227,7 +227,7 @@ def _seen(serving: Serving, at: _Round) -> Scalar:
     return at.met + (serving.admission_steps - 1.0) * at.step
 
 
-class _Taken(NamedTuple):
+class _PromptIntake(NamedTuple):
     """What steps take of prompts."""
 
     fresh: Scalar  # tokens of a prompt that are computed
@@ -241,7 +241,7 @@ class _Taken(NamedTuple):
     holds: Scalar  # prompts that fit into one
 
 
-def _taken(requests: Requests, serving: Serving, running: Scalar) -> _Taken:
+def _taken(requests: Requests, serving: Serving, running: Scalar) -> _PromptIntake:
     """Of full steps, in which some wait for their prompt, prompts have the share that they have of a request's tokens.
 
     Others carry the prompts that have come since the last one, up to a chunk.
@@ -254,10 +254,11 @@ def _taken(requests: Requests, serving: Serving, running: Scalar) -> _Taken:
     come = _mean_of_some(jnp.maximum(running - 1.0, 0.0) / turns)
     holds = jnp.maximum(serving.chunk - running * beside, full) / each
     q = each * jnp.minimum(holds, come)
-    return _Taken(fresh, each, turns, full, q, turns * full / each, fresh / q, jnp.maximum(fresh / q, 1.0), holds)
+    steps = fresh / q
+    return _PromptIntake(fresh, each, turns, full, q, turns * full / each, steps, jnp.maximum(steps, 1.0), holds)
 
 
-def _least_time(steps: Steps, taken: _Taken, running: Scalar, mixed: Scalar) -> Scalar:
+def _least_time(steps: Steps, taken: _PromptIntake, running: Scalar, mixed: Scalar) -> Scalar:
     """Seconds of an engine that a request takes at least.
 
     A request's own prompt delays none of its tokens; yet no more of them end than full steps take prompts, or, apart
@@ -347,7 +348,7 @@ def together(requests: Requests, batch: Scalar, prompt: Scalar, decode: EngineSt
     )
 
 
-def served(rank: Rank, ranks: Scalar, held: Room) -> tuple[Served, Phases]:
+def served(rank: Rank, ranks: Scalar, held: KvCapacity) -> tuple[Served, Phases]:
     """What the users of one of so many ranks see under the load of the requests, and the steps behind it."""
     requests, load = rank.requests, rank.requests.load
     most = jnp.maximum(jnp.minimum(held.sequences, rank.engine.most_sequences), 1.0)
@@ -390,7 +391,7 @@ def _emptying(requests: Requests, steps: Steps) -> Scalar:
     return jnp.maximum(requests.longest_answer - requests.output_tokens, 0.0) * steps.decode_of_none.total
 
 
-def _with_preempted(found: Served, requests: Requests, engine: Engine, held: Room, waiting: Scalar) -> Served:
+def _with_preempted(found: Served, requests: Requests, engine: Engine, held: KvCapacity, waiting: Scalar) -> Served:
     """The same where of ``W`` requests beyond the room of memory some have had their first token.
 
     A prompt is admitted as soon as it fits, into what the caches of ``n`` answers, ``sqrt(n)`` times the spread of one,
@@ -407,7 +408,7 @@ def _phases(rank: Rank, found: Served, steps: Steps, at_once: Scalar, busy: Scal
     """The steps of what was found; each answer needs its prompt once."""
     requests, pp, speed = rank.requests, rank.stage.design.mapping.pp, tokens_of_a_step(rank.serving)
     beside = jnp.where(at_once, 0.0, jnp.where(steps.apart, 0.0, found.decoding))
-    decode = of_one_pass(steps.batch._replace(sequences=found.decoding, prompt=0.0), pp)
+    decode = per_stage_batch(steps.batch._replace(sequences=found.decoding, prompt=0.0), pp)
     passes = found.decoding / jnp.maximum(decode.sequences, 1e-6)
     parts = jnp.where(beside > 0.0, passes, steps.parts)
     mixed = steps.batch._replace(sequences=beside / parts, prompt=steps.batch.prompt / parts)

@@ -47,12 +47,12 @@ def engine_step(stage: Stage, ranks: Scalar, serving: Serving, engine: Engine, b
     the others work on its neighbours. What has fewer sequences than stages leaves some idle.
     """
     stages = stage.design.mapping.pp
-    each = of_one_pass(batch, stages)
+    each = per_stage_batch(batch, stages)
     one = stage_time(stage, serving, engine, step_work(stage, ranks, serving, each, engine.cache_rereads), each)
     return EngineStepTime(*(stages * part for part in one))
 
 
-def of_one_pass(batch: Batch, stages: Scalar) -> Batch:
+def per_stage_batch(batch: Batch, stages: Scalar) -> Batch:
     """What of a batch goes through a stage at once."""
     apart = jnp.where(batch.sequences > 0.0, jnp.maximum(batch.sequences / stages, 1.0), 0.0)
     return batch._replace(sequences=jnp.where(stages > 1.0, apart, batch.sequences), prompt=batch.prompt / stages)

@@ -8,9 +8,9 @@ from typing import NamedTuple
 import jax.numpy as jnp
 
 from dse.model import links
-from dse.model.choice import least, nothing, plus, times
+from dse.model.choice import min_prefer_first, nothing, plus, times
 from dse.model.groups import in_a_row, stage_domain, strides
-from dse.model.layout import Layout, lay_out, of_mean_rank
+from dse.model.layout import Layout, lay_out, with_balanced_experts
 from dse.model.machine.rates import Rates, matrix_rate, rates_of, sixteen_bit_rate
 from dse.model.serving.batch import Batch
 from dse.model.serving.hybrid import in_hybrid
@@ -88,7 +88,7 @@ def stage_of(design: Design) -> Stage:
     """A stage of the engine of ``design``: of all that depends on no batch there is one."""
     forward = forward_of(design)
     accelerator, precision = design.system.accelerator, design.mapping.precision
-    tile = least(accelerator.kernels.tile_rows, TILE_ROWS)
+    tile = min_prefer_first(accelerator.kernels.tile_rows, TILE_ROWS)
     small = dataclasses.replace(accelerator, kernels=dataclasses.replace(accelerator.kernels, tile_rows=tile))
     rates = expert_rates(rates_of(small, precision, design.software), design)
     layout = with_copies(lay_out(forward), design)
@@ -183,7 +183,7 @@ def step_work(
     """
     forward = stage.design
     layout = with_experts_met(stage.layout, forward, batch, ranks)
-    layout = of_mean_rank(layout) if is_mean else layout
+    layout = with_balanced_experts(layout) if is_mean else layout
     core = attention_operators(forward, serving, layout, batch, rereads)
     recipe = stage.rates.operand_bytes
     layout = layout._replace(element=layout.element._replace(weight=bytes_a_weight(serving, recipe, False)))
@@ -191,7 +191,7 @@ def step_work(
 
     def with_experts() -> tuple[Operator, ...]:
         listed = in_hybrid(expert_layer_operators(forward, layout, core), forward, layout, batch)
-        return tuple(of_format(operator, serving, recipe) for operator in listed)
+        return tuple(with_expert_format(operator, serving, recipe) for operator in listed)
 
     return StepWork(
         layer=feed_forward_of(forward.workload).usual(dense, with_experts),
@@ -212,7 +212,7 @@ def dense_layers(stage: Stage) -> Scalar:
     return plus(first, times(experts.dense_share, layers - first))
 
 
-def of_format(operator: Operator, serving: Serving, recipe: Scalar) -> Operator:
+def with_expert_format(operator: Operator, serving: Serving, recipe: Scalar) -> Operator:
     """The operator with weights of experts read in a format of their own, where they have one.
 
     Checkpoints in 4 bits quantise experts only, and compute in the recipe's format (MXFP4 on Hopper: in bf16).

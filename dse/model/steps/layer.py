@@ -7,7 +7,7 @@ from typing import NamedTuple
 
 import jax.numpy as jnp
 
-from dse.model.choice import most, nothing, plus, times
+from dse.model.choice import max_prefer_first, nothing, plus, times
 from dse.model.layout import Layout
 from dse.model.machine.messages import Sent, send_all
 from dse.model.machine.passes import run_passes, with_small_kernels
@@ -193,5 +193,5 @@ def launch_time(design: Design, layout: Layout) -> Scalar:
     """
     software, host = design.software, design.software.host_time
     if software.experts is not None:
-        host = most(host, of_own_kernels(design, software.experts.expert_host_time))
+        host = max_prefer_first(host, of_own_kernels(design, software.experts.expert_host_time))
     return host * (1.0 + EAGER_LAUNCHES * layout.eager) * host_passes(design, layout)

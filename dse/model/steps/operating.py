@@ -7,7 +7,7 @@ from typing import Any, NamedTuple
 
 import jax.numpy as jnp
 
-from dse.model.choice import least
+from dse.model.choice import min_prefer_first
 from dse.model.layout import Layout
 from dse.model.machine.operator_energy import phase_energy
 from dse.model.machine.power import Demand, at_clock, busy_power, clock_ratio, clock_under_limit, power_limit, repeats
@@ -90,7 +90,7 @@ def limited_clock(accelerator: Accelerator, whole: Scalar, nominal: Demand) -> S
         as_sold = clock_under_limit(measured, power.tdp, as_sold, power)
     demand = nominal._replace(core_time=nominal.core_time * as_sold)
     limit = power_limit(power)
-    limited = clock_under_limit(demand, limit, least(wanted, as_sold), power)
+    limited = clock_under_limit(demand, limit, min_prefer_first(wanted, as_sold), power)
     # Clocks are exact to a thousandth, so that a limit is met to within a few.
     over = busy_power(demand, limited, power) > 1.01 * limit
     return Solved(limited, as_sold, over)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import jax.numpy as jnp
 
-from dse.model.choice import divided, given, least, times
+from dse.model.choice import divided, given, min_prefer_first, times
 from dse.model.layout import Layout
 from dse.model.work.blocks import attention_of
 from dse.model.work.grouped import causal_pairs
@@ -34,7 +34,9 @@ def document_tokens(workload: Workload) -> Scalar:
 
     ``sum s_i^2 / sum s_i`` of documents of ``s_i`` tokens: so many have the pairs of one such after the other.
     """
-    return workload.seq_len if workload.packing is None else least(workload.packing.document, workload.seq_len)
+    if workload.packing is None:
+        return workload.seq_len
+    return min_prefer_first(workload.packing.document, workload.seq_len)
 
 
 def documents(workload: Workload) -> Scalar:

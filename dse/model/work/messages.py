@@ -233,10 +233,10 @@ def members_met(members: Scalar, experts: Experts) -> Scalar:
     """
     limited = jnp.minimum(members, experts.group_limit * jnp.maximum(members / experts.n_groups, 1.0))
     reached = jnp.where(experts.group_limit > 0.0, limited, members)
-    return drawn(jnp.maximum(reached, 1.0), experts.top_k)
+    return distinct_draws(jnp.maximum(reached, 1.0), experts.top_k)
 
 
-def drawn(members: Scalar, draws: Scalar) -> Scalar:
+def distinct_draws(members: Scalar, draws: Scalar) -> Scalar:
     """Different ones among so many draws of ``members``: ``n (1 - (1 - 1 / n)^k)``.
 
     Experts are drawn as if each could be drawn again, which gives a few per cent fewer of those who share them.

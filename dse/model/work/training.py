@@ -7,7 +7,7 @@ from typing import NamedTuple
 import jax.numpy as jnp
 
 from dse.model.choice import plus, times, where_on
-from dse.model.layout import Layout, of_mean_rank
+from dse.model.layout import Layout, with_balanced_experts
 from dse.model.work import offload
 from dse.model.work.adapters import Trained, fine_tuned, frozen, trained_parameters, without_backward
 from dse.model.work.blocks import feed_forward_of
@@ -161,7 +161,9 @@ def operator_lists(design: Design, layout: Layout) -> Lists:
     return Lists(
         layer=feed_forward.usual(first, lambda: tuple(expert_layer_operators(design, layout))),
         first_layer=first,
-        mean_layer=feed_forward.usual(first, lambda: tuple(expert_layer_operators(design, of_mean_rank(layout)))),
+        mean_layer=feed_forward.usual(
+            first, lambda: tuple(expert_layer_operators(design, with_balanced_experts(layout)))
+        ),
         embedding=tuple(embedding_operators(design, layout)),
         head=tuple(head_operators(design, layout)),
     )

@@ -12,7 +12,7 @@ import jax
 import numpy as np
 
 from dse.designs import catalog
-from dse.designs.leaves import known_leaves, leaf, leaf_value, replace, told_reading
+from dse.designs.leaves import known_leaves, leaf, leaf_value, reading_note, replace
 from dse.designs.records import CHIP, LINKS, MADE, OPTIONAL, PACKAGE, PODS
 from dse.errors import InputError
 from dse.search.codesign.descent import DescentProblem, DescentSchedule
@@ -72,7 +72,7 @@ def _notes(section: Codesign, file: str) -> Iterator[str]:
     said = [(name, _path(name, file), list(value.values())) for name, value in flat(section.between)]
     budget = section.budget.model_dump(exclude_none=True).items()
     said += [(f"budget.{key}", path, [value]) for key, value in budget if (path := _BUDGETS[key])]
-    return filter(None, (told_reading(name, path, *values) for name, path, values in said))
+    return filter(None, (reading_note(name, path, *values) for name, path, values in said))
 
 
 def _check(grid: Grid, file: str) -> None:

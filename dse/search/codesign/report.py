@@ -14,7 +14,7 @@ from dse.designs.leaves import known_leaves, short_name
 from dse.search.codesign import descent as codesign
 from dse.search.codesign import whole
 from dse.search.codesign.descent import DescentProblem, Trace
-from dse.sweep.engine.few import evaluate_few
+from dse.sweep.engine.numpy_backend import evaluate_few
 
 #: Metrics of each workload that are told beside the objective.
 _TOLD = ("step_time", "mfu", "tokens_per_second_per_device", "peak_memory", "energy_per_step", "average_power")

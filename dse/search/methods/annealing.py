@@ -60,7 +60,7 @@ Move = Callable[[Array, Space, Point, dict[str, Array], Array], Point]
 
 def searcher(walkers: int, temperature: float, steps: int) -> Searcher:
     """Walkers, their first temperature (0.1: ten per cent worse is taken often) and the steps of a round."""
-    return _searcher(walkers, temperature, steps, _even, guided=False)
+    return _searcher(walkers, temperature, steps, _uniform, guided=False)
 
 
 def guided(walkers: int, temperature: float, steps: int, guide: float, plain: float) -> Searcher:
@@ -83,7 +83,7 @@ def _searcher(walkers: int, temperature: float, steps: int, move: Move, guided: 
 
     def propose(key: Array, state: Walkers, space: Space) -> tuple[Walkers, Point]:
         keys, longest = jax.random.split(jax.random.split(key, 2)[0], walkers), _LONGEST_STEP * jnp.sqrt(heat(state))
-        state = _begun_again(state, (state.time % steps) == 0)
+        state = _restart(state, (state.time % steps) == 0)
         moved = jax.vmap(lambda key, at, slopes: move(key, space, at, slopes, longest))(keys, state.at, state.slopes)
         return state, jax.tree.map(lambda new, old: jnp.where(state.time == 0, old, new), moved, state.at)
 
@@ -108,7 +108,7 @@ def _searcher(walkers: int, temperature: float, steps: int, move: Move, guided: 
     return Searcher(init, propose, update, walkers, penalty if guided else None)
 
 
-def _even(key: Array, space: Space, point: Point, slopes: dict[str, Array], longest: Array) -> Point:
+def _uniform(key: Array, space: Space, point: Point, slopes: dict[str, Array], longest: Array) -> Point:
     """A random neighbour, among those that are other designs."""
     keys = jax.random.split(key, 2)
     near, other = _around(keys[0], space, point, longest)
@@ -150,7 +150,7 @@ def _worse(state: Walkers, violation: Array, value: Array) -> Array:
     return jnp.where(unknown, -1.0, dearer + _VIOLATION_WEIGHT * (violation - state.violation))
 
 
-def _begun_again(state: Walkers, now: Array) -> Walkers:
+def _restart(state: Walkers, now: Array) -> Walkers:
     """Walkers at the best that they have found, where a round begins."""
     at = jax.tree.map(lambda old, best: jnp.where(now, best, old), state.at, state.best)
     slopes = jax.tree.map(lambda slope: jnp.where(now, 0.0, slope), state.slopes)  # not known there

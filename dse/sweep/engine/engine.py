@@ -13,8 +13,8 @@ from jax import Array
 from dse.sweep.engine import nesting
 from dse.sweep.engine.chunks import evaluate_chunk, outer_chunk, score_chunk
 from dse.sweep.engine.devices import over_devices
-from dse.sweep.engine.few import evaluate_few, evaluate_lines, joined, score_lines
 from dse.sweep.engine.nesting import Nest
+from dse.sweep.engine.numpy_backend import evaluate_few, evaluate_lines, joined, score_lines
 from dse.sweep.engine.point import Program, equations_of
 from dse.sweep.engine.programs import persistent_value
 from dse.sweep.engine.reductions import Scores, count_below, summarise

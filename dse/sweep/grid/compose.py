@@ -14,8 +14,8 @@ import numpy as np
 
 from dse.designs import calibrated, catalog
 from dse.designs.checks import check_routing, check_tiers
-from dse.designs.leaves import MOST, is_whole, leaf, told_saturation
-from dse.designs.records import CAN, MADE, N_DEVICES, PLAIN_EXPERTS, PLAIN_MAPPING, assumed_tokens, told_tokens
+from dse.designs.leaves import MOST, is_whole, leaf, saturation_note
+from dse.designs.records import CAN, MADE, N_DEVICES, PLAIN_EXPERTS, PLAIN_MAPPING, assumed_tokens, tokens_note
 from dse.errors import InputError
 from dse.model.divisibility import COPIES_PATH, EXPERT_SHAPE_PATHS, SHAPE_PATHS, Shape
 from dse.spec.axes import Axis
@@ -94,8 +94,8 @@ def _of_one_structure(spec: SweepSpec, names: Names) -> Grid:
         parts=parts,
         shapes=shapes,
         used=names.used,
-        lacks=offers.told(offer, names.stacks),
-        tokens=told_tokens(given),
+        lacks=offers.offer_note(offer, names.stacks),
+        tokens=tokens_note(given),
         nodes=names.told(),
         kinds=names.told_mixed(),
         missing=_told_missing(table, shapes, N_DEVICES in given or not parts.n_devices_given),
@@ -120,7 +120,7 @@ def _saturation(spec: SweepSpec, base: Design) -> str:
     accelerator = base.system.accelerator
     if accelerator.chip is not None or {_FEED, "accelerator", "system"} & set(said) or _BANDWIDTH not in said:
         return ""
-    return told_saturation(max(said[_BANDWIDTH].values), float(accelerator.power.feed))
+    return saturation_note(max(said[_BANDWIDTH].values), float(accelerator.power.feed))
 
 
 def _check_bills(names: Names, spec: SweepSpec, base: Design, given: Mapping[str, Axis]) -> None:

@@ -85,7 +85,7 @@ def _text(label: Label) -> str:
     return f"{label:g}" if isinstance(label, float) else str(label)
 
 
-def told(offer: Offer, stacks: Sequence[str]) -> str:
+def offer_note(offer: Offer, stacks: Sequence[str]) -> str:
     """What stacks lack of a sweep's options, and how to have it all the same, in one line; empty where nothing."""
     verb = f"{', '.join(dict.fromkeys(stacks))} {'lacks' if len(set(stacks)) == 1 else 'lack'}"
     parts = []

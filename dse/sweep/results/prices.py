@@ -25,7 +25,7 @@ class Unstated(NamedTuple):
     no_dies: list[str]  #: emissions of a watt for those of the dies
 
 
-def told(grid: Grid, designs: Iterable[Mapping[str, Label]]) -> str:
+def price_notes(grid: Grid, designs: Iterable[Mapping[str, Label]]) -> str:
     """What stands in for prices and dies of these designs' accelerators that nobody states, in one line.
 
     Args:

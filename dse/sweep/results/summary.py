@@ -124,8 +124,8 @@ def of_part(grid: Grid, keep: Keep, part: Part, **others: Any) -> Summary:
         best=best,
         outside=outside,
         context=context,
-        prices=prices.told(grid, [design.labels for design in best]),
-        unmet=() if part.counts[0] else unmet.told(grid),
+        prices=prices.price_notes(grid, [design.labels for design in best]),
+        unmet=() if part.counts[0] else unmet.unmet_notes(grid),
         objective=grid.spec.objectives[0].expression.text,
         keep=str(keep),
         points=_points(grid),
@@ -182,8 +182,8 @@ def of_file(grid: Grid, target: Path, attributes: dict[str, Any]) -> Summary:
         best=best,
         outside=outside,
         context=context,
-        prices=prices.told(grid, [design.labels for design in best]),
-        unmet=() if attributes["feasible_designs"] else unmet.told(grid),
+        prices=prices.price_notes(grid, [design.labels for design in best]),
+        unmet=() if attributes["feasible_designs"] else unmet.unmet_notes(grid),
         objective=str(attributes["objective"]),
         keep=str(attributes["keep"]),
         points=_points(grid),
@@ -241,7 +241,7 @@ def cautions(
             chip = named.get("accelerator") or calibrated.accelerator_of(named["system"])
             found = calibrated.beyond(named["software"], lookup, chip)
             outside.setdefault(named["software"], {}).update(dict.fromkeys(found))
-    return calibrated.told_each({stack: [*texts] for stack, texts in outside.items()}), "; ".join(context)
+    return calibrated.range_notes({stack: [*texts] for stack, texts in outside.items()}), "; ".join(context)
 
 
 def _best_designs(grid: Grid, part: Part) -> Iterator[BestDesign]:

@@ -11,7 +11,7 @@ from dse.designs.records import PLAIN_EXPERTS
 from dse.doors.study import Lookup
 from dse.io.quantities import quantity
 from dse.spec.expression import Expression
-from dse.sweep.engine.few import evaluate_few, joined
+from dse.sweep.engine.numpy_backend import evaluate_few, joined
 from dse.sweep.engine.point import Program
 from dse.sweep.grid.grid import Grid
 
@@ -19,7 +19,7 @@ from dse.sweep.grid.grid import Grid
 _MOST = 4096
 
 
-def told(grid: Grid) -> tuple[str, ...]:
+def unmet_notes(grid: Grid) -> tuple[str, ...]:
     """For each constraint how many designs that can run otherwise miss it, and the nearest value, a line each.
 
     Where there are more than 4,096 designs as many of them are asked, and the lines say so.
