@@ -319,13 +319,13 @@ def poisoned_block(case):
 
 def out_of_memory(case):
     short = """
-from dse.sweep.engine.engine import Engine
-full = Engine.full
+from dse.sweep.engine.engine import SweepEngine
+full = SweepEngine.full
 def short(self, line, count):
     if count > 64:
         raise RuntimeError("RESOURCE_EXHAUSTED: Out of memory allocating 12345 bytes.")
     return full(self, line, count)
-Engine.full = short
+SweepEngine.full = short
 """
     ended(start(*case.arguments[:4], "--no-figure", kept=case.kept, first=short), 0, "chunks half as long")
     case.output.unlink()

@@ -206,7 +206,7 @@ def test_bad_budgets_of_a_codesign_are_told(command):
 
 def test_what_is_outside_of_the_calibrated_range_is_printed_as_of_a_run(command):
     ended = command("--no-figure", old='name = "selene"\nn_devices = 16', new='name = "dgx-b200"\nn_devices = 16')
-    assert ended.status == 0 and "outside of what was calibrated: " in ended.out
+    assert ended.status == 0 and "outside the calibrated range: " in ended.out
     assert "sequence 2,048 (rows from 4,096 on)" in ended.out
 
 

@@ -173,10 +173,10 @@ import sys
 import jax
 import numpy as np
 from dse.sweep import plan
-from dse.sweep.engine.engine import Engine
+from dse.sweep.engine.engine import SweepEngine
 from tests.sweep import toy
 grid, _ = plan(toy.sweep())
-metrics, _ = Engine(grid, by_numpy=False).full(0, grid.table.n_rows)
+metrics, _ = SweepEngine(grid, by_numpy=False).full(0, grid.table.n_rows)
 sys.stdout.buffer.write(np.stack([np.asarray(m, np.float32) for m in jax.tree.leaves(metrics)]).tobytes())
 """
     found = []
