@@ -264,6 +264,7 @@ def test_a_file_under_a_seal_that_lacks_what_a_run_writes_is_made_again(tmp_path
         edited(lambda file: file.setncatts({"best_designs": "99999 7", "best_values": "1.0 2.0"})),
         rewritten(lambda d: d.assign(step_time=d.step_time.astype(str))),
         rewritten(lambda d: d.assign(index=("mapping", np.full(44, np.nan)))),
+        rewritten(lambda d: d.assign(index=((), 7))),
     ):  # fmt: skip
         output.write_bytes(small_results[1].read_bytes())
         change(output)
