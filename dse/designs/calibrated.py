@@ -137,7 +137,7 @@ def _beyond_dense(stack: str, accelerator: str, chips: tuple[str, ...]) -> list[
 def mixtures_note(stack: str, accelerator: str) -> str:
     """The stacks of a kind that have rows of mixtures of experts on an accelerator, behind what one of them lacks.
 
-    >>> told_with_mixtures("nemo", "a100-sxm-80gb")
+    >>> mixtures_note("nemo", "a100-sxm-80gb")
     '; no stack has rows of mixtures on a100-sxm-80gb'
     """
     if not accelerator:
@@ -192,7 +192,7 @@ def range_note(parts: list[str]) -> str:
 def range_notes(by_stack: Mapping[str, list[str]]) -> str:
     """The same of designs of several stacks, each with its name; a stack without measured rows names itself.
 
-    >>> told_each({"nemo": ["devices 4,096 (rows up to 1,024)"], "vllm": []})
+    >>> range_notes({"nemo": ["devices 4,096 (rows up to 1,024)"], "vllm": []})
     'outside the calibrated range: nemo: devices 4,096 (rows up to 1,024)'
     """
     if len(by_stack) == 1:

@@ -177,9 +177,9 @@ def reading_note(name: str, path: str, *values: Any) -> str:
         path: full path of the leaf.
         *values: as written; the first plain number is told of.
 
-    >>> told_reading("power.limit", "system.accelerator.power.limit", "250 W", 300)
+    >>> reading_note("power.limit", "system.accelerator.power.limit", "250 W", 300)
     'power.limit = 300 has no unit: read as 300 W'
-    >>> told_reading("tp", "mapping.tp", 8)
+    >>> reading_note("tp", "mapping.tp", 8)
     ''
     """
     units = known_leaves()[path]["units"]
