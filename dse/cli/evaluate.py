@@ -61,7 +61,7 @@ def evaluate(
     Prints time, memory and energy by part, what bounds each operator, and what the metric depends on most: of a
     training step, or of requests that are served.
     """
-    from dse.designs.calibrated import range_note as told_outside
+    from dse.designs.calibrated import range_note
     from dse.designs.leaves import saturation_note
     from dse.doors.studies import STUDIES
     from dse.doors.study import made_up_carbon, made_up_price
@@ -94,7 +94,7 @@ def evaluate(
         whose = "" if asked.is_named else f"software: {stack} (default of {system})\n"
         show.console().print(Text(design_line(workload, system, stack, made, study) + whose), soft_wrap=True)
         if outside:
-            listed = [told_outside(outside), *listed]
+            listed = [range_note(outside), *listed]
         for told in listed:
             show.console().print(Text(f"{told}\n", "yellow"), soft_wrap=True)
         _print(explained, bounds, made, study)

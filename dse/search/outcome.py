@@ -17,7 +17,7 @@ from dse.search.found import MethodResult, axis_columns, best_points
 from dse.search.problem import Problem
 from dse.search.several import FrontDesign, MethodFront
 from dse.spec.axes import Label
-from dse.sweep.results.prices import price_notes as told_prices
+from dse.sweep.results.prices import price_notes
 from dse.sweep.results.summary import cautions
 from dse.types import Design
 
@@ -110,7 +110,7 @@ def of_methods(problem: Problem, found: list[MethodResult], seconds: dict[str, f
         caution=next(filter(None, (problem.study.caution(one.metrics) for one in designs if not one.violation)), ""),
         outside=outside,
         context=context,
-        prices=told_prices(problem.grid, [one.labels for one in told] + [one.labels for one in designs]),
+        prices=price_notes(problem.grid, [one.labels for one in told] + [one.labels for one in designs]),
     )
 
 

@@ -12,13 +12,16 @@ import sys
 import tempfile
 import time
 import traceback
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 from typing import NamedTuple
 
 from dse.errors import InputError
 from dse.io.files import MARK, seal
 from tests.fuzz import doors, readers, rewrites, samples
+
+#: Times that a mutant is drawn anew because the library cannot write it.
+_TRIES = 5
 
 #: Mutants between two lines.
 _TELL_EVERY = 100
@@ -52,22 +55,19 @@ def tried(
     for number in range(count):
         name = rng.choice(list(made))
         path = folder / f"{number}.nc"
-        while not _is_written(lambda path=path, name=name: mutate(made[name], whole, name, path, rng, spoilt)):
-            path.unlink(missing_ok=True)
+        for left in range(_TRIES)[::-1]:
+            try:
+                mutate(made[name], whole, name, path, rng, spoilt)
+                break
+            except RuntimeError:  # the library cannot write what was drawn
+                path.unlink(missing_ok=True)
+                if not left:
+                    raise
         faults, refused = _faults(name, path, made, rng, few)
         yield Tried(name, path, faults, refused)
         for left in folder.iterdir():
             if left.stem in (str(number), "resumed") or left.name.startswith(("resumed.nc", f"{number}.")):
                 left.unlink()
-
-
-def _is_written(write: Callable[[], None]) -> bool:
-    """Write a mutant; False where the library itself cannot write what was drawn."""
-    try:
-        write()
-        return True
-    except RuntimeError:
-        return False
 
 
 def mutate(

@@ -30,11 +30,6 @@ def read(of: Any, where: str) -> dict[str, Any]:
         raise wrong(where, f"an attribute that cannot be read ({error})", "attributes as dse wrote them") from None
 
 
-def _text_of(of: Any, name: str) -> str:
-    found = of.getncattr(name) if name in of.ncattrs() else ""
-    return found if isinstance(found, str) else ""
-
-
 def check_variable(attrs: Mapping[str, Any], is_text: bool, where: str) -> None:
     """That the attributes of a variable, of texts or of numbers, are of their types."""
     rules = _OF_VARIABLES | (_OF_TEXTS if is_text else {})

@@ -211,12 +211,14 @@ def _by_rate(study: Study, objective: str) -> bool:
 
 def _cautions(grid: Grid, best: Iterable[BestDesign]) -> tuple[str, str]:
     """:func:`cautions` of the best designs of a sweep."""
-    found = []
-    for design in best:
-        ((_, own, index),) = grid.by_structure(np.array([design.index]))
-        leaves = {path: float(column[0]) for path, column in own.values(index).items()}
-        found.append((design.labels, design.metrics | leaves, own.base))
-    return cautions(grid, found)
+    designs = list(best)
+    found: dict[int, tuple[Mapping[str, Label], Mapping[str, float], Design]] = {}
+    for places, own, index in grid.by_structure(np.array([design.index for design in designs], np.int64)):
+        columns = own.values(index)
+        for row, place in enumerate(places.tolist()):
+            leaves = {path: float(column[row]) for path, column in columns.items()}
+            found[place] = designs[place].labels, designs[place].metrics | leaves, own.base
+    return cautions(grid, (found[place] for place in range(len(designs))))
 
 
 def cautions(
