@@ -15,7 +15,7 @@ from dse.sweep.engine.chunks import evaluate_chunk, outer_chunk, score_chunk
 from dse.sweep.engine.devices import over_devices
 from dse.sweep.engine.nesting import Nest
 from dse.sweep.engine.numpy_backend import evaluate_few, evaluate_lines, joined, score_lines
-from dse.sweep.engine.point import Program, equations_of
+from dse.sweep.engine.point import Program, equations_of, neutral
 from dse.sweep.engine.programs import persistent_value
 from dse.sweep.engine.reductions import Scores, count_below, summarise
 from dse.sweep.engine.tables import Tables, host_values, tables
@@ -50,7 +50,8 @@ class SweepEngine:
         self.grid = grid
         is_small = grid.n_designs <= MOST_BY_NUMPY
         self.by_numpy = is_small and jax.default_backend() == "cpu" if by_numpy is None else by_numpy
-        self.program = Program(grid.spec.study, grid.constraints, grid.spec.objectives, grid.spec.metrics)
+        known = () if grid.members else neutral(grid.base, grid.columns)
+        self.program = Program(grid.spec.study, grid.constraints, grid.spec.objectives, grid.spec.metrics, known)
         self._chunk, self._halvings = chunk, 0
         self._tables: dict[Any, Tables] = {}
         self.each: tuple[SweepEngine, ...] = (self,)

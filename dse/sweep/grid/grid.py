@@ -165,6 +165,12 @@ class Grid:
         found = [(member.grid, *member.find(self, index)) for member in self.members]
         return [(places, grid, local) for grid, places, local in found if len(places)]
 
+    @property
+    def columns(self) -> dict[str, np.ndarray]:
+        """Leaf path → the values that an axis gives it, of every leaf that differs from the base's."""
+        tables = [*(one.columns for one in self.dimensions), self.table.degrees, self.table.options]
+        return {path: values for table in tables for path, values in table.items()}
+
     @functools.cached_property
     def pairs(self) -> np.ndarray:
         """[mapping, 2] row of degrees and column of options of each mapping."""
