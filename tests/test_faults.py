@@ -75,11 +75,11 @@ def test_chunks_that_do_not_fit_into_memory_are_halved(tmp_path, monkeypatch, ca
     """Down to what fits; parts and results are the same."""
     expected, outer, sizes = undisturbed(tmp_path, keep=keep), SweepEngine.outer, []
 
-    def short(self, nest, line, count, stop=None):
-        if count * nest.outer_a_line * nest.n_inner > 200:
+    def short(self, nest, grid, first, count, stop):
+        if count * nest.n_positions > 200:
             raise RuntimeError("RESOURCE_EXHAUSTED: Out of memory allocating 12345 bytes.")
         sizes.append(count)
-        return outer(self, nest, line, count, stop)
+        return outer(self, nest, grid, first, count, stop)
 
     with monkeypatch.context() as patched:
         patched.setattr(SweepEngine, "outer", short)

@@ -55,7 +55,10 @@ class Equations:
 
     def __call__(self, *inputs: Any) -> list[Any]:
         """The outputs at these inputs, which may be traced."""
-        values = dict(enumerate(inputs))
+        return self.run(dict(enumerate(inputs)))
+
+    def run(self, values: dict[int, Any]) -> list[Any]:
+        """The outputs where these variables have these values, which may be traced; all variables are put there."""
 
         def read(atom: Atom) -> Any:
             return atom.value if isinstance(atom, Constant) else values[atom]
@@ -64,6 +67,10 @@ class Equations:
             found = _bind(primitive, map(read, arguments), parameters)
             values.update(zip(outputs, found if primitive.multiple_results else [found], strict=True))
         return [read(atom) for atom in self.outputs]
+
+    def part(self, inputs: Iterable[int], outputs: Sequence[Atom]) -> Equations:
+        """What gives these outputs where these variables are known."""
+        return Equations(self.n_inputs, _needed(self.equations, outputs, frozenset(inputs)), tuple(outputs))
 
 
 def _bind(primitive: Primitive, inputs: Iterable[Any], parameters: dict[str, Any]) -> Any:
@@ -155,12 +162,14 @@ def _hashable(parameters: dict[str, Any]) -> Hashable:
     return items
 
 
-def _needed(equations: Sequence[Equation], outputs: Sequence[Atom]) -> tuple[Equation, ...]:
-    """The equations that the outputs depend on or that have an effect, in order."""
-    wanted = {atom for atom in outputs if isinstance(atom, int)}
+def _needed(
+    equations: Sequence[Equation], outputs: Sequence[Atom], known: frozenset[int] = frozenset()
+) -> tuple[Equation, ...]:
+    """The equations that the outputs depend on, up to what is known, or that have an effect, in order."""
+    wanted = {atom for atom in outputs if isinstance(atom, int)} - known
     kept = []
     for equation in reversed(equations):
         if equation.has_effect or wanted.intersection(equation.outputs):
-            wanted.update(atom for atom in equation.inputs if isinstance(atom, int))
+            wanted.update(atom for atom in equation.inputs if isinstance(atom, int) and atom not in known)
             kept.append(equation)
     return tuple(kept[::-1])

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import bisect
 import dataclasses
 import functools
+import hashlib
+from collections.abc import Callable
 from typing import Any
 
 import jax
@@ -11,15 +14,19 @@ import numpy as np
 from jax import Array
 
 from dse.sweep.engine import nesting
-from dse.sweep.engine.chunks import evaluate_chunk, outer_chunk, score_chunk
+from dse.sweep.engine.chunks import outer_chunk, score_chunk, stage_chunk
 from dse.sweep.engine.devices import over_devices
-from dse.sweep.engine.nesting import Nest
-from dse.sweep.engine.numpy_backend import evaluate_few, evaluate_lines, joined, score_lines
+from dse.sweep.engine.nesting import Inner, Nest
+from dse.sweep.engine.numpy_backend import evaluate_few, evaluate_outer, joined, score_outer
 from dse.sweep.engine.point import Program, equations_of, neutral
 from dse.sweep.engine.programs import persistent_value
-from dse.sweep.engine.reductions import Scores, count_below, summarise
-from dse.sweep.engine.tables import Tables, host_values, tables
+from dse.sweep.engine.reductions import Owners, Scores, count_below, expanded, summarise
+from dse.sweep.engine.staging import Moving, Outputs, Stages, goals, moving, outputs_of, staged, staged_scores
+from dse.sweep.engine.tables import Tables, mask_places, tables
 from dse.sweep.grid.grid import Grid
+
+#: Metrics that scores need.
+_OF_SCORES = ("feasible", "infeasible_reason")
 
 #: Designs a chunk, when all outputs are stored and when only scores are; and where designs or sweeps are few.
 CHUNK_FULL = 1 << 18
@@ -35,6 +42,9 @@ _MOST_HALVINGS = 12
 
 #: Outer indices of a longer chunk come in groups of so many, which reductions take together.
 _GROUPED, _GROUP = 256, 16
+
+#: Outer indices that are computed at least: XLA writes other programs for one than for many, with other last bits.
+_FEWEST = 4
 
 
 class SweepEngine:
@@ -53,7 +63,7 @@ class SweepEngine:
         known = () if grid.members else neutral(grid.base, grid.columns)
         self.program = Program(grid.spec.study, grid.constraints, grid.spec.objectives, grid.spec.metrics, known)
         self._chunk, self._halvings = chunk, 0
-        self._tables: dict[Any, Tables] = {}
+        self._tables: dict[Any, tuple[Tables, dict[int, Array]]] = {}
         self.each: tuple[SweepEngine, ...] = (self,)
         if grid.members:
             self.each = tuple(SweepEngine(one, chunk, by_numpy) for one in grid.each)
@@ -61,26 +71,39 @@ class SweepEngine:
     @functools.cached_property
     def _nests(self) -> tuple[Nest, Nest]:
         """The nests in which points stay apart, for all outputs, and in which they need not, for scores."""
-        dimensions, options = [d.columns for d in self.grid.dimensions], nesting.option_axes(self.grid)
-        axis_of = {path: i for i, axis in enumerate([*dimensions, *options, self.grid.table.degrees]) for path in axis}
-        n_options = {len(dimensions) + i: len(next(iter(axis.values()))) for i, axis in enumerate(options)}
-        n_positions = dict(enumerate(self.grid.shape))
+        plain = Nest(self.grid)
+        n_dimensions, axes = len(self.grid.shape), range(len(plain.sizes))
+        axis_of = {path: axis for axis in axes for path in plain.axes[axis]}
+        along = [*[None] * self._n_base, *(axis_of.get(path, len(plain.sizes)) for path in sorted(self.grid.columns))]
+        sizes = dict(enumerate(plain.sizes))
+        options = {axis: size for axis, size in sizes.items() if axis >= n_dimensions}
 
-        def choose() -> list[frozenset[int]]:
-            structure = jax.tree.structure((self.grid.base, dict.fromkeys(axis_of, 0.0)))
-            base = [None] * len(jax.tree.leaves(self.grid.base))
-            model, _ = equations_of(self.program, structure)
-            counts = nesting.axis_dependence(model, [*base, *(axis_of[path] for path in sorted(axis_of))])
-            return [nesting.choose(counts, sizes) for sizes in (n_options, n_positions | n_options)]
+        def choose() -> list[Inner]:
+            every, _ = equations_of(self.program, self._structure)
+            scores = dataclasses.replace(self.program, metrics=_OF_SCORES)
+            wanted, (found, _) = goals(scores, self._structure), equations_of(scores, self._structure)
+            density, together = nesting.Density(self.grid, plain.sizes), tuple(options)
+            in_full = nesting.choose(nesting.axis_dependence(every, along), options, together, density)
+            of_scores = nesting.axis_dependence(found, along, (*wanted.reasons, *wanted.objectives))
+            return [in_full, nesting.choose(of_scores, sizes, together, density)]
 
-        made_from = f"nests {self.program} {sorted(axis_of.items())} {n_options} {n_positions}"
-        chosen = persistent_value(made_from, choose) if self.program.can_be_kept else choose()
-        apart, together = map(self._nest, chosen)
+        table = hashlib.sha256(np.packbits(self.grid.table.distinct).tobytes()).hexdigest()
+        chosen = self._kept(f"nests {self.program} {sorted(axis_of.items())} {sizes} {table}", choose)
+        apart, together = (Nest(self.grid, Inner(*inner)) for inner in chosen)
         return apart, together
 
-    def _nest(self, inner: frozenset[int]) -> Nest:
-        n = len(self.grid.dimensions)
-        return Nest(self.grid, tuple(sorted(i for i in inner if i < n)), tuple(sorted(i - n for i in inner if i >= n)))
+    @property
+    def _n_base(self) -> int:
+        return len(jax.tree.leaves(self.grid.base))
+
+    @functools.cached_property
+    def _structure(self) -> jax.tree_util.PyTreeDef:
+        """Of the inputs of programs."""
+        return jax.tree.structure((self.grid.base, dict.fromkeys(self.grid.columns, 0.0)))
+
+    def _kept(self, made_from: str, find: Callable[[], Any]) -> Any:
+        """What follows from the code and a text alone, kept where the code is the package's own."""
+        return persistent_value(made_from, find) if self.program.can_be_kept else find()
 
     @functools.cached_property
     def full_nest(self) -> Nest:
@@ -91,22 +114,24 @@ class SweepEngine:
         """What scores are computed in; ``by_point`` keeps the points of the grid apart."""
         return self._nests[0 if by_point else 1]
 
-    def tables(self, nest: Nest) -> Tables:
-        """The tables of a nest, on the device."""
-        key = nest.inner_dimensions, nest.inner_options
-        if key not in self._tables:
-            self._tables[key] = tables(nest)
-        return self._tables[key]
+    # --- how much at once -------------------------------------------------------------------------------
 
-    def lines(self, nest: Nest, default: int) -> int:
-        """Lines a chunk, for about ``default`` designs.
+    def length(self, nest: Nest, default: int) -> int:
+        """Outer indices of a chunk, for about ``default`` scores or outputs.
 
         A grid that is smaller than a long chunk has short ones, and no others: programs are shared. So has a nest
         without an inner product: what lies between the operations of single designs must fit into caches.
         """
-        if nest.n_inner == 1 or nest.n_lines * nest.outer_a_line * nest.n_inner < default:
+        if nest.n_positions == 1 or nest.n_outer * nest.n_positions < default:
             default = CHUNK_SHORT
-        return max(1, (self._chunk or default) // (nest.outer_a_line * nest.n_inner))
+        return max(1, (self._chunk or default) // nest.n_positions)
+
+    def lines(self, nest: Nest, default: int) -> int:
+        """The most lines that no more than a chunk of outer indices holds, at least one."""
+        return self._lines_within(nest, self.length(nest, default))
+
+    def _lines_within(self, nest: Nest, length: int) -> int:
+        return max(1, bisect.bisect_right(range(nest.n_lines + 1), length, key=nest.most_in) - 1)
 
     def halve(self) -> bool:
         """Have chunks half as long computed from now on; False where they have been halved too often."""
@@ -114,55 +139,154 @@ class SweepEngine:
             one._halvings += 1
         return self.each[0]._halvings <= _MOST_HALVINGS
 
+    def length_at_once(self, nest: Nest, default: int) -> int:
+        """Outer indices that are computed at once: those of a chunk, fewer once memory was short."""
+        return max(1, self.length(nest, default) >> self._halvings)
+
     def lines_at_once(self, nest: Nest, default: int) -> int:
-        """Lines that are computed at once: those of a chunk, fewer once memory was short."""
-        return max(1, self.lines(nest, default) >> self._halvings)
+        """Lines that are computed at once."""
+        return self._lines_within(nest, self.length_at_once(nest, default))
 
-    def outer(self, nest: Nest, line: int, count: int, stop: int | None = None) -> tuple[dict[str, Array], Array]:
-        """Dispatch the outer values of ``count`` lines from ``line``, and a few more for devices to share evenly.
+    # --- what is computed -------------------------------------------------------------------------------
 
-        Nothing is a mapping from the line ``stop`` on.
+    def _moving(self, nest: Nest, program: Program) -> Moving:
+        return moving(program, nest, self._structure, self._n_base)
+
+    def _stages(self, nest: Nest) -> tuple[Moving, Stages, Outputs]:
+        """The stages of all outputs, and where these are."""
+        of = self._moving(nest, self.program)
+
+        def find() -> tuple[Stages, Outputs]:
+            found, structure = equations_of(self.program, self._structure)
+            return staged(of, found.outputs), outputs_of(of, found.outputs, structure)
+
+        return of, *self._kept(f"stages {of}", find)
+
+    def score_stages(self, nest: Nest, n_objectives: int) -> tuple[Moving, Stages]:
+        """The stages of the scores by the first objectives."""
+        program = dataclasses.replace(
+            self.program, objectives=self.program.objectives[:n_objectives], metrics=_OF_SCORES
+        )
+        of = self._moving(nest, program)
+
+        def find() -> Stages:
+            return staged_scores(of, goals(program, self._structure), nest.inner)
+
+        return of, self._kept(f"scores {of} {nest.inner}", find)
+
+    def _on_device(self, nest: Nest, of: Moving, stages: Stages) -> tuple[Tables, dict[int, Array]]:
+        """The tables of a nest, and by variable the values that all chunks share."""
+        key = nest.inner, of
+        if key not in self._tables:
+            given = {i for stage in (*stages.tables, *(group.stage for group in stages.groups)) for i in stage.inputs}
+            paths = [path for i, path in enumerate(sorted(self.grid.columns), self._n_base) if i in given]
+            made = tables(nest, paths)
+            shared = dict(enumerate(jax.tree.leaves(made.base)))
+            shared |= self._numbered(made.first) | self._numbered(made.second)
+            self._tables[key] = made, shared
+        return self._tables[key]
+
+    def _numbered(self, columns: dict[str, Array]) -> dict[int, Array]:
+        """By variable the values of leaves."""
+        number = {path: i for i, path in enumerate(sorted(self.grid.columns), self._n_base)}
+        return {number[path]: values for path, values in columns.items()}
+
+    def outer(self, nest: Nest, grid: Tables, first: int, count: int, stop: int) -> tuple[dict[str, Array], Array]:
+        """Dispatch the outer values of ``count`` indices from ``first``, and a few more for devices to share evenly.
+
+        Nothing is a mapping from the index ``stop`` on.
         """
-        start = np.array(nest.start_digits(line), np.int32)
-        n_valid = np.int32(min(count, (nest.n_lines if stop is None else stop) - line) * nest.outer_a_line)
-        together = len(jax.local_devices()) * (_GROUP if count * nest.outer_a_line > _GROUPED else 1)
-        padded = -(-count * nest.outer_a_line // together) * together
-        return outer_chunk(self.tables(nest), start, n_valid, count=padded, sharding=over_devices("outer"))
+        together = len(jax.local_devices()) * (_GROUP if count > _GROUPED else 1)
+        padded = -(-max(count, _FEWEST) // together) * together
+        start, n_valid = np.array(nest.start_digits(first), np.int32), np.int32(min(count, stop - first))
+        return outer_chunk(grid, start, n_valid, count=padded, sharding=over_devices("outer"))
+
+    def _values(
+        self, nest: Nest, of: Moving, stages: Stages, first: int, count: int, stop: int
+    ) -> tuple[dict[int, Array], Array]:
+        """By variable the values of a chunk after its tables, and the words of its masks."""
+        grid, shared = self._on_device(nest, of, stages)
+        outer, words = self.outer(nest, grid, first, count, stop)
+        values = shared | self._numbered(outer)
+        for stage in stages.tables:
+            given = tuple(values[i] for i in stage.inputs)
+            made = stage_chunk(given, of=of, stage=stage, sharding=over_devices("outer"))
+            values |= dict(zip(stage.outputs, made, strict=True))
+        return values, words
 
     def full(self, line: int, count: int) -> tuple[Any, tuple[Any, ...]]:
-        """Dispatch all outputs of ``count`` lines from ``line``."""
+        """Dispatch all outputs of ``count`` lines from ``line``.
+
+        Returns:
+            Metrics and objectives, an :class:`~dse.sweep.engine.staging.Output` each.
+        """
+        nest = self.full_nest
+        first, stop = nest.first_of(line), nest.first_of(min(line + count, nest.n_lines))
         if self.by_numpy:
-            return evaluate_lines(self.full_nest, _of(self.full_nest, line, count), program=self.program)
-        values, _ = self.outer(self.full_nest, line, count)
-        return evaluate_chunk(self.tables(self.full_nest), values, program=self.program)
+            return evaluate_outer(nest, range(first, stop), program=self.program)
+        of, stages, outputs = self._stages(nest)
+        length = max(self.length_at_once(nest, CHUNK_FULL), nest.most_in(count))
+        values, words = self._values(nest, of, stages, first, length, stop)
+        return outputs.of(values, (len(words), *nest.parts_shape))
 
     def scores(
-        self, nest: Nest, line: int, count: int, pivots: np.ndarray, thresholds: np.ndarray | None = None,
+        self, nest: Nest, first: int, count: int, pivots: np.ndarray, thresholds: np.ndarray | None = None,
         stop: int | None = None,
     ) -> Scores:  # fmt: skip
-        """Dispatch the scores of ``count`` lines from ``line``, by as many objectives as the pivots have.
+        """Dispatch the scores of ``count`` outer indices from ``first``, by as many objectives as the pivots have.
 
-        Nothing is a mapping from the line ``stop`` on. ``thresholds`` [objective, threshold] asks how many scores are
+        Nothing is a mapping from the index ``stop`` on. ``thresholds`` [objective, threshold] asks how many scores are
         below each.
         """
+        stop = nest.n_outer if stop is None else stop
         if self.by_numpy:
-            lines, n_outer = _of(nest, line, count, stop), count * nest.outer_a_line
-            return score_lines(nest, lines, n_outer, pivots.shape[1], thresholds, program=self.program)
-        program = dataclasses.replace(self.program, objectives=self.program.objectives[: pivots.shape[1]])
-        scores, reasons = score_chunk(self.tables(nest), *self.outer(nest, line, count, stop), program=program)
-        found = summarise(scores, reasons, pivots, feasible_bit=self.program.study.feasible_bit)
-        return found if thresholds is None else found._replace(below=count_below(scores, thresholds))
+            outer = range(first, min(first + count, stop))
+            return score_outer(nest, outer, count, pivots.shape[1], thresholds, program=self.program)
+        of, stages = self.score_stages(nest, pivots.shape[1])
+        values, words = self._values(nest, of, stages, first, count, stop)
+        found = [
+            score_chunk(
+                tuple(values[i] for i in group.stage.inputs), words, mask, of=of, group=group, lengths=lengths
+            )
+            for group, mask, lengths in zip(stages.groups, *self._masks(nest), strict=True)
+        ]  # fmt: skip
+        scores, reasons = tuple(own for own, _ in found), tuple(own for _, own in found)
+        feasible_bit, owners = self.program.study.feasible_bit, owners_of(stages)
+        bits = tuple(group.bits | feasible_bit for group in stages.groups)
+        made = summarise(scores, reasons, pivots, owners=owners, bits=bits, feasible_bit=feasible_bit)
+        if thresholds is None:
+            return made
+        return made._replace(below=count_below(scores, reasons, thresholds, owners=owners, feasible_bit=feasible_bit))
+
+    def _masks(self, nest: Nest) -> tuple[list[Any], list[tuple[int, int]]]:
+        """By group (word, bit) of each position, None where another group has the options; lengths of its parts."""
+        first, second = nest.parts_shape
+        lengths = [(first, 1), (1, second)] if nest.inner.apart else [(first, second)]
+        own = [bool(set(axes) & set(nest.inner_options)) for axes in nest.groups]
+        with_mask = own.index(True) if any(own) else 0
+        masks = [
+            tuple(place.reshape(shape) for place in mask_places(nest, axes)) if number == with_mask else None
+            for number, (axes, shape) in enumerate(zip(nest.groups, lengths, strict=True))
+        ]
+        return masks, lengths
+
+    def expanded(self, nest: Nest, found: Scores, rows: np.ndarray) -> np.ndarray:
+        """[objective, row, inner] the scores at some outer indices of a chunk."""
+        owners = tuple((0, row) for row in range(len(found.outer_best)))
+        if nest.inner.apart and not self.by_numpy:
+            owners = owners_of(self.score_stages(nest, len(found.outer_best))[1])
+        return expanded(found, rows, owners, self.program.study.feasible_bit)
 
     def designs(self, index: np.ndarray) -> tuple[Any, tuple[np.ndarray, ...]]:
         """All outputs of the designs at these indices."""
         if not self.grid.members:
-            nest = Nest(self.grid, (), ())
-            return evaluate_few(self.grid.base, host_values(nest, nest.digits(index)), program=self.program)
+            return evaluate_few(self.grid.base, self.grid.values(index), program=self.program)
         engines = dict(zip(map(id, self.grid.each), self.each, strict=True))
         found = [(places, engines[id(grid)].designs(own)) for places, grid, own in self.grid.by_structure(index)]
         return joined(found)
 
 
-def _of(nest: Nest, line: int, count: int, stop: int | None = None) -> range:
-    """So many lines of a nest from ``line``, as far as there are."""
-    return range(line, min(line + count, nest.n_lines if stop is None else stop))
+def owners_of(stages: Stages) -> Owners:
+    """By objective its group and its number there."""
+    places = {k: (g, row) for g, group in enumerate(stages.groups) for row, k in enumerate(group.objectives)}
+    return tuple(places[k] for k in sorted(places))
