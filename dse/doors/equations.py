@@ -18,7 +18,7 @@ from typing import Any, NamedTuple
 
 import jax
 import numpy as np
-from jax.extend.core import ClosedJaxpr, Jaxpr, JaxprEqn, Literal, Primitive
+from jax.extend.core import ClosedJaxpr, Jaxpr, Literal, Primitive
 
 #: Primitives that only call the equations inside them.
 _CALLS = ("jit", "pjit")
@@ -107,7 +107,7 @@ class Merging:
         stands = dict(zip([*jaxpr.constvars, *jaxpr.invars], [*constants, *inputs], strict=True))
 
         def read(atom: Any) -> Atom:
-            return constant(atom.val, (_bits(atom.val), atom.aval.dtype)) if isinstance(atom, Literal) else stands[atom]
+            return constant(atom.val, (_bits(atom.val), str(atom.aval))) if isinstance(atom, Literal) else stands[atom]
 
         for equation in jaxpr.eqns:
             arguments = tuple(map(read, equation.invars))

@@ -56,7 +56,7 @@ def _folded(equation: Equation, inputs: tuple[Atom, ...]) -> Atom | None:
 
 
 def _number(value: Any) -> Constant:
-    return constant(value, (value.tobytes(), value.dtype))
+    return constant(value, (value.tobytes(), f"{value.dtype}[]"))
 
 
 def _value(atom: Atom) -> Any:
@@ -120,7 +120,7 @@ def _or(inputs: Sequence[Atom], values: Sequence[Any]) -> Atom | None:
 
 
 def _select(inputs: Sequence[Atom], values: Sequence[Any]) -> Atom | None:
-    which, *cases = inputs
+    cases = inputs[1:]
     if values[0] is not None:
         return cases[int(values[0])]
     same = all(_same(case, cases[0]) for case in cases)

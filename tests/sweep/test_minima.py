@@ -71,7 +71,8 @@ def test_chunks_and_nests_change_no_bit(monkeypatch, mode):
     grid, _ = plan(sweep(AXES, more=OBJECTIVE))
     for inner in [Inner(), Inner((2, 4)) if mode == "best" else Inner((1, 2), (4,)), Inner((2, 3, 4), (5, 6))]:
         nest = Nest(grid, inner)
-        monkeypatch.setattr(SweepEngine, "_nests", (nest, nest))
+        for name in ("full_nest", "_joint_nest"):
+            monkeypatch.setattr(SweepEngine, name, nest)
         xr.testing.assert_allclose(dse.overview(found_by(mode, 700)[0]), whole, rtol=1e-6)
 
 

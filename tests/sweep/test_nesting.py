@@ -74,7 +74,8 @@ def test_the_model_keeps_what_reaches_most_outside():
 
 def test_capacity_stays_apart_from_what_takes_time():
     """In a billion designs no score needs both, and no reason."""
-    nest = SweepEngine(plan(Path(__file__).parents[2] / "sweeps" / "billion_designs.toml")[0]).score_nest(by_point=False)
+    engine = SweepEngine(plan(Path(__file__).parents[2] / "sweeps" / "billion_designs.toml")[0])
+    nest = engine.score_nest(by_point=False)
     parts = [{path for axis in part for path in nest.axes[axis]} for part in nest.inner[:2]]
     assert nest.inner.apart and {"system.accelerator.memory.capacity"} in parts
 
@@ -122,7 +123,7 @@ def test_zipped_options_stay_one_axis():
 
 def _can_stay_apart(nest):
     """Whether no score or reason of the made-up model depends on both parts."""
-    return not nest.inner.apart or 0 in nest.inner.first and not {5, 6} & set(nest.inner.first)
+    return not nest.inner.apart or (0 in nest.inner.first and not {5, 6} & set(nest.inner.first))
 
 
 @pytest.mark.slow
@@ -137,7 +138,8 @@ def test_results_do_not_depend_on_the_nest(monkeypatch):
             nest = Nest(plan(spec)[0], inner)
             if not _can_stay_apart(nest):
                 continue
-            monkeypatch.setattr(SweepEngine, "_nests", (nest, nest))
+            for name in ("full_nest", "_joint_nest"):
+                monkeypatch.setattr(SweepEngine, name, nest)
             found.append(execute(spec, output=False, keep=keep, chunk=900, study=toy.STUDY))
         for dataset, summary in found[1:]:
             xr.testing.assert_allclose(dataset, found[0][0], rtol=1e-6)

@@ -6,6 +6,7 @@ import bisect
 import dataclasses
 import functools
 import hashlib
+import itertools
 from collections.abc import Callable
 from typing import Any
 
@@ -69,28 +70,36 @@ class SweepEngine:
             self.each = tuple(SweepEngine(one, chunk, by_numpy) for one in grid.each)
 
     @functools.cached_property
-    def _nests(self) -> tuple[Nest, Nest]:
-        """The nests in which points stay apart, for all outputs, and in which they need not, for scores."""
+    def full_nest(self) -> Nest:
+        """What all outputs are computed in: points of the grid stay in their order."""
+        return self._chosen(self.program, points_stay=True)
+
+    @functools.cached_property
+    def _joint_nest(self) -> Nest:
+        return self._chosen(dataclasses.replace(self.program, metrics=_OF_SCORES), points_stay=False)
+
+    def score_nest(self, by_point: bool) -> Nest:
+        """What scores are computed in; ``by_point`` keeps the points of the grid apart."""
+        return self.full_nest if by_point else self._joint_nest
+
+    def _chosen(self, program: Program, points_stay: bool) -> Nest:
+        """The nest in which a program takes least work."""
         plain = Nest(self.grid)
-        n_dimensions, axes = len(self.grid.shape), range(len(plain.sizes))
-        axis_of = {path: axis for axis in axes for path in plain.axes[axis]}
+        axis_of = {path: axis for axis, columns in enumerate(plain.axes) for path in columns}
         along = [*[None] * self._n_base, *(axis_of.get(path, len(plain.sizes)) for path in sorted(self.grid.columns))]
         sizes = dict(enumerate(plain.sizes))
-        options = {axis: size for axis, size in sizes.items() if axis >= n_dimensions}
+        options = {axis: size for axis, size in sizes.items() if axis >= len(self.grid.shape)}
 
-        def choose() -> list[Inner]:
-            every, _ = equations_of(self.program, self._structure)
-            scores = dataclasses.replace(self.program, metrics=_OF_SCORES)
-            wanted, (found, _) = goals(scores, self._structure), equations_of(scores, self._structure)
-            density, together = nesting.Density(self.grid, plain.sizes), tuple(options)
-            in_full = nesting.choose(nesting.axis_dependence(every, along), options, together, density)
-            of_scores = nesting.axis_dependence(found, along, (*wanted.reasons, *wanted.objectives))
-            return [in_full, nesting.choose(of_scores, sizes, together, density)]
+        def choose() -> Inner:
+            found, _ = equations_of(program, self._structure)
+            wanted = () if points_stay else itertools.chain(*goals(program, self._structure))
+            depends = nesting.axis_dependence(found, along, tuple(wanted))
+            density = nesting.Density(self.grid, plain.sizes)
+            return nesting.choose(depends, options if points_stay else sizes, tuple(options), density)
 
         table = hashlib.sha256(np.packbits(self.grid.table.distinct).tobytes()).hexdigest()
-        chosen = self._kept(f"nests {self.program} {sorted(axis_of.items())} {sizes} {table}", choose)
-        apart, together = (Nest(self.grid, Inner(*inner)) for inner in chosen)
-        return apart, together
+        made_from = f"nest {program} {sorted(axis_of.items())} {sizes} {points_stay} {table}"
+        return Nest(self.grid, Inner(*self._kept(made_from, choose)))
 
     @property
     def _n_base(self) -> int:
@@ -104,15 +113,6 @@ class SweepEngine:
     def _kept(self, made_from: str, find: Callable[[], Any]) -> Any:
         """What follows from the code and a text alone, kept where the code is the package's own."""
         return persistent_value(made_from, find) if self.program.can_be_kept else find()
-
-    @functools.cached_property
-    def full_nest(self) -> Nest:
-        """What all outputs are computed in: points of the grid stay in their order."""
-        return self._nests[0]
-
-    def score_nest(self, by_point: bool) -> Nest:
-        """What scores are computed in; ``by_point`` keeps the points of the grid apart."""
-        return self._nests[0 if by_point else 1]
 
     # --- how much at once -------------------------------------------------------------------------------
 

@@ -128,7 +128,7 @@ def choose(
     """
     weight = {axis: sum(n for axes, n in found.counts.items() if axes >> axis & 1) for axis in sizes}
     tried = sorted(sizes, key=lambda axis: (weight[axis], axis))[:_MOST_TRIED]
-    best, least = Inner(), work(found, Inner(), sizes, density(()))
+    best, least = _FLAT, work(found, _FLAT, sizes, density(()))
     for inner in _ways(tried, sizes, {*found.goals, _bits(together)}):
         if (total := work(found, inner, sizes, density((*inner.first, *inner.second)))) < least:
             best, least = inner, total
@@ -167,15 +167,18 @@ def option_axes(grid: Grid) -> list[dict[str, np.ndarray]]:
     return [dict(options)]
 
 
+#: No inner axes.
+_FLAT = Inner()
+
 #: Rows of degrees by which the density of mappings is estimated, for sweeps of more designs than this.
-_SAMPLED, _LARGE = 512, 1_000_000
+_SAMPLED, _LARGE = 64, 1_000_000
 
 
 class Density:
     """The share of the places and inner options of a grid that are mappings, by the inner axes.
 
-    Rounded to a power of two, and 1 for small sweeps: those of the same axes, over another model say, should choose alike
-    and share programs.
+    Rounded to a power of two, and 1 for small sweeps: those of the same axes, over another model say, should choose
+    alike and share programs.
     """
 
     def __init__(self, grid: Grid, sizes: Sequence[int]) -> None:
@@ -190,9 +193,8 @@ class Density:
         if self._is_small:
             return 1.0
         if options not in self._known:
-            of_place = self._mappings.mean(axis=options) if options else self._mappings.astype(np.float64)
-            share = float(of_place.mean() / (of_place > 0.0).mean())
-            self._known[options] = 2.0 ** round(math.log2(share))
+            places = self._mappings.any(axis=options) if options else self._mappings
+            self._known[options] = 2.0 ** round(math.log2(float(self._mappings.mean() / places.mean())))
         return self._known[options]
 
 
@@ -207,7 +209,7 @@ class Nest:
     """
 
     grid: Grid
-    inner: Inner = Inner()
+    inner: Inner = _FLAT
 
     @functools.cached_property
     def axes(self) -> list[dict[str, np.ndarray]]:
@@ -389,8 +391,8 @@ class Nest:
             digits |= dict(zip(self.inner_axes, np.unravel_index(inner, self.inner_shape), strict=True))
         n = len(self.grid.shape)
         column = np.ravel_multi_index([digits[i] for i in range(n, len(self.sizes))], self.sizes[n:])
-        point_and_row = np.ravel_multi_index([*(digits[i] for i in range(n)), row], (*self.grid.shape, self.grid.table.n_rows))
-        return self.grid.design_index(point_and_row, column)
+        of_grid = [*(digits[i] for i in range(n)), row]
+        return self.grid.design_index(np.ravel_multi_index(of_grid, (*self.grid.shape, self.grid.table.n_rows)), column)
 
     def mappings_of(self, rows: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
         """(position in ``rows``, place, inner index) of all mappings of these rows, in the order of designs.

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import functools
-from collections.abc import Mapping
+from collections.abc import Container, Mapping
 from typing import Any
 
 import jax
@@ -13,7 +13,7 @@ import numpy as np
 
 from dse.designs.leaves import replace
 from dse.doors import equations, folding
-from dse.doors.equations import Equations
+from dse.doors.equations import Constant, Equations
 from dse.doors.study import Study
 from dse.spec.expression import Expression
 from dse.spec.sweep import Objective
@@ -63,8 +63,7 @@ def evaluate_point(program: Program, base: Design, values: Mapping[str, Scalar])
     metrics = dataclasses.replace(metrics, feasible=reason == 0, infeasible_reason=reason)
     objectives = tuple(objective.sign * objective.expression(lookup) for objective in program.objectives)
     if program.metrics is not None:
-        left_out = [field.name for field in dataclasses.fields(metrics) if field.name not in program.metrics]
-        metrics = dataclasses.replace(metrics, **dict.fromkeys(left_out))
+        metrics = _without(metrics, program.metrics)
     return metrics, objectives
 
 
@@ -82,6 +81,16 @@ def neutral(base: Design, columns: Mapping[str, np.ndarray]) -> tuple[tuple[int,
     return tuple(found)
 
 
+def _without(metrics: Any, kept: Container[str]) -> Any:
+    """Metrics of which the others are left out."""
+    left_out = [field.name for field in dataclasses.fields(metrics) if field.name not in kept]
+    return dataclasses.replace(metrics, **dict.fromkeys(left_out))
+
+
+def _is_atom(value: Any) -> bool:
+    return isinstance(value, Constant)
+
+
 @functools.lru_cache(maxsize=64)
 def equations_of(program: Program, inputs: jax.tree_util.PyTreeDef) -> tuple[Equations, jax.tree_util.PyTreeDef]:
     """:func:`evaluate_point` as equations, for inputs of this structure; traced once for all programs of a sweep.
@@ -91,6 +100,11 @@ def equations_of(program: Program, inputs: jax.tree_util.PyTreeDef) -> tuple[Equ
     if program.known:
         whole, outputs = equations_of(dataclasses.replace(program, known=()), inputs)
         return folding.folded(whole, dict(program.known)), outputs
+    if program.metrics is not None:
+        whole, outputs = equations_of(dataclasses.replace(program, metrics=None), inputs)
+        metrics, objectives = jax.tree.unflatten(outputs, whole.outputs)
+        wanted, outputs = jax.tree.flatten((_without(metrics, program.metrics), objectives), is_leaf=_is_atom)
+        return whole.part((), wanted), outputs
     scalars = jax.tree.unflatten(inputs, [jax.ShapeDtypeStruct((), jnp.float32)] * inputs.num_leaves)
     return equations.trace(functools.partial(evaluate_point, program), *scalars)
 

@@ -35,7 +35,7 @@ class Scores(NamedTuple):
     reasons: tuple[Values, ...]  #: by group [outer, position] bits of its own reasons, the feasible bit where none
     outer_best: Values  #: [objective, outer] the least along the inner product
     inner_best: tuple[Values, ...]  #: by group [objective, position] the least along everything else
-    candidates: Values  #: [outer] whether some design there may be feasible and no worse than a pivot in every objective
+    candidates: Values  #: [outer] whether a design there may be feasible and no worse than a pivot in every objective
     counts: Values  #: feasible designs, designs by bit of infeasible_reason, feasible designs that have no finite score
     below: Values | None = None  #: [objective, threshold] how many scores are below, where that is asked for
 
@@ -66,13 +66,8 @@ def summarise(
         _where(_but(some, group), best) for (group, _), best in zip(owners, own_best, strict=True)
     ])  # fmt: skip
     finite = [(jnp.isfinite(own).all(axis=0) if len(own) else fit) for own, fit in zip(scores, fits, strict=True)]
-    if len(pivots):
-        candidates = _candidates(scores, outer_best, some, pivots, owners)
-    else:
-        candidates = jnp.isfinite(outer_best[0])
-    inner_best = tuple(
-        _inner_best(number, scores, fits, some, own_best, owners) for number in range(len(scores))
-    )  # fmt: skip
+    candidates = _candidates(scores, outer_best, some, pivots, owners)
+    inner_best = tuple(_inner_best(number, scores, fits, some, own_best, owners) for number in range(len(scores)))
     counts = _counts(reasons, bits, feasible_bit)
     ranked = _total([_row_sums(each) for each in finite]) if len(finite) > 1 else _sum(finite[0])
     return Scores(scores, reasons, outer_best, inner_best, candidates, jnp.append(counts, counts[0] - ranked))
@@ -112,6 +107,8 @@ def _candidates(
 
     Objectives of other groups than that with most of them are as good as they get there.
     """
+    if not len(pivots):
+        return jnp.isfinite(outer_best[0])
     main = max(range(len(scores)), key=lambda number: len(scores[number]))
     values = tuple(
         scores[group][row] if group == main else outer_best[k][:, None] for k, (group, row) in enumerate(owners)
@@ -218,7 +215,8 @@ def _counts(reasons: Sequence[Array], bits: Sequence[int], feasible_bit: int) ->
                 sums = _few_rows(triples[0]).sum(axis=1, dtype=jnp.int32)
                 found[first : first + 3] = [(sums >> place & 1023).sum(dtype=jnp.int32) for place in _PLACES]
         elif any(present):
-            having = [_unpacked(triple) if mask else [jnp.int32(0)] * 3 for triple, mask in zip(triples, present, strict=True)]
+            pairs = zip(triples, present, strict=True)
+            having = [_unpacked(triple) if mask else [jnp.int32(0)] * 3 for triple, mask in pairs]
             for i in range(3):
                 if any(mask >> i & 1 for mask in present):
                     without = [total - own[i] for total, own in zip(every, having, strict=True)]

@@ -172,9 +172,10 @@ def staged_scores(of: Moving, wanted: Goals, inner: Inner) -> Stages:
             return tuple(i for i, group in enumerate(first) if group == number)
 
         reasons, objectives = own(wanted.reasons), own(wanted.objectives)
-        atoms = [*(wanted.reasons[i] for i in reasons), *(wanted.objectives[i] for i in objectives)]
-        stage = _stage(of, level, _STAGES if at_once else (level,), {atom for atom in atoms if isinstance(atom, int)})
-        groups.append(Group(stage, objectives, reasons, _possible(of.equations, [wanted.reasons[i] for i in reasons], every)))
+        terms = [wanted.reasons[i] for i in reasons]
+        atoms = {atom for atom in (*terms, *(wanted.objectives[i] for i in objectives)) if isinstance(atom, int)}
+        stage = _stage(of, level, _STAGES if at_once else (level,), atoms)
+        groups.append(Group(stage, objectives, reasons, _possible(of.equations, terms, every)))
     needed = {i for group in groups for i in group.stage.inputs}
     return Stages(_tables(of, before, needed), tuple(groups))
 

@@ -263,13 +263,13 @@ def _winning(engine: SweepEngine, keep: Keep, block: range, edges: np.ndarray) -
     def dispatch(first: int) -> Scores:
         return engine.scores(nest, first, length, _pivots(keep, winners), thresholds, stop)
 
-    ahead = dispatch(starts[0]) if starts else None
+    ahead = [dispatch(first) for first in starts[:1]]
     for this, following in zip(starts, [*starts[1:], None], strict=True):
-        found = ahead
+        found = ahead.pop()
         if following is not None:
-            ahead = dispatch(following)
+            ahead.append(dispatch(following))
         counts += np.asarray(found.counts)
-        minima.add(this, min(length, stop - this), np.asarray(found.outer_best), tuple(map(np.asarray, found.inner_best)))
+        minima.add(this, min(length, stop - this), np.asarray(found.outer_best), [*map(np.asarray, found.inner_best)])
         if found.below is not None:
             fewer += np.asarray(found.below)
         for challengers in _challengers(engine, nest, keep, winners, found, this):
