@@ -19,7 +19,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from benchmarks.rates.sweeps import EXPERTS_SWEEP, ROOT, SERVING_SWEEP
-from dse.io.environment import fuse_outputs
+from dse.io.environment import fuse_outputs, reuse_memory
 
 if TYPE_CHECKING:
     import numpy as np
@@ -96,6 +96,7 @@ def rates_by_kind() -> dict[str, float]:
 def _engine(sweep: Path) -> SweepEngine:
     """The engine of a sweep, as every sweep has it."""
     fuse_outputs()
+    reuse_memory()
     from dse.sweep import plan
     from dse.sweep.engine.engine import SweepEngine
 

@@ -12,18 +12,15 @@ from typing import Any
 
 import jax
 import numpy as np
-from jax import Array
 
 from dse.sweep.engine import nesting
-from dse.sweep.engine.chunks import outer_chunk, score_chunk, stage_chunk
-from dse.sweep.engine.devices import over_devices
 from dse.sweep.engine.nesting import Inner, Nest
 from dse.sweep.engine.numpy_backend import evaluate_few, evaluate_outer, joined, score_outer
 from dse.sweep.engine.point import Program, equations_of, neutral
+from dse.sweep.engine.prepared import Prepared
 from dse.sweep.engine.programs import persistent_value
-from dse.sweep.engine.reductions import Owners, Scores, count_below, expanded, summarise
+from dse.sweep.engine.reductions import Scores, expanded
 from dse.sweep.engine.staging import Moving, Outputs, Stages, goals, moving, outputs_of, staged, staged_scores
-from dse.sweep.engine.tables import Tables, mask_places, tables
 from dse.sweep.grid.grid import Grid
 
 #: Metrics that scores need.
@@ -40,12 +37,6 @@ MOST_BY_NUMPY = 200_000
 
 #: How often chunks may be halved.
 _MOST_HALVINGS = 12
-
-#: Outer indices of a longer chunk come in groups of so many, which reductions take together.
-_GROUPED, _GROUP = 256, 16
-
-#: Outer indices that are computed at least: XLA writes other programs for one than for many, with other last bits.
-_FEWEST = 4
 
 
 class SweepEngine:
@@ -64,7 +55,7 @@ class SweepEngine:
         known = () if grid.members else neutral(grid.base, grid.columns)
         self.program = Program(grid.spec.study, grid.constraints, grid.spec.objectives, grid.spec.metrics, known)
         self._chunk, self._halvings = chunk, 0
-        self._tables: dict[Any, tuple[Tables, dict[int, Array]]] = {}
+        self._prepared: dict[Any, Prepared] = {}
         self.each: tuple[SweepEngine, ...] = (self,)
         if grid.members:
             self.each = tuple(SweepEngine(one, chunk, by_numpy) for one in grid.each)
@@ -152,67 +143,30 @@ class SweepEngine:
     def _moving(self, nest: Nest, program: Program) -> Moving:
         return moving(program, nest, self._structure, self._n_base)
 
-    def _stages(self, nest: Nest) -> tuple[Moving, Stages, Outputs]:
+    @functools.cached_property
+    def _outputs(self) -> tuple[Prepared, Outputs]:
         """The stages of all outputs, and where these are."""
-        of = self._moving(nest, self.program)
+        of = self._moving(self.full_nest, self.program)
 
         def find() -> tuple[Stages, Outputs]:
             found, structure = equations_of(self.program, self._structure)
             return staged(of, found.outputs), outputs_of(of, found.outputs, structure)
 
-        return of, *self._kept(f"stages {of}", find)
+        stages, outputs = self._kept(f"stages {of}", find)
+        return Prepared(self.full_nest, of, stages), outputs
 
-    def score_stages(self, nest: Nest, n_objectives: int) -> tuple[Moving, Stages]:
+    def prepared_scores(self, nest: Nest, n_objectives: int) -> Prepared:
         """The stages of the scores by the first objectives."""
-        program = dataclasses.replace(
-            self.program, objectives=self.program.objectives[:n_objectives], metrics=_OF_SCORES
-        )
-        of = self._moving(nest, program)
+        key = nest.inner, n_objectives
+        if key not in self._prepared:
+            objectives = self.program.objectives[:n_objectives]
+            of = self._moving(nest, dataclasses.replace(self.program, objectives=objectives, metrics=_OF_SCORES))
 
-        def find() -> Stages:
-            return staged_scores(of, goals(program, self._structure), nest.inner)
+            def find() -> Stages:
+                return staged_scores(of, goals(of.program, self._structure), nest.inner)
 
-        return of, self._kept(f"scores {of} {nest.inner}", find)
-
-    def _on_device(self, nest: Nest, of: Moving, stages: Stages) -> tuple[Tables, dict[int, Array]]:
-        """The tables of a nest, and by variable the values that all chunks share."""
-        key = nest.inner, of
-        if key not in self._tables:
-            given = {i for stage in (*stages.tables, *(group.stage for group in stages.groups)) for i in stage.inputs}
-            paths = [path for i, path in enumerate(sorted(self.grid.columns), self._n_base) if i in given]
-            made = tables(nest, paths)
-            shared = dict(enumerate(jax.tree.leaves(made.base)))
-            shared |= self._numbered(made.first) | self._numbered(made.second)
-            self._tables[key] = made, shared
-        return self._tables[key]
-
-    def _numbered(self, columns: dict[str, Array]) -> dict[int, Array]:
-        """By variable the values of leaves."""
-        number = {path: i for i, path in enumerate(sorted(self.grid.columns), self._n_base)}
-        return {number[path]: values for path, values in columns.items()}
-
-    def outer(self, nest: Nest, grid: Tables, first: int, count: int, stop: int) -> tuple[dict[str, Array], Array]:
-        """Dispatch the outer values of ``count`` indices from ``first``, and a few more for devices to share evenly.
-
-        Nothing is a mapping from the index ``stop`` on.
-        """
-        together = len(jax.local_devices()) * (_GROUP if count > _GROUPED else 1)
-        padded = -(-max(count, _FEWEST) // together) * together
-        start, n_valid = np.array(nest.start_digits(first), np.int32), np.int32(min(count, stop - first))
-        return outer_chunk(grid, start, n_valid, count=padded, sharding=over_devices("outer"))
-
-    def _values(
-        self, nest: Nest, of: Moving, stages: Stages, first: int, count: int, stop: int
-    ) -> tuple[dict[int, Array], Array]:
-        """By variable the values of a chunk after its tables, and the words of its masks."""
-        grid, shared = self._on_device(nest, of, stages)
-        outer, words = self.outer(nest, grid, first, count, stop)
-        values = shared | self._numbered(outer)
-        for stage in stages.tables:
-            given = tuple(values[i] for i in stage.inputs)
-            made = stage_chunk(given, of=of, stage=stage, sharding=over_devices("outer"))
-            values |= dict(zip(stage.outputs, made, strict=True))
-        return values, words
+            self._prepared[key] = Prepared(nest, of, self._kept(f"scores {of} {nest.inner}", find))
+        return self._prepared[key]
 
     def full(self, line: int, count: int) -> tuple[Any, tuple[Any, ...]]:
         """Dispatch all outputs of ``count`` lines from ``line``.
@@ -224,9 +178,9 @@ class SweepEngine:
         first, stop = nest.first_of(line), nest.first_of(min(line + count, nest.n_lines))
         if self.by_numpy:
             return evaluate_outer(nest, range(first, stop), program=self.program)
-        of, stages, outputs = self._stages(nest)
+        prepared, outputs = self._outputs
         length = max(self.length_at_once(nest, CHUNK_FULL), nest.most_in(count))
-        values, words = self._values(nest, of, stages, first, length, stop)
+        values, words = prepared.values(first, length, stop)
         return outputs.of(values, (len(words), *nest.parts_shape))
 
     def scores(
@@ -242,40 +196,14 @@ class SweepEngine:
         if self.by_numpy:
             outer = range(first, min(first + count, stop))
             return score_outer(nest, outer, count, pivots.shape[1], thresholds, program=self.program)
-        of, stages = self.score_stages(nest, pivots.shape[1])
-        values, words = self._values(nest, of, stages, first, count, stop)
-        found = [
-            score_chunk(
-                tuple(values[i] for i in group.stage.inputs), words, mask, of=of, group=group, lengths=lengths
-            )
-            for group, mask, lengths in zip(stages.groups, *self._masks(nest), strict=True)
-        ]  # fmt: skip
-        scores, reasons = tuple(own for own, _ in found), tuple(own for _, own in found)
-        feasible_bit, owners = self.program.study.feasible_bit, owners_of(stages)
-        bits = tuple(group.bits | feasible_bit for group in stages.groups)
-        made = summarise(scores, reasons, pivots, owners=owners, bits=bits, feasible_bit=feasible_bit)
-        if thresholds is None:
-            return made
-        return made._replace(below=count_below(scores, reasons, thresholds, owners=owners, feasible_bit=feasible_bit))
-
-    def _masks(self, nest: Nest) -> tuple[list[Any], list[tuple[int, int]]]:
-        """By group (word, bit) of each position, None where another group has the options; lengths of its parts."""
-        first, second = nest.parts_shape
-        lengths = [(first, 1), (1, second)] if nest.inner.apart else [(first, second)]
-        own = [bool(set(axes) & set(nest.inner_options)) for axes in nest.groups]
-        with_mask = own.index(True) if any(own) else 0
-        masks = [
-            tuple(place.reshape(shape) for place in mask_places(nest, axes)) if number == with_mask else None
-            for number, (axes, shape) in enumerate(zip(nest.groups, lengths, strict=True))
-        ]
-        return masks, lengths
+        return self.prepared_scores(nest, pivots.shape[1]).scores(first, count, stop, pivots, thresholds)
 
     def expanded(self, nest: Nest, found: Scores, rows: np.ndarray) -> np.ndarray:
         """[objective, row, inner] the scores at some outer indices of a chunk."""
-        owners = tuple((0, row) for row in range(len(found.outer_best)))
-        if nest.inner.apart and not self.by_numpy:
-            owners = owners_of(self.score_stages(nest, len(found.outer_best))[1])
-        return expanded(found, rows, owners, self.program.study.feasible_bit)
+        n_objectives = len(found.outer_best)
+        if self.by_numpy or not nest.inner.apart:
+            return np.asarray(found.scores[0])[:, rows]
+        return expanded(found, rows, self.prepared_scores(nest, n_objectives).owners, self.program.study.feasible_bit)
 
     def designs(self, index: np.ndarray) -> tuple[Any, tuple[np.ndarray, ...]]:
         """All outputs of the designs at these indices."""
@@ -285,8 +213,3 @@ class SweepEngine:
         found = [(places, engines[id(grid)].designs(own)) for places, grid, own in self.grid.by_structure(index)]
         return joined(found)
 
-
-def owners_of(stages: Stages) -> Owners:
-    """By objective its group and its number there."""
-    places = {k: (g, row) for g, group in enumerate(stages.groups) for row, k in enumerate(group.objectives)}
-    return tuple(places[k] for k in sorted(places))
