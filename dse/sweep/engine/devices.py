@@ -10,6 +10,6 @@ from jax.sharding import Mesh, NamedSharding, PartitionSpec
 
 
 @functools.cache
-def over_devices(*axes: str) -> NamedSharding:
+def over_devices(*axes: str | None) -> NamedSharding:
     """How arrays lie on the devices of this process: split along the first axis (``"outer"``), or whole on each."""
     return NamedSharding(Mesh(np.array(jax.local_devices()), ("outer",)), PartitionSpec(*axes))
