@@ -56,6 +56,21 @@ class Accelerator:
     made: Made | None = None  # what it is made of and sold at
     fab: Fab | None = None  # how dies and packages are priced; as Fab() where it is absent
 
+    @property
+    def is_generated(self) -> bool:
+        """Whether rates, memory and power are generated from a chip, not stated."""
+        return self.chip is not None
+
+    @property
+    def has_known_dies(self) -> bool:
+        """Whether the parts of a bill are known: stated, or those of a generated chip."""
+        return self.made is not None or self.is_generated
+
+    @property
+    def solves_clock(self) -> bool:
+        """Whether a limit other than the power as sold (TDP) holds, so that the clock is solved for."""
+        return self.power.limit is not None or self.is_generated
+
 
 @record
 class HostTiers:

@@ -31,8 +31,8 @@ class Operator(NamedTuple):
         present: 1 where the design has this operator, else 0.
         core: whether selective recompute repeats it (the attention core).
         kept: share of its forward that recompute operator by operator does not repeat; 0.0 itself where it does all.
-        again: first level of recompute of experts (:class:`Recompute`) that runs its forward again; 0: only full does.
-        freed: first such level that does not keep what it stores; 0: only full does not.
+        recomputed_from: first level of expert recompute (:class:`Recompute`) that repeats its forward; 0: only full.
+        not_stored_from: first such level that does not store ``stored``; 0: only full.
     """
 
     name: str
@@ -44,8 +44,8 @@ class Operator(NamedTuple):
     present: Scalar = 1.0
     core: bool = False
     kept: Scalar = 0.0
-    again: int = 0
-    freed: int = 0
+    recomputed_from: int = 0
+    not_stored_from: int = 0
 
     @property
     def is_kept(self) -> bool:
@@ -159,7 +159,8 @@ class Message(NamedTuple):
         window: what it may hide behind.
         repeated: whether full recompute sends it again.
         sums: whether the sums of a reduction are timed apart from the wire on networks that state their traffic.
-        far: bytes of an all-to-all that leave a domain, where ``size`` are those inside and not all parts are equal.
+        inter_domain: bytes of an all-to-all with unequal parts that leave the domain;
+            ``size`` are then those within it. The number 0.0 itself where parts are equal.
         mean_share: bytes that the mean device sends over those of the busiest, for which ``size`` is given.
     """
 
@@ -174,5 +175,5 @@ class Message(NamedTuple):
     window: Window = Window.none
     repeated: bool = False
     sums: bool = False
-    far: Scalar | None = None
+    inter_domain: Scalar = 0.0
     mean_share: Scalar = 1.0

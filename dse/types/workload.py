@@ -237,3 +237,13 @@ class Workload:
     def blocks(self) -> Scalar:
         """Layers that run: those of the model, and those that predict further tokens."""
         return self.n_layers if self.experts is None else self.n_layers + self.experts.n_predict
+
+    @property
+    def trains_all(self) -> bool:
+        """Whether training changes all weights, not those of adapters alone."""
+        return self.adapters is None
+
+    @property
+    def is_serving_only(self) -> bool:
+        """Whether it has layers that training is not modelled for: state-space layers, sparse attention."""
+        return self.recurrent is not None or self.sparse is not None
