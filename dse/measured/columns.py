@@ -1,4 +1,4 @@
-"""The columns that tables of training steps may have: what ``dse predict`` and ``dse validate`` read, and write."""
+"""Columns of tables of training steps and of serving, read and written by ``dse predict`` and ``dse validate``."""
 
 from __future__ import annotations
 
@@ -10,14 +10,14 @@ from dse.measured.table import DEVICE, WIDE
 
 
 class Header(NamedTuple):
-    """What a column says, and what holds for a row that leaves it empty."""
+    """Meaning of a column, and the value of a row where it is empty."""
 
-    names: tuple[str, ...]  # the first that is not empty counts
+    names: tuple[str, ...]  # the first one that is not empty counts
     meaning: str
     otherwise: str
 
 
-#: Share of letters that names have in common which differ by a slip.
+#: Similarity of names that differ by a misspelling.
 _ALIKE = 0.85
 
 #: A row that leaves one of these open is skipped.
@@ -83,7 +83,7 @@ READ = (
       for name, (metric, unit) in WIDE.items() if name.endswith("_measured")),
 )  # fmt: skip
 
-#: Columns of tables of serving, which have a column ``isl``; its device and model are named as above.
+#: Columns of tables of serving, identified by a column ``isl``; device and model are named as above.
 SERVED = (
     Header(("isl",), "tokens of a prompt", f"{NEEDED}; the column tells that a table is of serving"),
     Header(("osl",), "tokens of an answer", NEEDED),
@@ -100,7 +100,7 @@ SERVED = (
            "dse predict needs none"),
 )  # fmt: skip
 
-#: Column that is written → what it says.
+#: Written column → meaning.
 WRITTEN = {
     "pred_<metric>": "prediction in SI units: step_time (s), tokens_per_second, tokens_per_second_per_device, "
     "peak_memory (B) and two parts of it, mfu, mfu_causal, hfu",
@@ -113,9 +113,9 @@ WRITTEN = {
 
 
 def misspelt(columns: Iterable[str]) -> dict[str, str]:
-    """Columns that are not read → the column that seems to be meant and that the table lacks, for those where one does.
+    """Unread columns → the column probably meant, which the table lacks.
 
-    That is one of the same meaning in other tools (``mbs``), or else one of nearly the same name.
+    By the name in another tool (``mbs``), or by similarity.
     """
     given = set(columns)
     open_names = {name for column in READ if not given & set(column.names) for name in column.names}

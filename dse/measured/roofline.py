@@ -1,4 +1,4 @@
-"""Measured figures of serving that beat a perfect roofline: bytes and FLOPs of the model on its devices alone."""
+"""Measured serving figures better than a perfect roofline, by bytes and FLOPs of the model on its devices."""
 
 from __future__ import annotations
 
@@ -14,11 +14,11 @@ from dse.measured.table import Measurement, Skip
 from dse.model.serving.least import Least, least
 from dse.types import Design
 
-#: Why a figure that does is not compared.
+#: Reason to skip such a figure.
 REFUSED = "beats a perfect roofline"
 
 _FIRST = "time_to_first_token"
-#: Metric → whether more is better.
+#: Metric → whether higher is better.
 _BOUNDED = {
     "time_per_output_token": False, "inter_token_latency": False, _FIRST: False, "request_latency": False,
     "output_tokens_per_second": True, "output_tokens_per_second_per_device": True,
@@ -28,7 +28,7 @@ _least = ScalarFunction(lambda design: (least(design), None), None)
 
 
 def unbeaten(designs: Sequence[Design]) -> list[Least]:
-    """What nothing beats, of every design."""
+    """Lower bounds of latencies of every design."""
     found: dict[int, Least] = {}
     for members, stack in alike(designs):
         many = _least.over(len(members), stack)
@@ -37,7 +37,7 @@ def unbeaten(designs: Sequence[Design]) -> list[Least]:
 
 
 def believed(figures: Sequence[Measurement], design: Design, bound: Least) -> Iterator[Measurement]:
-    """The figures of a configuration; those that beat the bound are refused."""
+    """Figures of a configuration; those better than the bound are refused."""
     firsts = [m.value for m in figures if m.meaning.metric == _FIRST and m.skip is None]
     for m in figures:
         limit = limit_of(m.meaning.metric, design, bound, *firsts[:1])
@@ -51,11 +51,11 @@ def believed(figures: Sequence[Measurement], design: Design, bound: Least) -> It
 
 
 def limit_of(metric: str, design: Design, bound: Least, first: float = math.inf) -> float:
-    """The highest rate or the least time of a metric, NaN for one that bytes and FLOPs are no bound of.
+    """Upper bound of a rate or lower bound of a time, NaN for metrics without a bound.
 
-    Of ``n`` requests in flight each takes ``n`` times what one of them takes of the devices, from its coming to its end
-    (Little's law); what was measured ``first``, to the first token, was no token's. The median of the times between
-    tokens may be that of steps of few.
+    With ``n`` requests in flight, a request takes ``n`` times its device time (Little's law), from arrival to end, less
+    the time to first token measured, ``first``, in metrics after it. The median inter-token latency may be that of
+    steps with few sequences.
     """
     requests, m = design.workload.requests, design.mapping
     assert requests is not None
