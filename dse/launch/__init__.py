@@ -88,19 +88,19 @@ def launch(design: Design, tool: str, study: Study, workload: str = "", software
     values = _values(design)
     lookup = _lookup(design, values, workload)
     options: Pairs = []
-    told, refused = set[str](), list[str]()
+    written, refused = set[str](), list[str]()
     for rule in found.rules:
         pairs = rule.write(lookup)
         if pairs is None:
             if isinstance(rule, Written) and rule.writes_default:
                 refused += rule.paths
         else:
-            told |= set(rule.paths)
+            written |= set(rule.paths)
             options += [pair for pair in pairs if pair not in options]
     other = (*study.unread, *_IMPLIED[study.name])
     unsaid = {
         path: value for path, value in values.items()
-        if path.startswith(_EXPECTED) and path not in told and not path.startswith(other)
+        if path.startswith(_EXPECTED) and path not in written and not path.startswith(other)
         and (path in refused or value not in _plain(path))
     }  # fmt: skip
     notes = (*(note(lookup) for note in found.notes), *_notes_of(found, design, workload, software))
@@ -286,13 +286,13 @@ def read_arguments(tool: str, arguments: str | Sequence[str], within: Design | N
         if name not in own and _is_of_mapping(ours) and leaf_path(ours) not in found
     }  # fmt: skip
     values = {short_name(path): value for path, value in found.items()}
-    told, of_none = tuple(filter(None, notes)), _read(known, {}, lookup, False)
+    remarks, of_none = tuple(filter(None, notes)), _read(known, {}, lookup, False)
     unread = tuple(
         name for name in passed if name not in (*strange, *_OF_PYTHON) and not name.isupper()  # shell variables
-        and not any(name in note for note in told)
+        and not any(name in note for note in remarks)
         and _read(known, {name: given[name]}, lookup, False) == of_none
     )  # fmt: skip
-    return Stated(values, strange, left, told, unread)
+    return Stated(values, strange, left, remarks, unread)
 
 
 #: Options of the Python interpreter, which come before those of a tool.
@@ -313,7 +313,7 @@ def _read(tool: Tool, given: Mapping[str, str], leaf: Lookup | None, strict: boo
             else:
                 values = rule.read(given)
             if not all(map(math.isfinite, values.values())):
-                raise ValueError("a number that is none")
+                raise ValueError("not a number")
             found |= values
         except (ValueError, ArithmeticError) as error:
             if strict:

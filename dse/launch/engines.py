@@ -69,7 +69,7 @@ def whole(text: str, name: str) -> float:
     """Number of tokens of an option; ValueError otherwise."""
     value = float(text)
     if value != int(value) or value < 0.0:
-        raise ValueError(f"{name} {text}, which is no number of tokens")
+        raise ValueError(f"{name} {text} is not a number of tokens")
     return value
 
 
@@ -145,11 +145,11 @@ def formats(name: str, int8: str) -> Written:
 
     ``int8``: the engine's name of 8-bit weights and activations; other names are common to all engines.
     """
-    told = {
+    names = {
         float(Precision.bf16): "", float(Precision.fp16): "", **dict.fromkeys(_EIGHT_BITS, "fp8"),
         float(Precision.int8): int8, float(Precision.nvfp4): "modelopt_fp4",
     }  # fmt: skip
-    multiplied = ChoiceOption(_PRECISION, {code: [(name, text)] if text else [] for code, text in told.items()})
+    multiplied = ChoiceOption(_PRECISION, {code: [(name, text)] if text else [] for code, text in names.items()})
 
     def write(leaf: Lookup) -> Pairs | None:
         weight, expert = (leaf(path) or 0.0 for path in (_WEIGHT, _EXPERT))

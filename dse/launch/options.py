@@ -99,11 +99,11 @@ class ChoiceOption(_OfOneLeaf):
         return list(self.by_value[value]) if value in self.by_value else None
 
     def read(self, given: Mapping[str, str]) -> dict[str, float]:  # noqa: D102
-        told = [
+        matching = [
             (len(pairs), value) for value, pairs in self.by_value.items()
             if pairs and all(given.get(name) == text for name, text in pairs)
         ]  # fmt: skip
-        return {self.path: max(told)[1]} if told else {}
+        return {self.path: max(matching)[1]} if matching else {}
 
 
 @dataclasses.dataclass(frozen=True)
@@ -166,7 +166,7 @@ class OffloadedWeights(OfBytes):
     def _number(self, given: Mapping[str, str]) -> float:
         value = float(given[self.name])
         if not value >= 0.0:
-            raise ValueError(f"{self.name} {given[self.name]}, which is no size in GiB")
+            raise ValueError(f"{self.name} {given[self.name]} is not a size in GiB")
         return value
 
     def _share(self, value: float, leaf: Lookup) -> float:
@@ -197,7 +197,7 @@ class MemoryShare(OfBytes):
     def _number(self, given: Mapping[str, str]) -> float:
         value = float(given[self.name])
         if not 0.0 < value <= 1.0:
-            raise ValueError(f"{self.name} {given[self.name]}, which is no share")
+            raise ValueError(f"{self.name} {given[self.name]} is not a share")
         return value
 
     def _share(self, value: float, leaf: Lookup) -> float:

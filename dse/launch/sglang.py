@@ -107,9 +107,9 @@ def _read_chain(given: Mapping[str, str]) -> dict[str, float]:
 def _chain_remark(given: Mapping[str, str]) -> str:
     """Remark on a tree, or on SGLang's own choice of drafts."""
     if _STEPS in given and given.get(_WIDTH, "1") != "1":
-        return f"{_WIDTH} {given[_WIDTH]}: a tree of drafts is counted as a chain as long as it is deep"
+        return f"{_WIDTH} {given[_WIDTH]}: a tree of drafts counts as a chain of its depth"
     if _ALGORITHM in given and not {_STEPS, _TOKENS} & given.keys():
-        return f"{_ALGORITHM} says not how many tokens are drafted: set drafts"
+        return f"{_ALGORITHM} states no number of drafted tokens: set drafts"
     return ""
 
 

@@ -77,7 +77,7 @@ def _read_config(given: Mapping[str, str]) -> dict[str, float]:
         try:
             stated = json.loads(given[_CONFIG])
         except (ValueError, RecursionError):
-            raise ValueError(f"{_CONFIG} {given[_CONFIG]}, which is no JSON") from None
+            raise ValueError(f"{_CONFIG} {given[_CONFIG]} is not JSON") from None
         tokens = stated.get(_CONFIG_TOKENS, tokens) if isinstance(stated, dict) else tokens
     return {} if tokens is None else {DRAFTS[0]: whole(str(tokens), _CONFIG)}
 
@@ -85,7 +85,7 @@ def _read_config(given: Mapping[str, str]) -> dict[str, float]:
 def _config_remark(given: Mapping[str, str]) -> str:
     if not any(name.startswith(_CONFIG) for name in given) or _read_config(given):
         return ""
-    return f"{_CONFIG} says no {_CONFIG_TOKENS}: set drafts"
+    return f"{_CONFIG} has no {_CONFIG_TOKENS}: set drafts"
 
 
 def _chunked(leaf: Lookup) -> str:

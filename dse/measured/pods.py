@@ -44,11 +44,11 @@ def are_of_tpus(rows: Iterable[Row]) -> bool:
 
 def read(case: Case, lookup: Lookup) -> Cells:
     """Cells of a configuration, with empty columns filled from its name, remarks and rates."""
-    cells, told = Cells(case.row), dict[str, str]()
+    cells, filled = Cells(case.row), dict[str, str]()
     for reader in (_chips, functools.partial(_shape, case, lookup), functools.partial(_plain_fsdp, lookup)):
-        told |= reader(cells)
-        cells = Cells(dataclasses.replace(case.row, cells=case.row.cells | told))
-    for name, value in told.items():
+        filled |= reader(cells)
+        cells = Cells(dataclasses.replace(case.row, cells=case.row.cells | filled))
+    for name, value in filled.items():
         if name != "gpu":
             cells.complete(name, value)
     return cells
@@ -144,10 +144,10 @@ def unswitched(lookup: Lookup, accelerator: str) -> bool:
 
 def slices(cells: Cells, system: System, devices: float) -> float:
     """Slices of a system without switches: as stated, else as few pods as hold the devices."""
-    stated, told = cells.count("slices"), _SLICES.search(cells.text("note"))
+    stated, named = cells.count("slices"), _SLICES.search(cells.text("note"))
     if system.scale_up.links is None:
         return 1.0
-    found = stated or (float(told[1]) if told else math.ceil(devices / system.scale_up.domain))
+    found = stated or (float(named[1]) if named else math.ceil(devices / system.scale_up.domain))
     if devices % found or devices / found > system.scale_up.domain:
         pod = system.scale_up.domain
         raise Skip("devices are no whole slices", f"{devices:g} devices, {found:g} slices of at most {pod:g}")

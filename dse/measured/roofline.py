@@ -46,8 +46,8 @@ def believed(figures: Sequence[Measurement], design: Design, bound: Least) -> It
             continue
         is_rate = _BOUNDED[m.meaning.metric]
         beats = m.value > limit if is_rate else m.value < limit
-        told = f"no {'more' if is_rate else 'less'} than {quantity(limit, SERVING.units[m.meaning.metric])}"
-        yield dataclasses.replace(m, skip=Skip(REFUSED, told)) if beats else m
+        limit_text = f"no {'more' if is_rate else 'less'} than {quantity(limit, SERVING.units[m.meaning.metric])}"
+        yield dataclasses.replace(m, skip=Skip(REFUSED, limit_text)) if beats else m
 
 
 def limit_of(metric: str, design: Design, bound: Least, first: float = math.inf) -> float:
