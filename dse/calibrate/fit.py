@@ -226,7 +226,7 @@ class FitProblem:
 def differences(
     many: Callable[[np.ndarray], np.ndarray], step: float
 ) -> tuple[Callable[[np.ndarray], np.ndarray], Callable[[np.ndarray, np.ndarray], np.ndarray]]:
-    """Residuals and slopes by finite differences of ``step``; ``residuals`` takes many ``z`` (sets x rows)."""
+    """Residuals and slopes by finite differences of ``step``; ``many``: residuals at many ``z`` (sets x rows)."""
     return (
         lambda z: many(z[None])[0],
         lambda z, errors: (many(z + step * np.eye(len(z))) - errors).T / step,

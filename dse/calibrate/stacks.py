@@ -134,7 +134,7 @@ def catalog_units(name: str) -> str:
 
 
 def revisions(found: Calibration, folder: Path) -> list[Revision]:
-    """Values for the files of a catalogue's training stacks; kernels of serving stacks are those measured in isolation."""
+    """Values for the files of a catalogue's training stacks; serving stacks keep the kernels measured in isolation."""
     if not (folder / "software").is_dir():
         wanted = "a catalogue of stacks"
         raise InputError(str(folder), "no folder software/ in it", wanted, "name the folder hw_catalog")
