@@ -1,4 +1,4 @@
-"""Options that several commands share."""
+"""Options common to several commands."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ OfferAny = Annotated[
     typer.Option("--any-option", help="Offer mapping options that the stack lacks, and stacks of other vendors."),
 ]
 
-#: Options that say which design is meant.
+#: Options of the design.
 Workload = Annotated[str, typer.Option("--workload", "-w", help="Workload, by its name in the catalogue.")]
 System = Annotated[str, typer.Option("--system", "-s", help="System or accelerator, by its name in the catalogue.")]
 Settings = Annotated[
