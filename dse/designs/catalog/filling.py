@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import functools
 import operator
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any
 
 from dse import types
@@ -26,6 +26,14 @@ RECORDS: dict[str, type] = {
     "workload": types.Workload, "system": types.System, "accelerator": types.Accelerator, "network": types.Network,
     "software": types.Software, "node": types.LogicNode, "memory": types.MemoryTechnology,
     "cost": types.Fab,
+}  # fmt: skip
+
+#: Table of an entry's file → optional record of its workload, or network.
+_OF_WORKLOAD: dict[str, type] = {
+    "experts": types.Experts, "latent": types.Latent, "recurrent": types.Recurrent, "sparse": types.Sparse,
+}  # fmt: skip
+_OF_NETWORK: dict[str, type] = {
+    "volumes": types.Volumes, "pods": types.Pods, "links": types.Links, "package": types.Package,
 }  # fmt: skip
 
 #: Kernels file that states what collectives of every network share, and what is typical of a facility.
@@ -74,6 +82,11 @@ def _optional(found: Entry, record: type, path: str) -> Values:
     return {name: value for name, value in values.items() if value is not None}
 
 
+def _optionals(found: Entry, records: Mapping[str, type]) -> Values:
+    """The leaves of the optional records of an entry; ``records``: table of its file → record."""
+    return functools.reduce(operator.or_, (_optional(found, record, path) for path, record in records.items()))
+
+
 def _accelerator(found: Entry, folder: Folder, fine: bool) -> Values:
     """A precision that it lacks has rate 0, and so has what the chip of a generated one makes."""
     values = _leaves_of(found, types.Accelerator, absent=0.0) | _optional(found, types.EfficiencySteps, "kernels.steps")
@@ -88,11 +101,8 @@ def _accelerator(found: Entry, folder: Folder, fine: bool) -> Values:
 
 
 def _workload(found: Entry, folder: Folder, fine: bool) -> Values:
-    """A model; one with experts, latent or sparse attention, or layers with a state has the leaves of these."""
-    parts = (types.Experts, types.Latent, types.Recurrent, types.Sparse)
-    return _leaves_of(found, types.Workload) | functools.reduce(
-        operator.or_, (_optional(found, part, part.__name__.lower()) for part in parts)
-    )
+    """A model, with the leaves of the optional records that its file has."""
+    return _leaves_of(found, types.Workload) | _optionals(found, _OF_WORKLOAD)
 
 
 def _software(found: Entry, folder: Folder, fine: bool) -> Values:
@@ -115,8 +125,7 @@ def _chip(found: Entry, folder: Folder) -> Values:
 def _network(found: Entry, folder: Folder, fine: bool) -> Values:
     """One level; with ``fine`` what its ``alone`` states, else what collectives of every network share."""
     values = _leaves_of(found, types.Network, absent=0.0)
-    parts = (types.Volumes, types.Pods, types.Links, types.Package)
-    values |= functools.reduce(operator.or_, (_optional(found, part, part.__name__.lower()) for part in parts))
+    values |= _optionals(found, _OF_NETWORK)
     if fine:
         restated = {path: found.value(f"alone.{path}") for path in leaves(types.Network)}
         values |= {path: value for path, value in restated.items() if value is not None}
