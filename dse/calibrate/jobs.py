@@ -58,7 +58,7 @@ def _of_catalogue(kind: str) -> FitJob:
     checkout = Path(dse.__file__).parents[1]
     if not (checkout / "calibration" / "jobs.py").is_file():
         raise InputError(
-            "dse calibrate", f"a table of {kind}, and no folder calibration beside {Path(dse.__file__).parent}",
+            "dse calibrate", f"a table of {kind}, and no folder calibration next to {Path(dse.__file__).parent}",
             "measured steps; tables of kernels, energy and serving from a checkout of the repository",
             "clone the repository and run `dse calibrate` there",
         )  # fmt: skip

@@ -39,7 +39,7 @@ def of_class(
 ) -> float:
     """The residual of the rows marked by ``members``, with a small weight on all others."""
     weights = np.where(members, trust, 0.0)
-    others = np.where(members, 0.0, trust * _alike(sources))
+    others = np.where(members, 0.0, trust * _equal_weights(sources))
     if others.sum() > 0.0:
         weights = weights + others * OTHERS / others.sum()
     return residual(errors, deviations, weights)
@@ -51,10 +51,10 @@ def of_unmeasured(sources: np.ndarray, errors: np.ndarray, deviations: np.ndarra
     All publishers have equal weight, since several releases of one publisher are not independent.
     """
     publishers = np.array([source.partition("_")[0] for source in sources])
-    return residual(errors, deviations, trust * _alike(publishers))
+    return residual(errors, deviations, trust * _equal_weights(publishers))
 
 
-def _alike(sources: np.ndarray) -> np.ndarray:
+def _equal_weights(sources: np.ndarray) -> np.ndarray:
     """Weights that sum to the same value per source."""
     size = {source: np.count_nonzero(sources == source) for source in set(sources)}
     return np.array([1.0 / size[source] for source in sources])

@@ -18,7 +18,7 @@ from dse.doors.evaluation import evaluate
 from dse.errors import InputError
 from dse.measured.comparison import Comparison, is_timed, step_time
 from dse.measured.completion import SEARCHED
-from dse.measured.prediction import alike
+from dse.measured.prediction import by_structure
 from dse.sweep.engine.programs import persistent_jit
 from dse.types import Workload
 
@@ -26,7 +26,7 @@ from dse.types import Workload
 FROM_MEMORY = 0.2
 
 
-class Alike(NamedTuple):
+class StructureRows(NamedTuple):
     """Designs of one structure (for example with a power limit), as rows of leaves."""
 
     members: list[int]  #: their rows
@@ -38,7 +38,7 @@ class Alike(NamedTuple):
 class StepRows:
     """Measured steps as arrays, one entry per row: chosen designs and measurements."""
 
-    alike: list[Alike]
+    structures: list[StructureRows]
     measured: np.ndarray  #: log of the step time in s
     stacks: np.ndarray
     families: np.ndarray  #: of chips
@@ -51,9 +51,9 @@ class StepRows:
         """Rows of comparisons; ``chips``: (rates, cores) of an accelerator → its family."""
         designs = [c.prediction.chosen for c in compared]
         return cls(
-            alike=[
-                Alike(members, np.stack(jax.tree.leaves(stack), axis=1), jax.tree.structure(stack))
-                for members, stack in alike(designs)
+            structures=[
+                StructureRows(members, np.stack(jax.tree.leaves(stack), axis=1), jax.tree.structure(stack))
+                for members, stack in by_structure(designs)
             ],
             measured=np.log([step_time(c) for c in compared]),
             stacks=np.array([c.prediction.stack for c in compared]),
@@ -151,7 +151,7 @@ class StepModel(NamedTuple):
     def _by_structure(self, function: Callable[..., Any], z: np.ndarray, shape: tuple[int, ...]) -> np.ndarray:
         found, z = np.zeros(shape), z.astype(np.float32)
         factors = np.broadcast_to(np.asarray(self.factors, np.float32), z.shape)
-        for members, leaves, structure in self.rows.alike:
+        for members, leaves, structure in self.rows.structures:
             found[members] = function(
                 leaves, z[members], factors[members], structure=structure, parameters=self.parameters
             )

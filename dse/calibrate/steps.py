@@ -235,7 +235,7 @@ def check_enough(rows: StepRows, k: int) -> None:
         raise InputError(
             "calibrate", f"predicted step times of {counted(len(set(rows.groups)), 'configuration')}",
             "several configurations: models, mappings or numbers of devices",
-            "add rows; dse validate tells which are skipped",
+            "add rows; dse validate lists skipped rows",
         )  # fmt: skip
 
 

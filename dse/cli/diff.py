@@ -49,7 +49,7 @@ def diff(
     Specification, catalogue and versions; designs in one alone; by how much each metric changed over the designs in
     both; what became feasible or ceased to be; whether another design is the best, and which parts of its time moved.
 
-    Exit status: 0 when designs and numbers are the same, whatever computed them; 1 when they are not; 2 for bad input.
+    Exit status: 0 when designs and numbers are equal; 1 when they differ; 2 for bad input.
     """
     if not 0.0 <= tolerance < math.inf:
         raise InputError("--tolerance", f"{tolerance:g}", "a share of 0 or more", "write --tolerance 1e-6")

@@ -283,7 +283,7 @@ def _no_step_note(explained: Explanation, made: Design) -> str:
     """Note on an impossible step, with the supported precisions if that is the reason."""
     from dse.types import Infeasible
 
-    fix = "change what is named above"
+    fix = "change the values named above"
     if any(reason.name == Infeasible.precision_unsupported.name for reason in explained.reasons):
         fix = f"set precision to one of {', '.join(_precisions(made))}"
     return f"This step is not possible, so it has no time, rate or utilisation: {fix}."

@@ -115,5 +115,5 @@ _WAYS = (
     "dse list leaves            all names of a kind",
     "dse list leaves memory     those with a word in their name or meaning",
     "dse list metrics 'cost_*'  those whose whole name fits",
-    "dse catalog list           names of workloads, systems, accelerators and whatever else has a file",
+    "dse catalog list           names of workloads, systems, accelerators and other entries",
 )

@@ -8,7 +8,7 @@ import typer
 
 Json = Annotated[bool, typer.Option("--json", help="Print one JSON document.")]
 Force = Annotated[bool, typer.Option("--force", help="Replace a file that dse has not written.")]
-Fresh = Annotated[bool, typer.Option("--fresh", help="Start over, whatever an earlier run has finished.")]
+Fresh = Annotated[bool, typer.Option("--fresh", help="Start over, without results of an earlier run.")]
 Figure = Annotated[bool, typer.Option(help="Draw the figures that suit the results.")]
 OfferAny = Annotated[
     bool,

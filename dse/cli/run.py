@@ -45,7 +45,7 @@ def run(
         ),
     ] = None,
     chunk: Annotated[
-        int | None, typer.Option(help="Designs evaluated at once [default: what suits the sweep].")
+        int | None, typer.Option(help="Designs per chunk [default: suits the sweep].")
     ] = None,
     shard: Annotated[
         str | None,

@@ -26,7 +26,7 @@ def trace(
 ) -> None:
     """Write one step of a design as a timeline.
 
-    Every pass of every stage by its schedule, and what is sent: a trace of Chrome in JSON, which ui.perfetto.dev and
+    Every pass of every stage by its schedule, and messages: a Chrome trace in JSON, which ui.perfetto.dev and
     chrome://tracing show. Prints the step time event by event, and that of the closed forms of dse evaluate.
     """
     from dse.doors.study_training import TRAINING

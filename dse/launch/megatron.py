@@ -72,8 +72,8 @@ def _read_positions(given: Mapping[str, str]) -> dict[str, float]:
 
 def _as_llama(leaf: Lookup) -> Pairs:
     """Norms without a mean and products without biases, for models with a gate and rotary positions; not leaves."""
-    alike = leaf("workload.gated") and leaf("workload.rotary") and leaf("workload.norm_vectors") == 1.0
-    return [("--normalization", "RMSNorm"), ("--disable-bias-linear", "")] if alike else []
+    is_plain = leaf("workload.gated") and leaf("workload.rotary") and leaf("workload.norm_vectors") == 1.0
+    return [("--normalization", "RMSNorm"), ("--disable-bias-linear", "")] if is_plain else []
 
 
 def _virtual_stages(leaf: Lookup) -> Pairs:

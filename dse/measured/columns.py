@@ -67,13 +67,13 @@ READ = (
     Header(("first_dense",), "layers in front without experts, of a mixture", _OWN),
     Header(("n_predict", "mtp_num_layers"), "tokens predicted beyond the next (multi-token prediction), of a mixture",
            f"as remarks say (w/ MTP, w/o MTP), else {_OWN}"),
-    Header(("params_B",), "parameters in billions, to tell mixtures of experts that the catalogue lacks", "dense"),
+    Header(("params_B",), "parameters in billions, to identify mixtures of experts outside the catalogue", "dense"),
     Header(("active_params_B",), "parameters per token in billions, for the same", "dense"),
     Header(("n_experts",), "experts; rows above 1 are skipped where the catalogue lacks the model", "dense"),
     Header(("lora_rank",), "rank of adapters of queries, keys and values, the only weights that are trained",
            "none, or as remarks say (LoRA)"),
     Header(("document_tokens",), "tokens of the documents packed into a sequence, mean square over mean",
-           "a sequence is one, or short ones where remarks tell of fine-tuning"),
+           "a sequence is one, or short ones where remarks mention fine-tuning"),
     Header(("note",), "remarks; fine-tuning and asynchronous tensor parallelism are read from it", ""),
     Header(("config_id",), "rows with the same id are measurements of one configuration", "each row stands alone"),
     Header(("metric",), "what was measured, with its value and unit", "dse predict needs none"),
@@ -85,7 +85,7 @@ READ = (
 
 #: Columns of tables of serving, identified by a column ``isl``; device and model are named as above.
 SERVED = (
-    Header(("isl",), "tokens of a prompt", f"{NEEDED}; the column tells that a table is of serving"),
+    Header(("isl",), "tokens of a prompt", f"{NEEDED}; the column identifies tables of serving"),
     Header(("osl",), "tokens of an answer", NEEDED),
     Header(("batch", "concurrency"), "sequences of a static batch, or requests in flight over all devices",
            f"{NEEDED}, unless offline"),

@@ -66,14 +66,14 @@ def evaluate_many(designs: Sequence[Design], study: Study = TRAINING) -> dict[st
     (2,)
     """
     found = {name: np.zeros(len(designs)) for name in study.units}
-    for members, stack in alike(designs):
+    for members, stack in by_structure(designs):
         metrics = evaluate_stack(stack, study)
         for name in study.units:
             found[name][members] = getattr(metrics, name)
     return found
 
 
-def alike(designs: Sequence[Design]) -> Iterator[tuple[list[int], Design]]:
+def by_structure(designs: Sequence[Design]) -> Iterator[tuple[list[int], Design]]:
     """(positions, stack) of designs by structure, that is by their optional records.
 
     A stack is a design whose leaves are arrays [designs].
@@ -86,7 +86,7 @@ def alike(designs: Sequence[Design]) -> Iterator[tuple[list[int], Design]]:
 
 
 def evaluate_stack(stack: Design, study: Study = TRAINING) -> Any:
-    """Metrics of a stack of designs (see :func:`alike`), as arrays [designs]."""
+    """Metrics of a stack of designs (see :func:`by_structure`), as arrays [designs]."""
     return evaluate_few(stack, {}, program=Program(study))[0]
 
 

@@ -9,7 +9,7 @@ from collections.abc import Iterator, Sequence
 from dse.doors.scalars import ScalarFunction
 from dse.doors.study_serving import SERVING
 from dse.io.quantities import quantity
-from dse.measured.prediction import alike
+from dse.measured.prediction import by_structure
 from dse.measured.table import Measurement, Skip
 from dse.model.serving.least import Least, least
 from dse.types import Design
@@ -30,7 +30,7 @@ _least = ScalarFunction(lambda design: (least(design), None), None)
 def unbeaten(designs: Sequence[Design]) -> list[Least]:
     """Lower bounds of latencies of every design."""
     found: dict[int, Least] = {}
-    for members, stack in alike(designs):
+    for members, stack in by_structure(designs):
         many = _least.over(len(members), stack)
         found |= {i: Least(*(float(values[n]) for values in many)) for n, i in enumerate(members)}
     return [found[i] for i in range(len(designs))]

@@ -98,8 +98,8 @@ def _fastest(mappings: Sequence[Mapping], step_time: np.ndarray, fits: np.ndarra
     """
     lightest: dict[Mapping, int] = {}
     for index in map(int, np.flatnonzero(fits)):  # lightest candidates come first
-        alike = dataclasses.replace(mappings[index], recompute=0.0, recompute_share=1.0, offload_activations=0.0)
-        lightest.setdefault(alike, index)
+        plain = dataclasses.replace(mappings[index], recompute=0.0, recompute_share=1.0, offload_activations=0.0)
+        lightest.setdefault(plain, index)
     return min(lightest.values(), key=lambda index: step_time[index])
 
 

@@ -102,11 +102,11 @@ WIDE = {
 _BY_DIMENSION = {
     "a time": {"s": 1.0, "ms": 1e-3, "us": 1e-6, "min": 60.0, "h": 3600.0},
     "memory": {"gib": 2.0**30, "mib": 2.0**20, "gb": 1e9, "mb": 1e6, "b": 1.0},
-    "FLOPs a second": {"tflop/s": 1e12, "pflop/s": 1e15},
-    "tokens a second": {"token/s": 1.0, "tokens/s": 1.0, "tok/s": 1.0},
-    "sequences a second": {"seq/s": 1.0, "sequences/s": 1.0},
+    "FLOP rate": {"tflop/s": 1e12, "pflop/s": 1e15},
+    "token rate": {"token/s": 1.0, "tokens/s": 1.0, "tok/s": 1.0},
+    "sequence rate": {"seq/s": 1.0, "sequences/s": 1.0},
     "a share": {"fraction": 1.0, "1": 1.0, "%": 0.01},
-    "energy a token": {"j/token": 1.0},
+    "energy per token": {"j/token": 1.0},
     "power": {"w": 1.0},
 }
 
@@ -197,9 +197,9 @@ def group_rows(rows: Iterable[Row]) -> list[list[Row]]:
     for row in rows:
         by_id.setdefault((row.source, row.cells.get("config_id") or row.line), []).append(row)
     groups: list[list[Row]] = []
-    alike: dict[object, list[list[Row]]] = {}
+    by_description: dict[object, list[list[Row]]] = {}
     for group in by_id.values():
-        found = alike.setdefault(_description(group[0]), []) if group[0].cells.get("config_id") else []
+        found = by_description.setdefault(_description(group[0]), []) if group[0].cells.get("config_id") else []
         names = {row.get("metric") for row in group}
         same = next((g for g in found if names.isdisjoint(row.get("metric") for row in g)), None)
         if same is not None:

@@ -78,10 +78,10 @@ def half_widths(designs: Sequence[Design], open_parts: Sequence[Uncertainty], sh
 
 def deviations(designs: Sequence[Design], open_parts: Sequence[Uncertainty]) -> np.ndarray:
     """Standard deviation of each design's log step time over samples of its stack's parameters."""
-    from dse.measured.prediction import alike, evaluate_stack
+    from dse.measured.prediction import by_structure, evaluate_stack
 
     found = np.zeros(len(designs))
-    for members, stack in alike(designs):
+    for members, stack in by_structure(designs):
         times = np.asarray(evaluate_stack(sample_parameters(stack, [open_parts[i] for i in members])).step_time)
         found[members] = np.log(times.reshape(len(members), DRAWS)).std(axis=1)
     return found

@@ -305,14 +305,14 @@ def experts_in_pods(found: ExpertLayout, design: Design) -> ExpertLayout:
     stride = ep.size * found.etp.size
     others = jnp.maximum(ep.size - members_within(ep.size, found.etp.size, whole), 1.0)
     outside = others * pods.oversubscription * pods.detour
-    alike = jnp.where(stride > whole, min_prefer_first((ep.size - ep.local) / outside, 1.0), 1.0)
+    to_other_pods = jnp.where(stride > whole, min_prefer_first((ep.size - ep.local) / outside, 1.0), 1.0)
 
     def ring(stride: Scalar, size: Scalar) -> Scalar:
         return ring_share(pods, whole, 1.0, stride, stride * size)
 
     # A group within one domain sends nothing to others, so any positive share will do.
     return found._replace(
-        ep=ep._replace(share=jnp.maximum(alike, 1e-6)),
+        ep=ep._replace(share=jnp.maximum(to_other_pods, 1e-6)),
         replicas=replicas._replace(share=ring(stride, replicas.size)),
         copies=copies._replace(share=ring(stride * replicas.size, copies.size)),
     )

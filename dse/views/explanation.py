@@ -109,7 +109,7 @@ class Explanation:
 
     def as_dict(self) -> dict[str, Any]:
         """JSON-ready dictionaries and lists, without values of a meaningless step."""
-        told = self if self.has_step else dataclasses.replace(self, layer=[], operators=[], phases={}, elasticities=[])
+        shown = self if self.has_step else dataclasses.replace(self, layer=[], operators=[], phases={}, elasticities=[])
         known = {name for name, value in self.claims.items() if value is not None}
         waterfalls = {name: parts for name, parts in self.waterfalls.items() if name in known}
         return {
@@ -121,13 +121,13 @@ class Explanation:
             "memory_capacity": self.memory_capacity,
             "waterfall": {
                 name: [part._asdict() for part in parts]
-                for name, parts in (waterfalls | {"layer_time": told.layer}).items()
+                for name, parts in (waterfalls | {"layer_time": shown.layer}).items()
             },
             "host_bound": self.host_bound and self.has_step,
-            "operators": [o._asdict() for o in told.operators],
-            "phases": {name: [part._asdict() for part in parts] for name, parts in told.phases.items()},
+            "operators": [o._asdict() for o in shown.operators],
+            "phases": {name: [part._asdict() for part in parts] for name, parts in shown.phases.items()},
             "elasticity_of": self.elasticity_of,
-            "elasticities": [e._asdict() for e in told.elasticities],
+            "elasticities": [e._asdict() for e in shown.elasticities],
         }
 
 

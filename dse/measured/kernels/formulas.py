@@ -112,7 +112,7 @@ def predict(kernels: Sequence[Kernel]) -> list[float | Skip]:
     found: list[float | Skip] = [Skip("not predicted")] * len(kernels)
     for (kind, name), members in groups.items():
         try:
-            predicted: Sequence[float | Skip] = _predict_alike(kind, name, [kernels[i].values for i in members])
+            predicted: Sequence[float | Skip] = _predict_batch(kind, name, [kernels[i].values for i in members])
         except Skip as skip:
             predicted = [skip] * len(members)
         for index, value in zip(members, predicted, strict=True):
@@ -120,7 +120,7 @@ def predict(kernels: Sequence[Kernel]) -> list[float | Skip]:
     return found
 
 
-def _predict_alike(kind: str, name: str, values: Sequence[tuple[float, ...]]) -> list[float | Skip]:
+def _predict_batch(kind: str, name: str, values: Sequence[tuple[float, ...]]) -> list[float | Skip]:
     """The same for kernels of one kind on one device, padded so that few programs serve every table."""
     device = device_of(kind, name)
     rows = np.asarray(values, np.float32)

@@ -184,7 +184,7 @@ def summing_time(size: Scalar, group: Group, system: System) -> Scalar:
     return jnp.where(group.size > 1.0, memory_time(volumes.reduction_traffic * size, system.accelerator), 0.0)
 
 
-# Beside compute
+# Overlap with compute
 
 
 def usage(group: Group, system: System) -> Scalar:

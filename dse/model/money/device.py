@@ -71,10 +71,10 @@ def parts_of(accelerator: Accelerator, made: Made, fab: Fab) -> DeviceParts:
         )  # fmt: skip
     unit, built = chip.memory, memory_units(chip)
     price = jnp.where(unit.unit_price > 0.0, unit.unit_price, fab.memory_price * unit.unit_capacity)
-    beside = jnp.where(unit.unit_edge > 0.0, fab.memory_area, 0.0)  # 0 where memory is stacked on the die
+    carrier_area = jnp.where(unit.unit_edge > 0.0, fab.memory_area, 0.0)  # 0 where memory is stacked on the die
     return DeviceParts(
         chip.die_area, chip.base_area, _as_process(chip.node), _as_process(chip.base_node), built,
-        built * price, built * unit.unit_capacity, built * beside,
+        built * price, built * unit.unit_capacity, built * carrier_area,
     )  # fmt: skip
 
 

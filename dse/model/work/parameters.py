@@ -147,12 +147,6 @@ def routed_parameters(workload: Workload) -> Scalar:
     return feed_forward.layers(0.0, feed_forward.routed)
 
 
-def active_parameters(workload: Workload) -> Scalar:
-    """Parameters used per token: ``k`` of ``E`` routed experts."""
-    met = times(feed_forward_of(workload).met_share, routed_parameters(workload))
-    return plus(common_parameters(workload), met)
-
-
 # FLOPs by convention
 
 

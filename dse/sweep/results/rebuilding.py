@@ -50,26 +50,20 @@ def check_study(results: xr.Dataset, study: Study) -> None:
         )  # fmt: skip
 
 
-def designs_at(results: xr.Dataset, rows: np.ndarray, grid: Grid) -> Design:
-    """Designs of a dataset that have one structure.
+def singles_at(results: xr.Dataset, rows: np.ndarray, grid: Grid) -> list[Design]:
+    """Designs of a dataset, in the order of ``rows``.
 
     Args:
-        results: of a sweep, whatever was kept, or a selection of them with its coordinates.
-        rows: positions in the flattened ``step_time``, or whichever metric is first.
+        results: of a sweep, or a selection of them with its coordinates.
+        rows: positions in the flattened ``step_time``, or another first metric.
         grid: of these results (:func:`grid_of`).
 
     Returns:
-        A design whose leaves are arrays, one number a row.
+        One design per row, with plain numbers as leaves.
 
-    Raises InputError where the labels of a row are none of the grid's: a best mapping that there is none of.
+    Raises:
+        InputError: where the labels of a row are not in the grid.
     """
-    ((_, own, index),) = grid.by_structure(indices_at(results, rows, grid))
-    values = own.values(index)
-    return jax.tree.map(lambda leaf: np.broadcast_to(np.float32(leaf), np.shape(rows)), replace(own.base, values))
-
-
-def singles_at(results: xr.Dataset, rows: np.ndarray, grid: Grid) -> list[Design]:
-    """The same designs one by one, whatever their structures."""
     found: dict[int, Design] = {}
     for places, own, index in grid.by_structure(indices_at(results, rows, grid)):
         values = own.values(index)
@@ -83,7 +77,7 @@ def indices_at(results: xr.Dataset, rows: np.ndarray, grid: Grid, continuous: Co
     """Indices in the sweep of designs of a dataset.
 
     Args:
-        results: see :func:`designs_at`.
+        results: see :func:`singles_at`.
         rows: see there.
         grid: of these results.
         continuous: full paths of leaves that a search moved between the grid's points; no label is asked of them.

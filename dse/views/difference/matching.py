@@ -43,9 +43,9 @@ def match(sides: tuple[Side, Side]) -> MatchedDesigns:
             tables = [table.assign(**{name: table[name].astype(str)}) for table in tables]
     if not common:
         common = ["row"]
-    alike = [table.duplicated(common, keep=False).to_numpy() for table in tables]
-    return _joined([table[~twice] for table, twice in zip(tables, alike, strict=True)], common,
-                   (int(alike[0].sum()), int(alike[1].sum())))
+    ambiguous = [table.duplicated(common, keep=False).to_numpy() for table in tables]
+    return _joined([table[~twice] for table, twice in zip(tables, ambiguous, strict=True)], common,
+                   (int(ambiguous[0].sum()), int(ambiguous[1].sum())))
 
 
 def _tells_apart(columns: list[np.ndarray | None]) -> bool:

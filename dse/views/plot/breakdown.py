@@ -93,9 +93,9 @@ def draw_mappings(columns: Columns, title: str, rows: list[int], unfit: list[int
         table, widths = _fitted(figure, table)
         lines = max(text.count("\n") + 1 for cells in table.values() for text in cells) if table else 1
         headings = max((text.count("\n") + 1 for text in table), default=1)
-        beside = sum(widths) + _GAP * len(widths)
-        bars = max(_BARS, PAGE - beside)
-        figure.set_figwidth(max(PAGE, _BARS + beside))
+        margins = sum(widths) + _GAP * len(widths)
+        bars = max(_BARS, PAGE - margins)
+        figure.set_figwidth(max(PAGE, _BARS + margins))
         time_axes, memory_axes = figure.subplots(1, 2, sharey=True, width_ratios=[bars - _MEMORY_PANEL, _MEMORY_PANEL])
         _write_mappings(time_axes, table, widths)
         _draw_times(time_axes, columns, rows, unfit, bars - _MEMORY_PANEL - _FRAME)

@@ -82,7 +82,7 @@ def clock(results: xr.Dataset) -> Figure:
     of_study = (grid.study.energy, grid.study.totals[0], "device_power")
     wanted = dict.fromkeys([str(results.attrs.get("objective", "")), *of_study])
     metrics = [metric for metric in wanted if metric in grid.points][:_MOST_PANELS]
-    along = "workload" if "workload" in grid.axes else grid.strongest(metrics[0], besides=(name,))
+    along = "workload" if "workload" in grid.axes else grid.strongest(metrics[0], except_for=(name,))
     with style():
         figure = new_figure(width=COLUMN if len(metrics) == 1 else PAGE, height=2.9)
         panels = list(np.ravel(figure.subplots(1, len(metrics))))

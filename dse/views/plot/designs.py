@@ -106,11 +106,11 @@ def single_designs(results: xr.Dataset) -> xr.Dataset:
     return found.drop_vars(["searcher", "seed"], errors="ignore").set_coords(axes)
 
 
-def check(results: xr.Dataset, *besides: str) -> Study:
-    """Study of the results. Figures need the variables of every sweep, and ``besides``."""
+def check(results: xr.Dataset, *further: str) -> Study:
+    """Study of the results. Figures need the variables of every sweep, and ``further``."""
     study = of_metrics(results)
     shown = study.beside.metric if study.beside else study.objective
-    needed = tuple(dict.fromkeys((study.totals[0], study.objective, study.memory, shown, "feasible", *besides)))
+    needed = tuple(dict.fromkeys((study.totals[0], study.objective, study.memory, shown, "feasible", *further)))
     for name in needed:
         if name not in results:
             given = f"no variable {name!r}"

@@ -68,7 +68,7 @@ class Machines(NamedTuple):
                 found = longer
         return found
 
-    def strongest(self, metric: str, besides: tuple[str, ...] = ()) -> str | None:
+    def strongest(self, metric: str, except_for: tuple[str, ...] = ()) -> str | None:
         """The axis along which the mean logarithm of a metric varies most."""
         logarithm = xr.apply_ufunc(np.log, self.points[metric].where(self.points[metric] > 0))
 
@@ -76,7 +76,7 @@ class Machines(NamedTuple):
             means = logarithm.mean([d for d in logarithm.dims if d != name])
             return float(means.max() - means.min())
 
-        return max((name for name in self.axes if name not in besides), key=span, default=None)
+        return max((name for name in self.axes if name not in except_for), key=span, default=None)
 
 
 def axes_of(results: xr.Dataset) -> tuple[str, ...]:

@@ -164,7 +164,7 @@ def _trade(results: xr.Dataset, points: int) -> Figure:
         raise designs.nothing_feasible()
     x, y = (values[fits] for values in both)
     front = designs.front(-x, -y)
-    told_by, coloured = _telling(found, shape, fits)
+    distinguished_by, coloured = _telling(found, shape, fits)
     with style():
         figure = new_figure(width=COLUMN, height=3.4)
         axes = figure.subplots()
@@ -177,7 +177,7 @@ def _trade(results: xr.Dataset, points: int) -> Figure:
         axes.set(xscale="log", yscale="log")
         axes.set(xlabel=wrapped(_rate(found[names[0]])), ylabel=wrapped(_rate(found[names[1]])))
         plain_ticks(axes.xaxis, axes.yaxis)
-        legend_below(figure, *axes.get_legend_handles_labels(), title=heading(told_by) or None)
+        legend_below(figure, *axes.get_legend_handles_labels(), title=heading(distinguished_by) or None)
         set_title(figure, str(results.attrs.get("title", "")))
         return laid_out(figure, 2.8)
 

@@ -83,13 +83,13 @@ def _of_slot(event: Event, step: Step) -> Iterator[dict[str, Any]]:
     if event.received:
         yield _complete("wait for message", event.device, _WAITED, event.start, event.received)
     name = " | ".join(f"{task.kind} {task.micro_batch}" for task in slot)
-    told = [
+    passes = [
         dict(zip(("pass", "micro_batch", "chunk", "layers"), (*task, step.layers[task.chunk]), strict=True))
         for task in slot
     ]
     yield _complete(
         name, event.device, _COMPUTE, start, event.end - start, cname=_COLOURS[slot[-1].kind],
-        args={"passes": told} if len(slot) > 1 else told[0],
+        args={"passes": passes} if len(slot) > 1 else passes[0],
     )  # fmt: skip
     yield from _messages(event, step)
 

@@ -1,7 +1,6 @@
 """Schedules that a mapping names: closed forms against the scheduler, what devices hold, and laws between them."""
 
 import dataclasses
-import itertools
 from types import SimpleNamespace
 
 import numpy as np
@@ -17,13 +16,12 @@ from dse.types import Infeasible, Schedule
 from dse.views.trace.orders import PassKind, plan
 from dse.views.trace.step import step_of
 from dse.views.trace.timeline import Durations, simulate
+from tests import timelines
 
 #: Of a step with ``n >= 2 p`` micro-batches, how far a closed form is from the schedule: of equal stages, and of whole
 #: designs whose ends have a layer less and an embedding or a head more (docs/schedules.md).
 EQUAL, WHOLE = 0.03, 0.06
 EXACT = (Schedule._1f1b, Schedule.gpipe)
-#: Weight gradients that fill gaps may wait for nothing that ends when they start.
-DEFERS = (Schedule.zb_h1, Schedule.zb_v)
 
 
 def run(schedule, p, v, n, passes, hidden=0.0):
@@ -69,24 +67,15 @@ def test_closed_forms_are_those_of_the_schedule(pipe, hidden):
     timeline = run(*pipe, hidden)
     bound = 1e-5 if schedule in EXACT else EQUAL
     assert closed(*pipe, hidden) == pytest.approx(timeline.makespan, rel=bound)
-    assert all(timeline.busy(device) <= timeline.makespan * (1.0 + 1e-9) for device in range(p))
+    assert all(timelines.busy(timeline, device) <= timeline.makespan * (1.0 + 1e-9) for device in range(p))
     parts = v if schedule is not Schedule.dualpipe else 1
     held = [float(pipeline.held(mapping(schedule, p, v), float(n), float(d)).stage) * parts for d in range(p)]
-    found = [timeline.in_flight(device) for device in range(p)]
+    found = [timelines.in_flight(timeline, device) for device in range(p)]
     assert max(found) == pytest.approx(max(held))
     assert all(has <= may + 1e-6 for has, may in zip(found, held, strict=True))
     for device in range(p):
-        waiting = (timeline.put_off(device) - 1) / parts
+        waiting = (timelines.put_off(timeline, device) - 1) / parts
         assert waiting <= float(pipeline.put_off(mapping(schedule, p, v), float(n), float(device))) + 1e-6
-
-
-@given(pipelines(tuple(schedule for schedule in Schedule if schedule not in DEFERS)), st.floats(0.0, 0.4))
-def test_the_critical_path_is_the_step_without_a_gap(pipe, hidden):
-    schedule, p, v, n, _ = pipe
-    timeline = run(*pipe, hidden if schedule in PAIRED else 0.0)
-    path = timeline.critical_path(plan(schedule, p, v, n).chunks)
-    assert path[0].start == 0.0 and path[-1].end == timeline.makespan
-    assert all(one.end == pytest.approx(other.start) for one, other in itertools.pairwise(path))
 
 
 @given(pipelines(), st.integers(0, 7))
@@ -151,7 +140,7 @@ def changes(draw, dp=1):
 def assert_near(design):
     step = step_of(design)
     assert step.model_time == pytest.approx(step.total, rel=WHOLE)
-    busy = max(map(step.timeline.busy, range(len(step.plan.orders))))
+    busy = max(timelines.busy(step.timeline, device) for device in range(len(step.plan.orders)))
     assert step.model_time >= busy * (1.0 - 1e-5)
 
 

@@ -15,7 +15,6 @@ from dse.model.layout import EXPERT_LEVELS, lay_out
 from dse.model.work.blocks import feed_forward_of
 from dse.model.work.messages import tensor_messages
 from dse.model.work.parameters import (
-    active_parameters,
     attention_flops,
     embedding_parameters,
     forward_flops,
@@ -26,7 +25,7 @@ from dse.model.work.state import not_stored_bytes, stored_bytes
 from dse.spec import sweep as specs
 from dse.types import Experts, Infeasible, Latent, OperatorKind, Recompute, SequenceParallel
 from tests.catalog.test_catalog import REFERENCE
-from tests.designs import WORKLOAD, work_of
+from tests.designs import WORKLOAD, active_parameters, work_of
 
 #: Models with experts whose layers all attend to all tokens; the others are serving's (tests/catalog has their counts).
 MODELS = [
