@@ -22,7 +22,7 @@ from dse.types import (
     Recompute,
     SequenceParallel,
     Workload,
-    weights_alone_told,
+    weight_only_format,
 )
 
 PRECISIONS = {
@@ -128,7 +128,7 @@ def precision(cells: Cells) -> float:
         cells.complete("precision", "bf16")
         return float(Precision.bf16)
     if text not in PRECISIONS:
-        alone, close = weights_alone_told(text), nearest(text, PRECISIONS)
+        alone, close = weight_only_format(text), nearest(text, PRECISIONS)
         meant = alone or (f"did you mean {' or '.join(close)}?" if close else "")
         raise Skip("precision unknown", f"{text}; {meant}" if meant else text)
     return float(Precision[PRECISIONS[text]])

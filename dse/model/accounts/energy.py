@@ -134,19 +134,19 @@ def whole_power(board: Scalar, devices: Scalar, system: System) -> Scalar:
     return devices * (board + system.host_power) * system.pue
 
 
-def powers(design: Design, layout: Layout, drawn: StepEnergy, step_time: Scalar) -> dict[str, Scalar]:
+def powers(design: Design, layout: Layout, energy: StepEnergy, step_time: Scalar) -> dict[str, Scalar]:
     """Power in W, energy per token in J, and time and energy of a run."""
     w = design.workload
     a_token = reciprocal(w.global_batch * w.seq_len)
     steps = run_tokens(w) * a_token
     each_second = reciprocal(step_time)
-    average = drawn.parts.total * each_second
+    average = energy.parts.total * each_second
     return dict(
-        energy_per_token=drawn.parts.total * a_token,
+        energy_per_token=energy.parts.total * a_token,
         average_power=average,
-        peak_power=jnp.maximum(drawn.peak, average),  # head or optimiser may draw more than layers
-        provisioned_power=drawn.provisioned,
-        device_power=drawn.devices * each_second * reciprocal(layout.devices),
+        peak_power=jnp.maximum(energy.peak, average),  # head or optimiser may draw more than layers
+        provisioned_power=energy.provisioned,
+        device_power=energy.devices * each_second * reciprocal(layout.devices),
         run_time=steps * step_time,
-        run_energy=steps * drawn.parts.total,
+        run_energy=steps * energy.parts.total,
     )
