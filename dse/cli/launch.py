@@ -37,7 +37,7 @@ def launch(
     arguments: Annotated[
         Path | None,
         typer.Option(
-            metavar="FILE", help="File of the tool's arguments; --set overrides them [default: none]."
+            metavar="FILE", help="File of the tool's arguments; settings override them [default: none]."
         ),
     ] = None,
     as_json: Json = False,

@@ -102,11 +102,11 @@ WIDE = {
 _BY_DIMENSION = {
     "a time": {"s": 1.0, "ms": 1e-3, "us": 1e-6, "min": 60.0, "h": 3600.0},
     "memory": {"gib": 2.0**30, "mib": 2.0**20, "gb": 1e9, "mb": 1e6, "b": 1.0},
-    "FLOP rate": {"tflop/s": 1e12, "pflop/s": 1e15},
-    "token rate": {"token/s": 1.0, "tokens/s": 1.0, "tok/s": 1.0},
-    "sequence rate": {"seq/s": 1.0, "sequences/s": 1.0},
+    "a FLOP rate": {"tflop/s": 1e12, "pflop/s": 1e15},
+    "a token rate": {"token/s": 1.0, "tokens/s": 1.0, "tok/s": 1.0},
+    "a sequence rate": {"seq/s": 1.0, "sequences/s": 1.0},
     "a share": {"fraction": 1.0, "1": 1.0, "%": 0.01},
-    "energy per token": {"j/token": 1.0},
+    "an energy per token": {"j/token": 1.0},
     "power": {"w": 1.0},
 }
 
