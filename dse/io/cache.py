@@ -45,7 +45,7 @@ _KEY_BYTES = 32
 _SIGNATURE_BYTES = hashlib.sha256().digest_size
 
 #: Messages of this process about its cache.
-_told: list[str] = []
+_logged: list[str] = []
 
 
 def load(made_from: str) -> Any:
@@ -213,6 +213,6 @@ def _temporary(file: Path, content: bytes) -> Iterator[Path]:
 
 def _tell(message: str) -> None:
     """Print the first message of this process on standard error."""
-    if not _told:
-        _told.append(message)
+    if not _logged:
+        _logged.append(message)
         logging.getLogger("dse").warning("kept programs: %s", message)

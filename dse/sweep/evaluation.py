@@ -166,8 +166,8 @@ class _Tally:
         if self._report:
             best = self._objective.sign * float(self._best) if np.isfinite(self._best) else None
             expression, seconds = self._objective.expression, self._seconds()
-            told = (best, expression.text, self.resumed, expression.written)
-            self._report(Progress(self.done, self.total, seconds, self._feasible, *told))
+            objective = (best, expression.text, self.resumed, expression.written)
+            self._report(Progress(self.done, self.total, seconds, self._feasible, *objective))
 
     def _seconds(self) -> float:
         return max(time.perf_counter() - self._began - (_compiling() - self._compiled), 1e-9)

@@ -113,9 +113,9 @@ def _headers(path: Path) -> list[dict[str, Any]]:
 
 def _is_header(line: dict[str, Any]) -> bool:
     """Whether a line tells what is computed: a manifest that somebody else has made may say anything."""
-    told, shard, blocks = line.get("sweep"), line.get("shard"), line.get("blocks")
-    texts = [line.get("specification"), line.get("file"), *(told.values() if isinstance(told, dict) else [None])]
-    known = isinstance(told, dict) and {"keep", "any_option", *_SAME_HERE} <= set(told)
+    sweep, shard, blocks = line.get("sweep"), line.get("shard"), line.get("blocks")
+    texts = [line.get("specification"), line.get("file"), *(sweep.values() if isinstance(sweep, dict) else [None])]
+    known = isinstance(sweep, dict) and {"keep", "any_option", *_SAME_HERE} <= set(sweep)
     whole = isinstance(blocks, list) and len(blocks) in (0, 2) and all(type(one) is int for one in blocks)
     shares = isinstance(shard, str) and re.fullmatch(r"[0-9]{1,9}/[0-9]{1,9}", shard)
     return bool(known and whole and shares) and all(isinstance(text, str) for text in texts)
@@ -174,9 +174,9 @@ def _gap(blocks: list[range], n_outer: int) -> range:
 
 def _incomplete(store: PartStore, block: range, got: str) -> InputError:
     """What is missing, by the shards that should have left it."""
-    told = _missing_shards(store, block)
+    missing = _missing_shards(store, block)
     return InputError(
-        f"output {store.output}", f"{got} for the outer indices {block.start:,} to {block.stop - 1:,}{told}",
+        f"output {store.output}", f"{got} for the outer indices {block.start:,} to {block.stop - 1:,}{missing}",
         "each index exactly once", "run the missing shard again (dse run … --shard i/n), then merge",
     )  # fmt: skip
 
@@ -187,16 +187,16 @@ def _missing_shards(store: PartStore, block: range) -> str:
         tuple(map(int, line["shard"].split("/"))): line["blocks"]
         for path in sorted(store.folder.glob(f"{store.key}-*.jsonl")) for line in _headers(path)
     }  # fmt: skip
-    told = []
+    notes = []
     for of in sorted({of for _, of in begun if of > 1}):
         absent = [f"{i}/{of}" for i in range(1, of + 1) if (i, of) not in begun]
         broken = [
             f"{i}/{n}" for (i, n), had in sorted(begun.items())
             if n == of and had and had[0] < block.stop and block.start < had[1]
         ]  # fmt: skip
-        told += [f"have not run: {_some(absent)}"] if absent else []
-        told += [f"are incomplete: {_some(broken)}"] if broken else []
-    return f"; shards that {'; '.join(told)}" if told else ""
+        notes += [f"have not run: {_some(absent)}"] if absent else []
+        notes += [f"are incomplete: {_some(broken)}"] if broken else []
+    return f"; shards that {'; '.join(notes)}" if notes else ""
 
 
 def _some(names: list[str]) -> str:

@@ -96,22 +96,22 @@ def _of_one_structure(spec: SweepSpec, names: Names) -> Grid:
         used=names.used,
         lacks=offers.offer_note(offer, names.stacks),
         tokens=tokens_note(given),
-        nodes=names.told(),
-        kinds=names.told_mixed(),
-        missing=_told_missing(table, shapes, N_DEVICES in given or not parts.n_devices_given),
+        nodes=names.node_note(),
+        kinds=names.price_note(),
+        missing=_missing_note(table, shapes, N_DEVICES in given or not parts.n_devices_given),
         saturates=_saturation(spec, base),
         trains=calibrated.without_engine(names.stacks) if spec.study.name == "serving" else "",
     )
 
 
-def _told_missing(table: mappings.MappingTable, shapes: tuple[Shape, ...], said: bool) -> str:
+def _missing_note(table: mappings.MappingTable, shapes: tuple[Shape, ...], said: bool) -> str:
     """Which listed degrees are in no mapping and why, in words; ``said``: whether the sweep says how many devices."""
     if not table.missing:
         return ""
-    told = "; ".join(f"{values} ({reason})" for values, reason in table.missing)
+    listed = "; ".join(f"{values} ({reason})" for values, reason in table.missing)
     devices = " or ".join(f"{count:,}" for count in sorted({shape.n_devices for shape in shapes}))
     hint = "" if said else f"; the sweep says no n_devices: {devices}, those of one node, are used"
-    return f"in no mapping: {told}{hint}"
+    return f"in no mapping: {listed}{hint}"
 
 
 def _saturation(spec: SweepSpec, base: Design) -> str:

@@ -116,7 +116,7 @@ def _missing(
 ) -> tuple[tuple[str, str], ...]:
     """Degrees that are listed one by one and are in no mapping, by axis and reason.
 
-    What a constraint on the mapping takes away, and what does not fit of a range or a rule, goes untold.
+    What a constraint on the mapping takes away, and what does not fit of a range or a rule, is not reported.
     """
     by_reason: dict[tuple[str, str], list[str]] = {}
     for path, axis in parts.axes.items():
@@ -128,8 +128,8 @@ def _missing(
                     of_shape(alone, shape, options, constraints, removed)
                 reason = max(removed, key=lambda reason: removed[reason])
                 by_reason.setdefault((axis.name, reason), []).append(f"{value:g}")
-    told = {key: values for key, values in by_reason.items() if not key[1].startswith(_OF_CONSTRAINT)}
-    return tuple((f"{name} {', '.join(values)}", reason) for (name, reason), values in told.items())
+    reported = {key: values for key, values in by_reason.items() if not key[1].startswith(_OF_CONSTRAINT)}
+    return tuple((f"{name} {', '.join(values)}", reason) for (name, reason), values in reported.items())
 
 
 def of_shape(

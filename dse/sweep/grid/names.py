@@ -104,7 +104,7 @@ class Names:
             return {}
         brought = itertools.chain(*(self._own(axis, slug) for slug in axis.labels))
         about = {path: known_leaves().get(path, {}) for path in brought}
-        return {path: told["absent"] for path, told in about.items() if "absent" in told}
+        return {path: leaf["absent"] for path, leaf in about.items() if "absent" in leaf}
 
     def _own(self, axis: Axis, slug: Label) -> Values:
         if axis.key == "software":
@@ -183,7 +183,7 @@ class Names:
             return found
         return found | _node(slug if slug in self.own_nodes else str(self.layers["system"].labels[0]))
 
-    def told(self) -> str:
+    def node_note(self) -> str:
         """In which nodes and with which stacks accelerators stand, in words; empty where the system has its own."""
         if "accelerator" not in self.layers:
             return ""
@@ -193,23 +193,23 @@ class Names:
         if not self.own_nodes:
             stack = f" and its stack{_named(stacks.labels)}" if stacks.where == system.where else ""
             return f"{', '.join(slugs)}: in the nodes of {whose}, with its links{stack}"
-        own = [self._told_of(slug, stacks, devices) for slug in slugs if slug in self.own_nodes]
-        guests = [self._told_of(slug, stacks, devices) for slug in slugs if slug not in self.own_nodes]
-        told = f"{'each accelerator' if not guests else 'each'} in its own node: {', '.join(own)}"
+        own = [self._node_of(slug, stacks, devices) for slug in slugs if slug in self.own_nodes]
+        guests = [self._node_of(slug, stacks, devices) for slug in slugs if slug not in self.own_nodes]
+        text = f"{'each accelerator' if not guests else 'each'} in its own node: {', '.join(own)}"
         if guests:
-            told += f"; in the nodes of {whose}, with its links: {', '.join(guests)} (their own are not known)"
+            text += f"; in the nodes of {whose}, with its links: {', '.join(guests)} (their own are not known)"
         shared = stacks.where != devices.where and len(set(stacks.labels)) == 1
         common = f"; software{_named(stacks.labels)} for all" if shared else ""
-        return f"{told}; the network between nodes is that of {system.labels[0]}{common}"
+        return f"{text}; the network between nodes is that of {system.labels[0]}{common}"
 
-    def told_mixed(self) -> str:
+    def price_note(self) -> str:
         """That prices of bought and of generated accelerators are of two kinds; empty where one kind is there."""
         if not self.mixed or MONEY not in self._groups:
             return ""
         made = ", ".join(self.generated)
         return f"{made}: compare prices with those of generated chips, not of bought ones ({_TWO_KINDS})"
 
-    def _told_of(self, slug: str, stacks: Axis, devices: Axis) -> str:
+    def _node_of(self, slug: str, stacks: Axis, devices: Axis) -> str:
         own = dict(zip(map(str, devices.labels), map(str, stacks.labels), strict=False))
         parts = [own[slug]] if stacks.where == devices.where else []
         if slug in self.own_nodes:

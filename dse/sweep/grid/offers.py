@@ -38,15 +38,15 @@ def offered(
         experts: whether the model has experts.
     """
     kept, left_out = [], []
-    asked = [_told(axis, lacks) for axis in fixed.values() if (lacks := _lacks(axis, can, experts)).any()]
+    asked = [_listed(axis, lacks) for axis in fixed.values() if (lacks := _lacks(axis, can, experts)).any()]
     for group in groups:
         lacks = np.any([_lacks(axis, can, experts) for axis in group], axis=0)
-        told = [_told(axis, own) for axis in group if (own := _lacks(axis, can, experts)).any()]
+        lacking_here = [_listed(axis, own) for axis in group if (own := _lacks(axis, can, experts)).any()]
         if not lacks.all() or not lacks.size:
-            left_out += told
+            left_out += lacking_here
             group = tuple(_without(axis, lacks, can) for axis in group)
         else:
-            asked += told
+            asked += lacking_here
         kept.append(group)
         left_out += [f"{axis.name} above {axis.most:g}" for axis in group if math.isfinite(axis.most)]
     return Offer(kept, tuple(left_out), tuple(asked))
@@ -74,7 +74,7 @@ def _without(axis: Axis, lacks: np.ndarray, can: Mapping[str, float]) -> Axis:
     return dataclasses.replace(axis, values=values, labels=labels)
 
 
-def _told(axis: Axis, lacks: np.ndarray) -> str:
+def _listed(axis: Axis, lacks: np.ndarray) -> str:
     """An axis and the labels of what it lacks."""
     return " ".join([axis.name, *(_text(axis.labels[position]) for position in np.flatnonzero(lacks))])
 

@@ -138,8 +138,8 @@ def joined(spec: SweepSpec, grids: list[Grid]) -> Grid:
         members.append(Member(grid, own, tuple(places), number))
     dimensions = tuple(_dimension(group, i, members) for i, group in enumerate(groups))
     moving = {axis.key for one in dimensions for axis in one.axes} | {axis.key for axis in axes}
-    lines = {name: _distinct([getattr(grid, name)] for grid in grids) for name in _TOLD}
-    told: dict[str, Any] = {name: "; ".join(filter(None, texts)) for name, texts in lines.items()}
+    lines = {name: _distinct([getattr(grid, name)] for grid in grids) for name in _NOTES}
+    notes: dict[str, Any] = {name: "; ".join(filter(None, texts)) for name, texts in lines.items()}
     return dataclasses.replace(
         grids[0], spec=spec, dimensions=dimensions, table=table, mapping_axes=axes, parts=parts, members=tuple(members),
         fixed=tuple({axis.key: axis for grid in grids for axis in grid.fixed if axis.key not in moving}.values()),
@@ -147,13 +147,13 @@ def joined(spec: SweepSpec, grids: list[Grid]) -> Grid:
         settled=tuple(one for one in spec.constraints if all(one in grid.settled for grid in grids)),
         shapes=_distinct(grid.shapes for grid in grids),
         used=_distinct(grid.used for grid in grids),
-        absent=_absent(spec, grids), missing=_missing(spec, table), kinds=whole.told_mixed(), nodes=whole.told(),
-        **told,
+        absent=_absent(spec, grids), missing=_missing(spec, table), kinds=whole.price_note(), nodes=whole.node_note(),
+        **notes,
     )  # fmt: skip
 
 
 #: Lines that tell of a grid: those of all its parts.
-_TOLD = ("saturates", "trains", "lacks", "tokens")
+_NOTES = ("saturates", "trains", "lacks", "tokens")
 
 
 def _distinct(every: Iterable[Iterable[T]]) -> tuple[T, ...]:
@@ -177,11 +177,11 @@ def _check_degrees(spec: SweepSpec, grids: list[Grid]) -> None:
 
 def _absent(spec: SweepSpec, grids: list[Grid]) -> str:
     """What is said of some designs alone, and who the others are, in words."""
-    told: dict[str, list[str]] = {}
+    parts_without: dict[str, list[str]] = {}
     for grid in grids:
         if lacks := ", ".join(axis.name for axis in lacking(spec, grid.spec)):
-            told.setdefault(lacks, []).append(named(spec, grid.spec))
-    return "; ".join(f"without {names}: {', '.join(parts)}" for names, parts in told.items())
+            parts_without.setdefault(lacks, []).append(named(spec, grid.spec))
+    return "; ".join(f"without {names}: {', '.join(parts)}" for names, parts in parts_without.items())
 
 
 def lacking(whole: SweepSpec, part: SweepSpec) -> list[Axis]:
@@ -203,12 +203,12 @@ def named(whole: SweepSpec, part: SweepSpec) -> str:
 
 def _missing(spec: SweepSpec, table: MappingTable) -> str:
     """Which degrees that are written out are in no mapping of any part, in words."""
-    told = []
+    notes = []
     for axis in spec.axes:
         if axis.explicit and axis.key in table.degrees:
             absent = [f"{value:g}" for value in axis.values if value not in table.degrees[axis.key]]
-            told += [f"{axis.name} {', '.join(absent)}"] if absent else []
-    return f"in no mapping: {'; '.join(told)}" if told else ""
+            notes += [f"{axis.name} {', '.join(absent)}"] if absent else []
+    return f"in no mapping: {'; '.join(notes)}" if notes else ""
 
 
 # --- dimensions -------------------------------------------------------------------------------------------

@@ -36,7 +36,7 @@ def check_variable(attrs: Mapping[str, Any], is_text: bool, where: str) -> None:
     for name, value in attrs.items():
         is_right, allowed = rules.get(name, _ANY)
         if not is_right(value):
-            raise wrong(f"{where}: attribute {name}", _told(value), allowed)
+            raise wrong(f"{where}: attribute {name}", _shown(value), allowed)
     words = attrs.get("flag_meanings", "").split()
     for name in ("flag_values", "flag_masks"):
         if name in attrs and np.size(attrs[name]) != len(words):
@@ -51,14 +51,14 @@ def check_file(attrs: Mapping[str, Any], where: str) -> None:
     for name, value in attrs.items():
         is_right, allowed = _OF_FILES.get(name, _ANY)
         if not is_right(value):
-            raise wrong(f"{where}: attribute {name}", _told(value), allowed)
+            raise wrong(f"{where}: attribute {name}", _shown(value), allowed)
     listed = [len(attrs.get(name, "").split()) for name in ("best_designs", "best_values")]
     if listed[0] != listed[1] and {"best_designs", "best_values"} <= set(attrs):
         got = f"{listed[0]:,} best_designs and {listed[1]:,} best_values"
         raise wrong(where, got, "a value for each")
 
 
-def _told(value: Any) -> str:
+def _shown(value: Any) -> str:
     """A value in an error, by its type where it is no short text."""
     if isinstance(value, str):
         return repr(value) if len(value) <= 100 else f"a text of {len(value):,} letters"

@@ -28,8 +28,8 @@ def build(grid: Grid, keep: Keep, part: Part, attributes: dict[str, Any]) -> Lab
     layout = {"all": _whole, "best": _best}.get(keep.mode, single_designs)
     found = layout(grid, part)
     fixed = {variable_name(axis): coordinate((), axis, labels(axis)[0]) for axis in grid.fixed}
-    told = overview.build(grid, part)
-    return dataclasses.replace(found, coords=fixed | found.coords, attrs=attributes, overview=told)
+    summary = overview.build(grid, part)
+    return dataclasses.replace(found, coords=fixed | found.coords, attrs=attributes, overview=summary)
 
 
 def _whole(grid: Grid, part: Part) -> Labelled:

@@ -113,7 +113,7 @@ def _check_dims(results: xr.Dataset, where: str) -> None:
                 raise wrong(f"{where}: {name}", "a label", "a metric, named by no attribute 'coordinates'")
             dims, others = results.variables[name].dims, results.variables[names[0]].dims
             if set(dims) != set(others):
-                raise wrong(f"{where}: {name}", _told(dims), f"{_told(others)}, as of {names[0]}")
+                raise wrong(f"{where}: {name}", _shown(dims), f"{_shown(others)}, as of {names[0]}")
     if OF_SEARCH[0] in results.dims:
         _check_search(results, where)
     metrics = [*_metrics(results)]
@@ -125,7 +125,7 @@ def _check_dims_of_labels(results: xr.Dataset, dims: tuple[Any, ...], where: str
     """That what tells designs apart is along dimensions of the metrics, and of single designs along that one."""
     for name, variable in results.variables.items():
         if "path" in variable.attrs and not set(variable.dims) <= set(dims):
-            raise wrong(f"{where}: {name}", _told(variable.dims), f"some of {_told(dims)}, as of the metrics")
+            raise wrong(f"{where}: {name}", _shown(variable.dims), f"some of {_shown(dims)}, as of the metrics")
 
 
 def _check_search(results: xr.Dataset, where: str) -> None:
@@ -137,10 +137,10 @@ def _check_search(results: xr.Dataset, where: str) -> None:
     for dims, names in ((OF_SEARCH, best), (("design",), front)):
         for name in names:
             if set(results.variables[name].dims) != set(dims):
-                raise wrong(f"{where}: {name}", _told(results.variables[name].dims), _told(dims))
+                raise wrong(f"{where}: {name}", _shown(results.variables[name].dims), _shown(dims))
 
 
-def _told(dims: tuple[Any, ...]) -> str:
+def _shown(dims: tuple[Any, ...]) -> str:
     return f"dimensions {', '.join(map(str, dims))}" if dims else "no dimension"
 
 
