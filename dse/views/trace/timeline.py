@@ -59,6 +59,29 @@ class Timeline(NamedTuple):
         """Seconds from the first forward to the end of the last pass."""
         return max(event.end for event in self.events)
 
+    def critical_path(self, chunks: int) -> list[Event]:
+        """Slots that determine the end of the step, first to last: each starts at the end of the one before it.
+
+        ``chunks`` of the whole model. Of two slots with equal ends, the one on the same device. Only a deferred weight
+        gradient may start later, in a gap.
+        """
+        before: list[int | None] = []
+        last: dict[int, int] = {}
+        outputs: dict[tuple[bool, int, int], int] = {}
+        for number, event in enumerate(self.events):
+            needed = [_input(task, chunks) for task in event.slot]
+            sources = [last[event.device]] if event.device in last else []
+            sources += [outputs[_output(task)] for task in needed if task is not None and _output(task) in outputs]
+            before.append(max(sources, key=lambda source: self.events[source].end, default=None))
+            last[event.device] = number
+            outputs |= {_output(task): number for task in event.slot if task.kind is not PassKind.weight_gradient}
+        at: int | None = max(range(len(self.events)), key=lambda number: self.events[number].end)
+        path = []
+        while at is not None:
+            path.append(self.events[at])
+            at = before[at]
+        return path[::-1]
+
 
 def simulate(plan: Plan, durations: Durations) -> Timeline:
     """Run a plan; InputError when its stages deadlock.

@@ -1,6 +1,7 @@
 """Schedules that a mapping names: closed forms against the scheduler, what devices hold, and laws between them."""
 
 import dataclasses
+import itertools
 from types import SimpleNamespace
 
 import numpy as np
@@ -22,6 +23,8 @@ from tests import timelines
 #: designs whose ends have a layer less and an embedding or a head more (docs/schedules.md).
 EQUAL, WHOLE = 0.03, 0.06
 EXACT = (Schedule._1f1b, Schedule.gpipe)
+#: Weight gradients that fill gaps may wait for nothing that ends when they start.
+DEFERS = (Schedule.zb_h1, Schedule.zb_v)
 
 
 def run(schedule, p, v, n, passes, hidden=0.0):
@@ -76,6 +79,15 @@ def test_closed_forms_are_those_of_the_schedule(pipe, hidden):
     for device in range(p):
         waiting = (timelines.put_off(timeline, device) - 1) / parts
         assert waiting <= float(pipeline.put_off(mapping(schedule, p, v), float(n), float(device))) + 1e-6
+
+
+@given(pipelines(tuple(schedule for schedule in Schedule if schedule not in DEFERS)), st.floats(0.0, 0.4))
+def test_the_critical_path_is_the_step_without_a_gap(pipe, hidden):
+    schedule, p, v, n, _ = pipe
+    timeline = run(*pipe, hidden if schedule in PAIRED else 0.0)
+    path = timeline.critical_path(plan(schedule, p, v, n).chunks)
+    assert path[0].start == 0.0 and path[-1].end == timeline.makespan
+    assert all(one.end == pytest.approx(other.start) for one, other in itertools.pairwise(path))
 
 
 @given(pipelines(), st.integers(0, 7))
