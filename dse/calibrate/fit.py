@@ -44,10 +44,7 @@ Scale = np.ndarray | float
 
 @dataclasses.dataclass(frozen=True)
 class Parameter:
-    """One parameter of a fit: leaf, prior, and bounds.
-
-    ``spread``: prior standard deviation of ``log x``; 0.3 is about 30 %.
-    """
+    """A parameter of a fit: leaf, prior, bounds. ``spread``: prior standard deviation of ``log x``; 0.3: about 30 %."""
 
     path: str
     prior: float

@@ -16,10 +16,7 @@ if TYPE_CHECKING:
 
 
 def codesign(specification: Path, as_json: bool, **options: Any) -> int:
-    """Solve a specification with a section ``[codesign]`` and print the result.
-
-    Options are those of :class:`CodesignOptions`.
-    """
+    """Solve a specification with a section ``[codesign]`` and print the result; see :class:`CodesignOptions`."""
     from dse.search.codesign import run as codesign_run
 
     _, report = codesign_run.perform(specification, codesign_run.CodesignOptions(**options))

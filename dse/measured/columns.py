@@ -113,10 +113,7 @@ WRITTEN = {
 
 
 def misspelt(columns: Iterable[str]) -> dict[str, str]:
-    """Unread columns → the column probably meant, which the table lacks.
-
-    By the name in another tool (``mbs``), or by similarity.
-    """
+    """Unread columns → the missing column probably meant: its name in another tool (``mbs``), or a similar one."""
     given = set(columns)
     open_names = {name for column in READ if not given & set(column.names) for name in column.names}
     known = {name for column in READ for name in column.names}

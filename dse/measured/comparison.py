@@ -224,10 +224,7 @@ def _rank(measurement: Measurement) -> tuple[bool, int]:
 
 
 def metric_value(prediction: Prediction, metric: str) -> float:
-    """A predicted metric, NaN where the row has none.
-
-    ``peak_memory_state``: weights, gradients and optimiser state.
-    """
+    """A predicted metric, NaN if the row has none. ``peak_memory_state``: weights, gradients, optimiser state."""
     if metric == "peak_memory_state":
         return sum(prediction.metrics[f"peak_memory_{part}"] for part in ("weights", "gradients", "optimizer"))
     return prediction.metrics.get(metric, math.nan)

@@ -74,10 +74,7 @@ def evaluate_many(designs: Sequence[Design], study: Study = TRAINING) -> dict[st
 
 
 def by_structure(designs: Sequence[Design]) -> Iterator[tuple[list[int], Design]]:
-    """(positions, stack) of designs by structure, that is by their optional records.
-
-    A stack is a design whose leaves are arrays [designs].
-    """
+    """(positions, stack) of designs by optional records; a stack is a design whose leaves are arrays [designs]."""
     positions: dict[jax.tree_util.PyTreeDef, list[int]] = {}
     for position, design in enumerate(designs):
         positions.setdefault(jax.tree.structure(design), []).append(position)

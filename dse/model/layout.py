@@ -319,10 +319,7 @@ def experts_in_pods(found: ExpertLayout, design: Design) -> ExpertLayout:
 
 
 def with_balanced_experts(layout: Layout) -> Layout:
-    """The layout with the rows of the mean rank of experts, for energy.
-
-    Time is that of the busiest rank, which all others wait for.
-    """
+    """The layout with the rows of the mean rank of experts, for energy; time is that of the busiest rank."""
     experts = layout.experts
     return layout._replace(experts=experts._replace(rows=times(experts.mean_share, experts.rows), mean_share=1.0))
 

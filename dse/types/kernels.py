@@ -23,10 +23,7 @@ class EfficiencySteps:
 
 @record
 class FineKernels:
-    """Isolated GEMMs beyond :class:`Kernels`: split-k, small tiles, output, quantisation.
-
-    An optional part of :class:`Kernels`.
-    """
+    """Isolated GEMMs, an optional part of :class:`Kernels`: split-k, small tiles, output, quantisation."""
 
     split_time: Scalar = metadata("", "s", "what one more split of the inner dimension costs", bounds=POSITIVE)
     feed: Scalar = metadata("", "B/s", "rate at which quarter tiles get their operands on a core", bounds=POSITIVE)

@@ -49,10 +49,7 @@ def check(results: Path, force: bool, machines: bool, front: bool = False) -> No
 
 
 def draw(results: Path, force: bool = False) -> list[Path]:
-    """Draw the figures that suit a results file next to it; returns their paths.
-
-    ``force`` replaces files that dse has not written.
-    """
+    """Draw the figures that suit a results file next to it; ``force`` replaces other files. Returns their paths."""
     with _without_dask():
         from dse.sweep.results.files import open_results
         from dse.views import plot

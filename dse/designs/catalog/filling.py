@@ -67,11 +67,7 @@ def _leaves_of(found: Entry, record: type, absent: float | None = None) -> Value
 
 
 def _optional(found: Entry, record: type, path: str) -> Values:
-    """Leaves of an optional record at ``path``; empty where the entry has none of them.
-
-    Raises:
-        InputError: for an entry with some of them and without others that have no default.
-    """
+    """Leaves of an optional record at ``path``; empty if all are missing, InputError if only some are."""
     if not any(found.value(f"{path}.{name}") is not None for name in leaves(record)):
         return {}
     abouts = {f"{path}.{name}": about for name, about in leaves(record).items()}
@@ -184,10 +180,7 @@ def _facility(found: Entry, prefix: str, device: Entry, folder: Folder) -> Value
 
 
 def made_of(device: Entry, folder: Folder = None) -> Values:
-    """Dies and price of an accelerator: path in :class:`dse.types.Made` → value.
-
-    Without a stated process it has no dies with a price.
-    """
+    """Dies and price of an accelerator: path in :class:`dse.types.Made` → value; dies only if a process is stated."""
     values = {
         path: device.value(f"made.{path}", about["default"])
         for path, about in leaves(types.Made).items() if "." not in path

@@ -193,10 +193,7 @@ def lost_time(reliability: Reliability, saving: Saving, rates: FailureRates, ste
 def saved(
     reliability: Reliability, by_kind: dict[Checkpoint, Saving], rates: FailureRates, step_time: Scalar
 ) -> tuple[Saving, Lost]:
-    """Seconds of checkpoints of the stated kind, and seconds lost.
-
-    Engines that need not wait for storage do so where it loses less.
-    """
+    """Seconds of checkpoints of the stated kind, and seconds lost; synchronous where that loses less."""
     columns = zip(*by_kind.values(), strict=True)
     saving = Saving(*(choose(reliability.checkpoint, dict(zip(by_kind, values, strict=True))) for values in columns))
     waiting = by_kind[Checkpoint.synchronous]

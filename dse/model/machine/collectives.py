@@ -15,10 +15,7 @@ from dse.types import Collective, Group, MessageKind, Network, Scalar, System, V
 
 
 def time(kind: MessageKind, size: Scalar, route: Route, algorithm: Scalar) -> Scalar:
-    """Time of a message in a group, s.
-
-    ``size``: all bytes reduced, gathered or scattered; of an all-to-all or a send the bytes per member.
-    """
+    """Time of a message in a group, s. ``size``: all bytes; of an all-to-all or a send the bytes per member."""
     match kind:
         case MessageKind.all_reduce:
             return all_reduce(size, route, algorithm)

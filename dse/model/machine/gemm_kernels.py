@@ -59,10 +59,7 @@ def launched(time: Scalar, gemm: Gemm, accelerator: Accelerator) -> Scalar:
 
 
 def quantize_time(gemm: Gemm, accelerator: Accelerator) -> Scalar:
-    """Time to quantise a 16-bit activation, s.
-
-    A scale per row needs the whole row first; a scale per block does not.
-    """
+    """Time to quantise a 16-bit activation, s. A scale per row needs the whole row first, one per block does not."""
     fine = required(accelerator.kernels.fine, "kernels.fine")
     a_row = jnp.where(gemm.precision == float(Precision.fp8), fine.quantize_row, 0.0)
     return fine.quantize_floor + a_row * gemm.work.rows + memory_time(gemm.quantized_bytes, accelerator)

@@ -182,10 +182,7 @@ def _ratio(volts: Scalar, threshold: Scalar) -> Scalar:
 
 
 def generate(accelerator: Accelerator) -> Accelerator:
-    """The accelerator generated from its ``chip``: rates, cores, cache, memory and power; kernels are unchanged.
-
-    Unchanged without a chip.
-    """
+    """The accelerator generated from its ``chip``, if it has one: rates, cores, cache, memory, power; same kernels."""
     chip = accelerator.chip
     if chip is None:
         return accelerator
@@ -204,10 +201,7 @@ def generate(accelerator: Accelerator) -> Accelerator:
 
 
 def generated(design: Design) -> Design:
-    """The design with the accelerator generated from its chip, and link bandwidths limited by the chip.
-
-    Unchanged without a chip.
-    """
+    """The design with its accelerator generated from the chip, if it has one, and links limited by the chip."""
     system, chip = design.system, design.system.accelerator.chip
     if chip is None:
         return design

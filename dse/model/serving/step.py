@@ -173,10 +173,7 @@ def overlapped_step(
 
 
 def cut_where_it_pays(stage: Stage, ranks: Scalar, serving: Serving, engine: Engine, batch: Batch) -> Stage:
-    """The stage with the nano-batches of its mapping where they save time, else with one batch.
-
-    Decided at the clock of ``stage``.
-    """
+    """The stage with the nano-batches of its mapping if they save time at its clock, otherwise with one batch."""
     nano = nano_of(stage)
     if nano is WHOLE:
         return stage

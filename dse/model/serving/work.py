@@ -159,10 +159,7 @@ def forward_of(design: Design) -> Design:
 
 
 def width_split(tp: Scalar, ep: Scalar, etp: Scalar) -> Scalar:
-    """Ranks that split the width of an expert: ``max(etp, tp / ep)``.
-
-    No engine holds an expert more than once within a tp group.
-    """
+    """Ranks that split the width of an expert, which a tp group holds at most once: ``max(etp, tp / ep)``."""
     return jnp.maximum(etp, tp / ep)
 
 

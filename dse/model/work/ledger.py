@@ -74,10 +74,7 @@ def _once(runs: Runs, value: Callable[[OperatorKind, Work], T]) -> list[T]:
 
 
 def recomputed(operators: Sequence[Operator], forward: Sequence[T], recompute: Recomputed) -> list[T]:
-    """Terms of the forward values that the backward repeats.
-
-    ``forward``: the value of each operator's forward, for example seconds or joules.
-    """
+    """Terms of the values that the backward repeats. ``forward``: value per operator, for example seconds or joules."""
     valued = list(zip(operators, forward, strict=True))
     groups: list[tuple[Scalar, list[T]]] = [
         (recompute.forwards, [value for _, value in valued]),

@@ -58,10 +58,7 @@ def linear(
     kind: OperatorKind = OperatorKind.matrix, present: Scalar = 1.0, kept: Scalar = 0.0, recomputed_from: int = 0,
     not_stored_from: int = 0,
 ) -> Operator:  # fmt: skip
-    """A linear layer Y[tokens, outputs] = X[tokens, inputs] W.
-
-    The weight gradient reads and writes the accumulated gradient buffer.
-    """
+    """A linear layer Y[tokens, outputs] = X[tokens, inputs] W; its weight gradient accumulates in the buffer."""
     backward = matmul_work(inputs, outputs, tokens, 1.0, element)
     accumulate = (2.0 * element.gradient - element.activation) * inputs * outputs
     return Operator(

@@ -151,10 +151,7 @@ def routed_parameters(workload: Workload) -> Scalar:
 
 
 def attention_flops(workload: Workload) -> Scalar:
-    """Forward FLOPs per token of scores and context over all layers, full square: ``4 L s a d``.
-
-    ``d`` is the mean size of keys and values.
-    """
+    """Forward FLOPs per token of scores and context, full square: ``4 L s a d`` with the mean head size ``d``."""
     w = workload
     return 4.0 * w.blocks * w.seq_len * w.n_heads * attention_of(w).mean_dim
 

@@ -166,10 +166,7 @@ def _capabilities(names: Names, spec: SweepSpec) -> dict[str, float]:
 def _base(
     names: Names, spec: SweepSpec, parts: Parts, dimensions: tuple[GridDimension, ...], assumed: dict[str, float]
 ) -> Design:
-    """The base design: values of names, then defaults, then fixed values of the specification.
-
-    Axes add the optional records of their leaves.
-    """
+    """The base design: values of names, defaults, fixed values; axes add the optional records of their leaves."""
     values = PLAIN_MAPPING | (PLAIN_EXPERTS if names.has_experts else {}) | names.base()
     values |= {**spec.study.plain, **assumed}
     values |= {path: axis.values[0] for path, axis in spec.fixed.items()}

@@ -115,10 +115,7 @@ def build(parts: Parts, shapes: Iterable[Shape], constraints: tuple[Expression, 
 def _missing(
     parts: Parts, shapes: Iterable[Shape], options: Columns, constraints: tuple[Expression, ...], found: Columns
 ) -> tuple[tuple[str, str], ...]:
-    """Listed degrees that no mapping has, by axis and reason.
-
-    Values that a constraint removes, and values of ranges and rules, are not reported.
-    """
+    """Listed degrees that no mapping has, by axis and reason, except values that a constraint removes."""
     by_reason: dict[tuple[str, str], list[str]] = {}
     for path, axis in parts.axes.items():
         for value in axis.values if path in found and axis.explicit and axis.where else ():
@@ -136,10 +133,7 @@ def _missing(
 def of_shape(
     parts: Parts, shape: Shape, options: Columns, constraints: tuple[Expression, ...], removed: Counter[str]
 ) -> tuple[np.ndarray, np.ndarray]:
-    """Mappings of one shape: ([row, degree] in the order of ``parts.degrees``, mask [row, column]).
-
-    ``removed`` counts invalid rows by reason.
-    """
+    """([row, degree] as ``parts.degrees``, mask [row, column]) of a shape; ``removed`` counts invalid rows."""
     found = degree_rows(parts, shape, removed)
     check_table_size("degrees x options", len(found[DEGREES[0]]) * len(next(iter(options.values()))))
     rows = np.stack([found[path] for path in parts.degrees], axis=1)

@@ -88,7 +88,7 @@ class Names:
         self.generated = [slug for slug, chip in stated.items() if chip]
         self.mixed = 0 < len(self.generated) < len(stated)
         models = self.layers["workload"]
-        self.has_experts = has_experts(self._brought(models, str(models.labels[0])))  # equal for all: see alike
+        self.has_experts = has_experts(self._brought(models, str(models.labels[0])))  # equal for all: see by_structure
         said = (*spec.fixed.values(), *spec.axes)
         self._said = {axis.key: axis.where for axis in said if axis.key not in NAMED}
 
@@ -127,7 +127,7 @@ class Names:
             for path, first in records[0].items() if path not in owned and not isinstance(first, tuple)
         }  # fmt: skip
 
-    def alike(self, axis: Axis) -> list[list[int]]:
+    def by_structure(self, axis: Axis) -> list[list[int]]:
         """Positions of an axis of names by structure: by leaves, and by number of steps of efficiencies."""
         groups: dict[frozenset[Any], list[int]] = {}
         for position, slug in enumerate(axis.labels):

@@ -66,7 +66,7 @@ def _check_objectives(spec: SweepSpec, parts: list[Names]) -> None:
 def _cut(spec: SweepSpec) -> list[tuple[SweepSpec, Names]]:
     names = Names(spec)
     for axis in names.layers.values():
-        groups = names.alike(axis) if len(axis.labels) > 1 else []
+        groups = names.by_structure(axis) if len(axis.labels) > 1 else []
         if len(groups) > 1:
             return [part for group in groups for part in _cut(_at(spec, axis, group))]
     for axis in spec.axes:

@@ -40,10 +40,7 @@ class Columns(NamedTuple):
 
 
 def columns(results: xr.Dataset) -> tuple[Columns, str]:
-    """Designs of a dataset, and a title.
-
-    Where each point of the orthogonal axes has many mappings, those of the point with the fastest design.
-    """
+    """Designs of a dataset, and a title; of a grid with mappings those of the point with the fastest design."""
     results = single_designs(results)
     study = check(results)
     point = best_point(results)

@@ -19,10 +19,7 @@ _MOST, _GAP, _LINES = 6, 0.09, 1.5
 
 
 def plain_ticks(*axes: Any) -> None:
-    """Plain numbers, not powers of ten, on logarithmic axes.
-
-    At least two; even steps on an axis of less than a decade; no more than fit.
-    """
+    """At least two plain numbers, not powers of ten, on logarithmic axes; even steps below a decade."""
     for axis in axes:
         axis.set_major_locator(PlainLocator())
         axis.set_major_formatter(FuncFormatter(lambda value, _: written(value)))
