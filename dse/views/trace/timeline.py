@@ -59,6 +59,23 @@ class Timeline(NamedTuple):
         """Seconds from the first forward to the end of the last pass."""
         return max(event.end for event in self.events)
 
+    def busy(self, device: int) -> float:
+        """Seconds with work."""
+        return sum(event.end - event.start for event in self.events if event.device == device)
+
+    def in_flight(self, device: int, sizes: Sequence[float] | None = None) -> float:
+        """Maximum chunks of activations on a device; with ``sizes`` of the model's chunks, their sum."""
+        held = most = 0.0
+        for event in (e for e in self.events if e.device == device):
+            for task in event.slot:
+                size = 1.0 if sizes is None else sizes[task.chunk]
+                held += size if task.kind is PassKind.forward else 0.0
+            most = max(most, held)
+            for task in event.slot:
+                size = 1.0 if sizes is None else sizes[task.chunk]
+                held -= size if task.kind in (PassKind.backward, PassKind.weight_gradient) else 0.0
+        return most
+
     def critical_path(self, chunks: int) -> list[Event]:
         """Slots that determine the end of the step, first to last: each starts at the end of the one before it.
 

@@ -11,7 +11,6 @@ from dse.model.stage_layers import most_layers, stage_layers
 from dse.types import Schedule
 from dse.views.trace.orders import plan
 from dse.views.trace.timeline import Durations, simulate
-from tests import timelines
 
 STAGES = st.sampled_from([2, 3, 4, 8])
 
@@ -130,11 +129,11 @@ def test_layers_in_flight_of_uneven_chunks(pipe):
     ]  # fmt: skip
     first = pipeline.in_flight(p, v, n) * found.chunks - found.short_first * pipeline.in_first_chunk(p, v, n)
     last = pipeline.in_flight(p, v, n, p - 1.0) * found.chunks - found.short_last * pipeline.in_last_chunk(p, v, n)
-    assert float(first) == pytest.approx(timelines.in_flight(timeline, 0, held.T.reshape(-1)))
-    assert float(last) == pytest.approx(timelines.in_flight(timeline, stages - 1, held.T.reshape(-1)))
+    assert float(first) == pytest.approx(timeline.in_flight(0, held.T.reshape(-1)))
+    assert float(last) == pytest.approx(timeline.in_flight(stages - 1, held.T.reshape(-1)))
     if stages > 2:
         second = pipeline.in_flight(p, v, n, 1.0) * found.fullest
-        assert float(second) == pytest.approx(timelines.in_flight(timeline, 1, held.T.reshape(-1)))
+        assert float(second) == pytest.approx(timeline.in_flight(1, held.T.reshape(-1)))
 
 
 @pytest.mark.parametrize(("layers", "parts"), [(21, 7), (77, 7), (161, 7), (126, 16), (128, 128)])
@@ -149,8 +148,8 @@ def test_micro_batches_in_flight(stages, chunks, n):
     timeline = run(*equal_stages(stages, chunks, 1.0, 2.0), n)
     first = float(pipeline.in_flight(float(stages), float(chunks), float(n)))
     last = float(pipeline.in_flight(float(stages), float(chunks), float(n), stages - 1.0))
-    assert timelines.in_flight(timeline, 0) == pytest.approx(first * chunks)
-    assert timelines.in_flight(timeline, stages - 1) == pytest.approx(last * chunks)
+    assert timeline.in_flight(0) == pytest.approx(first * chunks)
+    assert timeline.in_flight(stages - 1) == pytest.approx(last * chunks)
 
 
 def test_one_stage_has_no_bubble_and_sends_nothing():

@@ -70,10 +70,10 @@ def test_closed_forms_are_those_of_the_schedule(pipe, hidden):
     timeline = run(*pipe, hidden)
     bound = 1e-5 if schedule in EXACT else EQUAL
     assert closed(*pipe, hidden) == pytest.approx(timeline.makespan, rel=bound)
-    assert all(timelines.busy(timeline, device) <= timeline.makespan * (1.0 + 1e-9) for device in range(p))
+    assert all(timeline.busy(device) <= timeline.makespan * (1.0 + 1e-9) for device in range(p))
     parts = v if schedule is not Schedule.dualpipe else 1
     held = [float(pipeline.held(mapping(schedule, p, v), float(n), float(d)).stage) * parts for d in range(p)]
-    found = [timelines.in_flight(timeline, device) for device in range(p)]
+    found = [timeline.in_flight(device) for device in range(p)]
     assert max(found) == pytest.approx(max(held))
     assert all(has <= may + 1e-6 for has, may in zip(found, held, strict=True))
     for device in range(p):
@@ -152,7 +152,7 @@ def changes(draw, dp=1):
 def assert_near(design):
     step = step_of(design)
     assert step.model_time == pytest.approx(step.total, rel=WHOLE)
-    busy = max(timelines.busy(step.timeline, device) for device in range(len(step.plan.orders)))
+    busy = max(step.timeline.busy(device) for device in range(len(step.plan.orders)))
     assert step.model_time >= busy * (1.0 - 1e-5)
 
 
