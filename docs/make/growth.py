@@ -25,10 +25,10 @@ def page(found: list[Growth]) -> str:
     return document([
         "# Growth",
         f"Made by `python -m docs.make.growth docs/growth.md` on {date.today().isoformat()}, {os.cpu_count()} cores. "
-        "Sweeps are `sweeps/billion_designs.toml` with other numbers of positions, each in a process of its own; seconds "
-        "are those of the second run in it, compilation and writing apart, memory is the peak of the process.",
-        "An exponent of 1 is time in proportion to what is varied, 0 none; of scores a chunk it is what a longer chunk saves. "
-        "It is fitted to the upper half of the sizes, where what a run costs at least counts no more.",
+        "Sweeps are `sweeps/billion_designs.toml` with other numbers of positions, each in a process of its own; "
+        "seconds are those of the second run in it, compilation and writing apart, memory is the peak of the process.",
+        "An exponent of 1 is time in proportion to what is varied, 0 none; of scores a chunk it is what a longer chunk "
+        "saves. It is fitted to the upper half of the sizes, where what a run costs at least counts no more.",
         table(["what", "from, to", "exponent of time", "exponent of memory"], rows),
         "## All points",
         table(["what", "value", "designs", "seconds", "memory, MB", "million designs/s"], lines),
