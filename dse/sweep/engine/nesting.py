@@ -26,15 +26,15 @@ from dse.sweep.grid.grid import Grid
 #: A part of the inner product longer than this no longer shares enough to pay for its memory; and both together.
 LONGEST_PART, LONGEST_INNER = 1000, 4000
 
-#: A shorter product leaves the processor's vectors half empty: such a sweep is evaluated flat.
+#: A shorter product shares too little for what stages hand on: such a sweep is evaluated flat, in one.
 _SHORTEST_INNER = 16
 
-#: What an equation of the outer index costs against one of the inner product: it gathers and divides more, and its
-#: result goes through memory (measured on two cores; anything from 5 to 15 chooses alike).
-_OUTER_COST = 8.0
+#: What an equation of the outer index costs against one of the inner product: it divides more, and its result goes
+#: through memory (measured on two cores; anything from 2 to 8 chooses alike).
+_OUTER_COST = 3.0
 
 #: What a value that one part hands to the product costs against an equation there, to be written and read.
-_PASSED_COST = 4.0
+_PASSED_COST = 8.0
 
 #: What a position of a part or of the product costs besides its equations: masks, the least, counts.
 _POSITION_COST = 8.0
