@@ -192,12 +192,13 @@ def steady(rank: Rank, running: Scalar, waiting: Scalar, at_once: Scalar) -> tup
     for _ in range(ROUNDS):
         others = rest * n
         at = _round(steps, taken, by_itself + others * steps.a_sequence, others, come)
-        works = (tokens + (at.own + 0.5 * come * _seen(serving, at)) / at.step) / turns
-        n = _decoding(running, works, behind * n * at.mixed / at.step, filled)
+        busy, idle = at.own / at.step, 0.5 * come * _seen(serving, at) / at.step
+        works = (tokens + busy + idle) / turns
+        delay = _delay(running * filled, works, behind * n * at.mixed / at.step)
+        n = running / (works + delay)
     alone = steps.decode_at(itself + n * rest)
     at = _round(steps, taken, alone.total, n * rest, come)
     other, step = at.mixed, at.step
-    rate = jnp.minimum(n / (turns * step), 1.0 / _least_time(steps, taken, running, other))
     opening = _opening(steps, rank, running * fresh)
     # Of those that run, who neither decodes nor computes its prompt waits for others' prompts. Little's law: a place is
     # taken for as long as a request works, and a user who waits to be seen, or is outside of the engine, asks for no
@@ -205,14 +206,20 @@ def steady(rank: Rank, running: Scalar, waiting: Scalar, at_once: Scalar) -> tup
     working = later * step + at.own
     outside = jnp.where(offline, 0.0, rank.engine.request_time)
     opening = opening + 0.5 * come * _seen(serving, at)
-    seen = jnp.maximum(running / rate, working + jnp.where(offline, 0.0, opening)) + outside
-    rate = jnp.minimum(running / jnp.maximum(running / rate, working), (running + waiting) / seen)
+    # Seconds that a request runs beyond those that it works: term by term, for both are nearly equal.
+    more = jnp.where(apart, jnp.maximum(1.0 / speed, 1.0 - later), 0.0)
+    idling = step * (more + idle + turns * delay) + (step * busy - at.own)
+    idling = jnp.maximum(idling, running * _least_time(steps, taken, running, other) - working)
+    used = jnp.maximum(idling, 0.0)
+    for_a_place = waiting / running * (working + used)
+    waits = jnp.maximum(used + for_a_place - outside, jnp.maximum(idling, jnp.where(offline, 0.0, opening)))
+    rate = (running + waiting) / (working + outside + waits)
     found = Served(
         decode=EngineStepTime(*(part / speed for part in alone)),
         prefill=(step - alone.total) / speed,
         preempted=0.0,
         median=jnp.where(apart, alone.total, jnp.where(at.busy > 0.5, other, alone.total)) / speed,
-        waiting=(running + waiting) / rate - outside - working,  # for a place, then for a step
+        waiting=waits,  # for a place, then for a step
         prompt=at.own,
         rate=rate,
         running=running,
@@ -289,16 +296,21 @@ def _mean_of_some(mean: Scalar) -> Scalar:
     return jnp.where(mean > least, mean / (1.0 - jnp.exp(-jnp.maximum(mean, least))), 1.0 + 0.5 * mean)
 
 
-def _decoding(running: Scalar, works: Scalar, backlog: Scalar, filled: Scalar) -> Scalar:
-    """Of ``N`` that run those that decode: the ``n`` of ``N = n (works + backlog filled n / (1 - filled n))``.
+def _delay(ends: Scalar, works: Scalar, backlog: Scalar) -> Scalar:
+    """Requests that wait for their prompt, for each that decodes: of ``N`` that run ``n = N / (works + delay)`` decode.
 
-    A quadratic equation: ``n`` stays below ``1 / filled``, at which every step would be full of prompts, and the others
-    wait for theirs.
+    ``N = n (works + backlog e / (1 - e))`` of the share ``e = n ends / N`` of a full step's prompts, below 1: a
+    quadratic equation, ``delay^2 - 2 h delay = ends backlog`` of ``2 h = ends - works``.
+
+    Args:
+        ends: prompts that all that run would bring to a step, over those that a full step takes.
+        works: steps that a request works, over those of its answer.
+        backlog: steps that a prompt waits for those before it, over the same, where steps are half full.
     """
-    ends = running * filled
-    middle = 0.5 * (ends + works)
-    apart = middle * middle - ends * (works - backlog)
-    return running / (middle + jnp.sqrt(jnp.maximum(apart, 1e-6 * middle * middle)))
+    half, middle = 0.5 * (ends - works), 0.5 * (ends + works)
+    size = jnp.maximum(half, -half)
+    more = jnp.maximum(ends * backlog, 1e-6 * middle * middle - half * half)
+    return 2.0 * jnp.maximum(half, 0.0) + more / (size + jnp.sqrt(half * half + more))
 
 
 def _steps(rank: Rank, running: Scalar, mixing: Scalar, prompt: Scalar, many: Scalar) -> Steps:
