@@ -123,6 +123,7 @@ class _Round(NamedTuple):
 
     mixed: Scalar  # seconds of one with prompts
     step: Scalar  # of one that decodes, in the mean, with what prompts add to it
+    longer: Scalar  # what they add
     busy: Scalar  # steps with prompts, those that one that comes meets
     met: Scalar  # seconds of the step in which one comes, where its half is what it waits
     own: Scalar  # of the steps that take its prompt
@@ -141,17 +142,19 @@ def _round(steps: Steps, taken: _PromptIntake, decode: Scalar, others: Scalar, c
     """
     delays, apart, beside = others * taken.pieces / taken.turns, steps.apart, steps.beside
     left = jnp.where(apart, taken.pieces, 0.0)
-    mixed = jnp.maximum(decode + beside[0], beside[1])
+    added = jnp.maximum(beside[0], beside[1] - decode)
+    mixed = decode + added
     prompts = delays * mixed
-    step = decode + prompts - jnp.where(apart, 0.0, delays * decode)
+    longer = jnp.where(apart, prompts, delays * added)
+    step = decode + longer
     meets = jnp.where(apart, prompts / step, delays)
     busy = meets + left * meets * prompts / decode
-    a_prompt, rho = taken.pieces * (mixed - decode), 1.0 - decode / step
+    a_prompt, rho = taken.pieces * added, longer / step
     met = jnp.minimum(step + come * a_prompt * rho, decode + taken.holds * a_prompt)
     beside_it = jnp.minimum(1.0 + others / taken.turns * met / step, taken.holds)
     together = decode + beside_it * a_prompt
     own = jnp.where(apart, mixed, together) + (taken.whole - 1.0) * mixed
-    return _Round(mixed, step, busy, jnp.where(apart, step + busy * mixed, met), own)
+    return _Round(mixed, step, longer, busy, jnp.where(apart, step + busy * mixed, met), own)
 
 
 def steady(rank: Rank, running: Scalar, waiting: Scalar, at_once: Scalar) -> tuple[Served, Steps]:
@@ -216,7 +219,7 @@ def steady(rank: Rank, running: Scalar, waiting: Scalar, at_once: Scalar) -> tup
     rate = (running + waiting) / (working + outside + waits)
     found = Served(
         decode=EngineStepTime(*(part / speed for part in alone)),
-        prefill=(step - alone.total) / speed,
+        prefill=at.longer / speed,
         preempted=0.0,
         median=jnp.where(apart, alone.total, jnp.where(at.busy > 0.5, other, alone.total)) / speed,
         waiting=waits,  # for a place, then for a step
@@ -259,8 +262,8 @@ def _taken(requests: Requests, serving: Serving, running: Scalar) -> _PromptInta
     each = jnp.maximum(fresh, 1.0)
     full = serving.chunk * each / jnp.maximum(fresh + turns * beside, 1.0)
     come = _mean_of_some(jnp.maximum(running - 1.0, 0.0) / turns)
-    holds = jnp.maximum(serving.chunk - running * beside, full) / each
-    q = each * jnp.minimum(holds, come)
+    tokens = jnp.maximum(serving.chunk - running * beside, full)
+    holds, q = tokens / each, jnp.minimum(tokens, each * come)
     steps = fresh / q
     return _PromptIntake(fresh, each, turns, full, q, turns * full / each, steps, jnp.maximum(steps, 1.0), holds)
 
@@ -293,7 +296,7 @@ def _prompt_context(requests: Requests) -> Scalar:
 def _mean_of_some(mean: Scalar) -> Scalar:
     """Mean of a Poisson distribution where it is not 0: ``m / (1 - exp(-m))``, near 0 its series."""
     least = 1e-3
-    return jnp.where(mean > least, mean / (1.0 - jnp.exp(-jnp.maximum(mean, least))), 1.0 + 0.5 * mean)
+    return jnp.where(mean > least, mean / -jnp.expm1(-jnp.maximum(mean, least)), 1.0 + 0.5 * mean)
 
 
 def _delay(ends: Scalar, works: Scalar, backlog: Scalar) -> Scalar:
