@@ -25,6 +25,7 @@ class Served(NamedTuple):
     preempted: Scalar  # what waiting for memory in the middle of an answer adds to it
     median: Scalar  # time between two tokens
     waiting: Scalar  # of the time to the first token
+    placed: Scalar  # of it, what is not for a place
     prompt: Scalar
     rate: Scalar  # requests a second
     running: Scalar  # sequences that decode, or wait for their prompt, at once
@@ -210,12 +211,19 @@ def steady(rank: Rank, running: Scalar, waiting: Scalar, at_once: Scalar) -> tup
     outside = jnp.where(offline, 0.0, rank.engine.request_time)
     opening = opening + 0.5 * come * _seen(serving, at)
     # Seconds that a request runs beyond those that it works: term by term, for both are nearly equal.
-    more = jnp.where(apart, jnp.maximum(1.0 / speed, 1.0 - later), 0.0)
+    gap = jnp.maximum(1.0 / speed, 1.0 - later)  # steps of an answer over those after its first token
+    more = jnp.where(apart, gap, 0.0)
     idling = step * (more + idle + turns * delay) + (step * busy - at.own)
-    idling = jnp.maximum(idling, running * _least_time(steps, taken, running, other) - working)
+    left = n * ((busy + idle - jnp.where(apart, 0.0, gap)) / turns + delay)  # running - n
+    # In turn: all prompts and all of an answer, less those of the steps that a request works.
+    in_turn = gap * steps.decode.total + later * rest * left * steps.a_sequence - at.own
+    in_turn = in_turn + taken.pieces * other * (itself + rest * (left + n * gap / turns))
+    of_full = running * _least_time(steps, taken) - working
+    idling = jnp.maximum(idling, jnp.where(apart, in_turn, of_full))
     used = jnp.maximum(idling, 0.0)
     for_a_place = waiting / running * (working + used)
-    waits = jnp.maximum(used + for_a_place - outside, jnp.maximum(idling, jnp.where(offline, 0.0, opening)))
+    by_place, by_step = used + for_a_place - outside, jnp.maximum(idling, jnp.where(offline, 0.0, opening))
+    waits = jnp.maximum(by_place, by_step)
     rate = (running + waiting) / (working + outside + waits)
     found = Served(
         decode=EngineStepTime(*(part / speed for part in alone)),
@@ -223,6 +231,7 @@ def steady(rank: Rank, running: Scalar, waiting: Scalar, at_once: Scalar) -> tup
         preempted=0.0,
         median=jnp.where(apart, alone.total, jnp.where(at.busy > 0.5, other, alone.total)) / speed,
         waiting=waits,  # for a place, then for a step
+        placed=jnp.where(by_place >= by_step, used - outside, by_step - waiting / rate),
         prompt=at.own,
         rate=rate,
         running=running,
@@ -268,15 +277,12 @@ def _taken(requests: Requests, serving: Serving, running: Scalar) -> _PromptInta
     return _PromptIntake(fresh, each, turns, full, q, turns * full / each, steps, jnp.maximum(steps, 1.0), holds)
 
 
-def _least_time(steps: Steps, taken: _PromptIntake, running: Scalar, mixed: Scalar) -> Scalar:
-    """Seconds of an engine that a request takes at least.
+def _least_time(steps: Steps, taken: _PromptIntake) -> Scalar:
+    """Seconds of an engine that a request takes at least where prompts and decoding mix.
 
-    A request's own prompt delays none of its tokens; yet no more of them end than full steps take prompts, or, apart
-    from decoding, than there is time for all prompts.
+    A request's own prompt delays none of its tokens; yet no more of them end than full steps take prompts.
     """
-    of_full = (steps.seconds_of(taken.most) + steps.beside[0] * taken.full / taken.q) * taken.each / taken.full
-    in_turn = taken.pieces * mixed + taken.turns * steps.decode.total / running
-    return jnp.where(steps.apart, in_turn, of_full)
+    return (steps.seconds_of(taken.most) + steps.beside[0] * taken.full / taken.q) * taken.each / taken.full
 
 
 def _opening(steps: Steps, rank: Rank, tokens: Scalar) -> Scalar:
@@ -355,6 +361,7 @@ def together(requests: Requests, batch: Scalar, prompt: Scalar, decode: EngineSt
         preempted=0.0,
         median=decode.total,
         waiting=0.5 * (waves - 1.0) * whole,
+        placed=0.5 * (waves - 1.0) * whole,
         prompt=prompt,
         rate=batch / whole,
         running=batch,
@@ -414,9 +421,9 @@ def _with_preempted(found: Served, requests: Requests, engine: Engine, held: KvC
     the rest of its answer: of ``W`` that wait, ``W m / (W + m)``. That both are limits is the reason of the form.
     """
     early = jnp.where(held.sequences < engine.most_sequences, held.prompts * jnp.sqrt(found.running), 0.0)
-    later = waiting * early / jnp.maximum((waiting + early) * found.rate, 1e-12)
-    of_token = later / jnp.maximum(requests.output_tokens - 1.0, 1.0)
-    return found._replace(waiting=found.waiting - later, preempted=of_token)
+    share = waiting / jnp.maximum((waiting + early) * found.rate, 1e-12)
+    of_token = early * share / jnp.maximum(requests.output_tokens - 1.0, 1.0)
+    return found._replace(waiting=found.placed + waiting * share, preempted=of_token)
 
 
 def _phases(rank: Rank, found: Served, steps: Steps, at_once: Scalar, busy: Scalar) -> Phases:
