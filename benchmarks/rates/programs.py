@@ -19,13 +19,12 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from benchmarks.rates.sweeps import EXPERTS_SWEEP, ROOT, SERVING_SWEEP
-from dse.io.environment import fuse_outputs
+from dse.io.environment import fuse_outputs, reuse_memory
 
 if TYPE_CHECKING:
     import numpy as np
 
     from dse.sweep.engine.engine import SweepEngine
-    from dse.sweep.engine.nesting import Nest
 
 #: Leaves of the system by which the step time is differentiated.
 _GRADIENT_LEAVES = (
@@ -55,30 +54,31 @@ def rates(sweep: Path) -> dict[str, float]:
     from dse.sweep.engine.engine import CHUNK_SHORT
     from dse.sweep.engine.nesting import Nest
     from dse.sweep.engine.point import run_point
+    from dse.sweep.engine.tables import tables
 
     grid = engine.grid
-    flat = Nest(grid, (), ())
-    index = np.arange(CHUNK_SHORT) * 1009 % grid.n_designs
-    digits, share = tuple(flat.digits(index)), grid.table.distinct.mean()
-    tables, flat_best = engine.tables(flat), engine.lines(flat, CHUNK_SHORT)
+    flat = Nest(grid)
+    outer = np.arange(CHUNK_SHORT) * 1009 % flat.n_outer
+    digits = tuple(digit.astype(np.int32) for digit in np.unravel_index(outer, flat.outer_shape))
+    made, flat_best = tables(flat, grid.columns), engine.length(flat, CHUNK_SHORT)
 
     # Two programs: XLA would look each value up at every use.
     look_up = jax.jit(values_at)
     evaluate = jax.jit(jax.vmap(functools.partial(run_point, engine.program), (None, 0)))
 
     def flat_full() -> float:
-        jax.block_until_ready(evaluate(tables.base, look_up(tables.outer, digits)))
-        return len(index)
+        jax.block_until_ready(evaluate(made.base, look_up(made.outer, digits)))
+        return len(outer)
 
     def flat_scores() -> float:
         jax.block_until_ready(engine.scores(flat, 0, flat_best, np.zeros((0, 1), np.float32)))
-        return flat_best * flat.outer_a_line * share
+        return flat_best
 
     return {
         "flat_full": _rate(flat_full),
         "flat_best": _rate(flat_scores),
         **_grid_rates(engine),
-        "loop": loop_rate(engine, index[:: len(index) // 50]),
+        "loop": loop_rate(engine, flat.design_index(outer[:: len(outer) // 50], np.zeros(1, np.int64))),
     }
 
 
@@ -96,6 +96,7 @@ def rates_by_kind() -> dict[str, float]:
 def _engine(sweep: Path) -> SweepEngine:
     """The engine of a sweep, as every sweep has it."""
     fuse_outputs()
+    reuse_memory()
     from dse.sweep import plan
     from dse.sweep.engine.engine import SweepEngine
 
@@ -111,26 +112,29 @@ def _grid_rates(engine: SweepEngine) -> dict[str, float]:
 
     nest = engine.score_nest(by_point=False)
     pivots = np.zeros((0, 1), np.float32)
-    full, best = engine.lines(engine.full_nest, CHUNK_FULL), engine.lines(nest, CHUNK_SCORES)
+    full, best = engine.lines(engine.full_nest, CHUNK_FULL), engine.length(nest, CHUNK_SCORES)
 
-    def over_grid(nest: Nest, lines: int, run: Callable[[int], Any]) -> Callable[[], float]:
+    def over_grid(total: int, chunk: int, run: Callable[[int], Any]) -> Callable[[], float]:
         """A whole pass over a small sweep, eight chunks of a large one; two at a time, as a sweep has them."""
-        starts = range(0, min(nest.n_lines, 8 * lines), lines)
+        starts = range(0, min(total, 8 * chunk), chunk)
 
         def once() -> float:
             before = None
-            for line in starts:
-                found = run(line)
+            for start in starts:
+                found = run(start)
                 jax.block_until_ready(before)
                 before = found
             jax.block_until_ready(before)
-            return min(nest.n_lines, 8 * lines) * engine.grid.n_designs / nest.n_lines
+            return min(total, 8 * chunk) * engine.grid.n_designs / total
 
         return once
 
+    def outputs(line: int) -> list[Any]:
+        return [output.values for output in jax.tree.leaves(engine.full(line, full))]
+
     return {
-        "grid_full": _rate(over_grid(engine.full_nest, full, lambda line: engine.full(line, full))),
-        "grid_best": _rate(over_grid(nest, best, lambda line: engine.scores(nest, line, best, pivots))),
+        "grid_full": _rate(over_grid(engine.full_nest.n_lines, full, outputs)),
+        "grid_best": _rate(over_grid(nest.n_outer, best, lambda first: engine.scores(nest, first, best, pivots))),
     }
 
 
@@ -140,16 +144,9 @@ def loop_rate(engine: SweepEngine, index: np.ndarray) -> float:
 
     from dse.designs.leaves import replace
     from dse.doors.evaluation import evaluate
-    from dse.sweep.engine.nesting import Nest
 
-    flat = Nest(engine.grid, (), ())
-    tables = jax.device_get(engine.tables(flat))
-    base = jax.tree.map(float, tables.base)
-    designs = [
-        replace(base, {path: float(column[i]) for table, i in zip(tables.outer, digits, strict=True)
-                       for path, column in table.items()})
-        for digits in flat.digits(index).T
-    ]  # fmt: skip
+    base, values = jax.tree.map(float, engine.grid.base), engine.grid.values(index)
+    designs = [replace(base, {path: float(own[i]) for path, own in values.items()}) for i in range(len(index))]
     with plain_numbers():
 
         def once() -> float:

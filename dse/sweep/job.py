@@ -10,7 +10,7 @@ from pathlib import Path
 from dse.doors.study import Study
 from dse.errors import InputError
 from dse.io import outputs, workers
-from dse.io.environment import fuse_outputs
+from dse.io.environment import fuse_outputs, reuse_memory
 from dse.io.workers import LocalWorkers
 from dse.spec.output import Keep, parse_keep
 from dse.spec.sweep import SweepSpec, read
@@ -150,6 +150,7 @@ def prepared(spec: str | Path | SweepSpec | Grid, options: RunOptions) -> Job:
         raise InputError("chunk", str(options.chunk), f"1 to {LONGEST_CHUNK:,} designs", "leave it out")
     _check_workers(options)
     fuse_outputs()
+    reuse_memory()
     grid, kept = plan(spec, options.keep, options.study, options.any_option)
     target = outputs.target_of(options.output, grid.spec.output)
     job = Job(grid, kept, options, manifest.identity(grid, kept), target)

@@ -33,12 +33,13 @@ def engine_of(n_objectives, chunk=300):
 def all_scores(engine):
     """(index, scores) of every feasible design, as the device gives them."""
     nest, n = engine.score_nest(by_point=False), len(engine.program.objectives)
-    lines = engine.lines(nest, CHUNK_SCORES)
+    length = engine.length(nest, CHUNK_SCORES)
     index, scores = [], []
-    for line in range(0, nest.n_lines, lines):
-        found = np.asarray(engine.scores(nest, line, lines, np.full((1, n), np.inf, np.float32)).scores)
+    for first in range(0, nest.n_outer, length):
+        scored = engine.scores(nest, first, length, np.full((1, n), np.inf, np.float32))
+        found = engine.expanded(nest, scored, np.arange(min(length, nest.n_outer - first)))
         outer, inner = np.nonzero(np.isfinite(found[0]))
-        index.append(nest.design_index(line * nest.outer_a_line + outer, inner))
+        index.append(nest.design_index(first + outer, inner))
         scores.append(found[:, outer, inner])
     return np.concatenate(index), np.concatenate(scores, axis=1)
 

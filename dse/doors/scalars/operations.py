@@ -158,7 +158,7 @@ def lowered(found: Equations, structure: Any, static: Any, precision: str) -> Op
         return at if at < n_inputs else at + shift
 
     operations = [
-        (*_named(equation), tuple(map(placed, inputs)), placed(equation.outputs[0]))
+        (*named(equation), tuple(map(placed, inputs)), placed(equation.outputs[0]))
         for equation, inputs in zip(found.equations, read, strict=True)
     ]
     n_values = max([n_inputs + shift, *(output + 1 for *_, output in operations)])
@@ -167,7 +167,7 @@ def lowered(found: Equations, structure: Any, static: Any, precision: str) -> Op
     )
 
 
-def _named(equation: Equation) -> tuple[str, tuple[Any, ...]]:
+def named(equation: Equation) -> tuple[str, tuple[Any, ...]]:
     """Name and parameters of an operation, plain values."""
     name, given = equation.primitive.name, equation.parameters
     if name in ("convert_element_type", "bitcast_convert_type"):

@@ -7,7 +7,9 @@ the better, and infinite for what is infeasible or no mapping.
 from __future__ import annotations
 
 import functools
+import math
 import operator
+from collections.abc import Sequence
 from typing import NamedTuple
 
 import jax
@@ -23,32 +25,96 @@ Values = Array | np.ndarray
 
 
 class Scores(NamedTuple):
-    """Scores of a chunk: the smaller the better, infinite for what is infeasible or no mapping."""
+    """Scores of a chunk: the smaller the better, infinite for what is infeasible or no mapping.
 
-    scores: Values  #: [objective, outer, inner]
+    Groups of inner axes that stay apart have scores of their own; a design wins with its score where it is feasible in
+    every group.
+    """
+
+    scores: tuple[Values, ...]  #: by group [its objective, outer, position]
+    reasons: tuple[Values, ...]  #: by group [outer, position] bits of its own reasons, the feasible bit where none
     outer_best: Values  #: [objective, outer] the least along the inner product
-    inner_best: Values  #: [objective, inner] the least along the outer indices
-    candidates: Values  #: [outer] whether some design there is feasible and not worse than a pivot in every objective
+    inner_best: tuple[Values, ...]  #: by group [objective, position] the least along everything else
+    candidates: Values  #: [outer] whether a design there may be feasible and no worse than a pivot in every objective
     counts: Values  #: feasible designs, designs by bit of infeasible_reason, feasible designs that have no finite score
     below: Values | None = None  #: [objective, threshold] how many scores are below, where that is asked for
 
 
-@persistent_jit("feasible_bit")
-def summarise(scores: Array, reasons: Array, pivots: Array, *, feasible_bit: int) -> Scores:
+#: By objective: its group, and its number among those of the group.
+Owners = tuple[tuple[int, int], ...]
+
+
+@persistent_jit("owners", "bits", "feasible_bit")
+def summarise(
+    scores: tuple[Array, ...], reasons: tuple[Array, ...], pivots: Array, *,
+    owners: Owners, bits: tuple[int, ...], feasible_bit: int,
+) -> Scores:  # fmt: skip
     """What the host needs to know of a chunk.
 
     Args:
-        scores: [objective, outer, inner].
-        reasons: [outer, inner] bits, ``feasible_bit`` where there is none, 0 for what is no mapping.
+        scores: by group [its objective, outer, position].
+        reasons: by group [outer, position] bits, ``feasible_bit`` where there is none, 0 for what is no mapping.
         pivots: [pivot, objective] scores of known designs, infinite where there are fewer.
+        owners: where each objective is.
+        bits: by group the bits that its reasons may have.
         feasible_bit: the bit after those of all reasons.
     """
-    outer_best, ranked = scores.min(axis=2), jnp.isfinite(scores).all(axis=0)
-    candidates = (ranked & ~_worse(tuple(scores), pivots)).any(axis=1) if len(pivots) else jnp.isfinite(outer_best[0])
-    inner_best = _few_rows(scores).min(axis=2).min(axis=1)
-    counts = _count(reasons, feasible_bit)
-    unranked = counts[:1] - _few_rows(ranked).sum(axis=1, dtype=jnp.int32).sum()
-    return Scores(scores, outer_best, inner_best, candidates, jnp.concatenate([counts, unranked]))
+    fits = [reason == feasible_bit for reason in reasons]
+    some = [fit.any(axis=1) for fit in fits]
+    own_best = [scores[group][row].min(axis=1) for group, row in owners]
+    outer_best = jnp.stack([
+        _where(_but(some, group), best) for (group, _), best in zip(owners, own_best, strict=True)
+    ])  # fmt: skip
+    finite = [(jnp.isfinite(own).all(axis=0) if len(own) else fit) for own, fit in zip(scores, fits, strict=True)]
+    candidates = _candidates(scores, outer_best, some, pivots, owners)
+    inner_best = tuple(_inner_best(number, scores, fits, some, own_best, owners) for number in range(len(scores)))
+    counts = _counts(reasons, bits, feasible_bit)
+    ranked = _total([_row_sums(each) for each in finite]) if len(finite) > 1 else _sum(finite[0])
+    return Scores(scores, reasons, outer_best, inner_best, candidates, jnp.append(counts, counts[0] - ranked))
+
+
+def _but(some: Sequence[Array], *groups: int) -> list[Array]:
+    """[outer] whether something fits in each of the other groups."""
+    return [each for number, each in enumerate(some) if number not in groups]
+
+
+def _where(conditions: Sequence[Array], value: Array) -> Array:
+    """The value [outer, …] where all conditions [outer] hold, else infinite."""
+    for condition in conditions:
+        value = jnp.where(condition.reshape(-1, *[1] * (value.ndim - 1)), value, jnp.inf)
+    return value
+
+
+def _inner_best(
+    number: int, scores: Sequence[Array], fits: Sequence[Array], some: Sequence[Array], own_best: Sequence[Array],
+    owners: Owners,
+) -> Array:  # fmt: skip
+    """[objective, position] the least scores at each position of a group."""
+    found = []
+    for (group, row), best in zip(owners, own_best, strict=True):
+        if group == number:
+            score = _where(_but(some, group), scores[group][row])
+        else:
+            score = jnp.where(fits[number], _where(_but(some, group, number), best)[:, None], jnp.inf)
+        found.append(_few_rows(score).min(axis=1).min(axis=0))
+    return jnp.stack(found)
+
+
+def _candidates(
+    scores: Sequence[Array], outer_best: Array, some: Sequence[Array], pivots: Array, owners: Owners
+) -> Array:  # fmt: skip
+    """[outer] whether some design may be ranked and no worse than a pivot in every objective.
+
+    Objectives of other groups than that with most of them are as good as they get there.
+    """
+    if not len(pivots):
+        return jnp.isfinite(outer_best[0])
+    main = max(range(len(scores)), key=lambda number: len(scores[number]))
+    values = tuple(
+        scores[group][row] if group == main else outer_best[k][:, None] for k, (group, row) in enumerate(owners)
+    )
+    ranked = functools.reduce(operator.and_, [jnp.isfinite(value) for value in values])
+    return functools.reduce(operator.and_, _but(some, main), (ranked & ~_worse(values, pivots)).any(axis=1))
 
 
 def _few_rows(values: Array) -> Array:
@@ -62,34 +128,65 @@ def _few_rows(values: Array) -> Array:
     return values.reshape(*leading, n_outer // rows, rows, n_inner)
 
 
-@persistent_jit()
-def count_below(scores: Array, thresholds: Array) -> Array:
-    """How many of the scores [objective, outer, inner] are below each of ``thresholds`` [objective, threshold].
+def _sum(flags: Array) -> Array:
+    """How many there are, exact in int32."""
+    return _few_rows(flags).sum(axis=1, dtype=jnp.int32).sum()
 
-    No scatter: every score is compared with every threshold. Exact for inner products below 1024.
+
+@persistent_jit("owners", "feasible_bit")
+def count_below(
+    scores: tuple[Array, ...], reasons: tuple[Array, ...], thresholds: Array, *, owners: Owners, feasible_bit: int
+) -> Array:
+    """How many scores are below each of ``thresholds`` [objective, threshold].
+
+    No scatter: every score is compared with every threshold.
     """
     n = thresholds.shape[1]
     triples = jnp.pad(thresholds, [(0, 0), (0, -n % 3)]).reshape(len(thresholds), -1, 3)
+    fitting = [_row_sums(reason == feasible_bit) for reason in reasons] if len(reasons) > 1 else []
+    found = []
+    for (group, row), of_objective in zip(owners, triples, strict=True):
+        others = _product(_but(fitting, group)) if fitting else None
 
-    def of_objective(pair: tuple[Array, Array]) -> Array:
-        scores, triples = pair
+        def of_triple(triple: Array, score: Array = scores[group][row], others: Array | None = others) -> Array:
+            return _counted([score < least for least in triple], others)
 
-        def of_triple(triple: Array) -> Array:
-            ones = (jnp.where(scores < least, 1 << place, 0) for least, place in zip(triple, _PLACES, strict=True))
-            return _unpacked(functools.reduce(operator.add, ones).sum(axis=1, dtype=jnp.int32))
-
-        return lax.map(of_triple, triples).reshape(-1)[:n]
-
-    return jnp.stack([of_objective(pair) for pair in zip(scores, triples, strict=True)])
+        found.append(lax.map(of_triple, of_objective).reshape(-1)[:n])
+    return jnp.stack(found)
 
 
 #: Places in a word at which three counts below 1024 lie side by side.
 _PLACES = (0, 10, 20)
 
 
-def _unpacked(sums: Array) -> Array:
-    """The three totals of words that hold three counts each."""
-    return jnp.stack([(sums >> place & 1023).sum(dtype=jnp.int32) for place in _PLACES])
+def _counted(flags: Sequence[Array], others: Array | None) -> Array:
+    """How many of each of three arrays of flags [outer, inner] are set, each as often as ``others`` [outer] says."""
+    packed = functools.reduce(
+        operator.add, (jnp.where(flag, 1 << place, 0) for flag, place in zip(flags, _PLACES, strict=True))
+    )
+    if others is None:
+        sums = _few_rows(packed).sum(axis=1, dtype=jnp.int32)
+        return jnp.stack([(sums >> place & 1023).sum(dtype=jnp.int32) for place in _PLACES])
+    return jnp.stack([(row_sums * others).sum(dtype=jnp.int32) for row_sums in _unpacked(packed)])
+
+
+def _unpacked(packed: Array) -> list[Array]:
+    """The three sums along rows of words that hold three counts each; rows are shorter than 1024."""
+    sums = packed.sum(axis=1, dtype=jnp.int32)
+    return [sums >> place & 1023 for place in _PLACES]
+
+
+def _row_sums(flags: Array) -> Array:
+    return flags.sum(axis=1, dtype=jnp.int32)
+
+
+def _product(factors: Sequence[Array]) -> Array:
+    return functools.reduce(operator.mul, factors)
+
+
+def _total(factors: Sequence[Array]) -> Array:
+    """Designs of all groups together: along each outer index the product of how many of each group there are."""
+    return _product(factors).sum(dtype=jnp.int32)
 
 
 def _worse(scores: tuple[Array, ...], pivots: Array) -> Array:
@@ -101,16 +198,37 @@ def _worse(scores: tuple[Array, ...], pivots: Array) -> Array:
     return worse
 
 
-def _count(reasons: Array, feasible_bit: int) -> Array:
+def _counts(reasons: Sequence[Array], bits: Sequence[int], feasible_bit: int) -> Array:
     """How many designs have each bit, the feasible first.
 
-    Three bits are spread over a word, ten places apart, so that one sum along a few rows counts all three.
+    Three bits are spread over a word, ten places apart, so that one sum along a few rows counts all three. A design has
+    a bit where some group has it: of all less those where no group does.
     """
-    spread, ones = 1 | 1 << 9 | 1 << 18, 1 | 1 << 10 | 1 << 20
-    grouped, counts = _few_rows(reasons), []
-    for first in range(0, feasible_bit.bit_length(), 3):
-        counts.append(_unpacked((((grouped >> first & 7) * spread) & ones).sum(axis=1, dtype=jnp.int32)))
-    return jnp.roll(jnp.concatenate(counts)[: feasible_bit.bit_length()], 1)
+    count = feasible_bit.bit_length()
+    found = [jnp.int32(0)] * (-(-count // 3) * 3)
+    every = [_row_sums(reason != 0) for reason in reasons] if len(reasons) > 1 else []
+    for first in range(0, count, 3):
+        triples = [_spread_bits(reason >> first) for reason in reasons]
+        present = [mask >> first & 7 for mask in bits]
+        if not every:
+            if present[0] or first == (count - 1) // 3 * 3:
+                sums = _few_rows(triples[0]).sum(axis=1, dtype=jnp.int32)
+                found[first : first + 3] = [(sums >> place & 1023).sum(dtype=jnp.int32) for place in _PLACES]
+        elif any(present):
+            pairs = zip(triples, present, strict=True)
+            having = [_unpacked(triple) if mask else [jnp.int32(0)] * 3 for triple, mask in pairs]
+            for i in range(3):
+                if any(mask >> i & 1 for mask in present):
+                    without = [total - own[i] for total, own in zip(every, having, strict=True)]
+                    found[first + i] = _total(every) - _total(without)
+    if every:
+        found[count - 1] = _total([_row_sums(reason == feasible_bit) for reason in reasons])
+    return jnp.stack([found[count - 1], *found[: count - 1]])
+
+
+def _spread_bits(bits: Array) -> Array:
+    """The lowest three bits, ten places apart."""
+    return (bits & 7) * (1 | 1 << 9 | 1 << 18) & (1 | 1 << 10 | 1 << 20)
 
 
 # --- on the host ------------------------------------------------------------------------------------------
@@ -127,3 +245,23 @@ def below(scores: np.ndarray, thresholds: np.ndarray) -> np.ndarray:
     """[objective, threshold] how many of the scores [objective, design] are below."""
     pairs = zip(np.sort(scores, axis=1), thresholds, strict=True)
     return np.stack([np.searchsorted(row, limits, side="left") for row, limits in pairs])
+
+
+def expanded(found: Scores, rows: np.ndarray, owners: Owners, feasible_bit: int) -> np.ndarray:
+    """[objective, row, inner] scores at some outer indices, the groups' product written out."""
+    scores = [np.asarray(each)[:, rows] for each in found.scores]
+    if len(scores) == 1:
+        return scores[0]
+    fits = [np.asarray(each)[rows] == feasible_bit for each in found.reasons]
+    n_groups, made = len(scores), []
+    for group, row in owners:
+        value = _along(scores[group][row], group, n_groups)
+        others = (_along(fit, number, n_groups) for number, fit in enumerate(fits) if number != group)
+        made.append(np.where(functools.reduce(np.logical_and, others), value, np.float32(np.inf)))
+    return np.stack(made).reshape(len(owners), len(rows), math.prod(score.shape[2] for score in scores))
+
+
+def _along(values: np.ndarray, group: int, n_groups: int) -> np.ndarray:
+    """[row, position] with an axis for every group."""
+    lengths = [values.shape[1] if number == group else 1 for number in range(n_groups)]
+    return values.reshape(len(values), *lengths)
