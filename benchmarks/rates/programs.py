@@ -172,7 +172,8 @@ def plain_numbers() -> Iterator[None]:
         return np.float64(math.fmod(whole, part) if part else math.nan)
 
     numbers = types.SimpleNamespace(
-        maximum=max, minimum=min, sqrt=math.sqrt, exp=math.exp, expm1=math.expm1, log1p=math.log1p, log2=lambda x: math.log2(x) if x > 0.0 else -math.inf,
+        maximum=max, minimum=min, sqrt=math.sqrt, exp=math.exp, expm1=math.expm1, log1p=math.log1p,
+        log2=lambda x: math.log2(x) if x > 0.0 else -math.inf,
         ceil=lambda x: float(math.ceil(x)), floor=lambda x: float(math.floor(x)), round=np.round,
         mod=fmod, where=lambda condition, yes, no: yes if condition else no, int32=int,
         clip=lambda x, low, high: min(max(x, low), high),

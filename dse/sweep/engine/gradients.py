@@ -110,9 +110,9 @@ def _in_jax(name: str, given: tuple[Any, ...]) -> Callable[..., Any]:
     return lambda *inputs: function(*inputs, *given)
 
 
-def _larger(g: Any, x: Any, y: Any) -> Any:
-    """Slope of a maximum by ``x``: half of it where both are equal."""
-    return jnp.where(x > y, g, jnp.where(x == y, 0.5 * g, 0.0))
+def _where(chosen: Any, equal: Any, chosen_slope: Any, otherwise: Any, g: Any) -> Any:
+    """The slope of an operand that is chosen or not; half of it where both are equal."""
+    return jnp.where(chosen, chosen_slope, jnp.where(equal, 0.5 * g, otherwise))
 
 
 def _case(i: int) -> Rule:
@@ -135,8 +135,8 @@ def _by_jax(name: str, given: tuple[Any, ...], i: int) -> Rule:
 _SHARED = ("add", "add_any", "sub", "mul", "div", "neg", "exp", "log", "square", "copy")
 
 _OWN: dict[str, tuple[Rule, ...]] = {
-    "max": (lambda g, _, x, y: _larger(g, x, y), lambda g, _, x, y: _larger(g, y, x)),
-    "min": (lambda g, _, x, y: _larger(g, y, x), lambda g, _, x, y: _larger(g, x, y)),
+    "max": (lambda g, _, x, y: _where(x > y, x == y, g, 0.0, g), lambda g, _, x, y: _where(x > y, x == y, 0.0, g, g)),
+    "min": (lambda g, _, x, y: _where(x < y, x == y, g, 0.0, g), lambda g, _, x, y: _where(x < y, x == y, 0.0, g, g)),
 }
 
 
@@ -150,8 +150,8 @@ def _rules(name: str, given: tuple[Any, ...], n_inputs: int) -> Sequence[Rule | 
 
 
 @persistent_jit("target", options=_OPTIONS)
-def value_and_slopes(shared: Array, columns: Array, n_blocks: Array, *, target: Differentiated) -> tuple[Array, ...]:
-    """Values, and slopes by each of the first leaves, arrays [block, design], of the first ``n_blocks`` blocks.
+def value_and_slopes(shared: Array, columns: Array, n_blocks: Array, *, target: Differentiated) -> Array:
+    """[1 + leaf, block, design] values, and slopes by each of the first leaves, of the first ``n_blocks`` blocks.
 
     Args:
         shared: [constant] numbers that all designs share.
@@ -161,15 +161,16 @@ def value_and_slopes(shared: Array, columns: Array, n_blocks: Array, *, target: 
     """
     numbers = tuple(shared)
 
-    def of_block(i: Array, found: tuple[Array, ...]) -> tuple[Array, ...]:
+    def of_block(i: Array, found: Array) -> Array:
         rows = tuple(lax.dynamic_index_in_dim(columns, i, keepdims=False))
         value, slopes = jax.vmap(lambda *rows: target(rows, numbers))(*rows)
-        made = zip(found, (value, *slopes), strict=True)  # stacked, each would be computed from the beginning
-        return tuple(lax.dynamic_update_index_in_dim(whole, part, i, 0) for whole, part in made)
+        for number, part in enumerate((value, *slopes)):  # stacked, each would be computed from the beginning
+            place = (jnp.int32(number), jnp.int32(i), jnp.int32(0))
+            found = lax.dynamic_update_slice(found, part[None, None], place)
+        return found
 
     blocks, _, designs = columns.shape
-    room = jnp.zeros((blocks, designs), columns.dtype)
-    return lax.fori_loop(0, n_blocks, of_block, (room,) * (1 + target.n_by))
+    return lax.fori_loop(0, n_blocks, of_block, jnp.zeros((1 + target.n_by, blocks, designs), columns.dtype))
 
 
 class Gradient:
@@ -238,8 +239,7 @@ def _in_blocks(target: Differentiated, shared: Array, columns: Sequence[Any], co
         given = np.empty_like(room)
         n = min(each, blocks - first)
         given[:n] = by_block[first : first + n]
-        for whole, part in zip(found, run(shared, given, np.int32(n)), strict=True):
-            whole[first : first + n] = np.asarray(part)[:n]
+        found[:, first : first + n] = np.asarray(run(shared, given, np.int32(n)))[:, :n]
 
     firsts = range(0, blocks, each)
     list(_threads().map(some, firsts) if threads > 1 and len(firsts) > 1 else map(some, firsts))
