@@ -1,10 +1,12 @@
 """The exact front of two to four objectives, found chunk by chunk with pivots on the device, and its ties."""
 
+import jax.numpy as jnp
 import numpy as np
 import pytest
 
 from dse.sweep import plan
 from dse.sweep.engine.engine import CHUNK_SCORES, SweepEngine
+from dse.sweep.engine.reductions import gathered, padded_rows
 from dse.sweep.reduce.collection import Collection
 from dse.sweep.reduce.keep import blocks, parts
 from tests.sweep import toy
@@ -109,3 +111,11 @@ def test_ties_go_to_the_lowest_index(mode):
         if mode == "best":
             order = order[np.unique(index[order] // grid.table.n_mappings, return_index=True)[1]]
         np.testing.assert_array_equal(found.result().index, index[order][: keep.count or None])
+
+
+def test_of_other_devices_only_the_rows_asked_for_are_copied():
+    values = np.arange(2 * 40 * 3, dtype=np.float32).reshape(2, 40, 3)
+    for rows in (np.array([7]), np.array([0, 39, 12]), np.arange(40)):
+        found = np.asarray(gathered(jnp.asarray(values), padded_rows(rows)))
+        np.testing.assert_array_equal(found[:, : len(rows)], values[:, rows])
+        assert found.shape[1] in (1, 4, 64)

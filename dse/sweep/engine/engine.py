@@ -202,10 +202,9 @@ class SweepEngine:
 
     def expanded(self, nest: Nest, found: Scores, rows: np.ndarray) -> np.ndarray:
         """[objective, row, inner] the scores at some outer indices of a chunk."""
-        n_objectives = len(found.outer_best)
-        if self.by_numpy or not nest.inner.apart:
-            return np.asarray(found.scores[0])[:, rows]
-        return expanded(found, rows, self.prepared_scores(nest, n_objectives).owners, self.program.study.feasible_bit)
+        apart = nest.inner.apart and not self.by_numpy
+        owners = self.prepared_scores(nest, len(found.outer_best)).owners if apart else ()
+        return expanded(found, rows, owners, self.program.study.feasible_bit)
 
     def designs(self, index: np.ndarray) -> tuple[Any, tuple[np.ndarray, ...]]:
         """All outputs of the designs at these indices."""

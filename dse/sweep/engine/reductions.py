@@ -249,16 +249,35 @@ def below(scores: np.ndarray, thresholds: np.ndarray) -> np.ndarray:
 
 def expanded(found: Scores, rows: np.ndarray, owners: Owners, feasible_bit: int) -> np.ndarray:
     """[objective, row, inner] scores at some outer indices, the groups' product written out."""
-    scores = [np.asarray(each)[:, rows] for each in found.scores]
+    scores = [_rows(each, rows) for each in found.scores]
     if len(scores) == 1:
         return scores[0]
-    fits = [np.asarray(each)[rows] == feasible_bit for each in found.reasons]
+    fits = [_rows(each, rows) == feasible_bit for each in found.reasons]
     n_groups, made = len(scores), []
     for group, row in owners:
         value = _along(scores[group][row], group, n_groups)
         others = (_along(fit, number, n_groups) for number, fit in enumerate(fits) if number != group)
         made.append(np.where(functools.reduce(np.logical_and, others), value, np.float32(np.inf)))
     return np.stack(made).reshape(len(owners), len(rows), math.prod(score.shape[2] for score in scores))
+
+
+def _rows(values: Values, rows: np.ndarray) -> np.ndarray:
+    """[…, row, position] some rows; those alone are copied from a device that is not the host."""
+    if isinstance(values, np.ndarray) or jax.default_backend() == "cpu":
+        return np.asarray(values)[..., rows, :]
+    return np.asarray(gathered(values, padded_rows(rows)))[..., : len(rows), :]
+
+
+def padded_rows(rows: np.ndarray) -> np.ndarray:
+    """Row numbers repeated up to a power of two, so that few programs gather all."""
+    extra = (1 << (len(rows) - 1).bit_length()) - len(rows)
+    return np.pad(rows, (0, extra), mode="edge").astype(np.int32)
+
+
+@persistent_jit()
+def gathered(values: Array, rows: Array) -> Array:
+    """Some rows of [..., row, position]."""
+    return jnp.take(values, rows, axis=-2, mode="clip")
 
 
 def _along(values: np.ndarray, group: int, n_groups: int) -> np.ndarray:
