@@ -29,7 +29,9 @@ def modules(monkeypatch):
         return lambda *_: jax.tree.map(lambda one: jnp.zeros(one.shape, one.dtype), shapes)
 
     monkeypatch.setattr(PersistentFunction, "compiled", compiled)
+    gradients._program.cache_clear()
     yield met
+    gradients._program.cache_clear()
     for name, module in met.items():
         text = module.mlir_module()
         assert "f64" not in text and "tensor" in text, name

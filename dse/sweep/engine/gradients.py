@@ -29,7 +29,7 @@ from dse.doors.scalars.slopes import FLAT, RULES, Rule, backward_steps
 from dse.doors.studies import STUDIES
 from dse.doors.study import Study
 from dse.errors import InputError, unknown_name
-from dse.io.environment import fuse_outputs
+from dse.io.environment import fuse_outputs, reuse_memory
 from dse.sweep.engine.programs import persistent_jit
 from dse.types import Design, Scalar
 
@@ -226,24 +226,33 @@ def _in_blocks(target: Differentiated, shared: Array, columns: Sequence[Any], co
     precision, blocks = target.operations.precision, -(-count // BLOCK)
     most, threads = (_BLOCKS, _processors()) if jax.default_backend() == "cpu" else (_BLOCKS_ELSEWHERE, 1)
     each = min(most, max(_FEWEST, -(-blocks // threads)))
-    whole = np.empty((len(columns), blocks * BLOCK), precision)
-    for row, column in zip(whole, columns, strict=True):
-        row[:count] = column
-    whole[:, count:] = whole[:, count - 1 : count]
-    by_block = whole.reshape(len(columns), blocks, BLOCK).swapaxes(0, 1)
+    by_block = [_padded(column, count).reshape(blocks, BLOCK) for column in columns]
     found = np.empty((1 + target.n_by, blocks, BLOCK), precision)
-    room = np.empty((most, len(columns), BLOCK), precision)
-    run = value_and_slopes.compiled(shared, room, np.int32(0), target=target)
+    run = _program(target, len(shared), (most, len(columns), BLOCK))
 
     def some(first: int) -> None:
-        given = np.empty_like(room)
-        n = min(each, blocks - first)
-        given[:n] = by_block[first : first + n]
+        given, n = np.empty((most, len(columns), BLOCK), precision), min(each, blocks - first)
+        for number, column in enumerate(by_block):
+            given[:n, number] = column[first : first + n]
         found[:, first : first + n] = np.asarray(run(shared, given, np.int32(n)))[:, :n]
 
     firsts = range(0, blocks, each)
     list(_threads().map(some, firsts) if threads > 1 and len(firsts) > 1 else map(some, firsts))
     return found.reshape(1 + target.n_by, -1)[:, :count]
+
+
+def _padded(column: Any, count: int) -> np.ndarray:
+    """A column of so many designs, or one number for all, with the last one again up to whole blocks."""
+    column = column if np.ndim(column) else np.full(count, column)
+    return np.concatenate([column, np.full(-count % BLOCK, column[-1])]) if count % BLOCK else column
+
+
+@functools.lru_cache(maxsize=_MOST_KEPT)
+def _program(target: Differentiated, n_shared: int, shape: tuple[int, ...]) -> Callable[..., Array]:
+    """The program for so many shared numbers and [block, leaf, design] others, looked up once."""
+    precision = target.operations.precision
+    shared, columns = (np.zeros(size, precision) for size in (n_shared, shape))
+    return value_and_slopes.compiled(jax.device_put(shared), columns, np.int32(0), target=target)
 
 
 def _processors() -> int:
@@ -293,6 +302,7 @@ def value_and_grad(
     ((3,), True)
     """
     fuse_outputs()
+    reuse_memory()
     gradient, known = _gradient(objective), leaves_of(design)
 
     @functools.cache
