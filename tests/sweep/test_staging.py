@@ -14,14 +14,14 @@ from dse.doors.equations import Constant
 from dse.sweep import plan
 from dse.sweep.engine.engine import SweepEngine
 from dse.sweep.engine.nesting import FIRST, OUTER, SECOND, Inner, Nest
-from dse.sweep.engine.staging import Moving, Where, goals, outputs_of, run, spread, staged, staged_scores
+from dse.sweep.engine.staging import AXES, Moving, Where, goals, outputs_of, run, spread, staged, staged_scores
 from tests.sweep import toy
 from tests.sweep.toy import sweep
 
 _OPERATIONS = (
     jnp.add, jnp.multiply, jnp.maximum, lambda a, b: jnp.where(a > b, a, 2.0 * b), lambda a, b: a / (1.0 + b),
 )  # fmt: skip
-_LENGTHS = 3, 4, 2
+_LENGTHS = 4, 2, 3
 
 
 def made(choices):
@@ -56,9 +56,8 @@ def test_stages_give_what_the_whole_gives(choices, levels):
     found, structure = equations.trace(function, *[jax.ShapeDtypeStruct((), jnp.float32)] * 4)
     of = Fixed(found, levels)
     random = np.random.default_rng(1)
-    parts = OUTER, FIRST, SECOND
     inputs = [
-        random.random([size for size, part in zip(_LENGTHS, parts, strict=True) if level & part], np.float32)
+        random.random([size for size, part in zip(_LENGTHS, AXES, strict=True) if level & part], np.float32)
         for level in levels
     ]
     values = dict(enumerate(inputs))
@@ -71,7 +70,7 @@ def test_stages_give_what_the_whole_gives(choices, levels):
     assert not any(a & b for a, b in itertools.combinations(computed, 2)), "nothing is computed twice"
     spreads = [np.broadcast_to(spread(value, level), _LENGTHS) for value, level in zip(inputs, levels, strict=True)]
     expected = jax.vmap(function)(*[value.reshape(-1) for value in spreads])
-    outer, inner = np.divmod(np.arange(24), 8)
+    inner, outer = np.divmod(np.arange(24), 3)
     outputs = outputs_of(of, found.outputs, structure).of(values, _LENGTHS)
     for output, wanted in zip(outputs, expected, strict=True):
         np.testing.assert_allclose(output.at(Where(outer, inner, (4, 2))), wanted, rtol=1e-6)
@@ -96,7 +95,7 @@ def test_what_is_the_same_for_all_is_a_constant():
     assert isinstance(found.outputs[1], Constant)
     of = Fixed(found, (OUTER,))
     assert staged(of, found.outputs).tables == ()
-    outputs = outputs_of(of, found.outputs, jax.tree.structure((0, 0))).of({0: np.arange(3.0)}, (3, 1, 1))
+    outputs = outputs_of(of, found.outputs, jax.tree.structure((0, 0))).of({0: np.arange(3.0)}, (1, 1, 3))
     where = Where(np.array([2, 0]), np.array([0, 0]), (1, 1))
     assert [output.at(where).tolist() for output in outputs] == [[2.0, 0.0], [2.0, 2.0]]
 

@@ -13,6 +13,7 @@ from jax import Array, lax
 from jax.sharding import NamedSharding
 
 from dse.sweep.engine.decoding import decode, values_at
+from dse.sweep.engine.devices import over_devices
 from dse.sweep.engine.nesting import OUTER
 from dse.sweep.engine.programs import persistent_jit
 from dse.sweep.engine.staging import Group, Moving, Stage, goals, run, spread
@@ -34,15 +35,16 @@ def outer_chunk(
     return lax.with_sharding_constraint((values_at(grid.outer, digits), words), sharding)
 
 
-@persistent_jit("of", "stage", "sharding")
-def stage_chunk(values: tuple[Array, ...], *, of: Moving, stage: Stage, sharding: NamedSharding) -> tuple[Array, ...]:
+@persistent_jit("of", "stage")
+def stage_chunk(values: tuple[Array, ...], *, of: Moving, stage: Stage) -> tuple[Array, ...]:
     """The outputs of a stage, each with the axes of its level, from the values of its inputs."""
-    found = run(of, stage, values, stage.outputs)
-    moving = [of.level(variable) & OUTER for variable in stage.outputs]
-    return tuple(
-        lax.with_sharding_constraint(value, sharding) if moves else value
-        for value, moves in zip(found, moving, strict=True)
-    )
+    found = zip(run(of, stage, values, stage.outputs), stage.outputs, strict=True)
+    return tuple(_spread_out(value) if of.level(variable) & OUTER else value for value, variable in found)
+
+
+def _spread_out(value: Array) -> Array:
+    """An array whose last axis is the outer index, spread over devices along it."""
+    return lax.with_sharding_constraint(value, over_devices(*[None] * (value.ndim - 1), "outer"))
 
 
 @persistent_jit("of", "group", "lengths")
@@ -61,29 +63,29 @@ def score_chunk(
         lengths: of the parts of the inner product that the group has.
 
     Returns:
-        [objective, outer, position] scores, the smaller the better, infinite for what is infeasible or no mapping.
-        [outer, position] bits of the reasons, ``Study.feasible_bit`` where there is none, 0 for what is no mapping.
+        [objective, first part, second part, outer] scores, the smaller the better, infinite for what is infeasible or
+        no mapping.
+        [first part, second part, outer] bits of the reasons, ``Study.feasible_bit`` where there is none, 0 for what is
+        no mapping.
     """
     wanted, feasible_bit = goals(of.program, of.structure), of.program.study.feasible_bit
     terms = [wanted.reasons[i] for i in group.reasons]
     atoms = [*terms, *(wanted.objectives[i] for i in group.objectives)]
     found = [
-        spread(value, of.level(atom))
-        for value, atom in zip(run(of, group.stage, values, atoms), atoms, strict=True)
+        spread(value, of.level(atom)) for value, atom in zip(run(of, group.stage, values, atoms), atoms, strict=True)
     ]
-    shape = len(words), *lengths
+    shape = *lengths, len(words)
     reason = functools.reduce(jnp.add, found[: len(terms)], jnp.zeros((1, 1, 1), jnp.int32))
     reason = jnp.where(reason == 0, feasible_bit, reason)
     if mask is not None:
-        word, bit = (place[None] for place in mask)
-        every = [words[:, None, None, k] for k in range(words.shape[1])]
+        word, bit = (place[:, :, None] for place in mask)
+        every = [words[None, None, :, k] for k in range(words.shape[1])]
         reason = jnp.where((_at(every, word) >> bit) & 1 != 0, reason, 0)
     objectives = [
         jnp.where((reason == feasible_bit) & jnp.isfinite(value), value, jnp.inf) for value in found[len(terms) :]
     ]
-    flat = [jnp.broadcast_to(value, shape).reshape(shape[0], -1) for value in (reason, *objectives)]
-    scores = jnp.stack(flat[1:]) if objectives else jnp.zeros((0, *flat[0].shape), jnp.float32)
-    return scores, flat[0]
+    whole = [jnp.broadcast_to(value, shape) for value in (reason, *objectives)]
+    return jnp.stack(whole[1:]) if objectives else jnp.zeros((0, *shape), jnp.float32), whole[0]
 
 
 def _at(every: list[Array], position: Array) -> Array:

@@ -31,6 +31,6 @@ def times_within(memory: int, designs: int = 1 << 19) -> int:
 
 
 @functools.cache
-def over_devices(*axes: str) -> NamedSharding:
+def over_devices(*axes: str | None) -> NamedSharding:
     """How arrays lie on the devices of this process: split along the first axis (``"outer"``), or whole on each."""
     return NamedSharding(Mesh(np.array(jax.local_devices()), ("outer",)), PartitionSpec(*axes))

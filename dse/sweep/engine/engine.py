@@ -183,7 +183,7 @@ class SweepEngine:
         prepared, outputs = self._outputs
         length = max(self.length_at_once(nest, CHUNK_FULL), nest.most_in(count))
         values, words = prepared.values(first, length, stop)
-        return outputs.of(values, (len(words), *nest.parts_shape))
+        return outputs.of(values, (*nest.parts_shape, len(words)))
 
     def scores(
         self, nest: Nest, first: int, count: int, pivots: np.ndarray, thresholds: np.ndarray | None = None,

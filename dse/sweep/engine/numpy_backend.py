@@ -42,8 +42,8 @@ def joined(found: Sequence[tuple[np.ndarray, Any]]) -> Any:
 
 def evaluate_outer(nest: Nest, outer: range, *, program: Program) -> tuple[Any, tuple[Any, ...]]:
     """All metrics and the objectives of outer indices of a nest, an output each."""
-    shape = len(outer), *nest.parts_shape
-    return jax.tree.map(lambda values: Output(values, shape), _evaluated(nest, outer, program))
+    shape = *nest.parts_shape, len(outer)
+    return jax.tree.map(lambda values: Output(values.T, shape), _evaluated(nest, outer, program))
 
 
 def _evaluated(nest: Nest, outer: range, program: Program) -> tuple[Any, tuple[Any, ...]]:
@@ -78,8 +78,9 @@ def score_outer(
         own[:n] = np.where(can_win & np.isfinite(value), value, np.inf)
     ranked = np.asarray(np.isfinite(scores).all(axis=0))
     counts = counted(metrics.infeasible_reason[is_mapping], ranked[:n][is_mapping], program.study)
+    as_computed = scores.transpose(0, 2, 1).reshape(len(scores), *nest.parts_shape, count)
     least = (scores.min(axis=1),)
-    found = Scores((scores,), (can_win,), scores.min(axis=2), least, np.asarray(ranked.any(axis=1)), counts)
+    found = Scores((as_computed,), (), scores.min(axis=2), least, np.asarray(ranked.any(axis=1)), counts)
     if thresholds is None:
         return found
     return found._replace(below=below(scores.reshape(len(scores), -1), thresholds))

@@ -77,8 +77,7 @@ class Prepared:
         values = self._shared | self._numbered(outer)
         for number, stage in enumerate(self.stages.tables):
             given = tuple(values[i] for i in stage.inputs)
-            static = dict(of=self.of, stage=stage, sharding=self._sharding)
-            made = self._run((number, len(words)), stage_chunk, given, **static)
+            made = self._run((number, len(words)), stage_chunk, given, of=self.of, stage=stage)
             values |= dict(zip(stage.outputs, made, strict=True))
         return values, words
 

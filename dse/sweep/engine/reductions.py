@@ -7,7 +7,6 @@ the better, and infinite for what is infeasible or no mapping.
 from __future__ import annotations
 
 import functools
-import math
 import operator
 from collections.abc import Sequence
 from typing import NamedTuple
@@ -31,8 +30,8 @@ class Scores(NamedTuple):
     every group.
     """
 
-    scores: tuple[Values, ...]  #: by group [its objective, outer, position]
-    reasons: tuple[Values, ...]  #: by group [outer, position] bits of its own reasons, the feasible bit where none
+    scores: tuple[Values, ...]  #: by group [its objective, first part, second part, outer]
+    reasons: tuple[Values, ...]  #: by group [first part, second part, outer] bits, the feasible bit where there is none
     outer_best: Values  #: [objective, outer] the least along the inner product
     inner_best: tuple[Values, ...]  #: by group [objective, position] the least along everything else
     candidates: Values  #: [outer] whether a design there may be feasible and no worse than a pivot in every objective
@@ -52,25 +51,29 @@ def summarise(
     """What the host needs to know of a chunk.
 
     Args:
-        scores: by group [its objective, outer, position].
-        reasons: by group [outer, position] bits, ``feasible_bit`` where there is none, 0 for what is no mapping.
+        scores: by group [its objective, first part, second part, outer].
+        reasons: by group [first part, second part, outer] bits, ``feasible_bit`` where there is none, 0 for what is no
+            mapping.
         pivots: [pivot, objective] scores of known designs, infinite where there are fewer.
         owners: where each objective is.
         bits: by group the bits that its reasons may have.
         feasible_bit: the bit after those of all reasons.
     """
     fits = [reason == feasible_bit for reason in reasons]
-    some = [fit.any(axis=1) for fit in fits]
-    own_best = [scores[group][row].min(axis=1) for group, row in owners]
-    outer_best = jnp.stack([
-        _where(_but(some, group), best) for (group, _), best in zip(owners, own_best, strict=True)
-    ])  # fmt: skip
-    finite = [(jnp.isfinite(own).all(axis=0) if len(own) else fit) for own, fit in zip(scores, fits, strict=True)]
-    candidates = _candidates(scores, outer_best, some, pivots, owners)
+    some = [fit.any(axis=_POSITIONS) for fit in fits]
+    own_best = [scores[group][row].min(axis=_POSITIONS) for group, row in owners]
+    best = [_where(_but(some, group), least) for (group, _), least in zip(owners, own_best, strict=True)]
+    candidates = _candidates(scores, best, some, pivots, owners)
     inner_best = tuple(_inner_best(number, scores, fits, some, own_best, owners) for number in range(len(scores)))
     counts = _counts(reasons, bits, feasible_bit)
-    ranked = _total([_row_sums(each) for each in finite]) if len(finite) > 1 else _sum(finite[0])
-    return Scores(scores, reasons, outer_best, inner_best, candidates, jnp.append(counts, counts[0] - ranked))
+    ranked = [jnp.isfinite(own).all(axis=0) if len(own) else fit for own, fit in zip(scores, fits, strict=True)]
+    unranked = counts[:1] - _total([_along_outer(each) for each in ranked])
+    return Scores(scores, reasons, jnp.stack(best), inner_best, candidates, jnp.concatenate([counts, unranked]))
+
+
+#: Axes of [first part, second part, outer] along which the positions of an outer index lie. Sums and minima of these
+#: come first: they are of whole rows, many at once.
+_POSITIONS = (0, 1)
 
 
 def _but(some: Sequence[Array], *groups: int) -> list[Array]:
@@ -79,9 +82,9 @@ def _but(some: Sequence[Array], *groups: int) -> list[Array]:
 
 
 def _where(conditions: Sequence[Array], value: Array) -> Array:
-    """The value [outer, …] where all conditions [outer] hold, else infinite."""
+    """The value […, outer] where all conditions [outer] hold, else infinite."""
     for condition in conditions:
-        value = jnp.where(condition.reshape(-1, *[1] * (value.ndim - 1)), value, jnp.inf)
+        value = jnp.where(condition.reshape(*[1] * (value.ndim - 1), -1), value, jnp.inf)
     return value
 
 
@@ -95,42 +98,27 @@ def _inner_best(
         if group == number:
             score = _where(_but(some, group), scores[group][row])
         else:
-            score = jnp.where(fits[number], _where(_but(some, group, number), best)[:, None], jnp.inf)
-        found.append(_few_rows(score).min(axis=1).min(axis=0))
+            score = jnp.where(fits[number], _where(_but(some, group, number), best)[None, None], jnp.inf)
+        found.append(score.min(axis=2).reshape(-1))
     return jnp.stack(found)
 
 
 def _candidates(
-    scores: Sequence[Array], outer_best: Array, some: Sequence[Array], pivots: Array, owners: Owners
-) -> Array:  # fmt: skip
+    scores: Sequence[Array], best: Sequence[Array], some: Sequence[Array], pivots: Array, owners: Owners
+) -> Array:
     """[outer] whether some design may be ranked and no worse than a pivot in every objective.
 
     Objectives of other groups than that with most of them are as good as they get there.
     """
     if not len(pivots):
-        return jnp.isfinite(outer_best[0])
+        return jnp.isfinite(best[0])
     main = max(range(len(scores)), key=lambda number: len(scores[number]))
     values = tuple(
-        scores[group][row] if group == main else outer_best[k][:, None] for k, (group, row) in enumerate(owners)
+        scores[group][row] if group == main else best[k][None, None] for k, (group, row) in enumerate(owners)
     )
     ranked = functools.reduce(operator.and_, [jnp.isfinite(value) for value in values])
-    return functools.reduce(operator.and_, _but(some, main), (ranked & ~_worse(values, pivots)).any(axis=1))
-
-
-def _few_rows(values: Array) -> Array:
-    """[…, outer, inner] as […, group, row, inner]: processors reduce a few long rows by their whole width.
-
-    No group is spread over devices.
-    """
-    *leading, n_outer, n_inner = values.shape
-    share = n_outer // len(jax.local_devices())
-    rows = max(rows for rows in range(1, 65) if share % rows == 0)
-    return values.reshape(*leading, n_outer // rows, rows, n_inner)
-
-
-def _sum(flags: Array) -> Array:
-    """How many there are, exact in int32."""
-    return _few_rows(flags).sum(axis=1, dtype=jnp.int32).sum()
+    may_win = (ranked & ~_worse(values, pivots)).any(axis=_POSITIONS)
+    return functools.reduce(operator.and_, _but(some, main), may_win)
 
 
 @persistent_jit("owners", "feasible_bit")
@@ -143,13 +131,15 @@ def count_below(
     """
     n = thresholds.shape[1]
     triples = jnp.pad(thresholds, [(0, 0), (0, -n % 3)]).reshape(len(thresholds), -1, 3)
-    fitting = [_row_sums(reason == feasible_bit) for reason in reasons] if len(reasons) > 1 else []
+    fitting = [_along_outer(reason == feasible_bit) for reason in reasons] if len(reasons) > 1 else []
     found = []
     for (group, row), of_objective in zip(owners, triples, strict=True):
-        others = _product(_but(fitting, group)) if fitting else None
+        others = _but(fitting, group)
 
-        def of_triple(triple: Array, score: Array = scores[group][row], others: Array | None = others) -> Array:
-            return _counted([score < least for least in triple], others)
+        def of_triple(triple: Array, score: Array = scores[group][row], others: Sequence[Array] = others) -> Array:
+            ones = (jnp.where(score < least, 1 << place, 0) for least, place in zip(triple, _PLACES, strict=True))
+            counts = _unpacked(functools.reduce(operator.add, ones))
+            return jnp.stack([_total([count, *others]) for count in counts])
 
         found.append(lax.map(of_triple, of_objective).reshape(-1)[:n])
     return jnp.stack(found)
@@ -159,34 +149,23 @@ def count_below(
 _PLACES = (0, 10, 20)
 
 
-def _counted(flags: Sequence[Array], others: Array | None) -> Array:
-    """How many of each of three arrays of flags [outer, inner] are set, each as often as ``others`` [outer] says."""
-    packed = functools.reduce(
-        operator.add, (jnp.where(flag, 1 << place, 0) for flag, place in zip(flags, _PLACES, strict=True))
-    )
-    if others is None:
-        sums = _few_rows(packed).sum(axis=1, dtype=jnp.int32)
-        return jnp.stack([(sums >> place & 1023).sum(dtype=jnp.int32) for place in _PLACES])
-    return jnp.stack([(row_sums * others).sum(dtype=jnp.int32) for row_sums in _unpacked(packed)])
-
-
 def _unpacked(packed: Array) -> list[Array]:
-    """The three sums along rows of words that hold three counts each; rows are shorter than 1024."""
-    sums = packed.sum(axis=1, dtype=jnp.int32)
-    return [sums >> place & 1023 for place in _PLACES]
+    """By outer index the three sums of words [first part, second part, outer] that hold three counts each.
+
+    The first part is shorter than 1024.
+    """
+    sums = packed.sum(axis=0, dtype=jnp.int32)
+    return [(sums >> place & 1023).sum(axis=0, dtype=jnp.int32) for place in _PLACES]
 
 
-def _row_sums(flags: Array) -> Array:
-    return flags.sum(axis=1, dtype=jnp.int32)
-
-
-def _product(factors: Sequence[Array]) -> Array:
-    return functools.reduce(operator.mul, factors)
+def _along_outer(flags: Array) -> Array:
+    """[outer] how many positions are set."""
+    return flags.sum(axis=_POSITIONS, dtype=jnp.int32)
 
 
 def _total(factors: Sequence[Array]) -> Array:
-    """Designs of all groups together: along each outer index the product of how many of each group there are."""
-    return _product(factors).sum(dtype=jnp.int32)
+    """Designs of all groups together: along the outer index the product of how many of each group there are."""
+    return functools.reduce(operator.mul, factors).sum(dtype=jnp.int32)
 
 
 def _worse(scores: tuple[Array, ...], pivots: Array) -> Array:
@@ -201,28 +180,24 @@ def _worse(scores: tuple[Array, ...], pivots: Array) -> Array:
 def _counts(reasons: Sequence[Array], bits: Sequence[int], feasible_bit: int) -> Array:
     """How many designs have each bit, the feasible first.
 
-    Three bits are spread over a word, ten places apart, so that one sum along a few rows counts all three. A design has
-    a bit where some group has it: of all less those where no group does.
+    Three bits are spread over a word, ten places apart, so that one sum counts all three. A design has a bit where some
+    group has it: of all less those where no group does.
     """
     count = feasible_bit.bit_length()
     found = [jnp.int32(0)] * (-(-count // 3) * 3)
-    every = [_row_sums(reason != 0) for reason in reasons] if len(reasons) > 1 else []
+    every = [_along_outer(reason != 0) for reason in reasons] if len(reasons) > 1 else []
     for first in range(0, count, 3):
-        triples = [_spread_bits(reason >> first) for reason in reasons]
         present = [mask >> first & 7 for mask in bits]
-        if not every:
-            if present[0] or first == (count - 1) // 3 * 3:
-                sums = _few_rows(triples[0]).sum(axis=1, dtype=jnp.int32)
-                found[first : first + 3] = [(sums >> place & 1023).sum(dtype=jnp.int32) for place in _PLACES]
-        elif any(present):
-            pairs = zip(triples, present, strict=True)
-            having = [_unpacked(triple) if mask else [jnp.int32(0)] * 3 for triple, mask in pairs]
-            for i in range(3):
-                if any(mask >> i & 1 for mask in present):
-                    without = [total - own[i] for total, own in zip(every, having, strict=True)]
-                    found[first + i] = _total(every) - _total(without)
+        having = [
+            _unpacked(_spread_bits(reason >> first)) if mask else [jnp.int32(0)] * 3
+            for reason, mask in zip(reasons, present, strict=True)
+        ]
+        for i in (i for i in range(3) if any(mask >> i & 1 for mask in present)):
+            own = [group[i] for group in having]
+            without = [total - count for total, count in zip(every, own, strict=True)] if every else []
+            found[first + i] = _total(every) - _total(without) if every else own[0].sum(dtype=jnp.int32)
     if every:
-        found[count - 1] = _total([_row_sums(reason == feasible_bit) for reason in reasons])
+        found[count - 1] = _total([_along_outer(reason == feasible_bit) for reason in reasons])
     return jnp.stack([found[count - 1], *found[: count - 1]])
 
 
@@ -251,21 +226,27 @@ def expanded(found: Scores, rows: np.ndarray, owners: Owners, feasible_bit: int)
     """[objective, row, inner] scores at some outer indices, the groups' product written out."""
     scores = [_rows(each, rows) for each in found.scores]
     if len(scores) == 1:
-        return scores[0]
+        return _by_row(scores[0])
     fits = [_rows(each, rows) == feasible_bit for each in found.reasons]
-    n_groups, made = len(scores), []
+    made = []
     for group, row in owners:
-        value = _along(scores[group][row], group, n_groups)
-        others = (_along(fit, number, n_groups) for number, fit in enumerate(fits) if number != group)
+        value = np.broadcast_to(scores[group][row], np.broadcast_shapes(*(fit.shape for fit in fits)))
+        others = (fit for number, fit in enumerate(fits) if number != group)
         made.append(np.where(functools.reduce(np.logical_and, others), value, np.float32(np.inf)))
-    return np.stack(made).reshape(len(owners), len(rows), math.prod(score.shape[2] for score in scores))
+    return _by_row(np.stack(made))
+
+
+def _by_row(scores: np.ndarray) -> np.ndarray:
+    """[objective, row, inner] of [objective, first part, second part, row]."""
+    n_objectives, first, second, n_rows = scores.shape
+    return np.ascontiguousarray(scores.reshape(n_objectives, first * second, n_rows).transpose(0, 2, 1))
 
 
 def _rows(values: Values, rows: np.ndarray) -> np.ndarray:
-    """[…, row, position] some rows; those alone are copied from a device that is not the host."""
+    """[…, row] some outer indices; those alone are copied from a device that is not the host."""
     if isinstance(values, np.ndarray) or jax.default_backend() == "cpu":
-        return np.asarray(values)[..., rows, :]
-    return np.asarray(gathered(values, padded_rows(rows)))[..., : len(rows), :]
+        return np.asarray(values)[..., rows]
+    return np.asarray(gathered(values, padded_rows(rows)))[..., : len(rows)]
 
 
 def padded_rows(rows: np.ndarray) -> np.ndarray:
@@ -276,11 +257,5 @@ def padded_rows(rows: np.ndarray) -> np.ndarray:
 
 @persistent_jit()
 def gathered(values: Array, rows: Array) -> Array:
-    """Some rows of [..., row, position]."""
-    return jnp.take(values, rows, axis=-2, mode="clip")
-
-
-def _along(values: np.ndarray, group: int, n_groups: int) -> np.ndarray:
-    """[row, position] with an axis for every group."""
-    lengths = [values.shape[1] if number == group else 1 for number in range(n_groups)]
-    return values.reshape(len(values), *lengths)
+    """Some outer indices of […, outer]."""
+    return jnp.take(values, rows, axis=-1, mode="clip")

@@ -2,7 +2,8 @@
 
 A stage is a program of its own: within one, XLA computes what lies at a lower level again for each position of a higher
 one. It is given the values of variables and gives those that later stages need; arrays have the axes of what the
-variable depends on, of [outer, first part, second part].
+variable depends on, of [first part, second part, outer]: the outer index is the long one, along which processors
+compute many values at once, whatever else a value depends on.
 """
 
 from __future__ import annotations
@@ -21,6 +22,9 @@ from jax import Array
 from dse.doors.equations import Atom, Constant, Equation, Equations
 from dse.sweep.engine.nesting import FIRST, OUTER, SECOND, Inner, Nest
 from dse.sweep.engine.point import Program, equations_of
+
+#: The axes of arrays, in their order.
+AXES = (FIRST, SECOND, OUTER)
 
 #: The levels of stages, each after those whose values it may need.
 _STAGES = (OUTER, OUTER | FIRST, OUTER | SECOND, OUTER | FIRST | SECOND)
@@ -227,7 +231,7 @@ def run(of: Moving, stage: Stage, values: Sequence[Array], outputs: Sequence[Ato
         return part.run(dict(zip(stage.inputs, scalars, strict=True)))
 
     made = [of.level(atom) for atom in outputs]
-    for axis in (SECOND, FIRST, OUTER):
+    for axis in reversed(AXES):
         if any(level & axis for level in given):
             along = [[0 if level & axis else None for level in levels] for levels in (given, made)]
             function = jax.vmap(function, tuple(along[0]), along[1])
@@ -235,14 +239,14 @@ def run(of: Moving, stage: Stage, values: Sequence[Array], outputs: Sequence[Ato
 
 
 def spread(value: Any, level: int) -> Array:
-    """A value with the axes of its level as [outer, first part, second part], of length 1 where it has none."""
-    present = [axis for axis, part in enumerate((OUTER, FIRST, SECOND)) if level & part]
+    """A value with the axes of its level as [first part, second part, outer], of length 1 where it has none."""
+    present = [axis for axis, part in enumerate(AXES) if level & part]
     return jnp.expand_dims(jnp.asarray(value), [axis for axis in range(3) if axis not in present])
 
 
 @dataclasses.dataclass(frozen=True)
 class Output:
-    """Values along some of [outer, first part, second part]; the same along the others."""
+    """Values along some of [first part, second part, outer]; the same along the others."""
 
     values: Any
     shape: tuple[int, ...]  #: of three axes, 1 where the values are the same along the axis
@@ -258,7 +262,7 @@ class Where:
 
     def __init__(self, outer: np.ndarray, inner: np.ndarray, parts: tuple[int, int]) -> None:
         self.outer = outer
-        self._digits = outer, *np.divmod(inner, parts[1])
+        self._digits = *np.divmod(inner, parts[1]), outer
         self._flat: dict[tuple[int, ...], np.ndarray] = {}
 
     def flat(self, shape: tuple[int, ...]) -> np.ndarray:
@@ -281,7 +285,7 @@ class Outputs(NamedTuple):
         """The outputs of a chunk of this shape, by the values of its variables."""
         found = []
         for variable, constant, level in self.places:
-            sizes = (size if level & part else 1 for size, part in zip(shape, (OUTER, FIRST, SECOND), strict=True))
+            sizes = (size if level & part else 1 for size, part in zip(shape, AXES, strict=True))
             found.append(Output(constant if variable is None else values[variable], tuple(sizes)))
         return jax.tree.unflatten(self.structure, found)
 

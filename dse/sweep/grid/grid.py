@@ -63,8 +63,8 @@ class Member(NamedTuple):
         point = np.ravel_multi_index(places, whole.shape) if places else np.zeros_like(point)
         return point * whole.table.n_mappings + self.mappings[mapping]
 
-    def find(self, whole: Grid, index: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        """(which of the whole's designs are the member's, their indices in it)."""
+    def locate(self, whole: Grid, index: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        """Positions in ``index`` of the whole's designs that belong to the member, and their indices in the member."""
         point, mapping = np.divmod(index, whole.table.n_mappings)
         digits = np.unravel_index(point, whole.shape) if whole.shape else ()
         own = _inverse(self.mappings, whole.table.n_mappings)[mapping]
@@ -162,7 +162,7 @@ class Grid:
         index = np.asarray(index, np.int64)
         if not self.members:
             return [(np.arange(len(index)), self, index)]
-        found = [(member.grid, *member.find(self, index)) for member in self.members]
+        found = [(member.grid, *member.locate(self, index)) for member in self.members]
         return [(places, grid, local) for grid, places, local in found if len(places)]
 
     @property

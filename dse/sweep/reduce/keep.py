@@ -313,6 +313,8 @@ def _challengers(
     row = row[np.argsort(least[0, row], kind="stable")]
     while len(row):
         row = row[~dominated(winners.scores, least[:, row])]
+        if not len(row):
+            return
         now = np.unique(np.linspace(0, len(row) - 1, min(_LOOKED_INTO, len(row))).astype(int))
         winners = best_of(
             engine.grid, keep, winners, _looked_into(engine, nest, keep, winners, found, start, row[now])

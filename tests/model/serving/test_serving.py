@@ -14,9 +14,10 @@ from dse.doors import equations
 from dse.doors.pools import serve_pools
 from dse.doors.serving import bounds, serve, steps
 from dse.doors.study_serving import SERVING
-from dse.model.serving.batch import Batch
 from dse.model.serving.memory import weight_bytes
-from dse.model.serving.work import attention_operators, cache_bytes, stage_of
+from dse.model.serving.work import cache_bytes, stage_of
+from dse.model.work.batch import Batch
+from dse.model.work.blocks import attention_of
 from dse.model.work.parameters import parameter_count
 from dse.model.work.states import States
 from dse.types import Infeasible, Serving
@@ -124,7 +125,7 @@ def test_a_window_costs_what_it_holds():
         design = dse.design("mistral-7b", "h100", window=window)
         stage = stage_of(design)
         batch = Batch(0.0, 0.0, 16384.0, 8192.0)
-        found = attention_operators(stage.design, Serving(), stage.layout, batch)[1].forward.flops
+        found = attention_of(design.workload).serving_core(Serving(), stage.layout, batch)[1].forward.flops
         pair = 4.0 * 32 * 128
         assert float(found) == pytest.approx(16384.0 * near * pair, rel=1e-5)
 
