@@ -173,7 +173,8 @@ def lost_time(reliability: Reliability, saving: Saving, rates: FailureRates, ste
     r, rate = reliability, rates.total
     best = max_prefer_first(best_interval(saving.stall, rate), saving.apart - saving.stall)
     interval = max_prefer_first(jnp.where(r.checkpoint_every > 0.0, r.checkpoint_every, best), step_time)
-    stretch = max_prefer_first(interval + saving.stall, saving.apart)
+    paused = max_prefer_first(saving.stall, saving.apart - interval)
+    stretch = interval + paused
     back = r.detection_time + r.restart_time + saving.load
     added = growth(min_prefer_first(stretch * rate, _MOST))
     restarting = min_prefer_first((back + saving.exposed) * rate, _MOST)
@@ -181,7 +182,7 @@ def lost_time(reliability: Reliability, saving: Saving, rates: FailureRates, ste
     restarts = failures * (1.0 + growth(restarting))  # some restarts fail
     waited = no_spare(r, rates.hardware) * rates.hardware / rate
     return Lost(
-        checkpointing=(stretch - interval) / interval,
+        checkpointing=paused / interval,
         lost_work=stretch * added / interval + restarts * saving.exposed,
         detection=restarts * r.detection_time,
         restart=restarts * (r.restart_time + saving.load),

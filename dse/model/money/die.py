@@ -45,7 +45,7 @@ def survival(area: Scalar, defects: Scalar, clustering: Scalar) -> Scalar:
 
     Poisson's ``exp(-D0 A)`` for a large ``alpha``, Seeds' for 1. A critical-area ratio multiplies ``A``.
     """
-    return (1.0 + defects * area / clustering) ** -clustering
+    return jnp.exp(-clustering * jnp.log1p(defects * area / clustering))  # powers of numbers near 1 lose digits
 
 
 def die_yield(area: Scalar, process: Process, fab: Fab, made: Made | None) -> Scalar:
@@ -58,9 +58,9 @@ def die_yield(area: Scalar, process: Process, fab: Fab, made: Made | None) -> Sc
     if made is None:
         return survival(critical, process.defect_density, fab.clustering)
     in_blocks = made.block_area * critical
-    block = 1.0 + process.defect_density * in_blocks / (made.blocks * fab.clustering)
-    odds = block**fab.clustering - 1.0  # of a defective over a good block
-    term = block ** (-fab.clustering * made.blocks)
+    block = fab.clustering * jnp.log1p(process.defect_density * in_blocks / (made.blocks * fab.clustering))
+    odds = jnp.expm1(block)  # of a defective over a good block
+    term = jnp.exp(-block * made.blocks)
     enough = term
     for bad in range(MOST_SPARE):
         term = term * odds * jnp.maximum((made.blocks - bad) / (bad + 1.0), 0.0)

@@ -38,7 +38,8 @@ def bubble_time(stages: PipelineStages, pp: Scalar, virtual_stages: Scalar) -> S
     end is crossed whole, stages with fewer layers sooner. Neglected: stages that catch up with lighter ends, by a layer
     of one micro-batch in 1F1B, and less than three of an interleaved schedule.
     """
-    ends = stages.first + stages.last - slowest_extra(stages, pp)
+    # first + last - max(first, last, 0), of which the sums would lose digits
+    ends = jnp.minimum(stages.first, stages.last) + jnp.minimum(jnp.maximum(stages.first, stages.last), 0.0)
     others = (pp - 1.0) * stages.middle - stages.spare
     return jnp.where(pp > 1.0, others / virtual_stages + ends, 0.0)
 

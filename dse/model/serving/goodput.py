@@ -29,7 +29,7 @@ def _first_in_time(requests: Requests, found: Served, request_time: Scalar) -> S
 
     def within(length: Scalar) -> Scalar:
         left = limit - request_time - found.prompt * jnp.maximum(length, 0.0)
-        return 1.0 - jnp.exp(-jnp.maximum(left, 0.0) / wait)
+        return -jnp.expm1(-jnp.maximum(left, 0.0) / wait)
 
     share = sum(weight * within(1.0 + requests.length_spread * point) for point, weight in _LENGTHS)
     return jnp.where(limit > 0.0, jnp.where(promises_none(requests), 0.0, share), 1.0)

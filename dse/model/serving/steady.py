@@ -25,6 +25,7 @@ class Served(NamedTuple):
     preempted: Scalar  # added to it by preemption for memory
     median: Scalar  # inter-token latency, median
     waiting: Scalar  # queueing part of the time to first token
+    placed: Scalar  # queueing part without the wait for a place
     prompt: Scalar  # prefill part of it
     rate: Scalar  # requests/s
     running: Scalar  # concurrent sequences: decoding, or with a prompt to compute
@@ -122,6 +123,7 @@ class _Round(NamedTuple):
 
     mixed: Scalar  # time of a step with prompts, s
     step: Scalar  # mean time of a decode step with the delay by prompts, s
+    longer: Scalar  # the delay alone, s
     busy: Scalar  # steps with prompts that an arrival finds
     met: Scalar  # time of the step in which a request arrives, s; it waits for half of it
     own: Scalar  # time of the steps that compute its prompt, s
@@ -140,17 +142,19 @@ def _round(steps: Steps, taken: _PromptIntake, decode: Scalar, others: Scalar, a
     """
     delays, apart, (added, shortest) = others * taken.pieces / taken.turns, steps.separate_prefill, steps.mixed_step
     left = jnp.where(apart, taken.pieces, 0.0)
-    mixed = jnp.maximum(decode + added, shortest)
+    added = jnp.maximum(added, shortest - decode)
+    mixed = decode + added
     prompts = delays * mixed
-    step = decode + prompts - jnp.where(apart, 0.0, delays * decode)
+    longer = jnp.where(apart, prompts, delays * added)
+    step = decode + longer
     meets = jnp.where(apart, prompts / step, delays)
     busy = meets + left * meets * prompts / decode
-    a_prompt, rho = taken.pieces * (mixed - decode), 1.0 - decode / step
+    a_prompt, rho = taken.pieces * added, longer / step
     met = jnp.minimum(step + arrivals_waiting * a_prompt * rho, decode + taken.holds * a_prompt)
     prompts_of_step = jnp.minimum(1.0 + others / taken.turns * met / step, taken.holds)
     together = decode + prompts_of_step * a_prompt
     own = jnp.where(apart, mixed, together) + (taken.whole - 1.0) * mixed
-    return _Round(mixed, step, busy, jnp.where(apart, step + busy * mixed, met), own)
+    return _Round(mixed, step, longer, busy, jnp.where(apart, step + busy * mixed, met), own)
 
 
 def steady(rank: Rank, running: Scalar, waiting: Scalar, at_once: Scalar) -> tuple[Served, Steps]:
@@ -198,26 +202,39 @@ def steady(rank: Rank, running: Scalar, waiting: Scalar, at_once: Scalar) -> tup
     for _ in range(ROUNDS):
         others = rest * n
         at = _round(steps, taken, by_itself + others * steps.a_sequence, others, arrivals_waiting)
-        works = (tokens + (at.own + 0.5 * arrivals_waiting * _seen(serving, at)) / at.step) / turns
-        n = _decoding(running, works, behind * n * at.mixed / at.step, filled)
+        busy, idle = at.own / at.step, 0.5 * arrivals_waiting * _seen(serving, at) / at.step
+        works = (tokens + busy + idle) / turns
+        delay = _delay(running * filled, works, behind * n * at.mixed / at.step)
+        n = running / (works + delay)
     alone = steps.decode_at(itself + n * rest)
     at = _round(steps, taken, alone.total, n * rest, arrivals_waiting)
     other, step = at.mixed, at.step
-    rate = jnp.minimum(n / (turns * step), 1.0 / _least_time(steps, taken, running, other))
     opening = _opening(steps, rank, running * fresh)
     # Little's law: a place is taken while its request decodes, computes its prompt or waits for other prompts. A user
     # whose request has not been admitted, or is outside the engine, sends no other. Offline no place is ever empty.
     working = later * step + at.own
     outside = jnp.where(offline, 0.0, rank.engine.request_time)
     opening = opening + 0.5 * arrivals_waiting * _seen(serving, at)
-    seen = jnp.maximum(running / rate, working + jnp.where(offline, 0.0, opening)) + outside
-    rate = jnp.minimum(running / jnp.maximum(running / rate, working), (running + waiting) / seen)
+    # Seconds that a request runs beyond those that it works: term by term, for both are nearly equal.
+    gap = jnp.maximum(1.0 / speed, 1.0 - later)  # steps of an answer less those after its first token
+    idling = step * (jnp.where(apart, gap, 0.0) + idle + turns * delay) + (step * busy - at.own)
+    left = n * ((busy + idle - jnp.where(apart, 0.0, gap)) / turns + delay)  # running - n
+    # Full load with separate prefill: all prompts and decode steps in turn, less the working time of a request.
+    in_turn = gap * steps.decode.total + later * rest * left * steps.a_sequence - at.own
+    in_turn = in_turn + taken.pieces * other * (itself + rest * (left + n * gap / turns))
+    idling = jnp.maximum(idling, jnp.where(apart, in_turn, running * _least_time(steps, taken) - working))
+    used = jnp.maximum(idling, 0.0)
+    for_a_place = waiting / running * (working + used)
+    by_place, by_step = used + for_a_place - outside, jnp.maximum(idling, jnp.where(offline, 0.0, opening))
+    waits = jnp.maximum(by_place, by_step)
+    rate = (running + waiting) / (working + outside + waits)
     found = Served(
         decode=EngineStepTime(*(part / speed for part in alone)),
-        prefill=(step - alone.total) / speed,
+        prefill=at.longer / speed,
         preempted=0.0,
         median=jnp.where(apart, alone.total, jnp.where(at.busy > 0.5, other, alone.total)) / speed,
-        waiting=(running + waiting) / rate - outside - working,  # for a place, then for a step
+        waiting=waits,  # for a place, then for a step
+        placed=jnp.where(by_place >= by_step, used - outside, by_step - waiting / rate),
         prompt=at.own,
         rate=rate,
         running=running,
@@ -258,17 +275,15 @@ def _prompt_intake(requests: Requests, serving: Serving, running: Scalar) -> _Pr
     each = jnp.maximum(fresh, 1.0)
     full = serving.chunk * each / jnp.maximum(fresh + turns * decoded, 1.0)
     arrivals = _mean_if_positive(jnp.maximum(running - 1.0, 0.0) / turns)
-    holds = jnp.maximum(serving.chunk - running * decoded, full) / each
-    q = each * jnp.minimum(holds, arrivals)
+    tokens = jnp.maximum(serving.chunk - running * decoded, full)
+    holds, q = tokens / each, jnp.minimum(tokens, each * arrivals)
     steps = fresh / q
     return _PromptIntake(fresh, each, turns, full, q, turns * full / each, steps, jnp.maximum(steps, 1.0), holds)
 
 
-def _least_time(steps: Steps, taken: _PromptIntake, running: Scalar, mixed: Scalar) -> Scalar:
-    """Engine seconds per request at full load: full steps of prompts, or separate prefill and decode in turn."""
-    of_full = (steps.seconds_of(taken.limit) + steps.mixed_step[0] * taken.full / taken.q) * taken.each / taken.full
-    in_turn = taken.pieces * mixed + taken.turns * steps.decode.total / running
-    return jnp.where(steps.separate_prefill, in_turn, of_full)
+def _least_time(steps: Steps, taken: _PromptIntake) -> Scalar:
+    """Engine seconds per request at full load where steps are mixed: full steps of prompts."""
+    return (steps.seconds_of(taken.limit) + steps.mixed_step[0] * taken.full / taken.q) * taken.each / taken.full
 
 
 def _opening(steps: Steps, rank: Rank, tokens: Scalar) -> Scalar:
@@ -288,18 +303,24 @@ def _prompt_context(requests: Requests) -> Scalar:
 def _mean_if_positive(mean: Scalar) -> Scalar:
     """Mean of the positive values of a Poisson distribution: ``m / (1 - exp(-m))``, its series near 0."""
     least = 1e-3
-    return jnp.where(mean > least, mean / (1.0 - jnp.exp(-jnp.maximum(mean, least))), 1.0 + 0.5 * mean)
+    return jnp.where(mean > least, mean / -jnp.expm1(-jnp.maximum(mean, least)), 1.0 + 0.5 * mean)
 
 
-def _decoding(running: Scalar, works: Scalar, backlog: Scalar, filled: Scalar) -> Scalar:
-    """Decoding requests ``n`` of ``N`` running ones: ``N = n (works + backlog filled n / (1 - filled n))``.
+def _delay(ends: Scalar, works: Scalar, backlog: Scalar) -> Scalar:
+    """Requests that wait for their prompt per decoding request: ``n = N / (works + delay)`` of ``N`` running ones.
 
-    A quadratic equation with ``n < 1 / filled``, at which every step is full of prompts.
+    ``N = n (works + backlog e / (1 - e))`` with the share ``e = n ends / N`` of a full step's prompts, below 1: a
+    quadratic equation, ``delay^2 - 2 h delay = ends backlog`` with ``2 h = ends - works``.
+
+    Args:
+        ends: prompts per step if all running requests decoded, over those of a full step.
+        works: working steps of a request, over the steps of its answer.
+        backlog: steps that a prompt waits for earlier prompts, over the same, in half-full steps.
     """
-    ends = running * filled
-    middle = 0.5 * (ends + works)
-    discriminant = middle * middle - ends * (works - backlog)
-    return running / (middle + jnp.sqrt(jnp.maximum(discriminant, 1e-6 * middle * middle)))
+    half, middle = 0.5 * (ends - works), 0.5 * (ends + works)
+    size = jnp.maximum(half, -half)
+    more = jnp.maximum(ends * backlog, 1e-6 * middle * middle - half * half)
+    return 2.0 * jnp.maximum(half, 0.0) + more / (size + jnp.sqrt(half * half + more))
 
 
 def _steps(rank: Rank, running: Scalar, mixing: Scalar, prompt: Scalar, many: Scalar) -> Steps:
@@ -351,6 +372,7 @@ def together(requests: Requests, batch: Scalar, prompt: Scalar, decode: EngineSt
         preempted=0.0,
         median=decode.total,
         waiting=0.5 * (waves - 1.0) * whole,
+        placed=0.5 * (waves - 1.0) * whole,
         prompt=prompt,
         rate=batch / whole,
         running=batch,
@@ -415,9 +437,9 @@ def _with_preempted(found: Served, requests: Requests, engine: Engine, held: KvC
     ``W m / (W + m)`` of the ``W``, a form with both as limits.
     """
     early = jnp.where(held.sequences < engine.most_sequences, held.prompts * jnp.sqrt(found.running), 0.0)
-    later = waiting * early / jnp.maximum((waiting + early) * found.rate, 1e-12)
-    of_token = later / jnp.maximum(requests.output_tokens - 1.0, 1.0)
-    return found._replace(waiting=found.waiting - later, preempted=of_token)
+    share = waiting / jnp.maximum((waiting + early) * found.rate, 1e-12)
+    of_token = early * share / jnp.maximum(requests.output_tokens - 1.0, 1.0)
+    return found._replace(waiting=found.placed + waiting * share, preempted=of_token)
 
 
 def _phases(rank: Rank, found: Served, steps: Steps, at_once: Scalar, busy: Scalar) -> Phases:

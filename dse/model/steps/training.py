@@ -154,7 +154,7 @@ def stage_intervals(
     layers, split, launch = layout.layers, design.mapping.pp > 1.0, launch_time(design, layout)
     first_lacks, last_lacks = layout.stages.first_lacks, layout.stages.last_lacks
     device, launches = layers * one.total, layers * launch
-    plain = jnp.maximum(device, launches)
+    plain, wait = jnp.maximum(device, launches), launches - device
     # Embedding and head have about the launches of a layer each, without recompute. A single stage has both.
     end_launches = (1.0 + design.workload.backward) * design.software.host_time * layout.has_vocabulary
     launches_of = (end_launches, end_launches)
@@ -165,17 +165,25 @@ def stage_intervals(
     last_launches = jnp.where(split, launches_of[1], 0.0) - last_lacks * launch
     stages = pipeline.PipelineStages(
         middle=plain,
-        first=jnp.maximum(device + first, launches + first_launches) - plain,
-        last=jnp.maximum(device + last, launches + last_launches) - plain,
+        first=_longer(wait, first, first_launches),
+        last=_longer(wait, last, last_launches),
         spare=layout.stages.others / layers * plain,
     )
     longer = jnp.maximum(jnp.maximum(first, last), 0.0)
-    most_launches = launches + jnp.maximum(jnp.maximum(first_launches, last_launches), 0.0)
+    more_launches = jnp.maximum(jnp.maximum(first_launches, last_launches), 0.0)
     return Intervals(
         stages=stages,
         embedding_and_head=longer,
-        host=jnp.maximum(most_launches - device - longer, 0.0),
+        host=jnp.maximum(wait + more_launches - longer, 0.0),
     )
+
+
+def _longer(wait: Scalar, device: Scalar, launches: Scalar) -> Scalar:
+    """Seconds by which an end makes an interval longer: ``max(d + device, l + launches) - max(d, l)``.
+
+    A function of ``wait = l - d`` alone, because an end is small against ``d`` and ``l``.
+    """
+    return jnp.maximum(device - jnp.maximum(wait, 0.0), launches + jnp.minimum(wait, 0.0))
 
 
 def embedding_and_head_time(

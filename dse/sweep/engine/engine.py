@@ -14,6 +14,8 @@ import jax
 import numpy as np
 
 from dse.sweep.engine import nesting
+from dse.sweep.engine.decoding import LONGEST_CHUNK
+from dse.sweep.engine.devices import chunk_times
 from dse.sweep.engine.nesting import Inner, Nest
 from dse.sweep.engine.numpy_backend import evaluate_few, evaluate_outer, joined, score_outer
 from dse.sweep.engine.point import Program, equations_of, neutral
@@ -115,7 +117,7 @@ class SweepEngine:
         """
         if nest.n_positions == 1 or nest.n_outer * nest.n_positions < default:
             default = CHUNK_SHORT
-        return max(1, (self._chunk or default) // nest.n_positions)
+        return max(1, min((self._chunk or default * chunk_times()) // nest.n_positions, LONGEST_CHUNK >> 1))
 
     def lines(self, nest: Nest, default: int) -> int:
         """The most lines that no more than a chunk of outer indices holds, at least one."""
