@@ -4,19 +4,18 @@ A feature that a sweep does not touch is a neutral element: a factor 1, a term 0
 for all designs. Its equations go before anything is compiled. Everything else keeps its order and its operands, so the
 results are those of the whole list, to the bit, but for the sign of zeros.
 
-The rules hold for finite numbers: ``0 * x`` is 0 and ``x / inf`` is 0. What would not be finite there would be no
-number in the whole list, and the model gives none (``tests/model``).
+The rules are those of :func:`dse.doors.scalars.operations.same_as`, for finite numbers.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
 
 from dse.doors.equations import Atom, Constant, Equation, Equations, Merging, constant
-from dse.doors.scalars.operations import PLAIN, WITH_PARAMETERS, function_of, named
+from dse.doors.scalars.operations import PLAIN, WITH_PARAMETERS, function_of, named, same_as
 
 #: Values of inputs that make equations neutral. Programs are compiled for which inputs have them, so there are few.
 NEUTRAL = (0.0, 1.0, float("inf"))
@@ -51,8 +50,17 @@ def _folded(equation: Equation, inputs: tuple[Atom, ...]) -> Atom | None:
     if None not in values and (name in PLAIN or name in WITH_PARAMETERS):
         with np.errstate(all="ignore"):
             return _number(np.asarray(function_of(*named(equation))(*values))[()])
-    rule = _RULES.get(name)
-    return rule(inputs, values) if rule else None
+    at = same_as(name, values)
+    if at is not None:
+        return inputs[at]
+    if name == "div" and values[1] is not None and values[1] == np.inf:
+        return _number(values[1].dtype.type(0))
+    cases = inputs[1:] if name == "select_n" else inputs if name in ("and", "or", "max", "min") else ()
+    return cases[0] if cases and all(_same(case, cases[0]) for case in cases) else None
+
+
+def _same(a: Atom, b: Atom) -> bool:
+    return a == b if isinstance(a, int) or isinstance(b, int) else a.key == b.key
 
 
 def _number(value: Any) -> Constant:
@@ -64,74 +72,3 @@ def _value(atom: Atom) -> Any:
     if not isinstance(atom, Constant) or np.ndim(atom.value):
         return None
     return np.asarray(atom.value, getattr(atom.value, "dtype", None))[()]
-
-
-# --- rules: (inputs, their values or None) → what the equation gives, or None ---------------------------------
-
-_Rule = Callable[[Sequence[Atom], Sequence[Any]], Atom | None]
-
-
-def _is(value: Any, number: float) -> bool:
-    return value is not None and bool(value == number)
-
-
-def _either(neutral: float, absorbing: float | None = None) -> _Rule:
-    """Of a commutative operation: one operand is neutral, or decides."""
-
-    def rule(inputs: Sequence[Atom], values: Sequence[Any]) -> Atom | None:
-        for i in (0, 1):
-            if _is(values[i], neutral):
-                return inputs[1 - i]
-            if absorbing is not None and _is(values[i], absorbing):
-                return inputs[i]
-        return None
-
-    return rule
-
-
-def _subtract(inputs: Sequence[Atom], values: Sequence[Any]) -> Atom | None:
-    return inputs[0] if _is(values[1], 0.0) else None
-
-
-def _divide(inputs: Sequence[Atom], values: Sequence[Any]) -> Atom | None:
-    if _is(values[1], 1.0) or _is(values[0], 0.0):
-        return inputs[0]
-    return _number(values[1].dtype.type(0)) if _is(values[1], np.inf) else None
-
-
-def _and(inputs: Sequence[Atom], values: Sequence[Any]) -> Atom | None:
-    for i in (0, 1):
-        if values[i] is not None:
-            if not values[i]:
-                return inputs[i]
-            if values[i] == ~values[i].dtype.type(0):
-                return inputs[1 - i]
-    return None
-
-
-def _or(inputs: Sequence[Atom], values: Sequence[Any]) -> Atom | None:
-    for i in (0, 1):
-        if values[i] is not None:
-            if not values[i]:
-                return inputs[1 - i]
-            if values[i] == ~values[i].dtype.type(0):
-                return inputs[i]
-    return inputs[0] if inputs[0] == inputs[1] else None
-
-
-def _select(inputs: Sequence[Atom], values: Sequence[Any]) -> Atom | None:
-    cases = inputs[1:]
-    if values[0] is not None:
-        return cases[int(values[0])]
-    same = all(_same(case, cases[0]) for case in cases)
-    return cases[0] if same else None
-
-
-def _same(a: Atom, b: Atom) -> bool:
-    return a == b if isinstance(a, int) or isinstance(b, int) else a.key == b.key
-
-
-_RULES: dict[str, _Rule] = {
-    "add": _either(0.0), "add_any": _either(0.0), "sub": _subtract, "mul": _either(1.0, 0.0), "div": _divide,
-    "max": _either(-np.inf, np.inf), "min": _either(np.inf, -np.inf), "and": _and, "or": _or, "select_n": _select,
-}  # fmt: skip

@@ -65,7 +65,7 @@ class Operations(NamedTuple):
                 if known.issuperset(inputs):
                     values[output] = function_of(name, parameters)(*[values[i] for i in inputs])
                     known.add(output)
-                elif simply and (at := _same_as(name, [values[i] if i in known else None for i in inputs])) is not None:
+                elif simply and (at := same_as(name, [values[i] if i in known else None for i in inputs])) is not None:
                     same[output] = inputs[at]
                 else:
                     left.append((name, parameters, inputs, output))
@@ -99,26 +99,38 @@ class Operations(NamedTuple):
         return over[::-1]
 
 
-def _same_as(name: str, known: Sequence[Any]) -> int | None:
-    """The input that the output equals, whatever those inputs are that are None; None where it equals no input."""
+def same_as(name: str, known: Sequence[Any]) -> int | None:
+    """The input that the output of an operation equals, for any numbers in the place of None; None where there is none.
+
+    For finite numbers: ``0 * x`` is 0. What would be no number there is none in the model (``tests/model``).
+    """
     if name == "select_n":
         return None if known[0] is None else 1 + int(known[0])
-    for i, neutral in _NEUTRAL.get(name, ()):
-        if known[i] is not None and known[i] == neutral:
+    neutral, deciding = _NEUTRAL.get(name, _NONE)
+    for i in (0, 1) if name in _NEUTRAL else ():
+        if _is(known[i], neutral[i]):
             return 1 - i
-    for i in _NULLS.get(name, ()):
-        if known[i] is not None and known[i] == 0:
+        if _is(known[i], deciding[i]):
             return i
     return None
 
 
-#: Operation → (input, its value with which the other input is the output).
-_NEUTRAL: dict[str, tuple[tuple[int, float], ...]] = {
-    "add": ((0, 0.0), (1, 0.0)), "sub": ((1, 0.0),), "mul": ((0, 1.0), (1, 1.0)), "div": ((1, 1.0),),
-}  # fmt: skip
+def _is(value: Any, number: float | None) -> bool:
+    """Whether a known value is a number; -1 stands for all bits, of truth values and of whole numbers."""
+    if value is None or number is None:
+        return False
+    return bool(value == (~value.dtype.type(0) if number == -1 else number))
 
-#: Operation → inputs that are the output where they are 0.
-_NULLS = {"mul": (0, 1), "div": (0,)}
+
+_Pair = tuple[float | None, float | None]
+_NONE: tuple[_Pair, _Pair] = (None, None), (None, None)
+
+#: Operation → by input the value with which the output is the other input, and that with which it is this one.
+_NEUTRAL: dict[str, tuple[_Pair, _Pair]] = {
+    "add": ((0.0, 0.0), (None, None)), "add_any": ((0.0, 0.0), (None, None)), "sub": ((None, 0.0), (None, None)),
+    "mul": ((1.0, 1.0), (0.0, 0.0)), "div": ((None, 1.0), (0.0, None)), "max": ((-np.inf, -np.inf), (np.inf, np.inf)),
+    "min": ((np.inf, np.inf), (-np.inf, -np.inf)), "and": ((-1, -1), (0, 0)), "or": ((0, 0), (-1, -1)),
+}  # fmt: skip
 
 
 def _needed(operations: Sequence[Operation], outputs: Sequence[int]) -> list[Operation]:
