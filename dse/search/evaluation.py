@@ -26,12 +26,13 @@ from jax import Array, lax
 
 from dse.designs.leaves import replace
 from dse.doors import equations
+from dse.doors.folding import folded
 from dse.doors.scalars import ScalarFunction
 from dse.io.files import search_digest
 from dse.search import space as spaces
 from dse.search.judging import Evaluation, logarithm, scalar
 from dse.search.space import STRUCTURE, Point, Space
-from dse.sweep.engine.point import Program, evaluate_point
+from dse.sweep.engine.point import Program, evaluate_point, neutral
 from dse.sweep.engine.programs import PersistentFunction, persistent_jit
 from dse.types import Design, Scalar
 
@@ -101,7 +102,8 @@ class Evaluator:
         self.is_short = total is not None and total <= MOST_QUICKLY  #: whether programs had better be made quickly
         self.size = max(_SMALLEST, 1 << (largest - 1).bit_length())  #: of the arrays that go in and come out
         self._block = _BLOCK if on_processor else self.size
-        self._static: dict[str, Any] = {"program": program, "block": self._block}
+        compiled = dataclasses.replace(program, known=neutral(base, {}))
+        self._static: dict[str, Any] = {"program": compiled, "block": self._block}
         self._base = jax.tree.map(lambda value: jnp.asarray(value, jnp.float32), base)
         self._evaluate = _Once(_evaluations_soon if self.is_short else _evaluations)
         self._differentiate = _Once(_slopes_soon if self.is_short else _slopes)
@@ -331,6 +333,9 @@ _tracing = threading.Lock()
 def _equations(
     program: Program, inputs: jax.tree_util.PyTreeDef
 ) -> tuple[equations.Equations, jax.tree_util.PyTreeDef]:
+    if program.known:
+        whole, outputs = _equations(dataclasses.replace(program, known=()), inputs)
+        return folded(whole, dict(program.known)), outputs
     scalars = jax.tree.unflatten(inputs, [jax.ShapeDtypeStruct((), jnp.float32)] * inputs.num_leaves)
     return equations.trace(functools.partial(evaluated, program), *scalars)
 
