@@ -27,8 +27,8 @@ _ROUNDING = 2e-6
 
 
 #: Blocks on which it is tried which radii to keep apart, how often such a value is used, how many there are, what each
-#: must narrow.
-_SAMPLE, _USED, _MOST_APART, _WORTH = 32, 3, 2, 0.98
+#: must narrow, how many are tried, and a width beyond which nothing helps.
+_SAMPLE, _USED, _MOST_APART, _WORTH, _TRIED, _WIDEST = 32, 3, 2, 0.98, 12, 100.0
 
 
 class Ranges(NamedTuple):
@@ -99,9 +99,15 @@ class Blocks:
         self.staged = staged(program, grid, moving, self.mappings)
         self.rates = _rates(self.staged)
         self.symbol = {i: symbol for symbol, i in enumerate(self.axis_of)}
-        self._positive = self._never_negative()
-        self._bind(())
-        self._keep_apart()
+        self.n_symbols = len(self.symbol) + _MOST_APART
+        positive = self._never_negative()
+        self._operations = [
+            (forms.operation(name, given, self.n_symbols, tuple(i in positive for i in inputs)), inputs, output)
+            for name, given, inputs, output in self.staged.operations
+        ]
+        self.apart: dict[int, int] = {}  #: values whose radius is kept apart, and its position
+        if self.symbol:
+            self._keep_apart()
 
     @property
     def whole(self) -> Ranges:
@@ -143,7 +149,7 @@ class Blocks:
     def values(self, ranges: Ranges) -> dict[int, Any]:
         """Values of blocks before the first operation."""
         found: dict[int, Any] = {i: np.atleast_1d(value) for i, value in self.staged.constants.items()}
-        for i, (low, high) in self._ends(ranges):
+        for i, (low, high) in self.ends(ranges):
             if low is high:
                 found[i] = low
             elif low.dtype.kind != "f":
@@ -154,7 +160,7 @@ class Blocks:
                 found[i] = forms.between(low, high, self.n_symbols)
         return found
 
-    def _ends(self, ranges: Ranges) -> Iterator[tuple[int, tuple[np.ndarray, np.ndarray]]]:
+    def ends(self, ranges: Ranges) -> Iterator[tuple[int, tuple[np.ndarray, np.ndarray]]]:
         """Least and most of what mappings decide and of leaves, by number."""
         first, behind = ranges.first[:, 0], ranges.behind[:, 0]
         one = (behind - first == 1).all()
@@ -167,41 +173,30 @@ class Blocks:
     def _never_negative(self) -> set[int]:
         """Values that are never negative, by plain intervals of all designs."""
         values: dict[int, Any] = {i: (np.atleast_1d(value),) * 2 for i, value in self.staged.constants.items()}
-        values |= dict(self._ends(self.whole))
+        values |= dict(self.ends(self.whole))
         with np.errstate(all="ignore"):
             for name, given, inputs, output in self.staged.operations:
                 values[output] = intervals.operation(name, given)(*[values[i] for i in inputs])
         return {i for i, (low, _) in values.items() if (low >= 0).all()}
 
-    def _bind(self, apart: tuple[int, ...]) -> None:
-        """Make the operations, with the radius of some values apart."""
-        self.n_symbols, first = len(self.symbol) + len(apart), len(self.symbol)
-        symbol = {i: first + number for number, i in enumerate(apart)}
-        self._operations = [
-            (forms.operation(name, given, self.n_symbols, tuple(i in self._positive for i in inputs), symbol.get(output)),
-             inputs, output)
-            for name, given, inputs, output in self.staged.operations
-        ]  # fmt: skip
-
     def _keep_apart(self) -> None:
         """Give the radius of those values a position that narrows wide blocks most: the time of a layer, for example."""
-        sample = self._sample()
+        sample, least = self._sample(), self._width()
         uses = Counter(i for *_, inputs, _ in self.staged.operations for i in set(inputs))
         values = self.values(sample)
         self.computed(values)
-        tried = [i for i, x in values.items() if uses[i] >= _USED and isinstance(x, forms.Form) and _is_loose(x)]
-        chosen: tuple[int, ...] = ()
-        least = self._width(sample)
-        for _ in range(_MOST_APART):
-            widths = dict[int, float]()
+        loose = [i for i, x in values.items() if uses[i] >= _USED and isinstance(x, forms.Form) and _is_loose(x)]
+        tried = sorted(loose, key=lambda i: -uses[i])[:_TRIED]
+        for symbol in range(_MOST_APART if least < _WIDEST else 0):
+            known, widths = self.apart, dict[int, float]()
             for i in tried:
-                self._bind((*chosen, i))
-                widths[i] = self._width(sample)
+                self.apart = known | {i: len(self.symbol) + symbol}
+                widths[i] = self._width()
             best = min(widths, key=lambda i: widths[i], default=-1)
+            self.apart = known
             if best < 0 or widths[best] > _WORTH * least:
                 break
-            chosen, least = (*chosen, best), widths[best]
-        self._bind(chosen)
+            self.apart, least = known | {best: len(self.symbol) + symbol}, widths[best]
 
     def _sample(self) -> Ranges:
         """Some mappings, all positions of all ordered axes, one of the others."""
@@ -213,20 +208,22 @@ class Blocks:
                 behind[:, number] = first[:, number] + 1
         return Ranges(first, behind)
 
-    def _width(self, ranges: Ranges) -> float:
+    def _width(self) -> float:
         """How wide the bounds of the objective are, relative, over some blocks."""
-        objective, _ = self.computed(self.values(ranges))
+        objective, _ = self.computed(self.values(self._sample()))
         if not isinstance(objective, forms.Form):
             return 0.0
         low, high = objective.settled().pair
         relative = (high - low) / np.maximum(np.abs(high), np.float32(1e-30))
-        return float(np.minimum(np.where(np.isnan(relative), 1e3, relative), 1e3).mean())
+        return float(np.minimum(np.where(np.isnan(relative), _WIDEST, relative), _WIDEST).mean())
 
     def computed(self, values: dict[int, Any]) -> tuple[Any, Any]:
         """Objective and reasons."""
         with np.errstate(all="ignore"):
             for function, inputs, output in self._operations:
-                values[output] = function(*[values[i] for i in inputs])
+                found = function(*[values[i] for i in inputs])
+                symbol = self.apart.get(output)
+                values[output] = found.apart(symbol) if symbol is not None and isinstance(found, forms.Form) else found
         return values[self.staged.objective], values[self.staged.reason]
 
 

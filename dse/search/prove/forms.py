@@ -61,6 +61,12 @@ class Form:
             found[:, ~known] = between(rows[LOW][~known], rows[HIGH][~known], len(rows) - SLOPES).rows
         return Form(found, 0, self.inverse)
 
+    def apart(self, symbol: int) -> Form:
+        """The same with its radius as a position of its own."""
+        found = self.settled()
+        found.rows[SLOPES + symbol], found.rows[RADIUS] = found.rows[RADIUS].copy(), _NONE
+        return found
+
     def spread(self) -> Any:
         """How far the value may be from its centre."""
         rows = self.rows
@@ -106,7 +112,7 @@ def pair(x: Value) -> Pair:
 
 
 def operation(
-    name: str, given: tuple[Any, ...], n_symbols: int, positive: tuple[bool, ...], symbol: int | None = None
+    name: str, given: tuple[Any, ...], n_symbols: int, positive: tuple[bool, ...]
 ) -> Callable[..., Value]:
     """What computes the value of an operation from those of its operands; KeyError for one without a rule.
 
@@ -115,7 +121,6 @@ def operation(
         given: its parameters.
         n_symbols: slopes of a form.
         positive: which operands are never negative.
-        symbol: the position that the radius of the result becomes, if it does.
     """
     at, plain, line = function_of(name, given), intervals.operation(name, given), _line_of(name, given, n_symbols)
 
@@ -129,9 +134,6 @@ def operation(
             if ends[0].dtype.kind != "f":
                 return _compared(name, ends, *operands) if name in _SIDES else ends
             found = between(*ends, n_symbols)
-        if symbol is not None:
-            found = found.settled()
-            found.rows[SLOPES + symbol], found.rows[RADIUS] = found.rows[RADIUS].copy(), _NONE
         if name in _INVERSES and any(isinstance(x, Form) and x.inverse is not None for x in operands):
             found.inverse = _by_inverses(_INVERSES[name], n_symbols, *operands)
         return found
