@@ -13,8 +13,8 @@ from rich.text import Text
 
 from dse.cli import show
 from dse.cli.designs import SHORT, label, print_reasons
-from dse.cli.proof import check_range, print_proof
 from dse.cli.options import Figure, Force, Fresh, Json, OfferAny
+from dse.cli.proof import check_range, print_proof
 from dse.cli.run import drawn_files
 from dse.cli.status import INTERRUPTED, NOTHING_FEASIBLE, report_errors
 from dse.errors import InputError

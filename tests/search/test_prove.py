@@ -230,7 +230,10 @@ def _twice(header, node):
 
 @pytest.mark.parametrize(
     ("change", "fault"),
-    [(_bound, "below the bound"), (_best, "the best design"), (_leaf, "no design of the space"), (_cut, "block"), (_twice, "block")],
+    [
+        (_bound, "below the bound"), (_best, "the best design"), (_leaf, "no design of the space"), (_cut, "block"),
+        (_twice, "block"),
+    ],
 )  # fmt: skip
 def test_a_false_certificate_is_told(written, tmp_path, change, fault):
     one, _, certificate = written

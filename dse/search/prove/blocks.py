@@ -58,7 +58,7 @@ class Axis(NamedTuple):
     def at(self, position: np.ndarray) -> dict[str, np.ndarray]:
         """Leaf path → value at positions."""
         if self.interval is not None:
-            return {self.interval.path: np.float32(value_at(self.interval, position / CELLS))}
+            return {self.interval.path: np.asarray(value_at(self.interval, position / CELLS), np.float32)}
         return {path: column[position] for path, column in self.columns.items()}
 
     def ends(self, first: np.ndarray, behind: np.ndarray) -> dict[str, tuple[np.ndarray, np.ndarray]]:
@@ -66,7 +66,7 @@ class Axis(NamedTuple):
         if self.interval is not None:
             low, high = (value_at(self.interval, cell / CELLS) for cell in (first, behind))
             edge = _ROUNDING * abs(high)
-            return {self.interval.path: (np.float32(low - edge), np.float32(high + edge))}
+            return {self.interval.path: (np.asarray(low - edge, np.float32), np.asarray(high + edge, np.float32))}
         if (behind - first == 1).all():
             return {path: (column[first],) * 2 for path, column in self.columns.items()}
         return {path: between(column, first, behind) for path, column in self.columns.items()}
@@ -119,6 +119,11 @@ class Blocks:
     def is_continuous(self) -> bool:
         """Whether some axis has values between its positions."""
         return any(axis.interval is not None for axis in self.axes)
+
+    @functools.cached_property
+    def is_listed(self) -> np.ndarray:
+        """[axis] whether positions are mappings or names, of which half of the list says little."""
+        return np.array([not number or not axis.is_ordered for number, axis in enumerate(self.axes)])
 
     @functools.cached_property
     def axis_of(self) -> dict[int, int]:
@@ -180,7 +185,7 @@ class Blocks:
         return {i for i, (low, _) in values.items() if (low >= 0).all()}
 
     def _keep_apart(self) -> None:
-        """Give the radius of those values a position that narrows wide blocks most: the time of a layer, for example."""
+        """Keep apart the radius of those values that narrows wide blocks most: of the time of a layer, for example."""
         sample, least = self._sample(), self._width()
         uses = Counter(i for *_, inputs, _ in self.staged.operations for i in set(inputs))
         values = self.values(sample)

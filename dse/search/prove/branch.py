@@ -1,4 +1,4 @@
-"""Branch and bound: blocks that may hold a better design are split, those of the lowest bound first, until none is left.
+"""Branch and bound: blocks that may hold a better design are divided, the lowest bound first, until none is left.
 
 A block is closed when no design of it can run, when its bound is above what a better design would have, or when all of
 its designs have been evaluated. The lowest bound of all that is closed or open is proven of the whole space.
@@ -126,7 +126,8 @@ class Prover:
 
     def state(self) -> State:
         """How far the proof is."""
-        bound = min(self._closed, self._open.bound.min(initial=math.inf), math.inf if self.best is None else self.best.objective)
+        best = math.inf if self.best is None else self.best.objective
+        bound = min(self._closed, best, self._open.bound.min(initial=math.inf))
         seconds = time.perf_counter() - self._began
         return State(self.best, float(bound), len(self._open.number), self._n_blocks, self._n_designs, seconds)
 
@@ -149,7 +150,8 @@ class Prover:
         found = []
         for member, one in enumerate(self.members):
             known = bounded(one, one.whole)
-            found.append(_Open(np.array([member]), *map(self._wide, one.whole), np.array([member]), known.bound, known.axis))
+            first, behind = map(self._wide, one.whole)
+            found.append(_Open(np.array([member]), first, behind, np.array([member]), known.bound, known.axis))
         return _joined(found)
 
     def _wide(self, positions: np.ndarray) -> np.ndarray:
@@ -163,8 +165,7 @@ class Prover:
             if not len(own.number):
                 continue
             size = own.behind[np.arange(len(own.axis)), own.axis] - own.first[np.arange(len(own.axis)), own.axis]
-            listed = np.array([not axis.is_ordered or not number for number, axis in enumerate(one.axes)])[own.axis]
-            parts = np.where(listed & (size <= _MOST_PARTS), size, 2)
+            parts = np.where(one.is_listed[own.axis] & (size <= _MOST_PARTS), size, 2)
             child = self._n_blocks + np.cumsum(parts) - parts
             self._n_blocks += int(parts.sum())
             self._record(own.number, DIVIDED, own.axis, parts, child)
@@ -250,8 +251,7 @@ def bounded(blocks: Blocks, ranges: Ranges) -> Bounded:
             share[:, axis] += np.nan_to_num(abs(slope) / spread)
             at_end = (slope > 0) if i in blocks.rates else (slope < 0)
             corner[:, axis] = np.where(at_end, ranges.behind[:, axis] - 1, ranges.first[:, axis])
-    for number, axis in enumerate(blocks.axes):
-        share[:, number] += 10.0 * len(blocks.axes) - number if not number or not axis.is_ordered else 0.0
+    share += np.where(blocks.is_listed, 10.0 * len(blocks.axes) - np.arange(len(blocks.axes)), 0.0)
     low, high = (np.broadcast_to(end, count) for end in forms.pair(objective))
     bound = np.where(np.isnan(low) | np.isnan(high), -np.inf, low).astype(float)
     cannot_run = np.broadcast_to(none != 0, count)

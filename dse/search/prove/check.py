@@ -1,7 +1,7 @@
 """Check a certificate: a second, simpler program than the one that proved.
 
-It walks the tree of blocks, which must divide the space without gap or overlap, and bounds each block that is not divided
-again: by plain intervals, and by lines in double precision along the axes (one value after the other, nothing kept
+It walks the tree of blocks, which must divide the space without gap or overlap, and bounds again each that is not
+divided: by plain intervals, and by lines in double precision along the axes (one value after the other, nothing kept
 apart, nothing deferred). A block whose bound it does not reach is halved until it does, or until the model itself
 evaluates the few designs that are left. The best design is evaluated by the model. What is shared with the proof is the
 list of operations, the plain rules of intervals, and what the mapping decides.
@@ -22,7 +22,7 @@ from dse.search.outcome import ROUNDING
 from dse.search.problem import Problem
 from dse.search.prove import intervals
 from dse.search.prove import proof as proofs
-from dse.search.prove.blocks import CELLS, Blocks, Ranges, designs
+from dse.search.prove.blocks import Blocks, Ranges, designs
 from dse.search.prove.branch import DIVIDED, Node
 from dse.search.run import identity
 from dse.sweep.engine.numpy_backend import evaluate_few
@@ -74,7 +74,8 @@ def check(task: Problem, file: Path) -> Checked:
         fault = str(wrong)
     sign = task.program.objectives[0].sign
     value = None if best is None else sign * best["objective"]
-    return Checked(not fault, fault, value, proofs.proven_gap(header), len(node.kind), halved, time.perf_counter() - began)
+    seconds = time.perf_counter() - began
+    return Checked(not fault, fault, value, proofs.proven_gap(header), len(node.kind), halved, seconds)
 
 
 def _check_best(task: Problem, members: list[Blocks], best: dict[str, Any]) -> None:
@@ -194,7 +195,7 @@ class _Line:
     @property
     def pair(self) -> tuple[Any, Any]:
         """The ends in single precision, outwards."""
-        return tuple(_single(end, way) for end, way in ((self.low, -np.inf), (self.high, np.inf)))  # type: ignore[return-value]
+        return _single(self.low, -np.inf), _single(self.high, np.inf)
 
 
 def _single(end: Any, way: float) -> Any:
@@ -230,8 +231,7 @@ class _Lines:
         """The axis to halve blocks along: mappings and names first, then what moves the objective most."""
         size = ranges.behind - ranges.first
         share = 0.05 * size / self._one.whole.behind
-        for number, axis in enumerate(self._one.axes):
-            share[:, number] += 0.0 if number and axis.is_ordered else 10.0
+        share += 10.0 * self._one.is_listed
         if isinstance(objective, _Line):
             total = np.maximum(abs(objective.slopes).sum(axis=0) + objective.rest, 1e-30)
             for row, i in enumerate(self._one.axis_of):
@@ -293,7 +293,7 @@ def _between(low: Any, high: Any, n_axes: int) -> _Line:
 def _mixed(found: Any, a: Any, x: _Line, b: Any, y: _Line, more: Any = 0.0, moved: Any = 0.0) -> _Line:
     """``a x + b y + moved``, give or take ``more``."""
     rest = abs(a) * x.rest + abs(b) * y.rest + more
-    return _Line(*found, a * x.middle + b * y.middle + moved, a * x.slopes + b * y.slopes, rest)
+    return _Line(found[0], found[1], a * x.middle + b * y.middle + moved, a * x.slopes + b * y.slopes, rest)
 
 
 def _product(found: Any, x: _Line, y: _Line) -> _Line:
@@ -311,8 +311,11 @@ def _of_rates(rule: Callable[..., _Line], x: _Line, y: _Line) -> _Line | None:
     if any(line is None or not (line.low > 0).all() for line in lines):
         return None
     one, other = lines
-    ends = {"_product": lambda a, b: a * b, "_larger": np.maximum, "_smaller": np.minimum}[rule.__name__]
-    return rule((ends(one.low, other.low), ends(one.high, other.high)), one, other)
+    found = one.low * other.low, one.high * other.high
+    if rule is not _product:
+        extreme = np.maximum if rule is _larger else np.minimum
+        found = extreme(one.low, other.low), extreme(one.high, other.high)
+    return rule(found, one, other)
 
 
 def _number(value: Any, shape: tuple[int, ...]) -> _Line:
@@ -355,7 +358,8 @@ def _extreme(found: Any, x: _Line, y: _Line, larger: bool) -> _Line:
     mixed = (apart.low < 0) & (apart.high > 0)
     share = np.where(mixed, apart.high / (apart.high - apart.low), apart.low >= 0)
     off = np.where(mixed, -0.5 * share * apart.low, 0.0)
-    return _mixed(found, share, x, 1.0 - share, y, off, off) if larger else _mixed(found, 1.0 - share, x, share, y, off, -off)
+    of_x = share if larger else 1.0 - share
+    return _mixed(found, of_x, x, 1.0 - of_x, y, off, off if larger else -off)
 
 
 def _chosen(found: Any, which: Any, no: Any, yes: Any) -> _Line | None:
@@ -369,12 +373,13 @@ def _chosen(found: Any, which: Any, no: Any, yes: Any) -> _Line | None:
 
     rest = of(no.rest, yes.rest, np.maximum(no.rest, yes.rest) + apart)
     middle = of(no.middle, yes.middle, 0.5 * (no.middle + yes.middle))
-    return _Line(*found, middle, of(no.slopes, yes.slopes, 0.5 * (no.slopes + yes.slopes)), rest)
+    return _Line(found[0], found[1], middle, of(no.slopes, yes.slopes, 0.5 * (no.slopes + yes.slopes)), rest)
 
 
 #: Operations that have lines; all others have plain intervals.
 _RULES: dict[str, Callable[..., _Line | None]] = {
-    "add": lambda found, x, y: _mixed(found, 1.0, x, 1.0, y), "add_any": lambda found, x, y: _mixed(found, 1.0, x, 1.0, y),
+    "add": lambda found, x, y: _mixed(found, 1.0, x, 1.0, y),
+    "add_any": lambda found, x, y: _mixed(found, 1.0, x, 1.0, y),
     "sub": lambda found, x, y: _mixed(found, 1.0, x, -1.0, y), "neg": lambda found, x: _mixed(found, -1.0, x, 0.0, x),
     "mul": _product, "div": _quotient, "max": _larger, "min": _smaller,
 }  # fmt: skip

@@ -1,6 +1,6 @@
 """Linear forms (affine arithmetic): values of blocks as ``centre + sum of slope x position ± radius``.
 
-Positions along the axes of a block are in [-1, 1]. What depends on one axis in several places keeps that it does: a time
+Positions along the axes of a block are in [-1, 1]. What depends on an axis in several places keeps that it does: a time
 less itself is 0, and where computation hides messages their sum is known to be the longer of the two, all of which
 plain intervals forget (de Figueiredo & Stolfi 2004). Each value is in its interval and on its form, whichever is
 narrower. A few values have their radius as a position of its own, so that it too cancels.
@@ -73,8 +73,9 @@ class Form:
         return abs(rows[SLOPES:]).sum(axis=0) + rows[RADIUS] + np.float32(self.depth + 2) * _ROUNDING * rows[BULK]
 
 
-#: A value of many blocks: the same for all designs of a block; a real one that is moved; a count or truth value that is.
-Value = np.ndarray | Form | Pair
+#: A value of many blocks: an array where it is the same for all designs of a block, a form of a real one that is moved,
+#: least and most of a count or truth value that is. Operations tell them apart.
+Value = Any
 
 
 def moved(low: Any, high: Any, symbol: int, n_symbols: int, is_rate: bool) -> Form:
@@ -108,7 +109,9 @@ def between(low: Any, high: Any, n_symbols: int) -> Form:
 
 def pair(x: Value) -> Pair:
     """Least and most of a value."""
-    return x.pair if isinstance(x, Form) else x if isinstance(x, tuple) else (x, x)
+    if isinstance(x, Form):
+        return x.pair
+    return (x[0], x[1]) if isinstance(x, tuple) else (x, x)
 
 
 def operation(
@@ -238,7 +241,8 @@ def _curve(at: Callable[[Any], Any], tangent: Callable[[Any], Any], x: Form, fou
         slope = np.where(high > low, (ends[1] - ends[0]) / (high - low), _NONE)
         touch = tangent(slope)
     touch = np.where(touch == touch, np.minimum(np.maximum(touch, low), high), low).astype(np.float32)
-    least, most = intervals.hull([end - slope * value for end, value in zip((*ends, at(touch)), (low, high, touch), strict=True)])
+    pairs = zip((*ends, at(touch)), (low, high, touch), strict=True)
+    least, most = intervals.hull([end - slope * value for end, value in pairs])
     rows = x.rows * slope
     half = _HALF * (most - least)
     rows[CENTRE] += _HALF * least + _HALF * most

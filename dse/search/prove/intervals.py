@@ -60,6 +60,8 @@ def _rule(name: str, given: tuple[Any, ...], at: Callable[..., Any]) -> Callable
         return lambda x: widened(at(x[0]), at(x[1]), x)
     if name == "integer_pow":
         return lambda x: _whole_power(at, given[0], x)
+    if name == "bitcast_convert_type":
+        return lambda x: _bits(at, x)
     return RULES[name]
 
 
@@ -81,7 +83,7 @@ def holds(x: Pair, number: float = 0.0) -> Any:
 
 
 def _converted(at: Callable[..., Any], dtype: Any, x: Pair) -> Pair:
-    if dtype == bool:
+    if dtype.kind == "b":
         return _not(_equal(x, (x[0].dtype.type(0),) * 2))
     low, high = at(x[0]), at(x[1])
     if dtype.kind in "iu" and x[0].dtype.kind == "f":
@@ -113,7 +115,8 @@ def _divide(x: Pair, y: Pair) -> Pair:
 def magnitude(x: Pair) -> Pair:
     """The interval of the absolute value."""
     low, high = abs(x[0]), abs(x[1])
-    return np.where(holds(x) & (low == low) & (high == high), low.dtype.type(0), np.minimum(low, high)), np.maximum(low, high)
+    has_none = holds(x) & (low == low) & (high == high)
+    return np.where(has_none, low.dtype.type(0), np.minimum(low, high)), np.maximum(low, high)
 
 
 def _square(x: Pair) -> Pair:
@@ -210,8 +213,11 @@ def _xor(x: Pair, y: Pair) -> Pair:
     return known & exact, ~known | exact
 
 
-def _bitcast(x: Pair) -> Pair:
-    raise NotImplementedError
+def _bits(at: Callable[..., Any], x: Pair) -> Pair:
+    """Bits of numbers that are not negative are in the order of the numbers; of others nothing is known."""
+    if not (x[0] >= 0).all():
+        raise NotImplementedError("bits of negative numbers of several values")
+    return at(x[0]), at(x[1])
 
 
 def select(which: Pair, *cases: Pair) -> Pair:

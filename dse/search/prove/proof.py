@@ -34,7 +34,7 @@ class ProofOptions:
 
     gap: float = 0.005  #: how much better than the best a design may be
     minutes: float | None = None  #: at most
-    progress: Callable[[ProofProgress], None] | None = None
+    progress: Callable[[Any], None] | None = None  #: called with a :class:`ProofProgress`
 
 
 @dataclasses.dataclass(frozen=True)
@@ -91,7 +91,9 @@ class Certificate(NamedTuple):
     node: Node
 
 
-def prove(task: Problem, best: Found | None, identity: Mapping[str, str], options: ProofOptions) -> tuple[Proof, Certificate]:
+def prove(
+    task: Problem, best: Found | None, identity: Mapping[str, str], options: ProofOptions
+) -> tuple[Proof, Certificate]:
     """Bound the objective over all designs of a space.
 
     Args:
@@ -130,11 +132,15 @@ def prove(task: Problem, best: Found | None, identity: Mapping[str, str], option
 
 def members(task: Problem) -> list[Blocks]:
     """Blocks of each structure of a space."""
-    paths = [{path for one in grid.dimensions for path in one.columns} for grid, _ in task.programs]
-    return [
-        Blocks(program, grid, tuple(one for one in task.spec.intervals if one.path in own))
-        for (grid, program), own in zip(task.programs, paths, strict=True)
-    ]
+    found = []
+    for number, (grid, program) in enumerate(task.programs):
+        intervals = tuple(one for one in task.spec.intervals if one.path in task.moving(number))
+        try:
+            found.append(Blocks(program, grid, intervals))
+        except (KeyError, NotImplementedError) as unknown:
+            where, got = f"study {task.study.name}", f"an operation that is not known of ranges: {unknown}"
+            raise InputError(where, got, "the operations of dse.search.prove", "leave out --prove") from None
+    return found
 
 
 def incumbent(task: Problem, member: int, values: Mapping[str, float]) -> Found | None:

@@ -7,7 +7,6 @@ exact numbers, and intervals are computed of what hardware moves alone: no ceili
 from __future__ import annotations
 
 import dataclasses
-import functools
 from collections.abc import Sequence
 from typing import Any
 
@@ -52,31 +51,30 @@ def staged(program: Program, grid: Grid, moving: Sequence[str], mappings: dict[s
     leaves = jax.tree.leaves((grid.base, values))
     first = len(leaves) - len(values)
     opened = {path: first + i for i, path in enumerate(sorted(values))}
-    own = _wanted(found)
-    folded = own.folded(leaves, list(opened.values()))
+    folded = _wanted(found).folded(leaves, list(opened.values()))
     place = {path: i for i, path in enumerate(opened)}
-    return _staged(_simplified(folded), place, mappings, moving)
+    return _staged(*_simplified(folded), place, mappings, moving)
 
 
 def _wanted(found: Operations) -> Operations:
     """The first objective and the reasons alone."""
     metrics, objectives = jax.tree.unflatten(found.structure, found.outputs)
     outputs = [objectives[0], metrics.infeasible_reason]
-    return _pruned(found._replace(outputs=outputs, structure=jax.tree.structure([0, 0])))
+    return found._replace(operations=_pruned(found.operations, outputs), outputs=outputs)
 
 
-def _pruned(found: Operations) -> Operations:
+def _pruned(operations: list[Operation], outputs: list[int]) -> list[Operation]:
     """Without operations that nothing needs."""
-    wanted, kept = set(found.outputs), list[Operation]()
-    for operation in reversed(found.operations):
+    wanted, kept = set(outputs), list[Operation]()
+    for operation in reversed(operations):
         if operation[3] in wanted:
             wanted.update(operation[2])
             kept.append(operation)
-    return found._replace(operations=kept[::-1])
+    return kept[::-1]
 
 
-def _simplified(found: Operations) -> Operations:
-    """The same numbers by operations whose intervals are narrower.
+def _simplified(found: Operations) -> tuple[dict[int, Any], list[Operation], list[int]]:
+    """Constants, operations and outputs that give the same numbers, by operations whose intervals are narrower.
 
     A value less itself is 0 (ceilings with the slope of what is rounded), and a selection of the smaller of two values
     is their minimum.
@@ -85,7 +83,6 @@ def _simplified(found: Operations) -> Operations:
     constants = dict(enumerate(found.constants, n_inputs))
     made: dict[int, Operation] = {}
     stands: dict[int, int] = {}
-    n_values = max([found.n_values, *(operation[3] + 1 for operation in found.operations)])
     for name, given, inputs, output in found.operations:
         inputs = tuple(stands.get(i, i) for i in inputs)
         same = _same_as(name, inputs, constants, made)
@@ -98,7 +95,7 @@ def _simplified(found: Operations) -> Operations:
         else:
             made[output] = (*_extreme(name, given, inputs, made), output)
     outputs = [stands.get(i, i) for i in found.outputs]
-    return _pruned(found._replace(constants=constants, operations=list(made.values()), outputs=outputs, n_values=n_values))
+    return constants, _pruned(list(made.values()), outputs), outputs
 
 
 def _same_as(name: str, inputs: tuple[int, ...], constants: dict[int, Any], made: dict[int, Operation]) -> int | None:
@@ -130,18 +127,18 @@ def _extreme(
 
 
 def _staged(
-    found: Operations, place: dict[str, int], mappings: dict[str, np.ndarray], moving: Sequence[str]
-) -> Staged:
+    constants: dict[int, Any], operations: list[Operation], outputs: list[int], place: dict[str, int],
+    mappings: dict[str, np.ndarray], moving: Sequence[str],
+) -> Staged:  # fmt: skip
     """The operations cut in two, and the first part computed of every mapping."""
-    constants: dict[int, Any] = found.constants  # type: ignore[assignment]
     of_mapping = {place[path] for path in mappings} | constants.keys()
     first, rest = list[Operation](), list[Operation]()
-    for operation in found.operations:
+    for operation in operations:
         is_first = of_mapping.issuperset(operation[2])
         (first if is_first else rest).append(operation)
         if is_first:
             of_mapping.add(operation[3])
-    wanted = {*found.outputs, *(i for operation in rest for i in operation[2])}
+    wanted = {*outputs, *(i for operation in rest for i in operation[2])}
     kept = sorted(wanted & of_mapping - constants.keys())
     table = _computed(first, constants, {place[path]: column for path, column in mappings.items()}, kept)
     same = {i: column[0] for i, column in table.items() if (column == column[0]).all()}
@@ -149,7 +146,7 @@ def _staged(
         {i: value for i, value in constants.items() if i in wanted} | same,
         {i: column for i, column in table.items() if i not in same},
         {path: place[path] for path in moving},
-        tuple(rest), *found.outputs,
+        tuple(rest), *outputs,
     )  # fmt: skip
 
 
