@@ -144,6 +144,11 @@ class Blocks:
         objective, reason = (np.broadcast_to(value, len(ranges.first)) for value in found)
         return objective, reason
 
+    def limits(self, values: dict[int, Any]) -> list[forms.Form]:
+        """Of computed values, what is not above 0 in designs that can run."""
+        pairs = [(values[one], values[other]) for one, other in self.staged.limits]
+        return [forms.difference(one, other) for one, other in pairs if any(isinstance(x, forms.Form) for x in (one, other))]
+
     def leaves(self, position: np.ndarray) -> dict[str, float]:
         """Leaf path → value of one design."""
         found = {path: column[position[:1]] for path, column in self.mappings.items()}

@@ -238,10 +238,11 @@ def divided(ranges: Ranges, axis: np.ndarray, parts: np.ndarray) -> tuple[Ranges
 
 def bounded(blocks: Blocks, ranges: Ranges) -> Bounded:
     """Bounds of blocks, and where to divide them: along the axis that moves the objective most."""
-    objective, reason = blocks.computed(blocks.values(ranges))
+    values = blocks.values(ranges)
+    objective, reason = blocks.computed(values)
     count, size = len(ranges.first), ranges.behind - ranges.first
     none, some = forms.pair(reason)
-    share = np.where(size > 1, _ALWAYS, 0.0) + _UNDECIDED * (some != none)[:, None] * size / blocks.whole.behind
+    share = np.where(size > 1, _ALWAYS, 0.0) + _ALWAYS * (some != none)[:, None] * size / blocks.whole.behind
     corner = ranges.first + size // 2
     if isinstance(objective, forms.Form):
         objective = objective.settled()
@@ -254,5 +255,12 @@ def bounded(blocks: Blocks, ranges: Ranges) -> Bounded:
     share += np.where(blocks.is_listed, 10.0 * len(blocks.axes) - np.arange(len(blocks.axes)), 0.0)
     low, high = (np.broadcast_to(end, count) for end in forms.pair(objective))
     bound = np.where(np.isnan(low) | np.isnan(high), -np.inf, low).astype(float)
+    if isinstance(objective, forms.Form):
+        for limit in blocks.limits(values):
+            bound = np.fmax(bound, forms.least_within(objective, limit))
+            open_ = (limit.rows[forms.LOW] < 0) & (limit.rows[forms.HIGH] > 0)
+            for i, axis in blocks.axis_of.items():
+                part = abs(limit.rows[forms.SLOPES + blocks.symbol[i]]) / np.maximum(limit.spread(), np.float32(1e-30))
+                share[:, axis] += _UNDECIDED * np.nan_to_num(np.where(open_, part, 0.0))
     cannot_run = np.broadcast_to(none != 0, count)
     return Bounded(bound, cannot_run, np.where(size > 1, share, -1.0).argmax(axis=1), corner)

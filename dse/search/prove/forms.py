@@ -306,6 +306,26 @@ def _gap(x: Value, y: Value) -> Pair:
     return np.fmax(a - d, centre - spread), np.fmin(b - c, centre + spread)
 
 
+def difference(x: Value, y: Value) -> Form:
+    """The first less the second, one of which is a form."""
+    return _difference((), x, y)
+
+
+def least_within(x: Form, held: Form) -> Any:
+    """A bound of a value where another is not above 0, by the best of some multipliers of that limit.
+
+    For any multiplier that is not negative, ``x + multiplier held`` is not above ``x`` where the limit holds.
+    """
+    rows, limit, best = x.rows, held.rows, np.float32(-np.inf)
+    for symbol in range(SLOPES, len(rows)):
+        multiplier = np.fmax(-rows[symbol] / limit[symbol], _NONE)
+        multiplier = np.where(np.isfinite(multiplier), multiplier, _NONE)
+        both = rows + multiplier * limit
+        away = abs(both[SLOPES:]).sum(axis=0) + both[RADIUS] + np.float32(8) * _ROUNDING * both[BULK]
+        best = np.fmax(best, both[CENTRE] - away)
+    return best
+
+
 def _chosen(n_symbols: int, _: Any, which: Value, *cases: Value) -> Form | None:
     """The form of the case that is chosen; where that is open one through the middle of both."""
     surely, maybe = pair(which)

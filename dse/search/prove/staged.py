@@ -7,7 +7,8 @@ exact numbers, and intervals are computed of what hardware moves alone: no ceili
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Sequence
+import functools
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 import jax
@@ -35,6 +36,33 @@ class Staged:
     operations: tuple[Operation, ...]
     objective: int
     reason: int
+
+    @functools.cached_property
+    def limits(self) -> tuple[tuple[int, int], ...]:
+        """Pairs of values of which the first is not above the second in a design that can run."""
+        made = {operation[3]: operation for operation in self.operations}
+        return tuple(dict.fromkeys(_limits(self.reason, False, made, self.constants)))
+
+
+def _limits(
+    value: int, is_true: bool, made: Mapping[int, Operation], constants: Mapping[int, Any]
+) -> Iterator[tuple[int, int]]:
+    """Limits that hold where a value is what it is in designs that can run: reasons none, truth values ``is_true``."""
+    name, _, inputs, _ = made.get(value, ("", (), (), 0))
+    if name in ("or", "add", "and") and is_true == (name == "and"):  # reasons are added too
+        for one in inputs:
+            yield from _limits(one, is_true, made, constants)
+    elif name == "not":
+        yield from _limits(inputs[0], not is_true, made, constants)
+    elif name == "convert_element_type":
+        yield from _limits(inputs[0], is_true, made, constants)
+    elif name == "select_n" and all(np.ndim(constants.get(i, np.zeros(1))) == 0 for i in inputs[1:]):
+        no, yes = (bool(constants[i]) for i in inputs[1:])
+        if no != yes:  # what is no reason has to be chosen
+            yield from _limits(inputs[0], no, made, constants)
+    elif name in ("le", "lt", "ge", "gt"):
+        one, other = inputs if (name in ("le", "lt")) == is_true else inputs[::-1]
+        yield one, other
 
 
 def staged(program: Program, grid: Grid, moving: Sequence[str], mappings: dict[str, np.ndarray]) -> Staged:
@@ -109,7 +137,7 @@ def _same_as(name: str, inputs: tuple[int, ...], constants: dict[int, Any], made
     neutral = {"add": 0.0, "mul": 1.0}.get(name)
     if neutral is not None:
         for one, other in (inputs, inputs[::-1]):
-            if one in constants and constants[one].dtype.kind == "f" and constants[one] == neutral:
+            if one in constants and constants[one].dtype.kind in "fi" and constants[one] == neutral:
                 return other
     return None
 
