@@ -147,7 +147,8 @@ class Blocks:
     def limits(self, values: dict[int, Any]) -> list[forms.Form]:
         """Of computed values, what is not above 0 in designs that can run."""
         pairs = [(values[one], values[other]) for one, other in self.staged.limits]
-        return [forms.difference(one, other) for one, other in pairs if any(isinstance(x, forms.Form) for x in (one, other))]
+        moved = (pair for pair in pairs if any(isinstance(x, forms.Form) for x in pair))
+        return [forms.difference(one, other) for one, other in moved]
 
     def leaves(self, position: np.ndarray) -> dict[str, float]:
         """Leaf path → value of one design."""
@@ -196,7 +197,7 @@ class Blocks:
         values = self.values(sample)
         self.computed(values)
         loose = [i for i, x in values.items() if uses[i] >= _USED and isinstance(x, forms.Form) and _is_loose(x)]
-        tried = sorted(loose, key=lambda i: -uses[i])[:_TRIED]
+        tried = loose[-_TRIED:]  # those near the end hold most
         for symbol in range(_MOST_APART if least < _WIDEST else 0):
             known, widths = self.apart, dict[int, float]()
             for i in tried:
@@ -223,8 +224,9 @@ class Blocks:
         objective, _ = self.computed(self.values(self._sample()))
         if not isinstance(objective, forms.Form):
             return 0.0
-        low, high = objective.settled().pair
-        relative = (high - low) / np.maximum(np.abs(high), np.float32(1e-30))
+        objective = objective.settled()
+        low, high = objective.pair
+        relative = (high - low) / np.maximum(np.abs(objective.rows[forms.CENTRE]), np.float32(1e-30))
         return float(np.minimum(np.where(np.isnan(relative), _WIDEST, relative), _WIDEST).mean())
 
     def computed(self, values: dict[int, Any]) -> tuple[Any, Any]:

@@ -224,18 +224,30 @@ class _Lines:
                 values[output] = self._apart(output, found) if output in self._one.apart else found
         objective, reason = values[staged.objective], values[staged.reason]
         low = np.broadcast_to(_ends(objective)[0], count)
-        axis = self._widest(ranges, objective)
+        limits = [self._limit(values[one], values[other]) for one, other in staged.limits]
+        for limit in filter(None, limits):
+            low = np.fmax(low, _least_within(objective, limit)) if isinstance(objective, _Line) else low
+        axis = self._widest(ranges, [objective, *limits])
         return np.where(np.isnan(low), -np.inf, low), np.broadcast_to(_ends(reason)[0] != 0, count), axis
 
-    def _widest(self, ranges: Ranges, objective: Any) -> np.ndarray:
-        """The axis to halve blocks along: mappings and names first, then what moves the objective most."""
+    def _limit(self, one: Any, other: Any) -> _Line | None:
+        """What is not above 0 in designs that can run; None where nothing moves it."""
+        if not isinstance(one, _Line) and not isinstance(other, _Line):
+            return None
+        one, other = self._line(one), self._line(other)
+        return _mixed((one.low - other.high, one.high - other.low), 1.0, one, -1.0, other)
+
+    def _widest(self, ranges: Ranges, values: list[Any]) -> np.ndarray:
+        """The axis to halve blocks along: mappings and names first, then what moves objective and open limits most."""
         size = ranges.behind - ranges.first
         share = 0.05 * size / self._one.whole.behind
         share += 10.0 * self._one.is_listed
-        if isinstance(objective, _Line):
-            total = np.maximum(abs(objective.slopes).sum(axis=0) + objective.rest, 1e-30)
-            for row, i in enumerate(self._one.axis_of):
-                share[:, self._one.axis_of[i]] += np.nan_to_num(abs(objective.slopes[row]) / total)
+        for value in values:
+            if isinstance(value, _Line):
+                total = np.maximum(abs(value.slopes).sum(axis=0) + value.rest, 1e-30)
+                weight = 1.0 if value is values[0] else 0.3 * ((value.low < 0) & (value.high > 0))
+                for row, i in enumerate(self._one.axis_of):
+                    share[:, self._one.axis_of[i]] += np.nan_to_num(weight * abs(value.slopes[row]) / total)
         return np.where(size > 1, share, -1.0).argmax(axis=1)
 
     def _apart(self, output: int, value: Any) -> Any:
@@ -288,6 +300,18 @@ def _ends(x: Any) -> tuple[Any, Any]:
 
 def _between(low: Any, high: Any, n_axes: int) -> _Line:
     return _Line(low, high, np.full(len(low), np.nan), np.zeros((n_axes, len(low))), np.zeros(len(low)))
+
+
+def _least_within(x: _Line, limit: _Line) -> Any:
+    """A bound of ``x`` where a limit is not above 0: of ``x + multiplier limit``, for some multipliers from 0 up."""
+    best = np.full(len(x.middle), -np.inf)
+    for row, slope in zip(x.slopes, limit.slopes, strict=True):
+        with np.errstate(all="ignore"):
+            multiplier = np.where(row * slope < 0, -row / slope, 0.0)
+        slopes = abs(x.slopes + multiplier * limit.slopes).sum(axis=0)
+        size = abs(x.middle) + multiplier * abs(limit.middle)
+        best = np.fmax(best, x.middle + multiplier * (limit.middle - limit.rest) - x.rest - slopes - _UNIT * size)
+    return best
 
 
 def _mixed(found: Any, a: Any, x: _Line, b: Any, y: _Line, more: Any = 0.0, moved: Any = 0.0) -> _Line:
