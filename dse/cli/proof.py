@@ -31,10 +31,19 @@ def print_proof(out: Console, proof: Proof, problem: Problem) -> None:
     show.heading(out, "proof")
     told = [statement(proof, problem), _counts(proof), "counts, fronts and minima by axis are those of dse run alone"]
     if proof.leaves:
-        names = (f"{path.rpartition('.')[2]}={value:g}" for path, value in proof.leaves.items())
-        told.insert(1, f"best: {' '.join(names)}")
+        told.insert(1, f"best: {', '.join(_leaf(path, value) for path, value in proof.leaves.items())}")
     for line in told:
         out.print(Text(line), soft_wrap=True)
+
+
+def _leaf(path: str, value: float) -> str:
+    """A leaf with its value as people write it."""
+    from dse.designs.leaves import known_leaves
+
+    parts, about = path.split("."), known_leaves()[path]
+    name = parts[-1] if parts[0] == "mapping" else ".".join(parts[-2:])
+    text = about["enum"](int(value)).name if "enum" in about else show.setting(value, about["units"])
+    return f"{name} {text}"
 
 
 def statement(proof: Proof, problem: Problem) -> str:
@@ -46,7 +55,7 @@ def statement(proof: Proof, problem: Problem) -> str:
     if proof.best is None or proof.gap is None:
         return f"nothing is proven yet{stopped}"
     best = show.quantity(proof.best, problem.program.objectives[0].expression.written)
-    return f"no design {space} is better than {proof.objective} {best} by more than {100 * proof.gap:.3g} %{stopped}"
+    return f"no design {space} is better than {proof.objective.replace('_', ' ')} {best} by more than {100 * proof.gap:.3g} %{stopped}"
 
 
 def _counts(proof: Proof) -> str:

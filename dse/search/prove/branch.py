@@ -236,6 +236,7 @@ def divided(ranges: Ranges, axis: np.ndarray, parts: np.ndarray) -> tuple[Ranges
     return Ranges(first, behind), parent
 
 
+@np.errstate(all="ignore")
 def bounded(blocks: Blocks, ranges: Ranges) -> Bounded:
     """Bounds of blocks, and where to divide them: along the axis that moves the objective most."""
     values = blocks.values(ranges)

@@ -211,6 +211,7 @@ class _Lines:
     def __init__(self, one: Blocks) -> None:
         self._one, self._axes = one, [*one.axis_of, *one.apart]
 
+    @np.errstate(all="ignore")
     def bounds(self, ranges: Ranges) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
         """Least objective of blocks, whether it is sure that no design can run, and what axis moves it most."""
         count, staged = len(ranges.first), self._one.staged
@@ -218,10 +219,9 @@ class _Lines:
         for i, (low, high) in self._one.ends(ranges):
             known = low is high or low.dtype.kind != "f"
             values[i] = low if low is high else (low, high) if known else self._leaf(i, low, high)
-        with np.errstate(all="ignore"):
-            for name, given, inputs, output in staged.operations:
-                found = self._computed(name, given, *[values[i] for i in inputs])
-                values[output] = self._apart(output, found) if output in self._one.apart else found
+        for name, given, inputs, output in staged.operations:
+            found = self._computed(name, given, *[values[i] for i in inputs])
+            values[output] = self._apart(output, found) if output in self._one.apart else found
         objective, reason = values[staged.objective], values[staged.reason]
         low = np.broadcast_to(_ends(objective)[0], count)
         limits = [self._limit(values[one], values[other]) for one, other in staged.limits]
@@ -306,8 +306,7 @@ def _least_within(x: _Line, limit: _Line) -> Any:
     """A bound of ``x`` where a limit is not above 0: of ``x + multiplier limit``, for some multipliers from 0 up."""
     best = np.full(len(x.middle), -np.inf)
     for row, slope in zip(x.slopes, limit.slopes, strict=True):
-        with np.errstate(all="ignore"):
-            multiplier = np.where(row * slope < 0, -row / slope, 0.0)
+        multiplier = np.where(row * slope < 0, -row / slope, 0.0)
         slopes = abs(x.slopes + multiplier * limit.slopes).sum(axis=0)
         size = abs(x.middle) + multiplier * abs(limit.middle)
         best = np.fmax(best, x.middle + multiplier * (limit.middle - limit.rest) - x.rest - slopes - _UNIT * size)

@@ -58,7 +58,8 @@ class ProofProgress:
         best, gap = self.state.best, self.state.gap
         value = quantity(self.sign * best.objective, self.units) if best else "none"
         told = f"gap {100 * gap:.3g} %" if gap < 10.0 else "no bound of use yet"
-        return f"proof: {self.state.n_blocks:,} blocks, {self.state.n_open:,} open, {self.objective} {value}, {told}"
+        name = self.objective.replace("_", " ")
+        return f"proof: {self.state.n_blocks:,} blocks, {self.state.n_open:,} open, {name} {value}, {told}"
 
 
 @dataclasses.dataclass(frozen=True)

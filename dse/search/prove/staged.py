@@ -58,8 +58,8 @@ def _limits(
         yield from _limits(inputs[0], is_true, made, constants)
     elif name == "select_n" and all(np.ndim(constants.get(i, np.zeros(1))) == 0 for i in inputs[1:]):
         no, yes = (bool(constants[i]) for i in inputs[1:])
-        if no != yes:  # what is no reason has to be chosen
-            yield from _limits(inputs[0], no, made, constants)
+        if no != yes:
+            yield from _limits(inputs[0], yes == is_true, made, constants)
     elif name in ("le", "lt", "ge", "gt"):
         one, other = inputs if (name in ("le", "lt")) == is_true else inputs[::-1]
         yield one, other
