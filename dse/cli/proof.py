@@ -48,14 +48,15 @@ def _leaf(path: str, value: float) -> str:
 
 def statement(proof: Proof, problem: Problem) -> str:
     """What is proven of the space, in a sentence."""
-    space = f"of the {show.counted(problem.space.n_designs, 'design')}" if not problem.space.paths else "of the space"
+    space = "of the space" if problem.space.paths else f"of the {show.counted(problem.space.n_designs, 'design')}"
     if proof.nothing_runs:
         return f"no design {space} can run"
     stopped = "" if proof.is_closed else f"; stopped after {show.seconds(proof.seconds)}"
     if proof.best is None or proof.gap is None:
         return f"nothing is proven yet{stopped}"
     best = show.quantity(proof.best, problem.program.objectives[0].expression.written)
-    return f"no design {space} is better than {proof.objective.replace('_', ' ')} {best} by more than {100 * proof.gap:.3g} %{stopped}"
+    name = proof.objective.replace("_", " ")
+    return f"no design {space} is better than {name} {best} by more than {100 * proof.gap:.3g} %{stopped}"
 
 
 def _counts(proof: Proof) -> str:

@@ -8,7 +8,16 @@ from typer.testing import CliRunner
 from dse.cli import app
 from tests.search.test_prove import BUDGET, DENSE
 
-TEXT = 'title = "p"\n{}\n[objective]\nminimize = "step_time"\n[search]\nmethod = "random"\nevaluations = 64\nseeds = 1\n'
+TEXT = """
+title = "p"
+{}
+[objective]
+minimize = "step_time"
+[search]
+method = "random"
+evaluations = 64
+seeds = 1
+"""
 
 
 def run(*arguments):
