@@ -132,7 +132,8 @@ def _one_minus_square(x: Pair) -> Pair:
 def _whole_power(at: Callable[..., Any], exponent: int, x: Pair) -> Pair:
     base = magnitude(x) if exponent % 2 == 0 else x
     if exponent >= 0:
-        return at(base[0]), at(base[1])
+        low, high = (np.broadcast_to(at(end), end.shape) for end in base)
+        return low, high
     unknown = holds(base)
     low, high = (np.where(unknown, np.nan, at(end)).astype(end.dtype) for end in (base[1], base[0]))
     return low, high
