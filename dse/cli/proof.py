@@ -74,9 +74,12 @@ def print_check(problem: Problem, file: Path, as_json: bool) -> int:
         show.document(found._asdict())
         return 0 if found.is_valid else _INVALID
     out = show.console()
-    if found.is_valid:
-        out.print(Text(f"valid: no design is better than {found.best:g} by more than {100 * found.gap:.3g} %"))
-    else:
+    if not found.is_valid:
         out.print(Text(f"not valid: {found.fault}", "red"), soft_wrap=True)
+    elif found.best is None:
+        out.print(Text("valid: no design can run" if found.gap == 0.0 else "valid: nothing is proven yet"))
+    else:
+        best = show.quantity(found.best, problem.program.objectives[0].expression.written)
+        out.print(Text(f"valid: no design is better than {best} by more than {100 * found.gap:.3g} %"))
     out.print(Text(f"{found.blocks:,} blocks, {found.halved:,} of them divided further; {show.seconds(found.seconds)}"))
     return 0 if found.is_valid else _INVALID

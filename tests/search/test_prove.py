@@ -167,10 +167,17 @@ def test_single_designs_are_those_of_the_model():
         assert np.array_equal(found, objectives[0]) and np.array_equal(reason, metrics.infeasible_reason)
 
 
-def test_what_cannot_run_is_proven():
-    text = f'title = "none"\n{DENSE}\n[constraints]\nall = ["step_time <= 1e-6"]\n[objective]\nminimize = "step_time"\n'
-    proof, _ = prove(problem.build(spec.from_text(text)), None, {}, ProofOptions())
-    assert proof.nothing_runs and proof.is_closed and proof.best is None
+@pytest.mark.parametrize("some_run", [False, True])
+def test_what_cannot_run_is_proven(tmp_path, some_run):
+    limit = "100 s" if some_run else "1 us"
+    rest = f'[constraints]\nall = ["step_time <= {limit!r}"]\n[objective]\nminimize = "mfu"\n'
+    text = f'title = "none"\n{HARDWARE}\n{rest}'
+    one, file = problem.build(spec.from_text(text)), tmp_path / "none.certificate.npz"
+    proof, certificate = prove(one, None, identity(one), ProofOptions())
+    assert proof.nothing_runs == (not some_run) == (proof.best is None) and proof.is_closed
+    header = certificate.header | {"best": None, "bound": np.inf}
+    proofs.write(file, certificate._replace(header=header), force=False)
+    assert checking.check(one, file).is_valid == proof.nothing_runs
 
 
 def test_continuous_axes_are_proven_to_a_gap():

@@ -119,7 +119,8 @@ def _walked(members: list[Blocks], node: Node) -> tuple[Ranges, np.ndarray]:
 
 def _check_blocks(one: Blocks, ranges: Ranges, bound: float) -> int:
     """That no design of these blocks that can run is below the bound; how many blocks had to be halved."""
-    n_axes, least, halved = len(one.axes), bound - ROUNDING * abs(bound), 0
+    n_axes, halved = len(one.axes), 0
+    least = bound if np.isinf(bound) else bound - ROUNDING * abs(bound)
     left = Ranges(ranges.first[:, :n_axes], ranges.behind[:, :n_axes])
     for _ in range(_DEEPEST):
         if not len(left.first):

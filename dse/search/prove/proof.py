@@ -191,8 +191,10 @@ def _proof(task: Problem, options: ProofOptions, state: State, node: Node, inter
 
 
 def proven_gap(header: Mapping[str, Any]) -> float:
-    """The gap that a certificate says."""
-    return gap_of(header["best"]["objective"], header["bound"]) if header["best"] else 0.0
+    """The gap that a certificate says; where no design is known 0 if none can run."""
+    if header["best"]:
+        return gap_of(header["best"]["objective"], header["bound"])
+    return 0.0 if header["bound"] == math.inf else math.inf
 
 
 # --- certificates -------------------------------------------------------------------------------------------

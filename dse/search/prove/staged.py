@@ -15,12 +15,16 @@ import jax
 import numpy as np
 
 from dse.doors.scalars.operations import Operation, Operations, function_of
+from dse.errors import InputError
 from dse.sweep.engine.numpy_backend import operations_of
 from dse.sweep.engine.point import Program
 from dse.sweep.grid.grid import Grid
 
 #: Mappings at once where what they decide is computed.
 _BATCH = 8192
+
+#: Numbers that the mapping decides, of all mappings.
+_MOST_NUMBERS = 1 << 30
 
 #: Comparison → whether the first case of a selection by it is the smaller operand, where the second case is the other.
 _MINIMUM = {"le": True, "lt": True, "ge": False, "gt": False}
@@ -168,6 +172,10 @@ def _staged(
             of_mapping.add(operation[3])
     wanted = {*outputs, *(i for operation in rest for i in operation[2])}
     kept = sorted(wanted & of_mapping - constants.keys())
+    count = len(next(iter(mappings.values())))
+    if count * len(kept) > _MOST_NUMBERS:
+        most = f"some {_MOST_NUMBERS // max(1, len(kept)):,} mappings in memory"
+        raise InputError("--prove", f"{count:,} mappings", most, "list fewer values for the parts of the mapping")
     table = _computed(first, constants, {place[path]: column for path, column in mappings.items()}, kept)
     same = {i: column[0] for i, column in table.items() if (column == column[0]).all()}
     return Staged(
