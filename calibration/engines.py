@@ -29,7 +29,7 @@ from dse.doors.study_serving import SERVING
 from dse.errors import InputError
 from dse.measured import Skip, comparison, read_cases, rules
 from dse.measured.names import Lookup, accelerator_of
-from dse.measured.prediction import alike, evaluate_stack
+from dse.measured.prediction import by_structure, evaluate_stack
 from dse.measured.serving import KIND as SERVED
 from dse.measured.serving import METRICS
 from dse.measured.table import Row
@@ -181,7 +181,8 @@ def rows_of(stack: str, compared: Sequence[comparison.Comparison]) -> EngineRows
     designs: dict[int, tuple[int, Design]] = {}
     for c in compared:
         designs.setdefault(id(c.prediction), (len(designs), c.prediction.chosen))
-    groups = tuple((np.array(members), one) for members, one in alike([design for _, design in designs.values()]))
+    stacks = by_structure([design for _, design in designs.values()])
+    groups = tuple((np.array(members), one) for members, one in stacks)
     position = np.array([designs[id(c.prediction)][0] for c in compared])
     return EngineRows(stack, tuple(compared), groups, position, len(designs))
 

@@ -25,7 +25,7 @@ from dse.designs.leaves import replace
 from dse.errors import InputError
 from dse.measured import Case, read_cases
 from dse.measured.energy import METRICS, RelativeStudy, summarise
-from dse.measured.prediction import alike, evaluate_stack
+from dse.measured.prediction import by_structure, evaluate_stack
 from dse.types import Design, Power
 from dse.types.fields import field_metadata
 
@@ -177,7 +177,7 @@ def rows_of(slug: str, cases: Sequence[Case]) -> PowerRows | None:
     if not figures:
         return None
     studies = [study for _, study in known]
-    ((_, stack),) = alike([one for study in studies for one in study.designs])  # a chip's are of one structure
+    ((_, stack),) = by_structure([one for study in studies for one in study.designs])  # a chip's are of one structure
     fixed = {_POWER + name: _like(stack, value) for name, value in CHIPS[slug].fixed.items()}
     return PowerRows(slug, studies, figures, replace(stack, fixed))
 

@@ -26,6 +26,7 @@ _PUBLIC = {
     "serve": "dse.doors.scalars",
     "serve_pools": "dse.doors.pools",
     "validate": "dse.measured.comparison",
+    "value_and_grad": "dse.sweep.engine.gradients",
     "InputError": "dse.errors",
     **dict.fromkeys(
         ("Accelerator", "Design", "Infeasible", "Kernels", "Mapping", "MatrixRate", "MemoryTier", "Metrics", "Network",

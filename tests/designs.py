@@ -11,7 +11,10 @@ from dse import types
 from dse.designs import catalog
 from dse.designs.leaves import known_leaves, replace
 from dse.designs.records import CHIP, OPTIONAL
+from dse.model.choice import plus, times
 from dse.model.layout import lay_out
+from dse.model.work.blocks import feed_forward_of
+from dse.model.work.parameters import common_parameters, routed_parameters
 from dse.model.work.training import training_work
 from dse.types import (
     Accelerator,
@@ -229,3 +232,9 @@ def _with_machine(draw, numbers: list[str], accelerator: Accelerator) -> Design:
 def machines() -> st.SearchStrategy[Design]:
     """Designs of every field: accelerators stated, limited in power, or generated."""
     return st.one_of(stated_machines(), generated_machines())
+
+
+def active_parameters(workload):
+    """Parameters used per token: ``k`` of ``E`` routed experts, as publications count them."""
+    met = times(feed_forward_of(workload).met_share, routed_parameters(workload))
+    return plus(common_parameters(workload), met)

@@ -25,7 +25,7 @@ def fresh_process():
 def forget():
     cache._folder.cache_clear()
     cache.key_in.cache_clear()
-    cache._told.clear()
+    cache._logged.clear()
 
 
 @pytest.fixture
@@ -169,7 +169,7 @@ def _come_and_go(folder):
     for i in range(40):
         cache.save(f"value {i % 5}", i % 5)
         wrong += cache.load(f"value {i % 5}") not in (i % 5, None)
-    return wrong, cache.key_in(cache.folder()), list(cache._told)
+    return wrong, cache.key_in(cache.folder()), list(cache._logged)
 
 
 def test_processes_that_begin_at_once_agree(tmp_path):

@@ -27,6 +27,7 @@ from dse.errors import IncompleteError
 from dse.io.workers import LocalWorkers
 from dse.sweep import perform
 from dse.sweep.engine.engine import SweepEngine
+from dse.sweep.engine.prepared import Prepared
 from dse.sweep.store.manifest import lines
 from tests.conftest import SMALL_SWEEP
 from tests.processes import assert_completes, data_of, start
@@ -73,16 +74,16 @@ def test_a_poisoned_block_is_noted_and_the_rest_finishes(tmp_path, monkeypatch):
 @pytest.mark.parametrize("keep", ["all", "top:20"])
 def test_chunks_that_do_not_fit_into_memory_are_halved(tmp_path, monkeypatch, caplog, keep):
     """Down to what fits; parts and results are the same."""
-    expected, outer, sizes = undisturbed(tmp_path, keep=keep), SweepEngine.outer, []
+    expected, outer, sizes = undisturbed(tmp_path, keep=keep), Prepared.outer, []
 
-    def short(self, nest, line, count, stop=None):
-        if count * nest.outer_a_line * nest.n_inner > 200:
+    def short(self, first, count, stop):
+        if count * self.nest.n_positions > 200:
             raise RuntimeError("RESOURCE_EXHAUSTED: Out of memory allocating 12345 bytes.")
         sizes.append(count)
-        return outer(self, nest, line, count, stop)
+        return outer(self, first, count, stop)
 
     with monkeypatch.context() as patched:
-        patched.setattr(SweepEngine, "outer", short)
+        patched.setattr(Prepared, "outer", short)
         perform(toy.sweep(), tmp_path / "r.nc", **TOY, keep=keep)
     assert sizes and (tmp_path / "r.nc").read_bytes() == expected
     assert 1 <= caplog.text.count("chunks half as long") <= 4 and "RESOURCE_EXHAUSTED" in caplog.text
@@ -95,7 +96,7 @@ def test_memory_that_never_suffices_ends_the_run(tmp_path, monkeypatch, request,
 
     if way == "outer":
         request.getfixturevalue("compiled")
-    monkeypatch.setattr(SweepEngine, way, short)
+    monkeypatch.setattr(Prepared if way == "outer" else SweepEngine, way, short)
     with pytest.raises(IncompleteError, match=r"MemoryError.*kept in"):
         perform(toy.sweep(), tmp_path / "r.nc", **TOY)
 

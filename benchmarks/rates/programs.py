@@ -19,13 +19,12 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from benchmarks.rates.sweeps import EXPERTS_SWEEP, ROOT, SERVING_SWEEP
-from dse.io.environment import fuse_outputs
+from dse.io.environment import fuse_outputs, reuse_memory
 
 if TYPE_CHECKING:
     import numpy as np
 
     from dse.sweep.engine.engine import SweepEngine
-    from dse.sweep.engine.nesting import Nest
 
 #: Leaves of the system by which the step time is differentiated.
 _GRADIENT_LEAVES = (
@@ -35,6 +34,9 @@ _GRADIENT_LEAVES = (
     "accelerator.kernels.wave_quantization", "accelerator.kernels.matrix_depth", "accelerator.cores",
     "scale_up.bandwidth", "scale_up.latency", "scale_out.bandwidth", "scale_out.latency",
 )  # fmt: skip
+
+#: Turns in which two programs are timed one after the other.
+_TURNS = 8
 
 #: Seconds that a rate is measured for, after one round to warm up.
 _LONG_ENOUGH = 3.0
@@ -55,30 +57,31 @@ def rates(sweep: Path) -> dict[str, float]:
     from dse.sweep.engine.engine import CHUNK_SHORT
     from dse.sweep.engine.nesting import Nest
     from dse.sweep.engine.point import run_point
+    from dse.sweep.engine.tables import tables
 
     grid = engine.grid
-    flat = Nest(grid, (), ())
-    index = np.arange(CHUNK_SHORT) * 1009 % grid.n_designs
-    digits, share = tuple(flat.digits(index)), grid.table.distinct.mean()
-    tables, flat_best = engine.tables(flat), engine.lines(flat, CHUNK_SHORT)
+    flat = Nest(grid)
+    outer = np.arange(CHUNK_SHORT) * 1009 % flat.n_outer
+    digits = tuple(digit.astype(np.int32) for digit in np.unravel_index(outer, flat.outer_shape))
+    made, flat_best = tables(flat, grid.columns), engine.length(flat, CHUNK_SHORT)
 
     # Two programs: XLA would look each value up at every use.
     look_up = jax.jit(values_at)
     evaluate = jax.jit(jax.vmap(functools.partial(run_point, engine.program), (None, 0)))
 
     def flat_full() -> float:
-        jax.block_until_ready(evaluate(tables.base, look_up(tables.outer, digits)))
-        return len(index)
+        jax.block_until_ready(evaluate(made.base, look_up(made.outer, digits)))
+        return len(outer)
 
     def flat_scores() -> float:
         jax.block_until_ready(engine.scores(flat, 0, flat_best, np.zeros((0, 1), np.float32)))
-        return flat_best * flat.outer_a_line * share
+        return flat_best
 
     return {
         "flat_full": _rate(flat_full),
         "flat_best": _rate(flat_scores),
         **_grid_rates(engine),
-        "loop": loop_rate(engine, index[:: len(index) // 50]),
+        "loop": loop_rate(engine, flat.design_index(outer[:: len(outer) // 50], np.zeros(1, np.int64))),
     }
 
 
@@ -96,6 +99,7 @@ def rates_by_kind() -> dict[str, float]:
 def _engine(sweep: Path) -> SweepEngine:
     """The engine of a sweep, as every sweep has it."""
     fuse_outputs()
+    reuse_memory()
     from dse.sweep import plan
     from dse.sweep.engine.engine import SweepEngine
 
@@ -111,26 +115,29 @@ def _grid_rates(engine: SweepEngine) -> dict[str, float]:
 
     nest = engine.score_nest(by_point=False)
     pivots = np.zeros((0, 1), np.float32)
-    full, best = engine.lines(engine.full_nest, CHUNK_FULL), engine.lines(nest, CHUNK_SCORES)
+    full, best = engine.lines(engine.full_nest, CHUNK_FULL), engine.length(nest, CHUNK_SCORES)
 
-    def over_grid(nest: Nest, lines: int, run: Callable[[int], Any]) -> Callable[[], float]:
+    def over_grid(total: int, chunk: int, run: Callable[[int], Any]) -> Callable[[], float]:
         """A whole pass over a small sweep, eight chunks of a large one; two at a time, as a sweep has them."""
-        starts = range(0, min(nest.n_lines, 8 * lines), lines)
+        starts = range(0, min(total, 8 * chunk), chunk)
 
         def once() -> float:
             before = None
-            for line in starts:
-                found = run(line)
+            for start in starts:
+                found = run(start)
                 jax.block_until_ready(before)
                 before = found
             jax.block_until_ready(before)
-            return min(nest.n_lines, 8 * lines) * engine.grid.n_designs / nest.n_lines
+            return min(total, 8 * chunk) * engine.grid.n_designs / total
 
         return once
 
+    def outputs(line: int) -> list[Any]:
+        return [output.values for output in jax.tree.leaves(engine.full(line, full))]
+
     return {
-        "grid_full": _rate(over_grid(engine.full_nest, full, lambda line: engine.full(line, full))),
-        "grid_best": _rate(over_grid(nest, best, lambda line: engine.scores(nest, line, best, pivots))),
+        "grid_full": _rate(over_grid(engine.full_nest.n_lines, full, outputs)),
+        "grid_best": _rate(over_grid(nest.n_outer, best, lambda first: engine.scores(nest, first, best, pivots))),
     }
 
 
@@ -140,16 +147,9 @@ def loop_rate(engine: SweepEngine, index: np.ndarray) -> float:
 
     from dse.designs.leaves import replace
     from dse.doors.evaluation import evaluate
-    from dse.sweep.engine.nesting import Nest
 
-    flat = Nest(engine.grid, (), ())
-    tables = jax.device_get(engine.tables(flat))
-    base = jax.tree.map(float, tables.base)
-    designs = [
-        replace(base, {path: float(column[i]) for table, i in zip(tables.outer, digits, strict=True)
-                       for path, column in table.items()})
-        for digits in flat.digits(index).T
-    ]  # fmt: skip
+    base, values = jax.tree.map(float, engine.grid.base), engine.grid.values(index)
+    designs = [replace(base, {path: float(own[i]) for path, own in values.items()}) for i in range(len(index))]
     with plain_numbers():
 
         def once() -> float:
@@ -172,7 +172,8 @@ def plain_numbers() -> Iterator[None]:
         return np.float64(math.fmod(whole, part) if part else math.nan)
 
     numbers = types.SimpleNamespace(
-        maximum=max, minimum=min, sqrt=math.sqrt, exp=math.exp, log2=lambda x: math.log2(x) if x > 0.0 else -math.inf,
+        maximum=max, minimum=min, sqrt=math.sqrt, exp=math.exp, expm1=math.expm1, log1p=math.log1p,
+        log2=lambda x: math.log2(x) if x > 0.0 else -math.inf,
         ceil=lambda x: float(math.ceil(x)), floor=lambda x: float(math.floor(x)), round=np.round,
         mod=fmod, where=lambda condition, yes, no: yes if condition else no, int32=int,
         clip=lambda x, low, high: min(max(x, low), high),
@@ -191,52 +192,68 @@ def plain_numbers() -> Iterator[None]:
 
 
 def gradients() -> dict[str, float]:
-    """See :func:`gradients_here`; in a fresh process, as of who differentiates ``evaluate`` and sweeps nothing.
-
-    (A sweep asks XLA for fused outputs, which single gradients do not gain by.)
-    """
+    """See :func:`gradients_here`; in a fresh process, with no program kept."""
     code = "import json; from benchmarks.rates import programs; print(json.dumps(programs.gradients_here()))"
     unset = ("XLA_FLAGS", "JAX_COMPILATION_CACHE_DIR")
     environment = {name: value for name, value in os.environ.items() if name not in unset}
+    environment["DSE_CACHE"] = "0"
     environment["PYTHONPATH"] = os.pathsep.join(filter(None, [str(ROOT), environment.get("PYTHONPATH")]))
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, env=environment, check=True, text=True)
     return json.loads(done.stdout.splitlines()[-1])
 
 
 def gradients_here(count: int = 1024) -> dict[str, float]:
-    """Step time and its gradient by 16 leaves, against the step time alone: ratio of times, seconds to compile.
+    """Step time and its gradient by 16 leaves (``dse.value_and_grad``), against the step time alone, compiled by JAX.
 
-    A gradient goes over some two thousand values a design twice: of more designs at once they leave the cache, and
-    the ratio grows (13 at 4,096, 23 at 16,384).
+    Ratio of times with ``count`` designs and with 16 times as many, and seconds of the first call: it traces, compiles.
     """
+    fuse_outputs()
     import jax
     import jax.numpy as jnp
+    import numpy as np
 
+    import dse
     from dse.designs.leaves import design, leaf, replace
     from dse.doors.evaluation import evaluate
 
     base = design("megatron-1t", "selene", "megatron-2022", n_devices=4096, tp=8, pp=64, recompute="full")
     paths = [f"system.{name}" for name in _GRADIENT_LEAVES]
+    both = dse.value_and_grad("step_time", base, paths)
+    alone = jax.jit(jax.vmap(lambda values: evaluate(replace(base, values)).step_time))
 
-    def step_time(values: tuple[jax.Array, ...]) -> jax.Array:  # a tuple: leaves of one stacked vector are far slower
-        return evaluate(replace(base, dict(zip(paths, values, strict=True)))).step_time
+    def values(count: int) -> dict[str, Any]:
+        scale = np.linspace(0.9, 1.1, count, dtype=np.float32)
+        return {path: scale * np.float32(leaf(base, path)) for path in paths}
 
-    scale = jnp.linspace(0.9, 1.1, count, dtype=jnp.float32)
-    values = tuple(scale * jnp.float32(leaf(base, path)) for path in paths)
-    alone = jax.jit(jax.vmap(step_time)).lower(values).compile()
-    lowered = jax.jit(jax.vmap(jax.value_and_grad(step_time))).lower(values)
     began = time.perf_counter()
-    both = lowered.compile()
+    both(values(count))
     compiled = time.perf_counter() - began
 
-    def timed(program: Callable[..., Any]) -> Callable[[], float]:
-        def once() -> float:
-            jax.block_until_ready(program(values))
-            return count
+    def ratio(count: int) -> float:
+        """The least of some turns: what else a machine does lengthens either of them."""
+        given = values(count)
+        on_device = jax.tree.map(jnp.asarray, given)
+        turns = [
+            (_seconds(lambda: jax.block_until_ready(alone(on_device))), _seconds(lambda: both(given)))
+            for _ in range(_TURNS)
+        ]
+        value, gradient = map(min, zip(*turns, strict=True))
+        return gradient / value
 
-        return once
+    return {
+        "gradient_ratio": ratio(count), "gradient_ratio_many": ratio(16 * count), "gradient_compile_seconds": compiled,
+    }  # fmt: skip
 
-    return {"gradient_ratio": _rate(timed(alone)) / _rate(timed(both)), "gradient_compile_seconds": compiled}
+
+def _seconds(once: Callable[[], Any]) -> float:
+    """Seconds of ``once``: the least of many in a fifth of a second."""
+    once()
+    found, began = [], time.perf_counter()
+    while time.perf_counter() - began < 0.2:
+        start = time.perf_counter()
+        once()
+        found.append(time.perf_counter() - start)
+    return min(found)
 
 
 def writing(sweep: Path) -> dict[str, float]:

@@ -102,7 +102,7 @@ def _answer() -> int:
 
 
 def _passes() -> dict[str, Callable[[], None]]:
-    """The passes over the large sweep, by name; of names that the engine has had for long."""
+    """The passes over the large sweep, by name; of today's engine or of one whose nests have lines alone."""
     from dse.io.environment import fuse_outputs
 
     fuse_outputs()
@@ -114,19 +114,25 @@ def _passes() -> dict[str, Callable[[], None]]:
     from dse.sweep.engine.nesting import Nest
 
     engine = SweepEngine(plan(LARGE_SWEEP)[0])
-    flat, nest, pivots = Nest(engine.grid, (), ()), engine.score_nest(by_point=False), np.zeros((0, 1), np.float32)
-    short, best = engine.lines(flat, CHUNK_SHORT), engine.lines(nest, CHUNK_SCORES)
-    full = engine.lines(engine.full_nest, CHUNK_FULL)
-
-    def lines(of: Nest, chunk: int) -> range:
-        return range(0, min(of.n_lines, 16 * chunk), chunk)
+    nest, pivots = engine.score_nest(by_point=False), np.zeros((0, 1), np.float32)
+    by_line = not hasattr(engine, "length")
+    flat = Nest(engine.grid, (), ()) if by_line else Nest(engine.grid)
+    length = engine.lines if by_line else engine.length
+    short, best = length(flat, CHUNK_SHORT), length(nest, CHUNK_SCORES)
+    full, total = engine.lines(engine.full_nest, CHUNK_FULL), nest.n_lines if by_line else nest.n_outer
+    designs = 16 * CHUNK_SCORES  # of both revisions, however long their chunks are
+    most = -(-designs * total // engine.grid.n_designs)
 
     def grid_best() -> None:
-        jax.block_until_ready([engine.scores(nest, line, best, pivots) for line in lines(nest, best)])
+        starts = range(0, min(total, most), best)
+        jax.block_until_ready([engine.scores(nest, start, best, pivots) for start in starts])
 
     def grid_full() -> None:
-        for line in lines(engine.full_nest, full):
-            jax.block_until_ready(engine.full(line, full))
+        lines = -(-16 * CHUNK_FULL * engine.full_nest.n_lines // engine.grid.n_designs)
+        for line in range(0, lines, full):
+            found = engine.full(line, full)
+            leaves = jax.tree.leaves(found)
+            jax.block_until_ready([getattr(leaf, "values", leaf) for leaf in leaves])
 
     def flat_best() -> None:
         jax.block_until_ready([engine.scores(flat, line, short, pivots) for line in range(2)])

@@ -1,4 +1,4 @@
-"""Calibration: parameters of the model fitted to measurements; :mod:`dse.calibrate.jobs` says which to what."""
+"""Calibration of model parameters to measurements; jobs: :mod:`dse.calibrate.jobs`."""
 
 from dse.calibrate.fit import Fit, FitProblem, Parameter, folds
 

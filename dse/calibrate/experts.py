@@ -1,10 +1,9 @@
-r"""The job on mixtures of experts: what their layers cost beyond kernels and messages, from measured training steps.
+r"""Calibration of the cost of expert layers beyond kernels and messages, from measured training steps.
 
-The same mapping runs up to twice as fast a few releases later. What the releases changed is physics and stands in
-their files: how tokens are sent (``all_to_all``), and products of experts in one kernel that the host does not wait for
-(``fused``). So all stacks share the numbers that are fitted, none of which is a level of a chip or of a release. What
-is fitted to dense steps (:mod:`dse.calibrate.steps`) stays. Of several measurements of one design with one stack each
-counts in part.
+The same mapping runs up to twice as fast a few releases later. The changes are physical and stated in the files of the
+releases: token dispatch (``all_to_all``), and fused expert products without a wait of the host (``fused``). All stacks
+therefore share the fitted values, none of which is a level of a chip or of a release. Values fitted to dense steps
+(:mod:`dse.calibrate.steps`) are fixed. Several measurements of one design with one stack share its weight.
 """
 
 from __future__ import annotations
@@ -25,7 +24,7 @@ from dse.measured.prediction import evaluate_many
 from dse.measured.table import Case
 from dse.types import ExpertKernels, paths
 
-#: What steps can tell, with what is believed before any step is seen, and the bounds.
+#: Parameters with priors and bounds.
 PARAMETERS = (
     Parameter("software.experts.grouped_efficiency", 0.9, 0.1, 0.5, 1.0),
     Parameter("software.experts.expert_time", 2e-5, 0.5),
@@ -40,53 +39,53 @@ STACKS = {
     for chips in ("", "-blackwell", "-blackwell-ultra") for release in ("", "-26-02", "-26-06")
 }  # fmt: skip
 
-#: Relative size of an error that the priors are weighed against, and from which it counts linearly.
+#: Relative size of an error against which priors are weighted, and above which the loss is linear.
 NOISE, DELTA = 0.05, 0.1
 
 
 class ExpertRows(NamedTuple):
-    """Measured steps of mixtures of experts, one a row."""
+    """Measured steps of mixtures of experts, one per row."""
 
     steps: StepRows
-    waits: np.ndarray  #: 1 where the host waits for what experts get, 0 where tokens are dropped to fixed sizes
+    waits: np.ndarray  #: 1 where the host waits for the rows of experts, 0 with a capacity factor
     cells: list[str]  #: accelerator and range of releases
-    points: list[tuple[object, ...]]  #: what was measured: rows of one point are the same design with the same stack
+    points: list[tuple[object, ...]]  #: design and stack; rows of one point are repetitions
     utilisation: np.ndarray  #: log of the measured share of the peak
 
     @property
     def weights(self) -> np.ndarray:
-        """One for each point, shared by its rows."""
+        """Weight per row: 1 per point, shared by its rows."""
         return np.array([1.0 / self.points.count(point) for point in self.points])
 
 
 class Found(NamedTuple):
-    """A fit, and log errors of every row by fits that had not seen it."""
+    """A fit, and log errors of rows by fits without them."""
 
     rows: ExpertRows
-    fit: Fit  #: of values that all stacks share
+    fit: Fit  #: of the shared values
     unseen: np.ndarray  #: by a fit without the row's configuration
-    cell: np.ndarray  #: by a fit without all rows of its accelerator and release range
-    blind: np.ndarray  #: by the defaults of the leaves, which no step of a mixture of experts was seen for
+    cell: np.ndarray  #: by a fit without the rows of its accelerator and release range
+    blind: np.ndarray  #: by the defaults of the leaves, without any step of a mixture of experts
     constant: np.ndarray  #: by the mean utilisation of the other cells
 
     @property
     def values(self) -> dict[str, float]:
-        """Leaf → value, of all stacks."""
+        """Leaf → value, common to all stacks."""
         return dict(zip(NAMES, self.fit.values.values(), strict=True))
 
     @property
     def spreads(self) -> dict[str, float]:
-        """The same of the standard deviation of its logarithm."""
+        """Leaf → standard deviation of the logarithm of its value."""
         return dict(zip(NAMES, self.fit.spread.values(), strict=True))
 
     @property
     def firsts(self) -> list[int]:
-        """The first row of every point."""
+        """First row of every point."""
         return [self.rows.points.index(point) for point in dict.fromkeys(self.rows.points)]
 
     @property
     def errors(self) -> dict[str, np.ndarray]:
-        """Kind of prediction → the relative error of every point: the mean size over its rows, with the mean's sign."""
+        """Kind of prediction → relative error of every point: mean size over its rows, with the sign of the mean."""
         points = self.rows.points
         by_point = np.array([[other == points[i] for other in points] for i in self.firsts], float)
         by_point /= by_point.sum(axis=1, keepdims=True)
@@ -99,7 +98,7 @@ class Found(NamedTuple):
 
 
 def rows_of(compared: Sequence[Comparison], chips: dict[object, str]) -> ExpertRows | None:
-    """The timed rows of mixtures of experts of the stacks that are fitted; None where there are none."""
+    """Timed rows of mixtures of experts with a fitted stack; None where there are none."""
     kept = [c for c in compared if is_timed(c) and c.prediction.stack in STACKS]
     kept = [c for c in kept if c.prediction.chosen.workload.experts is not None]
     if not kept:
@@ -121,7 +120,7 @@ def _point(compared: Comparison, waits: bool) -> tuple[object, ...]:
 
 
 def calibrate(cases: Sequence[Case], lookup: Lookup, k: int = 5) -> Found | None:
-    """What the stacks that ``lookup`` gives share, from the rows of ``cases``; None where none is of experts."""
+    """Values shared by the stacks of ``lookup``, fitted to ``cases``; None without mixtures of experts."""
     rows = rows_of(compare_predictions(predict_cases(cases, lookup)), lookup.chips)
     if rows is None:
         return None
@@ -144,7 +143,7 @@ def calibrate(cases: Sequence[Case], lookup: Lookup, k: int = 5) -> Found | None
 
 
 def _with_defaults(rows: StepRows) -> np.ndarray:
-    """log(predicted / measured) with the defaults of what stacks say of their experts."""
+    """log(predicted / measured) with the default expert kernels of the stacks."""
     defaults = {f"software.experts.{name}": about["default"] for name, about in paths.leaves(ExpertKernels).items()}
     designs = [replace(c.prediction.chosen, defaults) for c in rows.compared]
     return np.log(evaluate_many(designs)["step_time"]) - rows.measured

@@ -1,4 +1,4 @@
-r"""Few physical parameters from measurements: one loss, one kind of prior, one problem for all jobs.
+r"""Fits of few physical parameters to measurements, with one loss, one kind of prior, and one problem for all jobs.
 
 For residuals ``e_i(x) = log(predicted / measured)`` and parameters ``x_j = T_j(z_j)``, each ``z_j`` with a normal prior
 of standard deviation ``r_j`` (1 by default), a fit minimises (a maximum a posteriori estimate; Barron, CVPR 2019, for
@@ -7,15 +7,15 @@ the loss)
 .. math:: \sum_i w_i \frac{\delta^2}{\sigma^2} \Big(\sqrt{1 + (e_i/\delta)^2} - 1\Big)
    + \frac12 \sum_j \Big(\frac{z_j}{r_j}\Big)^2
 
-For rows of which many are false readings the loss redescends, ``delta^2 log(1 + (e / delta)^2 / 2)``: the weight of a
-row fades with its residual.
+For rows with many outliers the loss redescends, ``delta^2 log(1 + (e / delta)^2 / 2)``: the weight of a row falls with
+its residual.
 
 ``T_j`` is an exponential for a parameter without an upper bound and a logistic curve between two bounds, scaled such
 that one unit of ``z`` is one prior spread of ``log x`` at the prior value.
 
-A job states a :class:`FitProblem`: residuals and slopes of its rows, their weights, the noise. Problems of hundreds of
-rows of the whole model descend by :func:`gauss_newton`, whose slopes may be finite differences (a clock that is chosen
-among clocks has no derivative). Thousands of kernels descend by gradient (``calibration/gradient.py``).
+A job states a :class:`FitProblem`: residuals and slopes of its rows, weights, noise. Problems of hundreds of rows of
+the whole model use :func:`gauss_newton`, with slopes that may be finite differences (a clock chosen from a list has no
+derivative). Thousands of kernels use gradient descent (``calibration/gradient.py``).
 """
 
 from __future__ import annotations
@@ -32,22 +32,19 @@ import numpy as np
 
 from dse.errors import InputError
 
-#: A posterior spread below this share of the prior's counts as moved by the data; so does a value one spread off.
+#: Share of the prior spread below which a posterior spread counts as moved by the data; so does a shift by one spread.
 MOVED = 0.7
 
-#: A descent ends where even a step damped so much gains nothing.
+#: Damping at which a descent without a gain ends.
 _MOST_DAMPED = 1e4
 
-#: One number, or one a row.
+#: One number, or one per row.
 Scale = np.ndarray | float
 
 
 @dataclasses.dataclass(frozen=True)
 class Parameter:
-    """One number to fit: where it lives, what is believed of it before the data, and between which bounds.
-
-    ``spread`` is the standard deviation of ``log x`` before the data: 0.3 says "within about 30 %".
-    """
+    """A parameter of a fit: leaf, prior, bounds. ``spread``: prior standard deviation of ``log x``; 0.3: about 30 %."""
 
     path: str
     prior: float
@@ -56,14 +53,14 @@ class Parameter:
     upper: float = math.inf
 
     def __post_init__(self) -> None:
-        """Bounds enclose the prior."""
+        """Checks that the bounds enclose the prior."""
         if not (0.0 <= self.lower < self.prior < self.upper and self.spread > 0.0):
             bounds = f"{self.lower:g} < prior < {self.upper:g}, spread > 0"
             got = f"prior {self.prior:g}, spread {self.spread:g}"
             raise InputError(self.path, got, bounds, "correct the parameter")
 
     def value(self, z: jax.Array | float) -> jax.Array:
-        """The parameter at ``z`` prior spreads from its prior value."""
+        """The parameter ``z`` prior spreads from its prior value."""
         if math.isinf(self.upper):
             return self.lower + (self.prior - self.lower) * jnp.exp(self._unit() * z)
         share = (self.prior - self.lower) / (self.upper - self.lower)
@@ -75,25 +72,25 @@ class Parameter:
         return math.log((self.prior * factor - self.lower) / (self.prior - self.lower)) / self._unit()
 
     def slope(self, z: jax.Array | float) -> float:
-        """Change of the logarithm of the value for one unit of ``z``."""
+        """Change of the logarithm of the value per unit of ``z``."""
         return float(jax.grad(lambda at: jnp.log(self.value(at)))(jnp.asarray(z, jnp.result_type(float))))
 
     def _unit(self) -> float:
-        """Step of the exponential's or logistic's argument that moves ``log x`` by one spread at the prior."""
+        """Step of the argument of the exponential or logistic that changes ``log x`` by one spread at the prior."""
         step = self.spread * self.prior / (self.prior - self.lower)
         return step if math.isinf(self.upper) else step * (self.upper - self.lower) / (self.upper - self.prior)
 
 
 @dataclasses.dataclass(frozen=True)
 class Fit:
-    """What a fit found, and how much of it the data said."""
+    """Result of a fit."""
 
     values: dict[str, float]
-    spread: dict[str, float]  #: standard deviation of ``log x`` after the data (Laplace)
-    moved: dict[str, bool]  #: whether the data narrowed the parameter well below its prior
-    errors: np.ndarray  #: log(predicted / measured) a row
+    spread: dict[str, float]  #: posterior standard deviation of ``log x`` (Laplace)
+    moved: dict[str, bool]  #: whether the data changed or narrowed the prior
+    errors: np.ndarray  #: log(predicted / measured) per row
     loss: float  #: of the best start
-    losses: tuple[float, ...]  #: of every start: how alike the optima are
+    losses: tuple[float, ...]  #: of every start
     rows: int
 
     @property
@@ -105,7 +102,7 @@ class Fit:
 def fit_at(
     parameters: Sequence[Parameter], z: np.ndarray, after: np.ndarray, errors: np.ndarray, *losses: float
 ) -> Fit:
-    """A fit at ``z``, where ``after`` is the standard deviation of each ``z`` after the data."""
+    """A fit at ``z``; ``after``: posterior standard deviation of each ``z``."""
     each = list(zip(parameters, z, after, strict=True))
     return Fit(
         values={p.path: float(p.value(at)) for p, at, _ in each},
@@ -116,15 +113,15 @@ def fit_at(
 
 
 class Minimum(NamedTuple):
-    """Where a descent ended."""
+    """Minimum of a descent."""
 
     z: np.ndarray
-    errors: np.ndarray  #: log(predicted / measured) a row
+    errors: np.ndarray  #: log(predicted / measured) per row
     curvature: np.ndarray  #: of the loss, by Gauss and Newton
     loss: float
 
     def fit(self, parameters: Sequence[Parameter]) -> Fit:
-        """Values, spreads and errors here."""
+        """Values, spreads and errors at the minimum."""
         return fit_at(parameters, self.z, posterior(self.curvature), self.errors, self.loss)
 
 
@@ -133,19 +130,19 @@ def gauss_newton(
     start: np.ndarray, weights: np.ndarray, *, noise: Scale, delta: Scale, prior: Scale = 1.0,
     pace: tuple[float, float] = (0.2, 5.0), tolerance: float = 1e-4, steps: int = 40,
 ) -> Minimum:  # fmt: skip
-    """The nearest minimum by damped Gauss-Newton steps (Levenberg 1944, Marquardt 1963) of at most one unit of ``z``.
+    """Local minimum by damped Gauss-Newton steps (Levenberg 1944, Marquardt 1963) of at most one unit of ``z``.
 
     Args:
         residuals: log(predicted / measured) of every row at ``z``.
-        slopes: their derivatives (rows x parameters) at ``z``, where the residuals are those given.
-        start: ``z`` to begin with.
-        weights: of each row.
-        noise: standard deviation of a residual, or of each one, that the optimum weighs the priors against.
-        delta: size of a residual from which it counts linearly.
-        prior: standard deviation of each ``z`` before the data.
-        pace: factors of the damping after a step that gained and after one that did not.
-        tolerance: share of the loss; a step that gains less ends the descent and is not taken.
-        steps: at most.
+        slopes: their derivatives (rows x parameters) at ``z``, for the given residuals.
+        start: initial ``z``.
+        weights: per row.
+        noise: standard deviation of a residual, one or per row, against which priors are weighted.
+        delta: size of a residual above which the loss is linear.
+        prior: prior standard deviation of each ``z``.
+        pace: factors of the damping after a successful and after a failed step.
+        tolerance: relative reduction of the loss below which the descent ends without the step.
+        steps: maximum number.
     """
 
     def loss_of(z: np.ndarray, errors: np.ndarray) -> float:
@@ -177,21 +174,21 @@ def gauss_newton(
 
 @dataclasses.dataclass(frozen=True)
 class FitProblem:
-    """A fit as data: the residuals and slopes of rows, what they weigh, and what is believed before them."""
+    """A fit as data: residuals and slopes of rows, weights, and priors."""
 
     residuals: Callable[[np.ndarray], np.ndarray]  #: log(predicted / measured) of every row at ``z``
-    slopes: Callable[[np.ndarray, np.ndarray], np.ndarray]  #: (rows x parameters) at ``z``, given the residuals
-    weights: np.ndarray  #: of each row
-    noise: Scale  #: standard deviation of a residual that the optimum weighs the priors against
-    delta: Scale  #: size of a residual from which it counts linearly
-    prior: np.ndarray  #: standard deviation of each ``z`` before the data
+    slopes: Callable[[np.ndarray, np.ndarray], np.ndarray]  #: (rows x parameters) at ``z``, for the given residuals
+    weights: np.ndarray  #: per row
+    noise: Scale  #: standard deviation of a residual against which priors are weighted
+    delta: Scale  #: size of a residual above which the loss is linear
+    prior: np.ndarray  #: prior standard deviation of each ``z``
     starts: int = 1  #: descents: the first from the priors, the others half a spread around them
-    pace: tuple[float, float] = (0.2, 5.0)  #: see :func:`gauss_newton`, as the next two
+    pace: tuple[float, float] = (0.2, 5.0)  #: this and the next two: see :func:`gauss_newton`
     tolerance: float = 1e-4
     steps: int = 40
 
     def solve(self, weights: np.ndarray | float = 1.0, start: np.ndarray | None = None) -> Minimum:
-        """The most probable ``z`` with the rows' weights times ``weights``: from ``start``, else the best of all."""
+        """Optimum with the rows' weights times ``weights``, from ``start``, else the best of all starts."""
         draws = 0.5 * np.random.default_rng(0).standard_normal((self.starts - 1, len(self.prior)))
         firsts = [np.zeros(len(self.prior)), *draws] if start is None else [start]
         ends = [
@@ -209,9 +206,9 @@ class FitProblem:
         """Residual of every row by a fit without the rows of its label.
 
         Args:
-            labels: one a row.
+            labels: one per row.
             start: of each fit, by default the priors.
-            otherwise: ``z`` where no row is left to fit; by default the fit to none.
+            otherwise: ``z`` where no row is left; by default that of a fit without rows.
         """
         first = np.zeros(len(self.prior)) if start is None else start
 
@@ -226,7 +223,7 @@ class FitProblem:
 def differences(
     many: Callable[[np.ndarray], np.ndarray], step: float
 ) -> tuple[Callable[[np.ndarray], np.ndarray], Callable[[np.ndarray, np.ndarray], np.ndarray]]:
-    """Residuals and slopes by finite differences of ``step``, from the residuals at many ``z`` (sets x rows)."""
+    """Residuals and slopes by finite differences of ``step``; ``many``: residuals at many ``z`` (sets x rows)."""
     return (
         lambda z: many(z[None])[0],
         lambda z, errors: (many(z + step * np.eye(len(z))) - errors).T / step,
@@ -234,38 +231,37 @@ def differences(
 
 
 def robust(errors: Any, delta: Any, redescending: bool = False) -> Any:
-    """Half the square of small errors; of large ones ``delta`` times the size (Charbonnier 1994), or its logarithm."""
+    """Robust loss: half the square of small errors, ``delta`` times large ones (Charbonnier 1994), or a logarithm."""
     xp = np if isinstance(errors, np.ndarray) else jnp
     square = (errors / delta) ** 2
     return delta**2 * (xp.log1p(0.5 * square) if redescending else xp.sqrt(1.0 + square) - 1.0)
 
 
 def influence(errors: np.ndarray, delta: Scale, redescending: bool = False) -> np.ndarray:
-    """Weight that the robust loss leaves a residual, 1 for small ones: its slope over the residual."""
+    """Weight of a residual in the robust loss, 1 for small ones: slope over residual."""
     square = (errors / delta) ** 2
     return 1.0 / (1.0 + 0.5 * square) if redescending else 1.0 / np.sqrt(1.0 + square)
 
 
 def curvature(jacobian: np.ndarray, weights: np.ndarray, prior: np.ndarray | float = 1.0) -> np.ndarray:
-    """``J' W J`` and that of the priors: what data of such weights say of each ``z`` (Gauss-Newton)."""
+    """``J' W J`` with the curvature of the priors (Gauss-Newton)."""
     return jacobian.T @ (weights[:, None] * jacobian) + np.diag(np.broadcast_to(prior, jacobian.shape[1]) ** -2.0)
 
 
 def posterior(curvature: np.ndarray) -> np.ndarray:
-    """Standard deviation of each ``z`` after the data (Laplace)."""
+    """Posterior standard deviation of each ``z`` (Laplace)."""
     return np.sqrt(np.diag(np.linalg.inv(curvature)))
 
 
 def folds(groups: Iterable[Hashable], k: int) -> np.ndarray:
-    """Fold of every row: rows of one group share it, in every run and in any order of rows.
+    """Cross-validation fold of every row, equal for rows of one group, in every run and order of rows.
 
     Args:
-        groups: what is not to be torn apart, one a row.
-        k: how many folds.
+        groups: group of each row.
+        k: number of folds.
 
     Returns:
         0 to ``k - 1``, [rows].
-
     >>> first, second, third = folds(["a", "b", "a"], 5)
     >>> bool(first == third)
     True
@@ -274,7 +270,7 @@ def folds(groups: Iterable[Hashable], k: int) -> np.ndarray:
 
 
 def held_out(labels: Sequence[Hashable], errors_without: Callable[[np.ndarray], np.ndarray]) -> np.ndarray:
-    """Errors of the rows of each label by ``errors_without(part)``, a fit without these (a mask), which gives all."""
+    """Errors of the rows of each label by ``errors_without(part)``, a fit without these rows (a mask)."""
     errors = np.full(len(labels), np.nan)
     for one in dict.fromkeys(labels):
         part = np.array([label == one for label in labels])

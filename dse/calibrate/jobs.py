@@ -1,7 +1,7 @@
-"""The jobs of calibration, each a record: how it fits, what it writes, and how it sums up.
+"""Calibration jobs as records: fit, output files, and summary.
 
-Here are the jobs on measured steps, which users have of their own machines. Those on kernels, power and engines are
-the catalogue's (``calibration/``): the wheel does not hold them.
+The jobs here fit measured steps, which users have of their own machines. Those on kernels, power and engines belong to
+the catalogue (``calibration/``), outside the wheel.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from dse.measured.kinds import kind_of
 
 
 class Errors(NamedTuple):
-    """Errors of a fit as a table, whose floats are fractions."""
+    """Errors of a fit as a table; floats are fractions."""
 
     header: list[str]
     rows: list[list[str | int | float]]
@@ -33,18 +33,18 @@ class Errors(NamedTuple):
 class FitJob(NamedTuple):
     """One kind of calibration."""
 
-    fit: Callable[[Sequence[str | Path], int, Callable[[str], None]], Any]  #: tables, folds, progress → what is found
-    document: Callable[[Any], str]  #: what was found as TOML
-    revisions: Callable[[Any, Path], list[Revision]]  #: the same for the files of a catalogue folder
+    fit: Callable[[Sequence[str | Path], int, Callable[[str], None]], Any]  #: tables, folds, progress → result
+    document: Callable[[Any], str]  #: the result as TOML
+    revisions: Callable[[Any, Path], list[Revision]]  #: the result for the files of a catalogue folder
     summary: Callable[[Any], Errors]
-    fits: Callable[[str], bool] | None = None  #: whether it fits a stack, whose file says what rows cover; if any
-    covered: ranges.Reader = ranges.of_steps  #: what the rows of a table cover
+    fits: Callable[[str], bool] | None = None  #: whether it fits a stack, whose file states the range of its rows
+    covered: ranges.Reader = ranges.of_steps  #: ranges of the rows of a table
 
 
 def job_for(tables: Sequence[str | Path]) -> FitJob:
-    """The job that measured rows of some tables are for; InputError where they are of several kinds."""
+    """The job for measured rows of some tables; InputError for tables of several kinds."""
     kinds = {_kind(path) for path in tables}
-    if kinds == {"serving", "energy"}:  # the energy of what served
+    if kinds == {"serving", "energy"}:  # energy of serving
         kinds = {"serving"}
     if len(kinds) > 1:
         mixed = " and ".join(sorted(kinds))
@@ -54,11 +54,11 @@ def job_for(tables: Sequence[str | Path]) -> FitJob:
 
 
 def _of_catalogue(kind: str) -> FitJob:
-    """The job on a kind of table that only the checkout of this package fits."""
+    """The job of a kind of table that needs a checkout of this package."""
     checkout = Path(dse.__file__).parents[1]
     if not (checkout / "calibration" / "jobs.py").is_file():
         raise InputError(
-            "dse calibrate", f"a table of {kind}, and no folder calibration beside {Path(dse.__file__).parent}",
+            "dse calibrate", f"a table of {kind}, and no folder calibration next to {Path(dse.__file__).parent}",
             "measured steps; tables of kernels, energy and serving from a checkout of the repository",
             "clone the repository and run `dse calibrate` there",
         )  # fmt: skip
@@ -72,18 +72,18 @@ def run(
     tables: Sequence[str | Path], folds: int, output: str | Path, catalog: str | Path | None = None,
     progress: Callable[[str], None] = print, force: bool = False,
 ) -> tuple[Any, Errors, list[Path]]:  # fmt: skip
-    """Fit the job of some tables and write what it found.
+    """Fit the job of some tables and write the result.
 
     Args:
         tables: measured rows, of one kind.
-        folds: groups of rows to cross-validate over; 0 is the job's own habit.
+        folds: number of cross-validation folds; 0: the default of the job.
         output: TOML file to write.
-        catalog: folder of a catalogue whose fitted values are replaced too.
-        progress: called with a line on what is going on.
+        catalog: folder of a catalogue whose fitted values are replaced.
+        progress: called with lines on the progress.
         force: replace an output that dse has not written.
 
     Returns:
-        What the job found, its errors, and the files that were written.
+        The result, its errors, and the written files.
     """
     outputs.checked(output, force, tables)
     if catalog is not None and not Path(catalog).is_dir():
@@ -98,7 +98,7 @@ def run(
 
 
 def _written(text: str, output: str | Path, force: bool, progress: Callable[[str], None]) -> None:
-    """Write what was found; where the disk refuses, to a folder of temporary files: fits take minutes."""
+    """Write the result; where that fails, to a folder of temporary files, since fits take minutes."""
     try:
         writing.write(output, text, force)
     except InputError:
@@ -123,7 +123,7 @@ def _levels(found: levels.Levels) -> Errors:
 
 def _steps(found: steps.Calibration) -> Errors:
     header = ["source", "rows", "error", "unseen", "unseen median", "unseen 90 %", "unseen bias", "source left out"]
-    shown = len(header) - (len(set(found.rows.sources)) < 2)  # without the only source there is nothing to fit
+    shown = len(header) - (len(set(found.rows.sources)) < 2)  # a single source leaves none to fit without it
     note = f"80 % intervals hold {stacks.coverage(found):.1%} of the unseen rows"
     rows: list[list[str | int | float]] = [list(errors) for errors in stacks.errors_by_source(found)]
     return Errors(header[:shown], [row[:shown] for row in rows], note)

@@ -1,9 +1,8 @@
-r"""The job on steps of TPUs: one level of the matrix rate a generation, and what slices lose to each other.
+r"""Calibration to steps of TPUs: one level of the matrix rate per generation, and the loss between slices.
 
-XLA compiles whole steps, so that nothing is known of kernels apart and hosts do not count. All that is fitted is how
-far products stay behind the family's ramp on each generation, ``matrix_slowdown`` of its stack, and the share of
-compute that each doubling of the slices costs, one for all. Nothing is fitted to a row, a model or a size; stacks on
-GPUs share nothing with them and take no part.
+XLA compiles whole steps, so kernels are not known separately and hosts do not count. Fitted are the slow-down of
+products against the ramp of the chip family per generation, ``matrix_slowdown`` of its stack, and the compute lost per
+doubling of the slices, common to all. No row, model or size has values of its own; GPU stacks take no part.
 """
 
 from __future__ import annotations
@@ -25,20 +24,20 @@ from dse.measured import predict_cases, read_cases
 from dse.measured.comparison import compare_predictions
 from dse.measured.names import Lookup
 
-#: Level of a generation's products, and of what slices lose, before any step is seen.
+#: Priors of the level of a generation and of the loss between slices.
 LEVEL = Parameter("software.matrix_slowdown", 1.15, 0.15, 0.5)
 LOSS = Parameter("system.scale_up.links.slice_loss", 0.02, 0.5, 0.0, 0.2)
 
 
 @dataclasses.dataclass(frozen=True)
 class Levels:
-    """A fit of every generation: values with their spreads, and errors of rows seen and unseen."""
+    """A fit of all generations: values with spreads, and errors of seen and unseen rows."""
 
     rows: StepRows
     stacks: list[str]
-    fit: Fit  #: a level a stack, under its name, and what slices lose
-    unseen: np.ndarray  #: log errors, each row by a fit without any row of the configuration
-    unseen_model: np.ndarray  #: by a fit without any row of the model on that generation
+    fit: Fit  #: one level per stack, under its name, and the loss between slices
+    unseen: np.ndarray  #: log errors, each row by a fit without the rows of its configuration
+    unseen_model: np.ndarray  #: by a fit without the rows of its model on that generation
 
     @property
     def values(self) -> dict[str, float]:
@@ -47,7 +46,7 @@ class Levels:
 
     @property
     def loss(self) -> float:
-        """Share of compute that each doubling of the slices costs."""
+        """Share of compute lost per doubling of the slices."""
         return self.fit.values[LOSS.path]
 
     def median(self, stack: str, errors: np.ndarray) -> float:
@@ -56,7 +55,7 @@ class Levels:
 
 
 def calibrate(paths: Sequence[str | Path], progress: Callable[[str], None] = print) -> Levels:
-    """Fits the levels to the timed rows of the tables."""
+    """Fit the levels to the timed rows of the tables."""
     lookup = Lookup()
     cases = [case for path in paths for case in read_cases(path)]
     rows = rows_of(compare_predictions(predict_cases(cases, lookup)), lookup.chips, levelled=True)
@@ -70,7 +69,7 @@ def calibrate(paths: Sequence[str | Path], progress: Callable[[str], None] = pri
     return Levels(rows, stacks, found, problem.held_out(configurations), problem.held_out(models))
 
 
-# --- what was found, written -------------------------------------------------------------------------------------
+# Output
 
 
 def errors(found: Levels) -> list[list[str | int | float]]:
@@ -94,7 +93,7 @@ def document(found: Levels) -> str:
 
 
 def revisions(found: Levels, _: Path) -> list[Revision]:
-    """The levels of the stacks of a catalogue, of one without rows their mean, and what slices lose."""
+    """Levels of the stacks of a catalogue, the mean for one without rows, and the loss between slices."""
     stacks = [slug for slug in catalog.names("software") if is_levelled(slug)]
     loss = writing.stated(
         writing.digits(found.loss), found.fit.spread[LOSS.path], "dse calibrate: one for all generations", "estimate"
@@ -108,14 +107,14 @@ def revisions(found: Levels, _: Path) -> list[Revision]:
 
 
 def _level(found: Levels, stack: str) -> dict[str, str]:
-    """Name → value as TOML of what a stack's file says of the fit."""
+    """Entries of a stack's file: name → value as TOML."""
     logs = np.log(list(found.values.values()))
     mean, own = float(np.exp(np.mean(logs))), found.rows.stacks == stack
     about = (
         f"dse calibrate: {own.sum()} rows of {', '.join(sorted(set(found.rows.sources[own])))}; "
         f"median error {found.median(stack, found.fit.errors):.1%}, unseen {found.median(stack, found.unseen):.1%}"
     ) if own.any() else "dse calibrate: no measured rows, so the mean of the generations"  # fmt: skip
-    # A median of absolute errors is 0.6745 standard deviations of a normal distribution.
+    # The median absolute error of a normal distribution is 0.6745 standard deviations.
     off = found.unseen[own] if own.any() else logs - np.log(mean)
     residual = max(float(np.median(np.abs(off))) / 0.6745, NOISE)
     spread = found.fit.spread.get(stack, float(np.std(logs)))

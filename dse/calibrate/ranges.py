@@ -1,6 +1,6 @@
-"""What the measured rows of stacks cover, written into their files: beyond it a prediction extrapolates.
+"""Ranges of the measured rows of stacks, written into their files; outside of them a prediction extrapolates.
 
-Of a mapping counts what a row states; what the model chose for it is no measurement. Nothing is evaluated.
+Only stated values of a mapping count, not those chosen by the model. Nothing is evaluated.
 """
 
 from __future__ import annotations
@@ -23,14 +23,14 @@ from dse.types import Design, Workload
 
 
 class Covered(NamedTuple):
-    """A row's designs, with the stack and the accelerator that it names."""
+    """Designs of a row, with its stack and accelerator."""
 
     stack: str
     designs: list[Design]
     accelerator: str
 
 
-#: What the rows of a table cover, one a row.
+#: Reads the ranges of a table, one entry per row.
 Reader = Callable[[str | Path], Iterator[Covered]]
 
 
@@ -38,10 +38,10 @@ def write_catalog(
     tables: Sequence[str | Path], folder: str | Path, fitted: Callable[[str], bool] = lambda stack: True,
     reader: Reader | None = None,
 ) -> list[Path]:  # fmt: skip
-    """Write what the rows of some tables cover into the stacks of a catalogue folder; gives the files.
+    """Write the ranges of the rows of some tables into the stacks of a catalogue folder; returns the files.
 
-    Stacks that are not ``fitted``, or without a row in these tables, keep what their files say. ``reader`` is that of
-    the tables' kind, by default of measured steps.
+    Unchanged: stacks that are not ``fitted``, or have no row in these tables. ``reader``: that of the tables' kind, by
+    default of measured steps.
     """
     rows: dict[str, list[Covered]] = {}
     for row in (row for table in tables for row in (reader or of_steps)(table) if fitted(row.stack)):
@@ -56,21 +56,21 @@ def write_catalog(
 
 
 def mixtures(stack: str, rows: Sequence[Covered], folder: str | Path | None = None) -> dict[str, str]:
-    """The accelerators on which rows are of mixtures of experts, as TOML; none of a stack that does not price theirs.
+    """Accelerators with rows of mixtures of experts, as TOML; none for a stack without expert kernels.
 
-    Stacks that share the fit of dense steps may differ in that: only some of them say what their experts cost.
+    Stacks with a common fit of dense steps may differ in that.
     """
     prices = catalog.entry("software", stack, folder=folder).states("experts")
     return {"mixtures": _names(row.accelerator for row in rows if prices and row.designs[0].workload.experts)}
 
 
 def _names(accelerators: Iterable[str]) -> str:
-    """Accelerators as TOML, each once."""
+    """Distinct accelerators as TOML."""
     return f"[{', '.join(writing.quoted(name) for name in sorted({*accelerators} - {''}))}]"
 
 
 def extents(rows: Sequence[Covered]) -> dict[str, str]:
-    """Field of ``[calibrated]`` → what rows cover, as TOML."""
+    """Field of ``[calibrated]`` → range of rows, as TOML."""
     values = {field: [_stated(field, row.designs) for row in rows] for field in QUANTITIES}
     known = {field: [one for one in found if one] for field, found in values.items()}
     return {
@@ -81,7 +81,7 @@ def extents(rows: Sequence[Covered]) -> dict[str, str]:
 
 
 def of_steps(table: str | Path) -> Iterator[Covered]:
-    """The rows of a table of steps that are designs and whose time was measured."""
+    """Rows of a table of steps with a design and a measured time."""
     lookup = Lookup()
     for case in read_cases(table):
         if not any(figure.meaning.kind == "time" for figure in case.measurements):
@@ -94,7 +94,7 @@ def of_steps(table: str | Path) -> Iterator[Covered]:
 
 
 def _stated(field: str, designs: Sequence[Design]) -> float | None:
-    """A quantity of a row, None where it leaves it open or its design has none."""
+    """A quantity of a row, None where it is open or absent."""
     if field == "parameters":
         return _parameters(designs[0].workload)
     path = QUANTITIES[field].path
@@ -102,7 +102,7 @@ def _stated(field: str, designs: Sequence[Design]) -> float | None:
         return None
     try:
         found = {float(leaf(design, path)) for design in designs}
-    except AttributeError:  # no such record
+    except AttributeError:  # absent record
         return None
     return found.pop() if len(found) == 1 else None
 

@@ -1,4 +1,4 @@
-"""What a fit of software stacks found, as tables: errors by source, a TOML file, and the catalogue's own files."""
+"""Results of a fit of software stacks: errors by source, a TOML file, and the files of the catalogue."""
 
 from __future__ import annotations
 
@@ -25,12 +25,12 @@ from dse.errors import InputError
 from dse.types import ExpertKernels, Software, field_metadata
 from dse.types.paths import leaves
 
-#: Rows whose mapping is known, and those that the model completed: these are judged kindlier.
+#: Rows with a stated mapping, and rows completed by the model, whose errors are lower.
 STATED, COMPLETED = "mapping stated", "mapping completed by search"
 
 
 class SourceErrors(NamedTuple):
-    """Errors of one source as fractions: of the fit, of fits without a row's configuration, without the source."""
+    """Errors of one source as fractions: of the fit, without the row's configuration, without the source."""
 
     source: str
     rows: int
@@ -43,12 +43,12 @@ class SourceErrors(NamedTuple):
 
 
 def errors_by_source(found: Calibration) -> list[SourceErrors]:
-    """One record a source, then of the rows with a mapping of their own, of the others, and of all."""
+    """One record per source, then for rows with stated mappings, completed ones, and all."""
     return [_errors(found, name, part) for name, part in parts(found).items()]
 
 
 def parts(found: Calibration) -> dict[str, np.ndarray]:
-    """Name → which rows: of each source, with a mapping as stated or completed by search, all; none without rows."""
+    """Name → mask of rows: of each source, with stated or completed mapping, all; none without rows."""
     sources, completed = found.rows.sources, found.rows.completed
     by_source = {source: sources == source for source in sorted(set(sources))}
     by_mapping = {name: rows for name, rows in ((STATED, ~completed), (COMPLETED, completed)) if rows.any()}
@@ -65,9 +65,9 @@ def _errors(found: Calibration, name: str, part: np.ndarray) -> SourceErrors:
 
 
 def coverage(found: Calibration, name: str = "all", foreign: bool = False) -> float:
-    """Share of the unseen rows of a part (see :func:`parts`) in their intervals, by residuals of the other folds.
+    """Share of the unseen rows of a part (see :func:`parts`) within their intervals, by residuals of the other folds.
 
-    With ``foreign`` of the rows of sources left out, in the intervals of a stack without rows by the other sources.
+    ``foreign``: of the rows of left-out sources, with the intervals of a stack without rows.
     """
     part = parts(found)[name]
     errors = found.foreign if foreign else found.unseen
@@ -76,13 +76,13 @@ def coverage(found: Calibration, name: str = "all", foreign: bool = False) -> fl
 
 
 def by_source(found: Calibration, errors: np.ndarray) -> float:
-    """Mean over sources of the mean error of each one's rows."""
+    """Mean over sources of the mean error of their rows."""
     sources = found.rows.sources
     return float(np.mean([mean_error(errors[sources == source]) for source in sorted(set(sources))]))
 
 
 def document(found: Calibration) -> str:
-    """The fit as a TOML document: shared values, every stack's values, errors by source."""
+    """The fit as a TOML document: shared values, values of every stack, errors by source."""
     tables: dict[str, dict[str, str]] = {"": {"coverage": f"{coverage(found):.4f}"}}
     tables["shared"] = {name: _text(name, found.solution.value("", name)) for name in NAMES}
     for stack in found.stacks:
@@ -108,13 +108,13 @@ def document(found: Calibration) -> str:
 
 
 def _origin(found: Calibration, stack: str, name: str) -> str:
-    """How a stack came by a value, and whether that stands in for something else."""
+    """Source of a stack's value, and whether it absorbs something else."""
     absorbs = "; beyond its physical range: absorbs what is not modelled"
     return _how(found, stack, name) + ("" if is_physical(name, found.values(stack)) else absorbs)
 
 
 def _how(found: Calibration, stack: str, name: str) -> str:
-    """Fitted to its rows, or near what all stacks share because they told little."""
+    """Whether the value is fitted to the stack's rows, or close to the shared one."""
     if name not in found.own.get(fitted_as(stack), []):
         if name in FAMILY:
             return "shared by the stacks of a chip family"
@@ -124,17 +124,17 @@ def _how(found: Calibration, stack: str, name: str) -> str:
 
 
 def _text(name: str, value: float) -> str:
-    """A value as the catalogue writes it, to three digits."""
+    """A value with three digits, in the unit of the catalogue."""
     return writing.number(value, catalog_units(name), seconds="ms")
 
 
 def catalog_units(name: str) -> str:
-    """Units of a parameter in SI."""
+    """SI units of a parameter."""
     return field_metadata(Software, name)["units"]
 
 
 def revisions(found: Calibration, folder: Path) -> list[Revision]:
-    """The values for the files of a catalogue's stacks that train; kernels of one that serves are as measured alone."""
+    """Values for the files of a catalogue's training stacks; serving stacks keep the kernels measured in isolation."""
     if not (folder / "software").is_dir():
         wanted = "a catalogue of stacks"
         raise InputError(str(folder), "no folder software/ in it", wanted, "name the folder hw_catalog")
@@ -151,7 +151,7 @@ def revisions(found: Calibration, folder: Path) -> list[Revision]:
 
 
 def _entries(found: Calibration, stack: str) -> dict[str, str]:
-    """Name → value as TOML of what a stack's file says of the fit."""
+    """Entries of a stack's file: name → value as TOML."""
     family = catalog.entry("software", stack).value("family", "")
     about = {"source": writing.quoted(_source(found, stack)), "residual": f"{found.residual(stack):.3f}"}
     return about | {
@@ -163,7 +163,7 @@ def _entries(found: Calibration, stack: str) -> dict[str, str]:
 
 
 def _expert_entries(found: experts.Found) -> dict[str, str]:
-    """The same of the mixtures of experts of all stacks."""
+    """The same for the mixtures of experts of all stacks."""
     units = leaves(ExpertKernels)
     about = (
         "dse calibrate: shared by all releases and chips; of cells of chips and releases left out, median error "

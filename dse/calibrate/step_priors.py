@@ -1,4 +1,4 @@
-"""What steps can tell of a software stack, and what is believed before: by its lineage, its chips, stacks like it."""
+"""Parameters of software stacks fitted to steps, and their priors by lineage, chips, and similar stacks."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from dse.calibrate.fit import Parameter
 from dse.designs import catalog
 from dse.types import Attention, Software
 
-#: What steps can tell, with what is believed before any step is seen, and the bounds.
+#: Parameters with priors and bounds.
 PARAMETERS = (
     Parameter("software.matrix_slowdown", 1.15, 0.15, 0.7),
     Parameter("software.elementwise_slowdown", 1.2, 0.3, 0.5),
@@ -23,28 +23,28 @@ PARAMETERS = (
     Parameter("software.step_overhead", 5e-3, 1.0),
 )
 
-#: How far a lineage of stacks strays from what all share, in prior spreads; what is absent is the same for all.
+#: Standard deviation of a lineage from the shared value, in prior spreads; absent: none.
 LINEAGE = {
     "matrix_slowdown": 1.5, "elementwise_slowdown": 1.5, "flash_slowdown": 1.5, "communication_slowdown": 0.4,
     "host_time": 1.0, "small_kernel_time": 1.0,
 }  # fmt: skip
 
-#: How far a stack strays from its lineage.
+#: Standard deviation of a stack from its lineage.
 OWN = {name: 0.8 * stray for name, stray in LINEAGE.items()}
 
-#: Between what a value is what its name says; beyond, it stands in for something that is not modelled. Attention in
-#: Triton may take 2 x 1.5 times as long as the best kernel on Hopper, and boards run below the clock of kernels alone.
+#: Physical range of a value; outside of it, it absorbs what is not modelled. Attention in Triton may take 2 x 1.5 times
+#: as long as the best kernel on Hopper, and boards run below the clock of isolated kernels.
 PHYSICAL = {
     "matrix_slowdown": (1.0, 1.6), "elementwise_slowdown": (0.9, 3.0), "flash_slowdown": (0.8, 3.5),
     "communication_slowdown": (1.0, 3.0), "pp_overlap": (0.3, 1.0),
 }  # fmt: skip
 
-#: Stacks that differ in a choice of the software or in the chips, and share what is fitted of another alone.
+#: Stacks that differ in an option of the software or in the chips, and share the fit of another one.
 ALIKE = {
     "torchtitan-eager": "torchtitan", "fms-fsdp-a100": "fms-fsdp-h100", "mlperf-b200": "megatron-bridge",
     "nemo-24-03": "nemo",
     "jax-toolbox-a100": "jax-toolbox-h100", "pax-a100": "jax-toolbox-h100", "pax-h100": "jax-toolbox-h100",
-    # Releases of one code base, whose dense steps differ by a few per cent; those of their experts do by twice.
+    # Releases of one code base, whose dense steps differ by a few per cent, those of experts by a factor of two.
     "megatron-bridge-26-02": "megatron-bridge", "megatron-bridge-26-06": "megatron-bridge",
     "megatron-bridge-blackwell-26-02": "megatron-bridge-blackwell",
     "megatron-bridge-blackwell-26-06": "megatron-bridge-blackwell",
@@ -52,37 +52,37 @@ ALIKE = {
     "megatron-bridge-blackwell-ultra-26-06": "megatron-bridge-blackwell-ultra",
 }  # fmt: skip
 
-#: How far the stacks on one family of chips stray together: their clocks fall with the power that matrices draw.
+#: Common standard deviation of the stacks on one family of chips, whose clocks fall with the power of matrices.
 FAMILY = {"matrix_slowdown": 1.0, "flash_slowdown": 1.0}
 
-#: Stacks that stand for something else than measured steps: what is fitted to power assumes one of them.
+#: Stacks not fitted to steps; the fit of power assumes one of them.
 NOT_FITTED = ("calculon", "deepseek-dualpipe", "pytorch-eager", "superconducting-compiled")
 
-#: Lineages whose stacks have one level each and share nothing with the others: see :mod:`dse.calibrate.levels`.
+#: Lineages with one level per stack and nothing shared: see :mod:`dse.calibrate.levels`.
 LEVELLED = ("maxtext",)
 
-#: Families of chips, by their files of kernel efficiencies.
+#: Families of chips, by the files of their kernel efficiencies.
 FAMILIES = frozenset(catalog.names("kernels"))
 
 
 @functools.cache
 def lineage_of(stack: str) -> str:
-    """The lineage that a stack states; "" for none, for one that is not in the catalogue and for what all share."""
+    """Lineage of a stack; "" for none, for one outside the catalogue and for the shared values."""
     if stack not in catalog.names("software"):
         return ""
     return str(catalog.entry("software", stack).value("lineage", ""))
 
 
 def is_levelled(stack: str) -> bool:
-    """Whether a stack takes part in the job on levels of TPUs, and in no other one."""
+    """Whether a stack takes part in the calibration of TPU levels only."""
     return lineage_of(stack) in LEVELLED
 
 
 @functools.cache
 def published(stack: str) -> np.ndarray:
-    """Prior spreads by which what is published of a stack moves its parameters before any step is seen.
+    """Shift of a stack's parameters by publications before any step, in prior spreads.
 
-    That is its file's ``flash_published``: how kernels of one generation compare with those of the next.
+    From ``flash_published`` of its file: kernels of one generation relative to the next.
     """
     known = np.zeros(len(NAMES))
     if stack in catalog.names("software"):
@@ -91,7 +91,7 @@ def published(stack: str) -> np.ndarray:
     return known
 
 
-#: Lineages that stacks state.
+#: Lineages of the stacks.
 LINEAGES = frozenset(map(lineage_of, catalog.names("software"))) - {""}
 
 
@@ -104,18 +104,18 @@ NAMES = tuple(name_of(p) for p in PARAMETERS)
 
 
 def own_names(software: Software) -> list[str]:
-    """What is fitted of a stack alone, at most five: its attention kernel, or its host where it has no flash."""
+    """Parameters fitted per stack, at most five: its attention kernel, or its host where it has no flash attention."""
     other = "host_time" if software.attention == Attention.flash else "flash_slowdown"
     return [name for name in OWN if name != other]
 
 
 def fitted_as(stack: str) -> str:
-    """The stack whose numbers this one has."""
+    """The stack whose fitted values this one shares."""
     return ALIKE.get(stack, stack)
 
 
 def prior_of(whose: str, name: str) -> float:
-    """Prior spreads that a column's ``z`` is believed to stray."""
+    """Prior standard deviation of a column's ``z``, in prior spreads."""
     if not whose:
         return 1.0
     if whose in FAMILIES:
@@ -124,9 +124,9 @@ def prior_of(whose: str, name: str) -> float:
 
 
 def is_physical(name: str, values: Mapping[str, float]) -> bool:
-    """Whether one of a stack's values is in the range in which it is what its name says.
+    """Whether a stack's value lies in its physical range.
 
-    A step's attention takes the slow-down of its matrices too: both together compare it with the best kernel alone.
+    The attention of a step includes the slow-down of matrices, so both together compare with the isolated kernel.
     """
     low, high = PHYSICAL.get(name, (0.0, np.inf))
     value = values[name] * (values["matrix_slowdown"] if name == "flash_slowdown" else 1.0)

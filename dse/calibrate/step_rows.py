@@ -1,4 +1,4 @@
-"""Measured steps as arrays: the designs chosen for them, their times and slopes by the model, and their problem."""
+"""Measured steps as arrays: chosen designs, times and slopes by the model, and their fit problem."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from dse.doors.evaluation import evaluate
 from dse.errors import InputError
 from dse.measured.comparison import Comparison, is_timed, step_time
 from dse.measured.completion import SEARCHED
-from dse.measured.prediction import alike
+from dse.measured.prediction import by_structure
 from dse.sweep.engine.programs import persistent_jit
 from dse.types import Workload
 
@@ -26,20 +26,20 @@ from dse.types import Workload
 FROM_MEMORY = 0.2
 
 
-class Alike(NamedTuple):
-    """Designs of one structure (with a limit of power, say), as rows of leaves."""
+class StructureRows(NamedTuple):
+    """Designs of one structure (for example with a power limit), as rows of leaves."""
 
-    members: list[int]  #: which rows these are
+    members: list[int]  #: their rows
     leaves: np.ndarray
     structure: Any
 
 
 @dataclasses.dataclass(frozen=True)
 class StepRows:
-    """Measured steps as arrays, one a row: the designs chosen, and what is known of the measurements."""
+    """Measured steps as arrays, one entry per row: chosen designs and measurements."""
 
-    alike: list[Alike]
-    measured: np.ndarray  #: log of the step time in seconds
+    structures: list[StructureRows]
+    measured: np.ndarray  #: log of the step time in s
     stacks: np.ndarray
     families: np.ndarray  #: of chips
     sources: np.ndarray
@@ -48,12 +48,12 @@ class StepRows:
 
     @classmethod
     def of(cls, compared: Sequence[Comparison], chips: dict[object, str]) -> StepRows:
-        """The rows of some comparisons; ``chips``: rates and cores of an accelerator → its family."""
+        """Rows of comparisons; ``chips``: (rates, cores) of an accelerator → its family."""
         designs = [c.prediction.chosen for c in compared]
         return cls(
-            alike=[
-                Alike(members, np.stack(jax.tree.leaves(stack), axis=1), jax.tree.structure(stack))
-                for members, stack in alike(designs)
+            structures=[
+                StructureRows(members, np.stack(jax.tree.leaves(stack), axis=1), jax.tree.structure(stack))
+                for members, stack in by_structure(designs)
             ],
             measured=np.log([step_time(c) for c in compared]),
             stacks=np.array([c.prediction.stack for c in compared]),
@@ -65,18 +65,18 @@ class StepRows:
 
     @property
     def weights(self) -> np.ndarray:
-        """A source of ``n`` rows counts as the root of ``n`` sources of one row, and less if quoted from memory."""
+        """Weight per row: a source of ``n`` rows counts as ``sqrt(n)`` sources of one row, less if from memory."""
         size = {source: np.count_nonzero(self.sources == source) for source in set(self.sources)}
         return np.array([size[source] ** -0.5 for source in self.sources]) * self.trust
 
     @property
     def completed(self) -> np.ndarray:
-        """Whether a row's mapping was chosen among candidates in part, so that the model had a say in it."""
+        """Whether a part of a row's mapping was chosen by the model among candidates."""
         return np.array([bool(SEARCHED & c.prediction.completed.keys()) for c in self.compared])
 
     @property
     def trust(self) -> np.ndarray:
-        """How far each row is trusted: less if quoted from memory."""
+        """Trust in each row, lower if quoted from memory."""
         quoted = [c.measurement.row.get("confidence") == "memory" for c in self.compared]
         return np.where(quoted, FROM_MEMORY, 1.0)
 
@@ -88,12 +88,12 @@ _CONFIGURATION = (
 
 
 def is_plain(workload: Workload) -> bool:
-    """Whether it is a dense model whose weights are all trained, on whole sequences: what stacks are fitted to."""
+    """Whether it is a dense model with all weights trained on whole sequences, as stacks are fitted to."""
     return workload.experts is None and workload.adapters is None and workload.packing is None
 
 
 def rows_of(compared: Sequence[Comparison], chips: dict[object, str], levelled: bool = False) -> StepRows:
-    """The timed rows of dense models that were predicted with a stack of the catalogue, a ``levelled`` one or not."""
+    """Timed rows of dense models predicted with a stack of the catalogue; ``levelled``: with a TPU stack."""
     kept = [c for c in compared if is_timed(c) and c.prediction.stack not in (*NOT_FITTED, "")]
     kept = [c for c in kept if is_plain(c.prediction.chosen.workload)]
     kept = [c for c in kept if is_levelled(c.prediction.stack) == levelled]
@@ -103,21 +103,21 @@ def rows_of(compared: Sequence[Comparison], chips: dict[object, str], levelled: 
 
 
 class StepModel(NamedTuple):
-    """Leaves of the designs of steps as functions of ``z``: what every job on steps fits.
+    """Leaves of the designs of steps as functions of ``z``, for all jobs on steps.
 
-    Column ``c`` moves parameter ``names[c]`` of the rows that ``holds[c]`` marks: ``z_row = known + moves x``.
+    Column ``c`` changes parameter ``names[c]`` of the rows marked by ``holds[c]``: ``z_row = known + moves x``.
     """
 
     rows: StepRows
     parameters: tuple[Parameter, ...]
-    columns: Sequence[int]  #: which parameter each column moves
-    holds: Sequence[np.ndarray]  #: rows that each column moves
-    known: np.ndarray | float = 0.0  #: ``z`` of each row and parameter where all columns are zero
-    factors: np.ndarray | float = 1.0  #: by which values of each row and parameter are multiplied
+    columns: Sequence[int]  #: parameter changed by each column
+    holds: Sequence[np.ndarray]  #: rows changed by each column
+    known: np.ndarray | float = 0.0  #: ``z`` of each row and parameter with all columns at zero
+    factors: np.ndarray | float = 1.0  #: multiplies the values of each row and parameter
 
     @property
     def moves(self) -> np.ndarray:
-        """Which ``z`` of which row a column moves, [columns, rows, parameters]."""
+        """1 where a column changes a ``z`` of a row, [columns, rows, parameters]."""
         found = np.zeros((len(self.columns), len(self.rows.measured), len(self.parameters)))
         for index, (parameter, held) in enumerate(zip(self.columns, self.holds, strict=True)):
             found[index, held, parameter] = 1.0
@@ -145,13 +145,13 @@ class StepModel(NamedTuple):
         return self._by_structure(_log_step_times, z, z.shape[:1])
 
     def slopes(self, z: np.ndarray) -> np.ndarray:
-        """Their derivatives (rows x parameters)."""
+        """Derivatives of the log step times (rows x parameters)."""
         return self._by_structure(_slopes, z, z.shape)
 
     def _by_structure(self, function: Callable[..., Any], z: np.ndarray, shape: tuple[int, ...]) -> np.ndarray:
         found, z = np.zeros(shape), z.astype(np.float32)
         factors = np.broadcast_to(np.asarray(self.factors, np.float32), z.shape)
-        for members, leaves, structure in self.rows.alike:
+        for members, leaves, structure in self.rows.structures:
             found[members] = function(
                 leaves, z[members], factors[members], structure=structure, parameters=self.parameters
             )
@@ -179,6 +179,6 @@ def _log_step_times(
 def _slopes(
     leaves: jax.Array, z: jax.Array, factors: jax.Array, *, structure: Any, parameters: tuple[Parameter, ...]
 ) -> jax.Array:
-    """Their derivatives (rows x parameters)."""
+    """Derivatives of the log step times (rows x parameters)."""
     one = functools.partial(_log_step_time, structure=structure, parameters=parameters)
     return jax.vmap(jax.jacfwd(one, argnums=1))(leaves, z, factors)

@@ -1,16 +1,16 @@
-r"""The job on steps: the few numbers of each software stack, from measured training steps.
+r"""Calibration of software stacks to measured training steps, few parameters per stack.
 
-A stack is software, an era and a cluster. All stacks have the same kinds of numbers. Each is drawn around a value
-that stacks of its lineage share (the code base it descends from), moved by what stacks on its family of chips share,
-and these around one of all; they are fitted too and are what a stack without measurements gets (a hierarchical prior;
-Gelman et al., *Bayesian Data Analysis*, chapter 5): in prior spreads, ``z = known + shared + family + lineage + own``,
-of which ``known`` is what is published of the kernels that a stack calls, with
+A stack is software, an era and a cluster; all stacks have the same kinds of parameters. Each is drawn around a value
+shared within its lineage (its code base), shifted by a value shared by the stacks on its family of chips, and these
+around one shared by all; the shared ones are fitted too, and serve stacks without measurements (a hierarchical prior;
+Gelman et al., *Bayesian Data Analysis*, chapter 5): in prior spreads, ``z = known + shared + family + lineage + own``
+with ``known`` from publications on the kernels of a stack, and
 
 .. math:: \sum_i w_i \rho\Big(\frac{\log \hat T_i / T_i}{\sigma}\Big) + \frac12 \sum_j z_j^2
    + \frac12 \sum_{s,j} \Big(\frac{z_{s,j}}{r_j}\Big)^2
 
-and the robust ``rho`` of :mod:`dse.calibrate.fit`. Every row of every stack takes part at once, on the design that
-was chosen for it, with derivatives of ``evaluate``.
+with the robust ``rho`` of :mod:`dse.calibrate.fit`. All rows of all stacks are fitted together, on the designs chosen
+for them, with derivatives of ``evaluate``.
 """
 
 from __future__ import annotations
@@ -45,30 +45,30 @@ from dse.measured.comparison import compare_predictions
 from dse.measured.names import Lookup
 from dse.types import Software
 
-#: Relative size of an error that the priors are weighed against, and from which it counts linearly.
+#: Relative size of an error against which priors are weighted, and above which the loss is linear.
 NOISE, DELTA = 0.02, 0.05
 
 
 @dataclasses.dataclass(frozen=True)
 class Solution:
-    """Fitted values in prior spreads, with how much of them the data said."""
+    """Fitted values in prior spreads, with their posterior."""
 
     columns: list[tuple[str, str]]  #: (stack, lineage, family, or "" for shared; name)
     z: np.ndarray
-    spread: np.ndarray  #: standard deviation of each ``z`` after the data over that before
-    alone: np.ndarray  #: the same where all other values stay: less, because they can stand in for one another
+    spread: np.ndarray  #: posterior over prior standard deviation of each ``z``
+    alone: np.ndarray  #: the same with all other values fixed; smaller, since values can compensate each other
     errors: np.ndarray  #: log(predicted / measured) of every row
 
     families: dict[str, str]  #: stack → family of its chips
 
     def at(self, stack: str, name: str) -> float:
-        """``z`` of a stack's parameter: what is published, what all, its chips and its lineage share, and its own."""
+        """``z`` of a stack's parameter: published, shared by all, chips and lineage, and own."""
         parts = {(whose, name) for whose in ("", self.families.get(stack, ""), lineage_of(stack), fitted_as(stack))}
         known = published(stack)[NAMES.index(name)]
         return float(known + sum(z for column, z in zip(self.columns, self.z, strict=True) if column in parts))
 
     def value(self, stack: str, name: str) -> float:
-        """The parameter of a stack; one without rows has nothing of its own."""
+        """The parameter of a stack, from shared values for one without rows."""
         return float(PARAMETERS[NAMES.index(name)].value(self.at(stack, name)))
 
     def values(self, stack: str) -> dict[str, float]:
@@ -76,24 +76,24 @@ class Solution:
         return {name: self.value(stack, name) for name in NAMES}
 
     def spread_of(self, stack: str, name: str) -> float:
-        """Standard deviation of the logarithm of a stack's value after the data; of the shared one if it has none."""
+        """Posterior standard deviation of the logarithm of a stack's value, or of the shared one."""
         return self._spread_of(stack, name, self.spread)
 
     def spread_alone(self, stack: str, name: str) -> float:
-        """The same where all other values stay: independent draws of these are nearest to the joint posterior.
+        """The same with all other values fixed: independent samples of these are closest to the joint posterior.
 
         (The mean-field approximation; Bishop, *Pattern Recognition and Machine Learning*, section 10.1.2.)
         """
         return self._spread_of(stack, name, self.alone)
 
     def _spread_of(self, stack: str, name: str, spread: np.ndarray) -> float:
-        # Of the narrowest group that has the parameter.
+        # That of the narrowest group with the parameter.
         candidates = [(fitted_as(stack), name), (lineage_of(stack), name), ("", name)]
         column = next(candidate for candidate in candidates if candidate in self.columns)
         return float(spread[self.columns.index(column)] * prior_of(*column) * self._slope(stack, name))
 
     def _slope(self, stack: str, name: str) -> float:
-        """Change of the logarithm of a stack's value for one unit of ``z``."""
+        """Change of the logarithm of a stack's value per unit of ``z``."""
         return abs(PARAMETERS[NAMES.index(name)].slope(self.at(stack, name)))
 
     def deviations(self, rows: StepRows) -> np.ndarray:
@@ -105,13 +105,13 @@ class Solution:
         return np.sqrt(np.sum((slopes * np.array([units[s] for s in rows.stacks])) ** 2, axis=1))
 
     def narrowing(self, stack: str, name: str) -> float:
-        """Posterior over prior spread of a stack's own deviation, 1 where it has none."""
+        """Posterior over prior spread of a stack's own deviation, 1 without one."""
         own = (fitted_as(stack), name)
         return next((s for c, s in zip(self.columns, self.spread, strict=True) if c == own), 1.0)
 
 
 def columns_of(rows: StepRows, own: dict[str, list[str]]) -> list[tuple[str, str]]:
-    """What is fitted: (stack, lineage, family, or "" for shared; name)."""
+    """Columns of the fit: (stack, lineage, family, or "" for shared; name)."""
     lineages = sorted({lineage_of(fitted_as(stack)) for stack in rows.stacks} - {""})
     groups = [("", NAMES), *((family, FAMILY) for family in sorted(set(rows.families)))]
     groups += [*((lineage, LINEAGE) for lineage in lineages), *((stack, own[stack]) for stack in sorted(own))]
@@ -133,7 +133,7 @@ def problem_of(rows: StepRows, columns: Sequence[tuple[str, str]], weights: np.n
 def solve(
     rows: StepRows, own: dict[str, list[str]], weights: np.ndarray, start: np.ndarray | None = None
 ) -> Solution:
-    """The most probable shared and own values given the rows of positive weight."""
+    """Optimal shared and own values for the rows of positive weight."""
     columns = columns_of(rows, own)
     problem = problem_of(rows, columns, weights)
     found = problem.solve(start=start)
@@ -144,23 +144,23 @@ def solve(
 
 @dataclasses.dataclass(frozen=True)
 class Calibration:
-    """A fit of all stacks, its errors row by row, and those of rows it had not seen."""
+    """A fit of all stacks, with errors of seen and unseen rows."""
 
     rows: StepRows
     own: dict[str, list[str]]
     solution: Solution
-    unseen: np.ndarray  #: log errors, each row by a fit without any row of its configuration
-    foreign: np.ndarray  #: the same by a fit without any row of its source, by shared values where no stack is left
-    fold: np.ndarray  #: of each row among those of ``unseen``
-    experts: experts.Found | None = None  #: what stacks' mixtures of experts cost, where rows tell of them
+    unseen: np.ndarray  #: log errors, each row by a fit without the rows of its configuration
+    foreign: np.ndarray  #: the same by a fit without the rows of its source, by shared values for stacks without rows
+    fold: np.ndarray  #: fold of each row in ``unseen``
+    experts: experts.Found | None = None  #: values of expert layers, where rows have experts
 
     @property
     def stacks(self) -> list[str]:
-        """Stacks that rows were measured of."""
+        """Stacks with measured rows."""
         return sorted(set(self.rows.stacks))
 
     def values(self, stack: str, family: str = "") -> dict[str, float]:
-        """Every parameter of a stack; one without rows gets what its lineage and what stacks on ``family`` share."""
+        """All parameters of a stack; without rows those shared by its lineage and by stacks on ``family``."""
         known = {stack: family} | self.solution.families
         return dataclasses.replace(self.solution, families=known).values(stack)
 
@@ -170,7 +170,7 @@ class Calibration:
         return self.solution.deviations(self.rows)
 
     def residual(self, stack: str, among: np.ndarray | None = None) -> float:
-        """What a stack's values leave unexplained, by its unseen rows (those ``among`` marks; all by default)."""
+        """Residual of a stack by its unseen rows (those marked by ``among``, by default all)."""
         among = np.ones(len(self.fold), bool) if among is None else among
         known = (self.rows.sources[among], self.rows.trust[among])
         members = np.array([fitted_as(other) == fitted_as(stack) for other in self.rows.stacks[among]])
@@ -180,7 +180,7 @@ class Calibration:
 
     @functools.cached_property
     def residuals(self) -> np.ndarray:
-        """The residual of each row's stack by the rows of the other folds."""
+        """Residual of each row's stack by the rows of the other folds."""
         found = np.zeros(len(self.fold))
         for fold in set(self.fold):
             by_stack = {stack: self.residual(stack, self.fold != fold) for stack in set(self.rows.stacks)}
@@ -190,7 +190,7 @@ class Calibration:
 
     @functools.cached_property
     def foreign_residuals(self) -> np.ndarray:
-        """The residual of a stack without rows by the other sources, for the rows of each source left out."""
+        """Residual of a stack without rows by the other sources, for the rows of each left-out source."""
         found, sources = np.zeros(len(self.foreign)), self.rows.sources
         for source in set(sources):
             others = sources != source
@@ -200,17 +200,17 @@ class Calibration:
         return found
 
     def moved(self, stack: str) -> list[str]:
-        """Own parameters that the data narrowed well below their prior."""
+        """Own parameters whose posterior is well below their prior."""
         return [name for name in self.own.get(fitted_as(stack), []) if self.solution.narrowing(stack, name) < MOVED]
 
 
 def calibrate(
     paths: Sequence[str | Path], k: int = 5, rounds: int = 2, progress: Callable[[str], None] = print
 ) -> Calibration:
-    """Fits every stack to the timed rows of the tables.
+    """Fit every stack to the timed rows of the tables.
 
-    What rows leave open depends on the values (a fastest micro-batch, say), so designs are chosen again with
-    what was found, ``rounds`` times in all. Then come ``k`` folds by configuration, and one fit without each source.
+    Completed values of rows depend on the fit (a fastest micro-batch, for example), so designs are chosen again with
+    the result, ``rounds`` times in total. Then follow ``k`` folds by configuration, and one fit without each source.
     """
     cases = [case for path in paths for case in read_cases(path)]
     lookup = Lookup()
@@ -230,12 +230,12 @@ def calibrate(
 
 
 def check_enough(rows: StepRows, k: int) -> None:
-    """That the rows can be divided: errors are those of folds that a fit has not seen."""
+    """Checks that the rows suffice for cross-validation; InputError otherwise."""
     if len(set(folds(rows.groups, k))) < 2:
         raise InputError(
             "calibrate", f"predicted step times of {counted(len(set(rows.groups)), 'configuration')}",
             "several configurations: models, mappings or numbers of devices",
-            "add rows; dse validate tells which are skipped",
+            "add rows; dse validate lists skipped rows",
         )  # fmt: skip
 
 

@@ -1,7 +1,7 @@
-"""The one writer of fitted values: TOML texts, and the files of a catalogue with their comments and order kept.
+"""Writer of fitted values: TOML texts, and files of a catalogue with their comments and order kept.
 
-Values are handed over as TOML texts (``'"2.41 us"'``, ``'{ value = 0.8, spread = 0.1 }'``), so that a file states them
-in the unit and with the digits that :func:`number` chose.
+Values are TOML texts (``'"2.41 us"'``, ``'{ value = 0.8, spread = 0.1 }'``), so that files have the unit and digits of
+:func:`number`.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from dse.errors import InputError
 from dse.io import outputs
 from dse.io.files import MARK, whole_or_absent
 
-#: SI units → what one of them is in the unit that the catalogue writes, and that unit.
+#: SI unit → its size in the unit of the catalogue, and that unit.
 _UNITS = {
     "J/FLOP": (1e12, "pJ/FLOP"), "J/B": (1e12, "pJ/B"), "B/s": (1e-9, "GB/s"), "B": (1e-6, "MB"),
 }  # fmt: skip
@@ -31,7 +31,7 @@ Tables = Mapping[str, Mapping[str, str]]
 
 
 def number(value: float, units: str, seconds: str = "us") -> str:
-    """A value in SI ``units`` as the catalogue writes it: three digits, in a unit that suits it.
+    """A value in SI ``units`` as written in the catalogue: three digits, in a suitable unit.
 
     >>> number(0.5e-12, "J/FLOP"), number(0.8349, "1"), number(1.06e-3, "s", "ms")
     ('"0.5 pJ/FLOP"', '0.835', '"1.06 ms"')
@@ -46,7 +46,7 @@ def number(value: float, units: str, seconds: str = "us") -> str:
 
 
 def digits(value: float, count: int = 3) -> str:
-    """So many significant digits, without an exponent."""
+    """``count`` significant digits, without an exponent."""
     if value == 0.0:
         return "0"
     places = max(0, count - 1 - math.floor(math.log10(abs(value))))
@@ -54,12 +54,12 @@ def digits(value: float, count: int = 3) -> str:
 
 
 def quoted(text: str) -> str:
-    """A string of TOML."""
+    """A TOML string."""
     return json.dumps(text, ensure_ascii=False)
 
 
 def stated(value: str, spread: float | None = None, source: str = "", confidence: str = "") -> str:
-    """A value with what is known of it."""
+    """A value with spread, source and confidence, as TOML."""
     fields = [f"value = {value}"]
     fields += [f"spread = {digits(spread, 2)}"] if spread is not None else []
     fields += [f"{name} = {quoted(text)}" for name, text in (("source", source), ("confidence", confidence)) if text]
@@ -67,7 +67,7 @@ def stated(value: str, spread: float | None = None, source: str = "", confidence
 
 
 def document(tables: Tables, about: str = "") -> str:
-    """A TOML text of some tables, under a comment."""
+    """A TOML text of tables after a comment."""
     parts = [f"# {about}"] if about else []
     for heading, values in tables.items():
         lines = [f"\n[{heading}]"] if heading else []
@@ -76,7 +76,7 @@ def document(tables: Tables, about: str = "") -> str:
 
 
 def write(path: str | Path, text: str, force: bool = False) -> None:
-    """Write a file of our own, which says so first; InputError where it must not or cannot be written."""
+    """Write a file marked as written by dse; InputError where it must not or cannot be written."""
     with outputs.replacing(path, force) as partial:
         partial.write_text(f"# {MARK}\n{text}", encoding="utf-8")
 
@@ -100,7 +100,7 @@ class Revision(NamedTuple):
 
 
 def write_catalog(revisions: Iterable[Revision], folder: str | Path) -> list[Path]:
-    """Put what a fit found into the files of a catalogue folder; returns the files."""
+    """Write the results of a fit to the files of a catalogue folder; returns the files."""
     changed = []
     for one in revisions:
         changed.append(catalog_file(folder, one.kind, one.slug))
@@ -109,13 +109,13 @@ def write_catalog(revisions: Iterable[Revision], folder: str | Path) -> list[Pat
 
 
 def revise(path: Path, values: Mapping[str, str], table: str = "", drop: tuple[str, ...] | None = ()) -> None:
-    """Put values into a file (into one of its tables); everything else stays, comments and order included.
+    """Set values in a file (in one of its tables); everything else stays, comments and order included.
 
     Args:
         path: of the file.
         values: name → value as TOML.
-        table: the table they belong to, made at the end of the file where it is not there; "" is the file itself.
-        drop: other names that go, if they are there; None: all others of the table.
+        table: their table, appended to the file if absent; "" is the file itself.
+        drop: other names to remove, if present; None: all others of the table.
     """
     whole = tomlkit.parse(path.read_text(encoding="utf-8"))
     if table and table not in whole:

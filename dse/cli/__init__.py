@@ -1,7 +1,7 @@
 """The command line: parses, calls, prints. Each command is a file of its own.
 
 Exit status: 0 done, 1 nothing feasible, 2 bad input, 3 a part could not be computed, 130 interrupted, 143 terminated,
-141 where the reader of the output has gone.
+141 where the reader of the output has closed it.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ app = typer.Typer(
     cls=Commands,
     help="Explore the design space of LLM training and inference systems.",
     pretty_exceptions_enable=False,
-    rich_markup_mode=None,  # rich would take [default: …] for markup, and cut names off where the terminal is narrow
+    rich_markup_mode=None,  # rich would read [default: …] as markup, and truncate names on narrow terminals
     context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100},
 )
 
@@ -77,7 +77,7 @@ app.add_typer(examples.app, name="examples")
 
 
 def main() -> None:
-    """Do what the arguments say and end the process."""
+    """Run the command of the arguments and exit."""
     try:
         app()
     except SystemExit as ended:

@@ -1,4 +1,4 @@
-"""``dse bench``: how fast it is, here."""
+"""``dse bench``: rates on this machine."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ def bench(
 
 
 def _rates() -> ModuleType:
-    """The package ``benchmarks.rates`` of the checkout that this package lies in; the wheel does not hold it."""
+    """The package ``benchmarks.rates`` of the checkout; it is not in the wheel."""
     checkout = Path(dse.__file__).parents[1]
     if not (checkout / "benchmarks" / "rates").is_dir():
         raise InputError(

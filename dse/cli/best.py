@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
     from dse.sweep import BestDesign, Summary
 
-#: An objective's text that is longer than this is no heading.
+#: Maximum length of an objective's text as a heading.
 _LONGEST = 28
 
 #: Heading and cells of a column.
@@ -25,10 +25,7 @@ Column = tuple[str, list[str]]
 
 
 def show_best(out: Console, summary: Summary) -> None:
-    """Print the best designs as wide as they are: columns of time are left out where there is no room for them.
-
-    What is the same in all of them stands above the table.
-    """
+    """Print the best designs with as many columns of time as fit; common values are above the table."""
     show.heading(out, f"best by {summary.objective.replace('_', ' ')}{_of_what(summary)}")
     axes, same = _axes(summary.best)
     if same:
@@ -54,7 +51,7 @@ def _table(columns: Sequence[Column]) -> Table:
 
 
 def _width(out: Console, table: Table) -> int:
-    """Columns of the terminal that a table wants."""
+    """Width of a table in terminal columns."""
     return out.measure(table, options=out.options.update(max_width=10_000)).maximum
 
 
@@ -75,7 +72,7 @@ def _axes(best: Sequence[BestDesign]) -> tuple[list[Column], list[str]]:
 
 
 def _objective(summary: Summary) -> list[Column]:
-    """The objective's value, where it is none of the usual columns."""
+    """The objective's value, unless a usual column has it."""
     from dse.spec.expression import written_units
 
     text, study = summary.objective, summary.study
@@ -86,7 +83,7 @@ def _objective(summary: Summary) -> list[Column]:
     return [(text.replace("_", " ") if len(text) <= _LONGEST else "objective", cells)]
 
 
-#: How cells of a style are written.
+#: Style → format of its cells.
 _STYLES: dict[str, Callable[[float], str]] = {
     "time": show.seconds,
     "percent": lambda value: f"{100 * value:.1f}",
@@ -103,7 +100,7 @@ def _metrics(summary: Summary) -> list[Column]:
 
 
 def _shares(summary: Summary) -> list[Column]:
-    """Where the time goes in per cent; what is next to nothing in all designs is left out."""
+    """Shares of the time in per cent; parts negligible in all designs are left out."""
     breakdown = summary.study.breakdown
     spent = {
         heading: [_share(design, parts, summary) for design in summary.best] for heading, parts in breakdown.items()

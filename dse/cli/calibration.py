@@ -13,7 +13,7 @@ from dse.cli.status import NOTHING_FEASIBLE, report_errors
 
 
 def _show_columns(wanted: bool) -> None:
-    """Print what columns there are, and end."""
+    """Print the columns, and exit."""
     if wanted:
         _print_columns()
         raise typer.Exit
@@ -64,8 +64,8 @@ def predict(
 
     found, lines = predict_lines(cases, output, uncertainty, force)
     if found.misspelt:
-        told = (f"{name} (did you mean {meant}?)" for name, meant in found.misspelt.items())
-        show.note(f"columns that are not read: {', '.join(told)}")
+        meant_names = (f"{name} (did you mean {meant}?)" for name, meant in found.misspelt.items())
+        show.note(f"columns that are not read: {', '.join(meant_names)}")
     if as_json:
         show.document({"rows": [_row(line) for line in lines], "all": found.counts, "output": str(output)})
     else:
@@ -105,7 +105,7 @@ def validate(
 
 
 def _row(line: dict[str, Any]) -> dict[str, Any]:
-    """A line of the table as JSON: predictions are numbers, what is empty is null."""
+    """A line of the table as JSON: predictions as numbers, empty cells as null."""
     return {
         name: float(text) if name.startswith("pred_") and name != "pred_note" and text else text or None
         for name, text in line.items()
@@ -113,7 +113,7 @@ def _row(line: dict[str, Any]) -> dict[str, Any]:
 
 
 def _print_skipped(skipped: dict[str, int]) -> None:
-    """How many rows were skipped for which reason."""
+    """Print the numbers of skipped rows by reason."""
     if not skipped:
         return
     out = show.console()
@@ -125,23 +125,23 @@ def _print_skipped(skipped: dict[str, int]) -> None:
     show.print_table(out, ["skipped", "because"], rows, left=["because"], prose=["because"])
 
 
-#: Reasons printed, at most.
+#: Maximum number of printed reasons.
 _REASONS = 20
 
-#: Column → field of the report; the last says what one constant utilisation a source would give.
+#: Column → field of the report; the last is the error of one constant utilisation per source.
 _ERRORS = {
     "MAPE": "mape", "median": "median_ape", "bias": "bias", "90th percentile": "p90", "constant MFU": "baseline_mape",
 }  # fmt: skip
 
 
 def _print_refused(rows: list[dict[str, Any]]) -> None:
-    """Figures that beat a perfect roofline, with the errors that they would have: in none of those above."""
-    told = [row for row in rows if row["refused"]["n"]]
-    if not told:
+    """Print figures better than a perfect roofline with their errors, which are in no other statistic."""
+    refused_rows = [row for row in rows if row["refused"]["n"]]
+    if not refused_rows:
         return
     errors = {header: _ERRORS[header] for header in ("MAPE", "median", "bias")}
     cells = []
-    for row in told:
+    for row in refused_rows:
         refused = row["refused"]
         sizes = (show.percent(refused[name]) for name in errors.values())
         cells.append([row["source"], row["metric"], f"{refused['n']:,}", *sizes])

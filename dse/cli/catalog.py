@@ -1,4 +1,4 @@
-"""``dse catalog``: what the catalogue holds, with the source of every value."""
+"""``dse catalog``: entries of the catalogue, with the source of every value."""
 
 from __future__ import annotations
 
@@ -102,13 +102,13 @@ def from_config(
     text = huggingface.as_toml(found, name or output.stem, config.name)
     with outputs.replacing(output, force, [config]) as partial:
         partial.write_text(text, encoding="utf-8")
-    for told in huggingface.remarks(found, config.name):
-        show.note(told)
+    for remark in huggingface.remarks(found, config.name):
+        show.note(remark)
     print(f"written: {output}")
 
 
 def _entries(name: str, kind: str | None, folder: Path | None) -> list[Entry]:
-    """The entries of a name, of one kind or of all."""
+    """Entries of a name, of one kind or of all."""
     from dse.designs import catalog
 
     found, known = [], []
@@ -118,7 +118,7 @@ def _entries(name: str, kind: str | None, folder: Path | None) -> list[Entry]:
             slug = catalog.resolve(candidate, name, folder=folder)
         except InputError:
             continue
-        if slug in catalog.names(candidate, folder):  # a system's name may be an accelerator's
+        if slug in catalog.names(candidate, folder):  # an accelerator and a system may share a name
             found.append(catalog.entry(candidate, slug, folder=folder))
     if not found:
         raise unknown_name("catalogue", name, known, "names of the catalogue")

@@ -1,4 +1,4 @@
-"""What is to be known of a design before its figures are believed: where it lies, what nobody states or uses."""
+"""Cautions on the metrics of a design: range of calibration, assumed values, unused parts."""
 
 from __future__ import annotations
 
@@ -9,28 +9,28 @@ if TYPE_CHECKING:
     from dse.types import Design
     from dse.views.explanation import Explanation
 
-#: So much of a whole is all of it, but for rounding.
+#: Share that counts as the whole, within rounding.
 _ALL = 1.0 - 1e-5
 
 
 def outside(made: Design, software: str, system: str, explained: Explanation) -> list[str]:
-    """In what a design lies outside of the rows that its stack was fitted to."""
+    """Values of a design outside of the rows that its stack was fitted to."""
     from dse.designs.calibrated import accelerator_of, beyond, lookup_of
 
     return beyond(software, lookup_of(made, explained.metrics), accelerator_of(system))
 
 
 def of_design(made: Design, workload: str, software: str, explained: Explanation, study: Study) -> list[str]:
-    """That a sequence is longer than the model's context, a stack that serves only trains, a domain is not filled."""
+    """Cautions on a sequence beyond the model's context, a serving stack in training, and an unfilled domain."""
     from dse.designs.calibrated import beyond_context, lookup_of, without_engine
 
     engines = without_engine([software]) if study.name == "serving" else ""
     context = beyond_context(workload, lookup_of(made, explained.metrics))
-    return [told for told in (context, engines, _unfilled(made)) if told]
+    return [*filter(None, (context, engines, _unfilled(made)))]
 
 
 def of_limit(design: Design, system: str, stated: frozenset[str]) -> list[str]:
-    """That nobody states the power limit of an accelerator, or that another one stands here under which times stay."""
+    """Cautions on an accelerator without a stated power limit, and on another limit that leaves times unchanged."""
     from dse.designs import catalog
     from dse.designs.calibrated import accelerator_of
     from dse.designs.records import LIMIT_AS_SOLD
@@ -45,35 +45,35 @@ def of_limit(design: Design, system: str, stated: frozenset[str]) -> list[str]:
 
 
 def of_run(stated: frozenset[str]) -> list[str]:
-    """That the tokens of a run of adapters are assumed."""
+    """Caution on assumed run tokens of adapters."""
     from dse.designs.records import tokens_note
 
-    return [told for told in [tokens_note(stated)] if told]
+    return [*filter(None, [tokens_note(stated)])]
 
 
 def stacks_used(design: Design) -> list[str]:
-    """That a generated chip has no room for all stacks of memory, or no power to read them at their bandwidth."""
+    """Cautions on a generated chip without room for all memory stacks, or without power for their bandwidth."""
     from dse.model.machine.technology import memory_tier, memory_units
 
-    chip, told = design.system.accelerator.chip, []
+    chip, found = design.system.accelerator.chip, []
     if chip is None:
         return []
     built, bandwidth = float(memory_units(chip)), float(memory_tier(chip).bandwidth)
     if built <= _ALL * float(chip.stacks):
-        told.append(
+        found.append(
             f"{built:.3g} of {float(chip.stacks):g} stacks of memory have room, and are built and paid: "
             "more need edge (chip.memory_edge) or area (chip.memory_area)"
         )
     if bandwidth <= _ALL * (whole := built * float(chip.memory.unit_bandwidth)):
-        told.append(
+        found.append(
             f"the power for memory moves {bandwidth / 1e12:.3g} of the {whole / 1e12:.3g} TB/s of its stacks: "
             "more needs power (chip.memory_power, chip.power_budget); fewer stacks (chip.stacks) are as fast"
         )
-    return told
+    return found
 
 
 def _unfilled(design: Design) -> str:
-    """That devices of the last node or rack stay unused, in words; empty where all are used."""
+    """Unused devices of the last node or rack, in words; "" where all are used."""
     devices, domain = float(design.system.n_devices), float(design.system.scale_up.domain)
     unused = -devices % domain
     if devices < domain or not unused:

@@ -1,4 +1,4 @@
-"""What ``dse search`` prints of a co-design: the chip, its best mappings, what it is short of."""
+"""Output of ``dse search`` for a co-design: the chip, its best mappings, its active limits."""
 
 from __future__ import annotations
 
@@ -16,10 +16,7 @@ if TYPE_CHECKING:
 
 
 def codesign(specification: Path, as_json: bool, **options: Any) -> int:
-    """Solve a specification with a section ``[codesign]`` and print the result.
-
-    Options are those of :class:`CodesignOptions`.
-    """
+    """Solve a specification with a section ``[codesign]`` and print the result; see :class:`CodesignOptions`."""
     from dse.search.codesign import run as codesign_run
 
     _, report = codesign_run.perform(specification, codesign_run.CodesignOptions(**options))
@@ -28,8 +25,8 @@ def codesign(specification: Path, as_json: bool, **options: Any) -> int:
         return 0
     out = show.console()
     out.print(Text(report.title))
-    for told in filter(None, (*report.notes, report.lacks)):
-        out.print(Text(told, "yellow"), soft_wrap=True)
+    for text in filter(None, (*report.notes, report.lacks)):
+        out.print(Text(text, "yellow"), soft_wrap=True)
     for columns, rows in (_hardware(report), _workloads(report), _elasticities(report)):
         out.print()
         show.print_table(out, columns, rows, left=columns[:1])
@@ -50,12 +47,12 @@ def codesign(specification: Path, as_json: bool, **options: Any) -> int:
 
 
 def _whole(report: Report) -> str:
-    """What whole numbers of stacks lose to the chip of continuous size, and which one is shown."""
+    """Losses of whole numbers of memory stacks against the continuous size, and the one shown."""
     losses = {one["stacks"]: one["loss"] for one in report.whole_stacks}
-    told = [f"{n:.0f} {'is infeasible' if loss is None else f'loses {100 * loss:.2f} %'}" for n, loss in losses.items()]
+    each = [f"{n:.0f} {'is infeasible' if loss is None else f'loses {100 * loss:.2f} %'}" for n, loss in losses.items()]
     known = {n: loss for n, loss in losses.items() if loss is not None}
     shown = f"shown with {min(known, key=lambda n: known[n]):.0f} stacks" if known else "shown with the continuous size"
-    return f"whole memory stacks, compared with the chip of continuous size: {', '.join(told)}; {shown}"
+    return f"whole memory stacks, compared with the chip of continuous size: {', '.join(each)}; {shown}"
 
 
 #: Headings and cells.

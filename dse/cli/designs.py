@@ -1,4 +1,4 @@
-"""Designs as commands print them: headings of axes, labels with units, counts by reason."""
+"""Output of designs: headings of axes, labels with units, counts by reason."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ if TYPE_CHECKING:
 
     from dse.doors.study import Study
 
-#: Axis → its heading; the others keep their names. This is also the order of the columns.
+#: Axis → its heading, in the order of the columns; other axes keep their names.
 SHORT = {
     **LETTERS, "schedule": "schedule",
     "recompute": "recompute", "recompute_share": "recompute share", "zero_stage": "zero", "sequence_parallel": "sp",
@@ -22,7 +22,7 @@ SHORT = {
 
 
 def print_reasons(out: Console, reasons: dict[str, int], study: Study) -> None:
-    """Designs by reason in words."""
+    """Print the number of designs by reason."""
     counted = sorted(reasons.items(), key=lambda item: -item[1])
     rows = [[f"{count:,}", study.reason_meanings[name]] for name, count in counted]
     because = "reason of infeasibility (a design may have several)"
@@ -30,7 +30,7 @@ def print_reasons(out: Console, reasons: dict[str, int], study: Study) -> None:
 
 
 def label(name: str, value: Any) -> str:
-    """What an axis is at a design, with its units."""
+    """Value of an axis at a design, with units."""
     from dse.designs.leaves import known_leaves, leaf_path
 
     if isinstance(value, bool | str):

@@ -1,4 +1,4 @@
-"""``dse diff``: what changed between two results."""
+"""``dse diff``: differences between two results."""
 
 from __future__ import annotations
 
@@ -22,16 +22,16 @@ if TYPE_CHECKING:
 
     from dse.views.difference import Change, Difference, Pair, Winner
 
-#: Exit status where the results are not the same, as ``diff`` has it.
+#: Exit status for different results, as of ``diff``.
 DIFFERENT = 1
 
 #: Maximum rows of a printed table; ``--json`` has all of them.
 _SHOWN = 16
 
-#: Checksums, and digits of them that are shown.
+#: Checksums, and their displayed digits.
 _DIGEST, _DIGITS = re.compile("[0-9a-f]{64}"), 12
 
-#: Letters of a value of the specification.
+#: Maximum length of a value of the specification.
 _LONGEST = 60
 
 
@@ -49,7 +49,7 @@ def diff(
     Specification, catalogue and versions; designs in one alone; by how much each metric changed over the designs in
     both; what became feasible or ceased to be; whether another design is the best, and which parts of its time moved.
 
-    Exit status: 0 when designs and numbers are the same, whatever computed them; 1 when they are not; 2 for bad input.
+    Exit status: 0 when designs and numbers are equal; 1 when they differ; 2 for bad input.
     """
     if not 0.0 <= tolerance < math.inf:
         raise InputError("--tolerance", f"{tolerance:g}", "a share of 0 or more", "write --tolerance 1e-6")
@@ -89,7 +89,7 @@ def _verdict(found: Difference) -> str:
 
 
 def _entries(entries: dict[str, Pair]) -> dict[str, Pair]:
-    """In the place of digests what became of an entry."""
+    """Changes of entries instead of digests."""
     words = {(True, True): ("as it was", "another file"), (True, False): ("used", "–"), (False, True): ("–", "used")}
     return {name: words[pair[0] is not None, pair[1] is not None] for name, pair in entries.items()}
 
@@ -109,7 +109,7 @@ def _print_rest(out: Console, count: int, what: str) -> None:
 
 
 def _short(value: Any) -> str:
-    """What a specification says, in a few letters."""
+    """A value of the specification, shortened."""
     text = "–" if value is None else f"{value:g}" if isinstance(value, float) else str(value)
     if _DIGEST.fullmatch(text):
         return text[:_DIGITS]
@@ -137,7 +137,7 @@ def _labels(labels: dict[str, Any]) -> str:
 
 
 def _change(value: float) -> str:
-    """A relative change as it is read."""
+    """A relative change, formatted."""
     if not math.isfinite(value):
         return "from 0 or none"
     if abs(value) >= 10.0:
@@ -162,8 +162,8 @@ def _row(change: Change) -> list[str]:
 
 
 def _print_feasibility(out: Console, found: Difference) -> None:
-    told = {"became_feasible": "can run in B and not in A", "became_infeasible": "can run in A and not in B"}
-    for name, words in told.items():
+    meanings = {"became_feasible": "can run in B and not in A", "became_infeasible": "can run in A and not in B"}
+    for name, words in meanings.items():
         one = found.feasibility[name]
         if one["count"]:
             reasons = ", ".join(f"{reason} {count:,}" for reason, count in one["reasons"].items())
@@ -192,7 +192,7 @@ def _objective(found: Difference) -> str:
 
 
 def _print_winner(out: Console, winner: Winner) -> None:
-    """Where the objective of a design moved, the parts that moved most first."""
+    """Print where the objective of a design changed, by part, the largest change first."""
     for side, feasible, reasons in zip("AB", winner.feasible, winner.reasons, strict=True):
         if feasible is None:
             out.print(Text(f"  not among the designs of {side}"))

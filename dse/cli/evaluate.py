@@ -1,4 +1,4 @@
-"""``dse evaluate``: one design explained."""
+"""``dse evaluate``: explanation of one design."""
 
 from __future__ import annotations
 
@@ -23,16 +23,16 @@ if TYPE_CHECKING:
     from dse.types import Design
     from dse.views.explanation import Explanation, OperatorRow, Reason, Share
 
-#: Elasticities printed; --json has them all.
+#: Maximum number of printed elasticities; --json has all.
 _TOP = 10
 
-#: Seconds of a day, and the minimum of days from which a time is printed in days.
+#: Seconds of a day, and the minimum number of days for a time in days.
 _DAY, _DAYS = 86400.0, 2.0
 
 #: Metrics printed in per cent.
 _UTILISATIONS = ("mfu", "mfu_causal", "hfu")
 
-#: What options of their own say.
+#: Leaves with options of their own.
 _OPTIONS = {"workload": "-w", "system": "-s", "any_option": "--any-option"}
 
 
@@ -71,13 +71,13 @@ def evaluate(
     asked = design_of(workload, system, settings, n_devices, software, any_option, study)
     made, stack = asked.design, asked.stack
     explained = explain(made, metric, study)
-    for told in asked.readings:
-        show.note(told)
+    for text in asked.readings:
+        show.note(text)
     accelerator = made.system.accelerator
     if saturated := saturation_note(float(accelerator.memory.bandwidth), float(accelerator.power.feed)):
         show.note(saturated)
-    for told in cautions.stacks_used(made):
-        show.note(told)
+    for text in cautions.stacks_used(made):
+        show.note(text)
     outside = cautions.outside(made, stack, system, explained)
     listed = cautions.of_design(made, workload, stack, explained, study)
     listed += cautions.of_limit(made, system, asked.stated)
@@ -85,37 +85,37 @@ def evaluate(
     bounds = _bounds(made, stack, explained, study) if uncertainty and explained.has_step else {}
     if as_json:
         made_up = (made_up_price(explained.metrics, made), made_up_carbon(explained.metrics, made))
-        listed += [told for told in made_up if told]  # the tables print them with the totals
+        listed += filter(None, made_up)  # the tables print them with the totals
         intervals = {"intervals": {name: list(ends) for name, ends in bounds.items()}} if uncertainty else {}
-        show.document({"design": leaves_told(made), **explained.as_dict(), **intervals, "outside": outside,
+        show.document({"design": leaf_values(made), **explained.as_dict(), **intervals, "outside": outside,
                        "cautions": listed})  # fmt: skip
     else:
-        # An accelerator alone has another than its systems.
+        # An accelerator alone has another default than its systems.
         whose = "" if asked.is_named else f"software: {stack} (default of {system})\n"
         show.console().print(Text(design_line(workload, system, stack, made, study) + whose), soft_wrap=True)
         if outside:
             listed = [range_note(outside), *listed]
-        for told in listed:
-            show.console().print(Text(f"{told}\n", "yellow"), soft_wrap=True)
+        for text in listed:
+            show.console().print(Text(f"{text}\n", "yellow"), soft_wrap=True)
         _print(explained, bounds, made, study)
     return 0 if explained.feasible else NOTHING_FEASIBLE
 
 
 class EvaluateRequest(NamedTuple):
-    """The design that options mean."""
+    """Design of the options."""
 
     design: Design
     stack: str  #: slug or name of the stack
-    is_named: bool  #: whether the options say it; else it is the system's own
-    readings: list[str]  #: how plain numbers of leaves with units were read
-    stated: frozenset[str]  #: full paths of the leaves that the options set
+    is_named: bool  #: whether the options name it; otherwise it is the system's default
+    readings: list[str]  #: interpretation of plain numbers for leaves with units
+    stated: frozenset[str]  #: full paths of the leaves set by options
 
 
 def design_of(
     workload: str, system: str, settings: list[str] | None, n_devices: int | None, software: str | None,
     any_option: bool, study: Study, to_serve: str = "add --serving",
 ) -> EvaluateRequest:  # fmt: skip
-    """The design that options mean; ``to_serve`` is how the command is asked for one that serves."""
+    """Design of the options; ``to_serve``: fix for leaves of serving."""
     from dse.designs.catalog import default_software
     from dse.designs.leaves import design, leaf_path, reading_note
 
@@ -125,17 +125,17 @@ def design_of(
             _twice(name, f"{option} {given}", f"--set {name}")
     n_devices, software = values.pop("n_devices", n_devices), values.pop("software", software)
     paths = {name: leaf_path(name, "--set") for name in values}
-    for name, path in paths.items():  # of a leaf, not another argument of design()
+    for name, path in paths.items():  # leaves, not other arguments of design()
         _check_read(path, name, study, to_serve)
     is_named = software is not None
     stack = default_software(system, serving=study.name == "serving") if software is None else software
     made = study.complete(design(workload, system, stack, n_devices, "--set", any_option, **values))
     readings = (reading_note(name, paths[name], value) for name, value in values.items())
-    return EvaluateRequest(made, stack, is_named, [told for told in readings if told], frozenset(paths.values()))
+    return EvaluateRequest(made, stack, is_named, list(filter(None, readings)), frozenset(paths.values()))
 
 
 def _check_read(path: str, name: str, study: Study, to_serve: str) -> None:
-    """That the model reads a leaf: those of requests and engines only serving does, others only training."""
+    """Checks that the study reads a leaf: requests and engines in serving only, others in training only."""
     from dse.designs.records import LEAVES_OF_SERVING
 
     of_serving = path.startswith(LEAVES_OF_SERVING)
@@ -146,7 +146,7 @@ def _check_read(path: str, name: str, study: Study, to_serve: str) -> None:
 
 
 def _bounds(design: Design, software: str, explained: Explanation, study: Study) -> dict[str, MetricInterval]:
-    """Metric → the interval in which it lies in 80 % of cases, for those of the headline that have one."""
+    """Metric → its 80 % interval, for headline metrics with one."""
     from dse.measured.uncertainty import intervals
 
     metrics = explained.metrics
@@ -154,7 +154,7 @@ def _bounds(design: Design, software: str, explained: Explanation, study: Study)
 
 
 def _settings(texts: list[str]) -> dict[str, Any]:
-    """``NAME=VALUE`` texts as numbers, truth values or texts; a leaf that is set twice is an InputError."""
+    """Numbers, truth values or texts of ``NAME=VALUE``; InputError for a leaf that is set twice."""
     from dse.designs.leaves import leaf_path
     from dse.spec.space import NAMED
 
@@ -167,7 +167,7 @@ def _settings(texts: list[str]) -> dict[str, Any]:
         name, value = name.strip(), value.strip()
         if name in _OPTIONS:
             raise InputError("--set", repr(text), "values of a design", f"write {_OPTIONS[name]} {value}")
-        if name in NAMED and name != "software":  # records that sweeps lay over a system, which is named whole here
+        if name in NAMED and name != "software":  # records within a system, which is named whole here
             raise InputError(
                 "--set", repr(text), "values of a design",
                 f"{name} is an axis of sweeps; here name a system or an accelerator that has it: -s",
@@ -181,12 +181,12 @@ def _settings(texts: list[str]) -> dict[str, Any]:
 
 
 def _twice(name: str, first: str, second: str) -> NoReturn:
-    """Refuse a value that is said twice: which one counts is not to be guessed."""
+    """InputError for a value that is stated twice."""
     raise InputError("--set", f"{name} twice: {first}, {second}", "each value once", "remove one of them")
 
 
 def _value(path: str, text: str) -> Any:
-    """A number or a truth value, as tables print it too, else the text."""
+    """A number or a truth value, as printed by tables too, else the text."""
     from dse.designs.leaves import known_leaves
 
     words = {"true": True, "false": False}
@@ -200,8 +200,8 @@ def _value(path: str, text: str) -> Any:
         return text
 
 
-def leaves_told(design: Design) -> dict[str, float]:
-    """Every leaf of a design by its path, as JSON has them."""
+def leaf_values(design: Design) -> dict[str, float]:
+    """Leaf path → value of a design, for JSON."""
     from dse.designs.leaves import leaf, leaves_of
 
     values = {path: leaf(design, path) for path in leaves_of(design)}
@@ -209,7 +209,7 @@ def leaves_told(design: Design) -> dict[str, float]:
 
 
 def design_line(workload: str, system: str, software: str, made: Design, study: Study) -> str:
-    """The design in two lines, with what followed from the rest or was left at its plain value."""
+    """The design in two lines, with derived and default values."""
     from dse.designs import catalog
     from dse.types import Precision, choice_name
 
@@ -225,7 +225,7 @@ def design_line(workload: str, system: str, software: str, made: Design, study: 
 
 
 def _shape(design: Design) -> str:
-    """Axes of the slice of a torus, in words; empty of other links."""
+    """Axes of the slice of a torus in words; "" for other links."""
     from dse.model.links import axis_edges, slice_size
     from dse.types import Topology
 
@@ -238,7 +238,7 @@ def _shape(design: Design) -> str:
 
 
 def print_obstacles(out: Console, reasons: Sequence[Reason]) -> None:
-    """Why a design cannot run."""
+    """Print the reasons of infeasibility."""
     from dse.types import Infeasible
 
     out.print(Text("cannot run", "bold red"))
@@ -254,14 +254,14 @@ def _print(explained: Explanation, bounds: dict[str, MetricInterval], made: Desi
         print_obstacles(out, explained.reasons)
         out.print()
     if not explained.has_step:
-        out.print(Text(_told_no_step(explained, made)), soft_wrap=True)
+        out.print(Text(_no_step_note(explained, made)), soft_wrap=True)
         return
     if explained.caution:
         out.print(Text(explained.caution, "yellow"), soft_wrap=True)
     columns = ["metric", "value", *(["80 % interval"] if bounds else [])]
     show.print_table(out, columns, _headline(explained, bounds, study), left=["metric"], prose=["metric"])
     for total, parts in explained.waterfalls.items():
-        if not any(part.value for part in parts):  # an accelerator whose dies are not known has no bill
+        if not any(part.value for part in parts):  # an accelerator with unknown dies has no bill
             continue
         _print_total(out, explained, total, parts, study)
         if remark := study.remark(total, explained.metrics, made):
@@ -279,18 +279,18 @@ def _print(explained: Explanation, bounds: dict[str, MetricInterval], made: Desi
     _print_elasticities(out, explained, metric)
 
 
-def _told_no_step(explained: Explanation, made: Design) -> str:
-    """That an impossible step has no times, with the supported precisions if that is the reason."""
+def _no_step_note(explained: Explanation, made: Design) -> str:
+    """Note on an impossible step, with the supported precisions if that is the reason."""
     from dse.types import Infeasible
 
-    fix = "change what is named above"
+    fix = "change the values named above"
     if any(reason.name == Infeasible.precision_unsupported.name for reason in explained.reasons):
         fix = f"set precision to one of {', '.join(_precisions(made))}"
     return f"This step is not possible, so it has no time, rate or utilisation: {fix}."
 
 
 def _precisions(made: Design) -> list[str]:
-    """Precisions that the matrix units of a design's accelerator multiply."""
+    """Precisions of the matrix units of a design's accelerator."""
     from dse.model.machine.rates import unsupported
     from dse.model.machine.technology import generated
     from dse.types import Precision, choice_name
@@ -300,7 +300,7 @@ def _precisions(made: Design) -> list[str]:
 
 
 def _print_total(out: Console, explained: Explanation, total: str, parts: list[Share], study: Study) -> None:
-    """A total and its parts; of memory what there is of it."""
+    """Print a total and its parts; for memory with the capacity."""
     units, value = study.units[total], explained.metrics[total]
     of_units = {"s": _days if value > _DAYS * _DAY else show.seconds, "B": show.gib}
     text = of_units.get(units, lambda number: show.quantity(number, units))
@@ -310,7 +310,7 @@ def _print_total(out: Console, explained: Explanation, total: str, parts: list[S
 
 
 def _days(value: float) -> str:
-    """A long time, or a part of one, in the largest unit that it fills."""
+    """A long time, or a part of one, in its largest unit."""
     for unit, name in ((_DAY, "days"), (3600.0, "h"), (60.0, "min")):
         if value >= unit:
             return f"{show.digits(value / unit)} {name}"
@@ -339,7 +339,7 @@ def _print_waterfall(out: Console, parts: list[Share], text: Callable[[float], s
 
 
 def _print_phases(out: Console, phases: dict[str, list[Share]]) -> None:
-    """A line a kind of step."""
+    """Print one line per kind of step."""
     names = [part.name for part in next(iter(phases.values()))]
     rows = [
         [name, show.seconds(sum(p.value for p in parts)), *(show.percent(p.share) for p in parts)]

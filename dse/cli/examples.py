@@ -1,4 +1,4 @@
-"""``dse examples``: the specifications that come with the package, what each asks, and the command that runs it."""
+"""``dse examples``: included specifications, with their questions and commands."""
 
 from __future__ import annotations
 

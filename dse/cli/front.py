@@ -1,4 +1,4 @@
-"""``dse`` alone: the three things that people do, as lines that can be pasted into a shell."""
+"""Output of ``dse`` without arguments: three common uses as shell commands."""
 
 from __future__ import annotations
 

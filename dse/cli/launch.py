@@ -37,7 +37,7 @@ def launch(
     arguments: Annotated[
         Path | None,
         typer.Option(
-            metavar="FILE", help="File of the tool's arguments; what is set goes before them [default: none]."
+            metavar="FILE", help="File of the tool's arguments; settings override them [default: none]."
         ),
     ] = None,
     as_json: Json = False,
@@ -70,11 +70,11 @@ def launch(
         return read, design_of(workload, system, both, n_devices, software, any_option, study, to_serve)
 
     read, asked = design_read(stated)
-    if stated.open and arguments is not None:  # with the weights that the other options make
+    if stated.open and arguments is not None:  # with the weights under the other options
         stated = launching.read_arguments(tool, _text(arguments), asked.design)
         read, asked = design_read(stated)
-    for told in (*_overridden(stated, given), *stated.notes, *asked.readings):
-        show.note(told)
+    for text in (*_overridden(stated, given), *stated.notes, *asked.readings):
+        show.note(text)
     line = launching.launch(asked.design, tool, study, workload, asked.stack)
     unsaid = {short_name(path): value for path, value in line.unsaid.items()}
     hardware, reasons = launching.unfit(tool, system), obstacles(asked.design, study)
@@ -94,15 +94,15 @@ def launch(
     if lacking or hardware:
         words = f"{found.name} {found.version} has no option for {', '.join([*filter(None, [hardware]), *lacking])}"
         show.console(stderr=True).print(Text(words, "yellow"), soft_wrap=True)
-    for told in line.notes:
-        show.console(stderr=True).print(Text(told, "yellow"), soft_wrap=True)
+    for text in line.notes:
+        show.console(stderr=True).print(Text(text, "yellow"), soft_wrap=True)
     if reasons:
         print_obstacles(show.console(stderr=True), reasons)
     return status
 
 
 def _by_path(settings: list[str]) -> dict[str, str]:
-    """What ``--set`` sets, by full path: one leaf may be written in several ways; the last one counts."""
+    """Full path → text of ``--set``; of several settings of one leaf the last one counts."""
     from dse.designs.leaves import leaf_path
 
     pairs = (text.partition("=") for text in settings)
@@ -110,15 +110,15 @@ def _by_path(settings: list[str]) -> dict[str, str]:
     return {leaf_path(name, "--set"): value for name, value in named.items()}
 
 
-#: Reasons without an option of the line, which starts all the same: reported with it.
+#: Reasons of infeasibility without an option of the line, which starts nevertheless; reported with it.
 _NO_OPTION = ("stack_lacks",)
 
-#: What ``--set`` takes in addition to leaves.
+#: Names that ``--set`` takes in addition to leaves.
 _NO_LEAVES = ("n_devices", "software")
 
 
 def _overridden(stated: Stated, given: dict[str, str]) -> Iterator[str]:
-    """What of the arguments does not count: ``--set`` goes before them, options of other tools are none."""
+    """Remarks on ignored arguments: those overridden by ``--set``, options of other tools, unread ones."""
     from dse.designs.leaves import leaf_path, leaf_value
 
     for name, value in stated.settings.items():
@@ -132,7 +132,7 @@ def _overridden(stated: Stated, given: dict[str, str]) -> Iterator[str]:
 
 
 def _number(text: str) -> Any:
-    """A number as it is written, or the text."""
+    """A number, or the text."""
     try:
         return float(text)
     except ValueError:
@@ -140,7 +140,7 @@ def _number(text: str) -> Any:
 
 
 def _value(path: str, value: float) -> str:
-    """A leaf's value, by name where it is a choice."""
+    """A leaf's value, by name for a choice."""
     from dse.designs.leaves import known_leaves
     from dse.types import choice_name
 
@@ -149,7 +149,7 @@ def _value(path: str, value: float) -> str:
 
 
 def _setting(path: str, value: float) -> str:
-    """The same as --set takes it, with the unit of the leaf."""
+    """A leaf's value for ``--set``, with its unit."""
     from dse.designs.leaves import known_leaves
 
     units = known_leaves()[path]["units"]
@@ -157,7 +157,7 @@ def _setting(path: str, value: float) -> str:
 
 
 def _text(file: Path) -> str:
-    """The text of a file of arguments."""
+    """Text of a file of arguments."""
     from dse.io import inputs
 
     return inputs.text(file, "a text of options, as on a command line")

@@ -1,4 +1,4 @@
-"""``dse merge``: the shards of a sweep to one file."""
+"""``dse merge``: one file from the shards of a sweep."""
 
 from __future__ import annotations
 

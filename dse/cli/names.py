@@ -65,7 +65,7 @@ def names(
 
 
 def _instead(kind: str, pattern: str, studies: Sequence[Study]) -> str:
-    """What a pattern that matches nothing may mean: a word of other tools, a misspelt name, a name of another kind."""
+    """Suggestion for a pattern without a match: a name of other tools, a misspelt name, a name of another kind."""
     from dse.errors import ELSEWHERE, nearest, plain
     from dse.views.listing import listing
 
@@ -84,7 +84,7 @@ def _instead(kind: str, pattern: str, studies: Sequence[Study]) -> str:
 
 
 def other_names(word: str) -> str:
-    """Where names are listed that are of none of the kinds: those of the catalogue; empty where none are."""
+    """Where other names like ``word`` are listed, as those of the catalogue; "" for none."""
     from dse.designs.catalog import kinds
     from dse.errors import plain
 
@@ -94,7 +94,7 @@ def other_names(word: str) -> str:
 
 
 def _overview(studies: Sequence[Study], as_json: bool) -> int:
-    """How many names of each kind there are, what they are for, and how to see them."""
+    """Print the number of names of each kind, their use, and the commands that list them."""
     from dse.views.listing import listing
 
     found = {kind: listing(kind, studies=studies) for kind in NameKind}
@@ -110,10 +110,10 @@ def _overview(studies: Sequence[Study], as_json: bool) -> int:
     return 0
 
 
-#: How to see names, with examples.
+#: Commands that list names, with examples.
 _WAYS = (
     "dse list leaves            all names of a kind",
     "dse list leaves memory     those with a word in their name or meaning",
     "dse list metrics 'cost_*'  those whose whole name fits",
-    "dse catalog list           names of workloads, systems, accelerators and whatever else has a file",
+    "dse catalog list           names of workloads, systems, accelerators and other entries",
 )

@@ -1,4 +1,4 @@
-"""Options that several commands share."""
+"""Options common to several commands."""
 
 from __future__ import annotations
 
@@ -8,14 +8,14 @@ import typer
 
 Json = Annotated[bool, typer.Option("--json", help="Print one JSON document.")]
 Force = Annotated[bool, typer.Option("--force", help="Replace a file that dse has not written.")]
-Fresh = Annotated[bool, typer.Option("--fresh", help="Start over, whatever an earlier run has finished.")]
+Fresh = Annotated[bool, typer.Option("--fresh", help="Start over, without results of an earlier run.")]
 Figure = Annotated[bool, typer.Option(help="Draw the figures that suit the results.")]
 OfferAny = Annotated[
     bool,
     typer.Option("--any-option", help="Offer mapping options that the stack lacks, and stacks of other vendors."),
 ]
 
-#: Options that say which design is meant.
+#: Options of the design.
 Workload = Annotated[str, typer.Option("--workload", "-w", help="Workload, by its name in the catalogue.")]
 System = Annotated[str, typer.Option("--system", "-s", help="System or accelerator, by its name in the catalogue.")]
 Settings = Annotated[

@@ -1,4 +1,4 @@
-"""``dse plot``: a figure of a results file."""
+"""``dse plot``: figures of a results file."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""``dse pools``: pools for prompts and for answers, matched and compared with engines that do both."""
+"""``dse pools``: matched prefill and decode pools, compared with mixed engines."""
 
 from __future__ import annotations
 
@@ -33,18 +33,18 @@ def pools(
 
     found = match(specification)
     if as_json:
-        show.document({"title": found.title, "together": [_told(one, found) for one in found.together],
-                       "pools": [_told(one, found) for one in found.pools]})  # fmt: skip
+        show.document({"title": found.title, "together": [_match_document(one, found) for one in found.together],
+                       "pools": [_match_document(one, found) for one in found.pools]})  # fmt: skip
     else:
         _print(found)
     return 0 if found.pools else NOTHING_FEASIBLE
 
 
-def _told(one: Match, found: MatchedPools) -> dict[str, Any]:
+def _match_document(one: Match, found: MatchedPools) -> dict[str, Any]:
     names = ("prefill", "decode") if one.decode else ("together",)
-    told: dict[str, Any] = {name: _design(part) for name, part in zip(names, one.parts, strict=True)}
+    document: dict[str, Any] = {name: _design(part) for name, part in zip(names, one.parts, strict=True)}
     gains = {other.prefill.accelerator: one.gain(other) for other in found.together}
-    return told | {
+    return document | {
         "prefill_share_of_devices": one.share, "requests_per_second_per_device": one.rate,
         "time_to_first_token": one.first_token, "transfer_time": one.transfer,
         "time_per_output_token": one.token, "usd_per_request": one.price or None,
@@ -70,16 +70,16 @@ def _print(found: MatchedPools) -> None:
     columns += ["USD per 1000 requests"] * has_prices
     against = [one.prefill.accelerator for one in found.together]
     columns += [f"x {name} at equal {'price, power, both' if has_prices else 'power'}" for name in against]
-    told = _Told.of(found)
-    rows = [_row(one, found, has_prices, told) for one in (*found.together, *found.pools)]
+    names = _PoolNames.of(found)
+    rows = [_row(one, found, has_prices, names) for one in (*found.together, *found.pools)]
     show.print_table(out, columns, rows, left=columns[:2], keys=2)
     if not found.pools:
         out.print("no pair of pools meets the constraints")
 
 
-def _row(one: Match, found: MatchedPools, has_prices: bool, told: _Told) -> list[str]:
-    second = "the same" if one.decode is None else told.name(one.decode)
-    cells = [told.name(one.prefill), second, f"{100.0 * one.share:.0f}",
+def _row(one: Match, found: MatchedPools, has_prices: bool, names: _PoolNames) -> list[str]:
+    second = "the same" if one.decode is None else names.name(one.decode)
+    cells = [names.name(one.prefill), second, f"{100.0 * one.share:.0f}",
              show.seconds(one.first_token), show.seconds(one.token), show.digits(one.rate),
              f"{one.watts:,.0f}"]  # fmt: skip
     cells += [f"{1e3 * one.price:.3f}"] * has_prices
@@ -89,20 +89,20 @@ def _row(one: Match, found: MatchedPools, has_prices: bool, told: _Told) -> list
     return cells
 
 
-#: Labels of degrees, which go without saying at 1.
+#: Labels of degrees, omitted at 1.
 _DEGREES = ("tp", "pp", "dp", "ep")
 
-#: Choice that goes without saying unless pools differ in it → its usual value.
+#: Choice omitted where all pools have its usual value → that value.
 _USUAL = {"precision": "bf16", "software": ""}
 
 
-class _Told(NamedTuple):
-    """What the name of a pool must contain, so that it can be built."""
+class _PoolNames(NamedTuple):
+    """Parts of the name of a pool that identify it."""
 
-    choices: tuple[str, ...]  #: labels in which the pools that are shown differ, or are not as usual
+    choices: tuple[str, ...]  #: labels that differ between the shown pools, or are unusual
 
     @classmethod
-    def of(cls, found: MatchedPools) -> _Told:
+    def of(cls, found: MatchedPools) -> _PoolNames:
         parts = [part for one in (*found.together, *found.pools) for part in one.parts]
         values = {name: {str(part.labels.get(name, usual)) for part in parts} for name, usual in _USUAL.items()}
         return cls(tuple(
@@ -110,13 +110,13 @@ class _Told(NamedTuple):
         ))  # fmt: skip
 
     def name(self, part: Candidate) -> str:
-        """Accelerator, devices, degrees above 1, choices that pools differ in, what is swept, requests in flight.
+        """Accelerator, devices, degrees above 1, differing choices, swept leaves, requests in flight.
 
         Pools of one device are ``h100-sxm-80gb, 4 in flight``.
         """
         count = f" x {part.devices:g}" if part.devices > 1 else ""
-        told = [f"{name} {part.labels[name]}" for name in _DEGREES if part.labels.get(name, 1) > 1]
-        told += [str(part.labels[name]) for name in self.choices if name in part.labels]
+        names = [f"{name} {part.labels[name]}" for name in _DEGREES if part.labels.get(name, 1) > 1]
+        names += [str(part.labels[name]) for name in self.choices if name in part.labels]
         others = (*_DEGREES, *_USUAL, "concurrency")
-        told += [f"{name} {value}" for name, value in part.labels.items() if name not in others]
-        return ", ".join([part.accelerator + count, *told, f"{part.labels.get('concurrency', 1)} in flight"])
+        names += [f"{name} {value}" for name, value in part.labels.items() if name not in others]
+        return ", ".join([part.accelerator + count, *names, f"{part.labels.get('concurrency', 1)} in flight"])

@@ -1,4 +1,4 @@
-"""``dse report``: results as one page to explore."""
+"""``dse report``: interactive page of results."""
 
 from __future__ import annotations
 

@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from dse.sweep import Summary
 
 
-#: Shards that a sweep may be cut into; the names of their files have five digits.
+#: Maximum number of shards; the names of their files have five digits.
 MOST_SHARDS = 99_999
 
 
@@ -45,7 +45,7 @@ def run(
         ),
     ] = None,
     chunk: Annotated[
-        int | None, typer.Option(help="Designs evaluated at once [default: what suits the sweep].")
+        int | None, typer.Option(help="Designs per chunk [default: suits the sweep].")
     ] = None,
     shard: Annotated[
         str | None,
@@ -80,14 +80,14 @@ def run(
         out = show.console(stderr=as_json)
         grid, kept = sweeps.plan(sweep, keep, any_option=any_option)
         out.print(Text(f"{grid.spec.title}\n{grid.describe()}, keeping {kept}"))
-        for told in grid.remarks:
-            out.print(Text(told, "yellow"), soft_wrap=True)
+        for remark in grid.remarks:
+            out.print(Text(remark, "yellow"), soft_wrap=True)
         undrawn = ""
         try:
             if figure:
                 front = kept.mode == "pareto" and len(grid.spec.objectives) > 1
                 check(output or grid.spec.output, force, machines=kept.mode == "best", front=front)
-        except UnwritableFolderError as error:  # what is finished is told all the same, what is not is refused below
+        except UnwritableFolderError as error:  # finished results are still printed; unfinished ones are refused below
             figure, undrawn = False, f"no figures: {error.got}"
         try:
             with sweeps.progress_bar() as progress:
@@ -106,9 +106,9 @@ def run(
 
 
 def finish(summary: Summary, imported: float, figure: bool, as_json: bool, force: bool = False) -> int:
-    """Print what a sweep found, draw, print the paths of outputs; returns the exit status.
+    """Print the results of a sweep, draw, print the paths of outputs; returns the exit status.
 
-    The result is printed even if a figure fails.
+    The results are printed even if a figure fails.
     """
     began = time.perf_counter()
     figures: list[Path] = []
@@ -120,14 +120,14 @@ def finish(summary: Summary, imported: float, figure: bool, as_json: bool, force
     finally:
         seconds = {"import": imported} | summary.seconds | {"figure": time.perf_counter() - began}
         if as_json:
-            show.document(summary_told(summary, seconds, figures))
+            show.document(summary_document(summary, seconds, figures))
         else:
             _print_end(summary, seconds, figures)
     return 0 if summary.n_feasible or summary.shard else NOTHING_FEASIBLE
 
 
 def drawn_files(results: Path, force: bool) -> list[Path]:
-    """The figures of results; none, and a line that says so, where nothing can draw."""
+    """Figures of results; empty, with a note, where they cannot be drawn."""
     if missing := lacking():
         show.note(f"no {missing.where}: {missing.got}; {missing.fix}")
         return []
@@ -144,8 +144,8 @@ def _shard(text: str) -> tuple[int, int]:
     raise InputError("--shard", repr(text), allowed, "write --shard 1/4 … 4/4 for four jobs")
 
 
-def summary_told(summary: Summary, seconds: dict[str, float], figures: list[Path]) -> dict[str, Any]:
-    """What a run found and wrote, as JSON has it."""
+def summary_document(summary: Summary, seconds: dict[str, float], figures: list[Path]) -> dict[str, Any]:
+    """Results and outputs of a run, JSON-ready."""
     return dataclasses.asdict(summary) | {
         "study": summary.study.name,
         "rate": summary.rate,
@@ -157,12 +157,12 @@ def summary_told(summary: Summary, seconds: dict[str, float], figures: list[Path
     }
 
 
-#: Timings printed, in the order of a run.
+#: Printed timings, in order of a run.
 _SPLIT = ("import", "start", "trace", "compile", "run", "write", "figure")
 
 
 def _print(summary: Summary) -> None:
-    """The best designs, and why others cannot run."""
+    """Print the best designs, and reasons of infeasibility."""
     out = show.console()
     if summary.best:
         best.show_best(out, summary)
@@ -177,7 +177,7 @@ def _print(summary: Summary) -> None:
 
 
 def _print_end(summary: Summary, seconds: dict[str, float], figures: list[Path]) -> None:
-    """What it took, and where everything is."""
+    """Print timings and paths of outputs."""
     out = show.console()
     out.print()
     split = ", ".join(f"{name} {seconds[name]:.2f} s" for name in _SPLIT if name in seconds)
@@ -190,7 +190,7 @@ def _print_end(summary: Summary, seconds: dict[str, float], figures: list[Path])
 
 
 def _origin(summary: Summary) -> str:
-    """What of it this run has computed."""
+    """Designs computed by this run, and origin of the others."""
     if summary.damaged:
         return f", all computed again: {summary.output} was damaged, {summary.rate:,.0f} designs/s"
     if summary.finished:

@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from dse.doors.study import Study
     from dse.search import Outcome, Problem
 
-#: Spaces that are smaller are better enumerated.
+#: Number of designs below which enumeration is better.
 ENUMERABLE = 1e9
 
 _SHOWN = 12
@@ -105,8 +105,8 @@ def search(
 
         return print_check(problem, certificate, as_json)
     out.print(Text(f"{problem.spec.sweep.title}\n{size(problem)}"), soft_wrap=True)
-    for told in dict.fromkeys((*problem.spec.notes, *problem.grid.remarks)):
-        out.print(Text(told, "yellow"), soft_wrap=True)
+    for remark in dict.fromkeys((*problem.spec.notes, *problem.grid.remarks)):
+        out.print(Text(remark, "yellow"), soft_wrap=True)
     if figure:
         check(output or problem.spec.sweep.output, force, machines=False, front=problem.n_objectives > 1)
     try:
@@ -121,7 +121,7 @@ def search(
 
 
 def _finish(found: Outcome, problem: Problem, figure: bool, as_json: bool, force: bool) -> int:
-    """Print what was found, draw, print the paths of outputs; returns the exit status."""
+    """Print the results, draw, print the paths of outputs; returns the exit status."""
     figures: list[Path] = []
     if not as_json:
         _print(found, problem)
@@ -140,7 +140,7 @@ def _finish(found: Outcome, problem: Problem, figure: bool, as_json: bool, force
 
 
 def size(problem: Problem) -> str:
-    """How large the space is, and what enumerating it would take."""
+    """Size of the space, and the time of its enumeration."""
     from dse.sweep.job import ENUMERATION_RATE
 
     space, grid = problem.space, problem.grid
@@ -150,8 +150,8 @@ def size(problem: Problem) -> str:
         return f"{text}, and continuous {names}: the space is infinite"
     if space.n_designs < ENUMERABLE:
         spent = grid.n_designs / ENUMERATION_RATE
-        told = f"about {show.seconds(spent)} at {ENUMERATION_RATE / 1e6:.0f} million designs/s" if spent > 1.0 else ""
-        text += f"\nbetter: dse run enumerates it exactly, in {told or 'less than a second'} after start-up"
+        about = f"about {show.seconds(spent)} at {ENUMERATION_RATE / 1e6:.0f} million designs/s" if spent > 1.0 else ""
+        text += f"\nbetter: dse run enumerates it exactly, in {about or 'less than a second'} after start-up"
     return text
 
 
@@ -165,18 +165,18 @@ def _as_dict(found: Outcome) -> dict[str, Any]:
 
 def _print(found: Outcome, problem: Problem) -> None:
     out = show.console()
-    told = [text.replace("_", " ") for text in found.objectives]
+    objectives = [text.replace("_", " ") for text in found.objectives]
     seeds = f"over {show.counted(len(problem.spec.seeds), 'seed')}"
     polished = ", after polishing" if problem.spec.polish else ""
     if found.front:
-        show.heading(out, f"front of {' and '.join(told)} by method, {seeds}")
+        show.heading(out, f"front of {' and '.join(objectives)} by method, {seeds}")
         _print_fronts(out, found, problem.study)
         show.heading(out, f"the ends of the front, and designs between them{polished}")
         _print_front(out, found, problem.study)
     elif found.any_feasible:
-        show.heading(out, f"gap of {told[0]} to the best found, by method, {seeds}")
+        show.heading(out, f"gap of {objectives[0]} to the best found, by method, {seeds}")
         _print_methods(out, found)
-        show.heading(out, f"best designs by {told[0]}{polished}")
+        show.heading(out, f"best designs by {objectives[0]}{polished}")
         _print_best(out, found, problem.study)
     else:
         show.heading(out, "no feasible design found; the nearest misses")
@@ -193,7 +193,7 @@ def _print(found: Outcome, problem: Problem) -> None:
 
 
 def _print_files(files: list[Path]) -> None:
-    """Where everything is."""
+    """Print the paths of outputs."""
     out = show.console()
     out.print()
     for file in files:
@@ -201,7 +201,7 @@ def _print_files(files: list[Path]) -> None:
 
 
 def _print_methods(out: Console, found: Outcome) -> None:
-    """What each method's seeds have come to, before and after the polish, and what it took."""
+    """Print the results of each method's seeds, before and after the polish, with evaluations and time."""
     rows = []
     for method, count in found.evaluations.items():
         own = [design for design in found.designs if design.method == method]
@@ -213,13 +213,13 @@ def _print_methods(out: Console, found: Outcome) -> None:
 
 
 def _spread(gaps: list[float | None]) -> list[str]:
-    """Least, median and greatest gap; what is infeasible counts as infinitely far."""
+    """Least, median and greatest gap; infinite for infeasible designs."""
     known = sorted(math.inf if gap is None else gap for gap in gaps)
     return ["–" if math.isinf(gap) else f"{100 * gap:.3f}" for gap in (known[0], statistics.median(known), known[-1])]
 
 
 def _print_best(out: Console, found: Outcome, study: Study) -> None:
-    """The best designs, those that print alike once: what it is worth, its axes, and who has found it."""
+    """Print the best designs: objectives, axes, and methods; equally printed ones once."""
     names, violated = _axes(found.designs[0].labels), not found.any_feasible
     finders: dict[tuple[str, ...], list[str]] = {}
     for design in found.designs:
@@ -238,7 +238,7 @@ def _print_best(out: Console, found: Outcome, study: Study) -> None:
 
 
 def _print_fronts(out: Console, found: Outcome, study: Study) -> None:
-    """How far each method has come with several objectives, and what it took."""
+    """Print the progress of each method with several objectives, with evaluations and time."""
     rows = []
     for method, one in found.fronts.items():
         best = _values(found, one.best, study)
@@ -253,7 +253,7 @@ def _print_fronts(out: Console, found: Outcome, study: Study) -> None:
 
 
 def _print_front(out: Console, found: Outcome, study: Study) -> None:
-    """Printed designs of the front, along its first objective."""
+    """Print designs of the front along its first objective."""
     rows = []
     names = _axes(found.front[0].labels)
     for number, design in enumerate(found.front, start=1):
@@ -265,15 +265,15 @@ def _print_front(out: Console, found: Outcome, study: Study) -> None:
 
 
 def _size_of_front(found: Outcome) -> str:
-    """How many designs the front has, and how many of them the table shows."""
-    told = f"{show.counted(found.front_size, 'design')} on the Pareto front of {', '.join(found.objectives)}"
+    """Number of designs of the front, and of those in the table."""
+    text = f"{show.counted(found.front_size, 'design')} on the Pareto front of {', '.join(found.objectives)}"
     if found.front_distinct < found.front_size:
-        told += f", {found.front_distinct:,} where what prints alike is one"
-    return f"{told}; {len(found.front):,} are shown" if len(found.front) < found.front_distinct else told
+        text += f", {found.front_distinct:,} of them printed differently"
+    return f"{text}; {len(found.front):,} are shown" if len(found.front) < found.front_distinct else text
 
 
 def _axes(labels: dict[str, Any]) -> list[str]:
-    """Names of the axes in the order of the columns."""
+    """Names of the axes in order of the columns."""
     return [*(name for name in labels if name not in SHORT), *(name for name in SHORT if name in labels)]
 
 

@@ -1,4 +1,4 @@
-"""What commands print with: units a person reads, tables, errors, JSON."""
+"""Output of commands: readable units, tables, errors, JSON."""
 
 from __future__ import annotations
 
@@ -22,29 +22,29 @@ __all__ = [
     "print_table", "print_whole", "quantity", "seconds", "setting", "table",
 ]  # fmt: skip
 
-#: Columns between those of a table; columns of the terminal that prose wants at least.
+#: Spaces between columns of a table; minimum width of prose.
 _GAP, _PROSE = 2, 24
 
-#: Width of tables where the output is no terminal.
+#: Width of tables where the output is not a terminal.
 _FILE_WIDTH = 160
 
 
 class _Console(Console):
-    """A console that leaves it to the command to end when the reader has gone."""
+    """A console that raises BrokenPipeError where the reader has closed the output."""
 
     def on_broken_pipe(self) -> None:
         raise BrokenPipeError
 
 
 def console(stderr: bool = False) -> Console:
-    """Where to print; files and pipes get lines long enough for the tables."""
+    """Output console; files and pipes get lines as long as the tables."""
     stream = sys.stderr if stderr else sys.stdout
     width = None if stream.isatty() else _FILE_WIDTH
     return _Console(stderr=stderr, width=width, highlight=False, soft_wrap=False)
 
 
 def document(value: Any) -> None:
-    """One JSON document on standard output; what is not finite is null."""
+    """Print one JSON document on standard output; values that are not finite are null."""
     print(json.dumps(_finite(value), indent=2, allow_nan=False))
 
 
@@ -57,7 +57,7 @@ def _finite(value: Any) -> Any:
 
 
 def error(problem: InputError) -> None:
-    """The four parts of an InputError, one a line."""
+    """Print the four parts of an InputError, one per line."""
     out = console(stderr=True)
     out.print(Text("error", "bold red"))
     for part in ("where", "got", "allowed", "fix"):
@@ -65,12 +65,12 @@ def error(problem: InputError) -> None:
 
 
 def note(text: str) -> None:
-    """A line on standard error."""
+    """Print a line on standard error."""
     console(stderr=True).print(Text(text), soft_wrap=True)
 
 
 def table(columns: Sequence[str], rows: Iterable[Sequence[str]], left: Sequence[str] = ()) -> Table:
-    """A plain table, right-aligned but for the columns in ``left``."""
+    """A plain table, right-aligned except for the columns in ``left``."""
     made = Table(box=box.SIMPLE_HEAD, pad_edge=False, show_edge=False, header_style="bold", padding=(0, 1, 0, 0))
     for name in columns:
         made.add_column(Text(name), justify="left" if name in left else "right", no_wrap=name not in left)
@@ -83,19 +83,19 @@ def print_table(
     out: Console, columns: Sequence[str], rows: Iterable[Sequence[str]], left: Sequence[str] = (), *,
     keys: int = 1, prose: Sequence[str] = (), spare: Sequence[str] = (),
 ) -> None:
-    """Print a table that loses nothing, however narrow the terminal is.
+    """Print a table without truncation on a terminal of any width.
 
-    Where it is too wide, the columns in ``spare`` go first, for they say again what others say. Then it is parted into
-    several tables below one another, each with the first ``keys`` columns.
+    Where it is too wide, the columns in ``spare`` are left out first. Then it is split into several tables one below
+    the other, each with the first ``keys`` columns.
 
     Args:
-        out: where to print.
+        out: output console.
         columns: headings.
-        rows: cells, as many as there are headings.
-        left: columns that are aligned to the left.
-        keys: how many of the first columns name a row.
-        prose: columns whose cells may be broken into lines.
-        spare: columns to leave out where there is no room for them.
+        rows: cells, one per heading.
+        left: left-aligned columns.
+        keys: number of columns that name a row.
+        prose: columns whose cells may be wrapped.
+        spare: columns to leave out where there is no room.
     """
     cells = [list(row) for row in rows]
     widths = [max(cell_len(text) for text in column) for column in zip(columns, *cells, strict=True)]
@@ -110,7 +110,7 @@ def print_table(
 def _parted(
     columns: Sequence[str], widths: Sequence[int], room: int, keys: int, spare: Sequence[str]
 ) -> list[list[int]]:
-    """The columns of every table that a table is parted into."""
+    """Columns of each part of a table."""
     wanted = list(range(len(columns)))
     for name in reversed(spare):
         if sum(widths[i] + _GAP for i in wanted) > room + _GAP:
@@ -124,7 +124,7 @@ def _parted(
 
 
 def print_whole(out: Console, made: Table, width: int) -> None:
-    """Print a table that takes this many columns: a terminal breaks lines that are too long, nothing is cut off."""
+    """Print a table of this width; a terminal wraps lines that are too long."""
     room = out.width
     out.width = max(room, width)
     out.print(made, crop=False)
@@ -132,6 +132,6 @@ def print_whole(out: Console, made: Table, width: int) -> None:
 
 
 def heading(out: Console, text: str) -> None:
-    """An empty line and a bold one."""
+    """Print an empty line and a bold one."""
     out.print()
     out.print(Text(text, "bold"))

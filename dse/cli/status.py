@@ -1,4 +1,4 @@
-"""How commands end: errors in words, exit status, no traceback for what the user can mend."""
+"""Exit status of commands: errors in words, without a traceback for what users can correct."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ INTERRUPTED = 130
 
 
 def report_errors(command: Callable[..., int | None]) -> Callable[..., None]:
-    """A command that returns its exit status (None: 0) and prints its errors."""
+    """Wraps a command that returns its exit status (None: 0): prints its errors."""
 
     @functools.wraps(command)
     def call(*arguments: Any, **options: Any) -> None:
@@ -34,17 +34,17 @@ def report_errors(command: Callable[..., int | None]) -> Callable[..., None]:
 
 
 def _status(command: Callable[[], int | None]) -> int:
-    warnings.showwarning = _told
+    warnings.showwarning = _show_warning
     try:
-        return _told_status(command)
+        return _reported_status(command)
     except BrokenPipeError:
         return reader_gone()
 
 
 def reader_gone() -> int:
-    """The exit status where nobody reads any more (`| head`); Python is kept from complaining when it closes the pipe.
+    """Exit status where the reader has closed the pipe (`| head`), without a complaint of Python.
 
-    It is neither 0 nor 1 whatever was found: a script under ``pipefail`` must not take what was not read for an answer.
+    Neither 0 nor 1: a script under ``pipefail`` must not take unread output for an answer.
     """
     nowhere = os.open(os.devnull, os.O_WRONLY)
     for stream in (sys.stdout, sys.stderr):
@@ -55,8 +55,8 @@ def reader_gone() -> int:
     return BROKEN_PIPE
 
 
-def _told_status(command: Callable[[], int | None]) -> int:
-    """The exit status of a command; errors are printed, unless the reader of the output has gone."""
+def _reported_status(command: Callable[[], int | None]) -> int:
+    """Exit status of a command; errors are printed, unless the reader has closed the output."""
     try:
         status = command() or 0
         sys.stdout.flush()
@@ -74,7 +74,7 @@ def _told_status(command: Callable[[], int | None]) -> int:
         )
         return BAD_INPUT
     except RuntimeError as error:
-        if not str(error).startswith("NetCDF: "):  # a seal that fits and values that netCDF cannot read
+        if not str(error).startswith("NetCDF: "):  # an intact seal, with values that netCDF cannot read
             raise
         got = f"a damaged file: {error}"
         show.error(InputError("results", got, "results as dse wrote them", "run the sweep again"))
@@ -84,10 +84,10 @@ def _told_status(command: Callable[[], int | None]) -> int:
         return INTERRUPTED
 
 
-def _told(
+def _show_warning(
     message: Warning | str, category: type[Warning], filename: str, lineno: int, file: Any = None, line: Any = None
 ) -> None:
-    """A notice of dse as a line of its own; any other warning as Python prints it."""
+    """Print a notice of dse as one line, and any other warning as Python does."""
     if issubclass(category, Notice):
         show.note(str(message))
     else:
@@ -95,7 +95,7 @@ def _told(
 
 
 def _unwritable_output(error: OSError) -> int:
-    """Standard output is a file on a full disk, say; Python is kept from writing to it once more when it ends."""
+    """Exit status where standard output cannot be written, as on a full disk, without a second attempt by Python."""
     os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
     show.error(InputError("standard output", error.strerror or str(error), "space to print to", "free some space"))
     return BAD_INPUT

@@ -1,4 +1,4 @@
-"""``dse trace``: the step of one design event by event, as a file that trace viewers show."""
+"""``dse trace``: timeline of the step of one design, as a file for trace viewers."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import Annotated
 import typer
 
 from dse.cli import show
-from dse.cli.evaluate import design_line, design_of, leaves_told
+from dse.cli.evaluate import design_line, design_of, leaf_values
 from dse.cli.options import AnyOption, Devices, Force, Settings, Stack, System, Workload
 from dse.cli.status import report_errors
 
@@ -26,7 +26,7 @@ def trace(
 ) -> None:
     """Write one step of a design as a timeline.
 
-    Every pass of every stage by its schedule, and what is sent: a trace of Chrome in JSON, which ui.perfetto.dev and
+    Every pass of every stage by its schedule, and messages: a Chrome trace in JSON, which ui.perfetto.dev and
     chrome://tracing show. Prints the step time event by event, and that of the closed forms of dse evaluate.
     """
     from dse.doors.study_training import TRAINING
@@ -37,11 +37,11 @@ def trace(
     checked(output, force)
     to_serve = "leave it out: a trace is one of a training step"
     asked = design_of(workload, system, settings, n_devices, software, any_option, TRAINING, to_serve)
-    for told in asked.readings:
-        show.note(told)
+    for text in asked.readings:
+        show.note(text)
     step, described = step_of(asked.design), design_line(workload, system, asked.stack, asked.design, TRAINING)
     times = {"step_time": step.total, "model_step_time": step.model_time}
-    perfetto.write(step, {"design": described.strip(), **times, "leaves": leaves_told(asked.design)}, output, force)
+    perfetto.write(step, {"design": described.strip(), **times, "leaves": leaf_values(asked.design)}, output, force)
     passes = sum(len(event.slot) for event in step.timeline.events)
     difference = step.total / step.model_time - 1.0
     print(described.strip())

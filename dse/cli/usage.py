@@ -1,4 +1,4 @@
-"""Command lines that cannot be read, in four parts like every other error."""
+"""Errors of command lines, in four parts like all other errors."""
 
 from __future__ import annotations
 
@@ -14,17 +14,17 @@ from dse.cli.status import BAD_INPUT, INTERRUPTED, reader_gone
 from dse.errors import ELSEWHERE, InputError, nearest, plain, unknown_name
 from dse.io.interruption import BROKEN_PIPE
 
-#: What typer raises for a command line that it cannot read.
+#: Exceptions of typer for invalid command lines.
 _UsageError: Any = typer.BadParameter.__base__
 
 
 class Commands(TyperGroup):
-    """The commands of ``dse``; typer's own way of telling errors has neither what is allowed nor how to mend it."""
+    """Commands of ``dse``; typer's errors state neither what is allowed nor a fix."""
 
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
-        """Read the options before the command; ``dse`` alone is answered at once.
+        """Read the options before the command; ``dse`` alone is answered immediately.
 
-        Typer would import pydantic to read options that are not there, a third of the time that the page takes.
+        Typer would import pydantic to read absent options, a third of the time of the page.
         """
         if not args and ctx.parent is None:
             front.show()
@@ -32,7 +32,7 @@ class Commands(TyperGroup):
         return super().parse_args(ctx, args)
 
     def main(self, args: Any = None, *, standalone_mode: bool = True, **options: Any) -> Any:  # type: ignore[override]
-        """Run the command line; ends the process by default."""
+        """Run the command line; exits the process by default."""
         if not standalone_mode:
             return super().main(args, standalone_mode=False, **options)
         try:
@@ -41,24 +41,24 @@ class Commands(TyperGroup):
             sys.exit(reader_gone())
 
     def _status(self, args: Any, **options: Any) -> int:
-        """Read the command line and do what it says; gives the exit status."""
+        """Run the command line; returns the exit status."""
         try:
             status = super().main(args, standalone_mode=False, **options)
         except _UsageError as error:
             if type(error).__name__ == "NoArgsIsHelpError":
-                error.show()  # the help: nothing was asked
+                error.show()  # help, for an empty command line
             else:
                 show.error(usage_error(error))
             return BAD_INPUT
         except typer.Abort:
             return INTERRUPTED
-        except SystemExit:  # of this mode where the reader of a help has gone, and of nothing else
+        except SystemExit:  # in this mode only where the reader of a help has closed the output
             return BROKEN_PIPE
         return status if isinstance(status, int) else 0
 
 
 def usage_error(error: Any) -> InputError:
-    """A command line that cannot be read, in four parts."""
+    """InputError for an invalid command line."""
     context = error.ctx
     if context is None:
         return InputError("dse", error.format_message(), "dse [OPTIONS] COMMAND [ARGS]…", "dse --help shows them all")
@@ -76,12 +76,12 @@ def usage_error(error: Any) -> InputError:
     return InputError(where, got, " ".join(usage.split()), fix)
 
 
-#: Option that names an entry of the catalogue → what lists its names.
+#: Option for an entry of the catalogue → command that lists the names.
 _NAMED_BY = {"workload": "dse catalog list workload", "system": "dse catalog list system (or accelerator)"}
 
 
 def _meant(wrong: str, options: set[str]) -> list[str]:
-    """What an option that is none may mean: an option of that name elsewhere, a leaf for ``--set``, the nearest."""
+    """Suggestions for an unknown option: an option of other commands, a leaf for ``--set``, the nearest."""
     options = {option for option in options if option.startswith("--")}
     theirs = ELSEWHERE.get(plain(wrong), ())
     if found := sorted(option for option in options if plain(option) in set(map(plain, theirs))):
@@ -95,7 +95,7 @@ def _meant(wrong: str, options: set[str]) -> list[str]:
     return nearest(wrong, options)
 
 
-#: How pydantic calls what a value is not → what is allowed; limits are named as it names them.
+#: pydantic's name of an error → what is allowed, with its limits.
 _WANTED = {
     "int_parsing": "a whole number", "int_from_float": "a whole number", "float_parsing": "a number",
     "less_than_equal": "at most {le}", "greater_than_equal": "at least {ge}",
@@ -103,7 +103,7 @@ _WANTED = {
 
 
 def _refused(error: Any) -> InputError | None:
-    """A value that an option or an argument does not take, in four parts; None for any other error."""
+    """InputError for an invalid value of an option or an argument; None for other errors."""
     listed = getattr(error.__cause__, "errors", None)
     if listed is None or getattr(error, "param", None) is None:
         return None
@@ -114,9 +114,9 @@ def _refused(error: Any) -> InputError | None:
     _, sign, choices = str(limits.get("error", "")).partition(" is not one of ")
     if sign:
         known = choices.rstrip(".").replace("'", "").split(", ")
-        told = unknown_name(where, value, known, "names")
-        told.fix = other_names(value) or told.fix if command == "dse list" else told.fix
-        return told
+        problem = unknown_name(where, value, known, "names")
+        problem.fix = other_names(value) or problem.fix if command == "dse list" else problem.fix
+        return problem
     wanted = _WANTED.get(one["type"])
     if wanted is None:
         return None

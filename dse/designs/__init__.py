@@ -1,1 +1,1 @@
-"""From names to a design: catalogue, records, leaves by path, what is refused, what lies outside of calibration."""
+"""Designs from names: catalogue, records, leaves by path, checks, range of calibration."""

@@ -1,11 +1,10 @@
-"""Whether a design lies within what the numbers of its stack were fitted to.
+"""Range of calibration of a design: whether it lies within the measured rows of its stack's fit.
 
-A stack's file may say what the measured rows of its fit covered, ``[calibrated]``: the least and the largest value of
-each quantity below, the accelerators, and those on which rows are of mixtures of experts. A prediction beyond these is
-an extrapolation: intervals (``--uncertainty``) know nothing of it. Of a stack without such a table no row was measured:
-all that it predicts is one. Nothing here is traced, or costs a design anything.
+A stack's file may state the ranges of its rows in ``[calibrated]``: minimum and maximum of each quantity below, the
+accelerators, and those with rows of mixtures of experts. A prediction beyond them is an extrapolation, which intervals
+(``--uncertainty``) do not include. A stack without this table has no measured rows. Nothing here is traced.
 
-Nor can a model answer beyond its context, and a stack of training has no engine that was measured: both are told here.
+Likewise sequences beyond a model's context, and training stacks without a measured engine.
 """
 
 from __future__ import annotations
@@ -21,9 +20,9 @@ from dse.types import Design
 
 
 class Quantity(NamedTuple):
-    """A quantity of a design that rows cover a range of."""
+    """A quantity of a design with a range in measured rows."""
 
-    name: str  #: as a warning calls it
+    name: str  #: in warnings
     path: str  #: of the leaf; "parameters" is the metric of that name
 
 
@@ -38,22 +37,22 @@ QUANTITIES = {
     "concurrency": Quantity("concurrency", "workload.requests.concurrency"),
 }
 
-#: Those that mean nothing of a design that serves.
+#: Quantities without a meaning in serving designs.
 OF_TRAINING = ("seq_len", "micro_batch")
 
-#: Stacks of today that serve.
+#: Current serving stacks.
 ENGINES = ("vllm", "sglang", "tensorrt-llm")
 
-#: Gives the number at a path of a design, None where it has none.
+#: Look-up of the number at a path of a design, None where it is absent.
 Lookup = Callable[[str], float | None]
 
-#: A value this close to a range is within it: it was written with three digits.
+#: Relative tolerance of a range, which is written with three digits.
 _ROUNDING = 0.005
 
 
 @functools.lru_cache(maxsize=256)
 def ranges(stack: str) -> Mapping[str, tuple[float, float]]:
-    """Field → least and largest value that the rows of a stack's fit had; nothing where its file does not say."""
+    """Field → minimum and maximum in the rows of a stack's fit; empty where its file states none."""
     found = catalog.entry("software", stack)
     values = {field: found.value(f"calibrated.{field}") for field in QUANTITIES}
     return {field: value for field, value in values.items() if value is not None}
@@ -61,7 +60,7 @@ def ranges(stack: str) -> Mapping[str, tuple[float, float]]:
 
 @functools.lru_cache(maxsize=256)
 def with_mixtures(accelerator: str, serves: bool = False) -> tuple[str, ...]:
-    """Stacks of training, or those that serve, with rows of mixtures of experts on an accelerator.
+    """Training stacks, or serving ones, with rows of mixtures of experts on an accelerator.
 
     >>> with_mixtures("h100-sxm-80gb")[0]
     'megatron-bridge'
@@ -71,38 +70,38 @@ def with_mixtures(accelerator: str, serves: bool = False) -> tuple[str, ...]:
 
 
 def _mixtures(stack: str) -> tuple[str, ...]:
-    """Accelerators on which a stack has rows of mixtures of experts."""
+    """Accelerators with rows of mixtures of experts of a stack."""
     return catalog.entry("software", stack).value("calibrated.mixtures", ())
 
 
 def lookup_of(design: Design, metrics: Mapping[str, float]) -> Lookup:
-    """The numbers of a design and of its metrics by path."""
+    """Look-up of the numbers of a design and of its metrics by path."""
 
     def find(path: str) -> float | None:
         if path in metrics:
             return metrics[path]
         try:
             return float(leaf(design, path))
-        except (AttributeError, TypeError):  # no such record, or no such metric
+        except (AttributeError, TypeError):  # absent record or metric
             return None
 
     return find
 
 
 def accelerator_of(system: str) -> str:
-    """Slug of the accelerator that a system's name means."""
+    """Slug of the accelerator of a system."""
     return next((slug for kind, slug in catalog.used([("system", system)]) if kind == "accelerator"), "")
 
 
 def beyond(stack: str, lookup: Lookup, accelerator: str = "") -> list[str]:
-    """In what a design lies outside of the rows that its stack was fitted to, in words.
+    """Quantities of a design outside of the rows that its stack was fitted to, in words.
+
+    For a mixture of experts on an accelerator without rows of one, the stacks with such rows are named.
 
     Args:
         stack: slug of the software in the catalogue.
         lookup: of the design's leaves by full path, and of its ``parameters``.
-        accelerator: its slug, where it is known.
-
-    Of a mixture of experts on an accelerator where the stack has no rows of one, the stacks that have some are named.
+        accelerator: its slug, if known.
 
     >>> beyond("nemo", {"workload.seq_len": 4096.0, "system.n_devices": 8192.0}.get)
     ['devices 8,192 (rows up to 1,024)']
@@ -126,7 +125,7 @@ def beyond(stack: str, lookup: Lookup, accelerator: str = "") -> list[str]:
 
 
 def _beyond_dense(stack: str, accelerator: str, chips: tuple[str, ...]) -> list[str]:
-    """That the rows of a stack are of dense models, all of them or those on an accelerator of its rows, in words."""
+    """Note that the rows of a stack are of dense models, all of them or those on an accelerator."""
     seen = _mixtures(stack)
     if seen and (accelerator in seen or accelerator not in chips):
         return []
@@ -135,7 +134,7 @@ def _beyond_dense(stack: str, accelerator: str, chips: tuple[str, ...]) -> list[
 
 
 def mixtures_note(stack: str, accelerator: str) -> str:
-    """The stacks of a kind that have rows of mixtures of experts on an accelerator, behind what one of them lacks.
+    """Note on the stacks of a kind with rows of mixtures of experts on an accelerator.
 
     >>> mixtures_note("nemo", "a100-sxm-80gb")
     '; no stack has rows of mixtures on a100-sxm-80gb'
@@ -149,10 +148,10 @@ def mixtures_note(stack: str, accelerator: str) -> str:
 
 
 def beyond_context(workload: str, lookup: Lookup) -> str:
-    """That sequences are longer than a model's context, in one line; empty where they fit, or nothing is known.
+    """Note that sequences are longer than a model's context, in one line; "" where they fit, or it is unknown.
 
-    The context is ``max_seq_len`` of the workload's file, where it has none the length that it was trained with; of
-    layers with a state only the former.
+    The context is ``max_seq_len`` of the workload's file, else its training length; with state-space layers only the
+    former.
 
     >>> beyond_context("llama-3-70b", {"workload.seq_len": 16384.0}.get)
     'a sequence of 16,384 tokens is longer than the context of llama-3-70b: 8,192'
@@ -169,7 +168,7 @@ def beyond_context(workload: str, lookup: Lookup) -> str:
 
 
 def without_engine(stacks: Iterable[str]) -> str:
-    """That a design serves with stacks that only train, in one line; empty where they all serve.
+    """Note that a design serves with training stacks, in one line; "" for serving stacks.
 
     >>> without_engine(["vllm"])
     ''
@@ -185,12 +184,12 @@ def without_engine(stacks: Iterable[str]) -> str:
 
 
 def range_note(parts: list[str]) -> str:
-    """These in one line; empty where there are none."""
+    """These parts in one line; "" for none."""
     return f"outside the calibrated range: {', '.join(parts)}" if parts else ""
 
 
 def range_notes(by_stack: Mapping[str, list[str]]) -> str:
-    """The same of designs of several stacks, each with its name; a stack without measured rows names itself.
+    """The same for designs of several stacks, each with its name.
 
     >>> range_notes({"nemo": ["devices 4,096 (rows up to 1,024)"], "vllm": []})
     'outside the calibrated range: nemo: devices 4,096 (rows up to 1,024)'

@@ -1,4 +1,4 @@
-"""What of a design is refused when it is stated: leaves that it has not, stacks of other vendors, what cannot be."""
+"""Checks of stated leaves: of absent records, stacks of other vendors, impossible values."""
 
 from __future__ import annotations
 
@@ -11,19 +11,19 @@ from dse.designs.records import CHIP, EXPERTS, LINKS, OF_EXPERTS, OF_SHAPE, PODS
 from dse.errors import InputError
 from dse.types import GENERATED, Experts
 
-#: Record → what a model that has it has, and a model that does.
+#: Record → models that have it, and an example.
 _SHAPES = {
     EXPERTS: ("experts", "deepseek-v3"), "workload.latent": ("latent attention", "deepseek-v3"),
     "workload.recurrent": ("layers with a state", "nemotron-nano-9b-v2"),
     "workload.sparse": ("sparse attention", "glm-5"),
 }  # fmt: skip
 
-#: What a leaf of a mixture of experts is at most (:attr:`dse.types.Experts.most`), in words.
+#: Upper limits of leaves of a mixture of experts (:attr:`dse.types.Experts.most`), in words.
 _MOST_ROUTED = {
     "top_k": "n_experts", "group_limit": "n_groups", "imbalance": "n_experts / top_k", "capacity": "n_experts / top_k",
 }  # fmt: skip
 
-#: Record of a network → the leaf that gives it to one without, what that one is called, what has it, how to mend it.
+#: Record of a network → leaf that adds it, name of a network without it, systems with it, fix.
 _GIVEN_BY = {
     LINKS: (
         "topology", "a system whose links are switched", "leaves of links that no switch joins, as of tpu-v5e",
@@ -35,20 +35,20 @@ _GIVEN_BY = {
     ),
 }  # fmt: skip
 
-#: Leaf of a mapping's tiers → the option that takes off the device what it is a share of.
+#: Leaf of a mapping's tiers → the offload option that it is a share of.
 _SHARE_OF = {
     "storage_weights": "offload_weights", "storage_activations": "offload_activations",
     "storage_optimizer": "offload_optimizer", "host_update": "offload_optimizer",
 }  # fmt: skip
 
-#: Record that is there or not with a record of the workload → that record.
+#: Record that depends on a record of the workload → that record.
 _OF_WORKLOAD = {
     **{record: record for record in (EXPERTS, *OF_SHAPE)}, **dict.fromkeys(OF_EXPERTS, EXPERTS)
 }  # fmt: skip
 
 
 def check_chip(path: str, generated: bool, where: str) -> None:
-    """That an accelerator, ``generated`` or stated, has a leaf of its own at ``path``; else an InputError."""
+    """Checks that an accelerator, ``generated`` or stated, has the leaf at ``path``; InputError otherwise."""
     inner = path.removeprefix("system.accelerator.")
     if path.startswith(f"{CHIP}.") and not generated:
         raise InputError(
@@ -63,7 +63,7 @@ def check_chip(path: str, generated: bool, where: str) -> None:
 
 
 def check_experts(path: str, values: MappingABC[str, Any], where: str) -> None:
-    """That a design whose workload brings these values has the record of a leaf at ``path``, if it is of a shape."""
+    """Checks that a design with these values has the record of a leaf of a model's shape; InputError otherwise."""
     needs = next((_OF_WORKLOAD[record] for record in _OF_WORKLOAD if path.startswith(f"{record}.")), None)
     if needs is not None and not _has_record(values, needs):
         what, such = _SHAPES[needs]
@@ -74,16 +74,16 @@ def check_experts(path: str, values: MappingABC[str, Any], where: str) -> None:
 
 
 def check_networks(path: str, values: MappingABC[str, Any], said: Container[str], where: str) -> None:
-    """That a leaf of links without a switch, or of pods, is of a system that has them or is given them.
+    """Checks that a leaf of links without a switch, or of pods, belongs to the system.
 
     Args:
-        path: full path of a leaf that is stated.
-        values: full path → value of what names bring.
-        said: full paths of all leaves that are stated; some leaf among them may give a network its record.
-        where: what the error names.
+        path: full path of a stated leaf.
+        values: full path → value of named entries.
+        said: full paths of all stated leaves, one of which may add the record.
+        where: place of the value, for errors.
 
     Raises:
-        InputError: for a leaf of a record that the system has not.
+        InputError: for a leaf of an absent record.
     """
     record = next((record for record in _GIVEN_BY if path.startswith(f"{record}.")), None)
     if record is None or _has_record(values, record):
@@ -95,13 +95,13 @@ def check_networks(path: str, values: MappingABC[str, Any], said: Container[str]
 
 
 def check_tiers(path: str, value: float, offloaded: MappingABC[str, Any], where: str) -> None:
-    """That a share of what is offloaded is one of something; else an InputError.
+    """Checks that a share of offloaded bytes has something offloaded; InputError otherwise.
 
     Args:
-        path: full path of a leaf that is stated.
+        path: full path of a stated leaf.
         value: its value.
-        offloaded: full path → value of the options of the mapping, 0 where nothing is offloaded.
-        where: what the error names.
+        offloaded: full path → value of the offload options of the mapping, 0 for none.
+        where: place of the value, for errors.
     """
     name = path.removeprefix("mapping.tiers.")
     of = _SHARE_OF.get(name, "")
@@ -115,16 +115,16 @@ def check_tiers(path: str, value: float, offloaded: MappingABC[str, Any], where:
 def check_routing(
     experts: Experts, where: MappingABC[str, str], otherwise: str, moving: Container[str] = ()
 ) -> None:
-    """That a mixture's router is possible: no more experts a token, groups, or rows of an expert than there are.
+    """Checks that the experts per token, groups, and rows of an expert of a mixture exist.
 
     Args:
         experts: numbers in SI units.
-        where: full path of a leaf of its → what the error names, for those that were stated.
-        otherwise: what it names for what was not.
-        moving: full paths of leaves whose values differ between designs: what is a limit of some is a reason there.
+        where: full path of a stated leaf → its place, for errors.
+        otherwise: place of all other leaves.
+        moving: full paths of leaves that differ between designs, for which limits are reasons of infeasibility.
 
     Raises:
-        InputError: for the first leaf that is more than it can be.
+        InputError: for the first leaf above its limit.
     """
     for name, is_kept in experts.kept.items():
         got, most, of = float(getattr(experts, name)), experts.most[name], _MOST_ROUTED[name]
@@ -135,7 +135,7 @@ def check_routing(
 
 
 def has_experts(values: MappingABC[str, Any]) -> bool:
-    """Whether values by full path are of a mixture of experts."""
+    """Whether values by full path include a mixture of experts."""
     return _has_record(values, EXPERTS)
 
 
@@ -144,12 +144,12 @@ def _has_record(values: MappingABC[str, Any], record: str) -> bool:
 
 
 def check_vendor(stack: str, system: str, where: str) -> None:
-    """That a stack exists for the vendor of a system's accelerator; else an InputError.
+    """Checks that a stack exists for the vendor of a system's accelerator; InputError otherwise.
 
     Args:
         stack: of the catalogue.
         system: of the catalogue, or an accelerator.
-        where: what the error names.
+        where: place of the value, for errors.
     """
     if clash := catalog.foreign(stack, system):
         vendor, known = clash

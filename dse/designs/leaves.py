@@ -48,19 +48,19 @@ KINDS = ("training", "serving")
 
 @functools.cache
 def leaves() -> dict[str, dict[str, Any]]:
-    """Every leaf of an ordinary design: path → metadata (symbol, units, long_name, bounds, and enum for choices)."""
+    """Leaves of a design without optional records: path → metadata (symbol, units, long_name, bounds, enum)."""
     return paths.leaves(Design)
 
 
 @functools.cache
 def known_leaves() -> dict[str, dict[str, Any]]:
-    """Every leaf that a design may have: those of any, and of the records that only some have (``OPTIONAL``)."""
+    """All possible leaves of a design, those of optional records (``OPTIONAL``) included: path → metadata."""
     optional = (paths.leaves(record, f"{path}.") for path, record in OPTIONAL.items())
     return functools.reduce(operator.or_, optional, leaves())
 
 
 def leaves_of(design: Design) -> dict[str, dict[str, Any]]:
-    """Every leaf that ``design`` has, but for presets."""
+    """Leaves of ``design`` without presets: path → metadata."""
     prefixes = tuple(f"{path}." for path in OPTIONAL if leaf(design, path) is None)
     return {path: about for path, about in known_leaves().items() if not (prefixes and path.startswith(prefixes))}
 
@@ -75,44 +75,45 @@ def _by_ending() -> dict[str, list[str]]:
 
 
 def path_endings(path: str) -> list[str]:
-    """Dotted endings that may mean a leaf.
+    """Dotted endings of a path that may name the leaf.
 
-    A chip's begin at ``chip`` or at its node, those of what a stack can do at ``can``: so others stay unique.
+    Those of a chip begin at ``chip`` or at its node, those of a stack's capabilities at ``can``, so that others stay
+    unique.
     """
     parts = path.split(".")
     endings = [".".join(parts[start:]) for start in range(len(parts))]
-    if path.startswith(CAN):  # named as the options that they limit
+    if path.startswith(CAN):  # capabilities have the names of their options
         return [ending for ending in endings if "can." in ending]
     if not path.startswith(f"{CHIP}."):
         return endings
     return [ending for ending in endings if "chip." in ending or ending.startswith(("node.", "base_node."))]
 
 
-#: The largest count of anything in a design: devices, sequences, tokens of a sequence.
+#: Maximum of any count of a design: devices, sequences, tokens of a sequence.
 MOST = 10**9
 
 
 def is_number(value: Any) -> bool:
-    """Numbers alone: neither truth values nor texts are read as such."""
+    """Whether a value is a number, not a truth value or a text."""
     return isinstance(value, numbers.Real) and not isinstance(value, bool)
 
 
 def is_whole(value: Any, least: int = 1, most: int = MOST) -> bool:
-    """Whether a value is a whole number within bounds; 8.0 is one."""
+    """Whether a value is a whole number within bounds, such as 8.0."""
     return is_number(value) and least <= value <= most and value == int(value)
 
 
 def is_of_workload(path: str) -> bool:
-    """Whether a leaf, or a catalogue name, by its full path says what is computed rather than what computes it."""
+    """Whether a leaf, or a catalogue name, by its full path belongs to the workload."""
     return path.partition(".")[0] == "workload"
 
 
 def leaf_path(name: str, where: str = "design") -> str:
-    """Full path of the leaf that a name means.
+    """Full path of a leaf.
 
     Args:
-        name: a full path, or any dotted ending that is unique.
-        where: what the error names.
+        name: a full path, or any unique dotted ending.
+        where: place of the name, for errors.
 
     Raises:
         InputError: for an unknown or ambiguous name.
@@ -131,7 +132,7 @@ def leaf_path(name: str, where: str = "design") -> str:
 
 
 def short_name(path: str) -> str:
-    """The shortest ending of a leaf's path that means it alone.
+    """The shortest unique ending of a leaf's path.
 
     >>> short_name("system.accelerator.memory.bandwidth")
     'memory.bandwidth'
@@ -144,12 +145,11 @@ def leaf_value(path: str, value: Any, where: str = "design") -> float:
 
     Args:
         path: full path of the leaf.
-        value: a number in SI units, a name or code of its enumeration, a boolean of what is off or on, or a text with
-            units.
-        where: what the error names.
+        value: a number in SI units, a name or code of its enumeration, a boolean for switches, or a text with units.
+        where: place of the value, for errors.
 
     Raises:
-        InputError: for a value of another dimension, outside of the leaf's bounds, or that is none of its choices.
+        InputError: for a value of another dimension, out of bounds, or not a choice of the leaf.
 
     >>> leaf_value("system.accelerator.memory.bandwidth", "3.35 TB/s")
     3350000000000.0
@@ -157,7 +157,7 @@ def leaf_value(path: str, value: Any, where: str = "design") -> float:
     2.0
     """
     about = known_leaves()[path]
-    value = value.item() if getattr(value, "shape", None) == () else value  # of NumPy, JAX or xarray
+    value = value.item() if getattr(value, "shape", None) == () else value  # NumPy, JAX or xarray scalars
     if "enum" in about:
         return _choice(about["enum"], value, where)
     if isinstance(value, str):
@@ -170,12 +170,12 @@ def leaf_value(path: str, value: Any, where: str = "design") -> float:
 
 
 def reading_note(name: str, path: str, *values: Any) -> str:
-    """How a plain number of a leaf that has units was read, in words; empty where all values say their units.
+    """Note on the unit of a plain number for a leaf with units; "" where all values state their units.
 
     Args:
         name: as written.
         path: full path of the leaf.
-        *values: as written; the first plain number is told of.
+        *values: as written; the note is on the first plain number.
 
     >>> reading_note("power.limit", "system.accelerator.power.limit", "250 W", 300)
     'power.limit = 300 has no unit: read as 300 W'
@@ -197,7 +197,7 @@ def _choice(enum: type[IntEnum], value: Any, where: str) -> float:
 
 
 def saturation_note(bandwidth: float, feed: float) -> str:
-    """What a reader of a bandwidth must know that the cores of a chip, which ask for ``feed``, cannot use up."""
+    """Note on a bandwidth above ``feed``, the maximum that the cores of a chip can use; "" below it."""
     if bandwidth <= feed:
         return ""
     most = quantities.setting(feed, "B/s")
@@ -227,20 +227,20 @@ def replace(record: R, values: MappingABC[str, Any]) -> R:
 
 
 def leaf(record: Any, path: str) -> Any:
-    """The value at a path of a design, or of a record of one."""
+    """Value at a path of a design, or of a record of one."""
     return functools.reduce(getattr, path.split("."), record)
 
 
 def stack_values(
     name: str, where: str = "software", any_option: bool = False, experts: bool = False
 ) -> catalog.Values:
-    """All that a stack brings into a design: its own leaves, and options of a mapping that leaves them open.
+    """Values that a stack brings into a design: its own leaves, and defaults of open mapping options.
 
     Args:
         name: of the stack, in the catalogue.
-        where: what errors name.
-        any_option: leave out what it can do, so that it can do all.
-        experts: bring what its mixtures of experts cost, for workloads that have experts.
+        where: place of the name, for errors.
+        any_option: leave out capabilities, so that all options are allowed.
+        experts: include the cost of mixtures of experts, for workloads with experts.
     """
     own = catalog.within("software", catalog.values("software", name, where))
     if experts:
@@ -266,20 +266,18 @@ def design(
 
     Args:
         workload: catalogue name of the model.
-        system: catalogue name of a cluster, or of an accelerator: then its default node and network are used.
-        software: catalogue name of the stack; by default the system's own, of training or, for designs that serve, its
-            engine.
+        system: catalogue name of a cluster, or of an accelerator with its default node and network.
+        software: catalogue name of the stack; by default the system's training stack or, for serving, its engine.
         n_devices: devices used; by default ``tp cp pp dp``.
-        where: how errors call the place these values come from.
-        any_option: let the mapping ask for options that the stack lacks, and stacks be those of other vendors.
-        kind: ``serving`` for a design that answers requests, even where ``settings`` say nothing of them.
+        where: place of the values, for errors.
+        any_option: allow options that the stack lacks, and stacks of other vendors.
+        kind: ``serving`` for a serving design without a serving leaf in ``settings``.
         **settings: any leaf by its name or dotted ending (``tp=8``, ``recompute="full"``,
             ``**{"memory.bandwidth": "3.35 TB/s"}``); numbers are in SI units.
 
     Returns:
-        A design whose leaves are Python numbers in SI units. ``dp`` follows from ``n_devices`` when it is not given;
-        options of the mapping that are not given are as the stack has them
-        (:func:`dse.designs.catalog.mapping_defaults`).
+        A design whose leaves are Python numbers in SI units. ``dp`` follows from ``n_devices`` by default; other open
+        options of the mapping are those of the stack (:func:`dse.designs.catalog.mapping_defaults`).
 
     Raises:
         InputError: for unknown names, values with a wrong unit or out of bounds, and stacks of other vendors.
@@ -307,7 +305,7 @@ def design(
 
 
 def _check_texts(names: MappingABC[str, Any], where: str) -> None:
-    """That names of the catalogue are texts; a stack may be left out."""
+    """Checks that names of the catalogue are texts; the stack may be absent."""
     for kind, given in names.items():
         if not isinstance(given, str) and (given is not None or kind != "software"):
             shown = f"see: dse catalog list {kind}"
@@ -315,7 +313,7 @@ def _check_texts(names: MappingABC[str, Any], where: str) -> None:
 
 
 def _named_values(workload: str, system: str, stack: str, any_option: bool) -> dict[str, Any]:
-    """Full path → value of what is named in the catalogue."""
+    """Full path → value of the named entries of the catalogue."""
     catalog.resolve("software", stack, "software")
     if not any_option:
         check_vendor(stack, system, "software")
@@ -329,12 +327,12 @@ def _named_values(workload: str, system: str, stack: str, any_option: bool) -> d
 
 
 def _check_stated(stated: dict[str, Any], values: dict[str, Any], where: str) -> None:
-    """That leaves which are stated belong to such a design.
+    """Checks that stated leaves belong to such a design.
 
     Args:
         stated: full path → value.
-        values: of what is named, before them.
-        where: what errors name.
+        values: those of the named entries.
+        where: place of the values, for errors.
     """
     for path in stated:
         check_chip(path, f"{CHIP}.die_area" in values, where)
@@ -351,7 +349,7 @@ def _check_stated(stated: dict[str, Any], values: dict[str, Any], where: str) ->
 
 
 def _sizes(values: MappingABC[str, Any], stated: MappingABC[str, Any], n_devices: int | None) -> dict[str, float]:
-    """``dp`` and the number of devices, whichever follows from the other."""
+    """``dp`` and the number of devices, one derived from the other."""
     parallel = values["mapping.tp"] * values["mapping.cp"] * values["mapping.pp"]
     dp = values["mapping.dp"]
     if n_devices is not None:

@@ -1,8 +1,8 @@
-"""Whether somebody states what an accelerator is sold at and made of, or what stands in for that.
+"""Stated prices and dies of accelerators, and the estimates in their place.
 
-A price that no file states is, where dies are known, their cost over (1 - margin), else a price of a watt times the
-power limit (:func:`dse.model.money.device.price_of`); so are the emissions of dies that are not known. A generated
-accelerator has dies of its own: nobody can state its price. Nothing here is traced.
+A price that no file states is, with known dies, their cost over (1 - margin), else a price per watt times the TDP
+(:func:`dse.model.money.device.price_of`); likewise emissions of unknown dies. A generated accelerator has its own dies
+and no stated price. Nothing here is traced.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from dse.types import Accelerator, Emissions, Made, Prices
 
 
 def stands_in_for_price(device: Accelerator, prices: Prices) -> str:
-    """What the price of an accelerator is that nobody states, in words; empty where somebody does, or nobody can.
+    """Estimate in place of an accelerator's price, in words; "" for a stated price or a generated accelerator.
 
     >>> from dse import types
     >>> stands_in_for_price(catalog.record(types.Accelerator, "b300"), Prices())
@@ -30,7 +30,7 @@ def stands_in_for_price(device: Accelerator, prices: Prices) -> str:
 
 
 def stands_in_for_dies(device: Accelerator, emissions: Emissions) -> str:
-    """What making the dies of an accelerator emits where they are not known, in words; else empty.
+    """Estimate in place of the emissions of an accelerator's unknown dies, in words; "" for known dies.
 
     >>> from dse import types
     >>> stands_in_for_dies(catalog.record(types.Accelerator, "b300"), Emissions())
@@ -42,7 +42,7 @@ def stands_in_for_dies(device: Accelerator, emissions: Emissions) -> str:
 
 
 def unpriced(slugs: Iterable[str]) -> tuple[list[str], list[str]]:
-    """The accelerators among these that have no stated price: those whose dies are not known either, and the others.
+    """Accelerators without a stated price: those with unknown dies, and the others.
 
     >>> unpriced(["h100-sxm-80gb", "b300-sxm-288gb", "tpu-v5p", "gpu"])
     (['b300-sxm-288gb'], ['tpu-v5p'])
@@ -53,7 +53,7 @@ def unpriced(slugs: Iterable[str]) -> tuple[list[str], list[str]]:
 
 
 def without_dies(slugs: Iterable[str]) -> list[str]:
-    """The accelerators among these whose dies are not known.
+    """Accelerators with unknown dies.
 
     >>> without_dies(["h100-sxm-80gb", "b300-sxm-288gb"])
     ['b300-sxm-288gb']
@@ -62,5 +62,5 @@ def without_dies(slugs: Iterable[str]) -> list[str]:
 
 
 def _stated(slugs: Iterable[str]) -> list[str]:
-    """Those that are not generated, each once."""
+    """Accelerators that are not generated, each once."""
     return [s for s in dict.fromkeys(slugs) if catalog.entry("accelerator", s).value("chip.node") is None]

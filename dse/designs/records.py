@@ -1,4 +1,4 @@
-"""Records of a design that only some have, paths that others name, and the mapping of one that says nothing."""
+"""Optional records of a design, paths with names, and default mappings."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ from dse.types import (
     paths,
 )
 
-#: Mapping of a design that says nothing else, by full path: one device, nothing split. A leaf that may be absent is.
+#: Default mapping by full path: one device, nothing split. Optional leaves have their equivalent values.
 PLAIN_MAPPING = {
     **{
         path: about.get("default", 0.0)
@@ -50,48 +50,48 @@ PLAIN_MAPPING = {
     "mapping.precision": float(Precision.bf16),
 }
 
-#: What it says of experts, where the workload has any.
+#: Default mapping of experts.
 PLAIN_EXPERTS = {path: about["default"] for path, about in paths.leaves(ExpertMapping, "mapping.experts.").items()}
 
 N_DEVICES = "system.n_devices"
 
-#: The tokens of a whole run; those that a model's file states are of its pre-training.
+#: Tokens of a training run; files of models state those of pre-training.
 RUN_TOKENS = "workload.run_tokens"
 
-#: Tokens of a run that trains adapters where nobody says how many: a set of 100,000 examples of 1,000 tokens, once.
+#: Default tokens of a run that trains adapters: 100,000 examples of 1,000 tokens, once.
 TUNING_TOKENS = 1e8
 
-#: The record that an over-subscribed scale-out network has and others lack.
+#: Record of an over-subscribed scale-out network.
 PODS = "system.scale_out.pods"
 
-#: The records of links that no switch joins, and of packages within a domain.
+#: Records of links without a switch, and of packages within a domain.
 LINKS, PACKAGE = "system.scale_up.links", "system.scale_up.package"
 
-#: How the leaves begin that say what a stack can do.
+#: Prefix of the leaves of a stack's capabilities.
 CAN = "software.can."
 
-#: The record that a generated accelerator has and an ordinary one lacks.
+#: Record of a generated accelerator.
 CHIP = "system.accelerator.chip"
 
-#: The record that a mixture of experts has and a dense model lacks.
+#: Record of a mixture of experts.
 EXPERTS = "workload.experts"
 
-#: Records of a mapping and a stack that are there where the workload has experts.
+#: Records of a mapping and a stack for workloads with experts.
 OF_EXPERTS: dict[str, type] = {"mapping.experts": ExpertMapping, "software.experts": ExpertKernels}
 
-#: Records of a model's shape beside its experts: path → class.
+#: Records of a model's shape besides experts: path → class.
 OF_SHAPE: dict[str, type] = {
     "workload.latent": Latent, "workload.recurrent": Recurrent, "workload.sparse": Sparse,
 }  # fmt: skip
 
-#: Records of how a model is trained, which a design has that states a leaf of theirs.
+#: Records of training options, present where one of their leaves is stated.
 OF_TRAINING: dict[str, type] = {
     "workload.adapters": Adapters, "workload.packing": Packing, "mapping.sharding": Sharding,
     "mapping.context": ContextParallel, "mapping.tiers": Tiers, "system.host_tiers": HostTiers,
     "system.reliability": Reliability, "workload.convergence": Convergence,
 }  # fmt: skip
 
-#: Leaves, or how they begin, that only training reads.
+#: Leaves, or their prefixes, that only training reads.
 TRAINING_ALONE = (
     *(f"system.reliability.{name}" for name in (
         "checkpoint", "storage_bandwidth", "copy_interference", "straggler_slowdown", "congestion",
@@ -105,29 +105,29 @@ TRAINING_ALONE = (
                                       "packing.", "convergence.", "experts.n_predict")),
 )  # fmt: skip
 
-#: Leaf → the record that a design is without where an axis has 0 among its values.
+#: Leaf → the record that is absent for the value 0 on an axis.
 WITHOUT = {"workload.adapters.rank": "workload.adapters"}
 
-#: Records of a design that serves.
+#: Records of a serving design.
 OF_SERVING: dict[str, type] = {
     "workload.requests": Requests, "mapping.serving": Serving, "software.engine": Engine, "mapping.nano": NanoBatches,
     "mapping.spill": Spill, "system.far": FarMemory,
 }  # fmt: skip
 
-#: How the leaves of these begin: the section ``[serving]`` may fix them, and itself asks for serving.
+#: Prefixes of their leaves, which the section ``[serving]`` may fix, and which imply serving.
 LEAVES_OF_SERVING = tuple(f"{path}." for path in OF_SERVING)
 
-#: What the accelerator is made of and sold at, as the catalogue knows it.
+#: Dies and price of the accelerator, from the catalogue.
 MADE = "system.accelerator.made"
-#: The power limit as sold, under which times were measured: they do not follow it.
+#: TDP, under which times were measured, so that they do not depend on it.
 LIMIT_AS_SOLD = "system.accelerator.power.tdp"
 
-#: Records of what a design costs and emits; the defaults of each hold where it is absent.
+#: Records of cost and emissions, with defaults where absent.
 OF_MONEY: dict[str, type] = {
     MADE: Made, "system.accelerator.fab": Fab, "system.prices": Prices, "system.emissions": Emissions,
 }  # fmt: skip
 
-#: Records that only some designs have: path → class.
+#: Optional records: path → class.
 OPTIONAL: dict[str, type] = {
     CHIP: Chip, PODS: Pods, LINKS: Links, PACKAGE: Package, EXPERTS: Experts, **OF_SHAPE, **OF_EXPERTS,
     **OF_TRAINING, **OF_SERVING, **OF_MONEY,
@@ -135,10 +135,10 @@ OPTIONAL: dict[str, type] = {
 
 
 def assumed_tokens(stated: Container[str]) -> dict[str, float]:
-    """Full path → tokens that a run of adapters is taken to have where it does not say so, else nothing.
+    """Full path → assumed tokens of a run of adapters without stated ones, else empty.
 
     Args:
-        stated: full paths of the leaves that a design says, beside the names of its records.
+        stated: full paths of the stated leaves, and names of records.
 
     >>> assumed_tokens({"workload.adapters.rank": 16.0})
     {'workload.run_tokens': 100000000.0}
@@ -148,7 +148,7 @@ def assumed_tokens(stated: Container[str]) -> dict[str, float]:
 
 
 def tokens_note(stated: Container[str]) -> str:
-    """That the tokens of a run of adapters are assumed, in one line; empty where they are said, or all is trained."""
+    """Note that the tokens of a run of adapters are assumed, in one line; "" where stated, or without adapters."""
     if not assumed_tokens(stated):
         return ""
     return (
@@ -158,7 +158,7 @@ def tokens_note(stated: Container[str]) -> str:
 
 
 def with_serving_defaults(design: Design) -> Design:
-    """The design with requests, serving and an engine, as they are where nothing is said of them."""
+    """The design with default requests, serving options and engine where they are absent."""
     given = design.workload.requests, design.mapping.serving, design.software.engine
     requests, serving, engine = given[0] or Requests(), given[1] or Serving(), given[2] or Engine()
     return dataclasses.replace(
@@ -170,5 +170,5 @@ def with_serving_defaults(design: Design) -> Design:
 
 
 def is_of_model(path: str) -> bool:
-    """Whether a leaf tells what a model is: not what is asked of it, nor what only training reads."""
+    """Whether a leaf describes a model, not its requests or its training."""
     return path.startswith("workload.") and not path.startswith(("workload.requests.", *TRAINING_ALONE))

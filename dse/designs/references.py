@@ -1,4 +1,4 @@
-"""What to cite: the works the model rests on, and the sources of the catalogue values used, as BibTeX."""
+"""Citations: works behind the model, and sources of the used catalogue values, as BibTeX."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from dse.designs import catalog
 
 
 def bibliography(used: Iterable[tuple[str, str]]) -> str:
-    """BibTeX of the model's works, then one entry for each catalogue entry with the sources of its values.
+    """BibTeX of the model's works, and of the sources of each used catalogue entry.
 
     Args:
         used: (kind, slug) of catalogue entries.
@@ -26,5 +26,5 @@ def _entry(kind: str, slug: str) -> str:
 
 
 def _plain(text: str) -> str:
-    """Text without what would end a BibTeX field or start a command."""
+    """Text without characters that end a BibTeX field or start a command."""
     return text.translate(str.maketrans("{}\\", "()/"))

@@ -18,7 +18,7 @@ from typing import Any, NamedTuple
 
 import jax
 import numpy as np
-from jax.extend.core import ClosedJaxpr, Jaxpr, JaxprEqn, Literal, Primitive
+from jax.extend.core import ClosedJaxpr, Jaxpr, Literal, Primitive
 
 #: Primitives that only call the equations inside them.
 _CALLS = ("jit", "pjit")
@@ -55,7 +55,10 @@ class Equations:
 
     def __call__(self, *inputs: Any) -> list[Any]:
         """The outputs at these inputs, which may be traced."""
-        values = dict(enumerate(inputs))
+        return self.run(dict(enumerate(inputs)))
+
+    def run(self, values: dict[int, Any]) -> list[Any]:
+        """The outputs where these variables have these values, which may be traced; all variables are put there."""
 
         def read(atom: Atom) -> Any:
             return atom.value if isinstance(atom, Constant) else values[atom]
@@ -64,6 +67,10 @@ class Equations:
             found = _bind(primitive, map(read, arguments), parameters)
             values.update(zip(outputs, found if primitive.multiple_results else [found], strict=True))
         return [read(atom) for atom in self.outputs]
+
+    def part(self, inputs: Iterable[int], outputs: Sequence[Atom]) -> Equations:
+        """What gives these outputs where these variables are known."""
+        return Equations(self.n_inputs, _needed(self.equations, outputs, frozenset(inputs)), tuple(outputs))
 
 
 def _bind(primitive: Primitive, inputs: Iterable[Any], parameters: dict[str, Any]) -> Any:
@@ -81,18 +88,18 @@ def trace(function: Callable[..., Any], *arguments: Any) -> tuple[Equations, jax
 
 def distinct(closed: ClosedJaxpr) -> Equations:
     """The same function with called equations in line, equal ones merged and unneeded ones left out."""
-    merging = _Merging(len(closed.jaxpr.invars))
-    constants = [_constant(value, id(value)) for value in closed.consts]
+    merging = Merging(len(closed.jaxpr.invars))
+    constants = [constant(value, id(value)) for value in closed.consts]
     outputs = merging.run(closed.jaxpr, constants, range(len(closed.jaxpr.invars)))
-    return Equations(len(closed.jaxpr.invars), _needed(merging.equations, outputs), tuple(outputs))
+    return merging.result(outputs)
 
 
-class _Merging:
+class Merging:
     """Equations in order; of equal ones the first stands for all."""
 
     def __init__(self, n_inputs: int) -> None:
-        self.equations: list[Equation] = []
-        self._n_variables = n_inputs
+        self._equations: list[Equation] = []
+        self._n_inputs = self._n_variables = n_inputs
         self._first: dict[Hashable, tuple[int, ...]] = {}
 
     def run(self, jaxpr: Jaxpr, constants: Sequence[Atom], inputs: Sequence[Atom]) -> list[Atom]:
@@ -100,7 +107,7 @@ class _Merging:
         stands = dict(zip([*jaxpr.constvars, *jaxpr.invars], [*constants, *inputs], strict=True))
 
         def read(atom: Any) -> Atom:
-            return _constant(atom.val, (_bits(atom.val), atom.aval)) if isinstance(atom, Literal) else stands[atom]
+            return constant(atom.val, (_bits(atom.val), str(atom.aval))) if isinstance(atom, Literal) else stands[atom]
 
         for equation in jaxpr.eqns:
             arguments = tuple(map(read, equation.invars))
@@ -109,24 +116,34 @@ class _Merging:
             if called is not None and not called.consts:
                 found = self.run(called.jaxpr, (), arguments)
             else:
-                found = self._once(equation, arguments)
+                found = self.once(
+                    equation.primitive, equation.params, arguments, len(equation.outvars), bool(equation.effects)
+                )
             stands.update(zip(equation.outvars, found, strict=True))
         return [read(atom) for atom in jaxpr.outvars]
 
-    def _once(self, equation: JaxprEqn, inputs: tuple[Atom, ...]) -> tuple[int, ...]:
+    def once(
+        self, primitive: Primitive, parameters: dict[str, Any], inputs: tuple[Atom, ...], n_outputs: int,
+        has_effect: bool,
+    ) -> tuple[int, ...]:  # fmt: skip
+        """Take in an equation, unless there is an equal one; gives its outputs."""
         keys = tuple(atom.key if isinstance(atom, Constant) else atom for atom in inputs)
-        key = object() if equation.effects else (equation.primitive, keys, _parameters(equation))
+        key = object() if has_effect else (primitive, keys, _hashable(parameters))
         if key not in self._first:
             start = self._n_variables
-            self._n_variables += len(equation.outvars)
+            self._n_variables += n_outputs
             outputs = tuple(range(start, self._n_variables))
-            has_effect = bool(equation.effects)
-            self.equations.append(Equation(equation.primitive, equation.params, inputs, outputs, has_effect))
+            self._equations.append(Equation(primitive, parameters, inputs, outputs, has_effect))
             self._first[key] = outputs
         return self._first[key]
 
+    def result(self, outputs: Sequence[Atom]) -> Equations:
+        """The function that gives these outputs."""
+        return Equations(self._n_inputs, _needed(self._equations, outputs), tuple(outputs))
 
-def _constant(value: Any, key: Hashable) -> Constant:
+
+def constant(value: Any, key: Hashable) -> Constant:
+    """A constant that is equal to those of the same key."""
     return Constant(value, ("constant", key))
 
 
@@ -135,22 +152,24 @@ def _bits(value: Any) -> Hashable:
     return np.asarray(value).tobytes()
 
 
-def _parameters(equation: JaxprEqn) -> Hashable:
+def _hashable(parameters: dict[str, Any]) -> Hashable:
     """What makes two equations of a primitive the same; each is its own where that is unknown."""
-    items = tuple(sorted(equation.params.items()))
+    items = tuple(sorted(parameters.items()))
     try:
         hash(items)
     except TypeError:
-        return id(equation)
+        return id(parameters)
     return items
 
 
-def _needed(equations: Sequence[Equation], outputs: Sequence[Atom]) -> tuple[Equation, ...]:
-    """The equations that the outputs depend on or that have an effect, in order."""
-    wanted = {atom for atom in outputs if isinstance(atom, int)}
+def _needed(
+    equations: Sequence[Equation], outputs: Sequence[Atom], known: frozenset[int] = frozenset()
+) -> tuple[Equation, ...]:
+    """The equations that the outputs depend on, up to what is known, or that have an effect, in order."""
+    wanted = {atom for atom in outputs if isinstance(atom, int)} - known
     kept = []
     for equation in reversed(equations):
         if equation.has_effect or wanted.intersection(equation.outputs):
-            wanted.update(atom for atom in equation.inputs if isinstance(atom, int))
+            wanted.update(atom for atom in equation.inputs if isinstance(atom, int) and atom not in known)
             kept.append(equation)
     return tuple(kept[::-1])

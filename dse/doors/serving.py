@@ -23,7 +23,7 @@ from dse.model.serving.goodput import promises_none, share_in_time
 from dse.model.serving.memory import KvCapacity, kv_capacity
 from dse.model.serving.steady import Phases, Served, served
 from dse.model.serving.work import Rank, ranks_of_experts, stage_of, width_split
-from dse.model.steps.operating import HIGHEST_CLOCK, is_limited
+from dse.model.steps.operating import HIGHEST_CLOCK
 from dse.model.work.parameters import main_model, parameter_count
 from dse.types import Design, Engine, Infeasible, Load, Requests, Scalar, Serving, ServingMetrics
 
@@ -48,7 +48,7 @@ def serve(design: Design) -> ServingMetrics:
     requests, serving, engine, ranks = rank.requests, rank.serving, rank.engine, design.mapping.dp
     devices = ranks * design.mapping.tp * design.mapping.pp
     first = _first_token(rank, found)
-    reason = _reason(design, rank, held, found, phases.over)
+    reason = _reason(design, rank, held, found, phases.violates_limit)
     rate = ranks * found.rate
     in_time = share_in_time(requests, serving, found, engine.request_time)
     tokens = rate * requests.output_tokens
@@ -144,7 +144,7 @@ def bounds(design: Design) -> BoundBy:
 def at_its_clock(design: Design) -> Design:
     """The design with the rates of the clock that is set, at its nominal ones where a limit decides."""
     accelerator = design.system.accelerator
-    if is_limited(accelerator):  # each kind of step has a clock of its own
+    if accelerator.solves_clock:  # each kind of step has a clock of its own
         return design
     slowed = at_clock(accelerator, clock_ratio(accelerator.power))
     return dataclasses.replace(design, system=dataclasses.replace(design.system, accelerator=slowed))

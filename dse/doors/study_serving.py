@@ -226,9 +226,9 @@ def _inside(design: Design) -> Any:
     from dse.doors.serving import at_its_clock, steps
     from dse.doors.study import Breakdown
     from dse.model.machine.technology import generated
-    from dse.model.serving.batch import Batch
     from dse.model.serving.step import rates_in
     from dse.model.serving.work import ranks_of_experts, stage_of, step_work
+    from dse.model.work.batch import Batch
     from dse.types import Engine, Requests, Serving
 
     built = at_its_clock(generated(design))

@@ -1,1 +1,1 @@
-"""What comes from and goes to outside: files, their policy, what is kept between processes, units at the edges."""
+"""Files, inputs and outputs, cache, TOML, interruption, and quantities as users write them."""

@@ -1,23 +1,22 @@
-"""Values that outlive the process, compiled programs above all. What is read back is what this user has written.
+"""Values that outlive the process, above all compiled programs.
 
 Where
-    ``$DSE_CACHE``, else ``$XDG_CACHE_HOME/dse``, else ``~/.cache/dse``; in it a folder for each user, ``kept-UID``,
-    with a file a value and the file ``key``. ``DSE_CACHE=0`` keeps nothing. JAX's own cache of compilations, which
-    believes what it finds, is not used unless the user has set it up for JAX.
+    ``$DSE_CACHE``, else ``$XDG_CACHE_HOME/dse``, else ``~/.cache/dse``; in it a folder per user, ``kept-UID``, with one
+    file per value and the file ``key``. ``DSE_CACHE=0`` disables the cache. JAX's own compilation cache, which verifies
+    nothing, is not used unless the user has configured it.
 
 Threats
-    A kept program is machine code in a pickle: who can write one runs code as whoever loads it, and one flipped bit
-    gives wrong numbers or a crash. Therefore a file begins with its signature, HMAC-SHA256 of its name and content
-    by the user's key, which is verified before anything parses a byte; the name is the hash of what the value was
-    made from, so that a valid file in another's place is refused as a damaged one is. Folder, key and files must
-    belong to the user, the folder be closed to the writing of others, the key to their reading, and none be a link.
-    Who is this user, or root, needs no cache to run code as this user: against them there is no defence.
+    A cached program is machine code in a pickle: whoever can write one runs code as the user who loads it, and one
+    flipped bit gives wrong numbers or a crash. Therefore a file begins with its signature, HMAC-SHA256 of its name and
+    content by the user's key, which is verified before anything parses a byte; the name is the hash of the inputs of
+    the value, so that a valid file under another name is refused like a damaged one. Folder, key and files must belong
+    to the user, the folder must not be writable by others, the key not readable by others, and none may be a link.
+    There is no defence against this user or root, who can run code as this user anyway.
 
-What can go wrong
-    A cache only ever costs time. What is damaged is removed, reported once, and made again; a lost or damaged
-    key makes all that is there foreign. A folder that is not the user's own, that cannot be written to, or that
-    lies on a full disk is as good as none. Files are written under another name and then renamed, the first key wins:
-    processes may come and go at any time.
+Failures
+    A cache only ever costs time. What is damaged is removed, reported once, and computed again; a lost or damaged key
+    invalidates all files. A folder that is not the user's own, is not writable, or is on a full disk is not used. Files
+    are written under another name and then renamed, and the first key wins, so that processes may run concurrently.
 """
 
 from __future__ import annotations
@@ -38,26 +37,26 @@ from typing import Any
 
 from dse.io.files import unique_suffix
 
-#: Values kept at most; those that were not used for longest go first.
+#: Maximum number of values; the least recently used ones are removed first.
 _MOST_KEPT = 250
 
 _KEY = "key"
 _KEY_BYTES = 32
 _SIGNATURE_BYTES = hashlib.sha256().digest_size
 
-#: What this process has said of its cache.
-_told: list[str] = []
+#: Messages of this process about its cache.
+_logged: list[str] = []
 
 
 def load(made_from: str) -> Any:
-    """What was saved under this description, None where there is nothing that may be believed."""
+    """The value saved under this description, None without a verified one."""
     file, key = _file(made_from), _key()
     content = _read(file) if file and key else None
     if not file or not key or content is None:
         return None
     signature, value = content[:_SIGNATURE_BYTES], content[_SIGNATURE_BYTES:]
     if hmac.compare_digest(signature, _signature(key, file, value)):
-        with contextlib.suppress(Exception):  # of an older Python's making, say: then it is made again
+        with contextlib.suppress(Exception):  # written by an older Python, for example: it is computed again
             os.utime(file)
             return pickle.loads(value)
     else:
@@ -68,7 +67,7 @@ def load(made_from: str) -> Any:
 
 
 def save(made_from: str, value: Any) -> None:
-    """Keep a picklable value, where there is a folder; a full or read-only disk keeps nothing."""
+    """Save a picklable value where there is a folder; not on a full or read-only disk."""
     file, key = _file(made_from), _key()
     if not file or not key:
         return
@@ -83,7 +82,7 @@ def save(made_from: str, value: Any) -> None:
 
 
 def value(made_from: str, find: Callable[[], Any]) -> Any:
-    """A picklable value that depends on nothing but ``made_from``: the kept one, else what ``find`` gives."""
+    """A picklable value that depends on ``made_from`` only: the saved one, else the result of ``find``."""
     found = load(made_from)
     if found is None:
         found = find()
@@ -92,13 +91,13 @@ def value(made_from: str, find: Callable[[], Any]) -> Any:
 
 
 def folder() -> Path | None:
-    """The user's own folder, made where it is missing; None where there is none to be trusted."""
+    """The user's own folder, created if missing; None without a trusted one."""
     own = os.environ.get("DSE_CACHE")
     if own == "0":
         return None
     try:
         return _folder(Path(own) if own else Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "dse")
-    except RuntimeError:  # nobody's home
+    except RuntimeError:  # no home folder
         return None
 
 
@@ -121,7 +120,7 @@ def _folder(root: Path) -> Path | None:
 
 
 def _is_own(about: os.stat_result) -> bool:
-    """Whether the user has made it; where the system has no owners, everything is."""
+    """Whether the user owns it; always true on systems without owners."""
     return not hasattr(os, "getuid") or about.st_uid == os.getuid()
 
 
@@ -146,7 +145,7 @@ def _key() -> bytes | None:
 
 @functools.cache
 def key_in(where: Path) -> bytes | None:
-    """The user's key, a new one where there is none that is secret; None where the disk refuses."""
+    """The user's key, a new one where there is no secret one; None where writing fails."""
     try:
         return _secret(where / _KEY) or _new_key(where / _KEY)
     except OSError as error:
@@ -155,18 +154,18 @@ def key_in(where: Path) -> bytes | None:
 
 
 def _secret(file: Path) -> bytes | None:
-    """The key in a file that nobody else could have read or written; any other is removed."""
+    """The key in a file that nobody else could read or write; any other file is removed."""
     was_there, found = os.path.lexists(file), _read(file, secret=True)
     if found is not None and len(found) == _KEY_BYTES:
         return found
-    if was_there:  # not another process's that has come meanwhile
+    if was_there:  # not created by another process in the meantime
         _clear(file)
         file.unlink(missing_ok=True)
     return None
 
 
 def _new_key(file: Path) -> bytes | None:
-    """The first key that any process puts there."""
+    """The first key written by any process."""
     with _temporary(file, secrets.token_bytes(_KEY_BYTES)) as made:
         try:
             os.link(made, file)
@@ -181,7 +180,7 @@ def _new_key(file: Path) -> bytes | None:
 
 
 def _read(file: Path, secret: bool = False) -> bytes | None:
-    """The content of a regular file of the user's own, ``secret`` where nobody else may read it; else None."""
+    """Content of a regular file of the user, ``secret`` if nobody else may read it; else None."""
     flags = os.O_RDONLY | getattr(os, "O_NOFOLLOW", 0) | getattr(os, "O_NONBLOCK", 0) | getattr(os, "O_BINARY", 0)
     try:
         with open(os.open(file, flags), "rb") as opened:
@@ -194,14 +193,14 @@ def _read(file: Path, secret: bool = False) -> bytes | None:
 
 
 def _clear(file: Path) -> None:
-    """Remove a folder that bears the name of a file: nothing else in the user's own folder stands in the way."""
+    """Remove a folder with the name of a file; nothing else can be in the way."""
     if file.is_dir() and not file.is_symlink():
         shutil.rmtree(file)
 
 
 @contextlib.contextmanager
 def _temporary(file: Path, content: bytes) -> Iterator[Path]:
-    """A new file with this content next to ``file``, to be renamed: a file of that name is whole."""
+    """A complete new file with this content next to ``file``, to be renamed."""
     made = file.with_name(f"{file.name}.{secrets.token_hex(4)}.{unique_suffix()}")
     flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | getattr(os, "O_BINARY", 0)
     try:
@@ -213,7 +212,7 @@ def _temporary(file: Path, content: bytes) -> Iterator[Path]:
 
 
 def _tell(message: str) -> None:
-    """Say it on standard error, the first time that anything is wrong in this process."""
-    if not _told:
-        _told.append(message)
+    """Print the first message of this process on standard error."""
+    if not _logged:
+        _logged.append(message)
         logging.getLogger("dse").warning("kept programs: %s", message)

@@ -1,11 +1,11 @@
-"""What the package is called where it is installed from: ``import dse`` and the command ``dse`` come with ``llm-dse``.
+"""Name of the distribution: ``import dse`` and the command ``dse`` are installed by ``llm-dse``.
 
-The name ``dse`` of the package index is another project's, whose files would take the place of these.
+The name ``dse`` of the package index is another project's, whose files would replace these.
 """
 
 from __future__ import annotations
 
-#: Name of the distribution, as ``pyproject.toml`` has it.
+#: Name of the distribution in ``pyproject.toml``.
 NAME = "llm-dse"
 
 
@@ -19,7 +19,7 @@ def with_extra(extra: str) -> str:
 
 
 def install_extra(extra: str) -> str:
-    """The line that installs an extra.
+    """The command that installs an extra.
 
     >>> install_extra("report")
     "pip install 'llm-dse[report]'"

@@ -1,7 +1,7 @@
-"""The specifications that come with the package: ``example:NAME`` stands for one wherever the path of a file does.
+"""Included specifications: ``example:NAME`` is accepted wherever the path of a file is.
 
-They lie in the folder ``sweeps``, inside the package when it is installed, beside it in a checkout. Each says at its
-head what it asks, what it has found, and with which command it is run.
+They are in the folder ``sweeps``, inside the installed package, or next to it in a checkout. Each begins with its
+question, its result, and its command.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from dse.errors import unknown_name
 from dse.io import inputs, toml
 from dse.io.files import shipped
 
-#: How the name of one begins where a path may stand.
+#: Prefix of an example in place of a path.
 PREFIX = "example:"
 
 #: Section of a document → the command that takes it; others are run.
@@ -25,15 +25,15 @@ _COMMANDS = {"codesign": "search", "search": "search", "pools": "pools"}
 
 
 class Example(NamedTuple):
-    """A specification that comes with the package."""
+    """An included specification."""
 
     name: str
     asks: str  #: its question, in one line
-    command: str  #: what runs it
+    command: str  #: its command
 
     @property
     def file(self) -> Path:
-        """Where it lies."""
+        """Path of its file."""
         return _folder() / f"{self.name}.toml"
 
 
@@ -56,7 +56,7 @@ def listed() -> list[Example]:
 
 
 def found(name: str) -> Example:
-    """The example of a name, with or without ``example:`` and ``.toml``; InputError for one that is none."""
+    """The example of a name, with or without ``example:`` and ``.toml``; InputError for an unknown one."""
     plain = name.removeprefix(PREFIX).removesuffix(".toml")
     if plain not in names():
         raise unknown_name(PREFIX.rstrip(":"), plain, names(), "examples", "dse examples")
@@ -64,7 +64,7 @@ def found(name: str) -> Example:
 
 
 def located(path: str | os.PathLike[str]) -> Path:
-    """The file that a path, or ``example:NAME``, means; InputError for an example that is none.
+    """The file of a path, or of ``example:NAME``; InputError for an unknown example.
 
     >>> located("example:long_context").name, located("mine.toml").name
     ('long_context.toml', 'mine.toml')
@@ -73,7 +73,7 @@ def located(path: str | os.PathLike[str]) -> Path:
 
 
 def stem_of(file: str) -> str:
-    """What results of a specification are called by default: its name, without its folder and ending.
+    """Default name of the results of a specification: its file name without folder and ending.
 
     >>> stem_of("sweeps/long_context.toml"), stem_of("example:long_context")
     ('long_context', 'long_context')

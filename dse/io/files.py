@@ -1,4 +1,4 @@
-"""Files: which code made them, which process is writing them, whether they are whole and as they were written."""
+"""Files: their origin, temporary names, and checksums."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from typing import Any
 from dse.errors import InputError
 from dse.io.interruption import changing
 
-#: What every file of dse's own making says of itself.
+#: Mark of every file written by dse.
 MARK = "Written by dse, which may replace this file"
 
 #: Kinds of files that are neither read nor written, in words.
@@ -30,13 +30,13 @@ _SEALED = re.compile(rb"# sha256 [0-9a-f]{64}")
 _SEAL_LENGTH = len(_SEAL) + 64 + 1
 
 
-#: The folder of the package.
+#: Folder of the package.
 _PACKAGE = Path(__file__).resolve().parents[1]
 
 
 @functools.cache
 def shipped(folder: str) -> Path:
-    """A folder that comes with the package: inside it when installed, next to it in a checkout."""
+    """A folder of the distribution: inside the installed package, or next to it in a checkout."""
     for found in (_PACKAGE / folder, _PACKAGE.parent / folder):
         if found.is_dir():
             return found
@@ -45,24 +45,24 @@ def shipped(folder: str) -> Path:
 
 @functools.cache
 def code_digest() -> str:
-    """SHA-256 of the source files that decide what a sweep computes."""
+    """SHA-256 of the source files that determine the results of a sweep."""
     return files_digest(computing())
 
 
 def computing() -> list[Path]:
-    """Those source files: the doors, all that they import, and the sweep."""
+    """These source files: the doors, all that they import, and the sweep."""
     rooms = ("io", "types", "designs", "model", "doors", "spec", "sweep")
     return [*_PACKAGE.glob("*.py"), *(file for room in rooms for file in sources(_PACKAGE / room))]
 
 
 @functools.cache
 def search_digest() -> str:
-    """SHA-256 of those and of the source files of searches."""
+    """SHA-256 of these and of the source files of searches."""
     return files_digest(sources(_PACKAGE / "search"), code_digest())
 
 
 def sources(folder: Path) -> list[Path]:
-    """The Python files of a folder and those in it."""
+    """Python files of a folder and its subfolders."""
     return sorted(folder.rglob("*.py"))
 
 
@@ -73,7 +73,7 @@ def folder_digest(folder: Path) -> str:
 
 
 def folder_of(function: Callable[..., Any]) -> Path:
-    """The folder of the file that a function is written in."""
+    """Folder of the source file of a function."""
     while isinstance(function, functools.partial):
         function = function.func
     return Path(function.__code__.co_filename).parent
@@ -88,22 +88,22 @@ def files_digest(files: Iterable[Path], begin: str = "") -> str:
 
 
 def unique_suffix() -> str:
-    """Ending of a temporary name that no other process uses, here or on another machine."""
+    """Suffix of a temporary name, unique over processes and machines."""
     return f"{socket.gethostname()}.{os.getpid()}.tmp"
 
 
 def strange_kind(path: Path) -> str:
-    """What a path is in words where it is no regular file, else an empty text; OSError where there is nothing."""
+    """Kind of a path that is not a regular file, in words, else ""; OSError where there is none."""
     mode = path.stat().st_mode
     return "" if stat.S_ISREG(mode) else _KINDS.get(stat.S_IFMT(mode), "no regular file")
 
 
 @contextlib.contextmanager
 def whole_or_absent(path: Path) -> Iterator[Path]:
-    """A new file next to ``path`` that takes its name when the block succeeds, else is removed."""
+    """A new file next to ``path``, renamed to it when the block succeeds, else removed."""
     partial = path.with_name(f".{path.name}.{unique_suffix()}")
     partial.unlink(missing_ok=True)
-    os.close(os.open(partial, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o666))  # ours: no link that someone has laid
+    os.close(os.open(partial, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o666))  # never a link laid by others
     try:
         yield partial
         with changing():
@@ -113,9 +113,9 @@ def whole_or_absent(path: Path) -> Iterator[Path]:
             partial.unlink(missing_ok=True)
 
 
-# --- seals ------------------------------------------------------------------------------------------------
-# netCDF and zip files may be followed by anything: a few lines at the end tell who has written a file and what its
-# checksum is, before a library is given a byte of it.
+# Seals
+# netCDF and zip files may be followed by any bytes: a few lines at the end state the writer and the checksum of a file,
+# and are verified before a library reads it.
 
 
 def digest(path: Path) -> str:
@@ -125,15 +125,15 @@ def digest(path: Path) -> str:
 
 
 def seal(path: Path, about: str = "") -> None:
-    """End a file with its checksum, which holds ``about`` too: a name, say, under which alone it is what it is."""
+    """Append a file's checksum, which includes ``about``, for example a name that the content depends on."""
     ending = _seal(_digest_before(path, path.stat().st_size, about))
     with path.open("ab") as file:
         file.write(ending)
 
 
 def is_sealed(path: Path, about: str = "") -> bool | None:
-    """Whether a file is as it was sealed; None where it bears no seal, not even a broken one."""
-    if strange_kind(path):  # a pipe would be waited for
+    """Whether a file is as it was sealed; None without a seal, not even a broken one."""
+    if strange_kind(path):  # a pipe would block
         return None
     size = path.stat().st_size
     with path.open("rb") as file:
@@ -146,7 +146,7 @@ def is_sealed(path: Path, about: str = "") -> bool | None:
 
 
 def bears_mark(path: Path) -> bool:
-    """Whether a file says at its beginning or its end that dse has written it."""
+    """Whether a file has dse's mark at its beginning or end."""
     with path.open("rb") as file:
         begin = file.read(4096)
         file.seek(max(0, path.stat().st_size - 8192))

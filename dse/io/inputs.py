@@ -1,4 +1,4 @@
-"""What may be read: regular files below a stated size. Every door that opens a user's file asks here first."""
+"""Reading of user files: regular files up to a size limit."""
 
 from __future__ import annotations
 
@@ -9,18 +9,18 @@ from pathlib import Path
 from dse.errors import InputError
 from dse.io.files import strange_kind
 
-#: Bytes of a specification or a file of the catalogue.
+#: Maximum bytes of a specification or a file of the catalogue.
 TEXT = 4 << 20
 
-#: Bytes of a table of measurements, unpacked.
+#: Maximum bytes of a table of measurements, unpacked.
 TABLE = 256 << 20
 
-#: Bytes of a results file.
+#: Maximum bytes of a results file.
 RESULTS = 1 << 40
 
 
 def checked(path: str | Path, limit: int, allowed: str) -> Path:
-    """The path of a regular file of at most ``limit`` bytes; InputError for anything else, OSError where none is."""
+    """Path of a regular file of at most ``limit`` bytes; InputError for any other, OSError for none."""
     path = Path(path)
     if kind := strange_kind(path):
         raise InputError(str(path), kind, allowed, "give the path of a file; save what a pipe or device gives first")
@@ -30,13 +30,13 @@ def checked(path: str | Path, limit: int, allowed: str) -> Path:
 
 
 def content(path: str | Path, limit: int, allowed: str, unpack: bool = False) -> bytes:
-    """The content of a regular file; InputError beyond ``limit`` bytes.
+    """Content of a regular file; InputError beyond ``limit`` bytes.
 
     Args:
         path: of the file.
         limit: bytes, unpacked.
-        allowed: what errors call the file that is wanted.
-        unpack: a file whose name ends in ``.gz``.
+        allowed: kind of the file, for errors.
+        unpack: whether to unpack a file with the ending ``.gz``.
     """
     path = checked(path, limit, allowed)
     with gzip.open(path) if unpack and path.suffix == ".gz" else path.open("rb") as file:
@@ -50,15 +50,15 @@ def text(
     path: str | Path, allowed: str, fix: str = "check the path", named: str = "", limit: int = TEXT,
     unpack: bool = False,
 ) -> str:  # fmt: skip
-    """The text of a regular file in UTF-8; InputError for one that cannot be read, is too large, or is no such text.
+    """Text of a regular UTF-8 file; InputError for one that cannot be read, is too large, or is not UTF-8.
 
     Args:
         path: of the file.
-        allowed: what errors call the file that is wanted.
-        fix: what to do about a file that cannot be read.
-        named: what errors call the file itself, by default its path.
+        allowed: kind of the file, for errors.
+        fix: fix for a file that cannot be read.
+        named: name of the file in errors, by default its path.
         limit: bytes, unpacked.
-        unpack: a file whose name ends in ``.gz``.
+        unpack: whether to unpack a file with the ending ``.gz``.
     """
     try:
         return content(path, limit, allowed, unpack).decode("utf-8-sig")

@@ -1,13 +1,13 @@
-"""Ctrl-C and SIGTERM at any time of a command: it ends at once, and reports what is kept.
+"""Ctrl-C and SIGTERM: a command ends immediately, and reports the results on disk.
 
-An exception out of a signal handler goes astray: swallowed by a destructor or a callback, a traceback while modules
-are imported or the interpreter shuts down, a crash amid compiled code; and it comes only when compiled code returns.
-Nothing here needs one. What a command has finished is whole on disk at any time, because files are written under
-another name and then renamed. So a thread waits for the signal, tells what is there and ends the process, without
-unwinding anything; and a command that is through ends without the interpreter's shutdown (:func:`end`).
+An exception from a signal handler may get lost: swallowed by a destructor or a callback, a traceback while modules are
+imported or the interpreter shuts down, a crash amid compiled code; and it comes only when compiled code returns.
+Finished results are complete on disk at any time, since files are written under another name and then renamed. So a
+thread waits for the signal, reports the results and ends the process without unwinding; a finished command ends without
+the interpreter's shutdown (:func:`end`).
 
-Only the command line does so, from :func:`arm` on; whoever calls from Python gets a ``KeyboardInterrupt``, which sweeps
-and searches turn into their ``Interrupted``. Before :func:`arm`, while Python itself starts, a signal is Python's.
+Only the command line does so, after :func:`arm`; callers from Python get a ``KeyboardInterrupt``, which sweeps and
+searches turn into their ``Interrupted``. Before :func:`arm`, while Python starts, signals are handled by Python.
 """
 
 from __future__ import annotations
@@ -23,21 +23,21 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import NoReturn, Protocol
 
-#: Exit status of a command whose reader has gone (`| head`): that of a process that SIGPIPE ends, as a shell tells it.
+#: Exit status of a command whose reader has closed the pipe (`| head`), as of a process ended by SIGPIPE.
 BROKEN_PIPE = 128 + 13
 
-#: Signal → its text, exit status.
+#: Signal → its text and exit status.
 _TOLD = {signal.SIGINT: ("interrupted", 130), signal.SIGTERM: ("terminated", 143)}
 
-#: Exit statuses that tell of what was found; others tell of what went wrong.
+#: Exit statuses of results; all others are of errors.
 _FOUND = (0, 1)
 
 _UNKNOWN = "; what is finished is kept"
 
-#: Seconds after a first signal in which a second one is no sign of impatience.
+#: Seconds after a first signal in which a second one is ignored.
 _PATIENCE = 2.0
 
-#: Seconds that a file may take to get its name.
+#: Maximum seconds to rename a file.
 _LONGEST_CHANGE = 10.0
 
 
@@ -50,10 +50,10 @@ CHILDREN: list[_Process] = []
 
 
 class _State:
-    """Of this process."""
+    """State of this process."""
 
     armed = False
-    first: float | None = None  #: when the first signal came
+    first: float | None = None  #: time of the first signal
 
 
 _reports: list[Callable[[], str]] = []
@@ -62,7 +62,7 @@ _changing = threading.RLock()
 
 
 def arm() -> None:
-    """Let signals end this process as a command, from now on; those that its parent has had it ignore stay ignored."""
+    """Let signals end this process as a command from now on; signals ignored by its parent stay ignored."""
     if _State.armed:
         return
     _State.armed = True
@@ -82,9 +82,9 @@ def is_armed() -> bool:
 
 @contextlib.contextmanager
 def telling(report: Callable[[], str]) -> Iterator[None]:
-    """While this is on, ``report`` tells what of the work is on disk, in what follows the word "interrupted".
+    """Context in which ``report`` returns the results on disk, printed after the word "interrupted".
 
-    It is asked once, when a signal has come, by another thread.
+    It is called once, after a signal, by another thread.
     """
     _reports.append(report)
     try:
@@ -95,7 +95,7 @@ def telling(report: Callable[[], str]) -> Iterator[None]:
 
 @contextlib.contextmanager
 def changing(output: Path | None = None) -> Iterator[None]:
-    """No signal ends the process in here: for the renaming of a file. ``output`` is a result, complete afterwards."""
+    """Context in which no signal ends the process, to rename a file; ``output``: a result, complete afterwards."""
     with _changing:
         yield
         if output:
@@ -103,15 +103,15 @@ def changing(output: Path | None = None) -> Iterator[None]:
 
 
 def complete(output: Path) -> None:
-    """A result of this command is whole on disk."""
+    """Record a complete result of this command on disk."""
     if output not in _complete:
         _complete.append(output)
 
 
 def end(status: int) -> NoReturn:
-    """End a command that is through, without the shutdown of the interpreter, which no signal should meet.
+    """End a finished command without the shutdown of the interpreter, which must not meet a signal.
 
-    Where the reader of its output has gone, what it has found was not all read: the status is ``BROKEN_PIPE`` then.
+    Where the reader has closed the output, the status is ``BROKEN_PIPE``, since not all was read.
     """
     for stream in (sys.stdout, sys.stderr):
         try:
@@ -124,11 +124,11 @@ def end(status: int) -> NoReturn:
         os._exit(status)
 
 
-# --- the end ----------------------------------------------------------------------------------------------
+# End
 
 
 def _note(number: int, _: object) -> None:
-    """In the main thread: the other thread does all there is to do, unless it hangs and the user knows it."""
+    """In the main thread: the other thread handles the signal, unless it hangs and the user repeats it."""
     if _State.first is None:
         _State.first = time.monotonic()
     elif time.monotonic() - _State.first > _PATIENCE:
@@ -136,7 +136,7 @@ def _note(number: int, _: object) -> None:
 
 
 def _wait(receiving: socket.socket, _: socket.socket) -> None:
-    """Until a signal comes; both ends of the pair stay open with this call."""
+    """Wait for a signal; both ends of the pair stay open with this call."""
     while True:
         number = receiving.recv(1)[0]
         if number in _TOLD:
@@ -163,7 +163,7 @@ def _stop(number: signal.Signals) -> NoReturn:
 
 
 def _children() -> list[int]:
-    """Processes that this one has started, where the system tells."""
+    """Child processes, where the system lists them."""
     found: list[int] = []
     for path in Path("/proc/self/task").glob("*/children"):
         with contextlib.suppress(OSError, ValueError):
@@ -172,7 +172,7 @@ def _children() -> list[int]:
 
 
 def _kept() -> str:
-    """What is on disk now."""
+    """Results on disk."""
     if _complete:
         names = ", ".join(map(str, _complete))
         return f"; {names} {'is' if len(_complete) == 1 else 'are'} complete"

@@ -1,9 +1,9 @@
-"""What may be written: the one policy behind every file that dse writes for its user.
+"""Policy of written files, common to all outputs.
 
-A path is written where there is nothing, or a file of dse's own making: it says so itself
-(:data:`dse.io.files.MARK`), or a note beside it, ``FILE.dse.json``, holds the checksum of the file as it was written.
-``force`` replaces other regular files too. Folders, devices, pipes and sockets are never replaced, nor is what the same
-command reads. Links are followed to what they point to. A file has another name until it is whole.
+A path is written where there is nothing, or a file written by dse: by its mark (:data:`dse.io.files.MARK`), or by a
+note next to it, ``FILE.dse.json``, with the checksum of the file as written. ``force`` also replaces other regular
+files. Folders, devices, pipes and sockets are never replaced, nor are inputs of the same command. Links are followed. A
+file is renamed to its name when it is complete.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from dse.errors import InputError
 from dse.io.files import MARK, bears_mark, digest, strange_kind, whole_or_absent
 from dse.io.interruption import complete
 
-#: Notes are small; what is larger is none.
+#: Maximum bytes of a note; larger files are not notes.
 _LARGEST_NOTE = 1 << 20
 
 
@@ -28,18 +28,19 @@ _NO_RESULTS = (".csv", ".tsv", ".json", ".txt", ".md", ".html", ".xlsx", ".parqu
 
 
 class UnwritableFolderError(InputError):
-    """The folder of an output cannot be written to: what is finished there may be read all the same."""
+    """The folder of an output is not writable; finished results in it may still be read."""
 
 
 def resolved(path: str | Path) -> Path:
-    """What is written when a path is: where a link points to."""
+    """The file behind a path: the target of a link."""
     return Path(os.path.realpath(path))
 
 
 def target_of(asked: str | Path | bool | None, default: Path) -> Path | None:
-    """The results file of a run: the one that was asked for, None for False, else the specification's.
+    """The results file of a run: as requested, None for False, else the specification's.
 
-    Raises InputError for the name of a file of another format.
+    Raises:
+        InputError: for the name of a file of another format.
     """
     if asked is False:
         return None
@@ -53,12 +54,12 @@ def target_of(asked: str | Path | bool | None, default: Path) -> Path | None:
 
 
 def checked(path: str | Path, force: bool = False, inputs: Iterable[str | Path] = ()) -> Path:
-    """The file that is written when ``path`` is; InputError where it, or its note, must not be.
+    """The file behind ``path``; InputError where it, or its note, must not be written.
 
     Args:
         path: of the output, which need not exist.
         force: replace a regular file that dse has not written.
-        inputs: files that the same command reads; those that do not exist do not count.
+        inputs: files that the same command reads; missing ones are ignored.
     """
     target = _checked(Path(path), force, inputs)
     _checked(note_path(path), force, ())
@@ -85,18 +86,19 @@ def _checked(path: Path, force: bool, inputs: Iterable[str | Path]) -> Path:
 
 
 def is_own(path: Path) -> bool:
-    """Whether dse has written a file, or there is nothing in it that could be lost."""
+    """Whether dse has written a file, or it is empty."""
     if path.stat().st_size == 0 or bears_mark(path):
         return True
     noted = note_of(path).get("sha256")
-    return bool(noted) and noted == digest(path)  # a stranger's file without a note is not read, however long it is
+    return bool(noted) and noted == digest(path)  # a file of others without a note is never read, whatever its size
 
 
 @contextlib.contextmanager
 def replacing(path: str | Path, force: bool = False, inputs: Iterable[str | Path] = ()) -> Iterator[Path]:
-    """A new file that takes the place of ``path`` when the block ends well; one without a mark gets a note.
+    """A new file that replaces ``path`` when the block succeeds; one without a mark gets a note.
 
-    Raises InputError where ``path`` must not be written (:func:`checked`) or the disk refuses.
+    Raises:
+        InputError: where ``path`` must not be written (:func:`checked`) or writing fails.
     """
     target = checked(path, force, inputs)
     with disk_errors(path):
@@ -107,13 +109,13 @@ def replacing(path: str | Path, force: bool = False, inputs: Iterable[str | Path
         if note:
             write_note(target, note, force)
         elif is_noted(target):
-            note_path(target).unlink()  # of what was there before
+            note_path(target).unlink()  # of the replaced file
     complete(Path(path))
 
 
 @contextlib.contextmanager
 def disk_errors(path: str | Path | None) -> Iterator[None]:
-    """What the disk refuses is an InputError."""
+    """Context in which errors of writing are InputErrors."""
     try:
         yield
     except OSError as error:
@@ -124,7 +126,7 @@ def disk_errors(path: str | Path | None) -> Iterator[None]:
 
 
 def _in_folder(path: Path) -> Path:
-    """The file that a path means, in a folder that can be written to or made."""
+    """The file of a path in an existing or new writable folder."""
     target = resolved(path)
     folder = next(one for one in target.parents if one.exists())
     if not folder.is_dir() or not os.access(folder, os.W_OK | os.X_OK):
@@ -134,17 +136,17 @@ def _in_folder(path: Path) -> Path:
     return target
 
 
-# --- notes ------------------------------------------------------------------------------------------------
+# Notes
 
 
 def note_path(path: str | Path) -> Path:
-    """The note next to a file: what cannot stand inside it, or changes from run to run."""
+    """The note next to a file, with facts that cannot be in it or change between runs."""
     path = resolved(path)
     return path.with_name(f"{path.name}.dse.json")
 
 
 def note_of(path: str | Path) -> dict[str, Any]:
-    """The content of the note next to a file, empty without one."""
+    """Content of the note next to a file, empty without one."""
     place = note_path(path)
     try:
         if strange_kind(place) or place.stat().st_size > _LARGEST_NOTE:
@@ -156,7 +158,7 @@ def note_of(path: str | Path) -> dict[str, Any]:
 
 
 def is_noted(path: str | Path) -> bool:
-    """Whether a note of dse's own is next to a file."""
+    """Whether a note of dse is next to a file."""
     return bool(note_of(path))
 
 

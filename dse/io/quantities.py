@@ -1,7 +1,7 @@
-"""Numbers as people write them: the one formatter of figures, tables and messages.
+"""Formatter of numbers in figures, tables and messages.
 
-SI inside, and on paper the unit that the field reads: ``3.35 TB/s``, ``814 mm²``, ``250 µs``. What the model computes
-of memory is in GiB (2^30 bytes); a capacity that somebody set is written as it is sold, ``141 GB`` or ``80 GiB``.
+SI inside, common units outside: ``3.35 TB/s``, ``814 mm²``, ``250 µs``. Computed memory is in GiB (2^30 bytes); stated
+capacities are written as sold, ``141 GB`` or ``80 GiB``.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ _PREFIXES = [
     (1e-9, "n"), (1e-12, "p"),
 ]  # fmt: skip
 
-#: SI units that take no prefix → factor to what they are written in, and its name.
+#: SI units without a prefix → factor to the written units, and their name.
 _WRITTEN = {
     "K": (1.0, "K"), "USD": (1.0, "USD"), "m": (1e3, "mm"), "m^2": (1e6, "mm²"), "1/m^2": (1e-12, "M/mm²"),
     "B/m^2": (1e-12, "MB/mm²"), "B/s/m": (1e-12, "GB/s/mm"), "kg/J": (3.6e9, "g/kWh"), "USD/J": (3.6e6, "USD/kWh"),
@@ -28,33 +28,33 @@ _WRITTEN = {
     "1/s/USD": (1e6, "/s per million USD"),
 }  # fmt: skip
 
-#: Rates of things that are counted: below a million they are written out, for "12.3 k tokens/s" reads badly.
+#: Rates of counts, written out below a million, since "12.3 k tokens/s" reads badly.
 _COUNTED = ("tokens/s", "requests/s")
 
-#: Words in names of metrics → what they count; prefix of a count → in words.
+#: Words in names of metrics → unit of the count; prefix of a count → in words.
 _THINGS = (("goodput_fraction", ""), ("tokens_per", "tokens"), ("requests_per", "requests"), ("goodput", "requests"))
 _COUNTS = {"": "", "k": "thousand", "M": "million", "G": "billion", "T": "trillion"}
 
-#: Plain numbers below this are written out.
+#: Limit below which plain numbers are written out.
 _PLAIN = 1e6
 
-#: Whole numbers below this that somebody set are written out.
+#: Limit below which stated whole numbers are written out.
 _COUNT = 1e9
 
-#: Share of the largest value of an axis from which a value is written in the same unit.
+#: Share of the largest value of an axis above which a value has the same unit.
 _READABLE = 0.01
 
-#: Rounding of single precision: values closer than this are the same.
+#: Rounding of single precision, within which values are equal.
 _SINGLE = 2e-7
 
 
 def scale(value: float, units: str) -> tuple[float, str]:
-    """Factor and name of the units in which a quantity of about ``value``, in SI ``units``, is written."""
+    """Factor and name of the written units of a quantity of about ``value``, in SI ``units``."""
     if units == "USD" and abs(value) >= 1e6:
         return (1e-9, "billion USD") if abs(value) >= 1e9 else (1e-6, "million USD")
     if units == "USD" and 0.0 < abs(value) < 1e-3:
         return 1e6, "USD per million"
-    if units == "1/m^2" and 0.0 < abs(value) < 1e8:  # defects, where transistors are some 1e14
+    if units == "1/m^2" and 0.0 < abs(value) < 1e8:  # defects; transistor densities are about 1e14
         return 1e-4, "/cm²"
     if units in _WRITTEN:
         return _WRITTEN[units]
@@ -83,12 +83,12 @@ def _mass(kilograms: float) -> tuple[float, str]:
 
 
 def _prefix(size: float) -> tuple[float, str]:
-    """The largest unit that a number fills, but for rounding."""
+    """The largest prefix up to a number, up to rounding."""
     return next((p for p in _PREFIXES if size >= 0.9999 * p[0]), _PREFIXES[-1])
 
 
 def sold(value: float) -> tuple[float, str]:
-    """The same of a memory that somebody set, in bytes: decimal units where the number is round in them."""
+    """The same for a stated memory, in bytes: decimal units where the number is round in them."""
     if not math.isfinite(value) or value < 1e6 or abs(float(f"{value:.5g}") / value - 1.0) > _SINGLE:
         return scale(value, "B")
     unit, prefix = _prefix(min(value, 1e9))
@@ -114,7 +114,7 @@ def quantity(value: float, units: str) -> str:
 
 
 def shown(value: float, units: str) -> float:
-    """The number that :func:`quantity` writes, in SI ``units``: two that are equal here look the same there.
+    """The number written by :func:`quantity`, in SI ``units``; equal numbers are written equally.
 
     >>> shown(63.249, "s"), shown(63.151, "s"), shown(80.01 * GIB, "B") == shown(80.0 * GIB, "B")
     (63.2, 63.2, True)
@@ -126,7 +126,7 @@ def shown(value: float, units: str) -> float:
 
 
 def setting(value: Any, units: str = "1") -> str:
-    """A value that somebody set, in SI ``units``, with no more digits than it has.
+    """A stated value, in SI ``units``, with no more digits than it has.
 
     >>> setting(141e9, "B"), setting(80 * GIB, "B"), setting(3.35e12, "B/s"), setting(8.14e-4, "m^2"), setting(True)
     ('141 GB', '80 GiB', '3.35 TB/s', '814 mm²', 'yes')
@@ -142,7 +142,7 @@ def setting(value: Any, units: str = "1") -> str:
 
 
 def settings(values: Sequence[Any], units: str = "1") -> list[str]:
-    """Values of one axis, all in the unit of the largest where the smallest can be read in it.
+    """Values of one axis, all in the unit of the largest if the smallest is readable in it.
 
     >>> settings([0.9e9, 1.41e9], "Hz"), settings([1e-9, 1.0], "s")
     (['0.9 GHz', '1.41 GHz'], ['1 ns', '1 s'])
@@ -165,7 +165,7 @@ def seconds(value: float) -> str:
 
 
 def duration(value: float) -> str:
-    """A time to wait, in its two largest units.
+    """A waiting time, in its two largest units.
 
     >>> duration(42.3), duration(80.0), duration(7500.0), duration(2e5)
     ('42 s', '1 min 20 s', '2 h 5 min', '2 d 7 h')
@@ -196,7 +196,7 @@ def prefixed(value: float, name: str) -> str:
 
 
 def counted_units(name: str, units: str) -> str:
-    """Units of a metric of this name as an axis tells them: what is counted, where units alone leave it out.
+    """Units of a metric for an axis, with the unit of its count.
 
     >>> counted_units("tokens_per_second", "k/s"), counted_units("goodput", "/s"), counted_units("step_time", "s")
     ('thousand tokens/s', 'requests/s', 's')
@@ -221,7 +221,7 @@ def digits(value: float) -> str:
 
 
 def counted(count: int, noun: str, plural: str = "") -> str:
-    """So many things, the noun in singular or plural.
+    """A count, with its noun in singular or plural.
 
     >>> counted(1, "design"), counted(34716, "design"), counted(1, "entry", "entries")
     ('1 design', '34,716 designs', '1 entry')
@@ -230,5 +230,5 @@ def counted(count: int, noun: str, plural: str = "") -> str:
 
 
 def _joined(number: str, name: str) -> str:
-    """Rates of things that have no name follow their prefix: ``12.3 k/s``."""
+    """A number with its unit; prefixes precede nameless counts: ``12.3 k/s``."""
     return f"{number} {name}".rstrip() if not name.startswith("/") else f"{number}{name}"

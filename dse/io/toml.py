@@ -1,4 +1,4 @@
-"""Texts that users write as TOML: to plain values, within bounds; nothing else of a document is known here."""
+"""TOML texts of users as plain values, within limits."""
 
 from __future__ import annotations
 
@@ -10,22 +10,23 @@ from typing import Any
 
 from dse.errors import InputError
 
-#: Tables and lists that may stand in one another; documents of ours have five levels.
+#: Maximum nesting of tables and lists; documents of dse have five levels.
 DEEPEST = 50
 
-#: Whole numbers of TOML 1.0 have 64 bits.
+#: Limit of whole numbers in TOML 1.0: 64 bits.
 _LARGEST = 2**63 - 1
 
 
 def parsed(text: str, where: str) -> dict[str, Any]:
-    """What a TOML text says.
+    """Values of a TOML text.
 
     Args:
         text: the document.
-        where: what errors call it.
+        where: its name in errors.
 
-    Raises InputError for a text that is no TOML, with its line; for what is nested too deep, and for whole numbers of
-    more than 64 bits, which TOML 1.0 does not have.
+    Raises:
+        InputError: for invalid TOML, with its line; for too deep nesting, and for whole numbers of more than 64 bits,
+            which TOML 1.0 does not have.
 
     >>> parsed("tp = [1, 2]", "sweep.toml")
     {'tp': [1, 2]}
@@ -40,7 +41,7 @@ def parsed(text: str, where: str) -> dict[str, Any]:
         ) from None
     except RecursionError:
         raise _too_deep(where) from None
-    except ValueError:  # of a number with more digits than Python reads
+    except ValueError:  # a number with too many digits for Python
         raise _too_large(where, f"a number of more than {sys.get_int_max_str_digits():,} digits") from None
     for path, number in _whole_numbers(document, where):
         if not -_LARGEST - 1 <= number <= _LARGEST:
@@ -49,7 +50,7 @@ def parsed(text: str, where: str) -> dict[str, Any]:
 
 
 def _whole_numbers(value: Any, where: str, depth: int = 0) -> Iterator[tuple[str, int]]:
-    """Every whole number of a document with its place."""
+    """Whole numbers of a document with their places."""
     if depth > DEEPEST:
         raise _too_deep(where.partition(": ")[0])
     if isinstance(value, dict):

@@ -1,6 +1,6 @@
-"""Processes of this machine that compute: a Dask cluster that nobody else can talk to.
+"""Worker processes on this machine: a Dask cluster closed to others.
 
-They start and import while the command that wants them does: this file needs neither JAX nor the sweep.
+They start and import while their command does: this file needs neither JAX nor the sweep.
 """
 
 from __future__ import annotations
@@ -23,18 +23,18 @@ from dse.errors import InputError
 from dse.io import interruption
 from dse.io.distribution import install_extra
 
-#: Workers of one machine.
+#: Maximum number of workers per machine.
 MOST_WORKERS = 1024
 
-#: How the names of folders of workers begin.
+#: Prefix of the names of worker folders.
 _SCRATCH = "dse-workers-"
 
-#: Times that a worker may die over one share in one round.
+#: Maximum number of worker deaths per share and round.
 _DEATHS = 2
 
 
 def checked(count: int) -> int:
-    """A number of workers that one machine may have; any other is an InputError."""
+    """A valid number of workers for one machine; InputError for any other."""
     if not 1 <= count <= MOST_WORKERS:
         allowed = f"1 to {MOST_WORKERS:,} processes of this machine"
         raise InputError("workers", str(count), allowed, "as many as it has processors, or less")
@@ -42,12 +42,13 @@ def checked(count: int) -> int:
 
 
 class LocalWorkers:
-    """So many spawned workers that share the processors; within ``with`` they start, and they end with it.
+    """``count`` spawned workers that share the processors; they start and end with the ``with`` block.
 
     Args:
-        count: how many, 1 to ``MOST_WORKERS``.
+        count: number of workers, 1 to ``MOST_WORKERS``.
 
-    Raises InputError for another count, where Dask distributed is missing, and where processes cannot be spawned.
+    Raises:
+        InputError: for another count, without Dask distributed, and where processes cannot be spawned.
     """
 
     def __init__(self, count: int) -> None:
@@ -56,12 +57,12 @@ class LocalWorkers:
         self._cluster: Any = None
 
     def __enter__(self) -> LocalWorkers:
-        """Have them spawned; it is not waited for them."""
+        """Start spawning, without waiting."""
         with contextlib.ExitStack() as stack:
             try:
                 self._cluster = stack.enter_context(_cluster(self.count))
                 self._cluster.scale(self.count)
-            except InputError:  # a library that is not there
+            except InputError:  # a missing library
                 raise
             except (OSError, ValueError, TypeError, RuntimeError) as error:
                 raise unreachable(None, error) from error
@@ -71,21 +72,21 @@ class LocalWorkers:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        """End them."""
+        """End the workers."""
         self._stack.__exit__(kind, error, trace)
 
     def ready(self) -> Any:
-        """The cluster, once all of them are there."""
+        """The cluster, once all workers are there."""
         self._cluster.wait_for_workers(self.count)
         return self._cluster
 
 
 @contextlib.contextmanager
 def _cluster(count: int) -> Iterator[Any]:
-    """A cluster without workers yet, for this number of them."""
+    """A cluster for this number of workers, without any yet."""
     distributed = library()
 
-    # One more than its share each: while a worker looks into what was found, the next chunk is computed.
+    # One more than their share each: the next chunk is computed while a worker handles results.
     threads = str((os.cpu_count() or 1) // count + 1)
     _track_quietly()
     with _scratch() as folder, dask_settings(folder), contextlib.ExitStack() as stack:
@@ -99,10 +100,9 @@ def _cluster(count: int) -> Iterator[Any]:
 
 @contextlib.contextmanager
 def _without_interrupts() -> Iterator[None]:
-    """Threads that begin in here have Ctrl-C blocked, and so have, from birth, the processes that they start.
+    """Context in which new threads block Ctrl-C, and so do the processes that they start.
 
-    A terminal sends it to the whole group, and a worker that still imports would print where it was; their driver ends
-    them.
+    A terminal sends it to the whole group, and a worker during import would print a traceback; the driver ends workers.
     """
     if not hasattr(signal, "pthread_sigmask"):
         yield
@@ -115,20 +115,20 @@ def _without_interrupts() -> Iterator[None]:
 
 
 def dask_settings(folder: str) -> Any:
-    """What is asked of Dask for workers of this machine, whose files go into this folder, as a context."""
+    """Settings of Dask for workers of this machine with files in this folder, as a context manager."""
     import dask
 
     return dask.config.set({
         "temporary-directory": folder,
-        "distributed.deploy.lost-worker-timeout": "10 days",  # its nanny starts another: do not give it up meanwhile
+        "distributed.deploy.lost-worker-timeout": "10 days",  # its nanny starts another one in the meantime
         "distributed.scheduler.allowed-failures": _DEATHS - 1,
-        "distributed.scheduler.worker-saturation": 1.0,  # none waits at a worker that another share may kill
-        # Processes that watch themselves a hundred times a second take a twentieth of two cores.
+        "distributed.scheduler.worker-saturation": 1.0,  # no share waits at a worker that another one may kill
+        # Self-monitoring a hundred times a second takes a twentieth of two cores.
         "distributed.worker.profile.enabled": False,
         "distributed.admin.tick.interval": "1s",
         "distributed.admin.tick.limit": "60s",
         "distributed.admin.system-monitor.interval": "10s",
-        "distributed.nanny.pre-spawn-environ": {},  # it has memory given back at once, which chunk after chunk asks for
+        "distributed.nanny.pre-spawn-environ": {},  # its default returns memory that the next chunk needs
         "distributed.scheduler.http.routes": [],
         "distributed.worker.http.routes": [],
         "distributed.worker.multiprocessing-method": "spawn",
@@ -137,10 +137,10 @@ def dask_settings(folder: str) -> Any:
 
 
 def _track_quietly() -> None:
-    """Start Python's tracker of semaphores without its warning: an interrupted command leaves it to clean up."""
+    """Start Python's tracker of semaphores without the warning that an interrupted command would print."""
     from multiprocessing import resource_tracker
 
-    sys.warnoptions.append("ignore:resource_tracker:UserWarning")  # by these the tracker's process is started
+    sys.warnoptions.append("ignore:resource_tracker:UserWarning")  # inherited by the tracker's process
     try:
         resource_tracker.ensure_running()
     finally:
@@ -148,19 +148,19 @@ def _track_quietly() -> None:
 
 
 class _Scratch:
-    """A folder of workers, named by their driver; a command that is interrupted removes it as it ends them."""
+    """A folder of workers, named by their driver, which an interrupted command removes."""
 
     def __init__(self) -> None:
         _remove_left(Path(tempfile.gettempdir()))
         self.path = tempfile.mkdtemp(prefix=f"{_SCRATCH}{os.getpid()}-")
 
     def kill(self) -> None:
-        """Remove it."""
+        """Remove the folder."""
         shutil.rmtree(self.path, ignore_errors=True)
 
 
 def _remove_left(temporary: Path) -> None:
-    """Remove what drivers of this user that were killed have left."""
+    """Remove folders left by killed drivers of this user."""
     for path in temporary.glob(f"{_SCRATCH}*-*"):
         pid = path.name.removeprefix(_SCRATCH).partition("-")[0]
         with contextlib.suppress(OSError):
@@ -178,7 +178,7 @@ def _is_alive(pid: int) -> bool:
 
 @contextlib.contextmanager
 def _scratch() -> Iterator[str]:
-    """A folder of this user's own for what workers write for themselves: Python looks for modules there."""
+    """A private folder for files of workers; Python searches it for modules."""
     made = _Scratch()
     interruption.CHILDREN.append(made)
     try:
@@ -190,7 +190,7 @@ def _scratch() -> Iterator[str]:
 
 @functools.cache
 def library() -> Any:
-    """Dask distributed with what it needs; where it is not installed, an InputError."""
+    """Dask distributed with its dependencies; InputError if it is not installed."""
     try:
         importlib.import_module("cryptography")
         return importlib.import_module("distributed")
@@ -202,7 +202,7 @@ def library() -> Any:
 
 
 def unreachable(address: str | None, error: Exception) -> InputError:
-    """The error of a scheduler that does not answer, or of local workers that do not start."""
+    """InputError for a scheduler that does not answer, or for local workers that do not start."""
     if address:
         return InputError(
             "--scheduler", f"{address}: {error}", "the address of a running Dask scheduler, as tcp://host:8786",

@@ -1,7 +1,7 @@
-"""Launch lines: how the tools that run designs are told of one, and designs from such lines.
+"""Launch lines: command lines of tools for a design, and designs from such lines.
 
-:func:`launch` gives the line of a design for a tool, with what the tool has no option for; :func:`settings` gives the
-values of a design that a line states.
+:func:`launch` returns the line of a design for a tool, with the values that the tool has no option for;
+:func:`settings` returns the values of a design that a line states.
 """
 
 from __future__ import annotations
@@ -47,34 +47,33 @@ TOOLS = {
     for tool in (MEGATRON_LM, MEGATRON_BRIDGE, DEEPSPEED, TORCHTITAN, MAXTEXT, VLLM, SGLANG, TENSORRT_LLM)
 }
 
-#: Leaves that a line may be expected to tell of: the mapping, and formats of what is kept and sent.
+#: Leaves that a line should state: the mapping, and formats of stored and sent tensors.
 _EXPECTED = ("mapping.", "software.moment_bytes", "software.weight_message_bytes", "software.parameter_bytes")
 
-#: What nothing is where a record is absent whose own defaults are something: a step that is not cut.
+#: Neutral values of absent records whose own defaults are not neutral.
 _UNCUT = {"mapping.nano.nano_batches": 1.0, "mapping.nano.step_overlap": 0.0}
 
-#: Of training it follows from the number of processes.
+#: For training it follows from the number of processes.
 _IMPLIED = {"training": ("mapping.dp",), "serving": ()}
 
 __all__ = ["TOOLS", "Line", "Stated", "Tool", "launch", "read_arguments", "settings", "tool_of", "unfit"]
 
 
 def launch(design: Design, tool: str, study: Study, workload: str = "", software: str = "") -> Line:
-    """The line that starts ``design`` with a tool.
+    """Command line that runs ``design`` with a tool.
 
     Args:
         design: the design, completed for its study.
         tool: a name of ``TOOLS``.
-        study: what kind of design it is.
-        workload: name of its model in the catalogue; empty where none is known.
-        software: the same of its stack.
+        study: kind of the design.
+        workload: name of its model in the catalogue; "" if unknown.
+        software: name of its stack in the catalogue; "" if unknown.
 
     Returns:
-        The text, its options, what differs from the plain values of a design without an option of the tool, and what
-        must be known besides: of the design, and of the names where they are given.
+        Text, options, values of the design other than the defaults without an option of the tool, and notes.
 
-    Raises InputError for a tool that is not known, or that runs another kind of design, and for a mean of drafted
-    tokens that an engine cannot be told.
+    Raises:
+        InputError: for an unknown tool or one for another kind of design, and for a fractional number of drafts.
 
     >>> import dse
     >>> from dse.doors.study_training import TRAINING
@@ -89,19 +88,19 @@ def launch(design: Design, tool: str, study: Study, workload: str = "", software
     values = _values(design)
     lookup = _lookup(design, values, workload)
     options: Pairs = []
-    told, refused = set[str](), list[str]()
+    written, refused = set[str](), list[str]()
     for rule in found.rules:
         pairs = rule.write(lookup)
         if pairs is None:
-            if isinstance(rule, Written) and rule.tells_plain:
+            if isinstance(rule, Written) and rule.writes_default:
                 refused += rule.paths
         else:
-            told |= set(rule.paths)
+            written |= set(rule.paths)
             options += [pair for pair in pairs if pair not in options]
     other = (*study.unread, *_IMPLIED[study.name])
     unsaid = {
         path: value for path, value in values.items()
-        if path.startswith(_EXPECTED) and path not in told and not path.startswith(other)
+        if path.startswith(_EXPECTED) and path not in written and not path.startswith(other)
         and (path in refused or value not in _plain(path))
     }  # fmt: skip
     notes = (*(note(lookup) for note in found.notes), *_notes_of(found, design, workload, software))
@@ -109,18 +108,18 @@ def launch(design: Design, tool: str, study: Study, workload: str = "", software
 
 
 def _plain(path: str) -> tuple[float | None, float | None]:
-    """Values of a leaf that no option need tell: its plain one, and that which means its absence."""
+    """Values of a leaf that need no option: its default, and the value that stands for its absence."""
     about = known_leaves()[path]
     return (PLAIN_MAPPING | PLAIN_EXPERTS | _UNCUT).get(path, about.get("default")), about.get("absent")
 
 
 def _values(design: Design) -> dict[str, float]:
-    """Every leaf of a design by its path."""
+    """Leaf path → value, of a design."""
     return {path: float(value) for path in leaves_of(design) if (value := leaf(design, path)) is not None}
 
 
 def _lookup(design: Design, values: Mapping[str, float], workload: str = "") -> Lookup:
-    """Leaves of a design, and what rules ask for besides, which is computed when the first of them does."""
+    """Look-up of leaves of a design, and of derived values of the rules, computed on demand."""
 
     @functools.cache
     def computed() -> dict[str, float]:
@@ -134,12 +133,12 @@ def _lookup(design: Design, values: Mapping[str, float], workload: str = "") -> 
     return lookup
 
 
-#: What rules ask for of bytes, in the order of :func:`_memory`.
+#: Byte values of the rules, in the order of :func:`_memory`.
 _OF_DESIGN = (WEIGHTS, RUNTIME, CAPACITY, ALL_WEIGHTS)
 
 
 def _memory(design: Design) -> tuple[tuple[Scalar, ...], None]:
-    """Bytes of weights and of the engine's own memory on the fullest device, what it has, and weights wherever."""
+    """Bytes of the most loaded device: weights, engine runtime, capacity, and weights including offloaded ones."""
     from dse.model.machine.technology import generated
     from dse.model.serving.memory import kv_capacity, weight_bytes
     from dse.model.serving.work import stage_of
@@ -156,7 +155,7 @@ _bytes = ScalarFunction(_memory, "launch bytes")
 
 
 def _notes_of(tool: Tool, design: Design, workload: str, software: str) -> tuple[str, ...]:
-    """What the names of a model and of a stack tell of a line for an engine."""
+    """Notes on a line for an engine that follow from the names of model and stack."""
     if tool.study != "serving":
         return ()
     context = beyond_context(workload, lookup_of(design, {})) if workload else ""
@@ -168,14 +167,14 @@ def _notes_of(tool: Tool, design: Design, workload: str, software: str) -> tuple
 
 
 def unfit(tool: str, system: str) -> str:
-    """The hardware of a system that a tool does not run on.
+    """Hardware of a system that a tool does not support.
 
     Args:
         tool: a name of ``TOOLS``.
         system: name of the system or accelerator in the catalogue.
 
     Returns:
-        It in words; empty where the tool runs there, or nothing is known of it.
+        Hardware and vendor; "" where it is supported, or unknown.
 
     >>> unfit("tensorrt-llm", "mi300x"), unfit("vllm", "h100")
     ('mi300x of AMD (it runs on those of NVIDIA)', '')
@@ -194,9 +193,10 @@ def tool_of(name: str) -> Tool:
         name: one of ``TOOLS``.
 
     Returns:
-        The tool: its options, how its line is written, where it runs.
+        The tool: its options, the format of its line, its hardware.
 
-    Raises InputError for one that is not known.
+    Raises:
+        InputError: for an unknown name.
 
     >>> tool_of("vllm").study
     'serving'
@@ -207,19 +207,19 @@ def tool_of(name: str) -> Tool:
 
 
 def settings(tool: str, arguments: str | Sequence[str], within: Design | None = None) -> dict[str, float]:
-    """Values of a design that the arguments of a tool state, for :func:`dse.design`.
+    """Values of a design stated by the arguments of a tool, for :func:`dse.design`.
 
     Args:
         tool: a name of ``TOOLS`` that reads arguments.
-        arguments: a command line, or its words; options that say nothing of a design are passed over
-            (:func:`read_arguments` lists them).
-        within: the design that the values go into, with its weights: without it shares of memory that engines count
-            without these are left out.
+        arguments: a command line, or its words; other options are ignored (:func:`read_arguments` lists them).
+        within: the design that receives the values; without it, shares of memory that depend on its weights are left
+            out.
 
     Returns:
         Short name of a leaf → its value in SI units.
 
-    Raises InputError for values that are none, and where no option says anything of a design.
+    Raises:
+        InputError: for invalid values, and where no option states anything of a design.
 
     >>> settings("megatron-lm", "--tensor-model-parallel-size 8 --use-distributed-optimizer --lr 1e-4")["tp"]
     8.0
@@ -227,22 +227,22 @@ def settings(tool: str, arguments: str | Sequence[str], within: Design | None = 
     return read_arguments(tool, arguments, within).settings
 
 
-#: Options that one command line may have.
+#: Maximum number of options of one command line.
 _MOST_OPTIONS = 1000
 
 
 class Stated(NamedTuple):
-    """What arguments state."""
+    """Values stated by arguments."""
 
     settings: dict[str, float]  #: short name of a leaf → value
-    strange: dict[str, str]  #: option that says nothing here → our name of what it means to other tools
-    open: tuple[str, ...] = ()  #: options that only a design's bytes give a meaning, where none is known
-    notes: tuple[str, ...] = ()  #: what is not read as it is
-    unread: tuple[str, ...] = ()  #: options that say nothing of a design, or what dse does not read
+    strange: dict[str, str]  #: option of another tool → name of its leaf here
+    open: tuple[str, ...] = ()  #: options that need the bytes of a design, without one
+    notes: tuple[str, ...] = ()  #: options that are read differently
+    unread: tuple[str, ...] = ()  #: options without a leaf, or not supported
 
 
 def read_arguments(tool: str, arguments: str | Sequence[str], within: Design | None = None) -> Stated:
-    """What the arguments of a tool state, as :func:`settings` has it, and which of their options are not read.
+    """Values stated by the arguments of a tool, as of :func:`settings`, and its unread options.
 
     Args:
         tool: a name of ``TOOLS`` that reads arguments.
@@ -250,10 +250,11 @@ def read_arguments(tool: str, arguments: str | Sequence[str], within: Design | N
         within: as of :func:`settings`.
 
     Returns:
-        Values by short name, options of other tools with our names, options that need a design, remarks, and options
-        that say nothing of a design.
+        Values by short name, options of other tools with names here, options that need a design, remarks, and options
+        without a leaf.
 
-    Raises InputError for values that are none, and where no option says anything of a design.
+    Raises:
+        InputError: for invalid values, and where no option states anything of a design.
 
     >>> found = read_arguments("vllm", "vllm serve model --tensor-parallel-size 8 --seed 1")
     >>> found.settings, found.unread
@@ -278,32 +279,32 @@ def read_arguments(tool: str, arguments: str | Sequence[str], within: Design | N
             "check the file and --for: docs/launch.md lists the options of each tool",
         )  # fmt: skip
     meant = {name: ELSEWHERE.get(plain(name.rpartition(".")[2]), ("",))[0] for name in passed}
-    choices = [rule for rule in known.rules if isinstance(rule, ChoiceOption)]  # whose options are no other tool's
+    choices = [rule for rule in known.rules if isinstance(rule, ChoiceOption)]  # these belong to no other tool
     own = {option for rule in choices for pairs in rule.by_value.values() for option, _ in pairs}
     strange = {
         name: ours for name, ours in meant.items()
         if name not in own and _is_of_mapping(ours) and leaf_path(ours) not in found
     }  # fmt: skip
     values = {short_name(path): value for path, value in found.items()}
-    told, of_none = tuple(filter(None, notes)), _read(known, {}, lookup, False)
+    remarks, of_none = tuple(filter(None, notes)), _read(known, {}, lookup, False)
     unread = tuple(
-        name for name in passed if name not in (*strange, *_OF_PYTHON) and not name.isupper()  # a shell's variable
-        and not any(name in note for note in told)
+        name for name in passed if name not in (*strange, *_OF_PYTHON) and not name.isupper()  # shell variables
+        and not any(name in note for note in remarks)
         and _read(known, {name: given[name]}, lookup, False) == of_none
     )  # fmt: skip
-    return Stated(values, strange, left, told, unread)
+    return Stated(values, strange, left, remarks, unread)
 
 
-#: Options of the interpreter, before those of a tool.
+#: Options of the Python interpreter, which come before those of a tool.
 _OF_PYTHON = ("-m", "-u")
 
 
-#: Why a share of memory is not read without a design.
+#: Reason not to read a share of memory without a design.
 _NEEDS_BYTES = "the share that it means depends on the bytes of a design"
 
 
 def _read(tool: Tool, given: Mapping[str, str], leaf: Lookup | None, strict: bool = True) -> dict[str, float]:
-    """Path → value of what options state; InputError for what is no number, which counts as nothing if not strict."""
+    """Path → value stated by options; InputError for an invalid number, which is ignored if not strict."""
     found: dict[str, float] = {}
     for rule in tool.rules:
         try:
@@ -312,7 +313,7 @@ def _read(tool: Tool, given: Mapping[str, str], leaf: Lookup | None, strict: boo
             else:
                 values = rule.read(given)
             if not all(map(math.isfinite, values.values())):
-                raise ValueError("a number that is none")
+                raise ValueError("not a number")
             found |= values
         except (ValueError, ArithmeticError) as error:
             if strict:
@@ -322,7 +323,7 @@ def _read(tool: Tool, given: Mapping[str, str], leaf: Lookup | None, strict: boo
 
 
 def _is_of_mapping(name: str) -> bool:
-    """Whether a name means a leaf of the mapping."""
+    """Whether a name is that of a leaf of the mapping."""
     try:
         return bool(name) and leaf_path(name).startswith("mapping.")
     except InputError:
@@ -330,7 +331,7 @@ def _is_of_mapping(name: str) -> bool:
 
 
 def _words(text: str) -> list[str]:
-    """The words of a command line, which may go on behind a backslash."""
+    """Words of a command line, with continuation by backslashes."""
     text = text.replace("\r\n", "\n").replace("\\\n", " ")
     try:
         return shlex.split(text, comments=True)
@@ -338,17 +339,17 @@ def _words(text: str) -> list[str]:
         raise InputError("arguments", str(error), "words as on a command line", "close the quotation") from None
 
 
-#: ``name=value`` as configurations have it, with the signs by which Hydra adds and overrides.
+#: ``name=value`` of configurations, with Hydra's prefixes.
 _ASSIGNED = re.compile(r"\+{0,2}[A-Za-z_][\w.]*=")
 
-#: An option of one dash; a negative number is none.
+#: An option with one dash, not a negative number.
 _SHORT = re.compile(r"-[A-Za-z]")
 
 
 def _options(words: Sequence[str], tool: Tool) -> Mapping[str, str]:
-    """Option → its values, joined by spaces; "" for a switch. ``--name=value``, ``name=value`` and ``name: value`` too.
+    """Option → its values, joined by spaces, "" for a switch, in order of last occurrence.
 
-    In the order in which they are given last.
+    Also from ``--name=value``, ``name=value`` and ``name: value``.
     """
     found: dict[str, list[str]] = {}
     name = ""
@@ -362,7 +363,7 @@ def _options(words: Sequence[str], tool: Tool) -> Mapping[str, str]:
             name = _name(written, tool)
             found.pop(name, None)
             found[name] = [value] if equals else []
-        elif word in ("(", ")"):  # of a shell's list
+        elif word in ("(", ")"):  # of a shell array
             name = ""
         elif name:
             found[name].append(word)
@@ -370,6 +371,6 @@ def _options(words: Sequence[str], tool: Tool) -> Mapping[str, str]:
 
 
 def _name(written: str, tool: Tool) -> str:
-    """The name of an option by which the rules of a tool know it."""
+    """Name of an option in the rules of a tool."""
     name = "--" + written[2:].replace("_", "-") if tool.dashes and written.startswith("--") else written
     return tool.aliases.get(name, name)

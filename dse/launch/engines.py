@@ -1,4 +1,4 @@
-"""What engines that serve have in common: lengths, drafts, experts, formats of weights, processes on several nodes."""
+"""Common options of serving engines: lengths, drafts, experts, weight formats, processes on several nodes."""
 
 from __future__ import annotations
 
@@ -14,12 +14,12 @@ SERVING, ENGINE, REQUESTS = "mapping.serving.", "software.engine.", "workload.re
 
 
 def longest(leaf: Lookup) -> float:
-    """Tokens of a prompt with its answer."""
+    """Tokens of a prompt and its answer."""
     return (leaf(f"{REQUESTS}prompt_tokens") or 0.0) + (leaf(f"{REQUESTS}output_tokens") or 0.0)
 
 
 def model_length(name: str) -> Written:
-    """The option for the longest sequence: a prompt with its answer."""
+    """The option for the maximum sequence length: prompt and answer."""
 
     def write(leaf: Lookup) -> Pairs:
         return [(name, number(longest(leaf)))]
@@ -28,18 +28,18 @@ def model_length(name: str) -> Written:
 
 
 def messages(name: str, forwarded: str) -> ChoiceOption:
-    """The option for a library that sends a token once to a node and forwards it there (DeepEP)."""
+    """The option for an all-to-all library that sends a token once per node (DeepEP)."""
     return ChoiceOption(
         "mapping.experts.all_to_all",
         {float(AllToAll.pairwise): [], float(AllToAll.by_node): [(name, forwarded)]},
     )
 
 
-DRAFTS = (f"{SERVING}drafts", f"{SERVING}acceptance")  # how often drafts are right no engine is told
+DRAFTS = (f"{SERVING}drafts", f"{SERVING}acceptance")  # engines have no option for the acceptance
 
 
 def drafted(leaf: Lookup) -> float:
-    """Tokens that are drafted; an engine drafts whole ones, a design may have their mean."""
+    """Drafted tokens, a whole number; InputError for a design with a fractional mean."""
     tokens = leaf(DRAFTS[0]) or 0.0
     if tokens != round(tokens):
         raise InputError(
@@ -50,12 +50,12 @@ def drafted(leaf: Lookup) -> float:
 
 
 def drafts_itself(leaf: Lookup) -> bool:
-    """Whether the model has layers that predict further tokens."""
+    """Whether the model has layers of multi-token prediction."""
     return bool(leaf("workload.experts.n_predict") or leaf(DRAFT_LAYERS))
 
 
 def names_no_draft(options: str) -> Callable[[Lookup], str]:
-    """That a model without such layers drafts with another one, which has to be named."""
+    """Note that a model without such layers needs a draft model, with its ``options``."""
 
     def note(leaf: Lookup) -> str:
         if not drafted(leaf) or drafts_itself(leaf):
@@ -66,17 +66,17 @@ def names_no_draft(options: str) -> Callable[[Lookup], str]:
 
 
 def whole(text: str, name: str) -> float:
-    """The number of tokens that an option states; a ValueError for what is none."""
+    """Number of tokens of an option; ValueError otherwise."""
     value = float(text)
     if value != int(value) or value < 0.0:
-        raise ValueError(f"{name} {text}, which is no number of tokens")
+        raise ValueError(f"{name} {text} is not a number of tokens")
     return value
 
 
 def over_nodes(how: str, ranks: Callable[[Lookup], float], more: str = "") -> Callable[[Lookup], str]:
-    """That one process, whose ``ranks`` are on several nodes, is started on each of them: ``how``.
+    """Note that a process whose ``ranks`` span several nodes is started on each of them: ``how``.
 
-    ``more`` says it of replicas that are on other nodes, each on one of its own.
+    ``more``: the note for replicas on separate nodes.
     """
 
     def note(leaf: Lookup) -> str:
@@ -90,12 +90,12 @@ def over_nodes(how: str, ranks: Callable[[Lookup], float], more: str = "") -> Ca
 
 
 def replica(leaf: Lookup) -> float:
-    """Devices of a model with one rank of data parallelism."""
+    """Devices of one data-parallel rank."""
     return (leaf("mapping.tp") or 1.0) * (leaf("mapping.pp") or 1.0)
 
 
 def attends_apart(leaf: Lookup) -> bool:
-    """Whether ranks of data parallelism meet in the experts, rather than being replicas."""
+    """Whether data-parallel ranks share experts, rather than being replicas."""
     return (leaf("mapping.dp") or 1.0) > 1.0 and (leaf("mapping.experts.ep") or 1.0) > (leaf("mapping.tp") or 1.0)
 
 
@@ -105,7 +105,7 @@ COPIES, COPIES_KEY = f"{SERVING}redundant_experts", "num_redundant_experts"
 
 
 def copies(name: str, text: str) -> Callable[[Lookup], Pairs]:
-    """The load balancer of experts, and how many copies it has: an option behind it with a ``text``."""
+    """The load balancer of experts with its number of copies: an option followed by one with ``text``."""
 
     def write(leaf: Lookup) -> Pairs:
         held = leaf(COPIES) or 0.0
@@ -115,7 +115,7 @@ def copies(name: str, text: str) -> Callable[[Lookup], Pairs]:
 
 
 def read_copies(*names: str) -> Callable[[Mapping[str, str]], dict[str, float]]:
-    """Copies of experts by the first of some options that is given, as a number or within a dictionary in JSON."""
+    """Copies of experts by the first given option, as a number or in a JSON dictionary."""
 
     def read(given: Mapping[str, str]) -> dict[str, float]:
         text = next((given[name] for name in names if name in given), "")
@@ -129,10 +129,10 @@ _PRECISION, _WEIGHT, _EXPERT = "mapping.precision", f"{SERVING}weight_bytes", f"
 _EIGHT_BITS = (float(Precision.fp8), float(Precision.fp8_row), float(Precision.fp8_block))
 _SIXTEEN_BITS = (float(Precision.bf16), float(Precision.fp16))
 
-#: Bytes of a weight of 4 bits with its scales: a byte for 32 of MXFP4, two with a zero for 128 of AWQ and GPTQ.
+#: Bytes per 4-bit weight with scales: one byte per 32 for MXFP4, two and a zero point per 128 for AWQ and GPTQ.
 _FOUR_BITS, _FOUR_BITS_FROM, _FOUR_BITS_TO = WEIGHTS_ALONE["w4a16"], 0.5, 0.56
 
-#: Checkpoints whose weights are widened to 16 bits: those of experts alone (gpt-oss), or all.
+#: Checkpoints with weights widened to 16 bits: of experts alone (gpt-oss), or all.
 _OF_EXPERTS, _OF_WEIGHTS = ("mxfp4",), ("awq", "awq_marlin", "gptq", "gptq_marlin")
 
 
@@ -141,15 +141,15 @@ def _is_four_bits(held: float) -> bool:
 
 
 def formats(name: str, int8: str) -> Written:
-    """The option for what a checkpoint's weights are: multiplied as they are, or kept narrower than that.
+    """The option for the weight format of a checkpoint, as multiplied, or narrower.
 
-    ``int8`` is what an engine calls weights and activations of 8 bits; what it calls the others is the same for all.
+    ``int8``: the engine's name of 8-bit weights and activations; other names are common to all engines.
     """
-    told = {
+    names = {
         float(Precision.bf16): "", float(Precision.fp16): "", **dict.fromkeys(_EIGHT_BITS, "fp8"),
         float(Precision.int8): int8, float(Precision.nvfp4): "modelopt_fp4",
     }  # fmt: skip
-    multiplied = ChoiceOption(_PRECISION, {code: [(name, text)] if text else [] for code, text in told.items()})
+    multiplied = ChoiceOption(_PRECISION, {code: [(name, text)] if text else [] for code, text in names.items()})
 
     def write(leaf: Lookup) -> Pairs | None:
         weight, expert = (leaf(path) or 0.0 for path in (_WEIGHT, _EXPERT))

@@ -20,7 +20,7 @@ from dse.types import Precision, Recompute
 
 
 def _batch(leaf: Lookup) -> Pairs:
-    """Sequences a device, over all of the step's micro-batches."""
+    """Sequences per device over all micro-batches of a step."""
     devices = leaf("system.n_devices") or 1.0
     each, micro = leaf("mapping.dp") or 1.0, leaf("mapping.micro_batch") or 1.0
     batch = leaf("workload.global_batch") or 1.0
@@ -32,7 +32,7 @@ def _batch(leaf: Lookup) -> Pairs:
 
 
 def _replicas(leaf: Lookup) -> Pairs:
-    """Replicas in a slice and over slices; with ZeRO 3 those that share a state are fsdp, copies are data."""
+    """Replicas within and across slices; with ZeRO 3, those that share state are fsdp, copies are data."""
     dp, copies = leaf("mapping.dp") or 1.0, leaf("mapping.dp_replicate") or 1.0
     slices = max((leaf("system.n_devices") or 1.0) / (leaf("system.scale_up.domain") or 1.0), 1.0)
     across = min(slices, dp)
@@ -46,8 +46,8 @@ def _replicas(leaf: Lookup) -> Pairs:
     ]
 
 
-#: Remat policies by what is recomputed; of selective_op what a stack that ``keeps_products`` has. The first of each is
-#: written, others are read.
+#: Remat policies by recompute; for selective_op that of a stack with ``keeps_products``. The first of each is written,
+#: others are read.
 _POLICIES = {
     Recompute.none: ("minimal_with_context", "minimal_flash"), Recompute.selective_op: ("minimal",),
     Recompute.full: ("full",),
@@ -90,8 +90,8 @@ _RULES: tuple[OptionRule, ...] = (
     NumberOption("ici_expert_parallelism", "mapping.experts.ep", plain=1.0),
     NumberOption("dcn_pipeline_parallelism", "mapping.pp", plain=1.0),
     Written(("mapping.dp", "mapping.dp_replicate"), _replicas),
-    ChoiceOption("mapping.zero_stage", {0.0: [], 3.0: []}),  # said by the degrees
-    ChoiceOption("mapping.sequence_parallel", {0.0: [], 1.0: [], 2.0: []}),  # the compiler's to choose
+    ChoiceOption("mapping.zero_stage", {0.0: [], 3.0: []}),  # follows from the degrees
+    ChoiceOption("mapping.sequence_parallel", {0.0: [], 1.0: [], 2.0: []}),  # chosen by the compiler
     ChoiceOption("mapping.overlap_dp", {0.0: [], 1.0: []}),
     ChoiceOption("mapping.overlap_tp", {0.0: [], 1.0: []}),
     Written(("mapping.recompute", "software.keeps_products"), _remat, _read_remat),

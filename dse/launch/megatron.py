@@ -35,7 +35,7 @@ def _read_key_value_heads(given: Mapping[str, str]) -> dict[str, float]:
 
 
 def _head_size(leaf: Lookup) -> Pairs:
-    """Of latent attention a head's columns that are rotated, those that are not, and those of a value."""
+    """With latent attention the rotary and other columns of a head, and those of a value."""
     size, rotated = leaf("workload.head_dim") or 0.0, leaf("workload.latent.rope_dim")
     if rotated is None:
         return [("--kv-channels", number(size))]
@@ -57,7 +57,7 @@ def _read_head_size(given: Mapping[str, str]) -> dict[str, float]:
 
 
 def _positions(leaf: Lookup) -> Pairs:
-    """How positions are told, up to the trained length, which Megatron-LM asks for whatever they are."""
+    """Kind of positions, and the trained length, which Megatron-LM requires for all kinds."""
     found = [("--max-position-embeddings", number(leaf("workload.seq_len") or 0.0))]
     if leaf("workload.rotary"):
         return [*found, ("--position-embedding-type", "rope")]
@@ -71,13 +71,13 @@ def _read_positions(given: Mapping[str, str]) -> dict[str, float]:
 
 
 def _as_llama(leaf: Lookup) -> Pairs:
-    """Norms without a mean and products without biases, which no leaf tells of: of models with a gate and rotations."""
-    alike = leaf("workload.gated") and leaf("workload.rotary") and leaf("workload.norm_vectors") == 1.0
-    return [("--normalization", "RMSNorm"), ("--disable-bias-linear", "")] if alike else []
+    """Norms without a mean and products without biases, for models with a gate and rotary positions; not leaves."""
+    is_plain = leaf("workload.gated") and leaf("workload.rotary") and leaf("workload.norm_vectors") == 1.0
+    return [("--normalization", "RMSNorm"), ("--disable-bias-linear", "")] if is_plain else []
 
 
 def _virtual_stages(leaf: Lookup) -> Pairs:
-    """Chunks a stage, and that loss and embedding count as layers where the layers alone divide no further."""
+    """Chunks per stage, and loss and embedding as layers where the layers alone are not divisible."""
     stages, chunks = leaf("mapping.pp") or 1.0, leaf("mapping.virtual_stages") or 1.0
     found = [("--num-virtual-stages-per-pipeline-rank", number(chunks))] if chunks > 1.0 else []
     lacking = -(leaf("workload.n_layers") or 0.0) % (stages * chunks)
@@ -138,7 +138,7 @@ def _read_recompute(given: Mapping[str, str]) -> dict[str, float]:
 
 
 def _shards(leaf: Lookup) -> Pairs:
-    """ZeRO, what hides behind compute, and copies of the shards."""
+    """ZeRO, overlap with compute, and copies of the shards."""
     stage = leaf("mapping.zero_stage") or 0.0
     found = {
         0.0: [], 1.0: [("--use-distributed-optimizer", "")],
@@ -163,7 +163,7 @@ def _read_shards(given: Mapping[str, str]) -> dict[str, float]:
 
 
 def _expert_layers(leaf: Lookup) -> Pairs | None:
-    """Which layers have experts: all, or behind the first dense ones one in so many."""
+    """Layers with experts: all, or after the first dense ones one of every few."""
     first, every = leaf("workload.experts.first_dense"), leaf("workload.experts.moe_every") or 1.0
     if first is None or (first == 0.0 and every == 1.0):
         return []
@@ -179,7 +179,7 @@ def _limited_groups(leaf: Lookup) -> Pairs:
     return list(named) if limit else []
 
 
-#: Copies of tokens that are sent: NCCL's one an expert; DeepEP's one a node.
+#: Copies of tokens per dispatch: NCCL sends one per expert, DeepEP one per node.
 _DISPATCH = {
     0.0: [("--moe-token-dispatcher-type", "alltoall")],
     2.0: [("--moe-token-dispatcher-type", "flex"), ("--moe-enable-deepep", "")],
@@ -260,7 +260,7 @@ MEGATRON_LM = Tool(
     RULES, flags(_MEGATRON_LM), vendors=("NVIDIA", "AMD"),
 )  # fmt: skip
 
-#: Where an option of Megatron-LM stands in a recipe of Megatron-Bridge, beside ``model.`` with underscores.
+#: Option of Megatron-LM → its path in a recipe of Megatron-Bridge, where it is not ``model.`` with underscores.
 _SECTIONS = {
     "--micro-batch-size": "train.micro_batch_size",
     "--global-batch-size": "train.global_batch_size",
@@ -291,7 +291,7 @@ _MIXED = {
 
 
 def _in_a_recipe(rule: OptionRule) -> OptionRule:
-    """A rule of Megatron-LM by the names of a recipe's configuration."""
+    """A rule of Megatron-LM with the names of a recipe's configuration."""
 
     def write(leaf: Lookup) -> Pairs | None:
         pairs = rule.write(leaf)

@@ -1,6 +1,6 @@
-"""How a tool is told of a design: options beside leaves, written from a design and read back.
+"""Rules between leaves of a design and options of a tool, written from a design and read back.
 
-A rule says which leaves it tells of. What no rule of a tool tells of is listed beside the line, never dropped.
+Leaves without a rule of a tool are listed next to its line.
 """
 
 from __future__ import annotations
@@ -14,38 +14,38 @@ from typing import NamedTuple, Protocol
 #: Reads a leaf by its full path; None where the design has no such leaf.
 Lookup = Callable[[str], float | None]
 
-#: Options with their values; "" for a switch that is on.
+#: Options with their values; "" for a switch.
 Pairs = list[tuple[str, str]]
 
 
 class OptionRule(Protocol):
-    """Options that tell of some leaves."""
+    """Options for some leaves."""
 
     @property
     def paths(self) -> tuple[str, ...]:
-        """The leaves that it tells of."""
+        """Leaves of the rule."""
 
     def write(self, leaf: Lookup) -> Pairs | None:
-        """Options for the values of a design; None where the tool has none for these values."""
+        """Options for the values of a design; None for values that the tool has no option for."""
 
     def read(self, given: Mapping[str, str]) -> dict[str, float]:
-        """Path → value of what options say; nothing where they are not given."""
+        """Path → value of given options; empty where none is given."""
 
 
 class _OfOneLeaf:
-    """What rules about a single leaf share."""
+    """Common part of rules of a single leaf."""
 
     path: str
 
     @property
     def paths(self) -> tuple[str, ...]:
-        """The leaf alone."""
+        """The leaf."""
         return (self.path,)
 
 
 @dataclasses.dataclass(frozen=True)
 class NumberOption(_OfOneLeaf):
-    """An option whose value is that of a leaf, in the tool's ``unit``; left out where it has its ``plain`` value."""
+    """An option with the value of a leaf in the tool's ``unit``, left out at its default, ``plain``."""
 
     name: str
     path: str
@@ -62,14 +62,14 @@ class NumberOption(_OfOneLeaf):
 
 @dataclasses.dataclass(frozen=True)
 class SwitchOption(_OfOneLeaf):
-    """An option that is there where a leaf has the value ``on``, and absent where it has the value ``off``."""
+    """An option that is given where a leaf has the value ``on``, and left out where it has the value ``off``."""
 
     name: str
     path: str
     on: float = 1.0
     off: float = 0.0
-    value: str = ""  #: what is written behind it, where it is no mere flag
-    opposite: str = ""  #: the option for ``off``, where the tool would do otherwise without one
+    value: str = ""  #: value of the option, if it is not a mere flag
+    opposite: str = ""  #: option for ``off``, where that is not the tool's default
 
     def write(self, leaf: Lookup) -> Pairs | None:  # noqa: D102
         found = leaf(self.path)
@@ -87,7 +87,7 @@ class SwitchOption(_OfOneLeaf):
 
 @dataclasses.dataclass(frozen=True)
 class ChoiceOption(_OfOneLeaf):
-    """Options by the value of a leaf; no value without options of its own can be told."""
+    """Options by the value of a leaf; other values have no option."""
 
     path: str
     by_value: Mapping[float, Sequence[tuple[str, str]]]
@@ -99,61 +99,61 @@ class ChoiceOption(_OfOneLeaf):
         return list(self.by_value[value]) if value in self.by_value else None
 
     def read(self, given: Mapping[str, str]) -> dict[str, float]:  # noqa: D102
-        told = [
+        matching = [
             (len(pairs), value) for value, pairs in self.by_value.items()
             if pairs and all(given.get(name) == text for name, text in pairs)
         ]  # fmt: skip
-        return {self.path: max(told)[1]} if told else {}
+        return {self.path: max(matching)[1]} if matching else {}
 
 
 @dataclasses.dataclass(frozen=True)
 class Written:
-    """Options that follow from several leaves."""
+    """Options that depend on several leaves."""
 
     paths: tuple[str, ...]
     write: Callable[[Lookup], Pairs | None]
     read: Callable[[Mapping[str, str]], dict[str, float]] = lambda given: {}
-    tells_plain: bool = False  #: whether plain values are told too where the tool would do something else
+    writes_default: bool = False  #: whether defaults of a design are written, since the tool's own differ
 
 
-#: What :class:`OfBytes` asks a lookup for besides leaves: bytes of weights and of the engine's own memory on a device,
-#: what the device has, and weights with those of them that are kept beyond it.
+#: Further values of a lookup for :class:`OfBytes`: bytes of weights and of the engine runtime on a device, capacity of
+#: the device, and weights including offloaded ones.
 WEIGHTS, RUNTIME, CAPACITY = "launch.weights", "launch.runtime", "launch.capacity"
 ALL_WEIGHTS = "launch.all_weights"
 
-#: Layers of a checkpoint that predict further tokens, as its file in the catalogue says.
+#: Multi-token prediction layers of a checkpoint, by its file in the catalogue.
 DRAFT_LAYERS = "launch.draft_layers"
 
 
 @dataclasses.dataclass(frozen=True)
 class OfBytes(_OfOneLeaf):
-    """An option for a leaf that takes the bytes of a design to be read."""
+    """An option for a leaf that is converted by the bytes of a design."""
 
     name: str
     path: str
 
     def read(self, given: Mapping[str, str]) -> dict[str, float]:
-        """Nothing, as no design is known: a number that is none is refused all the same."""
+        """Empty, without a design; invalid numbers are refused."""
         if self.name in given:
             self._number(given)
         return {}
 
     def read_within(self, given: Mapping[str, str], leaf: Lookup) -> dict[str, float]:
-        """The same for a design; where more would be taken than there is it is all of it."""
+        """Path → value for a design, at most all of its bytes."""
         return {self.path: min(self._share(self._number(given), leaf), 1.0)} if self.name in given else {}
 
     def _number(self, given: Mapping[str, str]) -> float:
-        """The option's value."""
+        """Value of the option."""
         raise NotImplementedError
 
     def _share(self, value: float, leaf: Lookup) -> float:
-        """The leaf's value."""
+        """Value of the leaf."""
         raise NotImplementedError
 
 
 @dataclasses.dataclass(frozen=True)
 class OffloadedWeights(OfBytes):
-    """An option for GiB of the weights of a device that are in the host's memory, where the leaf is their share."""
+    """An option for the offloaded weights of a device in GiB; the leaf is their share."""
 
     def write(self, leaf: Lookup) -> Pairs | None:  # noqa: D102
         share = leaf(self.path)
@@ -166,7 +166,7 @@ class OffloadedWeights(OfBytes):
     def _number(self, given: Mapping[str, str]) -> float:
         value = float(given[self.name])
         if not value >= 0.0:
-            raise ValueError(f"{self.name} {given[self.name]}, which is no size in GiB")
+            raise ValueError(f"{self.name} {given[self.name]} is not a size in GiB")
         return value
 
     def _share(self, value: float, leaf: Lookup) -> float:
@@ -178,10 +178,10 @@ _GIB = 2.0**30
 
 @dataclasses.dataclass(frozen=True)
 class MemoryShare(OfBytes):
-    """An option for a share of memory that counts other bytes than a leaf, which is the share of all that is taken.
+    """An option for a share of memory whose bytes differ from those of the leaf, the share of all used memory.
 
-    ``of_rest``: the option is a share of what weights and the engine's own memory leave free; else it is the share of
-    weights and cache without the latter. Both ways need the bytes of a design.
+    ``of_rest``: share of the memory left by weights and engine runtime; otherwise share of weights and cache without
+    the runtime. Both need the bytes of a design.
     """
 
     of_rest: bool
@@ -197,7 +197,7 @@ class MemoryShare(OfBytes):
     def _number(self, given: Mapping[str, str]) -> float:
         value = float(given[self.name])
         if not 0.0 < value <= 1.0:
-            raise ValueError(f"{self.name} {given[self.name]}, which is no share")
+            raise ValueError(f"{self.name} {given[self.name]} is not a share")
         return value
 
     def _share(self, value: float, leaf: Lookup) -> float:
@@ -205,42 +205,42 @@ class MemoryShare(OfBytes):
         return taken + value * size
 
     def _line(self, leaf: Lookup) -> tuple[float, float]:
-        """The share that is taken at an option of 0, and how much more at one of 1."""
+        """Leaf value for an option of 0, and its increase for an option of 1."""
         weights, runtime = ((leaf(name) or 0.0) / (leaf(CAPACITY) or 1.0) for name in (WEIGHTS, RUNTIME))
         taken = weights + runtime
-        return (taken, 1.0 - taken) if self.of_rest else (runtime, 1.0)  # all of the rest is exactly 1
+        return (taken, 1.0 - taken) if self.of_rest else (runtime, 1.0)  # an option of 1 is exactly 1
 
 
 class Tool(NamedTuple):
     """A tool that runs designs."""
 
     name: str
-    study: str  #: kind of study whose designs it runs
-    version: str  #: of the documentation that its options were taken from
+    study: str  #: kind of study of its designs
+    version: str  #: of the documentation of its options
     source: str
     rules: tuple[OptionRule, ...]
-    show: Callable[[Lookup, Pairs], str]  #: the line, or the file, that options make
-    aliases: Mapping[str, str] = types.MappingProxyType({})  #: other names that the tool takes for an option
+    show: Callable[[Lookup, Pairs], str]  #: line or file from options
+    aliases: Mapping[str, str] = types.MappingProxyType({})  #: alternative names of options
     dashes: bool = False  #: whether it reads ``--an_option`` as ``--an-option``
-    vendors: tuple[str, ...] = ()  #: of the accelerators that it, or a fork by the vendor, runs on
-    notes: tuple[Callable[[Lookup], str], ...] = ()  #: what a reader of a line must know besides; empty where nothing
-    remarks: tuple[Callable[[Mapping[str, str]], str], ...] = ()  #: the same of options that are read
-    entries: tuple[str, ...] = ()  #: of a file in YAML that it reads beside its options
-    beyond: str = ""  #: what it does with sequences beyond the model's context
+    vendors: tuple[str, ...] = ()  #: of the supported accelerators, forks of the vendor included
+    notes: tuple[Callable[[Lookup], str], ...] = ()  #: notes on a written line; "" for none
+    remarks: tuple[Callable[[Mapping[str, str]], str], ...] = ()  #: remarks on read options; "" for none
+    entries: tuple[str, ...] = ()  #: of an additional YAML file
+    beyond: str = ""  #: treatment of sequences beyond the model's context
 
 
 class Line(NamedTuple):
-    """What starts a design."""
+    """Command line of a design."""
 
     tool: Tool
     text: str
     options: Pairs
-    unsaid: dict[str, float]  #: path → value of what the tool has no option for
-    notes: tuple[str, ...] = ()  #: what must be known besides to start it
+    unsaid: dict[str, float]  #: path → value without an option of the tool
+    notes: tuple[str, ...] = ()  #: further requirements
 
 
 def number(value: float) -> str:
-    """A number as command lines have it.
+    """A number as written on command lines.
 
     >>> number(4096.0), number(0.9)
     ('4096', '0.9')
@@ -249,7 +249,7 @@ def number(value: float) -> str:
 
 
 def flags(command: str) -> Callable[[Lookup, Pairs], str]:
-    """How tools with flags are called: one a line, behind ``command``, which may name ``{nodes}`` and ``{each}``."""
+    """Format of tools with flags: one per line, after ``command``, which may contain ``{nodes}`` and ``{each}``."""
 
     def show(leaf: Lookup, pairs: Pairs) -> str:
         nodes, each = hosts(leaf)
@@ -261,7 +261,7 @@ def flags(command: str) -> Callable[[Lookup, Pairs], str]:
 
 
 def with_entries(command: str, option: str, file: str) -> Callable[[Lookup, Pairs], str]:
-    """How a tool with flags is called that reads entries of YAML from a ``file`` behind ``option`` too."""
+    """Format of tools with flags and YAML entries in a ``file`` given by ``option``."""
     call = flags(command)
 
     def show(leaf: Lookup, pairs: Pairs) -> str:
@@ -275,12 +275,12 @@ def with_entries(command: str, option: str, file: str) -> Callable[[Lookup, Pair
 
 
 def _words(value: str) -> str:
-    """The values of an option as a shell takes them."""
+    """Values of an option, quoted for a shell."""
     return shlex.quote(value) if any(c in value for c in "{([*") else value
 
 
 def assignments(command: str) -> Callable[[Lookup, Pairs], str]:
-    """How tools with ``name=value`` are called."""
+    """Format of tools with ``name=value``."""
 
     def show(leaf: Lookup, pairs: Pairs) -> str:
         nodes, each = hosts(leaf)
@@ -290,15 +290,15 @@ def assignments(command: str) -> Callable[[Lookup, Pairs], str]:
     return show
 
 
-#: Accelerators of a host whose scale-up domain is larger than any host: a tray of an NVL72 rack has four.
+#: Accelerators per host with a scale-up domain larger than a host: a tray of an NVL72 rack has four.
 _OF_A_TRAY = 4
 
-#: The most accelerators that one host has.
+#: Maximum accelerators per host.
 _OF_A_HOST = 16
 
 
 def hosts(leaf: Lookup) -> tuple[int, int]:
-    """Hosts of a design and accelerators of each."""
+    """Hosts of a design, and accelerators per host."""
     devices, domain = int(leaf("system.n_devices") or 1), int(leaf("system.scale_up.domain") or 1)
     each = min(devices, domain if domain <= _OF_A_HOST else _OF_A_TRAY)
     return -(-devices // each), each

@@ -12,7 +12,7 @@ _PARALLEL = "--parallelism."
 
 
 def _replicas(leaf: Lookup) -> Pairs:
-    """Replicas that share a state and those that hold copies of it: with no ZeRO all of them are copies."""
+    """Replicas that share a state, and copies of it; without ZeRO all are copies."""
     dp, copies = leaf("mapping.dp") or 1.0, leaf("mapping.dp_replicate") or 1.0
     shards = dp / copies if leaf("mapping.zero_stage") else 1.0
     return [
@@ -22,7 +22,7 @@ def _replicas(leaf: Lookup) -> Pairs:
 
 
 def _resharding(leaf: Lookup) -> Pairs | None:
-    """ZeRO 3 gathers weights again for the backward, ZeRO 2 keeps them; 1 is no option of FSDP."""
+    """ZeRO 3 gathers weights for the backward, ZeRO 2 keeps them; FSDP has no stage 1."""
     stage = leaf("mapping.zero_stage")
     if stage == 1.0:
         return None
@@ -45,7 +45,7 @@ def _schedule(leaf: Lookup) -> Pairs | None:
 
 
 def _batch(leaf: Lookup) -> Pairs:
-    """Sequences of a rank at a time: of a pipeline all its micro-batches, else one."""
+    """Sequences per rank and pass: of a pipeline all its micro-batches, else one."""
     micro, ranks = leaf("mapping.micro_batch") or 1.0, leaf("mapping.dp") or 1.0
     batch, tokens = leaf("workload.global_batch") or 1.0, leaf("workload.seq_len") or 1.0
     whole = [("--training.global_batch_size", number(batch)), ("--training.seq_len", number(tokens))]
@@ -64,7 +64,7 @@ _RECOMPUTED = ChoiceOption("mapping.recompute", {
 
 
 def _recompute(leaf: Lookup) -> Pairs | None:
-    """None for what keeps the outputs of all products: torchtitan keeps every other one's, and the kernel's."""
+    """None for stored outputs of all products: torchtitan stores every other one, and the kernel's."""
     code = leaf("mapping.recompute") or 0.0
     if code == float(Recompute.selective_op) and leaf("software.keeps_products"):
         return None
@@ -86,10 +86,10 @@ TORCHTITAN = Tool(
         SwitchOption(f"{_PARALLEL}enable_async_tensor_parallel", "mapping.overlap_tp"),
         ChoiceOption("mapping.context.cp_comm_type", {0.0: [(f"{_PARALLEL}context_parallel_rotate_method", "alltoall")],
                                                 1.0: [(f"{_PARALLEL}context_parallel_rotate_method", "allgather")]}),
-        ChoiceOption("mapping.sequence_parallel", {1.0: [], 2.0: []}),  # its tensor parallelism has no other form
+        ChoiceOption("mapping.sequence_parallel", {1.0: [], 2.0: []}),  # always part of its tensor parallelism
         ChoiceOption("mapping.overlap_dp", {1.0: []}),
         Written(("mapping.recompute", "software.keeps_products"), _recompute, _RECOMPUTED.read),
-        ChoiceOption("software.parameter_bytes", {4.0: []}),  # what it keeps
+        ChoiceOption("software.parameter_bytes", {4.0: []}),  # fixed
         ChoiceOption("mapping.precision", {
             float(Precision.bf16): [("--training.mixed_precision_param", "bfloat16")],
             float(Precision.fp32): [("--training.mixed_precision_param", "float32")],
@@ -115,7 +115,7 @@ def _accumulation(leaf: Lookup) -> Pairs:
 
 
 def _offloaded(leaf: Lookup) -> Pairs | None:
-    """What of the optimiser's state, a share, and of the weights, all or none, lives on the host or its storage."""
+    """Offload of a share of the optimiser state, and of all or no weights, to the host or its storage."""
     found: Pairs = []
     for part, name in (("optimizer", "offload_optimizer"), ("weights", "offload_param")):
         share, stored = leaf(f"mapping.offload_{part}") or 0.0, leaf(f"mapping.tiers.storage_{part}") or 0.0

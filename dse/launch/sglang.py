@@ -1,4 +1,4 @@
-"""SGLang: ranks that attend apart are counted within its tensor parallel ones."""
+"""SGLang, whose tensor-parallel ranks include data-parallel attention."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ from dse.launch.options import (
 
 
 def _ranks(leaf: Lookup) -> Pairs:
-    """SGLang counts the ranks that attend apart within its tp ranks."""
+    """Its tp ranks include the data-parallel ranks of attention."""
     tp, dp, together = leaf("mapping.tp") or 1.0, leaf("mapping.dp") or 1.0, attends_apart(leaf)
     found = [("--tp-size", number(tp * dp if together else tp))]
     if dp > 1.0:
@@ -55,7 +55,7 @@ def _read_ranks(given: Mapping[str, str]) -> dict[str, float]:
 
 
 def _of_all_ranks(name: str, path: str) -> Written:
-    """A number of a rank, which SGLang is told of all ranks that attend apart: it divides by them, rounding down."""
+    """A number per rank, stated for all data-parallel ranks of attention: SGLang divides, rounding down."""
 
     def write(leaf: Lookup) -> Pairs:
         value = leaf(path)
@@ -69,7 +69,7 @@ def _of_all_ranks(name: str, path: str) -> Written:
     return Written((path,), write, read)
 
 
-#: What SGLang keeps free of an answer in the mean at its conservativeness of 1, which multiplies it.
+#: Reserved share of an answer at a conservativeness of 1, which multiplies it.
 _KEPT_AT_ONE, _CONSERVATIVE = 0.3, "--schedule-conservativeness"
 
 
@@ -90,7 +90,7 @@ _ALGORITHM, _STEPS, _WIDTH, _TOKENS = (
 
 
 def _chain(leaf: Lookup) -> Pairs:
-    """A chain of drafts behind the token that is known, which SGLang counts with them."""
+    """A chain of drafts, which SGLang counts with the known token before them."""
     tokens = drafted(leaf)
     algorithm = "NEXTN" if drafts_itself(leaf) else "EAGLE"
     numbers = [(_STEPS, number(tokens)), (_WIDTH, "1"), (_TOKENS, number(tokens + 1.0))]
@@ -98,18 +98,18 @@ def _chain(leaf: Lookup) -> Pairs:
 
 
 def _read_chain(given: Mapping[str, str]) -> dict[str, float]:
-    """The longest chain: of a tree its depth."""
+    """Length of the longest chain: the depth of a tree."""
     if _STEPS in given:
         return {DRAFTS[0]: whole(given[_STEPS], _STEPS)}
     return {DRAFTS[0]: whole(str(float(given[_TOKENS]) - 1.0), _TOKENS)} if _TOKENS in given else {}
 
 
 def _chain_remark(given: Mapping[str, str]) -> str:
-    """That a tree, or what SGLang chooses itself, is not read as it is."""
+    """Remark on a tree, or on SGLang's own choice of drafts."""
     if _STEPS in given and given.get(_WIDTH, "1") != "1":
-        return f"{_WIDTH} {given[_WIDTH]}: a tree of drafts is counted as a chain as long as it is deep"
+        return f"{_WIDTH} {given[_WIDTH]}: a tree of drafts counts as a chain of its depth"
     if _ALGORITHM in given and not {_STEPS, _TOKENS} & given.keys():
-        return f"{_ALGORITHM} says not how many tokens are drafted: set drafts"
+        return f"{_ALGORITHM} states no number of drafted tokens: set drafts"
     return ""
 
 

@@ -1,4 +1,4 @@
-"""TensorRT-LLM: options, and entries of a file beside them."""
+"""TensorRT-LLM: options, and entries of a file."""
 
 from __future__ import annotations
 
@@ -36,14 +36,14 @@ _APART = "enable_attention_dp"
 
 
 def _is_apart(leaf: Lookup) -> bool:
-    """Whether TensorRT-LLM's attention data parallelism is meant: every rank attends alone, experts lie over all."""
+    """Whether it is TensorRT-LLM's attention data parallelism: attention per rank, experts over all ranks."""
     return attends_apart(leaf) and (leaf("mapping.tp") or 1.0) == 1.0 and (
         leaf("mapping.experts.ep") == leaf("mapping.dp")
     )
 
 
 def _tp_size(leaf: Lookup) -> Pairs | None:
-    """Its tp counts the ranks that attend apart; ranks that attend apart by several at a time it has none."""
+    """Its tp includes data-parallel attention ranks; None for attention over a part of the ranks."""
     if _is_apart(leaf):
         return [("--tp_size", number(leaf("mapping.dp") or 1.0))]
     tp = leaf("mapping.tp") or 1.0
@@ -92,7 +92,7 @@ _OF_THE_REST = MemoryShare("--kv_cache_free_gpu_memory_fraction", f"{SERVING}mem
 
 
 def _cache(leaf: Lookup) -> Pairs | None:
-    """The format of the cache; its entry takes the place of the option for memory, and has that too."""
+    """Cache format; its entry replaces the option for memory, and includes it."""
     size = leaf(f"{SERVING}cache_bytes")
     if size in (None, 2.0):
         return []
@@ -105,7 +105,7 @@ def _read_cache(given: Mapping[str, str]) -> dict[str, float]:
 
 
 def _predicted(leaf: Lookup) -> Pairs | None:
-    """Drafts of the model's own layers; of another model TensorRT-LLM has to be told more."""
+    """Drafts of multi-token prediction; those of another model need further options."""
     tokens = drafted(leaf)
     if not tokens:
         return []
@@ -118,7 +118,7 @@ def _read_predicted(given: Mapping[str, str]) -> dict[str, float]:
 
 
 def _entry_remark(given: Mapping[str, str]) -> str:
-    """That the share of memory is read as an option, not as an entry."""
+    """Remark that the share of memory is read as an option, not as an entry."""
     if "free_gpu_memory_fraction" not in given.get(_CACHE, "") or _OF_THE_REST.name in given:
         return ""
     return f"free_gpu_memory_fraction of {_CACHE} is not read: state {_OF_THE_REST.name}"

@@ -1,4 +1,4 @@
-"""vLLM: experts lie over all ranks of tensor and data parallelism, drafts are stated in JSON."""
+"""vLLM: experts over all ranks of tensor and data parallelism, drafts in JSON."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ from dse.launch.options import (
 
 
 def _experts_over_ranks(leaf: Lookup) -> Pairs | None:
-    """As vLLM does, experts over all ranks of tp and dp, or the width of each."""
+    """Experts over all ranks of tp and dp, or their width, as in vLLM."""
     from dse.model.serving.work import width_split
 
     ep, tp = leaf("mapping.experts.ep"), leaf("mapping.tp") or 1.0
@@ -70,14 +70,14 @@ def _config(leaf: Lookup) -> Pairs:
 
 
 def _read_config(given: Mapping[str, str]) -> dict[str, float]:
-    """A dictionary in JSON, whatever its method, or its keys behind dots."""
+    """Drafts of a JSON dictionary of any method, or of dotted keys."""
     dotted = f"{_CONFIG}.{_CONFIG_TOKENS.replace('_', '-')}"
     tokens: Any = given.get(dotted)
     if _CONFIG in given:
         try:
             stated = json.loads(given[_CONFIG])
         except (ValueError, RecursionError):
-            raise ValueError(f"{_CONFIG} {given[_CONFIG]}, which is no JSON") from None
+            raise ValueError(f"{_CONFIG} {given[_CONFIG]} is not JSON") from None
         tokens = stated.get(_CONFIG_TOKENS, tokens) if isinstance(stated, dict) else tokens
     return {} if tokens is None else {DRAFTS[0]: whole(str(tokens), _CONFIG)}
 
@@ -85,11 +85,11 @@ def _read_config(given: Mapping[str, str]) -> dict[str, float]:
 def _config_remark(given: Mapping[str, str]) -> str:
     if not any(name.startswith(_CONFIG) for name in given) or _read_config(given):
         return ""
-    return f"{_CONFIG} says no {_CONFIG_TOKENS}: set drafts"
+    return f"{_CONFIG} has no {_CONFIG_TOKENS}: set drafts"
 
 
 def _chunked(leaf: Lookup) -> str:
-    """That vLLM does not start where a step has no room for a whole prompt, and pieces of one are not allowed."""
+    """Note that vLLM does not start where a step is shorter than a prompt and chunked prefill is off."""
     chunk, mixed = leaf(f"{SERVING}chunk"), leaf(f"{SERVING}mixed")
     if mixed != 0.0 or chunk is None or chunk >= longest(leaf):
         return ""

@@ -1,7 +1,7 @@
-"""Measured configurations as designs: read a table, complete what its rows leave open, predict.
+"""Measured configurations as designs: read a table, complete open values of its rows, predict.
 
-``read_cases`` gives the configurations of a CSV file of any kind, ``predict_cases`` completes and evaluates them all
-in one batch. Nothing here raises for a bad row: it is skipped with a reason.
+``read_cases`` returns the configurations of a CSV file of any kind, ``predict_cases`` completes and evaluates them in
+one batch. A bad row raises nothing: it is skipped with a reason.
 """
 
 from dse.measured.completion import Candidates, complete

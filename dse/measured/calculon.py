@@ -1,8 +1,8 @@
-"""Rows of Calculon's own output as designs, to compare with that model (Isaev et al., SC 2023).
+"""Rows of Calculon's output as designs, for comparison with that model (Isaev et al., SC 2023).
 
-A row is expressed with the catalogue's ``calculon-…`` systems (step-wise efficiencies, stated link volumes,
-no overlap of compute and memory) and its ``calculon`` stack; its models have no embedding and no head. What is
-left out, and why, are the reasons that :func:`refuse` gives.
+A row uses the catalogue's ``calculon-…`` systems (step-wise efficiencies, stated link volumes, no overlap of compute
+and memory) and its ``calculon`` stack; its models have no embedding and no head. :func:`refuse` lists the rows that are
+left out, with reasons.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from dse.measured.names import Lookup
 from dse.measured.table import Row, Skip
 from dse.types import Mapping, Precision, Recompute, SequenceParallel, Software, System, Workload
 
-#: Columns that give a table of Calculon's away.
+#: Columns that identify a table of Calculon.
 COLUMNS = frozenset({"tensor_par", "tensor_par_comm_type", "seq_par_ag_redo", "total_time"})
 
 #: Calculon's name → slug of the catalogue.
@@ -24,12 +24,12 @@ PRECISIONS = {"float16": Precision.fp16, "bfloat16": Precision.bf16, "float8": P
 
 
 def number(row: Row, column: str) -> float:
-    """A cell as a number; ValueError for one that is none."""
+    """A cell as a number; ValueError otherwise."""
     return float(row.get(column))
 
 
 def refuse(row: Row) -> None:
-    """Skip what Calculon gives no figure for, what is not expressed, and where it has a known defect."""
+    """Raises Skip for rows without figures, not expressible here, or affected by a known defect of Calculon."""
     if not row.get("total_time"):
         raise Skip("Calculon gives no figures", row.get("infeasible_reason"))
     rules.refuse(row, "calculon")
@@ -77,7 +77,7 @@ def sequence_parallel(row: Row) -> SequenceParallel:
 
 
 def workload(row: Row, lookup: Lookup) -> Workload:
-    """The model without embedding, positions and head."""
+    """The model of a row without embedding, positions and head."""
     return dataclasses.replace(
         lookup.workload(MODELS.get(row.get("model"), row.get("model"))), vocab=0.0, learned_positions=0.0,
         tied_embeddings=0.0, dropout=1.0, norm_vectors=2.0, global_batch=number(row, "batch_size"),
@@ -85,7 +85,7 @@ def workload(row: Row, lookup: Lookup) -> Workload:
 
 
 def system(row: Row, lookup: Lookup) -> System:
-    """The row's system; tensor parallelism fills a scale-up domain (network 0) or crosses domains of one (1)."""
+    """The system of a row; tensor parallelism fills a scale-up domain (network 0) or spans domains of one (1)."""
     found = lookup.system(f"calculon-{row.get('system').replace('_', '-')}")
     domain = number(row, "tensor_par") if row.get("tensor_par_net") == "0" else 1.0
     return dataclasses.replace(
@@ -94,12 +94,12 @@ def system(row: Row, lookup: Lookup) -> System:
 
 
 def software(row: Row, lookup: Lookup) -> Software:
-    """The ``calculon`` stack; a fused activation keeps one tensor instead of two."""
+    """The ``calculon`` stack; a fused activation stores one tensor instead of two."""
     kept = float(row.get("fused_activation") == "0")
     return dataclasses.replace(lookup.software("calculon"), activation_output_kept=kept)
 
 
 def design_parts(row: Row, lookup: Lookup) -> tuple[Workload, System, Software, Mapping]:
-    """What a row means. Raises :class:`Skip` for rows that are left out."""
+    """Workload, system, software and mapping of a row. Raises :class:`Skip` for rows that are left out."""
     refuse(row)
     return workload(row, lookup), system(row, lookup), software(row, lookup), mapping(row)

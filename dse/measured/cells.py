@@ -1,4 +1,4 @@
-"""Reading the cells of one row: numbers, choices, and a note of what was completed."""
+"""Cells of one row as numbers and choices, with a record of completed values."""
 
 from __future__ import annotations
 
@@ -10,13 +10,13 @@ from dse.measured.table import Row, Skip
 
 T = TypeVar("T", float, str)
 
-#: How tables write truth values.
+#: Truth values in tables.
 _YES, _NO = {"1", "1.0", "true", "yes", "on"}, {"0", "0.0", "false", "no", "off", "none"}
 
 
 @dataclasses.dataclass
 class Cells:
-    """The cells of a row, with what its source states for all rows; ``completed`` notes what was filled in."""
+    """Cells of a row and values that its source states for all rows; ``completed``: filled-in values."""
 
     row: Row
     completed: dict[str, str] = dataclasses.field(default_factory=dict)
@@ -29,7 +29,7 @@ class Cells:
         return text
 
     def number(self, *columns: str, least: float = 1e-300) -> float | None:
-        """The same as a number, None where the row states none."""
+        """The first of ``columns`` that is not empty as a number, None where all are empty."""
         text = self.text(*columns)
         try:
             value = float(text) if text else None
@@ -40,14 +40,14 @@ class Cells:
         return value
 
     def count(self, *columns: str, least: float = 1.0) -> float | None:
-        """The same as a whole number of at least one, or ``least``, that single precision can hold products of."""
+        """The same as a whole number, at least ``least``, whose products are exact in single precision."""
         value = self.number(*columns, least=least)
         if value is not None and (value != int(value) or value > 1e9):
             raise Skip("not a usable number", f"{columns[0]} = {value:g}")
         return value
 
     def flag(self, *columns: str) -> float | None:
-        """The same as 0 or 1."""
+        """The same as 0 or 1, None where empty."""
         text = self.text(*columns).lower()
         if text in ("", "nan"):
             return None
@@ -56,10 +56,10 @@ class Cells:
         return float(text in _YES)
 
     def complete(self, name: str, value: T) -> T:
-        """``value``, noted as completed."""
+        """``value``, recorded as completed."""
         self.completed[name] = f"{value:g}" if isinstance(value, float) else str(value)
         return value
 
     def search(self, name: str) -> None:
-        """Note that the value of ``name`` is chosen among candidates."""
+        """Records that ``name`` is chosen among candidates."""
         self.completed[name] = ""

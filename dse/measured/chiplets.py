@@ -1,7 +1,7 @@
-"""Tables of what packages of chiplets cost, by the formulas of the model and the parameters of a cost model.
+"""Tables of chiplet package costs, predicted by the formulas of the model with the parameters of a cost model.
 
-A row names the cost model (``model``), the package, its dies (``7 nm:100 mm2 x2``), what links add to their area, and
-a volume where the design is shared; every other column is a figure of the bill, in USD and mm2 as such tables have it.
+A row names the cost model (``model``), the package, its dies (``7 nm:100 mm2 x2``), the area of links, and a volume for
+shared design cost; all other columns are figures of the bill, in USD and mm2.
 """
 
 from __future__ import annotations
@@ -25,10 +25,10 @@ from dse.model.money.package import assembly
 from dse.types import Fab, Made, Packaging, Process, Scalar
 from dse.types.paths import build
 
-#: Column that gives tables of such bills away.
+#: Column that identifies a table of bills.
 SIGN = "die0_area"
 
-#: Figures of a row, each a metric of its own name.
+#: Figures of a row, each a metric of the same name.
 METRICS = (
     "die0_area", "die0_yield", "die0_per_wafer", "die0_kgd_cost", "total_die_area", "package_area", "interposer_area",
     "package_yield", "re_raw_chips", "re_defect_chips", "re_raw_package", "re_defect_package", "re_wasted_kgd",
@@ -45,7 +45,7 @@ _MM2 = 1e-6
 
 
 class PricedRow(NamedTuple):
-    """What a row asks for."""
+    """Accelerator and cost model of a row."""
 
     made: Made
     fab: Fab
@@ -53,7 +53,7 @@ class PricedRow(NamedTuple):
 
 
 def read(columns: Sequence[str], rows: list[Row]) -> list[Case]:
-    """A case a row, with its figures that are not zero."""
+    """One case per row, with its nonzero figures."""
     figures = ((row, [_figure(row, name) for name in METRICS if row.get(name)]) for row in rows)
     return [Case((row,), tuple(one for one in known if one.value or one.skip), "chiplets") for row, known in figures]
 
@@ -67,7 +67,7 @@ def _figure(row: Row, name: str) -> Measurement:
 
 
 def predict(known: Sequence[tuple[Case, PricedRow]], _: Study) -> list[Prediction]:
-    """The bill of every row, in double precision."""
+    """Bill of every row, in double precision."""
     with double_precision():
         bills = [{name: float(value) for name, value in _figures(asked).items()} for _, asked in known]
     return [Prediction(case, metrics=bill) for (case, _), bill in zip(known, bills, strict=True)]
@@ -83,7 +83,7 @@ def _complete(case: Case, _: Lookup) -> PricedRow:
 
 
 def _asked(row: Row) -> PricedRow:
-    """The accelerator that a row describes; Skip where it cannot be read."""
+    """The accelerator that a row describes; raises Skip for an unreadable row."""
     model, packaging = row.get("model"), row.get("package")
     if model not in _MODELS:
         raise Skip("unknown cost model", f"{model!r}; known: {', '.join(_MODELS)}")
@@ -110,7 +110,7 @@ def _asked(row: Row) -> PricedRow:
 
 
 def _figures(asked: PricedRow) -> dict[str, Scalar]:
-    """The figures of a row in its units; a row without a volume is of one unit."""
+    """Figures of a row in its units; without a volume the row counts as one unit."""
     made, fab, parts = asked
     done: Making = making(parts, made, fab)
     using, die, n = assembly(made.packaging, fab), done.compute, made.chiplets

@@ -1,4 +1,4 @@
-"""The columns that tables of training steps may have: what ``dse predict`` and ``dse validate`` read, and write."""
+"""Columns of tables of training steps and of serving, read and written by ``dse predict`` and ``dse validate``."""
 
 from __future__ import annotations
 
@@ -10,14 +10,14 @@ from dse.measured.table import DEVICE, WIDE
 
 
 class Header(NamedTuple):
-    """What a column says, and what holds for a row that leaves it empty."""
+    """Meaning of a column, and the value of a row where it is empty."""
 
-    names: tuple[str, ...]  # the first that is not empty counts
+    names: tuple[str, ...]  # the first one that is not empty counts
     meaning: str
     otherwise: str
 
 
-#: Share of letters that names have in common which differ by a slip.
+#: Similarity of names that differ by a misspelling.
 _ALIKE = 0.85
 
 #: A row that leaves one of these open is skipped.
@@ -67,13 +67,13 @@ READ = (
     Header(("first_dense",), "layers in front without experts, of a mixture", _OWN),
     Header(("n_predict", "mtp_num_layers"), "tokens predicted beyond the next (multi-token prediction), of a mixture",
            f"as remarks say (w/ MTP, w/o MTP), else {_OWN}"),
-    Header(("params_B",), "parameters in billions, to tell mixtures of experts that the catalogue lacks", "dense"),
+    Header(("params_B",), "parameters in billions, to identify mixtures of experts outside the catalogue", "dense"),
     Header(("active_params_B",), "parameters per token in billions, for the same", "dense"),
     Header(("n_experts",), "experts; rows above 1 are skipped where the catalogue lacks the model", "dense"),
     Header(("lora_rank",), "rank of adapters of queries, keys and values, the only weights that are trained",
            "none, or as remarks say (LoRA)"),
     Header(("document_tokens",), "tokens of the documents packed into a sequence, mean square over mean",
-           "a sequence is one, or short ones where remarks tell of fine-tuning"),
+           "a sequence is one, or short ones where remarks mention fine-tuning"),
     Header(("note",), "remarks; fine-tuning and asynchronous tensor parallelism are read from it", ""),
     Header(("config_id",), "rows with the same id are measurements of one configuration", "each row stands alone"),
     Header(("metric",), "what was measured, with its value and unit", "dse predict needs none"),
@@ -83,9 +83,9 @@ READ = (
       for name, (metric, unit) in WIDE.items() if name.endswith("_measured")),
 )  # fmt: skip
 
-#: Columns of tables of serving, which have a column ``isl``; its device and model are named as above.
+#: Columns of tables of serving, identified by a column ``isl``; device and model are named as above.
 SERVED = (
-    Header(("isl",), "tokens of a prompt", f"{NEEDED}; the column tells that a table is of serving"),
+    Header(("isl",), "tokens of a prompt", f"{NEEDED}; the column identifies tables of serving"),
     Header(("osl",), "tokens of an answer", NEEDED),
     Header(("batch", "concurrency"), "sequences of a static batch, or requests in flight over all devices",
            f"{NEEDED}, unless offline"),
@@ -100,7 +100,7 @@ SERVED = (
            "dse predict needs none"),
 )  # fmt: skip
 
-#: Column that is written → what it says.
+#: Written column → meaning.
 WRITTEN = {
     "pred_<metric>": "prediction in SI units: step_time (s), tokens_per_second, tokens_per_second_per_device, "
     "peak_memory (B) and two parts of it, mfu, mfu_causal, hfu",
@@ -113,10 +113,7 @@ WRITTEN = {
 
 
 def misspelt(columns: Iterable[str]) -> dict[str, str]:
-    """Columns that are not read → the column that seems to be meant and that the table lacks, for those where one does.
-
-    That is one of the same meaning in other tools (``mbs``), or else one of nearly the same name.
-    """
+    """Unread columns → the missing column probably meant: its name in another tool (``mbs``), or a similar one."""
     given = set(columns)
     open_names = {name for column in READ if not given & set(column.names) for name in column.names}
     known = {name for column in READ for name in column.names}

@@ -1,4 +1,4 @@
-"""Predictions beside measurements: ``predict`` a table, ``validate`` it, and the error by source and metric."""
+"""Predictions and measurements: ``predict`` a table, ``validate`` it, errors by source and metric."""
 
 from __future__ import annotations
 
@@ -40,73 +40,73 @@ Report = dict[str, Any]
 
 @dataclasses.dataclass(frozen=True)
 class Comparison:
-    """One measured figure beside its prediction, both in SI; ``skip`` says why it is not compared."""
+    """One measured figure and its prediction, both in SI; ``skip``: reason not to compare them."""
 
     measurement: Measurement
     prediction: Prediction
     measured: float = math.nan
     predicted: float = math.nan
-    baseline: float = math.nan  #: what the source's one constant MFU predicts
+    baseline: float = math.nan  #: prediction of the source's constant MFU
     skip: Skip | None = None
-    duplicate: bool = False  #: the configuration's kind of figure is compared by another row
+    duplicate: bool = False  #: whether another row compares this kind of figure of the configuration
 
     @property
     def source(self) -> str:
-        """Who measured it."""
+        """Source of the measurement."""
         return self.measurement.row.source
 
     @property
     def metric(self) -> str:
-        """Our name of the metric."""
+        """Name of the metric in dse."""
         return self.measurement.meaning.metric
 
     @property
     def error(self) -> float:
-        """Signed relative error, a fraction."""
+        """Signed relative error, as a fraction."""
         return self.predicted / self.measured - 1.0
 
     @property
     def is_refused(self) -> bool:
-        """Whether the figure is not believed: it is predicted, stands beside the others, and counts for nothing."""
+        """Whether a rule excludes the figure as implausible; it is predicted, but in no statistic."""
         return self.skip is not None and self.skip.reason == REFUSED and not self.duplicate
 
     @property
     def baseline_error(self) -> float:
-        """The same of the constant-MFU baseline."""
+        """Signed relative error of the constant-MFU baseline, as a fraction."""
         return self.baseline / self.measured - 1.0
 
 
 class Predicted(NamedTuple):
-    """What became of the rows of a table."""
+    """Result of predicting a table."""
 
     rows: int
     predicted: int
-    skipped: dict[str, int]  #: rows by reason, with what is particular to them
-    misspelt: dict[str, str]  #: columns that are not read → the column that seems to be meant
+    skipped: dict[str, int]  #: reason with details → rows
+    misspelt: dict[str, str]  #: unread column → column probably meant
 
     @property
     def counts(self) -> dict[str, Any]:
-        """The same for machines to read."""
+        """JSON-ready counts."""
         return {"n": self.rows, "predicted": self.predicted, "skipped": self.skipped, "misspelt": self.misspelt}
 
 
 def predict(cases_path: str | Path, output: str | Path, intervals: bool = False, force: bool = False) -> Predicted:
-    """Predict every row of a table and write it with the columns added; a bad row never stops the file.
+    """Predict every row of a table and write it with further columns; a bad row never stops the file.
 
-    Adds ``pred_<metric>`` (SI), ``completed`` (what the row left open, with the value taken), ``pred_note``
-    and ``skipped`` (why there is no prediction).
+    Adds ``pred_<metric>`` (SI), ``completed`` (open values of the row as completed), ``pred_note`` and ``skipped`` (the
+    reason without a prediction).
 
     Args:
-        cases_path: CSV file, gzipped or not; what a table of steps may hold: :data:`dse.measured.columns.READ`.
+        cases_path: CSV file, gzipped or not; columns of tables of steps: :data:`dse.measured.columns.READ`.
         output: CSV file to write.
-        intervals: add ``pred_<metric>_low`` and ``_high``, between which times, rates and peak memory lie in 80 % of
-            cases.
+        intervals: add ``pred_<metric>_low`` and ``_high``, the 80 % intervals of times, rates and peak memory.
         force: replace an output that dse has not written.
 
     Returns:
-        How many rows there are and were predicted, why others were skipped, and columns that seem to be misspelt.
+        Numbers of rows, of predicted rows and of skipped rows by reason, and columns that seem to be misspelt.
 
-    Raises InputError for a table that cannot be read, and for an output that may not be replaced.
+    Raises:
+        InputError: for a table that cannot be read, and for an output that may not be replaced.
 
     >>> import tempfile
     >>> found = predict("tests/published/narayanan_2021.csv", f"{tempfile.mkdtemp()}/predicted.csv")
@@ -119,7 +119,7 @@ def predict(cases_path: str | Path, output: str | Path, intervals: bool = False,
 def predict_lines(
     cases_path: str | Path, output: str | Path, intervals: bool = False, force: bool = False
 ) -> tuple[Predicted, list[dict[str, Any]]]:
-    """:func:`predict`, and the lines that it writes: column → text, empty where there is none."""
+    """:func:`predict`, and the lines that it writes: column → text, empty without a value."""
     outputs.checked(output, force, [cases_path])
     predictions = predict_cases(read_cases(cases_path, measured=False))
     rows = _predicted_rows(predictions, half_widths(predictions) if intervals else None)
@@ -132,9 +132,9 @@ def predict_lines(
 
 
 def coverage(compared: Sequence[Comparison]) -> list[dict[str, Any]]:
-    """By source, and of all: measured times and rates that were predicted, the share within 80 % intervals.
+    """Predicted measured times and rates, and the share within 80 % intervals, by source and in total.
 
-    The calibration may have seen these rows; what its intervals hold of unseen ones, ``dse calibrate`` tells.
+    The calibration may have used these rows; ``dse calibrate`` reports the coverage of unseen ones.
     """
     timed = [c for c in compared if is_timed(c)]
     widths = half_widths({id(c.prediction): c.prediction for c in timed}.values())
@@ -156,20 +156,21 @@ def validate(
     paths: str | Path | Sequence[str | Path], output: str | Path | None = None, intervals: bool = False,
     force: bool = False,
 ) -> Report:  # fmt: skip
-    """Compare predictions with what the tables measured.
+    """Compare predictions with the measurements of tables.
 
     Args:
         paths: one CSV file or several, gzipped or not.
-        output: CSV file to write, one line a measured figure: the row's own columns, then ``table``,
+        output: CSV file to write, one line per measured figure: the row's own columns, then ``table``,
             ``metric_compared``, ``measured``, ``predicted``, ``error``, ``baseline_error``, ``completed``,
             ``pred_note`` and ``skipped``; None for none.
-        intervals: the report has the :func:`coverage` of the predictions' intervals too.
+        intervals: add the :func:`coverage` of the intervals to the report.
         force: replace a file that dse has not written.
 
     Returns:
         Errors by source and metric (``rows``) and by metric alone (``all``), as fractions: see :func:`report`.
 
-    Raises InputError for a table that cannot be read, and for an output that may not be replaced.
+    Raises:
+        InputError: for a table that cannot be read, and for an output that may not be replaced.
 
     >>> found = validate("tests/published/narayanan_2021.csv")
     >>> found["all"]["step_time"]["predicted"], found["all"]["step_time"]["mape"] < 0.05
@@ -184,7 +185,7 @@ def validate(
 
 
 def compare(paths: str | Path | Sequence[str | Path]) -> list[Comparison]:
-    """Every measured figure of the tables, in order, beside its prediction.
+    """Measured figures of the tables with their predictions, in order.
 
     A configuration counts once per kind of figure: a time before a rate before a FLOP count.
     """
@@ -195,7 +196,7 @@ def compare(paths: str | Path | Sequence[str | Path]) -> list[Comparison]:
 
 
 def compare_predictions(predictions: Iterable[Prediction]) -> list[Comparison]:
-    """Every measured figure of configurations that were predicted."""
+    """Measured figures of predicted configurations."""
     return _with_baseline([c for prediction in predictions for c in _compare_case(prediction)])
 
 
@@ -223,17 +224,14 @@ def _rank(measurement: Measurement) -> tuple[bool, int]:
 
 
 def metric_value(prediction: Prediction, metric: str) -> float:
-    """A predicted metric, NaN for one that the row has none of.
-
-    ``peak_memory_state`` is weights, gradients and optimiser state of the layers.
-    """
+    """A predicted metric, NaN if the row has none. ``peak_memory_state``: weights, gradients, optimiser state."""
     if metric == "peak_memory_state":
         return sum(prediction.metrics[f"peak_memory_{part}"] for part in ("weights", "gradients", "optimizer"))
     return prediction.metrics.get(metric, math.nan)
 
 
 def _measured(measurement: Measurement, prediction: Prediction) -> float:
-    """The measured figure in our metric: FLOP rates become the step time they were computed from."""
+    """The measured figure in the metric of dse; FLOP rates become the step time behind them."""
     meaning, metrics = measurement.meaning, prediction.metrics
     if meaning.flops:
         repeated = metrics["hfu"] / metrics["mfu"] if meaning.flops == "hardware" else 1.0
@@ -244,9 +242,9 @@ def _measured(measurement: Measurement, prediction: Prediction) -> float:
 
 
 def _with_baseline(compared: list[Comparison]) -> list[Comparison]:
-    """Adds what one constant a source, the median of those its rows imply, would have predicted.
+    """Adds the prediction of a constant per source, the median over its rows.
 
-    Of steps it is the MFU, of serving what the figure is over bytes by bandwidth.
+    The MFU for steps; for serving the figure over bytes by bandwidth.
     """
     compared = _with_bytes(compared)
     implied: dict[str, list[float]] = {}
@@ -258,7 +256,7 @@ def _with_baseline(compared: list[Comparison]) -> list[Comparison]:
 
 
 def _with_bytes(compared: list[Comparison]) -> list[Comparison]:
-    """The same with the baseline of serving."""
+    """Adds the baseline of serving."""
     served = [c for c in compared if c.skip is None and _study_of(c.prediction) is SERVING]
     served = [c for c in served if c.metric in serving.METRICS]
     plain = {id(c): serving.bytes_over_bandwidth(c.prediction.chosen, c.metric) for c in served}
@@ -273,12 +271,12 @@ def _with_bytes(compared: list[Comparison]) -> list[Comparison]:
 
 
 def is_timed(compared: Comparison) -> bool:
-    """Whether a figure is a time or a rate that was predicted."""
+    """Whether the figure is a predicted time or rate."""
     return compared.skip is None and compared.measurement.meaning.kind == "time"
 
 
 def step_time(compared: Comparison) -> float:
-    """Measured step time of a timed comparison: rates and utilisations scale inversely with it."""
+    """Measured step time of a timed comparison, s; rates and utilisations are inversely proportional to it."""
     ratio = compared.measured / compared.predicted
     return compared.prediction.metrics["step_time"] * (ratio if compared.metric == "step_time" else 1.0 / ratio)
 
@@ -300,9 +298,9 @@ def _baseline(compared: Comparison, mfu: float) -> Comparison:
 def report(compared: Iterable[Comparison]) -> Report:
     """Errors by source and metric (``rows``) and by metric alone (``all``), as fractions; JSON-ready.
 
-    ``n`` counts measured figures, each configuration once per kind; ``duplicates`` are its other figures
-    of the same kind. ``baseline_mape`` is the error of the source's constant MFU. ``refused`` are those of the skipped
-    that beat a perfect roofline, with their errors, which are in none of the others.
+    ``n``: measured figures, one per configuration and kind; ``duplicates``: further figures of the same kind;
+    ``baseline_mape``: error of the source's constant MFU; ``refused``: skipped figures faster than a perfect roofline,
+    with their errors, in no other statistic.
     """
     by_row: dict[tuple[str, str], list[Comparison]] = {}
     by_metric: dict[str, list[Comparison]] = {}
@@ -316,7 +314,7 @@ def report(compared: Iterable[Comparison]) -> Report:
 
 
 def summary(compared: Sequence[Comparison]) -> dict[str, Any]:
-    """Counts and error statistics of some comparisons; None where nothing was predicted."""
+    """Counts and error statistics of comparisons; None for statistics without a prediction."""
     counted = [c for c in compared if not c.duplicate]
     errors = np.array([c.error for c in counted if c.skip is None])
     refused = np.array([c.error for c in counted if c.is_refused])
@@ -335,7 +333,7 @@ def summary(compared: Sequence[Comparison]) -> dict[str, Any]:
 
 
 def _errors(errors: np.ndarray) -> dict[str, float | None]:
-    """Mean and median of their sizes, and their mean."""
+    """Mean and median absolute error, and mean error."""
     size = np.abs(errors)
     return {
         "mape": _or_none(size, np.mean), "median_ape": _or_none(size, np.median), "bias": _or_none(errors, np.mean)
@@ -350,7 +348,7 @@ def _or_none(values: np.ndarray, statistic: Any) -> float | None:
 
 
 def half_widths(predictions: Iterable[Prediction]) -> dict[int, float]:
-    """``id`` of each predicted step → half the width of the interval of its log step time."""
+    """``id`` of each predicted step → half-width of the interval of its log step time."""
     steps = [
         p for p in predictions
         if p.skip is None and p.design is not None and p.stack and _study_of(p) is TRAINING
@@ -362,7 +360,7 @@ def half_widths(predictions: Iterable[Prediction]) -> dict[int, float]:
 def _predicted_rows(
     predictions: Iterable[Prediction], half_widths: dict[int, float] | None
 ) -> list[tuple[int, dict[str, Any]]]:
-    """(line, cells) of every row of every configuration, with intervals where widths are given."""
+    """(line, cells) of every row of every configuration, with intervals if half-widths are given."""
     return [(row.line, row.cells | _predicted_cells(p, half_widths)) for p in predictions for row in p.case.rows]
 
 
@@ -379,7 +377,7 @@ def _predicted_cells(prediction: Prediction, half_widths: dict[int, float] | Non
 
 
 def _interval(prediction: Prediction, metric: str, value: float, half_width: float | None) -> MetricInterval | None:
-    """The interval of a predicted metric, where it has one."""
+    """The interval of a predicted metric, None where it has none."""
     study, software = _study_of(prediction), prediction.chosen.software
     if half_width is None and not study.residuals:
         return None
@@ -387,19 +385,19 @@ def _interval(prediction: Prediction, metric: str, value: float, half_width: flo
 
 
 def _study_of(prediction: Prediction) -> Study:
-    """The kind of study that a row is of."""
+    """The study of a row."""
     return KINDS[prediction.case.kind].study
 
 
 def remarks_on(prediction: Prediction, skip: Skip | None) -> dict[str, str]:
-    """Columns beside a prediction: what was completed, noted, out of range, and why it was skipped."""
+    """Columns of remarks: completed values, notes, values out of range, and the reason of a skip."""
     completed = " ".join(f"{name}={value}" for name, value in prediction.completed.items() if value)
     remarks = {"completed": completed, "pred_note": prediction.note, "outside": "; ".join(outside(prediction))}
     return remarks | {"skipped": str(skip) if skip else ""}
 
 
 def outside(prediction: Prediction) -> list[str]:
-    """In what a predicted row lies outside of the rows that its stack was fitted to."""
+    """Values of a predicted row out of the range of its stack's calibration."""
     if prediction.design is None or not prediction.stack:
         return []
     lookup = calibrated.lookup_of(prediction.design, prediction.metrics)
@@ -420,7 +418,7 @@ def _compared_row(compared: Comparison) -> dict[str, Any]:
 
 
 def _write(path: str | Path, rows: list[dict[str, Any]], force: bool) -> None:
-    """Rows as CSV; columns in the order in which they first appear."""
+    """Write rows as CSV; columns in order of first appearance."""
     header = list(dict.fromkeys(column for row in rows for column in row if column))
     with outputs.replacing(path, force) as partial, partial.open("w", encoding="utf-8", newline="") as file:
         writer = csv.DictWriter(file, header, extrasaction="ignore", restval="", lineterminator="\n")

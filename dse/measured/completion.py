@@ -1,9 +1,8 @@
-"""One row to the designs it may mean: names through the catalogue, gaps by rule.
+"""Completion of a row to candidate designs: names through the catalogue, open values by rule.
 
-What a row states is taken as it is. What it leaves open is completed: by the stack's
-default (ZeRO stage, sequence parallelism, overlaps), by the source (system, software),
-or by search (recompute, micro-batch, virtual stages, tp, pp): :mod:`dse.measured.mappings`
-lists the candidates, :mod:`dse.measured.prediction` picks one.
+Stated values are taken unchanged. Open ones are completed by the stack's default (ZeRO stage, sequence parallelism,
+overlaps), by the source (system, software), or by search (recompute, micro-batch, virtual stages, tp, pp):
+:mod:`dse.measured.mappings` lists the candidates, :mod:`dse.measured.prediction` chooses one.
 """
 
 from __future__ import annotations
@@ -25,7 +24,7 @@ from dse.types import Attention, Design, ExpertKernels, Mapping, Software, Syste
 
 _EXPERTS = re.compile(r"mixtral|deepseek|moe|-a\d+b\b|gpt-oss|kimi|dbrx|grok|llama-4|minimax", re.IGNORECASE)
 
-#: What is chosen among candidates where a row leaves it open; the others are defaults.
+#: Options chosen among candidates where a row leaves them open; others have defaults.
 SEARCHED = frozenset(
     ("recompute", "recompute_share", "offload_activations", "micro_batch", "virtual_stages", "tp", "pp")
 )
@@ -33,20 +32,20 @@ SEARCHED = frozenset(
 
 @dataclasses.dataclass(frozen=True)
 class Candidates:
-    """The designs that one configuration may mean: fixed parts, and the mappings to choose from."""
+    """Candidate designs of one configuration: fixed parts, and mappings to choose from."""
 
     workload: Workload
     system: System
     software: Software
     mappings: tuple[Mapping, ...]
-    completed: dict[str, str]  #: field the row left open → value, or "" where it is chosen among the mappings
+    completed: dict[str, str]  #: completed field → value, or "" where it is chosen among the mappings
     stack: str = ""  #: slug of the software
-    note: str = ""  #: what to know of what was completed
-    otherwise: dict[str, pods.Tier] = dataclasses.field(default_factory=dict)  #: note → what runs where none of it fits
+    note: str = ""  #: remark on the completion
+    otherwise: dict[str, pods.Tier] = dataclasses.field(default_factory=dict)  #: note → fallback where nothing fits
 
     @property
     def designs(self) -> list[Design]:
-        """The designs to choose from, in their order."""
+        """Candidate designs, in order."""
         return [
             Design(workload=self.workload, system=self.system, software=tier.software, mapping=mapping)
             for tier in self.tiers.values() for mapping in tier.mappings
@@ -54,31 +53,32 @@ class Candidates:
 
     @property
     def design(self) -> Design:
-        """The first of them."""
+        """The first candidate."""
         return self.designs[0]
 
     @property
     def tiers(self) -> dict[str, pods.Tier]:
-        """Note → the stack and the mappings to choose from, in the order in which they are tried."""
+        """Note → stack and candidate mappings, in order of preference."""
         return {"": pods.Tier(self.software, self.mappings)} | self.otherwise
 
     @property
     def fits_memory_by_choice(self) -> bool:
-        """Whether the row leaves something open that decides the memory needed."""
+        """Whether an open value of the row decides its memory."""
         return any(self.completed.get(name) == "" for name in SEARCHED - {"virtual_stages"})
 
 
 def complete(case: Case, lookup: Lookup | None = None) -> Candidates:
-    """The designs that a configuration may mean.
+    """Candidate designs of a configuration.
 
     Args:
         case: of :func:`dse.measured.read_cases`.
-        lookup: how names in rows are found in the catalogue; by default as files say.
+        lookup: names of rows in the catalogue; by default those of its files.
 
     Returns:
         Workload, system, software, and the mappings among which the model chooses.
 
-    Raises :class:`Skip` when there are none.
+    Raises:
+        Skip: when there are none.
 
     >>> from dse.measured import read_cases
     >>> found = complete(read_cases("tests/published/narayanan_2021.csv")[0])
@@ -126,7 +126,7 @@ def _of_calculon(case: Case, lookup: Lookup) -> Candidates:
 
 
 def _refuse_experts(cells: Cells, lookup: Lookup, model: str) -> None:
-    """Skip mixtures of experts but for those of the catalogue, in rows that say how the experts are spread."""
+    """Skip mixtures of experts outside the catalogue, and rows without the degrees of their experts."""
     slug = lookup.resolve("workload", model)
     if slug and lookup.workload(slug).experts is not None:
         if cells.count("ep") is None:
@@ -139,9 +139,9 @@ def _refuse_experts(cells: Cells, lookup: Lookup, model: str) -> None:
 
 
 def _expert_kernels(cells: Cells, lookup: Lookup, stack: str) -> ExpertKernels:
-    """What a stack's mixtures of experts cost; Skip where its file says nothing of them, for they differ by twice.
+    """Expert kernels of a stack; Skip where its file states none, since they differ by a factor of two.
 
-    Experts that drop tokens get as many rows as they have room for: their host waits for no sizes.
+    With dropped tokens every expert has its capacity in rows, so the host waits for no sizes.
     """
     if not lookup.entry("software", stack).states("experts"):
         others = mixtures_note(stack, accelerator_of(cells.row))
@@ -150,7 +150,7 @@ def _expert_kernels(cells: Cells, lookup: Lookup, stack: str) -> ExpertKernels:
     return dataclasses.replace(found, expert_host_time=0.0) if drops_tokens(cells) else found
 
 
-#: What a row must state: the reason to skip it, and the columns of which one says it.
+#: Required values of a row: reason to skip it → columns, one of which must be filled.
 _REQUIRED = (
     ("no number of devices stated", ("n_gpus", "n_devices")),
     ("no device stated", (*DEVICE, "system")),
@@ -161,7 +161,7 @@ _REQUIRED = (
 
 
 def _require(cells: Cells) -> None:
-    """Skip a row that leaves open what nothing tells, with all of it at once."""
+    """Skip a row without required values, all of them in one reason."""
     missing = [(reason, columns) for reason, columns in _REQUIRED if not cells.text(*columns)]
     if len(missing) == 1:
         reason = missing[0][0]
@@ -171,9 +171,9 @@ def _require(cells: Cells) -> None:
 
 
 def _system(cells: Cells, lookup: Lookup) -> tuple[System, str]:
-    """System and slug of the stack: as named, else by the source, else the accelerator's own.
+    """System and slug of the stack: as named, else by the source, else the accelerator's default.
 
-    Submissions of all makers share a source: a stack that does not exist for the accelerator is not theirs.
+    Submissions of all makers share a source, so a stack that does not exist for the accelerator is not used.
     """
     named, source = cells.text("system"), cells.row.source
     accelerator = known_device(cells, lookup) if cells.text(*DEVICE) else ""
@@ -188,7 +188,7 @@ def _system(cells: Cells, lookup: Lookup) -> tuple[System, str]:
 
 
 def known_device(cells: Cells, lookup: Lookup) -> str:
-    """Slug of the accelerator that a row names; Skip for one that the catalogue lacks."""
+    """Slug of the accelerator of a row; Skip if the catalogue lacks it."""
     device = cells.text(*DEVICE)
     found = lookup.resolve("accelerator", device)
     if not found:
@@ -197,18 +197,18 @@ def known_device(cells: Cells, lookup: Lookup) -> str:
 
 
 def unknown_shape(cells: Cells, lookup: Lookup) -> Skip:
-    """Why a row whose model is not in the catalogue is skipped."""
+    """Reason to skip a row whose model is not in the catalogue."""
     name = cells.text("model", "workload")
     return Skip("unknown shape", lookup.suggestion("workload", name) if name else "no model named")
 
 
 def _remarks(cells: Cells) -> str:
-    """What tells stacks of one source apart: a row's note and device."""
+    """A row's note and device, which distinguish the stacks of one source."""
     return f"{cells.text('note')} {cells.text(*DEVICE)}"
 
 
 def _whole_batch(cells: Cells, workload: Workload, devices: float) -> Workload:
-    """The workload with its batch rounded to whole micro-batches where it is stated in round tokens (within 1 %)."""
+    """The workload with whole micro-batches where its batch is stated in rounded tokens (within 1 %)."""
     tp, pp, micro_batch = (cells.count(name) for name in ("tp", "pp", "micro_batch"))
     if tp is None or pp is None or micro_batch is None:
         return workload
@@ -247,10 +247,10 @@ def _shape(cells: Cells, known: Workload | None, lookup: Lookup) -> dict[str, An
 
 
 def _workload(cells: Cells, lookup: Lookup, software: Software) -> Workload:
-    """The workload of a row; its flags are those of the catalogue's model or of its family, else guessed.
+    """The workload of a row; flags of the catalogue's model or of its family, else guessed.
 
-    A feed-forward of four hidden sizes is GPT's (two matrices, learned positions, tied
-    embeddings, dropout in stacks before flash attention), any other one Llama's.
+    A feed-forward of four hidden sizes is GPT's (two matrices, learned positions, tied embeddings, dropout in stacks
+    before flash attention), any other one Llama's.
     """
     name = cells.text("model", "workload")
     slug = lookup.resolve("workload", name)

@@ -1,8 +1,8 @@
-"""Measured power limits and clocks: what a device takes and draws, over what it does at its fastest.
+"""Measurements under power limits and clocks, as figures relative to the fastest run.
 
-A figure of such a study means something beside the others of its group: runs of one model, batch and device that
-differ in the power limit alone (Zeus, You et al., NSDI 2023), or the frugal end of all clocks over the fastest
-(Fröning's decoder layers). So every row becomes relative figures: of time, of power, of energy.
+Absolute figures of such a study compare within their group only: runs of one model, batch and device under different
+power limits (Zeus, You et al., NSDI 2023), or the clock of least energy over the fastest one (Fröning's decoder
+layers). Each row becomes relative time, power and energy.
 """
 
 from __future__ import annotations
@@ -23,41 +23,41 @@ from dse.measured.serving_rows import has_energy
 from dse.measured.table import Case, Meaning, Measurement, Row, Skip, group_rows, positive, unless_skipped
 from dse.types import Design
 
-#: Column that gives tables of such studies away.
+#: Column that identifies tables of such studies.
 SIGN = "power_limit_W"
 
-#: Metrics of every row here.
+#: Metrics of every row.
 METRICS = ("relative_time", "relative_power", "relative_energy")
 
 #: Path of the leaf that a clock study varies.
 CLOCK = "system.accelerator.power.clock"
 _LIMIT = "system.accelerator.power.limit"
 
-#: Boards as the traces name them: their power limits, 100 to 250 W, are those of the card.
+#: Device names in the traces; their power limits, 100 to 250 W, are those of the cards.
 _BOARDS = {"V100-32GB": "v100-pcie-32gb"}
 
-#: Tokens of a sequence where none are stated. SQuAD: as commonly configured. Sentiment140: not known; an epoch of its
-#: 18 times as many sequences took 2.5 times as long, in large batches, so that they are about 50 tokens.
+#: Default sequence lengths in tokens. SQuAD: the common configuration. Sentiment140: estimated; an epoch with 18 times
+#: as many sequences took 2.5 times as long, in large batches, which makes about 50 tokens.
 _TOKENS = {"squad": 384, "sentiment140": 50}
 
-#: A30 study: clocks in Hz that the driver offers, the limit in W.
+#: A30 study: clocks in Hz of the driver, power limit in W.
 CLOCKS = 1e6 * np.arange(210.0, 1441.0, 15.0)
 _A30_LIMIT = 165.0
-#: Passes that share one optimiser's step, of which the study has none.
+#: Passes per optimiser step; the study has none.
 LOOPS = 64
 
 
 class RelativeStudy(NamedTuple):
-    """The designs that a row's relative figures rest on: its own and the reference, or one for every clock."""
+    """Designs behind the relative figures of a row: its own and the reference, or one per clock."""
 
     device: str
-    group: tuple[str, ...]  #: what its runs have in common
+    group: tuple[str, ...]  #: key of the group of runs
     designs: tuple[Design, ...]
-    clocks: bool  #: one for every clock, else (own, reference)
+    clocks: bool  #: whether there is one design per clock, else (own, reference)
 
 
 def read(columns: Sequence[str], rows: list[Row]) -> list[Case]:
-    """Every configuration of a table: studies in order, then what served."""
+    """Configurations of a table: studies in order, then serving rows."""
     groups = [group for group in group_rows(rows) if not has_energy(group[0])]
     highest: dict[tuple[str, ...], list[Row]] = {}
     for group in groups:
@@ -69,7 +69,7 @@ def read(columns: Sequence[str], rows: list[Row]) -> list[Case]:
 
 
 def _case(rows: list[Row], reference: list[Row]) -> Case:
-    """A row with its relative figures and its study, or why it has none."""
+    """A row with its relative figures and its study, or a reason to skip it."""
     try:
         reader = next((r for source, r in _READERS.items() if rows[0].source.startswith(source)), None)
         if reader is None:
@@ -93,13 +93,13 @@ def predict(known: Sequence[tuple[Case, RelativeStudy]], _: Study) -> list[Predi
 
 
 def relative(studies: Sequence[RelativeStudy]) -> list[dict[str, float]]:
-    """Relative figures of every study."""
+    """Relative figures per study."""
     metrics = evaluate_many([one for study in studies for one in study.designs])
     return summarise(studies, metrics["step_time"], metrics["device_power"])
 
 
 def summarise(studies: Sequence[RelativeStudy], times: np.ndarray, powers: np.ndarray) -> list[dict[str, float]]:
-    """Relative figures of every study from time and power of all their designs."""
+    """Relative figures per study, from time and power of its designs."""
     found, start = [], 0
     for study in studies:
         t, p = (values[start : start + len(study.designs)] for values in (times, powers))
@@ -110,7 +110,7 @@ def summarise(studies: Sequence[RelativeStudy], times: np.ndarray, powers: np.nd
 
 
 def frugal_end(times: np.ndarray, powers: np.ndarray) -> dict[str, float]:
-    """Time and energy at the clock of least energy over those at the highest clock, which is the fastest."""
+    """Time and energy at the clock of least energy over those at the highest, fastest clock."""
     energies = times * powers
     least = int(np.argmin(energies))
     return dict(
@@ -127,7 +127,7 @@ def _group(row: Row) -> tuple[str, ...]:
 
 
 def _rank(row: Row) -> float:
-    """The limit where there is a usable one: of such rows the highest is the reference."""
+    """The power limit, where usable; the highest one of a group is the reference."""
     try:
         return positive(row, SIGN)
     except Skip:
@@ -144,7 +144,7 @@ Figures = list[tuple[Row, str, float]]
 def read_power_limit(rows: list[Row], reference: list[Row]) -> tuple[RelativeStudy, Figures]:
     """A fine-tuning run under a power limit, over the run under the highest limit of its group.
 
-    fp32: the time of an epoch on the two chips is in the ratio of their fp32 rates.
+    In fp32: epoch times on the two chips have the ratio of their fp32 rates.
     """
     row = rows[0]
     if reference is rows:
@@ -169,7 +169,7 @@ def read_power_limit(rows: list[Row], reference: list[Row]) -> tuple[RelativeStu
 
 
 def read_clocks(rows: list[Row], _: list[Row]) -> tuple[RelativeStudy, Figures]:
-    """One decoder layer, looped at every clock: the one of least energy over the fastest."""
+    """One decoder layer, looped at every clock: least energy over fastest."""
     row = rows[0]
     device, tokens = _device(row), positive(row, "isl")
     try:
@@ -186,9 +186,9 @@ def read_clocks(rows: list[Row], _: list[Row]) -> tuple[RelativeStudy, Figures]:
 def decoder_layer(model: str, tokens: float, device: str = "a30") -> Design:
     """One layer's forward and backward pass over one sequence in fp16, looped under the study's power limit.
 
-    The study states neither passes nor batch. Its time axis does: 40 to 120 ms of a layer of 13B, of which a forward
-    pass alone takes 7 to 27. Gradients stay in 16 bits, and a share of ``1 / LOOPS`` of an optimiser's step is left:
-    with Adam's states a layer of 175B would not fit. The host is ahead, as the layer is looped.
+    The study states neither passes nor batch, but its times imply both: 40 to 120 ms for a layer of 13B, of which the
+    forward alone takes 7 to 27. Gradients are in 16 bits, with ``1 / LOOPS`` of an optimiser step: with Adam states a
+    layer of 175B would not fit. A looped layer is not bound by its host.
     """
     return design(
         workload=model, system=device, software="pytorch-eager", seq_len=tokens, window=tokens, vocab=1, n_layers=1,

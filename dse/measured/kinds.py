@@ -1,4 +1,4 @@
-"""The kinds of measured tables: any of them is read, completed and predicted through these two doors."""
+"""Kinds of measured tables, and how any of them is read, completed and predicted."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from dse.measured.names import Lookup
 from dse.measured.prediction import Prediction, TableKind
 from dse.measured.table import WIDE, Case, Skip, read_table
 
-#: Name → kind; the first that holds a table's columns reads it, so that what no other does is of steps.
+#: Name → kind; the first one whose columns match reads a table, training steps last.
 KINDS = {kind.name: kind for kind in (kernels.KIND, energy.KIND, serving.KIND, chiplets.KIND, steps.KIND)}
 
 
@@ -23,16 +23,17 @@ def kind_of(columns: Sequence[str]) -> TableKind:
 
 
 def read_cases(path: str | Path, measured: bool = True) -> list[Case]:
-    """Configurations of a table of any kind, in order; :func:`dse.measured.table.group_rows` says which rows are one.
+    """Configurations of a table of any kind, in order; rows of one: :func:`dse.measured.table.group_rows`.
 
     Args:
         path: CSV file, gzipped or not.
         measured: a table of steps must have measured columns.
 
     Returns:
-        One case a configuration, with its rows and what they measured.
+        One case per configuration, with its rows and measurements.
 
-    Raises InputError for a file that cannot be read, and for one without measured columns where they are asked for.
+    Raises:
+        InputError: for a file that cannot be read, and for one without required measured columns.
 
     >>> cases = read_cases("tests/published/narayanan_2021.csv")
     >>> len(cases), cases[0].measurements[0].meaning.metric
@@ -51,15 +52,15 @@ def read_cases(path: str | Path, measured: bool = True) -> list[Case]:
 def predict_cases(
     cases: Sequence[Case], lookup: Lookup | None = None, study: Study | None = None
 ) -> list[Prediction]:
-    """One prediction a configuration, in order; nothing raises.
+    """One prediction per configuration, in order; nothing raises.
 
     Args:
         cases: configurations of :func:`read_cases`.
-        lookup: how names in rows are found in the catalogue; by default as files say.
-        study: whose metrics are predicted; by default that of the cases' kind.
+        lookup: names of rows in the catalogue; by default those of its files.
+        study: study of the metrics; by default that of the cases' kind.
 
     Returns:
-        The design chosen for each and its metrics in SI units, or why it was skipped.
+        The chosen design of each and its metrics in SI units, or the reason of a skip.
 
     >>> found = predict_cases(read_cases("tests/published/narayanan_2021.csv")[:1])[0]
     >>> found.stack, found.design.mapping.tp
@@ -77,7 +78,7 @@ def predict_cases(
 
 
 def _asked(case: Case, lookup: Lookup) -> Any:
-    """What a configuration asks of the model, or the reason that it is skipped."""
+    """The completed configuration, or the reason of a skip."""
     try:
         return KINDS[case.kind].complete(case, lookup)
     except Skip as skip:

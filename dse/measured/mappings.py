@@ -1,4 +1,4 @@
-"""The mappings that a row may mean: what it states, defaults of its stack, and candidates for the rest."""
+"""Candidate mappings of a row: stated options, defaults of its stack, and candidates for the rest."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from dse.types import (
     Recompute,
     SequenceParallel,
     Workload,
-    weights_alone_told,
+    weight_only_format,
 )
 
 PRECISIONS = {
@@ -33,36 +33,36 @@ PRECISIONS = {
     "aqt": "int8", "aqt-int8": "int8",
 }  # fmt: skip
 
-#: Bounds of what is searched: micro-batches are powers of two, tp stays in a node.
+#: Limits of the search: micro-batches are powers of two, tp stays within a node.
 LARGEST_MICRO_BATCH, LARGEST_TP, LARGEST_PP, LARGEST_STAGES = 64, 8, 64, 128
 
-#: Shares of the layers that are run again, where a stack calls that selective: every fourth, third, second one …
+#: Recomputed shares of the layers where a stack calls that selective: every fourth, third, second one …
 SOME_LAYERS = [1 / 4, 1 / 3, 1 / 2, 2 / 3, 3 / 4, 4 / 5, 1.0]
 
-#: Shares of the activations that are kept on the host, where that is open.
+#: Candidate shares of activations on the host.
 SPILLED = [1 / 4, 1 / 2, 3 / 4, 1.0]
 
-#: Words for recompute that say none of ours: no word, and policies of MaxText that keep the matrix products. The policy
-#: is then chosen, and told among what was completed.
+#: Recompute in tables without an equivalent policy: empty, and policies of MaxText that store matrix products. The
+#: policy is then chosen, and recorded as completed.
 _LEFT_OPEN = ("", "nan", "minimal", "minimal_flash", "minimal_with_context")
 
-#: How remarks call tensor-parallel messages that overlap the products they feed.
+#: Remarks on tensor-parallel messages that overlap with their matrices.
 _ASYNCHRONOUS = re.compile(r"async\w*[ -]?tp\b", re.IGNORECASE)
 
-#: How remarks call experts that have room for so many tokens only.
+#: Remarks on experts with a capacity in tokens.
 _DROPPING = re.compile(r"\btoken-?drop\b", re.IGNORECASE)
 
-#: Tells what a stack does where a mapping leaves it open.
+#: Default of a stack for an option that a mapping leaves open.
 Default = Callable[[str], float]
 
 
 def mappings(
     cells: Cells, workload: Workload, devices: float, default: Default, slices: float = 1.0
 ) -> tuple[Mapping, ...]:
-    """Every mapping that agrees with what a row states; Skip when there is none.
+    """Mappings that agree with a row; Skip when there is none.
 
-    Each of several ``slices`` of devices holds a copy of the state that ZeRO splits (MaxText's dcn_data_parallelism).
-    ``dp`` follows from the devices, whatever the row prints. Sequence parallelism counts at tp > 1 only.
+    Each of several ``slices`` of devices has a copy of the ZeRO state (MaxText's dcn_data_parallelism). ``dp`` follows
+    from the devices, not from the row. Sequence parallelism applies at tp > 1 only.
     """
     cp = cells.count("cp") or 1.0
     fixed: dict[str, Any] = dict(cp=cp, placement=0.0, precision=precision(cells))
@@ -80,7 +80,7 @@ def mappings(
         dp = devices / (tp * pp * cp)
         if dp % slices:
             continue
-        # What does not divide the sequence, nor the hidden size of a stack that may split it, does so where stated.
+        # Where tp divides neither the sequence nor a splittable hidden size, sequence parallelism must be stated.
         fits = float(workload.seq_len) % (tp * cp) == 0.0
         sizes = dict(hidden=float(workload.hidden), seq_len=float(workload.seq_len), tp=tp, cp=cp)
         fits |= splits_hidden(sizes | {"splits_hidden": default("splits_hidden")})
@@ -101,10 +101,10 @@ def mappings(
 
 
 def spread_experts(cells: Cells, default: Default) -> ExpertMapping:
-    """How experts are spread, and what of that a stack does where a row leaves it open.
+    """Mapping of experts, completed by the defaults of the stack.
 
-    Dispatchers that send a token once a device do not pad experts to a capacity (Megatron-Core's flex dispatcher):
-    rows that drop tokens exchange pairwise.
+    Dispatchers that send a token once per device do not pad experts to a capacity (Megatron-Core's flex dispatcher):
+    rows with dropped tokens exchange pairwise.
     """
     options = {name: default(name) for name in EXPERTS_LEFT_OPEN}
     if drops_tokens(cells):
@@ -113,7 +113,7 @@ def spread_experts(cells: Cells, default: Default) -> ExpertMapping:
 
 
 def drops_tokens(cells: Cells) -> bool:
-    """Whether experts of a row drop tokens beyond their capacity, as its note tells."""
+    """Whether experts of a row drop tokens beyond their capacity, by its note."""
     return _DROPPING.search(cells.text("note")) is not None
 
 
@@ -122,20 +122,20 @@ def _given(value: float | None, otherwise: float) -> float:
 
 
 def precision(cells: Cells) -> float:
-    """Precision of the matrices; bf16 where the row is silent."""
+    """Precision of the matrices, by default bf16."""
     text = cells.text("precision").lower().rstrip("?")
     if not text:
         cells.complete("precision", "bf16")
         return float(Precision.bf16)
     if text not in PRECISIONS:
-        alone, close = weights_alone_told(text), nearest(text, PRECISIONS)
+        alone, close = weight_only_format(text), nearest(text, PRECISIONS)
         meant = alone or (f"did you mean {' or '.join(close)}?" if close else "")
         raise Skip("precision unknown", f"{text}; {meant}" if meant else text)
     return float(Precision[PRECISIONS[text]])
 
 
 def zero_stage(cells: Cells, default: Default) -> float:
-    """ZeRO stage; FSDP is stage 3, an open one the stack's default."""
+    """ZeRO stage; 3 for FSDP, the stack's default if open."""
     if cells.text("zero_stage").lower() in ("fsdp", "hsdp"):
         return 3.0
     stage = cells.number("zero_stage", least=0.0)
@@ -145,7 +145,7 @@ def zero_stage(cells: Cells, default: Default) -> float:
 
 
 def sequence_parallel(cells: Cells) -> float | None:
-    """The stated variant of sequence parallelism: yes or no, or a number of :class:`SequenceParallel`."""
+    """Stated kind of sequence parallelism: yes or no, or a number of :class:`SequenceParallel`."""
     columns = ("seq_parallel", "sequence_parallel")
     text = cells.text(*columns)
     variants = {str(int(v)) for v in SequenceParallel}
@@ -153,9 +153,9 @@ def sequence_parallel(cells: Cells) -> float | None:
 
 
 def recompute(cells: Cells, default: Default) -> list[tuple[float, float]]:
-    """Recompute policies to try with their share of the layers, lightest first; one where the row states it.
+    """Candidate recompute policies with their share of the layers, lightest first; one where the row states it.
 
-    A stack says what it calls selective; where that is full recompute, of some layers: as few as memory allows.
+    Selective recompute of a stack may be full recompute of some layers, as few as memory allows.
     """
     selective = Recompute(int(default("selective"))) or Recompute.selective
     shares = SOME_LAYERS if selective == Recompute.full else [1.0]
@@ -177,10 +177,10 @@ def recompute(cells: Cells, default: Default) -> list[tuple[float, float]]:
 def spilled(
     cells: Cells, policies: list[tuple[float, float]], default: Default
 ) -> list[tuple[float, float, float]]:
-    """Recompute policies with the share of the activations that are kept on the host.
+    """Recompute policies with the share of the activations on the host.
 
-    Where a row says neither what is run again nor what is kept on the host, a stack that spills moves as little of the
-    activations as memory allows before it runs layers again, or of their inputs where it runs all again.
+    Where both are open, a stack with activation offload moves as little as memory allows before it recomputes layers,
+    and then layer inputs.
     """
     stated = cells.flag("offload_activations")
     found = [(policy, share, stated or 0.0) for policy, share in policies]
@@ -191,7 +191,7 @@ def spilled(
 
 
 def splits(cells: Cells, workload: Workload, devices: float) -> list[tuple[float, float]]:
-    """(tp, pp) to try."""
+    """Candidates of (tp, pp)."""
     tp, pp = cells.count("tp"), cells.count("pp")
     if tp is None:
         cells.search("tp")
@@ -207,7 +207,7 @@ def splits(cells: Cells, workload: Workload, devices: float) -> list[tuple[float
 
 
 def schedules(cells: Cells, workload: Workload, pp: float, dp: float) -> Iterator[tuple[float, float]]:
-    """(micro-batch, virtual stages) to try at one tp, pp and dp."""
+    """Candidates of (micro-batch, virtual stages) at one tp, pp and dp."""
     batch, stages = cells.count("micro_batch"), cells.count("vp", "virtual_stages")
     if batch is None:
         cells.search("micro_batch")
@@ -224,7 +224,7 @@ def schedules(cells: Cells, workload: Workload, pp: float, dp: float) -> Iterato
 
 
 def _chunks(known: dict[str, float]) -> list[float]:
-    """Chunks of a stage that the layers and the schedule allow; one where several stages differ by a layer."""
+    """Chunks per stage allowed by layers and schedule; 1 where several stages differ by a layer."""
     rules = Infeasible.layers_not_divisible, Infeasible.interleave_not_divisible
     most = min(int(known["n_layers"] / known["pp"]) + 1, LARGEST_STAGES)
     found = (known | {"virtual_stages": float(v)} for v in range(1, most + 1))
@@ -232,5 +232,5 @@ def _chunks(known: dict[str, float]) -> list[float]:
 
 
 def fitting(degree: str, sizes: dict[str, float], largest: int) -> list[float]:
-    """Values of a degree up to ``largest`` that may fit a workload of these sizes, in ascending order."""
+    """Values of a degree up to ``largest`` that may fit a workload of these sizes, ascending."""
     return [float(d) for d in range(1, largest + 1) if not fault(degree, d, sizes)]

@@ -1,4 +1,4 @@
-"""What rows of mixtures of experts say of their layers beside the catalogue: dense ones, and further tokens."""
+"""Layers of mixtures of experts stated by rows: dense layers, and multi-token prediction."""
 
 from __future__ import annotations
 
@@ -9,16 +9,16 @@ from dse.measured.cells import Cells
 from dse.measured.table import Skip
 from dse.types import Scalar, Workload
 
-#: How remarks tell that a run predicts no further token, or does (NVIDIA's tables of Megatron-Bridge).
+#: Remarks on runs with and without multi-token prediction (NVIDIA's tables of Megatron-Bridge).
 _FURTHER = r"\W+(MTP|multi-token prediction)\b"
 _WITHOUT = re.compile(r"\b(w/o|without|no)" + _FURTHER, re.IGNORECASE)
 _WITH = re.compile(r"\b(w/|with)" + _FURTHER, re.IGNORECASE)
 
 
 def mixed(cells: Cells, workload: Workload) -> Workload:
-    """The workload with the dense layers in front and the further tokens that a row states or its remarks tell of.
+    """The workload with the first dense layers and multi-token prediction of a row or its remarks.
 
-    Of a model that was cut to fewer layers ``first_dense`` says how many of these are dense.
+    ``first_dense``: dense layers of a model cut to fewer layers.
     """
     experts = workload.experts
     if experts is None:
@@ -32,7 +32,7 @@ def mixed(cells: Cells, workload: Workload) -> Workload:
 
 
 def _further(cells: Cells, own: Scalar) -> Scalar:
-    """Tokens predicted beyond the next; ``own``: those of the model in the catalogue, noted where they are taken."""
+    """Tokens of multi-token prediction; ``own``: those of the catalogue's model, recorded as completed."""
     stated = cells.count("n_predict", "mtp_num_layers", least=0.0)
     if stated is not None:
         return stated

@@ -1,4 +1,4 @@
-"""Names of measured tables to entries of the catalogue, by alias, source and family."""
+"""Catalogue entries for names in measured tables, by alias, source and family."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from dse.measured.table import DEVICE, Row, Skip
 from dse.types import Accelerator, ExpertKernels, Software, System, Workload
 from dse.types.paths import build
 
-#: What is told of rows that a stack only stands in for (:meth:`Lookup.is_nearest`).
+#: Note on rows for which a stack is the nearest one (:meth:`Lookup.is_nearest`).
 NEAREST = "by the nearest stack: none of its release"
 
 
@@ -20,10 +20,10 @@ _SOFTWARE = functools.partial(catalog.record, Software)
 
 
 class Lookup:
-    """Catalogue look-ups, each done once: a table names the same few things in every row."""
+    """Cached catalogue look-ups."""
 
     def __init__(self, software: Callable[[str], Software] = _SOFTWARE) -> None:
-        """``software`` gives a stack by its slug: by default the catalogue's."""
+        """``software``: stack by slug, by default the catalogue's."""
         self.workload: Callable[[str], Workload] = functools.cache(functools.partial(catalog.record, Workload))
         self.system: Callable[[str], System] = functools.cache(functools.partial(catalog.record, System))
         self.software: Callable[[str], Software] = functools.cache(software)
@@ -40,21 +40,21 @@ class Lookup:
         self.known: Callable[[str], dict[str, str]] = functools.cache(catalog.known_names)
 
     def _resolve(self, kind: str, name: str) -> str:
-        """Slug of a name, an empty text when the catalogue has none."""
+        """Slug of a name, "" if the catalogue has none."""
         try:
             return catalog.resolve(kind, name) if name else ""
         except InputError:
             return ""
 
     def suggestion(self, kind: str, name: str) -> str:
-        """A name that the catalogue does not have, with those that are like it."""
+        """An unknown name, with similar names of the catalogue."""
         close = nearest(name, self.known(kind), count=6)
         slugs = list(dict.fromkeys(self.known(kind)[known] for known in close))[:3]
         return f"{name}; did you mean {' or '.join(slugs)}?" if slugs else name
 
     @functools.cached_property
     def chips(self) -> dict[object, str]:
-        """Rates and cores of an accelerator → its kernel family."""
+        """(rates, cores) of an accelerator → its kernel family."""
         found: dict[object, str] = {}
         for slug in catalog.names("accelerator"):
             device, entry = catalog.record(Accelerator, slug), self.entry("accelerator", slug)
@@ -76,16 +76,16 @@ class Lookup:
         return sorted(found, key=lambda item: -len(item[0]))
 
     def is_nearest(self, stack: str, source: str, note: str = "") -> bool:
-        """Whether a stack only stands in for that of a source: its ``nearest`` name it, its ``sources`` do not."""
+        """Whether a stack is only the nearest one for a source, in its ``nearest`` but not in its ``sources``."""
         entry = self.entry("software", stack)
         return not any(_names(prefix, source, note) for prefix in entry.measured_sources) and any(
             _names(prefix, source, note) for prefix in entry.nearest_sources
         )
 
     def by_source(self, kind: str, source: str, accelerator: str = "", note: str = "") -> str:
-        """Slug of the system with this accelerator (or the stack) whose ``sources`` name this source.
+        """Slug of the system with this accelerator (or the stack) with this source in its ``sources``.
 
-        ``sources`` are prefixes; ``SOURCE | WORDS`` is one for rows of SOURCE whose note, or device, has these words.
+        ``sources`` are prefixes; ``SOURCE | WORDS`` matches rows of SOURCE with these words in note or device.
         """
         return next(
             (slug for prefix, k, slug, device in self.sources
@@ -95,7 +95,7 @@ class Lookup:
 
     @functools.cached_property
     def families(self) -> dict[str, str]:
-        """First word of the workloads' names (``llama``, ``nemotron``) → one of them."""
+        """First word of a workload's name (``llama``, ``nemotron``) → one workload of the family."""
         return {family(slug): slug for slug in reversed(catalog.names("workload"))}
 
 
@@ -111,7 +111,7 @@ def family(name: str) -> str:
 
 
 def accelerator_of(row: Row) -> str:
-    """Slug of the accelerator that a row or its system names, an empty text for one that the catalogue lacks."""
+    """Slug of the accelerator of a row or of its system, "" if the catalogue lacks it."""
     if named := row.get(*DEVICE):
         return _accelerator(named)
     return _of_system(system) if (system := row.get("system")) else ""
@@ -119,7 +119,7 @@ def accelerator_of(row: Row) -> str:
 
 @functools.cache
 def known_accelerator(name: str) -> str:
-    """Slug of an accelerator as tables write it (``h100_sxm``, ``gb200``); a Skip for one that is not known."""
+    """Slug of an accelerator as written in tables (``h100_sxm``, ``gb200``); Skip for an unknown one."""
     try:
         return catalog.resolve("accelerator", name)
     except InputError:

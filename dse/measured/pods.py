@@ -1,4 +1,4 @@
-"""What tables of TPU runs leave to be read: slices of pods, names that count cores, shapes told by tokens and rates."""
+"""Tables of TPU runs: slices of pods, names with core counts, shapes derived from tokens and rates."""
 
 from __future__ import annotations
 
@@ -14,48 +14,48 @@ from dse.measured.names import Lookup
 from dse.measured.table import DEVICE, Case, Row, Skip
 from dse.types import Mapping, Software, System
 
-#: A slice as Google names it: ``v5p-128``, ``TPUv5e-256``, ``v5litepod-16``.
+#: Slice names of Google: ``v5p-128``, ``TPUv5e-256``, ``v5litepod-16``.
 _SLICE = re.compile(r"(?:tpu[ -]?)?v(\d+)(litepod|p|e)?-(\d+)$", re.IGNORECASE)
 
-#: Cores of a chip of these generations, which the number behind their names counts.
+#: Cores per chip of generations whose names count cores.
 _CORES = {"2": 2, "3": 2, "4": 2, "5p": 2}
 
-#: How remarks tell of several slices.
+#: Remarks on several slices.
 _SLICES = re.compile(r"\b(\d+) (?:slices?|pods?)\b")
 
-#: Remat policies of MaxText, that with the kernel's output by what it costs in time; full is its default.
+#: Remat policies of MaxText for stored kernel outputs, by cost in time; full is its default.
 _POLICIES = {"": "full", "minimal": "selective_op", "minimal_flash": "none", "minimal_with_context": "none"}
 
 _TOKENS = re.compile(r"tokens per step (\d+)")
 
 
 class Tier(NamedTuple):
-    """A stack as it runs, and mappings to choose from."""
+    """A stack with candidate mappings."""
 
     software: Software
     mappings: tuple[Mapping, ...]
 
 
 def are_of_tpus(rows: Iterable[Row]) -> bool:
-    """Whether rows are steps of TPUs alone."""
+    """Whether all rows are steps of TPUs."""
     devices = (row.get(*DEVICE) for row in rows)
     return all("tpu" in device.lower() or _SLICE.match(device) for device in devices)
 
 
 def read(case: Case, lookup: Lookup) -> Cells:
-    """The cells of a configuration with what its name, its remarks and its rates say of the columns that are empty."""
-    cells, told = Cells(case.row), dict[str, str]()
+    """Cells of a configuration, with empty columns filled from its name, remarks and rates."""
+    cells, filled = Cells(case.row), dict[str, str]()
     for reader in (_chips, functools.partial(_shape, case, lookup), functools.partial(_plain_fsdp, lookup)):
-        told |= reader(cells)
-        cells = Cells(dataclasses.replace(case.row, cells=case.row.cells | told))
-    for name, value in told.items():
+        filled |= reader(cells)
+        cells = Cells(dataclasses.replace(case.row, cells=case.row.cells | filled))
+    for name, value in filled.items():
         if name != "gpu":
             cells.complete(name, value)
     return cells
 
 
 def _chips(cells: Cells) -> dict[str, str]:
-    """Device and chips of a slice that stands in the place of a device; names of some generations count cores."""
+    """Device and chips of a slice given as device; names of some generations count cores."""
     name = cells.text(*DEVICE)
     found = _SLICE.match(name)
     if not found:
@@ -66,9 +66,9 @@ def _chips(cells: Cells) -> dict[str, str]:
 
 
 def _shape(case: Case, lookup: Lookup, cells: Cells) -> dict[str, str]:
-    """Sequence length and batch of a row that states tokens a step, tokens a second and FLOP/s of a chip.
+    """Sequence length and batch of a row with tokens per step, tokens/s and FLOP/s per chip.
 
-    ``FLOP/s / (tokens/s) = 6 (P - V h) + 12 L h s``, embedding left out and the full square of attention counted
+    ``FLOP/s / (tokens/s) = 6 (P - V h) + 12 L h s``, without the embedding, with the full square of attention
     (MaxText's convention); lengths are powers of two.
     """
     tokens = _TOKENS.search(cells.text("note"))
@@ -97,10 +97,10 @@ def _seq_len(case: Case, cells: Cells, lookup: Lookup) -> float | None:
 
 
 def _plain_fsdp(lookup: Lookup, cells: Cells) -> dict[str, str]:
-    """What MaxText does where it is told nothing else: weights over all chips, one micro-batch a step, full remat.
+    """Defaults of MaxText: weights sharded over all chips, one micro-batch per step, full remat.
 
-    Tensor parallelism is left for what a batch of less than a sequence a chip asks for. Its tables state sequences a
-    chip, of which the members of a tensor-parallel group work on all of theirs together.
+    Tensor parallelism only for batches of less than a sequence per chip. Its tables state sequences per chip, which
+    the members of a tensor-parallel group share.
     """
     system = lookup.resolve("system", cells.text("system"))
     named = cells.text(*DEVICE) or (system and lookup.entry("system", system).value("accelerator", system))
@@ -119,15 +119,15 @@ def _plain_fsdp(lookup: Lookup, cells: Cells) -> dict[str, str]:
 
 
 def is_of_default_layers(model: str) -> bool:
-    """Whether a model has MaxText's own layers (decoder_block default): one norm before attention and feed-forward."""
+    """Whether a model has MaxText's default layers (decoder_block default): one norm before both blocks."""
     return model.lower().startswith("maxtext-")
 
 
 def squeezed(software: Software, mappings: tuple[Mapping, ...]) -> dict[str, Tier]:
-    """What MaxText offers where state does not fit, in the order in which it is tried; note → stack and mappings.
+    """Options of MaxText where state does not fit, in order of preference; note → stack and mappings.
 
-    All slices share it (dcn_fsdp_parallelism), then weights, and with them gradients and moments, are in 16 bits
-    (weight_dtype; the recipe of Llama-3.1-70B for two sequences a chip is named so). From memory.
+    State sharded over all slices (dcn_fsdp_parallelism), then weights, gradients and moments in 16 bits (weight_dtype,
+    as in the recipe name of Llama-3.1-70B for two sequences per chip). From memory.
     """
     shared = tuple(dataclasses.replace(m, dp_replicate=1.0) for m in mappings)
     narrow = dataclasses.replace(software, parameter_bytes=2.0, moment_bytes=2.0, gradient_bytes=2.0)
@@ -136,18 +136,18 @@ def squeezed(software: Software, mappings: tuple[Mapping, ...]) -> dict[str, Tie
 
 
 def unswitched(lookup: Lookup, accelerator: str) -> bool:
-    """Whether links join the devices of an accelerator's own pod, and no switch."""
+    """Whether links without a switch join the devices of an accelerator's own pod."""
     device = lookup.entry("accelerator", accelerator)
     network = lookup.resolve("network", str(device.value("node.scale_up", "")))
     return bool(network) and lookup.entry("network", network).value("links.topology") is not None
 
 
 def slices(cells: Cells, system: System, devices: float) -> float:
-    """Slices of a system without switches that a row runs on: as it says, else as few pods as hold its devices."""
-    stated, told = cells.count("slices"), _SLICES.search(cells.text("note"))
+    """Slices of a system without switches: as stated, else as few pods as hold the devices."""
+    stated, named = cells.count("slices"), _SLICES.search(cells.text("note"))
     if system.scale_up.links is None:
         return 1.0
-    found = stated or (float(told[1]) if told else math.ceil(devices / system.scale_up.domain))
+    found = stated or (float(named[1]) if named else math.ceil(devices / system.scale_up.domain))
     if devices % found or devices / found > system.scale_up.domain:
         pod = system.scale_up.domain
         raise Skip("devices are no whole slices", f"{devices:g} devices, {found:g} slices of at most {pod:g}")
@@ -155,7 +155,7 @@ def slices(cells: Cells, system: System, devices: float) -> float:
 
 
 def sliced(system: System, devices: float, count: float) -> System:
-    """The system as the slices of so many devices that are used of it."""
+    """The system of a row's slices with ``devices``."""
     if system.scale_up.links is None:
         return system
     return dataclasses.replace(system, scale_up=dataclasses.replace(system.scale_up, domain=devices / count))

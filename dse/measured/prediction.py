@@ -1,4 +1,4 @@
-"""One protocol for all measured tables: rows to cases, cases to what they ask of the model, and to predictions."""
+"""Protocol of all measured tables: rows to cases, cases to designs, designs to predictions."""
 
 from __future__ import annotations
 
@@ -21,44 +21,44 @@ from dse.types import Design, Precision
 
 @dataclasses.dataclass(frozen=True)
 class Prediction:
-    """What became of a configuration: the design chosen for it and its metrics, or why it was skipped."""
+    """Prediction of a configuration: its chosen design and metrics, or the reason of a skip."""
 
     case: Case
     design: Design | None = None
     metrics: dict[str, float] = dataclasses.field(default_factory=dict)
-    completed: dict[str, str] = dataclasses.field(default_factory=dict)  #: field left open → value taken
+    completed: dict[str, str] = dataclasses.field(default_factory=dict)  #: completed field → value
     note: str = ""
     skip: Skip | None = None
     stack: str = ""  #: slug of the software
 
     @property
     def chosen(self) -> Design:
-        """The design of a training step that was predicted."""
+        """Design of the predicted training step."""
         assert self.design is not None, "no design was predicted"
         return self.design
 
 
 class TableKind(NamedTuple):
-    """A kind of measured tables: what becomes of its rows, step by step."""
+    """A kind of measured tables, with the steps from rows to predictions."""
 
     name: str
-    study: Study  #: whose metrics its designs have
+    study: Study  #: study of its designs
     holds: Callable[[Sequence[str]], bool]  #: whether a table with these columns is of the kind
-    read: Callable[[Sequence[str], list[Row]], list[Case]]  #: columns and rows → configurations with what was measured
-    complete: Callable[[Case, Lookup], Any]  #: what a configuration asks of the model; raises :class:`Skip`
+    read: Callable[[Sequence[str], list[Row]], list[Case]]  #: columns and rows → configurations with measurements
+    complete: Callable[[Case, Lookup], Any]  #: completed configuration; raises :class:`Skip`
     predict: Callable[[Sequence[tuple[Case, Any]], Study], list[Prediction]]  #: all of them, in one batch
-    metrics: Callable[[Case], Sequence[str]]  #: that a row has predictions of
+    metrics: Callable[[Case], Sequence[str]]  #: predicted metrics of a row
 
 
 def evaluate_many(designs: Sequence[Design], study: Study = TRAINING) -> dict[str, np.ndarray]:
-    """Metrics of many designs; traced once for any number of one structure.
+    """Metrics of many designs; traced once per structure.
 
     Args:
         designs: of plain numbers, in any order of structures.
-        study: whose metrics.
+        study: study of the metrics.
 
     Returns:
-        Name of a metric → its values [designs] in SI units, in their order.
+        Metric → its values [designs] in SI units, in the order of the designs.
 
     >>> import dse
     >>> one = dse.design("gpt-3-13b", "selene", tp=8, micro_batch=1, recompute="full")
@@ -66,18 +66,15 @@ def evaluate_many(designs: Sequence[Design], study: Study = TRAINING) -> dict[st
     (2,)
     """
     found = {name: np.zeros(len(designs)) for name in study.units}
-    for members, stack in alike(designs):
+    for members, stack in by_structure(designs):
         metrics = evaluate_stack(stack, study)
         for name in study.units:
             found[name][members] = getattr(metrics, name)
     return found
 
 
-def alike(designs: Sequence[Design]) -> Iterator[tuple[list[int], Design]]:
-    """(positions, stack) of designs by structure: those with an optional record apart from those without.
-
-    A stack is a design whose leaves are arrays, with one number a design.
-    """
+def by_structure(designs: Sequence[Design]) -> Iterator[tuple[list[int], Design]]:
+    """(positions, stack) of designs by optional records; a stack is a design whose leaves are arrays [designs]."""
     positions: dict[jax.tree_util.PyTreeDef, list[int]] = {}
     for position, design in enumerate(designs):
         positions.setdefault(jax.tree.structure(design), []).append(position)
@@ -86,7 +83,7 @@ def alike(designs: Sequence[Design]) -> Iterator[tuple[list[int], Design]]:
 
 
 def evaluate_stack(stack: Design, study: Study = TRAINING) -> Any:
-    """Metrics of a stack of designs (see :func:`alike`), each an array in their order."""
+    """Metrics of a stack of designs (see :func:`by_structure`), as arrays [designs]."""
     return evaluate_few(stack, {}, program=Program(study))[0]
 
 

@@ -1,4 +1,4 @@
-"""Rules on measured rows, stated in ``rules.toml``: rows that are not used, and what sources state for all rows."""
+"""Rules on measured rows in ``rules.toml``: unused rows, and values that sources state for all rows."""
 
 from __future__ import annotations
 
@@ -15,23 +15,23 @@ FILE = Path(__file__).with_name("rules.toml")
 
 
 class RowRule(NamedTuple):
-    """One rule: rows of which every column of ``where`` matches its pattern as a whole."""
+    """One rule: rows where every column of ``where`` fully matches its pattern."""
 
     where: Mapping[str, re.Pattern[str]]
-    table: str = ""  #: kind of table, or the fit, that does not use the row
+    table: str = ""  #: kind of table, or fit, that excludes the row
     reason: str = ""
     why: str = ""
-    cells: Mapping[str, str] = {}  #: column → what the source states of it
+    cells: Mapping[str, str] = {}  #: column → value stated by the source
 
     def holds(self, row: Row) -> bool:
-        """Whether a row is meant."""
+        """Whether the rule applies to a row."""
         texts = ((row.source if column == "source" else row.get(column), p) for column, p in self.where.items())
         return all(pattern.fullmatch(text) for text, pattern in texts)
 
 
 @functools.cache
 def rules(kind: str) -> tuple[RowRule, ...]:
-    """The rules of a kind: ``unused``, ``stated`` or ``mean``."""
+    """Rules of a kind: ``unused``, ``stated`` or ``mean``."""
     return tuple(_rule(**entry) for entry in _document()[kind])
 
 
@@ -45,17 +45,17 @@ def _rule(where: Mapping[str, str], **rest: Any) -> RowRule:
 
 
 def unused(row: Row, table: str) -> RowRule | None:
-    """The rule by which a kind of table, or a fit, does not use a row; None where it does."""
+    """The rule by which a kind of table, or a fit, excludes a row; None for a used row."""
     return next((rule for rule in rules("unused") if rule.table == table and rule.holds(row)), None)
 
 
 def refuse(row: Row, table: str) -> None:
-    """Skip a row that is not used."""
+    """Skip an excluded row."""
     if rule := unused(row, table):
         raise Skip(rule.reason, rule.why)
 
 
 def stated(row: Row, kind: str, *columns: str) -> str:
-    """What its source states of the first of ``columns`` that it states anything of, else an empty text."""
+    """Value stated by the source for the first of ``columns`` that it states, else ""."""
     known = ((rule, column) for rule in rules(kind) for column in columns if column in rule.cells)
     return next((rule.cells[column] for rule, column in known if rule.holds(row)), "")

@@ -1,4 +1,4 @@
-"""Measured serving: tables of it, and what the model says of their rows (:mod:`dse.measured.serving_rows`)."""
+"""Tables of measured serving, and their predictions (rows: :mod:`dse.measured.serving_rows`)."""
 
 from __future__ import annotations
 
@@ -15,10 +15,10 @@ from dse.measured.table import Case, Meaning, Measurement, Row, Skip, cases_of, 
 from dse.model.serving.least import Least
 from dse.types import Design, Load
 
-#: Column that gives tables of serving away.
+#: Column that identifies tables of serving.
 SIGN = "isl"
 
-#: Metrics that a row gets.
+#: Metrics of a row.
 METRICS = (
     "time_per_output_token", "inter_token_latency", "time_to_first_token", "request_latency",
     "output_tokens_per_second", "output_tokens_per_second_per_device", "concurrency_limit", "peak_memory",
@@ -47,24 +47,24 @@ MEANINGS = {
     "mfu": Meaning("mfu", "mfu", skip="a utilisation, given with its time"),
 }
 
-#: Requests of a run of ML.ENERGY v2: throughput times the time of a token falls below the sequences that run by one
-#: more for each so many of them, as a run that starts empty and ends empty would have it. It takes at most so many
-#: times as long as its mean answer: with all requests in flight at once its longest one.
+#: Requests of a run of ML.ENERGY v2, from ramp and tail: throughput times TPOT falls below the concurrency by one per
+#: this number of sequences. A run takes at most this multiple of a mean request: with all requests in flight from the
+#: start, its longest one.
 _RUN, _LONGEST = 800.0, 2.0
 
 
 def read(columns: Sequence[str], rows: list[Row]) -> list[Case]:
-    """Every configuration of a table, in order, with whether an equal one is listed as another model."""
+    """Configurations of a table in order, marked where an equal one is listed under another model."""
     cases = cases_of(rows, lambda row: [measurement(row, row.get("metric"), MEANINGS)], "serving")
     twins = twins_of(cases)
     return [dataclasses.replace(case, known=twins.get(id(case))) for case in cases]
 
 
 def predict(known: Sequence[tuple[Case, Candidates]], study: Study) -> list[Prediction]:
-    """The prediction of every configuration.
+    """Prediction of every configuration.
 
-    A measured latency below, or a rate above, what bytes and FLOPs of the model take of its devices is refused
-    (:mod:`dse.measured.roofline`): it is predicted all the same, and skipped.
+    Latencies below, or rates above, the roofline bound are refused (:mod:`dse.measured.roofline`): they are predicted
+    but skipped.
     """
     designs = [one.design for _, one in known]
     metrics, best = evaluate_many(designs, study), unbeaten(designs)
@@ -75,7 +75,7 @@ def predict(known: Sequence[tuple[Case, Candidates]], study: Study) -> list[Pred
 
 
 def _prediction(case: Case, one: Candidates, metrics: dict[str, float], bound: Least) -> Prediction:
-    """A row that ran is predicted whatever the memory said, and told; what cannot run for other reasons is skipped."""
+    """Prediction of a row: with a note where it exceeds memory; skipped where infeasible for another reason."""
     reason = int(metrics["infeasible_reason"])
     other = reason & ~int(SERVING.memory_reasons)
     if other:
@@ -90,9 +90,9 @@ def _prediction(case: Case, one: Candidates, metrics: dict[str, float], bound: L
 
 
 def steady_figure(measured: Measurement, design: Design) -> Measurement:
-    """The figure of a steady state: ML.ENERGY v2 has throughput and energy of a whole run, ramp and tail in it.
+    """Steady-state figure of a measurement: ML.ENERGY v2 reports whole runs, with ramp and tail.
 
-    With fewer sequences devices draw nearly as much: a step reads the weights whatever their number.
+    With fewer sequences power is nearly equal, since each step reads all weights.
     """
     requests, kind = design.workload.requests, measured.meaning.kind
     if measured.row.source != "ML.ENERGY_v2" or kind not in (_RATE, _ENERGY) or requests is None:
@@ -105,7 +105,7 @@ def steady_figure(measured: Measurement, design: Design) -> Measurement:
 
 
 def bytes_over_bandwidth(design: Design, metric: str) -> float:
-    """What a figure would be were all but the weights free, up to one constant a source: the plainest of all models."""
+    """The figure if only reading the weights took time, up to one constant per source: the simplest model."""
     from dse.model.serving.memory import weight_bytes
     from dse.model.serving.work import cache_bytes, stage_of
 
@@ -115,7 +115,7 @@ def bytes_over_bandwidth(design: Design, metric: str) -> float:
     context = requests.prompt_tokens + 0.5 * requests.output_tokens
     a_sequence = stage.layout.layers * cache_bytes(stage.design, serving, context)
     held = float(weight_bytes(stage.design, stage.layout, serving))
-    second = float(mapping.pp / design.system.accelerator.memory.bandwidth)  # of a byte on each device
+    second = float(mapping.pp / design.system.accelerator.memory.bandwidth)  # per byte on each device
     weights, cache = second * held, second * float(a_sequence)
     sequences = float(requests.concurrency / mapping.dp)
     token = weights + sequences * cache

@@ -1,7 +1,7 @@
-"""One measured row of serving, with what its source is known to mean, as the design that served.
+"""One row of measured serving as a design, by the conventions of its source.
 
-A figure of a benchmark of an engine means what its source measured: lengths that were drawn below their nominal ones,
-prompts that all came at once, sequences that ran rather than a limit. These conventions stand here, each once.
+Sources differ in what they measure: lengths drawn below their nominal values, prompts that arrive together, concurrent
+sequences rather than their limit. Each convention is stated here once.
 """
 
 from __future__ import annotations
@@ -22,42 +22,42 @@ from dse.types import ExpertMapping, Load, Mapping, Precision, Requests, Serving
 from dse.types.choices import WEIGHTS_ALONE
 from dse.types.paths import build
 
-#: InferenceX draws lengths evenly between 0.8 and 1.0 of what it states, and sends ten times as many requests as are
-#: in flight, the first of them all at once: these are a tenth of the mean.
+#: InferenceX draws lengths uniformly between 0.8 and 1.0 of the stated ones, and sends ten times the concurrent
+#: requests, the first of them together: a tenth of the mean.
 _DRAWN, _OPENING = 0.9, 0.1
-#: Sources whose clients do so.
+#: Sources with such clients.
 _BURSTS = ("InferenceX", "aiconfigurator_silicon")
 
-#: Sources that measure energy: by the counters of the devices (NVML), without hosts and facility.
+#: Sources of energy from device counters (NVML), without hosts and facility.
 _COUNTERS = "ML.ENERGY"
 
 _MLPERF = "MLPerf"
-#: Share of the memory that its mappings, which no row lists, are taken to give to weights at most.
+#: Assumed maximum share of memory for weights, of mappings that no row lists.
 _MLPERF_WEIGHTS = 0.62
 
-#: Drafts of rows that run multi-token prediction, and how often one is right: 2.3 tokens a step.
+#: Drafts of rows with multi-token prediction, and their acceptance: 2.3 tokens per step.
 _DRAFTS, _ACCEPTED = 3.0, 0.63
 
-#: Sources whose engine kept and read the whole cache of windowed layers (a long prompt of Mistral shows it).
+#: Sources whose engine kept and read the whole cache of windowed layers (as a long prompt of Mistral shows).
 _WHOLE_CACHES = "TensorRT-LLM_v0"
 
-#: Models whose own format is MXFP4, whatever a row calls it: it computes in 16 bits.
+#: Models with MXFP4 weights, whatever format a row states; they compute in 16 bits.
 _MXFP4 = re.compile("gpt-oss", re.IGNORECASE)
 
-#: Engines that keep keys and values in 8 bits where the weights are in 8 or 4.
-#: All do where the weights are in 4.
+#: Engines with an 8-bit cache for weights of 8 or 4 bits.
+#: All have one for 4-bit weights.
 _NARROW_CACHE = re.compile("trtllm|tensorrt", re.IGNORECASE)
 
 
 def has_energy(row: Row) -> bool:
-    """Whether a row of a table of energy is of what served."""
+    """Whether a row of an energy table is a serving row."""
     return row.source.startswith(_COUNTERS)
 
 
 def complete(row: Row, lookup: Lookup, twin: bool | None = None) -> Candidates:
-    """The design of a row. ``twin``: of a row listed as DeepSeek-R1 whether an equal one is listed as DeepSeek-V3.
+    """The design of a row. ``twin``: whether a row of DeepSeek-R1 has an equal row of DeepSeek-V3.
 
-    R1 has the shape of V3: an equal row counts once, and one that differs drafts tokens.
+    Both have the same shape: an equal row counts once, and a different one drafts tokens.
     """
     rules.refuse(row, "serving")
     if twin:
@@ -90,7 +90,7 @@ def complete(row: Row, lookup: Lookup, twin: bool | None = None) -> Candidates:
     software, experts = lookup.software(stack), None
     if software.engine is None:
         raise Skip("stack that does not serve", f"{stack} has no [engine]")
-    if cells.text("batch_kind") == "max_num_seqs":  # the engine's own limit, above what runs
+    if cells.text("batch_kind") == "max_num_seqs":  # limit of the engine, above the concurrency
         most = max(float(software.engine.most_sequences), float(requests.concurrency))
         software = dataclasses.replace(software, engine=dataclasses.replace(software.engine, most_sequences=most))
     if workload.experts is not None:
@@ -112,12 +112,12 @@ def complete(row: Row, lookup: Lookup, twin: bool | None = None) -> Candidates:
 
 
 def _of_inferencex(cells: Cells, workload: Workload) -> dict[str, float]:
-    """What InferenceX sets of engines (its recipes, from memory).
+    """Engine settings of InferenceX (its recipes, from memory).
 
-    On B200 vLLM keeps the cache of Llama-3-70B in 8 bits, and SGLang that of DeepSeek's models: in 16 bits 64 requests
-    of the former on a device, and 256 of the latter on eight, would not fit, and none of them waited. For the latter
-    TensorRT-LLM has steps of one prompt beside those that decode; SGLang takes 82 % of the memory and looks for new
-    requests every 10 steps, of 16 requests and more every 30.
+    On B200 vLLM has an 8-bit cache for Llama-3-70B, and SGLang for DeepSeek's models: in 16 bits, 64 requests of the
+    former on a device, and 256 of the latter on eight, would not fit, and none of them waited. For DeepSeek
+    TensorRT-LLM mixes one prompt into decode steps; SGLang takes 82 % of the memory and admits requests every 10 steps,
+    of 16 requests and more every 30.
     """
     batch, framework = cells.number("batch", "concurrency") or 1.0, cells.text("framework")
     is_8_bit = cells.text("gpu").startswith("B200") and cells.text("precision") == "fp8"
@@ -140,7 +140,7 @@ def _system(cells: Cells, lookup: Lookup) -> Any:
 
 
 def _stack(cells: Cells, lookup: Lookup) -> str:
-    """The engine: as named, else that of the source, else the framework by its name or its first word."""
+    """The engine: as named, else by source, else by the framework's name or its first word."""
     named, framework = cells.text("software"), cells.text("framework")
     if named:
         return lookup.resolve("software", named) or named
@@ -153,9 +153,9 @@ def _stack(cells: Cells, lookup: Lookup) -> str:
 
 
 def _degrees(cells: Cells) -> tuple[float, float, float, float]:
-    """Devices, tp, pp and the ranks that decode apart.
+    """Devices, tp, pp and data-parallel ranks of attention.
 
-    Where tp and dp are 1 on several devices, attention is split over them: the experts alone are stated.
+    With tp and dp of 1 on several devices, only the experts are stated, and attention is split over the devices.
     """
     tp, pp, dp, devices = (cells.count(name) for name in ("tp", "pp", "dp", "n_gpus"))
     pp = pp or 1.0
@@ -170,7 +170,7 @@ def _degrees(cells: Cells) -> tuple[float, float, float, float]:
 
 
 def _of_mlperf(cells: Cells, mixture: bool, capacity: float, devices: float) -> tuple[float, float]:
-    """(tp, dp) that a row of MLPerf does not list: as few devices as hold the weights, attention apart of mixtures."""
+    """(tp, dp) of MLPerf rows, which list none: as few devices as hold the weights; mixtures with attention dp."""
     if mixture:
         return cells.complete("tp", 1.0), devices
     size = 1e9 * (cells.number("params_B") or 0.0) * (0.5625 if "fp4" in cells.text("precision").lower() else 1.0)
@@ -179,16 +179,16 @@ def _of_mlperf(cells: Cells, mixture: bool, capacity: float, devices: float) -> 
 
 
 def _experts(cells: Cells, tp: float, dp: float) -> ExpertMapping:
-    """Experts over the ranks that a row states, each of them over those that are left."""
+    """Mapping of experts over the stated ranks; the remaining ranks split each expert."""
     ep = min(cells.count("ep") or 1.0, tp * dp)
     return ExpertMapping(ep=ep, etp=cells.count("etp") or tp * dp / ep)
 
 
 def _formats(cells: Cells, mixture: bool) -> tuple[float, float, float]:
-    """(precision, bytes of a weight of experts, and of any weight, where these have a format of their own).
+    """(precision, bytes per expert weight, bytes per weight), the latter two 0 without a separate format.
 
-    Checkpoints of mixtures in 4 bits quantise their experts; of NVFP4 ones the rest is read as of 8 bits, between the
-    releases that left the attention in 16 and those that did not.
+    4-bit checkpoints of mixtures quantise their experts; other weights of NVFP4 ones count as 8 bits, a mean over
+    releases with attention in 16 bits and without.
     """
     text = cells.text("precision").lower().rstrip("?")
     four = {"fp4": 0.5625, "nvfp4": 0.5625, "mxfp4": 0.53125, "int4": 0.53125, "uint4": 0.53125}
@@ -201,7 +201,7 @@ def _formats(cells: Cells, mixture: bool) -> tuple[float, float, float]:
 
 
 def _requests(cells: Cells) -> Requests:
-    """What was asked, by the conventions of the source."""
+    """Requests of a row by the conventions of its source."""
     source, kind = cells.row.source, cells.text("batch_kind").lower()
     batch = cells.number("batch", "concurrency")
     prompt, answer = cells.number("isl", least=0.5), cells.number("osl", least=0.5)
@@ -236,7 +236,7 @@ def _load(source: str, kind: str) -> Load:
 
 
 def twins_of(cases: Sequence[Case]) -> dict[int, bool]:
-    """Of cases of InferenceX listed as DeepSeek-R1, whether one that is listed as DeepSeek-V3 has equal figures."""
+    """Position of DeepSeek-R1 cases of InferenceX → whether a DeepSeek-V3 case has equal figures."""
     listed = [c for c in cases if c.source.startswith("InferenceX") and "listed as deepseek-ai/" in c.row.get("note")]
     of_r1 = [c for c in listed if "DeepSeek-R1" in c.row.get("note")]
     known = {_figures(c) for c in listed if "DeepSeek-R1" not in c.row.get("note")}

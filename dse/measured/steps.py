@@ -1,4 +1,4 @@
-"""Measured training steps: all candidates of all configurations in one batch, and the choice among them."""
+"""Measured training steps: candidates of all configurations in one batch, and the choice among them."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from dse.types import Design, Mapping, Recompute
 
 _GIB = 2.0**30
 
-#: Metrics that ``predict`` adds as ``pred_<metric>`` columns.
+#: Metrics written as ``pred_<metric>`` columns.
 PREDICTED = (
     "step_time", "tokens_per_second", "tokens_per_second_per_device", "peak_memory", "peak_memory_state",
     "peak_memory_activations", "mfu", "mfu_causal", "hfu",
@@ -24,11 +24,11 @@ PREDICTED = (
 
 
 def predict(known: Sequence[tuple[Case, Candidates]], study: Study) -> list[Prediction]:
-    """The prediction of every configuration.
+    """Prediction of every configuration.
 
-    Of what a row leaves open, a mapping takes the lightest recompute that fits memory, and of the mappings the fastest
-    is taken. A row that states all that decides its memory did run: it is predicted even above the capacity, and
-    noted; so is one that states what its stack is said to lack.
+    For open values a mapping takes the lightest recompute that fits memory, and the fastest mapping is chosen. A row
+    that states all values that decide its memory did run: it is predicted even above the capacity, with a note; so is a
+    row with options that its stack lacks.
     """
     candidates = [one.designs for _, one in known]
     metrics = evaluate_many([design for designs in candidates for design in designs], study)
@@ -43,15 +43,15 @@ def predict(known: Sequence[tuple[Case, Candidates]], study: Study) -> list[Pred
 def _choose(
     case: Case, candidates: Candidates, designs: list[Design], metrics: dict[str, np.ndarray], study: Study
 ) -> Prediction:
-    """The prediction of one configuration from the metrics of its candidates."""
+    """Prediction of one configuration from the metrics of its candidates."""
     layers, mappings = candidates.workload.n_layers, [design.mapping for design in designs]
     reason = metrics["infeasible_reason"].astype(int)
     uneven = np.array([layers % (m.pp * m.virtual_stages) != 0.0 for m in mappings])
-    # More stages that differ by a layer than the ends are only taken where a row states them: then they did run.
+    # Stages that differ by a layer beyond the ends count only where a row states them, since it did run.
     stated = uneven & np.array([m.virtual_stages == 1.0 and m.pp <= layers for m in mappings])
     reason = np.where(stated, reason & ~study.reason_bits.get("layers_not_divisible", 0), reason)
     lacks = study.reason_bits.get("stack_lacks", 0)
-    beyond = bool(np.all(reason & lacks))  # what a row states of its options its stack had
+    beyond = bool(np.all(reason & lacks))  # stated options that the stack lacks
     reason = reason & ~lacks if beyond else reason
     runs = (reason & ~int(study.memory_reasons)) == 0
     if not runs.any():
@@ -80,7 +80,7 @@ def _choose(
 
 
 def _first_tier(candidates: Candidates, fits: np.ndarray) -> tuple[np.ndarray, str]:
-    """Which designs of the first tier that has any fit, and the note on it."""
+    """Mask of the designs that fit in the first tier with any, and its note."""
     start = 0
     for note, tier in candidates.tiers.items():
         stop = start + len(tier.mappings)
@@ -92,19 +92,19 @@ def _first_tier(candidates: Candidates, fits: np.ndarray) -> tuple[np.ndarray, s
 
 
 def _fastest(mappings: Sequence[Mapping], step_time: np.ndarray, fits: np.ndarray) -> int:
-    """Index of the fastest mapping that fits, each with the least recompute and offloading that let it fit.
+    """Index of the fastest mapping that fits, each with the least recompute and offloading that fits.
 
-    What a host-bound step moves costs it no time, and no one would move it.
+    Host-bound steps may hide transfers, so that step time alone would not decide.
     """
     lightest: dict[Mapping, int] = {}
-    for index in map(int, np.flatnonzero(fits)):  # candidates come lightest first
-        alike = dataclasses.replace(mappings[index], recompute=0.0, recompute_share=1.0, offload_activations=0.0)
-        lightest.setdefault(alike, index)
+    for index in map(int, np.flatnonzero(fits)):  # lightest candidates come first
+        plain = dataclasses.replace(mappings[index], recompute=0.0, recompute_share=1.0, offload_activations=0.0)
+        lightest.setdefault(plain, index)
     return min(lightest.values(), key=lambda index: step_time[index])
 
 
 def _completed(candidates: Candidates, mapping: Mapping) -> dict[str, str]:
-    """Completed fields with the values chosen for those that were searched."""
+    """Completed fields, with the chosen values of searched ones."""
 
     def chosen(name: str) -> str:
         value = getattr(mapping, name)

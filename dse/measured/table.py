@@ -1,4 +1,4 @@
-"""Measured tables: rows of CSV files, and what their measured columns mean in our metrics."""
+"""Measured tables: rows of CSV files, and the metrics of their measured columns."""
 
 from __future__ import annotations
 
@@ -16,12 +16,12 @@ from dse.io import inputs
 
 T = TypeVar("T")
 
-#: Columns that may name a device; the first that is not empty counts.
+#: Columns that may name a device, in order of preference.
 DEVICE = ("gpu", "accelerator", "device", "gpu_type")
 
 
-class Skip(Exception):  # noqa: N818 - it is an outcome of a row, not an error
-    """A row that cannot be predicted: a reason that is counted, and what is particular to the row."""
+class Skip(Exception):  # noqa: N818 - an outcome of a row, not an error
+    """A row that cannot be predicted: a reason, which is counted, and a detail of the row."""
 
     def __init__(self, reason: str, detail: str = ""):
         self.reason, self.detail = reason, detail
@@ -29,7 +29,7 @@ class Skip(Exception):  # noqa: N818 - it is an outcome of a row, not an error
 
 
 def unless_skipped(found: T | Skip) -> T:
-    """What was found, unless it is a reason to skip, which is raised."""
+    """``found``; raises it if it is a :class:`Skip`."""
     if isinstance(found, Skip):
         raise found
     return found
@@ -45,28 +45,28 @@ class Row:
     cells: dict[str, str]
 
     def get(self, *columns: str) -> str:
-        """Text of the first of ``columns`` that is not empty, else an empty text."""
+        """Text of the first of ``columns`` that is not empty, else ""."""
         return next((text for c in columns if (text := (self.cells.get(c) or "").strip())), "")
 
 
 @dataclasses.dataclass(frozen=True)
 class Meaning:
-    """What a measured name stands for.
+    """Metric and convention of a measured name.
 
-    A configuration counts once per ``kind``, by the name of lowest ``rank``. ``flops`` tells
-    which FLOPs of a step turn a rate into the step time it was computed from.
+    A configuration counts once per ``kind``, by the name of lowest ``rank``. ``flops``: the FLOPs of a step by which a
+    rate becomes the step time behind it.
     """
 
     kind: str
     metric: str
     rank: int = 0
-    unit: str = "1"  #: when the table states none
+    unit: str = "1"  #: default unit
     per_sequence: bool = False  #: counts sequences, not tokens
     flops: str = ""  #: "model" (no recompute) or "hardware" (recompute counted)
-    skip: str = ""  #: why it is not compared, if it is not
+    skip: str = ""  #: reason not to compare it
 
 
-#: Measured name → meaning (the conventions are those of the tables' own notes).
+#: Measured name → meaning, by the conventions in the tables' notes.
 MEANINGS = {
     "iteration_time": Meaning("time", "step_time", 0, "s"),
     "step_time": Meaning("time", "step_time", 0, "s"),
@@ -98,24 +98,24 @@ WIDE = {
     "proc_mem_tier1_cap_req": ("peak_memory", "B"),
 }
 
-#: What is measured → its units, in lower case, in SI.
+#: Quantity → its units in lower case, in SI.
 _BY_DIMENSION = {
     "a time": {"s": 1.0, "ms": 1e-3, "us": 1e-6, "min": 60.0, "h": 3600.0},
     "memory": {"gib": 2.0**30, "mib": 2.0**20, "gb": 1e9, "mb": 1e6, "b": 1.0},
-    "FLOPs a second": {"tflop/s": 1e12, "pflop/s": 1e15},
-    "tokens a second": {"token/s": 1.0, "tokens/s": 1.0, "tok/s": 1.0},
-    "sequences a second": {"seq/s": 1.0, "sequences/s": 1.0},
+    "a FLOP rate": {"tflop/s": 1e12, "pflop/s": 1e15},
+    "a token rate": {"token/s": 1.0, "tokens/s": 1.0, "tok/s": 1.0},
+    "a sequence rate": {"seq/s": 1.0, "sequences/s": 1.0},
     "a share": {"fraction": 1.0, "1": 1.0, "%": 0.01},
-    "energy a token": {"j/token": 1.0},
+    "an energy per token": {"j/token": 1.0},
     "power": {"w": 1.0},
 }
 
-#: Unit → what it measures, and its size.
+#: Unit → quantity and size.
 _UNITS = {unit: (what, size) for what, units in _BY_DIMENSION.items() for unit, size in units.items()}
 
 @dataclasses.dataclass(frozen=True)
 class Measurement:
-    """One measured figure of a configuration, in SI; ``skip`` says why it cannot be compared."""
+    """One measured figure of a configuration, in SI; ``skip``: reason not to compare it."""
 
     row: Row
     name: str
@@ -126,26 +126,26 @@ class Measurement:
 
 @dataclasses.dataclass(frozen=True)
 class Case:
-    """One configuration: the rows that describe it and what was measured on it."""
+    """One configuration: its rows and measurements."""
 
     rows: tuple[Row, ...]
     measurements: tuple[Measurement, ...]
     kind: str = "steps"  #: of its table: a name of :data:`dse.measured.kinds.KINDS`
-    known: Any = None  #: what its kind found in the table (kernels, a study, an equal row), or the reason to skip it
+    known: Any = None  #: data of its kind (kernels, a study, an equal row), or the reason to skip it
 
     @property
     def row(self) -> Row:
-        """The first of its rows, which holds the configuration."""
+        """The first row, with the configuration."""
         return self.rows[0]
 
     @property
     def source(self) -> str:
-        """Who measured it."""
+        """Source of the measurement."""
         return self.row.source
 
 
 def read_table(path: str | Path) -> tuple[list[str], list[Row]]:
-    """The rows of a CSV file, gzipped or not.
+    """Rows of a CSV file, gzipped or not.
 
     Args:
         path: of the file.
@@ -153,7 +153,8 @@ def read_table(path: str | Path) -> tuple[list[str], list[Row]]:
     Returns:
         (columns, rows); cells are texts.
 
-    Raises InputError for a file that cannot be read or has no rows.
+    Raises:
+        InputError: for a file that cannot be read or has no rows.
 
     >>> columns, rows = read_table("tests/published/narayanan_2021.csv")
     >>> columns[0], len(rows)
@@ -183,22 +184,22 @@ def _source(path: Path, cells: dict[str, str]) -> str:
         return cells["source"].strip()
     if cells.get("tensor_par_comm_type"):
         return "Calculon"
-    # The vTrain table names its two sets and no source.
+    # The vTrain table names two sets, no source.
     return f"vTrain_{cells['set']}" if cells.get("set") else path.name.split(".")[0]
 
 
 def group_rows(rows: Iterable[Row]) -> list[list[Row]]:
-    """Rows of one configuration together; rows without an id stand alone.
+    """Groups of rows of one configuration; a row without an id is a group.
 
-    One are the rows of a ``config_id``, and ids that are described alike and measured different things.
+    A group has one ``config_id``, or ids with equal descriptions and different measurements.
     """
     by_id: dict[object, list[Row]] = {}
     for row in rows:
         by_id.setdefault((row.source, row.cells.get("config_id") or row.line), []).append(row)
     groups: list[list[Row]] = []
-    alike: dict[object, list[list[Row]]] = {}
+    by_description: dict[object, list[list[Row]]] = {}
     for group in by_id.values():
-        found = alike.setdefault(_description(group[0]), []) if group[0].cells.get("config_id") else []
+        found = by_description.setdefault(_description(group[0]), []) if group[0].cells.get("config_id") else []
         names = {row.get("metric") for row in group}
         same = next((g for g in found if names.isdisjoint(row.get("metric") for row in g)), None)
         if same is not None:
@@ -210,13 +211,13 @@ def group_rows(rows: Iterable[Row]) -> list[list[Row]]:
 
 
 def _description(row: Row) -> tuple[tuple[str, str], ...]:
-    """What a row says of its configuration: all but the figure and the remarks on it."""
+    """Configuration cells of a row: all but the figure and its remarks."""
     figure = {"row_id", "config_id", "url_or_repo_path", "metric", "value", "unit", "derived", "note", "confidence"}
     return tuple((column, text) for column, text in row.cells.items() if column not in figure)
 
 
 def number(row: Row, column: str, default: float | None = None) -> float:
-    """A cell as a number that is not negative, ``default`` for an empty one; else a Skip."""
+    """A cell as a nonnegative number, ``default`` if empty; else a Skip."""
     text = row.get(column)
     if not text and default is not None:
         return default
@@ -230,7 +231,7 @@ def number(row: Row, column: str, default: float | None = None) -> float:
 
 
 def positive(row: Row, column: str) -> float:
-    """The same as a number above zero."""
+    """A cell as a positive number; else a Skip."""
     value = number(row, column)
     if value == 0.0:
         raise Skip("no usable number", f"{column} = {row.get(column)!r}")
@@ -245,7 +246,7 @@ def cases_of(rows: Iterable[Row], figures: Callable[[Row], Sequence[Measurement]
 
 
 def step_figures(row: Row) -> list[Measurement]:
-    """What a row of training steps measured: its ``metric``, or its columns of a wide table."""
+    """Measurements of a row of training steps: its ``metric``, or its columns of a wide table."""
     if row.get("metric"):
         return [measurement(row, row.get("metric"), MEANINGS)]
     wide = [_measurement(row, name, row.get(c), unit) for c, (name, unit) in WIDE.items() if row.get(c)]
@@ -253,7 +254,7 @@ def step_figures(row: Row) -> list[Measurement]:
 
 
 def measurement(row: Row, name: str, meanings: Mapping[str, Meaning]) -> Measurement:
-    """The figure of a row of a long table, by what names mean there; one without a name measured nothing."""
+    """The figure of a row of a long table; none without a measured name."""
     if not name:
         return Measurement(row, "none", Meaning("none", "none"), math.nan, Skip("nothing measured"))
     return _measurement(row, name, row.get("value"), row.get("unit"), meanings)
@@ -278,7 +279,7 @@ def _measurement(
 
 
 def _fault(value: float, unit: str, what: str, wanted: str) -> str:
-    """Why a figure in a unit that measures ``what`` is none of what is ``wanted``; empty where it is one."""
+    """Reason why a figure of quantity ``what`` is not ``wanted``; "" where it is."""
     if not what:
         return f"a unit that is not known: {unit}; of {wanted} are {', '.join(_BY_DIMENSION[wanted])}"
     if what != wanted:
@@ -289,5 +290,5 @@ def _fault(value: float, unit: str, what: str, wanted: str) -> str:
 
 
 def _unit(unit: str) -> tuple[str, float]:
-    """What a unit measures, that of a device as that of all, and its size in SI; "" and NaN for one that is unknown."""
+    """Quantity of a unit, per device or of all, and its size in SI; "" and NaN for an unknown one."""
     return _UNITS.get(re.sub(r"/(gpu|chip|device)$", "", unit.lower()), ("", math.nan))

@@ -1,8 +1,8 @@
-"""Rows of fine-tuning: adapters and packed documents, as columns state them or as the source's recipes have them.
+"""Rows of fine-tuning: adapters and packed documents, stated by columns or by the source's recipes.
 
-What a source leaves out follows from who published it. NVIDIA's recipes of fine-tuning run on short questions and
-answers (SQuAD) packed to the sequence, and adapt queries, keys and values alone. MLPerf's benchmark adapts the
-attention, on reports that fill a sequence, with weights in fp8 in NVIDIA's submissions.
+NVIDIA's recipes of fine-tuning pack short questions and answers (SQuAD) into sequences, and adapt queries, keys and
+values only. MLPerf's benchmark adapts attention, on reports as long as a sequence, with fp8 weights in NVIDIA's
+submissions.
 """
 
 from __future__ import annotations
@@ -18,15 +18,15 @@ _FINE_TUNING = re.compile(r"\b(LoRA|SFT|fine-?tun\w*)\b", re.IGNORECASE)
 _ADAPTERS = re.compile(r"\bLoRA\b", re.IGNORECASE)
 _MLPERF = re.compile(r"^mlperf", re.IGNORECASE)
 
-#: Rank that the recipes of both publishers have.
+#: Rank in the recipes of both publishers.
 RANK = 16.0
 
-#: Tokens of a packed document of SQuAD, mean square over mean: about 150 to 200 tokens each, few of 500.
+#: Tokens per packed document of SQuAD, mean square over mean: about 150 to 200 tokens each, few of 500.
 SHORT_DOCUMENT = 250.0
 
 
 def tuned(cells: Cells, workload: Workload) -> Workload:
-    """The workload with the adapters and the packing that a row states, or that its remarks and source tell of."""
+    """The workload with the adapters and the packing of a row, its remarks or its source."""
     note, benchmark = cells.text("note"), bool(_MLPERF.match(cells.row.source))
     rank, document = cells.number("lora_rank"), cells.number("document_tokens")
     if rank is None and _ADAPTERS.search(note):

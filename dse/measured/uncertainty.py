@@ -1,14 +1,14 @@
-r"""How far the truth may lie from a prediction: an interval from what the calibration left open.
+r"""Prediction intervals from the uncertainty of the calibration.
 
-Two things are left open, both as standard deviations of a logarithm: the fitted parameters (``spread`` of a value in
-the catalogue), which are drawn and sent through the model, and what no parameter explains (``residual`` of the
-software stack: launch jitter, congestion, library versions). Of serving a residual by kind of figure stands for both.
-A step time ``T`` then lies, with probability ``q``, in
+Two standard deviations of a logarithm: of the fitted parameters (``spread`` of a value in the catalogue), sampled and
+propagated through the model, and of what no parameter explains (``residual`` of the software stack: launch jitter,
+congestion, library versions). For serving a residual by kind of figure stands for both. A step time ``T`` then lies,
+with probability ``q``, in
 
 .. math:: T \, e^{\pm z_q \sigma}, \qquad \sigma^2 = \mathrm{Var}_\theta[\log T(\theta)] + r^2
 
-Residuals are set where measured steps that the fit had not seen lie in that many of their intervals
-(:mod:`dse.calibrate.residuals`); nothing else is assumed of the form of the errors.
+Residuals are set so that the intervals cover this share of measured steps unseen by the fit
+(:mod:`dse.calibrate.residuals`), without an assumption on the distribution of the errors.
 """
 
 from __future__ import annotations
@@ -27,21 +27,21 @@ from dse.doors.study import Study
 from dse.doors.study_training import TRAINING
 from dse.types import Design, Software
 
-#: Probability of an interval, unless another is asked for.
+#: Default probability of an interval.
 SHARE = 0.8
 
-#: Residual by kind of an engine that nothing was measured of: as sources that no fit had seen (docs/serving.md).
+#: Residual by kind of an engine without measurements: that of unseen sources (docs/serving.md).
 UNMEASURED = {"token": 0.55, "first": 0.72, "latency": 0.55, "rate": 0.42, "energy": 0.49}
 
-#: Draws of the parameters; half of them mirror the others, so that their mean is the prediction's own.
+#: Samples of the parameters in antithetic pairs, so that their mean is that of the prediction.
 DRAWS = 64
 
 
 class Uncertainty(NamedTuple):
-    """What the calibration left open for a stack."""
+    """Uncertainty of the calibration of a stack."""
 
     spreads: dict[str, float]  #: full leaf path → standard deviation of the logarithm
-    residual: float  #: the same of what no parameter explains
+    residual: float  #: standard deviation of what no parameter explains
 
 
 class MetricInterval(NamedTuple):
@@ -52,7 +52,7 @@ class MetricInterval(NamedTuple):
 
 
 def uncertainty_of(software: str) -> Uncertainty:
-    """What is open for predictions with a stack of the catalogue, as its file is now."""
+    """Uncertainty of predictions with a stack of the catalogue, from its current file."""
     entry = catalog.entry("software", software)
     paths = _software_leaves()
     spreads = {paths[name]: found.spread for name, found in entry.values.items() if found.spread and name in paths}
@@ -61,36 +61,36 @@ def uncertainty_of(software: str) -> Uncertainty:
 
 @functools.cache
 def _software_leaves() -> dict[str, str]:
-    """Name of a leaf of the software → its path."""
+    """Leaf of the software → its path."""
     return {path.rpartition(".")[2]: path for path in leaves() if path.startswith("software.")}
 
 
 def quantile(share: float = SHARE) -> float:
-    """Standard deviations to either side that hold ``share`` of a normal distribution."""
+    """Standard deviations to either side that cover ``share`` of a normal distribution."""
     return NormalDist().inv_cdf(0.5 + 0.5 * share)
 
 
 def half_widths(designs: Sequence[Design], open_parts: Sequence[Uncertainty], share: float = SHARE) -> np.ndarray:
-    """Half the width of the interval of each design's log step time, ``z_q sigma``."""
+    """Half-width of the interval of each design's log step time, ``z_q sigma``."""
     residuals = np.array([one.residual for one in open_parts])
     return quantile(share) * np.hypot(deviations(designs, open_parts), residuals)
 
 
 def deviations(designs: Sequence[Design], open_parts: Sequence[Uncertainty]) -> np.ndarray:
-    """Standard deviation of each design's log step time over draws of its stack's parameters."""
-    from dse.measured.prediction import alike, evaluate_stack
+    """Standard deviation of each design's log step time over samples of its stack's parameters."""
+    from dse.measured.prediction import by_structure, evaluate_stack
 
     found = np.zeros(len(designs))
-    for members, stack in alike(designs):
+    for members, stack in by_structure(designs):
         times = np.asarray(evaluate_stack(sample_parameters(stack, [open_parts[i] for i in members])).step_time)
         found[members] = np.log(times.reshape(len(members), DRAWS)).std(axis=1)
     return found
 
 
 def sample_parameters(stack: Design, open_parts: Sequence[Uncertainty]) -> Design:
-    """A stack of designs, each ``DRAWS`` times with draws of its open parameters that all designs share.
+    """A stack of designs, ``DRAWS`` times with samples of its open parameters, common to all designs.
 
-    Drawn values stay within the bounds of their leaves.
+    Samples are clipped to the bounds of their leaves.
     """
     known = list(leaves())
     once = np.random.default_rng(0).standard_normal((DRAWS // 2, len(known)))
@@ -104,20 +104,20 @@ def sample_parameters(stack: Design, open_parts: Sequence[Uncertainty]) -> Desig
     return replace(repeated, columns)
 
 
-#: Metrics that fall as the step time grows; other times and rates do not depend on it.
+#: Metrics inversely proportional to the step time; other times and rates do not depend on it.
 _RATES = ("tokens_per_second", "tokens_per_second_per_device", "mfu", "mfu_causal", "hfu")
 
 
 def intervals(
     design: Design, metrics: Mapping[str, float], software: str, study: Study = TRAINING
 ) -> dict[str, MetricInterval]:
-    """Metric → the interval in which it lies in 80 % of cases, for those that have one.
+    """Metric → its 80 % interval, for metrics that have one.
 
     Args:
         design: the design.
-        metrics: its metrics by name, in SI units: those whose intervals are wanted.
+        metrics: metric → value in SI units.
         software: the stack, by its name in the catalogue.
-        study: what kind of design it is.
+        study: study of the design.
     """
     width = None if study.residuals else float(half_widths([design], [uncertainty_of(software)])[0])
     found = {name: interval_of(name, value, software, design.software, width, study) for name, value in metrics.items()}
@@ -127,15 +127,15 @@ def intervals(
 def interval_of(
     metric: str, value: float, stack: str, software: Software, step: float | None, study: Study = TRAINING
 ) -> MetricInterval | None:
-    """The interval of a metric; None for one that has none.
+    """The interval of a metric; None for a metric without one.
 
     Args:
         metric: its name.
-        value: of the metric.
+        value: of the metric, in SI units.
         stack: name of the design's software.
-        software: the design's own, whose ``memory_spread`` peak memories have.
-        step: half the width of the interval of the log step time, None where it is not known.
-        study: whose metric it is.
+        software: the design's software, with ``memory_spread`` for peak memory.
+        step: half-width of the interval of the log step time, None where unknown.
+        study: study of the metric.
     """
     if metric == study.memory:
         return _around(value, quantile() * float(software.memory_spread))
@@ -144,12 +144,12 @@ def interval_of(
 
 
 def step_half_width(metric: str, step: float | None) -> float | None:
-    """Half the width of the interval of the logarithm of a metric that the step time tells; None for others."""
+    """Half-width of the log of a metric that follows from the step time; None for others."""
     return step if metric == "step_time" or metric in _RATES else None
 
 
 def residual_half_width(stack: str, metric: str, study: Study) -> float | None:
-    """The same of a metric whose interval is its kind's residual alone; None for one that has no kind."""
+    """Half-width of the log of a metric with a residual of its kind alone; None for a metric without a kind."""
     kind = study.residuals.get(metric)
     if kind is None:
         return None

@@ -1,6 +1,6 @@
-"""What a mapping asks of its software stack: one list, read by the infeasibility bit, tables of mappings and messages.
+"""Capabilities of a software stack that a mapping needs, for the infeasibility bit, tables of mappings and messages.
 
-The comparisons are plain arithmetic: values may be Python numbers, NumPy arrays or traced scalars.
+Comparisons are arithmetic: values may be Python numbers, NumPy arrays or traced scalars.
 """
 
 from __future__ import annotations
@@ -15,19 +15,19 @@ LIMITED = ("zero_stage", "sequence_parallel", "overlap_dp", "overlap_tp", "cp", 
 
 
 def asked(mapping: Mapping[str, Any]) -> dict[str, Any]:
-    """Capability → how much of it a mapping asks for; ``mapping`` is options and degrees by field."""
+    """Capability → amount that a mapping needs; ``mapping``: options and degrees by field."""
     recompute = mapping["recompute"]
     offloaded = mapping["offload_weights"] + mapping["offload_activations"] + mapping["offload_optimizer"]
     named = {} if mapping.get("schedule") is None else {"schedule": mapping["schedule"]}
     return {name: mapping[name] for name in LIMITED} | named | {
-        # Of code 1 it is 1, of code 3 between 1 and 2, of 0 and 2 it is 0, of those of experts more than there is.
+        # 1 at code 1, between 1 and 2 at code 3, 0 at codes 0 and 2, more than any stack has at those of experts.
         "selective_recompute": recompute * (2.0 - recompute) * (1.0 - 0.75 * (recompute - 1.0)),
         "offload": offloaded / 3.0,
     }
 
 
 def lacking(mapping: Mapping[str, Any], can: Mapping[str, Any]) -> dict[str, Any]:
-    """Capability → whether a mapping asks for more of it than a stack has.
+    """Capability → whether a mapping needs more of it than a stack has.
 
     Args:
         mapping: options and degrees of a mapping by field.
@@ -40,6 +40,6 @@ def lacking(mapping: Mapping[str, Any], can: Mapping[str, Any]) -> dict[str, Any
     ['overlap_tp']
     """
     lacks = {name: amount > can[name] for name, amount in asked(mapping).items()}
-    if mapping.get("experts") is not None:  # whose own levels of recompute no stack lacks
+    if mapping.get("experts") is not None:  # every stack has the levels of expert recompute
         lacks["selective_recompute"] = lacks["selective_recompute"] & (mapping["recompute"] < Recompute.norms)
     return lacks

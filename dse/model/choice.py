@@ -1,4 +1,4 @@
-"""Choices as data: pick a value by a traced integer code, and ask whole numbers held in floats, without a branch."""
+"""Choices as data, without branches: values by a traced integer code, and tests of whole numbers held in floats."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ import numpy as np
 
 from dse.types import Scalar
 
-#: An integer code, mostly that of an enumeration.
+#: An integer code, usually of an enumeration.
 Code = TypeVar("Code", bound=int)
 T = TypeVar("T")
 
@@ -28,18 +28,18 @@ def choose(code: Scalar, by_code: Mapping[Code, Scalar]) -> Scalar:
 
 
 def nothing(value: Scalar) -> bool:
-    """Whether a value is the number 0 itself, which no leaf of a design changes."""
+    """Whether ``value`` is the literal 0, which stands for an absent part of a design."""
     return isinstance(value, int | float) and value == 0.0
 
 
 def plus(*terms: Scalar) -> Scalar:
-    """Their sum; what is the number 0 itself, because a design has none of it, adds no equation."""
+    """Sum of the terms; literal zeros, of absent parts of a design, add no equation."""
     there = [term for term in terms if not nothing(term)]
     return functools.reduce(operator.add, there) if there else 0.0
 
 
 def times(count: Scalar, value: Scalar) -> Scalar:
-    """Their product, without an equation where either is the number 0 or 1 itself."""
+    """Product, without an equation where either factor is the literal 0 or 1."""
     if nothing(count) or nothing(value):
         return 0.0
     one, other = (isinstance(factor, int | float) and factor == 1.0 for factor in (count, value))
@@ -47,12 +47,12 @@ def times(count: Scalar, value: Scalar) -> Scalar:
 
 
 def divided(value: Scalar, count: Scalar) -> Scalar:
-    """Their quotient, without an equation where the divisor is the number 1 itself."""
+    """Quotient, without an equation where the divisor is the literal 1."""
     return value if isinstance(count, int | float) and count == 1.0 else value / count
 
 
 def where_on(flag: Scalar, yes: T, no: T) -> T:
-    """``yes`` where a flag is above 0, part by part, else ``no``; without an equation where it is a number itself."""
+    """``yes`` where a flag is above 0, else ``no``, by part; without an equation for a literal flag."""
     if isinstance(flag, int | float):
         return yes if flag > 0.0 else no
     found: T = jax.tree.map(lambda a, b: jnp.where(flag > 0.0, a, b), yes, no)
@@ -60,30 +60,29 @@ def where_on(flag: Scalar, yes: T, no: T) -> T:
 
 
 def given(value: Scalar | None, otherwise: Scalar) -> Scalar:
-    """The number that a design states, or what holds where it states none."""
+    """``value``, or ``otherwise`` where the design states none."""
     return otherwise if value is None else value
 
 
 def min_prefer_first(first: Scalar, second: Scalar) -> Scalar:
     """The smaller of two; where both are equal, with the slope of ``first`` alone.
 
-    ``minimum`` gives each half there, which is the slope on neither side. At a value that many designs have (a clock
-    at its nominal one, a link as fast as its network), ``first`` is what may move down from there.
+    ``minimum`` averages both slopes there. At values that many designs have (the nominal clock, a link with the
+    bandwidth of its network), ``first`` is the value that can decrease.
     """
     return jnp.where(first <= second, first, second)
 
 
 def max_prefer_first(first: Scalar, second: Scalar) -> Scalar:
-    """The larger of two; where both are equal, with the slope of ``first`` alone: of what may move up from there."""
+    """The larger of two; where both are equal, with the slope of ``first``, the value that can increase."""
     return jnp.where(first >= second, first, second)
 
 
 def divides(part: Scalar, whole: Scalar, extra: int = 0) -> jax.Array:
-    """Whether ``part`` divides ``whole`` or one of the ``extra`` numbers that follow it, an even count of them.
+    """Whether ``part`` divides ``whole`` or one of the ``extra`` numbers after it, an even count.
 
-    Whole numbers held in floats, exact while they are below 2^24. The quotient is rounded to a whole number whose
-    product with ``part`` is the nearest multiple of it; a remainder would say the same, but no processor computes many
-    of those at once.
+    Whole numbers held in floats, exact below 2^24. The quotient is rounded and multiplied by ``part``, which vectorises
+    where a remainder does not.
     """
     middle = whole + 0.5 * extra if extra else whole
     nearest = part * jnp.round(middle / part)
@@ -91,7 +90,7 @@ def divides(part: Scalar, whole: Scalar, extra: int = 0) -> jax.Array:
 
 
 def even_part(whole: Scalar) -> Scalar:
-    """The largest power of two that divides a whole number held in a float, below 2^31: the lowest bit that is set."""
+    """The largest power of two that divides a whole number held in a float, below 2^31: its lowest set bit."""
     if not isinstance(whole, jax.Array):
         return float(int(whole) & -int(whole))
     bits = whole.astype(jnp.int32)
@@ -99,7 +98,7 @@ def even_part(whole: Scalar) -> Scalar:
 
 
 def power_of_two(value: Scalar) -> Scalar:
-    """The largest power of two up to a positive number: its floating-point form without the fraction."""
+    """The largest power of two up to a positive number: its floating-point form with a zero fraction."""
     if not isinstance(value, jax.Array):
         return math.ldexp(0.5, math.frexp(value)[1])
     bits, exponent = _EXPONENT[value.dtype.itemsize]
@@ -113,24 +112,24 @@ _EXPONENT: dict[int, tuple[Any, Any]] = {
 
 
 def ceiling(value: Scalar) -> Scalar:
-    """``ceil(value)``, with the slope of ``value`` itself (straight-through: Bengio et al. 2013).
+    """``ceil(value)`` with the slope of ``value`` (straight-through: Bengio et al. 2013).
 
-    A ceiling is flat between its steps, so its own slope says that more stages or narrower shards save no work.
+    The slope of a ceiling is 0 between its steps, as if more stages or narrower shards saved no work.
     """
     return jnp.ceil(value) + (value - jax.lax.stop_gradient(value))
 
 
 def just_below_reciprocal(piece: Scalar) -> Scalar:
-    """``1 / piece``, smaller by four roundings: what turns the pieces of a whole into a product.
+    """``1 / piece`` reduced by four roundings, to count pieces by a product.
 
-    ``ceiling(whole * just_below_reciprocal(piece))`` is ``ceil(whole / piece)`` without a division for each whole,
-    exact below 2^21: a whole multiple never counts one piece more. Its slope is that by ``whole``.
+    ``ceiling(whole * just_below_reciprocal(piece))`` is ``ceil(whole / piece)`` without a division per ``whole``, exact
+    below 2^21: an exact multiple never counts one piece more. It has no slope by ``piece``.
     """
     return jax.lax.stop_gradient(1.0 / piece * (1.0 - 2.0**-21))
 
 
 def required(part: T | None, path: str) -> T:
-    """An optional part of a record that a formula cannot do without; ValueError where the record lacks it."""
+    """``part``, an optional part of a record; ValueError where the record lacks it."""
     if part is None:
         raise ValueError(f"this formula needs {path}, which the design does not have")
     return part

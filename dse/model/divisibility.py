@@ -1,6 +1,6 @@
-"""What degrees of parallelism must divide: one list, read by the table of mappings, the infeasibility bits and rows.
+"""Divisibility of sizes by degrees of parallelism, for tables of mappings, infeasibility bits and measured rows.
 
-The rules are plain arithmetic: values may be Python numbers, NumPy arrays or traced scalars.
+Rules are arithmetic: values may be Python numbers, NumPy arrays or traced scalars.
 """
 
 from __future__ import annotations
@@ -13,12 +13,12 @@ from typing import Any, NamedTuple
 from dse.model import schedules
 from dse.types import Infeasible
 
-#: Whether the first divides the second, or one of so many numbers that follow it.
+#: Whether the first divides the second, or one of the third count of numbers after it.
 Divides = Callable[[Any, Any, int], Any]
 
 
 class Shape(NamedTuple):
-    """What the degrees must divide; 0 are ``n_devices`` when it follows from them, and what a dense model lacks."""
+    """Sizes divided by the degrees; 0: ``n_devices`` derived from the degrees, and sizes absent from a dense model."""
 
     n_layers: int
     n_heads: int
@@ -35,16 +35,16 @@ class Shape(NamedTuple):
 
     @property
     def sizes(self) -> dict[str, int]:
-        """Field → size as the rules ask for it: layers are all that run, experts all that devices hold."""
+        """Field → size for the rules, with the layers of multi-token prediction and redundant experts."""
         held = {"n_layers": self.n_layers + self.n_predict, "n_experts": self.n_experts + self.redundant_experts}
         return self._asdict() | held
 
 
 _OF_EXPERTS = ("n_experts", "expert_ffn", "shared_ffn", "n_predict")
 
-#: Leaves behind the fields of Shape; a dense model has no ``EXPERT_SHAPE_PATHS``.
+#: Leaves of the fields of Shape; a dense model has no ``EXPERT_SHAPE_PATHS``.
 EXPERT_SHAPE_PATHS = tuple(f"workload.experts.{name}" for name in _OF_EXPERTS)
-#: The leaf behind the last field, of designs that serve.
+#: Leaf of the last field, of serving designs.
 COPIES_PATH = "mapping.serving.redundant_experts"
 SHAPE_PATHS = (
     *(f"workload.{name}" for name in Shape._fields[:6]), "system.n_devices", *EXPERT_SHAPE_PATHS, COPIES_PATH
@@ -52,19 +52,19 @@ SHAPE_PATHS = (
 
 
 class Rule(NamedTuple):
-    """The product of ``degrees`` divides ``whole``, or one of the ``extra`` numbers that follow it."""
+    """The product of ``degrees`` divides ``whole``, or one of the ``extra`` numbers after it."""
 
     reason: Infeasible
     degrees: tuple[str, ...]  #: fields of a mapping
     whole: str  #: field of a workload, or n_micro_batches
-    what: str  #: what the whole counts, for messages
-    multiple: bool = False  #: a multiple of the whole will do too
-    extra: int = 0  #: numbers after the whole that will do too, an even count
-    least: float = 1.0  #: of the product
-    above: tuple[str, float] | None = None  #: holds only where this field of a mapping is above this value
+    what: str  #: unit of the whole, for messages
+    multiple: bool = False  #: whether a multiple of the whole is allowed too
+    extra: int = 0  #: numbers after the whole that are allowed too, an even count
+    least: float = 1.0  #: minimum of the product
+    above: tuple[str, float] | None = None  #: applies only where this field of a mapping exceeds this value
 
     def holds(self, values: Mapping[str, Any], divides: Divides) -> Any:
-        """Whether the rule is kept."""
+        """Whether the rule holds."""
         part = functools.reduce(operator.mul, (values[name] for name in self.degrees))
         whole = values[self.whole]
         kept = divides(part, whole, self.extra)
@@ -79,8 +79,8 @@ RULES = (
     Rule(Infeasible.heads_not_divisible, ("tp",), "n_heads", "heads"),
     Rule(Infeasible.width_not_divisible, ("tp",), "ffn_hidden", "feed-forward columns"),
     Rule(Infeasible.heads_not_divisible, ("tp",), "n_kv_heads", "key/value heads", multiple=True),
-    # Where they do not, Megatron-LM counts the loss and then the embedding as a layer, if told to: the last chunk, and
-    # then the first, has a layer less (account_for_loss_in_pipeline_split, account_for_embedding_in_pipeline_split).
+    # Megatron-LM can count the loss and then the embedding as a layer, so that the last and then the first chunk has a
+    # layer less (account_for_loss_in_pipeline_split, account_for_embedding_in_pipeline_split).
     Rule(
         Infeasible.layers_not_divisible, ("pp", "virtual_stages"), "n_layers",
         "layers (nor the layers plus loss, or plus loss and embedding)", extra=2,
@@ -88,7 +88,7 @@ RULES = (
     Rule(Infeasible.batch_not_divisible, ("dp", "micro_batch"), "global_batch", "sequences of a global batch"),
     Rule(Infeasible.shards_not_divisible, ("dp_replicate",), "dp", "data parallel ranks"),
     Rule(Infeasible.sequence_not_divisible, ("cp",), "seq_len", "tokens of a sequence"),
-    # Every choice of sequence parallelism but none cuts the sequence over tp somewhere.
+    # All kinds of sequence parallelism split the sequence over tp.
     Rule(Infeasible.sequence_not_divisible, ("tp", "cp"), "seq_len", "tokens", above=("sequence_parallel", 0.0)),
     Rule(
         Infeasible.interleave_not_divisible, ("pp",), "n_micro_batches", "micro-batches", least=2.0,
@@ -97,7 +97,7 @@ RULES = (
 )  # fmt: skip
 
 
-#: What a mixture of experts adds; ``stage_devices`` are the tp cp dp of a stage.
+#: Rules of a mixture of experts; ``stage_devices`` are the tp cp dp of a stage.
 EXPERT_RULES = (
     Rule(Infeasible.experts_not_divisible, ("ep",), "n_experts", "experts"),
     Rule(Infeasible.experts_not_divisible, ("etp",), "expert_ffn", "columns of an expert"),
@@ -107,17 +107,17 @@ EXPERT_RULES = (
 
 
 def remainder_is_zero(part: Any, whole: Any, extra: int = 0) -> Any:
-    """Whether ``part`` divides ``whole`` or one of ``extra`` numbers after it, of numbers and arrays on the host."""
+    """Whether ``part`` divides ``whole`` or one of ``extra`` numbers after it, for numbers and arrays on the host."""
     return -whole % part <= extra
 
 
 def fits(values: Mapping[str, Any], divides: Divides = remainder_is_zero) -> dict[Infeasible, Any]:
-    """Reason → whether all rules of that reason are kept.
+    """Reason → whether all rules of that reason hold.
 
     Args:
-        values: degrees and options of a mapping, sizes of a workload and ``n_micro_batches``, by field; of the stack
-            whether it ``splits_hidden``, None where it cannot.
-        divides: how to ask it; the model has its own way, which processors do many of at once.
+        values: degrees and options of a mapping, sizes of a workload and ``n_micro_batches`` by field, and
+            ``splits_hidden`` of the stack, None where it has none.
+        divides: test of divisibility; the model uses one that vectorises.
 
     >>> sizes = dict(n_heads=64, n_kv_heads=8, ffn_hidden=28672, n_layers=80, global_batch=512, seq_len=8192)
     >>> mapping = dict(tp=8, pp=7, dp=4, cp=1, micro_batch=1, virtual_stages=1, sequence_parallel=0, dp_replicate=1)
@@ -135,55 +135,55 @@ def fits(values: Mapping[str, Any], divides: Divides = remainder_is_zero) -> dic
 
 
 def keeps(reason: Infeasible, values: Mapping[str, Any], divides: Divides = remainder_is_zero) -> Any:
-    """Whether all rules of one reason are kept; arguments as of :func:`fits`."""
+    """Whether all rules of one reason hold; arguments as of :func:`fits`."""
     held = (rule.holds(values, divides) for rule in RULES if rule.reason == reason)
     return functools.reduce(operator.and_, held)
 
 
 def expert_members_fit(values: Mapping[str, Any]) -> Any:
-    """Whether ``ep x etp``, as often as ``dp_replicate`` says, divides the ``stage_devices`` tp x cp x dp."""
+    """Whether ``ep x etp x dp_replicate`` divides the ``stage_devices`` tp x cp x dp."""
     return EXPERT_RULES[-1].holds(values, remainder_is_zero)
 
 
 def experts_fit(values: Mapping[str, Any], divides: Divides = remainder_is_zero) -> Any:
-    """Whether all rules of a mixture of experts are kept; arguments as of :func:`fits`."""
+    """Whether all rules of a mixture of experts hold; arguments as of :func:`fits`."""
     return functools.reduce(operator.and_, (rule.holds(values, divides) for rule in EXPERT_RULES))
 
 
 def interleaves(values: Mapping[str, Any]) -> Any:
-    """Whether there is one chunk a stage, or a schedule that interleaves several."""
+    """Whether there is one chunk per stage, or a schedule that interleaves several."""
     return keeps(Infeasible.interleave_not_divisible, values)
 
 
 def schedule_runs(values: Mapping[str, Any]) -> Any:
-    """Whether the schedule that a mapping names can run its chunks and micro-batches."""
+    """Whether chunks and micro-batches suit the schedule that a mapping names."""
     return schedules.fits(values, remainder_is_zero, interleaves(values))
 
 
 def splits_sequence(values: Mapping[str, Any]) -> Any:
-    """Whether tp and cp divide the sequence as sequence parallelism asks for."""
+    """Whether tp and cp divide the sequence as sequence parallelism needs."""
     return keeps(Infeasible.sequence_not_divisible, values)
 
 
 def splits_hidden(values: Mapping[str, Any], divides: Divides = remainder_is_zero) -> Any:
-    """Whether a stack that may split residuals along the hidden size can, where tp does not divide the sequence."""
+    """Whether the stack can split residuals along the hidden size instead, where tp does not divide the sequence."""
     along_hidden = divides(values["tp"], values["hidden"], 0) & divides(values["cp"], values["seq_len"], 0)
     return (values["splits_hidden"] > 0.0) & along_hidden
 
 
 def shards_divide(values: Mapping[str, Any]) -> Any:
-    """Whether the copies of the sharded state divide the data parallel ranks."""
+    """Whether the copies of the sharded state divide the data-parallel ranks."""
     return keeps(Infeasible.shards_not_divisible, values)
 
 
 def rules_of(degree: str, sizes: Container[str]) -> Iterator[Rule]:
-    """The rules that a degree must keep whatever the other degrees are: alone, it divides these ``sizes``."""
+    """Rules of a degree independent of the other degrees: those by which it alone divides one of ``sizes``."""
     rules = (rule for rule in (*RULES, *EXPERT_RULES) if degree in rule.degrees and rule.above is None)
     return (rule for rule in rules if rule.whole in sizes)
 
 
 def fault(degree: str, value: float, sizes: Mapping[str, Any]) -> str:
-    """Why a degree can never fit a workload of these sizes, whatever the others are; "" where it may.
+    """Reason why a degree never fits a workload of these sizes, whatever the other degrees; "" where it may fit.
 
     >>> fault("tp", 12, dict(n_heads=64, n_kv_heads=8, ffn_hidden=28672))
     'does not divide 64 heads'

@@ -1,4 +1,4 @@
-"""Recipes of number formats: what a precision makes of operands, their rate, their casts, and the optimiser's state."""
+"""Recipes of number formats: operand bytes, matrix rate, casts, and optimiser state of a precision."""
 
 from __future__ import annotations
 
@@ -13,27 +13,27 @@ from dse.types import Precision, Scalar, Software
 
 
 class Block(Enum):
-    """Blocks whose scales matrix units apply: those of OCP MX (32 elements), of NVFP4 (16)."""
+    """Blocks with scales applied by matrix units: OCP MX (32 elements), NVFP4 (16)."""
 
     mx = "OCP MX"
     nvfp4 = "NVFP4"
 
 
 class Recipe(NamedTuple):
-    """What a precision says of each class of tensors.
+    """Number formats of a precision by class of tensor.
 
     Attention, head, router, norms and messages stay at 16 bits under every recipe with narrower operands, and the
-    optimiser keeps two moments, fp32 unless ``software.moment_bytes`` says otherwise, and an fp32 master copy unless it
-    updates weights of ``software.parameter_bytes`` in place (Micikevicius et al. 2018, 2022).
+    optimiser keeps two moments, in fp32 unless ``software.moment_bytes`` states otherwise, and an fp32 master copy
+    unless it updates weights of ``software.parameter_bytes`` in place (Micikevicius et al. 2018, 2022).
 
     Attributes:
-        rate: whose rate and energy of a FLOP the products have: a field of ``MatrixRate``.
-        operand: bytes of one element of a matrix operand.
+        rate: field of ``MatrixRate`` with the rate and the energy per FLOP of products.
+        operand: bytes per element of a matrix operand.
         scales: bytes of its share of the scales.
         efficiency: share of the peak that products reach, over that of 8-bit and wider ones of the same shape.
-        sixteen_bit: share of the layers whose products stay in 16 bits.
-        reads: how often a cast reads the 16-bit tensor: twice where a scale for all of it must be known first.
-        block: blocks that matrix units must scale; None where kernels do.
+        sixteen_bit: share of the layers with products in 16 bits.
+        reads: reads of the 16-bit tensor per cast: 2 where one scale covers the whole tensor.
+        block: blocks scaled by matrix units; None where kernels scale.
     """
 
     rate: str
@@ -45,8 +45,8 @@ class Recipe(NamedTuple):
     block: Block | None = None
 
 
-#: 4-bit products of large GEMMs on B200 reach 0.38 of their peak where block-scaled 8-bit ones reach 0.43 (GEMM tables
-#: of ai-dynamo/aiconfigurator, all sizes above 2,048).
+#: 4-bit products of large GEMMs on B200 reach 0.38 of their peak, block-scaled 8-bit ones 0.43 (GEMM tables of
+#: ai-dynamo/aiconfigurator, all sizes above 2,048).
 _FOUR_BIT = 0.875
 
 #: Precision → recipe. Blocks: 128 elements share an fp32 (DeepSeek-AI 2024), 32 a byte (OCP MX 1.0), 16 a byte and all
@@ -69,7 +69,7 @@ RECIPES = {
 
 
 def trait(precision: Scalar, of: Callable[[Recipe], float]) -> Scalar:
-    """A trait of the recipe of a traced precision: that of bf16, but where another has another."""
+    """A trait of the recipe of a traced precision, as selects over that of bf16."""
     usual = of(RECIPES[Precision.bf16])
     found: Scalar = usual
     for code, recipe in RECIPES.items():
@@ -79,31 +79,31 @@ def trait(precision: Scalar, of: Callable[[Recipe], float]) -> Scalar:
 
 
 def operand_bytes(precision: Scalar) -> Scalar:
-    """Bytes of one matrix operand; block formats carry their shared scales."""
+    """Bytes per matrix operand, with its share of block scales."""
     return trait(precision, lambda recipe: recipe.operand + recipe.scales)
 
 
 def cast_reads(precision: Scalar) -> Scalar:
-    """How often a cast to matrix operands reads an activation."""
+    """Reads of an activation per cast to matrix operands."""
     return trait(precision, lambda recipe: recipe.reads)
 
 
 def activation_bytes(precision: Scalar) -> Scalar:
-    """Bytes of one activation: 4 in fp32 and tf32 training, 2 in every mixed-precision recipe."""
+    """Bytes per activation: 4 in fp32 and tf32 training, 2 in every mixed-precision recipe."""
     full = (precision == float(Precision.fp32)) | (precision == float(Precision.tf32))
     return jnp.where(full, 4.0, 2.0)
 
 
 def parameter_bytes(precision: Scalar, software: Software) -> Scalar:
-    """Bytes of a weight as a device keeps it: of an activation, or of what the optimiser updates in place."""
+    """Bytes per weight on a device: those of an activation, or of the weights that the optimiser updates in place."""
     own = given(software.parameter_bytes, 0.0)
     return where_on(own, own, activation_bytes(precision))
 
 
 def optimizer_bytes(precision: Scalar, software: Software) -> Scalar:
-    """Adam state a parameter: two moments, fp32 unless stated, and an fp32 master copy.
+    """Bytes of Adam state per parameter: two moments, fp32 unless stated, and an fp32 master copy.
 
-    There is no copy where the weights are fp32, or are themselves what the optimiser updates.
+    Without a copy where the weights are fp32, or are updated in place.
     """
     moments = 2.0 * given(software.moment_bytes, 4.0)
     usual = moments + 8.0 - 2.0 * activation_bytes(precision)

@@ -1,7 +1,7 @@
-"""Which devices talk to each other: the communicators of a mapping, and what they have of the networks.
+"""Communicators of a mapping, and their shares of the networks.
 
-A group of ``P`` members has ``q`` of them in one scale-up domain and spans ``P / q`` domains; which these are
-follows from the order in which the parallel dimensions are placed.
+A group of ``P`` members has ``q`` of them in one scale-up domain and spans ``P / q`` domains, depending on the order of
+placement of the parallel dimensions.
 """
 
 from __future__ import annotations
@@ -17,19 +17,19 @@ from dse.types import Group, Mapping, Placement, Pods, Reach, Scalar, System
 
 
 class Groups(NamedTuple):
-    """The communicators of a mapping."""
+    """Communicators of a mapping."""
 
     tp: Group
     cp: Group
-    dp: Group  # replicas of one weight that share its state with ZeRO, dp x cp / dp_replicate
-    copies: Group  # devices that hold the same share of the state
+    dp: Group  # replicas of a weight that share its ZeRO state: dp x cp / dp_replicate
+    copies: Group  # devices with the same share of the state
     pp: Group  # two neighbouring stages
 
 
 def placed(mapping: Mapping, system: System, copies: Scalar = 1.0) -> Groups:
-    """Communicators of a mapping with what they have of a system's networks.
+    """Communicators of a mapping with their shares of a system's networks.
 
-    Devices that hold ``copies`` of a stage's weights share their state and their gradients.
+    ``copies``: stages per device whose weights, and so state and gradients, are shared by more devices.
     """
     found = in_pods(groups(mapping, system.scale_up.domain), mapping, system.scale_out.pods)
     reach = links.reach_in(system, mapping.tp)
@@ -46,7 +46,7 @@ def placed(mapping: Mapping, system: System, copies: Scalar = 1.0) -> Groups:
 
 
 def groups(mapping: Mapping, domain: Scalar) -> Groups:
-    """Communicators of a mapping in scale-up domains of so many devices; the innermost dimension has stride 1."""
+    """Communicators of a mapping in scale-up domains of ``domain`` devices; the innermost dimension has stride 1."""
     tp, cp, pp, dp = mapping.tp, mapping.cp, mapping.pp, mapping.dp
     dp_stride, pp_stride = strides(mapping)
     copies = mapping.dp_replicate
@@ -55,20 +55,20 @@ def groups(mapping: Mapping, domain: Scalar) -> Groups:
         tp=Group(tp, members_within(tp, 1.0, domain)),
         cp=Group(cp, local_cp),
         dp=Group(shards * cp, local_cp * members_within(shards, dp_stride, domain)),
-        # All or none of these: one stage that leaves its domain sets the pace, and copies are apart by whole shards.
+        # All or none: one stage that leaves its domain sets the pace, and copies are whole shards apart.
         copies=Group(copies, jnp.where(dp_stride * dp <= domain, copies, 1.0)),
         pp=Group(2.0, jnp.where(pp_stride * pp <= domain, 2.0, 1.0)),
     )
 
 
 def strides(mapping: Mapping) -> tuple[Scalar, Scalar]:
-    """Devices from a member of a data parallel group to the next, and from a stage to the next."""
+    """Strides in devices: between members of a data-parallel group, and between stages."""
     inner, outermost = mapping.tp * mapping.cp, mapping.placement == float(Placement.tp_cp_pp_dp)
     return jnp.where(outermost, inner * mapping.pp, inner), jnp.where(outermost, inner, inner * mapping.dp)
 
 
 def stage_domain(mapping: Mapping, domain: Scalar) -> Scalar:
-    """Devices of one stage in a scale-up domain of so many: all, or where stages lie inside dp those of its rows."""
+    """Devices of one stage per scale-up domain of ``domain``: all, or with stages inside dp those of its rows."""
     inner = mapping.tp * mapping.cp
     rows = jnp.maximum(jnp.floor(domain / (inner * mapping.pp)), 1.0)
     inside = jnp.minimum(domain, inner * rows)
@@ -78,19 +78,19 @@ def stage_domain(mapping: Mapping, domain: Scalar) -> Scalar:
 def in_a_row(
     size: Scalar, stride: Scalar, domain: Scalar, reach: Callable[..., Reach | None]
 ) -> Group:
-    """The group of so many devices, ``stride`` apart; ``reach`` as of :func:`dse.model.links.reach_in`."""
+    """The group of ``size`` devices, ``stride`` apart; ``reach`` as of :func:`dse.model.links.reach_in`."""
     return Group(size, members_within(size, stride, domain), reach=reach((stride, size)))
 
 
 def in_pods(found: Groups, mapping: Mapping, pods: Pods | None) -> Groups:
-    """Groups with the share of their scale-out bandwidth that an over-subscribed level above pods leaves them.
+    """Groups with their share of scale-out bandwidth under an over-subscribed level above pods.
 
-    Members ``s`` devices apart are ``m = max(P / s, 1)`` to a pod of ``P`` (shards: ``c m``, context parallelism lies
-    inside). A ring leaves a pod once, and as many rings as a pod has groups share what leads out of it, ``1 / o`` of
-    its links: each member has ``min(m / o, 1)`` of its own. A group within one pod has all of it. Groups of tp and cp
-    are taken to be within pods. In a dragonfly a byte to the next pod goes by way of a third one, so that not all take
-    the one link between two: twice over links between pods (Kim et al., ISCA 2008). Clusters joined by slower NICs
-    are pods whose devices have ``1 / o`` each, for the one ring that goes through them (Holmes, Yang et al. 2023).
+    A pod of ``P`` devices has ``m = max(P / s, 1)`` members ``s`` devices apart (shards: ``c m``, with context
+    parallelism inside). A ring leaves a pod once, and the rings of all groups of a pod share its uplinks, ``1 / o`` of
+    its links: each member has ``min(m / o, 1)`` of its own link. A group within one pod has all of it; tp and cp are
+    assumed within pods. In a dragonfly bytes to the next pod take a detour through a third one, which doubles the
+    traffic between pods (Kim et al., ISCA 2008). Clusters joined by slower NICs are pods with ``1 / o`` per device, for
+    the one ring through them (Holmes, Yang et al. 2023).
     """
     if pods is None:
         return found
@@ -106,9 +106,9 @@ def in_pods(found: Groups, mapping: Mapping, pods: Pods | None) -> Groups:
 
 
 def ring_share(pods: Pods, whole: Scalar, positions: Scalar, stride: Scalar, extent: Scalar) -> Scalar:
-    """Share of a member's bandwidth between pods of ``whole`` devices, of a group that is ``extent`` devices long.
+    """Share of a member's bandwidth between pods of ``whole`` devices, for a group over ``extent`` devices.
 
-    ``positions`` members of a group lie side by side every ``stride`` devices.
+    ``positions`` adjacent members of a group every ``stride`` devices.
     """
     alone = positions * (1.0 / (pods.oversubscription * pods.detour))
     together = jnp.where(pods.pooled > 0.0, jnp.maximum(whole / stride, 1.0), 1.0)
@@ -116,10 +116,10 @@ def ring_share(pods: Pods, whole: Scalar, positions: Scalar, stride: Scalar, ext
 
 
 def members_within(size: Scalar, stride: Scalar, domain: Scalar) -> Scalar:
-    """How many of ``size`` members placed ``stride`` devices apart share a domain.
+    """Members of a group in one domain, of ``size`` members placed ``stride`` devices apart.
 
-    All of them where they fit. Else groups are aligned to domains, as schedulers place them: a domain takes as many
-    members as divide the group, and may leave devices to others (of 72 in a rack, 64 serve groups of 16).
+    All of them where they fit. Otherwise groups are aligned to domains, as schedulers place them: the members per
+    domain divide the group, and some devices may be left to others (of 72 in a rack, 64 serve groups of 16).
     """
     return largest_divisor(size, jnp.maximum(jnp.floor(domain / stride), 1.0))
 
@@ -127,12 +127,12 @@ def members_within(size: Scalar, stride: Scalar, domain: Scalar) -> Scalar:
 def largest_divisor(whole: Scalar, most: Scalar) -> Scalar:
     """The largest divisor of ``whole`` up to ``most`` (1 or more) among ``f 2^i`` with f = 1, 3 and the odd part.
 
-    That is the largest of all where the odd part of ``whole`` is 1, 3, 9 or a prime; it grows with ``most``. Whole
-    numbers held in floats, below 2^24.
+    The largest of all if the odd part of ``whole`` is 1, 3, 9 or a prime; it grows with ``most``. Whole numbers held in
+    floats, below 2^24.
     """
     even, most_even = even_part(whole), power_of_two(most)
     odd = whole / even
-    # The largest power of two whose triple is within ``most``; below 1 there is none.
+    # The largest power of two whose triple is at most ``most``; below 1 there is none.
     third = jnp.where(most >= 1.5 * most_even, 0.5, 0.25) * most_even
     triple = jnp.where(divides(3.0, odd) & (third >= 1.0), 3.0 * jnp.minimum(even, third), 1.0)
     with_odd = jnp.where(odd <= most, odd * jnp.minimum(even, power_of_two(most / odd)), 1.0)

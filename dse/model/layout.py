@@ -1,4 +1,4 @@
-"""A design laid out on its devices: what one device holds of it, and which devices it talks to."""
+"""Layout of a design: sizes per device, and communicators."""
 
 from __future__ import annotations
 
@@ -28,51 +28,51 @@ from dse.types import (
     Software,
 )
 
-#: Levels of recompute of a mixture of experts, each with all of those before.
+#: Levels of expert recompute, each including those before.
 EXPERT_LEVELS = (Recompute.norms, Recompute.expert_inner, Recompute.expert_block)
 
 
 class Recomputed(NamedTuple):
-    """How often the backward runs forwards of a layer again; by default never."""
+    """Forward passes of a layer that the backward repeats."""
 
-    full: Scalar = 0.0  # whole layers, or the share of them that it does
-    core: Scalar = 0.0  # 1 when it runs the attention core again (selective)
-    operators: Scalar = 0.0  # 1 when it runs all again but the operators whose outputs are kept
-    levels: abc.Mapping[int, Scalar] = MappingProxyType({})  # level of experts → 1 where it, or a later one, runs
+    full: Scalar = 0.0  # whole layers, or the share of them with full recompute
+    core: Scalar = 0.0  # 1 for the attention core (selective)
+    operators: Scalar = 0.0  # 1 for all operators but those with stored outputs
+    levels: abc.Mapping[int, Scalar] = MappingProxyType({})  # level of experts → 1 where it, or a later one, is active
 
     @property
-    def most(self) -> Scalar:
-        """Of forwards that are run again but for what is kept of them, small kernels among them."""
+    def forwards(self) -> Scalar:
+        """Repeated forward passes of a layer, small kernels included."""
         return plus(self.full, self.operators)
 
     def sends(self, dimension: Dimension) -> Scalar:
-        """How often messages of a forward are sent again: once where the operators that wait for them run again."""
-        again = {Dimension.context: self.core, Dimension.expert: self.levels.get(Recompute.expert_block, 0.0)}
-        return plus(self.full, again.get(dimension, 0.0))
+        """Repeats of forward messages of ``dimension``: 1 where the operators that need them are recomputed."""
+        by_dimension = {Dimension.context: self.core, Dimension.expert: self.levels.get(Recompute.expert_block, 0.0)}
+        return plus(self.full, by_dimension.get(dimension, 0.0))
 
 
-#: Of a forward that no backward runs again.
+#: Without recompute.
 NEVER = Recomputed()
 
 
 class ExpertLayout(NamedTuple):
-    """Sizes of a mixture of experts on one device, for one layer and one micro-batch."""
+    """Sizes of a mixture of experts per device, layer and micro-batch."""
 
-    sent: Scalar  # routed rows of the device's own tokens: T k, / t under a split sequence
-    rows: Scalar  # routed rows that its experts get: those of all etp members, as many as the busiest rank has
+    sent: Scalar  # routed rows of the device's own tokens: T k, / t with a split sequence
+    rows: Scalar  # routed rows of its experts, on the busiest rank, those of all etp members
     mean_share: Scalar  # rows of the mean rank over those of the busiest
-    local: Scalar  # experts of a device
-    ffn: Scalar  # width of one of them
+    local: Scalar  # experts per device
+    ffn: Scalar  # width of an expert
     shared: Scalar  # width of the shared expert
-    first: Scalar  # layers of the first stage that have a dense feed-forward
-    dense_share: Scalar  # of the layers behind those, which have one too
+    first: Scalar  # layers of the first stage with a dense feed-forward
+    dense_share: Scalar  # share of the layers after those that are dense too
     ep: Group
     etp: Group
     replicas: Group  # devices that share the state of the same experts: tp cp dp / (ep etp dp_replicate)
-    copies: Group  # devices that hold the same share of it
-    gathers: Scalar = 1.0  # inputs of a layer's feed-forward that tp gathers: of a mixture that of its shared expert
-    holders: Scalar = 0.0  # devices that hold the same experts, or a share of their state
-    stated_first: Scalar = 0.0  # first layers of the model that have a dense feed-forward
+    copies: Group  # devices with the same share of it
+    gathers: Scalar = 1.0  # feed-forward inputs per layer that tp gathers: of a mixture that of its shared expert
+    holders: Scalar = 0.0  # devices with the same experts, or a share of their state
+    stated_first: Scalar = 0.0  # first layers of the model with a dense feed-forward
 
     @property
     def has_shared(self) -> Scalar:
@@ -80,65 +80,65 @@ class ExpertLayout(NamedTuple):
         return jnp.minimum(self.shared, 1.0)
 
 
-#: Of a model all of whose layers have a dense feed-forward.
+#: Of a dense model.
 _ALONE = Group(1.0, 1.0)
 NO_EXPERTS = ExpertLayout(0.0, 0.0, 1.0, 0.0, 0.0, 0.0, 0.0, 0.0, _ALONE, _ALONE, _ALONE, _ALONE)
 
 
 class Partitions(NamedTuple):
-    """Parts of the data parallel replicas that ZeRO 3 splits over, and what joins them."""
+    """Partitions of the data-parallel replicas for ZeRO 3, and the groups across them."""
 
     weights: Group
     gradients: Group
-    weights_across: Group  # devices that hold the same share of the weights
+    weights_across: Group  # devices with the same share of the weights
     gradients_across: Group
 
 
 class ContextLayout(NamedTuple):
-    """How the ranks of context parallelism exchange; in a ring unless the mapping says so."""
+    """Exchange of context parallelism; a ring by default."""
 
-    heads_over: Group  # ranks that exchange heads for sequence, neighbours
-    ring: Group  # those that pass keys and values round
+    heads_over: Group  # neighbouring ranks that exchange heads for sequence
+    ring: Group  # ranks that pass on keys and values
     gathers: Scalar  # 1 where keys and values are gathered instead
-    kv_heads: Scalar  # heads of the keys that a rank has in its attention, one at least
+    kv_heads: Scalar  # key/value heads per rank in attention, at least 1
     is_named: bool = True  # whether the mapping names its exchange
 
 
 class Layout(NamedTuple):
-    """Sizes on one device, for one layer and one micro-batch, and the groups it belongs to."""
+    """Sizes per device, layer and micro-batch, and communicators."""
 
     tokens: Scalar  # b s / c, rows of every linear layer
     norm_tokens: Scalar  # rows of norms, dropout and residuals: / t with sequence parallelism
     heads: Scalar  # query heads
-    kv_heads: Scalar  # key/value heads (at least one)
+    kv_heads: Scalar  # key/value heads, at least 1
     query_width: Scalar  # heads x head size
     kv_width: Scalar  # key/value heads x head size
     ffn: Scalar  # feed-forward width
     vocab: Scalar  # vocabulary rows
     stages: StageLayers
-    zero: Scalar  # ZeRO stage as it runs
+    zero: Scalar  # effective ZeRO stage
     n_micro_batches: Scalar
-    replicas: Scalar  # devices that hold the same weights, or a share of them: dp x cp
+    replicas: Scalar  # devices with the same weights, or a share of them: dp x cp
     devices: Scalar
     groups: Groups
     element: Element
     flash: Scalar  # 1 for flash attention
     fused: Scalar  # 1 for fused element-wise chains
-    eager: Scalar  # 1 when unfused attention runs its softmax as single kernels
-    split: Scalar  # 1 when the sequence is split over tp in norms, dropout and residuals
-    has_vocabulary: Scalar  # 1 when there is an embedding and a head
-    outputs: Scalar  # heads with their losses: 1 or none, and one for each further token that is predicted
+    eager: Scalar  # 1 for a softmax of single kernels in unfused attention
+    split: Scalar  # 1 where norms, dropout and residuals split the sequence over tp
+    has_vocabulary: Scalar  # 1 with an embedding and a head
+    outputs: Scalar  # heads with losses: 0 or 1, and one per token of multi-token prediction
     recompute: Recomputed
-    value_width: Scalar  # columns of the values of its key/value heads
-    context_width: Scalar  # columns of the attention's output
+    value_width: Scalar  # columns of values
+    context_width: Scalar  # columns of the attention output
     experts: ExpertLayout
     context: ContextLayout
     pipeline: PipelineLayout
-    partitions: Partitions | None = None  # where ZeRO 3 splits over a part of the replicas
+    partitions: Partitions | None = None  # of ZeRO 3 over parts of the replicas
 
     @property
     def ring(self) -> Scalar:
-        """Steps in which a device meets all keys and values, 1 where they are there at once."""
+        """Steps of a ring over all keys and values, 1 where they are gathered."""
         return where_on(self.context.gathers, 1.0, self.context.ring.size)
 
     @property
@@ -148,12 +148,12 @@ class Layout(NamedTuple):
 
     @property
     def layers(self) -> Scalar:
-        """Layers of the fullest stage."""
+        """Layers of the largest stage."""
         return self.stages.fullest
 
 
 def lay_out(design: Design) -> Layout:
-    """Sizes and groups of a design."""
+    """Sizes per device and communicators of a design."""
     w, m, software = design.workload, design.mapping, design.software
     tokens = m.micro_batch * w.seq_len / m.cp
     heads = w.n_heads / m.tp
@@ -165,7 +165,7 @@ def lay_out(design: Design) -> Layout:
     stages = folded_stages(chunk_layers(w, m), m.pp, named)
     value_width: Scalar = kv_heads * w.head_dim
     context_width: Scalar = heads * w.head_dim
-    if w.latent is not None:  # every head has keys and values of its own
+    if w.latent is not None:  # every head has its own keys and values
         value_width = context_width = heads * w.latent.v_dim
     return Layout(
         tokens=tokens,
@@ -206,7 +206,7 @@ def lay_out(design: Design) -> Layout:
 
 
 def lay_out_recompute(design: Design) -> Recomputed:
-    """What the mapping has the backward run again."""
+    """Recompute of a mapping, as repeats of forward passes."""
     w, m = design.workload, design.mapping
     levels = () if w.experts is None else EXPERT_LEVELS
     return Recomputed(
@@ -218,7 +218,7 @@ def lay_out_recompute(design: Design) -> Recomputed:
 
 
 def lay_out_context(design: Design, groups: Groups, kv_heads: Scalar) -> ContextLayout:
-    """Groups of the exchange that a mapping names for context parallelism; tp lies inside, then heads, then rings."""
+    """Exchange of context parallelism under the mapping; tp is innermost, then exchanges of heads, then rings."""
     w, m, exchange = design.workload, design.mapping, design.mapping.context
     if exchange is None:
         return ContextLayout(_ALONE, groups.cp, 0.0, kv_heads, is_named=False)
@@ -236,7 +236,7 @@ def lay_out_context(design: Design, groups: Groups, kv_heads: Scalar) -> Context
 
 
 def lay_out_partitions(design: Design, named: PipelineLayout) -> Partitions | None:
-    """Parts of the replicas over which ZeRO 3 splits weights and gradients; neighbours, tp apart."""
+    """Partitions of the replicas for ZeRO 3; a partition has neighbours, tp apart."""
     m = design.mapping
     if m.sharding is None:
         return None
@@ -262,9 +262,9 @@ def lay_out_partitions(design: Design, named: PipelineLayout) -> Partitions | No
 def lay_out_experts(
     design: Design, tokens: Scalar, stages: StageLayers, named: PipelineLayout
 ) -> ExpertLayout:
-    """Sizes and groups of the experts of a design, for so many tokens of a device.
+    """Sizes and groups of experts, for ``tokens`` of a device.
 
-    Members of an expert are neighbours, then those of ep, then copies, over the devices of a stage.
+    Placement over the devices of a stage: members of an expert, then ep, then replicas.
     """
     experts, m = design.workload.experts, design.mapping
     if experts is None or m.experts is None:
@@ -294,10 +294,9 @@ def lay_out_experts(
 
 
 def experts_in_pods(found: ExpertLayout, design: Design) -> ExpertLayout:
-    """Groups of experts with their share of scale-out bandwidth (:func:`in_pods`); etp is taken to be within pods.
+    """Groups of experts with their share of scale-out bandwidth (:func:`in_pods`); etp is assumed within pods.
 
-    Of what a member of ep sends to all others alike, those in other pods get as much as they are many, over ``1 / o``
-    of the links.
+    Traffic of an ep member to other pods is proportional to the members there, over ``1 / o`` of the links.
     """
     pods, m = design.system.scale_out.pods, design.mapping
     if pods is None or nothing(found.rows):
@@ -306,30 +305,27 @@ def experts_in_pods(found: ExpertLayout, design: Design) -> ExpertLayout:
     stride = ep.size * found.etp.size
     others = jnp.maximum(ep.size - members_within(ep.size, found.etp.size, whole), 1.0)
     outside = others * pods.oversubscription * pods.detour
-    alike = jnp.where(stride > whole, min_prefer_first((ep.size - ep.local) / outside, 1.0), 1.0)
+    to_other_pods = jnp.where(stride > whole, min_prefer_first((ep.size - ep.local) / outside, 1.0), 1.0)
 
     def ring(stride: Scalar, size: Scalar) -> Scalar:
         return ring_share(pods, whole, 1.0, stride, stride * size)
 
-    # A group that is alone in its domain sends nothing out of it: any share will do.
+    # A group within one domain sends nothing to others, so any positive share will do.
     return found._replace(
-        ep=ep._replace(share=jnp.maximum(alike, 1e-6)),
+        ep=ep._replace(share=jnp.maximum(to_other_pods, 1e-6)),
         replicas=replicas._replace(share=ring(stride, replicas.size)),
         copies=copies._replace(share=ring(stride * replicas.size, copies.size)),
     )
 
 
 def with_balanced_experts(layout: Layout) -> Layout:
-    """The layout with the rows of the mean rank of experts: all devices together do so much.
-
-    Every rank waits for the busiest one, whose work a step's time is; joules are of what is done.
-    """
+    """The layout with the rows of the mean rank of experts, for energy; time is that of the busiest rank."""
     experts = layout.experts
     return layout._replace(experts=experts._replace(rows=times(experts.mean_share, experts.rows), mean_share=1.0))
 
 
 def busiest(experts: Experts) -> Scalar:
-    """Routed rows of the busiest rank over the mean: of all ranks as many, where they are cut to a capacity."""
+    """Routed rows of the busiest rank over the mean; with a capacity factor, that factor for all ranks."""
     return jnp.where(experts.capacity > 0.0, experts.capacity, experts.imbalance)
 
 
@@ -338,11 +334,11 @@ def _is(code: Scalar, choice: int) -> Scalar:
 
 
 def zero_stage(mapping: Mapping, software: Software) -> Scalar:
-    """The ZeRO stage that runs: under a pipeline stage 2 is stage 1, and so is 3 in a stack that does not reshard.
+    """Effective ZeRO stage: under a pipeline stage 2 runs as 1, and so does 3 in a stack that does not reshard.
 
     A stage accumulates the gradients of all its micro-batches and reduces them once a step, so they stay whole until
-    then (Megatron-LM's distributed optimizer; DeepSpeed refuses ZeRO 2 and 3 with pipelines). FSDP may keep its weights
-    whole between micro-batches too (``reshard_after_forward`` of torchtitan, Llama 3).
+    then (Megatron-LM's distributed optimizer; DeepSpeed refuses ZeRO 2 and 3 with pipelines). FSDP may also keep its
+    weights whole between micro-batches (``reshard_after_forward`` of torchtitan, Llama 3).
     """
     as_first = 3.0 - software.pipeline_resharding
     accumulates = (mapping.pp > 1.0) & (mapping.zero_stage >= 2.0) & (mapping.zero_stage <= as_first)
@@ -350,15 +346,15 @@ def zero_stage(mapping: Mapping, software: Software) -> Scalar:
 
 
 def splits_sequence(choice: Scalar) -> Scalar:
-    """1 where this choice of :class:`SequenceParallel` splits norms, dropout and residuals over tp, else 0."""
+    """1 where this kind of :class:`SequenceParallel` splits norms, dropout and residuals over tp, else 0."""
     inside = (choice > 0.0) & (choice != float(SequenceParallel.at_stage_boundaries))
     return jnp.where(inside, 1.0, 0.0)
 
 
 def eager_softmax(batch: Scalar, software: Software) -> Scalar:
-    """1 where unfused attention over ``batch`` sequences x heads falls back on a softmax of single kernels, else 0.
+    """1 where unfused attention over ``batch`` sequences x heads uses a softmax of single kernels, else 0.
 
-    The fused kernel works on several of them at a time (four in Megatron-LM's ``fused_softmax``).
+    The fused kernel needs a multiple of its batch (four in Megatron-LM's ``fused_softmax``).
     """
     fused = divides(software.softmax_batch, batch) | (software.attention == float(Attention.flash))
     return jnp.where(fused, 0.0, 1.0)

@@ -1,4 +1,4 @@
-"""What a group of devices has of a domain that no switch joins: axes of a torus, dimensions of a hypercube, packages.
+"""Shares of a scale-up domain without a switch: axes of a torus, dimensions of a hypercube, packages.
 
 A group is given as runs ``(stride, size)``: every ``stride``-th device, ``size`` of them, the innermost run first.
 """
@@ -16,7 +16,7 @@ from dse.types import Links, Package, Reach, Scalar, System, Topology
 
 Run = tuple[Scalar, Scalar]
 
-#: By how much the logarithm of a power of two may miss a whole number.
+#: Tolerance of the logarithm of a power of two.
 _ROUNDING = 1e-3
 
 
@@ -24,12 +24,12 @@ class TorusAxis(NamedTuple):
     """Members of a group along one axis of a torus."""
 
     members: Scalar
-    sharing: Scalar  # groups that lie between each other's members and share the axis
-    ways: Scalar  # 2 where it wraps around, 1 for a line
+    sharing: Scalar  # interleaved groups that share the axis
+    ways: Scalar  # 2 for a ring, 1 for a line
 
 
 def reach_in(system: System, tp: Scalar) -> Callable[..., Reach | None]:
-    """What says of a group, by its runs, what it has of a system's scale-up domain; nothing where a switch joins it.
+    """Function from the runs of a group to its share of a system's scale-up domain; None behind a switch.
 
     ``tp`` is the innermost dimension of the mapping.
     """
@@ -44,17 +44,17 @@ def reach_in(system: System, tp: Scalar) -> Callable[..., Reach | None]:
 
 
 def slice_size(system: System) -> Scalar:
-    """Devices of a slice: all that are in use, at most those of a domain."""
+    """Devices of a slice: all devices in use, at most those of a domain."""
     return jnp.minimum(system.n_devices, system.scale_up.domain)
 
 
 def axis_edges(links: Links, devices: Scalar, tp: Scalar = 1.0) -> tuple[Scalar, ...]:
-    """Devices from one to the next along x, y and z of a torus of so many, and all of them.
+    """Strides along x, y and z of a torus of ``devices``, and their number.
 
-    Axes that are not stated are the largest powers of two up to the square root (two axes) or cube root of what is
-    left: 64 are 4 x 4 x 4, 192 are 4 x 4 x 12, 128 are 8 x 16. Slices are asked for in shapes that suit the innermost
-    dimension: of three axes the first is ``tp`` long where such an axis wraps around and leaves two that do. Else the
-    shortest comes first, of two axes the shortest that holds ``tp`` whole.
+    Axes that are not stated are the largest powers of two up to the square root (two axes) or cube root of the
+    remaining devices: 64 are 4 x 4 x 4, 192 are 4 x 4 x 12, 128 are 8 x 16. The innermost dimension decides the order:
+    of three axes the first is ``tp`` long if that axis wraps around and leaves two that do; else the shortest comes
+    first, of two axes the shortest with at least ``tp``.
     """
     three = links.per_device > 4.0
     first = _side(devices, jnp.where(three, 1.0 / 3.0, 0.5))
@@ -64,25 +64,26 @@ def axis_edges(links: Links, devices: Scalar, tp: Scalar = 1.0) -> tuple[Scalar,
     of_three = jnp.where(fits, tp, first)
     of_two = jnp.where((tp > first) & (tp <= second), second, first)
     x = jnp.where(links.x > 0.0, links.x, jnp.where(three, of_three, of_two))
-    left = jnp.maximum(devices / x, 1.0)  # an x beyond the slice fills none, and leaves numbers that can be told
+    left = jnp.maximum(devices / x, 1.0)  # an x beyond the slice is a fault, and leaves finite numbers
     y = jnp.where(links.y > 0.0, links.y, jnp.where(three, _side(left, 0.5), left))
     return 1.0, x, x * y, devices
 
 
 def _side(devices: Scalar, exponent: Scalar) -> Scalar:
-    """The largest power of two that divides so many devices and is at most this root of them."""
-    root = devices**exponent * (1.0 + 1e-5)  # that of a power of two may come out a little below it
+    """The largest power of two that divides ``devices``, up to ``devices**exponent``."""
+    root = devices**exponent * (1.0 + 1e-5)  # may be rounded to just below a power of two
     return jnp.minimum(power_of_two(root), even_part(devices))
 
 
-def fills(system: System, tp: Scalar) -> Any:
-    """Whether a slice can be built of the links of its devices, with ``tp`` as of :func:`reach_in`.
+def faults(system: System, tp: Scalar) -> list[Any]:
+    """Whether the links of the devices do not form a slice, as a list of conditions; empty behind a switch.
 
-    The axes of a torus divide it, and a device inside of each needs two links, one where the axis is a pair. A
-    hypercube is a power of two devices, each with a link a dimension.
+    The axes of a torus divide the slice, and a device inside of each needs two links, one for an axis of two. A
+    hypercube is a power of two devices with one link per dimension. ``tp`` as of :func:`reach_in`.
     """
     links = system.scale_up.links
-    assert links is not None
+    if links is None:
+        return []
     edges = axis_edges(links, slice_size(system), tp)
     _, x, xy, devices = edges
     needed: Scalar = 0.0
@@ -90,7 +91,8 @@ def fills(system: System, tp: Scalar) -> Any:
         needed = needed + jnp.minimum(jnp.maximum(high / low - 1.0, 0.0), 2.0)
     torus = divides(x, devices) & divides(xy, devices) & (needed <= links.per_device)
     cube = (even_part(devices) == devices) & (jnp.log2(devices) <= links.per_device + _ROUNDING)
-    return (torus & (links.topology == float(Topology.torus))) | (cube & (links.topology == float(Topology.hypercube)))
+    is_torus, is_cube = (links.topology == float(code) for code in (Topology.torus, Topology.hypercube))
+    return [~((torus & is_torus) | (cube & is_cube))]
 
 
 def _choose(links: Links, edges: tuple[Scalar, ...], runs: tuple[Run, ...]) -> Reach:
@@ -100,7 +102,7 @@ def _choose(links: Links, edges: tuple[Scalar, ...], runs: tuple[Run, ...]) -> R
 
 
 def along(links: Links, low: Scalar, high: Scalar, runs: tuple[Run, ...]) -> TorusAxis:
-    """The members of a group on the axis whose devices are ``low`` apart and which is ``high`` devices long."""
+    """Members of a group on the axis of devices ``low`` apart and ``high`` devices long."""
     members: Scalar = 1.0
     for stride, size in runs:
         members = members * _within(stride * size, low, high) / _within(stride, low, high)
@@ -115,12 +117,12 @@ def _within(value: Scalar, low: Scalar, high: Scalar) -> Scalar:
 
 
 def _on_torus(links: Links, edges: tuple[Scalar, ...], runs: tuple[Run, ...]) -> Reach:
-    """Shares of a device's links on the axes that a group occupies.
+    """Shares of a device's links on the axes of a group.
 
-    Rings along every axis at once, each with its part of the bytes, use every link of the group that is not at the end
-    of a line: two an axis that wraps around, one of a line (multi-ring; Sack and Gropp 2015, Jouppi et al. 2023). An
-    all-to-all is bound by the cut through the longest axis: of ``V`` bytes a member, on an axis of ``k`` with links of
-    ``b``, ``V k / (8 b)`` around and ``V k / (4 b)`` on a line. Groups that lie between each other's members share.
+    Parallel rings along every axis use all links of the group: two per axis that wraps around, one per line
+    (multi-ring; Sack and Gropp 2015, Jouppi et al. 2023). An all-to-all is bound by the cut through the longest axis:
+    with ``V`` bytes per member, an axis of ``k`` and links of ``b``, ``V k / (8 b)`` around and ``V k / (4 b)`` on a
+    line. Interleaved groups share an axis.
     """
     axes = [along(links, low, high, runs) for low, high in itertools.pairwise(edges)]
     one = 1.0 / links.per_device
@@ -138,13 +140,13 @@ def _on_torus(links: Links, edges: tuple[Scalar, ...], runs: tuple[Run, ...]) ->
         hops = hops + jnp.where(used, axis.sharing * distance, 0.0)
         sharing = jnp.maximum(sharing, jnp.where(used, axis.sharing, 1.0))
         size = size * axis.members
-    ring = one * jnp.where(own > 0.0, own, 1.0)  # a group of one sends nothing, and divides by nothing
+    ring = one * jnp.where(own > 0.0, own, 1.0)  # avoids a division by zero for a group of one
     cut = one * (1.0 - 1.0 / size) / jnp.where(slowest > 0.0, slowest, 1.0)
     return Reach(ring, jnp.where(slowest > 0.0, jnp.minimum(cut, ring), ring), one / sharing, steps, hops)
 
 
 def _on_hypercube(links: Links, devices: Scalar, runs: tuple[Run, ...]) -> Reach:
-    """A link a dimension: a group of ``2^n`` has ``n``, and half of its bytes cross each in an all-to-all."""
+    """One link per dimension: a group of ``2^n`` has ``n``, and half of its bytes cross each in an all-to-all."""
     size: Scalar = 1.0
     for _, members in runs:
         size = size * members
@@ -157,7 +159,7 @@ def _on_hypercube(links: Links, devices: Scalar, runs: tuple[Run, ...]) -> Reach
 
 
 def _in_package(package: Package, domain: Scalar, runs: tuple[Run, ...]) -> Reach:
-    """All of the faster links for a group that fits in one package, else the plain share of one."""
+    """The faster links of a package for a group within one package, else the plain share."""
     size: Scalar = 1.0
     for _, members in runs:
         size = size * members

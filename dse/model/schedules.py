@@ -1,6 +1,6 @@
-"""What pipeline schedules place where and ask for: facts of :class:`dse.types.Schedule`, no times.
+"""Placement and requirements of pipeline schedules (:class:`dse.types.Schedule`), without times.
 
-For mappings that name one; a mapping that does not runs 1F1B, and none of this is computed.
+For mappings with a named schedule; the default is 1F1B, for which none of this is computed.
 """
 
 from __future__ import annotations
@@ -14,18 +14,18 @@ from dse.types import Scalar, Schedule
 
 #: Schedules whose first and last stage are on one device.
 FOLDED = (Schedule.zb_v, Schedule.dualpipe, Schedule.dualpipev)
-#: Those that run a forward and a backward of different micro-batches side by side.
+#: Schedules that run a forward and a backward of different micro-batches in parallel.
 PAIRED = (Schedule.dualpipe, Schedule.dualpipev)
-#: Those that put weight gradients off.
+#: Schedules that defer weight gradients.
 DEFERRING = (Schedule.zb_h1, *FOLDED)
-#: Model chunks of a device, where a schedule has just so many.
+#: Model chunks per device, where a schedule fixes them.
 CHUNKS = {
     Schedule.gpipe: 1.0, Schedule.zb_h1: 1.0, Schedule.zb_v: 2.0, Schedule.dualpipe: 1.0, Schedule.dualpipev: 2.0,
 }  # fmt: skip
 
 
 def among(code: Any, schedules: tuple[Schedule, ...]) -> Any:
-    """Whether a code is that of one of these schedules."""
+    """Whether ``code`` is one of ``schedules``."""
     found = code == float(schedules[0])
     for one in schedules[1:]:
         found = found | (code == float(one))
@@ -33,21 +33,21 @@ def among(code: Any, schedules: tuple[Schedule, ...]) -> Any:
 
 
 def folded(code: Scalar, pp: Scalar) -> Scalar:
-    """1 where first and last stage are on one device of a pipeline, else 0."""
+    """1 where the first and the last stage are on one device of a pipeline, else 0."""
     return jnp.where(among(code, FOLDED) & (pp > 1.0), 1.0, 0.0)
 
 
 def copies(code: Scalar, pp: Scalar) -> Scalar:
-    """Stages whose weights a device holds: two of DualPipe, whose pipelines run from either end."""
+    """Stages whose weights a device holds: 2 for DualPipe, with pipelines in both directions, else 1."""
     return jnp.where((code == float(Schedule.dualpipe)) & (pp > 1.0), 2.0, 1.0)
 
 
 def fits(values: Mapping[str, Any], divides: Callable[[Any, Any, int], Any], interleaves: Any) -> Any:
-    """Whether chunks, stages and micro-batches of a mapping are such that its schedule can run.
+    """Whether chunks, stages and micro-batches of a mapping suit its schedule.
 
-    GPipe and ZB-H1 have one chunk a device, ZB-V two and, for a whole pattern, ``n >= 2 p`` micro-batches. DualPipe
-    splits an even number of those over an even number of stages (deepseek-ai/DualPipe asserts both, and
-    ``n >= 2 p`` of either kind).
+    GPipe and ZB-H1 have one chunk per device, ZB-V two and, for a whole pattern, ``n >= 2 p`` micro-batches. DualPipe
+    needs an even number of micro-batches and of stages (deepseek-ai/DualPipe asserts both, and ``n >= 2 p`` of either
+    kind).
 
     Args:
         values: ``schedule``, ``pp``, ``virtual_stages`` and ``n_micro_batches``: numbers, arrays or traced.

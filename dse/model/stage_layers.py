@@ -1,4 +1,4 @@
-"""How the layers of a model spread over the stages of a pipeline, and where a named schedule puts these."""
+"""Layers per stage and chunk of a pipeline, and the placement of stages by a named schedule."""
 
 from __future__ import annotations
 
@@ -12,52 +12,52 @@ from dse.types import Mapping, Scalar, Workload
 
 
 class StageLayers(NamedTuple):
-    """Layers of the stages of a pipeline and of their chunks, in which the ends may have fewer than the others."""
+    """Layers of the stages and chunks of a pipeline, fewer at its ends."""
 
-    fullest: Scalar  # layers of the fullest stage
-    chunks: Scalar  # layers of a stage whose chunks all have as many as the fullest one
-    short_first: Scalar  # 1 where the first chunk has a layer less than the fullest, else 0
-    short_last: Scalar  # the same of the last chunk
-    others: Scalar  # layers that the other stages have less than the fullest, all together
+    fullest: Scalar  # layers of the largest stage
+    chunks: Scalar  # layers of a stage of largest chunks
+    short_first: Scalar  # 1 where the first chunk has one layer less than the largest, else 0
+    short_last: Scalar  # layers that the last chunk lacks
+    others: Scalar  # layers that all other stages together lack
 
     @property
     def first_lacks(self) -> Scalar:
-        """Layers that the first stage has less than the fullest one."""
+        """Layers that the first stage has less than the largest."""
         return self.short_first - (self.chunks - self.fullest)
 
     @property
     def last_lacks(self) -> Scalar:
-        """The same of the last stage."""
+        """Layers that the last stage has less than the largest."""
         return self.short_last - (self.chunks - self.fullest)
 
 
 class PipelineLayout(NamedTuple):
-    """Where a schedule puts the stages of a pipeline; each on a device of its own where a mapping names none."""
+    """Placement of the stages of a pipeline; by default each on a device of its own."""
 
-    folded: Scalar = 0.0  # 1 where the first and the last are on one device
-    copies: Scalar = 1.0  # stages whose weights a device holds: two where one pipeline runs from either end
+    folded: Scalar = 0.0  # 1 where the first and the last stage are on one device
+    copies: Scalar = 1.0  # stages whose weights a device holds: 2 with pipelines in both directions
 
 
 def named_schedule(mapping: Mapping) -> PipelineLayout:
-    """Where the schedule that a mapping names puts its stages, if it names any."""
+    """Placement of the stages under the schedule of a mapping."""
     code, pp = mapping.schedule, mapping.pp
     return PipelineLayout() if code is None else PipelineLayout(schedules.folded(code, pp), schedules.copies(code, pp))
 
 
 def chunk_layers(workload: Workload, mapping: Mapping) -> StageLayers:
-    """How the layers of a model spread over the stages of a mapping, wherever its schedule puts these."""
+    """Layers of the stages of a mapping before its schedule places them."""
     return stage_layers(workload.blocks, mapping.pp, mapping.virtual_stages, workload.predicted)
 
 
 def stage_layers(
     n_layers: Scalar, pp: Scalar, virtual_stages: Scalar, n_predict: Scalar = 0.0
 ) -> StageLayers:
-    """How the layers spread over ``p`` stages of ``v`` chunks: at most ``ceil(L / (p v))`` in a chunk.
+    """Layers over ``p`` stages of ``v`` chunks: at most ``ceil(L / (p v))`` per chunk.
 
-    Of chunks with a layer less than that the last is the first one, for its head and loss, then the first, for its
-    embedding (Megatron-LM's account_for_loss_in_pipeline_split and account_for_embedding_in_pipeline_split; Llama team
-    2024, section 3.3.2). More of them run only where they are whole stages. Two stages that both have a short chunk
-    are equal. A last stage that predicts further tokens has a head more for each, and as many layers less.
+    The last chunk is the first with a layer less, for head and loss, then the first chunk, for the embedding
+    (Megatron-LM's account_for_loss_in_pipeline_split and account_for_embedding_in_pipeline_split; Llama team 2024,
+    section 3.3.2). More short chunks run only as whole stages. Two stages with a short chunk each are equal. With
+    multi-token prediction the last stage has a further head and a layer less per token.
     """
     a_chunk = most_layers(n_layers, pp * virtual_stages)
     chunks = virtual_stages * a_chunk
@@ -74,16 +74,16 @@ def stage_layers(
 
 
 def folded_stages(stages: StageLayers, pp: Scalar, named: PipelineLayout) -> StageLayers:
-    """The same where the last stage is on the first one's device, which then has both short chunks.
+    """The same with the first and the last stage on one device, which has both short chunks.
 
     With two copies of the weights both ends of the pipeline have both, each for half of the micro-batches: layers are
-    those of one copy, and those of a micro-batch on average.
+    those of one copy, averaged over micro-batches.
     """
     if nothing(named.folded):
         return stages
     short, one_copy = stages.short_first + stages.short_last, named.copies <= 1.0
     first = short / named.copies
-    # Two stages of two copies are equal: none is fuller than the ends.
+    # Two stages of two copies are equal, and none is larger than the ends.
     fullest = stages.chunks - jnp.where(one_copy | (pp > 2.0), 0.0, first)
 
     def where_folded(yes: Scalar, no: Scalar) -> Scalar:
@@ -97,8 +97,8 @@ def folded_stages(stages: StageLayers, pp: Scalar, named: PipelineLayout) -> Sta
 
 
 def most_layers(n_layers: Scalar, parts: Scalar) -> Scalar:
-    """Layers of the fullest part: ``ceil(L / parts)``.
+    """Layers of the largest part: ``ceil(L / parts)``.
 
-    Where ``parts`` is constant a compiler may multiply by its reciprocal: 21 sevenths are then a little over 3.
+    For constant ``parts`` a compiler may multiply by the reciprocal, which makes 21 sevenths a little more than 3.
     """
     return ceiling(n_layers / parts * (1.0 - 2.0**-21))

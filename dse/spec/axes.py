@@ -16,7 +16,7 @@ from dse.doors.study import Study
 from dse.errors import ELSEWHERE, InputError, nearest, plain, unknown_name
 from dse.types import choice_name
 
-#: Rules that make an axis' values from what it must divide.
+#: Rules that generate the values of an axis: divisors or powers of two of the number they must divide.
 RULES = ("divisors", "powers_of_two")
 
 RANGE_KEYS = ("from", "to", "factor", "step", "count")
@@ -36,7 +36,7 @@ class Axis:
     labels: tuple[Label, ...] = ()  #: the values as results show them
     rule: str = ""  #: one of RULES, or "" when the values are given
     explicit: bool = False  #: every value was written out, so that each must be possible
-    most: float = math.inf  #: what a rule's values may be at most
+    most: float = math.inf  #: upper limit of a rule's values
     note: str = ""  #: how a value without its unit was read
 
     @property
@@ -46,7 +46,7 @@ class Axis:
 
     @property
     def long_name(self) -> str:
-        """What the axis is, for labelled results."""
+        """Description of the axis for labelled results."""
         about = known_leaves().get(self.key)
         return about["long_name"] if about else f"{self.key.replace('_', '-')} (catalogue name)"
 
@@ -54,10 +54,18 @@ class Axis:
 def find_leaf(
     name: str, where: str, others: Iterable[str], what: str, kind: str = "leaves", begins: tuple[str, ...] = ("",)
 ) -> str:
-    """Full path of the leaf ``name`` means; an InputError suggests leaves and ``others``, which count as names too.
+    """Full path of the leaf of ``name``.
 
-    ``kind`` is what ``dse list`` calls all that may stand there; leaves that begin as ``begins`` are suggested, others
-    where none of these is alike.
+    Args:
+        name: a leaf's path or a dotted ending of it.
+        where: place of the name, for errors.
+        others: further valid names, for suggestions.
+        what: plural of the valid names, for errors.
+        kind: of ``dse list``, for errors.
+        begins: starts of the paths that are suggested before all others.
+
+    Raises:
+        InputError: for an unknown or ambiguous name, with suggestions.
     """
     try:
         path = leaf_path(name, where)
@@ -76,7 +84,7 @@ def find_leaf(
 def _unknown_leaf(
     where: str, name: str, others: frozenset[str], what: str, kind: str, begins: tuple[str, ...]
 ) -> InputError:
-    """That nothing has this name, with what may be meant: what other tools call so, or the nearest."""
+    """The error of an unknown name, with the term of another tool or the nearest names as a suggestion."""
     every = others | _endings()
     inside = {ending for path in known_leaves() if path.startswith(begins) for ending in path_endings(path)}
     is_theirs = any(ours in every for ours in ELSEWHERE.get(plain(name), ()))
@@ -85,7 +93,7 @@ def _unknown_leaf(
 
 
 def is_leaf(name: str) -> bool:
-    """Whether a name is one of a leaf, or of several."""
+    """Whether a name is the ending of at least one leaf's path."""
     return name in _endings()
 
 
@@ -96,12 +104,12 @@ def _endings() -> frozenset[str]:
 
 
 def choices_of(path: str) -> tuple[str, ...]:
-    """Names of the choices of a leaf; none of a number."""
+    """Names of the choices of a leaf; empty for a number."""
     return tuple(map(choice_name, known_leaves()[path].get("enum", ())))
 
 
 def check_read(path: str, name: str, where: str, study: Study) -> None:
-    """That the model of a study reads a leaf: one that it does not says nothing of its designs."""
+    """InputError if the study's model does not read a leaf: its value would have no effect."""
     if study.unread and path.startswith(study.unread):
         raise InputError(
             where, f"{name}, which {study.name} does not read", f"leaves of {study.name}",
@@ -119,7 +127,7 @@ def is_range(value: Any) -> bool:
 
 
 def named(name: str, kind: str, value: Any, where: str) -> Axis:
-    """An axis of catalogue names; unknown ones are InputErrors with the nearest known."""
+    """An axis of catalogue names; InputError with the nearest known names for an unknown one."""
     texts = value if isinstance(value, list) else [value]
     if not texts or not all(isinstance(text, str) for text in texts):
         raise InputError(where, repr(value), "a list of catalogue names", f"see: dse catalog list {kind}")
@@ -139,8 +147,8 @@ def leaf(name: str, path: str, value: Any, where: str) -> Axis:
     if isinstance(value, str) and value in RULES:
         return Axis(name=name, key=path, where=where, rule=value)
     if isinstance(value, str) and value.replace("_", "").isalpha() and "enum" not in known_leaves()[path]:
-        told = unknown_name(where, value, RULES, "rules")
-        raise InputError(where, told.got, f"{told.allowed}, or a list of values", told.fix)
+        error = unknown_name(where, value, RULES, "rules")
+        raise InputError(where, error.got, f"{error.allowed}, or a list of values", error.fix)
     raise InputError(
         where, repr(value), "a list, a range { from, to, factor | step | count } or a rule",
         "write a list" if isinstance(value, dict) else f"write a list: [{json.dumps(value, default=str)}]",
@@ -150,7 +158,7 @@ def leaf(name: str, path: str, value: Any, where: str) -> Axis:
 def listed(
     name: str, path: str, values: list[Any], where: str, explicit: bool = True, none: bool = False
 ) -> Axis:
-    """An axis of one leaf with these values; with ``none`` 0 may be among them."""
+    """An axis of one leaf with the given values; with ``none`` 0 is allowed."""
     if not values:
         raise InputError(where, "an empty list", "one value or more", "list some values, or remove the axis")
     numbers = tuple(0.0 if none and value == 0.0 else leaf_value(path, value, where) for value in values)
@@ -162,13 +170,13 @@ def listed(
 
 
 def _label(path: str, number: float) -> Label:
-    """How results show a value: the name of a choice, or the number."""
+    """A value in results: the name of a choice, or the number."""
     enum = known_leaves()[path].get("enum")
     return choice_name(enum(int(number))) if enum else number
 
 
 def _spread(path: str, table: dict[str, Any], where: str) -> list[float]:
-    """The values of a range: both ends included, by a factor, a step or a count."""
+    """Values of a range, both ends included, by factor, step or count."""
     for key in table:
         if key not in RANGE_KEYS:
             raise unknown_name(where, key, RANGE_KEYS, "keys of a range")
@@ -189,7 +197,7 @@ def _spread(path: str, table: dict[str, Any], where: str) -> list[float]:
 
 
 def _points(first: float, last: float, how: str, by: Any, where: str) -> list[float]:
-    """Points from ``first`` to ``last``; the end counts when it is met to within rounding."""
+    """Points from ``first`` to ``last``; the end is included if it is met to rounding."""
     smallest = {"factor": 1.0, "step": 0.0, "count": 1.0}[how]
     whole = how != "count" or isinstance(by, int)
     if isinstance(by, bool) or not isinstance(by, int | float) or not by > smallest or not whole:

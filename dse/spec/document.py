@@ -19,7 +19,7 @@ class Section(BaseModel):
 
 
 def _checking(fits: Callable[[Any], bool], allowed: str) -> BeforeValidator:
-    """A validator that says in four parts what is allowed."""
+    """A validator whose error has four parts, ``allowed`` among them."""
 
     def check(value: Any) -> Any:
         if not fits(value):
@@ -29,12 +29,12 @@ def _checking(fits: Callable[[Any], bool], allowed: str) -> BeforeValidator:
     return BeforeValidator(check)
 
 
-#: The largest number that a specification may ask for: single precision holds it, and its square.
+#: Largest number of a specification: its square fits in single precision.
 LARGEST = 1e18
 
 
 def counted(least: int, most: int) -> Any:
-    """The type of a whole number within bounds."""
+    """Type of an integer from ``least`` to ``most``."""
     return Annotated[int, _checking(lambda v: is_whole(v, least, most), f"a whole number, {least:,} to {most:,}")]
 
 
@@ -49,14 +49,15 @@ Model = TypeVar("Model", bound=Section)
 
 
 def checked(model: type[Model], table: Any, where: str) -> Model:
-    """A table read by its model.
+    """A table as a validated section.
 
     Args:
-        model: of the section.
-        table: as the TOML document holds it.
+        model: the section's class.
+        table: from the TOML document.
         where: file and section, ``search.toml: search``.
 
-    Raises InputError for the first thing that is wrong, an unknown key before all others.
+    Raises:
+        InputError: for the first fault; unknown keys come first.
     """
     try:
         if isinstance(table, dict):
@@ -93,6 +94,6 @@ def _input_error(error: ValidationError, model: type[Section] | None, where: str
 
 
 def _section_of(kind: Any) -> type[Section] | None:
-    """The section that a field holds, if it holds one."""
+    """The section class in a field's type, or None."""
     kinds = get_args(kind) if get_origin(kind) in (Union, types.UnionType) else (kind,)
     return next((k for k in kinds if isinstance(k, type) and issubclass(k, Section)), None)

@@ -34,7 +34,7 @@ from dse.errors import InputError
 from dse.spec.axes import check_read, choices_of, find_leaf, is_leaf
 from dse.types import Scalar
 
-#: What a node is: a truth value, or a number too.
+#: Value of a node: a truth value or a number.
 Truth: TypeAlias = jax.Array | np.bool_
 Value: TypeAlias = Scalar | Truth
 
@@ -44,17 +44,17 @@ _COMPARE = {
     ast.Eq: operator.eq, ast.NotEq: operator.ne,
 }  # fmt: skip
 _SIGNS = {ast.Lt: "<", ast.LtE: "<=", ast.Gt: ">", ast.GtE: ">=", ast.Eq: "==", ast.NotEq: "!="}
-#: Characters and levels that an expression may have: what is read without hurry, and within Python's own stack.
+#: Limits of an expression: characters, and levels of nesting (below the limit of Python's stack).
 _LONGEST, _DEEPEST = 4_000, 100
 _SPLIT = "split it into several constraints: all of them must hold"
 
-#: A number with a unit that is no string, behind a comparison.
+#: An unquoted number with a unit after a comparison.
 _BARE = re.compile(r"([<>=]=?\s*)(\d[\d.eE+]*\s*[A-Za-zµ%][\w/%]*)")
 
-#: An equals sign alone, where a comparison is meant.
+#: A single equals sign in place of ``==``.
 _ASSIGNMENT = re.compile(r"(?<![<>=!])=(?!=)")
 
-#: What designs, of single precision, can be compared with.
+#: Largest constant: within the range of single precision.
 _LARGEST = 1e38
 
 _ALLOWED = "numbers, strings, leaves, metrics, + - * / < <= > >= == != and or not"
@@ -71,12 +71,12 @@ class Expression:
 
     @property
     def is_comparison(self) -> bool:
-        """Whether the value is true or false, rather than a number."""
+        """Whether the value is a truth value, not a number."""
         return _is_boolean(_tree(self.text))
 
     @property
     def bound(self) -> tuple[str, bool] | None:
-        """The name that a comparison with a constant bounds, and whether from above; None for any other.
+        """Name and direction (True: upper) of a comparison of one name with a constant; otherwise None.
 
         >>> from dse.doors.study_training import TRAINING
         >>> parse("0.5 <= mfu", "constraints", TRAINING).bound
@@ -96,18 +96,19 @@ class Expression:
 
     @property
     def notes(self) -> tuple[str, ...]:
-        """How plain numbers that are compared with what has units were read, in words.
+        """Notes on numbers without units that are compared with quantities.
 
         >>> from dse.doors.study_training import TRAINING
         >>> parse("tp <= 8 and step_time <= 30", "constraints", TRAINING).notes
         ('step_time <= 30 has no unit: read as 30 s',)
         """
         reading, tree = _Reading(self.study, lambda _: 1.0, self.where), _tree(self.text)
-        return tuple(note for node in ast.walk(tree) if isinstance(node, ast.Compare) for note in reading.told(node))
+        comparisons = (node for node in ast.walk(tree) if isinstance(node, ast.Compare))
+        return tuple(note for node in comparisons for note in reading.unit_notes(node))
 
     @property
     def units(self) -> str:
-        """SI units of the value; "1" of what has none, and of a sum of unlike things.
+        """SI units of the value; "1" for dimensionless values and for sums of different units.
 
         >>> from dse.doors.study_training import TRAINING
         >>> parse("cost_per_run / goodput_fraction", "objective", TRAINING).units
@@ -117,7 +118,7 @@ class Expression:
 
     @property
     def written(self) -> str:
-        """Units as tables and messages write them: those of a metric alone say what it counts.
+        """Units in tables and messages; a single metric is written with what it counts.
 
         >>> from dse.doors.study_training import TRAINING
         >>> parse("tokens_per_second", "objective", TRAINING).written
@@ -126,13 +127,13 @@ class Expression:
         return self.study.written.get(self.text.strip(), self.units)
 
     def __call__(self, lookup: Lookup) -> Value:
-        """The value, with ``lookup(name)`` for leaves and metrics: scalars, arrays or tracers alike."""
+        """Value with ``lookup(name)`` for leaves and metrics: scalars, arrays or tracers."""
         return _Reading(self.study, lookup, self.where).value(_tree(self.text))
 
     def excess(self, lookup: Lookup) -> Scalar:
-        """By how much a comparison is missed: 0 where it holds, above 0 where it does not.
+        """Violation of a comparison: 0 where it holds, positive where it does not.
 
-        ``a <= b`` is missed by (a - b) / (|a| + |b|), at most 1; ``and`` adds, ``or`` takes the least.
+        ``a <= b`` gives (a - b) / (|a| + |b|), at most 1; ``and`` adds, ``or`` takes the minimum.
         """
         return _Reading(self.study, lookup, self.where).excess(_tree(self.text), wanted=True)
 
@@ -143,14 +144,15 @@ def _tree(text: str) -> ast.expr:
 
 
 def parse(text: Any, where: str, study: Study) -> Expression:
-    """The expression of a text.
+    """The checked expression of a text.
 
     Args:
-        text: as the user wrote it.
+        text: the user's text.
         where: its place, for errors.
-        study: whose metrics it may name, in addition to the leaves of a design.
+        study: its metrics are valid names besides the leaves of a design.
 
-    Raises InputError for unknown names and anything outside the language.
+    Raises:
+        InputError: for unknown names and for syntax outside the language.
 
     >>> from dse.doors.study_training import TRAINING
     >>> small = parse("tp <= 8 and peak_memory < '80 GB'", "constraints", TRAINING)
@@ -187,7 +189,7 @@ def parse(text: Any, where: str, study: Study) -> Expression:
 
 
 def _mended(text: str, reason: str) -> str:
-    """How a text that is no expression is written right, for what other languages write otherwise."""
+    """Suggested correction of a text with syntax of another language."""
     if bare := _BARE.search(text):
         return f"write a number with its unit as a string: {bare[1]}{bare[2]!r}"
     for sign, ours in (("&&", "and"), ("||", "or")):
@@ -199,12 +201,12 @@ def _mended(text: str, reason: str) -> str:
 
 
 def written_units(text: str, study: Study) -> str:
-    """Units, as tables write them, of an objective that results tell in words."""
+    """Units in tables of an objective given as text."""
     return parse(text, "objective", study).written
 
 
 def _check_sum(node: ast.BinOp, study: Study, where: str) -> None:
-    """Check that added terms are alike; a number next to one of them may make them so."""
+    """Check that added terms have the same units; a bare number takes those of the other term."""
     reading = _Reading(study, lambda _: 1.0, where)
     left, right = (reading.dimension(side) for side in (node.left, node.right))
     weighted = any(isinstance(one, ast.Constant) for one in ast.walk(node))
@@ -217,7 +219,7 @@ def _check_sum(node: ast.BinOp, study: Study, where: str) -> None:
 
 
 def _check_alike(node: ast.Compare, study: Study, where: str) -> None:
-    """Check that compared terms are alike; a number next to one of them may make them so."""
+    """Check that compared terms have the same units; a bare number takes those of the other term."""
     reading = _Reading(study, lambda _: 1.0, where)
     for pair in itertools.pairwise((node.left, *node.comparators)):
         left, right = (None if _is_text(side) else reading.dimension(side) for side in pair)
@@ -231,7 +233,7 @@ def _check_alike(node: ast.Compare, study: Study, where: str) -> None:
 
 
 def _check_shares(node: ast.Compare, study: Study, where: str) -> None:
-    """That a share (a metric with an upper bound) is compared with a number that it can have."""
+    """Check that a share (a metric with an upper bound) is compared with a possible value."""
     for pair in itertools.pairwise((node.left, *node.comparators)):
         for name, number in (pair, pair[::-1]):
             metric, value = _dotted(name) or "", getattr(number, "value", None)
@@ -243,14 +245,14 @@ def _check_shares(node: ast.Compare, study: Study, where: str) -> None:
 
 @dataclasses.dataclass(frozen=True)
 class _Reading:
-    """The nodes of an expression as values."""
+    """Interpreter of the nodes of an expression."""
 
     study: Study
     lookup: Lookup
     where: str
 
     def value(self, node: ast.expr) -> Value:
-        """The value of one node, operands first."""
+        """Value of a node, operands first."""
         if isinstance(node, ast.BoolOp):
             combine = operator.and_ if isinstance(node.op, ast.And) else operator.or_
             return functools.reduce(combine, [_true(self.value(operand)) for operand in node.values])
@@ -272,7 +274,7 @@ class _Reading:
         raise InputError(self.where, repr(ast.unparse(node)), _ALLOWED, "use only these")
 
     def dimension(self, node: ast.expr) -> catalog.Dimension | None:
-        """The dimension of one node; None of a constant, which has that of what it is added to."""
+        """Dimension of a node; None for a constant, which takes that of the other operand."""
         if isinstance(node, ast.UnaryOp) and isinstance(node.op, ast.USub):
             return self.dimension(node.operand)
         if isinstance(node, ast.BinOp):
@@ -290,8 +292,8 @@ class _Reading:
         name = self._full_name(dotted)
         return catalog.dimension(self.study.units.get(name) or known_leaves()[name]["units"])
 
-    def told(self, node: ast.Compare) -> Iterator[str]:
-        """How the plain numbers of a comparison were read; 0 is the same in any unit."""
+    def unit_notes(self, node: ast.Compare) -> Iterator[str]:
+        """Notes on the units assumed for bare numbers of a comparison; none for 0."""
         operators = [_SIGNS[type(op)] for op in node.ops]
         for sign, (left, right) in zip(operators, itertools.pairwise((node.left, *node.comparators)), strict=True):
             for number, other in ((left, right), (right, left)):
@@ -302,7 +304,7 @@ class _Reading:
                     yield f"{shown} has no unit: read as {value:g} {catalog.written(units)}"
 
     def excess(self, node: ast.expr, wanted: bool) -> Scalar:
-        """By how much a node fails to be ``wanted``."""
+        """Violation of ``node == wanted``; 0 where it holds."""
         if isinstance(node, ast.UnaryOp) and isinstance(node.op, ast.Not):
             return self.excess(node.operand, not wanted)
         if isinstance(node, ast.BoolOp):
@@ -316,13 +318,13 @@ class _Reading:
         return jnp.where(holds, 0.0, jnp.maximum(far, _LEAST_EXCESS))
 
     def _constant(self, value: float) -> float:
-        """A number as it is written, if single precision holds it."""
+        """A number; InputError outside the range of single precision."""
         if abs(value) > _LARGEST:
             raise InputError(self.where, "a number above 1e38", "numbers up to 1e38", "check the number")
         return float(value)
 
     def _number(self, node: ast.expr) -> Scalar:
-        """The value of an operand of arithmetic."""
+        """Value of an operand of arithmetic."""
         if _is_boolean(node):
             raise InputError(
                 self.where, f"{ast.unparse(node)!r}, which is true or false", "numbers in arithmetic",
@@ -332,13 +334,13 @@ class _Reading:
         return value
 
     def _combined(self, how: type[ast.operator], left: Scalar, right: Scalar) -> Scalar:
-        """Two numbers added, subtracted, multiplied or divided."""
+        """Sum, difference, product or quotient of two numbers."""
         if how is ast.Div and type(right) is float and right == 0.0:
             raise InputError(self.where, "a division by zero", _ALLOWED, "divide by another number")
         return _BINARY[how](left, right)
 
     def _sides(self, node: ast.Compare) -> list[Value]:
-        """The sides of a comparison; a text takes the units or the enumeration of the name it is compared with."""
+        """Sides of a comparison; a text takes the units or the enumeration of the other side's name."""
         sides = [node.left, *node.comparators]
         named = [name for name in map(_dotted, sides) if name is not None]
         self._expect_quotes(node, named)
@@ -349,14 +351,14 @@ class _Reading:
         ]  # fmt: skip
 
     def _said(self, value: str | bool, named: list[str]) -> Scalar:
-        """A text, or a truth value, compared with these names."""
+        """A text or a truth value that is compared with these names, as a number."""
         if isinstance(value, str):
             return self._text(value, named)
         path = self._full_name(named[0]) if named else ""
         return leaf_value(path, value, self.where) if path in known_leaves() else self._constant(value)
 
     def _expect_quotes(self, node: ast.Compare, named: list[str]) -> None:
-        """Check that no choice is compared with its leaf as if it were a name: ``recompute == full``."""
+        """InputError for an unquoted choice: ``recompute == full``."""
         for leaf, other in itertools.permutations(named, 2):
             if not is_leaf(leaf) or is_leaf(other) or other in self.study.units:
                 continue
@@ -367,7 +369,7 @@ class _Reading:
                 )
 
     def _text(self, text: str, named: list[str]) -> Scalar:
-        """A text compared with these names."""
+        """A text that is compared with these names, as a number."""
         if not named:
             raise InputError(self.where, repr(text), "a string compared with a leaf or metric", "compare it with one")
         name = self._full_name(named[0])
@@ -376,14 +378,14 @@ class _Reading:
         return leaf_value(name, text, self.where)
 
     def _full_name(self, name: str) -> str:
-        """A metric's name as it is, or the full path of the leaf meant."""
+        """A metric's name, or the full path of a leaf."""
         if name in self.study.units:
             return name
         if not is_leaf(name) and (found := of_another(name, self.study)):
             metric, other = found
-            told = f"{name!r}" if metric == name else f"{name!r}, that is {metric}"
+            shown = f"{name!r}" if metric == name else f"{name!r}, that is {metric}"
             raise InputError(
-                self.where, f"{told}, a metric of {other.name}", f"leaves, and metrics of {self.study.name}",
+                self.where, f"{shown}, a metric of {other.name}", f"leaves, and metrics of {self.study.name}",
                 "add a section [serving]" if other.name == "serving" else f"leave out the section [{self.study.name}]",
             )  # fmt: skip
         path = find_leaf(name, self.where, self.study.units, "leaves and metrics", "constraints")
@@ -396,24 +398,24 @@ def _is_text(node: ast.expr) -> bool:
 
 
 def _shown(node: ast.expr) -> str:
-    """A side of a comparison in words, its number in few digits."""
+    """Text of a side of a comparison, with numbers in few digits."""
     value = getattr(node, "value", None)
     return f"{value:g}" if isinstance(node, ast.Constant) and isinstance(value, int | float) else ast.unparse(node)
 
 
-#: A comparison that fails by nothing (``a < a``) is still missed by this.
+#: Least violation of a false comparison, for ``a < a``.
 _LEAST_EXCESS = 1e-6
 
 
 def _true(value: Value) -> Truth:
-    """Whether a number is not 0; truth values are as they are."""
+    """Truth value of a number: whether it is not 0."""
     if isinstance(value, float | int):
         return np.bool_(value != 0)
     return value if value.dtype == np.bool_ else value != 0
 
 
 def _dotted(node: ast.expr) -> str | None:
-    """``a.b.c`` of a chain of attributes, or None."""
+    """``a.b.c`` of a chain of attributes, otherwise None."""
     if isinstance(node, ast.Name):
         return node.id
     if isinstance(node, ast.Attribute):
@@ -423,7 +425,7 @@ def _dotted(node: ast.expr) -> str | None:
 
 
 def _is_deeper(tree: ast.expr, levels: int) -> bool:
-    """Whether nodes stand in one another on more levels."""
+    """Whether nodes are nested deeper than ``levels``."""
     nodes: list[ast.AST] = [tree]
     for _ in range(levels):
         nodes = [child for node in nodes for child in ast.iter_child_nodes(node)]

@@ -1,4 +1,4 @@
-"""The section ``[output]`` of a sweep: which designs are kept, how many, and how they are written."""
+"""The section ``[output]`` of a sweep: designs to keep, their number, and the format of the results."""
 
 from __future__ import annotations
 
@@ -12,16 +12,16 @@ from dse.errors import InputError
 COMPRESSIONS = ("auto", "zstd", "zlib", "none")
 KEEP_MODES = ("all", "feasible", "best", "pareto", "top")
 
-#: Bins that a histogram may have.
+#: Maximum number of bins of a histogram.
 FEWEST_BINS, MOST_BINS = 4, 256
 
-#: Designs that may be kept unless the specification says another number.
+#: Default maximum number of designs that are kept.
 DEFAULT_LIMIT = 5_000_000
 
 
 @dataclasses.dataclass(frozen=True)
 class Keep:
-    """Which designs end up in the results: a mode, and for ``top`` how many."""
+    """Designs that results contain: a mode, and for ``top`` their number."""
 
     mode: str = "all"
     count: int = 0
@@ -41,33 +41,33 @@ def parse_keep(text: Any, where: str) -> Keep:
 
 
 def _is_count(text: str) -> bool:
-    """Whether a text is a whole number from 1 to what may be kept at all."""
+    """Whether a text is an integer from 1 to the maximum number of kept designs."""
     return text.isdecimal() and len(text) <= len(str(MOST)) and 1 <= int(text) <= MOST
 
 
 def limit_of(value: Any, where: str) -> int:
-    """How many designs may be kept."""
+    """Maximum number of designs that are kept."""
     if is_whole(value):
         return int(value)
     raise InputError(where, repr(value), f"a number of designs, up to {MOST:,}", f"leave it out for {DEFAULT_LIMIT:,}")
 
 
 def compression_of(value: Any, where: str) -> str:
-    """How results are compressed."""
+    """Compression of the results."""
     if value in COMPRESSIONS:
         return value
     raise InputError(where, repr(value), ", ".join(COMPRESSIONS), "leave it out: auto takes the fastest one available")
 
 
 def histogram_of(value: Any, where: str) -> int:
-    """Bins of every objective's histogram; 0 for none."""
+    """Number of bins of each objective's histogram; 0: no histogram."""
     if isinstance(value, int) and not isinstance(value, bool) and (value == 0 or FEWEST_BINS <= value <= MOST_BINS):
         return value
     raise InputError(where, repr(value), f"{FEWEST_BINS} to {MOST_BINS} bins", "leave it out for no histogram")
 
 
 def is_wanted(value: Any, used: set[str], where: str, study: Study, group: str) -> bool:
-    """Whether a group of metrics is wanted: as said, else where the sweep names a metric or leaf of theirs."""
+    """Whether a group of metrics is computed: as stated, by default if the sweep names one of its metrics or leaves."""
     if value is None:
         metrics, leaves = study.group(group), study.optional.get(group, ())
         return any(name in metrics or name.startswith(leaves) for name in used)
@@ -75,7 +75,7 @@ def is_wanted(value: Any, used: set[str], where: str, study: Study, group: str) 
 
 
 def truth_of(value: Any, where: str, key: str) -> bool:
-    """A value that is true or false."""
+    """A truth value; InputError for any other."""
     if isinstance(value, bool):
         return value
     raise InputError(where, repr(value), "true or false", f"write {key} = true")

@@ -1,6 +1,6 @@
 """Specifications of pools: that of a sweep with sections ``[prefill]``, ``[decode]``, ``[together]`` and ``[pools]``.
 
-What a pool's section holds is laid over the sections of the file; :mod:`dse.sweep.pools` says what is done with them.
+The section of a pool overrides the sections of the file; :mod:`dse.sweep.pools` evaluates and matches the pools.
 """
 
 from __future__ import annotations
@@ -19,11 +19,11 @@ from dse.spec.axes import Axis
 from dse.spec.sweep import SweepSpec, from_document, text_of
 from dse.types.fields import POSITIVE
 
-#: Section of a pool → what its sweep says whatever the file says: a pool of prompts answers nothing, one that answers
-#: Likeness from which a section of another name is one that is misspelt.
+#: Similarity from which an unknown section counts as a misspelt pool.
 _ALIKE = 0.7
 
-#: finds all keys and values there.
+#: Pool → the settings that its section cannot change: the prefill pool generates no answer, and the decode pool finds
+#: all keys and values in its memory.
 POOLS: dict[str, dict[str, Any]] = {
     "prefill": {"load": "static", "output_tokens": 1},
     "decode": {"prefix_share": 1.0},
@@ -35,16 +35,16 @@ KEYS = ("prices", "transfer")
 
 
 class PoolsSpec(NamedTuple):
-    """A checked specification: the sweep of each pool, and how they are matched."""
+    """A checked specification: the sweep of each pool, and how pools are matched."""
 
     title: str
     specs: dict[str, SweepSpec]
-    prices: dict[str, float]  #: accelerator → USD a second of a device; empty where none are stated
-    transfer: float  #: B/s at which a device sends keys and values; 0 where that is not counted
+    prices: dict[str, float]  #: accelerator → price of a device, USD/s; empty where none are stated
+    transfer: float  #: bandwidth of a device for keys and values, B/s; 0: transfers are not counted
 
 
 def from_text(text: str, file: str = "pools.toml") -> PoolsSpec:
-    """The specification in a TOML text; InputError for whatever is wrong with it."""
+    """The specification of a TOML text; InputError for any fault."""
     document = toml.parsed(text, file)
     prices, transfer = _settings(document.pop("pools", {}), f"{file}: pools")
     own = {name: document.pop(name, None) for name in POOLS}
@@ -63,13 +63,13 @@ def from_text(text: str, file: str = "pools.toml") -> PoolsSpec:
 
 
 def read(path: str | Path) -> PoolsSpec:
-    """The specification in a TOML file; InputError for whatever is wrong with it."""
+    """The specification of a TOML file; InputError for any fault."""
     return from_text(text_of(path), str(path))
 
 
 @contextlib.contextmanager
 def errors_of(name: str, file: str) -> Iterator[None]:
-    """Errors in the sweep of a pool, which say that it is this one's."""
+    """Adds the name of the pool to errors of its sweep."""
     try:
         yield
     except InputError as error:
@@ -79,7 +79,7 @@ def errors_of(name: str, file: str) -> Iterator[None]:
 
 
 def _check_one_model(spec: SweepSpec, prefill: SweepSpec, where: str) -> None:
-    """That all pools have the model of the pool of prompts, and that there is one."""
+    """InputError unless all pools have one and the same model."""
     swept = next((axis.name for axis in spec.axes if _is_of_model(axis.key) and varies(axis)), None)
     if swept is not None:
         raise InputError(
@@ -94,13 +94,13 @@ def _check_one_model(spec: SweepSpec, prefill: SweepSpec, where: str) -> None:
 
 
 def _model(spec: SweepSpec) -> dict[str, Any]:
-    """What a specification says of its model, by name."""
+    """Settings of the model in a specification, by name."""
     given = (*spec.names.values(), *spec.fixed.values(), *spec.axes)
     return {axis.key: axis.labels[0] for axis in sorted(given, key=lambda axis: axis.key) if _is_of_model(axis.key)}
 
 
 def _is_of_model(key: str) -> bool:
-    """Whether a leaf, or the catalogue's name of a workload, tells of the model."""
+    """Whether a key is a leaf of the model or the catalogue's name of a workload."""
     return key == "workload" or is_of_model(key)
 
 
@@ -124,14 +124,14 @@ def _settings(table: Any, where: str) -> tuple[dict[str, float], float]:
 
 
 def _more_than_none(value: Any, units: str, where: str, such: str) -> float:
-    """A quantity above 0: with a rate of 0 all pairs would be equal and nothing would be sent."""
+    """A quantity above 0; InputError otherwise: with a rate of 0 all pairs would be equal."""
     if not isinstance(value, str):
         raise InputError(where, repr(value), f"a string with a unit ({units})", f"write {such!r}")
     return catalog.bounded(catalog.quantity(value, units, where), value, POSITIVE, where)
 
 
 def _laid_over(document: dict[str, Any], overlay: dict[str, Any], pool: str, where: str) -> dict[str, Any]:
-    """The sections of a file with those of a pool over them."""
+    """The sections of a file, overridden by those of a pool."""
     if not isinstance(overlay, dict) or not all(isinstance(section, dict) for section in overlay.values()):
         raise InputError(where, repr(overlay), "sections of a sweep", f"write [{pool}.axes] on a line of its own")
     sections = {**document}

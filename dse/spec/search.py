@@ -161,7 +161,8 @@ def read(path: str | Path, study: Study | None = None) -> SearchSpec:
     Returns:
         The checked specification: the sweep that its grid is, continuous axes, methods and their options.
 
-    Raises InputError for whatever is wrong with the file or its text.
+    Raises:
+        InputError: for any fault of the file or its text.
 
     >>> read("sweeps/search_gpt3_mapping.toml").methods
     ('random', 'evolution', 'annealing', 'langevin')
@@ -180,7 +181,8 @@ def from_text(text: str, file: str = "search.toml", study: Study | None = None) 
     Returns:
         The checked specification: see :func:`read`.
 
-    Raises InputError for whatever is wrong with the text.
+    Raises:
+        InputError: for any fault of the text.
 
     >>> spec = from_text('''
     ... [workload]

@@ -1,4 +1,4 @@
-"""Sections of a sweep that say which designs: names and leaves that are fixed, axes, and axes that move together."""
+"""Sections of a sweep that define the designs: fixed names and leaves, axes, and axes that move together."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from dse.errors import InputError, unknown_name
 from dse.spec import axes as axis_values
 from dse.spec.axes import Axis
 
-#: What a catalogue name may stand for → the kind of its entry and the path of the record it fills.
+#: Catalogue name → the kind of its entry and the path of its record.
 NAMED = {
     "workload": ("workload", "workload"),
     "system": ("system", "system"),
@@ -25,7 +25,7 @@ NAMED = {
     "software": ("software", "software"),
 }
 
-#: Section → the names it may give; ``name`` is the section's own.
+#: Section → its keys for catalogue names; ``name`` names the section's own entry.
 SECTIONS = {
     "workload": {"name": "workload"},
     "system": {
@@ -44,12 +44,12 @@ SECTIONS = {
 #: Keys of ``[zip]``.
 ZIP_KEYS = ("groups",)
 
-#: Key of ``[software]`` that lets mappings ask for what the stack lacks.
+#: Key of ``[software]`` that allows options the software stack lacks.
 ANY_OPTION = "any_option"
 
 
 def check_keys(table: dict[str, Any], allowed: tuple[str, ...], where: str) -> None:
-    """That a table has no other keys than these."""
+    """InputError for a key that is not among ``allowed``."""
     for key in table:
         if key not in allowed:
             raise unknown_name(where, key, allowed, "keys")
@@ -65,7 +65,7 @@ def flat(table: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, Any]
 
 
 def fixed_of(document: dict[str, Any], file: str) -> tuple[dict[str, Axis], dict[str, Axis]]:
-    """Catalogue names and leaves that the sections ``workload system software mapping`` fix."""
+    """Catalogue names and leaves that the sections ``workload system software mapping serving`` fix."""
     names: dict[str, Axis] = {}
     fixed: dict[str, Axis] = {}
     for section, own in SECTIONS.items():
@@ -85,7 +85,7 @@ def fixed_of(document: dict[str, Any], file: str) -> tuple[dict[str, Axis], dict
 
 
 def _leaf_of(section: str, key: str, own: dict[str, str], where: str) -> str:
-    """Full path of a key of a section; a leaf of another section is an InputError."""
+    """Full path of a section's key; InputError for a leaf of another section."""
     begins = LEAVES_OF_SERVING if section == "serving" else (f"{section}.",)
     inside = [path for path in known_leaves() if path.startswith(begins)]
     path = axis_values.find_leaf(key, where, own, f"keys of [{section}]", begins=begins)
@@ -95,7 +95,7 @@ def _leaf_of(section: str, key: str, own: dict[str, str], where: str) -> str:
 
 
 def axes_of(table: dict[str, Any], file: str) -> Iterator[Axis]:
-    """The axes that ``[axes]`` states."""
+    """The axes of ``[axes]``."""
     for key, value in flat(table):
         where = f"{file}: axes.{key}"
         if key in NAMED:
@@ -106,13 +106,13 @@ def axes_of(table: dict[str, Any], file: str) -> Iterator[Axis]:
 
 
 def check_read(axes: tuple[Axis, ...], study: Study) -> None:
-    """That the model of a study reads what is said: a leaf that it does not would be swept in vain."""
+    """InputError for an axis that the study's model does not read: it would have no effect."""
     for axis in axes:
         axis_values.check_read(axis.key, axis.name, axis.where, study)
 
 
 def check_conflicts(names: dict[str, Axis], fixed: dict[str, Axis], axes: tuple[Axis, ...]) -> None:
-    """One thing may be said once: not both fixed and swept, nor swept under two names."""
+    """InputError for a leaf that is both fixed and swept, or swept under two names."""
     said = {axis.key: axis for axis in (*names.values(), *fixed.values())}
     for axis in axes:
         if axis.key in said:
@@ -123,7 +123,7 @@ def check_conflicts(names: dict[str, Axis], fixed: dict[str, Axis], axes: tuple[
 
 
 def zips_of(table: dict[str, Any], axes: tuple[Axis, ...], where: str) -> tuple[tuple[str, ...], ...]:
-    """Names of the axes that ``[zip]`` moves together: each once, with listed values, as many as the others."""
+    """Names of the axes of each group of ``[zip]``: no axis twice, listed values, equal lengths."""
     check_keys(table, ZIP_KEYS, where)
     by_name = {axis.name: axis for axis in axes}
     groups = table.get("groups", [])

@@ -1,8 +1,8 @@
 """Sweep specifications: TOML text to a checked :class:`SweepSpec`.
 
-Only what the text alone can tell is checked here; what fits a workload and a system
-is :mod:`dse.sweep.grid.mappings`' business. All values are SI from here on. Which designs a specification says is
-read by :mod:`dse.spec.space`, ``[output]`` by :mod:`dse.spec.output`.
+Only faults that the text alone shows are checked here; :mod:`dse.sweep.grid.mappings` checks the fit of workload and
+system. All values are SI. :mod:`dse.spec.space` reads the sections that define the designs, :mod:`dse.spec.output`
+reads ``[output]``.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ from dse.spec.space import (
 )
 from dse.types.metrics import GROUPS
 
-#: Section → the keys of its own; leaves and catalogue names are keys of some besides.
+#: Section → its own keys; some sections have leaves and catalogue names as keys too.
 KEYS = {
     **{section: tuple(own) for section, own in SECTIONS.items()},
     "software": ("name", ANY_OPTION),
@@ -47,9 +47,9 @@ KEYS = {
     "objective": ("minimize", "maximize"),
     "output": ("keep", "file", "limit", "compression", "histogram", *GROUPS),
 }
-#: Sections that only ``dse search`` reads → what they are of.
+#: Sections that only ``dse search`` reads → the specifications they belong to.
 _OF_SEARCHES = {"search": "searches", "codesign": "co-designs"}
-#: Letters of a title, which stands above tables and figures.
+#: Maximum length of a title, in characters.
 LONGEST_TITLE = 2_000
 
 #: Sections that only ``dse pools`` reads.
@@ -58,7 +58,7 @@ _OF_POOLS = ("prefill", "decode", "together", "pools")
 
 @dataclasses.dataclass(frozen=True)
 class Objective:
-    """An expression of metrics and leaves that is minimised (sign 1) or maximised (sign -1: it is negated)."""
+    """An expression of metrics and leaves, minimised (sign 1) or maximised (sign -1: its negative is minimised)."""
 
     expression: Expression
     sign: float
@@ -69,10 +69,10 @@ class SweepSpec:
     """A checked sweep specification."""
 
     study: Study
-    file: str  #: as errors name it
+    file: str  #: name of the file in errors
     text: str
     title: str
-    names: dict[str, Axis]  #: fixed catalogue names, one value each, by what they stand for
+    names: dict[str, Axis]  #: fixed catalogue names, one value each, by key of ``NAMED``
     fixed: dict[str, Axis]  #: fixed leaves, one value each, by full path
     axes: tuple[Axis, ...]
     zips: tuple[tuple[str, ...], ...]  #: names of axes that move together
@@ -82,24 +82,24 @@ class SweepSpec:
     output: Path
     limit: int
     compression: str
-    histogram: int = 0  #: bins of every objective's histogram, 0 for none
-    any_option: bool = False  #: whether options are offered that the stack lacks
-    groups: tuple[str, ...] = ()  #: groups of metrics that are wanted besides: of energy and power, money, carbon, runs
+    histogram: int = 0  #: bins of each objective's histogram; 0: no histogram
+    any_option: bool = False  #: whether options that the software stack lacks are allowed
+    groups: tuple[str, ...] = ()  #: groups of optional metrics to compute: energy, cost, carbon, runs
 
     @property
     def metrics(self) -> tuple[str, ...]:
-        """Names of the metrics that results hold, in the model's order."""
+        """Names of the metrics in results, in the model's order."""
         left_out = frozenset().union(*(self.study.group(name) for name in GROUPS if name not in self.groups))
         return tuple(name for name in self.study.units if name not in left_out)
 
     @property
     def notes(self) -> tuple[str, ...]:
-        """How values without their units were read, in words."""
+        """Notes on values without units."""
         read = (axis.note for axis in (*self.fixed.values(), *self.axes) if axis.note)
         return (*read, *dict.fromkeys(note for constraint in self.constraints for note in constraint.notes))
 
     def hash(self) -> str:
-        """SHA-256 of what the sweep computes; title and output do not count."""
+        """SHA-256 of the sweep's inputs, without title and output."""
         document = toml.parsed(self.text, self.file)
         meaning = {key: value for key, value in document.items() if key not in ("title", "output")}
         meaning |= dict.fromkeys(self.groups, True)
@@ -107,16 +107,17 @@ class SweepSpec:
 
 
 def read(path: str | Path, study: Study | None = None) -> SweepSpec:
-    """The specification in a TOML file.
+    """The specification of a TOML file.
 
     Args:
-        path: of the file, or ``example:NAME`` for one that comes with the package.
-        study: what is evaluated; by default what the specification asks for.
+        path: of the file, or ``example:NAME`` for an example of the package.
+        study: the model to evaluate; by default the one that the specification implies.
 
     Returns:
         The checked specification, all values in SI units.
 
-    Raises InputError for whatever is wrong with the file or its text.
+    Raises:
+        InputError: for any fault of the file or its text.
 
     >>> spec = read("sweeps/megatron_1t_4096_a100.toml")
     >>> spec.study.name, [axis.name for axis in spec.axes][:3]
@@ -126,7 +127,7 @@ def read(path: str | Path, study: Study | None = None) -> SweepSpec:
 
 
 def text_of(path: str | Path) -> str:
-    """The text of a specification's file, or of ``example:NAME``; one that cannot be read is an InputError."""
+    """Text of a specification's file or of ``example:NAME``; InputError if it cannot be read."""
     if not isinstance(path, str | os.PathLike):
         fix = "write the specification to a file, or read its text by dse.sweep.from_text"
         raise InputError("specification", type(path).__name__, "the path of a TOML file", fix)
@@ -135,7 +136,7 @@ def text_of(path: str | Path) -> str:
 
 
 def _instead(path: Path) -> str:
-    """What may have been meant by a file that is not there."""
+    """Suggestion for a file that does not exist."""
     if path.stem in examples.names():
         return f"it comes with dse: {examples.PREFIX}{path.stem}"
     near = nearest(path.name, [p.name for p in path.parent.glob("*.toml")])
@@ -143,17 +144,18 @@ def _instead(path: Path) -> str:
 
 
 def from_text(text: str, file: str = "sweep.toml", study: Study | None = None) -> SweepSpec:
-    """The specification in a TOML text.
+    """The specification of a TOML text.
 
     Args:
         text: the TOML document.
-        file: what errors call it; it names the default output too.
+        file: its name in errors and in the default output.
         study: see :func:`read`.
 
     Returns:
         The checked specification, all values in SI units.
 
-    Raises InputError for whatever is wrong with the text.
+    Raises:
+        InputError: for any fault of the text.
 
     >>> spec = from_text('''
     ... [workload]
@@ -179,7 +181,7 @@ def _title_of(document: dict[str, Any], file: str) -> str:
 
 
 def from_document(document: dict[str, Any], text: str, file: str, study: Study | None = None) -> SweepSpec:
-    """The specification in a parsed TOML text; ``text`` is what results carry and what is hashed."""
+    """The specification of a parsed TOML text; ``text`` is stored in results and hashed."""
     study = study or of_document(document)
     for key in document:
         if key in _OF_POOLS:
@@ -241,7 +243,7 @@ def _constraints(table: dict[str, Any], where: str, study: Study) -> tuple[Expre
 
 
 def _expect_no_key(table: dict[str, Any], where: str, study: Study) -> None:
-    """That constraints are texts in a list: who writes a leaf as a key learns how its constraint is written."""
+    """InputError for a leaf as a key of ``[constraints]``, with the constraint as it should be written."""
     stated = [(key, value) for key, value in flat(table) if key not in KEYS["constraints"]]
     for key, value in stated[:1]:
         number = f"{value}".lstrip("<>=! ")
@@ -255,7 +257,7 @@ def _expect_no_key(table: dict[str, Any], where: str, study: Study) -> None:
 
 
 def _is_expression(text: str, study: Study) -> bool:
-    """Whether a text can be read as it is."""
+    """Whether a text is a valid expression."""
     try:
         parse(text, "constraints", study)
     except InputError:

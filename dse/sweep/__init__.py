@@ -1,7 +1,7 @@
 """Sweeps: a specification in TOML, every design of it evaluated, labelled results.
 
-``run(path)`` gives the dataset, ``execute(path)`` the summary too, ``plan(path)`` only the size;
-``open_results(path)`` reads a results file back. ``perform_shard`` evaluates a share, ``merge`` joins the shares.
+``run(path)`` returns the dataset, ``execute(path)`` the dataset and its summary, ``plan(path)`` only the grid;
+``open_results(path)`` reads a results file. ``perform_shard`` evaluates a shard, ``merge`` joins the shards.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
-"""A sweep on the workers of a Dask cluster: of this machine (``workers``), or wherever a scheduler has them.
+"""A sweep on the workers of a Dask cluster: local processes (``workers``) or those of a scheduler.
 
-A unit of work is a share as ``dse run --shard`` has it. Workers write its parts whole into the folder beside the
-output, which they and the driver share; the driver tells progress and joins the parts. A share whose worker dies is
-computed again; one that kills its workers is tried once more when all others are done, alone, and then named.
+The unit of work is a shard as in ``dse run --shard``. Workers write complete parts to the folder next to the output,
+which they share with the driver; the driver reports progress and joins the parts. The shard of a lost worker is
+computed again; one whose workers are lost repeatedly is retried alone after all others, then reported.
 """
 
 from __future__ import annotations
@@ -34,21 +34,21 @@ from dse.sweep.shard import Division, divided
 from dse.sweep.store.manifest import Shard
 from dse.sweep.worker import Order, ShareOutcome
 
-#: Shares a worker: few enough to cost nothing, enough for all workers to end at about the same time.
+#: Shards per worker: few for low overhead, enough for workers to finish at about the same time.
 _SHARES_A_WORKER = 8
 
-#: Chunks that a share should have at least, where there are enough: the last one of each is not full.
+#: Minimum chunks per shard, if there are enough: the last chunk of a shard is not full.
 _CHUNKS_A_SHARE = 8
 
-#: Shares of a sweep at most.
+#: Maximum number of shards of a sweep.
 _MOST_SHARES = 4096
 
-#: Seconds: until a scheduler answers; between two looks at who is still there; without workers on this machine.
+#: Timeouts in seconds: for a scheduler to answer; between checks for lost workers; without local workers.
 _CONNECTING, _LOOK, _NO_WORKERS = 15.0, 2.0, 60.0
 
 
 def evaluated(job: Job, stack: contextlib.ExitStack) -> Evaluated:
-    """Every block of a sweep, evaluated by workers; an interruption reports what is kept until ``stack`` ends."""
+    """All blocks of a sweep, evaluated by workers; until ``stack`` closes, an interruption reports the stored parts."""
     began = time.perf_counter()
     with stoppable(), _client(job) as client:
         started, order = time.perf_counter(), _order(job)
@@ -73,7 +73,7 @@ def evaluated(job: Job, stack: contextlib.ExitStack) -> Evaluated:
 
 
 def _order(job: Job) -> Order:
-    """What workers get of a sweep."""
+    """Description of a sweep for workers."""
     spec, token = job.grid.spec, f"driver.{secrets.token_hex(8)}.{os.getpid()}.tmp"
     options = dataclasses.replace(
         job.options, output=Path(str(job.target)).absolute(), keep=str(job.keep), any_option=spec.any_option,
@@ -84,12 +84,12 @@ def _order(job: Job) -> Order:
 
 
 def _meet(folder: Path, token: str) -> None:
-    """Leave a file by which workers know that they see this folder."""
+    """Write a file by which workers verify that they share this folder."""
     (folder / token).touch()
 
 
 def _identity_there(client: Any, job: Job, order: Order) -> dict[str, str]:
-    """What the workers compute with: their device and their JAX may be others than here."""
+    """Identity of the workers' computation: their device and versions may differ from the driver's."""
     if not client.nthreads():
         logging.getLogger("dse").warning("no workers yet at %s: waiting for the first", job.options.scheduler)
     future = client.submit(worker.identity, order, pure=False)
@@ -103,18 +103,18 @@ def _identity_there(client: Any, job: Job, order: Order) -> dict[str, str]:
 
 
 def _shards(division: Division, n_workers: int) -> list[Shard]:
-    """Shares of a sweep for a number of workers."""
+    """Shards of a sweep for a number of workers."""
     chunks = keeping.most_shares(division.engine, division.job.keep)
     least = min(n_workers, chunks)
     count = min(_SHARES_A_WORKER * n_workers, max(chunks // _CHUNKS_A_SHARE, least), _MOST_SHARES)
-    # As an earlier run has cut it, whatever workers it had: a part that a share ends within is computed again.
+    # The same shards as in an earlier run with any number of workers: partial parts would be computed again.
     names = division.store.folder.glob(f"{division.store.key[:16]}-*-of-*.jsonl")
     count = max((of for of in (int(path.stem.rpartition("-of-")[2]) for path in names) if of >= least), default=count)
     return [Shard(i, count) for i in range(1, count + 1)]
 
 
 class _Run:
-    """Shares at work."""
+    """Shards in progress."""
 
     def __init__(self, client: Any, order: Order, division: Division, n_workers: int) -> None:
         self._client, self._order, self._division, self._n_workers = client, order, division, n_workers
@@ -124,11 +124,11 @@ class _Run:
         self._total = division.job.grid.n_designs
 
     def outcomes(self, shards: list[Shard]) -> list[ShareOutcome]:
-        """What became of them, when all are finished; IncompleteError where some could not be computed."""
+        """Outcomes of all shards; IncompleteError if some could not be computed."""
         self._client.subscribe_topic(self._order.token, lambda event: self._news.put(event[1]))
         try:
             found, killed = self._round(shards)
-            for shard in killed:  # alone: with others it may have lacked memory, or died of their fault
+            for shard in killed:  # alone: others may have caused the loss, through memory or a crash
                 done, again = self._round([shard])
                 found += done
                 if again:
@@ -142,7 +142,7 @@ class _Run:
         return found
 
     def _round(self, shards: list[Shard]) -> tuple[list[ShareOutcome], list[Shard]]:
-        """Outcomes of shares that are computed at once, and those whose workers died each time."""
+        """Outcomes of shards that run concurrently, and the shards whose workers were lost each time."""
         futures = {}
         for shard in shards:
             name = f"{self._order.token}-{shard.number}-of-{shard.of}-{secrets.token_hex(2)}"
@@ -165,7 +165,7 @@ class _Run:
         return found, sorted(killed)
 
     def _next(self) -> Any:
-        """What comes next: a report of progress, or a share that is done."""
+        """Next event: a progress report or a finished shard."""
         alone = 0.0
         while True:
             try:
@@ -178,7 +178,7 @@ class _Run:
                     raise _gone(self._division.job, "all workers have died and none starts") from None
 
     def _tell(self, number: int, state: Progress) -> None:
-        """Progress of the whole, from the last that is known of each share."""
+        """Report the progress of the sweep from the last state of each shard."""
         self._states[number] = state
         report, states = self._division.job.options.progress, self._states.values()
         if report:
@@ -194,7 +194,7 @@ class _Run:
         return sum(state.done for state in self._states.values())
 
     def _incomplete(self, of: int) -> IncompleteError:
-        """The report of shares that could not be computed, with the cause of the first."""
+        """The error for shards that could not be computed, with the cause of the first."""
         first = min(self._failed)
         others = f"; so it is with {counted(len(self._failed) - 1, 'other shard')}" if len(self._failed) > 1 else ""
         error, kept = self._failed[first], of - len(self._failed)
@@ -206,7 +206,7 @@ class _Run:
 
 
 def _killer(shard: Shard, division: Division) -> IncompleteError:
-    """A share over which worker after worker dies."""
+    """The error for a shard that repeatedly loses its workers."""
     blocks = division.share(shard)
     return IncompleteError(
         f"outer indices {blocks[0].start:,} to {blocks[-1].stop - 1:,}", "every worker that computes it dies",
@@ -219,7 +219,7 @@ def _killer(shard: Shard, division: Division) -> IncompleteError:
 
 @contextlib.contextmanager
 def _client(job: Job) -> Iterator[Any]:
-    """A client of the scheduler that was asked for, or of workers of this machine, which end with it."""
+    """Client of the requested scheduler, or of local workers that stop with it."""
     distributed, address, wanted = library(), job.options.scheduler, job.options.workers
     with contextlib.ExitStack() as stack:
         if isinstance(wanted, int):
@@ -240,7 +240,7 @@ def _is_killed(future: Any) -> bool:
 
 
 def _checked(future: Any, job: Job) -> Any:
-    """A future whose result can be had; bad input is raised as it was there, anything else in four parts."""
+    """A completed future; InputErrors are raised again, other failures become an IncompleteError."""
     if future.status in ("cancelled", "lost"):
         raise _gone(job, "the scheduler has gone")
     error = future.exception()

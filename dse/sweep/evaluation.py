@@ -1,4 +1,4 @@
-"""Evaluate the blocks of a sweep: finished ones are stored and reported, and a signal stops in good order."""
+"""Evaluation of the blocks of a sweep: finished blocks are stored and reported; a signal stops after storing."""
 
 from __future__ import annotations
 
@@ -32,12 +32,12 @@ from dse.sweep.store.parts import PartStore, ranges
 
 _WHOLE = Shard()
 
-#: Blocks that may fail before a run gives up: of one cause, all of them would.
+#: Number of failed blocks after which a run stops: with a common cause all would fail.
 _MOST_FAILED = 8
 
 
 class Interrupted(Exception):  # noqa: N818 - what happened, not an error
-    """A sweep was stopped; what was finished is kept and a rerun goes on from there."""
+    """A sweep was stopped; finished blocks are stored and the next run resumes from them."""
 
     def __init__(self, done: int, total: int, parts: Path | None) -> None:
         self.done, self.total, self.parts = done, total, parts
@@ -48,25 +48,25 @@ class Interrupted(Exception):  # noqa: N818 - what happened, not an error
 
 
 class Earlier(NamedTuple):
-    """Designs that an earlier run has left."""
+    """Numbers of designs found from an earlier run."""
 
-    resumed: int  #: taken as they are
-    redone: int  #: whose parts were not as they had been saved, computed again
+    resumed: int  #: with intact parts
+    redone: int  #: with damaged parts: computed again
 
 
 class Evaluated(NamedTuple):
-    """A sweep of which every block is evaluated."""
+    """A sweep with all blocks evaluated."""
 
-    part: Part  #: everything that is kept of it
+    part: Part  #: the kept designs and the counts of the whole sweep
     store: PartStore | None
-    identity: dict[str, str]  #: what it was computed with
+    identity: dict[str, str]  #: device, versions and code of the computation
     earlier: Earlier
-    seconds: dict[str, float]  #: by what they were spent on
-    n_programs: int  #: compiled
+    seconds: dict[str, float]  #: time by purpose, s
+    n_programs: int  #: number of compiled programs
 
 
 def kept_parts(blocks: list[range], store: PartStore | None) -> str:
-    """What a command that ends now leaves of its blocks, after the word "interrupted": what is on disk."""
+    """Text after "interrupted" on the blocks that are stored on disk."""
     if not store:
         return "; without an output nothing is kept"
     found = ranges(store.folder).get(store.key, [])
@@ -79,7 +79,7 @@ def evaluate_blocks(
     job: Job, engine: SweepEngine, blocks: list[range], store: PartStore | None, take: Callable[[Part], None],
     shard: Shard = _WHOLE,
 ) -> Earlier:  # fmt: skip
-    """Hand what is kept of each block to ``take``; how many designs an earlier run had finished."""
+    """Pass the part of each block to ``take``; returns the numbers of designs found from an earlier run."""
     blocks = store.fitted(blocks) if store else blocks
     finished = {block for block in blocks if store and store.has(block)}
     computed = Computation(engine, job.keep, [block for block in blocks if block not in finished])
@@ -108,7 +108,7 @@ def evaluate_blocks(
                     continue
                 if found is None:
                     if saving:
-                        saving.result()  # so that no more than one part waits in memory
+                        saving.result()  # limits the parts that wait in memory to one
                     saving = writer.submit(kept.save, block, part) if kept else None
                 take(part)
                 tally.add(keeping.designs_in(engine, job.keep, block), part, found is not None, again)
@@ -122,7 +122,7 @@ def evaluate_blocks(
 
 
 def _incomplete(failed: list[tuple[range, Exception]], n_blocks: int, store: PartStore | None) -> IncompleteError:
-    """The report of blocks that could not be computed."""
+    """The error for blocks that could not be computed."""
     (block, error), times = failed[0], f" and {len(failed) - 1} more" if len(failed) > 1 else ""
     given_up = f": after {_MOST_FAILED} of them no more were tried" if len(failed) == _MOST_FAILED else ""
     kept = f"what is finished is kept in {store.folder}" if store else "without an output nothing is kept"
@@ -135,19 +135,19 @@ def _incomplete(failed: list[tuple[range, Exception]], n_blocks: int, store: Par
 
 @dataclasses.dataclass(frozen=True)
 class _Kept:
-    """Where finished blocks go, and the record of them."""
+    """Storage and record of finished blocks."""
 
     store: PartStore
     record: Manifest
 
     def save(self, block: range, part: Part) -> None:
-        """Keep the part of a block."""
+        """Store the part of a block."""
         self.store.save(block, part)
         self.record.finished(block, part)
 
 
 class _Tally:
-    """What progress is reported of."""
+    """Counts behind the progress reports."""
 
     def __init__(self, job: Job, total: int) -> None:
         self.total = total
@@ -157,7 +157,7 @@ class _Tally:
         self._began, self._compiled = time.perf_counter(), _compiling()
 
     def add(self, n_designs: int, part: Part, resumed: bool, redone: bool) -> None:
-        """Count a block and report it."""
+        """Add a block and report progress."""
         self.done += n_designs
         self.resumed += n_designs * resumed
         self.redone += n_designs * redone
@@ -166,15 +166,15 @@ class _Tally:
         if self._report:
             best = self._objective.sign * float(self._best) if np.isfinite(self._best) else None
             expression, seconds = self._objective.expression, self._seconds()
-            told = (best, expression.text, self.resumed, expression.written)
-            self._report(Progress(self.done, self.total, seconds, self._feasible, *told))
+            objective = (best, expression.text, self.resumed, expression.written)
+            self._report(Progress(self.done, self.total, seconds, self._feasible, *objective))
 
     def _seconds(self) -> float:
         return max(time.perf_counter() - self._began - (_compiling() - self._compiled), 1e-9)
 
 
 def _compiling() -> float:
-    """Seconds that this process has traced and compiled."""
+    """Time this process has spent on tracing and compiling, s."""
     traced, compiled, _ = CompileClock.read()
     return traced + compiled
 
@@ -182,7 +182,7 @@ def _compiling() -> float:
 def write_results(
     labelled: Labelled, grid: Grid, store: PartStore, seconds: dict[str, float], force: bool = False
 ) -> None:
-    """Write the results and the note of their making, then remove the parts; when stopped before, all parts stay."""
+    """Write the results and their note, then delete the parts; if interrupted before that, all parts remain."""
     began = time.perf_counter()
     with stoppable():
         try:
@@ -195,7 +195,7 @@ def write_results(
 
 @contextlib.contextmanager
 def stoppable() -> Iterator[None]:
-    """SIGTERM stops a sweep as Ctrl-C does; in a command, and but in the main thread, signals are not ours."""
+    """SIGTERM stops a sweep like Ctrl-C; no effect in commands, which handle signals, and outside the main thread."""
     if interruption.is_armed() or threading.current_thread() is not threading.main_thread():
         yield
         return

@@ -1,4 +1,4 @@
-"""A sweep that is about to run: what its specification says, and how it is run."""
+"""A prepared sweep: its specification and the options of the run."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from pathlib import Path
 from dse.doors.study import Study
 from dse.errors import InputError
 from dse.io import outputs, workers
-from dse.io.environment import fuse_outputs
+from dse.io.environment import fuse_outputs, reuse_memory
 from dse.io.workers import LocalWorkers
 from dse.spec.output import Keep, parse_keep
 from dse.spec.sweep import SweepSpec, read
@@ -24,37 +24,37 @@ from dse.sweep.results.files import COMPRESSION
 from dse.sweep.results.summary import Summary
 from dse.sweep.store import manifest
 
-#: Designs a second where only the best are kept, on two cores (docs/benchmarks.md: 57 to 134 million).
+#: Evaluation rate with ``keep = best`` on two cores, designs/s (docs/benchmarks.md: 57 to 134 million).
 ENUMERATION_RATE = 5e7
 
-#: Designs that a sweep may have: two days of sixty such machines.
+#: Maximum number of designs of a sweep: two days on sixty such machines.
 MOST_DESIGNS = 10**13
 
 
 @dataclasses.dataclass(frozen=True)
 class RunOptions:
-    """How a sweep is run, besides what its specification says."""
+    """Options of a run that are not part of the specification."""
 
-    output: str | Path | bool | None = None  #: file of the results, by default the specification's; False writes none
+    output: str | Path | bool | None = None  #: results file, by default the specification's; False: none
     keep: str | None = None  #: ``all feasible best pareto top:K`` in place of the specification's
-    chunk: int | None = None  #: designs evaluated at once
-    fresh: bool = False  #: compute again what is finished, a whole file or the parts of an interrupted run
+    chunk: int | None = None  #: designs per evaluation
+    fresh: bool = False  #: ignore the results and the parts of earlier runs
     progress: Callable[[Progress], None] | None = None  #: called after every block
-    study: Study | None = None  #: what is evaluated, in place of what the specification asks for
-    any_option: bool = False  #: offer options that the stack lacks too, whatever the specification says
-    force: bool = False  #: replace an output that dse has not written
+    study: Study | None = None  #: the model to evaluate, in place of the one that the specification implies
+    any_option: bool = False  #: allow options that the software stack lacks
+    force: bool = False  #: replace an output that is not a file of dse
     workers: int | LocalWorkers | None = None  #: number of processes of this machine, or the started ones
     scheduler: str | None = None  #: evaluate on the workers of a Dask scheduler at this address
 
     @property
     def on_workers(self) -> bool:
-        """Whether other processes evaluate."""
+        """Whether other processes evaluate the sweep."""
         return self.workers is not None or self.scheduler is not None
 
 
 @dataclasses.dataclass(frozen=True)
 class Job:
-    """A sweep that is about to run: what, by what, where to."""
+    """A prepared sweep: grid, kept designs, engine and output."""
 
     grid: Grid
     keep: Keep
@@ -64,12 +64,12 @@ class Job:
 
     @functools.cached_property
     def found_whole(self) -> bool | None:
-        """Whether the results that are there already are as they were written; None where there are none of ours."""
+        """Whether the existing results are intact; None if there are none of dse."""
         return writing.is_whole(self.target) if self.target else None
 
     @functools.cached_property
     def finished(self) -> Summary | None:
-        """The summary of an earlier run of the same sweep, if its file is there and is not to be made afresh."""
+        """The summary of an earlier run of the same sweep, if its file exists and ``fresh`` is not set."""
         if self.options.fresh or self.target is None or not self.found_whole:
             return None
         attributes = writing.attributes(self.target)
@@ -79,27 +79,27 @@ class Job:
             return None
         try:
             return summaries.of_file(self.grid, self.target, attributes)
-        except InputError:  # a file under a seal that no run has written: it is made anew
+        except InputError:  # a valid checksum, but not the content of a run: computed again
             return None
 
 
 def plan(
     spec: str | Path | SweepSpec | Grid, keep: str | None = None, study: Study | None = None, any_option: bool = False
 ) -> tuple[Grid, Keep]:
-    """The grid of a sweep and what it keeps, checked against the limit; nothing large is allocated.
+    """The grid of a sweep and the designs it keeps, checked against the limits; allocates nothing large.
 
     Args:
-        spec: path of a specification, one that was read, or a grid that was planned: it is taken as it is.
+        spec: path of a specification, a specification, or a grid, which is returned unchanged.
         keep: ``all feasible best pareto top:K`` in place of the specification's.
-        study: what is evaluated, in place of what the specification asks for; its metrics must have the names that
-            the specification uses.
-        any_option: offer options that the stack lacks too, and stacks of other vendors, whatever the
-            specification says.
+        study: the model to evaluate, in place of the one that the specification implies; its metrics must have the
+            names that the specification uses.
+        any_option: allow options that the software stack lacks, and stacks of other vendors.
 
     Returns:
-        The grid, which tells the size (``n_designs``, ``describe()``), and which designs are kept.
+        The grid, with its size (``n_designs``, ``describe()``), and which designs are kept.
 
-    Raises InputError for bad input and for sweeps that would keep more than ``output.limit`` designs.
+    Raises:
+        InputError: for bad input and for sweeps that would keep more than ``output.limit`` designs.
 
     >>> grid, keep = plan("sweeps/megatron_1t_4096_a100.toml", keep="top:10")
     >>> grid.n_designs, str(keep)
@@ -129,14 +129,14 @@ def plan(
 
 
 def _composed(spec: SweepSpec) -> Grid:
-    """The grid of a specification, whose stacks exist for its accelerators."""
+    """The grid of a specification; InputError for a stack that does not exist for an accelerator."""
     grid = compose.build(spec)
     vendors.check(grid)
     return grid
 
 
 def _specification(spec: str | Path | SweepSpec, study: Study | None, any_option: bool) -> SweepSpec:
-    """A specification, read where it is a path, with the study and the options that were asked for."""
+    """A specification, read from a path if necessary, with the given study and options."""
     if not isinstance(spec, SweepSpec):
         spec = read(spec, study)
     elif study:
@@ -145,11 +145,12 @@ def _specification(spec: str | Path | SweepSpec, study: Study | None, any_option
 
 
 def prepared(spec: str | Path | SweepSpec | Grid, options: RunOptions) -> Job:
-    """The job of a specification; bad input is an InputError, before anything is computed."""
+    """The job of a specification; InputError for bad input, before any evaluation."""
     if options.chunk is not None and not 1 <= options.chunk <= LONGEST_CHUNK:
         raise InputError("chunk", str(options.chunk), f"1 to {LONGEST_CHUNK:,} designs", "leave it out")
     _check_workers(options)
     fuse_outputs()
+    reuse_memory()
     grid, kept = plan(spec, options.keep, options.study, options.any_option)
     target = outputs.target_of(options.output, grid.spec.output)
     job = Job(grid, kept, options, manifest.identity(grid, kept), target)
@@ -158,13 +159,13 @@ def prepared(spec: str | Path | SweepSpec | Grid, options: RunOptions) -> Job:
         try:
             outputs.checked(target, options.force, [grid.spec.file])
         except outputs.UnwritableFolderError:
-            if job.finished is None:  # else there is nothing to write
+            if job.finished is None:  # otherwise nothing is written
                 raise
     return job
 
 
 def _check_workers(options: RunOptions) -> None:
-    """Workers of one kind, and an output where they can meet."""
+    """InputError for two kinds of workers, or for workers without an output, whose folder they share."""
     if options.workers is not None and options.scheduler is not None:
         raise InputError("workers", "both workers and a scheduler", "one of them", "a scheduler has workers of its own")
     if isinstance(options.workers, int):

@@ -1,4 +1,4 @@
-"""Join the parts that the shards of a sweep have left to the file that one run would have written."""
+"""Joins the parts of the shards of a sweep to the file that a single run would write."""
 
 from __future__ import annotations
 
@@ -26,22 +26,23 @@ from dse.sweep.results.summary import Summary
 from dse.sweep.store import manifest as manifests
 from dse.sweep.store.parts import PartStore, lock_output, parts_folder, ranges
 
-#: What must be the same where parts are joined as where they were computed; the rest is taken from the shards.
+#: Attributes that must be equal here and where the parts were computed; others are taken from the shards.
 _SAME_HERE = ("specification_hash", "catalog_digest", "code_version", "code_digest")
 
 
 def merge(output: str | Path, study: Study | None = None, force: bool = False) -> tuple[Labelled, Summary]:
-    """Write the results that one run would have written from the parts that its shards have left.
+    """Join the parts of all shards and write the results that a single run would write.
 
     Args:
-        output: the file that the shards were given; their parts lie next to it in ``<output>.parts/``.
-        study: what the shards evaluated, if it was not what the specification asks for.
-        force: replace a file that dse has not written.
+        output: the shards' output file; their parts are in ``<output>.parts/``.
+        study: the model that the shards evaluated, if it is not the one that the specification implies.
+        force: replace a file that is not of dse.
 
     Returns:
-        The labelled results and their summary; the parts are gone.
+        The labelled results and their summary; the parts are deleted.
 
-    Raises InputError when parts are missing or not all of one sweep, code and catalogue.
+    Raises:
+        InputError: for missing parts, and for parts of different sweeps, versions or catalogues.
 
     >>> import tempfile
     >>> from dse.sweep import Shard, perform_shard
@@ -71,7 +72,7 @@ def merge(output: str | Path, study: Study | None = None, force: bool = False) -
 
 
 def joined_parts(store: PartStore, grid: Grid, keep: Keep) -> Part:
-    """Everything that is kept of a sweep whose parts are all there."""
+    """The joined part of a sweep whose parts are complete."""
     found = Collection(grid, keep)
     for block in _whole(store, ranges(store.folder).get(store.key, []), grid.n_outer):
         part = store.load(block)
@@ -82,7 +83,7 @@ def joined_parts(store: PartStore, grid: Grid, keep: Keep) -> Part:
 
 
 def _the_sweep(output: Path) -> tuple[str, dict[str, Any]]:
-    """Key and first line of the one sweep whose parts are next to the output."""
+    """Key and header of the only sweep with parts next to the output."""
     folder = parts_folder(output)
     found = ranges(folder)
     headers = {path.name[:16]: line for path in sorted(folder.glob("*.jsonl")) for line in _headers(path)}
@@ -107,22 +108,22 @@ def _the_sweep(output: Path) -> tuple[str, dict[str, Any]]:
 
 
 def _headers(path: Path) -> list[dict[str, Any]]:
-    """First lines of the processes that wrote a manifest."""
+    """Headers of a manifest: one line per process that wrote it."""
     return [line for line in manifests.lines(path) if _is_header(line)]
 
 
 def _is_header(line: dict[str, Any]) -> bool:
-    """Whether a line tells what is computed: a manifest that somebody else has made may say anything."""
-    told, shard, blocks = line.get("sweep"), line.get("shard"), line.get("blocks")
-    texts = [line.get("specification"), line.get("file"), *(told.values() if isinstance(told, dict) else [None])]
-    known = isinstance(told, dict) and {"keep", "any_option", *_SAME_HERE} <= set(told)
+    """Whether a line is a valid header of a sweep; a manifest may be of another program."""
+    sweep, shard, blocks = line.get("sweep"), line.get("shard"), line.get("blocks")
+    texts = [line.get("specification"), line.get("file"), *(sweep.values() if isinstance(sweep, dict) else [None])]
+    known = isinstance(sweep, dict) and {"keep", "any_option", *_SAME_HERE} <= set(sweep)
     whole = isinstance(blocks, list) and len(blocks) in (0, 2) and all(type(one) is int for one in blocks)
     shares = isinstance(shard, str) and re.fullmatch(r"[0-9]{1,9}/[0-9]{1,9}", shard)
     return bool(known and whole and shares) and all(isinstance(text, str) for text in texts)
 
 
 def _difference(keys: Any, headers: dict[str, dict[str, Any]]) -> str:
-    """In what the sweeps of these keys differ, as far as their manifests tell."""
+    """Differences between the sweeps of these keys, by their headers."""
     known = [headers[key]["sweep"] for key in keys if key in headers]
     if len(known) < 2:
         return ""
@@ -131,7 +132,7 @@ def _difference(keys: Any, headers: dict[str, dict[str, Any]]) -> str:
 
 
 def _same_sweep(output: Path, header: dict[str, Any], study: Study | None) -> tuple[Grid, Keep]:
-    """The grid of the sweep as it is known here, which must be what the shards knew."""
+    """The grid of the sweep as composed here; InputError if it differs from that of the shards."""
     spec = from_text(header["specification"], header["file"], study)
     grid, keep = plan(spec, header["sweep"]["keep"], any_option=header["sweep"]["any_option"] == "yes")
     here = manifests.identity(grid, keep)
@@ -144,13 +145,13 @@ def _same_sweep(output: Path, header: dict[str, Any], study: Study | None) -> tu
 
 
 def different(here: dict[str, str], there: dict[str, str]) -> list[str]:
-    """What must be the same where parts are joined as where they were computed, and is not."""
+    """Attributes that must be equal here and where the parts were computed, but differ."""
     return [name for name in _SAME_HERE if here[name] != there[name]]
 
 
 def _whole(store: PartStore, blocks: list[range], n_outer: int) -> list[range]:
-    """Of the blocks those that hold every index exactly once: other divisions of the same sweep may have left some."""
-    onward = {n_outer: range(n_outer, n_outer)}  # where the rest is there → the block that begins there
+    """Blocks that contain every index exactly once; other divisions of the same sweep may have left more."""
+    onward = {n_outer: range(n_outer, n_outer)}  # index from which the rest is complete → the block that begins there
     for block in sorted(blocks, key=lambda one: -one.start):
         if block.stop in onward:
             onward[block.start] = block
@@ -163,7 +164,7 @@ def _whole(store: PartStore, blocks: list[range], n_outer: int) -> list[range]:
 
 
 def _gap(blocks: list[range], n_outer: int) -> range:
-    """The first indices that no block has, or what two divisions leave between them."""
+    """The first indices that no block contains, or the gap between two divisions."""
     reached = 0
     for block in blocks:
         if block.start > reached:
@@ -173,32 +174,32 @@ def _gap(blocks: list[range], n_outer: int) -> range:
 
 
 def _incomplete(store: PartStore, block: range, got: str) -> InputError:
-    """What is missing, by the shards that should have left it."""
-    told = _missing_shards(store, block)
+    """The error for missing parts, with the shards that should have written them."""
+    missing = _missing_shards(store, block)
     return InputError(
-        f"output {store.output}", f"{got} for the outer indices {block.start:,} to {block.stop - 1:,}{told}",
+        f"output {store.output}", f"{got} for the outer indices {block.start:,} to {block.stop - 1:,}{missing}",
         "each index exactly once", "run the missing shard again (dse run … --shard i/n), then merge",
     )  # fmt: skip
 
 
 def _missing_shards(store: PartStore, block: range) -> str:
-    """Shards that have not run, and those that have begun what is missing, by their manifests."""
+    """Shards that have not run or not finished, by their manifests."""
     begun = {
         tuple(map(int, line["shard"].split("/"))): line["blocks"]
         for path in sorted(store.folder.glob(f"{store.key}-*.jsonl")) for line in _headers(path)
     }  # fmt: skip
-    told = []
+    notes = []
     for of in sorted({of for _, of in begun if of > 1}):
         absent = [f"{i}/{of}" for i in range(1, of + 1) if (i, of) not in begun]
         broken = [
             f"{i}/{n}" for (i, n), had in sorted(begun.items())
             if n == of and had and had[0] < block.stop and block.start < had[1]
         ]  # fmt: skip
-        told += [f"have not run: {_some(absent)}"] if absent else []
-        told += [f"are incomplete: {_some(broken)}"] if broken else []
-    return f"; shards that {'; '.join(told)}" if told else ""
+        notes += [f"have not run: {_some(absent)}"] if absent else []
+        notes += [f"are incomplete: {_some(broken)}"] if broken else []
+    return f"; shards that {'; '.join(notes)}" if notes else ""
 
 
 def _some(names: list[str]) -> str:
-    """The first of many names, and how many there are."""
+    """The first of many names, and their number."""
     return ", ".join(names[:20]) + (f" … ({len(names):,} in all)" if len(names) > 20 else "")

@@ -1,15 +1,15 @@
-"""Two pools of one service, swept apart and matched: ``dse pools`` (Splitwise: Patel et al. 2024).
+"""Prefill and decode pools of a service, swept separately and matched: ``dse pools`` (Splitwise: Patel et al. 2024).
 
-A specification is that of a sweep with three sections more: what ``[prefill]`` and ``[decode]`` hold is laid over the
-sections of the file for the pool that computes prompts and for the one that answers, ``[together]`` for engines that
-do both, to compare with. Every pool is an ordinary sweep, of which all designs that can run are candidates.
+A specification is that of a sweep with three more sections: ``[prefill]`` and ``[decode]`` override the file's
+sections for the two pools, ``[together]`` for engines that do both, as a reference. Each pool is an ordinary sweep
+whose feasible designs are the candidates.
 
-A request takes ``1 / X`` seconds of a candidate that serves ``X`` a second, so that pools in balance cost
-``C_p / X_p + C_d / X_d`` a request, of money as of provisioned power: the shares of devices follow, and with them what
-a budget answers. Candidates that are behind in both are never part of the best pair.
+A candidate that serves ``X`` requests/s takes ``1 / X`` seconds per request, so balanced pools cost ``C_p / X_p + C_d /
+X_d`` per request, in money as in provisioned power; the shares of devices and the rate of a budget follow. Candidates
+that are worse in both are never part of the best pair.
 
-The first token of a pair comes with the transfer: what the pool of prompts must keep of the time to it (constraints,
-``first_token_limit``) the pair must keep.
+The time to first token of a pair includes the transfer of keys and values: limits on it in the prefill pool
+(constraints, ``first_token_limit``) apply to the pair.
 """
 
 from __future__ import annotations
@@ -35,39 +35,39 @@ from dse.sweep.run import execute
 if TYPE_CHECKING:
     import xarray as xr
 
-#: Labels of a candidate in addition to those that its sweep varies, where its results have them.
+#: Labels of a candidate besides the swept axes, if the results have them.
 _LABELS = ("software", "precision", "tp", "pp", "dp", "ep", "concurrency")
 
-#: Labels that a candidate tells of otherwise.
+#: Labels that are fields of a candidate.
 _TOLD_ELSEWHERE = ("accelerator", "system", "n_devices")
 
-#: The metric that a transfer adds to.
+#: The metric that includes the transfer.
 _FIRST = "time_to_first_token"
 
 
 @dataclasses.dataclass(frozen=True)
 class Candidate:
-    """A design of one pool: what a request a second takes of it."""
+    """A design of one pool, with its costs per rate of requests."""
 
     accelerator: str
     labels: dict[str, Any]
-    rate: float  #: requests a second
+    rate: float  #: requests/s
     devices: float
-    watts: float  #: provisioned, for a request a second
-    price: float  #: USD a second, for a request a second; 0 where no prices are stated
-    first_token: float  #: seconds
+    watts: float  #: provisioned power per rate of requests, W s
+    price: float  #: USD per request; 0 without prices
+    first_token: float  #: time to first token, s
     token: float
-    cache: float  #: bytes that a device holds of a sequence
-    row: int = 0  #: its place among the designs of its pool
+    cache: float  #: keys and values of a sequence on a device, bytes
+    row: int = 0  #: index in the results of the pool
 
 
 @dataclasses.dataclass(frozen=True)
 class Match:
-    """What answers: pools of prompts and of answers in balance, or engines that do both (``decode`` is None)."""
+    """Balanced prefill and decode pools, or engines that do both (``decode`` is None)."""
 
     prefill: Candidate
     decode: Candidate | None
-    transfer: float  #: seconds in which the keys and values of a prompt are sent
+    transfer: float  #: time to send the keys and values of a prompt, s
 
     @property
     def parts(self) -> tuple[Candidate, ...]:
@@ -76,54 +76,55 @@ class Match:
 
     @property
     def watts(self) -> float:
-        """Provisioned power of a request a second."""
+        """Provisioned power per rate of requests, W s."""
         return sum(part.watts for part in self.parts)
 
     @property
     def price(self) -> float:
-        """USD of a request; 0 where no prices are stated."""
+        """USD per request; 0 without prices."""
         return sum(part.price for part in self.parts)
 
     @property
     def share(self) -> float:
-        """Share of the devices that compute prompts."""
+        """Share of the devices in the prefill pool."""
         each = [part.devices / part.rate for part in self.parts]
         return each[0] / sum(each)
 
     @property
     def rate(self) -> float:
-        """Requests a second of a device of the pools in balance."""
+        """Requests/s per device of balanced pools."""
         return 1.0 / sum(part.devices / part.rate for part in self.parts)
 
     @property
     def first_token(self) -> float:
-        """Seconds to the first token, with the transfer."""
+        """Time to first token with the transfer, s."""
         return self.prefill.first_token + self.transfer
 
     @property
     def token(self) -> float:
-        """Seconds of an output token."""
+        """Time per output token, s."""
         return self.parts[-1].token
 
     def gain(self, other: Match) -> tuple[float, float, float]:
-        """Requests a second over another's at equal price, at equal power, and at both; NaN where no price is known."""
+        """Ratio of the rates to ``other`` at equal price, at equal power, and at both; NaN without prices."""
         power = other.watts / self.watts
         price = other.price / self.price if self.price > 0.0 and other.price > 0.0 else math.nan
         return price, power, min(price, power) if math.isfinite(price) else math.nan
 
 
 class MatchedPools(NamedTuple):
-    """What a specification of pools found."""
+    """Result of a specification of pools."""
 
     title: str
-    together: list[Match]  #: the best of every accelerator alone
-    pools: list[Match]  #: the best of every pair of accelerators
+    together: list[Match]  #: the best per accelerator
+    pools: list[Match]  #: the best per pair of accelerators
 
 
 def match(path: str | Path) -> MatchedPools:
-    """Sweep the pools of a specification and match them; nothing is written.
+    """Sweep the pools of a specification and match them; writes no file.
 
-    Raises InputError for bad input, before anything is computed.
+    Raises:
+        InputError: for bad input, before any evaluation.
     """
     asked = read(path)
     grids = {}
@@ -144,7 +145,7 @@ def match(path: str | Path) -> MatchedPools:
 
 
 def _pairs(prefill: list[Candidate], decode: list[Candidate], transfer: float, limits: _Limits | None) -> list[Match]:
-    """Pairs of which one may be the best, whose first token comes in time with the transfer in it."""
+    """Pairs that may be the best and whose time to first token, with the transfer, meets the limits."""
     if not limits:
         return [Match(p, d, _seconds(p, d, transfer)) for p in front(prefill) for d in front(decode)]
     senders = front(prefill, (*_COSTS, "first_token", "cache")) if limits.are_plain else prefill
@@ -159,21 +160,21 @@ def _pairs(prefill: list[Candidate], decode: list[Candidate], transfer: float, l
 
 
 def _seconds(prefill: Candidate, decode: Candidate, transfer: float) -> float:
-    """Seconds in which the keys and values of a prompt are sent and received; none where that is not counted."""
+    """Time to send and receive the keys and values of a prompt, s; 0 if transfers are not counted."""
     return max(prefill.cache, decode.cache) / transfer if transfer else 0.0
 
 
 @dataclasses.dataclass(frozen=True)
 class _Limits:
-    """What the pool of prompts must keep of the time to the first token, to be held against that of a pair."""
+    """Limits on the time to first token of the prefill pool, applied to pairs."""
 
-    constraints: tuple[Expression, ...]  #: those that read it
-    values: dict[str, np.ndarray]  #: what else they read, a number a design
-    longest: np.ndarray  #: seconds, a number a design; 0 for any
+    constraints: tuple[Expression, ...]  #: constraints on the time to first token
+    values: dict[str, np.ndarray]  #: their other names → [design] value
+    longest: np.ndarray  #: [design] limit in seconds; 0: none
 
     @classmethod
     def of(cls, grid: Grid, results: xr.Dataset) -> _Limits:
-        """Of the results of a pool of prompts."""
+        """Limits from the results of a prefill pool."""
         constraints = tuple(one for one in grid.constraints if _FIRST in one.names)
         count = results.sizes["design"]
         values_at = grid.values(indices_at(results, np.arange(count), grid)) if count else {}
@@ -192,17 +193,17 @@ class _Limits:
         return cls(constraints, values, np.broadcast_to(longest, count))
 
     def __bool__(self) -> bool:
-        """Whether there are any."""
+        """Whether there are limits."""
         return bool(self.constraints) or bool((self.longest > 0.0).any())
 
     @property
     def are_plain(self) -> bool:
-        """Whether they are the same for all designs, and kept by those that are earlier."""
+        """Whether the limits are equal for all designs and met by any shorter time."""
         alike = not self.longest.size or bool((self.longest == self.longest[0]).all())
         return alike and all(one.bound == (_FIRST, True) for one in self.constraints)
 
     def keeps(self, row: int, first_token: np.ndarray) -> np.ndarray:
-        """Whether the design at ``row`` meets them with this time to first token, in seconds."""
+        """Whether the design at ``row`` meets them with this time to first token, s."""
         kept = np.full(first_token.shape, True)
 
         def lookup(name: str) -> Any:
@@ -216,7 +217,7 @@ class _Limits:
 
 
 def _swept(spec: SweepSpec) -> tuple[str, ...]:
-    """Names of the axes that tell designs of a pool apart, as its results have them."""
+    """Names of the axes that distinguish the designs of a pool in its results."""
     names = (variable_name(axis) for axis in spec.axes if varies(axis))
     return tuple(name for name in names if name not in _TOLD_ELSEWHERE)
 
@@ -224,10 +225,10 @@ def _swept(spec: SweepSpec) -> tuple[str, ...]:
 def _candidates(
     found: xr.Dataset, prices: dict[str, float], transfer: float, swept: Sequence[str] = ()
 ) -> Iterator[Candidate]:
-    """Designs of a pool's results; those without a price where others have one are an error.
+    """Designs of a pool's results; InputError if only some have prices.
 
-    None serves more requests than its links carry, each device sending or receiving its share of keys and values at
-    ``transfer`` bytes a second, where that counts.
+    The rate is limited by the links, over which each device sends or receives its share of keys and values at
+    ``transfer`` bytes/s, if transfers are counted.
     """
     count = found.sizes["design"]
 
@@ -263,16 +264,16 @@ def _candidates(
         )
 
 
-#: What a request takes of a candidate.
+#: Fields of a candidate that are costs.
 _COSTS = ("price", "watts")
 
 
 def front(candidates: list[Candidate], by: Sequence[str] = _COSTS) -> list[Candidate]:
-    """Of every accelerator those that no other one of it beats in price and power, or in all fields of ``by``."""
+    """Pareto front per accelerator: candidates that no other beats in all fields of ``by``."""
     kept: dict[str, np.ndarray] = {}
     found = []
     numbers = {id(one): np.array([getattr(one, name) for name in by]) for one in candidates}
-    for one in sorted(candidates, key=lambda c: tuple(numbers[id(c)])):  # none beats one that stands before it
+    for one in sorted(candidates, key=lambda c: tuple(numbers[id(c)])):  # a candidate is not beaten by later ones
         own = numbers[id(one)]
         before = kept.get(one.accelerator, np.empty((0, len(by))))
         if not (before <= own).all(axis=1).any():
@@ -282,7 +283,7 @@ def front(candidates: list[Candidate], by: Sequence[str] = _COSTS) -> list[Candi
 
 
 def _best_by_accelerator(matches: list[Match]) -> list[Match]:
-    """Of every pair of accelerators the one with the least product of price and power (power alone without prices)."""
+    """Per pair of accelerators the match with the least price times power (power alone without prices)."""
     best: dict[tuple[str, ...], Match] = {}
     for one in matches:
         key = tuple(part.accelerator for part in one.parts)

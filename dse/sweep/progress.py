@@ -1,4 +1,4 @@
-"""How far a sweep is, and a bar that shows it."""
+"""Progress of a sweep, and a progress bar."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import Any
 
 from dse.io.quantities import duration, percent, quantity
 
-#: Minimum columns of a terminal for a bar next to the words.
+#: Minimum terminal width for a bar next to the text, in columns.
 _WIDE = 72
 
 
@@ -17,23 +17,23 @@ _WIDE = 72
 class Progress:
     """The state of a running sweep."""
 
-    done: int  #: designs evaluated or found finished
+    done: int  #: designs evaluated or found from an earlier run
     total: int
-    seconds: float  #: of this run, without tracing and compiling
+    seconds: float  #: time of this run without tracing and compiling, s
     feasible: int  #: feasible designs among those done
     best: float | None  #: best value of the first objective so far
     objective: str  #: text of the first objective
-    resumed: int = 0  #: designs found finished by an earlier run
-    units: str = "1"  #: units of the first objective, as they are written
+    resumed: int = 0  #: designs found from an earlier run
+    units: str = "1"  #: units of the first objective, for display
 
     @property
     def rate(self) -> float:
-        """Designs a second of this run."""
+        """Evaluation rate of this run, designs/s."""
         return (self.done - self.resumed) / self.seconds if self.seconds > 0 else 0.0
 
     @property
     def feasible_share(self) -> float:
-        """Feasible designs over designs done."""
+        """Feasible designs / designs done."""
         return self.feasible / self.done if self.done else 0.0
 
     def __str__(self) -> str:
@@ -42,13 +42,13 @@ class Progress:
 
 
 def best_so_far(best: float | None, objective: str, units: str) -> str:
-    """The best value of an objective in words; None where nothing feasible was met."""
+    """Text of the best value of an objective; None: no feasible design yet."""
     return "none feasible yet" if best is None else f"best {objective.replace('_', ' ')} {quantity(best, units)}"
 
 
 @contextlib.contextmanager
 def bar_on_standard_error() -> Iterator[Any]:
-    """A bar of rich with share, time left and a text for every task; only the text is ever broken into lines."""
+    """Progress bars of rich with share, time left and a text per task; only the text wraps."""
     from rich.console import Console
     from rich.progress import BarColumn, ProgressColumn, Task, TextColumn
     from rich.progress import Progress as Bar
@@ -56,7 +56,7 @@ def bar_on_standard_error() -> Iterator[Any]:
     from rich.text import Text
 
     class TimeLeft(ProgressColumn):
-        """The time to wait, in words."""
+        """Column with the time left."""
 
         max_refresh = 0.5
 
@@ -73,7 +73,7 @@ def bar_on_standard_error() -> Iterator[Any]:
 
 
 def time_left(finished: bool, remaining: float | None, taken: float | None) -> str:
-    """What a bar says of time: how long there is to wait, at the end how long it took."""
+    """Text of a bar on time: the time left, or the time taken at the end."""
     if finished:
         return f"in {duration(taken or 0.0)}"
     return "" if remaining is None else f"{duration(remaining)} left"
@@ -81,10 +81,10 @@ def time_left(finished: bool, remaining: float | None, taken: float | None) -> s
 
 @contextlib.contextmanager
 def progress_bar() -> Iterator[Callable[[Progress], None]]:
-    """A bar on standard error with rate, time left, feasible share and the best so far.
+    """Progress bar on standard error with rate, time left, feasible share and best value.
 
     Yields:
-        What :func:`dse.run` takes as ``progress``.
+        The function for ``progress`` of :func:`dse.run`.
     """
     with bar_on_standard_error() as bar:
         task = bar.add_task("")

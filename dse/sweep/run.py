@@ -1,4 +1,4 @@
-"""Run a sweep: blocks through the engine, finished ones stored, results written."""
+"""Runs a sweep: evaluates blocks, stores finished ones, writes results."""
 
 from __future__ import annotations
 
@@ -45,26 +45,28 @@ def run(
     workers: int | None = None,
     scheduler: str | None = None,
 ) -> xr.Dataset:
-    """Run a sweep and write its results; see :func:`execute` for the summary too.
+    """Run a sweep and write its results; :func:`execute` also returns the summary.
 
     Args:
-        spec: path of a specification or ``example:NAME``, one that was read, or a grid that was planned.
-        output: file of the results, by default what the specification says; False writes none.
+        spec: path of a specification or ``example:NAME``, a specification, or a grid.
+        output: results file, by default the specification's; False: none.
         keep: ``all feasible best pareto top:K`` in place of the specification's.
-        chunk: designs evaluated at once.
-        fresh: compute again what is finished, a whole file or the parts of an interrupted run.
+        chunk: designs per evaluation.
+        fresh: ignore the results and the parts of earlier runs.
         progress: called after every block.
-        any_option: offer options that the stack lacks too; without it they are left out.
-        workers: number of processes of this machine; a script calls under ``if __name__ == "__main__":``.
-        scheduler: evaluate on the workers of a Dask scheduler at this address, which see the folder of the output.
+        any_option: allow options that the software stack lacks; by default they are left out.
+        workers: number of local processes; scripts need ``if __name__ == "__main__":``.
+        scheduler: address of a Dask scheduler whose workers evaluate; they must share the folder of the output.
 
     Returns:
-        One variable a metric, with ``units`` and ``long_name``. Its dimensions are the orthogonal axes and
-        ``mapping``, or ``design`` where single designs are kept (``feasible``, ``top:K``, ``pareto``), or the
-        orthogonal axes alone for ``best``.
+        One variable per metric, with ``units`` and ``long_name``. Dimensions are the orthogonal axes and
+        ``mapping``; ``design`` for single designs (``feasible``, ``top:K``, ``pareto``); the orthogonal axes for
+        ``best``.
 
-    Raises InputError for bad input, before anything is computed, Interrupted when stopped, and IncompleteError when a
-    part could not be computed; what is finished is kept.
+    Raises:
+        InputError: for bad input, before any evaluation.
+        Interrupted: when stopped; finished blocks are stored.
+        IncompleteError: if a part could not be computed; finished blocks are stored.
 
     >>> results = run("sweeps/megatron_1t_4096_a100.toml", output=False, keep="top:3")
     >>> results.sizes["design"], results.step_time.attrs["units"]
@@ -77,18 +79,19 @@ def run(
 def execute(
     spec: str | Path | SweepSpec | Grid, output: str | Path | bool | None = None, **options: Any
 ) -> tuple[xr.Dataset, Summary]:
-    """Run a sweep as :func:`run` does and return its summary.
+    """Run a sweep like :func:`run` and return its results and summary.
 
     Args:
-        spec: path of a specification, one that was read, or a grid that was planned.
-        output: file of the results, by default what the specification says; False writes none.
-        **options: the other fields of :class:`~dse.sweep.job.RunOptions`.
+        spec: path of a specification, a specification, or a grid.
+        output: results file, by default the specification's; False: none.
+        **options: other fields of :class:`~dse.sweep.job.RunOptions`.
 
     Returns:
-        The dataset of :func:`run`, and the summary: counts by reason, the best designs, seconds by what they were
-        spent on.
+        The dataset of :func:`run`, and the summary: counts by reason, best designs, time by purpose.
 
-    Raises InputError for bad input, before anything is computed, and Interrupted when stopped.
+    Raises:
+        InputError: for bad input, before any evaluation.
+        Interrupted: when stopped; finished blocks are stored.
 
     >>> results, summary = execute("sweeps/megatron_1t_4096_a100.toml", output=False, keep="best")
     >>> summary.n_designs, results.step_time.attrs["units"]
@@ -104,17 +107,19 @@ def execute(
 def perform(
     spec: str | Path | SweepSpec | Grid, output: str | Path | bool | None = None, **options: Any
 ) -> tuple[Labelled | None, Summary]:
-    """Run a sweep as :func:`execute` does, without xarray, whose import takes a third of a second.
+    """Run a sweep like :func:`execute`, but without xarray, whose import takes a third of a second.
 
     Args:
-        spec: path of a specification, one that was read, or a grid that was planned.
-        output: file of the results, by default what the specification says; False writes none.
-        **options: the other fields of :class:`~dse.sweep.job.RunOptions`.
+        spec: path of a specification, a specification, or a grid.
+        output: results file, by default the specification's; False: none.
+        **options: other fields of :class:`~dse.sweep.job.RunOptions`.
 
     Returns:
-        Labelled arrays in place of the dataset, None where an earlier run has left them in the file; and the summary.
+        Labelled arrays, or None if the file of an earlier run is complete; and the summary.
 
-    Raises InputError for bad input, before anything is computed, and Interrupted when stopped.
+    Raises:
+        InputError: for bad input, before any evaluation.
+        Interrupted: when stopped; finished blocks are stored.
 
     >>> labelled, summary = perform("sweeps/megatron_1t_4096_a100.toml", output=False, keep="top:3")
     >>> summary.n_designs
@@ -144,7 +149,7 @@ def perform(
 
 
 def _evaluated(job: Job, stack: contextlib.ExitStack) -> Evaluated:
-    """Every block of a sweep, evaluated in this process; an interruption reports what is kept until ``stack`` ends."""
+    """All blocks, evaluated in this process; until ``stack`` closes, an interruption reports the stored parts."""
     before, started = CompileClock.read(), time.perf_counter()
     engine = SweepEngine(job.grid, job.options.chunk)
     blocks = keeping.blocks(engine, job.keep)

@@ -1,4 +1,4 @@
-"""A share of a sweep, evaluated by itself: by a job of an array, or by a worker of a cluster."""
+"""One shard of a sweep, evaluated by a job of an array or by a worker of a cluster."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ from dse.sweep.store.parts import PartStore, lock_output
 
 
 class Division(NamedTuple):
-    """A sweep that is cut into blocks, and where their parts go."""
+    """A sweep divided into blocks, with the store of their parts."""
 
     job: Job
     engine: SweepEngine
@@ -36,11 +36,11 @@ class Division(NamedTuple):
     store: PartStore
 
     def share(self, shard: Shard) -> list[range]:
-        """The blocks of a share, cut where it begins and ends."""
+        """The blocks of a shard, divided at its ends."""
         return _within(self.blocks, keeping.share(self.engine, self.job.keep, *shard))
 
     def evaluate(self, shard: Shard) -> tuple[np.ndarray, Earlier]:
-        """Compute a share into the store; its counts by reason, and what was there before."""
+        """Evaluate a shard into the store: its counts by reason, and the numbers found from an earlier run."""
         counts = keeping.no_counts(self.job.grid.spec.study)
 
         def count(part: Part) -> None:
@@ -51,7 +51,7 @@ class Division(NamedTuple):
 
 
 def divided(job: Job, target: Path) -> Division:
-    """A sweep cut into blocks as every run of it cuts it."""
+    """A sweep divided into the same blocks in every run."""
     engine = SweepEngine(job.grid, job.options.chunk)
     blocks = keeping.blocks(engine, job.keep)
     return Division(job, engine, blocks, PartStore(target, manifest.key(job.identity, blocks)))
@@ -60,18 +60,20 @@ def divided(job: Job, target: Path) -> Division:
 def perform_shard(
     spec: str | Path | SweepSpec | Grid, shard: Shard, output: str | Path | None = None, **options: Any
 ) -> Summary:
-    """Evaluate one share of a sweep; :func:`dse.sweep.merge.merge` joins them.
+    """Evaluate one shard of a sweep; :func:`dse.sweep.merge.merge` joins them.
 
     Args:
-        spec: path of a specification, or one that was read; the same for all shards.
-        shard: which share of how many.
-        output: the file that is to hold the results; parts go to ``<output>.parts/``.
-        **options: the other fields of :class:`~dse.sweep.job.RunOptions`.
+        spec: path of a specification, or a specification; the same for all shards.
+        shard: number of the shard and number of shards.
+        output: the final results file; parts are written to ``<output>.parts/``.
+        **options: other fields of :class:`~dse.sweep.job.RunOptions`.
 
     Returns:
-        The numbers of this share: designs, feasible ones, counts by reason, seconds.
+        Numbers of this shard: designs, feasible designs, counts by reason, time in seconds.
 
-    Raises InputError for bad input, before anything is computed, and Interrupted when stopped.
+    Raises:
+        InputError: for bad input, before any evaluation.
+        Interrupted: when stopped; finished blocks are stored.
     """
     began = time.perf_counter()
     job = prepared(spec, RunOptions(output, **options))
@@ -97,13 +99,13 @@ def perform_shard(
 
 
 def _within(blocks: list[range], wanted: range) -> list[range]:
-    """What of these blocks lies within a range."""
+    """The parts of these blocks within a range."""
     pieces = (range(max(block.start, wanted.start), min(block.stop, wanted.stop)) for block in blocks)
     return [piece for piece in pieces if piece]
 
 
 def spent(before: tuple[float, float, int], started: float) -> tuple[dict[str, float], int, float]:
-    """Seconds by what they were spent on, programs compiled, and the time."""
+    """Time by purpose in seconds, number of compiled programs, and the total time."""
     (trace, compile_, programs), (traced, compiled, known) = CompileClock.read(), before
     seconds, now = {"trace": trace - traced, "compile": compile_ - compiled}, time.perf_counter()
     run = max(now - started - sum(seconds.values()), 0.0)

@@ -1,6 +1,6 @@
-"""What a worker of a cluster does: it computes shares of one sweep into a folder that it shares with the driver.
+"""A worker of a cluster: computes shards of one sweep into a folder that it shares with the driver.
 
-A share is what ``dse run --shard`` computes, into the same parts: the driver sends which, and gets numbers back.
+The parts are those of ``dse run --shard``; the driver sends numbers of shards and receives counts.
 """
 
 from __future__ import annotations
@@ -24,33 +24,33 @@ from dse.sweep.shard import Division, divided, spent
 from dse.sweep.store.manifest import Shard
 from dse.sweep.store.parts import parts_folder
 
-#: Seconds between two reports of one share.
+#: Interval between progress reports of a shard, s.
 _REPORT_EVERY = 0.2
 
 
 class Order(NamedTuple):
-    """What the shares are of: all that a worker needs to know."""
+    """Description of a sweep for a worker."""
 
-    token: str  #: of this run of the driver; a file of this name in the folder of parts shows that the folder is shared
+    token: str  #: of this run of the driver; a file of this name in the folder of parts proves that it is shared
     text: str  #: of the specification
     file: str
     study: Study | None
     options: RunOptions
-    identity: dict[str, str] | None = None  #: what every worker must compute with, once it is known
-    key: str = ""  #: of the parts
+    identity: dict[str, str] | None = None  #: required identity of the workers' computation, once known
+    key: str = ""  #: key of the parts
 
 
 class ShareOutcome(NamedTuple):
-    """What became of a share."""
+    """Outcome of a shard."""
 
     earlier: Earlier
     seconds: dict[str, float]
     n_programs: int
-    failure: IncompleteError | None  #: set where some of its blocks could not be computed
+    failure: IncompleteError | None  #: set if some blocks could not be computed
 
 
 class _WorkerState:
-    """Of this process: the sweep that it is at. Where a worker has several threads, shares wait for one another."""
+    """The sweep of this process; shards in several threads run one after another."""
 
     turn = threading.Lock()
     token = ""
@@ -58,13 +58,13 @@ class _WorkerState:
 
 
 def identity(order: Order) -> dict[str, str]:
-    """What this worker would compute with."""
+    """Identity of this worker's computation: device, versions and code."""
     with _WorkerState.turn:
         return _job(order).identity
 
 
 def compute(order: Order, shard: Shard) -> ShareOutcome:
-    """Compute a share; blocks that cannot be computed are reported, bad input is raised."""
+    """Compute a shard; failed blocks are part of the outcome, InputErrors are raised."""
     with _WorkerState.turn:
         before, started = CompileClock.read(), time.perf_counter()
         earlier, failure = Earlier(0, 0), None
@@ -77,7 +77,7 @@ def compute(order: Order, shard: Shard) -> ShareOutcome:
 
 
 def _division(order: Order) -> Division:
-    """The sweep of an order, cut into blocks once for all of its shares."""
+    """The sweep of an order, divided into blocks; cached for all of its shards."""
     if _WorkerState.token != order.token or _WorkerState.division is None:
         _check_folder(order)
         job = _job(order)
@@ -110,7 +110,7 @@ def _check_folder(order: Order) -> None:
 
 
 def _reporting(division: Division, token: str, shard: Shard) -> Division:
-    """The sweep with its progress reported to the driver."""
+    """The sweep with progress reports to the driver."""
     options = dataclasses.replace(division.job.options, progress=_reporter(token, shard))
     return division._replace(job=dataclasses.replace(division.job, options=options))
 

@@ -1,9 +1,8 @@
-"""The nouns: what a design is made of and what the model says of it.
+"""Records of a design and of the metrics of the model.
 
-Every class is a frozen dataclass registered as a JAX pytree. Every leaf is one real
-number in SI units (bytes, seconds, FLOP/s, bytes/s), or the integer code of a
-categorical choice, so any leaf may be traced, vmapped, differentiated or swept.
-Nothing here is static: another workload, system or mapping never recompiles the model.
+Every class is a frozen dataclass registered as a JAX pytree. Every leaf is one real number in SI units (bytes, seconds,
+FLOP/s, bytes/s), or the integer code of a categorical choice, so any leaf may be traced, vmapped, differentiated or
+swept. Nothing here is static: another workload, system or mapping never recompiles the model.
 """
 
 from dse.types.choices import (
@@ -25,7 +24,7 @@ from dse.types.choices import (
     SequenceParallel,
     Topology,
     choice_name,
-    weights_alone_told,
+    weight_only_format,
 )
 from dse.types.design import Design
 from dse.types.fields import (
@@ -158,5 +157,5 @@ __all__ = [
     "field_metadata",
     "metadata",
     "record",
-    "weights_alone_told",
+    "weight_only_format",
 ]

@@ -1,6 +1,6 @@
-"""Categorical choices, as the integer codes that designs carry; kinds of work; why a design cannot run.
+"""Categorical choices as integer codes, kinds of operators and messages, reasons of infeasibility.
 
-The codes stand in results files too: a choice is added at the end, never renumbered, never given another name.
+Codes are stored in results files: choices are appended, and never renumbered or renamed.
 """
 
 from __future__ import annotations
@@ -9,7 +9,7 @@ from enum import IntEnum, IntFlag, StrEnum
 
 
 def choice_name(choice: IntEnum) -> str:
-    """A choice as files and specifications write it; a name that begins with a digit has an underscore before it.
+    """Name of a choice in files and specifications; the underscore before a leading digit is removed.
 
     >>> choice_name(Precision.fp8_block), choice_name(Schedule._1f1b)
     ('fp8-block', '1f1b')
@@ -18,7 +18,7 @@ def choice_name(choice: IntEnum) -> str:
 
 
 class Precision(IntEnum):
-    """Recipe of the matrix products; :data:`dse.model.formats.RECIPES` says what each means."""
+    """Recipe of the matrix products, defined in :data:`dse.model.formats.RECIPES`."""
 
     fp32 = 0
     tf32 = 1
@@ -29,65 +29,65 @@ class Precision(IntEnum):
     fp4 = 6
     int8 = 7
     int4 = 8
-    fp8_row = 9  # a scale a row
+    fp8_row = 9  # one scale per row
     mxfp8 = 10
     nvfp4 = 11
     mxfp4 = 12
 
 
-#: Formats of weights alone, which are no recipes: widened to 16 bits as they are read. Bytes of a weight with scales.
+#: Weight-only formats, which are not recipes since products widen them → bytes per weight with scales.
 WEIGHTS_ALONE = {"w4a16": 0.53125, "w8a16": 1.0}
 
 
-def weights_alone_told(name: str) -> str:
-    """How a design has a format of weights alone, by a name of one; empty for any other name.
+def weight_only_format(name: str) -> str:
+    """Settings of a weight-only format, by its name; "" for any other name.
 
-    >>> weights_alone_told("W4A16")
-    'weights that are merely kept so are precision=bf16 with weight_bytes=0.53 B, in a design that serves'
+    >>> weight_only_format("W4A16")
+    'weight-only formats are precision=bf16 with weight_bytes=0.53 B, in serving designs'
     """
     held = WEIGHTS_ALONE.get(name.lower())
     if held is None:
         return ""
-    return f"weights that are merely kept so are precision=bf16 with weight_bytes={held:.2g} B, in a design that serves"
+    return f"weight-only formats are precision=bf16 with weight_bytes={held:.2g} B, in serving designs"
 
 
 class Recompute(IntEnum):
-    """What the backward pass computes again (Korthikanti et al. 2022, section 5; torchtitan)."""
+    """Recompute in the backward pass (Korthikanti et al. 2022, section 5; torchtitan)."""
 
     none = 0
     selective = 1  # the attention core: scores, softmax, dropout, context
     full = 2  # whole layers, from their input
     selective_op = 3  # all but every other product and the flash kernel ("selective" of torchtitan, option "op")
-    # Of a mixture of experts alone, each with all of the ones before (recompute_modules of Megatron-Core):
-    norms = 4  # norms, activations and what latent attention projects up (DeepSeek-AI 2024, section 3.2.3)
-    expert_inner = 5  # what feeds the activations: the first products of experts
-    expert_block = 6  # the feed-forward, with what is sent between experts
+    # Mixtures of experts only, each with all of the ones before (recompute_modules of Megatron-Core):
+    norms = 4  # norms, activations and up-projections of latent attention (DeepSeek-AI 2024, section 3.2.3)
+    expert_inner = 5  # inputs of the activations: first products of experts
+    expert_block = 6  # the feed-forward, with its messages
 
 
 class SequenceParallel(IntEnum):
-    """Whether norms, dropout and residuals are split along the sequence over tp (Korthikanti et al. 2022)."""
+    """Split of norms, dropout and residuals along the sequence over tp (Korthikanti et al. 2022)."""
 
     none = 0  # whole on every rank, all-reduces inside
-    gather_again = 1  # split; the backward gathers the inputs of both blocks again
-    keep_gathered = 2  # split; gathered inputs are kept whole (an input that selective recompute drops is not)
-    at_stage_boundaries = 3  # as none, but scattered before the boundary of a stage and gathered behind it
+    gather_again = 1  # split; the backward gathers the inputs of both blocks
+    keep_gathered = 2  # split; gathered inputs are kept whole (except one that selective recompute drops)
+    at_stage_boundaries = 3  # as none, but scattered before a stage boundary and gathered after it
 
 
 class ContextExchange(IntEnum):
-    """What context parallelism sends, by Megatron-Core's names (option ``cp-comm-type``)."""
+    """Messages of context parallelism, by Megatron-Core's names (option ``cp-comm-type``)."""
 
-    p2p = 0  # keys and values in a ring, behind the attention (Liu et al. 2023)
+    p2p = 0  # keys and values in a ring, overlapped with attention (Liu et al. 2023)
     all_gather = 1  # keys and values to all ranks before the attention (Llama team 2024, section 3.3.2)
     a2a = 2  # heads for sequence: every rank has all tokens of its heads (DeepSpeed-Ulysses: Jacobs et al. 2023)
-    a2a_p2p = 3  # that inside groups, a ring between them (Fang & Zhao 2024)
+    a2a_p2p = 3  # a2a within groups, a ring between them (Fang & Zhao 2024)
 
 
 class Checkpoint(IntEnum):
-    """How the state of a run is kept against failures."""
+    """Checkpoints of the state of a run."""
 
-    synchronous = 0  # training stands still until the storage has all of it
-    asynchronous = 1  # copied to the hosts behind the next step, from there to storage (DataStates: Maurya et al. 2024)
-    in_memory = 2  # stays with the hosts, which keep parities of each other's (REFT: Wang et al. 2023)
+    synchronous = 0  # training waits until storage has all of it
+    asynchronous = 1  # copied to hosts during the next step, then to storage (DataStates: Maurya et al. 2024)
+    in_memory = 2  # kept by the hosts, with parities of each other's state (REFT: Wang et al. 2023)
 
 
 class Attention(IntEnum):
@@ -98,36 +98,36 @@ class Attention(IntEnum):
 
 
 class Collective(IntEnum):
-    """Collective algorithm; ``auto`` takes the fastest one the network allows."""
+    """Collective algorithm; ``auto`` is the fastest one that the network allows."""
 
     auto = 0
     ring = 1
     tree = 2
     hierarchical = 3
     in_switch = 4
-    doubling = 5  # logarithmic steps between domains (recursive doubling; PAT of NCCL): auto does not count on it
-    single_ring = 6  # a ring that enters and leaves a domain over one member's link: auto does not count on it
+    doubling = 5  # logarithmic steps between domains (recursive doubling; PAT of NCCL), not part of auto
+    single_ring = 6  # a ring that enters and leaves a domain over one member's link, not part of auto
 
 
 class AllToAll(IntEnum):
-    """How often a token is sent whose experts lie on several devices (Lepikhin et al. 2021; DeepEP, HybridEP)."""
+    """Copies of a token with experts on several devices (Lepikhin et al. 2021; DeepEP, HybridEP)."""
 
-    pairwise = 0  # a copy for every expert (NCCL)
-    by_rank = 1  # one for every device that has any of them
-    by_node = 2  # one for every scale-up domain, forwarded inside to the devices
+    pairwise = 0  # one per expert (NCCL)
+    by_rank = 1  # one per device with any of them
+    by_node = 2  # one per scale-up domain, forwarded within it to the devices
 
 
 class Load(IntEnum):
-    """How requests arrive."""
+    """Arrival of requests."""
 
-    concurrency = 0  # so many are in flight at any time: one that ends is followed by another
-    static = 1  # all at once, one batch that ends together
-    waves = 2  # all at once, in as many batches as memory asks for
+    concurrency = 0  # a constant number in flight: each finished request is replaced
+    static = 1  # all together, in one batch
+    waves = 2  # all together, in as few batches as memory allows
     offline = 3  # as many as the engine can hold
 
 
 class Packaging(IntEnum):
-    """How the dies of an accelerator are joined (:class:`dse.types.Assembly` has what each takes)."""
+    """Packaging of the dies of an accelerator (parameters: :class:`dse.types.Assembly`)."""
 
     organic = 0  # on an organic substrate
     fan_out = 1  # on redistribution layers
@@ -137,42 +137,42 @@ class Packaging(IntEnum):
 
 
 class Placement(IntEnum):
-    """Which parallel dimension is innermost (neighbouring devices) to outermost."""
+    """Order of the parallel dimensions, from innermost (neighbouring devices) to outermost."""
 
     tp_cp_dp_pp = 0
     tp_cp_pp_dp = 1
 
 
 class Topology(IntEnum):
-    """How the links between devices that no switch joins are laid out."""
+    """Layout of the links between devices without a switch."""
 
     torus = 0  # two or three axes, which wrap around or not (a mesh)
     hypercube = 1  # a link to each device whose number differs in one bit
 
 
 class Schedule(IntEnum):
-    """Order in which the stages of a pipeline work; a mapping that says none runs 1F1B."""
+    """Order of passes on the stages of a pipeline; by default 1F1B."""
 
     _1f1b = 0  # interleaved where a stage has several chunks (Narayanan et al. 2021, section 2.2)
     gpipe = 1  # all forwards, then all backwards (Huang et al. 2019)
-    zb_h1 = 2  # 1F1B with weight gradients put off into the bubble, at its memory (Qi et al. 2024, section 2.2)
-    zb_v = 3  # the same with two chunks a device, the first and the last stage on one (Qi et al. 2024, section 6)
+    zb_h1 = 2  # 1F1B with weight gradients deferred into the bubble, at its memory (Qi et al. 2024, section 2.2)
+    zb_v = 3  # the same with two chunks per device, first and last stage on one (Qi et al. 2024, section 6)
     dualpipe = 4  # from both ends, with two copies of the weights (DeepSeek-V3 report 2024, section 3.2.1)
-    dualpipev = 5  # half of that, folded as ZB-V is: one copy of the weights (deepseek-ai/DualPipe)
+    dualpipev = 5  # half of that, folded as ZB-V: one copy of the weights (deepseek-ai/DualPipe)
 
 
 class OperatorKind(StrEnum):
-    """What a device does an operator with; known in Python, never traced."""
+    """Hardware unit of an operator; known in Python, never traced."""
 
     matrix = "matrix"  # matrix units, at the mapping's precision
-    matrix_16 = "matrix_16"  # matrix units, in 16 bits even where the recipe is narrower
-    grouped = "grouped"  # matrix units, at the mapping's precision, a product an expert
+    matrix_16 = "matrix_16"  # matrix units, in 16 bits under every recipe
+    grouped = "grouped"  # matrix units, at the mapping's precision, one product per expert
     flash = "flash"  # a flash-attention kernel, in 16 bits
     vector = "vector"  # vector units
 
 
 class MessageKind(StrEnum):
-    """What is sent in a group of devices; known in Python, never traced."""
+    """Collective, or send, of a group of devices; known in Python, never traced."""
 
     all_reduce = "all_reduce"
     all_gather = "all_gather"
@@ -182,7 +182,7 @@ class MessageKind(StrEnum):
 
 
 class Infeasible(IntFlag):
-    """Why a design cannot run; a design is feasible when no bit is set."""
+    """Reasons of infeasibility as bits; a design is feasible when no bit is set."""
 
     memory = 1
     heads_not_divisible = 2
@@ -207,7 +207,7 @@ class Infeasible(IntFlag):
     chip_shares = 1048576
 
 
-#: One sentence a bit, for tables and dataset attributes.
+#: One sentence per bit, for tables and dataset attributes.
 INFEASIBLE_MEANING = {
     Infeasible.memory: "peak memory exceeds the device's capacity",
     Infeasible.heads_not_divisible: "tp does not divide the attention heads (or the key/value heads it splits)",

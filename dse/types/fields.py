@@ -1,4 +1,4 @@
-"""How a noun is written: frozen records whose leaves carry symbol, units, a long name and bounds."""
+"""Definition of records: frozen, with symbol, units, long name and bounds of every leaf."""
 
 from __future__ import annotations
 
@@ -14,17 +14,17 @@ T = TypeVar("T")
 Scalar: TypeAlias = float | jax.Array
 
 
-#: Magnitudes of SI numbers that leaves may have: single precision holds products of several of them.
+#: Allowed magnitudes of SI numbers, so that products of several are exact to single precision.
 SMALLEST, LARGEST = 1e-24, 1e24
 
 
 def has_usual_magnitude(value: float) -> bool:
-    """Whether a number is 0 or of a magnitude that leaves may have; neither an infinity nor NaN is."""
+    """Whether a number is 0 or of an allowed magnitude; False for infinities and NaN."""
     return value == 0.0 or SMALLEST <= abs(value) <= LARGEST
 
 
 class Bounds(NamedTuple):
-    """The values that a leaf may have: from ``low`` to ``high``, both included, of a usual magnitude or 0.
+    """Allowed values of a leaf: from ``low`` to ``high``, both included, of an allowed magnitude or 0.
 
     >>> 0.5 in SHARE, 1.5 in SHARE, 0.0 in POSITIVE, 2.5 in COUNT
     (True, False, False, False)
@@ -34,9 +34,9 @@ class Bounds(NamedTuple):
 
     low: float = 0.0
     high: float = math.inf
-    above: bool = False  #: whether ``low`` itself is too small
+    above: bool = False  #: whether ``low`` itself is excluded
     whole: bool = False
-    switch: bool = False  #: whether true and false are values though numbers go beyond 1: off, on, and variants of on
+    switch: bool = False  #: whether true and false are allowed for numbers beyond 1: off, on, and variants of on
 
     def __contains__(self, value: object) -> bool:
         if not isinstance(value, int | float) or not has_usual_magnitude(value):
@@ -47,7 +47,7 @@ class Bounds(NamedTuple):
 
     @property
     def takes_truth(self) -> bool:
-        """Whether true and false are values: of what is 0 or 1 at most, and of switches."""
+        """Whether true and false are allowed: for values of 0 or 1, and for switches."""
         return self.switch or self.high <= 1.0
 
     def __str__(self) -> str:
@@ -64,16 +64,16 @@ COUNT, YES_OR_NO = Bounds(above=True, whole=True), Bounds(high=1.0, whole=True)
 def metadata(
     symbol: str, units: str, text: str, default: Any = dataclasses.MISSING, bounds: Bounds = NOT_NEGATIVE, **extra: Any
 ) -> Any:
-    """A dataclass field with what inputs and labelled outputs need.
+    """A dataclass field with metadata for inputs and labelled outputs.
 
     Args:
-        symbol: as the literature writes it, or an empty text.
-        units: SI units; ``"1"`` where there are none.
-        text: what the field is, as datasets call it (``long_name``).
-        default: value where none is given; without one a value must be given.
-        bounds: values that it may have: read by the catalogue, :func:`dse.design`, axes and calibration.
-        **extra: more of the metadata: ``enum`` of a choice, ``group`` of a metric, ``counts`` of a rate without a unit,
-            the things that it counts, ``absent`` of a leaf that a record may lack, the value that means the same.
+        symbol: as in the literature, or "".
+        units: SI units; ``"1"`` for none.
+        text: meaning, as ``long_name`` in datasets.
+        default: default value; without one a value is required.
+        bounds: allowed values, checked by the catalogue, :func:`dse.design`, axes and calibration.
+        **extra: further metadata: ``enum`` of a choice, ``group`` of a metric, ``counts``: things counted by a rate
+            without a unit, ``absent``: value equivalent to the absence of an optional leaf.
     """
     about = {"symbol": symbol, "units": units, "long_name": text, "bounds": bounds, **extra}
     return dataclasses.field(default=default, metadata=about)

@@ -1,4 +1,4 @@
-"""How near kernels come to a chip's peaks."""
+"""Efficiency of kernels relative to a chip's peaks."""
 
 from __future__ import annotations
 
@@ -10,10 +10,10 @@ Steps = tuple[tuple[Scalar, Scalar], ...]
 
 @record
 class EfficiencySteps:
-    """Measured efficiencies in steps of the size of one operator, as tables of the field give them.
+    """Measured efficiencies in steps of the size of one operator, as tables of the field state them.
 
-    An optional part of :class:`Kernels`: a design without it has none of these leaves, and its program
-    none of these equations. Each share multiplies the efficiency beside it in :class:`Kernels`.
+    An optional part of :class:`Kernels`; without it a design has neither the leaves nor the equations. Each share
+    multiplies the efficiency of the same name in :class:`Kernels`.
     """
 
     matrix: Steps  # by FLOPs of a matrix operator
@@ -23,10 +23,7 @@ class EfficiencySteps:
 
 @record
 class FineKernels:
-    """What a GEMM measured alone shows beyond :class:`Kernels`: split-k, small tiles, output, quantisation.
-
-    An optional part of :class:`Kernels`, as the steps are: a design without it has none of these leaves.
-    """
+    """Isolated GEMMs, an optional part of :class:`Kernels`: split-k, small tiles, output, quantisation."""
 
     split_time: Scalar = metadata("", "s", "what one more split of the inner dimension costs", bounds=POSITIVE)
     feed: Scalar = metadata("", "B/s", "rate at which quarter tiles get their operands on a core", bounds=POSITIVE)
@@ -43,10 +40,10 @@ class FineKernels:
 
 @record
 class AttentionKernels:
-    """What attention measured alone shows beyond :class:`Kernels`, for new sequences and for one new token.
+    """Isolated attention kernels beyond :class:`Kernels`, for whole sequences and for one new token.
 
-    An optional part of :class:`Kernels`. ``context_…`` is a whole causal sequence, ``decode_…`` one token
-    against a cache of keys and values.
+    An optional part of :class:`Kernels`. ``context_…``: a whole causal sequence, ``decode_…``: one token over cached
+    keys and values.
     """
 
     context_efficiency: Scalar = metadata(
@@ -76,7 +73,7 @@ class AttentionKernels:
 
 @record
 class Kernels:
-    """How near a chip family's kernels come to its peaks: few parameters, each physical, fitted to kernel rows."""
+    """Kernel efficiencies of a chip family: few physical parameters, fitted to kernel rows."""
 
     matrix_efficiency: Scalar = metadata(
         "", "1", "GEMM efficiency, large and deep", bounds=POSITIVE_SHARE

@@ -1,4 +1,4 @@
-"""The machine: accelerators with their memory, and the cluster they form."""
+"""Machines: accelerators with their memory, and clusters."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from dse.types.technology import Chip
 
 @record
 class MatrixRate:
-    """Dense matrix rate by precision; 0 where the accelerator does not have it."""
+    """Dense matrix rate by precision; 0 where the accelerator lacks it."""
 
     fp32: Scalar = metadata("", "FLOP/s", "dense fp32 matrix rate")
     tf32: Scalar = metadata("", "FLOP/s", "dense tf32 matrix rate")
@@ -27,19 +27,19 @@ class MatrixRate:
 
 @record
 class MemoryTier:
-    """One memory of a device, or the share of the host's that it may use."""
+    """One memory of a device, or its share of the host's."""
 
     capacity: Scalar = metadata("", "B", "memory capacity, usable", bounds=POSITIVE)
     bandwidth: Scalar = metadata("", "B/s", "memory bandwidth, peak", bounds=POSITIVE)
 
 
-#: Host memory of a device where nothing is known of it: a 2 TiB node of eight, PCIe 4.
+#: Default host memory of a device: a 2 TiB node of eight, PCIe 4.
 HOST = MemoryTier(capacity=256 * 2.0**30, bandwidth=32e9)
 
 
 @record
 class Accelerator:
-    """One device: a GPU, or the share of one that software sees as a device."""
+    """One device: a GPU, or the part of one that software sees as a device."""
 
     matrix_rate: MatrixRate
     vector_rate: Scalar = metadata("", "FLOP/s", "fp32 rate of the vector units", bounds=POSITIVE)
@@ -52,16 +52,31 @@ class Accelerator:
     memory: MemoryTier
     kernels: Kernels
     power: Power = Power()
-    chip: Chip | None = None  # what rates, memory and power are generated from; absent where they are stated
-    made: Made | None = None  # what it is made of and sold at
-    fab: Fab | None = None  # how dies and packages are priced; as Fab() where it is absent
+    chip: Chip | None = None  # generates rates, memory and power, where they are not stated
+    made: Made | None = None  # dies and price
+    fab: Fab | None = None  # cost model of dies and packages; Fab() where absent
+
+    @property
+    def is_generated(self) -> bool:
+        """Whether rates, memory and power are generated from a chip, not stated."""
+        return self.chip is not None
+
+    @property
+    def has_known_dies(self) -> bool:
+        """Whether the parts of a bill are known: stated, or those of a generated chip."""
+        return self.made is not None or self.is_generated
+
+    @property
+    def solves_clock(self) -> bool:
+        """Whether a limit other than the power as sold (TDP) holds, so that the clock is solved for."""
+        return self.power.limit is not None or self.is_generated
 
 
 @record
 class HostTiers:
-    """Storage and processors of the host, a device's share; an optional part of a system.
+    """Storage and processors of the host, per device; an optional part of a system.
 
-    By default one drive behind four PCIe 4 lanes, and Adam at a rate of memory: some 30 bytes a parameter at 60 GB/s.
+    Default: one drive behind four PCIe 4 lanes, and Adam at memory bandwidth: about 30 bytes per parameter at 60 GB/s.
     """
 
     storage_capacity: Scalar = metadata("", "B", "storage capacity", default=2e12, bounds=POSITIVE)
@@ -74,7 +89,7 @@ class HostTiers:
 
 @record
 class FarMemory:
-    """A memory beyond that of a device, a device's share, in place of its host's; an optional part of a system."""
+    """Far memory per device, in place of the host's; an optional part of a system."""
 
     capacity: Scalar = metadata("", "B", "capacity of far memory", default=HOST.capacity, bounds=POSITIVE)
     bandwidth: Scalar = metadata(
@@ -105,9 +120,9 @@ class System:
     scale_up: Network
     scale_out: Network
     host: MemoryTier = HOST
-    far: FarMemory | None = None  # where weights and cache that lie beyond the device are the host's
-    host_tiers: HostTiers | None = None  # those of HostTiers() where a mapping uses any
-    reliability: Reliability | None = None  # as Reliability() has it where nothing is said
+    far: FarMemory | None = None  # far memory; the host's where absent
+    host_tiers: HostTiers | None = None  # HostTiers() where absent and used by a mapping
+    reliability: Reliability | None = None  # Reliability() where absent
     host_power: Scalar = metadata(
         "", "W", "host power per device: processors, fans, NICs, conversion", default=200.0
     )
@@ -115,5 +130,5 @@ class System:
         "PUE", "1", "power usage effectiveness (PUE)", default=1.2, bounds=Bounds(low=1.0)
     )
     n_devices: Scalar = metadata("N", "1", "devices", bounds=COUNT)
-    prices: Prices | None = None  # those of Prices() where it is absent, and so for emissions
+    prices: Prices | None = None  # Prices() where absent; likewise emissions
     emissions: Emissions | None = None

@@ -1,20 +1,20 @@
-"""What the model says of a design."""
+"""Metrics of training."""
 
 from __future__ import annotations
 
 from dse.types.fields import SHARE, Bounds, Scalar, metadata, record
 
-#: Groups of the metrics that sweeps leave out unless they are asked for.
+#: Groups of metrics that sweeps leave out by default.
 ENERGY, MONEY, CARBON, RUN = "energy", "money", "carbon", "run"
 GROUPS = (ENERGY, MONEY, CARBON, RUN)
 
-#: Utilisations that count the full square of attention, half of which causal kernels leave out: below two.
+#: Upper limit of utilisations, which count the full square of attention where causal kernels do half.
 _TWICE = Bounds(high=2.0)
 
 
 @record
 class Metrics:
-    """What the model says of one design; parts ``<metric>_<part>`` add up to ``<metric>``."""
+    """Metrics of one design; parts ``<metric>_<part>`` add up to ``<metric>``."""
 
     step_time: Scalar = metadata("T", "s", "training step time")
     step_time_forward: Scalar = metadata("", "s", "layer forward compute on the slowest stage")

@@ -1,8 +1,8 @@
-"""What accelerators are made of and what that, the system around them and its power cost, in money and in carbon.
+"""Cost and carbon of accelerators, systems and their power.
 
-All of these records are optional parts of a design. Where a design has none, the defaults hold: what is typical of
-2024 and 2025. Every leaf names its source; ``actuary`` is the chiplet actuary (Feng and Ma, DAC 2022), ``CATCH`` the
-model of Graening et al. 2025, whose own sets of parameters are in ``hw_catalog/cost``. Money is in US dollars.
+All records are optional parts of a design; the defaults are typical of 2024 and 2025. Every leaf names its source;
+``actuary`` is the chiplet actuary (Feng and Ma, DAC 2022), ``CATCH`` the model of Graening et al. 2025, whose own
+parameters are in ``hw_catalog/cost``. Money is in US dollars.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ _ACT = "ACT (Gupta et al., ISCA 2022), models of 2023"
 
 @record
 class Process:
-    """What a process of logic costs: in money by the wafer and by the design, in carbon by the area."""
+    """Cost of a logic process: money per wafer and design, carbon per area."""
 
     wafer_price: Scalar = metadata(
         "", "USD", "price per 300 mm wafer", default=16988.0, bounds=POSITIVE, source=f"5 nm: {_ACTUARY}"
@@ -58,10 +58,10 @@ class Process:
 
 @record
 class Assembly:
-    """What one way of packaging takes; an organic substrate where nothing else is said.
+    """Parameters of one packaging; by default an organic substrate.
 
     Chips stand on a carrier (interposer, redistribution layers) where ``carrier_scale`` is not 0, the carrier on a
-    substrate. ``bond_yield`` is of one die on its carrier, or on the substrate where there is no carrier.
+    substrate. ``bond_yield``: of one die on its carrier, or on the substrate without one.
     """
 
     carrier_scale: Scalar = metadata(
@@ -129,7 +129,7 @@ class SiliconInterposer(Assembly):
 
 @record
 class Bridge(SiliconInterposer):
-    """Redistribution layers with bridges of silicon (CoWoS-L, EMIB): large ones cost less than an interposer."""
+    """Redistribution layers with silicon bridges (CoWoS-L, EMIB): large ones cost less than an interposer."""
 
     carrier_price: Scalar = _restated("carrier_price", 9000.0, _COWOS)
     carrier_defects: Scalar = _restated("carrier_defects", 0.005 / _CM2, _ESTIMATE)
@@ -147,9 +147,9 @@ class Hybrid(SiliconInterposer):
 
 @record
 class Fab:
-    """What wafers, packages, tests and designs cost beside the process: the parameters of a cost model.
+    """Cost of wafers, packages, tests and designs beyond the process: parameters of a cost model.
 
-    Sets of other models are ``hw_catalog/cost``; a set is taken whole, never mixed with another one.
+    Sets of other models are in ``hw_catalog/cost``; a set is used whole.
     """
 
     wafer_diameter: Scalar = metadata("D", "m", "wafer diameter", default=0.3, bounds=POSITIVE, source=_ACTUARY)
@@ -224,9 +224,9 @@ class Fab:
 
 @record
 class Made:
-    """What an accelerator is made of, and what it is sold at.
+    """Dies and price of an accelerator.
 
-    Of a generated accelerator area, process and memory are those of its chip, and the leaves here are not read.
+    For a generated accelerator, area, process and memory are those of its chip, and these leaves are not read.
     """
 
     price: Scalar = metadata("", "USD", "price as sold; 0: cost / (1 - margin)", default=0.0)
@@ -265,7 +265,7 @@ class Made:
 
 @record
 class Prices:
-    """What a system costs beside its accelerators, and what time costs."""
+    """Prices of a system beyond its accelerators, and of its operation."""
 
     watt_price: Scalar = metadata(
         "", "USD/W", "default accelerator price per watt of TDP", default=35.0,
@@ -329,7 +329,7 @@ class Prices:
 
 @record
 class Emissions:
-    """What electricity and making a system emit, as kilograms of CO2."""
+    """Emissions of electricity and of manufacturing, in kg of CO2."""
 
     grid: Scalar = metadata(
         "", "kg/J", "grid carbon intensity, operation", default=0.369 / _KWH, source=f"USA: {_ACT}"

@@ -19,11 +19,11 @@ from dse.types.fields import (
 
 @record
 class Volumes:
-    """Bytes that a collective of ``N`` members takes over a member's link, ``(a + b / N)`` times its message.
+    """Bytes of a collective of ``N`` members over a member's link, ``(a + b / N)`` times its message.
 
-    An optional part of :class:`Network` for levels whose collectives are stated or measured that way: they
-    take the level's latency once, and no algorithm is chosen. A ring is ``a = 1, b = -1`` for an all-gather
-    and ``2, -2`` for an all-reduce; a switch that reduces, ``1, 1`` for an all-reduce.
+    An optional part of :class:`Network` for levels whose collectives are stated or measured that way: they take the
+    level's latency once, without a choice of algorithm. A ring is ``a = 1, b = -1`` for an all-gather and ``2, -2`` for
+    an all-reduce; a switch that reduces is ``1, 1`` for an all-reduce.
     """
 
     gather: Scalar = metadata("a", "1", "link bytes of an all-gather or reduce-scatter over the gathered bytes")
@@ -35,10 +35,9 @@ class Volumes:
 
 @record
 class CollectiveKernels:
-    """What collectives measured alone show beyond :class:`Network`: launches, and all-reduces in one kernel.
+    """Isolated collectives beyond :class:`Network`: launches, and all-reduces in one kernel.
 
-    An optional part of :class:`Network`; a design without it has none of these leaves. ``direct_…`` is an
-    all-reduce that reads the peers' memory, as inference engines bring along.
+    An optional part of :class:`Network`. ``direct_…``: an all-reduce of inference engines that reads the peers' memory.
     """
 
     launch: Scalar = metadata("", "s", "launch and completion of a collective of the library")
@@ -70,9 +69,9 @@ class CollectiveKernels:
 
 @record
 class Pods:
-    """Pods of a scale-out network whose top level, which joins them, has less bandwidth than they have below.
+    """Pods of a scale-out network, joined by a top level with less bandwidth.
 
-    An optional part of :class:`Network`; a design without it has full bisection bandwidth and none of these leaves.
+    An optional part of :class:`Network`; without it the network has full bisection bandwidth.
     """
 
     size: Scalar = metadata("P", "1", "devices at full bandwidth", default=1.0, bounds=COUNT)
@@ -92,11 +91,11 @@ class Pods:
 
 @record
 class Links:
-    """Links between the devices of a domain that no switch joins: a torus, a mesh, a hypercube.
+    """Links between the devices of a domain without a switch: a torus, a mesh, a hypercube.
 
-    An optional part of a scale-up network, whose bandwidth is that of all links of a device; a switched one has none of
-    these leaves. Devices in use form slices of at most a domain; those of a torus are numbered along x, then y, then z,
-    and the parallel dimensions are laid over them in the order of the mapping: lengths of axes say which lies where.
+    An optional part of a scale-up network, whose bandwidth is that of all links of a device. Devices in use form slices
+    of at most a domain; those of a torus are numbered along x, then y, then z, and parallel dimensions are placed over
+    them in the order of the mapping.
     """
 
     topology: Scalar = metadata("", "1", "link topology", default=0.0, enum=Topology)
@@ -119,10 +118,10 @@ class Links:
 
 @record
 class Package:
-    """Devices that share a package or a board and have faster links between them than the rest of their domain.
+    """Devices on a package or a board with faster links between them than in the rest of their domain.
 
-    An optional third level inside of a scale-up network, for groups that fit in it: a group that leaves it goes at the
-    pace of the network, as rings do whose slowest link sets the pace.
+    An optional third level within a scale-up network, for groups that fit in it; other groups have the bandwidth of the
+    network, since the slowest link of a ring sets the pace.
     """
 
     dies: Scalar = metadata("", "1", "devices per package", default=1.0, bounds=COUNT)
@@ -133,7 +132,7 @@ class Package:
 
 @record
 class Network:
-    """One level of the interconnect, as one device sees it."""
+    """One level of the interconnect, as seen by one device."""
 
     bandwidth: Scalar = metadata("", "B/s", "bandwidth per device and direction", bounds=POSITIVE)
     latency: Scalar = metadata("alpha", "s", "latency of a collective step, with software")

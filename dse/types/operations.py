@@ -1,4 +1,4 @@
-"""What is done and sent in a step, as data: kernels, operators, groups of devices, messages."""
+"""Operators, messages and groups of devices of a step, as data."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from dse.types.fields import Scalar
 
 
 class Work(NamedTuple):
-    """One kernel's work: FLOPs, bytes through device memory and, for matrix kernels, its GEMM shape."""
+    """Work of one kernel: FLOPs, device-memory bytes and, for matrix kernels, the GEMM shape."""
 
     flops: Scalar
     bytes: Scalar
@@ -24,15 +24,15 @@ class Operator(NamedTuple):
     """One operator of a layer.
 
     Attributes:
-        name: what a breakdown shows.
-        kind: which units of the device run it, and with it which roofline applies.
-        forward, input_gradient, weight_gradient: the work of each pass; None where a pass has none.
-        stored: bytes kept from the forward for the backward pass.
+        name: label in breakdowns.
+        kind: hardware unit, and with it the roofline.
+        forward, input_gradient, weight_gradient: work of each pass; None where a pass has none.
+        stored: bytes stored from the forward for the backward pass.
         present: 1 where the design has this operator, else 0.
         core: whether selective recompute repeats it (the attention core).
-        kept: share of its forward that recompute operator by operator does not repeat; 0.0 itself where it does all.
-        again: first level of recompute of experts (:class:`Recompute`) that runs its forward again; 0: only full does.
-        freed: first such level that does not keep what it stores; 0: only full does not.
+        kept: share of its forward that recompute operator by operator does not repeat; the literal 0.0 for none.
+        recomputed_from: first level of expert recompute (:class:`Recompute`) that repeats its forward; 0: only full.
+        not_stored_from: first such level that does not store ``stored``; 0: only full.
     """
 
     name: str
@@ -44,44 +44,44 @@ class Operator(NamedTuple):
     present: Scalar = 1.0
     core: bool = False
     kept: Scalar = 0.0
-    again: int = 0
-    freed: int = 0
+    recomputed_from: int = 0
+    not_stored_from: int = 0
 
     @property
     def is_kept(self) -> bool:
-        """Whether recompute operator by operator keeps anything of it."""
+        """Whether recompute operator by operator stores anything of it."""
         return not (isinstance(self.kept, float) and self.kept == 0.0)
 
     @property
     def gradients(self) -> list[Work]:
-        """The work of the backward pass, kernel by kernel."""
+        """Work of the backward pass, by kernel."""
         return [work for work in (self.input_gradient, self.weight_gradient) if work is not None]
 
 
 class Element(NamedTuple):
-    """Bytes of one element of each class of tensor, and the cache that bounds re-reads."""
+    """Bytes per element of each class of tensor, and the cache that bounds re-reads."""
 
     operand: Scalar  # matrix operands at the mapping's precision
     activation: Scalar  # activations and messages between operators
     gradient: Scalar  # accumulated weight gradients
     cache: Scalar  # bytes of the last on-chip cache
-    reads: Scalar = 1.0  # of an activation, by its cast to a matrix operand
-    weight: Scalar | None = None  # weights where they are narrower than they are multiplied
+    reads: Scalar = 1.0  # of an activation per cast to a matrix operand
+    weight: Scalar | None = None  # weights stored in fewer bytes than their operands
 
     def sixteen_bit(self) -> Element:
-        """The same for operators that a narrower recipe leaves in 16 bits (attention core, head)."""
+        """The same for 16-bit operators of a narrower recipe (attention core, head)."""
         return self._replace(operand=self.activation, weight=None)
 
 
 class Reach(NamedTuple):
-    """What a group has of its domain where no switch gives each member all of its bandwidth: shares of that bandwidth.
+    """Shares of a device's bandwidth for a group in a domain without a switch.
 
     Attributes:
-        ring: of collectives that use all links of the group at once.
-        exchange: of what a member sends in an all-to-all.
-        neighbour: of what it sends to the next one.
-        steps: of a message that goes around.
-        hops: links that a byte of an all-to-all takes, in the mean.
+        ring: of collectives that use all links of the group.
+        exchange: of an all-to-all.
+        neighbour: of a send to the next member.
+        steps: of a ring through the group.
+        hops: mean links per byte of an all-to-all.
     """
 
     ring: Scalar
@@ -92,11 +92,11 @@ class Reach(NamedTuple):
 
 
 class Group(NamedTuple):
-    """Members of a communicator: in all, and inside one scale-up domain; ``share`` of scale-out bandwidth they have."""
+    """Members of a communicator: in total, and per scale-up domain."""
 
     size: Scalar
     local: Scalar
-    share: Scalar | None = None  # 1 where it is not said
+    share: Scalar | None = None  # of scale-out bandwidth; None: 1
     reach: Reach | None = None  # in a domain without a switch, or with packages
 
     @property
@@ -106,7 +106,7 @@ class Group(NamedTuple):
 
 
 class Dimension(Enum):
-    """The parallelism that a message serves."""
+    """Parallel dimension of a message."""
 
     tensor = auto()
     context = auto()
@@ -116,20 +116,20 @@ class Dimension(Enum):
 
 
 class Scope(Enum):
-    """Of what a message is sent once; :func:`dse.model.work.messages.executions` tells how often that is in a step."""
+    """Scope of a message, in which it is sent once; counts: :func:`dse.model.work.messages.executions`."""
 
     layer = auto()  # a layer and micro-batch
-    expert_layer = auto()  # the same of a layer with experts
+    expert_layer = auto()  # a layer with experts and micro-batch
     embedding = auto()  # a micro-batch of the first stage
     head = auto()  # a micro-batch of the last stage
     stage_boundary = auto()  # a micro-batch that leaves a stage, in one direction
-    weights = auto()  # a step and device, of the weights that it holds
-    expert_weights = auto()  # a step and device, of the routed experts that it holds
+    weights = auto()  # a step and device, of its weights
+    expert_weights = auto()  # a step and device, of its routed experts
     tied_embedding = auto()  # a step and device of the first and the last stage
 
 
 class Window(Enum):
-    """The compute of its scope that a message may hide behind."""
+    """Compute of a scope that can hide a message."""
 
     none = auto()
     matrix_forward = auto()
@@ -137,7 +137,7 @@ class Window(Enum):
     matrix_weight_gradient = auto()
     attention_forward = auto()
     attention_backward = auto()
-    before_attention = auto()  # nothing: the attention waits for it
+    before_attention = auto()  # none: attention waits for it
     before_attention_backward = auto()
     experts_forward = auto()
     experts_backward = auto()
@@ -149,18 +149,19 @@ class Message(NamedTuple):
     """One message, or several equal ones in a row, of a device to the members of a group.
 
     Attributes:
-        name: what a breakdown shows.
-        kind: which collective it is, or a send to the neighbour.
-        dimension: the parallelism that it serves, and so the part of the step that it belongs to.
-        scope: of what it is sent so many ``times``.
-        group: who takes part.
-        size: bytes: gathered, reduced or scattered in all, or sent by a device.
-        times: how often; 0 where the design has no such message. Each is cut into ``pieces`` equal ones.
-        window: what it may hide behind.
-        repeated: whether full recompute sends it again.
-        sums: whether the sums of a reduction are timed apart from the wire on networks that state their traffic.
-        far: bytes of an all-to-all that leave a domain, where ``size`` are those inside and not all parts are equal.
-        mean_share: bytes that the mean device sends over those of the busiest, for which ``size`` is given.
+        name: label in breakdowns.
+        kind: collective, or send to the neighbour.
+        dimension: parallel dimension, and so the part of the step.
+        scope: unit of ``times``.
+        group: members.
+        size: bytes gathered, reduced or scattered in total, or sent per device.
+        times: messages per execution of the scope, 0 for none; each is sent in ``pieces`` equal ones.
+        window: compute that can hide it.
+        repeated: whether full recompute repeats it.
+        sums: whether the sums of a reduction are timed separately on networks with stated volumes.
+        inter_domain: bytes of an all-to-all with unequal parts that leave the domain;
+            ``size`` are then those within it. The literal 0.0 for equal parts.
+        mean_share: bytes of the mean device over those of the busiest, which ``size`` states.
     """
 
     name: str
@@ -174,5 +175,5 @@ class Message(NamedTuple):
     window: Window = Window.none
     repeated: bool = False
     sums: bool = False
-    far: Scalar | None = None
+    inter_domain: Scalar = 0.0
     mean_share: Scalar = 1.0

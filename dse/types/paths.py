@@ -1,7 +1,7 @@
-"""Leaves of records by their paths: what each one is, and records built from values by path.
+"""Leaves of records by path: their metadata, and records built from values by path.
 
-A path is dotted (``memory.bandwidth`` in an accelerator, ``system.accelerator.memory.bandwidth`` in a design). Records
-that only some designs have (``kernels.steps``) are built where a value of theirs is given.
+A path is dotted (``memory.bandwidth`` in an accelerator, ``system.accelerator.memory.bandwidth`` in a design). Optional
+records (``kernels.steps``) are built where a value of theirs is given.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ T = TypeVar("T")
 
 
 class _Field(NamedTuple):
-    """A field of a record: a leaf, or a record (class ``record``) that it may lack where it is ``optional``."""
+    """A field of a record: a leaf, or a record (class ``record``), which may be ``optional``."""
 
     name: str
     record: type | None
@@ -36,9 +36,9 @@ def _fields(cls: type[Any]) -> tuple[_Field, ...]:
 
 
 def leaves(cls: type, prefix: str = "") -> dict[str, dict[str, Any]]:
-    """Path → metadata of every leaf that all records of a class have, in their order.
+    """Path → metadata of every required leaf of a class, in order.
 
-    The metadata are those of :func:`dse.types.metadata`, and ``default`` where there is one.
+    Metadata are those of :func:`dse.types.metadata`, and ``default`` where there is one.
     """
     found: dict[str, dict[str, Any]] = {}
     for field in _fields(cls):
@@ -50,7 +50,7 @@ def leaves(cls: type, prefix: str = "") -> dict[str, dict[str, Any]]:
 
 
 def build(cls: type[T], values: Mapping[str, Any]) -> T:
-    """The record of a class from values by path; what has a default may be left out.
+    """The record of a class from values by path; leaves with a default may be left out.
 
     Args:
         cls: a record class, such as :class:`dse.types.Design`.
@@ -68,7 +68,7 @@ def build(cls: type[T], values: Mapping[str, Any]) -> T:
         head, _, rest = path.partition(".")
         by_field.setdefault(head, {})[rest] = value
     made: dict[str, Any] = {}
-    kind: Any = cls  # a class that can be hashed, for the cache
+    kind: Any = cls  # hashable class, for the cache
     for field in _fields(kind):
         inner = by_field.pop(field.name, None)
         if field.record is not None and (inner is not None or not field.optional):

@@ -1,4 +1,4 @@
-"""What a device draws, and how that follows its clock."""
+"""Power of a device, and its dependence on the clock."""
 
 from __future__ import annotations
 
@@ -7,13 +7,13 @@ from dse.types.fields import POSITIVE, POSITIVE_SHARE, SHARE, Scalar, metadata, 
 
 @record
 class Power:
-    """Energy of a device's work, its power at rest, and its clock.
+    """Energy of a device's work, idle power, and clock.
 
-    Energies are those of the nominal clock, and with it of the nominal voltage; what clock and voltage make of
-    them is :mod:`dse.model.machine.power`'s business. Voltages are relative to the nominal one.
+    Energies are those at the nominal clock and voltage; :mod:`dse.model.machine.power` scales them. Voltages are
+    relative to the nominal one.
 
-    ``polling``: a collective's kernel spins on its flags, one core a channel, of which NCCL opens 16 to 32 on chips of
-    108 to 148 cores (``NCCL_MAX_CTAS``), so 0.1 to 0.3 of the cores; those without work are gated.
+    ``polling``: a collective's kernel spins on its flags, one core per channel, of which NCCL opens 16 to 32 on chips
+    of 108 to 148 cores (``NCCL_MAX_CTAS``), so 0.1 to 0.3 of the cores; idle cores are gated.
     """
 
     matrix_energy: Scalar = metadata(

@@ -1,17 +1,17 @@
-"""How often a cluster fails, what a failure costs, and how the state of a run is kept against it."""
+"""Failures of a cluster, their cost, and checkpoints."""
 
 from __future__ import annotations
 
 from dse.types.choices import Checkpoint
 from dse.types.fields import COUNT, NOT_NEGATIVE, POSITIVE, SHARE, Scalar, metadata, record
 
-#: As many spare nodes as ever fail: those of a larger cluster, which the job does not pay.
+#: Spare nodes that never run out: those of a larger cluster, which the job does not pay.
 UNLIMITED = 2.0**20
 
 
 @record
 class Reliability:
-    """Failures and checkpoints of a training run; an optional part of a system, with these defaults without it.
+    """Failures and checkpoints of a training run; an optional part of a system.
 
     Times between failures are those of Llama 3 405B: 54 days on 16,384 H100s in 2,048 nodes, 419 unexpected
     interruptions, of which 268 by devices and their memory, 49 by NICs, switches and cables, 46 by the rest of the

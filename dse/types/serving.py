@@ -1,4 +1,4 @@
-"""What serving a model adds to a design: requests, what the mapping of an engine says, and what the engine costs."""
+"""Serving: requests, the mapping of an engine, its cost beyond kernels, and metrics."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from dse.types.metrics import CARBON, ENERGY, MONEY, RUN
 
 @record
 class Requests:
-    """The requests that are served; an optional part of a workload."""
+    """Requests of a serving workload; an optional part of a workload."""
 
     prompt_tokens: Scalar = metadata("ISL", "1", "prompt tokens, mean", default=1024.0, bounds=POSITIVE)
     output_tokens: Scalar = metadata("OSL", "1", "output tokens, mean", default=1024.0, bounds=Bounds(low=1.0))
@@ -35,9 +35,10 @@ class Requests:
 
 @record
 class Serving:
-    """How an engine maps requests onto the devices; an optional part of a mapping.
+    """Serving options of an engine; an optional part of a mapping.
 
-    ``tp`` and ``pp`` are as in training; ``dp`` ranks decode apart. Experts lie over ``ep`` ranks of ``tp dp``.
+    ``tp`` and ``pp`` are as in training; ``dp`` ranks have attention of their own. Experts are spread over ``ep`` ranks
+    of ``tp dp``.
     """
 
     chunk: Scalar = metadata(
@@ -76,10 +77,10 @@ class Serving:
 
 @record
 class NanoBatches:
-    """A step cut into parts that run beside each other on different resources; an optional part of a mapping.
+    """A step in parts that run in parallel on different resources; an optional part of a mapping.
 
     While one part computes, another one reads its cache and a third one is sent (NanoFlow: Zhu et al. 2024). Without
-    this record operators follow each other.
+    it operators run one after the other.
     """
 
     step_overlap: Scalar = metadata(
@@ -93,10 +94,10 @@ class NanoBatches:
 
 @record
 class Spill:
-    """What of weights and cache lies in a memory beyond the device's own; an optional part of a mapping.
+    """Shares of weights and cache in far memory; an optional part of a mapping.
 
-    In that of the host, or in the ``far`` memory that the system has: of idle peers (EnergonAI: Du et al. 2022), DDR
-    under HBM (SN40L: Prabhakar et al. 2024), drives.
+    The host's memory, or the ``far`` memory of the system: of idle peers (EnergonAI: Du et al. 2022), DDR under HBM
+    (SN40L: Prabhakar et al. 2024), drives.
     """
 
     far_weights: Scalar = metadata("", "1", "share of weights in far memory", default=0.0, bounds=SHARE)
@@ -105,7 +106,7 @@ class Spill:
 
 @record
 class Engine:
-    """What a serving engine (framework and release) costs beside its kernels; an optional part of a stack."""
+    """Cost of a serving engine (framework and release) beyond its kernels; an optional part of a stack."""
 
     kernel_slowdown: Scalar = metadata(
         "s", "1", "kernel slowdown in the engine", default=1.0, bounds=POSITIVE
@@ -157,7 +158,7 @@ class Engine:
 
 @record
 class ServingMetrics:
-    """What serving takes; every total is the sum of its parts ``<total>_<part>``."""
+    """Metrics of serving; every total is the sum of its parts ``<total>_<part>``."""
 
     time_per_output_token: Scalar = metadata("TPOT", "s", "time per output token (TPOT), mean")
     time_per_output_token_matrix: Scalar = metadata("", "s", "matrix and small kernels, decode")

@@ -1,4 +1,4 @@
-"""What runs on it: the training stack, and the mapping of a workload onto the devices."""
+"""Software: the training stack, and the mapping of a workload onto the devices."""
 
 from __future__ import annotations
 
@@ -15,15 +15,15 @@ from dse.types.choices import (
 from dse.types.fields import COUNT, POSITIVE, POSITIVE_SHARE, SHARE, YES_OR_NO, Bounds, Scalar, metadata, record
 from dse.types.serving import Engine, NanoBatches, Serving, Spill
 
-#: As much of an option as any mapping asks for.
+#: Upper limit of every option.
 _ANY = 2.0**20
 
 
 @record
 class Capabilities:
-    """What a training stack can do: the most that it offers of an option of the mapping, by default whatever there is.
+    """Capabilities of a training stack: the highest value of each option of a mapping, by default unlimited.
 
-    A field has the name of the option that it limits, where there is one.
+    A field has the name of its option, where there is one.
     """
 
     zero_stage: Scalar = metadata(
@@ -66,7 +66,7 @@ class Capabilities:
 
 @record
 class ExpertKernels:
-    """What a stack's mixtures of experts cost beyond the products; an optional part, as :class:`ExpertMapping`."""
+    """Cost of mixtures of experts on a stack beyond their products; an optional part, as :class:`ExpertMapping`."""
 
     grouped_efficiency: Scalar = metadata(
         "", "1", "grouped over dense GEMM rate", default=0.65,
@@ -95,7 +95,7 @@ class ExpertKernels:
 
 @record
 class Software:
-    """A training stack (software, era, cluster): what the code does, in few parameters."""
+    """A training stack (software, era, cluster) in few parameters."""
 
     attention: Scalar = metadata("", "1", "attention kernel", enum=Attention)
     fused_elementwise: Scalar = metadata("", "1", "fused element-wise chains: 1 yes", bounds=SHARE)
@@ -193,16 +193,16 @@ class Software:
         "", "1", "log standard deviation of measured over predicted peak memory", default=0.1, bounds=SHARE
     )
     can: Capabilities = Capabilities()
-    experts: ExpertKernels | None = None  # where the workload has experts
-    engine: Engine | None = None  # of a stack that serves
+    experts: ExpertKernels | None = None  # for a workload with experts
+    engine: Engine | None = None  # of a serving stack
 
 
 @record
 class ExpertMapping:
-    """How the experts of a layer are spread over the ``tp cp dp`` devices of its stage.
+    """Spread of the experts of a layer over the ``tp cp dp`` devices of its stage.
 
-    An optional part of a mapping, present where the workload has experts. What ``ep etp`` leaves of those devices
-    holds copies: experts have a data parallel size of their own, ``tp cp dp / (ep etp)``.
+    An optional part of a mapping, for a workload with experts, which have a data-parallel size of their own:
+    ``tp cp dp / (ep etp)`` copies.
     """
 
     ep: Scalar = metadata("e", "1", "expert parallel size", default=1.0, bounds=COUNT)
@@ -223,7 +223,7 @@ class ExpertMapping:
 
 @record
 class ContextParallel:
-    """How context parallelism exchanges; an optional part of a mapping, which has a ring without it."""
+    """Exchange of context parallelism; an optional part of a mapping, by default a ring."""
 
     cp_comm_type: Scalar = metadata(
         "", "1", "messages of context parallelism", default=float(ContextExchange.p2p), enum=ContextExchange
@@ -235,10 +235,11 @@ class ContextParallel:
 
 @record
 class Sharding:
-    """Parts of the data parallel replicas over which ZeRO 3 splits weights and gradients; an optional part.
+    """Partitions of the data-parallel replicas for weights and gradients of ZeRO 3; an optional part.
 
-    The optimiser state is split over all replicas, tp cp neighbours first. A part of one device keeps them whole. With
-    ``secondary`` the weights are split over all, and a second copy over the part for the backward (ZeRO++).
+    The optimiser state is split over all replicas, tp cp neighbours first. A partition of one device keeps weights and
+    gradients whole. With ``secondary`` the weights are split over all, with a second copy over the partition for the
+    backward (ZeRO++).
     """
 
     weights_over: Scalar = metadata(
@@ -261,7 +262,7 @@ class Sharding:
 
 @record
 class Tiers:
-    """Where what is offloaded lies beyond the host's memory, and who updates it; an optional part of a mapping."""
+    """Offloading beyond the host's memory, and updates by the host; an optional part of a mapping."""
 
     storage_weights: Scalar = metadata(
         "", "1", "share of offloaded weights on storage", default=0.0, bounds=SHARE
@@ -284,7 +285,7 @@ class Tiers:
 
 @record
 class Mapping:
-    """How the workload is spread over the devices; ``n_devices = tp cp pp dp``."""
+    """Mapping of the workload onto the devices; ``n_devices = tp cp pp dp``."""
 
     tp: Scalar = metadata("t", "1", "tensor parallel size", bounds=COUNT)
     pp: Scalar = metadata("p", "1", "pipeline parallel size", bounds=COUNT)
@@ -322,13 +323,13 @@ class Mapping:
     )
     precision: Scalar = metadata("", "1", "precision of the matrix operands", enum=Precision)
     placement: Scalar = metadata("", "1", "placement order of parallel dimensions", enum=Placement)
-    experts: ExpertMapping | None = None  # where the workload has experts
-    sharding: Sharding | None = None  # where ZeRO 3 splits over all replicas it has none
-    serving: Serving | None = None  # of an engine that serves
-    spill: Spill | None = None  # of one that keeps weights and cache on its devices alone it has none
-    nano: NanoBatches | None = None  # of one whose operators run beside each other
-    context: ContextParallel | None = None  # where keys and values go round a ring it may have none
-    tiers: Tiers | None = None  # where offloading ends in the host's memory, and the device updates
+    experts: ExpertMapping | None = None  # for a workload with experts
+    sharding: Sharding | None = None  # None: ZeRO 3 over all replicas
+    serving: Serving | None = None  # of a serving engine
+    spill: Spill | None = None  # None: weights and cache on the devices
+    nano: NanoBatches | None = None  # None: operators one after the other
+    context: ContextParallel | None = None  # None: a ring
+    tiers: Tiers | None = None  # None: offloading to the host's memory, updates on the device
     schedule: Scalar | None = metadata(
         "", "1", "pipeline schedule; absent: 1F1B, interleaved with virtual stages",
         default=None, enum=Schedule,

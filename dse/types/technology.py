@@ -1,11 +1,11 @@
-"""What an accelerator is generated from: logic nodes, memory technologies, budgets of a chip and their shares."""
+"""Technology of generated accelerators: logic nodes, memory technologies, budgets of a chip and their shares."""
 
 from __future__ import annotations
 
 from dse.types.fields import POSITIVE, POSITIVE_SHARE, SHARE, Bounds, Scalar, metadata, record
 from dse.types.money import Process
 
-#: What a chip makes of an accelerator: records and leaves that :func:`dse.model.machine.technology.generate` fills in.
+#: Records and leaves of an accelerator that :func:`dse.model.machine.technology.generate` fills in.
 GENERATED = (
     "matrix_rate", "vector_rate", "cores", "cache", "memory",
     *(f"power.{name}" for name in (
@@ -14,17 +14,17 @@ GENERATED = (
     )),
 )  # fmt: skip
 
-#: Area of an accelerator's dies: a wafer of 450 mm has 0.16 m^2.
+#: Bounds of the area of an accelerator's dies; a 450 mm wafer has 0.16 m^2.
 _DIES = Bounds(high=1.0, above=True)
 
 
 @record
 class LogicNode(Process):
-    """A process of logic: what its devices are like at the nominal supply voltage.
+    """A logic process: its devices at the nominal supply voltage.
 
-    Energy is that at iso speed: every node's point is the same clock, at which a newer node takes less energy;
-    what a node gains in speed at iso power is :func:`dse.model.machine.power.voltage`'s business. Devices are
-    transistors, or Josephson junctions of superconducting logic.
+    Energy is at iso speed: all nodes have the same clock, at which a newer node needs less energy; its gain in speed at
+    iso power follows from :func:`dse.model.machine.power.voltage`. Devices are transistors, or Josephson junctions of
+    superconducting logic.
     """
 
     density: Scalar = metadata("", "1/m^2", "logic devices per area", bounds=POSITIVE)
@@ -45,7 +45,7 @@ class LogicNode(Process):
 
 @record
 class MemoryTechnology:
-    """A memory, by its unit: a stack, a device, a DIMM, a drive."""
+    """A memory by unit: a stack, a device, a DIMM, a drive."""
 
     unit_bandwidth: Scalar = metadata("", "B/s", "peak bandwidth per unit", bounds=POSITIVE)
     unit_capacity: Scalar = metadata("", "B", "capacity per unit", bounds=POSITIVE)
@@ -60,15 +60,15 @@ class MemoryTechnology:
 
 @record
 class Chip:
-    """What an accelerator is generated from (:func:`dse.model.machine.technology.generate`).
+    """Source of a generated accelerator (:func:`dse.model.machine.technology.generate`).
 
-    An optional part of an accelerator: an ordinary one has none of these leaves. ``…_area`` shares are of the area
-    of the cores or of the rest, ``…_edge`` of the perimeter, ``…_power`` of the power budget less the board's;
-    what the shares leave over is control, wiring, yield and conversion.
+    An optional part of an accelerator. ``…_area`` are shares of the area of the cores or of the rest, ``…_edge`` of the
+    perimeter, ``…_power`` of the power budget without the board's; the remainder is control, wiring, yield and
+    conversion.
     """
 
     node: LogicNode
-    base_node: LogicNode  # of the base die; without one it fills no area
+    base_node: LogicNode  # of the base die, which may have no area
     memory: MemoryTechnology
     die_area: Scalar = metadata("", "m^2", "area of all compute dies", bounds=_DIES)
     base_area: Scalar = metadata("", "m^2", "area of all base (I/O) dies", default=0.0)

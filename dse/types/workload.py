@@ -1,4 +1,4 @@
-"""What is trained."""
+"""Workloads: models, their training, and their requests."""
 
 from __future__ import annotations
 
@@ -10,9 +10,9 @@ _AT_LEAST_ONE, _WHOLE = Bounds(low=1.0), Bounds(whole=True)
 
 @record
 class Experts:
-    """Mixture of experts in the place of the feed-forward of all layers but the first ones.
+    """Mixture of experts in place of the feed-forward of all layers but the first ones.
 
-    A router gives each token to ``top_k`` of ``n_experts``; a shared expert takes every token.
+    A router sends each token to ``top_k`` of ``n_experts``; a shared expert takes every token.
     """
 
     n_experts: Scalar = metadata("E", "1", "routed experts per layer", bounds=COUNT)
@@ -49,7 +49,7 @@ class Experts:
 
     @property
     def most(self) -> dict[str, Scalar]:
-        """Leaf → the most that it can be beside the others: a busiest rank or a padded expert has every token once."""
+        """Leaf → its upper limit given the others: a busiest rank or a padded expert has every token once."""
         all_tokens = self.n_experts / self.top_k
         return {
             "top_k": self.n_experts, "group_limit": self.n_groups, "imbalance": all_tokens, "capacity": all_tokens,
@@ -57,7 +57,7 @@ class Experts:
 
     @property
     def kept(self) -> dict[str, Scalar]:
-        """Leaf → whether it is at most that, but for what single precision may miss."""
+        """Leaf → whether it is within that limit, up to rounding of single precision."""
         return {name: getattr(self, name) <= most * (1.0 + 1e-5) for name, most in self.most.items()}
 
 
@@ -65,8 +65,8 @@ class Experts:
 class Latent:
     """Multi-head latent attention (DeepSeek-AI 2024, section 2.1).
 
-    Queries, and keys with values, are projected down to a few columns, and up again to all heads. Of ``head_dim``
-    columns of a query or key ``rope_dim`` are rotated; those of the keys are one vector for all heads.
+    Queries, keys and values are projected down to a few columns, and up again to all heads. ``rope_dim`` of the
+    ``head_dim`` columns of a query or key are rotary; those of the keys are one vector for all heads.
     """
 
     q_rank: Scalar = metadata("q_r", "1", "rank of compressed queries, 0 none", bounds=NOT_NEGATIVE)
@@ -77,11 +77,11 @@ class Latent:
 
 @record
 class Recurrent:
-    """Layers that keep a state of constant size in place of keys and values, and layers that lack a part (hybrids).
+    """State-space layers, with a state of constant size in place of keys and values, and hybrids of layers.
 
     Every head of such a layer keeps a matrix of ``state_key_dim x state_value_dim``: Mamba-2 (Dao and Gu 2024), gated
-    DeltaNet (Yang et al. 2025), linear and lightning attention, RWKV. Mamba-1 has a head for each column. Of
-    ``n_layers`` blocks so many attend, so many have a state and so many a feed-forward; a usual block counts twice.
+    DeltaNet (Yang et al. 2025), linear and lightning attention, RWKV. Mamba-1 has a head per column. The counts of
+    attention, state and feed-forward parts are over ``n_layers`` blocks; a block with two parts counts in both.
     """
 
     attention_layers: Scalar = metadata("", "1", "attention blocks", bounds=NOT_NEGATIVE)
@@ -106,9 +106,9 @@ class Recurrent:
 
 @record
 class Sparse:
-    """Attention to a choice of the tokens, whose keys and values are all kept.
+    """Sparse attention over all cached tokens.
 
-    An indexer of a few narrow heads scores all tokens and picks (DeepSeek-AI 2025, DSA), or the pattern is fixed: the
+    An indexer of a few narrow heads scores all tokens and selects (DeepSeek-AI 2025, DSA), or the pattern is fixed: the
     last tokens and a share of those before (Phi-3: Abdin et al. 2024, section 2).
     """
 
@@ -124,10 +124,10 @@ class Sparse:
 
 @record
 class Adapters:
-    """Low-rank adapters beside frozen matrices, the only weights that are trained (LoRA: Hu et al. 2021).
+    """Low-rank adapters of frozen matrices, the only trained weights (LoRA: Hu et al. 2021).
 
-    Beside ``W [n, m]`` stand ``A [r, m]`` and ``B [n, r]``, in 16 bits; the output is ``W x + B A x``. Queries, keys
-    and values have one adapter, and so have up projection and gate. Routed experts have none.
+    ``W [n, m]`` has ``A [r, m]`` and ``B [n, r]`` in 16 bits; the output is ``W x + B A x``. Queries, keys and values
+    have one common adapter, and so have up projection and gate. Routed experts have none.
     """
 
     rank: Scalar = metadata("r", "1", "rank of an adapter", default=16.0, bounds=POSITIVE)
@@ -146,7 +146,7 @@ class Adapters:
 
 @record
 class Packing:
-    """Sequences packed from documents that do not see each other (fine-tuning, pre-training with masks)."""
+    """Sequences packed from documents with separate attention (fine-tuning, pre-training with masks)."""
 
     document: Scalar = metadata(
         "", "1", "mean document length seen by a token", bounds=_AT_LEAST_ONE
@@ -155,7 +155,7 @@ class Packing:
 
 @record
 class Convergence:
-    """How many tokens a run needs at its batch; an optional part of a workload, which without it needs ``run_tokens``.
+    """Tokens of a run as a function of its batch; an optional part of a workload, by default ``run_tokens``.
 
     A loss that takes ``E`` tokens in the smallest batches takes ``E (1 + B / B_crit)`` at a batch of ``B`` tokens
     (McCandlish et al. 2018, section 2.3). The critical batch grows as the loss falls:
@@ -183,10 +183,10 @@ class Convergence:
 
 @record
 class Workload:
-    """A decoder transformer and the batch it is trained on; dense, but for the layers that have ``experts``.
+    """A decoder transformer and its training batch; dense except for layers with ``experts``.
 
-    Parameter counts follow from the shape (``dse.model.work.parameters.parameter_count``);
-    biases are left out, as in the published shape tables.
+    Parameter counts follow from the shape (``dse.model.work.parameters.parameter_count``), without biases, as in
+    published shape tables.
     """
 
     n_layers: Scalar = metadata("L", "1", "transformer layers", bounds=POSITIVE)
@@ -219,21 +219,31 @@ class Workload:
     backward: Scalar = metadata(
         "", "1", "1 training, 0 forward pass only", default=1.0, bounds=YES_OR_NO
     )
-    experts: Experts | None = None  # a dense model has none
-    latent: Latent | None = None  # attention with whole queries, keys and values has none
-    recurrent: Recurrent | None = None  # of a model all of whose layers attend, and have a feed-forward, none
-    sparse: Sparse | None = None  # attention to all tokens, or to a window of them, has none
-    adapters: Adapters | None = None  # of fine-tuning that trains nothing else
+    experts: Experts | None = None  # None: dense
+    latent: Latent | None = None  # None: attention with whole queries, keys and values
+    recurrent: Recurrent | None = None  # None: attention and a feed-forward in all layers
+    sparse: Sparse | None = None  # None: full or windowed attention
+    adapters: Adapters | None = None  # fine-tuning of adapters only
     requests: Requests | None = None  # of serving
-    packing: Packing | None = None  # a sequence that is one document has none
-    convergence: Convergence | None = None  # where any batch needs as many tokens it has none
+    packing: Packing | None = None  # None: one document per sequence
+    convergence: Convergence | None = None  # None: the same tokens at any batch
 
     @property
     def predicted(self) -> Scalar:
-        """Further tokens that are predicted, each by a layer and a head more; of a dense model the number 0."""
+        """Tokens of multi-token prediction, with a layer and a head each; the literal 0 for a dense model."""
         return 0.0 if self.experts is None else self.experts.n_predict
 
     @property
     def blocks(self) -> Scalar:
-        """Layers that run: those of the model, and those that predict further tokens."""
+        """Layers of the model and of multi-token prediction."""
         return self.n_layers if self.experts is None else self.n_layers + self.experts.n_predict
+
+    @property
+    def trains_all(self) -> bool:
+        """Whether training changes all weights, not adapters only."""
+        return self.adapters is None
+
+    @property
+    def is_serving_only(self) -> bool:
+        """Whether it has layers without a training model: state-space layers, sparse attention."""
+        return self.recurrent is not None or self.sparse is not None

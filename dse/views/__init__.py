@@ -1,1 +1,1 @@
-"""What designs and results are shown as: explanations, figures, the explorer, traces, differences, lists of names."""
+"""Views of designs and results: explanations, figures, the explorer, traces, differences, lists of names."""

@@ -1,4 +1,4 @@
-"""The figures of a results file, written beside it."""
+"""Figures of a results file, written next to it."""
 
 from __future__ import annotations
 
@@ -15,12 +15,12 @@ from dse.io.distribution import install_extra
 #: For screens and for papers.
 ENDINGS = (".png", ".svg")
 
-#: Kinds of figures that a grid of machines alone is suited to (:func:`dse.views.plot.suited`).
+#: Kinds of figures for a grid of machines only (:func:`dse.views.plot.suited`).
 _OF_MACHINES = ("shares", "energy", "clock", "bounds")
 
 
 def lacking() -> InputError | None:
-    """What is missing to draw, in four parts; None where figures can be drawn."""
+    """Missing requirement of figures, in four parts; None where figures can be drawn."""
     if importlib.util.find_spec("matplotlib"):
         return None
     fix = f"{install_extra('plot')}, or --no-figure"
@@ -28,12 +28,12 @@ def lacking() -> InputError | None:
 
 
 def check(results: Path, force: bool, machines: bool, front: bool = False) -> None:
-    """InputError where results must not be written, or a figure that may be drawn next to them.
+    """InputError where results, or figures next to them, must not be written.
 
     Args:
-        results: file of the results, which need not be there yet.
+        results: file of the results, which may not exist yet.
         force: replace files that dse has not written.
-        machines: whether these are results of a grid of machines, which have figures of several kinds.
+        machines: whether the results are of a grid of machines, with several kinds of figures.
         front: whether they hold the front of several objectives, which is drawn too.
     """
     outputs.checked(results, force)
@@ -49,10 +49,7 @@ def check(results: Path, force: bool, machines: bool, front: bool = False) -> No
 
 
 def draw(results: Path, force: bool = False) -> list[Path]:
-    """Draw the figures that suit a results file, next to it; their paths.
-
-    ``force`` replaces files that dse has not written.
-    """
+    """Draw the figures that suit a results file next to it; ``force`` replaces other files. Returns their paths."""
     with _without_dask():
         from dse.sweep.results.files import open_results
         from dse.views import plot
@@ -67,7 +64,7 @@ def draw(results: Path, force: bool = False) -> list[Path]:
 
 @contextlib.contextmanager
 def _without_dask() -> Iterator[None]:
-    """Hide dask from an xarray that is imported here first, which would import it: a third of a second for nothing."""
+    """Hide dask from a first import of xarray, which would take a third of a second to import it."""
     hidden = not {"dask", "xarray"} & sys.modules.keys()
     if hidden:
         sys.modules["dask"] = None  # type: ignore[assignment]
@@ -79,5 +76,5 @@ def _without_dask() -> Iterator[None]:
 
 
 def figure_path(results: Path, kind: str, ending: str) -> Path:
-    """The file of a kind of figure next to its results; the breakdown has their name."""
+    """File of a kind of figure next to its results; the breakdown has the name of the results."""
     return results.with_name(results.stem + ("" if kind == "breakdown" else f"_{kind}") + ending)

@@ -1,4 +1,4 @@
-"""``explain(design)``: why one design takes the time and memory it takes, and what would change it."""
+"""``explain(design)``: time and memory of one design by part, bounds, and sensitivities."""
 
 from __future__ import annotations
 
@@ -22,11 +22,11 @@ from dse.types import Design, Operator, OperatorKind, Scalar
 if TYPE_CHECKING:
     from dse.model.machine.rates import Rates
 
-#: Numbers of a system or a stack that only come whole, or as yes and no: no slope is asked of them.
+#: Whole numbers and flags of a system or a stack, which have no elasticity.
 _WHOLE = frozenset({
     "n_devices", "domain", "cores", "tile_rows", "tile_columns", "in_network_reduction", "fused_elementwise",
     "softmax_batch", "gradient_cache", "scatter_gather", "activation_output_kept", "node_devices",
-    "nominal_clock",  # the clock of reference: another one is another chip
+    "nominal_clock",  # a reference: another value is another chip
 })  # fmt: skip
 
 
@@ -39,7 +39,7 @@ class Share(NamedTuple):
 
 
 class OperatorRow(NamedTuple):
-    """One operator for one micro-batch on one device."""
+    """One operator per micro-batch and device."""
 
     section: str  #: ``layer``, ``embedding`` or ``head``
     name: str
@@ -47,14 +47,14 @@ class OperatorRow(NamedTuple):
     forward_time: float
     backward_time: float
     flops: float  #: forward and backward
-    bytes: float  #: through device memory, forward and backward
-    intensity: float  #: FLOP a byte
+    bytes: float  #: device memory, forward and backward
+    intensity: float  #: FLOP/byte
     forward_bound: str  #: ``compute``, ``memory`` or ``kernel floor``
     backward_bound: str
 
 
 class Elasticity(NamedTuple):
-    """``d ln(metric) / d ln(parameter)``: per cent of change for one per cent more of the parameter."""
+    """``d ln(metric) / d ln(parameter)``: change in per cent per per cent of the parameter."""
 
     parameter: str
     value: float
@@ -63,7 +63,7 @@ class Elasticity(NamedTuple):
 
 
 class Reason(NamedTuple):
-    """One reason why a design cannot run."""
+    """One reason of infeasibility."""
 
     name: str
     meaning: str
@@ -72,44 +72,44 @@ class Reason(NamedTuple):
 
 @dataclasses.dataclass(frozen=True)
 class Explanation:
-    """One design explained; plain Python numbers in SI units."""
+    """Explanation of one design; plain Python numbers in SI units."""
 
     metrics: dict[str, float]
-    waterfalls: dict[str, list[Share]]  #: the study's totals, by metric
+    waterfalls: dict[str, list[Share]]  #: total of the study → its parts
     memory_capacity: float
     layer: list[Share]  #: parts of the time of one layer and micro-batch
     operators: list[OperatorRow]
-    phases: dict[str, list[Share]]  #: kind of step → its seconds by what bounds them; empty where there is one kind
+    phases: dict[str, list[Share]]  #: kind of step → seconds by bound; empty with one kind
     elasticity_of: str  #: the metric
     elasticities: list[Elasticity]  #: largest first
-    reasons: list[Reason]  #: empty when the design can run
-    caution: str  #: what a reader must know of the metrics; empty where there is nothing
+    reasons: list[Reason]  #: empty for a feasible design
+    caution: str  #: limits of validity of the metrics; "" for none
     study: Study = TRAINING
 
     @property
     def feasible(self) -> bool:
-        """Whether the design can run."""
+        """Whether the design is feasible."""
         return not self.reasons
 
     @property
     def has_step(self) -> bool:
-        """Whether there is a step that metrics tell of, were memory, power or the stack as the design asks."""
+        """Whether the metrics of a step are meaningful, whatever memory, power or stack allow."""
         return not int(self.metrics["infeasible_reason"]) & self.study.no_step_bits
 
     @property
     def claims(self) -> dict[str, float | None]:
-        """The metrics, without numbers for those that tell of a step where there is none."""
+        """The metrics, without values of a step where it is not meaningful."""
         holds = self.study.holds_without_step
         return {name: value if self.has_step or holds(name) else None for name, value in self.metrics.items()}
 
     @property
     def host_bound(self) -> bool:
-        """Whether launching a layer's kernels takes longer than running them."""
+        """Whether launching a layer's kernels takes longer than their execution."""
         return self.metrics.get("step_time_host", 0.0) > 0.0
 
     def as_dict(self) -> dict[str, Any]:
-        """Nested dictionaries and lists, ready for JSON; without numbers for an impossible step."""
-        told = self if self.has_step else dataclasses.replace(self, layer=[], operators=[], phases={}, elasticities=[])
+        """JSON-ready dictionaries and lists, without values of a meaningless step."""
+        shown = self if self.has_step else dataclasses.replace(self, layer=[], operators=[], phases={}, elasticities=[])
         known = {name for name, value in self.claims.items() if value is not None}
         waterfalls = {name: parts for name, parts in self.waterfalls.items() if name in known}
         return {
@@ -121,30 +121,30 @@ class Explanation:
             "memory_capacity": self.memory_capacity,
             "waterfall": {
                 name: [part._asdict() for part in parts]
-                for name, parts in (waterfalls | {"layer_time": told.layer}).items()
+                for name, parts in (waterfalls | {"layer_time": shown.layer}).items()
             },
             "host_bound": self.host_bound and self.has_step,
-            "operators": [o._asdict() for o in told.operators],
-            "phases": {name: [part._asdict() for part in parts] for name, parts in told.phases.items()},
+            "operators": [o._asdict() for o in shown.operators],
+            "phases": {name: [part._asdict() for part in parts] for name, parts in shown.phases.items()},
             "elasticity_of": self.elasticity_of,
-            "elasticities": [e._asdict() for e in told.elasticities],
+            "elasticities": [e._asdict() for e in shown.elasticities],
         }
 
 
 def explain(design: Design, metric: str | None = None, study: Study | str = TRAINING) -> Explanation:
-    """Metrics, waterfalls, what bounds each operator, and the elasticities of ``metric``.
+    """Metrics, waterfalls, bounds of operators, and elasticities of ``metric``.
 
     Args:
         design: one design with plain numbers as leaves.
-        metric: what the elasticities are of: any positive metric that varies smoothly; by default the study's
-            objective.
-        study: which model is asked, itself or by its name: ``"training"`` or ``"serving"``.
+        metric: metric of the elasticities, positive and smooth; by default the study's objective.
+        study: study of the design, or its name: ``"training"`` or ``"serving"``.
 
     Returns:
         Plain Python numbers in SI units; ``operators`` and ``layer`` are empty where a study has none. An elasticity is
         ``d ln(metric) / d ln(parameter)``.
 
-    Raises InputError for a metric that the study does not have or that varies in steps.
+    Raises:
+        InputError: for a metric that the study does not have or that is not smooth.
 
     >>> import dse
     >>> found = dse.explain(dse.design("gpt-3-175b", "selene", tp=8, pp=8, dp=16, recompute="full"))
@@ -188,19 +188,19 @@ def explain(design: Design, metric: str | None = None, study: Study | str = TRAI
 
 
 def obstacles(design: Design, study: Study = TRAINING) -> list[Reason]:
-    """The reasons of :func:`explain` alone: why ``design`` cannot run; empty when it can."""
+    """Reasons of infeasibility of ``design``, as of :func:`explain`; empty when it is feasible."""
     design = study.complete(design)
     (_, numbers), _ = _numbers_of(study, study.objective)(_continuous(design), design)
     return reasons(jax.tree.map(float, numbers.design), _plain(numbers.metrics), study)
 
 
 def _plain(numbers: Mapping[str, Scalar]) -> dict[str, float]:
-    """Numbers of NumPy as those of Python."""
+    """NumPy numbers as Python numbers."""
     return {name: float(value) for name, value in numbers.items()}
 
 
 class _Kernels(NamedTuple):
-    """Numbers of an operator: seconds of each pass, its work, and what bounds the passes (1 for what does)."""
+    """Numbers of an operator: seconds and work of each pass, and its bound (1 for one of three)."""
 
     present: Scalar
     forward_time: Scalar
@@ -212,9 +212,9 @@ class _Kernels(NamedTuple):
 
 
 class _Numbers(NamedTuple):
-    """Everything about one design that is a number."""
+    """All numbers of one design."""
 
-    design: Any  #: as its accelerator is generated
+    design: Any  #: with its generated accelerator
     metrics: dict[str, Scalar]
     capacity: Scalar
     layer: dict[str, Scalar]
@@ -228,7 +228,7 @@ _Operator = tuple[str, str, OperatorKind]
 
 @functools.cache
 def _numbers_of(study: Study, metric: str) -> ScalarFunction:
-    """Continuous leaves and design → logarithm of the metric, :class:`_Numbers`; and what operators these are of."""
+    """Function from continuous leaves and design to the log of the metric and :class:`_Numbers`; names of operators."""
     made_from = f"explanation {study.name} {metric}" if study.is_own else None
     return ScalarFunction(functools.partial(_numbers, study, metric), made_from)
 
@@ -236,7 +236,7 @@ def _numbers_of(study: Study, metric: str) -> ScalarFunction:
 def _numbers(
     study: Study, metric: str, values: dict[str, Scalar], stated: Design
 ) -> tuple[tuple[Scalar, _Numbers], list[_Operator]]:
-    """What is traced; the model is imported here, which an explanation whose operations are kept does not need."""
+    """The traced function; it imports the model, which a cached explanation does not need."""
     from dse.model.machine.rates import step_rates
     from dse.model.machine.technology import generated
 
@@ -303,7 +303,7 @@ def _row(section: str, name: str, kind: OperatorKind, kernels: _Kernels) -> Oper
 
 
 def _bound(bound: tuple[Scalar, ...]) -> str:
-    """What most of a pass's time is spent on."""
+    """Bound of most of a pass's time."""
     compute, _, floor = bound
     return "kernel floor" if floor else "compute" if compute else "memory"
 
@@ -312,7 +312,7 @@ def _bound(bound: tuple[Scalar, ...]) -> str:
 
 
 def continuous_leaves(design: Design) -> tuple[str, ...]:
-    """Paths of the numbers of a design's system and software that may take any value."""
+    """Paths of the real-valued leaves of a design's system and software."""
     return tuple(
         path
         for path, meta in leaves_of(design).items()
@@ -323,7 +323,7 @@ def continuous_leaves(design: Design) -> tuple[str, ...]:
 
 
 def _check_finite(metrics: dict[str, float]) -> None:
-    """That single precision held all that came between leaves and metrics."""
+    """InputError where an intermediate value overflows single precision."""
     lost = [name for name, value in metrics.items() if not math.isfinite(value)]
     if lost:
         raise InputError(
@@ -333,13 +333,13 @@ def _check_finite(metrics: dict[str, float]) -> None:
 
 
 def elasticities(design: Design, metric: str | None = None, study: Study = TRAINING) -> list[Elasticity]:
-    """Elasticities of ``metric`` to the continuous parameters of system and software, largest first; zeros left out.
+    """Elasticities of ``metric`` to the continuous parameters of system and software, largest first, without zeros.
 
-    Where a parameter stands at a limit, its elasticity is that of the side to which it can move: of a clock at the
-    nominal one and a power limit as sold, of less; of a chip at room temperature, of more (no cooler). Of a link as
-    fast as its network, the network's is that of less, the chip's that of more.
+    At a limit the elasticity is one-sided, towards possible values: a lower clock at the nominal one, a lower power
+    limit at the TDP, a cooler for more power at room temperature. For a link with the bandwidth of its network, that of
+    the network is for less, that of the chip for more.
 
-    ``metric``: the study's objective unless it is named.
+    ``metric``: by default the study's objective.
     """
     metric = study.objective if metric is None else metric
     made_from = f"slopes {study.name} {metric}" if study.is_own else None
@@ -352,7 +352,7 @@ def elasticities(design: Design, metric: str | None = None, study: Study = TRAIN
 
 
 def _continuous(design: Design) -> dict[str, Scalar]:
-    """Values of the continuous leaves that a design has, by path."""
+    """Path → value of the continuous leaves of a design."""
     present = {path: leaf(design, path) for path in continuous_leaves(design)}
     return {path: value for path, value in present.items() if value is not None}
 
@@ -371,7 +371,7 @@ def _elasticities(design: Design, slopes: dict[str, Scalar]) -> list[Elasticity]
 
 
 def reasons(design: Design, metrics: dict[str, float], study: Study = TRAINING) -> list[Reason]:
-    """Why ``design`` cannot run, in words and with its numbers; empty when it can."""
+    """Reasons of infeasibility of ``design`` with its numbers; empty when it is feasible."""
     found = list(study.reasons_in(int(metrics["infeasible_reason"])))
     numbers = study.reason_numbers(design, metrics) if found else {}
     return [Reason(name, study.reason_meanings[name], numbers.get(name, "")) for name in found]

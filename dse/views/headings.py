@@ -1,4 +1,4 @@
-"""Short names of the degrees of a mapping: the same letters in tables, figures and messages."""
+"""Short names of the degrees of a mapping, common to tables, figures and messages."""
 
 from __future__ import annotations
 

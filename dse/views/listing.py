@@ -1,7 +1,7 @@
-"""What users may name: leaves of a design, metrics, axes, names of expressions, columns of tables.
+"""Names for users: leaves of a design, metrics, axes, names of expressions, columns of tables.
 
-Everything is read off the records and tables that the engine itself uses, so that nothing is listed that is not there.
-``dse list`` prints it, and the reference page of the docs holds it all.
+Read from the records and tables of the engine itself. ``dse list`` prints them, and the reference page of the docs has
+all of them.
 """
 
 from __future__ import annotations
@@ -23,20 +23,21 @@ from dse.types import choice_name
 class Listing(NamedTuple):
     """A table of names."""
 
-    what: str  #: what is listed, in one line
-    columns: tuple[str, ...]  #: headings; names stand in the first
+    what: str  #: title, in one line
+    columns: tuple[str, ...]  #: headings; the first column has the names
     rows: tuple[tuple[str, ...], ...]
 
 
 def listing(kind: str, pattern: str = "", studies: Sequence[Study] = (TRAINING,)) -> Listing:
-    """What may be named of a kind.
+    """Names of one kind.
 
     Args:
         kind: one of :data:`KINDS`.
         pattern: a part of a name or of its meaning, any case; with ``*`` or ``?`` the whole name is matched.
-        studies: whose metrics are listed; of several, each metric says whose it is.
+        studies: studies of the metrics; with several, a column names those of each metric.
 
-    Raises InputError for an unknown kind.
+    Raises:
+        InputError: for an unknown kind.
 
     >>> listing("leaves", "memory.bandwidth").rows[0][:2]
     ('memory.bandwidth', 'B/s')
@@ -48,14 +49,14 @@ def listing(kind: str, pattern: str = "", studies: Sequence[Study] = (TRAINING,)
 
 
 def _matching(rows: Sequence[tuple[str, ...]], pattern: str) -> tuple[tuple[str, ...], ...]:
-    """The rows that match; first those whose name does."""
+    """Matching rows; those with a matching name first."""
     if any(sign in pattern for sign in "*?"):
         return tuple(row for row in rows if fnmatch.filter(row[0].lower().split(", "), pattern))
     named = sorted((row for row in rows if pattern in row[0].lower()), key=lambda row: row[0].lower() != pattern)
     return (*named, *(row for row in rows if row not in named and any(pattern in cell.lower() for cell in row)))
 
 
-# --- kinds ------------------------------------------------------------------------------------------------
+# Kinds
 
 
 def _leaves(_: Sequence[Study]) -> Listing:
@@ -78,7 +79,7 @@ def _metrics(studies: Sequence[Study]) -> Listing:
 def _of_each(
     studies: Sequence[Study], cells: Callable[[str, Study], tuple[str, ...]]
 ) -> list[tuple[str, ...]]:
-    """(name, unit, cells, studies) of every metric; one that means the same to several studies is listed once."""
+    """(name, unit, cells, studies) of every metric; equal ones of several studies are listed once."""
     found: dict[tuple[str, ...], list[str]] = {}
     for study in studies:
         for name, units in study.units.items():
@@ -127,11 +128,11 @@ def _columns(_: Sequence[Study]) -> Listing:
     return Listing(what, ("name", "is", "meaning", "where it is empty"), (*read, *written))
 
 
-#: Kind of names → what lists it.
+#: Kind of names → function that lists it.
 KINDS = {"leaves": _leaves, "metrics": _metrics, "axes": _axes, "constraints": _constraints, "columns": _columns}
 
 
-# --- cells ------------------------------------------------------------------------------------------------
+# Cells
 
 
 def _unit(units: str) -> str:
@@ -143,7 +144,7 @@ def _units(about: dict[str, Any]) -> str:
 
 
 def _allowed(about: dict[str, Any]) -> str:
-    """What values a leaf may have."""
+    """Allowed values of a leaf."""
     if "enum" in about:
         return ", ".join(map(choice_name, about["enum"]))
     bounds = about["bounds"]
@@ -151,7 +152,7 @@ def _allowed(about: dict[str, Any]) -> str:
 
 
 def _default(path: str, about: dict[str, Any]) -> str:
-    """What a leaf is where nothing is said of it."""
+    """Default of a leaf."""
     option = path.removeprefix("mapping.")
     if path in ("system.n_devices", "mapping.dp"):
         return {"system.n_devices": "tp cp pp dp", "mapping.dp": "from n_devices"}[path]
@@ -170,7 +171,7 @@ def _part_of(name: str, study: Study) -> str:
 
 
 def _values(about: dict[str, Any], is_degree: bool, rules: str) -> str:
-    """How an axis of a leaf is written."""
+    """Format of an axis of a leaf."""
     if "enum" in about:
         return "a list of names"
     return "a list, a range" + (f", {rules}" if is_degree else "")

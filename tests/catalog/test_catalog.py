@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import csv
+import dataclasses
 import math
 import shutil
 import time
@@ -17,8 +18,8 @@ import dse
 from calibration.kernel_parameters import HIGHEST_THRESHOLD
 from calibration.power import CHIPS
 from dse import types
-from dse.designs import catalog
-from dse.designs.catalog import units
+from dse.designs import catalog, records
+from dse.designs.catalog import filling, units
 from dse.errors import InputError
 from tests.oracles.units import by_pint
 
@@ -628,3 +629,11 @@ def test_every_accelerator_states_its_power_limit_or_its_budget():
 def test_a_letter_for_thousands_may_be_of_two_kinds(text, fix):
     with pytest.raises(InputError, match=fix):
         catalog.quantity(text, "1")
+
+
+def test_every_optional_record_has_a_table():
+    """Records of a model's shape and of a network that files may have, by the fields that hold them."""
+    shape = {path.removeprefix("workload.") for path in (records.EXPERTS, *records.OF_SHAPE)}
+    assert shape == set(filling._OF_WORKLOAD)
+    optional = {field.name for field in dataclasses.fields(types.Network) if field.default is None}
+    assert optional - {"alone"} == set(filling._OF_NETWORK)

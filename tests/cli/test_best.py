@@ -10,7 +10,7 @@ from rich.console import Console
 
 import dse
 from dse.cli import best, show
-from dse.cli.run import summary_told
+from dse.cli.run import summary_document
 from dse.sweep import BestDesign, Summary, execute, from_text
 
 LONG = """
@@ -88,7 +88,7 @@ def test_values_are_read_back(summary):
     again = execute(from_text(LONG), summary.output)[1]
     assert again.finished and [d.value for d in again.best] == [d.value for d in summary.best]
     assert again.keep == "best" and again.points == ("node", "chip.power_budget")
-    assert summary_told(again, {}, [])["best"][0]["value"] == again.best[0].value
+    assert summary_document(again, {}, [])["best"][0]["value"] == again.best[0].value
 
 
 @pytest.mark.slow

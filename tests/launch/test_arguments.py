@@ -111,7 +111,7 @@ def test_wrong_options_of_engines_are_refused(tool, text):
 
 def test_what_is_not_read_as_it_is_is_told():
     tree = "--speculative-num-steps 3 --speculative-eagle-topk 4 --speculative-num-draft-tokens 16"
-    assert "counted as a chain" in read_arguments("sglang", tree).notes[0]
+    assert "counts as a chain" in read_arguments("sglang", tree).notes[0]
     assert not read_arguments("sglang", tree.replace("topk 4", "topk 1")).notes
     slots = "cat > c.yml <<EOF\nmoe_config: {load_balancer: {num_slots: 288}}\nEOF\ntrtllm-serve m --tp_size 8"
     assert any("set redundant_experts" in note for note in read_arguments("tensorrt-llm", slots).notes)

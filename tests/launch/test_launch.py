@@ -178,7 +178,7 @@ def test_a_share_of_memory_takes_a_design_to_be_read():
     found = read_arguments("sglang", "--mem-fraction-static 0.8 --tp 4")
     assert found.settings == {"tp": 4.0} and found.open == ("--mem-fraction-static",) and "left out" in found.notes[0]
     assert read("sglang", "--mem-fraction-static 0.8") == {}
-    with pytest.raises(InputError, match="no share"):
+    with pytest.raises(InputError, match="is not a share"):
         read("tensorrt-llm", "--kv_cache_free_gpu_memory_fraction 1.5")
 
 
@@ -361,7 +361,7 @@ def test_weights_in_the_memory_of_the_host_are_gib_of_a_device():
     assert read("vllm", line.text, design)["far_weights"] == pytest.approx(0.25, rel=1e-5)
     assert "far_weights" not in read("vllm", line.text) and read_arguments("vllm", line.text).open
     assert read("vllm", "-tp 2 --cpu-offload-gb 4000", design)["far_weights"] == 1.0
-    with pytest.raises(InputError, match="no size in GiB"):
+    with pytest.raises(InputError, match="is not a size in GiB"):
         read("vllm", "-tp 2 --cpu-offload-gb -1")
     elsewhere = engine_line("vllm", tp=2, far_weights=0.25, **{"far.capacity": "64 GB", "far.bandwidth": "50 GB/s"})[1]
     assert elsewhere.unsaid["mapping.spill.far_weights"] == 0.25 and "--cpu-offload" not in elsewhere.text

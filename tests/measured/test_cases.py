@@ -416,9 +416,9 @@ def test_every_column_that_is_read_is_documented(table, monkeypatch):
         ({"metric": "mfu", "value": "45", "unit": "s"}, "mfu", "a unit that is not of a share: s"),
         ({"metric": "mfu", "value": "45", "unit": ""}, "mfu", "a share above 1: write % for per cents"),
         ({"metric": "tokens_per_s", "value": "45", "unit": "seq/s"}, "tokens_per_second",
-         "a unit that is not of tokens a second: seq/s"),
+         "a unit that is not of a token rate: seq/s"),
         ({"metric": "tokens_per_s", "value": "45", "unit": "1/s"}, "tokens_per_second",
-         "a unit that is not known: 1/s; of tokens a second are token/s, tokens/s, tok/s"),
+         "a unit that is not known: 1/s; of a token rate are token/s, tokens/s, tok/s"),
         ({"metric": ""}, "none", "nothing measured"),
     ],
 )

@@ -15,7 +15,7 @@ from dse.cli import app
 from dse.designs import catalog
 from dse.designs.leaves import leaf, leaves, replace
 from dse.doors.studies import STUDIES
-from dse.measured.prediction import alike
+from dse.measured.prediction import by_structure
 from dse.measured.uncertainty import (
     DRAWS,
     Uncertainty,
@@ -59,7 +59,7 @@ def test_designs_keep_their_order_whatever_their_structure():
 
 def test_drawn_shares_stay_shares():
     path = "software.pp_overlap"
-    ((_, stack),) = alike([DESIGN])
+    ((_, stack),) = by_structure([DESIGN])
     found = sample_parameters(stack, [Uncertainty({path: 2.0}, 0.0)])
     column = leaf(found, path)
     assert column.max() == leaves()[path]["bounds"].high == 1.0 and column.min() > 0.0

@@ -8,7 +8,7 @@ import xarray as xr
 
 from dse.spec import search
 from dse.sweep import execute, open_results
-from dse.sweep.results.rebuilding import designs_at, grid_of
+from dse.sweep.results.rebuilding import grid_of, singles_at
 from dse.views import report
 from dse.views.report import lines, table
 from tests.conftest import SMALL_SWEEP
@@ -36,17 +36,11 @@ def test_whatever_was_kept(keep, tmp_path):
         made = lines.build(shown)
         assert not made.why
         grid = grid_of(results)
-        designs = designs_at(results, shown.rows, grid)
+        designs = singles_at(results, shown.rows, grid)
         for row in range(0, shown.size, max(1, shown.size // 5)):
-            wanted = _one(designs, row)
+            wanted = designs[row]
             assert not differences(parsed(line_of(made, row), shown.study), wanted, shown.study)
 
-
-def _one(designs, row):
-    """One of designs whose leaves are arrays."""
-    import jax
-
-    return jax.tree.map(lambda leaf: leaf[row], designs)
 
 
 def of_a_search(text: str) -> tuple[xr.Dataset, xr.Dataset, np.ndarray]:

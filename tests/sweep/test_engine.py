@@ -16,7 +16,7 @@ from dse.doors.study_training import TRAINING
 from dse.sweep import execute, plan
 from dse.sweep.engine.decoding import decode
 from dse.sweep.engine.engine import CHUNK_FULL, CHUNK_SHORT, SweepEngine
-from dse.sweep.engine.nesting import Nest
+from dse.sweep.engine.nesting import Inner, Nest
 from dse.sweep.engine.programs import CompileClock
 from dse.sweep.engine.tables import tables
 from tests.sweep import toy
@@ -50,9 +50,11 @@ def test_start_digits_are_exact_beyond_any_integer():
     object.__setattr__(grid, "dimensions", grid.dimensions * 40)  # 6**40 points
     outer = grid.n_outer - 1
     assert outer > 2**63
-    options = [0] * len(grid.table.options)
-    expected = [size - 1 for size in (*grid.shape, grid.table.n_rows)] + options
-    assert Nest(grid, (), ()).start_digits(outer) == expected
+    options = Inner(tuple(range(len(grid.shape), len(grid.shape) + len(grid.table.options))))
+    nest = Nest(grid, options)
+    outer = nest.n_outer - 1
+    assert outer > 2**63
+    assert nest.start_digits(outer) == [size - 1 for size in (*grid.shape, nest.n_places)]
 
 
 def one_by_one(grid, model):
@@ -98,7 +100,7 @@ def test_one_program_serves_all_chunks_and_other_sweeps_of_the_same_axes():
 
 @pytest.mark.usefixtures("compiled")
 def test_two_workloads_of_one_sweep_share_a_program():
-    _, summary = execute(sweep("tp = [1, 2]\n" + ORTHOGONAL), output=False, study=toy.STUDY, chunk=3)
+    _, summary = execute(sweep("tp = [1, 2]\n" + ORTHOGONAL), output=False, study=toy.STUDY, chunk=7)
     assert summary.n_programs == 2  # one looks values up, one computes with them
 
 
@@ -110,7 +112,9 @@ def test_constant_options_are_no_columns():
 
 def test_chunks_are_as_long_for_any_grid_of_the_same_options():
     engines = [SweepEngine(plan(sweep(system=f"n_devices = {n}"), study=toy.STUDY)[0]) for n in (2, 8, 16)]
-    assert {engine.lines(engine.full_nest, CHUNK_FULL) for engine in engines} == {CHUNK_SHORT // 72}
+    (inner,) = {engine.full_nest.inner for engine in engines}
+    lengths = {engine.length(engine.full_nest, CHUNK_FULL) for engine in engines}
+    assert inner != Inner() and lengths == {CHUNK_SHORT // engines[0].full_nest.n_positions}
 
 
 def test_catalogue_names_set_every_leaf_less_what_is_said_apart():
@@ -124,7 +128,7 @@ def test_catalogue_names_set_every_leaf_less_what_is_said_apart():
     assert not by_name["accelerator"] & by_name["system"]
     assert "system.accelerator.vector_rate" in by_name["accelerator"]
     assert "system.scale_out.bandwidth" in by_name["system"] and "software.host_time" in by_name["system"]
-    assert tables(Nest(grid, (), ())).outer[0].keys() == by_name["accelerator"]
+    assert tables(Nest(grid), grid.columns).outer[0].keys() == by_name["accelerator"]
     grid, _ = plan(spec)
     system, bandwidth = grid.dimensions
     assert "system.scale_up.bandwidth" not in system.columns and "system.scale_up.domain" in system.columns

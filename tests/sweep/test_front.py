@@ -1,10 +1,12 @@
 """The exact front of two to four objectives, found chunk by chunk with pivots on the device, and its ties."""
 
+import jax.numpy as jnp
 import numpy as np
 import pytest
 
 from dse.sweep import plan
 from dse.sweep.engine.engine import CHUNK_SCORES, SweepEngine
+from dse.sweep.engine.reductions import gathered, padded_rows
 from dse.sweep.reduce.collection import Collection
 from dse.sweep.reduce.keep import blocks, parts
 from tests.sweep import toy
@@ -33,12 +35,13 @@ def engine_of(n_objectives, chunk=300):
 def all_scores(engine):
     """(index, scores) of every feasible design, as the device gives them."""
     nest, n = engine.score_nest(by_point=False), len(engine.program.objectives)
-    lines = engine.lines(nest, CHUNK_SCORES)
+    length = engine.length(nest, CHUNK_SCORES)
     index, scores = [], []
-    for line in range(0, nest.n_lines, lines):
-        found = np.asarray(engine.scores(nest, line, lines, np.full((1, n), np.inf, np.float32)).scores)
+    for first in range(0, nest.n_outer, length):
+        scored = engine.scores(nest, first, length, np.full((1, n), np.inf, np.float32))
+        found = engine.expanded(nest, scored, np.arange(min(length, nest.n_outer - first)))
         outer, inner = np.nonzero(np.isfinite(found[0]))
-        index.append(nest.design_index(line * nest.outer_a_line + outer, inner))
+        index.append(nest.design_index(first + outer, inner))
         scores.append(found[:, outer, inner])
     return np.concatenate(index), np.concatenate(scores, axis=1)
 
@@ -108,3 +111,11 @@ def test_ties_go_to_the_lowest_index(mode):
         if mode == "best":
             order = order[np.unique(index[order] // grid.table.n_mappings, return_index=True)[1]]
         np.testing.assert_array_equal(found.result().index, index[order][: keep.count or None])
+
+
+def test_of_other_devices_only_the_rows_asked_for_are_copied():
+    values = np.arange(2 * 3 * 40, dtype=np.float32).reshape(2, 3, 40)
+    for rows in (np.array([7]), np.array([0, 39, 12]), np.arange(40)):
+        found = np.asarray(gathered(jnp.asarray(values), padded_rows(rows)))
+        np.testing.assert_array_equal(found[..., : len(rows)], values[..., rows])
+        assert found.shape[2] in (1, 4, 64)

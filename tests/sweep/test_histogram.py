@@ -117,7 +117,8 @@ def test_the_device_counts_as_the_host_does(n_thresholds):
     thresholds = np.sort(random.integers(-2, 25, (2, n_thresholds)), axis=1).astype(np.float32)
     thresholds[:, -1] = np.inf
     expected = below(scores.reshape(2, -1), thresholds)
-    np.testing.assert_array_equal(count_below(scores, thresholds), expected)
+    one, computed = {"owners": ((0, 0), (0, 1)), "feasible_bit": 2}, scores.reshape(2, 37, 40, 25)
+    np.testing.assert_array_equal(count_below((computed,), (computed[0] < np.inf,), thresholds, **one), expected)
     np.testing.assert_array_equal(expected[:, -1], np.isfinite(scores).sum(axis=(1, 2)))
 
 

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 import dse
 from dse.sweep import execute, open_results, plan
 from dse.sweep.engine.engine import SweepEngine
-from dse.sweep.engine.nesting import Nest
+from dse.sweep.engine.nesting import Inner, Nest
 from dse.sweep.reduce.minima import take_run
 from tests.sweep import toy
 from tests.sweep.toy import MAPPING_AXES, sweep
@@ -69,9 +69,10 @@ def test_chunks_and_nests_change_no_bit(monkeypatch, mode):
     monkeypatch.setattr("dse.sweep.reduce.keep._CHUNKS_A_BLOCK", 1)
     xr.testing.assert_identical(dse.overview(found_by(mode, 700)[0]), whole)
     grid, _ = plan(sweep(AXES, more=OBJECTIVE))
-    for dimensions, options in [((), ()), ((1,), (0, 2)), ((0, 1), (0, 1, 2, 3, 4))]:
-        nest = Nest(grid, () if mode == "best" else dimensions, options)
-        monkeypatch.setattr(SweepEngine, "_nests", (nest, nest))
+    for inner in [Inner(), Inner((2, 4)) if mode == "best" else Inner((1, 2), (4,)), Inner((2, 3, 4), (5, 6))]:
+        nest = Nest(grid, inner)
+        for name in ("full_nest", "_joint_nest"):
+            monkeypatch.setattr(SweepEngine, name, nest)
         xr.testing.assert_allclose(dse.overview(found_by(mode, 700)[0]), whole, rtol=1e-6)
 
 

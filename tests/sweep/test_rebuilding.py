@@ -6,7 +6,7 @@ import pytest
 
 import dse
 from dse.sweep import execute, open_results
-from dse.sweep.results.rebuilding import designs_at, grid_of
+from dse.sweep.results.rebuilding import grid_of, singles_at
 from tests.programs import metrics_of_many
 from tests.sweep import toy
 from tests.sweep.test_dataset import ALL_MODES, AXES
@@ -26,6 +26,11 @@ groups = [["workload", "memory.bandwidth"]]
 """
 
 
+def stacked(*of):
+    """Designs as one, whose leaves are arrays."""
+    return jax.tree.map(lambda *leaves: np.stack(leaves), *singles_at(*of))
+
+
 @pytest.mark.parametrize("axes", [AXES, ZIPPED], ids=["plain", "zipped"])
 @pytest.mark.parametrize("keep", ALL_MODES)
 def test_rebuilt_designs_take_the_time_of_their_rows(axes, keep, tmp_path):
@@ -35,7 +40,7 @@ def test_rebuilt_designs_take_the_time_of_their_rows(axes, keep, tmp_path):
     with open_results(path) as results:
         grid = grid_of(results, toy.STUDY)
         rows = np.flatnonzero(results.feasible.values)[::7]
-        rebuilt = designs_at(results, rows, grid)
+        rebuilt = stacked(results, rows, grid)
         found = jax.vmap(toy.evaluate)(rebuilt)
         for metric in ("step_time", "peak_memory"):
             np.testing.assert_allclose(getattr(found, metric), results[metric].values.ravel()[rows], rtol=1e-5)
@@ -45,7 +50,7 @@ def test_rebuilt_designs_take_the_time_of_their_rows(axes, keep, tmp_path):
 def test_of_the_real_model_too(small_results):
     results = small_results[0]
     rows = np.arange(results.sizes["mapping"])
-    found = metrics_of_many(designs_at(results, rows, grid_of(results)))
+    found = metrics_of_many(stacked(results, rows, grid_of(results)))
     for metric in ("step_time", "peak_memory", "mfu"):
         np.testing.assert_allclose(getattr(found, metric), results[metric], rtol=1e-5)
 
@@ -54,7 +59,7 @@ def test_a_selection_is_rebuilt_by_its_labels():
     results, _ = execute(sweep(AXES), output=False, keep="best", study=toy.STUDY)
     chosen = results.isel(memory_bandwidth=1, collective=[0])
     rows = np.flatnonzero(chosen.feasible.values)
-    found = jax.vmap(toy.evaluate)(designs_at(chosen, rows, grid_of(results, toy.STUDY)))
+    found = jax.vmap(toy.evaluate)(stacked(chosen, rows, grid_of(results, toy.STUDY)))
     np.testing.assert_allclose(found.step_time, chosen.step_time.values.ravel()[rows], rtol=1e-5)
 
 
@@ -66,6 +71,6 @@ def test_what_cannot_be_rebuilt_is_told():
     with pytest.raises(dse.InputError, match="specification"):
         grid_of(without)
     with pytest.raises(dse.InputError, match="does not have"):
-        designs_at(results.assign(tp=0 * results.tp), np.array([0]), grid)
+        singles_at(results.assign(tp=0 * results.tp), np.array([0]), grid)
     with pytest.raises(dse.InputError, match="memory_bandwidth"):
-        designs_at(results.drop_vars("memory_bandwidth"), np.array([0]), grid)
+        singles_at(results.drop_vars("memory_bandwidth"), np.array([0]), grid)

@@ -1,13 +1,11 @@
-"""The catalogue: names to values by path, every value with its source, and to the records of ``dse.types``.
+"""The catalogue: from names to values by path, with sources, and to the records of ``dse.types``.
 
-``hw_catalog/`` holds one TOML file a thing; the file's stem is its slug. Names match
-slugs and aliases, letters and digits alone compared. A folder of the same layout,
-given as ``folder`` or in the environment variable ``DSE_CATALOG``, is searched first.
-Only the files asked for are read. Whatever is wrong with a name or a file is an
-:class:`dse.errors.InputError`.
+``hw_catalog/`` has one TOML file per entry; the file's stem is its slug. Names match slugs and aliases by their letters
+and digits. A folder of the same layout, given as ``folder`` or in the environment variable ``DSE_CATALOG``, is searched
+first. Only requested files are read. Any fault of a name or a file is an :class:`dse.errors.InputError`.
 
-In all functions ``where`` is how errors call the place that a name comes from, and ``folder`` a catalogue to search
-first. Values are SI: bytes, seconds, FLOP/s, bytes/s, watts.
+In all functions ``where`` is the place of a name, for errors, and ``folder`` a catalogue to search first. Values are
+SI: bytes, seconds, FLOP/s, bytes/s, watts.
 """
 
 from __future__ import annotations
@@ -50,7 +48,7 @@ __all__ = [
 RecordT = TypeVar("RecordT")
 
 
-# --- names and entries ------------------------------------------------------------------------------------
+# Names and entries
 
 
 def kinds() -> list[str]:
@@ -82,19 +80,19 @@ def names(kind: str, folder: Folder = None) -> list[str]:
 
 
 def resolve(kind: str, name: str, where: str = "catalogue", folder: Folder = None) -> str:
-    """Slug of the entry that a name means.
+    """Slug of the entry of a name.
 
     Args:
         kind: ``accelerator``, ``network``, ``system``, … (:func:`kinds`).
         name: slug, name or alias; a system's name may be an accelerator's.
-        where: what the error names.
+        where: place of the name, for errors.
         folder: a catalogue to search first.
 
     Returns:
         The slug.
 
     Raises:
-        InputError: for a name that the catalogue does not have, with the nearest that it has.
+        InputError: for an unknown name, with the nearest known ones.
 
     >>> resolve("accelerator", "A100-SXM4-80")
     'a100-sxm-80gb'
@@ -103,7 +101,7 @@ def resolve(kind: str, name: str, where: str = "catalogue", folder: Folder = Non
 
 
 def _locate(kind: str, name: str, where: str, folder: Folder) -> tuple[str, str]:
-    """(kind, slug) of a name: an accelerator's where a system is wanted counts."""
+    """(kind, slug) of a name; an accelerator's name is also a system."""
     meant = [kind, "accelerator"] if kind == "system" else [kind]
     for candidate in meant:
         slug = find(candidate, name, folder)
@@ -116,19 +114,19 @@ def _locate(kind: str, name: str, where: str, folder: Folder) -> tuple[str, str]
 
 
 def entry(kind: str, name: str, where: str = "catalogue", folder: Folder = None) -> Entry:
-    """The entry of a name: every value with unit, source, confidence and spread, defaults filled in.
+    """The entry of a name: every value with unit, source, confidence and spread, defaults included.
 
     Args:
         kind: ``accelerator``, ``network``, ``system``, … (:func:`kinds`).
         name: slug, name or alias.
-        where: what errors name.
+        where: place of the name, for errors.
         folder: a catalogue to search first.
 
     Returns:
         The entry; its ``values`` are in SI units, by field.
 
     Raises:
-        InputError: for an unknown name, and for whatever is wrong in the file.
+        InputError: for an unknown name, and for any fault of the file.
 
     >>> found = entry("accelerator", "h100").values["memory.bandwidth"]
     >>> found.value, found.units, found.text, found.confidence
@@ -137,25 +135,25 @@ def entry(kind: str, name: str, where: str = "catalogue", folder: Folder = None)
     return load(*_locate(kind, name, where, folder), folder)
 
 
-# --- values and records -----------------------------------------------------------------------------------
+# Values and records
 
 
 def values(kind: str, name: str, where: str = "", folder: Folder = None, fine: bool = False) -> Values:
-    """All that a name brings into a design: path within its record → SI value.
+    """Values that a name brings into a design: path within its record → SI value.
 
     Args:
-        kind: one that fills a record: ``workload``, ``system``, ``accelerator``, ``network``, ``software``, ``node``
-            or ``memory``.
-        name: slug, name or alias; ``"none"`` is a network that joins nothing.
-        where: what errors name; by default the kind.
+        kind: one with a record: ``workload``, ``system``, ``accelerator``, ``network``, ``software``, ``node`` or
+            ``memory``.
+        name: slug, name or alias; ``"none"`` is the absent network.
+        where: place of the name, for errors; by default the kind.
         folder: a catalogue to search first.
-        fine: bring the finer terms of kernels and collectives measured alone, which a training step does without.
+        fine: include the terms of isolated kernels and collectives, which training steps do not use.
 
     Returns:
-        Values that :func:`dse.types.paths.build` makes the record of; :func:`within` places them in a larger one.
+        Values for :func:`dse.types.paths.build`; :func:`within` places them in a larger record.
 
     Raises:
-        InputError: for an unknown name, and for whatever is wrong in a file.
+        InputError: for an unknown name, and for any fault of a file.
 
     >>> values("network", "nvlink-4")["bandwidth"]
     450000000000.0
@@ -166,17 +164,18 @@ def values(kind: str, name: str, where: str = "", folder: Folder = None, fine: b
 
 
 def record(of: type[RecordT], name: str, where: str = "", folder: Folder = None, fine: bool = False) -> RecordT:
-    """The record of a name: what an entry of the catalogue, and those that it names, make of ``of``.
+    """The record of a name, from an entry of the catalogue and those that it names.
 
-    An accelerator lacks a precision at rate 0; what the chip of a generated one makes is 0 until
-    :func:`dse.model.machine.technology.generate` fills it in. A system is one node of its cluster (``n_devices`` is
-    ``devices_per_node``), by an accelerator's name its default node and network. The network ``"none"`` is one device.
+    An accelerator has rate 0 for a precision that it lacks; generated values are 0 until
+    :func:`dse.model.machine.technology.generate` fills them in. A system is one node of its cluster (``n_devices`` is
+    ``devices_per_node``); an accelerator as system is its default node and network. The network ``"none"`` is one
+    device.
 
     Args:
         of: ``Workload``, ``System``, ``Accelerator``, ``Network``, ``Software``, ``LogicNode`` or ``MemoryTechnology``
             of :mod:`dse.types`.
         name: slug, name or alias.
-        where: what errors name; by default the kind.
+        where: place of the name, for errors; by default the kind.
         folder: a catalogue to search first.
         fine: as of :func:`values`.
 
@@ -184,8 +183,8 @@ def record(of: type[RecordT], name: str, where: str = "", folder: Folder = None,
         A record of plain numbers in SI units.
 
     Raises:
-        InputError: for an unknown name, for whatever is wrong in a file, and for an accelerator as a system whose links
-            are not in the catalogue.
+        InputError: for an unknown name, for any fault of a file, and for an accelerator as a system whose links are
+            not in the catalogue.
 
     >>> record(types.Accelerator, "h100").memory.bandwidth
     3350000000000.0
@@ -198,15 +197,15 @@ def record(of: type[RecordT], name: str, where: str = "", folder: Folder = None,
 
 
 def default_software(system_name: str, where: str = "system", folder: Folder = None, serving: bool = False) -> str:
-    """Slug of the stack that a system (or an accelerator as one) runs unless told otherwise.
+    """Slug of the default stack of a system, or of an accelerator as one.
 
-    It trains; the one that serves is the system's engine, where it names none that of its accelerator.
+    The training stack; for serving the system's engine, or else that of its accelerator.
 
     Args:
         system_name: slug, name or alias of the system.
-        where: what errors name.
+        where: place of the name, for errors.
         folder: a catalogue to search first.
-        serving: ask for the engine that serves.
+        serving: whether to return the engine.
 
     Returns:
         The slug of an entry of ``software``.
@@ -222,7 +221,7 @@ def default_software(system_name: str, where: str = "system", folder: Folder = N
 
 
 def mapping_defaults(name: str, where: str = "software", folder: Folder = None) -> Values:
-    """What a stack does where a mapping does not say: option of the mapping → value, 0 where its file is silent.
+    """Defaults of a stack for open options of a mapping: option → value, 0 where its file states none.
 
     >>> mapping_defaults("nemo")
     {'zero_stage': 1.0, 'sequence_parallel': 1.0, 'overlap_dp': 1.0, 'overlap_tp': 1.0}
@@ -232,7 +231,7 @@ def mapping_defaults(name: str, where: str = "software", folder: Folder = None) 
 
 
 def expert_kernels(name: str, where: str = "software", folder: Folder = None) -> Values:
-    """What a stack's mixtures of experts cost (:class:`dse.types.ExpertKernels`), for workloads that have experts.
+    """Cost of a stack's mixtures of experts (:class:`dse.types.ExpertKernels`), for workloads with experts.
 
     >>> 0.5 < expert_kernels("megatron-core-b200")["grouped_efficiency"] <= 1.0
     True
@@ -242,7 +241,7 @@ def expert_kernels(name: str, where: str = "software", folder: Folder = None) ->
 
 
 def expert_options(name: str, where: str = "software", folder: Folder = None) -> Values:
-    """What a stack does with experts where a mapping does not say: option → value, the option's own where it is silent.
+    """Defaults of a stack for open options of experts: option → value, the option's own where its file states none.
 
     >>> expert_options("megatron-bridge-26-02")["all_to_all"]
     2.0
@@ -252,7 +251,7 @@ def expert_options(name: str, where: str = "software", folder: Folder = None) ->
 
 
 def serving_defaults(name: str, where: str = "software", folder: Folder = None) -> Values:
-    """What an engine does where a mapping does not say (:class:`dse.types.Serving`); nothing of a stack without one.
+    """Defaults of an engine for open serving options (:class:`dse.types.Serving`); empty for a training stack.
 
     >>> serving_defaults("sglang")["mixed"]
     0.0
@@ -264,7 +263,7 @@ def serving_defaults(name: str, where: str = "software", folder: Folder = None) 
 
 
 def made(name: str, where: str = "system", folder: Folder = None) -> Values:
-    """What an accelerator, or that of a system, is made of and sold at: path in :class:`dse.types.Made` → value.
+    """Dies and price of an accelerator, or of that of a system: path in :class:`dse.types.Made` → value.
 
     >>> made("h100")["price"], made("selene")["chiplets"]
     (28000.0, 1.0)
@@ -274,9 +273,9 @@ def made(name: str, where: str = "system", folder: Folder = None) -> Values:
 
 
 def foreign(stack: str, system: str, folder: Folder = None) -> tuple[str, tuple[str, ...]] | None:
-    """(vendor of a system's accelerator, vendors of a stack) where the stack does not exist for that vendor, else None.
+    """(vendor of a system's accelerator, vendors of a stack) if the stack does not exist for that vendor, else None.
 
-    A stack that names no vendors exists for all; an accelerator without one, such as a generated one, has all stacks.
+    A stack without vendors exists for all; an accelerator without one, such as a generated one, has all stacks.
 
     >>> foreign("tensorrt-llm", "mi300x"), foreign("vllm", "mi300x"), foreign("tensorrt-llm", "gpu")
     (('AMD', ('NVIDIA',)), None, None)
@@ -289,11 +288,11 @@ def foreign(stack: str, system: str, folder: Folder = None) -> tuple[str, tuple[
     return vendor, known
 
 
-# --- where values come from -------------------------------------------------------------------------------
+# Sources
 
 
 def used(named: Iterable[tuple[str, str]], folder: Folder = None) -> list[tuple[str, str]]:
-    """(kind, slug) of the entries that (kind, name) pairs mean, and of all that these name; first come first."""
+    """(kind, slug) of the entries of (kind, name) pairs, and of all that these name, in order of appearance."""
     waiting = [_locate(kind, name, "catalogue", folder) for kind, name in named]
     reached: dict[tuple[str, str], None] = {}
     while waiting:
@@ -305,7 +304,7 @@ def used(named: Iterable[tuple[str, str]], folder: Folder = None) -> list[tuple[
 
 
 def provenance(kind: str, name: str, folder: Folder = None) -> list[tuple[str, str]]:
-    """Where the values of an entry come from, and those of the entries it names.
+    """Sources of the values of an entry, and of the entries that it names.
 
     Args:
         kind: ``accelerator``, ``network``, ``system``, … (:func:`kinds`).
@@ -313,7 +312,7 @@ def provenance(kind: str, name: str, folder: Folder = None) -> list[tuple[str, s
         folder: a catalogue to search first.
 
     Returns:
-        Distinct (source, confidence), in the order in which they are met.
+        Distinct (source, confidence), in order of appearance.
 
     >>> sorted({confidence for _, confidence in provenance("network", "nvlink-4")})
     ['datasheet', 'estimate']
@@ -323,7 +322,7 @@ def provenance(kind: str, name: str, folder: Folder = None) -> list[tuple[str, s
 
 
 def unverified(kind: str, name: str, folder: Folder = None) -> list[UnverifiedConstant]:
-    """Constants of an entry, and of what it names, that nobody checked: estimates, from memory, plain defaults.
+    """Unverified constants of an entry, and of those that it names: estimates, from memory, plain defaults.
 
     Args:
         kind: ``accelerator``, ``network``, ``system``, … (:func:`kinds`).
@@ -331,7 +330,7 @@ def unverified(kind: str, name: str, folder: Folder = None) -> list[UnverifiedCo
         folder: a catalogue to search first.
 
     Returns:
-        One record a constant: entry, field, text, confidence, source.
+        One record per constant: entry, field, text, confidence, source.
 
     >>> {constant.confidence for constant in unverified("workload", "gpt-3-175b")} <= {
     ...     "estimate", "memory-unverified", "default"}
@@ -344,8 +343,8 @@ def digest(named: Iterable[tuple[str, str]] | None = None, folder: Folder = None
     """SHA-256 of the catalogue files behind (kind, name) pairs.
 
     Args:
-        named: the pairs, by default all entries. What an entry names (a system's accelerator, networks and stack)
-            counts as used.
+        named: the pairs, by default all entries. Entries that an entry names (a system's accelerator, networks and
+            stack) are included.
         folder: a catalogue to search first.
 
     Returns:
@@ -361,7 +360,7 @@ def digest(named: Iterable[tuple[str, str]] | None = None, folder: Folder = None
 
 
 def digests(named: Iterable[tuple[str, str]], folder: Folder = None) -> dict[str, str]:
-    """``kind/slug`` → the first digits of the SHA-256 of its file, of all entries behind (kind, name) pairs.
+    """``kind/slug`` → first digits of the SHA-256 of its file, for all entries of (kind, name) pairs.
 
     >>> list(digests([("software", "nemo")]))
     ['software/nemo']
@@ -377,13 +376,13 @@ def _everything(folder: Folder) -> list[tuple[str, str]]:
 
 
 def check(folder: Folder = None) -> list[str]:
-    """Everything wrong with the catalogue.
+    """All faults of the catalogue.
 
     Args:
         folder: a catalogue to search first.
 
     Returns:
-        One sentence a problem; empty when all is well.
+        One sentence per fault; empty without faults.
 
     Raises:
         InputError: for a folder without any entry.

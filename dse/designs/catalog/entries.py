@@ -1,7 +1,6 @@
-"""Entries of the catalogue: the values that a file states, with their sources, and the entries that it names.
+"""Entries of the catalogue: values stated by a file, with sources, and the entries that it names.
 
-What it leaves out is in :mod:`dse.designs.catalog.defaults`, the values that it gives a record in
-:mod:`dse.designs.catalog.filling`.
+Missing values: :mod:`dse.designs.catalog.defaults`; values of records: :mod:`dse.designs.catalog.filling`.
 """
 
 from __future__ import annotations
@@ -34,13 +33,13 @@ REFERENCES = {
     },
 }  # fmt: skip
 
-#: In place of a network's name: there is none.
+#: In place of a network's name: no network.
 NO_NETWORK = "none"
 
 
 @dataclasses.dataclass(frozen=True)
 class Entry:
-    """One thing of the catalogue: every value in SI with its source."""
+    """One entry of the catalogue: every value in SI with its source."""
 
     kind: str
     slug: str
@@ -48,8 +47,8 @@ class Entry:
     aliases: tuple[str, ...]
     note: str
     values: dict[str, Sourced]  #: field → value; fields of a record are dotted (``memory.bandwidth``)
-    measured_sources: tuple[str, ...]  #: systems: the measured sources that ran there
-    nearest_sources: tuple[str, ...]  #: stacks: those that have no stack of their own, and this as the nearest
+    measured_sources: tuple[str, ...]  #: systems: sources of measurements on them
+    nearest_sources: tuple[str, ...]  #: stacks: sources without a stack of their own, closest to this one
     path: Path
 
     def value(self, field: str, default: Any = None) -> Any:
@@ -58,12 +57,12 @@ class Entry:
         return default if found is None else found.value
 
     def states(self, table: str) -> bool:
-        """Whether the file says anything of a table of its own (``experts``, ``engine``)."""
+        """Whether the file has anything in one of its tables (``experts``, ``engine``)."""
         return any(field.startswith(f"{table}.") for field in self.values)
 
 
 def stated(kind: str, slug: str, folder: Folder = None) -> Entry:
-    """The entry of a slug as its file states it, validated; InputError for a bad file."""
+    """The validated entry of a slug as stated by its file; InputError for an invalid file."""
     path = file_of(kind, slug, folder)
     return _read(kind, path, *stamp(path))
 
@@ -80,7 +79,7 @@ def _read(kind: str, path: Path, *stamp: int) -> Entry:
 
 
 def reference(entry: Entry, field: str, folder: Folder = None, name: str | None = None) -> tuple[str, str]:
-    """(kind, slug) of the entry that a field names, or ``name`` in its place; InputError when there is none."""
+    """(kind, slug) of the entry that a field names, or of ``name`` instead; InputError for none."""
     kind, wanted = REFERENCES[entry.kind][field], str(entry.value(field) if name is None else name)
     slug = find(kind, wanted, folder)
     if slug is None:

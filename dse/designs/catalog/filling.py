@@ -1,14 +1,14 @@
-"""The values that an entry of the catalogue gives a record.
+"""Values of a record from an entry of the catalogue.
 
-A path within a record (``memory.bandwidth`` of an accelerator) is the field of the file.
-:func:`dse.types.paths.build` makes the record.
+A path within a record (``memory.bandwidth`` of an accelerator) is the field of the file; :func:`dse.types.paths.build`
+makes the record.
 """
 
 from __future__ import annotations
 
 import functools
 import operator
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any
 
 from dse import types
@@ -18,32 +18,40 @@ from dse.designs.catalog.load import Folder, shown
 from dse.errors import InputError
 from dse.types.paths import leaves
 
-#: Path → value in SI; steps of an efficiency are one value.
+#: Path → value in SI; the steps of an efficiency are one value.
 Values = dict[str, Any]
 
-#: Kind → the record that its entries fill.
+#: Kind → record of its entries.
 RECORDS: dict[str, type] = {
     "workload": types.Workload, "system": types.System, "accelerator": types.Accelerator, "network": types.Network,
     "software": types.Software, "node": types.LogicNode, "memory": types.MemoryTechnology,
     "cost": types.Fab,
 }  # fmt: skip
 
-#: Kernels file that states what collectives of every network share, and what is typical of a facility.
+#: Table of an entry's file → optional record of its workload, or network.
+_OF_WORKLOAD: dict[str, type] = {
+    "experts": types.Experts, "latent": types.Latent, "recurrent": types.Recurrent, "sparse": types.Sparse,
+}  # fmt: skip
+_OF_NETWORK: dict[str, type] = {
+    "volumes": types.Volumes, "pods": types.Pods, "links": types.Links, "package": types.Package,
+}  # fmt: skip
+
+#: Kernels file with the collectives of all networks and typical values of facilities.
 _LIBRARY = "generic"
 
 
 def within(prefix: str, values: Values) -> Values:
-    """The values of a record as those of the record that holds it at ``prefix``."""
+    """Values of a record with ``prefix`` as its path in a larger one."""
     return {f"{prefix}.{path}": value for path, value in values.items()}
 
 
 def values_of(found: Entry, kind: str, folder: Folder = None, fine: bool = False) -> Values:
-    """Values of the record that an entry fills as one of ``kind`` (an accelerator may fill a system)."""
+    """Values of an entry as a record of ``kind`` (an accelerator may be a system)."""
     return _FILLED.get(kind, _plain)(found, folder, fine)
 
 
 def no_network() -> Values:
-    """What a system without a scale-out network has in its place: one device, nothing to divide by zero."""
+    """Values in place of an absent scale-out network: one device, without zero divisors."""
     zeros = {path: 0.0 for path in leaves(types.Network)}
     return zeros | dict.fromkeys(("bandwidth", "domain", "efficiency", "ramp"), 1.0)
 
@@ -53,17 +61,13 @@ def _plain(found: Entry, folder: Folder, fine: bool) -> Values:
 
 
 def _leaves_of(found: Entry, record: type, absent: float | None = None) -> Values:
-    """The leaves of a record from the fields of an entry; ``absent`` for those that have no default either."""
+    """Leaves of a record from the fields of an entry; ``absent`` for those without a value and a default."""
     values = {path: found.value(path, about.get("default", absent)) for path, about in leaves(record).items()}
     return {path: value for path, value in values.items() if value is not None}
 
 
 def _optional(found: Entry, record: type, path: str) -> Values:
-    """The leaves of an optional record at ``path``; none where the entry has none of them.
-
-    Raises:
-        InputError: for an entry that has some of them and lacks others that have no default.
-    """
+    """Leaves of an optional record at ``path``; empty if all are missing, InputError if only some are."""
     if not any(found.value(f"{path}.{name}") is not None for name in leaves(record)):
         return {}
     abouts = {f"{path}.{name}": about for name, about in leaves(record).items()}
@@ -74,8 +78,13 @@ def _optional(found: Entry, record: type, path: str) -> Values:
     return {name: value for name, value in values.items() if value is not None}
 
 
+def _optionals(found: Entry, records: Mapping[str, type]) -> Values:
+    """Leaves of the optional records of an entry; ``records``: table of its file → record."""
+    return functools.reduce(operator.or_, (_optional(found, record, path) for path, record in records.items()))
+
+
 def _accelerator(found: Entry, folder: Folder, fine: bool) -> Values:
-    """A precision that it lacks has rate 0, and so has what the chip of a generated one makes."""
+    """An accelerator; missing precisions have rate 0, and so do generated values."""
     values = _leaves_of(found, types.Accelerator, absent=0.0) | _optional(found, types.EfficiencySteps, "kernels.steps")
     if found.value("chip.node") is not None:
         values |= within("chip", _chip(found, folder))
@@ -88,20 +97,17 @@ def _accelerator(found: Entry, folder: Folder, fine: bool) -> Values:
 
 
 def _workload(found: Entry, folder: Folder, fine: bool) -> Values:
-    """A model; one with experts, latent or sparse attention, or layers with a state has the leaves of these."""
-    parts = (types.Experts, types.Latent, types.Recurrent, types.Sparse)
-    return _leaves_of(found, types.Workload) | functools.reduce(
-        operator.or_, (_optional(found, part, part.__name__.lower()) for part in parts)
-    )
+    """A model, with the optional records of its file."""
+    return _leaves_of(found, types.Workload) | _optionals(found, _OF_WORKLOAD)
 
 
 def _software(found: Entry, folder: Folder, fine: bool) -> Values:
-    """A stack; one that serves has the leaves of an engine."""
+    """A stack; a serving one with the leaves of an engine."""
     return _leaves_of(found, types.Software) | _optional(found, types.Engine, "engine")
 
 
 def _chip(found: Entry, folder: Folder) -> Values:
-    """What an accelerator is generated from; no base die is one of the same node."""
+    """A chip; by default the base die has the node of the compute dies."""
     values = {
         path: found.value(f"chip.{path}", about.get("default"))
         for path, about in leaves(types.Chip).items() if "." not in path
@@ -113,10 +119,9 @@ def _chip(found: Entry, folder: Folder) -> Values:
 
 
 def _network(found: Entry, folder: Folder, fine: bool) -> Values:
-    """One level; with ``fine`` what its ``alone`` states, else what collectives of every network share."""
+    """One level; with ``fine`` also ``alone`` of its file, else that of all networks."""
     values = _leaves_of(found, types.Network, absent=0.0)
-    parts = (types.Volumes, types.Pods, types.Links, types.Package)
-    values |= functools.reduce(operator.or_, (_optional(found, part, part.__name__.lower()) for part in parts))
+    values |= _optionals(found, _OF_NETWORK)
     if fine:
         restated = {path: found.value(f"alone.{path}") for path in leaves(types.Network)}
         values |= {path: value for path, value in restated.items() if value is not None}
@@ -127,7 +132,7 @@ def _network(found: Entry, folder: Folder, fine: bool) -> Values:
 
 
 def _system(found: Entry, folder: Folder, fine: bool) -> Values:
-    """One node of a cluster: ``n_devices`` is ``devices_per_node``. An accelerator stands for its own node."""
+    """One node of a cluster: ``n_devices`` is ``devices_per_node``; an accelerator stands for its own node."""
     alone = found.kind == "accelerator"
     prefix = "node." if alone else ""
     file, per_node = shown(found.path), found.value(prefix + "devices_per_node")
@@ -155,7 +160,7 @@ def _system(found: Entry, folder: Folder, fine: bool) -> Values:
 
 
 def check_between(network: Values, where: str, name: str) -> None:
-    """That a network can join domains; InputError for links without a switch and packages, which are within one."""
+    """Checks that a network can join domains; InputError for links without a switch and packages."""
     if any(path.startswith(("links.", "package.")) for path in network):
         raise InputError(
             where, repr(name), "a network that joins domains", "name links without a switch as scale_up"
@@ -163,7 +168,7 @@ def check_between(network: Values, where: str, name: str) -> None:
 
 
 def _facility(found: Entry, prefix: str, device: Entry, folder: Folder) -> Values:
-    """What a device's share of its host draws, and the facility's overhead; where nothing is stated what is typical."""
+    """Host power per device, and overhead of the facility; typical values where none are stated."""
     typical = load("kernels", _LIBRARY, folder)
 
     def stated(field: str) -> float:
@@ -175,10 +180,7 @@ def _facility(found: Entry, prefix: str, device: Entry, folder: Folder) -> Value
 
 
 def made_of(device: Entry, folder: Folder = None) -> Values:
-    """What an accelerator is made of and sold at: path in :class:`dse.types.Made` → value.
-
-    One whose file names no process has no dies that could be priced.
-    """
+    """Dies and price of an accelerator: path in :class:`dse.types.Made` → value; dies only if a process is stated."""
     values = {
         path: device.value(f"made.{path}", about["default"])
         for path, about in leaves(types.Made).items() if "." not in path
@@ -196,7 +198,7 @@ def made_of(device: Entry, folder: Folder = None) -> Values:
 
 
 def _named(by: Entry, field: str, folder: Folder, fine: bool = False, name: str | None = None) -> Values:
-    """Values of the entry that a field of another one names, or ``name`` in its place."""
+    """Values of the entry named by a field of another one, or by ``name`` instead."""
     if by.value(field) == NO_NETWORK:
         return no_network()
     kind, slug = reference(by, field, folder, name)

@@ -318,7 +318,7 @@ def as_toml(config: Config, name: str, where: str = "config.json") -> str:
         f"name = {_quoted(name)}",
         f"source = {_quoted(f'{where} of Hugging Face')}",
         'confidence = "paper"',
-        *(f"note = {_quoted('; '.join(told))}" for told in [remarks(config, where)] if told),
+        *(f"note = {_quoted('; '.join(texts))}" for texts in [remarks(config, where)] if texts),
         "",
         *(f"{field} = {_plain(value)}" for field, value in fields.items() if value is not False and "." not in field),
         "",

@@ -80,8 +80,8 @@ def further_tokens(config: Config, where: str = "config.json") -> int:
 
 def published_in(config: Config) -> str:
     """The format that a maker publishes the weights of a mixture in, empty where it is not one of the known ones."""
-    told = config.get("quantization_config")
-    method = told.get("quant_method") if isinstance(told, dict) else None
+    quantization = config.get("quantization_config")
+    method = quantization.get("quant_method") if isinstance(quantization, dict) else None
     return method if method in _PUBLISHED_IN else ""
 
 
@@ -117,8 +117,8 @@ def _layers(config: Config, layers: int, where: str) -> Fields:
         first = _in_turns(config, first, every, layers, where)
     if first > layers:
         raise InputError(f"{where}: {key_of(config, _FIRST)}", str(first), f"at most {layers} layers", "correct it")
-    told = {"first_dense": first, "moe_every": every if every > 1 else 0, "n_predict": further_tokens(config, where)}
-    return {f"experts.{name}": value for name, value in told.items() if value}
+    fields = {"first_dense": first, "moe_every": every if every > 1 else 0, "n_predict": further_tokens(config, where)}
+    return {f"experts.{name}": value for name, value in fields.items() if value}
 
 
 def _marked(values: Sequence[object], layers: int) -> list[bool] | None:

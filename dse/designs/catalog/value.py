@@ -24,7 +24,7 @@ from typing import Any
 from dse.designs.catalog.units import quantity
 from dse.errors import InputError, unknown_name
 from dse.types import POSITIVE as POSITIVE_NUMBER
-from dse.types import POSITIVE_SHARE, Bounds, Precision, Recompute, choice_name, weights_alone_told
+from dse.types import POSITIVE_SHARE, Bounds, Precision, Recompute, choice_name, weight_only_format
 from dse.types.fields import LARGEST, SMALLEST, has_usual_magnitude
 
 CONFIDENCES = ("datasheet", "paper", "estimate", "memory-unverified")
@@ -138,8 +138,8 @@ def choice(raw: Any, enum: type[IntEnum], where: str) -> float:
     if key.lower() in TRUTHS:
         raise InputError(where, key.lower(), ", ".join(names), which(enum, key))
     if key not in names:
-        if enum is Precision and (told := weights_alone_told(key)):
-            raise InputError(where, repr(raw), f"what is multiplied: {', '.join(sorted(names))}", told)
+        if enum is Precision and (format_fix := weight_only_format(key)):
+            raise InputError(where, repr(raw), f"what is multiplied: {', '.join(sorted(names))}", format_fix)
         raise unknown_name(where, str(raw), names, f"names of {enum.__name__}")
     return names[key]
 

@@ -111,12 +111,17 @@ class ScalarFunction:
             self._bound[key] = self._made(structure, leaves, opened, by)
         return self._bound[key]
 
-    def _made(self, structure: Any, leaves: Sequence[Any], opened: Sequence[int], by: Sequence[int]) -> _Run:
+    def folded(
+        self, leaves: Sequence[Any], structure: Any, opened: Sequence[int], simply: bool = True
+    ) -> Operations | None:
+        """The operations on leaves ``opened`` alone (:meth:`Operations.folded`); None where some are unknown."""
         found = self._operations(structure)
+        return found.folded(leaves, opened, simply) if found and len(opened) < len(leaves) else found
+
+    def _made(self, structure: Any, leaves: Sequence[Any], opened: Sequence[int], by: Sequence[int]) -> _Run:
+        found = self.folded(leaves, structure, opened, simply=not by)
         if found is None:
             return self._by_jax(structure, leaves, opened, by)
-        if len(opened) < len(leaves):
-            found = found.folded(leaves, opened)
         return gradient(found, [list(opened).index(i) for i in by]) if by else found.bound()
 
     def operations(self, *arguments: Any) -> Operations | None:

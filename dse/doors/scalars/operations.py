@@ -31,6 +31,7 @@ class Operations(NamedTuple):
     structure: Any  #: of the outputs
     static: Any  #: outputs other than numbers, the same for all inputs
     precision: str  #: of the inputs, float32 or float64
+    n_literals: int  #: constants, the first ones, that do not depend on leaves which are folded
 
     def bound(self) -> Callable[[Sequence[Any]], tuple[Any, Any, list[Any]]]:
         """The function of the leaves of its inputs; gives numbers, what comes with them, and no slopes."""
@@ -50,24 +51,34 @@ class Operations(NamedTuple):
 
         return run
 
-    def folded(self, leaves: Sequence[Any], opened: Sequence[int]) -> Operations:
-        """The function of the inputs ``opened`` alone: what depends on others is computed here, of ``leaves``."""
-        values = self.begun(leaves)
-        known, left = set(range(len(leaves) + len(self.constants))).difference(opened), list[Operation]()
+    def folded(self, leaves: Sequence[Any], opened: Sequence[int], simply: bool = True) -> Operations:
+        """The function of the inputs ``opened`` alone: what depends on others is computed here, of ``leaves``.
+
+        ``simply``: of choices by what is known only the case that holds is left, and no sum with 0 or product with 0
+        or 1, half of the rest of a model. Values stay as they are to the last bit, of slopes the order of sums changes.
+        """
+        values, n_known = self.begun(leaves), len(leaves) + len(self.constants)
+        known, left, same = set(range(n_known)).difference(opened), list[Operation](), dict[int, int]()
         with np.errstate(all="ignore"):
-            for operation in self.operations:
-                name, parameters, inputs, output = operation
+            for name, parameters, given, output in self.operations:
+                inputs = tuple(same.get(i, i) for i in given)
                 if known.issuperset(inputs):
                     values[output] = function_of(name, parameters)(*[values[i] for i in inputs])
                     known.add(output)
+                elif simply and (at := same_as(name, [values[i] if i in known else None for i in inputs])) is not None:
+                    same[output] = inputs[at]
                 else:
-                    left.append(operation)
-        used = sorted(known & {*self.outputs, *(i for *_, inputs, _ in left for i in inputs)})
+                    left.append((name, parameters, inputs, output))
+        outputs = [same.get(i, i) for i in self.outputs]
+        left = _needed(left, outputs)
+        used = sorted(known & {*outputs, *(i for *_, inputs, _ in left for i in inputs)})
+        literals = [i for i in used if i in range(len(leaves), n_known) or values[i].dtype.kind != "f"]
+        used = [*literals, *(i for i in used if i not in literals)]
         computed = [output for *_, output in left]
         place = {old: new for new, old in enumerate([*opened, *used, *computed])}
         operations = [(name, given, tuple(place[i] for i in inputs), place[out]) for name, given, inputs, out in left]
-        outputs = [place[i] for i in self.outputs]
-        return Operations([values[i] for i in used], operations, len(place), outputs, *self[4:])
+        constants, outputs = [values[i] for i in used], [place[i] for i in outputs]
+        return Operations(constants, operations, len(place), outputs, *self[4:7], len(literals))
 
     def begun(self, leaves: Sequence[Any]) -> list[Any]:
         """All values before the first operation: inputs, constants, and room for what is computed."""
@@ -86,6 +97,50 @@ class Operations(NamedTuple):
             met |= ended
             over.append(list(ended))
         return over[::-1]
+
+
+def same_as(name: str, known: Sequence[Any]) -> int | None:
+    """The input that the output of an operation equals, for any numbers in the place of None; None where there is none.
+
+    For finite numbers: ``0 * x`` is 0. What would be no number there is none in the model (``tests/model``).
+    """
+    if name == "select_n":
+        return None if known[0] is None else 1 + int(known[0])
+    neutral, deciding = _NEUTRAL.get(name, _NONE)
+    for i in (0, 1) if name in _NEUTRAL else ():
+        if _is(known[i], neutral[i]):
+            return 1 - i
+        if _is(known[i], deciding[i]):
+            return i
+    return None
+
+
+def _is(value: Any, number: float | None) -> bool:
+    """Whether a known value is a number; -1 stands for all bits, of truth values and of whole numbers."""
+    if value is None or number is None:
+        return False
+    return bool(value == (~value.dtype.type(0) if number == -1 else number))
+
+
+_Pair = tuple[float | None, float | None]
+_NONE: tuple[_Pair, _Pair] = (None, None), (None, None)
+
+#: Operation → by input the value with which the output is the other input, and that with which it is this one.
+_NEUTRAL: dict[str, tuple[_Pair, _Pair]] = {
+    "add": ((0.0, 0.0), (None, None)), "add_any": ((0.0, 0.0), (None, None)), "sub": ((None, 0.0), (None, None)),
+    "mul": ((1.0, 1.0), (0.0, 0.0)), "div": ((None, 1.0), (0.0, None)), "max": ((-np.inf, -np.inf), (np.inf, np.inf)),
+    "min": ((np.inf, np.inf), (-np.inf, -np.inf)), "and": ((-1, -1), (0, 0)), "or": ((0, 0), (-1, -1)),
+}  # fmt: skip
+
+
+def _needed(operations: Sequence[Operation], outputs: Sequence[int]) -> list[Operation]:
+    """The operations that the outputs depend on, in order."""
+    wanted, kept = set(outputs), list[Operation]()
+    for operation in reversed(operations):
+        if operation[3] in wanted:
+            wanted.update(operation[2])
+            kept.append(operation)
+    return kept[::-1]
 
 
 # --- from equations to operations --------------------------------------------------------------------------
@@ -115,14 +170,16 @@ def lowered(found: Equations, structure: Any, static: Any, precision: str) -> Op
         return at if at < n_inputs else at + shift
 
     operations = [
-        (*_named(equation), tuple(map(placed, inputs)), placed(equation.outputs[0]))
+        (*named(equation), tuple(map(placed, inputs)), placed(equation.outputs[0]))
         for equation, inputs in zip(found.equations, read, strict=True)
     ]
     n_values = max([n_inputs + shift, *(output + 1 for *_, output in operations)])
-    return Operations(values, operations, n_values, list(map(placed, outputs)), structure, static, precision)
+    return Operations(
+        values, operations, n_values, list(map(placed, outputs)), structure, static, precision, len(values)
+    )
 
 
-def _named(equation: Equation) -> tuple[str, tuple[Any, ...]]:
+def named(equation: Equation) -> tuple[str, tuple[Any, ...]]:
     """Name and parameters of an operation, plain values."""
     name, given = equation.primitive.name, equation.parameters
     if name in ("convert_element_type", "bitcast_convert_type"):

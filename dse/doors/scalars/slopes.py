@@ -15,10 +15,10 @@ import numpy as np
 from dse.doors.scalars.operations import Operations, function_of, integer_power
 
 #: Slope of the output, the output, all inputs → slope of one input.
-_Rule = Callable[..., Any]
+Rule = Callable[..., Any]
 
 #: An operation backwards: its inputs, its output, and (input, rule) of those that have a slope.
-_Step = tuple[tuple[int, ...], int, list[tuple[int, _Rule]]]
+Step = tuple[tuple[int, ...], int, list[tuple[int, Rule]]]
 
 _HALF = np.float32(0.5)
 
@@ -32,7 +32,7 @@ def gradient(found: Operations, by: Sequence[int]) -> Callable[[Sequence[Any]], 
     """
     forward = [(function_of(name, given), inputs, output) for name, given, inputs, output in found.operations]
     target = found.outputs[0]
-    backward = _backward(found, by, target)
+    backward = backward_steps(found, by, target, _rules)
 
     def run(leaves: Sequence[Any]) -> tuple[Any, Any, list[Any]]:
         values = found.begun(leaves)
@@ -54,15 +54,21 @@ def gradient(found: Operations, by: Sequence[int]) -> Callable[[Sequence[Any]], 
     return run
 
 
-def _backward(found: Operations, by: Sequence[int], target: int) -> list[_Step]:
-    """The operations between the inputs and what is differentiated, last first."""
-    moved, rules_of = set(by), list[list[tuple[int, _Rule]]]()
+def backward_steps(
+    found: Operations, by: Sequence[int], target: int,
+    rules_of_operation: Callable[[str, tuple[Any, ...], int], Sequence[Rule | None]],
+) -> list[Step]:  # fmt: skip
+    """The operations between inputs ``by`` and what is differentiated, last first.
+
+    ``rules_of_operation``: name, parameters and number of inputs → the rule of each input, None where it has no slope.
+    """
+    moved, rules_of = set(by), list[list[tuple[int, Rule]]]()
     for name, given, inputs, output in found.operations:
-        pairs = zip(inputs, _rules(name, given, len(inputs)), strict=True)
+        pairs = zip(inputs, rules_of_operation(name, given, len(inputs)), strict=True)
         rules_of.append([(i, rule) for i, rule in pairs if rule is not None and i in moved])
         if rules_of[-1]:
             moved.add(output)
-    wanted, backward = {target}, list[_Step]()
+    wanted, backward = {target}, list[Step]()
     for (_, _, inputs, output), rules in zip(found.operations[::-1], rules_of[::-1], strict=True):
         if output in wanted and rules:
             wanted |= {i for i, _ in rules}
@@ -70,7 +76,7 @@ def _backward(found: Operations, by: Sequence[int], target: int) -> list[_Step]:
     return backward
 
 
-def _rules(name: str, given: tuple[Any, ...], n_inputs: int) -> Sequence[_Rule | None]:
+def _rules(name: str, given: tuple[Any, ...], n_inputs: int) -> Sequence[Rule | None]:
     """The rule of each input of an operation; None where there is no slope."""
     if name == "select_n":
         return [None, *(_case(i) for i in range(n_inputs - 1))]
@@ -81,12 +87,12 @@ def _rules(name: str, given: tuple[Any, ...], n_inputs: int) -> Sequence[_Rule |
     return (None,) * n_inputs if name in FLAT else RULES[name]
 
 
-def _case(i: int) -> _Rule:
+def _case(i: int) -> Rule:
     """Of case ``i`` of a selection."""
     return lambda g, _, which, *cases: np.where(which == i, g, np.float32(0.0))
 
 
-def _power_rule(exponent: int) -> _Rule:
+def _power_rule(exponent: int) -> Rule:
     factor = np.float32(exponent)
     return lambda g, _, x: g * (factor * integer_power(exponent - 1, x)) if exponent else np.zeros_like(x)
 
@@ -124,12 +130,12 @@ FLAT = frozenset({
 })  # fmt: skip
 
 #: Primitive → the rule of each input.
-RULES: dict[str, tuple[_Rule | None, ...]] = {
+RULES: dict[str, tuple[Rule | None, ...]] = {
     "add": (lambda g, *_: g, lambda g, *_: g),
     "add_any": (lambda g, *_: g, lambda g, *_: g),
     "sub": (lambda g, *_: g, lambda g, *_: -g),
     "mul": (lambda g, _, x, y: g * y, lambda g, _, x, y: g * x),
-    "div": (lambda g, _, x, y: g / y, lambda g, out, x, y: -g * out / y),
+    "div": (lambda g, _, x, y: g / y, lambda g, out, x, y: -(g / y) * out),
     "neg": (lambda g, *_: -g,),
     "max": (_larger, lambda g, out, x, y: _larger(g, out, y, x)),
     "min": (_smaller, lambda g, out, x, y: _smaller(g, out, y, x)),

@@ -1,7 +1,7 @@
-"""Measured kernels and collectives as arrays, and their times and powers by the model's own formulas.
+"""Measured kernels and collectives as arrays, and their times and powers by the formulas of the model.
 
-A row becomes one :class:`Kernel` a figure: what ran, where, and its numbers. All kernels of one kind on one device
-are predicted in one call. What cannot be predicted raises :class:`dse.measured.table.Skip` with the reason.
+Each figure of a row is one :class:`Kernel` with its kind, device and numbers. All kernels of one kind on one device are
+predicted in one call. What cannot be predicted raises :class:`dse.measured.table.Skip` with the reason.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ __all__ = [
 
 
 def cases(columns: Sequence[str], rows: list[Row]) -> list[Case]:
-    """Every measured kernel of a table, in order; each is a case, with all that was measured of it."""
+    """Measured kernels of a table, in order, as cases with all their measurements."""
     kind, found = kind_of(columns), list[Case]()
     for row in rows:
         try:
@@ -35,7 +35,7 @@ def cases(columns: Sequence[str], rows: list[Row]) -> list[Case]:
 
 
 def _by_case(kernels: list[Kernel]) -> list[list[Kernel]]:
-    """Kernels of a row, those together of which time and power are those of one run."""
+    """Kernels of a row grouped by run, with time and power of one run together."""
     cases: list[list[Kernel]] = []
     for kernel in kernels:
         if cases and kernel.metric not in {one.metric for one in cases[-1]}:
@@ -53,7 +53,7 @@ def _case(row: Row, kernels: list[Kernel] | Skip) -> Case:
 
 
 def _predict(known: Sequence[tuple[Case, list[Kernel]]], _: Study) -> list[Prediction]:
-    """Time, and power where it was measured, of every case."""
+    """Time, and power where measured, of every case."""
     found = iter(predict([kernel for _, kernels in known for kernel in kernels]))
     return [_prediction(case, {kernel.metric: next(found) for kernel in kernels}) for case, kernels in known]
 

@@ -1,7 +1,7 @@
 """Kernels of DeepEP by chip, fitted to rows of ai-dynamo/aiconfigurator (sglang 0.5).
 
-By least squares of the logarithms; leaving out three rows in ten inside a node changes the median error of those from
-7.0 to 7.0 %. Between nodes there are rows of H100 and H200 alone.
+By least squares of the logarithms; leaving out three of ten rows within a node changes their median error from 7.0 to
+7.0 %. Rows between nodes exist for H100 and H200 only.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from dse.model.machine.exchange_kernels import ExchangeKernel
 
 
 class Exchanges(NamedTuple):
-    """The kernels of a chip, those of a node and those between nodes."""
+    """Kernels of a chip, within a node and between nodes."""
 
     dispatch: ExchangeKernel
     combine: ExchangeKernel
@@ -24,7 +24,7 @@ class Exchanges(NamedTuple):
 def _kernel(
     floor: float, token: float, rate: float, doubling: float = 0.0, link: float = 1e3, crowding: float = 0.0
 ) -> ExchangeKernel:
-    """Of microseconds, nanoseconds a token, GB/s of a core or a device, and of a link."""
+    """From microseconds, nanoseconds per token, and GB/s per core or device and per link."""
     return ExchangeKernel(1e-6 * floor, 1e-6 * doubling, 1e-9 * token, 1e9 * rate, 1e9 * link, crowding)
 
 
@@ -46,13 +46,13 @@ _INSIDE = {
     "gb200-nvl72": _GRACE_BLACKWELL, "gb300-nvl72": _GRACE_BLACKWELL,
 }  # fmt: skip
 
-#: What stands behind a chip's name where its tokens leave the node.
+#: Suffix of a chip's name for kernels between nodes.
 APART = " apart"
 EXCHANGES = _INSIDE | {f"{chip}{APART}": _BETWEEN_HOPPERS for chip in ("h100-sxm-80gb", "h200-sxm-141gb")}
 
 
 def exchanges(name: str) -> Exchanges:
-    """The kernels of a chip; Skip where none were measured."""
+    """Kernels of a chip; Skip where none were measured."""
     if name not in EXCHANGES:
         raise Skip("no such kernels measured on this chip", name)
     return EXCHANGES[name]

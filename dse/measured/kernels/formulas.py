@@ -1,4 +1,4 @@
-"""The model's formulas for measured kernels, one row at a time and many at once."""
+"""Formulas of the model for measured kernels, for one row or many."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ from dse.types import Accelerator, Element, Group, Scalar, System
 
 
 def gemm_of(shape: Sequence[Scalar], device: Accelerator) -> Gemm:
-    """A GEMM of so many rows, columns and inner dimension in a number format, with 16-bit results."""
+    """A GEMM from rows, columns, inner dimension and number format, with 16-bit results."""
     rows, columns, depth, precision = shape
     element = Element(operand_bytes(precision), 2.0, 2.0, device.cache)
     return Gemm(matmul_work(rows, columns, depth, 1.0, element), precision)
@@ -97,7 +97,7 @@ FORMULAS: dict[str, Callable[[Sequence[Scalar], Any], Scalar]] = {
 
 
 def times(kind: str, rows: jax.Array, device: Any) -> jax.Array:
-    """Seconds, or watts, of kernels of one kind on one device, a row of ``rows`` each."""
+    """Time in s, or power in W, of kernels of one kind on one device, one per row of ``rows``."""
     return jax.vmap(lambda row: jnp.asarray(FORMULAS[kind](list(row), device)))(rows)
 
 
@@ -105,14 +105,14 @@ _compiled_times = functools.partial(jax.jit, static_argnames="kind")(times)
 
 
 def predict(kernels: Sequence[Kernel]) -> list[float | Skip]:
-    """Seconds, or watts, of every kernel, in order, or why there are none."""
+    """Time in s, or power in W, of every kernel, in order, or the reason of a skip."""
     groups: dict[tuple[str, str], list[int]] = {}
     for index, kernel in enumerate(kernels):
         groups.setdefault((kernel.kind, kernel.device), []).append(index)
     found: list[float | Skip] = [Skip("not predicted")] * len(kernels)
     for (kind, name), members in groups.items():
         try:
-            predicted: Sequence[float | Skip] = _predict_alike(kind, name, [kernels[i].values for i in members])
+            predicted: Sequence[float | Skip] = _predict_batch(kind, name, [kernels[i].values for i in members])
         except Skip as skip:
             predicted = [skip] * len(members)
         for index, value in zip(members, predicted, strict=True):
@@ -120,8 +120,8 @@ def predict(kernels: Sequence[Kernel]) -> list[float | Skip]:
     return found
 
 
-def _predict_alike(kind: str, name: str, values: Sequence[tuple[float, ...]]) -> list[float | Skip]:
-    """The same of kernels of one kind on one device; padded, so that few programs serve every table."""
+def _predict_batch(kind: str, name: str, values: Sequence[tuple[float, ...]]) -> list[float | Skip]:
+    """The same for kernels of one kind on one device, padded so that few programs serve every table."""
     device = device_of(kind, name)
     rows = np.asarray(values, np.float32)
     size = max(256, 1 << (len(rows) - 1).bit_length())
@@ -139,7 +139,7 @@ def _predict_alike(kind: str, name: str, values: Sequence[tuple[float, ...]]) ->
 
 @functools.cache
 def device_of(kind: str, name: str) -> Any:
-    """The accelerator, or for collectives the system, that a table names; Skip where there is none."""
+    """The accelerator, or for collectives the system, that a table names; Skip for an unknown one."""
     try:
         if kind in ("collective", "direct"):
             return platform(name)

@@ -7,33 +7,33 @@ import math
 
 #: Metrics of kernels.
 TIME, POWER = METRICS = ("kernel_time", "kernel_power")
-#: What ends the kind of a kernel whose power was measured.
+#: Suffix of the kind of a kernel with measured power.
 _POWER = "_power"
 
 
 @dataclasses.dataclass(frozen=True)
 class Kernel:
-    """One measured kernel: its kind, the device as named, the numbers its formula takes, and what was measured of it.
+    """One measured kernel: kind, device, inputs of its formula, and the measured value.
 
-    That is its time in s or, of a kind that ends in ``_power``, the board's power in W while it repeats.
+    The value is its time in s, or for kinds that end in ``_power`` the board power in W in repetition.
     """
 
     kind: str
     device: str
     values: tuple[float, ...]
     measured: float = math.nan
-    label: str = ""  #: class of it that errors are told by (number format, collective …)
+    label: str = ""  #: class for error statistics (number format, collective …)
 
     @property
     def metric(self) -> str:
-        """Metric of what was measured."""
+        """Metric of the measured value."""
         return POWER if self.kind.endswith(_POWER) else TIME
 
     @property
     def base(self) -> str:
-        """What ran: the kind, whatever was measured of it."""
+        """Kind of the kernel without the suffix of the measured quantity."""
         return self.kind.removesuffix(_POWER)
 
     def drawing(self, watts: float) -> Kernel:
-        """The same kernel with its measured power."""
+        """The kernel with its measured power in W."""
         return dataclasses.replace(self, kind=self.base + _POWER, measured=watts)

@@ -11,9 +11,9 @@ from dse.types import System
 
 
 class Platform(NamedTuple):
-    """A cluster of which nothing else is published: effective figures, fitted to its own rows.
+    """A cluster known only by its rows, with effective figures fitted to them.
 
-    ``local`` devices are joined by the accelerator's own scale-up network; beyond it counts ``bandwidth`` a device.
+    The accelerator's own scale-up network joins ``local`` devices; beyond it ``bandwidth`` is per device.
     """
 
     accelerator: str
@@ -22,7 +22,7 @@ class Platform(NamedTuple):
     latency: float
 
 
-#: Name of a platform, with " apart" where each device is in a node of its own.
+#: Name of a platform, followed by " apart" with one device per node.
 PLATFORMS = {
     "a100_dgx": Platform("a100-sxm-80gb", 8.0, 6.1e9, 110e-6),
     "h100_dgx": Platform("h100-sxm-80gb", 8.0, 38.5e9, 8.5e-6),

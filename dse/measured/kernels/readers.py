@@ -1,4 +1,4 @@
-"""Rows of tables as kernels; a row that cannot be one raises :class:`dse.measured.table.Skip` with the reason."""
+"""Kernels from rows of tables; a row without one raises :class:`dse.measured.table.Skip` with the reason."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from dse.measured.names import known_accelerator
 from dse.measured.table import Row, Skip, number
 from dse.types import Precision
 
-#: Column that only tables of one kind have → reader of a row.
+#: Column found only in tables of one kind → reader of a row.
 SIGNS = {
     "latency_sustained_ms": "regimes", "moe_tp_size": "experts", "dispatch_avg_t_us": "exchange",
     "num_key_value_heads": "attention", "collective": "collective", "num_gpus": "direct", "op": "operator",
@@ -29,13 +29,13 @@ PRECISIONS = {
 #: Operations of a collective, in the order of their codes.
 OPERATIONS = ("all_reduce", "all_gather", "reduce_scatter", "alltoall", "send_recv")
 
-#: Attention in Triton, which serves where a hand-written kernel is missing: compute and reading take so many
-#: times as long (a property of that stack; rows of vLLM 0.22 on B200, head size 192).
+#: Attention in Triton, used without a hand-written kernel: compute and reading time over those of the best kernel (a
+#: property of that stack; rows of vLLM 0.22 on B200, head size 192).
 TRITON_COMPUTE, TRITON_READING = 8.5, 3.2
 
 
 def kind_of(columns: Sequence[str]) -> str:
-    """Reader of a table with these columns; an empty text where it is none of kernels."""
+    """Reader of a table with these columns; "" where it has no kernels."""
     known = set(columns)
     if not known & {"latency_ms", "latency_sustained_ms", "median_ms", "dispatch_avg_t_us"} or "metric" in known:
         return ""
@@ -43,7 +43,7 @@ def kind_of(columns: Sequence[str]) -> str:
 
 
 def read(row: Row, kind: str) -> list[Kernel]:
-    """The kernels that a row measured; Skip with the reason where it cannot be predicted."""
+    """Measured kernels of a row; Skip with the reason where it cannot be predicted."""
     return READERS[kind](row)
 
 
@@ -66,13 +66,13 @@ def _shape(row: Row) -> tuple[float, float, float]:
 
 
 def _with_power(kernel: Kernel, row: Row) -> list[Kernel]:
-    """A kernel that was timed, and the same with its power where the row has it."""
+    """A timed kernel, and the same kernel with its power where measured."""
     watts = number(row, "power_w", 0.0)
     return [kernel, kernel.drawing(watts)] if watts > 0.0 else [kernel]
 
 
 def read_gemm(row: Row) -> list[Kernel]:
-    """A row of ``system, dtype, m, n, k, latency_ms``; one with a power limit ran until that set the clock."""
+    """A row of ``system, dtype, m, n, k, latency_ms``; with a power limit it ran until that set the clock."""
     sustained = 1.0 if row.get("power_limit_w") else 0.0
     values = (*_shape(row), _precision(row), sustained, 1.0)
     kernel = Kernel("gemm", known_accelerator(row.get("system")), values, _seconds(row, "latency_ms"), row.get("dtype"))
@@ -80,7 +80,7 @@ def read_gemm(row: Row) -> list[Kernel]:
 
 
 def read_regimes(row: Row) -> list[Kernel]:
-    """The same shape twice: until the power limit set the clock, and in short runs."""
+    """One shape in two regimes: at the clock of the power limit, and in short runs."""
     device, shape, precision = known_accelerator(row.get("system")), _shape(row), _precision(row)
     columns = {"latency_sustained_ms": 1.0, "latency_burst_ms": 0.0}
     return [
@@ -90,7 +90,7 @@ def read_regimes(row: Row) -> list[Kernel]:
 
 
 def read_attention(row: Row) -> list[Kernel]:
-    """Attention of whole sequences (``step`` 0) or of one token against ``step`` tokens in the cache."""
+    """Attention of whole sequences (``step`` 0), or of one token over ``step`` cached tokens."""
     if row.get("attn_dtype") not in ("bfloat16", "float16", "bf16", "fp16", ""):
         raise Skip("unknown number format", row.get("attn_dtype"))
     if number(row, "beam_width", 1.0) != 1.0:
@@ -114,7 +114,7 @@ def read_attention(row: Row) -> list[Kernel]:
 
 
 def read_collective(row: Row) -> list[Kernel]:
-    """A library's collective, of ``num_gpus`` in one node or of ``num_workers`` on a platform."""
+    """A library collective of ``num_gpus`` in one node, or of ``num_workers`` on a platform."""
     name = row.get("collective").replace("all_to_all", "alltoall")
     if name not in OPERATIONS:
         raise Skip("unknown collective", name)
@@ -138,7 +138,7 @@ def _on_platform(row: Row, operation: float, name: str) -> Kernel:
 
 
 def read_direct(row: Row) -> list[Kernel]:
-    """A framework's own all-reduce, in a graph or launched one by one (``…_eager``)."""
+    """A framework's all-reduce, in a graph or in single launches (``…_eager``)."""
     eager = 1.0 if "eager" in row.get("kernel_source") else 0.0
     lean = 1.0 if "trtllm" in row.get("kernel_source").lower() else 0.0
     values = (number(row, "bytes"), number(row, "num_gpus"), eager, lean)
@@ -146,29 +146,29 @@ def read_direct(row: Row) -> list[Kernel]:
     return [Kernel("direct", known_accelerator(row.get("system")), values, _seconds(row, "latency_ms"), label)]
 
 
-#: Bytes a second that one core handles of a kernel that is all transfer.
+#: B/s per core of a kernel that only moves bytes.
 PLAIN = 1e12
 
-#: Element-wise kernels of the vidur tables' stack (eager PyTorch and vLLM of 2024): bytes a second that one core
-#: handles of them, of all its chips together. Reductions and gathers keep few loads in flight a core.
+#: Element-wise kernels of the vidur tables' stack (eager PyTorch and vLLM of 2024): B/s per core, fitted over all its
+#: chips. Reductions and gathers keep few loads per core in flight.
 ELEMENTWISE = {
     "add": PLAIN, "mlp_act": 31e9, "attn_rope": 25e9, "input_layernorm": 15.5e9, "post_attention_layernorm": 15.5e9,
     "emb": 4.9e9,
 }  # fmt: skip
-#: Shortest time of one of them.
+#: Minimum time of such a kernel.
 ELEMENTWISE_FLOOR = 2.2e-6
 
-#: Time of a GEMM in that stack on H100 over that of later libraries: it ran the first kernels for Hopper. Without it
-#: the median error of these rows doubles.
+#: GEMM time of that stack on H100 over that of later libraries, with the first kernels for Hopper. Without it the
+#: median error of these rows doubles.
 EARLY_HOPPER = 1.2
 
-#: Eager launch that the figures published with LLMCompass (A100) include: gelu and layernorm alike, softmax in one
+#: Eager launch within the figures published with LLMCompass (A100): the same for gelu and layernorm, softmax in one
 #: kernel of the framework.
 OPERATOR_LAUNCH = {"gelu": 46e-6, "layernorm": 46e-6, "softmax": 12e-6}
 
 
 def read_operator(row: Row) -> list[Kernel]:
-    """One operator of a layer (``num_tokens``, ``tp`` and the model's sizes) or alone (``m``, ``n_or_k1``, ``n2``)."""
+    """An operator of a layer (``num_tokens``, ``tp``, sizes of the model), or isolated (``m``, ``n_or_k1``, ``n2``)."""
     return _layer_operator(row) if row.get("num_tokens") else _lone_operator(row)
 
 
@@ -213,12 +213,12 @@ def _lone_operator(row: Row) -> list[Kernel]:
     return [Kernel("vector", device, (4.0 * elements, PLAIN, OPERATOR_LAUNCH[op]), measured, op)]
 
 
-#: Bytes of an element that DeepEP sends: to experts in fp8 with a scale of 4 bytes for 128, back in bf16.
+#: Bytes per element sent by DeepEP: to experts in fp8 with a 4-byte scale per 128, back in bf16.
 DISPATCHED, COMBINED = 1.0 + 4.0 / 128.0, 2.0
 
 
 def read_exchange(row: Row) -> list[Kernel]:
-    """Tokens dispatched to experts and combined again, by the kernels for many (``normal``) or few tokens (``ll``)."""
+    """Dispatch and combine of tokens, by the kernels for many (``normal``) or few tokens (``ll``)."""
     nodes, few = number(row, "node_num"), row.get("mode") == "ll"
     device = known_accelerator(row.get("system")) + (APART if nodes > 1.0 else "")
     tokens, top_k, hidden = (number(row, name) for name in ("num_token", "num_topk", "hidden_size"))

@@ -1,1 +1,1 @@
-"""What a step holds, burns and costs, and whether it can run."""
+"""Memory, energy, bounds and feasibility of a step, and runs with failures."""

@@ -1,4 +1,4 @@
-"""Seconds of a step by what bounds them: compute, device memory, the network, or none of these."""
+"""Step time by bound: compute, device memory, network, rest."""
 
 from __future__ import annotations
 
@@ -18,17 +18,17 @@ from dse.model.work.ledger import recomputed, scaled, summed
 from dse.model.work.training import TrainingWork
 from dse.types import Design, Operator, OperatorKind, Scalar, Scope, Work
 
-#: Seconds below which a part of the step is none.
+#: Minimum seconds of a divisor, so that empty parts divide by more than zero.
 _NOTHING = 1e-30
 
 
 class BoundBy(NamedTuple):
-    """Seconds of one step by what bounds them; they add up to its time."""
+    """Seconds of one step by bound; they add up to its time."""
 
     compute: Scalar  # kernels on the compute side of their roofline
     memory: Scalar  # kernels on the memory side, and the optimiser's traffic
     network: Scalar  # exposed messages
-    rest: Scalar  # kernel floors and small kernels, waits for the host, the bubble, transfers to the host
+    rest: Scalar  # kernel floors, small kernels, host waits, bubble, transfers to the host
 
     @property
     def total(self) -> Scalar:
@@ -37,7 +37,7 @@ class BoundBy(NamedTuple):
 
 
 class KernelBound(NamedTuple):
-    """What bounds the kernels of one pass of an operator: 1 for one of the three, 0 for the others."""
+    """Bound of the kernels of one pass of an operator: 1 for one of the three, 0 for the others."""
 
     compute: Scalar
     memory: Scalar
@@ -45,7 +45,7 @@ class KernelBound(NamedTuple):
 
 
 def kernel_bound(kind: OperatorKind, works: Sequence[Work], time: Scalar, rates: Rates) -> KernelBound:
-    """What most of a pass's ``time`` is spent on: kernel floors, else the longer of the roofline's two terms."""
+    """Bound of a pass: kernel floors where they take most of ``time``, else the longer of the roofline's terms."""
     terms = [roofline_terms(kind, work, rates) for work in works]
     by_compute = jnp.where(sum(c for c, _ in terms) >= sum(m for _, m in terms), 1.0, 0.0)
     if nothing(rates.kernels.kernel_floor):
@@ -56,17 +56,16 @@ def kernel_bound(kind: OperatorKind, works: Sequence[Work], time: Scalar, rates:
 
 
 def step_bounds(design: Design, layout: Layout, work: TrainingWork, step: StepTime) -> BoundBy:
-    """The parts of a step by what bounds them.
+    """Step time by bound.
 
-    Forward, backward, recompute, and embedding with head are divided as the seconds of their operators are, each pass
-    of an operator whole to the side of the roofline that its kernels are on (:func:`kernel_bound`); of recompute the
-    operators that run again, of embedding and head both, with their messages. Seconds that no rate shortens (kernel
-    floors, small kernels, what the host does once a step) are the rest.
+    Forward, backward, recompute, and embedding with head are divided like the seconds of their operators, each pass of
+    an operator counted to one bound (:func:`kernel_bound`). Seconds independent of any rate (kernel floors, small
+    kernels, host work per step) are the rest.
 
     Args:
         design: at the clock that its power allows.
-        layout: its own.
-        work: its own.
+        layout: sizes and groups of the design.
+        work: its ledger.
         step: its time by part.
     """
     rates, software, trained = step_rates(design), design.software, design.workload.backward
@@ -81,7 +80,7 @@ def step_bounds(design: Design, layout: Layout, work: TrainingWork, step: StepTi
         divided(step.forward, [*forward, _rest(small)]),
         divided(step.backward, [*backward, _rest(2.0 * small)]),
         divided(step.recompute, [
-            *recomputed(work.layer, forward, layout.recompute), _rest(layout.recompute.most * small),
+            *recomputed(work.layer, forward, layout.recompute), _rest(layout.recompute.forwards * small),
         ]),
         divided(step.embedding_and_head, [
             *(one for one, _ in ends), *(scaled(trained, other) for _, other in ends), BoundBy(0.0, 0.0, sent, 0.0),
@@ -91,7 +90,7 @@ def step_bounds(design: Design, layout: Layout, work: TrainingWork, step: StepTi
 
 
 def _passes(operator: Operator, rates: Rates) -> tuple[BoundBy, BoundBy]:
-    """Seconds of an operator's forward and backward, each whole to what bounds it."""
+    """Seconds of an operator's forward and backward by bound."""
     forward, *gradients = operator_times(operator, rates)
     return (
         bound_by(operator.kind, [operator.forward], forward, rates),
@@ -100,13 +99,13 @@ def _passes(operator: Operator, rates: Rates) -> tuple[BoundBy, BoundBy]:
 
 
 def bound_by(kind: OperatorKind, works: Sequence[Work], time: Scalar, rates: Rates) -> BoundBy:
-    """Seconds of the kernels of one pass, whole to what bounds them."""
+    """Seconds of the kernels of one pass, all to their bound."""
     bound = kernel_bound(kind, works, time, rates)
     return BoundBy(times(time, bound.compute), times(time, bound.memory), 0.0, times(time, bound.floor))
 
 
 def divided(part: Scalar, seconds: Iterable[BoundBy]) -> BoundBy:
-    """A part of a step, divided as these seconds are."""
+    """A part of a step, divided in proportion to ``seconds``."""
     found = summed(seconds)
     return scaled(part / jnp.maximum(found.total, _NOTHING), found)
 

@@ -1,8 +1,8 @@
-"""Energy and power of one training step: the work of operators and links, and the power that time costs.
+"""Energy and power of one training step: work of operators and links, and power over time.
 
-Every part is a sum over all devices, so that parts add up to the whole. Dynamic energy of the cores follows the
-square of their voltage; what device memory, links and hosts take does not. A device that waits for a message or for
-another stage polls with some of its cores, whose clocks count under control; one that waits for its host does not.
+Every part is a sum over all devices; parts add up to the total. Dynamic energy of the cores follows the square of
+their voltage; that of device memory, links and hosts does not. A device that waits for a message or for another stage
+polls with some of its cores, whose clocks count as control; one that waits for its host does not.
 """
 
 from __future__ import annotations
@@ -21,14 +21,14 @@ from dse.model.work.convergence import run_tokens
 from dse.model.work.training import TrainingWork, layer_phase, step_phase
 from dse.types import Design, Power, Scalar, System
 
-#: Least share of its unthrottled dynamic power that a device at its power limit is left with.
+#: Minimum share of the unthrottled dynamic power at the power limit.
 LEAST_SHARE = 0.05
-#: Share from which on it has all of it: a clock solved for the limit leaves all but a rounding.
+#: Share from which on it counts as 1: a clock solved for the limit leaves a rounding.
 FULL_SHARE = 1.0 - 1e-5
 
 
 class Energy(NamedTuple):
-    """Joules of one step over the whole system by part; the parts add up to ``total``."""
+    """Joules of one step of all devices by part; the parts add up to ``total``."""
 
     matrix: Scalar
     vector: Scalar
@@ -48,21 +48,19 @@ class Energy(NamedTuple):
 
 
 class StepEnergy(NamedTuple):
-    """Energy of a step, and what else is told of it."""
+    """Energy and power of a step."""
 
     parts: Energy
-    devices: Scalar  # joules of the devices alone
-    peak: Scalar  # watts while every device runs layers, hosts and facility included
-    provisioned: Scalar  # watts of the same with every device at its limit
+    devices: Scalar  # J of the devices alone
+    peak: Scalar  # W while every device runs layers, hosts and facility included
+    provisioned: Scalar  # W with every device at its limit, hosts and facility included
 
 
 def layer_power(layer: Demand, working: Scalar, ratio: Scalar, power: Power) -> tuple[Scalar, Scalar]:
-    """Board power of a device that runs layers, and the share of its cores' dynamic power that the limit leaves.
+    """Board power of a device that runs layers, W, and the share of its cores' dynamic power under the power limit.
 
-    ``working``: seconds of a layer for which all cores have clocks.
-
-    Times of a step are measured ones with the clock that the chip's own limit allowed; where the nominal voltage
-    would draw more than that limit, the chip ran at a lower one.
+    Step times are measured at the clock of the chip's own limit; where the nominal voltage would exceed that limit, the
+    chip ran at a lower clock. ``working``: seconds per layer with running core clocks.
     """
     volts = voltage(ratio, power)
     period = jnp.maximum(layer.other_time, layer.host_time)
@@ -77,9 +75,14 @@ def layer_power(layer: Demand, working: Scalar, ratio: Scalar, power: Power) -> 
 def step_energy(
     design: Design, layout: Layout, work: TrainingWork, ratio: Scalar, times: tuple[StepTime, LayerTime]
 ) -> StepEnergy:
-    """Energy of one step of ``design`` at ``ratio`` times the nominal clock.
+    """Energy of one training step.
 
-    ``times``: of the step, and of one layer and micro-batch of it.
+    Args:
+        design: at its clock.
+        layout: sizes and groups of the design.
+        work: its ledger.
+        ratio: clock over the nominal one.
+        times: time of the step, and of one layer and micro-batch.
     """
     system = design.system
     power, devices = system.accelerator.power, layout.devices
@@ -113,37 +116,37 @@ def step_energy(
 
 
 class Around(NamedTuple):
-    """Joules that devices cause around them."""
+    """Joules around the devices."""
 
     cryogenics: Scalar
     facility: Scalar
 
 
 def beyond_devices(system: System, cores: Scalar, memory: Scalar, within: Scalar) -> Around:
-    """What coolers of cold cores and memory take, and the facility around all that is spent ``within`` it."""
+    """Energy of coolers of cold cores and memory, and of the facility for all energy ``within`` it, J."""
     power = system.accelerator.power
     cryogenics = power.cooling * cores + power.memory_cooling * memory
     return Around(cryogenics, (system.pue - 1.0) * (within + cryogenics))
 
 
 def whole_power(board: Scalar, devices: Scalar, system: System) -> Scalar:
-    """Watts of so many devices that draw ``board`` each, with hosts and facility."""
+    """Power of ``devices`` at ``board`` W each, with hosts and facility, W."""
     return devices * (board + system.host_power) * system.pue
 
 
-def powers(design: Design, layout: Layout, drawn: StepEnergy, step_time: Scalar) -> dict[str, Scalar]:
-    """Power, energy of a token, and time and energy of a whole run."""
+def powers(design: Design, layout: Layout, energy: StepEnergy, step_time: Scalar) -> dict[str, Scalar]:
+    """Power in W, energy per token in J, and time and energy of a run."""
     w = design.workload
     a_token = reciprocal(w.global_batch * w.seq_len)
     steps = run_tokens(w) * a_token
     each_second = reciprocal(step_time)
-    average = drawn.parts.total * each_second
+    average = energy.parts.total * each_second
     return dict(
-        energy_per_token=drawn.parts.total * a_token,
+        energy_per_token=energy.parts.total * a_token,
         average_power=average,
-        peak_power=jnp.maximum(drawn.peak, average),  # where the head or the optimiser draw more than layers do
-        provisioned_power=drawn.provisioned,
-        device_power=drawn.devices * each_second * reciprocal(layout.devices),
+        peak_power=jnp.maximum(energy.peak, average),  # head or optimiser may draw more than layers
+        provisioned_power=energy.provisioned,
+        device_power=energy.devices * each_second * reciprocal(layout.devices),
         run_time=steps * step_time,
-        run_energy=steps * drawn.parts.total,
+        run_energy=steps * energy.parts.total,
     )

@@ -1,10 +1,10 @@
-"""A whole run with its failures: how often a job fails, what it loses each time, and the best interval of checkpoints.
+"""Training runs with failures: failure rate of a job, time lost per failure, and the optimal checkpoint interval.
 
-Failures come at random, at a constant rate; they also come while a job restarts, but not while it waits for a repair.
-Between two checkpoints ``tau`` seconds of training and a stall of ``delta`` take ``(e^((tau + delta) / M) - 1) M`` with
-all that is done again, ``M`` being the mean time between failures, and ``e^(R / M)`` times that with restarts of ``R``
-(Daly 2006, equation 13), for checkpoints that can be gone back to as soon as training goes on. One that is still under
-way is not: a failure costs its time more. Powers of e end at e^20: nothing overflows where no run would ever end.
+Failures are random at a constant rate, during training and restarts, but not during waits for a repair. ``tau`` seconds
+of training with a stall of ``delta`` per checkpoint take ``(e^((tau + delta) / M) - 1) M`` with lost work, for a mean
+time between failures ``M``, and ``e^(R / M)`` times that with restarts of ``R`` (Daly 2006, equation 13), if a
+checkpoint can be restored as soon as training goes on; otherwise a failure also costs the time until it can.
+Exponents end at 20, so that nothing overflows in runs that never end.
 """
 
 from __future__ import annotations
@@ -24,32 +24,32 @@ from dse.model.work.parameters import model_flops, parameter_count
 from dse.model.work.training import TrainingWork
 from dse.types import Checkpoint, Design, Reliability, Scalar
 
-#: Failures in a stretch of training or a restart beyond which no more are counted.
+#: Maximum number of failures per stretch of training or restart.
 _MOST = 20.0
-#: Seconds beyond which no copy or write is told from another.
+#: Maximum seconds of a copy or write.
 _LONGEST = 1e12
-#: Least and most failures a second of a job, and least failures in a stall that are told from none.
+#: Minimum and maximum failures/s of a job, and minimum failures per stall.
 _RAREST, _OFTENEST, _LEAST = 1e-15, 1.0, 1e-12
 
 
 class FailureRates(NamedTuple):
-    """Failures a second of a job."""
+    """Failures/s of a job."""
 
-    hardware: Scalar  # of which each takes a node
+    hardware: Scalar  # each takes a node
     total: Scalar
 
 
 class Saving(NamedTuple):
-    """Seconds that checkpoints of a kind take."""
+    """Seconds of checkpoints of a kind."""
 
-    stall: Scalar  # that training loses for one
-    exposed: Scalar  # from when training goes on until it can be gone back to
-    apart: Scalar  # least time from the begin of one to that of the next
-    load: Scalar  # to bring it back
+    stall: Scalar  # lost training time per checkpoint
+    exposed: Scalar  # from the end of the stall until it can be restored
+    apart: Scalar  # minimum time between the starts of two checkpoints
+    load: Scalar  # to restore it
 
 
 class Lost(NamedTuple):
-    """Seconds lost for each second of training, by part, and the interval that gives them."""
+    """Seconds lost per second of training by part, and the checkpoint interval in s."""
 
     checkpointing: Scalar
     lost_work: Scalar
@@ -68,7 +68,7 @@ T = TypeVar("T", Saving, Lost)
 
 
 def failure_rates(reliability: Reliability, devices: Scalar) -> FailureRates:
-    """Rates of all devices, links, nodes and software add up."""
+    """Failure rates of all devices, links, nodes and software, failures/s."""
     r = reliability
     of_nodes = 1.0 / (r.node_devices * r.node_mtbf)
     hardware = devices * (1.0 / r.device_mtbf + 1.0 / r.link_mtbf + of_nodes)
@@ -77,7 +77,7 @@ def failure_rates(reliability: Reliability, devices: Scalar) -> FailureRates:
 
 
 def growth(exponent: Scalar) -> Scalar:
-    """``(e^x - 1) / x - 1`` of a number from 0: what failures add to a stretch in which ``x`` are expected."""
+    """``(e^x - 1) / x - 1`` of ``x >= 0``: relative time added by ``x`` expected failures per stretch."""
     small, large = exponent < 0.2, jnp.maximum(exponent, 0.2)
     x = jnp.where(small, exponent, 0.2)
     series = x * (1.0 / 2.0 + x * (1.0 / 6.0 + x * (1.0 / 24.0 + x * (1.0 / 120.0 + x / 720.0))))
@@ -85,11 +85,11 @@ def growth(exponent: Scalar) -> Scalar:
 
 
 def best_interval(stall: Scalar, rate: Scalar) -> Scalar:
-    """Training time between checkpoints that loses least, for a stall and failures a second.
+    """Optimal training time between checkpoints in s, for a ``stall`` in s and a ``rate`` of failures/s.
 
-    ``tau = M (1 + W(-e^(-1 - delta / M)))`` with Lambert's W (Daly 2006, equation 34), here by the Padé form of its
-    series in ``q = sqrt(2 (1 - e^(-delta / M)))`` (Corless et al. 1996, equation 4.22), at most 2 % off where the loss
-    is flat. It tends to Young's ``sqrt(2 delta M)`` for short stalls and to ``M`` for long ones.
+    ``tau = M (1 + W(-e^(-1 - delta / M)))`` with Lambert's W (Daly 2006, equation 34), by the Padé form of its series
+    in ``q = sqrt(2 (1 - e^(-delta / M)))`` (Corless et al. 1996, equation 4.22), at most 2 % off where the loss is
+    flat. It tends to Young's ``sqrt(2 delta M)`` for short stalls and to ``M`` for long ones.
     """
     expected = min_prefer_first(max_prefer_first(stall * rate, _LEAST), _MOST)
     q = jnp.sqrt(2.0 * expected * (1.0 + growth(expected)) * jnp.exp(-expected))
@@ -97,15 +97,15 @@ def best_interval(stall: Scalar, rate: Scalar) -> Scalar:
 
 
 def saved_parameters(design: Design, work: TrainingWork) -> Scalar:
-    """Parameters whose state a checkpoint holds: those that are trained."""
+    """Parameters whose state a checkpoint holds: the trained ones."""
     adapters = times(work.trained.added, design.workload.blocks * design.mapping.tp)
     return plus(times(work.trained.whole, parameter_count(design.workload)), adapters)
 
 
 def device_bytes(layout: Layout, work: TrainingWork) -> Scalar:
-    """Bytes of weights and optimiser state that the device copies which has most of them, as ZeRO splits them.
+    """Bytes of weights and optimiser state that the most loaded device copies, as ZeRO splits them.
 
-    State that replicas have alike is copied by one of them.
+    One replica copies state that all replicas share.
     """
     state, routed = (one.weights + one.optimizer for one in (work.state, work.routed_state))
     held = work.trained.of(work.parameters, layout.layers) * state
@@ -113,9 +113,9 @@ def device_bytes(layout: Layout, work: TrainingWork) -> Scalar:
 
 
 def host_copy(design: Design, layout: Layout, work: TrainingWork) -> Scalar:
-    """Bytes that the host keeps for a device until a checkpoint is written, or for good: one copy of its state.
+    """Bytes per device of a copy of its state on the host, until it is written or permanently.
 
-    Of designs that say nothing of checkpoints none; while training waits, what is written goes past the host.
+    0 without a reliability record, and for synchronous checkpoints, which pass through the host.
     """
     reliability = design.system.reliability
     if reliability is None:
@@ -124,13 +124,12 @@ def host_copy(design: Design, layout: Layout, work: TrainingWork) -> Scalar:
 
 
 def savings(design: Design, held: Scalar, step: StepTime, size: Scalar) -> dict[Checkpoint, Saving]:
-    """What checkpoints of ``size`` bytes take, by kind, of which a device has ``held``.
+    """Seconds of checkpoints of ``size`` bytes by kind; ``held``: bytes per device.
 
-    Training stops for what each takes to begin that is written (``checkpoint_overhead``), however few its bytes.
-    Synchronous ones are copied to the host and written while training waits. Asynchronous ones are copied behind the
-    passes of the next step, before the optimiser changes what is copied; training waits for the rest, and what is
-    hidden slows it down a little. They are then written to storage (DataStates: Maurya et al. 2024), or else sent
-    once to other hosts for their parities and kept (REFT: Wang et al. 2023).
+    Each checkpoint stops training for ``checkpoint_overhead``. Synchronous ones also for the copy to the host and the
+    write. Asynchronous ones are copied during the passes of the next step, before the optimiser changes the state;
+    training waits for the rest, and hidden copies slow it down slightly. They are then written to storage (DataStates:
+    Maurya et al. 2024), or sent once to other hosts for parities and kept (REFT: Wang et al. 2023).
     """
     r, system = design.system.reliability or Reliability(), design.system
     copy = jnp.minimum(held / system.host.bandwidth, _LONGEST)
@@ -151,12 +150,12 @@ def savings(design: Design, held: Scalar, step: StepTime, size: Scalar) -> dict[
 
 
 def no_spare(reliability: Reliability, failing: Scalar) -> Scalar:
-    """Seconds waited in the mean after a failure that takes a node, of ``failing`` a second.
+    """Mean wait in s per hardware failure, at ``failing`` failures/s.
 
-    The chance that all ``s`` spares are being repaired, ``m`` being asked for in the mean, is Erlang's loss formula.
-    For any ``s`` it is here what ``1 - s / m``, where that is positive, and ``m^s e^-m / s!`` (by Stirling's formula)
-    add up to: exact without spares and with many more than ``m``, low by a factor of two at most where there are ``m``.
-    The first of so many nodes is back after a share of the time to repair.
+    The probability that all ``s`` spares are in repair, with ``m`` in repair on average, is Erlang's loss formula; here
+    the sum of ``1 - s / m``, where positive, and ``m^s e^-m / s!`` (by Stirling's formula), for any ``s``: exact
+    without spares and with many more than ``m``, low by a factor of two at most at ``s = m``. The first node in repair
+    returns after its share of the repair time.
     """
     spares, mean = reliability.spares, jnp.maximum(failing * reliability.repair_time, 1e-9)
     some = jnp.maximum(spares, 1e-9)
@@ -167,26 +166,27 @@ def no_spare(reliability: Reliability, failing: Scalar) -> Scalar:
 
 
 def lost_time(reliability: Reliability, saving: Saving, rates: FailureRates, step_time: Scalar) -> Lost:
-    """Seconds lost for each second of training, at the interval that is stated or else loses least.
+    """Seconds lost per second of training at the stated or optimal checkpoint interval, at least a step.
 
-    A step at least; where one is stated that is too short for the checkpoint before to be over, training waits for it.
+    Where a stated interval is shorter than a checkpoint takes, training waits for it.
     """
     r, rate = reliability, rates.total
     best = max_prefer_first(best_interval(saving.stall, rate), saving.apart - saving.stall)
     interval = max_prefer_first(jnp.where(r.checkpoint_every > 0.0, r.checkpoint_every, best), step_time)
-    stretch = max_prefer_first(interval + saving.stall, saving.apart)
+    paused = max_prefer_first(saving.stall, saving.apart - interval)
+    stretch = interval + paused
     back = r.detection_time + r.restart_time + saving.load
     added = growth(min_prefer_first(stretch * rate, _MOST))
-    again = min_prefer_first((back + saving.exposed) * rate, _MOST)
-    failures = stretch * rate * (1.0 + added) / interval  # those of training
-    restarts = failures * (1.0 + growth(again))  # of full length: some fail themselves
+    restarting = min_prefer_first((back + saving.exposed) * rate, _MOST)
+    failures = stretch * rate * (1.0 + added) / interval  # during training
+    restarts = failures * (1.0 + growth(restarting))  # some restarts fail
     waited = no_spare(r, rates.hardware) * rates.hardware / rate
     return Lost(
-        checkpointing=(stretch - interval) / interval,
+        checkpointing=paused / interval,
         lost_work=stretch * added / interval + restarts * saving.exposed,
         detection=restarts * r.detection_time,
         restart=restarts * (r.restart_time + saving.load),
-        repair=failures * jnp.exp(again) * waited,
+        repair=failures * jnp.exp(restarting) * waited,
         interval=interval,
     )
 
@@ -194,10 +194,7 @@ def lost_time(reliability: Reliability, saving: Saving, rates: FailureRates, ste
 def saved(
     reliability: Reliability, by_kind: dict[Checkpoint, Saving], rates: FailureRates, step_time: Scalar
 ) -> tuple[Saving, Lost]:
-    """What checkpoints of the kind that is stated take, and what is lost.
-
-    An engine that need not wait for the storage does so where it would lose more otherwise.
-    """
+    """Seconds of checkpoints of the stated kind, and seconds lost; synchronous where that loses less."""
     columns = zip(*by_kind.values(), strict=True)
     saving = Saving(*(choose(reliability.checkpoint, dict(zip(by_kind, values, strict=True))) for values in columns))
     waiting = by_kind[Checkpoint.synchronous]
@@ -212,11 +209,11 @@ def either(condition: Scalar, first: T, second: T) -> T:
 
 
 def served_with_failures(design: Design, weights: Scalar, ranks: Scalar) -> dict[str, Scalar]:
-    """How often a replica of a model that serves fails, and the share of the time for which it answers.
+    """Failures/s of a serving replica, and its availability.
 
-    A replica are the ``ranks`` of data parallelism that share experts: none of them goes on without the others.
-    ``M / (M + D)``: it is down until the failure is found, a spare node is there, and an engine has started on it and
-    loaded the ``weights`` of a device. The spares are those of all replicas.
+    A replica is the ``ranks`` of data parallelism that share experts. Availability ``M / (M + D)``: it is down until
+    the failure is detected, a spare node is available, and an engine has started and loaded the ``weights`` of a
+    device. All replicas share the spares.
     """
     m, r = design.mapping, design.system.reliability or Reliability()
     rates = failure_rates(r, m.tp * m.pp * ranks)
@@ -226,16 +223,16 @@ def served_with_failures(design: Design, weights: Scalar, ranks: Scalar) -> dict
 
 
 def slowed(reliability: Reliability, step: StepTime) -> Scalar:
-    """Share by which slow devices and congestion lengthen a step.
+    """Relative step time added by slow devices and congestion.
 
-    Collisions lengthen the exposed messages of dimensions that cross nodes: context, pipeline and data parallelism.
+    Congestion lengthens exposed messages of dimensions across nodes: context, pipeline and data parallelism.
     """
     across = step.context_parallel + step.pipeline_parallel + step.data_parallel
     return reliability.straggler_slowdown + reliability.congestion * across * reciprocal(step.total)
 
 
 def run_with_failures(design: Design, layout: Layout, work: TrainingWork, step: StepTime) -> dict[str, Scalar]:
-    """Expected time of a whole run by part, and what it follows from."""
+    """Expected time of a training run by part, s, with failure rates and checkpoint interval."""
     w, r = design.workload, design.system.reliability or Reliability()
     tokens, rates = run_tokens(w), failure_rates(r, layout.devices)
     steps = tokens * reciprocal(w.global_batch * w.seq_len)

@@ -1,4 +1,4 @@
-"""Why a design cannot run, as bits: divisibility, network reach, precision, memory, what its stack can do."""
+"""Reasons of infeasibility as bits: divisibility, network reach, precision, memory, capabilities of the stack."""
 
 from __future__ import annotations
 
@@ -19,15 +19,15 @@ from dse.types import Design, Experts, HostTiers, Infeasible, Recompute, Scalar,
 
 
 def usable_memory(design: Design) -> Scalar:
-    """Bytes of a device that allocations can use: its capacity less what the stack reserves."""
+    """Usable bytes of a device: its capacity without the stack's reserve."""
     return design.system.accelerator.memory.capacity - design.software.reserve
 
 
 def fits_probability(design: Design, memory: Scalar) -> Scalar:
-    """Chance that a predicted peak of ``memory`` bytes fits: 1/2 where it is all that is usable.
+    """Probability that a predicted peak of ``memory`` bytes fits; 1/2 at the usable memory.
 
-    The true peak is log-normal about the prediction, with the stack's ``memory_spread``; its normal distribution is
-    taken as logistic, ``1 / (1 + exp(-1.702 z))``, within 0.01 of it (Camilli 1994).
+    The true peak is log-normal about the prediction with the stack's ``memory_spread``; the normal distribution is
+    approximated by the logistic one, ``1 / (1 + exp(-1.702 z))``, within 0.01 (Camilli 1994).
     """
     spare = jnp.log2(jnp.maximum(usable_memory(design), 1.0) / memory) * math.log(2.0)
     z = spare / jnp.maximum(design.software.memory_spread, 1e-3)
@@ -35,12 +35,12 @@ def fits_probability(design: Design, memory: Scalar) -> Scalar:
 
 
 def routes(experts: Experts) -> Scalar:
-    """Whether a router can send tokens as a mixture says: to no more experts and groups, and no more rows, than are."""
+    """Whether the experts, groups and rows per token of a mixture exist."""
     return functools.reduce(operator.and_, experts.kept.values())
 
 
 def experts_reasons(design: Design) -> dict[Infeasible, Scalar]:
-    """Whether experts do not divide, and whether the mapping has what is not modelled beside them."""
+    """Infeasibility of experts: not divisible, or combined with options that are not modelled."""
     experts, m = design.workload.experts, design.mapping
     if experts is None or m.experts is None:
         return {}
@@ -54,21 +54,21 @@ def experts_reasons(design: Design) -> dict[Infeasible, Scalar]:
 
 
 def network_too_small(system: System, tp: Scalar) -> Scalar:
-    """Whether nothing connects so many devices, or links without a switch cannot be laid out so."""
+    """Whether no network joins all devices, or the links of a torus or hypercube do not form this size."""
     too_small = system.n_devices > jnp.maximum(system.scale_up.domain, system.scale_out.domain)
-    return too_small if system.scale_up.links is None else too_small | ~links.fills(system, tp)
+    return functools.reduce(operator.or_, links.faults(system, tp), too_small)
 
 
 class Needed(NamedTuple):
-    """Bytes that a device needs of each memory."""
+    """Bytes per device needed of each memory."""
 
-    memory: Scalar  # its own
+    memory: Scalar  # of the device
     host: Scalar
     storage: Scalar
 
 
 def infeasible_reason(design: Design, layout: Layout, needed: Needed, clock_infeasible: Scalar) -> Scalar:
-    """Bits of :class:`Infeasible`; 0 when the design can run. ``clock_infeasible``: no clock meets its power limit."""
+    """Bits of :class:`Infeasible`; 0 when feasible. ``clock_infeasible``: no clock meets the power limit."""
     w, m, system = design.workload, design.mapping, design.system
     sizes = {**vars(w), "n_layers": w.blocks, "n_micro_batches": layout.n_micro_batches}
     fits = divisibility.fits({**sizes, **vars(m), "splits_hidden": design.software.splits_hidden}, divides)
@@ -95,7 +95,7 @@ def infeasible_reason(design: Design, layout: Layout, needed: Needed, clock_infe
             broken[reason] = broken[reason] | ~kept
     if system.accelerator.chip is not None:
         broken[Infeasible.chip_shares] = overspent(system.accelerator.chip)
-    if w.recurrent is not None or w.sparse is not None:
+    if w.is_serving_only:
         broken[Infeasible.layers_unsupported] = True
     if m.tiers is not None:
         broken[Infeasible.storage] = needed.storage > (system.host_tiers or HostTiers()).storage_capacity
@@ -107,5 +107,5 @@ def infeasible_reason(design: Design, layout: Layout, needed: Needed, clock_infe
 
 
 def bits_of(broken: dict[Infeasible, Scalar]) -> Scalar:
-    """The reasons that hold, as bits."""
+    """Bits of the reasons that hold."""
     return sum(jnp.where(is_broken, jnp.int32(bit), jnp.int32(0)) for bit, is_broken in broken.items())

@@ -1,4 +1,4 @@
-"""Bytes on the fullest device: weights, gradients, optimiser, activations, logits, buffers."""
+"""Peak memory of the most loaded device: weights, gradients, optimiser, activations, logits, buffers."""
 
 from __future__ import annotations
 
@@ -46,9 +46,9 @@ class Memory(NamedTuple):
 
 
 def outside_memory(design: Design, layout: Layout, work: TrainingWork) -> tuple[Scalar, Scalar]:
-    """Bytes that a device of the first stage, which has most micro-batches in flight, keeps on the host and on storage.
+    """Bytes on the host and on storage per device of the first stage, which has most micro-batches in flight.
 
-    A layer that it may lack is counted: the next stage has it.
+    A layer that it may lack is counted, since the next stage has it.
     """
     in_flight = pipeline.held(design.mapping, layout.n_micro_batches).stage
     on_host = offload.kept_bytes(work.on_host, layout.layers, in_flight)
@@ -59,25 +59,22 @@ def outside_memory(design: Design, layout: Layout, work: TrainingWork) -> tuple[
 
 
 def layer_transient_bytes(design: Design, layout: Layout, work: TrainingWork) -> Scalar:
-    """Bytes alive only while one layer runs backward.
-
-    What recompute brings back for it, and the gradients of the feed-forward's inner tensors.
-    """
+    """Transient bytes of the backward of one layer: recomputed activations, gradients of inner feed-forward tensors."""
     w = design.workload
     ffn_gradients = w.backward * layout.element.activation * layout.tokens * layout.ffn * (2.0 + w.gated)
     routed = times(w.backward, backward_bytes(design, layout, layout.experts))
     if not nothing(routed):
         dense = jnp.where(layout.experts.first + layout.experts.dense_share > 0.0, ffn_gradients, 0.0)
         ffn_gradients = jnp.maximum(dense, routed)
-    return work.kept.again + ffn_gradients
+    return work.kept.recomputed + ffn_gradients
 
 
 def standing_buffer_bytes(design: Design, layout: Layout, work: TrainingWork) -> Scalar:
-    """Bytes of buffers that live all step long.
+    """Bytes of buffers allocated for the whole step.
 
-    Under sequence parallelism a gathered input and its unreduced gradient, a cached 16-bit weight gradient for
-    each weight shape; under ZeRO-2 the unreduced gradient, under ZeRO-3 two times the gathered weights, of what a stack
-    moves at once: a layer, or a matrix.
+    Sequence parallelism: a gathered input and its unreduced gradient, a cached 16-bit weight gradient per weight shape;
+    ZeRO-2: the unreduced gradient, ZeRO-3: twice the gathered weights, of the unit that a stack moves: a layer, or a
+    matrix.
     """
     m, w = design.mapping, design.workload
     act = layout.element.activation
@@ -95,10 +92,9 @@ def standing_buffer_bytes(design: Design, layout: Layout, work: TrainingWork) ->
 
 
 def _moved_at_once(design: Design, layer: Scalar) -> Scalar:
-    """Parameters that are gathered and scattered at once, of those of a ``layer``: all, or those of its largest matrix.
+    """Parameters per gather and scatter, of those of a ``layer``: all, or those of its largest matrix.
 
-    Modules wrapped for sharding are layers (Zhao et al. 2023, FSDP); XLA's partitioner gathers an operand where it is
-    used (Xu et al. 2021, GSPMD).
+    FSDP wraps layers (Zhao et al. 2023); XLA's partitioner gathers an operand where it is used (Xu et al. 2021, GSPMD).
     """
     w = design.workload
     widest = jnp.maximum(w.ffn_hidden, w.n_heads * w.head_dim)
@@ -107,42 +103,39 @@ def _moved_at_once(design: Design, layer: Scalar) -> Scalar:
 
 
 def _head_by_itself(design: Design, layout: Layout) -> Scalar:
-    """Bytes of an element of the head that is gathered for its products; 0 where it comes with the outermost unit."""
+    """Bytes per element of a head that is gathered separately; 0 where it is part of the outermost unit."""
     return jnp.where(design.software.gathers_matrices > 0.0, layout.element.activation, 0.0)
 
 
 def matrix_shapes(design: Design, layout: Layout) -> Scalar:
-    """Parameters of the distinct matrices of a layer: of equal experts those of one."""
+    """Parameters of the distinct matrices of a layer, one of several equal experts."""
     w, tp, feed_forward = design.workload, design.mapping.tp, feed_forward_of(design.workload)
     with_experts = expert_layer_matrix_parameters(w, tp), feed_forward.expert(layout.experts.etp.size)
     return feed_forward.usual(layer_matrix_parameters(w, tp), lambda: plus(*with_experts))
 
 
 def _where_split(layout: Layout, stage: float, size: Scalar, replicas: Group | None = None) -> Scalar:
-    """Bytes that there are from a ZeRO stage on, where several devices share what it splits."""
+    """``size`` bytes from a ZeRO stage on, where several devices share the split state, else 0."""
     shared = (replicas or layout.groups.dp).size
     return 0.0 if nothing(size) else jnp.where((layout.zero >= stage) & (shared > 1.0), size, 0.0)
 
 
 class MemoryStage(NamedTuple):
-    """What a stage has of the layers, and what the embedding or the head adds to it."""
+    """Contents of a stage: its layers, and its embedding or head."""
 
     layers: Scalar
-    held: Scalar  # layers x micro-batches whose activations it keeps at its peak
+    held: Scalar  # layers x micro-batches of stored activations at the peak
     parameters: Scalar = 0.0
     activations: Scalar = 0.0
-    transient: Scalar = 0.0  # the part of the activations that is gone when the layers run backward
+    transient: Scalar = 0.0  # activations that are freed before the backward of the layers
     buffers: Scalar = 0.0
-    first_layers: Scalar = 0.0  # those of a mixture of experts with a dense feed-forward
+    first_layers: Scalar = 0.0  # first dense layers of a mixture
     first_held: Scalar = 0.0  # these x micro-batches
-    put_off: Scalar = 0.0  # layers x micro-batches that wait for their weight gradient, what recompute brought back
+    put_off: Scalar = 0.0  # layers x micro-batches with deferred weight gradients and recomputed activations
 
 
 def stage_memory(design: Design, layout: Layout, work: TrainingWork, stage: MemoryStage) -> Memory:
-    """Memory of a stage.
-
-    The peak is in the head's backward or in a layer's, whichever needs more on top of what both hold.
-    """
+    """Peak memory of a stage by part, in the backward of the head or of a layer, whichever is larger."""
     w, m, state = design.workload, design.mapping, work.state
     usual, ends = usual_layer_parameters(w, m.tp), work.trained.of_model(state)
     layer = work.trained.of(usual)
@@ -153,10 +146,10 @@ def stage_memory(design: Design, layout: Layout, work: TrainingWork, stage: Memo
         some, own = offload.state_left(m)
         ends = ends._replace(gradients=some * ends.gradients, optimizer=own * ends.optimizer)
         gradients = offload.resident(stage.layers, m.tiers.offload_gradients) * (layer * state.gradients)
-        off = jnp.minimum(stage.layers, offload.BUFFERED_LAYERS) * (1.0 - own)  # the host updates them: no buffers
+        off = jnp.minimum(stage.layers, offload.BUFFERED_LAYERS) * (1.0 - own)  # the host updates without buffers
         optimizer = optimizer - off * (layer * state.optimizer)
-    # FSDP's outermost unit, embedding and head, is gathered once and freed at the end; what gathers matrices gathers
-    # the head for its products alone.
+    # FSDP gathers embedding and head once, as its outermost unit, and frees them at the end; stacks that gather
+    # matrices gather the head for its products only.
     by_layer = layout.element.activation - _head_by_itself(design, layout)
     whole = _where_split(layout, 3.0, by_layer * stage.parameters)
     transient = jnp.maximum(layer_transient_bytes(design, layout, work) - stage.transient, 0.0)
@@ -171,7 +164,7 @@ def stage_memory(design: Design, layout: Layout, work: TrainingWork, stage: Memo
     )
     if not nothing(layout.pipeline.folded):
         brought_back = w.backward * stored_bytes(work.layer) - work.kept.mean
-        # Pairs of passes put weight gradients off in the end, when no other micro-batch is left: p / 2 of them.
+        # Pairs of passes defer the weight gradients of the last p / 2 micro-batches.
         drained = (stage.put_off + 0.5 * stage.layers) * (work.kept.mean + brought_back)
         memory = memory._replace(
             activations=jnp.where(
@@ -183,7 +176,7 @@ def stage_memory(design: Design, layout: Layout, work: TrainingWork, stage: Memo
 
 
 def with_experts(memory: Memory, design: Design, layout: Layout, work: TrainingWork, stage: MemoryStage) -> Memory:
-    """Memory of a stage with the state of its routed experts, if it has any, and its first layers as they are."""
+    """Memory of a stage with its routed experts and first dense layers."""
     experts, w, m = work.routed_state, design.workload, design.mapping
     if nothing(layout.experts.local):
         return memory
@@ -210,10 +203,10 @@ def with_experts(memory: Memory, design: Design, layout: Layout, work: TrainingW
 
 
 def head_buffer_bytes(design: Design, layout: Layout, logits: Scalar) -> Scalar:
-    """Bytes that the head's backward needs beside the ``logits`` that are kept, of which it is done with most by then.
+    """Bytes of the head's backward beyond the stored ``logits``, part of which are free by then.
 
-    First the 16-bit gradients of all logits, from those kept for the loss; then these alone, while the head's weight
-    gradient is computed into a 16-bit buffer of its own (``VocabParallelCrossEntropy`` and
+    First the 16-bit gradients of all logits, from those stored for the loss; then these alone, while the weight
+    gradient is computed into a 16-bit buffer (``VocabParallelCrossEntropy`` and
     ``LinearWithGradAccumulationAndAsyncCommunication`` of Megatron-Core).
     """
     act = layout.element.activation
@@ -222,18 +215,18 @@ def head_buffer_bytes(design: Design, layout: Layout, logits: Scalar) -> Scalar:
 
 
 def peak_memory(design: Design, layout: Layout, work: TrainingWork) -> tuple[Scalar, Memory]:
-    """Bytes of the fullest stage, in all and by part.
+    """Peak memory of the most loaded stage in bytes, total and by part.
 
-    That is the first (most micro-batches in flight), the last (head, logits), or the second where the first has a
-    layer less. Without one, the second has nothing that the first has not.
+    The most loaded stage is the first (most micro-batches in flight), the last (head, logits), or the second where the
+    first has a layer less.
     """
     w, m, n, stages = design.workload, design.mapping, layout.n_micro_batches, layout.stages
     in_first, in_second, in_last = (pipeline.held(m, n, stage) for stage in (0.0, 1.0, m.pp - 1.0))
     in_flight, in_first_chunk = in_first.stage, in_first.first_chunk
     alone = jnp.where(m.pp > 1.0, 0.0, 1.0)
     first_dense = layout.experts.first
-    # A single stage is the second and the last one too.
-    again = dict.fromkeys(("first_layers", "first_held"), times(alone, first_dense))
+    # A single stage counts as second and last, too.
+    single_stage = dict.fromkeys(("first_layers", "first_held"), times(alone, first_dense))
     last_parameters = head_parameters(w, m.tp) + w.hidden
     logits = design.software.logit_bytes * (layout.tokens * layout.vocab)
     last_parameters = plus(last_parameters, feed_forward_of(w).prediction(), copied_embedding(w, m.pp, m.tp))
@@ -247,7 +240,7 @@ def peak_memory(design: Design, layout: Layout, work: TrainingWork) -> tuple[Sca
         activations=stored_bytes(work.head),
         transient=logits + gathered,
         buffers=plus(gathered, times(work.trained.whole, cached)),
-        **again,
+        **single_stage,
     )
     tied = alone * w.tied_embeddings * head_parameters(w, m.tp)
     first = MemoryStage(
@@ -260,7 +253,7 @@ def peak_memory(design: Design, layout: Layout, work: TrainingWork) -> tuple[Sca
         first_layers=first_dense,
         first_held=times(first_dense, in_first_chunk),
     )
-    second = MemoryStage(stages.fullest, in_second.stage * stages.fullest, **again)
+    second = MemoryStage(stages.fullest, in_second.stage * stages.fullest, **single_stage)
     if not nothing(layout.pipeline.folded):
         waiting = (pipeline.put_off(m, n, stage) for stage in (jnp.maximum(m.pp - 2.0, 0.0), m.pp - 1.0))
         second, output = (s._replace(put_off=k * s.layers) for s, k in zip((second, output), waiting, strict=True))
@@ -277,16 +270,16 @@ def peak_memory(design: Design, layout: Layout, work: TrainingWork) -> tuple[Sca
 def folded(
     design: Design, layout: Layout, stages: tuple[MemoryStage, MemoryStage, MemoryStage]
 ) -> tuple[MemoryStage, MemoryStage, MemoryStage]:
-    """First, second and last stage of a pipeline whose first device has the model's last chunk too, if it is folded.
+    """First, second and last stage of a pipeline, of which a folded one has the last chunk on the first device.
 
-    That device has embedding and head; the others have no more than the second, twice that with two copies.
+    That device has embedding and head; the others hold at most as much as the second, twice that with two copies.
     """
     first, second, last = stages
     w, m, n, is_folded, copies = design.workload, design.mapping, layout.n_micro_batches, *layout.pipeline
     held = pipeline.held(m, n)
     short = chunk_layers(w, m)
     lacks = short.short_first + short.short_last
-    # What predicts further tokens shares the embedding that lies on its own device.
+    # Multi-token prediction shares the embedding of its own device.
     tied = plus(w.tied_embeddings * head_parameters(w, m.tp), copied_embedding(w, m.pp, m.tp))
     ends = first._replace(
         layers=copies * layout.stages.chunks - lacks,
@@ -297,7 +290,7 @@ def folded(
         buffers=last.buffers,
         put_off=pipeline.put_off(m, n, 0.0) * first.layers,
     )
-    inmost = jnp.where(copies > 1.0, 0.5 * m.pp - 1.0, m.pp - 1.0)  # of two copies the middle, else the fold
+    inmost = jnp.where(copies > 1.0, 0.5 * m.pp - 1.0, m.pp - 1.0)  # the middle for two copies, else the fold
     waiting = pipeline.put_off(m, n, inmost) * second.layers
     middle = second._replace(layers=copies * second.layers, put_off=waiting)
 

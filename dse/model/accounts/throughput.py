@@ -1,4 +1,4 @@
-"""Tokens a second and utilisations of a training step."""
+"""Throughput and utilisations of a training step."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from dse.types import Design, Scalar
 
 
 def throughput(design: Design, layout: Layout, step_time: Scalar) -> dict[str, Scalar]:
-    """Tokens a second and the utilisations, by the conventions of Narayanan 2021 and Korthikanti 2022."""
+    """Tokens/s and utilisations, by the conventions of Narayanan 2021 and Korthikanti 2022."""
     w = design.workload
     tokens = w.global_batch * w.seq_len
     each = reciprocal(step_time * layout.devices)

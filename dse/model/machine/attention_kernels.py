@@ -1,17 +1,17 @@
 """Time of attention kernels: chains of keys on the cores of a device.
 
-A kernel is cut into *chains*: a tile of queries against its keys, or the keys of one sequence in a cache against its
-new token. A core starts a chain, visits its keys one after the other and ends it::
+A kernel consists of *chains*: a tile of queries over its keys, or the cached keys of one sequence for its new token. A
+core starts a chain, visits its keys in order and ends it::
 
     compute = load (start + keys cost)
 
-with ``load`` chains a core. Where chains are few, the longest of them alone, or split over idle cores, bounds it from
-below. Compute overlaps with the traffic through device memory. Three kernels are this one with other parameters:
+with ``load`` chains per core. With few chains the longest one alone, or split over idle cores, is a lower bound.
+Compute overlaps with memory traffic. Three kernels have this form:
 
-- :func:`flash_time`, in a training step: chains are many, queries and keys are not rounded to tiles, so that it is
-  FLOPs at a rate that ramps up with the sequence;
-- :func:`context_time`, measured alone: whole causal sequences in tiles of queries and keys;
-- :func:`decode_time`, measured alone: one new token a sequence against a cache of keys and values.
+- :func:`flash_time`, in a training step: many chains without rounding to tiles, so FLOPs at a rate that ramps up with
+  the sequence length;
+- :func:`context_time`, an isolated kernel: whole causal sequences in tiles of queries and keys;
+- :func:`decode_time`, an isolated kernel: one new token per sequence over cached keys and values.
 
 The latter two need the accelerator's ``kernels.attention``.
 """
@@ -26,35 +26,35 @@ from dse.model.choice import ceiling, required
 from dse.model.machine.overlap import best_splits, overlapped
 from dse.types import Accelerator, Kernels, Scalar, Work
 
-#: Rows of queries, and keys, that one core works on at a time.
+#: Tile size of a core: rows of queries, and keys.
 TILE = 128.0
-#: Time of the longest query tile alone over its share of a full device: fewer neighbours, more cache and clock.
+#: Time of the longest query tile alone over its share of a full device: it has more cache and a higher clock.
 ALONE = 0.65
-#: Rows of queries that decode attention fills up to.
+#: Rows of queries that decode attention is padded to.
 QUERY_ROWS = 16.0
 
 
 class Chains(NamedTuple):
-    """How an attention kernel keeps the cores busy; chains of one kernel are alike but for the keys they visit."""
+    """Load of the cores by an attention kernel; its chains differ in their keys only."""
 
-    load: Scalar  # chains of each core
-    keys: Scalar  # keys that one visits, in the mean
-    cost: Scalar  # seconds of one key
+    load: Scalar  # chains per core
+    keys: Scalar  # mean keys of a chain
+    cost: Scalar  # seconds per key
     start: Scalar  # seconds to start and end a chain
 
     def alone(self, keys: Scalar) -> Scalar:
-        """Seconds of one chain of so many keys on its core."""
+        """Seconds of one chain of ``keys`` keys on its core."""
         return keys * self.cost + self.start
 
     def split(self, split_time: Scalar) -> Scalar:
-        """Seconds of one chain that is split over idle cores, ``split_time`` for each."""
+        """Seconds of one chain split over idle cores, each at a cost of ``split_time``."""
         whole = self.keys * self.cost
         splits = best_splits(whole, split_time, self.load)
         return whole / splits + self.start + split_time * (splits - 1.0)
 
     @property
     def shared(self) -> Scalar:
-        """Seconds in which the cores together work off all chains."""
+        """Seconds of all chains with all cores busy."""
         return self.load * self.alone(self.keys)
 
 
@@ -62,46 +62,46 @@ class Chains(NamedTuple):
 
 
 def flash_time(work: Work, flop_time: Scalar, kernels: Kernels, backward: bool) -> Scalar:
-    """Seconds of flash attention in a training step when compute bounds it; its FLOPs take ``flop_time`` at best.
+    """Compute time of flash attention in a training step, s; ``flop_time``: seconds per FLOP at the peak.
 
-    Chains are counted by their FLOPs: each carries its share ``s0 / s`` of the start of its query row, which takes
-    as long as ``s0 / 2`` keys of a causal sequence (Dao 2023). The rate ramps up as ``s / (s + s0)``.
+    The start of a query row takes as long as ``s0 / 2`` keys of a causal sequence (Dao 2023); chains are counted by
+    their FLOPs, so the rate ramps up as ``s / (s + s0)``.
     """
     cost = kernels.flash_backward * flop_time if backward else flop_time
     return Chains(load=work.flops, keys=1.0, cost=cost, start=cost * kernels.flash_sequence / work.rows).shared
 
 
-# Measured alone
+# Isolated kernels
 
 
 class AttentionKernel(NamedTuple):
-    """One attention call of one device; counts of heads are the device's."""
+    """One attention call of one device; heads are those of the device."""
 
     batch: Scalar
-    tokens: Scalar  # new tokens of a sequence (context), or those in the cache (decode)
+    tokens: Scalar  # new tokens per sequence (context), or cached ones (decode)
     heads: Scalar
     kv_heads: Scalar
     head_dim: Scalar
-    window: Scalar  # tokens that a query sees; 0 for all
-    cache_bytes: Scalar  # bytes of one element of the cache
-    context: Scalar  # 1 for whole sequences, 0 for one new token of each
-    softmax_flops: Scalar  # FLOPs of the vector units for one query-key pair
+    window: Scalar  # attention window in tokens; 0 for full attention
+    cache_bytes: Scalar  # bytes per cached element
+    context: Scalar  # 1 for whole sequences, 0 for one new token per sequence
+    softmax_flops: Scalar  # vector FLOPs per query-key pair
     compute_stretch: Scalar = 1.0  # compute time over that of the device's best kernel
-    reading_stretch: Scalar = 1.0  # the same of reading the cache
+    reading_stretch: Scalar = 1.0  # cache reading time over that of the device's best kernel
 
     @property
     def seen(self) -> Scalar:
-        """Tokens that a query may see at most."""
+        """Maximum attended tokens of a query."""
         return jnp.where(self.window > 0.0, self.window, 1e9)
 
     @property
     def narrow(self) -> Scalar:
-        """1 where the cache holds 8-bit numbers."""
+        """1 for an 8-bit cache."""
         return jnp.where(self.cache_bytes < 2.0, 1.0, 0.0)
 
     @property
     def is_whole(self) -> Scalar:
-        """Whether it runs over whole sequences; a context of one token is a decode step with an empty cache."""
+        """Whether it has whole sequences; a context of one token is a decode step with an empty cache."""
         return (self.context > 0.0) & (self.tokens > 1.0)
 
     @property
@@ -116,28 +116,28 @@ class AttentionKernel(NamedTuple):
 
     @property
     def most_keys(self) -> Scalar:
-        """Keys that the last query tile of a causal sequence visits: whole tiles, or the window and a tile."""
+        """Keys of the last query tile of a causal sequence: whole tiles, or the window and a tile."""
         return jnp.minimum(self.seen + TILE, self.query_tiles * TILE)
 
     @property
     def mean_keys(self) -> Scalar:
-        """Keys that a query tile visits, in the mean: whole tiles, up to its own or the window."""
+        """Mean keys of a query tile: whole tiles, up to its own or the window."""
         steps = ceiling(self.most_keys / TILE)
         return self.most_keys - 0.5 * TILE * steps * (steps - 1.0) / self.query_tiles
 
     @property
     def cached_keys(self) -> Scalar:
-        """Keys that the new token of a decode step visits: whole tiles."""
+        """Keys of a decode step's new token: whole tiles."""
         return jnp.minimum(ceiling((self.tokens + 1.0) / TILE) * TILE, self.seen + TILE)
 
 
 def attention_time(call: AttentionKernel, accelerator: Accelerator) -> Scalar:
-    """Seconds of attention over whole sequences, or of one new token against a cache."""
+    """Time of attention over whole sequences, or of one new token per sequence over a cache, s."""
     return jnp.where(call.is_whole, context_time(call, accelerator), decode_time(call.decoding, accelerator))
 
 
 def context_time(call: AttentionKernel, accelerator: Accelerator) -> Scalar:
-    """Seconds of causal flash attention over whole sequences, with putting keys and values into the cache."""
+    """Time of causal flash attention over whole sequences and of writing keys and values to the cache, s."""
     own = required(accelerator.kernels.attention, "kernels.attention")
     chains = context_chains(call, accelerator)
     compute = overlapped(chains.shared, ALONE * chains.alone(call.most_keys), 1.0)
@@ -147,9 +147,9 @@ def context_time(call: AttentionKernel, accelerator: Accelerator) -> Scalar:
 
 
 def context_chains(call: AttentionKernel, accelerator: Accelerator) -> Chains:
-    """Query tiles of whole causal sequences: ``ceil(s / T)`` a head.
+    """Query tiles of whole causal sequences: ``ceil(s / T)`` per head.
 
-    A key costs a tile ``T (4 d / rate + t_pair)`` (Dao 2023; Shah et al. 2024 on the cost of exponentials).
+    A key costs ``T (4 d / rate + t_pair)`` per tile (Dao 2023; Shah et al. 2024 on the cost of exponentials).
     """
     own, cores = required(accelerator.kernels.attention, "kernels.attention"), accelerator.cores
     rate = accelerator.matrix_rate.bf16 * own.context_efficiency / cores
@@ -164,9 +164,9 @@ def context_chains(call: AttentionKernel, accelerator: Accelerator) -> Chains:
 
 
 def decode_time(call: AttentionKernel, accelerator: Accelerator) -> Scalar:
-    """Seconds of attention of one new token a sequence against a cache of ``tokens``.
+    """Time of attention of one new token per sequence over ``tokens`` cached ones, s.
 
-    Keys and values are read once, at the bandwidth; beside that the cores work through them at their own pace.
+    Keys and values are read once at the memory bandwidth; the compute of the cores overlaps.
     """
     own = required(accelerator.kernels.attention, "kernels.attention")
     chains = decode_chains(call, accelerator)
@@ -177,7 +177,7 @@ def decode_time(call: AttentionKernel, accelerator: Accelerator) -> Scalar:
 
 
 def decode_chains(call: AttentionKernel, accelerator: Accelerator) -> Chains:
-    """Whole tiles of one key/value head of a sequence, visited by the new token's queries, filled up to 16 rows."""
+    """Key tiles of one key/value head of a sequence, for the queries of the new token padded to 16 rows."""
     own, cores = required(accelerator.kernels.attention, "kernels.attention"), accelerator.cores
     rate = accelerator.matrix_rate.bf16 * own.decode_efficiency / cores
     rows = QUERY_ROWS * ceiling(call.heads / (call.kv_heads * QUERY_ROWS))
@@ -190,14 +190,14 @@ def decode_chains(call: AttentionKernel, accelerator: Accelerator) -> Chains:
 
 
 def context_bytes(call: AttentionKernel) -> tuple[Scalar, Scalar]:
-    """Bytes that attention over whole sequences moves, and those of putting keys and values into the cache."""
+    """Bytes moved by attention over whole sequences, and by writing keys and values to the cache."""
     elements = call.batch * call.tokens * call.head_dim
     moved = elements * (4.0 * call.heads + 2.0 * call.cache_bytes * call.kv_heads)
     return moved, elements * (2.0 * (2.0 + call.cache_bytes) * call.kv_heads + 3.0 * call.heads * call.narrow)
 
 
 def decode_bytes(call: AttentionKernel) -> Scalar:
-    """Bytes that attention of one new token a sequence moves."""
+    """Bytes moved by attention of one new token per sequence."""
     keys = jnp.minimum(call.seen, call.tokens + 1.0)
     read = 2.0 * call.cache_bytes * call.batch * call.kv_heads * call.head_dim * keys
     return read + 4.0 * call.batch * call.heads * call.head_dim

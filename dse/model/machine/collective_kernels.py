@@ -1,6 +1,6 @@
-"""Time of single collectives as benchmarks measure them: launches, and all-reduces of frameworks.
+"""Time of isolated collectives as benchmarks measure them, with launches, and of all-reduces of frameworks.
 
-They need ``alone`` of the scale-up network; training steps do without.
+Needs ``alone`` of the scale-up network, which training steps do not use.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from dse.model.machine.overlap import overlapped
 from dse.model.machine.routes import Route
 from dse.types import Collective, Group, Network, Scalar, System
 
-#: A send between two devices over their own link: share of the bandwidth, and of the ramp of a ring.
+#: A send between two devices over their own link: share of the bandwidth, and of the ramp, of a ring.
 SEND_EFFICIENCY, SEND_RAMP = 0.95, 0.05
 
 #: Bytes to one peer up to which NCCL sends with flags in the data (``NCCL_P2P_LL_THRESHOLD``).
@@ -25,7 +25,7 @@ FLAGGED_EXCHANGE = 16384.0
 
 
 def collective_time(operation: Scalar, size: Scalar, group: Group, launch: Scalar, system: System) -> Scalar:
-    """Seconds of a library's collective with its launch, that of the network's library where ``launch`` is 0.
+    """Time of a library collective with its launch, s; ``launch`` 0: that of the network's library.
 
     ``operation`` 0: all-reduce, 1: all-gather, 2: reduce-scatter, 3: all-to-all, 4: send to a neighbour.
     """
@@ -42,9 +42,9 @@ def collective_time(operation: Scalar, size: Scalar, group: Group, launch: Scala
 
 
 def _exchange_time(size: Scalar, group: Group, system: System) -> Scalar:
-    """Seconds to exchange ``size`` bytes a member: little to a peer on one channel with flags, more on all of them.
+    """Time to exchange ``size`` bytes per member, s: small messages on one channel with flags, larger ones on all.
 
-    Peers are met at once, yet more of them take longer: as the logarithm, which is what the tables show.
+    All peers are served in parallel, yet the time grows with the logarithm of their number, as measured.
     """
     up, own = system.scale_up, required(system.scale_up.alone, "scale_up.alone")
     to_peer, meeting = size / group.size, jnp.log2(group.size) * up.latency
@@ -57,16 +57,16 @@ def _exchange_time(size: Scalar, group: Group, system: System) -> Scalar:
 def _fastest(
     collective: Callable[[Scalar, Route, Scalar], Scalar], size: Scalar, group: Group, system: System
 ) -> Scalar:
-    """Seconds of a collective by the protocol that is fastest for it."""
+    """Time of a collective with its fastest protocol, s."""
     auto = jnp.asarray(float(Collective.auto))
     return functools.reduce(jnp.minimum, (collective(size, Route(group, one), auto) for one in protocols(system)))
 
 
 def protocols(system: System) -> tuple[System, System]:
-    """The system as NCCL uses its links with flags in the data (LL), and with barriers around it (Simple).
+    """The system with the links under two NCCL protocols: flags in the data (LL), barriers (Simple).
 
-    Flags cost bandwidth and save barriers, so that a step takes less. Switches reduce between barriers alone. Its third
-    protocol (LL128) lies between them, and the tables do not tell it apart (NVIDIA/nccl, ``src/graph/tuning.cc``).
+    Flags cost bandwidth and save barriers, so a step is shorter. Switch reductions need barriers. The third protocol
+    (LL128) lies between them and is not distinguished by the data (NVIDIA/nccl, ``src/graph/tuning.cc``).
     """
     up, own = system.scale_up, required(system.scale_up.alone, "scale_up.alone")
     flagged = dataclasses.replace(up, efficiency=own.flagged_share * up.efficiency, ramp=1.0, in_network_reduction=0.0)
@@ -75,15 +75,15 @@ def protocols(system: System) -> tuple[System, System]:
 
 
 def direct_time(size: Scalar, members: Scalar, eager: Scalar, lean: Scalar, system: System) -> Scalar:
-    """Seconds of a framework's all-reduce: direct for small messages, the library's for large ones.
+    """Time of a framework's all-reduce, s: direct for small messages, the library's for large ones.
 
-    ``lean`` is 1 for an engine with a shorter launch. In a graph the library works on registered buffers;
-    launched one by one the host's pace bounds it.
+    ``lean``: 1 for an engine with a shorter launch. In a graph the library uses registered buffers; single launches are
+    bound by the host.
     """
     own = required(system.scale_up.alone, "scale_up.alone")
     system = _of_members(system, members)
     launch = own.launch * own.direct_launch * jnp.where(lean > 0.0, own.lean_launch, 1.0)
-    # Plain loads reach their rate at once: no ramp. That rate and the link's count in series.
+    # Plain loads have no ramp. Their rate and the link's are in series.
     up = system.scale_up
     loading = 1.0 / (1.0 + up.bandwidth * up.efficiency / own.direct_rate)
     direct = dataclasses.replace(_scaled(up, loading), latency=up.latency * own.direct_latency, ramp=1.0)
@@ -96,7 +96,7 @@ def direct_time(size: Scalar, members: Scalar, eager: Scalar, lean: Scalar, syst
 
 
 def _of_members(system: System, members: Scalar) -> System:
-    """The system with the share of its scale-up bandwidth that so many members use: two have few channels."""
+    """The system with the share of scale-up bandwidth that ``members`` devices use; two have few channels."""
     own = required(system.scale_up.alone, "scale_up.alone")
     share = 1.0 - own.pair_loss / jnp.maximum(members - 1.0, 1.0)
     return dataclasses.replace(system, scale_up=_scaled(system.scale_up, share))

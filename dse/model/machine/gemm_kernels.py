@@ -1,6 +1,6 @@
-"""Time of single GEMMs as benchmarks measure them, with the quantisation of their activation.
+"""Time of isolated GEMMs as benchmarks measure them, with the quantisation of their activation.
 
-They need the accelerator's ``kernels.fine``; training steps do without.
+Needs the accelerator's ``kernels.fine``, which training steps do not use.
 """
 
 from __future__ import annotations
@@ -16,60 +16,57 @@ from dse.model.machine.rates import rates_of
 from dse.model.machine.roofline import isolated_time, memory_time
 from dse.types import Accelerator, OperatorKind, Precision, Scalar, Work
 
-#: Rows up to which, and blocks in which, block-scaled GEMMs have kernels of their own.
+#: Rows of block-scaled GEMMs with kernels of their own: upper limit, and block.
 FEW_ROWS, BLOCK = 32.0, 128.0
-#: Seconds that a split of k costs in 8- and 4-bit GEMMs, whose libraries do not split it: none pays.
+#: Split time of 8- and 4-bit GEMMs, s: their libraries do not split k.
 NO_SPLIT = 1.0
 
 
 class Gemm(NamedTuple):
-    """One GEMM of one device: its work (``rows x depth`` times ``depth x columns``) and number format."""
+    """One GEMM of one device: work (``rows x depth`` times ``depth x columns``) and number format."""
 
     work: Work
     precision: Scalar
 
     @property
     def narrow(self) -> Scalar:
-        """1 for the 8- and 4-bit formats, to which an activation is quantised first."""
+        """1 for the 8- and 4-bit formats, which quantise their activation first."""
         eight = (self.precision == float(Precision.fp8)) | (self.precision == float(Precision.fp8_block))
         return jnp.where(eight | (self.precision == float(Precision.fp4)), 1.0, 0.0)
 
     @property
     def quantized_bytes(self) -> Scalar:
-        """Bytes that turning a 16-bit activation into a narrower one moves: it is read and written."""
+        """Bytes read and written to quantise a 16-bit activation."""
         return 3.0 * self.work.rows * self.work.depth
 
 
 def gemm_time(gemm: Gemm, accelerator: Accelerator) -> Scalar:
-    """Seconds of a GEMM in short runs, at the clock of the accelerator's rates."""
+    """Time of a GEMM in short runs at the clock of the accelerator's rates, s."""
     return launched(device_time(gemm, accelerator), gemm, accelerator)
 
 
 def device_time(gemm: Gemm, accelerator: Accelerator) -> Scalar:
-    """Seconds of a GEMM and of quantising its activation, as far as the device works on them."""
+    """Device time of a GEMM and of the quantisation of its activation, s."""
     rates = rates_of(_adjusted(accelerator, gemm.narrow), gemm.precision)
     time = isolated_time(OperatorKind.matrix, gemm.work, rates) + accelerator.kernels.kernel_floor
     return time + gemm.narrow * quantize_time(gemm, accelerator)
 
 
 def launched(time: Scalar, gemm: Gemm, accelerator: Accelerator) -> Scalar:
-    """The same with the host's launch, which a block-scaled GEMM may have to wait for."""
+    """Adds the host's launch, which may exceed the device time of a block-scaled GEMM."""
     blocks = gemm.precision == float(Precision.fp8_block)
     return jnp.where(blocks, overlapped(time, block_launch(gemm.work, accelerator), 0.15), time)
 
 
 def quantize_time(gemm: Gemm, accelerator: Accelerator) -> Scalar:
-    """Seconds to turn a 16-bit activation into a narrower one.
-
-    A scale for a whole row needs all of the row first; one for a block of it does not.
-    """
+    """Time to quantise a 16-bit activation, s. A scale per row needs the whole row first, one per block does not."""
     fine = required(accelerator.kernels.fine, "kernels.fine")
     a_row = jnp.where(gemm.precision == float(Precision.fp8), fine.quantize_row, 0.0)
     return fine.quantize_floor + a_row * gemm.work.rows + memory_time(gemm.quantized_bytes, accelerator)
 
 
 def block_launch(work: Work, accelerator: Accelerator) -> Scalar:
-    """Seconds that the host needs to launch a block-scaled GEMM; the device waits for what is longer."""
+    """Host time to launch a block-scaled GEMM, s."""
     fine = required(accelerator.kernels.fine, "kernels.fine")
     odd = (jnp.mod(work.depth, BLOCK) > 0.0) | (jnp.mod(work.columns, 0.5 * BLOCK) > 0.0)
     whole = jnp.where(work.rows <= FEW_ROWS, fine.block_floor_few, fine.block_floor)
@@ -77,7 +74,7 @@ def block_launch(work: Work, accelerator: Accelerator) -> Scalar:
 
 
 def _adjusted(accelerator: Accelerator, narrow: Scalar) -> Accelerator:
-    """The accelerator with kernels of 8- and 4-bit formats where ``narrow`` is 1."""
+    """The accelerator with the kernels of 8- and 4-bit formats where ``narrow`` is 1."""
     kernels, fine = accelerator.kernels, required(accelerator.kernels.fine, "kernels.fine")
     own = dataclasses.replace(
         kernels,

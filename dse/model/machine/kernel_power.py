@@ -1,9 +1,7 @@
-"""Board power of single kernels that repeat back to back, and their time at the clock that the power limit leaves.
+"""Board power of single kernels in back-to-back repetition, and their time at the clock of the power limit.
 
-A kernel's power is that of its demand (:mod:`dse.model.machine.power`): energies of its FLOPs and bytes over its
-time, with what the device draws anyway. Of the time, what shrinks with a faster clock is the cores'; the rest is
-device memory's and the wait for the launch. What the host makes a device wait for is left out: power is that of
-kernels in a row.
+Power follows :mod:`dse.model.machine.power`: energy of FLOPs and bytes over time, plus idle power. Core time shrinks
+with a faster clock; the rest is device memory and launch wait. Waits for the host are left out.
 """
 
 from __future__ import annotations
@@ -28,15 +26,15 @@ from dse.model.machine.power import (
 )
 from dse.types import Accelerator, Scalar
 
-#: Share of the last cache's capacity that holds its contents from one repetition of a kernel to the next: the
-#: halves of a partitioned cache keep copies of what the other half's cores read.
+#: Share of the last cache's capacity that keeps its contents between repetitions of a kernel: the halves of a
+#: partitioned cache hold copies of data that cores of the other half read.
 KEPT = 0.5
 
 
 def moved_energy(size: Scalar, once: Scalar, accelerator: Accelerator) -> tuple[Scalar, Scalar]:
-    """Joules of ``size`` bytes through the last cache, and of those among them that device memory serves.
+    """Energy of ``size`` bytes through the last cache, and of the part that device memory serves, J.
 
-    ``once`` bytes are touched at all; of them the cache keeps what fits.
+    ``once``: distinct bytes, of which the cache keeps its capacity.
     """
     power = accelerator.power
     missed = size - jnp.minimum(once, KEPT * accelerator.cache)
@@ -44,16 +42,16 @@ def moved_energy(size: Scalar, once: Scalar, accelerator: Accelerator) -> tuple[
 
 
 class KernelSpent(NamedTuple):
-    """What a kernel spends beside its time."""
+    """Energy and shape of a kernel."""
 
     core_energy: Scalar  # J, at the nominal voltage
-    other_energy: Scalar  # J, of what does not follow the cores' voltage
-    tiles: Scalar  # pieces of work that share the cores
-    idle: Scalar  # seconds in which the cores wait for the first ones
+    other_energy: Scalar  # J, independent of the cores' voltage
+    tiles: Scalar  # pieces of work that the cores share
+    idle: Scalar  # seconds until the cores have their first operands
 
 
 def demand_of(time: Callable[[Accelerator], Scalar], spent: KernelSpent, accelerator: Accelerator) -> Demand:
-    """Demand of a kernel: the time of its cores is what a faster clock would save, ``-dt / d ln f``."""
+    """Demand of a kernel; its core time is the saving of a faster clock, ``-dt / d ln f``."""
     one = jnp.ones((), jnp.result_type(float))
     whole, slope = jax.jvp(lambda ratio: time(at_clock(accelerator, ratio)), (one,), (one,))
     core = jnp.clip(-slope, 0.0, whole)
@@ -62,7 +60,7 @@ def demand_of(time: Callable[[Accelerator], Scalar], spent: KernelSpent, acceler
 
 
 def gemm_demand(gemm: Gemm, accelerator: Accelerator) -> Demand:
-    """Demand of a GEMM with its quantisation; what partial tiles leave empty burns nothing."""
+    """Demand of a GEMM with its quantisation; empty parts of tiles use no energy."""
     work, kernels = gemm.work, accelerator.kernels
     cache, memory = moved_energy(work.bytes + gemm.narrow * gemm.quantized_bytes, work.bytes, accelerator)
     row_tiles, column_tiles = just_below_reciprocal(kernels.tile_rows), just_below_reciprocal(kernels.tile_columns)
@@ -76,7 +74,7 @@ def gemm_demand(gemm: Gemm, accelerator: Accelerator) -> Demand:
 
 
 def attention_demand(call: AttentionKernel, accelerator: Accelerator) -> Demand:
-    """Demand of attention over whole sequences, or of one new token against a cache."""
+    """Demand of attention over whole sequences, or of one new token per sequence over a cache."""
     power, own = accelerator.power, required(accelerator.kernels.attention, "kernels.attention")
     whole, decode = call.is_whole, call.decoding
     keys = jnp.where(whole, call.mean_keys, jnp.minimum(decode.seen, decode.tokens + 1.0))
@@ -94,7 +92,7 @@ def attention_demand(call: AttentionKernel, accelerator: Accelerator) -> Demand:
 
 
 def limited_clock(demand: Demand, accelerator: Accelerator) -> Scalar:
-    """Clock over the nominal one at which a kernel repeats: the one that is set, or what the limit leaves of it."""
+    """Clock over the nominal one of a repeated kernel: as set, or lower under the power limit."""
     power = accelerator.power
     highest = clock_ratio(power) * jnp.ones((), jnp.result_type(float))
     return clock_under_limit(demand, power_limit(power), highest, power)

@@ -1,4 +1,4 @@
-"""Energy of what the ledger holds, at the nominal voltage."""
+"""Energy of the ledger at the nominal voltage."""
 
 from __future__ import annotations
 
@@ -15,37 +15,37 @@ from dse.types import Design, OperatorKind, Power, Scalar, Work
 
 
 class Joules(NamedTuple):
-    """Energy of some work at the nominal voltage, by the unit that does it."""
+    """Energy at the nominal voltage by unit, J."""
 
     matrix: Scalar
     vector: Scalar
     cache: Scalar
-    memory: Scalar  # device memory: does not follow the cores' voltage
-    network: Scalar  # links, neither
+    memory: Scalar  # device memory, independent of the cores' voltage
+    network: Scalar  # links, independent of it
 
     @property
     def cores(self) -> Scalar:
-        """What follows the cores' voltage."""
+        """Energy that follows the cores' voltage, J."""
         return self.matrix + self.vector + self.cache
 
 
 class FlopEnergy(NamedTuple):
-    """Joules of a FLOP by the kind of operator, at the nominal voltage."""
+    """Energy per FLOP by kind of operator at the nominal voltage, J."""
 
     matrix: Scalar  # at the recipe's precision
-    sixteen: Scalar  # what a narrower recipe leaves in 16 bits
+    sixteen: Scalar  # 16-bit operators of a narrower recipe
     vector: Scalar
 
 
 def flop_energies(precision: Scalar, power: Power) -> FlopEnergy:
-    """Joules of a FLOP under a recipe; of one that leaves some layers in 16 bits the mean over its layers."""
+    """Energy per FLOP under a recipe, J; the mean over its layers where some are in 16 bits."""
     matrix, left = flop_energy(precision, power), trait(precision, lambda recipe: recipe.sixteen_bit)
     sixteen = jnp.maximum(matrix, power.matrix_energy)
     return FlopEnergy(matrix + left * (sixteen - matrix), sixteen, power.vector_energy)
 
 
 class Done(NamedTuple):
-    """FLOPs by the units that do them, and bytes of device memory."""
+    """FLOPs by unit, and device-memory bytes."""
 
     matrix: Scalar = 0.0
     sixteen: Scalar = 0.0
@@ -53,7 +53,7 @@ class Done(NamedTuple):
     moved: Scalar = 0.0
 
 
-#: Kind of operator → the units that do its FLOPs.
+#: Kind of operator → unit of its FLOPs.
 _UNITS = {
     OperatorKind.matrix: "matrix", OperatorKind.grouped: "matrix", OperatorKind.matrix_16: "sixteen",
     OperatorKind.flash: "sixteen", OperatorKind.vector: "vector",
@@ -61,15 +61,15 @@ _UNITS = {
 
 
 def work_done(kind: OperatorKind, work: Work) -> Done:
-    """What one kernel does."""
+    """FLOPs and bytes of one kernel."""
     return Done(**{_UNITS[kind]: work.flops}, moved=work.bytes)
 
 
-def phase_energy(phase: Phase, design: Design, read_again: Scalar = 0.0) -> Joules:
-    """Joules of a phase on the devices that its counts are of, ``read_again`` bytes beside those of its operators."""
+def phase_energy(phase: Phase, design: Design, reread_bytes: Scalar = 0.0) -> Joules:
+    """Energy of a phase, J, with ``reread_bytes`` of weights beyond those of its operators."""
     done = over_kernels(phase.runs, work_done)
     power = design.system.accelerator.power
-    flop, moved = flop_energies(design.mapping.precision, power), plus(done.moved, read_again)
+    flop, moved = flop_energies(design.mapping.precision, power), plus(done.moved, reread_bytes)
     return Joules(
         matrix=plus(times(flop.matrix, done.matrix), times(flop.sixteen, done.sixteen)),
         vector=flop.vector * done.vector,

@@ -1,4 +1,4 @@
-"""Device seconds of a list of operators, by pass and by what messages may hide behind."""
+"""Device seconds of operators by pass, and the compute that can hide messages."""
 
 from __future__ import annotations
 
@@ -14,18 +14,18 @@ from dse.types import Design, Operator, OperatorKind, Scalar, Window
 
 
 class Passes(NamedTuple):
-    """Device seconds of a list of operators for one micro-batch."""
+    """Device seconds of a list of operators per micro-batch."""
 
     forward: Scalar
     input_gradient: Scalar
     weight_gradient: Scalar
-    recompute: Scalar  # of the forward, what the backward runs again
-    core_forward: Scalar  # the attention core: context parallelism hides behind it
+    recompute: Scalar  # recomputed forward
+    core_forward: Scalar  # attention core, which hides context-parallel messages
     core_backward: Scalar
-    matrix_forward: Scalar  # the parts that tensor-parallel messages can hide behind
+    matrix_forward: Scalar  # matrices, which hide tensor-parallel messages
     matrix_input_gradient: Scalar
     matrix_weight_gradient: Scalar
-    memory_forward: Scalar  # device memory in use, were each pass one long kernel
+    memory_forward: Scalar  # device memory in use, if each pass were one long kernel
     memory_backward: Scalar
 
     @property
@@ -34,7 +34,7 @@ class Passes(NamedTuple):
         return self.input_gradient + self.weight_gradient
 
     def window(self, window: Window) -> Scalar:
-        """Seconds of the compute of a layer that messages may hide behind."""
+        """Seconds of the compute of a layer that can hide messages of ``window``."""
         return {
             Window.matrix_forward: self.matrix_forward,
             Window.matrix_input_gradient: self.matrix_input_gradient,
@@ -47,7 +47,7 @@ class Passes(NamedTuple):
 def run_passes(
     operators: Sequence[Operator], rates: Rates, trained: Scalar, recompute: Recomputed = NEVER
 ) -> Passes:
-    """Time every operator and fold the list into passes; ``trained`` is 0 for the forward alone."""
+    """Time of the operators by pass; ``trained`` is 0 for the forward alone."""
     timed = [(o, operator_times(o, rates)) for o in operators]
     moved_backward = sum(o.present * sum(work.bytes for work in o.gradients) for o in operators)
 
@@ -76,13 +76,13 @@ def run_passes(
     )
 
 
-def with_small_kernels(passes: Passes, design: Design, seconds: Scalar, again: Scalar) -> Passes:
-    """A layer's passes with ``seconds`` of what its list of operators leaves out: casts, copies, transposes, routing.
+def with_small_kernels(passes: Passes, design: Design, seconds: Scalar, repeats: Scalar) -> Passes:
+    """Adds ``seconds`` per forward of kernels without an operator: casts, copies, transposes, routing.
 
-    A backward has about twice as many of them as a forward, and those that recompute runs ``again``.
+    A backward has about twice as many; recompute repeats ``repeats`` forwards.
     """
     return passes._replace(
         forward=plus(passes.forward, seconds),
         input_gradient=plus(passes.input_gradient, times(2.0 * design.workload.backward, seconds)),
-        recompute=plus(passes.recompute, times(again, seconds)),
+        recompute=plus(passes.recompute, times(repeats, seconds)),
     )

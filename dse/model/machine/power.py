@@ -1,4 +1,4 @@
-"""Clock, voltage and power of a device: what a clock costs, and which clock a power limit leaves."""
+"""Clock, voltage and power of a device, and the clock under a power limit."""
 
 from __future__ import annotations
 
@@ -12,21 +12,21 @@ from dse.model.choice import choose, min_prefer_first
 from dse.model.formats import RECIPES
 from dse.types import Accelerator, Power, Scalar
 
-#: Lowest clock over the nominal one that a power limit may ask for.
+#: Lowest clock under a power limit, over the nominal one.
 LOWEST_CLOCK = 0.1
-#: Threshold over nominal voltage that the clock's law can do with.
+#: Maximum threshold over nominal voltage of the clock's law.
 HIGHEST_THRESHOLD = 0.95
-#: Halvings of a solve: the clock is exact to 2^-8, which each step of Newton behind it squares.
+#: Bisections of the clock, to 2^-8; each following Newton step squares the error.
 _HALVINGS = 8
-#: Voltages, and powers over their limit, that differ by less are equal but for rounding.
+#: Voltages, or powers over their limit, that differ by less are equal within rounding.
 _EQUAL_VOLTS, _EQUAL_WATTS = 1e-6, 1e-5
 
 
 def voltage(ratio: Scalar, power: Power) -> Scalar:
-    """Voltage over the nominal one at ``ratio`` times the nominal clock, not below the lowest voltage.
+    """Voltage over the nominal one at ``ratio`` times the nominal clock, at least the lowest voltage.
 
-    ``f ~ (V - V_t)^2 / V`` (alpha-power law of Sakurai & Newton 1990 with alpha = 2), solved for V; a threshold
-    fitted to a chip stands in for other values of alpha. Where both are equal the slope is that of lower clocks.
+    ``f ~ (V - V_t)^2 / V`` (alpha-power law of Sakurai & Newton 1990 with alpha = 2), solved for V; a threshold fitted
+    to a chip stands in for other values of alpha. At the lowest voltage the slope is that of lower clocks.
     """
     threshold = jnp.minimum(power.threshold, HIGHEST_THRESHOLD)
     gain = (1.0 - threshold) * (1.0 - threshold) * ratio
@@ -36,12 +36,12 @@ def voltage(ratio: Scalar, power: Power) -> Scalar:
 
 
 def clock_ratio(power: Power) -> Scalar:
-    """The clock that is set, over the nominal one."""
+    """The clock set by the design over the nominal one."""
     return power.clock / power.nominal_clock
 
 
 def leakage_power(volts: Scalar, power: Power) -> Scalar:
-    """Static power of the cores in W at a voltage over the nominal one: ``V`` times a current that grows with it."""
+    """Static power of the cores in W at ``volts`` times the nominal voltage: ``V`` times an exponential current."""
     return power.leakage * volts * jnp.exp(power.leakage_slope * (volts - 1.0))
 
 
@@ -62,14 +62,14 @@ def flop_energy(precision: Scalar, power: Power) -> Scalar:
 
 
 def power_limit(power: Power) -> Scalar:
-    """The limit that holds, in W: the operator's where one is set, at most the one as sold."""
+    """Power limit in W: the operator's where one is set, at most the TDP."""
     return power.tdp if power.limit is None else min_prefer_first(power.limit, power.tdp)
 
 
 def at_clock(accelerator: Accelerator, ratio: Scalar) -> Accelerator:
     """The accelerator with its cores at ``ratio`` times the nominal clock.
 
-    Rates follow the clock. Device memory keeps its own, as far as slow cores can ask for its bandwidth.
+    Rates follow the clock. Device memory keeps its bandwidth, unless slow cores cannot use it.
     """
     rate = jax.tree.map(lambda peak: peak * ratio, accelerator.matrix_rate)
     memory = accelerator.memory
@@ -81,15 +81,15 @@ def at_clock(accelerator: Accelerator, ratio: Scalar) -> Accelerator:
 
 
 class Demand(NamedTuple):
-    """Work that a device repeats, at the nominal clock: seconds and joules, of the cores and of the rest."""
+    """Time and energy of repeated work at the nominal clock, of the cores and of the rest."""
 
     core_time: Scalar  # follows the clock
     other_time: Scalar
     core_energy: Scalar  # follows the square of the voltage
     other_energy: Scalar
-    active: Scalar = 1.0  # share of the cores' time in which they have work; else their clocks are gated
-    host_time: Scalar = 0.0  # what the host takes to launch it: the device waits where that is longer
-    memory_time: Scalar = 0.0  # of other_time, what follows the clock from ``knee`` times the nominal one down
+    active: Scalar = 1.0  # share of the cores' time with work; otherwise their clocks are gated
+    host_time: Scalar = 0.0  # host launch time; the device waits where it is longer
+    memory_time: Scalar = 0.0  # part of other_time that follows the clock below ``knee`` times the nominal one
     knee: Scalar = 0.0
 
     def time(self, ratio: Scalar) -> Scalar:
@@ -99,7 +99,7 @@ class Demand(NamedTuple):
 
 
 class Spent(Protocol):
-    """Joules by what follows the voltage of the cores, what memory takes and what links do."""
+    """Joules of the cores, of memory and of links."""
 
     @property
     def cores(self) -> Scalar: ...  # noqa: D102
@@ -110,7 +110,7 @@ class Spent(Protocol):
 
 
 def repeats(spent: Spent, seconds: Scalar, power: Power) -> Demand:
-    """What a device repeats that spends so much in so many seconds, none of which follow the clock yet."""
+    """Demand of repeated work of ``seconds``, of which no time follows the clock yet."""
     return Demand(0.0, seconds, spent.cores, (1.0 + power.memory_cooling) * spent.memory + spent.network)
 
 
@@ -118,9 +118,8 @@ def busy_power(demand: Demand, ratio: Scalar, power: Power) -> Scalar:
     """Board power in W of a device that repeats this work at ``ratio`` times the nominal clock.
 
     ``uncore + leakage(V) + (a control V^2 f t + E_core V^2 + E_other) / max(t, t_host)`` with
-    ``t = t_core / f + t_other``, and what cores too slow to ask for the bandwidth of the memory add; ``a`` is the share
-    of the cores that are active. What the cores draw
-    counts ``1 + cooling`` times. Waits for the host are too short for a limiter to tell them apart.
+    ``t = t_core / f + t_other`` and memory time stretched where slow cores limit the bandwidth; ``a`` is the active
+    share of the cores. Core power counts ``1 + cooling`` times. Waits for the host are too short for a limiter.
     """
     volts = voltage(ratio, power)
     time = jnp.maximum(demand.time(ratio), 1e-12)
@@ -131,11 +130,11 @@ def busy_power(demand: Demand, ratio: Scalar, power: Power) -> Scalar:
 
 
 def clock_under_limit(demand: Demand, limit: Scalar, highest: Scalar, power: Power) -> Scalar:
-    """The clock over the nominal one, at most ``highest``, at which this work draws no more than ``limit`` watts.
+    """The clock over the nominal one, at most ``highest``, at which this work draws ``limit`` watts or less.
 
-    Power grows with the clock, so halving finds it; two steps of Newton from there sharpen the root, and the
-    second gives it its derivatives (implicit function theorem), as what comes before carries none. Where the
-    limit begins to bind, they are those of a lower one.
+    Power grows with the clock, so bisection finds it; two Newton steps sharpen the root, and the second one gives its
+    derivatives (implicit function theorem), since the steps before have none. At the onset of the limit they are those
+    of a lower limit.
     """
 
     def excess(ratio: Scalar) -> Scalar:
@@ -154,5 +153,5 @@ def clock_under_limit(demand: Demand, limit: Scalar, highest: Scalar, power: Pow
 
     near = jnp.clip(newton(0.5 * (low + high)), low, high)
     sharp = jnp.maximum(newton(near), jnp.minimum(LOWEST_CLOCK, highest))
-    bound = sharp + jax.lax.stop_gradient(jnp.minimum(highest - sharp, 0.0))  # what is above is rounding
+    bound = sharp + jax.lax.stop_gradient(jnp.minimum(highest - sharp, 0.0))  # removes rounding above ``highest``
     return jnp.where(excess(highest) > -_EQUAL_WATTS * limit, bound, highest)

@@ -1,4 +1,4 @@
-"""What all operators of a design share on a device, computed once: rates, slow-downs, tiles."""
+"""Common parameters of the operators of a design on its device, computed once: rates, slow-downs, tiles."""
 
 from __future__ import annotations
 
@@ -12,38 +12,36 @@ from dse.model.choice import choose, just_below_reciprocal, min_prefer_first
 from dse.model.formats import RECIPES, Block, operand_bytes, trait
 from dse.types import Accelerator, Design, FineKernels, Kernels, OperatorKind, Precision, Scalar, Software, Steps
 
-#: A rate or size that is missing is replaced by this, so that nothing divides by zero;
-#: the design is then flagged infeasible.
+#: Replaces a missing rate or size of a design, which is flagged infeasible, so that nothing divides by zero.
 TINY = 1.0
 
 
-#: FLOP/s that utilisation is a share of where there is no such rate: a step at ``TINY`` FLOP/s uses nothing of it.
+#: FLOP/s for the utilisation of a design without a matrix rate: a step at ``TINY`` FLOP/s has about 0.
 ANY_PEAK = 1e15
 
 
 def reciprocal(rate: Scalar) -> Scalar:
-    """One over what many kernels or messages share: divided once a design, where each one's own division is not."""
+    """``1 / rate`` of a value shared by many kernels or messages, divided once per design."""
     return 1.0 / rate
 
 
 def matrix_rate(accelerator: Accelerator, precision: Scalar, missing: Scalar = 0.0) -> Scalar:
-    """Dense matrix rate at ``precision`` in FLOP/s; ``missing`` where it is :func:`unsupported`."""
+    """Dense matrix rate at ``precision`` in FLOP/s; ``missing`` where :func:`unsupported`."""
     return jnp.where(unsupported(accelerator, precision), missing, _listed_rate(accelerator, precision))
 
 
 def _listed_rate(accelerator: Accelerator, precision: Scalar) -> Scalar:
-    """Dense matrix rate of a recipe's operands in FLOP/s, whether or not their blocks can be scaled; 0 for none."""
+    """Dense matrix rate of a recipe's operands in FLOP/s, without regard to block scales; 0 for none."""
     rates = accelerator.matrix_rate
     by_code: dict[Precision, Scalar] = {code: getattr(rates, recipe.rate) for code, recipe in RECIPES.items()}
     return choose(precision, by_code)
 
 
 def unsupported(accelerator: Accelerator, precision: Scalar) -> Scalar:
-    """Whether matrix units do not multiply operands of ``precision``, or do not scale the blocks that it has.
+    """Whether matrix units lack ``precision``, its block scales, or 16-bit products for attention and head.
 
-    A recipe with narrower operands leaves attention and head in 16 bits, which must run too. Scales of blocks of OCP
-    MX are applied by units that also multiply 4-bit elements (Blackwell, CDNA4), those of NVFP4 by some of them; blocks
-    of DeepSeek's fp8 are scaled by kernels on any chip of fp8.
+    Block scales of OCP MX need units with 4-bit products (Blackwell, CDNA4), those of NVFP4 some of these; the scales
+    of DeepSeek's fp8 blocks are applied by kernels on any chip with fp8.
     """
     lacks = {Block.mx: accelerator.matrix_rate.fp4 <= 0.0, Block.nvfp4: accelerator.nvfp4 <= 0.0}
     unscaled = [(precision == float(code)) & lacks[r.block] for code, r in RECIPES.items() if r.block is not None]
@@ -54,9 +52,9 @@ def unsupported(accelerator: Accelerator, precision: Scalar) -> Scalar:
 
 
 def sixteen_bit_rate(accelerator: Accelerator, precision: Scalar) -> Scalar:
-    """Rate of what a recipe leaves in 16 bits: fp16 in fp16 training and where bf16 is missing, else bf16.
+    """Rate of the 16-bit operators of a recipe in FLOP/s: fp16 in fp16 training or without bf16, else bf16.
 
-    Where neither is there, what is left is multiplied as the rest of the recipe is.
+    Without either, the rate of the recipe's operands.
     """
     found = _rate_of_16_bits(accelerator, precision)
     return jnp.where(found > 0.0, found, matrix_rate(accelerator, precision, TINY))
@@ -69,14 +67,14 @@ def _rate_of_16_bits(accelerator: Accelerator, precision: Scalar) -> Scalar:
 
 
 class Unit(NamedTuple):
-    """How a device runs operators of one kind.
+    """Parameters of the operators of one kind on a device.
 
     Attributes:
-        flop_time: seconds of one FLOP of a large operator.
-        slowdown: time in a training step over that of the kernel alone.
-        floor: shortest time in a training step.
-        steps: efficiencies in steps of an operator's FLOPs, where the device has them.
-        fine: what single GEMMs show beyond a smooth efficiency, where the device has it and the kind is theirs.
+        flop_time: seconds per FLOP of a large operator.
+        slowdown: time in a training step over that of the isolated kernel.
+        floor: minimum time in a training step, s.
+        steps: stepwise efficiencies by FLOPs, where the device has them.
+        fine: parameters of isolated GEMMs beyond a smooth efficiency, where the device has them and for matrices.
     """
 
     flop_time: Scalar
@@ -87,16 +85,16 @@ class Unit(NamedTuple):
 
 
 class Rates(NamedTuple):
-    """What the operators of a design share on its device.
+    """Common parameters of the operators of a design on its device.
 
     Attributes:
-        units: how it runs each kind of operator.
-        byte_time: seconds of one byte of device memory.
-        operand_bytes: bytes of one operand of the recipe's matrices.
-        kernels, cores: the device's own.
-        tile_flops: FLOPs of an output tile for one element of the inner dimension.
-        row_tiles, column_tiles, core_waves: tiles of one row and column of a product, waves of one tile over the
-            cores: just below the reciprocals, so that ``ceil`` of a multiple counts whole ones.
+        units: by kind of operator.
+        byte_time: seconds per byte of device memory.
+        operand_bytes: bytes per operand of the recipe's matrices.
+        kernels, cores: those of the device.
+        tile_flops: FLOPs of an output tile per unit of the inner dimension.
+        row_tiles, column_tiles, core_waves: tiles per row and per column of a product, waves per tile over the cores:
+            just below the reciprocals, so that ``ceil`` of an exact multiple does not round up.
     """
 
     units: dict[OperatorKind, Unit]
@@ -113,9 +111,9 @@ class Rates(NamedTuple):
 def rates_of(
     accelerator: Accelerator, precision: Scalar, software: Software | None = None, attention: Scalar = 1.0
 ) -> Rates:
-    """Rates of a device under a recipe; without a stack, of kernels alone.
+    """Rates of a device under a recipe; without a stack those of isolated kernels.
 
-    ``attention``: time of the flash kernel that runs over that of the stack's usual one.
+    ``attention``: time of the flash kernel over that of the stack's default one.
     """
     kernels = accelerator.kernels
     return Rates(
@@ -132,25 +130,24 @@ def rates_of(
 
 
 def step_rates(design: Design) -> Rates:
-    """Rates of the operators of a step of ``design``, whose context parallelism may have a flash kernel of its own."""
+    """Rates of the operators of a step of ``design``; context parallelism may use another flash kernel."""
     m, software = design.mapping, design.software
     attention = jnp.where(m.cp > 1.0, software.cp_flash_slowdown, 1.0)
     return rates_of(design.system.accelerator, m.precision, software, attention)
 
 
 def byte_time(accelerator: Accelerator) -> Scalar:
-    """Seconds of one byte of device memory in a large transfer."""
+    """Seconds per byte of device memory in a large transfer."""
     return reciprocal(accelerator.memory.bandwidth * accelerator.kernels.memory_efficiency)
 
 
 def _units(
     accelerator: Accelerator, precision: Scalar, software: Software | None, attention_slowdown: Scalar
 ) -> dict[OperatorKind, Unit]:
-    """How each kind of operator runs.
+    """Parameters by kind of operator.
 
-    Products of a recipe that leaves some layers in 16 bits take the mean over its layers.
-    Stacks differ in the flash-attention kernel they call, so its time is scaled apart from other matrices', with
-    its floor.
+    Where a recipe leaves some layers in 16 bits, products take the mean over its layers. The flash kernel differs
+    between stacks, so its time and floor are scaled separately.
     """
     kernels, floor = accelerator.kernels, accelerator.kernels.kernel_floor
     on_matrix, on_vector = (kernels.steps.matrix, kernels.steps.vector) if kernels.steps else (None, None)

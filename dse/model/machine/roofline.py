@@ -6,7 +6,7 @@ from collections.abc import Iterable
 
 import jax.numpy as jnp
 
-from dse.model.choice import ceiling, divided
+from dse.model.choice import ceiling, divided, times
 from dse.model.machine import attention_kernels
 from dse.model.machine.overlap import best_splits, combine, overlapped
 from dse.model.machine.rates import Rates, Unit, byte_time
@@ -15,23 +15,23 @@ from dse.types import Accelerator, FineKernels, Kernels, Operator, OperatorKind,
 
 
 def occupied_flops(work: Work, rates: Rates) -> Scalar:
-    """FLOPs of a GEMM as the cores run it: whole tiles, whole waves, and filling the pipeline of each tile.
+    """FLOPs of a GEMM as executed: whole tiles, whole waves, and the fill of the pipeline of each tile.
 
-    ``2 tm tn (k + k0) (tiles + w idle)``: ``tiles = ceil(m/tm) ceil(n/tn)`` run in waves over the cores; of the
-    ``idle`` cores in the last wave a share ``w`` is lost (the rest is won back by split-k and smaller
-    tiles); ``k0`` is the inner dimension at which half of the time goes into the fill.
+    ``2 tm tn (k + k0) (tiles + w idle)``: ``tiles = ceil(m/tm) ceil(n/tn)`` run in waves over the cores; a share ``w``
+    of the ``idle`` cores in the last wave is lost (split-k and smaller tiles use the rest); ``k0`` is the inner
+    dimension at which the fill takes half of the time.
     """
     kernels = rates.kernels
     tiles = ceiling(work.rows * rates.row_tiles) * ceiling(work.columns * rates.column_tiles) * work.batch
-    # Waves keep their own slope, flat between steps: that by the cores is a hardware gradient, and exact.
+    # The ceiling of waves has its own slope, 0 between steps, so that the gradient by the cores is exact.
     idle = rates.cores * jnp.ceil(tiles * rates.core_waves) - tiles
     return rates.tile_flops * (work.depth + kernels.matrix_depth) * (tiles + kernels.wave_quantization * idle)
 
 
 def _fine_matrix_time(work: Work, rates: Rates, flop_time: Scalar, fine: FineKernels) -> Scalar:
-    """Seconds of a GEMM alone whose FLOPs take ``flop_time`` each: the better of whole and quarter tiles.
+    """Time of an isolated GEMM, s: the better of whole and quarter tiles; ``flop_time``: seconds per FLOP.
 
-    A quarter tile of ``r x c`` reuses its operands less: each unit of k takes ``(r + c) operand / feed`` more.
+    A quarter tile of ``r x c`` reuses operands less: each unit of k takes ``(r + c) operand / feed`` longer.
     """
     rows, columns = rates.kernels.tile_rows, rates.kernels.tile_columns
     unit = rates.tile_flops * rates.cores * flop_time
@@ -41,7 +41,7 @@ def _fine_matrix_time(work: Work, rates: Rates, flop_time: Scalar, fine: FineKer
 
 
 def _tiled_time(work: Work, rates: Rates, unit: Scalar, split_time: Scalar, finer: float) -> Scalar:
-    """Seconds of a GEMM in tiles with ``1 / finer`` of the usual sides; a core takes ``unit`` for one unit of k.
+    """Time of an isolated GEMM in tiles with ``1 / finer`` of the usual sides, s; ``unit``: seconds per unit of k.
 
     ``W unit k / s + c (s - 1)`` for ``W`` waves over the cores, at least one, and ``s`` splits of k that cost
     ``c = split_time`` each.
@@ -54,12 +54,12 @@ def _tiled_time(work: Work, rates: Rates, unit: Scalar, split_time: Scalar, fine
     return waves * whole / splits + split_time * (splits - 1.0)
 
 
-#: Of kernels whose efficiency has no steps.
+#: Without stepwise efficiencies.
 SMOOTH: Steps = ((0.0, 1.0),)
 
 
 def step_efficiency(size: Scalar, steps: Steps) -> Scalar:
-    """Share of the peak at ``size``: that of the largest step that ``size`` reaches, no interpolation."""
+    """Share of the peak at ``size``: that of the largest step up to ``size``, without interpolation."""
     share = steps[0][1]
     for least, reached in steps[1:]:
         share = jnp.where(size >= least, reached, share)
@@ -67,14 +67,14 @@ def step_efficiency(size: Scalar, steps: Steps) -> Scalar:
 
 
 def compute_time(kind: OperatorKind, work: Work, rates: Rates, backward: bool = False) -> Scalar:
-    """Seconds of a kernel of this kind and shape when compute bounds it."""
+    """Compute time of a kernel, s."""
     unit = rates.units[kind]
     time = _smooth_time(kind, work, rates, unit, backward)
     return divided(time, step_efficiency(work.flops, unit.steps or SMOOTH))
 
 
 def _smooth_time(kind: OperatorKind, work: Work, rates: Rates, unit: Unit, backward: bool) -> Scalar:
-    """The same by the efficiencies that vary smoothly with the shape."""
+    """Compute time by the efficiencies that vary smoothly with the shape, s."""
     match kind:
         case OperatorKind.vector:
             return work.flops * unit.flop_time
@@ -89,17 +89,17 @@ def _smooth_time(kind: OperatorKind, work: Work, rates: Rates, unit: Unit, backw
 def roofline_terms(
     kind: OperatorKind, work: Work, rates: Rates, backward: bool = False
 ) -> tuple[Scalar, Scalar]:
-    """Compute time and memory time of one kernel in seconds, before they are combined."""
+    """Compute time and memory time of one kernel, s."""
     return compute_time(kind, work, rates, backward), moving_time(work.bytes, rates)
 
 
 def moving_time(size: Scalar, rates: Rates) -> Scalar:
-    """Seconds that one kernel takes to move ``size`` bytes through device memory."""
+    """Time in which one kernel moves ``size`` bytes through device memory, s."""
     return _moving_time(size, rates.byte_time, rates.kernels)
 
 
 def memory_time(size: Scalar, accelerator: Accelerator) -> Scalar:
-    """The same on a device of which nothing else is asked."""
+    """The same without the rates of a design."""
     return _moving_time(size, byte_time(accelerator), accelerator.kernels)
 
 
@@ -109,7 +109,7 @@ def _moving_time(size: Scalar, byte_time: Scalar, kernels: Kernels) -> Scalar:
 
 
 def isolated_time(kind: OperatorKind, work: Work, rates: Rates, backward: bool = False) -> Scalar:
-    """Seconds of one kernel alone, without its floor; as measured where the accelerator has fine kernels."""
+    """Time of an isolated kernel without its floor, s; as measured where the accelerator has fine kernels."""
     compute, memory = roofline_terms(kind, work, rates, backward)
     fine, blend = rates.units[kind].fine, rates.kernels.roofline_blend
     if fine is None:
@@ -119,12 +119,12 @@ def isolated_time(kind: OperatorKind, work: Work, rates: Rates, backward: bool =
 
 
 def kernels_time(runs: Iterable[Runs], rates: Rates) -> Scalar:
-    """Seconds of all kernels of a ledger one after the other, each as alone and without its floor."""
+    """Time of all kernels of a ledger one after the other, isolated and without floors, s."""
     return over_kernels(runs, lambda kind, work: isolated_time(kind, work, rates))
 
 
 def kernel_time(kind: OperatorKind, work: Work | None, rates: Rates, backward: bool = False) -> Scalar:
-    """Time of one kernel in a training step in seconds: roofline, slow-down against isolation, floor."""
+    """Time of one kernel in a training step, s: roofline, slow-down over the isolated kernel, floor."""
     if work is None:
         return 0.0
     unit = rates.units[kind]
@@ -132,10 +132,10 @@ def kernel_time(kind: OperatorKind, work: Work | None, rates: Rates, backward: b
 
 
 def operator_times(operator: Operator, rates: Rates) -> tuple[Scalar, Scalar, Scalar]:
-    """Forward, input-gradient and weight-gradient time of an operator in seconds; 0 where it is absent."""
+    """Forward, input-gradient and weight-gradient time of an operator, s; 0 for an absent pass."""
 
     def timed(work: Work | None, backward: bool) -> Scalar:
-        return 0.0 if work is None else operator.present * kernel_time(operator.kind, work, rates, backward)
+        return times(operator.present, kernel_time(operator.kind, work, rates, backward))
 
     return (
         timed(operator.forward, False),
@@ -145,5 +145,5 @@ def operator_times(operator: Operator, rates: Rates) -> tuple[Scalar, Scalar, Sc
 
 
 def elementwise_time(size: Scalar, core_rate: Scalar, floor: Scalar, accelerator: Accelerator) -> Scalar:
-    """Seconds of a kernel that only moves ``size`` bytes, of which a core handles ``core_rate`` a second."""
+    """Time of a kernel that only moves ``size`` bytes, s; ``core_rate``: B/s per core."""
     return memory_time(size, accelerator) + size / (core_rate * accelerator.cores) + floor

@@ -1,4 +1,4 @@
-"""A group of devices on the networks: what all of its messages share, computed once.
+"""A group of devices on the networks, with all values that its messages share.
 
 A group of ``P`` members has ``q`` of them in one scale-up domain and spans ``P / q`` domains.
 """
@@ -16,13 +16,13 @@ from dse.types import Collective, Group, Network, Scalar, System
 
 
 def _ramped(size: Scalar, ramp: Scalar) -> Scalar:
-    """Bytes that take as long at full bandwidth as ``size`` ones do."""
-    # A square root of zero would have no finite gradient; a thousandth of a byte is no time.
+    """Bytes that take the same time at full bandwidth as ``size`` bytes on the ramp."""
+    # The square root of zero has no finite gradient; a thousandth of a byte takes no time.
     return size + jnp.sqrt(jnp.maximum(ramp * size, 1e-6))
 
 
 def mesh_share(network: Network, members: Scalar) -> Scalar:
-    """Share of a device's bandwidth that leads to the other ``members``: all of it to a switch.
+    """Share of a device's bandwidth to the other ``members``: 1 behind a switch.
 
     In a full mesh of ``D`` devices each of the ``D - 1`` others has a link of its own: ``(N - 1) / (D - 1)``.
     """
@@ -31,57 +31,57 @@ def mesh_share(network: Network, members: Scalar) -> Scalar:
 
 
 def crowd(network: Network, members: Scalar) -> Scalar:
-    """How many times as long ``members`` take for a byte as two of them: ``1 + c (N - 2)``, once behind a switch.
+    """Time per byte among ``members`` over that between two devices: ``1 + c (N - 2)``; 1 behind a switch.
 
-    Behind bridges that they share, as the root ports and the sockets of a host with cards on PCIe, each beyond two
-    takes bandwidth of the others: all ``N`` together have no more than the larger of two's and ``1 / c`` of one's.
+    With shared bridges, as root ports and sockets of a host with PCIe cards, each member beyond two takes bandwidth
+    from the others: ``N`` together have at most the larger of the bandwidth of two and ``1 / c`` of that of one.
     """
     others = jnp.maximum(members - 1.0, 1.0)
     return 1.0 - network.crowding + network.crowding * others
 
 
 def ring_fraction(members: Scalar) -> Scalar:
-    """Share of a ring's bytes that one member sends: ``(N - 1) / N``."""
+    """Share of a ring's bytes sent by one member: ``(N - 1) / N``."""
     return 1.0 - reciprocal(members)
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class Level:
-    """One network level with the ``members`` of a group that it joins. Values are computed when first asked for."""
+    """One network level with the ``members`` of a group on it; lazy."""
 
     network: Network
     members: Scalar
-    share: Scalar = 1.0  # of the bandwidth that leads to the other members
-    steps: Scalar | None = None  # of a message that goes around, one to each other member where None
+    share: Scalar = 1.0  # of the bandwidth, to the other members
+    steps: Scalar | None = None  # of a ring; None: one to each other member
 
     @cached_property
     def byte_time(self) -> Scalar:
-        """Seconds of one byte of a large message."""
+        """Seconds per byte of a large message."""
         return reciprocal(times(self.share, self.network.bandwidth * self.network.efficiency))
 
     @cached_property
     def switch_byte_time(self) -> Scalar:
-        """The same where the switch reduces; large where none does."""
+        """Seconds per byte where the switch reduces; large where it does not."""
         reached = self.network.efficiency * reciprocal(jnp.maximum(self.network.in_network_reduction, 1e-3))
         return self.byte_time * reached
 
     @cached_property
     def fraction(self) -> Scalar:
-        """Share of a ring's bytes that one member sends."""
+        """Share of a ring's bytes sent by one member."""
         return ring_fraction(self.members)
 
     @cached_property
     def round_latency(self) -> Scalar:
-        """Latency of a message that goes around from member to member."""
+        """Latency of a ring over all members, s."""
         return given(self.steps, self.members - 1.0) * self.network.latency
 
     @cached_property
     def tree_latency(self) -> Scalar:
-        """Latency of a message up or down a tree of the members."""
+        """Latency of a tree of the members, up or down, s."""
         return jnp.log2(self.members) * self.network.latency
 
     def wire_time(self, size: Scalar) -> Scalar:
-        """Seconds to move ``size`` bytes out of a device over this level.
+        """Time to move ``size`` bytes out of a device over this level, s.
 
         Large messages reach ``efficiency``; smaller ones take ``1 + sqrt(ramp / size)`` times as long:
         ``(size + sqrt(ramp size)) / (efficiency bandwidth)``.
@@ -89,53 +89,57 @@ class Level:
         return _ramped(size, self.network.ramp) * self.byte_time
 
     def ring_time(self, size: Scalar) -> Scalar:
-        """Seconds of an all-gather (or reduce-scatter) of ``size`` gathered bytes along a ring of the members."""
+        """Time of a ring all-gather (or reduce-scatter) of ``size`` gathered bytes, s."""
         return self.round_latency + self.wire_time(size * self.fraction)
 
     def switch_time(self, size: Scalar) -> Scalar:
-        """Seconds of ``size`` bytes through a switch that reduces, there and back between two barriers."""
+        """Time of an all-reduce of ``size`` bytes in the switch, s: up and down between two barriers."""
         return 4.0 * self.tree_latency + _ramped(size, self.network.ramp) * self.switch_byte_time
 
     def send_time(self, size: Scalar) -> Scalar:
-        """Seconds of one message of ``size`` bytes to another device."""
+        """Time of one message of ``size`` bytes to another device, s."""
         return self.network.latency + self.wire_time(size)
 
 
 def joined(network: Network, members: Scalar) -> Level:
-    """Members of one domain, on its switch, behind its bridges or over the links between each pair of them."""
+    """Members of one domain on its switch, behind its bridges, or with a link between each pair."""
     return Level(network, members, mesh_share(network, members) / crowd(network, members))
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class Route:
-    """A group on a system's networks. Values are computed when first asked for, once for all messages."""
+    """A group on a system's networks; lazy, so that its messages share all values."""
 
     group: Group
     system: System
 
     @cached_property
-    def inside(self) -> Level:
-        """The members that share a scale-up domain, on its network."""
-        reach = self.group.reach
+    def _levels(self) -> tuple[Level, Level, Level]:
+        """Members that share a scale-up domain: in collectives, in all-to-alls, in sends to the neighbour."""
+        network, local, reach = self.system.scale_up, self.group.local, self.group.reach
         if reach is None:
-            return joined(self.system.scale_up, self.group.local)
-        return Level(self.system.scale_up, self.group.local, reach.ring, reach.steps)
+            return (joined(network, local),) * 3
+        ring = Level(network, local, reach.ring, reach.steps)
+        return ring, Level(network, local, reach.exchange), Level(network, local, reach.neighbour)
 
-    @cached_property
+    @property
+    def inside(self) -> Level:
+        """Members that share a scale-up domain, in a collective."""
+        return self._levels[0]
+
+    @property
     def exchange(self) -> Level:
-        """The same members where each sends to each other one."""
-        reach = self.group.reach
-        return self.inside if reach is None else Level(self.system.scale_up, self.group.local, reach.exchange)
+        """The same members in an all-to-all."""
+        return self._levels[1]
 
-    @cached_property
+    @property
     def neighbour(self) -> Level:
-        """The same where each sends to the next one."""
-        reach = self.group.reach
-        return self.inside if reach is None else Level(self.system.scale_up, self.group.local, reach.neighbour)
+        """The same members where each sends to the next one."""
+        return self._levels[2]
 
     @cached_property
     def across(self) -> Level:
-        """The domains of the group, on the scale-out network."""
+        """Domains of the group, on the scale-out network."""
         return Level(self.system.scale_out, self.group.domains, given(self.group.share, 1.0))
 
     @cached_property
@@ -145,54 +149,54 @@ class Route:
 
     @cached_property
     def shard(self) -> Scalar:
-        """Share of a message that each member of a domain sends to the other ones, over a link of its own."""
+        """Share of a message per member of a domain, sent over its own link to other domains."""
         return reciprocal(self.group.local)
 
     @cached_property
     def fraction(self) -> Scalar:
-        """Share of a ring's bytes that one member sends."""
+        """Share of a ring's bytes sent by one member."""
         return ring_fraction(self.group.size)
 
     @cached_property
     def round_latency(self) -> Scalar:
-        """Latency of a part that goes around a ring through all members: one hop into every other domain."""
+        """Latency of a ring through all members with one hop into every other domain, s."""
         reach = self.group.reach
         inside = self.group.size - self.across.members if reach is None else reach.steps * self.across.members
         return inside * self.system.scale_up.latency + self.across.round_latency
 
     @cached_property
     def byte_energy(self) -> Scalar:
-        """Joules of a byte that a member sends along a ring: one hop in ``local`` leaves the domain."""
+        """Joules per byte that a member sends along a ring: one hop in ``local`` leaves the domain."""
         outside = jnp.where(self.leaves, self.shard, 0.0)
         return self.system.scale_up.energy * (1.0 - outside) + self.system.scale_out.energy * outside
 
     @cached_property
     def ring_energy(self) -> Scalar:
-        """Joules that a member spends on each byte of a message that goes around a ring once."""
+        """Joules per member and byte of a message that goes around a ring once."""
         return self.fraction * self.byte_energy
 
     @cached_property
     def pair_energy(self) -> Scalar:
-        """Joules that a member spends on each byte of a message of which it sends every member an equal part."""
-        near, far = (self.group.local - 1.0) / self.group.size, 1.0 - self.group.local / self.group.size
-        return self.near_energy * near + self.system.scale_out.energy * far
+        """Joules per member and byte of a message with equal parts for all members."""
+        local, size = self.group.local, self.group.size
+        return self.intra_domain_energy * ((local - 1.0) / size) + self.system.scale_out.energy * (1.0 - local / size)
 
     @cached_property
-    def near_energy(self) -> Scalar:
-        """Joules of a byte to another member of the own domain, any as often: one hop, or some links in a row."""
+    def intra_domain_energy(self) -> Scalar:
+        """Joules per byte to another member of the domain, mean over members: one hop, or several links in a row."""
         reach, local = self.group.reach, self.group.local
         hops = 1.0 if reach is None else reach.hops * local / jnp.maximum(local - 1.0, 1.0)
         return self.system.scale_up.energy * hops
 
     def slowest_ring(self, size: Scalar, share: Scalar | None = None) -> Scalar:
-        """Wire time of ``size`` bytes along rings through all members: the slower level sets the pace.
+        """Wire time of ``size`` bytes along rings through all members, the slower level of the two, s.
 
-        Inside a domain every member has its own scale-out link, so ``local`` rings cross in parallel, each
-        with its ``share`` of the bytes, unless another one is stated.
+        Every member has its own scale-out link, so ``local`` rings cross between domains in parallel, each with
+        ``share`` of the bytes, by default :attr:`shard`.
         """
         inside, across = self.inside.wire_time(size), self.across.wire_time(size * given(share, self.shard))
         return jnp.where(self.leaves, jnp.maximum(inside, across), inside)
 
     def ring_share(self, algorithm: Scalar) -> Scalar:
-        """Share of the bytes that each ring takes across domains: all of them where there is a single one."""
+        """Share of the bytes per ring across domains: 1 for a single ring."""
         return jnp.where(algorithm == float(Collective.single_ring), 1.0, self.shard)

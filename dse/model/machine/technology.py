@@ -1,15 +1,14 @@
-"""Accelerators from technology: node, areas, power and memory, with shares of each, make rates, memory and power.
+"""Accelerators generated from technology: rates, memory and power from node, areas, power budget and shares of each.
 
 A die has an area, a perimeter and a power budget, and every part of it takes a share of each:
 
-- the area of the cores holds matrix and vector units and core memory; the rest of it, on the compute dies or on
-  base dies of a node of their own, holds the last cache and the PHYs of memory and links;
-- the clock is what the power budget leaves those cores, by the voltage law of :mod:`dse.model.machine.power`, up to
-  the highest that its node is sold at; of the budget, what the cooling can take off the dies;
-- memory bandwidth is the least of what the stacks have, what their PHYs find room for (area and perimeter), and
-  what the power budget moves.
+- the area of the cores holds matrix and vector units and core memory; the rest, on the compute dies or on base dies of
+  another node, holds the last cache and the PHYs of memory and links;
+- the clock follows from the power budget of the cores by the voltage law of :mod:`dse.model.machine.power`, up to the
+  highest clock of the node; the budget is limited by the heat that the dies conduct;
+- memory bandwidth is the minimum of that of the stacks, of their PHYs (area and perimeter), and of the power budget.
 
-Everything is continuous and piecewise smooth in areas, power, stacks and shares, the count of cores too.
+All outputs, the number of cores included, are continuous and piecewise smooth in areas, power, stacks and shares.
 """
 
 from __future__ import annotations
@@ -24,13 +23,13 @@ from dse.model.choice import max_prefer_first, min_prefer_first
 from dse.model.machine.power import Demand, clock_under_limit, voltage
 from dse.types import Accelerator, Chip, Design, MatrixRate, MemoryTier, Power, Scalar
 
-#: Temperature in K at which coolers reject their heat; what is as warm needs none.
+#: Temperature in K at which coolers reject their heat, and from which on none is needed.
 ROOM = 300.0
 
-#: Voltages relative to the nominal one below which a node's law is not followed.
+#: Lower limit of a node's voltage law, over the nominal voltage.
 _LOWEST_VOLTAGE = 0.05
 
-#: Denominators are kept above these: areas in m^2, energies of a byte in J.
+#: Minimum of denominators: areas in m^2, energy per byte in J.
 _AREA, _JOULES = 1e-12, 1e-15
 
 
@@ -43,51 +42,51 @@ class Areas(NamedTuple):
 
 
 class Clocked(NamedTuple):
-    """The cores as the power budget runs them."""
+    """Operating point of the cores under the power budget."""
 
     clock: Scalar  # Hz
     volts: Scalar  # voltage over the nominal one
-    fed: Scalar  # share of the cores that the power feeds; the rest of their area is dark
-    devices: Scalar  # devices of the cores that are fed
+    fed: Scalar  # powered share of the cores; the rest of their area is dark
+    devices: Scalar  # transistors of the powered cores
 
 
 def areas(chip: Chip) -> Areas:
-    """Cores take up to their share of all area, but no more than the compute dies have; the rest is the rest."""
+    """Cores take their share of the whole area, at most that of the compute dies."""
     cores = jnp.minimum(chip.die_area, chip.core_area * (chip.die_area + chip.base_area))
     return Areas(cores, chip.die_area - cores, jnp.asarray(chip.base_area))
 
 
 def perimeter(chip: Chip) -> Scalar:
-    """Perimeter in m of the dies as one square: of the base dies where these are larger."""
+    """Perimeter in m of the dies as one square, that of the base dies where these are larger."""
     return 4.0 * jnp.sqrt(jnp.maximum(footprint(chip), 1e-12))
 
 
 def cooling(temperature: Scalar, efficiency: Scalar) -> Scalar:
-    """Watts of a cooler for a watt at ``temperature``: ``(300 K - T) / T / eta``; 0, and flat, from 300 K on."""
+    """Cooler power per watt at ``temperature``: ``(300 K - T) / T / eta``; 0, with slope 0, from 300 K on."""
     cold = jnp.maximum(temperature, 1e-3)
     return jnp.where(temperature < ROOM, ROOM - temperature, 0.0) / (cold * jnp.maximum(efficiency, 1e-3))
 
 
 def footprint(chip: Chip) -> Scalar:
-    """Area in m^2 that heat leaves through: of compute dies or of the base dies under them, whichever is larger."""
+    """Area in m^2 that conducts the heat: of compute dies, or of the base dies under them, whichever is larger."""
     return jnp.maximum(chip.die_area, chip.base_area)
 
 
 def cooled_power(chip: Chip) -> Scalar:
-    """Watts that the device may draw: its budget, as far as the cooling takes the heat off its dies; the board's apart.
+    """Power in W of the device: its budget, at most the heat that its dies can conduct to the cooling; and the board's.
 
-    Heat of the memory counts as the dies': stacks stand beside or on them under the same cold plate.
+    Heat of the memory counts as that of the dies: stacks share their cold plate.
     """
     return min_prefer_first(chip.power_budget, chip.heat_flux * footprint(chip) + chip.board_power)
 
 
 def shared_power(chip: Chip) -> Scalar:
-    """Watts of that power that the shares divide: all but the board's."""
+    """Power in W divided by the shares: all but the board's."""
     return jnp.maximum(cooled_power(chip) - chip.board_power, 0.0)
 
 
 def wholes(chip: Chip) -> dict[str, Scalar]:
-    """What the shares of each whole add up to: 1 at most of a chip that can be built."""
+    """Whole → sum of its shares, at most 1 for a chip that can be built."""
     return {
         "power": chip.core_power + chip.memory_power + chip.link_power,
         "edge": chip.memory_edge + chip.link_edge,
@@ -97,12 +96,12 @@ def wholes(chip: Chip) -> dict[str, Scalar]:
 
 
 def overspent(chip: Chip) -> Scalar:
-    """Whether shares add up to more than their whole, of which rounding is forgiven."""
+    """Whether shares exceed their whole by more than rounding."""
     return functools.reduce(jnp.maximum, wholes(chip).values()) > 1.0 + 1e-5
 
 
 def core_memory(chip: Chip) -> Scalar:
-    """Bytes of memory inside the cores."""
+    """Bytes of core memory."""
     return chip.core_memory_area * areas(chip).cores * chip.node.sram_density
 
 
@@ -113,15 +112,15 @@ def cache(chip: Chip) -> Scalar:
 
 
 def memory_units(chip: Chip) -> Scalar:
-    """Units of memory that are built: those wanted, as far as area and perimeter have room for their PHYs."""
+    """Units of memory that are built: those wanted, at most those whose PHYs fit by area and perimeter."""
     found, unit = areas(chip), chip.memory
     by_area = chip.memory_area * (found.on_die + found.on_base) / jnp.maximum(unit.unit_area, _AREA)
     by_edge = chip.memory_edge * perimeter(chip) / jnp.maximum(unit.unit_edge, 1e-9)
-    return min_prefer_first(chip.stacks, jnp.minimum(by_area, by_edge))  # built: as many as find room
+    return min_prefer_first(chip.stacks, jnp.minimum(by_area, by_edge))
 
 
 def memory_tier(chip: Chip) -> MemoryTier:
-    """Device memory: the units built, their bandwidth as far as power moves it (coolers take theirs)."""
+    """Device memory of the units built; bandwidth limited by power (without that of coolers)."""
     unit, units = chip.memory, memory_units(chip)
     joules = unit.unit_energy * (1.0 + cooling(unit.unit_temperature, chip.memory_cooler))
     moved = chip.memory_power * shared_power(chip) / jnp.maximum(joules, _JOULES)
@@ -131,7 +130,7 @@ def memory_tier(chip: Chip) -> MemoryTier:
 
 
 def link_bandwidth(chip: Chip) -> Scalar:
-    """Scale-up bandwidth in B/s of one direction: that wanted, as far as edge, area and power have room for it."""
+    """Scale-up bandwidth in B/s per direction: that wanted, limited by edge, area and power."""
     found = areas(chip)
     by_edge = chip.link_edge * perimeter(chip) * chip.link_density
     by_area = chip.link_area * (found.on_die + found.on_base) / jnp.maximum(chip.link_depth, 1e-9) * chip.link_density
@@ -140,7 +139,7 @@ def link_bandwidth(chip: Chip) -> Scalar:
 
 
 def flops_a_cycle(chip: Chip) -> tuple[Scalar, Scalar]:
-    """16-bit FLOPs of the matrix units and fp32 FLOPs of the vector units in one cycle."""
+    """16-bit FLOPs of the matrix units and fp32 FLOPs of the vector units per cycle."""
     devices = areas(chip).cores * chip.node.density
     return (
         chip.matrix_area * devices / jnp.maximum(chip.matrix_devices, 1e-3),
@@ -149,16 +148,16 @@ def flops_a_cycle(chip: Chip) -> tuple[Scalar, Scalar]:
 
 
 def switched(chip: Chip) -> Scalar:
-    """Energy in J of one switched device at the nominal voltage."""
+    """Energy in J per switched device at the nominal voltage."""
     return chip.switching_energy * chip.node.energy
 
 
 def clocked(chip: Chip) -> Clocked:
-    """The clock at which the cores draw their share of the power, matrix units at the load that it is laid out for.
+    """The clock at which the cores draw their share of the power, with matrix units at their design load.
 
-    ``V^2 f (l E_matrix + E_control) (1 + cooling) = share P`` with ``f ~ (V - V_t)^2 / V`` from the voltage up that
-    boost clocks are laid out for, at most at the highest voltage and at the node's highest clock. Where the power
-    leaves less than that voltage, fewer cores are fed. A heavier load lowers the clock in use, as of chips sold.
+    ``V^2 f (l E_matrix + E_control) (1 + cooling) = share P`` with ``f ~ (V - V_t)^2 / V``, at least the voltage of
+    boost clocks, at most the highest voltage and the node's highest clock. Where the power falls short of the least
+    voltage, fewer cores are powered. A heavier load lowers the clock in use, as on sold chips.
     """
     node = chip.node
     devices = areas(chip).cores * node.density
@@ -177,16 +176,13 @@ def clocked(chip: Chip) -> Clocked:
 
 
 def _ratio(volts: Scalar, threshold: Scalar) -> Scalar:
-    """Clock over that of the nominal voltage at a voltage over it."""
+    """Clock over the nominal one, as a function of voltage over the nominal one."""
     over = jnp.maximum(volts - threshold, 0.0)
     return over * over / (jnp.maximum(volts, _LOWEST_VOLTAGE) * (1.0 - threshold) * (1.0 - threshold))
 
 
 def generate(accelerator: Accelerator) -> Accelerator:
-    """The accelerator that its ``chip`` makes: rates, cores, cache, memory and power; its kernels stay.
-
-    An accelerator without a chip is as it is stated.
-    """
+    """The accelerator generated from its ``chip``, if it has one: rates, cores, cache, memory, power; same kernels."""
     chip = accelerator.chip
     if chip is None:
         return accelerator
@@ -205,10 +201,7 @@ def generate(accelerator: Accelerator) -> Accelerator:
 
 
 def generated(design: Design) -> Design:
-    """The design with the accelerator that its chip makes, and links no faster than the chip drives them.
-
-    One without a chip is as it is.
-    """
+    """The design with its accelerator generated from the chip, if it has one, and links limited by the chip."""
     system, chip = design.system, design.system.accelerator.chip
     if chip is None:
         return design
@@ -222,7 +215,7 @@ def generated(design: Design) -> Design:
 
 
 def _matrix_rate(chip: Chip, matrix: Scalar, vector: Scalar) -> MatrixRate:
-    """Rates by precision: ratios to the 16-bit one; fp32 matrices are the vector units' work."""
+    """Rates by precision as ratios to the 16-bit one; the vector units multiply fp32 matrices."""
     return MatrixRate(
         fp32=vector, tf32=chip.tf32_ratio * matrix, bf16=matrix, fp16=matrix, fp8=chip.fp8_ratio * matrix,
         fp4=chip.fp4_ratio * matrix, int8=chip.int8_ratio * matrix, int4=jnp.zeros_like(matrix),
@@ -230,7 +223,7 @@ def _matrix_rate(chip: Chip, matrix: Scalar, vector: Scalar) -> MatrixRate:
 
 
 def _power(power: Power, chip: Chip, cores: Clocked) -> Power:
-    """Energies, clock and voltages as those of the generated clock, whose voltage is the new nominal one."""
+    """Energies, clock and voltages of the generated clock, whose voltage is the nominal one."""
     node, square = chip.node, cores.volts * cores.volts
     each = switched(chip) * square
     devices = areas(chip)

@@ -1,1 +1,1 @@
-"""What designs cost and emit: dies, packages, accelerators, systems, their time (records: dse.types.money)."""
+"""Cost and carbon of dies, packages, accelerators and systems (records: dse.types.money)."""

@@ -1,4 +1,4 @@
-"""The metrics of money and carbon that training and serving share."""
+"""Metrics of money and carbon, shared by training and serving."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ _HOUR = 3600.0
 
 
 class Account(NamedTuple):
-    """What a design spends and emits a second, and what else is told of that."""
+    """Metrics of money and carbon, and their rates per second."""
 
     metrics: dict[str, Scalar]
     spent: Spending
@@ -26,10 +26,16 @@ class Account(NamedTuple):
 
 
 def account(design: Design, devices: Scalar, power: Scalar, tokens: Scalar) -> Account:
-    """Money and carbon of ``devices`` that draw ``power`` watts with their facility and make ``tokens`` a second.
+    """Money and carbon of a design.
 
-    ``capital_cost`` is of all devices, spares that are stated among them; ``tco_per_year`` that of owning them for a
-    year of which they work the share ``in_use``, ``cost_per_device_hour`` that of an hour in which one works.
+    ``capital_cost``: all devices with stated spares; ``tco_per_year``: a year of owning them, in use for the share
+    ``in_use``; ``cost_per_device_hour``: per device and hour of use.
+
+    Args:
+        design: the design.
+        devices: devices in use.
+        power: W that they draw, facility included.
+        tokens: tokens/s that they produce.
     """
     system = design.system
     prices, emissions = system.prices or Prices(), system.emissions or Emissions()
@@ -59,7 +65,7 @@ def account(design: Design, devices: Scalar, power: Scalar, tokens: Scalar) -> A
 
 
 def spare_devices(system: System) -> Scalar:
-    """Devices of the spare nodes that a system states; those that are there by default belong to others."""
+    """Devices of the spare nodes that a system states; default spares are not paid for."""
     reliability = system.reliability
     if reliability is None:
         return 0.0
@@ -67,6 +73,6 @@ def spare_devices(system: System) -> Scalar:
 
 
 def integrate(each_second: Spending | Emitted, seconds: Scalar) -> dict[str, Scalar]:
-    """What is spent or emitted in so many seconds: the whole under an empty name, and ``_<part>`` by part."""
+    """Amount over ``seconds``: the total under an empty name, and ``_<part>`` by part."""
     parts = {f"_{name}": seconds * value for name, value in each_second._asdict().items()}
     return {"": sum(parts.values()), **parts}

@@ -1,4 +1,4 @@
-"""What accelerators embody and systems emit, in kilograms of CO2 (ACT: Gupta et al., ISCA 2022)."""
+"""Embodied and operational emissions, in kg of CO2 (ACT: Gupta et al., ISCA 2022)."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from dse.types import Accelerator, Emissions, Fab, Made, Prices, Process, Scalar
 
 
 class Embodied(NamedTuple):
-    """Emissions in kg of making one accelerator, by part."""
+    """Embodied emissions of one accelerator by part, kg."""
 
     dies: Scalar
     memory: Scalar
@@ -24,7 +24,7 @@ class Embodied(NamedTuple):
 
 
 class Emitted(NamedTuple):
-    """Emissions in kg a second while a system works, by part."""
+    """Emissions of a system in use by part, kg/s."""
 
     operation: Scalar
     devices: Scalar
@@ -37,23 +37,20 @@ class Emitted(NamedTuple):
 
 
 def die_carbon(area: Scalar, good: Scalar, process: Process, emissions: Emissions) -> Scalar:
-    """Emissions in kg of dies of an ``area`` in m^2, the share ``good`` of which works.
-
-    ``A / Y (CI_fab EPA + GPA + MPA)`` (ACT).
-    """
+    """Emissions of dies of ``area`` m^2 with yield ``good``, kg: ``A / Y (CI_fab EPA + GPA + MPA)`` (ACT)."""
     return area / good * (emissions.fab_grid * process.fab_energy + process.fab_gas + emissions.materials)
 
 
 def device_carbon(accelerator: Accelerator, emissions: Emissions) -> Embodied:
-    """Emissions of making ``accelerator``; where its dies are not known, by its power limit as sold."""
+    """Embodied emissions of ``accelerator``, kg; where its dies are unknown, in proportion to its TDP."""
     made, fab = accelerator.made, accelerator.fab or Fab()
     by_power = emissions.watt * accelerator.power.tdp
-    if made is None and accelerator.chip is None:
+    if not accelerator.has_known_dies:
         return Embodied(by_power, emissions.memory_intensity * accelerator.memory.capacity, 0.0)
     made = made or Made()
     parts = parts_of(accelerator, made, fab)
     found = _of_parts(parts, made, fab, emissions)
-    if accelerator.chip is not None:
+    if accelerator.is_generated:
         return found
     known = made.logic_area > 0.0
     return Embodied(jnp.where(known, found.dies, by_power), found.memory, jnp.where(known, found.package, 0.0))
@@ -68,9 +65,9 @@ def _of_parts(parts: DeviceParts, made: Made, fab: Fab, emissions: Emissions) ->
 
 
 def emitted(embodied: Embodied, emissions: Emissions, prices: Prices, devices: Scalar, power: Scalar) -> Emitted:
-    """Emissions a second of so many devices that draw ``power`` watts together, facility included, while they work.
+    """Emissions of ``devices`` in use that draw ``power`` W together, facility included, kg/s.
 
-    What making them emitted counts evenly over their lifetime, of which they work the share ``in_use``.
+    Embodied emissions are written off over the lifetime, of which the devices are in use for the share ``in_use``.
     """
     each = devices / (prices.lifetime * prices.in_use)
     return Emitted(emissions.grid * power, embodied.total * each, emissions.server * each)

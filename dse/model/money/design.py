@@ -1,4 +1,4 @@
-"""What the design of dies and packages costs, and how units share it."""
+"""Design (NRE) cost of dies and packages, and its share per unit."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from dse.types import Assembly, Fab, Process, Scalar
 
 
 class DesignCost(NamedTuple):
-    """USD of designing once: modules, chips with their masks, the package."""
+    """One-time design cost in USD: modules, and chips with their masks."""
 
     modules: Scalar
     chips: Scalar
@@ -19,10 +19,17 @@ class DesignCost(NamedTuple):
 
 
 def die_design(area: Scalar, linked_area: Scalar, chiplets: Scalar, process: Process, fab: Fab) -> DesignCost:
-    """Modules and chip of a die of an ``area`` in m^2, ``linked_area`` with its links to other dies.
+    """Design cost of a die, USD: modules and chip.
 
     ``0.5 C A / A0`` for its modules and the one that links dies, ``0.3 C A / A0 + 0.2 C`` for the chip, with the cost
     ``C`` of a chip of ``A0`` = 300 mm2 (chiplet actuary, DAC 2022).
+
+    Args:
+        area: m^2 of the die.
+        linked_area: m^2 with its links to other dies.
+        chiplets: dies of the package.
+        process: node of the die.
+        fab: prices.
     """
     rate = process.design_cost / fab.design_area
     link = fab.link_design * jnp.minimum(chiplets - 1.0, 1.0)
@@ -34,7 +41,7 @@ def die_design(area: Scalar, linked_area: Scalar, chiplets: Scalar, process: Pro
 
 
 def package_design(using: Assembly, found: PackageCost) -> Scalar:
-    """USD of designing a package, by the area of its carrier, or of its substrate and layers where there is none."""
+    """Design cost of a package, USD, by the area of its carrier, or of its substrate and layers without one."""
     by_area = jnp.where(
         using.carrier_scale > 0.0, using.design_rate * found.carrier_area + found.substrate,
         using.design_rate * found.substrate_area * found.layers,

@@ -1,4 +1,4 @@
-"""The bill of an accelerator: dies, memory, package, what is lost with bad packages, test, design."""
+"""Bill of an accelerator: dies, memory, package, losses with bad packages, test, design."""
 
 from __future__ import annotations
 
@@ -14,14 +14,14 @@ from dse.types import Accelerator, Fab, LogicNode, Made, Prices, Process, Scalar
 
 
 class Bill(NamedTuple):
-    """USD of making one accelerator, by part."""
+    """Cost of one accelerator by part, USD."""
 
     dies: Scalar  # tested dies, with their bumps
     memory: Scalar
-    package: Scalar  # carrier, substrate, bonds, and those that failed
-    lost: Scalar  # dies and memory thrown away with bad packages
-    test: Scalar  # of the whole, and its final assembly
-    design: Scalar  # a unit's share
+    package: Scalar  # carrier, substrate, bonds, failed ones included
+    lost: Scalar  # dies and memory lost with bad packages
+    test: Scalar  # of the package, with final assembly
+    design: Scalar  # NRE per unit
 
     @property
     def total(self) -> Scalar:
@@ -30,36 +30,36 @@ class Bill(NamedTuple):
 
 
 class DeviceParts(NamedTuple):
-    """What an accelerator is made of: areas in m^2 of all its dies, and its memory."""
+    """Dies and memory of an accelerator; areas in m^2."""
 
     logic: Scalar
     base: Scalar
     process: Process
     base_process: Process
-    units: Scalar  # stacks of memory
+    units: Scalar  # memory stacks
     memory: Scalar  # USD
     memory_bytes: Scalar
     memory_area: Scalar  # m^2 on a carrier
 
 
 class Making(NamedTuple):
-    """How the parts become an accelerator."""
+    """Manufacturing of an accelerator from its parts."""
 
     compute: Die
     base: Die
     linked: Scalar  # m^2 of all compute dies with their links
     chiplets: Scalar
-    base_chiplets: Scalar  # 0 where there are none
-    face_price: Scalar  # USD of bonding compute dies face to face on base dies
-    face_yield: Scalar  # of that
+    base_chiplets: Scalar  # 0 without base dies
+    face_price: Scalar  # USD of face-to-face bonds of compute dies on base dies
+    face_yield: Scalar  # yield of these bonds
     found: PackageCost
     nre: tuple[DesignCost, DesignCost, Scalar]  # compute die, base die, package
 
 
 def parts_of(accelerator: Accelerator, made: Made, fab: Fab) -> DeviceParts:
-    """Of a generated accelerator the parts of its chip, of a bought one those that its file names.
+    """Dies and memory of an accelerator: of its chip where it is generated, else as its file states.
 
-    Stacks of memory that find no room are not built, and not paid.
+    Memory stacks that do not fit are neither built nor paid.
     """
     chip = accelerator.chip
     if chip is None:
@@ -71,10 +71,10 @@ def parts_of(accelerator: Accelerator, made: Made, fab: Fab) -> DeviceParts:
         )  # fmt: skip
     unit, built = chip.memory, memory_units(chip)
     price = jnp.where(unit.unit_price > 0.0, unit.unit_price, fab.memory_price * unit.unit_capacity)
-    beside = jnp.where(unit.unit_edge > 0.0, fab.memory_area, 0.0)  # stacked on the die it takes no place of its own
+    carrier_area = jnp.where(unit.unit_edge > 0.0, fab.memory_area, 0.0)  # 0 where memory is stacked on the die
     return DeviceParts(
         chip.die_area, chip.base_area, _as_process(chip.node), _as_process(chip.base_node), built,
-        built * price, built * unit.unit_capacity, built * beside,
+        built * price, built * unit.unit_capacity, built * carrier_area,
     )  # fmt: skip
 
 
@@ -83,12 +83,12 @@ def _as_process(node: LogicNode) -> Process:
 
 
 def making(parts: DeviceParts, made: Made, fab: Fab) -> Making:
-    """Dies, package and designs of an accelerator. Compute dies share the area evenly, and so do base dies.
+    """Dies, package and designs of an accelerator; compute dies, and base dies, have equal areas.
 
-    There are as many as are asked for, but none is larger than the reticle.
+    Their number is as stated, or larger so that none exceeds the reticle.
     """
     chiplets = jnp.maximum(made.chiplets, parts.logic / fab.reticle)
-    split = jnp.minimum(chiplets - 1.0, 1.0)  # how much of a second die there is
+    split = jnp.minimum(chiplets - 1.0, 1.0)  # fraction of a second die, 0 to 1
     linked = parts.logic * (1.0 + fab.link_area * split)
     based = jnp.where(parts.base > 0.0, 1.0, 0.0)
     compute = die(linked / chiplets, parts.process, fab, made)
@@ -114,7 +114,7 @@ def making(parts: DeviceParts, made: Made, fab: Fab) -> Making:
 
 
 def bill(accelerator: Accelerator) -> Bill:
-    """What it costs to make ``accelerator``."""
+    """Manufacturing cost of ``accelerator`` by part, USD."""
     made, fab = accelerator.made or Made(), accelerator.fab or Fab()
     parts = parts_of(accelerator, made, fab)
     done = making(parts, made, fab)
@@ -136,18 +136,18 @@ def bill(accelerator: Accelerator) -> Bill:
 
 
 def price_of(accelerator: Accelerator, prices: Prices) -> tuple[Scalar, Bill]:
-    """What an accelerator is bought at, in USD, and its bill.
+    """Price of an accelerator in USD, and its bill.
 
-    As sold where the price is known, else its cost over (1 - margin); of one whose dies are not known either the price
-    of a watt times its power limit as sold, and no bill.
+    As sold where known, else cost over (1 - margin); where the dies are unknown too, a price per watt of TDP, and no
+    bill.
     """
     made, by_power = accelerator.made, prices.watt_price * accelerator.power.tdp
-    if made is None and accelerator.chip is None:
+    if not accelerator.has_known_dies:
         return by_power, Bill(0.0, 0.0, 0.0, 0.0, 0.0, 0.0)
     found = bill(accelerator)
     made = made or Made()
     dear = found.total / (1.0 - made.margin)
-    if accelerator.chip is not None:
+    if accelerator.is_generated:
         return dear, found
     known = made.logic_area > 0.0
     found = Bill(*(jnp.where(known, part, 0.0) for part in found))

@@ -1,4 +1,4 @@
-"""Dies of a wafer: how many, how many of them are good, and what a good one costs."""
+"""Dies per wafer, yield, and cost of a good die."""
 
 from __future__ import annotations
 
@@ -10,27 +10,27 @@ from dse.types import Fab, Made, Process, Scalar
 
 _PI = 3.141592653589793
 
-#: Least area of a die in m^2, so that nothing divides by zero.
+#: Minimum area of a die in m^2, so that nothing divides by zero.
 _LEAST = 1e-12
 
-#: Share of dies or packages that work below which they are not told apart.
+#: Yields of dies or packages below this count as this.
 LEAST_YIELD = 1e-6
 
-#: Defective blocks that are counted, one by one.
+#: Maximum number of defective blocks that are summed.
 MOST_SPARE = 16
 
 
 class Die(NamedTuple):
-    """One die: what it costs before and after its test, and how sure it is to work."""
+    """Cost of one die before and after its test, and its yield."""
 
     raw: Scalar  # USD, its share of a wafer
-    cost: Scalar  # USD of one that passed its test: of a known good die where the test finds all
-    good: Scalar  # share of dies that work
-    quality: Scalar  # share of those sold that work
+    cost: Scalar  # USD per die that passes its test; of a known good die at full coverage
+    good: Scalar  # yield
+    quality: Scalar  # share of working dies among those that pass
 
 
 def dies_per_wafer(area: Scalar, fab: Fab) -> Scalar:
-    """Square dies of an area in m^2 on a wafer, a smooth count, at least one.
+    """Square dies of ``area`` m^2 per wafer, a smooth count, at least 1.
 
     ``N = pi (D / 2 - e)^2 / A' - pi (D - 2 e) / sqrt(2 A')`` with ``A' = A + 2 s sqrt(A) + s^2`` (chiplet actuary,
     Feng and Ma, DAC 2022).
@@ -41,26 +41,26 @@ def dies_per_wafer(area: Scalar, fab: Fab) -> Scalar:
 
 
 def survival(area: Scalar, defects: Scalar, clustering: Scalar) -> Scalar:
-    """Share of areas without a defect, negative binomial: ``(1 + D0 A / alpha)^-alpha`` (Stapper 1989).
+    """Yield of an area without repair, negative binomial: ``(1 + D0 A / alpha)^-alpha`` (Stapper 1989).
 
     Poisson's ``exp(-D0 A)`` for a large ``alpha``, Seeds' for 1. A critical-area ratio multiplies ``A``.
     """
-    return (1.0 + defects * area / clustering) ** -clustering
+    return jnp.exp(-clustering * jnp.log1p(defects * area / clustering))  # powers of numbers near 1 lose digits
 
 
 def die_yield(area: Scalar, process: Process, fab: Fab, made: Made | None) -> Scalar:
-    """Share of dies that can be sold: all that is needed once works, of the blocks all but the spare ones.
+    """Yield of a die with repair: all of its area outside of blocks works, and all blocks but the spare ones.
 
-    ``Y(A_rest) sum_j<=k C(n, j) (1 - y)^j y^(n - j)`` with the yield ``y`` of one of ``n`` blocks. Between whole
-    numbers of spare blocks the sum is linear. ``made``: what says so of a compute die; of others nothing may be defect.
+    ``Y(A_rest) sum_j<=k C(n, j) (1 - y)^j y^(n - j)`` with the yield ``y`` of one of ``n`` blocks, linear between whole
+    numbers ``k`` of spare blocks. ``made``: blocks and spares of a compute die; None for dies without repair.
     """
     critical = fab.critical_area * area
     if made is None:
         return survival(critical, process.defect_density, fab.clustering)
     in_blocks = made.block_area * critical
-    block = 1.0 + process.defect_density * in_blocks / (made.blocks * fab.clustering)
-    odds = block**fab.clustering - 1.0  # of a defective block to a good one
-    term = block ** (-fab.clustering * made.blocks)
+    block = fab.clustering * jnp.log1p(process.defect_density * in_blocks / (made.blocks * fab.clustering))
+    odds = jnp.expm1(block)  # of a defective over a good block
+    term = jnp.exp(-block * made.blocks)
     enough = term
     for bad in range(MOST_SPARE):
         term = term * odds * jnp.maximum((made.blocks - bad) / (bad + 1.0), 0.0)
@@ -69,12 +69,12 @@ def die_yield(area: Scalar, process: Process, fab: Fab, made: Made | None) -> Sc
 
 
 def die(area: Scalar, process: Process, fab: Fab, made: Made | None) -> Die:
-    """A die of an area in m^2.
+    """A die of ``area`` m^2.
 
-    A test that finds the share ``c`` of the bad ones lets ``Y_t = 1 - (1 - Y) c`` pass, of which ``Y / Y_t`` work:
-    ``(raw + test) / Y_t`` each (CATCH, Graening et al. 2025). With ``c = 1`` this is the known good die ``raw / Y``.
+    A test with coverage ``c`` passes ``Y_t = 1 - (1 - Y) c`` of the dies, of which ``Y / Y_t`` work, at
+    ``(raw + test) / Y_t`` each (CATCH, Graening et al. 2025). ``c = 1`` is the known good die ``raw / Y``.
     """
     raw = process.wafer_price / dies_per_wafer(area, fab)
     good = jnp.maximum(die_yield(area, process, fab, made), LEAST_YIELD)
-    passing = good + (1.0 - good) * (1.0 - fab.coverage)  # which small yields do not vanish in
+    passing = good + (1.0 - good) * (1.0 - fab.coverage)  # written so that small yields are not lost to rounding
     return Die(raw, (raw + fab.die_test) / passing, good, good / passing)

@@ -1,4 +1,4 @@
-"""Packages: carriers, substrates and bonds, and what is lost with those that fail."""
+"""Packages: carriers, substrates and bonds, and losses with failed packages."""
 
 from __future__ import annotations
 
@@ -16,11 +16,11 @@ _MIDDLE, _LARGE = 289e-6, 900e-6
 
 
 class PackageCost(NamedTuple):
-    """What joins dies, in USD of one that works, and what the bad ones take with them."""
+    """Cost of a working package without its dies, USD, and losses with failed ones."""
 
     raw: Scalar  # carrier and substrate
-    lost: Scalar  # carriers and substrates that failed
-    dies_lost: Scalar  # dies (and memory) thrown away, over those that stay: times what they cost
+    lost: Scalar  # failed carriers and substrates
+    dies_lost: Scalar  # dies (and memory) lost per die kept, in units of their cost
     carrier_area: Scalar  # m^2; 0 without a carrier
     substrate_area: Scalar  # m^2
     substrate: Scalar  # USD
@@ -29,7 +29,7 @@ class PackageCost(NamedTuple):
 
 
 def assembly(packaging: Scalar, fab: Fab) -> Assembly:
-    """What the packaging of this code takes."""
+    """Parameters of the packaging with this code."""
     by_code = {code: getattr(fab, code.name) for code in Packaging}
     if isinstance(packaging, int | float):
         return by_code[Packaging(int(packaging))]
@@ -40,22 +40,22 @@ def assembly(packaging: Scalar, fab: Fab) -> Assembly:
 
 
 class Joined(NamedTuple):
-    """What a package joins."""
+    """Dies of a package."""
 
-    dies: Scalar  # to bond
-    chiplets: Scalar  # those of logic
-    area: Scalar  # m^2 that they stand on
-    on_carrier: Scalar  # m^2 that memory adds to it, on a carrier alone
+    dies: Scalar  # bonded dies
+    chiplets: Scalar  # logic dies
+    area: Scalar  # m^2 under the dies
+    on_carrier: Scalar  # m^2 of memory, on a carrier alone
     quality: Scalar  # share of tested dies that work
 
 
 def package(using: Assembly, fab: Fab, chip_first: Scalar, joined: Joined) -> PackageCost:
     """A package of tested dies.
 
-    On an organic substrate all is lost with one bad bond: ``(chips + P) / b^n``. On a carrier of ``I = k area``, after
-    which the dies come (chip-last), ``C_i / (y1 y2 y3) + C_s / y3 + chips / (y2 y3)`` with the yields of the carrier,
-    of the bonds ``b^n`` and of the way onto the substrate; a carrier made around its dies (chip-first) takes these
-    with it: ``(C_i + chips) / (y1 y3) + C_s / y3`` (chiplet actuary, DAC 2022).
+    On an organic substrate one bad bond loses all: ``(chips + P) / b^n``. On a carrier of area ``I = k area``, with the
+    dies bonded after it (chip-last), ``C_i / (y1 y2 y3) + C_s / y3 + chips / (y2 y3)`` with the yields of the carrier,
+    of the bonds ``b^n`` and of the substrate assembly; a carrier made around its dies (chip-first) loses them with it:
+    ``(C_i + chips) / (y1 y3) + C_s / y3`` (chiplet actuary, DAC 2022).
     """
     carried = using.carrier_scale > 0.0
     carrier_area = using.carrier_scale * (joined.area + joined.on_carrier)
@@ -70,7 +70,7 @@ def package(using: Assembly, fab: Fab, chip_first: Scalar, joined: Joined) -> Pa
     layers = jnp.where(carried, 1.0, _layers(joined.chiplets, substrate_area, fab))
     substrate = fab.substrate_price * substrate_area * layers
 
-    around = carried & (chip_first > 0.0)  # the carrier grows around the dies, which need no bond
+    around = carried & (chip_first > 0.0)  # chip-first: no bonds
     bonded = jnp.where(around, joined.quality, bond)
     chips = attach * bonded * jnp.where(around, made, 1.0)
     good_substrate = jnp.where(carried, attach, bond)
@@ -83,7 +83,7 @@ def package(using: Assembly, fab: Fab, chip_first: Scalar, joined: Joined) -> Pa
 
 
 def _layers(chiplets: Scalar, substrate_area: Scalar, fab: Fab) -> Scalar:
-    """Layers over those for one die; between one die and two as much of it as there is of the second."""
+    """Substrate layers over those for one die, linear between one die and two."""
     several = jnp.where(
         substrate_area > _LARGE, fab.layers_above_900mm2,
         jnp.where(substrate_area > _MIDDLE, fab.layers_above_289mm2, fab.substrate_layers),

@@ -1,4 +1,4 @@
-"""What a system costs to buy and to run: devices, servers, networks counted from their topology, facility, power."""
+"""Capital and running cost of a system: devices, servers, networks by topology, facility, power."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ YEAR = 365.25 * 86400.0  # s
 
 
 class Capital(NamedTuple):
-    """USD that are paid for a device of a system, by part."""
+    """Capital cost per device of a system by part, USD."""
 
     devices: Scalar
     servers: Scalar
@@ -33,7 +33,7 @@ class Capital(NamedTuple):
 
 
 class Spending(NamedTuple):
-    """USD a second while a system works, by part."""
+    """Cost of a system in use by part, USD/s."""
 
     devices: Scalar
     servers: Scalar
@@ -50,7 +50,7 @@ class Spending(NamedTuple):
 
 
 class Fabric(NamedTuple):
-    """What a device has of a network: ports of switches, links of copper and of light."""
+    """Switch ports, copper links and optical links per device of a network."""
 
     ports: Scalar
     copper: Scalar
@@ -58,17 +58,17 @@ class Fabric(NamedTuple):
 
 
 def tree_levels(devices: Scalar, radix: Scalar) -> Scalar:
-    """Levels of a fat tree of so many devices: the least ``l`` with ``2 (k / 2)^l >= N`` (Al-Fares et al. 2008)."""
-    down = 0.5 * radix + 0.0 * devices  # a plain number has no precision of its own, its logarithm has
+    """Levels of a fat tree of ``devices``: the least ``l`` with ``2 (k / 2)^l >= N`` (Al-Fares et al. 2008)."""
+    down = 0.5 * radix + 0.0 * devices  # gives the logarithm the precision of ``devices``
     wanted = jnp.log2(jnp.maximum(0.5 * devices, 1.0)) / jnp.log2(down)
-    return ceiling(jnp.maximum(wanted - 1e-5, 1e-5))  # a whole number of levels never counts one more by rounding
+    return ceiling(jnp.maximum(wanted - 1e-5, 1e-5))  # rounding never adds a level
 
 
 def fabric(network: Network, devices: Scalar, radix: Scalar) -> Fabric:
-    """Ports and links a device of a switched network.
+    """Ports and links per device of a switched network.
 
-    A tree of ``l`` levels has ``l`` links a device, the lowest of copper, and ``2 l - 1`` ports; above its pods only
-    one of ``oversubscription`` of them. A balanced dragonfly (Kim et al., ISCA 2008) has, a device, a link to it, one
+    A tree of ``l`` levels has ``l`` links per device, the lowest of copper, and ``2 l - 1`` ports; above pods these are
+    divided by ``oversubscription``. A balanced dragonfly (Kim et al., ISCA 2008) has, per device, one link to it, one
     within its group and half a global one: 4 ports.
     """
     levels, pods = tree_levels(devices, radix), network.pods
@@ -76,7 +76,7 @@ def fabric(network: Network, devices: Scalar, radix: Scalar) -> Fabric:
         return Fabric(2.0 * levels - 1.0, 1.0, levels - 1.0)
     several = devices > pods.size
     levels = jnp.where(several, jnp.maximum(levels, 2.0), levels)
-    # A pod may need as many levels as all of them together: then the upper of them join the pods.
+    # A pod may need as many levels as the whole tree; then the top level joins the pods.
     below = jnp.minimum(tree_levels(pods.size, radix), jnp.where(several, levels - 1.0, levels))
     up = below - 1.0 + (levels - below) / pods.oversubscription
     across = 0.5 / pods.oversubscription
@@ -89,7 +89,7 @@ def fabric(network: Network, devices: Scalar, radix: Scalar) -> Fabric:
 
 
 def scale_up_price(system: System, prices: Prices) -> Scalar:
-    """USD of a device's share of what joins its domain: ports of switches, or cables to its neighbours."""
+    """USD per device of its scale-up network: switch ports, or cables to its neighbours."""
     network = system.scale_up
     if network.links is not None:
         each = 0.5 * prices.cable + prices.optical_share * prices.transceiver
@@ -99,7 +99,7 @@ def scale_up_price(system: System, prices: Prices) -> Scalar:
 
 
 def scale_out_price(system: System, prices: Prices) -> Scalar:
-    """USD of a device's share of what joins domains: its network card, ports, cables, transceivers."""
+    """USD per device of the scale-out network: network card, ports, cables, transceivers."""
     found = fabric(system.scale_out, system.n_devices, prices.radix)
     each = prices.nic_price + prices.switch * found.ports + prices.cable * (found.copper + found.optical)
     each = each + 2.0 * prices.transceiver * found.optical
@@ -107,9 +107,9 @@ def scale_out_price(system: System, prices: Prices) -> Scalar:
 
 
 def memory_price(system: System, prices: Prices) -> Scalar:
-    """USD of a device's share of the host's memory beyond what the server has, and of far memory beyond the host's.
+    """USD per device of host memory beyond that of a standard server, and of far memory beyond the host's.
 
-    A server with less is sold for no less.
+    Less memory than standard is not cheaper.
     """
     host, far = system.host.capacity, system.far
     beyond = prices.host_byte_price * max_prefer_first(host - HOST.capacity, 0.0)
@@ -117,9 +117,13 @@ def memory_price(system: System, prices: Prices) -> Scalar:
 
 
 def capital(system: System, prices: Prices, device: Scalar, watts: Scalar) -> Capital:
-    """What a device of ``system`` costs: itself at a price of ``device`` USD, and its shares of the rest.
+    """Capital cost per device of ``system``, USD.
 
-    ``watts``: what its computers are provisioned for, a device, without the facility's own.
+    Args:
+        system: devices, servers and networks.
+        prices: of all but the device.
+        device: price of the device, USD.
+        watts: provisioned power per device, W, without the facility's own.
     """
     return Capital(
         devices=device,
@@ -131,9 +135,9 @@ def capital(system: System, prices: Prices, device: Scalar, watts: Scalar) -> Ca
 
 
 def spending(paid: Capital, prices: Prices, devices: Scalar, power: Scalar) -> Spending:
-    """USD a second of so many devices that draw ``power`` watts together, facility included, while they work.
+    """Cost of ``devices`` in use that draw ``power`` W together, facility included, USD/s.
 
-    What was paid is written off evenly over the lifetimes, of which they work the share ``in_use``.
+    Capital is written off over the lifetimes, of which the devices are in use for the share ``in_use``.
     """
     written_off = devices / (prices.lifetime * prices.in_use)
     return Spending(

@@ -1,1 +1,1 @@
-"""How the parts of a step overlap and wait."""
+"""Overlap and waiting of the parts of a step."""

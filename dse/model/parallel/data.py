@@ -16,39 +16,38 @@ from dse.types import Design, Scalar, Scope, Window
 
 
 class Windows(NamedTuple):
-    """Seconds of one micro-batch on a stage that messages of data parallelism can hide behind.
+    """Seconds per micro-batch of a stage that can hide messages of data parallelism.
 
-    A pass is as long as its compute and what messages of other dimensions add, for each dimension has a stream of its
-    own; less the time that those take on the links between domains, which one stream uses at a time.
+    Compute of a pass and exposed messages of other dimensions, which have streams of their own, less their time on the
+    links between domains, which one stream uses at a time.
     """
 
     forward: Scalar
     backward: Scalar
-    stall: Scalar  # the waits of the slowest stage's device for its host, in either pass
+    stall: Scalar  # host waits of the slowest stage's device, in either pass
 
 
 def data_parallel_time(design: Design, layout: Layout, sent: Iterable[Sent], windows: Windows) -> Scalar:
-    """Exposed seconds a step of reducing gradients and gathering weights over the replicas.
+    """Exposed seconds per step of reducing gradients and gathering weights over the replicas.
 
-    Gathers for a forward hide behind forwards, what the backward sends behind backwards: what one pass leaves
-    idle does not help the other, but where a stage waits for its host either may use the wait. The exchange of a
-    tied embedding hides behind nothing.
+    Gathers of the forward overlap with forwards, messages of the backward with backwards; host waits of a stage can
+    hide either. The exchange of a tied embedding is exposed.
 
-    Where chunks of an interleaved stage are exchanged one by one (:attr:`dse.types.Software.dp_by_chunk`), all but the
-    first gather and the last reduction have the passes of ``p`` micro-batches of other chunks to hide behind, for a
-    stage works on ``p`` of them before it goes on to the next chunk (Jiang et al. 2024, section 3.2).
+    With messages per chunk of an interleaved stage (:attr:`dse.types.Software.dp_by_chunk`), all but the first gather
+    and the last reduction overlap with the passes of ``p`` micro-batches of other chunks, the stretch for which a stage
+    stays on a chunk (Jiang et al. 2024, section 3.2).
     """
     sent = [s for s in sent if s.message.scope in (Scope.weights, Scope.expert_weights, Scope.tied_embedding)]
     overlap = design.mapping.overlap_dp * design.software.dp_overlap
     before = time_of(sent, Scope.weights, Window.stage_forward)
     behind = time_of(sent, Scope.weights, Window.stage_backward)
-    # One after the other: of experts, and of all else.
+    # Messages of experts and all others, one after the other.
     before = plus(before, time_of(sent, Scope.expert_weights, Window.stage_forward))
     behind = plus(behind, time_of(sent, Scope.expert_weights, Window.stage_backward))
     gathers, scatters = _most(sent, Window.stage_forward), _most(sent, Window.stage_backward)
 
     def hidden(gathers: Scalar, scatters: Scalar) -> Scalar:
-        """Seconds that so many micro-batches hide."""
+        """Seconds hidden by the passes of ``gathers`` and ``scatters`` micro-batches."""
         each = jnp.minimum(overlap * before, gathers * (windows.forward + windows.stall)) + jnp.minimum(
             overlap * behind, scatters * (windows.backward + windows.stall)
         )
@@ -66,9 +65,9 @@ def data_parallel_time(design: Design, layout: Layout, sent: Iterable[Sent], win
 
 
 def _between_slices(design: Design, layout: Layout, windows: Windows) -> Scalar:
-    """Seconds a step that slices without a switch lose to waiting for each other, a share a doubling of their number.
+    """Seconds per step that slices without a switch wait for each other: a share per doubling of their number.
 
-    What the data-centre network between TPU slices costs beyond its bytes (MaxText's tables of 1 to 32 slices).
+    Cost of the data-centre network between TPU slices beyond its bytes (MaxText's tables of 1 to 32 slices).
     """
     links = design.system.scale_up.links
     if links is None:
@@ -78,5 +77,5 @@ def _between_slices(design: Design, layout: Layout, windows: Windows) -> Scalar:
 
 
 def _most(sent: Iterable[Sent], window: Window) -> Scalar:
-    """Micro-batches of a step whose pass the messages of a window can hide behind."""
+    """Micro-batches per step whose passes can hide the messages of a window."""
     return functools.reduce(jnp.maximum, [s.message.times for s in sent if s.message.window is window])

@@ -1,4 +1,4 @@
-"""Exposed messages of one layer: tensor and context parallelism."""
+"""Exposed messages of one layer: tensor, context and expert parallelism."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from dse.types import Design, Dimension, Group, Scalar, Scope, Window
 
 
 class Exposed(NamedTuple):
-    """Seconds that the messages of one layer add to its passes, and for which they take the links between domains."""
+    """Exposed seconds of the messages of one layer by pass, and their seconds on inter-domain links."""
 
     forward: Scalar = 0.0
     backward: Scalar = 0.0
@@ -28,22 +28,22 @@ class Exposed(NamedTuple):
         return Exposed(*map(plus, self, other))
 
     def sent_again(self, often: Scalar, across: Scalar | None = None) -> Exposed:
-        """With messages of the forward sent ``often`` more in the backward; ``across`` domains, if not as often."""
+        """Adds ``often`` repeats of forward messages to the backward; ``across``: repeats on inter-domain links."""
         backward = plus(self.backward, times(often, self.forward))
         also_across = times(given(across, often), self.across_forward)
         return self._replace(backward=backward, across_backward=plus(self.across_backward, also_across))
 
     @property
     def total(self) -> Scalar:
-        """Seconds that they add to both passes."""
+        """Exposed seconds of both passes."""
         return plus(self.forward, self.backward)
 
 
 def tensor_parallel(design: Design, layout: Layout, sent: Iterable[Sent], passes: Passes) -> Exposed:
-    """Messages of tensor parallelism behind the matrices of their pass.
+    """Exposed messages of tensor parallelism, which overlap with the matrices of their pass.
 
-    Kernels that multiply and send at once write into peers' memory: most need the scale-up domain. What the
-    backward sends beside the weight gradients some stacks hide by default.
+    Kernels that multiply and send in one write into the memory of peers: most need the scale-up domain. Some stacks
+    overlap messages of the backward with weight gradients by default.
     """
     software, group = design.software, layout.groups.tp
     reached = jnp.where(group.domains > 1.0, software.tp_overlap_across, software.tp_overlap)
@@ -59,20 +59,20 @@ def tensor_parallel(design: Design, layout: Layout, sent: Iterable[Sent], passes
 
 
 def context_parallel(design: Design, layout: Layout, sent: Iterable[Sent], passes: Passes) -> Exposed:
-    """The ring of keys and values, and in the backward of their gradients, behind the attention that it feeds.
+    """Exposed messages of context parallelism: a ring of keys and values, in the backward of gradients, and others.
 
-    Each of its ``c - 1`` exchanges hides behind one of the ``c`` equal steps of the attention, which works on what came
-    before (Liu et al. 2023, section 3): ``(c - 1) max(t - t_attention / c, 0)`` is exposed. What other exchanges send
-    before the attention is exposed.
+    Each of the ``c - 1`` exchanges of a ring overlaps with one of the ``c`` equal steps of attention (Liu et al. 2023,
+    section 3): ``(c - 1) max(t - t_attention / c, 0)`` is exposed. Messages of other exchanges, before attention, are
+    exposed.
     """
     overlap = design.software.cp_overlap
     overlaps = {Window.attention_forward: overlap, Window.attention_backward: overlap}
     group, own = layout.groups.cp, _of(sent, Dimension.context)
-    beside = 1.0 - 1.0 / layout.ring  # all steps but one
-    steps = passes._replace(core_forward=beside * passes.core_forward, core_backward=beside * passes.core_backward)
+    hiding = 1.0 - 1.0 / layout.ring  # all steps but one
+    steps = passes._replace(core_forward=hiding * passes.core_forward, core_backward=hiding * passes.core_backward)
     forward, backward = _behind(own, overlaps, steps, collectives.usage(group, design.system))
     across = _across(own, group, Window.attention_forward, Window.before_attention)
-    # The attention waits for what is exchanged or gathered before it.
+    # Attention waits for exchanges and gathers before it.
     before, behind = (
         time_of(own, Scope.layer, w) for w in (Window.before_attention, Window.before_attention_backward)
     )
@@ -80,10 +80,10 @@ def context_parallel(design: Design, layout: Layout, sent: Iterable[Sent], passe
 
 
 def expert_parallel(design: Design, layout: Layout, sent: Iterable[Sent], passes: Passes) -> Exposed:
-    """Messages between experts behind the compute of their pass, as far as the schedule hides them.
+    """Exposed messages of experts, which overlap with the compute of their pass if the schedule does so.
 
-    Two micro-batches in opposite passes hide each other's (DeepSeek-AI 2024, section 3.2.1). Kernels that send beside
-    compute take cores from it.
+    Two micro-batches in opposite passes hide each other's messages (DeepSeek-AI 2024, section 3.2.1), whose kernels
+    take cores from compute.
     """
     mapping, kernels, own = design.mapping.experts, design.software.experts, _of(sent, Dimension.expert)
     if mapping is None or kernels is None:
@@ -101,7 +101,7 @@ def expert_parallel(design: Design, layout: Layout, sent: Iterable[Sent], passes
 
 
 def _across(sent: list[Sent], group: Group, *forward: Window) -> tuple[Scalar, Scalar]:
-    """Seconds of forward and backward messages between domains, 0 where the group does not leave its own."""
+    """Seconds of forward and backward messages on inter-domain links, 0 for a group within one domain."""
     leaves = jnp.where(group.domains > 1.0, 1.0, 0.0)
     before, behind = (
         time_of([s for s in sent if (s.message.window in forward) is ahead], Scope.layer) for ahead in (True, False)
@@ -116,7 +116,7 @@ def _of(sent: Iterable[Sent], dimension: Dimension) -> list[Sent]:
 def _behind(
     sent: Iterable[Sent], overlaps: dict[Window, Scalar], passes: Passes, processor_usage: Scalar
 ) -> list[Scalar]:
-    """Exposed seconds window by window, each with the share of its messages that can be hidden."""
+    """Exposed seconds by window, each with its overlap."""
     return [
         collectives.exposed(time_of(sent, Scope.layer, window), passes.window(window), overlap, processor_usage)
         for window, overlap in overlaps.items()

@@ -1,4 +1,4 @@
-"""Transfers of what lives on the host: they cross the host link while another layer computes.
+"""Transfers of offloaded tensors over the host link, which overlap with the compute of another layer.
 
 Isaev et al., SC 2023, section 3; ZeRO-Offload, Ren et al. 2021.
 """
@@ -14,19 +14,19 @@ from dse.types import HostTiers, MemoryTier, Scalar
 
 
 class Transfers(NamedTuple):
-    """Seconds on the host link for one layer."""
+    """Seconds per layer on the host link."""
 
     forward: Scalar
     backward: Scalar
-    last_backward: Scalar  # of a step's last micro-batch: with what of the optimiser's update hides behind it
-    update: Scalar  # what of the update does not
+    last_backward: Scalar  # last micro-batch of a step, with the hidden part of the optimiser's update
+    update: Scalar  # exposed part of the update
 
 
 def transfers(layer: OnHost, host: MemoryTier, overlap: Scalar) -> Transfers:
-    """A full-duplex link: weights come in while activations go out; the backward needs both in.
+    """Transfers of one layer over a full-duplex link: weights in, activations out; the backward needs both in.
 
-    Optimiser state comes in and goes out at once: an ``overlap`` of it beside the last backward, layer by layer as its
-    gradients are there, and the rest after it, where the update waits for the norm of all gradients.
+    Optimiser state moves in and out in parallel: a share ``overlap`` during the last backward, layer by layer with its
+    gradients, and the rest after it, where the update waits for the gradient norm.
     """
     backward = layer.weights + layer.activations
     return Transfers(
@@ -38,11 +38,11 @@ def transfers(layer: OnHost, host: MemoryTier, overlap: Scalar) -> Transfers:
 
 
 def through_tiers(moved: Transfers, layer: Beyond, tiers: HostTiers, host: MemoryTier, overlap: Scalar) -> Transfers:
-    """The same where a part goes on to storage, which is read and written in turn while the link is in use.
+    """The transfers with parts on storage, which reads and writes in turn in parallel with the link.
 
-    Each pass takes the longer of link and storage (ZeRO-Infinity: Rajbhandari et al. 2021, section 6.2). Optimiser
-    state that the host updates does not cross the link, only its gradients and new weights do, one each way. Gradients
-    that leave as they are made go the other way than what comes in.
+    Each pass takes the longer of link and storage (ZeRO-Infinity: Rajbhandari et al. 2021, section 6.2). For state that
+    the host updates, only gradients (out) and new weights (in) cross the link. Offloaded gradients go against the
+    incoming traffic.
     """
     reads, writes = 1.0 / tiers.storage_read, 1.0 / tiers.storage_write
     backward = (layer.weights + layer.activations) * reads
@@ -60,8 +60,8 @@ def through_tiers(moved: Transfers, layer: Beyond, tiers: HostTiers, host: Memor
 
 
 def exposed(transfer: Scalar, duration: Scalar, memory: Scalar) -> Scalar:
-    """Seconds that a transfer adds to a pass of this ``duration``, of which kernels use device memory ``memory``.
+    """Seconds that a transfer adds to a pass of ``duration``; ``memory``: device-memory seconds of its kernels.
 
-    The transfer needs device memory too: ``max(0, t_transfer + t_memory - t_pass)``.
+    The transfer uses device memory too: ``max(0, t_transfer + t_memory - t_pass)``.
     """
     return jnp.maximum(jnp.where(transfer > 0.0, transfer + memory - duration, 0.0), 0.0)

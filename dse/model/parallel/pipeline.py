@@ -1,7 +1,7 @@
-"""Pipeline schedules in closed form: bubble, micro-batches in flight, what stages wait for.
+"""Pipeline schedules in closed form: bubble, micro-batches in flight, exposed messages.
 
-Of mappings that name no schedule 1F1B and interleaved 1F1B (Narayanan et al. 2021, section 2.2), and of those that do
-any of :class:`dse.types.Schedule`, further below.
+First 1F1B and interleaved 1F1B (Narayanan et al. 2021, section 2.2), the default; then the schedules that a mapping can
+name (:class:`dse.types.Schedule`).
 """
 
 from __future__ import annotations
@@ -18,28 +18,28 @@ from dse.types import Mapping, Scalar, Schedule
 class PipelineStages(NamedTuple):
     """Forward + backward seconds of one micro-batch on the stages of a pipeline."""
 
-    middle: Scalar  # the layers of the fullest stage
-    first: Scalar  # what the first stage adds: its embedding, less the layer that it may lack
-    last: Scalar  # what the last stage adds: head and loss, less the layer that it may lack
-    spare: Scalar = 0.0  # what other stages with a layer less leave of that, all together
+    middle: Scalar  # layers of the largest stage
+    first: Scalar  # added by the first stage: embedding, less the layer that it may lack
+    last: Scalar  # added by the last stage: head and loss, less the layer that it may lack
+    spare: Scalar = 0.0  # seconds that the other stages together have less
 
 
 def slowest_extra(stages: PipelineStages, pp: Scalar) -> Scalar:
-    """Seconds a micro-batch that embedding or head adds to the slowest stage; none where both ends are lighter."""
+    """Seconds per micro-batch that embedding or head adds to the slowest stage; 0 where both ends are lighter."""
     apart = jnp.maximum(jnp.maximum(stages.first, stages.last), 0.0)
     return jnp.where(pp > 1.0, apart, stages.first + stages.last)
 
 
 def bubble_time(stages: PipelineStages, pp: Scalar, virtual_stages: Scalar) -> Scalar:
-    """Seconds of a step in which the slowest stage waits: fill and drain.
+    """Bubble time of a step, s: fill and drain of the slowest stage.
 
-    A micro-batch crosses every other stage once, ``(p - 1)(t_f + t_b)`` for equal stages; with ``v``
-    chunks a stage waits for one chunk of each only: ``/ v``. With n micro-batches the makespan is
-    ``n`` intervals plus this. The lighter end is crossed whole, stages with fewer layers sooner. Ends that are
-    lighter than the other stages let some of these catch up, which is left out: a layer of 1F1B, less than three of
-    an interleaved schedule, of one micro-batch.
+    A micro-batch crosses every other stage once, ``(p - 1)(t_f + t_b)`` for equal stages; with ``v`` chunks a stage
+    waits for one chunk of each only: ``/ v``. The makespan of n micro-batches is ``n`` intervals plus this. The lighter
+    end is crossed whole, stages with fewer layers sooner. Neglected: stages that catch up with lighter ends, by a layer
+    of one micro-batch in 1F1B, and less than three of an interleaved schedule.
     """
-    ends = stages.first + stages.last - slowest_extra(stages, pp)
+    # first + last - max(first, last, 0), of which the sums would lose digits
+    ends = jnp.minimum(stages.first, stages.last) + jnp.minimum(jnp.maximum(stages.first, stages.last), 0.0)
     others = (pp - 1.0) * stages.middle - stages.spare
     return jnp.where(pp > 1.0, others / virtual_stages + ends, 0.0)
 
@@ -48,63 +48,62 @@ def in_flight(pp: Scalar, virtual_stages: Scalar, n_micro_batches: Scalar, stage
     """Micro-batches (of a whole stage) whose activations stage ``s``, counted from 0, holds at its peak.
 
     1F1B: ``min(n, p - s)``. Interleaved: ``p v + p - 1 - 2 s`` chunks, on the first stage ``p (1 + (p - 1)/(p v))``
-    micro-batches (Korthikanti et al. 2022, section 4.2.3), never more than all of them.
+    micro-batches (Korthikanti et al. 2022, section 4.2.3), at most all of them.
     """
     chunks = jnp.where(virtual_stages > 1.0, pp * virtual_stages + pp - 1.0 - 2.0 * stage, pp - stage)
     return jnp.minimum(n_micro_batches, chunks / virtual_stages)
 
 
 def in_first_chunk(pp: Scalar, virtual_stages: Scalar, n_micro_batches: Scalar) -> Scalar:
-    """Of these, the micro-batches in the first stage's first chunk: all of 1F1B, ``2 p - 1`` of an interleaved one."""
+    """Those in the first stage's first chunk: all of 1F1B, ``2 p - 1`` of an interleaved schedule."""
     return jnp.minimum(n_micro_batches, jnp.where(virtual_stages > 1.0, 2.0 * pp - 1.0, pp))
 
 
 def in_last_chunk(pp: Scalar, virtual_stages: Scalar, n_micro_batches: Scalar) -> Scalar:
-    """The same of the last stage's last chunk: one, or none where later micro-batches are on their way."""
+    """Those in the last stage's last chunk: one, or none while later micro-batches are in transit."""
     return jnp.where((virtual_stages > 1.0) & (n_micro_batches > pp), 0.0, 1.0)
 
 
 def exposed_sends(pp: Scalar, virtual_stages: Scalar, n_micro_batches: Scalar, overlap: Scalar) -> Scalar:
-    """Point-to-point messages of a step that a stage waits for, as a number of one-way messages.
+    """Exposed point-to-point messages per step, as a number of one-way messages.
 
-    Every micro-batch and chunk crosses a stage border forward and backward. A stage that waits for each
-    message waits for all of them and for fill and drain (``2 (p - 1)`` hops); where all else is hidden,
-    the first micro-batch still crosses every chunk and the last comes back: ``2 (p v - 1)`` hops.
+    Every micro-batch and chunk crosses a stage border forward and backward. Without overlap all of them are exposed,
+    and those of fill and drain (``2 (p - 1)`` hops); with overlap only the first micro-batch through every chunk and
+    the last one back: ``2 (p v - 1)`` hops.
     """
     waiting = 2.0 * n_micro_batches * virtual_stages + 2.0 * (pp - 1.0)
     hidden = 2.0 * (pp * virtual_stages - 1.0)
     return jnp.where(pp > 1.0, (1.0 - overlap) * waiting + overlap * hidden, 0.0)
 
 
-# Schedules that a mapping names
+# Named schedules
 
 
 class PassTime(NamedTuple):
-    """Seconds of a stage's passes over one micro-batch, or any that are in proportion."""
+    """Seconds of a stage's passes over one micro-batch, or values in proportion to them."""
 
     forward: Scalar
-    input_gradient: Scalar  # with what is computed again for it
+    input_gradient: Scalar  # recompute included
     weight_gradient: Scalar
 
     @property
     def total(self) -> Scalar:
-        """Forward and backward."""
+        """Sum of forward and backward."""
         return sum(self)
 
 
 def bubble_share(code: Scalar, passes: PassTime, pp: Scalar, n_micro_batches: Scalar) -> Scalar:
     """Bubble of a schedule over that of 1F1B, ``(p - 1)(f + b + w)``, for stages that take ``f``, ``b`` and ``w``.
 
-    From the first forward to the end of the last pass of any stage, for the optimiser waits for all of them (its norm
-    of the gradients does):
+    From the first forward to the end of the last pass of any stage, since the gradient norm of the optimiser needs all:
 
     - GPipe: 1, as 1F1B (Huang et al. 2019).
-    - ZB-H1: ``(p - 1)(f + max(b - w, 0))`` (Qi et al. 2024, who have ``f + b - w``: the same where ``b >= w``). Stages
-      put off as many weight gradients as 1F1B leaves them memory for, so fewer than ``p`` micro-batches fill less.
-    - ZB-V: half of that, for a chunk is half a stage. Of a stage's own span nothing is left for ``f = b = w``; what is
-      counted here is the wait for its first forward.
+    - ZB-H1: ``(p - 1)(f + max(b - w, 0))`` (Qi et al. 2024, who have ``f + b - w``: the same where ``b >= w``). The
+      memory of 1F1B limits deferred weight gradients, so fewer than ``p`` micro-batches fill less.
+    - ZB-V: half of that, since a chunk is half a stage: the wait for the first forward, without any bubble within the
+      span of a stage for ``f = b = w``.
     - DualPipe: ``(p/2 - 1)(2 f + max(b - w, 0))``, the published ``(p/2 - 1)(F&B + B - 3 W)`` where ``f = b``.
-    - DualPipeV: ``(p - 1)/2`` of the same, for chunks of half a stage and twice as many.
+    - DualPipeV: ``(p - 1)/2`` of the same, for twice as many chunks of half a stage.
     """
     f, b, w = passes
     whole = jnp.maximum(f + b + w, 1e-30)
@@ -125,13 +124,13 @@ def bubble_share(code: Scalar, passes: PassTime, pp: Scalar, n_micro_batches: Sc
 def named_bubble_time(
     mapping: Mapping, stages: PipelineStages, passes: PassTime, n_micro_batches: Scalar, crossed: Scalar
 ) -> Scalar:
-    """Seconds of a step in which the slowest stage waits, by the schedule that a mapping names.
+    """Bubble time of a step under the schedule that a mapping names, s.
 
-    A device with both ends of the model that is slower than the others, by ``d`` a micro-batch, leaves less of it: it
-    is the first to start and the last to end, and the others wait for it anyway. Of ZB-V ``n d``, of DualPipe
-    ``2 (p - 1) d``, of DualPipeV ``(2 p - 1) d``, as the schedules run event by event.
+    A slower device with both ends of the model, by ``d`` per micro-batch, reduces the bubble, since it starts first,
+    ends last and the others wait for it anyway: by ``n d`` for ZB-V, ``2 (p - 1) d`` for DualPipe, ``(2 p - 1) d`` for
+    DualPipeV, as in event-driven runs of the schedules.
 
-    ``crossed``: what a micro-batch that runs by itself takes longer on a stage than one that is paired.
+    ``crossed``: further seconds of an unpaired micro-batch per stage.
     """
     code, pp = given(mapping.schedule, float(Schedule._1f1b)), mapping.pp
     interleaved = bubble_time(stages, pp, mapping.virtual_stages)
@@ -145,31 +144,31 @@ def named_bubble_time(
 
 
 def unpaired(mapping: Mapping) -> Scalar:
-    """Micro-batches, of a whole stage, that meet none of the other direction: of DualPipe ``p/2 + 2``."""
+    """Unpaired micro-batches of a whole stage: ``p/2 + 2`` of DualPipe, else ``p/2 + 1``."""
     return jnp.where(mapping.schedule == float(Schedule.dualpipe), 0.5 * mapping.pp + 2.0, 0.5 * mapping.pp + 1.0)
 
 
 def pairs(mapping: Mapping) -> Scalar:
-    """1 where the schedule runs a forward and a backward side by side, else 0."""
+    """1 where the schedule runs a forward and a backward in parallel, else 0."""
     if mapping.schedule is None:
         return 0.0
     return jnp.where(among(mapping.schedule, PAIRED) & (mapping.pp > 1.0), 1.0, 0.0)
 
 
 class Held(NamedTuple):
-    """Micro-batches, of a whole stage, whose activations a device holds at its peak."""
+    """Micro-batches of a whole stage whose activations a device holds at its peak."""
 
     stage: Scalar
-    first_chunk: Scalar  # of them, those in the model's first chunk, if the device has that
-    last_chunk: Scalar  # the same of the last chunk
+    first_chunk: Scalar  # of the model's first chunk, on the device with it
+    last_chunk: Scalar  # of the last chunk
 
 
 def held(mapping: Mapping, n_micro_batches: Scalar, stage: Scalar = 0.0) -> Held:
-    """What stage ``s``, counted from 0, holds under the schedule that the mapping names, or else 1F1B.
+    """Micro-batches held by stage ``s``, counted from 0, under the schedule of the mapping, by default 1F1B.
 
-    GPipe: all micro-batches. ZB-H1 and ZB-V: ``p`` on every stage (Qi et al. 2024); a weight gradient that is put off
-    is taken to need all that its forward kept (32 of 34 bytes an element of a GPT layer, table 1 there). DualPipe:
-    ``p + 1`` stages' (DeepSeek-V3 report 2024, table 2), DualPipeV: ``2 p + 1`` chunks of half a stage.
+    GPipe: all micro-batches. ZB-H1 and ZB-V: ``p`` on every stage (Qi et al. 2024); a deferred weight gradient is
+    assumed to need all stored activations (32 of 34 bytes per element of a GPT layer, table 1 there). DualPipe:
+    ``p + 1`` stages (DeepSeek-V3 report 2024, table 2), DualPipeV: ``2 p + 1`` chunks of half a stage.
     """
     p, v, n, code = mapping.pp, mapping.virtual_stages, n_micro_batches, mapping.schedule
     plain = Held(in_flight(p, v, n, stage), in_first_chunk(p, v, n), in_last_chunk(p, v, n))
@@ -184,7 +183,7 @@ def held(mapping: Mapping, n_micro_batches: Scalar, stage: Scalar = 0.0) -> Held
     def where_named(of_gpipe: Scalar, of_deferring: Scalar, otherwise: Scalar) -> Scalar:
         return jnp.where(deferred, jnp.minimum(n, of_deferring), jnp.where(alone, of_gpipe, otherwise))
 
-    single = jnp.where(p > 1.0, n, plain.stage)  # one stage runs a backward behind each forward
+    single = jnp.where(p > 1.0, n, plain.stage)  # a single stage alternates forward and backward
     last = jnp.where(code == float(Schedule.zb_h1), p, 1.0)
     return Held(
         where_named(single, p + extra, plain.stage),
@@ -194,10 +193,10 @@ def held(mapping: Mapping, n_micro_batches: Scalar, stage: Scalar = 0.0) -> Held
 
 
 def put_off(mapping: Mapping, n_micro_batches: Scalar, stage: Scalar) -> Scalar:
-    """Micro-batches, of a whole stage, whose weight gradients stage ``s`` puts off at most, beside the one it works on.
+    """Maximum micro-batches of a whole stage whose weight gradients stage ``s`` defers.
 
-    Of ZB-H1 ``s``, of ZB-V a chunk more, of DualPipe as many as there are stages to the nearer end, of DualPipeV
-    ``s / 2``. What recompute brought back for their input gradients stays until then.
+    ZB-H1 ``s``, ZB-V half a stage more, DualPipe the stages to the nearer end, DualPipeV ``s / 2``. Recomputed
+    activations are kept until then.
     """
     by_code: dict[Schedule, Scalar] = {
         Schedule.zb_h1: stage, Schedule.zb_v: stage + 0.5,
@@ -208,13 +207,13 @@ def put_off(mapping: Mapping, n_micro_batches: Scalar, stage: Scalar) -> Scalar:
 
 
 def named_sends(mapping: Mapping, n_micro_batches: Scalar, overlap: Scalar) -> Scalar:
-    """As :func:`exposed_sends`; pairs hide their messages behind the other direction, but for fill and drain."""
+    """As :func:`exposed_sends`; pairs overlap their messages except in fill and drain."""
     hidden = jnp.maximum(overlap, pairs(mapping))
     return exposed_sends(mapping.pp, mapping.virtual_stages, n_micro_batches, hidden)
 
 
 def ends_of(folded: Scalar, copies: Scalar, first: Scalar, last: Scalar) -> tuple[Scalar, Scalar]:
-    """What the devices of the first and the last stage have of embedding and head: a folded pipeline both on one.
+    """Embedding and head of the devices of the first and the last stage; a folded pipeline has both on the first.
 
     With two copies either end has both, for half of the micro-batches.
     """

@@ -1,4 +1,4 @@
-"""Seconds of an engine's steps by what bounds them: compute, device memory, the network, or none of these."""
+"""Engine step time by bound: compute, device memory, network, rest."""
 
 from __future__ import annotations
 
@@ -15,21 +15,21 @@ from dse.types import Engine, OperatorKind, Scalar, Serving, Work
 
 
 class PhaseBounds(NamedTuple):
-    """Seconds of a step of each kind."""
+    """Step time in seconds by bound, of each kind of step."""
 
     decode: BoundBy
     prefill: BoundBy
 
 
 def phase_bounds(ranks: Scalar, serving: Serving, engine: Engine, phases: Phases) -> PhaseBounds:
-    """What bounds a step that decodes, and one that carries prompts; each adds up to the time of the step."""
+    """Bounds of a decode step and of a step with prompts; each adds up to the time of its step, s."""
     return PhaseBounds(*(_step_bounds(ranks, serving, engine, phase) for phase in (phases.decode, phases.mixed)))
 
 
 def token_bounds(serving: Serving, found: Served, steps: PhaseBounds) -> BoundBy:
-    """The time of an output token: steps that decode, and what prompts of others add, divided as their steps are.
+    """Time per output token by bound, s: decode steps and the delay by prompts, divided like the steps they consist of.
 
-    Waiting for memory in the middle of an answer is bound by none of these.
+    Time lost to preemption has no bound and counts as rest.
     """
     decode = scaled(1.0 / tokens_of_a_step(serving), steps.decode)
     waits = BoundBy(0.0, 0.0, 0.0, found.preempted)
@@ -37,7 +37,7 @@ def token_bounds(serving: Serving, found: Served, steps: PhaseBounds) -> BoundBy
 
 
 def _step_bounds(ranks: Scalar, serving: Serving, engine: Engine, phase: EnginePhase) -> BoundBy:
-    """Matrices and attention divided as their kernels are, each kernel whole to its side of the roofline."""
+    """Matrices and attention by the roofline side of each kernel, s; communication is network, host time is rest."""
     stage, time = phase.clock.stage, phase.time
     rates = without_floors(of_narrow_formats(stage.rates, engine))
     ran = stage_pass(stage, step_work(stage, ranks, serving, phase.batch, engine.cache_rereads), phase.batch)

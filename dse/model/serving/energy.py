@@ -1,8 +1,8 @@
-"""Energy of an output token, and the power of a device by phase: computing prompts, decoding, provisioned.
+"""Energy per output token and power per device: prefill, decode, provisioned.
 
-Dynamic energy of the cores follows the square of their voltage; what memory, links and hosts take does not
-(:mod:`dse.model.accounts.energy` keeps the same accounts of training). Engines run all the time, so that what a device
-draws at rest is paid by the tokens of that time.
+Dynamic energy of the cores follows the square of their voltage; that of memory, links and hosts does not
+(:mod:`dse.model.accounts.energy` does the same for training). Idle power of an engine is paid by the tokens of that
+time.
 """
 
 from __future__ import annotations
@@ -21,11 +21,11 @@ from dse.types import Engine, Scalar
 
 
 class TokenEnergy(NamedTuple):
-    """Joules of an output token over all devices by part; the parts add up to ``total``."""
+    """Joules per output token of all devices by part; the parts add up to ``total``."""
 
     decode: Scalar  # work of decode steps
-    prefill: Scalar  # work of a prompt, shared by the tokens of its answer
-    rest: Scalar  # clocks, leakage and what depends on no core, for as long as a token takes
+    prefill: Scalar  # work of a prompt, divided by the output tokens of its request
+    rest: Scalar  # clocks, leakage and power that no core causes, over the time of a token
     host: Scalar
     cryogenics: Scalar
     facility: Scalar
@@ -37,23 +37,23 @@ class TokenEnergy(NamedTuple):
 
 
 class EnergyAndPower(NamedTuple):
-    """Energy of a token, and watts of a device."""
+    """Energy per output token in J, and power per device in W."""
 
     token: TokenEnergy
     average: Scalar
-    decode: Scalar  # while it decodes
-    prefill: Scalar  # in steps that carry prompts
-    provisioned: Scalar  # at its limit
+    decode: Scalar  # in decode steps
+    prefill: Scalar  # in steps with prompts
+    provisioned: Scalar  # at the power limit
 
 
 def token_energy(rank: Rank, phases: Phases, rate: Scalar) -> EnergyAndPower:
-    """Energy of a token and power of a device of one data-parallel rank at ``rate`` requests a second."""
+    """Energy per output token and power per device of one data-parallel rank at ``rate`` requests/s."""
     stage, met, requests, serving, engine = rank
     system, tp, pp = stage.design.system, stage.design.mapping.tp, stage.design.mapping.pp
     power = system.accelerator.power
     both = phases.decode, phases.mixed
     volts = [voltage(phase.clock.ratio, power) for phase in both]
-    # In as many parts as each kind of step is cut into.
+    # Each kind of step has its own number of nano-batches.
     cut = (with_mapping(stage, phase.clock.stage.design.mapping) for phase in both)
     decode, mixed = (joules_of(s, met, serving, engine, p.batch) for s, p in zip(cut, both, strict=True))
     (decode_power, decode_share), (mixed_power, mixed_share) = (
@@ -63,14 +63,14 @@ def token_energy(rank: Rank, phases: Phases, rate: Scalar) -> EnergyAndPower:
     added = mixed.less(PassJoules(*(jnp.where(mixes, part, 0.0) for part in decode)))
     devices = tp * pp
     cores = decode_share * volts[0] * volts[0], mixed_share * volts[1] * volts[1]
-    tokens = jnp.maximum(rate * requests.output_tokens, 1e-12)  # a second
+    tokens = jnp.maximum(rate * requests.output_tokens, 1e-12)  # per second
     done = _in_time(phases, mixes, phases.busy / tokens)
     often = [devices * phases.decode.passes * steps for steps in (done.alone, done.together)]
     decoded = _times(decode, often[0] + often[1], often[0] * cores[0] + often[1] * cores[1])
     chunks = devices * phases.mixed.passes * done.chunks
     filled = _times(added, chunks, chunks * cores[1])
 
-    seconds = devices / tokens  # of devices
+    seconds = devices / tokens  # device seconds per token
     filling = done.chunks * phases.mixed.time.total * tokens
     clocks = [
         share * control_power(p.clock.ratio, v, power) * working_share(p.time, engine)
@@ -96,18 +96,18 @@ def token_energy(rank: Rank, phases: Phases, rate: Scalar) -> EnergyAndPower:
 
 
 class _Done(NamedTuple):
-    """Steps for an output token."""
+    """Steps per output token."""
 
-    chunks: Scalar  # with prompts
-    together: Scalar  # those of them in which others decode
-    alone: Scalar  # in which sequences decode without prompts
+    chunks: Scalar  # steps with prompts
+    together: Scalar  # steps with prompts in which other sequences decode
+    alone: Scalar  # decode steps without prompts
 
 
 def _in_time(phases: Phases, mixes: Any, seconds: Scalar) -> _Done:
-    """The steps that an engine does in its seconds for an output token.
+    """Steps per output token, scaled down to the engine seconds of a token.
 
-    A rate is right to a few per cent: that of a busy engine can ask for more steps than there is time for, and a batch
-    that ends together has its first tokens of the prompts. A device draws for no more time than there is.
+    The request rate is accurate to a few per cent, so a busy engine may count more steps than fit into its time, and
+    static batches take their first tokens from prefill steps.
     """
     mixed = phases.mixed.time.total
     chunks = jnp.minimum(phases.chunks, seconds / mixed)
@@ -117,13 +117,13 @@ def _in_time(phases: Phases, mixes: Any, seconds: Scalar) -> _Done:
 
 
 def _times(step: PassJoules, often: Scalar, cores: Scalar) -> PassJoules:
-    """So many of them, and so many that the cores take as much for at the nominal voltage."""
+    """Energy of ``often`` passes, with the cores' part scaled by ``cores`` to the nominal voltage."""
     return PassJoules(cores * step.cores, often * step.memory, often * step.network)
 
 
 def _phase_power(step: PassJoules, phase: EnginePhase, stage: Stage, engine: Engine) -> tuple[Scalar, Scalar]:
-    """Watts of a device that repeats a step, and the share of its cores' energy that the limit leaves."""
+    """Power of a device that repeats a step, W, and the share of its cores' energy that the power limit leaves."""
     power = stage.design.system.accelerator.power
-    seconds = jnp.maximum(phase.time.total / stage.design.mapping.pp, 1e-12)  # of one pass
+    seconds = jnp.maximum(phase.time.total / stage.design.mapping.pp, 1e-12)  # one pass
     working = working_share(phase.time, engine) * seconds
     return layer_power(repeats(step, seconds, power), working, phase.clock.ratio, power)

@@ -1,4 +1,4 @@
-"""Layers with a state in place of keys and values, in a step that serves; hybrids as the mean of their blocks."""
+"""State-space layers of a serving step; hybrid models as the mean of their blocks."""
 
 from __future__ import annotations
 
@@ -6,16 +6,16 @@ import jax.numpy as jnp
 
 from dse.model.choice import nothing, required
 from dse.model.layout import Layout
-from dse.model.serving.batch import Batch
+from dse.model.work.batch import Batch
 from dse.model.work.blocks import shares_of
 from dse.model.work.operators import NORM, Flops, elementwise, linear
 from dse.model.work.states import States
 from dse.types import Design, Operator, OperatorKind, Scalar, Work
 
-#: Tokens of a prompt that are computed together, between two states (Dao and Gu 2024, section 6: 64 to 256).
+#: Prompt tokens of a chunk, between two states (Dao and Gu 2024, section 6: 64 to 256).
 CHUNK = 128.0
 
-#: FLOPs of a token on an element of a state: it decays, takes an outer product and is multiplied by a query.
+#: FLOPs per token and element of a state: decay, outer product, product with a query.
 _FLOPS = 6.0
 
 #: Rows of a kernel that fills the device.
@@ -23,7 +23,7 @@ _FULL = 128.0 * 64.0
 
 
 def in_hybrid(operators: list[Operator], design: Design, layout: Layout, batch: Batch) -> list[Operator]:
-    """The operators of the mean block of a hybrid: of a layer that attends, and of one with a state, their shares."""
+    """Operators of the mean block of a hybrid: attention layers and state-space layers, each with its share."""
     attends, keeps, feeds, gated = shares_of(design.workload)
     if nothing(keeps):
         return operators
@@ -47,10 +47,10 @@ def _times(operator: Operator, share: Scalar) -> Operator:
 
 
 def state_operators(design: Design, layout: Layout, batch: Batch) -> list[Operator]:
-    """What one layer with a state does in place of attention.
+    """Operators of one state-space layer of a device, in place of attention.
 
-    A token that decodes reads and writes the state once. A prompt is computed in chunks of ``C`` tokens: products of
-    their own ``C (N + P) H`` FLOPs a token, ``4 N P H`` with the state, which is written after each.
+    Decode reads and writes the state once per token. A prompt is computed in chunks of ``C`` tokens: ``C (N + P) H``
+    FLOPs per token within the chunk, ``4 N P H`` with the state, which is written after each chunk.
     """
     r, e, tp = required(design.workload.recurrent, "workload.recurrent"), layout.element, design.mapping.tp
     act, tokens, states = e.activation, layout.tokens, States(r)

@@ -1,8 +1,7 @@
-"""The least that requests take of a model and its devices, whatever serves them: FLOPs at the peak, bytes at the rate.
+"""Lower bounds of serving latencies, independent of the engine: FLOPs at the peak rate, bytes at the memory bandwidth.
 
-No link and no message, no launch, no limit of an engine or of power, and as little skew as there can be: all ranks of
-experts have as many tokens, and a step reads no more experts than one token chooses. Products and memory wait for
-nothing and work beside each other, and so do the stages of a pipeline.
+Without network, kernel launches, engine or power limits, and with the least skew: all ranks of experts have the same
+number of tokens, and a step reads only the experts of one token. Compute, memory and pipeline stages overlap fully.
 """
 
 from __future__ import annotations
@@ -14,32 +13,31 @@ import jax.numpy as jnp
 
 from dse.model.machine import technology
 from dse.model.machine.rates import TINY, matrix_rate
-from dse.model.serving.batch import Batch
 from dse.model.serving.stage_pass import StagePass, stage_pass
 from dse.model.serving.work import SKEW, Stage, cache_bytes, ranks_of_experts, stage_of, step_work
+from dse.model.work.batch import Batch
 from dse.model.work.ledger import Runs, over_kernels
 from dse.types import Design, Load, OperatorKind, Requests, Scalar, Serving
 
-#: What matrix units do; all else is as little as one likes.
+#: Operators of the matrix units; all others count as 0.
 _PRODUCTS = (OperatorKind.matrix, OperatorKind.matrix_16, OperatorKind.grouped, OperatorKind.flash)
 
 
 class Least(NamedTuple):
-    """Seconds that nothing beats, and the requests that share a step."""
+    """Lower bounds in seconds, and the requests per step."""
 
-    prompt: Scalar  # of one prompt, alone on all devices of its replica and those that hold its experts
-    token: Scalar  # of an output token of one request alone
-    request: Scalar  # of each device, for one of the requests that share its steps: its prompt and all of its tokens
-    together: Scalar  # requests that share a step at most: those in flight in a replica, or what its memory holds
+    prompt: Scalar  # one prompt alone on all devices of its replica and of its experts
+    token: Scalar  # one output token of a single request
+    request: Scalar  # device time of one request, its prompt and all of its tokens, in shared steps
+    together: Scalar  # maximum requests per step: those in flight in a replica, or its KV-cache capacity
 
 
 def least(design: Design) -> Least:
-    """The bounds of a design; a pure function of scalars.
+    """Lower bounds of a design.
 
-    A step reads the weights of one token at least, which the sequences in it share, and the cache of each:
-    ``turns (W / n + cache) / B``; or FLOPs take longer, those of the prompt and of all tokens but the first, which is
-    the prompt's. Everything is multiplied at the fastest rate of the formats that are stated; all drafts are accepted,
-    and cost nothing.
+    Memory: a step reads at least the weights that one token uses, shared by its ``n`` sequences, and the cache of each:
+    ``turns (W / n + cache) / B``. Compute: FLOPs of the prompt and of all tokens but the first. Both at the fastest
+    rate of the stated formats; all drafts are accepted at no cost.
     """
     design = technology.generated(design)
     requests, serving = design.workload.requests or Requests(), design.mapping.serving or Serving()
@@ -52,7 +50,7 @@ def least(design: Design) -> Least:
         return stage_pass(stage, step_work(stage, met, serving, batch, is_mean=True), batch)
 
     flop, byte = 1.0 / _peak(design, serving), 1.0 / design.system.accelerator.memory.bandwidth
-    alone = ran(one, 1.0 / SKEW)  # meets just the experts that it chooses
+    alone = ran(one, 1.0 / SKEW)  # reads only the experts of its own tokens
     weights, cache = byte * _bytes(alone.others), byte * _bytes([alone.attention])
     later = requests.output_tokens - 1.0
     turns = later / (1.0 + serving.drafts)
@@ -67,7 +65,7 @@ def least(design: Design) -> Least:
 
 
 def _peak(design: Design, serving: Serving) -> Scalar:
-    """FLOP/s of a device: of the recipe, or of experts in 4 bits where they are faster."""
+    """Peak FLOP/s of a device: at the recipe's precision, or at fp4 for experts in 4 bits where it is faster."""
     rates = design.system.accelerator.matrix_rate
     in_four = (serving.expert_bytes > 0.0) & (serving.expert_bytes < 1.0)
     own = matrix_rate(design.system.accelerator, design.mapping.precision)
@@ -75,7 +73,7 @@ def _peak(design: Design, serving: Serving) -> Scalar:
 
 
 def _together(design: Design, stage: Stage, requests: Requests, serving: Serving) -> Scalar:
-    """Requests of a replica, one at least; of a queue as many as there is memory for caches."""
+    """Requests per step of a replica, at least 1; offline those whose caches fit into memory."""
     mean = requests.prompt_tokens + 0.5 * requests.output_tokens
     a_sequence = stage.layout.layers * cache_bytes(stage.design, serving, mean)
     held = design.system.accelerator.memory.capacity / a_sequence
@@ -84,10 +82,10 @@ def _together(design: Design, stage: Stage, requests: Requests, serving: Serving
 
 
 def _flops(ran: StagePass) -> Scalar:
-    """FLOPs of a device in a pass."""
+    """FLOPs of matrix operators per device and pass."""
     return over_kernels(ran.phase.runs, lambda kind, work: work.flops if kind in _PRODUCTS else 0.0)
 
 
 def _bytes(runs: Iterable[Runs]) -> Scalar:
-    """Bytes of a device's memory."""
+    """Device-memory bytes of matrix operators."""
     return over_kernels(runs, lambda kind, work: work.bytes if kind in _PRODUCTS else 0.0)

@@ -1,4 +1,4 @@
-"""Bytes of a serving engine on a device: weights, cache, its own; and how many sequences these leave room for."""
+"""Device memory of a serving engine in bytes: weights, KV cache, runtime; and the capacity for sequences."""
 
 from __future__ import annotations
 
@@ -14,37 +14,41 @@ from dse.model.serving.work import Stage, bytes_a_weight, cache_bytes
 from dse.model.work.parameters import head_parameters, stage_expert_parameters, stage_parameters
 from dse.types import Design, Engine, FarMemory, Requests, Scalar, Serving, Spill, System
 
-#: Of a mapping that has weights and cache on its devices alone.
-NEAR = Spill()
+#: Of a mapping without far memory.
+NO_SPILL = Spill()
 
 
 class KvCapacity(NamedTuple):
-    """Memory of the fullest device, and what fits into it."""
+    """Memory of the most loaded device in bytes, and its capacity for sequences."""
 
     weights: Scalar
-    a_sequence: Scalar  # bytes of cache
+    a_sequence: Scalar  # KV cache of a sequence
     runtime: Scalar
-    sequences: Scalar  # that one rank of data parallelism holds, not rounded
-    prompts: Scalar  # that fit into the spread of what one answer takes
-    buffers: Scalar = 0.0  # bytes of a sequence beside its cache, where operators have buffers of their own
+    sequences: Scalar  # of one data-parallel rank, not rounded
+    prompts: Scalar  # prompts that fit into the standard deviation of an answer's cache
+    buffers: Scalar = 0.0  # further bytes per sequence, where each operator has its own output buffer
 
     @property
     def each(self) -> Scalar:
-        """Bytes that a sequence takes."""
+        """Bytes per sequence."""
         return plus(self.a_sequence, self.buffers)
 
     def engine(self, running: Scalar) -> Scalar:
-        """Bytes that are the engine's own while so many sequences run."""
+        """Bytes of the engine itself with ``running`` sequences."""
         return plus(self.runtime, times(running, self.buffers))
 
 
 def kv_capacity(stage: Stage, requests: Requests, serving: Serving, engine: Engine) -> KvCapacity:
-    """``(share x capacity - weights - runtime) / bytes of a sequence``.
+    """Memory of an engine and its capacity: ``(share x capacity - weights - runtime) / bytes of a sequence``.
 
-    An engine's own memory holds the activations of a usual step; those of longer ones come on top of it.
+    The runtime memory holds the activations of a usual step; longer steps add to it. With paged allocation a sequence
+    takes its prompt, on average half of its answer, and the reserved share of the other half; without it, both whole.
 
-    A sequence has its prompt and, where pages are taken as it grows, half of its answer in the mean, beside the share
-    of the other half that admission keeps free; all of it where it is allocated whole.
+    Args:
+        stage: a stage of the engine.
+        requests: lengths of the requests.
+        serving: how the engine serves.
+        engine: parameters of the engine.
     """
     design, layout = stage.design, stage.layout
     weights = weight_bytes(design, layout, serving)
@@ -57,16 +61,16 @@ def kv_capacity(stage: Stage, requests: Requests, serving: Serving, engine: Engi
     buffers = times(given(engine.own_buffers, 0.0), own_buffers(stage, requests))
     near = KvCapacity(weights, a_sequence, runtime, 0.0, prompts, buffers)
     near = near._replace(sequences=jnp.maximum(left, 0.0) / near.each)
-    return _with_far(design, design.mapping.spill or NEAR, layout, near, left)
+    return _with_far(design, design.mapping.spill or NO_SPILL, layout, near, left)
 
 
 def _prompts_in_spread(
     stage: Stage, requests: Requests, serving: Serving, kept: Scalar, a_sequence: Scalar
 ) -> Scalar:
-    """Prompts that are admitted into the standard deviation of what one answer takes: ``(1 - r) a / sqrt(12) / p``.
+    """Prompts that fit into the standard deviation of an answer's cache: ``(1 - r) a / sqrt(12) / p``.
 
-    Answers at any of their tokens alike have taken a share of their cache ``a`` that is evenly spread. A request that
-    is admitted needs its prompt and the share ``r`` of its answer that is kept free, together ``p``.
+    The progress of answers is uniform, and with it their share of the cache ``a``. Admission needs ``p`` bytes: the
+    prompt and the reserved share ``r`` of its answer.
     """
     prompt = stage.layout.layers * cache_bytes(stage.design, serving, requests.prompt_tokens)
     answer = 2.0 / (1.0 + kept) * (a_sequence - prompt) * (1.0 - 1.0 / requests.output_tokens)
@@ -74,11 +78,10 @@ def _prompts_in_spread(
 
 
 def more_activations(stage: Stage, serving: Serving, engine: Engine) -> Scalar:
-    """Bytes of activations of the longest step, a chunk, beyond those that the engine's own memory holds.
+    """Activation bytes of the longest step (a chunk) beyond those within the runtime memory.
 
-    Engines reserve them whatever is asked later. Alive at once are three vectors of the hidden size, which tp does not
-    split, and the widest product: that of the feed-forward, or queries, keys and values. Of experts' it is the rows
-    that a rank gets, with what feeds their activations.
+    Reserved from the start. Three vectors of the hidden size per token, which tp does not split, and the widest
+    product: feed-forward, queries with keys and values, or the rows of a rank's experts with their activation inputs.
     """
     w, m, layout = stage.design.workload, stage.design.mapping, stage.layout
     wide = jnp.maximum((1.0 + w.gated) * w.ffn_hidden, (w.n_heads + 2.0 * w.n_kv_heads) * w.head_dim) / m.tp
@@ -90,12 +93,12 @@ def more_activations(stage: Stage, serving: Serving, engine: Engine) -> Scalar:
 
 
 def own_buffers(stage: Stage, requests: Requests) -> Scalar:
-    """Bytes of a sequence in buffers that every operator has for its output, prompts of all sequences in one step.
+    """Bytes per sequence where every operator has its own output buffer and all prompts run in one step.
 
-    Of the hidden size six a token (input, output, twice normalised, attention and layer), which tp does not split;
-    queries, keys and values as they are projected and again by head, what the heads give twice, what feeds the
-    activation; a sequence the scores of its heads, their mask, and its logits twice in fp32 (allocateBuffer of
-    FasterTransformer's ParallelGpt, its context decoder and layers; from memory).
+    Per token six vectors of the hidden size (input, output, two norms, attention, layer), not split by tp; queries,
+    keys and values twice, attention outputs twice, activation inputs. Per sequence the attention scores, their mask,
+    and two fp32 logits (allocateBuffer of FasterTransformer's ParallelGpt, its context decoder and layers; from
+    memory).
     """
     w, m, layout = stage.design.workload, stage.design.mapping, stage.layout
     act, tokens = layout.element.activation, requests.prompt_tokens
@@ -105,9 +108,9 @@ def own_buffers(stage: Stage, requests: Requests) -> Scalar:
 
 
 def _with_far(design: Design, spill: Spill, layout: Layout, whole: KvCapacity, left: Scalar) -> KvCapacity:
-    """The room with shares of weights and cache in a far memory, whose own is limited as well.
+    """KV-cache capacity with shares of weights and cache in far memory, which is limited too.
 
-    Weights come through two buffers of a layer each; what these leave of the device's memory adds to the ``left``.
+    Weights are streamed through two buffers of a layer each; device memory that they free adds to ``left``.
     """
     if nothing(spill.far_weights) and nothing(spill.far_cache):
         return whole
@@ -121,16 +124,15 @@ def _with_far(design: Design, spill: Spill, layout: Layout, whole: KvCapacity, l
 
 
 def far_tier(system: System) -> FarMemory:
-    """The memory beyond a device's own: its share of the host's where the system has no other."""
+    """Far memory of a device: the system's, or its share of the host's."""
     return system.far or FarMemory(capacity=system.host.capacity, bandwidth=system.host.bandwidth)
 
 
 def weight_bytes(design: Design, layout: Layout, serving: Serving) -> Scalar:
-    """Bytes of the weights on the device that holds most: matrices as the recipe has them, the ends in 16.
+    """Weight bytes of the most loaded device: matrices at the recipe's precision, embedding and head in 16 bits.
 
-    Weights, and those of experts, are in a format of their own where they have one. A stage of its own holds embedding
-    and head; where there is one stage, it holds both. What drafts tokens is a layer more (multi-token prediction,
-    EAGLE), on the stage of the head.
+    Weights, and those of experts, may have a format of their own. A single stage holds both embedding and head. Layers
+    that draft tokens (multi-token prediction, EAGLE) add one layer, on the stage of the head.
     """
     w = design.workload
     narrow = operand_bytes(design.mapping.precision)

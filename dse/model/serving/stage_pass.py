@@ -1,44 +1,43 @@
-"""The ledger of one pass of a stage through a batch: attention, layers with and without experts, the head, messages."""
+"""Ledger of one pass of a stage over a batch: attention, layers with and without experts, the head, messages."""
 
 from __future__ import annotations
 
 from typing import NamedTuple
 
 from dse.model.choice import plus, times
-from dse.model.serving.batch import Batch
 from dse.model.serving.work import Stage, StepWork, dense_layers
+from dse.model.work.batch import Batch
 from dse.model.work.blocks import feed_forward_of
 from dse.model.work.ledger import Phase, Runs, Sends
 from dse.types import Scalar
 
 
 class StagePass(NamedTuple):
-    """One pass of a stage: the same ledger for its time, its energy, and what bounds it."""
+    """Ledger of one pass of a stage, for its time, energy and bounds."""
 
-    attention: Runs  # and what layers with a state do in its place
-    others: tuple[Runs, ...]  # matrices and all else, the head last
-    messages: Sends  # of a layer
-    hand_over: Sends  # of a pass, to the next stage
-    expert_layers: Scalar  # of its layers those that have experts
+    attention: Runs  # attention and state-space operators
+    others: tuple[Runs, ...]  # all other operators, the head last
+    messages: Sends  # per layer
+    hand_over: Sends  # per pass, to the next stage
+    expert_layers: Scalar  # layers with experts
 
     @property
     def layers(self) -> Scalar:
-        """Layers of the stage, with its share of those that draft tokens."""
+        """Layers of the stage, with its share of the layers that draft tokens."""
         return self.attention.times
 
     @property
     def phase(self) -> Phase:
-        """Everything."""
+        """All operators and messages of the pass."""
         return Phase((self.attention, *self.others), (self.messages, self.hand_over))
 
 
 def stage_pass(stage: Stage, work: StepWork, batch: Batch) -> StagePass:
-    """How often a pass runs the operators of ``work`` and sends its messages.
+    """Ledger of a pass: execution counts of the operators of ``work`` and of its messages.
 
-    Drafts of tokens are a layer, with experts where the model has some, and the head once more for each; layers that
-    draft are shared by the ``pp`` stages, as the head is: the last one's, and counted as a share of it in each. Layers
-    without experts attend as the others do (:attr:`Operator.core` says which operators are of attention, or stand in
-    its place).
+    Each draft runs a layer (with experts where the model has experts) and the head once more; the ``pp`` stages share
+    these layers like the head, which belongs to the last stage and counts as ``1 / pp`` in each.
+    :attr:`Operator.core` marks the operators of attention and of states.
     """
     pp, plain = stage.design.mapping.pp, dense_layers(stage)
     layers = stage.layout.layers + batch.drafting / pp

@@ -13,17 +13,17 @@ from dse.model.machine.messages import send_all
 from dse.model.machine.rates import Rates
 from dse.model.machine.roofline import kernels_time, moving_time, roofline_terms
 from dse.model.machine.routes import mesh_share
-from dse.model.serving.batch import Batch
-from dse.model.serving.memory import NEAR, far_tier, weight_bytes
+from dse.model.serving.memory import NO_SPILL, far_tier, weight_bytes
 from dse.model.serving.stage_pass import StagePass, stage_pass
 from dse.model.serving.work import Stage, StepWork, step_bytes, step_work
+from dse.model.work.batch import Batch
 from dse.model.work.blocks import attention_of, shares_of
 from dse.model.work.ledger import over_kernels
 from dse.types import Design, Engine, Mapping, Message, MessageKind, NanoBatches, OperatorKind, Scalar, Serving
 
 
 class EngineStepTime(NamedTuple):
-    """Seconds between two tokens of a sequence that decodes in such steps, by part."""
+    """Time of an engine step by part, or time per output token, in seconds."""
 
     matrix: Scalar
     attention: Scalar
@@ -36,15 +36,22 @@ class EngineStepTime(NamedTuple):
         return self.matrix + self.attention + self.communication + self.host
 
     def plus(self, other: EngineStepTime, weight: Scalar) -> EngineStepTime:
-        """The sum of both, of the other one a share."""
+        """The sum of both, ``other`` times ``weight``."""
         return EngineStepTime(*(a + weight * b for a, b in zip(self, other, strict=True)))
 
 
 def engine_step(stage: Stage, ranks: Scalar, serving: Serving, engine: Engine, batch: Batch) -> EngineStepTime:
-    """One engine step of a batch, whose tokens meet those of ``ranks`` in the experts.
+    """Time of one engine step by part.
 
-    Under a pipeline the batch is cut into as many as there are stages: each sequence goes through all of them, while
-    the others work on its neighbours. What has fewer sequences than stages leaves some idle.
+    Under a pipeline the batch is split over the stages: each sequence passes all stages while they work on other
+    sequences. Fewer sequences than stages leave some stages idle.
+
+    Args:
+        stage: a stage of the engine.
+        ranks: data-parallel ranks whose tokens meet in the experts.
+        serving: how the engine serves.
+        engine: parameters of the engine.
+        batch: what the step works on, of one rank.
     """
     stages = stage.design.mapping.pp
     each = per_stage_batch(batch, stages)
@@ -53,13 +60,13 @@ def engine_step(stage: Stage, ranks: Scalar, serving: Serving, engine: Engine, b
 
 
 def per_stage_batch(batch: Batch, stages: Scalar) -> Batch:
-    """What of a batch goes through a stage at once."""
+    """The part of a batch in one of ``stages`` at the same time."""
     apart = jnp.where(batch.sequences > 0.0, jnp.maximum(batch.sequences / stages, 1.0), 0.0)
     return batch._replace(sequences=jnp.where(stages > 1.0, apart, batch.sequences), prompt=batch.prompt / stages)
 
 
 def stage_time(stage: Stage, serving: Serving, engine: Engine, work: StepWork, batch: Batch) -> EngineStepTime:
-    """One stage of an engine step; the head is the last stage's, and counted as a share of it in each."""
+    """Time of one stage of an engine step; the head, of the last stage, counts as ``1 / pp`` in each."""
     layout, pp, s = stage.layout, stage.design.mapping.pp, engine.kernel_slowdown
     rates, ran = of_narrow_formats(stage.rates, engine), stage_pass(stage, work, batch)
     matrices, added = kernels_time(ran.others, rates), ran.layers * engine.layer_time
@@ -81,13 +88,13 @@ def stage_time(stage: Stage, serving: Serving, engine: Engine, work: StepWork, b
 
 
 def with_far(stage: Stage, serving: Serving, batch: Batch, alone: EngineStepTime) -> EngineStepTime:
-    """The step with what it reads from a far memory, beside the kernels: ``max(kernels, far)``.
+    """Adds reads from far memory, which overlap with the kernels: ``max(kernels, far)``.
 
-    All weights that lie there, and the cache; attention that is computed beside it reads it at the rate that holds
-    there, and the device is spared its share.
+    Reads are the weights and the cache in far memory. Near-memory attention reads the cache at the rate of that memory,
+    and the device skips its share.
     """
     design = stage.design
-    tier, size, spill = far_tier(design.system), far_bytes(stage, serving, batch), design.mapping.spill or NEAR
+    tier, size, spill = far_tier(design.system), far_bytes(stage, serving, batch), design.mapping.spill or NO_SPILL
     if nothing(size.weights) and nothing(size.cache):
         return alone
     is_near = tier.near_bandwidth > 0.0
@@ -102,16 +109,16 @@ def with_far(stage: Stage, serving: Serving, batch: Batch, alone: EngineStepTime
 
 
 class FarBytes(NamedTuple):
-    """Bytes that a step of a stage reads from a far memory."""
+    """Bytes that a stage reads from far memory per step."""
 
     weights: Scalar
     cache: Scalar
 
 
 def far_bytes(stage: Stage, serving: Serving, batch: Batch) -> FarBytes:
-    """The shares of the weights and of the cache that lie there, each read once."""
-    spill = stage.design.mapping.spill or NEAR
-    if spill is NEAR:
+    """Weights and cache in far memory, each read once."""
+    spill = stage.design.mapping.spill or NO_SPILL
+    if spill is NO_SPILL:
         return FarBytes(0.0, 0.0)
     return FarBytes(
         spill.far_weights * weight_bytes(stage.design, stage.layout, serving),
@@ -120,7 +127,7 @@ def far_bytes(stage: Stage, serving: Serving, batch: Batch) -> FarBytes:
 
 
 def far_energy(stage: Stage, serving: Serving, batch: Batch) -> Scalar:
-    """Joules of reading these, and of the link they come over; attention that is computed beside them sends nothing."""
+    """Joules of reads from far memory and of its link; near-memory attention uses no link."""
     size, tier = far_bytes(stage, serving, batch), far_tier(stage.design.system)
     if nothing(size.weights) and nothing(size.cache):
         return 0.0
@@ -128,17 +135,17 @@ def far_energy(stage: Stage, serving: Serving, batch: Batch) -> Scalar:
     return tier.read_energy * (size.weights + size.cache) + tier.transfer_energy * sent
 
 
-#: Steps that are not cut.
+#: One batch, no overlap of its parts.
 WHOLE = NanoBatches(nano_batches=1.0, step_overlap=0.0)
 
 
 def nano_of(stage: Stage) -> NanoBatches:
-    """The parts that the mapping of a stage cuts its steps into."""
+    """Nano-batches of the mapping of a stage."""
     return stage.design.mapping.nano or WHOLE
 
 
-def read_again(stage: Stage, serving: Serving) -> Scalar:
-    """Bytes of weights that a stage reads once more, as each part of a batch that is cut into some reads them."""
+def reread_bytes(stage: Stage, serving: Serving) -> Scalar:
+    """Bytes of weights that a stage reads again: each further nano-batch reads all of them."""
     more = nano_of(stage).nano_batches - 1.0
     return 0.0 if nothing(more) else more * weight_bytes(stage.design, stage.layout, serving)
 
@@ -146,17 +153,17 @@ def read_again(stage: Stage, serving: Serving) -> Scalar:
 def overlapped_step(
     stage: Stage, serving: Serving, engine: Engine, ran: StagePass, rates: Rates, alone: EngineStepTime
 ) -> EngineStepTime:
-    """The step with operators beside each other where the mapping has them so, else as it is ``alone``.
+    """Step time with operators of different nano-batches side by side; ``alone`` without nano-batches.
 
-    ``T = S + R - o max(S + R - max(compute, memory + R, network), 0)`` for the sum ``S`` of operators and messages
-    after each other and the time ``R`` in which the parts of a batch read the weights again: each reads them. Parts of
-    the step change alike. Operators of one part depend on each other: it takes two to overlap (Zhu et al. 2024).
+    ``T = S + R - o max(S + R - max(compute, memory + R, network), 0)`` for the sum ``S`` of operators and messages and
+    the time ``R`` of reading the weights again. All parts of the step scale alike. Operators of one nano-batch depend
+    on each other, so overlap needs two (Zhu et al. 2024).
     """
     nano = nano_of(stage)
     if nano is WHOLE:
         return alone
     compute, moved = over_kernels(ran.phase.runs, lambda kind, work: roofline_terms(kind, work, rates))
-    again, slowdown = moving_time(read_again(stage, serving), rates), engine.kernel_slowdown
+    again, slowdown = moving_time(reread_bytes(stage, serving), rates), engine.kernel_slowdown
     busiest = jnp.maximum(slowdown * jnp.maximum(compute, moved + again), alone.communication)
     whole = jnp.maximum(alone.matrix + alone.attention + alone.communication, 1e-12)
     overlap = jnp.where(nano.nano_batches > 1.0, nano.step_overlap, 0.0)
@@ -166,10 +173,7 @@ def overlapped_step(
 
 
 def cut_where_it_pays(stage: Stage, ranks: Scalar, serving: Serving, engine: Engine, batch: Batch) -> Stage:
-    """The stage with its batch in as many parts as the mapping has, or whole where parts take no less time.
-
-    An engine that finds nothing to gain reads the weights once. It decides at the clock that the stage comes with.
-    """
+    """The stage with the nano-batches of its mapping if they save time at its clock, otherwise with one batch."""
     nano = nano_of(stage)
     if nano is WHOLE:
         return stage
@@ -183,12 +187,12 @@ def cut_where_it_pays(stage: Stage, ranks: Scalar, serving: Serving, engine: Eng
 
 
 def with_mapping(stage: Stage, mapping: Mapping) -> Stage:
-    """The stage of a mapping that cuts its batches otherwise."""
+    """The stage with another mapping."""
     return stage._replace(design=dataclasses.replace(stage.design, mapping=mapping))
 
 
 def of_narrow_formats(rates: Rates, engine: Engine) -> Rates:
-    """The rates with matrices of 8 and 4 bits at the share of their peak that they reach."""
+    """The rates with products of 8 and 4 bits at the share of their peak that the engine reaches."""
     size = rates.operand_bytes
     share = jnp.where(size < 0.9, engine.narrow_rate**2, jnp.where(size < 1.9, engine.narrow_rate, 1.0))
     narrow = (OperatorKind.matrix, OperatorKind.grouped)
@@ -200,7 +204,7 @@ def of_narrow_formats(rates: Rates, engine: Engine) -> Rates:
 
 
 def rates_in(engine: Engine, stage: Stage) -> Rates:
-    """The rates of single kernels in an engine, whose launches :func:`stage_time` counts a layer and not a kernel."""
+    """The rates of single kernels in an engine; :func:`stage_time` counts launches per layer, not per kernel."""
     rates, experts = of_narrow_formats(stage.rates, engine), stage.layout.experts
     narrow = {OperatorKind.grouped: of_narrow_shards(engine, experts)}
     units = {
@@ -211,24 +215,24 @@ def rates_in(engine: Engine, stage: Stage) -> Rates:
 
 
 def without_floors(rates: Rates) -> Rates:
-    """The rates of kernels in a graph: no kernel is as short as its launch."""
+    """The rates of kernels in a graph, without the launch floor."""
     return rates._replace(kernels=dataclasses.replace(rates.kernels, kernel_floor=0.0))
 
 
 def of_narrow_shards(engine: Engine, experts: ExpertLayout) -> Scalar:
-    """What kernels of narrow shards of experts take more, as a share of their time."""
+    """Slow-down of expert kernels with narrow shards, as a share of their time."""
     return 0.0 if nothing(experts.ffn) else engine.narrow_expert / experts.ffn
 
 
 def messages_time(design: Design, engine: Engine, work: StepWork) -> Scalar:
-    """Seconds of the messages of a layer.
+    """Time of the messages of a layer, s.
 
-    Inside a scale-up domain engines have kernels of their own, which read the memory of the other devices: the bytes
-    over the links that lead to these, in place of the steps of a library. Their sums are of small messages alone;
-    larger ones, and those of engines without such kernels, are the library's. So are all behind bridges of a host:
-    vLLM has none for more than two devices there (``custom_all_reduce.py``, from memory), and those for two take as
-    long as the library's (229 and 222 us of 4 MB on L40S). So are all over links that no switch joins: those of TPUs
-    are XLA's, and vLLM's want each pair of devices linked. Each waits for the slowest device.
+    Within a scale-up domain engines use kernels of their own that read the memory of their peers: the bytes over the
+    links to these, without the steps of a library. Their all-reduces are for small messages; larger ones, and engines
+    without such kernels, use the library. So do groups behind the bridges of a host: vLLM has no kernel for more than
+    two devices there (``custom_all_reduce.py``, from memory), and those for two take as long as the library (229 and
+    222 us for 4 MB on L40S); and links without a switch (TPUs use XLA, vLLM wants every pair linked). Each message
+    waits for the slowest device.
     """
     link, software = design.system.scale_up, design.software
 

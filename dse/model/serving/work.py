@@ -1,4 +1,4 @@
-"""What one step of a serving engine does: the forward of a layer for some tokens, attention over a cache, messages."""
+"""Work of one step of a serving engine: forward operators, attention over the cache, messages."""
 
 from __future__ import annotations
 
@@ -12,8 +12,8 @@ from dse.model.choice import min_prefer_first, nothing, plus, times
 from dse.model.groups import in_a_row, stage_domain, strides
 from dse.model.layout import Layout, lay_out, with_balanced_experts
 from dse.model.machine.rates import Rates, matrix_rate, rates_of, sixteen_bit_rate
-from dse.model.serving.batch import Batch
 from dse.model.serving.hybrid import in_hybrid
+from dse.model.work.batch import Batch
 from dse.model.work.blocks import attention_of, feed_forward_of, shares_of, states_of
 from dse.model.work.messages import copies_sent, dispatch_bytes, members_met, pipeline_messages, tensor_messages
 from dse.model.work.operators import matmul_work
@@ -31,41 +31,40 @@ from dse.types import (
     Requests,
     Scalar,
     Serving,
-    Work,
     Workload,
 )
 
-#: Share of the tokens of a batch that choose experts as if at random: real traffic is skewed to fewer of them.
+#: Share of the tokens of a batch whose experts are independent; real traffic uses fewer experts.
 SKEW = 0.66
 
 
-#: Rows of an output tile: libraries exchange rows and columns where there are few rows, so that tiles stay full.
+#: Rows of an output tile: with few rows, libraries swap rows and columns to fill the tiles.
 TILE_ROWS = 16.0
 
 
 class Exchange(NamedTuple):
-    """What ranks send each other around the experts of a layer."""
+    """All-to-all traffic of the experts of a layer."""
 
-    group: Group  # all whose tokens meet in the experts
-    near: Scalar  # bytes that a rank sends of each of its tokens inside its domain, the mean of both ways
-    far: Scalar  # and out of it
+    group: Group  # ranks whose tokens meet in the experts
+    intra_domain: Scalar  # bytes per token that a rank sends within its domain, mean of both directions
+    inter_domain: Scalar  # the same to other domains
 
 
-#: Of ranks that meet no others.
+#: Of ranks without a common expert.
 ALONE = Exchange(Group(1.0, 1.0), 0.0, 0.0)
 
 
 class Stage(NamedTuple):
-    """A stage of the engine, whatever it works on."""
+    """A stage of the engine, independent of the batch."""
 
     design: Design  # as one forward pass
-    layout: Layout  # of one token
+    layout: Layout  # for one token
     rates: Rates
-    exchange: Exchange  # of a mixture of experts
+    exchange: Exchange  # of experts
 
 
 class Rank(NamedTuple):
-    """One rank of data parallelism: what is asked of it, and how its engine works."""
+    """One data-parallel rank with its requests and engine."""
 
     stage: Stage  # any of its stages
     met: Scalar  # ranks whose tokens meet in the same experts
@@ -75,17 +74,17 @@ class Rank(NamedTuple):
 
 
 class StepWork(NamedTuple):
-    """The work of a stage of one engine step."""
+    """Work of a stage in one engine step."""
 
     layer: tuple[Operator, ...]
-    dense_layer: tuple[Operator, ...]  # of a mixture of experts, where it has none
+    dense_layer: tuple[Operator, ...]  # layer without experts of a mixture
     head: Operator
-    messages: tuple[Message, ...]  # of a layer
-    hand_over: tuple[Message, ...]  # of a pass, to the next stage
+    messages: tuple[Message, ...]  # per layer
+    hand_over: tuple[Message, ...]  # per pass, to the next stage
 
 
 def stage_of(design: Design) -> Stage:
-    """A stage of the engine of ``design``: of all that depends on no batch there is one."""
+    """The batch-independent part of a stage of the engine of ``design``."""
     forward = forward_of(design)
     accelerator, precision = design.system.accelerator, design.mapping.precision
     tile = min_prefer_first(accelerator.kernels.tile_rows, TILE_ROWS)
@@ -96,19 +95,19 @@ def stage_of(design: Design) -> Stage:
 
 
 def with_copies(layout: Layout, design: Design) -> Layout:
-    """The layout with the copies of experts that its devices hold beside one of each."""
+    """The layout with redundant copies of experts."""
     serving, experts = design.mapping.serving or Serving(), layout.experts
     copies = 0.0 if nothing(experts.local) else serving.redundant_experts / experts.ep.size
     return layout._replace(experts=experts._replace(local=plus(experts.local, copies)))
 
 
 def exchange_of(design: Design, layout: Layout) -> Exchange:
-    """What ranks exchange around experts: of ``e`` ranks each sends ``(e - 1) / e`` of the copies of its tokens.
+    """Traffic of experts: each of ``e`` ranks sends ``(e - 1) / e`` of the copies of its tokens.
 
-    A copy goes to every expert, at most one to a rank; or one to every rank that is met, or to every domain, in which
-    it is sent on (:func:`~dse.model.work.messages.copies_sent`). Where one expert is split over ``s = etp / tp`` ranks
-    with tokens of their own, these gather each other's whole, and scatter the sums: ``(s - 1) tp`` shares of every copy
-    more. Both are one message among all ``e s``, of as many bytes.
+    A copy goes to every expert, at most one per rank; or to every rank or domain that has one of them, which forwards
+    it (:func:`~dse.model.work.messages.copies_sent`). Where an expert is split over ``s = etp / tp`` ranks with tokens
+    of their own, these gather each other's tokens and scatter the sums: ``(s - 1) tp`` further shares of every copy.
+    Both are one message among all ``e s`` ranks with equal bytes.
     """
     m, experts, mixture = design.mapping, design.mapping.experts, design.workload.experts
     if experts is None or mixture is None:
@@ -123,13 +122,13 @@ def exchange_of(design: Design, layout: Layout) -> Exchange:
     both_ways = 0.5 * (dispatch_bytes(design, layout) + layout.element.activation) * design.workload.hidden / m.tp
     return Exchange(
         group._replace(share=ep.share),
-        near=both_ways * (inside + gathered * (group.local - 1.0)),
-        far=both_ways * (across + gathered * (size - group.local)),
+        intra_domain=both_ways * (inside + gathered * (group.local - 1.0)),
+        inter_domain=both_ways * (across + gathered * (size - group.local)),
     )
 
 
 def expert_rates(rates: Rates, design: Design) -> Rates:
-    """The rates with that of experts whose weights have 4 bits, where the device has a matrix rate of such."""
+    """The rates with experts of 4-bit weights at the fp4 rate, where the device has one."""
     serving, accelerator = design.mapping.serving or Serving(), design.system.accelerator
     if OperatorKind.grouped not in rates.units:
         return rates
@@ -141,9 +140,9 @@ def expert_rates(rates: Rates, design: Design) -> Rates:
 
 
 def forward_of(design: Design) -> Design:
-    """The design as one forward pass over one token: nothing of training is left in it.
+    """The design as one forward pass over one token, without anything of training.
 
-    Its ranks of data parallelism are those whose tokens meet in the experts.
+    Its data-parallel ranks are those whose tokens meet in the experts.
     """
     ranks = ranks_of_experts(design)
     workload = dataclasses.replace(design.workload, backward=0.0, seq_len=1.0, global_batch=ranks, dropout=0.0)
@@ -155,20 +154,17 @@ def forward_of(design: Design) -> Design:
     if mapping.experts is not None:
         width = width_split(mapping.tp, mapping.experts.ep, mapping.experts.etp)
         mapping = dataclasses.replace(mapping, experts=dataclasses.replace(mapping.experts, etp=width))
-    # Tokens are drafted, if at all, by what the mapping says.
+    # Drafts follow the mapping, not the model.
     return dataclasses.replace(design, workload=main_model(workload), mapping=mapping)
 
 
 def width_split(tp: Scalar, ep: Scalar, etp: Scalar) -> Scalar:
-    """Ranks that an expert's width is split over: those that are asked for, and the ranks of tp that ep leaves.
-
-    No engine holds an expert more than once in the ranks of one tp.
-    """
+    """Ranks that split the width of an expert, which a tp group holds at most once: ``max(etp, tp / ep)``."""
     return jnp.maximum(etp, tp / ep)
 
 
 def ranks_of_experts(design: Design) -> Scalar:
-    """Ranks of data parallelism whose tokens meet in the same experts: ``ep etp / tp``, at least one."""
+    """Data-parallel ranks whose tokens meet in the same experts: ``ep etp / tp``, at least 1."""
     experts = design.mapping.experts
     return 1.0 if experts is None else jnp.maximum(experts.ep * experts.etp / design.mapping.tp, 1.0)
 
@@ -176,15 +172,20 @@ def ranks_of_experts(design: Design) -> Scalar:
 def step_work(
     stage: Stage, ranks: Scalar, serving: Serving, batch: Batch, rereads: Scalar = 0.0, is_mean: bool = False
 ) -> StepWork:
-    """The work of one engine step of a stage, the tokens of ``ranks`` meeting in the experts.
+    """Work of one engine step of a stage.
 
-    ``rereads`` as of :class:`~dse.types.Engine`: kernels from before grouped queries read a head's keys for each query.
-    ``is_mean``: of the rank whose experts get as many rows as the mean, where time is that of the busiest.
+    Args:
+        stage: a stage of the engine.
+        ranks: data-parallel ranks whose tokens meet in the experts.
+        serving: how the engine serves.
+        batch: what the step works on.
+        rereads: as of :class:`~dse.types.Engine`; kernels without grouped queries read the keys for each query head.
+        is_mean: of the rank with the mean rows of experts (energy), not of the busiest one (time).
     """
     forward = stage.design
     layout = with_experts_met(stage.layout, forward, batch, ranks)
     layout = with_balanced_experts(layout) if is_mean else layout
-    core = attention_operators(forward, serving, layout, batch, rereads)
+    core = attention_of(forward.workload).serving_core(serving, layout, batch, index_flops(forward), rereads)
     recipe = stage.rates.operand_bytes
     layout = layout._replace(element=layout.element._replace(weight=bytes_a_weight(serving, recipe, False)))
     dense = tuple(in_hybrid(layer_operators(forward, layout, core), forward, layout, batch))
@@ -203,19 +204,16 @@ def step_work(
 
 
 def dense_layers(stage: Stage) -> Scalar:
-    """Layers of a stage of a mixture that have no experts: the first ones, and all but one in ``moe_every`` behind.
-
-    Of a model all of whose layers are dense none: they are as one another.
-    """
+    """Layers of a stage without experts, 0 of dense models: the first ones, and all but one in ``moe_every`` after."""
     experts, layers = stage.layout.experts, stage.layout.layers
     first = times(experts.stated_first, 1.0 / stage.design.mapping.pp)
     return plus(first, times(experts.dense_share, layers - first))
 
 
 def with_expert_format(operator: Operator, serving: Serving, recipe: Scalar) -> Operator:
-    """The operator with weights of experts read in a format of their own, where they have one.
+    """The operator with expert weights read in a format of their own, where they have one.
 
-    Checkpoints in 4 bits quantise experts only, and compute in the recipe's format (MXFP4 on Hopper: in bf16).
+    4-bit checkpoints quantise experts only, and compute in the recipe's format (MXFP4 on Hopper: in bf16).
     """
     if operator.kind is not OperatorKind.grouped:
         return operator
@@ -226,7 +224,7 @@ def with_expert_format(operator: Operator, serving: Serving, recipe: Scalar) -> 
 
 
 def bytes_a_weight(serving: Serving, recipe: Scalar, of_expert: bool) -> Scalar:
-    """Bytes of one weight of a matrix, of an expert or of another, where the recipe has ``recipe`` bytes.
+    """Bytes per weight of an expert or of another matrix; ``recipe`` where none is stated.
 
     Kernels multiply narrower weights in the recipe's format (W4A16: AWQ, Lin et al. 2024; GPTQ, Frantar et al. 2023).
     """
@@ -235,7 +233,7 @@ def bytes_a_weight(serving: Serving, recipe: Scalar, of_expert: bool) -> Scalar:
 
 
 def head_operator(design: Design, layout: Layout, batch: Batch) -> Operator:
-    """The head for the rows whose next token is drawn: of a prompt the last one alone."""
+    """The head over the rows whose next token is sampled: one per decoding token, one per prompt."""
     rows = batch.sequences * (1.0 + batch.drafts) + jnp.minimum(batch.prompt, 1.0)
     e, columns = layout.element.sixteen_bit(), jnp.maximum(layout.vocab, 1.0)
     work = matmul_work(rows, columns, design.workload.hidden, 1.0, e)
@@ -243,12 +241,11 @@ def head_operator(design: Design, layout: Layout, batch: Batch) -> Operator:
 
 
 def with_experts_met(layout: Layout, design: Design, batch: Batch, ranks: Scalar) -> Layout:
-    """The layout of a batch's tokens, with the rows and experts of a rank that they meet.
+    """The layout with a batch's tokens, and the rows and experts of a rank that they use.
 
-    Of ``E_l`` experts of a rank ``E_l (1 - (1 - k / E)^m)`` are read, by ``m`` tokens that choose apart; copies of one
-    share its tokens. What the busiest rank has beyond the mean, ``i - 1``, is of its own experts: of ``R`` copies,
-    taken of its ``E / e`` experts alike, each takes its share, which leaves ``(i - 1) / (1 + R e / E)`` (the load
-    balancer of DeepSeek-AI 2024, section 3.4, copies those with most tokens).
+    ``m`` independent tokens read ``E_l (1 - (1 - k / E)^m)`` of the ``E_l`` experts of a rank; copies of an expert
+    share its tokens. The excess ``i - 1`` of the busiest rank over the mean shrinks with ``R`` copies per rank to
+    ``(i - 1) / (1 + R e / E)`` (the load balancer of DeepSeek-AI 2024, section 3.4, copies the busiest experts).
     """
     layout = layout._replace(tokens=batch.tokens, norm_tokens=batch.tokens)
     experts, mixture, mapping = layout.experts, design.workload.experts, design.mapping.experts
@@ -266,55 +263,33 @@ def with_experts_met(layout: Layout, design: Design, batch: Batch, ranks: Scalar
 
 
 def cache_bytes(design: Design, serving: Serving, tokens: Scalar) -> Scalar:
-    """Bytes that a device keeps of so many tokens of one sequence, for one layer; of a hybrid the mean of its blocks.
+    """Cache bytes of ``tokens`` of one sequence per layer and device; of a hybrid the mean over its blocks.
 
-    A layer with a state keeps as much of any number of tokens.
+    A state has the same bytes for any number of tokens.
     """
     w, tp = design.workload, design.mapping.tp
     return _mean_of_blocks(w, attention_of(w).kv_bytes(serving, tp, tokens), states_of(w).kept_bytes(tp))
 
 
 def step_bytes(design: Design, serving: Serving, batch: Batch) -> Scalar:
-    """Bytes of the cache that a layer reads and writes in a step; of a hybrid the mean of its blocks.
+    """Cache bytes that a layer reads and writes in a step; of a hybrid the mean over its blocks.
 
-    States are read and written; of a prompt keys and values are written, and a state once.
+    States are read and written once per sequence; prompts write keys and values, and one state.
     """
     w, tp = design.workload, design.mapping.tp
-    kind = attention_of(w)
-    kept = batch.sequences * kind.read_bytes(serving, tp, batch.context) + kind.kv_bytes(serving, tp, batch.prompt)
+    kept = attention_of(w).step_bytes(serving, tp, batch)
     states = times(2.0 * batch.sequences + jnp.minimum(batch.prompt, 1.0), states_of(w).kept_bytes(tp))
     return _mean_of_blocks(w, kept, states)
 
 
 def _mean_of_blocks(workload: Workload, attends: Scalar, keeps: Scalar) -> Scalar:
-    """The mean over blocks of what those have that attend, and those that keep a state."""
+    """Mean over the blocks of a hybrid: ``attends`` of attention blocks, ``keeps`` of blocks with a state."""
     shares = shares_of(workload)
     return plus(times(shares.attends, attends), times(shares.keeps, keeps))
 
 
-def attention_operators(
-    design: Design, serving: Serving, layout: Layout, batch: Batch, rereads: Scalar = 0.0
-) -> list[Operator]:
-    """Attention of decoding sequences over their cache, and of prompts; one layer of a device."""
-    kind, tp, act = attention_of(design.workload), design.mapping.tp, layout.element.activation
-    queries, scored = batch.sequences * (1.0 + batch.drafts), index_flops(design)
-    of_cache, of_prompt, value = (layout.heads * columns for columns in kind.pair_columns)
-    ends = act * (layout.query_width + value)  # queries and outputs
-    reread = 1.0 if nothing(kind.sharing - 1.0) else kind.sharing**rereads
-    read = times(reread, batch.sequences * kind.read_bytes(serving, tp, batch.context))
-    decode = plus(queries * kind.seen(batch.context) * 2.0 * of_cache, times(scored, queries * batch.context))
-    whole: Scalar = jnp.maximum(batch.prompt * 2.0 * of_prompt * kind.seen_by_prompt(batch.prompt_context), 0.0)
-    whole = plus(whole, times(scored, batch.prompt * batch.prompt_context))
-    moved = batch.prompt * ends + kind.kv_bytes(serving, tp, batch.prompt)
-    works = {
-        "decode_attention": Work(decode, read + queries * ends, 128.0 * 64.0),
-        "prefill_attention": Work(whole, moved, jnp.maximum(2.0 * batch.prompt_context, 1.0)),
-    }
-    return [Operator(name, OperatorKind.flash, work, None, None, 0.0, core=True) for name, work in works.items()]
-
-
 def index_flops(design: Design) -> Scalar:
-    """FLOPs of an indexer for a query and a token, as many of 16 bits as take its time; its keys' format is theirs."""
+    """16-bit FLOPs per query and token that take the time of an indexer, whose keys may be fp8."""
     sparse, accelerator = attention_of(design.workload).sparse, design.system.accelerator
     if nothing(sparse.sparse_layers):
         return 0.0
@@ -326,16 +301,16 @@ def index_flops(design: Design) -> Scalar:
 
 
 def layer_messages(stage: Stage, layout: Layout, ranks: Scalar) -> tuple[Message, ...]:
-    """Messages of a layer's forward: sums over tp, and the exchange between ranks that share experts.
+    """Messages of a layer's forward: sums over tp, and the all-to-all of experts.
 
-    Ranks of one tp group have the same tokens: they sum what their experts give as they sum a dense layer, and nothing
-    travels. Where tokens of other ranks meet in the experts, each sends its share of them, and gathers the results.
+    Ranks of a tp group have the same tokens and sum the outputs of experts like a dense layer. Where tokens of other
+    ranks meet in the experts, each rank sends its share of the tokens and gathers the results.
     """
     design, experts = stage.design, layout.experts
-    # Share of the layers in which tokens of several ranks meet in experts.
+    # Share of layers in which tokens of several ranks meet in experts.
     meeting = jnp.where(ranks > 1.0, 1.0 - dense_layers(stage) / stage.layout.layers, 0.0)
-    # Beside the sum behind attention that of a shared expert, and half a one: what gathers sends half as much. Of a
-    # hybrid one behind every part of a block.
+    # The sum after attention, that of a shared expert, and half a sum for the gather after an all-to-all. A hybrid has
+    # one after each part of a block.
     dense: Scalar = 2.0
     sums = feed_forward_of(design.workload).usual(dense, lambda: dense + meeting * (experts.gathers - 0.5))
     sums = times(0.5 * shares_of(design.workload).norms, sums)
@@ -345,18 +320,18 @@ def layer_messages(stage: Stage, layout: Layout, ranks: Scalar) -> tuple[Message
     ]
     if stage.exchange is ALONE:
         return tuple(found)
-    group, near, far = stage.exchange
+    group, intra_domain, inter_domain = stage.exchange
     exchange = found[0]._replace(
-        name="dispatch_and_combine", kind=MessageKind.all_to_all, group=group, size=layout.tokens * near,
-        far=layout.tokens * far, times=2.0 * meeting, sums=False,
+        name="dispatch_and_combine", kind=MessageKind.all_to_all, group=group,
+        size=layout.tokens * intra_domain, inter_domain=layout.tokens * inter_domain, times=2.0 * meeting, sums=False,
     )  # fmt: skip
     return (*found, exchange)
 
 
 def hand_over_messages(design: Design, layout: Layout) -> tuple[Message, ...]:
-    """What a stage sends on in a pass: ``p`` of them have ``p - 1`` borders, of which few lie between domains.
+    """Messages to the next stage: ``p`` stages have ``p - 1`` borders, few of them between domains.
 
-    A request meets each border once, where in training the slowest one sets the pace of all.
+    A request meets each border once; in training the slowest border sets the pace.
     """
     m = design.mapping
     passed, gathered = pipeline_messages(design, layout)

@@ -1,1 +1,1 @@
-"""A step put together from its parts."""
+"""Time of a training step from its parts."""

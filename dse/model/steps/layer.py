@@ -18,22 +18,21 @@ from dse.model.work.experts import of_own_kernels
 from dse.model.work.training import TrainingWork
 from dse.types import Design, Dimension, HostTiers, Recompute, Scalar, Scope
 
-#: Launches that a softmax of single kernels adds to a layer's about twenty-five: cast, scale, mask, softmax, cast.
+#: Further launches of an unfused softmax, over the about twenty-five of a layer: cast, scale, mask, softmax, cast.
 EAGER_LAUNCHES = 0.2
 
-#: Kernels that each further step of a ring launches in a forward, and twice as many in a backward: attention, a copy of
-#: half of the queries, of keys beside values, the rescaled sum and its log-sum-exp, the send (Transformer Engine, from
-#: memory).
+#: Further kernels per step of a ring in a forward, twice as many in a backward: attention, copies of half of the
+#: queries and of keys and values, rescaled sum with its log-sum-exp, send (Transformer Engine, from memory).
 RING_LAUNCHES = 6.0
 
 
 class LayerTime(NamedTuple):
-    """Seconds of one layer and micro-batch on one device, by part."""
+    """Seconds of one layer and micro-batch of a device by part."""
 
     forward: Scalar
     backward: Scalar
     recompute: Scalar
-    tensor_parallel: Scalar  # with what is sent between experts
+    tensor_parallel: Scalar  # with messages of experts
     context_parallel: Scalar
     offload: Scalar
 
@@ -43,15 +42,15 @@ class LayerTime(NamedTuple):
         return sum(self)
 
     def working(self, polling: Scalar) -> Scalar:
-        """Seconds for which all cores have clocks: of exposed messages the share of the cores that poll."""
+        """Seconds with running core clocks; of exposed messages the share of polling cores."""
         return self.total - (1.0 - polling) * (self.tensor_parallel + self.context_parallel)
 
 
 class LayerPasses(NamedTuple):
-    """Seconds of one layer and micro-batch by pass, and for which its messages are exposed in either pass."""
+    """Seconds of one layer and micro-batch by pass, and its exposed messages in either pass."""
 
     forward: Scalar
-    weight_gradient: Scalar  # the rest of the backward is the input gradient, with what is computed again
+    weight_gradient: Scalar  # the rest of the backward is input gradient and recompute
     tensor_forward: Scalar
     tensor_backward: Scalar
     experts_forward: Scalar
@@ -61,17 +60,17 @@ class LayerPasses(NamedTuple):
 
 
 class LayerRun(NamedTuple):
-    """One layer and micro-batch as its stage sees it."""
+    """Time of one layer and micro-batch within a step."""
 
     time: LayerTime
-    forward: Scalar  # seconds of the pass in which the links between domains are free, exposed messages included
-    backward: Scalar  # the same, with what is recomputed
-    update: Scalar  # what fetching the optimiser state adds to a step's last backward
+    forward: Scalar  # seconds of the pass with free inter-domain links, exposed messages included
+    backward: Scalar  # the same, with recompute
+    update: Scalar  # seconds that loading the optimiser state adds to a step's last backward
     passes: LayerPasses
 
 
 def layer_time(design: Design, layout: Layout, work: TrainingWork) -> LayerTime:
-    """One layer and micro-batch by part."""
+    """Time of one layer and micro-batch by part, s."""
     messages = [message for message in work.messages if message.scope in (Scope.layer, Scope.expert_layer)]
     sent = send_all(messages, design.software, design.system)
     return run_layer(design, layout, work, step_rates(design), sent).time
@@ -80,7 +79,7 @@ def layer_time(design: Design, layout: Layout, work: TrainingWork) -> LayerTime:
 def run_layer(
     design: Design, layout: Layout, work: TrainingWork, rates: Rates, sent: Iterable[Sent]
 ) -> LayerRun:
-    """Times of one layer and micro-batch; of a mixture of experts the mean over a stage's layers."""
+    """Time of one layer and micro-batch; of a mixture of experts the mean over a stage's layers."""
     run = _run_layer(design, layout, work, rates, sent)
     first = times(jnp.where(design.mapping.pp > 1.0, 0.0, 1.0 / layout.layers), layout.experts.first)
     share = plus(first, times(1.0 - first, layout.experts.dense_share))
@@ -92,12 +91,12 @@ def run_layer(
 def first_layer(
     design: Design, layout: Layout, work: TrainingWork, rates: Rates, sent: Iterable[Sent]
 ) -> LayerRun:
-    """One layer in front of a mixture of experts, with a dense feed-forward."""
+    """Time of one of the first dense layers of a mixture of experts."""
     return _run_layer(design, layout, work, rates, sent, is_first=True)
 
 
 def _mean(usual: LayerRun, first: LayerRun, share: Scalar) -> LayerRun:
-    """The mean of two layers, of which the second has this share."""
+    """Mean of two layers, the second with this share."""
 
     def mean(a: Scalar, b: Scalar) -> Scalar:
         return a + share * (b - a)
@@ -111,18 +110,19 @@ def _mean(usual: LayerRun, first: LayerRun, share: Scalar) -> LayerRun:
 def _run_layer(
     design: Design, layout: Layout, work: TrainingWork, rates: Rates, sent: Iterable[Sent], is_first: bool = False
 ) -> LayerRun:
-    """Times of one layer and micro-batch; ``is_first``: of one with a dense feed-forward in front of a mixture's."""
-    software, trained, again = design.software, design.workload.backward, layout.recompute
-    passes = run_passes(work.lists.first_layer if is_first else work.layer, rates, trained, again)
-    passes = with_small_kernels(passes, design, small_kernels(design, layout), again.most)
-    dense = tensor_parallel(design, layout, sent, passes).sent_again(again.sends(Dimension.tensor))
+    """Time of one layer and micro-batch; ``is_first``: one of the first dense layers of a mixture."""
+    software, trained, recompute = design.software, design.workload.backward, layout.recompute
+    passes = run_passes(work.lists.first_layer if is_first else work.layer, rates, trained, recompute)
+    passes = with_small_kernels(passes, design, small_kernels(design, layout), recompute.forwards)
+    dense = tensor_parallel(design, layout, sent, passes).sent_again(recompute.sends(Dimension.tensor))
     experts = Exposed()
     if not is_first:
-        routed_again = plus(again.most, again.levels.get(Recompute.expert_block, 0.0))
+        routed_again = plus(recompute.forwards, recompute.levels.get(Recompute.expert_block, 0.0))
         passes = with_small_kernels(passes, design, routing_time(design, layout), routed_again)
-        # Of the links between domains full recompute alone is counted.
-        experts = expert_parallel(design, layout, sent, passes).sent_again(again.sends(Dimension.expert), again.full)
-    context = context_parallel(design, layout, sent, passes).sent_again(again.sends(Dimension.context))
+        # On inter-domain links only full recompute is counted.
+        experts = expert_parallel(design, layout, sent, passes)
+        experts = experts.sent_again(recompute.sends(Dimension.expert), recompute.full)
+    context = context_parallel(design, layout, sent, passes).sent_again(recompute.sends(Dimension.context))
     exposed = dense.plus(experts).plus(context)
     forward_pass = passes.forward + exposed.forward
     backward_pass = passes.backward + passes.recompute + exposed.backward
@@ -133,14 +133,14 @@ def _run_layer(
         moved = offload.through_tiers(moved, work.beyond, tiers, design.system.host, software.update_overlap)
         host_update = work.beyond.updated / tiers.update_rate
     exposed_backward = trained * offload.exposed(moved.backward, backward_pass, passes.memory_backward)
-    # The last backward may hide transfers in the wait for the host too.
+    # The last backward may also hide transfers in the wait for the host.
     launches = host_passes(design, layout) * design.software.host_time
     last_pass = backward_pass + jnp.maximum(launches - forward_pass - backward_pass, 0.0)
     update = offload.exposed(moved.last_backward, last_pass, passes.memory_backward) - offload.exposed(
         moved.backward, last_pass, passes.memory_backward
     )
     update = update + moved.update
-    if not nothing(host_update):  # both at once: the device its share, the host its own, after the last gradients
+    if not nothing(host_update):  # device and host update their shares in parallel, after the last gradients
         update = jnp.maximum(update, host_update)
     exposed_forward = offload.exposed(moved.forward, forward_pass, passes.memory_forward)
     time = LayerTime(
@@ -167,13 +167,13 @@ def _run_layer(
 
 
 def small_kernels(design: Design, layout: Layout) -> Scalar:
-    """Seconds of a layer's forward in kernels that operators leave out: the stack's, and those of a ring's steps."""
+    """Seconds per layer and forward of small kernels: those of the stack, and of the steps of a ring."""
     launches = RING_LAUNCHES * (layout.ring - 1.0)
     return design.software.small_kernel_time + launches * design.system.accelerator.kernels.kernel_floor
 
 
 def routing_time(design: Design, layout: Layout) -> Scalar:
-    """Seconds of a layer's forward in small kernels: those of routing, and what every expert has of its own."""
+    """Seconds per layer and forward of small kernels of routing, and per expert."""
     kernels = design.software.experts
     if kernels is None:
         return 0.0
@@ -181,15 +181,15 @@ def routing_time(design: Design, layout: Layout) -> Scalar:
 
 
 def host_passes(design: Design, layout: Layout) -> Scalar:
-    """Passes over a layer that the host launches: forward and backward, and the forward where most of it runs again."""
-    return 1.0 + design.workload.backward + layout.recompute.most
+    """Passes per layer launched by the host: forward, backward, repeated forwards."""
+    return 1.0 + design.workload.backward + layout.recompute.forwards
 
 
 def launch_time(design: Design, layout: Layout) -> Scalar:
-    """Host seconds to launch one layer of one micro-batch.
+    """Host time to launch one layer of one micro-batch, s.
 
-    Experts that get as many rows as are routed to them have sizes that the host waits for, layer by layer, where no
-    kernel reads them on the device.
+    Without a capacity factor the host waits for the rows of each expert, layer by layer, unless a kernel reads them on
+    the device.
     """
     software, host = design.software, design.software.host_time
     if software.experts is not None:

@@ -1,4 +1,4 @@
-"""The machine of a design as it runs: its clock set, and lowered where a power limit asks for it."""
+"""Operating point of a design: its clock as set, or lower under a power limit."""
 
 from __future__ import annotations
 
@@ -16,18 +16,18 @@ from dse.model.steps.layer import LayerTime, launch_time, layer_time
 from dse.model.work.training import TrainingWork, layer_phase
 from dse.types import Accelerator, Design, Scalar
 
-#: Clock over the nominal one at which work is timed again, to tell what of its time follows the clock.
+#: Clock over the nominal one of a second timing, which separates core time from other time.
 SLOW = 0.5
-#: Clock over the nominal one up to which chips run; what is above it is rounding.
+#: Maximum clock over the nominal one, with a margin for rounding.
 HIGHEST_CLOCK = 1.0 + 1e-5
 
 
 class Operating(NamedTuple):
-    """A design with the rates that its clock leaves."""
+    """A design at its clock."""
 
     design: Design
     ratio: Scalar  # clock over the nominal one
-    clock_infeasible: Scalar  # whether no clock meets the limit, or the one that is set is above the nominal one
+    clock_infeasible: Scalar  # whether no clock meets the power limit, or the set clock exceeds the nominal one
 
 
 def with_accelerator(design: Design, accelerator: Accelerator) -> Design:
@@ -36,26 +36,21 @@ def with_accelerator(design: Design, accelerator: Accelerator) -> Design:
 
 
 class Solved(NamedTuple):
-    """The clock that a limit leaves of the nominal one, and the one that times as measured had."""
+    """Clock under a limit over the nominal one, and under the TDP for the same measured time."""
 
     ratio: Scalar
     as_sold: Scalar
-    over: Any  # whether none meets the limit
-
-
-def is_limited(accelerator: Accelerator) -> bool:
-    """Whether another limit than the one as sold holds, so that the clock has to be solved for."""
-    return accelerator.power.limit is not None or accelerator.chip is not None
+    violates_limit: Any  # whether no clock meets the limit
 
 
 def demanded(accelerator: Accelerator, whole: Scalar, slow: Scalar, spent: Demand) -> Demand:
-    """What a device repeats, by what of it follows the clock of the cores.
+    """Demand of repeated work, with its time split by what follows the clock of the cores.
 
     Args:
         accelerator: at its nominal clock.
         whole: seconds of the work at that clock.
-        slow: the same at :data:`SLOW` times it.
-        spent: joules, and whatever else is known; of its seconds that of the memory at most.
+        slow: seconds at :data:`SLOW` times that clock.
+        spent: energy and other fields of the demand; its memory time is an upper limit.
     """
     knee = accelerator.memory.bandwidth * reciprocal(accelerator.power.feed)
     memory = jnp.minimum(spent.memory_time, whole)
@@ -66,46 +61,46 @@ def demanded(accelerator: Accelerator, whole: Scalar, slow: Scalar, spent: Deman
 
 
 def reading_time(joules: Scalar, accelerator: Accelerator) -> Scalar:
-    """Seconds that device memory takes for what it spends so many joules on."""
+    """Memory time in s for ``joules`` of memory energy."""
     return joules / jnp.maximum(accelerator.power.memory_energy, 1e-18) * byte_time(accelerator)
 
 
 def limited_clock(accelerator: Accelerator, whole: Scalar, nominal: Demand) -> Solved:
-    """The clock at which the device repeats some work under its limit.
+    """The clock of repeated work under the power limit.
 
-    A limit that is set, and the budget of a generated chip, hold for what the device repeats. Times of a chip that is
-    sold are measured ones, with whatever clock its own limit left: a limit that is set counts over the clock that this
-    one leaves for the same work in the same time. Without a limit the clock that is set counts over the nominal one.
+    An operator's limit, and the budget of a generated chip, apply to the repeated work. Times of a sold chip are
+    measured under its TDP: an operator's limit counts relative to the clock that the TDP leaves for the same work and
+    time. Without a limit the set clock counts over the nominal one.
 
     Args:
         accelerator: at its nominal clock.
         whole: seconds of the work as measured.
-        nominal: the same with its seconds split into those of the cores and others.
+        nominal: the same with its seconds split into core and other time.
     """
     power = accelerator.power
-    wanted, generated = clock_ratio(power), accelerator.chip is not None
+    wanted = clock_ratio(power)
     as_sold: Scalar = jnp.ones_like(whole)
-    if power.limit is not None and not generated:
+    if accelerator.solves_clock and not accelerator.is_generated:
         measured = nominal._replace(core_time=jnp.zeros_like(whole), other_time=whole, memory_time=0.0)
         as_sold = clock_under_limit(measured, power.tdp, as_sold, power)
     demand = nominal._replace(core_time=nominal.core_time * as_sold)
     limit = power_limit(power)
     limited = clock_under_limit(demand, limit, min_prefer_first(wanted, as_sold), power)
-    # Clocks are exact to a thousandth, so that a limit is met to within a few.
-    over = busy_power(demand, limited, power) > 1.01 * limit
-    return Solved(limited, as_sold, over)
+    # Clocks are exact to a thousandth, so the power limit is met within a few.
+    violates_limit = busy_power(demand, limited, power) > 1.01 * limit
+    return Solved(limited, as_sold, violates_limit)
 
 
 def operate(design: Design, layout: Layout, work: TrainingWork) -> Operating:
-    """The design at the clock that is set, or at the lower one that its power limit leaves.
+    """The design at its set clock, or at the lower one of its power limit.
 
-    A limit holds for one layer and micro-batch that the device repeats (:func:`limited_clock`). No clock above the
-    nominal one can be had, so slopes by a clock at its nominal one are those of lower clocks.
+    The limit applies to one layer and micro-batch in repetition (:func:`limited_clock`). Clocks above the nominal one
+    are infeasible, so the slope at the nominal clock is that of lower clocks.
     """
     accelerator = design.system.accelerator
     power, wanted = accelerator.power, clock_ratio(accelerator.power)
     above = wanted > HIGHEST_CLOCK
-    if not is_limited(accelerator):
+    if not accelerator.solves_clock:
         return Operating(with_accelerator(design, at_clock(accelerator, wanted)), wanted, above)
 
     def layer(ratio: float) -> LayerTime:
@@ -121,6 +116,6 @@ def operate(design: Design, layout: Layout, work: TrainingWork) -> Operating:
         active=active, host_time=launch_time(design, layout), memory_time=reading
     )
     demand = demanded(accelerator, whole, layer(SLOW).total, spent)
-    limited, as_sold, over = limited_clock(accelerator, whole, demand)
+    limited, as_sold, violates_limit = limited_clock(accelerator, whole, demand)
     slower = with_accelerator(design, at_clock(accelerator, limited / as_sold))
-    return Operating(slower, limited, above | over)
+    return Operating(slower, limited, above | violates_limit)

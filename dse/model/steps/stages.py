@@ -1,6 +1,6 @@
-"""What the stages of a pipeline do with one micro-batch, pass by pass: the times that an event-driven schedule needs.
+"""Time per stage, pass and micro-batch of a pipeline, for event-driven schedules.
 
-The closed forms of :mod:`dse.model.steps.training` need no more than their sums.
+The closed forms of :mod:`dse.model.steps.training` need only their sums.
 """
 
 from __future__ import annotations
@@ -21,31 +21,31 @@ from dse.types import Design, Scalar, Scope
 
 
 class Stages(NamedTuple):
-    """Layers of the chunks of a pipeline, and seconds of their passes over one micro-batch."""
+    """Layers per chunk of a pipeline, and seconds of passes per micro-batch."""
 
     micro_batches: Scalar
-    chunk_layers: Scalar  # of the fullest chunk
+    chunk_layers: Scalar  # of the largest chunk
     first_lacks: Scalar  # layers that the model's first chunk has less
     last_lacks: Scalar
-    dense_layers: Scalar  # first layers of a mixture of experts with a dense feed-forward
+    dense_layers: Scalar  # first dense layers of a mixture of experts
     layer: PassTime
     dense_layer: PassTime
     embedding: PassTime
     head: PassTime
-    exposed: LayerPasses  # messages of a layer, and its passes
-    hidden: Scalar  # of a layer's messages, in a pass that is paired with one of the other direction
-    launch: Scalar  # of a layer by its host
-    end_launch: Scalar  # of embedding or head
-    message: Scalar  # of one that crosses the border of a stage
-    waited: Scalar  # share of it that a stage waits for
-    update: Scalar  # what fetching the optimiser state adds to a step
+    exposed: LayerPasses  # passes of a layer, and its exposed messages
+    hidden: Scalar  # seconds of a layer's messages hidden by a paired pass
+    launch: Scalar  # host launch time per layer
+    end_launch: Scalar  # host launch time of embedding or head
+    message: Scalar  # per stage boundary
+    waited: Scalar  # exposed share of it
+    update: Scalar  # seconds per step of loading the optimiser state
     data_parallel: Scalar
     optimizer: Scalar
     step_time: Scalar  # by the closed forms
 
 
 def stages_of(design: Design, layout: Layout, work: TrainingWork, step: StepTime) -> Stages:
-    """Chunks and passes of a design that takes ``step``; messages of the ends count to the forward or the backward."""
+    """Chunks and passes of a design; messages of embedding and head count to their forward or backward."""
     w, m, software = design.workload, design.mapping, design.software
     sent, rates = send_all(work.messages, software, design.system), step_rates(design)
     run = run_layer(design, layout, work, rates, sent)

@@ -1,4 +1,4 @@
-"""One training step: compute, communication, bubble and optimiser of a design, by part."""
+"""Time of one training step by part: compute, communication, bubble, optimiser."""
 
 from __future__ import annotations
 
@@ -46,23 +46,28 @@ class StepTime(NamedTuple):
 
     @property
     def waiting(self) -> Scalar:
-        """Seconds for which a device has no work but to poll for others: exposed messages, and the bubble."""
+        """Seconds without work, in which a device polls for others: exposed messages, and the bubble."""
         messages = self.tensor_parallel + self.context_parallel + self.pipeline_parallel + self.data_parallel
         return messages + self.bubble
 
 
 class Intervals(NamedTuple):
-    """Between two micro-batches on the slowest stage: how long it is, and what it is made of."""
+    """Interval between two micro-batches on the slowest stage, s, by part."""
 
     stages: pipeline.PipelineStages
-    embedding_and_head: Scalar  # what the slower of the two adds, beyond a layer that its stage may lack
-    host: Scalar  # what the stage that has it waits for its host
+    embedding_and_head: Scalar  # of the slower of the two, beyond a layer that its stage may lack
+    host: Scalar  # wait for the host on that stage
 
 
 def step_time(design: Design, layout: Layout, work: TrainingWork) -> tuple[StepTime, LayerTime]:
-    """One step, and one layer and micro-batch of it.
+    """Time of a training step, and of one layer and micro-batch of it, by part in s.
 
-    ``n`` intervals of the slowest stage, the bubble, exposed communication, the optimiser.
+    ``n`` intervals of the slowest stage, the bubble, exposed messages, the optimiser.
+
+    Args:
+        design: at its clock.
+        layout: sizes and groups of the design.
+        work: its ledger.
     """
     w, m = design.workload, design.mapping
     n, layers = layout.n_micro_batches, layout.layers
@@ -73,7 +78,7 @@ def step_time(design: Design, layout: Layout, work: TrainingWork) -> tuple[StepT
     ends = embedding_and_head_time(work, rates, sent, w.backward)
     hidden = hidden_messages(design, layout, run)
     one = one._replace(tensor_parallel=plus(one.tensor_parallel, times(-1.0, hidden)))
-    if not nothing(layout.experts.first):  # layers of the first stage that are not as the others are
+    if not nothing(layout.experts.first):  # first dense layers of a mixture
         first = first_layer(design, layout, work, rates, sent).time.total
         ends = (ends[0] + jnp.where(m.pp > 1.0, layout.experts.first, 0.0) * (first - one.total), ends[1])
     interval = stage_intervals(design, layout, one, ends)
@@ -97,15 +102,15 @@ def step_time(design: Design, layout: Layout, work: TrainingWork) -> tuple[StepT
 
 
 class Waits(NamedTuple):
-    """What the schedule of a pipeline adds to the intervals of the slowest stage."""
+    """Seconds and messages that the schedule of a pipeline adds to the intervals of the slowest stage."""
 
     bubble: Scalar
-    sends: Scalar  # one-way messages between stages that are waited for
-    unpaired: Scalar = 0.0  # seconds of messages that only a pair of micro-batches would have hidden
+    sends: Scalar  # exposed one-way messages between stages
+    unpaired: Scalar = 0.0  # seconds of messages exposed in unpaired passes
 
 
 def pipeline_waits(design: Design, layout: Layout, interval: Intervals, run: LayerRun, hidden: Scalar) -> Waits:
-    """Bubble and exposed messages of a step; ``hidden`` seconds a layer are those of :func:`hidden_messages`."""
+    """Bubble and exposed messages of a step; ``hidden``: seconds per layer of :func:`hidden_messages`."""
     m, n, overlap = design.mapping, layout.n_micro_batches, design.software.pp_overlap
     if m.schedule is None:
         bubble = pipeline.bubble_time(interval.stages, m.pp, m.virtual_stages)
@@ -119,16 +124,16 @@ def pipeline_waits(design: Design, layout: Layout, interval: Intervals, run: Lay
 
 
 def pass_time(run: LayerRun) -> pipeline.PassTime:
-    """Seconds of the passes of one layer and micro-batch, each with the messages that are exposed in it."""
+    """Seconds by pass of one layer and micro-batch, exposed messages included."""
     forward, weight = run.passes.forward, run.passes.weight_gradient
     return pipeline.PassTime(forward, run.time.total - forward - weight, weight)
 
 
 def hidden_messages(design: Design, layout: Layout, run: LayerRun) -> Scalar:
-    """Seconds of messages between experts that a pair of passes hides, of one layer and micro-batch.
+    """Seconds per layer and micro-batch of messages of experts hidden by paired passes.
 
-    DualPipe runs the messages of a forward and of a backward behind the compute of the other (DeepSeek-V3 report
-    2024, figure 4): as far as both have compute, of which the messages' kernels take their share.
+    DualPipe runs the messages of a forward and of a backward in parallel with the compute of the other (DeepSeek-V3
+    report 2024, figure 4), whose cores their kernels share.
     """
     sent, paired = run.passes.experts_forward + run.passes.experts_backward, pipeline.pairs(design.mapping)
     if nothing(sent) or nothing(paired):
@@ -141,16 +146,16 @@ def hidden_messages(design: Design, layout: Layout, run: LayerRun) -> Scalar:
 def stage_intervals(
     design: Design, layout: Layout, one: LayerTime, ends: tuple[Scalar, Scalar]
 ) -> Intervals:
-    """Intervals of the stages, whose layers take ``one`` each and whose ``ends`` the embedding and the head.
+    """Intervals of the stages, for layers of time ``one``, and ``ends`` seconds of embedding and head.
 
-    A stage's host launches ahead of its device, so an interval is the longer of what both need for a micro-batch:
-    on a host-bound stage embedding and head hide in the wait.
+    The host launches ahead of the device, so an interval is the longer of both per micro-batch; on a host-bound stage
+    embedding and head hide in the wait.
     """
     layers, split, launch = layout.layers, design.mapping.pp > 1.0, launch_time(design, layout)
     first_lacks, last_lacks = layout.stages.first_lacks, layout.stages.last_lacks
     device, launches = layers * one.total, layers * launch
-    plain = jnp.maximum(device, launches)
-    # Embedding and head have about as many launches as a layer each, and are not recomputed. A single stage has both.
+    plain, wait = jnp.maximum(device, launches), launches - device
+    # Embedding and head have about the launches of a layer each, without recompute. A single stage has both.
     end_launches = (1.0 + design.workload.backward) * design.software.host_time * layout.has_vocabulary
     launches_of = (end_launches, end_launches)
     ends, launches_of = (pipeline.ends_of(*layout.pipeline, *pair) for pair in (ends, launches_of))
@@ -160,23 +165,31 @@ def stage_intervals(
     last_launches = jnp.where(split, launches_of[1], 0.0) - last_lacks * launch
     stages = pipeline.PipelineStages(
         middle=plain,
-        first=jnp.maximum(device + first, launches + first_launches) - plain,
-        last=jnp.maximum(device + last, launches + last_launches) - plain,
+        first=_longer(wait, first, first_launches),
+        last=_longer(wait, last, last_launches),
         spare=layout.stages.others / layers * plain,
     )
     longer = jnp.maximum(jnp.maximum(first, last), 0.0)
-    most_launches = launches + jnp.maximum(jnp.maximum(first_launches, last_launches), 0.0)
+    more_launches = jnp.maximum(jnp.maximum(first_launches, last_launches), 0.0)
     return Intervals(
         stages=stages,
         embedding_and_head=longer,
-        host=jnp.maximum(most_launches - device - longer, 0.0),
+        host=jnp.maximum(wait + more_launches - longer, 0.0),
     )
+
+
+def _longer(wait: Scalar, device: Scalar, launches: Scalar) -> Scalar:
+    """Seconds by which an end makes an interval longer: ``max(d + device, l + launches) - max(d, l)``.
+
+    A function of ``wait = l - d`` alone, because an end is small against ``d`` and ``l``.
+    """
+    return jnp.maximum(device - jnp.maximum(wait, 0.0), launches + jnp.minimum(wait, 0.0))
 
 
 def embedding_and_head_time(
     work: TrainingWork, rates: Rates, sent: Sequence[Sent], trained: Scalar
 ) -> tuple[Scalar, Scalar]:
-    """Seconds a micro-batch that the first stage (embedding) and the last (head, loss) add."""
+    """Seconds per micro-batch of embedding (first stage) and of head and loss (last stage)."""
     first, last = run_passes(work.embedding, rates, trained), run_passes(work.head, rates, trained)
     return (
         first.forward + first.backward + time_of(sent, Scope.embedding),
@@ -185,8 +198,8 @@ def embedding_and_head_time(
 
 
 def optimizer_time(design: Design, layout: Layout, work: TrainingWork, rates: Rates) -> Scalar:
-    """Seconds of the Adam step, bound by memory, and of what the host does once a step."""
+    """Time of the Adam step, s: its memory traffic, and host work once per step."""
     changing = work.trained.of(work.parameters, layout.layers)
     moved = moved_bytes(update_runs(design, layout, work.trained, changing, work.routed))
-    moved = times(offload.state_left(design.mapping)[1], moved)  # what the host updates, the device does not
+    moved = times(offload.state_left(design.mapping)[1], moved)  # without the host's share
     return moving_time(moved, rates) + design.software.step_overhead

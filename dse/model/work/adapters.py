@@ -1,7 +1,7 @@
-"""Low-rank adapters: what a list of operators is when every matrix is frozen and some have a pair of small ones beside.
+"""Low-rank adapters: operators of a layer with frozen matrices and a pair of small linear layers next to some of them.
 
-A frozen matrix has no weight gradient, so nothing of its input is kept for one; its input gradient stays, for the
-layers below. Adapters are linear layers like any other, in 16 bits.
+A frozen matrix has no weight gradient and keeps no input for one; its input gradient stays, for the layers below.
+Adapters are linear layers in 16 bits.
 """
 
 from __future__ import annotations
@@ -18,34 +18,34 @@ from dse.model.work.operators import Flops, elementwise, linear
 from dse.model.work.state import StateBytes
 from dse.types import Adapters, Design, Operator, OperatorKind, Scalar
 
-#: How the names of an adapter's operators begin.
+#: Name prefix of an adapter's operators.
 PREFIX = "adapter_"
 
-#: Operators whose outputs are summed over tp: each rank has a share of their inputs.
+#: Operators whose outputs are summed over tp; each rank has a share of their inputs.
 _SUMMED = ("projection", "ffn_down", "shared_down")
 
 
 class Trained(NamedTuple):
-    """What of a model is trained: all of it, or adapters beside it."""
+    """Trained weights of a model: all of them, or adapters alone."""
 
     whole: float = 1.0  # 1 where the model's own weights are trained, else 0
-    added: Scalar = 0.0  # parameters of adapters beside those of a layer, on one device
-    frozen_bytes: Scalar = 0.0  # of a weight that is not trained, in a message
-    narrow: Scalar = 1.0  # bytes of such a weight over those of one that is
+    added: Scalar = 0.0  # adapter parameters per layer and device
+    frozen_bytes: Scalar = 0.0  # message bytes per frozen weight
+    narrow: Scalar = 1.0  # bytes of a frozen weight over those of a trained one
 
     def of(self, parameters: Scalar, layers: Scalar = 1.0) -> Scalar:
-        """What is trained of so many parameters in so many layers, with their adapters."""
+        """Trained parameters: of the model's own ``parameters`` all or none, and the adapters of ``layers`` layers."""
         return plus(times(self.whole, parameters), times(layers, self.added))
 
     def of_model(self, state: StateBytes) -> StateBytes:
-        """Bytes of a parameter of the model itself: ``state`` where it is trained, else its weight alone."""
+        """State bytes per parameter of the model itself: ``state`` where trained, else its weight alone."""
         return StateBytes(
             times(self.narrow, state.weights), times(self.whole, state.gradients), times(self.whole, state.optimizer)
         )
 
 
 def fine_tuned(operators: Sequence[Operator], design: Design, layout: Layout) -> tuple[Operator, ...]:
-    """The operators of a layer as they are with its matrices frozen and the adapters of ``design`` beside them."""
+    """Operators of a layer with frozen matrices and the adapters of ``design``."""
     adapters = required(design.workload.adapters, "workload.adapters")
     has = _adapted(adapters)
     found: list[Operator] = []
@@ -57,10 +57,10 @@ def fine_tuned(operators: Sequence[Operator], design: Design, layout: Layout) ->
 
 
 def frozen(operator: Operator, layout: Layout) -> Operator:
-    """An operator whose weights are not trained: without weight gradient, and without what it keeps for one.
+    """An operator with frozen weights: no weight gradient, and no input stored for one.
 
-    The attention's backward needs its output itself, in 16 bits, whatever becomes of the projection. Casts to a
-    narrower format are written once: the transposed copies are those of weight gradients.
+    Attention's backward still needs its own output, in 16 bits. Casts to a narrower format are written once, since the
+    transposed copies serve weight gradients.
     """
     e = layout.element
     if operator.name == "quantization":
@@ -77,12 +77,12 @@ def frozen(operator: Operator, layout: Layout) -> Operator:
 
 
 def without_backward(operators: Iterable[Operator]) -> tuple[Operator, ...]:
-    """Operators below the first trained weight (the embedding): nothing asks for their gradients."""
+    """Operators below the first trained weight (the embedding), without gradients."""
     return tuple(operator._replace(input_gradient=None, weight_gradient=None) for operator in operators)
 
 
 def trained_parameters(operators: Iterable[Operator], design: Design) -> Trained:
-    """What is trained, by the adapters among a layer's operators."""
+    """Trained weights of a design, from the adapters among the operators of a layer."""
     adapters = design.workload.adapters
     if adapters is None:
         return Trained()
@@ -96,19 +96,18 @@ def trained_parameters(operators: Iterable[Operator], design: Design) -> Trained
 
 
 def _adapted(adapters: Adapters) -> dict[str, Scalar]:
-    """Operator → 1 where it has an adapter; of latent attention every projection of queries, keys and values."""
+    """Operator → 1 where it has an adapter; with latent attention every projection of queries, keys and values."""
     inputs = dict.fromkeys(("qkv", "q_down", "q_up", "kv_down", "kv_up"), adapters.qkv)
     forward = dict.fromkeys(("ffn_up", "ffn_down", "shared_up", "shared_down"), adapters.feed_forward)
     return inputs | {"projection": adapters.projection} | forward
 
 
 def _adapter(operator: Operator, has: Scalar, rank: Scalar, layout: Layout) -> list[Operator]:
-    """The adapter beside one operator: down to the rank, up again, added to the output.
+    """The adapter of one operator: down to the rank, up, sum with the operator's output.
 
-    It keeps its input in 16 bits, where the attention does not keep it anyway, and what is between its matrices.
-    Both matrices are split over tp, whose ranks exchange the few columns between them: the first by its columns where
-    the frozen one is, the second where that one sums over ranks, and adds to a share of a split sequence then
-    (Megatron-Bridge, ``ParallelLinearAdapter``).
+    Stored: its input in 16 bits, unless attention stores it anyway, and its inner columns. tp splits both matrices and
+    exchanges the inner columns: the first by columns where the frozen matrix is split by columns, the second where the
+    frozen one sums over ranks, then adding to a share of a split sequence (Megatron-Bridge, ``ParallelLinearAdapter``).
     """
     e, present = layout.element.sixteen_bit(), has * operator.present
     tokens, outputs, inputs = operator.forward.rows, operator.forward.columns, operator.forward.depth
@@ -117,7 +116,7 @@ def _adapter(operator: Operator, has: Scalar, rank: Scalar, layout: Layout) -> l
     name = PREFIX + operator.name
     moved = 3.0 * e.activation
     added = (layout.norm_tokens if sums else tokens) * outputs
-    # The gradient of its input is added to that of the frozen matrix, as its output is to the other output.
+    # Backward adds its input gradient to that of the frozen matrix.
     back = moved * tokens * inputs / jnp.maximum(added, 1.0)
     columns, outputs = (rank, outputs / ranks) if sums else (rank / ranks, outputs)
     kept = e.activation * tokens * rank

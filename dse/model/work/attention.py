@@ -1,4 +1,4 @@
-"""The attention core of a layer: unfused, or as one flash kernel."""
+"""Common parts of attention cores: query-key pairs, unfused and flash kernels, sums of a ring."""
 
 from __future__ import annotations
 
@@ -6,8 +6,6 @@ import jax.numpy as jnp
 
 from dse.model.choice import divided, given, min_prefer_first, times
 from dse.model.layout import Layout
-from dse.model.work.blocks import attention_of
-from dse.model.work.grouped import causal_pairs
 from dse.model.work.operators import (
     DROPOUT,
     MASK_BYTES,
@@ -22,17 +20,23 @@ from dse.model.work.operators import (
 from dse.types import Design, Operator, Scalar, Workload
 
 
+def causal_pairs(queries: Scalar, window: Scalar) -> Scalar:
+    """Query-key pairs of causal attention with a window: ``s w - w^2 / 2``, the half square without one."""
+    reach = jnp.minimum(window, queries)
+    return queries * reach - 0.5 * reach * reach
+
+
 def flash_pairs(workload: Workload) -> Scalar:
-    """Mean pairs a head over local (windowed) and global layers; of packed documents those inside one."""
+    """Query-key pairs per head within documents of one sequence, mean over local (windowed) and global layers."""
     s, local = document_tokens(workload), workload.local_layers
     pairs = (1.0 - local) * causal_pairs(s, s) + local * causal_pairs(s, workload.window)
     return times(documents(workload), pairs)
 
 
 def document_tokens(workload: Workload) -> Scalar:
-    """Tokens that a token attends to or is attended by: its document's, of documents packed into a sequence.
+    """Tokens per document of a packed sequence, mean weighted by tokens; the sequence length without packing.
 
-    ``sum s_i^2 / sum s_i`` of documents of ``s_i`` tokens: so many have the pairs of one such after the other.
+    ``sum s_i^2 / sum s_i`` of documents of ``s_i`` tokens: documents of this length have as many pairs.
     """
     if workload.packing is None:
         return workload.seq_len
@@ -40,17 +44,24 @@ def document_tokens(workload: Workload) -> Scalar:
 
 
 def documents(workload: Workload) -> Scalar:
-    """Documents of a sequence: one, unless some are packed into it."""
+    """Documents packed into a sequence, 1 without packing."""
     tokens = document_tokens(workload)
     return 1.0 if tokens is workload.seq_len else workload.seq_len / tokens
 
 
-#: Bytes an element that a softmax of single kernels moves beyond a fused one: to fp32, mask, softmax, back to 16 bits.
+#: Bytes per element of an unfused softmax beyond a fused one: cast to fp32, mask, softmax, cast to 16 bits.
 EAGER_FORWARD, EAGER_BACKWARD = 25.0, 27.0
 
 
-def attention_operators(design: Design, layout: Layout) -> list[Operator]:
-    """The attention core, unfused (full square through memory) or flash (causal half, no square stored)."""
+def core_operators(design: Design, layout: Layout, value_dim: Scalar, mean_dim: Scalar) -> list[Operator]:
+    """Unfused kernels (full square through memory) and the flash kernel (causal half, no square stored) of training.
+
+    Args:
+        design: its training design.
+        layout: sizes on one device.
+        value_dim: columns of a head's value.
+        mean_dim: mean columns of a head's key and value, on which the flash kernel is modelled.
+    """
     w, m = design.workload, design.mapping
     e = layout.element.sixteen_bit()
     batch = m.micro_batch * layout.heads
@@ -59,17 +70,14 @@ def attention_operators(design: Design, layout: Layout) -> list[Operator]:
     act = e.activation
     queries = w.seq_len / m.cp
     qk_stored = act * layout.tokens * (layout.query_width + layout.kv_width)
-    value_stored, kind = act * layout.tokens * layout.value_width, attention_of(w)
-    # What one kernel does on keys and on values it does on their mean size twice.
-    value_dim, mean_dim = kind.value_dim, kind.mean_dim
-    dropped = w.dropout
-    # The context product keeps its left operand: the dropped-out copy, or the softmax output itself.
+    value_stored, dropped = act * layout.tokens * layout.value_width, w.dropout
+    # The context product stores its left operand: the copy after dropout, or the softmax output itself.
     probabilities = value_stored + dropped * act * square
-    statistics = 4.0 * batch * queries  # one fp32 log-sum-exp a row
+    statistics = 4.0 * batch * queries  # one fp32 log-sum-exp per row
     flash_stored = qk_stored + value_stored + statistics
     eager = layout.eager
-    # A rank's heads have the queries of all that it exchanged heads with; the kernel runs over documents, each as a
-    # sequence of its own.
+    # After an exchange of heads, a rank has the queries of all ranks of the exchange; each document is a sequence of
+    # its own.
     over, packed = layout.context.heads_over.size, documents(w)
     flash_batch = times(packed, divided(batch, over))
     flash_queries, pairs = (divided(times(one, over), packed) for one in (queries, flash_pairs(w) / m.cp))
@@ -78,7 +86,7 @@ def attention_operators(design: Design, layout: Layout) -> list[Operator]:
     flash = flash_attention(
         Attended(flash_batch, flash_queries, keys, pairs, mean_dim, kv_batch, steps), e, flash_stored, layout.flash
     )
-    # Recompute that keeps products keeps no kernel's output.
+    # Recompute that stores products stores no output of other kernels.
     flash = flash._replace(kept=1.0 - given(design.software.keeps_products, 0.0))
     return [
         batched_matmul(
@@ -101,10 +109,10 @@ def attention_operators(design: Design, layout: Layout) -> list[Operator]:
 
 
 def ring_sums(queries: Scalar, keys: Scalar, steps: Scalar, element_bytes: Scalar, present: Scalar) -> Operator:
-    """What each of ``steps`` of a ring adds to what those before it found (Liu et al. 2023, section 3).
+    """Accumulation of the results of the ``steps`` of a ring (Liu et al. 2023, section 3).
 
-    Forward the outputs, as many as ``queries`` has elements; backward the gradients of queries and, ``keys`` times as
-    many each, of keys and values. A sum reads both and writes one.
+    Forward outputs of ``queries`` elements; backward the gradients of queries, keys and values, the latter two of
+    ``keys queries`` elements each. A sum reads both operands and writes one.
     """
     a_sum = 3.0 * element_bytes
     return elementwise(

@@ -1,7 +1,7 @@
-"""Which blocks the layers of a design have: the one place that asks what kinds of them a workload states.
+"""Blocks of the layers of a workload, the only module that distinguishes their kinds.
 
-Each answers the same questions (parameters, operators, bytes that it keeps, cache), so that nothing else asks its kind.
-A design without a kind is another structure, for which its answers are the number 0 and add no equation.
+All kinds of a block have the same members (parameters, operators, stored bytes, cache). A design without a block is
+another structure; its values are the number 0 and add no equation.
 """
 
 from __future__ import annotations
@@ -16,26 +16,26 @@ from dse.types import Scalar, Sparse, Workload
 
 __all__ = ["FeedForward", "Shares", "attention_of", "feed_forward_of", "shares_of", "states_of"]
 
-#: Of attention to all tokens, or to a window of them.
+#: Of full or windowed attention.
 EVERYTHING = Sparse(attended=1.0, sparse_layers=0.0)
 
 
 class Shares(NamedTuple):
-    """Of the blocks of a model, those that have each part."""
+    """Shares of the blocks of a model with each part."""
 
-    attends: Scalar = 1.0  # to keys and values
-    keeps: Scalar = 0.0  # a state in their place
+    attends: Scalar = 1.0  # attention
+    keeps: Scalar = 0.0  # a state in place of keys and values
     feeds: Scalar = 1.0  # a feed-forward
-    gate: Scalar = 0.0  # of blocks that attend, those whose output is gated
+    gate: Scalar = 0.0  # attention with a gated output
 
     @property
     def norms(self) -> Scalar:
-        """Norms of a block of the width of the model: one for what attends or has a state, one for a feed-forward."""
+        """Norms of the model's width per block: one for attention or state, one for the feed-forward."""
         return self.attends + self.keeps + self.feeds
 
 
 def shares_of(workload: Workload) -> Shares:
-    """All blocks attend and have a feed-forward, but for hybrids."""
+    """Shares of the parts of blocks: 1 attention and 1 feed-forward, except in hybrids."""
     r, blocks = workload.recurrent, workload.n_layers
     if r is None:
         return Shares()
@@ -44,11 +44,11 @@ def shares_of(workload: Workload) -> Shares:
 
 
 def states_of(workload: Workload) -> States | NoStates:
-    """What keeps a state."""
+    """The state-space block of a workload."""
     return NoStates() if workload.recurrent is None else States(workload.recurrent)
 
 
 def attention_of(workload: Workload) -> Grouped:
-    """What attends."""
+    """The attention block of a workload."""
     sparse, latent = workload.sparse or EVERYTHING, workload.latent
     return Grouped(workload, sparse) if latent is None else Compressed(workload, sparse, latent)

@@ -28,15 +28,15 @@ def _ring(group: Group, block: Scalar, steps: Scalar, trained: Scalar) -> list[M
 
 
 def exchanged_messages(design: Design, layout: Layout, context: ContextLayout) -> list[Message]:
-    """Messages of the exchange that the mapping names.
+    """Messages of the exchange that the mapping names, per layer and micro-batch.
 
-    Heads for sequence: queries, keys and values before the attention, its output after it, and the gradients of all
-    on the way back: each rank sends what it has but its own share. A gather brings all keys and values before the
-    attention, again in the backward, where their gradients are summed and scattered.
+    All-to-all of heads for sequence: queries, keys and values before attention, its output after it, and their
+    gradients in the backward; a rank sends all but its own share. All-gather: keys and values before attention, again
+    in the backward, which also reduce-scatters their gradients.
     """
     trained, act, m = design.workload.backward, layout.element.activation, design.mapping
     heads, keys_and_values = context.heads_over, layout.keys_and_values
-    # Ranks beyond the key/value heads have copies of one: so many more bytes of keys and values.
+    # Ranks beyond the key/value heads hold copies of a head, which multiply the bytes of keys and values.
     copies = context.kv_heads * heads.size / layout.kv_heads
     sent = act * layout.tokens * (layout.query_width + copies * keys_and_values + layout.context_width)
     block = act * layout.tokens * copies * keys_and_values

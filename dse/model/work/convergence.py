@@ -1,4 +1,4 @@
-"""How many tokens a run needs at its batch."""
+"""Tokens of a training run as a function of the batch size."""
 
 from __future__ import annotations
 
@@ -8,9 +8,9 @@ from dse.types import Convergence, Scalar, Workload
 
 
 def critical_batch(convergence: Convergence) -> Scalar:
-    """The batch in tokens at which a loss takes twice the least tokens, and twice the least steps.
+    """Critical batch size in tokens, at which a loss takes twice the minimum tokens and twice the minimum steps.
 
-    A token at least; as stated, or that of the loss: ``B* / L^(1 / alpha_B)`` (Kaplan et al. 2020, section 5.1).
+    At least 1; as stated, or by the target loss: ``B* / L^(1 / alpha_B)`` (Kaplan et al. 2020, section 5.1).
     """
     c = convergence
     by_loss = c.critical_scale / c.target_loss ** (1.0 / c.critical_exponent)
@@ -18,10 +18,10 @@ def critical_batch(convergence: Convergence) -> Scalar:
 
 
 def run_tokens(workload: Workload) -> Scalar:
-    """Tokens of a whole run; ``run_tokens`` unless the workload says how many more a larger batch needs.
+    """Tokens of a training run at the batch size of ``workload``; its ``run_tokens`` without a convergence model.
 
-    ``E = E_min (1 + B / B_crit)``, of which ``S = E / B = S_min (1 + B_crit / B)`` steps (McCandlish et al. 2018,
-    equation 2.11); ``run_tokens`` are those at the reference batch.
+    ``E = E_min (1 + B / B_crit)`` in ``S = E / B = S_min (1 + B_crit / B)`` steps (McCandlish et al. 2018, equation
+    2.11); ``run_tokens`` holds at the reference batch.
     """
     convergence = workload.convergence
     if convergence is None:

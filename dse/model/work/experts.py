@@ -11,17 +11,17 @@ from dse.model.work.messages import members_met
 from dse.model.work.operators import ACTIVATION, SOFTMAX, Flops, casts, elementwise, linear, matmul_work
 from dse.types import AllToAll, Design, Element, Operator, OperatorKind, Recompute, Scalar
 
-#: Bytes that a router keeps: of a token and expert its probability and its mask, of a routed row index and weight.
+#: Bytes stored by a router: probability and mask per token and expert, index and weight per routed row.
 PROBABILITY_BYTES, ROUTE_BYTES = 5.0, 12.0
 
 
 def grouped_linear(
     name: str, rows: Scalar, outputs: Scalar, inputs: Scalar, groups: Scalar, element: Element, stored: Scalar,
-    again: int, freed: int,
+    recomputed_from: int, not_stored_from: int,
 ) -> Operator:  # fmt: skip
-    """As many linear layers as there are groups, on an equal share of the rows each, in one kernel.
+    """Linear layers of ``groups`` experts in one kernel, with an equal share of the rows each.
 
-    Tiles of each group are rounded apart, and the weight gradient of each is only as deep as its rows.
+    Tiles are rounded per group, and the depth of a weight gradient is the rows of its group.
     """
     each = rows / groups
     backward = matmul_work(inputs, outputs, each, groups, element)
@@ -33,13 +33,13 @@ def grouped_linear(
         input_gradient=matmul_work(each, inputs, outputs, groups, element),
         weight_gradient=backward._replace(bytes=backward.bytes + accumulate),
         stored=stored,
-        again=again,
-        freed=freed,
+        recomputed_from=recomputed_from,
+        not_stored_from=not_stored_from,
     )
 
 
 def expert_operators(design: Design, layout: Layout, stored: Scalar) -> list[Operator]:
-    """The feed-forward of a layer with experts for one micro-batch; a device keeps ``stored`` bytes of its input."""
+    """Feed-forward operators of a layer with experts, one micro-batch; ``stored``: bytes stored of its input."""
     w, experts, mixture = design.workload, layout.experts, required(design.workload.experts, "workload.experts")
     norms, inner, block = EXPERT_LEVELS
     e = layout.element
@@ -49,53 +49,56 @@ def expert_operators(design: Design, layout: Layout, stored: Scalar) -> list[Ope
     shared_rows = layout.tokens * shared
     return [
         linear(
-            "router", tokens, mixture.n_experts, w.hidden, e.sixteen_bit(), stored, OperatorKind.matrix_16, again=block,
-            freed=norms,
+            "router", tokens, mixture.n_experts, w.hidden, e.sixteen_bit(), stored, OperatorKind.matrix_16,
+            recomputed_from=block, not_stored_from=norms,
         ),
         elementwise(
             "routing", chosen, 8.0, 12.0, PROBABILITY_BYTES * chosen + ROUTE_BYTES * experts.rows, flops=SOFTMAX,
-            again=block, freed=block,
+            recomputed_from=block, not_stored_from=block,
         ),
         *routed_operators(design, layout, experts),
-        linear("shared_up", layout.tokens, (1.0 + w.gated) * shared, w.hidden, e, 0.0, present=has_shared, again=inner),
+        linear(
+            "shared_up", layout.tokens, (1.0 + w.gated) * shared, w.hidden, e, 0.0, present=has_shared,
+            recomputed_from=inner,
+        ),
         activation("shared_activation", shared_rows, layout, 1.0 + w.gated, has_shared),
         linear(
-            "shared_down", layout.tokens, w.hidden, shared, e, kept * shared_rows, present=has_shared, again=block,
-            freed=norms,
+            "shared_down", layout.tokens, w.hidden, shared, e, kept * shared_rows, present=has_shared,
+            recomputed_from=block, not_stored_from=norms,
         ),
     ]  # fmt: skip
 
 
 def routed_operators(design: Design, layout: Layout, experts: ExpertLayout) -> list[Operator]:
-    """What works on the rows that experts get.
+    """Operators on the routed rows of a device.
 
-    Each of ``T`` tokens is copied to ``k`` experts: permuted into ``T k`` rows before they are sent and by expert once
-    ``R`` have come (:func:`permuted_rows`); the same on the way back. Kept are the rows, what comes up and what is
-    activated; the router's weights are applied there, so the second product's output is not kept.
+    Each of ``T`` tokens is copied to ``k`` experts: permuted into ``T k`` rows before the all-to-all, and ``R`` rows by
+    expert after it (:func:`permuted_rows`); likewise on the way back. Stored are the rows, the first products and the
+    activations. Router weights are applied to the activations, so the output of the second product is not stored.
     """
     w, e, act = design.workload, layout.element, layout.element.activation
     norms, inner, block = EXPERT_LEVELS
     gate, kept = 1.0 + w.gated, design.software.activation_output_kept * e.operand
     moved = of_own_kernels(design, 2.0 * act * permuted_rows(design, layout, experts))
     return [
-        elementwise("permute", w.hidden, moved, moved, 0.0, flops=Flops(0.0, 0.0), again=block),
+        elementwise("permute", w.hidden, moved, moved, 0.0, flops=Flops(0.0, 0.0), recomputed_from=block),
         grouped_linear(
             "experts_up", experts.rows, gate * experts.ffn, w.hidden, experts.local, e,
-            e.operand * experts.rows * w.hidden, again=inner, freed=block,
+            e.operand * experts.rows * w.hidden, recomputed_from=inner, not_stored_from=block,
         ),
         activation("experts_activation", experts.rows * experts.ffn, layout, gate, moved=of_own_kernels(design, act)),
         grouped_linear(
             "experts_down", experts.rows, w.hidden, experts.ffn, experts.local, e, kept * experts.rows * experts.ffn,
-            again=block, freed=norms,
+            recomputed_from=block, not_stored_from=norms,
         ),
     ]  # fmt: skip
 
 
 def permuted_rows(design: Design, layout: Layout, experts: ExpertLayout) -> Scalar:
-    """Rows that permutations read and write on the way to the experts, and as many on the way back.
+    """Rows that permutations read and write before the experts; the same number after them.
 
-    Tokens that are sent once an expert are copied to all of them and what has come is sorted by expert; of those sent
-    once a device, what has come is copied to the experts there.
+    Where tokens are sent once per expert, the sender copies them and the receiver sorts by expert; where once per
+    device, the receiver copies them to its experts.
     """
     mixture = required(design.workload.experts, "workload.experts")
     mapping = required(design.mapping.experts, "mapping.experts")
@@ -107,18 +110,18 @@ def permuted_rows(design: Design, layout: Layout, experts: ExpertLayout) -> Scal
 def activation(
     name: str, elements: Scalar, layout: Layout, gate: Scalar, present: Scalar = 1.0, moved: Scalar | None = None
 ) -> Operator:
-    """The activation of so many elements, and of their gate; it keeps both. ``moved``: bytes of one, if not its own."""
+    """Activation of ``elements`` and of their gate, both stored; ``moved``: bytes per element if not the own ones."""
     act, chain = layout.element.activation, 1.0 + (1.0 - layout.fused)
     moved = given(moved, act)
     forward, backward = moved * (gate + 1.0) * chain, moved * (2.0 * gate + 1.0) * chain
     return elementwise(
         name, elements, forward, backward, act * gate * elements, flops=ACTIVATION, present=present,
-        again=Recompute.norms, freed=Recompute.expert_inner,
+        recomputed_from=Recompute.norms, not_stored_from=Recompute.expert_inner,
     )  # fmt: skip
 
 
 def expert_quantization(design: Design, layout: Layout) -> Operator:
-    """Casts of a recipe with narrow operands, as of a dense layer: of the attention, the shared expert and the rows."""
+    """Casts of a recipe with narrow operands: attention, shared expert and routed rows."""
     w, experts = design.workload, layout.experts
     gate = 1.0 + w.gated
     shared = experts.has_shared * w.hidden
@@ -130,10 +133,10 @@ def expert_quantization(design: Design, layout: Layout) -> Operator:
 
 
 def of_own_kernels(design: Design, cost: Scalar) -> Scalar:
-    """A cost of kernels that permute, activate and cast routed rows, or multiply those of one expert; 0 without them.
+    """Cost of separate kernels that permute, activate, cast or multiply routed rows; 0 with one kernel for all.
 
-    Stacks may have one kernel in their place for products in MX formats, which reads on the device how many rows each
-    expert gets: permutation rides on the exchange, activation and cast on the product before them.
+    Stacks may fuse them for products in MX formats, with the rows of each expert read on the device: permutation is
+    part of the exchange, activation and cast of the product before them.
     """
     kernels = design.software.experts
     if kernels is None or kernels.fused is None:
@@ -143,7 +146,7 @@ def of_own_kernels(design: Design, cost: Scalar) -> Scalar:
 
 
 def backward_bytes(design: Design, layout: Layout, experts: ExpertLayout) -> Scalar:
-    """Bytes alive only in the backward of a layer's experts: gradients of rows and inner tensors."""
+    """Transient bytes of the backward of a layer's experts: gradients of rows and inner tensors."""
     w = design.workload
     each = times(experts.rows, 4.0 * w.hidden + (2.0 + w.gated) * experts.ffn)
     return times(layout.element.activation, each)

@@ -1,4 +1,4 @@
-"""What the feed-forward of a model's layers brings by its shape: the same questions to a dense one and to experts."""
+"""Feed-forward blocks by shape: dense, or a mixture of experts, with the same members."""
 
 from __future__ import annotations
 
@@ -14,25 +14,25 @@ T = TypeVar("T")
 
 
 class Dense(NamedTuple):
-    """A feed-forward that all layers have and every token meets."""
+    """A dense feed-forward in all layers."""
 
     workload: Workload
-    met_share: Scalar = 0.0  # of routed experts, those that a token meets
+    met_share: Scalar = 0.0  # routed experts used per token, as a share of all
 
     def usual(self, dense: T, with_experts: Callable[[], T]) -> T:
-        """Of a layer with a dense feed-forward and one with experts the one that the model has most of."""
+        """The value of the model's most frequent kind of layer."""
         return dense
 
     def layers(self, dense: Scalar, with_experts: Callable[[], Scalar]) -> Scalar:
-        """Something summed over the layers of a model, of which those with a dense feed-forward have ``dense`` each."""
+        """Sum over the layers of a model: ``dense`` per layer with a dense feed-forward."""
         return times(self.workload.n_layers, dense)
 
     def behind_first(self, dense: Scalar, with_experts: Callable[[], Scalar]) -> Scalar:
-        """The mean over the layers behind the first dense ones."""
+        """Mean over the layers after the first dense ones."""
         return dense
 
     def common(self, tp: Scalar = 1.0) -> Scalar:
-        """Matrix parameters of a layer with experts beside its attention that all tokens meet."""
+        """Matrix parameters of a layer with experts beyond attention and routed experts: router, shared expert."""
         return 0.0
 
     def expert(self, etp: Scalar = 1.0) -> Scalar:
@@ -44,23 +44,23 @@ class Dense(NamedTuple):
         return 0.0
 
     def prediction(self) -> Scalar:
-        """Parameters of what predicts further tokens, beside its layers, and the embedding and head that it shares."""
+        """Parameters of multi-token prediction without its layers and the shared embedding and head."""
         return 0.0
 
-    def repeated_flops(self, again: Mapping[int, Scalar]) -> Scalar:
-        """Forward FLOPs a token that levels of recompute of experts repeat; ``again``: level → 1 where reached."""
+    def repeated_flops(self, levels: Mapping[int, Scalar]) -> Scalar:
+        """Forward FLOPs per token that levels of expert recompute repeat; ``levels``: level → 1 where active."""
         return 0.0
 
 
 class Mixture(NamedTuple):
-    """Routed and shared experts in all layers but the first ones, or in one of ``moe_every`` behind those."""
+    """Routed and shared experts in all layers but the first ones, or in one of ``moe_every`` of the others."""
 
     workload: Workload
     experts: Experts
 
     @property
     def met_share(self) -> Scalar:
-        """Of routed experts, those that a token meets: ``k`` of ``E``."""
+        """Routed experts used per token, as a share of all: ``k / E``."""
         return self.experts.top_k / self.experts.n_experts
 
     def usual(self, dense: T, with_experts: Callable[[], T]) -> T:
@@ -78,7 +78,7 @@ class Mixture(NamedTuple):
         return dense + (with_experts() - dense) / self.experts.moe_every
 
     def common(self, tp: Scalar = 1.0) -> Scalar:
-        """Router, which is not split, and shared expert."""
+        """Router, not split by tp, and shared expert."""
         w = self.workload
         return w.hidden * self.experts.n_experts + (2.0 + w.gated) * w.hidden * self.experts.shared_ffn / tp
 
@@ -91,18 +91,15 @@ class Mixture(NamedTuple):
         return self.experts.n_experts * self.expert()
 
     def prediction(self) -> Scalar:
-        """``2 h^2`` to join the hidden state with the token's embedding, and three norms.
-
-        DeepSeek-AI 2024, section 2.2.
-        """
+        """``2 h^2`` of the join with the token's embedding, and three norms (DeepSeek-AI 2024, section 2.2)."""
         w = self.workload
         return w.predicted * (2.0 * w.hidden + 3.0 * w.norm_vectors) * w.hidden
 
-    def repeated_flops(self, again: Mapping[int, Scalar]) -> Scalar:
-        """As :meth:`Dense.repeated_flops`: gate and up, then down, router and shared expert too."""
+    def repeated_flops(self, levels: Mapping[int, Scalar]) -> Scalar:
+        """As :meth:`Dense.repeated_flops`: gate and up, then down, router and shared expert."""
         w, experts = self.workload, self.experts
         wide = experts.top_k * experts.expert_ffn + experts.shared_ffn
-        gate, block = again[Recompute.expert_inner] * (1.0 + w.gated), again[Recompute.expert_block]
+        gate, block = levels[Recompute.expert_inner] * (1.0 + w.gated), levels[Recompute.expert_block]
         dense = w.hidden * w.ffn_hidden * (gate + block)
         return 2.0 * self.layers(dense, lambda: w.hidden * (wide * (gate + block) + block * experts.n_experts))
 
@@ -112,5 +109,5 @@ FeedForward = Dense | Mixture
 
 
 def feed_forward_of(workload: Workload) -> FeedForward:
-    """The kind that a workload has."""
+    """The feed-forward block of a workload."""
     return Dense(workload) if workload.experts is None else Mixture(workload, workload.experts)

@@ -1,4 +1,4 @@
-"""Multi-head latent attention: queries, and keys with values, of a few columns that are projected up to all heads."""
+"""Multi-head latent attention: low-rank queries, keys and values, projected up to all heads."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from dse.types import Design, Latent, Operator, Recompute, Scalar, Serving
 
 @dataclass(frozen=True)
 class Compressed(Grouped):
-    """Compressed keys and values, which all heads share and tp does not split (DeepSeek-AI 2024, section 2.1)."""
+    """Latent keys and values, shared by all heads and not split by tp (DeepSeek-AI 2024, section 2.1)."""
 
     latent: Latent
 
@@ -30,12 +30,12 @@ class Compressed(Grouped):
 
     @property
     def normalised(self) -> Scalar:
-        """Those of compressed queries, and keys and values."""
+        """Columns of compressed queries, keys and values."""
         return self.latent.q_rank + self.latent.kv_rank
 
     @property
     def keys_up(self) -> Scalar:
-        """Columns a head of keys and values that are projected up."""
+        """Columns per head of up-projected keys and values."""
         return self.workload.head_dim - self.latent.rope_dim + self.latent.v_dim
 
     @property
@@ -45,10 +45,10 @@ class Compressed(Grouped):
 
     @property
     def gathered(self) -> Scalar:
-        """Of what the projections down give, which are whole on every rank and work on a share of a split sequence.
+        """Compressed columns, over the hidden size: outputs of the down-projections, which every tp rank has whole.
 
-        Queries, keys and values compressed and the keys' rotated columns (Megatron-Core, ``MLASelfAttention``). Queries
-        that are not compressed come from the hidden state itself.
+        Queries, keys and values, and the rotary columns of keys (Megatron-Core, ``MLASelfAttention``); uncompressed
+        queries come from the hidden state.
         """
         hidden, latent = self.workload.hidden, self.latent
         queries = jnp.where(latent.q_rank > 0.0, latent.q_rank, hidden)
@@ -60,7 +60,7 @@ class Compressed(Grouped):
         return self.latent.q_rank
 
     def matrices(self, tp: Scalar) -> Scalar:
-        """Parameters of its projections, of which tp splits those by heads.
+        """Parameters of the projections, of which tp splits those by heads.
 
         ``h q_r + q_r a d`` of the queries (``h a d`` uncompressed), ``h (k_r + d_rope)`` and
         ``k_r a (d - d_rope + d_v)`` of keys and values, ``a d_v h`` of the output.
@@ -73,37 +73,42 @@ class Compressed(Grouped):
         return queries + down + up + heads * latent.v_dim * w.hidden
 
     def projections(self, design: Design, layout: Layout, stored: Scalar) -> list[Operator]:
-        """Projections down, norms, projections up, and rotation (DeepSeek-AI 2024, section 2.1).
+        """Down-projections, norms, up-projections and rotation (DeepSeek-AI 2024, section 2.1).
 
-        What is projected down is kept twice, as it is and normalised, but for the rotated columns of the keys, once.
-        They are copied into the keys of every head, which the attention keeps as it does queries and values. tp splits
-        heads: the projections down, of a device's share of a split sequence, are whole on every rank.
+        Compressed columns are stored before and after their norm, rotary columns once. tp splits heads; every rank runs
+        the whole down-projections on its share of a split sequence.
         """
         w, latent = self.workload, self.latent
         e, act = layout.element, layout.element.activation
         tokens, compressed = layout.norm_tokens, jnp.minimum(latent.q_rank, 1.0)
-        # Queries that are not compressed come from the layer's input itself.
+        # Uncompressed queries come from the layer's input.
         q_depth = jnp.where(latent.q_rank > 0.0, latent.q_rank, w.hidden)
         q_rank = jnp.maximum(latent.q_rank, 1.0)
         keys_up = layout.kv_width + layout.heads * (latent.v_dim - latent.rope_dim)
-        up = Recompute.norms  # what is normalised and projected up is run again together
+        up = Recompute.norms  # recomputes norms and up-projections
         q_stored, kv_stored = (act * tokens * rank for rank in (latent.q_rank, latent.kv_rank))
         q_input, kv_input = (e.operand * tokens * rank for rank in (latent.q_rank, latent.kv_rank))
 
         def norm(name: str, rank: Scalar, kept: Scalar, present: Scalar = 1.0) -> Operator:
-            return elementwise(name, tokens * rank, 2.0 * act, 6.0 * act, kept, flops=NORM, present=present, again=up)
+            return elementwise(
+                name, tokens * rank, 2.0 * act, 6.0 * act, kept, flops=NORM, present=present, recomputed_from=up
+            )
 
         return [
             linear("q_down", tokens, q_rank, w.hidden, e, 0.0, present=compressed),
             norm("q_norm", q_rank, q_stored, present=compressed),
-            linear("q_up", layout.tokens, layout.query_width, q_depth, e, q_input, again=up, freed=up),
-            linear("kv_down", tokens, latent.kv_rank + latent.rope_dim, w.hidden, e, stored, freed=up),
+            linear(
+                "q_up", layout.tokens, layout.query_width, q_depth, e, q_input, recomputed_from=up, not_stored_from=up
+            ),
+            linear("kv_down", tokens, latent.kv_rank + latent.rope_dim, w.hidden, e, stored, not_stored_from=up),
             norm("kv_norm", latent.kv_rank, kv_stored + act * tokens * latent.rope_dim),
-            linear("kv_up", layout.tokens, keys_up, latent.kv_rank, e, kv_input, again=up, freed=up),
-            rotary(w, layout, again=up),
+            linear(
+                "kv_up", layout.tokens, keys_up, latent.kv_rank, e, kv_input, recomputed_from=up, not_stored_from=up
+            ),
+            rotary(w, layout, recomputed_from=up),
         ]
 
-    def freed(self, layout: Layout) -> Scalar:
+    def not_stored(self, layout: Layout) -> Scalar:
         """As of :class:`Grouped`."""
         return layout.element.activation * layout.tokens * (layout.query_width + layout.keys_and_values)
 
@@ -114,20 +119,20 @@ class Compressed(Grouped):
 
     @property
     def pair_columns(self) -> tuple[Scalar, Scalar, Scalar]:
-        """Scores over compressed keys and rotated columns, sums of compressed values; prompts are projected up."""
+        """Scores over compressed and rotary columns, outputs over compressed values; prompts use whole heads."""
         latent = self.latent
         cached = 2.0 * latent.kv_rank + latent.rope_dim
         return cached, self.workload.head_dim + latent.v_dim, latent.kv_rank
 
     @property
     def sharing(self) -> Scalar:
-        """No kernel reads the cache for each head."""
+        """1: no kernel reads the cache per head."""
         return 1.0
 
     def token_bytes(self, serving: Serving, tp: Scalar) -> Scalar:
-        """The compressed ones and the rotated columns (DeepSeek-AI 2024, table 1)."""
+        """Bytes of compressed and rotary columns (DeepSeek-AI 2024, table 1)."""
         return serving.cache_bytes * (self.latent.kv_rank + self.latent.rope_dim)
 
     def held(self, tokens: Scalar) -> Scalar:
-        """All tokens."""
+        """All ``tokens``."""
         return tokens

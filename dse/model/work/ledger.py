@@ -1,7 +1,7 @@
-"""The ledger: what runs and what is sent, how often, without time. Every account of both doors is a fold over it.
+"""The ledger: operators and messages with their execution counts, without time; all accounts are folds over it.
 
-Training writes one for a layer and one for a step, serving one for a pass of an engine's stage. How often a group runs
-multiplies the sum over the group, so that a group costs a program one product.
+Training has a ledger per layer and one per step, serving one per pass of a stage. Counts multiply the sum of a group,
+so that a group costs one product of a program.
 """
 
 from __future__ import annotations
@@ -20,28 +20,28 @@ T = TypeVar("T")
 
 
 class Runs(NamedTuple):
-    """Operators that run one after the other, and how often they do."""
+    """Operators that run one after the other, and their execution count."""
 
     operators: tuple[Operator, ...]
     times: Scalar = 1.0
-    backward: Scalar = 0.0  # 1 where their gradients are computed as well
-    recompute: Recomputed = NEVER  # how often the backward runs their forwards again
+    backward: Scalar = 0.0  # 1 where gradients are computed
+    recompute: Recomputed = NEVER  # forward passes repeated in the backward
 
     def where(self, belongs: Callable[[Operator], bool]) -> Runs:
-        """Those of the operators that belong, as often."""
+        """The operators for which ``belongs`` holds, with the same counts."""
         return self._replace(operators=tuple(filter(belongs, self.operators)))
 
 
 class Sends(NamedTuple):
-    """Messages of one scope, and how often each is sent as often as it says itself."""
+    """Messages of one scope, and a count that multiplies those of the messages."""
 
     messages: tuple[Message, ...]
     times: Scalar = 1.0
-    recompute: Recomputed = NEVER  # how often the backward sends messages of the forward again
+    recompute: Recomputed = NEVER  # forward messages repeated in the backward
 
 
 class Phase(NamedTuple):
-    """A part of what a device does that repeats: a layer, a step, a pass of an engine."""
+    """A repeated part of the work of a device: a layer, a step, a pass of an engine."""
 
     runs: tuple[Runs, ...]
     sends: tuple[Sends, ...]
@@ -51,8 +51,8 @@ def over_kernels(runs: Iterable[Runs], value: Callable[[OperatorKind, Work], T])
     """``Σ times x value`` over all kernels, part by part.
 
     Args:
-        runs: at least one of which has operators.
-        value: of one kernel by its kind and its work: a number or a record of numbers, for example its FLOPs.
+        runs: groups of operators, at least one of them not empty.
+        value: of one kernel by kind and work: a number or a record of numbers, for example FLOPs.
     """
     there = (one for one in runs if one.operators and not nothing(one.times))
     return summed(scaled(one.times, summed(_once(one, value))) for one in there)
@@ -64,7 +64,7 @@ def moved_bytes(runs: Iterable[Runs]) -> Scalar:
 
 
 def _once(runs: Runs, value: Callable[[OperatorKind, Work], T]) -> list[T]:
-    """The values of all kernels that run once: forwards, those that run again, gradients."""
+    """Values of all kernels of one execution: forward, recomputed forward, gradients."""
     operators = runs.operators
     forward = [scaled(o.present, value(o.kind, o.forward)) for o in operators]
     found = [*forward, *recomputed(operators, forward, runs.recompute)]
@@ -74,22 +74,22 @@ def _once(runs: Runs, value: Callable[[OperatorKind, Work], T]) -> list[T]:
 
 
 def recomputed(operators: Sequence[Operator], forward: Sequence[T], recompute: Recomputed) -> list[T]:
-    """What of their forwards operators run again in the backward, as terms of a sum.
-
-    ``forward``: the value of each operator's forward, seconds or joules for example.
-    """
+    """Terms of the values that the backward repeats. ``forward``: value per operator, for example seconds or joules."""
     valued = list(zip(operators, forward, strict=True))
     groups: list[tuple[Scalar, list[T]]] = [
-        (recompute.most, [value for _, value in valued]),
+        (recompute.forwards, [value for _, value in valued]),
         (recompute.core, [value for o, value in valued if o.core]),
         (times(-1.0, recompute.operators), [scaled(o.kept, value) for o, value in valued if o.is_kept]),
-        *((share, [value for o, value in valued if o.again == level]) for level, share in recompute.levels.items()),
+        *(
+            (share, [value for o, value in valued if o.recomputed_from == level])
+            for level, share in recompute.levels.items()
+        ),
     ]
     return [scaled(often, summed(values)) for often, values in groups if values and not nothing(often)]
 
 
 def summed(values: Iterable[T]) -> T:
-    """The sum of numbers, or of records of numbers part by part; of one at least."""
+    """Sum of numbers, or of records of numbers by part; of at least one."""
     found: T = jax.tree.map(lambda *parts: plus(*parts), *values)
     return found
 

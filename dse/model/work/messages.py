@@ -1,7 +1,6 @@
-"""Every message of a training step, as data: what is sent, to whom, how often, and what it may hide behind.
+"""Messages of a training step as data: kind, group, bytes, count, and the compute that may hide them.
 
-Time, energy and the waterfall are folds over this list, so that no volume is written twice. A new kind of
-parallelism is a few lines here.
+Time, energy and the waterfall are folds over this list. A new kind of parallelism is a few lines here.
 """
 
 from __future__ import annotations
@@ -40,7 +39,7 @@ _REDUCE_SCATTER, _SEND = MessageKind.reduce_scatter, MessageKind.send
 def training_messages(
     design: Design, layout: Layout, parameters: Scalar, expert_parameters: Scalar, trained: Trained
 ) -> tuple[Message, ...]:
-    """The messages of a step of ``design``, whose fullest device holds ``parameters``, and those of routed experts."""
+    """Messages of a step; ``parameters`` (without experts) and ``expert_parameters`` of the most loaded device."""
     return (
         *tensor_messages(design, layout),
         *embedding_and_head_messages(design, layout),
@@ -52,31 +51,29 @@ def training_messages(
 
 
 def tensor_messages(design: Design, layout: Layout) -> list[Message]:
-    """Messages of ``T h`` activations of one layer.
+    """Messages of ``T h`` activations of tensor parallelism, per layer.
 
-    Two all-reduces a pass, or with sequence parallelism all-gathers and reduce-scatters: two of each a
-    pass, and the backward gathers again those of the layer's two inputs that are not kept whole (Korthikanti et
-    al. 2022, section 4.2). What the backward sends of the input gradients runs beside the weight gradients; frozen
-    matrices have none, and it is waited for (Megatron-Core's LinearWithFrozenWeight).
-    Attention and feed-forward side by side have one input, and one gradient of their outputs; either output is summed
-    by itself (MaxText constrains the sharding of each; from memory).
-    Of latent attention what is projected down is gathered in place of the layer's input (``Compressed.gathered``).
+    Two all-reduces per pass, or with sequence parallelism two all-gathers and reduce-scatters; the backward gathers
+    layer inputs that are not kept whole (Korthikanti et al. 2022, section 4.2). Input-gradient messages overlap with
+    weight gradients; with frozen matrices they are exposed (Megatron-Core's LinearWithFrozenWeight). Parallel attention
+    and feed-forward share an input and its gradient, but each output is summed by itself (MaxText constrains the
+    sharding of each; from memory). Latent attention gathers the compressed columns (``Compressed.gathered``).
     """
     m, trained = design.mapping, design.workload.backward
     size = layout.element.activation * layout.tokens * design.workload.hidden
-    # A layer whose norms are split counts in full, or only the layers before the boundary of a stage.
+    # Split norms: in all layers, or only in those before a stage boundary.
     at_boundaries = m.sequence_parallel == float(SequenceParallel.at_stage_boundaries)
     split = jnp.where(at_boundaries, boundary_layers(design), layout.split)
-    # Routed experts take the rows of a split sequence as they are, a shared expert gathers it as a dense layer does.
+    # Routed experts use the rows of a split sequence, a shared expert gathers the sequence like a dense layer.
     sums = 1.0 + layout.experts.gathers
-    # Side by side they share an input, outputs are summed one by one.
+    # In parallel blocks both parts share an input; outputs are summed one by one.
     pairs = plus(sums, times(-1.0, times(layout.experts.gathers, given(design.workload.parallel_block, 0.0))))
     columns = attention_of(design.workload).gathered
     inputs = columns + pairs - 1.0
     of_attention, of_others = gathers_again(m)
-    again = columns * of_attention + (pairs - 1.0) * of_others
-    if design.workload.adapters is not None:  # inputs are gathered again for weight gradients
-        again = 0.0
+    regathered = columns * of_attention + (pairs - 1.0) * of_others
+    if not design.workload.trains_all:  # inputs are gathered in the backward for weight gradients
+        regathered = 0.0
 
     def message(name: str, kind: MessageKind, count: Scalar, window: Window, repeated: bool = False) -> Message:
         return Message(
@@ -89,7 +86,7 @@ def tensor_messages(design: Design, layout: Layout) -> list[Message]:
         message("forward_all_reduce", _ALL_REDUCE, sums * (1.0 - split), forward, repeated=True),
         message("forward_all_gather", _ALL_GATHER, inputs * split, forward, repeated=True),
         message("forward_reduce_scatter", _REDUCE_SCATTER, sums * split, forward, repeated=True),
-        message("inputs_all_gather", _ALL_GATHER, trained * again, Window.matrix_input_gradient),
+        message("inputs_all_gather", _ALL_GATHER, trained * regathered, Window.matrix_input_gradient),
         message("backward_all_reduce", _ALL_REDUCE, trained * inputs * (1.0 - split), gradient),
         message("backward_all_gather", _ALL_GATHER, trained * pairs * split, gradient),
         message("backward_reduce_scatter", _REDUCE_SCATTER, trained * inputs * split, gradient),
@@ -97,16 +94,16 @@ def tensor_messages(design: Design, layout: Layout) -> list[Message]:
 
 
 def boundary_layers(design: Design) -> Scalar:
-    """Share of the layers that end a model chunk at the boundary of a stage: one a chunk, none without a pipeline.
+    """Share of layers at the end of a model chunk at a stage boundary: one per chunk, 0 without a pipeline.
 
-    A chunk of the embedding or of the loss alone has no layer.
+    Chunks of only the embedding or the loss have no layer.
     """
     m = design.mapping
     return jnp.where(m.pp > 1.0, jnp.minimum(m.pp * m.virtual_stages / design.workload.blocks, 1.0), 0.0)
 
 
 def gathers_again(mapping: Mapping) -> tuple[Scalar, Scalar]:
-    """How often the backward gathers the attention's input again, and the others: once, or where not kept whole."""
+    """All-gathers of the attention's input, and of each other input, in the backward: 1 where it is not kept whole."""
     outputs = jnp.where(mapping.recompute == float(Recompute.selective_op), 1.0, 0.0)  # are kept, and no input
     kept = jnp.where(mapping.recompute == float(Recompute.selective), 1.0, outputs)
     split = SequenceParallel
@@ -116,10 +113,10 @@ def gathers_again(mapping: Mapping) -> tuple[Scalar, Scalar]:
 
 
 def embedding_and_head_messages(design: Design, layout: Layout) -> list[Message]:
-    """Sums of ``T h`` over tp: of the look-up forward, of the head's input backward.
+    """Sums of ``T h`` over tp: embedding output forward, head input gradient backward.
 
-    A split sequence is scattered behind the look-up and gathered again in its backward; before the head it is
-    gathered, in its backward gathered again and scattered.
+    With sequence parallelism the embedding reduce-scatters, and gathers in its backward; the head gathers, and in its
+    backward gathers and reduce-scatters.
     """
     size = layout.element.activation * layout.tokens * design.workload.hidden
     split = jnp.where(layout.split > 0.0, 1.0, 0.0)
@@ -140,10 +137,10 @@ def embedding_and_head_messages(design: Design, layout: Layout) -> list[Message]
 
 
 def pipeline_messages(design: Design, layout: Layout) -> list[Message]:
-    """What crosses the boundary of a stage: ``T h`` activations, or their gradient.
+    """Messages at a stage boundary: ``T h`` activations, or their gradient.
 
-    A split sequence, or one that is split at the boundary, is sent in shares. Else each tp rank sends all of it,
-    or its share, which is gathered again (scatter/gather, Narayanan et al. 2021, section 4.1).
+    Split sequences are sent in shares. Otherwise each tp rank sends all, or its share with an all-gather after it
+    (scatter/gather, Narayanan et al. 2021, section 4.1).
     """
     m = design.mapping
     size = layout.element.activation * layout.tokens * design.workload.hidden
@@ -163,9 +160,9 @@ def pipeline_messages(design: Design, layout: Layout) -> list[Message]:
 def expert_messages(design: Design, layout: Layout, parameters: Scalar, trained_of: Trained) -> list[Message]:
     """Messages of a layer with experts, and of the replicas of ``parameters`` of routed experts.
 
-    Tokens are dispatched to their experts and combined again, in the backward their gradients (Lepikhin et al. 2021,
-    section 3). Members of one expert (etp) gather each other's rows, and scatter the sums. All wait for the busiest
-    rank, and the links carry what the mean one sends.
+    Dispatch and combine of tokens, in the backward of their gradients (Lepikhin et al. 2021, section 3). Members of one
+    expert (etp) gather each other's rows, and scatter the sums. Time is that of the busiest rank, energy of the mean
+    one.
     """
     w, experts = design.workload, layout.experts
     if nothing(experts.rows):
@@ -183,10 +180,10 @@ def expert_messages(design: Design, layout: Layout, parameters: Scalar, trained_
 
     exchanges = []
     for name, element in {"dispatch": dispatch_bytes(design, layout), "combine": act}.items():
-        near, far = (element * w.hidden * tokens for tokens in tokens_sent(design, experts))
+        intra_domain, inter_domain = (element * w.hidden * tokens for tokens in tokens_sent(design, experts))
         for suffix, count, forward in (("", 1.0, True), ("_backward", trained, False)):
-            exchange = message(name + suffix, MessageKind.all_to_all, near, count, forward)
-            exchanges.append(exchange._replace(far=far))
+            exchange = message(name + suffix, MessageKind.all_to_all, intra_domain, count, forward)
+            exchanges.append(exchange._replace(inter_domain=inter_domain))
     return [
         *exchanges,
         message("rows_all_gather", _ALL_GATHER, rows, 1.0, True),
@@ -198,14 +195,14 @@ def expert_messages(design: Design, layout: Layout, parameters: Scalar, trained_
 
 
 def dispatch_bytes(design: Design, layout: Layout) -> Scalar:
-    """Bytes of one element that is sent to experts, with its share of a scale where it is narrower than activations."""
+    """Bytes per element sent to experts, with its share of a scale where it is narrower than activations."""
     mapping, act = required(design.mapping.experts, "mapping.experts"), layout.element.activation
     narrow = mapping.dispatch_precision != float(Precision.bf16)
     return jnp.where(narrow, jnp.minimum(operand_bytes(mapping.dispatch_precision), act), act)
 
 
 def tokens_sent(design: Design, layout: ExpertLayout) -> tuple[Scalar, Scalar]:
-    """Copies of tokens that a device sends inside its scale-up domain and out of it, to dispatch them or to combine."""
+    """Copies of tokens that a device sends within its scale-up domain and to others, to dispatch or combine."""
     experts = required(design.workload.experts, "workload.experts")
     mapping = required(design.mapping.experts, "mapping.experts")
     tokens = layout.sent / experts.top_k * busiest(experts)
@@ -214,10 +211,10 @@ def tokens_sent(design: Design, layout: ExpertLayout) -> tuple[Scalar, Scalar]:
 
 
 def copies_sent(flavour: Scalar, group: Group, experts: Experts, pairwise: Scalar) -> tuple[Scalar, Scalar]:
-    """Copies of a token that are sent inside the own domain of a group and out of it.
+    """Copies of a token sent within the own domain of a group and to other domains.
 
-    Of ``pairwise`` copies, or one for every device that is met, ``(P - local) / P`` leave the domain. By node one
-    leaves for every domain met but the own, and in each a copy goes on to every device met but the one that it came to.
+    Pairwise: of the copies, one per expert or per device with one, ``(P - local) / P`` leave the domain. By node: one
+    copy to each other domain used, forwarded there to every other device used.
     """
     met = jnp.where(flavour == float(AllToAll.pairwise), pairwise, members_met(group.size, experts))
     by_node = flavour == float(AllToAll.by_node)
@@ -227,9 +224,9 @@ def copies_sent(flavour: Scalar, group: Group, experts: Experts, pairwise: Scala
 
 
 def members_met(members: Scalar, experts: Experts) -> Scalar:
-    """Of ``members`` that share the experts alike, how many a token meets: ``n (1 - (1 - 1 / n)^k)`` of the n it may.
+    """Members used per token, of ``members`` with equal shares of the experts: ``n (1 - (1 - 1 / n)^k)``.
 
-    It may meet all, or those that have one of ``g`` of ``G`` groups of experts (DeepSeek-AI 2024, section 2.1.2).
+    ``n`` are all members, or those with one of ``g`` of ``G`` groups of experts (DeepSeek-AI 2024, section 2.1.2).
     """
     limited = jnp.minimum(members, experts.group_limit * jnp.maximum(members / experts.n_groups, 1.0))
     reached = jnp.where(experts.group_limit > 0.0, limited, members)
@@ -237,9 +234,9 @@ def members_met(members: Scalar, experts: Experts) -> Scalar:
 
 
 def distinct_draws(members: Scalar, draws: Scalar) -> Scalar:
-    """Different ones among so many draws of ``members``: ``n (1 - (1 - 1 / n)^k)``.
+    """Distinct members among ``draws`` with replacement: ``n (1 - (1 - 1 / n)^k)``.
 
-    Experts are drawn as if each could be drawn again, which gives a few per cent fewer of those who share them.
+    Experts are drawn without replacement, so that devices with several experts count a few per cent too low.
     """
     return members * (1.0 - (1.0 - 1.0 / members) ** draws)
 
@@ -247,19 +244,19 @@ def distinct_draws(members: Scalar, draws: Scalar) -> Scalar:
 def executions(
     design: Design, layout: Layout, parameters: Scalar, expert_parameters: Scalar = 0.0
 ) -> dict[Scope, Scalar]:
-    """How often a device sends the messages of a scope in one step, summed over all devices of the system.
+    """Executions of the messages of each scope per step, summed over all devices of the system.
 
-    Weights count as devices of the fullest stage, of which the others hold a part.
+    Weights count in devices of the most loaded stage, of which the others hold a part.
     """
     w, m = design.workload, design.mapping
     a_stage = layout.n_micro_batches * m.dp * m.cp * m.tp
     borders = m.pp * m.virtual_stages - 1.0
-    # Of two chunks along the stages and back, one border lies on a device.
+    # Two chunks per device along the stages and back: one border lies within a device.
     borders = plus(borders, times(-1.0, times(layout.pipeline.folded, m.virtual_stages - 1.0)))
     held = times(layout.experts.holders, routed_parameters(w))
     return {
         Scope.expert_layer: times(a_stage, feed_forward_of(w).layers(0.0, lambda: 1.0)),
-        # None where all layers are dense.
+        # 0 where all layers are dense.
         Scope.expert_weights: times(held, 1.0 / jnp.maximum(expert_parameters, 1.0)),
         Scope.layer: a_stage * w.blocks,
         Scope.embedding: a_stage,

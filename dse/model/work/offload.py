@@ -1,7 +1,7 @@
-"""Weights, activations or optimiser state of the layers that live in the host's memory.
+"""Offloading of weights, activations or optimiser state of the layers to the host's memory.
 
-Of what is offloaded, two layers' buffers stay on the device: one in use, one on its way. A share of the bytes may
-be offloaded, the same of every layer: bytes on either side and over the link are linear in it.
+Two layers' buffers stay on the device: one in use, one in transfer. A share of the bytes may be offloaded, equal for
+all layers, so memory and transfers are linear in it.
 """
 
 from __future__ import annotations
@@ -19,35 +19,32 @@ from dse.types import Design, Mapping, Scalar, Tiers
 BUFFERED_LAYERS = 2.0
 
 
-#: Of a mapping whose offloading ends in the host's memory.
+#: Of a mapping without offloading beyond the host.
 NO_TIERS = Tiers()
 
 
 class OnHost(NamedTuple):
-    """Bytes of one layer of one device that live on the host; 0 for what stays on the device."""
+    """Offloaded bytes per layer and device."""
 
     weights: Scalar
-    activations: Scalar  # of one micro-batch
+    activations: Scalar  # per micro-batch
     optimizer: Scalar
 
 
 class Beyond(NamedTuple):
-    """What else of one layer of one device leaves it: to storage behind the host, as gradients, for the host's update.
-
-    Bytes, but for ``updated``.
-    """
+    """Storage, gradient offload and host update, in bytes per layer and device except ``updated``."""
 
     weights: Scalar
-    activations: Scalar  # of one micro-batch
+    activations: Scalar  # per micro-batch
     optimizer: Scalar
-    gradients: Scalar  # that leave for the host, 16 bits each
-    updated: Scalar  # parameters that the host's processors update
-    update_bytes: Scalar  # of their gradients, which leave the device, and of the weights that come back
-    stays: Scalar  # bytes of their state, which does not cross the link
+    gradients: Scalar  # 16-bit gradients that leave for the host
+    updated: Scalar  # parameters that the host updates
+    update_bytes: Scalar  # their gradients (out) and new weights (in)
+    stays: Scalar  # their optimiser state, which does not cross the link
 
 
 def on_host(mapping: Mapping, weights: Scalar, activations: Scalar, optimizer: Scalar) -> OnHost:
-    """What the mapping offloads of one layer's bytes."""
+    """Offloaded bytes of one layer under the mapping."""
     return OnHost(
         weights=mapping.offload_weights * weights,
         activations=mapping.offload_activations * activations,
@@ -56,7 +53,7 @@ def on_host(mapping: Mapping, weights: Scalar, activations: Scalar, optimizer: S
 
 
 def beyond(design: Design, layer: OnHost, changing: Scalar) -> Beyond | None:
-    """What the tiers of a mapping do with a layer of which ``changing`` parameters have gradients on this device.
+    """Storage, gradient offload and host update of a layer with ``changing`` trained parameters per device.
 
     State that the host updates stays off the device. Gradients leave and weights return in 16 bits (ZeRO-Offload: Ren
     et al. 2021).
@@ -82,16 +79,16 @@ def anything(mapping: Mapping) -> bool | jax.Array:
 
 
 def resident(held: Scalar, offloaded: Scalar) -> Scalar:
-    """Layers (times micro-batches) on the device of ``held`` ones: all but a share of those past two."""
+    """Layers (times micro-batches) on the device, of ``held``: all but the offloaded share of those beyond two."""
     return held - offloaded * jnp.maximum(held - BUFFERED_LAYERS, 0.0)
 
 
 def state_left(mapping: Mapping) -> tuple[Scalar, Scalar]:
-    """Shares of gradients and of optimiser state that a device has of what it works on: none of what the host has."""
+    """Shares of gradients and of optimiser state of the current layer on the device, without those on the host."""
     tiers = mapping.tiers or NO_TIERS
     return 1.0 - tiers.offload_gradients, 1.0 - times(tiers.host_update, mapping.offload_optimizer)
 
 
 def kept_bytes(layer: OnHost | Beyond, layers: Scalar, micro_batches: Scalar) -> Scalar:
-    """Bytes of a device's layers that are kept on the host, or on storage behind it."""
+    """Bytes of a device's layers on the host, or on storage."""
     return layers * (layer.weights + layer.optimizer + micro_batches * layer.activations)

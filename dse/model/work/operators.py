@@ -1,8 +1,7 @@
-"""FLOPs and bytes of the operators of a transformer, for forward, input gradient and weight gradient.
+"""FLOPs and bytes of the operators of a transformer: forward, input gradient, weight gradient.
 
-An operator is a record of scalars; its kind is decided in Python, so a layer is a
-short unrolled list and everything later is a fold over it. A multiply-add counts as
-two FLOPs; bytes are those that cross the device memory.
+An operator is a record of scalars; its kind is decided in Python, so a layer is a short unrolled list and every account
+is a fold over it. A multiply-add counts as two FLOPs; bytes are those of device memory.
 """
 
 from __future__ import annotations
@@ -14,15 +13,15 @@ import jax.numpy as jnp
 from dse.model.choice import ceiling
 from dse.types import Element, Operator, OperatorKind, Scalar, Work
 
-#: Bytes kept and moved for one dropout mask element (PyTorch keeps a byte a boolean).
+#: Bytes stored and moved per dropout mask element (PyTorch: a byte per boolean).
 MASK_BYTES = 1.0
 
-#: Kernels of flash attention compute heads of a multiple of so many columns.
+#: Flash-attention kernels compute heads of a multiple of these columns.
 HEAD_MULTIPLE = 32.0
 
 
 class Flops(NamedTuple):
-    """FLOPs an element of an element-wise operator."""
+    """FLOPs per element of an element-wise operator."""
 
     forward: Scalar
     backward: Scalar
@@ -41,9 +40,8 @@ RESCALED = Flops(2.0, 1.0)  # sum of outputs, of which each is scaled by its sha
 def matmul_work(rows: Scalar, columns: Scalar, depth: Scalar, batch: Scalar, element: Element) -> Work:
     """Work of ``batch`` products C[rows, columns] = A[rows, depth] B[depth, columns].
 
-    Traffic is the larger of touching each matrix once and the I/O lower bound
-    ``2 m n k / sqrt(S)`` elements for an on-chip memory of S elements (Hong & Kung 1981).
-    B are weights, where these have bytes of their own.
+    Bytes are the larger of touching each matrix once and the I/O lower bound ``2 m n k / sqrt(S)`` elements for an
+    on-chip memory of S elements (Hong & Kung 1981). ``element.weight``: bytes of an element of B, where they differ.
     """
     products = batch * rows * columns * depth
     if element.weight is None:
@@ -57,13 +55,10 @@ def matmul_work(rows: Scalar, columns: Scalar, depth: Scalar, batch: Scalar, ele
 
 def linear(
     name: str, tokens: Scalar, outputs: Scalar, inputs: Scalar, element: Element, stored: Scalar,
-    kind: OperatorKind = OperatorKind.matrix, present: Scalar = 1.0, kept: Scalar = 0.0, again: int = 0,
-    freed: int = 0,
+    kind: OperatorKind = OperatorKind.matrix, present: Scalar = 1.0, kept: Scalar = 0.0, recomputed_from: int = 0,
+    not_stored_from: int = 0,
 ) -> Operator:  # fmt: skip
-    """A linear layer Y[tokens, outputs] = X[tokens, inputs] W.
-
-    The weight gradient reads and writes the accumulated gradient buffer instead of a fresh matrix.
-    """
+    """A linear layer Y[tokens, outputs] = X[tokens, inputs] W; its weight gradient accumulates in the buffer."""
     backward = matmul_work(inputs, outputs, tokens, 1.0, element)
     accumulate = (2.0 * element.gradient - element.activation) * inputs * outputs
     return Operator(
@@ -75,13 +70,13 @@ def linear(
         stored=stored,
         present=present,
         kept=kept,
-        again=again,
-        freed=freed,
+        recomputed_from=recomputed_from,
+        not_stored_from=not_stored_from,
     )
 
 
 class Products(NamedTuple):
-    """So many products C[rows, columns] = A[rows, depth] B[depth, columns]."""
+    """``batch`` products C[rows, columns] = A[rows, depth] B[depth, columns]."""
 
     batch: Scalar
     rows: Scalar
@@ -90,7 +85,7 @@ class Products(NamedTuple):
 
 
 def batched_matmul(name: str, products: Products, element: Element, stored: Scalar, present: Scalar) -> Operator:
-    """Products of two activations (scores, context): the backward is two products, no weight gradient."""
+    """Products of two activations (scores, context); their backward is two products, without a weight gradient."""
     batch, rows, columns, depth = products
     forward = matmul_work(rows, columns, depth, batch, element)
     left = matmul_work(rows, depth, columns, batch, element)
@@ -101,43 +96,44 @@ def batched_matmul(name: str, products: Products, element: Element, stored: Scal
 
 def elementwise(
     name: str, elements: Scalar, forward_bytes: Scalar, backward_bytes: Scalar, stored: Scalar,
-    flops: Flops = NOMINAL, present: Scalar = 1.0, core: bool = False, again: int = 0, freed: int = 0,
+    flops: Flops = NOMINAL, present: Scalar = 1.0, core: bool = False, recomputed_from: int = 0,
+    not_stored_from: int = 0,
 ) -> Operator:  # fmt: skip
-    """A norm, activation, dropout or residual: so many FLOPs and bytes an element; mostly the bytes set its time."""
+    """A norm, activation, dropout or residual, by bytes and FLOPs per element; mostly bound by memory."""
     forward = Work(flops.forward * elements, forward_bytes * elements)
     backward = Work(flops.backward * elements, backward_bytes * elements)
     return Operator(
-        name, OperatorKind.vector, forward, backward, None, stored, present, core, again=again, freed=freed
-    )
+        name, OperatorKind.vector, forward, backward, None, stored, present, core,
+        recomputed_from=recomputed_from, not_stored_from=not_stored_from,
+    )  # fmt: skip
 
 
 def casts(inputs: Scalar, gradients: Scalar, element: Element) -> Operator:
-    """Casts of so many elements of inputs, and in the backward of ``gradients`` times as many, to narrower operands."""
+    """Casts to narrower operands: ``inputs`` elements forward, ``inputs gradients`` elements backward."""
     cast = element.reads * element.activation + 2.0 * element.operand
     narrow = jnp.where(element.operand < element.activation, 1.0, 0.0)
     return elementwise("quantization", inputs, cast, cast * gradients, 0.0, flops=Flops(0.0, 0.0), present=narrow)
 
 
 class Attended(NamedTuple):
-    """What a kernel of flash attention runs over."""
+    """Shape of a flash-attention kernel."""
 
     batch: Scalar  # heads
     queries: Scalar
     keys: Scalar
-    pairs: Scalar  # of a query and a key that are computed, a head
+    pairs: Scalar  # computed query-key pairs per head
     head_dim: Scalar
     kv_heads: Scalar
-    steps: Scalar = 1.0  # kernels that share the keys: those of a ring
+    steps: Scalar = 1.0  # kernels of a ring that share the keys
 
 
 def flash_attention(attended: Attended, element: Element, stored: Scalar, present: Scalar) -> Operator:
     """Flash attention (Dao 2023).
 
-    Forward: 4 d FLOPs a pair; backward: five products instead of two, 2.5 times as many. Kernels compute whole heads
-    of a multiple of 32 columns (``round_multiple`` of FlashAttention-2, from memory): one of 80 takes as long as of 96.
-    Memory: queries, keys, values and outputs once (forward), and their gradients too (backward).
-    ``rows`` of the work are the keys that one kernel visits, which set its rate. Every kernel of a ring reads the
-    queries and writes outputs of its own.
+    Forward: ``4 d`` FLOPs per pair; backward: five products instead of two, 2.5 times as many. Heads are padded to a
+    multiple of 32 columns (``round_multiple`` of FlashAttention-2, from memory). Bytes: queries, keys, values and
+    outputs once (forward), and their gradients (backward). ``rows`` of the work are the keys per kernel, which set its
+    rate. Each kernel of a ring reads the queries and writes outputs.
     """
     batch, queries, keys, pairs, head_dim, kv_heads, steps = attended
     flops = 4.0 * batch * pairs * HEAD_MULTIPLE * ceiling(head_dim * (1.0 / HEAD_MULTIPLE))

@@ -1,4 +1,4 @@
-"""Parameters of a model and of its parts on one device, and its FLOPs by the field's conventions."""
+"""Parameters of a model and of its parts per device, and FLOPs by convention."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from dse.types import Design, Recompute, Scalar, Workload
 
 
 def layer_matrix_parameters(workload: Workload, tp: Scalar = 1.0) -> Scalar:
-    """Matrix parameters of one layer with a dense feed-forward, on one device of a tensor-parallel group of ``tp``.
+    """Matrix parameters of one layer with a dense feed-forward, on one of ``tp`` devices.
 
     ``h d (a + 2 g) + a d h + (2 or 3) h f``; key/value heads are replicated when tp exceeds them.
     """
@@ -24,7 +24,7 @@ def layer_matrix_parameters(workload: Workload, tp: Scalar = 1.0) -> Scalar:
 
 
 def attention_matrix_parameters(workload: Workload, tp: Scalar = 1.0) -> Scalar:
-    """Matrix parameters of one layer's attention; of a hybrid of what is in its place, in the mean over the blocks."""
+    """Matrix parameters of attention per layer; of a hybrid the mean over attention and state-space blocks."""
     w, shares = workload, shares_of(workload)
     gate = times(shares.gate, w.hidden * w.n_heads * w.head_dim / tp)
     attends = times(shares.attends, plus(attention_of(w).parameters(tp), gate))
@@ -32,23 +32,23 @@ def attention_matrix_parameters(workload: Workload, tp: Scalar = 1.0) -> Scalar:
 
 
 def position_parameters(workload: Workload, tp: Scalar = 1.0) -> Scalar:
-    """Parameters of one layer's projection of relative positions (Transformer-XL), where there is one."""
+    """Parameters of one layer's projection of relative positions (Transformer-XL)."""
     return workload.relative_positions * workload.hidden * workload.n_heads * workload.head_dim / tp
 
 
 def layer_parameters(workload: Workload, tp: Scalar = 1.0) -> Scalar:
-    """Parameters of one layer with a dense feed-forward on one device: matrices, and vectors that tp does not split."""
+    """Parameters of one layer with a dense feed-forward on one device: matrices, and vectors, not split by tp."""
     return layer_matrix_parameters(workload, tp) + vector_parameters(workload)
 
 
 def vector_parameters(workload: Workload) -> Scalar:
-    """Parameters of the norms of a layer: two, and those of compressed queries, and keys and values."""
+    """Norm parameters of a layer: two norms of the model's width, and those of compressed columns."""
     of_layer = shares_of(workload).norms * workload.norm_vectors * workload.hidden
     return plus(of_layer, times(workload.norm_vectors, attention_of(workload).normalised))
 
 
 def serial_block(workload: Workload) -> Scalar:
-    """1 where a layer's feed-forward follows its attention, with a norm and a sum of its own between them."""
+    """1 where the feed-forward follows attention with a norm and a residual between them, 0 for parallel blocks."""
     return 1.0 - given(workload.parallel_block, 0.0)
 
 
@@ -63,7 +63,7 @@ def head_parameters(workload: Workload, tp: Scalar = 1.0) -> Scalar:
 
 
 def copied_embedding(workload: Workload, pp: Scalar, tp: Scalar) -> Scalar:
-    """Parameters of the embedding that the last of several stages needs too, to predict further tokens."""
+    """Parameters of the second embedding, on the last of several stages, for multi-token prediction."""
     predicted = workload.predicted
     if nothing(predicted):
         return 0.0
@@ -71,38 +71,38 @@ def copied_embedding(workload: Workload, pp: Scalar, tp: Scalar) -> Scalar:
 
 
 def stage_parameters(design: Design, layout: Layout) -> Scalar:
-    """Parameters on the device that holds most but for routed experts: its layers and the larger of embedding and head.
+    """Parameters of the most loaded device without routed experts: its layers, and embedding or head.
 
-    These count as much as they have more than the layer that their stage may lack.
+    Embedding or head count by their excess over the layer that their stage may lack.
     """
     w, m = design.workload, design.mapping
     layer, embedding, head = usual_layer_parameters(w, m.tp), embedding_parameters(w, m.tp), head_parameters(w, m.tp)
-    # The first layers' dense feed-forward is the first stage's, as the embedding is.
+    # The dense feed-forward of the first layers is on the first stage, like the embedding.
     head = plus(head, feed_forward_of(w).prediction(), copied_embedding(w, m.pp, m.tp))
     embedding = plus(embedding, times(layout.experts.first, layer_parameters(w, m.tp) - layer))
     alone = embedding + jnp.where(w.tied_embeddings > 0.0, 0.0, head)
     larger = jnp.maximum(embedding - layout.stages.first_lacks * layer, head - layout.stages.last_lacks * layer)
     ends = jnp.where(m.pp > 1.0, jnp.maximum(larger, 0.0), alone)
-    # A device that has both ends of a folded pipeline lacks what either stage does.
+    # A device with both ends of a folded pipeline lacks a layer for each.
     copies = layout.pipeline.copies
     both = jnp.maximum(alone - times(copies, layout.stages.first_lacks * layer), 0.0)
     return times(copies, layout.layers * layer) + where_on(layout.pipeline.folded, both, ends)
 
 
 def parameter_count(workload: Workload) -> Scalar:
-    """All parameters of the model, biases left out (as in the published shape tables)."""
+    """Parameters of the model without biases (as in published shape tables)."""
     return plus(common_parameters(workload), routed_parameters(workload))
 
 
 def main_model(workload: Workload) -> Workload:
-    """The model without the layers that predict further tokens: what is served, and what publications count."""
+    """The model without multi-token prediction, as served, and as counted by publications."""
     if workload.experts is None:
         return workload
     return dataclasses.replace(workload, experts=dataclasses.replace(workload.experts, n_predict=0.0))
 
 
 def common_parameters(workload: Workload) -> Scalar:
-    """Parameters of the model but for the routed experts, which have a data parallel size of their own."""
+    """Parameters of the model without routed experts, which have a data-parallel size of their own."""
     head = (1.0 - workload.tied_embeddings) * head_parameters(workload)
     feed_forward, final_norm = feed_forward_of(workload), workload.hidden
     layers = feed_forward.layers(layer_parameters(workload), lambda: expert_layer_parameters(workload))
@@ -113,31 +113,31 @@ def common_parameters(workload: Workload) -> Scalar:
 
 
 def usual_layer_parameters(workload: Workload, tp: Scalar = 1.0) -> Scalar:
-    """Parameters of one layer but for routed experts, as all layers have them or all but the first ones."""
+    """Parameters of one layer without routed experts, mean over all layers after the first dense ones."""
     dense = layer_parameters(workload, tp)
     return feed_forward_of(workload).behind_first(dense, lambda: expert_layer_parameters(workload, tp))
 
 
 def stage_expert_parameters(design: Design, layout: Layout) -> Scalar:
-    """Parameters of routed experts on the device that holds most; of one stage all layers but the first dense ones."""
+    """Parameters of routed experts on the most loaded device; a single stage also has the first dense layers."""
     first = jnp.where(design.mapping.pp > 1.0, 0.0, layout.experts.first)
     return times(layout.pipeline.copies, times(layout.layers - first, layer_expert_parameters(design, layout)))
 
 
 def layer_expert_parameters(design: Design, layout: Layout) -> Scalar:
-    """Parameters of the routed experts of one layer on one device; the mean where not all layers have experts."""
+    """Parameters of routed experts per layer and device; the mean where not all layers have experts."""
     feed_forward, experts = feed_forward_of(design.workload), layout.experts
     return feed_forward.behind_first(0.0, lambda: times(experts.local, feed_forward.expert(experts.etp.size)))
 
 
 def expert_layer_matrix_parameters(workload: Workload, tp: Scalar = 1.0) -> Scalar:
-    """Matrix parameters of one layer with experts but for the routed ones: attention, router, shared expert."""
+    """Matrix parameters of one layer with experts, without the routed ones: attention, router, shared expert."""
     attention = attention_matrix_parameters(workload, tp) + position_parameters(workload, tp)
     return plus(attention, feed_forward_of(workload).common(tp))
 
 
 def expert_layer_parameters(workload: Workload, tp: Scalar = 1.0) -> Scalar:
-    """Parameters of one layer with experts but for the routed ones: matrices and vectors."""
+    """Parameters of one layer with experts, without the routed ones: matrices and vectors."""
     return expert_layer_matrix_parameters(workload, tp) + vector_parameters(workload)
 
 
@@ -147,27 +147,18 @@ def routed_parameters(workload: Workload) -> Scalar:
     return feed_forward.layers(0.0, feed_forward.routed)
 
 
-def active_parameters(workload: Workload) -> Scalar:
-    """Parameters that one token meets: of the routed experts ``k`` of ``E``."""
-    met = times(feed_forward_of(workload).met_share, routed_parameters(workload))
-    return plus(common_parameters(workload), met)
-
-
 # FLOPs by convention
 
 
 def attention_flops(workload: Workload) -> Scalar:
-    """Forward FLOPs a token of scores and context over all layers, full square: ``4 L s a d``.
-
-    Where a value has another size than a key, their mean.
-    """
+    """Forward FLOPs per token of scores and context, full square: ``4 L s a d`` with the mean head size ``d``."""
     w = workload
     return 4.0 * w.blocks * w.seq_len * w.n_heads * attention_of(w).mean_dim
 
 
 def forward_flops(workload: Workload) -> Scalar:
-    """Forward FLOPs a token of the matrices of layers, full attention square, no head; of experts those it meets."""
-    a_layer = layer_matrix_parameters(workload) - position_parameters(workload)  # positions, not tokens, meet those
+    """Forward FLOPs per token of layer matrices and the full attention square, no head; ``k`` routed experts."""
+    a_layer = layer_matrix_parameters(workload) - position_parameters(workload)  # not multiplied by tokens
     feed_forward = feed_forward_of(workload)
 
     def with_experts() -> Scalar:
@@ -179,37 +170,35 @@ def forward_flops(workload: Workload) -> Scalar:
 
 
 def repeated_flops(workload: Workload, keeps_products: Scalar = 0.0) -> Scalar:
-    """Forward FLOPs a token that recompute operator by operator repeats.
+    """Forward FLOPs per token that recompute operator by operator repeats.
 
     Every other product of query, key, value, output, gate, up and down, in this order: key, output, up; or the
     attention core, where all products are kept.
     """
     w = workload
-    again = w.head_dim * (w.n_kv_heads + w.n_heads) + w.gated * w.ffn_hidden
-    every_other = 2.0 * w.n_layers * w.hidden * again
+    columns = w.head_dim * (w.n_kv_heads + w.n_heads) + w.gated * w.ffn_hidden
+    every_other = 2.0 * w.n_layers * w.hidden * columns
     return where_on(keeps_products, attention_flops(w), every_other)
 
 
-def flops_of_levels(workload: Workload, again: Mapping[int, Scalar]) -> Scalar:
-    """Forward FLOPs a token that levels of recompute of experts repeat; ``again``: level → 1 where it is reached."""
-    if not again:
+def flops_of_levels(workload: Workload, levels: Mapping[int, Scalar]) -> Scalar:
+    """Forward FLOPs per token that levels of expert recompute repeat; ``levels``: level → 1 where active."""
+    if not levels:
         return 0.0
-    up = times(2.0 * again[Recompute.norms] * workload.blocks * workload.n_heads, attention_of(workload).projected_up)
-    return plus(up, feed_forward_of(workload).repeated_flops(again))
+    up = times(2.0 * levels[Recompute.norms] * workload.blocks * workload.n_heads, attention_of(workload).projected_up)
+    return plus(up, feed_forward_of(workload).repeated_flops(levels))
 
 
 def model_flops(workload: Workload, attention_share: Scalar = 1.0) -> Scalar:
     """Model FLOPs of one step: three passes, head counted, recompute not (Narayanan et al. 2021, eq. 3).
 
-    The forward alone is one pass. Frozen matrices have no weight gradient, so two; the FLOPs of adapters are left out,
-    as publications do.
-
-    ``attention_share`` scales the attention square: 1 is the Megatron/PaLM convention.
+    Without a backward one pass. Frozen matrices have no weight gradient, so two passes, without the FLOPs of adapters,
+    as in publications. ``attention_share`` scales the attention square: 1 is the Megatron/PaLM convention.
     """
     without_square = forward_flops(workload) - (1.0 - attention_share) * attention_flops(workload)
     head = times(2.0 * head_parameters(workload), plus(1.0, workload.predicted))
     passes = 1.0 + 2.0 * workload.backward
-    if workload.adapters is not None:
+    if not workload.trains_all:
         square = attention_share * attention_flops(workload)
         frozen = (1.0 + workload.backward) * (without_square - square + head)
         return workload.global_batch * workload.seq_len * (frozen + passes * square)

@@ -1,4 +1,4 @@
-"""Messages between the replicas of weights: gradients, weights that are gathered, over all of them or over a part."""
+"""Messages of data parallelism: gradients and gathered weights over all replicas, or over parts of them."""
 
 from __future__ import annotations
 
@@ -18,16 +18,16 @@ _REDUCE_SCATTER, _SEND = MessageKind.reduce_scatter, MessageKind.send
 def data_messages(
     design: Design, layout: Layout, parameters: Scalar, trained_of: Trained
 ) -> list[Message]:
-    """Gradients and weights between the replicas of ``parameters`` weights.
+    """Gradients and weights between the replicas of ``parameters`` weights, per step.
 
-    Where several copies of the state exist, each share of the gradients is summed over them once a step, layer by
-    layer (hybrid sharding: Zhao et al. 2023, section 3.2.2). Of frozen weights only their gathers are left.
+    With several copies of the state, each share of the gradients is summed over the copies once a step, layer by layer
+    (hybrid sharding: Zhao et al. 2023, section 3.2.2). Frozen weights are only gathered.
     """
     w, m = design.workload, design.mapping
     trained = w.backward
     changing = trained_of.of(parameters, layout.layers)
     shared, predicted = w.tied_embeddings > 0.0, w.predicted
-    if not nothing(predicted):  # the last stage has an embedding of its own to predict further tokens
+    if not nothing(predicted):  # multi-token prediction: the last stage has an embedding of its own
         shared = shared | (predicted > 0.0)
     tied: Scalar = jnp.where((m.pp > 1.0) & shared, times(trained_of.whole, trained), 0.0)
     tied = times(1.0 - layout.pipeline.folded, tied)
@@ -37,7 +37,7 @@ def data_messages(
     return [
         *between,
         copies_message(design, layout, changing, Scope.weights),
-        # First and last stage sum the gradient of an embedding that they share.
+        # First and last stage sum the gradients of a shared embedding.
         Message(
             "tied_embedding_exchange", _SEND, Dimension.data, Scope.tied_embedding, layout.groups.pp,
             design.software.gradient_message_bytes * head_parameters(w, m.tp), tied,
@@ -46,18 +46,18 @@ def data_messages(
 
 
 def _sharers(layout: Layout, scope: Scope) -> tuple[Group, Group]:
-    """Who shares the state of the weights of a scope, and who has the same share of it."""
+    """Devices that share the state of the weights of a scope, and devices with the same share of it."""
     if scope is Scope.weights:
         return layout.groups.dp, layout.groups.copies
     return layout.experts.replicas, layout.experts.copies
 
 
-#: What the names of the messages of a scope begin with.
+#: Name prefix of the messages of a scope.
 _PREFIX = {Scope.weights: "", Scope.expert_weights: "expert_"}
 
 
 def copies_message(design: Design, layout: Layout, parameters: Scalar, scope: Scope) -> Message:
-    """The sum of a share of the gradients over its copies."""
+    """All-reduce of a share of the gradients over the copies of the state."""
     shards, copies = _sharers(layout, scope)
     gradients = parameters * design.software.gradient_message_bytes
     return Message(
@@ -73,9 +73,9 @@ def state_messages(
 
     ZeRO 0: one all-reduce of gradients. ZeRO 1: reduce-scatter, then all-gather of the new weights.
     ZeRO 2: a reduce-scatter every micro-batch (under a pipeline it is ZeRO 1, see ``layout.zero_stage``). ZeRO 3:
-    also a gather of the weights for every forward and every backward (Rajbhandari et al. 2020), layer by layer
-    (and embedding or head): as many messages, each with its own latency and ramp. The forward alone sends its gathers
-    of ZeRO 3 only. Where adapters alone are trained, ZeRO 3 gathers all weights and the rest is theirs.
+    also a gather of the weights for every forward and every backward (Rajbhandari et al. 2020), one message per layer
+    (and embedding or head) with its own latency and ramp. Without a backward only the gathers of ZeRO 3 are sent; with
+    adapters they are of all weights, and the gradients are those of the adapters.
     """
     n, stage, trained = layout.n_micro_batches, layout.zero, design.workload.backward
     changing, frozen = trained_of.of(parameters, layout.layers), times(parameters, trained_of.frozen_bytes)
@@ -87,28 +87,28 @@ def state_messages(
         whole, group = _PREFIX[scope] + name, _sharers(layout, scope)[0]
         return Message(whole, kind, Dimension.data, scope, group, size, times, pieces, window)
 
-    before = jnp.where(stage >= 3.0, n, jnp.where(stage >= 1.0, trained, 0.0))
-    again = jnp.where(stage >= 3.0, trained * n, 0.0)
+    forward_gathers = jnp.where(stage >= 3.0, n, jnp.where(stage >= 1.0, trained, 0.0))
+    backward_gathers = jnp.where(stage >= 3.0, trained * n, 0.0)
     scatters = trained * jnp.where(stage >= 2.0, n, jnp.where(stage >= 1.0, 1.0, 0.0))
     whole = trained * jnp.where(stage >= 1.0, 0.0, 1.0)
     forward, backward = Window.stage_forward, Window.stage_backward
     return [
-        message("weights_all_gather", _ALL_GATHER, weights, before, forward),
+        message("weights_all_gather", _ALL_GATHER, weights, forward_gathers, forward),
         message("gradients_all_reduce", _ALL_REDUCE, gradients, whole, backward)._replace(pieces=1.0),
         message("gradients_reduce_scatter", _REDUCE_SCATTER, gradients, scatters, backward),
-        message("weights_all_gather_again", _ALL_GATHER, weights, again, backward),
+        message("weights_all_gather_again", _ALL_GATHER, weights, backward_gathers, backward),
     ]
 
 
 def weight_message_bytes(design: Design, layout: Layout) -> Scalar:
-    """Bytes of a weight as it is gathered: of an activation, or narrower where the stack gathers its fp8 weights."""
+    """Message bytes per gathered weight: those of an activation, or narrower where the stack gathers fp8 weights."""
     return given(design.software.weight_message_bytes, layout.element.activation)
 
 
 def expert_state_messages(
     design: Design, layout: Layout, parameters: Scalar, trained_of: Trained
 ) -> list[Message]:
-    """The same of ``parameters`` of routed experts; where adapters are trained, only the gathers of ZeRO 3."""
+    """The same for ``parameters`` of routed experts; with adapters only the gathers of ZeRO 3."""
     scope = Scope.expert_weights
     found = state_messages(design, layout, parameters, scope, Trained())
     if trained_of.whole:
@@ -118,12 +118,12 @@ def expert_state_messages(
 
 
 def partitioned(found: list[Message], design: Design, layout: Layout, changing: Scalar) -> list[Message]:
-    """Messages of ZeRO 3 where weights and gradients are split over a part of the replicas, the optimiser over all.
+    """Messages of ZeRO 3 with weights and gradients split over parts of the replicas, and the optimiser over all.
 
-    Weights are gathered, gradients scattered every micro-batch inside their partitions. Once a step what is left of
-    the gradients is scattered over the partitions, and the new weights are gathered over them. Where a secondary copy
-    of the weights is kept for the backward alone, the forward gathers over all replicas, and nothing else needs to
-    (ZeRO++: Wang et al. 2023; three levels: Xu et al. 2025). Messages may have fewer bytes an element.
+    Every micro-batch gathers weights and scatters gradients within the partitions; once a step the gradients are
+    scattered over the partitions and the new weights gathered over them. With a secondary copy of the weights for the
+    backward, only the forward gathers over all replicas (ZeRO++: Wang et al. 2023; three levels: Xu et al. 2025).
+    Messages may have fewer bytes per element.
     """
     sharding, zero_3 = required(design.mapping.sharding, "mapping.sharding"), layout.zero >= 3.0
     parts = required(layout.partitions, "mapping.sharding")

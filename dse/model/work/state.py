@@ -1,4 +1,4 @@
-"""Bytes of model state and of what operators keep for the backward pass, and the traffic of the optimiser."""
+"""Bytes of model state and of activations stored for the backward pass, and memory traffic of the optimiser."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from dse.types import Design, Group, Operator, Recompute, Scalar
 
 
 class StateBytes(NamedTuple):
-    """Bytes a parameter on one device of weights, gradients and optimiser state, after ZeRO."""
+    """Bytes per parameter and device of weights, gradients and optimiser state, after ZeRO."""
 
     weights: Scalar
     gradients: Scalar
@@ -29,11 +29,10 @@ class StateBytes(NamedTuple):
 
 
 def state_bytes(design: Design, layout: Layout, replicas: Group) -> StateBytes:
-    """Bytes a parameter after ZeRO (Rajbhandari et al. 2020), of weights that these replicas share.
+    """State bytes per parameter after ZeRO (Rajbhandari et al. 2020).
 
-    Stage 1 splits the optimiser over the replicas, 2 the gradients too, 3 the weights too; with ``dp_replicate`` over
-    those of one copy of the state. Unsplit mixed precision: 2 + 4 + 12 = 18; 4 + 4 + 8 = 16 where the optimiser updates
-    fp32 weights in place, that are cast as they are gathered.
+    Stage 1 splits the optimiser over the ``replicas``, 2 also the gradients, 3 also the weights. Unsplit mixed
+    precision: 2 + 4 + 12 = 18; or 4 + 4 + 8 = 16 where the optimiser updates fp32 weights in place, cast when gathered.
     """
     trained = design.workload.backward
 
@@ -55,14 +54,12 @@ def state_bytes(design: Design, layout: Layout, replicas: Group) -> StateBytes:
 
 
 def optimizer_traffic(design: Design, layout: Layout, replicas: Group) -> Scalar:
-    """Bytes of device memory that the Adam step moves for one parameter of a device.
+    """Device-memory bytes that the Adam step moves per parameter of a device.
 
-    Its state is shared by the ``replicas``. Gradients of experts, which see tokens of every rank, are scaled as those
-    of all else even where one device alone holds an expert (Megatron-LM's expert_gradient_scaling_factor).
-
-    Every state is read and written once, gradients read twice (norm, update), weights written once, and read where they
-    are their own master copy; all split over the replicas from ZeRO 1 on. Gradients are zeroed and, between replicas,
-    scaled before they are summed: whole until ZeRO 2 splits them.
+    Optimiser states are read and written once, gradients read twice (norm, update), weights written once, and read if
+    they are their own master copy; all split over the ``replicas`` from ZeRO 1 on. Gradients are zeroed and, with
+    several replicas, scaled before they are summed: whole until ZeRO 2 splits them. Expert gradients are scaled even
+    where one device alone holds an expert (Megatron-LM's expert_gradient_scaling_factor).
     """
     m, software = design.mapping, design.software
     states = 2.0 * optimizer_bytes(m.precision, software)
@@ -79,25 +76,25 @@ def optimizer_traffic(design: Design, layout: Layout, replicas: Group) -> Scalar
 
 
 def stored_bytes(operators: Sequence[Operator], core_only: bool = False) -> Scalar:
-    """Bytes that the operators keep for the backward pass."""
+    """Bytes that the operators store for the backward pass."""
     return sum(o.present * o.stored for o in operators if o.core or not core_only)
 
 
 def recomputed_core_bytes(operators: Sequence[Operator], layout: Layout) -> Scalar:
-    """What selective recompute frees: all that the core keeps, but for its inputs (queries, keys, values)."""
+    """Bytes saved by selective recompute: all that the core stores except its inputs (queries, keys, values)."""
     inputs = layout.element.activation * layout.tokens * (layout.query_width + layout.keys_and_values)
     return stored_bytes(operators, core_only=True) - inputs
 
 
 class Kept(NamedTuple):
-    """Bytes of the activations of one layer and micro-batch."""
+    """Activation bytes of one layer and micro-batch."""
 
-    mean: Scalar  # kept for the backward, over the layers of a stage
-    again: Scalar  # brought back for the backward of a layer that is run again
+    mean: Scalar  # stored for the backward, mean over the layers of a stage
+    recomputed: Scalar  # recomputed for the backward of one layer
 
 
 def kept_bytes(design: Design, layout: Layout, operators: Sequence[Operator]) -> Kept:
-    """What layers keep under the recompute policy (Korthikanti et al. 2022, table 2)."""
+    """Activation bytes of a layer under the recompute policy (Korthikanti et al. 2022, table 2)."""
     everything = stored_bytes(operators)
     without_core = everything - recomputed_core_bytes(operators, layout)
     layer_input = layout.element.activation * layout.norm_tokens * design.workload.hidden
@@ -107,36 +104,36 @@ def kept_bytes(design: Design, layout: Layout, operators: Sequence[Operator]) ->
     }  # fmt: skip
     m, trained = design.mapping, design.workload.backward
     for level in layout.recompute.levels:
-        by_policy[Recompute(level)] = everything - freed_bytes(design, layout, operators, level)
-    again = everything - trained * choose(m.recompute, by_policy)
+        by_policy[Recompute(level)] = everything - not_stored_bytes(design, layout, operators, level)
+    recomputed = everything - trained * choose(m.recompute, by_policy)
     share = jnp.where(m.recompute == float(Recompute.full), m.recompute_share, 1.0)
-    return Kept(trained * (everything - share * again), again)
+    return Kept(trained * (everything - share * recomputed), recomputed)
 
 
-def freed_bytes(design: Design, layout: Layout, operators: Sequence[Operator], level: int) -> Scalar:
-    """What a level of recompute of experts frees: what operators say, and queries, keys and values projected up."""
-    freed = sum(o.present * o.stored for o in operators if 0 < o.freed <= level)
-    return plus(freed, attention_of(design.workload).freed(layout))
+def not_stored_bytes(design: Design, layout: Layout, operators: Sequence[Operator], level: int) -> Scalar:
+    """Bytes that a level of expert recompute does not store: of operators, and of projected queries, keys, values."""
+    not_stored = sum(o.present * o.stored for o in operators if 0 < o.not_stored_from <= level)
+    return plus(not_stored, attention_of(design.workload).not_stored(layout))
 
 
 def kept_outputs(design: Design, layout: Layout) -> Scalar:
-    """Bytes of the outputs of a layer that recompute operator by operator keeps.
+    """Bytes of the outputs of a layer that recompute operator by operator stores.
 
-    Of the products query, key, value, output, gate, up and down every other one, from the first; and the flash kernel
-    (torchtitan's ``selective_ac_option = "op"``). Two matrices in the feed-forward leave down out. Or all products that
-    the backward needs, which down is not, and no flash kernel (``checkpoint_dots_with_no_batch_dims`` of JAX, MaxText's
+    Every other product of query, key, value, output, gate, up and down, from the first, and the flash kernel
+    (torchtitan's ``selective_ac_option = "op"``); without a gate the down projection is left out. Or all products that
+    the backward needs (not down) and no flash kernel (``checkpoint_dots_with_no_batch_dims`` of JAX, MaxText's
     ``minimal``; from memory).
     """
     w = design.workload
     every_other = _every_other(design, layout)
     inside = layout.tokens * (layout.query_width + layout.keys_and_values + (1.0 + w.gated) * layout.ffn)
-    between = serial_block(w) * layout.norm_tokens * w.hidden  # the attention's, for the norm behind it
+    between = serial_block(w) * layout.norm_tokens * w.hidden  # attention output, input of the next norm
     products = layout.element.activation * (inside + between)
     return where_on(given(design.software.keeps_products, 0.0), products, every_other)
 
 
 def _every_other(design: Design, layout: Layout) -> Scalar:
-    """Bytes of the outputs of every other product, and of the flash kernel."""
+    """Output bytes of every other product, and of the flash kernel."""
     w = design.workload
     attention = (1.0 + layout.flash) * layout.query_width + layout.kv_width
     return layout.element.activation * layout.tokens * (attention + layout.ffn + w.gated * w.hidden)

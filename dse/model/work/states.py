@@ -1,4 +1,4 @@
-"""Layers with a state in place of keys and values: their parameters, and the bytes of the state."""
+"""State-space layers: parameters, and bytes of the state."""
 
 from __future__ import annotations
 
@@ -10,19 +10,19 @@ from dse.types import Recurrent, Scalar
 
 
 class NoStates(NamedTuple):
-    """Of a model all of whose layers attend."""
+    """Of a model without state-space layers."""
 
     def parameters(self, hidden: Scalar, tp: Scalar) -> Scalar:
-        """None."""
+        """Parameters per layer: 0."""
         return 0.0
 
     def kept_bytes(self, tp: Scalar) -> Scalar:
-        """None."""
+        """Bytes of state: 0."""
         return 0.0
 
 
 class States(NamedTuple):
-    """Of layers each of whose heads keeps a matrix (Dao and Gu 2024)."""
+    """Layers whose heads keep a matrix each (Dao and Gu 2024)."""
 
     recurrent: Recurrent
 
@@ -32,17 +32,17 @@ class States(NamedTuple):
         return hidden * (2.0 * keys + 2.0 * values + gates) + self.recurrent.convolution * (2.0 * keys + values)
 
     def columns(self, tp: Scalar = 1.0) -> tuple[Scalar, Scalar, Scalar]:
-        """Columns of keys (queries have as many), of values and of gates, on one of tp devices."""
+        """Columns of keys (the same for queries), values and gates, on one of tp devices."""
         r = self.recurrent
         keys = jnp.maximum(r.state_key_heads / tp, 1.0) * r.state_key_dim
         return keys, r.state_heads * r.state_value_dim / tp, r.state_gates / tp
 
     def size(self, tp: Scalar) -> Scalar:
-        """Elements of the state that one layer of a device keeps of a sequence of any length: ``H N P / tp``."""
+        """Elements of the state per sequence, layer and device, of any length: ``H N P / tp``."""
         return self.recurrent.state_heads * self.recurrent.state_key_dim * self.recurrent.state_value_dim / tp
 
     def kept_bytes(self, tp: Scalar, activation: Scalar = 2.0) -> Scalar:
-        """Bytes of it, and of the last tokens that its convolution sees."""
+        """Bytes of the state and of the last tokens of its convolution."""
         keys, values, _ = self.columns(tp)
         taps = jnp.maximum(self.recurrent.convolution - 1.0, 0.0)
         return self.recurrent.state_bytes * self.size(tp) + taps * activation * (2.0 * keys + values)

@@ -1,4 +1,4 @@
-"""What one training step has to do, without time: operators, messages, parameters, bytes; and its ledger."""
+"""Work of one training step: operators, messages, parameters and bytes as a ledger, without time."""
 
 from __future__ import annotations
 
@@ -28,56 +28,58 @@ from dse.types import Design, Group, Message, Operator, OperatorKind, Scalar, Sc
 
 
 class Lists(NamedTuple):
-    """The operators of a step, for one micro-batch on one device."""
+    """Operators of a step, per micro-batch and device."""
 
-    layer: tuple[Operator, ...]  # of any layer, or any but the first ones of a mixture of experts
+    layer: tuple[Operator, ...]  # the usual layer; of a mixture one with experts
     first_layer: tuple[Operator, ...]  # with a dense feed-forward
-    mean_layer: tuple[Operator, ...]  # of the rank that has as many rows of experts as all in the mean
+    mean_layer: tuple[Operator, ...]  # on the rank with the mean rows of experts
     embedding: tuple[Operator, ...]
     head: tuple[Operator, ...]
 
 
 class TrainingWork(NamedTuple):
-    """The work of a step: lists of operators for one micro-batch on one device, messages, and bytes."""
+    """Work of a step: operators per micro-batch and device, messages, and bytes."""
 
     lists: Lists
     messages: tuple[Message, ...]
-    parameters: Scalar  # of the device that holds most, but for routed experts
-    routed: Scalar  # of routed experts, on the device that holds most
-    state: StateBytes  # of one parameter that is trained
-    routed_state: StateBytes  # of one of a routed expert
+    parameters: Scalar  # of the most loaded device, without routed experts
+    routed: Scalar  # routed experts of the most loaded device
+    state: StateBytes  # per trained parameter
+    routed_state: StateBytes  # per parameter of a routed expert
     trained: Trained
     kept: Kept
     first_kept: Kept  # of a layer with a dense feed-forward
     on_host: OnHost
-    beyond: Beyond | None  # what else leaves the device
+    beyond: Beyond | None  # on storage and of the host's update
 
     @property
     def layer(self) -> tuple[Operator, ...]:
-        """Operators of any layer, or any but the first ones of a mixture of experts."""
+        """Operators of the usual layer; of a mixture one with experts."""
         return self.lists.layer
 
     @property
     def embedding(self) -> tuple[Operator, ...]:
-        """What the first stage does beside its layers."""
+        """Operators of the first stage beyond its layers."""
         return self.lists.embedding
 
     @property
     def head(self) -> tuple[Operator, ...]:
-        """What the last stage does beside its layers."""
+        """Operators of the last stage beyond its layers."""
         return self.lists.head
 
 
 def mean_kept(design: Design, layout: Layout, usual: Kept, dense: Kept) -> Kept:
-    """What the layers behind the first dense ones keep, in the mean, and what the largest of them brings back."""
-    again = where_on(layout.experts.dense_share, jnp.maximum(usual.again, dense.again), usual.again)
-    return Kept(feed_forward_of(design.workload).behind_first(dense.mean, lambda: usual.mean), again)
+    """Activation bytes of the layers after the first dense ones: mean stored, maximum recomputed."""
+    recomputed = where_on(
+        layout.experts.dense_share, jnp.maximum(usual.recomputed, dense.recomputed), usual.recomputed
+    )
+    return Kept(feed_forward_of(design.workload).behind_first(dense.mean, lambda: usual.mean), recomputed)
 
 
 def training_work(design: Design, layout: Layout) -> TrainingWork:
-    """The work of a step of ``design``."""
+    """Work of a training step of ``design``."""
     lists, state = operator_lists(design, layout), state_bytes(design, layout, layout.groups.dp)
-    if design.workload.adapters is not None:
+    if not design.workload.trains_all:
         lists = with_adapters(lists, design, layout)
     trained = trained_parameters(lists.layer, design)
     parameters, routed = stage_parameters(design, layout), stage_expert_parameters(design, layout)
@@ -114,30 +116,31 @@ LAYER = (Scope.layer, Scope.expert_layer)
 
 
 def layer_phase(design: Design, layout: Layout, work: TrainingWork) -> Phase:
-    """One layer and micro-batch of a device, which it repeats, on the busiest rank of experts."""
+    """Ledger of one layer and micro-batch of a device, on the busiest rank of experts."""
     messages = tuple(message for message in work.messages if message.scope in LAYER)
     runs = Runs(work.layer, 1.0, design.workload.backward, layout.recompute)
     return Phase((runs,), (Sends(messages, 1.0, layout.recompute),))
 
 
 def step_phase(design: Design, layout: Layout, work: TrainingWork) -> Phase:
-    """A whole step, of all devices: first dense layers, layers, embedding and head, the optimiser, and all messages."""
-    w, again = design.workload, layout.recompute
+    """Ledger of a step, all devices: first dense layers, layers, embedding and head, the optimiser, all messages."""
+    w, recompute = design.workload, layout.recompute
     often = executions(design, layout, work.parameters, work.routed)
     with_experts = often[Scope.expert_layer]
     dense = plus(often[Scope.layer], times(-1.0, with_experts))
-    adapters = times(work.trained.added, w.blocks * design.mapping.tp)  # on every device of a stage its layers'
+    adapters = times(work.trained.added, w.blocks * design.mapping.tp)  # all devices of a stage
     updated = plus(times(work.trained.whole, common_parameters(w)), adapters) * layout.replicas
     routed = times(routed_parameters(w), layout.experts.holders)
     return Phase(
         runs=(
-            Runs(work.lists.first_layer, dense, w.backward, again),
-            Runs(work.lists.mean_layer, with_experts, w.backward, again),
+            Runs(work.lists.first_layer, dense, w.backward, recompute),
+            Runs(work.lists.mean_layer, with_experts, w.backward, recompute),
             Runs((*work.embedding, *work.head), often[Scope.embedding], w.backward),
             *update_runs(design, layout, work.trained, w.backward * updated, times(w.backward, routed)),
         ),
         sends=tuple(
-            Sends(tuple(m for m in work.messages if m.scope is scope), count, again) for scope, count in often.items()
+            Sends(tuple(m for m in work.messages if m.scope is scope), count, recompute)
+            for scope, count in often.items()
         ),
     )  # fmt: skip
 
@@ -145,7 +148,7 @@ def step_phase(design: Design, layout: Layout, work: TrainingWork) -> Phase:
 def update_runs(
     design: Design, layout: Layout, trained: Trained, parameters: Scalar, routed: Scalar
 ) -> tuple[Runs, Runs]:
-    """The optimiser's pass over so many parameters, and over those of routed experts where these are trained."""
+    """Optimiser passes over ``parameters``, and over ``routed`` of routed experts where these are trained."""
 
     def update(count: Scalar, replicas: Group) -> Runs:
         moved = Work(0.0, optimizer_traffic(design, layout, replicas))
@@ -156,7 +159,7 @@ def update_runs(
 
 
 def operator_lists(design: Design, layout: Layout) -> Lists:
-    """The operators of a step that trains all weights."""
+    """Operators of a step that trains all weights."""
     first, feed_forward = tuple(layer_operators(design, layout)), feed_forward_of(design.workload)
     return Lists(
         layer=feed_forward.usual(first, lambda: tuple(expert_layer_operators(design, layout))),
@@ -170,7 +173,7 @@ def operator_lists(design: Design, layout: Layout) -> Lists:
 
 
 def with_adapters(lists: Lists, design: Design, layout: Layout) -> Lists:
-    """The same where adapters alone are trained; without experts its layers are one list."""
+    """Operators of a step that trains adapters alone; without experts all layers share one list."""
     layers = lists.layer, lists.first_layer, lists.mean_layer
     tuned = {key: fine_tuned(each, design, layout) for key, each in {id(each): each for each in layers}.items()}
     layer, first, mean = (tuned[id(each)] for each in layers)

@@ -9,7 +9,6 @@ import jax.numpy as jnp
 
 from dse.model.choice import nothing
 from dse.model.layout import Layout
-from dse.model.work.attention import attention_operators
 from dse.model.work.blocks import attention_of
 from dse.model.work.experts import expert_operators, expert_quantization
 from dse.model.work.grouped import kept_of
@@ -29,16 +28,16 @@ from dse.types import Design, Mapping, Operator, OperatorKind, Recompute, Scalar
 
 
 def layer_operators(design: Design, layout: Layout, core: list[Operator] | None = None) -> list[Operator]:
-    """Every operator of one layer with a dense feed-forward and micro-batch on one device, in forward order.
+    """All operators of one layer with a dense feed-forward, per micro-batch and device, in forward order.
 
-    Stored bytes follow Korthikanti et al. 2022, section 4.1: each operator keeps its input, dropout its mask.
-    ``core``: of the attention, where it is not that of a training step.
+    Stored bytes follow Korthikanti et al. 2022, section 4.1: each operator stores its input, dropout its mask.
+    ``core``: attention operators of a serving step, instead of those of training.
     """
     return layer_around(design, layout, feed_forward(design, layout), quantization(design, layout), core)
 
 
 def expert_layer_operators(design: Design, layout: Layout, core: list[Operator] | None = None) -> list[Operator]:
-    """Every operator of one layer with experts and micro-batch on one device, in forward order."""
+    """All operators of one layer with experts, per micro-batch and device, in forward order."""
     ffn_input = layout.element.operand * kept_inputs(design.mapping, layout)[1] * design.workload.hidden
     operators = expert_operators(design, layout, ffn_input)
     return layer_around(design, layout, operators, expert_quantization(design, layout), core)
@@ -48,7 +47,7 @@ def layer_around(
     design: Design, layout: Layout, feed_forward: list[Operator], quantization: Operator,
     core: list[Operator] | None = None,
 ) -> list[Operator]:
-    """The operators of a layer around those of its feed-forward, which keep its input."""  # fmt: skip
+    """Operators of a layer around those of its feed-forward."""  # fmt: skip
     w = design.workload
     e, act = layout.element, layout.element.activation
     rows = layout.norm_tokens * w.hidden  # elements of a residual-stream tensor
@@ -60,12 +59,14 @@ def layer_around(
     mask_stored = w.dropout * MASK_BYTES * rows
     serial = serial_block(w)
     attention_input = e.operand * kept_inputs(design.mapping, layout)[0] * w.hidden
-    # The attention's backward needs its output in 16 bits, a narrower projection its own copy too.
+    # Attention's backward needs its output in 16 bits; a projection in a narrower format stores a copy.
     context = layout.tokens * layout.context_width * (act + jnp.where(e.operand < act, e.operand, 0.0))
     return [
-        elementwise("attention_norm", rows, 2.0 * act, 6.0 * act, norm_stored, flops=NORM, again=Recompute.norms),
+        elementwise(
+            "attention_norm", rows, 2.0 * act, 6.0 * act, norm_stored, flops=NORM, recomputed_from=Recompute.norms
+        ),
         *attention_of(w).projections(design, layout, attention_input),
-        *(core or attention_operators(design, layout)),
+        *(core or attention_of(w).core(design, layout)),
         linear(
             "projection", layout.tokens, w.hidden, layout.context_width, e, context, kept=kept_of(design.software, 0.0)
         ),
@@ -73,7 +74,8 @@ def layer_around(
             "attention_residual", rows, residual_dropout, residual_back, mask_stored, flops=RESIDUAL, present=serial
         ),
         elementwise(
-            "ffn_norm", rows, 2.0 * act, 6.0 * act, norm_stored, flops=NORM, present=serial, again=Recompute.norms
+            "ffn_norm", rows, 2.0 * act, 6.0 * act, norm_stored, flops=NORM, present=serial,
+            recomputed_from=Recompute.norms,
         ),
         *feed_forward,
         elementwise("ffn_residual", rows, residual_dropout, residual_back, mask_stored, flops=RESIDUAL),
@@ -92,16 +94,17 @@ def feed_forward(design: Design, layout: Layout) -> list[Operator]:
     return [
         linear(
             "ffn_up", layout.tokens, gate * layout.ffn, w.hidden, e, ffn_input,
-            kept=kept_of(design.software, 1.0 - 0.5 * w.gated), again=Recompute.expert_inner, freed=Recompute.norms,
+            kept=kept_of(design.software, 1.0 - 0.5 * w.gated),
+            recomputed_from=Recompute.expert_inner, not_stored_from=Recompute.norms,
         ),
         elementwise(
             "ffn_activation", layout.tokens * layout.ffn, act * (gate + 1.0) * chain,
             act * (2.0 * gate + 1.0) * chain, act * gate * layout.tokens * layout.ffn, flops=ACTIVATION,
-            again=Recompute.norms, freed=Recompute.expert_inner,
+            recomputed_from=Recompute.norms, not_stored_from=Recompute.expert_inner,
         ),
         linear(
             "ffn_down", layout.tokens, w.hidden, layout.ffn, e, activated, kept=1.0,
-            again=Recompute.expert_block, freed=Recompute.norms,
+            recomputed_from=Recompute.expert_block, not_stored_from=Recompute.norms,
         ),
     ]  # fmt: skip
 
@@ -119,7 +122,7 @@ def quantization(design: Design, layout: Layout) -> Operator:
 
 
 def embedding_operators(design: Design, layout: Layout) -> list[Operator]:
-    """What the first stage has besides its layers: look-up (a gather, not a GEMM), positions and dropout."""
+    """Operators of the first stage beyond its layers: look-up (a gather, not a GEMM), positions and dropout."""
     w = design.workload
     act = layout.element.activation
     looked_up = layout.tokens * w.hidden
@@ -138,7 +141,7 @@ def embedding_operators(design: Design, layout: Layout) -> list[Operator]:
 
 
 def head_operators(design: Design, layout: Layout) -> list[Operator]:
-    """What the last stage has besides its layers: final norm, LM head, cross-entropy over the vocabulary shard."""
+    """Operators of the last stage beyond its layers: final norm, LM head, cross-entropy over the vocabulary shard."""
     w, software = design.workload, design.software
     e, act = layout.element.sixteen_bit(), layout.element.activation
     rows = layout.norm_tokens * w.hidden
@@ -147,7 +150,7 @@ def head_operators(design: Design, layout: Layout) -> list[Operator]:
     return [
         *prediction_operators(design, layout),
         elementwise("final_norm", rows, 2.0 * act, 6.0 * act, act * rows, flops=NORM, present=layout.outputs),
-        # At least one row of the vocabulary, so that a model without one has a shape, if no head.
+        # At least one row, so that a model without a vocabulary has a shape.
         linear(
             "head", layout.tokens, jnp.maximum(layout.vocab, 1.0), w.hidden, e, act * rows, OperatorKind.matrix_16,
             present=layout.outputs,
@@ -157,9 +160,9 @@ def head_operators(design: Design, layout: Layout) -> list[Operator]:
 
 
 def prediction_operators(design: Design, layout: Layout) -> list[Operator]:
-    """What joins the hidden state with the next token's embedding for each further token that is predicted.
+    """Join of the hidden state with the next token's embedding, per further token of multi-token prediction.
 
-    Two norms and a product of both side by side (DeepSeek-AI 2024, section 2.2); a layer and a head follow.
+    Two norms and one product of the concatenation (DeepSeek-AI 2024, section 2.2); a layer and a head follow.
     """
     w, act = design.workload, layout.element.activation
     rows, count = 2.0 * layout.norm_tokens * w.hidden, w.predicted
@@ -175,10 +178,10 @@ def prediction_operators(design: Design, layout: Layout) -> list[Operator]:
 
 
 def kept_inputs(mapping: Mapping, layout: Layout) -> tuple[Scalar, Scalar]:
-    """Tokens of the inputs that the attention's and the feed-forward's first matrices keep for the backward.
+    """Tokens of the stored inputs of the first matrices of attention and feed-forward.
 
-    Their share of a split sequence, or all when gathered inputs are kept. Selective recompute starts from the
-    attention's share, so that it is gathered again.
+    A share of a split sequence, or all where gathered inputs are kept. Selective recompute restarts from the share of
+    attention, which is gathered again.
     """
     kept = mapping.sequence_parallel == float(SequenceParallel.keep_gathered)
     selective = mapping.recompute == float(Recompute.selective)

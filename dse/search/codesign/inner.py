@@ -21,6 +21,7 @@ from dse.doors import equations
 from dse.doors.scalars import ScalarFunction
 from dse.io.files import search_digest
 from dse.model.machine.technology import generated
+from dse.sweep.engine.gradients import Gradient
 from dse.sweep.engine.point import Program, evaluate_point
 from dse.sweep.engine.programs import persistent_jit
 from dse.sweep.grid.grid import Grid
@@ -107,7 +108,7 @@ def _all_mappings(
 
 
 @functools.lru_cache(maxsize=4)
-def _relaxed(program: Program) -> ScalarFunction:
+def _relaxed(program: Program) -> Gradient:
     """Hardware, mapping, stiffness and base → the relaxed objective of one design."""
 
     def relaxed(
@@ -116,7 +117,8 @@ def _relaxed(program: Program) -> ScalarFunction:
         point = _point(program, base, hardware | mapping)
         return (point.objective + stiffness * jnp.maximum(point.excess, 0.0),), None
 
-    return ScalarFunction(relaxed, f"relaxed {search_digest()} {program}" if program.can_be_kept else None)
+    made_from = f"relaxed {search_digest()} {program}" if program.can_be_kept else None
+    return Gradient(ScalarFunction(relaxed, made_from))
 
 
 class Inner:
@@ -202,9 +204,9 @@ class Inner:
         values = {path: np.broadcast_to(v[None, :, None], shape) for path, v in self.workloads.items()}
         values |= {path: v[row] for path, v in self.degrees.items()}
         values |= {path: v[column] for path, v in self.options.items()}
-        flat = ({path: v.reshape(-1) for path, v in part.items()} for part in (hardware, values))
-        of_one = _relaxed(self.objective.program)
-        (value,), slope = of_one.slopes_over(0, mappings.size, *flat, stiffness, self.grid.base)
+        by, other = ({path: v.reshape(-1) for path, v in part.items()} for part in (hardware, values))
+        stiff = np.full(mappings.size, stiffness)  # of every design its own, for it differs from step to step
+        value, slope = _relaxed(self.objective.program).over(mappings.size, by, other, stiff, self.grid.base)
         return value.reshape(shape), {path: s.reshape(shape) for path, s in slope.items()}
 
     def labels(self, mapping: int) -> dict[str, Any]:

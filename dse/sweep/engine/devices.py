@@ -2,11 +2,35 @@
 
 from __future__ import annotations
 
+import functools
+
 import jax
 import numpy as np
 from jax.sharding import Mesh, NamedSharding, PartitionSpec
 
+#: Bytes of device memory that a design of a chunk may take, with all that lies between its operations.
+_BYTES_A_DESIGN = 1024
 
-def over_devices(*axes: str) -> NamedSharding:
+#: Times the designs of a processor's chunk that keep any device busy: 2^25 scores.
+_MOST_TIMES = 64
+
+
+@functools.cache
+def chunk_times() -> int:
+    """How many times as many designs a chunk has as on processors, whose caches it has to fit: a power of two.
+
+    GPUs wait for launches in chunks so short: theirs are as long as a quarter of their memory allows.
+    """
+    device = jax.local_devices()[0]
+    return 1 if device.platform == "cpu" else times_within((device.memory_stats() or {}).get("bytes_limit", 1 << 34))
+
+
+def times_within(memory: int, designs: int = 1 << 19) -> int:
+    """The same for a device with so many bytes, of a chunk that has so many ``designs`` on processors."""
+    return min(1 << max(0, (memory // 4 // (_BYTES_A_DESIGN * designs)).bit_length() - 1), _MOST_TIMES)
+
+
+@functools.cache
+def over_devices(*axes: str | None) -> NamedSharding:
     """How arrays lie on the devices of this process: split along the first axis (``"outer"``), or whole on each."""
     return NamedSharding(Mesh(np.array(jax.local_devices()), ("outer",)), PartitionSpec(*axes))

@@ -2,24 +2,31 @@
 
 from __future__ import annotations
 
+import bisect
 import dataclasses
 import functools
+import hashlib
+import itertools
+from collections.abc import Callable
 from typing import Any
 
 import jax
 import numpy as np
-from jax import Array
 
 from dse.sweep.engine import nesting
-from dse.sweep.engine.chunks import evaluate_chunk, outer_chunk, score_chunk
-from dse.sweep.engine.devices import over_devices
-from dse.sweep.engine.nesting import Nest
-from dse.sweep.engine.numpy_backend import evaluate_few, evaluate_lines, joined, score_lines
-from dse.sweep.engine.point import Program, equations_of
+from dse.sweep.engine.decoding import LONGEST_CHUNK
+from dse.sweep.engine.devices import chunk_times
+from dse.sweep.engine.nesting import Inner, Nest
+from dse.sweep.engine.numpy_backend import evaluate_few, evaluate_outer, joined, score_outer
+from dse.sweep.engine.point import Program, equations_of, neutral
+from dse.sweep.engine.prepared import Prepared
 from dse.sweep.engine.programs import persistent_value
-from dse.sweep.engine.reductions import Scores, count_below, summarise
-from dse.sweep.engine.tables import Tables, host_values, tables
+from dse.sweep.engine.reductions import Scores, expanded
+from dse.sweep.engine.staging import Moving, Outputs, Stages, goals, moving, outputs_of, staged, staged_scores
 from dse.sweep.grid.grid import Grid
+
+#: Metrics that scores need.
+_OF_SCORES = ("feasible", "infeasible_reason")
 
 #: Designs a chunk, when all outputs are stored and when only scores are; and where designs or sweeps are few.
 CHUNK_FULL = 1 << 18
@@ -32,9 +39,6 @@ MOST_BY_NUMPY = 200_000
 
 #: How often chunks may be halved.
 _MOST_HALVINGS = 12
-
-#: Outer indices of a longer chunk come in groups of so many, which reductions take together.
-_GROUPED, _GROUP = 256, 16
 
 
 class SweepEngine:
@@ -50,62 +54,77 @@ class SweepEngine:
         self.grid = grid
         is_small = grid.n_designs <= MOST_BY_NUMPY
         self.by_numpy = is_small and jax.default_backend() == "cpu" if by_numpy is None else by_numpy
-        self.program = Program(grid.spec.study, grid.constraints, grid.spec.objectives, grid.spec.metrics)
+        known = () if grid.members else neutral(grid.base, grid.columns)
+        self.program = Program(grid.spec.study, grid.constraints, grid.spec.objectives, grid.spec.metrics, known)
         self._chunk, self._halvings = chunk, 0
-        self._tables: dict[Any, Tables] = {}
+        self._prepared: dict[Any, Prepared] = {}
         self.each: tuple[SweepEngine, ...] = (self,)
         if grid.members:
             self.each = tuple(SweepEngine(one, chunk, by_numpy) for one in grid.each)
 
     @functools.cached_property
-    def _nests(self) -> tuple[Nest, Nest]:
-        """The nests in which points stay apart, for all outputs, and in which they need not, for scores."""
-        dimensions, options = [d.columns for d in self.grid.dimensions], nesting.option_axes(self.grid)
-        axis_of = {path: i for i, axis in enumerate([*dimensions, *options, self.grid.table.degrees]) for path in axis}
-        n_options = {len(dimensions) + i: len(next(iter(axis.values()))) for i, axis in enumerate(options)}
-        n_positions = dict(enumerate(self.grid.shape))
-
-        def choose() -> list[frozenset[int]]:
-            structure = jax.tree.structure((self.grid.base, dict.fromkeys(axis_of, 0.0)))
-            base = [None] * len(jax.tree.leaves(self.grid.base))
-            model, _ = equations_of(self.program, structure)
-            counts = nesting.axis_dependence(model, [*base, *(axis_of[path] for path in sorted(axis_of))])
-            return [nesting.choose(counts, sizes) for sizes in (n_options, n_positions | n_options)]
-
-        made_from = f"nests {self.program} {sorted(axis_of.items())} {n_options} {n_positions}"
-        chosen = persistent_value(made_from, choose) if self.program.can_be_kept else choose()
-        apart, together = map(self._nest, chosen)
-        return apart, together
-
-    def _nest(self, inner: frozenset[int]) -> Nest:
-        n = len(self.grid.dimensions)
-        return Nest(self.grid, tuple(sorted(i for i in inner if i < n)), tuple(sorted(i - n for i in inner if i >= n)))
-
-    @functools.cached_property
     def full_nest(self) -> Nest:
         """What all outputs are computed in: points of the grid stay in their order."""
-        return self._nests[0]
+        return self._chosen(self.program, points_stay=True)
+
+    @functools.cached_property
+    def _joint_nest(self) -> Nest:
+        return self._chosen(dataclasses.replace(self.program, metrics=_OF_SCORES), points_stay=False)
 
     def score_nest(self, by_point: bool) -> Nest:
         """What scores are computed in; ``by_point`` keeps the points of the grid apart."""
-        return self._nests[0 if by_point else 1]
+        return self.full_nest if by_point else self._joint_nest
 
-    def tables(self, nest: Nest) -> Tables:
-        """The tables of a nest, on the device."""
-        key = nest.inner_dimensions, nest.inner_options
-        if key not in self._tables:
-            self._tables[key] = tables(nest)
-        return self._tables[key]
+    def _chosen(self, program: Program, points_stay: bool) -> Nest:
+        """The nest in which a program takes least work."""
+        plain = Nest(self.grid)
+        axis_of = {path: axis for axis, columns in enumerate(plain.axes) for path in columns}
+        along = [*[None] * self._n_base, *(axis_of.get(path, len(plain.sizes)) for path in sorted(self.grid.columns))]
+        sizes = dict(enumerate(plain.sizes))
+        options = {axis: size for axis, size in sizes.items() if axis >= len(self.grid.shape)}
 
-    def lines(self, nest: Nest, default: int) -> int:
-        """Lines a chunk, for about ``default`` designs.
+        def choose() -> Inner:
+            found, _ = equations_of(program, self._structure)
+            wanted = () if points_stay else itertools.chain(*goals(program, self._structure))
+            depends = nesting.axis_dependence(found, along, tuple(wanted))
+            density = nesting.Density(self.grid, plain.sizes)
+            return nesting.choose(depends, options if points_stay else sizes, tuple(options), density)
+
+        table = hashlib.sha256(np.packbits(self.grid.table.distinct).tobytes()).hexdigest()
+        made_from = f"nest {program} {sorted(axis_of.items())} {sizes} {points_stay} {table}"
+        return Nest(self.grid, Inner(*self._kept(made_from, choose)))
+
+    @property
+    def _n_base(self) -> int:
+        return len(jax.tree.leaves(self.grid.base))
+
+    @functools.cached_property
+    def _structure(self) -> jax.tree_util.PyTreeDef:
+        """Of the inputs of programs."""
+        return jax.tree.structure((self.grid.base, dict.fromkeys(self.grid.columns, 0.0)))
+
+    def _kept(self, made_from: str, find: Callable[[], Any]) -> Any:
+        """What follows from the code and a text alone, kept where the code is the package's own."""
+        return persistent_value(made_from, find) if self.program.can_be_kept else find()
+
+    # --- how much at once -------------------------------------------------------------------------------
+
+    def length(self, nest: Nest, default: int) -> int:
+        """Outer indices of a chunk, for about ``default`` scores or outputs.
 
         A grid that is smaller than a long chunk has short ones, and no others: programs are shared. So has a nest
         without an inner product: what lies between the operations of single designs must fit into caches.
         """
-        if nest.n_inner == 1 or nest.n_lines * nest.outer_a_line * nest.n_inner < default:
+        if nest.n_positions == 1 or nest.n_outer * nest.n_positions < default:
             default = CHUNK_SHORT
-        return max(1, (self._chunk or default) // (nest.outer_a_line * nest.n_inner))
+        return max(1, min((self._chunk or default * chunk_times()) // nest.n_positions, LONGEST_CHUNK >> 1))
+
+    def lines(self, nest: Nest, default: int) -> int:
+        """The most lines that no more than a chunk of outer indices holds, at least one."""
+        return self._lines_within(nest, self.length(nest, default))
+
+    def _lines_within(self, nest: Nest, length: int) -> int:
+        return max(1, bisect.bisect_right(range(nest.n_lines + 1), length, key=nest.most_in) - 1)
 
     def halve(self) -> bool:
         """Have chunks half as long computed from now on; False where they have been halved too often."""
@@ -113,55 +132,85 @@ class SweepEngine:
             one._halvings += 1
         return self.each[0]._halvings <= _MOST_HALVINGS
 
+    def length_at_once(self, nest: Nest, default: int) -> int:
+        """Outer indices that are computed at once: those of a chunk, fewer once memory was short."""
+        return max(1, self.length(nest, default) >> self._halvings)
+
     def lines_at_once(self, nest: Nest, default: int) -> int:
-        """Lines that are computed at once: those of a chunk, fewer once memory was short."""
-        return max(1, self.lines(nest, default) >> self._halvings)
+        """Lines that are computed at once."""
+        return self._lines_within(nest, self.length_at_once(nest, default))
 
-    def outer(self, nest: Nest, line: int, count: int, stop: int | None = None) -> tuple[dict[str, Array], Array]:
-        """Dispatch the outer values of ``count`` lines from ``line``, and a few more for devices to share evenly.
+    # --- what is computed -------------------------------------------------------------------------------
 
-        Nothing is a mapping from the line ``stop`` on.
-        """
-        start = np.array(nest.start_digits(line), np.int32)
-        n_valid = np.int32(min(count, (nest.n_lines if stop is None else stop) - line) * nest.outer_a_line)
-        together = len(jax.local_devices()) * (_GROUP if count * nest.outer_a_line > _GROUPED else 1)
-        padded = -(-count * nest.outer_a_line // together) * together
-        return outer_chunk(self.tables(nest), start, n_valid, count=padded, sharding=over_devices("outer"))
+    def _moving(self, nest: Nest, program: Program) -> Moving:
+        return moving(program, nest, self._structure, self._n_base)
+
+    @functools.cached_property
+    def _outputs(self) -> tuple[Prepared, Outputs]:
+        """The stages of all outputs, and where these are."""
+        of = self._moving(self.full_nest, self.program)
+
+        def find() -> tuple[Stages, Outputs]:
+            found, structure = equations_of(self.program, self._structure)
+            return staged(of, found.outputs), outputs_of(of, found.outputs, structure)
+
+        stages, outputs = self._kept(f"stages {of}", find)
+        return Prepared(self.full_nest, of, stages), outputs
+
+    def prepared_scores(self, nest: Nest, n_objectives: int) -> Prepared:
+        """The stages of the scores by the first objectives."""
+        key = nest.inner, n_objectives
+        if key not in self._prepared:
+            objectives = self.program.objectives[:n_objectives]
+            of = self._moving(nest, dataclasses.replace(self.program, objectives=objectives, metrics=_OF_SCORES))
+
+            def find() -> Stages:
+                return staged_scores(of, goals(of.program, self._structure), nest.inner)
+
+            self._prepared[key] = Prepared(nest, of, self._kept(f"scores {of} {nest.inner}", find))
+        return self._prepared[key]
 
     def full(self, line: int, count: int) -> tuple[Any, tuple[Any, ...]]:
-        """Dispatch all outputs of ``count`` lines from ``line``."""
+        """Dispatch all outputs of ``count`` lines from ``line``.
+
+        Returns:
+            Metrics and objectives, an :class:`~dse.sweep.engine.staging.Output` each.
+        """
+        nest = self.full_nest
+        first, stop = nest.first_of(line), nest.first_of(min(line + count, nest.n_lines))
         if self.by_numpy:
-            return evaluate_lines(self.full_nest, _of(self.full_nest, line, count), program=self.program)
-        values, _ = self.outer(self.full_nest, line, count)
-        return evaluate_chunk(self.tables(self.full_nest), values, program=self.program)
+            return evaluate_outer(nest, range(first, stop), program=self.program)
+        prepared, outputs = self._outputs
+        length = max(self.length_at_once(nest, CHUNK_FULL), nest.most_in(count))
+        values, words = prepared.values(first, length, stop)
+        return outputs.of(values, (*nest.parts_shape, len(words)))
 
     def scores(
-        self, nest: Nest, line: int, count: int, pivots: np.ndarray, thresholds: np.ndarray | None = None,
+        self, nest: Nest, first: int, count: int, pivots: np.ndarray, thresholds: np.ndarray | None = None,
         stop: int | None = None,
     ) -> Scores:  # fmt: skip
-        """Dispatch the scores of ``count`` lines from ``line``, by as many objectives as the pivots have.
+        """Dispatch the scores of ``count`` outer indices from ``first``, by as many objectives as the pivots have.
 
-        Nothing is a mapping from the line ``stop`` on. ``thresholds`` [objective, threshold] asks how many scores are
+        Nothing is a mapping from the index ``stop`` on. ``thresholds`` [objective, threshold] asks how many scores are
         below each.
         """
+        stop = nest.n_outer if stop is None else stop
         if self.by_numpy:
-            lines, n_outer = _of(nest, line, count, stop), count * nest.outer_a_line
-            return score_lines(nest, lines, n_outer, pivots.shape[1], thresholds, program=self.program)
-        program = dataclasses.replace(self.program, objectives=self.program.objectives[: pivots.shape[1]])
-        scores, reasons = score_chunk(self.tables(nest), *self.outer(nest, line, count, stop), program=program)
-        found = summarise(scores, reasons, pivots, feasible_bit=self.program.study.feasible_bit)
-        return found if thresholds is None else found._replace(below=count_below(scores, thresholds))
+            outer = range(first, min(first + count, stop))
+            return score_outer(nest, outer, count, pivots.shape[1], thresholds, program=self.program)
+        return self.prepared_scores(nest, pivots.shape[1]).scores(first, count, stop, pivots, thresholds)
+
+    def expanded(self, nest: Nest, found: Scores, rows: np.ndarray) -> np.ndarray:
+        """[objective, row, inner] the scores at some outer indices of a chunk."""
+        apart = nest.inner.apart and not self.by_numpy
+        owners = self.prepared_scores(nest, len(found.outer_best)).owners if apart else ()
+        return expanded(found, rows, owners, self.program.study.feasible_bit)
 
     def designs(self, index: np.ndarray) -> tuple[Any, tuple[np.ndarray, ...]]:
         """All outputs of the designs at these indices."""
         if not self.grid.members:
-            nest = Nest(self.grid, (), ())
-            return evaluate_few(self.grid.base, host_values(nest, nest.digits(index)), program=self.program)
+            return evaluate_few(self.grid.base, self.grid.values(index), program=self.program)
         engines = dict(zip(map(id, self.grid.each), self.each, strict=True))
         found = [(places, engines[id(grid)].designs(own)) for places, grid, own in self.grid.by_structure(index)]
         return joined(found)
 
-
-def _of(nest: Nest, line: int, count: int, stop: int | None = None) -> range:
-    """So many lines of a nest from ``line``, as far as there are."""
-    return range(line, min(line + count, nest.n_lines if stop is None else stop))

@@ -1,9 +1,10 @@
-"""Two-level evaluation: which axes of a sweep are the inner product, and where each design then lies.
+"""Which axes of a sweep are the inner product, in which parts it is computed, and where each design then lies.
 
-A sweep is evaluated as outer index x inner product by two nested ``vmap``s. JAX gives every
-intermediate only the levels that it depends on, so the work per design is the number of equations that
-see both levels, plus those of the outer level shared among the inner product. A walk over the
-model's equations tells which axes each one depends on; every choice of inner axes is then costed exactly.
+A sweep is evaluated as outer index x inner product. An equation is computed once for each combination of what it
+depends on: the outer index alone, the outer index and one of two parts of the inner axes, or all of them. A walk over
+the model's equations tells on which axes each one depends; every choice of inner axes and parts is then costed. Where
+no score or reason depends on both parts they stay *apart*: what is asked of their product (the least, the counts)
+follows from each, and the product is never computed.
 """
 
 from __future__ import annotations
@@ -12,66 +13,143 @@ import dataclasses
 import functools
 import itertools
 import math
+import operator
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from typing import NamedTuple
 
 import numpy as np
 
-from dse.doors.equations import Equations
+from dse.doors.equations import Atom, Equations
 from dse.sweep.grid.grid import Grid
 
-#: An inner product longer than this no longer shares enough to pay for its memory.
-LONGEST_INNER = 1000
+#: A part of the inner product longer than this no longer shares enough to pay for its memory; and both together.
+LONGEST_PART, LONGEST_INNER = 1000, 4000
 
-#: A shorter one leaves the processor's vectors half empty: such a sweep is evaluated flat.
+#: A shorter product shares too little for what stages hand on: such a sweep is evaluated flat, in one.
 _SHORTEST_INNER = 16
 
-#: What an equation of the outer level costs against one where both levels meet: it gathers and divides more, and its
-#: result goes through memory (measured on two cores; anything from 5 to 15 chooses alike).
-_OUTER_COST = 8.0
+#: What an equation of the outer index costs against one of the inner product: it divides more, and its result goes
+#: through memory (measured on two cores; anything from 2 to 8 chooses alike).
+_OUTER_COST = 3.0
+
+#: What a value that one part hands to the product costs against an equation there, to be written and read.
+_PASSED_COST = 8.0
+
+#: What a position of a part or of the product costs besides its equations: masks, the least, counts.
+_POSITION_COST = 8.0
 
 #: More axes than this are not all tried as inner ones, only those on which the fewest equations depend.
-_MOST_TRIED = 12
+_MOST_TRIED = 8
 
-#: Equations by the set of axes that they depend on.
-AxisDependence = Counter[frozenset[int]]
-
-
-def axis_dependence(equations: Equations, axes: Sequence[int | None]) -> AxisDependence:
-    """How many equations depend on each set of axes; ``axes`` is the one each input moves along, None for none."""
-    along = {i: frozenset() if axis is None else frozenset([axis]) for i, axis in enumerate(axes)}
-    counts: AxisDependence = Counter()
-    for equation in equations.equations:
-        depends = frozenset().union(*(along[atom] for atom in equation.inputs if isinstance(atom, int)))
-        along |= dict.fromkeys(equation.outputs, depends)
-        counts[depends] += 1
-    return counts
+#: Levels: the outer index and both parts of the inner axes. What depends on several has the sum of them.
+OUTER, FIRST, SECOND = 1, 2, 4
 
 
-def work(counts: AxisDependence, inner: frozenset[int], length: int) -> float:
-    """Work of a design: its equations where both levels meet, and a share of those of the outer level alone."""
-    total = 0.0
-    for depends, count in counts.items():
-        if depends - inner:
-            total += count if depends & inner else _OUTER_COST * count / length
-    return total
+class Inner(NamedTuple):
+    """Inner axes: their parts, and whether these stay apart."""
+
+    first: tuple[int, ...] = ()
+    second: tuple[int, ...] = ()
+    apart: bool = False
 
 
-def choose(counts: AxisDependence, sizes: dict[int, int]) -> frozenset[int]:
-    """The inner axes that make the least work; none when even those do not pay.
+class Dependence(NamedTuple):
+    """On which axes equations depend, as sums of ``1 << axis``, and what they are asked for."""
+
+    counts: Counter[int]  #: equations by the axes that they depend on
+    passed: Counter[tuple[int, int]]  #: values by their axes and all axes of what they are used for
+    goals: frozenset[int]  #: axes of each score and reason
+
+
+def axis_dependence(equations: Equations, axes: Sequence[int | None], goals: Sequence[Atom] = ()) -> Dependence:
+    """On which axes the equations depend that the goals need; all that the outputs need without any.
 
     Args:
-        counts: see :func:`axis_dependence`.
-        sizes: length of each axis that may be an inner one.
+        equations: the model's.
+        axes: the axis that each input moves along, None for none.
+        goals: scores and reasons.
     """
-    weight = {axis: sum(n for depends, n in counts.items() if axis in depends) for axis in sizes}
+    goals = goals or equations.outputs
+    along = {i: 0 if axis is None else 1 << axis for i, axis in enumerate(axes)}
+    counts: Counter[int] = Counter()
+    users: dict[int, int] = {}
+    for equation in equations.part((), goals).equations:
+        used = [atom for atom in equation.inputs if isinstance(atom, int)]
+        depends = functools.reduce(operator.or_, (along[atom] for atom in used), 0)
+        along |= dict.fromkeys(equation.outputs, depends)
+        counts[depends] += 1
+        for atom in used:
+            users[atom] = users.get(atom, 0) | depends
+    passed = Counter((along[atom], by) for atom, by in users.items() if atom >= equations.n_inputs)
+    return Dependence(counts, passed, frozenset(along[atom] for atom in goals if isinstance(atom, int)))
+
+
+def work(found: Dependence, inner: Inner, sizes: Mapping[int, int], density: float = 1.0) -> float:
+    """Work of a design, in equations of the inner product.
+
+    Equations of the outer index are shared among the whole product, those of a part among the other part. ``density``
+    is the share of what is computed that are designs.
+    """
+    first, second = _bits(inner.first), _bits(inner.second)
+    lengths = [math.prod(sizes[axis] for axis in part) for part in (inner.first, inner.second)]
+    positions = np.array([1, lengths[0], lengths[1], lengths[0] * lengths[1]], np.float64)
+
+    def level(axes: np.ndarray) -> np.ndarray:
+        return np.minimum(axes & first, 1) + 2 * np.minimum(axes & second, 1)
+
+    axes, counts = np.array([*found.counts.items()], np.int64).reshape(-1, 2).T
+    cost = np.where(axes == 0, 0.0, np.where(level(axes) == 0, _OUTER_COST, 1.0))
+    total = float((counts * cost * positions[level(axes)]).sum())
+    if second:
+        axes, users, counts = np.array([(*key, n) for key, n in found.passed.items()], np.int64).reshape(-1, 3).T
+        is_passed = (level(axes) > 0) & (level(users) != level(axes))
+        total += _PASSED_COST * float((counts * positions[level(axes)])[is_passed].sum())
+    if first:
+        total += _POSITION_COST * (sum(lengths) if inner.apart else positions[-1])
+    return total / float(positions[-1]) / density
+
+
+def _bits(axes: Iterable[int]) -> int:
+    return sum(1 << axis for axis in axes)
+
+
+def choose(
+    found: Dependence, sizes: Mapping[int, int], together: Sequence[int] = (),
+    density: Callable[[tuple[int, ...]], float] = lambda _: 1.0,
+) -> Inner:  # fmt: skip
+    """The inner axes and their parts that make the least work; none when even those do not pay.
+
+    Args:
+        found: see :func:`axis_dependence`.
+        sizes: length of each axis that may be an inner one.
+        together: axes that parts which stay apart must not divide.
+        density: gives the share of what is computed that are designs, by the inner axes.
+    """
+    weight = {axis: sum(n for axes, n in found.counts.items() if axes >> axis & 1) for axis in sizes}
     tried = sorted(sizes, key=lambda axis: (weight[axis], axis))[:_MOST_TRIED]
-    best, least = frozenset[int](), work(counts, frozenset(), 1)
-    for inner in map(frozenset, _subsets(tried)):
-        length = math.prod(sizes[axis] for axis in inner)
-        if _SHORTEST_INNER <= length <= LONGEST_INNER and (found := work(counts, inner, length)) < least:
-            best, least = inner, found
+    best, least = _FLAT, work(found, _FLAT, sizes, density(()))
+    for inner in _ways(tried, sizes, {*found.goals, _bits(together)}):
+        if (total := work(found, inner, sizes, density((*inner.first, *inner.second)))) < least:
+            best, least = inner, total
     return best
+
+
+def _ways(tried: list[int], sizes: Mapping[int, int], goals: set[int]) -> Iterator[Inner]:
+    """Every choice of inner axes and of their parts, within the lengths that are allowed."""
+    for axes in map(sorted, _subsets(tried)):
+        length = math.prod(sizes[axis] for axis in axes)
+        if length < _SHORTEST_INNER:
+            continue
+        if length <= LONGEST_PART:
+            yield Inner(tuple(axes))
+        for second in _subsets(axes[1:]):
+            first = tuple(axis for axis in axes if axis not in second)
+            lengths = [math.prod(sizes[axis] for axis in part) for part in (first, second)]
+            if second and max(lengths) <= LONGEST_PART:
+                apart = not any(goal & _bits(first) and goal & _bits(second) for goal in goals)
+                if apart or length <= LONGEST_INNER:
+                    yield Inner(first, second, apart)
 
 
 def _subsets(items: list[int]) -> Iterator[tuple[int, ...]]:
@@ -89,50 +167,99 @@ def option_axes(grid: Grid) -> list[dict[str, np.ndarray]]:
     return [dict(options)]
 
 
+#: No inner axes.
+_FLAT = Inner()
+
+#: Rows of degrees by which the density of mappings is estimated, for sweeps of more designs than this.
+_SAMPLED, _LARGE = 64, 1_000_000
+
+
+class Density:
+    """The share of the places and inner options of a grid that are mappings, by the inner axes.
+
+    Rounded to a power of two, and 1 for small sweeps: those of the same axes, over another model say, should choose
+    alike and share programs.
+    """
+
+    def __init__(self, grid: Grid, sizes: Sequence[int]) -> None:
+        rows = np.unique(np.linspace(0, grid.table.n_rows - 1, _SAMPLED).astype(int))
+        self._n, self._is_small = len(grid.shape), grid.n_designs < _LARGE
+        self._mappings = grid.table.distinct[rows].reshape(len(rows), *sizes[self._n :])
+        self._known: dict[tuple[int, ...], float] = {}
+
+    def __call__(self, inner: Sequence[int]) -> float:
+        """For these inner axes."""
+        options = tuple(sorted(axis - self._n + 1 for axis in inner if axis >= self._n))
+        if self._is_small:
+            return 1.0
+        if options not in self._known:
+            places = self._mappings.any(axis=options) if options else self._mappings
+            self._known[options] = 2.0 ** round(math.log2(float(self._mappings.mean() / places.mean())))
+        return self._known[options]
+
+
 @dataclasses.dataclass(frozen=True)
 class Nest:
     """A grid turned into outer index x inner product.
 
-    The outer index is a mixed-radix number (outer dimensions…, row of degrees, outer options…), the
-    inner one (inner dimensions…, inner options…). A *line* is what has one row and one position in
-    every outer dimension: the unit that chunks and blocks are made of.
+    Axes are numbered: the grid's dimensions, then the axes of options. The outer index is a mixed-radix number (outer
+    dimensions…, place), where a *place* is a row of degrees with one position of every outer option that some mapping
+    has. The inner index is (axes of the first part…, of the second…). A *line* has one row and one position of every
+    outer dimension: the unit of blocks.
     """
 
     grid: Grid
-    inner_dimensions: tuple[int, ...]
-    inner_options: tuple[int, ...]
+    inner: Inner = _FLAT
 
     @functools.cached_property
-    def options(self) -> list[dict[str, np.ndarray]]:
-        """See :func:`option_axes`."""
-        return option_axes(self.grid)
+    def axes(self) -> list[dict[str, np.ndarray]]:
+        """Leaf path → values along each axis."""
+        return [*(dimension.columns for dimension in self.grid.dimensions), *option_axes(self.grid)]
+
+    @functools.cached_property
+    def sizes(self) -> list[int]:
+        """Positions of each axis."""
+        n = len(self.grid.shape)
+        return [*self.grid.shape, *(len(next(iter(axis.values()))) for axis in self.axes[n:])]
+
+    @property
+    def inner_axes(self) -> tuple[int, ...]:
+        """The inner axes, in the order of the inner index."""
+        return (*self.inner.first, *self.inner.second)
+
+    @property
+    def groups(self) -> tuple[tuple[int, ...], ...]:
+        """The axes that scores are computed along together: the parts where they stay apart, else all inner ones."""
+        return (self.inner.first, self.inner.second) if self.inner.apart else (self.inner_axes,)
+
+    def _others(self, options: bool) -> tuple[int, ...]:
+        n = len(self.grid.shape)
+        axes = range(n, len(self.sizes)) if options else range(n)
+        return tuple(axis for axis in axes if axis not in self.inner_axes)
 
     @functools.cached_property
     def outer_dimensions(self) -> tuple[int, ...]:
-        """Positions of the dimensions that are not inner ones."""
-        return tuple(i for i in range(len(self.grid.shape)) if i not in self.inner_dimensions)
+        """The dimensions that are not inner ones."""
+        return self._others(options=False)
 
     @functools.cached_property
     def outer_options(self) -> tuple[int, ...]:
-        """Positions of the axes of options that are not inner ones."""
-        return tuple(i for i in range(len(self.options)) if i not in self.inner_options)
+        """The axes of options that are not inner ones."""
+        return self._others(options=True)
+
+    def lengths(self, axes: Sequence[int]) -> tuple[int, ...]:
+        """Positions of these axes."""
+        return tuple(self.sizes[axis] for axis in axes)
 
     @functools.cached_property
-    def option_shape(self) -> tuple[int, ...]:
-        """Lengths of the axes of options."""
-        return tuple(len(next(iter(axis.values()))) for axis in self.options)
-
-    @property
-    def outer_shape(self) -> tuple[int, ...]:
-        """Radices of the outer index."""
-        dimensions = (self.grid.shape[i] for i in self.outer_dimensions)
-        return (*dimensions, self.grid.table.n_rows, *(self.option_shape[i] for i in self.outer_options))
+    def inner_options(self) -> tuple[int, ...]:
+        """The inner axes that are options."""
+        return tuple(axis for axis in self.inner_axes if axis >= len(self.grid.shape))
 
     @property
     def inner_shape(self) -> tuple[int, ...]:
         """Radices of the inner index."""
-        dimensions = (self.grid.shape[i] for i in self.inner_dimensions)
-        return (*dimensions, *(self.option_shape[i] for i in self.inner_options))
+        return self.lengths(self.inner_axes)
 
     @property
     def n_inner(self) -> int:
@@ -140,65 +267,147 @@ class Nest:
         return math.prod(self.inner_shape)
 
     @property
-    def outer_a_line(self) -> int:
-        """Outer indices of a line: the product of the outer options."""
-        return math.prod(self.option_shape[i] for i in self.outer_options)
+    def parts_shape(self) -> tuple[int, int]:
+        """Lengths of both parts of the inner product."""
+        return math.prod(self.lengths(self.inner.first)), math.prod(self.lengths(self.inner.second))
+
+    @property
+    def n_positions(self) -> int:
+        """Scores that are computed for an outer index."""
+        return sum(math.prod(self.lengths(axes)) for axes in self.groups)
+
+    # --- places -----------------------------------------------------------------------------------------
+
+    @functools.cached_property
+    def _column_order(self) -> np.ndarray:
+        """[outer options, inner options] the column of the mapping table there."""
+        n = len(self.grid.shape)
+        columns = np.arange(self.grid.table.n_columns).reshape(self.sizes[n:])
+        order = [axis - n for axis in (*self.outer_options, *self.inner_options)]
+        return columns.transpose(order).reshape(math.prod(self.lengths(self.outer_options)), -1)
+
+    @functools.cached_property
+    def places(self) -> tuple[np.ndarray, ...]:
+        """Digits (row of degrees, position of each outer option…) of the places, by number."""
+        return self._found[0]
+
+    @functools.cached_property
+    def mask(self) -> np.ndarray:
+        """[place, inner options] which are mappings."""
+        return self._found[1]
+
+    @functools.cached_property
+    def _found(self) -> tuple[tuple[np.ndarray, ...], np.ndarray]:
+        distinct = self.grid.table.distinct[:, self._column_order]
+        row, option = np.nonzero(distinct.any(axis=-1))
+        options = np.unravel_index(option, self.lengths(self.outer_options)) if self.outer_options else ()
+        return (row, *options), distinct[row, option]
+
+    @property
+    def n_places(self) -> int:
+        """Places of the mapping table."""
+        return len(self.places[0])
+
+    @functools.cached_property
+    def _before_row(self) -> np.ndarray:
+        """Places before each row of degrees, and their total at the end."""
+        return np.searchsorted(self.places[0], np.arange(self.grid.table.n_rows + 1))
+
+    @property
+    def outer_shape(self) -> tuple[int, ...]:
+        """Radices of the outer index."""
+        return (*self.lengths(self.outer_dimensions), self.n_places)
+
+    @property
+    def n_outer(self) -> int:
+        """Outer indices."""
+        return math.prod(self.outer_shape)
 
     @property
     def points_a_line(self) -> int:
         """Points of the grid that a line runs through: the product of the inner dimensions."""
-        return math.prod(self.grid.shape[i] for i in self.inner_dimensions)
+        return math.prod(self.sizes[axis] for axis in self.inner_axes if axis < len(self.grid.shape))
 
     @property
     def n_lines(self) -> int:
         """Lines of the sweep; one line is ``points_a_line`` of the grid's outer indices."""
         return self.grid.n_outer // self.points_a_line
 
-    def start_digits(self, line: int) -> list[int]:
-        """Digits of the first outer index of a line, in Python's integers: no size is too large."""
-        outer, digits = line * self.outer_a_line, []
+    def first_of(self, line: int) -> int:
+        """The outer index at which a line begins."""
+        point, row = divmod(line, self.grid.table.n_rows)
+        return point * self.n_places + int(self._before_row[row])
+
+    def most_in(self, lines: int) -> int:
+        """The most outer indices that this number of lines has, wherever they begin."""
+        n_rows = self.grid.table.n_rows
+        whole, rest = divmod(lines, n_rows)
+        twice = np.concatenate([self._before_row, self.n_places + self._before_row[1:]])
+        return whole * self.n_places + int((twice[rest:] - twice[: len(twice) - rest]).max())
+
+    def start_digits(self, outer: int) -> list[int]:
+        """Digits of an outer index, in Python's integers: no size is too large."""
+        digits = []
         for radix in reversed(self.outer_shape):
             outer, digit = divmod(outer, radix)
             digits.append(digit)
         return digits[::-1]
 
-    def inner_columns(self) -> dict[str, np.ndarray]:
-        """Leaf path → values along the inner product."""
-        axes = [self.grid.dimensions[i].columns for i in self.inner_dimensions]
-        axes += [self.options[i] for i in self.inner_options]
-        digits = np.unravel_index(np.arange(self.n_inner), self.inner_shape) if axes else ()
-        return {path: column[digits[i]] for i, axis in enumerate(axes) for path, column in axis.items()}
+    # --- values -----------------------------------------------------------------------------------------
 
-    @functools.cached_property
-    def column_order(self) -> np.ndarray:
-        """[outer options, inner options] the column of the mapping table there."""
-        columns = np.arange(self.grid.table.n_columns).reshape(self.option_shape)
-        return columns.transpose(*self.outer_options, *self.inner_options).reshape(self.outer_a_line, -1)
+    def outer_columns(self) -> list[dict[str, np.ndarray]]:
+        """By digit of the outer index: leaf path → value at each position."""
+        row, *options = self.places
+        found = {path: values[row] for path, values in self.grid.table.degrees.items()}
+        for axis, position in zip(self.outer_options, options, strict=True):
+            found |= {path: values[position] for path, values in self.axes[axis].items()}
+        return [*(self.axes[axis] for axis in self.outer_dimensions), found]
 
-    @functools.cached_property
-    def distinct(self) -> np.ndarray:
-        """[row, outer options…, inner options] whether the pair is a mapping of the sweep."""
-        lengths = (self.option_shape[i] for i in self.outer_options)
-        return self.grid.table.distinct[:, self.column_order].reshape(self.grid.table.n_rows, *lengths, -1)
+    def columns_along(self, axes: Sequence[int]) -> dict[str, np.ndarray]:
+        """Leaf path → values along the product of axes."""
+        shape = self.lengths(axes)
+        digits = np.unravel_index(np.arange(math.prod(shape)), shape) if axes else ()
+        tables = zip((self.axes[axis] for axis in axes), digits, strict=True)
+        return {path: values[at] for table, at in tables for path, values in table.items()}
 
-    def digits(self, index: np.ndarray) -> np.ndarray:
-        """[radix, design] digits of the outer indices of designs; the nest has no inner axes."""
-        digits, column = self.grid.locate(index)
-        return np.stack([*digits, *np.unravel_index(column, self.option_shape)]).astype(np.int32)
+    def mask_columns(self, axes: Sequence[int]) -> np.ndarray:
+        """[position along the product of axes] column of the mask; the first where none of them is an option."""
+        shape = self.lengths(axes)
+        digits = dict(zip(axes, np.unravel_index(np.arange(math.prod(shape)), shape) if axes else (), strict=True))
+        options = [axis for axis in self.inner_options if axis in digits]
+        if not options:
+            return np.zeros(math.prod(shape), np.int64)
+        return np.ravel_multi_index([digits[axis] for axis in options], self.lengths(options))
 
-    def place_of_column(self) -> np.ndarray:
-        """[column of options] its place in a line of a nest without inner dimensions."""
-        return np.argsort(self.column_order.reshape(-1))
+    # --- designs ----------------------------------------------------------------------------------------
 
     def design_index(self, outer: np.ndarray, inner: np.ndarray) -> np.ndarray:
         """Index of the designs at these outer and inner indices (each of them a mapping)."""
-        n = len(self.outer_dimensions), len(self.inner_dimensions)
-        outer_digits = np.unravel_index(outer.astype(np.int64), self.outer_shape)
-        inner_digits = np.unravel_index(inner, self.inner_shape) if self.inner_shape else ()
-        digits = dict(zip(self.outer_dimensions, outer_digits, strict=False))
-        digits |= dict(zip(self.inner_dimensions, inner_digits, strict=False))
-        options = dict(zip(self.outer_options, outer_digits[n[0] + 1 :], strict=True))
-        options |= dict(zip(self.inner_options, inner_digits[n[1] :], strict=True))
-        column = np.ravel_multi_index([options[i] for i in range(len(options))], self.option_shape)
-        row = [digits[i] for i in range(len(digits))] + [outer_digits[n[0]]]
-        return self.grid.design_index(np.ravel_multi_index(row, (*self.grid.shape, self.grid.table.n_rows)), column)
+        *dimensions, place = np.unravel_index(outer.astype(np.int64), self.outer_shape)
+        row, *options = (digits[place] for digits in self.places)
+        digits = dict(zip(self.outer_dimensions, dimensions, strict=True))
+        digits |= dict(zip(self.outer_options, options, strict=True))
+        if self.inner_axes:
+            digits |= dict(zip(self.inner_axes, np.unravel_index(inner, self.inner_shape), strict=True))
+        n = len(self.grid.shape)
+        column = np.ravel_multi_index([digits[i] for i in range(n, len(self.sizes))], self.sizes[n:])
+        of_grid = [*(digits[i] for i in range(n)), row]
+        return self.grid.design_index(np.ravel_multi_index(of_grid, (*self.grid.shape, self.grid.table.n_rows)), column)
+
+    def mappings_of(self, rows: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+        """(position in ``rows``, place, inner index) of all mappings of these rows, in the order of designs.
+
+        The nest has no inner dimensions.
+        """
+        at, column = np.nonzero(self.grid.table.distinct[rows])
+        option, inner = np.divmod(np.argsort(self._column_order.reshape(-1))[column], self._column_order.shape[1])
+        return at, self._number[rows[at], option], inner
+
+    @functools.cached_property
+    def _number(self) -> np.ndarray:
+        """[row, outer options] number of each place; nothing of use where there is none."""
+        row, *options = self.places
+        lengths = self.lengths(self.outer_options)
+        found = np.zeros((self.grid.table.n_rows, math.prod(lengths)), np.int64)
+        found[row, np.ravel_multi_index(options, lengths) if options else 0] = np.arange(len(row))
+        return found

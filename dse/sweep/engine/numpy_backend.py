@@ -15,7 +15,7 @@ from dse.errors import InputError
 from dse.sweep.engine.nesting import Nest
 from dse.sweep.engine.point import Program, equations_of, evaluate_point
 from dse.sweep.engine.reductions import Scores, below, counted
-from dse.sweep.engine.tables import host_values
+from dse.sweep.engine.staging import Output
 from dse.types import Design
 
 
@@ -51,47 +51,50 @@ def joined(found: Sequence[tuple[np.ndarray, Any]]) -> Any:
     return jax.tree.map(lambda *arrays: np.concatenate(arrays)[order], *(outputs for _, outputs in found))
 
 
-def evaluate_lines(nest: Nest, lines: range, *, program: Program) -> tuple[Any, tuple[Any, ...]]:
-    """All metrics and the objectives of lines of a nest: arrays [outer, inner]."""
-    outer = {path: values[:, None] for path, values in host_values(nest, _digits(nest, lines)).items()}
-    inner = {path: column[None] for path, column in nest.inner_columns().items()}
-    return evaluate_few(nest.grid.base, outer | inner, program=program)
+def evaluate_outer(nest: Nest, outer: range, *, program: Program) -> tuple[Any, tuple[Any, ...]]:
+    """All metrics and the objectives of outer indices of a nest, an output each."""
+    shape = *nest.parts_shape, len(outer)
+    return jax.tree.map(lambda values: Output(values.T, shape), _evaluated(nest, outer, program))
 
 
-def score_lines(
-    nest: Nest, lines: range, n_outer: int, n_objectives: int, thresholds: np.ndarray | None, *, program: Program
+def _evaluated(nest: Nest, outer: range, program: Program) -> tuple[Any, tuple[Any, ...]]:
+    """All metrics and the objectives: arrays [outer, inner]."""
+    digits = np.unravel_index(np.array(outer), nest.outer_shape)
+    tables = zip(nest.outer_columns(), digits, strict=True)
+    values = {path: column[at][:, None] for table, at in tables for path, column in table.items()}
+    values |= {path: column[None] for path, column in nest.columns_along(nest.inner_axes).items()}
+    return evaluate_few(nest.grid.base, values, program=program)
+
+
+def score_outer(
+    nest: Nest, outer: range, count: int, n_objectives: int, thresholds: np.ndarray | None, *, program: Program
 ) -> Scores:  # fmt: skip
-    """Scores of lines of a nest, as those of :meth:`~dse.sweep.engine.engine.SweepEngine.scores`.
+    """Scores of outer indices of a nest, as those of :meth:`~dse.sweep.engine.engine.SweepEngine.scores`, of one group.
 
     Args:
-        nest: what they are lines of.
-        lines: they.
-        n_outer: outer indices of the arrays, past the last of the lines nothing is a mapping.
-        n_objectives: the first so many.
-        thresholds: [objective, threshold], how many scores are below each is told; None for none.
+        nest: the nest.
+        outer: the outer indices.
+        count: length of the arrays; past the last of the indices nothing is a mapping.
+        n_objectives: objectives, the first ones of the program.
+        thresholds: [objective, threshold] below which scores are counted; None for none.
         program: what is computed.
     """
-    metrics, objectives = evaluate_lines(nest, lines, program=program)
-    objectives = objectives[:n_objectives]
-    row, *options = _digits(nest, lines)[len(nest.outer_dimensions) :]
-    is_mapping = nest.distinct[(row, *options)]
-    is_mapping = np.tile(is_mapping, nest.n_inner // is_mapping.shape[1])
+    metrics, objectives = _evaluated(nest, outer, program)
+    objectives, n = objectives[:n_objectives], len(outer)
+    place = np.array(outer) % nest.n_places
+    is_mapping = nest.mask[place][:, nest.mask_columns(nest.inner_axes)]
     can_win = is_mapping & metrics.feasible
-    scores = np.full((len(objectives), n_outer, nest.n_inner), np.inf, np.float32)
+    scores = np.full((len(objectives), count, nest.n_inner), np.inf, np.float32)
     for own, value in zip(scores, objectives, strict=True):
-        own[: len(row)] = np.where(can_win & np.isfinite(value), value, np.inf)
+        own[:n] = np.where(can_win & np.isfinite(value), value, np.inf)
     ranked = np.asarray(np.isfinite(scores).all(axis=0))
-    counts = counted(metrics.infeasible_reason[is_mapping], ranked[: len(row)][is_mapping], program.study)
-    found = Scores(scores, scores.min(axis=2), scores.min(axis=1), np.asarray(ranked.any(axis=1)), counts)
+    counts = counted(metrics.infeasible_reason[is_mapping], ranked[:n][is_mapping], program.study)
+    as_computed = scores.transpose(0, 2, 1).reshape(len(scores), *nest.parts_shape, count)
+    least = (scores.min(axis=1),)
+    found = Scores((as_computed,), (), scores.min(axis=2), least, np.asarray(ranked.any(axis=1)), counts)
     if thresholds is None:
         return found
     return found._replace(below=below(scores.reshape(len(scores), -1), thresholds))
-
-
-def _digits(nest: Nest, lines: range) -> tuple[np.ndarray, ...]:
-    """Digits of the outer indices of lines."""
-    outer = np.arange(lines.start * nest.outer_a_line, lines.stop * nest.outer_a_line)
-    return np.unravel_index(outer, nest.outer_shape)
 
 
 @functools.lru_cache(maxsize=32)

@@ -4,15 +4,16 @@ from __future__ import annotations
 
 import dataclasses
 import functools
-from collections.abc import Mapping
+from collections.abc import Container, Mapping
 from typing import Any
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 
 from dse.designs.leaves import replace
-from dse.doors import equations
-from dse.doors.equations import Equations
+from dse.doors import equations, folding
+from dse.doors.equations import Constant, Equations
 from dse.doors.study import Study
 from dse.spec.expression import Expression
 from dse.spec.sweep import Objective
@@ -27,6 +28,7 @@ class Program:
     constraints: tuple[Expression, ...] = ()
     objectives: tuple[Objective, ...] = ()
     metrics: tuple[str, ...] | None = None  #: those that come out; None for all
+    known: tuple[tuple[int, float], ...] = ()  #: inputs that are neutral for all designs, see :func:`neutral`
 
     @property
     def can_be_kept(self) -> bool:
@@ -37,7 +39,7 @@ class Program:
         """All that it depends on besides the code."""
         objectives = [(objective.expression.text, objective.sign) for objective in self.objectives]
         constraints = [constraint.text for constraint in self.constraints]
-        return str((self.study.name, constraints, objectives, self.metrics))
+        return str((self.study.name, constraints, objectives, self.metrics, self.known))
 
 
 def evaluate_point(program: Program, base: Design, values: Mapping[str, Scalar]) -> tuple[Any, tuple[Scalar, ...]]:
@@ -61,14 +63,48 @@ def evaluate_point(program: Program, base: Design, values: Mapping[str, Scalar])
     metrics = dataclasses.replace(metrics, feasible=reason == 0, infeasible_reason=reason)
     objectives = tuple(objective.sign * objective.expression(lookup) for objective in program.objectives)
     if program.metrics is not None:
-        left_out = [field.name for field in dataclasses.fields(metrics) if field.name not in program.metrics]
-        metrics = dataclasses.replace(metrics, **dict.fromkeys(left_out))
+        metrics = _without(metrics, program.metrics)
     return metrics, objectives
 
 
-@functools.lru_cache(maxsize=32)
+def neutral(base: Design, columns: Mapping[str, np.ndarray]) -> tuple[tuple[int, float], ...]:
+    """(number, value) of the inputs that are 0, 1 or infinite for all designs.
+
+    Args:
+        base: the design that has every leaf that is not in ``columns``.
+        columns: full path → all values that the leaf takes.
+    """
+    found = []
+    for number, leaf in enumerate(jax.tree.leaves((base, dict(columns)))):
+        values = np.asarray(leaf, np.float32)
+        found += [(number, value) for value in folding.NEUTRAL if np.all(values == value)]
+    return tuple(found)
+
+
+def _without(metrics: Any, kept: Container[str]) -> Any:
+    """Metrics of which the others are left out."""
+    left_out = [field.name for field in dataclasses.fields(metrics) if field.name not in kept]
+    return dataclasses.replace(metrics, **dict.fromkeys(left_out))
+
+
+def _is_atom(value: Any) -> bool:
+    return isinstance(value, Constant)
+
+
+@functools.lru_cache(maxsize=64)
 def equations_of(program: Program, inputs: jax.tree_util.PyTreeDef) -> tuple[Equations, jax.tree_util.PyTreeDef]:
-    """:func:`evaluate_point` as equations, for inputs of this structure; traced once for all programs of a sweep."""
+    """:func:`evaluate_point` as equations, for inputs of this structure; traced once for all programs of a sweep.
+
+    What the known inputs make neutral is left out.
+    """
+    if program.known:
+        whole, outputs = equations_of(dataclasses.replace(program, known=()), inputs)
+        return folding.folded(whole, dict(program.known)), outputs
+    if program.metrics is not None:
+        whole, outputs = equations_of(dataclasses.replace(program, metrics=None), inputs)
+        metrics, objectives = jax.tree.unflatten(outputs, whole.outputs)
+        wanted, outputs = jax.tree.flatten((_without(metrics, program.metrics), objectives), is_leaf=_is_atom)
+        return whole.part((), wanted), outputs
     scalars = jax.tree.unflatten(inputs, [jax.ShapeDtypeStruct((), jnp.float32)] * inputs.num_leaves)
     return equations.trace(functools.partial(evaluate_point, program), *scalars)
 

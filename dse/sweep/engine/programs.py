@@ -77,10 +77,10 @@ class PersistentFunction:
     program is, and tell it by ``str``.
     """
 
-    def __init__(self, function: Callable[..., Any], static: tuple[str, ...], quickly: bool) -> None:
+    def __init__(self, function: Callable[..., Any], static: tuple[str, ...], options: dict[str, Any]) -> None:
         functools.update_wrapper(self, function)
         self._function = function
-        self._quickly = quickly
+        self._for_processors = options
         self.jitted: Any = jax.jit(function, static_argnames=static)  # JAX's type for it has no clear_cache
         self._loaded: dict[Hashable, Callable[..., Any]] = {}
 
@@ -108,7 +108,7 @@ class PersistentFunction:
         self.jitted.clear_cache()
 
     def _options(self) -> dict[str, Any] | None:
-        return dict(_QUICKLY) if self._quickly and jax.default_backend() == "cpu" else None
+        return dict(self._for_processors) if self._for_processors and jax.default_backend() == "cpu" else None
 
     @property
     def _digest(self) -> str:
@@ -137,9 +137,9 @@ def _compiled(lowered: Any, options: dict[str, Any] | None) -> Any:
     try:
         return lowered.compile(options)
     except jax.errors.JaxRuntimeError:
-        if not options or options == _KNOWN_BY_ALL:
+        if not options or options.items() <= _KNOWN_BY_ALL.items():
             raise
-        return lowered.compile(_KNOWN_BY_ALL)
+        return lowered.compile({name: value for name, value in options.items() if name in _KNOWN_BY_ALL})
 
 
 class _Anew:
@@ -172,12 +172,15 @@ def _use_cache(wanted: bool) -> None:
     compilation_cache.reset_cache()
 
 
-def persistent_jit(*static: str, quickly: bool = False) -> Callable[[Callable[..., Any]], PersistentFunction]:
+def persistent_jit(
+    *static: str, quickly: bool = False, options: dict[str, Any] = {}  # noqa: B006
+) -> Callable[[Callable[..., Any]], PersistentFunction]:
     """Decorator: ``jax.jit`` with these static arguments, whose compiled programs are kept on disk.
 
-    ``quickly`` is for programs that run a few times only: they compile in half the time and run slower.
+    ``quickly`` is for programs that run a few times only: they compile in half the time and run slower;
+    ``options`` are further ones of XLA for processors.
     """
-    return functools.partial(PersistentFunction, static=static, quickly=quickly)
+    return functools.partial(PersistentFunction, static=static, options=_QUICKLY if quickly else options)
 
 
 def persistent_value(made_from: str, find: Callable[[], Any]) -> Any:

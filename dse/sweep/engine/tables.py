@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Container
 from typing import Any, NamedTuple
 
 import jax
@@ -25,40 +25,30 @@ class Tables(NamedTuple):
 
     base: Design
     outer: tuple[dict[str, Array], ...]  #: by digit: leaf path → value at each position
-    inner: dict[str, Array]  #: leaf path → values along the inner product
+    first: dict[str, Array]  #: leaf path → values along the first part of the inner product
+    second: dict[str, Array]  #: and along the second
     radices: Array  #: of the outer index
-    mask: Array  #: [row, outer options, word] bits of which columns of options are mappings there
-    word: Array  #: [inner] word of the mask that tells of each position of the inner product
-    bit: Array  #: [inner] and its bit
+    mask: Array  #: [place, word] bits of which inner options are mappings there
 
 
-def tables(nest: Nest) -> Tables:
-    """The tables of a nest, in float32."""
-    grid = nest.grid
-    n_columns = nest.distinct.shape[-1]
-    column = np.tile(np.arange(n_columns, dtype=np.int32), nest.n_inner // n_columns)
+def tables(nest: Nest, paths: Container[str]) -> Tables:
+    """The tables of a nest, in float32, of the leaves that are needed."""
+    first, second = (nest.columns_along(axes) for axes in (nest.inner.first, nest.inner.second))
     host: dict[str, Any] = dict(
-        base=grid.base,
-        outer=tuple(map(_padded_columns, host_columns(nest))),
-        inner={path: values.astype(np.float32) for path, values in nest.inner_columns().items()},
+        base=nest.grid.base,
+        outer=tuple(_padded_columns(columns, paths) for columns in nest.outer_columns()),
+        first={path: values.astype(np.float32) for path, values in first.items()},
+        second={path: values.astype(np.float32) for path, values in second.items()},
         radices=np.array(nest.outer_shape, np.int32),
-        mask=_padded(_packed(nest.distinct)),
-        word=column // _WORD,
-        bit=column % _WORD,
+        mask=_padded(_packed(nest.mask)),
     )
     return Tables(**jax.device_put(host, over_devices()))
 
 
-def host_columns(nest: Nest) -> list[dict[str, np.ndarray]]:
-    """By digit of the outer index: leaf path → value at each position."""
-    dimensions = [nest.grid.dimensions[i].columns for i in nest.outer_dimensions]
-    return [*dimensions, nest.grid.table.degrees, *(nest.options[i] for i in nest.outer_options)]
-
-
-def host_values(nest: Nest, digits: Iterable[np.ndarray]) -> dict[str, np.ndarray]:
-    """Leaf path → values at outer indices given by their digits: what ``decoding.values_at`` gives on the device."""
-    pairs = zip(host_columns(nest), digits, strict=True)
-    return {path: column[at] for columns, at in pairs for path, column in columns.items()}
+def mask_places(nest: Nest, axes: tuple[int, ...]) -> tuple[np.ndarray, np.ndarray]:
+    """(word of the mask, its bit) of each position along a group's axes."""
+    column = nest.mask_columns(axes).astype(np.int32)
+    return column // _WORD, column % _WORD
 
 
 def _packed(flags: np.ndarray) -> np.ndarray:
@@ -75,5 +65,5 @@ def _padded(column: np.ndarray) -> np.ndarray:
     return np.pad(column, [(0, extra)] + [(0, 0)] * (column.ndim - 1), mode="edge")
 
 
-def _padded_columns(columns: dict[str, np.ndarray]) -> dict[str, np.ndarray]:
-    return {path: _padded(column).astype(np.float32) for path, column in columns.items()}
+def _padded_columns(columns: dict[str, np.ndarray], paths: Container[str]) -> dict[str, np.ndarray]:
+    return {path: _padded(column).astype(np.float32) for path, column in columns.items() if path in paths}

@@ -29,16 +29,16 @@ from dse.types import Capabilities, Design
 from dse.types.paths import build as built
 from dse.types.paths import leaves
 
-#: Bandwidth of device memory, and what of it the cores can ask for.
+#: Bandwidth of device memory, and the limit that the cores can use.
 _BANDWIDTH, _FEED = "system.accelerator.memory.bandwidth", "system.accelerator.power.feed"
 
 _MOST_SHAPES = 100_000
-#: Of what the mapping must divide, the fields that may be 0.
+#: Fields that the mapping must divide and that may be 0.
 _MAY_BE_NONE = ("shared_ffn", "n_predict", "redundant_experts")
 
 
 def build(spec: SweepSpec) -> Grid:
-    """The grid of a specification; names, sizes and divisibility are checked here."""
+    """The grid of a specification; InputError for faults of names, sizes and divisibility."""
     found = structures.separated(spec)
     if len(found) == 1:
         return _of_one_structure(*found[0])
@@ -46,7 +46,7 @@ def build(spec: SweepSpec) -> Grid:
 
 
 def _of_part(whole: SweepSpec, spec: SweepSpec, names: Names) -> Grid:
-    """The grid of the designs of one structure; an InputError of it says which they are."""
+    """The grid of the designs of one structure; its InputErrors name those designs."""
     try:
         return _of_one_structure(spec, names)
     except InputError as error:
@@ -72,7 +72,7 @@ def _of_one_structure(spec: SweepSpec, names: Names) -> Grid:
     )
     owned = {*given, *assumed_tokens(given)} | (set() if parts.n_devices_given else {N_DEVICES})
     dimensions = tuple(_dimension(group, names, owned) for group in orthogonal)
-    moving = {axis.key for dimension in dimensions for axis in dimension.axes}  # stacks that come with a machine too
+    moving = {axis.key for dimension in dimensions for axis in dimension.axes}  # includes stacks of swept machines
     base = _base(names, spec, parts, dimensions, assumed_tokens(given))
     parts = parts._replace(splits_hidden=_splits_hidden(base, dimensions))
     _check_bills(names, spec, base, given)
@@ -96,26 +96,26 @@ def _of_one_structure(spec: SweepSpec, names: Names) -> Grid:
         used=names.used,
         lacks=offers.offer_note(offer, names.stacks),
         tokens=tokens_note(given),
-        nodes=names.told(),
-        kinds=names.told_mixed(),
-        missing=_told_missing(table, shapes, N_DEVICES in given or not parts.n_devices_given),
+        nodes=names.node_note(),
+        kinds=names.price_note(),
+        missing=_missing_note(table, shapes, N_DEVICES in given or not parts.n_devices_given),
         saturates=_saturation(spec, base),
         trains=calibrated.without_engine(names.stacks) if spec.study.name == "serving" else "",
     )
 
 
-def _told_missing(table: mappings.MappingTable, shapes: tuple[Shape, ...], said: bool) -> str:
-    """Which listed degrees are in no mapping and why, in words; ``said``: whether the sweep says how many devices."""
+def _missing_note(table: mappings.MappingTable, shapes: tuple[Shape, ...], said: bool) -> str:
+    """Note on listed degrees that no mapping has, with reasons; ``said``: whether the sweep states ``n_devices``."""
     if not table.missing:
         return ""
-    told = "; ".join(f"{values} ({reason})" for values, reason in table.missing)
+    listed = "; ".join(f"{values} ({reason})" for values, reason in table.missing)
     devices = " or ".join(f"{count:,}" for count in sorted({shape.n_devices for shape in shapes}))
     hint = "" if said else f"; the sweep says no n_devices: {devices}, those of one node, are used"
-    return f"in no mapping: {told}{hint}"
+    return f"in no mapping: {listed}{hint}"
 
 
 def _saturation(spec: SweepSpec, base: Design) -> str:
-    """Whether the sweep has memory bandwidths that its accelerator cannot use, in words."""
+    """Note on memory bandwidths above what the accelerator's cores can use; empty otherwise."""
     said = {axis.key: axis for axis in (*spec.fixed.values(), *spec.axes)}
     accelerator = base.system.accelerator
     if accelerator.chip is not None or {_FEED, "accelerator", "system"} & set(said) or _BANDWIDTH not in said:
@@ -124,7 +124,7 @@ def _saturation(spec: SweepSpec, base: Design) -> str:
 
 
 def _check_bills(names: Names, spec: SweepSpec, base: Design, given: Mapping[str, Axis]) -> None:
-    """That no design is ranked or bound by a bill that nobody knows, which would count as none: of unknown dies."""
+    """InputError for an objective or constraint on ``device_cost`` of accelerators of unknown dies: it would be 0."""
     read = {name for one in (*spec.constraints, *(o.expression for o in spec.objectives)) for name in one.names}
     asked = next((name for name in sorted(read) if name.startswith("device_cost")), None)
     if asked is None or base.system.accelerator.chip is not None or f"{MADE}.logic_area" in given:
@@ -138,7 +138,7 @@ def _check_bills(names: Names, spec: SweepSpec, base: Design, given: Mapping[str
 
 
 def _check_routing(spec: SweepSpec, base: Design, dimensions: tuple[GridDimension, ...]) -> None:
-    """That what is the same for all designs of their experts can be; what differs is a reason of some of them."""
+    """InputError for faults of the routing that all designs have; those of some designs are reasons of these."""
     columns = (column for dimension in dimensions for column in dimension.columns.items())
     moving = {path for path, values in columns if np.any(values != values[0])}
     where = {path: axis.where for path, axis in spec.fixed.items()}
@@ -147,14 +147,14 @@ def _check_routing(spec: SweepSpec, base: Design, dimensions: tuple[GridDimensio
 
 
 def _check_tiers(spec: SweepSpec, parts: Parts) -> None:
-    """That what is fixed as a share of what is offloaded is one of something in some mapping."""
+    """InputError for a fixed share of offloaded data where no mapping offloads any."""
     offloaded = {path: max(parts.axis(path).values, default=0.0) for path in OPTIONS}
     for path, axis in spec.fixed.items():
         check_tiers(path, axis.values[0], offloaded, axis.where)
 
 
 def _capabilities(names: Names, spec: SweepSpec) -> dict[str, float]:
-    """Capability → the most that any stack of a sweep has, as its files or the sweep itself say."""
+    """Capability → its maximum over the stacks of a sweep, from their files or the sweep."""
     stated = {axis.key: axis.values for axis in (*spec.fixed.values(), *spec.axes)}
     stacks = [names.values(names.layers["software"], slug) for slug in names.stacks]
     return {
@@ -166,10 +166,7 @@ def _capabilities(names: Names, spec: SweepSpec) -> dict[str, float]:
 def _base(
     names: Names, spec: SweepSpec, parts: Parts, dimensions: tuple[GridDimension, ...], assumed: dict[str, float]
 ) -> Design:
-    """The design that every axis starts from: names first, then what is assumed and what the specification fixes.
-
-    Axes bring the optional records that they have leaves of.
-    """
+    """The base design: values of names, defaults, fixed values; axes add the optional records of their leaves."""
     values = PLAIN_MAPPING | (PLAIN_EXPERTS if names.has_experts else {}) | names.base()
     values |= {**spec.study.plain, **assumed}
     values |= {path: axis.values[0] for path, axis in spec.fixed.items()}
@@ -183,7 +180,7 @@ def _base(
 
 
 def _groups(spec: SweepSpec) -> list[tuple[Axis, ...]]:
-    """The axes in their order, those that move together side by side in the first one's place."""
+    """The axes in their order, those that move together as one group in the place of the first."""
     by_name = {axis.name: axis for axis in spec.axes}
     zipped = {name: group for group in spec.zips for name in group}
     groups = [tuple(by_name[n] for n in zipped.get(axis.name, (axis.name,))) for axis in spec.axes]
@@ -199,7 +196,7 @@ def _is_mapping(group: tuple[Axis, ...]) -> bool:
 
 
 def _check_group(group: tuple[Axis, ...], file: str) -> None:
-    """Axes that move together are of one sort, and no position is there twice."""
+    """InputError for a group with axes of the mapping and others, or with a position twice."""
     keys = {axis.key for axis in group}
     mixed = _is_mapping(group) and keys & set(ALL_DEGREES) and keys & set(OPTIONS)
     if mixed or (not _is_mapping(group) and keys & set(ALL_DEGREES[1:] + OPTIONS)):
@@ -215,7 +212,7 @@ def _check_group(group: tuple[Axis, ...], file: str) -> None:
 
 
 def _dimension(group: tuple[Axis, ...], names: Names, owned: set[str]) -> GridDimension:
-    """An orthogonal dimension; a system or accelerator brings its own software unless that is given."""
+    """An orthogonal dimension; a system or accelerator adds its software stack unless one is given."""
     columns: dict[str, np.ndarray] = {}
     axes = list(group)
     for axis in group:
@@ -235,14 +232,14 @@ def _dimension(group: tuple[Axis, ...], names: Names, owned: set[str]) -> GridDi
 
 
 def _splits_hidden(base: Design, dimensions: tuple[GridDimension, ...]) -> bool:
-    """Whether a stack of the sweep splits residuals along the hidden size where tp does not divide the sequence."""
+    """Whether a stack of the sweep can split residuals along the hidden size where tp does not divide the sequence."""
     path = "software.splits_hidden"
     swept = [dimension.columns[path] for dimension in dimensions if path in dimension.columns]
     return any(np.any(column) for column in swept) or (not swept and bool(base.software.splits_hidden))
 
 
 def _shapes(base: Design, dimensions: tuple[GridDimension, ...], spec: SweepSpec) -> list[Shape]:
-    """Every distinct combination of what the mapping must divide, of experts what the kind of study reads."""
+    """Every distinct combination of the sizes that the mapping must divide."""
     file, unread = spec.file, spec.study.unread
     not_held = [path for path in EXPERT_SHAPE_PATHS if unread and path.startswith(unread)]
     experts, serving = base.workload.experts, base.mapping.serving
@@ -275,7 +272,7 @@ def _shapes(base: Design, dimensions: tuple[GridDimension, ...], spec: SweepSpec
 
 
 def _mapping_axes(stacked: list[tuple[Axis, ...]], parts: Parts) -> tuple[Axis, ...]:
-    """The parts of the mapping that results are labelled with: degrees, what follows from them, options."""
+    """Parts of the mapping that label results: degrees, degrees derived from them, options."""
     swept = [axis for group in stacked for axis in group]
     degrees = [axis for axis in swept if axis.key in ALL_DEGREES]
     if "mapping.dp" not in parts.axes:

@@ -1,4 +1,4 @@
-"""Degrees of parallelism: what they must divide, and every combination of them that does."""
+"""Degrees of parallelism: all combinations that divide the sizes they split."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from dse.types.paths import leaves
 DEGREES = (
     N_DEVICES, "mapping.tp", "mapping.cp", "mapping.pp", "mapping.dp", "mapping.micro_batch", "mapping.virtual_stages"
 )  # fmt: skip
-#: What a mixture of experts has beside them.
+#: Additional degrees of a mixture of experts.
 EXPERT_DEGREES = ("mapping.experts.ep", "mapping.experts.etp")
 ALL_DEGREES = DEGREES + EXPERT_DEGREES
 _LEAVES = (
@@ -35,43 +35,43 @@ _LEAVES = (
 )
 OPTIONS = tuple(path for path in _LEAVES if path not in ALL_DEGREES)
 
-#: The option that says how many chunks and micro-batches there may be.
+#: Option that limits the numbers of chunks and micro-batches.
 SCHEDULE = "mapping.schedule"
 
 #: Degrees that divide the number of devices.
 _OVER_DEVICES = ("mapping.tp", "mapping.cp", "mapping.pp", "mapping.dp", *EXPERT_DEGREES)
 
-#: Leaf path → one value a row (of degrees) or a column (of options).
+#: Leaf path → one value per row (of degrees) or column (of options).
 Columns = dict[str, np.ndarray]
 
 
 class Parts(NamedTuple):
-    """What a specification says of the mapping, by leaf path."""
+    """The mapping in a specification, by leaf path."""
 
     axes: Mapping[str, Axis]  #: swept or fixed parts
-    zips: tuple[tuple[Axis, ...], ...]  #: those that move together
+    zips: tuple[tuple[Axis, ...], ...]  #: axes that move together
     n_devices_given: bool  #: whether the number of devices is known before the degrees
-    study: Study  #: which options change nothing at which degrees
+    study: Study  #: defines which options have no effect at which degrees
     has_experts: bool = False
-    splits_hidden: bool = False  #: whether a stack may split along the hidden size what tp does not divide
+    splits_hidden: bool = False  #: whether a stack can split along the hidden size where tp does not divide
 
     @property
     def degrees(self) -> tuple[str, ...]:
-        """Paths of the degrees that a mapping has."""
+        """Paths of the degrees of a mapping."""
         return ALL_DEGREES if self.has_experts else DEGREES
 
     def axis(self, path: str) -> Axis:
-        """The axis of a part; one that is not mentioned has its plain value."""
+        """Axis of a part; by default its neutral value."""
         plain = (PLAIN_MAPPING | PLAIN_EXPERTS).get(path, 0.0)
         return self.axes.get(path) or Axis(name=path.rpartition(".")[2], key=path, where="", values=(plain,))
 
 
-#: Rows, columns, or pairs of them, that a table of mappings may have.
+#: Maximum number of rows, of columns and of pairs in a table of mappings.
 _MOST_MAPPINGS = 200_000_000
 
 
 def check_table_size(what: str, count: int) -> None:
-    """That a table of mappings can be held; the InputError tells its size before it is made."""
+    """InputError with the size of a table of mappings that is too large, before it is built."""
     if count > _MOST_MAPPINGS:
         raise InputError(
             f"axes: {what}", f"{count:,} combinations", f"at most {_MOST_MAPPINGS:,}",
@@ -80,13 +80,13 @@ def check_table_size(what: str, count: int) -> None:
 
 
 def divisors(number: int) -> list[int]:
-    """All divisors of a positive whole number, ascending."""
+    """All divisors of a positive integer, ascending."""
     small = [d for d in range(1, math.isqrt(number) + 1) if number % d == 0]
     return sorted({*small, *(number // d for d in small)})
 
 
 def _fault(path: str, value: int, shape: Shape, parts: Parts) -> str:
-    """Why a degree can never fit a shape whatever the others are; "" when it may."""
+    """Reason why a degree fits a shape with no values of the others; "" if it may fit."""
     devices = shape.n_devices if parts.n_devices_given and N_DEVICES not in parts.axes else 0
     fault = divisibility.fault(_name(path), value, shape.sizes)
     over_devices = path in _OVER_DEVICES and devices % value != 0
@@ -94,12 +94,12 @@ def _fault(path: str, value: int, shape: Shape, parts: Parts) -> str:
 
 
 def _name(path: str) -> str:
-    """The field at the end of a leaf's path."""
+    """Field name at the end of a leaf's path."""
     return path.rpartition(".")[2]
 
 
 def _possible(path: str, shape: Shape, parts: Parts) -> list[int]:
-    """Every value of a degree that may fit a shape."""
+    """All values of a degree that may fit a shape."""
     rule = next(divisibility.rules_of(_name(path), Shape._fields))
     possible = {d for more in range(rule.extra + 1) for d in divisors(shape.sizes[rule.whole] + more)}
     most = parts.axis(path).most
@@ -107,7 +107,7 @@ def _possible(path: str, shape: Shape, parts: Parts) -> list[int]:
 
 
 def check_listed(axis: Axis, parts: Parts, shapes: list[Shape]) -> None:
-    """Degrees are whole numbers, and each one written out fits at least one shape."""
+    """InputError for a listed degree that is no integer or fits no shape."""
     if axis.rule and axis.key == N_DEVICES:
         raise InputError(axis.where, repr(axis.rule), "a list or a range", "write { from = 8, to = 4096, factor = 2 }")
     for value in axis.values if axis.where else ():
@@ -121,7 +121,7 @@ def check_listed(axis: Axis, parts: Parts, shapes: list[Shape]) -> None:
 
 
 def _named_candidates(path: str, parts: Parts, shape: Shape, removed: Counter[str]) -> tuple[str, np.ndarray]:
-    """A degree and its values that may fit a shape; those that cannot are counted in ``removed``."""
+    """A degree and its values that may fit a shape; ``removed`` counts the others by reason."""
     axis = parts.axis(path)
     if axis.rule:
         fits = _possible(path, shape, parts)
@@ -137,7 +137,7 @@ def _named_candidates(path: str, parts: Parts, shape: Shape, removed: Counter[st
 
 
 def _cross(columns: Columns, path: str, values: np.ndarray) -> Columns:
-    """Every row with every value; more of them than a table of mappings may have is an InputError."""
+    """Every row with every value; InputError above the maximum size of a table."""
     length = len(next(iter(columns.values()))) if columns else 1
     check_table_size(f"degrees up to {_name(path)}", length * len(values))
     crossed = {name: np.repeat(column, len(values)) for name, column in columns.items()}
@@ -145,13 +145,13 @@ def _cross(columns: Columns, path: str, values: np.ndarray) -> Columns:
 
 
 def _where(columns: Columns, valid: np.ndarray, reason: str, removed: Counter[str]) -> Columns:
-    """The valid rows; the others are counted under ``reason``."""
+    """The valid rows; ``removed`` counts the others under ``reason``."""
     removed[reason] += int(np.count_nonzero(~valid))
     return {name: column[valid] for name, column in columns.items()}
 
 
 def degree_rows(parts: Parts, shape: Shape, removed: Counter[str]) -> Columns:
-    """The valid combinations of degrees for one shape; what goes is counted in ``removed`` by reason."""
+    """The valid combinations of degrees for one shape; ``removed`` counts the others by reason."""
     columns: Columns = {}
     for path in ("mapping.tp", "mapping.cp", "mapping.pp"):
         columns = _cross(columns, *_named_candidates(path, parts, shape, removed))
@@ -160,7 +160,7 @@ def degree_rows(parts: Parts, shape: Shape, removed: Counter[str]) -> Columns:
     for path in ("mapping.micro_batch", "mapping.virtual_stages"):
         columns = _cross(columns, *_named_candidates(path, parts, shape, removed))
         columns = _ruled(columns, path, shape, removed)
-    if SCHEDULE not in parts.axes:  # which chunks run is the schedule's to say, an option
+    if SCHEDULE not in parts.axes:  # a swept schedule is an option: checked with the columns
         reason = "virtual stages need pp > 1 and micro-batches that pp divides"
         columns = _where(columns, _interleaves(columns, shape), reason, removed)
     if parts.has_experts:
@@ -173,7 +173,7 @@ def degree_rows(parts: Parts, shape: Shape, removed: Counter[str]) -> Columns:
 
 
 def _with_devices(columns: Columns, parts: Parts, shape: Shape, removed: Counter[str]) -> Columns:
-    """The rows with ``dp`` and ``n_devices``: given, or each from the other."""
+    """The rows with ``dp`` and ``n_devices``: as given, or one derived from the other."""
 
     def model_parallel() -> np.ndarray:
         return columns["mapping.tp"] * columns["mapping.cp"] * columns["mapping.pp"]
@@ -195,7 +195,7 @@ def _with_devices(columns: Columns, parts: Parts, shape: Shape, removed: Counter
 
 
 def _with_experts(columns: Columns, parts: Parts, shape: Shape, removed: Counter[str]) -> Columns:
-    """The rows with the groups of their experts, which are cut out of the devices of a stage."""
+    """The rows with the degrees of their experts, whose groups are subsets of the devices of a stage."""
     members = np.ones_like(columns["mapping.tp"])
     for path in EXPERT_DEGREES:
         columns = _cross({**columns, "members": members}, *_named_candidates(path, parts, shape, removed))
@@ -208,7 +208,7 @@ def _with_experts(columns: Columns, parts: Parts, shape: Shape, removed: Counter
 
 
 def _ruled(columns: Columns, path: str, shape: Shape, removed: Counter[str]) -> Columns:
-    """The rows in which the degrees so far, with the one at ``path``, divide what they must."""
+    """The rows whose degrees so far, including ``path``, divide the sizes they split."""
     degrees = {_name(known): column for known, column in columns.items()}
     for rule in divisibility.rules_of(_name(path), Shape._fields):
         known = rule._replace(degrees=tuple(name for name in rule.degrees if name in degrees))
@@ -220,14 +220,14 @@ def _ruled(columns: Columns, path: str, shape: Shape, removed: Counter[str]) -> 
 
 
 def _interleaves(columns: Columns, shape: Shape) -> np.ndarray:
-    """Which rows have one chunk a stage, or a schedule that interleaves several."""
+    """[row] whether there is one chunk per stage or a schedule that interleaves several."""
     degrees = {_name(path): column for path, column in columns.items()}
     n_micro_batches = shape.global_batch // (degrees["dp"] * degrees["micro_batch"])
     return divisibility.interleaves(degrees | {"n_micro_batches": n_micro_batches})
 
 
 def together(columns: list[np.ndarray], axes: tuple[Axis, ...]) -> np.ndarray:
-    """Which rows have values that stand side by side in zipped axes."""
+    """[row] whether the values of zipped axes have a common position."""
     valid = np.zeros(columns[0].shape, bool)
     for values in zip(*(axis.values for axis in axes), strict=True):
         valid |= np.all([column == value for column, value in zip(columns, values, strict=True)], axis=0)

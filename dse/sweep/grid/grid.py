@@ -63,8 +63,8 @@ class Member(NamedTuple):
         point = np.ravel_multi_index(places, whole.shape) if places else np.zeros_like(point)
         return point * whole.table.n_mappings + self.mappings[mapping]
 
-    def find(self, whole: Grid, index: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        """(which of the whole's designs are the member's, their indices in it)."""
+    def locate(self, whole: Grid, index: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        """Positions in ``index`` of the whole's designs that belong to the member, and their indices in the member."""
         point, mapping = np.divmod(index, whole.table.n_mappings)
         digits = np.unravel_index(point, whole.shape) if whole.shape else ()
         own = _inverse(self.mappings, whole.table.n_mappings)[mapping]
@@ -162,8 +162,14 @@ class Grid:
         index = np.asarray(index, np.int64)
         if not self.members:
             return [(np.arange(len(index)), self, index)]
-        found = [(member.grid, *member.find(self, index)) for member in self.members]
+        found = [(member.grid, *member.locate(self, index)) for member in self.members]
         return [(places, grid, local) for grid, places, local in found if len(places)]
+
+    @property
+    def columns(self) -> dict[str, np.ndarray]:
+        """Leaf path → the values that an axis gives it, of every leaf that differs from the base's."""
+        tables = [*(one.columns for one in self.dimensions), self.table.degrees, self.table.options]
+        return {path: values for table in tables for path, values in table.items()}
 
     @functools.cached_property
     def pairs(self) -> np.ndarray:
@@ -175,10 +181,13 @@ class Grid:
         """Mappings before each row of degrees, and their total at the end."""
         return np.concatenate([[0], np.cumsum(self.table.distinct.sum(axis=1))])
 
-    @functools.cached_property
-    def _number(self) -> np.ndarray:
-        """[row, column] number of each mapping; nothing of use where the pair is none."""
-        return np.cumsum(self.table.distinct.reshape(-1)).reshape(self.table.distinct.shape) - 1
+    def _pairs_of(self, mapping: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        """(row of degrees, column of options) of mappings: only their rows are looked into."""
+        row = np.searchsorted(self._before_row, mapping, side="right") - 1
+        rows, at = np.unique(row, return_inverse=True)
+        column = np.nonzero(self.table.distinct[rows])[1]
+        before = np.concatenate([[0], np.cumsum(np.diff(self._before_row)[rows])])
+        return row, column[before[at] + mapping - self._before_row[row]]
 
     def first_design(self, outer: int) -> int:
         """Number of designs before an outer index."""
@@ -188,13 +197,15 @@ class Grid:
     def design_index(self, outer: np.ndarray, column: np.ndarray) -> np.ndarray:
         """Index of the designs at these outer indices and columns (each of them a mapping)."""
         point, row = np.divmod(outer.astype(np.int64), self.table.n_rows)
-        return point * self.table.n_mappings + self._number[row, column]
+        rows, at = np.unique(row, return_inverse=True)
+        number = self._before_row[row] + np.cumsum(self.table.distinct[rows], axis=1)[at, column] - 1
+        return point * self.table.n_mappings + number
 
     def locate(self, index: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         """(digits [dimension…, row of degrees][design], column of options) of design indices."""
         point, mapping = np.divmod(np.asarray(index, np.int64), self.table.n_mappings)
         digits = np.unravel_index(point, self.shape) if self.shape else ()
-        row, column = self.pairs[mapping].T
+        row, column = self._pairs_of(mapping)
         return np.stack([*digits, row]), column
 
     def values(self, index: np.ndarray) -> dict[str, np.ndarray]:
@@ -217,9 +228,9 @@ class Grid:
                 found.setdefault(path, np.full(len(index), np.nan))[places] = values
         return found
 
-    def mapping_values(self, axis: Axis, mapping: np.ndarray | slice = slice(None)) -> np.ndarray:
+    def mapping_values(self, axis: Axis, mapping: np.ndarray | None = None) -> np.ndarray:
         """Value of a part of the mapping at each mapping, or at those of these numbers."""
-        row, column = self.pairs[mapping].T
+        row, column = self.pairs.T if mapping is None else self._pairs_of(mapping)
         if axis.key in self.table.degrees:
             return self.table.degrees[axis.key][row]
         if axis.key in self.table.options:

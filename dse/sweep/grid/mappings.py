@@ -1,9 +1,8 @@
-"""The table of mappings of a sweep: every valid one, each distinct one once.
+"""The table of mappings of a sweep: all valid mappings, each once.
 
-A mapping is a row of *degrees* (tp, pp, cp, dp, micro_batch, virtual_stages and, when it is
-swept, n_devices), which must divide what they split, with a column of *options* (recompute,
-ZeRO stage, overlaps …). Options form a full rectangle, so that they can be the inner product
-of a sweep; which (row, column) pairs are valid and distinct is a mask over that rectangle.
+A mapping is a row of *degrees* (tp, pp, cp, dp, micro_batch, virtual_stages and, if swept, n_devices), which must
+divide the sizes they split, with a column of *options* (recompute, ZeRO stage, overlaps …). Options form a full
+rectangle, so that they can be the inner product of a sweep; a mask [row, column] marks valid and distinct pairs.
 """
 
 from __future__ import annotations
@@ -37,19 +36,19 @@ from dse.sweep.grid.degrees import (
 )
 from dse.types import Recompute, Schedule
 
-#: Values of an option as they count.
+#: Effective values of an option.
 Counts = Callable[[np.ndarray], np.ndarray]
 
-#: Shapes of workloads that are asked why they take no mapping with a degree.
+#: Number of workload shapes that are tried for the reason why a degree is in no mapping.
 _SHAPES_ASKED = 16
 
-#: How the reason begins that a constraint is.
+#: Start of the reasons that are constraints.
 _OF_CONSTRAINT = "constraint "
 
-#: Reads the values of a part of the mapping.
+#: Reads values of a part of the mapping.
 Lookup = Callable[[str], Any]
 
-#: Where mappings may be, of what it reads; column by column, whatever the other columns are.
+#: Mask of valid mappings; depends on each column alone.
 Rule = Callable[[Lookup], Any]
 
 
@@ -57,32 +56,34 @@ Rule = Callable[[Lookup], Any]
 class MappingTable:
     """The mappings of a sweep."""
 
-    degrees: dict[str, np.ndarray]  #: leaf path → value of each row
-    options: dict[str, np.ndarray]  #: leaf path → value of each column
+    degrees: dict[str, np.ndarray]  #: leaf path → [row] value
+    options: dict[str, np.ndarray]  #: leaf path → [column] value
     distinct: np.ndarray  #: [row, column] whether the pair is a mapping of the sweep
-    missing: tuple[tuple[str, str], ...] = ()  #: (listed values of a degree that are in no mapping, why), in words
+    missing: tuple[tuple[str, str], ...] = ()  #: (listed values of a degree that no mapping has, reason)
 
     @property
     def n_rows(self) -> int:
-        """Rows of degrees."""
+        """Number of rows of degrees."""
         return self.distinct.shape[0]
 
     @property
     def n_columns(self) -> int:
-        """Columns of options."""
+        """Number of columns of options."""
         return self.distinct.shape[1]
 
     @property
     def n_mappings(self) -> int:
-        """Mappings: pairs that count."""
+        """Number of mappings: pairs in ``distinct``."""
         return int(np.count_nonzero(self.distinct))
 
 
 def build(parts: Parts, shapes: Iterable[Shape], constraints: tuple[Expression, ...], where: str) -> MappingTable:
     """The mappings that are valid for at least one of ``shapes``.
 
-    ``constraints`` may read parts of the mapping only. A listed degree that fits no shape, and a table
-    that ends up empty, are InputErrors.
+    ``constraints`` read only parts of the mapping.
+
+    Raises:
+        InputError: for a listed degree that fits no shape, and for an empty table.
     """
     shapes = list(shapes)
     for path in parts.degrees:
@@ -107,17 +108,14 @@ def build(parts: Parts, shapes: Iterable[Shape], constraints: tuple[Expression, 
     degrees = dict(zip(parts.degrees, unique[used].T, strict=True))
     missing = _missing(parts, shapes, options, constraints, degrees)
     if parts.n_devices_given and N_DEVICES not in parts.axes:
-        del degrees[N_DEVICES]  # it is a value of the design, the same for all rows of a point
+        del degrees[N_DEVICES]  # a value of the design: the same in all rows of a point
     return MappingTable(degrees, options, distinct[used], missing)
 
 
 def _missing(
     parts: Parts, shapes: Iterable[Shape], options: Columns, constraints: tuple[Expression, ...], found: Columns
 ) -> tuple[tuple[str, str], ...]:
-    """Degrees that are listed one by one and are in no mapping, by axis and reason.
-
-    What a constraint on the mapping takes away, and what does not fit of a range or a rule, goes untold.
-    """
+    """Listed degrees that no mapping has, by axis and reason, except values that a constraint removes."""
     by_reason: dict[tuple[str, str], list[str]] = {}
     for path, axis in parts.axes.items():
         for value in axis.values if path in found and axis.explicit and axis.where else ():
@@ -128,17 +126,14 @@ def _missing(
                     of_shape(alone, shape, options, constraints, removed)
                 reason = max(removed, key=lambda reason: removed[reason])
                 by_reason.setdefault((axis.name, reason), []).append(f"{value:g}")
-    told = {key: values for key, values in by_reason.items() if not key[1].startswith(_OF_CONSTRAINT)}
-    return tuple((f"{name} {', '.join(values)}", reason) for (name, reason), values in told.items())
+    reported = {key: values for key, values in by_reason.items() if not key[1].startswith(_OF_CONSTRAINT)}
+    return tuple((f"{name} {', '.join(values)}", reason) for (name, reason), values in reported.items())
 
 
 def of_shape(
     parts: Parts, shape: Shape, options: Columns, constraints: tuple[Expression, ...], removed: Counter[str]
 ) -> tuple[np.ndarray, np.ndarray]:
-    """([row, degree] in the order of ``parts.degrees``, [row, column] which pairs count) of the mappings of one shape.
-
-    What goes is counted in ``removed`` by reason.
-    """
+    """([row, degree] as ``parts.degrees``, mask [row, column]) of a shape; ``removed`` counts invalid rows."""
     found = degree_rows(parts, shape, removed)
     check_table_size("degrees x options", len(found[DEGREES[0]]) * len(next(iter(options.values()))))
     rows = np.stack([found[path] for path in parts.degrees], axis=1)
@@ -148,8 +143,8 @@ def of_shape(
 def option_columns(parts: Parts) -> Columns:
     """The full product of the swept options in their listed order, the first axis slowest.
 
-    An option with one value is no column (it would make everything that reads it an inner product);
-    when no option is left, one stands alone with its value.
+    An option with one value is no column: all that depends on it would become part of the inner product. If no option
+    is left, one is a single column with its value.
     """
     axes = [axis for path, axis in parts.axes.items() if path in OPTIONS and len(axis.values) != 1]
     for axis in axes:
@@ -172,7 +167,7 @@ def _mask(
     degrees: Columns, options: Columns, parts: Parts, shape: Shape, constraints: tuple[Expression, ...],
     removed: Counter[str],
 ) -> np.ndarray:  # fmt: skip
-    """[row, column] whether the pair is valid for a shape, meets the constraints and is the one of its kind."""
+    """[row, column] whether the pair is valid for a shape, meets the constraints and represents its equals."""
     mask = distinct_pairs(degrees, options, parts.study)
     rules: list[tuple[Rule, str]] = [
         (functools.partial(_shards_divide, parts.has_experts),
@@ -180,7 +175,7 @@ def _mask(
         (_recomputes_a_share, "recompute_share changes nothing without full recompute"),
         *((expression, f"{_OF_CONSTRAINT}{expression.text!r}") for expression in constraints),
     ]  # fmt: skip
-    if not parts.splits_hidden:  # else designs tell which of them cannot run
+    if not parts.splits_hidden:  # otherwise the model decides which designs cannot run
         reason = f"tp x cp does not divide {shape.seq_len} tokens (sequence parallelism)"
         rules.insert(0, (functools.partial(_sequence_splits, shape), reason))
     if SCHEDULE in parts.axes:
@@ -196,7 +191,7 @@ def _mask(
 
 
 def _held(rule: Rule, degrees: Columns, options: Columns, parts: Parts) -> Any:
-    """[row, column] where a rule holds; computed once for columns that are the same in the options that it reads."""
+    """[row, column] whether a rule holds; evaluated once for columns with equal values of the options it reads."""
 
     def lookup(path: str) -> Any:
         if path in degrees:
@@ -222,20 +217,20 @@ def _held(rule: Rule, degrees: Columns, options: Columns, parts: Parts) -> Any:
 
 
 def _sequence_splits(shape: Shape, lookup: Lookup) -> np.ndarray:
-    """[row, column] whether tp and cp divide the sequence as sequence parallelism asks for."""
+    """[row, column] whether tp and cp divide the sequence as required by sequence parallelism."""
     values = {name: lookup(f"mapping.{name}") for name in ("tp", "cp", "sequence_parallel")} | shape._asdict()
     return divisibility.splits_sequence(values)
 
 
 def _schedule_runs(shape: Shape, lookup: Lookup) -> Any:
-    """[row, column] whether the schedule can run so many chunks and micro-batches."""
+    """[row, column] whether the schedule can run these numbers of chunks and micro-batches."""
     values = {name: lookup(f"mapping.{name}") for name in ("schedule", "pp", "virtual_stages")}
     of_rank = lookup("mapping.dp") * lookup("mapping.micro_batch")
     return divisibility.schedule_runs(values | {"n_micro_batches": shape.global_batch // of_rank})
 
 
 def _check_schedules(parts: Parts, options: Columns, distinct: np.ndarray) -> None:
-    """That every schedule that an axis lists is that of a mapping."""
+    """InputError for a listed schedule that no mapping has."""
     axis = parts.axis(SCHEDULE)
     for code, label in zip(axis.values, axis.labels, strict=True) if SCHEDULE in options else ():
         if not distinct[:, options[SCHEDULE] == code].any():
@@ -245,9 +240,9 @@ def _check_schedules(parts: Parts, options: Columns, distinct: np.ndarray) -> No
 
 
 def _shards_divide(has_experts: bool, lookup: Lookup) -> Any:
-    """[row, column] whether dp_replicate divides dp; above 1 it needs a ZeRO stage, for else nothing is sharded.
+    """[row, column] whether dp_replicate divides dp and the devices with the same experts.
 
-    It divides the devices that hold the same experts too.
+    Above 1 it needs a ZeRO stage: without one nothing is sharded.
     """
     copies = lookup("mapping.dp_replicate")
     divide = divisibility.shards_divide({"dp": lookup("mapping.dp"), "dp_replicate": copies})
@@ -261,7 +256,7 @@ def _shards_divide(has_experts: bool, lookup: Lookup) -> Any:
 
 
 def _recomputes_a_share(lookup: Lookup) -> Any:
-    """[row, column] whether recompute covers a share of the layers; of several shares that change nothing the most."""
+    """[row, column] whether recompute covers a share of the layers; of shares without effect the largest is valid."""
     share = lookup("mapping.recompute_share")
     return (lookup("mapping.recompute") == float(Recompute.full)) | (share == np.max(share))
 
@@ -269,9 +264,9 @@ def _recomputes_a_share(lookup: Lookup) -> Any:
 def distinct_pairs(degrees: Columns, options: Columns, study: Study) -> np.ndarray:
     """[row, column] mask with each distinct mapping once.
 
-    Where options change nothing (:attr:`dse.doors.study.Study.idle_options`) or two values of one mean the same
-    (:attr:`dse.doors.study.Study.same_options`), the columns that differ in them alone are one mapping; the one with
-    most of them as they count stands for all, the first listed of equals.
+    Columns are equal where they differ only in options without effect (:attr:`dse.doors.study.Study.idle_options`) or
+    with the same effect (:attr:`dse.doors.study.Study.same_options`). The one with most of its effective options set
+    represents its equals, the first of them in a tie.
     """
     n_rows, n_columns = len(degrees["mapping.tp"]), len(next(iter(options.values())))
     rules: list[tuple[str, IdleRule, Counts]]
@@ -288,7 +283,7 @@ def distinct_pairs(degrees: Columns, options: Columns, study: Study) -> np.ndarr
 
 
 def _representatives(options: Columns, counts: Mapping[str, Counts]) -> np.ndarray:
-    """Which columns stand for themselves and all those that are the same once values are taken as they count."""
+    """[column] whether the column represents all those that are equal in effective values."""
     columns = np.stack(list(options.values()), axis=1)
     effective = np.stack([counts.get(path, np.asarray)(column) for path, column in options.items()], axis=1)
     away = np.count_nonzero(columns != effective, axis=1)

@@ -1,4 +1,4 @@
-"""The catalogue names of a sweep: what each sets, and which take the place of what others set."""
+"""The catalogue names of a sweep: the values they set, and their order of precedence."""
 
 from __future__ import annotations
 
@@ -22,15 +22,15 @@ from dse.spec.space import NAMED
 from dse.spec.sweep import SweepSpec
 from dse.types.metrics import CARBON, MONEY
 
-#: The one leaf of the scale-up network that its name does not set.
+#: The leaf of the scale-up network that its name does not set.
 _DOMAIN = "system.scale_up.domain"
 
-#: How the leaves begin that an accelerator's own node brings; the network between nodes stays the system's.
+#: Prefixes of leaves that an accelerator's own node sets; the network between nodes remains the system's.
 _NODE = ("system.scale_up.", "system.host.", "system.host_power")
 
 
 def _layers(spec: SweepSpec) -> dict[str, Axis]:
-    """The named records of a design, swept or fixed, later ones laid over earlier ones."""
+    """The named records of a design, swept or fixed; later ones override earlier ones."""
     named = spec.names | {axis.key: axis for axis in spec.axes if axis.key in NAMED}
     for key in ("workload", "system"):
         if key not in named:
@@ -47,9 +47,10 @@ def _layers(spec: SweepSpec) -> dict[str, Axis]:
 
 
 def _in_own_nodes(named: dict[str, Axis], spec: SweepSpec) -> frozenset[str]:
-    """The accelerators that bring their own nodes; all bring their stacks where one does, none where one is fixed.
+    """The accelerators that are evaluated in their own nodes.
 
-    One whose links are not in the catalogue stands in the node of the system, on its own stack.
+    All bring their stacks if one does, none if the stack is fixed. One whose links are not in the catalogue is
+    evaluated in the node of the system, with its own stack.
     """
     if "accelerator" not in {axis.key for axis in spec.axes} or len(named["system"].labels) > 1:
         return frozenset()
@@ -57,60 +58,60 @@ def _in_own_nodes(named: dict[str, Axis], spec: SweepSpec) -> frozenset[str]:
 
 
 def _without_node(slug: str) -> bool:
-    """Whether a system is an accelerator the links of which are not in the catalogue."""
+    """Whether a system is a bare accelerator whose links are not in the catalogue."""
     found = catalog.entry("system", slug)
     return found.kind == "accelerator" and found.value("node.scale_up") == catalog.NO_NETWORK
 
 
 def _node(slug: str) -> Values:
-    """Full path → value of the node of a system or an accelerator: how its devices are linked, and their host."""
+    """Full path → value of the node of a system or an accelerator: links between devices, and the host."""
     found = catalog.within("system", catalog.values("system", slug))
     return {path: value for path, value in found.items() if path.startswith(_NODE)}
 
 
-#: Why prices of generated accelerators and of bought ones are of two kinds.
+#: Reason why prices of generated and of bought accelerators cannot be compared.
 _TWO_KINDS = "a generated one is priced at its bill over 1 - made.margin, a bought one as sold"
 
 
 class Names:
-    """What the named records of a design set, by full path; a later record takes the place of an earlier one's."""
+    """Values that the named records of a design set, by full path; later records override earlier ones."""
 
     def __init__(self, spec: SweepSpec) -> None:
         self.layers = _layers(spec)
         self.any_option = spec.any_option
         self._groups = set(spec.groups)
         self._absent: Callable[[Axis], Values] = functools.cache(self._absent_along)
-        self.priced = bool({MONEY, CARBON} & self._groups)  #: whether designs say what accelerators are made of
-        self.own_nodes = _in_own_nodes(self.layers, spec)  #: accelerators that stand in them
-        self.device = self.layers.get("accelerator", self.layers["system"])  #: says which accelerator it is
+        self.priced = bool({MONEY, CARBON} & self._groups)  #: whether designs have the parts of accelerators
+        self.own_nodes = _in_own_nodes(self.layers, spec)  #: accelerators that are evaluated in their own nodes
+        self.device = self.layers.get("accelerator", self.layers["system"])  #: the axis that names the accelerator
         stated = {slug: _chip_of(self._brought(self.device, slug)) for slug in map(str, self.device.labels)}
         self.generated = [slug for slug, chip in stated.items() if chip]
         self.mixed = 0 < len(self.generated) < len(stated)
         models = self.layers["workload"]
-        self.has_experts = has_experts(self._brought(models, str(models.labels[0])))  # or all have none, see alike
+        self.has_experts = has_experts(self._brought(models, str(models.labels[0])))  # equal for all: see by_structure
         said = (*spec.fixed.values(), *spec.axes)
         self._said = {axis.key: axis.where for axis in said if axis.key not in NAMED}
 
     def values(self, axis: Axis, slug: Label) -> Values:
-        """Full path → value of all that a name sets; optional records that it does not have are left out.
+        """Full path → value of all leaves that a name sets, without optional records that it lacks.
 
-        A leaf that another name of the axis has, and this one lacks, has the value that means its absence.
+        A leaf that only other names of the axis have is set to the value of its absence.
         """
         return self._absent(axis) | self._own(axis, slug)
 
     def _absent_along(self, axis: Axis) -> Values:
-        """Path → value that means its absence, of leaves that some names of an axis bring."""
+        """Path → value of absence, for leaves that some names of an axis set."""
         if len(axis.labels) < 2:
             return {}
         brought = itertools.chain(*(self._own(axis, slug) for slug in axis.labels))
         about = {path: known_leaves().get(path, {}) for path in brought}
-        return {path: told["absent"] for path, told in about.items() if "absent" in told}
+        return {path: leaf["absent"] for path, leaf in about.items() if "absent" in leaf}
 
     def _own(self, axis: Axis, slug: Label) -> Values:
         if axis.key == "software":
             return stack_values(str(slug), axis.where, self.any_option, self.has_experts)
         found = self._brought(axis, str(slug))
-        if axis.key == "scale_up":  # how many devices a node joins is the system's, whatever the links
+        if axis.key == "scale_up":  # the number of devices in a node is the system's, whatever the links
             del found[_DOMAIN]
         order = list(self.layers)
         later = tuple(f"{NAMED[key][1]}." for key in order[order.index(axis.key) + 1 :])
@@ -119,15 +120,15 @@ class Names:
         return {path: value for path, value in found.items() if path == _DOMAIN or not path.startswith(later)}
 
     def columns(self, axis: Axis, owned: set[str]) -> dict[str, np.ndarray]:
-        """Leaf path → values along an axis of names of one structure, less those that are set elsewhere."""
+        """Leaf path → values along an axis of names of one structure, without leaves that are set elsewhere."""
         records = [self.values(axis, slug) for slug in axis.labels]
         return {
             path: np.array([record[path] for record in records])
             for path, first in records[0].items() if path not in owned and not isinstance(first, tuple)
         }  # fmt: skip
 
-    def alike(self, axis: Axis) -> list[list[int]]:
-        """Positions of an axis of names by structure: by leaves, and by steps of efficiencies."""
+    def by_structure(self, axis: Axis) -> list[list[int]]:
+        """Positions of an axis of names by structure: by leaves, and by number of steps of efficiencies."""
         groups: dict[frozenset[Any], list[int]] = {}
         for position, slug in enumerate(axis.labels):
             values = {path: value for path, value in self.values(axis, slug).items() if path not in self._said}
@@ -137,14 +138,14 @@ class Names:
 
     @property
     def stacks(self) -> tuple[str, ...]:
-        """Slugs of the stacks."""
+        """Slugs of the software stacks."""
         return tuple(map(str, self.layers["software"].labels))
 
     def mapping_defaults(self, given: Container[str]) -> dict[str, Axis]:
-        """Full path → what the stacks do where the sweep does not say, fixed.
+        """Full path → default of the stacks, for options of the mapping that the sweep does not set.
 
-        Where stacks differ, designs have each its own (a column along the stacks), and the table of mappings takes
-        what lets most of them pass: copies of shards need a ZeRO stage, split sequences a divisor.
+        Where stacks differ each design has the default of its own (a column along the stacks), and the table of
+        mappings uses the least restrictive one: copies of shards need a ZeRO stage, split sequences a divisor.
         """
         axis = self.layers["software"]
         found = {}
@@ -158,12 +159,12 @@ class Names:
 
     @property
     def used(self) -> tuple[tuple[str, str], ...]:
-        """(kind, slug) of the entries that are named."""
+        """(kind, slug) of the named entries."""
         named = ((NAMED[key][0], str(slug)) for key, axis in self.layers.items() for slug in axis.labels)
         return tuple(pair for pair in named if pair[1] != "none")
 
     def base(self) -> Values:
-        """Full path → value of what the first name of every record sets."""
+        """Full path → value set by the first name of every record."""
         return dict(self._first)
 
     @functools.cached_property
@@ -183,8 +184,8 @@ class Names:
             return found
         return found | _node(slug if slug in self.own_nodes else str(self.layers["system"].labels[0]))
 
-    def told(self) -> str:
-        """In which nodes and with which stacks accelerators stand, in words; empty where the system has its own."""
+    def node_note(self) -> str:
+        """Note on the nodes and stacks of swept accelerators; empty if the system has its own accelerator."""
         if "accelerator" not in self.layers:
             return ""
         devices, system, stacks = (self.layers[key] for key in ("accelerator", "system", "software"))
@@ -193,23 +194,23 @@ class Names:
         if not self.own_nodes:
             stack = f" and its stack{_named(stacks.labels)}" if stacks.where == system.where else ""
             return f"{', '.join(slugs)}: in the nodes of {whose}, with its links{stack}"
-        own = [self._told_of(slug, stacks, devices) for slug in slugs if slug in self.own_nodes]
-        guests = [self._told_of(slug, stacks, devices) for slug in slugs if slug not in self.own_nodes]
-        told = f"{'each accelerator' if not guests else 'each'} in its own node: {', '.join(own)}"
+        own = [self._node_of(slug, stacks, devices) for slug in slugs if slug in self.own_nodes]
+        guests = [self._node_of(slug, stacks, devices) for slug in slugs if slug not in self.own_nodes]
+        text = f"{'each accelerator' if not guests else 'each'} in its own node: {', '.join(own)}"
         if guests:
-            told += f"; in the nodes of {whose}, with its links: {', '.join(guests)} (their own are not known)"
+            text += f"; in the nodes of {whose}, with its links: {', '.join(guests)} (their own are not known)"
         shared = stacks.where != devices.where and len(set(stacks.labels)) == 1
         common = f"; software{_named(stacks.labels)} for all" if shared else ""
-        return f"{told}; the network between nodes is that of {system.labels[0]}{common}"
+        return f"{text}; the network between nodes is that of {system.labels[0]}{common}"
 
-    def told_mixed(self) -> str:
-        """That prices of bought and of generated accelerators are of two kinds; empty where one kind is there."""
+    def price_note(self) -> str:
+        """Warning that prices of bought and of generated accelerators differ in kind; empty if there is one kind."""
         if not self.mixed or MONEY not in self._groups:
             return ""
         made = ", ".join(self.generated)
         return f"{made}: compare prices with those of generated chips, not of bought ones ({_TWO_KINDS})"
 
-    def _told_of(self, slug: str, stacks: Axis, devices: Axis) -> str:
+    def _node_of(self, slug: str, stacks: Axis, devices: Axis) -> str:
         own = dict(zip(map(str, devices.labels), map(str, stacks.labels), strict=False))
         parts = [own[slug]] if stacks.where == devices.where else []
         if slug in self.own_nodes:
@@ -218,13 +219,13 @@ class Names:
         return f"{slug} ({', '.join(parts)})" if parts else slug
 
     def check(self) -> None:
-        """That what is said of models, networks and accelerators is theirs to say; else an InputError."""
+        """InputError for a leaf of a model, network or accelerator that the named records do not have."""
         said = self._said | {f"{NAMED[key][1]}.": axis.where for key, axis in self.layers.items() if axis.where}
         for path, where in said.items():
             self._check_leaf(path, where)
 
     def has(self, path: str) -> bool:
-        """Whether the designs have a leaf that is said of them, or the record of an axis of names."""
+        """Whether the designs have a leaf, or the record of an axis of names."""
         try:
             self._check_leaf(f"{NAMED[path][1]}." if path in NAMED else path, "")
         except InputError:
@@ -239,10 +240,10 @@ class Names:
 
 
 def _named(labels: Iterable[Label]) -> str:
-    """Names after the noun that they belong to."""
+    """Distinct names after a space, for a note."""
     return f" {', '.join(dict.fromkeys(map(str, labels)))}"
 
 
 def _chip_of(values: Values) -> Values:
-    """The values of the chip that an accelerator is generated from; none for one of stated rates."""
+    """Values of the chip of a generated accelerator; empty for one with stated rates."""
     return {path: value for path, value in values.items() if path.startswith(f"{CHIP}.")}

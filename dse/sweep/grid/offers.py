@@ -1,4 +1,4 @@
-"""What the stacks of a sweep offer of the options of a mapping: the rest is left out of its axes, and told."""
+"""Options of a mapping that the software stacks of a sweep support: others are removed from its axes and reported."""
 
 from __future__ import annotations
 
@@ -19,41 +19,41 @@ _PLAIN = {path.removeprefix("mapping."): value for path, value in PLAIN_MAPPING.
 
 
 class Offer(NamedTuple):
-    """Axes of a mapping as stacks offer them, and what that takes from them."""
+    """Axes of a mapping limited to supported values, with the removed ones."""
 
-    groups: list[tuple[Axis, ...]]  #: the axes by group, without values that no stack has
-    left_out: tuple[str, ...] = ()  #: in words: axis and values that were taken out
-    asked: tuple[str, ...] = ()  #: in words: axis and values that nothing else stands beside, so that they stay
+    groups: list[tuple[Axis, ...]]  #: the axes by group, without values that no stack supports
+    left_out: tuple[str, ...] = ()  #: axis and removed values
+    asked: tuple[str, ...] = ()  #: axis and unsupported values that stay because no others are listed
 
 
 def offered(
     groups: Sequence[tuple[Axis, ...]], fixed: Mapping[str, Axis], can: Mapping[str, float], experts: bool = False
 ) -> Offer:
-    """The axes without what no stack has; where nothing else would be left an axis stays as it is.
+    """The axes without values that no stack supports; an axis without supported values is not changed.
 
     Args:
-        groups: axes that move together; those that are no part of the mapping stay.
+        groups: axes that move together; those outside the mapping are not changed.
         fixed: leaves that the sweep fixes, by path.
-        can: capability (a field of :class:`dse.types.Capabilities`) → the most that any of the stacks has.
+        can: capability (a field of :class:`dse.types.Capabilities`) → its maximum over the stacks.
         experts: whether the model has experts.
     """
     kept, left_out = [], []
-    asked = [_told(axis, lacks) for axis in fixed.values() if (lacks := _lacks(axis, can, experts)).any()]
+    asked = [_listed(axis, lacks) for axis in fixed.values() if (lacks := _lacks(axis, can, experts)).any()]
     for group in groups:
         lacks = np.any([_lacks(axis, can, experts) for axis in group], axis=0)
-        told = [_told(axis, own) for axis in group if (own := _lacks(axis, can, experts)).any()]
+        lacking_here = [_listed(axis, own) for axis in group if (own := _lacks(axis, can, experts)).any()]
         if not lacks.all() or not lacks.size:
-            left_out += told
+            left_out += lacking_here
             group = tuple(_without(axis, lacks, can) for axis in group)
         else:
-            asked += told
+            asked += lacking_here
         kept.append(group)
         left_out += [f"{axis.name} above {axis.most:g}" for axis in group if math.isfinite(axis.most)]
     return Offer(kept, tuple(left_out), tuple(asked))
 
 
 def _lacks(axis: Axis, can: Mapping[str, float], experts: bool) -> np.ndarray:
-    """[position] whether no stack has what a part of the mapping asks for there."""
+    """[position] whether no stack supports the value of a part of the mapping."""
     prefix, _, name = axis.key.rpartition(".")
     values: dict[str, Any] = {**_PLAIN, "experts": experts or None, name: np.array(axis.values)}
     if prefix != "mapping" or not axis.values:
@@ -62,7 +62,7 @@ def _lacks(axis: Axis, can: Mapping[str, float], experts: bool) -> np.ndarray:
 
 
 def _without(axis: Axis, lacks: np.ndarray, can: Mapping[str, float]) -> Axis:
-    """An axis without these positions; one that a rule makes is told where it ends."""
+    """An axis without these positions; a rule gets an upper limit."""
     name = axis.key.rpartition(".")[2]
     if axis.rule:
         limited = name in LIMITED and can[name] < getattr(_EVERYTHING, name)
@@ -74,8 +74,8 @@ def _without(axis: Axis, lacks: np.ndarray, can: Mapping[str, float]) -> Axis:
     return dataclasses.replace(axis, values=values, labels=labels)
 
 
-def _told(axis: Axis, lacks: np.ndarray) -> str:
-    """An axis and the labels of what it lacks."""
+def _listed(axis: Axis, lacks: np.ndarray) -> str:
+    """An axis and the labels of its unsupported values."""
     return " ".join([axis.name, *(_text(axis.labels[position]) for position in np.flatnonzero(lacks))])
 
 
@@ -86,7 +86,7 @@ def _text(label: Label) -> str:
 
 
 def offer_note(offer: Offer, stacks: Sequence[str]) -> str:
-    """What stacks lack of a sweep's options, and how to have it all the same, in one line; empty where nothing."""
+    """Note on unsupported options of a sweep and the flag that allows them; empty where all are supported."""
     verb = f"{', '.join(dict.fromkeys(stacks))} {'lacks' if len(set(stacks)) == 1 else 'lack'}"
     parts = []
     if offer.left_out:

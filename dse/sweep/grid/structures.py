@@ -1,11 +1,11 @@
-"""Sweeps whose designs differ in structure: a part of each structure, and the whole that labels all of them.
+"""Sweeps whose designs differ in structure: one grid per structure, and a grid that labels all of them.
 
-A design with experts has other records than one without, a network with pods others than one without, and a program is
-compiled for one structure. So axes of names are cut where what they name differs in its leaves, each part is a grid of
-its own, and the whole has the dimensions of the axes as they are written.
+Designs with and without experts, or with and without pods, have different records, and a program is compiled for one
+structure. So axes of names are divided where the leaves of their names differ; each part is a grid, and the whole has
+the dimensions of the axes as written.
 
-What is said of leaves that a part does not have is left out of it, and nothing is repeated for it: a degree of experts
-is 1 there, an axis beside the mapping stands at its first value, and a constraint on such a leaf is kept by all.
+Values of leaves that a part does not have are ignored in it without repeating designs: a degree of experts is 1, an
+orthogonal axis has its first value, and a constraint on such a leaf holds.
 """
 
 from __future__ import annotations
@@ -31,15 +31,15 @@ from dse.sweep.grid.names import Names
 
 T = TypeVar("T")
 
-#: Value of leaves that a part does not have in columns that all parts share.
+#: Value in shared columns of leaves that a part does not have.
 _NEUTRAL = 1.0
 
 
-# --- apart ------------------------------------------------------------------------------------------------
+# --- parts ------------------------------------------------------------------------------------------------
 
 
 def separated(spec: SweepSpec) -> list[tuple[SweepSpec, Names]]:
-    """The specification cut by structure, each part with its names; itself where its designs have one."""
+    """The specification divided by structure, each part with its names; undivided if its designs have one structure."""
     found = _cut(spec)
     if len(found) == 1:
         return found
@@ -53,7 +53,7 @@ def separated(spec: SweepSpec) -> list[tuple[SweepSpec, Names]]:
 
 
 def _check_objectives(spec: SweepSpec, parts: list[Names]) -> None:
-    """That no objective reads a leaf that some designs do not have, unless it counts as 1 there."""
+    """InputError for an objective on a leaf that some designs lack, unless the leaf counts as 1 there."""
     for objective in spec.objectives:
         for path in objective.expression.names:
             if path in known_leaves() and path not in PLAIN_EXPERTS and not all(names.has(path) for names in parts):
@@ -66,7 +66,7 @@ def _check_objectives(spec: SweepSpec, parts: list[Names]) -> None:
 def _cut(spec: SweepSpec) -> list[tuple[SweepSpec, Names]]:
     names = Names(spec)
     for axis in names.layers.values():
-        groups = names.alike(axis) if len(axis.labels) > 1 else []
+        groups = names.by_structure(axis) if len(axis.labels) > 1 else []
         if len(groups) > 1:
             return [part for group in groups for part in _cut(_at(spec, axis, group))]
     for axis in spec.axes:
@@ -81,31 +81,31 @@ def _cut(spec: SweepSpec) -> list[tuple[SweepSpec, Names]]:
 
 
 def is_none(axis: Axis) -> bool:
-    """Whether an axis says of a part that it does not have the record of its leaf."""
+    """Whether an axis marks a part without the record of its leaf."""
     return axis.key in WITHOUT and bool(axis.values) and not any(axis.values)
 
 
 def _at(spec: SweepSpec, axis: Axis, positions: Sequence[int]) -> SweepSpec:
-    """The specification at some positions of an axis, and of those that move with it."""
-    name = next(one.name for one in spec.axes if one.where == axis.where)  # a stack moves with who brings it
+    """The specification at some positions of an axis and of those that move with it."""
+    name = next(one.name for one in spec.axes if one.where == axis.where)  # a stack moves with its machine
     together = next((group for group in spec.zips if name in group), (name,))
     axes = (_taken(one, positions) if one.name in together else one for one in spec.axes)
     return dataclasses.replace(spec, axes=tuple(axes))
 
 
 def _taken(axis: Axis, positions: Iterable[int]) -> Axis:
-    """An axis at some of its positions."""
+    """An axis at the given positions."""
     places = list(positions)
     values, labels = tuple(axis.values[i] for i in places), tuple(axis.labels[i] for i in places)
     return dataclasses.replace(axis, values=values, labels=labels)
 
 
 def _without(spec: SweepSpec, paths: set[str]) -> SweepSpec:
-    """The specification of a part, which does not have these leaves; degrees need not fit every part."""
+    """The specification of a part without these leaves; degrees need not fit every part."""
     axes = {axis.name: axis for axis in spec.axes if axis.key not in paths}
     zips = [tuple(name for name in group if name in axes) for group in spec.zips]
     for group, left in zip(spec.zips, zips, strict=True):
-        if 0 < len(left) < len(group):  # positions that differed in what is gone alone are one
+        if 0 < len(left) < len(group):  # positions that differed only in removed axes are merged
             rows = list(zip(*(axes[name].labels for name in left), strict=True))
             axes |= {name: _taken(axes[name], sorted(map(rows.index, dict.fromkeys(rows)))) for name in left}
     return dataclasses.replace(
@@ -118,11 +118,11 @@ def _without(spec: SweepSpec, paths: set[str]) -> SweepSpec:
     )
 
 
-# --- together ---------------------------------------------------------------------------------------------
+# --- whole ------------------------------------------------------------------------------------------------
 
 
 def joined(spec: SweepSpec, grids: list[Grid]) -> Grid:
-    """The grid of designs of several structures, of the grids of each."""
+    """The grid of designs of several structures, from the grid of each."""
     _check_degrees(spec, grids)
     whole, groups = Names(spec), _groups(spec, grids)
     axes = _mapping_axes(spec, grids)
@@ -138,8 +138,8 @@ def joined(spec: SweepSpec, grids: list[Grid]) -> Grid:
         members.append(Member(grid, own, tuple(places), number))
     dimensions = tuple(_dimension(group, i, members) for i, group in enumerate(groups))
     moving = {axis.key for one in dimensions for axis in one.axes} | {axis.key for axis in axes}
-    lines = {name: _distinct([getattr(grid, name)] for grid in grids) for name in _TOLD}
-    told: dict[str, Any] = {name: "; ".join(filter(None, texts)) for name, texts in lines.items()}
+    lines = {name: _distinct([getattr(grid, name)] for grid in grids) for name in _NOTES}
+    notes: dict[str, Any] = {name: "; ".join(filter(None, texts)) for name, texts in lines.items()}
     return dataclasses.replace(
         grids[0], spec=spec, dimensions=dimensions, table=table, mapping_axes=axes, parts=parts, members=tuple(members),
         fixed=tuple({axis.key: axis for grid in grids for axis in grid.fixed if axis.key not in moving}.values()),
@@ -147,13 +147,13 @@ def joined(spec: SweepSpec, grids: list[Grid]) -> Grid:
         settled=tuple(one for one in spec.constraints if all(one in grid.settled for grid in grids)),
         shapes=_distinct(grid.shapes for grid in grids),
         used=_distinct(grid.used for grid in grids),
-        absent=_absent(spec, grids), missing=_missing(spec, table), kinds=whole.told_mixed(), nodes=whole.told(),
-        **told,
+        absent=_absent(spec, grids), missing=_missing(spec, table), kinds=whole.price_note(), nodes=whole.node_note(),
+        **notes,
     )  # fmt: skip
 
 
-#: Lines that tell of a grid: those of all its parts.
-_TOLD = ("saturates", "trains", "lacks", "tokens")
+#: Notes of a grid that the whole collects from its parts.
+_NOTES = ("saturates", "trains", "lacks", "tokens")
 
 
 def _distinct(every: Iterable[Iterable[T]]) -> tuple[T, ...]:
@@ -161,7 +161,7 @@ def _distinct(every: Iterable[Iterable[T]]) -> tuple[T, ...]:
 
 
 def _check_degrees(spec: SweepSpec, grids: list[Grid]) -> None:
-    """That each degree that is written out fits a shape of some part; else an InputError."""
+    """InputError for a listed degree that fits no shape of any part."""
     for axis in spec.axes:
         own = [grid for grid in grids if axis.key in grid.parts.axes]
         for value in axis.values if axis.key in ALL_DEGREES and axis.explicit else ():
@@ -176,23 +176,23 @@ def _check_degrees(spec: SweepSpec, grids: list[Grid]) -> None:
 
 
 def _absent(spec: SweepSpec, grids: list[Grid]) -> str:
-    """What is said of some designs alone, and who the others are, in words."""
-    told: dict[str, list[str]] = {}
+    """Note on settings that only some designs have, with the names of the others."""
+    parts_without: dict[str, list[str]] = {}
     for grid in grids:
         if lacks := ", ".join(axis.name for axis in lacking(spec, grid.spec)):
-            told.setdefault(lacks, []).append(named(spec, grid.spec))
-    return "; ".join(f"without {names}: {', '.join(parts)}" for names, parts in told.items())
+            parts_without.setdefault(lacks, []).append(named(spec, grid.spec))
+    return "; ".join(f"without {names}: {', '.join(parts)}" for names, parts in parts_without.items())
 
 
 def lacking(whole: SweepSpec, part: SweepSpec) -> list[Axis]:
-    """What is said of others than the designs of a part."""
+    """Axes and fixed values of the whole that the designs of a part do not have."""
     has = {*part.names, *part.fixed, *(axis.key for axis in part.axes)}
     said = (*whole.names.values(), *whole.fixed.values(), *whole.axes)
     return [axis for axis in said if axis.key not in has]
 
 
 def named(whole: SweepSpec, part: SweepSpec) -> str:
-    """What the designs of a part are called: the names of the axes that it is cut from."""
+    """Name of a part: the labels of the axes that were divided."""
     own, every = (
         {axis.name: axis.labels for axis in one.axes if axis.key in NAMED or axis.key in WITHOUT}
         for one in (part, whole)
@@ -202,13 +202,13 @@ def named(whole: SweepSpec, part: SweepSpec) -> str:
 
 
 def _missing(spec: SweepSpec, table: MappingTable) -> str:
-    """Which degrees that are written out are in no mapping of any part, in words."""
-    told = []
+    """Note on listed degrees that no mapping of any part has."""
+    notes = []
     for axis in spec.axes:
         if axis.explicit and axis.key in table.degrees:
             absent = [f"{value:g}" for value in axis.values if value not in table.degrees[axis.key]]
-            told += [f"{axis.name} {', '.join(absent)}"] if absent else []
-    return f"in no mapping: {'; '.join(told)}" if told else ""
+            notes += [f"{axis.name} {', '.join(absent)}"] if absent else []
+    return f"in no mapping: {'; '.join(notes)}" if notes else ""
 
 
 # --- dimensions -------------------------------------------------------------------------------------------
@@ -224,13 +224,13 @@ def _groups(spec: SweepSpec, grids: list[Grid]) -> list[tuple[Axis, ...]]:
 
 
 def _index(group: tuple[Axis, ...], grid: Grid) -> int:
-    """Which dimension of a grid has axes of a group; -1 for none."""
+    """Index of the dimension of a grid with axes of a group; -1 for none."""
     names = {axis.name for axis in group}
     return next((i for i, one in enumerate(grid.dimensions) if one.axes[0].name in names), -1)
 
 
 def _positions(group: tuple[Axis, ...], grid: Grid, at: int) -> np.ndarray:
-    """Where along a group the positions of a grid's dimension are; the first where it has none."""
+    """Positions along a group of the positions of a grid's dimension; the first if the grid has no such dimension."""
     if at < 0:
         return np.zeros(1, np.int64)
     axes = {axis.name: axis for axis in grid.dimensions[at].axes}
@@ -240,7 +240,7 @@ def _positions(group: tuple[Axis, ...], grid: Grid, at: int) -> np.ndarray:
 
 
 def _dimension(group: tuple[Axis, ...], number: int, members: list[Member]) -> GridDimension:
-    """A dimension of the whole: axes as they are written, stacks that come with them, and leaves of any part."""
+    """A dimension of the whole: axes as written, stacks of swept machines, and leaves of all parts."""
     size = len(group[0].labels)
     stacks = np.full(size, "", object)
     columns: dict[str, np.ndarray] = {}
@@ -261,7 +261,7 @@ def _dimension(group: tuple[Axis, ...], number: int, members: list[Member]) -> G
 
 
 def _mapping_axes(spec: SweepSpec, grids: list[Grid]) -> tuple[Axis, ...]:
-    """Parts of the mapping that the whole is labelled with: those of any grid, and what is fixed in some alone."""
+    """Parts of the mapping that label the whole: those of any grid, and those that only some grids fix."""
     written = {axis.key: axis for axis in spec.axes}
     found: dict[str, Axis] = {}
     for axis in itertools.chain(*(grid.mapping_axes for grid in grids)):
@@ -280,7 +280,7 @@ def _mapping_axes(spec: SweepSpec, grids: list[Grid]) -> tuple[Axis, ...]:
 def _table(
     paths: tuple[str, ...], options: list[Axis], grids: list[Grid]
 ) -> tuple[MappingTable, list[np.ndarray]]:
-    """The mappings of all grids, degrees and options in the order of each, and the numbers of those of each grid."""
+    """The mappings of all grids, degrees and options in the order of each, and the numbers of the mappings per grid."""
     degrees = [path for path in paths if path in {*EXPERT_DEGREES, *grids[0].table.degrees}]
     moving = [axis for axis in options if _moves(axis, grids)]
     rows, row_of = _numbered([_rows(degrees, grid) for grid in grids])
@@ -298,14 +298,14 @@ def _table(
 
 
 def _rows(degrees: list[str], grid: Grid) -> np.ndarray:
-    """[row, devices and degrees] of a grid; a degree that it does not have is 1."""
+    """[row, devices and degrees] of a grid; degrees that it does not have are 1."""
     own, one = grid.table.degrees, np.ones(grid.table.n_rows, np.int64)
     devices = math.prod((own[f"mapping.{name}"] for name in ("tp", "cp", "pp", "dp")), start=one)
     return np.stack([devices, *(own.get(path, one) for path in degrees)], axis=1)
 
 
 def _columns(options: list[Axis], grid: Grid) -> np.ndarray:
-    """[column, option] positions of a grid's options along their axes; the first where the grid does not have it."""
+    """[column, option] positions of a grid's options along their axes; the first for options it does not have."""
     found = np.zeros((grid.table.n_columns, len(options)), np.int64)
     for i, axis in enumerate(options):
         values = grid.table.options.get(axis.key, grid.parts.axis(axis.key).values[:1])
@@ -319,6 +319,6 @@ def _moves(axis: Axis, grids: list[Grid]) -> bool:
 
 
 def _numbered(every: list[np.ndarray]) -> tuple[np.ndarray, list[np.ndarray]]:
-    """The distinct rows of several arrays in their order, and the number of each row of each."""
+    """Distinct rows of several arrays in order of appearance, and the number of each row of each array."""
     distinct, number = np.unique(np.concatenate(every), axis=0, return_inverse=True)
     return distinct, np.split(number.reshape(-1), np.cumsum([len(one) for one in every])[:-1])

@@ -1,4 +1,4 @@
-"""Whether the stacks of a sweep exist for its accelerators."""
+"""Check that the software stacks of a sweep exist for its accelerators."""
 
 from __future__ import annotations
 
@@ -7,10 +7,10 @@ from dse.sweep.grid.grid import Grid
 
 
 def check(grid: Grid) -> None:
-    """That every stack exists for every accelerator, unless any option is allowed; else an InputError.
+    """InputError for a stack that does not exist for an accelerator, unless any option is allowed.
 
-    Where both are axes nothing is refused: their product may be of use though some of its pairs are none, and stacks
-    that come with accelerators, or move with them, are their own. It is asked before a sweep runs, not of results.
+    If both are swept, nothing is refused: their product may be useful although some pairs do not exist; stacks that
+    come or move with accelerators are their own. Checked before a sweep runs, not for stored results.
     """
     axes = {axis.key: axis for axis in (*grid.fixed, *(axis for one in grid.dimensions for axis in one.axes))}
     devices, stacks = axes.get("accelerator", axes["system"]), axes["software"]

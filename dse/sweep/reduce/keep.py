@@ -10,7 +10,7 @@ Counts by reason, minima by axis and histograms are of all designs, in every mod
 from __future__ import annotations
 
 import bisect
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import Any, NamedTuple
 
 import jax
@@ -21,6 +21,7 @@ from dse.spec.output import Keep
 from dse.sweep.engine.engine import CHUNK_FULL, CHUNK_SCORES, SweepEngine
 from dse.sweep.engine.nesting import Nest
 from dse.sweep.engine.reductions import Scores, below, counted
+from dse.sweep.engine.staging import Output, Where
 from dse.sweep.grid.grid import Grid
 from dse.sweep.reduce import histogram as histograms
 from dse.sweep.reduce.minima import Minima, both_ways, minima_in
@@ -31,6 +32,9 @@ _CHUNKS_A_BLOCK = 16
 
 #: Designs of the front that the device holds others against.
 _PIVOTS = 32
+
+#: Outer indices that are looked into at once for designs of a front.
+_LOOKED_INTO = 64
 
 
 class Part(NamedTuple):
@@ -183,44 +187,49 @@ def _joined(pieces: list[Part]) -> Part:
 
 
 def _selected(
-    nest: Nest, keep: Keep, block: range, edges: np.ndarray, metrics: Any, objectives: tuple[jax.Array, ...]
+    nest: Nest, keep: Keep, block: range, edges: np.ndarray, metrics: Any, objectives: tuple[Output, ...]
 ) -> Part:
     """The mappings among the computed rectangle in the order of their index, or only the feasible ones."""
     grid = nest.grid
-    line, column = np.nonzero(grid.table.distinct[np.arange(block.start, block.stop) % grid.table.n_rows])
-    place = line * grid.table.n_columns + nest.place_of_column()[column]
-    reason = np.asarray(metrics.infeasible_reason).reshape(-1)[place]
-    scores = _scored(objectives, place, reason)
+    rows = np.arange(block.start, block.stop) % grid.table.n_rows
+    at, place, inner = nest.mappings_of(rows)
+    point = (block.start + at) // grid.table.n_rows
+    where = Where(point * nest.n_places + place - nest.first_of(block.start), inner, nest.parts_shape)
+    reason = metrics.infeasible_reason.at(where)
+    scores = _scored(objectives, where, reason)
     counts = counted(reason, np.isfinite(scores).all(axis=0), grid.spec.study)
-    least = _least(nest, block, place, scores)
+    least = _least(nest, block, where.outer * nest.n_inner + inner, scores)
     reduced = counts, least, edges, _histogram(grid, scores, edges)
     index = grid.first_design(block.start) + np.arange(len(place))
     if keep.mode == "feasible":
-        place, index, scores = place[reason == 0], index[reason == 0], scores[:, reason == 0]
-    return Part(index, _gathered(jax.tree.leaves(metrics), place), scores, *reduced)
+        fits = reason == 0
+        where, index, scores = Where(where.outer[fits], inner[fits], nest.parts_shape), index[fits], scores[:, fits]
+    return Part(index, _gathered(jax.tree.leaves(metrics), where), scores, *reduced)
 
 
-def _gathered(arrays: list[jax.Array], place: np.ndarray) -> np.ndarray:
-    """[array, design] the values at flat positions, as float32."""
-    values = np.empty((len(arrays), len(place)), np.float32)
-    for row, array in zip(values, arrays, strict=True):
-        row[:] = np.asarray(array).reshape(-1)[place]
+def _gathered(outputs: Sequence[Output], where: Where) -> np.ndarray:
+    """[output, design] the values there, as float32."""
+    values = np.empty((len(outputs), len(where.outer)), np.float32)
+    for row, output in zip(values, outputs, strict=True):
+        row[:] = output.at(where)
     return values
 
 
-def _scored(objectives: tuple[jax.Array, ...], place: np.ndarray, reason: np.ndarray) -> np.ndarray:
-    """[objective, design] scores at flat positions, infinite for what is infeasible or no number."""
-    values = _gathered(list(objectives), place)
+def _scored(objectives: tuple[Output, ...], where: Where, reason: np.ndarray) -> np.ndarray:
+    """[objective, design] scores, infinite for what is infeasible or no number."""
+    values = _gathered(objectives, where)
     return np.where((reason == 0) & np.isfinite(values), values, np.float32(np.inf))
 
 
 def _least(nest: Nest, block: range, place: np.ndarray, scores: np.ndarray) -> np.ndarray:
     """Least scores of a block computed in full."""
-    whole = np.full((len(scores), len(block) * nest.outer_a_line * nest.n_inner), np.inf, np.float32)
+    first = nest.first_of(block.start)
+    n_outer = nest.first_of(block.stop) - first
+    whole = np.full((len(scores), n_outer * nest.n_inner), np.inf, np.float32)
     whole[:, place] = scores
     along_outer, along_inner = both_ways(whole.reshape(len(scores), -1, nest.n_inner))
     minima = Minima(nest, len(scores))
-    minima.add(block.start, len(block), along_inner, along_outer)
+    minima.add(first, n_outer, along_inner, (along_outer,))
     return minima.result()
 
 
@@ -243,30 +252,31 @@ def no_counts(study: Study) -> np.ndarray:
 def _winning(engine: SweepEngine, keep: Keep, block: range, edges: np.ndarray) -> Part:
     """The winners of a block, evaluated in full."""
     nest, objectives = _nest(engine, keep), engine.program.objectives
-    lines = engine.lines_at_once(nest, CHUNK_SCORES)
+    length = engine.length_at_once(nest, CHUNK_SCORES)
     winners = Winners(np.empty(0, np.int64), np.empty((len(objectives), 0), np.float32))
     counts, minima = no_counts(engine.program.study), Minima(nest, len(objectives))
     thresholds = histograms.thresholds(edges, objectives) if edges.size else None
     fewer = np.zeros((len(objectives), engine.grid.spec.histogram), np.int64)
-    stop = block.stop // nest.points_a_line
-    starts = range(block.start // nest.points_a_line, stop, lines)
+    stop = nest.first_of(block.stop // nest.points_a_line)
+    starts = range(nest.first_of(block.start // nest.points_a_line), stop, length)
 
-    def dispatch(line: int) -> Scores:
-        return engine.scores(nest, line, lines, _pivots(keep, winners), thresholds, stop)
+    def dispatch(first: int) -> Scores:
+        return engine.scores(nest, first, length, _pivots(keep, winners), thresholds, stop)
 
-    ahead = dispatch(starts[0])
+    ahead = [dispatch(first) for first in starts[:1]]
     for this, following in zip(starts, [*starts[1:], None], strict=True):
-        found = ahead
+        found = ahead.pop()
         if following is not None:
-            ahead = dispatch(following)
+            ahead.append(dispatch(following))
         counts += np.asarray(found.counts)
-        minima.add(this, lines, np.asarray(found.outer_best), np.asarray(found.inner_best))
+        minima.add(this, min(length, stop - this), np.asarray(found.outer_best), [*map(np.asarray, found.inner_best)])
         if found.below is not None:
             fewer += np.asarray(found.below)
-        winners = best_of(engine.grid, keep, winners, _challengers(nest, keep, winners, found, this))
+        for challengers in _challengers(engine, nest, keep, winners, found, this):
+            winners = best_of(engine.grid, keep, winners, challengers)
     order = np.argsort(winners.index)
     index = winners.index[order]
-    values = _gathered(jax.tree.leaves(engine.designs(index)[0]), np.arange(len(index)))
+    values = np.stack([*map(np.asarray, jax.tree.leaves(engine.designs(index)[0]))]).astype(np.float32)
     histogram = histograms.counts(fewer, objectives)
     return Part(index, values, winners.scores[:, order], counts, minima.result(), edges, histogram)
 
@@ -281,21 +291,46 @@ def _pivots(keep: Keep, winners: Winners) -> np.ndarray:
     return pivots
 
 
-def _challengers(nest: Nest, keep: Keep, winners: Winners, found: Scores, line: int) -> Winners:
-    """The designs of a chunk that may win: only outer indices that the device calls candidates are looked into."""
+def _challengers(
+    engine: SweepEngine, nest: Nest, keep: Keep, winners: Winners, found: Scores, start: int
+) -> Iterator[Winners]:
+    """The designs of a chunk that may win: only outer indices that the device calls candidates are looked into.
+
+    Of a front those are looked into first that are spread over it: what they find rules out most of the others.
+    """
     candidates = np.asarray(found.candidates)
-    first = np.asarray(found.outer_best)[0]
+    least = np.asarray(found.outer_best)
     if keep.mode == "top" and len(winners.index) >= keep.count:
-        candidates = candidates & (first <= winners.scores[0].max())
+        candidates = candidates & (least[0] <= winners.scores[0].max())
     row = np.flatnonzero(candidates)
-    outer = line * nest.outer_a_line + row
-    if keep.mode == "best":  # one outer index a point and outer option, and of that the best design
-        point = outer // (nest.grid.table.n_rows * nest.outer_a_line)
-        row, outer = (array[ties_of_best(point, first[row])] for array in (row, outer))
-    scores = np.asarray(found.scores)[:, row]
+    if not len(row):
+        return
+    if keep.mode == "best":  # one outer index a point and place, and of that the best design
+        row = row[ties_of_best((start + row) // nest.n_places, least[0, row])]
+    if keep.mode != "pareto":
+        yield _looked_into(engine, nest, keep, winners, found, start, row)
+        return
+    row = row[np.argsort(least[0, row], kind="stable")]
+    while len(row):
+        row = row[~dominated(winners.scores, least[:, row])]
+        if not len(row):
+            return
+        now = np.unique(np.linspace(0, len(row) - 1, min(_LOOKED_INTO, len(row))).astype(int))
+        winners = best_of(
+            engine.grid, keep, winners, _looked_into(engine, nest, keep, winners, found, start, row[now])
+        )
+        yield winners
+        row = np.delete(row, now)
+
+
+def _looked_into(
+    engine: SweepEngine, nest: Nest, keep: Keep, winners: Winners, found: Scores, start: int, row: np.ndarray
+) -> Winners:
+    """The designs of some outer indices of a chunk that may win."""
+    scores = engine.expanded(nest, found, row)
     place = np.flatnonzero(_may_win(keep, winners, scores.reshape(len(scores), -1)))
-    at, inner = np.divmod(place, scores.shape[2])
-    return Winners(nest.design_index(outer[at], inner), scores[:, at, inner])
+    at, inner = np.divmod(place, nest.n_inner)
+    return Winners(nest.design_index(start + row[at], inner), scores[:, at, inner])
 
 
 def _may_win(keep: Keep, winners: Winners, scores: np.ndarray) -> np.ndarray:

@@ -7,6 +7,7 @@ arrays, the last digit first: nothing is looked up design by design.
 from __future__ import annotations
 
 import functools
+import math
 from collections.abc import Sequence
 
 import numpy as np
@@ -46,49 +47,64 @@ class Minima:
     """The least scores by digit of a nest, as its chunks come."""
 
     def __init__(self, nest: Nest, n_objectives: int) -> None:
-        self._nest = nest
+        self._nest, self._n_objectives = nest, n_objectives
         self._outer = [np.full((n_objectives, radix), np.inf, np.float32) for radix in nest.outer_shape]
-        self._inner = np.full((n_objectives, nest.n_inner), np.inf, np.float32)
-        self._line, self._waiting = 0, list[np.ndarray]()
+        self._inner: list[np.ndarray] = []
+        self._first, self._waiting = 0, list[np.ndarray]()
 
-    def add(self, line: int, count: int, outer_best: np.ndarray, inner_best: np.ndarray) -> None:
-        """Take the least scores of ``count`` lines, along the inner product and along the outer indices.
+    def add(self, first: int, count: int, outer_best: np.ndarray, inner_best: Sequence[np.ndarray]) -> None:
+        """Take the least scores of ``count`` outer indices: of each, and by group at each inner position.
 
         Chunks come one after the other; short ones wait until they are worth the reductions.
         """
-        np.minimum(self._inner, inner_best, out=self._inner)
+        known = self._inner or inner_best
+        self._inner = [np.minimum(mine, new) for mine, new in zip(known, inner_best, strict=True)]
         if not self._waiting:
-            self._line = line
-        self._waiting.append(outer_best[:, : count * self._nest.outer_a_line])
+            self._first = first
+        self._waiting.append(outer_best[:, :count])
         if sum(best.shape[1] for best in self._waiting) > _WORTHWHILE:
             self._take_waiting()
 
     def _take_waiting(self) -> None:
         if self._waiting:
-            take_run(self._outer, self._nest.start_digits(self._line), np.concatenate(self._waiting, axis=1))
+            take_run(self._outer, self._nest.start_digits(self._first), np.concatenate(self._waiting, axis=1))
             self._waiting.clear()
 
     def result(self) -> np.ndarray:
         """[objective, position] along the positions of :func:`axes_of`."""
         self._take_waiting()
         nest, grid = self._nest, self._nest.grid
-        n = len(nest.outer_dimensions)
-        inner = _by_axis(self._inner, nest.inner_shape)
-        by_dimension = dict(zip(nest.outer_dimensions, self._outer, strict=False))
-        by_dimension |= dict(zip(nest.inner_dimensions, inner, strict=False))
-        by_option = dict(zip(nest.outer_options, self._outer[n + 1 :], strict=True))
-        by_option |= dict(zip(nest.inner_options, inner[len(nest.inner_dimensions) :], strict=True))
-        found = [np.empty((len(self._inner), 0), np.float32), *(by_dimension[i] for i in range(len(grid.shape)))]
-        rows = self._outer[n]
+        *dimensions, by_place = self._outer
+        of_axis = dict(zip(nest.outer_dimensions, dimensions, strict=True)) | self._of_inner()
+        row, *options = nest.places
+        of_axis |= {
+            axis: _by_value(by_place, position, nest.sizes[axis])
+            for axis, position in zip(nest.outer_options, options, strict=True)
+        }
+        found = [np.empty((self._n_objectives, 0), np.float32), *(of_axis[i] for i in range(len(grid.shape)))]
         for axis in grid.mapping_axes:
             kind, values = _parts(grid, axis)
             if kind == "columns":
-                place, values = next((i, o[axis.key]) for i, o in enumerate(nest.options) if axis.key in o)
-                least = by_option[place]
+                number = next(i for i in range(len(grid.shape), len(nest.sizes)) if axis.key in nest.axes[i])
+                least, values = of_axis[number], nest.axes[number][axis.key]
+            elif kind == "rows":
+                least, values = by_place, values[row]
             else:
-                least = rows if kind == "rows" else rows.min(axis=1, keepdims=True)
-            found.append(_by_value(least, values))
+                least = by_place.min(axis=1, keepdims=True)
+            known, code = np.unique(values, return_inverse=True)
+            found.append(_by_value(least, code.reshape(-1), len(known)))
         return np.concatenate(found, axis=1)
+
+    def _of_inner(self) -> dict[int, np.ndarray]:
+        """By inner axis [objective, position] its minima."""
+        found: dict[int, np.ndarray] = {}
+        groups = self._nest.groups if self._inner and len(self._inner) > 1 else (self._nest.inner_axes,)
+        for number, axes in enumerate(groups):
+            shape = self._nest.lengths(axes)
+            empty = np.full((self._n_objectives, math.prod(shape)), np.inf, np.float32)
+            values = self._inner[number] if self._inner else empty
+            found |= dict(zip(axes, _by_axis(values, shape), strict=True))
+        return found
 
 
 def minima_in(whole: Grid, member: Member, least: np.ndarray) -> np.ndarray:
@@ -149,9 +165,8 @@ def _by_axis(values: np.ndarray, shape: tuple[int, ...]) -> list[np.ndarray]:
     return [product.min(axis=tuple(other for other in axes if other != axis)) for axis in axes]
 
 
-def _by_value(least: np.ndarray, values: np.ndarray) -> np.ndarray:
-    """[objective, value] minima of the positions that share a value, the values ascending."""
-    known, code = np.unique(values, return_inverse=True)
-    found = np.full((len(known), len(least)), np.inf, np.float32)
-    np.minimum.at(found, code.reshape(-1), least.T)
+def _by_value(least: np.ndarray, code: np.ndarray, count: int) -> np.ndarray:
+    """[objective, value] minima of the positions that share one of ``count`` values, by its number."""
+    found = np.full((count, len(least)), np.inf, np.float32)
+    np.minimum.at(found, code, least.T)
     return found.T

@@ -1,4 +1,4 @@
-"""Attributes of results files that xarray obeys or dse reads: what they must be where they are there."""
+"""Attributes of results files that xarray or dse reads, and the types they must have."""
 
 from __future__ import annotations
 
@@ -12,18 +12,18 @@ import numpy as np
 from dse.spec.sweep import LONGEST_TITLE
 from dse.sweep.results.schema import wrong
 
-#: Letters of a label or a name, and of units: those of an objective may be a product of many.
+#: Maximum lengths of a label or name, and of units, which may be a product of many factors.
 LONGEST_LABEL, LONGEST_UNITS = 500, 5_000
 
-#: Whole numbers that a file may hold are below this.
+#: Integers in a file are below this.
 _WHOLE = 2**63
 
-#: What an attribute must be, and that in words.
+#: Check of an attribute, with its description.
 _Rule = tuple[Callable[[Any], bool], str]
 
 
 def read(of: Any, where: str) -> dict[str, Any]:
-    """Attributes of a group or a variable; where netCDF cannot read one, an InputError."""
+    """Attributes of a group or a variable; InputError if netCDF cannot read one."""
     try:
         return {name: of.getncattr(name) for name in of.ncattrs()}
     except (RuntimeError, AttributeError, UnicodeError) as error:
@@ -31,12 +31,12 @@ def read(of: Any, where: str) -> dict[str, Any]:
 
 
 def check_variable(attrs: Mapping[str, Any], is_text: bool, where: str) -> None:
-    """That the attributes of a variable, of texts or of numbers, are of their types."""
+    """InputError for an attribute of a variable, of texts or numbers, of a wrong type."""
     rules = _OF_VARIABLES | (_OF_TEXTS if is_text else {})
     for name, value in attrs.items():
         is_right, allowed = rules.get(name, _ANY)
         if not is_right(value):
-            raise wrong(f"{where}: attribute {name}", _told(value), allowed)
+            raise wrong(f"{where}: attribute {name}", _shown(value), allowed)
     words = attrs.get("flag_meanings", "").split()
     for name in ("flag_values", "flag_masks"):
         if name in attrs and np.size(attrs[name]) != len(words):
@@ -47,19 +47,19 @@ def check_variable(attrs: Mapping[str, Any], is_text: bool, where: str) -> None:
 
 
 def check_file(attrs: Mapping[str, Any], where: str) -> None:
-    """That global attributes are of their types."""
+    """InputError for a global attribute of a wrong type."""
     for name, value in attrs.items():
         is_right, allowed = _OF_FILES.get(name, _ANY)
         if not is_right(value):
-            raise wrong(f"{where}: attribute {name}", _told(value), allowed)
+            raise wrong(f"{where}: attribute {name}", _shown(value), allowed)
     listed = [len(attrs.get(name, "").split()) for name in ("best_designs", "best_values")]
     if listed[0] != listed[1] and {"best_designs", "best_values"} <= set(attrs):
         got = f"{listed[0]:,} best_designs and {listed[1]:,} best_values"
         raise wrong(where, got, "a value for each")
 
 
-def _told(value: Any) -> str:
-    """A value in an error, by its type where it is no short text."""
+def _shown(value: Any) -> str:
+    """A value in an error; long texts and arrays are abbreviated."""
     if isinstance(value, str):
         return repr(value) if len(value) <= 100 else f"a text of {len(value):,} letters"
     return f"{np.asarray(value).reshape(-1)[:3].tolist()} of type {np.asarray(value).dtype}"
@@ -77,7 +77,7 @@ def _is_number(value: Any) -> bool:
 
 
 def _is_at_most(letters: int) -> _Rule:
-    """A text of at most this many letters."""
+    """Check for a text of at most this many characters."""
     return (lambda value: _is_text(value) and len(value) <= letters), f"a text of at most {letters:,} letters"
 
 
@@ -85,7 +85,7 @@ def _are_whole(value: Any) -> bool:
     return np.ndim(value) <= 1 and np.asarray(value).dtype.kind in "iu"
 
 
-#: Attribute of a variable that is read, by us or by xarray → (what it must be, in words).
+#: Attribute of a variable that dse or xarray reads → (check, description).
 _OF_VARIABLES: dict[str, _Rule] = {
     **dict.fromkeys(("path", "dtype"), _is_at_most(LONGEST_LABEL)),
     "units": _is_at_most(LONGEST_UNITS),
@@ -96,10 +96,10 @@ _OF_VARIABLES: dict[str, _Rule] = {
     "_Encoding": (lambda value: value == "utf-8", "utf-8"),
 }
 
-#: Where a variable holds texts.
+#: Checks for variables of texts.
 _OF_TEXTS: dict[str, _Rule] = dict.fromkeys(("_FillValue", "missing_value"), _is_at_most(LONGEST_LABEL))
 
-#: Of what nobody reads.
+#: Check of attributes that are not read.
 _ANY: _Rule = (lambda _: True, "")
 
 
@@ -115,7 +115,7 @@ def _is_size(value: Any) -> bool:
 
 
 def _document(is_key: Callable[[Any, Any], bool]) -> Callable[[Any], bool]:
-    """Whether a text is an object of JSON, each key and value of which is right."""
+    """Check for a JSON object whose keys and values are valid."""
 
     def is_right(value: Any) -> bool:
         found = _parsed(value)
@@ -125,7 +125,7 @@ def _document(is_key: Callable[[Any, Any], bool]) -> Callable[[Any], bool]:
 
 
 def _parsed(value: Any) -> Any:
-    """What a text of JSON says; None where it is none."""
+    """Content of a JSON text; None if it is invalid."""
     if not isinstance(value, str):
         return None
     try:
@@ -135,18 +135,18 @@ def _parsed(value: Any) -> Any:
 
 
 def _is_plain(value: Any) -> bool:
-    """A number of JSON, which Python reads beyond JSON's."""
+    """Whether a value is a number of JSON; Python accepts more."""
     return isinstance(value, int | float) and not isinstance(value, bool) and abs(value) <= sys.float_info.max
 
 
 def _are_designs(value: Any) -> bool:
-    """Indices of designs in a sweep, with spaces between them."""
+    """Whether a value is a text of indices of designs, separated by spaces."""
     words = value.split() if isinstance(value, str) else ["?"]
     return all(word.isascii() and word.isdecimal() and len(word) < 20 and int(word) < _WHOLE for word in words)
 
 
 def _are_values(value: Any) -> bool:
-    """Numbers with spaces between them."""
+    """Whether a value is a text of numbers, separated by spaces."""
     try:
         return isinstance(value, str) and all(isinstance(float(word), float) for word in value.split())
     except ValueError:
@@ -160,7 +160,7 @@ _TEXTS = (
     "compression_asked", "coordinates",
 )  # fmt: skip
 
-#: Global attribute that is read → (what it must be, in words).
+#: Global attribute that is read → (check, description).
 _OF_FILES: dict[str, _Rule] = {
     **dict.fromkeys(_TEXTS, (_is_text, "a text")),
     "title": _is_at_most(LONGEST_TITLE),

@@ -1,7 +1,7 @@
-"""What was kept of a sweep as labelled variables: NumPy arrays with dimensions, units and long names.
+"""The kept designs of a sweep as labelled variables: NumPy arrays with dimensions, units and long names.
 
-Neither xarray nor netCDF is needed for this: :mod:`dse.sweep.results.writing` writes it to a file,
-:mod:`dse.sweep.results.files` makes an xarray dataset of it.
+Needs neither xarray nor netCDF: :mod:`dse.sweep.results.writing` writes the variables to a file,
+:mod:`dse.sweep.results.files` converts them to an xarray dataset.
 """
 
 from __future__ import annotations
@@ -24,16 +24,16 @@ from dse.sweep.results.layout import NO_DESIGN
 
 
 def build(grid: Grid, keep: Keep, part: Part, attributes: dict[str, Any]) -> Labelled:
-    """The results of what was kept, every variable with units and long name."""
+    """The results of a sweep: every variable with units and long name."""
     layout = {"all": _whole, "best": _best}.get(keep.mode, single_designs)
     found = layout(grid, part)
     fixed = {variable_name(axis): coordinate((), axis, labels(axis)[0]) for axis in grid.fixed}
-    told = overview.build(grid, part)
-    return dataclasses.replace(found, coords=fixed | found.coords, attrs=attributes, overview=told)
+    summary = overview.build(grid, part)
+    return dataclasses.replace(found, coords=fixed | found.coords, attrs=attributes, overview=summary)
 
 
 def _whole(grid: Grid, part: Part) -> Labelled:
-    """Dimensions of the sweep x mapping."""
+    """Results along the dimensions of the sweep and ``mapping``."""
     levels = {
         variable_name(axis): coordinate(("mapping",), axis, part_labels(axis, grid.mapping_values(axis)))
         for axis in grid.mapping_axes
@@ -48,7 +48,7 @@ def _whole(grid: Grid, part: Part) -> Labelled:
 
 
 def _placed(grid: Grid, part: Part, values: np.ndarray) -> np.ndarray:
-    """Values of all designs at every place of the product; at one of no design none, and the reason for that."""
+    """Values of all designs at every place of the product of axes; missing, with a reason, where there is no design."""
     if not grid.members:
         return values
     none = {"b": False, "i": grid.spec.study.feasible_bit}.get(values.dtype.kind, np.nan)
@@ -58,7 +58,7 @@ def _placed(grid: Grid, part: Part, values: np.ndarray) -> np.ndarray:
 
 
 def single_designs(grid: Grid, part: Part) -> Labelled:
-    """One dimension ``design`` with every axis as a coordinate, best first where designs are ranked."""
+    """Results along ``design`` with every axis as a coordinate, best first if designs are ranked."""
     along = ("design",)
     digits, _ = grid.locate(part.index)
     mapping = part.index % grid.table.n_mappings
@@ -75,7 +75,7 @@ def single_designs(grid: Grid, part: Part) -> Labelled:
 
 
 def _best(grid: Grid, part: Part) -> Labelled:
-    """The best mapping of each point: metrics and parts of the mapping, missing where nothing is feasible."""
+    """The best mapping of each point: metrics and parts of the mapping, missing if no design is feasible."""
     dims = tuple(dimension.name for dimension in grid.dimensions)
     point, mapping = np.divmod(part.index, grid.table.n_mappings)
 
@@ -86,7 +86,7 @@ def _best(grid: Grid, part: Part) -> Labelled:
 
     data: dict[str, Variable] = {}
     for name, values, attrs in _metrics(grid, part):
-        if name != "infeasible_reason":  # of which mapping? each has its own
+        if name != "infeasible_reason":  # each mapping of the point has its own
             data[name] = Variable(dims, spread(values, False if values.dtype == bool else np.nan), attrs)
     for axis in grid.mapping_axes:
         parts = part_labels(axis, grid.mapping_values(axis, mapping))
@@ -99,7 +99,7 @@ def _best(grid: Grid, part: Part) -> Labelled:
 
 
 def _metrics(grid: Grid, part: Part) -> list[tuple[str, np.ndarray, dict[str, Any]]]:
-    """(name, values, attributes) of every metric; of a step that cannot be made, missing."""
+    """(name, values, attributes) of every metric; missing for designs that cannot form a step."""
     study, named = grid.spec.study, dict(zip(grid.spec.metrics, part.values, strict=True))
     no_step = _without_step(named, study)
     if no_step.any():
@@ -112,14 +112,14 @@ def _metrics(grid: Grid, part: Part) -> list[tuple[str, np.ndarray, dict[str, An
 
 
 def _without_step(named: dict[str, np.ndarray], study: Study) -> np.ndarray:
-    """Which designs have no step that a metric could tell of; of results without reasons none is known to."""
+    """[design] whether the design cannot form a step; False in results without reasons."""
     if "infeasible_reason" not in named:
         return np.zeros((), bool)
     return (named["infeasible_reason"].astype(np.int32) & study.no_step_bits) != 0
 
 
 def described(name: str, values: np.ndarray, study: Study) -> tuple[np.ndarray, dict[str, Any]]:
-    """Values of a metric in the type that results have them in, and what they are."""
+    """Values of a metric in the type of results, and its attributes."""
     attrs = {"units": study.units[name], "long_name": study.long_names[name]}
     if name == "feasible":
         return values != 0, attrs | BOOLEAN
@@ -129,7 +129,7 @@ def described(name: str, values: np.ndarray, study: Study) -> tuple[np.ndarray, 
 
 
 def _reason_flags(study: Study, others: Mapping[str, int] = MappingProxyType({})) -> dict[str, Any]:
-    """CF flags of ``infeasible_reason``: the model's bits, the specification's constraints, and others."""
+    """CF flags of ``infeasible_reason``: the model's bits, the constraints, and others."""
     bits = study.reason_bits | dict(others)
     meanings = study.reason_meanings | dict.fromkeys(others, "no design: it has not all of these parts of a mapping")
     return {

@@ -1,10 +1,10 @@
-"""What a results file declares, looked at before a value of it is read.
+"""Limits on the declarations of a results file, checked before any value is read.
 
-netCDF packs well: what is never written, or one number over and over, takes no room in a file and all of it in memory.
-So the values that a file declares are bounded by its bytes. No file of ours can hold more than 570 values a byte: a
-chunk of 32,768 equal ones takes 57 bytes, zstd and its place in the index together; real ones take a byte or more each.
+netCDF compresses well: missing or constant values take no space in a file and all of it in memory. So the number of
+declared values is limited by the file's size. Files of dse hold at most 570 values per byte: a chunk of 32,768 equal
+values takes 57 bytes (zstd and its index entry); real values take a byte or more each.
 
-Types are looked at too: of variables, and of attributes (:mod:`dse.sweep.results.attributes`).
+Types of variables and of attributes (:mod:`dse.sweep.results.attributes`) are checked too.
 """
 
 from __future__ import annotations
@@ -20,34 +20,34 @@ from dse.sweep.results import attributes
 from dse.sweep.results.attributes import LONGEST_LABEL
 from dse.sweep.results.schema import OVERVIEW, wrong
 
-#: Values that a byte of a file may stand for; values that any file may declare.
+#: Maximum values per byte of a file, and values that any file may declare.
 VALUES_A_BYTE, FEW_VALUES = 600, 8 << 20
 
-#: The same of letters of labels, which codes stand for in our files.
+#: The same for characters of labels, which files of dse store as codes.
 LETTERS_A_BYTE, FEW_LETTERS = 2_500, 16 << 20
 
-#: Bytes of a chunk, which is unpacked as a whole however little of it is asked for; ours have 256 KiB.
+#: Maximum size of a chunk in bytes, which is decompressed as a whole; files of dse have 256 KiB.
 LARGEST_CHUNK = 256 << 20
 
-#: Variables of a file; ours have some hundred.
+#: Maximum number of variables of a file; files of dse have a few hundred.
 MOST_VARIABLES = 2_000
 
-#: Bytes of the place of a text of any length in a file.
+#: Size of the reference to a variable-length text in a file, bytes.
 _PLACE = 16
 
-#: Texts that are read at once.
+#: Number of texts that are read at once.
 _AT_ONCE = 1 << 16
 
 
 def check(file: Any, path: Path) -> int:
-    """That a file declares what results may hold; else an InputError.
+    """InputError if a file declares more or other than results can hold.
 
     Args:
-        file: the netCDF4 dataset of it, open; no second one is opened, for netCDF does not take it well.
+        file: the open netCDF4 dataset; netCDF does not support a second one of the same file.
         path: of the file.
 
     Returns:
-        How many values it has.
+        Number of declared values.
     """
     groups = [file, *(one for name, one in file.groups.items() if name == OVERVIEW)]
     variables = [one for group in groups for one in group.variables.values()]
@@ -70,19 +70,19 @@ def check(file: Any, path: Path) -> int:
 
 
 def most_values(path: Path) -> int:
-    """Values that a file may declare."""
+    """Maximum number of values that a file may declare."""
     return max(FEW_VALUES, VALUES_A_BYTE * path.stat().st_size)
 
 
 def most_letters(path: Path) -> int:
-    """Letters of labels that a file may declare."""
+    """Maximum number of characters of labels that a file may declare."""
     return max(FEW_LETTERS, LETTERS_A_BYTE * path.stat().st_size)
 
 
 def _check_size(
     path: Path, variables: list[Any], size_of: Callable[[Any, Path], int], what: str, most: int
 ) -> int:
-    """What all variables have together, which is within the limit; ``size_of`` gives what one has, in a file."""
+    """Sum of ``size_of`` over all variables; InputError above the limit."""
     total, largest = 0, (0, "")
     for one in variables:
         size = size_of(one, path)
@@ -94,7 +94,7 @@ def _check_size(
 
 
 def _values(variable: Any, path: Path) -> int:
-    """Values of a variable, or of one of its chunks where that has more."""
+    """Number of values of a variable, or of one of its chunks if that is more."""
     chunk, count = variable.chunking() if variable.dimensions else None, math.prod(map(int, variable.shape))
     if isinstance(chunk, list):
         a_chunk = math.prod(map(int, chunk))
@@ -107,7 +107,7 @@ def _values(variable: Any, path: Path) -> int:
 
 
 def _letters(variable: Any, path: Path) -> int:
-    """Letters of the texts of a variable, or of those that its codes stand for, each as long as the longest."""
+    """Number of characters of a variable's texts or flag meanings, each as long as the longest."""
     count = math.prod(map(int, variable.shape))
     if variable.dtype is not str:
         words = variable.getncattr("flag_meanings").split() if "flag_meanings" in variable.ncattrs() else []
@@ -122,7 +122,7 @@ def _letters(variable: Any, path: Path) -> int:
 
 
 def _pieces(variable: Any) -> Iterator[list[str]]:
-    """The texts of a variable, some at once; the first one alone, for where none is written all are as long."""
+    """Texts of a variable in pieces, the first text alone: all unwritten texts have its length."""
     shape = tuple(map(int, variable.shape))
     if not all(shape):
         return
@@ -137,7 +137,7 @@ def _pieces(variable: Any) -> Iterator[list[str]]:
 
 
 def _check_type(variable: Any, where: str) -> None:
-    """That a variable holds numbers or texts: nothing compound, of a length of its own, or unknown to netCDF."""
+    """InputError for a variable of neither numbers nor texts (compound, variable-length or unknown type)."""
     kind = "U" if variable.dtype is str else getattr(variable.dtype, "kind", "?")
     plain = isinstance(getattr(variable, "datatype", None), np.dtype) or variable.dtype is str
     if kind not in "iufU" or not plain:
@@ -145,7 +145,7 @@ def _check_type(variable: Any, where: str) -> None:
 
 
 def _check_names(group: Any, where: str) -> None:
-    """That no dimension is twice in a variable, and that one with the name of a dimension is along that alone."""
+    """InputError for a repeated dimension, and for a coordinate variable with other dimensions than its own."""
     for name, variable in group.variables.items():
         if len(set(variable.dimensions)) < len(variable.dimensions):
             raise wrong(f"{where}: {name}", f"dimensions {', '.join(variable.dimensions)}", "each of them once")

@@ -1,13 +1,13 @@
-"""Results of a sweep: labelled arrays in memory, xarray datasets, files read back.
+"""Results of a sweep: labelled arrays in memory, xarray datasets, reading of files.
 
-xarray takes a third of a second to import and is imported where it is used;
-:mod:`dse.sweep.results.writing` does without it.
+xarray takes a third of a second to import and is imported where it is used; :mod:`dse.sweep.results.writing` does not
+need it.
 
-What a file holds: every metric, along the axes of the sweep and ``mapping`` or along ``design``; the labels of axes and
-parts of the mapping as coordinates; in the group ``overview`` what is told of all designs, whichever are kept. A label
-that is a text along ``mapping`` or ``design`` is an integer with its meaning beside it (``flag_values`` and
-``flag_meanings``, as CF has them; -1 is none). Of an enumeration (``recompute``, ``precision``, …) the integers are the
-codes of :mod:`dse.types.choices`, the same in every file, in :func:`dse.design` and in specifications.
+A file holds every metric, along the axes of the sweep and ``mapping`` or along ``design``; the labels of axes and of
+parts of the mapping as coordinates; and the group ``overview`` of all designs, kept or not. Text labels along
+``mapping`` or ``design`` are stored as integers with their meanings (``flag_values`` and ``flag_meanings`` of CF; -1 is
+missing). Integers of an enumeration (``recompute``, ``precision``, …) are the codes of :mod:`dse.types.choices`, the
+same in every file, in :func:`dse.design` and in specifications.
 """
 
 from __future__ import annotations
@@ -29,12 +29,12 @@ from dse.sweep.results.schema import OVERVIEW
 if TYPE_CHECKING:
     import xarray as xr
 
-#: Global attribute of a file that tells how it is compressed.
+#: Global attribute of a file: its compression.
 COMPRESSION = "compression"
 
 
 class Variable(NamedTuple):
-    """Values along named dimensions, and what they are."""
+    """Values along named dimensions, with attributes."""
 
     dims: tuple[str, ...]
     values: np.ndarray
@@ -43,12 +43,12 @@ class Variable(NamedTuple):
 
 @dataclasses.dataclass(frozen=True)
 class Labelled:
-    """The results of a sweep, by name."""
+    """Results of a sweep, by name."""
 
     data: dict[str, Variable]
     coords: dict[str, Variable]
     attrs: dict[str, Any] = dataclasses.field(default_factory=dict)
-    overview: Labelled | None = None  #: the overview of all designs, whichever are kept
+    overview: Labelled | None = None  #: the overview of all designs, kept or not
 
     @property
     def sizes(self) -> dict[str, int]:
@@ -58,7 +58,7 @@ class Labelled:
 
 
 def to_xarray(results: Labelled) -> xr.Dataset:
-    """The dataset of labelled results, as :func:`open_results` gives it."""
+    """The dataset of labelled results, equal to that of :func:`open_results`."""
     import xarray as xr
 
     data = {name: xr.Variable(*variable) for name, variable in results.data.items()}
@@ -70,21 +70,21 @@ def to_xarray(results: Labelled) -> xr.Dataset:
 
 
 def open_results(path: str | Path) -> xr.Dataset:
-    """The results of a sweep, lazily read, with labels as texts and designs that are selected by them.
+    """The results of a sweep, lazily loaded, with text labels and designs selectable by label.
 
     Args:
-        path: netCDF4 file that ``dse run`` has written, or ``to_netcdf`` of what this function gave.
+        path: netCDF4 file of ``dse run``, or of ``to_netcdf`` on a dataset of this function.
 
     Returns:
-        The dataset; every variable has ``units`` and ``long_name``, attributes tell where it comes from. Parts of the
-        mapping (of single designs all axes) are levels of an index: ``results.sel(tp=8, recompute="full")``; the
+        The dataset; every variable has ``units`` and ``long_name``, global attributes give its provenance. Parts of the
+        mapping (for single designs all axes) are levels of an index: ``results.sel(tp=8, recompute="full")``; the
         coordinate ``mapping`` (``design``) numbers the rows: ``results.sel(mapping=3)``. xarray groups by one level
-        at once, by several after ``reset_index("mapping")``, pandas by any. Of the best mappings of a grid the parts
-        are variables: ``results.where(results.tp == 8)``.
+        at once, by several after ``reset_index("mapping")``, pandas by any. With ``best`` the parts of the mapping are
+        variables: ``results.where(results.tp == 8)``.
 
-    Raises InputError for a file that is not there, is no netCDF4, is not as it was written, declares more than such a
-    file can hold (:mod:`dse.sweep.results.declared`) or is not laid out as results are
-    (:mod:`dse.sweep.results.layout`).
+    Raises:
+        InputError: for a file that does not exist, is no netCDF4, is damaged, declares more than its size allows
+            (:mod:`dse.sweep.results.declared`) or has another layout (:mod:`dse.sweep.results.layout`).
 
     >>> import tempfile
     >>> import dse
@@ -107,22 +107,23 @@ def open_results(path: str | Path) -> xr.Dataset:
     except BaseException:
         found.close()
         raise
-    results.set_close(found.close)  # of what was made of it: else the file is open until it is collected
+    results.set_close(found.close)  # otherwise the file stays open until garbage collection
     return results
 
 
 def overview(results: xr.Dataset | str | Path) -> xr.Dataset:
-    """Overview of all designs of a sweep, whichever were kept.
+    """Overview of all designs of a sweep, kept or not.
 
     Args:
-        results: what :func:`dse.run` or :func:`open_results` gave, or the path of a results file.
+        results: a dataset of :func:`dse.run` or :func:`open_results`, or the path of a results file.
 
     Returns:
-        Along ``by_<axis>`` ``best_<objective>_by_<axis>``, the best value of the objective among the designs that can
-        run, at each value of every axis. With ``histogram`` in the specification ``count_by_<objective>`` along ``bin``
-        too: how many of them lie from ``bin_of_<objective>_from`` up to ``bin_of_<objective>_to``.
+        Along ``by_<axis>``: ``best_<objective>_by_<axis>``, the best value of the objective over the feasible designs
+        at each value of every axis. With ``histogram`` in the specification, along ``bin``: ``count_by_<objective>``,
+        the number of feasible designs from ``bin_of_<objective>_from`` up to ``bin_of_<objective>_to``.
 
-    Raises InputError for a dataset that was made of another by a selection, and for a file without an overview.
+    Raises:
+        InputError: for a selection of another dataset, and for a file without an overview.
 
     >>> import dse
     >>> found = overview(dse.run("sweeps/megatron_1t_4096_a100.toml", output=False, keep="top:3"))
@@ -137,7 +138,7 @@ def overview(results: xr.Dataset | str | Path) -> xr.Dataset:
             with _opened(path, OVERVIEW) as found:
                 return found.load()
         except InputError:
-            open_results(path).close()  # what is wrong with the whole file is the better reason
+            open_results(path).close()  # raises the fault of the whole file, if there is one
             raise
     raise InputError(
         "results", "a dataset without its overview", "what dse.run or dse.open_results gave, or the path of its file",
@@ -146,7 +147,7 @@ def overview(results: xr.Dataset | str | Path) -> xr.Dataset:
 
 
 def _opened(path: str | Path, group: str | None = None) -> xr.Dataset:
-    """A results file, or a group of it, as it is written; InputError for what is none."""
+    """A results file or a group of it, as stored; InputError if it cannot be opened."""
     path = Path(path)
     if not path.exists():
         near = nearest(path.name, [p.name for p in path.parent.glob("*.nc")]) if path.parent.is_dir() else []
@@ -173,37 +174,37 @@ def _opened(path: str | Path, group: str | None = None) -> xr.Dataset:
         raise InputError(
             str(path), str(error.strerror or error), "a netCDF4 file", "give the output of dse run"
         ) from None
-    except Exception as error:  # of libraries, which may say anything of what they have not written
+    except Exception as error:  # libraries raise anything on files they have not written
         raise _damaged(path, f"{type(error).__name__}: {error}") from None
     found.encoding["source"] = str(path)
     return found
 
 
 def _store(path: Path, group: str | None) -> Any:
-    """An open file, or a group of it, as xarray has it."""
+    """Store of xarray for an open file or a group of it."""
     import xarray as xr
 
     try:
         return xr.backends.NetCDF4DataStore.open(str(path), group=group)
     except OSError as error:
-        if isinstance(error.strerror, KeyError):  # the file is one, but has no such group
+        if isinstance(error.strerror, KeyError):  # a valid file without this group
             raise schema.wrong(str(path), f"no group {group!r}", "the overview of all designs") from None
         raise
 
 
 def _decoded(store: Any, **options: Any) -> xr.Dataset:
-    """A file as xarray reads it: nothing in ours is a date."""
+    """A file as xarray decodes it, without dates."""
     import xarray as xr
 
     return xr.open_dataset(store, decode_times=False, decode_timedelta=False, **options)
 
 
 def _check_readable(store: Any, path: Path) -> None:
-    """Read all of a file that has no checksum or little in it: later nobody expects the errors of a library."""
+    """Read all of a small file or one without a checksum: later reads would raise errors of libraries."""
     for name, variable in _decoded(store, cache=False).variables.items():
         try:
             _ = variable.values
-        except Exception as error:  # netCDF's own, or xarray's of what cannot be decoded
+        except Exception as error:  # netCDF's, or xarray's on what it cannot decode
             raise _damaged(path, f"{name} cannot be read ({error})") from None
 
 
@@ -211,24 +212,24 @@ def _damaged(path: Path, why: str) -> InputError:
     return schema.wrong(str(path), f"a damaged file: {why}", "results as dse wrote them")
 
 
-#: What the codes 0 and 1 of a truth value mean.
+#: Meanings of the codes 0 and 1 of a truth value.
 _TRUTH = ["false", "true"]
 
 
 def _with_texts(dataset: xr.Dataset, where: str) -> xr.Dataset:
-    """The dataset with the texts that flags stand for."""
+    """The dataset with flags replaced by their texts."""
     texts = {
         name: _from_flags(variable, f"{where}: {name}") for name, variable in dataset.variables.items()
         if {"flag_values", "flag_meanings"} <= set(variable.attrs) and variable.dtype.kind in "iu"
     }  # fmt: skip
     dataset = dataset.assign(texts)
-    if COMPRESSION in dataset.attrs:  # of the file, not of what it tells
+    if COMPRESSION in dataset.attrs:  # describes the file, not the results
         dataset.encoding[COMPRESSION] = dataset.attrs.pop(COMPRESSION)
     return dataset
 
 
 def _from_flags(variable: xr.Variable, where: str) -> xr.Variable:
-    """What codes stand for; of a truth value that has lost its type the truth. -1 is none."""
+    """Texts or truth values of the codes of a variable; -1 is missing."""
     codes, words = np.atleast_1d(variable.attrs["flag_values"]), variable.attrs["flag_meanings"].split()
     order = np.argsort(codes, kind="stable")
     values = variable.values
@@ -245,7 +246,7 @@ def _from_flags(variable: xr.Variable, where: str) -> xr.Variable:
 
 
 def _indexed(dataset: xr.Dataset) -> xr.Dataset:
-    """The dataset with an index over all labels of its mappings or designs."""
+    """The dataset with an index of all labels of its mappings or designs."""
     import pandas as pd
     import xarray as xr
 
@@ -264,17 +265,17 @@ def _indexed(dataset: xr.Dataset) -> xr.Dataset:
     return dataset
 
 
-#: Coordinates of mappings or designs that number them.
+#: Coordinates that number mappings or designs.
 _NUMBERS = (*SINGLE, "index")
 
-#: What the coordinate of such a dimension itself is.
+#: Attributes of the coordinate of such a dimension.
 _NUMBERED = {"units": "1", "long_name": "number of the row"}
 
 
 def _are_numbers(label: Any) -> bool:
-    """Whether a label, or the ends of a slice of labels, are numbers of rows: no parts of a mapping (a tuple).
+    """Whether a label, or the ends of a slice, are row numbers rather than parts of a mapping (a tuple).
 
-    Those of ``idxmin`` are floating-point.
+    Row numbers from ``idxmin`` are floating-point.
     """
     if isinstance(label, slice):
         return all(end is None or isinstance(end, int | np.integer) for end in (label.start, label.stop))
@@ -283,13 +284,13 @@ def _are_numbers(label: Any) -> bool:
 
 @functools.cache
 def _plain_levels() -> Any:
-    """A multi-index of xarray whose coordinates are plain arrays, so that a file can hold them."""
+    """A multi-index of xarray with plain arrays as coordinates, which can be written to a file."""
     import pandas as pd
     import xarray as xr
     from xarray.indexes import PandasIndex, PandasMultiIndex
 
     class PlainLevels(PandasMultiIndex):
-        """Levels as plain coordinates; that of the dimension itself numbers the rows, and they are selected by it."""
+        """Multi-index whose dimension coordinate numbers the rows and selects by number."""
 
         def sel(self, labels: Any, method: Any = None, tolerance: Any = None) -> Any:
             if set(labels) == {self.dim} and _are_numbers(labels[self.dim]):

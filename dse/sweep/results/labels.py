@@ -1,4 +1,4 @@
-"""Labels of axes as results show them, with units and long names."""
+"""Labels of axes in results, with units and long names."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ BOOLEAN = {"flag_values": np.array([0, 1], np.int8), "flag_meanings": "false tru
 
 
 def coordinate(dims: tuple[str, ...], axis: Axis, labels: Any) -> Variable:
-    """Labels of an axis, or of designs along it, with what they are."""
+    """Labels of an axis, or of designs along it, with attributes."""
     labels = np.asarray(labels)
     attrs = {"long_name": axis.long_name, "path": axis.key}
     if axis.units:
@@ -26,14 +26,14 @@ def coordinate(dims: tuple[str, ...], axis: Axis, labels: Any) -> Variable:
 
 
 def labels(axis: Axis) -> np.ndarray:
-    """The labels of an axis as an array: whole counts as integers, names as texts."""
+    """The labels of an axis as an array: integers, numbers or texts."""
     labels = np.array(axis.labels)
     whole = labels.dtype.kind == "f" and known_leaves()[axis.key]["units"] == "1" and np.all(labels == np.round(labels))
     return labels.astype(np.int64) if whole else labels
 
 
 def part_labels(axis: Axis, values: np.ndarray) -> np.ndarray:
-    """Labels of a part of the mapping: numbers (whole ones as integers where all are), names or truth values."""
+    """Labels of a part of the mapping: numbers (integers if all are whole), names or truth values."""
     if axis.key in ALL_DEGREES:
         return values.astype(np.int32)
     known, code = np.unique(values, return_inverse=True)

@@ -1,7 +1,7 @@
-"""What results hold: metrics of one study along the same dimensions, labels that tell designs apart.
+"""Layout of results: metrics of one study along common dimensions, with labels that distinguish designs.
 
-Checked when a file is opened, so that what reads a dataset can rely on it. What only some readers need (a metric, the
-specification) they ask for themselves.
+Checked when a file is opened, so that all readers can rely on it. Readers check what only they need (a metric, the
+specification).
 """
 
 from __future__ import annotations
@@ -18,29 +18,29 @@ from dse.sweep.results.schema import wrong
 if TYPE_CHECKING:
     import xarray as xr
 
-#: Dimensions of single mappings or designs: their coordinates are selected by.
+#: Dimensions of single mappings or designs.
 SINGLE = ("mapping", "design")
 
-#: Dimensions of what a search found by method and seed, and how names of its front begin.
+#: Dimensions of a search's best designs, and prefix of the variables of its front.
 OF_SEARCH, FRONT = ("searcher", "seed"), "front_"
 
-#: Variables of a search that measure what it found, and that count its work.
+#: Variables of a search: measures of quality and counts of work.
 _FOUND = ("violation", "best_violation", "best_objective", "feasible_share")
 _WORK = ("evaluations", "total_evaluations")
 
-#: Kinds of values, as NumPy has them, in words.
+#: Descriptions of NumPy's kinds of values.
 _KINDS = {
     "b": "truth values", "iu": "whole numbers", "f": "floating-point numbers", "biuf": "numbers or truth values",
     "biuUO": "texts, truth values or codes", "biufUO": "numbers, truth values or texts",
 }  # fmt: skip
 
 
-#: Reason at a place of the product of axes that is no design: a part of the mapping that its structure does not have.
+#: Reason of a place in the product of axes without a design: its structure lacks a part of the mapping.
 NO_DESIGN = "not_applicable"
 
 
 def are_designs(results: xr.Dataset) -> np.ndarray:
-    """[place] which places of the product of axes, flattened as ``feasible``, are designs; all of one structure are."""
+    """[place, flattened as ``feasible``] whether the place is a design; True for designs of one structure."""
     whole = np.ones(results["feasible"].size, bool)
     if "infeasible_reason" not in results:
         return whole
@@ -53,11 +53,11 @@ def are_designs(results: xr.Dataset) -> np.ndarray:
 
 
 def check(results: xr.Dataset, where: str) -> None:
-    """That a dataset is laid out as results are; else an InputError.
+    """InputError if a dataset does not have the layout of results.
 
     Args:
-        results: of a file, with labels as texts.
-        where: what errors call it.
+        results: of a file, with text labels.
+        where: its name in errors.
     """
     for name, variable in results.variables.items():
         _check_kind(variable, _kinds(str(name), variable, results), f"{where}: {name}")
@@ -72,7 +72,7 @@ def check(results: xr.Dataset, where: str) -> None:
 
 
 def _kinds(name: str, variable: xr.Variable, results: xr.Dataset) -> str:
-    """Kinds of values that a variable may hold, as codes of NumPy."""
+    """Allowed kinds of values of a variable, as NumPy's codes."""
     plain, units = name.removeprefix(FRONT), of_metrics(results.variables).units
     if plain == "feasible":
         return "b"
@@ -95,7 +95,7 @@ def _check_kind(variable: xr.Variable, kinds: str, where: str) -> None:
 
 
 def _metrics(results: xr.Dataset, prefix: str = "") -> Iterator[str]:
-    """Names of the metrics of a dataset, with how they begin."""
+    """Names of the metrics of a dataset, with the prefix."""
     own = (f"{prefix}{name}" for name in of_metrics(results.variables).units)
     return (name for name in own if name in results.variables)
 
@@ -105,7 +105,7 @@ def _dims_of_metrics(results: xr.Dataset) -> set[Any]:
 
 
 def _check_dims(results: xr.Dataset, where: str) -> None:
-    """That metrics are data along the same dimensions, and labels along some of these."""
+    """InputError unless metrics have common dimensions and labels some of these."""
     for prefix in ("", FRONT):
         names = [*_metrics(results, prefix)]
         for name in names:
@@ -113,7 +113,7 @@ def _check_dims(results: xr.Dataset, where: str) -> None:
                 raise wrong(f"{where}: {name}", "a label", "a metric, named by no attribute 'coordinates'")
             dims, others = results.variables[name].dims, results.variables[names[0]].dims
             if set(dims) != set(others):
-                raise wrong(f"{where}: {name}", _told(dims), f"{_told(others)}, as of {names[0]}")
+                raise wrong(f"{where}: {name}", _shown(dims), f"{_shown(others)}, as of {names[0]}")
     if OF_SEARCH[0] in results.dims:
         _check_search(results, where)
     metrics = [*_metrics(results)]
@@ -122,14 +122,14 @@ def _check_dims(results: xr.Dataset, where: str) -> None:
 
 
 def _check_dims_of_labels(results: xr.Dataset, dims: tuple[Any, ...], where: str) -> None:
-    """That what tells designs apart is along dimensions of the metrics, and of single designs along that one."""
+    """InputError for labels along dimensions that the metrics do not have."""
     for name, variable in results.variables.items():
         if "path" in variable.attrs and not set(variable.dims) <= set(dims):
-            raise wrong(f"{where}: {name}", _told(variable.dims), f"some of {_told(dims)}, as of the metrics")
+            raise wrong(f"{where}: {name}", _shown(variable.dims), f"some of {_shown(dims)}, as of the metrics")
 
 
 def _check_search(results: xr.Dataset, where: str) -> None:
-    """That a search has its best designs by method and seed, or a front."""
+    """InputError unless a search has best designs by method and seed, or a front."""
     front = [str(name) for name in results.data_vars if str(name).startswith(FRONT)]
     if "violation" not in results.data_vars and not front:
         raise wrong(where, "no variable 'violation'", "what a search has found, by method and seed")
@@ -137,10 +137,10 @@ def _check_search(results: xr.Dataset, where: str) -> None:
     for dims, names in ((OF_SEARCH, best), (("design",), front)):
         for name in names:
             if set(results.variables[name].dims) != set(dims):
-                raise wrong(f"{where}: {name}", _told(results.variables[name].dims), _told(dims))
+                raise wrong(f"{where}: {name}", _shown(results.variables[name].dims), _shown(dims))
 
 
-def _told(dims: tuple[Any, ...]) -> str:
+def _shown(dims: tuple[Any, ...]) -> str:
     return f"dimensions {', '.join(map(str, dims))}" if dims else "no dimension"
 
 
@@ -148,7 +148,7 @@ def _told(dims: tuple[Any, ...]) -> str:
 
 
 def _check_labels(variable: xr.Variable, where: str) -> None:
-    """That labels are there: finite numbers, and texts that are texts."""
+    """InputError for missing labels: numbers must be finite, texts must be texts."""
     values = np.asarray(variable.values)
     if values.dtype.kind == "f" and not np.isfinite(values).all():
         raise wrong(where, "a label that is no finite number", "finite numbers")

@@ -1,6 +1,6 @@
-"""The overview of all designs, whichever are kept: best values along every axis, and histograms.
+"""The overview of all designs, kept or not: best values along every axis, and histograms.
 
-They are along dimensions of their own and stand apart from the designs: :func:`dse.sweep.results.files.overview`.
+It has dimensions of its own, in a separate group: :func:`dse.sweep.results.files.overview`.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ def build(grid: Grid, part: Part) -> Labelled:
 
 
 def objective_names(objectives: tuple[Objective, ...]) -> list[str]:
-    """Names of the objectives in variables: the text without what no name may hold; none twice."""
+    """Names of the objectives in variables: the text without invalid characters; all distinct."""
     found: list[str] = []
     for objective in objectives:
         name = re.sub(r"\W+", "_", objective.expression.text).strip("_")
@@ -53,7 +53,7 @@ def _best_by_axis(grid: Grid, least: np.ndarray) -> dict[str, Variable]:
 
 
 def _histograms(grid: Grid, part: Part) -> dict[str, Variable]:
-    """Feasible designs by bin of every objective, and where the bins begin and end."""
+    """Numbers of feasible designs by bin of every objective, with the edges of the bins."""
     found: dict[str, Variable] = {}
     objectives = grid.spec.objectives
     rows = zip(objective_names(objectives), objectives, part.edges, part.histogram, strict=True)

@@ -1,4 +1,4 @@
-"""Which accelerators of a sweep have a price, or emissions of their dies, that nobody states."""
+"""Accelerators of a sweep without a stated price or stated dies, and the estimates used in their place."""
 
 from __future__ import annotations
 
@@ -18,19 +18,19 @@ _WATT_PRICE, _WATT = "system.prices.watt_price", "system.emissions.watt"
 
 
 class Unstated(NamedTuple):
-    """Accelerators of which something is not stated, by what stands in for it."""
+    """Accelerators with missing data, by the estimate used."""
 
-    by_watt: list[str]  #: a price of a watt for the price
-    by_dies: list[str]  #: the cost of their dies for the price
-    no_dies: list[str]  #: emissions of a watt for those of the dies
+    by_watt: list[str]  #: price from power
+    by_dies: list[str]  #: price from the cost of the dies
+    no_dies: list[str]  #: emissions of the dies from power
 
 
 def price_notes(grid: Grid, designs: Iterable[Mapping[str, Label]]) -> str:
-    """What stands in for prices and dies of these designs' accelerators that nobody states, in one line.
+    """Note on estimated prices and dies of the accelerators of these designs; empty if there are none.
 
     Args:
-        grid: of the sweep; of one that tells neither money nor carbon there is nothing to say.
-        designs: what its axes are at each design, by name.
+        grid: of the sweep; without metrics of money or carbon the note is empty.
+        designs: axis → label of each design.
     """
     fixed = {axis.key: axis.labels[0] for axis in grid.fixed if axis.labels}
     found = _unstated(grid, [slug for labels in designs for slug in _accelerators({**fixed, **labels})])
@@ -43,7 +43,7 @@ def price_notes(grid: Grid, designs: Iterable[Mapping[str, Label]]) -> str:
 
 
 def constants(grid: Grid) -> Iterator[UnverifiedConstant]:
-    """The same of all accelerators of a sweep, as constants that nobody checked."""
+    """The estimates for all accelerators of a sweep, as unverified constants."""
     axes = [*grid.fixed, *(axis for one in grid.dimensions for axis in one.axes)]
     keys = {axis.key for axis in axes}
     devices = "accelerator" if "accelerator" in keys else "system"
@@ -60,13 +60,13 @@ def constants(grid: Grid) -> Iterator[UnverifiedConstant]:
 
 
 def _accelerators(labels: Mapping[str, Label]) -> list[str]:
-    """The accelerator that names of a design mean."""
+    """Accelerator of a design by its labels."""
     slug = str(labels.get("accelerator") or accelerator_of(str(labels["system"])))
     return [slug] if slug else []
 
 
 def _unstated(grid: Grid, slugs: list[str]) -> Unstated:
-    """Those of which the results tell something that neither the catalogue nor the sweep states."""
+    """Accelerators whose metrics need data that neither the catalogue nor the sweep states."""
     said = {axis.key for axis in (*grid.spec.fixed.values(), *grid.spec.axes)}
     groups, dies = grid.spec.groups, f"{MADE}.logic_area" in said
     by_watt, by_dies = priced.unpriced(slugs) if MONEY in groups and f"{MADE}.price" not in said else ([], [])
@@ -86,5 +86,5 @@ def _watt_carbon(grid: Grid) -> str:
 
 
 def _is_fixed(grid: Grid, path: str) -> bool:
-    """Whether a leaf is the same in all designs."""
+    """Whether a leaf is equal in all designs."""
     return path not in {axis.key for axis in grid.spec.axes}

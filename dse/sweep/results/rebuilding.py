@@ -1,4 +1,4 @@
-"""Designs of a results dataset as the model sees them: its specification at what its labels say."""
+"""Designs of a results dataset, rebuilt for the model from its specification and its labels."""
 
 from __future__ import annotations
 
@@ -23,14 +23,15 @@ from dse.types import Design
 if TYPE_CHECKING:
     import xarray as xr
 
-#: Global attribute that holds the text of the sweep's specification.
+#: Global attribute with the text of the sweep's specification.
 SPECIFICATION = "specification"
 
 
 def grid_of(results: xr.Dataset, study: Study | None = None) -> Grid:
-    """The grid of the sweep that gave these results; names mean what the catalogue says now.
+    """The grid of the sweep that wrote these results, with today's catalogue.
 
-    Raises InputError for results that no sweep wrote, or whose specification is not valid any more.
+    Raises:
+        InputError: for results without a specification, or with one that is no longer valid.
     """
     if SPECIFICATION not in results.attrs:
         raise InputError(
@@ -42,7 +43,7 @@ def grid_of(results: xr.Dataset, study: Study | None = None) -> Grid:
 
 
 def check_study(results: xr.Dataset, study: Study) -> None:
-    """That results hold metrics of the study of their specification; else an InputError."""
+    """InputError unless results hold metrics of the study of their specification."""
     if not any(name in results.variables for name in study.totals):
         raise InputError(
             "results", f"a specification of {study.name} with metrics of {of_metrics(results.variables).objective}",
@@ -50,26 +51,20 @@ def check_study(results: xr.Dataset, study: Study) -> None:
         )  # fmt: skip
 
 
-def designs_at(results: xr.Dataset, rows: np.ndarray, grid: Grid) -> Design:
-    """Designs of a dataset that have one structure.
+def singles_at(results: xr.Dataset, rows: np.ndarray, grid: Grid) -> list[Design]:
+    """Designs of a dataset, in the order of ``rows``.
 
     Args:
-        results: of a sweep, whatever was kept, or a selection of them with its coordinates.
-        rows: positions in the flattened ``step_time``, or whichever metric is first.
+        results: of a sweep, or a selection of them with its coordinates.
+        rows: positions in the flattened ``step_time``, or another first metric.
         grid: of these results (:func:`grid_of`).
 
     Returns:
-        A design whose leaves are arrays, one number a row.
+        One design per row, with plain numbers as leaves.
 
-    Raises InputError where the labels of a row are none of the grid's: a best mapping that there is none of.
+    Raises:
+        InputError: where the labels of a row are not in the grid.
     """
-    ((_, own, index),) = grid.by_structure(indices_at(results, rows, grid))
-    values = own.values(index)
-    return jax.tree.map(lambda leaf: np.broadcast_to(np.float32(leaf), np.shape(rows)), replace(own.base, values))
-
-
-def singles_at(results: xr.Dataset, rows: np.ndarray, grid: Grid) -> list[Design]:
-    """The same designs one by one, whatever their structures."""
     found: dict[int, Design] = {}
     for places, own, index in grid.by_structure(indices_at(results, rows, grid)):
         values = own.values(index)
@@ -83,12 +78,13 @@ def indices_at(results: xr.Dataset, rows: np.ndarray, grid: Grid, continuous: Co
     """Indices in the sweep of designs of a dataset.
 
     Args:
-        results: see :func:`designs_at`.
-        rows: see there.
+        results: see :func:`singles_at`.
+        rows: see :func:`singles_at`.
         grid: of these results.
-        continuous: full paths of leaves that a search moved between the grid's points; no label is asked of them.
+        continuous: full paths of the leaves that a search varied continuously; their labels are not needed.
 
-    Raises InputError where the labels of a row are none of the grid's.
+    Raises:
+        InputError: if the labels of a row are not in the grid.
     """
 
     def wanted(axis: Axis) -> np.ndarray:
@@ -112,7 +108,7 @@ def indices_at(results: xr.Dataset, rows: np.ndarray, grid: Grid, continuous: Co
 
 
 def labels_at(results: xr.Dataset, rows: np.ndarray, grid: Grid, axis: Axis) -> np.ndarray:
-    """What the labels of an axis say at rows of a dataset."""
+    """Values of the labels of an axis at rows of a dataset."""
     name = variable_name(axis)
     if name not in results.variables:
         raise InputError("results", f"no variable {name!r}", "what dse run wrote", f"keep {name} in the dataset")
@@ -121,7 +117,7 @@ def labels_at(results: xr.Dataset, rows: np.ndarray, grid: Grid, axis: Axis) -> 
 
 
 def at_rows(variable: xr.Variable, shape: xr.Variable | xr.DataArray, rows: np.ndarray) -> np.ndarray:
-    """Values of a variable at positions in another one flattened, along whose dimensions it is."""
+    """Values of a variable at flattened positions of another one with the same or more dimensions."""
     places = dict(zip(shape.dims, np.unravel_index(rows, shape.shape), strict=True)) if shape.ndim else {}
     found = variable.values[tuple(places[dim] for dim in variable.dims)]
     return np.broadcast_to(found, np.shape(rows))

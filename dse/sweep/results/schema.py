@@ -1,6 +1,6 @@
 """The version of the layout of results files, a global attribute.
 
-A file of a later version is refused with the name of what wrote it: what it means by its names cannot be known here.
+A file of a later version is refused with the name of the program that wrote it: its names may have other meanings.
 """
 
 from __future__ import annotations
@@ -10,15 +10,15 @@ from typing import Any
 
 from dse.errors import InputError
 
-#: Group of a file, and key of a dataset's encoding, of the overview of all designs.
+#: Group of a file and key of a dataset's encoding for the overview of all designs.
 OVERVIEW = "overview"
 
-#: Global attribute of a file, and what this package writes there.
+#: Global attribute with the version, and the version of this package.
 ATTRIBUTE, VERSION = "dse_schema", 1
 
 
 def version(attributes: Mapping[str, Any]) -> int:
-    """The version of a file by its global attributes; 0 where none is stated, or no number."""
+    """Version of a file from its global attributes; 0 if it is missing or no number."""
     try:
         return int(attributes.get(ATTRIBUTE, 0))
     except (TypeError, ValueError, OverflowError):
@@ -26,7 +26,7 @@ def version(attributes: Mapping[str, Any]) -> int:
 
 
 def check(attributes: Mapping[str, Any], where: str) -> None:
-    """That a file is not of a later version than this package knows; else an InputError."""
+    """InputError for a file of a later version than this package's."""
     found = version(attributes)
     if found > VERSION:
         raise InputError(
@@ -36,5 +36,5 @@ def check(attributes: Mapping[str, Any], where: str) -> None:
 
 
 def wrong(where: str, got: str, allowed: str) -> InputError:
-    """The error of a file that no run of dse has written."""
+    """The error for a file that is not of dse."""
     return InputError(where, got, allowed, "run the sweep again, dse run SWEEP.toml, or take an undamaged copy")

@@ -100,10 +100,10 @@ class Summary:
     def caution(self) -> str:
         """What a reader of the best designs must know, in one line; empty where there is nothing."""
         found = [text for text in (self.study.caution(design.metrics) for design in self.best) if text]
-        told = [f"{len(found)} of the {len(self.best)} best designs: {found[0]}"] if found else []
+        notes = [f"{len(found)} of the {len(self.best)} best designs: {found[0]}"] if found else []
         if self.n_unranked:
-            told.append(f"{self.n_unranked:,} designs can run but have no finite objective: they are not ranked")
-        return "; ".join(told)
+            notes.append(f"{self.n_unranked:,} designs can run but have no finite objective: they are not ranked")
+        return "; ".join(notes)
 
     @property
     def rate(self) -> float:
@@ -237,8 +237,8 @@ def cautions(
     for labels, numbers, base in designs:
         named = {key: str(label) for key, label in {**fixed, **labels}.items() if key in named_here}
         lookup = calibrated.lookup_of(base, numbers)
-        if "workload" in named and (told := calibrated.beyond_context(named["workload"], lookup)):
-            context[told] = None
+        if "workload" in named and (note := calibrated.beyond_context(named["workload"], lookup)):
+            context[note] = None
         if "software" in named and {"system", "accelerator"} & named.keys():
             chip = named.get("accelerator") or calibrated.accelerator_of(named["system"])
             found = calibrated.beyond(named["software"], lookup, chip)

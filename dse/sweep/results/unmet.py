@@ -1,4 +1,4 @@
-"""What constraints a sweep misses of which no design meets all: each of them apart, and how near designs come."""
+"""Notes on constraints that no design of a sweep meets: how often each is violated, and the nearest values."""
 
 from __future__ import annotations
 
@@ -15,14 +15,14 @@ from dse.sweep.engine.numpy_backend import evaluate_few, joined
 from dse.sweep.engine.point import Program
 from dse.sweep.grid.grid import Grid
 
-#: Designs that are asked, spread evenly over the sweep.
+#: Maximum number of designs that are evaluated, evenly spaced over the sweep.
 _MOST = 4096
 
 
 def unmet_notes(grid: Grid) -> tuple[str, ...]:
-    """For each constraint how many designs that can run otherwise miss it, and the nearest value, a line each.
+    """Per constraint a line with the number of otherwise feasible designs that violate it, and the nearest value.
 
-    Where there are more than 4,096 designs as many of them are asked, and the lines say so.
+    Above 4,096 designs a sample of this size is evaluated, and the lines say so.
     """
     if not grid.constraints:
         return ()
@@ -47,7 +47,7 @@ def unmet_notes(grid: Grid) -> tuple[str, ...]:
 
 
 def _of_one(constraint: Expression, lookup: Lookup, count: int) -> str:
-    """The line of one constraint, with the number of designs that can run otherwise."""
+    """The line of one constraint; ``count``: number of otherwise feasible designs."""
     missed = count - int(np.count_nonzero(np.broadcast_to(constraint(lookup), count)))
     text = f"{constraint.text}: {missed:,} miss it"
     name, is_upper = constraint.bound or ("", False)

@@ -1,7 +1,7 @@
-"""What changed between two results: what was asked, what it was computed with, and what came out.
+"""Differences between two results: specification, versions, catalogue, and numbers.
 
-Designs are matched by their labels (axes, parts of the mapping), not by their place in a file: one more value of an
-axis leaves all others where they were. Numbers are compared metric by metric, over the designs that both have.
+Designs are matched by their labels (axes, parts of the mapping), not by position: a further value of an axis leaves all
+others matched. Numbers are compared by metric over the common designs.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from dse.sweep.results.schema import version
 from dse.views.difference.matching import MatchedDesigns, match
 from dse.views.difference.side import Side
 
-#: Attributes of a file of what its numbers were computed with, besides specification and catalogue.
+#: Attributes of a file on its computation, besides specification and catalogue.
 CIRCUMSTANCES = (
     "study", "code_version", "code_digest", "model", "jax_version", "device", "dtype", "any_option", "keep", "methods",
 )  # fmt: skip
@@ -31,74 +31,75 @@ Pair = tuple[Any, Any]
 
 @dataclasses.dataclass(frozen=True)
 class Change:
-    """How one metric changed over the designs that both results have; relative to the first of them."""
+    """Change of one metric over the common designs, relative to the first result."""
 
     metric: str
     units: str
-    changed: int  #: designs whose value is another
-    largest: float  #: relative change, by its size; NaN where no change has a value to be relative to
-    median: float  #: relative change, of all designs with a value on both sides
-    from_zero: int  #: designs whose value was 0 and no longer is, or has become or ceased to be missing
+    changed: int  #: designs with another value
+    largest: float  #: relative change of largest size; NaN where none is relative to a value
+    median: float  #: relative change of all designs with values on both sides
+    from_zero: int  #: designs whose value was 0 before, or is missing on one side
     at: dict[str, Any]  #: labels of the design with the largest change
 
 
 @dataclasses.dataclass(frozen=True)
 class Winner:
-    """The best design of one of the results, in both of them: sides are the first and the second."""
+    """The best design of one of the results, on both sides (first and second)."""
 
     labels: dict[str, Any]
-    objective: Pair  #: its objective on either side, None where it is not there
+    objective: Pair  #: objective on either side, None where it is absent
     feasible: Pair
-    reasons: Pair  #: why it cannot run, by side
-    parts: dict[str, Pair]  #: of the total that the objective is, or of the first total; by side
+    reasons: Pair  #: reasons of infeasibility by side
+    parts: dict[str, Pair]  #: parts of the total of the objective, or of the first total, by side
 
 
 @dataclasses.dataclass(frozen=True)
 class Difference:
-    """What two results differ in. A pair holds what the first and the second say."""
+    """Differences between two results; a pair has the values of the first and the second."""
 
     circumstances: dict[str, Pair]
-    specification: dict[str, Pair]  #: key of the specification → what it says there
-    entries: dict[str, Pair]  #: catalogue entry → digests of its files, None where it is not used
-    values: dict[str, Pair]  #: leaf that no axis moves → its values
-    designs: Pair  #: how many there are
-    common: int  #: in both
-    unmatched: Pair  #: whose labels do not tell them apart from others on the other side
-    only: tuple[list[dict[str, Any]], list[dict[str, Any]]]  #: the first that are on one side alone, by labels
+    specification: dict[str, Pair]  #: key of the specification → its values
+    entries: dict[str, Pair]  #: catalogue entry → digests of its files, None where unused
+    values: dict[str, Pair]  #: leaf without an axis → its values
+    designs: Pair  #: numbers of designs
+    common: int  #: number of common designs
+    unmatched: Pair  #: designs with ambiguous labels
+    only: tuple[list[dict[str, Any]], list[dict[str, Any]]]  #: labels of the first designs on one side only
     only_count: tuple[int, int]
-    metrics: tuple[Change, ...]  #: those that changed, the largest change first
-    compared: int  #: metrics that both have
+    metrics: tuple[Change, ...]  #: changed metrics, the largest change first
+    compared: int  #: number of common metrics
     only_metrics: tuple[list[str], list[str]]
     feasibility: dict[str, dict[str, Any]]  #: ``became_feasible`` and ``became_infeasible``: count, reasons
-    mappings: int  #: points whose best mapping is another, where one was kept of each
+    mappings: int  #: points with another best mapping
     objective: Pair
-    winners: tuple[Winner | None, Winner | None]  #: the best design of either side
+    winners: tuple[Winner | None, Winner | None]  #: best design of either side
 
     @property
     def winner_changed(self) -> bool:
-        """Whether the best designs are not the same one."""
+        """Whether the best designs differ."""
         first, second = self.winners
         return (first and first.labels) != (second and second.labels)
 
     @property
     def same(self) -> bool:
-        """Whether both have the same designs with the same numbers, whatever they were computed with."""
+        """Whether both have the same designs with the same numbers."""
         counts = (*self.only_count, *self.unmatched, len(self.metrics), self.mappings, *map(len, self.only_metrics))
         return not (any(counts) or self.winner_changed or any(one["count"] for one in self.feasibility.values()))
 
 
 def compare(first: str | Path, second: str | Path, tolerance: float = 0.0) -> Difference:
-    """What changed from one results file to another.
+    """Differences between two results files.
 
     Args:
-        first: file of ``dse run`` or ``dse search``, or one that xarray has written of such.
-        second: another.
-        tolerance: relative changes of numbers up to this do not count.
+        first: file of ``dse run`` or ``dse search``, or one written from it by xarray.
+        second: another file.
+        tolerance: relative changes of numbers up to this are ignored.
 
     Returns:
-        The difference; ``same`` where the designs and all their numbers are.
+        The difference; ``same`` if all designs and numbers are equal.
 
-    Raises InputError for what is no results file, or where one is of training and the other of serving.
+    Raises:
+        InputError: for other files, or for one of training and one of serving.
 
     >>> import tempfile
     >>> import dse
@@ -118,7 +119,7 @@ def compare(first: str | Path, second: str | Path, tolerance: float = 0.0) -> Di
 
 
 def _read(path: str | Path) -> Side:
-    """The results in a file, all of them: it is closed before another is opened."""
+    """Results of a file in memory; it is closed before another one is opened."""
     with open_results(path) as results:
         return Side(str(path), results.load())
 
@@ -152,11 +153,11 @@ def _size(change: Change) -> tuple[bool, float]:
     return bool(change.from_zero) and not np.isfinite(change.largest), abs(np.nan_to_num(change.largest))
 
 
-# --- what was asked, and with what ------------------------------------------------------------------------
+# Inputs
 
 
 def _pairs(sides: list[dict[str, Any]]) -> dict[str, Pair]:
-    """Name → (first, second) of what is not the same; None where a side has none."""
+    """Name → (first, second) where they differ; None where a side has none."""
     first, second = sides
     return {
         name: (first.get(name), second.get(name)) for name in dict.fromkeys([*first, *second])
@@ -170,19 +171,19 @@ def _circumstances(side: Side) -> dict[str, Any]:
 
 
 def _specification(side: Side) -> dict[str, Any]:
-    """Dotted keys of the specification but for title and output."""
+    """Dotted keys of the specification without title and output."""
     asked = {key: value for key, value in side.document.items() if key not in ("title", "output")}
     return dict(flat(asked))
 
 
 def _entries(sides: tuple[Side, Side]) -> dict[str, Pair]:
-    """Catalogue entries with other files, or on one side alone, where both tell theirs."""
+    """Catalogue entries with different files, or on one side only, if both sides state theirs."""
     stated = [side.stated("catalog_entries") for side in sides]
     return _pairs(stated) if all(stated) else {}
 
 
 def _values(sides: tuple[Side, Side]) -> dict[str, Pair]:
-    """Leaves of the designs that both state and no axis moves, where they are not the same."""
+    """Leaves without an axis that differ, where both sides state them."""
     stated = [side.stated("base_design") for side in sides]
     varied = [side.results[name] for side in sides for name in (*side.keys, *side.parts)]
     moved = {values.attrs.get("path") for values in varied if values.dims}
@@ -194,13 +195,13 @@ def _short(path: str) -> str:
     return short_name(path) if path in known_leaves() else path
 
 
-# --- what came out ----------------------------------------------------------------------------------------
+# Outputs
 
 
 def _change(
     name: str, sides: tuple[Side, Side], places: tuple[np.ndarray, np.ndarray], tolerance: float
 ) -> Change | None:
-    """How a metric changed; None where it did not."""
+    """Change of a metric; None without one."""
     before, after = (side.column(name)[rows].astype(float) for side, rows in zip(sides, places, strict=True))
     known = np.isfinite(before) & np.isfinite(after)
     relative = np.full(len(before), np.nan)
@@ -226,7 +227,7 @@ def _change(
 
 
 def _feasibility(sides: tuple[Side, Side], places: tuple[np.ndarray, np.ndarray]) -> dict[str, dict[str, Any]]:
-    """Designs that can run on one side alone, with the reasons of the other."""
+    """Designs feasible on one side only, with the reasons of the other."""
     before, after = (side.column("feasible")[rows].astype(bool) for side, rows in zip(sides, places, strict=True))
     gained, lost = ~before & after, before & ~after
     return {
@@ -236,7 +237,7 @@ def _feasibility(sides: tuple[Side, Side], places: tuple[np.ndarray, np.ndarray]
 
 
 def _other_mappings(sides: tuple[Side, Side], places: tuple[np.ndarray, np.ndarray]) -> int:
-    """Points that can run on both sides and whose best mappings are not the same."""
+    """Number of points feasible on both sides with different best mappings."""
     shared = [name for name in sides[0].parts if name in sides[1].parts]
     if not shared:
         return 0
@@ -249,7 +250,7 @@ def _other_mappings(sides: tuple[Side, Side], places: tuple[np.ndarray, np.ndarr
 
 
 def _winner(sides: tuple[Side, Side], matched: MatchedDesigns, of: int) -> Winner | None:
-    """The best design of one side, on both."""
+    """The best design of one side, on both sides."""
     row = sides[of].best
     if row is None:
         return None
@@ -259,19 +260,19 @@ def _winner(sides: tuple[Side, Side], matched: MatchedDesigns, of: int) -> Winne
     labels = sides[of].labels(row)
     for i, (side, place) in enumerate(zip(sides, rows, strict=True)):
         if place is not None and side.parts and side.labels(place) != labels:
-            rows[i] = None  # the best mapping of this point is another one there
-    told = [_told(side, place, sides[of].objective) for side, place in zip(sides, rows, strict=True)]
-    names = [name for name in told[of]["parts"] if any(one["parts"].get(name) for one in told)]
+            rows[i] = None  # this point has another best mapping there
+    summaries = [_summary(side, place, sides[of].objective) for side, place in zip(sides, rows, strict=True)]
+    names = [name for name in summaries[of]["parts"] if any(one["parts"].get(name) for one in summaries)]
     return Winner(
         labels=labels,
-        objective=(told[0]["objective"], told[1]["objective"]),
-        feasible=(told[0]["feasible"], told[1]["feasible"]),
-        reasons=(told[0]["reasons"], told[1]["reasons"]),
-        parts={name: (told[0]["parts"].get(name), told[1]["parts"].get(name)) for name in names},
+        objective=(summaries[0]["objective"], summaries[1]["objective"]),
+        feasible=(summaries[0]["feasible"], summaries[1]["feasible"]),
+        reasons=(summaries[0]["reasons"], summaries[1]["reasons"]),
+        parts={name: (summaries[0]["parts"].get(name), summaries[1]["parts"].get(name)) for name in names},
     )
 
 
-def _told(side: Side, row: int | None, objective: str) -> dict[str, Any]:
+def _summary(side: Side, row: int | None, objective: str) -> dict[str, Any]:
     """Objective, feasibility and parts of a design on one side."""
     if row is None:
         return {"objective": None, "feasible": None, "reasons": [], "parts": {}}
@@ -286,5 +287,5 @@ def _told(side: Side, row: int | None, objective: str) -> dict[str, Any]:
 
 
 def total_of(study: Study, objective: str) -> str:
-    """The total whose parts tell why a design is best: the objective, or else the first of the study."""
+    """The total whose parts explain the best design: the objective, or else the first of the study."""
     return objective if objective in study.totals else next(iter(study.totals), "")

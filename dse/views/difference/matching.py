@@ -1,4 +1,4 @@
-"""Which designs of two sides are the same: those with the same labels."""
+"""Matching of the designs of two sides by their labels."""
 
 from __future__ import annotations
 
@@ -17,19 +17,19 @@ if TYPE_CHECKING:
 
 @dataclasses.dataclass(frozen=True)
 class MatchedDesigns:
-    """Which rows of two sides are the same designs."""
+    """Matched rows of two sides."""
 
-    first: np.ndarray  #: rows of the first side, as many as of the second: the same designs
+    first: np.ndarray  #: rows of the first side, in the order of the matched rows of the second
     second: np.ndarray
     only: tuple[np.ndarray, np.ndarray]
     unmatched: tuple[int, int]
 
 
 def match(sides: tuple[Side, Side]) -> MatchedDesigns:
-    """Rows with the same labels.
+    """Rows with equal labels.
 
-    What a side does not name is what its designs have in common; what is one value on each side, a bandwidth that was
-    changed say, is no label but a difference of the specifications.
+    A label absent on one side has the common value of its designs there. A label with one value on each side, as a
+    changed bandwidth, is a difference of the specifications and does not take part.
     """
     import pandas as pd
 
@@ -43,13 +43,13 @@ def match(sides: tuple[Side, Side]) -> MatchedDesigns:
             tables = [table.assign(**{name: table[name].astype(str)}) for table in tables]
     if not common:
         common = ["row"]
-    alike = [table.duplicated(common, keep=False).to_numpy() for table in tables]
-    return _joined([table[~twice] for table, twice in zip(tables, alike, strict=True)], common,
-                   (int(alike[0].sum()), int(alike[1].sum())))
+    ambiguous = [table.duplicated(common, keep=False).to_numpy() for table in tables]
+    return _joined([table[~twice] for table, twice in zip(tables, ambiguous, strict=True)], common,
+                   (int(ambiguous[0].sum()), int(ambiguous[1].sum())))
 
 
 def _tells_apart(columns: list[np.ndarray | None]) -> bool:
-    """Whether a label is known on both sides and is not one value on each."""
+    """Whether a label is known on both sides and has several values on one of them."""
     known = [column for column in columns if column is not None]
     return len(known) == len(columns) and not all((column == column[:1]).all() for column in known)
 
@@ -70,7 +70,7 @@ def _joined(tables: list[pd.DataFrame], common: list[str], unmatched: tuple[int,
 
 
 def _label_column(side: Side, name: str, other: Side) -> np.ndarray | None:
-    """A label of every row; of one that only the other side names, the value that all designs here have."""
+    """A label of every row; if only the other side names it, the common value of all designs here."""
     if name in side.keys:
         values = side.column(name)
         return values.astype(float) if values.dtype.kind in "fiub" else values.astype(str)

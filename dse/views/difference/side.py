@@ -17,15 +17,15 @@ from dse.sweep.results.layout import are_designs
 if TYPE_CHECKING:
     import xarray as xr
 
-#: Coordinates that number designs; by these nothing is matched.
+#: Coordinates that number designs, not used for matching.
 _NUMBERS = ("mapping", "design", "index")
 
-#: Designs of one side alone that are named.
+#: Maximum number of listed designs of one side only.
 _NAMED = 10
 
 
 class Side:
-    """Results as rows: a design, or a point with its best mapping, a row."""
+    """Results as rows: one design per row, or one point with its best mapping."""
 
     def __init__(self, file: str, results: xr.Dataset) -> None:
         self.file, self.results, self.attrs = file, results, results.attrs
@@ -33,20 +33,20 @@ class Side:
             raise InputError(file, "no variable 'feasible'", "results of dse run or dse search", "give another file")
         self.shape = results.feasible
         self.count = int(self.shape.size)
-        self.rows = np.flatnonzero(are_designs(results))  #: that are designs
+        self.rows = np.flatnonzero(are_designs(results))  #: rows with a design
 
     @functools.cached_property
     def study(self) -> Study:
-        """What kind of study it is of."""
+        """Study of the results."""
         return of_metrics(self.results.data_vars)
 
     def column(self, name: str) -> np.ndarray:
-        """A variable row by row."""
+        """A variable by row."""
         return self.results[name].broadcast_like(self.shape).transpose(*self.shape.dims).values.reshape(-1)
 
     @functools.cached_property
     def keys(self) -> list[str]:
-        """Names of the labels that designs are matched by."""
+        """Names of the labels that identify designs."""
         coords = self.results.coords.items()
         return [str(n) for n, v in coords if n not in _NUMBERS and set(v.dims) <= set(self.shape.dims)]
 
@@ -56,7 +56,7 @@ class Side:
 
     @functools.cached_property
     def metrics(self) -> list[str]:
-        """Names of what is compared as numbers."""
+        """Names of the compared numbers."""
         own = {"feasible", "infeasible_reason", *self.parts}
         return [name for name in self._along() if name not in own and self.results[name].dtype.kind in "fiu"]
 
@@ -70,11 +70,11 @@ class Side:
         return sorted(set(self.metrics) - set(other.metrics))
 
     def some(self, rows: np.ndarray) -> list[dict[str, Any]]:
-        """The labels of the first of these rows."""
+        """Labels of the first of these rows."""
         return [self.labels(int(row)) for row in rows[:_NAMED]]
 
     def labels(self, row: int) -> dict[str, Any]:
-        """Distinguishing labels of a row, parts of its mapping too."""
+        """Distinguishing labels of a row, parts of its mapping included."""
         varied = [name for name in self.keys if self.results[name].dims]
         at = np.unravel_index(row, self.shape.shape)
         place = dict(zip(self.shape.dims, at, strict=True))
@@ -85,7 +85,7 @@ class Side:
         return found
 
     def stated(self, name: str) -> dict[str, Any]:
-        """An attribute that is a JSON document, nothing where it is not there."""
+        """A JSON attribute, empty where absent."""
         try:
             found = json.loads(self.attrs.get(name, "{}"))
         except (TypeError, ValueError, RecursionError):
@@ -94,7 +94,7 @@ class Side:
 
     @functools.cached_property
     def document(self) -> dict[str, Any]:
-        """The specification, nothing where the file has none that can be read."""
+        """The specification, empty where it cannot be read."""
         try:
             return toml.parsed(str(self.attrs.get("specification", "")), self.file)
         except InputError:
@@ -102,12 +102,12 @@ class Side:
 
     @property
     def objective(self) -> str:
-        """What the best design has the least, or most, of."""
+        """Objective of the best design."""
         return str(self.attrs.get("objective", "")) or self.study.objective
 
     @functools.cached_property
     def best(self) -> int | None:
-        """The row of the best design, None where none can run or the file does not tell."""
+        """Row of the best design, None if none is feasible or the file does not state it."""
         listed = str(self.attrs.get("best_designs", "")).split()
         if listed and listed[0].isdecimal():
             rows = self._rows_of(int(listed[0]))
@@ -115,7 +115,7 @@ class Side:
         return None if listed or self.objective not in self.metrics else self._best_of_all()
 
     def _rows_of(self, index: int) -> np.ndarray:
-        """Rows of a design by its index in the sweep."""
+        """Rows of a design, by its index in the sweep."""
         if "index" in self.results.coords:
             return np.flatnonzero(self.column("index") == index)
         if "mapping" not in self.shape.dims:
@@ -129,7 +129,7 @@ class Side:
         return int(np.argmin(values)) if np.isfinite(values).any() else None
 
     def reasons(self, rows: np.ndarray) -> dict[str, int]:
-        """Why designs cannot run: reason → how many of these rows."""
+        """Reason of infeasibility → number of these rows."""
         if "infeasible_reason" not in self.results:
             return {}
         flags = self.results["infeasible_reason"].attrs

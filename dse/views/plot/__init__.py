@@ -1,11 +1,10 @@
 """Figures of a results dataset.
 
-``breakdown`` of the time of a step or an output token of the best mappings; ``pareto``, the front of the objectives
-where a sweep or a search kept it, else time against memory of all, of serving tokens a second of a device against those
-of a user; and of a grid of machines
-``shares`` of the step time along each axis, ``energy`` against time, metrics against the ``clock``, and ``bounds``: the
-shares by what bounds them, compute, memory or network; of any other sweep they are told of its best mappings.
-``suited`` tells which of them a dataset is for.
+``breakdown``: time by part of the best mappings; ``pareto``: the front of the objectives where a sweep or a search kept
+one, else time against memory, or for serving tokens/s per device against tokens/s per user. For a grid of machines
+also ``shares`` of the step time along each axis, ``energy`` against time, metrics against the ``clock``, and
+``bounds``: shares by compute, memory and network (of the best mappings for other sweeps). ``suited`` lists the figures
+for a dataset.
 """
 
 from __future__ import annotations
@@ -39,15 +38,15 @@ KINDS: dict[str, Callable[[xr.Dataset], Figure]] = {
 
 
 def suited(results: xr.Dataset) -> list[str]:
-    """The kinds of figures that tell most of a dataset.
+    """Kinds of figures for a dataset.
 
-    The breakdown; of a sweep or a search that kept a front the front; of a grid of machines those of its axes.
+    The breakdown; for a sweep or a search with a front the front; for a grid of machines those of its axes.
 
     Args:
-        results: what :func:`dse.run` or :func:`dse.open_results` gave.
+        results: dataset of :func:`dse.run` or :func:`dse.open_results`.
 
     Returns:
-        Names of functions of this room that draw them.
+        Names of functions of this package that draw them.
 
     >>> import dse
     >>> suited(dse.run("sweeps/megatron_1t_4096_a100.toml", output=False))

@@ -1,7 +1,7 @@
-"""The step time by what bounds it: compute, device memory, the network, the rest.
+"""Step time by bound: compute, device memory, network, rest.
 
-Results hold no such split: the designs that are drawn are built again from the specification that results carry, and
-the model is asked (:func:`dse.doors.evaluation.bounds`).
+Results do not store bounds: the designs drawn are rebuilt from the specification of the results and evaluated
+(:func:`dse.doors.evaluation.bounds`).
 """
 
 from __future__ import annotations
@@ -26,15 +26,15 @@ from dse.views.plot.machines import along_axes, bars
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
-#: Step times of a design in the results and built again that are the same: single precision differs by less.
+#: Tolerance between step times in the results and of rebuilt designs, in single precision.
 _SAME = 1e-4
 
 
 def bounds(results: xr.Dataset) -> Figure:
-    """The step time by what bounds it: of a grid of machines as shares along each axis, else of the best mappings.
+    """Step time by bound: as shares along each axis of a grid of machines, else of the best mappings.
 
-    Kernels count for the side of the roofline that they are on, exposed messages for the network, the optimiser's
-    traffic for memory; the rest is the bubble, waits for the host, kernel floors and transfers to the host.
+    Kernels count to their side of the roofline, exposed messages to the network, the optimiser's traffic to memory; the
+    rest is bubble, host waits, kernel floors and transfers to the host.
 
     Args:
         results: a dataset of :func:`dse.run`.
@@ -42,7 +42,8 @@ def bounds(results: xr.Dataset) -> Figure:
     Returns:
         The figure.
 
-    Raises InputError for results that do not have what is drawn.
+    Raises:
+        InputError: for results without the required variables.
     """
     if designs.is_search(results):
         raise InputError(
@@ -56,14 +57,14 @@ def bounds(results: xr.Dataset) -> Figure:
 
 
 def _of_machines(results: xr.Dataset) -> Figure:
-    """Along each axis, as :func:`dse.views.plot.shares` draws it."""
+    """Along each axis, as :func:`dse.views.plot.shares`."""
     grid = machines(results)
     time, total = grid.time, grid.study.totals[0]
     numbers = np.arange(time.size).reshape(time.shape)
     lines = [numbers[tuple(bars(grid, d) if d == name else grid.at[d] for d in grid.axes)] for name in grid.axes]
     shown = np.unique(np.concatenate([line.ravel() for line in lines]))
     shown = shown[np.isfinite(time.values.ravel()[shown])]
-    # Where all mappings were kept, the metrics other than the step time are many and not needed.
+    # With all mappings kept, metrics other than the step time are many and not needed.
     needed = list(dict.fromkeys([total, grid.study.objective, "feasible"]))
     kept = results[needed].load() if "mapping" in results[total].dims else results
     parts = {
@@ -75,7 +76,7 @@ def _of_machines(results: xr.Dataset) -> Figure:
 
 
 def _of_mappings(results: xr.Dataset) -> Figure:
-    """The best mapping of each (tp, pp), as :func:`dse.views.plot.breakdown` draws it."""
+    """Of the best mapping of each (tp, pp), as :func:`dse.views.plot.breakdown`."""
     columns, title = designs.columns(results)
     rows, _ = best_of_each(columns, within=2.0, bars=16, missing=0)
     parts = _parts(results.isel(designs.best_point(results)), np.array(rows), len(columns.time))
@@ -83,7 +84,7 @@ def _of_mappings(results: xr.Dataset) -> Figure:
 
 
 def _parts(results: xr.Dataset, rows: np.ndarray, count: int) -> dict[str, np.ndarray]:
-    """Part by what bounds it → its seconds of each of ``count`` designs, missing where it is none of ``rows``."""
+    """Bound → its seconds in ``count`` designs, missing outside of ``rows``."""
     grid = grid_of(results)
     bounds_of, designs = _bounds_of(grid.spec.study), singles_at(results, rows, grid)
     each = [bounds_of(design)[0] for design in designs]
@@ -102,10 +103,10 @@ def _parts(results: xr.Dataset, rows: np.ndarray, count: int) -> dict[str, np.nd
 
 @functools.cache
 def _bounds_of(study: Study) -> Callable[[Design], Any]:
-    """The ``bounds`` of a study, of one design: a figure has some dozens, fewer than compiling would pay for."""
+    """The ``bounds`` of a study for one design; a figure has too few designs to compile a program."""
 
     def bounds_of(design: Design) -> tuple[Any, None]:
-        assert study.bounds is not None  # asked for by bounds()
+        assert study.bounds is not None  # checked by bounds()
         return study.bounds(design), None
 
     return ScalarFunction(bounds_of, f"bounds of {study.name}" if study.is_own else None)

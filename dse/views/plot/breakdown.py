@@ -1,4 +1,4 @@
-"""Time by part of the best mappings, with their peak memory."""
+"""Time by part of the best mappings, and their peak memory."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from dse.io.quantities import GIB, digits, settings
 from dse.io.quantities import scale as scale_of
 from dse.views.plot import designs
 from dse.views.plot.designs import Columns
-from dse.views.plot.pareto import front_of, told_of_front
+from dse.views.plot.pareto import front_of, representatives
 from dse.views.plot.style import (
     INK,
     PAGE,
@@ -37,37 +37,37 @@ if TYPE_CHECKING:
 
 _MEMORY = "#5a6b7b"
 
-#: Bars of what does not fit.
+#: Bars of designs that do not fit.
 _HATCHED: dict[str, Any] = {"color": "white", "edgecolor": PALE, "hatch": "////", "linewidth": 0.6}
 
-#: Inches: the bars with their numbers, at least; the gap between columns of the table next to them; a line of text.
+#: Inches: minimum of the bars with their numbers; gap between columns of the adjacent table; line of text.
 _BARS, _GAP, _LINE = 3.2, 0.12, 0.135
 
-#: Inches of the panel of memory, and of the frame around panels.
+#: Inches of the memory panel, and of the frame around panels.
 _MEMORY_PANEL, _FRAME = 1.28, 0.3
 
-#: Inches of a part that can be seen: half a point, a pixel of a screen.
+#: Minimum visible size of a part in inches: half a point, a pixel of a screen.
 _SEEN = 0.5 / 72.0
 
-#: Share of the panel that the first row's second number may take with its name.
+#: Share of the panel for the first row's second number with its name.
 _NAMED = 0.55
 
-#: Letters of the longest word that no line break parts.
+#: Letters of the longest unbroken word.
 _WORD = 24
 
 
 def breakdown(results: xr.Dataset, within: float = 2.0, bars: int = 16, missing: int = 4) -> Figure:
     """Time by part of the best mapping of each (tp, pp), with its peak memory.
 
-    The time is that of a training step, or of an output token.
+    Time of a training step, or of an output token.
 
     Args:
-        results: a dataset of ``dse.run``; of orthogonal axes with all mappings, the point of the fastest design is
-            shown; of the best mapping a point, every point. Of a search of several objectives the ends of its front are
-            shown, and designs between them.
-        within: mappings slower than this multiple of the fastest are left out, but for those of a front.
-        bars: most mappings shown.
-        missing: most (tp, pp) shown that do not fit into memory.
+        results: a dataset of ``dse.run``. With all mappings of orthogonal axes: at the point of the fastest design;
+            with the best mapping per point: every point. Of a search of several objectives: the ends of its front and
+            designs between them.
+        within: mappings slower than this multiple of the fastest are left out, except on a front.
+        bars: maximum number of mappings.
+        missing: maximum number of (tp, pp) that do not fit into memory.
 
     Returns:
         The figure.
@@ -75,7 +75,7 @@ def breakdown(results: xr.Dataset, within: float = 2.0, bars: int = 16, missing:
     columns, title = designs.columns(results)
     front = front_of(results) if designs.is_search(results) else None
     if front and columns.feasible.any():
-        rows = told_of_front(front[1], bars).tolist()
+        rows = representatives(front[1], bars).tolist()
         note = f"{len(rows)} of {len(columns.time):,} designs of the front" if len(rows) < len(columns.time) else ""
         return draw_mappings(columns, "\n".join(filter(None, (title, note))), rows, [])
     rows, unfit = best_of_each(columns, within, bars, missing)
@@ -85,7 +85,7 @@ def breakdown(results: xr.Dataset, within: float = 2.0, bars: int = 16, missing:
 
 
 def draw_mappings(columns: Columns, title: str, rows: list[int], unfit: list[int]) -> Figure:
-    """These rows by part, those that do not fit hatched below them."""
+    """These rows by part, with rows that do not fit hatched below them."""
     shown = [*rows, *unfit]
     table, same = _table(columns, shown)
     with style():
@@ -93,9 +93,9 @@ def draw_mappings(columns: Columns, title: str, rows: list[int], unfit: list[int
         table, widths = _fitted(figure, table)
         lines = max(text.count("\n") + 1 for cells in table.values() for text in cells) if table else 1
         headings = max((text.count("\n") + 1 for text in table), default=1)
-        beside = sum(widths) + _GAP * len(widths)
-        bars = max(_BARS, PAGE - beside)
-        figure.set_figwidth(max(PAGE, _BARS + beside))
+        margins = sum(widths) + _GAP * len(widths)
+        bars = max(_BARS, PAGE - margins)
+        figure.set_figwidth(max(PAGE, _BARS + margins))
         time_axes, memory_axes = figure.subplots(1, 2, sharey=True, width_ratios=[bars - _MEMORY_PANEL, _MEMORY_PANEL])
         _write_mappings(time_axes, table, widths)
         _draw_times(time_axes, columns, rows, unfit, bars - _MEMORY_PANEL - _FRAME)
@@ -113,7 +113,7 @@ def draw_mappings(columns: Columns, title: str, rows: list[int], unfit: list[int
 
 
 def best_of_each(columns: Columns, within: float, bars: int, missing: int) -> tuple[list[int], list[int]]:
-    """Rows to show: the fastest of each group, and of groups where nothing fits the one that needs least memory."""
+    """Rows to show: the fastest of each group, and in groups where nothing fits the one with the least memory."""
     if not columns.feasible.any():
         raise designs.nothing_feasible()
     limit = within * columns.slowness[columns.feasible].min()
@@ -124,7 +124,7 @@ def best_of_each(columns: Columns, within: float, bars: int, missing: int) -> tu
 
 
 def _first_of_each(columns: Columns, candidates: np.ndarray, by: np.ndarray) -> dict[tuple, int]:
-    """Group → its row with the smallest ``by`` among the candidates, smallest first; what prints alike is one group."""
+    """Group → its candidate row with the smallest ``by``, ascending; equally printed groups are one."""
     rows = np.flatnonzero(candidates)
     rows = rows[np.argsort(by[rows], kind="stable")]
     keys = [_printed(columns.labels[name][rows], columns.units[name]) for name in columns.group]
@@ -135,14 +135,14 @@ def _first_of_each(columns: Columns, candidates: np.ndarray, by: np.ndarray) -> 
 
 
 def _printed(values: np.ndarray, units: str) -> list[str]:
-    """Values as the table next to the bars has them."""
+    """Values as printed in the adjacent table."""
     known, places = np.unique(values, return_inverse=True)
     texts = settings(known.tolist(), units)
     return [texts[place] for place in places.reshape(-1).tolist()]
 
 
 def _table(columns: Columns, rows: list[int]) -> tuple[dict[str, list[str]], list[str]]:
-    """Heading → what each row is; what all rows are stands apart, in words."""
+    """Heading → cell of each row; and the common values, in words."""
     table = {
         title: settings(values[rows].tolist(), columns.units[title])
         for title, values in columns.labels.items()
@@ -152,7 +152,7 @@ def _table(columns: Columns, rows: list[int]) -> tuple[dict[str, list[str]], lis
 
 
 def _fitted(figure: Figure, table: dict[str, list[str]]) -> tuple[dict[str, list[str]], list[float]]:
-    """The table and the inches of its columns, the widest cells in several lines until the bars have room."""
+    """The table and the widths of its columns in inches, with the widest cells wrapped to make room for the bars."""
     letters = {title: max(map(len, [title, *cells])) for title, cells in table.items()}
     least = {
         title: min(_WORD, max(len(word) + 1 for text in (title, *cells) for word in re.split(r"[\s-]", text)))
@@ -168,13 +168,13 @@ def _fitted(figure: Figure, table: dict[str, list[str]]) -> tuple[dict[str, list
 
 
 class _Wrapper(textwrap.TextWrapper):
-    """Breaks names after any hyphen, before a digit too: ``scd-blade-4k`` is three words."""
+    """Breaks names after any hyphen, also before a digit: ``scd-blade-4k`` has three words."""
 
     wordsep_re = re.compile(r"([ \t\n]+|[^ \t\n-]*-+)")
 
 
 def filled(text: str, letters: int) -> str:
-    """A text in lines of at most this length."""
+    """A text in lines of at most ``letters``."""
     return _Wrapper(letters).fill(text)
 
 
@@ -182,9 +182,9 @@ def filled(text: str, letters: int) -> str:
 
 
 def _write_mappings(axes: Axes, table: dict[str, list[str]], widths: list[float]) -> None:
-    """A small table next to the bars: what each mapping is. The layout leaves room for it.
+    """A small table of mappings next to the bars, for which the layout leaves room.
 
-    It has no columns where nothing of the mappings differs at the digits that are shown.
+    Without columns where no mappings differ at the printed digits.
     """
     if not table:
         return
@@ -199,7 +199,7 @@ def _write_mappings(axes: Axes, table: dict[str, list[str]], widths: list[float]
 
 
 def _draw_times(axes: Axes, columns: Columns, rows: list[int], unfit: list[int], inches: float) -> None:
-    """The bars of a panel of this width."""
+    """Bars of a panel of this width."""
     scale, units = scale_of(columns.time[rows].min(), "s")
     at = np.arange(len(rows))
     left = np.zeros(len(rows))
@@ -208,7 +208,7 @@ def _draw_times(axes: Axes, columns: Columns, rows: list[int], unfit: list[int],
         share = width.max() / (columns.time[rows].max() * scale)
         if share >= 1e-3:
             looks = part(name)
-            # What is thinner than the eye sees is not in the legend.
+            # Invisibly thin parts are not in the legend.
             label = looks.label if share * inches >= _SEEN else "_nolegend_"
             axes.barh(at, width, left=left, height=0.74, label=label, **looks.fill)
         left += width
@@ -234,7 +234,7 @@ def _draw_times(axes: Axes, columns: Columns, rows: list[int], unfit: list[int],
 
 
 def _beside(columns: Columns, rows: list[int], figure: Figure | SubFigure, inches: float) -> tuple[list[str], str]:
-    """The metric printed with the time, of each row, and a heading: its name where the first row has no room."""
+    """The metric printed next to the time of each row, and a heading if the first row has no room for its name."""
     shown = columns.study.beside
     if shown is None:
         return [""] * len(rows), ""
@@ -255,7 +255,7 @@ def _draw_memory(axes: Axes, columns: Columns, rows: list[int], unfit: list[int]
     axes.barh(at[: len(rows)], needed[: len(rows)], height=0.74, color=_MEMORY, linewidth=0)
     axes.barh(at[len(rows) :], np.minimum(needed[len(rows) :], edge), height=0.74, **_HATCHED)
     for i, value in enumerate(needed):
-        if value > edge:  # cut off: the number stands in the bar
+        if value > edge:  # a bar that is cut off has its number inside
             axes.text(
                 edge * 0.98, i, f"{value:,.0f} →", va="center", ha="right",
                 bbox={"color": "white", "pad": 0.6},

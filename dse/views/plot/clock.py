@@ -34,21 +34,21 @@ _CLOCKS = ("system.accelerator.power.clock", "system.accelerator.chip.clock_rati
 
 _MOST_LINES, _MOST_PANELS = 8, 3
 
-#: Lines further apart than this factor are drawn relative to their value at the highest clock.
+#: Ratio of lines above which they are drawn relative to their value at the highest clock.
 _FAR_APART = 3.0
 
-#: Inches of a panel with its ticks; of a line of text.
+#: Inches of a panel with its ticks, and of a line of text.
 _PANEL, _LINE = 1.8, 0.14
 
-#: A line has a minimum where both of its ends are higher by this factor.
+#: Minimum ratio of both ends of a line to its minimum.
 _DEPTH = 1.002
 
-#: A panel with a minimum ends at this multiple of the highest right end of a line.
+#: Upper end of a panel with a minimum, over the highest right end of a line.
 _HIGHEST = 1.6
 
 
 def clock_axis(results: xr.Dataset) -> str | None:
-    """The axis that is a clock, with three positions or more."""
+    """The axis that is a clock, with at least three positions."""
     return next(
         (n for n in axes_of(results) if results.sizes[n] > 2 and n in results.coords and _is_clock(results[n])), None
     )
@@ -59,10 +59,10 @@ def _is_clock(coordinate: xr.DataArray) -> bool:
 
 
 def clock(results: xr.Dataset) -> Figure:
-    """Energy, time and power against the clock, one line a workload or whatever else moves them most.
+    """Energy, time and power against the clock, one line per workload, or per value of the axis with most effect.
 
-    A dot marks the minimum of a line that falls and rises again, as energy does. All other axes stand at their
-    values of the fastest machine.
+    A dot marks the minimum of a line that falls and rises, as energy does. All other axes have their values of the
+    fastest machine.
 
     Args:
         results: a dataset of :func:`dse.run` with an axis of clocks.
@@ -70,7 +70,8 @@ def clock(results: xr.Dataset) -> Figure:
     Returns:
         The figure.
 
-    Raises InputError for results that do not have what is drawn.
+    Raises:
+        InputError: for results without the required variables.
     """
     name = clock_axis(results)
     if name is None:
@@ -81,7 +82,7 @@ def clock(results: xr.Dataset) -> Figure:
     of_study = (grid.study.energy, grid.study.totals[0], "device_power")
     wanted = dict.fromkeys([str(results.attrs.get("objective", "")), *of_study])
     metrics = [metric for metric in wanted if metric in grid.points][:_MOST_PANELS]
-    along = "workload" if "workload" in grid.axes else grid.strongest(metrics[0], besides=(name,))
+    along = "workload" if "workload" in grid.axes else grid.strongest(metrics[0], except_for=(name,))
     with style():
         figure = new_figure(width=COLUMN if len(metrics) == 1 else PAGE, height=2.9)
         panels = list(np.ravel(figure.subplots(1, len(metrics))))
@@ -121,14 +122,14 @@ def _draw(axes: Axes, grid: Machines, metric: str, name: str, along: str | None,
     title = axis_label(line[metric], units or ("relative to the highest clock" if relative else ""))
     axes.set_title(wrapped(title, inches), loc="left")
     axes.set_xlabel(wrapped(axis_label(line[name], x_units), inches))
-    axes.locator_params(nbins=5)  # the same ticks whatever the layout makes of the panel
+    axes.locator_params(nbins=5)  # the same ticks for any layout of the panel
     axes.margins(y=0.08)
-    if highest:  # the minimum is to be seen, not how far the line climbs on its left
+    if highest:  # shows the minimum, not the climb on its left
         axes.set_ylim(top=min(axes.get_ylim()[1], _HIGHEST * max(highest)))
 
 
 def _inner_minimum(values: np.ndarray) -> int | None:
-    """The place of a line's minimum, if it falls to it and rises again."""
+    """Position of a line's minimum if it falls and rises."""
     known = np.flatnonzero(np.isfinite(values))
     if not len(known):
         return None
@@ -137,7 +138,7 @@ def _inner_minimum(values: np.ndarray) -> int | None:
 
 
 def _comparable(values: np.ndarray) -> tuple[np.ndarray, bool]:
-    """Lines far apart as multiples of their last known value, and whether they are."""
+    """Lines, relative to their last known value if they are far apart; and whether they are."""
     middles = [float(np.median(row[np.isfinite(row)])) for row in values if np.isfinite(row).any()]
     if not middles or max(middles) <= _FAR_APART * min(middles):
         return values, False

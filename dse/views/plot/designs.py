@@ -1,4 +1,4 @@
-"""The designs of a results dataset as flat columns: the rows that figures of single mappings choose from."""
+"""Designs of a results dataset as flat columns, from which figures of single mappings choose rows."""
 
 from __future__ import annotations
 
@@ -15,35 +15,32 @@ from dse.errors import InputError
 from dse.io.quantities import setting
 from dse.views.plot.style import HEADINGS, heading, pair
 
-#: Coordinates that are parts of a mapping, or numbers of designs: they make no group of their own.
+#: Coordinates of mappings and numbers of designs, which make no groups.
 _NO_LABELS = {"mapping", "design", "index", "sequence_parallel", "overlap_dp", "overlap_tp", "precision", "placement"}
 
-#: Bit of ``infeasible_reason`` for want of memory.
+#: Bit of ``infeasible_reason`` for too little memory.
 _MEMORY = 1
 
 
 class Columns(NamedTuple):
-    """The designs to choose from, one flat array each."""
+    """Designs of a dataset, one flat array per variable."""
 
     study: Study
-    time: np.ndarray  # the first total of the study
-    slowness: np.ndarray  # by which they are ranked: the objective, or of unlike workloads the time of a token
+    time: np.ndarray  # first total of the study
+    slowness: np.ndarray  # ranking: the objective, or with different workloads the time per token
     memory: np.ndarray
-    beside: np.ndarray  # the metric shown with the time
-    feasible: np.ndarray  # and of known time and memory: of some designs the model gives no number
-    memory_alone: np.ndarray  # infeasible for want of memory only
-    parts: dict[str, np.ndarray]  # of the time, by name
-    labels: dict[str, np.ndarray]  # heading → what tells the designs apart
-    units: dict[str, str]  # heading → units of these values
-    group: tuple[str, ...]  # headings of the labels that make a group: of each its best is shown
-    capacity: float  # bytes of device memory; 0 where it is unknown or not the same for all
+    beside: np.ndarray  # second metric
+    feasible: np.ndarray  # and with known time and memory
+    memory_alone: np.ndarray  # infeasible by memory only
+    parts: dict[str, np.ndarray]  # parts of the time
+    labels: dict[str, np.ndarray]  # heading → distinguishing values
+    units: dict[str, str]  # heading → units of its values
+    group: tuple[str, ...]  # headings of the labels of a group, whose best design is shown
+    capacity: float  # bytes of device memory; 0 where unknown or different between designs
 
 
 def columns(results: xr.Dataset) -> tuple[Columns, str]:
-    """The designs to choose from, and a title that says which they are.
-
-    Where each point of the orthogonal axes has many mappings, those of the point with the fastest design.
-    """
+    """Designs of a dataset, and a title; of a grid with mappings those of the point with the fastest design."""
     results = single_designs(results)
     study = check(results)
     point = best_point(results)
@@ -85,12 +82,12 @@ def columns(results: xr.Dataset) -> tuple[Columns, str]:
 
 
 def is_search(results: xr.Dataset) -> bool:
-    """Whether a search wrote these results: the best design of each seed of each method, and a front."""
+    """Whether a search wrote these results: best designs by method and seed, and a front."""
     return "searcher" in results.dims
 
 
 def single_designs(results: xr.Dataset) -> xr.Dataset:
-    """Results of a search as single designs: its front where it has one, else the best of all methods and seeds."""
+    """Results of a search as single designs: its front, or else the best of all methods and seeds."""
     if not is_search(results):
         return results
     front = {str(name): str(name).removeprefix("front_") for name in results if str(name).startswith("front_")}
@@ -106,11 +103,11 @@ def single_designs(results: xr.Dataset) -> xr.Dataset:
     return found.drop_vars(["searcher", "seed"], errors="ignore").set_coords(axes)
 
 
-def check(results: xr.Dataset, *besides: str) -> Study:
-    """The kind of study that results are of. Figures need the variables that every sweep writes, and these besides."""
+def check(results: xr.Dataset, *further: str) -> Study:
+    """Study of the results. Figures need the variables of every sweep, and ``further``."""
     study = of_metrics(results)
     shown = study.beside.metric if study.beside else study.objective
-    needed = tuple(dict.fromkeys((study.totals[0], study.objective, study.memory, shown, "feasible", *besides)))
+    needed = tuple(dict.fromkeys((study.totals[0], study.objective, study.memory, shown, "feasible", *further)))
     for name in needed:
         if name not in results:
             given = f"no variable {name!r}"
@@ -121,19 +118,19 @@ def check(results: xr.Dataset, *besides: str) -> Study:
 
 
 def nothing_feasible() -> InputError:
-    """There is nothing to draw."""
+    """InputError: no feasible design to draw."""
     return InputError(
         "results", "no feasible design", "one or more", "widen the sweep; dse run prints the reasons of infeasibility"
     )
 
 
 def _at_point(coordinate: xr.DataArray) -> str:
-    """What an axis is at the one point that is left of it."""
+    """Value of an axis with one remaining point."""
     return setting(coordinate.item(), str(coordinate.attrs.get("units", "1")))
 
 
 def capacity(memory: np.ndarray, reason: np.ndarray | None) -> float:
-    """Capacity between the largest design that fits and the smallest that does not; 0 where that says little."""
+    """Capacity between the largest design that fits and the smallest that does not; 0 where they are far apart."""
     if reason is None:
         return 0.0
     too_large = (reason & _MEMORY) != 0
@@ -142,7 +139,7 @@ def capacity(memory: np.ndarray, reason: np.ndarray | None) -> float:
 
 
 def front(first: np.ndarray, second: np.ndarray) -> np.ndarray:
-    """Indices of the points that no other beats in both, ascending by the first."""
+    """Indices of the Pareto-optimal points of two minimised values, ascending by the first."""
     order = np.lexsort((second, first))
     lowest = np.minimum.accumulate(second[order])
     better = np.concatenate([[True], second[order][1:] < lowest[:-1]])[: len(order)]
@@ -150,29 +147,29 @@ def front(first: np.ndarray, second: np.ndarray) -> np.ndarray:
 
 
 def flat(results: xr.Dataset, name: str, shape: xr.DataArray) -> np.ndarray:
-    """Values of a variable of every design, shaped as ``shape`` is, as a flat array."""
-    whole = results.variables[name].set_dims(dict(shape.sizes)).transpose(*shape.dims)  # quicker than with indices
+    """Values of a variable of every design, shaped like ``shape``, as a flat array."""
+    whole = results.variables[name].set_dims(dict(shape.sizes)).transpose(*shape.dims)  # faster than with indices
     return np.ravel(whole.values)
 
 
 def is_work(coordinate: xr.DataArray) -> bool:
-    """Whether an axis moves what is computed, rather than what computes it."""
+    """Whether an axis changes the workload rather than the system."""
     return is_of_workload(str(coordinate.attrs.get("path", "")))
 
 
 def _has_unlike_work(results: xr.Dataset, dims: Iterable[Hashable]) -> bool:
-    """Whether designs along these dimensions are of unlike workloads."""
+    """Whether designs along these dimensions have different workloads."""
     return any(is_work(values) for values in results.coords.values() if values.dims and set(values.dims) <= set(dims))
 
 
 def slowness(results: xr.Dataset) -> xr.DataArray:
-    """What the fastest design has least of: the most tokens a second, for steps of unlike workloads do not compare."""
+    """Minimised value of the fastest design: inverse tokens/s, since steps of different workloads do not compare."""
     study = of_metrics(results)
     return -results[study.rate] if study.rate in results else results[study.objective]
 
 
 def best_point(results: xr.Dataset) -> dict[str, int]:
-    """Where along the orthogonal axes the fastest feasible design lies, where each point has many mappings."""
+    """Position of the fastest feasible design along the orthogonal axes, where each point has many mappings."""
     if results.sizes.get("mapping", 1) == 1:
         return {}
     study = of_metrics(results)

@@ -1,4 +1,4 @@
-"""Energy of a step against its time, of the best mapping of each machine."""
+"""Energy per step against step time, for the best mapping of each machine."""
 
 from __future__ import annotations
 
@@ -31,10 +31,10 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 def energy(results: xr.Dataset) -> Figure:
-    """Energy of a step or a token against its time, one dot a machine with its fastest mapping, with the front.
+    """Energy of a step or per token against time, one dot per machine with its fastest mapping, and the front.
 
-    The dots are coloured by the axis that moves the energy most. Of axes of the workload, such as the batch, the
-    position is drawn at which most tokens are trained a second: steps of other work are no competitors.
+    Colours show the axis with most effect on the energy. Axes of the workload, such as the batch, are fixed at the
+    position with most tokens/s, since steps of different work do not compare.
 
     Args:
         results: a dataset of :func:`dse.run` with metrics of energy.
@@ -42,7 +42,8 @@ def energy(results: xr.Dataset) -> Figure:
     Returns:
         The figure.
 
-    Raises InputError for results that do not have what is drawn.
+    Raises:
+        InputError: for results without the required variables.
     """
     study = of_metrics(results)
     metric = study.energy
@@ -88,13 +89,13 @@ def energy(results: xr.Dataset) -> Figure:
 
 
 def _work(grid: Machines) -> str:
-    """What all machines compute, where the results hold several works."""
+    """Workload of all machines, where the results have several."""
     held = grid.others(*grid.of_one_work().axes)
     return f"all at {held}" if held else ""
 
 
 def _draw_machines(axes: Axes, grid: Machines, name: str, x: np.ndarray, y: np.ndarray) -> None:
-    """One dot a machine, coloured by its place along an axis."""
+    """One dot per machine, coloured by its position along an axis."""
     texts = grid.labels(name)
     place = np.broadcast_to(
         np.arange(len(texts)).reshape([-1 if d == name else 1 for d in grid.time.dims]),
@@ -107,7 +108,7 @@ def _draw_machines(axes: Axes, grid: Machines, name: str, x: np.ndarray, y: np.n
 
 
 def _ends(grid: Machines, front: np.ndarray) -> list[str]:
-    """The front's two ends in words."""
+    """Both ends of the front in words."""
     shape = grid.time
     names = [str(d) for d in shape.dims]
     ends = [dict(zip(names, map(int, np.unravel_index(int(i), shape.shape)), strict=True)) for i in front[[0, -1]]]

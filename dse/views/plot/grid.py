@@ -1,4 +1,4 @@
-"""The best mapping of each point of a grid of machines: what the figures along axes are drawn from."""
+"""Best mapping per point of a grid of machines, for figures along axes."""
 
 from __future__ import annotations
 
@@ -16,51 +16,51 @@ from dse.views.plot.style import heading, labels, pair
 
 
 class Machines(NamedTuple):
-    """The points of all orthogonal axes, each with its best mapping; most are machines."""
+    """Points of all orthogonal axes with their best mappings."""
 
-    points: xr.Dataset  # variables along the axes alone; missing where nothing is feasible
+    points: xr.Dataset  # variables along the axes; missing where nothing is feasible
     axes: tuple[str, ...]  # dimensions with several positions
-    at: dict[str, int]  # the fastest machine: the one of the most tokens per second
+    at: dict[str, int]  # the fastest machine, with most tokens/s
     title: str
     study: Study
 
     @property
     def time(self) -> xr.DataArray:
-        """The first total of the study: the time of a step, or of an output token."""
+        """First total of the study: time of a step, or per output token."""
         return self.points[self.study.totals[0]]
 
     def along(self, *axes: str) -> xr.Dataset:
-        """The machines that differ from the fastest one along these axes alone."""
+        """Machines that differ from the fastest one along these axes only."""
         return self.points.isel({name: place for name, place in self.at.items() if name not in axes})
 
     def of_one_work(self) -> Machines:
-        """The machines with the work of the fastest one alone: axes of the workload are held."""
+        """Machines with the workload of the fastest one."""
         held = {name: self.at[name] for name in self.axes if designs.is_work(self.points[name])}
         left = tuple(name for name in self.axes if name not in held)
         at = {name: place for name, place in self.at.items() if name not in held}
         return self._replace(points=self.points.isel(held), axes=left, at=at)
 
     def others(self, *axes: str) -> str:
-        """What the fastest machine is along all axes but these."""
+        """Values of the fastest machine along all other axes."""
         left = (name for name in self.axes if name not in axes)
         return ", ".join(
             pair(one, text[self.at[name]]) for name in left for one, text in self._telling(name).items()
         )
 
     def tied(self, name: str) -> list[str]:
-        """Axes that move together with one."""
+        """Axes tied to ``name``."""
         return [str(n) for n, values in self.points.coords.items() if values.dims == (name,) and n != name]
 
     def heading(self, name: str) -> str:
-        """What an axis is called, with those that move together with it."""
+        """Heading of an axis and of those tied to it."""
         return ", ".join(map(heading, [name, *self.tied(name)]))
 
     def labels(self, name: str) -> list[str]:
-        """Values along an axis, with those of axes tied to it where these tell equal ones apart."""
+        """Values along an axis, with those of tied axes that distinguish equal ones."""
         return list(map(", ".join, zip(*self._telling(name).values(), strict=True)))
 
     def _telling(self, name: str) -> dict[str, list[str]]:
-        """Values along an axis and along those tied to it that tell equal ones apart, by axis."""
+        """Values along an axis and along tied axes that distinguish equal ones, by axis."""
         found = {name: labels(self.points[name])}
         for other in self.tied(name):
             longer = found | {other: labels(self.points[other])}
@@ -68,19 +68,19 @@ class Machines(NamedTuple):
                 found = longer
         return found
 
-    def strongest(self, metric: str, besides: tuple[str, ...] = ()) -> str | None:
-        """The axis along which the mean logarithm of a metric moves most."""
+    def strongest(self, metric: str, except_for: tuple[str, ...] = ()) -> str | None:
+        """The axis along which the mean logarithm of a metric varies most."""
         logarithm = xr.apply_ufunc(np.log, self.points[metric].where(self.points[metric] > 0))
 
         def span(name: str) -> float:
             means = logarithm.mean([d for d in logarithm.dims if d != name])
             return float(means.max() - means.min())
 
-        return max((name for name in self.axes if name not in besides), key=span, default=None)
+        return max((name for name in self.axes if name not in except_for), key=span, default=None)
 
 
 def axes_of(results: xr.Dataset) -> tuple[str, ...]:
-    """The orthogonal axes of a dataset that have several positions; none where single designs were kept."""
+    """Orthogonal axes of a dataset with several positions; none where single designs were kept."""
     total = of_metrics(results).totals[0]
     if total not in results or "design" in results[total].dims or designs.is_search(results):
         return ()
@@ -113,7 +113,7 @@ def machines(results: xr.Dataset) -> Machines:
 
 
 def best_mappings(results: xr.Dataset) -> xr.Dataset:
-    """The fastest feasible mapping of each point, with its parts as variables where all mappings were kept."""
+    """Fastest feasible mapping per point, with its parts as variables where all mappings were kept."""
     study = of_metrics(results)
     if "mapping" not in results[study.totals[0]].dims:
         return results
@@ -133,5 +133,5 @@ def thinned(count: int, most: int, kept: int) -> list[int]:
 
 
 def _distinct(texts: Mapping[str, list[str]]) -> int:
-    """How many combinations of values differ."""
+    """Number of different combinations of values."""
     return len(set(zip(*texts.values(), strict=True)))

@@ -30,22 +30,22 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
-#: Parts of the step time drawn as one, and how.
+#: Parts of the step time drawn as one, and their style.
 _TOGETHER = {"forward": "compute", "backward": "compute"}
 _COMPUTE = PARTS["forward"]._replace(label="layers, forward and backward")
 
-#: Most bars of an axis; the share up to which a part is one of the others; inches of a bar and of a line of text in
-#: it, and of a panel's frame.
+#: Maximum bars per axis; maximum share of a part drawn as one of the others; inches of a bar, of a line of text in it,
+#: and of a panel's frame.
 _MOST_BARS, _LEAST_SHARE, _BAR, _LINE, _FRAME = 12, 0.01, 0.07, 0.135, 0.5
 
-#: Inches of the bars with their times, at least; letters of a line of a panel's title.
+#: Minimum inches of the bars with their times; letters per line of a panel's title.
 _BARS, _LETTERS = 2.1, 28
 
 
 def shares(results: xr.Dataset) -> Figure:
-    """Shares of the time of a step, or of an output token, along each axis: a panel an axis, from the fastest machine.
+    """Shares of the time of a step, or per output token, along each axis, one panel per axis from the fastest machine.
 
-    Every bar is the best mapping of its machine. The bound shows as the part that is left when one axis moves on.
+    Each bar is the best mapping of its machine. The bound is the part that remains along an axis.
 
     Args:
         results: a dataset of :func:`dse.run`, of a grid of machines.
@@ -53,7 +53,8 @@ def shares(results: xr.Dataset) -> Figure:
     Returns:
         The figure.
 
-    Raises InputError for results that do not have what is drawn.
+    Raises:
+        InputError: for results without the required variables.
     """
     return along_axes(machines(results))
 
@@ -85,7 +86,7 @@ def along_axes(grid: Machines) -> Figure:
 
 
 def _in_two_columns(grid: Machines) -> list[list[str]]:
-    """The axes in two columns of about the same height, in one where there is one axis."""
+    """The axes in two columns of similar height, or in one for a single axis."""
     columns: list[list[str]] = [[], []]
     for name in sorted(grid.axes, key=lambda name: -grid.points.sizes[name]):
         min(columns, key=lambda column: sum(_height(grid, other) for other in column)).append(name)
@@ -93,7 +94,7 @@ def _in_two_columns(grid: Machines) -> list[list[str]]:
 
 
 def _labels(grid: Machines, name: str) -> list[str]:
-    """Values along an axis, in lines that leave the bars their room."""
+    """Values along an axis, wrapped to leave room for the bars."""
     return [wrapped(text, COLUMN - _BARS) for text in grid.labels(name)]
 
 
@@ -105,12 +106,12 @@ def _height(grid: Machines, name: str) -> float:
 
 
 def _title(grid: Machines, name: str) -> str:
-    """What a panel is called."""
+    """Title of a panel."""
     return textwrap.fill(grid.heading(name), _LETTERS)
 
 
 def bars(grid: Machines, name: str) -> list[int]:
-    """The positions of an axis that are drawn."""
+    """Positions of an axis that are drawn."""
     return thinned(grid.points.sizes[name], _MOST_BARS, grid.at[name])
 
 
@@ -127,7 +128,7 @@ def _parts(grid: Machines, name: str) -> dict[str, np.ndarray]:
 
 
 def _drawn(grid: Machines) -> list[str]:
-    """The parts that are worth a colour: of a share that can be seen along some axis. Compute first."""
+    """Parts with a colour of their own, of a visible share along some axis, compute first."""
     shares_of = [(_parts(grid, name), bars(grid, name)) for name in grid.axes]
     seen = {
         part: None for parts, places in shares_of for part, share in parts.items()
@@ -137,12 +138,12 @@ def _drawn(grid: Machines) -> list[str]:
 
 
 def _named(part: str) -> PlottedPart:
-    """The looks of a part."""
+    """Style of a part."""
     return _COMPUTE if part == "compute" else named(part)
 
 
 def _legend(figure: Figure, drawn: list[str]) -> dict[str, Any]:
-    """Label → its bars, in the order in which they are stacked."""
+    """Label → its bars, in stacking order."""
     found = {text: bar for axes in figure.axes for bar, text in zip(*axes.get_legend_handles_labels(), strict=True)}
     labels = [_named(part).label for part in [*drawn, "other"]]
     return {text: found[text] for text in labels if text in found}

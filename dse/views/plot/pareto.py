@@ -1,6 +1,6 @@
-"""Pareto fronts: the objectives of a sweep that kept their front, else what a kind of study trades, of all designs.
+"""Pareto fronts of the objectives of a sweep with a front, else of two metrics of the study over all designs.
 
-Of training that is step time against peak memory, of serving tokens a second of a device against those of a user.
+Step time against peak memory for training, tokens/s per device against tokens/s per user for serving.
 """
 
 from __future__ import annotations
@@ -39,21 +39,22 @@ from dse.views.plot.ticks import plain_ticks
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
-#: Kinds of designs that colours tell apart.
+#: Kinds of designs with different colours.
 _MOST_COLOURS = 8
 
 
 def pareto(results: xr.Dataset, points: int = 20_000) -> Figure:
-    """The front of a sweep or a search of several objectives, else what the study trades, of all designs.
+    """The front of a sweep or a search of several objectives, else two metrics of the study over all designs.
 
     Args:
         results: a dataset of :func:`dse.run` or of a search.
-        points: designs drawn behind the front, at most, evenly thinned.
+        points: maximum number of designs behind the front, evenly thinned.
 
     Returns:
         The figure.
 
-    Raises InputError for results that do not have what is drawn.
+    Raises:
+        InputError: for results without the required variables.
     """
     kept = front_of(results)
     if kept:
@@ -61,19 +62,19 @@ def pareto(results: xr.Dataset, points: int = 20_000) -> Figure:
     return _time_and_memory(results, points) if of_metrics(results).trade is None else _trade(results, points)
 
 
-# The front that a sweep kept
+# Stored fronts
 
 
 class PlottedObjective(NamedTuple):
-    """One objective of all designs that were kept."""
+    """One objective of all stored designs."""
 
     label: str
     values: np.ndarray  # in the units of its label
-    sign: float  # 1 where less is better, -1 where more is
+    sign: float  # 1 to minimise, -1 to maximise
 
 
 def front_of(results: xr.Dataset) -> tuple[xr.Dataset, list[PlottedObjective]] | None:
-    """The designs of a front and their objectives, of results that hold a front of two objectives or more."""
+    """Designs of a front of at least two objectives, with their values; None without one."""
     of_search = designs.is_search(results)
     if SPECIFICATION not in results.attrs or not (of_search or str(results.attrs.get("keep", "")) == "pareto"):
         return None
@@ -96,8 +97,8 @@ def front_of(results: xr.Dataset) -> tuple[xr.Dataset, list[PlottedObjective]] |
     return (found, objectives) if len(objectives) > 1 else None
 
 
-def told_of_front(objectives: list[PlottedObjective], most: int) -> np.ndarray:
-    """Positions of the designs that stand for a front: its ends and some between, along its first objective."""
+def representatives(objectives: list[PlottedObjective], most: int) -> np.ndarray:
+    """Positions of at most ``most`` designs of a front: its ends and some between, along its first objective."""
     scores = np.stack([one.sign * one.values for one in objectives])
     return chosen(scores, (_three_digits,) * len(objectives), most).positions
 
@@ -116,7 +117,7 @@ def _objective(
 
 
 def _objectives(kept: xr.Dataset, objectives: list[PlottedObjective]) -> Figure:
-    """The first objective against the second; with more of them the front is seen along these two."""
+    """The first objective against the second; with more of them a projection on these two."""
     first, second, *more = objectives
     order = np.argsort(first.values, kind="stable")
     x, y = first.values[order], second.values[order]
@@ -139,11 +140,11 @@ def _objectives(kept: xr.Dataset, objectives: list[PlottedObjective]) -> Figure:
         return laid_out(figure, 2.8)
 
 
-# What serving trades: the rate of a device against that of a user
+# Trade-off of serving: rate per device against rate per user
 
 
 def trades(results: xr.Dataset) -> bool:
-    """Whether there are several designs that can run, of a study that trades two metrics."""
+    """Whether there are several feasible designs of a study with a trade-off of two metrics."""
     trade = of_metrics(results).trade
     if trade is None or not all(name in results for name in (*trade, "feasible")) or designs.is_search(results):
         return False
@@ -151,7 +152,7 @@ def trades(results: xr.Dataset) -> bool:
 
 
 def _trade(results: xr.Dataset, points: int) -> Figure:
-    """The two metrics of all designs that can run, with their front; what tells most apart gives the colours."""
+    """Both metrics of all feasible designs with their front, coloured by the most distinguishing label."""
     found = designs.single_designs(results)
     study = of_metrics(found)
     names = study.trade or ("", "")
@@ -163,7 +164,7 @@ def _trade(results: xr.Dataset, points: int) -> Figure:
         raise designs.nothing_feasible()
     x, y = (values[fits] for values in both)
     front = designs.front(-x, -y)
-    told_by, coloured = _telling(found, shape, fits)
+    distinguished_by, coloured = _telling(found, shape, fits)
     with style():
         figure = new_figure(width=COLUMN, height=3.4)
         axes = figure.subplots()
@@ -176,19 +177,19 @@ def _trade(results: xr.Dataset, points: int) -> Figure:
         axes.set(xscale="log", yscale="log")
         axes.set(xlabel=wrapped(_rate(found[names[0]])), ylabel=wrapped(_rate(found[names[1]])))
         plain_ticks(axes.xaxis, axes.yaxis)
-        legend_below(figure, *axes.get_legend_handles_labels(), title=heading(told_by) or None)
+        legend_below(figure, *axes.get_legend_handles_labels(), title=heading(distinguished_by) or None)
         set_title(figure, str(results.attrs.get("title", "")))
         return laid_out(figure, 2.8)
 
 
 def _rate(variable: xr.DataArray) -> str:
-    """A rate as it is called, with its unit: ``output tokens/s per user``."""
+    """Name and unit of a rate: ``output tokens/s per user``."""
     words = str(variable.name).replace("_per_second", "/s").replace("_", " ")
     return words if "/s" in words else axis_label(variable, str(variable.attrs.get("units", "")).removeprefix("1"))
 
 
 def _telling(found: xr.Dataset, shape: xr.DataArray, fits: np.ndarray) -> tuple[str, dict[str, np.ndarray]]:
-    """The first of machine, model and format that differs between designs, and its value → its designs; else all."""
+    """The first of machine, model and format that differs between designs, and its value → mask; else all."""
     for name in ("accelerator", "system", "workload", "precision", "tp"):
         if name in found and found[name].dims:
             values = designs.flat(found, name, shape)[fits]
@@ -217,7 +218,7 @@ def _time_and_memory(results: xr.Dataset, points: int) -> Figure:
         behind = _thin(fits[columns.time[fits] < limit], points)
         for rows, colour, marker, name in ((too_large, TOO_LARGE, "s", "does not fit"), (behind, FITS, "o", "fits")):
             if not len(rows):
-                continue  # nor is it in the legend
+                continue  # without an entry in the legend
             axes.scatter(
                 columns.time[rows] * factor, columns.memory[rows] / GIB, color=colour, marker=marker, label=name, s=5,
                 linewidths=0, rasterized=True,

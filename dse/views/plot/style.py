@@ -1,4 +1,4 @@
-"""What all figures share: colours, fonts, numbers as a person writes them, and files."""
+"""Common style of all figures: colours, fonts, numbers, files."""
 
 from __future__ import annotations
 
@@ -23,13 +23,13 @@ if TYPE_CHECKING:
     from matplotlib.legend import Legend
     from matplotlib.typing import RcKeyType
 
-#: Hatches tell apart what colours alone do not in grey: messages, what moves data for the optimizer, what is done
-#: again, and what this module does not know.
+#: Hatches distinguish in grey what colours alone do not: messages, memory traffic of the optimiser, recompute, and
+#: unknown parts.
 _MESSAGES, _UPDATE, _AGAIN, _UNKNOWN = "/////", ".....", "\\\\\\\\\\", "xxxxx"
 
 
 class PlottedPart(NamedTuple):
-    """How a part of the step time is called and drawn."""
+    """Label and style of a part of the step time."""
 
     label: str
     colour: str
@@ -37,12 +37,12 @@ class PlottedPart(NamedTuple):
 
     @property
     def fill(self) -> dict[str, Any]:
-        """The same for bars of matplotlib."""
+        """The style for bars of matplotlib."""
         return {"facecolor": self.colour, "hatch": self.hatch, "edgecolor": "white", "linewidth": 0.0}
 
 
-#: Part of the step time → its looks. All pairs differ for readers without red or green cones, and in grey, and
-#: all have a contrast of 3 or more against white: tests/plot/test_colours.py measures them.
+#: Part of the step time → its style. All pairs differ for readers without red or green cones, and in grey, and all have
+#: a contrast of at least 3 against white (tests/plot/test_colours.py).
 PARTS = {
     "forward": PlottedPart("forward", "#0e306e"),
     "backward": PlottedPart("backward", "#1476de"),
@@ -58,7 +58,7 @@ PARTS = {
     "offload": PlottedPart("offload", "#6f784e", _UPDATE),
 }
 
-#: Part of the time of an output token → the same; that of the host is the same in both.
+#: Part of the time per output token → its style; the host's is the same as for steps.
 SERVING_PARTS = {
     "matrix": PlottedPart("matrices", "#0e306e"),
     "attention": PlottedPart("attention", "#1476de"),
@@ -66,7 +66,7 @@ SERVING_PARTS = {
     "prefill": PlottedPart("prompts of others", "#a6905e"),
 }
 
-#: Part of the step time by what bounds it → the same.
+#: Bound of the step time → its style.
 BOUNDS = {
     "bound_by_compute": PlottedPart("bound by compute", "#0e306e"),
     "bound_by_memory": PlottedPart("bound by device memory", "#076344"),
@@ -74,14 +74,13 @@ BOUNDS = {
     "bound_by_rest": PlottedPart("other", "#a6905e"),
 }
 
-#: Colour of a part this module does not know, of text, of what stands in the background, and of Pareto fronts.
+#: Colours of unknown parts, of text, of the background, and of Pareto fronts.
 OTHER, INK, PALE, FRONT = "#6d7270", "#1a1a1a", "#747474", "#c8440a"
 
-#: Colours of an ordered axis: the hues of viridis, which ends in a yellow that white paper swallows, up to a contrast
-#: of 3 against white.
+#: Colours of an ordered axis: viridis up to a contrast of 3 against white, without its yellow end.
 _SHADES = ("#3c014b", "#392263", "#2b3c6c", "#1a526b", "#006566", "#007859", "#26893e", "#639400", "#9c9500")
 
-#: Colours of designs that fit into memory, and of those that do not.
+#: Colours of designs that fit into memory and that do not.
 FITS, TOO_LARGE = "#1a5282", "#949494"
 
 #: Part of the mapping → its heading.
@@ -90,10 +89,10 @@ HEADINGS = {
     "zero_stage": "ZeRO", "recompute": "recompute",
 }  # fmt: skip
 
-#: Inches: a column of a paper, and a page of two; points of all text in them.
+#: Inches of a column and of a two-column page of a paper; size of all text in points.
 COLUMN, PAGE, SIZE = 3.4, 7.0, 8.0
 
-#: Endings of files that figures are written to: for screens, for pages, for papers.
+#: Endings of figure files: for screens, for pages, for papers.
 ENDINGS = (".png", ".svg", ".pdf")
 
 _STYLE: dict[RcKeyType, Any] = {
@@ -103,7 +102,7 @@ _STYLE: dict[RcKeyType, Any] = {
         ("axes.titlesize", "axes.labelsize", "xtick.labelsize", "ytick.labelsize", "legend.fontsize",
          "legend.title_fontsize", "figure.titlesize"), SIZE,
     ),
-    # Titles and names are the user's: $ and _ stand for themselves.
+    # Titles and names are user text: $ and _ are literal.
     "text.parse_math": False,
     "text.usetex": False,
     "axes.formatter.use_mathtext": False,
@@ -117,13 +116,13 @@ _STYLE: dict[RcKeyType, Any] = {
     "svg.hashsalt": "dse",
 }
 
-#: Letters of a text of this size in an inch: of most texts, and of narrow letters.
+#: Letters per inch of text at this size: usual texts, and narrow letters.
 _LETTERS_AN_INCH, _MOST_LETTERS_AN_INCH = 14, 24
 
-#: Inches of a line of a title, and of one of a legend.
+#: Inches per line of a title, and of a legend.
 _TITLE_LINE, _LEGEND_LINE = 0.14, 0.19
 
-#: Inches left of and right of titles and legends; letters' heights between the mark of a legend and its text.
+#: Inches left and right of titles and legends; gap between mark and text of a legend, in letter heights.
 _MARGIN, _BESIDE_HANDLE = 0.06, 0.8
 
 
@@ -131,27 +130,27 @@ _MARGIN, _BESIDE_HANDLE = 0.06, 0.8
 
 
 def labels(coordinate: xr.DataArray) -> list[str]:
-    """The values of an axis at all of its points, with their units."""
+    """Values of an axis with units, at all points."""
     return settings(coordinate.values.tolist(), str(coordinate.attrs.get("units", "1")))
 
 
 def part(name: str) -> PlottedPart:
-    """The looks of a part of the step time."""
+    """Style of a part of the step time."""
     return (SERVING_PARTS | PARTS | BOUNDS).get(name) or PlottedPart(name.replace("_", " "), OTHER, _UNKNOWN)
 
 
 def heading(name: str) -> str:
-    """The name of an axis as short as it can be."""
+    """Short heading of an axis."""
     return HEADINGS.get(name) or name.removeprefix("chip_").removeprefix("power_").replace("_", " ")
 
 
 def pair(name: str, text: str) -> str:
-    """An axis and its value at a point, in words that no line break parts."""
+    """An axis and its value at a point, joined by non-breaking spaces."""
     return f"{heading(name)} {text}".replace(" ", "\u00a0")
 
 
 def axis_label(variable: xr.DataArray, units: str) -> str:
-    """A variable's long name and units, for an axis of a figure."""
+    """Long name and units of a variable, for an axis of a figure."""
     units = counted_units(str(variable.name), units)
     words = str(variable.attrs.get("long_name", str(variable.name).replace("_", " "))).removesuffix(" (catalogue name)")
     return f"{words} ({units})" if units else words
@@ -166,14 +165,14 @@ def wrapped(text: str, inches: float = 2.6) -> str:
 
 
 def style() -> contextlib.AbstractContextManager[None]:
-    """The context to draw and write in."""
+    """Context manager for drawing and writing."""
     import matplotlib
 
     return matplotlib.rc_context(_STYLE)
 
 
 def new_figure(width: float, height: float) -> Figure:
-    """A figure that belongs to no window and no global state; sizes in inches."""
+    """A figure without a window or global state; sizes in inches."""
     from matplotlib.backends.backend_agg import FigureCanvasAgg
     from matplotlib.figure import Figure
 
@@ -183,7 +182,7 @@ def new_figure(width: float, height: float) -> Figure:
 
 
 def set_title(figure: Figure, *texts: str) -> None:
-    """Lines of texts, broken where the figure ends."""
+    """Title of several texts, wrapped to the figure."""
     room = figure.get_figwidth() - 2.0 * _MARGIN
     lines = [line for text in texts for line in text.split("\n") if line]
     if lines:
@@ -191,7 +190,7 @@ def set_title(figure: Figure, *texts: str) -> None:
 
 
 def _broken(figure: Figure, text: str, inches: float) -> str:
-    """A text in the fewest lines of this width, all about as long: no word stands alone."""
+    """A text in the fewest lines of this width, of similar length."""
     letters = max(int(_MOST_LETTERS_AN_INCH * inches), 1)
 
     def fill(letters: int) -> str:
@@ -208,7 +207,7 @@ def _broken(figure: Figure, text: str, inches: float) -> str:
 def legend_below(
     figure: Figure, handles: Sequence[Any], labels: Sequence[str], most: int = 4, **looks: Any
 ) -> Legend:
-    """A legend under the panels, in as many columns as fit, of rows of similar length."""
+    """A legend below the panels, in as many columns as fit, with rows of similar length."""
     length, spacing = looks.setdefault("handlelength", 1.1), looks.setdefault("columnspacing", 1.6)
     widths = [text_width(figure, label, SIZE) + SIZE / 72.0 * (length + _BESIDE_HANDLE) for label in labels]
 
@@ -225,7 +224,7 @@ def legend_below(
 
 
 def _around(figure: Figure) -> float:
-    """Inches that a figure's title and the legends below its panels take."""
+    """Inches of a figure's title and of the legends below its panels."""
     title = figure.get_suptitle()
     rows = sum(
         math.ceil(len(legend.get_texts()) / legend._ncols) + bool(legend.get_title().get_text())  # type: ignore[attr-defined]
@@ -235,22 +234,22 @@ def _around(figure: Figure) -> float:
 
 
 def laid_out(figure: Figure, panels: float | None = None) -> Figure:
-    """The figure with its layout computed now, not each time it is written.
+    """The figure with its layout computed once.
 
     Args:
         figure: with its title and legends.
-        panels: inches of height that panels and their labels have, whatever stands above and below them.
+        panels: inches of height of the panels and their labels, without texts above and below them.
     """
     if panels is not None:
         figure.set_figheight(panels + _around(figure))
     if engine := figure.get_layout_engine():
         engine.execute(figure)
-    figure.set_layout_engine(None)  # "none" would leave a place holder, for which each writing draws twice
+    figure.set_layout_engine(None)  # "none" would leave a placeholder, for which each writing draws twice
     return figure
 
 
 def shades(count: int) -> list[Any]:
-    """Colours of an ordered axis, dark to light; of many, :func:`dash` and :func:`marker` tell neighbours apart."""
+    """Colours of an ordered axis, dark to light; with many, :func:`dash` and :func:`marker` distinguish neighbours."""
     from matplotlib.colors import to_rgb
 
     known = np.array([to_rgb(colour) for colour in _SHADES])
@@ -259,17 +258,17 @@ def shades(count: int) -> list[Any]:
 
 
 def dash(place: int) -> Any:
-    """How the line of a position of an ordered axis is dashed."""
+    """Dashes of a line by position on an ordered axis."""
     return ("-", (0, (5, 1.5)), (0, (1.5, 1.2)))[place % 3]
 
 
 def marker(place: int) -> str:
-    """The marker of a position of an ordered axis; circles are left to what a figure points out."""
+    """Marker by position on an ordered axis; circles are reserved for highlights."""
     return "s^Dv"[place % 4]
 
 
 def series(names: Sequence[str]) -> dict[str, dict[str, Any]]:
-    """How each name of a figure is drawn, in all of its panels alike: colour, dashes and marker.
+    """Colour, dashes and marker of each name of a figure, in all of its panels.
 
     >>> series(["h100", "b200"])["b200"]["marker"]
     '^'
@@ -282,18 +281,18 @@ def series(names: Sequence[str]) -> dict[str, dict[str, Any]]:
 
 
 def text_width(figure: Figure | SubFigure, text: str, size: float) -> float:
-    """Width of a text in inches, of several lines that of the longest."""
+    """Width of a text in inches, that of the longest of several lines."""
     from matplotlib.backends.backend_agg import RendererAgg
     from matplotlib.font_manager import FontProperties
 
-    measure = RendererAgg(1, 1, figure.dpi)  # one pixel will do: nothing is drawn
+    measure = RendererAgg(1, 1, figure.dpi)  # a single pixel, since nothing is drawn
     font = FontProperties(size=size)
     pixels = [measure.get_text_width_height_descent(line, font, False)[0] for line in text.split("\n")]
     return max(pixels) / figure.dpi
 
 
 def check_ending(path: str | Path) -> Path:
-    """The path of a figure; InputError for an ending that figures are not written to."""
+    """The path of a figure; InputError for an unsupported ending."""
     path = Path(path)
     if path.suffix.lower() not in ENDINGS:
         got = repr(path.suffix) if path.suffix else "no ending"
@@ -301,25 +300,26 @@ def check_ending(path: str | Path) -> Path:
     return path
 
 
-#: Ending → metadata of a figure: who has written it, and no date.
+#: Ending → metadata of a figure: its creator, without a date.
 _METADATA: dict[str, dict[str, str | None]] = {
     ".png": {"Software": MARK}, ".svg": {"Creator": MARK, "Date": None}, ".pdf": {"Creator": MARK, "CreationDate": None}
 }
 
 
 def save(figure: Figure, path: str | Path, force: bool = False, inputs: Iterable[str | Path] = ()) -> Path:
-    """Write a figure. The same results give the same file.
+    """Write a figure; equal results give equal files.
 
     Args:
-        figure: of this room.
-        path: of the file; its ending (.png, .svg, .pdf) says how.
+        figure: the figure.
+        path: of the file; its ending (.png, .svg, .pdf) is the format.
         force: replace a file that dse has not written.
         inputs: files that must not be replaced.
 
     Returns:
         The path.
 
-    Raises InputError for an ending that is none of these, and for a file that may not be replaced.
+    Raises:
+        InputError: for another ending, and for a file that may not be replaced.
     """
     path = check_ending(path)
     ending = path.suffix.lower()

@@ -1,4 +1,4 @@
-"""Ticks of logarithmic axes: plain numbers, two or more, and no more than have room."""
+"""Ticks of logarithmic axes: plain numbers, at least two, as many as fit."""
 
 from __future__ import annotations
 
@@ -10,19 +10,16 @@ from matplotlib.ticker import FuncFormatter, Locator, LogLocator, MaxNLocator, N
 
 from dse.views.plot.style import text_width
 
-#: Numbers of a decade, from few to many; and every how many decades where these are too many.
+#: Numbers per decade, from few to many; and steps of decades where these are too many.
 _DECADES = ((1, 2, 5), (1, 3), (1,), (1, 1.5, 2, 3, 5, 7), (1, 2, 3, 4, 5, 6, 7, 8, 9))
 _STRIDES = (2, 3, 5, 10)
 
-#: Most numbers of an axis; inches between two of them, and lines of text from one to the next above it.
+#: Maximum numbers per axis; inches between two of them; lines of text between them on a vertical axis.
 _MOST, _GAP, _LINES = 6, 0.09, 1.5
 
 
 def plain_ticks(*axes: Any) -> None:
-    """Numbers, not powers of ten, on logarithmic axes.
-
-    At least two, whatever the axis spans: less than a decade has even steps. No more than have room.
-    """
+    """At least two plain numbers, not powers of ten, on logarithmic axes; even steps below a decade."""
     for axis in axes:
         axis.set_major_locator(PlainLocator())
         axis.set_major_formatter(FuncFormatter(lambda value, _: written(value)))
@@ -32,15 +29,15 @@ def plain_ticks(*axes: Any) -> None:
 
 
 def written(value: float) -> str:
-    """A number of an axis, without an exponent where it is readable."""
+    """A number of an axis, without an exponent where readable."""
     return f"{value:,.10g}" if value >= 1e-4 else f"{value:.3g}"
 
 
 class PlainLocator(Locator):
-    """Of the numbers that people count in those that leave the shortest stretch of the axis without any."""
+    """Ticks at round numbers with the shortest gap without any."""
 
     def __call__(self) -> np.ndarray:  # type: ignore[override]
-        """Ticks of what the axis shows now."""
+        """Ticks of the current view."""
         return self.tick_values(*self.axis.get_view_interval())  # type: ignore[union-attr]
 
     def tick_values(self, vmin: float, vmax: float) -> np.ndarray:  # type: ignore[override]
@@ -53,7 +50,7 @@ class PlainLocator(Locator):
         return min(found, key=len, default=np.array([low, high]))
 
     def _fit(self, values: np.ndarray, low: float, high: float) -> bool:
-        """Whether no number touches the next."""
+        """Whether all numbers fit side by side."""
         axes = self.axis.axes  # type: ignore[union-attr]
         box, is_x = axes.get_window_extent(), self.axis is axes.xaxis
         inches = (box.width if is_x else box.height) / axes.figure.dpi
@@ -66,7 +63,7 @@ class PlainLocator(Locator):
 
 
 def _candidates(low: float, high: float) -> Iterator[np.ndarray]:
-    """Numbers between two ends: of each decade the same, every some decades, or in even steps."""
+    """Candidate numbers between two ends: the same per decade, every few decades, or in even steps."""
     if not 0.0 < low < high:
         return
     decades = np.arange(np.floor(np.log10(low)), np.ceil(np.log10(high)) + 1)
@@ -79,7 +76,7 @@ def _candidates(low: float, high: float) -> Iterator[np.ndarray]:
 
 
 def _longest_gap(values: np.ndarray, low: float, high: float) -> float:
-    """The longest stretch without a number, as a share of the axis."""
+    """The longest gap without a number, as a share of the axis."""
     places = np.log(np.concatenate([[low], values, [high]]) / low) / np.log(high / low)
     return round(float(np.diff(places).max()), 2)
 

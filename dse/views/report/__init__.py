@@ -1,9 +1,9 @@
-"""The explorer: results as one page that needs no network.
+"""The explorer: results as one HTML page without network access.
 
-``write`` takes a dataset to a file. ``table`` makes flat columns of it, ``lines`` what to paste for each design,
-``packing`` bytes of columns, ``page`` the document; ``assets/`` holds its HTML, style and scripts. Bokeh draws
-axes, fronts and marks on a canvas, ``assets/points.js`` the designs: neither needs WebGL or code made from texts, which
-the policy of the page forbids.
+``write`` writes a dataset to a file. ``table`` makes flat columns, ``lines`` command lines and specifications,
+``packing`` bytes of columns, ``page`` the document; ``assets/`` has HTML, style and scripts. Bokeh draws axes, fronts
+and marks on a canvas, ``assets/points.js`` the designs: neither needs WebGL or ``eval``, which the policy of the page
+forbids.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from dse.views.report import lines, page, table
 if TYPE_CHECKING:
     import xarray as xr
 
-#: Points that a page holds at most unless another number is asked for.
+#: Default maximum number of designs of a page.
 MOST_POINTS = 200_000
 
 __all__ = ["MOST_POINTS", "write"]
@@ -30,16 +30,17 @@ def write(
     """Write the page of a results dataset.
 
     Args:
-        results: what :func:`dse.run` or :func:`dse.open_results` gave.
+        results: dataset of :func:`dse.run` or :func:`dse.open_results`.
         path: of the page.
-        points: how many designs it holds at most: the best and the front first, then an even sample.
+        points: maximum number of designs: the best and the front first, then an even sample.
         force: replace a file that dse has not written.
         inputs: files that must not be replaced.
 
     Returns:
-        How many designs the page holds.
+        Number of designs of the page.
 
-    Raises InputError for results without the metrics of a study, and where Bokeh is not installed.
+    Raises:
+        InputError: for results without the metrics of a study, and without Bokeh.
     """
     made = table.build(results, points)
     text = page.build(made, lines.build(made))

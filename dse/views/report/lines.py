@@ -1,8 +1,7 @@
-"""What to paste for each design of a page: the options of ``dse evaluate`` and ``dse launch``, and a specification.
+"""Text to copy for each design of a page: options of ``dse evaluate`` and ``dse launch``, and a specification.
 
-Options are those differences between a design and what its catalogue names alone would give that bring the one to the
-other; each kind of line is tried here before it is offered. A specification is that of the results with one value an
-axis.
+Options are the differences between a design and the defaults of its catalogue names; each kind of line is verified
+here. A specification is that of the results with one value per axis.
 """
 
 from __future__ import annotations
@@ -34,53 +33,53 @@ from dse.sweep.results.rebuilding import indices_at, labels_at
 from dse.types import Design, choice_name
 from dse.views.report.table import Column, DesignTable
 
-#: Leaves that a line always says, so that nothing is derived from the others.
+#: Leaves that a line always states, so that nothing is derived from the others.
 _SAID = (N_DEVICES, "mapping.dp")
 
-#: Catalogue names that options of a command line give.
+#: Catalogue names with options of a command line.
 _NAMES = ("workload", "system", "accelerator", "software")
 
-#: Sections of a specification that say nothing of a single design.
+#: Sections of a specification without effect on a single design.
 _OF_MANY = ("axes", "search", "output", "zip")
 
 
 class LineChoice(NamedTuple):
     """A leaf that differs between designs."""
 
-    codes: np.ndarray  #: a position in ``texts`` a design
-    texts: tuple[str, ...]  #: words of a command line, empty where nothing need be said
+    codes: np.ndarray  #: position in ``texts`` per design
+    texts: tuple[str, ...]  #: words of a command line, "" for a default
 
 
 class LineGroup(NamedTuple):
-    """Designs of the same catalogue names."""
+    """Designs with the same catalogue names."""
 
-    names: str  #: options that name them, and what all of them differ by
-    plain: tuple[int, ...]  #: for each choice the position that need not be said, or -1
-    why: str = ""  #: why there is no line
-    absent: tuple[str, ...] = ()  #: axes in TOML of leaves that they do not have
+    names: str  #: options for the names, and for common differences
+    plain: tuple[int, ...]  #: position of the default per choice, or -1
+    why: str = ""  #: reason without a line
+    absent: tuple[str, ...] = ()  #: axes in TOML of absent leaves
 
 
 @dataclasses.dataclass(frozen=True)
 class Lines:
-    """What the page knows of lines; empty where nothing is known."""
+    """Lines of a page; empty where unknown."""
 
     groups: tuple[LineGroup, ...] = ()
-    group: np.ndarray | None = None  #: a position in ``groups`` a design
+    group: np.ndarray | None = None  #: position in ``groups`` per design
     choices: tuple[LineChoice, ...] = ()
     serving: bool = False
-    tools: tuple[str, ...] = ()  #: that launch such designs
+    tools: tuple[str, ...] = ()  #: tools that launch such designs
     toml: str = ""  #: a specification without its axes
     axes: tuple[tuple[str, str, tuple[str, ...]], ...] = ()  #: (axis in TOML, column, each value of the column in TOML)
-    why: str = ""  #: why there are none
+    why: str = ""  #: reason without lines
 
 
 def build(table: DesignTable) -> Lines:
-    """What to paste for the designs of a table."""
+    """Lines for the designs of a table."""
     if table.spec is None:
         return Lines(why="the results carry no valid specification")
     tools = tuple(name for name, tool in TOOLS.items() if tool.study == table.study.name)
     why = ""
-    for spec in (table.spec, dataclasses.replace(table.spec, any_option=True)):  # as --any-option has it, if need be
+    for spec in (table.spec, dataclasses.replace(table.spec, any_option=True)):  # with --any-option if needed
         try:
             asked = dataclasses.replace(table, spec=spec)
             head, axes = _specification(asked)
@@ -91,11 +90,11 @@ def build(table: DesignTable) -> Lines:
     return Lines(why=why)
 
 
-# --- a specification of one design ------------------------------------------------------------------------
+# Specification of one design
 
 
 def _specification(table: DesignTable) -> tuple[str, tuple[tuple[str, str, tuple[str, ...]], ...]]:
-    """The text before ``[axes]``, and the axes with their values."""
+    """Text before ``[axes]``, and the axes with their values."""
     assert table.spec is not None
     document = toml.parsed(table.spec.text, table.spec.file)
     kept = {key: value for key, value in document.items() if key not in _OF_MANY}
@@ -114,12 +113,12 @@ def _specification(table: DesignTable) -> tuple[str, tuple[tuple[str, str, tuple
 
 
 def _key(axis: Axis) -> str:
-    """The name of an axis as a key of TOML."""
+    """Name of an axis as a TOML key."""
     return tomlkit.key(axis.name).as_string() if "." not in axis.name else f'"{axis.name}"'
 
 
 def _same(table: DesignTable, name: str) -> Column | None:
-    """The column of an axis that does not move within the page."""
+    """Column of an axis with one value on the page."""
     if name not in table.results.variables:
         return None
     variable = table.results.variables[name]
@@ -129,7 +128,7 @@ def _same(table: DesignTable, name: str) -> Column | None:
 
 
 def _literals(column: Column) -> tuple[str, ...]:
-    """The values of an axis as TOML has them."""
+    """Values of an axis in TOML."""
     assert column.known is not None
     values = [value.item() for value in column.known]
     if column.path not in known_leaves() or isinstance(values[0], bool | str):
@@ -140,11 +139,11 @@ def _literals(column: Column) -> tuple[str, ...]:
     )
 
 
-# --- options of a command line ----------------------------------------------------------------------------
+# Options of a command line
 
 
 def _options(table: DesignTable) -> dict[str, Any]:
-    """Groups of designs and what tells each apart."""
+    """Groups of designs and their differences."""
     assert table.spec is not None
     grid = compose.build(table.spec)
     index = indices_at(table.results, table.rows, grid, {interval.path for interval in table.intervals})
@@ -180,7 +179,7 @@ def _options(table: DesignTable) -> dict[str, Any]:
 
 
 def _values(table: DesignTable, grid: Grid, index: np.ndarray) -> dict[str, np.ndarray]:
-    """Leaf path → its value at each design, of all leaves that axes move."""
+    """Leaf path → its values per design, for all leaves of axes."""
     real = {interval.path for interval in table.intervals}
     found = grid.values(index)
     for dimension in grid.dimensions:
@@ -191,7 +190,7 @@ def _values(table: DesignTable, grid: Grid, index: np.ndarray) -> dict[str, np.n
 
 
 def _named(table: DesignTable, grid: Grid) -> tuple[np.ndarray, list[dict[str, str]]]:
-    """For each design a position in the list of what catalogue names stand for."""
+    """Position per design in the list of catalogue names."""
     axes = [*grid.fixed, *itertools.chain(*(dimension.axes for dimension in grid.dimensions))]
     axes = [axis for axis in axes if axis.key in _NAMES]
     key = np.zeros(table.size, np.int64)
@@ -208,7 +207,7 @@ def _named(table: DesignTable, grid: Grid) -> tuple[np.ndarray, list[dict[str, s
 def _group(
     table: DesignTable, names: dict[str, str], fixed: dict[str, Any], codes: dict[str, Any], row: int
 ) -> LineGroup:
-    """What names a group of designs; tried at one of them."""
+    """Options of a group of designs, verified for one of them."""
     found, why = [], "no name of the catalogue stands for its machine"
     for system in dict.fromkeys(names[key] for key in ("system", "accelerator") if key in names):
         try:
@@ -222,7 +221,7 @@ def _group(
 
 
 def _length(group: LineGroup, codes: dict[str, Any], row: int) -> int:
-    """Words of a design's line."""
+    """Number of words of a design's line."""
     said = sum(code.reshape(-1)[row] != plain for (_, code), plain in zip(codes.values(), group.plain, strict=True))
     return len(shlex.split(group.names)) + 2 * said
 
@@ -230,7 +229,7 @@ def _length(group: LineGroup, codes: dict[str, Any], row: int) -> int:
 def _from(
     table: DesignTable, names: dict[str, str], system: str, fixed: dict[str, Any], codes: dict[str, Any]
 ) -> LineGroup:
-    """The group as it differs from the design of these names alone."""
+    """The group by its differences from the defaults of these names."""
     assert table.spec is not None
     plain = dict(_all_leaves(_design(table, names, system)))
     words = ["-w", names["workload"], "-s", system]
@@ -253,7 +252,7 @@ def _try(
     table: DesignTable, names: dict[str, str], system: str, group: LineGroup, fixed: dict[str, Any],
     codes: dict[str, Any], row: int,
 ) -> None:
-    """That a line means the design that it is told for, or an InputError."""
+    """Checks that a line gives its design; InputError otherwise."""
     wanted = {
         **{path: value for path, value in fixed.items() if not _unread(path, table.study)},
         **{path: known[code.reshape(-1)[row]] for path, (known, code) in codes.items()},
@@ -284,7 +283,7 @@ def _design(table: DesignTable, names: dict[str, str], system: str, settings: di
 
 
 def _settings(words: Sequence[str]) -> dict[str, Any]:
-    """``--set NAME=VALUE`` and ``-n`` of a command line as values."""
+    """Values of ``--set NAME=VALUE`` and ``-n`` of a command line."""
     found: dict[str, Any] = {}
     for option, word in itertools.pairwise(words):
         if option == "-n":
@@ -295,11 +294,11 @@ def _settings(words: Sequence[str]) -> dict[str, Any]:
     return found
 
 
-# --- leaves -----------------------------------------------------------------------------------------------
+# Leaves
 
 
 def _all_leaves(record: Any, prefix: str = "") -> Iterator[tuple[str, Any]]:
-    """Path and value of everything in a design, presets too."""
+    """Path and value of all leaves of a design, presets included."""
     for field in dataclasses.fields(record):
         value, path = getattr(record, field.name), prefix + field.name
         if dataclasses.is_dataclass(value):
@@ -313,12 +312,12 @@ def _unread(path: str, study: Study) -> bool:
 
 
 def _plain(values: dict[str, Any], path: str) -> Any:
-    """The value at a path of a design; the default of a record that it lacks."""
+    """Value at a path of a design; the default where its record is absent."""
     return values[path] if path in values else known_leaves().get(path, {}).get("default")
 
 
 def _equal(one: Any, other: Any) -> bool:
-    """Whether the model sees the same."""
+    """Whether two values are equal for the model."""
     if one is None or other is None:
         return one is other
     return np.shape(one) == np.shape(other) and bool(np.all(np.float32(one) == np.float32(other)))
@@ -331,7 +330,7 @@ def _number(path: str, value: Any) -> Any:
 
 
 def words_of(path: str, value: float) -> str:
-    """The words of a command line that set a leaf."""
+    """Words of a command line that set a leaf."""
     if path == N_DEVICES:
         return f"-n {value:.0f}"
     return f"--set {shlex.quote(f'{_short(path)}={value_text(path, value)}')}"
@@ -346,7 +345,7 @@ def _short(path: str) -> str:
 
 @functools.lru_cache(4096)
 def value_text(path: str, value: float) -> str:
-    """A leaf's value as people write it, in as many digits as the model reads."""
+    """A leaf's value as users write it, with the digits that the model reads."""
     about = known_leaves()[path]
     if about.get("enum"):
         return choice_name(about["enum"](int(value)))

@@ -1,7 +1,7 @@
-"""Columns as bytes: what a page holds of 50,000 designs in a few megabytes.
+"""Columns as bytes, so that a page with 50,000 designs takes a few megabytes.
 
-Numbers are of single precision and lie in planes, all first bytes, all second bytes and so on, which deflate packs
-better; positions take one, two or four bytes. What is the same for all designs is one number.
+Numbers are in single precision and split into byte planes, which deflate better; positions take one, two or four
+bytes. A column of equal values is one number.
 """
 
 from __future__ import annotations
@@ -15,14 +15,14 @@ import numpy as np
 
 
 class Packer:
-    """Collects columns; ``columns`` describes them in their order, ``text`` holds their bytes."""
+    """Collects columns; ``columns`` describes them in order, ``text`` has their bytes."""
 
     def __init__(self) -> None:
         self.columns: list[dict[str, Any]] = []
         self._pieces: list[bytes] = []
 
     def add(self, values: np.ndarray, **about: Any) -> int:
-        """Add a column, described by what is given; returns its number."""
+        """Add a column with its description; returns its number."""
         piece = {} if _is_same(values) else _planes(values)
         if piece:
             self._pieces.append(piece.pop("bytes"))
@@ -51,5 +51,5 @@ def _is_same(values: np.ndarray) -> bool:
 
 
 def _finite(value: Any) -> float | None:
-    """A number that JSON has; None for what it has not."""
+    """A number for JSON; None if it is not finite."""
     return float(value) if math.isfinite(value) else None

@@ -1,10 +1,8 @@
-"""The document: HTML, style, scripts and data in one file that asks nobody for anything.
+"""The document: HTML, style, scripts and data in one self-contained file.
 
-What results say is other people's text. It reaches the page as JSON alone, in which nothing ends a script, and scripts
-write it as text, never as HTML. The policy of the page lets only those scripts run whose checksums it names, and lets
-none of them fetch.
+Texts of results are untrusted. They are embedded as JSON in which nothing ends a script, and scripts write them as
+text, never as HTML. The policy of the page allows only scripts with listed checksums, and no fetches.
 """
-
 from __future__ import annotations
 
 import base64
@@ -26,7 +24,7 @@ from dse.views.report.table import Column, DesignTable
 
 _ASSETS = Path(__file__).parent / "assets"
 
-#: Scripts of the page, in the order in which they are joined.
+#: Scripts of the page, in order.
 _SCRIPTS = (
     "data.js", "text.js", "front.js", "controls.js", "points.js", "pick.js", "plot.js", "details.js", "main.js",
 )  # fmt: skip
@@ -54,7 +52,7 @@ def build(table: DesignTable, lines: Lines) -> str:
 
 
 def _library() -> str:
-    """Bokeh's scripts as its wheel has them."""
+    """Bokeh's scripts from its wheel."""
     try:
         from bokeh.util.paths import bokehjs_path
     except ImportError:
@@ -67,18 +65,18 @@ def _library() -> str:
 
 
 def _explorer() -> str:
-    """The page's own scripts in one function, so that they share names with nobody."""
+    """The page's own scripts in one function scope."""
     texts = [(_ASSETS / name).read_text(encoding="utf-8") for name in _SCRIPTS]
     return _inline('"use strict";\n(() => {\n' + "\n".join(texts) + "\n})();\n")
 
 
 def _inline(script: str) -> str:
-    """A script as it may stand inside of HTML, where line ends are one character."""
+    """A script for embedding in HTML, with single-character line ends."""
     return script.replace("\r\n", "\n").replace("</script", "<\\/script").replace("<!--", "<\\!--")
 
 
 def _policy(scripts: list[str]) -> str:
-    """Only these scripts run; styles are the page's own; nothing is fetched, framed or sent."""
+    """Policy: only these scripts, inline styles, nothing fetched, framed or sent."""
     hashes = (base64.b64encode(hashlib.sha256(text.encode()).digest()).decode() for text in scripts)
     allowed = " ".join(f"'sha256-{checksum}'" for checksum in hashes)
     return (
@@ -88,12 +86,12 @@ def _policy(scripts: list[str]) -> str:
 
 
 def _json(document: dict[str, Any]) -> str:
-    """JSON in which no character means anything to HTML; what is not finite is an error."""
+    """JSON without characters special to HTML; ValueError for values that are not finite."""
     text = json.dumps(document, allow_nan=False, ensure_ascii=True, separators=(",", ":"))
     return text.replace("<", "\\u003c").replace(">", "\\u003e").replace("&", "\\u0026")
 
 
-# --- what the scripts read --------------------------------------------------------------------------------
+# Data for the scripts
 
 
 def _document(table: DesignTable, lines: Lines, packer: Packer) -> dict[str, Any]:
@@ -113,7 +111,7 @@ def _document(table: DesignTable, lines: Lines, packer: Packer) -> dict[str, Any
 
 
 def _about(column: Column) -> dict[str, Any]:
-    """A column but for its values."""
+    """A column without its values."""
     about: dict[str, Any] = {"name": column.name, "label": column.label, "about": column.about, "kind": column.kind}
     if column.kind == "metric":
         return about | {"units": column.shown, "factor": column.factor, "si": column.units, "better": column.better}
@@ -124,7 +122,7 @@ def _about(column: Column) -> dict[str, Any]:
 
 
 def _totals(table: DesignTable, numbers: dict[str, int]) -> list[dict[str, Any]]:
-    """Metrics that are the sum of their parts, with those parts that the results hold."""
+    """Totals with those of their parts that the results have."""
     found = []
     for total in table.study.totals:
         parts = [name for name in table.study.parts(total) if name in numbers]
@@ -141,7 +139,7 @@ def _totals(table: DesignTable, numbers: dict[str, int]) -> list[dict[str, Any]]
 
 
 def _lines(lines: Lines, numbers: dict[str, int], packer: Packer) -> dict[str, Any]:
-    """What to paste: texts, and columns of positions in them."""
+    """Lines as texts, and columns of positions in them."""
     if lines.group is None:
         return {"why": lines.why}
     return {

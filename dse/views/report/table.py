@@ -1,4 +1,4 @@
-"""Results as a flat table: a row a design, a column an axis, a metric or a part of one."""
+"""Results as a flat table: one row per design, one column per axis, metric or part."""
 
 from __future__ import annotations
 
@@ -26,62 +26,62 @@ if TYPE_CHECKING:
 #: Coordinates that number designs.
 _NUMBERS = {"mapping", "design", "index", "searcher", "seed"}
 
-#: Variables that say whether a design can run.
+#: Variables of feasibility.
 _STATUS = ("feasible", "infeasible_reason")
 
-#: Metrics of which more is better, by how their names begin or end or what they hold.
+#: Metrics to maximise, by prefix, suffix or substring of their names.
 _MORE = ("tokens_per_", "per_second", "mfu", "hfu", "goodput", "share_in_time", "availability", "fits_probability",
          "concurrency_limit", "time_between_failures")  # fmt: skip
 
-#: Metrics that are written in per cent.
+#: Metrics in per cent.
 _SHARES = ("mfu", "mfu_causal", "hfu", "fits_probability", "goodput_fraction", "prefill_share", "availability",
            "share_in_time")  # fmt: skip
 
-#: Seconds of a day, in which longer times are told.
+#: Seconds of a day, the unit of longer times.
 _DAY = 86400.0
 
-#: Best designs by the objective that a page always holds.
+#: Number of best designs by the objective that a page always has.
 _BEST = 1_000
 
-#: Values of an axis that colours tell apart.
+#: Maximum number of values of an axis with colours.
 _COLOURS = range(2, 9)
 
 
 @dataclasses.dataclass(frozen=True)
 class Column:
-    """One value a design."""
+    """One value per design."""
 
     name: str
-    label: str  #: as headings show it
+    label: str  #: heading
     about: str  #: one line
     kind: str  #: ``axis``, ``metric`` or ``status``
     values: np.ndarray  #: float32, or positions in ``texts``
     units: str = "1"  #: SI units of the values
-    factor: float = 1.0  #: from these to the units that are shown
-    shown: str = ""  #: their name
-    texts: tuple[str, ...] = ()  #: of an axis each of its values as people write it
-    known: np.ndarray | None = None  #: and as results hold it
-    path: str = ""  #: of an axis the leaf, or the catalogue name, that it moves
+    factor: float = 1.0  #: from these to the displayed units
+    shown: str = ""  #: name of the displayed units
+    texts: tuple[str, ...] = ()  #: values of an axis as users write them
+    known: np.ndarray | None = None  #: values of an axis in the results
+    path: str = ""  #: leaf or catalogue name of an axis
     better: str = ""  #: of a metric: ``less`` or ``more``
 
 
 @dataclasses.dataclass(frozen=True)
 class DesignTable:
-    """The designs of a page."""
+    """Designs of a page."""
 
     results: xr.Dataset  #: single designs of the results
     study: Study
-    spec: SweepSpec | None  #: that the results carry, where it is still valid
+    spec: SweepSpec | None  #: specification of the results, if still valid
     intervals: tuple[Interval, ...]  #: continuous axes of a search
     rows: np.ndarray  #: positions of the designs in the flattened first total
     columns: tuple[Column, ...]
-    start: dict[str, str]  #: columns along ``x``, ``y`` and ``colour`` at first
-    facts: tuple[tuple[str, str], ...]  #: what is the same for all: (name, value)
-    notes: tuple[str, ...]  #: what a reader should know, a sentence each
+    start: dict[str, str]  #: initial columns along ``x``, ``y`` and ``colour``
+    facts: tuple[tuple[str, str], ...]  #: common values: (name, value)
+    notes: tuple[str, ...]  #: notes, a sentence each
 
     @property
     def size(self) -> int:
-        """Designs of the page."""
+        """Number of designs."""
         return len(self.rows)
 
     @property
@@ -124,7 +124,7 @@ def build(results: xr.Dataset, points: int) -> DesignTable:
 
 
 def _specification(results: xr.Dataset, of_search: bool) -> tuple[SweepSpec | None, tuple[Interval, ...], str]:
-    """The specification that results carry, its continuous axes, and why there is none."""
+    """Specification of the results, its continuous axes, and the reason without one."""
     if SPECIFICATION not in results.attrs:
         return None, (), "These results carry no specification: lines to paste are not known."
     text, file = str(results.attrs[SPECIFICATION]), "specification of the results"
@@ -137,11 +137,11 @@ def _specification(results: xr.Dataset, of_search: bool) -> tuple[SweepSpec | No
         return None, (), f"Lines to paste are not known: {error}"
 
 
-# --- metrics ----------------------------------------------------------------------------------------------
+# Metrics
 
 
 def _metrics(results: xr.Dataset, study: Study, spec: SweepSpec | None) -> Iterator[tuple[str, Column]]:
-    """Every metric of the results, and objectives that are none, of all designs."""
+    """Metrics of the results, and objectives that are expressions, of all designs."""
     total = results[study.totals[0]]
     objectives = spec.objectives if spec else ()
     senses = {one.expression.text: "less" if one.sign > 0.0 else "more" for one in objectives}
@@ -166,7 +166,7 @@ def _metric(name: str, values: np.ndarray, attrs: dict[str, Any], senses: dict[s
 
 
 def _expression(results: xr.Dataset, objective: Objective, total: xr.DataArray) -> np.ndarray | None:
-    """An objective of all designs, where the results hold what it is made of."""
+    """An objective of all designs, where the results have its terms."""
     known = {str(values.attrs.get("path", name)): str(name) for name, values in results.variables.items()}
     if not set(objective.expression.names) <= set(known):
         return None
@@ -178,7 +178,7 @@ def _expression(results: xr.Dataset, objective: Objective, total: xr.DataArray) 
 
 
 def _scaled(column: Column) -> Column:
-    """The column with the units that its values are shown in."""
+    """The column with its displayed units."""
     if column.name in _SHARES:
         return dataclasses.replace(column, factor=100.0, shown="%")
     sizes = np.abs(column.values[np.isfinite(column.values) & (column.values != 0.0)])
@@ -188,7 +188,7 @@ def _scaled(column: Column) -> Column:
 
 
 def _start(metrics: dict[str, Column], study: Study, spec: SweepSpec | None) -> dict[str, str]:
-    """The two metrics that are shown first: the objectives, else what the study trades."""
+    """The two initial metrics: the objectives, or else the study's trade-off."""
     wanted = [one.expression.text for one in spec.objectives] if spec else []
     wanted += [*study.trade] if study.trade and len(wanted) < 2 else []
     wanted += [study.objective, study.memory, *metrics]
@@ -199,7 +199,7 @@ def _start(metrics: dict[str, Column], study: Study, spec: SweepSpec | None) -> 
 def _thinned(
     rows: np.ndarray, feasible: np.ndarray, metrics: dict[str, Column], start: dict[str, str], points: int
 ) -> np.ndarray:
-    """At most so many of the rows: the front, the best by the first objective, and of the rest every so-many-th."""
+    """At most ``points`` rows: the front, the best by the first objective, and an even sample of the rest."""
     able = rows[feasible[rows]]
     first, second = (
         metrics[start[way]].values[able] * (1.0 if metrics[start[way]].better == "less" else -1.0) for way in "xy"
@@ -211,11 +211,11 @@ def _thinned(
     return np.union1d(chosen, rest[every])
 
 
-# --- axes and status --------------------------------------------------------------------------------------
+# Axes and status
 
 
 def _axes(results: xr.Dataset, total: xr.DataArray, rows: np.ndarray) -> tuple[list[Column], list[tuple[str, str]]]:
-    """Columns of the axes that move, and what is the same for all."""
+    """Columns of axes with several values, and common values."""
     columns, facts = [], []
     for name, variable in results.variables.items():
         is_axis = "path" in variable.attrs or (name in results.coords and name not in _NUMBERS)
@@ -246,7 +246,7 @@ def _axis(name: str, values: np.ndarray, attrs: dict[str, Any]) -> Column:
 
 
 def _status(results: xr.Dataset, study: Study, rows: np.ndarray) -> Iterator[Column]:
-    """Why designs cannot run, in words; an empty text where they can."""
+    """Reasons of infeasibility in words; "" for feasible designs."""
     total = results[study.totals[0]]
     bits = flat(results, "infeasible_reason", total)[rows] if "infeasible_reason" in results else None
     feasible = flat(results, "feasible", total)[rows].astype(bool)
@@ -263,7 +263,7 @@ def _reason(bits: int, study: Study) -> str:
 
 
 def _colour(axes: list[Column], study: Study) -> str:
-    """The axis that colours tell apart at first: names, else tp, else any with few values, else the study's rate."""
+    """Axis of the initial colours: names, else tp, else any with few values, else the study's rate."""
     few = [column for column in axes if len(column.texts) in _COLOURS]
     names = [column.name for column in few if column.known is not None and column.known.dtype.kind == "U"]
     catalogue = [name for name in ("accelerator", *NAMED) if name in {column.path for column in few}]

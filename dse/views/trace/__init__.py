@@ -1,4 +1,4 @@
-"""A step event by event: the order of every stage's passes, when they run, and the timeline as a trace of Chrome.
+"""Event-driven schedule of a training step: order of passes per stage, timeline, and Chrome trace.
 
-Plain Python for one design at a time, outside of the model, whose closed forms are tested against it.
+Plain Python for one design, separate from the model, whose closed forms are tested against it.
 """

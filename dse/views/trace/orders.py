@@ -1,4 +1,4 @@
-"""In which order the devices of a pipeline run their passes, schedule by schedule."""
+"""Order of passes on the devices of a pipeline, by schedule."""
 
 from __future__ import annotations
 
@@ -26,19 +26,19 @@ class Task(NamedTuple):
     chunk: int
 
 
-#: What a device does at a time: a pass, or a forward and a backward side by side.
+#: Work of a device at one time: a pass, or a forward and a backward in parallel.
 Slot = tuple[Task, ...]
 
 
 class Plan(NamedTuple):
-    """A schedule for these stages, chunks and micro-batches."""
+    """A schedule for given stages, chunks and micro-batches."""
 
-    orders: list[list[Slot]]  # a device each
+    orders: list[list[Slot]]  # by device
     chunks: int  # of the whole model
-    defers: bool = False  # whether weight gradients are left out of the orders, and fill gaps
-    most: int | None = None  # chunks whose activations a device has room for, where that is a rule of the schedule
-    folds: bool = False  # whether chunks lie along the devices and back
-    mirrored_from: int | None = None  # micro-batches from this one on go from the last device to the first
+    defers: bool = False  # whether weight gradients are not in the orders but fill gaps
+    most: int | None = None  # maximum chunks of activations per device, where the schedule limits them
+    folds: bool = False  # whether chunks go along the devices and back
+    mirrored_from: int | None = None  # first micro-batch that goes from the last device to the first
 
     def place(self, task: Task) -> int:
         """The device of a pass."""
@@ -51,7 +51,7 @@ class Plan(NamedTuple):
 
 
 def plan(schedule: Schedule, stages: int, chunks: int, micro_batches: int) -> Plan:
-    """The orders of a schedule; ``chunks`` are those of a device.
+    """Orders of a schedule; ``chunks`` per device.
 
     >>> one, other = plan(Schedule._1f1b, 2, 1, 2).orders
     >>> [task.kind[0] + str(task.micro_batch) for (task,) in one]
@@ -83,7 +83,7 @@ def plan(schedule: Schedule, stages: int, chunks: int, micro_batches: int) -> Pl
 
 
 def _in_turn(stage: int, warm_up: int, micro_batches: int, back: PassKind = PassKind.backward) -> Iterator[Slot]:
-    """Warm-up forwards, then one forward and one backward in turn, then the remaining backwards."""
+    """Warm-up forwards, then alternating forwards and backwards, then the remaining backwards."""
     first = min(warm_up, micro_batches)
     for i in range(first):
         yield (Task(PassKind.forward, i, stage),)
@@ -95,7 +95,7 @@ def _in_turn(stage: int, warm_up: int, micro_batches: int, back: PassKind = Pass
 
 
 def _interleaved(stage: int, stages: int, chunks: int, micro_batches: int) -> Iterator[Slot]:
-    """Megatron-LM's order (Narayanan et al. 2021, figure 4): micro-batches ``stages`` at a time through each chunk."""
+    """Megatron-LM's order (Narayanan et al. 2021, figure 4): ``stages`` micro-batches through each chunk in turn."""
     total = micro_batches * chunks
     warm_up = min(2 * (stages - stage - 1) + (chunks - 1) * stages, total)
 
@@ -116,7 +116,7 @@ def _interleaved(stage: int, stages: int, chunks: int, micro_batches: int) -> It
 
 
 class _Folded:
-    """The order of a device whose two chunks are passed one way and back, written as its authors do."""
+    """Order of a device with one chunk in each direction, in the notation of its authors."""
 
     def __init__(self, chunks: tuple[int, int]) -> None:
         self.chunks = chunks
@@ -159,7 +159,7 @@ def dualpipev(stages: int, micro_batches: int, device: int, chunks: tuple[int, i
         order.weight_gradient()
         order.forward(1)
     for i in range(micro_batches - 2 * stages + device + 1):
-        if i == 0 and inner == 0:  # at the fold the two are the same micro-batch's
+        if i == 0 and inner == 0:  # at the fold both are the same micro-batch
             order.forward(0)
             order.backward(1)
         else:
@@ -184,10 +184,10 @@ def dualpipev(stages: int, micro_batches: int, device: int, chunks: tuple[int, i
 
 
 def dualpipe(stages: int, micro_batches: int, device: int) -> list[Slot]:
-    """DualPipe (DeepSeek-V3 report 2024, figure 5): from either end half of the micro-batches, as DualPipeV does them.
+    """DualPipe (DeepSeek-V3 report 2024, figure 5): half of the micro-batches from either end, in DualPipeV's order.
 
-    Micro-batches of the second half go from the last device to the first; chunks are counted along the model, so that
-    a device has the chunk of its own number for the first half and that of its mirror's for the second.
+    Micro-batches of the second half go from the last device to the first. Chunks are numbered along the model, so a
+    device has its own number for the first half and its mirror's for the second.
     """
     half, mirror = micro_batches // 2, stages - 1 - device
     order = dualpipev(stages // 2, half, min(device, mirror), (0, 1))
@@ -201,12 +201,12 @@ def dualpipe(stages: int, micro_batches: int, device: int) -> list[Slot]:
 
 
 def zero_bubble(stages: int, micro_batches: int, device: int) -> list[Slot]:
-    """ZB-V: DualPipeV's passes one by one, backwards before forwards, so that ``2 p`` chunks' activations do.
+    """ZB-V: DualPipeV's passes one by one, backwards before forwards, so that ``2 p`` chunks of activations suffice.
 
-    Weight gradients are left out: they fill what is idle.
+    Weight gradients are not included: they fill gaps.
     """
     slots = dualpipev(stages, micro_batches, device, (device, 2 * stages - 1 - device))
-    if device == stages - 1:  # the first pair at the fold, which DualPipeV runs apart
+    if device == stages - 1:  # the first pair at the fold, which DualPipeV runs separately
         at = 2 * stages
         slots[at], slots[at + 1] = slots[at + 1], slots[at]
     tasks = (task for slot in slots for task in reversed(slot) if task.kind is not PassKind.weight_gradient)

@@ -1,7 +1,7 @@
-"""A step as a trace of Chrome, which Perfetto (ui.perfetto.dev) and chrome://tracing show.
+"""A step as a Chrome trace, for Perfetto (ui.perfetto.dev) and chrome://tracing.
 
-A process a stage, a thread a lane: its passes, then what is sent, a lane a kind. Times are microseconds from the first
-forward (Trace Event Format, complete events ``X`` and metadata ``M``).
+One process per stage, one thread per lane: passes, then a lane per kind of message. Times are microseconds from the
+first forward (Trace Event Format, complete events ``X`` and metadata ``M``).
 """
 
 from __future__ import annotations
@@ -17,13 +17,13 @@ from dse.views.trace.orders import PassKind, Task
 from dse.views.trace.step import MESSAGES, Step
 from dse.views.trace.timeline import Event
 
-#: Lanes of a stage, by name; those of messages are shown where there are any.
+#: Lanes of a stage by name; lanes without messages are hidden.
 _COMPUTE = "compute"
 _SENT = {"tensor": "tensor parallel", "experts": "all-to-all", "context": "context parallel"}
 _WAITED, _OUTPUTS, _GRADIENTS, _DATA = "stage input", "stage output", "stage gradient", "data parallel"
 _LANES = (_COMPUTE, *_SENT.values(), _WAITED, _OUTPUTS, _GRADIENTS, _DATA)
 
-#: Colours of passes, by the names that the viewers know.
+#: Colours of passes, by names of the viewers.
 _COLOURS = {
     PassKind.forward: "thread_state_running", PassKind.backward: "thread_state_iowait",
     PassKind.input_gradient: "rail_animation", PassKind.weight_gradient: "rail_idle",
@@ -33,9 +33,10 @@ _MICROSECONDS = 1e6
 
 
 def write(step: Step, about: Mapping[str, Any], path: str | Path, force: bool = False) -> None:
-    """Write the trace of a step; ``about`` is what its metadata say.
+    """Write the trace of a step with ``about`` as its metadata.
 
-    Raises InputError where ``path`` must not be written (:func:`dse.io.outputs.checked`) or the disk refuses.
+    Raises:
+        InputError: where ``path`` must not be written (:func:`dse.io.outputs.checked`), or writing fails.
     """
     with outputs.replacing(path, force) as partial, partial.open("w", encoding="utf-8") as file:
         file.write(json.dumps({"note": MARK, "displayTimeUnit": "ms", "otherData": dict(about)})[:-1])
@@ -46,7 +47,7 @@ def write(step: Step, about: Mapping[str, Any], path: str | Path, force: bool = 
 
 
 def events(step: Step) -> Iterator[dict[str, Any]]:
-    """The events of a trace: names of stages and lanes first."""
+    """Events of a trace, names of stages and lanes first."""
     devices = range(len(step.plan.orders))
     used = {_COMPUTE, *(lane for kind, lane in _SENT.items() if any(step.exposed[kind]))}
     used |= {_WAITED, _OUTPUTS, _GRADIENTS} if step.message and len(devices) > 1 else set()
@@ -82,19 +83,19 @@ def _of_slot(event: Event, step: Step) -> Iterator[dict[str, Any]]:
     if event.received:
         yield _complete("wait for message", event.device, _WAITED, event.start, event.received)
     name = " | ".join(f"{task.kind} {task.micro_batch}" for task in slot)
-    told = [
+    passes = [
         dict(zip(("pass", "micro_batch", "chunk", "layers"), (*task, step.layers[task.chunk]), strict=True))
         for task in slot
     ]
     yield _complete(
         name, event.device, _COMPUTE, start, event.end - start, cname=_COLOURS[slot[-1].kind],
-        args={"passes": told} if len(slot) > 1 else told[0],
+        args={"passes": passes} if len(slot) > 1 else passes[0],
     )  # fmt: skip
     yield from _messages(event, step)
 
 
 def _sends(event: Event, step: Step, free: dict[tuple[int, str], float]) -> Iterator[dict[str, Any]]:
-    """What a slot sends to other stages, one after the other; ``free`` is when each lane is again."""
+    """Messages of a slot to other stages, one after the other; ``free``: end of the last message per lane."""
     for task in event.slot:
         if step.message and _leaves(task, event.device, step):
             lane = _OUTPUTS if task.kind is PassKind.forward else _GRADIENTS
@@ -104,7 +105,7 @@ def _sends(event: Event, step: Step, free: dict[tuple[int, str], float]) -> Iter
 
 
 def _messages(event: Event, step: Step) -> Iterator[dict[str, Any]]:
-    """Messages of the layers of a slot, drawn at its end: those that are exposed, and of a pair those that it hides."""
+    """Messages of the layers of a slot, drawn at its end: exposed ones, and those hidden by a pair."""
     end, paired = event.end, len(event.slot) > 1
     for kind in MESSAGES:
         seconds = sum(_exposed(task, step.exposed[kind], step) for task in event.slot)
@@ -117,7 +118,7 @@ def _messages(event: Event, step: Step) -> Iterator[dict[str, Any]]:
 
 
 def _exposed(task: Task, seconds: tuple[float, float], step: Step) -> float:
-    """Seconds of messages of a pass; a weight gradient that is put off has none."""
+    """Exposed message seconds of a pass; 0 for a deferred weight gradient."""
     layers = step.layers[task.chunk]
     if task.kind is PassKind.weight_gradient:
         return 0.0
@@ -134,7 +135,7 @@ def _leaves(task: Task, device: int, step: Step) -> bool:
 
 
 def _end(step: Step, devices: Iterable[int]) -> Iterator[dict[str, Any]]:
-    """What follows the last pass: the reduction that nothing hides, and the optimiser."""
+    """Events after the last pass: exposed reduction, and optimiser."""
     after = step.timeline.makespan
     for device in devices:
         if step.data_parallel:

@@ -1,4 +1,4 @@
-"""The timeline of one design: its schedule run with the times of the model, and what follows the last pass."""
+"""Timeline of one design: its schedule with the times of the model, and the end of the step."""
 
 from __future__ import annotations
 
@@ -15,10 +15,10 @@ from dse.types import Design, Infeasible, Schedule
 from dse.views.trace.orders import Plan, plan
 from dse.views.trace.timeline import Durations, Timeline, simulate
 
-#: Maximum passes of a timeline: its trace takes a hundred megabytes.
+#: Maximum passes of a timeline, whose trace then has a hundred megabytes.
 MOST_PASSES = 200_000
 
-#: Reasons for which a design has no schedule; others only say that it would not run well or long.
+#: Reasons without a schedule; all others leave one.
 _NO_SCHEDULE = (
     Infeasible.layers_not_divisible | Infeasible.batch_not_divisible | Infeasible.interleave_not_divisible
 )
@@ -32,22 +32,22 @@ class Step(NamedTuple):
 
     plan: Plan
     timeline: Timeline
-    layers: list[float]  #: of every chunk, along the model
-    exposed: dict[str, tuple[float, float]]  #: kind of message → seconds of a layer in its forward and its backward
-    hidden: float  #: of the messages between experts of a layer, in a pair
-    message: float  #: seconds of one between stages
-    data_parallel: float  #: exposed seconds behind the last pass
-    optimizer: float  #: seconds, with what is fetched for it
-    model_time: float  #: seconds of the step by the model's closed forms
+    layers: list[float]  #: per chunk, along the model
+    exposed: dict[str, tuple[float, float]]  #: kind of message → exposed s per layer in forward and backward
+    hidden: float  #: s of expert messages per layer hidden by a pair
+    message: float  #: s per message between stages
+    data_parallel: float  #: exposed s after the last pass
+    optimizer: float  #: s, with loading of its state
+    model_time: float  #: step time by the model's closed forms, s
 
     @property
     def total(self) -> float:
-        """Seconds of the step, event by event."""
+        """Step time by the event-driven schedule, s."""
         return self.timeline.makespan + self.data_parallel + self.optimizer
 
 
 def step_of(design: Design, most: int = MOST_PASSES) -> Step:
-    """The step of one design with plain numbers as leaves.
+    """Timeline of one design with plain numbers as leaves.
 
     Raises:
         InputError: where its layers, micro-batches or chunks have no schedule, or a step has more than ``most`` passes.
@@ -102,7 +102,7 @@ def _numbers(design: Design) -> tuple[Any, Any]:
 
 
 def _layers(found: Any, chunks: int) -> list[float]:
-    """Layers of every chunk along the model: the first and the last may have one less."""
+    """Layers per chunk along the model; the first and the last may have one less."""
     layers = [float(found.chunk_layers)] * chunks
     layers[0] -= float(found.first_lacks)
     layers[-1] -= float(found.last_lacks)
@@ -110,7 +110,7 @@ def _layers(found: Any, chunks: int) -> list[float]:
 
 
 def _durations(found: Any, order: Plan, layers: list[float]) -> Durations:
-    """Seconds of every chunk's passes; of one whose host launches longer than it runs, all of them longer alike."""
+    """Seconds of passes per chunk, stretched in proportion where the host launches longer than they run."""
     parts: list[list[float]] = []
     for chunk, count in enumerate(layers):
         dense = min(float(found.dense_layers), count) if chunk == 0 else 0.0

@@ -1,4 +1,4 @@
-"""When the passes of a plan run: an event-driven scheduler, exact for what its devices wait for."""
+"""Event-driven scheduler: start and end of the passes of a plan."""
 
 from __future__ import annotations
 
@@ -10,22 +10,22 @@ from typing import NamedTuple
 from dse.errors import InputError
 from dse.views.trace.orders import PassKind, Plan, Slot, Task
 
-#: Gaps and overlaps below this share of the time are roundings.
+#: Gaps and overlaps below this share of the time are rounding errors.
 _ROUNDING = 1e-12
 
 
 class Durations(NamedTuple):
-    """Seconds of the passes of one micro-batch, chunk by chunk along the model."""
+    """Seconds of passes per micro-batch, by chunk along the model."""
 
     forward: Sequence[float]
     input_gradient: Sequence[float]
     weight_gradient: Sequence[float]
-    hidden: Sequence[float] | None = None  # what a pass that is paired saves, forward and backward together
-    receive: float = 0.0  # for which a device waits for each message of another one
-    latency: float = 0.0  # until a message is there
+    hidden: Sequence[float] | None = None  # saved by a pair, forward and backward together
+    receive: float = 0.0  # wait of a device per message from another one
+    latency: float = 0.0  # of a message
 
     def of(self, task: Task) -> float:
-        """Seconds of a pass that runs by itself."""
+        """Seconds of a single pass."""
         forward, inputs, weights = (part[task.chunk] for part in self[:3])
         return {
             PassKind.forward: forward, PassKind.backward: inputs + weights, PassKind.input_gradient: inputs,
@@ -33,14 +33,14 @@ class Durations(NamedTuple):
         }[task.kind]  # fmt: skip
 
     def saved(self, slot: Slot) -> float:
-        """Seconds that the passes of a slot save by running side by side."""
+        """Seconds saved by the passes of a slot in parallel."""
         if self.hidden is None or len(slot) == 1:
             return 0.0
         return sum(self.hidden[task.chunk] for task in slot) / len(slot)
 
 
 class Event(NamedTuple):
-    """A slot of a device with its start and end in seconds; first it waits ``received`` seconds for its messages."""
+    """A slot of a device with start and end in s; it first waits ``received`` s for its messages."""
 
     device: int
     slot: Slot
@@ -50,7 +50,7 @@ class Event(NamedTuple):
 
 
 class Timeline(NamedTuple):
-    """What all devices of a pipeline do in a step, in order of their starts."""
+    """Slots of all devices of a pipeline in a step, in order of their starts."""
 
     events: list[Event]
 
@@ -60,11 +60,11 @@ class Timeline(NamedTuple):
         return max(event.end for event in self.events)
 
     def busy(self, device: int) -> float:
-        """Seconds for which a device has work."""
+        """Seconds with work."""
         return sum(event.end - event.start for event in self.events if event.device == device)
 
     def in_flight(self, device: int, sizes: Sequence[float] | None = None) -> float:
-        """Most chunks whose activations a device holds at once; with ``sizes`` of the model's chunks, their sum."""
+        """Maximum chunks of activations on a device; with ``sizes`` of the model's chunks, their sum."""
         held = most = 0.0
         for event in (e for e in self.events if e.device == device):
             for task in event.slot:
@@ -77,10 +77,10 @@ class Timeline(NamedTuple):
         return most
 
     def critical_path(self, chunks: int) -> list[Event]:
-        """The slots that the end of the step waits for, first to last: each starts where the one before it ends.
+        """Slots that determine the end of the step, first to last: each starts at the end of the one before it.
 
-        ``chunks`` are those of the whole model. Of two that end at once, the one on the same device. Only a weight
-        gradient that is put off may start later, in a gap.
+        ``chunks`` of the whole model. Of two slots with equal ends, the one on the same device. Only a deferred weight
+        gradient may start later, in a gap.
         """
         before: list[int | None] = []
         last: dict[int, int] = {}
@@ -99,23 +99,13 @@ class Timeline(NamedTuple):
             at = before[at]
         return path[::-1]
 
-    def put_off(self, device: int) -> int:
-        """Most chunks of a device between their input gradient and the end of their weight gradient."""
-        waiting = most = 0
-        for event in (e for e in self.events if e.device == device):
-            for task in event.slot:
-                waiting += task.kind is PassKind.input_gradient
-                most = max(most, waiting)
-                waiting -= task.kind is PassKind.weight_gradient
-        return most
-
 
 def simulate(plan: Plan, durations: Durations) -> Timeline:
-    """Run a plan; InputError when its stages wait for each other.
+    """Run a plan; InputError when its stages deadlock.
 
-    Each device runs its slots in order, as soon as their inputs are there. Where weight gradients are put off, one runs
-    in a gap that it fits into, when a forward needs the room of what it keeps, or at the end; into gaps of unknown
-    length once as soon as they open and once never, of which the shorter step stands.
+    Each device runs its slots in order, once their inputs arrive. A deferred weight gradient runs in a gap that it
+    fits into, when a forward needs its memory, or at the end. Gaps of unknown length are filled immediately in one run
+    and never in another, of which the shorter step counts.
     """
     if not plan.defers:
         return _TimelineRun(plan, durations, eager=True).timeline()
@@ -124,7 +114,7 @@ def simulate(plan: Plan, durations: Durations) -> Timeline:
 
 
 class _TimelineRun:
-    """The state of one simulation, which advances in order of time."""
+    """State of one simulation, which advances in order of time."""
 
     def __init__(self, plan: Plan, durations: Durations, eager: bool) -> None:
         self.plan, self.durations, self.eager = plan, durations, eager
@@ -134,7 +124,7 @@ class _TimelineRun:
         self.put_off: list[deque[Task]] = [deque() for _ in plan.orders]
         self.done: dict[tuple[bool, int, int], float] = {}
         self.events: list[Event] = []
-        #: (time, 1 for those that only fill gaps, device)
+        #: (time, 1 for fills of gaps, device)
         self.wakes: list[tuple[float, int, int]] = [(0.0, 0, device) for device in range(len(plan.orders))]
 
     def timeline(self) -> Timeline:
@@ -160,14 +150,14 @@ class _TimelineRun:
             order.popleft()
             self._start(now, device, slot, messages)
         elif waiting and not fills:
-            heapq.heappush(self.wakes, (now, 1, device))  # once all that starts now is known
+            heapq.heappush(self.wakes, (now, 1, device))  # after all slots that start now
         elif waiting and self._gap_is_worth(now, ready, self.durations.of(waiting[0])):
             self._start(now, device, (waiting.popleft(),), 0)
         elif ready is not None:
             heapq.heappush(self.wakes, (ready, 0, device))
 
     def _gap_is_worth(self, now: float, ready: float | None, length: float) -> bool:
-        """Whether a weight gradient fits a gap, or delays what is next by less than it fills."""
+        """Whether a weight gradient fits a gap, or delays the next slot by less than it fills."""
         if ready is None:
             return self.eager
         return now + length - ready < 0.5 * length
@@ -177,7 +167,7 @@ class _TimelineRun:
         return self.plan.most is not None and forward and self.held[device] >= self.plan.most
 
     def _arrival(self, slot: Slot, device: int) -> tuple[float | None, int]:
-        """When the inputs of a slot are there, None where that is not known, and how many come from other devices."""
+        """Arrival of the inputs of a slot, None if unknown, and their number from other devices."""
         latest, messages = 0.0, 0
         for task in slot:
             needed = _input(task, self.plan.chunks)
@@ -215,7 +205,7 @@ class _TimelineRun:
 
 
 def _output(task: Task) -> tuple[bool, int, int]:
-    """What a pass gives to others: activations, or gradients."""
+    """Output of a pass: activations, or gradients."""
     return task.kind is PassKind.forward, task.micro_batch, task.chunk
 
 

@@ -7,14 +7,15 @@ import pytest
 import dse
 from dse.doors.evaluation import evaluate
 from dse.doors.serving import serve
+from dse.model.choice import nothing
 from dse.model.layout import lay_out
 from dse.model.machine import collectives
 from dse.model.machine.power import flop_energy, voltage
 from dse.model.machine.routes import Route
-from dse.model.serving.batch import Batch
 from dse.model.serving.pass_energy import joules_of
 from dse.model.serving.work import ranks_of_experts, stage_of, step_work
 from dse.model.steps.operating import operate
+from dse.model.work.batch import Batch
 from dse.model.work.parameters import common_parameters, routed_parameters
 from dse.model.work.state import optimizer_traffic
 from dse.model.work.training import training_work
@@ -56,8 +57,8 @@ def operator_joules(operator, one):
 def message_joules(message, one):
     """Joules of a message that a device sends, all its times."""
     route = Route(message.group, one.system)
-    if message.far is not None:
-        joules = collectives.exchange_energy(message.size, message.far, route)
+    if not nothing(message.inter_domain):
+        joules = collectives.exchange_energy(message.size, message.inter_domain, route)
     else:
         joules = collectives.energy(message.kind, message.size, route)
     return float(message.mean_share) * float(message.times) * float(joules)

@@ -17,6 +17,7 @@ from dse.types import Infeasible, Schedule
 from dse.views.trace.orders import PassKind, plan
 from dse.views.trace.step import step_of
 from dse.views.trace.timeline import Durations, simulate
+from tests import timelines
 
 #: Of a step with ``n >= 2 p`` micro-batches, how far a closed form is from the schedule: of equal stages, and of whole
 #: designs whose ends have a layer less and an embedding or a head more (docs/schedules.md).
@@ -76,7 +77,7 @@ def test_closed_forms_are_those_of_the_schedule(pipe, hidden):
     assert max(found) == pytest.approx(max(held))
     assert all(has <= may + 1e-6 for has, may in zip(found, held, strict=True))
     for device in range(p):
-        waiting = (timeline.put_off(device) - 1) / parts
+        waiting = (timelines.put_off(timeline, device) - 1) / parts
         assert waiting <= float(pipeline.put_off(mapping(schedule, p, v), float(n), float(device))) + 1e-6
 
 
@@ -151,7 +152,7 @@ def changes(draw, dp=1):
 def assert_near(design):
     step = step_of(design)
     assert step.model_time == pytest.approx(step.total, rel=WHOLE)
-    busy = max(map(step.timeline.busy, range(len(step.plan.orders))))
+    busy = max(step.timeline.busy(device) for device in range(len(step.plan.orders)))
     assert step.model_time >= busy * (1.0 - 1e-5)
 
 

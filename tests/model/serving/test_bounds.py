@@ -6,10 +6,10 @@ import pytest
 
 import dse
 from dse.doors.serving import bounds, steps
-from dse.model.serving.batch import Batch
 from dse.model.serving.stage_pass import stage_pass
-from dse.model.serving.step import read_again, stage_time
+from dse.model.serving.step import reread_bytes, stage_time
 from dse.model.serving.work import stage_of, step_work
+from dse.model.work.batch import Batch
 from dse.types import Engine
 from tests.designs import KERNELS
 from tests.programs import served
@@ -85,7 +85,7 @@ def test_what_overlaps_waits_for_all_layers_as_they_are(workload, drafts):
     cut, *same = _alone(**settings, nano_batches=2.0, step_overlap=1.0)
     overlapped = stage_time(cut, *same)
     kernels = alone.matrix + alone.attention
-    again = engine.kernel_slowdown * read_again(cut, serving) * cut.rates.byte_time
+    again = engine.kernel_slowdown * reread_bytes(cut, serving) * cut.rates.byte_time
     assert alone.communication > 0.02 * kernels
     assert float(overlapped.total - overlapped.host) == pytest.approx(float(kernels + again), rel=1e-5)
 

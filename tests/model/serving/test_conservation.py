@@ -6,9 +6,9 @@ import random
 import pytest
 
 import dse
-from dse.model.serving.batch import Batch
 from dse.model.serving.step import messages_time
 from dse.model.serving.work import dense_layers, ranks_of_experts, stage_of, step_work
+from dse.model.work.batch import Batch
 from dse.types import Infeasible, MessageKind
 from tests.programs import served
 
@@ -133,7 +133,7 @@ def test_experts_that_are_split_over_replicas_gather_their_tokens():
         work = messages(tp=tp, dp=8 // tp, ep=1, etp=8)[1].messages[-1]
         assert float(work.group.size) == 8 / tp
         assert float(work.size) == pytest.approx((1.0 - tp / 8.0) * 64.0 * 2.0 * 7168.0)
-        assert float(work.far) == 0.0
+        assert float(work.inter_domain) == 0.0
 
 
 def messages(workload="deepseek-v3", concurrency=64, **settings):
@@ -260,9 +260,9 @@ def test_copies_by_node_and_in_eight_bits_spare_the_network():
         messages(tp=1, dp=64, ep=64, **how)[1].messages[-1]
         for how in ({}, {"all_to_all": "by-node"}, {"all_to_all": "by-node", "dispatch_precision": "fp8"})
     )
-    assert float(pairwise.far) == pytest.approx(2.0 * 7168.0 * 8.0 * 56.0 / 64.0)  # of each of its tokens
-    assert float(by_node.far) <= 2.0 * 7168.0 * 4.0  # tokens meet four groups of experts at most
-    assert float(narrow.far) == pytest.approx(0.75 * float(by_node.far))
+    assert float(pairwise.inter_domain) == pytest.approx(2.0 * 7168.0 * 8.0 * 56.0 / 64.0)  # of each of its tokens
+    assert float(by_node.inter_domain) <= 2.0 * 7168.0 * 4.0  # tokens meet four groups of experts at most
+    assert float(narrow.inter_domain) == pytest.approx(0.75 * float(by_node.inter_domain))
     seconds = [
         found("time_per_output_token_communication", workload="deepseek-v3", system="h200", precision="fp8", tp=1,
               n_devices=64, ep=64, concurrency=8192, **how)[0]

@@ -15,18 +15,17 @@ from dse.model.layout import EXPERT_LEVELS, lay_out
 from dse.model.work.blocks import feed_forward_of
 from dse.model.work.messages import tensor_messages
 from dse.model.work.parameters import (
-    active_parameters,
     attention_flops,
     embedding_parameters,
     forward_flops,
     main_model,
     parameter_count,
 )
-from dse.model.work.state import freed_bytes, stored_bytes
+from dse.model.work.state import not_stored_bytes, stored_bytes
 from dse.spec import sweep as specs
 from dse.types import Experts, Infeasible, Latent, OperatorKind, Recompute, SequenceParallel
 from tests.catalog.test_catalog import REFERENCE
-from tests.designs import WORKLOAD, work_of
+from tests.designs import WORKLOAD, active_parameters, work_of
 
 #: Models with experts whose layers all attend to all tokens; the others are serving's (tests/catalog has their counts).
 MODELS = [
@@ -193,8 +192,8 @@ def test_bytes_that_a_layer_of_latent_attention_and_experts_keeps(slug):
     norms += 2 * tokens * w.n_heads * a.v_dim + 2 * rows * x.expert_ffn + 2 * tokens * x.shared_ffn
     inner = norms + 4 * rows * x.expert_ffn + 4 * tokens * x.shared_ffn
     block = inner + 2 * rows * w.hidden + router
-    for level, freed in zip(EXPERT_LEVELS, (norms, inner, block), strict=True):
-        assert float(freed_bytes(design, lay_out(design), layer, level)) == pytest.approx(freed, rel=1e-6)
+    for level, not_stored in zip(EXPERT_LEVELS, (norms, inner, block), strict=True):
+        assert float(not_stored_bytes(design, lay_out(design), layer, level)) == pytest.approx(not_stored, rel=1e-6)
 
 
 def test_tp_gathers_what_latent_attention_compresses():
