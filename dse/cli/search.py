@@ -14,6 +14,7 @@ from rich.text import Text
 from dse.cli import show
 from dse.cli.designs import SHORT, label, print_reasons
 from dse.cli.options import Figure, Force, Fresh, Json, OfferAny
+from dse.cli.proof import check_range, print_proof
 from dse.cli.run import drawn_files
 from dse.cli.status import INTERRUPTED, NOTHING_FEASIBLE, report_errors
 from dse.errors import InputError
@@ -57,6 +58,14 @@ def search(
     whole_stacks: Annotated[
         bool, typer.Option("--whole-stacks", help="For co-design: report a chip with a whole number of memory stacks.")
     ] = False,
+    prove: Annotated[
+        bool, typer.Option("--prove", help="Then prove how much better than the best any design may be.")
+    ] = False,
+    gap: Annotated[float, typer.Option(help="Relative gap to prove.")] = 0.005,
+    minutes: Annotated[float | None, typer.Option(help="Time limit of the proof [default: none].")] = None,
+    certificate: Annotated[
+        Path | None, typer.Option("--check", metavar="CERTIFICATE", help="Check a proof of this space; search nothing.")
+    ] = None,
     figure: Figure = True,
     as_json: Json = False,
 ) -> int:
@@ -71,9 +80,13 @@ def search(
     for name, value, most in (("--seconds", seconds, LARGEST), ("--evaluations", evaluations, MOST)):
         if value is not None and not 0 < value <= most:
             raise InputError(name, str(value), f"a number above 0, up to {most:g}", "leave it out: the file has one")
+    check_range("--gap", gap, 0.0, 1.0, "write --gap 0.005 for 0.5 %")
+    check_range("--minutes", minutes, 0.0, LARGEST, "leave it out: the proof ends at its gap")
     from dse.spec.codesign import is_codesign
 
     if is_codesign(specification):
+        if prove or certificate:
+            raise InputError("--prove", "a co-design", "a search", "leave it out: co-designs follow gradients")
         from dse.cli.codesign import codesign
 
         return codesign(
@@ -87,6 +100,10 @@ def search(
 
     out = show.console(stderr=as_json)
     problem = searches.plan(specification, any_option=any_option)
+    if certificate:
+        from dse.cli.proof import print_check
+
+        return print_check(problem, certificate, as_json)
     out.print(Text(f"{problem.spec.sweep.title}\n{size(problem)}"), soft_wrap=True)
     for remark in dict.fromkeys((*problem.spec.notes, *problem.grid.remarks)):
         out.print(Text(remark, "yellow"), soft_wrap=True)
@@ -94,7 +111,8 @@ def search(
         check(output or problem.spec.sweep.output, force, machines=False, front=problem.n_objectives > 1)
     try:
         with progress_bar() as progress:
-            options = searches.SearchOptions(output, evaluations, seconds, fresh, progress, force=force)
+            proof = searches.ProofOptions(gap, minutes, progress) if prove else None
+            options = searches.SearchOptions(output, evaluations, seconds, fresh, progress, force=force, prove=proof)
             _, found = searches.perform(problem, options)
     except searches.SearchInterrupted as interruption:
         show.note(str(interruption))
@@ -114,8 +132,11 @@ def _finish(found: Outcome, problem: Problem, figure: bool, as_json: bool, force
         if as_json:
             show.document(_as_dict(found) | {"lacks": problem.grid.lacks, "figures": list(map(str, figures))})
         else:
-            _print_files([found.output, *figures] if found.output else [])
-    return 0 if found.any_feasible else NOTHING_FEASIBLE
+            proof = [found.proof.certificate] if found.proof and found.proof.certificate else []
+            _print_files([found.output, *figures, *proof] if found.output else [])
+    if found.proof and found.proof.interrupted:
+        return INTERRUPTED
+    return 0 if found.any_feasible or (found.proof and found.proof.best is not None) else NOTHING_FEASIBLE
 
 
 def size(problem: Problem) -> str:
@@ -137,6 +158,8 @@ def size(problem: Problem) -> str:
 def _as_dict(found: Outcome) -> dict[str, Any]:
     document = dataclasses.asdict(found) | {"output": str(found.output), "any_feasible": found.any_feasible}
     document["size"] = found.size if math.isfinite(found.size) else "infinite"
+    if found.proof:
+        document["proof"]["certificate"] = str(found.proof.certificate)
     return document
 
 
@@ -158,6 +181,8 @@ def _print(found: Outcome, problem: Problem) -> None:
     else:
         show.heading(out, "no feasible design found; the nearest misses")
         _print_best(out, found, problem.study)
+    if found.proof:
+        print_proof(out, found.proof, problem)
     for text in filter(None, (found.caution, found.outside, found.context, found.prices)):
         out.print(Text(text, "yellow"), soft_wrap=True)
     if found.front:

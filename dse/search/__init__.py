@@ -7,11 +7,12 @@ from __future__ import annotations
 
 from dse.search.outcome import Outcome
 from dse.search.problem import Problem
+from dse.search.prove import Proof, ProofOptions
 from dse.search.run import SearchInterrupted, SearchOptions, execute, perform, plan, run
 from dse.spec.search import SearchSpec, from_text, read
 
 __all__ = [
-    "Outcome", "Problem", "SearchInterrupted", "SearchOptions", "SearchSpec",
+    "Outcome", "Problem", "Proof", "ProofOptions", "SearchInterrupted", "SearchOptions", "SearchSpec",
     "execute", "from_text", "perform", "plan", "read",
     "run",
 ]  # fmt: skip

@@ -15,6 +15,7 @@ from dse.search import space as spaces
 from dse.search.driver import Best
 from dse.search.found import MethodResult, axis_columns, best_points
 from dse.search.problem import Problem
+from dse.search.prove.proof import Proof
 from dse.search.several import FrontDesign, MethodFront
 from dse.spec.axes import Label
 from dse.sweep.results.prices import price_notes
@@ -67,6 +68,7 @@ class Outcome:
     outside: str = ""  #: in what they exceed the range that their stack was calibrated in, in one line
     context: str = ""  #: in what they are longer than the contexts of their models, in one line
     prices: str = ""  #: what stands in for prices of the designs' accelerators that nobody states, in one line
+    proof: Proof | None = None  #: what is proven of all designs of the space, where that was asked
 
     @property
     def any_feasible(self) -> bool:

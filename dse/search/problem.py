@@ -63,11 +63,15 @@ class Problem:
         largest = max(batches, default=1) * seeds
         if not self.grid.members:
             return Evaluator(self.program, self.grid.base, largest, total)
-        each = [Evaluator(program, one.base, largest, total) for one, program in self._programs]
+        each = [Evaluator(program, one.base, largest, total) for one, program in self.programs]
         return StructuresEvaluator(self.program, each, [_paths(one, self.space) for one in self.grid.each])
 
+    def moving(self, member: int) -> frozenset[str]:
+        """Leaves that move in the designs of one structure."""
+        return _paths(self.grid.each[member], self.space)
+
     @property
-    def _programs(self) -> list[tuple[Grid, Program]]:
+    def programs(self) -> list[tuple[Grid, Program]]:
         """The grids of one structure, and what is computed of the designs of each."""
         each = self.grid.each
         return [(one, dataclasses.replace(self.program, constraints=one.constraints)) for one in each]
@@ -111,7 +115,7 @@ class Problem:
         values = jax.device_get(spaces.values(self.space, points))
         structure = values.pop(spaces.STRUCTURE, np.zeros(len(points.digits)))
         found = []
-        for number, (one, program) in enumerate(self._programs):
+        for number, (one, program) in enumerate(self.programs):
             places, paths = np.flatnonzero(structure == number), _paths(one, self.space)
             if len(places):
                 own = {path: values[path][places] for path in paths}

@@ -32,7 +32,9 @@ from dse.search.outcome import Outcome
 from dse.search.pareto import Front
 from dse.search.problem import Problem
 from dse.search.progress import Reached, SearchProgress
-from dse.search.space import leaf_paths
+from dse.search.prove import proof as proofs
+from dse.search.prove.proof import ProofOptions
+from dse.search.space import STRUCTURE, leaf_paths, values
 from dse.spec.search import SearchSpec, read
 from dse.sweep.evaluation import stoppable
 from dse.sweep.grid import vendors
@@ -61,6 +63,7 @@ class SearchOptions:
     study: Study | None = None  #: what is evaluated, in place of what the specification asks for
     between_checkpoints: float = 2.0  #: seconds
     force: bool = False  #: replace an output that dse has not written
+    prove: ProofOptions | None = None  #: then prove how good the best is
 
 
 def run(spec: str | Path | SearchSpec, output: str | Path | bool | None = None, **options: Any) -> xr.Dataset:
@@ -152,7 +155,24 @@ def perform(task: Problem, options: SearchOptions) -> tuple[Labelled, Outcome]:
         if target:
             writing.write(labelled, target, task.spec.sweep.compression, options.force, [task.spec.sweep.file])
             writing.write_making(target, summary.seconds, options.force)
+        if options.prove:
+            summary = dataclasses.replace(summary, proof=_proven(task, _reported(task, found), target, options))
     return labelled, summary
+
+
+def _proven(task: Problem, best: Best, target: Path | None, options: SearchOptions) -> proofs.Proof:
+    """A proof that begins with the best design of the search, and its certificate beside the results."""
+    assert options.prove is not None
+    leaves = {path: float(value[0]) for path, value in jax.device_get(values(task.space, best.point)).items()}
+    member = int(leaves.pop(STRUCTURE, 0.0))
+    moving = task.moving(member)
+    known = proofs.incumbent(task, member, {path: value for path, value in leaves.items() if path in moving})
+    proof, certificate = proofs.prove(task, known, identity(task), options.prove)
+    if target is None:
+        return proof
+    file = proofs.path_of(target)
+    proofs.write(file, certificate, options.force)
+    return dataclasses.replace(proof, certificate=file)
 
 
 def _searched(

@@ -124,6 +124,10 @@ class ScalarFunction:
             return self._by_jax(structure, leaves, opened, by)
         return gradient(found, [list(opened).index(i) for i in by]) if by else found.bound()
 
+    def operations(self, *arguments: Any) -> Operations | None:
+        """The operations of arguments of this structure; None where the model has some that are none of ours."""
+        return self._operations(jax.tree.structure(arguments))
+
     def _operations(self, structure: Any) -> Operations | None:
         """The function's operations; None for a model with operations that are none of ours, which is reported."""
         key = structure, self._precision

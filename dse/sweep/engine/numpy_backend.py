@@ -10,6 +10,8 @@ import jax
 import numpy as np
 
 from dse.doors.scalars import ScalarFunction
+from dse.doors.scalars.operations import Operations
+from dse.errors import InputError
 from dse.sweep.engine.nesting import Nest
 from dse.sweep.engine.point import Program, equations_of, evaluate_point
 from dse.sweep.engine.reductions import Scores, below, counted
@@ -32,6 +34,15 @@ def evaluate_few(base: Design, values: Mapping[str, np.ndarray], *, program: Pro
     """
     count = max(len(leaf) for leaf in jax.tree.leaves((values, base)) if np.ndim(leaf))
     return _function(program).over(count, base, dict(values))
+
+
+def operations_of(program: Program, base: Design, values: Mapping[str, Any]) -> Operations:
+    """The operations of :func:`evaluate_few` at leaves of this structure; InputError where JAX alone has them."""
+    found = _function(program).operations(base, dict(values))
+    if found is None:
+        where, got = f"study {program.study.name}", "a model with operations that dse has no intervals of"
+        raise InputError(where, got, "the operations of dse.doors.scalars", "search without --prove")
+    return found
 
 
 def joined(found: Sequence[tuple[np.ndarray, Any]]) -> Any:

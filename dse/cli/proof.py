@@ -1,0 +1,85 @@
+"""What a proof of a search has shown, in words; and whether a certificate holds."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from rich.text import Text
+
+from dse.cli import show
+from dse.errors import InputError
+
+if TYPE_CHECKING:
+    from rich.console import Console
+
+    from dse.search import Problem
+    from dse.search.prove import Proof
+
+#: Exit status of a certificate that does not hold.
+_INVALID = 1
+
+
+def check_range(name: str, value: float | None, low: float, most: float, fix: str) -> None:
+    """That an option is a number of a range, its ends included; else an InputError."""
+    if value is not None and not low <= value <= most:
+        raise InputError(name, f"{value:g}", f"{low:g} to {most:g}", fix)
+
+
+def print_proof(out: Console, proof: Proof, problem: Problem) -> None:
+    """What is proven, of how many blocks, and the best design where the proof has found it."""
+    show.heading(out, "proof")
+    told = [statement(proof, problem), _counts(proof), "counts, fronts and minima by axis are those of dse run alone"]
+    if proof.leaves:
+        told.insert(1, f"best: {', '.join(_leaf(path, value) for path, value in proof.leaves.items())}")
+    for line in told:
+        out.print(Text(line), soft_wrap=True)
+
+
+def _leaf(path: str, value: float) -> str:
+    """A leaf with its value as people write it."""
+    from dse.designs.leaves import known_leaves
+
+    parts, about = path.split("."), known_leaves()[path]
+    name = parts[-1] if parts[0] == "mapping" else ".".join(parts[-2:])
+    text = about["enum"](int(value)).name if "enum" in about else show.setting(value, about["units"])
+    return f"{name} {text}"
+
+
+def statement(proof: Proof, problem: Problem) -> str:
+    """What is proven of the space, in a sentence."""
+    space = "of the space" if problem.space.paths else f"of the {show.counted(problem.space.n_designs, 'design')}"
+    if proof.nothing_runs:
+        return f"no design {space} can run"
+    stopped = "" if proof.is_closed else f"; stopped after {show.seconds(proof.seconds)}"
+    if proof.best is None or proof.gap is None:
+        return f"nothing is proven yet{stopped}"
+    best = show.quantity(proof.best, problem.program.objectives[0].expression.written)
+    name = proof.objective.replace("_", " ")
+    return f"no design {space} is better than {name} {best} by more than {100 * proof.gap:.3g} %{stopped}"
+
+
+def _counts(proof: Proof) -> str:
+    """How it was proven."""
+    kinds = ", ".join(f"{count:,} {kind}" for kind, count in proof.blocks.items() if count)
+    return f"blocks: {kinds}; {proof.designs:,} designs evaluated; {show.seconds(proof.seconds)}"
+
+
+def print_check(problem: Problem, file: Path, as_json: bool) -> int:
+    """Check a certificate and say whether it holds, or where it does not; returns the exit status."""
+    from dse.search.prove.check import check
+
+    found = check(problem, file)
+    if as_json:
+        show.document(found._asdict())
+        return 0 if found.is_valid else _INVALID
+    out = show.console()
+    if not found.is_valid:
+        out.print(Text(f"not valid: {found.fault}", "red"), soft_wrap=True)
+    elif found.best is None:
+        out.print(Text("valid: no design can run" if found.gap == 0.0 else "valid: nothing is proven yet"))
+    else:
+        best = show.quantity(found.best, problem.program.objectives[0].expression.written)
+        out.print(Text(f"valid: no design is better than {best} by more than {100 * found.gap:.3g} %"))
+    out.print(Text(f"{found.blocks:,} blocks, {found.halved:,} of them divided further; {show.seconds(found.seconds)}"))
+    return 0 if found.is_valid else _INVALID

@@ -1,0 +1,249 @@
+"""Interval arithmetic over the operations of :mod:`dse.doors.scalars`: what values lie between, of many blocks at once.
+
+A value is a pair of arrays [block], its least and its most; of a value that no block moves both are one array. Operands
+and results are in the precision of the model, and every operation is that of the model: rounding is monotone, so what
+the model computes at a design of a block, rounding included, lies within its interval. Operations that are not rounded
+to the nearest number (exponentials, logarithms, powers) are widened by four units in the last place.
+
+An end that is no number says that nothing is known: comparisons with it are open, and what is computed with it is
+unknown too. So a design whose model divides 0 by 0 on the way is covered.
+"""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+
+from dse.doors.scalars.operations import function_of
+
+#: Least and most, arrays alike: [block], or [1] of what is the same for all blocks.
+Pair = tuple[Any, Any]
+
+#: Never falls with any operand.
+RISING = frozenset({
+    "add", "add_any", "max", "min", "sqrt", "floor", "ceil", "round", "sign", "clamp", "convert_element_type", "copy",
+    "stop_gradient",
+})  # fmt: skip
+
+#: Never falls either, but is not rounded to the nearest number.
+_RISING_LOOSELY = frozenset({"exp", "exp2", "log", "log2", "log1p", "expm1", "tanh"})
+
+_UNITS = 4.0
+
+
+def operation(name: str, given: tuple[Any, ...]) -> Callable[..., Pair]:
+    """What computes the interval of an operation from those of its operands.
+
+    Raises KeyError for an operation without a rule.
+    """
+    at = function_of(name, given)
+    rule = _rule(name, given, at)
+
+    def run(*operands: Pair) -> Pair:
+        if all(low is high for low, high in operands):
+            value = at(*(low for low, _ in operands))
+            return value, value
+        return rule(*operands)
+
+    return run
+
+
+def _rule(name: str, given: tuple[Any, ...], at: Callable[..., Any]) -> Callable[..., Pair]:
+    if name == "convert_element_type":
+        return lambda x: _converted(at, np.dtype(*given), x)
+    if name in RISING:
+        return lambda *operands: (at(*(low for low, _ in operands)), at(*(high for _, high in operands)))
+    if name in _RISING_LOOSELY:
+        return lambda x: widened(at(x[0]), at(x[1]), x)
+    if name == "integer_pow":
+        return lambda x: _whole_power(at, given[0], x)
+    if name == "bitcast_convert_type":
+        return lambda x: _bits(at, x)
+    return RULES[name]
+
+
+def widened(low: Any, high: Any, *operands: Pair) -> Pair:
+    """Ends moved outwards by some units in the last place, where an operand is more than one number."""
+    one = np.all([a == b for a, b in operands], axis=0)
+    step = np.float32(_UNITS) * np.finfo(low.dtype).eps
+    return np.where(one, low, low - step * abs(low)), np.where(one, high, high + step * abs(high))
+
+
+def hull(values: list[Any]) -> Pair:
+    """The interval of several ends; unknown where one of them is no number."""
+    return functools.reduce(np.minimum, values), functools.reduce(np.maximum, values)
+
+
+def holds(x: Pair, number: float = 0.0) -> Any:
+    """Whether a number may be among the values."""
+    return ~((x[0] > number) | (x[1] < number))
+
+
+def _converted(at: Callable[..., Any], dtype: Any, x: Pair) -> Pair:
+    if dtype.kind == "b":
+        return _not(_equal(x, (x[0].dtype.type(0),) * 2))
+    low, high = at(x[0]), at(x[1])
+    if dtype.kind in "iu" and x[0].dtype.kind == "f":
+        unknown, ends = np.isnan(x[0]) | np.isnan(x[1]), np.iinfo(dtype)
+        return np.where(unknown, ends.min, low).astype(dtype), np.where(unknown, ends.max, high).astype(dtype)
+    return low, high
+
+
+def _subtract(x: Pair, y: Pair) -> Pair:
+    return x[0] - y[1], x[1] - y[0]
+
+
+def _multiply(x: Pair, y: Pair) -> Pair:
+    if (x[0] >= 0).all() and (y[0] >= 0).all():
+        return x[0] * y[0], x[1] * y[1]
+    return hull([x[0] * y[0], x[0] * y[1], x[1] * y[0], x[1] * y[1]])
+
+
+def _divide(x: Pair, y: Pair) -> Pair:
+    if x[0].dtype.kind != "f":
+        raise NotImplementedError("a quotient of whole numbers of several values")
+    if (x[0] >= 0).all() and (y[0] > 0).all():
+        return x[0] / y[1], x[1] / y[0]
+    low, high = hull([x[0] / y[0], x[0] / y[1], x[1] / y[0], x[1] / y[1]])
+    unknown = holds(y) & ~((y[0] == 0) & (x[0] > 0))
+    return np.where(unknown, np.nan, low).astype(low.dtype), np.where(unknown, np.nan, high).astype(low.dtype)
+
+
+def magnitude(x: Pair) -> Pair:
+    """The interval of the absolute value."""
+    low, high = abs(x[0]), abs(x[1])
+    has_none = holds(x) & (low == low) & (high == high)
+    return np.where(has_none, low.dtype.type(0), np.minimum(low, high)), np.maximum(low, high)
+
+
+def _square(x: Pair) -> Pair:
+    low, high = magnitude(x)
+    return low * low, high * high
+
+
+def _one_minus_square(x: Pair) -> Pair:
+    low, high = magnitude(x)
+    return widened(*(function_of("one_minus_square", ())(end) for end in (high, low)), x)
+
+
+def _whole_power(at: Callable[..., Any], exponent: int, x: Pair) -> Pair:
+    base = magnitude(x) if exponent % 2 == 0 else x
+    if exponent >= 0:
+        low, high = (np.broadcast_to(at(end), end.shape) for end in base)
+        return low, high
+    unknown = holds(base)
+    low, high = (np.where(unknown, np.nan, at(end)).astype(end.dtype) for end in (base[1], base[0]))
+    return low, high
+
+
+def _power(x: Pair, y: Pair) -> Pair:
+    return widened(*hull([np.power(a, b) for a in x for b in y]), x, y)
+
+
+def _remainder(x: Pair, y: Pair) -> Pair:
+    """Exact where one multiple is taken from all values; else below the divisor."""
+    with_one = (y[0] == y[1]) & (x[0] >= 0) & (y[0] > 0) & (np.floor(x[0] / y[0]) == np.floor(x[1] / y[0]))
+    some = (x[0] >= 0) & (y[0] > 0)
+    low = np.where(with_one, np.fmod(x[0], y[0]), np.where(some, 0, -abs(x[0])))
+    high = np.where(with_one, np.fmod(x[1], y[0]), np.where(some, np.minimum(x[1], y[1]), np.nan))
+    return np.where(some, low, np.nan).astype(x[0].dtype), high.astype(x[0].dtype)
+
+
+def _less(x: Pair, y: Pair) -> Pair:
+    return x[1] < y[0], ~(x[0] >= y[1])
+
+
+def _less_equal(x: Pair, y: Pair) -> Pair:
+    return x[1] <= y[0], ~(x[0] > y[1])
+
+
+def _equal(x: Pair, y: Pair) -> Pair:
+    return (x[0] == x[1]) & (y[0] == y[1]) & (x[0] == y[0]), ~((x[1] < y[0]) | (x[0] > y[1]))
+
+
+def _not(x: Pair) -> Pair:
+    if x[0].dtype != bool:
+        return ~x[1], ~x[0]
+    return np.invert(x[1]), np.invert(x[0])
+
+
+def _finite(x: Pair) -> Pair:
+    """Whatever is known of the ends, there may be an infinite value or none between infinite ones."""
+    return np.isfinite(x[0]) & np.isfinite(x[1]), np.ones_like(x[0], bool)
+
+
+def _and(x: Pair, y: Pair) -> Pair:
+    """Of whole numbers: a mask of upper bits keeps the order of what is not negative."""
+    if x[0].dtype == bool:
+        return x[0] & y[0], x[1] & y[1]
+    for value, mask in ((x, y), (y, x)):
+        if mask[0] is mask[1] and (value[0] >= 0).all() and np.all(_clears_low_bits(mask[0])):
+            return value[0] & mask[0], value[1] & mask[0]
+    ends = np.iinfo(x[0].dtype)
+    positive = (x[0] >= 0) | (y[0] >= 0)
+    high = np.where(x[0] >= 0, np.where(y[0] >= 0, np.minimum(x[1], y[1]), x[1]), np.where(y[0] >= 0, y[1], ends.max))
+    one = (x[0] == x[1]) & (y[0] == y[1])
+    exact = x[0] & y[0]
+    low = np.where(positive, 0, ends.min)
+    return np.where(one, exact, low).astype(exact.dtype), np.where(one, exact, high).astype(exact.dtype)
+
+
+def _clears_low_bits(mask: Any) -> Any:
+    """Whether a mask of a positive number's bits keeps all from some bit on."""
+    most = np.iinfo(mask.dtype).max
+    cleared = most & ~mask
+    return (cleared & (cleared + 1)) == 0
+
+
+def _or(x: Pair, y: Pair) -> Pair:
+    """Of whole numbers that are not negative: at least the larger, at most the sum; 0 only where both are."""
+    if x[0].dtype == bool:
+        return x[0] | y[0], x[1] | y[1]
+    one = (x[0] == x[1]) & (y[0] == y[1])
+    exact = x[0] | y[0]
+    return np.where(one, exact, np.maximum(x[0], y[0])), np.where(one, exact, x[1] + y[1])
+
+
+def _xor(x: Pair, y: Pair) -> Pair:
+    if x[0].dtype != bool:
+        raise NotImplementedError("an exclusive or of whole numbers of several values")
+    known, exact = (x[0] == x[1]) & (y[0] == y[1]), x[0] ^ y[0]
+    return known & exact, ~known | exact
+
+
+def _bits(at: Callable[..., Any], x: Pair) -> Pair:
+    """Bits of numbers that are not negative are in the order of the numbers; of others nothing is known."""
+    if not (x[0] >= 0).all():
+        raise NotImplementedError("bits of negative numbers of several values")
+    return at(x[0]), at(x[1])
+
+
+def select(which: Pair, *cases: Pair) -> Pair:
+    """The case that is chosen; where that is open everything between all that may be."""
+    if which[0] is which[1]:
+        at = function_of("select_n", ())
+        low, high = at(which[0], *(case[0] for case in cases)), at(which[0], *(case[1] for case in cases))
+        return low, high
+    if which[0].dtype != bool:
+        return hull([end for case in cases for end in case])
+    no, yes = cases
+    surely, maybe = which
+    low, high = np.where(surely, yes[0], no[0]), np.where(surely, yes[1], no[1])
+    open_ = maybe & ~surely
+    if not open_.any():
+        return low, high
+    least, most = hull([no[0], yes[0]])[0], hull([no[1], yes[1]])[1]
+    return np.where(open_, least, low), np.where(open_, most, high)
+
+
+#: Operation → its rule.
+RULES: dict[str, Callable[..., Pair]] = {
+    "sub": _subtract, "mul": _multiply, "div": _divide, "neg": lambda x: (-x[1], -x[0]), "abs": magnitude,
+    "square": _square, "one_minus_square": _one_minus_square, "pow": _power, "rem": _remainder,
+    "lt": _less, "le": _less_equal, "gt": lambda x, y: _less(y, x), "ge": lambda x, y: _less_equal(y, x),
+    "eq": _equal, "ne": lambda x, y: _not(_equal(x, y)), "not": _not, "and": _and, "or": _or, "xor": _xor,
+    "is_finite": _finite, "select_n": select,
+}  # fmt: skip

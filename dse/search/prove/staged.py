@@ -1,0 +1,202 @@
+"""The objective of a grid's designs as two lists of operations: what the mapping alone decides, and the rest.
+
+What the mapping decides is computed once of every mapping, exactly. Blocks of several mappings then have the hull of
+exact numbers, and intervals are computed of what hardware moves alone: no ceiling of a degree is ever open.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import functools
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
+
+import jax
+import numpy as np
+
+from dse.doors.scalars.operations import Operation, Operations, function_of
+from dse.errors import InputError
+from dse.sweep.engine.numpy_backend import operations_of
+from dse.sweep.engine.point import Program
+from dse.sweep.grid.grid import Grid
+
+#: Mappings at once where what they decide is computed.
+_BATCH = 8192
+
+#: Numbers that the mapping decides, of all mappings.
+_MOST_NUMBERS = 1 << 30
+
+#: Comparison → whether the first case of a selection by it is the smaller operand, where the second case is the other.
+_MINIMUM = {"le": True, "lt": True, "ge": False, "gt": False}
+
+
+@dataclasses.dataclass(frozen=True, eq=False)
+class Staged:
+    """Operations on values by number: first those of the table, then leaves of hardware, then what is computed."""
+
+    constants: dict[int, Any]
+    table: dict[int, np.ndarray]  #: value → of each mapping
+    leaves: dict[str, int]  #: leaf path → value, of what dimensions and continuous axes move
+    operations: tuple[Operation, ...]
+    objective: int
+    reason: int
+
+    @functools.cached_property
+    def limits(self) -> tuple[tuple[int, int], ...]:
+        """Pairs of values of which the first is not above the second in a design that can run."""
+        made = {operation[3]: operation for operation in self.operations}
+        return tuple(dict.fromkeys(_limits(self.reason, False, made, self.constants)))
+
+
+def _limits(
+    value: int, is_true: bool, made: Mapping[int, Operation], constants: Mapping[int, Any]
+) -> Iterator[tuple[int, int]]:
+    """Limits that hold where a value is what it is in designs that can run: reasons none, truth values ``is_true``."""
+    name, _, inputs, _ = made.get(value, ("", (), (), 0))
+    if name in ("or", "add", "and") and is_true == (name == "and"):  # reasons are added too
+        for one in inputs:
+            yield from _limits(one, is_true, made, constants)
+    elif name == "not":
+        yield from _limits(inputs[0], not is_true, made, constants)
+    elif name == "convert_element_type":
+        yield from _limits(inputs[0], is_true, made, constants)
+    elif name == "select_n" and all(np.ndim(constants.get(i, np.zeros(1))) == 0 for i in inputs[1:]):
+        no, yes = (bool(constants[i]) for i in inputs[1:])
+        if no != yes:
+            yield from _limits(inputs[0], yes == is_true, made, constants)
+    elif name in ("le", "lt", "ge", "gt"):
+        one, other = inputs if (name in ("le", "lt")) == is_true else inputs[::-1]
+        yield one, other
+
+
+def staged(program: Program, grid: Grid, moving: Sequence[str], mappings: dict[str, np.ndarray]) -> Staged:
+    """The objective and the reasons of a grid's designs.
+
+    Args:
+        program: what is computed.
+        grid: of designs of one structure.
+        moving: leaf paths that dimensions and continuous axes set.
+        mappings: leaf path → value of each mapping.
+    """
+    values = {path: np.float32(0.0) for path in (*moving, *mappings)}
+    found = operations_of(program, grid.base, values)
+    leaves = jax.tree.leaves((grid.base, values))
+    first = len(leaves) - len(values)
+    opened = {path: first + i for i, path in enumerate(sorted(values))}
+    folded = _wanted(found).folded(leaves, list(opened.values()))
+    place = {path: i for i, path in enumerate(opened)}
+    return _staged(*_simplified(folded), place, mappings, moving)
+
+
+def _wanted(found: Operations) -> Operations:
+    """The first objective and the reasons alone."""
+    metrics, objectives = jax.tree.unflatten(found.structure, found.outputs)
+    outputs = [objectives[0], metrics.infeasible_reason]
+    return found._replace(operations=_pruned(found.operations, outputs), outputs=outputs)
+
+
+def _pruned(operations: list[Operation], outputs: list[int]) -> list[Operation]:
+    """Without operations that nothing needs."""
+    wanted, kept = set(outputs), list[Operation]()
+    for operation in reversed(operations):
+        if operation[3] in wanted:
+            wanted.update(operation[2])
+            kept.append(operation)
+    return kept[::-1]
+
+
+def _simplified(found: Operations) -> tuple[dict[int, Any], list[Operation], list[int]]:
+    """Constants, operations and outputs that give the same numbers, by operations whose intervals are narrower.
+
+    A value less itself is 0 (ceilings with the slope of what is rounded), and a selection of the smaller of two values
+    is their minimum.
+    """
+    n_inputs = found.n_values - len(found.constants) - len(found.operations)
+    constants = dict(enumerate(found.constants, n_inputs))
+    made: dict[int, Operation] = {}
+    stands: dict[int, int] = {}
+    for name, given, inputs, output in found.operations:
+        inputs = tuple(stands.get(i, i) for i in inputs)
+        same = _same_as(name, inputs, constants, made)
+        if same is not None:
+            stands[output] = same
+        elif name == "sub" and inputs[0] == inputs[1]:
+            constants[output] = np.float32(0.0)
+        elif all(i in constants for i in inputs):
+            constants[output] = function_of(name, given)(*(constants[i] for i in inputs))
+        else:
+            made[output] = (*_extreme(name, given, inputs, made), output)
+    outputs = [stands.get(i, i) for i in found.outputs]
+    return constants, _pruned(list(made.values()), outputs), outputs
+
+
+def _same_as(name: str, inputs: tuple[int, ...], constants: dict[int, Any], made: dict[int, Operation]) -> int | None:
+    """The operand that an operation gives as it is, if it is known to."""
+    if name in ("stop_gradient", "copy"):
+        return inputs[0]
+    if name == "select_n" and len(set(inputs[1:])) == 1:
+        return inputs[1]
+    if name == "select_n" and inputs[0] in constants:
+        return inputs[1 + int(constants[inputs[0]])]
+    neutral = {"add": 0.0, "mul": 1.0}.get(name)
+    if neutral is not None:
+        for one, other in (inputs, inputs[::-1]):
+            if one in constants and constants[one].dtype.kind in "fi" and constants[one] == neutral:
+                return other
+    return None
+
+
+def _extreme(
+    name: str, given: tuple[Any, ...], inputs: tuple[int, ...], made: dict[int, Operation]
+) -> tuple[str, tuple[Any, ...], tuple[int, ...]]:
+    """An operation as it is, or the minimum or maximum that it stands for."""
+    if name == "select_n" and len(inputs) == 3 and inputs[0] in made:
+        compared, _, (one, other), _ = made[inputs[0]] if len(made[inputs[0]][2]) == 2 else ("", (), (-1, -1), 0)
+        if compared in _MINIMUM and {one, other} == {*inputs[1:]}:
+            takes_first = inputs[2] == one  # where the comparison holds
+            return ("min" if _MINIMUM[compared] == takes_first else "max"), (), (one, other)
+    return name, given, inputs
+
+
+def _staged(
+    constants: dict[int, Any], operations: list[Operation], outputs: list[int], place: dict[str, int],
+    mappings: dict[str, np.ndarray], moving: Sequence[str],
+) -> Staged:  # fmt: skip
+    """The operations cut in two, and the first part computed of every mapping."""
+    of_mapping = {place[path] for path in mappings} | constants.keys()
+    first, rest = list[Operation](), list[Operation]()
+    for operation in operations:
+        is_first = of_mapping.issuperset(operation[2])
+        (first if is_first else rest).append(operation)
+        if is_first:
+            of_mapping.add(operation[3])
+    wanted = {*outputs, *(i for operation in rest for i in operation[2])}
+    kept = sorted(wanted & of_mapping - constants.keys())
+    count = len(next(iter(mappings.values())))
+    if count * len(kept) > _MOST_NUMBERS:
+        most = f"some {_MOST_NUMBERS // max(1, len(kept)):,} mappings in memory"
+        raise InputError("--prove", f"{count:,} mappings", most, "list fewer values for the parts of the mapping")
+    table = _computed(first, constants, {place[path]: column for path, column in mappings.items()}, kept)
+    same = {i: column[0] for i, column in table.items() if (column == column[0]).all()}
+    return Staged(
+        {i: value for i, value in constants.items() if i in wanted} | same,
+        {i: column for i, column in table.items() if i not in same},
+        {path: place[path] for path in moving},
+        tuple(rest), *outputs,
+    )  # fmt: skip
+
+
+def _computed(
+    operations: list[Operation], constants: dict[int, Any], columns: dict[int, np.ndarray], kept: list[int]
+) -> dict[int, np.ndarray]:
+    """Values of every mapping by number."""
+    count = len(next(iter(columns.values())))
+    steps = [(function_of(name, given), inputs, output) for name, given, inputs, output in operations]
+    parts = []
+    for at in range(0, count, _BATCH):
+        values = constants | {i: column[at : at + _BATCH].astype(np.float32) for i, column in columns.items()}
+        with np.errstate(all="ignore"):
+            for function, inputs, output in steps:
+                values[output] = function(*[values[i] for i in inputs])
+        parts.append({i: np.broadcast_to(values[i], min(_BATCH, count - at)) for i in kept})
+    return {i: np.concatenate([part[i] for part in parts]) for i in kept}
