@@ -199,6 +199,9 @@ def steady(rank: Rank, running: Scalar, waiting: Scalar, at_once: Scalar) -> tup
     taken = taken._replace(whole=taken.whole + jnp.maximum(steps.alone - 1.0, 0.0))
     later = (requests.output_tokens - 1.0) / speed
     n, by_itself, tokens = 0.5 * running, steps.seconds_of(itself), jnp.where(apart, turns, later)
+    busy: Scalar = 0.0
+    idle: Scalar = 0.0
+    delay: Scalar = 0.0
     for _ in range(ROUNDS):
         others = rest * n
         at = _round(steps, taken, by_itself + others * steps.a_sequence, others, arrivals_waiting)
