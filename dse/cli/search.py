@@ -64,7 +64,8 @@ def search(
     gap: Annotated[float, typer.Option(help="Relative gap to prove.")] = 0.005,
     minutes: Annotated[float | None, typer.Option(help="Time limit of the proof [default: none].")] = None,
     certificate: Annotated[
-        Path | None, typer.Option("--check", metavar="CERTIFICATE", show_default="none", help="Check this proof; search nothing.")
+        Path | None,
+        typer.Option("--check", metavar="CERTIFICATE", show_default="none", help="Check this proof; search nothing."),
     ] = None,
     figure: Figure = True,
     as_json: Json = False,
