@@ -18,7 +18,7 @@ NEWEST_PYTHON ?=
 # Where it is set, every process that tests start would compile all it imports anew, seconds each.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: run environment test test-slow test-browser docs site calibrate notebooks check-lowest fuzz bench bench-check search-bench test-search test-faults dist-bench lint clean help
+.PHONY: run environment test test-slow test-browser docs site calibrate notebooks check-lowest fuzz bench bench-check search-bench test-search test-faults dist-bench growth lint clean help
 .DELETE_ON_ERROR:
 
 run: $(VENV)/.installed  ## run the standard sweep (SWEEP=…)
@@ -82,6 +82,9 @@ test-faults: $(VENV)/.installed-test  ## run the tests of faults: real runs that
 
 dist-bench: $(VENV)/.installed-test  ## measure workers against shards, write docs/many_machines.md
 	$(BIN)/python -m docs.make.many_machines docs/many_machines.md
+
+growth: $(VENV)/.installed-test  ## measure how time and memory grow, write docs/growth.md
+	$(BIN)/python -m docs.make.growth docs/growth.md
 
 lint: $(VENV)/.installed-lint  ## check style and types: ruff and mypy
 	$(BIN)/ruff check dse benchmarks calibration docs tests notebooks
