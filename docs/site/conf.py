@@ -36,7 +36,8 @@ CONTENTS = {
         "docs/systems", "docs/ablation", "docs/technology", "docs/cost", "docs/failures", "docs/schedules",
     ),
     "How it works": (
-        "docs/architecture", "docs/search", "docs/benchmarks", "docs/growth", "docs/safety", "CONTRIBUTING", "CHANGELOG",
+        "docs/architecture", "docs/search", "docs/benchmarks", "docs/growth", "docs/safety", "CONTRIBUTING",
+        "CHANGELOG",
     ),
 }  # fmt: skip
 
