@@ -323,7 +323,7 @@ def out_of_memory(case):
 from dse.sweep.engine.engine import SweepEngine
 full = SweepEngine.full
 def short(self, line, count):
-    if count > 64:
+    if count > 4:
         raise RuntimeError("RESOURCE_EXHAUSTED: Out of memory allocating 12345 bytes.")
     return full(self, line, count)
 SweepEngine.full = short

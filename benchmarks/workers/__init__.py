@@ -30,6 +30,9 @@ _KEEP = "top:10"
 #: Times the designs of the sweep of a billion → how many values its ranges have.
 SIZES = {1: (15, 38, 31), 4: (15, 38, 124)}
 
+#: And those over which memory is watched: forty billion designs, half a minute.
+_WATCHED = (15, 380, 124)
+
 #: Times the designs → rounds of shards, workers, and workers of which one is killed, in turn.
 _ROUNDS = {1: 5, 4: 3}
 
@@ -69,9 +72,13 @@ def _in_turn(folder: Path, times: int) -> tuple[dict[str, Any], bool]:
 
 
 def _sweep(folder: Path, times: int) -> Path:
-    """The sweep of a billion designs with so many times as many, by step time alone."""
-    path = folder / f"times-{times}.toml"
-    text = _with_counts(LARGE_SWEEP.read_text(encoding="utf-8"), SIZES[times])
+    """The sweep of a billion designs with a multiple of its designs, by step time alone."""
+    return _sized(folder, f"times-{times}", SIZES[times])
+
+
+def _sized(folder: Path, name: str, counts: tuple[int, int, int]) -> Path:
+    path = folder / f"{name}.toml"
+    text = _with_counts(LARGE_SWEEP.read_text(encoding="utf-8"), counts)
     path.write_text(_by_step_time(text), encoding="utf-8")
     return path
 
@@ -81,12 +88,9 @@ def _digest(path: Path) -> str:
 
 
 def memory_over_time(folder: Path) -> dict[str, float]:
-    """Resident memory of one process on the larger sweep: its peak, and how fast it grows at the end.
-
-    A billion designs are ranked in less than half a minute, too short for a slope.
-    """
+    """Resident memory of one process on a longer sweep: its peak, and how fast it grows at the end."""
     found: dict[str, float] = {}
-    _run(folder, _sweep(folder, max(SIZES)), "memory.nc", watch=found.update)
+    _run(folder, _sized(folder, "memory", _WATCHED), "memory.nc", watch=found.update)
     return found
 
 

@@ -178,10 +178,14 @@ import jax
 import numpy as np
 from dse.sweep import plan
 from dse.sweep.engine.engine import SweepEngine
+from dse.sweep.engine.staging import Where
 from tests.sweep import toy
 grid, _ = plan(toy.sweep())
-metrics, _ = SweepEngine(grid, by_numpy=False).full(0, grid.table.n_rows)
-sys.stdout.buffer.write(np.stack([np.asarray(m, np.float32) for m in jax.tree.leaves(metrics)]).tobytes())
+engine = SweepEngine(grid, by_numpy=False)
+metrics, _ = engine.full(0, grid.table.n_rows)
+at, place, inner = engine.full_nest.mappings_of(np.arange(grid.table.n_rows))
+where = Where(place, inner, engine.full_nest.parts_shape)
+sys.stdout.buffer.write(np.stack([m.at(where).astype(np.float32) for m in jax.tree.leaves(metrics)]).tobytes())
 """
     found = []
     for environment in (os.environ | {"XLA_FLAGS": ""}, {k: v for k, v in os.environ.items() if k != "XLA_FLAGS"}):

@@ -37,6 +37,9 @@ CHUNK_SHORT = 1 << 16
 #: or more to compile and a third of one to load.
 MOST_BY_NUMPY = 200_000
 
+#: Designs of a chunk that are counted in whole numbers of 32 bits.
+_MOST_COUNTED = 1 << 30
+
 #: How often chunks may be halved.
 _MOST_HALVINGS = 12
 
@@ -117,7 +120,8 @@ class SweepEngine:
         """
         if nest.n_positions == 1 or nest.n_outer * nest.n_positions < default:
             default = CHUNK_SHORT
-        return max(1, min((self._chunk or default * chunk_times()) // nest.n_positions, LONGEST_CHUNK >> 1))
+        length = (self._chunk or default * chunk_times()) // nest.n_positions
+        return max(1, min(length, LONGEST_CHUNK >> 1, _MOST_COUNTED // nest.n_inner))
 
     def lines(self, nest: Nest, default: int) -> int:
         """The most lines that no more than a chunk of outer indices holds, at least one."""
