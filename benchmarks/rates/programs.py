@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import functools
 import importlib
 import json
 import math
@@ -56,7 +55,7 @@ def rates(sweep: Path) -> dict[str, float]:
     from dse.sweep.engine.decoding import values_at
     from dse.sweep.engine.engine import CHUNK_SHORT
     from dse.sweep.engine.nesting import Nest
-    from dse.sweep.engine.point import run_point
+    from dse.sweep.engine.point import equations_of
     from dse.sweep.engine.tables import tables
 
     grid = engine.grid
@@ -67,7 +66,9 @@ def rates(sweep: Path) -> dict[str, float]:
 
     # Two programs: XLA would look each value up at every use.
     look_up = jax.jit(values_at)
-    evaluate = jax.jit(jax.vmap(functools.partial(run_point, engine.program), (None, 0)))
+    structure = jax.tree.structure((made.base, dict.fromkeys(grid.columns, 0.0)))
+    run, _ = equations_of(engine.program, structure)
+    evaluate = jax.jit(jax.vmap(lambda base, values: run(*jax.tree.leaves((base, values))), (None, 0)))
 
     def flat_full() -> float:
         jax.block_until_ready(evaluate(made.base, look_up(made.outer, digits)))

@@ -70,7 +70,7 @@ class Operations(NamedTuple):
                 else:
                     left.append((name, parameters, inputs, output))
         outputs = [same.get(i, i) for i in self.outputs]
-        left = _needed(left, outputs)
+        left = needed(left, outputs)
         used = sorted(known & {*outputs, *(i for *_, inputs, _ in left for i in inputs)})
         literals = [i for i in used if i in range(len(leaves), n_known) or values[i].dtype.kind != "f"]
         used = [*literals, *(i for i in used if i not in literals)]
@@ -106,11 +106,10 @@ def same_as(name: str, known: Sequence[Any]) -> int | None:
     """
     if name == "select_n":
         return None if known[0] is None else 1 + int(known[0])
-    neutral, deciding = _NEUTRAL.get(name, _NONE)
-    for i in (0, 1) if name in _NEUTRAL else ():
-        if _is(known[i], neutral[i]):
+    for i, neutral, deciding in _NEUTRAL.get(name, ()):
+        if _is(known[i], neutral):
             return 1 - i
-        if _is(known[i], deciding[i]):
+        if _is(known[i], deciding):
             return i
     return None
 
@@ -122,18 +121,20 @@ def _is(value: Any, number: float | None) -> bool:
     return bool(value == (~value.dtype.type(0) if number == -1 else number))
 
 
-_Pair = tuple[float | None, float | None]
-_NONE: tuple[_Pair, _Pair] = (None, None), (None, None)
+def _either(neutral: float, deciding: float | None = None) -> tuple[tuple[int, float | None, float | None], ...]:
+    """Of an operation whose inputs may change places."""
+    return (0, neutral, deciding), (1, neutral, deciding)
 
-#: Operation → by input the value with which the output is the other input, and that with which it is this one.
-_NEUTRAL: dict[str, tuple[_Pair, _Pair]] = {
-    "add": ((0.0, 0.0), (None, None)), "add_any": ((0.0, 0.0), (None, None)), "sub": ((None, 0.0), (None, None)),
-    "mul": ((1.0, 1.0), (0.0, 0.0)), "div": ((None, 1.0), (0.0, None)), "max": ((-np.inf, -np.inf), (np.inf, np.inf)),
-    "min": ((np.inf, np.inf), (-np.inf, -np.inf)), "and": ((-1, -1), (0, 0)), "or": ((0, 0), (-1, -1)),
+
+#: Operation → (input, its value with which the output is the other input, that with which it is this one).
+_NEUTRAL: dict[str, tuple[tuple[int, float | None, float | None], ...]] = {
+    "add": _either(0.0), "add_any": _either(0.0), "sub": ((1, 0.0, None),), "mul": _either(1.0, 0.0),
+    "div": ((0, None, 0.0), (1, 1.0, None)), "max": _either(-np.inf, np.inf), "min": _either(np.inf, -np.inf),
+    "and": _either(-1, 0), "or": _either(0, -1),
 }  # fmt: skip
 
 
-def _needed(operations: Sequence[Operation], outputs: Sequence[int]) -> list[Operation]:
+def needed(operations: Sequence[Operation], outputs: Sequence[int]) -> list[Operation]:
     """The operations that the outputs depend on, in order."""
     wanted, kept = set(outputs), list[Operation]()
     for operation in reversed(operations):

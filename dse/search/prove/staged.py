@@ -14,7 +14,7 @@ from typing import Any
 import jax
 import numpy as np
 
-from dse.doors.scalars.operations import Operation, Operations, function_of
+from dse.doors.scalars.operations import Operation, Operations, function_of, needed, same_as
 from dse.errors import InputError
 from dse.sweep.engine.numpy_backend import operations_of
 from dse.sweep.engine.point import Program
@@ -92,17 +92,7 @@ def _wanted(found: Operations) -> Operations:
     """The first objective and the reasons alone."""
     metrics, objectives = jax.tree.unflatten(found.structure, found.outputs)
     outputs = [objectives[0], metrics.infeasible_reason]
-    return found._replace(operations=_pruned(found.operations, outputs), outputs=outputs)
-
-
-def _pruned(operations: list[Operation], outputs: list[int]) -> list[Operation]:
-    """Without operations that nothing needs."""
-    wanted, kept = set(outputs), list[Operation]()
-    for operation in reversed(operations):
-        if operation[3] in wanted:
-            wanted.update(operation[2])
-            kept.append(operation)
-    return kept[::-1]
+    return found._replace(operations=needed(found.operations, outputs), outputs=outputs)
 
 
 def _simplified(found: Operations) -> tuple[dict[int, Any], list[Operation], list[int]]:
@@ -117,9 +107,13 @@ def _simplified(found: Operations) -> tuple[dict[int, Any], list[Operation], lis
     stands: dict[int, int] = {}
     for name, given, inputs, output in found.operations:
         inputs = tuple(stands.get(i, i) for i in inputs)
-        same = _same_as(name, inputs, constants, made)
-        if same is not None:
-            stands[output] = same
+        known = same_as(name, [constants.get(i) for i in inputs])
+        if known is not None:
+            stands[output] = inputs[known]
+        elif name in ("stop_gradient", "copy"):
+            stands[output] = inputs[0]
+        elif name == "select_n" and len(set(inputs[1:])) == 1:
+            stands[output] = inputs[1]
         elif name == "sub" and inputs[0] == inputs[1]:
             constants[output] = np.float32(0.0)
         elif all(i in constants for i in inputs):
@@ -127,23 +121,7 @@ def _simplified(found: Operations) -> tuple[dict[int, Any], list[Operation], lis
         else:
             made[output] = (*_extreme(name, given, inputs, made), output)
     outputs = [stands.get(i, i) for i in found.outputs]
-    return constants, _pruned(list(made.values()), outputs), outputs
-
-
-def _same_as(name: str, inputs: tuple[int, ...], constants: dict[int, Any], made: dict[int, Operation]) -> int | None:
-    """The operand that an operation gives as it is, if it is known to."""
-    if name in ("stop_gradient", "copy"):
-        return inputs[0]
-    if name == "select_n" and len(set(inputs[1:])) == 1:
-        return inputs[1]
-    if name == "select_n" and inputs[0] in constants:
-        return inputs[1 + int(constants[inputs[0]])]
-    neutral = {"add": 0.0, "mul": 1.0}.get(name)
-    if neutral is not None:
-        for one, other in (inputs, inputs[::-1]):
-            if one in constants and constants[one].dtype.kind in "fi" and constants[one] == neutral:
-                return other
-    return None
+    return constants, needed(list(made.values()), outputs), outputs
 
 
 def _extreme(

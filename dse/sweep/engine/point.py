@@ -107,10 +107,3 @@ def equations_of(program: Program, inputs: jax.tree_util.PyTreeDef) -> tuple[Equ
         return whole.part((), wanted), outputs
     scalars = jax.tree.unflatten(inputs, [jax.ShapeDtypeStruct((), jnp.float32)] * inputs.num_leaves)
     return equations.trace(functools.partial(evaluate_point, program), *scalars)
-
-
-def run_point(program: Program, base: Design, values: Mapping[str, Scalar]) -> tuple[Any, tuple[jax.Array, ...]]:
-    """:func:`evaluate_point` by its equations."""
-    leaves, structure = jax.tree.flatten((base, values))
-    run, outputs = equations_of(program, structure)
-    return jax.tree.unflatten(outputs, run(*leaves))
