@@ -13,6 +13,7 @@ searches turn into their ``Interrupted``. Before :func:`arm`, while Python start
 from __future__ import annotations
 
 import contextlib
+import importlib
 import os
 import signal
 import socket
@@ -150,16 +151,28 @@ def _stop(number: signal.Signals) -> NoReturn:
         text = _kept() if held else _UNKNOWN
     except Exception:  # whatever state the work is in, the process ends
         text = _UNKNOWN
-    for process in CHILDREN:
-        with contextlib.suppress(OSError):
-            process.kill()
-    for pid in _children():  # workers that still start would print that this process is gone
-        with contextlib.suppress(OSError):
-            os.kill(pid, signal.SIGKILL)
     show_cursor = "\x1b[?25h\n" if os.isatty(2) else ""
     with contextlib.suppress(OSError):
         os.write(2, f"{show_cursor}{word}{text}\n".encode())
+        os.dup2(os.open(os.devnull, os.O_WRONLY), 2)  # threads that still work would tell of children that are gone
+    _stop_children()
     os._exit(status)
+
+
+def _stop_children() -> None:
+    """Kill all children and let no thread start another: workers that still start would print that this one is gone."""
+    with contextlib.suppress(ImportError):
+        spawning = importlib.import_module("_posixsubprocess")
+        spawning.fork_exec = lambda *_: time.sleep(_LONGEST_CHANGE)
+    for process in CHILDREN:
+        with contextlib.suppress(OSError):
+            process.kill()
+    killed: set[int] = set()
+    while left := set(_children()) - killed:  # a list of the system may lack some
+        for pid in left:
+            with contextlib.suppress(OSError):
+                os.kill(pid, signal.SIGKILL)
+        killed |= left
 
 
 def _children() -> list[int]:
