@@ -188,6 +188,10 @@ class Software:
         "", "1", "sequence parallelism may split the hidden size (MaxText activation_embed): 1 yes",
         default=None, bounds=YES_OR_NO, absent=0.0,
     )  # fmt: skip
+    uneven_layers: Scalar | None = metadata(
+        "", "1", "any layout of layers over pipeline stages (pipeline_model_parallel_layout): 1 yes",
+        default=None, bounds=YES_OR_NO, absent=0.0,
+    )  # fmt: skip
     reserve: Scalar = metadata("", "B", "reserved device memory: driver, communicators, fragments")
     memory_spread: Scalar = metadata(
         "", "1", "log standard deviation of measured over predicted peak memory", default=0.1, bounds=SHARE
