@@ -17,7 +17,7 @@ import numpy as np
 from dse.calibrate.fit import Fit, Parameter, folds, held_out
 from dse.calibrate.step_rows import StepModel, StepRows
 from dse.designs.leaves import leaf, replace
-from dse.measured import predict_cases
+from dse.measured import predict_cases, rules
 from dse.measured.comparison import Comparison, compare_predictions, is_timed
 from dse.measured.names import Lookup
 from dse.measured.prediction import evaluate_many
@@ -29,6 +29,7 @@ PARAMETERS = (
     Parameter("software.experts.grouped_efficiency", 0.9, 0.1, 0.5, 1.0),
     Parameter("software.experts.expert_time", 2e-5, 0.5),
     Parameter("software.experts.expert_host_time", 3e-3, 0.5),
+    Parameter("software.experts.exchange_overlap", 0.7, 0.3, 0.0, 1.0),
 )
 HOST = "software.experts.expert_host_time"
 NAMES = tuple(p.path.rpartition(".")[2] for p in PARAMETERS)
@@ -101,6 +102,7 @@ def rows_of(compared: Sequence[Comparison], chips: dict[object, str]) -> ExpertR
     """Timed rows of mixtures of experts with a fitted stack; None where there are none."""
     kept = [c for c in compared if is_timed(c) and c.prediction.stack in STACKS]
     kept = [c for c in kept if c.prediction.chosen.workload.experts is not None]
+    kept = [c for c in kept if rules.unused(c.prediction.case.row, "fit of experts") is None]
     if not kept:
         return None
     steps = StepRows.of(kept, chips)

@@ -83,6 +83,13 @@ class ExpertKernels:
     fused: Scalar | None = metadata(
         "", "1", "fused expert kernel in MX formats: 1 yes", default=None, bounds=SHARE,
     )  # fmt: skip
+    exchange_efficiency: Scalar | None = metadata(
+        "", "1", "share of inter-domain bandwidth reached by kernels that send a token once; absent: as collectives",
+        default=None, bounds=SHARE,
+    )  # fmt: skip
+    exchange_overlap: Scalar = metadata(
+        "", "1", "share of an exchange hidden by a paired pass", default=0.7, bounds=SHARE,
+    )
     expert_host_time: Scalar = metadata(
         "", "s", "host launch time per expert layer, forward",
         default=0.0,
@@ -220,7 +227,7 @@ class ExpertMapping:
         default=float(Precision.bf16), enum=Precision,
     )  # fmt: skip
     overlap_ep: Scalar = metadata(
-        "", "1", "share of expert messages hidden by the schedule", default=0.0,
+        "", "1", "share of paired passes that hide the exchange of experts", default=0.0,
         bounds=SHARE,
     )  # fmt: skip
 
