@@ -66,6 +66,7 @@ class Found(NamedTuple):
     fit: Fit  #: of the shared values
     unseen: np.ndarray  #: by a fit without the row's configuration
     cell: np.ndarray  #: by a fit without the rows of its accelerator and release range
+    model: np.ndarray  #: by a fit without the rows of its model
     blind: np.ndarray  #: by the defaults of the leaves, without any step of a mixture of experts
     constant: np.ndarray  #: by the mean utilisation of the other cells
 
@@ -91,7 +92,7 @@ class Found(NamedTuple):
         by_point = np.array([[other == points[i] for other in points] for i in self.firsts], float)
         by_point /= by_point.sum(axis=1, keepdims=True)
         kinds = {"in sample": self.fit.errors, "configuration left out": self.unseen, "cell left out": self.cell,
-                 "blind": self.blind, "constant MFU of other cells": self.constant}  # fmt: skip
+                 "model left out": self.model, "blind": self.blind, "constant MFU of other cells": self.constant}  # fmt: skip
         return {
             name: by_point @ np.abs(np.expm1(errors)) * np.sign(by_point @ np.expm1(errors))
             for name, errors in kinds.items()
@@ -140,6 +141,7 @@ def calibrate(cases: Sequence[Case], lookup: Lookup, k: int = 5) -> Found | None
     configurations = folds([point[1:] for point in rows.points], k)
     return Found(
         rows, problem.solve().fit(PARAMETERS), problem.held_out(list(configurations)), problem.held_out(rows.cells),
+        problem.held_out([str(c.prediction.case.row.get("model")) for c in rows.steps.compared]),
         _with_defaults(rows.steps), held_out(rows.cells, constant),
     )
 

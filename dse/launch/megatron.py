@@ -244,6 +244,9 @@ RULES: tuple[OptionRule, ...] = (
     NumberOption("--expert-model-parallel-size", "mapping.experts.ep", plain=1.0),
     NumberOption("--expert-tensor-parallel-size", "mapping.experts.etp"),
     ChoiceOption("mapping.experts.all_to_all", _DISPATCH),
+    ChoiceOption("mapping.experts.overlap_ep", {
+        0.0: [], -1.0: [], 1.0: [("--overlap-moe-expert-parallel-comm", ""), ("--delay-wgrad-compute", "")],
+    }),
     Written(("mapping.virtual_stages",), _virtual_stages, _read_virtual_stages),
     ChoiceOption("mapping.schedule", {0.0: []}),
     Written(("mapping.sequence_parallel",), _split_sequence, _read_split_sequence),

@@ -21,6 +21,7 @@ from dse.types import (
     Precision,
     Recompute,
     SequenceParallel,
+    Tiers,
     Workload,
     weight_only_format,
 )
@@ -75,6 +76,8 @@ def mappings(
     if workload.experts is not None:
         fixed["experts"] = spread_experts(cells, default)
     fixed |= {name: cells.flag(name) or 0.0 for name in ("offload_weights", "offload_optimizer")}
+    if cells.flag("host_update"):
+        fixed["tiers"] = Tiers(host_update=1.0)
     policies = spilled(cells, recompute(cells, default), default)
     found = []
     for tp, pp in splits(cells, workload, devices / cp):

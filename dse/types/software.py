@@ -90,6 +90,9 @@ class ExpertKernels:
     exchange_overlap: Scalar = metadata(
         "", "1", "share of an exchange hidden by a paired pass", default=0.7, bounds=SHARE,
     )
+    overlap_across: Scalar = metadata(
+        "", "1", "exchanges that leave the scale-up domain overlap by default: 1 yes", default=0.0, bounds=YES_OR_NO,
+    )
     expert_host_time: Scalar = metadata(
         "", "s", "host launch time per expert layer, forward",
         default=0.0,
@@ -227,8 +230,8 @@ class ExpertMapping:
         default=float(Precision.bf16), enum=Precision,
     )  # fmt: skip
     overlap_ep: Scalar = metadata(
-        "", "1", "share of paired passes that hide the exchange of experts", default=0.0,
-        bounds=SHARE,
+        "", "1", "share of paired passes that hide the exchange of experts; -1: as the stack",
+        default=-1.0, bounds=Bounds(low=-1.0, high=1.0),
     )  # fmt: skip
 
 

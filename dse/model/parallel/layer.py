@@ -93,7 +93,8 @@ def expert_parallel(design: Design, layout: Layout, sent: Iterable[Sent], passes
     forward, backward = (time_of(own, Scope.expert_layer, w) for w in (Window.experts_forward, Window.experts_backward))
     usage = jnp.maximum(collectives.usage(group, design.system), kernels.exchange_cores)
     leaves = jnp.where(group.domains > 1.0, 1.0, 0.0)
-    overlap = times(times(mapping.overlap_ep, kernels.exchange_overlap), paired_passes(design, layout))
+    asked = jnp.where(mapping.overlap_ep < 0.0, leaves * kernels.overlap_across, mapping.overlap_ep)
+    overlap = asked * kernels.exchange_overlap * paired_passes(design, layout)
     return Exposed(
         collectives.exposed(forward, passes.forward, overlap, usage),
         collectives.exposed(backward, passes.backward, overlap, usage),
