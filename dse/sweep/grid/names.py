@@ -40,7 +40,10 @@ def _layers(spec: SweepSpec) -> dict[str, Axis]:
     if "software" not in named:
         brings = named["accelerator" if _in_own_nodes(named, spec) else "system"]
         serving = spec.study.name == "serving"
-        stacks = tuple(catalog.default_software(str(slug), brings.where, serving=serving) for slug in brings.labels)
+        works = "" if spec.one_stack else str(named["workload"].labels[0])
+        stacks = tuple(
+            catalog.default_software(str(slug), brings.where, serving=serving, workload=works) for slug in brings.labels
+        )
         named["software"] = dataclasses.replace(brings, name="software", key="software", labels=stacks)
     order = ("workload", "system", "accelerator", "node", "memory", "scale_up", "scale_out", "software")
     return {key: named[key] for key in order if key in named}

@@ -233,7 +233,9 @@ def _from(
     assert table.spec is not None
     plain = dict(_all_leaves(_design(table, names, system)))
     words = ["-w", names["workload"], "-s", system]
-    if names["software"] != default_software(system, serving=table.study.name == "serving"):
+    if names["software"] != default_software(
+        system, serving=table.study.name == "serving", workload=names["workload"]
+    ):
         words += ["--software", names["software"]]
     if table.spec.any_option:
         words.append("--any-option")
