@@ -137,7 +137,7 @@ def _finish(found: Outcome, problem: Problem, figure: bool, as_json: bool, force
             _print_files([found.output, *figures, *proof] if found.output else [])
     if found.proof and found.proof.interrupted:
         return INTERRUPTED
-    return 0 if found.any_feasible or (found.proof and found.proof.best is not None) else NOTHING_FEASIBLE
+    return 0 if found.any_feasible else NOTHING_FEASIBLE
 
 
 def size(problem: Problem) -> str:
