@@ -73,8 +73,8 @@ def test_results_have_what_is_proven(proven):
     best = float(results.step_time.sel(searcher="proof").min())
     assert best == pytest.approx(known.front.objectives[0, 0]) and best <= float(results.step_time.min())
     assert results.attrs["proof_bound"] == pytest.approx(best * (1 - known.header["gap"]))
-    plotted = CliRunner().invoke(app, ["plot", str(certificate.parent / "p.nc"), "-o", str(certificate.parent / "f.png")])
-    assert plotted.exit_code == 0, plotted.output
+    plot = ["plot", str(certificate.parent / "p.nc"), "-o", str(certificate.parent / "f.png")]
+    assert CliRunner().invoke(app, plot).exit_code == 0
 
 
 def test_a_front_is_proven(tmp_path):

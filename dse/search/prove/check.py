@@ -10,7 +10,6 @@ of operations, the plain rules of intervals, and what the mapping decides.
 from __future__ import annotations
 
 import dataclasses
-import functools
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -225,32 +224,18 @@ class _Lines:
         for name, given, inputs, output in staged.operations:
             values[output] = self._computed(name, given, *[values[i] for i in inputs])
         objectives, reason = [values[i] for i in staged.objectives], values[staged.reason]
-        limits = [limit for a, b in staged.limits if (limit := self._limit(values[a], values[b]))]
-        low = np.empty((count, len(objectives)))
-        for i, objective in enumerate(objectives):
-            least = [_least_within(objective, limit) for limit in limits] if isinstance(objective, _Line) else []
-            low[:, i] = functools.reduce(np.fmax, [np.broadcast_to(_ends(objective)[0], count), *least])
-        axis = self._widest(ranges, objectives, limits)
+        low = np.stack([np.broadcast_to(_ends(one)[0], count) for one in objectives], axis=1)
+        axis = self._widest(ranges, objectives)
         return np.where(np.isnan(low), -np.inf, low), np.broadcast_to(_ends(reason)[0] != 0, count), axis
 
-    def _limit(self, one: Any, other: Any) -> _Line | None:
-        """What is not above 0 in designs that can run; None where nothing moves it."""
-        if not isinstance(one, _Line) and not isinstance(other, _Line):
-            return None
-        one, other = self._line(one), self._line(other)
-        return _mixed((one.low - other.high, one.high - other.low), 1.0, one, -1.0, other)
-
-    def _widest(self, ranges: Ranges, objectives: list[Any], limits: list[_Line]) -> np.ndarray:
-        """The axis to halve blocks along: mappings and names first, then what moves objective and open limits most."""
+    def _widest(self, ranges: Ranges, objectives: list[Any]) -> np.ndarray:
+        """The axis to halve blocks along: mappings and names first, then what moves the objectives most."""
         size = ranges.behind - ranges.first
-        share = 0.05 * size / self._one.whole.behind
-        share += 10.0 * self._one.is_listed
-        weights = [1.0] * len(objectives) + [0.3 * ((one.low < 0) & (one.high > 0)) for one in limits]
-        for value, weight in zip([*objectives, *limits], weights, strict=True):
-            if isinstance(value, _Line):
-                total = np.maximum(abs(value.slopes).sum(axis=0) + value.rest, 1e-30)
-                for row, i in enumerate(self._one.axis_of):
-                    share[:, self._one.axis_of[i]] += np.nan_to_num(weight * abs(value.slopes[row]) / total)
+        share = 0.05 * size / self._one.whole.behind + 10.0 * self._one.is_listed
+        for value in (one for one in objectives if isinstance(one, _Line)):
+            total = np.maximum(abs(value.slopes).sum(axis=0) + value.rest, 1e-30)
+            for row, i in enumerate(self._axes):
+                share[:, self._one.axis_of[i]] += np.nan_to_num(abs(value.slopes[row]) / total)
         return np.where(size > 1, share, -1.0).argmax(axis=1)
 
     def _leaf(self, i: int, low: Any, high: Any) -> _Line:
@@ -295,17 +280,6 @@ def _ends(x: Any) -> tuple[Any, Any]:
 
 def _between(low: Any, high: Any, n_axes: int) -> _Line:
     return _Line(low, high, np.full(len(low), np.nan), np.zeros((n_axes, len(low))), np.zeros(len(low)))
-
-
-def _least_within(x: _Line, limit: _Line) -> Any:
-    """A bound of ``x`` where a limit is not above 0: of ``x + multiplier limit``, for some multipliers from 0 up."""
-    best = np.full(len(x.middle), -np.inf)
-    for row, slope in zip(x.slopes, limit.slopes, strict=True):
-        multiplier = np.where(row * slope < 0, -row / slope, 0.0)
-        slopes = abs(x.slopes + multiplier * limit.slopes).sum(axis=0)
-        size = abs(x.middle) + multiplier * abs(limit.middle)
-        best = np.fmax(best, x.middle + multiplier * (limit.middle - limit.rest) - x.rest - slopes - _UNIT * size)
-    return best
 
 
 def _mixed(found: Any, a: Any, x: _Line, b: Any, y: _Line, more: Any = 0.0, moved: Any = 0.0) -> _Line:
