@@ -106,7 +106,7 @@ def search(
 
         return print_check(problem, certificate, as_json)
     out.print(Text(f"{problem.spec.sweep.title}\n{size(problem)}"), soft_wrap=True)
-    for remark in dict.fromkeys((*problem.spec.notes, *problem.grid.remarks)):
+    for remark in filter(None, dict.fromkeys((*problem.spec.notes, *problem.grid.remarks, problem.remark))):
         out.print(Text(remark, "yellow"), soft_wrap=True)
     if figure:
         check(output or problem.spec.sweep.output, force, machines=False, front=problem.n_objectives > 1)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -81,6 +81,18 @@ def of_proof(task: Problem, points: Point[np.ndarray], designs: int) -> MethodRe
         kept = able == 1
         front = Front(points.digits[kept], points.reals[kept], values[kept])
     return MethodResult(PROOF, -(-designs // len(seeds)), done, best, best, none, front, 0, metrics={})
+
+
+def best_in_words(task: Problem, best: Best) -> dict[str, Any]:
+    """The best design of all seeds: its objectives, whether it can run, and its axes."""
+    at = int(np.lexsort((best.value, best.evaluation.violation))[0])
+    columns = axis_columns(task, jax.tree.map(lambda array: array[at : at + 1], best.point))
+    values = zip(task.program.objectives, best.evaluation.objectives[at].tolist(), strict=True)
+    return {
+        "objectives": {one.expression.text: one.sign * value for one, value in values},
+        "can_run": bool(best.evaluation.violation[at] == 0.0),
+        "axes": {axis.name: column[0].item() for axis, column in columns},
+    }
 
 
 def best_points(found: list[MethodResult]) -> Point:

@@ -26,7 +26,7 @@ from dse.search import dataset as datasets
 from dse.search import polish as polishing
 from dse.search.checkpoint import Progressed
 from dse.search.driver import Best, Chunk, Driver, HostDriver, driver, release, uses_slopes
-from dse.search.found import PROOF, MethodResult, nothing, of_proof
+from dse.search.found import PROOF, MethodResult, best_in_words, nothing, of_proof
 from dse.search.judging import weights_of
 from dse.search.outcome import Outcome
 from dse.search.pareto import Front
@@ -217,10 +217,11 @@ def _kept(task: Problem, target: Path | None) -> str:
     """What a search that ends now leaves, after the word "interrupted": the checkpoints that are on disk."""
     if not target:
         return "; without an output nothing is kept"
-    of_methods = {checkpoint.path(target, name): _key(task, name) for name in task.spec.methods}
-    if not any(checkpoint.load(path, key) for path, key in of_methods.items()):
+    of_methods = [one for one in task.spec.methods if checkpoint.load(checkpoint.path(target, one), _key(task, one))]
+    if not of_methods:
         return "; nothing is kept"
-    return f"; its steps are in {parts_folder(target)}; the same command continues from there"
+    best = ", ".join(str(checkpoint.best_path(target, one)) for one in of_methods)
+    return f"; its steps are in {parts_folder(target)}, the best in {best}; the same command continues from there"
 
 
 def _with_budget(task: Problem, options: SearchOptions) -> Problem:
@@ -299,6 +300,7 @@ def _spent(
         done = _added(done, one.advance(done.steps, count), count, one)
         if target and (time.perf_counter() - saved > options.between_checkpoints or spent() >= 1.0):
             checkpoint.save(checkpoint.path(target, name), _key(task, name), done)
+            checkpoint.save_best(target, name, best_in_words(task, jax.device_get(one.best)))
             saved = time.perf_counter()
         if options.progress:
             options.progress(_progress(task, name, one, done, first, spent(), time.perf_counter() - began))
