@@ -350,9 +350,6 @@ _CURVES: dict[str, tuple[float, Callable[[Any], Any]]] = {
     "sqrt": (0.0, lambda slope: np.float32(0.25) / (slope * slope)),
     "exp": (-np.inf, np.log),
     "log": (0.0, lambda slope: _ONE / slope),
-    "log2": (0.0, lambda slope: np.float32(1.4426950) / slope),
-    "log1p": (-1.0, lambda slope: _ONE / slope - _ONE),
-    "square": (-np.inf, lambda slope: _HALF * slope),
 }
 
 

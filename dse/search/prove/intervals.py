@@ -163,13 +163,7 @@ def _and(x: Pair, y: Pair) -> Pair:
     for value, mask in ((x, y), (y, x)):
         if mask[0] is mask[1] and (value[0] >= 0).all() and np.all(_clears_low_bits(mask[0])):
             return value[0] & mask[0], value[1] & mask[0]
-    ends = np.iinfo(x[0].dtype)
-    positive = (x[0] >= 0) | (y[0] >= 0)
-    high = np.where(x[0] >= 0, np.where(y[0] >= 0, np.minimum(x[1], y[1]), x[1]), np.where(y[0] >= 0, y[1], ends.max))
-    one = (x[0] == x[1]) & (y[0] == y[1])
-    exact = x[0] & y[0]
-    low = np.where(positive, 0, ends.min)
-    return np.where(one, exact, low).astype(exact.dtype), np.where(one, exact, high).astype(exact.dtype)
+    raise NotImplementedError("bits of whole numbers of several values by another mask")
 
 
 def _clears_low_bits(mask: Any) -> Any:

@@ -104,7 +104,8 @@ def _simplified(found: Operations) -> tuple[dict[int, Any], list[Operation], lis
     n_inputs = found.n_values - len(found.constants) - len(found.operations)
     constants = dict(enumerate(found.constants, n_inputs))
     made: dict[int, Operation] = {}
-    stands: dict[int, int] = {}
+    first: dict[Any, int] = {}
+    stands = {i: first.setdefault((value.dtype, value.tobytes()), i) for i, value in constants.items()}
     for name, given, inputs, output in found.operations:
         inputs = tuple(stands.get(i, i) for i in inputs)
         known = same_as(name, [constants.get(i) for i in inputs])
