@@ -66,9 +66,9 @@ where. Where time ends first, what is proven by then is said: `by more than 3.1 
 it too: `interrupted; proven to a gap of 3.1 %: NAME.certificate.npz`.
 
 What limits it: objectives in which much depends on the same axis in opposite directions. Step times close within
-seconds; energy over wide ranges of all hardware takes minutes, for power times time is wide where both are; with a
-power limit, or with generated chips, the clock is solved for by halving, of which intervals know little until blocks
-are small: over wide ranges such proofs have no gap of use after minutes."""
+seconds; energy over wide ranges of all hardware takes a minute or two, for power times time is wide where both are;
+with a power limit, or with generated chips, the clock is solved for by halving, of which intervals know little until
+blocks are small: over wide ranges such proofs have no gap of use after minutes."""
 
 
 def page(record: dict[str, Any]) -> str:
