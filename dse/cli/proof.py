@@ -55,7 +55,7 @@ def statement(proof: Proof, problem: Problem) -> str:
     stopped = "" if proof.is_closed else f"; stopped after {show.seconds(proof.seconds)}"
     if proof.gap is None:
         return f"nothing is proven yet{stopped}"
-    names, percent = " and ".join(proof.objectives).replace("_", " "), f"{100 * proof.gap:.3g} %"
+    names, percent = " or ".join(proof.objectives).replace("_", " "), f"{100 * proof.gap:.3g} %"
     if proof.best is None:
         front = f"the nearest of the front's {show.counted(proof.front, 'design')}"
         return f"no design {space} is better than {front} by more than {percent} in {names}{stopped}"
