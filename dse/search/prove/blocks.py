@@ -96,9 +96,9 @@ class Blocks:
     def __init__(self, program: Program, grid: Grid, intervals: tuple[Interval, ...]) -> None:
         self.grid, self.program = grid, program
         known = {one.path: one for one in intervals}
-        self.mappings, self.order = mappings(grid)
+        self.mappings, order = mappings(grid)
         dimensions = [_axis(one.name, one.columns, known) for one in grid.dimensions]
-        self.axes = (Axis("mapping", len(self.order), self.mappings), *dimensions)
+        self.axes = (Axis("mapping", len(order), self.mappings), *dimensions)
         moving = [path for one in grid.dimensions for path in one.columns]
         self.staged = staged(program, grid, moving, self.mappings)
         self.rates = _rates(self.staged)

@@ -168,10 +168,7 @@ class Prover:
         return found
 
     def _state(self) -> State:
-        gap = max(
-            gaps(self._front.objectives, self._closed).max(initial=0.0),
-            self._open.gap.max(initial=0.0),
-        )
+        gap = max(gaps(self._front.objectives, self._closed).max(initial=0.0), self._open.gap.max(initial=0.0))
         seconds = time.perf_counter() - self._began
         counts = len(self._open.number), self._n_blocks, self._n_designs, len(self._records)
         return State(self._front, float(gap), *counts, seconds)
@@ -212,7 +209,7 @@ class Prover:
             own = worst.at(worst.member == member)
             ranges = self._own(own, member)
             size = ranges.behind - ranges.first
-            usable = np.isfinite(own.gap) & (size[:, one.is_listed] == 1).all(axis=1)
+            usable = np.isfinite(own.gap) & (own.gap > 0.0) & (size[:, one.is_listed] == 1).all(axis=1)
             block, axis = np.nonzero((size > 1) & ~one.is_listed & usable[:, None])
             if not len(block):
                 continue
