@@ -13,12 +13,12 @@ AGREES, DIFFERS = "agrees", "differs"
 LAW, IDENTITY, SETTING, NOT_CHECKED = "law only", "identity", "setting chosen", "not checked"
 #: Word of a verdict → its meaning.
 WORDS = {
-    AGREES: "ours lies within the tolerance that the study or our list of claims names, 10 % where neither does",
-    DIFFERS: "it does not",
-    LAW: "a direction or a bound was checked, no figure can be compared",
-    IDENTITY: "both sides are the same formula or the same input",
-    SETTING: "our figure follows from a setting that we chose",
-    NOT_CHECKED: "not compared",
+    AGREES: "within the tolerance named, else 10 %",
+    DIFFERS: "outside it",
+    LAW: "a direction or bound was checked",
+    IDENTITY: "both sides are one formula or input",
+    SETTING: "ours follows from a setting that we chose",
+    NOT_CHECKED: "no comparison",
 }
 _INFINITE = float("inf")
 
@@ -78,7 +78,7 @@ class Claim(NamedTuple):
         shown: format string of our values.
         word: verdict where the values lie within the bounds; outside it is ``differs``, except for identities and
             chosen settings.
-        why: what is missing where it differs, or what was chosen.
+        why: what is missing where it differs, or what was chosen; a function where it has figures of ours.
         command: command that prints our values; empty: ``--claim`` of this page alone.
         cases: designs behind the values.
     """
@@ -91,7 +91,7 @@ class Claim(NamedTuple):
     bounds: tuple[Bounds, ...]
     shown: str = "{:.3g}"
     word: str = AGREES
-    why: str = ""
+    why: str | Callable[[], str] = ""
     command: str = ""
     cases: tuple[Case, ...] = ()
 
@@ -107,6 +107,11 @@ class Row(NamedTuple):
     def ours(self) -> str:
         """Our values as text."""
         return self.claim.shown.format(*self.values) if self.values else "–"
+
+    @property
+    def why(self) -> str:
+        """The reason as text."""
+        return self.claim.why() if callable(self.claim.why) else self.claim.why
 
 
 def judged(claim: Claim) -> Row:

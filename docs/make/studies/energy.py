@@ -10,7 +10,7 @@ import numpy as np
 
 import dse
 from docs.make.energy.runs import MWH, RUNS, modelled
-from docs.make.studies.claim import IDENTITY, LAW, NOT_CHECKED, SETTING, Claim, about, least, most
+from docs.make.studies.claim import IDENTITY, LAW, NOT_CHECKED, SETTING, Claim, about, least
 from docs.make.technology import operations, residuals
 from dse.designs import catalog
 from dse.designs.leaves import replace
@@ -78,9 +78,8 @@ def _near_limit() -> tuple[float]:
 
 
 _WHY = {
-    "gpt-3-1-3b": "At 128 tokens ours are bound by memory at the highest clock and lose little time; the study loses "
-    "27 %: small kernels there follow the clock more than ours",
-    "gpt-3-175b": "Not fitted; the study's layer cannot have held its states in 24 GB, and its batch is not known",
+    "gpt-3-1-3b": "At 128 tokens memory bounds ours at the highest clock, so that a lower one costs little time",
+    "gpt-3-175b": "Passes and batch of the study are not known",
 }  # fmt: skip
 
 
@@ -93,29 +92,29 @@ def _of_clocks() -> Iterator[Claim]:
         fitted = "fitted" if model in _FITTED else "not fitted"
         yield Claim(
             f"clocks-{model.removeprefix('gpt-3-')}", study,
-            f"{model}, {lengths} tokens: % saved/lost, ± 6 points, {fitted}", published,
+            f"{model}, {lengths}: % saved/lost ± 6, {fitted}", published,
             functools.partial(_saved, model), tuple((one - 6.0, one + 6.0) for pair in slides for one in pair),
             "{:.1f}/{:.1f}, {:.1f}/{:.1f}", why=_WHY.get(model, ""), command=_SWEEP,
         )  # fmt: skip
     yield Claim(
-        "u-shape", study, "energy rises to both ends, least", "> 1", _u_shaped, (least(1.05),) * 2,
+        "u-shape", study, "energy at both ends over least", "> 1", _u_shaped, (least(1.05),) * 2,
         "{:.2f}, {:.2f}", LAW, command=_SWEEP,
     )  # fmt: skip
     yield Claim(
-        "one-clock", study, "24 best clocks, spread ≥ 100 MHz", "no single one",
+        "one-clock", study, "24 best clocks, 100 MHz apart", "no single one",
         lambda: (*best_clocks(), best_clocks()[1] - best_clocks()[0]), (least(0.0), least(0.0), least(100.0)),
-        "{:.0f}–{:.0f} MHz, {:.0f} apart", command=_SWEEP,
-        why="All lie on one kink. The voltage curve of the A30 has a flat floor, 0.727 of the nominal voltage, fitted to "
-        "the same slides: above about 820 MHz voltage falls with the clock, below it only time grows. With a floor of "
-        "0.5 the optima would lie at 405 to 480 MHz. A floor that depends on the load, or finer curves, are not modelled",
+        "{:.0f}–{:.0f} MHz: {:.0f}", command=_SWEEP,
+        why="All lie on one kink: the A30's voltage, fitted to these slides, is flat below 0.727 of the nominal one. "
+        "Above some 820 MHz it falls with the clock, below only time grows. With a floor of 0.5 the optima are 405 to "
+        "480 MHz",
     )  # fmt: skip
     yield Claim(
-        "time-axis", study, "13B, 1,024 tokens: time at highest, lowest clock", "40–120 ms", _axis,
+        "time-axis", study, "13B, 1,024: times by clock", "40–120 ms", _axis,
         (about(40.0), about(120.0)), "{:.0f}–{:.0f} ms", command=_SWEEP,
-        why="Read from an axis; the study states neither batch nor passes. One sequence, both passes, is assumed",
+        why="Read from an axis. Batch and passes are not stated; one sequence and both are assumed",
     )  # fmt: skip
     yield Claim(
-        "near-limit", study, "13B at 1,440 MHz: power over 165 W, least", "near 1", _near_limit, ((0.9, 1.0),),
+        "near-limit", study, "13B, 1,440 MHz: power over limit", "near 1", _near_limit, ((0.9, 1.0),),
         "{:.2f}", LAW, command=_SWEEP,
     )  # fmt: skip
 
@@ -124,22 +123,21 @@ def _of_clocks() -> Iterator[Claim]:
 
 
 def _shrunk() -> tuple[float, ...]:
-    """pJ in 7 nm: additions and products of 8 and 32 bits."""
+    """Energies in 7 nm in pJ: additions and products of 8 and 32 bits."""
     of = operations()
     return tuple(1e12 * of[name][1] for name in ("int8_add", "int32_add", "int8_multiply", "int32_multiply"))
 
 
 def _drawn() -> tuple[float, ...]:
-    """pJ an operation of an A100 at its limit and peak."""
+    """Energy in pJ of an operation of an A100 at its limit and peak."""
     return tuple(1e12 * residuals()[name][0] for name in ("tf32", "fp16", "int8"))
 
 
 def _of_nodes() -> Iterator[Claim]:
     study = "45 → 7 nm"
     yield Claim(
-        "operations", study, "pJ in 7 nm: int8, int32 add; int8, int32 multiply", "0.007, 0.03, 0.07, 1.48", _shrunk,
+        "operations", study, "pJ in 7 nm: int8, int32 add, multiply", "0.007, 0.03, 0.07, 1.48", _shrunk,
         tuple(about(one, 0.01) for one in (0.007, 0.03, 0.07, 1.48)), "{:g}, {:g}, {:g}, {:g}", IDENTITY,
-        command="dse list nodes",
     )  # fmt: skip
     yield Claim(
         "a100-energy", study, "A100, W over peak in pJ: TF32, FP16, INT8", "2.56, 1.28, 0.64", _drawn,
@@ -156,6 +154,13 @@ def _board() -> tuple[float, ...]:
     return 100.0 * float(made.matrix_rate.bf16) / 1e18, 100.0 * float(made.power.tdp) / 1e3
 
 
+def _junctions() -> tuple[float, ...]:
+    """Clock in GHz, memory in MB/cm², energy of a switch in J, which the node states over that of a device of N7."""
+    node, chip = (catalog.entry(kind, slug) for kind, slug in (("node", "scd-pcl"), ("architecture", "scd")))
+    switch = node.value("energy") * chip.value("switching_energy")
+    return node.value("clock") / 1e9, node.value("sram_density") / 1e10, switch
+
+
 def logic_gain() -> tuple[float]:
     """Energy of logic a token: generated B200 over boards, their coolers included, with the junctions as announced."""
     found = dse.run("sweeps/scd_vs_cmos.toml", output=False).sel(chip_cooler=0.2, chip_memory_cooler=0.3)
@@ -170,23 +175,19 @@ def _of_boards() -> Iterator[Claim]:
     yield Claim(
         "boards", study, "100 boards: bf16, power", "20 EFLOP/s, 500 kW", _board, (about(20.0), about(500.0)),
         "{:.1f}, {:.0f}", SETTING, "The area of a board was chosen to give the announced peak",
-        "dse run sweeps/scd_vs_cmos.toml",
     )  # fmt: skip
     yield Claim(
-        "junctions", study, "30 GHz, 4 MB/cm², 2e-20 J a switch", "the same", lambda: (
-            float(catalog.entry("node", "scd-pcl").value("clock")) / 1e9,), (about(30.0, 0.01),), "{:.0f} GHz", IDENTITY,
-        command="dse list nodes",
+        "junctions", study, "clock, JSRAM, energy a switch", "30 GHz, 4 MB/cm², 2e-20 J", _junctions,
+        (about(30.0, 0.01), about(4.0, 0.01), about(2e-20, 0.01)), "{:.0f}, {:.0f}, {:.0e}", IDENTITY,
     )  # fmt: skip
     yield Claim(
         "logic", study, "energy of logic, coolers included, over B200", "100", logic_gain, (about(100.0),), "{:.0f}",
-        command="dse run sweeps/scd_vs_cmos.toml",
-        why="With coolers at 0.2 of Carnot and 4,500 junctions a FLOP, both guesses; 2,000 junctions give half as much "
-        "again. What the claim counts is not known",
+        why="Coolers at 0.2 of Carnot and 4,500 junctions a FLOP are guesses; what the claim counts is not known",
     )  # fmt: skip
     yield Claim(
         "gpt-3-energy", study, "GPT-3 on CMOS, 10,000 V100", "≈ 1,300 MWh",
         lambda: (float(modelled(RUNS[0]).run_energy) / MWH,), (about(1300.0),), "{:,.0f}", SETTING,
-        "Mapping and hosts (45 % of the devices' limit) are choices; 30 or 60 % move it by 12 %",
+        "Mapping and hosts are choices; other hosts move it by 12 %",
     )  # fmt: skip
 
 
@@ -200,5 +201,3 @@ def claims() -> Iterator[Claim]:
         word=NOT_CHECKED,
     )  # fmt: skip
 
-
-__all__ = ["best_clocks", "claims", "curves", "logic_gain", "most"]

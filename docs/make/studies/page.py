@@ -18,9 +18,8 @@ def claims() -> list[Claim]:
 _INTRODUCTION = """\
 # Claims of published studies
 
-Written by `{command}`. What each study claims, and what the same is here. `--claim NAME` stands for
-`python -m docs.make.studies --claim NAME`, which prints the row and the `dse` commands of its designs; several values
-are in the order of the claim."""
+Written by `{command}`. `--claim NAME` stands for `python -m docs.make.studies --claim NAME`, which prints the row and
+the `dse` commands of its designs. Yes is 1, no 0. \\* is from memory: printed, tested by nothing."""
 
 
 def page(rows: Sequence[Row], command: str) -> str:
@@ -47,10 +46,9 @@ def _reasons(rows: Sequence[Row], verdict: str) -> Iterator[str]:
     shared: dict[str, list[str]] = {}
     for row in rows:
         if row.verdict == verdict:
-            shared.setdefault(row.claim.why, []).append(row.claim.name)
+            shared.setdefault(row.why or "Not explained", []).append(row.claim.name)
     for why, names in shared.items():
-        text = training.thirty_five() if why == "{thirty_five}" else why or "Not explained"
-        yield f"- **{', '.join(names)}**: {text}."
+        yield f"- **{', '.join(names)}**: {why}."
 
 
 def rows_of(name: str) -> list[Row]:
