@@ -129,7 +129,7 @@ def of_part(grid: Grid, keep: Keep, part: Part, **others: Any) -> Summary:
         objective=grid.spec.objectives[0].expression.text,
         keep=str(keep),
         points=_points(grid),
-        works=_works(grid),
+        works=works(grid),
         lacks=grid.lacks,
         **others,
     )
@@ -147,7 +147,7 @@ def of_shard(grid: Grid, counts: np.ndarray, n_designs: int, shard: Shard, **oth
         objective=grid.spec.objectives[0].expression.text,
         keep="",
         points=_points(grid),
-        works=_works(grid),
+        works=works(grid),
         lacks=grid.lacks,
         shard=str(shard),
         **others,
@@ -187,7 +187,7 @@ def of_file(grid: Grid, target: Path, attributes: dict[str, Any]) -> Summary:
         objective=str(attributes["objective"]),
         keep=str(attributes["keep"]),
         points=_points(grid),
-        works=_works(grid),
+        works=works(grid),
         lacks=grid.lacks,
         output=target,
         finished=writing.created(target),
@@ -199,7 +199,7 @@ def _points(grid: Grid) -> tuple[str, ...]:
     return tuple(axis.name for one in grid.dimensions for axis in one.axes if one.size > 1)
 
 
-def _works(grid: Grid) -> tuple[str, ...]:
+def works(grid: Grid) -> tuple[str, ...]:
     """Names of the axes with several values that move the workload."""
     return tuple(axis.name for one in grid.dimensions if one.size > 1 for axis in one.axes if is_of_workload(axis.key))
 
