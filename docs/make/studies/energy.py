@@ -200,4 +200,3 @@ def claims() -> Iterator[Claim]:
         "performance-cost", "Performance and cost", "tables of time and cost", "not available", None, (),
         word=NOT_CHECKED,
     )  # fmt: skip
-

@@ -127,7 +127,7 @@ def claims() -> Iterator[Claim]:
         _superpipeline, (least(60.0), least(1.0 - 1e-6)), "{:.0f} %, {:.2f}", LAW,
     )  # fmt: skip
     yield Claim(
-        "fuyou-fits", "Fuyou", "175B on one 4090: with drives, with host memory alone", "1, 0", _large,
+        "fuyou-fits", "Fuyou", "175B on one 4090: with drives, host alone", "1, 0", _large,
         ((1.0, 1.0), (0.0, 0.0)), "{:.0f}, {:.0f}", cases=(LARGE,),
     )  # fmt: skip
     yield Claim(

@@ -18,8 +18,8 @@ def claims() -> list[Claim]:
 _INTRODUCTION = """\
 # Claims of published studies
 
-Written by `{command}`. `--claim NAME` stands for `python -m docs.make.studies --claim NAME`, which prints the row and
-the `dse` commands of its designs. Yes is 1, no 0. \\* is from memory: printed, tested by nothing."""
+Written by `{command}`. `--claim NAME` stands for `python -m docs.make.studies --claim NAME`, which prints row and
+`dse` commands. Yes is 1, no 0. \\* is from memory: printed, tested by nothing."""
 
 
 def page(rows: Sequence[Row], command: str) -> str:
