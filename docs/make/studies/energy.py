@@ -111,7 +111,7 @@ def _of_clocks() -> Iterator[Claim]:
     yield Claim(
         "time-axis", study, "13B, 1,024: times by clock", "40–120 ms", _axis,
         (about(40.0), about(120.0)), "{:.0f}–{:.0f} ms", command=_SWEEP,
-        why="Read from an axis. Batch and passes are not stated; one sequence and both are assumed",
+        why="Read from an axis; batch and passes are not stated: one sequence, both passes here",
     )  # fmt: skip
     yield Claim(
         "near-limit", study, "13B, 1,440 MHz: power over limit", "near 1", _near_limit, ((0.9, 1.0),),

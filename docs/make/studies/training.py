@@ -442,7 +442,7 @@ def _of_clusters() -> Iterator[Claim]:
     )  # fmt: skip
     yield Claim(
         "megascale-gain", "MegaScale", "over Megatron-LM, ± 0.07", "1.34", _megascale_gain, ((1.27, 1.41),), "{:.2f}",
-        why="The baseline is too fast: slow machines, jitter, congestion and waits for data are not modelled",
+        why="The baseline is too fast: slow machines, jitter, congestion, waits for data are not modelled",
     )  # fmt: skip
     yield Claim(
         "holmes", "Holmes", "time lost across slow links, pp over dp, span", "< 1", _holmes,
