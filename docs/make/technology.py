@@ -116,8 +116,9 @@ def page() -> str:
     parts = [
         "# Generated accelerators",
         "Written by `python -m docs.make.technology docs/technology.md`. Node, areas of dies, power limit and memory "
-        "(technology and stacks) are those of the chip as built; every share of area, edge and power and every "
-        "constant is that of `hw_catalog/architectures/gpu.toml`. An error is generated over data sheet, less one. "
+        "(technology and stacks) and links between dies are those of the chip as built; every share of area, edge and "
+        "power and every other constant is that of `hw_catalog/architectures/gpu.toml`. An error is generated over "
+        "data sheet, less one. "
         "On-chip memory is the last cache and the cores' own (shared memory or scratchpad), without register files.",
         "## Chips that set the shares", _errors(FITTED),
         "## Chips that did not", _errors(tuple(name for name in AS_BUILT if name not in FITTED)),

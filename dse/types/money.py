@@ -229,7 +229,7 @@ class Made:
     For a generated accelerator, area, process and memory are those of its chip, and these leaves are not read.
     """
 
-    price: Scalar = metadata("", "USD", "price as sold; 0: cost / (1 - margin)", default=0.0)
+    price: Scalar = metadata("", "USD", "price as sold; 0: unit cost / (1 - margin) + design", default=0.0)
     margin: Scalar = metadata(
         "", "1", "seller's margin, where the price is unknown", default=0.8,
         bounds=_BELOW_ONE, source="what accelerators of the catalogue that are sold keep over their bill: 0.75 (A100) "
