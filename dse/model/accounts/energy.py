@@ -90,7 +90,7 @@ def step_energy(
     seconds, volts = time.total, voltage(ratio, power)
 
     a_layer = phase_energy(layer_phase(design, layout, work), design)
-    demand = repeats(a_layer, jnp.maximum(one.total, 1e-12), power)._replace(host_time=launch_time(design, layout))
+    demand = repeats(a_layer, jnp.maximum(one.total, 1e-12), power)._replace(host_time=launch_time(design, layout, one))
     busy, share = layer_power(demand, one.working(power.polling), ratio, power)
     done = phase_energy(step_phase(design, layout, work), design)
 

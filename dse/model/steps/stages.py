@@ -67,7 +67,7 @@ def stages_of(design: Design, layout: Layout, work: TrainingWork, step: StepTime
         head=head._replace(input_gradient=head.input_gradient + time_of(sent, Scope.head)),
         exposed=run.passes,
         hidden=hidden,
-        launch=launch_time(design, layout),
+        launch=launch_time(design, layout, run.time),
         end_launch=(1.0 + w.backward) * software.host_time * layout.has_vocabulary,
         message=time_of(sent, Scope.stage_boundary),
         waited=1.0 - overlap,

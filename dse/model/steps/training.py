@@ -151,7 +151,7 @@ def stage_intervals(
     The host launches ahead of the device, so an interval is the longer of both per micro-batch; on a host-bound stage
     embedding and head hide in the wait.
     """
-    layers, split, launch = layout.layers, design.mapping.pp > 1.0, launch_time(design, layout)
+    layers, split, launch = layout.layers, design.mapping.pp > 1.0, launch_time(design, layout, one)
     first_lacks, last_lacks = layout.stages.first_lacks, layout.stages.last_lacks
     device, launches = layers * one.total, layers * launch
     plain, wait = jnp.maximum(device, launches), launches - device
