@@ -17,6 +17,7 @@ from dse.model.machine import technology
 from dse.model.machine.die_links import crossings, served_bytes
 from dse.model.money.device import making, parts_of
 from dse.model.money.die import die_yield
+from dse.sweep.results.chip_limits import limit_notes
 from dse.types import Fab, OperatorKind, Work
 
 MM2 = 1e-6
@@ -113,6 +114,14 @@ def test_cores_that_may_be_off_raise_the_yield():
     assert float(without) < 0.7 < float(with_spares)
     rest = die_yield(400.0 * MM2, device.chip.node, Fab(), None)
     assert float(without) == pytest.approx(float(rest), rel=0.02)  # all cores must work: nearly one area
+
+
+def test_what_holds_the_best_chips_is_a_line_each():
+    board = catalog.record(types.Accelerator, "scd-board").chip
+    assert limit_notes([None]) == []
+    frugal = dataclasses.replace(board, memory=dataclasses.replace(board.memory, unit_energy=0.1 * 8e-12))
+    (text,) = (note for note in limit_notes([frugal, board]) if "memory" in note)
+    assert text.startswith("1 of the 2 best designs: the power for memory moves 5.57 of the 30 TB/s of its stacks")
 
 
 def test_a_superconducting_board_waits_for_its_memory():
