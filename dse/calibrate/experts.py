@@ -92,7 +92,8 @@ class Found(NamedTuple):
         by_point = np.array([[other == points[i] for other in points] for i in self.firsts], float)
         by_point /= by_point.sum(axis=1, keepdims=True)
         kinds = {"in sample": self.fit.errors, "configuration left out": self.unseen, "cell left out": self.cell,
-                 "model left out": self.model, "blind": self.blind, "constant MFU of other cells": self.constant}  # fmt: skip
+                 "model left out": self.model, "blind": self.blind,
+                 "constant MFU of other cells": self.constant}  # fmt: skip
         return {
             name: by_point @ np.abs(np.expm1(errors)) * np.sign(by_point @ np.expm1(errors))
             for name, errors in kinds.items()

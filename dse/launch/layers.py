@@ -21,7 +21,8 @@ def chunk_sizes(n_layers: int, n_predict: int, n_chunks: int) -> list[int]:
     largest = -(-(n_layers + n_predict) // n_chunks)
     sizes = [largest] * n_chunks
     missing = largest * n_chunks - n_layers
-    for chunk, most in ((-1, 1 + n_predict), (0, 1), (-1, largest), *((chunk, 1) for chunk in range(-2, -n_chunks, -1))):
+    others = ((chunk, 1) for chunk in range(-2, -n_chunks, -1))
+    for chunk, most in ((-1, 1 + n_predict), (0, 1), (-1, largest), *others):
         taken = min(missing, most, sizes[chunk])
         sizes[chunk], missing = sizes[chunk] - taken, missing - taken
     return sizes

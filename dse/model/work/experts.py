@@ -84,6 +84,7 @@ def routed_operators(design: Design, layout: Layout, experts: ExpertLayout) -> l
     norms, inner, block = EXPERT_LEVELS
     gate, kept = 1.0 + w.gated, design.software.activation_output_kept * e.operand
     moved = of_own_kernels(design, 2.0 * act * permuted_rows(design, layout, experts))
+    forward, backward = (of_own_kernels(design, passes * act) for passes in BIAS_PASSES)
     return [
         elementwise("permute", w.hidden, moved, moved, 0.0, flops=Flops(0.0, 0.0), recomputed_from=block),
         grouped_linear(
@@ -96,8 +97,7 @@ def routed_operators(design: Design, layout: Layout, experts: ExpertLayout) -> l
             recomputed_from=block, not_stored_from=norms,
         ),
         elementwise(
-            "experts_bias", experts.rows * (gate * experts.ffn + w.hidden),
-            *(of_own_kernels(design, passes * act) for passes in BIAS_PASSES), 0.0,
+            "experts_bias", experts.rows * (gate * experts.ffn + w.hidden), forward, backward, 0.0,
             present=required(w.experts, "workload.experts").biased, recomputed_from=block,
         ),
     ]  # fmt: skip
