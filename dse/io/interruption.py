@@ -164,7 +164,7 @@ def _stop_children() -> None:
     """Kill all children and let no thread start another: workers that still start would print that this one is gone."""
     with contextlib.suppress(ImportError):
         spawning = importlib.import_module("_posixsubprocess")
-        spawning.fork_exec = lambda *_: time.sleep(_LONGEST_CHANGE)
+        setattr(spawning, "fork_exec", lambda *_: time.sleep(_LONGEST_CHANGE))  # noqa: B010
     for process in CHILDREN:
         with contextlib.suppress(OSError):
             process.kill()

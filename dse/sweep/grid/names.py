@@ -73,7 +73,7 @@ def _node(slug: str) -> Values:
 
 
 #: Reason why prices of generated and of bought accelerators cannot be compared.
-_TWO_KINDS = "a generated one is priced at its bill over 1 - made.margin, a bought one as sold"
+_TWO_KINDS = "a generated one is priced at its unit cost over 1 - made.margin and the design, a bought one as sold"
 
 
 class Names:

@@ -13,7 +13,8 @@ import numpy as np
 
 import dse
 from dse.designs import calibrated, catalog
-from dse.designs.leaves import is_of_workload, leaf, leaves_of
+from dse.designs.leaves import is_of_workload, leaf, leaves_of, replace
+from dse.designs.records import CHIP
 from dse.designs.references import bibliography
 from dse.doors.study import Study
 from dse.errors import InputError
@@ -22,8 +23,9 @@ from dse.spec.output import Keep
 from dse.sweep.grid.grid import Grid
 from dse.sweep.reduce.keep import Part
 from dse.sweep.results import prices, schema, unmet, writing
+from dse.sweep.results.chip_limits import limit_notes
 from dse.sweep.store.manifest import Shard, reasons
-from dse.types import Design
+from dse.types import Chip, Design
 
 _BEST_SHOWN = 10
 
@@ -60,7 +62,7 @@ class Summary:
     shard: str = ""  #: the share of the sweep, if it was not the whole
     lacks: str = ""  #: what the stacks lack of the options that the sweep lists, in one line
     outside: str = ""  #: in what the best designs lie outside of what their stack was fitted to, in one line
-    context: str = ""  #: in what they are longer than the contexts of their models, in one line
+    context: str = ""  #: in what they exceed the contexts of their models, and what holds their chips, in one line
     prices: str = ""  #: what stands in for prices and dies of their accelerators that nobody states, in one line
     unmet: tuple[str, ...] = ()  #: how each constraint is missed where no design meets all, a line each
     n_unranked: int = 0  #: feasible designs an objective of which is no finite number: the model has failed there
@@ -224,7 +226,7 @@ def _cautions(grid: Grid, best: Iterable[BestDesign]) -> tuple[str, str]:
 def cautions(
     grid: Grid, designs: Iterable[tuple[Mapping[str, Label], Mapping[str, float], Design]]
 ) -> tuple[str, str]:
-    """What to know of the best designs: which exceed their stack's calibrated range, which their model's context.
+    """What to know of the best designs: which exceed their stack's range; their models' contexts, and chips' limits.
 
     Args:
         grid: of the sweep or search.
@@ -234,16 +236,25 @@ def cautions(
     fixed = {axis.key: axis.labels[0] for axis in grid.fixed if axis.key in named_here}
     outside: dict[str, dict[str, None]] = {}  # by stack, in their order and each text once
     context: dict[str, None] = {}
+    chips = []
     for labels, numbers, base in designs:
         named = {key: str(label) for key, label in {**fixed, **labels}.items() if key in named_here}
         lookup = calibrated.lookup_of(base, numbers)
+        chips.append(_chip(base, numbers))
         if "workload" in named and (note := calibrated.beyond_context(named["workload"], lookup)):
             context[note] = None
         if "software" in named and {"system", "accelerator"} & named.keys():
             chip = named.get("accelerator") or calibrated.accelerator_of(named["system"])
             found = calibrated.beyond(named["software"], lookup, chip)
             outside.setdefault(named["software"], {}).update(dict.fromkeys(found))
-    return calibrated.range_notes({stack: [*texts] for stack, texts in outside.items()}), "; ".join(context)
+    beyond = calibrated.range_notes({stack: [*texts] for stack, texts in outside.items()})
+    return beyond, "; ".join([*context, *limit_notes(chips)])
+
+
+def _chip(base: Design, numbers: Mapping[str, float]) -> Chip | None:
+    """The chip of a design with these leaves."""
+    own = {path: value for path, value in numbers.items() if path.startswith(f"{CHIP}.")}
+    return replace(base, own).system.accelerator.chip
 
 
 def _best_designs(grid: Grid, part: Part) -> Iterator[BestDesign]:
