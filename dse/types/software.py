@@ -198,6 +198,10 @@ class Software:
         "", "1", "sequence parallelism may split the hidden size (MaxText activation_embed): 1 yes",
         default=None, bounds=YES_OR_NO, absent=0.0,
     )  # fmt: skip
+    prefetches: Scalar = metadata(
+        "", "1", "ZeRO 3 messages overlap layer by layer, all but the first (FSDP's prefetch): 1 yes",
+        default=1.0, bounds=YES_OR_NO,
+    )  # fmt: skip
     uneven_layers: Scalar | None = metadata(
         "", "1", "any layout of layers over pipeline stages (pipeline_model_parallel_layout): 1 yes",
         default=None, bounds=YES_OR_NO, absent=0.0,

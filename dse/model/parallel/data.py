@@ -65,9 +65,10 @@ def data_parallel_time(design: Design, layout: Layout, sent: Iterable[Sent], win
 
 
 def overlapped_share(design: Design, layout: Layout) -> Scalar:
-    """Share of the messages that can overlap: under ZeRO 3, sent layer by layer, all but the first layer's."""
+    """Share of the messages that can overlap: under ZeRO 3 with a prefetch layer by layer all but the first layer's."""
     share = design.software.dp_overlap
-    return jnp.where(layout.zero >= 3.0, jnp.maximum(share, 1.0 - 1.0 / (layout.layers + 1.0)), share)
+    by_layer = (layout.zero >= 3.0) & (design.software.prefetches > 0.0)
+    return jnp.where(by_layer, jnp.maximum(share, 1.0 - 1.0 / (layout.layers + 1.0)), share)
 
 
 def _between_slices(design: Design, layout: Layout, windows: Windows) -> Scalar:
