@@ -27,6 +27,7 @@ from dse.measured.prediction import Prediction
 from dse.measured.table import Row
 from dse.model.work.parameters import parameter_count
 from dse.spec import sweep as specs
+from dse.sweep import plan
 from tests.sweep import toy
 
 STACKS = [name for name in catalog.names("software") if calibrated.ranges(name)]
@@ -115,7 +116,7 @@ def test_a_machine_has_the_same_numbers_of_a_mixture_by_any_name():
     eos, h100 = said("eos"), said("h100")
     assert eos["metrics"]["step_time"] == pytest.approx(h100["metrics"]["step_time"], rel=1e-3)
     text = '[workload]\nname = "qwen3-235b-a22b"\n[system]\nname = "eos"\nn_devices = 256\n[axes]\nep = [8]\n'
-    grid = dse.sweep.grid.build(specs.from_text(text))
+    grid, _ = plan(specs.from_text(text))
     assert [axis.labels for axis in grid.fixed if axis.key == "software"] == [("megatron-bridge",)]
 
 

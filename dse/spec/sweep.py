@@ -84,7 +84,6 @@ class SweepSpec:
     compression: str
     histogram: int = 0  #: bins of each objective's histogram; 0: no histogram
     any_option: bool = False  #: whether options that the software stack lacks are allowed
-    one_stack: bool = False  #: whether a system's own stack runs mixtures of experts too, since dense models run beside
     groups: tuple[str, ...] = ()  #: groups of optional metrics to compute: energy, cost, carbon, runs
 
     @property

@@ -92,12 +92,12 @@ def test_a_front_is_proven(tmp_path):
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
 def test_a_proof_that_is_stopped_keeps_what_is_proven(tmp_path, number):
     file, output = tmp_path / "p.toml", tmp_path / "p.nc"
-    wide = re.sub(r"count = \d+", "count = 400", HARDWARE)
+    wide = re.sub(r"count = \d+", "count = 90000", HARDWARE)
     file.write_text(TEXT.format(wide).replace('"step_time"', '"energy_per_step"'))
     running = start("search", file, "--prove", "--gap", "0", "--no-figure", "-o", output, kept=tmp_path / "kept")
     while not output.exists() and running.poll() is None:
         time.sleep(0.05)
-    time.sleep(3.0)
+    time.sleep(1.0)
     running.send_signal(number)
     _, err = running.communicate(timeout=60)
     assert running.returncode == (130 if number == signal.SIGINT else 143) and "Traceback" not in err

@@ -18,6 +18,7 @@ The latter two need the accelerator's ``kernels.attention``.
 
 from __future__ import annotations
 
+import math
 from typing import NamedTuple
 
 import jax.numpy as jnp
@@ -69,11 +70,10 @@ def flash_time(work: Work, flop_time: Scalar, kernels: Kernels, backward: bool) 
     their FLOPs, so the rate ramps up as ``s / (s + s0)``. Heads of less than ``d0`` columns wait for the exponential of
     each pair, one in either pass, which takes as long as the forward's ``4 d0`` FLOPs.
     """
-    exponentials = flop_time * (kernels.flash_least_head / work.columns)
-    if backward:
-        cost = jnp.maximum(kernels.flash_backward * flop_time, exponentials / BACKWARD_FLOPS)
-    else:
-        cost = jnp.maximum(flop_time, exponentials)
+    cost = kernels.flash_backward * flop_time if backward else flop_time
+    if work.columns is not math.inf:  # of engines, whose heads are not told apart
+        exponentials = flop_time * (kernels.flash_least_head / work.columns)
+        cost = jnp.maximum(cost, exponentials / BACKWARD_FLOPS if backward else exponentials)
     return Chains(load=work.flops, keys=1.0, cost=cost, start=cost * kernels.flash_sequence / work.rows).shared
 
 

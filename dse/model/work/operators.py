@@ -134,15 +134,14 @@ def flash_attention(attended: Attended, element: Element, stored: Scalar, presen
 
     Forward: ``4 d`` FLOPs per pair; backward: five products instead of two, 2.5 times as many. Heads are padded to a
     multiple of 32 columns (``round_multiple`` of FlashAttention-2, from memory). Bytes: queries, keys, values and
-    outputs once (forward), and their gradients (backward). ``rows`` of the work are twice the mean keys of a query and
-    kernel, which set its rate: the length of a causal sequence, less for windows and short documents. Each kernel of a
-    ring reads the queries and writes outputs.
+    outputs once (forward), and their gradients (backward). ``rows`` of the work are the keys per kernel, which set its
+    rate. Each kernel of a ring reads the queries and writes outputs.
     """
     batch, queries, keys, pairs, head_dim, kv_heads, steps = attended
     flops = 4.0 * batch * pairs * HEAD_MULTIPLE * ceiling(head_dim * (1.0 / HEAD_MULTIPLE))
     query_bytes = element.activation * batch * queries * head_dim
     key_bytes = element.activation * kv_heads * keys * head_dim
-    moved, rows = 2.0 * steps * query_bytes + 2.0 * key_bytes, 2.0 * pairs / (queries * steps)
+    moved, rows = 2.0 * steps * query_bytes + 2.0 * key_bytes, keys / steps
     forward = Work(flops, moved, rows, head_dim, keys, batch)
     backward = Work(BACKWARD_FLOPS * flops, 2.0 * moved, rows, head_dim, keys, batch)
     return Operator(

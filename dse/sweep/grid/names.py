@@ -40,7 +40,7 @@ def _layers(spec: SweepSpec) -> dict[str, Axis]:
     if "software" not in named:
         brings = named["accelerator" if _in_own_nodes(named, spec) else "system"]
         serving = spec.study.name == "serving"
-        works = "" if spec.one_stack else str(named["workload"].labels[0])
+        works = str(named["workload"].labels[0])  # of one structure, once the sweep is divided
         stacks = tuple(
             catalog.default_software(str(slug), brings.where, serving=serving, workload=works) for slug in brings.labels
         )

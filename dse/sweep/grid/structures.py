@@ -18,7 +18,6 @@ from typing import Any, TypeVar
 
 import numpy as np
 
-from dse.designs import catalog
 from dse.designs.leaves import known_leaves
 from dse.designs.records import PLAIN_EXPERTS, WITHOUT
 from dse.errors import InputError
@@ -41,9 +40,7 @@ _NEUTRAL = 1.0
 
 def separated(spec: SweepSpec) -> list[tuple[SweepSpec, Names]]:
     """The specification divided by structure, each part with its names; undivided if its designs have one structure."""
-    works = next((axis for axis in (*spec.names.values(), *spec.axes) if axis.key == "workload"), None)
-    labels = map(str, works.labels if works else ())
-    found = _cut(dataclasses.replace(spec, one_stack=not all(map(catalog.is_mixture, labels))))
+    found = _cut(spec)
     if len(found) == 1:
         return found
     read = {name for constraint in spec.constraints for name in constraint.names} & known_leaves().keys()

@@ -233,11 +233,13 @@ def cautions(
         designs: labels by axis; metrics by name and leaves by path; the base design of its structure.
     """
     named_here = ("workload", "software", "accelerator", "system")
-    fixed = {axis.key: axis.labels[0] for axis in grid.fixed if axis.key in named_here}
+    parts = [(one.base, one) for one in grid.each]
     outside: dict[str, dict[str, None]] = {}  # by stack, in their order and each text once
     context: dict[str, None] = {}
     chips = []
     for labels, numbers, base in designs:
+        own = next((one for made, one in parts if made is base), grid)
+        fixed = {axis.key: axis.labels[0] for axis in (*grid.fixed, *own.fixed) if axis.key in named_here}
         named = {key: str(label) for key, label in {**fixed, **labels}.items() if key in named_here}
         lookup = calibrated.lookup_of(base, numbers)
         chips.append(_chip(base, numbers))

@@ -118,10 +118,10 @@ def test_a_context_of_one_token_is_a_decode_step_with_an_empty_cache():
     assert float(attend(call(1.0, tokens=1.0), CHIP)) == pytest.approx(float(attend(call(0.0, tokens=0.0), CHIP)))
 
 
-def head_time(kernels, head, backward=False, window=None):
+def head_time(kernels, head, backward=False):
     """Compute seconds of flash attention of 8,192 tokens with heads of this size, at 1 PFLOP/s."""
     tokens = 8192.0
-    pairs = 0.5 * tokens * tokens if window is None else window * tokens
+    pairs = 0.5 * tokens * tokens
     element = Element(2.0, 2.0, 4.0, 50e6)
     operator = flash_attention(Attended(64.0, tokens, tokens, pairs, head, 64.0), element, 0.0, 1.0)
     work = operator.input_gradient if backward else operator.forward
@@ -135,8 +135,3 @@ def test_small_heads_wait_for_exponentials():
     assert head_time(bound, 64.0) == pytest.approx(head_time(free, 64.0) * 120.0 / 64.0)
     assert head_time(bound, 64.0, backward=True) == head_time(free, 64.0, backward=True)
     assert head_time(bound, 32.0, backward=True) > head_time(free, 32.0, backward=True)
-
-
-def test_rows_of_a_window_start_as_often_as_those_of_a_whole_sequence():
-    """Its pairs are 1/32 of them, its starts as many: 128 keys of 8,192 tokens take more than 1/32 of the time."""
-    assert 1.0 / 32.0 < head_time(KERNELS, 128.0, window=128.0) / head_time(KERNELS, 128.0) < 0.3
