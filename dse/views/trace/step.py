@@ -121,10 +121,10 @@ def _durations(found: Any, order: Plan, layers: list[float]) -> Durations:
             if is_there:
                 seconds = [a + float(b) for a, b in zip(seconds, end, strict=True)]
                 launches += float(found.end_launch)
-        forward, rest = max(seconds[0], (count - dense) * float(found.awaited)), max(sum(seconds[1:]), 1e-30)
+        ahead, rest = max(seconds[0], (count - dense) * float(found.awaited)), max(sum(seconds[1:]), 1e-30)
         if found.awaited > 0.0:
-            stretched = max(1.0, (launches - forward) / rest)
-            parts.append([forward, *(stretched * one for one in seconds[1:])])
+            stretched = max(1.0, (launches - ahead) / rest)
+            parts.append([ahead, *(stretched * one for one in seconds[1:])])
         else:
             stretched = max(1.0, launches / max(sum(seconds), 1e-30))
             parts.append([stretched * one for one in seconds])
