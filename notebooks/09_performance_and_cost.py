@@ -127,7 +127,7 @@ tree, thin = networks.loc["fat tree 1:1"], networks.loc["fat tree 4:1"]
 assert thin.step_time / tree.step_time < 1.006 and 0.04 < 1 - thin.cost_per_run / tree.cost_per_run < 0.05
 assert networks.loc["fat tree 8:1"].cost_per_run > thin.cost_per_run and networks.loc["fat tree 8:1"].ep == 4
 fast, slow = networks.loc["torus 450 GB/s"], networks.loc["torus 150 GB/s"]
-assert 1.01 < fast.step_time / tree.step_time < 1.04 and abs(fast.cost_per_run / thin.cost_per_run - 1) < 0.01
+assert 1.01 < fast.step_time / tree.step_time < 1.04 and abs(fast.cost_per_run / thin.cost_per_run - 1) < 0.015
 assert slow.price == networks.price.min() and slow.cost_per_run == networks.cost_per_run.max()
 assert (networks.network_price / networks.price).max() < 0.12
 networks[columns].round({"step_time": 3, "price": 1, "network_price": 1, "cost_per_run": 0})
