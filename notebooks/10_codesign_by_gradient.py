@@ -85,16 +85,16 @@ figure
 # %%
 stuck = ends < 0.5 * ends.max()
 at_end = {name: np.array(values) for name, values in record["ends"].items()}
-assert ends.size == 12 and stuck.sum() == 3 and (ends > 0.98 * ends.max()).sum() == 6
-assert ends[~stuck].min() > 0.93 * ends.max() and (ends > 0.95 * ends.max()).sum() == 8
+assert ends.size == 12 and stuck.sum() == 3 and (ends > 0.97 * ends.max()).sum() == 7
+assert ends[~stuck].min() > 0.93 * ends.max() and (ends > 0.95 * ends.max()).sum() == 9
 assert 1.55 < ends.max() / luck < 1.65
 assert (at_end["chip.core_power"][stuck] < 0.15).all() and (at_end["chip.core_power"][~stuck] > 0.7).all()
 assert np.isclose(at_end["chip.die_area"][stuck], 2400e-6, rtol=1e-3).all()
 assert (at_end["chip.power_budget"][stuck] < 440).all()
 
 # %% [markdown]
-# The best chip trains 1.6 times as many tokens a dollar as the best random one. Six of the starts end within 2 % of
-# it, eight within 5 %; three are stuck at less than half. Those give their cores less than 15 %
+# The best chip trains 1.6 times as many tokens a dollar as the best random one. Seven of the starts end within 3 % of
+# it, nine within 5 %; three are stuck at less than half. Those give their cores less than 15 %
 # of the power, on the largest die allowed and with some 380 W. A little more power for the cores changes nothing
 # there, so that the gradient is silent: several starts are what a search by gradient has against such plateaus.
 #
