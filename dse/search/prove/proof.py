@@ -1,8 +1,4 @@
-"""Prove how much better than the best designs found any design of a space may be, and write that down.
-
-Of one objective that is the best design, of two the front: no design of the space is better than the nearest of the
-front by more than the gap in either objective.
-"""
+"""Prove how much better than the best design found any design of a space may be, and write that down."""
 
 from __future__ import annotations
 
@@ -20,16 +16,14 @@ import numpy as np
 from dse.errors import InputError
 from dse.io import outputs
 from dse.io.files import is_sealed, seal, whole_or_absent
-from dse.io.interruption import telling
 from dse.io.quantities import quantity
-from dse.search import space as spaces
 from dse.search.problem import Problem
-from dse.search.prove.blocks import CELLS, Blocks, mappings
-from dse.search.prove.branch import BOUNDED, CANNOT_RUN, EVALUATED, OPEN, Front, Node, Prover, State
-from dse.search.space import Point
+from dse.search.prove.blocks import Blocks
+from dse.search.prove.branch import BOUNDED, CANNOT_RUN, EVALUATED, OPEN, Found, Node, Prover, State, gap_of
+from dse.sweep.engine.numpy_backend import evaluate_few
 
 #: Name of the layout of certificates.
-_LAYOUT = "dse certificate 2"
+_LAYOUT = "dse certificate 1"
 
 _SUFFIX = ".certificate.npz"
 
@@ -49,7 +43,9 @@ class ProofProgress:
 
     state: State
     goal: float  #: the gap that is asked for
-    found: str  #: the best design, or the size of the front
+    objective: str
+    units: str
+    sign: float
     method: str = "proof"
 
     @property
@@ -59,19 +55,21 @@ class ProofProgress:
         return min(1.0, max(self.goal, 1e-4) / gap) if 0.0 < gap < math.inf else float(gap == 0.0)
 
     def __str__(self) -> str:
-        gap = f"gap {100 * self.state.gap:.3g} %" if self.state.gap < 10.0 else "no bound of use yet"
-        return f"proof: {self.state.n_blocks:,} blocks, {self.state.n_open:,} open, {self.found}, {gap}"
+        best, gap = self.state.best, self.state.gap
+        value = quantity(self.sign * best.objective, self.units) if best else "none"
+        told = f"gap {100 * gap:.3g} %" if gap < 10.0 else "no bound of use yet"
+        name = self.objective.replace("_", " ")
+        return f"proof: {self.state.n_blocks:,} blocks, {self.state.n_open:,} open, {name} {value}, {told}"
 
 
 @dataclasses.dataclass(frozen=True)
 class Proof:
     """What is proven of a space."""
 
-    objectives: tuple[str, ...]
-    best: float | None  #: of the one objective, of the best design, as it is written; None where none can run
-    bound: float | None  #: of the one objective, that no design is better than; None where nothing is known
-    front: int  #: designs that are known, of which none dominates another
-    gap: float | None  #: by how much a design may be better than the nearest of them, relative
+    objective: str
+    best: float | None  #: of the best design, as it is written; None where none can run
+    bound: float | None  #: that no design is better than; None where nothing is known, or none can run
+    gap: float | None  #: by how much, relative to the best
     asked: float  #: the gap that was asked for
     nothing_runs: bool  #: whether it is proven that no design can run
     leaves: Mapping[str, float]  #: of the best design by full path, those that the space moves
@@ -88,58 +86,49 @@ class Proof:
 
 
 class Certificate(NamedTuple):
-    """What a proof leaves: how the space was divided, the best designs, and the gap."""
+    """What a proof leaves: how the space was divided, the best design, and what no design is below."""
 
     header: dict[str, Any]
     node: Node
-    front: Front
 
 
 def prove(
-    task: Problem, known: Point | None, identity: Mapping[str, str], options: ProofOptions, file: Path | None = None,
-    force: bool = False,
-) -> tuple[Proof, Certificate]:  # fmt: skip
-    """Bound the objectives over all designs of a space.
+    task: Problem, best: Found | None, identity: Mapping[str, str], options: ProofOptions
+) -> tuple[Proof, Certificate]:
+    """Bound the objective over all designs of a space.
 
     Args:
-        task: the space, with one objective or two.
-        known: designs that are known, where the proof begins.
+        task: the space, with one objective.
+        best: the best design that is known, which the proof may improve.
         identity: what results depend on; its digest stands in the certificate.
         options: the gap that is asked for, and the time.
-        file: of the certificate, by default none; written when the proof ends, or is interrupted.
-        force: replace a file that dse has not written.
 
     Returns:
         What is proven, and the certificate of it.
 
-    Raises InputError for more objectives, and for a gap of 0 of a space with continuous axes.
+    Raises InputError for several objectives, and for a gap of 0 of a space with continuous axes.
     """
     _check(task, options)
-    every = members(task)
-    prover, interrupted = Prover(every, [] if known is None else _positions(task, every, known), options.gap), False
+    prover = Prover(members(task), best, options.gap)
+    interrupted = False
 
     def goes_on(state: State) -> bool:
         if options.progress:
-            options.progress(ProofProgress(state, options.gap, _found(task, state.front)))
+            options.progress(_progress(task, options, state))
         return options.minutes is None or state.seconds < 60.0 * options.minutes
 
-    def certified() -> Certificate:
-        certificate = _certificate(task, identity, prover)
-        if file:
-            write(file, certificate, force)
-        return certificate
-
-    def report() -> str:
-        gap, where = certified().header["gap"], f": {file}" if file else ""
-        return f"; proven to a gap of {100 * gap:.3g} %{where}" if gap < math.inf else "; nothing is proven yet"
-
-    with telling(report):
-        try:
-            prover.run(goes_on)
-        except KeyboardInterrupt:
-            interrupted = True
-        certificate = certified()
-    return _proof(task, options, prover, certificate, interrupted, file), certificate
+    try:
+        state = prover.run(goes_on)
+    except KeyboardInterrupt:
+        state, interrupted = prover.state(), True
+    node = prover.tree()
+    proof = _proof(task, options, state, node, interrupted)
+    found = state.best
+    header = {
+        "layout": _LAYOUT, "digest": digest(identity), "objective": proof.objective,
+        "bound": state.bound, "best": None if found is None else found._asdict(),
+    }  # fmt: skip
+    return proof, Certificate(header, node)
 
 
 def members(task: Problem) -> list[Blocks]:
@@ -155,32 +144,12 @@ def members(task: Problem) -> list[Blocks]:
     return found
 
 
-def _positions(task: Problem, members: list[Blocks], points: Point) -> list[tuple[int, list[int]]]:
-    """Designs of a search as (structure, positions along its axes)."""
-    leaves = {path: np.asarray(column).tolist() for path, column in spaces.values(task.space, points).items()}
-    structure = leaves.pop(spaces.STRUCTURE, [0.0] * len(points.digits))
-    designs = (dict(zip(leaves, values, strict=True)) for values in zip(*leaves.values(), strict=True))
-    return [(int(i), members[int(i)].position(design)) for i, design in zip(structure, designs, strict=True)]
-
-
-def points(task: Problem, front: Front) -> Point:
-    """The designs of a front as points of the space."""
-    grid, space, digits, reals = task.grid, task.space, [], []
-    order = [mappings(one)[1] for one in grid.each]
-    for number, (mapping, *position) in zip(front.member.tolist(), front.position.tolist(), strict=True):
-        pair = order[number][mapping]
-        along = zip((next(iter(one.columns)) for one in grid.each[number].dimensions), position, strict=False)
-        at_path = dict(along)
-        reals.append([at_path.get(path, 0) / CELLS for path in space.paths])
-        places = [0 if path in space.paths else at for path, at in at_path.items()]
-        if grid.members:
-            member = grid.members[number]
-            pair = member.mappings[pair]
-            axes = zip(member.axes, member.positions, strict=True)
-            places = [int(at[places[axis]] if axis >= 0 else at[0]) for axis, at in axes]
-        row, column = grid.pairs[pair]
-        digits.append([*places, row, *np.unravel_index(column, space.sizes[space.row_digit + 1 :])])
-    return Point(np.array(digits, np.int32), np.array(reals, np.float32).reshape(len(digits), len(space.paths)))
+def incumbent(task: Problem, member: int, values: Mapping[str, float]) -> Found | None:
+    """A design by its leaves, evaluated by NumPy; None where it cannot run."""
+    grid, program = task.programs[member]
+    metrics, objectives = evaluate_few(grid.base, {path: np.array([v]) for path, v in values.items()}, program=program)
+    able = not metrics.infeasible_reason[0] and np.isfinite(objectives[0][0])
+    return Found(member, dict(values), float(objectives[0][0])) if able else None
 
 
 def digest(identity: Mapping[str, str]) -> str:
@@ -190,45 +159,42 @@ def digest(identity: Mapping[str, str]) -> str:
 
 def _check(task: Problem, options: ProofOptions) -> None:
     where = task.spec.sweep.file
-    if task.n_objectives > 2:
+    if task.n_objectives > 1:
         got = " and ".join(one.expression.text for one in task.program.objectives)
-        raise InputError(f"{where}: objective", got, "one objective or two with --prove", "name two, or leave it out")
+        raise InputError(f"{where}: objective", got, "one objective with --prove", "name one, or leave out --prove")
     if task.spec.intervals and options.gap <= 0.0:
         raise InputError("--gap", "0 with continuous axes", "a gap above 0", "write --gap 0.001")
 
 
-def _found(task: Problem, front: Front) -> str:
-    """The best design, or the size of a front, in words."""
-    if task.n_objectives > 1:
-        return f"{len(front.member):,} designs on the front"
+def _progress(task: Problem, options: ProofOptions, state: State) -> ProofProgress:
     objective = task.program.objectives[0]
-    value = [quantity(objective.sign * one, objective.expression.written) for one in front.objectives[:, 0].tolist()]
-    return f"{objective.expression.text.replace('_', ' ')} {value[0] if value else 'none'}"
+    return ProofProgress(state, options.gap, objective.expression.text, objective.expression.written, objective.sign)
 
 
-def _certificate(task: Problem, identity: Mapping[str, str], prover: Prover) -> Certificate:
-    state, objectives = prover.state, [one.expression.text for one in task.program.objectives]
-    header = {"layout": _LAYOUT, "digest": digest(identity), "objectives": objectives, "gap": state.gap}
-    return Certificate(header, prover.tree(state), state.front)
-
-
-def _proof(
-    task: Problem, options: ProofOptions, prover: Prover, certificate: Certificate, interrupted: bool, file: Path | None
-) -> Proof:
-    state, (front, gap) = prover.state, (certificate.front, certificate.header["gap"])
-    kinds = np.bincount(certificate.node.kind, minlength=EVALUATED + 1)
+def _proof(task: Problem, options: ProofOptions, state: State, node: Node, interrupted: bool) -> Proof:
+    objective, found = task.program.objectives[0], state.best
+    kinds = np.bincount(node.kind, minlength=EVALUATED + 1)
     names = {"cannot run": CANNOT_RUN, "bound": BOUNDED, "evaluated": EVALUATED, "open": OPEN}
-    best = bound = None
-    leaves: dict[str, float] = {}
-    if task.n_objectives == 1 and len(front.member):
-        sign, least = task.program.objectives[0].sign, float(front.objectives[0, 0])
-        best, bound = sign * least, sign * (least - gap * abs(least)) if math.isfinite(gap) else None
-        leaves = {path: float(v[0]) for path, v in prover.members[front.member[0]].leaves(front.position[:1]).items()}
     return Proof(
-        tuple(certificate.header["objectives"]), best, bound, len(front.member), gap if math.isfinite(gap) else None,
-        options.gap, not len(front.member) and gap == 0.0, leaves,
-        {name: int(kinds[kind]) for name, kind in names.items()}, state.n_designs, state.seconds, file, interrupted,
+        objective.expression.text,
+        None if found is None else objective.sign * found.objective,
+        objective.sign * state.bound if math.isfinite(state.bound) else None,
+        state.gap if math.isfinite(state.gap) else None,
+        options.gap,
+        found is None and not state.n_open and state.bound == math.inf,
+        {} if found is None else found.values,
+        {name: int(kinds[kind]) for name, kind in names.items()},
+        state.n_designs,
+        state.seconds,
+        interrupted=interrupted,
     )  # fmt: skip
+
+
+def proven_gap(header: Mapping[str, Any]) -> float:
+    """The gap that a certificate says; where no design is known 0 if none can run."""
+    if header["best"]:
+        return gap_of(header["best"]["objective"], header["bound"])
+    return 0.0 if header["bound"] == math.inf else math.inf
 
 
 # --- certificates -------------------------------------------------------------------------------------------
@@ -245,8 +211,7 @@ def write(file: Path, certificate: Certificate, force: bool) -> None:
     file.parent.mkdir(parents=True, exist_ok=True)
     with outputs.disk_errors(file), whole_or_absent(file) as partial:
         with partial.open("wb") as opened:
-            arrays = certificate.node._asdict() | certificate.front._asdict()
-            np.savez_compressed(opened, header=np.array(json.dumps(certificate.header)), **arrays)
+            np.savez_compressed(opened, header=np.array(json.dumps(certificate.header)), **certificate.node._asdict())
         seal(partial)
 
 
@@ -260,8 +225,7 @@ def read(file: Path) -> Certificate:
             header = json.loads(str(arrays["header"]))
             if header.get("layout") != _LAYOUT:
                 raise InputError(str(file), str(header.get("layout")), _LAYOUT, fix)
-            node, front = Node(*(arrays[name] for name in Node._fields)), Front(*(arrays[n] for n in Front._fields))
-            return Certificate(header, node, front)
+            return Certificate(header, Node(*(arrays[name] for name in Node._fields)))
     except FileNotFoundError:
         raise InputError(str(file), "no such file", "a certificate of dse", fix) from None
     except (OSError, ValueError, KeyError, zipfile.BadZipFile):

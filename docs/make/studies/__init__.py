@@ -1,1 +1,0 @@
-"""The page of published studies: one verdict for each claim."""
