@@ -22,7 +22,7 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import NoReturn, Protocol
+from typing import Any, NoReturn, Protocol
 
 #: Exit status of a command whose reader has closed the pipe (`| head`), as of a process ended by SIGPIPE.
 BROKEN_PIPE = 128 + 13
@@ -162,8 +162,8 @@ def _stop(number: signal.Signals) -> NoReturn:
 def _stop_children() -> None:
     """Kill all children and let no thread start another: workers that still start would print that this one is gone."""
     with contextlib.suppress(ImportError):
-        spawning = importlib.import_module("_posixsubprocess")
-        setattr(spawning, "fork_exec", lambda *_: time.sleep(_LONGEST_CHANGE))  # noqa: B010
+        spawning: Any = importlib.import_module("_posixsubprocess")
+        spawning.fork_exec = lambda *_: time.sleep(_LONGEST_CHANGE)
     for process in CHILDREN:
         with contextlib.suppress(OSError):
             process.kill()
