@@ -18,8 +18,9 @@
 #
 # A superconducting board has 200 PFLOP/s in 16 bits, and memory at 77 K (arXiv 2411.08645). In training it wins by what
 # it computes. What does it do for answers of Llama 3 70B, 1,024 tokens in and out, from one request in flight to 1,024?
-# `sweeps/scd_inference.toml` sets three boards, by the junctions that a FLOP takes, beside three GPUs of the same model
-# of a chip. What hosts and launches take on a board is a guess (a tenth of a GPU's), and so is a short message (1 µs).
+# `sweeps/scd_inference.toml` sets boards beside three GPUs of the same model of a chip, over what is not known of their
+# cold memory: the energy of a bit (0.1 to 4 pJ before the cooler) and the time of an access (30 to 300 ns). What hosts
+# and launches take on a board is a guess (a tenth of a GPU's), and so is a short message (1 µs).
 
 # %%
 # %matplotlib inline
@@ -29,16 +30,20 @@ import matplotlib.pyplot as plt
 import pandas as pd
 
 import dse
-from dse.sweep import from_text
+from dse.designs import catalog
+from dse.designs.leaves import replace
+from dse.model.machine.technology import memory_tier
+from dse.types import Accelerator
 from dse.views.plot.style import part, series
 from dse.views.plot.ticks import plain_ticks
 
 root = Path.cwd() if Path("sweeps").is_dir() else Path.cwd().parent
-text = (root / "sweeps" / "scd_inference.toml").read_text()
-results = dse.run(from_text(text + "energy = true\n"), output=False)  # its last section is [output]
+results = dse.run(root / "sweeps" / "scd_inference.toml", output=False)
+told = ("accelerator", "chip_matrix_devices", "chip_memory_unit_energy", "chip_memory_unit_latency")
 names = [
-    f"board, {junctions:,.0f} junctions" if machine.startswith("scd") else machine
-    for machine, junctions in zip(results.accelerator.values, results.chip_matrix_devices.values, strict=True)
+    f"board, {joules / 8e-12:g} pJ/bit" + (", 300 ns" if latency > 1e-7 else "") + (", 15k" if devices > 1e4 else "")
+    if machine.startswith("scd") else machine
+    for machine, devices, joules, latency in zip(*(results[name].values for name in told), strict=True)
 ]
 
 
@@ -49,38 +54,77 @@ def table(metric):
 
 (1e3 * table("time_per_output_token")).round(2)  # milliseconds
 
+# %% [markdown]
+# ## What power leaves of the memory
+#
+# Of a board's 5 kW a fifth is for memory, coolers included: at 77 K each watt takes ten more.
+
 # %%
-figure, axes = plt.subplots(figsize=(5.0, 3.0), layout="constrained")
-LOOKS = series(names[:4])
+chip = catalog.record(Accelerator, "scd-board").chip
+
+
+def bandwidth(picojoules):
+    """TB/s that the board's memory moves."""
+    return float(memory_tier(replace(chip, {"memory.unit_energy": 8e-12 * picojoules})).bandwidth) / 1e12
+
+
+moved = pd.Series({picojoules: bandwidth(picojoules) for picojoules in (0.1, 0.3, 0.5, 1.0, 2.0, 4.0)}, name="TB/s")
+assert min(moved[0.1], moved[0.3]) > 29.99 and 22.0 < moved[0.5] < 22.5 and 5.5 < moved[2.0] < 5.6
+moved.round(2)
+
+# %% [markdown]
+# Up to 0.37 pJ/bit all of the 30 TB/s are there, at 2 pJ/bit less than a fifth. The bit of cold memory is one guess;
+# the answers follow it.
+#
+# ## Speed, and tokens a joule
+
+# %%
+b200, cold, cool, warm, hot = "generated-b200", *(f"board, {energy} pJ/bit" for energy in ("0.1", "0.5", "2", "4"))
+shown = ["generated-h100", b200, "gpu", cold, warm, hot]
+LOOKS = series(shown)
+energy = table("energy_per_output_token")
+figure, (left, right) = plt.subplots(1, 2, figsize=(8.0, 3.2), layout="constrained")
 for name, looks in LOOKS.items():
     user, device = (table(f"output_tokens_per_second_per_{of}").loc[name] for of in ("user", "device"))
-    axes.plot(user, device, **looks, label=name)
-axes.set(xscale="log", yscale="log", xlabel="tokens/s per user", ylabel="tokens/s per device", title="Llama 3 70B")
-plain_ticks(axes.xaxis, axes.yaxis)
-axes.legend(frameon=False)
-axes.spines[["top", "right"]].set_visible(False)
+    left.plot(user, device, **looks, label=name)
+    right.plot(user, 1.0 / energy.loc[name], **looks)
+left.set(xscale="log", yscale="log", xlabel="tokens/s per user", ylabel="tokens/s per device", title="Llama 3 70B")
+right.set(xscale="log", yscale="log", xlabel="tokens/s per user", ylabel="tokens/s per watt",
+          title="whole system: coolers, hosts, facility")
+for axes in (left, right):
+    plain_ticks(axes.xaxis, axes.yaxis)
+    axes.spines[["top", "right"]].set_visible(False)
+figure.legend(*left.get_legend_handles_labels(), loc="outside lower center", ncols=3, frameon=False)
 
 # %%
 token, rate = table("time_per_output_token"), table("output_tokens_per_second_per_device")
-b200, board = "generated-b200", names[3]
-assert 1.5 < token.loc[b200, 1] / token.loc[board, 1] < 1.8
-assert 1.3 < rate.loc[board, 1024] / rate.loc[b200, 1024] < 1.5
-assert 1.3 < token.loc["gpu", 1] / token.loc[board, 1] < 1.4
-assert 1.1 < rate.loc["gpu", 1024] / rate.loc[board, 1024] < 1.2
-boards = token.loc[[name for name in names if name.startswith("board")]]
+faster, frugal = token.loc[b200] / token, energy.loc[b200] / energy
+assert 6.0 < faster.loc[cold, 1] < 6.4 and 4.9 < rate.loc[cold, 1024] / rate.loc[b200, 1024] < 5.4
+assert 1.0 < frugal.loc[cold].min() < 1.1 and 1.6 < frugal.loc[cold].max() < 1.7
+assert 1.5 < faster.loc[warm, 1] < 1.7 and frugal.loc[warm].min() > 0.4 and frugal.loc[warm].max() < 0.52
+assert faster.loc[hot, 1] < 0.9 and frugal.loc[hot].max() < 0.3
+assert (frugal.loc[cold] / frugal.loc["gpu"] > 1.0).sum() >= 4
+more = token.loc[f"{cold}, 300 ns"] / token.loc[cold]
+assert 1.2 < more[1] < 1.3 and more[1024] < 1.03
+boards = token.loc[[warm, f"{warm}, 15k"]]
 assert (boards.max() / boards.min() < 1.01).all()
+pd.DataFrame({"times as fast, alone": faster[1], "tokens a joule, alone": frugal[1],
+              "tokens a joule, 64": frugal[64], "tokens a joule, 1,024": frugal[1024]}).round(2)
 
 # %% [markdown]
-# A board answers a lone request 1.6 times as fast as a B200, and 1.4 times as many where 1,024 are in flight. A GPU of
-# the next node, with HBM4, answers more than a board there. Junctions, which decide how many FLOPs a board has, move
-# less than one per cent.
+# At 0.1 pJ/bit, the value with which boards win at training, a board gives a lone request a token 6 times as fast as a
+# B200, and five times as many where 1,024 are in flight, on 1.1 to 1.6 times the tokens a joule. At 2 pJ/bit it is 1.6
+# times as fast on half the tokens a joule or less; at 4 pJ/bit it is slower, on a quarter. The energy of one bit
+# decides between a machine to build and one to leave.
+#
+# An access of 300 ns in place of 30 costs a lone request a quarter: each of a layer's kernels waits for it. Where many
+# are in flight it does not show. Junctions, which decide how many FLOPs a board has, move less than one per cent.
 #
 # ## Where the time of a token goes
 
 # %%
 PARTS = ("matrix", "attention", "communication", "host", "prefill")
 figure, both = plt.subplots(1, 2, figsize=(7.0, 2.8), layout="constrained", sharey=True)
-shown = names[:4]
 for axes, flight in zip(both, (1, 1024), strict=True):
     parts = pd.DataFrame({
         part(name).label: 1e3 * table(f"time_per_output_token_{name}")[flight] for name in PARTS
@@ -97,30 +141,11 @@ figure.legend(*both[0].get_legend_handles_labels(), loc="outside lower center", 
 # %%
 matrix = table("time_per_output_token_matrix")[1]
 added = sum(table(f"time_per_output_token_{part}")[1] for part in ("communication", "host"))
-assert matrix[board] > matrix[b200] and added[b200] > 8.0 * added[board]
+coolers = table("energy_per_output_token_cryogenics") / energy
+assert matrix[warm] > matrix[b200] > 3.5 * matrix[cold] and added[b200] > 8.0 * added[cold]
+assert coolers.loc[[cold, warm]].max().max() < 0.4
 
 # %% [markdown]
-# Alone, the board's matrices take longer than the B200's: both wait for weights, and the board's memory is the slower
-# one. The whole advantage is the latency of links and hosts, and so rests on the guesses above.
-#
-# ## Energy of an answer
-
-# %%
-energy = table("energy_per_output_token")
-axes = energy.loc[shown, [1, 64, 1024]].T.plot.bar(
-    figsize=(5.5, 2.8), logy=True, rot=0, color=[LOOKS[name]["color"] for name in shown]
-)
-plain_ticks(axes.yaxis)
-axes.set(xlabel="requests in flight", ylabel="J an output token", title="whole system, coolers and facility in it")
-axes.legend(frameon=False, fontsize=8)
-axes.spines[["top", "right"]].set_visible(False)
-
-# %%
-more = energy.loc[board] / energy.loc[b200]
-coolers = table("energy_per_output_token_cryogenics").loc[board] / energy.loc[board]
-assert more.min() > 1.9 and more.max() < 2.5 and coolers.max() < 0.35
-
-# %% [markdown]
-# A board takes 2 to 2.4 times the energy of a B200 a token. Logic that switches for next to nothing saves little
-# where little is computed: a board waits for memory as a GPU does, and what it draws meanwhile (memory, links, rest,
-# and the coolers behind them) is what an answer pays for.
+# Alone, a board's matrices wait for weights as a B200's do: at 2 pJ/bit longer, at 0.1 a quarter as long. The rest of
+# the advantage is the latency of links and hosts, and so rests on the guesses above. What a board draws while it waits
+# (memory, links, rest, and the coolers behind them) is what an answer pays for.

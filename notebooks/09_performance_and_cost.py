@@ -48,8 +48,8 @@ def swept(name, *changes):
 # ## One die, or many
 #
 # The compute area of a GPU of 400 to 1,600 mm², in four processes, on a silicon interposer: what dies, package and
-# what is lost with bad ones cost, by the number of equal dies. More dies yield better; each brings its own links (10 %
-# of its area) and another bond that may fail.
+# what is lost with bad ones cost, by the number of equal dies. More dies yield better; each has links to its neighbours
+# (four dies of 200 mm² a tenth of their area), PHYs that face other dies, and another bond that may fail.
 
 # %%
 chiplets = swept("chiplet_split", ('packaging = ["fan-out", "silicon", "bridge"]', 'packaging = ["silicon"]'))
@@ -75,18 +75,18 @@ figure
 cheapest = made.to_dataframe("cost").cost.unstack("made_chiplets")
 counts = cheapest.idxmin(axis=1).unstack("chip_die_area").loc[made.node.values]
 counts.columns = [f"{1e6 * area:,.0f} mm²" for area in counts]
-assert list(counts["400 mm²"]) == [1, 3, 4, 4] and list(counts["800 mm²"]) == [4, 6, 6, 8]
-assert list(counts["1,600 mm²"]) == [6, 8, 12, 12]
+assert list(counts["400 mm²"]) == [1, 1, 2, 2] and list(counts["800 mm²"]) == [2, 2, 3, 3]
+assert list(counts["1,600 mm²"]) == [3, 3, 4, 4]
 saved = (1 - cheapest.min(axis=1) / cheapest[1]).xs(0.0008, level="chip_die_area")
-assert saved["n7"] < 0.07 and 0.40 < saved["n2"] < 0.42
+assert saved["n7"] < 0.02 and 0.12 < saved["n2"] < 0.14
 flat = made.sel(node="n2", chip_die_area=0.0008)
-assert float(flat.sel(made_chiplets=4) / flat.min()) < 1.05
+assert float(flat.sel(made_chiplets=[2, 4]).max() / flat.min()) < 1.02 and float(flat[-1] / flat.min()) > 1.4
 counts
 
 # %% [markdown]
 # The cheapest split grows with area and with how young the process is: 400 mm² of N7 stay whole, 800 mm² of N2 cost
-# 41 % less as eight dies. The curve is flat near its end: four of N2 are within 5 % of eight, which is where makers
-# who have to design and test such a package stop.
+# 13 % less as three dies. Two and four are within 2 % of three, sixteen cost 40 % more. Whole dies are not as bad as
+# the yield of their area: cores that fail are switched off, as in chips that are sold. Makers choose two to four.
 #
 # ## Which network
 #
@@ -127,7 +127,7 @@ tree, thin = networks.loc["fat tree 1:1"], networks.loc["fat tree 4:1"]
 assert thin.step_time / tree.step_time < 1.006 and 0.04 < 1 - thin.cost_per_run / tree.cost_per_run < 0.05
 assert networks.loc["fat tree 8:1"].cost_per_run > thin.cost_per_run and networks.loc["fat tree 8:1"].ep == 4
 fast, slow = networks.loc["torus 450 GB/s"], networks.loc["torus 150 GB/s"]
-assert 1.01 < fast.step_time / tree.step_time < 1.04 and abs(fast.cost_per_run / thin.cost_per_run - 1) < 0.01
+assert 1.01 < fast.step_time / tree.step_time < 1.04 and abs(fast.cost_per_run / thin.cost_per_run - 1) < 0.015
 assert slow.price == networks.price.min() and slow.cost_per_run == networks.cost_per_run.max()
 assert (networks.network_price / networks.price).max() < 0.12
 networks[columns].round({"step_time": 3, "price": 1, "network_price": 1, "cost_per_run": 0})

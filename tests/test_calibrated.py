@@ -27,6 +27,7 @@ from dse.measured.prediction import Prediction
 from dse.measured.table import Row
 from dse.model.work.parameters import parameter_count
 from dse.spec import sweep as specs
+from dse.sweep import plan
 from tests.sweep import toy
 
 STACKS = [name for name in catalog.names("software") if calibrated.ranges(name)]
@@ -82,26 +83,41 @@ def test_a_stack_that_saw_no_mixture_of_experts_says_which_stacks_did():
 
 def test_every_door_tells_of_mixtures_of_experts(tmp_path):
     options = dict(tp=2, pp=8, ep=32, global_batch=2048, micro_batch=1)
-    asked = ["evaluate", "-w", "qwen3-235b-a22b", "-s", "eos", "-n", "256", "--json"]
+    asked = ["evaluate", "-w", "qwen3-235b-a22b", "-s", "eos", "-n", "256", "--software", "nemo", "--json"]
     asked += [text for name, value in options.items() for text in ("--set", f"{name}={value}")]
     (told,) = json.loads(CliRunner().invoke(app, asked).stdout)["outside"]
     assert told.startswith(MIXTURES)
     values = "\n".join(f"{name} = [{options[name]}]" for name in ("tp", "pp", "ep", "micro_batch"))
     text = (
         '[workload]\nname = "qwen3-235b-a22b"\nglobal_batch = 2048\n'
-        f'[system]\nname = "eos"\nn_devices = 256\n[axes]\n{values}\n'
+        f'[system]\nname = "eos"\nn_devices = 256\n[software]\nname = "nemo"\n[axes]\n{values}\n'
     )
     assert MIXTURES in dse.sweep.perform(specs.from_text(text), False)[1].outside
     table = tmp_path / "mixture.csv"
     table.write_text(
         "model,system,software,n_gpus,tp,pp,ep,micro_batch,global_batch,seq_len,recompute\n"
         "qwen3-235b-a22b,eos,megatron-core-b200,256,2,8,32,1,2048,4096,selective\n"
+        "qwen3-235b-a22b,eos,nemo,256,2,8,32,1,2048,4096,selective\n"
         "qwen3-235b-a22b,eos,,256,2,8,32,1,2048,4096,selective\n"
     )
     comparison.predict(table, tmp_path / "out.csv")
-    other, own = csv.DictReader((tmp_path / "out.csv").read_text().splitlines())
+    other, own, handed = csv.DictReader((tmp_path / "out.csv").read_text().splitlines())
     assert "h100-sxm-80gb (rows of b200-sxm-180gb)" in other["outside"]
     assert own["skipped"].startswith("mixture of experts not modelled: nemo") and MIXTURES[-60:-2] in own["skipped"]
+    assert "software=megatron-bridge" in handed["completed"].replace(" ", "") and not handed["skipped"]
+
+
+def test_a_machine_has_the_same_numbers_of_a_mixture_by_any_name():
+    """``eos`` has H100s in their own nodes and network; its own stack never saw a mixture of experts."""
+    def said(system):
+        asked = ["evaluate", "-w", "qwen3-235b-a22b", "-s", system, "-n", "256", "--set", "ep=8", "--json"]
+        return json.loads(CliRunner().invoke(app, asked).stdout)
+
+    eos, h100 = said("eos"), said("h100")
+    assert eos["metrics"]["step_time"] == pytest.approx(h100["metrics"]["step_time"], rel=1e-3)
+    text = '[workload]\nname = "qwen3-235b-a22b"\n[system]\nname = "eos"\nn_devices = 256\n[axes]\nep = [8]\n'
+    grid, _ = plan(specs.from_text(text))
+    assert [axis.labels for axis in grid.fixed if axis.key == "software"] == [("megatron-bridge",)]
 
 
 def test_evaluate_tells_it():

@@ -19,7 +19,7 @@ MODEL = ["evaluate", "-w", "llama-3-70b"]
 #: What leaves no step: the options of a design, and the reason.
 IMPOSSIBLE = {
     "precision_unsupported": ["-s", "a100", "-n", "64", "--set", "tp=8", "--set", "precision=fp8"],
-    "layers_not_divisible": ["-s", "h100", "-n", "56", "--set", "tp=8", "--set", "pp=7"],
+    "layers_not_divisible": ["-s", "h100", "-n", "56", "--software", "nemo", "--set", "tp=8", "--set", "pp=7"],
     "batch_not_divisible": ["-s", "h100", "-n", "64", "--set", "tp=8", "--set", "global_batch=3"],
     "heads_not_divisible": ["-s", "h100", "-n", "48", "--set", "tp=24", "--set", "global_batch=512"],
     "interleave_not_divisible": ["-s", "h100", "-n", "64", "--set", "tp=8", "--set", "pp=8", "--set",

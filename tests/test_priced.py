@@ -50,7 +50,7 @@ def test_the_price_that_stands_in_is_that_of_the_model():
     """Prices of a watt, of dies, as sold: what is told is the rule that was used."""
     from dse.model.money.device import price_of
 
-    for chip, watts in (("b300", 1100.0), ("mi325x", 1000.0)):
+    for chip, watts in (("b300", 1100.0), ("rubin-r200", 1800.0)):
         system = dse.design("gpt-3-13b", chip, tp=8).system
         assert stands_in_for_price(system.accelerator, Prices()) == "35 USD/W of its power limit"
         assert float(price_of(system.accelerator, Prices())[0]) == pytest.approx(35.0 * watts)
@@ -71,7 +71,7 @@ def test_a_stated_price_and_a_generated_chip_are_not_told(chip, settings):
 def test_every_accelerator_without_a_price_is_found():
     slugs = dse.catalog.names("accelerator")
     by_watt, by_dies = unpriced(slugs)
-    assert {"b300-sxm-288gb", "mi325x", "mi355x", "tpu-v6e"} <= {*by_watt} and by_dies == ["tpu-v5p"]
+    assert {"b300-sxm-288gb", "mi250x-module", "rubin-r200", "tpu-v6e"} <= {*by_watt} and by_dies == ["tpu-v5p"]
     assert not {"gpu", "generated-h100", "b200-sxm-180gb"} & {*by_watt}
     assert {*by_watt} < {*without_dies(slugs)}
 

@@ -40,6 +40,8 @@ def measure(path: str | Path = SPECIFICATION) -> dict[str, Any]:
     """The chip that is found, the objective after every step of every start, and the hardware along the way."""
     problem = codesign.read(path)
     trace = whole.roomy(problem, descent.search(problem))
+    tried = whole.rounded(problem, trace)
+    chosen = whole.better(trace, tried) if problem.whole_stacks else trace
     sign = problem.inner.grid.spec.objectives[0].sign
     found = report(problem, trace, 0.0).as_dict()
     best = int(trace.objective.min(axis=0).argmin())
@@ -50,14 +52,14 @@ def measure(path: str | Path = SPECIFICATION) -> dict[str, Any]:
         "specification": str(path),
         "digest": digest(path),
         "report": {name: found[name] for name in ("value", "hardware", "active", "workloads", "elasticities")},
-        "design": _design(problem, trace.coordinates),
+        "design": _design(problem, chosen.coordinates),
         "evaluations": int(trace.evaluations[-1]),
         "reached": [_rounded(line) for line in trace.objective.T**sign],
         "best_start": best,
         "way": way,
         "ends": ends,
         "random": {"chips": chips, "best": descent.random_points(problem, chips, _SEED).best**sign},
-        "whole_stacks": [one.as_dict() for one in whole.rounded(problem, trace)],
+        "whole_stacks": [one.as_dict() for one in tried],
     }
 
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 import dataclasses
 from pathlib import Path
 
+import dse
 from docs.make.command import page_parser
 from docs.make.files import fill
 from docs.make.markdown import filed, publish, table
@@ -29,12 +30,15 @@ ROWS = Path("tests/published/bills/chiplet_actuary.csv")
 #: Accelerator → what analysts put its making at, in USD (siliconanalysts.com, 2025).
 ANALYSTS = {"h100": 3320.0, "b200": 6400.0, "mi300x": 5300.0}
 
+#: Accelerator → USD of owning one for an hour (SemiAnalysis InferenceX, hyperscalers, August 2025).
+OWNED = {"b200": 1.95, "mi300x": 1.12, "mi355x": 1.48}
+
 _SHOWN = ("re_total", "nre_per_unit", "die0_yield", "die0_kgd_cost")
 
 
 def tables() -> dict[str, str]:
     """Name → table."""
-    return {"rows": _rows(), "bills": _bills(), "leaves": _leaves()}
+    return {"rows": _rows(), "bills": _bills(), "hours": _hours(), "leaves": _leaves()}
 
 
 def _rows() -> str:
@@ -67,6 +71,21 @@ def _bills() -> str:
                      f"{found.design:,.0f}"])  # fmt: skip
     header = ("accelerator", *Bill._fields[:-1], "sum", "analysts", "error", "design, a unit of a million")
     return table(header, rows, words=header[:1])
+
+
+def hour_of(name: str) -> tuple[float, float]:
+    """Price of an accelerator, and cost of a device hour in its node, USD."""
+    found = dse.serve(dse.design("llama-3-70b", name, tp=8, concurrency=64, kind="serving"))
+    return float(found.device_price), float(found.cost_per_device_hour)
+
+
+def _hours() -> str:
+    rows = []
+    for name, published in OWNED.items():
+        price, hour = hour_of(name)
+        error = f"{100 * (hour / published - 1):+.0f} %"
+        rows.append([name, f"{price:,.0f}", f"{hour:.2f}", f"{published:.2f}", error])
+    return table(("accelerator", "price", "ours, an hour", "published", "error"), rows, words=("accelerator",))
 
 
 def _leaves() -> str:

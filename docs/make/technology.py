@@ -15,8 +15,10 @@ from docs.make.markdown import document, filed, percent, publish, table
 from dse import types
 from dse.designs import catalog
 from dse.designs.catalog.schema import OPERATIONS
+from dse.designs.leaves import replace
 from dse.measured.kernels.formulas import gemm_of
 from dse.model.machine import technology
+from dse.model.machine.die_links import crossings
 from dse.model.machine.gemm_kernels import gemm_time
 from dse.model.machine.kernel_power import gemm_power, sustained_gemm_time
 from dse.model.machine.power import voltage
@@ -116,8 +118,9 @@ def page() -> str:
     parts = [
         "# Generated accelerators",
         "Written by `python -m docs.make.technology docs/technology.md`. Node, areas of dies, power limit and memory "
-        "(technology and stacks) are those of the chip as built; every share of area, edge and power and every "
-        "constant is that of `hw_catalog/architectures/gpu.toml`. An error is generated over data sheet, less one. "
+        "(technology and stacks) and links between dies are those of the chip as built; every share of area, edge and "
+        "power and every other constant is that of `hw_catalog/architectures/gpu.toml`. An error is generated over "
+        "data sheet, less one. "
         "On-chip memory is the last cache and the cores' own (shared memory or scratchpad), without register files.",
         "## Chips that set the shares", _errors(FITTED),
         "## Chips that did not", _errors(tuple(name for name in AS_BUILT if name not in FITTED)),
@@ -158,6 +161,18 @@ def page() -> str:
         "energy of an output token with hosts and facility, and time of one.",
         _answers(),
         _stands_out(),
+        "## Several dies",
+        "Memory and last cache are interleaved over the dies of a device. Between two random dies of a square of "
+        "`n` a byte crosses `max((n - 1) / n, 2 (sqrt(n) - 1 / sqrt(n)) / 3)` edges; a quarter of all bytes crosses"
+        " the middle in either direction. Bytes are those that the last cache serves: of a product whose output the"
+        " dies share as a grid the operands `2 sqrt(n m k) / (m + k)` times for `m x k` outputs, else once. They "
+        "bound a kernel (`die_links` of its bounds), take energy, and each crossing lengthens an access. Equal dies"
+        " have links on as many edges as the innermost, and PHYs that face neighbours where they are more than "
+        "four. Links are those of UCIe-advanced, of NV-HBI and AMD's for B200 and MI300X (`chip.die_link_density`, "
+        "`_depth`, `_energy`, `_latency`).",
+        "A GPU of 800 mm2 in N3E at 1 kW with HBM3E on redistribution layers, a step of Llama-3-70B (64 devices, tp 8, "
+        "pp 4, bf16):",
+        _dies(),
     ]  # fmt: skip
     return document(parts)
 
@@ -215,6 +230,37 @@ def _draws() -> str:
             rows.append([study, TWINS[name][0], *watts, *(f"{100.0 * one:+.0f} %" for one in more)])
     header = ["step", "chip", "generated draws", "as sold draws", "power", "step time"]
     return filed("technology_steps", header, rows)
+
+
+#: Compute dies of the device that is split.
+DIES = (1, 2, 3, 4, 6, 8, 16)
+
+
+def _dies() -> str:
+    """What splitting a device into equal dies costs and saves."""
+    names = {"node": "n3e", "memory": "hbm3e-8-0"}
+    records = {"node": types.LogicNode, "memory": types.MemoryTechnology}
+    chip = dataclasses.replace(
+        catalog.record(types.Accelerator, "gpu").chip, die_area=800e-6, power_budget=1000.0,
+        **{name: catalog.record(record, names[name]) for name, record in records.items()},
+    )  # fmt: skip
+    model, devices, mapping = STUDIES["Llama-3-70B, tp 8, pp 4"]
+    base = dse.design(model, "gpu", "megatron-core-te-blackwell", devices, **mapping, precision="bf16", any_option=True)
+    rows, whole = [], None
+    for dies in map(float, DIES):
+        own = {"system.accelerator.chip": chip, "system.accelerator.made.chiplets": dies,
+               "system.accelerator.made.packaging": float(types.Packaging.fan_out)}  # fmt: skip
+        found = dse.evaluate(replace(base, own))
+        whole = whole or found
+        more = (float(getattr(found, of) / getattr(whole, of)) - 1.0 for of in ("step_time", "energy_per_step"))
+        made = found.device_cost_dies + found.device_cost_package + found.device_cost_lost
+        area = percent(float(technology.split_area(chip, dies)) / chip.die_area)
+        rows.append([
+            f"{dies:g}", f"{float(crossings(dies)):.2f}", area, *(f"{100.0 * one:+.2f} %" for one in more),
+            *(f"{float(dollars):,.0f}" for dollars in (made, found.device_cost_design, found.device_cost)),
+        ])  # fmt: skip
+    return table(["dies", "edges a byte crosses", "more area", "step time", "energy", "dies, package, lost (USD)",
+                  "design (USD)", "all (USD)"], rows)  # fmt: skip
 
 
 #: Requests in flight.

@@ -17,7 +17,7 @@ import numpy as np
 from dse.calibrate.fit import Fit, Parameter, folds, held_out
 from dse.calibrate.step_rows import StepModel, StepRows
 from dse.designs.leaves import leaf, replace
-from dse.measured import predict_cases
+from dse.measured import predict_cases, rules
 from dse.measured.comparison import Comparison, compare_predictions, is_timed
 from dse.measured.names import Lookup
 from dse.measured.prediction import evaluate_many
@@ -29,6 +29,7 @@ PARAMETERS = (
     Parameter("software.experts.grouped_efficiency", 0.9, 0.1, 0.5, 1.0),
     Parameter("software.experts.expert_time", 2e-5, 0.5),
     Parameter("software.experts.expert_host_time", 3e-3, 0.5),
+    Parameter("software.experts.exchange_overlap", 0.7, 0.3, 0.0, 1.0),
 )
 HOST = "software.experts.expert_host_time"
 NAMES = tuple(p.path.rpartition(".")[2] for p in PARAMETERS)
@@ -65,6 +66,7 @@ class Found(NamedTuple):
     fit: Fit  #: of the shared values
     unseen: np.ndarray  #: by a fit without the row's configuration
     cell: np.ndarray  #: by a fit without the rows of its accelerator and release range
+    model: np.ndarray  #: by a fit without the rows of its model
     blind: np.ndarray  #: by the defaults of the leaves, without any step of a mixture of experts
     constant: np.ndarray  #: by the mean utilisation of the other cells
 
@@ -90,7 +92,8 @@ class Found(NamedTuple):
         by_point = np.array([[other == points[i] for other in points] for i in self.firsts], float)
         by_point /= by_point.sum(axis=1, keepdims=True)
         kinds = {"in sample": self.fit.errors, "configuration left out": self.unseen, "cell left out": self.cell,
-                 "blind": self.blind, "constant MFU of other cells": self.constant}  # fmt: skip
+                 "model left out": self.model, "blind": self.blind,
+                 "constant MFU of other cells": self.constant}  # fmt: skip
         return {
             name: by_point @ np.abs(np.expm1(errors)) * np.sign(by_point @ np.expm1(errors))
             for name, errors in kinds.items()
@@ -101,6 +104,7 @@ def rows_of(compared: Sequence[Comparison], chips: dict[object, str]) -> ExpertR
     """Timed rows of mixtures of experts with a fitted stack; None where there are none."""
     kept = [c for c in compared if is_timed(c) and c.prediction.stack in STACKS]
     kept = [c for c in kept if c.prediction.chosen.workload.experts is not None]
+    kept = [c for c in kept if rules.unused(c.prediction.case.row, "fit of experts") is None]
     if not kept:
         return None
     steps = StepRows.of(kept, chips)
@@ -138,6 +142,7 @@ def calibrate(cases: Sequence[Case], lookup: Lookup, k: int = 5) -> Found | None
     configurations = folds([point[1:] for point in rows.points], k)
     return Found(
         rows, problem.solve().fit(PARAMETERS), problem.held_out(list(configurations)), problem.held_out(rows.cells),
+        problem.held_out([str(c.prediction.case.row.get("model")) for c in rows.steps.compared]),
         _with_defaults(rows.steps), held_out(rows.cells, constant),
     )
 

@@ -16,6 +16,7 @@ from dse.calibrate.step_priors import NOT_FITTED, is_levelled
 from dse.designs.leaves import leaf, leaf_path, replace
 from dse.doors.evaluation import evaluate
 from dse.errors import InputError
+from dse.measured import rules
 from dse.measured.comparison import Comparison, is_timed, step_time
 from dse.measured.completion import SEARCHED
 from dse.measured.prediction import by_structure
@@ -96,6 +97,7 @@ def rows_of(compared: Sequence[Comparison], chips: dict[object, str], levelled: 
     """Timed rows of dense models predicted with a stack of the catalogue; ``levelled``: with a TPU stack."""
     kept = [c for c in compared if is_timed(c) and c.prediction.stack not in (*NOT_FITTED, "")]
     kept = [c for c in kept if is_plain(c.prediction.chosen.workload)]
+    kept = [c for c in kept if rules.unused(c.prediction.case.row, "fit of steps") is None]
     kept = [c for c in kept if is_levelled(c.prediction.stack) == levelled]
     if not kept:
         raise InputError("calibrate", "no measured step that can be predicted", "training rows", "see dse validate")

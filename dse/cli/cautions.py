@@ -9,10 +9,6 @@ if TYPE_CHECKING:
     from dse.types import Design
     from dse.views.explanation import Explanation
 
-#: Share that counts as the whole, within rounding.
-_ALL = 1.0 - 1e-5
-
-
 def outside(made: Design, software: str, system: str, explained: Explanation) -> list[str]:
     """Values of a design outside of the rows that its stack was fitted to."""
     from dse.designs.calibrated import accelerator_of, beyond, lookup_of
@@ -52,24 +48,10 @@ def of_run(stated: frozenset[str]) -> list[str]:
 
 
 def stacks_used(design: Design) -> list[str]:
-    """Cautions on a generated chip without room for all memory stacks, or without power for their bandwidth."""
-    from dse.model.machine.technology import memory_tier, memory_units
+    """Cautions on a generated chip that room or power holds below what it is given."""
+    from dse.sweep.results.chip_limits import chip_limits
 
-    chip, found = design.system.accelerator.chip, []
-    if chip is None:
-        return []
-    built, bandwidth = float(memory_units(chip)), float(memory_tier(chip).bandwidth)
-    if built <= _ALL * float(chip.stacks):
-        found.append(
-            f"{built:.3g} of {float(chip.stacks):g} stacks of memory have room, and are built and paid: "
-            "more need edge (chip.memory_edge) or area (chip.memory_area)"
-        )
-    if bandwidth <= _ALL * (whole := built * float(chip.memory.unit_bandwidth)):
-        found.append(
-            f"the power for memory moves {bandwidth / 1e12:.3g} of the {whole / 1e12:.3g} TB/s of its stacks: "
-            "more needs power (chip.memory_power, chip.power_budget); fewer stacks (chip.stacks) are as fast"
-        )
-    return found
+    return [*chip_limits(design.system.accelerator.chip).values()]
 
 
 def _unfilled(design: Design) -> str:

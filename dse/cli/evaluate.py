@@ -128,7 +128,8 @@ def design_of(
     for name, path in paths.items():  # leaves, not other arguments of design()
         _check_read(path, name, study, to_serve)
     is_named = software is not None
-    stack = default_software(system, serving=study.name == "serving") if software is None else software
+    serves = study.name == "serving"
+    stack = default_software(system, serving=serves, workload=workload) if software is None else software
     made = study.complete(design(workload, system, stack, n_devices, "--set", any_option, **values))
     readings = (reading_note(name, paths[name], value) for name, value in values.items())
     return EvaluateRequest(made, stack, is_named, list(filter(None, readings)), frozenset(paths.values()))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -29,7 +30,7 @@ def check_range(name: str, value: float | None, low: float, most: float, fix: st
 def print_proof(out: Console, proof: Proof, problem: Problem) -> None:
     """What is proven, of how many blocks, and the best design where the proof has found it."""
     show.heading(out, "proof")
-    told = [statement(proof, problem), _counts(proof), "counts, fronts and minima by axis are those of dse run alone"]
+    told = [statement(proof, problem), _counts(proof), "counts and minima by axis are those of dse run alone"]
     if proof.leaves:
         told.insert(1, f"best: {', '.join(_leaf(path, value) for path, value in proof.leaves.items())}")
     for line in told:
@@ -52,11 +53,14 @@ def statement(proof: Proof, problem: Problem) -> str:
     if proof.nothing_runs:
         return f"no design {space} can run"
     stopped = "" if proof.is_closed else f"; stopped after {show.seconds(proof.seconds)}"
-    if proof.best is None or proof.gap is None:
+    if proof.gap is None:
         return f"nothing is proven yet{stopped}"
+    names, percent = " or ".join(proof.objectives).replace("_", " "), f"{100 * proof.gap:.3g} %"
+    if proof.best is None:
+        front = f"the nearest of the front's {show.counted(proof.front, 'design')}"
+        return f"no design {space} is better than {front} by more than {percent} in {names}{stopped}"
     best = show.quantity(proof.best, problem.program.objectives[0].expression.written)
-    name = proof.objective.replace("_", " ")
-    return f"no design {space} is better than {name} {best} by more than {100 * proof.gap:.3g} %{stopped}"
+    return f"no design {space} is better than {names} {best} by more than {percent}{stopped}"
 
 
 def _counts(proof: Proof) -> str:
@@ -76,10 +80,12 @@ def print_check(problem: Problem, file: Path, as_json: bool) -> int:
     out = show.console()
     if not found.is_valid:
         out.print(Text(f"not valid: {found.fault}", "red"), soft_wrap=True)
-    elif found.best is None:
-        out.print(Text("valid: no design can run" if found.gap == 0.0 else "valid: nothing is proven yet"))
+    elif not found.front or math.isinf(found.gap):
+        out.print(Text("valid: nothing is proven yet" if found.gap else "valid: no design can run"))
     else:
-        best = show.quantity(found.best, problem.program.objectives[0].expression.written)
+        best = f"the nearest of {show.counted(found.front, 'design')}"
+        if found.best is not None:
+            best = show.quantity(found.best, problem.program.objectives[0].expression.written)
         out.print(Text(f"valid: no design is better than {best} by more than {100 * found.gap:.3g} %"))
     out.print(Text(f"{found.blocks:,} blocks, {found.halved:,} of them divided further; {show.seconds(found.seconds)}"))
     return 0 if found.is_valid else _INVALID

@@ -106,7 +106,7 @@ def search(
 
         return print_check(problem, certificate, as_json)
     out.print(Text(f"{problem.spec.sweep.title}\n{size(problem)}"), soft_wrap=True)
-    for remark in dict.fromkeys((*problem.spec.notes, *problem.grid.remarks)):
+    for remark in filter(None, dict.fromkeys((*problem.spec.notes, *problem.grid.remarks, problem.remark))):
         out.print(Text(remark, "yellow"), soft_wrap=True)
     if figure:
         check(output or problem.spec.sweep.output, force, machines=False, front=problem.n_objectives > 1)
@@ -137,7 +137,7 @@ def _finish(found: Outcome, problem: Problem, figure: bool, as_json: bool, force
             _print_files([found.output, *figures, *proof] if found.output else [])
     if found.proof and found.proof.interrupted:
         return INTERRUPTED
-    return 0 if found.any_feasible or (found.proof and found.proof.best is not None) else NOTHING_FEASIBLE
+    return 0 if found.any_feasible else NOTHING_FEASIBLE
 
 
 def size(problem: Problem) -> str:

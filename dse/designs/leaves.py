@@ -292,7 +292,7 @@ def design(
     paths_of = {name: leaf_path(name, where) for name in settings}
     stated = {path: leaf_value(path, settings[name], f"{where}.{name}") for name, path in paths_of.items()}
     serves = kind == "serving" or any(path.startswith(LEAVES_OF_SERVING) for path in stated)
-    stack = catalog.default_software(system, serving=serves) if software is None else software
+    stack = catalog.default_software(system, serving=serves, workload=workload) if software is None else software
     values = _named_values(workload, system, stack, any_option)
     _check_stated(stated, values, where)
     plain = PLAIN_MAPPING | (PLAIN_EXPERTS if has_experts(values) else {})

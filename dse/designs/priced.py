@@ -1,8 +1,8 @@
 """Stated prices and dies of accelerators, and the estimates in their place.
 
-A price that no file states is, with known dies, their cost over (1 - margin), else a price per watt times the TDP
-(:func:`dse.model.money.device.price_of`); likewise emissions of unknown dies. A generated accelerator has its own dies
-and no stated price. Nothing here is traced.
+A price that no file states is, with known dies, the cost of a unit over (1 - margin) and its share of the design, else
+a price per watt times the TDP (:func:`dse.model.money.device.price_of`); likewise emissions of unknown dies. A
+generated accelerator has its own dies and no stated price. Nothing here is traced.
 """
 
 from __future__ import annotations

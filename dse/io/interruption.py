@@ -57,7 +57,7 @@ class _State:
     first: float | None = None  #: time of the first signal
 
 
-_reports: list[Callable[[], str]] = []
+_reports: list[tuple[Callable[[], str], int]] = []  #: and how many results were complete when each began
 _complete: list[Path] = []
 _changing = threading.RLock()
 
@@ -85,13 +85,14 @@ def is_armed() -> bool:
 def telling(report: Callable[[], str]) -> Iterator[None]:
     """Context in which ``report`` returns the results on disk, printed after the word "interrupted".
 
-    It is called once, after a signal, by another thread.
+    It is called once, after a signal, by another thread, unless a result has become complete since.
     """
-    _reports.append(report)
+    entry = report, len(_complete)
+    _reports.append(entry)
     try:
         yield
     finally:
-        _reports.remove(report)
+        _reports.remove(entry)
 
 
 @contextlib.contextmanager
@@ -186,7 +187,7 @@ def _children() -> list[int]:
 
 def _kept() -> str:
     """Results on disk."""
-    if _complete:
-        names = ", ".join(map(str, _complete))
-        return f"; {names} {'is' if len(_complete) == 1 else 'are'} complete"
-    return _reports[-1]() if _reports else "; nothing was written"
+    report, before = _reports[-1] if _reports else (lambda: "; nothing was written", 0)
+    told = report() if len(_complete) == before else ""
+    names = ", ".join(map(str, _complete))
+    return f"{told}; {names} {'is' if len(_complete) == 1 else 'are'} complete" if names else told

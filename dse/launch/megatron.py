@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
+from dse.launch.layers import chunks_of, layout
 from dse.launch.options import (
     ChoiceOption,
     Lookup,
@@ -20,6 +21,9 @@ from dse.launch.options import (
 from dse.types import ContextExchange, Precision, Recompute, SequenceParallel
 
 _BF16 = ("--bf16", "")
+_LATENT, _EXPERTS = "workload.latent.", "workload.experts."
+_STAGES, _LAYOUT = "--pipeline-model-parallel-size", "--pipeline-model-parallel-layout"
+_COUNTED = ("--account-for-loss-in-pipeline-split", "--account-for-embedding-in-pipeline-split")
 
 
 def _key_value_heads(leaf: Lookup) -> Pairs:
@@ -77,18 +81,22 @@ def _as_llama(leaf: Lookup) -> Pairs:
 
 
 def _virtual_stages(leaf: Lookup) -> Pairs:
-    """Chunks per stage, and loss and embedding as layers where the layers alone are not divisible."""
+    """Chunks per stage; loss and embedding as layers where the layers alone are not divisible, or a layout."""
     stages, chunks = leaf("mapping.pp") or 1.0, leaf("mapping.virtual_stages") or 1.0
+    layers, further = int(leaf("workload.n_layers") or 0.0), int(leaf(f"{_EXPERTS}n_predict") or 0.0)
+    lacking = -layers % int(stages * chunks)
+    if stages > 1.0 and lacking and (further or lacking > len(_COUNTED)):
+        return [(_LAYOUT, layout(layers, further, int(stages * chunks)))]
     found = [("--num-virtual-stages-per-pipeline-rank", number(chunks))] if chunks > 1.0 else []
-    lacking = -(leaf("workload.n_layers") or 0.0) % (stages * chunks)
-    counted = ["--account-for-loss-in-pipeline-split", "--account-for-embedding-in-pipeline-split"]
-    return found + [(name, "") for name in counted[: int(lacking)] if lacking <= len(counted)]
+    return found + [(name, "") for name in _COUNTED[:lacking]]
 
 
 def _read_virtual_stages(given: Mapping[str, str]) -> dict[str, float]:
     if "--num-virtual-stages-per-pipeline-rank" in given:
         return {"mapping.virtual_stages": float(given["--num-virtual-stages-per-pipeline-rank"])}
-    needed = ("--num-layers-per-virtual-pipeline-stage", "--num-layers", "--pipeline-model-parallel-size")
+    if {_LAYOUT, _STAGES} <= given.keys():
+        return {"mapping.virtual_stages": chunks_of(given[_LAYOUT]) / float(given[_STAGES])}
+    needed = ("--num-layers-per-virtual-pipeline-stage", "--num-layers", _STAGES)
     if not set(needed) <= given.keys():
         return {}
     chunk, layers, stages = (float(given[name]) for name in needed)
@@ -203,8 +211,6 @@ _FORMATS = {
     float(Precision.nvfp4): [_BF16, ("--fp4-format", "e2m1"), ("--fp4-recipe", "nvfp4")],
 }
 
-_LATENT, _EXPERTS = "workload.latent.", "workload.experts."
-
 RULES: tuple[OptionRule, ...] = (
     NumberOption("--num-layers", "workload.n_layers"),
     NumberOption("--hidden-size", "workload.hidden"),
@@ -232,12 +238,15 @@ RULES: tuple[OptionRule, ...] = (
     NumberOption("--micro-batch-size", "mapping.micro_batch"),
     NumberOption("--global-batch-size", "workload.global_batch"),
     NumberOption("--tensor-model-parallel-size", "mapping.tp", plain=1.0),
-    NumberOption("--pipeline-model-parallel-size", "mapping.pp", plain=1.0),
+    NumberOption(_STAGES, "mapping.pp", plain=1.0),
     NumberOption("--context-parallel-size", "mapping.cp", plain=1.0),
     ChoiceOption("mapping.context.cp_comm_type", _EXCHANGE),
     NumberOption("--expert-model-parallel-size", "mapping.experts.ep", plain=1.0),
     NumberOption("--expert-tensor-parallel-size", "mapping.experts.etp"),
     ChoiceOption("mapping.experts.all_to_all", _DISPATCH),
+    ChoiceOption("mapping.experts.overlap_ep", {
+        0.0: [], -1.0: [], 1.0: [("--overlap-moe-expert-parallel-comm", ""), ("--delay-wgrad-compute", "")],
+    }),
     Written(("mapping.virtual_stages",), _virtual_stages, _read_virtual_stages),
     ChoiceOption("mapping.schedule", {0.0: []}),
     Written(("mapping.sequence_parallel",), _split_sequence, _read_split_sequence),

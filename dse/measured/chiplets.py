@@ -19,7 +19,7 @@ from dse.io.environment import double_precision
 from dse.measured.names import Lookup
 from dse.measured.prediction import Prediction, TableKind
 from dse.measured.table import Case, Meaning, Measurement, Row, Skip
-from dse.model.money.device import DeviceParts, Making, making
+from dse.model.money.device import Making, making, stated_parts
 from dse.model.money.die import dies_per_wafer
 from dse.model.money.package import assembly
 from dse.types import Fab, Made, Packaging, Process, Scalar
@@ -49,7 +49,6 @@ class PricedRow(NamedTuple):
 
     made: Made
     fab: Fab
-    parts: DeviceParts
 
 
 def read(columns: Sequence[str], rows: list[Row]) -> list[Case]:
@@ -104,14 +103,15 @@ def _asked(row: Row) -> PricedRow:
     values = catalog.values("cost", _MODELS[model]) | {"link_area": float(row.get("d2d_area_ratio") or 0.0)}
     made = Made(
         chiplets=count, packaging=float(_PACKAGES[packaging]), chip_first=float(row.get("chip_last") in ("0", "0.0")),
-        volume=float(row.get("volume") or 1.0),
+        volume=float(row.get("volume") or 1.0), logic_area=count * area, process=process,
     )  # fmt: skip
-    return PricedRow(made, build(Fab, values), DeviceParts(count * area, 0.0, process, process, 0.0, 0.0, 0.0, 0.0))
+    return PricedRow(made, build(Fab, values))
 
 
 def _figures(asked: PricedRow) -> dict[str, Scalar]:
     """Figures of a row in its units; without a volume the row counts as one unit."""
-    made, fab, parts = asked
+    made, fab = asked
+    parts = stated_parts(made, fab, 0.0)
     done: Making = making(parts, made, fab)
     using, die, n = assembly(made.packaging, fab), done.compute, made.chiplets
     bumps = using.bump_price * done.linked

@@ -29,6 +29,7 @@ from dse.measured import (
     steps,
     uncertainty,
 )
+from dse.measured.cells import Cells
 from dse.measured.kinds import KINDS, kind_of
 from dse.measured.names import accelerator_of
 from dse.measured.prediction import peak_rate
@@ -234,8 +235,10 @@ def _measured(measurement: Measurement, prediction: Prediction) -> float:
     """The measured figure in the metric of dse; FLOP rates become the step time behind them."""
     meaning, metrics = measurement.meaning, prediction.metrics
     if meaning.flops:
-        repeated = metrics["hfu"] / metrics["mfu"] if meaning.flops == "hardware" else 1.0
-        return metrics["model_flops"] * repeated / (measurement.value * float(prediction.chosen.system.n_devices))
+        counted = metrics["hfu"] / metrics["mfu"] if meaning.flops == "hardware" else 1.0
+        if Cells(measurement.row).text("attention_flops").lower() == "causal":
+            counted *= metrics["mfu_causal"] / metrics["mfu"]
+        return metrics["model_flops"] * counted / (measurement.value * float(prediction.chosen.system.n_devices))
     if meaning.per_sequence:
         return measurement.value * float(prediction.chosen.workload.seq_len)
     return measurement.value

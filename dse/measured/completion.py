@@ -183,7 +183,7 @@ def _system(cells: Cells, lookup: Lookup) -> tuple[System, str]:
         used = lookup.by_source("software", source, note=_remarks(cells))
         if used and lookup.foreign(used, slug):
             used = ""
-        stack = cells.complete("software", used or lookup.default_software(slug))
+        stack = cells.complete("software", used or lookup.default_software(slug, cells.text("model", "workload")))
     return lookup.system(slug), stack
 
 

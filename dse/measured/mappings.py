@@ -21,13 +21,15 @@ from dse.types import (
     Precision,
     Recompute,
     SequenceParallel,
+    Tiers,
     Workload,
     weight_only_format,
 )
 
 PRECISIONS = {
     "bf16": "bf16", "te-bf16": "bf16", "bfloat16": "bf16", "fp16": "fp16", "float16": "fp16", "half": "fp16",
-    "fp8": "fp8", "te-fp8": "fp8", "fp8-cs": "fp8", "fp8-ds": "fp8", "fp8-tensor": "fp8", "fp8-row": "fp8_row",
+    "fp8": "fp8", "te-fp8": "fp8", "fp8-cs": "fp8", "fp8-ds": "fp8", "fp8-tensor": "fp8", "fp8-tensorwise": "fp8",
+    "fp8-row": "fp8_row", "fp8-rowwise": "fp8_row", "fp8_row": "fp8_row", "fp8_block": "fp8_block",
     "fp8-block": "fp8_block", "fp8-sc": "fp8_block", "fp8-mx": "mxfp8", "fp8-subchannel/mx": "mxfp8", "mxfp8": "mxfp8",
     "fp32": "fp32", "tf32": "tf32", "fp4": "fp4", "nvfp4": "nvfp4", "mxfp4": "mxfp4", "int8": "int8", "int4": "int4",
     "aqt": "int8", "aqt-int8": "int8",
@@ -74,6 +76,8 @@ def mappings(
     if workload.experts is not None:
         fixed["experts"] = spread_experts(cells, default)
     fixed |= {name: cells.flag(name) or 0.0 for name in ("offload_weights", "offload_optimizer")}
+    if cells.flag("host_update"):
+        fixed["tiers"] = Tiers(host_update=1.0)
     policies = spilled(cells, recompute(cells, default), default)
     found = []
     for tp, pp in splits(cells, workload, devices / cp):
@@ -104,11 +108,16 @@ def spread_experts(cells: Cells, default: Default) -> ExpertMapping:
     """Mapping of experts, completed by the defaults of the stack.
 
     Dispatchers that send a token once per device do not pad experts to a capacity (Megatron-Core's flex dispatcher):
-    rows with dropped tokens exchange pairwise.
+    rows with dropped tokens exchange pairwise, if they state no dispatcher.
     """
     options = {name: default(name) for name in EXPERTS_LEFT_OPEN}
     if drops_tokens(cells):
         options["all_to_all"] = float(AllToAll.pairwise)
+    if dispatcher := cells.text("dispatcher").lower().replace("-", "_"):
+        if dispatcher not in AllToAll.__members__:
+            raise Skip("dispatcher unknown", dispatcher)
+        options["all_to_all"] = float(AllToAll[dispatcher])
+    options["overlap_ep"] = _given(cells.flag("overlap_ep"), options["overlap_ep"])
     return ExpertMapping(ep=cells.count("ep") or 1.0, etp=cells.count("etp") or 1.0, **options)
 
 
@@ -160,10 +169,12 @@ def recompute(cells: Cells, default: Default) -> list[tuple[float, float]]:
     selective = Recompute(int(default("selective"))) or Recompute.selective
     shares = SOME_LAYERS if selective == Recompute.full else [1.0]
     policies = {"none": [(0.0, 1.0)], "selective": [(float(selective), share) for share in shares]}
-    stated = cells.text("recompute").lower()
+    stated, given = cells.text("recompute").lower().replace("-", "_"), cells.number("recompute_share", least=0.0)
     if stated in Recompute.__members__:
         policy = float(Recompute[stated])
         found = policies.get(stated, [(policy, 1.0)])
+        if given is not None:
+            found = [(found[0][0], given)]
         if len(found) > 1:
             cells.search("recompute_share")
         return found

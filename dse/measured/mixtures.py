@@ -27,7 +27,11 @@ def mixed(cells: Cells, workload: Workload) -> Workload:
     if stated is not None and stated > workload.n_layers:
         raise Skip("not a usable number", f"first_dense = {stated:g} of {workload.n_layers:g} layers")
     first_dense = experts.first_dense if stated is None else stated
-    found = dataclasses.replace(experts, first_dense=first_dense, n_predict=_further(cells, experts.n_predict))
+    imbalance = cells.number("imbalance", least=1.0)
+    found = dataclasses.replace(
+        experts, first_dense=first_dense, n_predict=_further(cells, experts.n_predict),
+        imbalance=experts.imbalance if imbalance is None else imbalance,
+    )  # fmt: skip
     return dataclasses.replace(workload, experts=found)
 
 

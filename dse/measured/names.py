@@ -27,7 +27,9 @@ class Lookup:
         self.workload: Callable[[str], Workload] = functools.cache(functools.partial(catalog.record, Workload))
         self.system: Callable[[str], System] = functools.cache(functools.partial(catalog.record, System))
         self.software: Callable[[str], Software] = functools.cache(software)
-        self.default_software: Callable[[str], str] = functools.cache(catalog.default_software)
+        self.default_software: Callable[[str, str], str] = functools.cache(
+            lambda system, workload: catalog.default_software(system, workload=workload)
+        )
         self.foreign: Callable[[str, str], object] = functools.cache(catalog.foreign)
         self.mapping_defaults: Callable[[str], catalog.Values] = functools.cache(catalog.mapping_defaults)
         self.expert_kernels: Callable[[str], ExpertKernels] = functools.cache(

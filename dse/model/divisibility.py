@@ -32,6 +32,7 @@ class Shape(NamedTuple):
     shared_ffn: int = 0
     n_predict: int = 0
     redundant_experts: int = 0
+    uneven_layers: int = 0
 
     @property
     def sizes(self) -> dict[str, int]:
@@ -44,10 +45,11 @@ _OF_EXPERTS = ("n_experts", "expert_ffn", "shared_ffn", "n_predict")
 
 #: Leaves of the fields of Shape; a dense model has no ``EXPERT_SHAPE_PATHS``.
 EXPERT_SHAPE_PATHS = tuple(f"workload.experts.{name}" for name in _OF_EXPERTS)
-#: Leaf of the last field, of serving designs.
-COPIES_PATH = "mapping.serving.redundant_experts"
+#: Leaf of the field before the last, of serving designs; and of the last, whether the stack takes any layout of layers.
+COPIES_PATH, UNEVEN_PATH = "mapping.serving.redundant_experts", "software.uneven_layers"
 SHAPE_PATHS = (
-    *(f"workload.{name}" for name in Shape._fields[:6]), "system.n_devices", *EXPERT_SHAPE_PATHS, COPIES_PATH
+    *(f"workload.{name}" for name in Shape._fields[:6]), "system.n_devices", *EXPERT_SHAPE_PATHS, COPIES_PATH,
+    UNEVEN_PATH,
 )  # fmt: skip
 
 
@@ -62,6 +64,7 @@ class Rule(NamedTuple):
     extra: int = 0  #: numbers after the whole that are allowed too, an even count
     least: float = 1.0  #: minimum of the product
     above: tuple[str, float] | None = None  #: applies only where this field of a mapping exceeds this value
+    unless: str = ""  #: field of a stack; where it is 1, parts may differ, and some of ``extra`` may be empty
 
     def holds(self, values: Mapping[str, Any], divides: Divides) -> Any:
         """Whether the rule holds."""
@@ -70,6 +73,8 @@ class Rule(NamedTuple):
         kept = divides(part, whole, self.extra)
         if self.multiple:
             kept = kept | divides(whole, part, 0)
+        if values.get(self.unless) is not None:
+            kept = kept | ((values[self.unless] > 0.0) & (part <= whole + self.extra))
         if self.least > 1.0:
             kept = kept & (part >= self.least)
         return kept if self.above is None else kept | (values[self.above[0]] <= self.above[1])
@@ -80,10 +85,11 @@ RULES = (
     Rule(Infeasible.width_not_divisible, ("tp",), "ffn_hidden", "feed-forward columns"),
     Rule(Infeasible.heads_not_divisible, ("tp",), "n_kv_heads", "key/value heads", multiple=True),
     # Megatron-LM can count the loss and then the embedding as a layer, so that the last and then the first chunk has a
-    # layer less (account_for_loss_in_pipeline_split, account_for_embedding_in_pipeline_split).
+    # layer less (account_for_loss_in_pipeline_split, account_for_embedding_in_pipeline_split); Megatron-Core since 0.13
+    # takes any layout (pipeline_model_parallel_layout).
     Rule(
         Infeasible.layers_not_divisible, ("pp", "virtual_stages"), "n_layers",
-        "layers (nor the layers plus loss, or plus loss and embedding)", extra=2,
+        "layers (nor the layers plus loss, or plus loss and embedding)", extra=2, unless="uneven_layers",
     ),
     Rule(Infeasible.batch_not_divisible, ("dp", "micro_batch"), "global_batch", "sequences of a global batch"),
     Rule(Infeasible.shards_not_divisible, ("dp_replicate",), "dp", "data parallel ranks"),
@@ -116,7 +122,7 @@ def fits(values: Mapping[str, Any], divides: Divides = remainder_is_zero) -> dic
 
     Args:
         values: degrees and options of a mapping, sizes of a workload and ``n_micro_batches`` by field, and
-            ``splits_hidden`` of the stack, None where it has none.
+            ``splits_hidden`` and ``uneven_layers`` of the stack, None where it has none.
         divides: test of divisibility; the model uses one that vectorises.
 
     >>> sizes = dict(n_heads=64, n_kv_heads=8, ffn_hidden=28672, n_layers=80, global_batch=512, seq_len=8192)

@@ -56,20 +56,23 @@ def stage_layers(
 
     The last chunk is the first with a layer less, for head and loss, then the first chunk, for the embedding
     (Megatron-LM's account_for_loss_in_pipeline_split and account_for_embedding_in_pipeline_split; Llama team 2024,
-    section 3.3.2). More short chunks run only as whole stages. Two stages with a short chunk each are equal. With
-    multi-token prediction the last stage has a further head and a layer less per token.
+    section 3.3.2). Under a free layout further ones come from the last chunk, which may have only the loss
+    (Megatron-Bridge's layouts of DeepSeek-V3), and then from any others. Two stages with a short chunk each are equal.
+    With multi-token prediction the last stage has a further head and a layer less per token.
     """
     a_chunk = most_layers(n_layers, pp * virtual_stages)
     chunks = virtual_stages * a_chunk
     spare = pp * chunks - n_layers
     most = 1.0 if nothing(n_predict) else jnp.minimum(1.0 + n_predict, a_chunk)
     both = jnp.clip(spare - most, 0.0, 1.0)
+    rest = jnp.maximum(spare - most - both, 0.0)
+    short_last = jnp.minimum(spare, most) + jnp.where(virtual_stages > 1.0, jnp.minimum(rest, a_chunk - most), 0.0)
     return StageLayers(
         fullest=chunks - jnp.where(pp == 2.0, both, 0.0),
         chunks=chunks,
         short_first=both,
-        short_last=jnp.minimum(spare, most),
-        others=jnp.maximum(spare - (1.0 + most), 0.0),
+        short_last=short_last,
+        others=spare - both - short_last,
     )
 
 

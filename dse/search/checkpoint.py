@@ -6,6 +6,7 @@ name and then renamed: what is there is whole.
 
 from __future__ import annotations
 
+import json
 import zipfile
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -48,6 +49,17 @@ def save(file_path: Path, key: str, found: Progressed) -> None:
         with partial.open("wb") as file:
             np.savez(file, **arrays)
         seal(partial, file_path.name)
+
+
+def best_path(output: Path, method: str) -> Path:
+    """The best design so far of a method, as a text beside its checkpoint."""
+    return path(output, method).with_suffix(".best.json")
+
+
+def save_best(output: Path, method: str, best: dict[str, Any]) -> None:
+    """Write the best design so far."""
+    with whole_or_absent(best_path(output, method)) as partial:
+        partial.write_text(json.dumps(best, indent=1) + "\n", encoding="utf-8")
 
 
 def load(file_path: Path, key: str) -> Progressed | None:

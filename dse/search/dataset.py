@@ -13,6 +13,7 @@ import numpy as np
 from dse.search.found import MethodResult, axis_columns, best_points
 from dse.search.outcome import Outcome
 from dse.search.problem import Problem
+from dse.search.prove.proof import Proof
 from dse.search.several import MethodFront, front
 from dse.search.space import Point
 from dse.sweep.grid.grid import variable_name
@@ -141,12 +142,21 @@ def _attributes(
         "Conventions": "CF-1.11",
         "specification": problem.spec.sweep.text,
         **identity,
-        "methods": json.dumps({one.method: problem.spec.options[one.method] for one in found}),
+        "methods": json.dumps({one.method: problem.spec.options.get(one.method, {}) for one in found}),
         "objective": summary.objectives[0],
         "objectives": json.dumps(summary.objectives),
         "best": json.dumps(summary.best),
         **({"seeds_seek": _SOUGHT} if problem.n_objectives > 1 else {}),
         "size": float(summary.size),
+        **_proof(summary.proof),
         "infeasible_by_reason": json.dumps(summary.reasons),
         **provenance(problem.grid),
     }
+
+
+def _proof(proof: Proof | None) -> dict[str, Any]:
+    """Attributes of what is proven of all designs."""
+    if proof is None:
+        return {}
+    known = {"gap": proof.gap, "bound": proof.bound, "certificate": proof.certificate and proof.certificate.name}
+    return {f"proof_{name}": value for name, value in known.items() if value is not None}

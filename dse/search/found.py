@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -11,11 +11,15 @@ import numpy as np
 from dse.search import space as spaces
 from dse.search.checkpoint import Progressed
 from dse.search.driver import Best
+from dse.search.judging import Evaluation, weights_of, worth
 from dse.search.pareto import Front
 from dse.search.problem import Problem
 from dse.search.space import Point
 from dse.spec.axes import Axis
 from dse.sweep.results.labels import labels, part_labels
+
+#: What stands for a proof among the methods.
+PROOF = "proof"
 
 
 class MethodResult(NamedTuple):
@@ -41,6 +45,54 @@ class MethodResult(NamedTuple):
         """Of all seeds, with the polish."""
         seeds = len(self.polish_evaluations)
         return self.evaluations * seeds + int(self.polish_evaluations.sum()) + self.end_evaluations
+
+
+def nothing(task: Problem) -> Progressed:
+    """What a method has done that has not begun."""
+    n, m, space = len(task.spec.seeds), task.n_objectives, task.space
+    history = {name: np.zeros((0, n), np.float32) for name in ("violation", "value")}
+    history |= {"objectives": np.zeros((0, n, m), np.float32), "feasible": np.zeros((0, n), np.int32)}
+    empty = np.zeros((0, len(space.sizes)), np.int32), np.zeros((0, len(space.paths)), np.float32)
+    reasons = np.zeros(len(task.study.reason_bits), np.int64)
+    return Progressed(0, [], history, reasons, *empty, np.zeros((0, m), np.float32), None)
+
+
+def of_proof(task: Problem, points: Point[np.ndarray], designs: int) -> MethodResult:
+    """The best designs that a proof knows, as a method of one step whose seeds have found the best by their weights.
+
+    Args:
+        task: the space.
+        points: of a front, or the best one.
+        designs: evaluated by the proof, which count in equal parts for all seeds.
+    """
+    seeds, metrics, objectives = task.spec.seeds, *task.plain(points)
+    values = np.stack(objectives, axis=1)
+    weights = weights_of(seeds, task.n_objectives)
+    value = np.stack([worth(values, own) for own in weights])
+    at, none = value.argmin(axis=1), np.zeros(len(seeds), int)
+    able = (metrics.infeasible_reason == 0).astype(np.int32)
+    violation = np.float32(1.0) - able[at]  # rounding of a continuous axis may lie across a limit
+    chosen = Evaluation(values[at], violation, metrics.infeasible_reason[at])
+    best = Best(jax.tree.map(lambda array: array[at], points), chosen, value[np.arange(len(at)), at])
+    rows = {"violation": violation, "value": best.value, "objectives": chosen.objectives, "feasible": able[at]}
+    done = nothing(task)._replace(steps=1, history={name: row[None] for name, row in rows.items()})
+    front = Front(done.digits, done.reals, done.objectives)
+    if task.n_objectives > 1:
+        kept = able == 1
+        front = Front(points.digits[kept], points.reals[kept], values[kept])
+    return MethodResult(PROOF, -(-designs // len(seeds)), done, best, best, none, front, 0, metrics={})
+
+
+def best_in_words(task: Problem, best: Best) -> dict[str, Any]:
+    """The best design of all seeds: its objectives, whether it can run, and its axes."""
+    at = int(np.lexsort((best.value, best.evaluation.violation))[0])
+    columns = axis_columns(task, jax.tree.map(lambda array: array[at : at + 1], best.point))
+    values = zip(task.program.objectives, best.evaluation.objectives[at].tolist(), strict=True)
+    return {
+        "objectives": {one.expression.text: one.sign * value for one, value in values},
+        "can_run": bool(best.evaluation.violation[at] == 0.0),
+        "axes": {axis.name: column[0].item() for axis, column in columns},
+    }
 
 
 def best_points(found: list[MethodResult]) -> Point:

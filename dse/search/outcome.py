@@ -86,8 +86,11 @@ def with_metrics(problem: Problem, found: list[MethodResult]) -> list[MethodResu
     ]
 
 
-def of_methods(problem: Problem, found: list[MethodResult], seconds: dict[str, float], output: Path | None) -> Outcome:
-    """The outcome of the methods' results."""
+def of_methods(
+    problem: Problem, found: list[MethodResult], seconds: dict[str, float], output: Path | None,
+    proof: Proof | None = None,
+) -> Outcome:  # fmt: skip
+    """The outcome of the methods' results, and of a proof of them."""
     reasons = np.sum([f.progressed.reasons for f in found], axis=0)
     designs, whole = _designs(problem, found), several.front(found)
     told, distinct = several.front_designs(problem, found, whole)
@@ -113,6 +116,7 @@ def of_methods(problem: Problem, found: list[MethodResult], seconds: dict[str, f
         outside=outside,
         context=context,
         prices=price_notes(problem.grid, [one.labels for one in told] + [one.labels for one in designs]),
+        proof=proof,
     )
 
 

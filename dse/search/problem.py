@@ -32,6 +32,7 @@ from dse.sweep.engine.numpy_backend import evaluate_few, joined
 from dse.sweep.engine.point import Program
 from dse.sweep.grid import compose
 from dse.sweep.grid.grid import Grid
+from dse.sweep.results.summary import works
 from dse.types import Scalar
 
 
@@ -53,6 +54,16 @@ class Problem:
     def n_objectives(self) -> int:
         """Objectives; each is minimised, maximised ones are negated."""
         return len(self.program.objectives)
+
+    @property
+    def remark(self) -> str:
+        """That an objective compares unlike workloads, of which the one with the least work wins; else empty."""
+        unlike, study = works(self.grid), self.study
+        objectives = {one.expression.text for one in self.program.objectives}
+        if not (unlike and study.rate and study.objective in objectives):
+            return ""
+        name, rate = (text.replace("_", " ") for text in (study.objective, study.rate))
+        return f"unlike work along {' and '.join(unlike)}: the least has the best {name}; {rate} compares designs"
 
     @functools.cached_property
     def evaluator(self) -> Evaluator | StructuresEvaluator:

@@ -26,7 +26,7 @@ from dse.search import dataset as datasets
 from dse.search import polish as polishing
 from dse.search.checkpoint import Progressed
 from dse.search.driver import Best, Chunk, Driver, HostDriver, driver, release, uses_slopes
-from dse.search.found import MethodResult
+from dse.search.found import PROOF, MethodResult, best_in_words, nothing, of_proof
 from dse.search.judging import weights_of
 from dse.search.outcome import Outcome
 from dse.search.pareto import Front
@@ -34,7 +34,7 @@ from dse.search.problem import Problem
 from dse.search.progress import Reached, SearchProgress
 from dse.search.prove import proof as proofs
 from dse.search.prove.proof import ProofOptions
-from dse.search.space import STRUCTURE, leaf_paths, values
+from dse.search.space import leaf_paths
 from dse.spec.search import SearchSpec, read
 from dse.sweep.evaluation import stoppable
 from dse.sweep.grid import vendors
@@ -148,31 +148,41 @@ def perform(task: Problem, options: SearchOptions) -> tuple[Labelled, Outcome]:
     opening = lock_output(target) if target else contextlib.nullcontext()
     with outputs.disk_errors(target), opening, stoppable(), telling(lambda: _kept(task, target)):
         found, seconds = _searched(task, target, options)
-        outcome.verify(task, _reported(task, found))
-        found = outcome.with_metrics(task, found)
-        summary = outcome.of_methods(task, found, seconds | {"total": time.perf_counter() - began}, target)
-        labelled = datasets.build(task, found, summary, identity(task))
-        if target:
-            writing.write(labelled, target, task.spec.sweep.compression, options.force, [task.spec.sweep.file])
-            writing.write_making(target, summary.seconds, options.force)
+        labelled, summary = _written(task, found, seconds | {"total": time.perf_counter() - began}, target, options)
         if options.prove:
-            summary = dataclasses.replace(summary, proof=_proven(task, _reported(task, found), target, options))
+            proof, best = _proven(task, found, target, options)
+            seconds |= {PROOF: proof.seconds, "total": time.perf_counter() - began}
+            labelled, summary = _written(task, [*found, *best], seconds, target, options, proof)
     return labelled, summary
 
 
-def _proven(task: Problem, best: Best, target: Path | None, options: SearchOptions) -> proofs.Proof:
-    """A proof that begins with the best design of the search, and its certificate beside the results."""
+def _written(
+    task: Problem, found: list[MethodResult], seconds: dict[str, float], target: Path | None, options: SearchOptions,
+    proof: proofs.Proof | None = None,
+) -> tuple[Labelled, Outcome]:  # fmt: skip
+    """Results of methods, with what is proven of them, verified and in their file."""
+    outcome.verify(task, _reported(task, found))
+    found = outcome.with_metrics(task, found)
+    summary = outcome.of_methods(task, found, seconds, target, proof)
+    labelled = datasets.build(task, found, summary, identity(task))
+    if target:
+        writing.write(labelled, target, task.spec.sweep.compression, options.force, [task.spec.sweep.file])
+        writing.write_making(target, summary.seconds, options.force)
+    return labelled, summary
+
+
+def _proven(
+    task: Problem, found: list[MethodResult], target: Path | None, options: SearchOptions
+) -> tuple[proofs.Proof, list[MethodResult]]:
+    """A proof that begins with the best designs of the search, and the best that it knows at its end."""
     assert options.prove is not None
-    leaves = {path: float(value[0]) for path, value in jax.device_get(values(task.space, best.point)).items()}
-    member = int(leaves.pop(STRUCTURE, 0.0))
-    moving = task.moving(member)
-    known = proofs.incumbent(task, member, {path: value for path, value in leaves.items() if path in moving})
-    proof, certificate = proofs.prove(task, known, identity(task), options.prove)
-    if target is None:
-        return proof
-    file = proofs.path_of(target)
-    proofs.write(file, certificate, options.force)
-    return dataclasses.replace(proof, certificate=file)
+    known, file = _reported(task, found).point, proofs.path_of(target) if target else None
+    if task.n_objectives > 1:
+        known = several.front(found).points
+    proof, certificate = proofs.prove(task, known, identity(task), options.prove, file, options.force)
+    if not proof.front:
+        return proof, []
+    return proof, [of_proof(task, proofs.points(task, certificate.front), proof.designs)]
 
 
 def _searched(
@@ -207,10 +217,11 @@ def _kept(task: Problem, target: Path | None) -> str:
     """What a search that ends now leaves, after the word "interrupted": the checkpoints that are on disk."""
     if not target:
         return "; without an output nothing is kept"
-    of_methods = {checkpoint.path(target, name): _key(task, name) for name in task.spec.methods}
-    if not any(checkpoint.load(path, key) for path, key in of_methods.items()):
+    of_methods = [one for one in task.spec.methods if checkpoint.load(checkpoint.path(target, one), _key(task, one))]
+    if not of_methods:
         return "; nothing is kept"
-    return f"; its steps are in {parts_folder(target)}; the same command continues from there"
+    best = ", ".join(str(checkpoint.best_path(target, one)) for one in of_methods)
+    return f"; its steps are in {parts_folder(target)}, the best in {best}; the same command continues from there"
 
 
 def _with_budget(task: Problem, options: SearchOptions) -> Problem:
@@ -240,7 +251,7 @@ def _method(
     task: Problem, name: str, one: Driver | HostDriver, target: Path | None, options: SearchOptions
 ) -> MethodResult:
     """Spend the budget of a method, then polish."""
-    done = _resumed(task, name, one, target, options) or _nothing(task)
+    done = _resumed(task, name, one, target, options) or nothing(task)
     done = _spent(task, name, one, done, target, options)
     best, front, ends = jax.device_get(one.best), _front_of(done), 0
     polished = polishing.Polished(best, np.zeros(len(task.spec.seeds), int))
@@ -272,15 +283,6 @@ def _resumed(
     return done
 
 
-def _nothing(task: Problem) -> Progressed:
-    n, m, space = len(task.spec.seeds), task.n_objectives, task.space
-    history = {name: np.zeros((0, n), np.float32) for name in ("violation", "value")}
-    history |= {"objectives": np.zeros((0, n, m), np.float32), "feasible": np.zeros((0, n), np.int32)}
-    empty = np.zeros((0, len(space.sizes)), np.int32), np.zeros((0, len(space.paths)), np.float32)
-    reasons = np.zeros(len(task.study.reason_bits), np.int64)
-    return Progressed(0, [], history, reasons, *empty, np.zeros((0, m), np.float32), None)
-
-
 def _spent(
     task: Problem, name: str, one: Driver | HostDriver, done: Progressed, target: Path | None, options: SearchOptions
 ) -> Progressed:
@@ -298,6 +300,7 @@ def _spent(
         done = _added(done, one.advance(done.steps, count), count, one)
         if target and (time.perf_counter() - saved > options.between_checkpoints or spent() >= 1.0):
             checkpoint.save(checkpoint.path(target, name), _key(task, name), done)
+            checkpoint.save_best(target, name, best_in_words(task, jax.device_get(one.best)))
             saved = time.perf_counter()
         if options.progress:
             options.progress(_progress(task, name, one, done, first, spent(), time.perf_counter() - began))

@@ -99,6 +99,9 @@ class Kernels:
     flash_backward: Scalar = metadata(
         "", "1", "flash-attention time per FLOP, backward over forward", bounds=POSITIVE
     )
+    flash_least_head: Scalar = metadata(
+        "d0", "1", "head size below which exponentials limit flash attention", default=1.0, bounds=POSITIVE
+    )
     steps: EfficiencySteps | None = None
     fine: FineKernels | None = None
     attention: AttentionKernels | None = None

@@ -229,11 +229,11 @@ class Made:
     For a generated accelerator, area, process and memory are those of its chip, and these leaves are not read.
     """
 
-    price: Scalar = metadata("", "USD", "price as sold; 0: cost / (1 - margin)", default=0.0)
+    price: Scalar = metadata("", "USD", "price as sold; 0: unit cost / (1 - margin) + design", default=0.0)
     margin: Scalar = metadata(
         "", "1", "seller's margin, where the price is unknown", default=0.8,
-        bounds=_BELOW_ONE, source="what accelerators of the catalogue that are sold keep over their bill: 0.75 (A100) "
-        "to 0.84 (H100), MI300X 0.54; above the gross margins of their makers, as a bill has no board nor software",
+        bounds=_BELOW_ONE, source="what accelerators of the catalogue that are sold keep over the cost of a unit: 0.79 "
+        "(A100) to 0.88 (H100), MI300X 0.57; above their makers' gross margins, as a bill has no board nor software",
     )  # fmt: skip
     process: Process = Process()
     base_process: Process = Process()

@@ -162,6 +162,7 @@ class Message(NamedTuple):
         inter_domain: bytes of an all-to-all with unequal parts that leave the domain;
             ``size`` are then those within it. The literal 0.0 for equal parts.
         mean_share: bytes of the mean device over those of the busiest, which ``size`` states.
+        link_share: bandwidth between domains that kernels of their own reach; the literal 0.0: as collectives do.
     """
 
     name: str
@@ -177,3 +178,4 @@ class Message(NamedTuple):
     sums: bool = False
     inter_domain: Scalar = 0.0
     mean_share: Scalar = 1.0
+    link_share: Scalar = 0.0

@@ -83,6 +83,16 @@ class ExpertKernels:
     fused: Scalar | None = metadata(
         "", "1", "fused expert kernel in MX formats: 1 yes", default=None, bounds=SHARE,
     )  # fmt: skip
+    exchange_efficiency: Scalar | None = metadata(
+        "", "1", "share of inter-domain bandwidth reached by kernels that send a token once; absent: as collectives",
+        default=None, bounds=SHARE,
+    )  # fmt: skip
+    exchange_overlap: Scalar = metadata(
+        "", "1", "share of an exchange hidden by a paired pass", default=0.7, bounds=SHARE,
+    )
+    overlap_across: Scalar = metadata(
+        "", "1", "exchanges that leave the scale-up domain overlap by default: 1 yes", default=0.0, bounds=YES_OR_NO,
+    )
     expert_host_time: Scalar = metadata(
         "", "s", "host launch time per expert layer, forward",
         default=0.0,
@@ -188,6 +198,14 @@ class Software:
         "", "1", "sequence parallelism may split the hidden size (MaxText activation_embed): 1 yes",
         default=None, bounds=YES_OR_NO, absent=0.0,
     )  # fmt: skip
+    prefetches: Scalar = metadata(
+        "", "1", "ZeRO 3 messages overlap layer by layer, all but the first (FSDP's prefetch): 1 yes",
+        default=1.0, bounds=YES_OR_NO,
+    )  # fmt: skip
+    uneven_layers: Scalar | None = metadata(
+        "", "1", "any layout of layers over pipeline stages (pipeline_model_parallel_layout): 1 yes",
+        default=None, bounds=YES_OR_NO, absent=0.0,
+    )  # fmt: skip
     reserve: Scalar = metadata("", "B", "reserved device memory: driver, communicators, fragments")
     memory_spread: Scalar = metadata(
         "", "1", "log standard deviation of measured over predicted peak memory", default=0.1, bounds=SHARE
@@ -216,8 +234,8 @@ class ExpertMapping:
         default=float(Precision.bf16), enum=Precision,
     )  # fmt: skip
     overlap_ep: Scalar = metadata(
-        "", "1", "share of expert messages hidden by the schedule", default=0.0,
-        bounds=SHARE,
+        "", "1", "share of paired passes that hide the exchange of experts; -1: as the stack",
+        default=-1.0, bounds=Bounds(low=-1.0, high=1.0),
     )  # fmt: skip
 
 

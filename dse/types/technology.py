@@ -55,6 +55,9 @@ class MemoryTechnology:
     unit_temperature: Scalar = metadata(
         "", "K", "memory temperature; 300 or more: no cooler", bounds=POSITIVE
     )
+    unit_latency: Scalar = metadata(
+        "", "s", "access latency; 0: within the kernel floor", default=0.0
+    )
     unit_price: Scalar = metadata("", "USD", "price per unit; 0: by capacity", default=0.0)
 
 
@@ -84,6 +87,12 @@ class Chip:
     link_energy: Scalar = metadata(
         "", "J/B", "link energy per byte, for the power share of links",
     )  # fmt: skip
+    die_link_density: Scalar = metadata(
+        "", "B/s/m", "die-to-die bandwidth per inner die edge, one direction", default=440e12, bounds=POSITIVE
+    )
+    die_link_depth: Scalar = metadata("", "m", "depth of die-to-die PHYs", default=0.71e-3)
+    die_link_energy: Scalar = metadata("", "J/B", "die-to-die energy per byte and crossing", default=2e-12)
+    die_link_latency: Scalar = metadata("", "s", "die-to-die latency per crossing", default=10e-9)
     core_area: Scalar = metadata("", "1", "area share of the cores, of all dies", bounds=SHARE)
     matrix_area: Scalar = metadata("", "1", "area share of matrix units, of the cores", bounds=SHARE)
     vector_area: Scalar = metadata("", "1", "area share of vector units, of the cores", bounds=SHARE)
@@ -91,6 +100,9 @@ class Chip:
     cache_area: Scalar = metadata("", "1", "area share of the last-level cache, of the rest", bounds=SHARE)
     memory_area: Scalar = metadata("", "1", "area share of memory PHYs and controllers, of the rest", bounds=SHARE)
     link_area: Scalar = metadata("", "1", "area share of link PHYs, of the rest", bounds=SHARE)
+    control_area: Scalar = metadata(
+        "", "1", "area outside cores, caches and PHYs, minimum share of all dies", default=0.0, bounds=SHARE
+    )
     memory_edge: Scalar = metadata("", "1", "perimeter share of memory", bounds=SHARE)
     link_edge: Scalar = metadata("", "1", "perimeter share of links", bounds=SHARE)
     core_power: Scalar = metadata(
@@ -106,6 +118,9 @@ class Chip:
     memory_power: Scalar = metadata("", "1", "power share of memory at full bandwidth", bounds=SHARE)
     link_power: Scalar = metadata("", "1", "power share of links", bounds=SHARE)
     board_power: Scalar = metadata("", "W", "board and host-interface power")
+    in_flight: Scalar = metadata(
+        "", "1", "share of core memory for data in flight from device memory", default=0.5, bounds=POSITIVE_SHARE
+    )
     heat_flux: Scalar = metadata(
         "", "W/m^2", "heat flux limit of the cooling",
         bounds=POSITIVE,
@@ -113,6 +128,9 @@ class Chip:
     matrix_devices: Scalar = metadata("", "1", "matrix-unit devices per 16-bit FLOP and cycle", bounds=POSITIVE)
     vector_devices: Scalar = metadata("", "1", "vector-unit devices per fp32 FLOP and cycle", bounds=POSITIVE)
     core_devices: Scalar = metadata("", "1", "devices per core", bounds=POSITIVE)
+    spare_cores: Scalar = metadata(
+        "", "1", "cores that may be defective, share of all", default=0.0, bounds=SHARE
+    )
     activity: Scalar = metadata("", "1", "activity of a working unit, share of devices per cycle", bounds=SHARE)
     control_activity: Scalar = metadata(
         "", "1", "activity of clock and control, share of core devices per cycle", bounds=SHARE

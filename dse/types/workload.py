@@ -39,6 +39,9 @@ class Experts:
         "", "1", "multi-token prediction depth", default=0.0,
         bounds=_WHOLE,
     )  # fmt: skip
+    biased: Scalar = metadata(
+        "", "1", "biases of the experts' products: 1 yes", default=0.0, bounds=YES_OR_NO
+    )
     n_groups: Scalar = metadata(
         "G", "1", "groups of experts", default=1.0, bounds=COUNT
     )

@@ -49,7 +49,7 @@ class OperatorRow(NamedTuple):
     flops: float  #: forward and backward
     bytes: float  #: device memory, forward and backward
     intensity: float  #: FLOP/byte
-    forward_bound: str  #: ``compute``, ``memory`` or ``kernel floor``
+    forward_bound: str  #: ``compute``, ``memory``, ``die links`` or ``kernel floor``
     backward_bound: str
 
 
@@ -200,14 +200,14 @@ def _plain(numbers: Mapping[str, Scalar]) -> dict[str, float]:
 
 
 class _Kernels(NamedTuple):
-    """Numbers of an operator: seconds and work of each pass, and its bound (1 for one of three)."""
+    """Numbers of an operator: seconds and work of each pass, and its bound (1 for one of four)."""
 
     present: Scalar
     forward_time: Scalar
     backward_time: Scalar
     flops: Scalar
     bytes: Scalar
-    forward_bound: tuple[Scalar, ...]  #: compute, memory, kernel floor
+    forward_bound: tuple[Scalar, ...]  #: compute, memory, kernel floor, links between dies
     backward_bound: tuple[Scalar, ...]
 
 
@@ -304,8 +304,8 @@ def _row(section: str, name: str, kind: OperatorKind, kernels: _Kernels) -> Oper
 
 def _bound(bound: tuple[Scalar, ...]) -> str:
     """Bound of most of a pass's time."""
-    compute, _, floor = bound
-    return "kernel floor" if floor else "compute" if compute else "memory"
+    compute, memory, floor, _ = bound
+    return "kernel floor" if floor else "compute" if compute else "memory" if memory else "die links"
 
 
 # Elasticities

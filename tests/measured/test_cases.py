@@ -398,6 +398,7 @@ def test_every_column_that_is_read_is_documented(table, monkeypatch):
     for change in ({}, named, {"recompute": "", "model": ""}, EXPERTS):
         only(table(STATED | change))
     compare(table({k: v for k, v in STATED.items() if k != "metric"} | {"iteration_ms_measured": "1420"}))
+    compare(table(STATED | {"metric": "model_tflops_per_gpu", "value": "140", "unit": "TFLOP/s"}))
     documented = {name for column in READ for name in column.names}
     assert asked - documented <= {*WIDE, "tensor_par_comm_type"}, "names of Calculon's output"
     unread = documented - asked - {"source", "config_id"}  # these two are read from the cells

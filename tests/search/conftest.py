@@ -27,6 +27,7 @@ SMALL = (
     "test_the_space_is_the_sweep",
     "test_steps_and_samples_stay_in_the_space",
     "test_slopes_are_those_of_each_structure_alone",
+    "test_unlike_work_is_remarked",
     "test_two_objectives_print_the_ends_of_their_front",
     "test_without_figures_there_are_none",
 )

@@ -1,4 +1,4 @@
-"""A small space of the real model, and methods run on it."""
+"""Small spaces of the real model, and methods run on one."""
 
 import dataclasses
 
@@ -9,6 +9,47 @@ from dse.search.driver import driver
 from dse.search.methods import METHODS
 from dse.spec import search as spec
 
+DENSE = """
+[workload]
+name = "gpt-3-13b"
+global_batch = 128
+[system]
+name = "selene"
+n_devices = 64
+[axes]
+tp = [1, 2, 4, 8]
+pp = "divisors"
+micro_batch = [1, 2, 4]
+recompute = ["none", "selective", "full"]
+zero_stage = [0, 1]
+"""
+HARDWARE = DENSE + """
+"memory.bandwidth" = { from = "1 TB/s", to = "3 TB/s", count = 5 }
+"memory.capacity" = { from = "40 GB", to = "80 GB", count = 3 }
+"scale_out.bandwidth" = { from = "10 GB/s", to = "50 GB/s", count = 4 }
+"power.clock" = { from = "800 MHz", to = "1400 MHz", count = 4 }
+"""
+BUDGET = HARDWARE + """
+[constraints]
+all = ["memory.bandwidth * 1e-12 + memory.capacity * 25e-12 + scale_out.bandwidth * 20e-12 <= 3.5"]
+"""
+MIXED = """
+[workload]
+global_batch = 64
+seq_len = 2048
+[system]
+name = "eos"
+n_devices = 16
+[axes]
+workload = ["llama-3-8b", "deepseek-v2-lite", "mixtral-8x7b"]
+tp = [1, 2, 8]
+pp = [1, 2]
+ep = [1, 2, 8]
+imbalance = [1.0, 1.25, 1.5]
+"scale_up.bandwidth" = { from = "200 GB/s", to = "450 GB/s", count = 4 }
+recompute = ["none", "full"]
+overlap_dp = [false, true]
+"""
 TEXT = """
 title = "a small search"
 [workload]

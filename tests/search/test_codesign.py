@@ -381,3 +381,13 @@ def test_a_file_is_kept_and_shown_again(tmp_path, monkeypatch):
     assert output.read_bytes() == content
     more = codesign_run.perform(path, dataclasses.replace(few, evaluations=2000))
     assert more[0] is not None and more[1].evaluations > first.evaluations
+
+
+def test_mappings_that_may_not_fit_are_left_out_but_show_the_way():
+    """A constraint on whether memory fits is forgiven on the way, like too small a memory; another one is not."""
+    surely = SMALL.replace("[codesign]\n", '[constraints]\nall = ["fits_probability >= 0.9"]\n\n[codesign]\n')
+    inner = codesign_problem.from_text(surely).inner
+    bits = inner.grid.spec.study.reason_bits
+    assert inner._of_memory == bits["memory"] | bits["constraint"]
+    other = codesign_problem.from_text(surely.replace("fits_probability >= 0.9", "mfu >= 0.1")).inner
+    assert other._of_memory == bits["memory"]

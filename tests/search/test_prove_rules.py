@@ -13,7 +13,8 @@ GIVEN = {
     "integer_pow": [(-2,), (-1,), (0,), (2,), (3,)], "round": [(0,), (1,)], "bitcast_convert_type": [("int32",)],
     "convert_element_type": [("int32",), ("bool",), ("float32",)],
 }  # fmt: skip
-CASES = [(name, ()) for name in PLAIN]
+UNKNOWN = {"is_finite", "one_minus_square", "rem", "xor"}  # no study needs them
+CASES = [(name, ()) for name in PLAIN if name not in UNKNOWN]
 CASES += [(name, given) for name in WITH_PARAMETERS for given in GIVEN[name]]
 
 
@@ -63,10 +64,9 @@ def test_what_an_operation_gives_is_in_its_range(name, given, positive):
         pytest.skip("bits of negative numbers have no order")
     generator, at = np.random.default_rng(0), function_of(name, given)
     pairs = operands(generator, name, positive)
-    signs = tuple(bool((low >= 0).all()) for low, _ in pairs)
     with np.errstate(all="ignore"):
         plain = intervals.operation(name, given)(*pairs)
-        line = forms.operation(name, given, len(pairs), signs)(*made(pairs))
+        line = forms.operation(name, given, len(pairs))(*made(pairs))
         line = forms.pair(line.settled() if isinstance(line, forms.Form) else line)
         for _ in range(TRIES):
             values = [inside(generator, pair) for pair in pairs]

@@ -63,6 +63,8 @@ def test_an_interrupted_search_goes_on(tmp_path):
     with pytest.raises(SearchInterrupted, match="the same command continues"):
         toy_run(spec, tmp_path / "out.nc", progress=stop, between_checkpoints=0.0)
     assert checkpoint.path(tmp_path / "out.nc", "evolution").exists() and not (tmp_path / "out.nc").exists()
+    best = json.loads(checkpoint.best_path(tmp_path / "out.nc", "evolution").read_text())
+    assert best["can_run"] and best["objectives"] and best["axes"]
     resumed = []
     found, _ = toy_run(spec, tmp_path / "out.nc", progress=resumed.append)
     assert resumed[0].evaluations > calls[0].evaluations

@@ -15,6 +15,7 @@ from dse.search.evaluation import Evaluator, Penalty, padded_values
 from dse.search.run import SearchOptions
 from dse.spec import search as spec
 from dse.sweep.engine.engine import SweepEngine
+from tests.search.small import DENSE
 
 TEXT = """
 title = "dense and mixture"
@@ -75,6 +76,11 @@ def test_the_space_is_the_sweep(listed):
     wanted = set(map(tuple, points_of(listed, index).digits.tolist()))
     assert set(map(tuple, np.asarray(found.digits).tolist())) == wanted
     assert listed.space.size == listed.grid.n_designs == len(wanted)
+
+
+def test_unlike_work_is_remarked(listed):
+    assert "unlike work along workload" in listed.remark and "tokens per second" in listed.remark
+    assert not problem.build(spec.from_text(f'title = "dense"\n{DENSE}')).remark
 
 
 def test_evaluation_is_that_of_the_sweep(listed):

@@ -136,3 +136,14 @@ def _scores(engine, base):
 def _with(record, path, value):
     name, _, rest = path.partition(".")
     return dataclasses.replace(record, **{name: _with(getattr(record, name), rest, value) if rest else value})
+
+
+def test_one_die_costs_no_equation(monkeypatch):
+    """Links between dies of a generated accelerator that has one."""
+    engine = SweepEngine(plan(SWEEPS / "technology_nodes_training.toml")[0])
+    with_links = _scores(engine, engine.grid.base)
+    for module in ("rates", "operator_energy"):
+        monkeypatch.setattr(f"dse.model.machine.{module}.die_links", lambda accelerator: None)
+    equations_of.cache_clear()
+    assert with_links == _scores(engine, engine.grid.base)
+    equations_of.cache_clear()

@@ -5,32 +5,21 @@ import itertools
 import pytest
 
 import dse
+from docs.make.studies import offloading
+from docs.make.studies.offloading import INFINITY, INFINITY_ON_DRIVES, LARGE, tuned_on_one
 from dse.types import Infeasible
 from tests.programs import metrics_of
-
-#: A consumer GPU in a host with 768 GB and twelve drives (Fuyou: Liao et al. 2024, section 5.1).
-DRIVES = {
-    "host.capacity": 768e9, "host.bandwidth": 25e9, "storage_capacity": 40e12, "storage_read": 28e9,
-    "storage_write": 20e9, "update_rate": 4e9,
-}  # fmt: skip
-OFFLOADED = dict(offload_weights=1.0, offload_activations=1.0, offload_optimizer=1.0, recompute="full")
 
 
 def fine_tuning(workload, **settings):
     """Metrics of a model on one RTX 4090 whose state is all off the device."""
-    settings = OFFLOADED | DRIVES | dict(offload_gradients=1.0, host_update=1.0, micro_batch=1) | settings
-    return metrics_of(
-        dse.design(
-            workload, "rtx-4090", "fsdp", n_devices=1, any_option=True, precision="fp16", global_batch=8,
-            gradient_bytes=2.0, reserve=0.0, seq_len=1024, **settings,
-        )
-    )  # fmt: skip
+    return metrics_of(tuned_on_one(workload, **settings).design())
 
 
 def test_175b_fine_tunes_on_one_gpu_with_drives_alone():
     """Not with the host's memory, which 2.5 TB of state exceed (Liao et al. 2024, figure 6)."""
     on_drives, on_host = (
-        fine_tuning("gpt-3-175b", storage_optimizer=share, storage_weights=share) for share in (1.0, 0.0)
+        metrics_of(LARGE.design(storage_optimizer=share, storage_weights=share)) for share in (1.0, 0.0)
     )
     assert not int(on_drives.infeasible_reason)
     assert int(on_host.infeasible_reason) == Infeasible.host_memory
@@ -53,18 +42,7 @@ def test_slower_drives_are_no_faster():
 
 def test_both_update_at_once():
     """Device and host share the optimiser: best is a share inside (0, 1), up to 2.5 x (Maurya et al. 2024)."""
-
-    def step(share):
-        return float(
-            metrics_of(
-                dse.design(
-                    "llama-13b", "h100", "fsdp", n_devices=4, any_option=True, global_batch=4, seq_len=2048,
-                    zero_stage=3, recompute="full", offload_optimizer=1.0, host_update=share,
-                )
-            ).step_time
-        )  # fmt: skip
-
-    times = [step(share / 10.0) for share in range(11)]
+    times = offloading.shared_updates()
     best = min(times)
     assert 0 < times.index(best) < 10
     assert 1.3 < times[-1] / best < 2.8
@@ -72,15 +50,7 @@ def test_both_update_at_once():
 
 def test_offloading_reaches_60_per_cent_less_memory_and_time_is_monotone():
     """The more is off the device, the less memory and the more time (Superpipeline: Abbasi et al. 2024)."""
-
-    def at(share):
-        shares = {name: share for name in OFFLOADED if name.startswith("offload")}
-        return fine_tuning(
-            "llama-7b", **shares, **{"system.accelerator.memory.capacity": 200e9},
-            offload_gradients=share, host_update=share,
-        )  # fmt: skip
-
-    rows = [at(share) for share in (0.0, 0.25, 0.5, 0.75, 1.0)]
+    rows = offloading.by_share()
     for less, more in itertools.pairwise(rows):
         assert float(more.peak_memory) < float(less.peak_memory)
         assert float(more.step_time) >= float(less.step_time) * (1.0 - 1e-6)
@@ -90,23 +60,13 @@ def test_offloading_reaches_60_per_cent_less_memory_and_time_is_monotone():
 @pytest.mark.parametrize(("n_devices", "runs"), [(800, True), (400, False)])
 def test_a_trillion_parameters_without_offloading(n_devices, runs):
     """16 bytes each need 800 V100 of 32 GB, not 400 (Rajbhandari et al. 2021, section 1 and figure 1)."""
-    made = dse.design(
-        "megatron-1t", "v100-sxm-32gb", "fsdp", n_devices=n_devices, any_option=True, tp=8, zero_stage=3,
-        recompute="full", precision="fp16", micro_batch=1, global_batch=n_devices, sequence_parallel=1,
-        gradient_bytes=2.0,
-    )  # fmt: skip
+    made = INFINITY.design(n_devices=n_devices, global_batch=n_devices)
     assert (int(metrics_of(made).infeasible_reason) & Infeasible.memory == 0) is runs
 
 
 def test_a_trillion_parameters_on_drives():
     """512 V100 reach 25 PFLOP/s with the optimiser on NVMe, Megatron's layers (Rajbhandari et al. 2021, figure 5a)."""
-    made = dse.design(
-        "megatron-1t", "v100-sxm-32gb", "megatron-2021", n_devices=512, any_option=True, tp=4, zero_stage=3,
-        precision="fp16", micro_batch=2, global_batch=256 * 4, gradient_bytes=2.0, offload_gradients=1.0,
-        host_update=1.0, storage_optimizer=1.0, sequence_parallel=1, overlap_dp=1,
-        **(OFFLOADED | {"offload_weights": 0.0, "storage_read": 1.6e9, "storage_write": 1.6e9, "host.capacity": 94e9}),
-    )  # fmt: skip
-    found = metrics_of(made)
+    found = metrics_of(INFINITY_ON_DRIVES._replace(software="megatron-2021").design())
     assert int(found.infeasible_reason) & ~Infeasible.heads_not_divisible == 0
     assert float(found.model_flops) / float(found.step_time) == pytest.approx(25e15, rel=0.03)
 

@@ -79,15 +79,16 @@ Unseen errors of dense models by recipe. A design that was measured in several r
 rows. Nothing is fitted to a recipe: NVFP4's rate, casts and 16-bit layers are those of `dse/model/formats.py`."""
 
 _EXPERTS = """\
-Rows of mixtures of experts are fitted apart, with the results of dense steps fixed (`dse/calibrate/experts.py`): three
+Rows of mixtures of experts are fitted apart, with the results of dense steps fixed (`dse/calibrate/experts.py`): four
 numbers that all chips and releases share. What releases changed is in their files, as `all_to_all` and `fused`. A
 design that was measured several times with one stack is one point, with the mean size of its rows' errors; a host waits
-for experts, and tokens are sent once a device, but where the row's note says that tokens are dropped. The headline is
-*cell left out*: no row of the point's accelerator in its range of releases was seen. *Blind* has the defaults of the
+for experts, and tokens are sent once a device, but where the row's note says that tokens are dropped. Rows of routing
+as trained are not fitted: their imbalance is not stated. The headlines are *cell left out*: no row of the point's
+accelerator in its range of releases was seen, and *model left out*: none of its model. *Blind* has the defaults of the
 leaves, with dense steps fitted alone. *Constant MFU* takes the mean share of the peak that all other cells reach. Which
-mechanisms there are (a kernel an expert, the wait for the host, fused products in MX formats since 26.06) was chosen
-while looking at these rows. Two releases took twice as long as those before and after them on H100 with 30B-A3B, which
-nothing explains."""
+mechanisms there are (a kernel an expert, the wait for the host in every forward, exchanges hidden by paired passes,
+fused products in MX formats since 26.06) was chosen while looking at these rows. Two releases took twice as long as
+those before and after them on H100 with 30B-A3B, which nothing explains; GPT-OSS stays a fifth too fast."""
 
 
 def _summary(errors: np.ndarray) -> list[str]:

@@ -43,25 +43,32 @@ $ dse search sweeps/search_llama3_budget.toml --check results/search_llama3_budg
 divides the space into blocks, ranges of positions along every axis, and computes for each what its objective cannot
 be below. A block goes when no design of it can run, when its bound is not below the best less the gap, or when its
 last few designs have been evaluated. The lowest bound first; designs that are met on the way replace the best where
-they are better (annealing had found 6.75 s).
+they are better (annealing had found 6.75 s). The best that is known then stands in the results as found by `proof`,
+with the attributes `proof_gap`, `proof_bound` and `proof_certificate`.
+
+Of two objectives the front is proven: *no design is better than the nearest of the front's designs by more than 1 %*.
+For every design of the space that can run the front has one that is no worse than it by more than the gap in either
+objective; a block goes where one design of the front is that near to its bounds of both. Small spaces of the tests have
+the exact front with `--gap 0`. Three objectives have no proof.
 
 - What the mapping alone decides is computed exactly, of every mapping: no ceiling of a degree is ever in doubt.
 - What hardware moves is computed on intervals, and on lines along the axes of the block (affine arithmetic: de
   Figueiredo & Stolfi 2004): what depends on a bandwidth in several places keeps that it does, so the gap of a block
   falls with the square of its width. Of a rate the line is that of its inverse, which times are linear in.
 - A limit that designs keep (memory, a budget) is added to the objective with the multiplier that bounds it best.
+- A few blocks of each round are halved along every axis: blocks are divided along axes that are seen to narrow bounds.
 - Bounds hold for the model as it is computed, in single precision: rounding is part of them.
 
-Counts, fronts and minima by axis are given up. `NAME.certificate.npz` beside the results holds how the space was
-divided, the best design and the bound; `--check` is a second program, which walks the blocks, bounds each of them
-again by simpler means in double precision, and evaluates the best design. It ends with 1 where the certificate does
-not hold, and says where. Where time ends first, what is proven by then is said: `by more than 3.1 %; stopped after
-10 min`.
+Counts and minima by axis are given up. `NAME.certificate.npz` beside the results holds how the space was divided, the
+best designs and the gap; `--check` is a second program, which walks the blocks, bounds each of them again by simpler
+means in double precision, and evaluates the best designs. It ends with 1 where the certificate does not hold, and says
+where. Where time ends first, what is proven by then is said: `by more than 3.1 %; stopped after 10 min`. Ctrl-C keeps
+it too: `interrupted; proven to a gap of 3.1 %: NAME.certificate.npz`.
 
 What limits it: objectives in which much depends on the same axis in opposite directions. Step times close within
-seconds; energy over wide ranges of all hardware takes minutes to hours, for power times time is wide where both
-are; with a power limit, or with generated chips, the clock is solved for by halving, of which intervals know little
-until blocks are small. Several objectives have no proof."""
+seconds; energy over wide ranges of all hardware takes a minute or two, for power times time is wide where both are;
+with a power limit, or with generated chips, the clock is solved for by halving, of which intervals know little until
+blocks are small: over wide ranges such proofs have no gap of use after minutes."""
 
 
 def page(record: dict[str, Any]) -> str:

@@ -40,7 +40,7 @@ from dse.types.paths import build, leaves
 __all__ = [
     "EXPERTS_LEFT_OPEN", "FOLDERS", "LEFT_OPEN", "TRUTHS", "Constant", "Dimension", "Entry", "Sourced", "Values",
     "bounded", "catalog_root", "check", "check_between", "choice", "combined", "default_software",
-    "digest", "digests", "dimension", "entry", "foreign", "kinds", "made", "mapping_defaults", "names",
+    "digest", "digests", "dimension", "entry", "foreign", "is_mixture", "kinds", "made", "mapping_defaults", "names",
     "provenance", "quantity", "record", "resolve", "serving_defaults", "unverified", "used", "values", "which",
     "within", "written",
 ]  # fmt: skip
@@ -196,28 +196,44 @@ def record(of: type[RecordT], name: str, where: str = "", folder: Folder = None,
     return build(of, values(kind, name, where, folder, fine))
 
 
-def default_software(system_name: str, where: str = "system", folder: Folder = None, serving: bool = False) -> str:
+def default_software(
+    system_name: str, where: str = "system", folder: Folder = None, serving: bool = False, workload: str = ""
+) -> str:
     """Slug of the default stack of a system, or of an accelerator as one.
 
-    The training stack; for serving the system's engine, or else that of its accelerator.
+    The training stack; for serving the system's engine, or else that of its accelerator. A training stack that no
+    mixture of experts was measured with hands over to that of the accelerator for one, if it was measured.
 
     Args:
         system_name: slug, name or alias of the system.
         where: place of the name, for errors.
         folder: a catalogue to search first.
         serving: whether to return the engine.
+        workload: slug, name or alias of the workload.
 
     Returns:
         The slug of an entry of ``software``.
 
-    >>> default_software("eos"), default_software("eos", serving=True)
-    ('nemo', 'vllm')
+    >>> default_software("eos"), default_software("eos", serving=True), default_software("eos", workload="deepseek-v3")
+    ('nemo', 'vllm', 'megatron-bridge')
     """
     found = entry("system", system_name, where, folder)
+    if not serving and found.kind == "system" and workload and is_mixture(workload, folder):
+        own, device = reference(found, "software", folder), reference(found, "accelerator", folder)
+        other = reference(load(*device, folder), "node.software", folder)
+        seen = {slug: device[1] in entry("software", slug, where, folder).value("calibrated.mixtures", ())
+                for slug in (own[1], other[1])}  # fmt: skip
+        return own[1] if seen[own[1]] or not seen[other[1]] else other[1]
     if serving and found.kind == "system" and found.value("engine") is None:
         found = load(*reference(found, "accelerator", folder), folder)
     field = "engine" if serving else "software"
     return reference(found, f"node.{field}" if found.kind == "accelerator" else field, folder)[1]
+
+
+def is_mixture(workload: str, folder: Folder = None) -> bool:
+    """Whether a workload of the catalogue is a mixture of experts; False for an unknown name."""
+    slug = find("workload", workload, folder)
+    return slug is not None and entry("workload", slug, "workload", folder).states("experts")
 
 
 def mapping_defaults(name: str, where: str = "software", folder: Folder = None) -> Values:

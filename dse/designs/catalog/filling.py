@@ -84,10 +84,10 @@ def _optionals(found: Entry, records: Mapping[str, type]) -> Values:
 
 
 def _accelerator(found: Entry, folder: Folder, fine: bool) -> Values:
-    """An accelerator; missing precisions have rate 0, and so do generated values."""
+    """An accelerator; missing precisions have rate 0, and so do generated values. A chip has the dies of its file."""
     values = _leaves_of(found, types.Accelerator, absent=0.0) | _optional(found, types.EfficiencySteps, "kernels.steps")
     if found.value("chip.node") is not None:
-        values |= within("chip", _chip(found, folder))
+        values |= within("chip", _chip(found, folder)) | within("made", made_of(found, folder))
     if fine:
         restated = {f"kernels.{name}": found.value(f"kernels.fine.{name}") for name in leaves(types.Kernels)}
         values |= {path: value for path, value in restated.items() if value is not None}

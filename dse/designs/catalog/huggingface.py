@@ -54,7 +54,9 @@ FAMILIES = {
     "olmoe": Family(mixture=MixtureShape(width="intermediate_size")),
     "qwen2_moe": Family(local="late", mixture=MixtureShape()),
     "qwen3_moe": Family(local="late", mixture=MixtureShape()),
-    "gpt_oss": Family(local="1 of 2", mixture=MixtureShape(width="intermediate_size"), left_out="attention sinks"),
+    "gpt_oss": Family(
+        local="1 of 2", mixture=MixtureShape(width="intermediate_size", biased=True), left_out="attention sinks"
+    ),
     "llama4_text": Family(
         local="3 of 4", mixture=MixtureShape(width="intermediate_size", dense="intermediate_size_mlp", one_shared=True)
     ),

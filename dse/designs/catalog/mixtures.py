@@ -26,6 +26,7 @@ class MixtureShape:
     one_shared: bool = False  #: whether each layer has one shared expert as wide as a routed one, which no key says
     latent: bool = False  #: whether its attention is multi-head latent attention
     sparse: bool = False  #: whether an indexer picks the tokens that it attends to
+    biased: bool = False  #: whether the products of its experts have biases, which no key says
 
 
 #: Keys of what all families have, the first that is there counts.
@@ -95,6 +96,7 @@ def _experts(config: Config, mixture: MixtureShape, where: str) -> Fields:
     width = needed(config, (mixture.width,), where)
     shared = width if mixture.one_shared else _shared(config, width, where)
     found = {"experts.n_experts": count, "experts.top_k": top_k, "experts.expert_ffn": width}
+    found |= {"experts.biased": 1} if mixture.biased else {}
     return found | ({"experts.shared_ffn": shared} if shared else {})
 
 

@@ -302,7 +302,7 @@ _MEMORY = TableField(
 _SHARED = _without(
     _leaves(types.Chip), "die_area", "base_area", "power_budget", "clock_ratio", "stacks", "link_bandwidth"
 )
-_ARCHITECTURE = TableField(_SHARED, needs=tuple(_SHARED))
+_ARCHITECTURE = TableField(_SHARED, needs=tuple(name for name in _stated(types.Chip) if name in _SHARED))
 
 #: Processes that a cost model prices, by their names in it.
 COST_NODES = ("3nm", "5nm", "7nm", "10nm", "12nm", "14nm", "20nm", "28nm", "40nm", "55nm")

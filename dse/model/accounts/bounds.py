@@ -1,4 +1,4 @@
-"""Step time by bound: compute, device memory, network, rest."""
+"""Step time by bound: compute, device memory, links between dies, network, rest."""
 
 from __future__ import annotations
 
@@ -9,9 +9,10 @@ import jax.numpy as jnp
 
 from dse.model.choice import nothing, plus, times
 from dse.model.layout import Layout
+from dse.model.machine.die_links import crossing_time
 from dse.model.machine.messages import send_all, time_of
 from dse.model.machine.rates import Rates, step_rates
-from dse.model.machine.roofline import operator_times, roofline_terms
+from dse.model.machine.roofline import moving_time, operator_times, roofline_terms
 from dse.model.steps.layer import routing_time, small_kernels
 from dse.model.steps.training import StepTime
 from dse.model.work.ledger import recomputed, scaled, summed
@@ -29,6 +30,7 @@ class BoundBy(NamedTuple):
     memory: Scalar  # kernels on the memory side, and the optimiser's traffic
     network: Scalar  # exposed messages
     rest: Scalar  # kernel floors, small kernels, host waits, bubble, transfers to the host
+    die_links: Scalar = 0.0  # kernels on the memory side whose bytes take longer between the dies of a device
 
     @property
     def total(self) -> Scalar:
@@ -37,22 +39,28 @@ class BoundBy(NamedTuple):
 
 
 class KernelBound(NamedTuple):
-    """Bound of the kernels of one pass of an operator: 1 for one of the three, 0 for the others."""
+    """Bound of the kernels of one pass of an operator: 1 for one of them, 0 for the others."""
 
     compute: Scalar
     memory: Scalar
     floor: Scalar
+    die_links: Scalar = 0.0
 
 
 def kernel_bound(kind: OperatorKind, works: Sequence[Work], time: Scalar, rates: Rates) -> KernelBound:
     """Bound of a pass: kernel floors where they take most of ``time``, else the longer of the roofline's terms."""
     terms = [roofline_terms(kind, work, rates) for work in works]
     by_compute = jnp.where(sum(c for c, _ in terms) >= sum(m for _, m in terms), 1.0, 0.0)
-    if nothing(rates.kernels.kernel_floor):
-        return KernelBound(by_compute, 1.0 - by_compute, 0.0)
-    above = jnp.where(len(works) * rates.kernels.kernel_floor > 0.5 * time, 0.0, 1.0)
-    compute = above * by_compute
-    return KernelBound(compute, above - compute, 1.0 - above)
+    above: Scalar = 1.0
+    if not nothing(rates.kernels.kernel_floor):
+        above = jnp.where(len(works) * rates.kernels.kernel_floor > 0.5 * time, 0.0, 1.0)
+    compute = times(above, by_compute)
+    memory = above - compute
+    if rates.die_links is None:
+        return KernelBound(compute, memory, 1.0 - above)
+    crossing = sum(crossing_time(kind, work, rates.die_links) for work in works)
+    links = jnp.where(crossing > sum(moving_time(work.bytes, rates) for work in works), memory, 0.0)
+    return KernelBound(compute, memory - links, 1.0 - above, links)
 
 
 def step_bounds(design: Design, layout: Layout, work: TrainingWork, step: StepTime) -> BoundBy:
@@ -101,7 +109,8 @@ def _passes(operator: Operator, rates: Rates) -> tuple[BoundBy, BoundBy]:
 def bound_by(kind: OperatorKind, works: Sequence[Work], time: Scalar, rates: Rates) -> BoundBy:
     """Seconds of the kernels of one pass, all to their bound."""
     bound = kernel_bound(kind, works, time, rates)
-    return BoundBy(times(time, bound.compute), times(time, bound.memory), 0.0, times(time, bound.floor))
+    by_links = times(time, bound.die_links)
+    return BoundBy(times(time, bound.compute), times(time, bound.memory), 0.0, times(time, bound.floor), by_links)
 
 
 def divided(part: Scalar, seconds: Iterable[BoundBy]) -> BoundBy:

@@ -11,6 +11,7 @@ from typing import NamedTuple
 
 import jax.numpy as jnp
 
+from dse.model.choice import min_prefer_first
 from dse.model.layout import Layout
 from dse.model.machine.operator_energy import phase_energy
 from dse.model.machine.power import Demand, control_power, leakage_power, power_limit, repeats, voltage
@@ -64,11 +65,12 @@ def layer_power(layer: Demand, working: Scalar, ratio: Scalar, power: Power) -> 
     """
     volts = voltage(ratio, power)
     period = jnp.maximum(layer.other_time, layer.host_time)
-    cold, controls = 1.0 + power.cooling, control_power(ratio, volts, power) * working
-    cores = cold * (layer.core_energy * volts * volts + controls) / period
+    clocked = min_prefer_first(jnp.maximum(working / period, 0.0), 1.0)  # ends that bounds of ranges need
+    cold, controls = 1.0 + power.cooling, control_power(ratio, volts, power) * clocked
+    cores = cold * (layer.core_energy * volts * volts / period + controls)
     rest = power.uncore + cold * leakage_power(volts, power) + layer.other_energy / period
     left = (power_limit(power) - rest) / cores
-    share = jnp.where(left > FULL_SHARE, 1.0, jnp.maximum(left, LEAST_SHARE))
+    share = jnp.where(left > FULL_SHARE, 1.0, jnp.clip(left, LEAST_SHARE, FULL_SHARE))
     return rest + share * cores, share
 
 
@@ -90,7 +92,7 @@ def step_energy(
     seconds, volts = time.total, voltage(ratio, power)
 
     a_layer = phase_energy(layer_phase(design, layout, work), design)
-    demand = repeats(a_layer, jnp.maximum(one.total, 1e-12), power)._replace(host_time=launch_time(design, layout))
+    demand = repeats(a_layer, jnp.maximum(one.total, 1e-12), power)._replace(host_time=launch_time(design, layout, one))
     busy, share = layer_power(demand, one.working(power.polling), ratio, power)
     done = phase_energy(step_phase(design, layout, work), design)
 

@@ -71,7 +71,8 @@ def infeasible_reason(design: Design, layout: Layout, needed: Needed, clock_infe
     """Bits of :class:`Infeasible`; 0 when feasible. ``clock_infeasible``: no clock meets the power limit."""
     w, m, system = design.workload, design.mapping, design.system
     sizes = {**vars(w), "n_layers": w.blocks, "n_micro_batches": layout.n_micro_batches}
-    fits = divisibility.fits({**sizes, **vars(m), "splits_hidden": design.software.splits_hidden}, divides)
+    stack = {name: getattr(design.software, name) for name in ("splits_hidden", "uneven_layers")}
+    fits = divisibility.fits({**sizes, **vars(m), **stack}, divides)
     lacking = capabilities.lacking(vars(m), vars(design.software.can))
     broken = {
         Infeasible.memory: needed.memory > usable_memory(design),

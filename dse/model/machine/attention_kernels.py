@@ -18,12 +18,14 @@ The latter two need the accelerator's ``kernels.attention``.
 
 from __future__ import annotations
 
+import math
 from typing import NamedTuple
 
 import jax.numpy as jnp
 
 from dse.model.choice import ceiling, required
 from dse.model.machine.overlap import best_splits, overlapped
+from dse.model.work.operators import BACKWARD_FLOPS
 from dse.types import Accelerator, Kernels, Scalar, Work
 
 #: Tile size of a core: rows of queries, and keys.
@@ -65,9 +67,13 @@ def flash_time(work: Work, flop_time: Scalar, kernels: Kernels, backward: bool) 
     """Compute time of flash attention in a training step, s; ``flop_time``: seconds per FLOP at the peak.
 
     The start of a query row takes as long as ``s0 / 2`` keys of a causal sequence (Dao 2023); chains are counted by
-    their FLOPs, so the rate ramps up as ``s / (s + s0)``.
+    their FLOPs, so the rate ramps up as ``s / (s + s0)``. Heads of less than ``d0`` columns wait for the exponential of
+    each pair, one in either pass, which takes as long as the forward's ``4 d0`` FLOPs.
     """
     cost = kernels.flash_backward * flop_time if backward else flop_time
+    if work.columns is not math.inf:  # of engines, whose heads are not told apart
+        exponentials = flop_time * (kernels.flash_least_head / work.columns)
+        cost = jnp.maximum(cost, exponentials / BACKWARD_FLOPS if backward else exponentials)
     return Chains(load=work.flops, keys=1.0, cost=cost, start=cost * kernels.flash_sequence / work.rows).shared
 
 

@@ -8,7 +8,8 @@ from __future__ import annotations
 
 import jax.numpy as jnp
 
-from dse.model.choice import choose
+from dse.model.choice import choose, nothing, times
+from dse.model.machine.rates import reciprocal
 from dse.model.machine.roofline import memory_time
 from dse.model.machine.routes import Level, Route, joined
 from dse.types import Collective, Group, MessageKind, Network, Scalar, System, Volumes
@@ -131,10 +132,21 @@ def all_to_all(size: Scalar, route: Route) -> Scalar:
     return jnp.where(members > 1.0, jnp.where(route.leaves, jnp.maximum(inside, across), inside), 0.0)
 
 
-def exchange(intra_domain: Scalar, inter_domain: Scalar, route: Route) -> Scalar:
-    """Time in which every member sends ``intra_domain`` bytes within its domain and ``inter_domain`` out of it, s."""
-    inside = jnp.where(route.group.local > 1.0, route.exchange.send_time(intra_domain), 0.0)
-    return jnp.where(route.leaves, jnp.maximum(inside, route.across.send_time(inter_domain)), inside)
+def exchange(intra_domain: Scalar, inter_domain: Scalar, route: Route, link_share: Scalar = 0.0) -> Scalar:
+    """Time in which every member sends ``intra_domain`` bytes within its domain and ``inter_domain`` out of it, s.
+
+    ``link_share``: bandwidth of a link reached by kernels that write into remote memory, at any size; 0 as collectives.
+    """
+
+    def sent(size: Scalar, level: Level) -> Scalar:
+        usual = level.send_time(size)
+        if nothing(link_share):
+            return usual
+        reached = times(level.share, level.network.bandwidth * jnp.maximum(link_share, 1e-3))
+        return jnp.where(link_share > 0.0, level.network.latency + size * reciprocal(reached), usual)
+
+    inside = jnp.where(route.group.local > 1.0, sent(intra_domain, route.exchange), 0.0)
+    return jnp.where(route.leaves, jnp.maximum(inside, sent(inter_domain, route.across)), inside)
 
 
 def exchange_energy(intra_domain: Scalar, inter_domain: Scalar, route: Route) -> Scalar:

@@ -32,7 +32,7 @@ def send_all(messages: Iterable[Message], software: Software, system: System) ->
         kind = MessageKind.all_gather if message.kind is MessageKind.reduce_scatter else message.kind
         key = (kind, *map(id, (message.size, message.pieces, message.inter_domain, *message.group)))
         if key not in known and not nothing(message.inter_domain):
-            time = collectives.exchange(message.size, message.inter_domain, route)
+            time = collectives.exchange(message.size, message.inter_domain, route, message.link_share)
             known[key] = software.communication_slowdown * time
         elif key not in known:
             size = divided(message.size, message.pieces)

@@ -8,6 +8,7 @@ import jax.numpy as jnp
 
 from dse.model.choice import plus, times
 from dse.model.formats import trait
+from dse.model.machine.die_links import die_links, served_bytes
 from dse.model.machine.messages import link_energy
 from dse.model.machine.power import flop_energy
 from dse.model.work.ledger import Phase, over_kernels
@@ -68,12 +69,17 @@ def work_done(kind: OperatorKind, work: Work) -> Done:
 def phase_energy(phase: Phase, design: Design, reread_bytes: Scalar = 0.0) -> Joules:
     """Energy of a phase, J, with ``reread_bytes`` of weights beyond those of its operators."""
     done = over_kernels(phase.runs, work_done)
-    power = design.system.accelerator.power
+    accelerator = design.system.accelerator
+    power, links = accelerator.power, die_links(accelerator)
+    crossing: Scalar = 0.0
+    if links is not None:  # rereads of weights included: their share of the bytes is that of the others
+        served = over_kernels(phase.runs, lambda kind, work: served_bytes(kind, work, links.dies))
+        crossing = links.byte_energy * plus(served, reread_bytes)
     flop, moved = flop_energies(design.mapping.precision, power), plus(done.moved, reread_bytes)
     return Joules(
         matrix=plus(times(flop.matrix, done.matrix), times(flop.sixteen, done.sixteen)),
         vector=flop.vector * done.vector,
-        cache=power.cache_energy * moved,
+        cache=plus(power.cache_energy * moved, crossing),
         memory=power.memory_energy * moved,
         network=link_energy(phase.sends, design.system),
     )

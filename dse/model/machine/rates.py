@@ -10,6 +10,7 @@ import jax.numpy as jnp
 
 from dse.model.choice import choose, just_below_reciprocal, min_prefer_first
 from dse.model.formats import RECIPES, Block, operand_bytes, trait
+from dse.model.machine.die_links import DieLinks, die_links
 from dse.types import Accelerator, Design, FineKernels, Kernels, OperatorKind, Precision, Scalar, Software, Steps
 
 #: Replaces a missing rate or size of a design, which is flagged infeasible, so that nothing divides by zero.
@@ -90,6 +91,8 @@ class Rates(NamedTuple):
     Attributes:
         units: by kind of operator.
         byte_time: seconds per byte of device memory.
+        latency: seconds of an access to device memory beyond the kernel floor, of a generated accelerator.
+        die_links: links between the dies of a generated accelerator.
         operand_bytes: bytes per operand of the recipe's matrices.
         kernels, cores: those of the device.
         tile_flops: FLOPs of an output tile per unit of the inner dimension.
@@ -99,6 +102,8 @@ class Rates(NamedTuple):
 
     units: dict[OperatorKind, Unit]
     byte_time: Scalar
+    latency: Scalar
+    die_links: DieLinks | None
     operand_bytes: Scalar
     kernels: Kernels
     cores: Scalar
@@ -115,10 +120,12 @@ def rates_of(
 
     ``attention``: time of the flash kernel over that of the stack's default one.
     """
-    kernels = accelerator.kernels
+    kernels, links = accelerator.kernels, die_links(accelerator)
     return Rates(
         units=_units(accelerator, precision, software, attention),
         byte_time=byte_time(accelerator),
+        latency=0.0 if links is None else links.latency,
+        die_links=links,
         operand_bytes=operand_bytes(precision),
         kernels=kernels,
         cores=accelerator.cores,

@@ -6,8 +6,9 @@ from collections.abc import Iterable
 
 import jax.numpy as jnp
 
-from dse.model.choice import ceiling, divided, times
+from dse.model.choice import ceiling, divided, plus, times
 from dse.model.machine import attention_kernels
+from dse.model.machine.die_links import crossing_time
 from dse.model.machine.overlap import best_splits, combine, overlapped
 from dse.model.machine.rates import Rates, Unit, byte_time
 from dse.model.work.ledger import Runs, over_kernels
@@ -89,13 +90,17 @@ def _smooth_time(kind: OperatorKind, work: Work, rates: Rates, unit: Unit, backw
 def roofline_terms(
     kind: OperatorKind, work: Work, rates: Rates, backward: bool = False
 ) -> tuple[Scalar, Scalar]:
-    """Compute time and memory time of one kernel, s."""
-    return compute_time(kind, work, rates, backward), moving_time(work.bytes, rates)
+    """Compute time of one kernel, and the longer of its times in device memory and on the links between dies, s."""
+    compute, moving, links = compute_time(kind, work, rates, backward), moving_time(work.bytes, rates), rates.die_links
+    if links is None:
+        return compute, moving
+    crossing = jnp.maximum(moving, crossing_time(kind, work, links))
+    return compute, jnp.where(links.dies > 1.0, crossing, moving)  # chosen so that one die leaves no equation
 
 
 def moving_time(size: Scalar, rates: Rates) -> Scalar:
-    """Time in which one kernel moves ``size`` bytes through device memory, s."""
-    return _moving_time(size, rates.byte_time, rates.kernels)
+    """Time in which one kernel moves ``size`` bytes through device memory, s: latency, and bytes over bandwidth."""
+    return plus(_moving_time(size, rates.byte_time, rates.kernels), rates.latency)
 
 
 def memory_time(size: Scalar, accelerator: Accelerator) -> Scalar:

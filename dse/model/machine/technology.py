@@ -91,8 +91,14 @@ def wholes(chip: Chip) -> dict[str, Scalar]:
         "power": chip.core_power + chip.memory_power + chip.link_power,
         "edge": chip.memory_edge + chip.link_edge,
         "area of the cores": chip.matrix_area + chip.vector_area + chip.core_memory_area,
-        "other area": chip.cache_area + chip.memory_area + chip.link_area,
+        "other area": _placed(chip),
+        "area": chip.core_area + (1.0 - chip.core_area) * jnp.minimum(_placed(chip), 1.0) + chip.control_area,
     }
+
+
+def _placed(chip: Chip) -> Scalar:
+    """Share of the rest with caches and PHYs."""
+    return chip.cache_area + chip.memory_area + chip.link_area
 
 
 def overspent(chip: Chip) -> Scalar:
@@ -120,13 +126,13 @@ def memory_units(chip: Chip) -> Scalar:
 
 
 def memory_tier(chip: Chip) -> MemoryTier:
-    """Device memory of the units built; bandwidth limited by power (without that of coolers)."""
+    """Device memory of the units built; bandwidth limited by power (that of coolers included) and data in flight."""
     unit, units = chip.memory, memory_units(chip)
     joules = unit.unit_energy * (1.0 + cooling(unit.unit_temperature, chip.memory_cooler))
     moved = chip.memory_power * shared_power(chip) / jnp.maximum(joules, _JOULES)
-    return MemoryTier(
-        capacity=units * unit.unit_capacity, bandwidth=jnp.maximum(jnp.minimum(units * unit.unit_bandwidth, moved), 1.0)
-    )
+    in_time = chip.in_flight * core_memory(chip) / jnp.maximum(unit.unit_latency, 1e-15)  # Little's law
+    limited = jnp.minimum(units * unit.unit_bandwidth, jnp.where(unit.unit_latency > 0.0, in_time, jnp.inf))
+    return MemoryTier(capacity=units * unit.unit_capacity, bandwidth=jnp.maximum(jnp.minimum(limited, moved), 1.0))
 
 
 def link_bandwidth(chip: Chip) -> Scalar:
@@ -136,6 +142,30 @@ def link_bandwidth(chip: Chip) -> Scalar:
     by_area = chip.link_area * (found.on_die + found.on_base) / jnp.maximum(chip.link_depth, 1e-9) * chip.link_density
     by_power = chip.link_power * shared_power(chip) / jnp.maximum(chip.link_energy, _JOULES)
     return jnp.minimum(jnp.minimum(chip.link_bandwidth, by_power), jnp.minimum(by_edge, by_area))
+
+
+def split_area(chip: Chip, dies: Scalar) -> Scalar:
+    """Area in m^2 that ``n`` equal dies in a square have beyond that of one die.
+
+    One design serves all places. Links to other dies are on as many edges as the innermost die needs, ``log2 n`` up to
+    4: ``min(log2 n, 4) sqrt(n A)`` of edge. PHYs of memory and of links are on two edges, of which a mean die of more
+    than four uses ``4 / sqrt(n)``: the others face neighbours.
+    """
+    inner = jnp.minimum(jnp.log2(dies), 4.0) * jnp.sqrt(dies * chip.die_area)
+    phys = memory_units(chip) * chip.memory.unit_area
+    phys = phys + link_bandwidth(chip) / jnp.maximum(chip.link_density, 1e-9) * chip.link_depth
+    return inner * chip.die_link_depth + phys * (jnp.maximum(0.5 * jnp.sqrt(dies), 1.0) - 1.0)
+
+
+def repeated_areas(chip: Chip, dies: Scalar, base_dies: Scalar) -> tuple[Scalar, Scalar]:
+    """Area in m^2 of a compute and of a base die that repeats designs: all but one core and one memory PHY.
+
+    Slices of the last cache and PHYs of links repeat too; control and wiring do not.
+    """
+    found, phy = areas(chip), chip.memory.unit_area
+    core = chip.core_devices / chip.node.density
+    on_die = (found.cores + _placed(chip) * found.on_die) / dies - core - phy
+    return jnp.maximum(on_die, 0.0), jnp.maximum(_placed(chip) * found.on_base / base_dies - phy, 0.0)
 
 
 def flops_a_cycle(chip: Chip) -> tuple[Scalar, Scalar]:

@@ -18,15 +18,16 @@ class DesignCost(NamedTuple):
     package: Scalar
 
 
-def die_design(area: Scalar, linked_area: Scalar, chiplets: Scalar, process: Process, fab: Fab) -> DesignCost:
+def die_design(unique: Scalar, linked: Scalar, chiplets: Scalar, process: Process, fab: Fab) -> DesignCost:
     """Design cost of a die, USD: modules and chip.
 
     ``0.5 C A / A0`` for its modules and the one that links dies, ``0.3 C A / A0 + 0.2 C`` for the chip, with the cost
-    ``C`` of a chip of ``A0`` = 300 mm2 (chiplet actuary, DAC 2022).
+    ``C`` of a chip of ``A0`` = 300 mm2 (chiplet actuary, DAC 2022) and the area ``A`` of what is designed: a repeated
+    core counts once.
 
     Args:
-        area: m^2 of the die.
-        linked_area: m^2 with its links to other dies.
+        unique: m^2 of the die without repetitions.
+        linked: m^2 of it with its links to other dies.
         chiplets: dies of the package.
         process: node of the die.
         fab: prices.
@@ -34,8 +35,8 @@ def die_design(area: Scalar, linked_area: Scalar, chiplets: Scalar, process: Pro
     rate = process.design_cost / fab.design_area
     link = fab.link_design * jnp.minimum(chiplets - 1.0, 1.0)
     return DesignCost(
-        fab.module_share * rate * (area + link),
-        fab.chip_share * rate * linked_area + fab.fixed_share * process.design_cost,
+        fab.module_share * rate * (unique + link),
+        fab.chip_share * rate * linked + fab.fixed_share * process.design_cost,
         0.0,
     )
 

@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
+import dataclasses
 from typing import NamedTuple
 
 import jax.numpy as jnp
 
-from dse.model.machine.technology import memory_units
+from dse.model.choice import plus, times
+from dse.model.machine.technology import areas, memory_units, repeated_areas, split_area
 from dse.model.money.design import DesignCost, die_design, package_design
-from dse.model.money.die import LEAST_YIELD, Die, die
+from dse.model.money.die import LEAST_YIELD, MOST_SPARE, Die, die
 from dse.model.money.package import Joined, PackageCost, assembly, package
-from dse.types import Accelerator, Fab, LogicNode, Made, Prices, Process, Scalar
+from dse.types import Accelerator, Chip, Fab, LogicNode, Made, Prices, Process, Scalar
 
 
 class Bill(NamedTuple):
@@ -40,6 +42,10 @@ class DeviceParts(NamedTuple):
     memory: Scalar  # USD
     memory_bytes: Scalar
     memory_area: Scalar  # m^2 on a carrier
+    chiplets: Scalar  # compute dies
+    links: Scalar  # m^2 that several compute dies have beyond one, mostly links between them
+    repeated: tuple[Scalar, Scalar]  # m^2 of a compute and of a base die that repeat designs
+    redundant: Made  # with the blocks and spares of a compute die
 
 
 class Making(NamedTuple):
@@ -59,23 +65,46 @@ class Making(NamedTuple):
 def parts_of(accelerator: Accelerator, made: Made, fab: Fab) -> DeviceParts:
     """Dies and memory of an accelerator: of its chip where it is generated, else as its file states.
 
-    Memory stacks that do not fit are neither built nor paid.
+    Memory stacks that do not fit are neither built nor paid. Compute dies are as many as stated, or more so that none
+    exceeds the reticle.
     """
     chip = accelerator.chip
     if chip is None:
-        held = accelerator.memory.capacity
-        units = jnp.where(made.stacks_beside > 0.0, made.stacks_beside, held / fab.memory_unit)
-        return DeviceParts(
-            made.logic_area, made.io_area, made.process, made.base_process, units, fab.memory_price * held, held,
-            units * fab.memory_area,
-        )  # fmt: skip
+        return stated_parts(made, fab, accelerator.memory.capacity)
+    chiplets = jnp.maximum(made.chiplets, chip.die_area / fab.reticle)
     unit, built = chip.memory, memory_units(chip)
     price = jnp.where(unit.unit_price > 0.0, unit.unit_price, fab.memory_price * unit.unit_capacity)
     carrier_area = jnp.where(unit.unit_edge > 0.0, fab.memory_area, 0.0)  # 0 where memory is stacked on the die
     return DeviceParts(
         chip.die_area, chip.base_area, _as_process(chip.node), _as_process(chip.base_node), built,
-        built * price, built * unit.unit_capacity, built * carrier_area,
+        built * price, built * unit.unit_capacity, built * carrier_area, chiplets, split_area(chip, chiplets),
+        repeated_areas(chip, chiplets, made.base_chiplets), _redundant(chip, made, chiplets),
     )  # fmt: skip
+
+
+def stated_parts(made: Made, fab: Fab, held: Scalar) -> DeviceParts:
+    """Dies as stated, with ``held`` bytes of memory; blocks of a die are designed once."""
+    area = made.logic_area
+    chiplets = jnp.maximum(made.chiplets, area / fab.reticle)
+    units = jnp.where(made.stacks_beside > 0.0, made.stacks_beside, held / fab.memory_unit)
+    return DeviceParts(
+        area, made.io_area, made.process, made.base_process, units, fab.memory_price * held, held,
+        units * fab.memory_area, chiplets, fab.link_area * jnp.minimum(chiplets - 1.0, 1.0) * area,
+        ((made.block_area - made.block_area / made.blocks) * (area / chiplets), 0.0), made,
+    )  # fmt: skip
+
+
+def _redundant(chip: Chip, made: Made, chiplets: Scalar) -> Made:
+    """Blocks and spares of a compute die of a generated chip: as stated, or its cores."""
+    cores, stated = areas(chip).cores, made.spare_blocks > 0.0
+    blocks = jnp.maximum(cores * chip.node.density / (chip.core_devices * chiplets), 1.0)
+    share = cores / (chip.die_area + split_area(chip, chiplets))
+    return dataclasses.replace(
+        made,
+        blocks=jnp.where(stated, made.blocks, blocks),
+        spare_blocks=jnp.where(stated, made.spare_blocks, jnp.minimum(chip.spare_cores * blocks, MOST_SPARE)),
+        block_area=jnp.where(stated, made.block_area, share),
+    )
 
 
 def _as_process(node: LogicNode) -> Process:
@@ -83,16 +112,14 @@ def _as_process(node: LogicNode) -> Process:
 
 
 def making(parts: DeviceParts, made: Made, fab: Fab) -> Making:
-    """Dies, package and designs of an accelerator; compute dies, and base dies, have equal areas.
-
-    Their number is as stated, or larger so that none exceeds the reticle.
-    """
-    chiplets = jnp.maximum(made.chiplets, parts.logic / fab.reticle)
-    split = jnp.minimum(chiplets - 1.0, 1.0)  # fraction of a second die, 0 to 1
-    linked = parts.logic * (1.0 + fab.link_area * split)
+    """Dies, package and designs of an accelerator; compute dies, and base dies, have equal areas."""
+    chiplets, linked = parts.chiplets, parts.logic + parts.links
+    repeated, base_repeated = parts.repeated
+    based_area = parts.base / made.base_chiplets
+    base_unique = plus(based_area, times(-1.0, base_repeated))
     based = jnp.where(parts.base > 0.0, 1.0, 0.0)
-    compute = die(linked / chiplets, parts.process, fab, made)
-    base = die(parts.base / made.base_chiplets, parts.base_process, fab, None)
+    compute = die(linked / chiplets, parts.process, fab, parts.redundant)
+    base = die(based_area, parts.base_process, fab, None)
     using = assembly(made.packaging, fab)
     stacked = using.bond_price + using.bond_defects > 0.0  # each base die with its share of the compute dies
     stands = jnp.where(stacked, jnp.maximum(linked, parts.base), linked + parts.base)
@@ -103,8 +130,8 @@ def making(parts: DeviceParts, made: Made, fab: Fab) -> Making:
     quality = compute.quality**chiplets * base.quality ** (based * made.base_chiplets)
     found = package(using, fab, made.chip_first, Joined(dies, chiplets, stands, parts.memory_area, quality))
     nre = (
-        die_design(parts.logic / chiplets, linked / chiplets, chiplets, parts.process, fab),
-        die_design(parts.base / made.base_chiplets, parts.base / made.base_chiplets, 1.0, parts.base_process, fab),
+        die_design(parts.logic / chiplets - repeated, linked / chiplets - repeated, chiplets, parts.process, fab),
+        die_design(base_unique, base_unique, 1.0, parts.base_process, fab),
         package_design(using, found),
     )
     return Making(
@@ -138,15 +165,15 @@ def bill(accelerator: Accelerator) -> Bill:
 def price_of(accelerator: Accelerator, prices: Prices) -> tuple[Scalar, Bill]:
     """Price of an accelerator in USD, and its bill.
 
-    As sold where known, else cost over (1 - margin); where the dies are unknown too, a price per watt of TDP, and no
-    bill.
+    As sold where known, else the cost of a unit over (1 - margin) and its share of the design; where the dies are
+    unknown too, a price per watt of TDP, and no bill.
     """
     made, by_power = accelerator.made, prices.watt_price * accelerator.power.tdp
     if not accelerator.has_known_dies:
         return by_power, Bill(0.0, 0.0, 0.0, 0.0, 0.0, 0.0)
     found = bill(accelerator)
     made = made or Made()
-    dear = found.total / (1.0 - made.margin)
+    dear = sum(found[:-1]) / (1.0 - made.margin) + found.design
     if accelerator.is_generated:
         return dear, found
     known = made.logic_area > 0.0

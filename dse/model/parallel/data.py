@@ -38,7 +38,7 @@ def data_parallel_time(design: Design, layout: Layout, sent: Iterable[Sent], win
     stays on a chunk (Jiang et al. 2024, section 3.2).
     """
     sent = [s for s in sent if s.message.scope in (Scope.weights, Scope.expert_weights, Scope.tied_embedding)]
-    overlap = design.mapping.overlap_dp * design.software.dp_overlap
+    overlap = design.mapping.overlap_dp * overlapped_share(design, layout)
     before = time_of(sent, Scope.weights, Window.stage_forward)
     behind = time_of(sent, Scope.weights, Window.stage_backward)
     # Messages of experts and all others, one after the other.
@@ -62,6 +62,13 @@ def data_parallel_time(design: Design, layout: Layout, sent: Iterable[Sent], win
     usage = collectives.usage(layout.groups.dp, design.system)
     exposed = before + behind - (1.0 - usage) * found
     return exposed + time_of(sent, Scope.tied_embedding) + _between_slices(design, layout, windows)
+
+
+def overlapped_share(design: Design, layout: Layout) -> Scalar:
+    """Share of the messages that can overlap: under ZeRO 3 with a prefetch layer by layer all but the first layer's."""
+    share = design.software.dp_overlap
+    by_layer = (layout.zero >= 3.0) & (design.software.prefetches > 0.0)
+    return jnp.where(by_layer, jnp.maximum(share, 1.0 - 1.0 / (layout.layers + 1.0)), share)
 
 
 def _between_slices(design: Design, layout: Layout, windows: Windows) -> Scalar:

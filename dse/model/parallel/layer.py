@@ -7,12 +7,13 @@ from typing import NamedTuple
 
 import jax.numpy as jnp
 
+from dse.model import schedules
 from dse.model.choice import given, max_prefer_first, plus, times
 from dse.model.layout import Layout
 from dse.model.machine import collectives
 from dse.model.machine.messages import Sent, time_of
 from dse.model.machine.passes import Passes
-from dse.types import Design, Dimension, Group, Scalar, Scope, Window
+from dse.types import Design, Dimension, Group, Recompute, Scalar, Scope, Window
 
 
 class Exposed(NamedTuple):
@@ -80,7 +81,7 @@ def context_parallel(design: Design, layout: Layout, sent: Iterable[Sent], passe
 
 
 def expert_parallel(design: Design, layout: Layout, sent: Iterable[Sent], passes: Passes) -> Exposed:
-    """Exposed messages of experts, which overlap with the compute of their pass if the schedule does so.
+    """Exposed messages of experts, which overlap with the compute of their pass where the schedule pairs passes.
 
     Two micro-batches in opposite passes hide each other's messages (DeepSeek-AI 2024, section 3.2.1), whose kernels
     take cores from compute.
@@ -92,12 +93,28 @@ def expert_parallel(design: Design, layout: Layout, sent: Iterable[Sent], passes
     forward, backward = (time_of(own, Scope.expert_layer, w) for w in (Window.experts_forward, Window.experts_backward))
     usage = jnp.maximum(collectives.usage(group, design.system), kernels.exchange_cores)
     leaves = jnp.where(group.domains > 1.0, 1.0, 0.0)
+    asked = jnp.where(mapping.overlap_ep < 0.0, leaves * kernels.overlap_across, mapping.overlap_ep)
+    overlap = asked * kernels.exchange_overlap * paired_passes(design, layout)
     return Exposed(
-        collectives.exposed(forward, passes.forward, mapping.overlap_ep, usage),
-        collectives.exposed(backward, passes.backward, mapping.overlap_ep, usage),
+        collectives.exposed(forward, passes.forward, overlap, usage),
+        collectives.exposed(backward, passes.backward, overlap, usage),
         leaves * forward,
         leaves * backward,
     )
+
+
+def paired_passes(design: Design, layout: Layout) -> Scalar:
+    """Share of the passes that run with an opposite pass of another micro-batch: all but those that fill the pipeline.
+
+    DualPipe's schedules pair them; so does Megatron-Core (combined_1f1b) without a pipeline or with interleaved chunks,
+    and without full recompute.
+    """
+    m = design.mapping
+    pairs = (m.pp <= 1.0) | (m.virtual_stages > 1.0)
+    if m.schedule is not None:
+        pairs = pairs | schedules.among(m.schedule, schedules.PAIRED)
+    filled = jnp.maximum(1.0 - m.pp / layout.n_micro_batches, 0.0)
+    return jnp.where(pairs & (m.recompute != float(Recompute.full)), filled, 0.0)
 
 
 def _across(sent: list[Sent], group: Group, *forward: Window) -> tuple[Scalar, Scalar]:

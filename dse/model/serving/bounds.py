@@ -1,4 +1,4 @@
-"""Engine step time by bound: compute, device memory, network, rest."""
+"""Engine step time by bound: compute, device memory, links between dies, network, rest."""
 
 from __future__ import annotations
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+
 import jax.numpy as jnp
 
 from dse.model.choice import nothing, required
@@ -57,10 +59,11 @@ def state_operators(design: Design, layout: Layout, batch: Batch) -> list[Operat
     size, (keys, values, gates) = states.size(tp), states.columns(tp)
     queries = batch.sequences * (1.0 + batch.drafts)
     ends = act * (2.0 * keys + 2.0 * values)
-    decode = Work(_FLOPS * queries * size, 2.0 * r.state_bytes * batch.sequences * size + queries * ends, _FULL)
+    moved = 2.0 * r.state_bytes * batch.sequences * size + queries * ends
+    decode = Work(_FLOPS * queries * size, moved, _FULL, math.inf)
     heads = r.state_heads / tp
     chunked = batch.prompt * (CHUNK * heads * (r.state_key_dim + r.state_value_dim) + 4.0 * size)
-    prefill = Work(chunked, batch.prompt * (ends + r.state_bytes * size / CHUNK), _FULL)
+    prefill = Work(chunked, batch.prompt * (ends + r.state_bytes * size / CHUNK), _FULL, math.inf)
     mixed = tokens * (2.0 * keys + values)
     return [
         linear("state_in", tokens, 2.0 * keys + values + gates, design.workload.hidden, e, 0.0),

@@ -185,13 +185,39 @@ def host_passes(design: Design, layout: Layout) -> Scalar:
     return 1.0 + design.workload.backward + layout.recompute.forwards
 
 
-def launch_time(design: Design, layout: Layout) -> Scalar:
-    """Host time to launch one layer of one micro-batch, s.
+def host_launches(design: Design, layout: Layout) -> Scalar:
+    """Host time to launch one layer of one micro-batch, s."""
+    return _launches_of_a_pass(design, layout) * host_passes(design, layout)
 
-    Without a capacity factor the host waits for the rows of each expert, layer by layer, unless a kernel reads them on
-    the device.
+
+def launch_time(design: Design, layout: Layout, one: LayerTime, forward: Scalar | None = None) -> Scalar:
+    """Seconds in which the host lets one layer of one micro-batch pass, s; ``one``: its time on the device.
+
+    ``forward``: of it in the forward, by default with an equal share of the messages.
+
+    The host launches ahead of the device. Without a capacity factor it waits for the rows of each expert in every
+    forward, unless a kernel reads them on the device; then each pass takes the longer of both.
     """
+    launches = host_launches(design, layout)
+    if design.software.experts is None:
+        return launches
+    a_pass = _launches_of_a_pass(design, layout)
+    messages = (one.tensor_parallel + one.context_parallel) / (1.0 + design.workload.backward)
+    forward = one.forward + messages if forward is None else forward
+    by_pass = jnp.maximum(forward, a_pass) + jnp.maximum(one.total - forward, launches - a_pass)
+    return jnp.where(of_own_kernels(design, design.software.experts.expert_host_time) > 0.0, by_pass, launches)
+
+
+def awaited_forward(design: Design, layout: Layout) -> Scalar:
+    """Host time of the forward of a layer whose rows of experts the host waits for, s; 0 where it waits for none."""
+    if design.software.experts is None:
+        return 0.0
+    waits = of_own_kernels(design, design.software.experts.expert_host_time) > 0.0
+    return jnp.where(waits, _launches_of_a_pass(design, layout), 0.0)
+
+
+def _launches_of_a_pass(design: Design, layout: Layout) -> Scalar:
     software, host = design.software, design.software.host_time
     if software.experts is not None:
         host = max_prefer_first(host, of_own_kernels(design, software.experts.expert_host_time))
-    return host * (1.0 + EAGER_LAUNCHES * layout.eager) * host_passes(design, layout)
+    return host * (1.0 + EAGER_LAUNCHES * layout.eager)

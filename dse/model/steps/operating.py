@@ -12,7 +12,7 @@ from dse.model.layout import Layout
 from dse.model.machine.operator_energy import phase_energy
 from dse.model.machine.power import Demand, at_clock, busy_power, clock_ratio, clock_under_limit, power_limit, repeats
 from dse.model.machine.rates import byte_time, reciprocal
-from dse.model.steps.layer import LayerTime, launch_time, layer_time
+from dse.model.steps.layer import LayerTime, host_launches, layer_time
 from dse.model.work.training import TrainingWork, layer_phase
 from dse.types import Accelerator, Design, Scalar
 
@@ -113,7 +113,7 @@ def operate(design: Design, layout: Layout, work: TrainingWork) -> Operating:
     energy = phase_energy(layer_phase(design, layout, work), design)
     reading = reading_time(energy.memory, accelerator)
     spent = repeats(energy, whole, power)._replace(
-        active=active, host_time=launch_time(design, layout), memory_time=reading
+        active=active, host_time=host_launches(design, layout), memory_time=reading
     )
     demand = demanded(accelerator, whole, layer(SLOW).total, spent)
     limited, as_sold, violates_limit = limited_clock(accelerator, whole, demand)

@@ -14,7 +14,7 @@ from dse.model.machine.passes import Passes, run_passes
 from dse.model.machine.rates import step_rates
 from dse.model.parallel.pipeline import PassTime, pairs
 from dse.model.stage_layers import chunk_layers
-from dse.model.steps.layer import LayerPasses, first_layer, launch_time, run_layer
+from dse.model.steps.layer import LayerPasses, awaited_forward, first_layer, launch_time, run_layer
 from dse.model.steps.training import StepTime, hidden_messages, pass_time
 from dse.model.work.training import TrainingWork
 from dse.types import Design, Scalar, Scope
@@ -35,6 +35,7 @@ class Stages(NamedTuple):
     exposed: LayerPasses  # passes of a layer, and its exposed messages
     hidden: Scalar  # seconds of a layer's messages hidden by a paired pass
     launch: Scalar  # host launch time per layer
+    awaited: Scalar  # of its forward, where the host waits within it, else 0
     end_launch: Scalar  # host launch time of embedding or head
     message: Scalar  # per stage boundary
     waited: Scalar  # exposed share of it
@@ -67,7 +68,8 @@ def stages_of(design: Design, layout: Layout, work: TrainingWork, step: StepTime
         head=head._replace(input_gradient=head.input_gradient + time_of(sent, Scope.head)),
         exposed=run.passes,
         hidden=hidden,
-        launch=launch_time(design, layout),
+        launch=launch_time(design, layout, run.time, run.passes.forward),
+        awaited=0.0 * step.forward + awaited_forward(design, layout),
         end_launch=(1.0 + w.backward) * software.host_time * layout.has_vocabulary,
         message=time_of(sent, Scope.stage_boundary),
         waited=1.0 - overlap,

@@ -81,7 +81,7 @@ def step_time(design: Design, layout: Layout, work: TrainingWork) -> tuple[StepT
     if not nothing(layout.experts.first):  # first dense layers of a mixture
         first = first_layer(design, layout, work, rates, sent).time.total
         ends = (ends[0] + jnp.where(m.pp > 1.0, layout.experts.first, 0.0) * (first - one.total), ends[1])
-    interval = stage_intervals(design, layout, one, ends)
+    interval = stage_intervals(design, layout, one, ends, run.passes.forward)
     waits = pipeline_waits(design, layout, interval, run, hidden)
     windows = Windows(layers * run.forward, layers * run.backward, interval.host + layers * one.offload)
     step = StepTime(
@@ -144,14 +144,14 @@ def hidden_messages(design: Design, layout: Layout, run: LayerRun) -> Scalar:
 
 
 def stage_intervals(
-    design: Design, layout: Layout, one: LayerTime, ends: tuple[Scalar, Scalar]
+    design: Design, layout: Layout, one: LayerTime, ends: tuple[Scalar, Scalar], forward: Scalar
 ) -> Intervals:
-    """Intervals of the stages, for layers of time ``one``, and ``ends`` seconds of embedding and head.
+    """Intervals of the stages, for layers of time ``one`` (``forward`` of it), and ``ends`` of embedding and head, s.
 
     The host launches ahead of the device, so an interval is the longer of both per micro-batch; on a host-bound stage
     embedding and head hide in the wait.
     """
-    layers, split, launch = layout.layers, design.mapping.pp > 1.0, launch_time(design, layout)
+    layers, split, launch = layout.layers, design.mapping.pp > 1.0, launch_time(design, layout, one, forward)
     first_lacks, last_lacks = layout.stages.first_lacks, layout.stages.last_lacks
     device, launches = layers * one.total, layers * launch
     plain, wait = jnp.maximum(device, launches), launches - device

@@ -14,6 +14,10 @@ from dse.types import AllToAll, Design, Element, Operator, OperatorKind, Recompu
 #: Bytes stored by a router: probability and mask per token and expert, index and weight per routed row.
 PROBABILITY_BYTES, ROUTE_BYTES = 5.0, 12.0
 
+#: Reads and writes per output of biased experts, forward and backward: the bias times the router's weight is written,
+#: read and added, and the parts of the experts are joined; the gradient is weighted, and summed over rows and columns.
+BIAS_PASSES = (6.0, 4.0)
+
 
 def grouped_linear(
     name: str, rows: Scalar, outputs: Scalar, inputs: Scalar, groups: Scalar, element: Element, stored: Scalar,
@@ -80,6 +84,7 @@ def routed_operators(design: Design, layout: Layout, experts: ExpertLayout) -> l
     norms, inner, block = EXPERT_LEVELS
     gate, kept = 1.0 + w.gated, design.software.activation_output_kept * e.operand
     moved = of_own_kernels(design, 2.0 * act * permuted_rows(design, layout, experts))
+    forward, backward = (of_own_kernels(design, passes * act) for passes in BIAS_PASSES)
     return [
         elementwise("permute", w.hidden, moved, moved, 0.0, flops=Flops(0.0, 0.0), recomputed_from=block),
         grouped_linear(
@@ -90,6 +95,10 @@ def routed_operators(design: Design, layout: Layout, experts: ExpertLayout) -> l
         grouped_linear(
             "experts_down", experts.rows, w.hidden, experts.ffn, experts.local, e, kept * experts.rows * experts.ffn,
             recomputed_from=block, not_stored_from=norms,
+        ),
+        elementwise(
+            "experts_bias", experts.rows * (gate * experts.ffn + w.hidden), forward, backward, 0.0,
+            present=required(w.experts, "workload.experts").biased, recomputed_from=block,
         ),
     ]  # fmt: skip
 

@@ -5,6 +5,7 @@ A kind of attention is one class with these members, for training and serving, c
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 
 import jax.numpy as jnp
@@ -131,8 +132,8 @@ class Grouped:
         whole = plus(whole, times(index_flops, batch.prompt * batch.prompt_context))
         moved = batch.prompt * ends + self.kv_bytes(serving, tp, batch.prompt)
         works = {
-            "decode_attention": Work(decode, read + queries * ends, 128.0 * 64.0),
-            "prefill_attention": Work(whole, moved, jnp.maximum(2.0 * batch.prompt_context, 1.0)),
+            "decode_attention": Work(decode, read + queries * ends, 128.0 * 64.0, math.inf),
+            "prefill_attention": Work(whole, moved, jnp.maximum(2.0 * batch.prompt_context, 1.0), math.inf),
         }
         return [Operator(name, OperatorKind.flash, work, None, None, 0.0, core=True) for name, work in works.items()]
 

@@ -178,12 +178,12 @@ def expert_messages(design: Design, layout: Layout, parameters: Scalar, trained_
             mean_share=experts.mean_share,
         )  # fmt: skip
 
-    exchanges = []
+    exchanges, link_share = [], exchange_link_share(design)
     for name, element in {"dispatch": dispatch_bytes(design, layout), "combine": act}.items():
         intra_domain, inter_domain = (element * w.hidden * tokens for tokens in tokens_sent(design, experts))
         for suffix, count, forward in (("", 1.0, True), ("_backward", trained, False)):
             exchange = message(name + suffix, MessageKind.all_to_all, intra_domain, count, forward)
-            exchanges.append(exchange._replace(inter_domain=inter_domain))
+            exchanges.append(exchange._replace(inter_domain=inter_domain, link_share=link_share))
     return [
         *exchanges,
         message("rows_all_gather", _ALL_GATHER, rows, 1.0, True),
@@ -199,6 +199,14 @@ def dispatch_bytes(design: Design, layout: Layout) -> Scalar:
     mapping, act = required(design.mapping.experts, "mapping.experts"), layout.element.activation
     narrow = mapping.dispatch_precision != float(Precision.bf16)
     return jnp.where(narrow, jnp.minimum(operand_bytes(mapping.dispatch_precision), act), act)
+
+
+def exchange_link_share(design: Design) -> Scalar:
+    """Share of the bandwidth between domains that an exchange reaches with kernels of its own; 0 where pairwise."""
+    mapping, kernels = required(design.mapping.experts, "mapping.experts"), design.software.experts
+    if kernels is None or kernels.exchange_efficiency is None:
+        return 0.0
+    return jnp.where(mapping.all_to_all == float(AllToAll.pairwise), 0.0, kernels.exchange_efficiency)
 
 
 def tokens_sent(design: Design, layout: ExpertLayout) -> tuple[Scalar, Scalar]:

@@ -28,6 +28,8 @@ class Flops(NamedTuple):
 
 
 NOMINAL = Flops(5.0, 10.0)
+#: FLOPs of flash attention, backward over forward: five products instead of two.
+BACKWARD_FLOPS = 2.5
 # As counted by Isaev et al., SC 2023 (Calculon): mean, variance, scale and shift; exponential, sum and division …
 NORM = Flops(9.0, 14.0 + 7.0)  # input and weight gradients
 SOFTMAX = Flops(5.0, 8.0)
@@ -141,7 +143,7 @@ def flash_attention(attended: Attended, element: Element, stored: Scalar, presen
     key_bytes = element.activation * kv_heads * keys * head_dim
     moved, rows = 2.0 * steps * query_bytes + 2.0 * key_bytes, keys / steps
     forward = Work(flops, moved, rows, head_dim, keys, batch)
-    backward = Work(2.5 * flops, 2.0 * moved, rows, head_dim, keys, batch)
+    backward = Work(BACKWARD_FLOPS * flops, 2.0 * moved, rows, head_dim, keys, batch)
     return Operator(
         "flash_attention", OperatorKind.flash, forward, backward, None, stored, present, core=True, kept=1.0
     )

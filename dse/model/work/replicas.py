@@ -5,7 +5,7 @@ from __future__ import annotations
 import jax
 import jax.numpy as jnp
 
-from dse.model.choice import given, nothing, plus, required, times
+from dse.model.choice import nothing, plus, required, times
 from dse.model.layout import Layout
 from dse.model.work.adapters import Trained
 from dse.model.work.parameters import head_parameters
@@ -101,8 +101,12 @@ def state_messages(
 
 
 def weight_message_bytes(design: Design, layout: Layout) -> Scalar:
-    """Message bytes per gathered weight: those of an activation, or narrower where the stack gathers fp8 weights."""
-    return given(design.software.weight_message_bytes, layout.element.activation)
+    """Message bytes per gathered weight: those of an activation, or of 8 bits where a stack gathers what it multiplies.
+
+    Recipes with narrow operands may gather the weights after their cast (fp8_param_gather of Megatron-Core).
+    """
+    act, stated = layout.element.activation, design.software.weight_message_bytes
+    return act if stated is None else jnp.where(layout.element.operand < act, stated, act)
 
 
 def expert_state_messages(

@@ -176,7 +176,7 @@ class Inner:
         exact = np.where(can_run, objective, np.inf)
         mapping = exact.argmin(axis=2)
         penalty = np.asarray(stiffness, objective.dtype) * np.maximum(excess, 0.0)
-        otherwise_runs = is_mapping & ((reason & ~self.grid.spec.study.reason_bits["memory"]) == 0)
+        otherwise_runs = is_mapping & ((reason & ~self._of_memory) == 0)
         relaxed = np.where(otherwise_runs, objective + penalty, np.inf)
         k = min(self.k, relaxed.shape[2])
         nearest = np.sort(np.argpartition(relaxed, k - 1, axis=2)[..., :k], axis=2)  # ties in the table's order
@@ -222,6 +222,13 @@ class Inner:
         values = {path: float(v[workload]) for path, v in self.workloads.items()}
         values |= {path: float(v[row]) for path, v in self.degrees.items()}
         return values | {path: float(v[column]) for path, v in self.options.items()}
+
+    @property
+    def _of_memory(self) -> int:
+        """Bits of the reasons that less memory removes: its capacity, and constraints on whether it fits."""
+        bits, constraints = self.grid.spec.study.reason_bits, self.grid.constraints
+        only = all(set(one.names) <= {"fits_probability"} for one in constraints)
+        return bits["memory"] | (bits["constraint"] if only else 0)
 
     def _base(self) -> Design:
         return jax.tree.map(self._scalar, self.grid.base)

@@ -7,13 +7,13 @@ dimensions, a continuous one as a fine grid of cells between whose borders any v
 from __future__ import annotations
 
 import functools
-from collections import Counter
+import math
 from collections.abc import Iterator, Mapping
 from typing import Any, NamedTuple
 
 import numpy as np
 
-from dse.search.prove import forms, intervals
+from dse.search.prove import forms
 from dse.search.prove.staged import Staged, staged
 from dse.spec.search import Interval
 from dse.sweep.engine.point import Program
@@ -24,11 +24,6 @@ CELLS = 1 << 30
 
 #: What the ends of a cell may be off by: the logarithm's rounding in single precision.
 _ROUNDING = 2e-6
-
-
-#: Blocks on which it is tried which radii to keep apart, how often such a value is used, how many there are, what each
-#: must narrow, how many are tried, and a width beyond which nothing helps.
-_SAMPLE, _USED, _MOST_APART, _WORTH, _TRIED, _WIDEST = 32, 3, 2, 0.98, 12, 100.0
 
 
 class Ranges(NamedTuple):
@@ -61,6 +56,15 @@ class Axis(NamedTuple):
             return {self.interval.path: np.asarray(value_at(self.interval, position / CELLS), np.float32)}
         return {path: column[position] for path, column in self.columns.items()}
 
+    def position(self, leaves: Mapping[str, float]) -> int:
+        """Where leaves have these values."""
+        if self.interval is None:
+            same = [column == np.float32(leaves[path]) for path, column in self.columns.items()]
+            return int(np.all(same, axis=0).argmax())
+        low, high, value = self.interval.low, self.interval.high, leaves[self.interval.path]
+        share = math.log(value / low) / math.log(high / low) if self.interval.log else (value - low) / (high - low)
+        return min(max(round(share * CELLS), 0), CELLS - 1)
+
     def ends(self, first: np.ndarray, behind: np.ndarray) -> dict[str, tuple[np.ndarray, np.ndarray]]:
         """Leaf path → least and most of each block; one array where all blocks have one position."""
         if self.interval is not None:
@@ -92,22 +96,17 @@ class Blocks:
     def __init__(self, program: Program, grid: Grid, intervals: tuple[Interval, ...]) -> None:
         self.grid, self.program = grid, program
         known = {one.path: one for one in intervals}
-        self.mappings, self.order = _mappings(grid)
+        self.mappings, order = mappings(grid)
         dimensions = [_axis(one.name, one.columns, known) for one in grid.dimensions]
-        self.axes = (Axis("mapping", len(self.order), self.mappings), *dimensions)
+        self.axes = (Axis("mapping", len(order), self.mappings), *dimensions)
         moving = [path for one in grid.dimensions for path in one.columns]
         self.staged = staged(program, grid, moving, self.mappings)
         self.rates = _rates(self.staged)
         self.symbol = {i: symbol for symbol, i in enumerate(self.axis_of)}
-        self.n_symbols = len(self.symbol) + _MOST_APART
-        positive = self._never_negative()
         self._operations = [
-            (forms.operation(name, given, self.n_symbols, tuple(i in positive for i in inputs)), inputs, output)
+            (forms.operation(name, given, len(self.symbol)), inputs, output)
             for name, given, inputs, output in self.staged.operations
         ]
-        self.apart: dict[int, int] = {}  #: values whose radius is kept apart, and its position
-        if self.symbol:
-            self._keep_apart()
 
     @property
     def whole(self) -> Ranges:
@@ -135,14 +134,14 @@ class Blocks:
         }  # fmt: skip
 
     def evaluated(self, ranges: Ranges) -> tuple[np.ndarray, np.ndarray]:
-        """Objective and reasons of single designs; of continuous axes those at the lower border of their cell."""
+        """Objectives [design, objective] and reasons of single designs; of continuous axes at their cell's border."""
         values: dict[int, Any] = {i: np.atleast_1d(value) for i, value in self.staged.constants.items()}
         values |= {i: column[ranges.first[:, 0]] for i, column in self.staged.table.items()}
         for number, axis in enumerate(self.axes[1:], 1):
             values |= {self.staged.leaves[path]: v for path, v in axis.at(ranges.first[:, number]).items()}
-        found = self.computed(values)
-        objective, reason = (np.broadcast_to(value, len(ranges.first)) for value in found)
-        return objective, reason
+        objectives, reason = self.computed(values)
+        reason, *objectives = (np.broadcast_to(value, len(ranges.first)) for value in (reason, *objectives))
+        return np.stack(objectives, axis=1), reason
 
     def limits(self, values: dict[int, Any]) -> list[forms.Form]:
         """Of computed values, what is not above 0 in designs that can run."""
@@ -150,12 +149,14 @@ class Blocks:
         moved = (pair for pair in pairs if any(isinstance(x, forms.Form) for x in pair))
         return [forms.difference(one, other) for one, other in moved]
 
-    def leaves(self, position: np.ndarray) -> dict[str, float]:
-        """Leaf path → value of one design."""
-        found = {path: column[position[:1]] for path, column in self.mappings.items()}
-        for number, axis in enumerate(self.axes[1:], 1):
-            found |= axis.at(position[number : number + 1])
-        return {path: float(value[0]) for path, value in found.items()}
+    def leaves(self, positions: np.ndarray) -> dict[str, np.ndarray]:
+        """Leaf path → value of designs at positions [design, axis]."""
+        along = zip(self.axes, positions.T, strict=False)  # more of them where another structure has more axes
+        return {path: column for axis, at in along for path, column in axis.at(at).items()}
+
+    def position(self, leaves: Mapping[str, float]) -> list[int]:
+        """Positions of a design by its leaves; of continuous axes the nearest border of a cell."""
+        return [axis.position(leaves) for axis in self.axes]
 
     def values(self, ranges: Ranges) -> dict[int, Any]:
         """Values of blocks before the first operation."""
@@ -166,9 +167,9 @@ class Blocks:
             elif low.dtype.kind != "f":
                 found[i] = low, high
             elif i in self.symbol:
-                found[i] = forms.moved(low, high, self.symbol[i], self.n_symbols, i in self.rates)
+                found[i] = forms.moved(low, high, self.symbol[i], len(self.symbol), i in self.rates)
             else:
-                found[i] = forms.between(low, high, self.n_symbols)
+                found[i] = forms.between(low, high, len(self.symbol))
         return found
 
     def ends(self, ranges: Ranges) -> Iterator[tuple[int, tuple[np.ndarray, np.ndarray]]]:
@@ -181,62 +182,12 @@ class Blocks:
             for path, ends in axis.ends(ranges.first[:, number], ranges.behind[:, number]).items():
                 yield self.staged.leaves[path], ends
 
-    def _never_negative(self) -> set[int]:
-        """Values that are never negative, by plain intervals of all designs."""
-        values: dict[int, Any] = {i: (np.atleast_1d(value),) * 2 for i, value in self.staged.constants.items()}
-        values |= dict(self.ends(self.whole))
-        with np.errstate(all="ignore"):
-            for name, given, inputs, output in self.staged.operations:
-                values[output] = intervals.operation(name, given)(*[values[i] for i in inputs])
-        return {i for i, (low, _) in values.items() if (low >= 0).all()}
-
-    def _keep_apart(self) -> None:
-        """Keep apart the radius of those values that narrows wide blocks most: of the time of a layer, for example."""
-        sample, least = self._sample(), self._width()
-        uses = Counter(i for *_, inputs, _ in self.staged.operations for i in set(inputs))
-        values = self.values(sample)
-        self.computed(values)
-        loose = [i for i, x in values.items() if uses[i] >= _USED and isinstance(x, forms.Form) and _is_loose(x)]
-        tried = loose[-_TRIED:]  # those near the end hold most
-        for symbol in range(_MOST_APART if least < _WIDEST else 0):
-            known, widths = self.apart, dict[int, float]()
-            for i in tried:
-                self.apart = known | {i: len(self.symbol) + symbol}
-                widths[i] = self._width()
-            best = min(widths, key=lambda i: widths[i], default=-1)
-            self.apart = known
-            if best < 0 or widths[best] > _WORTH * least:
-                break
-            self.apart, least = known | {best: len(self.symbol) + symbol}, widths[best]
-
-    def _sample(self) -> Ranges:
-        """Some mappings, all positions of all ordered axes, one of the others."""
-        generator, n = np.random.default_rng(0), _SAMPLE
-        first, behind = (np.repeat(ends, n, axis=0) for ends in self.whole)
-        for number, axis in enumerate(self.axes):
-            if number == 0 or not axis.is_ordered:
-                first[:, number] = generator.integers(0, axis.size, n)
-                behind[:, number] = first[:, number] + 1
-        return Ranges(first, behind)
-
-    def _width(self) -> float:
-        """How wide the bounds of the objective are, relative, over some blocks."""
-        objective, _ = self.computed(self.values(self._sample()))
-        if not isinstance(objective, forms.Form):
-            return 0.0
-        objective = objective.settled()
-        low, high = objective.pair
-        relative = (high - low) / np.maximum(np.abs(objective.rows[forms.CENTRE]), np.float32(1e-30))
-        return float(np.minimum(np.where(np.isnan(relative), _WIDEST, relative), _WIDEST).mean())
-
-    def computed(self, values: dict[int, Any]) -> tuple[Any, Any]:
-        """Objective and reasons."""
+    def computed(self, values: dict[int, Any]) -> tuple[list[Any], Any]:
+        """Objectives and reasons."""
         with np.errstate(all="ignore"):
             for function, inputs, output in self._operations:
-                found = function(*[values[i] for i in inputs])
-                symbol = self.apart.get(output)
-                values[output] = found.apart(symbol) if symbol is not None and isinstance(found, forms.Form) else found
-        return values[self.staged.objective], values[self.staged.reason]
+                values[output] = function(*[values[i] for i in inputs])
+        return [values[i] for i in self.staged.objectives], values[self.staged.reason]
 
 
 def _axis(name: str, columns: Mapping[str, np.ndarray], known: dict[str, Interval]) -> Axis:
@@ -246,7 +197,7 @@ def _axis(name: str, columns: Mapping[str, np.ndarray], known: dict[str, Interva
     return Axis(name, len(columns[path]), {path: column.astype(np.float32) for path, column in columns.items()})
 
 
-def _mappings(grid: Grid) -> tuple[dict[str, np.ndarray], np.ndarray]:
+def mappings(grid: Grid) -> tuple[dict[str, np.ndarray], np.ndarray]:
     """Leaf path → value of each mapping by degrees and options, and the number of each in the grid's table."""
     row, column = grid.pairs.T
     found = {path: values[row] for path, values in grid.table.degrees.items()}
@@ -265,11 +216,6 @@ def _rates(staged: Staged) -> set[int]:
         if name in ("mul", "min", "max", "select_n", "div"):
             of_leaf[output] = set().union(*(of_leaf.get(i, set()) for i in (inputs[:1] if name == "div" else inputs)))
     return found
-
-
-def _is_loose(x: forms.Form) -> bool:
-    """Whether a radius is a notable part of a value's spread."""
-    return bool((np.broadcast_to(x.rows[forms.RADIUS], x.rows.shape[1]) > 0.02 * x.spread()).mean() > 0.2)
 
 
 def designs(ranges: Ranges) -> tuple[Ranges, np.ndarray]:

@@ -1,10 +1,10 @@
 """Check a certificate: a second, simpler program than the one that proved.
 
 It walks the tree of blocks, which must divide the space without gap or overlap, and bounds again each that is not
-divided: by plain intervals, and by lines in double precision along the axes (one value after the other, nothing kept
-apart, nothing deferred). A block whose bound it does not reach is halved until it does, or until the model itself
-evaluates the few designs that are left. The best design is evaluated by the model. What is shared with the proof is the
-list of operations, the plain rules of intervals, and what the mapping decides.
+divided: by plain intervals, and by lines in double precision along the axes (one value after the other, nothing
+deferred). A block that no known design is within the gap of is halved until one is, or until the model itself evaluates
+the few designs that are left. The known designs are evaluated by the model. What is shared with the proof is the list
+of operations, the plain rules of intervals, and what the mapping decides.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from dse.search.problem import Problem
 from dse.search.prove import intervals
 from dse.search.prove import proof as proofs
 from dse.search.prove.blocks import Blocks, Ranges, designs
-from dse.search.prove.branch import DIVIDED, Node
+from dse.search.prove.branch import DIVIDED, Front, Node
 from dse.search.run import identity
 from dse.sweep.engine.numpy_backend import evaluate_few
 
@@ -41,7 +41,8 @@ class Checked(NamedTuple):
 
     is_valid: bool
     fault: str  #: where it does not, in words
-    best: float | None  #: objective of the best design, as it is written
+    best: float | None  #: of one objective, that of the best design, as it is written
+    front: int  #: designs that are known, of which none dominates another
     gap: float  #: that is proven
     blocks: int
     halved: int  #: blocks that had to be divided further
@@ -58,41 +59,54 @@ def check(task: Problem, file: Path) -> Checked:
     Raises InputError where the file is no certificate, or one of another space or version of dse.
     """
     began = time.perf_counter()
-    header, node = proofs.read(file)
+    header, node, front = proofs.read(file)
     if header["digest"] != proofs.digest(identity(task)):
         fix = "check it with the specification and the version of dse that it was made with"
         raise InputError(str(file), "a proof of another space or of another version", task.spec.sweep.file, fix)
-    members, best, halved, fault = proofs.members(task), header["best"], 0, ""
+    members, halved, fault = proofs.members(task), 0, ""
     try:
-        if best is not None:
-            _check_best(task, members, best)
+        _check_front(members, front)
         ranges, member = _walked(members, node)
-        for number, one in enumerate(members):
-            own = (member == number) & (node.kind != DIVIDED)
-            halved += _check_blocks(one, ranges.at(own), header["bound"])
+        limit = front.objectives - (header["gap"] + ROUNDING) * abs(front.objectives)
+        for number, one in enumerate(members if header["gap"] < np.inf else []):
+            halved += _check_blocks(one, ranges.at((member == number) & (node.kind != DIVIDED)), limit)
     except _Fault as wrong:
         fault = str(wrong)
-    sign = task.program.objectives[0].sign
-    value = None if best is None else sign * best["objective"]
-    seconds = time.perf_counter() - began
-    return Checked(not fault, fault, value, proofs.proven_gap(header), len(node.kind), halved, seconds)
+    best = task.program.objectives[0].sign * front.objectives[0, 0] if front.objectives.shape == (1, 1) else None
+    seconds, counts = time.perf_counter() - began, (len(node.kind), halved)
+    return Checked(not fault, fault, best, len(front.member), header["gap"], *counts, seconds)
 
 
-def _check_best(task: Problem, members: list[Blocks], best: dict[str, Any]) -> None:
-    """That the best design is one of the space, can run, and is as good as the certificate says."""
-    one, values = members[best["member"]], best["values"]
-    same = np.all([column == np.float32(values[path]) for path, column in one.mappings.items()], axis=0)
-    there = same.any()
-    for axis in one.axes[1:]:
-        if axis.interval is not None:
-            slack = ROUNDING * abs(axis.interval.high)
-            there &= axis.interval.low - slack <= values[axis.interval.path] <= axis.interval.high + slack
-        else:
-            there &= np.any(np.all([column == np.float32(values[p]) for p, column in axis.columns.items()], axis=0))
-    found = proofs.incumbent(task, best["member"], values) if there else None
-    if found is None or abs(found.objective - best["objective"]) > ROUNDING * abs(found.objective):
-        got = "no design of the space that can run" if found is None else f"{found.objective:g} by the model"
-        raise _Fault(f"the best design, of {best['objective']:g}, is {got}")
+def _check_front(members: list[Blocks], front: Front) -> None:
+    """That the known designs are of the space, can run, and are as good as the certificate says."""
+    for number in range(len(members)):
+        own, one = front.member == number, members[number]
+        position, said = front.position[own][:, : len(one.axes)], front.objectives[own]
+        if not ((position >= 0) & (position < one.whole.behind)).all():
+            raise _Fault("a known design is no design of the space")
+        found = _by_model(one, position)
+        if not (abs(found - said) <= ROUNDING * abs(said)).all():
+            raise _Fault(f"a known design is not what the model says: {said[0]} and {found[0]} of the first")
+    if not np.isin(front.member, range(len(members))).all():
+        raise _Fault("a known design is no design of the space")
+
+
+def _by_model(one: Blocks, position: np.ndarray) -> np.ndarray:
+    """Objectives [design, objective] of single designs by the model itself, infinite where they cannot run."""
+    parts = [np.zeros((0, len(one.staged.objectives)))]
+    for start in range(0, len(position), 8192):
+        leaves = one.leaves(position[start : start + 8192])
+        metrics, objectives = evaluate_few(one.grid.base, leaves, program=one.program)
+        parts.append(np.where(metrics.infeasible_reason[:, None] == 0, np.stack(objectives, axis=1), np.inf))
+    return np.concatenate(parts)
+
+
+def _reached(bound: np.ndarray, limit: np.ndarray) -> np.ndarray:
+    """Whether bounds [block, objective] are not below some limit [design, objective] in any objective."""
+    found = np.zeros(len(bound), bool)
+    for one in limit:
+        found |= (bound >= one).all(axis=1)
+    return found
 
 
 def _walked(members: list[Blocks], node: Node) -> tuple[Ranges, np.ndarray]:
@@ -117,45 +131,32 @@ def _walked(members: list[Blocks], node: Node) -> tuple[Ranges, np.ndarray]:
     return Ranges(first, behind), member
 
 
-def _check_blocks(one: Blocks, ranges: Ranges, bound: float) -> int:
-    """That no design of these blocks that can run is below the bound; how many blocks had to be halved."""
+def _check_blocks(one: Blocks, ranges: Ranges, limit: np.ndarray) -> int:
+    """That all designs of these blocks that can run reach some limit; how many blocks had to be halved."""
     n_axes, halved = len(one.axes), 0
-    least = bound if np.isinf(bound) else bound - ROUNDING * abs(bound)
     left = Ranges(ranges.first[:, :n_axes], ranges.behind[:, :n_axes])
     for _ in range(_DEEPEST):
         if not len(left.first):
             return halved
-        found = [_unproven(one, left, start, least) for start in range(0, len(left.first), _PASS)]
+        found = [_unproven(one, left, start, limit) for start in range(0, len(left.first), _PASS)]
         places, axis = (np.concatenate(arrays) for arrays in zip(*found, strict=True))
         left = left.at(places)
         if not one.is_continuous:
             few = np.prod((left.behind - left.first).astype(float), axis=1) <= _FEW
-            _check_designs(one, designs(left.at(few))[0], least)
+            every = designs(left.at(few))[0].first
+            if not _reached(_by_model(one, every), limit).all():
+                raise _Fault("a design that can run is better than the certificate says")
             left, axis = left.at(~few), axis[~few]
         halved += len(axis)
         left = _halves(left, axis)
     raise _Fault(f"{len(left.first):,} blocks have no such bound, the first from {left.first[0]} to {left.behind[0]}")
 
 
-def _unproven(one: Blocks, ranges: Ranges, start: int, least: float) -> tuple[np.ndarray, np.ndarray]:
-    """Which blocks of a pass may have a design below the bound, and the axis to halve them along."""
-    some = ranges.at(slice(start, start + _PASS))
-    low, cannot_run, axis = _Lines(one).bounds(some)
-    which = np.flatnonzero(~cannot_run & ~(low >= least))
+def _unproven(one: Blocks, ranges: Ranges, start: int, limit: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Which blocks of a pass may have a design below all limits, and the axis to halve them along."""
+    low, cannot_run, axis = _Lines(one).bounds(ranges.at(slice(start, start + _PASS)))
+    which = np.flatnonzero(~cannot_run & ~_reached(low, limit))
     return start + which, axis[which]
-
-
-def _check_designs(one: Blocks, every: Ranges, least: float) -> None:
-    """That no single design that can run is below the bound, by the model itself."""
-    for start in range(0, len(every.first), 8192):
-        first = every.first[start : start + 8192]
-        values = {path: column[first[:, 0]] for path, column in one.mappings.items()}
-        for number, axis in enumerate(one.axes[1:], 1):
-            values |= axis.at(first[:, number])
-        metrics, objectives = evaluate_few(one.grid.base, values, program=one.program)
-        below = (metrics.infeasible_reason == 0) & (objectives[0] < least)
-        if below.any():
-            raise _Fault(f"a design of {objectives[0][below].min():g} is below the bound: at {first[below.argmax()]}")
 
 
 def _halves(ranges: Ranges, axis: np.ndarray) -> Ranges:
@@ -210,54 +211,32 @@ class _Lines:
     """The bounds of blocks by lines, one operation after the other."""
 
     def __init__(self, one: Blocks) -> None:
-        self._one, self._axes = one, [*one.axis_of, *one.apart]
+        self._one, self._axes = one, [*one.axis_of]
 
     @np.errstate(all="ignore")
     def bounds(self, ranges: Ranges) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-        """Least objective of blocks, whether it is sure that no design can run, and what axis moves it most."""
+        """Least objectives of blocks, whether it is sure that no design can run, and what axis moves them most."""
         count, staged = len(ranges.first), self._one.staged
         values: dict[int, Any] = {i: np.full(count, value) for i, value in staged.constants.items()}
         for i, (low, high) in self._one.ends(ranges):
             known = low is high or low.dtype.kind != "f"
             values[i] = low if low is high else (low, high) if known else self._leaf(i, low, high)
         for name, given, inputs, output in staged.operations:
-            found = self._computed(name, given, *[values[i] for i in inputs])
-            values[output] = self._apart(output, found) if output in self._one.apart else found
-        objective, reason = values[staged.objective], values[staged.reason]
-        low = np.broadcast_to(_ends(objective)[0], count)
-        limits = [self._limit(values[one], values[other]) for one, other in staged.limits]
-        for limit in filter(None, limits):
-            low = np.fmax(low, _least_within(objective, limit)) if isinstance(objective, _Line) else low
-        axis = self._widest(ranges, [objective, *limits])
+            values[output] = self._computed(name, given, *[values[i] for i in inputs])
+        objectives, reason = [values[i] for i in staged.objectives], values[staged.reason]
+        low = np.stack([np.broadcast_to(_ends(one)[0], count) for one in objectives], axis=1)
+        axis = self._widest(ranges, objectives)
         return np.where(np.isnan(low), -np.inf, low), np.broadcast_to(_ends(reason)[0] != 0, count), axis
 
-    def _limit(self, one: Any, other: Any) -> _Line | None:
-        """What is not above 0 in designs that can run; None where nothing moves it."""
-        if not isinstance(one, _Line) and not isinstance(other, _Line):
-            return None
-        one, other = self._line(one), self._line(other)
-        return _mixed((one.low - other.high, one.high - other.low), 1.0, one, -1.0, other)
-
-    def _widest(self, ranges: Ranges, values: list[Any]) -> np.ndarray:
-        """The axis to halve blocks along: mappings and names first, then what moves objective and open limits most."""
+    def _widest(self, ranges: Ranges, objectives: list[Any]) -> np.ndarray:
+        """The axis to halve blocks along: mappings and names first, then what moves the objectives most."""
         size = ranges.behind - ranges.first
-        share = 0.05 * size / self._one.whole.behind
-        share += 10.0 * self._one.is_listed
-        for value in values:
-            if isinstance(value, _Line):
-                total = np.maximum(abs(value.slopes).sum(axis=0) + value.rest, 1e-30)
-                weight = 1.0 if value is values[0] else 0.3 * ((value.low < 0) & (value.high > 0))
-                for row, i in enumerate(self._one.axis_of):
-                    share[:, self._one.axis_of[i]] += np.nan_to_num(weight * abs(value.slopes[row]) / total)
+        share = 0.05 * size / self._one.whole.behind + 10.0 * self._one.is_listed
+        for value in (one for one in objectives if isinstance(one, _Line)):
+            total = np.maximum(abs(value.slopes).sum(axis=0) + value.rest, 1e-30)
+            for row, i in enumerate(self._axes):
+                share[:, self._one.axis_of[i]] += np.nan_to_num(abs(value.slopes[row]) / total)
         return np.where(size > 1, share, -1.0).argmax(axis=1)
-
-    def _apart(self, output: int, value: Any) -> Any:
-        """A value whose rest has a position of its own, so that it cancels."""
-        if not isinstance(value, _Line):
-            return value
-        slopes = value.slopes.copy()
-        slopes[self._axes.index(output)] = value.rest
-        return dataclasses.replace(value, slopes=slopes, rest=np.zeros_like(value.rest))
 
     def _leaf(self, i: int, low: Any, high: Any) -> _Line:
         a, b = low.astype(float), high.astype(float)
@@ -301,17 +280,6 @@ def _ends(x: Any) -> tuple[Any, Any]:
 
 def _between(low: Any, high: Any, n_axes: int) -> _Line:
     return _Line(low, high, np.full(len(low), np.nan), np.zeros((n_axes, len(low))), np.zeros(len(low)))
-
-
-def _least_within(x: _Line, limit: _Line) -> Any:
-    """A bound of ``x`` where a limit is not above 0: of ``x + multiplier limit``, for some multipliers from 0 up."""
-    best = np.full(len(x.middle), -np.inf)
-    for row, slope in zip(x.slopes, limit.slopes, strict=True):
-        multiplier = np.where(row * slope < 0, -row / slope, 0.0)
-        slopes = abs(x.slopes + multiplier * limit.slopes).sum(axis=0)
-        size = abs(x.middle) + multiplier * abs(limit.middle)
-        best = np.fmax(best, x.middle + multiplier * (limit.middle - limit.rest) - x.rest - slopes - _UNIT * size)
-    return best
 
 
 def _mixed(found: Any, a: Any, x: _Line, b: Any, y: _Line, more: Any = 0.0, moved: Any = 0.0) -> _Line:

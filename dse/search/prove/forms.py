@@ -3,7 +3,7 @@
 Positions along the axes of a block are in [-1, 1]. What depends on an axis in several places keeps that it does: a time
 less itself is 0, and where computation hides messages their sum is known to be the longer of the two, all of which
 plain intervals forget (de Figueiredo & Stolfi 2004). Each value is in its interval and on its form, whichever is
-narrower. A few values have their radius as a position of its own, so that it too cancels.
+narrower.
 
 A value is one array [row, block], so that a sum is one call of NumPy. Its bulk is what all parts of it add up to:
 rounding, that of the model and that of the form, is at most a few units in the last place of it for each operation.
@@ -61,12 +61,6 @@ class Form:
             found[:, ~known] = between(rows[LOW][~known], rows[HIGH][~known], len(rows) - SLOPES).rows
         return Form(found, 0, self.inverse)
 
-    def apart(self, symbol: int) -> Form:
-        """The same with its radius as a position of its own."""
-        found = self.settled()
-        found.rows[SLOPES + symbol], found.rows[RADIUS] = found.rows[RADIUS].copy(), _NONE
-        return found
-
     def spread(self) -> Any:
         """How far the value may be from its centre."""
         rows = self.rows
@@ -114,16 +108,13 @@ def pair(x: Value) -> Pair:
     return (x[0], x[1]) if isinstance(x, tuple) else (x, x)
 
 
-def operation(
-    name: str, given: tuple[Any, ...], n_symbols: int, positive: tuple[bool, ...]
-) -> Callable[..., Value]:
+def operation(name: str, given: tuple[Any, ...], n_symbols: int) -> Callable[..., Value]:
     """What computes the value of an operation from those of its operands; KeyError for one without a rule.
 
     Args:
         name: of the operation.
         given: its parameters.
         n_symbols: slopes of a form.
-        positive: which operands are never negative.
     """
     at, plain, line = function_of(name, given), intervals.operation(name, given), _line_of(name, given, n_symbols)
 
@@ -131,11 +122,11 @@ def operation(
         if all(isinstance(x, np.ndarray) for x in operands):
             value: np.ndarray = at(*operands)
             return value
-        found = line(positive, *operands) if line and all(map(_is_real, operands[name == "select_n" :])) else None
+        found = line(*operands) if line and all(map(_is_real, operands[name == "select_n" :])) else None
         if found is None:
             ends = plain(*map(pair, operands))
             if ends[0].dtype.kind != "f":
-                return _compared(name, ends, *operands) if name in _SIDES else ends
+                return ends
             found = between(*ends, n_symbols)
         if name in _INVERSES and any(isinstance(x, Form) and x.inverse is not None for x in operands):
             found.inverse = _by_inverses(_INVERSES[name], n_symbols, *operands)
@@ -161,7 +152,7 @@ def _depth(*operands: Value) -> int:
     return max(x.depth for x in operands if isinstance(x, Form)) + 1
 
 
-def _sum(_: Any, x: Value, y: Value) -> Form:
+def _sum(x: Value, y: Value) -> Form:
     if isinstance(x, Form) and isinstance(y, Form):
         return Form(x.rows + y.rows, _depth(x, y))
     x, y = (x, y) if isinstance(x, Form) else (y, x)
@@ -171,24 +162,25 @@ def _sum(_: Any, x: Value, y: Value) -> Form:
     return Form(rows, x.depth + 1)
 
 
-def _negative(_: Any, x: Form) -> Form:
+def _negative(x: Form) -> Form:
     rows = -x.rows
     rows[LOW], rows[HIGH], rows[RADIUS], rows[BULK] = -x.rows[HIGH], -x.rows[LOW], x.rows[RADIUS], x.rows[BULK]
     return Form(rows, x.depth)
 
 
-def _difference(_: Any, x: Value, y: Value) -> Form:
-    return _sum(_, x, _negative(_, y) if isinstance(y, Form) else -y).settled()
+def difference(x: Value, y: Value) -> Form:
+    """The first less the second, one of which is a form."""
+    return _sum(x, _negative(y) if isinstance(y, Form) else -y).settled()
 
 
-def _product(positive: tuple[bool, ...], x: Value, y: Value) -> Form:
+def _product(x: Value, y: Value) -> Form:
     if isinstance(x, Form) and isinstance(y, Form):
         return _product_of_two(x, y)
-    x, y, sign = (x, y, positive[1]) if isinstance(x, Form) else (y, x, positive[0])
+    x, y = (x, y) if isinstance(x, Form) else (y, x)
     rows = x.rows * y
-    if not sign:
+    falls = y < 0
+    if falls.any():
         rows[RADIUS : BULK + 1] = abs(rows[RADIUS : BULK + 1])
-        falls = y < 0
         rows[LOW], rows[HIGH] = np.where(falls, rows[HIGH], rows[LOW]), np.where(falls, rows[LOW], rows[HIGH])
     return Form(rows, x.depth + 1)
 
@@ -205,9 +197,9 @@ def _product_of_two(x: Form, y: Form) -> Form:
     return Form(rows, 3).settled()
 
 
-def _quotient(positive: tuple[bool, ...], x: Value, y: Value) -> Form | None:
+def _quotient(x: Value, y: Value) -> Form | None:
     if not isinstance(y, Form):
-        found = _product((positive[0], positive[1]), x, _ONE / y)
+        found = _product(x, _ONE / y)
         found.rows[LOW], found.rows[HIGH] = intervals.operation("div", ())(pair(x), (y, y))
         return Form(found.rows, found.depth + 1)
     ends = intervals.operation("div", ())(pair(x), y.pair)
@@ -217,7 +209,7 @@ def _quotient(positive: tuple[bool, ...], x: Value, y: Value) -> Form | None:
         if not (y.rows[LOW] > 0).all():
             return None
         inverse = _curve(lambda v: _ONE / v, _inverse_at, y, (_ONE / y.rows[HIGH], _ONE / y.rows[LOW]))
-    found = _product((positive[0], True), x, inverse)
+    found = _product(x, inverse)
     found.rows[LOW], found.rows[HIGH] = ends
     return found
 
@@ -306,11 +298,6 @@ def _gap(x: Value, y: Value) -> Pair:
     return np.fmax(a - d, centre - spread), np.fmin(b - c, centre + spread)
 
 
-def difference(x: Value, y: Value) -> Form:
-    """The first less the second, one of which is a form."""
-    return _difference((), x, y)
-
-
 def least_within(x: Form, held: Form) -> Any:
     """A bound of a value where another is not above 0, by the best of some multipliers of that limit.
 
@@ -326,7 +313,7 @@ def least_within(x: Form, held: Form) -> Any:
     return best
 
 
-def _chosen(n_symbols: int, _: Any, which: Value, *cases: Value) -> Form | None:
+def _chosen(n_symbols: int, which: Value, *cases: Value) -> Form | None:
     """The form of the case that is chosen; where that is open one through the middle of both."""
     surely, maybe = pair(which)
     if len(cases) != 2 or surely.dtype != bool:
@@ -345,7 +332,7 @@ def _chosen(n_symbols: int, _: Any, which: Value, *cases: Value) -> Form | None:
     return Form(rows, 3 + max(x.depth if isinstance(x, Form) else 0 for x in cases))
 
 
-def _power(_: Any, x: Value, y: Value) -> Form | None:
+def _power(x: Value, y: Value) -> Form | None:
     if not isinstance(x, Form) or not isinstance(y, np.ndarray):
         return None
     return _curved("pow", (), lambda slope: np.power(slope / y, _ONE / (y - _ONE)), x, 0.0, y)
@@ -363,9 +350,6 @@ _CURVES: dict[str, tuple[float, Callable[[Any], Any]]] = {
     "sqrt": (0.0, lambda slope: np.float32(0.25) / (slope * slope)),
     "exp": (-np.inf, np.log),
     "log": (0.0, lambda slope: _ONE / slope),
-    "log2": (0.0, lambda slope: np.float32(1.4426950) / slope),
-    "log1p": (-1.0, lambda slope: _ONE / slope - _ONE),
-    "square": (-np.inf, lambda slope: _HALF * slope),
 }
 
 
@@ -373,30 +357,17 @@ def _line_of(name: str, given: tuple[Any, ...], n_symbols: int) -> Callable[...,
     """What computes the form of an operation; None for one that has an interval alone."""
     if name in _CURVES:
         above, tangent = _CURVES[name]
-        return lambda _, x: _curved(name, given, tangent, x, above)
+        return lambda x: _curved(name, given, tangent, x, above)
     if name == "integer_pow":
-        return lambda _, x: _whole_power(given, x)
+        return lambda x: _whole_power(given, x)
     return functools.partial(_chosen, n_symbols) if name == "select_n" else _LINES.get(name)
 
 
 _LINES: dict[str, Callable[..., Form | None]] = {
-    "add": _sum, "add_any": _sum, "sub": _difference, "mul": _product, "div": _quotient,
-    "max": lambda _, x, y: _extreme(x, y, 1), "min": lambda _, x, y: _extreme(x, y, -1), "neg": _negative,
+    "add": _sum, "add_any": _sum, "sub": difference, "mul": _product, "div": _quotient,
+    "max": functools.partial(_extreme, sign=1), "min": functools.partial(_extreme, sign=-1), "neg": _negative,
     "pow": _power,
 }  # fmt: skip
-
-#: Comparison → the sides of the difference that decide it.
-_SIDES = {"lt": (0, 1), "le": (0, 1), "gt": (1, 0), "ge": (1, 0)}
-
-
-def _compared(name: str, found: Pair, *operands: Value) -> Pair:
-    """A comparison that the difference may decide where the intervals do not."""
-    if not all(map(_is_real, operands)):
-        return found
-    first, second = _SIDES[name]
-    low, high = _gap(operands[first], operands[second])
-    return found[0] | (high < 0), found[1] & ~(low > 0)
-
 
 #: Operations that give rates of rates, and what they are of their inverses.
 _INVERSES = {"mul": "mul", "div": "div", "min": "max", "max": "min", "select_n": "select_n"}
@@ -409,6 +380,5 @@ def _by_inverses(name: str, n_symbols: int, *operands: Value) -> Value | None:
     inverses = [x.inverse if isinstance(x, Form) else _ONE / x for x in rates]
     if any(x is None or not (pair(x)[0] > 0).all() for x in inverses):
         return None
-    line = functools.partial(_chosen, n_symbols) if name == "select_n" else _LINES[name]
-    found: Value | None = line((True, True), *choice, *inverses)
-    return found
+    line = _line_of(name, (), n_symbols)
+    return line(*choice, *inverses) if line else None

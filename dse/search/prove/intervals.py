@@ -124,11 +124,6 @@ def _square(x: Pair) -> Pair:
     return low * low, high * high
 
 
-def _one_minus_square(x: Pair) -> Pair:
-    low, high = magnitude(x)
-    return widened(*(function_of("one_minus_square", ())(end) for end in (high, low)), x)
-
-
 def _whole_power(at: Callable[..., Any], exponent: int, x: Pair) -> Pair:
     base = magnitude(x) if exponent % 2 == 0 else x
     if exponent >= 0:
@@ -141,15 +136,6 @@ def _whole_power(at: Callable[..., Any], exponent: int, x: Pair) -> Pair:
 
 def _power(x: Pair, y: Pair) -> Pair:
     return widened(*hull([np.power(a, b) for a in x for b in y]), x, y)
-
-
-def _remainder(x: Pair, y: Pair) -> Pair:
-    """Exact where one multiple is taken from all values; else below the divisor."""
-    with_one = (y[0] == y[1]) & (x[0] >= 0) & (y[0] > 0) & (np.floor(x[0] / y[0]) == np.floor(x[1] / y[0]))
-    some = (x[0] >= 0) & (y[0] > 0)
-    low = np.where(with_one, np.fmod(x[0], y[0]), np.where(some, 0, -abs(x[0])))
-    high = np.where(with_one, np.fmod(x[1], y[0]), np.where(some, np.minimum(x[1], y[1]), np.nan))
-    return np.where(some, low, np.nan).astype(x[0].dtype), high.astype(x[0].dtype)
 
 
 def _less(x: Pair, y: Pair) -> Pair:
@@ -170,11 +156,6 @@ def _not(x: Pair) -> Pair:
     return np.invert(x[1]), np.invert(x[0])
 
 
-def _finite(x: Pair) -> Pair:
-    """Whatever is known of the ends, there may be an infinite value or none between infinite ones."""
-    return np.isfinite(x[0]) & np.isfinite(x[1]), np.ones_like(x[0], bool)
-
-
 def _and(x: Pair, y: Pair) -> Pair:
     """Of whole numbers: a mask of upper bits keeps the order of what is not negative."""
     if x[0].dtype == bool:
@@ -182,13 +163,7 @@ def _and(x: Pair, y: Pair) -> Pair:
     for value, mask in ((x, y), (y, x)):
         if mask[0] is mask[1] and (value[0] >= 0).all() and np.all(_clears_low_bits(mask[0])):
             return value[0] & mask[0], value[1] & mask[0]
-    ends = np.iinfo(x[0].dtype)
-    positive = (x[0] >= 0) | (y[0] >= 0)
-    high = np.where(x[0] >= 0, np.where(y[0] >= 0, np.minimum(x[1], y[1]), x[1]), np.where(y[0] >= 0, y[1], ends.max))
-    one = (x[0] == x[1]) & (y[0] == y[1])
-    exact = x[0] & y[0]
-    low = np.where(positive, 0, ends.min)
-    return np.where(one, exact, low).astype(exact.dtype), np.where(one, exact, high).astype(exact.dtype)
+    raise NotImplementedError("bits of whole numbers of several values by another mask")
 
 
 def _clears_low_bits(mask: Any) -> Any:
@@ -205,13 +180,6 @@ def _or(x: Pair, y: Pair) -> Pair:
     one = (x[0] == x[1]) & (y[0] == y[1])
     exact = x[0] | y[0]
     return np.where(one, exact, np.maximum(x[0], y[0])), np.where(one, exact, x[1] + y[1])
-
-
-def _xor(x: Pair, y: Pair) -> Pair:
-    if x[0].dtype != bool:
-        raise NotImplementedError("an exclusive or of whole numbers of several values")
-    known, exact = (x[0] == x[1]) & (y[0] == y[1]), x[0] ^ y[0]
-    return known & exact, ~known | exact
 
 
 def _bits(at: Callable[..., Any], x: Pair) -> Pair:
@@ -242,8 +210,7 @@ def select(which: Pair, *cases: Pair) -> Pair:
 #: Operation → its rule.
 RULES: dict[str, Callable[..., Pair]] = {
     "sub": _subtract, "mul": _multiply, "div": _divide, "neg": lambda x: (-x[1], -x[0]), "abs": magnitude,
-    "square": _square, "one_minus_square": _one_minus_square, "pow": _power, "rem": _remainder,
+    "square": _square, "pow": _power,
     "lt": _less, "le": _less_equal, "gt": lambda x, y: _less(y, x), "ge": lambda x, y: _less_equal(y, x),
-    "eq": _equal, "ne": lambda x, y: _not(_equal(x, y)), "not": _not, "and": _and, "or": _or, "xor": _xor,
-    "is_finite": _finite, "select_n": select,
+    "eq": _equal, "ne": lambda x, y: _not(_equal(x, y)), "not": _not, "and": _and, "or": _or, "select_n": select,
 }  # fmt: skip

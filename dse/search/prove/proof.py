@@ -1,4 +1,8 @@
-"""Prove how much better than the best design found any design of a space may be, and write that down."""
+"""Prove how much better than the best designs found any design of a space may be, and write that down.
+
+Of one objective that is the best design, of two the front: no design of the space is better than the nearest of the
+front by more than the gap in either objective.
+"""
 
 from __future__ import annotations
 
@@ -16,14 +20,16 @@ import numpy as np
 from dse.errors import InputError
 from dse.io import outputs
 from dse.io.files import is_sealed, seal, whole_or_absent
+from dse.io.interruption import telling
 from dse.io.quantities import quantity
+from dse.search import space as spaces
 from dse.search.problem import Problem
-from dse.search.prove.blocks import Blocks
-from dse.search.prove.branch import BOUNDED, CANNOT_RUN, EVALUATED, OPEN, Found, Node, Prover, State, gap_of
-from dse.sweep.engine.numpy_backend import evaluate_few
+from dse.search.prove.blocks import CELLS, Blocks, mappings
+from dse.search.prove.branch import BOUNDED, CANNOT_RUN, EVALUATED, OPEN, Front, Node, Prover, State
+from dse.search.space import Point
 
 #: Name of the layout of certificates.
-_LAYOUT = "dse certificate 1"
+_LAYOUT = "dse certificate 2"
 
 _SUFFIX = ".certificate.npz"
 
@@ -43,9 +49,7 @@ class ProofProgress:
 
     state: State
     goal: float  #: the gap that is asked for
-    objective: str
-    units: str
-    sign: float
+    found: str  #: the best design, or the size of the front
     method: str = "proof"
 
     @property
@@ -55,21 +59,19 @@ class ProofProgress:
         return min(1.0, max(self.goal, 1e-4) / gap) if 0.0 < gap < math.inf else float(gap == 0.0)
 
     def __str__(self) -> str:
-        best, gap = self.state.best, self.state.gap
-        value = quantity(self.sign * best.objective, self.units) if best else "none"
-        told = f"gap {100 * gap:.3g} %" if gap < 10.0 else "no bound of use yet"
-        name = self.objective.replace("_", " ")
-        return f"proof: {self.state.n_blocks:,} blocks, {self.state.n_open:,} open, {name} {value}, {told}"
+        gap = f"gap {100 * self.state.gap:.3g} %" if self.state.gap < 10.0 else "no bound of use yet"
+        return f"proof: {self.state.n_blocks:,} blocks, {self.state.n_open:,} open, {self.found}, {gap}"
 
 
 @dataclasses.dataclass(frozen=True)
 class Proof:
     """What is proven of a space."""
 
-    objective: str
-    best: float | None  #: of the best design, as it is written; None where none can run
-    bound: float | None  #: that no design is better than; None where nothing is known, or none can run
-    gap: float | None  #: by how much, relative to the best
+    objectives: tuple[str, ...]
+    best: float | None  #: of the one objective, of the best design, as it is written; None where none can run
+    bound: float | None  #: of the one objective, that no design is better than; None where nothing is known
+    front: int  #: designs that are known, of which none dominates another
+    gap: float | None  #: by how much a design may be better than the nearest of them, relative
     asked: float  #: the gap that was asked for
     nothing_runs: bool  #: whether it is proven that no design can run
     leaves: Mapping[str, float]  #: of the best design by full path, those that the space moves
@@ -86,49 +88,58 @@ class Proof:
 
 
 class Certificate(NamedTuple):
-    """What a proof leaves: how the space was divided, the best design, and what no design is below."""
+    """What a proof leaves: how the space was divided, the best designs, and the gap."""
 
     header: dict[str, Any]
     node: Node
+    front: Front
 
 
 def prove(
-    task: Problem, best: Found | None, identity: Mapping[str, str], options: ProofOptions
-) -> tuple[Proof, Certificate]:
-    """Bound the objective over all designs of a space.
+    task: Problem, known: Point | None, identity: Mapping[str, str], options: ProofOptions, file: Path | None = None,
+    force: bool = False,
+) -> tuple[Proof, Certificate]:  # fmt: skip
+    """Bound the objectives over all designs of a space.
 
     Args:
-        task: the space, with one objective.
-        best: the best design that is known, which the proof may improve.
+        task: the space, with one objective or two.
+        known: designs that are known, where the proof begins.
         identity: what results depend on; its digest stands in the certificate.
         options: the gap that is asked for, and the time.
+        file: of the certificate, by default none; written when the proof ends, or is interrupted.
+        force: replace a file that dse has not written.
 
     Returns:
         What is proven, and the certificate of it.
 
-    Raises InputError for several objectives, and for a gap of 0 of a space with continuous axes.
+    Raises InputError for more objectives, and for a gap of 0 of a space with continuous axes.
     """
     _check(task, options)
-    prover = Prover(members(task), best, options.gap)
-    interrupted = False
+    every = members(task)
+    prover, interrupted = Prover(every, [] if known is None else _positions(task, every, known), options.gap), False
 
     def goes_on(state: State) -> bool:
         if options.progress:
-            options.progress(_progress(task, options, state))
+            options.progress(ProofProgress(state, options.gap, _found(task, state.front)))
         return options.minutes is None or state.seconds < 60.0 * options.minutes
 
-    try:
-        state = prover.run(goes_on)
-    except KeyboardInterrupt:
-        state, interrupted = prover.state(), True
-    node = prover.tree()
-    proof = _proof(task, options, state, node, interrupted)
-    found = state.best
-    header = {
-        "layout": _LAYOUT, "digest": digest(identity), "objective": proof.objective,
-        "bound": state.bound, "best": None if found is None else found._asdict(),
-    }  # fmt: skip
-    return proof, Certificate(header, node)
+    def certified() -> Certificate:
+        certificate = _certificate(task, identity, prover)
+        if file:
+            write(file, certificate, force)
+        return certificate
+
+    def report() -> str:
+        gap, where = certified().header["gap"], f": {file}" if file else ""
+        return f"; proven to a gap of {100 * gap:.3g} %{where}" if gap < math.inf else "; nothing is proven yet"
+
+    with telling(report):
+        try:
+            prover.run(goes_on)
+        except KeyboardInterrupt:
+            interrupted = True
+        certificate = certified()
+    return _proof(task, options, prover, certificate, interrupted, file), certificate
 
 
 def members(task: Problem) -> list[Blocks]:
@@ -144,12 +155,32 @@ def members(task: Problem) -> list[Blocks]:
     return found
 
 
-def incumbent(task: Problem, member: int, values: Mapping[str, float]) -> Found | None:
-    """A design by its leaves, evaluated by NumPy; None where it cannot run."""
-    grid, program = task.programs[member]
-    metrics, objectives = evaluate_few(grid.base, {path: np.array([v]) for path, v in values.items()}, program=program)
-    able = not metrics.infeasible_reason[0] and np.isfinite(objectives[0][0])
-    return Found(member, dict(values), float(objectives[0][0])) if able else None
+def _positions(task: Problem, members: list[Blocks], points: Point) -> list[tuple[int, list[int]]]:
+    """Designs of a search as (structure, positions along its axes)."""
+    leaves = {path: np.asarray(column).tolist() for path, column in spaces.values(task.space, points).items()}
+    structure = leaves.pop(spaces.STRUCTURE, [0.0] * len(points.digits))
+    designs = (dict(zip(leaves, values, strict=True)) for values in zip(*leaves.values(), strict=True))
+    return [(int(i), members[int(i)].position(design)) for i, design in zip(structure, designs, strict=True)]
+
+
+def points(task: Problem, front: Front) -> Point:
+    """The designs of a front as points of the space."""
+    grid, space, digits, reals = task.grid, task.space, [], []
+    order = [mappings(one)[1] for one in grid.each]
+    for number, (mapping, *position) in zip(front.member.tolist(), front.position.tolist(), strict=True):
+        pair = order[number][mapping]
+        along = zip((next(iter(one.columns)) for one in grid.each[number].dimensions), position, strict=False)
+        at_path = dict(along)
+        reals.append([at_path.get(path, 0) / CELLS for path in space.paths])
+        places = [0 if path in space.paths else at for path, at in at_path.items()]
+        if grid.members:
+            member = grid.members[number]
+            pair = member.mappings[pair]
+            axes = zip(member.axes, member.positions, strict=True)
+            places = [int(at[places[axis]] if axis >= 0 else at[0]) for axis, at in axes]
+        row, column = grid.pairs[pair]
+        digits.append([*places, row, *np.unravel_index(column, space.sizes[space.row_digit + 1 :])])
+    return Point(np.array(digits, np.int32), np.array(reals, np.float32).reshape(len(digits), len(space.paths)))
 
 
 def digest(identity: Mapping[str, str]) -> str:
@@ -159,42 +190,45 @@ def digest(identity: Mapping[str, str]) -> str:
 
 def _check(task: Problem, options: ProofOptions) -> None:
     where = task.spec.sweep.file
-    if task.n_objectives > 1:
+    if task.n_objectives > 2:
         got = " and ".join(one.expression.text for one in task.program.objectives)
-        raise InputError(f"{where}: objective", got, "one objective with --prove", "name one, or leave out --prove")
+        raise InputError(f"{where}: objective", got, "one objective or two with --prove", "name two, or leave it out")
     if task.spec.intervals and options.gap <= 0.0:
         raise InputError("--gap", "0 with continuous axes", "a gap above 0", "write --gap 0.001")
 
 
-def _progress(task: Problem, options: ProofOptions, state: State) -> ProofProgress:
+def _found(task: Problem, front: Front) -> str:
+    """The best design, or the size of a front, in words."""
+    if task.n_objectives > 1:
+        return f"{len(front.member):,} designs on the front"
     objective = task.program.objectives[0]
-    return ProofProgress(state, options.gap, objective.expression.text, objective.expression.written, objective.sign)
+    value = [quantity(objective.sign * one, objective.expression.written) for one in front.objectives[:, 0].tolist()]
+    return f"{objective.expression.text.replace('_', ' ')} {value[0] if value else 'none'}"
 
 
-def _proof(task: Problem, options: ProofOptions, state: State, node: Node, interrupted: bool) -> Proof:
-    objective, found = task.program.objectives[0], state.best
-    kinds = np.bincount(node.kind, minlength=EVALUATED + 1)
+def _certificate(task: Problem, identity: Mapping[str, str], prover: Prover) -> Certificate:
+    state, objectives = prover.state, [one.expression.text for one in task.program.objectives]
+    header = {"layout": _LAYOUT, "digest": digest(identity), "objectives": objectives, "gap": state.gap}
+    return Certificate(header, prover.tree(state), state.front)
+
+
+def _proof(
+    task: Problem, options: ProofOptions, prover: Prover, certificate: Certificate, interrupted: bool, file: Path | None
+) -> Proof:
+    state, (front, gap) = prover.state, (certificate.front, certificate.header["gap"])
+    kinds = np.bincount(certificate.node.kind, minlength=EVALUATED + 1)
     names = {"cannot run": CANNOT_RUN, "bound": BOUNDED, "evaluated": EVALUATED, "open": OPEN}
+    best = bound = None
+    leaves: dict[str, float] = {}
+    if task.n_objectives == 1 and len(front.member):
+        sign, least = task.program.objectives[0].sign, float(front.objectives[0, 0])
+        best, bound = sign * least, sign * (least - gap * abs(least)) if math.isfinite(gap) else None
+        leaves = {path: float(v[0]) for path, v in prover.members[front.member[0]].leaves(front.position[:1]).items()}
     return Proof(
-        objective.expression.text,
-        None if found is None else objective.sign * found.objective,
-        objective.sign * state.bound if math.isfinite(state.bound) else None,
-        state.gap if math.isfinite(state.gap) else None,
-        options.gap,
-        found is None and not state.n_open and state.bound == math.inf,
-        {} if found is None else found.values,
-        {name: int(kinds[kind]) for name, kind in names.items()},
-        state.n_designs,
-        state.seconds,
-        interrupted=interrupted,
+        tuple(certificate.header["objectives"]), best, bound, len(front.member), gap if math.isfinite(gap) else None,
+        options.gap, not len(front.member) and gap == 0.0, leaves,
+        {name: int(kinds[kind]) for name, kind in names.items()}, state.n_designs, state.seconds, file, interrupted,
     )  # fmt: skip
-
-
-def proven_gap(header: Mapping[str, Any]) -> float:
-    """The gap that a certificate says; where no design is known 0 if none can run."""
-    if header["best"]:
-        return gap_of(header["best"]["objective"], header["bound"])
-    return 0.0 if header["bound"] == math.inf else math.inf
 
 
 # --- certificates -------------------------------------------------------------------------------------------
@@ -211,7 +245,8 @@ def write(file: Path, certificate: Certificate, force: bool) -> None:
     file.parent.mkdir(parents=True, exist_ok=True)
     with outputs.disk_errors(file), whole_or_absent(file) as partial:
         with partial.open("wb") as opened:
-            np.savez_compressed(opened, header=np.array(json.dumps(certificate.header)), **certificate.node._asdict())
+            arrays = certificate.node._asdict() | certificate.front._asdict()
+            np.savez_compressed(opened, header=np.array(json.dumps(certificate.header)), **arrays)
         seal(partial)
 
 
@@ -225,7 +260,8 @@ def read(file: Path) -> Certificate:
             header = json.loads(str(arrays["header"]))
             if header.get("layout") != _LAYOUT:
                 raise InputError(str(file), str(header.get("layout")), _LAYOUT, fix)
-            return Certificate(header, Node(*(arrays[name] for name in Node._fields)))
+            node, front = Node(*(arrays[name] for name in Node._fields)), Front(*(arrays[n] for n in Front._fields))
+            return Certificate(header, node, front)
     except FileNotFoundError:
         raise InputError(str(file), "no such file", "a certificate of dse", fix) from None
     except (OSError, ValueError, KeyError, zipfile.BadZipFile):

@@ -1,4 +1,4 @@
-"""The objective of a grid's designs as two lists of operations: what the mapping alone decides, and the rest.
+"""The objectives of a grid's designs as two lists of operations: what the mapping alone decides, and the rest.
 
 What the mapping decides is computed once of every mapping, exactly. Blocks of several mappings then have the hull of
 exact numbers, and intervals are computed of what hardware moves alone: no ceiling of a degree is ever open.
@@ -26,8 +26,8 @@ _BATCH = 8192
 #: Numbers that the mapping decides, of all mappings.
 _MOST_NUMBERS = 1 << 30
 
-#: Comparison → whether the first case of a selection by it is the smaller operand, where the second case is the other.
-_MINIMUM = {"le": True, "lt": True, "ge": False, "gt": False}
+#: Comparison → whether its first operand is the smaller one where it holds.
+_LESS = {"le": True, "lt": True, "ge": False, "gt": False}
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
@@ -38,7 +38,7 @@ class Staged:
     table: dict[int, np.ndarray]  #: value → of each mapping
     leaves: dict[str, int]  #: leaf path → value, of what dimensions and continuous axes move
     operations: tuple[Operation, ...]
-    objective: int
+    objectives: tuple[int, ...]
     reason: int
 
     @functools.cached_property
@@ -70,7 +70,7 @@ def _limits(
 
 
 def staged(program: Program, grid: Grid, moving: Sequence[str], mappings: dict[str, np.ndarray]) -> Staged:
-    """The objective and the reasons of a grid's designs.
+    """The objectives and the reasons of a grid's designs.
 
     Args:
         program: what is computed.
@@ -89,22 +89,23 @@ def staged(program: Program, grid: Grid, moving: Sequence[str], mappings: dict[s
 
 
 def _wanted(found: Operations) -> Operations:
-    """The first objective and the reasons alone."""
+    """The objectives and the reasons alone."""
     metrics, objectives = jax.tree.unflatten(found.structure, found.outputs)
-    outputs = [objectives[0], metrics.infeasible_reason]
+    outputs = [*objectives, metrics.infeasible_reason]
     return found._replace(operations=needed(found.operations, outputs), outputs=outputs)
 
 
 def _simplified(found: Operations) -> tuple[dict[int, Any], list[Operation], list[int]]:
     """Constants, operations and outputs that give the same numbers, by operations whose intervals are narrower.
 
-    A value less itself is 0 (ceilings with the slope of what is rounded), and a selection of the smaller of two values
-    is their minimum.
+    A value less itself is 0 (ceilings with the slope of what is rounded). A case of a selection that is chosen where it
+    is the smaller of two values is their minimum: so a selection of the smaller one is a minimum too.
     """
     n_inputs = found.n_values - len(found.constants) - len(found.operations)
     constants = dict(enumerate(found.constants, n_inputs))
     made: dict[int, Operation] = {}
-    stands: dict[int, int] = {}
+    first: dict[Any, int] = {}
+    stands = {i: first.setdefault((value.dtype, value.tobytes()), i) for i, value in constants.items()}
     for name, given, inputs, output in found.operations:
         inputs = tuple(stands.get(i, i) for i in inputs)
         known = same_as(name, [constants.get(i) for i in inputs])
@@ -112,28 +113,38 @@ def _simplified(found: Operations) -> tuple[dict[int, Any], list[Operation], lis
             stands[output] = inputs[known]
         elif name in ("stop_gradient", "copy"):
             stands[output] = inputs[0]
-        elif name == "select_n" and len(set(inputs[1:])) == 1:
-            stands[output] = inputs[1]
         elif name == "sub" and inputs[0] == inputs[1]:
             constants[output] = np.float32(0.0)
         elif all(i in constants for i in inputs):
             constants[output] = function_of(name, given)(*(constants[i] for i in inputs))
         else:
-            made[output] = (*_extreme(name, given, inputs, made), output)
+            compared, cases = made.get(inputs[0]), inputs[1:]
+            if name == "select_n" and compared and compared[0] in _LESS and _narrows(cases, compared[2], constants):
+                inputs = (inputs[0], *(_case(i, compared, bool(which), made) for which, i in enumerate(cases)))
+            if name == "select_n" and inputs[1] == inputs[2]:
+                stands[output] = inputs[1]
+            else:
+                made[output] = name, given, inputs, output
     outputs = [stands.get(i, i) for i in found.outputs]
     return constants, needed(list(made.values()), outputs), outputs
 
 
-def _extreme(
-    name: str, given: tuple[Any, ...], inputs: tuple[int, ...], made: dict[int, Operation]
-) -> tuple[str, tuple[Any, ...], tuple[int, ...]]:
-    """An operation as it is, or the minimum or maximum that it stands for."""
-    if name == "select_n" and len(inputs) == 3 and inputs[0] in made:
-        compared, _, (one, other), _ = made[inputs[0]] if len(made[inputs[0]][2]) == 2 else ("", (), (-1, -1), 0)
-        if compared in _MINIMUM and {one, other} == {*inputs[1:]}:
-            takes_first = inputs[2] == one  # where the comparison holds
-            return ("min" if _MINIMUM[compared] == takes_first else "max"), (), (one, other)
-    return name, given, inputs
+def _narrows(cases: tuple[int, ...], operands: tuple[int, ...], constants: Mapping[int, Any]) -> bool:
+    """Whether extremes of the compared values bound a selection: it is one itself, or a value is held to a number."""
+    return {*cases} == {*operands} or any(np.all(constants.get(i, 0.0) > 0.0) for i in operands)
+
+
+def _case(case: int, compared: Operation, holds: bool, made: dict[int, Operation]) -> int:
+    """A case of a selection by whether a comparison holds; of a compared value the extreme of both."""
+    name, _, operands, _ = compared
+    if case not in operands:
+        return case
+    is_smaller = (_LESS[name] == holds) == (case == operands[0])
+    operation = "min" if is_smaller else "max", (), operands
+    known = next((output for output, one in made.items() if one[:3] == operation), None)
+    output = -2 - len(made) if known is None else known  # below all numbers of values, and not the same twice
+    made[output] = (*operation, output)
+    return output
 
 
 def _staged(
@@ -160,7 +171,7 @@ def _staged(
         {i: value for i, value in constants.items() if i in wanted} | same,
         {i: column for i, column in table.items() if i not in same},
         {path: place[path] for path in moving},
-        tuple(rest), *outputs,
+        tuple(rest), tuple(outputs[:-1]), outputs[-1],
     )  # fmt: skip
 
 

@@ -34,7 +34,7 @@ _BANDWIDTH, _FEED = "system.accelerator.memory.bandwidth", "system.accelerator.p
 
 _MOST_SHAPES = 100_000
 #: Fields that the mapping must divide and that may be 0.
-_MAY_BE_NONE = ("shared_ffn", "n_predict", "redundant_experts")
+_MAY_BE_NONE = ("shared_ffn", "n_predict", "redundant_experts", "uneven_layers")
 
 
 def build(spec: SweepSpec) -> Grid:
@@ -244,7 +244,8 @@ def _shapes(base: Design, dimensions: tuple[GridDimension, ...], spec: SweepSpec
     not_held = [path for path in EXPERT_SHAPE_PATHS if unread and path.startswith(unread)]
     experts, serving = base.workload.experts, base.mapping.serving
     left_out = (*(EXPERT_SHAPE_PATHS if experts is None else ()), *(() if experts and serving else (COPIES_PATH,)))
-    plain = {path: float(leaf(base, path)) for path in SHAPE_PATHS if path not in left_out}
+    fields = dict(zip(Shape._fields, SHAPE_PATHS, strict=True))
+    plain = {path: float(leaf(base, path) or 0.0) for path in SHAPE_PATHS if path not in left_out}
     choices = []
     for dimension in dimensions:
         paths = [path for path in SHAPE_PATHS if path in dimension.columns]
@@ -267,7 +268,7 @@ def _shapes(base: Design, dimensions: tuple[GridDimension, ...], spec: SweepSpec
             if not is_whole(value, least=0 if path.endswith(_MAY_BE_NONE) else 1):
                 name = path.rpartition(".")[2]
                 raise InputError(f"{file}: {name}", f"{value:g}", f"a whole number, 1 to {MOST:,}", f"change {name}")
-        shapes.append(Shape(*(int(values[path]) for path in SHAPE_PATHS if path in values)))
+        shapes.append(Shape(**{field: int(values[path]) for field, path in fields.items() if path in values}))
     return shapes
 
 

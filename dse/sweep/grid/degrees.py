@@ -102,6 +102,8 @@ def _possible(path: str, shape: Shape, parts: Parts) -> list[int]:
     """All values of a degree that may fit a shape."""
     rule = next(divisibility.rules_of(_name(path), Shape._fields))
     possible = {d for more in range(rule.extra + 1) for d in divisors(shape.sizes[rule.whole] + more)}
+    if shape.sizes.get(rule.unless):
+        possible |= set(range(1, shape.sizes[rule.whole] + rule.extra + 1))
     most = parts.axis(path).most
     return [d for d in sorted(possible) if d <= most and not _fault(path, d, shape, parts)]
 

@@ -40,7 +40,10 @@ def _layers(spec: SweepSpec) -> dict[str, Axis]:
     if "software" not in named:
         brings = named["accelerator" if _in_own_nodes(named, spec) else "system"]
         serving = spec.study.name == "serving"
-        stacks = tuple(catalog.default_software(str(slug), brings.where, serving=serving) for slug in brings.labels)
+        works = str(named["workload"].labels[0])  # of one structure, once the sweep is divided
+        stacks = tuple(
+            catalog.default_software(str(slug), brings.where, serving=serving, workload=works) for slug in brings.labels
+        )
         named["software"] = dataclasses.replace(brings, name="software", key="software", labels=stacks)
     order = ("workload", "system", "accelerator", "node", "memory", "scale_up", "scale_out", "software")
     return {key: named[key] for key in order if key in named}
@@ -70,7 +73,7 @@ def _node(slug: str) -> Values:
 
 
 #: Reason why prices of generated and of bought accelerators cannot be compared.
-_TWO_KINDS = "a generated one is priced at its bill over 1 - made.margin, a bought one as sold"
+_TWO_KINDS = "a generated one is priced at its unit cost over 1 - made.margin and the design, a bought one as sold"
 
 
 class Names:

@@ -96,7 +96,7 @@ def open_results(path: str | Path) -> xr.Dataset:
     >>> bool(results.step_time.sel(design=0) == results.step_time.min())
     True
     >>> results.step_time.to_series().groupby(["tp", "pp"]).min().astype(int).to_dict()
-    {(8, 64): 70, (16, 32): 73}
+    {(8, 64): 70, (16, 32): 74}
     """
     found = _opened(path)
     try:

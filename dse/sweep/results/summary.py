@@ -13,7 +13,8 @@ import numpy as np
 
 import dse
 from dse.designs import calibrated, catalog
-from dse.designs.leaves import is_of_workload, leaf, leaves_of
+from dse.designs.leaves import is_of_workload, leaf, leaves_of, replace
+from dse.designs.records import CHIP
 from dse.designs.references import bibliography
 from dse.doors.study import Study
 from dse.errors import InputError
@@ -22,8 +23,9 @@ from dse.spec.output import Keep
 from dse.sweep.grid.grid import Grid
 from dse.sweep.reduce.keep import Part
 from dse.sweep.results import prices, schema, unmet, writing
+from dse.sweep.results.chip_limits import limit_notes
 from dse.sweep.store.manifest import Shard, reasons
-from dse.types import Design
+from dse.types import Chip, Design
 
 _BEST_SHOWN = 10
 
@@ -60,7 +62,7 @@ class Summary:
     shard: str = ""  #: the share of the sweep, if it was not the whole
     lacks: str = ""  #: what the stacks lack of the options that the sweep lists, in one line
     outside: str = ""  #: in what the best designs lie outside of what their stack was fitted to, in one line
-    context: str = ""  #: in what they are longer than the contexts of their models, in one line
+    context: str = ""  #: in what they exceed the contexts of their models, and what holds their chips, in one line
     prices: str = ""  #: what stands in for prices and dies of their accelerators that nobody states, in one line
     unmet: tuple[str, ...] = ()  #: how each constraint is missed where no design meets all, a line each
     n_unranked: int = 0  #: feasible designs an objective of which is no finite number: the model has failed there
@@ -129,7 +131,7 @@ def of_part(grid: Grid, keep: Keep, part: Part, **others: Any) -> Summary:
         objective=grid.spec.objectives[0].expression.text,
         keep=str(keep),
         points=_points(grid),
-        works=_works(grid),
+        works=works(grid),
         lacks=grid.lacks,
         **others,
     )
@@ -147,7 +149,7 @@ def of_shard(grid: Grid, counts: np.ndarray, n_designs: int, shard: Shard, **oth
         objective=grid.spec.objectives[0].expression.text,
         keep="",
         points=_points(grid),
-        works=_works(grid),
+        works=works(grid),
         lacks=grid.lacks,
         shard=str(shard),
         **others,
@@ -187,7 +189,7 @@ def of_file(grid: Grid, target: Path, attributes: dict[str, Any]) -> Summary:
         objective=str(attributes["objective"]),
         keep=str(attributes["keep"]),
         points=_points(grid),
-        works=_works(grid),
+        works=works(grid),
         lacks=grid.lacks,
         output=target,
         finished=writing.created(target),
@@ -199,7 +201,7 @@ def _points(grid: Grid) -> tuple[str, ...]:
     return tuple(axis.name for one in grid.dimensions for axis in one.axes if one.size > 1)
 
 
-def _works(grid: Grid) -> tuple[str, ...]:
+def works(grid: Grid) -> tuple[str, ...]:
     """Names of the axes with several values that move the workload."""
     return tuple(axis.name for one in grid.dimensions if one.size > 1 for axis in one.axes if is_of_workload(axis.key))
 
@@ -224,26 +226,37 @@ def _cautions(grid: Grid, best: Iterable[BestDesign]) -> tuple[str, str]:
 def cautions(
     grid: Grid, designs: Iterable[tuple[Mapping[str, Label], Mapping[str, float], Design]]
 ) -> tuple[str, str]:
-    """What to know of the best designs: which exceed their stack's calibrated range, which their model's context.
+    """What to know of the best designs: which exceed their stack's range; their models' contexts, and chips' limits.
 
     Args:
         grid: of the sweep or search.
         designs: labels by axis; metrics by name and leaves by path; the base design of its structure.
     """
     named_here = ("workload", "software", "accelerator", "system")
-    fixed = {axis.key: axis.labels[0] for axis in grid.fixed if axis.key in named_here}
+    parts = [(one.base, one) for one in grid.each]
     outside: dict[str, dict[str, None]] = {}  # by stack, in their order and each text once
     context: dict[str, None] = {}
+    chips = []
     for labels, numbers, base in designs:
+        own = next((one for made, one in parts if made is base), grid)
+        fixed = {axis.key: axis.labels[0] for axis in (*grid.fixed, *own.fixed) if axis.key in named_here}
         named = {key: str(label) for key, label in {**fixed, **labels}.items() if key in named_here}
         lookup = calibrated.lookup_of(base, numbers)
+        chips.append(_chip(base, numbers))
         if "workload" in named and (note := calibrated.beyond_context(named["workload"], lookup)):
             context[note] = None
         if "software" in named and {"system", "accelerator"} & named.keys():
             chip = named.get("accelerator") or calibrated.accelerator_of(named["system"])
             found = calibrated.beyond(named["software"], lookup, chip)
             outside.setdefault(named["software"], {}).update(dict.fromkeys(found))
-    return calibrated.range_notes({stack: [*texts] for stack, texts in outside.items()}), "; ".join(context)
+    beyond = calibrated.range_notes({stack: [*texts] for stack, texts in outside.items()})
+    return beyond, "; ".join([*context, *limit_notes(chips)])
+
+
+def _chip(base: Design, numbers: Mapping[str, float]) -> Chip | None:
+    """The chip of a design with these leaves."""
+    own = {path: value for path, value in numbers.items() if path.startswith(f"{CHIP}.")}
+    return replace(base, own).system.accelerator.chip
 
 
 def _best_designs(grid: Grid, part: Part) -> Iterator[BestDesign]:

@@ -1,4 +1,4 @@
-"""Step time by bound: compute, device memory, network, rest.
+"""Step time by bound: compute, device memory, links between dies, network, rest.
 
 Results do not store bounds: the designs drawn are rebuilt from the specification of the results and evaluated
 (:func:`dse.doors.evaluation.bounds`).
@@ -95,6 +95,7 @@ def _parts(results: xr.Dataset, rows: np.ndarray, count: int) -> dict[str, np.nd
             "results", "times that are not the model's", "results of this version and this catalogue",
             "run the sweep again with --fresh",
         )  # fmt: skip
+    found = {name: seconds for name, seconds in found.items() if name != "die_links" or seconds.any()}
     parts = {f"bound_by_{name}": np.full(count, np.nan) for name in found}
     for name, seconds in found.items():
         parts[f"bound_by_{name}"][rows] = seconds

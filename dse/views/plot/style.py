@@ -70,6 +70,7 @@ SERVING_PARTS = {
 BOUNDS = {
     "bound_by_compute": PlottedPart("bound by compute", "#0e306e"),
     "bound_by_memory": PlottedPart("bound by device memory", "#076344"),
+    "bound_by_die_links": PlottedPart("bound by links between dies", "#589abc", "xx"),
     "bound_by_network": PlottedPart("bound by the network", "#c94804"),
     "bound_by_rest": PlottedPart("other", "#a6905e"),
 }

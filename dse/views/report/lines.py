@@ -166,6 +166,8 @@ def _options(table: DesignTable) -> dict[str, Any]:
         row = int(np.flatnonzero(group == i)[0])
         ((_, own, _),) = grid.by_structure(index[[row]])
         absent = tuple(map(_key, structures.lacking(grid.spec, own.spec)))
+        if "software" not in {axis.key for dimension in grid.dimensions for axis in dimension.axes}:
+            names = names | {axis.key: str(axis.labels[0]) for axis in own.fixed if axis.key == "software"}
         groups.append(_group(table, names, fixed, codes, row)._replace(absent=absent))
     return {
         "groups": tuple(groups), "group": group,
@@ -233,7 +235,9 @@ def _from(
     assert table.spec is not None
     plain = dict(_all_leaves(_design(table, names, system)))
     words = ["-w", names["workload"], "-s", system]
-    if names["software"] != default_software(system, serving=table.study.name == "serving"):
+    if names["software"] != default_software(
+        system, serving=table.study.name == "serving", workload=names["workload"]
+    ):
         words += ["--software", names["software"]]
     if table.spec.any_option:
         words.append("--any-option")

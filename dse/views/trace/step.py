@@ -121,8 +121,13 @@ def _durations(found: Any, order: Plan, layers: list[float]) -> Durations:
             if is_there:
                 seconds = [a + float(b) for a, b in zip(seconds, end, strict=True)]
                 launches += float(found.end_launch)
-        stretched = max(1.0, launches / max(sum(seconds), 1e-30))
-        parts.append([stretched * one for one in seconds])
+        ahead, rest = max(seconds[0], (count - dense) * float(found.awaited)), max(sum(seconds[1:]), 1e-30)
+        if found.awaited > 0.0:
+            stretched = max(1.0, (launches - ahead) / rest)
+            parts.append([ahead, *(stretched * one for one in seconds[1:])])
+        else:
+            stretched = max(1.0, launches / max(sum(seconds), 1e-30))
+            parts.append([stretched * one for one in seconds])
     forward, inputs, weights = ([chunk[which] for chunk in parts] for which in range(3))
     return Durations(
         forward,

@@ -116,3 +116,22 @@ def test_many_chains_share_the_cores_and_one_is_split_over_them():
 
 def test_a_context_of_one_token_is_a_decode_step_with_an_empty_cache():
     assert float(attend(call(1.0, tokens=1.0), CHIP)) == pytest.approx(float(attend(call(0.0, tokens=0.0), CHIP)))
+
+
+def head_time(kernels, head, backward=False):
+    """Compute seconds of flash attention of 8,192 tokens with heads of this size, at 1 PFLOP/s."""
+    tokens = 8192.0
+    pairs = 0.5 * tokens * tokens
+    element = Element(2.0, 2.0, 4.0, 50e6)
+    operator = flash_attention(Attended(64.0, tokens, tokens, pairs, head, 64.0), element, 0.0, 1.0)
+    work = operator.input_gradient if backward else operator.forward
+    return float(attention_kernels.flash_time(work, 1e-15, kernels, backward))
+
+
+def test_small_heads_wait_for_exponentials():
+    """A pair takes as long as the products of ``d0`` columns at least; the backward has more products to hide it."""
+    bound, free = (dataclasses.replace(KERNELS, flash_least_head=least) for least in (120.0, 1.0))
+    assert head_time(bound, 128.0) == head_time(free, 128.0)
+    assert head_time(bound, 64.0) == pytest.approx(head_time(free, 64.0) * 120.0 / 64.0)
+    assert head_time(bound, 64.0, backward=True) == head_time(free, 64.0, backward=True)
+    assert head_time(bound, 32.0, backward=True) > head_time(free, 32.0, backward=True)

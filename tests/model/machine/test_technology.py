@@ -84,9 +84,12 @@ def test_common_shares_give_four_chips_within_a_quarter(slug):
 
 
 def shares_of(architecture, row):
-    """Leaves that an architecture states, less the formats that a chip lacks."""
+    """Leaves that an architecture states, less formats that a chip lacks and links between its dies, as built."""
     stated = catalog.entry("architecture", architecture).values
-    return {name: value.value for name, value in stated.items() if not name.endswith("_ratio")}
+    return {
+        name: value.value for name, value in stated.items()
+        if not name.endswith("_ratio") and not name.startswith("die_link_")
+    }  # fmt: skip
 
 
 def test_iso_power_speed_follows_from_iso_speed_energy():
@@ -226,10 +229,13 @@ def test_shares_of_more_than_the_whole_are_refused():
     }  # fmt: skip
     for whole, shares in names.items():
         for total, wrong in ((1.0, False), (1.01, True)):
-            split = {f"chip.{name}": total / len(shares) for name in shares}
+            split = {f"chip.{name}": total / len(shares) for name in shares} | {"chip.control_area": 0.0}
             made = dse.design("llama-3-8b", "gpu", tp=1, micro_batch=1, precision="bf16", **split)
             assert bool(int(dse.evaluate(made).infeasible_reason) & Infeasible.chip_shares) == wrong, whole
             assert shares_told(made) == (f"{whole} 1.01" if wrong else "no shares")
+    crowded = dse.design("llama-3-8b", "gpu", tp=1, micro_batch=1, precision="bf16", **{"chip.core_area": 0.8})
+    assert int(dse.evaluate(crowded).infeasible_reason) & Infeasible.chip_shares
+    assert shares_told(crowded) == "area 1.03"  # no room for the network on chip and the host interface
     served = dse.design("llama-3-8b", "gpu", concurrency=4, **{"chip.core_power": 0.9})
     assert int(dse.serve(served).infeasible_reason) & Infeasible.chip_shares
 

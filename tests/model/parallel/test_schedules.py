@@ -131,7 +131,7 @@ def test_published_bubbles(p):
 # --- whole designs ------------------------------------------------------------------------------------------
 
 DENSE = dse.design("gpt-3-13b", "eos", pp=4, schedule="1f1b", any_option=True)
-EXPERTS = dse.design("deepseek-v3", "eos", pp=4, dp=8, ep=8, schedule="1f1b", any_option=True)
+EXPERTS = dse.design("deepseek-v3", "eos", "nemo", pp=4, dp=8, ep=8, schedule="1f1b", any_option=True)
 
 
 @st.composite

@@ -1,0 +1,1 @@
+"""The page of published studies: one verdict for each claim."""

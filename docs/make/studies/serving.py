@@ -1,0 +1,207 @@
+"""Claims on serving."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable, Iterator
+
+import dse
+from benchmarks.serving import peers, systems
+from docs.make.serving_power import headroom
+from docs.make.studies.claim import IDENTITY, LAW, SETTING, Claim, about, least, most
+from dse.designs.leaves import leaf, replace
+from dse.sweep.pools import match
+
+
+@functools.cache
+def _checks(system: Callable[[], Iterator[systems.Check]]) -> tuple[systems.Check, ...]:
+    return tuple(system())
+
+
+def _ours(system: Callable[[], Iterator[systems.Check]], part: str) -> tuple[float, ...]:
+    """Our values of the checks of a system whose text has that part (docs/systems.md)."""
+    return tuple(check.ours for check in _checks(system) if part in check.what)
+
+
+# --- Optimus ----------------------------------------------------------------------------------------------------
+
+
+def memories() -> tuple[float, ...]:
+    """Latency of Llama-2-13B: GDDR6 over HBM3E, HBM3E over HBM6, and the most that links change."""
+    found = dse.run("sweeps/dram_scaling_inference.toml", output=False)
+    times = found.request_latency.sel(workload="llama-2-13b")
+    old, usual, new = (float(times.sel(memory=name, scale_up="nvlink-4")) for name in ("gddr6-16", "hbm3e-8-0", "hbm6"))
+    return old / usual, usual / new, float((times.max("scale_up") / times.min("scale_up")).max())
+
+
+_PRODUCTS = ("qkv", "projection", "ffn_up", "ffn_down", "head")
+
+
+def bounds() -> tuple[float, ...]:
+    """Products bound by memory in decode and in prefill, of 15 each: Llama-2-13B on A100, H100 and B200."""
+    counts = {"decode": 0, "prefill": 0}
+    for device in ("a100", "h100", "b200"):
+        design = dse.design(
+            "llama-2-13b", device, precision="fp16", load="static", concurrency=1, prompt_tokens=200, output_tokens=200
+        )
+        for one in dse.explain(design, study="serving").operators:
+            if one.section in counts and one.name in _PRODUCTS and one.forward_bound == "memory":
+                counts[one.section] += 1
+    return counts["decode"], counts["prefill"]
+
+
+_LATENCY = {
+    "llama-2-7b, tp 8": "Most of a token is messages and host, by an engine fitted to A100 alone",
+}  # fmt: skip
+
+
+def _latencies() -> Iterator[Claim]:
+    """A100 and H100; from memory, so that no test holds them."""
+    for (model, tp), published in systems.OPTIMUS.items():
+        name = f"{model}, tp {tp}"
+        yield Claim(
+            f"latency-{model.rpartition('-')[2]}-tp{tp}", "Optimus \\*", f"{name}: A100, H100",
+            "{:,}, {:,} ms".format(*published), functools.partial(_ours, systems.optimus, f"{name},"),
+            tuple(about(float(one)) for one in published), "{:,.0f}, {:,.0f}", why=_LATENCY.get(name, ""),
+        )  # fmt: skip
+
+
+# --- systems ----------------------------------------------------------------------------------------------------
+
+
+def _peers() -> tuple[float, ...]:
+    """Largest difference of prefill and decode from GenZ, in per cent."""
+    found = [one for one in peers.compare() if one.peer == "GenZ"]
+    return tuple(
+        100.0 * max((one.difference for one in found if one.phase == phase), key=abs) for phase in ("prefill", "decode")
+    )
+
+
+def nanoflow_gains(overlap: float = 0.5) -> tuple[float, ...]:
+    """Least and most gain of overlap within steps, on one engine of 2025 and one of 2024."""
+    gains = [
+        systems.nanoflow_share(*lengths, engine, step_overlap=overlap) / systems.nanoflow_share(*lengths, engine)
+        for lengths in systems.NANOFLOW_LENGTHS for engine in ("vllm-2024", "vllm")
+    ]  # fmt: skip
+    return min(gains), max(gains)
+
+
+def _span(values: tuple[float, ...]) -> tuple[float, float]:
+    return min(values), max(values)
+
+
+def _pools() -> tuple[float, ...]:
+    """The mixed pool (prompts on H100, answers on A100) over engines that do both on H100: at equal price, at both."""
+    found = match("sweeps/splitwise_pools.toml")
+    (both,) = (one for one in found.together if one.parts[0].accelerator.startswith("h100"))
+    (mixed,) = (one for one in found.pools if [p.accelerator[:4] for p in one.parts] == ["h100", "a100"])
+    price, _, least_of_both = mixed.gain(both)
+    return price, least_of_both
+
+
+def _provisioned() -> tuple[float, ...]:
+    """Rating of a DGX A100 over its peak, and limits of devices and hosts over it."""
+    found = headroom("a100-sxm-80gb", "llama-2-70b", 16, 1024, 256)
+    return found.by_rating, found.by_limits
+
+
+def faster_cores() -> tuple[float, ...]:
+    """Gain of cores 100 times as fast at fixed memory: of training (bound by compute) and decoding (by memory)."""
+    gains = []
+    for made, of in (
+        (dse.design("llama-3-8b", "h100", n_devices=8, tp=8, global_batch=64), "step_time"),
+        (dse.design("llama-3-8b", "h100", "vllm", concurrency=1, prompt_tokens=1024), "time_per_output_token"),
+    ):
+        paths = [f"system.accelerator.{rate}" for rate in ("matrix_rate.bf16", "vector_rate")]
+        fast = replace(made, {path: 100.0 * float(leaf(made, path)) for path in paths})
+        run = dse.evaluate if of == "step_time" else dse.serve
+        gains.append(float(getattr(run(made), of) / getattr(run(fast), of)))
+    return tuple(gains)
+
+
+def _of_optimus() -> Iterator[Claim]:
+    yield Claim(
+        "memories", "Optimus", "13B latency, GDDR6/HBM3E, HBM3E/HBM6, links", "no figure", memories,
+        (least(2.0), (1.0, 1.5), (1.0, 1.1)), "{:.1f}, {:.2f}, {:.2f}", LAW,
+        command="dse run sweeps/dram_scaling_inference.toml",
+    )  # fmt: skip
+    yield Claim(
+        "products", "Optimus", "products bound by memory, decode, prefill", "no figure", bounds,
+        ((15, 15), (0, 14)), "{:.0f}, {:.0f} of 15", LAW,
+    )  # fmt: skip
+    yield from _latencies()
+
+
+def _of_nanoflow() -> Iterator[Claim]:
+    of = functools.partial(_ours, systems.nanoflow)
+    yield Claim(
+        "nanoflow-before", "NanoFlow", "70B on 8 A100, of the optimum, without overlap", "31–38 %",
+        lambda: _span(of("engine of 2024")), ((31.0, 38.0),) * 2, "{:.0f}–{:.0f} %",
+        why="Ours is vLLM of 2024, fitted to other runs; the study's engines are several",
+    )  # fmt: skip
+    yield Claim(
+        "nanoflow-with", "NanoFlow", "the same with overlap", "59–72 %", lambda: _span(of("overlap 0.5")),
+        ((57.0, 74.0),) * 2, "{:.0f}–{:.0f} %", SETTING, "An overlap of 0.5, on an engine of 2025, was chosen by it",
+    )  # fmt: skip
+    yield Claim(
+        "nanoflow-gain", "NanoFlow", "gain over the best engine", "1.91", nanoflow_gains, (about(1.91),) * 2,
+        "{:.2f}–{:.2f}", why=lambda: "Overlap alone, on one engine: complete, it gives {:.2f} to {:.2f}. The "
+        "published gain is over other engines".format(*nanoflow_gains(1.0)),
+    )  # fmt: skip
+
+
+def claims() -> Iterator[Claim]:
+    """All of this file, in the order of the page."""
+    yield from _of_optimus()
+    of = functools.partial(_ours, systems.long_context)
+    yield Claim(
+        "long-cache", "Long context", "Yi-34B, cache at 50K, 4K", "12.3, 1.0 GB", lambda: of("cache"),
+        (about(12.3, 0.02), about(1.0, 0.02)), "{:.1f}, {:.1f}", IDENTITY,
+    )  # fmt: skip
+    yield Claim(
+        "long-decode", "Long context", "the same, 250 tokens, A100 at peak", "9.8, 8.5 s", lambda: of("250 tokens"),
+        (about(9.8, 0.05), about(8.5, 0.05)), "{:.1f}, {:.1f}", IDENTITY,
+    )  # fmt: skip
+    yield Claim(
+        "genz", "GenZ", "7B at equal efficiencies: prefill, decode, ± 10 %", "0", _peers, ((-10.0, 10.0),) * 2,
+        "{:+.1f}, {:+.1f} %", command="python -m benchmarks.serving.peers",
+    )  # fmt: skip
+    yield from _of_nanoflow()
+    yield Claim(
+        "splitwise", "Splitwise", "pools over H100 at equal price; power too",
+        "1.75, 2.35", _pools, (about(1.75, 0.2), about(2.35, 0.2)), "{:.2f}, {:.2f}", SETTING,
+        "Unverified: lengths, prices and limits are ours, the traces are not here",
+        "dse pools sweeps/splitwise_pools.toml",
+    )  # fmt: skip
+    yield Claim(
+        "polca", "POLCA", "provisioned over peak, by rating", "≥ 1.30", lambda: _provisioned()[:1], (least(1.30),),
+        "{:.2f}",
+    )  # fmt: skip
+    yield Claim(
+        "instinfer", "InstInfer", "gain at 128, 1,024, 16,384 tokens", "≤ 11.1",
+        lambda: _ours(systems.instinfer, "gain"), (most(11.1),) * 3, "{:.1f}, {:.1f}, {:.1f}", SETTING,
+        "The drives are given 11.1 times the rate of the link",
+    )  # fmt: skip
+    yield Claim(
+        "block-formats", "Block formats", "cache in MXFP8 over 16 bits, ± 6 %", "0.5",
+        lambda: _ours(systems.block_formats, "MXFP8"), (about(0.5, 0.06),), "{:.3f}", IDENTITY,
+    )  # fmt: skip
+    yield Claim(
+        "speculation", "Speculation", "tokens of a step, three settings", "1.7, 2.277, 5.695",
+        lambda: _ours(systems.speculation, "drafts"), (about(1.7, 0.01), about(2.277, 0.01), about(5.695, 0.01)),
+        "{:.4g}, {:.4g}, {:.4g}", IDENTITY,
+    )  # fmt: skip
+    yield Claim(
+        "tiers", "SN40L", "time by more weights in DDR (H100)", "> 1",
+        lambda: _ours(systems.three_tiers, "time of a token"), (least(1.0),) * 3, "{:.1f}, {:.1f}, {:.1f}", LAW,
+        "H100 with a tier of DDR, not the SN40L",
+    )  # fmt: skip
+    yield Claim(
+        "peer-memory", "EnergonAI", "runs alone, with peers' memory (BLOOM)", "0, 1",
+        lambda: _ours(systems.peer_memory, "can serve") + _ours(systems.peer_memory, "30 %"),
+        ((0.0, 0.0), (1.0, 1.0)), "{:.0f}, {:.0f}", LAW, "Not the published model and devices",
+    )  # fmt: skip
+    yield Claim(
+        "fast-cores", "Cryogenic cores", "cores × 100: training, decode gain", "–, → 1",
+        faster_cores, ((1.2, 100.0), (1.0, 1.1)), "{:.2f}, {:.2f}", LAW,
+    )  # fmt: skip

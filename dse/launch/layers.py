@@ -1,0 +1,53 @@
+"""Layouts of layers over pipeline stages as Megatron-Core writes them (``--pipeline-model-parallel-layout``).
+
+One letter per layer: ``E`` embedding, ``t`` transformer layer, ``m`` multi-token prediction, ``L`` loss; ``|`` ends a
+chunk, ``x*3`` repeats a letter and ``(tt|)*3`` a group. Chunks are in the order in which a micro-batch passes them.
+"""
+
+from __future__ import annotations
+
+import itertools
+import re
+
+_GROUP, _LETTER = re.compile(r"\(([^()]*)\)\*(\d+)"), re.compile(r"([A-Za-z])\*(\d+)")
+
+
+def chunk_sizes(n_layers: int, n_predict: int, n_chunks: int) -> list[int]:
+    """Transformer layers of each chunk, without those of multi-token prediction.
+
+    Short chunks as in :func:`dse.model.stage_layers.stage_layers`: the last for loss and multi-token prediction, the
+    first for the embedding, then the last again, then others from the end.
+    """
+    largest = -(-(n_layers + n_predict) // n_chunks)
+    sizes = [largest] * n_chunks
+    missing = largest * n_chunks - n_layers
+    others = ((chunk, 1) for chunk in range(-2, -n_chunks, -1))
+    for chunk, most in ((-1, 1 + n_predict), (0, 1), (-1, largest), *others):
+        taken = min(missing, most, sizes[chunk])
+        sizes[chunk], missing = sizes[chunk] - taken, missing - taken
+    return sizes
+
+
+def layout(n_layers: int, n_predict: int, n_chunks: int) -> str:
+    """The layout of a pipeline of ``n_chunks``.
+
+    >>> layout(61, 1, 16), layout(61, 0, 16)
+    ('Ettt|(tttt|)*14ttmL', 'Ettt|(tttt|)*14ttL')
+    """
+    sizes = chunk_sizes(n_layers, n_predict, n_chunks)
+    middle = ""
+    for size, run in itertools.groupby(sizes[1:-1]):
+        count, chunk = len(list(run)), "t" * size + "|"
+        middle += chunk if count == 1 else f"({chunk})*{count}"
+    return f"E{'t' * sizes[0]}|{middle}{'t' * sizes[-1]}{'m' * n_predict}L"
+
+
+def chunks_of(text: str) -> int:
+    """Chunks of a layout.
+
+    >>> chunks_of("Et*3|(tt|)*29mL")
+    31
+    """
+    while (found := _GROUP.search(text)) is not None:
+        text = text[: found.start()] + found[1] * int(found[2]) + text[found.end() :]
+    return _LETTER.sub(lambda found: found[1] * int(found[2]), text).count("|") + 1

@@ -1,0 +1,32 @@
+"""Layouts of layers over pipeline stages: what is written runs, and is what the model counts."""
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from dse.launch.layers import chunk_sizes, chunks_of, layout
+from dse.model.stage_layers import stage_layers
+
+CHUNKS = st.tuples(st.integers(2, 16), st.integers(1, 6))
+
+
+@given(st.integers(8, 130), st.integers(0, 1), CHUNKS)
+def test_a_layout_has_all_layers_and_the_chunks_of_the_model(layers, further, chunks):
+    stages, virtual = chunks
+    n = stages * virtual
+    if n > layers + 2:
+        return
+    sizes, text = chunk_sizes(layers, further, n), layout(layers, further, n)
+    assert sum(sizes) == layers and min(sizes) >= 0 and chunks_of(text) == n
+    assert text.startswith("E") and text.endswith("L")
+    found = stage_layers(float(layers + further), float(stages), float(virtual), float(further))
+    largest = -(-(layers + further) // n)
+    assert max(sizes) == largest
+    if virtual > 1 and largest > 1 + further:
+        assert sizes[0] == largest - float(found.short_first)
+        assert sizes[-1] + further == largest - float(found.short_last) or further
+
+
+def test_models_whose_layers_no_pipeline_divides():
+    """DeepSeek-V3 and Kimi-K2, 61 layers, as Megatron-Bridge's recipes run them: four stages of four chunks."""
+    assert chunk_sizes(61, 0, 16) == [3, *[4] * 14, 2] and chunk_sizes(61, 1, 16) == [3, *[4] * 14, 2]
+    assert chunk_sizes(61, 1, 32) == [1, *[2] * 30, 0]
