@@ -94,7 +94,7 @@ OF_TRAINING: dict[str, type] = {
 #: Leaves, or their prefixes, that only training reads.
 TRAINING_ALONE = (
     *(f"system.reliability.{name}" for name in (
-        "checkpoint", "storage_bandwidth", "copy_interference", "straggler_slowdown", "congestion",
+        "checkpoint", "storage_bandwidth", "copy_interference", "slow_nodes", "straggler_slowdown", "congestion",
     )),
     *(f"mapping.{name}" for name in (
         "cp", "micro_batch", "virtual_stages", "recompute", "recompute_share", "zero_stage", "sequence_parallel",

@@ -286,8 +286,11 @@ def _training_failures(metrics: Mapping[str, float], design: Design) -> str:
     """How often the job fails, how it is kept, and what share of the time it trains."""
     kind = choice_name(Checkpoint(int((design.system.reliability or Reliability()).checkpoint)))
     between, whole = metrics["time_between_failures"], metrics["run_time_with_failures"]
+    slower = metrics["run_time_with_failures_stragglers"]
+    trained = metrics["run_time"] + slower
+    waits = f", in which slow nodes and congestion lengthen steps by {percent(slower / metrics['run_time'])}" if slower else ""
     return (
-        f"Effective training time: {percent(metrics['goodput_fraction'])}. Mean time between failures: "
+        f"Effective training time: {percent(trained / whole)}{waits}. Mean time between failures: "
         f"{duration(between)}, {_count(whole / between)} failures per run. Checkpoint ({kind}): "
         f"{gib(metrics['checkpoint_bytes'])} every {quantity(metrics['checkpoint_interval'], 's')}{_in_steps(metrics)},"
         f" stall {quantity(metrics['checkpoint_stall'], 's')}, durable after "

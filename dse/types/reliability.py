@@ -67,8 +67,10 @@ class Reliability:
         "", "1", "slowdown by hidden copies, share of their time (estimate)", default=0.05,
         bounds=SHARE,
     )  # fmt: skip
+    # MegaScale: some 0.5 % of the machines took 10 % longer for the same computations (Jiang et al. 2024, section 5.1).
+    slow_nodes: Scalar = metadata("", "1", "share of slow nodes (estimate)", default=0.005, bounds=SHARE)
     straggler_slowdown: Scalar = metadata(
-        "", "1", "step slowdown by stragglers", default=0.0
+        "", "1", "slowdown of the passes of a slow node (estimate)", default=0.1, bounds=NOT_NEGATIVE
     )
     congestion: Scalar = metadata(
         "", "1", "slowdown of exposed cp, pp, dp messages by congestion", default=0.0

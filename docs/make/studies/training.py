@@ -249,13 +249,18 @@ CO_DESIGNED = dict(parallel_block=1, overlap_tp=1, overlap_dp=1, dp_by_chunk=1)
 
 @functools.cache
 def megascale() -> dict[str, float]:
-    """Model FLOP utilisation on 12,288 A100: of the baseline, with all parts, with all parts but one."""
+    """Model FLOP utilisation on 12,288 A100: of the baseline, with all parts, with all parts but one.
+
+    The baseline runs on whatever nodes there are, so it waits for slow ones; MegaScale takes them out (section 5.1).
+    """
     plain = dict.fromkeys(CO_DESIGNED, 0)
     parts = {"baseline": plain, "all": CO_DESIGNED} | {name: CO_DESIGNED | {name: 0} for name in CO_DESIGNED}
     found = evaluate_many([MEGASCALE.design(**part) for part in parts.values()])
     if found["infeasible_reason"].any():
         raise ValueError("MegaScale: infeasible")
-    return dict(zip(parts, map(float, found["mfu"]), strict=True))
+    waits = 1.0 + found["run_time_with_failures_stragglers"][0] / found["run_time"][0]
+    utilisation = dict(zip(parts, map(float, found["mfu"]), strict=True))
+    return utilisation | {"baseline": utilisation["baseline"] / float(waits)}
 
 
 def _megascale_gain() -> tuple[float]:
@@ -442,7 +447,6 @@ def _of_clusters() -> Iterator[Claim]:
     )  # fmt: skip
     yield Claim(
         "megascale-gain", "MegaScale", "over Megatron-LM, ± 0.07", "1.34", _megascale_gain, ((1.27, 1.41),), "{:.2f}",
-        why="The baseline is too fast: slow machines, jitter, congestion, waits for data are not modelled",
     )  # fmt: skip
     yield Claim(
         "holmes", "Holmes", "time lost across slow links, pp over dp, span", "< 1", _holmes,

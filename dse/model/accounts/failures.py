@@ -30,6 +30,8 @@ _MOST = 20.0
 _LONGEST = 1e12
 #: Minimum and maximum failures/s of a job, and minimum failures per stall.
 _RAREST, _OFTENEST, _LEAST = 1e-15, 1.0, 1e-12
+#: Maximum share of slow nodes, whose logarithm of the others is finite.
+_SLOW = 1.0 - 2.0**-20
 
 
 class FailureRates(NamedTuple):
@@ -222,13 +224,19 @@ def served_with_failures(design: Design, weights: Scalar, ranks: Scalar) -> dict
     return dict(time_between_failures=1.0 / rates.total, availability=1.0 / (1.0 + rates.total * down))
 
 
-def slowed(reliability: Reliability, step: StepTime) -> Scalar:
-    """Relative step time added by slow devices and congestion.
+def slowed(reliability: Reliability, devices: Scalar, step: StepTime) -> Scalar:
+    """Expected relative step time added by slow nodes and congestion.
 
-    Congestion lengthens exposed messages of dimensions across nodes: context, pipeline and data parallelism.
+    A job waits for its slowest node: with a share ``s`` of slow ones among its ``n`` nodes, its passes and bubbles take
+    ``straggler_slowdown`` longer with the probability ``1 - (1 - s)^n`` that it has one. Congestion lengthens exposed
+    messages of dimensions across nodes: context, pipeline and data parallelism.
     """
+    r = reliability
     across = step.context_parallel + step.pipeline_parallel + step.data_parallel
-    return reliability.straggler_slowdown + reliability.congestion * across * reciprocal(step.total)
+    passes = step.total - across - step.tensor_parallel
+    nodes = jnp.maximum(devices / r.node_devices, 1.0)
+    has_one = -jnp.expm1(nodes * jnp.log1p(-jnp.minimum(r.slow_nodes, _SLOW)))
+    return (r.straggler_slowdown * has_one * passes + r.congestion * across) * reciprocal(step.total)
 
 
 def run_with_failures(design: Design, layout: Layout, work: TrainingWork, step: StepTime) -> dict[str, Scalar]:
@@ -241,7 +249,7 @@ def run_with_failures(design: Design, layout: Layout, work: TrainingWork, step: 
     size = saved_parameters(design, work) * (parameter_bytes(precision, design.software) + states)
     saving, lost = saved(r, savings(design, device_bytes(layout, work), step, size), rates, step.total)
     trained = steps * step.total
-    slower = trained * slowed(r, step)
+    slower = trained * slowed(r, layout.devices, step)
     parts = {
         "training": trained,
         "stragglers": slower,
