@@ -243,7 +243,6 @@ def test_errors_of_later_releases_of_megatron_bridge(measured):
 
 
 @pytest.mark.slow
-@pytest.mark.xfail(strict=True, reason="10.2 % of points whose configuration the fit has not seen")
 def test_errors_of_unseen_mixtures_of_experts(measured):
     assert np.median(np.abs(measured.experts.errors["configuration left out"])) <= 0.10
 

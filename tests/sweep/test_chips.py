@@ -125,7 +125,8 @@ def test_a_sweep_is_its_designs(axis, tmp_path):
 
 def accelerators(*names, fixed=""):
     listed = ", ".join(f'"{name}"' for name in names)
-    return spec(system="eos", fixed=fixed, axes=f'accelerator = [{listed}]\nscale_up = ["nvlink-3", "nvlink-5"]')
+    whole = spec(system="eos", fixed=fixed, axes=f'accelerator = [{listed}]\nscale_up = ["nvlink-3", "nvlink-5"]')
+    return whole.replace("[mapping]", "[software]\nhost_time = 0\n\n[mapping]")
 
 
 @pytest.mark.parametrize(

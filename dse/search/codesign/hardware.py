@@ -27,7 +27,7 @@ Coordinates = dict[str, Scalar]
 #: Full path → value in SI units.
 Leaves = dict[str, Scalar]
 
-STACKS = f"{CHIP}.stacks"
+STACKS, MEMORY_AREA = f"{CHIP}.stacks", f"{CHIP}.memory_area"
 
 #: Leaves that a chip's bill counts, and how those of what it is made of begin.
 _PAID, _MADE = (f"{CHIP}.die_area", f"{CHIP}.base_area", STACKS), (f"{MADE}.", "system.accelerator.fab.")

@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 from dse.designs.leaves import replace
 from dse.model.machine.technology import memory_units
 from dse.search.codesign.descent import DescentProblem, Trace, objective_at
-from dse.search.codesign.hardware import STACKS, Coordinates, Hardware
+from dse.search.codesign.hardware import MEMORY_AREA, STACKS, Coordinates, Hardware
 from dse.types import Design
 
 #: A chip may cost so much more than its budget, relative, by rounding.
@@ -51,7 +51,8 @@ def _built(hardware: Hardware, base: Design, at: Mapping[str, Any]) -> float:
 def rounded(problem: DescentProblem, trace: Trace) -> list[Whole]:
     """The best chip that a search met with its stacks rounded down and up, where bounds allow it.
 
-    Everything else stays, but a die that cannot be paid beside a stack more shrinks.
+    Everything else stays, but a die that cannot be paid beside a stack more shrinks, and other shares of the area give
+    the PHYs of a whole stack room.
     """
     stacks = math.exp(trace.coordinates[STACKS])
     low, high = problem.hardware.bounds[STACKS]
@@ -65,10 +66,23 @@ def _with(problem: DescentProblem, trace: Trace, count: int) -> Whole:
     hardware = dataclasses.replace(problem.hardware, bounds=bounds, fixed=fixed)
     start: Coordinates = {**trace.coordinates, STACKS: math.log(count)}
     at = {path: float(value) for path, value in hardware.project(start).items()}
+    at = _with_room(hardware, problem.inner.grid.base, at, count)
     paid = hardware.priced is None or float(hardware.cost(at)) <= hardware.budget * (1.0 + _ROUNDING)
     fits = _built(hardware, problem.inner.grid.base, at) >= count * (1.0 - _ROUNDING)
     met = objective_at(problem, at) if paid and fits else math.inf
     return Whole(count, met, met / trace.best - 1.0, at)
+
+
+def _with_room(hardware: Hardware, base: Design, at: Coordinates, count: int) -> dict[str, float]:
+    """The chip whose memory has the share of the area that so many stacks need, at the cost of the other shares."""
+    found = {path: float(value) for path, value in at.items()}
+    for simplex, total in zip(hardware.simplices, hardware.totals, strict=True):
+        if MEMORY_AREA in simplex:
+            share = float(hardware.leaves(at)[MEMORY_AREA]) / total
+            wanted = share * max(count / _built(hardware, base, at), 1.0) * (1.0 + _ROUNDING)
+            if share < wanted < 1.0:
+                found[MEMORY_AREA] += math.log(wanted * (1.0 - share) / (share * (1.0 - wanted)))
+    return found
 
 
 def better(trace: Trace, tried: list[Whole]) -> Trace:
