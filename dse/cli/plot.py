@@ -22,11 +22,14 @@ class FigureKind(StrEnum):
     energy = "energy"
     clock = "clock"
     bounds = "bounds"
+    collectives = "collectives"
 
 
 @report_errors
 def plot(
-    results: Annotated[Path, typer.Argument(metavar="RESULTS.nc", help="Results of dse run or dse search.")],
+    results: Annotated[
+        Path | None, typer.Argument(metavar="RESULTS.nc", help="Results of dse run or dse search.")
+    ] = None,
     output: Annotated[
         Path | None,
         typer.Option("--output", "-o", help="File ending in .png, .svg or .pdf [default: next to the results]."),
@@ -39,15 +42,24 @@ def plot(
         str | None,
         typer.Option("--format", metavar="png|svg|pdf", help="Format of figures next to the results [default: png]."),
     ] = None,
+    system: Annotated[
+        list[str] | None,
+        typer.Option("--system", "-s", help="Systems of collectives [default: one of each topology of the catalogue]."),
+    ] = None,
+    n_devices: Annotated[
+        list[int] | None, typer.Option("--n-devices", "-n", min=2, help="Group sizes of collectives [default: 8, 256].")
+    ] = None,
     force: Force = False,
 ) -> None:
-    """Draw the figures of a results file.
+    """Draw the figures of a results file, or of collectives on systems of the catalogue.
 
     breakdown: step time of the best mappings, by part. pareto: the Pareto front of the objectives where it was kept,
     else step time against peak memory. bounds: the share of the step time that is bound by compute, memory and network.
 
     Of a grid of machines also: shares of the step time along each axis, energy against time, and metrics against the
     clock.
+
+    collectives, without a results file: bus bandwidth of all-reduce, all-gather and all-to-all against message size.
     """
     from dse.views.drawing import lacking
 
@@ -64,6 +76,11 @@ def plot(
         raise InputError("--format", repr(as_format), " ".join(e[1:] for e in figures.ENDINGS), "choose one of these")
     if output and check_ending(output).suffix.lower() != ending and as_format:
         raise InputError("--format", repr(as_format), f"{output.suffix.lower()[1:]}, as -o ends", "leave --format out")
+    if kind == FigureKind.collectives or results is None:
+        print(_collectives(results, kind, output or Path(f"collectives{ending}"), system, n_devices, force))
+        return
+    if system or n_devices:
+        raise InputError("-s, -n", f"with {results}", "--kind collectives", "leave them out")
     with open_results(results) as dataset:
         kinds = [kind or FigureKind.breakdown] if kind or output else figures.suited(dataset)
         places = {one: output or figure_path(results, one, ending) for one in kinds}
@@ -71,3 +88,17 @@ def plot(
             outputs.checked(place, force, [results])
         for one, place in places.items():
             print(figures.save(figures.KINDS[one](dataset), place, force, [results]))
+
+
+def _collectives(
+    results: Path | None, kind: FigureKind | None, place: Path, system: list[str] | None, devices: list[int] | None,
+    force: bool,
+) -> Path:
+    """Draw collectives; InputError where the arguments ask for another figure."""
+    from dse.views import plot as figures
+
+    if results is not None:
+        raise InputError("dse plot --kind collectives", str(results), "no results file", "leave the file out")
+    if kind != FigureKind.collectives:
+        raise InputError("dse plot", "no results file", "RESULTS.nc, or --kind collectives", "name a results file")
+    return figures.save(figures.collectives(system or None, devices or (8, 256)), place, force)

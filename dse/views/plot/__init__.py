@@ -4,7 +4,7 @@
 one, else time against memory, or for serving tokens/s per device against tokens/s per user. For a grid of machines
 also ``shares`` of the step time along each axis, ``energy`` against time, metrics against the ``clock``, and
 ``bounds``: shares by compute, memory and network (of the best mappings for other sweeps). ``suited`` lists the figures
-for a dataset.
+for a dataset. ``collectives`` needs no dataset: bus bandwidth against message size by topology.
 """
 
 from __future__ import annotations
@@ -19,6 +19,7 @@ from dse.sweep.results.rebuilding import SPECIFICATION
 from dse.views.plot.bounds import bounds
 from dse.views.plot.breakdown import breakdown
 from dse.views.plot.clock import clock, clock_axis
+from dse.views.plot.collectives import collectives
 from dse.views.plot.designs import is_work
 from dse.views.plot.energy import energy
 from dse.views.plot.grid import axes_of
@@ -29,7 +30,9 @@ from dse.views.plot.style import ENDINGS, save
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
-__all__ = ["ENDINGS", "KINDS", "bounds", "breakdown", "clock", "energy", "pareto", "save", "shares", "suited"]
+__all__ = [
+    "ENDINGS", "KINDS", "bounds", "breakdown", "clock", "collectives", "energy", "pareto", "save", "shares", "suited",
+]  # fmt: skip
 
 #: Name on the command line → figure.
 KINDS: dict[str, Callable[[xr.Dataset], Figure]] = {
