@@ -30,6 +30,8 @@ import pandas as pd
 
 import dse
 from dse.sweep import from_text
+from dse.views import plot
+from dse.views.plot.collectives import KINDS, bus_bandwidth, topologies
 from dse.views.plot.style import COLUMN, FRONT, PAGE, dash, marker, new_figure, shades, style
 
 root = Path.cwd() if Path("sweeps").is_dir() else Path.cwd().parent
@@ -138,6 +140,34 @@ networks[columns].round({"step_time": 3, "price": 1, "network_price": 1, "cost_p
 # time and more than 4 % less money; clusters thin their trees likewise. A torus as fast as the NVLinks costs less to
 # buy; what experts exchange crosses it many times: in a shape that suits its mapping it is 3 % slower than the tree,
 # and its run is as cheap as of the thinned one.
+#
+# ## What each does to a message
+#
+# The bandwidth that a collective reaches (in the convention of nccl-tests), by its size and the topology, within a
+# node or slice of eight devices and among 256: `dse plot --kind collectives` draws the same.
+
+# %%
+plot.collectives()
+
+# %%
+SYSTEMS, LARGE = topologies(), np.array([1e9])
+rates = pd.DataFrame({
+    (kind.name, devices): {
+        name: 1e-9 * float(bus_bandwidth(system, kind, devices, LARGE)[0]) for name, system in SYSTEMS.items()
+    }
+    for kind in KINDS for devices in (8, 256)
+})
+gather, exchange = rates["all_gather"], rates["all_to_all"]
+assert exchange.loc["tree 4:1 (H100)", 256] < 0.5 * exchange.loc["switch (H100)", 256]
+assert gather.loc["tree 4:1 (H100)", 256] == gather.loc["switch (H100)", 256]
+assert (exchange[256] < 0.5 * gather[256]).all() and exchange.loc["torus (TPU v4)", 256] < 60
+assert rates["all_reduce"].loc["switch (H100)", 8] > 1.2 * gather.loc["switch (H100)", 8]
+rates.round(0)  # GB/s, messages of 1 GB
+
+# %% [markdown]
+# A ring that fills its leaves crosses a thinned tree once and does not notice; an all-to-all gets what the top leaves
+# it. The torus keeps rings fast among 256 devices, where its bisection holds exchanges back as a switch's own links
+# out of the node do. NVLink 4 sums in the switch, so that an all-reduce takes less than two passes of a ring.
 #
 # ## Dollars and carbon of a run
 #
