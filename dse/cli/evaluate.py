@@ -79,10 +79,10 @@ def evaluate(
     for text in cautions.stacks_used(made):
         show.note(text)
     outside = cautions.outside(made, stack, system, explained)
-    listed = cautions.of_design(made, workload, stack, explained, study)
+    listed = cautions.of_design(made, workload, system, stack, explained, study)
     listed += cautions.of_limit(made, system, asked.stated)
-    listed += cautions.of_run(asked.stated)
-    bounds = _bounds(made, stack, explained, study) if uncertainty and explained.has_step else {}
+    listed += cautions.of_mesh(made, system, asked.stated) + cautions.of_run(asked.stated)
+    bounds = _bounds(made, stack, system, explained, study) if uncertainty and explained.has_step else {}
     if as_json:
         made_up = (made_up_price(explained.metrics, made), made_up_carbon(explained.metrics, made))
         listed += filter(None, made_up)  # the tables print them with the totals
@@ -146,12 +146,16 @@ def _check_read(path: str, name: str, study: Study, to_serve: str) -> None:
         raise InputError("--set", f"{name}, of training", "leaves that serving reads", "leave it out")
 
 
-def _bounds(design: Design, software: str, explained: Explanation, study: Study) -> dict[str, MetricInterval]:
+def _bounds(
+    design: Design, software: str, system: str, explained: Explanation, study: Study
+) -> dict[str, MetricInterval]:
     """Metric → its 80 % interval, for headline metrics with one."""
+    from dse.designs.calibrated import accelerator_of
     from dse.measured.uncertainty import intervals
 
     metrics = explained.metrics
-    return intervals(design, {name: metrics[name] for name in study.headline(metrics)}, software, study)
+    shown = {name: metrics[name] for name in study.headline(metrics)}
+    return intervals(design, shown, software, study, accelerator_of(system))
 
 
 def _settings(texts: list[str]) -> dict[str, Any]:

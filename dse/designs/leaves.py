@@ -204,6 +204,25 @@ def saturation_note(bandwidth: float, feed: float) -> str:
     return f"memory.bandwidth above {most} changes nothing: the cores ask for no more (power.feed); set that too"
 
 
+def mesh_note(mesh: float, bandwidth: float, built: float, *domains: float) -> str:
+    """Note on a full mesh of another size than built; "" for a switched domain, and for the size that was built.
+
+    Args:
+        mesh: 1 for a full mesh, 0 for a switch.
+        bandwidth: of one device and direction, in B/s.
+        built: devices of the mesh in the catalogue.
+        *domains: stated numbers of devices.
+    """
+    other = next((domain for domain in domains if domain != built), None)
+    if not mesh or other is None:
+        return ""
+    each = quantities.setting(bandwidth / max(other - 1.0, 1.0), "B/s")
+    return (
+        f"scale_up.domain = {other:g} of a full mesh built for {built:g}: each device has {each} to each other one, "
+        "without a switch; name a switched network (axis scale_up) for a larger domain"
+    )
+
+
 def replace(record: R, values: MappingABC[str, Any]) -> R:
     """A copy of a design, or of a record of one, with the leaves at these paths replaced.
 
