@@ -119,18 +119,19 @@ def design_of(
     from dse.designs.catalog import default_software
     from dse.designs.leaves import design, leaf_path, reading_note
 
-    values = _settings(settings or [])
+    serves = study.name == "serving"
+    values = _settings(settings or [], serves)
     for name, option, given in (("n_devices", "-n", n_devices), ("software", "--software", software)):
         if given is not None and name in values:
             _twice(name, f"{option} {given}", f"--set {name}")
     n_devices, software = values.pop("n_devices", n_devices), values.pop("software", software)
-    paths = {name: leaf_path(name, "--set") for name in values}
+    paths = {name: leaf_path(name, "--set", serves) for name in values}
     for name, path in paths.items():  # leaves, not other arguments of design()
         _check_read(path, name, study, to_serve)
     is_named = software is not None
-    serves = study.name == "serving"
     stack = default_software(system, serving=serves, workload=workload) if software is None else software
-    made = study.complete(design(workload, system, stack, n_devices, "--set", any_option, **values))
+    kind = "serving" if serves else "training"
+    made = study.complete(design(workload, system, stack, n_devices, "--set", any_option, kind, **values))
     readings = (reading_note(name, paths[name], value) for name, value in values.items())
     return EvaluateRequest(made, stack, is_named, list(filter(None, readings)), frozenset(paths.values()))
 
@@ -158,7 +159,7 @@ def _bounds(
     return intervals(design, shown, software, study, accelerator_of(system))
 
 
-def _settings(texts: list[str]) -> dict[str, Any]:
+def _settings(texts: list[str], serving: bool) -> dict[str, Any]:
     """Numbers, truth values or texts of ``NAME=VALUE``; InputError for a leaf that is set twice."""
     from dse.designs.leaves import leaf_path
     from dse.spec.space import NAMED
@@ -177,7 +178,7 @@ def _settings(texts: list[str]) -> dict[str, Any]:
                 "--set", repr(text), "values of a design",
                 f"{name} is an axis of sweeps; here name a system or an accelerator that has it: -s",
             )  # fmt: skip
-        path = name if name == "software" else leaf_path(name, "--set")
+        path = name if name == "software" else leaf_path(name, "--set", serving)
         if path in said:
             _twice(name, said[path], text)
         said[path] = text

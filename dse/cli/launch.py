@@ -58,7 +58,7 @@ def launch(
     study, stated = STUDIES[found.study], launching.Stated({}, {})
     if arguments is not None:
         stated = launching.read_arguments(tool, _text(arguments))
-    given = _by_path(settings or [])
+    given = _by_path(settings or [], found.study == "serving")
     engines = ", ".join(sorted(name for name, one in launching.TOOLS.items() if one.study == "serving"))
     to_serve = f"name a tool that serves: --for {engines}"
 
@@ -101,13 +101,13 @@ def launch(
     return status
 
 
-def _by_path(settings: list[str]) -> dict[str, str]:
+def _by_path(settings: list[str], serving: bool) -> dict[str, str]:
     """Full path → text of ``--set``; of several settings of one leaf the last one counts."""
     from dse.designs.leaves import leaf_path
 
     pairs = (text.partition("=") for text in settings)
     named = {name.strip(): value.strip() for name, _, value in pairs if name.strip() not in _NO_LEAVES}
-    return {leaf_path(name, "--set"): value for name, value in named.items()}
+    return {leaf_path(name, "--set", serving): value for name, value in named.items()}
 
 
 #: Reasons of infeasibility without an option of the line, which starts nevertheless; reported with it.
