@@ -116,7 +116,7 @@ def design_of(
     any_option: bool, study: Study, to_serve: str = "add --serving",
 ) -> EvaluateRequest:  # fmt: skip
     """Design of the options; ``to_serve``: fix for leaves of serving."""
-    from dse.designs.catalog import default_software
+    from dse.designs.catalog import SERVED_FORMAT, default_software, format_note
     from dse.designs.leaves import design, leaf_path, reading_note
 
     serves = study.name == "serving"
@@ -132,7 +132,9 @@ def design_of(
     stack = default_software(system, serving=serves, workload=workload) if software is None else software
     kind = "serving" if serves else "training"
     made = study.complete(design(workload, system, stack, n_devices, "--set", any_option, kind, **values))
-    readings = (reading_note(name, paths[name], value) for name, value in values.items())
+    readings = [reading_note(name, paths[name], value) for name, value in values.items()]
+    if serves and not set(SERVED_FORMAT) & set(paths.values()):
+        readings.append(format_note([workload]))
     return EvaluateRequest(made, stack, is_named, list(filter(None, readings)), frozenset(paths.values()))
 
 

@@ -354,6 +354,8 @@ def design(
     values = _named_values(workload, system, stack, any_option)
     _check_stated(stated, values, where)
     plain = PLAIN_MAPPING | (PLAIN_EXPERTS if has_experts(values) else {})
+    if serves and not set(catalog.SERVED_FORMAT) & set(stated):
+        values |= catalog.served_format(workload, values)
     values = plain | values | assumed_tokens(stated) | stated
     made = paths.build(Design, values | _sizes(values, stated, n_devices))
     if made.workload.experts is not None:

@@ -97,7 +97,7 @@ def _of_one_structure(spec: SweepSpec, names: Names) -> Grid:
         shapes=shapes,
         used=names.used,
         lacks=offers.offer_note(offer, names.stacks),
-        tokens=tokens_note(given),
+        tokens=tokens_note(given) or names.format_note(),
         nodes=names.node_note(),
         kinds=names.price_note(),
         missing=_missing_note(table, shapes, N_DEVICES in given or not parts.n_devices_given),
