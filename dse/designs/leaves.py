@@ -117,10 +117,9 @@ def _spellings() -> dict[str, list[str]]:
     """Letters and digits of another tool's name → full paths of the leaves that it is read as."""
     found: dict[str, list[str]] = {}
     for ours, theirs in THEIRS.items():
-        names = ours.split()
-        if (served := set(names) - {"global_batch"}) and served <= _READ_AS:
-            paths = [path for name in names for path in _by_ending().get(name, [])]
-            found |= {plain(word): paths for word in theirs.split() if paths}
+        names = [name for name in ours.split() if name in _by_ending()]  # the others are metrics
+        if names[:1] == ours.split()[:1] and _READ_AS & set(names) and set(names) <= _READ_AS | {"global_batch"}:
+            found |= {plain(word): [_by_ending()[name][0] for name in names] for word in theirs.split()}
     return found
 
 
