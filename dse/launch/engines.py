@@ -8,7 +8,7 @@ from collections.abc import Callable, Mapping
 from dse.errors import InputError
 from dse.launch.options import CHECKPOINT, DRAFT_LAYERS, ChoiceOption, Lookup, Pairs, Written, hosts, number
 from dse.types import AllToAll, Precision
-from dse.types.choices import WEIGHTS_ALONE
+from dse.types.choices import EIGHT_BITS, WEIGHTS_ALONE
 
 SERVING, ENGINE, REQUESTS = "mapping.serving.", "software.engine.", "workload.requests."
 
@@ -126,7 +126,7 @@ def read_copies(*names: str) -> Callable[[Mapping[str, str]], dict[str, float]]:
 
 
 _PRECISION, _WEIGHT, _EXPERT = "mapping.precision", f"{SERVING}weight_bytes", f"{SERVING}expert_bytes"
-_EIGHT_BITS = (float(Precision.fp8), float(Precision.fp8_row), float(Precision.fp8_block))
+_EIGHT_BITS = tuple(map(float, EIGHT_BITS))
 _SIXTEEN_BITS = (float(Precision.bf16), float(Precision.fp16))
 
 #: Bytes per 4-bit weight with scales: one byte per 32 for MXFP4, two and a zero point per 128 for AWQ and GPTQ.

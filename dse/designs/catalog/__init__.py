@@ -35,7 +35,7 @@ from dse.designs.catalog.units import Dimension, combined, dimension, quantity, 
 from dse.designs.catalog.unverified import UnverifiedConstant, unverified_of
 from dse.designs.catalog.value import TRUTHS, Sourced, bounded, choice, which
 from dse.errors import InputError, nearest, unknown_name
-from dse.types.choices import WEIGHTS_ALONE
+from dse.types.choices import EIGHT_BITS, WEIGHTS_ALONE
 from dse.types.paths import build, leaves
 
 __all__ = [
@@ -291,10 +291,10 @@ def served_format(workload: str, device: Values) -> Values:
     generated = any(path.startswith("system.accelerator.chip.") for path in device)
     if stated == types.Precision.mxfp4:
         expert = WEIGHTS_ALONE["w4a16"]
-    elif stated is not None and (generated or device.get("system.accelerator.matrix_rate.fp8")):
-        plain = types.Precision(int(stated))
-    elif stated is not None:
+    elif stated in EIGHT_BITS and not generated and not device.get("system.accelerator.matrix_rate.fp8"):
         weight = WEIGHTS_ALONE["w8a16"]
+    elif stated is not None:
+        plain = types.Precision(int(stated))
     return dict(zip(SERVED_FORMAT, (float(plain), weight, expert), strict=True))
 
 
