@@ -31,10 +31,10 @@ def plan(
     ] = False,
     as_json: Json = False,
 ) -> int:
-    """Plan the cheapest replicas for a rate of requests within latency limits, by accelerator.
+    """Plan the cheapest replicas that serve a rate of requests.
 
-    Prints configuration, cost, margins, and what would change the cheapest one: prices, limits, the rate. Costs are
-    those of buying and running the system; latencies are means under a constant number of requests in flight.
+    Prints configuration, cost and margins by accelerator, and what would change the cheapest: prices, limits, the rate.
+    Costs are those of buying and running the system; latencies are means under a constant number in flight.
     """
     from dse.designs import catalog
     from dse.sweep.provisioning import Demand, provision
