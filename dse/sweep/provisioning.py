@@ -92,6 +92,8 @@ def provision(demand: Demand) -> Plan:
     for name, value in demand._asdict().items():
         if isinstance(value, int | float) and not value > 0.0:
             raise InputError(name, f"{value:g}", "a positive number", "correct the option")
+    if not demand.accelerators:
+        raise InputError("--on", "no name", "accelerators of the catalogue", "see: dse catalog list accelerator")
     slugs = [catalog.resolve("accelerator", name, "--on") for name in demand.accelerators]
     demand = demand._replace(accelerators=tuple(dict.fromkeys(slugs)))
     replicas = _replicas(demand)

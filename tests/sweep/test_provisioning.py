@@ -60,5 +60,6 @@ def test_the_command():
     assert document["fleets"][0]["margins"]["token"] >= 0.0
     refused = CliRunner().invoke(app, asked)
     assert refused.exit_code == 2 and "add --serving" in refused.stderr
-    assert CliRunner().invoke(app, [*asked, "--serving", "--rate", "-1"]).exit_code == 2
+    for bad in (["--rate", "-1"], ["--on", ","], ["--on", "nothing"], ["--max-devices", "0"], ["--tpot", "30 W"]):
+        assert CliRunner().invoke(app, [*asked, "--serving", *bad]).exit_code == 2, bad
     assert CliRunner().invoke(app, [*asked, "--serving", "--tpot", "1 us"]).exit_code == 1
