@@ -22,6 +22,7 @@ class FigureKind(StrEnum):
     energy = "energy"
     clock = "clock"
     bounds = "bounds"
+    interactivity = "interactivity"
 
 
 @report_errors
@@ -39,12 +40,18 @@ def plot(
         str | None,
         typer.Option("--format", metavar="png|svg|pdf", help="Format of figures next to the results [default: png]."),
     ] = None,
+    scale: Annotated[
+        str | None,
+        typer.Option(metavar="linear|log", help="Scale of both axes of interactivity [default: linear]."),
+    ] = None,
     force: Force = False,
 ) -> None:
     """Draw the figures of a results file.
 
     breakdown: step time of the best mappings, by part. pareto: the Pareto front of the objectives where it was kept,
-    else step time against peak memory. bounds: the share of the step time that is bound by compute, memory and network.
+    else step time against peak memory. interactivity: of serving, output tokens/s per device over tokens/s per user, a
+    front per accelerator and a panel per workload. bounds: the share of the step time that is bound by compute, memory
+    and network.
 
     Of a grid of machines also: shares of the step time along each axis, energy against time, and metrics against the
     clock.
@@ -64,10 +71,13 @@ def plot(
         raise InputError("--format", repr(as_format), " ".join(e[1:] for e in figures.ENDINGS), "choose one of these")
     if output and check_ending(output).suffix.lower() != ending and as_format:
         raise InputError("--format", repr(as_format), f"{output.suffix.lower()[1:]}, as -o ends", "leave --format out")
+    if scale is not None and kind is not FigureKind.interactivity:
+        raise InputError("--scale", scale, "an option of one figure", "add --kind interactivity")
     with open_results(results) as dataset:
         kinds = [kind or FigureKind.breakdown] if kind or output else figures.suited(dataset)
         places = {one: output or figure_path(results, one, ending) for one in kinds}
         for place in places.values():
             outputs.checked(place, force, [results])
         for one, place in places.items():
-            print(figures.save(figures.KINDS[one](dataset), place, force, [results]))
+            drawn = figures.KINDS[one](dataset) if scale is None else figures.interactivity(dataset, scale)
+            print(figures.save(drawn, place, force, [results]))
