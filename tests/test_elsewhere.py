@@ -21,8 +21,7 @@ OURS = {
     "tensor_model_parallel_size": "tp", "pipeline_model_parallel_size": "pp", "vpp": "virtual_stages",
     "seq_length": "seq_len", "num_layers": "n_layers", "hidden_size": "hidden", "num_attention_heads": "n_heads",
     "ffn_hidden_size": "ffn_hidden", "vocab_size": "vocab", "activation_checkpointing": "recompute",
-    "isl": "prompt_tokens", "osl": "output_tokens", "batch": "concurrency", "seq": "seq_len",
-    "max_num_seqs": "most_sequences", "request_rate": "concurrency",
+    "seq": "seq_len",
     "zero": "zero_stage", "hbm": "memory.bandwidth", "nvlink": "scale_up.bandwidth", "--num-layers": "n_layers",
 }  # fmt: skip
 
@@ -52,6 +51,42 @@ def test_a_name_of_another_tool_is_told_ours(theirs, ours):
             from_text(text)
         assert raised.value.fix.startswith("did you mean") and repr(ours) in raised.value.fix
         assert theirs in raised.value.where
+
+
+#: A name of engines and benchmarks of serving → ours, which it is read as.
+READ = {
+    "isl": "prompt_tokens", "osl": "output_tokens", "batch_size": "concurrency", "batch": "concurrency",
+    "max_num_seqs": "most_sequences", "max_concurrency": "concurrency",
+}  # fmt: skip
+
+
+@pytest.mark.parametrize(("theirs", "ours"), READ.items())
+def test_a_name_of_serving_tools_is_read_as_ours(theirs, ours):
+    made = dse.design("llama-3-8b", "h100", kind="serving", **{theirs: 48})
+    assert made == dse.design("llama-3-8b", "h100", kind="serving", **{ours: 48})
+    head = '[workload]\nname = "llama-3-8b"\n[system]\nname = "h100"\n'
+    texts = (
+        "[serving]\n[axes]\n{} = [8, 48]", "[serving]\n{} = 8", "[serving]\n[constraints]\nall = ['{} <= 4']",
+        "[serving]\n[axes]\n{} = [8, 48]\ntp = [1, 2]\n[zip]\ngroups = [['tp', '{}']]",
+    )  # fmt: skip
+    for text in texts:
+        if ours == "most_sequences" and "[serving]\n{}" in text:
+            continue
+        own, other = (from_text(head + text.replace("{}", name)) for name in (ours, theirs))
+        assert [(a.name, a.key, a.values) for a in own.axes] == [(a.name, a.key, a.values) for a in other.axes]
+        assert own.zips == other.zips and set(own.fixed) == set(other.fixed)
+        assert [c.names for c in own.constraints] == [c.names for c in other.constraints]
+    asked = ["evaluate", "-w", "llama-3-8b", "-s", "h100", "--serving", "--set", f"{theirs}=8"]
+    done = CliRunner().invoke(app, asked)
+    assert done.exit_code == 0 and f"{theirs} is read as {ours}" in done.stderr
+
+
+def test_a_batch_size_is_of_the_kind_of_study():
+    assert dse.design("llama-3-8b", "h100", batch_size=48).workload.global_batch == 48.0
+    served = dse.design("llama-3-8b", "h100", batch_size=48, isl=100)
+    assert served.workload.requests.concurrency == 48.0
+    with pytest.raises(InputError, match="of a model that is served"):
+        from_text('[workload]\nname = "llama-3-8b"\n[system]\nname = "h100"\n[axes]\nisl = [8]')
 
 
 #: What only the other kind of study knows: section and text → what was meant, and what is to be done.

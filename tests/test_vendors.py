@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import csv
+import json
 import tomllib
 from pathlib import Path
 
@@ -127,3 +128,37 @@ def test_a_search_is_refused_too():
     with pytest.raises(InputError, match="nemo on mi300x of AMD"):
         search.plan(asked)
     search.plan(asked, any_option=True)
+
+
+def evaluated(*asked: str) -> dict:
+    command = ["evaluate", "-w", "llama-3-8b", *asked, "--uncertainty", "--json"]
+    return json.loads(CliRunner().invoke(app, command).stdout)
+
+
+@pytest.mark.parametrize(("system", "devices"), [("gaudi-3", "8"), ("trainium-2", "16")])
+def test_a_vendor_without_rows_has_a_neutral_stack_with_wide_intervals_and_a_note(system, devices):
+    assert catalog.default_software(system) == "neutral"
+    trained = evaluated("-s", system, "-n", devices, "--set", "tp=4", "--set", "recompute=full")
+    low, high = trained["intervals"]["step_time"]
+    assert high / low > 2.0 and any("no measured rows of" in text for text in trained["cautions"])
+    served = evaluated("-s", system, "-n", "4", "--set", "tp=4", "--serving")
+    low, high = served["intervals"]["time_per_output_token"]
+    assert high / low > 3.0 and any("vllm has no measured rows of" in text for text in served["cautions"])
+    own = evaluated("-s", "h100", "-n", "4", "--set", "tp=4", "--serving")
+    assert not any("no measured rows of" in text for text in own["cautions"])
+
+
+def test_trainium_2_is_a_torus_of_16():
+    made = dse.design("llama-3-8b", "trainium-2", n_devices=16, tp=4, recompute="full")
+    assert made.system.scale_up.links is not None and made.system.scale_up.domain == 16.0
+    assert bool(dse.evaluate(made).feasible)
+
+
+def test_a_full_mesh_of_another_size_than_built_has_a_note():
+    asked = ("-s", "mi300x", "-n", "16", "--set", "tp=8")
+    (note,) = [text for text in evaluated(*asked, "--set", "scale_up.domain=16")["cautions"] if "full mesh" in text]
+    assert "built for 8: each device has 29.87 GB/s" in note
+    for same in (asked, (*asked, "--set", "scale_up.domain=8"), ("-s", "h100", "--set", "scale_up.domain=16")):
+        assert not any("full mesh" in text for text in evaluated(*same)["cautions"])
+    swept = SWEEP.replace("eos", "mi300x").format(axes="scale_up.domain = [8, 16]", system="", software="")
+    assert any("full mesh" in text for text in plan(from_text(swept))[0].remarks)

@@ -21,6 +21,7 @@ from dse.cli import (
     launch,
     merge,
     names,
+    plan,
     plot,
     pools,
     report,
@@ -61,6 +62,7 @@ app.command()(run.run)
 app.command()(merge.merge)
 app.command()(search.search)
 app.command()(pools.pools)
+app.command()(plan.plan)
 app.command()(evaluate.evaluate)
 app.command()(trace.trace)
 app.command()(launch.launch)

@@ -16,13 +16,16 @@ def outside(made: Design, software: str, system: str, explained: Explanation) ->
     return beyond(software, lookup_of(made, explained.metrics), accelerator_of(system))
 
 
-def of_design(made: Design, workload: str, software: str, explained: Explanation, study: Study) -> list[str]:
-    """Cautions on a sequence beyond the model's context, a serving stack in training, and an unfilled domain."""
-    from dse.designs.calibrated import beyond_context, lookup_of, without_engine
+def of_design(
+    made: Design, workload: str, system: str, software: str, explained: Explanation, study: Study
+) -> list[str]:
+    """Cautions on a vendor without rows, a sequence beyond the context, a stack of training, an unfilled domain."""
+    from dse.designs.calibrated import accelerator_of, beyond_context, lookup_of, vendor_note, without_engine
 
     engines = without_engine([software]) if study.name == "serving" else ""
     context = beyond_context(workload, lookup_of(made, explained.metrics))
-    return [*filter(None, (context, engines, _unfilled(made)))]
+    vendor = vendor_note(software, accelerator_of(system))
+    return [*filter(None, (vendor, context, engines, _unfilled(made)))]
 
 
 def of_limit(design: Design, system: str, stated: frozenset[str]) -> list[str]:
@@ -38,6 +41,17 @@ def of_limit(design: Design, system: str, stated: frozenset[str]) -> list[str]:
         return []
     limit = f"power limit of {slug}: {float(design.system.accelerator.power.tdp):,.0f} W"
     return [f"{limit}, matrix units and memory at their full rates; physical.tdp is not stated"]
+
+
+def of_mesh(design: Design, system: str, stated: frozenset[str]) -> list[str]:
+    """Caution on a full mesh of another size than built."""
+    from dse.designs import catalog
+    from dse.designs.leaves import mesh_note
+
+    if "system.scale_up.domain" not in stated:
+        return []
+    network, built = design.system.scale_up, catalog.values("system", system)["scale_up.domain"]
+    return [*filter(None, [mesh_note(float(network.mesh), float(network.bandwidth), built, float(network.domain))])]
 
 
 def of_run(stated: frozenset[str]) -> list[str]:

@@ -79,10 +79,10 @@ def evaluate(
     for text in cautions.stacks_used(made):
         show.note(text)
     outside = cautions.outside(made, stack, system, explained)
-    listed = cautions.of_design(made, workload, stack, explained, study)
+    listed = cautions.of_design(made, workload, system, stack, explained, study)
     listed += cautions.of_limit(made, system, asked.stated)
-    listed += cautions.of_run(asked.stated)
-    bounds = _bounds(made, stack, explained, study) if uncertainty and explained.has_step else {}
+    listed += cautions.of_mesh(made, system, asked.stated) + cautions.of_run(asked.stated)
+    bounds = _bounds(made, stack, system, explained, study) if uncertainty and explained.has_step else {}
     if as_json:
         made_up = (made_up_price(explained.metrics, made), made_up_carbon(explained.metrics, made))
         listed += filter(None, made_up)  # the tables print them with the totals
@@ -116,22 +116,25 @@ def design_of(
     any_option: bool, study: Study, to_serve: str = "add --serving",
 ) -> EvaluateRequest:  # fmt: skip
     """Design of the options; ``to_serve``: fix for leaves of serving."""
-    from dse.designs.catalog import default_software
+    from dse.designs.catalog import SERVED_FORMAT, default_software, format_note
     from dse.designs.leaves import design, leaf_path, reading_note
 
-    values = _settings(settings or [])
+    serves = study.name == "serving"
+    values = _settings(settings or [], serves)
     for name, option, given in (("n_devices", "-n", n_devices), ("software", "--software", software)):
         if given is not None and name in values:
             _twice(name, f"{option} {given}", f"--set {name}")
     n_devices, software = values.pop("n_devices", n_devices), values.pop("software", software)
-    paths = {name: leaf_path(name, "--set") for name in values}
+    paths = {name: leaf_path(name, "--set", serves) for name in values}
     for name, path in paths.items():  # leaves, not other arguments of design()
         _check_read(path, name, study, to_serve)
     is_named = software is not None
-    serves = study.name == "serving"
     stack = default_software(system, serving=serves, workload=workload) if software is None else software
-    made = study.complete(design(workload, system, stack, n_devices, "--set", any_option, **values))
-    readings = (reading_note(name, paths[name], value) for name, value in values.items())
+    kind = "serving" if serves else "training"
+    made = study.complete(design(workload, system, stack, n_devices, "--set", any_option, kind, **values))
+    readings = [reading_note(name, paths[name], value) for name, value in values.items()]
+    if serves and not set(SERVED_FORMAT) & set(paths.values()):
+        readings.append(format_note([workload]))
     return EvaluateRequest(made, stack, is_named, list(filter(None, readings)), frozenset(paths.values()))
 
 
@@ -146,15 +149,19 @@ def _check_read(path: str, name: str, study: Study, to_serve: str) -> None:
         raise InputError("--set", f"{name}, of training", "leaves that serving reads", "leave it out")
 
 
-def _bounds(design: Design, software: str, explained: Explanation, study: Study) -> dict[str, MetricInterval]:
+def _bounds(
+    design: Design, software: str, system: str, explained: Explanation, study: Study
+) -> dict[str, MetricInterval]:
     """Metric → its 80 % interval, for headline metrics with one."""
+    from dse.designs.calibrated import accelerator_of
     from dse.measured.uncertainty import intervals
 
     metrics = explained.metrics
-    return intervals(design, {name: metrics[name] for name in study.headline(metrics)}, software, study)
+    shown = {name: metrics[name] for name in study.headline(metrics)}
+    return intervals(design, shown, software, study, accelerator_of(system))
 
 
-def _settings(texts: list[str]) -> dict[str, Any]:
+def _settings(texts: list[str], serving: bool) -> dict[str, Any]:
     """Numbers, truth values or texts of ``NAME=VALUE``; InputError for a leaf that is set twice."""
     from dse.designs.leaves import leaf_path
     from dse.spec.space import NAMED
@@ -173,7 +180,7 @@ def _settings(texts: list[str]) -> dict[str, Any]:
                 "--set", repr(text), "values of a design",
                 f"{name} is an axis of sweeps; here name a system or an accelerator that has it: -s",
             )  # fmt: skip
-        path = name if name == "software" else leaf_path(name, "--set")
+        path = name if name == "software" else leaf_path(name, "--set", serving)
         if path in said:
             _twice(name, said[path], text)
         said[path] = text

@@ -16,6 +16,7 @@ from dse.cli.status import NOTHING_FEASIBLE, report_errors
 
 if TYPE_CHECKING:
     from dse.launch import Stated
+    from dse.types import Design
 
 
 @report_errors
@@ -58,7 +59,10 @@ def launch(
     study, stated = STUDIES[found.study], launching.Stated({}, {})
     if arguments is not None:
         stated = launching.read_arguments(tool, _text(arguments))
-    given = _by_path(settings or [])
+    serves = found.study == "serving"
+    if serves and software is None and not any(text.startswith("software=") for text in settings or ()):
+        software = _engine_of(tool, system)
+    given = _by_path(settings or [], serves)
     engines = ", ".join(sorted(name for name, one in launching.TOOLS.items() if one.study == "serving"))
     to_serve = f"name a tool that serves: --for {engines}"
 
@@ -76,6 +80,7 @@ def launch(
     for text in (*_overridden(stated, given), *stated.notes, *asked.readings):
         show.note(text)
     line = launching.launch(asked.design, tool, study, workload, asked.stack)
+    takes_comments = not line.text.startswith("{")  # DeepSpeed's file is JSON
     unsaid = {short_name(path): value for path, value in line.unsaid.items()}
     hardware, reasons = launching.unfit(tool, system), obstacles(asked.design, study)
     status = NOTHING_FEASIBLE if any(reason.name not in _NO_OPTION for reason in reasons) else 0
@@ -89,8 +94,12 @@ def launch(
         return status
     if read:
         show.note("stated: " + " ".join(f"--set {text}" for text in read))
-    print(line.text)
     lacking = [f"{short_name(path)} = {_value(path, value)}" for path, value in line.unsaid.items()]
+    if takes_comments:
+        for comment in _comments(asked.design, f"{found.name} {found.version}", lacking):
+            print(f"# {comment}")
+        lacking = []
+    print(line.text)
     if lacking or hardware:
         words = f"{found.name} {found.version} has no option for {', '.join([*filter(None, [hardware]), *lacking])}"
         show.console(stderr=True).print(Text(words, "yellow"), soft_wrap=True)
@@ -101,13 +110,35 @@ def launch(
     return status
 
 
-def _by_path(settings: list[str]) -> dict[str, str]:
+def _comments(design: Design, tool: str, lacking: list[str]) -> Iterator[str]:
+    """Comments on a line: the load that a client makes, and values without an option of the tool."""
+    requests = design.workload.requests
+    if requests is not None:
+        yield (
+            f"load of the design: {requests.concurrency:g} requests in flight, {requests.prompt_tokens:g} prompt and "
+            f"{requests.output_tokens:g} output tokens (of the client)"
+        )
+    serving = design.mapping.serving
+    if requests is not None and serving is not None and serving.drafts:
+        yield f"acceptance of the design: {serving.acceptance:g} per draft token (of model and draft)"
+    if lacking:
+        yield f"no option of {tool}: {', '.join(lacking)}"
+
+
+def _engine_of(tool: str, system: str) -> str | None:
+    """Stack of a serving tool, if the catalogue has one for the system's accelerator."""
+    from dse.designs import catalog
+
+    return tool if tool in catalog.names("software") and not catalog.foreign(tool, system) else None
+
+
+def _by_path(settings: list[str], serving: bool) -> dict[str, str]:
     """Full path → text of ``--set``; of several settings of one leaf the last one counts."""
     from dse.designs.leaves import leaf_path
 
     pairs = (text.partition("=") for text in settings)
     named = {name.strip(): value.strip() for name, _, value in pairs if name.strip() not in _NO_LEAVES}
-    return {leaf_path(name, "--set"): value for name, value in named.items()}
+    return {leaf_path(name, "--set", serving): value for name, value in named.items()}
 
 
 #: Reasons of infeasibility without an option of the line, which starts nevertheless; reported with it.

@@ -23,6 +23,7 @@ class FigureKind(StrEnum):
     clock = "clock"
     bounds = "bounds"
     collectives = "collectives"
+    interactivity = "interactivity"
 
 
 @report_errors
@@ -42,6 +43,10 @@ def plot(
         str | None,
         typer.Option("--format", metavar="png|svg|pdf", help="Format of figures next to the results [default: png]."),
     ] = None,
+    scale: Annotated[
+        str | None,
+        typer.Option(metavar="linear|log", help="Scale of both axes of interactivity [default: linear]."),
+    ] = None,
     system: Annotated[
         list[str] | None,
         typer.Option("--system", "-s", help="Systems of collectives [default: one of each topology of the catalogue]."),
@@ -51,10 +56,12 @@ def plot(
     ] = None,
     force: Force = False,
 ) -> None:
-    """Draw the figures of a results file, or of collectives on systems of the catalogue.
+    """Draw the figures of a results file, or those of collectives.
 
     breakdown: step time of the best mappings, by part. pareto: the Pareto front of the objectives where it was kept,
-    else step time against peak memory. bounds: the share of the step time that is bound by compute, memory and network.
+    else step time against peak memory. interactivity: of serving, output tokens/s per device over tokens/s per user, a
+    front per accelerator and a panel per workload. bounds: the share of the step time that is bound by compute, memory
+    and network.
 
     Of a grid of machines also: shares of the step time along each axis, energy against time, and metrics against the
     clock.
@@ -76,6 +83,8 @@ def plot(
         raise InputError("--format", repr(as_format), " ".join(e[1:] for e in figures.ENDINGS), "choose one of these")
     if output and check_ending(output).suffix.lower() != ending and as_format:
         raise InputError("--format", repr(as_format), f"{output.suffix.lower()[1:]}, as -o ends", "leave --format out")
+    if scale is not None and kind is not FigureKind.interactivity:
+        raise InputError("--scale", scale, "an option of one figure", "add --kind interactivity")
     if kind == FigureKind.collectives or results is None:
         print(_collectives(results, kind, output or Path(f"collectives{ending}"), system, n_devices, force))
         return
@@ -87,7 +96,8 @@ def plot(
         for place in places.values():
             outputs.checked(place, force, [results])
         for one, place in places.items():
-            print(figures.save(figures.KINDS[one](dataset), place, force, [results]))
+            drawn = figures.KINDS[one](dataset) if scale is None else figures.interactivity(dataset, scale)
+            print(figures.save(drawn, place, force, [results]))
 
 
 def _collectives(

@@ -93,6 +93,37 @@ def accelerator_of(system: str) -> str:
     return next((slug for kind, slug in catalog.used([("system", system)]) if kind == "accelerator"), "")
 
 
+#: Training stack of vendors without one of their own.
+NEUTRAL = "neutral"
+
+
+def is_unlike(stack: str, accelerator: str) -> bool:
+    """Whether no row of a stack is of an accelerator of this one's vendor.
+
+    >>> is_unlike("vllm", "trainium-2"), is_unlike("vllm", "a100-sxm-80gb")
+    (True, False)
+    """
+    seen = catalog.entry("software", stack).value("calibrated.accelerators", ())
+    vendors = {catalog.entry("accelerator", slug).value("vendor") for slug in seen}
+    return bool(accelerator and vendors) and catalog.entry("accelerator", accelerator).value("vendor") not in vendors
+
+
+def vendor_note(stack: str, accelerator: str) -> str:
+    """Note on a stack without rows of the accelerator's vendor, in one line; "" otherwise.
+
+    >>> vendor_note("nemo", "h100-sxm-80gb")
+    ''
+    """
+    if stack != NEUTRAL and not is_unlike(stack, accelerator):
+        return ""
+    vendor = catalog.entry("accelerator", accelerator).value("vendor") if accelerator else None
+    slows = "typical slow-downs stand in" if stack == NEUTRAL else "its overheads on other chips stand in"
+    return (
+        f"{stack} has no measured rows of {vendor or 'such'} accelerators: {slows}, "
+        "with a wide interval (--uncertainty)"
+    )
+
+
 def beyond(stack: str, lookup: Lookup, accelerator: str = "") -> list[str]:
     """Quantities of a design outside of the rows that its stack was fitted to, in words.
 

@@ -36,7 +36,7 @@ from dse.designs.records import (
     assumed_tokens,
     with_serving_defaults,
 )
-from dse.errors import InputError, unknown_name
+from dse.errors import THEIRS, InputError, plain, unknown_name
 from dse.io import quantities
 from dse.types import Design, Recompute, choice_name, paths
 
@@ -108,12 +108,44 @@ def is_of_workload(path: str) -> bool:
     return path.partition(".")[0] == "workload"
 
 
-def leaf_path(name: str, where: str = "design") -> str:
+#: Leaves whose names in engines and benchmarks of serving (isl, max_num_seqs) are read as these leaves.
+_READ_AS = {"prompt_tokens", "output_tokens", "concurrency", "request_rate", "most_sequences"}
+
+
+@functools.cache
+def _spellings() -> dict[str, list[str]]:
+    """Letters and digits of another tool's name → full paths of the leaves that it is read as."""
+    found: dict[str, list[str]] = {}
+    for ours, theirs in THEIRS.items():
+        names = [name for name in ours.split() if name in _by_ending()]  # the others are metrics
+        if names[:1] == ours.split()[:1] and _READ_AS & set(names) and set(names) <= _READ_AS | {"global_batch"}:
+            found |= {plain(word): [_by_ending()[name][0] for name in names] for word in theirs.split()}
+    return found
+
+
+def read_as(name: str, serving: bool | None = None) -> str:
+    """Full path of the leaf that another tool's name is read as; "" for other names, and for an ambiguous one.
+
+    Args:
+        name: as written.
+        serving: kind of the study; ``batch_size`` is the concurrency of serving, else the global batch.
+
+    >>> read_as("isl"), read_as("batch_size", serving=True), read_as("tp")
+    ('workload.requests.prompt_tokens', 'workload.requests.concurrency', '')
+    """
+    found = _spellings().get(plain(name), []) if name not in _by_ending() else []
+    if len(found) > 1 and serving is not None:
+        found = [path for path in found if path.startswith(LEAVES_OF_SERVING) == serving]
+    return found[0] if len(found) == 1 else ""
+
+
+def leaf_path(name: str, where: str = "design", serving: bool | None = None) -> str:
     """Full path of a leaf.
 
     Args:
-        name: a full path, or any unique dotted ending.
+        name: a full path, any unique dotted ending, or a name of serving engines (:func:`read_as`).
         where: place of the name, for errors.
+        serving: kind of the study, which decides what ``batch_size`` is.
 
     Raises:
         InputError: for an unknown or ambiguous name.
@@ -124,6 +156,8 @@ def leaf_path(name: str, where: str = "design") -> str:
     found = _by_ending().get(name, [])
     if name in known_leaves():
         return name
+    if theirs := read_as(name, serving):
+        return theirs
     if len(found) == 1:
         return found[0]
     if found:
@@ -170,7 +204,7 @@ def leaf_value(path: str, value: Any, where: str = "design") -> float:
 
 
 def reading_note(name: str, path: str, *values: Any) -> str:
-    """Note on the unit of a plain number for a leaf with units; "" where all values state their units.
+    """Note on another tool's name, or on the unit of a plain number for a leaf with units; "" otherwise.
 
     Args:
         name: as written.
@@ -182,6 +216,8 @@ def reading_note(name: str, path: str, *values: Any) -> str:
     >>> reading_note("tp", "mapping.tp", 8)
     ''
     """
+    if read_as(name, serving=True) == path or read_as(name, serving=False) == path:
+        return f"{name} is read as {short_name(path)}"
     units = known_leaves()[path]["units"]
     bare = [value for value in values if is_number(value)]
     return f"{name} = {bare[0]:g} has no unit: read as {bare[0]:g} {units}" if bare and units != "1" else ""
@@ -202,6 +238,25 @@ def saturation_note(bandwidth: float, feed: float) -> str:
         return ""
     most = quantities.setting(feed, "B/s")
     return f"memory.bandwidth above {most} changes nothing: the cores ask for no more (power.feed); set that too"
+
+
+def mesh_note(mesh: float, bandwidth: float, built: float, *domains: float) -> str:
+    """Note on a full mesh of another size than built; "" for a switched domain, and for the size that was built.
+
+    Args:
+        mesh: 1 for a full mesh, 0 for a switch.
+        bandwidth: of one device and direction, in B/s.
+        built: devices of the mesh in the catalogue.
+        *domains: stated numbers of devices.
+    """
+    other = next((domain for domain in domains if domain != built), None)
+    if not mesh or other is None:
+        return ""
+    each = quantities.setting(bandwidth / max(other - 1.0, 1.0), "B/s")
+    return (
+        f"scale_up.domain = {other:g} of a full mesh built for {built:g}: each device has {each} to each other one, "
+        "without a switch; name a switched network (axis scale_up) for a larger domain"
+    )
 
 
 def replace(record: R, values: MappingABC[str, Any]) -> R:
@@ -289,13 +344,17 @@ def design(
     if kind not in KINDS:
         raise unknown_name(f"{where}: kind", kind, KINDS, "kinds of designs")
     _check_texts({"workload": workload, "system": system, "software": software}, where)
-    paths_of = {name: leaf_path(name, where) for name in settings}
+    serves = kind == "serving" or any(read_as(name).startswith(LEAVES_OF_SERVING) for name in settings)
+    serves |= any(path.startswith(LEAVES_OF_SERVING) for name in settings for path in _by_ending().get(name, []))
+    paths_of = {name: leaf_path(name, where, serves) for name in settings}
     stated = {path: leaf_value(path, settings[name], f"{where}.{name}") for name, path in paths_of.items()}
-    serves = kind == "serving" or any(path.startswith(LEAVES_OF_SERVING) for path in stated)
+    serves |= any(path.startswith(LEAVES_OF_SERVING) for path in stated)
     stack = catalog.default_software(system, serving=serves, workload=workload) if software is None else software
     values = _named_values(workload, system, stack, any_option)
     _check_stated(stated, values, where)
     plain = PLAIN_MAPPING | (PLAIN_EXPERTS if has_experts(values) else {})
+    if serves and not set(catalog.SERVED_FORMAT) & set(stated):
+        values |= catalog.served_format(workload, values)
     values = plain | values | assumed_tokens(stated) | stated
     made = paths.build(Design, values | _sizes(values, stated, n_devices))
     if made.workload.experts is not None:

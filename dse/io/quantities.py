@@ -64,6 +64,8 @@ def scale(value: float, units: str) -> tuple[float, str]:
         return _mass(abs(value))
     if units == "B" and value >= 2**20:
         return (1.0 / GIB, "GiB") if value >= 0.01 * GIB else (1024.0 / GIB, "MiB")
+    if units == "B" and abs(value) < 1.0:  # bytes of a weight: there are no thousandths of a byte
+        return 1.0, "B"
     name = {"1": "", "s-1": "/s", "1/USD": "/USD"}.get(units, units)
     size = abs(value)
     written_out = (units == "s" and size >= 1.0) or (not name and size < _PLAIN) or (name[:1] == "/" and size < 1.0)
@@ -130,6 +132,8 @@ def setting(value: Any, units: str = "1") -> str:
 
     >>> setting(141e9, "B"), setting(80 * GIB, "B"), setting(3.35e12, "B/s"), setting(8.14e-4, "m^2"), setting(True)
     ('141 GB', '80 GiB', '3.35 TB/s', '814 mm²', 'yes')
+    >>> setting(0.5625, "B"), setting(0.53125, "B")
+    ('0.5625 B', '0.53125 B')
     """
     if isinstance(value, bool) or type(value).__name__ in ("bool", "bool_"):  # numpy's, without importing it
         return "yes" if value else "no"
@@ -156,7 +160,8 @@ def settings(values: Sequence[Any], units: str = "1") -> list[str]:
 
 def _set(number: float, factor: float, name: str) -> str:
     number *= factor
-    return _joined(f"{number:.{4 if abs(number) < 1e4 else 6}g}", name)
+    few = abs(number) < 1e4 and (name != "B" or abs(number) >= 1.0)
+    return _joined(f"{number:.{4 if few else 6}g}", name)
 
 
 def seconds(value: float) -> str:

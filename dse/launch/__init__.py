@@ -25,6 +25,7 @@ from dse.launch.megatron import MEGATRON_BRIDGE, MEGATRON_LM
 from dse.launch.options import (
     ALL_WEIGHTS,
     CAPACITY,
+    CHECKPOINT,
     DRAFT_LAYERS,
     RUNTIME,
     WEIGHTS,
@@ -128,6 +129,8 @@ def _lookup(design: Design, values: Mapping[str, float], workload: str = "") -> 
     def lookup(path: str) -> float | None:
         if path == DRAFT_LAYERS:
             return catalog.entry("workload", workload).value("draft_layers") if workload else None
+        if path == CHECKPOINT:
+            return catalog.entry("workload", workload).value("checkpoint") if workload else None
         return computed()[path] if path in _OF_DESIGN else values.get(path)
 
     return lookup

@@ -6,9 +6,9 @@ import re
 from collections.abc import Callable, Mapping
 
 from dse.errors import InputError
-from dse.launch.options import DRAFT_LAYERS, ChoiceOption, Lookup, Pairs, Written, hosts, number
+from dse.launch.options import CHECKPOINT, DRAFT_LAYERS, ChoiceOption, Lookup, Pairs, Written, hosts, number
 from dse.types import AllToAll, Precision
-from dse.types.choices import WEIGHTS_ALONE
+from dse.types.choices import EIGHT_BITS, WEIGHTS_ALONE
 
 SERVING, ENGINE, REQUESTS = "mapping.serving.", "software.engine.", "workload.requests."
 
@@ -126,7 +126,7 @@ def read_copies(*names: str) -> Callable[[Mapping[str, str]], dict[str, float]]:
 
 
 _PRECISION, _WEIGHT, _EXPERT = "mapping.precision", f"{SERVING}weight_bytes", f"{SERVING}expert_bytes"
-_EIGHT_BITS = (float(Precision.fp8), float(Precision.fp8_row), float(Precision.fp8_block))
+_EIGHT_BITS = tuple(map(float, EIGHT_BITS))
 _SIXTEEN_BITS = (float(Precision.bf16), float(Precision.fp16))
 
 #: Bytes per 4-bit weight with scales: one byte per 32 for MXFP4, two and a zero point per 128 for AWQ and GPTQ.
@@ -140,8 +140,28 @@ def _is_four_bits(held: float) -> bool:
     return _FOUR_BITS_FROM < held < _FOUR_BITS_TO
 
 
+def _is_published(stated: float | None, precision: float | None, weight: float, expert: float) -> bool:
+    """Whether a design serves a model in the format of its checkpoint, which says so itself."""
+    if stated == float(Precision.mxfp4):
+        return precision in _SIXTEEN_BITS and not weight and _is_four_bits(expert)
+    widened = precision in _SIXTEEN_BITS and weight == WEIGHTS_ALONE["w8a16"]
+    narrow = widened or (precision in _EIGHT_BITS and not weight)
+    return stated in _EIGHT_BITS and narrow and expert in (0.0, weight)
+
+
+def of_checkpoint() -> Written:
+    """No option for the format of a checkpoint, which the engine reads from it; other formats have none either."""
+    paths = (_PRECISION, _WEIGHT, _EXPERT)
+
+    def write(leaf: Lookup) -> Pairs | None:
+        precision, *held = (leaf(path) or 0.0 for path in paths)
+        return [] if _is_published(leaf(CHECKPOINT), precision, *held) else None
+
+    return Written(paths, write)
+
+
 def formats(name: str, int8: str) -> Written:
-    """The option for the weight format of a checkpoint, as multiplied, or narrower.
+    """The option for the weight format of a checkpoint, as multiplied, or narrower; none for a model published in it.
 
     ``int8``: the engine's name of 8-bit weights and activations; other names are common to all engines.
     """
@@ -153,6 +173,8 @@ def formats(name: str, int8: str) -> Written:
 
     def write(leaf: Lookup) -> Pairs | None:
         weight, expert = (leaf(path) or 0.0 for path in (_WEIGHT, _EXPERT))
+        if _is_published(leaf(CHECKPOINT), leaf(_PRECISION), weight, expert):
+            return []
         if not weight and not expert:
             return multiplied.write(leaf)
         if leaf(_PRECISION) not in _SIXTEEN_BITS:

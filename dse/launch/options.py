@@ -121,6 +121,9 @@ class Written:
 WEIGHTS, RUNTIME, CAPACITY = "launch.weights", "launch.runtime", "launch.capacity"
 ALL_WEIGHTS = "launch.all_weights"
 
+#: Code of the weight format of a checkpoint, by its file in the catalogue; None for 16 bits.
+CHECKPOINT = "launch.checkpoint"
+
 #: Multi-token prediction layers of a checkpoint, by its file in the catalogue.
 DRAFT_LAYERS = "launch.draft_layers"
 

@@ -15,6 +15,7 @@ from dse.launch.engines import (
     drafted,
     drafts_itself,
     model_length,
+    of_checkpoint,
     over_nodes,
     replica,
     whole,
@@ -141,6 +142,7 @@ TENSORRT_LLM = Tool(
         ChoiceOption(KEPT, {1.0: [], 0.0: [(_SCHEDULER, "{capacity_scheduler_policy: MAX_UTILIZATION}")]}),
         # Other formats are those of the checkpoint.
         ChoiceOption("mapping.precision", {float(Precision.bf16): [], float(Precision.fp16): []}),
+        of_checkpoint(),
     ),
     with_entries("trtllm-serve \"$MODEL\"", "--extra_llm_api_options", "extra_llm_api_options.yml"),
     vendors=("NVIDIA",),

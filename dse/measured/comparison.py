@@ -356,7 +356,8 @@ def half_widths(predictions: Iterable[Prediction]) -> dict[int, float]:
         p for p in predictions
         if p.skip is None and p.design is not None and p.stack and _study_of(p) is TRAINING
     ]  # fmt: skip
-    found = uncertainty.half_widths([p.chosen for p in steps], [uncertainty.uncertainty_of(p.stack) for p in steps])
+    parts = [uncertainty.uncertainty_of(p.stack, uncertainty.is_mixture(p.chosen)) for p in steps]
+    found = uncertainty.half_widths([p.chosen for p in steps], parts)
     return {id(p): float(half_width) for p, half_width in zip(steps, found, strict=True)}
 
 

@@ -29,6 +29,9 @@ SEARCHED = frozenset(
     ("recompute", "recompute_share", "offload_activations", "micro_batch", "virtual_stages", "tp", "pp")
 )
 
+#: Completed field of a mixture on a stack without measured kernels of experts.
+EXPERT_KERNELS = "expert_kernels"
+
 
 @dataclasses.dataclass(frozen=True)
 class Candidates:
@@ -109,6 +112,9 @@ def complete(case: Case, lookup: Lookup | None = None) -> Candidates:
         raise Skip("not in the catalogue", str(error)) from None
     nearest = "software" in cells.completed and lookup.is_nearest(stack, case.source, _remarks(cells))
     note = NEAREST if nearest else ""
+    if EXPERT_KERNELS in cells.completed:
+        others = mixtures_note(stack, accelerator_of(cells.row))
+        note = "; ".join(filter(None, (note, f"{stack} has no measured kernels of experts: default values{others}")))
     system = dataclasses.replace(system, n_devices=devices)
     squeezes = own["spills"] and system.scale_up.links is not None and "recompute" in cells.completed
     otherwise = pods.squeezed(software, found) if squeezes else {}
@@ -126,26 +132,25 @@ def _of_calculon(case: Case, lookup: Lookup) -> Candidates:
 
 
 def _refuse_experts(cells: Cells, lookup: Lookup, model: str) -> None:
-    """Skip mixtures of experts outside the catalogue, and rows without the degrees of their experts."""
+    """Skip mixtures of experts outside the catalogue, and rows of mixtures without an expert-parallel size."""
     slug = lookup.resolve("workload", model)
     if slug and lookup.workload(slug).experts is not None:
         if cells.count("ep") is None:
-            raise Skip("mixture of experts not modelled", f"{model}: no ep stated")
+            raise Skip("no expert-parallel size stated", f"{model}: ep is empty")
         return
     total, active = cells.number("params_B"), cells.number("active_params_B")
     sparse = total is not None and active is not None and active < 0.9 * total
     if sparse or (cells.number("n_experts") or 1) > 1 or (cells.number("ep") or 1) > 1 or _EXPERTS.search(model):
-        raise Skip("mixture of experts not modelled", model)
+        raise Skip("mixture of experts not in the catalogue", model)
 
 
 def _expert_kernels(cells: Cells, lookup: Lookup, stack: str) -> ExpertKernels:
-    """Expert kernels of a stack; Skip where its file states none, since they differ by a factor of two.
+    """Expert kernels of a stack, by default values (recorded as completed) where its file states none.
 
     With dropped tokens every expert has its capacity in rows, so the host waits for no sizes.
     """
     if not lookup.entry("software", stack).states("experts"):
-        others = mixtures_note(stack, accelerator_of(cells.row))
-        raise Skip("mixture of experts not modelled", f"{stack} says nothing of its experts' kernels{others}")
+        cells.complete(EXPERT_KERNELS, "default")
     found = lookup.expert_kernels(stack)
     return dataclasses.replace(found, expert_host_time=0.0) if drops_tokens(cells) else found
 

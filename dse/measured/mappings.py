@@ -13,6 +13,7 @@ from dse.errors import nearest
 from dse.measured.cells import Cells
 from dse.measured.table import Skip
 from dse.model.divisibility import fault, keeps, splits_hidden
+from dse.model.schedules import CHUNKS
 from dse.types import (
     AllToAll,
     ExpertMapping,
@@ -20,9 +21,11 @@ from dse.types import (
     Mapping,
     Precision,
     Recompute,
+    Schedule,
     SequenceParallel,
     Tiers,
     Workload,
+    choice_name,
     weight_only_format,
 )
 
@@ -76,6 +79,7 @@ def mappings(
     if workload.experts is not None:
         fixed["experts"] = spread_experts(cells, default)
     fixed |= {name: cells.flag(name) or 0.0 for name in ("offload_weights", "offload_optimizer")}
+    fixed["schedule"] = named_schedule(cells)
     if cells.flag("host_update"):
         fixed["tiers"] = Tiers(host_update=1.0)
     policies = spilled(cells, recompute(cells, default), default)
@@ -102,6 +106,15 @@ def mappings(
     if split_sequence is None and any(m.tp > 1 for m in found):
         cells.complete("sequence_parallel", default("sequence_parallel"))
     return tuple(found)
+
+
+def named_schedule(cells: Cells) -> float | None:
+    """Code of a row's pipeline schedule; None for 1F1B, stated or not."""
+    text = cells.text("schedule").lower()
+    known = {choice_name(one): float(one) for one in Schedule}
+    if text and text.replace("_", "-") not in known:
+        raise Skip("schedule unknown", f"{text}; {', '.join(known)}")
+    return known.get(text.replace("_", "-")) or None
 
 
 def spread_experts(cells: Cells, default: Default) -> ExpertMapping:
@@ -222,6 +235,8 @@ def schedules(cells: Cells, workload: Workload, pp: float, dp: float) -> Iterato
     batch, stages = cells.count("micro_batch"), cells.count("vp", "virtual_stages")
     if batch is None:
         cells.search("micro_batch")
+    if stages is None and (schedule := named_schedule(cells)):
+        stages = CHUNKS[Schedule(int(schedule))]
     if stages is None and pp > 1:
         cells.search("virtual_stages")
     powers = [2.0**k for k in range(LARGEST_MICRO_BATCH.bit_length())]

@@ -22,6 +22,7 @@ import jax
 import numpy as np
 
 from dse.designs import catalog
+from dse.designs.calibrated import is_unlike
 from dse.designs.leaves import leaf, leaves, replace
 from dse.doors.study import Study
 from dse.doors.study_training import TRAINING
@@ -32,6 +33,10 @@ SHARE = 0.8
 
 #: Residual by kind of an engine without measurements: that of unseen sources (docs/serving.md).
 UNMEASURED = {"token": 0.55, "first": 0.72, "latency": 0.55, "rate": 0.42, "energy": 0.49}
+
+#: Residual of the step time of a mixture on a stack without rows of one: kernels of experts differ by a factor of two
+#: between measured stacks.
+UNMEASURED_EXPERTS = 0.35
 
 #: Samples of the parameters in antithetic pairs, so that their mean is that of the prediction.
 DRAWS = 64
@@ -51,12 +56,20 @@ class MetricInterval(NamedTuple):
     high: float
 
 
-def uncertainty_of(software: str) -> Uncertainty:
-    """Uncertainty of predictions with a stack of the catalogue, from its current file."""
+def uncertainty_of(software: str, mixture: bool = False) -> Uncertainty:
+    """Uncertainty of predictions with a stack of the catalogue, from its current file; ``mixture``: of experts."""
     entry = catalog.entry("software", software)
     paths = _software_leaves()
     spreads = {paths[name]: found.spread for name, found in entry.values.items() if found.spread and name in paths}
-    return Uncertainty(spreads, float(entry.value("residual", 0.0)))
+    residual = float(entry.value("residual", 0.0))
+    if mixture and not entry.states("experts"):
+        residual = float(np.hypot(residual, UNMEASURED_EXPERTS))
+    return Uncertainty(spreads, residual)
+
+
+def is_mixture(design: Design) -> bool:
+    """Whether a design is of a mixture of experts."""
+    return design.workload.experts is not None
 
 
 @functools.cache
@@ -109,7 +122,7 @@ _RATES = ("tokens_per_second", "tokens_per_second_per_device", "mfu", "mfu_causa
 
 
 def intervals(
-    design: Design, metrics: Mapping[str, float], software: str, study: Study = TRAINING
+    design: Design, metrics: Mapping[str, float], software: str, study: Study = TRAINING, accelerator: str = ""
 ) -> dict[str, MetricInterval]:
     """Metric → its 80 % interval, for metrics that have one.
 
@@ -118,9 +131,12 @@ def intervals(
         metrics: metric → value in SI units.
         software: the stack, by its name in the catalogue.
         study: study of the design.
+        accelerator: its slug; an engine without rows of its vendor counts as one without measurements.
     """
-    width = None if study.residuals else float(half_widths([design], [uncertainty_of(software)])[0])
-    found = {name: interval_of(name, value, software, design.software, width, study) for name, value in metrics.items()}
+    unlike = bool(study.residuals) and is_unlike(software, accelerator)
+    width = None if study.residuals else float(half_widths([design], [uncertainty_of(software, is_mixture(design))])[0])
+    stack = "" if unlike else software
+    found = {name: interval_of(name, value, stack, design.software, width, study) for name, value in metrics.items()}
     return {name: ends for name, ends in found.items() if ends}
 
 
@@ -132,7 +148,7 @@ def interval_of(
     Args:
         metric: its name.
         value: of the metric, in SI units.
-        stack: name of the design's software.
+        stack: name of the design's software; "" for one without measurements.
         software: the design's software, with ``memory_spread`` for peak memory.
         step: half-width of the interval of the log step time, None where unknown.
         study: study of the metric.
@@ -153,7 +169,8 @@ def residual_half_width(stack: str, metric: str, study: Study) -> float | None:
     kind = study.residuals.get(metric)
     if kind is None:
         return None
-    return quantile() * float(catalog.entry("software", stack).value(f"residuals.{kind}", UNMEASURED[kind]))
+    known = catalog.entry("software", stack).value(f"residuals.{kind}", UNMEASURED[kind]) if stack else UNMEASURED[kind]
+    return quantile() * float(known)
 
 
 def _around(value: float, half_width: float) -> MetricInterval:

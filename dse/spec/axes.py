@@ -52,8 +52,9 @@ class Axis:
 
 
 def find_leaf(
-    name: str, where: str, others: Iterable[str], what: str, kind: str = "leaves", begins: tuple[str, ...] = ("",)
-) -> str:
+    name: str, where: str, others: Iterable[str], what: str, kind: str = "leaves", begins: tuple[str, ...] = ("",),
+    serving: bool | None = None,
+) -> str:  # fmt: skip
     """Full path of the leaf of ``name``.
 
     Args:
@@ -63,12 +64,13 @@ def find_leaf(
         what: plural of the valid names, for errors.
         kind: of ``dse list``, for errors.
         begins: starts of the paths that are suggested before all others.
+        serving: kind of the study, for names of other tools (:func:`dse.designs.leaves.read_as`).
 
     Raises:
         InputError: for an unknown or ambiguous name, with suggestions.
     """
     try:
-        path = leaf_path(name, where)
+        path = leaf_path(name, where, serving)
     except InputError as error:
         if name in _endings():  # ambiguous: the message says how to tell them apart
             raise

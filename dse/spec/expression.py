@@ -388,7 +388,8 @@ class _Reading:
                 self.where, f"{shown}, a metric of {other.name}", f"leaves, and metrics of {self.study.name}",
                 "add a section [serving]" if other.name == "serving" else f"leave out the section [{self.study.name}]",
             )  # fmt: skip
-        path = find_leaf(name, self.where, self.study.units, "leaves and metrics", "constraints")
+        serves = self.study.name == "serving"
+        path = find_leaf(name, self.where, self.study.units, "leaves and metrics", "constraints", serving=serves)
         check_read(path, name, self.where, self.study)
         return path
 

@@ -6,7 +6,7 @@ import dataclasses
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from dse.designs.leaves import known_leaves, reading_note
+from dse.designs.leaves import known_leaves, read_as, reading_note, short_name
 from dse.designs.records import CHIP, LEAVES_OF_SERVING
 from dse.doors.study import Study
 from dse.errors import InputError, unknown_name
@@ -64,8 +64,11 @@ def flat(table: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, Any]
             yield f"{prefix}{key}", value
 
 
-def fixed_of(document: dict[str, Any], file: str) -> tuple[dict[str, Axis], dict[str, Axis]]:
-    """Catalogue names and leaves that the sections ``workload system software mapping serving`` fix."""
+def fixed_of(document: dict[str, Any], file: str, serving: bool) -> tuple[dict[str, Axis], dict[str, Axis]]:
+    """Catalogue names and leaves that the sections ``workload system software mapping serving`` fix.
+
+    ``serving``: kind of the study.
+    """
     names: dict[str, Axis] = {}
     fixed: dict[str, Axis] = {}
     for section, own in SECTIONS.items():
@@ -78,31 +81,33 @@ def fixed_of(document: dict[str, Any], file: str) -> tuple[dict[str, Axis], dict
             if key in own:
                 names[own[key]] = axis_values.named(own[key], NAMED[own[key]][0], [value], where)
             else:
-                path = _leaf_of(section, key, own, where)
+                path = _leaf_of(section, key, own, where, serving)
                 axis = axis_values.listed(path.rpartition(".")[2], path, [value], where)
                 fixed[path] = dataclasses.replace(axis, note=reading_note(key, path, value))
     return names, fixed
 
 
-def _leaf_of(section: str, key: str, own: dict[str, str], where: str) -> str:
+def _leaf_of(section: str, key: str, own: dict[str, str], where: str, serving: bool) -> str:
     """Full path of a section's key; InputError for a leaf of another section."""
     begins = LEAVES_OF_SERVING if section == "serving" else (f"{section}.",)
     inside = [path for path in known_leaves() if path.startswith(begins)]
-    path = axis_values.find_leaf(key, where, own, f"keys of [{section}]", begins=begins)
+    path = axis_values.find_leaf(key, where, own, f"keys of [{section}]", begins=begins, serving=serving)
     if path not in inside:
         raise InputError(where, key, f"leaves of [{section}]", f"move it to [{path.partition('.')[0]}]")
     return path
 
 
-def axes_of(table: dict[str, Any], file: str) -> Iterator[Axis]:
-    """The axes of ``[axes]``."""
+def axes_of(table: dict[str, Any], file: str, serving: bool) -> Iterator[Axis]:
+    """The axes of ``[axes]``; ``serving``: kind of the study."""
     for key, value in flat(table):
         where = f"{file}: axes.{key}"
         if key in NAMED:
             yield axis_values.named(key, NAMED[key][0], value, where)
             continue
-        path = axis_values.find_leaf(key, where, NAMED, "leaves of a design and catalogue names", "axes")
-        yield axis_values.leaf(key, path, value, where)
+        known = "leaves of a design and catalogue names"
+        path = axis_values.find_leaf(key, where, NAMED, known, "axes", serving=serving)
+        axis = axis_values.leaf(key, path, value, where)
+        yield axis if axis_values.is_leaf(key) else dataclasses.replace(axis, name=short_name(path))
 
 
 def check_read(axes: tuple[Axis, ...], study: Study) -> None:
@@ -122,7 +127,7 @@ def check_conflicts(names: dict[str, Axis], fixed: dict[str, Axis], axes: tuple[
         said[axis.key] = axis
 
 
-def zips_of(table: dict[str, Any], axes: tuple[Axis, ...], where: str) -> tuple[tuple[str, ...], ...]:
+def zips_of(table: dict[str, Any], axes: tuple[Axis, ...], where: str, serving: bool) -> tuple[tuple[str, ...], ...]:
     """Names of the axes of each group of ``[zip]``: no axis twice, listed values, equal lengths."""
     check_keys(table, ZIP_KEYS, where)
     by_name = {axis.name: axis for axis in axes}
@@ -130,7 +135,9 @@ def zips_of(table: dict[str, Any], axes: tuple[Axis, ...], where: str) -> tuple[
     where = f"{where}.groups"
     if not isinstance(groups, list) or not all(isinstance(g, list) and len(g) > 1 for g in groups):
         raise InputError(where, repr(groups), "lists of two or more axes", 'write groups = [["workload", "n_devices"]]')
-    members = [str(name) for group in groups for name in group]
+    own = {path: name for name, axis in by_name.items() if (path := axis.key)}
+    groups = [[own.get(read_as(str(name), serving), str(name)) for name in group] for group in groups]
+    members = [name for group in groups for name in group]
     for name in members:
         if name not in by_name:
             raise unknown_name(where, name, by_name, "axes")
@@ -153,4 +160,4 @@ def zips_of(table: dict[str, Any], axes: tuple[Axis, ...], where: str) -> tuple[
                 "equal lengths",
                 "list the same number of values for each",
             )
-    return tuple(tuple(map(str, group)) for group in groups)
+    return tuple(map(tuple, groups))

@@ -183,6 +183,7 @@ def _title_of(document: dict[str, Any], file: str) -> str:
 def from_document(document: dict[str, Any], text: str, file: str, study: Study | None = None) -> SweepSpec:
     """The specification of a parsed TOML text; ``text`` is stored in results and hashed."""
     study = study or of_document(document)
+    serves = study.name == "serving"
     for key in document:
         if key in _OF_POOLS:
             raise InputError(f"{file}: {key}", "a section of pools", "those of a sweep", "run dse pools instead")
@@ -193,9 +194,9 @@ def from_document(document: dict[str, Any], text: str, file: str, study: Study |
             raise unknown_name(file, key, ("title", *KEYS), "sections")
     for key in set(document) - {"title"}:
         _expect_table(document[key], f"{file}: {key}")
-    names, fixed = fixed_of(document, file)
+    names, fixed = fixed_of(document, file, serves)
     any_option = document.get("software", {}).get(ANY_OPTION, False)
-    axes = tuple(axes_of(document.get("axes", {}), file))
+    axes = tuple(axes_of(document.get("axes", {}), file, serves))
     check_conflicts(names, fixed, axes)
     check_read((*fixed.values(), *axes), study)
     output = document.get("output", {})
@@ -212,7 +213,7 @@ def from_document(document: dict[str, Any], text: str, file: str, study: Study |
         names=names,
         fixed=fixed,
         axes=axes,
-        zips=zips_of(document.get("zip", {}), axes, f"{file}: zip"),
+        zips=zips_of(document.get("zip", {}), axes, f"{file}: zip", serves),
         constraints=constraints,
         objectives=objectives,
         keep=parse_keep(output.get("keep", "all"), f"{file}: output.keep"),

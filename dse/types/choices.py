@@ -35,6 +35,9 @@ class Precision(IntEnum):
     mxfp4 = 12
 
 
+#: Recipes of 8-bit floating-point products, one scale per tensor, row or block.
+EIGHT_BITS = (Precision.fp8, Precision.fp8_row, Precision.fp8_block)
+
 #: Weight-only formats, which are not recipes since products widen them → bytes per weight with scales.
 WEIGHTS_ALONE = {"w4a16": 0.53125, "w8a16": 1.0}
 

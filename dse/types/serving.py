@@ -13,7 +13,7 @@ class Requests:
 
     prompt_tokens: Scalar = metadata("ISL", "1", "prompt tokens, mean", default=1024.0, bounds=POSITIVE)
     output_tokens: Scalar = metadata("OSL", "1", "output tokens, mean", default=1024.0, bounds=Bounds(low=1.0))
-    concurrency: Scalar = metadata("C", "1", "concurrent requests, all devices", default=1.0, bounds=POSITIVE)
+    concurrency: Scalar = metadata("C", "1", "concurrent requests, all devices", default=32.0, bounds=POSITIVE)
     load: Scalar = metadata("", "1", "arrival of requests", default=float(Load.concurrency), enum=Load)
     queue: Scalar = metadata("", "1", "requests of an offline load, 0 unlimited", default=0.0)
     longest_answer: Scalar = metadata(

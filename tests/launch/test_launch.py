@@ -232,8 +232,31 @@ def test_hardware_that_a_tool_does_not_run_on_is_told(tool, system, told):
 
 def test_the_command_tells_of_hardware_and_formats():
     asked = ["launch", "-w", "llama-3-8b", "-s", "mi300x", "--for", "tensorrt-llm", "--set", "precision=fp8"]
-    told = CliRunner().invoke(app, asked).stderr
-    assert "has no option for mi300x of AMD (it runs on those of NVIDIA), " in told and "precision = fp8" in told
+    done = CliRunner().invoke(app, asked)
+    assert "has no option for mi300x of AMD (it runs on those of NVIDIA)" in done.stderr
+    assert "# no option of tensorrt-llm 1.1: precision = fp8\n" in done.stdout
+
+
+def test_the_command_has_the_stack_of_its_tool_and_comments_on_what_no_option_says():
+    asked = ["launch", "-w", "deepseek-v3", "-s", "h200", "--for", "sglang", "--set", "ep=8", "--set", "dp=8",
+             "--set", "drafts=3", "--set", "acceptance=0.6", "--set", "batch_size=64"]  # fmt: skip
+    done = CliRunner().invoke(app, asked)
+    first, second = done.stdout.splitlines()[:2]
+    assert first.startswith("# load of the design: 64 requests in flight, 1024 prompt") and "0.6" in second
+    assert "the design is of the stack" not in done.stderr and "--chunked-prefill-size 262144" in done.stdout
+    named = CliRunner().invoke(app, [*asked, "--software", "vllm"])
+    assert "the design is of the stack vllm" in named.stderr
+
+
+@pytest.mark.parametrize("tool", ["vllm", "sglang", "tensorrt-llm"])
+@pytest.mark.parametrize(("model", "other"), [("deepseek-v3", "nvfp4"), ("gpt-oss-120b", "fp8")])
+def test_a_checkpoint_says_its_own_format(tool, model, other):
+    """No option where it is served as published; an option (or a comment) for another checkpoint of the model."""
+    asked = ["launch", "-w", model, "-s", "b200", "--for", tool, "--set", "ep=8", "--set", "dp=8"]
+    own = CliRunner().invoke(app, asked).stdout
+    assert "--quantization" not in own and "precision" not in own
+    changed = CliRunner().invoke(app, [*asked, "--set", f"precision={other}"]).stdout
+    assert "--quantization" in changed or f"precision = {other}" in changed
 
 
 def test_published_arguments_of_megatron():

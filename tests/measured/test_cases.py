@@ -16,10 +16,10 @@ from dse.errors import InputError
 from dse.measured import Row, evaluate_many, mappings, predict_cases, read_cases
 from dse.measured.cells import Cells
 from dse.measured.columns import READ
-from dse.measured.comparison import compare, predict, validate
+from dse.measured.comparison import compare, half_widths, predict, validate
 from dse.measured.completion import complete
 from dse.measured.table import WIDE
-from dse.types import AllToAll, Precision
+from dse.types import AllToAll, Precision, Schedule
 
 #: GPT-22B of Korthikanti et al. 2022, everything stated.
 STATED = {
@@ -200,15 +200,20 @@ def test_nothing_that_fits_is_skipped_with_the_smallest_need(table):
 EXPERTS = {"model": "mixtral-8x7b", "ep": "1", "software": "megatron-core-b200"}
 
 
-def test_experts_of_the_catalogue_need_a_mapping_and_a_stack_that_tells_of_them(table):
+def test_experts_of_the_catalogue_need_a_mapping_and_have_default_kernels_on_other_stacks(table):
+    """Without rows of mixtures a stack has default kernels of experts: a note, and an interval twice as wide."""
     kept = ("gpu", "seq_len", "metric", "value", "unit")
     stated = {k: v for k, v in STATED.items() if k in kept} | EXPERTS
     stated |= {"n_gpus": "64", "global_batch": "64", "tp": "1", "pp": "1", "ep": "8"}
     prediction = only(table(stated))
     assert prediction.skip is None and prediction.chosen.mapping.experts.ep == 8.0
-    without_ep, other_stack = (only(table(stated | change)) for change in ({"ep": ""}, {"software": "fsdp"}))
-    assert without_ep.skip.reason == other_stack.skip.reason == "mixture of experts not modelled"
-    assert "ep" in without_ep.skip.detail and "fsdp" in other_stack.skip.detail
+    without_ep = only(table(stated | {"ep": ""}))
+    assert without_ep.skip.reason == "no expert-parallel size stated" and "ep" in without_ep.skip.detail
+    rocm = stated | {"gpu": "MI300X", "software": "megatron-core-rocm"}
+    other_stack = only(table(rocm))
+    assert "megatron-core-rocm has no measured kernels of experts" in other_stack.note
+    widths = list(half_widths([other_stack, only(table(rocm | {"software": "megatron-core-b200"}))]).values())
+    assert widths[0] > 2.0 * widths[1]
 
 
 #: A row of NVIDIA's performance summaries: Mixtral-8x7B on 64 B200 (NeMo 25.02), 15,457 tokens a second and device.
@@ -280,14 +285,24 @@ def test_fine_tuning_is_told_by_columns_or_by_remarks(table):
     def workload(**cells):
         return complete(read_cases(table(STATED | cells))[0]).workload
 
-    plain, lora, sft = (workload(note=note) for note in ("", "LoRA; DGX H100", "SFT"))
+    plain, lora, sft = (workload(source="NeMo_24.07", note=note) for note in ("", "LoRA; DGX H100", "SFT"))
     assert plain.adapters is None and plain.packing is None
     assert lora.adapters.rank == 16.0 and lora.adapters.projection == 0.0 and lora.packing.document == 250.0
     assert sft.adapters is None and sft.packing == lora.packing
+    other = workload(source="A laboratory", note="LoRA", frozen_bytes="0.5")
+    assert other.packing is None and other.adapters.frozen_bytes == 0.5
     benchmark = workload(source="MLPerf_training_v5.0", note="LoRA fine-tune", precision="fp8")
     assert (benchmark.adapters.projection, benchmark.adapters.frozen_bytes, benchmark.packing) == (1.0, 1.0, None)
     stated = workload(note="LoRA", lora_rank="64", document_tokens="1000")
     assert (stated.adapters.rank, stated.packing.document) == (64.0, 1000.0)
+
+
+def test_a_schedule_is_read_by_its_name(table):
+    stated = STATED | {"n_gpus": "16", "tp": "1", "pp": "4", "vp": "", "micro_batch": "1", "global_batch": "64"}
+    named = only(table(stated | {"schedule": "zb_v", "software": "torchtitan"}))
+    assert (named.chosen.mapping.schedule, named.chosen.mapping.virtual_stages) == (float(Schedule.zb_v), 2.0)
+    assert only(table(stated | {"schedule": "1F1B"})).chosen.mapping.schedule is None
+    assert only(table(stated | {"schedule": "fifo"})).skip.reason == "schedule unknown"
 
 
 #: A step of DeepSeek-V3 as NVIDIA's performance summaries list it.
@@ -320,7 +335,7 @@ def test_dense_layers_and_further_tokens_are_those_that_a_row_states(table):
 
 
 BAD_ROWS = {
-    "mixture of experts not modelled": {"n_experts": "8"},
+    "mixture of experts not in the catalogue": {"n_experts": "8"},
     "devices are no whole slices": {"gpu": "TPUv5e", "n_gpus": "301"},
     "device not in the catalogue": {"gpu": "K80"},
     "no device stated": {"gpu": ""},
@@ -395,7 +410,7 @@ def test_every_column_that_is_read_is_documented(table, monkeypatch):
     get = Row.get
     monkeypatch.setattr(Row, "get", lambda row, *columns: (asked.update(columns), get(row, *columns))[1])
     named = {"system": "selene", "software": "megatron-2022"}
-    for change in ({}, named, {"recompute": "", "model": ""}, EXPERTS):
+    for change in ({}, named, {"recompute": "", "model": ""}, EXPERTS, {"lora_rank": "16"}):
         only(table(STATED | change))
     compare(table({k: v for k, v in STATED.items() if k != "metric"} | {"iteration_ms_measured": "1420"}))
     compare(table(STATED | {"metric": "model_tflops_per_gpu", "value": "140", "unit": "TFLOP/s"}))

@@ -5,6 +5,7 @@ import itertools
 
 import pytest
 
+import dse
 from dse.designs.leaves import replace
 from dse.model.layout import lay_out
 from dse.model.machine.messages import send_all, time_of
@@ -234,3 +235,23 @@ def test_a_kernel_of_context_parallelism_is_its_alone():
     )
     assert float(own.step_time) == pytest.approx(float(usual.step_time))
     assert float(own.step_time) > float(metrics_of(shared).step_time)
+
+
+def test_a_ring_of_a_million_tokens_wins_where_each_hop_has_a_nic_of_its_own():
+    """Over tp = 8 each device sends its part of a block by its own NIC, hidden behind attention, and a gather waits.
+
+    At tp = 1 one NIC of a node carries the whole block from node to node, where a gather has all eight.
+    """
+    def exposed(tp, kind):
+        made = dse.design(
+            "llama-3-8b", "eos", "megatron-bridge", tp=tp, cp=512 // tp, seq_len=2**20, global_batch=1, micro_batch=1,
+            recompute="full", cp_comm_type=kind,
+        )  # fmt: skip
+        found = metrics_of(made)
+        return float(found.step_time_context_parallel), float(found.step_time)
+
+    wide, narrow = ([exposed(tp, kind) for kind in ("p2p", "all-gather")] for tp in (8, 1))
+    assert wide[0][0] < 0.1 * wide[1][0] and wide[0][1] < wide[1][1]
+    block = 2.0 * 2**20 / 512 * 2.0 * 1024.0  # keys and values of 8 heads in 16 bits
+    crossing = 511 * block / 50e9 * 32  # forward or recompute, at the rate of a NIC; the backward sends twice as much
+    assert narrow[0][1] > 4.0 * crossing and narrow[0][1] > narrow[1][1]

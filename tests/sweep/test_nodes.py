@@ -114,12 +114,12 @@ def test_links_of_a_torus_are_a_part_of_their_own():
 
 def test_one_whose_links_are_not_known_stands_in_the_systems_node():
     _, alone = columns(COMPARED)
-    grid, beside = columns(f"accelerator = {[*CHIPS, 'trainium-2']}")
+    grid, beside = columns(f"accelerator = {[*CHIPS, 'wse-3']}")
     for path, values in alone.items():
         np.testing.assert_array_equal(beside[path][:-1], values, err_msg=path)
     assert beside["system.scale_up.bandwidth"][-1] == catalog.record(types.System, "eos").scale_up.bandwidth
-    stack = catalog.default_software("trainium-2")
-    assert f"in the nodes of eos, with its links: trainium-2 ({stack}) (their own are not known)" in grid.nodes
+    stack = catalog.default_software("wse-3")
+    assert f"in the nodes of eos, with its links: wse-3 ({stack}) (their own are not known)" in grid.nodes
     assert grid.nodes.startswith("each in its own node: a100-sxm-80gb (8 a node, nvlink-3, megatron-core-te-ampere)")
 
 

@@ -35,14 +35,15 @@ from dse.designs.catalog.units import Dimension, combined, dimension, quantity, 
 from dse.designs.catalog.unverified import UnverifiedConstant, unverified_of
 from dse.designs.catalog.value import TRUTHS, Sourced, bounded, choice, which
 from dse.errors import InputError, nearest, unknown_name
+from dse.types.choices import EIGHT_BITS, WEIGHTS_ALONE
 from dse.types.paths import build, leaves
 
 __all__ = [
-    "EXPERTS_LEFT_OPEN", "FOLDERS", "LEFT_OPEN", "TRUTHS", "Constant", "Dimension", "Entry", "Sourced", "Values",
-    "bounded", "catalog_root", "check", "check_between", "choice", "combined", "default_software",
-    "digest", "digests", "dimension", "entry", "foreign", "is_mixture", "kinds", "made", "mapping_defaults", "names",
-    "provenance", "quantity", "record", "resolve", "serving_defaults", "unverified", "used", "values", "which",
-    "within", "written",
+    "EXPERTS_LEFT_OPEN", "FOLDERS", "LEFT_OPEN", "SERVED_FORMAT", "TRUTHS", "Constant", "Dimension", "Entry",
+    "Sourced", "Values", "bounded", "catalog_root", "check", "check_between", "choice", "combined", "default_software",
+    "digest", "digests", "dimension", "entry", "foreign", "format_note", "is_mixture", "kinds", "made",
+    "mapping_defaults", "names", "provenance", "quantity", "record", "resolve", "served_format", "serving_defaults",
+    "unverified", "used", "values", "which", "within", "written",
 ]  # fmt: skip
 
 RecordT = TypeVar("RecordT")
@@ -253,7 +254,8 @@ def expert_kernels(name: str, where: str = "software", folder: Folder = None) ->
     True
     """
     found = entry("software", name, where, folder)
-    return {path: found.value(f"experts.{path}", a["default"]) for path, a in leaves(types.ExpertKernels).items()}
+    values = {path: found.value(f"experts.{path}", a["default"]) for path, a in leaves(types.ExpertKernels).items()}
+    return {path: value for path, value in values.items() if value is not None}  # an absent leaf has no column
 
 
 def expert_options(name: str, where: str = "software", folder: Folder = None) -> Values:
@@ -264,6 +266,43 @@ def expert_options(name: str, where: str = "software", folder: Folder = None) ->
     """
     found, options = entry("software", name, where, folder), leaves(types.ExpertMapping)
     return {path: float(found.value(f"experts.{path}", options[path]["default"])) for path in EXPERTS_LEFT_OPEN}
+
+
+#: Leaves of the format that a model is served in.
+SERVED_FORMAT = ("mapping.precision", "mapping.serving.weight_bytes", "mapping.serving.expert_bytes")
+
+
+def served_format(workload: str, device: Values) -> Values:
+    """Format of a model's checkpoint, in which it is served by default: full path → value.
+
+    Experts in MXFP4 are multiplied in 16 bits, and so are 8-bit weights on a device without such products.
+
+    Args:
+        workload: slug, name or alias.
+        device: full path → value of its system.
+
+    >>> served_format("deepseek-v3", {"system.accelerator.matrix_rate.fp8": 2e15})["mapping.precision"] == 4.0
+    True
+    >>> served_format("gpt-oss-120b", {})["mapping.serving.expert_bytes"]
+    0.53125
+    """
+    plain, weight, expert = types.Precision.bf16, 0.0, 0.0
+    stated = entry("workload", workload, "workload").value("checkpoint")
+    generated = any(path.startswith("system.accelerator.chip.") for path in device)
+    if stated == types.Precision.mxfp4:
+        expert = WEIGHTS_ALONE["w4a16"]
+    elif stated in EIGHT_BITS and not generated and not device.get("system.accelerator.matrix_rate.fp8"):
+        weight = WEIGHTS_ALONE["w8a16"]
+    elif stated is not None:
+        plain = types.Precision(int(stated))
+    return dict(zip(SERVED_FORMAT, (float(plain), weight, expert), strict=True))
+
+
+def format_note(workloads: Iterable[str]) -> str:
+    """Note on the formats that models are served in by default; "" for 16 bits."""
+    stated = {name: entry("workload", name, "workload").value("checkpoint") for name in dict.fromkeys(workloads)}
+    said = [f"{name} {types.choice_name(types.Precision(int(code)))}" for name, code in stated.items() if code]
+    return f"in the format of the checkpoint: {', '.join(said)}; set precision for another" if said else ""
 
 
 def serving_defaults(name: str, where: str = "software", folder: Folder = None) -> Values:

@@ -269,6 +269,7 @@ _MODEL = TableField(
         ("max_seq_len", "draft_layers", "parameters_published", "active_published"), ("1", POSITIVE)
     ))
     | {
+        "checkpoint": ChoiceField(types.Precision, "weight format of the checkpoint, in which it is served"),
         "experts": TableField(_leaves(types.Experts), needs=_stated(types.Experts)),
         "latent": TableField(_leaves(types.Latent), needs=_stated(types.Latent)),
         "recurrent": TableField(_leaves(types.Recurrent), needs=_stated(types.Recurrent)),

@@ -14,7 +14,7 @@ import numpy as np
 
 from dse.designs import calibrated, catalog
 from dse.designs.checks import check_routing, check_tiers
-from dse.designs.leaves import MOST, is_whole, leaf, saturation_note
+from dse.designs.leaves import MOST, is_whole, leaf, mesh_note, saturation_note
 from dse.designs.records import CAN, MADE, N_DEVICES, PLAIN_EXPERTS, PLAIN_MAPPING, assumed_tokens, tokens_note
 from dse.errors import InputError
 from dse.model.divisibility import COPIES_PATH, EXPERT_SHAPE_PATHS, SHAPE_PATHS, Shape
@@ -28,6 +28,8 @@ from dse.sweep.grid.names import Names
 from dse.types import Capabilities, Design
 from dse.types.paths import build as built
 from dse.types.paths import leaves
+
+_DOMAIN = "system.scale_up.domain"
 
 #: Bandwidth of device memory, and the limit that the cores can use.
 _BANDWIDTH, _FEED = "system.accelerator.memory.bandwidth", "system.accelerator.power.feed"
@@ -95,11 +97,11 @@ def _of_one_structure(spec: SweepSpec, names: Names) -> Grid:
         shapes=shapes,
         used=names.used,
         lacks=offers.offer_note(offer, names.stacks),
-        tokens=tokens_note(given),
+        tokens=tokens_note(given) or names.format_note(),
         nodes=names.node_note(),
         kinds=names.price_note(),
         missing=_missing_note(table, shapes, N_DEVICES in given or not parts.n_devices_given),
-        saturates=_saturation(spec, base),
+        saturates="; ".join(filter(None, (_saturation(spec, base), _mesh(spec, base, names)))),
         trains=calibrated.without_engine(names.stacks) if spec.study.name == "serving" else "",
     )
 
@@ -121,6 +123,15 @@ def _saturation(spec: SweepSpec, base: Design) -> str:
     if accelerator.chip is not None or {_FEED, "accelerator", "system"} & set(said) or _BANDWIDTH not in said:
         return ""
     return saturation_note(max(said[_BANDWIDTH].values), float(accelerator.power.feed))
+
+
+def _mesh(spec: SweepSpec, base: Design, names: Names) -> str:
+    """Note on full meshes of another size than built; empty otherwise."""
+    said = {axis.key: axis for axis in (*spec.fixed.values(), *spec.axes)}
+    if _DOMAIN not in said or {"accelerator", "system", "scale_up"} & set(said):
+        return ""
+    network = base.system.scale_up
+    return mesh_note(float(network.mesh), float(network.bandwidth), names.base()[_DOMAIN], *said[_DOMAIN].values)
 
 
 def _check_bills(names: Names, spec: SweepSpec, base: Design, given: Mapping[str, Axis]) -> None:

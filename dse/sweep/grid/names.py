@@ -25,6 +25,8 @@ from dse.types.metrics import CARBON, MONEY
 #: The leaf of the scale-up network that its name does not set.
 _DOMAIN = "system.scale_up.domain"
 
+_FORMAT = frozenset(catalog.SERVED_FORMAT)
+
 #: Prefixes of leaves that an accelerator's own node sets; the network between nodes remains the system's.
 _NODE = ("system.scale_up.", "system.host.", "system.host_power")
 
@@ -94,6 +96,7 @@ class Names:
         self.has_experts = has_experts(self._brought(models, str(models.labels[0])))  # equal for all: see by_structure
         said = (*spec.fixed.values(), *spec.axes)
         self._said = {axis.key: axis.where for axis in said if axis.key not in NAMED}
+        self.of_checkpoint = spec.study.name == "serving" and not set(catalog.SERVED_FORMAT) & set(self._said)
 
     def values(self, axis: Axis, slug: Label) -> Values:
         """Full path → value of all leaves that a name sets, without optional records that it lacks.
@@ -101,6 +104,16 @@ class Names:
         A leaf that only other names of the axis have is set to the value of its absence.
         """
         return self._absent(axis) | self._own(axis, slug)
+
+    @functools.cached_property
+    def _any_device(self) -> Values:
+        """Values of the first accelerator with 8-bit products, else of the first."""
+        all_of = [self._brought(self.device, str(slug)) for slug in self.device.labels]
+        return next((one for one in all_of if one.get("system.accelerator.matrix_rate.fp8")), all_of[0])
+
+    def format_note(self) -> str:
+        """Note on models that are served in the format of their checkpoint; empty for 16 bits."""
+        return catalog.format_note(map(str, self.layers["workload"].labels)) if self.of_checkpoint else ""
 
     def _absent_along(self, axis: Axis) -> Values:
         """Path → value of absence, for leaves that some names of an axis set."""
@@ -112,8 +125,11 @@ class Names:
 
     def _own(self, axis: Axis, slug: Label) -> Values:
         if axis.key == "software":
-            return stack_values(str(slug), axis.where, self.any_option, self.has_experts)
+            own = stack_values(str(slug), axis.where, self.any_option, self.has_experts)
+            return {path: value for path, value in own.items() if not (self.of_checkpoint and path in _FORMAT)}
         found = self._brought(axis, str(slug))
+        if axis.key == "workload" and self.of_checkpoint:
+            found |= catalog.served_format(str(slug), self._any_device)
         if axis.key == "scale_up":  # the number of devices in a node is the system's, whatever the links
             del found[_DOMAIN]
         order = list(self.layers)

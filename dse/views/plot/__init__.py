@@ -1,10 +1,11 @@
 """Figures of a results dataset.
 
 ``breakdown``: time by part of the best mappings; ``pareto``: the front of the objectives where a sweep or a search kept
-one, else time against memory, or for serving tokens/s per device against tokens/s per user. For a grid of machines
-also ``shares`` of the step time along each axis, ``energy`` against time, metrics against the ``clock``, and
-``bounds``: shares by compute, memory and network (of the best mappings for other sweeps). ``suited`` lists the figures
-for a dataset. ``collectives`` needs no dataset: bus bandwidth against message size by topology.
+one, else time against memory, or for serving tokens/s per device against tokens/s per user; ``interactivity``: these
+with a front per accelerator and a panel per workload. For a grid of machines also ``shares`` of
+the step time along each axis, ``energy`` against time, metrics against the ``clock``, and ``bounds``: shares by
+compute, memory and network (of the best mappings for other sweeps). ``suited`` lists the figures for a dataset.
+``collectives`` needs no dataset: bus bandwidth against message size by topology.
 """
 
 from __future__ import annotations
@@ -23,6 +24,7 @@ from dse.views.plot.collectives import collectives
 from dse.views.plot.designs import is_work
 from dse.views.plot.energy import energy
 from dse.views.plot.grid import axes_of
+from dse.views.plot.interactivity import interactivity
 from dse.views.plot.machines import shares
 from dse.views.plot.pareto import front_of, pareto, trades
 from dse.views.plot.style import ENDINGS, save
@@ -31,13 +33,20 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 __all__ = [
-    "ENDINGS", "KINDS", "bounds", "breakdown", "clock", "collectives", "energy", "pareto", "save", "shares", "suited",
+    "ENDINGS", "KINDS", "bounds", "breakdown", "clock", "collectives", "energy", "interactivity", "pareto", "save",
+    "shares", "suited",
 ]  # fmt: skip
 
 #: Name on the command line → figure.
 KINDS: dict[str, Callable[[xr.Dataset], Figure]] = {
     "breakdown": breakdown, "pareto": pareto, "shares": shares, "energy": energy, "clock": clock, "bounds": bounds,
+    "interactivity": interactivity,
 }  # fmt: skip
+
+
+def _is_compared(results: xr.Dataset) -> bool:
+    """Whether designs are on several accelerators or systems."""
+    return any(name in results and results[name].dims for name in ("accelerator", "system"))
 
 
 def suited(results: xr.Dataset) -> list[str]:
@@ -62,6 +71,7 @@ def suited(results: xr.Dataset) -> list[str]:
         "pareto": front_of(results) is not None or trades(results),
         "shares": is_grid,
         "energy": is_grid and study.energy in results and not all(is_work(results[name]) for name in axes_of(results)),
+        "interactivity": trades(results) and _is_compared(results),
         "clock": clock_axis(results) is not None,
         "bounds": is_grid and study.bounds is not None and SPECIFICATION in results.attrs,
     }

@@ -175,14 +175,14 @@ def _trade(results: xr.Dataset, points: int) -> Figure:
             x[front], y[front], where="post", color=FRONT, linewidth=1.2, label="Pareto front",
         )  # fmt: skip
         axes.set(xscale="log", yscale="log")
-        axes.set(xlabel=wrapped(_rate(found[names[0]])), ylabel=wrapped(_rate(found[names[1]])))
+        axes.set(xlabel=wrapped(rate_label(found[names[0]])), ylabel=wrapped(rate_label(found[names[1]])))
         plain_ticks(axes.xaxis, axes.yaxis)
         legend_below(figure, *axes.get_legend_handles_labels(), title=heading(distinguished_by) or None)
         set_title(figure, str(results.attrs.get("title", "")))
         return laid_out(figure, 2.8)
 
 
-def _rate(variable: xr.DataArray) -> str:
+def rate_label(variable: xr.DataArray) -> str:
     """Name and unit of a rate: ``output tokens/s per user``."""
     words = str(variable.name).replace("_per_second", "/s").replace("_", " ")
     return words if "/s" in words else axis_label(variable, str(variable.attrs.get("units", "")).removeprefix("1"))

@@ -1,0 +1,217 @@
+"""Throughput per device over interactivity: one Pareto front per accelerator, one panel per workload.
+
+The figure by which vendors and InferenceMAX compare accelerators that serve: output tokens/s per device against output
+tokens/s per user, over all mappings and numbers of requests in flight of a sweep.
+"""
+
+from __future__ import annotations
+
+import math
+from collections import Counter
+from collections.abc import Iterable, Sequence
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import numpy as np
+import xarray as xr
+
+from dse.doors.studies import of_metrics
+from dse.errors import InputError
+from dse.io.quantities import setting
+from dse.views.plot import designs
+from dse.views.plot.pareto import rate_label
+from dse.views.plot.style import (
+    COLUMN,
+    PAGE,
+    SIZE,
+    heading,
+    laid_out,
+    new_figure,
+    series,
+    set_title,
+    style,
+    text_width,
+    wrapped,
+)
+from dse.views.plot.ticks import plain_ticks
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
+
+#: Scales of both axes.
+SCALES = ("linear", "log")
+
+#: Leaves of the load, which moves a design along its curve.
+_LOAD = tuple(f"workload.requests.{name}" for name in ("concurrency", "request_rate", "load", "queue"))
+
+#: Panels side by side; their height in inches.
+_ACROSS, _HEIGHT = 2, 2.6
+
+#: Offsets of a label from a curve, in letter heights: (right, up) of its left or right end.
+_PLACES = tuple(
+    (side * right, up) for far in (1.0, 1.5) for side in (1.0, -1.0)
+    for right, up in ((0.7 * far, 0.0), (0.5 * far, 0.8 * far), (0.5 * far, -0.8 * far))
+)
+
+
+#: Left, low, right and high end of a label, in pixels.
+Box = tuple[float, float, float, float]
+
+
+class Curve(NamedTuple):
+    """Pareto front of an accelerator with a workload."""
+
+    accelerator: str
+    per_user: np.ndarray  # output tokens/s, ascending
+    per_device: np.ndarray  # output tokens/s, descending
+
+
+def interactivity(results: xr.Dataset, scale: str = "linear") -> Figure:
+    """Output tokens/s per device over output tokens/s per user.
+
+    Args:
+        results: a dataset of :func:`dse.run` of a serving study; ``keep = "all"`` has the whole fronts.
+        scale: of both axes, ``linear`` or ``log``.
+
+    Returns:
+        The figure: one panel per workload (model, lengths of prompts and answers), one front per accelerator. Designs
+        of unlike workloads are never on one front.
+
+    Raises:
+        InputError: for results of training, without a feasible design, and for another scale.
+    """
+    if scale not in SCALES:
+        raise InputError("--scale", repr(scale), ", ".join(SCALES), "choose one of these")
+    panels = fronts(results)
+    chips = list(dict.fromkeys(curve.accelerator for curves in panels.values() for curve in curves))
+    looks = series(chips)
+    across = min(len(panels), _ACROSS)
+    down = math.ceil(len(panels) / across)
+    with style():
+        figure = new_figure(width=COLUMN if across == 1 else PAGE, height=_HEIGHT * down)
+        grid = figure.subplots(down, across, squeeze=False).ravel()
+        for axes, (work, curves) in zip(grid, panels.items(), strict=False):
+            _draw(axes, work, curves, looks, scale, results)
+        for axes in grid[len(panels) :]:
+            axes.set_visible(False)
+        set_title(figure, str(results.attrs.get("title", "")))
+        laid_out(figure, _HEIGHT * down)
+        for axes, curves in zip(grid, panels.values(), strict=False):
+            _label(axes, curves, _short(chips), looks)
+    return figure
+
+
+def fronts(results: xr.Dataset) -> dict[str, list[Curve]]:
+    """Workload in words → Pareto fronts of its accelerators; InputError without a feasible design.
+
+    Args:
+        results: as of :func:`interactivity`.
+    """
+    found = designs.single_designs(results)
+    trade = of_metrics(found).trade
+    if trade is None:
+        raise InputError("results", "a study of training", "one of serving", "plot results with a section [serving]")
+    designs.check(found, *trade)
+    shape = found[trade[0]]
+    user, device = (designs.flat(found, name, shape) for name in trade)
+    fits = designs.flat(found, "feasible", shape).astype(bool) & np.isfinite([user, device]).all(axis=0)
+    if not fits.any():
+        raise designs.nothing_feasible()
+    chip = next((name for name in ("accelerator", "system") if name in found), "")
+    chips = designs.flat(found, chip, shape)[fits] if chip else np.full(int(fits.sum()), "designs")
+    work = _works(found, shape, fits)
+    panels: dict[str, list[Curve]] = {}
+    for text, name in dict.fromkeys(zip(work, chips.tolist(), strict=True)):
+        own = (np.array(work) == text) & (chips == name)
+        first, second = user[fits][own], device[fits][own]
+        order = designs.front(-first, -second)[::-1]
+        panels.setdefault(text, []).append(Curve(str(name), first[order], second[order]))
+    return panels
+
+
+def _works(found: xr.Dataset, shape: xr.DataArray, fits: np.ndarray) -> list[str]:
+    """Workload of each feasible design, in words: model and lengths, of those that differ, without the load."""
+    names = [
+        str(name) for name, values in found.variables.items()
+        if values.dims and set(values.dims) <= set(shape.dims)
+        and designs.is_work(xr.DataArray(values)) and values.attrs.get("path") not in _LOAD
+    ]  # fmt: skip
+    columns = []
+    for name in names:
+        values, units = designs.flat(found, name, shape)[fits].tolist(), str(found[name].attrs.get("units", "1"))
+        known = {value: setting(value, units) for value in dict.fromkeys(values)}
+        if len(known) > 1:
+            prefix = "" if name == "workload" else f"{heading(name)} "
+            columns.append([f"{prefix}{known[value]}" for value in values])
+    alone = str(found["workload"].values) if "workload" in found and not found["workload"].dims else ""
+    return [", ".join(parts) for parts in zip(*columns, strict=True)] if columns else [alone] * int(fits.sum())
+
+
+def _draw(axes: Axes, work: str, curves: list[Curve], looks: Any, scale: str, results: xr.Dataset) -> None:
+    """One panel."""
+    for curve in curves:
+        look = looks[curve.accelerator]
+        axes.plot(curve.per_user, curve.per_device, markersize=3.2, linewidth=1.3, **look)
+    user, device = of_metrics(results).trade or ("", "")
+    axes.set(xscale=scale, yscale=scale, title=work)
+    axes.set(xlabel=wrapped(rate_label(results[user])), ylabel=wrapped(rate_label(results[device])))
+    if scale == "log":
+        plain_ticks(axes.xaxis, axes.yaxis)
+    else:
+        axes.set_xlim(left=0.0)
+        axes.set_ylim(bottom=0.0)
+        for axis in (axes.xaxis, axes.yaxis):
+            axis.set_major_formatter("{x:,.10g}")
+
+
+def _short(chips: Iterable[str]) -> dict[str, str]:
+    """Name → its first part, where that has a digit and is of no other name: ``h200`` of ``h200-sxm-141gb``."""
+    first = {name: name.partition("-")[0] for name in chips}
+    counts = Counter(first.values())
+    return {name: part if counts[part] == 1 and any(map(str.isdigit, part)) else name for name, part in first.items()}
+
+
+def _label(axes: Axes, curves: list[Curve], names: dict[str, str], looks: Any) -> None:
+    """Names next to the curves, where they cover neither a curve nor another name and are near no other curve."""
+    figure: Any = axes.figure
+    letter = SIZE / 72.0 * figure.dpi
+    drawn = np.concatenate([_pixels(axes, curve) for curve in curves])
+    frame = axes.get_window_extent()
+    taken: list[Box] = []
+    for place in sorted(range(len(curves)), key=lambda place: -float(curves[place].per_user[-1])):
+        curve, text = curves[place], names[curves[place].accelerator]
+        others = np.concatenate([_pixels(axes, one) for one in curves if one is not curve] or [np.empty((0, 2))])
+        width = text_width(figure, text, SIZE) * figure.dpi
+        boxes: list[Box] = []
+        for x, y in _pixels(axes, curve, 4)[::-1]:
+            for right, up in _PLACES:
+                left = x + right * letter - (width if right < 0.0 else 0.0)
+                boxes.append((left, y + (up - 0.5) * letter, left + width, y + (up + 0.5) * letter))
+        costs = [_cost(box, drawn, others, taken, frame) for box in boxes]
+        chosen = boxes[int(np.argmin(costs))]
+        taken.append(chosen)
+        axes.annotate(
+            text, tuple(axes.transData.inverted().transform(chosen[:2]).tolist()), va="bottom",
+            color=looks[curve.accelerator]["color"], annotation_clip=False,
+        )  # fmt: skip
+
+
+def _pixels(axes: Axes, curve: Curve, between: int = 40) -> np.ndarray:
+    """Points of a curve in pixels [n, 2], with as many steps ``between`` two of its designs."""
+    ends = axes.transData.transform(np.column_stack([curve.per_user, curve.per_device]))
+    places = np.linspace(0.0, len(ends) - 1.0, (len(ends) - 1) * between + 1)
+    return np.column_stack([np.interp(places, range(len(ends)), ends[:, i]) for i in (0, 1)])
+
+
+def _cost(
+    box: Box, drawn: np.ndarray, others: np.ndarray, taken: Sequence[Box], frame: Any
+) -> float:
+    """What a label covers (other names, what is outside of the panel, points of curves), and what else is near."""
+    left, low, right, high = box
+    names = sum(left < b[2] and b[0] < right and low < b[3] and b[1] < high for b in taken)
+    outside = sum(max(over, 0.0) for over in (frame.x0 - left, right - frame.x1, frame.y0 - low, high - frame.y1))
+    gap = 0.25 * (high - low)
+    inside = (drawn[:, 0] > left - gap) & (drawn[:, 0] < right + gap) & (drawn[:, 1] > low) & (drawn[:, 1] < high)
+    away = np.maximum(np.maximum([left, low] - others, others - [right, high]), 0.0)
+    near = float(np.exp(-np.hypot(*away.T).min(initial=np.inf) / (high - low)))
+    return 1e6 * names + 1e3 * outside + float(inside.sum()) + near
