@@ -150,6 +150,8 @@ def _system(found: Entry, folder: Folder, fine: bool) -> Values:
         values |= within(level, named)
         own = found.value(f"{prefix}{level}_bandwidth")
         values |= {f"{level}.bandwidth": own} if own else {}
+    crowding = found.value(f"{prefix}crowding")
+    values |= {} if crowding is None else {"scale_up.crowding": crowding}
     link = device.value("host_bandwidth", types.HOST.bandwidth)
     return values | _facility(found, prefix, device, folder) | {
         "scale_up.domain": per_node,
