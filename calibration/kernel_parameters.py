@@ -81,6 +81,7 @@ _COLLECTIVE = [
     Parameter("scale_up.crowding", 0.01, 2.0),
     Parameter("scale_up.alone.flagged_share", 0.3, 0.5, upper=1.0),
     Parameter("scale_up.alone.simple_latency", 4.0, 0.4),
+    Parameter("scale_up.alone.simple_floor", 2.0, 0.7),
     Parameter("scale_up.alone.exchange_latency", 6.0, 0.4),
     Parameter("scale_up.alone.exchange_rate", 6e9, 0.4),
     Parameter("scale_up.alone.exchange_efficiency", 0.9, 0.2),
@@ -93,7 +94,8 @@ _COLLECTIVE = [
 ]
 
 _COLLECTIVE_OWN = frozenset(
-    ("launch", "latency", "efficiency", "ramp", "in_network_reduction", "pair_loss", "crowding", "eager_launch")
+    ("launch", "latency", "efficiency", "ramp", "in_network_reduction", "pair_loss", "crowding", "eager_launch",
+     "simple_floor")
 )
 
 
@@ -171,9 +173,10 @@ _LINKS: dict[str, tuple[str, ...]] = {
 }  # fmt: skip
 #: A switch serves all members alike, and that of the third NVLink does not add; behind bridges is no switch.
 _NOT_BUILT = {
-    "nvlink-3": frozenset(("crowding", "in_network_reduction")), "nvlink-4": frozenset(("crowding",)),
-    "nvlink-5": frozenset(("crowding",)), "pcie4-x16": frozenset(("pair_loss", "in_network_reduction")),
-    "pcie5-x16": frozenset(("pair_loss", "in_network_reduction")),
+    "nvlink-3": frozenset(("crowding", "in_network_reduction")), "nvlink-4": frozenset(("crowding", "simple_floor")),
+    "nvlink-5": frozenset(("crowding", "simple_floor")),
+    "pcie4-x16": frozenset(("pair_loss", "in_network_reduction", "simple_floor")),
+    "pcie5-x16": frozenset(("pair_loss", "in_network_reduction", "simple_floor")),
 }  # fmt: skip
 #: Own where nothing alike is elsewhere: FlashAttention-2 rearranges grouped queries in a kernel of its own; Blackwell
 #: multiplies in fp8 where the cache is; peers see each other's flags through the host.
