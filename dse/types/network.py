@@ -157,6 +157,10 @@ class Network:
     crowding: Scalar = metadata(
         "", "1", "bandwidth lost per member above two on shared host bridges", default=0.0,
     )  # fmt: skip
+    bridged: Scalar = metadata(
+        "", "1", "peers reached over bridges of the host (PCIe): 1, over links of their own: 0", default=0.0,
+        bounds=YES_OR_NO,
+    )  # fmt: skip
     pods: Pods | None = None
     links: Links | None = None
     package: Package | None = None

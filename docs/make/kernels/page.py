@@ -114,8 +114,8 @@ def _by_size(kernels: Sequence[Kernel]) -> list[str]:
         "flags with the data (LL), then waits at barriers (Simple), which on A100 take 23 us or more, however few the "
         "steps. The faster of both, as it was, left an all-reduce of 1 MiB between two A100 41 % too fast, a gather of "
         f"2 MiB among four 45 %. By device, members and size: {files}\n\n"
-        "Topologies differ in what a group has of a device's links. All-reduces of 256 MiB in training and serving, GB/s "
-        "that a member sends, before in brackets:"
+        "Topologies differ in what a group has of a device's links. All-reduces of 256 MiB in training and serving, "
+        "GB/s that a member sends, before in brackets:"
     )
     lines = []
     for name, (system, before) in _TOPOLOGIES.items():

@@ -195,7 +195,7 @@ def _some_domain(values: dict[str, Sourced], where: str) -> None:
 #: One network level: what is built, and how near software comes to it (``fit``).
 _FIT = ("latency", "efficiency", "ramp", "processor_usage")
 _NETWORK = TableField(
-    _leaves(types.Network, "bandwidth", "domain", "in_network_reduction", "mesh", "crowding")
+    _leaves(types.Network, "bandwidth", "domain", "in_network_reduction", "mesh", "crowding", "bridged")
     | _texts("family", "scope", "topology") | _numbers(year="1", energy="J/B")
     | _numbers(radix=("1", Bounds(low=2.0, whole=True)), levels=("1", COUNT))
     | {
