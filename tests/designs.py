@@ -152,8 +152,8 @@ def work_of(design):
 #: Choices, switches and counts of a machine and its software: drawn from values of their own, never scaled.
 _SWITCHES = (
     "attention", "collective", "fused_elementwise", "softmax_batch", "scatter_gather", "activation_output_kept",
-    "gradient_cache", "gradient_bytes", "gradient_message_bytes", "logit_bytes", "domain", "mesh", "crowding", "bridged",
-    "in_network_reduction", "tile_rows", "tile_columns", "n_devices",
+    "gradient_cache", "gradient_bytes", "gradient_message_bytes", "logit_bytes", "domain", "mesh", "crowding",
+    "bridged", "in_network_reduction", "tile_rows", "tile_columns", "n_devices",
 )  # fmt: skip
 
 #: Leaves that may be any number near the one they have; others have tests of their own.
