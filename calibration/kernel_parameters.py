@@ -8,8 +8,7 @@ from typing import Any
 
 from dse.calibrate.fit import Parameter
 
-#: Most that a threshold can be of the nominal voltage: 0.35 V, the upper end of FinFET logic, over 0.9 V. An exponent
-#: of the alpha-power law below the 2 of the clock's law here only lowers the threshold that stands in for it.
+#: Most that a threshold can be of the nominal voltage: 0.35 V, the upper end of FinFET logic, over 0.9 V.
 HIGHEST_THRESHOLD = 0.39
 
 _GEMM = [
@@ -54,8 +53,9 @@ _ATTENTION_OWN = frozenset(("context_efficiency", "context_memory", "context_flo
 #: Times at the power limit tell the energy of a FLOP: there all powers are alike. They tell little of the voltage's
 #: curve, as small energies make up for a high threshold: errors of time and power differ by less than half a per cent
 #: between thresholds of 0.24 and 0.64. So its ends start near those that varied clocks and limits tell of the A30
-#: (0.22, 0.73) and the V100 (0.20, 0.76). Of what a board draws at rest they tell the sum: what of it leaks is that
-#: of the transistors (``transistor_leakage`` of hw_catalog/kernels), and no parameter here.
+#: (0.36, 0.72) and the V100 (0.38, 0.76), with carriers that saturate as theirs. Of what a board draws at rest they
+#: tell the sum: what of it leaks is that of the transistors (``transistor_leakage`` of hw_catalog/kernels), and no
+#: parameter here.
 _POWER = [
     Parameter("power.matrix_energy", 0.5e-12, 0.4),
     Parameter("power.one_byte_energy", 0.6, 0.3),
@@ -63,7 +63,7 @@ _POWER = [
     Parameter("power.vector_energy", 2e-12, 0.7),
     Parameter("power.cache_energy", 20e-12, 0.5),
     Parameter("power.memory_energy", 50e-12, 0.3),
-    Parameter("power.threshold", 0.21, 0.12, upper=HIGHEST_THRESHOLD),
+    Parameter("power.threshold", 0.371, 0.03, upper=HIGHEST_THRESHOLD),
     Parameter("power.lowest_voltage", 0.76, 0.05, upper=0.98),
     Parameter("power.uncore", 0.13, 0.4, upper=0.6),
     Parameter("power.control", 0.3, 0.4, upper=0.8),
@@ -81,6 +81,7 @@ _COLLECTIVE = [
     Parameter("scale_up.crowding", 0.01, 2.0),
     Parameter("scale_up.alone.flagged_share", 0.3, 0.5, upper=1.0),
     Parameter("scale_up.alone.simple_latency", 4.0, 0.4),
+    Parameter("scale_up.alone.simple_floor", 2.0, 0.7),
     Parameter("scale_up.alone.exchange_latency", 6.0, 0.4),
     Parameter("scale_up.alone.exchange_rate", 6e9, 0.4),
     Parameter("scale_up.alone.exchange_efficiency", 0.9, 0.2),
@@ -93,7 +94,8 @@ _COLLECTIVE = [
 ]
 
 _COLLECTIVE_OWN = frozenset(
-    ("launch", "latency", "efficiency", "ramp", "in_network_reduction", "pair_loss", "crowding", "eager_launch")
+    ("launch", "latency", "efficiency", "ramp", "in_network_reduction", "pair_loss", "crowding", "eager_launch",
+     "simple_floor")
 )
 
 
@@ -171,9 +173,10 @@ _LINKS: dict[str, tuple[str, ...]] = {
 }  # fmt: skip
 #: A switch serves all members alike, and that of the third NVLink does not add; behind bridges is no switch.
 _NOT_BUILT = {
-    "nvlink-3": frozenset(("crowding", "in_network_reduction")), "nvlink-4": frozenset(("crowding",)),
-    "nvlink-5": frozenset(("crowding",)), "pcie4-x16": frozenset(("pair_loss", "in_network_reduction")),
-    "pcie5-x16": frozenset(("pair_loss", "in_network_reduction")),
+    "nvlink-3": frozenset(("crowding", "in_network_reduction")), "nvlink-4": frozenset(("crowding", "simple_floor")),
+    "nvlink-5": frozenset(("crowding", "simple_floor")),
+    "pcie4-x16": frozenset(("pair_loss", "in_network_reduction", "simple_floor")),
+    "pcie5-x16": frozenset(("pair_loss", "in_network_reduction", "simple_floor")),
 }  # fmt: skip
 #: Own where nothing alike is elsewhere: FlashAttention-2 rearranges grouped queries in a kernel of its own; Blackwell
 #: multiplies in fp8 where the cache is; peers see each other's flags through the host.

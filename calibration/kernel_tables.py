@@ -122,6 +122,7 @@ def _in_order(found: FittedJob, values: dict[str, Value]) -> dict[str, Value]:
     A network without its own has its ``fit``, not another's latency, bandwidth or bridges.
     """
     level = {field.name for field in dataclasses.fields(types.Network)} if found.job.kind == "network" else set()
+    level |= {"simple_floor"}
     names = [found.job.written(parameter.path) for parameter in found.job.parameters]
     return {name: values[name] for name in names if name in values and name not in level}
 

@@ -63,8 +63,8 @@ class MeasuredChip(NamedTuple):
     def parameters(self) -> list[Parameter]:
         """Leaves that are."""
         return [
-            Parameter(_POWER + "threshold", 0.25, 0.5, upper=HIGHEST_THRESHOLD),
-            Parameter(_POWER + "lowest_voltage", 0.75, 0.15, upper=1.0),
+            Parameter(_POWER + "threshold", 0.33, 0.3, upper=HIGHEST_THRESHOLD),
+            Parameter(_POWER + "lowest_voltage", 0.75, 0.08, upper=1.0),
             Parameter(_POWER + "matrix_energy", self.matrix_energy, 0.5),
             Parameter(_POWER + "control", _at_rest("control") * self.tdp, 0.7),
         ]
@@ -78,9 +78,9 @@ def _at_rest(name: str) -> float:
 
 #: Chips that were measured.
 CHIPS = {
-    "a30": MeasuredChip("ampere", 0.984e-12, 61.9e-12, 34.7e-12, 165.0),
-    "v100-pcie-32gb": MeasuredChip("volta", 1.89e-12, 119e-12, 34.7e-12, 250.0),
-    "p100-pcie-16gb": MeasuredChip("pascal", 1.89e-12, 119e-12, 34.7e-12, 250.0),
+    "a30": MeasuredChip("ampere", 0.997e-12, 59.1e-12, 36.3e-12, 165.0),
+    "v100-pcie-32gb": MeasuredChip("volta", 1.92e-12, 114e-12, 36.3e-12, 250.0),
+    "p100-pcie-16gb": MeasuredChip("pascal", 1.92e-12, 114e-12, 36.3e-12, 250.0),
 }
 
 

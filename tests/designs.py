@@ -153,7 +153,7 @@ def work_of(design):
 _SWITCHES = (
     "attention", "collective", "fused_elementwise", "softmax_batch", "scatter_gather", "activation_output_kept",
     "gradient_cache", "gradient_bytes", "gradient_message_bytes", "logit_bytes", "domain", "mesh", "crowding",
-    "in_network_reduction", "tile_rows", "tile_columns", "n_devices",
+    "bridged", "in_network_reduction", "tile_rows", "tile_columns", "n_devices",
 )  # fmt: skip
 
 #: Leaves that may be any number near the one they have; others have tests of their own.

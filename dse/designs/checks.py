@@ -27,7 +27,7 @@ _MOST_ROUTED = {
 _GIVEN_BY = {
     LINKS: (
         "topology", "a system whose links are switched", "leaves of links that no switch joins, as of tpu-v5e",
-        "leave it out, name such a system, or set links.topology too: torus or hypercube in place of the switch",
+        "leave it out, name such a system, or set links.topology too, of links in place of the switch",
     ),
     PODS: (
         "size", "a network without pods", "leaves of pods whose size is stated",

@@ -1,17 +1,19 @@
-"""Shares of a scale-up domain without a switch: axes of a torus, dimensions of a hypercube, packages.
+"""Shares of a scale-up domain without a switch: axes of a torus, dimensions of a hypercube, quads, packages.
 
 A group is given as runs ``(stride, size)``: every ``stride``-th device, ``size`` of them, the innermost run first.
 """
 
 from __future__ import annotations
 
+import functools
 import itertools
+import operator
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
 import jax.numpy as jnp
 
-from dse.model.choice import divides, even_part, power_of_two
+from dse.model.choice import choose, divides, even_part, power_of_two
 from dse.types import Links, Package, Reach, Scalar, System, Topology
 
 Run = tuple[Scalar, Scalar]
@@ -79,7 +81,8 @@ def faults(system: System, tp: Scalar) -> list[Any]:
     """Whether the links of the devices do not form a slice, as a list of conditions; empty behind a switch.
 
     The axes of a torus divide the slice, and a device inside of each needs two links, one for an axis of two. A
-    hypercube is a power of two devices with one link per dimension. ``tp`` as of :func:`reach_in`.
+    hypercube is a power of two devices with one link per dimension, a cube mesh up to eight with four links or more.
+    ``tp`` as of :func:`reach_in`.
     """
     links = system.scale_up.links
     if links is None:
@@ -91,14 +94,19 @@ def faults(system: System, tp: Scalar) -> list[Any]:
         needed = needed + jnp.minimum(jnp.maximum(high / low - 1.0, 0.0), 2.0)
     torus = divides(x, devices) & divides(xy, devices) & (needed <= links.per_device)
     cube = (even_part(devices) == devices) & (jnp.log2(devices) <= links.per_device + _ROUNDING)
-    is_torus, is_cube = (links.topology == float(code) for code in (Topology.torus, Topology.hypercube))
-    return [~((torus & is_torus) | (cube & is_cube))]
+    quads = (devices <= 8.0) & (links.per_device >= 4.0)
+    built = {Topology.torus: torus, Topology.hypercube: cube, Topology.cube_mesh: quads}
+    return [~functools.reduce(operator.or_, ((links.topology == float(code)) & fits for code, fits in built.items()))]
 
 
 def _choose(links: Links, edges: tuple[Scalar, ...], runs: tuple[Run, ...]) -> Reach:
-    cube, torus = _on_hypercube(links, edges[-1], runs), _on_torus(links, edges, runs)
-    is_torus = links.topology == float(Topology.torus)
-    return Reach(*(jnp.where(is_torus, a, b) for a, b in zip(torus, cube, strict=True)))
+    shapes = {
+        Topology.torus: _on_torus(links, edges, runs), Topology.hypercube: _on_hypercube(links, edges[-1], runs),
+        Topology.cube_mesh: _on_cube_mesh(links, edges[-1], runs),
+    }  # fmt: skip
+    return Reach(*(
+        choose(links.topology, dict(zip(shapes, shares, strict=True))) for shares in zip(*shapes.values(), strict=True)
+    ))  # fmt: skip
 
 
 def along(links: Links, low: Scalar, high: Scalar, runs: tuple[Run, ...]) -> TorusAxis:
@@ -145,12 +153,32 @@ def _on_torus(links: Links, edges: tuple[Scalar, ...], runs: tuple[Run, ...]) ->
     return Reach(ring, jnp.where(slowest > 0.0, jnp.minimum(cut, ring), ring), one / sharing, steps, hops)
 
 
-def _on_hypercube(links: Links, devices: Scalar, runs: tuple[Run, ...]) -> Reach:
-    """One link per dimension: a group of ``2^n`` has ``n``, and half of its bytes cross each in an all-to-all."""
+def _on_cube_mesh(links: Links, devices: Scalar, runs: tuple[Run, ...]) -> Reach:
+    """Rings of a library on two quads of all pairs: of six links a pair has one, three two, a quad four, all eight six.
+
+    Half of the links and one more lead into the quad. Between them, of five to seven, rings have the links of a quad.
+    In an all-to-all of a quad each pair has one link; of eight, three of seven peers are two links away.
+    """
+    size = _members(devices, runs)
+    one, others = 1.0 / links.per_device, jnp.maximum(size - 1.0, 1.0)
+    inside = jnp.where(size > 3.0, 0.5 * links.per_device + 1.0, others)
+    ring = one * jnp.where(size > 7.0, links.per_device, inside)
+    hops = 1.0 + jnp.maximum(size - 5.0, 0.0) / others
+    exchange = jnp.where(size > 4.0, ring / hops, one * others)
+    return Reach(ring, jnp.minimum(exchange, ring), one, others, hops)
+
+
+def _members(devices: Scalar, runs: tuple[Run, ...]) -> Scalar:
+    """Members of a group within a slice of ``devices``."""
     size: Scalar = 1.0
     for _, members in runs:
         size = size * members
-    size = jnp.minimum(size, devices)
+    return jnp.minimum(size, devices)
+
+
+def _on_hypercube(links: Links, devices: Scalar, runs: tuple[Run, ...]) -> Reach:
+    """One link per dimension: a group of ``2^n`` has ``n``, and half of its bytes cross each in an all-to-all."""
+    size = _members(devices, runs)
     dimensions = jnp.log2(jnp.maximum(size, 1.0))
     one = 1.0 / links.per_device
     ring = one * jnp.minimum(jnp.maximum(dimensions, 1.0), links.per_device)

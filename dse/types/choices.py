@@ -151,6 +151,7 @@ class Topology(IntEnum):
 
     torus = 0  # two or three axes, which wrap around or not (a mesh)
     hypercube = 1  # a link to each device whose number differs in one bit
+    cube_mesh = 2  # eight devices in two quads of all pairs, one pair a device with two links (DGX-1)
 
 
 class Schedule(IntEnum):

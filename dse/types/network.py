@@ -48,6 +48,12 @@ class CollectiveKernels:
     simple_latency: Scalar = metadata(
         "", "1", "latency of a step between barriers (Simple) over that of LL", bounds=POSITIVE
     )
+    simple_floor: Scalar = metadata(
+        "", "1", "least latency of a ring between barriers (Simple) over the launch", default=0.0
+    )
+    flagged_bytes: Scalar = metadata(
+        "", "B", "most bytes of a step of a ring with flags (LL)", default=1e15, bounds=POSITIVE
+    )
     exchange_latency: Scalar = metadata(
         "", "1", "latency of an all-to-all of more than 16 KiB a peer over that of a step", bounds=POSITIVE
     )
@@ -150,6 +156,10 @@ class Network:
     )  # fmt: skip
     crowding: Scalar = metadata(
         "", "1", "bandwidth lost per member above two on shared host bridges", default=0.0,
+    )  # fmt: skip
+    bridged: Scalar = metadata(
+        "", "1", "peers reached over bridges of the host (PCIe): 1, over links of their own: 0", default=0.0,
+        bounds=YES_OR_NO,
     )  # fmt: skip
     pods: Pods | None = None
     links: Links | None = None

@@ -44,7 +44,11 @@ class Power:
         "f", "Hz", "core clock, subject to the power limit", default=1.5e9, bounds=POSITIVE
     )
     threshold: Scalar = metadata(
-        "V_t", "1", "threshold over nominal voltage, f ~ (V - V_t)^2 / V", default=0.25, bounds=SHARE
+        "V_t", "1", "threshold over nominal voltage, f ~ (V - V_t)^2 / (V (1 + s (V - V_t)))", default=0.25,
+        bounds=SHARE,
+    )  # fmt: skip
+    saturation: Scalar = metadata(
+        "s", "1", "velocity saturation: nominal voltage over that at which carriers saturate, 0 none", default=0.0
     )
     lowest_voltage: Scalar = metadata(
         "", "1", "minimum over nominal voltage", default=0.7, bounds=POSITIVE_SHARE

@@ -10,7 +10,7 @@ GENERATED = (
     "matrix_rate", "vector_rate", "cores", "cache", "memory",
     *(f"power.{name}" for name in (
         "matrix_energy", "vector_energy", "cache_energy", "memory_energy", "uncore", "leakage", "control",
-        "nominal_clock", "clock", "threshold", "lowest_voltage", "tdp", "cooling", "memory_cooling",
+        "nominal_clock", "clock", "threshold", "saturation", "lowest_voltage", "tdp", "cooling", "memory_cooling",
     )),
 )  # fmt: skip
 

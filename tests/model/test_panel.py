@@ -49,6 +49,7 @@ GUARDS = {
     "machine.gemm_kernels.NO_SPLIT": "formats whose kernels split no sum: longer than any kernel",
     "machine.power._EQUAL_VOLTS": "voltages beside their rounding",
     "machine.power._EQUAL_WATTS": "powers beside their rounding",
+    "machine.power._LEAST_SLOPE": "a clock far above the nominal one, where carriers saturate",
     "machine.power.HIGHEST_THRESHOLD": "a threshold at the supply voltage",
     "machine.power.LOWEST_CLOCK": "a limit that no clock meets",
     "machine.rates.ANY_PEAK": "a format that the device has not: no step, and no share of a peak",

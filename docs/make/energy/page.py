@@ -62,7 +62,7 @@ def page(found: Sequence[FittedChip], command: str, figure: str, sections: Seque
         "# Energy, clocks and power limits", f"Written by `{command}`.", f"![Measured and predicted]({figure})",
         *_section("Power-limit traces", _TRACES, limits, (_errors(limits), _by_limit(limits), _by_batch(limits))),
         *_section("A30 clock study", _CLOCKS, clocks, (_cells(clocks), _LAYERS, _layers(clocks))),
-        *(part for title, text in sections for part in (f"## {title}", text)),
+        *(part for title, text in sections for part in (f"## {title}", text.rstrip())),
         "## Parameters", _parameters(found),
     ]  # fmt: skip
     return document(parts)

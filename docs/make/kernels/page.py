@@ -4,13 +4,19 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
+import jax.numpy as jnp
 import numpy as np
 
 from calibration.kernels import FittedJob
 from docs.make.kernels import power
 from docs.make.markdown import document, filed, percent, table
+from dse import types
+from dse.designs import catalog
 from dse.measured.kernels import PLATFORMS, POWER, Kernel, predict
-from dse.types import Precision
+from dse.model.links import reach_in
+from dse.model.machine.collectives import all_reduce
+from dse.model.machine.routes import Route
+from dse.types import Collective, Group, Precision
 
 #: Measured seconds from which a GEMM counts as a long one.
 LONG = 20e-6
@@ -50,6 +56,7 @@ def page(found: Sequence[FittedJob], command: str, others: Sequence[Kernel] = ()
         f"Written by `{command}`. An error is predicted over measured, less one, by a fit that saw no row of the same "
         "shape on any device, in any number format or regime.",
         "## Errors", *_errors(kernels, errors),
+        *_by_size([kernel for kernel in others if kernel.kind == "collective" and kernel.device not in PLATFORMS]),
         *_platforms([kernel for kernel in others if kernel.device in PLATFORMS]),
         *_exchanges([kernel for kernel in others if kernel.kind == "exchange"]),
         *power.sections(found, others), "## Parameters",
@@ -76,6 +83,62 @@ def _errors(kernels: Sequence[Kernel], errors: np.ndarray) -> list[str]:
 def _figures(errors: np.ndarray) -> list[str]:
     sizes = (float(np.median(abs(errors))), float(np.quantile(abs(errors), 0.9)))
     return [str(len(errors)), *map(percent, sizes), percent(float(np.median(errors)), "+")]
+
+
+#: Upper ends of classes of messages, bytes.
+_SIZES = {"up to 64 KiB": 2.0**16, "to 512 KiB": 2.0**19, "to 4 MiB": 2.0**22, "above": np.inf}
+
+#: A topology: a system of the catalogue, and GB/s that a member of a ring of 2, 4 and 8 sent of 256 MiB before.
+_TOPOLOGIES = {
+    "switch (A100)": ("a100-sxm-80gb", (204.4, 211.4, 212.8)),
+    "cube mesh of DGX-1 (V100)": ("v100-sxm-32gb", (110.0, 111.2, 110.8)),
+    "PCIe switches (L40S)": ("l40s", (19.8, 4.7, 1.9)),
+    "shared root ports (L40S)": ("l40s-shared-root", (19.8, 4.7, 1.9)),
+}
+
+_SERVED = (
+    "Mixtral 8x7B on 4 and 8 L40S (TensorRT-LLM 0.17, 18 rows, hosts unknown) is 3.9 % off with a path for each pair, "
+    "70 % too slow with the crowding of shared root ports, which L40S had before."
+)
+
+
+def _by_size(kernels: Sequence[Kernel]) -> list[str]:
+    """Isolated collectives by device, members and size, and what topologies leave of the bandwidth."""
+    if not kernels:
+        return []
+    done = [(k, s / k.measured - 1.0) for k, s in zip(kernels, predict(kernels), strict=True) if isinstance(s, float)]
+    groups: dict[tuple[str, str, str], list[float]] = {}
+    for kernel, error in done:
+        size = next(name for name, end in _SIZES.items() if kernel.values[1] <= end)
+        groups.setdefault((kernel.device, f"{kernel.values[2]:g}", size), []).append(error)
+    order = sorted(groups, key=lambda key: (key[0], float(key[1]), list(_SIZES).index(key[2])))
+    rows = [[*key, *_figures(np.array(groups[key]))] for key in order]
+    files = filed("kernels_collective_sizes", ["device", "members", "bytes", "rows", "median", "90 %", "bias"], rows)
+    text = (
+        "Library collectives in one node, by the catalogue as it is, which saw these rows: up to some size NCCL sends "
+        "flags with the data (LL), then waits at barriers (Simple), which on A100 take 23 us or more, however few the "
+        "steps. The faster of both, as it was, left an all-reduce of 1 MiB between two A100 41 % too fast, a gather of "
+        f"2 MiB among four 45 %. By device, members and size: {files}\n\n"
+        "Topologies differ in what a group has of a device's links. All-reduces of 256 MiB in training and serving, "
+        "GB/s that a member sends, before in brackets:"
+    )
+    lines = []
+    for name, (system, before) in _TOPOLOGIES.items():
+        now = [_bus_bandwidth(system, members) for members in _MEMBERS]
+        lines.append([name, *(f"{rate:.1f} ({old:.1f})" for rate, old in zip(now, before, strict=True))])
+    header = ["topology", *(f"{members:g} members" for members in _MEMBERS)]
+    return ["## Collectives by size and topology", text, table(header, lines, ("topology",)), _SERVED]
+
+
+_MEMBERS = (2.0, 4.0, 8.0)
+
+
+def _bus_bandwidth(name: str, members: float, size: float = 2.0**28) -> float:
+    """GB/s that each of some neighbours of a node sends in an all-reduce of ``size`` bytes."""
+    system = catalog.record(types.System, name)
+    group = Group(members, members, reach=reach_in(system, members)((1.0, members)))
+    seconds = all_reduce(size, Route(group, system), jnp.asarray(float(Collective.auto)))
+    return 2e-9 * size * (members - 1.0) / members / float(seconds)
 
 
 def _platforms(kernels: Sequence[Kernel]) -> list[str]:

@@ -156,7 +156,7 @@ def _leakage(own: dict[str, Sourced], each: Sourced) -> Sourced:
 def _full_power(own: dict[str, Sourced], family: dict[str, Sourced]) -> Sourced:
     """What matrix units and memory draw at their full rates: the power limit of an accelerator that states none.
 
-    Those of A100, H100, H200, B200, L40S, V100 and TPU v4 are sold with 0.86 to 1.15 times as much.
+    Those of A100, H100, H200, B200, L40S, V100 and TPU v4 are sold with 0.82 to 1.14 times as much.
     """
     stated, power = family | own, leaves(types.Power)
 

@@ -126,8 +126,8 @@ def _network(found: Entry, folder: Folder, fine: bool) -> Values:
         restated = {path: found.value(f"alone.{path}") for path in leaves(types.Network)}
         values |= {path: value for path, value in restated.items() if value is not None}
         library = load("kernels", _LIBRARY, folder)
-        alone = [f"alone.{path}" for path in leaves(types.CollectiveKernels)]
-        values |= {path: found.value(path, library.value(path)) for path in alone}
+        alone = {f"alone.{path}": about.get("default") for path, about in leaves(types.CollectiveKernels).items()}
+        values |= {path: found.value(path, library.value(path, usual)) for path, usual in alone.items()}
     return values
 
 
@@ -150,6 +150,9 @@ def _system(found: Entry, folder: Folder, fine: bool) -> Values:
         values |= within(level, named)
         own = found.value(f"{prefix}{level}_bandwidth")
         values |= {f"{level}.bandwidth": own} if own else {}
+    crowding = found.value(f"{prefix}crowding")
+    if crowding is not None and not fine:  # isolated collectives are those of the host that was measured
+        values |= {"scale_up.crowding": crowding}
     link = device.value("host_bandwidth", types.HOST.bandwidth)
     return values | _facility(found, prefix, device, folder) | {
         "scale_up.domain": per_node,

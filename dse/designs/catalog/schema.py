@@ -97,7 +97,8 @@ AT_REST = ("uncore", "leakage", "control")
 _AREA, _TDP, _CLOCK = ("m^2", POSITIVE), ("W", POSITIVE), ("Hz", POSITIVE)
 _LEVELS = dict(scale_up_bandwidth=("B/s", POSITIVE), scale_out_bandwidth=("B/s", POSITIVE))
 _HOST = _numbers(
-    host_memory="B", host_bandwidth="B/s", host_power="W", host_power_share="1", pue=("1", Bounds(low=1.0))
+    host_memory="B", host_bandwidth="B/s", host_power="W", host_power_share="1", pue=("1", Bounds(low=1.0)),
+    crowding="1",
 )
 _NODE = TableField(
     _texts("scale_up", "scale_out", "software", "engine") | _HOST
@@ -194,7 +195,7 @@ def _some_domain(values: dict[str, Sourced], where: str) -> None:
 #: One network level: what is built, and how near software comes to it (``fit``).
 _FIT = ("latency", "efficiency", "ramp", "processor_usage")
 _NETWORK = TableField(
-    _leaves(types.Network, "bandwidth", "domain", "in_network_reduction", "mesh", "crowding")
+    _leaves(types.Network, "bandwidth", "domain", "in_network_reduction", "mesh", "crowding", "bridged")
     | _texts("family", "scope", "topology") | _numbers(year="1", energy="J/B")
     | _numbers(radix=("1", Bounds(low=2.0, whole=True)), levels=("1", COUNT))
     | {

@@ -19,6 +19,7 @@ from dse.measured.kernels.kernel import Kernel
 from dse.measured.kernels.platforms import platform
 from dse.measured.table import Skip
 from dse.model.formats import operand_bytes
+from dse.model.links import reach_in
 from dse.model.machine import kernel_power
 from dse.model.machine.attention_kernels import AttentionKernel, attention_time
 from dse.model.machine.collective_kernels import collective_time, direct_time
@@ -72,7 +73,12 @@ def _vector(values: Sequence[Scalar], device: Accelerator) -> Scalar:
 
 def _collective(values: Sequence[Scalar], system: System) -> Scalar:
     operation, size, members, local, launch = values
-    return collective_time(operation, size, Group(members, local), launch, system)
+    return collective_time(operation, size, _group(members, local, system), launch, system)
+
+
+def _group(members: Scalar, local: Scalar, system: System) -> Group:
+    """Neighbours of a node, ``local`` of them in each of some nodes."""
+    return Group(members, local, reach=reach_in(system, local)((1.0, local)))
 
 
 def _direct(values: Sequence[Scalar], system: System) -> Scalar:

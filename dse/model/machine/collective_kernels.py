@@ -6,7 +6,6 @@ Needs ``alone`` of the scale-up network, which training steps do not use.
 from __future__ import annotations
 
 import dataclasses
-import functools
 from collections.abc import Callable
 
 import jax.numpy as jnp
@@ -57,9 +56,17 @@ def _exchange_time(size: Scalar, group: Group, system: System) -> Scalar:
 def _fastest(
     collective: Callable[[Scalar, Route, Scalar], Scalar], size: Scalar, group: Group, system: System
 ) -> Scalar:
-    """Time of a collective with its fastest protocol, s."""
+    """Time of a collective with its faster protocol, s; of long messages with barriers, as the library chooses.
+
+    The library takes barriers for faster than they are: beyond ``flagged_bytes`` a step of a ring it uses no flags,
+    though these might take less.
+    """
+    up, own = system.scale_up, required(system.scale_up.alone, "scale_up.alone")
     auto = jnp.asarray(float(Collective.auto))
-    return functools.reduce(jnp.minimum, (collective(size, Route(group, one), auto) for one in protocols(system)))
+    flagged, simple = (collective(size, Route(group, one), auto) for one in protocols(system))
+    steps = (group.size - 1.0) * (2.0 if collective is all_reduce else 1.0)
+    simple = simple + jnp.maximum(own.simple_floor * own.launch - steps * own.simple_latency * up.latency, 0.0)
+    return jnp.where(size / group.size <= own.flagged_bytes, jnp.minimum(flagged, simple), simple)
 
 
 def protocols(system: System) -> tuple[System, System]:

@@ -20,18 +20,24 @@ HIGHEST_THRESHOLD = 0.95
 _HALVINGS = 8
 #: Voltages, or powers over their limit, that differ by less are equal within rounding.
 _EQUAL_VOLTS, _EQUAL_WATTS = 1e-6, 1e-5
+#: Least slope of a clock above the nominal one by voltage, over that of a current that does not saturate.
+_LEAST_SLOPE = 1e-3
 
 
 def voltage(ratio: Scalar, power: Power) -> Scalar:
     """Voltage over the nominal one at ``ratio`` times the nominal clock, at least the lowest voltage.
 
-    ``f ~ (V - V_t)^2 / V`` (alpha-power law of Sakurai & Newton 1990 with alpha = 2), solved for V; a threshold fitted
-    to a chip stands in for other values of alpha. At the lowest voltage the slope is that of lower clocks.
+    ``f ~ (V - V_t)^2 / (V (1 + s (V - V_t)))``, solved for V: currents of transistors whose carriers saturate at
+    ``1 / s`` of the nominal voltage (Toh, Ko & Meyer 1988). ``s = 0`` is the alpha-power law of Sakurai & Newton 1990
+    with alpha = 2, a large s that with alpha = 1. At the lowest voltage the slope is that of lower clocks.
     """
     threshold = jnp.minimum(power.threshold, HIGHEST_THRESHOLD)
-    gain = (1.0 - threshold) * (1.0 - threshold) * ratio
-    half = threshold + 0.5 * gain
-    needed = half + jnp.sqrt(jnp.maximum(half * half - threshold * threshold, 1e-12))
+    over = 1.0 - threshold
+    gain = over * over * ratio / (1.0 + power.saturation * over)
+    slow = jnp.maximum(1.0 - power.saturation * gain, _LEAST_SLOPE)
+    half = threshold + 0.5 * gain * (1.0 - power.saturation * threshold)
+    root = jnp.sqrt(jnp.maximum(half * half - slow * threshold * threshold, 1e-12))
+    needed = (half + root) / slow
     return jnp.where(needed > (1.0 + _EQUAL_VOLTS) * power.lowest_voltage, needed, power.lowest_voltage)
 
 

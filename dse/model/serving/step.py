@@ -244,7 +244,7 @@ def messages_time(design: Design, engine: Engine, work: StepWork) -> Scalar:
         share = mesh_share(link, n) if reach is None else (reach.ring if sums else reach.exchange)
         volume = 2.0 * (n - 1.0) / n * message.size if sums else message.size
         own = message.times * volume / (link.bandwidth * link.efficiency * share)
-        has_own = (group.domains <= 1.0) & (link.crowding <= 0.0)
+        has_own = (group.domains <= 1.0) & (link.bridged <= 0.0) & (link.crowding <= 0.0)
         if sums:
             has_own = has_own & (message.size <= engine.own_message_bytes)
         return jnp.where(has_own, own, library)

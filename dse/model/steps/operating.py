@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 from typing import Any, NamedTuple
 
+import jax
 import jax.numpy as jnp
 
 from dse.model.choice import min_prefer_first
@@ -68,9 +69,10 @@ def reading_time(joules: Scalar, accelerator: Accelerator) -> Scalar:
 def limited_clock(accelerator: Accelerator, whole: Scalar, nominal: Demand) -> Solved:
     """The clock of repeated work under the power limit.
 
-    An operator's limit, and the budget of a generated chip, apply to the repeated work. Times of a sold chip are
-    measured under its TDP: an operator's limit counts relative to the clock that the TDP leaves for the same work and
-    time. Without a limit the set clock counts over the nominal one.
+    An operator's limit, and the budget of a generated chip, apply to the repeated work. Times of a sold chip, and the
+    bandwidth that its memory reaches, are measured under its TDP: an operator's limit counts relative to the clock that
+    the TDP leaves for the same work and time, so a limit at the TDP changes nothing. Without a limit the set clock
+    counts over the nominal one.
 
     Args:
         accelerator: at its nominal clock.
@@ -80,12 +82,15 @@ def limited_clock(accelerator: Accelerator, whole: Scalar, nominal: Demand) -> S
     power = accelerator.power
     wanted = clock_ratio(power)
     as_sold: Scalar = jnp.ones_like(whole)
-    if accelerator.solves_clock and not accelerator.is_generated:
+    sold = accelerator.solves_clock and not accelerator.is_generated
+    if sold:
         measured = nominal._replace(core_time=jnp.zeros_like(whole), other_time=whole, memory_time=0.0)
         as_sold = clock_under_limit(measured, power.tdp, as_sold, power)
-    demand = nominal._replace(core_time=nominal.core_time * as_sold)
-    limit = power_limit(power)
-    limited = clock_under_limit(demand, limit, min_prefer_first(wanted, as_sold), power)
+    demand = nominal._replace(core_time=nominal.core_time * as_sold, knee=nominal.knee * as_sold)
+    limit, highest = power_limit(power), min_prefer_first(wanted, as_sold)
+    limited = clock_under_limit(demand, limit, highest, power)
+    if sold:  # the slope at the TDP stays that of lower limits
+        limited += jax.lax.stop_gradient(jnp.where(limit >= power.tdp, highest - limited, 0.0))
     # Clocks are exact to a thousandth, so the power limit is met within a few.
     violates_limit = busy_power(demand, limited, power) > 1.01 * limit
     return Solved(limited, as_sold, violates_limit)

@@ -57,6 +57,29 @@ def test_small_messages_go_with_flags_and_large_ones_between_barriers(members, s
         assert simple < flagged
 
 
+A100 = catalog.record(types.System, "a100-sxm-80gb", fine=True)
+
+
+@pytest.mark.parametrize(
+    ("operation", "members", "size", "microseconds"),
+    # aic_nccl of ai-dynamo/aiconfigurator: all-reduces and gathers on both sides of NCCL's change of protocol
+    [(0.0, 2.0, 2.0**18, 15.0), (0.0, 2.0, 2.0**20, 41.0), (0.0, 2.0, 2.0**21, 48.0), (0.0, 8.0, 2.0**20, 39.0),
+     (1.0, 4.0, 2.0**21, 53.0), (2.0, 4.0, 2.0**20, 21.0)],
+)  # fmt: skip
+def test_around_a_mebibyte_a100s_take_what_the_library_chooses(operation, members, size, microseconds):
+    found = float(collective(operation, size, Group(members, members), 0.0, A100))
+    assert 1e6 * found == pytest.approx(microseconds, rel=0.2)
+
+
+def test_a_least_latency_counts_up_to_the_steps_that_take_as_long():
+    """Barriers among few cost what is stated, among many what their steps take."""
+    bare = replace(A100, {"scale_up.alone.simple_floor": 0.0})
+    size = 2.0**25
+    for members, more in ((2.0, True), (8.0, False)):
+        with_floor, without = (float(collective(0.0, size, Group(members, members), 0.0, one)) for one in (A100, bare))
+        assert (with_floor > without * (1.0 + 1e-3)) == more
+
+
 def test_what_peers_exchange_beyond_sixteen_kibibytes_waits_for_barriers():
     """A step at NCCL's own threshold, which is none of the fastest choice."""
     below, at, above = (

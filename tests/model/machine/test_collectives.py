@@ -141,7 +141,9 @@ KINDS = {"all_reduce": MessageKind.all_reduce, "all_gather": MessageKind.all_gat
 
 
 @pytest.mark.skipif(not ROWS.is_file(), reason="the reference tables are not beside this checkout")
-@pytest.mark.parametrize(("name", "device"), [("l40s", "l40s"), ("rtx-pro-6000-server", "rtx_pro_6000_server")])
+@pytest.mark.parametrize(
+    ("name", "device"), [("l40s-shared-root", "l40s"), ("rtx-pro-6000-server", "rtx_pro_6000_server")]
+)
 @pytest.mark.parametrize("members", [2, 4, 8])
 def test_cards_on_pcie_against_their_hosts_nccl_rows(name, device, members):
     """Collectives of steps, of at least 1 MB: in the median within a factor of 1.3, all within 2.
@@ -166,6 +168,17 @@ def test_cards_on_pcie_against_their_hosts_nccl_rows(name, device, members):
     assert len(logs) >= 5
     assert statistics.median(map(abs, logs)) < math.log(1.3)
     assert max(map(abs, logs)) < math.log(2.0)
+
+
+def test_crowding_is_of_a_host_and_none_by_default():
+    """Cards of one kind behind shared root ports and behind switches; a network alone has none."""
+    crowded = {name: float(catalog.record(types.System, name).scale_up.crowding) for name in
+               ("l40s", "l40s-shared-root", "rtx-pro-6000-server", "a100-pcie-40gb", "h100-sxm-80gb")}  # fmt: skip
+    assert crowded == pytest.approx({
+        "l40s": 0.0, "l40s-shared-root": 1.6, "rtx-pro-6000-server": 0.091, "a100-pcie-40gb": 0.0, "h100-sxm-80gb": 0.0
+    })  # fmt: skip
+    for name in ("pcie3-x16", "pcie4-x16", "pcie5-x16", "pcie6-x16", "pcie7-x16"):
+        assert catalog.record(types.Network, name).crowding == 0.0
 
 
 def test_catalogued_meshes():

@@ -196,6 +196,39 @@ def test_what_a_device_has_too_few_links_for_is_told():
     assert "a hypercube of links.per_device=3" in told and "links.x" not in told
 
 
+def cube_mesh(devices=8.0, per_device=6.0):
+    links = Links(topology=float(Topology.cube_mesh), per_device=per_device)
+    network = dataclasses.replace(SCALE_UP, domain=8.0, links=links)
+    return dataclasses.replace(SYSTEM, scale_up=network, n_devices=jnp.asarray(devices, jnp.float32))
+
+
+@pytest.mark.parametrize(("members", "links"), [(2.0, 1.0), (3.0, 2.0), (4.0, 4.0), (6.0, 4.0), (8.0, 6.0)])
+def test_members_of_a_cube_mesh_have_the_links_between_them(members, links):
+    """Of six of a V100 in a DGX-1: one to a neighbour, four in a quad, all among eight."""
+    found = model.reach_in(cube_mesh(), members)((1.0, members))
+    assert float(found.ring) == pytest.approx(links / 6.0)
+    assert float(found.neighbour) == pytest.approx(1.0 / 6.0)
+    assert 1.0 / 6.0 - 1e-6 <= float(found.exchange) <= float(found.ring) + 1e-6
+    assert float(found.steps) == members - 1.0
+
+
+def test_a_cube_mesh_has_up_to_eight_devices_of_four_links_or_more():
+    assert not model.faults(cube_mesh(8.0), 1.0)[0] and not model.faults(cube_mesh(2.0), 1.0)[0]
+    assert not model.faults(cube_mesh(per_device=4.0), 1.0)[0]  # DGX-1 with P100
+    assert model.faults(cube_mesh(per_device=3.0), 1.0)[0]
+
+
+def test_two_of_a_cube_mesh_have_a_sixth_of_what_eight_have():
+    """V100 of a DGX-1 as catalogued: large all-reduces, by the bytes that a ring carries."""
+    system = catalog.record(types.System, "v100-sxm-32gb")
+    seconds = {
+        n: float(collectives.all_reduce(1e9, whole(system, n), float(Collective.ring))) * n / (2.0 * (n - 1.0))
+        for n in (2.0, 4.0, 8.0)
+    }
+    assert seconds[2.0] / seconds[8.0] == pytest.approx(6.0, rel=0.05)
+    assert seconds[4.0] / seconds[8.0] == pytest.approx(1.5, rel=0.05)
+
+
 def test_a_hypercube_is_a_torus_of_two_an_axis():
     """Eight devices, three links each: the closed form, and what 2 x 2 x 2 lines have."""
     lines = pod(((2, False),) * 3, wrap=1024.0, per_device=3.0)

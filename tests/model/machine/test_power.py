@@ -111,6 +111,30 @@ def test_voltage_follows_the_clock_down_to_its_floor():
     assert float(voltage(jnp.asarray(0.1), Power(lowest_voltage=0.8))) == pytest.approx(0.8)
 
 
+@quick
+@given(RATIOS, st.floats(0.05, 0.4), st.sampled_from([0.0, 0.5, 4.0, 100.0]))
+def test_the_voltage_is_that_of_the_law(ratio, threshold, saturation):
+    """``f ~ (V - V_t)^2 / (V (1 + s (V - V_t)))``: alpha 2 without saturation, alpha 1 far in it."""
+    law = Power(threshold=threshold, saturation=saturation, lowest_voltage=1e-3)
+    volts = float(voltage(jnp.asarray(ratio), law))
+
+    def current(v: float) -> float:
+        return (v - threshold) ** 2 / (v * (1.0 + saturation * (v - threshold)))
+
+    assert threshold <= volts <= 1.0 + 1e-5
+    assert current(volts) / current(1.0) == pytest.approx(ratio, rel=5e-3)
+
+
+@quick
+@given(RATIOS, st.floats(0.05, 0.38), st.floats(0.0, 8.0), st.floats(0.0, 8.0))
+def test_saturation_lowers_the_voltage_of_lower_clocks(ratio, threshold, a, b):
+    less, more = (
+        float(voltage(jnp.asarray(ratio), Power(threshold=threshold, saturation=s, lowest_voltage=1e-3)))
+        for s in sorted((a, b))
+    )
+    assert more <= less * (1.0 + 1e-4)
+
+
 def test_rates_follow_the_clock_and_memory_does_not():
     half = at_clock(CHIP, jnp.asarray(0.9))
     assert half.matrix_rate.bf16 == pytest.approx(0.9 * CHIP.matrix_rate.bf16)

@@ -176,13 +176,13 @@ def test_behind_shared_bridges_and_without_a_switch_all_sums_are_of_the_library(
         work = step_work(stage_of(made), ranks_of_experts(made), made.mapping.serving, Batch(rows, 1000.0, 0.0, 0.0))
         return float(messages_time(made, made.software.engine, work))
 
-    for system in ("l40s", "rtx-pro-6000-server", "tpu-v5e"):
+    for system in ("l40s", "l40s-shared-root", "rtx-pro-6000-server", "tpu-v5e"):
         assert seconds(system, 1e9) == seconds(system, 0.0), system
-    for system, settings in (("h100", {}), ("mi300x", {}), ("l40s", {"system.scale_up.crowding": 0.0})):
+    for system, settings in (("h100", {}), ("mi300x", {}), ("l40s", {"system.scale_up.bridged": 0.0})):
         assert seconds(system, 1e9, **settings) < seconds(system, 0.0, **settings), system
     sums = 2.0  # of 1,024 rows of 4,096 values in bf16: 8 MiB
-    assert seconds("l40s", 8e6) / sums == pytest.approx(8.17e-3, rel=0.15)
-    assert seconds("l40s", 8e6, tp=4, rows=2048) / sums == pytest.approx(6.68e-3, rel=0.35)
+    assert seconds("l40s-shared-root", 8e6) / sums == pytest.approx(8.17e-3, rel=0.15)
+    assert seconds("l40s-shared-root", 8e6, tp=4, rows=2048) / sums == pytest.approx(6.68e-3, rel=0.35)
 
 
 @pytest.mark.parametrize("tp", [2, 4, 8])

@@ -76,6 +76,62 @@ def test_a_limit_as_sold_changes_no_time():
     assert float(metrics_of(LIMITED).step_time) == pytest.approx(float(metrics_of(SOLD).step_time), rel=1e-5)
 
 
+def pretrained(device):
+    """Two layers of Llama 3 70B, whose products draw about what the device is sold with."""
+    return dse.design(
+        workload="llama-3-70b", system=device, n_layers=2, vocab=1024, seq_len=8192, global_batch=8, tp=2,
+        n_devices=8, micro_batch=1,
+    )  # fmt: skip
+
+
+def capped(design, share):
+    return replace(design, {LIMIT: share * float(design.system.accelerator.power.tdp)})
+
+
+POWER = "system.accelerator.power."
+SOLD_BY_CHIP = {name: pretrained(name) for name in ("a100-sxm-80gb", "h100-sxm-80gb", "b200-sxm-180gb")}
+#: Energies with which the limit as sold binds.
+HOT = {
+    name: replace(one, {POWER + "matrix_energy": 2.0 * float(one.system.accelerator.power.matrix_energy)})
+    for name, one in SOLD_BY_CHIP.items()
+}
+
+
+@pytest.mark.parametrize("name", SOLD_BY_CHIP)
+@pytest.mark.parametrize("designs", [SOLD_BY_CHIP, HOT], ids=["as fitted", "throttled as sold"])
+def test_a_cap_at_the_limit_as_sold_costs_exactly_nothing(designs, name):
+    whole = metrics_of(designs[name])
+    for share in (1.0, 1.2):
+        same = metrics_of(capped(designs[name], share))
+        assert float(same.step_time) == float(whole.step_time)
+
+
+@quick
+@given(st.floats(0.4, 1.0), st.floats(0.4, 1.0), st.sampled_from(sorted(SOLD_BY_CHIP)), st.booleans())
+def test_a_cap_costs_more_the_lower_it_is_and_at_most_in_proportion_to_the_clock(a, b, name, hot):
+    design = (HOT if hot else SOLD_BY_CHIP)[name]
+    low, high, whole = (metrics_of(capped(design, share)) for share in (*sorted((a, b)), 1.0))
+    assert low.step_time >= high.step_time * (1.0 - 1e-4) >= whole.step_time * (1.0 - 2e-4)
+    assert low.device_power <= high.device_power * (1.0 + 2e-3)
+
+
+@pytest.mark.parametrize("name", SOLD_BY_CHIP)
+def test_a_cap_counts_from_the_clock_that_the_limit_as_sold_leaves(name):
+    """Of a step that is throttled as sold the first watts cost time at once, in proportion, from nothing."""
+    whole = float(metrics_of(HOT[name]).step_time)
+    costs = [float(metrics_of(capped(HOT[name], share)).step_time) / whole - 1.0 for share in (0.995, 0.95, 0.9)]
+    assert 0.0 < costs[0] < 0.01
+    assert costs[1] == pytest.approx(0.5 * costs[2], rel=0.25)
+    assert 0.02 < costs[2] < 0.08
+
+
+@pytest.mark.parametrize("name", SOLD_BY_CHIP)
+def test_a_cap_that_never_binds_leaves_the_step_of_a_board_without_limit(name):
+    """As the energies go to nothing, so does what a cap costs."""
+    cold = replace(SOLD_BY_CHIP[name], {POWER + leaf: 0.0 for leaf in ("matrix_energy", "cache_energy", "control")})
+    assert float(metrics_of(capped(cold, 0.6)).step_time) == float(metrics_of(cold).step_time)
+
+
 def test_energy_is_u_shaped_in_the_clock():
     energies = np.array([float(m.device_power * m.step_time) for m in (at(FREE, clock=r * NOMINAL) for r in
                         np.linspace(0.15, 1.0, 18))])  # fmt: skip
