@@ -26,6 +26,7 @@ from dse.cli import (
     report,
     run,
     search,
+    simulate,
     trace,
 )
 from dse.cli.usage import Commands
@@ -63,6 +64,7 @@ app.command()(search.search)
 app.command()(pools.pools)
 app.command()(evaluate.evaluate)
 app.command()(trace.trace)
+app.command()(simulate.simulate)
 app.command()(launch.launch)
 app.command()(calibration.predict)
 app.command()(calibration.validate)

@@ -18,12 +18,15 @@ from dse.model.machine.power import at_clock, clock_ratio
 from dse.model.machine.rates import reciprocal, unsupported
 from dse.model.money.account import account, integrate
 from dse.model.serving.bounds import PhaseBounds, phase_bounds, token_bounds
+from dse.model.serving.clock import at_limit
 from dse.model.serving.energy import token_energy
 from dse.model.serving.goodput import promises_none, share_in_time
 from dse.model.serving.memory import KvCapacity, kv_capacity
 from dse.model.serving.steady import Phases, Served, served
-from dse.model.serving.work import Rank, ranks_of_experts, stage_of, width_split
+from dse.model.serving.step import engine_step
+from dse.model.serving.work import Rank, cache_bytes, ranks_of_experts, stage_of, width_split
 from dse.model.steps.operating import HIGHEST_CLOCK
+from dse.model.work.batch import Batch
 from dse.model.work.parameters import main_model, parameter_count
 from dse.types import Design, Engine, Infeasible, Load, Requests, Scalar, Serving, ServingMetrics
 
@@ -119,13 +122,31 @@ class _Parts(NamedTuple):
 
 def _served(design: Design) -> _Parts:
     design = at_its_clock(technology.generated(design))
-    requests = design.workload.requests or Requests()
-    serving = design.mapping.serving or Serving()
-    engine = design.software.engine or Engine()
-    rank = Rank(stage_of(design), ranks_of_experts(design), requests, serving, engine)
-    held = kv_capacity(rank.stage, requests, serving, engine)
+    rank = _rank(design)
+    held = kv_capacity(rank.stage, rank.requests, rank.serving, rank.engine)
     found, phases = served(rank, design.mapping.dp, held)
     return _Parts(design, rank, held, found, phases)
+
+
+def _rank(design: Design) -> Rank:
+    """One data-parallel rank of a design at its clock."""
+    requests, serving = design.workload.requests or Requests(), design.mapping.serving or Serving()
+    engine = design.software.engine or Engine()
+    return Rank(stage_of(design), ranks_of_experts(design), requests, serving, engine)
+
+
+def step_time(design: Design, batch: Batch) -> Scalar:
+    """Seconds of one engine step that works on ``batch``, with the design's drafts, at the clock of its power limit."""
+    stage, met, _, serving, engine = _rank(at_its_clock(technology.generated(design)))
+    batch = batch._replace(drafts=serving.drafts)
+    return engine_step(at_limit(stage, met, serving, engine, batch).stage, met, serving, engine, batch).total
+
+
+def cache_room(design: Design, tokens: Scalar) -> tuple[Scalar, Scalar]:
+    """Cache of a rank's most loaded device and that of a sequence of ``tokens`` there, B."""
+    stage, _, requests, serving, engine = _rank(at_its_clock(technology.generated(design)))
+    held = kv_capacity(stage, requests, serving, engine)
+    return held.sequences * held.each, stage.layout.layers * cache_bytes(stage.design, serving, tokens)
 
 
 def steps(design: Design) -> PhaseBounds:

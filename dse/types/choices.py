@@ -124,6 +124,7 @@ class Load(IntEnum):
     static = 1  # all together, in one batch
     waves = 2  # all together, in as few batches as memory allows
     offline = 3  # as many as the engine can hold
+    rate = 4  # at a rate, whatever is in flight
 
 
 class Packaging(IntEnum):

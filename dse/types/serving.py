@@ -15,6 +15,12 @@ class Requests:
     output_tokens: Scalar = metadata("OSL", "1", "output tokens, mean", default=1024.0, bounds=Bounds(low=1.0))
     concurrency: Scalar = metadata("C", "1", "concurrent requests, all devices", default=1.0, bounds=POSITIVE)
     load: Scalar = metadata("", "1", "arrival of requests", default=float(Load.concurrency), enum=Load)
+    request_rate: Scalar = metadata(
+        "lambda", "s-1", "requests/s of load=rate, all devices", default=1.0, bounds=POSITIVE
+    )
+    arrival_variation: Scalar = metadata(
+        "", "1", "squared coefficient of variation of the time between arrivals (Poisson: 1)", default=1.0,
+    )  # fmt: skip
     queue: Scalar = metadata("", "1", "requests of an offline load, 0 unlimited", default=0.0)
     longest_answer: Scalar = metadata(
         "", "1", "output tokens, longest request of the queue; 0: the mean", default=0.0
@@ -29,6 +35,7 @@ class Requests:
     length_spread: Scalar = metadata(
         "", "1", "relative standard deviation of prompt lengths", default=0.0, bounds=SHARE
     )
+    answer_spread: Scalar = metadata("", "1", "relative standard deviation of answer lengths", default=0.0)
     first_token_limit: Scalar = metadata("", "s", "limit of the time to first token, 0 none", default=0.0)
     token_limit: Scalar = metadata("", "s", "limit of the time per output token, 0 none", default=0.0)
 
