@@ -22,8 +22,10 @@ from dse.model.serving.clock import at_limit
 from dse.model.serving.energy import token_energy
 from dse.model.serving.goodput import promises_none, share_in_time
 from dse.model.serving.memory import KvCapacity, kv_capacity
-from dse.model.serving.steady import Phases, Served, served
+from dse.model.serving.loads import served
+from dse.model.serving.steady import Phases, Served
 from dse.model.serving.step import engine_step
+from dse.model.serving.tails import NORMAL, tails
 from dse.model.serving.work import Rank, cache_bytes, ranks_of_experts, stage_of, width_split
 from dse.model.steps.operating import HIGHEST_CLOCK
 from dse.model.work.batch import Batch
@@ -47,7 +49,7 @@ def serve(design: Design) -> ServingMetrics:
     Returns:
         Metrics of scalars in SI units; parts add up to their total.
     """
-    design, rank, held, found, phases = _served(design)
+    design, rank, held, found, phases, utilisation = _served(design)
     requests, serving, engine, ranks = rank.requests, rank.serving, rank.engine, design.mapping.dp
     devices = ranks * design.mapping.tp * design.mapping.pp
     first = _first_token(rank, found)
@@ -81,6 +83,7 @@ def serve(design: Design) -> ServingMetrics:
         share_in_time=in_time,
         goodput=rate * in_time,
         context_switch_time=held.a_sequence / design.system.host.bandwidth,
+        **_tails(rank, found, utilisation, ranks),
         concurrency_limit=ranks * jnp.minimum(held.sequences, engine.most_sequences),
         prefill_share=found.mixed,
         peak_memory=held.weights + cache + held.engine(found.running),
@@ -118,14 +121,28 @@ class _Parts(NamedTuple):
     held: KvCapacity
     found: Served
     phases: Phases
+    utilisation: Scalar  # of an open load; 1 of others
 
 
 def _served(design: Design) -> _Parts:
     design = at_its_clock(technology.generated(design))
     rank = _rank(design)
     held = kv_capacity(rank.stage, rank.requests, rank.serving, rank.engine)
-    found, phases = served(rank, design.mapping.dp, held)
-    return _Parts(design, rank, held, found, phases)
+    return _Parts(design, rank, held, *served(rank, design.mapping.dp, held))
+
+
+def _tails(rank: Rank, found: Served, utilisation: Scalar, ranks: Scalar) -> dict[str, Scalar]:
+    """Percentiles of latencies, and what an open load needs."""
+    outside = rank.engine.request_time
+    spread = tails(rank.requests, rank.serving, found, outside)
+    names = zip(("time_to_first_token", "time_per_output_token", "request_latency"), spread, strict=True)
+    latency = found.waiting + found.prompt + (rank.requests.output_tokens - 1.0) * found.token
+    return {
+        **{f"{p}_{name}": one.quantile(z) for name, one in names for p, z in NORMAL.items()},
+        "utilisation": utilisation,
+        "requests_in_flight": ranks * found.rate * latency,
+        "replicas_needed": jnp.ceil(ranks * utilisation * (1.0 - 1e-6)),
+    }
 
 
 def _rank(design: Design) -> Rank:

@@ -1,0 +1,144 @@
+"""Percentiles of latencies in closed form: cumulants of independent parts add up, and give the quantiles.
+
+A sum's first four cumulants are those of its parts (Kendall and Stuart 1977, chapter 3). Mean, variance and skewness make
+a shifted lognormal distribution, whose quantiles have a closed form; the flat part, the rest of a running step, makes the
+tail shorter by the term of the fourth cumulant of Cornish and Fisher (1937).
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import jax.numpy as jnp
+
+from dse.model.serving.steady import Served, tokens_of_a_step
+from dse.types import Load, Requests, Scalar, Serving
+
+#: Percentile → quantile of a normal distribution.
+NORMAL = {"p50": 0.0, "p90": 1.2815516, "p95": 1.6448536, "p99": 2.3263479}
+
+
+class Cumulants(NamedTuple):
+    """Mean, variance, third and fourth cumulant of a time."""
+
+    mean: Scalar
+    second: Scalar = 0.0
+    third: Scalar = 0.0
+    fourth: Scalar = 0.0  # of flat parts alone
+
+    def plus(self, other: Cumulants, times: Scalar = 1.0) -> Cumulants:
+        """That of the sum with ``times`` an independent time."""
+        return Cumulants(*(a + b * times**k for k, (a, b) in enumerate(zip(self, other, strict=True), 1)))
+
+    def quantile(self, z: float) -> Scalar:
+        """The value below which a share ``Phi(z)`` lies.
+
+        With the skewness ``g``, the coefficient of variation ``c`` of the lognormal about its shift solves
+        ``c^3 + 3 c = g``.
+        """
+        second = jnp.maximum(self.second, 1e-12 * self.mean * self.mean + 1e-24)
+        deviation = jnp.sqrt(second)
+        g = jnp.maximum(self.third / (second * deviation), 1e-3)
+        root = (0.5 * g + jnp.sqrt(0.25 * g * g + 1.0)) ** (1.0 / 3.0)
+        c = root - 1.0 / root
+        variance = jnp.log1p(c * c)
+        skewed = jnp.expm1(jnp.sqrt(variance) * z - 0.5 * variance) / c
+        shorter = (z**3 - 3.0 * z) / 24.0 * self.fourth / (second * second)
+        return self.mean + deviation * (skewed + shorter)
+
+
+def lognormal(mean: Scalar, spread: Scalar) -> Cumulants:
+    """A lognormal time by its relative standard deviation ``s``: skewness ``s (3 + s^2)``."""
+    squared = spread * spread
+    return Cumulants(mean, squared * mean**2, squared * squared * (3.0 + squared) * mean**3)
+
+
+class Tails(NamedTuple):
+    """Distributions of the latencies of a request."""
+
+    first: Cumulants  # time to first token, s
+    token: Cumulants  # time per output token, mean over an answer, s
+    latency: Cumulants  # request latency, s
+
+
+def tails(requests: Requests, serving: Serving, found: Served, request_time: Scalar) -> Tails:
+    """Distributions of the time to first token, the time per output token and the latency of a request."""
+    later = requests.output_tokens - 1.0
+    first, token = first_token(requests, found), output_token(requests, serving, found)
+    answer = lognormal(later, requests.answer_spread)
+    # A product of independent parts: the square of its variation is the sum of their squares, and one product.
+    mean = later * token.mean
+    slow = token.second * (later * later + answer.second)
+    decode = Cumulants(mean, slow).plus(lognormal(mean, requests.answer_spread)._replace(mean=0.0))
+    outside = Cumulants(request_time)
+    return Tails(first.plus(outside), token, first.plus(decode).plus(outside))
+
+
+def first_token(requests: Requests, found: Served) -> Cumulants:
+    """Time to the first token in the engine: rest of the running step, own step, queue of prompts, wait for a place.
+
+    A request meets a step of ``B`` seconds, has its rest before it, uniform, and shares its own step with the others that
+    arrived meanwhile, Poisson: ``U B + p K`` seconds, with the moments of :func:`_step_met`. Queues are exponential
+    (Kingman 1962).
+    """
+    p, lengths = found.a_prompt, 1.0 + requests.length_spread * requests.length_spread
+    rho = jnp.minimum(found.rate * p, 0.9)
+    b1, b2, b3 = _step_met(found.decode.total + found.prefill, p, rho, lengths)
+    x1 = b1 * (0.5 + rho)
+    x2 = b2 * (1.0 / 3.0 + rho + rho**2) + p * rho * lengths * b1
+    x3 = (
+        b3 * (0.25 + rho + 1.5 * rho**2 + rho**3) + b2 * p * lengths * rho * (1.5 + 3.0 * rho)
+        + p**2 * lengths**3 * rho * b1
+    )  # fmt: skip
+    shared = Cumulants(0.0, x2 - x1**2, x3 - 3.0 * x2 * x1 + 2.0 * x1**3, -(b1**4) / 120.0)
+    queue = _exponential(jnp.maximum(found.placed - 0.5 * found.met, 0.0))
+    place = _exponential(jnp.maximum(found.waiting - found.placed, 0.0))
+    own = lognormal(jnp.minimum(p, found.prompt), requests.length_spread)._replace(mean=found.prompt)
+    return shared.plus(Cumulants(0.5 * found.met)).plus(queue).plus(place).plus(own)
+
+
+def _step_met(step: Scalar, p: Scalar, rho: Scalar, lengths: Scalar) -> tuple[Scalar, Scalar, Scalar]:
+    """First three moments of the step that an arrival meets: by its length, ``E[B^k] = E[S^(k + 1)] / E[S]``.
+
+    A step of ``S`` seconds carries the prompts that arrived in the one before, ``p`` seconds each: given that one, its
+    cumulants are ``p^k lambda S`` times the moments of prompt lengths, so its own follow by the law of total cumulance
+    (Brillinger 1969).
+
+    Args:
+        step: mean time of a step, s.
+        p: time that a prompt adds, s.
+        rho: share of the time that prompts take.
+        lengths: one and the squared variation of prompt lengths, which are lognormal.
+    """
+    m2, m3, m4 = lengths, lengths**3, lengths**6
+    v = p * rho * m2 * step / (1.0 - rho**2)
+    k3 = (p**2 * m3 * rho * step + 3.0 * p * m2 * rho**2 * v) / (1.0 - rho**3)
+    k4 = p**3 * m4 * rho * step + (4.0 * m3 + 3.0 * m2**2) * p**2 * rho**2 * v + 6.0 * p * m2 * rho**3 * k3
+    k4 = k4 / (1.0 - rho**4)
+    s2, s3 = v + step**2, k3 + 3.0 * v * step + step**3
+    s4 = k4 + 4.0 * k3 * step + 3.0 * v**2 + 6.0 * v * step**2 + step**4
+    return s2 / step, s3 / step, s4 / step
+
+
+def _exponential(mean: Scalar) -> Cumulants:
+    return Cumulants(mean, mean**2, 2.0 * mean**3)
+
+
+def output_token(requests: Requests, serving: Serving, found: Served) -> Cumulants:
+    """Time per output token of a request, the mean over its steps.
+
+    Prompts of others: ``p^2 lambda D / ((1 - rho)^3 t)``, the variance of a busy period of ``t`` steps of ``D`` seconds over
+    ``t^2``. Sequences beside it: at a rate their number has the variance ``n / (1 - phi)``, with the share ``phi`` of a step
+    that grows with them, of which the mean over the time of an answer keeps two thirds.
+    """
+    speed = tokens_of_a_step(serving)
+    turns = jnp.maximum((requests.output_tokens - 1.0) / speed, 1.0)
+    p, alone, answers = found.a_prompt, found.decode.total * speed, requests.answer_spread * requests.answer_spread
+    rho = jnp.minimum(found.rate * p, 0.9)
+    lengths = 1.0 + requests.length_spread * requests.length_spread
+    prompts = p * p * lengths * found.rate * alone * (1.0 + answers) / ((1.0 - rho) ** 3 * turns)
+    many = jnp.where(requests.load == float(Load.rate), found.rate * turns * found.token * speed, 0.0)
+    grows = jnp.minimum(many * found.a_sequence / alone, 0.9)
+    beside = 2.0 / 3.0 * many / (1.0 - grows) * (found.a_sequence / (1.0 - rho)) ** 2
+    second = (prompts + beside) / (speed * speed)
+    return Cumulants(found.token, second, 3.0 * second * second / found.token)
