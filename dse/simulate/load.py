@@ -51,12 +51,13 @@ def drawn(requests: Requests, count: int, seed: int) -> RequestList:
     """``count`` requests as a design states them.
 
     Times between arrivals have a gamma distribution (Poisson arrivals: shape 1), lengths a lognormal one by their mean
-    and relative standard deviation, rounded to whole tokens.
+    and relative standard deviation, rounded to whole tokens. Both are scaled so that their mean is as stated.
     """
     random = np.random.default_rng(seed)
     arrival = np.zeros(count)
     if requests.load == float(Load.rate):
-        arrival = np.cumsum(_gaps(random, float(requests.request_rate), float(requests.arrival_variation), count))
+        rate = float(1.0 if requests.request_rate is None else requests.request_rate)
+        arrival = np.cumsum(_gaps(random, float(requests.arrival_variation), count)) / rate
     prompt = _lengths(random, float(requests.prompt_tokens), float(requests.length_spread), count)
     answer = _lengths(random, float(requests.output_tokens), float(requests.answer_spread), count)
     shared = np.minimum(np.floor(float(requests.prefix_share) * requests.prompt_tokens), prompt - 1)
@@ -64,16 +65,17 @@ def drawn(requests: Requests, count: int, seed: int) -> RequestList:
     return RequestList(arrival, prompt, answer, prefix.astype(np.int64), shared.astype(np.int64))
 
 
-def _gaps(random: np.random.Generator, rate: float, variation: float, count: int) -> Floats:
+def _gaps(random: np.random.Generator, variation: float, count: int) -> Floats:
     if variation <= 0.0:
-        return np.full(count, 1.0 / rate)
-    return random.gamma(1.0 / variation, variation / rate, count)
+        return np.ones(count)
+    found = random.gamma(1.0 / variation, variation, count)
+    return found / found.mean()
 
 
 def _lengths(random: np.random.Generator, mean: float, spread: float, count: int) -> Integers:
     variance = math.log1p(spread * spread)
-    found = mean * np.exp(random.normal(-0.5 * variance, math.sqrt(variance), count)) if spread else [mean] * count
-    return np.maximum(np.rint(found), 1).astype(np.int64)
+    found = np.exp(random.normal(-0.5 * variance, math.sqrt(variance), count)) if spread else np.ones(count)
+    return np.maximum(np.rint(mean / found.mean() * found), 1).astype(np.int64)
 
 
 def read(path: str | Path) -> RequestList:

@@ -37,6 +37,7 @@ def together(requests: Requests, batch: Scalar, prompt: Scalar, decode: EngineSt
         decoding=batch,
         met=0.0,
         a_prompt=0.0,
+        a_further=0.0,
         a_sequence=0.0,
     )
 

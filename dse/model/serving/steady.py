@@ -32,6 +32,7 @@ class Served(NamedTuple):
     decoding: Scalar  # sequences per decode step
     met: Scalar  # time of the step in which a request arrives, s; 0 where it waits for none
     a_prompt: Scalar  # time that a prompt adds to the steps of others, s
+    a_further: Scalar  # the same of one more prompt in a step that has some, s
     a_sequence: Scalar  # time that a sequence adds to a decode step, s
 
     @property
@@ -83,6 +84,7 @@ class Steps(NamedTuple):
     clocks: tuple[Running, Running]  # decode steps, steps with prompts
     alone: Scalar  # time of one part of the prompts through all stages over that of a step with prompts
     parts: Scalar  # parts of the prompts, in different stages at the same time
+    twice: Scalar  # time of a step with twice the prompts, s
 
     @property
     def mixed(self) -> Scalar:
@@ -242,6 +244,7 @@ def steady(rank: Rank, running: Scalar, waiting: Scalar, at_once: Scalar) -> tup
         decoding=itself + n * rest,
         met=arrivals_waiting * _seen(serving, at),
         a_prompt=taken.pieces * jnp.where(apart, other, other - alone.total),
+        a_further=taken.pieces * (steps.twice - steps.mixed),
         a_sequence=steps.a_sequence,
     )
     return found, steps
@@ -363,5 +366,5 @@ def _steps(rank: Rank, running: Scalar, mixing: Scalar, prompt: Scalar, many: Sc
     alone = step(filling, of(mixing, prompt * stages / parts)).total / with_prompts.total
     return Steps(
         running, mixing, step(decoding, batches[0]), step(decoding, of(0.5 * running, 0.0)), with_prompts, apart,
-        of(running, prompt), (decoding, filling), alone, parts,
+        of(running, prompt), (decoding, filling), alone, parts, step(filling, of(mixing, 2.0 * prompt)).total,
     )  # fmt: skip

@@ -61,36 +61,57 @@ class Tails(NamedTuple):
     latency: Cumulants  # request latency, s
 
 
+class Beside(NamedTuple):
+    """Sequences that decode beside a request, whose number varies."""
+
+    variance: Scalar  # of their number
+    share: Scalar  # of a step's time that grows with their number
+
+
+def beside(requests: Requests, found: Served, turns: Scalar, speed: Scalar) -> Beside:
+    """Number of decoding sequences: constant in closed loops; at a rate of variance ``n / (1 - phi)``.
+
+    ``phi`` is the share of a step that grows with them: the number comes back to its mean by ``(1 - phi) / L`` a second,
+    with the time ``L`` of an answer.
+    """
+    many = jnp.where(requests.load == float(Load.rate), found.rate * turns * found.token * speed, 0.0)
+    grows = jnp.minimum(many * found.a_sequence / (found.decode.total * speed), 0.9)
+    return Beside(many / (1.0 - grows), grows)
+
+
 def tails(requests: Requests, serving: Serving, found: Served, request_time: Scalar) -> Tails:
     """Distributions of the time to first token, the time per output token and the latency of a request."""
-    later = requests.output_tokens - 1.0
-    first, token = first_token(requests, found), output_token(requests, serving, found)
+    later, speed = requests.output_tokens - 1.0, tokens_of_a_step(serving)
+    turns = jnp.maximum(later / speed, 1.0)
+    others = beside(requests, found, turns, speed)
+    first = first_token(requests, found, others, speed)
+    token = output_token(requests, found, others, turns, speed)
     answer = lognormal(later, requests.answer_spread)
-    # A product of independent parts: the square of its variation is the sum of their squares, and one product.
     mean = later * token.mean
-    slow = token.second * (later * later + answer.second)
-    decode = Cumulants(mean, slow).plus(lognormal(mean, requests.answer_spread)._replace(mean=0.0))
+    decode = Cumulants(mean, token.second * (later * later + answer.second))
+    decode = decode.plus(lognormal(mean, requests.answer_spread)._replace(mean=0.0))
     outside = Cumulants(request_time)
     return Tails(first.plus(outside), token, first.plus(decode).plus(outside))
 
 
-def first_token(requests: Requests, found: Served) -> Cumulants:
+def first_token(requests: Requests, found: Served, others: Beside, speed: Scalar) -> Cumulants:
     """Time to the first token in the engine: rest of the running step, own step, queue of prompts, wait for a place.
 
     A request meets a step of ``B`` seconds, has its rest before it, uniform, and shares its own step with the others that
     arrived meanwhile, Poisson: ``U B + p K`` seconds, with the moments of :func:`_step_met`. Queues are exponential
     (Kingman 1962).
     """
-    p, lengths = found.a_prompt, 1.0 + requests.length_spread * requests.length_spread
+    p, lengths = found.a_further, 1.0 + requests.length_spread * requests.length_spread
     rho = jnp.minimum(found.rate * p, 0.9)
-    b1, b2, b3 = _step_met(found.decode.total + found.prefill, p, rho, lengths)
+    b1, b2, b3 = _step_met(speed * (found.decode.total + found.prefill), p, rho, lengths)
     x1 = b1 * (0.5 + rho)
     x2 = b2 * (1.0 / 3.0 + rho + rho**2) + p * rho * lengths * b1
     x3 = (
         b3 * (0.25 + rho + 1.5 * rho**2 + rho**3) + b2 * p * lengths * rho * (1.5 + 3.0 * rho)
         + p**2 * lengths**3 * rho * b1
     )  # fmt: skip
-    shared = Cumulants(0.0, x2 - x1**2, x3 - 3.0 * x2 * x1 + 2.0 * x1**3, -(b1**4) / 120.0)
+    slower = (1.0 + (0.5 + rho) / (1.0 - rho)) * found.a_sequence
+    shared = Cumulants(0.0, others.variance * slower**2 + x2 - x1**2, x3 - 3.0 * x2 * x1 + 2.0 * x1**3, -(b1**4) / 120.0)
     queue = _exponential(jnp.maximum(found.placed - 0.5 * found.met, 0.0))
     place = _exponential(jnp.maximum(found.waiting - found.placed, 0.0))
     own = lognormal(jnp.minimum(p, found.prompt), requests.length_spread)._replace(mean=found.prompt)
@@ -124,21 +145,17 @@ def _exponential(mean: Scalar) -> Cumulants:
     return Cumulants(mean, mean**2, 2.0 * mean**3)
 
 
-def output_token(requests: Requests, serving: Serving, found: Served) -> Cumulants:
-    """Time per output token of a request, the mean over its steps.
+def output_token(requests: Requests, found: Served, others: Beside, turns: Scalar, speed: Scalar) -> Cumulants:
+    """Time per output token of a request, the mean over its ``t`` steps.
 
-    Prompts of others: ``p^2 lambda D / ((1 - rho)^3 t)``, the variance of a busy period of ``t`` steps of ``D`` seconds over
-    ``t^2``. Sequences beside it: at a rate their number has the variance ``n / (1 - phi)``, with the share ``phi`` of a step
-    that grows with them, of which the mean over the time of an answer keeps two thirds.
+    Prompts of others: ``p^2 lambda D / ((1 - rho)^3 t)``, the variance of a busy period of ``t`` steps of ``D`` seconds
+    over ``t^2``. Sequences beside it: the mean over an answer keeps two thirds of the variance of their number where it is
+    independent of the step time, all of it where it hardly changes.
     """
-    speed = tokens_of_a_step(serving)
-    turns = jnp.maximum((requests.output_tokens - 1.0) / speed, 1.0)
-    p, alone, answers = found.a_prompt, found.decode.total * speed, requests.answer_spread * requests.answer_spread
+    p, alone, answers = found.a_further, found.decode.total * speed, requests.answer_spread * requests.answer_spread
     rho = jnp.minimum(found.rate * p, 0.9)
     lengths = 1.0 + requests.length_spread * requests.length_spread
     prompts = p * p * lengths * found.rate * alone * (1.0 + answers) / ((1.0 - rho) ** 3 * turns)
-    many = jnp.where(requests.load == float(Load.rate), found.rate * turns * found.token * speed, 0.0)
-    grows = jnp.minimum(many * found.a_sequence / alone, 0.9)
-    beside = 2.0 / 3.0 * many / (1.0 - grows) * (found.a_sequence / (1.0 - rho)) ** 2
-    second = (prompts + beside) / (speed * speed)
+    kept = 1.0 - (1.0 - others.share) / 3.0
+    second = (prompts + kept * others.variance * (found.a_sequence / (1.0 - rho)) ** 2) / (speed * speed)
     return Cumulants(found.token, second, 3.0 * second * second / found.token)
