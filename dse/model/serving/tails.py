@@ -150,12 +150,14 @@ def output_token(requests: Requests, found: Served, others: Beside, turns: Scala
 
     Prompts of others: ``p^2 lambda D / ((1 - rho)^3 t)``, the variance of a busy period of ``t`` steps of ``D`` seconds
     over ``t^2``. Sequences beside it: the mean over an answer keeps two thirds of the variance of their number where it is
-    independent of the step time, all of it where it hardly changes.
+    independent of the step time, all of it where it hardly changes. Who arrives meanwhile slows it down twice, by a
+    prompt and for the rest of the time as a sequence: half of their covariance of two.
     """
     p, alone, answers = found.a_further, found.decode.total * speed, requests.answer_spread * requests.answer_spread
     rho = jnp.minimum(found.rate * p, 0.9)
     lengths = 1.0 + requests.length_spread * requests.length_spread
     prompts = p * p * lengths * found.rate * alone * (1.0 + answers) / ((1.0 - rho) ** 3 * turns)
-    kept = 1.0 - (1.0 - others.share) / 3.0
-    second = (prompts + kept * others.variance * (found.a_sequence / (1.0 - rho)) ** 2) / (speed * speed)
+    kept, a_prompt, a_sequence = 1.0 - (1.0 - others.share) / 3.0, p / turns, found.a_sequence
+    together = others.variance * a_sequence * (kept * a_sequence + a_prompt) / (1.0 - rho) ** 2
+    second = (prompts + together) / (speed * speed)
     return Cumulants(found.token, second, 3.0 * second * second / found.token)
