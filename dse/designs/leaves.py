@@ -18,6 +18,7 @@ from dse.designs import catalog
 from dse.designs.checks import (
     check_chip,
     check_experts,
+    check_load,
     check_networks,
     check_routing,
     check_tiers,
@@ -28,12 +29,14 @@ from dse.designs.records import (
     CAN,
     CHIP,
     LEAVES_OF_SERVING,
+    LOAD,
     MADE,
     N_DEVICES,
     OPTIONAL,
     PLAIN_EXPERTS,
     PLAIN_MAPPING,
-    assumed_tokens,
+    REQUEST_RATE,
+    assumed,
     with_serving_defaults,
 )
 from dse.errors import InputError, unknown_name
@@ -184,7 +187,7 @@ def reading_note(name: str, path: str, *values: Any) -> str:
     """
     units = known_leaves()[path]["units"]
     bare = [value for value in values if is_number(value)]
-    return f"{name} = {bare[0]:g} has no unit: read as {bare[0]:g} {units}" if bare and units != "1" else ""
+    return f"{name} = {bare[0]:g} has no unit: read as {bare[0]:g} {units}" if bare and units not in ("1", "s-1") else ""
 
 
 def _choice(enum: type[IntEnum], value: Any, where: str) -> float:
@@ -296,7 +299,8 @@ def design(
     values = _named_values(workload, system, stack, any_option)
     _check_stated(stated, values, where)
     plain = PLAIN_MAPPING | (PLAIN_EXPERTS if has_experts(values) else {})
-    values = plain | values | assumed_tokens(stated) | stated
+    values = plain | values | assumed(stated) | stated
+    check_load([stated[LOAD]] if LOAD in stated else (), REQUEST_RATE in stated, f"{where}.load")
     made = paths.build(Design, values | _sizes(values, stated, n_devices))
     if made.workload.experts is not None:
         named = {path: f"{where}.{short_name(path)}" for path in stated}

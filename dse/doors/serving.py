@@ -21,8 +21,8 @@ from dse.model.serving.bounds import PhaseBounds, phase_bounds, token_bounds
 from dse.model.serving.clock import at_limit
 from dse.model.serving.energy import token_energy
 from dse.model.serving.goodput import promises_none, share_in_time
-from dse.model.serving.memory import KvCapacity, kv_capacity
 from dse.model.serving.loads import served
+from dse.model.serving.memory import KvCapacity, kv_capacity
 from dse.model.serving.steady import Phases, Served
 from dse.model.serving.step import engine_step
 from dse.model.serving.tails import NORMAL, tails
@@ -53,7 +53,7 @@ def serve(design: Design) -> ServingMetrics:
     requests, serving, engine, ranks = rank.requests, rank.serving, rank.engine, design.mapping.dp
     devices = ranks * design.mapping.tp * design.mapping.pp
     first = _first_token(rank, found)
-    reason = _reason(design, rank, held, found, phases.violates_limit)
+    reason = _reason(design, rank, held, found, phases.violates_limit, utilisation)
     rate = ranks * found.rate
     in_time = share_in_time(requests, serving, found, engine.request_time)
     tokens = rate * requests.output_tokens
@@ -166,6 +166,11 @@ def cache_room(design: Design, tokens: Scalar) -> tuple[Scalar, Scalar]:
     return held.sequences * held.each, stage.layout.layers * cache_bytes(stage.design, serving, tokens)
 
 
+def decoding(design: Design) -> Scalar:
+    """Sequences that a rank decodes at once, mean."""
+    return _served(design).found.decoding
+
+
 def steps(design: Design) -> PhaseBounds:
     """Seconds of a step that decodes and of one that carries prompts, by what bounds them; as pure as :func:`serve`."""
     one = _served(design)
@@ -188,7 +193,9 @@ def at_its_clock(design: Design) -> Design:
     return dataclasses.replace(design, system=dataclasses.replace(design.system, accelerator=slowed))
 
 
-def _reason(design: Design, rank: Rank, held: KvCapacity, found: Served, over: Any) -> Scalar:
+def _reason(
+    design: Design, rank: Rank, held: KvCapacity, found: Served, over: Any, utilisation: Scalar
+) -> Scalar:
     """Bits of :class:`Infeasible`; 0 when the design can serve."""
     w, m, system = design.workload, design.mapping, design.system
     requests, serving = rank.requests, rank.serving
@@ -206,7 +213,7 @@ def _reason(design: Design, rank: Rank, held: KvCapacity, found: Served, over: A
         Infeasible.network_too_small: network_too_small(system, m.tp),
         Infeasible.precision_unsupported: unsupported(system.accelerator, m.precision),
         Infeasible.power: (clock_ratio(system.accelerator.power) > HIGHEST_CLOCK) | over,
-        Infeasible.latency: late | slow,
+        Infeasible.latency: late | slow | (utilisation > 1.0 if requests.request_rate is not None else False),
     }  # fmt: skip
     if system.accelerator.chip is not None:
         broken[Infeasible.chip_shares] = technology.overspent(system.accelerator.chip)

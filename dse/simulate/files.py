@@ -100,6 +100,6 @@ def _step_events(place: int, record: StepRecord) -> Iterator[dict[str, Any]]:
     work = {"sequences": record.sequences, "prompt_tokens": record.prompt, "steps": record.steps}
     yield {"ph": "X", "name": name, "cat": "step", "pid": place, "tid": 0, "ts": start,
            "dur": round(record.seconds * _MICROSECONDS, 3), "args": work}  # fmt: skip
-    counts = {"decoding": record.sequences, "waiting": record.waiting, "running": record.running, "cache blocks": record.used}
-    for counter, value in counts.items():
+    counts = {"decoding": record.sequences, "waiting": record.waiting, "running": record.running}
+    for counter, value in (counts | {"cache blocks": record.used}).items():
         yield {"ph": "C", "name": counter, "pid": place, "ts": start, "args": {"value": value}}

@@ -43,9 +43,9 @@ class OpenLoop(NamedTuple):
 def arriving(rank: Rank, ranks: Scalar, limit: Scalar) -> Arriving:
     """Requests at one of ``ranks`` ranks, each of which gets the next one by chance.
 
-    A step with ``n`` decoding sequences takes ``S = T_0 + a n + lambda S p``: ``p`` seconds for each prompt that arrived.
-    With ``n = lambda t S`` for ``t`` steps of an answer (Little's law), ``n = lambda t T_0 / (1 - lambda (p + t a))``.
-    An arrival finds ``n`` others (Poisson arrivals see time averages, Wolff 1982) and makes one more.
+    A step with ``n`` decoding sequences takes ``S = T_0 + a n + lambda S p``: ``p`` seconds for each prompt that
+    arrived. With ``n = lambda t S`` for ``t`` steps of an answer (Little's law), ``n = lambda t T_0 / (1 - lambda (p +
+    t a))``. An arrival finds ``n`` others (Poisson arrivals see time averages, Wolff 1982) and makes one more.
 
     Args:
         rank: the rank with its requests and engine.
@@ -74,8 +74,8 @@ def at_rate(requests: Requests, serving: Serving, found: Served, asked: Arriving
     """What is served at a rate: that of a constant number in flight, with a wait for one of ``limit`` places.
 
     The wait is that of a queue with ``c`` servers, ``rho^(sqrt(2 (c + 1)) - 1) / (C (1 - rho))`` at the capacity ``C``,
-    times the mean of the squared variations of arrivals and answers (Sakasegawa 1977; Allen and Cunneen 1990). The engine
-    is empty for a share ``exp(-L)`` of the time, with ``L`` requests in flight.
+    times the mean of the squared variations of arrivals and answers (Sakasegawa 1977; Allen and Cunneen 1990). The
+    engine is empty for a share ``exp(-L)`` of the time, with ``L`` requests in flight.
     """
     spread = 0.5 * (asked.variation + requests.answer_spread * requests.answer_spread)
     rho, rate = asked.utilisation, jnp.minimum(asked.rate, asked.capacity)

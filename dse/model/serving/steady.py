@@ -1,4 +1,4 @@
-"""Steady state of continuous batching in closed form: latency, throughput, queueing, from the time of an engine step."""
+"""Steady state of continuous batching in closed form: latency, throughput, queueing, from the time of a step."""
 
 from __future__ import annotations
 

@@ -1,8 +1,8 @@
 """Percentiles of latencies in closed form: cumulants of independent parts add up, and give the quantiles.
 
-A sum's first four cumulants are those of its parts (Kendall and Stuart 1977, chapter 3). Mean, variance and skewness make
-a shifted lognormal distribution, whose quantiles have a closed form; the flat part, the rest of a running step, makes the
-tail shorter by the term of the fourth cumulant of Cornish and Fisher (1937).
+A sum's first four cumulants are those of its parts (Kendall and Stuart 1977, chapter 3). Mean, variance and skewness
+make a shifted lognormal distribution, whose quantiles have a closed form; the flat part, the rest of a running step,
+makes the tail shorter by the term of the fourth cumulant of Cornish and Fisher (1937).
 """
 
 from __future__ import annotations
@@ -71,8 +71,8 @@ class Beside(NamedTuple):
 def beside(requests: Requests, found: Served, turns: Scalar, speed: Scalar) -> Beside:
     """Number of decoding sequences: constant in closed loops; at a rate of variance ``n / (1 - phi)``.
 
-    ``phi`` is the share of a step that grows with them: the number comes back to its mean by ``(1 - phi) / L`` a second,
-    with the time ``L`` of an answer.
+    ``phi`` is the share of a step that grows with them: the number comes back to its mean by ``(1 - phi) / L`` a
+    second, with the time ``L`` of an answer.
     """
     many = jnp.where(requests.load == float(Load.rate), found.rate * turns * found.token * speed, 0.0)
     grows = jnp.minimum(many * found.a_sequence / (found.decode.total * speed), 0.9)
@@ -97,9 +97,9 @@ def tails(requests: Requests, serving: Serving, found: Served, request_time: Sca
 def first_token(requests: Requests, found: Served, others: Beside, speed: Scalar) -> Cumulants:
     """Time to the first token in the engine: rest of the running step, own step, queue of prompts, wait for a place.
 
-    A request meets a step of ``B`` seconds, has its rest before it, uniform, and shares its own step with the others that
-    arrived meanwhile, Poisson: ``U B + p K`` seconds, with the moments of :func:`_step_met`. Queues are exponential
-    (Kingman 1962).
+    A request meets a step of ``B`` seconds, has its rest before it, uniform, and shares its own step with the others
+    that arrived meanwhile, Poisson: ``U B + p K`` seconds, with the moments of :func:`_step_met`. Queues are
+    exponential (Kingman 1962).
     """
     p, lengths = found.a_further, 1.0 + requests.length_spread * requests.length_spread
     rho = jnp.minimum(found.rate * p, 0.9)
@@ -111,7 +111,8 @@ def first_token(requests: Requests, found: Served, others: Beside, speed: Scalar
         + p**2 * lengths**3 * rho * b1
     )  # fmt: skip
     slower = (1.0 + (0.5 + rho) / (1.0 - rho)) * found.a_sequence
-    shared = Cumulants(0.0, others.variance * slower**2 + x2 - x1**2, x3 - 3.0 * x2 * x1 + 2.0 * x1**3, -(b1**4) / 120.0)
+    second, third = others.variance * slower**2 + x2 - x1**2, x3 - 3.0 * x2 * x1 + 2.0 * x1**3
+    shared = Cumulants(0.0, second, third, -(b1**4) / 120.0)
     queue = _exponential(jnp.maximum(found.placed - 0.5 * found.met, 0.0))
     place = _exponential(jnp.maximum(found.waiting - found.placed, 0.0))
     own = lognormal(jnp.minimum(p, found.prompt), requests.length_spread)._replace(mean=found.prompt)
@@ -149,9 +150,9 @@ def output_token(requests: Requests, found: Served, others: Beside, turns: Scala
     """Time per output token of a request, the mean over its ``t`` steps.
 
     Prompts of others: ``p^2 lambda D / ((1 - rho)^3 t)``, the variance of a busy period of ``t`` steps of ``D`` seconds
-    over ``t^2``. Sequences beside it: the mean over an answer keeps two thirds of the variance of their number where it is
-    independent of the step time, all of it where it hardly changes. Who arrives meanwhile slows it down twice, by a
-    prompt and for the rest of the time as a sequence: half of their covariance of two.
+    over ``t^2``. Other sequences: the mean over an answer keeps two thirds of the variance of their number where it is
+    independent of the step time, all of it where it hardly changes. Who arrives meanwhile slows a request down twice,
+    by a prompt and for the rest of the time as a sequence, which adds a covariance.
     """
     p, alone, answers = found.a_further, found.decode.total * speed, requests.answer_spread * requests.answer_spread
     rho = jnp.minimum(found.rate * p, 0.9)
