@@ -36,10 +36,11 @@ def simulate(
     requests: Annotated[int, typer.Option(min=1, max=10_000_000, help="Drawn requests.")] = 10_000,
     seed: Annotated[int, typer.Option(min=0, help="Seed of what is drawn.")] = 0,
     output: Annotated[
-        Path | None, typer.Option("--output", "-o", help="File with the times of every request: .nc or .csv.")
+        Path | None,
+        typer.Option("--output", "-o", help="File with the times of every request, .nc or .csv [default: none]."),
     ] = None,
     timeline: Annotated[
-        Path | None, typer.Option(metavar="FILE.json", help="Steps and requests for ui.perfetto.dev.")
+        Path | None, typer.Option(metavar="FILE.json", help="Steps and requests for ui.perfetto.dev [default: none].")
     ] = None,
     settings: Settings = None,
     n_devices: Devices = None,

@@ -187,7 +187,8 @@ def reading_note(name: str, path: str, *values: Any) -> str:
     """
     units = known_leaves()[path]["units"]
     bare = [value for value in values if is_number(value)]
-    return f"{name} = {bare[0]:g} has no unit: read as {bare[0]:g} {units}" if bare and units not in ("1", "s-1") else ""
+    is_plain = not bare or units in ("1", "s-1")
+    return "" if is_plain else f"{name} = {bare[0]:g} has no unit: read as {bare[0]:g} {units}"
 
 
 def _choice(enum: type[IntEnum], value: Any, where: str) -> float:

@@ -59,7 +59,7 @@ def drawn(requests: Requests, count: int, seed: int) -> RequestList:
         rate = float(1.0 if requests.request_rate is None else requests.request_rate)
         arrival = np.cumsum(_gaps(random, float(requests.arrival_variation), count)) / rate
     prompt = _lengths(random, float(requests.prompt_tokens), float(requests.length_spread), count)
-    answer = _lengths(random, float(requests.output_tokens), float(requests.answer_spread), count)
+    answer = _lengths(random, float(requests.output_tokens), float(requests.answer_spread or 0.0), count)
     shared = np.minimum(np.floor(float(requests.prefix_share) * requests.prompt_tokens), prompt - 1)
     prefix = np.where(shared > 0, 0, -1)
     return RequestList(arrival, prompt, answer, prefix.astype(np.int64), shared.astype(np.int64))

@@ -35,14 +35,17 @@ class Requests:
     length_spread: Scalar = metadata(
         "", "1", "relative standard deviation of prompt lengths", default=0.0, bounds=SHARE
     )
-    answer_spread: Scalar = metadata("", "1", "relative standard deviation of answer lengths", default=0.0)
+    answer_spread: Scalar | None = metadata(
+        "", "1", "relative standard deviation of answer lengths", default=None, absent=0.0
+    )
     first_token_limit: Scalar = metadata("", "s", "limit of the time to first token, 0 none", default=0.0)
     token_limit: Scalar = metadata("", "s", "limit of the time per output token, 0 none", default=0.0)
 
     @property
     def running_answer(self) -> Scalar:
         """Mean answer of the sequences that run at a time, ``E[O^2] / E[O]`` tokens: long ones run longer."""
-        return self.output_tokens * (1.0 + self.answer_spread * self.answer_spread)
+        spread = self.answer_spread
+        return self.output_tokens if spread is None else self.output_tokens * (1.0 + spread * spread)
 
 
 @record

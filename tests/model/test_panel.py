@@ -58,6 +58,7 @@ GUARDS = {
     "machine.technology._LOWEST_VOLTAGE": "a node without a supply voltage",
     "money.die.LEAST_YIELD": "a wafer of defects",
     "money.die._LEAST": "a die of no area",
+    "serving.arrivals._FIRST": "the first of iterations that converge",
     "serving.arrivals._LEFT": "a rate beyond what is served",
     "steps.operating.HIGHEST_CLOCK": "the nominal clock beside its rounding: a reason, no number",
     "steps.operating.SLOW": "the second clock of a solve that is exact in two",

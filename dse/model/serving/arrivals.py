@@ -6,6 +6,7 @@ from typing import NamedTuple
 
 import jax.numpy as jnp
 
+from dse.model.choice import given
 from dse.model.serving.steady import Served, steady, steps_of, tokens_of_a_step
 from dse.model.serving.work import Rank
 from dse.types import Requests, Scalar, Serving
@@ -77,7 +78,7 @@ def at_rate(requests: Requests, serving: Serving, found: Served, asked: Arriving
     times the mean of the squared variations of arrivals and answers (Sakasegawa 1977; Allen and Cunneen 1990). The
     engine is empty for a share ``exp(-L)`` of the time, with ``L`` requests in flight.
     """
-    spread = 0.5 * (asked.variation + requests.answer_spread * requests.answer_spread)
+    spread = 0.5 * (asked.variation + given(requests.answer_spread, 0.0) ** 2)
     rho, rate = asked.utilisation, jnp.minimum(asked.rate, asked.capacity)
     waits = jnp.minimum(rho, 1.0) ** (jnp.sqrt(2.0 * (limit + 1.0)) - 1.0)
     placed = spread * waits / (asked.capacity * jnp.maximum(1.0 - rho, 1e-6))

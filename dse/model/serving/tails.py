@@ -11,6 +11,7 @@ from typing import NamedTuple
 
 import jax.numpy as jnp
 
+from dse.model.choice import given
 from dse.model.serving.steady import Served, tokens_of_a_step
 from dse.types import Load, Requests, Scalar, Serving
 
@@ -86,10 +87,10 @@ def tails(requests: Requests, serving: Serving, found: Served, request_time: Sca
     others = beside(requests, found, turns, speed)
     first = first_token(requests, found, others, speed)
     token = output_token(requests, found, others, turns, speed)
-    answer = lognormal(later, requests.answer_spread)
+    answer = lognormal(later, given(requests.answer_spread, 0.0))
     mean = later * token.mean
     decode = Cumulants(mean, token.second * (later * later + answer.second))
-    decode = decode.plus(lognormal(mean, requests.answer_spread)._replace(mean=0.0))
+    decode = decode.plus(lognormal(mean, given(requests.answer_spread, 0.0))._replace(mean=0.0))
     outside = Cumulants(request_time)
     return Tails(first.plus(outside), token, first.plus(decode).plus(outside))
 
@@ -154,7 +155,7 @@ def output_token(requests: Requests, found: Served, others: Beside, turns: Scala
     independent of the step time, all of it where it hardly changes. Who arrives meanwhile slows a request down twice,
     by a prompt and for the rest of the time as a sequence, which adds a covariance.
     """
-    p, alone, answers = found.a_further, found.decode.total * speed, requests.answer_spread * requests.answer_spread
+    p, alone, answers = found.a_further, found.decode.total * speed, given(requests.answer_spread, 0.0) ** 2
     rho = jnp.minimum(found.rate * p, 0.9)
     lengths = 1.0 + requests.length_spread * requests.length_spread
     prompts = p * p * lengths * found.rate * alone * (1.0 + answers) / ((1.0 - rho) ** 3 * turns)
