@@ -154,7 +154,8 @@ def _closed(found: list[Compared]) -> str:
             one.errors["output_tokens_per_second"] for one in found
             if (one.simulated["preemptions"] > 0) == overflows
         ]  # fmt: skip
-        return f"{percent(min(some), '+')} to {percent(max(some), '+')}"
+        ends = sorted({percent(end, "+") for end in (min(some), max(some))}) if some else ["none"]
+        return " to ".join(ends)
 
     return (
         f"Closed loops of {', '.join(map(str, FLIGHTS))} requests in flight, of the same models: the throughput of the "

@@ -33,7 +33,7 @@ CONTENTS = {
     ),
     "How far to trust it": (
         "docs/accuracy", "docs/studies", "docs/calibration", "docs/comparison", "docs/kernels", "docs/energy",
-        "docs/serving", "docs/systems", "docs/ablation", "docs/technology", "docs/cost", "docs/failures",
+        "docs/serving", "docs/simulate", "docs/systems", "docs/ablation", "docs/technology", "docs/cost", "docs/failures",
         "docs/schedules",
     ),
     "How it works": (

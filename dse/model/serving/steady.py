@@ -254,7 +254,7 @@ def steps_of(rank: Rank, running: Scalar, at_once: Scalar) -> tuple[PromptIntake
     """Prompt intake and engine steps with ``running`` sequences; ``at_once``: all prompts in one step."""
     serving, taken = rank.serving, prompt_intake(rank.requests, rank.serving, running)
     prompt = jnp.where(at_once, running * taken.fresh, taken.q)
-    mixing = jnp.where(at_once | (serving.mixed <= 0.0), 0.0, jnp.minimum(running, taken.limit))
+    mixing = jnp.where(at_once, 0.0, jnp.where(serving.mixed <= 0.0, 0.0, jnp.minimum(running, taken.limit)))
     many = jnp.where(at_once, jnp.maximum(running, prompt / serving.chunk), taken.q / taken.each)
     return taken, _steps(rank, running, mixing, prompt, many)
 
