@@ -40,6 +40,14 @@ CASES: dict[str, dict[str, Any]] = {
     ),
 }  # fmt: skip
 
+#: The same where the closed forms hold less: prompts apart from decoding, prompts of several steps.
+OTHERS: dict[str, dict[str, Any]] = {
+    "Llama 3 70B, 8 H100, prompts apart": CASES["Llama 3 70B, 8 H100, spread 0.5"] | dict(mixed=0),
+    "Llama 3 70B, 8 H100, prompts of 4 steps": dict(
+        workload="llama-3-70b", system="h100-sxm-80gb", tp=8, prompt_tokens=8000, output_tokens=200, chunk=2048
+    ),
+}  # fmt: skip
+
 #: Loads over capacity, requests in flight of closed loops, drawn requests of each.
 UTILISATIONS, FLIGHTS, COUNT = (0.3, 0.6, 0.8), (16, 64, 256), 40_000
 
@@ -110,9 +118,9 @@ def compared(name: str, load: str, design: Design, count: int) -> Compared:
     return Compared(name, load, simulated["requests_per_second"], simulated, errors)
 
 
-def open_loads(count: int = COUNT) -> Iterator[Compared]:
+def open_loads(cases: dict[str, dict[str, Any]], count: int = COUNT) -> Iterator[Compared]:
     """Every case at each utilisation."""
-    for name, case in CASES.items():
+    for name, case in cases.items():
         capacity = 1e-3 / float(dse.serve(design_of(case, request_rate=1e-3)).utilisation)
         for share in UTILISATIONS:
             yield compared(name, f"{share:g}", design_of(case, request_rate=share * capacity), count)
@@ -175,12 +183,15 @@ def _speed() -> str:
 
 def page() -> str:
     """The page."""
-    opened, looped = list(open_loads()), list(closed_loops(10_000))
+    opened, others, looped = list(open_loads(CASES)), list(open_loads(OTHERS)), list(closed_loops(10_000))
     errors = [error for one in opened for error in one.errors.values()]
     return document([
         _TEXT,
         _open_rows(opened),
-        f"Largest of {len(errors)} errors: {percent(max(map(abs, errors)))}. All figures: {_every(opened)}.",
+        f"Largest of {len(errors)} errors: {percent(max(map(abs, errors)))}. "
+        f"All figures: {_every([*opened, *others])}.",
+        "They hold less where prompts are apart from decoding (SGLang), and least where a prompt takes several steps:",
+        _open_rows(others),
         _closed(looped),
         f"{_speed()} requests a minute of one processor core (1,000 prompt and 300 output tokens, 8 requests/s).",
         "Laws of the simulator, for any limits: `tests/properties/test_simulator_laws.py`. Written by "

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 from typing import NamedTuple
 
 import numpy as np
@@ -112,9 +111,3 @@ def _span(results: list[RankResult], at_once: int) -> tuple[float, float]:
         last = max(count - 1 - max(int(_END * count), at_once), first)
         spans.append((result.requests.arrival[first], result.requests.arrival[last]))
     return max(start for start, _ in spans), min(end for _, end in spans)
-
-
-def with_requests(design: Design, **values: float) -> Design:
-    """The design with other values of its requests."""
-    requests = dataclasses.replace(design.workload.requests or Requests(), **values)
-    return dataclasses.replace(design, workload=dataclasses.replace(design.workload, requests=requests))

@@ -82,10 +82,37 @@ def at_rate(requests: Requests, serving: Serving, found: Served, asked: Arriving
     rho, rate = asked.utilisation, jnp.minimum(asked.rate, asked.capacity)
     waits = jnp.minimum(rho, 1.0) ** (jnp.sqrt(2.0 * (limit + 1.0)) - 1.0)
     placed = spread * waits / (asked.capacity * jnp.maximum(1.0 - rho, 1e-6))
+    turns = (requests.output_tokens - 1.0) / tokens_of_a_step(serving)
+    found = _behind(requests, serving, found._replace(rate=rate, variation=asked.variation), turns)
     latency = found.waiting + found.prompt + (requests.output_tokens - 1.0) * found.token
     inside = jnp.minimum(rate * latency, limit)
     busy = -jnp.expm1(-inside)
-    turns = (requests.output_tokens - 1.0) / tokens_of_a_step(serving)
     decoding = jnp.minimum(rate * turns * found.token * tokens_of_a_step(serving), limit) / busy
-    found = found._replace(placed=found.waiting, rate=rate, running=inside, decoding=decoding)
+    found = found._replace(placed=found.waiting, running=inside, decoding=decoding)
     return OpenLoop(found, busy, asked.rate * placed)
+
+
+def _behind(requests: Requests, serving: Serving, found: Served, turns: Scalar) -> Served:
+    """Adds what prompts that come by chance do beyond those of a constant number in flight.
+
+    Long prompts queue: full steps compute one in ``x`` seconds, a share ``rho`` of the time, so one waits for
+    ``rho x / (1 - rho)`` times the mean of the squared variations of arrivals and lengths (Kingman 1962); where a step
+    holds ``h``, for ``h^2`` times less. Prompts apart from decoding wait as for a server with vacations, which are
+    decode steps: for half of one besides (Levy and Yechiali 1975). Arrivals of variation ``v`` bring ``(v - 1) / 2``
+    further ones with each. Prompts behind an own one, ``lambda`` times its time, delay its first tokens; when it ends
+    ``f / (2 (1 - rho))`` are left of those behind, for a share ``f`` of the steps, by which answers end.
+    """
+    speed, apart = tokens_of_a_step(serving), serving.mixed <= 0.0
+    step = speed * found.decode.total
+    x = jnp.where(apart, found.a_prompt, found.a_further + step / found.holds)
+    rho = jnp.minimum(found.rate * x, 0.95)
+    spread = 0.5 * (found.variation + requests.length_spread**2)
+    queue = spread * rho * x / (1.0 - rho) / jnp.where(apart, 1.0, jnp.maximum(found.holds, 1.0) ** 2)
+    queue = jnp.where(apart, queue, jnp.maximum(queue, found.waiting - 0.5 * found.met))
+    met = jnp.where(apart, step, found.met)
+    more = 0.5 * jnp.maximum(found.variation - 1.0, 0.0) * found.a_further
+    left = found.mixed / (2.0 * (1.0 - rho))
+    behind = jnp.maximum(found.rate * (found.prompt + queue) - left, 0.0) * found.a_prompt
+    own = jnp.minimum(found.rate * found.a_prompt, 0.9)
+    delay = jnp.where(~apart, behind / ((1.0 - own) * jnp.maximum(turns, 1.0) * speed), 0.0)
+    return found._replace(met=met, waiting=0.5 * met + queue + more, prefill=found.prefill + delay)

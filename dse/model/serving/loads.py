@@ -39,6 +39,7 @@ def together(requests: Requests, batch: Scalar, prompt: Scalar, decode: EngineSt
         a_prompt=0.0,
         a_further=0.0,
         a_sequence=0.0,
+        holds=1.0,
     )
 
 

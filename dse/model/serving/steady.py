@@ -34,6 +34,8 @@ class Served(NamedTuple):
     a_prompt: Scalar  # time that a prompt adds to the steps of others, s
     a_further: Scalar  # the same of one more prompt in a step that has some, s
     a_sequence: Scalar  # time that a sequence adds to a decode step, s
+    holds: Scalar  # prompts that fit into a step
+    variation: Scalar = 1.0  # squared coefficient of variation of the time between arrivals
 
     @property
     def token(self) -> Scalar:
@@ -246,6 +248,7 @@ def steady(rank: Rank, running: Scalar, waiting: Scalar, at_once: Scalar) -> tup
         a_prompt=taken.pieces * jnp.where(apart, other, other - alone.total),
         a_further=taken.pieces * (steps.twice - steps.mixed),
         a_sequence=steps.a_sequence,
+        holds=taken.holds,
     )
     return found, steps
 

@@ -77,7 +77,7 @@ def beside(requests: Requests, found: Served, turns: Scalar, speed: Scalar) -> B
     """
     many = jnp.where(requests.load == float(Load.rate), found.rate * turns * found.token * speed, 0.0)
     grows = jnp.minimum(many * found.a_sequence / (found.decode.total * speed), 0.9)
-    return Beside(many / (1.0 - grows), grows)
+    return Beside(found.variation * many / (1.0 - grows), grows)
 
 
 def tails(requests: Requests, serving: Serving, found: Served, request_time: Scalar) -> Tails:
@@ -85,7 +85,7 @@ def tails(requests: Requests, serving: Serving, found: Served, request_time: Sca
     later, speed = requests.output_tokens - 1.0, tokens_of_a_step(serving)
     turns = jnp.maximum(later / speed, 1.0)
     others = beside(requests, found, turns, speed)
-    first = first_token(requests, found, others, speed)
+    first = first_token(requests, serving, found, others, speed)
     token = output_token(requests, found, others, turns, speed)
     answer = lognormal(later, given(requests.answer_spread, 0.0))
     mean = later * token.mean
@@ -95,16 +95,19 @@ def tails(requests: Requests, serving: Serving, found: Served, request_time: Sca
     return Tails(first.plus(outside), token, first.plus(decode).plus(outside))
 
 
-def first_token(requests: Requests, found: Served, others: Beside, speed: Scalar) -> Cumulants:
+def first_token(requests: Requests, serving: Serving, found: Served, others: Beside, speed: Scalar) -> Cumulants:
     """Time to the first token in the engine: rest of the running step, own step, queue of prompts, wait for a place.
 
     A request meets a step of ``B`` seconds, has its rest before it, uniform, and shares its own step with the others
     that arrived meanwhile, Poisson: ``U B + p K`` seconds, with the moments of :func:`_step_met`. Queues are
     exponential (Kingman 1962).
     """
-    p, lengths = found.a_further, 1.0 + requests.length_spread * requests.length_spread
-    rho = jnp.minimum(found.rate * p, 0.9)
-    b1, b2, b3 = _step_met(speed * (found.decode.total + found.prefill), p, rho, lengths)
+    lengths = 1.0 + requests.length_spread * requests.length_spread
+    # Of a piece, where a prompt takes several steps; none where prompts are apart, and queue.
+    p = jnp.where(serving.mixed > 0.0, found.a_further * jnp.minimum(found.holds, 1.0), 0.0)
+    rho = jnp.where(serving.mixed > 0.0, jnp.minimum(found.rate * found.a_further, 0.9), 0.0)
+    step = found.decode.total + jnp.where(serving.mixed > 0.0, found.prefill, 0.0)
+    b1, b2, b3 = _step_met(speed * step, p, rho, lengths)
     x1 = b1 * (0.5 + rho)
     x2 = b2 * (1.0 / 3.0 + rho + rho**2) + p * rho * lengths * b1
     x3 = (
@@ -114,9 +117,14 @@ def first_token(requests: Requests, found: Served, others: Beside, speed: Scalar
     slower = (1.0 + (0.5 + rho) / (1.0 - rho)) * found.a_sequence
     second, third = others.variance * slower**2 + x2 - x1**2, x3 - 3.0 * x2 * x1 + 2.0 * x1**3
     shared = Cumulants(0.0, second, third, -(b1**4) / 120.0)
-    queue = _exponential(jnp.maximum(found.placed - 0.5 * found.met, 0.0))
+    further = 0.5 * jnp.maximum(found.variation - 1.0, 0.0)
+    clump = further * (1.0 + further) * found.a_further**2
+    cohort = Cumulants(further * found.a_further, clump, clump * (1.0 + 2.0 * further) * found.a_further)
+    queue = _queue(jnp.maximum(found.placed - 0.5 * found.met - cohort.mean, 0.0), found.a_further).plus(cohort)
     place = _exponential(jnp.maximum(found.waiting - found.placed, 0.0))
-    own = lognormal(jnp.minimum(p, found.prompt), requests.length_spread)._replace(mean=found.prompt)
+    met = jnp.where(serving.mixed > 0.0, 0.0, found.rate * found.waiting)  # computed with one, in the same step
+    queue = queue.plus(Cumulants(0.0, met * found.a_further**2, met * found.a_further**3))
+    own = lognormal(jnp.minimum(found.a_further, found.prompt), requests.length_spread)._replace(mean=found.prompt)
     return shared.plus(Cumulants(0.5 * found.met)).plus(queue).plus(place).plus(own)
 
 
@@ -143,6 +151,13 @@ def _step_met(step: Scalar, p: Scalar, rho: Scalar, lengths: Scalar) -> tuple[Sc
     return s2 / step, s3 / step, s4 / step
 
 
+def _queue(mean: Scalar, x: Scalar) -> Cumulants:
+    """Wait for others that take ``x`` seconds each: a geometric number of the rests of them, uniform (M/G/1)."""
+    many = mean / jnp.maximum(0.5 * x, 1e-12)
+    second = many * x * x / 3.0 + mean**2
+    return Cumulants(mean, second, many * x**3 / 4.0 + 0.5 * many**2 * x**3 + 2.0 * mean**3)
+
+
 def _exponential(mean: Scalar) -> Cumulants:
     return Cumulants(mean, mean**2, 2.0 * mean**3)
 
@@ -158,7 +173,8 @@ def output_token(requests: Requests, found: Served, others: Beside, turns: Scala
     p, alone, answers = found.a_further, found.decode.total * speed, given(requests.answer_spread, 0.0) ** 2
     rho = jnp.minimum(found.rate * p, 0.9)
     lengths = 1.0 + requests.length_spread * requests.length_spread
-    prompts = p * p * lengths * found.rate * alone * (1.0 + answers) / ((1.0 - rho) ** 3 * turns)
+    varied = p * p * (lengths - 1.0 + found.variation) * (1.0 + answers)
+    prompts = varied * found.rate * alone / ((1.0 - rho) ** 3 * turns)
     kept, a_prompt, a_sequence = 1.0 - (1.0 - others.share) / 3.0, p / turns, found.a_sequence
     together = others.variance * a_sequence * (kept * a_sequence + a_prompt) / (1.0 - rho) ** 2
     second = (prompts + together) / (speed * speed)

@@ -71,7 +71,7 @@ def test_percentiles_are_in_order_and_finite(load):
 def test_percentiles_have_slopes():
     """Of the sign and size of differences over a tenth: ceilings of tiles are as sloped as what they round."""
     one = loaded(DENSE, 0.6)
-    rate, names = one.workload.requests.request_rate, ("request_rate", "memory.bandwidth", "answer_spread")
+    rate, names = one.workload.requests.request_rate, ("request_rate", "memory.bandwidth", "arrival_variation")
     rates = {"request_rate": rate * np.array([1.0, 1.1])}
     values, slopes = dse.value_and_grad("p95_request_latency", one, names)(rates)
     assert np.all(np.isfinite(list(slopes.values()))) and slopes["memory.bandwidth"][0] < 0.0
