@@ -162,8 +162,7 @@ def _closed(found: list[Compared]) -> str:
             one.errors["output_tokens_per_second"] for one in found
             if (one.simulated["preemptions"] > 0) == overflows
         ]  # fmt: skip
-        ends = sorted({percent(end, "+") for end in (min(some), max(some))}) if some else ["none"]
-        return " to ".join(ends)
+        return " to ".join(dict.fromkeys(percent(end(some), "+") for end in (min, max))) if some else "none"
 
     return (
         f"Closed loops of {', '.join(map(str, FLIGHTS))} requests in flight, of the same models: the throughput of the "
