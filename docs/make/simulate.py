@@ -1,4 +1,4 @@
-"""The page of the docs on the simulator of requests: what it does, and the closed forms beside it.
+"""The page of the docs on the simulator of requests: what it does, and the closed forms against it.
 
 ``python -m docs.make.simulate docs/simulate.md``: simulates every case, some minutes.
 """
@@ -84,7 +84,7 @@ request (.nc or .csv), `--timeline` steps and requests for ui.perfetto.dev, `--j
 **Limits.** Under a pipeline a prompt is spread over the stages, so first tokens are early; ranks that share experts do
 not wait for each other; accepted drafts are their mean; a prompt takes all its blocks at admission.
 
-## Closed forms beside it
+## Closed forms against it
 
 `dse evaluate --serving`, sweeps and searches have the same figures in closed form
 (`dse/model/serving/tails.py::tails`): `p50_`, `p90_`, `p95_` and `p99_` before `time_to_first_token`,
@@ -93,7 +93,7 @@ closed forms in per cent, of mean, p50, p90, p95, p99; utilisation is the rate o
 
 
 class Compared(NamedTuple):
-    """Closed form beside simulation, of one load."""
+    """Closed form and simulation of one load."""
 
     case: str
     load: str

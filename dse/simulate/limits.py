@@ -25,7 +25,7 @@ class Limits(NamedTuple):
     sequences: int  # admitted at the same time
     blocks: int  # of the cache
     per_token: float  # share of a block that a token takes
-    fixed: float  # tokens that a sequence takes besides its own: a state
+    fixed: float  # tokens that a sequence takes in addition to its own: a state
     reserved: float  # share of an answer whose blocks admission takes
     mixed: bool  # whether a step may both decode and compute prompts
     admission_steps: int

@@ -179,7 +179,7 @@ class Scheduler:
             self.unsent += 1
 
     def _preempt(self) -> None:
-        """Put the last admitted request back in front of those that wait, with all its tokens to be computed."""
+        """Put the last admitted request back at the head of the queue, with all its tokens to be computed."""
         i = next(reversed(self.running))
         one = self._leave(i)
         if i in self.prefilling:

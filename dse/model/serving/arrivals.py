@@ -98,7 +98,7 @@ def _behind(requests: Requests, serving: Serving, found: Served, turns: Scalar) 
     Long prompts queue: full steps compute one in ``x`` seconds, a share ``rho`` of the time, so one waits for
     ``rho x / (1 - rho)`` times the mean of the squared variations of arrivals and lengths (Kingman 1962); where a step
     holds ``h``, for ``h^2`` times less. Prompts apart from decoding wait as for a server with vacations, which are
-    decode steps: for half of one besides (Levy and Yechiali 1975). Arrivals of variation ``v`` bring ``(v - 1) / 2``
+    decode steps: for half of one more (Levy and Yechiali 1975). Arrivals of variation ``v`` bring ``(v - 1) / 2``
     further ones with each. Prompts behind an own one, ``lambda`` times its time, delay its first tokens; when it ends
     ``f / (2 (1 - rho))`` are left of those behind, for a share ``f`` of the steps, by which answers end.
     """

@@ -62,14 +62,14 @@ class Tails(NamedTuple):
     latency: Cumulants  # request latency, s
 
 
-class Beside(NamedTuple):
-    """Sequences that decode beside a request, whose number varies."""
+class OtherSequences(NamedTuple):
+    """Sequences that decode at the same time as a request; their number varies."""
 
     variance: Scalar  # of their number
     share: Scalar  # of a step's time that grows with their number
 
 
-def beside(requests: Requests, found: Served, turns: Scalar, speed: Scalar) -> Beside:
+def other_sequences(requests: Requests, found: Served, turns: Scalar, speed: Scalar) -> OtherSequences:
     """Number of decoding sequences: constant in closed loops; at a rate of variance ``n / (1 - phi)``.
 
     ``phi`` is the share of a step that grows with them: the number comes back to its mean by ``(1 - phi) / L`` a
@@ -77,14 +77,14 @@ def beside(requests: Requests, found: Served, turns: Scalar, speed: Scalar) -> B
     """
     many = jnp.where(requests.load == float(Load.rate), found.rate * turns * found.token * speed, 0.0)
     grows = jnp.minimum(many * found.a_sequence / (found.decode.total * speed), 0.9)
-    return Beside(found.variation * many / (1.0 - grows), grows)
+    return OtherSequences(found.variation * many / (1.0 - grows), grows)
 
 
 def tails(requests: Requests, serving: Serving, found: Served, request_time: Scalar) -> Tails:
     """Distributions of the time to first token, the time per output token and the latency of a request."""
     later, speed = requests.output_tokens - 1.0, tokens_of_a_step(serving)
     turns = jnp.maximum(later / speed, 1.0)
-    others = beside(requests, found, turns, speed)
+    others = other_sequences(requests, found, turns, speed)
     first = first_token(requests, serving, found, others, speed)
     token = output_token(requests, found, others, turns, speed)
     answer = lognormal(later, given(requests.answer_spread, 0.0))
@@ -95,12 +95,13 @@ def tails(requests: Requests, serving: Serving, found: Served, request_time: Sca
     return Tails(first.plus(outside), token, first.plus(decode).plus(outside))
 
 
-def first_token(requests: Requests, serving: Serving, found: Served, others: Beside, speed: Scalar) -> Cumulants:
+def first_token(
+    requests: Requests, serving: Serving, found: Served, others: OtherSequences, speed: Scalar
+) -> Cumulants:
     """Time to the first token in the engine: rest of the running step, own step, queue of prompts, wait for a place.
 
     A request meets a step of ``B`` seconds, has its rest before it, uniform, and shares its own step with the others
-    that arrived meanwhile, Poisson: ``U B + p K`` seconds, with the moments of :func:`_step_met`. Queues are
-    exponential (Kingman 1962).
+    that arrived meanwhile, Poisson: ``U B + p K`` seconds, with the moments of :func:`_step_met`.
     """
     lengths = 1.0 + requests.length_spread * requests.length_spread
     # Of a piece, where a prompt takes several steps; none where prompts are apart, and queue.
@@ -116,16 +117,21 @@ def first_token(requests: Requests, serving: Serving, found: Served, others: Bes
     )  # fmt: skip
     slower = (1.0 + (0.5 + rho) / (1.0 - rho)) * found.a_sequence
     second, third = others.variance * slower**2 + x2 - x1**2, x3 - 3.0 * x2 * x1 + 2.0 * x1**3
-    shared = Cumulants(0.0, second, third, -(b1**4) / 120.0)
-    further = 0.5 * jnp.maximum(found.variation - 1.0, 0.0)
-    clump = further * (1.0 + further) * found.a_further**2
-    cohort = Cumulants(further * found.a_further, clump, clump * (1.0 + 2.0 * further) * found.a_further)
-    queue = _queue(jnp.maximum(found.placed - 0.5 * found.met - cohort.mean, 0.0), found.a_further).plus(cohort)
-    place = _exponential(jnp.maximum(found.waiting - found.placed, 0.0))
-    met = jnp.where(serving.mixed > 0.0, 0.0, found.rate * found.waiting)  # computed with one, in the same step
-    queue = queue.plus(Cumulants(0.0, met * found.a_further**2, met * found.a_further**3))
+    shared = Cumulants(0.5 * found.met, second, third, -(b1**4) / 120.0)
     own = lognormal(jnp.minimum(found.a_further, found.prompt), requests.length_spread)._replace(mean=found.prompt)
-    return shared.plus(Cumulants(0.5 * found.met)).plus(queue).plus(place).plus(own)
+    return shared.plus(own).plus(_waits(serving, found))
+
+
+def _waits(serving: Serving, found: Served) -> Cumulants:
+    """Waits beyond the running step: for earlier prompts, for those that come with one, for a place (exponential)."""
+    p, further = found.a_further, 0.5 * jnp.maximum(found.variation - 1.0, 0.0)
+    clump = further * (1.0 + further) * p**2  # a geometric number of prompts that arrive together
+    together = Cumulants(further * p, clump, clump * (1.0 + 2.0 * further) * p)
+    queue = _queue(jnp.maximum(found.placed - 0.5 * found.met - together.mean, 0.0), p)
+    same_step = jnp.where(serving.mixed > 0.0, 0.0, found.rate * found.waiting)
+    place = jnp.maximum(found.waiting - found.placed, 0.0)
+    waits = queue.plus(together).plus(Cumulants(0.0, same_step * p**2, same_step * p**3))
+    return waits.plus(Cumulants(place, place**2, 2.0 * place**3))
 
 
 def _step_met(step: Scalar, p: Scalar, rho: Scalar, lengths: Scalar) -> tuple[Scalar, Scalar, Scalar]:
@@ -158,11 +164,9 @@ def _queue(mean: Scalar, x: Scalar) -> Cumulants:
     return Cumulants(mean, second, many * x**3 / 4.0 + 0.5 * many**2 * x**3 + 2.0 * mean**3)
 
 
-def _exponential(mean: Scalar) -> Cumulants:
-    return Cumulants(mean, mean**2, 2.0 * mean**3)
-
-
-def output_token(requests: Requests, found: Served, others: Beside, turns: Scalar, speed: Scalar) -> Cumulants:
+def output_token(
+    requests: Requests, found: Served, others: OtherSequences, turns: Scalar, speed: Scalar
+) -> Cumulants:
     """Time per output token of a request, the mean over its ``t`` steps.
 
     Prompts of others: ``p^2 lambda D / ((1 - rho)^3 t)``, the variance of a busy period of ``t`` steps of ``D`` seconds
