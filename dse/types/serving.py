@@ -218,7 +218,7 @@ class ServingMetrics:
     p99_request_latency: Scalar = metadata("", "s", "request latency, 99th percentile", group=TAILS)
     utilisation: Scalar = metadata("rho", "1", "request rate over what can be served; 1 in closed loops", group=TAILS)
     requests_in_flight: Scalar = metadata("", "1", "requests between arrival and last token, all devices", group=TAILS)
-    replicas_needed: Scalar = metadata("", "1", "data-parallel ranks that the request rate keeps busy", group=TAILS)
+    replicas_needed: Scalar = metadata("", "1", "data-parallel ranks that the request rate needs", group=TAILS)
     concurrency_limit: Scalar = metadata("", "1", "maximum concurrent requests, all devices")
     context_switch_time: Scalar = metadata(
         "", "s", "cache transfer time per request, device to host"
