@@ -40,12 +40,14 @@ CASES: dict[str, dict[str, Any]] = {
     ),
 }  # fmt: skip
 
-#: The same where the closed forms hold less: prompts apart from decoding, prompts of several steps.
+#: The same where the closed forms hold less.
 OTHERS: dict[str, dict[str, Any]] = {
     "Llama 3 70B, 8 H100, prompts apart": CASES["Llama 3 70B, 8 H100, spread 0.5"] | dict(mixed=0),
     "Llama 3 70B, 8 H100, prompts of 4 steps": dict(
         workload="llama-3-70b", system="h100-sxm-80gb", tp=8, prompt_tokens=8000, output_tokens=200, chunk=2048
     ),
+    "Llama 3 8B, 1 H100, arrival_variation 4": CASES["Llama 3 8B, 1 H100"] | dict(arrival_variation=4),
+    "Llama 3 8B, 1 H100, 64 places": CASES["Llama 3 8B, 1 H100"] | dict(most_sequences=64),
 }  # fmt: skip
 
 #: Loads over capacity, requests in flight of closed loops, drawn requests of each.
@@ -189,7 +191,8 @@ def page() -> str:
         _open_rows(opened),
         f"Largest of {len(errors)} errors: {percent(max(map(abs, errors)))}. "
         f"All figures: {_every([*opened, *others])}.",
-        "They hold less where prompts are apart from decoding (SGLang), and least where a prompt takes several steps:",
+        "They hold less where prompts are apart from decoding (SGLang), a prompt takes several steps, arrivals are not "
+        "Poisson, or places for requests run out at times, where simulation decides:",
         _open_rows(others),
         _closed(looped),
         f"{_speed()} requests a minute of one processor core (1,000 prompt and 300 output tokens, 8 requests/s).",

@@ -135,10 +135,12 @@ def _tails(rank: Rank, found: Served, utilisation: Scalar, ranks: Scalar) -> dic
     """Percentiles of latencies, and what an open load needs."""
     outside = rank.engine.request_time
     spread = tails(rank.requests, rank.serving, found, outside)
-    names = zip(("time_to_first_token", "time_per_output_token", "request_latency"), spread, strict=True)
+    waits = {p: spread.waits(beyond) for p, (_, beyond) in NORMAL.items()}
     latency = found.waiting + found.prompt + (rank.requests.output_tokens - 1.0) * found.token
     return {
-        **{f"{p}_{name}": one.quantile(z) for name, one in names for p, z in NORMAL.items()},
+        **{f"{p}_time_to_first_token": spread.first.quantile(z) + waits[p] for p, (z, _) in NORMAL.items()},
+        **{f"{p}_time_per_output_token": spread.token.quantile(z) for p, (z, _) in NORMAL.items()},
+        **{f"{p}_request_latency": spread.latency.quantile(z) + waits[p] for p, (z, _) in NORMAL.items()},
         "utilisation": utilisation,
         "requests_in_flight": ranks * found.rate * latency,
         "replicas_needed": jnp.ceil(ranks * utilisation * (1.0 - 1e-6)),

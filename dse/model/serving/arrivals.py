@@ -88,7 +88,7 @@ def at_rate(requests: Requests, serving: Serving, found: Served, asked: Arriving
     inside = jnp.minimum(rate * latency, limit)
     busy = -jnp.expm1(-inside)
     decoding = jnp.minimum(rate * turns * found.token * tokens_of_a_step(serving), limit) / busy
-    found = found._replace(placed=found.waiting, running=inside, decoding=decoding)
+    found = found._replace(placed=found.waiting, running=inside, decoding=decoding, full=waits)
     return OpenLoop(found, busy, asked.rate * placed)
 
 
@@ -99,8 +99,9 @@ def _behind(requests: Requests, serving: Serving, found: Served, turns: Scalar) 
     ``rho x / (1 - rho)`` times the mean of the squared variations of arrivals and lengths (Kingman 1962); where a step
     holds ``h``, for ``h^2`` times less. Prompts apart from decoding wait as for a server with vacations, which are
     decode steps: for half of one more (Levy and Yechiali 1975). Arrivals of variation ``v`` bring ``(v - 1) / 2``
-    further ones with each. Prompts behind an own one, ``lambda`` times its time, delay its first tokens; when it ends
-    ``f / (2 (1 - rho))`` are left of those behind, for a share ``f`` of the steps, by which answers end.
+    further ones with each, fewer than Poisson ones where it is below 1. Prompts behind an own one, ``lambda`` times its
+    time, delay its first tokens; when it ends ``f / (2 (1 - rho))`` are left of those behind, for a share ``f`` of the
+    steps, by which answers end.
     """
     speed, apart = tokens_of_a_step(serving), serving.mixed <= 0.0
     step = speed * found.decode.total
@@ -110,7 +111,8 @@ def _behind(requests: Requests, serving: Serving, found: Served, turns: Scalar) 
     queue = spread * rho * x / (1.0 - rho) / jnp.where(apart, 1.0, jnp.maximum(found.holds, 1.0) ** 2)
     queue = jnp.where(apart, queue, jnp.maximum(queue, found.waiting - 0.5 * found.met))
     met = jnp.where(apart, step, found.met)
-    more = 0.5 * jnp.maximum(found.variation - 1.0, 0.0) * found.a_further
+    more = 0.5 * (found.variation - 1.0) * found.a_further
+    more = jnp.maximum(more, -0.5 * found.rate * met * found.a_further)
     left = found.mixed / (2.0 * (1.0 - rho))
     behind = jnp.maximum(found.rate * (found.prompt + queue) - left, 0.0) * found.a_prompt
     own = jnp.minimum(found.rate * found.a_prompt, 0.9)

@@ -36,6 +36,7 @@ class Served(NamedTuple):
     a_sequence: Scalar  # time that a sequence adds to a decode step, s
     holds: Scalar  # prompts that fit into a step
     variation: Scalar = 1.0  # squared coefficient of variation of the time between arrivals
+    full: Scalar = 1.0  # share of requests that wait for a place, where any do
 
     @property
     def token(self) -> Scalar:

@@ -15,8 +15,8 @@ from dse.model.choice import given
 from dse.model.serving.steady import Served, tokens_of_a_step
 from dse.types import Load, Requests, Scalar, Serving
 
-#: Percentile → quantile of a normal distribution.
-NORMAL = {"p50": 0.0, "p90": 1.2815516, "p95": 1.6448536, "p99": 2.3263479}
+#: Percentile → quantile of a normal distribution, share of requests beyond it.
+NORMAL = {"p50": (0.0, 0.5), "p90": (1.2815516, 0.1), "p95": (1.6448536, 0.05), "p99": (2.3263479, 0.01)}
 
 
 class Cumulants(NamedTuple):
@@ -57,9 +57,15 @@ def lognormal(mean: Scalar, spread: Scalar) -> Cumulants:
 class Tails(NamedTuple):
     """Distributions of the latencies of a request."""
 
-    first: Cumulants  # time to first token, s
+    first: Cumulants  # time to first token without the wait for a place, s
     token: Cumulants  # time per output token, mean over an answer, s
-    latency: Cumulants  # request latency, s
+    latency: Cumulants  # request latency without the wait for a place, s
+    place: Scalar  # mean wait for a place of the requests that have one, s
+    full: Scalar  # their share
+
+    def waits(self, beyond: float) -> Scalar:
+        """Seconds that a share ``beyond`` of the requests wait longer for a place: exponential, as of many servers."""
+        return self.place * jnp.maximum(jnp.log(jnp.maximum(self.full, 1e-30) / beyond), 0.0)
 
 
 class OtherSequences(NamedTuple):
@@ -92,28 +98,31 @@ def tails(requests: Requests, serving: Serving, found: Served, request_time: Sca
     decode = Cumulants(mean, token.second * (later * later + answer.second))
     decode = decode.plus(lognormal(mean, given(requests.answer_spread, 0.0))._replace(mean=0.0))
     outside = Cumulants(request_time)
-    return Tails(first.plus(outside), token, first.plus(decode).plus(outside))
+    place = jnp.maximum(found.waiting - found.placed, 0.0) / jnp.maximum(found.full, 1e-30)
+    return Tails(first.plus(outside), token, first.plus(decode).plus(outside), place, found.full)
 
 
 def first_token(
     requests: Requests, serving: Serving, found: Served, others: OtherSequences, speed: Scalar
 ) -> Cumulants:
-    """Time to the first token in the engine: rest of the running step, own step, queue of prompts, wait for a place.
+    """Time to the first token in the engine: rest of the running step, own step, queue of prompts.
 
     A request meets a step of ``B`` seconds, has its rest before it, uniform, and shares its own step with the others
-    that arrived meanwhile, Poisson: ``U B + p K`` seconds, with the moments of :func:`_step_met`.
+    that arrived meanwhile, Poisson: ``U B + p K`` seconds, with the moments of :func:`_step_met`. Prompt lengths
+    are lognormal; arrivals of another variation ``v`` spread like prompts of another length.
     """
-    lengths = 1.0 + requests.length_spread * requests.length_spread
+    longer, v = 1.0 + requests.length_spread * requests.length_spread, found.variation
+    m2, m3, m4 = longer + v - 1.0, longer**3 + v**2 - 1.0, longer**6 + v**3 - 1.0
     # Of a piece, where a prompt takes several steps; none where prompts are apart, and queue.
     p = jnp.where(serving.mixed > 0.0, found.a_further * jnp.minimum(found.holds, 1.0), 0.0)
     rho = jnp.where(serving.mixed > 0.0, jnp.minimum(found.rate * found.a_further, 0.9), 0.0)
     step = found.decode.total + jnp.where(serving.mixed > 0.0, found.prefill, 0.0)
-    b1, b2, b3 = _step_met(speed * step, p, rho, lengths)
+    b1, b2, b3 = _step_met(speed * step, p, rho, (m2, m3, m4))
     x1 = b1 * (0.5 + rho)
-    x2 = b2 * (1.0 / 3.0 + rho + rho**2) + p * rho * lengths * b1
+    x2 = b2 * (1.0 / 3.0 + rho + rho**2) + p * rho * m2 * b1
     x3 = (
-        b3 * (0.25 + rho + 1.5 * rho**2 + rho**3) + b2 * p * lengths * rho * (1.5 + 3.0 * rho)
-        + p**2 * lengths**3 * rho * b1
+        b3 * (0.25 + rho + 1.5 * rho**2 + rho**3) + b2 * p * m2 * rho * (1.5 + 3.0 * rho)
+        + p**2 * m3 * rho * b1
     )  # fmt: skip
     slower = (1.0 + (0.5 + rho) / (1.0 - rho)) * found.a_sequence
     second, third = others.variance * slower**2 + x2 - x1**2, x3 - 3.0 * x2 * x1 + 2.0 * x1**3
@@ -123,18 +132,17 @@ def first_token(
 
 
 def _waits(serving: Serving, found: Served) -> Cumulants:
-    """Waits beyond the running step: for earlier prompts, for those that come with one, for a place (exponential)."""
-    p, further = found.a_further, 0.5 * jnp.maximum(found.variation - 1.0, 0.0)
-    clump = further * (1.0 + further) * p**2  # a geometric number of prompts that arrive together
-    together = Cumulants(further * p, clump, clump * (1.0 + 2.0 * further) * p)
-    queue = _queue(jnp.maximum(found.placed - 0.5 * found.met - together.mean, 0.0), p)
+    """Waits beyond the running step: for earlier prompts, and for those that are computed in the same step."""
+    p, more = found.a_further, 0.5 * (found.variation - 1.0) * found.a_further
+    queue = _queue(jnp.maximum(found.placed - 0.5 * found.met - more, 0.0), p)
     same_step = jnp.where(serving.mixed > 0.0, 0.0, found.rate * found.waiting)
-    place = jnp.maximum(found.waiting - found.placed, 0.0)
-    waits = queue.plus(together).plus(Cumulants(0.0, same_step * p**2, same_step * p**3))
-    return waits.plus(Cumulants(place, place**2, 2.0 * place**3))
+    mean = found.placed - 0.5 * found.met
+    return queue.plus(Cumulants(0.0, same_step * p**2, same_step * p**3))._replace(mean=mean)
 
 
-def _step_met(step: Scalar, p: Scalar, rho: Scalar, lengths: Scalar) -> tuple[Scalar, Scalar, Scalar]:
+def _step_met(
+    step: Scalar, p: Scalar, rho: Scalar, moments: tuple[Scalar, Scalar, Scalar]
+) -> tuple[Scalar, Scalar, Scalar]:
     """First three moments of the step that an arrival meets: by its length, ``E[B^k] = E[S^(k + 1)] / E[S]``.
 
     A step of ``S`` seconds carries the prompts that arrived in the one before, ``p`` seconds each: given that one, its
@@ -145,9 +153,9 @@ def _step_met(step: Scalar, p: Scalar, rho: Scalar, lengths: Scalar) -> tuple[Sc
         step: mean time of a step, s.
         p: time that a prompt adds, s.
         rho: share of the time that prompts take.
-        lengths: one and the squared variation of prompt lengths, which are lognormal.
+        moments: second to fourth of prompt lengths over their mean.
     """
-    m2, m3, m4 = lengths, lengths**3, lengths**6
+    m2, m3, m4 = moments
     v = p * rho * m2 * step / (1.0 - rho**2)
     k3 = (p**2 * m3 * rho * step + 3.0 * p * m2 * rho**2 * v) / (1.0 - rho**3)
     k4 = p**3 * m4 * rho * step + (4.0 * m3 + 3.0 * m2**2) * p**2 * rho**2 * v + 6.0 * p * m2 * rho**3 * k3
