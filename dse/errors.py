@@ -36,7 +36,7 @@ THEIRS = {
     "output_tokens": "osl output_len output_length output_sequence_length answer_tokens generation_length max_tokens "
                      "max_new_tokens random_output_len",
     "concurrency": "max_concurrency in_flight users num_concurrent requests",
-    "requests_per_second concurrency": "request_rate qps rps request_throughput",
+    "request_rate requests_per_second": "qps rps request_throughput arrival_rate",
     "most_sequences": "max_num_seqs max_running_requests max_batch_size",
     "chunk": "max_num_batched_tokens chunked_prefill_size max_num_tokens",
     "memory_share": "gpu_memory_utilization mem_fraction_static kv_cache_free_gpu_memory_fraction",

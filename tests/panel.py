@@ -107,6 +107,10 @@ PANEL: dict[str, Case] = {
     "served, far memory": _serves(
         "llama-3-70b", "h100", "vllm", tp=8, concurrency=64, far_weights=0.3, far_cache=0.3
     ),
+    "served, at a rate": _serves(
+        "llama-3-70b", "h100", "vllm", tp=4, dp=2, n_devices=8, request_rate=7, arrival_variation=2,
+        prompt_tokens=2048, output_tokens=512, length_spread=0.4, answer_spread=0.6,
+    ),
 }  # fmt: skip
 
 

@@ -45,7 +45,7 @@ LEVELS: list[tuple[str, ...]] = [
     ("dse.doors.study",),
     ("dse.doors.study_training", "dse.doors.study_serving"),
     ("dse.doors.studies",),
-    ("dse.views.trace", "dse.launch"),
+    ("dse.views.trace", "dse.launch", "dse.simulate"),
     ("dse.spec",),
     ("dse.sweep.progress",),
     ("dse.sweep.grid",),

@@ -27,6 +27,7 @@ from dse.cli import (
     report,
     run,
     search,
+    simulate,
     trace,
 )
 from dse.cli.usage import Commands
@@ -65,6 +66,7 @@ app.command()(pools.pools)
 app.command()(plan.plan)
 app.command()(evaluate.evaluate)
 app.command()(trace.trace)
+app.command()(simulate.simulate)
 app.command()(launch.launch)
 app.command()(calibration.predict)
 app.command()(calibration.validate)

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Container
+from collections.abc import Container, Iterable
 from collections.abc import Mapping as MappingABC
 from typing import Any
 
 from dse.designs import catalog
 from dse.designs.records import CHIP, EXPERTS, LINKS, OF_EXPERTS, OF_SHAPE, PODS
 from dse.errors import InputError
-from dse.types import GENERATED, Experts
+from dse.types import GENERATED, Experts, Load
 
 #: Record → models that have it, and an example.
 _SHAPES = {
@@ -132,6 +132,12 @@ def check_routing(
         if not is_kept and not any(path in moving for path in both):
             stated = next((where[path] for path in both if path in where), otherwise)
             raise InputError(stated, f"{name} = {got:g}", f"at most {of} = {most:g}", f"lower {name}, or change {of}")
+
+
+def check_load(loads: Iterable[float], has_rate: bool, where: str) -> None:
+    """InputError for ``load=rate`` without a rate."""
+    if float(Load.rate) in map(float, loads) and not has_rate:
+        raise InputError(where, "load = rate without request_rate", "a rate, requests/s", "set request_rate")
 
 
 def has_experts(values: MappingABC[str, Any]) -> bool:

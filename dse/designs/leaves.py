@@ -18,6 +18,7 @@ from dse.designs import catalog
 from dse.designs.checks import (
     check_chip,
     check_experts,
+    check_load,
     check_networks,
     check_routing,
     check_tiers,
@@ -28,12 +29,14 @@ from dse.designs.records import (
     CAN,
     CHIP,
     LEAVES_OF_SERVING,
+    LOAD,
     MADE,
     N_DEVICES,
     OPTIONAL,
     PLAIN_EXPERTS,
     PLAIN_MAPPING,
-    assumed_tokens,
+    REQUEST_RATE,
+    assumed,
     with_serving_defaults,
 )
 from dse.errors import THEIRS, InputError, plain, unknown_name
@@ -220,7 +223,8 @@ def reading_note(name: str, path: str, *values: Any) -> str:
         return f"{name} is read as {short_name(path)}"
     units = known_leaves()[path]["units"]
     bare = [value for value in values if is_number(value)]
-    return f"{name} = {bare[0]:g} has no unit: read as {bare[0]:g} {units}" if bare and units != "1" else ""
+    is_plain = not bare or units in ("1", "s-1")
+    return "" if is_plain else f"{name} = {bare[0]:g} has no unit: read as {bare[0]:g} {units}"
 
 
 def _choice(enum: type[IntEnum], value: Any, where: str) -> float:
@@ -355,7 +359,8 @@ def design(
     plain = PLAIN_MAPPING | (PLAIN_EXPERTS if has_experts(values) else {})
     if serves and not set(catalog.SERVED_FORMAT) & set(stated):
         values |= catalog.served_format(workload, values)
-    values = plain | values | assumed_tokens(stated) | stated
+    values = plain | values | assumed(stated) | stated
+    check_load([stated[LOAD]] if LOAD in stated else (), REQUEST_RATE in stated, f"{where}.load")
     made = paths.build(Design, values | _sizes(values, stated, n_devices))
     if made.workload.experts is not None:
         named = {path: f"{where}.{short_name(path)}" for path in stated}

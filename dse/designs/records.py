@@ -21,6 +21,7 @@ from dse.types import (
     HostTiers,
     Latent,
     Links,
+    Load,
     Made,
     Mapping,
     NanoBatches,
@@ -105,6 +106,9 @@ TRAINING_ALONE = (
                                       "packing.", "convergence.", "experts.n_predict")),
 )  # fmt: skip
 
+#: Load of a serving design, and the rate of an open one.
+LOAD, REQUEST_RATE = "workload.requests.load", "workload.requests.request_rate"
+
 #: Leaf → the record that is absent for the value 0 on an axis.
 WITHOUT = {"workload.adapters.rank": "workload.adapters"}
 
@@ -145,6 +149,16 @@ def assumed_tokens(stated: Container[str]) -> dict[str, float]:
     """
     adapts = any(path in stated for path in paths.leaves(Adapters, "workload.adapters."))
     return {RUN_TOKENS: TUNING_TOKENS} if adapts and RUN_TOKENS not in stated else {}
+
+
+def assumed(stated: Container[str]) -> dict[str, float]:
+    """Full path → value of leaves that follow from stated ones: tokens of adapters, the load of a stated rate.
+
+    >>> assumed({"workload.requests.request_rate": 5.0})
+    {'workload.requests.load': 4.0}
+    """
+    arrives = REQUEST_RATE in stated and LOAD not in stated
+    return assumed_tokens(stated) | ({LOAD: float(Load.rate)} if arrives else {})
 
 
 def tokens_note(stated: Container[str]) -> str:

@@ -18,12 +18,17 @@ from dse.model.machine.power import at_clock, clock_ratio
 from dse.model.machine.rates import reciprocal, unsupported
 from dse.model.money.account import account, integrate
 from dse.model.serving.bounds import PhaseBounds, phase_bounds, token_bounds
+from dse.model.serving.clock import at_limit
 from dse.model.serving.energy import token_energy
 from dse.model.serving.goodput import promises_none, share_in_time
+from dse.model.serving.loads import served
 from dse.model.serving.memory import KvCapacity, kv_capacity
-from dse.model.serving.steady import Phases, Served, served
-from dse.model.serving.work import Rank, ranks_of_experts, stage_of, width_split
+from dse.model.serving.steady import Phases, Served
+from dse.model.serving.step import engine_step
+from dse.model.serving.tails import NORMAL, tails
+from dse.model.serving.work import Rank, cache_bytes, ranks_of_experts, stage_of, width_split
 from dse.model.steps.operating import HIGHEST_CLOCK
+from dse.model.work.batch import Batch
 from dse.model.work.parameters import main_model, parameter_count
 from dse.types import Design, Engine, Infeasible, Load, Requests, Scalar, Serving, ServingMetrics
 
@@ -44,11 +49,11 @@ def serve(design: Design) -> ServingMetrics:
     Returns:
         Metrics of scalars in SI units; parts add up to their total.
     """
-    design, rank, held, found, phases = _served(design)
+    design, rank, held, found, phases, utilisation = _served(design)
     requests, serving, engine, ranks = rank.requests, rank.serving, rank.engine, design.mapping.dp
     devices = ranks * design.mapping.tp * design.mapping.pp
     first = _first_token(rank, found)
-    reason = _reason(design, rank, held, found, phases.violates_limit)
+    reason = _reason(design, rank, held, found, phases.violates_limit, utilisation)
     rate = ranks * found.rate
     in_time = share_in_time(requests, serving, found, engine.request_time)
     tokens = rate * requests.output_tokens
@@ -78,6 +83,7 @@ def serve(design: Design) -> ServingMetrics:
         share_in_time=in_time,
         goodput=rate * in_time,
         context_switch_time=held.a_sequence / design.system.host.bandwidth,
+        **_tails(rank, found, utilisation, ranks),
         concurrency_limit=ranks * jnp.minimum(held.sequences, engine.most_sequences),
         prefill_share=found.mixed,
         peak_memory=held.weights + cache + held.engine(found.running),
@@ -115,17 +121,56 @@ class _Parts(NamedTuple):
     held: KvCapacity
     found: Served
     phases: Phases
+    utilisation: Scalar  # of an open load; 1 of others
 
 
 def _served(design: Design) -> _Parts:
     design = at_its_clock(technology.generated(design))
-    requests = design.workload.requests or Requests()
-    serving = design.mapping.serving or Serving()
+    rank = _rank(design)
+    held = kv_capacity(rank.stage, rank.requests, rank.serving, rank.engine)
+    return _Parts(design, rank, held, *served(rank, design.mapping.dp, held))
+
+
+def _tails(rank: Rank, found: Served, utilisation: Scalar, ranks: Scalar) -> dict[str, Scalar]:
+    """Percentiles of latencies, and what an open load needs."""
+    outside = rank.engine.request_time
+    spread = tails(rank.requests, rank.serving, found, outside)
+    waits = {p: spread.waits(beyond) for p, (_, beyond) in NORMAL.items()}
+    latency = found.waiting + found.prompt + (rank.requests.output_tokens - 1.0) * found.token
+    return {
+        **{f"{p}_time_to_first_token": spread.first.quantile(z) + waits[p] for p, (z, _) in NORMAL.items()},
+        **{f"{p}_time_per_output_token": spread.token.quantile(z) for p, (z, _) in NORMAL.items()},
+        **{f"{p}_request_latency": spread.latency.quantile(z) + waits[p] for p, (z, _) in NORMAL.items()},
+        "utilisation": utilisation,
+        "requests_in_flight": ranks * found.rate * latency,
+        "replicas_needed": jnp.ceil(ranks * utilisation * (1.0 - 1e-6)),
+    }
+
+
+def _rank(design: Design) -> Rank:
+    """One data-parallel rank of a design at its clock."""
+    requests, serving = design.workload.requests or Requests(), design.mapping.serving or Serving()
     engine = design.software.engine or Engine()
-    rank = Rank(stage_of(design), ranks_of_experts(design), requests, serving, engine)
-    held = kv_capacity(rank.stage, requests, serving, engine)
-    found, phases = served(rank, design.mapping.dp, held)
-    return _Parts(design, rank, held, found, phases)
+    return Rank(stage_of(design), ranks_of_experts(design), requests, serving, engine)
+
+
+def step_time(design: Design, batch: Batch) -> Scalar:
+    """Seconds of one engine step that works on ``batch``, with the design's drafts, at the clock of its power limit."""
+    stage, met, _, serving, engine = _rank(at_its_clock(technology.generated(design)))
+    batch = batch._replace(drafts=serving.drafts)
+    return engine_step(at_limit(stage, met, serving, engine, batch).stage, met, serving, engine, batch).total
+
+
+def cache_room(design: Design, tokens: Scalar) -> tuple[Scalar, Scalar]:
+    """Cache of a rank's most loaded device and that of a sequence of ``tokens`` there, B."""
+    stage, _, requests, serving, engine = _rank(at_its_clock(technology.generated(design)))
+    held = kv_capacity(stage, requests, serving, engine)
+    return held.sequences * held.each, stage.layout.layers * cache_bytes(stage.design, serving, tokens)
+
+
+def decoding(design: Design) -> Scalar:
+    """Sequences that a rank decodes at once, mean."""
+    return _served(design).found.decoding
 
 
 def steps(design: Design) -> PhaseBounds:
@@ -150,7 +195,9 @@ def at_its_clock(design: Design) -> Design:
     return dataclasses.replace(design, system=dataclasses.replace(design.system, accelerator=slowed))
 
 
-def _reason(design: Design, rank: Rank, held: KvCapacity, found: Served, over: Any) -> Scalar:
+def _reason(
+    design: Design, rank: Rank, held: KvCapacity, found: Served, over: Any, utilisation: Scalar
+) -> Scalar:
     """Bits of :class:`Infeasible`; 0 when the design can serve."""
     w, m, system = design.workload, design.mapping, design.system
     requests, serving = rank.requests, rank.serving
@@ -168,7 +215,7 @@ def _reason(design: Design, rank: Rank, held: KvCapacity, found: Served, over: A
         Infeasible.network_too_small: network_too_small(system, m.tp),
         Infeasible.precision_unsupported: unsupported(system.accelerator, m.precision),
         Infeasible.power: (clock_ratio(system.accelerator.power) > HIGHEST_CLOCK) | over,
-        Infeasible.latency: late | slow,
+        Infeasible.latency: late | slow | (utilisation > 1.0 if requests.request_rate is not None else False),
     }  # fmt: skip
     if system.accelerator.chip is not None:
         broken[Infeasible.chip_shares] = technology.overspent(system.accelerator.chip)

@@ -20,7 +20,7 @@ from dse.designs.priced import stands_in_for_dies, stands_in_for_price
 from dse.designs.records import PLAIN_EXPERTS
 from dse.io.quantities import quantity
 from dse.types import Design, Emissions, Experts, Operator, Prices, Scalar, System, Topology
-from dse.types.metrics import CARBON, ENERGY, MONEY, RUN
+from dse.types.metrics import CARBON, ENERGY, MONEY, RUN, TAILS
 
 #: Reads a metric, or a leaf by its full path.
 Lookup = Callable[[str], Scalar]
@@ -231,6 +231,7 @@ OPTIONAL = {
     MONEY: ("system.prices.", "system.accelerator.made.", "system.accelerator.fab."),
     CARBON: ("system.emissions.",),
     RUN: ("system.reliability.",),
+    TAILS: (),
 }
 
 

@@ -52,7 +52,7 @@ def _shortfalls(design: Design, metrics: ServingMetrics) -> dict[Infeasible, Sca
 
     from dse.model.machine.technology import generated
     from dse.model.serving.goodput import promises_none
-    from dse.types import Requests
+    from dse.types import Load, Requests
 
     requests = design.workload.requests or Requests()
     capacity = _capacity(generated(design))
@@ -65,6 +65,8 @@ def _shortfalls(design: Design, metrics: ServingMetrics) -> dict[Infeasible, Sca
         over(first, requests.first_token_limit),
         over(metrics.time_per_output_token, requests.token_limit),
     )
+    if requests.request_rate is not None:
+        late = jnp.where(requests.load == float(Load.rate), jnp.maximum(late, metrics.utilisation), late)
     return {
         Infeasible.memory: jnp.log(jnp.maximum(metrics.peak_memory / jnp.maximum(capacity, 1.0), _far_need(design))),
         Infeasible.latency: jnp.log(jnp.maximum(late, 1e-6)),
@@ -112,7 +114,7 @@ def _numbers(design: Design, metrics: Mapping[str, float]) -> dict[str, str]:
         "chip_shares": shares_told(design),
         "latency": (
             f"first token {metrics['time_to_first_token']:.3g} s{_unpromised(w.requests)}, output token "
-            f"{1e3 * metrics['time_per_output_token']:.3g} ms"
+            f"{1e3 * metrics['time_per_output_token']:.3g} ms{_overload(metrics)}"
         ),
         "experts_not_divisible": "no experts" if m.experts is None or w.experts is None else (
             f"ep={m.experts.ep:g}, etp={m.experts.etp:g}, experts={w.experts.n_experts:g}{_copies_told(m.serving)}"
@@ -133,6 +135,12 @@ def _precision_told(precision: Precision) -> str:
         f"{told} (weights stored in it and multiplied in 16 bits: precision=bf16 with weight_bytes={held:.2g} B,"
         f" for experts only, as in gpt-oss, expert_bytes={held:.2g} B)"
     )
+
+
+def _overload(metrics: Mapping[str, float]) -> str:
+    """What an open load asks of what can be served, where that is too much."""
+    many = metrics["utilisation"]
+    return "" if many <= 1.0 else f", request_rate {many:.3g} times what is served (n_devices, or a lower rate)"
 
 
 def _unpromised(requests: Any) -> str:
@@ -160,8 +168,11 @@ def _caution(metrics: Mapping[str, float]) -> str:
 
 def _headline(metrics: Mapping[str, float]) -> tuple[str, ...]:
     """Headline metrics."""
+    open_load = metrics["utilisation"] != 1.0
     return (
         "time_to_first_token", "time_per_output_token", "inter_token_latency", "request_latency",
+        *("p95_time_to_first_token", "p95_time_per_output_token", "p95_request_latency"),
+        *("utilisation", "requests_in_flight", "replicas_needed") * open_load,
         "output_tokens_per_second", "output_tokens_per_second_per_device", "output_tokens_per_second_per_user",
         "requests_per_second", "goodput", "concurrency_limit", "prefill_share", "parameters", "peak_memory",
     )  # fmt: skip
@@ -174,6 +185,7 @@ def _settings(design: Design) -> str:
     requests, serving = design.workload.requests or Requests(), design.mapping.serving or Serving()
     load = Load(int(requests.load))
     flight = "maximum concurrency" if load is Load.offline else f"concurrency {requests.concurrency:g}"
+    flight = f"{requests.request_rate or 0:g} requests/s" if load is Load.rate else flight
     drafts = f", {serving.drafts:g} drafts" if serving.drafts else ""
     how = "mixed prefill and decode" if serving.mixed else "separate prefill"
     return (
@@ -254,6 +266,7 @@ def _decoding(design: Design) -> Scalar:
     """Sequences that a stage decodes at once: those in flight, as far as memory and engine hold them."""
     import jax.numpy as jnp
 
+    from dse.doors.serving import decoding
     from dse.model.serving.memory import kv_capacity
     from dse.model.serving.work import stage_of
     from dse.types import Engine, Load, Requests, Serving
@@ -262,6 +275,8 @@ def _decoding(design: Design) -> Scalar:
     engine = design.software.engine or Engine()
     most = jnp.minimum(kv_capacity(stage_of(design), requests, serving, engine).sequences, engine.most_sequences)
     asked = jnp.where(requests.load == float(Load.offline), most, requests.concurrency / design.mapping.dp)
+    if requests.request_rate is not None:
+        asked = jnp.where(requests.load == float(Load.rate), decoding(design), asked)
     return jnp.maximum(jnp.minimum(asked, most) / design.mapping.pp, 1.0)
 
 

@@ -127,6 +127,7 @@ class Load(IntEnum):
     static = 1  # all together, in one batch
     waves = 2  # all together, in as few batches as memory allows
     offline = 3  # as many as the engine can hold
+    rate = 4  # at a rate, whatever is in flight
 
 
 class Packaging(IntEnum):
@@ -235,7 +236,10 @@ INFEASIBLE_MEANING = {
         "the accelerator has no matrix units for this precision, or none that scale its blocks"
     ),
     Infeasible.host_memory: "what is offloaded exceeds the host memory of a device",
-    Infeasible.latency: "the time to the first token, or that of an output token, exceeds its limit",
+    Infeasible.latency: (
+        "the time to the first token, or that of an output token, exceeds its limit, or requests arrive faster than "
+        "they are served"
+    ),
     Infeasible.storage: "what is offloaded to storage exceeds a device's share of it",
     Infeasible.offload_too_few_layers: "offloading needs at least three layers per device",
     Infeasible.power: "no clock meets the power limit, or the clock that is set exceeds the nominal one",

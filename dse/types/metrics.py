@@ -5,8 +5,8 @@ from __future__ import annotations
 from dse.types.fields import SHARE, Bounds, Scalar, metadata, record
 
 #: Groups of metrics that sweeps leave out by default.
-ENERGY, MONEY, CARBON, RUN = "energy", "money", "carbon", "run"
-GROUPS = (ENERGY, MONEY, CARBON, RUN)
+ENERGY, MONEY, CARBON, RUN, TAILS = "energy", "money", "carbon", "run", "tails"
+GROUPS = (ENERGY, MONEY, CARBON, RUN, TAILS)
 
 #: Upper limit of utilisations, which count the full square of attention where causal kernels do half.
 _TWICE = Bounds(high=2.0)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dse.types.choices import Load
 from dse.types.fields import COUNT, POSITIVE, POSITIVE_SHARE, SHARE, YES_OR_NO, Bounds, Scalar, metadata, record
-from dse.types.metrics import CARBON, ENERGY, MONEY, RUN
+from dse.types.metrics import CARBON, ENERGY, MONEY, RUN, TAILS
 
 
 @record
@@ -15,6 +15,12 @@ class Requests:
     output_tokens: Scalar = metadata("OSL", "1", "output tokens, mean", default=1024.0, bounds=Bounds(low=1.0))
     concurrency: Scalar = metadata("C", "1", "concurrent requests, all devices", default=32.0, bounds=POSITIVE)
     load: Scalar = metadata("", "1", "arrival of requests", default=float(Load.concurrency), enum=Load)
+    request_rate: Scalar | None = metadata(
+        "lambda", "s-1", "requests/s of load=rate, all devices", default=None, bounds=POSITIVE
+    )
+    arrival_variation: Scalar = metadata(
+        "", "1", "squared coefficient of variation of the time between arrivals (Poisson: 1)", default=1.0,
+    )  # fmt: skip
     queue: Scalar = metadata("", "1", "requests of an offline load, 0 unlimited", default=0.0)
     longest_answer: Scalar = metadata(
         "", "1", "output tokens, longest request of the queue; 0: the mean", default=0.0
@@ -29,8 +35,17 @@ class Requests:
     length_spread: Scalar = metadata(
         "", "1", "relative standard deviation of prompt lengths", default=0.0, bounds=SHARE
     )
+    answer_spread: Scalar | None = metadata(
+        "", "1", "relative standard deviation of answer lengths", default=None, absent=0.0
+    )
     first_token_limit: Scalar = metadata("", "s", "limit of the time to first token, 0 none", default=0.0)
     token_limit: Scalar = metadata("", "s", "limit of the time per output token, 0 none", default=0.0)
+
+    @property
+    def running_answer(self) -> Scalar:
+        """Mean answer of the sequences that run at a time, ``E[O^2] / E[O]`` tokens: long ones run longer."""
+        spread = self.answer_spread
+        return self.output_tokens if spread is None else self.output_tokens * (1.0 + spread * spread)
 
 
 @record
@@ -189,6 +204,21 @@ class ServingMetrics:
     goodput: Scalar = metadata(
         "", "s-1", "goodput: requests/s meeting both latency limits", counts="requests"
     )
+    p50_time_to_first_token: Scalar = metadata("", "s", "time to first token, 50th percentile", group=TAILS)
+    p90_time_to_first_token: Scalar = metadata("", "s", "time to first token, 90th percentile", group=TAILS)
+    p95_time_to_first_token: Scalar = metadata("", "s", "time to first token, 95th percentile", group=TAILS)
+    p99_time_to_first_token: Scalar = metadata("", "s", "time to first token, 99th percentile", group=TAILS)
+    p50_time_per_output_token: Scalar = metadata("", "s", "time per output token, 50th percentile", group=TAILS)
+    p90_time_per_output_token: Scalar = metadata("", "s", "time per output token, 90th percentile", group=TAILS)
+    p95_time_per_output_token: Scalar = metadata("", "s", "time per output token, 95th percentile", group=TAILS)
+    p99_time_per_output_token: Scalar = metadata("", "s", "time per output token, 99th percentile", group=TAILS)
+    p50_request_latency: Scalar = metadata("", "s", "request latency, 50th percentile", group=TAILS)
+    p90_request_latency: Scalar = metadata("", "s", "request latency, 90th percentile", group=TAILS)
+    p95_request_latency: Scalar = metadata("", "s", "request latency, 95th percentile", group=TAILS)
+    p99_request_latency: Scalar = metadata("", "s", "request latency, 99th percentile", group=TAILS)
+    utilisation: Scalar = metadata("rho", "1", "request rate over what can be served; 1 in closed loops", group=TAILS)
+    requests_in_flight: Scalar = metadata("", "1", "requests between arrival and last token, all devices", group=TAILS)
+    replicas_needed: Scalar = metadata("", "1", "data-parallel ranks that the request rate needs", group=TAILS)
     concurrency_limit: Scalar = metadata("", "1", "maximum concurrent requests, all devices")
     context_switch_time: Scalar = metadata(
         "", "s", "cache transfer time per request, device to host"

@@ -59,6 +59,8 @@ GUARDS = {
     "machine.technology._LOWEST_VOLTAGE": "a node without a supply voltage",
     "money.die.LEAST_YIELD": "a wafer of defects",
     "money.die._LEAST": "a die of no area",
+    "serving.arrivals._FIRST": "the first of iterations that converge",
+    "serving.arrivals._LEFT": "a rate beyond what is served",
     "steps.operating.HIGHEST_CLOCK": "the nominal clock beside its rounding: a reason, no number",
     "steps.operating.SLOW": "the second clock of a solve that is exact in two",
 }  # fmt: skip
@@ -255,6 +257,7 @@ def test_the_rate_of_four_bits_counts(monkeypatch):
 
 #: Counts of rounds and of terms, known in Python → the design that half as many change.
 COUNTS = {
+    "serving.arrivals._ROUNDS": "served, at a rate",
     "serving.steady.ROUNDS": "served, dense",
     "machine.power._HALVINGS": "dense, rings that hide, under a power limit",
     "money.die.MOST_SPARE": "dense, fully sharded, rings",

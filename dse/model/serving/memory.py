@@ -53,7 +53,7 @@ def kv_capacity(stage: Stage, requests: Requests, serving: Serving, engine: Engi
     design, layout = stage.design, stage.layout
     weights = weight_bytes(design, layout, serving)
     kept = jnp.where(serving.paged > 0.0, serving.reserved_answer, 1.0)
-    answer = 0.5 * (1.0 + kept) * requests.output_tokens
+    answer = 0.5 * (1.0 + kept) * requests.running_answer
     a_sequence = layout.layers * cache_bytes(design, serving, requests.prompt_tokens + answer)
     prompts = _prompts_in_spread(stage, requests, serving, kept, a_sequence)
     runtime = engine.runtime_memory + more_activations(stage, serving, engine)

@@ -1,4 +1,4 @@
-"""Steady state of a serving engine in closed form: latency, throughput, queueing, from the time of one engine step."""
+"""Steady state of continuous batching in closed form: latency, throughput, queueing, from the time of a step."""
 
 from __future__ import annotations
 
@@ -7,11 +7,10 @@ from typing import Any, NamedTuple
 import jax.numpy as jnp
 
 from dse.model.serving.clock import Running, at_limit
-from dse.model.serving.memory import KvCapacity
-from dse.model.serving.step import EngineStepTime, engine_step, per_stage_batch
+from dse.model.serving.step import EngineStepTime, engine_step
 from dse.model.serving.work import Rank
 from dse.model.work.batch import Batch
-from dse.types import Engine, Load, Requests, Scalar, Serving
+from dse.types import Load, Requests, Scalar, Serving
 
 #: Iterations of the fixed point of a steady state.
 ROUNDS = 3
@@ -31,6 +30,13 @@ class Served(NamedTuple):
     running: Scalar  # concurrent sequences: decoding, or with a prompt to compute
     mixed: Scalar  # share of steps with prompts
     decoding: Scalar  # sequences per decode step
+    met: Scalar  # time of the step in which a request arrives, s; 0 where it waits for none
+    a_prompt: Scalar  # time that a prompt adds to the steps of others, s
+    a_further: Scalar  # the same of one more prompt in a step that has some, s
+    a_sequence: Scalar  # time that a sequence adds to a decode step, s
+    holds: Scalar  # prompts that fit into a step
+    variation: Scalar = 1.0  # squared coefficient of variation of the time between arrivals
+    full: Scalar = 1.0  # share of requests that wait for a place, where any do
 
     @property
     def token(self) -> Scalar:
@@ -81,6 +87,7 @@ class Steps(NamedTuple):
     clocks: tuple[Running, Running]  # decode steps, steps with prompts
     alone: Scalar  # time of one part of the prompts through all stages over that of a step with prompts
     parts: Scalar  # parts of the prompts, in different stages at the same time
+    twice: Scalar  # time of a step with twice the prompts, s
 
     @property
     def mixed(self) -> Scalar:
@@ -129,7 +136,7 @@ class _Round(NamedTuple):
     own: Scalar  # time of the steps that compute its prompt, s
 
 
-def _round(steps: Steps, taken: _PromptIntake, decode: Scalar, others: Scalar, arrivals_waiting: Scalar) -> _Round:
+def _round(steps: Steps, taken: PromptIntake, decode: Scalar, others: Scalar, arrivals_waiting: Scalar) -> _Round:
     """Step times with prompts of ``others``, for steps of ``decode`` seconds without prompts.
 
     Separate prefill: prompts take a share ``rho`` of the time; an arrival waits for ``rho + left rho^2 / (1 - rho)``
@@ -178,13 +185,8 @@ def steady(rank: Rank, running: Scalar, waiting: Scalar, at_once: Scalar) -> tup
     """
     requests, serving = rank.requests, rank.serving
     speed = tokens_of_a_step(serving)
-    taken = _prompt_intake(requests, serving, running)
-    fresh, each, turns, full, q, limit, *_ = taken
-    apart = serving.mixed <= 0.0
-    prompt = jnp.where(at_once, running * fresh, q)
-    mixing = jnp.where(at_once, 0.0, jnp.where(apart, 0.0, jnp.minimum(running, limit)))
-    many = jnp.where(at_once, jnp.maximum(running, prompt / serving.chunk), q / each)
-    steps = _steps(rank, running, mixing, prompt, many)
+    taken, steps = steps_of(rank, running, at_once)
+    fresh, each, turns, full, limit, apart = *taken[:4], taken.limit, serving.mixed <= 0.0
     # A decoding request meets itself and the others that decode; only the prompts of others delay it.
     itself, rest = jnp.minimum(running, 1.0), jnp.maximum(running - 1.0, 0.0) / jnp.maximum(running, 1e-6)
     offline = requests.load == float(Load.offline)
@@ -243,8 +245,22 @@ def steady(rank: Rank, running: Scalar, waiting: Scalar, at_once: Scalar) -> tup
         running=running,
         mixed=jnp.minimum(n * taken.pieces / turns, 1.0),
         decoding=itself + n * rest,
+        met=arrivals_waiting * _seen(serving, at),
+        a_prompt=taken.pieces * jnp.where(apart, other, other - alone.total),
+        a_further=taken.pieces * (steps.twice - steps.mixed),
+        a_sequence=steps.a_sequence,
+        holds=taken.holds,
     )
     return found, steps
+
+
+def steps_of(rank: Rank, running: Scalar, at_once: Scalar) -> tuple[PromptIntake, Steps]:
+    """Prompt intake and engine steps with ``running`` sequences; ``at_once``: all prompts in one step."""
+    serving, taken = rank.serving, prompt_intake(rank.requests, rank.serving, running)
+    prompt = jnp.where(at_once, running * taken.fresh, taken.q)
+    mixing = jnp.where(at_once, 0.0, jnp.where(serving.mixed <= 0.0, 0.0, jnp.minimum(running, taken.limit)))
+    many = jnp.where(at_once, jnp.maximum(running, prompt / serving.chunk), taken.q / taken.each)
+    return taken, _steps(rank, running, mixing, prompt, many)
 
 
 def _seen(serving: Serving, at: _Round) -> Scalar:
@@ -252,7 +268,7 @@ def _seen(serving: Serving, at: _Round) -> Scalar:
     return at.met + (serving.admission_steps - 1.0) * at.step
 
 
-class _PromptIntake(NamedTuple):
+class PromptIntake(NamedTuple):
     """Prompt tokens and prompts per step."""
 
     fresh: Scalar  # computed tokens of a prompt
@@ -266,7 +282,7 @@ class _PromptIntake(NamedTuple):
     holds: Scalar  # prompts that fit into a step
 
 
-def _prompt_intake(requests: Requests, serving: Serving, running: Scalar) -> _PromptIntake:
+def prompt_intake(requests: Requests, serving: Serving, running: Scalar) -> PromptIntake:
     """Prompt intake of engine steps.
 
     In full steps the share of prompt tokens is that of a request; other steps carry the prompts that arrived since the
@@ -281,10 +297,10 @@ def _prompt_intake(requests: Requests, serving: Serving, running: Scalar) -> _Pr
     tokens = jnp.maximum(serving.chunk - running * decoded, full)
     holds, q = tokens / each, jnp.minimum(tokens, each * arrivals)
     steps = fresh / q
-    return _PromptIntake(fresh, each, turns, full, q, turns * full / each, steps, jnp.maximum(steps, 1.0), holds)
+    return PromptIntake(fresh, each, turns, full, q, turns * full / each, steps, jnp.maximum(steps, 1.0), holds)
 
 
-def _least_time(steps: Steps, taken: _PromptIntake) -> Scalar:
+def _least_time(steps: Steps, taken: PromptIntake) -> Scalar:
     """Engine seconds per request at full load where steps are mixed: full steps of prompts."""
     return (steps.seconds_of(taken.limit) + steps.mixed_step[0] * taken.full / taken.q) * taken.each / taken.full
 
@@ -337,7 +353,7 @@ def _steps(rank: Rank, running: Scalar, mixing: Scalar, prompt: Scalar, many: Sc
         many: prompts, or pieces of them, that several stages can work on at the same time.
     """
     stage, met, requests, serving, engine = rank
-    context = requests.prompt_tokens + 0.5 * requests.output_tokens
+    context = requests.prompt_tokens + 0.5 * requests.running_answer
     apart = serving.mixed <= 0.0
 
     def of(sequences: Scalar, tokens: Scalar) -> Batch:
@@ -354,110 +370,5 @@ def _steps(rank: Rank, running: Scalar, mixing: Scalar, prompt: Scalar, many: Sc
     alone = step(filling, of(mixing, prompt * stages / parts)).total / with_prompts.total
     return Steps(
         running, mixing, step(decoding, batches[0]), step(decoding, of(0.5 * running, 0.0)), with_prompts, apart,
-        of(running, prompt), (decoding, filling), alone, parts,
+        of(running, prompt), (decoding, filling), alone, parts, step(filling, of(mixing, 2.0 * prompt)).total,
     )  # fmt: skip
-
-
-def together(requests: Requests, batch: Scalar, prompt: Scalar, decode: EngineStepTime, waves: Scalar) -> Served:
-    """Static batching: prompts, then ``OSL - 1`` decode steps, in ``waves`` batches one after the other.
-
-    Args:
-        requests: lengths of the requests.
-        batch: requests of a batch.
-        prompt: time of the step of all prompts, s.
-        decode: time per output token.
-        waves: batches.
-    """
-    whole = prompt + (requests.output_tokens - 1.0) * decode.total
-    return Served(
-        decode=decode,
-        prefill=0.0,
-        preempted=0.0,
-        median=decode.total,
-        waiting=0.5 * (waves - 1.0) * whole,
-        placed=0.5 * (waves - 1.0) * whole,
-        prompt=prompt,
-        rate=batch / whole,
-        running=batch,
-        mixed=0.0,
-        decoding=batch,
-    )
-
-
-def served(rank: Rank, ranks: Scalar, held: KvCapacity) -> tuple[Served, Phases]:
-    """Latencies and load of one of ``ranks`` data-parallel ranks, and its kinds of engine steps.
-
-    Args:
-        rank: the rank with its requests and engine.
-        ranks: data-parallel ranks that share the requests.
-        held: KV-cache capacity of the rank.
-    """
-    requests, load = rank.requests, rank.requests.load
-    limit = jnp.maximum(jnp.minimum(held.sequences, rank.engine.most_sequences), 1.0)
-    offline, in_flight = load == float(Load.offline), requests.concurrency / ranks
-    # With fewer requests than ranks, each rank serves one at a time and is idle otherwise.
-    busy, asked = jnp.where(offline, 1.0, jnp.minimum(in_flight, 1.0)), jnp.maximum(in_flight, 1.0)
-    queue = jnp.where(offline & (requests.queue > 0.0), requests.queue / ranks, jnp.inf)
-    running = jnp.minimum(jnp.where(offline, jnp.maximum(queue, 1.0), asked), limit)
-    static = load == float(Load.static)
-    running = jnp.where(static, asked, running)
-    in_waves = load == float(Load.waves)
-    waves = jnp.where(in_waves, jnp.ceil(asked / running), 1.0)
-    running = jnp.where(in_waves, asked / waves, running)
-    waiting = jnp.where(offline, 0.0, asked - running)
-    is_batch = static | in_waves
-    flowing, steps = steady(rank, running, waiting, is_batch)
-    # The last of m parts leaves a pipeline of p stages after m + p - 1 stage times, a single part after p; decoding
-    # keeps the pipeline full.
-    prompts = steps.alone * steps.mixed * (1.0 + (steps.parts - 1.0) / rank.stage.design.mapping.pp)
-    speed = tokens_of_a_step(rank.serving)
-    at_once = together(requests, running, prompts, EngineStepTime(*(part / speed for part in steps.decode)), waves)
-
-    def choose(a: Scalar, b: Scalar) -> Scalar:
-        return jnp.where(is_batch, a, b)
-
-    decode = EngineStepTime(*map(choose, at_once.decode, flowing.decode))
-    found = Served(decode, *map(choose, at_once[1:], flowing[1:]))
-    busy = busy / (1.0 + found.rate * _emptying(requests, steps) / (speed * queue))
-    found = found._replace(rate=busy * found.rate)
-    found = _with_preempted(found, requests, rank.engine, held, jnp.where(is_batch, 0.0, waiting))
-    return found, _phases(rank, found, steps, is_batch, busy)
-
-
-def _emptying(requests: Requests, steps: Steps) -> Scalar:
-    """Seconds added by the drain of an offline queue, where steps hold fewer and fewer sequences.
-
-    The fixed part of a decode step, once per token by which the longest answer exceeds the mean.
-    """
-    return jnp.maximum(requests.longest_answer - requests.output_tokens, 0.0) * steps.decode_of_none.total
-
-
-def _with_preempted(found: Served, requests: Requests, engine: Engine, held: KvCapacity, waiting: Scalar) -> Served:
-    """Adds preemption: of ``W`` requests beyond the KV-cache capacity, some have had their first token.
-
-    A prompt is admitted as soon as it fits into the cache that ``n`` answers leave free at the moment, ``m`` prompts on
-    average (``sqrt(n)`` times the spread of one answer). The last request is preempted as answers grow:
-    ``W m / (W + m)`` of the ``W``, a form with both as limits.
-    """
-    early = jnp.where(held.sequences < engine.most_sequences, held.prompts * jnp.sqrt(found.running), 0.0)
-    share = waiting / jnp.maximum((waiting + early) * found.rate, 1e-12)
-    of_token = early * share / jnp.maximum(requests.output_tokens - 1.0, 1.0)
-    return found._replace(waiting=found.placed + waiting * share, preempted=of_token)
-
-
-def _phases(rank: Rank, found: Served, steps: Steps, at_once: Scalar, busy: Scalar) -> Phases:
-    """Kinds of engine steps, with their counts per output token."""
-    requests, pp, speed = rank.requests, rank.stage.design.mapping.pp, tokens_of_a_step(rank.serving)
-    mixing = jnp.where(at_once, 0.0, jnp.where(steps.separate_prefill, 0.0, found.decoding))
-    decode = per_stage_batch(steps.batch._replace(sequences=found.decoding, prompt=0.0), pp)
-    passes = found.decoding / jnp.maximum(decode.sequences, 1e-6)
-    parts = jnp.where(mixing > 0.0, passes, steps.parts)
-    mixed = steps.batch._replace(sequences=mixing / parts, prompt=steps.batch.prompt / parts)
-    fresh = requests.prompt_tokens * (1.0 - requests.prefix_share)
-    return Phases(
-        decode=EnginePhase(decode, passes, EngineStepTime(*(part * speed for part in found.decode)), steps.clocks[0]),
-        mixed=EnginePhase(mixed, parts, steps.with_prompts, steps.clocks[1]),
-        decode_steps=1.0 / jnp.maximum(found.decoding * speed, 1e-6),
-        chunks=fresh / jnp.maximum(steps.batch.prompt * requests.output_tokens, 1e-6),
-        busy=busy,
-    )

@@ -13,9 +13,19 @@ import jax
 import numpy as np
 
 from dse.designs import calibrated, catalog
-from dse.designs.checks import check_routing, check_tiers
+from dse.designs.checks import check_load, check_routing, check_tiers
 from dse.designs.leaves import MOST, is_whole, leaf, mesh_note, saturation_note
-from dse.designs.records import CAN, MADE, N_DEVICES, PLAIN_EXPERTS, PLAIN_MAPPING, assumed_tokens, tokens_note
+from dse.designs.records import (
+    CAN,
+    LOAD,
+    MADE,
+    N_DEVICES,
+    PLAIN_EXPERTS,
+    PLAIN_MAPPING,
+    REQUEST_RATE,
+    assumed,
+    tokens_note,
+)
 from dse.errors import InputError
 from dse.model.divisibility import COPIES_PATH, EXPERT_SHAPE_PATHS, SHAPE_PATHS, Shape
 from dse.spec.axes import Axis
@@ -72,11 +82,12 @@ def _of_one_structure(spec: SweepSpec, names: Names) -> Grid:
         study=spec.study,
         has_experts=names.has_experts,
     )
-    owned = {*given, *assumed_tokens(given)} | (set() if parts.n_devices_given else {N_DEVICES})
+    owned = {*given, *assumed(given)} | (set() if parts.n_devices_given else {N_DEVICES})
     dimensions = tuple(_dimension(group, names, owned) for group in orthogonal)
     moving = {axis.key for dimension in dimensions for axis in dimension.axes}  # includes stacks of swept machines
-    base = _base(names, spec, parts, dimensions, assumed_tokens(given))
+    base = _base(names, spec, parts, dimensions, assumed(given))
     parts = parts._replace(splits_hidden=_splits_hidden(base, dimensions))
+    check_load(given[LOAD].values if LOAD in given else (), REQUEST_RATE in given, f"{spec.file}: load")
     _check_bills(names, spec, base, given)
     _check_routing(spec, base, dimensions)
     _check_tiers(spec, parts)

@@ -345,7 +345,8 @@ def test_a_longer_chunk_takes_memory():
 def test_the_program_stays_small(workload, mapping, most, with_energy):
     """As sweeps have it, without energy, money and carbon unless they are asked for.
 
-    The bill of an accelerator whose dies are known takes 438 equations, what its system costs and emits 142.
+    The bill of an accelerator whose dies are known takes 438 equations, what its system costs and emits 142,
+    percentiles a quarter of what has no group.
     """
     design = SERVING.complete(dse.design(workload, "h100", any_option=True, concurrency=64, **mapping))
     asked = set(SERVING.units).difference(*map(SERVING.group, SERVING.optional))
@@ -357,9 +358,10 @@ def test_the_program_stays_small(workload, mapping, most, with_energy):
 
         return len(equations.trace(function, jax.tree.map(np.float32, design))[0].equations)
 
-    unpriced = count(asked | SERVING.group("energy"))
+    unpriced, tails = count(asked | SERVING.group("energy")), SERVING.group("tails")
     assert count(asked) <= most and unpriced <= with_energy
-    assert count(set(SERVING.units)) <= unpriced + 640
+    assert count(set(SERVING.units) - tails) <= unpriced + 640
+    assert count(asked | tails) <= 1.3 * most  # of which a further step of the engine is two thirds
 
 
 def test_buffers_of_every_operator_grow_with_sequences_and_leave_room_for_fewer():

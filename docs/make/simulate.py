@@ -1,0 +1,205 @@
+"""The page of the docs on the simulator of requests: what it does, and the closed forms against it.
+
+``python -m docs.make.simulate docs/simulate.md``: simulates every case, some minutes.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator
+from typing import Any, NamedTuple
+
+import dse
+from docs.make.command import page_parser
+from docs.make.markdown import document, filed, percent, publish, table
+from dse.designs.records import with_serving_defaults
+from dse.simulate.run import simulate
+from dse.simulate.statistics import statistics
+from dse.types import Design
+
+#: Name → a design without its load.
+CASES: dict[str, dict[str, Any]] = {
+    "Llama 3 8B, 1 H100": dict(workload="llama-3-8b", system="h100-sxm-80gb", prompt_tokens=512, output_tokens=256),
+    "Llama 3 70B, 4 H100": dict(
+        workload="llama-3-70b", system="h100-sxm-80gb", tp=4, prompt_tokens=2000, output_tokens=500
+    ),
+    "Llama 3 70B, 8 H100, spread 0.5": dict(
+        workload="llama-3-70b", system="h100-sxm-80gb", tp=8, prompt_tokens=1000, output_tokens=300,
+        length_spread=0.5, answer_spread=0.5,
+    ),
+    "Mixtral 8x7B, 2 H100": dict(
+        workload="mixtral-8x7b", system="h100-sxm-80gb", tp=2, prompt_tokens=1000, output_tokens=300
+    ),
+    "DeepSeek-V3 fp8, 8 H200": dict(
+        workload="deepseek-v3", system="h200-sxm-141gb", tp=8, ep=8, precision="fp8", prompt_tokens=1000,
+        output_tokens=1000,
+    ),
+    "GPT-OSS 120B, 4 H100, spread 0.3, 0.7": dict(
+        workload="gpt-oss-120b", system="h100-sxm-80gb", tp=4, expert_bytes=0.53, prompt_tokens=1000,
+        output_tokens=500, length_spread=0.3, answer_spread=0.7,
+    ),
+}  # fmt: skip
+
+#: The same where the closed forms hold less.
+OTHERS: dict[str, dict[str, Any]] = {
+    "Llama 3 70B, 8 H100, prompts apart": CASES["Llama 3 70B, 8 H100, spread 0.5"] | dict(mixed=0),
+    "Llama 3 70B, 8 H100, prompts of 4 steps": dict(
+        workload="llama-3-70b", system="h100-sxm-80gb", tp=8, prompt_tokens=8000, output_tokens=200, chunk=2048
+    ),
+    "Llama 3 8B, 1 H100, arrival_variation 4": CASES["Llama 3 8B, 1 H100"] | dict(arrival_variation=4),
+    "Llama 3 8B, 1 H100, 64 places": CASES["Llama 3 8B, 1 H100"] | dict(most_sequences=64),
+}  # fmt: skip
+
+#: Loads over capacity, requests in flight of closed loops, drawn requests of each.
+UTILISATIONS, FLIGHTS, COUNT = (0.3, 0.6, 0.8), (16, 64, 256), 40_000
+
+_LATENCIES = ("time_to_first_token", "time_per_output_token", "request_latency")
+_STATISTICS = ("mean", "p50", "p90", "p95", "p99")
+
+_TEXT = """# Simulator of requests
+
+Closed forms answer in microseconds what an engine does in the mean, and what its percentiles are where requests come by
+chance. `dse simulate` serves requests one by one, for bursts, traces, prefixes and full caches:
+
+```console
+$ dse simulate -w llama-3-70b -s h100 --set tp=8 --set request_rate=8 --set prompt_tokens=1000 --set output_tokens=300
+$ dse simulate -w llama-3-70b -s h100 --set tp=8 --set concurrency=64 -o requests.csv --timeline steps.json
+```
+
+**What is served.** Without a trace `--requests` are drawn with `--seed` by the leaves of the design: `load=rate` with
+`request_rate` and `arrival_variation` (gamma), `concurrency` (each answer is followed by another request) or `offline`;
+lognormal lengths by `prompt_tokens`, `length_spread`, `output_tokens`, `answer_spread`; `prefix_share` is one prefix
+for all. `--trace FILE.csv` has a line per request: `arrival_s`, `prompt_tokens`, `answer_tokens` and, if any,
+`prefix_id`, `prefix_tokens`.
+
+**How.** The model is called once, for a table of step times over decoding sequences, their context, prompt tokens and
+what these attend to. The scheduler (`dse/simulate/scheduler.py::Scheduler`) is that of vLLM (V1) and SGLang: first
+come, first served; a step has `chunk` tokens, one per decoding sequence and the rest for prompts, in chunks (`mixed`,
+or prompts first); admission by `most_sequences` and cache blocks of 16 tokens, with the share `reserved_answer`; where
+answers outgrow the cache the last admitted request is preempted and computed again; prefixes stay until their blocks
+are needed, least recently used first. Data-parallel ranks get requests by chance. Statistics leave out the first tenth
+of drawn requests and the last twentieth.
+
+**What comes out.** Percentiles of latency, rates, use of engine and cache, hits, preemptions; `-o` the times of every
+request (.nc or .csv), `--timeline` steps and requests for ui.perfetto.dev, `--json` all figures.
+
+**Limits.** Under a pipeline a prompt is spread over the stages, so first tokens are early; ranks that share experts do
+not wait for each other; accepted drafts are their mean; a prompt takes all its blocks at admission.
+
+## Closed forms against it
+
+`dse evaluate --serving`, sweeps and searches have the same figures in closed form
+(`dse/model/serving/tails.py::tails`): `p50_`, `p90_`, `p95_` and `p99_` before `time_to_first_token`,
+`time_per_output_token` and `request_latency`, with `utilisation`, `requests_in_flight` and `replicas_needed`. Errors of
+closed forms in per cent, of mean, p50, p90, p95, p99; utilisation is the rate over the capacity."""
+
+
+class Compared(NamedTuple):
+    """Closed form and simulation of one load."""
+
+    case: str
+    load: str
+    rate: float  # requests/s
+    simulated: dict[str, float]
+    errors: dict[str, float]  # of closed forms, by metric
+
+
+def design_of(case: dict[str, Any], **load: float) -> Design:
+    """The design of a case under a load."""
+    return with_serving_defaults(dse.design(software="vllm", **case, **load))
+
+
+def compared(name: str, load: str, design: Design, count: int) -> Compared:
+    """Both figures of a design."""
+    closed, simulated = dse.serve(design), statistics(simulate(design, count=count))
+    errors = {"output_tokens_per_second": float(closed.output_tokens_per_second)}
+    for metric in _LATENCIES:
+        errors[f"mean_{metric}"] = float(getattr(closed, metric))
+        errors |= {f"{p}_{metric}": float(getattr(closed, f"{p}_{metric}")) for p in _STATISTICS[1:]}
+    errors = {metric: value / simulated[metric] - 1.0 for metric, value in errors.items()}
+    return Compared(name, load, simulated["requests_per_second"], simulated, errors)
+
+
+def open_loads(cases: dict[str, dict[str, Any]], count: int = COUNT) -> Iterator[Compared]:
+    """Every case at each utilisation."""
+    for name, case in cases.items():
+        capacity = 1e-3 / float(dse.serve(design_of(case, request_rate=1e-3)).utilisation)
+        for share in UTILISATIONS:
+            yield compared(name, f"{share:g}", design_of(case, request_rate=share * capacity), count)
+
+
+def closed_loops(count: int) -> Iterator[Compared]:
+    """Every case with each number of requests in flight."""
+    for name, case in CASES.items():
+        for flight in FLIGHTS:
+            yield compared(name, str(flight), design_of(case, concurrency=flight), count)
+
+
+def _errors(one: Compared, metric: str) -> str:
+    return ", ".join(f"{100 * one.errors[f'{p}_{metric}']:+.0f}" for p in _STATISTICS)
+
+
+def _open_rows(found: list[Compared]) -> str:
+    header = ("model", "utilisation", "requests/s", "p99 of TTFT", "TTFT", "TPOT", "latency")
+    return table(header, (
+        [one.case, one.load, f"{one.rate:.3g}", f"{1e3 * one.simulated['p99_time_to_first_token']:.0f} ms",
+         *(_errors(one, metric) for metric in _LATENCIES)]
+        for one in found
+    ))  # fmt: skip
+
+
+def _every(found: list[Compared]) -> str:
+    names = list(found[0].errors)
+    header = ("model", "load", *(f"{name}, {what}" for name in names for what in ("simulated", "error")))
+    rows = ([one.case, one.load, *(text for name in names for text in (
+        f"{one.simulated[name]:.6g}", percent(one.errors[name], "+")))] for one in found)  # fmt: skip
+    return filed("simulate", header, rows)
+
+
+def _closed(found: list[Compared]) -> str:
+    """Throughput of closed loops, those apart whose caches overflow."""
+
+    def span(overflows: bool) -> str:
+        some = [
+            one.errors["output_tokens_per_second"] for one in found
+            if (one.simulated["preemptions"] > 0) == overflows
+        ]  # fmt: skip
+        return " to ".join(dict.fromkeys(percent(end(some), "+") for end in (min, max))) if some else "none"
+
+    return (
+        f"Closed loops of {', '.join(map(str, FLIGHTS))} requests in flight, of the same models: the throughput of the "
+        f"steady state is that of the simulator but for {span(False)}; where the cache overflows, {span(True)}: closed "
+        "forms do not count what is computed again after a preemption. Requests of one length move in step there, so "
+        "their percentiles are those of open loads alone."
+    )
+
+
+def _speed() -> str:
+    design = design_of(CASES["Llama 3 70B, 8 H100, spread 0.5"], request_rate=8.0)
+    simulate(design, count=100)
+    start = time.process_time()
+    simulate(design, count=20_000)
+    return f"{60 * 20_000 / (time.process_time() - start):,.0f}"
+
+
+def page() -> str:
+    """The page."""
+    opened, others, looped = list(open_loads(CASES)), list(open_loads(OTHERS)), list(closed_loops(10_000))
+    errors = [error for one in opened for error in one.errors.values()]
+    return document([
+        _TEXT,
+        _open_rows(opened),
+        f"Largest of {len(errors)} errors: {percent(max(map(abs, errors)))}. "
+        f"All figures: {_every([*opened, *others])}.",
+        "They hold less where prompts are apart from decoding (SGLang), a prompt takes several steps, arrivals are not "
+        "Poisson, or places for requests run out at times, where simulation decides:",
+        _open_rows(others),
+        _closed(looped),
+        f"{_speed()} requests a minute of one processor core (1,000 prompt and 300 output tokens, 8 requests/s).",
+        "Laws of the simulator, for any limits: `tests/properties/test_simulator_laws.py`. Written by "
+        "`python -m docs.make.simulate docs/simulate.md`.",
+    ])  # fmt: skip
+
+
+if __name__ == "__main__":
+    publish(page_parser(__doc__).parse_args().page, page())

@@ -1,0 +1,120 @@
+"""Open loads: requests in flight, utilisation and wait where requests arrive at a rate, whatever is in flight."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import jax.numpy as jnp
+
+from dse.model.choice import given
+from dse.model.serving.steady import Served, steady, steps_of, tokens_of_a_step
+from dse.model.serving.work import Rank
+from dse.types import Requests, Scalar, Serving
+
+#: Iterations of the sequences in flight; between two, step times are linear in the sequences.
+_ROUNDS = 3
+
+#: Sequences of the first one, and least share of an engine's time that prompts and sequences leave.
+_FIRST, _LEFT = 16.0, 1e-3
+
+
+class Arriving(NamedTuple):
+    """Requests that arrive at a data-parallel rank."""
+
+    rate: Scalar  # requests/s
+    variation: Scalar  # squared coefficient of variation of the time between arrivals
+    capacity: Scalar  # requests/s that it can serve
+    decoding: Scalar  # sequences that decode, mean
+    met: Scalar  # requests in flight with an arriving one, mean
+
+    @property
+    def utilisation(self) -> Scalar:
+        """Rate over capacity; above 1 the queue grows without end."""
+        return self.rate / self.capacity
+
+
+class OpenLoop(NamedTuple):
+    """An engine whose requests arrive at a rate."""
+
+    served: Served
+    busy: Scalar  # share of the time with a request
+    waiting: Scalar  # requests that wait for a place
+
+
+def arriving(rank: Rank, ranks: Scalar, limit: Scalar) -> Arriving:
+    """Requests at one of ``ranks`` ranks, each of which gets the next one by chance.
+
+    A step with ``n`` decoding sequences takes ``S = T_0 + a n + lambda S p``: ``p`` seconds for each prompt that
+    arrived. With ``n = lambda t S`` for ``t`` steps of an answer (Little's law), ``n = lambda t T_0 / (1 - lambda (p +
+    t a))``. An arrival finds ``n`` others (Poisson arrivals see time averages, Wolff 1982) and makes one more.
+
+    Args:
+        rank: the rank with its requests and engine.
+        ranks: data-parallel ranks that share the requests.
+        limit: most requests in flight.
+    """
+    requests, serving = rank.requests, rank.serving
+    assert requests.request_rate is not None, "asked of open loads alone"
+    rate, turns = requests.request_rate / ranks, (requests.output_tokens - 1.0) / tokens_of_a_step(serving)
+    full, _ = steady(rank, limit, 1.0, False)
+    met: Scalar = jnp.minimum(limit, _FIRST)
+    n: Scalar = 0.0
+    for _ in range(_ROUNDS):
+        taken, steps = steps_of(rank, met, False)
+        added, shortest = steps.mixed_step
+        longer = jnp.maximum(added, shortest - steps.seconds_of(met - 1.0))
+        a_prompt = taken.pieces * jnp.where(steps.separate_prefill, steps.mixed, longer)
+        left = jnp.maximum(1.0 - rate * (a_prompt + turns * steps.a_sequence), _LEFT)
+        n = rate * turns * steps.decode_of_none.total / left
+        met = jnp.clip(n + rate * steps.mixed + 1.0, 1.0, limit)
+    variation = 1.0 + (requests.arrival_variation - 1.0) / ranks
+    return Arriving(rate, variation, full.rate, jnp.minimum(n, limit), met)
+
+
+def at_rate(requests: Requests, serving: Serving, found: Served, asked: Arriving, limit: Scalar) -> OpenLoop:
+    """What is served at a rate: that of a constant number in flight, with a wait for one of ``limit`` places.
+
+    The wait is that of a queue with ``c`` servers, ``rho^(sqrt(2 (c + 1)) - 1) / (C (1 - rho))`` at the capacity ``C``,
+    times the mean of the squared variations of arrivals and answers (Sakasegawa 1977; Allen and Cunneen 1990). The
+    engine is empty for a share ``exp(-L)`` of the time, with ``L`` requests in flight.
+    """
+    spread = 0.5 * (asked.variation + given(requests.answer_spread, 0.0) ** 2)
+    rho, rate = asked.utilisation, jnp.minimum(asked.rate, asked.capacity)
+    waits = jnp.minimum(rho, 1.0) ** (jnp.sqrt(2.0 * (limit + 1.0)) - 1.0)
+    placed = spread * waits / (asked.capacity * jnp.maximum(1.0 - rho, 1e-6))
+    turns = (requests.output_tokens - 1.0) / tokens_of_a_step(serving)
+    found = _behind(requests, serving, found._replace(rate=rate, variation=asked.variation), turns)
+    latency = found.waiting + found.prompt + (requests.output_tokens - 1.0) * found.token
+    inside = jnp.minimum(rate * latency, limit)
+    busy = -jnp.expm1(-inside)
+    decoding = jnp.minimum(rate * turns * found.token * tokens_of_a_step(serving), limit) / busy
+    found = found._replace(placed=found.waiting, running=inside, decoding=decoding, full=waits)
+    return OpenLoop(found, busy, asked.rate * placed)
+
+
+def _behind(requests: Requests, serving: Serving, found: Served, turns: Scalar) -> Served:
+    """Adds what prompts that come by chance do beyond those of a constant number in flight.
+
+    Long prompts queue: full steps compute one in ``x`` seconds, a share ``rho`` of the time, so one waits for
+    ``rho x / (1 - rho)`` times the mean of the squared variations of arrivals and lengths (Kingman 1962); where a step
+    holds ``h``, for ``h^2`` times less. Prompts apart from decoding wait as for a server with vacations, which are
+    decode steps: for half of one more (Levy and Yechiali 1975). Arrivals of variation ``v`` bring ``(v - 1) / 2``
+    further ones with each, fewer than Poisson ones where it is below 1. Prompts behind an own one, ``lambda`` times its
+    time, delay its first tokens; when it ends ``f / (2 (1 - rho))`` are left of those behind, for a share ``f`` of the
+    steps, by which answers end.
+    """
+    speed, apart = tokens_of_a_step(serving), serving.mixed <= 0.0
+    step = speed * found.decode.total
+    x = jnp.where(apart, found.a_prompt, found.a_further + step / found.holds)
+    rho = jnp.minimum(found.rate * x, 0.95)
+    spread = 0.5 * (found.variation + requests.length_spread**2)
+    queue = spread * rho * x / (1.0 - rho) / jnp.where(apart, 1.0, jnp.maximum(found.holds, 1.0) ** 2)
+    queue = jnp.where(apart, queue, jnp.maximum(queue, found.waiting - 0.5 * found.met))
+    met = jnp.where(apart, step, found.met)
+    more = 0.5 * (found.variation - 1.0) * found.a_further
+    more = jnp.maximum(more, -0.5 * found.rate * met * found.a_further)
+    left = found.mixed / (2.0 * (1.0 - rho))
+    behind = jnp.maximum(found.rate * (found.prompt + queue) - left, 0.0) * found.a_prompt
+    own = jnp.minimum(found.rate * found.a_prompt, 0.9)
+    delay = jnp.where(~apart, behind / ((1.0 - own) * jnp.maximum(turns, 1.0) * speed), 0.0)
+    return found._replace(met=met, waiting=0.5 * met + queue + more, prefill=found.prefill + delay)

@@ -1,0 +1,130 @@
+"""Requests of a simulation: read from a trace, or drawn."""
+
+from __future__ import annotations
+
+import csv
+import io
+import math
+from pathlib import Path
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from dse.errors import InputError, unknown_name
+from dse.io import inputs
+from dse.types import Load, Requests
+
+Floats = NDArray[np.float64]
+Integers = NDArray[np.int64]
+
+#: Columns of a trace; the last two are optional.
+COLUMNS = ("arrival_s", "prompt_tokens", "answer_tokens", "prefix_id", "prefix_tokens")
+
+#: Most tokens of a prompt or an answer, and most seconds of a trace.
+_LONGEST, _LATEST = 1e8, 1e9
+
+_ALLOWED = "a CSV file with columns arrival_s, prompt_tokens, answer_tokens and, if any, prefix_id, prefix_tokens"
+
+
+class RequestList(NamedTuple):
+    """Requests in the order of their arrivals."""
+
+    arrival: Floats  # s; of a closed loop 0
+    prompt: Integers  # tokens
+    answer: Integers  # tokens
+    prefix: Integers  # number of the shared prefix, -1 none
+    prefix_tokens: Integers
+
+    @property
+    def size(self) -> int:
+        """Number of requests."""
+        return int(self.arrival.size)
+
+    def some(self, chosen: NDArray[np.int64] | slice) -> RequestList:
+        """A part of the requests."""
+        arrival, *others = self
+        return RequestList(arrival[chosen], *(column[chosen] for column in others))
+
+
+def drawn(requests: Requests, count: int, seed: int) -> RequestList:
+    """``count`` requests as a design states them.
+
+    Times between arrivals have a gamma distribution (Poisson arrivals: shape 1), lengths a lognormal one by their mean
+    and relative standard deviation, rounded to whole tokens. Both are scaled so that their mean is as stated.
+    """
+    random = np.random.default_rng(seed)
+    arrival = np.zeros(count)
+    if requests.load == float(Load.rate):
+        rate = float(1.0 if requests.request_rate is None else requests.request_rate)
+        arrival = np.cumsum(_gaps(random, float(requests.arrival_variation), count)) / rate
+    prompt = _lengths(random, float(requests.prompt_tokens), float(requests.length_spread), count)
+    answer = _lengths(random, float(requests.output_tokens), float(requests.answer_spread or 0.0), count)
+    shared = np.minimum(np.floor(float(requests.prefix_share) * requests.prompt_tokens), prompt - 1)
+    prefix = np.where(shared > 0, 0, -1)
+    return RequestList(arrival, prompt, answer, prefix.astype(np.int64), shared.astype(np.int64))
+
+
+def _gaps(random: np.random.Generator, variation: float, count: int) -> Floats:
+    if variation <= 0.0:
+        return np.ones(count)
+    found = random.gamma(1.0 / variation, variation, count)
+    return found / found.mean()
+
+
+def _lengths(random: np.random.Generator, mean: float, spread: float, count: int) -> Integers:
+    variance = math.log1p(spread * spread)
+    found = np.exp(random.normal(-0.5 * variance, math.sqrt(variance), count)) if spread else np.ones(count)
+    return np.maximum(np.rint(mean / found.mean() * found), 1).astype(np.int64)
+
+
+def read(path: str | Path) -> RequestList:
+    """Requests of a trace, ordered by arrival.
+
+    Raises:
+        InputError: for a file, a column or a cell that cannot be used, with its line.
+    """
+    lines = csv.reader(io.StringIO(inputs.text(path, _ALLOWED, limit=inputs.TABLE, unpack=True)))
+    head = [name.strip() for name in next(lines, [])]
+    for name in head:
+        if name not in COLUMNS:
+            raise unknown_name(f"{path}: line 1", name, COLUMNS, "columns")
+    for name in (*COLUMNS[:3], *COLUMNS[3:] * ("prefix_id" in head or "prefix_tokens" in head)):
+        if head.count(name) != 1:
+            got = "it twice" if name in head else f"columns {', '.join(head) or 'none'}"
+            raise InputError(f"{path}: column {name}", got, _ALLOWED, "state it once in the first line")
+    rows = [_row(str(path), number, head, cells) for number, cells in enumerate(lines, 2) if any(cells)]
+    if not rows:
+        raise InputError(str(path), "no requests", "a line per request", "add one")
+    ids: dict[str, int] = {"": -1}
+    names = [ids.setdefault(row[4], len(ids) - 1) for row in rows]
+    arrival, prompt, answer, shared = np.array([row[:4] for row in rows]).T
+    order = np.argsort(arrival, kind="stable")
+    whole = (np.array(column, np.int64) for column in (prompt, answer, names, shared))
+    return RequestList(arrival, *whole).some(order)
+
+
+def _row(path: str, number: int, head: list[str], cells: list[str]) -> tuple[float, float, float, float, str]:
+    """Arrival, prompt, answer, prefix tokens and name of the prefix in one line of a trace."""
+    where = f"{path}: line {number}"
+    if len(cells) != len(head):
+        fix = "check its commas and quotes"
+        raise InputError(where, f"{len(cells)} cells", f"{len(head)}, as in the first line", fix)
+    found = dict(zip(head, map(str.strip, cells), strict=True))
+    name = found.get("prefix_id", "")
+    prompt = _number(where, found, "prompt_tokens", 1.0, _LONGEST)
+    shared = _number(where, found, "prefix_tokens", 0.0, prompt) if name else 0.0
+    answer = _number(where, found, "answer_tokens", 1.0, _LONGEST)
+    return _number(where, found, "arrival_s", 0.0, _LATEST), prompt, answer, shared, name
+
+
+def _number(where: str, cells: dict[str, str], name: str, least: float, most: float) -> float:
+    text, of_tokens = cells[name], name != "arrival_s"
+    try:
+        value = float(text)
+    except ValueError:
+        value = math.nan
+    if not least <= value <= most or (of_tokens and value != int(value)):
+        allowed = f"a {'whole ' * of_tokens}number from {least:g} to {most:g}"
+        raise InputError(f"{where}: {name}", repr(text), allowed, "correct the cell, or leave the line out")
+    return value

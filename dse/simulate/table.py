@@ -1,0 +1,113 @@
+"""Time of an engine step as a table over its work, from one call of the model, interpolated linearly."""
+
+from __future__ import annotations
+
+import itertools
+from bisect import bisect_right
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from dse.doors.scalars import ScalarFunction
+from dse.model.work.batch import Batch
+from dse.types import Design
+
+#: Values of an axis per factor of 2, up to where every whole number is one.
+_PER_DOUBLING = 3
+
+#: Cached tokens of the table over the most of a sequence; attention is nearly linear between them.
+_CONTEXTS = (0.0, 0.03, 0.125, 0.35, 1.0)
+
+
+class StepTable(NamedTuple):
+    """Seconds of a step by decoding sequences, their mean context, prompt tokens and what these attend to."""
+
+    sequences: list[float]
+    contexts: list[float]
+    prompts: list[float]
+    reaches: list[float]
+    seconds: list[float]  # flat, the last axis fastest
+
+    def decode(self, sequences: int, context: float) -> float:
+        """Seconds of a step without prompts."""
+        return self.mixed(sequences, context, 0.0, 0.0)
+
+    def knot(self, context: float) -> float:
+        """The next context at which the slope of the table changes."""
+        place = bisect_right(self.contexts, context)
+        return self.contexts[place] if place < len(self.contexts) else float("inf")
+
+    def mixed(self, sequences: int, context: float, prompt: float, reach: float) -> float:
+        """Seconds of a step with prompts.
+
+        Args:
+            sequences: decoding.
+            context: cached tokens per decoding sequence, mean.
+            prompt: prompt tokens.
+            reach: tokens that a prompt token attends to, mean.
+        """
+        n, n_share = _place(self.sequences, sequences)
+        c, c_share = _place(self.contexts, context) if sequences else (0, 0.0)
+        q, q_share = _place(self.prompts, prompt)
+        r, r_share = _place(self.reaches, reach) if prompt else (0, 0.0)
+        reaches = len(self.reaches)
+        of_context = len(self.prompts) * reaches
+        of_sequence = of_context * len(self.contexts)
+        table, found = self.seconds, 0.0
+        for n_weight, n_at in ((1.0 - n_share, n * of_sequence), (n_share, (n + 1) * of_sequence)):
+            for c_weight, c_at in ((1.0 - c_share, c * of_context), (c_share, (c + 1) * of_context)):
+                for q_weight, q_at in ((1.0 - q_share, q * reaches), (q_share, (q + 1) * reaches)):
+                    weight = n_weight * c_weight * q_weight
+                    if weight:
+                        at = n_at + c_at + q_at + r
+                        found += weight * (table[at] + (r_share * (table[at + 1] - table[at]) if r_share else 0.0))
+        return found
+
+
+def _place(axis: list[float], value: float) -> tuple[int, float]:
+    """Index of the interval of ``axis`` that holds ``value``, and the share of it below; the ends beyond them."""
+    place = bisect_right(axis, value) - 1
+    if place >= len(axis) - 1:
+        return len(axis) - 1, 0.0
+    low = axis[place]
+    return place, (value - low) / (axis[place + 1] - low)
+
+
+def step_table(design: Design, most_sequences: int, most_prompt: int, longest: int) -> StepTable:
+    """The table of a design; one call of the model.
+
+    Args:
+        design: with requests, serving options and engine.
+        most_sequences: decoding sequences of the largest step.
+        most_prompt: prompt tokens of the largest step.
+        longest: most tokens of a sequence.
+    """
+    sequences, prompts = _axis(most_sequences, 1), _axis(most_prompt, 32)
+    contexts = [share * max(longest, 2) for share in _CONTEXTS]
+    reaches = [*contexts]
+    points = np.array(list(itertools.product(sequences, contexts, prompts, reaches)))
+    batch = Batch(*points.T)
+    seconds = _seconds.over(len(points), design, batch)
+    return StepTable(sequences, contexts, prompts, reaches, np.asarray(seconds, np.float64).tolist())
+
+
+def _axis(most: int, first: int) -> list[float]:
+    """0, 1, then from ``first`` in a geometric series of whole numbers up to ``most``.
+
+    >>> _axis(10, 1)
+    [0.0, 1.0, 2.0, 3.0, 4.0, 5.0, 6.0, 8.0, 10.0]
+    """
+    found, value = {0.0, 1.0, float(most)}, float(first)
+    while value < most:
+        found.add(float(round(value)))
+        value = max(value + 1.0, value * 2.0 ** (1.0 / _PER_DOUBLING))
+    return sorted(found)
+
+
+def _step(design: Design, batch: Batch) -> tuple[Any, None]:
+    from dse.doors.serving import step_time
+
+    return step_time(design, batch), None
+
+
+_seconds = ScalarFunction(_step, "engine step")

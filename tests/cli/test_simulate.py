@@ -1,0 +1,97 @@
+"""``dse simulate``: traces, files, and errors in four parts."""
+
+from __future__ import annotations
+
+import csv
+import json
+
+import netCDF4
+import numpy as np
+import pytest
+
+from tests.cli import test_cli
+from tests.cli.test_cli import assert_four_parts
+
+command = test_cli.command
+
+DESIGN = ["simulate", "-w", "llama-3-8b", "-s", "h100-sxm-80gb", "--set", "prompt_tokens=300",
+          "--set", "output_tokens=50"]  # fmt: skip
+TRACE = """arrival_s,prompt_tokens,answer_tokens,prefix_id,prefix_tokens
+0.5,400,20,a,160
+0.0,400,20,a,160
+1.0,90,1,,
+"""
+
+
+@pytest.fixture
+def trace(tmp_path):
+    path = tmp_path / "trace.csv"
+    path.write_text(TRACE)
+    return path
+
+
+def test_a_trace_with_all_its_files(command, trace, tmp_path):
+    table, timeline = tmp_path / "requests.csv", tmp_path / "steps.json"
+    ended = command(*DESIGN, "--trace", trace, "-o", table, "--timeline", timeline)
+    assert ended.status == 0 and "time to first token" in ended.out and "closed form" not in ended.out
+    rows = list(csv.DictReader(table.read_text().splitlines()))
+    assert [float(row["arrival_s"]) for row in rows] == [0.0, 0.5, 1.0]
+    assert [float(row["cached_tokens"]) for row in rows] == [0.0, 160.0, 0.0]
+    assert rows[2]["time_per_output_token"] == "nan"
+    events = json.loads(timeline.read_text())["traceEvents"]
+    assert {event["ph"] for event in events} == {"M", "X", "C", "b", "e"}
+    assert sum(event["args"]["prompt_tokens"] for event in events if event["ph"] == "X") == 400 + 240 + 90
+
+
+def test_drawn_requests_and_the_same_seed(command, tmp_path):
+    """--json has the figures, the file the requests; the same seed gives the same, another one another."""
+    files = [tmp_path / f"{name}.nc" for name in "abc"]
+    found = []
+    for path, seed in zip(files, (1, 1, 2), strict=True):
+        ended = command(*DESIGN, "--set", "request_rate=20", "--set", "length_spread=0.5", "--requests", 400,
+                        "--seed", seed, "-o", path, "--json")  # fmt: skip
+        with netCDF4.Dataset(path) as file:
+            found.append(np.array(file["request_latency"][:]))
+            assert file["arrival_s"].units == "s" and file["prompt_tokens"].long_name == "prompt tokens"
+        document = json.loads(ended.out)
+        assert document["p99_time_to_first_token"] > document["p50_time_to_first_token"] > 0.0
+        assert document["closed_form"]["p99_time_to_first_token"] > 0.0
+    assert np.array_equal(found[0], found[1]) and not np.array_equal(found[0], found[2])
+
+
+@pytest.mark.parametrize(
+    ("text", "wanted"),
+    [
+        (TRACE.replace("400", "-4", 1), ["line 2: prompt_tokens", "'-4'", "from 1 to"]),
+        (TRACE.replace("0.5,", "soon,"), ["line 2: arrival_s", "'soon'"]),
+        (TRACE.replace("160", "500", 1), ["line 2: prefix_tokens", "from 0 to 400"]),
+        (TRACE.replace(",20,", ",2.5,", 1), ["line 2: answer_tokens", "whole"]),
+        (TRACE.replace("1,,", "1"), ["line 4", "3 cells"]),
+        (TRACE.replace("answer_tokens", "answers"), ["line 1", "answer_tokens"]),
+        ("arrival_s,prompt_tokens\n0,1\n", ["column answer_tokens"]),
+        ("arrival_s,prompt_tokens,answer_tokens\n", ["no requests"]),
+        (TRACE.replace("400", "9000000", 1), ["cache of a rank", "9,000,020 tokens"]),
+    ],
+)
+def test_bad_traces(command, trace, text, wanted):
+    trace.write_text(text)
+    assert_four_parts(command(*DESIGN, "--trace", trace), *wanted)
+
+
+@pytest.mark.parametrize(
+    ("more", "wanted"),
+    [
+        (["--set", "load=waves"], ["load=waves", "concurrency, offline, rate"]),
+        (["-o", "requests.xlsx"], ["requests.xlsx", ".nc (netCDF) or .csv"]),
+        (["--trace", "nowhere.csv"], ["nowhere.csv"]),
+        (["-o", "a.csv", "--timeline", "a.csv"], ["--timeline"]),
+        (["--set", "load=rate"], ["request_rate"]),
+    ],
+)
+def test_bad_options(command, more, wanted):
+    assert_four_parts(command(*DESIGN, *more), *wanted)
+
+
+def test_no_room_for_a_cache_is_said(command):
+    ended = command("simulate", "-w", "llama-3-70b", "-s", "h100-sxm-80gb")
+    assert ended.status == 1 and "no room for a cache" in ended.err
