@@ -26,7 +26,7 @@ import jax.numpy as jnp
 from dse.model.choice import ceiling, required
 from dse.model.machine.overlap import best_splits, overlapped
 from dse.model.work.operators import BACKWARD_FLOPS
-from dse.types import Accelerator, Kernels, Scalar, Work
+from dse.types import Accelerator, Kernels, OperatorKind, Scalar, Work
 
 #: Tile size of a core: rows of queries, and keys.
 TILE = 128.0
@@ -75,6 +75,46 @@ def flash_time(work: Work, flop_time: Scalar, kernels: Kernels, backward: bool) 
         exponentials = flop_time * (kernels.flash_least_head / work.columns)
         cost = jnp.maximum(cost, exponentials / BACKWARD_FLOPS if backward else exponentials)
     return Chains(load=work.flops, keys=1.0, cost=cost, start=cost * kernels.flash_sequence / work.rows).shared
+
+
+# In a step of an engine
+
+OF_SERVING = (OperatorKind.context, OperatorKind.decode)
+
+
+def stretch(kind: OperatorKind, kernels: Kernels) -> Scalar:
+    """Time of a kernel's bytes over that at the memory efficiency of large transfers."""
+    own = kernels.attention
+    if own is None or kind not in OF_SERVING:
+        return 1.0
+    reached = own.context_memory if kind is OperatorKind.context else own.decode_memory
+    return kernels.memory_efficiency / reached
+
+
+def serving_time(kind: OperatorKind, work: Work, flop_time: Scalar, cores: Scalar, kernels: Kernels) -> Scalar:
+    """Compute time of attention in an engine's step, s.
+
+    Decode: ``batch`` chains of ``columns`` keys for ``rows`` queries that share them. Prompts: ``rows`` queries of each
+    of ``batch`` heads, which see ``columns`` keys on average, at ``depth`` FLOPs per pair.
+    """
+    own = kernels.attention
+    if own is None:
+        return flash_time(work._replace(rows=jnp.maximum(2.0 * work.columns, 1.0), columns=math.inf), flop_time, kernels, False)
+    if kind is OperatorKind.decode:
+        padded = QUERY_ROWS * ceiling(work.rows / QUERY_ROWS) / work.rows
+        keys = jnp.maximum(work.columns, 1.0)
+        pairs = jnp.maximum(work.batch, 1e-6) * keys
+        chains = Chains(
+            load=jnp.maximum(work.batch, 1e-6) / cores, keys=keys, cost=padded * work.flops / pairs * flop_time * cores,
+            start=jnp.where(work.flops > 0.0, own.decode_tile, 0.0),
+        )  # fmt: skip
+        return jnp.where(work.flops > 0.0, overlapped(chains.shared, chains.split(own.decode_split), 0.0), 0.0)
+    tiles = work.batch * ceiling(work.rows / TILE)
+    pairs = work.flops / work.depth
+    shared = work.flops * flop_time + (pairs * own.context_pair + tiles * own.context_tile) / cores
+    last = jnp.minimum(work.rows, TILE) * (work.columns + 0.5 * work.rows) * (work.depth * flop_time * cores + own.context_pair)
+    alone = ALONE * (last + own.context_tile)
+    return jnp.where(work.flops > 0.0, overlapped(shared, alone, 1.0), 0.0)
 
 
 # Isolated kernels

@@ -57,7 +57,8 @@ class Done(NamedTuple):
 #: Kind of operator → unit of its FLOPs.
 _UNITS = {
     OperatorKind.matrix: "matrix", OperatorKind.grouped: "matrix", OperatorKind.matrix_16: "sixteen",
-    OperatorKind.flash: "sixteen", OperatorKind.vector: "vector",
+    OperatorKind.flash: "sixteen", OperatorKind.context: "sixteen", OperatorKind.decode: "sixteen",
+    OperatorKind.vector: "vector",
 }  # fmt: skip
 
 

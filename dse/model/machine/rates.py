@@ -148,6 +148,17 @@ def byte_time(accelerator: Accelerator) -> Scalar:
     return reciprocal(accelerator.memory.bandwidth * accelerator.kernels.memory_efficiency)
 
 
+def _attention_units(kernels: Kernels, rate: Scalar, flash: Unit) -> dict[OperatorKind, Unit]:
+    """Parameters of attention over prompts and over a cache: as measured alone, else those of the ``flash`` kernel."""
+    own = kernels.attention
+    if own is None:
+        return {OperatorKind.context: flash, OperatorKind.decode: flash}
+    return {
+        OperatorKind.context: flash._replace(flop_time=reciprocal(rate * own.context_efficiency)),
+        OperatorKind.decode: flash._replace(flop_time=reciprocal(rate * own.decode_efficiency)),
+    }
+
+
 def _units(
     accelerator: Accelerator, precision: Scalar, software: Software | None, attention_slowdown: Scalar
 ) -> dict[OperatorKind, Unit]:
@@ -174,6 +185,7 @@ def _units(
         OperatorKind.matrix_16: Unit(product_16, matrix, floor, on_matrix, kernels.fine),
         OperatorKind.flash: Unit(attention, flash * matrix, flash * floor, on_matrix),
         OperatorKind.vector: Unit(elements, vector, floor, on_vector),
+        **_attention_units(kernels, sixteen, Unit(attention, flash * matrix, flash * floor, on_matrix)),
     }
     if software is not None and software.experts is not None:
         grouped = product / software.experts.grouped_efficiency

@@ -5,7 +5,6 @@ A kind of attention is one class with these members, for training and serving, c
 
 from __future__ import annotations
 
-import math
 from dataclasses import dataclass
 
 import jax.numpy as jnp
@@ -131,11 +130,23 @@ class Grouped:
         whole: Scalar = jnp.maximum(batch.prompt * 2.0 * of_prompt * self.seen_by_prompt(batch.prompt_context), 0.0)
         whole = plus(whole, times(index_flops, batch.prompt * batch.prompt_context))
         moved = batch.prompt * ends + self.kv_bytes(serving, tp, batch.prompt)
-        works = {
-            "decode_attention": Work(decode, read + queries * ends, 128.0 * 64.0, math.inf),
-            "prefill_attention": Work(whole, moved, jnp.maximum(2.0 * batch.prompt_context, 1.0), math.inf),
-        }
-        return [Operator(name, OperatorKind.flash, work, None, None, 0.0, core=True) for name, work in works.items()]
+        kv_heads = self.cached_heads(tp)
+        cached = Work(
+            decode, read + queries * ends, rows=layout.heads / kv_heads * (1.0 + batch.drafts),
+            columns=self.seen(batch.context), batch=batch.sequences * kv_heads,
+        )  # fmt: skip
+        prompts = Work(
+            whole, moved, rows=batch.prompt, columns=jnp.maximum(self.seen_by_prompt(batch.prompt_context), 1.0),
+            depth=2.0 * self.pair_columns[1], batch=layout.heads,
+        )  # fmt: skip
+        return [
+            Operator("decode_attention", OperatorKind.decode, cached, None, None, 0.0, core=True),
+            Operator("prefill_attention", OperatorKind.context, prompts, None, None, 0.0, core=True),
+        ]
+
+    def cached_heads(self, tp: Scalar) -> Scalar:
+        """Heads of keys and values in the cache of one of ``tp`` devices."""
+        return jnp.maximum(self.workload.n_kv_heads / tp, 1.0)
 
     def step_bytes(self, serving: Serving, tp: Scalar, batch: Batch) -> Scalar:
         """Cache bytes that a layer reads (decode) and writes (prompts) in an engine step."""
