@@ -170,9 +170,8 @@ class OperatorKind(StrEnum):
     matrix = "matrix"  # matrix units, at the mapping's precision
     matrix_16 = "matrix_16"  # matrix units, in 16 bits under every recipe
     grouped = "grouped"  # matrix units, at the mapping's precision, one product per expert
-    flash = "flash"  # a flash-attention kernel of training, in 16 bits
-    context = "context"  # attention of the queries of prompts, in 16 bits
-    decode = "decode"  # attention of new tokens over cached keys and values, in 16 bits
+    flash = "flash"  # a flash-attention kernel, in 16 bits
+    context = "context"  # attention of the prompts of an engine's step, in 16 bits
     vector = "vector"  # vector units
 
 

@@ -6,14 +6,15 @@ core starts a chain, visits its keys in order and ends it::
     compute = load (start + keys cost)
 
 with ``load`` chains per core. With few chains the longest one alone, or split over idle cores, is a lower bound.
-Compute overlaps with memory traffic. Three kernels have this form:
+Compute overlaps with memory traffic. Four kernels have this form:
 
 - :func:`flash_time`, in a training step: many chains without rounding to tiles, so FLOPs at a rate that ramps up with
   the sequence length;
+- :func:`prompt_time`, in a step of an engine: prompts in tiles of queries, over what is cached of them;
 - :func:`context_time`, an isolated kernel: whole causal sequences in tiles of queries and keys;
 - :func:`decode_time`, an isolated kernel: one new token per sequence over cached keys and values.
 
-The latter two need the accelerator's ``kernels.attention``.
+The last two need the accelerator's ``kernels.attention``, which all but :func:`flash_time` read.
 """
 
 from __future__ import annotations
@@ -26,7 +27,7 @@ import jax.numpy as jnp
 from dse.model.choice import ceiling, required
 from dse.model.machine.overlap import best_splits, overlapped
 from dse.model.work.operators import BACKWARD_FLOPS
-from dse.types import Accelerator, Kernels, OperatorKind, Scalar, Work
+from dse.types import Accelerator, Kernels, Scalar, Work
 
 #: Tile size of a core: rows of queries, and keys.
 TILE = 128.0
@@ -79,42 +80,28 @@ def flash_time(work: Work, flop_time: Scalar, kernels: Kernels, backward: bool) 
 
 # In a step of an engine
 
-OF_SERVING = (OperatorKind.context, OperatorKind.decode)
 
+def prompt_time(work: Work, flop_time: Scalar, cores: Scalar, kernels: Kernels) -> Scalar:
+    """Compute time of the attention of prompts in an engine's step, s; ``flop_time``: seconds per FLOP at the peak.
 
-def stretch(kind: OperatorKind, kernels: Kernels) -> Scalar:
-    """Time of a kernel's bytes over that at the memory efficiency of large transfers."""
-    own = kernels.attention
-    if own is None or kind not in OF_SERVING:
-        return 1.0
-    reached = own.context_memory if kind is OperatorKind.context else own.decode_memory
-    return kernels.memory_efficiency / reached
-
-
-def serving_time(kind: OperatorKind, work: Work, flop_time: Scalar, cores: Scalar, kernels: Kernels) -> Scalar:
-    """Compute time of attention in an engine's step, s.
-
-    Decode: ``batch`` chains of ``columns`` keys for ``rows`` queries that share them. Prompts: ``rows`` queries of each
-    of ``batch`` heads, which see ``columns`` keys on average, at ``depth`` FLOPs per pair.
+    ``rows`` queries of each of ``batch`` heads see ``columns`` keys on average, at ``depth`` FLOPs per pair: tiles of
+    queries as of :func:`context_time`, or the ramp of :func:`flash_time` without ``kernels.attention``.
     """
     own = kernels.attention
     if own is None:
-        return flash_time(work._replace(rows=jnp.maximum(2.0 * work.columns, 1.0), columns=math.inf), flop_time, kernels, False)
-    if kind is OperatorKind.decode:
-        padded = QUERY_ROWS * ceiling(work.rows / QUERY_ROWS) / work.rows
-        keys = jnp.maximum(work.columns, 1.0)
-        pairs = jnp.maximum(work.batch, 1e-6) * keys
-        chains = Chains(
-            load=jnp.maximum(work.batch, 1e-6) / cores, keys=keys, cost=padded * work.flops / pairs * flop_time * cores,
-            start=jnp.where(work.flops > 0.0, own.decode_tile, 0.0),
-        )  # fmt: skip
-        return jnp.where(work.flops > 0.0, overlapped(chains.shared, chains.split(own.decode_split), 0.0), 0.0)
-    tiles = work.batch * ceiling(work.rows / TILE)
-    pairs = work.flops / work.depth
+        ramp = work._replace(rows=jnp.maximum(2.0 * work.columns, 1.0), columns=math.inf)
+        return flash_time(ramp, flop_time, kernels, False)
+    tiles, pairs = work.batch * ceiling(work.rows / TILE), work.flops / work.depth
     shared = work.flops * flop_time + (pairs * own.context_pair + tiles * own.context_tile) / cores
-    last = jnp.minimum(work.rows, TILE) * (work.columns + 0.5 * work.rows) * (work.depth * flop_time * cores + own.context_pair)
-    alone = ALONE * (last + own.context_tile)
-    return jnp.where(work.flops > 0.0, overlapped(shared, alone, 1.0), 0.0)
+    keys = jnp.minimum(work.rows, TILE) * (work.columns + 0.5 * work.rows)  # of the last tile of queries
+    alone = keys * (work.depth * flop_time * cores + own.context_pair) + own.context_tile
+    return jnp.where(work.flops > 0.0, overlapped(shared, ALONE * alone, 1.0), 0.0)
+
+
+def context_stretch(kernels: Kernels) -> Scalar:
+    """Time of the bytes of prompts' attention over that of a large transfer."""
+    own = kernels.attention
+    return 1.0 if own is None else kernels.memory_efficiency / own.context_memory
 
 
 # Isolated kernels

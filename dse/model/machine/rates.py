@@ -148,17 +148,6 @@ def byte_time(accelerator: Accelerator) -> Scalar:
     return reciprocal(accelerator.memory.bandwidth * accelerator.kernels.memory_efficiency)
 
 
-def _attention_units(kernels: Kernels, rate: Scalar, flash: Unit) -> dict[OperatorKind, Unit]:
-    """Parameters of attention over prompts and over a cache: as measured alone, else those of the ``flash`` kernel."""
-    own = kernels.attention
-    if own is None:
-        return {OperatorKind.context: flash, OperatorKind.decode: flash}
-    return {
-        OperatorKind.context: flash._replace(flop_time=reciprocal(rate * own.context_efficiency)),
-        OperatorKind.decode: flash._replace(flop_time=reciprocal(rate * own.decode_efficiency)),
-    }
-
-
 def _units(
     accelerator: Accelerator, precision: Scalar, software: Software | None, attention_slowdown: Scalar
 ) -> dict[OperatorKind, Unit]:
@@ -174,8 +163,10 @@ def _units(
     matrix, vector, flash = (1.0, 1.0, 1.0) if software is None else (
         software.matrix_slowdown, software.elementwise_slowdown, software.flash_slowdown * attention_slowdown
     )  # fmt: skip
-    product, product_16, attention, elements = map(reciprocal, (
+    of_prompts = kernels.flash_efficiency if kernels.attention is None else kernels.attention.context_efficiency
+    product, product_16, attention, context, elements = map(reciprocal, (
         peak * kernels.matrix_efficiency, sixteen * kernels.matrix_efficiency, sixteen * kernels.flash_efficiency,
+        sixteen * of_prompts,
         accelerator.vector_rate * kernels.vector_efficiency,
     ))  # fmt: skip
     left = trait(precision, lambda recipe: recipe.sixteen_bit)
@@ -184,8 +175,8 @@ def _units(
         OperatorKind.matrix: Unit(product, matrix, floor, on_matrix, kernels.fine),
         OperatorKind.matrix_16: Unit(product_16, matrix, floor, on_matrix, kernels.fine),
         OperatorKind.flash: Unit(attention, flash * matrix, flash * floor, on_matrix),
+        OperatorKind.context: Unit(context, flash * matrix, flash * floor, on_matrix),
         OperatorKind.vector: Unit(elements, vector, floor, on_vector),
-        **_attention_units(kernels, sixteen, Unit(attention, flash * matrix, flash * floor, on_matrix)),
     }
     if software is not None and software.experts is not None:
         grouped = product / software.experts.grouped_efficiency

@@ -5,6 +5,7 @@ A kind of attention is one class with these members, for training and serving, c
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 
 import jax.numpy as jnp
@@ -127,26 +128,18 @@ class Grouped:
         decode = plus(
             queries * self.seen(batch.context) * 2.0 * of_cache, times(index_flops, queries * batch.context)
         )
-        whole: Scalar = jnp.maximum(batch.prompt * 2.0 * of_prompt * self.seen_by_prompt(batch.prompt_context), 0.0)
+        seen = self.seen_by_prompt(batch.prompt_context)
+        whole: Scalar = jnp.maximum(batch.prompt * 2.0 * of_prompt * seen, 0.0)
         whole = plus(whole, times(index_flops, batch.prompt * batch.prompt_context))
         moved = batch.prompt * ends + self.kv_bytes(serving, tp, batch.prompt)
-        kv_heads = self.cached_heads(tp)
-        cached = Work(
-            decode, read + queries * ends, rows=layout.heads / kv_heads * (1.0 + batch.drafts),
-            columns=self.seen(batch.context), batch=batch.sequences * kv_heads,
-        )  # fmt: skip
+        cached = Work(decode, read + queries * ends, 128.0 * 64.0, math.inf)
         prompts = Work(
-            whole, moved, rows=batch.prompt, columns=jnp.maximum(self.seen_by_prompt(batch.prompt_context), 1.0),
-            depth=2.0 * self.pair_columns[1], batch=layout.heads,
+            whole, moved, rows=batch.prompt, columns=seen, depth=2.0 * self.pair_columns[1], batch=layout.heads,
         )  # fmt: skip
         return [
-            Operator("decode_attention", OperatorKind.decode, cached, None, None, 0.0, core=True),
+            Operator("decode_attention", OperatorKind.flash, cached, None, None, 0.0, core=True),
             Operator("prefill_attention", OperatorKind.context, prompts, None, None, 0.0, core=True),
         ]
-
-    def cached_heads(self, tp: Scalar) -> Scalar:
-        """Heads of keys and values in the cache of one of ``tp`` devices."""
-        return jnp.maximum(self.workload.n_kv_heads / tp, 1.0)
 
     def step_bytes(self, serving: Serving, tp: Scalar, batch: Batch) -> Scalar:
         """Cache bytes that a layer reads (decode) and writes (prompts) in an engine step."""

@@ -133,10 +133,6 @@ class Compressed(Grouped):
         """Bytes of compressed and rotary columns (DeepSeek-AI 2024, table 1)."""
         return serving.cache_bytes * (self.latent.kv_rank + self.latent.rope_dim)
 
-    def cached_heads(self, tp: Scalar) -> Scalar:
-        """One: all query heads read the same compressed columns."""
-        return 1.0
-
     def held(self, tokens: Scalar) -> Scalar:
         """All ``tokens``."""
         return tokens
