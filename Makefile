@@ -11,6 +11,7 @@ TESTS  ?= tests
 TABLES ?= tests/published/*.csv
 KERNELS ?= ../shared/reference/kernels/aic_*.csv.gz ../shared/reference/kernels/vidur_network.csv.gz
 ENERGY ?= ../shared/reference/measured/energy.csv
+NOTEBOOKS ?= notebooks/*.py
 JOBS   ?= 2
 FUZZ   ?= 2000
 NEWEST_PYTHON ?=
@@ -53,9 +54,9 @@ calibrate: $(VENV)/.installed  ## refit kernels, links, clocks and engines of th
 	$(BIN)/python -m docs.make.energy docs/energy.md $(ENERGY) --catalog hw_catalog -o results/energy.toml
 	$(if $(SERVED),$(BIN)/python -m docs.make.serving docs/serving.md $(SERVED) $(ENERGY) --catalog hw_catalog -o results/engines.toml)
 
-notebooks: $(VENV)/.installed-test  ## bring each notebook in line with its .py and execute a copy of it
-	$(BIN)/jupytext --sync notebooks/*.py
-	$(BIN)/python -m pytest tests/test_notebooks.py -m "slow or not slow"
+notebooks: $(VENV)/.installed-test  ## execute each notebook from its .py and keep it with its outputs (NOTEBOOKS=…)
+	$(BIN)/python -m docs.make.notebooks $(NOTEBOOKS)
+	$(BIN)/python -m pytest tests/test_notebooks.py
 
 bench: $(VENV)/.installed  ## measure the rates
 	$(BIN)/dse bench

@@ -30,6 +30,8 @@ import pandas as pd
 
 import dse
 from dse.sweep import from_text
+from dse.views import plot
+from dse.views.plot.collectives import KINDS, bus_bandwidth, topologies
 from dse.views.plot.style import COLUMN, FRONT, PAGE, dash, marker, new_figure, shades, style
 
 root = Path.cwd() if Path("sweeps").is_dir() else Path.cwd().parent
@@ -139,6 +141,34 @@ networks[columns].round({"step_time": 3, "price": 1, "network_price": 1, "cost_p
 # buy; what experts exchange crosses it many times: in a shape that suits its mapping it is 3 % slower than the tree,
 # and its run is as cheap as of the thinned one.
 #
+# ## What each does to a message
+#
+# The bandwidth that a collective reaches (in the convention of nccl-tests), by its size and the topology, within a
+# node or slice of eight devices and among 256: `dse plot --kind collectives` draws the same.
+
+# %%
+plot.collectives()
+
+# %%
+SYSTEMS, LARGE = topologies(), np.array([1e9])
+rates = pd.DataFrame({
+    (kind.name, devices): {
+        name: 1e-9 * float(bus_bandwidth(system, kind, devices, LARGE)[0]) for name, system in SYSTEMS.items()
+    }
+    for kind in KINDS for devices in (8, 256)
+})
+gather, exchange = rates["all_gather"], rates["all_to_all"]
+assert exchange.loc["tree 4:1 (H100)", 256] < 0.5 * exchange.loc["switch (H100)", 256]
+assert gather.loc["tree 4:1 (H100)", 256] == gather.loc["switch (H100)", 256]
+assert (exchange[256] < 0.5 * gather[256]).all() and exchange.loc["torus (TPU v4)", 256] < 60
+assert rates["all_reduce"].loc["switch (H100)", 8] > 1.2 * gather.loc["switch (H100)", 8]
+rates.round(0)  # GB/s, messages of 1 GB
+
+# %% [markdown]
+# A ring that fills its leaves crosses a thinned tree once and does not notice; an all-to-all gets what the top leaves
+# it. The torus keeps rings fast among 256 devices, where its bisection holds exchanges back as a switch's own links
+# out of the node do. NVLink 4 sums in the switch, so that an all-reduce takes less than two passes of a ring.
+#
 # ## Dollars and carbon of a run
 #
 # Llama-3.1-405B on 15 T tokens: 8,192 devices of four kinds, two grids, failures included.
@@ -179,22 +209,25 @@ figure
 
 # %%
 hours = 8192 * usa.run_time_with_failures["H100"] / 3600 / 1e6
-assert 0.73 < hours / 30.84 < 0.77 and usa.recompute["H100"] == "full" and usa.recompute_share["H100"] == 0.25
+assert 0.7 < hours / 30.84 < 0.95 and usa.recompute["H100"] == "full" and usa.recompute_share["H100"] <= 0.5
 total = million.sum(axis=1)
-assert list(total.sort_values().index) == ["B200", "MI300X", "H200", "H100"] and usa.step_time.idxmin() == "B200"
+assert list(total.sort_values().index[2:]) == ["H200", "H100"] and usa.step_time.idxmin() == "B200"
+assert 0.9 < total["MI300X"] / total["B200"] < 1.1 and total["H200"] / total["B200"] > 1.15
 assert usa.device_price["MI300X"] < 0.4 * usa.device_price["B200"]
 dear = million.div(total, axis=0)
-assert dear.devices[["H100", "H200", "B200"]].between(0.45, 0.52).all() and dear.electricity.max() < 0.07
+assert dear.devices[["H100", "H200", "B200"]].between(0.4, 0.55).all() and dear.electricity.max() < 0.07
 hydropower = run[run.grid == "hydropower"].set_index("device")
 embodied = hydropower[["carbon_per_run_devices", "carbon_per_run_servers"]].sum(axis=1)
 assert (tonnes.hydropower / tonnes.USA).between(0.08, 0.1).all()
 assert (embodied / 1e3 / tonnes.hydropower).between(0.2, 0.3).all()
-assert 9.3 < tonnes.USA["H100"] / 1e3 < 9.7 and 0.48 < usa.mfu["H100"] < 0.5
+assert 8.5 < tonnes.USA["H100"] / 1e3 < 12.0 and 0.45 < usa.mfu["H100"] < 0.5
+print(f"{hours:.1f} million GPU hours, {tonnes.USA['H100'] / 1e3:.1f} thousand tonnes on H100")
 pd.DataFrame({"million USD": total, "USD a device hour": usa.cost_per_device_hour, "MFU": usa.mfu}).round(2)
 
 # %% [markdown]
-# On H100 the run takes 23 million GPU hours at 49 % of the peak (published: 30.84 million at 38 to 41 %), a quarter of
-# the layers recomputed because 80 GB ask for it, and emits 9.5 thousand tonnes on the grid of the USA. Devices are
-# about half of the money, electricity less than 7 %: price and speed of the chip decide. MI300X is second because it is
-# sold for less than two fifths of a B200, on a stack that nobody has measured. The grid decides carbon, not money:
-# hydropower emits less than a tenth, and then making the machines is a quarter of it.
+# On H100 the run takes less than the published 30.84 million GPU hours, by 5 to 30 %, at nearly half of the peak
+# (published: 38 to 41 %), some of the layers recomputed because 80 GB ask for it, and emits some ten thousand tonnes
+# on the grid of the USA. Devices are about half of the money, electricity less than 7 %: price and speed of the chip
+# decide. MI300X costs what B200 does, within a tenth, because it is sold for less than two fifths of its price, on a
+# stack that nobody has measured. The grid decides carbon, not money: hydropower emits less than a tenth, and then
+# making the machines is a quarter of it.

@@ -7,6 +7,8 @@ from collections import Counter
 
 import pytest
 
+import dse
+from benchmarks.serving import systems
 from docs.make.studies.claim import DIFFERS, SETTING, WORDS, Case, Claim, judged, least
 from docs.make.studies.page import cells, claims, rows_of
 from tests.pages import ROOT
@@ -70,3 +72,12 @@ def test_a_command_has_the_number_of_devices_once():
     assert Case("a", "b", None, {"n_devices": 8, "tp": 2}).command() == (
         "dse evaluate -w a -s b --any-option -n 8 --set tp=2"
     )
+
+
+def test_the_latency_table_is_that_of_its_sweep():
+    """The claims name the sweep as their command: it has the same designs."""
+    found = dse.run(ROOT / "sweeps" / "llama2_latency.toml", output=False).set_index(mapping="tp").request_latency
+    for check in systems.optimus():
+        model, tp, device = check.what.partition(":")[0].split(", ")
+        point = found.sel(workload=model, mapping=int(tp.removeprefix("tp ")), accelerator=device)
+        assert 1e3 * float(point) == pytest.approx(check.ours, rel=1e-5)

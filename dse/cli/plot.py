@@ -22,12 +22,15 @@ class FigureKind(StrEnum):
     energy = "energy"
     clock = "clock"
     bounds = "bounds"
+    collectives = "collectives"
     interactivity = "interactivity"
 
 
 @report_errors
 def plot(
-    results: Annotated[Path, typer.Argument(metavar="RESULTS.nc", help="Results of dse run or dse search.")],
+    results: Annotated[
+        Path | None, typer.Argument(metavar="RESULTS.nc", help="Results of dse run or dse search.")
+    ] = None,
     output: Annotated[
         Path | None,
         typer.Option("--output", "-o", help="File ending in .png, .svg or .pdf [default: next to the results]."),
@@ -44,9 +47,16 @@ def plot(
         str | None,
         typer.Option(metavar="linear|log", help="Scale of both axes of interactivity [default: linear]."),
     ] = None,
+    system: Annotated[
+        list[str] | None,
+        typer.Option("--system", "-s", help="Systems of collectives [default: one of each topology of the catalogue]."),
+    ] = None,
+    n_devices: Annotated[
+        list[int] | None, typer.Option("--n-devices", "-n", min=2, help="Group sizes of collectives [default: 8, 256].")
+    ] = None,
     force: Force = False,
 ) -> None:
-    """Draw the figures of a results file.
+    """Draw the figures of a results file, or those of collectives.
 
     breakdown: step time of the best mappings, by part. pareto: the Pareto front of the objectives where it was kept,
     else step time against peak memory. interactivity: of serving, output tokens/s per device over tokens/s per user, a
@@ -55,6 +65,8 @@ def plot(
 
     Of a grid of machines also: shares of the step time along each axis, energy against time, and metrics against the
     clock.
+
+    collectives, without a results file: bus bandwidth of all-reduce, all-gather and all-to-all against message size.
     """
     from dse.views.drawing import lacking
 
@@ -73,6 +85,11 @@ def plot(
         raise InputError("--format", repr(as_format), f"{output.suffix.lower()[1:]}, as -o ends", "leave --format out")
     if scale is not None and kind is not FigureKind.interactivity:
         raise InputError("--scale", scale, "an option of one figure", "add --kind interactivity")
+    if kind == FigureKind.collectives or results is None:
+        print(_collectives(results, kind, output or Path(f"collectives{ending}"), system, n_devices, force))
+        return
+    if system or n_devices:
+        raise InputError("-s, -n", f"with {results}", "--kind collectives", "leave them out")
     with open_results(results) as dataset:
         kinds = [kind or FigureKind.breakdown] if kind or output else figures.suited(dataset)
         places = {one: output or figure_path(results, one, ending) for one in kinds}
@@ -81,3 +98,17 @@ def plot(
         for one, place in places.items():
             drawn = figures.KINDS[one](dataset) if scale is None else figures.interactivity(dataset, scale)
             print(figures.save(drawn, place, force, [results]))
+
+
+def _collectives(
+    results: Path | None, kind: FigureKind | None, place: Path, system: list[str] | None, devices: list[int] | None,
+    force: bool,
+) -> Path:
+    """Draw collectives; InputError where the arguments ask for another figure."""
+    from dse.views import plot as figures
+
+    if results is not None:
+        raise InputError("dse plot --kind collectives", str(results), "no results file", "leave the file out")
+    if kind != FigureKind.collectives:
+        raise InputError("dse plot", "no results file", "RESULTS.nc, or --kind collectives", "name a results file")
+    return figures.save(figures.collectives(system or None, devices or (8, 256)), place, force)

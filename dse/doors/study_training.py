@@ -288,7 +288,8 @@ def _training_failures(metrics: Mapping[str, float], design: Design) -> str:
     between, whole = metrics["time_between_failures"], metrics["run_time_with_failures"]
     slower = metrics["run_time_with_failures_stragglers"]
     trained = metrics["run_time"] + slower
-    waits = f", in which slow nodes and congestion lengthen steps by {percent(slower / metrics['run_time'])}" if slower else ""
+    longer = percent(slower / metrics["run_time"])
+    waits = f", in which slow nodes and congestion lengthen steps by {longer}" if slower else ""
     return (
         f"Effective training time: {percent(trained / whole)}{waits}. Mean time between failures: "
         f"{duration(between)}, {_count(whole / between)} failures per run. Checkpoint ({kind}): "

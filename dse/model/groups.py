@@ -115,6 +115,18 @@ def ring_share(pods: Pods, whole: Scalar, positions: Scalar, stride: Scalar, ext
     return jnp.where(extent > whole, min_prefer_first(alone * together, 1.0), 1.0)
 
 
+def exchange_share(pods: Pods, whole: Scalar, members: Group, stride: Scalar) -> Scalar:
+    """Share of a member's bandwidth between pods of ``whole`` devices in an all-to-all of members ``stride`` apart.
+
+    What a member sends out of its domain is proportional to the members there, and what it sends to other pods, over
+    ``1 / o`` of the links, to those.
+    """
+    others = jnp.maximum(members.size - members_within(members.size, stride, whole), 1.0)
+    outside = others * pods.oversubscription * pods.detour
+    leaves_pod = members.size * stride > whole
+    return jnp.where(leaves_pod, min_prefer_first((members.size - members.local) / outside, 1.0), 1.0)
+
+
 def members_within(size: Scalar, stride: Scalar, domain: Scalar) -> Scalar:
     """Members of a group in one domain, of ``size`` members placed ``stride`` devices apart.
 

@@ -11,7 +11,7 @@ import jax.numpy as jnp
 from dse.model import links
 from dse.model.choice import divides, min_prefer_first, nothing, plus, times, where_on
 from dse.model.formats import activation_bytes, cast_reads, operand_bytes
-from dse.model.groups import Groups, in_a_row, members_within, placed, ring_share, stage_domain
+from dse.model.groups import Groups, exchange_share, in_a_row, placed, ring_share, stage_domain
 from dse.model.stage_layers import PipelineLayout, StageLayers, chunk_layers, folded_stages, named_schedule
 from dse.types import (
     Attention,
@@ -294,18 +294,13 @@ def lay_out_experts(
 
 
 def experts_in_pods(found: ExpertLayout, design: Design) -> ExpertLayout:
-    """Groups of experts with their share of scale-out bandwidth (:func:`in_pods`); etp is assumed within pods.
-
-    Traffic of an ep member to other pods is proportional to the members there, over ``1 / o`` of the links.
-    """
+    """Groups of experts with their share of scale-out bandwidth (:func:`in_pods`); etp is assumed within pods."""
     pods, m = design.system.scale_out.pods, design.mapping
     if pods is None or nothing(found.rows):
         return found
     whole, ep, replicas, copies = stage_domain(m, pods.size), found.ep, found.replicas, found.copies
     stride = ep.size * found.etp.size
-    others = jnp.maximum(ep.size - members_within(ep.size, found.etp.size, whole), 1.0)
-    outside = others * pods.oversubscription * pods.detour
-    to_other_pods = jnp.where(stride > whole, min_prefer_first((ep.size - ep.local) / outside, 1.0), 1.0)
+    to_other_pods = exchange_share(pods, whole, ep, found.etp.size)
 
     def ring(stride: Scalar, size: Scalar) -> Scalar:
         return ring_share(pods, whole, 1.0, stride, stride * size)

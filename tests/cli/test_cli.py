@@ -571,6 +571,16 @@ def test_plot(command, small_results, tmp_path):
     assert_four_parts(command("plot", path, "--format", "svg", "-o", tmp_path / "figure.png"), "as -o ends")
     assert command("plot", tmp_path / "r.nc", "--format", "svg").out == f"{tmp_path / 'r.svg'}\n"
     assert_four_parts(command("plot", path.with_name("smal.nc")), "small.nc")
+    assert_four_parts(command("plot", path, "-s", "eos"), "--kind collectives")
+
+
+def test_plot_of_collectives(command, tmp_path):
+    figure = tmp_path / "c.svg"
+    ended = command("plot", "--kind", "collectives", "-s", "eos", "-s", "tpu-v4-pod", "-n", 8, "-o", figure)
+    assert ended == (0, f"{figure}\n", "") and "tpu-v4-pod" in figure.read_text()
+    assert_four_parts(command("plot"), "no results file", "--kind collectives")
+    assert_four_parts(command("plot", figure, "--kind", "collectives"), "leave the file out")
+    assert_four_parts(command("plot", "--kind", "collectives", "-s", "eoss", "-o", figure), "eos")
 
 
 # --- units -------------------------------------------------------------------------------------------------

@@ -63,6 +63,7 @@ def _latencies() -> Iterator[Claim]:
             f"latency-{model.rpartition('-')[2]}-tp{tp}", "Optimus \\*", f"{name}: A100, H100",
             "{:,}, {:,} ms".format(*published), functools.partial(_ours, systems.optimus, f"{name},"),
             tuple(about(float(one)) for one in published), "{:,.0f}, {:,.0f}", why=_LATENCY.get(name, ""),
+            command="dse run sweeps/llama2_latency.toml",
         )  # fmt: skip
 
 

@@ -104,7 +104,8 @@ def thirty_five() -> str:
     old, new = (catalog.record(Accelerator, slug).matrix_rate for slug in ("a100-sxm-80gb", "b200-sxm-180gb"))
     return (
         f"The study's rates give 14.9, without FP4. Of ours, less recompute on the A100 is a factor {recompute:.2f}, "
-        f"FP4 for FP8 {four:.2f}, the rest is chip, network, batch and stack. Peak rates, bf16 to FP4, give "
+        f"FP4 for FP8 {four:.2f}, the rest is chip, network, FP8, batch and stack, each a factor of "
+        "notebooks/03_a100_to_b200.py. Peak rates, bf16 to FP4, give "
         f"{float(new.fp4 / old.bf16):.0f}; what gives 35 is not known"
     )
 

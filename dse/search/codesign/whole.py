@@ -73,12 +73,12 @@ def _with(problem: DescentProblem, trace: Trace, count: int) -> Whole:
     return Whole(count, met, met / trace.best - 1.0, at)
 
 
-def _with_room(hardware: Hardware, base: Design, at: Coordinates, count: int) -> dict[str, float]:
+def _with_room(hardware: Hardware, base: Design, at: Mapping[str, float], count: int) -> dict[str, float]:
     """The chip whose memory has the share of the area that so many stacks need, at the cost of the other shares."""
-    found = {path: float(value) for path, value in at.items()}
+    found = dict(at)
     for simplex, total in zip(hardware.simplices, hardware.totals, strict=True):
         if MEMORY_AREA in simplex:
-            share = float(hardware.leaves(at)[MEMORY_AREA]) / total
+            share = float(hardware.leaves(dict(at))[MEMORY_AREA]) / total
             wanted = share * max(count / _built(hardware, base, at), 1.0) * (1.0 + _ROUNDING)
             if share < wanted < 1.0:
                 found[MEMORY_AREA] += math.log(wanted * (1.0 - share) / (share * (1.0 - wanted)))

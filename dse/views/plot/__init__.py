@@ -5,6 +5,7 @@ one, else time against memory, or for serving tokens/s per device against tokens
 with a front per accelerator and a panel per workload. For a grid of machines also ``shares`` of
 the step time along each axis, ``energy`` against time, metrics against the ``clock``, and ``bounds``: shares by
 compute, memory and network (of the best mappings for other sweeps). ``suited`` lists the figures for a dataset.
+``collectives`` needs no dataset: bus bandwidth against message size by topology.
 """
 
 from __future__ import annotations
@@ -19,6 +20,7 @@ from dse.sweep.results.rebuilding import SPECIFICATION
 from dse.views.plot.bounds import bounds
 from dse.views.plot.breakdown import breakdown
 from dse.views.plot.clock import clock, clock_axis
+from dse.views.plot.collectives import collectives
 from dse.views.plot.designs import is_work
 from dse.views.plot.energy import energy
 from dse.views.plot.grid import axes_of
@@ -31,7 +33,8 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 __all__ = [
-    "ENDINGS", "KINDS", "bounds", "breakdown", "clock", "energy", "interactivity", "pareto", "save", "shares", "suited",
+    "ENDINGS", "KINDS", "bounds", "breakdown", "clock", "collectives", "energy", "interactivity", "pareto", "save",
+    "shares", "suited",
 ]  # fmt: skip
 
 #: Name on the command line → figure.
