@@ -85,13 +85,14 @@ def prompt_time(work: Work, flop_time: Scalar, cores: Scalar, kernels: Kernels) 
     """Compute time of the attention of prompts in an engine's step, s; ``flop_time``: seconds per FLOP at the peak.
 
     ``rows`` queries of each of ``batch`` heads see ``columns`` keys on average, at ``depth`` FLOPs per pair: tiles of
-    queries as of :func:`context_time`, or the ramp of :func:`flash_time` without ``kernels.attention``.
+    queries as of :func:`context_time`, or the ramp of :func:`flash_time` without ``kernels.attention``. Tiles are not
+    whole, because the rows of a step are a mean over steps.
     """
     own = kernels.attention
     if own is None:
         ramp = work._replace(rows=jnp.maximum(2.0 * work.columns, 1.0), columns=math.inf)
         return flash_time(ramp, flop_time, kernels, False)
-    tiles, pairs = work.batch * ceiling(work.rows / TILE), work.flops / work.depth
+    tiles, pairs = work.batch * work.rows / TILE, work.flops / work.depth
     shared = work.flops * flop_time + (pairs * own.context_pair + tiles * own.context_tile) / cores
     keys = jnp.minimum(work.rows, TILE) * (work.columns + 0.5 * work.rows)  # of the last tile of queries
     alone = keys * (work.depth * flop_time * cores + own.context_pair) + own.context_tile
