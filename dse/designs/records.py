@@ -7,6 +7,7 @@ from collections.abc import Container
 
 from dse.types import (
     Adapters,
+    AttentionKernels,
     Chip,
     ContextParallel,
     Convergence,
@@ -131,10 +132,13 @@ OF_MONEY: dict[str, type] = {
     MADE: Made, "system.accelerator.fab": Fab, "system.prices": Prices, "system.emissions": Emissions,
 }  # fmt: skip
 
+#: Attention measured alone, which steps of engines take.
+ATTENTION = "system.accelerator.kernels.attention"
+
 #: Optional records: path → class.
 OPTIONAL: dict[str, type] = {
-    CHIP: Chip, PODS: Pods, LINKS: Links, PACKAGE: Package, EXPERTS: Experts, **OF_SHAPE, **OF_EXPERTS,
-    **OF_TRAINING, **OF_SERVING, **OF_MONEY,
+    CHIP: Chip, ATTENTION: AttentionKernels, PODS: Pods, LINKS: Links, PACKAGE: Package, EXPERTS: Experts, **OF_SHAPE,
+    **OF_EXPERTS, **OF_TRAINING, **OF_SERVING, **OF_MONEY,
 }  # fmt: skip
 
 

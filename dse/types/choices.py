@@ -173,6 +173,7 @@ class OperatorKind(StrEnum):
     matrix_16 = "matrix_16"  # matrix units, in 16 bits under every recipe
     grouped = "grouped"  # matrix units, at the mapping's precision, one product per expert
     flash = "flash"  # a flash-attention kernel, in 16 bits
+    context = "context"  # attention of the prompts of an engine's step, in 16 bits
     vector = "vector"  # vector units
 
 

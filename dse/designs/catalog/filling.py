@@ -92,8 +92,7 @@ def _accelerator(found: Entry, folder: Folder, fine: bool) -> Values:
         restated = {f"kernels.{name}": found.value(f"kernels.fine.{name}") for name in leaves(types.Kernels)}
         values |= {path: value for path, value in restated.items() if value is not None}
         values |= _optional(found, types.FineKernels, "kernels.fine")
-        values |= _optional(found, types.AttentionKernels, "kernels.attention")
-    return values
+    return values | _optional(found, types.AttentionKernels, "kernels.attention")
 
 
 def _workload(found: Entry, folder: Folder, fine: bool) -> Values:

@@ -6,14 +6,15 @@ core starts a chain, visits its keys in order and ends it::
     compute = load (start + keys cost)
 
 with ``load`` chains per core. With few chains the longest one alone, or split over idle cores, is a lower bound.
-Compute overlaps with memory traffic. Three kernels have this form:
+Compute overlaps with memory traffic. Four kernels have this form:
 
 - :func:`flash_time`, in a training step: many chains without rounding to tiles, so FLOPs at a rate that ramps up with
   the sequence length;
+- :func:`prompt_time`, in a step of an engine: prompts in tiles of queries, over what is cached of them;
 - :func:`context_time`, an isolated kernel: whole causal sequences in tiles of queries and keys;
 - :func:`decode_time`, an isolated kernel: one new token per sequence over cached keys and values.
 
-The latter two need the accelerator's ``kernels.attention``.
+The last two need the accelerator's ``kernels.attention``, which all but :func:`flash_time` read.
 """
 
 from __future__ import annotations
@@ -75,6 +76,33 @@ def flash_time(work: Work, flop_time: Scalar, kernels: Kernels, backward: bool) 
         exponentials = flop_time * (kernels.flash_least_head / work.columns)
         cost = jnp.maximum(cost, exponentials / BACKWARD_FLOPS if backward else exponentials)
     return Chains(load=work.flops, keys=1.0, cost=cost, start=cost * kernels.flash_sequence / work.rows).shared
+
+
+# In a step of an engine
+
+
+def prompt_time(work: Work, flop_time: Scalar, cores: Scalar, kernels: Kernels) -> Scalar:
+    """Compute time of the attention of prompts in an engine's step, s; ``flop_time``: seconds per FLOP at the peak.
+
+    ``rows`` queries of each of ``batch`` heads see ``columns`` keys on average, at ``depth`` FLOPs per pair: tiles of
+    queries as of :func:`context_time`, or the ramp of :func:`flash_time` without ``kernels.attention``. Tiles are not
+    whole, because the rows of a step are a mean over steps.
+    """
+    own = kernels.attention
+    if own is None:
+        ramp = work._replace(rows=jnp.maximum(2.0 * work.columns, 1.0), columns=math.inf)
+        return flash_time(ramp, flop_time, kernels, False)
+    tiles, pairs = work.batch * work.rows / TILE, work.flops / work.depth
+    shared = work.flops * flop_time + (pairs * own.context_pair + tiles * own.context_tile) / cores
+    keys = jnp.minimum(work.rows, TILE) * (work.columns + 0.5 * work.rows)  # of the last tile of queries
+    alone = keys * (work.depth * flop_time * cores + own.context_pair) + own.context_tile
+    return jnp.where(work.flops > 0.0, overlapped(shared, ALONE * alone, 1.0), 0.0)
+
+
+def context_stretch(kernels: Kernels) -> Scalar:
+    """Time of the bytes of prompts' attention over that of a large transfer."""
+    own = kernels.attention
+    return 1.0 if own is None else kernels.memory_efficiency / own.context_memory
 
 
 # Isolated kernels

@@ -57,7 +57,7 @@ class Done(NamedTuple):
 #: Kind of operator → unit of its FLOPs.
 _UNITS = {
     OperatorKind.matrix: "matrix", OperatorKind.grouped: "matrix", OperatorKind.matrix_16: "sixteen",
-    OperatorKind.flash: "sixteen", OperatorKind.vector: "vector",
+    OperatorKind.flash: "sixteen", OperatorKind.context: "sixteen", OperatorKind.vector: "vector",
 }  # fmt: skip
 
 

@@ -163,8 +163,10 @@ def _units(
     matrix, vector, flash = (1.0, 1.0, 1.0) if software is None else (
         software.matrix_slowdown, software.elementwise_slowdown, software.flash_slowdown * attention_slowdown
     )  # fmt: skip
-    product, product_16, attention, elements = map(reciprocal, (
+    of_prompts = kernels.flash_efficiency if kernels.attention is None else kernels.attention.context_efficiency
+    product, product_16, attention, context, elements = map(reciprocal, (
         peak * kernels.matrix_efficiency, sixteen * kernels.matrix_efficiency, sixteen * kernels.flash_efficiency,
+        sixteen * of_prompts,
         accelerator.vector_rate * kernels.vector_efficiency,
     ))  # fmt: skip
     left = trait(precision, lambda recipe: recipe.sixteen_bit)
@@ -173,6 +175,7 @@ def _units(
         OperatorKind.matrix: Unit(product, matrix, floor, on_matrix, kernels.fine),
         OperatorKind.matrix_16: Unit(product_16, matrix, floor, on_matrix, kernels.fine),
         OperatorKind.flash: Unit(attention, flash * matrix, flash * floor, on_matrix),
+        OperatorKind.context: Unit(context, flash * matrix, flash * floor, on_matrix),
         OperatorKind.vector: Unit(elements, vector, floor, on_vector),
     }
     if software is not None and software.experts is not None:

@@ -81,6 +81,8 @@ def _smooth_time(kind: OperatorKind, work: Work, rates: Rates, unit: Unit, backw
             return work.flops * unit.flop_time
         case OperatorKind.flash:
             return attention_kernels.flash_time(work, unit.flop_time, rates.kernels, backward)
+        case OperatorKind.context:
+            return attention_kernels.prompt_time(work, unit.flop_time, rates.cores, rates.kernels)
         case _ if unit.fine is not None:
             return _fine_matrix_time(work, rates, unit.flop_time, unit.fine)
         case _:
@@ -91,7 +93,9 @@ def roofline_terms(
     kind: OperatorKind, work: Work, rates: Rates, backward: bool = False
 ) -> tuple[Scalar, Scalar]:
     """Compute time of one kernel, and the longer of its times in device memory and on the links between dies, s."""
-    compute, moving, links = compute_time(kind, work, rates, backward), moving_time(work.bytes, rates), rates.die_links
+    compute, links = compute_time(kind, work, rates, backward), rates.die_links
+    stretch = attention_kernels.context_stretch(rates.kernels) if kind is OperatorKind.context else 1.0
+    moving = moving_time(times(stretch, work.bytes), rates)
     if links is None:
         return compute, moving
     crossing = jnp.maximum(moving, crossing_time(kind, work, links))
@@ -117,6 +121,8 @@ def isolated_time(kind: OperatorKind, work: Work, rates: Rates, backward: bool =
     """Time of an isolated kernel without its floor, s; as measured where the accelerator has fine kernels."""
     compute, memory = roofline_terms(kind, work, rates, backward)
     fine, blend = rates.units[kind].fine, rates.kernels.roofline_blend
+    if kind is OperatorKind.context and rates.kernels.attention is not None:
+        return overlapped(compute, memory, rates.kernels.attention.blend)
     if fine is None:
         return combine(compute, memory, blend)
     written = moving_time(2.0 * work.rows * work.columns * work.batch, rates)

@@ -20,7 +20,7 @@ from dse.model.work.ledger import Runs, over_kernels
 from dse.types import Design, Load, OperatorKind, Requests, Scalar, Serving
 
 #: Operators of the matrix units; all others count as 0.
-_PRODUCTS = (OperatorKind.matrix, OperatorKind.matrix_16, OperatorKind.grouped, OperatorKind.flash)
+_PRODUCTS = tuple(kind for kind in OperatorKind if kind is not OperatorKind.vector)
 
 
 class Least(NamedTuple):

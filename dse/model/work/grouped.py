@@ -128,14 +128,18 @@ class Grouped:
         decode = plus(
             queries * self.seen(batch.context) * 2.0 * of_cache, times(index_flops, queries * batch.context)
         )
-        whole: Scalar = jnp.maximum(batch.prompt * 2.0 * of_prompt * self.seen_by_prompt(batch.prompt_context), 0.0)
+        seen = self.seen_by_prompt(batch.prompt_context)
+        whole: Scalar = jnp.maximum(batch.prompt * 2.0 * of_prompt * seen, 0.0)
         whole = plus(whole, times(index_flops, batch.prompt * batch.prompt_context))
         moved = batch.prompt * ends + self.kv_bytes(serving, tp, batch.prompt)
-        works = {
-            "decode_attention": Work(decode, read + queries * ends, 128.0 * 64.0, math.inf),
-            "prefill_attention": Work(whole, moved, jnp.maximum(2.0 * batch.prompt_context, 1.0), math.inf),
-        }
-        return [Operator(name, OperatorKind.flash, work, None, None, 0.0, core=True) for name, work in works.items()]
+        cached = Work(decode, read + queries * ends, 128.0 * 64.0, math.inf)
+        prompts = Work(
+            whole, moved, rows=batch.prompt, columns=seen, depth=2.0 * self.pair_columns[1], batch=layout.heads,
+        )  # fmt: skip
+        return [
+            Operator("decode_attention", OperatorKind.flash, cached, None, None, 0.0, core=True),
+            Operator("prefill_attention", OperatorKind.context, prompts, None, None, 0.0, core=True),
+        ]
 
     def step_bytes(self, serving: Serving, tp: Scalar, batch: Batch) -> Scalar:
         """Cache bytes that a layer reads (decode) and writes (prompts) in an engine step."""
