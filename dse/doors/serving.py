@@ -12,7 +12,7 @@ from dse.model.accounts.bounds import BoundBy
 from dse.model.accounts.energy import whole_power
 from dse.model.accounts.failures import served_with_failures
 from dse.model.accounts.feasibility import bits_of, network_too_small, routes
-from dse.model.choice import divides
+from dse.model.choice import divides, plus
 from dse.model.machine import technology
 from dse.model.machine.power import at_clock, clock_ratio
 from dse.model.machine.rates import reciprocal, unsupported
@@ -57,7 +57,7 @@ def serve(design: Design) -> ServingMetrics:
     rate = ranks * found.rate
     in_time = share_in_time(requests, serving, found, engine.request_time)
     tokens = rate * requests.output_tokens
-    cache = found.running * held.a_sequence
+    cache = plus(found.running * held.a_sequence, held.prefix)
     spent = token_energy(rank, phases, found.rate)
     peak, provisioned = (
         whole_power(board, devices, design.system)
@@ -165,7 +165,7 @@ def cache_room(design: Design, tokens: Scalar) -> tuple[Scalar, Scalar]:
     """Cache of a rank's most loaded device and that of a sequence of ``tokens`` there, B."""
     stage, _, requests, serving, engine = _rank(at_its_clock(technology.generated(design)))
     held = kv_capacity(stage, requests, serving, engine)
-    return held.sequences * held.each, stage.layout.layers * cache_bytes(stage.design, serving, tokens)
+    return plus(held.sequences * held.each, held.prefix), stage.layout.layers * cache_bytes(stage.design, serving, tokens)
 
 
 def decoding(design: Design) -> Scalar:

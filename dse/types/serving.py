@@ -26,7 +26,7 @@ class Requests:
         "", "1", "output tokens, longest request of the queue; 0: the mean", default=0.0
     )
     prefix_share: Scalar = metadata(
-        "", "1", "share of a prompt in the prefix cache",
+        "", "1", "share of a prompt in the prefix cache, which holds it once",
         default=0.0, bounds=SHARE,
     )  # fmt: skip
     burst: Scalar = metadata(

@@ -22,11 +22,12 @@ class KvCapacity(NamedTuple):
     """Memory of the most loaded device in bytes, and its capacity for sequences."""
 
     weights: Scalar
-    a_sequence: Scalar  # KV cache of a sequence
+    a_sequence: Scalar  # KV cache of a sequence alone
     runtime: Scalar
     sequences: Scalar  # of one data-parallel rank, not rounded
     prompts: Scalar  # prompts that fit into the standard deviation of an answer's cache
     buffers: Scalar = 0.0  # further bytes per sequence, where each operator has its own output buffer
+    prefix: Scalar = 0.0  # KV cache of the prefix that sequences share
 
     @property
     def each(self) -> Scalar:
@@ -43,6 +44,7 @@ def kv_capacity(stage: Stage, requests: Requests, serving: Serving, engine: Engi
 
     The runtime memory holds the activations of a usual step; longer steps add to it. With paged allocation a sequence
     takes its prompt, on average half of its answer, and the reserved share of the other half; without it, both whole.
+    The prefix that prompts share is stored once.
 
     Args:
         stage: a stage of the engine.
@@ -54,25 +56,28 @@ def kv_capacity(stage: Stage, requests: Requests, serving: Serving, engine: Engi
     weights = weight_bytes(design, layout, serving)
     kept = jnp.where(serving.paged > 0.0, serving.reserved_answer, 1.0)
     answer = 0.5 * (1.0 + kept) * requests.running_answer
-    a_sequence = layout.layers * cache_bytes(design, serving, requests.prompt_tokens + answer)
-    prompts = _prompts_in_spread(stage, requests, serving, kept, a_sequence)
+    prefix = times(requests.prefix_share, layout.layers * cache_bytes(design, serving, requests.prompt_tokens))
+    whole = layout.layers * cache_bytes(design, serving, requests.prompt_tokens + answer)
+    a_sequence = plus(whole, times(-1.0, prefix))
+    prompts = _prompts_in_spread(stage, requests, serving, kept, a_sequence, prefix)
     runtime = engine.runtime_memory + more_activations(stage, serving, engine)
-    left = serving.memory_share * design.system.accelerator.memory.capacity - weights - runtime
+    left = serving.memory_share * design.system.accelerator.memory.capacity - weights - plus(runtime, prefix)
     buffers = times(given(engine.own_buffers, 0.0), own_buffers(stage, requests))
-    near = KvCapacity(weights, a_sequence, runtime, 0.0, prompts, buffers)
+    near = KvCapacity(weights, a_sequence, runtime, 0.0, prompts, buffers, prefix)
     near = near._replace(sequences=jnp.maximum(left, 0.0) / near.each)
     return _with_far(design, design.mapping.spill or NO_SPILL, layout, near, left)
 
 
 def _prompts_in_spread(
-    stage: Stage, requests: Requests, serving: Serving, kept: Scalar, a_sequence: Scalar
+    stage: Stage, requests: Requests, serving: Serving, kept: Scalar, a_sequence: Scalar, prefix: Scalar
 ) -> Scalar:
     """Prompts that fit into the standard deviation of an answer's cache: ``(1 - r) a / sqrt(12) / p``.
 
     The progress of answers is uniform, and with it their share of the cache ``a``. Admission needs ``p`` bytes: the
-    prompt and the reserved share ``r`` of its answer.
+    prompt beyond a shared ``prefix`` and the reserved share ``r`` of its answer.
     """
-    prompt = stage.layout.layers * cache_bytes(stage.design, serving, requests.prompt_tokens)
+    whole = stage.layout.layers * cache_bytes(stage.design, serving, requests.prompt_tokens)
+    prompt = jnp.maximum(plus(whole, times(-1.0, prefix)), 1.0)
     answer = 2.0 / (1.0 + kept) * (a_sequence - prompt) * (1.0 - 1.0 / requests.output_tokens)
     return (1.0 - kept) / math.sqrt(12.0) * answer / (prompt + kept * answer)
 

@@ -338,9 +338,22 @@ def test_a_longer_chunk_takes_memory():
     assert room[3]["concurrency_limit"] < room[2]["concurrency_limit"] < room[1]["concurrency_limit"]
 
 
+def test_a_shared_prefix_is_stored_once():
+    """32,768 tokens of which nine tenths are shared: room for ten times as many, and one copy of what they share."""
+    def found(share):
+        settings = dict(tp=8, prompt_tokens=32768, output_tokens=1, concurrency=1, prefix_share=share)
+        return dse.serve(dse.design("llama-3-70b", "h100", any_option=True, **settings))
+
+    apart, shared = found(0.0), found(0.9)
+    prefix = 0.9 * 32768 / 32768.5
+    room = float(apart.concurrency_limit)
+    assert float(shared.concurrency_limit) == pytest.approx((room - prefix) / (1.0 - prefix), rel=1e-3)
+    assert float(shared.peak_memory_cache) == pytest.approx(float(apart.peak_memory_cache), rel=1e-4)
+
+
 @pytest.mark.parametrize(
     ("workload", "mapping", "most", "with_energy"),
-    [("llama-3-70b", dict(tp=8), 3_075, 3_721), ("deepseek-v3", dict(tp=8, ep=8), 5_293, 6_384)],
+    [("llama-3-70b", dict(tp=8), 3_200, 3_846), ("deepseek-v3", dict(tp=8, ep=8), 5_399, 6_490)],
 )
 def test_the_program_stays_small(workload, mapping, most, with_energy):
     """As sweeps have it, without energy, money and carbon unless they are asked for.
