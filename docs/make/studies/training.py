@@ -337,7 +337,7 @@ def _congested() -> tuple[float]:
     """Per cent more time of a step of which 13 % are exposed messages, by messages 2.15 times as long."""
     parts = {"forward": 0.87, "data_parallel": 0.10, "pipeline_parallel": 0.03}
     step = StepTime(**(dict.fromkeys(StepTime._fields, 0.0) | parts))
-    return (100.0 * float(slowed(Reliability(congestion=1.15), step)),)
+    return (100.0 * float(slowed(Reliability(slow_nodes=0.0, congestion=1.15), 1024.0, step)),)
 
 
 # --- the claims -------------------------------------------------------------------------------------------------
