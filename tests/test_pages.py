@@ -285,7 +285,7 @@ def test_commands_of_one_design_end_well(words, desk, monkeypatch):
 FIGURES = {
     "854 designs of 2,249": ("accuracy.md", r"854 of 2249 rows"),
     "differ by 3.6 % in the mean,\n1.8 % in the median": ("accuracy.md", r"854 of .*median .* 1\.8 %, mean 3\.6 %"),
-    "is 1.8 % unseen and 1.4 % in sample": ("accuracy.md", r"table 5: step time \| 8 \| 1\.6 % \| 1\.8 % \| 1\.35 %"),
+    "is 1.8 % unseen and 1.3 % in sample": ("accuracy.md", r"table 5: step time \| 8 \| 1\.6 % \| 1\.8 % \| 1\.34 %"),
     "ours are 3.0 % and 0.5 %": (
         "tables/accuracy_sources.csv", r"SimuMax .*,peak_memory,14,.*,0\.5 %,.*\n.*SimuMax .*,step_time,14,14,0,3\.0 %",
     ),
@@ -305,7 +305,7 @@ def test_figures_of_the_comparison_are_those_of_their_pages(said):
 
 def test_peers_differ_by_no_more_than_the_comparison_says():
     table = (ROOT / "docs" / "tables" / "systems_peers.csv").read_text(encoding="utf-8")
-    for phase, most in (("prefill", 5.1), ("decode", 0.4)):
+    for phase, most in (("prefill", 5.0), ("decode", 0.4)):
         rows = re.findall(rf"^(?:GenZ|LLM-Viewer),{phase},.*,([+-][\d.]+) %$", table, re.MULTILINE)
         assert rows and max(abs(float(row)) for row in rows) == most
 

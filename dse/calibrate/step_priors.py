@@ -56,7 +56,7 @@ ALIKE = {
 FAMILY = {"matrix_slowdown": 1.0, "flash_slowdown": 1.0}
 
 #: Stacks not fitted to steps; the fit of power assumes one of them.
-NOT_FITTED = ("calculon", "deepseek-dualpipe", "pytorch-eager", "superconducting-compiled")
+NOT_FITTED = ("calculon", "deepseek-dualpipe", "neutral", "pytorch-eager", "superconducting-compiled")
 
 #: Lineages with one level per stack and nothing shared: see :mod:`dse.calibrate.levels`.
 LEVELLED = ("maxtext",)

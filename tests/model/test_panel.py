@@ -45,6 +45,7 @@ GUARDS = {
     "accounts.failures._RAREST": "devices that never fail",
     "accounts.failures._OFTENEST": "devices that fail every second",
     "accounts.failures._LEAST": "checkpoints that stop nothing",
+    "accounts.failures._SLOW": "a cluster of slow nodes alone",
     "links._ROUNDING": "whole numbers of links beside their rounding",
     "machine.gemm_kernels.NO_SPLIT": "formats whose kernels split no sum: longer than any kernel",
     "machine.power._EQUAL_VOLTS": "voltages beside their rounding",

@@ -52,15 +52,24 @@ def metrics(name, precision):
         return {path: np.asarray(v, np.float64) for path, v in vars(function.over(VARIANTS, many)).items()}
 
 
+def condition(name, exact):
+    """How much more than a load its difference to what memory holds is rounded, where requests wait for memory."""
+    if "concurrency_limit" not in exact:
+        return 1.0
+    load = leaf(variants(name), "workload.requests.concurrency")
+    return np.where(exact["concurrency_limit"] < load, load / np.maximum(load - exact["concurrency_limit"], 1.0), 1.0)
+
+
 @pytest.mark.parametrize("name", PANEL)
 def test_every_metric_keeps_its_digits(name):
     study = PANEL[name].study
     found, exact = metrics(name, "float32"), metrics(name, "float64")
     has_room = (exact["infeasible_reason"].astype(int) & Infeasible.memory) == 0
+    rounding = condition(name, exact)
     total_of = {part: total for total in study.totals for part in study.parts(total)}
     lost = {}
     for metric in study.smooth:
-        allowed = STATED_ROUNDING.get(metric, ROUNDING) * np.abs(exact[metric])
+        allowed = STATED_ROUNDING.get(metric, ROUNDING) * rounding * np.abs(exact[metric])
         allowed = allowed + OF_TOTAL * np.abs(exact[total_of[metric]]) if metric in total_of else allowed
         error = np.where(exact[metric] == found[metric], 0.0, np.abs(found[metric] - exact[metric])) * has_room
         if np.any(error > allowed + 1e-30):

@@ -44,6 +44,7 @@ def operator_joules(operator, one):
         OperatorKind.grouped: (float(flop_energy(one.mapping.precision, power)), 0.0),
         OperatorKind.matrix_16: (sixteen, 0.0),
         OperatorKind.flash: (sixteen, 0.0),
+        OperatorKind.context: (sixteen, 0.0),
         OperatorKind.vector: (0.0, float(power.vector_energy)),
     }[operator.kind]
 
