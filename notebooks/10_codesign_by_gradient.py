@@ -85,7 +85,7 @@ figure
 # %%
 stuck = ends < 0.5 * ends.max()
 at_end = {name: np.array(values) for name, values in record["ends"].items()}
-assert ends.size == 12 and stuck.sum() == 3 and (ends > 0.97 * ends.max()).sum() == 7
+assert ends.size == 12 and stuck.sum() == 3 and (ends > 0.97 * ends.max()).sum() == 5
 assert ends[~stuck].min() > 0.93 * ends.max() and (ends > 0.95 * ends.max()).sum() == 9
 assert 1.55 < ends.max() / luck < 1.65
 assert (at_end["chip.core_power"][stuck] < 0.15).all() and (at_end["chip.core_power"][~stuck] > 0.7).all()
@@ -93,7 +93,7 @@ assert np.isclose(at_end["chip.die_area"][stuck], 2400e-6, rtol=1e-3).all()
 assert (at_end["chip.power_budget"][stuck] < 440).all()
 
 # %% [markdown]
-# The best chip trains 1.6 times as many tokens a dollar as the best random one. Seven of the starts end within 3 % of
+# The best chip trains 1.6 times as many tokens a dollar as the best random one. Five of the starts end within 3 % of
 # it, nine within 5 %; three are stuck at less than half. Those give their cores less than 15 %
 # of the power, on the largest die allowed and with some 380 W. A little more power for the cores changes nothing
 # there, so that the gradient is silent: several starts are what a search by gradient has against such plateaus.
@@ -125,20 +125,19 @@ for side in ("less", "more"):
     assert np.allclose(smooth[side], smooth.gradient, rtol=0.05, atol=1e-4)
 kinks = checked[apart.abs() > 0.05]
 assert set(kinks.index) == {
-    f"chip.{name}" for name in ("power_budget", "core_power", "core_area", "memory_area", "die_area", "stacks")
+    f"chip.{name}" for name in ("power_budget", "core_area", "memory_area", "die_area", "stacks")
 }
 of_a_side = kinks.drop("chip.die_area")
 nearest = (of_a_side.sub(of_a_side.gradient, axis=0)[["less", "more"]]).abs().min(axis=1)
 assert (nearest < 2e-3).all()
-assert 0.06 < kinks.less["chip.core_power"] < 0.08 and 0.0 < kinks.more["chip.core_power"] < 0.01
-assert 0.11 < -kinks.less["chip.stacks"] < 0.13 and abs(kinks.more["chip.stacks"]) < 1e-3
-assert record["report"]["active"] == ["chip.power_budget at its most", "chip.clock_ratio at its most"]
+assert 0.0 < smooth.gradient["chip.core_power"] < 0.01
+assert 0.13 < -kinks.less["chip.stacks"] < 0.15 and abs(kinks.more["chip.stacks"]) < 1e-3
+assert record["report"]["active"] == [f"chip.{name} at its most" for name in ("power_budget", "core_area", "clock_ratio")]
 
 # %% [markdown]
 # Where the model is smooth the three agree to 5 %. At the others the chip sits on a kink, where two limits meet, and
-# the gradient is the slope to one side. One per cent more power for the cores, say, is worth nothing: all of them are
-# fed, and more would raise their clock and voltage; less of it costs. More stacks than these have no room, and fewer
-# gain a little by what they leave for the cores' price. A larger die, and more area for memory, move two limits at
+# the gradient is the slope to one side. More stacks than these, say, have no room, and fewer gain a little by what they
+# leave for the cores' price. A per cent of power between cores and memory is worth next to nothing either way. A larger die, and more area for memory, move two limits at
 # once, that of the cores and that of the stacks, and the gradient sees one of them. The split is flat: a per cent more
 # than four dies changes nothing that can be seen.
 #
@@ -200,12 +199,12 @@ for start in np.flatnonzero(stuck):
 assert grid.size == 405 and areas[int(best["chip_core_area"])] == chip[CORES]
 assert powers[int(best["chip_core_power"])] == chip[POWER]
 assert math.isclose(grid.max(), tokens(found) / 1e6, rel_tol=1e-5)
-assert held < -1e-4 and math.isclose(held, anew, rel_tol=0.05)
+assert held < 0.0 and math.isclose(held, anew, rel_tol=0.1)
 
 # %% [markdown]
 # The chip that was found is the best of all 405 of the grid, which is a slice through it: along the path of the best
 # start the other numbers change too. The grid chooses mappings anew. Where 0.2 % of the cores' power goes to memory, it
-# loses what the slope of the one mapping to that side says, to 5 %.
+# loses what the slope of the one mapping to that side says, next to nothing.
 #
 # ## What the chip spends its power and area on
 #
@@ -264,7 +263,7 @@ compared = pd.Series({
 assert math.isclose(compared["where the best start began"], reached[record["best_start"], 0], rel_tol=0.01)
 assert compared["where the best start began"] < 0.33 * compared["found"]
 assert math.isclose(compared["found"] / compared["with 2 stacks"] - 1, rounded[2], rel_tol=0.01)
-assert rounded[3] is None and 0.062 < 1 - 1 / (1 + rounded[2]) < 0.064
+assert 0.029 < 1 - 1 / (1 + rounded[3]) < 0.031 and 0.056 < 1 - 1 / (1 + rounded[2]) < 0.059
 assert 1.18 < compared["found"] / compared["with the catalogue's shares"] < 1.22
 assert 0.64 < shares["found"]["area"]["cores"] <= 0.65 and 0.025 < shares["found"]["power"]["links"] < 0.035
 assert 0.79 < shares["found"]["power"]["cores"] < 0.81 and shares["found"]["power"]["memory"] < 0.13
@@ -277,6 +276,6 @@ compared.round(2)
 # That is worth 20 % more tokens a dollar than the catalogue's shares. The best start began with a chip
 # that trains less than a third as many.
 #
-# A chip has whole stacks. Three find no room beside so many cores, with two this one trains 6.3 % fewer tokens a
-# dollar; `dse search --whole-stacks` reports the better of those that can be built. The catalogue calls 50 to 65 % of
+# A chip has whole stacks. Three find room where memory takes area from the rest, for 3 % fewer tokens a dollar; with two
+# this one trains 5.7 % fewer. `dse search --whole-stacks` reports the better of those that can be built. The catalogue calls 50 to 65 % of
 # the area plausible for cores, which is the bound: the rest holds the network on chip, the front end and PHYs.
