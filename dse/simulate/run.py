@@ -26,7 +26,8 @@ class Simulation(NamedTuple):
     ranks: list[RankResult]
     limits: Limits
     number: list[Integers]  # of the requests of each rank, by arrival in the whole
-    span: tuple[float, float] | None  # s, of the requests that statistics count; None: all of them
+    span: tuple[float, float] | None  # s, of the arrivals that statistics count; None: all of them
+    is_open: bool = False  # whether requests arrive whatever is served
 
     def column(self, name: str) -> Floats:
         """Values of all requests: of a result (``first``) or of its requests (``prompt``), or their ``rank``."""
@@ -74,7 +75,7 @@ def simulate(
             own = _started(own, at_once, seed)
         results.append(Scheduler(limits, table, own, at_once, keep).run())
     span = None if traced or stated.load == float(Load.offline) else _span(results, max(map(_or_none, in_flight)))
-    return Simulation(results, limits, dealt, span)
+    return Simulation(results, limits, dealt, span, is_open=not closed)
 
 
 def _or_none(at_once: int | None) -> int:

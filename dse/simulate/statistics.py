@@ -34,7 +34,12 @@ def statistics(found: Simulation) -> dict[str, Any]:
     arrival, finish, answer = map(found.column, ("arrival", "finish", "answer"))
     start, end = found.span or (float(arrival.min()), float(finish.max()))
     counted = (arrival >= start) & (arrival <= end)
-    ended, seconds = (finish > start) & (finish <= end), max(end - start, 1e-12)
+    # Above capacity the queue outlasts the arrivals: rates are until the last of those that count.
+    last = max(end, float(finish[counted].max())) if found.is_open and counted.any() else end
+    ended = (finish > start) & (finish <= last)
+    if not ended.any():  # too few to leave some out
+        start, last, ended = float(arrival.min()), float(finish.max()), np.full(finish.shape, True)
+    seconds = max(last - start, 1e-12)
     ranks, prompt = found.ranks, found.column("prompt")
     whole = sum(max(float(rank.finish.max() - rank.requests.arrival.min()), 1e-12) for rank in ranks)
     busy = sum(rank.busy for rank in ranks)

@@ -106,9 +106,9 @@ def provision(demand: Demand) -> Plan:
 def _specification(demand: Demand) -> str:
     """The sweep over the replicas of all accelerators."""
     sizes = [2**k for k in range(demand.max_devices.bit_length())]
-    axes = {"accelerator": list(demand.accelerators), "n_devices": sizes, "concurrency": list(_IN_FLIGHT), "tp": sizes}
+    axes = {"accelerator": list(demand.accelerators), "n_devices": sizes, "concurrency": list(_IN_FLIGHT), "tp": "divisors"}
     if catalog.is_mixture(demand.workload):
-        axes["ep"] = sizes
+        axes["ep"] = "divisors"
     lengths = f"prompt_tokens = {demand.prompt_tokens!r}\noutput_tokens = {demand.output_tokens!r}"
     return "\n".join([
         "[workload]", f"name = {json.dumps(demand.workload)}", "[system]", f'name = "{demand.accelerators[0]}"',

@@ -296,7 +296,7 @@ def _row(section: str, name: str, kind: OperatorKind, kernels: _Kernels) -> Oper
         backward_time=float(kernels.backward_time),
         flops=flops,
         bytes=moved,
-        intensity=flops / moved,
+        intensity=flops / moved if moved else 0.0,
         forward_bound=_bound(kernels.forward_bound),
         backward_bound=_bound(kernels.backward_bound),
     )

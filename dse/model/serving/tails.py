@@ -45,7 +45,7 @@ class Cumulants(NamedTuple):
         variance = jnp.log1p(c * c)
         skewed = jnp.expm1(jnp.sqrt(variance) * z - 0.5 * variance) / c
         shorter = (z**3 - 3.0 * z) / 24.0 * self.fourth / (second * second)
-        return self.mean + deviation * (skewed + shorter)
+        return jnp.maximum(self.mean + deviation * (skewed + shorter), 0.0)  # of very clumped arrivals
 
 
 def lognormal(mean: Scalar, spread: Scalar) -> Cumulants:
