@@ -132,14 +132,15 @@ nearest = (of_a_side.sub(of_a_side.gradient, axis=0)[["less", "more"]]).abs().mi
 assert (nearest < 2e-3).all()
 assert 0.0 < smooth.gradient["chip.core_power"] < 0.01
 assert 0.13 < -kinks.less["chip.stacks"] < 0.15 and abs(kinks.more["chip.stacks"]) < 1e-3
-assert record["report"]["active"] == [f"chip.{name} at its most" for name in ("power_budget", "core_area", "clock_ratio")]
+at_most = ("power_budget", "core_area", "clock_ratio")
+assert record["report"]["active"] == [f"chip.{name} at its most" for name in at_most]
 
 # %% [markdown]
 # Where the model is smooth the three agree to 5 %. At the others the chip sits on a kink, where two limits meet, and
 # the gradient is the slope to one side. More stacks than these, say, have no room, and fewer gain a little by what they
-# leave for the cores' price. A per cent of power between cores and memory is worth next to nothing either way. A larger die, and more area for memory, move two limits at
-# once, that of the cores and that of the stacks, and the gradient sees one of them. The split is flat: a per cent more
-# than four dies changes nothing that can be seen.
+# leave for the cores' price. A per cent of power between cores and memory is worth next to nothing either way. A larger
+# die, and more area for memory, move two limits at once, that of the cores and that of the stacks, and the gradient
+# sees one of them. The split is flat: a per cent more than four dies changes nothing that can be seen.
 #
 # ## Beside a grid
 #
@@ -276,6 +277,7 @@ compared.round(2)
 # That is worth 20 % more tokens a dollar than the catalogue's shares. The best start began with a chip
 # that trains less than a third as many.
 #
-# A chip has whole stacks. Three find room where memory takes area from the rest, for 3 % fewer tokens a dollar; with two
-# this one trains 5.7 % fewer. `dse search --whole-stacks` reports the better of those that can be built. The catalogue calls 50 to 65 % of
-# the area plausible for cores, which is the bound: the rest holds the network on chip, the front end and PHYs.
+# A chip has whole stacks. Three find room where memory takes area from the rest, for 3 % fewer tokens a dollar; with
+# two this one trains 5.7 % fewer. `dse search --whole-stacks` reports the better of those that can be built. The
+# catalogue calls 50 to 65 % of the area plausible for cores, which is the bound: the rest holds the network on chip,
+# the front end and PHYs.

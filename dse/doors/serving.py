@@ -165,7 +165,8 @@ def cache_room(design: Design, tokens: Scalar) -> tuple[Scalar, Scalar]:
     """Cache of a rank's most loaded device and that of a sequence of ``tokens`` there, B."""
     stage, _, requests, serving, engine = _rank(at_its_clock(technology.generated(design)))
     held = kv_capacity(stage, requests, serving, engine)
-    return plus(held.sequences * held.each, held.prefix), stage.layout.layers * cache_bytes(stage.design, serving, tokens)
+    room = plus(held.sequences * held.each, held.prefix)
+    return room, stage.layout.layers * cache_bytes(stage.design, serving, tokens)
 
 
 def decoding(design: Design) -> Scalar:

@@ -106,7 +106,9 @@ def provision(demand: Demand) -> Plan:
 def _specification(demand: Demand) -> str:
     """The sweep over the replicas of all accelerators."""
     sizes = [2**k for k in range(demand.max_devices.bit_length())]
-    axes = {"accelerator": list(demand.accelerators), "n_devices": sizes, "concurrency": list(_IN_FLIGHT), "tp": "divisors"}
+    axes = {
+        "accelerator": list(demand.accelerators), "n_devices": sizes, "concurrency": list(_IN_FLIGHT), "tp": "divisors",
+    }  # fmt: skip
     if catalog.is_mixture(demand.workload):
         axes["ep"] = "divisors"
     lengths = f"prompt_tokens = {demand.prompt_tokens!r}\noutput_tokens = {demand.output_tokens!r}"

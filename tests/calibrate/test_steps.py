@@ -218,7 +218,7 @@ def test_errors_of_unseen_configurations(measured, start, bound):
 
 
 @pytest.mark.slow
-@pytest.mark.xfail(strict=True, reason="4.9 % of ten rows; 2.7 % of eight, without two steps of other shapes and lengths")
+@pytest.mark.xfail(strict=True, reason="4.9 % of ten rows; 2.7 % without two of other shapes")
 def test_errors_of_unseen_configurations_on_b200(measured):
     assert worst_unseen(measured, "SimuMax") <= UNSEEN["SimuMax"]
 
