@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import csv
-import json
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -11,7 +10,8 @@ from typing import Any
 import numpy as np
 
 from dse.errors import InputError
-from dse.io import outputs
+from dse.io import chrome_trace, outputs
+from dse.io.chrome_trace import MICROSECONDS
 from dse.io.files import MARK
 from dse.simulate.load import Floats
 from dse.simulate.run import Simulation
@@ -30,8 +30,6 @@ _COLUMNS = {
 
 #: Requests drawn in a timeline, and its steps.
 _MOST = 20_000
-
-_MICROSECONDS = 1e6
 
 
 def format_of(path: Path) -> str:
@@ -72,10 +70,8 @@ def _write_netcdf(path: Path, columns: dict[str, Floats], about: dict[str, Any])
 
 def write_timeline(found: Simulation, path: Path, about: dict[str, Any], force: bool = False) -> None:
     """Write steps and requests as a Chrome trace (ui.perfetto.dev): a process per rank, its first 20,000 events."""
-    events = [event for place, rank in enumerate(found.ranks) for event in _rank_events(place, rank)]
-    document = {"note": MARK, "displayTimeUnit": "ms", "otherData": about, "traceEvents": events}
-    with outputs.replacing(path, force) as partial:
-        partial.write_text(json.dumps(document) + "\n", encoding="utf-8")
+    events = (event for place, rank in enumerate(found.ranks) for event in _rank_events(place, rank))
+    chrome_trace.write(events, about, path, force)
 
 
 def _rank_events(place: int, rank: RankResult) -> Iterator[dict[str, Any]]:
@@ -90,16 +86,16 @@ def _rank_events(place: int, rank: RankResult) -> Iterator[dict[str, Any]]:
         parts = (("queue", arrival, admitted), ("prefill", admitted, first), ("decode", first, finish))
         for name, start, end in parts:
             ends = {"cat": "request", "id": f"{place}.{number}", "pid": place, "tid": 1, "name": name}
-            yield {**ends, "ph": "b", "ts": start * _MICROSECONDS}
-            yield {**ends, "ph": "e", "ts": end * _MICROSECONDS}
+            yield {**ends, "ph": "b", "ts": start * MICROSECONDS}
+            yield {**ends, "ph": "e", "ts": end * MICROSECONDS}
 
 
 def _step_events(place: int, record: StepRecord) -> Iterator[dict[str, Any]]:
     name = f"decode x {record.steps}" if not record.prompt else "mixed" if record.sequences else "prefill"
-    start = round(record.start * _MICROSECONDS, 3)
+    start = round(record.start * MICROSECONDS, 3)
     work = {"sequences": record.sequences, "prompt_tokens": record.prompt, "steps": record.steps}
     yield {"ph": "X", "name": name, "cat": "step", "pid": place, "tid": 0, "ts": start,
-           "dur": round(record.seconds * _MICROSECONDS, 3), "args": work}  # fmt: skip
+           "dur": round(record.seconds * MICROSECONDS, 3), "args": work}  # fmt: skip
     counts = {"decoding": record.sequences, "waiting": record.waiting, "running": record.running}
     for counter, value in (counts | {"cache blocks": record.used}).items():
         yield {"ph": "C", "name": counter, "pid": place, "ts": start, "args": {"value": value}}

@@ -6,13 +6,12 @@ first forward (Trace Event Format, complete events ``X`` and metadata ``M``).
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
-from dse.io import outputs
-from dse.io.files import MARK
+from dse.io import chrome_trace
+from dse.io.chrome_trace import MICROSECONDS
 from dse.views.trace.orders import PassKind, Task
 from dse.views.trace.step import MESSAGES, Step
 from dse.views.trace.timeline import Event
@@ -29,21 +28,10 @@ _COLOURS = {
     PassKind.input_gradient: "rail_animation", PassKind.weight_gradient: "rail_idle",
 }  # fmt: skip
 
-_MICROSECONDS = 1e6
-
 
 def write(step: Step, about: Mapping[str, Any], path: str | Path, force: bool = False) -> None:
-    """Write the trace of a step with ``about`` as its metadata.
-
-    Raises:
-        InputError: where ``path`` must not be written (:func:`dse.io.outputs.checked`), or writing fails.
-    """
-    with outputs.replacing(path, force) as partial, partial.open("w", encoding="utf-8") as file:
-        file.write(json.dumps({"note": MARK, "displayTimeUnit": "ms", "otherData": dict(about)})[:-1])
-        file.write(', "traceEvents": [\n')
-        for number, event in enumerate(events(step)):
-            file.write((",\n" if number else "") + json.dumps(event))
-        file.write("\n]}\n")
+    """Write the trace of a step with ``about`` as its metadata (:func:`dse.io.chrome_trace.write`)."""
+    chrome_trace.write(events(step), about, path, force)
 
 
 def events(step: Step) -> Iterator[dict[str, Any]]:
@@ -73,7 +61,7 @@ def _named(what: str, device: int, lane: int, name: str) -> dict[str, Any]:
 def _complete(name: str, device: int, lane: str, start: float, seconds: float, **more: Any) -> dict[str, Any]:
     return {
         "ph": "X", "name": name, "cat": lane, "pid": device, "tid": _LANES.index(lane),
-        "ts": round(start * _MICROSECONDS, 3), "dur": round(seconds * _MICROSECONDS, 3), **more,
+        "ts": round(start * MICROSECONDS, 3), "dur": round(seconds * MICROSECONDS, 3), **more,
     }  # fmt: skip
 
 

@@ -1,0 +1,28 @@
+"""Traces in Chrome's JSON format, which ui.perfetto.dev and chrome://tracing show."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+from typing import Any
+
+from dse.io import outputs
+from dse.io.files import MARK
+
+#: Units of a trace per second.
+MICROSECONDS = 1e6
+
+
+def write(events: Iterable[Mapping[str, Any]], about: Mapping[str, Any], path: str | Path, force: bool = False) -> None:
+    """Write events, one a line, with ``about`` as the metadata of the trace.
+
+    Raises:
+        InputError: where ``path`` must not be written (:func:`dse.io.outputs.checked`), or writing fails.
+    """
+    with outputs.replacing(path, force) as partial, partial.open("w", encoding="utf-8") as file:
+        file.write(json.dumps({"note": MARK, "displayTimeUnit": "ms", "otherData": dict(about)})[:-1])
+        file.write(', "traceEvents": [\n')
+        for number, event in enumerate(events):
+            file.write((",\n" if number else "") + json.dumps(event))
+        file.write("\n]}\n")
