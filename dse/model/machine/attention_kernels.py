@@ -49,6 +49,10 @@ class Chains(NamedTuple):
         """Seconds of one chain of ``keys`` keys on its core."""
         return keys * self.cost + self.start
 
+    def with_longest(self, keys: Scalar) -> Scalar:
+        """Seconds of all chains, of which the longest one, of ``keys`` keys, is a lower bound."""
+        return overlapped(self.shared, ALONE * self.alone(keys), 1.0)
+
     def split(self, split_time: Scalar) -> Scalar:
         """Seconds of one chain split over idle cores, each at a cost of ``split_time``."""
         whole = self.keys * self.cost
@@ -92,17 +96,15 @@ def prompt_time(work: Work, flop_time: Scalar, cores: Scalar, kernels: Kernels) 
     if own is None:
         ramp = work._replace(rows=jnp.maximum(2.0 * work.columns, 1.0), columns=math.inf)
         return flash_time(ramp, flop_time, kernels, False)
-    tiles, pairs = work.batch * work.rows / TILE, work.flops / work.depth
-    shared = work.flops * flop_time + (pairs * own.context_pair + tiles * own.context_tile) / cores
-    keys = jnp.minimum(work.rows, TILE) * (work.columns + 0.5 * work.rows)  # of the last tile of queries
-    alone = keys * (work.depth * flop_time * cores + own.context_pair) + own.context_tile
-    return jnp.where(work.flops > 0.0, overlapped(shared, ALONE * alone, 1.0), 0.0)
-
-
-def context_stretch(kernels: Kernels) -> Scalar:
-    """Time of the bytes of prompts' attention over that of a large transfer."""
-    own = kernels.attention
-    return 1.0 if own is None else kernels.memory_efficiency / own.context_memory
+    tiles = work.rows / TILE
+    chains = Chains(
+        load=tiles * (work.batch / cores),
+        keys=work.flops / (work.depth * work.batch) / jnp.maximum(work.rows, 1e-6),
+        cost=TILE * (work.depth * flop_time * cores + own.context_pair),
+        start=own.context_tile,
+    )
+    last = jnp.minimum(tiles, 1.0) * (work.columns + 0.5 * work.rows)
+    return jnp.where(work.flops > 0.0, chains.with_longest(last), 0.0)
 
 
 # Isolated kernels
@@ -174,7 +176,7 @@ def context_time(call: AttentionKernel, accelerator: Accelerator) -> Scalar:
     """Time of causal flash attention over whole sequences and of writing keys and values to the cache, s."""
     own = required(accelerator.kernels.attention, "kernels.attention")
     chains = context_chains(call, accelerator)
-    compute = overlapped(chains.shared, ALONE * chains.alone(call.most_keys), 1.0)
+    compute = chains.with_longest(call.most_keys)
     moved, stored = context_bytes(call)
     bandwidth = accelerator.memory.bandwidth * own.context_memory
     return overlapped(compute, moved / bandwidth, own.blend) + stored / bandwidth + own.context_floor

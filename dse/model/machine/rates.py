@@ -76,6 +76,8 @@ class Unit(NamedTuple):
         floor: minimum time in a training step, s.
         steps: stepwise efficiencies by FLOPs, where the device has them.
         fine: parameters of isolated GEMMs beyond a smooth efficiency, where the device has them and for matrices.
+        stretch: time of its bytes over that of a large transfer.
+        blend: overlap of compute and memory, of kernels that differ from all others.
     """
 
     flop_time: Scalar
@@ -83,6 +85,8 @@ class Unit(NamedTuple):
     floor: Scalar
     steps: Steps | None
     fine: FineKernels | None = None
+    stretch: Scalar = 1.0
+    blend: Scalar | None = None
 
 
 class Rates(NamedTuple):
@@ -163,19 +167,22 @@ def _units(
     matrix, vector, flash = (1.0, 1.0, 1.0) if software is None else (
         software.matrix_slowdown, software.elementwise_slowdown, software.flash_slowdown * attention_slowdown
     )  # fmt: skip
-    of_prompts = kernels.flash_efficiency if kernels.attention is None else kernels.attention.context_efficiency
-    product, product_16, attention, context, elements = map(reciprocal, (
+    product, product_16, attention, elements = map(reciprocal, (
         peak * kernels.matrix_efficiency, sixteen * kernels.matrix_efficiency, sixteen * kernels.flash_efficiency,
-        sixteen * of_prompts,
         accelerator.vector_rate * kernels.vector_efficiency,
     ))  # fmt: skip
+    training, own = Unit(attention, flash * matrix, flash * floor, on_matrix), kernels.attention
+    prompts = training if own is None else training._replace(
+        flop_time=reciprocal(sixteen * own.context_efficiency),
+        stretch=kernels.memory_efficiency / own.context_memory, blend=own.blend,
+    )  # fmt: skip
     left = trait(precision, lambda recipe: recipe.sixteen_bit)
     product = (1.0 - left) * product / trait(precision, lambda recipe: recipe.efficiency) + left * product_16
     units = {
         OperatorKind.matrix: Unit(product, matrix, floor, on_matrix, kernels.fine),
         OperatorKind.matrix_16: Unit(product_16, matrix, floor, on_matrix, kernels.fine),
-        OperatorKind.flash: Unit(attention, flash * matrix, flash * floor, on_matrix),
-        OperatorKind.context: Unit(context, flash * matrix, flash * floor, on_matrix),
+        OperatorKind.flash: training,
+        OperatorKind.context: prompts,
         OperatorKind.vector: Unit(elements, vector, floor, on_vector),
     }
     if software is not None and software.experts is not None:

@@ -94,8 +94,7 @@ def roofline_terms(
 ) -> tuple[Scalar, Scalar]:
     """Compute time of one kernel, and the longer of its times in device memory and on the links between dies, s."""
     compute, links = compute_time(kind, work, rates, backward), rates.die_links
-    stretch = attention_kernels.context_stretch(rates.kernels) if kind is OperatorKind.context else 1.0
-    moving = moving_time(times(stretch, work.bytes), rates)
+    moving = moving_time(times(rates.units[kind].stretch, work.bytes), rates)
     if links is None:
         return compute, moving
     crossing = jnp.maximum(moving, crossing_time(kind, work, links))
@@ -120,9 +119,10 @@ def _moving_time(size: Scalar, byte_time: Scalar, kernels: Kernels) -> Scalar:
 def isolated_time(kind: OperatorKind, work: Work, rates: Rates, backward: bool = False) -> Scalar:
     """Time of an isolated kernel without its floor, s; as measured where the accelerator has fine kernels."""
     compute, memory = roofline_terms(kind, work, rates, backward)
-    fine, blend = rates.units[kind].fine, rates.kernels.roofline_blend
-    if kind is OperatorKind.context and rates.kernels.attention is not None:
-        return overlapped(compute, memory, rates.kernels.attention.blend)
+    unit, blend = rates.units[kind], rates.kernels.roofline_blend
+    fine = unit.fine
+    if unit.blend is not None:
+        return overlapped(compute, memory, unit.blend)
     if fine is None:
         return combine(compute, memory, blend)
     written = moving_time(2.0 * work.rows * work.columns * work.batch, rates)
