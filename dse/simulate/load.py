@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import csv
+import dataclasses
 import io
 import math
 from pathlib import Path
@@ -21,6 +22,9 @@ Integers = NDArray[np.int64]
 #: Columns of a trace; the last two are optional.
 COLUMNS = ("arrival_s", "prompt_tokens", "answer_tokens", "prefix_id", "prefix_tokens")
 
+#: Relative standard deviation of the answers of a closed loop that states none.
+_LOOP_SPREAD = 0.05
+
 #: Most tokens of a prompt or an answer, and most seconds of a trace.
 _LONGEST, _LATEST = 1e8, 1e9
 
@@ -30,7 +34,7 @@ _ALLOWED = "a CSV file with columns arrival_s, prompt_tokens, answer_tokens and,
 class RequestList(NamedTuple):
     """Requests in the order of their arrivals."""
 
-    arrival: Floats  # s; of a closed loop 0
+    arrival: Floats  # s; of a closed loop the time after the end of another request
     prompt: Integers  # tokens
     answer: Integers  # tokens
     prefix: Integers  # number of the shared prefix, -1 none
@@ -47,22 +51,54 @@ class RequestList(NamedTuple):
         return RequestList(arrival[chosen], *(column[chosen] for column in others))
 
 
-def drawn(requests: Requests, count: int, seed: int) -> RequestList:
+def drawn(requests: Requests, count: int, seed: int, request_time: float = 0.0) -> RequestList:
     """``count`` requests as a design states them.
 
     Times between arrivals have a gamma distribution (Poisson arrivals: shape 1), lengths a lognormal one by their mean
-    and relative standard deviation, rounded to whole tokens. Both are scaled so that their mean is as stated.
+    and relative standard deviation, rounded to whole tokens. Both are scaled so that their mean is as stated. In a
+    closed loop equal answers and equal times between them keep requests in step for ever, which no traffic does: there
+    the time outside the engine is exponential, and answers without a stated spread vary by 5 %.
+
+    Args:
+        requests: arrivals and lengths.
+        count: number of requests.
+        seed: of all that is drawn.
+        request_time: mean time between an answer and the next request of a closed loop, s.
+
+    Raises:
+        InputError: for mean lengths below a token.
     """
+    for name, least in (("prompt_tokens", requests.prompt_tokens), ("output_tokens", requests.output_tokens)):
+        if least < 1.0:
+            raise InputError(f"--set {name}", f"{float(least):g}", "1 or more, as whole tokens are drawn", "set 1")
     random = np.random.default_rng(seed)
-    arrival = np.zeros(count)
+    arrival, is_closed = np.zeros(count), requests.load == float(Load.concurrency)
+    if is_closed:
+        arrival = random.exponential(request_time, count)
     if requests.load == float(Load.rate):
         rate = float(1.0 if requests.request_rate is None else requests.request_rate)
         arrival = np.cumsum(_gaps(random, float(requests.arrival_variation), count)) / rate
     prompt = _lengths(random, float(requests.prompt_tokens), float(requests.length_spread), count)
-    answer = _lengths(random, float(requests.output_tokens), float(requests.answer_spread or 0.0), count)
+    unstated = _LOOP_SPREAD if is_closed else 0.0
+    spread = float(unstated if requests.answer_spread is None else requests.answer_spread)
+    answer = _lengths(random, float(requests.output_tokens), spread, count)
     shared = np.minimum(np.floor(float(requests.prefix_share) * requests.prompt_tokens), prompt - 1)
     prefix = np.where(shared > 0, 0, -1)
     return RequestList(arrival, prompt, answer, prefix.astype(np.int64), shared.astype(np.int64))
+
+
+def as_requests(asked: RequestList, requests: Requests) -> Requests:
+    """``requests`` with the mean rate, the lengths and the spreads of a trace; offline where all arrive at once."""
+    seconds = float(asked.arrival[-1] - asked.arrival[0])
+    gaps = np.diff(asked.arrival)
+    mean = [float(column.mean()) for column in (asked.prompt, asked.answer)]
+    spread = [min(float(column.std() / column.mean()), 1.0) for column in (asked.prompt, asked.answer)]
+    return dataclasses.replace(
+        requests, prompt_tokens=mean[0], output_tokens=mean[1], length_spread=spread[0], answer_spread=spread[1],
+        prefix_share=0.0, load=float(Load.rate if seconds else Load.offline),
+        request_rate=(asked.size - 1.0) / seconds if seconds else None,
+        arrival_variation=float(np.var(gaps) / np.mean(gaps) ** 2) if seconds else 1.0,
+    )  # fmt: skip
 
 
 def _gaps(random: np.random.Generator, variation: float, count: int) -> Floats:

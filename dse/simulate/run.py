@@ -30,8 +30,10 @@ class Simulation(NamedTuple):
     is_open: bool = False  # whether requests arrive whatever is served
 
     def column(self, name: str) -> Floats:
-        """Values of all requests: of a result (``first``) or of its requests (``prompt``), or their ``rank``."""
+        """Values of all requests: of a result (``first``), its requests (``prompt``), ``rank``, ``request_time``."""
         found = np.zeros(sum(map(len, self.number)))
+        if name == "request_time":
+            return found + self.limits.request_time
         for place, (rank, numbers) in enumerate(zip(self.ranks, self.number, strict=True)):
             values = place if name == "rank" else getattr(rank.requests, name, None)
             found[numbers] = getattr(rank, name) if values is None else values
@@ -62,7 +64,9 @@ def simulate(
     if not traced and Load(int(stated.load)) not in _LOADS:
         got, allowed = f"load={choice_name(Load(int(stated.load)))}", ", ".join(map(choice_name, _LOADS))
         raise InputError("load of a simulation", got, allowed, "set load=concurrency, or give a trace")
-    asked = drawn(stated, count, seed) if requests is None else requests
+    engine = design.software.engine
+    assert engine is not None, "complete the design before"
+    asked = drawn(stated, count, seed, float(engine.request_time)) if requests is None else requests
     in_flight = _in_flight(stated, ranks) if closed else [None] * ranks
     dealt = _dealt(asked, len(in_flight), seed, closed)
     limits = limits_of(design, asked)
@@ -98,9 +102,9 @@ def _dealt(asked: RequestList, ranks: int, seed: int, in_turn: bool) -> list[Int
 
 def _started(own: RequestList, at_once: int, seed: int) -> RequestList:
     """The requests with the first ones as if they had been in flight before: the rest of their answers is uniform."""
-    share, answer = np.random.default_rng([seed, 2]).random(own.size), own.answer.copy()
-    answer[:at_once] = np.ceil(share[:at_once] * answer[:at_once])
-    return own._replace(answer=answer)
+    share, answer, arrival = np.random.default_rng([seed, 2]).random(own.size), own.answer.copy(), own.arrival.copy()
+    answer[:at_once], arrival[:at_once] = np.ceil(share[:at_once] * answer[:at_once]), 0.0
+    return own._replace(answer=answer, arrival=arrival)
 
 
 def _span(results: list[RankResult], at_once: int) -> tuple[float, float]:

@@ -72,7 +72,7 @@ class Scheduler:
     Args:
         limits: what a step may hold.
         table: seconds of a step.
-        requests: in the order of their arrivals.
+        requests: in the order of their arrivals; of a closed loop ``arrival`` is the time after the end of another one.
         in_flight: requests of a closed loop; None where arrivals are those of the requests.
         keep: whether to keep records of steps.
     """
@@ -174,9 +174,16 @@ class Scheduler:
         self.finish[i] = self.now
         self.ended += 1
         if self.closed and self.unsent < len(self.arrival):
-            self.arrival[self.unsent] = self.now + self.limits.request_time
-            self.coming.append(self.unsent)
-            self.unsent += 1
+            self._send()
+
+    def _send(self) -> None:
+        """The next request of a closed loop, in the order of arrivals."""
+        arrives, at = self.now + self.arrival[self.unsent], len(self.coming)
+        self.arrival[self.unsent] = arrives
+        while at and self.arrival[self.coming[at - 1]] > arrives:
+            at -= 1
+        self.coming.insert(at, self.unsent)
+        self.unsent += 1
 
     def _preempt(self) -> None:
         """Put the last admitted request back at the head of the queue, with all its tokens to be computed."""

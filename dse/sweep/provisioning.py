@@ -28,6 +28,15 @@ _DEGREES = ("tp", "ep", "dp")
 #: Changed demands whose effect is shown: field → factors.
 _CHANGES = {"token_limit": (0.75, 1.5), "first_token_limit": (0.5, 2.0), "rate": (2.0,)}
 
+#: Limit of each number of a demand.
+_MOST = 1e9
+
+#: Number of a demand → option of ``dse plan``.
+_OPTIONS = {
+    "rate": "--rate", "prompt_tokens": "--isl", "output_tokens": "--osl", "first_token_limit": "--ttft",
+    "token_limit": "--tpot", "max_devices": "--max-devices",
+}  # fmt: skip
+
 #: Relative change of cost that is shown.
 _NOTICED = 0.02
 
@@ -90,8 +99,8 @@ def provision(demand: Demand) -> Plan:
         InputError: for unknown names and numbers that are not positive.
     """
     for name, value in demand._asdict().items():
-        if isinstance(value, int | float) and not value > 0.0:
-            raise InputError(name, f"{value:g}", "a positive number", "correct the option")
+        if isinstance(value, int | float) and not 0.0 < value < _MOST:
+            raise InputError(_OPTIONS[name], f"{value:g}", f"more than 0, less than {_MOST:g}", "check the number")
     if not demand.accelerators:
         raise InputError("--on", "no name", "accelerators of the catalogue", "see: dse catalog list accelerator")
     slugs = [catalog.resolve("accelerator", name, "--on") for name in demand.accelerators]
