@@ -24,9 +24,13 @@ if TYPE_CHECKING:
 #: Requests that are drawn by default.
 _COUNT = 10_000
 
-#: Leaves of requests that contradict a trace, and those that it replaces.
+#: Leaves of requests, of which a trace replaces all but limits; some contradict it.
+_OF_REQUESTS = ("workload.requests.", "workload.reuse.")
 _ARRIVALS = {"load", "request_rate", "arrival_variation", "concurrency", "queue", "burst"}
-_LENGTHS = {"prompt_tokens", "output_tokens", "length_spread", "answer_spread", "longest_answer", "prefix_share"}
+_LIMITS = {"first_token_limit", "token_limit"}
+
+#: Further figures of the closed forms in --json.
+_SHARED = ("output_tokens_per_second", "requests_per_second", "cache_hit_rate")
 
 #: Latencies of the printed table by heading.
 _LATENCIES = {
@@ -43,7 +47,7 @@ def simulate(
         Path | None,
         typer.Option(
             metavar="FILE.csv",
-            help="Requests: arrival_s, prompt_tokens, answer_tokens [, prefix_id, prefix_tokens] "
+            help="Requests: arrival_s, prompt_tokens, answer_tokens [, prefix_id, prefix_tokens, session_id] "
             "[default: drawn by load, request_rate, prompt_tokens, output_tokens, length_spread, answer_spread].",
         ),
     ] = None,
@@ -113,20 +117,22 @@ def _traced(path: Path, asked: EvaluateRequest, count: int | None) -> tuple[Requ
     """Requests of a trace, their line of the heading, and the design with their means; InputError for a second load."""
     from dse.simulate.load import as_requests, read
 
-    stated = {name.rpartition(".")[2] for name in asked.stated if name.startswith("workload.requests.")}
+    stated = {name.rpartition(".")[2] for name in asked.stated if name.startswith(_OF_REQUESTS)}
     if refused := [*sorted(stated & _ARRIVALS), *["--requests"] * (count is not None)]:
         raise InputError("--trace", f"{', '.join(refused)} too", "arrivals of the trace alone",
                          "leave it out, or leave out --trace")  # fmt: skip
     found, design = read(path), asked.design
     assert design.workload.requests is not None, "complete the design before"
     requests = as_requests(found, design.workload.requests)
-    seconds, prefixes = float(found.arrival[-1] - found.arrival[0]), len(set(found.prefix.tolist()) - {-1})
-    unread = ", ".join(sorted(stated & _LENGTHS))
+    seconds, sessions = float(found.arrival[-1] - found.arrival[0]), len(set(found.session.tolist()) - {-1})
+    prefixes = show.counted(len(set(found.prefix.tolist()) - {-1}), "prefix", "prefixes")
+    unread = ", ".join(sorted(stated - _LIMITS))
     heading = (
         f"\ntrace {path}: {show.counted(found.size, 'request')} in {show.seconds(seconds)}, with arrivals, lengths and "
-        f"{show.counted(prefixes, 'prefix', 'prefixes')}{f'; not read: {unread}' * bool(unread)}"
+        f"{prefixes}{' and ' + show.counted(sessions, 'session') if sessions else ''}"
+        f"{f'; not read: {unread}' * bool(unread)}"
     )
-    workload = dataclasses.replace(design.workload, requests=requests)
+    workload = dataclasses.replace(design.workload, requests=requests, reuse=None)
     return found, heading, asked._replace(design=dataclasses.replace(design, workload=workload))
 
 
@@ -181,7 +187,7 @@ def _check_outputs(output: Path | None, timeline: Path | None, trace: Path | Non
 def _is_shared(name: str) -> bool:
     """Whether a metric of the closed forms is one of the printed figures."""
     name = name.removeprefix("mean_")
-    return name.endswith(tuple(_LATENCIES.values())) or name in ("output_tokens_per_second", "requests_per_second")
+    return name.endswith(tuple(_LATENCIES.values())) or name in _SHARED
 
 
 def _print(
@@ -200,6 +206,8 @@ def _print(
             rows.append(["  closed form", *map(_seconds, known)])
     show.print_table(out, columns, rows, left=[""])
     rate = f"{figures['requests_per_second']:,.3g} requests/s, {figures['output_tokens_per_second']:,.1f} tokens/s"
+    hits = f"{100 * figures['cache_hit_rate']:.1f} % of prompt tokens found in it"
+    hits += f" (closed form: {100 * steady['cache_hit_rate']:.1f} %)" if steady else ""
     if steady:
         rate += f" (closed form: {steady['output_tokens_per_second']:,.1f} tokens/s)"
     print(f"{rate}; {show.counted(figures['requests'], 'request')} counted")
@@ -210,7 +218,7 @@ def _print(
     preempted = show.counted(figures["preemptions"], "preemption")
     print(
         f"cache: {100 * figures['cache_use']:.1f} % used, {100 * figures['peak_cache_use']:.1f} % at peak; "
-        f"{100 * figures['cache_hit_rate']:.1f} % of prompt tokens found in it; {preempted}"
+        f"{hits}; {preempted}"
     )
     print(f"simulated in {taken:.2f} s: {60 * count / max(taken, 1e-9):,.0f} requests a minute")
 

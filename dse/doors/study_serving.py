@@ -174,7 +174,8 @@ def _headline(metrics: Mapping[str, float]) -> tuple[str, ...]:
         *("p95_time_to_first_token", "p95_time_per_output_token", "p95_request_latency"),
         *("utilisation", "requests_in_flight", "replicas_needed") * open_load,
         "output_tokens_per_second", "output_tokens_per_second_per_device", "output_tokens_per_second_per_user",
-        "requests_per_second", "goodput", "concurrency_limit", "prefill_share", "parameters", "peak_memory",
+        "requests_per_second", "goodput", "concurrency_limit", "prefill_share",
+        *("cache_hit_rate",) * (metrics["cache_hit_rate"] > 0.0), "parameters", "peak_memory",
     )  # fmt: skip
 
 

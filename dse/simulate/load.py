@@ -6,21 +6,23 @@ import csv
 import dataclasses
 import io
 import math
+from collections.abc import Sequence
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
 from dse.errors import InputError, unknown_name
 from dse.io import inputs
-from dse.types import Load, Requests
+from dse.model.serving.reuse import grown_by_turn
+from dse.types import Load, Requests, Reuse
 
 Floats = NDArray[np.float64]
 Integers = NDArray[np.int64]
 
-#: Columns of a trace; the last two are optional.
-COLUMNS = ("arrival_s", "prompt_tokens", "answer_tokens", "prefix_id", "prefix_tokens")
+#: Columns of a trace; the last three are optional.
+COLUMNS = ("arrival_s", "prompt_tokens", "answer_tokens", "prefix_id", "prefix_tokens", "session_id")
 
 #: Relative standard deviation of the answers of a closed loop that states none.
 _LOOP_SPREAD = 0.05
@@ -28,7 +30,7 @@ _LOOP_SPREAD = 0.05
 #: Most tokens of a prompt or an answer, and most seconds of a trace.
 _LONGEST, _LATEST = 1e8, 1e9
 
-_ALLOWED = "a CSV file with columns arrival_s, prompt_tokens, answer_tokens and, if any, prefix_id, prefix_tokens"
+_ALLOWED = f"a CSV file with columns {', '.join(COLUMNS[:3])} and, if any, {', '.join(COLUMNS[3:])}"
 
 
 class RequestList(NamedTuple):
@@ -39,6 +41,8 @@ class RequestList(NamedTuple):
     answer: Integers  # tokens
     prefix: Integers  # number of the shared prefix, -1 none
     prefix_tokens: Integers
+    session: Integers = np.zeros(0, np.int64)  # number of the session, -1 none; empty: no sessions
+    turn: Integers = np.zeros(0, np.int64)  # above 0 it arrives ``arrival`` seconds after the end of the one before
 
     @property
     def size(self) -> int:
@@ -48,10 +52,34 @@ class RequestList(NamedTuple):
     def some(self, chosen: NDArray[np.int64] | slice) -> RequestList:
         """A part of the requests."""
         arrival, *others = self
-        return RequestList(arrival[chosen], *(column[chosen] for column in others))
+        return RequestList(arrival[chosen], *(column[chosen] if column.size else column for column in others))
+
+    def following(self) -> tuple[dict[int, int], list[int]]:
+        """Request → the next turn of its session, which arrives after its end; and the other requests."""
+        found, last, first = dict[int, int](), dict[int, int](), list[int]()
+        for i, (session, turn) in enumerate(zip(self.session.tolist(), self.turn.tolist(), strict=True)):
+            if turn:
+                found[last[session]] = i
+            else:
+                first.append(i)
+            last[session] = i
+        return found, first if self.turn.size else list(range(self.size))
+
+    def contexts(self) -> list[int]:
+        """Names of the caches' entries for what requests leave behind; empty where no two requests share anything.
+
+        Below those of prefixes: that of the session, or of the request alone, which nobody asks for again.
+        """
+        sessions = self.session if self.session.size else np.full(self.size, -1)
+        if sessions.max() < 0 and len(set(self.prefix.tolist()) - {-1}) < 2:
+            return []
+        alone = sessions.max() + 1 + np.arange(self.size)
+        return (-2 - np.where(sessions < 0, alone, sessions)).tolist()
 
 
-def drawn(requests: Requests, count: int, seed: int, request_time: float = 0.0) -> RequestList:
+def drawn(
+    requests: Requests, count: int, seed: int, request_time: float = 0.0, reuse: Reuse | None = None
+) -> RequestList:
     """``count`` requests as a design states them.
 
     Times between arrivals have a gamma distribution (Poisson arrivals: shape 1), lengths a lognormal one by their mean
@@ -64,9 +92,10 @@ def drawn(requests: Requests, count: int, seed: int, request_time: float = 0.0) 
         count: number of requests.
         seed: of all that is drawn.
         request_time: mean time between an answer and the next request of a closed loop, s.
+        reuse: prefixes and sessions; None: one prefix.
 
     Raises:
-        InputError: for mean lengths below a token.
+        InputError: for mean lengths below a token, and sessions of a closed loop.
     """
     for name, least in (("prompt_tokens", requests.prompt_tokens), ("output_tokens", requests.output_tokens)):
         if least < 1.0:
@@ -83,8 +112,41 @@ def drawn(requests: Requests, count: int, seed: int, request_time: float = 0.0) 
     spread = float(unstated if requests.answer_spread is None else requests.answer_spread)
     answer = _lengths(random, float(requests.output_tokens), spread, count)
     shared = np.minimum(np.floor(float(requests.prefix_share) * requests.prompt_tokens), prompt - 1)
-    prefix = np.where(shared > 0, 0, -1)
-    return RequestList(arrival, prompt, answer, prefix.astype(np.int64), shared.astype(np.int64))
+    if reuse is not None and round(float(reuse.turns)) > 1:
+        return _sessions(random, requests, reuse, RequestList(arrival, prompt, answer, prompt, shared.astype(np.int64)))
+    groups = np.zeros(count, np.int64) if reuse is None else _groups(random, reuse, count)
+    return RequestList(arrival, prompt, answer, np.where(shared > 0, groups, -1), shared.astype(np.int64))
+
+
+def _groups(random: np.random.Generator, reuse: Reuse, count: int) -> Integers:
+    """Numbers of prefixes by Zipf's law."""
+    weights = np.arange(1.0, round(float(reuse.prefix_groups)) + 1.0) ** -float(reuse.prefix_skew)
+    return random.choice(weights.size, count, p=weights / weights.sum())
+
+
+def _sessions(random: np.random.Generator, requests: Requests, reuse: Reuse, one: RequestList) -> RequestList:
+    """Sessions in turn: their first requests arrive as stated, others an exponential think time after an answer.
+
+    Args:
+        random: of think times, prefixes and new tokens.
+        requests: mean lengths, from which follow the new tokens of a turn.
+        reuse: turns, think time, prefixes.
+        one: arrivals at the rate of all requests, answers, and tokens of the prefixes.
+    """
+    if requests.load != float(Load.rate):
+        got = f"{float(reuse.turns):g} turns per session without a rate"
+        raise InputError("load of a simulation", got, "load=rate", "set request_rate, or give a trace with session_id")
+    count, turns = one.size, round(float(reuse.turns))
+    session, turn = np.divmod(np.arange(count), turns)
+    new = float(grown_by_turn(requests, reuse)[0])
+    fresh = _lengths(random, new, float(requests.length_spread), count)
+    shared = math.floor(float(requests.prefix_share) * float(requests.prompt_tokens))
+    before = np.cumsum(fresh + one.answer) - fresh - one.answer
+    prompt = shared + before - before[session * turns] + fresh
+    starts = turns * one.arrival[: session[-1] + 1]
+    arrival = np.where(turn > 0, random.exponential(float(reuse.think_time), count), starts[session])
+    groups = _groups(random, reuse, count)[session] if shared else np.full(count, -1)
+    return RequestList(arrival, prompt, one.answer, groups, np.full(count, shared), session, turn)
 
 
 def as_requests(asked: RequestList, requests: Requests) -> Requests:
@@ -125,23 +187,28 @@ def read(path: str | Path) -> RequestList:
     for name in head:
         if name not in COLUMNS:
             raise unknown_name(f"{path}: line 1", name, COLUMNS, "columns")
-    for name in (*COLUMNS[:3], *COLUMNS[3:] * ("prefix_id" in head or "prefix_tokens" in head)):
+    for name in (*COLUMNS[:3], *COLUMNS[3:5] * ("prefix_id" in head or "prefix_tokens" in head)):
         if head.count(name) != 1:
             got = "it twice" if name in head else f"columns {', '.join(head) or 'none'}"
             raise InputError(f"{path}: column {name}", got, _ALLOWED, "state it once in the first line")
     rows = [_row(str(path), number, head, cells) for number, cells in enumerate(lines, 2) if any(cells)]
     if not rows:
         raise InputError(str(path), "no requests", "a line per request", "add one")
-    ids: dict[str, int] = {"": -1}
-    names = [ids.setdefault(row[4], len(ids) - 1) for row in rows]
-    arrival, prompt, answer, shared = np.array([row[:4] for row in rows]).T
+    prefix, session = (_numbered([row[place] for row in rows]) for place in (0, 1))
+    arrival, prompt, answer, shared = np.array([row[2:] for row in rows]).T.astype(np.float64)
     order = np.argsort(arrival, kind="stable")
-    whole = (np.array(column, np.int64) for column in (prompt, answer, names, shared))
-    return RequestList(arrival, *whole).some(order)
+    columns = [prompt, answer, prefix, shared, *([session, 0.0 * prompt] if max(session) >= 0 else [])]
+    return RequestList(arrival, *(np.array(column, np.int64) for column in columns)).some(order)
 
 
-def _row(path: str, number: int, head: list[str], cells: list[str]) -> tuple[float, float, float, float, str]:
-    """Arrival, prompt, answer, prefix tokens and name of the prefix in one line of a trace."""
+def _numbered(names: Sequence[Any]) -> list[int]:
+    """Numbers of names in the order of their first use; -1 without one."""
+    ids: dict[str, int] = {"": -1}
+    return [ids.setdefault(name, len(ids) - 1) for name in names]
+
+
+def _row(path: str, number: int, head: list[str], cells: list[str]) -> tuple[str, str, float, float, float, float]:
+    """Names of prefix and session, arrival, prompt, answer and prefix tokens in one line of a trace."""
     where = f"{path}: line {number}"
     if len(cells) != len(head):
         fix = "check its commas and quotes"
@@ -151,7 +218,8 @@ def _row(path: str, number: int, head: list[str], cells: list[str]) -> tuple[flo
     prompt = _number(where, found, "prompt_tokens", 1.0, _LONGEST)
     shared = _number(where, found, "prefix_tokens", 0.0, prompt) if name else 0.0
     answer = _number(where, found, "answer_tokens", 1.0, _LONGEST)
-    return _number(where, found, "arrival_s", 0.0, _LATEST), prompt, answer, shared, name
+    arrival = _number(where, found, "arrival_s", 0.0, _LATEST)
+    return name, found.get("session_id", ""), arrival, prompt, answer, shared
 
 
 def _number(where: str, cells: dict[str, str], name: str, least: float, most: float) -> float:

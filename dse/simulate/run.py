@@ -66,7 +66,9 @@ def simulate(
         raise InputError("load of a simulation", got, allowed, "set load=concurrency, or give a trace")
     engine = design.software.engine
     assert engine is not None, "complete the design before"
-    asked = drawn(stated, count, seed, float(engine.request_time)) if requests is None else requests
+    asked = requests
+    if asked is None:
+        asked = drawn(stated, count, seed, float(engine.request_time), design.workload.reuse)
     in_flight = _in_flight(stated, ranks) if closed else [None] * ranks
     dealt = _dealt(asked, len(in_flight), seed, closed)
     limits = limits_of(design, asked)
@@ -97,6 +99,8 @@ def _dealt(asked: RequestList, ranks: int, seed: int, in_turn: bool) -> list[Int
     """Numbers of the requests of each rank: in turn, or each by chance."""
     order = np.arange(asked.size)
     rank = order % ranks if in_turn or ranks == 1 else np.random.default_rng([seed, 1]).integers(ranks, size=order.size)
+    if asked.session.size:  # where the context of their last turn is
+        rank = np.where(asked.session < 0, rank, rank[np.maximum(asked.session, 0)])
     return [found for place in range(ranks) if len(found := order[rank == place])]
 
 
@@ -114,5 +118,6 @@ def _span(results: list[RankResult], at_once: int) -> tuple[float, float]:
         count = result.requests.size
         first = min(max(int(_START * count), at_once), count // 2)
         last = max(count - 1 - max(int(_END * count), at_once), first)
-        spans.append((result.requests.arrival[first], result.requests.arrival[last]))
+        arrivals = np.sort(result.requests.arrival)
+        spans.append((arrivals[first], arrivals[last]))
     return max(start for start, _ in spans), min(end for _, end in spans)

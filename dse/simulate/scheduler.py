@@ -16,7 +16,7 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from dse.simulate.cache import BlockCache
+from dse.simulate.cache import BlockCache, Found
 from dse.simulate.limits import BLOCK, Limits
 from dse.simulate.load import Floats, Integers, RequestList
 from dse.simulate.table import StepTable
@@ -85,12 +85,18 @@ class Scheduler:
         self.prompt, self.answer = requests.prompt.tolist(), requests.answer.tolist()
         self.prefix, self.prefix_tokens = requests.prefix.tolist(), requests.prefix_tokens.tolist()
         self.arrival = requests.arrival.tolist()
-        self.closed = in_flight is not None
-        self.coming: deque[int] = deque(range(count if in_flight is None else min(in_flight, count)))
-        self.unsent = len(self.coming)
+        self.following, first = requests.following()
+        if in_flight is not None:  # each of a closed loop is followed by the next that has not been sent
+            first = list(range(min(in_flight, count)))
+            self.following = {}
+        self.closed, self.unsent = in_flight is not None, len(first)
+        self.coming = [(self.arrival[i], i) for i in first]
+        heapq.heapify(self.coming)
         self.admitted, self.first, self.finish = ([math.nan] * count for _ in range(3))
         self.preemptions, self.hit = [0] * count, [0] * count
-        self.cache = BlockCache(limits.blocks)
+        self.cache, self.keys = BlockCache(limits.blocks, limits.tiers), requests.contexts()
+        self.loading: list[tuple[float, int]] = []  # heap: when the blocks of other tiers are there, request
+        self.loaded = 0.0  # when the link is free
         self.progress: dict[int, _Progress] = {}  # of requests that have not ended
         self.waiting: deque[int] = deque()
         self.running: dict[int, None] = {}  # in the order of admission
@@ -108,14 +114,16 @@ class Scheduler:
         while self.ended < len(self.arrival):
             self._arrive()
             if not self.running and not self.waiting:
-                self.now = self.arrival[self.coming[0]]
+                self.now = self.coming[0][0]
                 continue
             pieces = self._pieces()
             self.cache.set_aside = 0
             if pieces:
                 self._compute(pieces)
-            else:
+            elif self.decoding:
                 self._decode()
+            else:
+                self.now = min(self.loading[0][0], *(time for time, _ in self.coming[:1]), math.inf)
         return RankResult(
             requests=self.requests._replace(arrival=np.array(self.arrival)), admitted=np.array(self.admitted),
             first=np.array(self.first), finish=np.array(self.finish), preemptions=np.array(self.preemptions),
@@ -127,8 +135,10 @@ class Scheduler:
     # Requests come, are admitted, and end
 
     def _arrive(self) -> None:
-        while self.coming and self.arrival[self.coming[0]] <= self.now:
-            i = self.coming.popleft()
+        while self.loading and self.loading[0][0] <= self.now:
+            self.prefilling.append(heapq.heappop(self.loading)[1])
+        while self.coming and self.coming[0][0] <= self.now:
+            _, i = heapq.heappop(self.coming)
             self.progress[i] = _Progress(self.prompt[i], self.answer[i])
             self.waiting.append(i)
 
@@ -137,12 +147,20 @@ class Scheduler:
         one, limits = self.progress[i], self.limits
         blocks = limits.blocks_of(one.prompt + limits.reserved * one.answer)
         shared = min(self.prefix_tokens[i], one.prompt - 1) // BLOCK if self.prefix[i] >= 0 else 0
-        found = self.cache.take_with_prefix(self.prefix[i], shared, blocks) if shared else None
+        found = None
+        if self.keys:
+            own = max((one.prompt - 1) // BLOCK - shared, 0)
+            found = self.cache.take_with_context(self.keys[i], own, blocks, self.prefix[i], shared)
+        elif shared:
+            found = self.cache.take_with_prefix(self.prefix[i], shared, blocks)
         if found is None and not (shared and self.running):  # alone it may evict even its own prefix, where longer
-            found = (0, 0) if self.cache.take(blocks) else None
+            found = Found(0, 0, 0.0) if self.cache.take(blocks) else None
         if found is None:
             return False
-        hit, common = found
+        hit, common, seconds = found
+        if seconds:
+            self.loaded = max(self.now, self.loaded) + seconds
+            heapq.heappush(self.loading, (self.loaded, i))
         one.shared, one.blocks = common > 0, blocks - common
         one.done, one.left = hit * BLOCK, one.prompt - hit * BLOCK
         self.running[i] = None
@@ -150,15 +168,18 @@ class Scheduler:
             self.admitted[i], self.hit[i] = self.now, one.done
         return True
 
-    def _leave(self, i: int) -> _Progress:
-        """Take a request out of the engine, with its blocks."""
+    def _leave(self, i: int, keeps: bool = False) -> _Progress:
+        """Take a request out of the engine, with its blocks, which the cache may keep as its context."""
         one = self.progress[i]
         del self.running[i]
         grown = 0
         if one.grows is not None:
             grown = int(np.searchsorted(one.grows, self.number))
             np.subtract.at(self.needs, one.grows[grown:] - self.base, 1)
-        self.cache.release(one.blocks + grown)
+        if keeps:
+            self.cache.keep(self.keys[i], one.blocks + grown)
+        else:
+            self.cache.release(one.blocks + grown)
         if one.shared:
             self.cache.leave(self.prefix[i])
         one.grows = None
@@ -169,21 +190,15 @@ class Scheduler:
         self.tokens -= one.prompt - self.limits.speed * one.start
 
     def _end(self, i: int) -> None:
-        self._leave(i)
+        self._leave(i, keeps=bool(self.keys))
         del self.progress[i]
         self.finish[i] = self.now
         self.ended += 1
-        if self.closed and self.unsent < len(self.arrival):
-            self._send()
-
-    def _send(self) -> None:
-        """The next request of a closed loop, in the order of arrivals."""
-        arrives, at = self.now + self.arrival[self.unsent], len(self.coming)
-        self.arrival[self.unsent] = arrives
-        while at and self.arrival[self.coming[at - 1]] > arrives:
-            at -= 1
-        self.coming.insert(at, self.unsent)
-        self.unsent += 1
+        following = self.unsent if self.closed else self.following.get(i, len(self.arrival))
+        if following < len(self.arrival):
+            self.unsent += 1
+            self.arrival[following] += self.now
+            heapq.heappush(self.coming, (self.arrival[following], following))
 
     def _preempt(self) -> None:
         """Put the last admitted request back at the head of the queue, with all its tokens to be computed."""
@@ -191,6 +206,8 @@ class Scheduler:
         one = self._leave(i)
         if i in self.prefilling:
             self.prefilling.remove(i)
+        elif any(i == one for _, one in self.loading):
+            self.loading = [entry for entry in self.loading if entry[1] != i]
         else:
             made = min(int((self.number - one.start) * self.limits.speed), one.answer - 1)
             self._stop_decoding(one)
@@ -219,6 +236,8 @@ class Scheduler:
             if not self._admit(i):
                 break
             self.waiting.popleft()
+            if self.loading and any(i == one for _, one in self.loading):
+                continue
             self.prefilling.append(i)
             pieces.append((i, min(self.progress[i].left, budget)))
             budget -= pieces[-1][1]
@@ -282,8 +301,11 @@ class Scheduler:
         first = self.table.decode(self.decoding, context)
         last = self.table.decode(self.decoding, context + (count - 1) * limits.speed) if count > 1 else first
         slope = (last - first) / max(count - 1, 1)
+        nexts = [self.loading[0][0]] if self.loading else []
         if self.coming and not self.waiting and len(self.running) < limits.sequences:
-            count = min(count, _steps_until(self.arrival[self.coming[0]] - self.now, first, slope))
+            nexts.append(self.coming[0][0])
+        if nexts:
+            count = min(count, _steps_until(min(nexts) - self.now, first, slope))
         self._pass(count * (first + 0.5 * slope * (count - 1)), count, self.decoding, 0)
         return None
 
@@ -301,11 +323,11 @@ class Scheduler:
         """Let time pass for steps with the same work; requests whose answers are complete end."""
         if self.keep:
             requests = len(self.waiting), len(self.running)
-            self.records.append(StepRecord(self.now, seconds, count, sequences, prompt, *requests, self.cache.used))
+            self.records.append(StepRecord(self.now, seconds, count, sequences, prompt, *requests, self.cache.taken))
         self.now += seconds
         self.busy += seconds
         self.steps += count
-        self.block_time += self.cache.used * seconds
+        self.block_time += self.cache.taken * seconds
         if not sequences:
             return
         self.sequence_time += sequences * seconds

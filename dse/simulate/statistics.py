@@ -43,6 +43,7 @@ def statistics(found: Simulation) -> dict[str, Any]:
     seconds = max(last - start, 1e-12)
     ranks, prompt = found.ranks, found.column("prompt")
     whole = sum(max(float(rank.finish.max() - rank.requests.arrival.min()), 1e-12) for rank in ranks)
+    kept = counted if counted.any() else np.full(finish.shape, True)
     busy = sum(rank.busy for rank in ranks)
     figures: dict[str, Any] = {
         "requests": int(counted.sum()),
@@ -54,7 +55,7 @@ def statistics(found: Simulation) -> dict[str, Any]:
         "prefill_share": sum(rank.steps_with_prompts for rank in ranks) / max(sum(rank.steps for rank in ranks), 1),
         "cache_use": sum(rank.used / rank.blocks for rank in ranks) / max(busy, 1e-12),
         "peak_cache_use": max(rank.most_used / rank.blocks for rank in ranks),
-        "cache_hit_rate": float(found.column("hit").sum() / prompt.sum()),
+        "cache_hit_rate": float(found.column("hit")[kept].sum() / prompt[kept].sum()),
         "preemptions": int(found.column("preemptions").sum()),
     }
     if found.is_open:

@@ -49,6 +49,37 @@ class Requests:
 
 
 @record
+class Reuse:
+    """Prefixes that requests share and sessions of several turns; an optional part of a workload.
+
+    With it ``prefix_share`` is the share of a mean prompt that others have too, of ``prefix_groups`` prefixes by a Zipf
+    law, and caches hold what their size allows (least recently used first); without it the cache always holds it. A
+    turn's prompt is the prompt and answer of the turn before, and new tokens.
+    """
+
+    prefix_groups: Scalar = metadata(
+        "", "1", "distinct shared prefixes: system prompts, documents", default=1.0, bounds=Bounds(low=1.0)
+    )
+    prefix_skew: Scalar = metadata("", "1", "exponent of the prefixes' popularity (Zipf), 0 uniform", default=1.0)
+    turns: Scalar = metadata("", "1", "requests per session, each with the context of the last", default=1.0,
+                             bounds=Bounds(low=1.0))  # fmt: skip
+    think_time: Scalar = metadata(
+        "", "s", "time between an answer and the session's next request, mean", default=10.0, bounds=POSITIVE
+    )
+
+
+@record
+class CacheTiers:
+    """Prefix caches beyond device memory, for ``reuse``; an optional part of a mapping.
+
+    What device memory evicts goes to the host, then to disk, and is loaded over the host's link or the storage's reads.
+    """
+
+    host_cache: Scalar = metadata("", "B", "prefix cache in host memory, per device", default=0.0)
+    disk_cache: Scalar = metadata("", "B", "prefix cache on storage, per device", default=0.0)
+
+
+@record
 class Serving:
     """Serving options of an engine; an optional part of a mapping.
 
@@ -185,7 +216,9 @@ class ServingMetrics:
         "", "s", "preemption"
     )
     time_to_first_token: Scalar = metadata("TTFT", "s", "time to first token (TTFT), mean")
-    time_to_first_token_request: Scalar = metadata("", "s", "request handling outside the engine")
+    time_to_first_token_request: Scalar = metadata(
+        "", "s", "request handling outside the engine, loads of cached prefixes"
+    )
     time_to_first_token_waiting: Scalar = metadata("", "s", "waiting: memory, current step, other requests")
     time_to_first_token_prefill: Scalar = metadata("", "s", "prefill")
     inter_token_latency: Scalar = metadata("ITL", "s", "inter-token latency (ITL), median")
@@ -224,6 +257,8 @@ class ServingMetrics:
         "", "s", "cache transfer time per request, device to host"
     )
     prefill_share: Scalar = metadata("", "1", "share of engine steps with prefill", bounds=SHARE)
+    cache_hit_rate: Scalar = metadata("", "1", "share of prompt tokens found in prefix caches", bounds=SHARE)
+    device_cache_hit_rate: Scalar = metadata("", "1", "the same in device memory alone", bounds=SHARE)
     peak_memory: Scalar = metadata("", "B", "peak memory, most loaded device")
     peak_memory_weights: Scalar = metadata("", "B", "weights")
     peak_memory_cache: Scalar = metadata("", "B", "KV cache of running sequences")

@@ -64,6 +64,16 @@ def test_drawn_requests_and_the_same_seed(command, tmp_path):
     assert np.array_equal(found[0], found[1]) and not np.array_equal(found[0], found[2])
 
 
+def test_turns_of_a_trace_find_the_context_of_the_last_one(command, tmp_path):
+    """Prompt and answer of the turn before, in whole blocks of 16 tokens; another session finds nothing."""
+    path, table = tmp_path / "trace.csv", tmp_path / "requests.csv"
+    path.write_text("arrival_s,prompt_tokens,answer_tokens,session_id\n0,400,40,a\n9,500,40,a\n18,600,8,a\n27,500,8,b\n")
+    ended = command(*DESIGN, "--trace", path, "-o", table)
+    rows = list(csv.DictReader(table.read_text().splitlines()))
+    assert [float(row["cached_tokens"]) for row in rows] == [0.0, 448.0, 544.0, 0.0]
+    assert ended.status == 0 and "0 prefixes and 2 sessions" in ended.out
+
+
 @pytest.mark.parametrize(
     ("text", "wanted"),
     [
