@@ -9,8 +9,8 @@ from typing import NamedTuple
 
 import numpy as np
 
-from dse.measured.comparison import Comparison
 from docs.make.markdown import percent, table
+from dse.measured.comparison import Comparison
 
 #: What two figures of a pair have in common.
 _SAME = ("model", "gpu", "n_gpus", "precision", "batch", "isl", "osl")

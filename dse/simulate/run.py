@@ -6,6 +6,7 @@ from typing import NamedTuple
 
 import numpy as np
 
+from dse.doors.serving import meeting
 from dse.errors import InputError
 from dse.simulate.limits import Limits, limits_of
 from dse.simulate.load import Floats, Integers, RequestList, drawn

@@ -1,5 +1,6 @@
 """Time of one engine step: ``T = D + h - o min(h, D)`` of a device's ``D = s (kernels) + messages + layers a_layer``,
-and a host's ``h = a_step + n a_sequence``."""
+and a host's ``h = a_step + n a_sequence``.
+"""
 
 from __future__ import annotations
 
