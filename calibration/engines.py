@@ -234,8 +234,8 @@ def calibrate(
         problem = dataclasses.replace(rows.problem, centre=centre)
         best = problem.solve(start=centre)
         labels = (folds(rows.configurations, k or _FOLDS), folds(rows.deployments, k or _FOLDS))
-        unseen = (problem.held_out(list(one), best.z) for one in labels)
-        found.append(FittedEngine(rows, best.fit(PARAMETERS), *unseen, errors))
+        unseen, elsewhere = (problem.held_out(list(one), best.z) for one in labels)
+        found.append(FittedEngine(rows, best.fit(PARAMETERS), unseen, elsewhere, errors))
     return found
 
 

@@ -59,7 +59,7 @@ class StepWork(NamedTuple):
 
     first: float  # s of the first step
     slope: float  # s by which each further one is longer
-    count: int
+    steps: int
     sequences: int  # that decode
     prompt: int  # tokens
     pieces: list[tuple[int, int]]  # requests whose prompts are computed, with their tokens
@@ -129,8 +129,8 @@ class Scheduler:
         while not self.is_done:
             if (work := self.plan()) is None:
                 self.now = self.next_event()
-            elif work.count:
-                self.apply(work, work.count, work.seconds(work.count))
+            elif work.steps:
+                self.apply(work, work.steps, work.seconds(work.steps))
         return self.result()
 
     @property

@@ -1,4 +1,4 @@
-"""Ranks that step together: their tokens meet in the experts, so that a step of one is as long as that of the slowest."""
+"""Ranks that step together, as their tokens meet in the experts: a step of one is as long as that of the slowest."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ def run_together(ranks: Sequence[Scheduler], shared: float) -> list[RankResult]:
 
 def _planned(rank: Scheduler) -> StepWork | None:
     """The next work of a rank, after preemptions."""
-    while (work := rank.plan()) is not None and not work.count:
+    while (work := rank.plan()) is not None and not work.steps:
         pass
     return work
 
@@ -43,7 +43,7 @@ def _planned(rank: Scheduler) -> StepWork | None:
 def _step(due: Sequence[tuple[Scheduler, StepWork]], ranks: int, shared: float) -> None:
     """Steps that all ranks with work do at once, up to the next event of any."""
     works = [work for _, work in due]
-    count = min(work.count for work in works)
+    count = min(work.steps for work in works)
     own = [work.seconds(count) for work in works]
     decode = min(own) if any(work.pieces for work in works) else 0.0
     slowest, idle = max(own), ranks - len(own)
