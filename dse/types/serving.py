@@ -38,6 +38,9 @@ class Requests:
     answer_spread: Scalar | None = metadata(
         "", "1", "relative standard deviation of answer lengths", default=None, absent=0.0
     )
+    expert_skew: Scalar = metadata(
+        "", "1", "relative standard deviation of the tokens of an expert", default=1.0
+    )
     first_token_limit: Scalar = metadata("", "s", "limit of the time to first token, 0 none", default=0.0)
     token_limit: Scalar = metadata("", "s", "limit of the time per output token, 0 none", default=0.0)
 
@@ -165,6 +168,10 @@ class Engine:
     latent_layer_time: Scalar = metadata("", "s", "additional overhead per latent-attention layer", default=15e-6)
     host_step_time: Scalar = metadata("", "s", "host time per engine step", default=1e-3)
     sequence_time: Scalar = metadata("", "s", "host time per sequence and step", default=10e-6)
+    host_overlap: Scalar = metadata(
+        "", "1", "share of host time per step behind the kernels of the step before", default=0.0, bounds=SHARE,
+    )  # fmt: skip
+    rank_time: Scalar = metadata("", "s", "host time per step and further tensor-parallel rank", default=0.0)
     request_time: Scalar = metadata("", "s", "time per request outside the engine", default=0.1)
     small_message_time: Scalar = metadata(
         "", "s", "fixed time per collective", default=11e-6

@@ -1,4 +1,5 @@
-"""Time of one engine step: ``T = s (kernels) + messages + layers a_layer + a_step + n a_sequence``."""
+"""Time of one engine step: ``T = D + h - o min(h, D)`` of a device's ``D = s (kernels) + messages + layers a_layer``,
+and a host's ``h = a_step + n a_sequence``."""
 
 from __future__ import annotations
 
@@ -79,12 +80,24 @@ def stage_time(stage: Stage, serving: Serving, engine: Engine, work: StepWork, b
         casts = jnp.where(rates.operand_bytes < 1.9, engine.cast_layer_time, 0.0)
         added = added + ran.expert_layers * (engine.expert_layer_time + casts)
     handed_on = sum(sent.time for sent in send_all(work.hand_over, stage.design.software, stage.design.system))
-    return overlapped_step(stage, serving, engine, ran, rates, with_far(stage, serving, batch, EngineStepTime(
+    whole = overlapped_step(stage, serving, engine, ran, rates, with_far(stage, serving, batch, EngineStepTime(
         matrix=s * matrices,
         attention=s * kernels_time([ran.attention], rates),
         communication=ran.layers * messages_time(stage.design, engine, work) + handed_on,
-        host=added + engine.host_step_time / pp + batch.sequences * engine.sequence_time,
+        host=added,
     )))  # fmt: skip
+    return whole._replace(host=added + exposed_host_time(stage.design, engine, batch, whole.total))
+
+
+def exposed_host_time(design: Design, engine: Engine, batch: Batch, device: Scalar) -> Scalar:
+    """Host time of a step that its kernels do not hide: ``h - o min(h, device)``.
+
+    The host schedules a step, prepares each sequence, and hands the inputs to every further rank of a tp group; with
+    asynchronous scheduling while the device works on the step before (vLLM, SGLang, TensorRT-LLM since 2025).
+    """
+    per_step = engine.host_step_time + engine.rank_time * (design.mapping.tp - 1.0)
+    host = per_step / design.mapping.pp + batch.sequences * engine.sequence_time
+    return host - engine.host_overlap * jnp.minimum(host, device)
 
 
 def with_far(stage: Stage, serving: Serving, batch: Batch, alone: EngineStepTime) -> EngineStepTime:
