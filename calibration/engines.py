@@ -234,8 +234,8 @@ def calibrate(
         problem = dataclasses.replace(rows.problem, centre=centre)
         best = problem.solve(start=centre)
         labels = (folds(rows.configurations, k or _FOLDS), folds(rows.deployments, k or _FOLDS))
-        unseen = (problem.held_out(list(one), best.z) for one in labels)
-        found.append(FittedEngine(rows, best.fit(PARAMETERS), *unseen, errors))
+        unseen, elsewhere = (problem.held_out(list(one), best.z) for one in labels)
+        found.append(FittedEngine(rows, best.fit(PARAMETERS), unseen, elsewhere, errors))
     return found
 
 
@@ -265,7 +265,7 @@ def centres_of(near: np.ndarray, found: Sequence[np.ndarray], has_rows: np.ndarr
 
 
 def _without_sources(engines: Sequence[EngineRows], near: np.ndarray, alone: Sequence[np.ndarray]) -> list[np.ndarray]:
-    """Errors of the rows of each engine by fits, its own and those that its prior follows from, without their source."""
+    """Errors of the rows of each engine by fits, of its own and of its prior, without their source."""
     errors = [np.full(len(rows.compared), np.nan) for rows in engines]
     for source in sorted({source for rows in engines for source in rows.sources}):
         kept = [rows.sources != source for rows in engines]

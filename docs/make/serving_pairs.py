@@ -9,8 +9,8 @@ from typing import NamedTuple
 
 import numpy as np
 
-from dse.measured.comparison import Comparison
 from docs.make.markdown import percent, table
+from dse.measured.comparison import Comparison
 
 #: What two figures of a pair have in common.
 _SAME = ("model", "gpu", "n_gpus", "precision", "batch", "isl", "osl")
@@ -20,8 +20,8 @@ _EQUAL = 0.03
 
 _ABOUT = (
     "Figures of one source, model, device, format and load that differ in the mapping alone, by more than "
-    f"{percent(_EQUAL)}: whole experts on each device (ep) or slices of all (etp), attention apart on each rank (dp) or "
-    "split over all (tp). *Right*: the faster one is predicted, by fits without the configurations of the pair."
+    f"{percent(_EQUAL)}: whole experts on each device (ep) or slices of all (etp), attention apart on each rank (dp) "
+    "or split over all (tp). *Right*: the faster one is predicted, by fits without the configurations of the pair."
 )
 
 _ALL = "**all**"

@@ -253,8 +253,8 @@ def page() -> str:
         _open_rows(others),
         _closed(looped),
         "## Prefix caches",
-        "Prompt tokens found in the cache, of Llama 3 8B on one H100 with prompts of 4,000 tokens and answers of 200 at "
-        "5 requests/s: simulated, and by the characteristic time of the cache "
+        "Prompt tokens found in the cache, of Llama 3 8B on one H100 with prompts of 4,000 tokens and answers of 200 "
+        "at 5 requests/s: simulated, and by the characteristic time of the cache "
         "(`dse/model/serving/reuse.py::characteristic_time`).",
         _reuse(20_000),
         f"{_speed()} requests a minute of one processor core (1,000 prompt and 300 output tokens, 8 requests/s).",

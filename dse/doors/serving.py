@@ -24,7 +24,7 @@ from dse.model.serving.goodput import promises_none, share_in_time
 from dse.model.serving.loads import served
 from dse.model.serving.memory import KvCapacity, kv_capacity
 from dse.model.serving.reuse import ROUNDS, lookups, shared_among, with_lookups
-from dse.model.serving.steady import Phases, Served
+from dse.model.serving.steady import Phases, Served, together
 from dse.model.serving.step import engine_step
 from dse.model.serving.tails import NORMAL, tails
 from dse.model.serving.work import Rank, cache_bytes, ranks_of_experts, stage_of, width_split
@@ -162,6 +162,12 @@ def _rank(design: Design) -> Rank:
     requests, serving = design.workload.requests or Requests(), design.mapping.serving or Serving()
     engine = design.software.engine or Engine()
     return Rank(stage_of(design), ranks_of_experts(design), requests, serving, engine)
+
+
+def meeting(design: Design) -> tuple[int, float]:
+    """Data-parallel ranks that step together, and the share of their experts in the work of a prompt."""
+    found = together(_rank(design))
+    return (round(float(found["ranks"])), float(found["shared"])) if found else (1, 0.0)
 
 
 def step_time(design: Design, batch: Batch) -> Scalar:

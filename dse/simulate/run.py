@@ -6,11 +6,13 @@ from typing import NamedTuple
 
 import numpy as np
 
+from dse.doors.serving import meeting
 from dse.errors import InputError
 from dse.simulate.limits import Limits, limits_of
 from dse.simulate.load import Floats, Integers, RequestList, drawn
 from dse.simulate.scheduler import RankResult, Scheduler
 from dse.simulate.table import step_table
+from dse.simulate.together import run_together
 from dse.types import Design, Load, Requests, choice_name
 
 #: Loads that can be simulated.
@@ -74,12 +76,18 @@ def simulate(
     limits = limits_of(design, asked)
     sequences = min(limits.sequences, limits.blocks, asked.size, max((n for n in in_flight if n), default=1 << 30))
     table = step_table(design, max(sequences, 1), limits.chunk, int(np.max(asked.prompt + asked.answer)))
-    results = []
+    schedulers = []
     for numbers, at_once in zip(dealt, in_flight, strict=True):
         own = asked.some(numbers)
         if at_once:
             own = _started(own, at_once, seed)
-        results.append(Scheduler(limits, table, own, at_once, keep).run())
+        schedulers.append(Scheduler(limits, table, own, at_once, keep))
+    together, shared = meeting(design)
+    results = [
+        result
+        for first in range(0, len(schedulers), together)
+        for result in run_together(schedulers[first : first + together], shared)
+    ] if together > 1 else [one.run() for one in schedulers]  # fmt: skip
     span = None if traced or stated.load == float(Load.offline) else _span(results, max(map(_or_none, in_flight)))
     return Simulation(results, limits, dealt, span, is_open=not closed)
 

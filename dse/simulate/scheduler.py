@@ -54,6 +54,21 @@ class RankResult(NamedTuple):
     records: list[StepRecord]
 
 
+class StepWork(NamedTuple):
+    """Planned steps with the same work."""
+
+    first: float  # s of the first step
+    slope: float  # s by which each further one is longer
+    steps: int
+    sequences: int  # that decode
+    prompt: int  # tokens
+    pieces: list[tuple[int, int]]  # requests whose prompts are computed, with their tokens
+
+    def seconds(self, count: int) -> float:
+        """Seconds of as many steps."""
+        return count * (self.first + 0.5 * self.slope * (count - 1))
+
+
 class _Progress:
     """A request in the engine."""
 
@@ -111,19 +126,35 @@ class Scheduler:
 
     def run(self) -> RankResult:
         """Serve all requests."""
-        while self.ended < len(self.arrival):
-            self._arrive()
-            if not self.running and not self.waiting:
-                self.now = self.coming[0][0]
-                continue
-            pieces = self._pieces()
-            self.cache.set_aside = 0
-            if pieces:
-                self._compute(pieces)
-            elif self.decoding:
-                self._decode()
-            else:
-                self.now = min(self.loading[0][0], *(time for time, _ in self.coming[:1]), math.inf)
+        while not self.is_done:
+            if (work := self.plan()) is None:
+                self.now = self.next_event()
+            elif work.steps:
+                self.apply(work, work.steps, work.seconds(work.steps))
+        return self.result()
+
+    @property
+    def is_done(self) -> bool:
+        """Whether all requests have ended."""
+        return self.ended == len(self.arrival)
+
+    def plan(self) -> StepWork | None:
+        """What the engine does next, of no steps where it lacks blocks and has preempted; None where nothing is due."""
+        self._arrive()
+        if not self.running and not self.waiting:
+            return None
+        pieces = self._pieces()
+        self.cache.set_aside = 0
+        if pieces:
+            return self._prompts(pieces)
+        return self._decode() if self.decoding else None
+
+    def next_event(self) -> float:
+        """Seconds at which the next request or block of another tier comes; infinity for none."""
+        return min((heap[0][0] for heap in (self.loading, self.coming) if heap), default=math.inf)
+
+    def result(self) -> RankResult:
+        """Requests with their times, and sums."""
         return RankResult(
             requests=self.requests._replace(arrival=np.array(self.arrival)), admitted=np.array(self.admitted),
             first=np.array(self.first), finish=np.array(self.finish), preemptions=np.array(self.preemptions),
@@ -249,15 +280,18 @@ class Scheduler:
             self._preempt()
         self.cache.set_aside = needed
 
-    def _compute(self, pieces: list[tuple[int, int]]) -> None:
+    def _prompts(self, pieces: list[tuple[int, int]]) -> StepWork:
         """One step with prompts."""
         prompt = sum(tokens for _, tokens in pieces)
         reach = sum(tokens * (self.progress[i].done + 0.5 * tokens) for i, tokens in pieces) / prompt
         sequences = self.decoding if self.limits.mixed else 0
-        seconds = self.table.mixed(sequences, self._context(), prompt, reach)
-        self.with_prompts += 1
-        self._pass(seconds, 1, sequences, prompt)
-        for i, tokens in pieces:
+        return StepWork(self.table.mixed(sequences, self._context(), prompt, reach), 0.0, 1, sequences, prompt, pieces)
+
+    def apply(self, work: StepWork, count: int, seconds: float) -> None:
+        """Do ``count`` steps of planned work in ``seconds``."""
+        self.with_prompts += bool(work.pieces)
+        self._pass(seconds, count, work.sequences, work.prompt)
+        for i, tokens in work.pieces:
             one = self.progress[i]
             one.done, one.left = one.done + tokens, one.left - tokens
             if not one.left:
@@ -284,8 +318,8 @@ class Scheduler:
             one.grows = self.number + ((np.arange(had, last) * BLOCK - base) // limits.speed).astype(np.int64)
             np.add.at(self.needs, one.grows - self.base, 1)
 
-    def _decode(self) -> None:
-        """Steps without prompts, up to the next event."""
+    def _decode(self) -> StepWork:
+        """Steps without prompts, up to the next event; none where there are no blocks, and one request is preempted."""
         while self.progress.get(self.ends[0][1], _GONE).epoch != self.ends[0][2]:
             heapq.heappop(self.ends)  # preempted since
         limits, count = self.limits, self.ends[0][0] - self.number
@@ -296,7 +330,8 @@ class Scheduler:
                     if context < self.table.contexts[-1] else count)  # fmt: skip
         if count > (held := self._steps_held(count)):
             if not held:
-                return self._preempt()
+                self._preempt()
+                return StepWork(0.0, 0.0, 0, 0, 0, [])
             count = held
         first = self.table.decode(self.decoding, context)
         last = self.table.decode(self.decoding, context + (count - 1) * limits.speed) if count > 1 else first
@@ -306,8 +341,7 @@ class Scheduler:
             nexts.append(self.coming[0][0])
         if nexts:
             count = min(count, _steps_until(min(nexts) - self.now, first, slope))
-        self._pass(count * (first + 0.5 * slope * (count - 1)), count, self.decoding, 0)
-        return None
+        return StepWork(first, slope, count, self.decoding, 0, [])
 
     def _steps_held(self, count: int) -> int:
         """Decode steps, at most ``count``, that the cache has blocks for."""

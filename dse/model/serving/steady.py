@@ -207,7 +207,7 @@ def steady(rank: Rank, running: Scalar, waiting: Scalar, at_once: Scalar) -> tup
     filled = jnp.where(apart, 0.0, rest / limit)
     behind = 0.5 * each / full * filled / turns
     # A single prompt never shares the step that it waits for; its last step gives the first token.
-    taken = taken._replace(whole=taken.whole + jnp.maximum(steps.alone - 1.0, 0.0), **_together(rank))
+    taken = taken._replace(whole=taken.whole + jnp.maximum(steps.alone - 1.0, 0.0), **together(rank))
     later = (requests.output_tokens - 1.0) / speed
     n, by_itself, tokens = 0.5 * running, steps.seconds_of(itself), jnp.where(apart, turns, later)
     busy: Scalar = 0.0
@@ -272,7 +272,7 @@ def steps_of(rank: Rank, running: Scalar, at_once: Scalar) -> tuple[PromptIntake
     return taken, _steps(rank, running, mixing, prompt, many)
 
 
-def _together(rank: Rank) -> dict[str, Scalar]:
+def together(rank: Rank) -> dict[str, Scalar]:
     """Ranks that step together, and the share of experts in the forward FLOPs of a prompt."""
     forward, mixture = rank.stage.design.workload, rank.stage.design.workload.experts
     if mixture is None:

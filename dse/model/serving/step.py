@@ -1,5 +1,7 @@
-"""Time of one engine step: ``T = D + h - o min(h, D)`` of a device's ``D = s (kernels) + messages + layers a_layer``,
-and a host's ``h = a_step + n a_sequence``."""
+"""Time of one engine step: ``T = D + h - o min(h, D)``.
+
+The device takes ``D = s (kernels) + messages + layers a_layer``, the host ``h = a_step + n a_sequence``.
+"""
 
 from __future__ import annotations
 
@@ -68,7 +70,7 @@ def per_stage_batch(batch: Batch, stages: Scalar) -> Batch:
 
 def stage_time(stage: Stage, serving: Serving, engine: Engine, work: StepWork, batch: Batch) -> EngineStepTime:
     """Time of one stage of an engine step; the head, of the last stage, counts as ``1 / pp`` in each."""
-    layout, pp, s = stage.layout, stage.design.mapping.pp, engine.kernel_slowdown
+    layout, s = stage.layout, engine.kernel_slowdown
     rates, ran = of_narrow_formats(stage.rates, engine), stage_pass(stage, work, batch)
     matrices, added = kernels_time(ran.others, rates), ran.layers * engine.layer_time
     w = stage.design.workload

@@ -6,9 +6,15 @@ import numpy as np
 import pytest
 
 import dse
+from dse.designs.records import with_serving_defaults
 from dse.model.serving.steady import prompt_intake
 from dse.model.serving.work import SKEW, busiest_rank, largest_deviate, stage_of, with_experts_met
 from dse.model.work.batch import Batch
+from dse.simulate.limits import limits_of
+from dse.simulate.load import drawn
+from dse.simulate.scheduler import Scheduler
+from dse.simulate.table import step_table
+from dse.simulate.together import run_together
 from dse.types import Requests, Serving
 from tests.programs import served
 
@@ -56,9 +62,11 @@ def test_experts_that_the_busiest_rank_reads(independent):
 
 
 def test_slices_of_experts_have_no_busiest_rank():
-    times = [float(served(mixture(ep=1, expert_skew=skew)).time_per_output_token) for skew in (0.0, 2.0)]
-    whole = [float(served(mixture(ep=8, concurrency=512, expert_skew=skew)).time_per_output_token) for skew in (0.0, 2.0)]
-    assert times[0] == times[1] and whole[0] < whole[1]
+    slices, whole = (
+        [served(mixture(ep=ep, concurrency=512, expert_skew=skew)).time_per_output_token for skew in (0.0, 2.0)]
+        for ep in (1, 8)
+    )
+    assert slices[0] == slices[1] and whole[0] < whole[1]
 
 
 @pytest.mark.parametrize("own", [0.05, 0.3, 0.8])
@@ -72,21 +80,45 @@ def test_a_step_waits_for_prompts_of_any_rank(own):
 
 def test_ranks_with_attention_of_their_own_wait_for_prompts_of_each_other():
     """As many requests a rank: alone its prompts delay its own answers, together those of all."""
-    shared = dict(workload="deepseek-v3", precision="fp8", prompt_tokens=4096, output_tokens=512)
-    alone, together = (
-        served(dse.design(
-            shared["workload"], "h200", "vllm", any_option=True, tp=1, n_devices=ranks, ep=ranks,
-            concurrency=16 * ranks, **{k: v for k, v in shared.items() if k != "workload"},
-            **{"memory.capacity": "1600 GB"},
-        ))  # fmt: skip
-        for ranks in (1, 8)
-    )
+    shared = {"precision": "fp8", "prompt_tokens": 4096, "output_tokens": 512, "memory.capacity": "1600 GB"}
+
+    def ranks(many):
+        mapping = dict(tp=1, n_devices=many, ep=many, concurrency=16 * many)
+        return served(dse.design("deepseek-v3", "h200", "vllm", any_option=True, **mapping, **shared))
+
+    alone, together = ranks(1), ranks(8)
     assert float(together.time_per_output_token_prefill) > 1.05 * float(alone.time_per_output_token_prefill)
 
 
 def test_a_host_hands_the_inputs_of_a_step_to_every_further_rank():
-    without, with_it = (
-        float(served(dse.design("llama-3-70b", "h100", "vllm", tp=8, rank_time=f"{ms} ms")).time_per_output_token_host)
-        for ms in (0, 1)
-    )
-    assert with_it - without == pytest.approx(7e-3, rel=1e-3)
+    """And hides it, as far as asked, behind what the device does meanwhile."""
+
+    def host(ms, overlap):
+        made = dse.design("llama-3-70b", "h100", "vllm", tp=8, rank_time=f"{ms} ms", host_overlap=overlap)
+        found = served(made)
+        return float(found.time_per_output_token_host), float(found.time_per_output_token)
+
+    plain, slow, hidden = host(0, 0.0), host(1, 0.0), host(1, 1.0)
+    assert slow[0] - plain[0] == pytest.approx(7e-3, rel=1e-3)
+    assert hidden[1] < plain[1]  # the device takes longer than the host
+    half = host(1, 0.5)
+    assert half[0] == pytest.approx(0.5 * (slow[0] + hidden[0]), rel=1e-4)
+
+
+def test_ranks_that_are_simulated_together():
+    """One rank together with none is one alone; of eight each step is as long as that of the slowest."""
+    one = with_serving_defaults(dse.design(
+        "deepseek-v3", "h200", "vllm", any_option=True, precision="fp8", tp=1, n_devices=8, ep=8, concurrency=128,
+        prompt_tokens=2000, output_tokens=200,
+    ))  # fmt: skip
+    limits, asked = limits_of(one, drawn(one.workload.requests, 160, 0, 0.0)), drawn(one.workload.requests, 160, 0, 0.0)
+    table = step_table(one, 16, limits.chunk, int(np.max(asked.prompt + asked.answer)))
+
+    def ranks(count):
+        return [Scheduler(limits, table, asked.some(np.arange(r, 160, count)), 16) for r in range(count)]
+
+    (alone,), (same,) = [scheduler.run() for scheduler in ranks(1)], run_together(ranks(1), 0.3)
+    assert same.finish == pytest.approx(alone.finish, rel=1e-9)
+    apart, together = [scheduler.run() for scheduler in ranks(8)], run_together(ranks(8), 0.3)
+    assert all((b.finish >= a.finish * (1 - 1e-9)).all() for a, b in zip(apart, together, strict=True))
+    assert max(b.finish.max() for b in together) > 1.05 * max(a.finish.max() for a in apart)
