@@ -233,9 +233,9 @@ def _print_runs(found: RunPlan) -> None:
     limits = [f"in {show.duration(demand.seconds)}"] if math.isfinite(demand.seconds) else []
     limits += [f"under {show.digits(demand.budget)} USD"] if math.isfinite(demand.budget) else []
     out.print(Text(
-        f"{demand.workload}: {_tokens(demand.tokens or 0.0)} {' and '.join(limits)}, "
-        f"{demand.global_batch:,} sequences per step; up to {demand.max_devices:,} devices, in powers of two; time "
-        "with failures, USD of buying and running the devices for it\n"
+        f"{demand.workload}: {_tokens(demand.tokens or 0.0)} {' and '.join(limits)}, {demand.global_batch:,} sequences "
+        f"({found.batch_tokens / 1e6:.3g}M tokens) per step; up to {demand.max_devices:,} devices, in powers of two; "
+        "time with failures, USD of buying and running the devices for it\n"
     ), soft_wrap=True)  # fmt: skip
     columns = ["accelerator", "USD", "devices", "time", "mapping", "MFU %", "margins"]
     rows = []

@@ -70,6 +70,7 @@ class RunPlan(NamedTuple):
     clusters: list[Cluster]
     without: dict[str, str]
     changes: list[str]
+    batch_tokens: float  #: tokens of a global batch
 
 
 def plan_run(demand: RunDemand) -> RunPlan:
@@ -108,7 +109,8 @@ def plan_run(demand: RunDemand) -> RunPlan:
     found = {slug: _cheapest(runs[slug], demand, slug) for slug in demand.accelerators}
     clusters = sorted((one for one in found.values() if isinstance(one, Cluster)), key=lambda one: _rank(one, demand))
     without = {slug: one for slug, one in found.items() if isinstance(one, str)}
-    return RunPlan(demand, clusters, without, list(_changes(runs, demand, clusters)))
+    tokens_of_batch = float(batch or _BATCH) * float(model["seq_len"])
+    return RunPlan(demand, clusters, without, list(_changes(runs, demand, clusters)), tokens_of_batch)
 
 
 def _rank(one: Cluster, demand: RunDemand) -> float:
