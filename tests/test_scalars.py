@@ -15,7 +15,7 @@ from jax import lax
 import dse
 from dse.designs.leaves import leaf, replace
 from dse.designs.records import OF_EXPERTS, OPTIONAL
-from dse.doors import equations, evaluation, scalars
+from dse.doors import evaluation, recording, scalars
 from dse.doors.scalars import ScalarFunction, operations
 from dse.doors.scalars.slopes import FLAT, RULES
 from dse.doors.studies import STUDIES
@@ -155,7 +155,7 @@ def test_slopes_of_the_model_are_those_of_jax(name, precision, rounding):
 
 def equations_of(function, *arguments):
     """The same function in a form that JAX differentiates in seconds."""
-    found, _ = equations.trace(function, *arguments)
+    found, _ = recording.trace(function, *arguments)
     return lambda *given: found(*jax.tree.leaves(given))[0]
 
 
@@ -202,7 +202,7 @@ def test_structures_have_every_record():
 
 def unknown_primitives(function, *arguments):
     """Primitives of a function that NumPy does not evaluate here."""
-    found, _ = equations.trace(function, *jax.tree.map(np.float32, arguments))
+    found, _ = recording.trace(function, *jax.tree.map(np.float32, arguments))
     return {one.primitive.name for one in found.equations} - operations.PLAIN.keys() - operations.WITH_PARAMETERS.keys()
 
 

@@ -25,7 +25,8 @@ import numpy as np
 from jax import Array, lax
 
 from dse.designs.leaves import replace
-from dse.doors import equations
+from dse.doors import recording
+from dse.doors.equations import Equations
 from dse.doors.folding import folded
 from dse.doors.scalars import ScalarFunction
 from dse.io.files import search_digest
@@ -288,7 +289,7 @@ def _kept(name: str, program: Program, function: Callable[..., Any]) -> ScalarFu
 
     def traced(structure: jax.tree_util.PyTreeDef) -> tuple[Any, Any, None]:
         scalars = [jax.ShapeDtypeStruct((), jnp.float32)] * structure.num_leaves
-        return *equations.trace(function, *jax.tree.unflatten(structure, scalars)), None
+        return *recording.trace(function, *jax.tree.unflatten(structure, scalars)), None
 
     made_from = f"{name} {search_digest()} {program}" if program.can_be_kept else None
     return ScalarFunction(lambda *arguments: (function(*arguments), None), made_from, traced)
@@ -332,12 +333,12 @@ _tracing = threading.Lock()
 @functools.lru_cache(maxsize=16)
 def _equations(
     program: Program, inputs: jax.tree_util.PyTreeDef
-) -> tuple[equations.Equations, jax.tree_util.PyTreeDef]:
+) -> tuple[Equations, jax.tree_util.PyTreeDef]:
     if program.known:
         whole, outputs = _equations(dataclasses.replace(program, known=()), inputs)
         return folded(whole, dict(program.known)), outputs
     scalars = jax.tree.unflatten(inputs, [jax.ShapeDtypeStruct((), jnp.float32)] * inputs.num_leaves)
-    return equations.trace(functools.partial(evaluated, program), *scalars)
+    return recording.trace(functools.partial(evaluated, program), *scalars)
 
 
 def padded_values(space: Space, points: Point, size: int) -> Values:

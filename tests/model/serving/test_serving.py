@@ -10,7 +10,7 @@ import pytest
 import dse
 from dse import types
 from dse.designs import catalog
-from dse.doors import equations
+from dse.doors import recording
 from dse.doors.pools import serve_pools
 from dse.doors.serving import bounds, serve, steps
 from dse.doors.study_serving import SERVING
@@ -369,7 +369,7 @@ def test_the_program_stays_small(workload, mapping, most, with_energy):
             found = serve(point)
             return {name: getattr(found, name) for name in kept}
 
-        return len(equations.trace(function, jax.tree.map(np.float32, design))[0].equations)
+        return len(recording.trace(function, jax.tree.map(np.float32, design))[0].equations)
 
     unpriced, tails = count(asked | SERVING.group("energy")), SERVING.group("tails")
     assert count(asked) <= most and unpriced <= with_energy
