@@ -109,6 +109,10 @@ class Recording(Trace):
         found = [Recorded(self, aval, atom) for aval, atom in zip(avals, atoms, strict=True)]
         return found if primitive.multiple_results else found[0]
 
+    def stage_value(self, value: Any) -> Recorded:
+        """A constant as a value of the function; JAX calls this."""
+        return Recorded(self, jax.typeof(value), self._atom(value))
+
     def process_custom_jvp_call(self, *_: Any, **__: Any) -> Any:
         """Refuse; JAX calls this."""
         raise CannotRecordError

@@ -34,7 +34,7 @@ def test_equal_equations_are_merged_and_unneeded_ones_left_out():
 def of_every_kind(a, b):
     """Operators with numbers of Python, of NumPy and of JAX on either side, functions of JAX, and an array."""
     some = [2 * a, b - 1.5, 1 / a, a**2, a**b, -b, a % b, a // b, abs(a)]
-    some += [np.float32(3.0) * a.astype(np.float32), b + jnp.zeros_like(a)]
+    some += [np.float32(3.0) * a.astype(np.float32), b + jnp.asarray(2.0, a.dtype) * jnp.asarray(0.5)]
     chosen = jnp.where((a < b) & ~(b >= 1) | (a == 2.0) | (b != 2.0), some[0], 7.0) + jnp.int32(3).astype(a.dtype)
     summed = jax.vmap(lambda c: c * a + b)(jnp.arange(3).astype(a.dtype)).sum()
     return some, chosen, summed, 1.0, (a > 1.0).astype(jnp.int32) + 2
