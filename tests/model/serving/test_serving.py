@@ -21,7 +21,7 @@ from dse.model.work.blocks import attention_of
 from dse.model.work.parameters import parameter_count
 from dse.model.work.states import States
 from dse.types import Infeasible, Serving
-from tests.programs import by_numpy, served
+from tests.programs import by_numpy, compiled, served
 
 
 def metrics(workload="llama-3-70b", system="h100-sxm-80gb", **settings):
@@ -404,11 +404,11 @@ def test_plain_numbers_and_jax_agree():
     """In double precision to rounding; in single precision a wait is what is left of times ten times as long."""
     design = dse.design("llama-3-8b", "h100", precision="fp8", concurrency=32)
     with jax.enable_x64(True):
-        exact, compiled = dse.serve(design), jax.jit(serve)(design)
-    plain, traced = dse.serve(design), jax.jit(serve)(design)
+        exact, traced_exactly = dse.serve(design), compiled(serve)(design)
+    plain, traced = dse.serve(design), compiled(serve)(design)
     waited = 3e-5 * float(exact.time_to_first_token)
     for name in SERVING.units:
-        assert float(getattr(exact, name)) == pytest.approx(float(getattr(compiled, name)), rel=1e-12)
+        assert float(getattr(exact, name)) == pytest.approx(float(getattr(traced_exactly, name)), rel=1e-12)
         close = pytest.approx(float(getattr(traced, name)), rel=2e-5, abs=waited if "first_token" in name else None)
         assert float(getattr(plain, name)) == close
 
