@@ -38,8 +38,8 @@ from dse.types import Design, Engine, Workload
 from dse.types.fields import field_metadata
 
 #: What is fitted of an engine: prior, spread of its logarithm, physical range. Single products of 8 bits reach 0.88 of
-#: what those of 16 do on Hopper, 0.68 on Blackwell. Fused expert kernels alone are slower by some 75 bytes over a row of
-#: a shard (aiconfigurator's tables of vLLM and SGLang on four chips: 40 weights of bf16, 70 of fp8).
+#: what those of 16 do on Hopper, 0.68 on Blackwell. Fused expert kernels alone are slower by some 75 bytes over a row
+#: of a shard (aiconfigurator's tables of vLLM and SGLang on four chips: 40 weights of bf16, 70 of fp8).
 PARAMETERS = (
     Parameter("kernel_slowdown", 1.08, 0.12, 0.8, 2.0),
     Parameter("layer_time", 15e-6, 0.6, 1e-6, 100e-6),
