@@ -11,14 +11,13 @@ from typing import NamedTuple
 import jax.numpy as jnp
 
 from dse.model.choice import nothing, plus, times
-from dse.model.layout import ExpertLayout
 from dse.model.machine.messages import send_all
 from dse.model.machine.rates import Rates
 from dse.model.machine.roofline import kernels_time, moving_time, roofline_terms
 from dse.model.machine.routes import mesh_share
 from dse.model.serving.memory import NO_SPILL, far_tier, weight_bytes
 from dse.model.serving.stage_pass import StagePass, stage_pass
-from dse.model.serving.work import Stage, StepWork, step_bytes, step_work
+from dse.model.serving.work import Stage, StepWork, bytes_a_weight, step_bytes, step_work
 from dse.model.work.batch import Batch
 from dse.model.work.blocks import attention_of, shares_of
 from dse.model.work.ledger import over_kernels
@@ -78,7 +77,7 @@ def stage_time(stage: Stage, serving: Serving, engine: Engine, work: StepWork, b
     added = plus(added, times(attention_of(w).compressed, ran.layers * engine.latent_layer_time))
     if not nothing(layout.experts.local):
         grouped = [runs.where(lambda o: o.kind is OperatorKind.grouped) for runs in ran.others]
-        matrices = matrices + of_narrow_shards(engine, layout.experts) * kernels_time(grouped, rates)
+        matrices = matrices + of_narrow_shards(engine, stage, rates) * kernels_time(grouped, rates)
         casts = jnp.where(rates.operand_bytes < 1.9, engine.cast_layer_time, 0.0)
         added = added + ran.expert_layers * (engine.expert_layer_time + casts)
     handed_on = sum(sent.time for sent in send_all(work.hand_over, stage.design.software, stage.design.system))
@@ -220,8 +219,8 @@ def of_narrow_formats(rates: Rates, engine: Engine) -> Rates:
 
 def rates_in(engine: Engine, stage: Stage) -> Rates:
     """The rates of single kernels in an engine; :func:`stage_time` counts launches per layer, not per kernel."""
-    rates, experts = of_narrow_formats(stage.rates, engine), stage.layout.experts
-    narrow = {OperatorKind.grouped: of_narrow_shards(engine, experts)}
+    rates = of_narrow_formats(stage.rates, engine)
+    narrow = {OperatorKind.grouped: of_narrow_shards(engine, stage, rates)}
     units = {
         kind: unit._replace(slowdown=engine.kernel_slowdown * (1.0 + narrow.get(kind, 0.0)), floor=0.0)
         for kind, unit in rates.units.items()
@@ -234,9 +233,13 @@ def without_floors(rates: Rates) -> Rates:
     return rates._replace(kernels=dataclasses.replace(rates.kernels, kernel_floor=0.0))
 
 
-def of_narrow_shards(engine: Engine, experts: ExpertLayout) -> Scalar:
-    """Slow-down of expert kernels with narrow shards, as a share of their time."""
-    return 0.0 if nothing(experts.ffn) else engine.narrow_expert / experts.ffn
+def of_narrow_shards(engine: Engine, stage: Stage, rates: Rates) -> Scalar:
+    """Slow-down of expert kernels with narrow shards, as a share of their time: ``b / (f w)`` for ``f`` weights of w."""
+    width = stage.layout.experts.ffn
+    if nothing(width):
+        return 0.0
+    serving = stage.design.mapping.serving or Serving()
+    return engine.narrow_expert / (width * bytes_a_weight(serving, rates.operand_bytes, True))
 
 
 def messages_time(design: Design, engine: Engine, work: StepWork) -> Scalar:
