@@ -71,8 +71,8 @@ _SHARED = 0.01
 #: Years by which the weight of an engine in another one's prior falls to ``1 / e``, that of other code bases, and the
 #: share of the general priors.
 _ERA, _OTHER, _GENERAL = 0.5, 0.15, 0.2
-#: Of the client of a benchmark, not of its engine.
-_CLIENT = ("request_time",)
+#: Of the client of a benchmark, not of its engine; and of a host's code, which other code bases tell nothing of.
+_CLIENT, _OF_HOST = ("request_time",), ("host_step_time", "sequence_time", "rank_time", "host_overlap")
 #: Metrics that are not fitted: memory has its own account, power is energy by rate.
 _UNFITTED = ("peak_memory", "average_power")
 
@@ -227,8 +227,9 @@ def calibrate(
     engines = read(tables)
     near = kinship([rows.stack for rows in engines])
     alone = [rows.problem.solve() for rows in engines]
-    centres = centres_of(near, [one.z for one in alone])
-    foreign = _without_sources(engines, near, [one.z for one in alone])
+    related = lineages([rows.stack for rows in engines])
+    centres = centres_of(near, related, [one.z for one in alone])
+    foreign = _without_sources(engines, near, related, [one.z for one in alone])
     found = []
     for rows, centre, errors in zip(engines, centres, foreign, strict=True):
         progress(f"{rows.stack}: {len(rows.compared)} figures")
@@ -247,32 +248,44 @@ def kinship(stacks: Sequence[str]) -> np.ndarray:
     priors.
     """
     entries = [catalog.entry("software", stack) for stack in stacks]
-    lines = np.array([one.value("lineage", "") for one in entries])
     time = np.array([float(year) + float(month) / 12.0 for year, month in (
         str(one.value("released", "2025-01")).split("-") for one in entries
     )])  # fmt: skip
-    weights = np.exp(-np.abs(time[:, None] - time) / _ERA) * np.where(lines[:, None] == lines, 1.0, _OTHER)
+    weights = np.exp(-np.abs(time[:, None] - time) / _ERA) * np.where(lineages(stacks), 1.0, _OTHER)
     np.fill_diagonal(weights, 0.0)
     return weights
 
 
-def centres_of(near: np.ndarray, found: Sequence[np.ndarray], has_rows: np.ndarray | float = 1.0) -> np.ndarray:
+def lineages(stacks: Sequence[str]) -> np.ndarray:
+    """Whether two engines (rows and columns) are of one code base."""
+    lines = np.array([catalog.entry("software", stack).value("lineage", "") for stack in stacks])
+    return lines[:, None] == lines
+
+
+def centres_of(
+    near: np.ndarray, related: np.ndarray, found: Sequence[np.ndarray], has_rows: np.ndarray | float = 1.0
+) -> np.ndarray:
     """Prior mean of each engine's ``z`` (engines x parameters), by those of the engines with rows."""
-    weights = near * has_rows
-    shares = (1.0 - _GENERAL) * weights / np.maximum(weights.sum(1, keepdims=True), 1e-12)
-    of_engine = np.array([p.path not in _CLIENT for p in PARAMETERS])
-    centres: np.ndarray = shares @ np.array(found) * of_engine
-    return centres
+
+    def mean(weights: np.ndarray) -> np.ndarray:
+        shares = (1.0 - _GENERAL) * weights / np.maximum(weights.sum(1, keepdims=True), 1e-12)
+        return np.asarray(shares @ np.array(found))
+
+    weights, names = near * has_rows, [p.path for p in PARAMETERS]
+    centres = np.where(np.isin(names, _OF_HOST), mean(weights * related), mean(weights))
+    return np.where(np.isin(names, _CLIENT), 0.0, centres)
 
 
-def _without_sources(engines: Sequence[EngineRows], near: np.ndarray, alone: Sequence[np.ndarray]) -> list[np.ndarray]:
+def _without_sources(
+    engines: Sequence[EngineRows], near: np.ndarray, related: np.ndarray, alone: Sequence[np.ndarray]
+) -> list[np.ndarray]:
     """Errors of the rows of each engine by fits, of its own and of its prior, without their source."""
     errors = [np.full(len(rows.compared), np.nan) for rows in engines]
     for source in sorted({source for rows in engines for source in rows.sources}):
         kept = [rows.sources != source for rows in engines]
         seen = [z if left.all() else rows.problem.solve(left, z).z
                 for rows, left, z in zip(engines, kept, alone, strict=True)]  # fmt: skip
-        centres = centres_of(near, seen, np.array([left.any() for left in kept]))
+        centres = centres_of(near, related, seen, np.array([left.any() for left in kept]))
         for rows, left, centre, into in zip(engines, kept, centres, errors, strict=True):
             if left.all():
                 continue

@@ -59,11 +59,13 @@ bandwidth = np.divide(*(
     float(catalog.record(types.Accelerator, name).memory.bandwidth) for name in ("h100-sxm-80gb", "a100-sxm-80gb")
 ))
 assert 1.6 < bandwidth < 1.7 and faster.dropna().between(1.1, bandwidth).all()
-assert all(ours.loc[model].dropna().diff().iloc[1:].lt(0.0).all().all() for model in MODELS)
+gained = ours.unstack("tp").loc[MODELS].stack("tp", future_stack=True).groupby(level=0).diff().dropna()
+assert gained.drop(("llama-2-7b", 8)).lt(0.0).all().all() and gained.loc[("llama-2-7b", 8)].gt(0.0).all()
 pd.DataFrame({"A100 / H100": faster.unstack("tp").loc[MODELS].stack()}).unstack().round(2)
 
 # %% [markdown]
-# H100 answers faster, by less than its memory is faster (1.64 times), the less so the more devices share the model.
+# H100 answers faster, by less than its memory is faster (1.64 times), the less so the more devices share the model. More
+# devices answer sooner, but for the smallest model: on eight its layers are so short that messages and the host decide.
 #
 # ## How near to the memory
 #
