@@ -14,14 +14,18 @@ import numpy as np
 from dse.calibrate.fit import FitProblem, Parameter
 from dse.calibrate.step_priors import NOT_FITTED, is_levelled
 from dse.designs.leaves import leaf, leaf_path, replace
+from dse.doors import recording
+from dse.doors.equations import Equations
 from dse.doors.evaluation import evaluate
+from dse.doors.scalars.operations import lowered
 from dse.errors import InputError
 from dse.measured import rules
 from dse.measured.comparison import Comparison, is_timed, step_time
 from dse.measured.completion import SEARCHED
 from dse.measured.prediction import by_structure
+from dse.sweep.engine.gradients import Differentiated
 from dse.sweep.engine.programs import persistent_jit
-from dse.types import Workload
+from dse.types import Scalar, Workload
 
 #: Weight of a figure that its collector quotes from memory.
 FROM_MEMORY = 0.2
@@ -154,33 +158,51 @@ class StepModel(NamedTuple):
         found, z = np.zeros(shape), z.astype(np.float32)
         factors = np.broadcast_to(np.asarray(self.factors, np.float32), z.shape)
         for members, leaves, structure in self.rows.structures:
-            found[members] = function(
-                leaves, z[members], factors[members], structure=structure, parameters=self.parameters
-            )
+            part = function(leaves, z[members], factors[members], structure=structure, parameters=self.parameters)
+            found[members] = np.stack(part, axis=1) if isinstance(part, list) else part
         return found
 
 
-def _log_step_time(
-    row: jax.Array, z: jax.Array, factors: jax.Array, structure: Any, parameters: tuple[Parameter, ...]
-) -> jax.Array:
-    """Log step time of a row's design with the parameters at ``z``."""
-    values = {p.path: factors[i] * p.value(z[i]) for i, p in enumerate(parameters)}
-    return jnp.log(evaluate(replace(jax.tree.unflatten(structure, list(row)), values)).step_time)
+@functools.lru_cache(maxsize=32)
+def _recorded(structure: Any, paths: tuple[str, ...]) -> tuple[Equations, Any]:
+    """The equations of the log step time of a design by these leaves, then by all of its own."""
+
+    def log_step_time(values: list[Scalar], row: list[Scalar]) -> Scalar:
+        design = replace(jax.tree.unflatten(structure, row), dict(zip(paths, values, strict=True)))
+        return jnp.log(evaluate(design).step_time)
+
+    number = jax.ShapeDtypeStruct((), jnp.float32)
+    return recording.trace(log_step_time, [number] * len(paths), [number] * structure.num_leaves)
 
 
-@persistent_jit("structure", "parameters")
+@persistent_jit("structure", "parameters", quickly=True)
 def _log_step_times(
     leaves: jax.Array, z: jax.Array, factors: jax.Array, *, structure: Any, parameters: tuple[Parameter, ...]
 ) -> jax.Array:
-    """Log step times (rows) at ``z`` (rows x parameters)."""
-    one = functools.partial(_log_step_time, structure=structure, parameters=parameters)
-    return jax.vmap(one)(leaves, z, factors)
+    """Log step times [row] at ``z`` [row, parameter]."""
+    found, _ = _recorded(structure, tuple(p.path for p in parameters))
+
+    def of_row(row: jax.Array, z: jax.Array, factors: jax.Array) -> jax.Array:
+        value: jax.Array = found(*_values(z, factors, parameters), *row)[0]
+        return value
+
+    return jax.vmap(of_row)(leaves, z, factors)
 
 
-@persistent_jit("structure", "parameters")
+@persistent_jit("structure", "parameters", quickly=True)
 def _slopes(
     leaves: jax.Array, z: jax.Array, factors: jax.Array, *, structure: Any, parameters: tuple[Parameter, ...]
-) -> jax.Array:
-    """Derivatives of the log step times (rows x parameters)."""
-    one = functools.partial(_log_step_time, structure=structure, parameters=parameters)
-    return jax.vmap(jax.jacfwd(one, argnums=1))(leaves, z, factors)
+) -> list[jax.Array]:
+    """By parameter the derivatives of the log step times [row]; as one array each would be computed anew."""
+    found = lowered(*_recorded(structure, tuple(p.path for p in parameters)), None, "float32")
+
+    def of_row(row: jax.Array, z: jax.Array, factors: jax.Array) -> list[jax.Array]:
+        _, slopes = Differentiated(found, len(parameters))((*_values(z, factors, parameters), *row), ())
+        return [g * f * jax.grad(p.value)(at) for g, f, p, at in zip(slopes, factors, parameters, z, strict=True)]
+
+    return jax.vmap(of_row)(leaves, z, factors)
+
+
+def _values(z: jax.Array, factors: jax.Array, parameters: tuple[Parameter, ...]) -> list[jax.Array]:
+    """The parameters of a row at ``z``."""
+    return [factor * p.value(at) for factor, p, at in zip(factors, parameters, z, strict=True)]

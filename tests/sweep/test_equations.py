@@ -13,6 +13,7 @@ from dse.doors import recording
 from dse.doors.equations import distinct
 from dse.doors.evaluation import evaluate
 from dse.doors.study_training import TRAINING
+from dse.io.environment import double_precision
 from dse.sweep import execute, plan
 from dse.types.metrics import CARBON, MONEY, RUN
 from tests.panel import design
@@ -51,7 +52,7 @@ def test_what_is_recorded_is_what_jax_traces(function, inputs, double):
 
         return [(e.primitive.name, str(sorted(e.parameters.items())), *map(read, e.inputs)) for e in found.equations]
 
-    with jax.enable_x64(double):
+    with double_precision(double):
         inputs = jax.tree.map(np.float64 if double else np.float32, inputs)
         traced = jax.jit(function).trace(*inputs)
         found, structure = recording.trace(function, *inputs)
