@@ -270,7 +270,7 @@ def test_rows_that_no_engine_is_fitted_to_are_in_no_range():
     assert not tells("ML.ENERGY_v3", nemotron)  # layers with a state
     assert not tells("MLPerf Inference v5.0")  # no mapping listed, or one by a rule
     assert not tells("TensorRT-LLM_v1.0", stack="tensorrt-llm-1-0", note="(restated: tp 1, dp = ep)")
-    assert not tells("ROCm-vllm_0.10.0")  # of a release for which the stack stands in
+    assert tells("ROCm-vllm_0.10.0", stack="vllm-rocm")
     assert calibrated.ranges("vllm-2025")["parameters"][0] > parameter_count(nemotron)
 
 
