@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from rich.console import Console
 
     from dse.doors.study import Study
-    from dse.measured.uncertainty import MetricInterval
+    from dse.measured.uncertainty import Judged, MetricInterval
     from dse.types import Design
     from dse.views.explanation import Explanation, OperatorRow, Reason, Share
 
@@ -52,8 +52,10 @@ def evaluate(
         typer.Option(help="Metric whose elasticities are shown [default: step_time; of serving request_latency]."),
     ] = None,
     uncertainty: Annotated[
-        bool, typer.Option("--uncertainty", help="Add 80 % intervals of times, rates and peak memory.")
-    ] = False,
+        bool, typer.Option(
+            "--uncertainty/--no-uncertainty", help="80 % intervals of times, rates, energy and peak memory."
+        ),
+    ] = True,
     as_json: Json = False,
 ) -> int:
     """Explain one design.
@@ -82,11 +84,11 @@ def evaluate(
     listed = cautions.of_design(made, workload, system, stack, explained, study)
     listed += cautions.of_limit(made, system, asked.stated)
     listed += cautions.of_mesh(made, system, asked.stated) + cautions.of_run(asked.stated)
-    bounds = _bounds(made, stack, system, explained, study) if uncertainty and explained.has_step else {}
+    judged = _intervals(made, workload, stack, system, explained, study, uncertainty and explained.has_step)
     if as_json:
         made_up = (made_up_price(explained.metrics, made), made_up_carbon(explained.metrics, made))
         listed += filter(None, made_up)  # the tables print them with the totals
-        intervals = {"intervals": {name: list(ends) for name, ends in bounds.items()}} if uncertainty else {}
+        intervals = _document(judged) if uncertainty else {}
         show.document({"design": leaf_values(made), **explained.as_dict(), **intervals, "outside": outside,
                        "cautions": listed})  # fmt: skip
     else:
@@ -97,7 +99,7 @@ def evaluate(
             listed = [range_note(outside), *listed]
         for text in listed:
             show.console().print(Text(f"{text}\n", "yellow"), soft_wrap=True)
-        _print(explained, bounds, made, study)
+        _print(explained, judged, made, study)
     return 0 if explained.feasible else NOTHING_FEASIBLE
 
 
@@ -149,16 +151,37 @@ def _check_read(path: str, name: str, study: Study, to_serve: str) -> None:
         raise InputError("--set", f"{name}, of training", "leaves that serving reads", "leave it out")
 
 
-def _bounds(
-    design: Design, software: str, system: str, explained: Explanation, study: Study
-) -> dict[str, MetricInterval]:
-    """Metric → its 80 % interval, for headline metrics with one."""
+def _intervals(
+    design: Design, workload: str, software: str, system: str, explained: Explanation, study: Study, wanted: bool
+) -> Judged:
+    """80 % intervals of the headline metrics with one; none where they are not wanted."""
     from dse.designs.calibrated import accelerator_of
-    from dse.measured.uncertainty import intervals
+    from dse.designs.catalog import resolve
+    from dse.measured.uncertainty import Judged, intervals
 
+    if not wanted:
+        return Judged({}, {})
     metrics = explained.metrics
     shown = {name: metrics[name] for name in study.headline(metrics)}
-    return intervals(design, shown, software, study, accelerator_of(system))
+    return intervals(design, shown, resolve("software", software), study, accelerator_of(system),
+                     resolve("workload", workload))
+
+
+def _document(judged: Judged) -> dict[str, Any]:
+    """Intervals, and what they are wide by, JSON-ready."""
+    return {
+        "intervals": {name: list(ends) for name, ends in judged.bounds.items()},
+        "interval_parts": {name: judged.reasons(name) for name in judged.bounds},
+    }
+
+
+def _why(judged: Judged, study: Study) -> str:
+    """What the interval of the first metric with one is wide by, in one line."""
+    from dse.measured.distance import WORDS
+
+    name = next(iter(judged.bounds), "")
+    parts = (f"{WORDS[part]} {show.percent(share)}" for part, share in judged.reasons(name).items())
+    return f"80 % interval of {study.long_names[name]}, shares of its variance: {', '.join(parts)}" if name else ""
 
 
 def _settings(texts: list[str], serving: bool) -> dict[str, Any]:
@@ -255,8 +278,8 @@ def print_obstacles(out: Console, reasons: Sequence[Reason]) -> None:
         out.print(Text(f"  {reason.meaning}: {reason.numbers}{fix}"), soft_wrap=True)
 
 
-def _print(explained: Explanation, bounds: dict[str, MetricInterval], made: Design, study: Study) -> None:
-    out = show.console()
+def _print(explained: Explanation, judged: Judged, made: Design, study: Study) -> None:
+    out, bounds = show.console(), judged.bounds
     metric = explained.elasticity_of.replace("_", " ")
     if explained.reasons:
         print_obstacles(out, explained.reasons)
@@ -268,6 +291,8 @@ def _print(explained: Explanation, bounds: dict[str, MetricInterval], made: Desi
         out.print(Text(explained.caution, "yellow"), soft_wrap=True)
     columns = ["metric", "value", *(["80 % interval"] if bounds else [])]
     show.print_table(out, columns, _headline(explained, bounds, study), left=["metric"], prose=["metric"])
+    if why := _why(judged, study):
+        out.print(Text(why), soft_wrap=True)
     for total, parts in explained.waterfalls.items():
         if not any(part.value for part in parts):  # an accelerator with unknown dies has no bill
             continue
