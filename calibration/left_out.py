@@ -2,7 +2,7 @@
 
 Fits are those of the catalogue's jobs without the rows of one group; few levels are fitted of each, so a leave-out
 takes seconds. For chips, generations and vendors the kernels measured in isolation are left out too: the design takes
-those of another chip of its family, of the generation before, or of no family at all.
+those of another chip of its family, of the generation before, or of no family at all (and a neutral stack in training).
 
 Rows that no fit has used (of mixtures on further stacks, of further vendors, tunings) are predicted as the catalogue
 does.
@@ -298,6 +298,8 @@ def serving(tables: Sequence[str | Path]) -> list[LeftOut]:
         shared = _same(rows, engines.read(tables))
     with kernels_of(lambda family: EARLIER.get(family, family)):
         earlier = _same(rows, engines.read(tables))
+    with kernels_of(lambda family: "generic"):
+        foreign = _same(rows, engines.read(tables))
     best = {one.stack: one.problem.solve() for one in rows}
     near = {one.stack: linear(one.problem, best[one.stack]) for one in rows}
     compared_of = [c for one in rows for c in one.compared]
@@ -317,6 +319,10 @@ def serving(tables: Sequence[str | Path]) -> list[LeftOut]:
             for figure in dict.fromkeys(figures):
                 some = part & (figures == figure)
                 found += _figures(figure, by, group, some, places, compared_of, errors, np.zeros(len(part)), part)
+    errors = np.concatenate([foreign[one.stack].residuals(best[one.stack].z[None])[0] for one in rows])
+    for c, spot, error in zip(compared_of, places, errors, strict=True):
+        figure = SERVING.residuals[c.metric]
+        found.append(left_out(figure, "vendor", spot.vendor, c, spot, ("vendor",), error))
     return [*found, *_others(compared, lookup), *_memory(compared)]
 
 

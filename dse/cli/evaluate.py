@@ -162,7 +162,7 @@ def _intervals(
     if not wanted:
         return Judged({}, {})
     metrics = explained.metrics
-    shown = {name: metrics[name] for name in study.headline(metrics)}
+    shown = {name: metrics[name] for name in (*study.headline(metrics), *study.totals) if name in metrics}
     return intervals(design, shown, resolve("software", software), study, accelerator_of(system),
                      resolve("workload", workload))
 
@@ -296,7 +296,7 @@ def _print(explained: Explanation, judged: Judged, made: Design, study: Study) -
     for total, parts in explained.waterfalls.items():
         if not any(part.value for part in parts):  # an accelerator with unknown dies has no bill
             continue
-        _print_total(out, explained, total, parts, study)
+        _print_total(out, explained, total, parts, study, bounds)
         if remark := study.remark(total, explained.metrics, made):
             out.print(Text(remark), soft_wrap=True)
     show.heading(out, f"operators: {study.operators_of}")
@@ -332,13 +332,17 @@ def _precisions(made: Design) -> list[str]:
     return [choice_name(one) for one in Precision if not unsupported(accelerator, float(one))]
 
 
-def _print_total(out: Console, explained: Explanation, total: str, parts: list[Share], study: Study) -> None:
+def _print_total(
+    out: Console, explained: Explanation, total: str, parts: list[Share], study: Study,
+    bounds: dict[str, MetricInterval],
+) -> None:  # fmt: skip
     """Print a total and its parts; for memory with the capacity."""
     units, value = study.units[total], explained.metrics[total]
     of_units = {"s": _days if value > _DAYS * _DAY else show.seconds, "B": show.gib}
     text = of_units.get(units, lambda number: show.quantity(number, units))
     there = f" of {show.gib(explained.memory_capacity)}" if total == study.memory else ""
-    show.heading(out, f"{total.replace('_', ' ')}: {text(value)}{there}")
+    between = f" (80 %: {' to '.join(map(text, bounds[total]))})" if total in bounds else ""
+    show.heading(out, f"{total.replace('_', ' ')}: {text(value)}{there}{between}")
     _print_waterfall(out, parts, text)
 
 

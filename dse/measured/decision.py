@@ -154,7 +154,7 @@ def _common(part: str, choice: Choice, place: int) -> np.ndarray:
     """Draws of a part of a design, of unit size, with what designs alike in it share."""
     at = distance.place_of(choice.stack, choice.accelerator, choice.design.workload, choice.model)
     alike = {
-        "home": (at.stack, at.chip, choice.model), **dict.fromkeys(distance.HARDWARE, (at.chip,)),
+        "home": (at.stack, at.chip, choice.model), **dict.fromkeys((*distance.HARDWARE, "announced"), (at.chip,)),
         **dict.fromkeys(distance.SOFTWARE, (at.stack,)), **dict.fromkeys(distance.MODEL, (at.kind, at.family)),
     }[part]  # fmt: skip
     share = distance.shared(part)

@@ -33,6 +33,7 @@ WORDS = {
     "chip": "no rows of this chip with the stack", "generation": "no rows of this generation of chips with the stack",
     "vendor": "no rows of this vendor's chips with the stack", "source": "a source or cluster without rows",
     "stack": "no rows of the stack", "framework": "no rows of the framework",
+    "announced": "an accelerator that is announced",
     "family": "no rows of this family of models", "kind": "no rows of this kind of attention or experts with the stack",
 }  # fmt: skip
 
@@ -171,7 +172,9 @@ def levels_of(stack: str, accelerator: str, design: Design, model: str = "", new
         new_source: whether it is of a row whose source is not one of the stack's.
     """
     known = known_places(design.workload.requests is not None)
-    return levels(place_of(stack, accelerator, design.workload, model), known, new_source)
+    found = levels(place_of(stack, accelerator, design.workload, model), known, new_source)
+    announced = accelerator and catalog.entry("accelerator", accelerator).value("status") == "announced"
+    return (*found, "announced") if announced else found
 
 
 def parts(figure: str, stack: str, at: Levels) -> dict[str, float]:
@@ -184,7 +187,7 @@ def parts(figure: str, stack: str, at: Levels) -> dict[str, float]:
     """
     field = "residual" if figure == "step" else f"residuals.{figure}"
     own = None if {"stack", "framework"} & {*at} else catalog.entry("software", stack).value(field)
-    widths = _table()["widths"].get(FIGURES.get(figure, figure), {})
+    widths = _table()["assumed"] | _table()["widths"].get(FIGURES.get(figure, figure), {})
     return {"home": float(_table()["home"][figure] if own is None else own)} | {
         level: float(widths[level]) for level in at if level in widths
     }

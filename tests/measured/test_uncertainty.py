@@ -128,19 +128,13 @@ def test_of_each_respect_the_outermost_level_counts(changed, found):
     assert ("source" in new) == (place.stack in "ab")
 
 
-FAR = [
-    ("gpt-3-13b", "selene", None), ("llama-3-8b", "a100-sxm-80gb", "megatron-2021"), ("llama-3-8b", "b200", "nemo"),
-    ("llama-3-8b", "rubin", "nemo"), ("llama-3-8b", "tpu-v5p", "nemo"),
-]  # fmt: skip
-
-
 def test_intervals_widen_with_distance():
-    """Home, a chip, a generation, a vendor without rows; what they are wide by is named."""
+    """Home, a generation without rows, one that is announced, a vendor without rows; what they are wide by is named."""
     widths = []
-    for model, system, stack in FAR[2:]:
-        made = dse.design(model, system, stack, n_devices=8, tp=8, any_option=True)
+    for system in ("b200", "rubin", "tpu-v5p"):
+        made = dse.design("llama-3-8b", system, "nemo", n_devices=8, tp=8, any_option=True)
         chip = catalog.resolve("accelerator", system)
-        found = intervals(made, {"step_time": 1.0}, stack, accelerator=chip, model=model)
+        found = intervals(made, {"step_time": 1.0}, "nemo", accelerator=chip, model="llama-3-8b")
         low, high = found.bounds["step_time"]
         widths.append(np.log(high / low))
         assert sum(found.reasons("step_time", 9).values()) == pytest.approx(1.0)
