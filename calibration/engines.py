@@ -5,8 +5,8 @@ request and a small message, and from which width its experts' kernels are slow.
 measured alone. Residuals are logarithms of predicted over measured figures, their slopes finite differences: one
 program evaluates an engine's rows at all of them.
 
-A row is judged by engines that never saw its configuration (folds), and by those that never saw its source: an engine
-of one source alone then has the mean of what the others showed.
+An engine's priors are what others of its code base and time show. A row is judged by engines that never saw its
+configuration (folds), and by those that never saw its source.
 """
 
 from __future__ import annotations
@@ -25,6 +25,7 @@ from dse.calibrate import writing
 from dse.calibrate.fit import Fit, FitProblem, Parameter, differences, folds
 from dse.calibrate.ranges import Covered
 from dse.calibrate.writing import Revision
+from dse.designs import catalog
 from dse.doors.study_serving import SERVING
 from dse.errors import InputError
 from dse.measured import Skip, comparison, read_cases, rules
@@ -37,7 +38,8 @@ from dse.types import Design, Engine, Workload
 from dse.types.fields import field_metadata
 
 #: What is fitted of an engine: prior, spread of its logarithm, physical range. Single products of 8 bits reach 0.88 of
-#: what those of 16 do on Hopper, 0.68 on Blackwell.
+#: what those of 16 do on Hopper, 0.68 on Blackwell. Fused expert kernels alone are slower by some 75 bytes over a row
+#: of a shard (aiconfigurator's tables of vLLM and SGLang on four chips: 40 weights of bf16, 70 of fp8).
 PARAMETERS = (
     Parameter("kernel_slowdown", 1.08, 0.12, 0.8, 2.0),
     Parameter("layer_time", 15e-6, 0.6, 1e-6, 100e-6),
@@ -46,11 +48,13 @@ PARAMETERS = (
     Parameter("latent_layer_time", 15e-6, 0.6, 1e-6, 150e-6),
     Parameter("host_step_time", 1e-3, 0.8, 5e-5, 30e-3),
     Parameter("sequence_time", 10e-6, 0.8, 5e-7, 400e-6),
+    Parameter("rank_time", 0.1e-3, 1.0, 1e-6, 20e-3),
+    Parameter("host_overlap", 0.5, 0.7, 0.0, 1.0),
     Parameter("request_time", 50e-3, 1.5, 1e-4, 1.0),
     Parameter("small_message_time", 11e-6, 0.5, 4e-6, 60e-6),
     Parameter("narrow_rate", 0.8, 0.15, 0.3, 1.0),
     Parameter("cache_rereads", 0.03, 1.5, 0.0, 1.0),
-    Parameter("narrow_expert", 150.0, 0.3, 10.0, 1000.0),
+    Parameter("narrow_expert", 75.0, 0.4, 5.0, 1000.0),
     Parameter("kernel_energy", 1.0, 0.3, 0.3, 3.0),
 )
 
@@ -62,6 +66,13 @@ _NOISE, _DELTA = 0.1, 2.0
 #: Finite difference in prior spreads.
 _STEP = 0.05
 _FOLDS = 5
+#: Correlation of the errors of one source's figures.
+_SHARED = 0.01
+#: Years by which the weight of an engine in another one's prior falls to ``1 / e``, that of other code bases, and the
+#: share of the general priors.
+_ERA, _OTHER, _GENERAL = 0.5, 0.15, 0.2
+#: Of the client of a benchmark, not of its engine.
+_CLIENT = ("request_time",)
 #: Metrics that are not fitted: memory has its own account, power is energy by rate.
 _UNFITTED = ("peak_memory", "average_power")
 
@@ -128,9 +139,15 @@ class EngineRows:
         """The fit to the figures: one program evaluates all finite differences."""
         noise = np.array([NOISE.get(c.metric, _NOISE) for c in self.compared])
         return FitProblem(
-            *differences(self.residuals, _STEP), np.ones(len(noise)), noise, _DELTA * noise, np.ones(len(PARAMETERS)),
+            *differences(self.residuals, _STEP), self.weights, noise, _DELTA * noise, np.ones(len(PARAMETERS)),
             tolerance=1e-3, steps=15,
         )
+
+    @property
+    def weights(self) -> np.ndarray:
+        """Weight of each figure, ``1 / (1 + rho (n - 1))`` of ``n`` of its source: what one did, all of them share."""
+        _, of, many = np.unique(self.sources, return_inverse=True, return_counts=True)
+        return 1.0 / (1.0 + _SHARED * (many[of] - 1.0))
 
 
 class FittedEngine(NamedTuple):
@@ -208,19 +225,65 @@ def calibrate(
 ) -> list[FittedEngine]:
     """Fit every engine of some tables, and judge it by what it has not seen (``k`` folds of configurations).
 
-    An engine of one source alone, or of one fold, is judged by the median of the others.
+    The prior of an engine is what the others of its code base and its time show (:func:`kinship`). Without a source, no
+    engine has seen its rows; one of no other source is what its prior says.
     """
     engines = read(tables)
-    optima = [rows.problem.solve() for rows in engines]
+    near = kinship([rows.stack for rows in engines])
+    alone = [rows.problem.solve() for rows in engines]
+    centres = centres_of(near, [one.z for one in alone])
+    foreign = _without_sources(engines, near, [one.z for one in alone])
     found = []
-    for rows, best in zip(engines, optima, strict=True):
+    for rows, centre, errors in zip(engines, centres, foreign, strict=True):
         progress(f"{rows.stack}: {len(rows.compared)} figures")
-        others = [one.z for other, one in zip(engines, optima, strict=True) if other is not rows]
-        typical = np.median(others, axis=0) if others else np.zeros(len(PARAMETERS))
-        labels = (folds(rows.configurations, k or _FOLDS), folds(rows.deployments, k or _FOLDS), rows.sources)
-        unseen = (rows.problem.held_out(list(one), best.z, typical) for one in labels)
-        found.append(FittedEngine(rows, best.fit(PARAMETERS), *unseen))
+        problem = dataclasses.replace(rows.problem, centre=centre)
+        best = problem.solve(start=centre)
+        labels = (folds(rows.configurations, k or _FOLDS), folds(rows.deployments, k or _FOLDS))
+        unseen, elsewhere = (problem.held_out(list(one), best.z) for one in labels)
+        found.append(FittedEngine(rows, best.fit(PARAMETERS), unseen, elsewhere, errors))
     return found
+
+
+def kinship(stacks: Sequence[str]) -> np.ndarray:
+    """Weights of engines (rows: of whom; columns: of which) in the priors of each other, at most 1 in sum.
+
+    In the ratio ``exp(-|t - t'| / half a year)``, of another code base a share of it; the rest is that of the general
+    priors.
+    """
+    entries = [catalog.entry("software", stack) for stack in stacks]
+    lines = np.array([one.value("lineage", "") for one in entries])
+    time = np.array([float(year) + float(month) / 12.0 for year, month in (
+        str(one.value("released", "2025-01")).split("-") for one in entries
+    )])  # fmt: skip
+    weights = np.exp(-np.abs(time[:, None] - time) / _ERA) * np.where(lines[:, None] == lines, 1.0, _OTHER)
+    np.fill_diagonal(weights, 0.0)
+    return weights
+
+
+def centres_of(near: np.ndarray, found: Sequence[np.ndarray], has_rows: np.ndarray | float = 1.0) -> np.ndarray:
+    """Prior mean of each engine's ``z`` (engines x parameters), by those of the engines with rows."""
+    weights = near * has_rows
+    shares = (1.0 - _GENERAL) * weights / np.maximum(weights.sum(1, keepdims=True), 1e-12)
+    of_engine = np.array([p.path not in _CLIENT for p in PARAMETERS])
+    centres: np.ndarray = shares @ np.array(found) * of_engine
+    return centres
+
+
+def _without_sources(engines: Sequence[EngineRows], near: np.ndarray, alone: Sequence[np.ndarray]) -> list[np.ndarray]:
+    """Errors of the rows of each engine by fits, of its own and of its prior, without their source."""
+    errors = [np.full(len(rows.compared), np.nan) for rows in engines]
+    for source in sorted({source for rows in engines for source in rows.sources}):
+        kept = [rows.sources != source for rows in engines]
+        seen = [z if left.all() else rows.problem.solve(left, z).z
+                for rows, left, z in zip(engines, kept, alone, strict=True)]  # fmt: skip
+        centres = centres_of(near, seen, np.array([left.any() for left in kept]))
+        for rows, left, centre, into in zip(engines, kept, centres, errors, strict=True):
+            if left.all():
+                continue
+            problem = dataclasses.replace(rows.problem, centre=centre)
+            found = problem.solve(left, centre).errors if left.any() else problem.residuals(centre)
+            into[~left] = found[~left]
+    return errors
 
 
 # What was found
@@ -241,7 +304,7 @@ def texts(found: FittedEngine) -> dict[str, str]:
     return values
 
 
-_MILLISECONDS = ("host_step_time", "request_time")
+_MILLISECONDS = ("host_step_time", "rank_time", "request_time")
 
 
 def open_errors(found: Sequence[FittedEngine], k: int = 0) -> EngineErrors:

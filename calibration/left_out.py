@@ -300,8 +300,8 @@ def serving(tables: Sequence[str | Path]) -> list[LeftOut]:
         earlier = _same(rows, engines.read(tables))
     with kernels_of(lambda family: "generic"):
         foreign = _same(rows, engines.read(tables))
-    best = {one.stack: one.problem.solve() for one in rows}
-    near = {one.stack: linear(one.problem, best[one.stack]) for one in rows}
+    alone = [one.problem.solve() for one in rows]
+    near = [linear(one.problem, best) for one, best in zip(rows, alone, strict=True)]
     compared_of = [c for one in rows for c in one.compared]
     configurations = [configuration for one in rows for configuration in one.configurations]
     places = [place(c) for c in compared_of]
@@ -312,14 +312,15 @@ def serving(tables: Sequence[str | Path]) -> list[LeftOut]:
         with_kernels = {"chip": shared, "generation": earlier}.get(by, {one.stack: one for one in rows})
         for group in dict.fromkeys(labels):
             part = np.array([label == group for label in labels])
-            z = _engines_without(near, best, part, stacks)
+            z = _engines_without(rows, near, [one.z for one in alone], part)
             errors = np.zeros(len(part))
             for stack in set(stacks[part]):
                 errors[stacks == stack] = with_kernels[stack].residuals(z[stack][None])[0]
             for figure in dict.fromkeys(figures):
                 some = part & (figures == figure)
                 found += _figures(figure, by, group, some, places, compared_of, errors, np.zeros(len(part)), part)
-    errors = np.concatenate([foreign[one.stack].residuals(best[one.stack].z[None])[0] for one in rows])
+    z = _engines_without(rows, near, [one.z for one in alone], np.zeros(len(places), bool))
+    errors = np.concatenate([foreign[one.stack].residuals(z[one.stack][None])[0] for one in rows])
     for c, spot, error in zip(compared_of, places, errors, strict=True):
         figure = SERVING.residuals[c.metric]
         found.append(left_out(figure, "vendor", spot.vendor, c, spot, ("vendor",), error))
@@ -338,19 +339,20 @@ def _same(rows: Sequence[engines.EngineRows], others: Sequence[engines.EngineRow
 
 
 def _engines_without(
-    near: Mapping[str, FitProblem], best: Mapping[str, Minimum], part: np.ndarray, stacks: np.ndarray
+    rows: Sequence[engines.EngineRows], near: Sequence[FitProblem], alone: Sequence[np.ndarray], part: np.ndarray
 ) -> dict[str, np.ndarray]:
-    """Stack → parameters of its engine without the rows of a group, the median of the others where none are left."""
-    z: dict[str, np.ndarray] = {}
-    empty = []
-    for stack, problem in near.items():
-        out = part[stacks == stack]
-        if out.all():
-            empty.append(stack)
-        else:
-            z[stack] = problem.solve(~out, best[stack].z).z if out.any() else best[stack].z
-    typical = np.median(list(z.values()), axis=0) if z else np.zeros(len(engines.PARAMETERS))
-    return z | dict.fromkeys(empty, typical)
+    """Stack → parameters of its engine without the rows of a group, by the prior of its kin and what rows are left."""
+    kept = np.split(~part, np.cumsum([len(one.compared) for one in rows])[:-1])
+    seen = [
+        z if left.all() or not left.any() else problem.solve(left, z).z
+        for problem, left, z in zip(near, kept, alone, strict=True)
+    ]
+    kin = engines.kinship([one.stack for one in rows])
+    centres = engines.centres_of(kin, seen, np.array([left.any() for left in kept]))
+    return {
+        one.stack: dataclasses.replace(problem, centre=centre).solve(left, centre).z if left.any() else centre
+        for one, problem, left, centre in zip(rows, near, kept, centres, strict=True)
+    }
 
 
 def _others(compared: Sequence[Comparison], lookup: Lookup) -> Iterator[LeftOut]:

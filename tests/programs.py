@@ -9,12 +9,33 @@ from typing import Any
 import jax
 import numpy as np
 
-from dse.doors import scalars
+from dse.doors import recording, scalars
 from dse.doors.evaluation import evaluate
 from dse.doors.serving import serve
 
+
+def compiled(function: Callable[..., Any], many: bool = False) -> Callable[..., Any]:
+    """``jax.jit`` of a function of pytrees of scalars by its equations, of which XLA has half as many to compile.
+
+    ``many``: of arrays along the first axis of every leaf.
+    """
+    known: dict[Any, Any] = {}
+
+    def of(*arguments: Any) -> Any:
+        leaves, structure = jax.tree.flatten(arguments)
+        precision = jax.dtypes.canonicalize_dtype(np.float64)
+        if (structure, precision) not in known:
+            numbers = [jax.ShapeDtypeStruct((), precision)] * len(leaves)
+            found, outputs = recording.trace(function, *jax.tree.unflatten(structure, numbers))
+            known[structure, precision] = jax.jit(jax.vmap(found) if many else found), outputs
+        run, outputs = known[structure, precision]
+        return jax.tree.unflatten(outputs, run(*(np.asarray(leaf, precision) for leaf in leaves)))
+
+    return of
+
+
 #: Metrics of designs stacked along the first axis of every leaf.
-metrics_of_many = jax.jit(jax.vmap(evaluate))
+metrics_of_many = compiled(evaluate, many=True)
 
 #: Designs of a kind that NumPy evaluates in the time that their program would take to compile.
 _FEW = 1000
@@ -22,13 +43,13 @@ _FEW = 1000
 
 def _by_either(function: Callable[[Any], Any], plain: Callable[[Any], Any]) -> Callable[[Any], Any]:
     """A function of one design in the precision that JAX is set to; of kinds that are met often it is compiled."""
-    compiled, met = jax.jit(function), Counter[Any]()
+    by_xla, met = compiled(function), Counter[Any]()
 
     def found(design: Any) -> Any:
         leaves, structure = jax.tree.flatten(design)
         met[structure] += 1
         are_plain = all(isinstance(leaf, int | float | np.number) for leaf in leaves)
-        return (plain if are_plain and met[structure] <= _FEW else compiled)(design)
+        return (plain if are_plain and met[structure] <= _FEW else by_xla)(design)
 
     return found
 

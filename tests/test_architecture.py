@@ -21,7 +21,7 @@ LEVELS: list[tuple[str, ...]] = [
         "dse.errors", "dse.io.distribution", "dse.io.environment", "dse.doors.equations",
         "dse.io.interruption", "dse.io.quantities", "dse.views.headings",
     ),
-    ("dse.io.files",),
+    ("dse.io.files", "dse.doors.recording"),
     ("dse.io.inputs", "dse.io.outputs", "dse.io.toml", "dse.io.cache", "dse.io.workers"),
     ("dse.types", "dse.io.chrome_trace", "dse.io.examples"),
     ("dse.designs.catalog",),

@@ -15,7 +15,7 @@ from jax import lax
 import dse
 from dse.designs.leaves import leaf, replace
 from dse.designs.records import OF_EXPERTS, OPTIONAL
-from dse.doors import equations, evaluation, scalars
+from dse.doors import evaluation, recording, scalars
 from dse.doors.scalars import ScalarFunction, operations
 from dse.doors.scalars.slopes import FLAT, RULES
 from dse.doors.studies import STUDIES
@@ -24,7 +24,7 @@ from dse.io.environment import double_precision
 from dse.types import Metrics, Packing
 from dse.views.explanation import continuous_leaves
 from dse.views.trace.step import step_of
-from tests.programs import slopes_by_numpy
+from tests.programs import compiled, slopes_by_numpy
 
 DESIGNS = {
     "dense": dict(workload="megatron-1t", system="selene", n_devices=3072, tp=8, pp=64, recompute="full"),
@@ -41,11 +41,11 @@ def design(request):
 def test_metrics_are_those_of_compiled_programs(design):
     """To single precision; what is whole or true is equal."""
     quick = dse.evaluate(design)
-    compiled = jax.device_get(jax.jit(evaluation.evaluate)(jax.tree.map(np.float32, design)))
+    by_xla = jax.device_get(compiled(evaluation.evaluate)(design))
     assert isinstance(quick, Metrics)
-    for name, value in vars(compiled).items():
+    for name, value in vars(by_xla).items():
         assert getattr(quick, name) == pytest.approx(value, rel=3e-6, abs=1e-30), name
-    assert quick.feasible == compiled.feasible and quick.infeasible_reason == compiled.infeasible_reason
+    assert quick.feasible == by_xla.feasible and quick.infeasible_reason == by_xla.infeasible_reason
 
 
 def test_what_is_traced_goes_to_the_model(design):
@@ -155,7 +155,7 @@ def test_slopes_of_the_model_are_those_of_jax(name, precision, rounding):
 
 def equations_of(function, *arguments):
     """The same function in a form that JAX differentiates in seconds."""
-    found, _ = equations.trace(function, *arguments)
+    found, _ = recording.trace(function, *arguments)
     return lambda *given: found(*jax.tree.leaves(given))[0]
 
 
@@ -202,7 +202,7 @@ def test_structures_have_every_record():
 
 def unknown_primitives(function, *arguments):
     """Primitives of a function that NumPy does not evaluate here."""
-    found, _ = equations.trace(function, *jax.tree.map(np.float32, arguments))
+    found, _ = recording.trace(function, *jax.tree.map(np.float32, arguments))
     return {one.primitive.name for one in found.equations} - operations.PLAIN.keys() - operations.WITH_PARAMETERS.keys()
 
 

@@ -71,6 +71,7 @@ MEANINGS = {
     "levels": "levels of a fat tree of 2 (radix / 2)^levels devices",
     "vendors": "accelerator makers that the stack supports; default: all",
     "lineage": "code base, with which fitted values are shared",
+    "released": "year and month of an engine; fitted values of one near it in time and code base are its priors",
     "residual": "log standard deviation of step times, beyond the spread of fitted values",
     "residuals.token": "log standard deviation of token times",
     "residuals.first": "log standard deviation of times to the first token",

@@ -47,7 +47,39 @@ OTHERS: dict[str, dict[str, Any]] = {
         workload="llama-3-70b", system="h100-sxm-80gb", tp=8, prompt_tokens=8000, output_tokens=200, chunk=2048
     ),
     "Llama 3 8B, 1 H100, arrival_variation 4": CASES["Llama 3 8B, 1 H100"] | dict(arrival_variation=4),
+    "Llama 3 8B, 1 H100, arrival_variation 0": CASES["Llama 3 8B, 1 H100"] | dict(arrival_variation=0),
+    "Llama 3 70B, 4 H100, arrival_variation 0": CASES["Llama 3 70B, 4 H100"] | dict(arrival_variation=0),
     "Llama 3 8B, 1 H100, 64 places": CASES["Llama 3 8B, 1 H100"] | dict(most_sequences=64),
+}  # fmt: skip
+
+#: Llama 3 8B on one H100 with prompts of 4,000 tokens and answers of 200.
+_REUSE = dict(workload="llama-3-8b", system="h100-sxm-80gb", prompt_tokens=4000, output_tokens=200)
+
+#: Name → a design whose requests share prefixes or belong to sessions.
+REUSES: dict[str, dict[str, Any]] = {
+    **{
+        f"{groups:,} prefixes of half a prompt, skew {skew:g}": _REUSE | dict(
+            request_rate=5, prefix_share=0.5, prefix_groups=groups, prefix_skew=skew
+        )
+        for groups in (30, 300, 3000) for skew in (0.6, 1.0)
+    },
+    "1,000 prefixes, 100 GB of host memory": _REUSE | dict(
+        request_rate=5, prefix_share=0.5, prefix_groups=1000, host_cache=1e11
+    ),
+    "1,000 prefixes, 100 GB of host memory, 500 GB of disk": _REUSE | dict(
+        request_rate=5, prefix_share=0.5, prefix_groups=1000, host_cache=1e11, disk_cache=5e11
+    ),
+    "300 prefixes, 64 requests in flight": _REUSE | dict(concurrency=64, prefix_share=0.5, prefix_groups=300),
+    **{
+        f"sessions of {turns} turns, {think:g} s apart": _REUSE | dict(request_rate=5, turns=turns, think_time=think)
+        for turns, think in ((2, 30), (8, 3), (8, 30), (20, 30))
+    },
+    "sessions of 8 turns, 30 s apart, 100 GB of host memory": _REUSE | dict(
+        request_rate=5, turns=8, think_time=30, host_cache=1e11
+    ),
+    "sessions of 8 turns, 30 s apart, with 100 system prompts": _REUSE | dict(
+        request_rate=5, turns=8, think_time=30, prefix_share=0.2, prefix_groups=100
+    ),
 }  # fmt: skip
 
 #: Loads over capacity, requests in flight of closed loops, drawn requests of each.
@@ -69,19 +101,24 @@ $ dse simulate -w llama-3-70b -s h100 --set tp=8 --set concurrency=64 -o request
 **What is served.** Without a trace `--requests` are drawn with `--seed` by the leaves of the design: `load=rate` with
 `request_rate` and `arrival_variation` (gamma), `concurrency` (each answer is followed by another request) or `offline`;
 lognormal lengths by `prompt_tokens`, `length_spread`, `output_tokens`, `answer_spread`; `prefix_share` is one prefix
-for all. `--trace FILE.csv` has a line per request: `arrival_s`, `prompt_tokens`, `answer_tokens` and, if any,
-`prefix_id`, `prefix_tokens`.
+for all, or one of `prefix_groups` by Zipf's law with the exponent `prefix_skew`; sessions have `turns` requests, each
+with prompt and answer of the one before and new tokens, `think_time` after it. In a closed loop the time outside the
+engine is exponential, and answers without `answer_spread` vary by 5 %: equal ones keep requests in step for ever.
+`--trace FILE.csv` has a line per request: `arrival_s`, `prompt_tokens`, `answer_tokens` and, if any, `prefix_id`,
+`prefix_tokens`, `session_id`; its means stand in the heading, and options that state arrivals are refused.
 
 **How.** The model is called once, for a table of step times over decoding sequences, their context, prompt tokens and
 what these attend to. The scheduler (`dse/simulate/scheduler.py::Scheduler`) is that of vLLM (V1) and SGLang: first
 come, first served; a step has `chunk` tokens, one per decoding sequence and the rest for prompts, in chunks (`mixed`,
 or prompts first); admission by `most_sequences` and cache blocks of 16 tokens, with the share `reserved_answer`; where
-answers outgrow the cache the last admitted request is preempted and computed again; prefixes stay until their blocks
-are needed, least recently used first. Data-parallel ranks get requests by chance. Statistics leave out the first tenth
+answers outgrow the cache the last admitted request is preempted and computed again; prefixes and contexts stay until
+their blocks are needed, least recently used first, and go to `host_cache` and `disk_cache`, from which they are loaded
+over one link. Data-parallel ranks get requests by chance, of a session all. Statistics leave out the first tenth
 of drawn requests and the last twentieth.
 
-**What comes out.** Percentiles of latency, rates, use of engine and cache, hits, preemptions; `-o` the times of every
-request (.nc or .csv), `--timeline` steps and requests for ui.perfetto.dev, `--json` all figures.
+**What comes out.** Percentiles of latency, rates, use of engine and cache, hits, preemptions, and whether more
+requests arrive than can be served or the queue still grows; `-o` the times of every request (.nc or .csv),
+`--timeline` steps and requests for ui.perfetto.dev, `--json` all figures.
 
 **Limits.** Under a pipeline a prompt is spread over the stages, so first tokens are early; ranks that share experts do
 not wait for each other; accepted drafts are their mean; a prompt takes all its blocks at admission.
@@ -169,9 +206,29 @@ def _closed(found: list[Compared]) -> str:
     return (
         f"Closed loops of {', '.join(map(str, FLIGHTS))} requests in flight, of the same models: the throughput of the "
         f"steady state is that of the simulator but for {span(False)}; where the cache overflows, {span(True)}: closed "
-        "forms do not count what is computed again after a preemption. Requests of one length move in step there, so "
-        "their percentiles are those of open loads alone."
+        f"forms do not count what is computed again after a preemption. Means of the time to first token: "
+        f"{_spread(found, 'mean_time_to_first_token')} without preemptions."
     )
+
+
+def _spread(found: list[Compared], name: str) -> str:
+    """Least and largest error of a figure where the cache does not overflow."""
+    errors = [one.errors[name] for one in found if not one.simulated["preemptions"]]
+    return f"{percent(min(errors), '+')} to {percent(max(errors), '+')}"
+
+
+def _reuse(count: int) -> str:
+    """Hit rates of prefix caches, and first tokens with them."""
+    rows = []
+    for name, case in REUSES.items():
+        design = with_serving_defaults(dse.design(software="vllm", **case))
+        closed, simulated = dse.serve(design), statistics(simulate(design, count=count))
+        hit, first = simulated["cache_hit_rate"], simulated["mean_time_to_first_token"]
+        rows.append([
+            name, percent(hit), f"{100.0 * (float(closed.cache_hit_rate) - hit):+.1f}", f"{1e3 * first:.0f} ms",
+            percent(float(closed.time_to_first_token) / first - 1.0, "+"),
+        ])  # fmt: skip
+    return table(("reuse", "hits", "closed form, points", "TTFT", "closed form"), rows)
 
 
 def _speed() -> str:
@@ -195,6 +252,11 @@ def page() -> str:
         "Poisson, or places for requests run out at times, where simulation decides:",
         _open_rows(others),
         _closed(looped),
+        "## Prefix caches",
+        "Prompt tokens found in the cache, of Llama 3 8B on one H100 with prompts of 4,000 tokens and answers of 200 "
+        "at 5 requests/s: simulated, and by the characteristic time of the cache "
+        "(`dse/model/serving/reuse.py::characteristic_time`).",
+        _reuse(20_000),
         f"{_speed()} requests a minute of one processor core (1,000 prompt and 300 output tokens, 8 requests/s).",
         "Laws of the simulator, for any limits: `tests/properties/test_simulator_laws.py`. Written by "
         "`python -m docs.make.simulate docs/simulate.md`.",

@@ -127,7 +127,7 @@ class Minimum(NamedTuple):
 
 def gauss_newton(
     residuals: Callable[[np.ndarray], np.ndarray], slopes: Callable[[np.ndarray, np.ndarray], np.ndarray],
-    start: np.ndarray, weights: np.ndarray, *, noise: Scale, delta: Scale, prior: Scale = 1.0,
+    start: np.ndarray, weights: np.ndarray, *, noise: Scale, delta: Scale, prior: Scale = 1.0, centre: Scale = 0.0,
     pace: tuple[float, float] = (0.2, 5.0), tolerance: float = 1e-4, steps: int = 40,
 ) -> Minimum:  # fmt: skip
     """Local minimum by damped Gauss-Newton steps (Levenberg 1944, Marquardt 1963) of at most one unit of ``z``.
@@ -140,18 +140,19 @@ def gauss_newton(
         noise: standard deviation of a residual, one or per row, against which priors are weighted.
         delta: size of a residual above which the loss is linear.
         prior: prior standard deviation of each ``z``.
+        centre: prior mean of each ``z``.
         pace: factors of the damping after a successful and after a failed step.
         tolerance: relative reduction of the loss below which the descent ends without the step.
         steps: maximum number.
     """
 
     def loss_of(z: np.ndarray, errors: np.ndarray) -> float:
-        return float(weights @ (robust(errors, delta) / noise**2) + 0.5 * np.sum((z / prior) ** 2))
+        return float(weights @ (robust(errors, delta) / noise**2) + 0.5 * np.sum(((z - centre) / prior) ** 2))
 
     def expansion(z: np.ndarray, errors: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         """Curvature and gradient of the loss."""
         jacobian, counts = slopes(z, errors), weights * influence(errors, delta) / noise**2
-        return curvature(jacobian, counts, prior), jacobian.T @ (counts * errors) + z / prior**2
+        return curvature(jacobian, counts, prior), jacobian.T @ (counts * errors) + (z - centre) / prior**2
 
     calm, rough = pace
     z, errors, damping = start, residuals(start), 1e-2
@@ -182,6 +183,7 @@ class FitProblem:
     noise: Scale  #: standard deviation of a residual against which priors are weighted
     delta: Scale  #: size of a residual above which the loss is linear
     prior: np.ndarray  #: prior standard deviation of each ``z``
+    centre: Scale = 0.0  #: prior mean of each
     starts: int = 1  #: descents: the first from the priors, the others half a spread around them
     pace: tuple[float, float] = (0.2, 5.0)  #: this and the next two: see :func:`gauss_newton`
     tolerance: float = 1e-4
@@ -194,7 +196,7 @@ class FitProblem:
         ends = [
             gauss_newton(
                 self.residuals, self.slopes, first, self.weights * weights, noise=self.noise, delta=self.delta,
-                prior=self.prior, pace=self.pace, tolerance=self.tolerance, steps=self.steps,
+                prior=self.prior, centre=self.centre, pace=self.pace, tolerance=self.tolerance, steps=self.steps,
             )
             for first in firsts
         ]  # fmt: skip

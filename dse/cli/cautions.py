@@ -5,25 +5,38 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+
     from dse.doors.study import Study
     from dse.types import Design
-    from dse.views.explanation import Explanation
 
-def outside(made: Design, software: str, system: str, explained: Explanation) -> list[str]:
+
+def outside(made: Design, software: str, system: str, metrics: Mapping[str, float]) -> list[str]:
     """Values of a design outside of the rows that its stack was fitted to."""
     from dse.designs.calibrated import accelerator_of, beyond, lookup_of
 
-    return beyond(software, lookup_of(made, explained.metrics), accelerator_of(system))
+    return beyond(software, lookup_of(made, metrics), accelerator_of(system))
+
+
+def of_all(
+    made: Design, names: tuple[str, str, str], stated: frozenset[str], metrics: Mapping[str, float], study: Study
+) -> list[str]:
+    """All cautions on a design but its range of calibration, by the names of workload, system and stack."""
+    _, system, _ = names
+    return [
+        *of_design(made, *names, metrics, study), *of_limit(made, system, stated), *of_mesh(made, system, stated),
+        *of_run(stated),
+    ]  # fmt: skip
 
 
 def of_design(
-    made: Design, workload: str, system: str, software: str, explained: Explanation, study: Study
+    made: Design, workload: str, system: str, software: str, metrics: Mapping[str, float], study: Study
 ) -> list[str]:
     """Cautions on a vendor without rows, a sequence beyond the context, a stack of training, an unfilled domain."""
     from dse.designs.calibrated import accelerator_of, beyond_context, lookup_of, vendor_note, without_engine
 
     engines = without_engine([software]) if study.name == "serving" else ""
-    context = beyond_context(workload, lookup_of(made, explained.metrics))
+    context = beyond_context(workload, lookup_of(made, metrics))
     vendor = vendor_note(software, accelerator_of(system))
     return [*filter(None, (vendor, context, engines, _unfilled(made)))]
 
@@ -61,11 +74,14 @@ def of_run(stated: frozenset[str]) -> list[str]:
     return [*filter(None, [tokens_note(stated)])]
 
 
-def stacks_used(design: Design) -> list[str]:
-    """Cautions on a generated chip that room or power holds below what it is given."""
+def of_chip(design: Design) -> list[str]:
+    """Cautions on a memory faster than its feed, and on a generated chip that room or power holds below its rates."""
+    from dse.designs.leaves import saturation_note
     from dse.sweep.results.chip_limits import chip_limits
 
-    return [*chip_limits(design.system.accelerator.chip).values()]
+    accelerator = design.system.accelerator
+    saturated = saturation_note(float(accelerator.memory.bandwidth), float(accelerator.power.feed))
+    return [*filter(None, [saturated]), *chip_limits(accelerator.chip).values()]
 
 
 def _unfilled(design: Design) -> str:

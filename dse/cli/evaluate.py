@@ -64,7 +64,6 @@ def evaluate(
     training step, or of requests that are served.
     """
     from dse.designs.calibrated import range_note
-    from dse.designs.leaves import saturation_note
     from dse.doors.studies import STUDIES
     from dse.doors.study import made_up_carbon, made_up_price
     from dse.views.explanation import explain
@@ -73,17 +72,10 @@ def evaluate(
     asked = design_of(workload, system, settings, n_devices, software, any_option, study)
     made, stack = asked.design, asked.stack
     explained = explain(made, metric, study)
-    for text in asked.readings:
+    for text in (*asked.readings, *cautions.of_chip(made)):
         show.note(text)
-    accelerator = made.system.accelerator
-    if saturated := saturation_note(float(accelerator.memory.bandwidth), float(accelerator.power.feed)):
-        show.note(saturated)
-    for text in cautions.stacks_used(made):
-        show.note(text)
-    outside = cautions.outside(made, stack, system, explained)
-    listed = cautions.of_design(made, workload, system, stack, explained, study)
-    listed += cautions.of_limit(made, system, asked.stated)
-    listed += cautions.of_mesh(made, system, asked.stated) + cautions.of_run(asked.stated)
+    outside = cautions.outside(made, stack, system, explained.metrics)
+    listed = cautions.of_all(made, (workload, system, stack), asked.stated, explained.metrics, study)
     judged = _intervals(made, workload, stack, system, explained, study, uncertainty and explained.has_step)
     if as_json:
         made_up = (made_up_price(explained.metrics, made), made_up_carbon(explained.metrics, made))

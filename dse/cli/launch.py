@@ -35,6 +35,9 @@ def launch(
     n_devices: Devices = None,
     software: Stack = None,
     any_option: AnyOption = False,
+    role: Annotated[
+        str, typer.Option(metavar="prefill|decode", help="Role of a pool of engines [default: an engine does both].")
+    ] = "",
     arguments: Annotated[
         Path | None,
         typer.Option(
@@ -79,7 +82,7 @@ def launch(
         read, asked = design_read(stated)
     for text in (*_overridden(stated, given), *stated.notes, *asked.readings):
         show.note(text)
-    line = launching.launch(asked.design, tool, study, workload, asked.stack)
+    line = launching.launch(asked.design, tool, study, workload, asked.stack, role)
     takes_comments = not line.text.startswith("{")  # DeepSpeed's file is JSON
     unsaid = {short_name(path): value for path, value in line.unsaid.items()}
     hardware, reasons = launching.unfit(tool, system), obstacles(asked.design, study)

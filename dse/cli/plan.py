@@ -1,7 +1,8 @@
-"""``dse plan``: the cheapest devices that serve a rate of requests."""
+"""``dse plan``: the cheapest devices that serve a rate of requests, or that train a model in time."""
 
 from __future__ import annotations
 
+import math
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
@@ -13,43 +14,108 @@ from dse.cli.status import NOTHING_FEASIBLE, report_errors
 from dse.errors import InputError
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from dse.sweep.provisioning import Fleet, Plan
+    from dse.sweep.run_plans import Cluster, RunPlan
+
+#: Maximum numbers of devices by default.
+_SERVING_DEVICES, _TRAINING_DEVICES = 64, 16384
+
+#: Seconds and dollars of the short units of options.
+_SHORT = {"d": 86400.0, "w": 604800.0, "y": 31557600.0}
+_MONEY = {"k": 1e3, "m": 1e6, "b": 1e9}
 
 
 @report_errors
 def plan(
     workload: Workload,
-    rate: Annotated[float, typer.Option(metavar="N", help="Requests/s.")],
     accelerators: Annotated[str, typer.Option("--on", metavar="NAME,…", help="Accelerators, joined by commas.")],
-    first_token: Annotated[str, typer.Option("--ttft", metavar="TIME", help="Limit of the mean time to first token.")],
-    token: Annotated[str, typer.Option("--tpot", metavar="TIME", help="Limit of the mean time per output token.")],
-    prompt_tokens: Annotated[float, typer.Option("--isl", metavar="N", help="Prompt tokens, mean.")] = 1024.0,
-    output_tokens: Annotated[float, typer.Option("--osl", metavar="N", help="Output tokens, mean.")] = 1024.0,
-    max_devices: Annotated[int, typer.Option(metavar="N", help="Maximum number of devices.")] = 64,
-    serving: Annotated[
-        bool, typer.Option("--serving", help="Plan a service; dse search plans training.")
-    ] = False,
+    serving: Annotated[bool, typer.Option("--serving", help="Plan a service, not a training run.")] = False,
+    rate: Annotated[float | None, typer.Option(metavar="N", help="Serving: requests/s, Poisson.")] = None,
+    first_token: Annotated[
+        str | None,
+        typer.Option("--ttft", metavar="[PCT=]TIME", help="Serving: limit of time to first token: 1s, p95=1s."),
+    ] = None,
+    token: Annotated[
+        str | None,
+        typer.Option("--tpot", metavar="[PCT=]TIME", help="Serving: limit of time per output token: 30ms, p95=30ms."),
+    ] = None,
+    prompt_tokens: Annotated[float, typer.Option("--isl", metavar="N", help="Serving: prompt tokens, mean.")] = 1024.0,
+    output_tokens: Annotated[float, typer.Option("--osl", metavar="N", help="Serving: output tokens, mean.")] = 1024.0,
+    time: Annotated[
+        str | None, typer.Option("--in", metavar="TIME", help="Training: limit of the run with failures: 30d, 12 h.")
+    ] = None,
+    budget: Annotated[
+        str | None, typer.Option("--under", metavar="USD", help="Training: limit of its cost: 5M, 200k.")
+    ] = None,
+    tokens: Annotated[
+        str | None, typer.Option(metavar="N", help="Training: tokens, such as 2T [default: those of the model's file].")
+    ] = None,
+    global_batch: Annotated[
+        int | None, typer.Option(min=1, metavar="N", help="Training: sequences per step [default: the model's].")
+    ] = None,
+    max_devices: Annotated[
+        int | None, typer.Option(min=1, metavar="N", help="Maximum number of devices [default: 64; of training 16384].")
+    ] = None,
     as_json: Json = False,
 ) -> int:
-    """Plan the cheapest replicas that serve a rate of requests.
+    """Plan the cheapest devices for a service or a training run.
 
-    Prints configuration, cost and margins by accelerator, and what would change the cheapest: prices, limits, the rate.
-    Costs are those of buying and running the system; latencies are means under a constant number in flight.
+    With --serving replicas that serve a rate of requests within limits of latency, else a cluster that trains a model
+    within a time and a budget. Prints configuration, cost and margins by accelerator, and what would change the
+    cheapest. Costs are those of buying and running the system (docs/cost.md), not prices of rent.
     """
+    names = tuple(name.strip() for name in accelerators.split(",") if name.strip())
+    of_serving = {"--rate": rate, "--ttft": first_token, "--tpot": token}
+    of_training = {"--in": time, "--under": budget, "--tokens": tokens, "--global-batch": global_batch}
+    if serving:
+        _check_options(of_serving, of_training, "--serving", "of training", "leave it out, or leave out --serving")
+        missing = [name for name, value in of_serving.items() if value is None]
+        if missing:
+            raise InputError("dse plan --serving", f"no {', '.join(missing)}", "a rate and both limits",
+                             "add --rate 10 --ttft 1s --tpot 50ms")  # fmt: skip
+        lengths, limits = (prompt_tokens, output_tokens), (first_token or "", token or "")
+        return _plan_service(workload, names, rate or 0.0, lengths, limits, max_devices or _SERVING_DEVICES, as_json)
+    _check_options(of_training, of_serving, "no --serving", "of a service", "add --serving")
+    asked = time, budget, tokens
+    return _plan_training(workload, names, asked, global_batch, max_devices or _TRAINING_DEVICES, as_json)
+
+
+def _check_options(own: dict[str, Any], other: dict[str, Any], got: str, whose: str, fix: str) -> None:
+    """InputError for options of the other kind of plan."""
+    if strange := [name for name, value in other.items() if value is not None]:
+        raise InputError("dse plan", f"{', '.join(strange)} {whose}, {got}", ", ".join(own), fix)
+
+
+def _plan_service(
+    workload: str, names: tuple[str, ...], rate: float, lengths: tuple[float, float], limits: tuple[str, str],
+    max_devices: int, as_json: bool,
+) -> int:  # fmt: skip
     from dse.designs import catalog
     from dse.sweep.provisioning import Demand, provision
 
-    if not serving:
-        raise InputError("dse plan", "no --serving", "plans of a service", "add --serving; dse search plans training")
-    first, each = catalog.quantity(first_token, "s", "--ttft"), catalog.quantity(token, "s", "--tpot")
-    names = tuple(name.strip() for name in accelerators.split(",") if name.strip())
+    (first, of_first), (each, of_token) = (
+        _limit(text, option) for text, option in zip(limits, ("--ttft", "--tpot"), strict=True)
+    )
     model = catalog.resolve("workload", workload)
-    found = provision(Demand(model, names, rate, prompt_tokens, output_tokens, first, each, max_devices))
+    found = provision(Demand(model, names, rate, *lengths, first, each, max_devices, of_first, of_token))
     if as_json:
         show.document(_document(found))
     else:
         _print(found)
     return 0 if found.fleets else NOTHING_FEASIBLE
+
+
+def _limit(text: str, option: str) -> tuple[float, str]:
+    """Seconds and statistic of a limit: ``1s``, ``p95=1s``."""
+    from dse.designs import catalog
+    from dse.sweep.provisioning import STATISTICS
+
+    statistic, equals, value = text.rpartition("=")
+    if equals and statistic.strip().lower() not in STATISTICS:
+        raise InputError(option, repr(text), f"a time, or one of {', '.join(STATISTICS)} = a time", "write p95=1s")
+    return catalog.quantity(value.strip(), "s", option), statistic.strip().lower() or "mean"
 
 
 def _document(found: Plan) -> dict[str, Any]:
@@ -61,23 +127,46 @@ def _print(found: Plan) -> None:
     out, demand = show.console(), found.demand
     out.print(Text(
         f"{demand.workload}: {demand.rate:g} requests/s of {demand.prompt_tokens:g} prompt and "
-        f"{demand.output_tokens:g} output tokens; TTFT up to {show.seconds(demand.first_token_limit)}, TPOT up to "
-        f"{show.seconds(demand.token_limit)} (means); at most {demand.max_devices} devices\n"
+        f"{demand.output_tokens:g} output tokens; TTFT up to {show.seconds(demand.first_token_limit)} "
+        f"({demand.first_token_statistic}), TPOT up to {show.seconds(demand.token_limit)} "
+        f"({demand.token_statistic}); at most {demand.max_devices} devices; USD of buying and running them\n"
     ), soft_wrap=True)  # fmt: skip
-    columns = ["accelerator", "USD/h", "devices", "replicas", "mapping", "in flight", "TTFT", "TPOT", "requests/s",
+    columns = ["accelerator", "USD/h", "devices", "replicas", "mapping", "in flight", "TTFT", "TPOT", "utilisation",
                "margin: TTFT, TPOT, rate"]  # fmt: skip
+    rows = [_row(fleet, found) for fleet in found.fleets]
+    _print_rest(columns, rows, found.fleets, found.without, found.changes)
     if found.fleets:
-        rows = [_row(fleet, found) for fleet in found.fleets]
+        best = found.fleets[0]
+        degrees = "".join(f" --set {name}={value}" for name, value in best.degrees.items() if value > 1)
+        show.heading(out, "launch")
+        out.print(Text(
+            f"dse launch -w {demand.workload} -s {best.accelerator} -n {best.devices} --for {_tool(best.software)}"
+            f"{degrees} --set isl={demand.prompt_tokens:g} --set osl={demand.output_tokens:g}"
+        ), soft_wrap=True)  # fmt: skip
+
+
+def _tool(software: str) -> str:
+    """The tool of a stack."""
+    return next((name for name in ("sglang", "tensorrt-llm") if name in software), "vllm")
+
+
+def _print_rest(
+    columns: list[str], rows: list[list[str]], found: Sequence[Fleet | Cluster], without: dict[str, str],
+    changes: list[str],
+) -> None:  # fmt: skip
+    """The table of a plan with its cautions, who has no row, and what would change it."""
+    out = show.console()
+    if rows:
         show.print_table(out, columns, rows, left=["accelerator", "mapping"], prose=[])
-    for fleet in found.fleets:
-        if fleet.outside:
-            words = f"{fleet.accelerator}: outside the calibrated range: {fleet.outside}"
+    for one in found:
+        if one.outside:
+            words = f"{one.accelerator}: outside the calibrated range: {one.outside}"
             out.print(Text(words, "yellow"), soft_wrap=True)
-    for name, reason in found.without.items():
+    for name, reason in without.items():
         out.print(Text(f"{name}: {reason}", "yellow"), soft_wrap=True)
-    if found.changes:
-        show.heading(out, f"what would change it ({found.fleets[0].accelerator})")
-        for text in found.changes:
+    if changes:
+        show.heading(out, f"what would change it ({found[0].accelerator})")
+        for text in changes:
             out.print(Text(text), soft_wrap=True)
 
 
@@ -86,6 +175,75 @@ def _row(fleet: Fleet, found: Plan) -> list[str]:
     margins = ", ".join(f"{100.0 * share:.0f} %" for share in fleet.margins(found.demand).values())
     return [
         fleet.accelerator, show.digits(fleet.hourly), str(fleet.replicas * fleet.devices),
-        f"{fleet.replicas} of {fleet.devices}", f"{degrees}, {fleet.software}", f"{fleet.concurrency} each",
-        show.seconds(fleet.first_token), show.seconds(fleet.token), show.digits(fleet.rate), margins,
+        f"{fleet.replicas} of {fleet.devices}", f"{degrees}, {fleet.software}", f"{fleet.in_flight:.3g} each",
+        show.seconds(fleet.first_token), show.seconds(fleet.token), f"{fleet.utilisation:.2f}", margins,
     ]  # fmt: skip
+
+
+def _plan_training(
+    workload: str, names: tuple[str, ...], limits: tuple[str | None, str | None, str | None],
+    global_batch: int | None, max_devices: int, as_json: bool,
+) -> int:  # fmt: skip
+    from dse.designs import catalog
+    from dse.sweep.run_plans import RunDemand, plan_run
+
+    time, budget, tokens = limits
+    seconds = math.inf if time is None else _seconds(time)
+    dollars = math.inf if budget is None else _count(budget, "--under", "USD, such as 5M")
+    asked = None if tokens is None else _count(tokens, "--tokens", "tokens, such as 2T")
+    model = catalog.resolve("workload", workload)
+    found = plan_run(RunDemand(model, names, seconds, dollars, max_devices, asked, global_batch))
+    if as_json:
+        clusters = [one._asdict() | {"margins": one.margins(found.demand)} for one in found.clusters]
+        show.document({"demand": found.demand._asdict(), "clusters": clusters, "without": found.without,
+                       "changes": found.changes})  # fmt: skip
+    else:
+        _print_runs(found)
+    return 0 if found.clusters else NOTHING_FEASIBLE
+
+
+def _seconds(text: str) -> float:
+    """Seconds of a time, in days, weeks and years too."""
+    from dse.designs import catalog
+
+    number, unit = text.strip()[:-1], text.strip()[-1:].lower()
+    if unit in _SHORT and number.strip().replace(".", "", 1).isdigit():
+        return float(number) * _SHORT[unit]
+    return catalog.quantity(text, "s", "--in")
+
+
+def _count(text: str, option: str, such: str) -> float:
+    """A number with k, M, B or T behind it, and USD or $ around it."""
+    word = text.strip().removesuffix("USD").strip().removeprefix("$").lower()
+    factors = _MONEY | {"t": 1e12}
+    factor = factors.get(word[-1:], 1.0)
+    try:
+        return float(word[:-1] if factor > 1.0 else word) * factor
+    except ValueError:
+        raise InputError(option, repr(text), such, "write a number with k, M, B or T") from None
+
+
+def _tokens(count: float) -> str:
+    """Tokens in trillions or billions."""
+    return f"{count / 1e12:g}T tokens" if count >= 1e12 else f"{count / 1e9:g}B tokens"
+
+
+def _print_runs(found: RunPlan) -> None:
+    out, demand = show.console(), found.demand
+    limits = [f"in {show.duration(demand.seconds)}"] if math.isfinite(demand.seconds) else []
+    limits += [f"under {show.digits(demand.budget)} USD"] if math.isfinite(demand.budget) else []
+    out.print(Text(
+        f"{demand.workload}: {_tokens(demand.tokens or 0.0)} {' and '.join(limits)}, {demand.global_batch:,} sequences "
+        f"({found.batch_tokens / 1e6:.3g}M tokens) per step; up to {demand.max_devices:,} devices, in powers of two; "
+        "time with failures, USD of buying and running the devices for it\n"
+    ), soft_wrap=True)  # fmt: skip
+    columns = ["accelerator", "USD", "devices", "time", "mapping", "MFU %", "margins"]
+    rows = []
+    for one in found.clusters:
+        mapping = " x ".join(f"{name} {value}" for name, value in one.mapping.items() if value not in (1, "none"))
+        margins = ", ".join(f"{name} {100.0 * share:.0f} %" for name, share in one.margins(demand).items())
+        rows.append([
+            one.accelerator, show.digits(one.cost), f"{one.devices:,}", show.duration(one.seconds),
+            f"{mapping or '1 device'}, {one.software}", f"{100.0 * one.mfu:.1f}", margins,
+        ])  # fmt: skip
+    _print_rest(columns, rows, found.clusters, found.without, found.changes)

@@ -2,17 +2,22 @@
 
 from __future__ import annotations
 
+import csv
+import math
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
 
 import typer
 
 from dse.cli import show
-from dse.cli.options import Json
+from dse.cli.options import Force, Json
 from dse.cli.status import NOTHING_FEASIBLE, report_errors
+from dse.errors import InputError
+from dse.io.outputs import replacing
 
 if TYPE_CHECKING:
-    from dse.sweep.pools import Candidate, Match, MatchedPools
+    from dse.sweep.pools import MatchedPools
+    from dse.sweep.workers import Candidate, Fleet, Match
 
 
 @report_errors
@@ -23,21 +28,160 @@ def pools(
             metavar="SPEC.toml", help="A sweep with sections [prefill], [decode] and [pools], or example:NAME.",
         ),
     ],
+    output: Annotated[
+        Path | None, typer.Option("--output", "-o", help="File of all whole workers, .csv [default: none].")
+    ] = None,
+    figure: Annotated[
+        Path | None, typer.Option(metavar="FILE.png", help="Figure of whole workers, .png, .svg or .pdf.")
+    ] = None,
+    tool: Annotated[
+        str | None,
+        typer.Option(
+            "--for", metavar="TOOL", help="Print launch lines of whole workers: vllm, sglang, tensorrt-llm.",
+        ),
+    ] = None,
+    pick: Annotated[
+        int | None,
+        typer.Option(min=1, help="Number of the workers that are launched, as listed [default: the most requests/s]."),
+    ] = None,
+    force: Force = False,
     as_json: Json = False,
 ) -> int:
     """Match prefill pools with decode pools.
 
-    Sweeps each pool on its own, and prints the best pair of every two accelerators, and engines that do both.
+    Sweeps each pool on its own, and prints the best pair of every two accelerators, and engines that do both. With
+    n_devices under [pools] also finds whole workers: fronts of pools and of engines that do both over latency and rate.
     """
+    from dse.io.outputs import checked
     from dse.sweep.pools import match
+    from dse.views.plot.style import check_ending
 
+    if output and output.suffix.lower() != ".csv":
+        raise InputError(f"output {output}", repr(output.suffix), ".csv", f"name {output.with_suffix('.csv')}")
+    for path in filter(None, (output, figure and check_ending(figure))):
+        checked(path, force, [specification])
     found = match(specification)
+    if (output or figure or tool) and not found.fleets:
+        raise InputError(f"{specification}: pools", "no whole workers", "n_devices that hold some",
+                         "write n_devices = 64 under [pools], or more")  # fmt: skip
+    if output:
+        _write(found, output, force)
+    if figure:
+        from dse.views import plot
+
+        plot.save(plot.fleets(found), figure, force)
     if as_json:
         show.document({"title": found.title, "together": [_match_document(one, found) for one in found.together],
-                       "pools": [_match_document(one, found) for one in found.pools]})  # fmt: skip
-    else:
-        _print(found)
+                       "pools": [_match_document(one, found) for one in found.pools],
+                       "workers": [_fleet_row(one, found) for one in found.fleets]})  # fmt: skip
+        return 0 if found.pools else NOTHING_FEASIBLE
+    _print(found)
+    if found.fleets:
+        _print_fleets(found)
+    if tool:
+        _print_lines(found, tool, _picked(found, pick))
     return 0 if found.pools else NOTHING_FEASIBLE
+
+
+def _fleet_row(one: Fleet, found: MatchedPools) -> dict[str, Any]:
+    """Whole workers as columns of a file; SI units."""
+    names, row = _PoolNames.of(found), dict[str, Any]()
+    both = one.match.decode is None
+    for role, part, count, headroom, wait in zip(
+        ("together",) if both else ("prefill", "decode"), one.match.parts, one.workers, one.headroom, one.waits,
+        strict=True,
+    ):
+        row |= {f"{role}_workers": count, f"{role}_design": names.name(part), f"{role}_headroom": headroom,
+                f"{role}_wait": wait}  # fmt: skip
+    tokens = one.rate * found.output_tokens
+    return {"kind": "together" if both else "pools", **row} | {
+        "n_devices": one.devices, "requests_per_second": one.rate, "time_to_first_token": one.first_token,
+        "transfer_time": one.match.transfer, "time_per_output_token": one.token,
+        "output_tokens_per_second_per_device": tokens / one.devices, "usd_per_hour": one.hourly or None,
+    }  # fmt: skip
+
+
+def _write(found: MatchedPools, path: Path, force: bool) -> None:
+    """Write whole workers, a line each."""
+    rows = [_fleet_row(one, found) for one in found.fleets]
+    columns = list(dict.fromkeys(name for row in rows for name in row))
+    with replacing(path, force) as partial, partial.open("w", encoding="utf-8", newline="") as file:
+        lines = csv.DictWriter(file, columns, lineterminator="\n")
+        lines.writeheader()
+        lines.writerows(rows)
+
+
+def _picked(found: MatchedPools, pick: int | None) -> Fleet:
+    """The workers of a number in the list, or those with the most requests/s; InputError for another number."""
+    if pick is None:
+        return max(found.fleets, key=lambda one: one.rate)
+    if pick > len(found.fleets):
+        raise InputError("--pick", str(pick), f"1 to {len(found.fleets)}", "choose one of the list")
+    return found.fleets[pick - 1]
+
+
+#: Most rows of each front that are printed.
+_ROWS = 8
+
+
+def _print_fleets(found: MatchedPools) -> None:
+    """Both fronts, thinned evenly."""
+    out, asked, names = show.console(), found.asked, _PoolNames.of(found)
+    assert asked is not None, "fleets have a specification"
+    have = ", ".join(f"{count:,} {name}".rstrip() for name, count in asked.devices.items())
+    show.heading(out, f"whole workers of {have} devices, at {100.0 * asked.utilisation:.0f} % of what they serve")
+    columns = ["", "workers", "prefill", "decode", "devices", "TTFT", "of it queue", "TPOT", "requests/s",
+               "tok/s/device", "headroom"]  # fmt: skip
+    rows = []
+    for kind in (False, True):
+        front = [(place, one) for place, one in enumerate(found.fleets, 1) if (one.match.decode is None) is kind]
+        step = max((len(front) - 1) / (_ROWS - 1), 1.0)
+        for place, one in (front[round(k * step)] for k in range(min(len(front), _ROWS))):
+            second = "the same" if kind else names.name(one.match.parts[1])
+            rows.append([
+                str(place), " + ".join(map(str, one.workers)), names.name(one.match.prefill), second, str(one.devices),
+                show.seconds(one.first_token), _seconds(one.waits[0]), show.seconds(one.token),
+                show.digits(one.rate), show.digits(one.rate * found.output_tokens / one.devices),
+                ", ".join(f"{100.0 * share:.0f} %" for share in one.headroom),
+            ])  # fmt: skip
+    show.print_table(out, columns, rows, left=["prefill", "decode"], keys=2)
+    if len(rows) < len(found.fleets):
+        out.print(f"{len(rows)} of {len(found.fleets)}: -o has all")
+
+
+def _seconds(wait: float) -> str:
+    return show.seconds(wait) if wait > 1e-6 else "0 s"
+
+
+def _print_lines(found: MatchedPools, tool: str, fleet: Fleet) -> None:
+    """Launch lines of every role, of the router and of the benchmark."""
+    from dse.designs.leaves import replace
+    from dse.doors.studies import STUDIES
+    from dse.launch import launch
+    from dse.launch.fleets import benchmarks, router
+
+    assert found.designs is not None, "fleets have designs"
+    designs = found.designs(fleet)
+    roles = ("",) if fleet.match.decode is None else ("prefill", "decode")
+    notes: dict[str, None] = {}
+    for role, part, count, design in zip(roles, fleet.match.parts, fleet.workers, designs, strict=True):
+        at_once = math.ceil(float(part.labels.get("concurrency", 1.0)) / float(part.labels.get("dp", 1.0)))
+        design = replace(design, {"software.engine.most_sequences": float(at_once)})
+        line = launch(design, tool, STUDIES["serving"], found.workload, str(part.labels.get("software", "")), role)
+        named = f"{role or 'engine'}: {show.counted(count, 'worker')} of {part.devices:g} {part.accelerator}"
+        print(f"\n# {named}, the line on each\n{line.text}")
+        notes |= dict.fromkeys(line.notes)
+    if len(roles) > 1:
+        print(f"\n# router\n{router(tool, *fleet.workers)}")
+        if tool == "vllm":
+            notes["set VLLM_NIXL_SIDE_CHANNEL_HOST of each worker to the address of its host"] = None
+    requests = designs[-1].workload.requests
+    assert requests is not None, "a design that serves"
+    for name, text in benchmarks(requests, fleet.rate).items():
+        print(f"\n# measures TTFT {show.seconds(fleet.first_token)}, TPOT {show.seconds(fleet.token)} at "
+              f"{show.digits(fleet.rate)} requests/s: {name}\n{text}")  # fmt: skip
+    for text in notes:
+        show.note(text)
 
 
 def _match_document(one: Match, found: MatchedPools) -> dict[str, Any]:

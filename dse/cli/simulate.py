@@ -2,17 +2,35 @@
 
 from __future__ import annotations
 
+import dataclasses
+import math
 import time
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
+from rich.text import Text
 
-from dse.cli import show
-from dse.cli.evaluate import design_line, design_of
+from dse.cli import cautions, show
+from dse.cli.evaluate import EvaluateRequest, design_line, design_of
 from dse.cli.options import AnyOption, Devices, Force, Json, Settings, Stack, System, Workload
 from dse.cli.status import NOTHING_FEASIBLE, report_errors
 from dse.errors import InputError
+
+if TYPE_CHECKING:
+    from dse.simulate.load import RequestList
+    from dse.types import Design
+
+#: Requests that are drawn by default.
+_COUNT = 10_000
+
+#: Leaves of requests, of which a trace replaces all but limits; some contradict it.
+_OF_REQUESTS = ("workload.requests.", "workload.reuse.")
+_ARRIVALS = {"load", "request_rate", "arrival_variation", "concurrency", "queue", "burst"}
+_LIMITS = {"first_token_limit", "token_limit"}
+
+#: Further figures of the closed forms in --json.
+_SHARED = ("output_tokens_per_second", "requests_per_second", "cache_hit_rate")
 
 #: Latencies of the printed table by heading.
 _LATENCIES = {
@@ -29,11 +47,13 @@ def simulate(
         Path | None,
         typer.Option(
             metavar="FILE.csv",
-            help="Requests: arrival_s, prompt_tokens, answer_tokens [, prefix_id, prefix_tokens] "
+            help="Requests: arrival_s, prompt_tokens, answer_tokens [, prefix_id, prefix_tokens, session_id] "
             "[default: drawn by load, request_rate, prompt_tokens, output_tokens, length_spread, answer_spread].",
         ),
     ] = None,
-    requests: Annotated[int, typer.Option(min=1, max=10_000_000, help="Drawn requests.")] = 10_000,
+    requests: Annotated[
+        int | None, typer.Option(min=1, max=10_000_000, help="Drawn requests [default: 10000].")
+    ] = None,
     seed: Annotated[int, typer.Option(min=0, help="Seed of what is drawn.")] = 0,
     output: Annotated[
         Path | None,
@@ -54,37 +74,101 @@ def simulate(
     Chunked prompts, admission by cache blocks, preemption, prefix cache: with the step times of the model. Prints
     percentiles of latency, throughput, and use of engine and cache, with those of the closed forms.
     """
+    from dse.designs.calibrated import range_note
     from dse.doors.scalars import serve
     from dse.doors.study_serving import SERVING
     from dse.simulate import files
-    from dse.simulate.load import read
     from dse.simulate.run import simulate as run
     from dse.simulate.statistics import statistics
 
     _check_outputs(output, timeline, trace, force)
     asked = design_of(workload, system, settings, n_devices, software, any_option, SERVING)
-    for text in asked.readings:
+    given, heading, asked = _traced(trace, asked, requests) if trace else (None, "", asked)
+    for text in (*asked.readings, *cautions.of_chip(asked.design)):
         show.note(text)
-    closed = serve(asked.design)
-    if not (feasible := int(closed.infeasible_reason) & int(SERVING.memory_reasons) == 0):
-        show.note("infeasible: no room for a cache; dse evaluate --serving has the reason")
+    closed = {name: float(value) for name, value in vars(serve(asked.design)).items()}
+    if not trace and (problem := _no_room(asked.design, closed)):
+        show.error(problem)
         return NOTHING_FEASIBLE
     started = time.perf_counter()
-    found = run(asked.design, read(trace) if trace else None, requests, seed, timeline is not None)
+    found = run(asked.design, given, requests or _COUNT, seed, timeline is not None)
     taken = time.perf_counter() - started
     figures = statistics(found)
-    steady = {} if trace else {name: float(value) for name, value in vars(closed).items() if _is_shared(name)}
-    described = design_line(workload, system, asked.stack, asked.design, SERVING).strip()
+    described = design_line(workload, system, asked.stack, asked.design, SERVING).strip() + heading
     about = {"design": described, "seed": seed}
     if output:
         files.write(found, output, about, force)
     if timeline:
         files.write_timeline(found, timeline, about, force)
+    steady = {} if trace else _steady(closed)
+    outside = cautions.outside(asked.design, asked.stack, system, closed)
+    listed = cautions.of_all(asked.design, (workload, system, asked.stack), asked.stated, closed, SERVING)
+    overload = list(filter(None, [_overload(figures, closed)]))
     if as_json:
-        show.document({**about, "feasible": feasible, "seconds": taken, **figures, "closed_form": steady})
+        show.document({**about, "feasible": True, "seconds": taken, **figures, "closed_form": steady,
+                       "outside": outside, "cautions": [*listed, *overload]})  # fmt: skip
     else:
-        _print(described, figures, steady, taken, found.column("arrival").size)
+        ranges = [range_note(outside)] if outside else []
+        _print(described, [*ranges, *listed, *overload], figures, steady, taken, found.column("arrival").size)
     return 0
+
+
+def _traced(path: Path, asked: EvaluateRequest, count: int | None) -> tuple[RequestList, str, EvaluateRequest]:
+    """Requests of a trace, their line of the heading, and the design with their means; InputError for a second load."""
+    from dse.simulate.load import as_requests, read
+
+    stated = {name.rpartition(".")[2] for name in asked.stated if name.startswith(_OF_REQUESTS)}
+    if refused := [*sorted(stated & _ARRIVALS), *["--requests"] * (count is not None)]:
+        raise InputError("--trace", f"{', '.join(refused)} too", "arrivals of the trace alone",
+                         "leave it out, or leave out --trace")  # fmt: skip
+    found, design = read(path), asked.design
+    assert design.workload.requests is not None, "complete the design before"
+    requests = as_requests(found, design.workload.requests)
+    seconds, sessions = float(found.arrival[-1] - found.arrival[0]), len(set(found.session.tolist()) - {-1})
+    prefixes = show.counted(len(set(found.prefix.tolist()) - {-1}), "prefix", "prefixes")
+    unread = ", ".join(sorted(stated - _LIMITS))
+    heading = (
+        f"\ntrace {path}: {show.counted(found.size, 'request')} in {show.seconds(seconds)}, with arrivals, lengths and "
+        f"{prefixes}{' and ' + show.counted(sessions, 'session') if sessions else ''}"
+        f"{f'; not read: {unread}' * bool(unread)}"
+    )
+    workload = dataclasses.replace(design.workload, requests=requests, reuse=None)
+    return found, heading, asked._replace(design=dataclasses.replace(design, workload=workload))
+
+
+def _no_room(design: Design, closed: dict[str, float]) -> InputError | None:
+    """Why a design has no room for a cache, if so."""
+    from dse.doors.study_serving import SERVING
+
+    if not int(closed["infeasible_reason"]) & int(SERVING.memory_reasons):
+        return None
+    return InputError("memory", SERVING.reason_numbers(design, closed)["memory"], "room for the cache of a request",
+                      "more devices (tp, pp), or narrower weights")  # fmt: skip
+
+
+def _steady(closed: dict[str, float]) -> dict[str, float]:
+    """Printed figures of the closed forms; above capacity requests wait without end."""
+    endless = ("time_to_first_token", "request_latency") if closed["utilisation"] > 1.0 else ()
+    return {
+        name: math.inf if endless and name.endswith(endless) else value
+        for name, value in closed.items() if _is_shared(name)
+    }  # fmt: skip
+
+
+def _overload(figures: dict[str, Any], closed: dict[str, float]) -> str:
+    """That requests come faster than they are served, or that their queue grows; "" otherwise."""
+    from dse.simulate.statistics import queue_grows
+
+    if "waiting_at_end" not in figures:
+        return ""
+    rate, many = figures["offered_requests_per_second"], closed["utilisation"]
+    queue = f"{figures['waiting_at_end']:,} wait at the last arrival, {figures['waiting_at_half']:,} at the middle one"
+    if many > 1.0:
+        return (
+            f"overloaded: {show.digits(rate)} requests/s arrive, {many:.3g} times what can be served; {queue}: "
+            "latencies grow with the length of the run"
+        )
+    return f"the queue grows: {show.digits(rate)} requests/s arrive; {queue}" if queue_grows(figures) else ""
 
 
 def _check_outputs(output: Path | None, timeline: Path | None, trace: Path | None, force: bool) -> None:
@@ -103,30 +187,41 @@ def _check_outputs(output: Path | None, timeline: Path | None, trace: Path | Non
 def _is_shared(name: str) -> bool:
     """Whether a metric of the closed forms is one of the printed figures."""
     name = name.removeprefix("mean_")
-    return name.endswith(tuple(_LATENCIES.values())) or name in ("output_tokens_per_second", "requests_per_second")
+    return name.endswith(tuple(_LATENCIES.values())) or name in _SHARED
 
 
-def _print(design: str, figures: dict[str, Any], steady: dict[str, float], taken: float, count: int) -> None:
+def _print(
+    design: str, notes: list[str], figures: dict[str, Any], steady: dict[str, float], taken: float, count: int
+) -> None:
     out = show.console()
     print(design)
+    for text in notes:
+        out.print(Text(text, "yellow"), soft_wrap=True)
     columns = ["", "mean", "p50", "p90", "p95", "p99"]
     rows = []
     for heading, name in _LATENCIES.items():
         rows.append([heading, *(show.seconds(figures[f"{column}_{name}"]) for column in columns[1:])])
         known = [steady.get(name), *(steady.get(f"{column}_{name}") for column in columns[2:])]
         if steady:
-            rows.append(["  closed form", *("" if value is None else show.seconds(value) for value in known)])
+            rows.append(["  closed form", *map(_seconds, known)])
     show.print_table(out, columns, rows, left=[""])
     rate = f"{figures['requests_per_second']:,.3g} requests/s, {figures['output_tokens_per_second']:,.1f} tokens/s"
+    hits = f"{100 * figures['cache_hit_rate']:.1f} % of prompt tokens found in it"
+    hits += f" (closed form: {100 * steady['cache_hit_rate']:.1f} %)" if steady else ""
     if steady:
         rate += f" (closed form: {steady['output_tokens_per_second']:,.1f} tokens/s)"
-    print(f"{rate}; {figures['requests']:,} requests counted")
+    print(f"{rate}; {show.counted(figures['requests'], 'request')} counted")
     print(
         f"engine busy {100 * figures['busy']:.1f} % of the time, {figures['decoding']:,.1f} sequences decode at once, "
-        f"{100 * figures['prefill_share']:.1f} % of {figures['steps']:,} steps with prompts"
+        f"{100 * figures['prefill_share']:.1f} % of {show.counted(figures['steps'], 'step')} with prompts"
     )
+    preempted = show.counted(figures["preemptions"], "preemption")
     print(
         f"cache: {100 * figures['cache_use']:.1f} % used, {100 * figures['peak_cache_use']:.1f} % at peak; "
-        f"{100 * figures['cache_hit_rate']:.1f} % of prompt tokens found in it; {figures['preemptions']:,} preemptions"
+        f"{hits}; {preempted}"
     )
     print(f"simulated in {taken:.2f} s: {60 * count / max(taken, 1e-9):,.0f} requests a minute")
+
+
+def _seconds(value: float | None) -> str:
+    return "" if value is None else show.seconds(value) if math.isfinite(value) else "no end"

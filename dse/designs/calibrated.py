@@ -82,7 +82,7 @@ def lookup_of(design: Design, metrics: Mapping[str, float]) -> Lookup:
         if path in metrics:
             return metrics[path]
         if path == QUANTITIES["concurrency"].path and metrics.get("utilisation", 1.0) != 1.0:
-            return metrics["requests_in_flight"]  # of an open load
+            return min(metrics["requests_in_flight"], metrics["concurrency_limit"])  # of an open load
         try:
             return float(leaf(design, path))
         except (AttributeError, TypeError):  # absent record or metric

@@ -9,7 +9,7 @@ from typing import Any
 from dse.designs import catalog
 from dse.designs.records import CHIP, EXPERTS, LINKS, OF_EXPERTS, OF_SHAPE, PODS
 from dse.errors import InputError
-from dse.types import GENERATED, Experts, Load
+from dse.types import GENERATED, Experts, Load, Requests
 
 #: Record → models that have it, and an example.
 _SHAPES = {
@@ -138,6 +138,20 @@ def check_load(loads: Iterable[float], has_rate: bool, where: str) -> None:
     """InputError for ``load=rate`` without a rate."""
     if float(Load.rate) in map(float, loads) and not has_rate:
         raise InputError(where, "load = rate without request_rate", "a rate, requests/s", "set request_rate")
+
+
+def check_turns(requests: Requests | None, turns: Any, where: str) -> None:
+    """InputError for sessions whose mean prompt does not hold the answers of their earlier turns and new tokens."""
+    if requests is None or not isinstance(turns, int | float) or turns <= 1.0:
+        return
+    own = requests.prompt_tokens * (1.0 - requests.prefix_share)
+    least = 0.5 * (requests.output_tokens * (turns - 1.0) + turns + 1.0)
+    if isinstance(own, int | float) and own < least:
+        raise InputError(
+            where, f"{own:g} tokens of a mean prompt beyond its shared prefix for {turns:g} turns",
+            f"{least:g} or more: half of the answers of all turns, and new tokens",
+            "longer prompt_tokens, fewer turns or shorter output_tokens",
+        )  # fmt: skip
 
 
 def has_experts(values: MappingABC[str, Any]) -> bool:

@@ -22,6 +22,7 @@ from dse.designs.checks import (
     check_networks,
     check_routing,
     check_tiers,
+    check_turns,
     check_vendor,
     has_experts,
 )
@@ -41,7 +42,7 @@ from dse.designs.records import (
 )
 from dse.errors import THEIRS, InputError, plain, unknown_name
 from dse.io import quantities
-from dse.types import Design, Recompute, choice_name, paths
+from dse.types import Design, Recompute, Requests, choice_name, paths
 
 R = TypeVar("R")
 
@@ -362,6 +363,8 @@ def design(
     values = plain | values | assumed(stated) | stated
     check_load([stated[LOAD]] if LOAD in stated else (), REQUEST_RATE in stated, f"{where}.load")
     made = paths.build(Design, values | _sizes(values, stated, n_devices))
+    if made.workload.reuse is not None:
+        check_turns(made.workload.requests or Requests(), made.workload.reuse.turns, f"{where}.turns")
     if made.workload.experts is not None:
         named = {path: f"{where}.{short_name(path)}" for path in stated}
         check_routing(made.workload.experts, named, f"{where}: experts")

@@ -8,6 +8,7 @@ from collections.abc import Container
 from dse.types import (
     Adapters,
     AttentionKernels,
+    CacheTiers,
     Chip,
     ContextParallel,
     Convergence,
@@ -34,6 +35,7 @@ from dse.types import (
     Recurrent,
     Reliability,
     Requests,
+    Reuse,
     Serving,
     Sharding,
     Sparse,
@@ -116,7 +118,7 @@ WITHOUT = {"workload.adapters.rank": "workload.adapters"}
 #: Records of a serving design.
 OF_SERVING: dict[str, type] = {
     "workload.requests": Requests, "mapping.serving": Serving, "software.engine": Engine, "mapping.nano": NanoBatches,
-    "mapping.spill": Spill, "system.far": FarMemory,
+    "mapping.spill": Spill, "mapping.cache_tiers": CacheTiers, "system.far": FarMemory, "workload.reuse": Reuse,
 }  # fmt: skip
 
 #: Prefixes of their leaves, which the section ``[serving]`` may fix, and which imply serving.
@@ -189,4 +191,5 @@ def with_serving_defaults(design: Design) -> Design:
 
 def is_of_model(path: str) -> bool:
     """Whether a leaf describes a model, not its requests or its training."""
-    return path.startswith("workload.") and not path.startswith(("workload.requests.", *TRAINING_ALONE))
+    apart = ("workload.requests.", "workload.reuse.", *TRAINING_ALONE)
+    return path.startswith("workload.") and not path.startswith(apart)

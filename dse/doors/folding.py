@@ -14,7 +14,7 @@ from typing import Any
 
 import numpy as np
 
-from dse.doors.equations import Atom, Constant, Equation, Equations, Merging, constant
+from dse.doors.equations import Atom, Constant, Equation, Equations, Merging, number
 from dse.doors.scalars.operations import PLAIN, WITH_PARAMETERS, function_of, named, same_as
 
 #: Values of inputs that make equations neutral. Programs are compiled for which inputs have them, so there are few.
@@ -25,7 +25,7 @@ def folded(whole: Equations, known: Mapping[int, float]) -> Equations:
     """The same function for the inputs that have the values ``known``, by their numbers; they stay inputs."""
     merging = Merging(whole.n_inputs)
     atoms: dict[int, Atom] = {i: i for i in range(whole.n_inputs)}
-    atoms |= {i: _number(np.float32(value)) for i, value in known.items()}
+    atoms |= {i: number(np.float32(value)) for i, value in known.items()}
 
     def read(atom: Atom) -> Atom:
         return atoms[atom] if isinstance(atom, int) else atom
@@ -49,22 +49,18 @@ def _folded(equation: Equation, inputs: tuple[Atom, ...]) -> Atom | None:
     values = [_value(atom) for atom in inputs]
     if None not in values and (name in PLAIN or name in WITH_PARAMETERS):
         with np.errstate(all="ignore"):
-            return _number(np.asarray(function_of(*named(equation))(*values))[()])
+            return number(np.asarray(function_of(*named(equation))(*values))[()])
     at = same_as(name, values)
     if at is not None:
         return inputs[at]
     if name == "div" and values[1] is not None and values[1] == np.inf:
-        return _number(values[1].dtype.type(0))
+        return number(values[1].dtype.type(0))
     cases = inputs[1:] if name == "select_n" else inputs if name in ("and", "or", "max", "min") else ()
     return cases[0] if cases and all(_same(case, cases[0]) for case in cases) else None
 
 
 def _same(a: Atom, b: Atom) -> bool:
     return a == b if isinstance(a, int) or isinstance(b, int) else a.key == b.key
-
-
-def _number(value: Any) -> Constant:
-    return constant(value, (value.tobytes(), f"{value.dtype}[]"))
 
 
 def _value(atom: Atom) -> Any:

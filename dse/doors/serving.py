@@ -23,7 +23,8 @@ from dse.model.serving.energy import token_energy
 from dse.model.serving.goodput import promises_none, share_in_time
 from dse.model.serving.loads import served
 from dse.model.serving.memory import KvCapacity, kv_capacity
-from dse.model.serving.steady import Phases, Served
+from dse.model.serving.reuse import ROUNDS, lookups, shared_among, with_lookups
+from dse.model.serving.steady import Phases, Served, together
 from dse.model.serving.step import engine_step
 from dse.model.serving.tails import NORMAL, tails
 from dse.model.serving.work import Rank, cache_bytes, ranks_of_experts, stage_of, width_split
@@ -49,7 +50,7 @@ def serve(design: Design) -> ServingMetrics:
     Returns:
         Metrics of scalars in SI units; parts add up to their total.
     """
-    design, rank, held, found, phases, utilisation = _served(design)
+    design, rank, held, found, phases, utilisation, hits = _served(design)
     requests, serving, engine, ranks = rank.requests, rank.serving, rank.engine, design.mapping.dp
     devices = ranks * design.mapping.tp * design.mapping.pp
     first = _first_token(rank, found)
@@ -86,6 +87,8 @@ def serve(design: Design) -> ServingMetrics:
         **_tails(rank, found, utilisation, ranks),
         concurrency_limit=ranks * jnp.minimum(held.sequences, engine.most_sequences),
         prefill_share=found.mixed,
+        cache_hit_rate=requests.prefix_share,
+        device_cache_hit_rate=hits,
         peak_memory=held.weights + cache + held.engine(found.running),
         peak_memory_weights=held.weights,
         peak_memory_cache=cache,
@@ -122,13 +125,20 @@ class _Parts(NamedTuple):
     found: Served
     phases: Phases
     utilisation: Scalar  # of an open load; 1 of others
+    hits: Scalar  # share of prompt tokens found in device memory
 
 
 def _served(design: Design) -> _Parts:
     design = at_its_clock(technology.generated(design))
     rank = _rank(design)
-    held = kv_capacity(rank.stage, rank.requests, rank.serving, rank.engine)
-    return _Parts(design, rank, held, *served(rank, design.mapping.dp, held))
+    held, reuse = kv_capacity(rank.stage, rank.requests, rank.serving, rank.engine), design.workload.reuse
+    if reuse is None:
+        return _Parts(design, rank, held, *served(rank, design.mapping.dp, held), rank.requests.prefix_share)
+    held, own, hits = shared_among(held, reuse), rank, rank.requests.prefix_share
+    for _ in range(ROUNDS):
+        found = lookups(own, reuse, held, served(rank, design.mapping.dp, held)[0])
+        hits, rank = found.device, with_lookups(own, found)
+    return _Parts(design, rank, held, *served(rank, design.mapping.dp, held), hits)
 
 
 def _tails(rank: Rank, found: Served, utilisation: Scalar, ranks: Scalar) -> dict[str, Scalar]:
@@ -152,6 +162,12 @@ def _rank(design: Design) -> Rank:
     requests, serving = design.workload.requests or Requests(), design.mapping.serving or Serving()
     engine = design.software.engine or Engine()
     return Rank(stage_of(design), ranks_of_experts(design), requests, serving, engine)
+
+
+def meeting(design: Design) -> tuple[int, float]:
+    """Data-parallel ranks that step together, and the share of their experts in the work of a prompt."""
+    found = together(_rank(design))
+    return (round(float(found["ranks"])), float(found["shared"])) if found else (1, 0.0)
 
 
 def step_time(design: Design, batch: Batch) -> Scalar:

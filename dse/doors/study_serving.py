@@ -7,7 +7,7 @@ from typing import Any
 
 from dse.designs.records import TRAINING_ALONE, with_serving_defaults
 from dse.doors.study import OPTIONAL, Shown, Study, money_note, network_told, over_routed, price_note, shares_told
-from dse.io.quantities import duration, quantity
+from dse.io.quantities import digits, duration, quantity
 from dse.types import (
     INFEASIBLE_MEANING,
     Design,
@@ -174,7 +174,8 @@ def _headline(metrics: Mapping[str, float]) -> tuple[str, ...]:
         *("p95_time_to_first_token", "p95_time_per_output_token", "p95_request_latency"),
         *("utilisation", "requests_in_flight", "replicas_needed") * open_load,
         "output_tokens_per_second", "output_tokens_per_second_per_device", "output_tokens_per_second_per_user",
-        "requests_per_second", "goodput", "concurrency_limit", "prefill_share", "parameters", "peak_memory",
+        "requests_per_second", "goodput", "concurrency_limit", "prefill_share",
+        *("cache_hit_rate",) * (metrics["cache_hit_rate"] > 0.0), "parameters", "peak_memory",
     )  # fmt: skip
 
 
@@ -189,10 +190,15 @@ def _settings(design: Design) -> str:
     drafts = f", {serving.drafts:g} drafts" if serving.drafts else ""
     how = "mixed prefill and decode" if serving.mixed else "separate prefill"
     return (
-        f"{requests.prompt_tokens:g} prompt tokens, {requests.output_tokens:g} output tokens, {flight} "
+        f"{_tokens(requests.prompt_tokens)} prompt tokens, {_tokens(requests.output_tokens)} output tokens, {flight} "
         f"({choice_name(load)}); up to {serving.chunk:g} tokens per step, {how}; "
         f"{serving.cache_bytes:g} bytes per cached value{drafts}"
     )
+
+
+def _tokens(mean: Scalar) -> str:
+    """A mean length: of a trace with three digits."""
+    return f"{mean:g}" if mean == round(float(mean)) else digits(float(mean))
 
 
 def _remark(total: str, metrics: Mapping[str, float], design: Design) -> str:

@@ -10,7 +10,7 @@ import functools
 import math
 import re
 import shlex
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import NamedTuple
 
 from dse.designs import catalog
@@ -60,7 +60,9 @@ _IMPLIED = {"training": ("mapping.dp",), "serving": ()}
 __all__ = ["TOOLS", "Line", "Stated", "Tool", "launch", "read_arguments", "settings", "tool_of", "unfit"]
 
 
-def launch(design: Design, tool: str, study: Study, workload: str = "", software: str = "") -> Line:
+def launch(
+    design: Design, tool: str, study: Study, workload: str = "", software: str = "", role: str = ""
+) -> Line:
     """Command line that runs ``design`` with a tool.
 
     Args:
@@ -69,12 +71,13 @@ def launch(design: Design, tool: str, study: Study, workload: str = "", software
         study: kind of the design.
         workload: name of its model in the catalogue; "" if unknown.
         software: name of its stack in the catalogue; "" if unknown.
+        role: of a pool of an engine, ``prefill`` or ``decode``; "" for one that does both.
 
     Returns:
         Text, options, values of the design other than the defaults without an option of the tool, and notes.
 
     Raises:
-        InputError: for an unknown tool or one for another kind of design, and for a fractional number of drafts.
+        InputError: for an unknown tool, role or tool of another kind of design, and for a fractional number of drafts.
 
     >>> import dse
     >>> from dse.doors.study_training import TRAINING
@@ -98,6 +101,8 @@ def launch(design: Design, tool: str, study: Study, workload: str = "", software
         else:
             written |= set(rule.paths)
             options += [pair for pair in pairs if pair not in options]
+    if role:
+        options += _role(found, role)(lookup)
     other = (*study.unread, *_IMPLIED[study.name])
     unsaid = {
         path: value for path, value in values.items()
@@ -106,6 +111,14 @@ def launch(design: Design, tool: str, study: Study, workload: str = "", software
     }  # fmt: skip
     notes = (*(note(lookup) for note in found.notes), *_notes_of(found, design, workload, software))
     return Line(found, found.show(lookup, options), options, unsaid, tuple(filter(None, notes)))
+
+
+def _role(tool: Tool, role: str) -> Callable[[Lookup], Pairs]:
+    """Options of a role; InputError for an unknown one."""
+    if role not in tool.roles:
+        have = ", ".join(name for name, other in TOOLS.items() if other.roles)
+        raise InputError("--role", f"{role} of {tool.name}", f"prefill, decode; of {have}", "choose one of these")
+    return tool.roles[role]
 
 
 def _plain(path: str) -> tuple[float | None, float | None]:

@@ -230,6 +230,7 @@ class Tool(NamedTuple):
     remarks: tuple[Callable[[Mapping[str, str]], str], ...] = ()  #: remarks on read options; "" for none
     entries: tuple[str, ...] = ()  #: of an additional YAML file
     beyond: str = ""  #: treatment of sequences beyond the model's context
+    roles: Mapping[str, Callable[[Lookup], Pairs]] = types.MappingProxyType({})  #: role of a pool → its options
 
 
 class Line(NamedTuple):

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 
 from dse.launch.engines import (
     COPIES,
@@ -113,6 +113,11 @@ def _chain_remark(given: Mapping[str, str]) -> str:
     return ""
 
 
+def _mode(role: str) -> Callable[[Lookup], Pairs]:
+    apart = [("--disaggregation-mode", role), ("--disaggregation-transfer-backend", "nixl")]
+    return lambda leaf: [*apart, ("--host", "0.0.0.0"), ("--port", "8000")]
+
+
 SGLANG = Tool(
     "sglang", "serving", "0.5", "https://docs.sglang.ai/advanced_features/server_arguments.html",
     (
@@ -151,4 +156,5 @@ SGLANG = Tool(
     ),
     remarks=(_chain_remark,),
     beyond="SGLang refuses a --context-length above that of its configuration",
+    roles={role: _mode(role) for role in ("prefill", "decode")},
 )  # fmt: skip

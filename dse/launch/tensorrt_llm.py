@@ -10,6 +10,7 @@ from dse.launch.engines import (
     DRAFTS,
     ENGINE,
     KEPT,
+    REQUESTS,
     SERVING,
     attends_apart,
     drafted,
@@ -125,6 +126,19 @@ def _entry_remark(given: Mapping[str, str]) -> str:
     return f"free_gpu_memory_fraction of {_CACHE} is not read: state {_OF_THE_REST.name}"
 
 
+def _transceiver(leaf: Lookup) -> Pairs:
+    """The connector that sends keys and values between pools; its buffer holds a prompt."""
+    tokens = number(leaf(f"{REQUESTS}prompt_tokens") or 0.0)
+    return [
+        ("--host", "0.0.0.0"),
+        ("cache_transceiver_config", f"{{backend: DEFAULT, max_tokens_in_buffer: {tokens}}}"),
+    ]
+
+
+def _context(leaf: Lookup) -> Pairs:
+    return [("disable_overlap_scheduler", "true"), *_transceiver(leaf)]
+
+
 TENSORRT_LLM = Tool(
     "tensorrt-llm", "serving", "1.1", "https://nvidia.github.io/TensorRT-LLM/commands/trtllm-serve.html",
     (
@@ -155,4 +169,5 @@ TENSORRT_LLM = Tool(
     ),
     entries=(_APART, _CACHE, _EXPERTS_CONFIG, _SCHEDULER, _SPECULATION),
     remarks=(_entry_remark, _slots_remark),
+    roles={"prefill": _context, "decode": _transceiver},
 )  # fmt: skip

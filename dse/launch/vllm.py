@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 
 from dse.launch.engines import (
@@ -99,6 +99,12 @@ def _chunked(leaf: Lookup) -> str:
     )
 
 
+def _transfers(kv_role: str) -> Callable[[Lookup], Pairs]:
+    """The connector that sends keys and values between pools, by NIXL."""
+    config = json.dumps({"kv_connector": "NixlConnector", "kv_role": kv_role})
+    return lambda leaf: [("--kv-transfer-config", config)]
+
+
 VLLM = Tool(
     "vllm", "serving", "0.11", "https://docs.vllm.ai/en/latest/cli/serve.html",
     (
@@ -138,5 +144,6 @@ VLLM = Tool(
         ),
     ),
     remarks=(_config_remark,),
+    roles={role: _transfers(kv_role) for role, kv_role in (("prefill", "kv_producer"), ("decode", "kv_consumer"))},
     beyond="vLLM refuses a --max-model-len above that of its configuration",
 )  # fmt: skip

@@ -94,7 +94,7 @@ def complete(row: Row, lookup: Lookup, twin: bool | None = None) -> Candidates:
         most = max(float(software.engine.most_sequences), float(requests.concurrency))
         software = dataclasses.replace(software, engine=dataclasses.replace(software.engine, most_sequences=most))
     if workload.experts is not None:
-        experts = _experts(cells, tp, dp)
+        experts = dataclasses.replace(_experts(cells, tp, dp), dispatch_precision=_dispatched(cells))
         if row.source.startswith(_MLPERF):
             experts = dataclasses.replace(experts, ep=tp * dp, etp=1.0)
         software = dataclasses.replace(software, experts=lookup.expert_kernels(stack))
@@ -182,6 +182,15 @@ def _experts(cells: Cells, tp: float, dp: float) -> ExpertMapping:
     """Mapping of experts over the stated ranks; the remaining ranks split each expert."""
     ep = min(cells.count("ep") or 1.0, tp * dp)
     return ExpertMapping(ep=ep, etp=cells.count("etp") or tp * dp / ep)
+
+
+def _dispatched(cells: Cells) -> float:
+    """Format in which tokens are sent to experts: TensorRT-LLM sends 4-bit operands, others 16 bits.
+
+    ``fused_moe_cutlass.py``: activations are quantised before they are gathered, but for scales of blocks.
+    """
+    is_narrow = _NARROW_CACHE.search(cells.row.get("framework")) and "fp4" in cells.text("precision").lower()
+    return float(Precision.fp4 if is_narrow and not _MXFP4.search(cells.text("model")) else Precision.bf16)
 
 
 def _formats(cells: Cells, mixture: bool) -> tuple[float, float, float]:

@@ -15,7 +15,7 @@ import functools
 import math
 import operator
 import threading
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any, NamedTuple
 
@@ -25,13 +25,16 @@ import numpy as np
 from jax import Array, lax
 
 from dse.designs.leaves import replace
-from dse.doors import equations
+from dse.doors import recording
+from dse.doors.equations import Equations
 from dse.doors.folding import folded
 from dse.doors.scalars import ScalarFunction
+from dse.doors.scalars.operations import UnknownPrimitiveError, lowered
 from dse.io.files import search_digest
 from dse.search import space as spaces
-from dse.search.judging import Evaluation, logarithm, scalar
+from dse.search.judging import Evaluation, logarithm
 from dse.search.space import STRUCTURE, Point, Space
+from dse.sweep.engine.gradients import Differentiated
 from dse.sweep.engine.point import Program, evaluate_point, neutral
 from dse.sweep.engine.programs import PersistentFunction, persistent_jit
 from dse.types import Design, Scalar
@@ -270,17 +273,18 @@ def numbers(program: Program) -> ScalarFunction:
 @functools.lru_cache(maxsize=_MOST_HELD)
 def penalised(program: Program) -> ScalarFunction:
     """What slopes are of, then the evaluation, of designs by NumPy; weights are a tuple."""
+    return _kept("slopes of a search", program, functools.partial(_penalised, program))
 
-    def lagrangian(base: Design, values: dict[str, Scalar], own: Penalty) -> Any:
-        found = _judged(program, base, values)
-        objectives, far, _ = found
-        value = objectives[0]
-        if len(objectives) > 1:  # the weighted geometric mean, as :func:`~dse.search.judging.scalar` has it
-            logarithms = [logarithm(one) * weight for one, weight in zip(objectives, own.weights, strict=True)]
-            value = jnp.exp(functools.reduce(operator.add, logarithms))
-        return _lagrangian(value, far, own), found
 
-    return _kept("slopes of a search", program, lagrangian)
+def _penalised(program: Program, base: Design, values: dict[str, Scalar], own: Penalty) -> Any:
+    found = _judged(program, base, values)
+    objectives, far, _ = found
+    value = objectives[0]
+    if len(objectives) > 1:  # the weighted geometric mean, as :func:`~dse.search.judging.scalar` has it
+        logarithms = [logarithm(one) * weight for one, weight in zip(objectives, own.weights, strict=True)]
+        value = jnp.exp(functools.reduce(operator.add, logarithms))
+    total = logarithm(value) + own.multiplier * far
+    return total + 0.5 * own.stiffness * far * far, found
 
 
 def _kept(name: str, program: Program, function: Callable[..., Any]) -> ScalarFunction:
@@ -288,15 +292,10 @@ def _kept(name: str, program: Program, function: Callable[..., Any]) -> ScalarFu
 
     def traced(structure: jax.tree_util.PyTreeDef) -> tuple[Any, Any, None]:
         scalars = [jax.ShapeDtypeStruct((), jnp.float32)] * structure.num_leaves
-        return *equations.trace(function, *jax.tree.unflatten(structure, scalars)), None
+        return *recording.trace(function, *jax.tree.unflatten(structure, scalars)), None
 
     made_from = f"{name} {search_digest()} {program}" if program.can_be_kept else None
     return ScalarFunction(lambda *arguments: (function(*arguments), None), made_from, traced)
-
-
-def _lagrangian(value: Scalar, violation: Scalar, own: Penalty) -> Scalar:
-    total = logarithm(value) + own.multiplier * violation
-    return total + 0.5 * own.stiffness * violation * violation
 
 
 def violation(program: Program, design: Design, metrics: Any) -> Array:
@@ -320,24 +319,43 @@ def violation(program: Program, design: Design, metrics: Any) -> Array:
 def by_equations(program: Program, base: Design, values: dict[str, Scalar]) -> Evaluation:
     """:func:`evaluated` in a form that compiles faster; pure, for use under ``jit``, ``vmap`` and ``grad``."""
     inputs, structure = jax.tree.flatten((base, values))
-    with _tracing:
-        run, outputs = _equations(program, structure)
+    run, outputs = _equations(functools.partial(evaluated, program), structure, program.known)
     return jax.tree.unflatten(outputs, run(*(jnp.asarray(value, jnp.float32) for value in inputs)))
 
 
-#: Both programs are traced side by side, and are of the same equations.
-_tracing = threading.Lock()
-
-
-@functools.lru_cache(maxsize=16)
 def _equations(
-    program: Program, inputs: jax.tree_util.PyTreeDef
-) -> tuple[equations.Equations, jax.tree_util.PyTreeDef]:
-    if program.known:
-        whole, outputs = _equations(dataclasses.replace(program, known=()), inputs)
-        return folded(whole, dict(program.known)), outputs
+    function: Callable[..., Any], inputs: jax.tree_util.PyTreeDef, known: Iterable[tuple[int, float]]
+) -> tuple[Equations, jax.tree_util.PyTreeDef]:
     scalars = jax.tree.unflatten(inputs, [jax.ShapeDtypeStruct((), jnp.float32)] * inputs.num_leaves)
-    return equations.trace(functools.partial(evaluated, program), *scalars)
+    whole, outputs = recording.trace(function, *scalars)
+    return folded(whole, dict(known)), outputs
+
+
+def _with_slopes(
+    program: Program, base: Design, values: dict[str, Scalar], own: Penalty
+) -> tuple[Evaluation, dict[str, Scalar]]:
+    """The evaluation of one design and slopes of what :class:`Penalty` says, by rules of our own where they are known.
+
+    With those of JAX alone the program takes several times as long to trace and to compile.
+    """
+    arguments = values, base, own._replace(weights=tuple(own.weights))
+    given, structure = jax.tree.flatten(jax.tree.map(lambda leaf: jnp.asarray(leaf, jnp.float32), arguments))
+
+    def function(values: dict[str, Scalar], base: Design, own: Penalty) -> Any:
+        return _penalised(program, base, values, own)
+
+    whole, outputs = _equations(function, structure, [(len(values) + i, value) for i, value in program.known])
+    try:
+        numbers, slopes = Differentiated(lowered(whole, outputs, None, "float32"), len(values))(given, ())
+    except UnknownPrimitiveError:
+
+        def value(by: list[Any]) -> tuple[Any, list[Any]]:
+            numbers = whole(*by, *given[len(values) :])
+            return numbers[0], numbers
+
+        slopes, numbers = jax.grad(value, has_aux=True)(given[: len(values)])
+    _, (objectives, far, reason) = jax.tree.unflatten(outputs, numbers)
+    return Evaluation(jnp.stack(objectives), far, reason), dict(zip(sorted(values), slopes, strict=True))
 
 
 def padded_values(space: Space, points: Point, size: int) -> Values:
@@ -372,13 +390,9 @@ def _differentiate_blocks(
 ) -> tuple[Evaluation, Values]:
     """Evaluation [design] and slopes by leaf [design] of the first ``n_blocks`` blocks."""
 
-    def lagrangian(values: dict[str, Scalar], own: Penalty) -> tuple[Scalar, Evaluation]:
-        found = by_equations(program, base, values)
-        return _lagrangian(scalar(found.objectives, own.weights), found.violation, own), found
-
     def step(i: Array, found: tuple[Evaluation, Values]) -> tuple[Evaluation, Values]:
-        by_leaf, evaluation = jax.vmap(jax.grad(lagrangian, has_aux=True))(*_block((values, penalty), i, block))
-        return _with(found, (evaluation, by_leaf), i * block)
+        part = jax.vmap(functools.partial(_with_slopes, program, base))(*_block((values, penalty), i, block))
+        return _with(found, part, i * block)
 
     room = _room(program, len(penalty.multiplier)), jax.tree.map(jnp.zeros_like, values)
     return lax.fori_loop(0, n_blocks, step, room)

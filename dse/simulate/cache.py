@@ -1,18 +1,53 @@
-"""Blocks of a rank's cache: those of single requests, and shared prefixes, evicted least recently used first."""
+"""Blocks of a rank's cache: those of single requests, shared prefixes, contexts; least recently used evicted first."""
 
 from __future__ import annotations
 
 from collections import OrderedDict
+from typing import NamedTuple
+
+
+class Tier:
+    """A cache beyond device memory, of what the tier above it evicts."""
+
+    def __init__(self, blocks: int, seconds: float) -> None:
+        self.blocks, self.seconds, self.used = blocks, seconds, 0  # seconds: to load a block
+        self.held: OrderedDict[int, int] = OrderedDict()  # key → blocks
+
+    def put(self, key: int, count: int) -> None:
+        """Add the blocks of a key."""
+        self.pop(key)
+        self.held[key] = count
+        self.used += count
+
+    def pop(self, key: int) -> int:
+        """Take the blocks of a key out."""
+        count = self.held.pop(key, 0)
+        self.used -= count
+        return count
+
+
+class Found(NamedTuple):
+    """Blocks of an admitted request."""
+
+    hit: int  # blocks of its prefix and its session's context that were there
+    common: int  # blocks of the prefix that it refers to
+    seconds: float  # to load those of other tiers
 
 
 class BlockCache:
-    """Blocks that are taken, and prefixes that are kept after their last request as long as nobody needs the room."""
+    """Blocks that are taken, and prefixes and contexts that are kept after their use until their room is needed.
 
-    def __init__(self, blocks: int) -> None:
+    Args:
+        blocks: of device memory.
+        tiers: blocks and seconds of a block of each further tier.
+    """
+
+    def __init__(self, blocks: int, tiers: tuple[tuple[int, float], ...] = ()) -> None:
         self.blocks, self.used, self.most = blocks, 0, 0
         self.set_aside = 0  # blocks for the sequences that decode in the next step
+        self.tiers = [Tier(*tier) for tier in tiers]
         self._held: dict[int, list[int]] = {}  # prefix in use → blocks, requests
-        self._idle: OrderedDict[int, int] = OrderedDict()  # prefix that nobody uses → blocks
+        self._idle: OrderedDict[int, int] = OrderedDict()  # prefix or context that nobody uses → blocks
         self._idle_blocks = 0
 
     @property
@@ -20,45 +55,75 @@ class BlockCache:
         """Blocks that can be had, those of idle prefixes included."""
         return self.blocks - self.used + self._idle_blocks - self.set_aside
 
+    @property
+    def taken(self) -> int:
+        """Blocks of requests in the engine."""
+        return self.used - self._idle_blocks
+
     def take(self, count: int) -> bool:
         """Take blocks, from idle prefixes where none are free; False, and nothing changes, where there are too few."""
         if count > self.room:
             return False
         while count > self.blocks - self.used:
-            _, freed = self._idle.popitem(last=False)
+            key, freed = self._idle.popitem(last=False)
             self._idle_blocks -= freed
             self.used -= freed
+            self._lower(0, key, freed)
         self.used += count
-        self.most = max(self.most, self.used)
+        self.most = max(self.most, self.taken)
         return True
 
     def release(self, count: int) -> None:
         """Give blocks of a request back."""
         self.used -= count
 
-    def take_with_prefix(self, prefix: int, shared: int, count: int) -> tuple[int, int] | None:
+    def keep(self, key: int, count: int) -> None:
+        """A request ends whose own blocks stay as the context of a session."""
+        self.used -= self._forget(key)
+        self._idle[key] = count
+        self._idle_blocks += count
+
+    def take_with_prefix(self, prefix: int, shared: int, count: int) -> Found | None:
         """Take ``count`` blocks of which the first ``shared`` are those of a prefix.
 
         Returns:
-            Blocks of the prefix that were there already, and all blocks of the prefix that the request refers to; None,
-            and nothing changes, where there are too few.
+            Blocks of the prefix that were there already, and all of its blocks that the request refers to; None, and
+            nothing changes, where there are too few.
         """
         if held := self._held.get(prefix):
             hit = min(shared, held[0])
             if not self.take(count - hit):
                 return None
             held[1] += 1
-            return hit, hit
-        blocks = self._idle.pop(prefix, 0)
-        self._idle_blocks -= blocks  # not to be evicted for its own request
+            return Found(hit, hit, 0.0)
+        blocks = self._forget(prefix)  # not to be evicted for its own request
         hit = min(shared, blocks)
         if self.take(count - hit):
-            self._held[prefix] = [blocks or shared, 1]
-            return hit, hit or shared
+            seconds = 0.0
+            if not blocks:
+                blocks, seconds = self._loaded(prefix)
+                hit = min(shared, blocks)
+            self._held[prefix] = [max(blocks, hit) or shared, 1]
+            return Found(hit, hit or shared, seconds)
         if blocks:
             self._idle[prefix] = blocks
             self._idle_blocks += blocks
         return None
+
+    def take_with_context(self, key: int, most: int, count: int, prefix: int, shared: int) -> Found | None:
+        """Take ``count`` blocks of which up to ``most`` are the context of a session, behind those of a prefix."""
+        blocks = self._forget(key)
+        found = self.take_with_prefix(prefix, shared, count - blocks) if shared else (
+            Found(0, 0, 0.0) if self.take(count - blocks) else None
+        )  # fmt: skip
+        if found is None:
+            if blocks:
+                self._idle[key] = blocks
+                self._idle_blocks += blocks
+            return None
+        behind = found.hit == shared  # without its prefix a context is of no use
+        hit, seconds = (blocks, 0.0) if blocks else self._loaded(key) if behind else (0, 0.0)
+        return Found(found.hit + min(hit, most) * behind, found.common, found.seconds + seconds)
 
     def leave(self, prefix: int) -> None:
         """A request ends that uses a prefix; after the last one it is idle."""
@@ -68,3 +133,26 @@ class BlockCache:
             del self._held[prefix]
             self._idle[prefix] = held[0]
             self._idle_blocks += held[0]
+
+    def _forget(self, key: int) -> int:
+        """Blocks of an idle prefix or context, which are taken from now on."""
+        blocks = self._idle.pop(key, 0)
+        self._idle_blocks -= blocks
+        return blocks
+
+    def _lower(self, place: int, key: int, count: int) -> None:
+        """Put evicted blocks into a tier, and what that evicts into the next one."""
+        if place == len(self.tiers) or count > self.tiers[place].blocks:
+            return
+        tier = self.tiers[place]
+        tier.put(key, count)
+        while tier.used > tier.blocks:
+            old = next(iter(tier.held))
+            self._lower(place + 1, old, tier.pop(old))
+
+    def _loaded(self, key: int) -> tuple[int, float]:
+        """Blocks of a prefix or context in another tier, which it leaves, and the seconds of their load."""
+        for tier in self.tiers:
+            if blocks := tier.pop(key):
+                return blocks, blocks * tier.seconds
+        return 0, 0.0

@@ -26,6 +26,7 @@ _COLUMNS = {
     "admitted_s": ("admitted", "s", "first admission"), "first_token_s": ("first", "s", "first token in the engine"),
     "finish_s": ("finish", "s", "last token in the engine"),
     "preemptions": ("preemptions", "1", "times that its cache was taken"),
+    "request_time": ("request_time", "s", "outside the engine, in time_to_first_token and request_latency"),
 }  # fmt: skip
 
 #: Requests drawn in a timeline, and its steps.

@@ -12,7 +12,7 @@ from dse.doors.serving import cache_room
 from dse.errors import InputError
 from dse.model.serving.steady import tokens_of_a_step
 from dse.simulate.load import RequestList
-from dse.types import Design
+from dse.types import Design, HostTiers
 
 #: Tokens of a cache block (vLLM's ``block_size``).
 BLOCK = 16
@@ -32,6 +32,7 @@ class Limits(NamedTuple):
     speed: float  # tokens of a sequence per step
     rows: float  # tokens of the budget per decoding sequence
     request_time: float  # s, outside the engine
+    tiers: tuple[tuple[int, float], ...] = ()  # blocks of prefix caches beyond device memory, seconds to load a block
 
     def blocks_of(self, tokens: float) -> int:
         """Blocks of a sequence of ``tokens``."""
@@ -63,6 +64,11 @@ def limits_of(design: Design, asked: RequestList) -> Limits:
         admission_steps=max(int(serving.admission_steps), 1), speed=float(tokens_of_a_step(serving)),
         rows=1.0 + float(serving.drafts), request_time=float(engine.request_time),
     )  # fmt: skip
+    tiers, storage = design.mapping.cache_tiers, design.system.host_tiers or HostTiers()
+    if tiers is not None:
+        block = slope * BLOCK if of_tokens else low
+        links = (tiers.host_cache, design.system.host.bandwidth), (tiers.disk_cache, storage.storage_read)
+        found = found._replace(tiers=tuple((int(size / block), block / float(rate)) for size, rate in links if size))
     longest = int(np.max(asked.prompt + asked.answer))
     if found.blocks_of(longest + found.speed) > found.blocks:
         holds = max(int((found.blocks * BLOCK - found.fixed) / found.per_token), 0) if of_tokens else 0

@@ -3,38 +3,46 @@
 from __future__ import annotations
 
 import csv
+import dataclasses
 import io
 import math
+from collections.abc import Sequence
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
 from dse.errors import InputError, unknown_name
 from dse.io import inputs
-from dse.types import Load, Requests
+from dse.model.serving.reuse import grown_by_turn
+from dse.types import Load, Requests, Reuse
 
 Floats = NDArray[np.float64]
 Integers = NDArray[np.int64]
 
-#: Columns of a trace; the last two are optional.
-COLUMNS = ("arrival_s", "prompt_tokens", "answer_tokens", "prefix_id", "prefix_tokens")
+#: Columns of a trace; the last three are optional.
+COLUMNS = ("arrival_s", "prompt_tokens", "answer_tokens", "prefix_id", "prefix_tokens", "session_id")
+
+#: Relative standard deviation of the answers of a closed loop that states none.
+_LOOP_SPREAD = 0.05
 
 #: Most tokens of a prompt or an answer, and most seconds of a trace.
 _LONGEST, _LATEST = 1e8, 1e9
 
-_ALLOWED = "a CSV file with columns arrival_s, prompt_tokens, answer_tokens and, if any, prefix_id, prefix_tokens"
+_ALLOWED = f"a CSV file with columns {', '.join(COLUMNS[:3])} and, if any, {', '.join(COLUMNS[3:])}"
 
 
 class RequestList(NamedTuple):
     """Requests in the order of their arrivals."""
 
-    arrival: Floats  # s; of a closed loop 0
+    arrival: Floats  # s; of a closed loop the time after the end of another request
     prompt: Integers  # tokens
     answer: Integers  # tokens
     prefix: Integers  # number of the shared prefix, -1 none
     prefix_tokens: Integers
+    session: Integers = np.zeros(0, np.int64)  # number of the session, -1 none; empty: no sessions
+    turn: Integers = np.zeros(0, np.int64)  # above 0 it arrives ``arrival`` seconds after the end of the one before
 
     @property
     def size(self) -> int:
@@ -44,25 +52,115 @@ class RequestList(NamedTuple):
     def some(self, chosen: NDArray[np.int64] | slice) -> RequestList:
         """A part of the requests."""
         arrival, *others = self
-        return RequestList(arrival[chosen], *(column[chosen] for column in others))
+        return RequestList(arrival[chosen], *(column[chosen] if column.size else column for column in others))
+
+    def following(self) -> tuple[dict[int, int], list[int]]:
+        """Request → the next turn of its session, which arrives after its end; and the other requests."""
+        found, last, first = dict[int, int](), dict[int, int](), list[int]()
+        for i, (session, turn) in enumerate(zip(self.session.tolist(), self.turn.tolist(), strict=True)):
+            if turn:
+                found[last[session]] = i
+            else:
+                first.append(i)
+            last[session] = i
+        return found, first if self.turn.size else list(range(self.size))
+
+    def contexts(self) -> list[int]:
+        """Names of the caches' entries for what requests leave behind; empty where no two requests share anything.
+
+        Below those of prefixes: that of the session, or of the request alone, which nobody asks for again.
+        """
+        sessions = self.session if self.session.size else np.full(self.size, -1)
+        if sessions.max() < 0 and len(set(self.prefix.tolist()) - {-1}) < 2:
+            return []
+        alone = sessions.max() + 1 + np.arange(self.size)
+        return (-2 - np.where(sessions < 0, alone, sessions)).tolist()
 
 
-def drawn(requests: Requests, count: int, seed: int) -> RequestList:
+def drawn(
+    requests: Requests, count: int, seed: int, request_time: float = 0.0, reuse: Reuse | None = None
+) -> RequestList:
     """``count`` requests as a design states them.
 
     Times between arrivals have a gamma distribution (Poisson arrivals: shape 1), lengths a lognormal one by their mean
-    and relative standard deviation, rounded to whole tokens. Both are scaled so that their mean is as stated.
+    and relative standard deviation, rounded to whole tokens. Both are scaled so that their mean is as stated. In a
+    closed loop equal answers and equal times between them keep requests in step for ever, which no traffic does: there
+    the time outside the engine is exponential, and answers without a stated spread vary by 5 %.
+
+    Args:
+        requests: arrivals and lengths.
+        count: number of requests.
+        seed: of all that is drawn.
+        request_time: mean time between an answer and the next request of a closed loop, s.
+        reuse: prefixes and sessions; None: one prefix.
+
+    Raises:
+        InputError: for mean lengths below a token, and sessions of a closed loop.
     """
+    for name, least in (("prompt_tokens", requests.prompt_tokens), ("output_tokens", requests.output_tokens)):
+        if least < 1.0:
+            raise InputError(f"--set {name}", f"{float(least):g}", "1 or more, as whole tokens are drawn", "set 1")
     random = np.random.default_rng(seed)
-    arrival = np.zeros(count)
+    arrival, is_closed = np.zeros(count), requests.load == float(Load.concurrency)
+    if is_closed:
+        arrival = random.exponential(request_time, count)
     if requests.load == float(Load.rate):
         rate = float(1.0 if requests.request_rate is None else requests.request_rate)
         arrival = np.cumsum(_gaps(random, float(requests.arrival_variation), count)) / rate
     prompt = _lengths(random, float(requests.prompt_tokens), float(requests.length_spread), count)
-    answer = _lengths(random, float(requests.output_tokens), float(requests.answer_spread or 0.0), count)
+    unstated = _LOOP_SPREAD if is_closed else 0.0
+    spread = float(unstated if requests.answer_spread is None else requests.answer_spread)
+    answer = _lengths(random, float(requests.output_tokens), spread, count)
     shared = np.minimum(np.floor(float(requests.prefix_share) * requests.prompt_tokens), prompt - 1)
-    prefix = np.where(shared > 0, 0, -1)
-    return RequestList(arrival, prompt, answer, prefix.astype(np.int64), shared.astype(np.int64))
+    if reuse is not None and round(float(reuse.turns)) > 1:
+        return _sessions(random, requests, reuse, RequestList(arrival, prompt, answer, prompt, shared.astype(np.int64)))
+    groups = np.zeros(count, np.int64) if reuse is None else _groups(random, reuse, count)
+    return RequestList(arrival, prompt, answer, np.where(shared > 0, groups, -1), shared.astype(np.int64))
+
+
+def _groups(random: np.random.Generator, reuse: Reuse, count: int) -> Integers:
+    """Numbers of prefixes by Zipf's law."""
+    weights = np.arange(1.0, round(float(reuse.prefix_groups)) + 1.0) ** -float(reuse.prefix_skew)
+    return random.choice(weights.size, count, p=weights / weights.sum())
+
+
+def _sessions(random: np.random.Generator, requests: Requests, reuse: Reuse, one: RequestList) -> RequestList:
+    """Sessions in turn: their first requests arrive as stated, others an exponential think time after an answer.
+
+    Args:
+        random: of think times, prefixes and new tokens.
+        requests: mean lengths, from which follow the new tokens of a turn.
+        reuse: turns, think time, prefixes.
+        one: arrivals at the rate of all requests, answers, and tokens of the prefixes.
+    """
+    if requests.load != float(Load.rate):
+        got = f"{float(reuse.turns):g} turns per session without a rate"
+        raise InputError("load of a simulation", got, "load=rate", "set request_rate, or give a trace with session_id")
+    count, turns = one.size, round(float(reuse.turns))
+    session, turn = np.divmod(np.arange(count), turns)
+    new = float(grown_by_turn(requests, reuse)[0])
+    fresh = _lengths(random, new, float(requests.length_spread), count)
+    shared = math.floor(float(requests.prefix_share) * float(requests.prompt_tokens))
+    before = np.cumsum(fresh + one.answer) - fresh - one.answer
+    prompt = shared + before - before[session * turns] + fresh
+    starts = turns * one.arrival[: session[-1] + 1]
+    arrival = np.where(turn > 0, random.exponential(float(reuse.think_time), count), starts[session])
+    groups = _groups(random, reuse, count)[session] if shared else np.full(count, -1)
+    return RequestList(arrival, prompt, one.answer, groups, np.full(count, shared), session, turn)
+
+
+def as_requests(asked: RequestList, requests: Requests) -> Requests:
+    """``requests`` with the mean rate, the lengths and the spreads of a trace; offline where all arrive at once."""
+    seconds = float(asked.arrival[-1] - asked.arrival[0])
+    gaps = np.diff(asked.arrival)
+    mean = [float(column.mean()) for column in (asked.prompt, asked.answer)]
+    spread = [min(float(column.std() / column.mean()), 1.0) for column in (asked.prompt, asked.answer)]
+    return dataclasses.replace(
+        requests, prompt_tokens=mean[0], output_tokens=mean[1], length_spread=spread[0], answer_spread=spread[1],
+        prefix_share=0.0, load=float(Load.rate if seconds else Load.offline),
+        request_rate=(asked.size - 1.0) / seconds if seconds else None,
+        arrival_variation=float(np.var(gaps) / np.mean(gaps) ** 2) if seconds else 1.0,
+    )  # fmt: skip
 
 
 def _gaps(random: np.random.Generator, variation: float, count: int) -> Floats:
@@ -89,23 +187,28 @@ def read(path: str | Path) -> RequestList:
     for name in head:
         if name not in COLUMNS:
             raise unknown_name(f"{path}: line 1", name, COLUMNS, "columns")
-    for name in (*COLUMNS[:3], *COLUMNS[3:] * ("prefix_id" in head or "prefix_tokens" in head)):
+    for name in (*COLUMNS[:3], *COLUMNS[3:5] * ("prefix_id" in head or "prefix_tokens" in head)):
         if head.count(name) != 1:
             got = "it twice" if name in head else f"columns {', '.join(head) or 'none'}"
             raise InputError(f"{path}: column {name}", got, _ALLOWED, "state it once in the first line")
     rows = [_row(str(path), number, head, cells) for number, cells in enumerate(lines, 2) if any(cells)]
     if not rows:
         raise InputError(str(path), "no requests", "a line per request", "add one")
-    ids: dict[str, int] = {"": -1}
-    names = [ids.setdefault(row[4], len(ids) - 1) for row in rows]
-    arrival, prompt, answer, shared = np.array([row[:4] for row in rows]).T
+    prefix, session = (_numbered([row[place] for row in rows]) for place in (0, 1))
+    arrival, prompt, answer, shared = np.array([row[2:] for row in rows]).T.astype(np.float64)
     order = np.argsort(arrival, kind="stable")
-    whole = (np.array(column, np.int64) for column in (prompt, answer, names, shared))
-    return RequestList(arrival, *whole).some(order)
+    columns = [prompt, answer, prefix, shared, *([session, 0.0 * prompt] if max(session) >= 0 else [])]
+    return RequestList(arrival, *(np.array(column, np.int64) for column in columns)).some(order)
 
 
-def _row(path: str, number: int, head: list[str], cells: list[str]) -> tuple[float, float, float, float, str]:
-    """Arrival, prompt, answer, prefix tokens and name of the prefix in one line of a trace."""
+def _numbered(names: Sequence[Any]) -> list[int]:
+    """Numbers of names in the order of their first use; -1 without one."""
+    ids: dict[str, int] = {"": -1}
+    return [ids.setdefault(name, len(ids) - 1) for name in names]
+
+
+def _row(path: str, number: int, head: list[str], cells: list[str]) -> tuple[str, str, float, float, float, float]:
+    """Names of prefix and session, arrival, prompt, answer and prefix tokens in one line of a trace."""
     where = f"{path}: line {number}"
     if len(cells) != len(head):
         fix = "check its commas and quotes"
@@ -115,7 +218,8 @@ def _row(path: str, number: int, head: list[str], cells: list[str]) -> tuple[flo
     prompt = _number(where, found, "prompt_tokens", 1.0, _LONGEST)
     shared = _number(where, found, "prefix_tokens", 0.0, prompt) if name else 0.0
     answer = _number(where, found, "answer_tokens", 1.0, _LONGEST)
-    return _number(where, found, "arrival_s", 0.0, _LATEST), prompt, answer, shared, name
+    arrival = _number(where, found, "arrival_s", 0.0, _LATEST)
+    return name, found.get("session_id", ""), arrival, prompt, answer, shared
 
 
 def _number(where: str, cells: dict[str, str], name: str, least: float, most: float) -> float:

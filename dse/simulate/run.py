@@ -6,11 +6,13 @@ from typing import NamedTuple
 
 import numpy as np
 
+from dse.doors.serving import meeting
 from dse.errors import InputError
 from dse.simulate.limits import Limits, limits_of
 from dse.simulate.load import Floats, Integers, RequestList, drawn
 from dse.simulate.scheduler import RankResult, Scheduler
 from dse.simulate.table import step_table
+from dse.simulate.together import run_together
 from dse.types import Design, Load, Requests, choice_name
 
 #: Loads that can be simulated.
@@ -30,8 +32,10 @@ class Simulation(NamedTuple):
     is_open: bool = False  # whether requests arrive whatever is served
 
     def column(self, name: str) -> Floats:
-        """Values of all requests: of a result (``first``) or of its requests (``prompt``), or their ``rank``."""
+        """Values of all requests: of a result (``first``), its requests (``prompt``), ``rank``, ``request_time``."""
         found = np.zeros(sum(map(len, self.number)))
+        if name == "request_time":
+            return found + self.limits.request_time
         for place, (rank, numbers) in enumerate(zip(self.ranks, self.number, strict=True)):
             values = place if name == "rank" else getattr(rank.requests, name, None)
             found[numbers] = getattr(rank, name) if values is None else values
@@ -62,18 +66,28 @@ def simulate(
     if not traced and Load(int(stated.load)) not in _LOADS:
         got, allowed = f"load={choice_name(Load(int(stated.load)))}", ", ".join(map(choice_name, _LOADS))
         raise InputError("load of a simulation", got, allowed, "set load=concurrency, or give a trace")
-    asked = drawn(stated, count, seed) if requests is None else requests
+    engine = design.software.engine
+    assert engine is not None, "complete the design before"
+    asked = requests
+    if asked is None:
+        asked = drawn(stated, count, seed, float(engine.request_time), design.workload.reuse)
     in_flight = _in_flight(stated, ranks) if closed else [None] * ranks
     dealt = _dealt(asked, len(in_flight), seed, closed)
     limits = limits_of(design, asked)
     sequences = min(limits.sequences, limits.blocks, asked.size, max((n for n in in_flight if n), default=1 << 30))
     table = step_table(design, max(sequences, 1), limits.chunk, int(np.max(asked.prompt + asked.answer)))
-    results = []
+    schedulers = []
     for numbers, at_once in zip(dealt, in_flight, strict=True):
         own = asked.some(numbers)
         if at_once:
             own = _started(own, at_once, seed)
-        results.append(Scheduler(limits, table, own, at_once, keep).run())
+        schedulers.append(Scheduler(limits, table, own, at_once, keep))
+    together, shared = meeting(design)
+    results = [
+        result
+        for first in range(0, len(schedulers), together)
+        for result in run_together(schedulers[first : first + together], shared)
+    ] if together > 1 else [one.run() for one in schedulers]  # fmt: skip
     span = None if traced or stated.load == float(Load.offline) else _span(results, max(map(_or_none, in_flight)))
     return Simulation(results, limits, dealt, span, is_open=not closed)
 
@@ -93,14 +107,16 @@ def _dealt(asked: RequestList, ranks: int, seed: int, in_turn: bool) -> list[Int
     """Numbers of the requests of each rank: in turn, or each by chance."""
     order = np.arange(asked.size)
     rank = order % ranks if in_turn or ranks == 1 else np.random.default_rng([seed, 1]).integers(ranks, size=order.size)
+    if asked.session.size:  # where the context of their last turn is
+        rank = np.where(asked.session < 0, rank, rank[np.maximum(asked.session, 0)])
     return [found for place in range(ranks) if len(found := order[rank == place])]
 
 
 def _started(own: RequestList, at_once: int, seed: int) -> RequestList:
     """The requests with the first ones as if they had been in flight before: the rest of their answers is uniform."""
-    share, answer = np.random.default_rng([seed, 2]).random(own.size), own.answer.copy()
-    answer[:at_once] = np.ceil(share[:at_once] * answer[:at_once])
-    return own._replace(answer=answer)
+    share, answer, arrival = np.random.default_rng([seed, 2]).random(own.size), own.answer.copy(), own.arrival.copy()
+    answer[:at_once], arrival[:at_once] = np.ceil(share[:at_once] * answer[:at_once]), 0.0
+    return own._replace(answer=answer, arrival=arrival)
 
 
 def _span(results: list[RankResult], at_once: int) -> tuple[float, float]:
@@ -110,5 +126,6 @@ def _span(results: list[RankResult], at_once: int) -> tuple[float, float]:
         count = result.requests.size
         first = min(max(int(_START * count), at_once), count // 2)
         last = max(count - 1 - max(int(_END * count), at_once), first)
-        spans.append((result.requests.arrival[first], result.requests.arrival[last]))
+        arrivals = np.sort(result.requests.arrival)
+        spans.append((arrivals[first], arrivals[last]))
     return max(start for start, _ in spans), min(end for _, end in spans)

@@ -16,7 +16,7 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from dse.simulate.cache import BlockCache
+from dse.simulate.cache import BlockCache, Found
 from dse.simulate.limits import BLOCK, Limits
 from dse.simulate.load import Floats, Integers, RequestList
 from dse.simulate.table import StepTable
@@ -54,6 +54,21 @@ class RankResult(NamedTuple):
     records: list[StepRecord]
 
 
+class StepWork(NamedTuple):
+    """Planned steps with the same work."""
+
+    first: float  # s of the first step
+    slope: float  # s by which each further one is longer
+    steps: int
+    sequences: int  # that decode
+    prompt: int  # tokens
+    pieces: list[tuple[int, int]]  # requests whose prompts are computed, with their tokens
+
+    def seconds(self, count: int) -> float:
+        """Seconds of as many steps."""
+        return count * (self.first + 0.5 * self.slope * (count - 1))
+
+
 class _Progress:
     """A request in the engine."""
 
@@ -72,7 +87,7 @@ class Scheduler:
     Args:
         limits: what a step may hold.
         table: seconds of a step.
-        requests: in the order of their arrivals.
+        requests: in the order of their arrivals; of a closed loop ``arrival`` is the time after the end of another one.
         in_flight: requests of a closed loop; None where arrivals are those of the requests.
         keep: whether to keep records of steps.
     """
@@ -85,12 +100,18 @@ class Scheduler:
         self.prompt, self.answer = requests.prompt.tolist(), requests.answer.tolist()
         self.prefix, self.prefix_tokens = requests.prefix.tolist(), requests.prefix_tokens.tolist()
         self.arrival = requests.arrival.tolist()
-        self.closed = in_flight is not None
-        self.coming: deque[int] = deque(range(count if in_flight is None else min(in_flight, count)))
-        self.unsent = len(self.coming)
+        self.following, first = requests.following()
+        if in_flight is not None:  # each of a closed loop is followed by the next that has not been sent
+            first = list(range(min(in_flight, count)))
+            self.following = {}
+        self.closed, self.unsent = in_flight is not None, len(first)
+        self.coming = [(self.arrival[i], i) for i in first]
+        heapq.heapify(self.coming)
         self.admitted, self.first, self.finish = ([math.nan] * count for _ in range(3))
         self.preemptions, self.hit = [0] * count, [0] * count
-        self.cache = BlockCache(limits.blocks)
+        self.cache, self.keys = BlockCache(limits.blocks, limits.tiers), requests.contexts()
+        self.loading: list[tuple[float, int]] = []  # heap: when the blocks of other tiers are there, request
+        self.loaded = 0.0  # when the link is free
         self.progress: dict[int, _Progress] = {}  # of requests that have not ended
         self.waiting: deque[int] = deque()
         self.running: dict[int, None] = {}  # in the order of admission
@@ -105,17 +126,35 @@ class Scheduler:
 
     def run(self) -> RankResult:
         """Serve all requests."""
-        while self.ended < len(self.arrival):
-            self._arrive()
-            if not self.running and not self.waiting:
-                self.now = self.arrival[self.coming[0]]
-                continue
-            pieces = self._pieces()
-            self.cache.set_aside = 0
-            if pieces:
-                self._compute(pieces)
-            else:
-                self._decode()
+        while not self.is_done:
+            if (work := self.plan()) is None:
+                self.now = self.next_event()
+            elif work.steps:
+                self.apply(work, work.steps, work.seconds(work.steps))
+        return self.result()
+
+    @property
+    def is_done(self) -> bool:
+        """Whether all requests have ended."""
+        return self.ended == len(self.arrival)
+
+    def plan(self) -> StepWork | None:
+        """What the engine does next, of no steps where it lacks blocks and has preempted; None where nothing is due."""
+        self._arrive()
+        if not self.running and not self.waiting:
+            return None
+        pieces = self._pieces()
+        self.cache.set_aside = 0
+        if pieces:
+            return self._prompts(pieces)
+        return self._decode() if self.decoding else None
+
+    def next_event(self) -> float:
+        """Seconds at which the next request or block of another tier comes; infinity for none."""
+        return min((heap[0][0] for heap in (self.loading, self.coming) if heap), default=math.inf)
+
+    def result(self) -> RankResult:
+        """Requests with their times, and sums."""
         return RankResult(
             requests=self.requests._replace(arrival=np.array(self.arrival)), admitted=np.array(self.admitted),
             first=np.array(self.first), finish=np.array(self.finish), preemptions=np.array(self.preemptions),
@@ -127,8 +166,10 @@ class Scheduler:
     # Requests come, are admitted, and end
 
     def _arrive(self) -> None:
-        while self.coming and self.arrival[self.coming[0]] <= self.now:
-            i = self.coming.popleft()
+        while self.loading and self.loading[0][0] <= self.now:
+            self.prefilling.append(heapq.heappop(self.loading)[1])
+        while self.coming and self.coming[0][0] <= self.now:
+            _, i = heapq.heappop(self.coming)
             self.progress[i] = _Progress(self.prompt[i], self.answer[i])
             self.waiting.append(i)
 
@@ -137,12 +178,20 @@ class Scheduler:
         one, limits = self.progress[i], self.limits
         blocks = limits.blocks_of(one.prompt + limits.reserved * one.answer)
         shared = min(self.prefix_tokens[i], one.prompt - 1) // BLOCK if self.prefix[i] >= 0 else 0
-        found = self.cache.take_with_prefix(self.prefix[i], shared, blocks) if shared else None
+        found = None
+        if self.keys:
+            own = max((one.prompt - 1) // BLOCK - shared, 0)
+            found = self.cache.take_with_context(self.keys[i], own, blocks, self.prefix[i], shared)
+        elif shared:
+            found = self.cache.take_with_prefix(self.prefix[i], shared, blocks)
         if found is None and not (shared and self.running):  # alone it may evict even its own prefix, where longer
-            found = (0, 0) if self.cache.take(blocks) else None
+            found = Found(0, 0, 0.0) if self.cache.take(blocks) else None
         if found is None:
             return False
-        hit, common = found
+        hit, common, seconds = found
+        if seconds:
+            self.loaded = max(self.now, self.loaded) + seconds
+            heapq.heappush(self.loading, (self.loaded, i))
         one.shared, one.blocks = common > 0, blocks - common
         one.done, one.left = hit * BLOCK, one.prompt - hit * BLOCK
         self.running[i] = None
@@ -150,15 +199,18 @@ class Scheduler:
             self.admitted[i], self.hit[i] = self.now, one.done
         return True
 
-    def _leave(self, i: int) -> _Progress:
-        """Take a request out of the engine, with its blocks."""
+    def _leave(self, i: int, keeps: bool = False) -> _Progress:
+        """Take a request out of the engine, with its blocks, which the cache may keep as its context."""
         one = self.progress[i]
         del self.running[i]
         grown = 0
         if one.grows is not None:
             grown = int(np.searchsorted(one.grows, self.number))
             np.subtract.at(self.needs, one.grows[grown:] - self.base, 1)
-        self.cache.release(one.blocks + grown)
+        if keeps:
+            self.cache.keep(self.keys[i], one.blocks + grown)
+        else:
+            self.cache.release(one.blocks + grown)
         if one.shared:
             self.cache.leave(self.prefix[i])
         one.grows = None
@@ -169,14 +221,15 @@ class Scheduler:
         self.tokens -= one.prompt - self.limits.speed * one.start
 
     def _end(self, i: int) -> None:
-        self._leave(i)
+        self._leave(i, keeps=bool(self.keys))
         del self.progress[i]
         self.finish[i] = self.now
         self.ended += 1
-        if self.closed and self.unsent < len(self.arrival):
-            self.arrival[self.unsent] = self.now + self.limits.request_time
-            self.coming.append(self.unsent)
+        following = self.unsent if self.closed else self.following.get(i, len(self.arrival))
+        if following < len(self.arrival):
             self.unsent += 1
+            self.arrival[following] += self.now
+            heapq.heappush(self.coming, (self.arrival[following], following))
 
     def _preempt(self) -> None:
         """Put the last admitted request back at the head of the queue, with all its tokens to be computed."""
@@ -184,6 +237,8 @@ class Scheduler:
         one = self._leave(i)
         if i in self.prefilling:
             self.prefilling.remove(i)
+        elif any(i == one for _, one in self.loading):
+            self.loading = [entry for entry in self.loading if entry[1] != i]
         else:
             made = min(int((self.number - one.start) * self.limits.speed), one.answer - 1)
             self._stop_decoding(one)
@@ -212,6 +267,8 @@ class Scheduler:
             if not self._admit(i):
                 break
             self.waiting.popleft()
+            if self.loading and any(i == one for _, one in self.loading):
+                continue
             self.prefilling.append(i)
             pieces.append((i, min(self.progress[i].left, budget)))
             budget -= pieces[-1][1]
@@ -223,15 +280,18 @@ class Scheduler:
             self._preempt()
         self.cache.set_aside = needed
 
-    def _compute(self, pieces: list[tuple[int, int]]) -> None:
+    def _prompts(self, pieces: list[tuple[int, int]]) -> StepWork:
         """One step with prompts."""
         prompt = sum(tokens for _, tokens in pieces)
         reach = sum(tokens * (self.progress[i].done + 0.5 * tokens) for i, tokens in pieces) / prompt
         sequences = self.decoding if self.limits.mixed else 0
-        seconds = self.table.mixed(sequences, self._context(), prompt, reach)
-        self.with_prompts += 1
-        self._pass(seconds, 1, sequences, prompt)
-        for i, tokens in pieces:
+        return StepWork(self.table.mixed(sequences, self._context(), prompt, reach), 0.0, 1, sequences, prompt, pieces)
+
+    def apply(self, work: StepWork, count: int, seconds: float) -> None:
+        """Do ``count`` steps of planned work in ``seconds``."""
+        self.with_prompts += bool(work.pieces)
+        self._pass(seconds, count, work.sequences, work.prompt)
+        for i, tokens in work.pieces:
             one = self.progress[i]
             one.done, one.left = one.done + tokens, one.left - tokens
             if not one.left:
@@ -258,8 +318,8 @@ class Scheduler:
             one.grows = self.number + ((np.arange(had, last) * BLOCK - base) // limits.speed).astype(np.int64)
             np.add.at(self.needs, one.grows - self.base, 1)
 
-    def _decode(self) -> None:
-        """Steps without prompts, up to the next event."""
+    def _decode(self) -> StepWork:
+        """Steps without prompts, up to the next event; none where there are no blocks, and one request is preempted."""
         while self.progress.get(self.ends[0][1], _GONE).epoch != self.ends[0][2]:
             heapq.heappop(self.ends)  # preempted since
         limits, count = self.limits, self.ends[0][0] - self.number
@@ -270,15 +330,18 @@ class Scheduler:
                     if context < self.table.contexts[-1] else count)  # fmt: skip
         if count > (held := self._steps_held(count)):
             if not held:
-                return self._preempt()
+                self._preempt()
+                return StepWork(0.0, 0.0, 0, 0, 0, [])
             count = held
         first = self.table.decode(self.decoding, context)
         last = self.table.decode(self.decoding, context + (count - 1) * limits.speed) if count > 1 else first
         slope = (last - first) / max(count - 1, 1)
+        nexts = [self.loading[0][0]] if self.loading else []
         if self.coming and not self.waiting and len(self.running) < limits.sequences:
-            count = min(count, _steps_until(self.arrival[self.coming[0]] - self.now, first, slope))
-        self._pass(count * (first + 0.5 * slope * (count - 1)), count, self.decoding, 0)
-        return None
+            nexts.append(self.coming[0][0])
+        if nexts:
+            count = min(count, _steps_until(min(nexts) - self.now, first, slope))
+        return StepWork(first, slope, count, self.decoding, 0, [])
 
     def _steps_held(self, count: int) -> int:
         """Decode steps, at most ``count``, that the cache has blocks for."""
@@ -294,11 +357,11 @@ class Scheduler:
         """Let time pass for steps with the same work; requests whose answers are complete end."""
         if self.keep:
             requests = len(self.waiting), len(self.running)
-            self.records.append(StepRecord(self.now, seconds, count, sequences, prompt, *requests, self.cache.used))
+            self.records.append(StepRecord(self.now, seconds, count, sequences, prompt, *requests, self.cache.taken))
         self.now += seconds
         self.busy += seconds
         self.steps += count
-        self.block_time += self.cache.used * seconds
+        self.block_time += self.cache.taken * seconds
         if not sequences:
             return
         self.sequence_time += sequences * seconds

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from typing import Any
 
 import numpy as np
@@ -42,6 +43,7 @@ def statistics(found: Simulation) -> dict[str, Any]:
     seconds = max(last - start, 1e-12)
     ranks, prompt = found.ranks, found.column("prompt")
     whole = sum(max(float(rank.finish.max() - rank.requests.arrival.min()), 1e-12) for rank in ranks)
+    kept = counted if counted.any() else np.full(finish.shape, True)
     busy = sum(rank.busy for rank in ranks)
     figures: dict[str, Any] = {
         "requests": int(counted.sum()),
@@ -53,12 +55,29 @@ def statistics(found: Simulation) -> dict[str, Any]:
         "prefill_share": sum(rank.steps_with_prompts for rank in ranks) / max(sum(rank.steps for rank in ranks), 1),
         "cache_use": sum(rank.used / rank.blocks for rank in ranks) / max(busy, 1e-12),
         "peak_cache_use": max(rank.most_used / rank.blocks for rank in ranks),
-        "cache_hit_rate": float(found.column("hit").sum() / prompt.sum()),
+        "cache_hit_rate": float(found.column("hit")[kept].sum() / prompt[kept].sum()),
         "preemptions": int(found.column("preemptions").sum()),
     }
+    if found.is_open:
+        figures |= backlog(found)
     for name, values in latencies(found).items():
         some = values[counted & np.isfinite(values)]
         some = some if some.size else np.zeros(1)
         figures[f"mean_{name}"] = float(some.mean())
         figures |= {f"p{p}_{name}": float(np.percentile(some, p)) for p in PERCENTILES}
     return figures
+
+
+def backlog(found: Simulation) -> dict[str, Any]:
+    """Requests/s that arrive, and requests that wait at the last arrival and at the middle one."""
+    arrival, admitted = found.column("arrival"), found.column("admitted")
+    half, last = (float(np.quantile(arrival, share)) for share in (0.5, 1.0))
+    waiting = [int(np.sum((arrival <= time) & (admitted > time))) for time in (half, last)]
+    seconds = last - float(arrival.min())
+    rate = (arrival.size - 1.0) / seconds if seconds else math.inf
+    return {"offered_requests_per_second": rate, "waiting_at_half": waiting[0], "waiting_at_end": waiting[1]}
+
+
+def queue_grows(figures: dict[str, Any]) -> bool:
+    """Whether the queue of an open load is longer at the end than by chance: by a fifth, and 10 requests."""
+    return bool(figures.get("waiting_at_end", 0) > 1.2 * figures.get("waiting_at_half", 0) + 10.0)

@@ -19,6 +19,9 @@ from dse.spec.axes import Axis
 from dse.spec.sweep import SweepSpec, from_document, text_of
 from dse.types.fields import POSITIVE
 
+#: Most devices of whole workers.
+_MOST = 1_000_000
+
 #: Similarity from which an unknown section counts as a misspelt pool.
 _ALIKE = 0.7
 
@@ -31,7 +34,10 @@ POOLS: dict[str, dict[str, Any]] = {
 }
 
 #: Keys of ``[pools]``.
-KEYS = ("prices", "transfer")
+KEYS = ("prices", "transfer", "n_devices", "utilisation")
+
+#: Share of what whole workers can serve that is asked of them, where none is stated.
+_UTILISATION = 0.8
 
 
 class PoolsSpec(NamedTuple):
@@ -41,12 +47,14 @@ class PoolsSpec(NamedTuple):
     specs: dict[str, SweepSpec]
     prices: dict[str, float]  #: accelerator → price of a device, USD/s; empty where none are stated
     transfer: float  #: bandwidth of a device for keys and values, B/s; 0: transfers are not counted
+    devices: dict[str, int]  #: accelerator → devices, of any accelerator under ""; empty: no whole workers
+    utilisation: float  #: share of what whole workers can serve that is asked of them
 
 
 def from_text(text: str, file: str = "pools.toml") -> PoolsSpec:
     """The specification of a TOML text; InputError for any fault."""
     document = toml.parsed(text, file)
-    prices, transfer = _settings(document.pop("pools", {}), f"{file}: pools")
+    settings = _settings(document.pop("pools", {}), f"{file}: pools")
     own = {name: document.pop(name, None) for name in POOLS}
     for name in ("prefill", "decode"):
         if own[name] is None:
@@ -59,7 +67,7 @@ def from_text(text: str, file: str = "pools.toml") -> PoolsSpec:
             with errors_of(name, file):
                 specs[name] = from_document(_laid_over(document, overlay, name, f"{file}: {name}"), text, file)
             _check_one_model(specs[name], specs["prefill"], f"{file}: {name}")
-    return PoolsSpec(str(document.get("title", stem_of(file))), specs, prices, transfer)
+    return PoolsSpec(str(document.get("title", stem_of(file))), specs, *settings)
 
 
 def read(path: str | Path) -> PoolsSpec:
@@ -109,7 +117,7 @@ def varies(axis: Axis) -> bool:
     return bool(axis.rule) or len(axis.labels) > 1
 
 
-def _settings(table: Any, where: str) -> tuple[dict[str, float], float]:
+def _settings(table: Any, where: str) -> tuple[dict[str, float], float, dict[str, int], float]:
     if not isinstance(table, dict) or not isinstance(table.get("prices", {}), dict):
         raise InputError(where, repr(table), "a table", "write [pools.prices] on a line of its own")
     for key in table:
@@ -120,7 +128,21 @@ def _settings(table: Any, where: str) -> tuple[dict[str, float], float]:
         for name, value in table.get("prices", {}).items()
     }
     rate = table.get("transfer")
-    return prices, 0.0 if rate is None else _more_than_none(rate, "B/s", f"{where}.transfer", "25 GB/s")
+    transfer = 0.0 if rate is None else _more_than_none(rate, "B/s", f"{where}.transfer", "25 GB/s")
+    share = table.get("utilisation", _UTILISATION)
+    if isinstance(share, bool) or not isinstance(share, int | float) or not 0.0 < share < 1.0:
+        raise InputError(f"{where}.utilisation", repr(share), "more than 0, less than 1", "write 0.8")
+    return prices, transfer, _devices(table.get("n_devices", {}), f"{where}.n_devices"), float(share)
+
+
+def _devices(stated: Any, where: str) -> dict[str, int]:
+    """Devices of all workers: a number, or a table by accelerator."""
+    by_name = stated if isinstance(stated, dict) else {"": stated}
+    for value in by_name.values():
+        if isinstance(value, bool) or not isinstance(value, int) or not 0 < value <= _MOST:
+            allowed = f"a whole number from 1 to {_MOST:,}, or a table of them by accelerator"
+            raise InputError(where, repr(value), allowed, "write n_devices = 64")
+    return {catalog.resolve("accelerator", name) if name else "": value for name, value in by_name.items()}
 
 
 def _more_than_none(value: Any, units: str, where: str, such: str) -> float:

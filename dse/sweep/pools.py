@@ -15,8 +15,7 @@ The time to first token of a pair includes the transfer of keys and values: limi
 from __future__ import annotations
 
 import dataclasses
-import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -25,15 +24,18 @@ import numpy as np
 from dse.designs.leaves import leaf
 from dse.errors import InputError
 from dse.spec.expression import Expression
-from dse.spec.pools import errors_of, read, varies
+from dse.spec.pools import PoolsSpec, errors_of, read, varies
 from dse.spec.sweep import SweepSpec
 from dse.sweep.grid import compose
 from dse.sweep.grid.grid import Grid, variable_name
-from dse.sweep.results.rebuilding import indices_at
+from dse.sweep.results.rebuilding import indices_at, singles_at
 from dse.sweep.run import execute
+from dse.sweep.workers import Candidate, Fleet, Match, best_fleets, fleets
 
 if TYPE_CHECKING:
     import xarray as xr
+
+    from dse.types import Design
 
 #: Labels of a candidate besides the swept axes, if the results have them.
 _LABELS = ("software", "precision", "tp", "pp", "dp", "ep", "concurrency")
@@ -41,75 +43,11 @@ _LABELS = ("software", "precision", "tp", "pp", "dp", "ep", "concurrency")
 #: Labels that are fields of a candidate.
 _TOLD_ELSEWHERE = ("accelerator", "system", "n_devices")
 
+#: What a worker takes: devices per rate, and whole ones.
+_WORKER = ("share", "devices", "price")
+
 #: The metric that includes the transfer.
 _FIRST = "time_to_first_token"
-
-
-@dataclasses.dataclass(frozen=True)
-class Candidate:
-    """A design of one pool, with its costs per rate of requests."""
-
-    accelerator: str
-    labels: dict[str, Any]
-    rate: float  #: requests/s
-    devices: float
-    watts: float  #: provisioned power per rate of requests, W s
-    price: float  #: USD per request; 0 without prices
-    first_token: float  #: time to first token, s
-    token: float
-    cache: float  #: keys and values of a sequence on a device, bytes
-    row: int = 0  #: index in the results of the pool
-
-
-@dataclasses.dataclass(frozen=True)
-class Match:
-    """Balanced prefill and decode pools, or engines that do both (``decode`` is None)."""
-
-    prefill: Candidate
-    decode: Candidate | None
-    transfer: float  #: time to send the keys and values of a prompt, s
-
-    @property
-    def parts(self) -> tuple[Candidate, ...]:
-        """The pools."""
-        return (self.prefill,) if self.decode is None else (self.prefill, self.decode)
-
-    @property
-    def watts(self) -> float:
-        """Provisioned power per rate of requests, W s."""
-        return sum(part.watts for part in self.parts)
-
-    @property
-    def price(self) -> float:
-        """USD per request; 0 without prices."""
-        return sum(part.price for part in self.parts)
-
-    @property
-    def share(self) -> float:
-        """Share of the devices in the prefill pool."""
-        each = [part.devices / part.rate for part in self.parts]
-        return each[0] / sum(each)
-
-    @property
-    def rate(self) -> float:
-        """Requests/s per device of balanced pools."""
-        return 1.0 / sum(part.devices / part.rate for part in self.parts)
-
-    @property
-    def first_token(self) -> float:
-        """Time to first token with the transfer, s."""
-        return self.prefill.first_token + self.transfer
-
-    @property
-    def token(self) -> float:
-        """Time per output token, s."""
-        return self.parts[-1].token
-
-    def gain(self, other: Match) -> tuple[float, float, float]:
-        """Ratio of the rates to ``other`` at equal price, at equal power, and at both; NaN without prices."""
-        power = other.watts / self.watts
-        price = other.price / self.price if self.price > 0.0 and other.price > 0.0 else math.nan
-        return price, power, min(price, power) if math.isfinite(price) else math.nan
 
 
 class MatchedPools(NamedTuple):
@@ -118,6 +56,11 @@ class MatchedPools(NamedTuple):
     title: str
     together: list[Match]  #: the best per accelerator
     pools: list[Match]  #: the best per pair of accelerators
+    fleets: tuple[Fleet, ...] = ()  #: whole workers: fronts of pools and of engines that do both
+    asked: PoolsSpec | None = None
+    workload: str = ""  #: name of the model in the catalogue
+    output_tokens: float = 1.0  #: of an answer, mean
+    designs: Callable[[Fleet], list[Design]] | None = None  #: designs of a fleet's parts
 
 
 def match(path: str | Path) -> MatchedPools:
@@ -139,14 +82,47 @@ def match(path: str | Path) -> MatchedPools:
         for name in asked.specs
     }  # fmt: skip
     together = _best_by_accelerator([Match(one, None, 0.0) for one in found.get("together", [])])
-    limits = _Limits.of(grids["prefill"], results["prefill"]) if asked.transfer else None
+    limits = _Limits.of(grids["prefill"], results["prefill"]) if asked.transfer or asked.devices else None
     pools = _best_by_accelerator(_pairs(found["prefill"], found["decode"], asked.transfer, limits))
-    return MatchedPools(asked.title, together, pools)
+    requests, named = grids["decode"].base.workload.requests, asked.specs["decode"].names.get("workload")
+    tokens = 1.0 if requests is None else float(requests.output_tokens)
+    fleets = whole_workers(found, asked, limits, tokens - 1.0) if asked.devices else []
+
+    def designs(fleet: Fleet) -> list[Design]:
+        names = ("prefill", "decode") if fleet.match.decode else ("together",)
+        return [
+            singles_at(results[name], np.array([part.row]), grids[name])[0]
+            for name, part in zip(names, fleet.match.parts, strict=True)
+        ]  # fmt: skip
+
+    workload = str(named.labels[0]) if named else ""
+    return MatchedPools(asked.title, together, pools, tuple(fleets), asked, workload, tokens, designs)
+
+
+def whole_workers(
+    found: dict[str, list[Candidate]], asked: PoolsSpec, limits: _Limits | None, later: float
+) -> list[Fleet]:
+    """Fronts of whole workers: of pools whose first tokens, with transfer and queue, meet the limits, and of both.
+
+    Designs with more requests in flight than their memory holds are left out: a worker at a stated utilisation has no
+    use for them.
+    """
+    found = {name: [one for one in candidates if not one.queues] for name, candidates in found.items()}
+    plain = limits is None or limits.are_plain
+    prefill = front(found["prefill"], (*_WORKER, "first_token", "cache")) if plain else found["prefill"]
+    decode = front(found["decode"], (*_WORKER, "token", "cache"))
+    pairs = [Match(p, d, _seconds(p, d, asked.transfer)) for p in prefill for d in decode]
+    pools = list(fleets(pairs, asked.devices, asked.utilisation, later))
+    if limits:
+        pools = [one for one in pools if limits.keeps(one.match.prefill.row, np.array([one.first_token]))[0]]
+    both = front(found.get("together", []), (*_WORKER, "first_token", "token"))
+    together = fleets([Match(one, None, 0.0) for one in both], asked.devices, asked.utilisation, later)
+    return [*best_fleets(pools), *best_fleets(list(together))]
 
 
 def _pairs(prefill: list[Candidate], decode: list[Candidate], transfer: float, limits: _Limits | None) -> list[Match]:
     """Pairs that may be the best and whose time to first token, with the transfer, meets the limits."""
-    if not limits:
+    if not limits or not transfer:
         return [Match(p, d, _seconds(p, d, transfer)) for p in front(prefill) for d in front(decode)]
     senders = front(prefill, (*_COSTS, "first_token", "cache")) if limits.are_plain else prefill
     receivers = front(decode, (*_COSTS, "cache"))
@@ -240,10 +216,10 @@ def _candidates(
     if missing is not None:
         raise InputError("pools.prices", f"none of {missing}", ", ".join(prices), "state one for every accelerator")
     labels = {name: column(name) for name in dict.fromkeys((*_LABELS, *swept)) if name in found.coords}
-    rate, devices, watts, first_token, token, cache = (
+    rate, devices, watts, first_token, token, cache, held = (
         column(name).astype(float)
         for name in ("requests_per_second", "n_devices", "provisioned_power", "time_to_first_token",
-                     "time_per_output_token", "peak_memory_cache")
+                     "time_per_output_token", "peak_memory_cache", "concurrency_limit")
     )  # fmt: skip
     degrees = [column(name).astype(float) if name in found.coords else np.ones(count) for name in ("dp", "concurrency")]
     sequences = np.maximum(degrees[1] / degrees[0], 1.0)
@@ -261,6 +237,7 @@ def _candidates(
             token=token[i],
             cache=cache[i] / sequences[i],
             row=int(i),
+            queues=bool(degrees[1][i] > held[i]),
         )
 
 

@@ -49,7 +49,7 @@ from dse.types.network import CollectiveKernels, Links, Network, Package, Pods, 
 from dse.types.operations import Dimension, Element, Group, Message, Operator, Reach, Scope, Window, Work
 from dse.types.power import Power
 from dse.types.reliability import Reliability
-from dse.types.serving import Engine, NanoBatches, Requests, Serving, ServingMetrics, Spill
+from dse.types.serving import CacheTiers, Engine, NanoBatches, Requests, Reuse, Serving, ServingMetrics, Spill
 from dse.types.software import (
     Capabilities,
     ContextParallel,
@@ -81,6 +81,7 @@ __all__ = [
     "Attention",
     "AttentionKernels",
     "Bounds",
+    "CacheTiers",
     "Capabilities",
     "Checkpoint",
     "Chip",
@@ -135,6 +136,7 @@ __all__ = [
     "Recurrent",
     "Reliability",
     "Requests",
+    "Reuse",
     "Scalar",
     "Schedule",
     "Scope",

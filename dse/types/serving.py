@@ -38,6 +38,9 @@ class Requests:
     answer_spread: Scalar | None = metadata(
         "", "1", "relative standard deviation of answer lengths", default=None, absent=0.0
     )
+    expert_skew: Scalar = metadata(
+        "", "1", "relative standard deviation of the tokens of an expert", default=1.0
+    )
     first_token_limit: Scalar = metadata("", "s", "limit of the time to first token, 0 none", default=0.0)
     token_limit: Scalar = metadata("", "s", "limit of the time per output token, 0 none", default=0.0)
 
@@ -46,6 +49,37 @@ class Requests:
         """Mean answer of the sequences that run at a time, ``E[O^2] / E[O]`` tokens: long ones run longer."""
         spread = self.answer_spread
         return self.output_tokens if spread is None else self.output_tokens * (1.0 + spread * spread)
+
+
+@record
+class Reuse:
+    """Prefixes that requests share and sessions of several turns; an optional part of a workload.
+
+    With it ``prefix_share`` is the share of a mean prompt that others have too, of ``prefix_groups`` prefixes by a Zipf
+    law, and caches hold what their size allows (least recently used first); without it the cache always holds it. A
+    turn's prompt is the prompt and answer of the turn before, and new tokens.
+    """
+
+    prefix_groups: Scalar = metadata(
+        "", "1", "distinct shared prefixes: system prompts, documents", default=1.0, bounds=Bounds(low=1.0)
+    )
+    prefix_skew: Scalar = metadata("", "1", "exponent of the prefixes' popularity (Zipf), 0 uniform", default=1.0)
+    turns: Scalar = metadata("", "1", "requests per session, each with the context of the last", default=1.0,
+                             bounds=Bounds(low=1.0))  # fmt: skip
+    think_time: Scalar = metadata(
+        "", "s", "time between an answer and the session's next request, mean", default=10.0, bounds=POSITIVE
+    )
+
+
+@record
+class CacheTiers:
+    """Prefix caches beyond device memory, for ``reuse``; an optional part of a mapping.
+
+    What device memory evicts goes to the host, then to disk, and is loaded over the host's link or the storage's reads.
+    """
+
+    host_cache: Scalar = metadata("", "B", "prefix cache in host memory, per device", default=0.0)
+    disk_cache: Scalar = metadata("", "B", "prefix cache on storage, per device", default=0.0)
 
 
 @record
@@ -134,6 +168,10 @@ class Engine:
     latent_layer_time: Scalar = metadata("", "s", "additional overhead per latent-attention layer", default=15e-6)
     host_step_time: Scalar = metadata("", "s", "host time per engine step", default=1e-3)
     sequence_time: Scalar = metadata("", "s", "host time per sequence and step", default=10e-6)
+    host_overlap: Scalar = metadata(
+        "", "1", "share of host time per step behind the kernels of the step before", default=0.0, bounds=SHARE,
+    )  # fmt: skip
+    rank_time: Scalar = metadata("", "s", "host time per step and further tensor-parallel rank", default=0.0)
     request_time: Scalar = metadata("", "s", "time per request outside the engine", default=0.1)
     small_message_time: Scalar = metadata(
         "", "s", "fixed time per collective", default=11e-6
@@ -147,7 +185,7 @@ class Engine:
         default=0.88, bounds=POSITIVE_SHARE,
     )  # fmt: skip
     narrow_expert: Scalar = metadata(
-        "", "1", "width of an expert shard at half rate", default=150.0
+        "", "B", "bytes of a row of an expert shard at half rate", default=75.0
     )
     cache_rereads: Scalar = metadata(
         "", "1", "exponent of repeated KV reads in decode", default=0.0,
@@ -185,7 +223,9 @@ class ServingMetrics:
         "", "s", "preemption"
     )
     time_to_first_token: Scalar = metadata("TTFT", "s", "time to first token (TTFT), mean")
-    time_to_first_token_request: Scalar = metadata("", "s", "request handling outside the engine")
+    time_to_first_token_request: Scalar = metadata(
+        "", "s", "request handling outside the engine, loads of cached prefixes"
+    )
     time_to_first_token_waiting: Scalar = metadata("", "s", "waiting: memory, current step, other requests")
     time_to_first_token_prefill: Scalar = metadata("", "s", "prefill")
     inter_token_latency: Scalar = metadata("ITL", "s", "inter-token latency (ITL), median")
@@ -224,6 +264,8 @@ class ServingMetrics:
         "", "s", "cache transfer time per request, device to host"
     )
     prefill_share: Scalar = metadata("", "1", "share of engine steps with prefill", bounds=SHARE)
+    cache_hit_rate: Scalar = metadata("", "1", "share of prompt tokens found in prefix caches", bounds=SHARE)
+    device_cache_hit_rate: Scalar = metadata("", "1", "the same in device memory alone", bounds=SHARE)
     peak_memory: Scalar = metadata("", "B", "peak memory, most loaded device")
     peak_memory_weights: Scalar = metadata("", "B", "weights")
     peak_memory_cache: Scalar = metadata("", "B", "KV cache of running sequences")

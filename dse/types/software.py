@@ -13,7 +13,7 @@ from dse.types.choices import (
     Schedule,
 )
 from dse.types.fields import COUNT, POSITIVE, POSITIVE_SHARE, SHARE, YES_OR_NO, Bounds, Scalar, metadata, record
-from dse.types.serving import Engine, NanoBatches, Serving, Spill
+from dse.types.serving import CacheTiers, Engine, NanoBatches, Serving, Spill
 
 #: Upper limit of every option.
 _ANY = 2.0**20
@@ -345,6 +345,7 @@ class Mapping:
     sharding: Sharding | None = None  # None: ZeRO 3 over all replicas
     serving: Serving | None = None  # of a serving engine
     spill: Spill | None = None  # None: weights and cache on the devices
+    cache_tiers: CacheTiers | None = None  # None: prefix caches in device memory alone
     nano: NanoBatches | None = None  # None: operators one after the other
     context: ContextParallel | None = None  # None: a ring
     tiers: Tiers | None = None  # None: offloading to the host's memory, updates on the device

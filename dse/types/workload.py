@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dse.types.fields import COUNT, NOT_NEGATIVE, POSITIVE, SHARE, YES_OR_NO, Bounds, Scalar, metadata, record
-from dse.types.serving import Requests
+from dse.types.serving import Requests, Reuse
 
 _AT_LEAST_ONE, _WHOLE = Bounds(low=1.0), Bounds(whole=True)
 
@@ -228,6 +228,7 @@ class Workload:
     sparse: Sparse | None = None  # None: full or windowed attention
     adapters: Adapters | None = None  # fine-tuning of adapters only
     requests: Requests | None = None  # of serving
+    reuse: Reuse | None = None  # None: what requests share is always in the cache
     packing: Packing | None = None  # None: one document per sequence
     convergence: Convergence | None = None  # None: the same tokens at any batch
 

@@ -3,7 +3,6 @@
 import json
 
 import jax
-import numpy as np
 import pytest
 from typer.testing import CliRunner
 
@@ -11,13 +10,14 @@ import dse
 from benchmarks import rates as bench
 from dse.cli import app
 from dse.doors.evaluation import evaluate
+from tests.programs import compiled
 
 WAITED = ("checkpoint_stall", "checkpoint_interval", "run_time_with_failures_checkpointing")
 
 
 def test_plain_numbers_give_the_same_metrics():
     design = dse.design("gpt-3-13b", "selene", n_devices=16, tp=8, pp=2, recompute="full", global_batch=64)
-    expected = jax.jit(evaluate)(jax.tree.map(np.float32, design))
+    expected = compiled(evaluate)(design)
     with bench.plain_numbers():
         found = evaluate(jax.tree.map(float, design))
     assert isinstance(found.step_time, float)

@@ -14,8 +14,8 @@ from tests.cli.test_cli import assert_four_parts
 
 command = test_cli.command
 
-DESIGN = ["simulate", "-w", "llama-3-8b", "-s", "h100-sxm-80gb", "--set", "prompt_tokens=300",
-          "--set", "output_tokens=50"]  # fmt: skip
+MODEL = ["simulate", "-w", "llama-3-8b", "-s", "h100-sxm-80gb"]
+DESIGN = [*MODEL, "--set", "prompt_tokens=300", "--set", "output_tokens=50"]
 TRACE = """arrival_s,prompt_tokens,answer_tokens,prefix_id,prefix_tokens
 0.5,400,20,a,160
 0.0,400,20,a,160
@@ -34,10 +34,15 @@ def test_a_trace_with_all_its_files(command, trace, tmp_path):
     table, timeline = tmp_path / "requests.csv", tmp_path / "steps.json"
     ended = command(*DESIGN, "--trace", trace, "-o", table, "--timeline", timeline)
     assert ended.status == 0 and "time to first token" in ended.out and "closed form" not in ended.out
+    assert "3 requests in 1.00 s" in ended.out and "1 prefix; not read: output_tokens, prompt_tokens" in ended.out
+    assert "297 prompt tokens, 13.7 output tokens, 2 requests/s" in ended.out and "calibrated range" in ended.out
     rows = list(csv.DictReader(table.read_text().splitlines()))
     assert [float(row["arrival_s"]) for row in rows] == [0.0, 0.5, 1.0]
     assert [float(row["cached_tokens"]) for row in rows] == [0.0, 160.0, 0.0]
     assert rows[2]["time_per_output_token"] == "nan"
+    for row in rows:
+        latency = float(row["finish_s"]) - float(row["arrival_s"]) + float(row["request_time"])
+        assert float(row["request_latency"]) == pytest.approx(latency)
     events = json.loads(timeline.read_text())["traceEvents"]
     assert {event["ph"] for event in events} == {"M", "X", "C", "b", "e"}
     assert sum(event["args"]["prompt_tokens"] for event in events if event["ph"] == "X") == 400 + 240 + 90
@@ -57,6 +62,16 @@ def test_drawn_requests_and_the_same_seed(command, tmp_path):
         assert document["p99_time_to_first_token"] > document["p50_time_to_first_token"] > 0.0
         assert document["closed_form"]["p99_time_to_first_token"] > 0.0
     assert np.array_equal(found[0], found[1]) and not np.array_equal(found[0], found[2])
+
+
+def test_turns_of_a_trace_find_the_context_of_the_last_one(command, tmp_path):
+    """Prompt and answer of the turn before, in whole blocks of 16 tokens; another session finds nothing."""
+    path, table = tmp_path / "trace.csv", tmp_path / "requests.csv"
+    path.write_text("arrival_s,prompt_tokens,answer_tokens,session_id\n0,400,40,a\n9,500,40,a\n18,600,8,a\n27,500,8,b\n")
+    ended = command(*DESIGN, "--trace", path, "-o", table)
+    rows = list(csv.DictReader(table.read_text().splitlines()))
+    assert [float(row["cached_tokens"]) for row in rows] == [0.0, 448.0, 544.0, 0.0]
+    assert ended.status == 0 and "0 prefixes and 2 sessions" in ended.out
 
 
 @pytest.mark.parametrize(
@@ -86,12 +101,35 @@ def test_bad_traces(command, trace, text, wanted):
         (["--trace", "nowhere.csv"], ["nowhere.csv"]),
         (["-o", "a.csv", "--timeline", "a.csv"], ["--timeline"]),
         (["--set", "load=rate"], ["request_rate"]),
+        (["--set", "request_rate=inf"], ["request_rate", "inf", "more than 0"]),
+        (["--set", "chunk=64", "--trace", "any.csv", "--set", "concurrency=8"], ["--trace", "concurrency"]),
+        (["--trace", "any.csv", "--requests", "8"], ["--trace", "--requests"]),
     ],
 )
 def test_bad_options(command, more, wanted):
     assert_four_parts(command(*DESIGN, *more), *wanted)
 
 
-def test_no_room_for_a_cache_is_said(command):
+def test_prompts_of_no_token_are_refused(command):
+    assert_four_parts(command(*MODEL, "--set", "prompt_tokens=0.5"), "prompt_tokens", "0.5", "1 or more")
+
+
+def test_no_room_for_a_cache_is_said_in_four_parts(command):
     ended = command("simulate", "-w", "llama-3-70b", "-s", "h100-sxm-80gb")
-    assert ended.status == 1 and "no room for a cache" in ended.err
+    assert ended.status == 1 and ended.out == "" and "no room for a cache" in ended.err
+    assert [line.split()[0] for line in ended.err.splitlines()] == ["error", "where", "got", "allowed", "fix"]
+
+
+def test_overload_is_said(command):
+    """With the capacity where closed forms have one; else by the queue, as of a burst within a trace."""
+    asked = [*DESIGN, "--requests", 2000, "--set"]
+    assert "overloaded" not in command(*asked, "request_rate=10").out
+    ended = command(*asked, "request_rate=1000")
+    assert "1,000 requests/s arrive" in ended.out and "wait at the last arrival" in ended.out and "no end" in ended.out
+    document = json.loads(command(*asked, "request_rate=1000", "--json").out)
+    assert document["waiting_at_end"] > document["waiting_at_half"] > 0 and "overloaded" in document["cautions"][-1]
+    assert document["closed_form"]["p99_time_to_first_token"] is None
+
+
+def test_a_lone_request_is_one_request(command):
+    assert "; 1 request counted" in command(*DESIGN, "--requests", 1).out

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import dataclasses
 
-import jax
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -16,6 +15,7 @@ from dse.doors.study_training import TRAINING
 from dse.model.capabilities import asked, lacking
 from dse.types import Capabilities, Infeasible
 from tests.designs import designs, make_design
+from tests.programs import metrics_of
 
 EVERYTHING = Capabilities()
 #: Capability → the least that a stack may have of it, and a mapping that asks for more.
@@ -31,8 +31,6 @@ LESS = {
     "offload": (0.0, dict(offload_optimizer=1)),
     "schedule": (1.0, dict(pp=2, schedule=2)),
 }
-
-evaluate = jax.jit(dse.evaluate)
 
 
 def with_stack(design, **can):
@@ -57,7 +55,7 @@ def test_what_a_stack_lacks_cannot_run_and_costs_nothing_else(name):
         assert getattr(able, field) == getattr(unable, field)
     assert name in TRAINING.reason_numbers(less, vars(unable))["stack_lacks"]
     plain = with_stack(make_design(), **{name: least})
-    assert not int(evaluate(plain).infeasible_reason) & Infeasible.stack_lacks, "a plain mapping asks for nothing"
+    assert not int(metrics_of(plain).infeasible_reason) & Infeasible.stack_lacks, "a plain mapping asks for nothing"
 
 
 @given(designs(), st.sets(st.sampled_from(sorted(LESS))))
@@ -65,7 +63,7 @@ def test_the_bit_is_what_the_host_says(design, missing):
     design = with_stack(design, **{name: LESS[name][0] for name in missing})
     lacks = lacking(vars(design.mapping), vars(design.software.can))
     assert {name for name, one in lacks.items() if one} <= missing
-    found = int(evaluate(design).infeasible_reason) & Infeasible.stack_lacks
+    found = int(metrics_of(design).infeasible_reason) & Infeasible.stack_lacks
     assert bool(found) == any(lacks.values())
 
 
@@ -78,6 +76,6 @@ def test_a_stack_can_do_what_it_does_by_itself(name):
 
 def test_any_option_lets_a_design_have_what_its_stack_lacks():
     options = dict(n_devices=64, tp=8, overlap_tp=1, zero_stage=1, recompute="full")
-    bits = [int(evaluate(dse.design("gpt-3-13b", "selene", any_option=any_, **options)).infeasible_reason)
+    bits = [int(metrics_of(dse.design("gpt-3-13b", "selene", any_option=any_, **options)).infeasible_reason)
             for any_ in (False, True)]
     assert [bool(bit & Infeasible.stack_lacks) for bit in bits] == [True, False]

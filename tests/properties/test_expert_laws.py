@@ -41,7 +41,7 @@ from dse.types import (
     Scope,
 )
 from tests.designs import SOFTWARE, WORKLOAD, make_design
-from tests.programs import metrics_of, slopes_by_numpy
+from tests.programs import by_numpy, metrics_of, slopes_by_numpy
 
 GATED = dataclasses.replace(
     WORKLOAD, gated=1.0, tied_embeddings=0.0, learned_positions=0.0, dropout=0.0, global_batch=256.0
@@ -142,6 +142,11 @@ def test_fused_products_spare_what_kernels_of_their_own_move_of_mx_formats_alone
         assert float(getattr(fused, name)) == pytest.approx(float(getattr(alone, name)), rel=1e-6)
 
 
+@by_numpy
+def bytes_permuted(design):
+    return sum(o.forward.bytes for o in training_work(design, lay_out(design)).layer if o.name == "permute")
+
+
 @given(mixtures())
 @settings(max_examples=15, deadline=None)
 def test_tokens_that_are_sent_once_a_device_are_permuted_less(design):
@@ -149,9 +154,7 @@ def test_tokens_that_are_sent_once_a_device_are_permuted_less(design):
     moved = {}
     for flavour in AllToAll:
         found = replace(spread(design, 8), {"mapping.experts.all_to_all": float(flavour)})
-        moved[flavour] = sum(
-            float(o.forward.bytes) for o in training_work(found, lay_out(found)).layer if o.name == "permute"
-        )
+        moved[flavour] = float(bytes_permuted(found))
     assert moved[AllToAll.by_rank] == moved[AllToAll.by_node] < moved[AllToAll.pairwise]
 
 
@@ -223,13 +226,14 @@ def test_all_ranks_together_do_as_much_however_uneven(design, imbalance):
     assert step_joules(padded)[0] > found[0][0]
 
 
+@by_numpy
 def step_joules(design):
     """Joules of matrices, of memory and of links at the nominal clock and voltage."""
     layout = lay_out(design)
     work = training_work(design, layout)
     mean = work._replace(lists=work.lists._replace(layer=work.lists.mean_layer))
     layer = phase_energy(layer_phase(design, layout, mean), design)
-    return [float(joules) for joules in (layer.matrix, layer.memory, layer.network)]
+    return [layer.matrix, layer.memory, layer.network]
 
 
 def test_energy_of_a_step_is_that_of_the_mean_rank():

@@ -89,12 +89,18 @@ def test_a_front_is_proven(tmp_path):
     assert "valid" in run(file, "--check", output.with_suffix(".certificate.npz")).output
 
 
+@pytest.fixture(scope="module")
+def kept(tmp_path_factory):
+    """A folder of programs that processes share."""
+    return tmp_path_factory.mktemp("kept")
+
+
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
-def test_a_proof_that_is_stopped_keeps_what_is_proven(tmp_path, number):
+def test_a_proof_that_is_stopped_keeps_what_is_proven(tmp_path, kept, number):
     file, output = tmp_path / "p.toml", tmp_path / "p.nc"
     wide = re.sub(r"count = \d+", "count = 90000", HARDWARE)
     file.write_text(TEXT.format(wide).replace('"step_time"', '"energy_per_step"'))
-    running = start("search", file, "--prove", "--gap", "0", "--no-figure", "-o", output, kept=tmp_path / "kept")
+    running = start("search", file, "--prove", "--gap", "0", "--no-figure", "-o", output, kept=kept)
     while not output.exists() and running.poll() is None:
         time.sleep(0.05)
     time.sleep(1.0)

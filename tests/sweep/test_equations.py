@@ -9,10 +9,13 @@ import pytest
 from jax import lax
 
 import dse
-from dse.doors import equations
+from dse.doors import recording
+from dse.doors.equations import distinct
+from dse.doors.evaluation import evaluate
 from dse.doors.study_training import TRAINING
 from dse.sweep import execute, plan
 from dse.types.metrics import CARBON, MONEY, RUN
+from tests.panel import design
 from tests.programs import metrics_of
 from tests.sweep import toy
 from tests.sweep.toy import sweep
@@ -23,28 +26,56 @@ def test_equal_equations_are_merged_and_unneeded_ones_left_out():
         jnp.sin(a)
         return jnp.exp(a) * b, jnp.where(b > 0.0, jnp.exp(a), 0.0), jnp.where(b > 0.0, jnp.exp(a), 0.0)
 
-    found, _ = equations.trace(model, 1.0, 2.0)
+    found, _ = recording.trace(model, 1.0, 2.0)
     assert sorted(e.primitive.name for e in found.equations) == ["exp", "gt", "mul", "select_n"]
     np.testing.assert_array_equal(found(1.5, -1.0), jnp.stack(model(1.5, -1.0)))
 
 
+def of_every_kind(a, b):
+    """Operators with numbers of Python, of NumPy and of JAX on either side, functions of JAX, and an array."""
+    some = [2 * a, b - 1.5, 1 / a, a**2, a**b, -b, a % b, a // b, abs(a)]
+    some += [np.float32(3.0) * a.astype(np.float32), b + jnp.asarray(2.0, a.dtype) * jnp.asarray(0.5)]
+    chosen = jnp.where((a < b) & ~(b >= 1) | (a == 2.0) | (b != 2.0), some[0], 7.0) + jnp.int32(3).astype(a.dtype)
+    summed = jax.vmap(lambda c: c * a + b)(jnp.arange(3).astype(a.dtype)).sum()
+    return some, chosen, summed, 1.0, (a > 1.0).astype(jnp.int32) + 2
+
+
+@pytest.mark.parametrize(("function", "inputs", "double"), [
+    (of_every_kind, (1.5, 2.0), True), (of_every_kind, (1.5, 2.0), False),
+    (evaluate, (design("dense, eager attention"),), False),
+], ids=["operators, double", "operators", "training"])  # fmt: skip
+def test_what_is_recorded_is_what_jax_traces(function, inputs, double):
+    def plain(found):
+        def read(atom):
+            return atom if isinstance(atom, int) else np.asarray(atom.value).tolist()
+
+        return [(e.primitive.name, str(sorted(e.parameters.items())), *map(read, e.inputs)) for e in found.equations]
+
+    with jax.enable_x64(double):
+        inputs = jax.tree.map(np.float64 if double else np.float32, inputs)
+        traced = jax.jit(function).trace(*inputs)
+        found, structure = recording.trace(function, *inputs)
+    assert plain(found) == plain(distinct(traced.jaxpr))
+    assert structure == jax.tree.structure(traced.out_info)
+
+
 @pytest.mark.parametrize("zero", [0.0, -0.0])
 def test_signs_of_zero_differ(zero):
-    found, _ = equations.trace(lambda a: (a + 0.0, a + (-0.0)), 1.0)
+    found, _ = recording.trace(lambda a: (a + 0.0, a + (-0.0)), 1.0)
     assert len(found.equations) == 2
     np.testing.assert_array_equal(np.signbit(found(zero)), np.signbit([zero + 0.0, zero + -0.0]))
 
 
 def test_functions_called_twice_keep_their_inputs_apart():
     twice = jax.jit(lambda a: 2.0 * a)
-    found, _ = equations.trace(lambda a, b: (twice(a) - twice(b), twice(a) + twice(b)), 1.0, 1.0)
+    found, _ = recording.trace(lambda a, b: (twice(a) - twice(b), twice(a) + twice(b)), 1.0, 1.0)
     assert len(found.equations) == 4
     np.testing.assert_array_equal(found(3.0, 1.0), [4.0, 8.0])
 
 
 def test_outputs_may_be_inputs_and_constants():
     table = jnp.arange(3.0)
-    found, _ = equations.trace(lambda a: (a, 2.0, table), 1.0)
+    found, _ = recording.trace(lambda a: (a, 2.0, table), 1.0)
     assert [np.asarray(value).tolist() for value in found(5.0)] == [5.0, 2.0, [0.0, 1.0, 2.0]]
 
 
@@ -75,7 +106,7 @@ CALLS = {
 
 @pytest.mark.parametrize("function", CALLS.values(), ids=CALLS)
 def test_functions_that_are_called_are_passed_on(function):
-    found, _ = equations.trace(function, 1.0, 2.0)
+    found, _ = recording.trace(function, 1.0, 2.0)
     outer, inner = jnp.linspace(0.1, 3.0, 4), jnp.linspace(-1.0, 2.0, 3)
     nested = jax.vmap(jax.vmap(lambda a, b: found(a, b)[0], (None, 0)), (0, None))
     expected = [[function(a, b) for b in inner] for a in outer]
@@ -84,7 +115,7 @@ def test_functions_that_are_called_are_passed_on(function):
 
 @pytest.mark.parametrize(("name", "slope"), [("custom_jvp", 5.0), ("custom_vjp", 7.0)])
 def test_own_rules_of_differentiation_stay(name, slope):
-    found, _ = equations.trace(CALLS[name], 1.0, 2.0)
+    found, _ = recording.trace(CALLS[name], 1.0, 2.0)
     assert float(jax.grad(lambda a: found(a, 2.0)[0])(1.0)) == slope
 
 
@@ -94,7 +125,7 @@ def test_effects_stay_each_in_its_place(capfd):
         jax.debug.print("at {a}", a=a)
         return a + 1.0
 
-    found, _ = equations.trace(lambda a: says(a) * says(a), 1.0)
+    found, _ = recording.trace(lambda a: says(a) * says(a), 1.0)
     assert float(found(3.0)[0]) == 16.0
     jax.effects_barrier()
     assert capfd.readouterr().out == "at 3.0\nat 3.0\n"
@@ -120,7 +151,7 @@ def test_a_sweep_prints_calls_and_differs_in_nothing(capfd):
 
 def test_the_model_is_the_same():
     base = jax.tree.map(np.float32, plan(sweep())[0].base)
-    found, _ = equations.trace(dse.evaluate, base)
+    found, _ = recording.trace(dse.evaluate, base)
     for own, theirs in zip(found(*jax.tree.leaves(base)), jax.tree.leaves(metrics_of(base)), strict=True):
         np.testing.assert_allclose(own, theirs, rtol=1e-5)  # each equation rounds by itself
     # The model shares rates and routes itself, so what is merged is less than it was; what is left must not grow:
@@ -138,7 +169,7 @@ def test_the_model_is_the_same():
     def plain(design):
         return {name: value for name, value in vars(dse.evaluate(design)).items() if name not in optional}
 
-    plainly, _ = equations.trace(plain, base)
+    plainly, _ = recording.trace(plain, base)
     assert len(plainly.equations) <= 3_509
     assert len(found.equations) <= 3_509 + 110 + 344
     assert len(found.equations) < 0.62 * len(jax.make_jaxpr(dse.evaluate)(base).eqns)

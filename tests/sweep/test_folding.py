@@ -8,7 +8,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from dse.doors import equations
+from dse.doors import recording
 from dse.doors.folding import folded
 from dse.sweep import plan
 from dse.sweep.engine.engine import SweepEngine
@@ -49,7 +49,7 @@ RULES = {
 @pytest.mark.parametrize("name", RULES)
 def test_rules_are_those_of_arithmetic(name):
     function, value, left = RULES[name]
-    whole, _ = equations.trace(function, X, X)
+    whole, _ = recording.trace(function, X, X)
     found = folded(whole, {1: value})
     kept = [equation for equation in found.equations if equation.primitive.name != "convert_element_type"]
     assert len(kept) <= left, kept
@@ -61,7 +61,7 @@ def test_rules_are_those_of_arithmetic(name):
 
 
 def test_nothing_known_changes_nothing():
-    whole, _ = equations.trace(lambda x, y: jnp.sqrt(x) * y + jnp.exp(y), X, X)
+    whole, _ = recording.trace(lambda x, y: jnp.sqrt(x) * y + jnp.exp(y), X, X)
     assert folded(whole, {}).equations == whole.equations
 
 
@@ -71,7 +71,7 @@ def test_effects_stay_in_their_order(capfd):
         jax.debug.print("second {}", x)
         return x * y
 
-    whole, _ = equations.trace(function, X, X)
+    whole, _ = recording.trace(function, X, X)
     folded(whole, {1: 1.0})(jnp.float32(2.0), jnp.float32(1.0))
     jax.effects_barrier()
     assert capfd.readouterr().out.split() == ["first", "2.0", "second", "2.0"]

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 import xarray as xr
 
-from dse.doors import equations
+from dse.doors import recording
 from dse.sweep import execute, plan
 from dse.sweep.engine.engine import SweepEngine
 from dse.sweep.engine.nesting import Dependence, Inner, Nest, axis_dependence, choose, option_axes, work
@@ -21,7 +21,7 @@ def test_equations_are_counted_by_the_axes_they_depend_on():
     def model(a, b, c):
         return (a + 1.0) * b, jnp.sin(c) * 2.0, c + a
 
-    counted, _ = equations.trace(model, 1.0, 1.0, 1.0)
+    counted, _ = recording.trace(model, 1.0, 1.0, 1.0)
     found = axis_dependence(counted, [0, 1, 2])
     assert found.counts == {0b001: 1, 0b011: 1, 0b100: 2, 0b101: 1}
     assert found.goals == {0b011, 0b100, 0b101}

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from dse.doors import equations
+from dse.doors import recording
 from dse.doors.equations import Constant
 from dse.sweep import plan
 from dse.sweep.engine.engine import SweepEngine
@@ -53,7 +53,7 @@ class Fixed(Moving):
 )
 def test_stages_give_what_the_whole_gives(choices, levels):
     function = made(choices)
-    found, structure = equations.trace(function, *[jax.ShapeDtypeStruct((), jnp.float32)] * 4)
+    found, structure = recording.trace(function, *[jax.ShapeDtypeStruct((), jnp.float32)] * 4)
     of = Fixed(found, levels)
     random = np.random.default_rng(1)
     inputs = [
@@ -91,7 +91,7 @@ def test_a_design_has_every_term_of_its_reason_once(inner):
 
 
 def test_what_is_the_same_for_all_is_a_constant():
-    found, _ = equations.trace(lambda x: (x, 2.0), jax.ShapeDtypeStruct((), jnp.float32))
+    found, _ = recording.trace(lambda x: (x, 2.0), jax.ShapeDtypeStruct((), jnp.float32))
     assert isinstance(found.outputs[1], Constant)
     of = Fixed(found, (OUTER,))
     assert staged(of, found.outputs).tables == ()

@@ -255,8 +255,9 @@ _CALIBRATED = {
 #: ``flash_published`` is how many times as long its attention kernel takes as its chips' best one by what is
 #: published: where a fit starts. ``family`` names the chips of a stack that nothing was measured of: it gets what
 #: their stacks share. ``vendors`` are the makers of the accelerators that it exists for, where that is not all.
+#: ``released`` is the year and month of an engine, near which others of its code base are like it.
 _SOFTWARE = TableField(
-    _texts("family", "lineage") | _leaves(types.Software)
+    _texts("family", "lineage", "released") | _leaves(types.Software)
     | _numbers(residual="1", spills=("1", YES_OR_NO), flash_published=("1", POSITIVE))
     | {"selective": ChoiceField(types.Recompute), "vendors": value.texts} | _CAPABILITIES | _EXPERT_KERNELS | _ENGINE
     | _CALIBRATED | _leaves(types.Mapping, *LEFT_OPEN),

@@ -176,7 +176,7 @@ class ScalarFunction:
 
     def _traced(self, structure: Any) -> tuple[Equations, Any, Any]:
         """Equations, structure of the outputs, and static outputs."""
-        from dse.doors import equations
+        from dse.doors import recording
 
         static: list[Any] = []
 
@@ -186,7 +186,7 @@ class ScalarFunction:
             return found
 
         inputs = jax.tree.unflatten(structure, [jax.ShapeDtypeStruct((), self._precision)] * structure.num_leaves)
-        found, outputs = equations.trace(numbers, *inputs)
+        found, outputs = recording.trace(numbers, *inputs)
         return found, outputs, static[0]
 
 

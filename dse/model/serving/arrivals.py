@@ -99,12 +99,13 @@ def _behind(requests: Requests, serving: Serving, found: Served, turns: Scalar) 
     ``rho x / (1 - rho)`` times the mean of the squared variations of arrivals and lengths (Kingman 1962); where a step
     holds ``h``, for ``h^2`` times less. Prompts apart from decoding wait as for a server with vacations, which are
     decode steps: for half of one more (Levy and Yechiali 1975). Arrivals of variation ``v`` bring ``(v - 1) / 2``
-    further ones with each, fewer than Poisson ones where it is below 1. Prompts behind an own one, ``lambda`` times its
-    time, delay its first tokens; when it ends ``f / (2 (1 - rho))`` are left of those behind, for a share ``f`` of the
-    steps, by which answers end.
+    further ones with each; where it is below 1 they are :func:`_regular`. Prompts behind an own one, ``lambda`` times
+    its time, delay its first tokens; when it ends ``f / (2 (1 - rho))`` are left of those behind, for a share ``f`` of
+    the steps, by which answers end.
     """
     speed, apart = tokens_of_a_step(serving), serving.mixed <= 0.0
     step = speed * found.decode.total
+    found = _regular(found, speed, apart)
     x = jnp.where(apart, found.a_prompt, found.a_further + step / found.holds)
     rho = jnp.minimum(found.rate * x, 0.95)
     spread = 0.5 * (found.variation + requests.length_spread**2)
@@ -112,9 +113,32 @@ def _behind(requests: Requests, serving: Serving, found: Served, turns: Scalar) 
     queue = jnp.where(apart, queue, jnp.maximum(queue, found.waiting - 0.5 * found.met))
     met = jnp.where(apart, step, found.met)
     more = 0.5 * (found.variation - 1.0) * found.a_further
-    more = jnp.maximum(more, -0.5 * found.rate * met * found.a_further)
+    more = jnp.maximum(more, jnp.where(apart, -0.5 * found.rate * met * found.a_further, 0.0))
     left = found.mixed / (2.0 * (1.0 - rho))
     behind = jnp.maximum(found.rate * (found.prompt + queue) - left, 0.0) * found.a_prompt
     own = jnp.minimum(found.rate * found.a_prompt, 0.9)
     delay = jnp.where(~apart, behind / ((1.0 - own) * jnp.maximum(turns, 1.0) * speed), 0.0)
     return found._replace(met=met, waiting=0.5 * met + queue + more, prefill=found.prefill + delay)
+
+
+def _regular(found: Served, speed: Scalar, apart: Scalar) -> Served:
+    """The step that arrivals of a variation ``v`` below 1 meet, and prompts that share theirs.
+
+    Regular arrivals (``v = 0``), ``T`` seconds apart, meet the step of the prompt before, of ``M`` seconds, where it
+    lasts: a share ``(D + M - T) / D`` of them, as it begins up to a decode step ``D`` after its arrival; otherwise a
+    decode step. Between these and Poisson arrivals times have the weights of :func:`poisson_share`.
+    """
+    less = jnp.where(apart, 0.0, 1.0 - poisson_share(found.variation))
+    decode, mean = speed * found.decode.total, speed * (found.decode.total + found.prefill)
+    late = jnp.clip((2.0 * decode + found.a_prompt - 1.0 / found.rate) / decode, 0.0, 1.0)
+    met = decode + late * (mean - decode)
+    shared = jnp.minimum(found.rate * found.met, found.holds)
+    fewer = less * jnp.maximum(shared - jnp.maximum(found.rate * met - 1.0, 0.0), 0.0)
+    own = jnp.maximum(found.prompt - fewer * found.a_further, jnp.minimum(found.prompt, found.a_prompt))
+    wait = jnp.minimum(0.5 * less * (met - found.met), 0.0)
+    return found._replace(met=found.met + less * (met - found.met), prompt=own, waiting=found.waiting + wait)
+
+
+def poisson_share(variation: Scalar) -> Scalar:
+    """Weight of Poisson arrivals, against regular ones, for a variation ``v`` below 1: ``1 - (1 - v)^2``."""
+    return 1.0 - jnp.maximum(1.0 - variation, 0.0) ** 2

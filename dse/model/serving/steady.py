@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 from typing import Any, NamedTuple
 
 import jax.numpy as jnp
@@ -10,10 +11,15 @@ from dse.model.serving.clock import Running, at_limit
 from dse.model.serving.step import EngineStepTime, engine_step
 from dse.model.serving.work import Rank
 from dse.model.work.batch import Batch
+from dse.model.work.parameters import forward_flops, routed_parameters
 from dse.types import Load, Requests, Scalar, Serving
 
 #: Iterations of the fixed point of a steady state.
 ROUNDS = 3
+
+
+#: Of a rank that waits for no other.
+ALONE = 1.0
 
 
 class Served(NamedTuple):
@@ -146,8 +152,11 @@ def _round(steps: Steps, taken: PromptIntake, decode: Scalar, others: Scalar, ar
     each, a share ``rho`` of the time, so step times have the variance ``p^2 a`` about their mean ``S`` (Poisson). An
     arrival (``arrivals_waiting`` = 1) meets a step of ``B = S + p rho`` and shares its own step with the arrivals of
     ``B``, up to a full chunk.
+
+    Ranks whose tokens meet in the experts step together, each as long as the slowest: prompts of one delay all.
     """
-    delays, apart, (added, shortest) = others * taken.pieces / taken.turns, steps.separate_prefill, steps.mixed_step
+    own_delays, apart = others * taken.pieces / taken.turns, steps.separate_prefill
+    delays, (added, shortest) = taken.delaying(own_delays), steps.mixed_step
     left = jnp.where(apart, taken.pieces, 0.0)
     added = jnp.maximum(added, shortest - decode)
     mixed = decode + added
@@ -198,7 +207,7 @@ def steady(rank: Rank, running: Scalar, waiting: Scalar, at_once: Scalar) -> tup
     filled = jnp.where(apart, 0.0, rest / limit)
     behind = 0.5 * each / full * filled / turns
     # A single prompt never shares the step that it waits for; its last step gives the first token.
-    taken = taken._replace(whole=taken.whole + jnp.maximum(steps.alone - 1.0, 0.0))
+    taken = taken._replace(whole=taken.whole + jnp.maximum(steps.alone - 1.0, 0.0), **together(rank))
     later = (requests.output_tokens - 1.0) / speed
     n, by_itself, tokens = 0.5 * running, steps.seconds_of(itself), jnp.where(apart, turns, later)
     busy: Scalar = 0.0
@@ -263,6 +272,16 @@ def steps_of(rank: Rank, running: Scalar, at_once: Scalar) -> tuple[PromptIntake
     return taken, _steps(rank, running, mixing, prompt, many)
 
 
+def together(rank: Rank) -> dict[str, Scalar]:
+    """Ranks that step together, and the share of experts in the forward FLOPs of a prompt."""
+    forward, mixture = rank.stage.design.workload, rank.stage.design.workload.experts
+    if mixture is None:
+        return {}
+    prompts = dataclasses.replace(forward, seq_len=_prompt_context(rank.requests))
+    routed = 2.0 * mixture.top_k / mixture.n_experts * routed_parameters(prompts)
+    return {"ranks": rank.met, "shared": routed / forward_flops(prompts)}
+
+
 def _seen(serving: Serving, at: _Round) -> Scalar:
     """Seconds between two admissions of requests, around an arrival."""
     return at.met + (serving.admission_steps - 1.0) * at.step
@@ -280,6 +299,18 @@ class PromptIntake(NamedTuple):
     pieces: Scalar  # steps per prompt
     whole: Scalar  # the same, at least 1
     holds: Scalar  # prompts that fit into a step
+    ranks: Scalar = ALONE  # ranks that step together
+    shared: Scalar = 0.0  # share of the work of a prompt that all of them do, in its experts
+
+    def delaying(self, own: Scalar) -> Scalar:
+        """Prompts that delay a step, in steps of one rank's prompts, for ``d = own`` of the own rank.
+
+        A step waits for a prompt on any of ``R`` ranks, ``1 - (1 - d)^R``, but for its experts, whose work is the mean.
+        """
+        if self.ranks is ALONE:
+            return own
+        any_rank = 1.0 - (1.0 - jnp.minimum(own, 1.0)) ** self.ranks
+        return own + (1.0 - self.shared) * jnp.maximum(any_rank - own, 0.0)
 
 
 def prompt_intake(requests: Requests, serving: Serving, running: Scalar) -> PromptIntake:

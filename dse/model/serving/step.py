@@ -1,4 +1,7 @@
-"""Time of one engine step: ``T = s (kernels) + messages + layers a_layer + a_step + n a_sequence``."""
+"""Time of one engine step: ``T = D + h - o min(h, D)``.
+
+The device takes ``D = s (kernels) + messages + layers a_layer``, the host ``h = a_step + n a_sequence``.
+"""
 
 from __future__ import annotations
 
@@ -8,14 +11,13 @@ from typing import NamedTuple
 import jax.numpy as jnp
 
 from dse.model.choice import nothing, plus, times
-from dse.model.layout import ExpertLayout
 from dse.model.machine.messages import send_all
 from dse.model.machine.rates import Rates
 from dse.model.machine.roofline import kernels_time, moving_time, roofline_terms
 from dse.model.machine.routes import mesh_share
 from dse.model.serving.memory import NO_SPILL, far_tier, weight_bytes
 from dse.model.serving.stage_pass import StagePass, stage_pass
-from dse.model.serving.work import Stage, StepWork, step_bytes, step_work
+from dse.model.serving.work import Stage, StepWork, bytes_a_weight, step_bytes, step_work
 from dse.model.work.batch import Batch
 from dse.model.work.blocks import attention_of, shares_of
 from dse.model.work.ledger import over_kernels
@@ -67,7 +69,7 @@ def per_stage_batch(batch: Batch, stages: Scalar) -> Batch:
 
 def stage_time(stage: Stage, serving: Serving, engine: Engine, work: StepWork, batch: Batch) -> EngineStepTime:
     """Time of one stage of an engine step; the head, of the last stage, counts as ``1 / pp`` in each."""
-    layout, pp, s = stage.layout, stage.design.mapping.pp, engine.kernel_slowdown
+    layout, s = stage.layout, engine.kernel_slowdown
     rates, ran = of_narrow_formats(stage.rates, engine), stage_pass(stage, work, batch)
     matrices, added = kernels_time(ran.others, rates), ran.layers * engine.layer_time
     w = stage.design.workload
@@ -75,16 +77,28 @@ def stage_time(stage: Stage, serving: Serving, engine: Engine, work: StepWork, b
     added = plus(added, times(attention_of(w).compressed, ran.layers * engine.latent_layer_time))
     if not nothing(layout.experts.local):
         grouped = [runs.where(lambda o: o.kind is OperatorKind.grouped) for runs in ran.others]
-        matrices = matrices + of_narrow_shards(engine, layout.experts) * kernels_time(grouped, rates)
+        matrices = matrices + of_narrow_shards(engine, stage, rates) * kernels_time(grouped, rates)
         casts = jnp.where(rates.operand_bytes < 1.9, engine.cast_layer_time, 0.0)
         added = added + ran.expert_layers * (engine.expert_layer_time + casts)
     handed_on = sum(sent.time for sent in send_all(work.hand_over, stage.design.software, stage.design.system))
-    return overlapped_step(stage, serving, engine, ran, rates, with_far(stage, serving, batch, EngineStepTime(
+    whole = overlapped_step(stage, serving, engine, ran, rates, with_far(stage, serving, batch, EngineStepTime(
         matrix=s * matrices,
         attention=s * kernels_time([ran.attention], rates),
         communication=ran.layers * messages_time(stage.design, engine, work) + handed_on,
-        host=added + engine.host_step_time / pp + batch.sequences * engine.sequence_time,
+        host=added,
     )))  # fmt: skip
+    return whole._replace(host=added + exposed_host_time(stage.design, engine, batch, whole.total))
+
+
+def exposed_host_time(design: Design, engine: Engine, batch: Batch, device: Scalar) -> Scalar:
+    """Host time of a step that its kernels do not hide: ``h - o min(h, device)``.
+
+    The host schedules a step, prepares each sequence, and hands the inputs to every further rank of a tp group; with
+    asynchronous scheduling while the device works on the step before (vLLM, SGLang, TensorRT-LLM since 2025).
+    """
+    per_step = engine.host_step_time + engine.rank_time * (design.mapping.tp - 1.0)
+    host = per_step / design.mapping.pp + batch.sequences * engine.sequence_time
+    return host - engine.host_overlap * jnp.minimum(host, device)
 
 
 def with_far(stage: Stage, serving: Serving, batch: Batch, alone: EngineStepTime) -> EngineStepTime:
@@ -205,8 +219,8 @@ def of_narrow_formats(rates: Rates, engine: Engine) -> Rates:
 
 def rates_in(engine: Engine, stage: Stage) -> Rates:
     """The rates of single kernels in an engine; :func:`stage_time` counts launches per layer, not per kernel."""
-    rates, experts = of_narrow_formats(stage.rates, engine), stage.layout.experts
-    narrow = {OperatorKind.grouped: of_narrow_shards(engine, experts)}
+    rates = of_narrow_formats(stage.rates, engine)
+    narrow = {OperatorKind.grouped: of_narrow_shards(engine, stage, rates)}
     units = {
         kind: unit._replace(slowdown=engine.kernel_slowdown * (1.0 + narrow.get(kind, 0.0)), floor=0.0)
         for kind, unit in rates.units.items()
@@ -219,9 +233,13 @@ def without_floors(rates: Rates) -> Rates:
     return rates._replace(kernels=dataclasses.replace(rates.kernels, kernel_floor=0.0))
 
 
-def of_narrow_shards(engine: Engine, experts: ExpertLayout) -> Scalar:
-    """Slow-down of expert kernels with narrow shards, as a share of their time."""
-    return 0.0 if nothing(experts.ffn) else engine.narrow_expert / experts.ffn
+def of_narrow_shards(engine: Engine, stage: Stage, rates: Rates) -> Scalar:
+    """Slow-down of expert kernels with narrow shards, as a share of their time: ``b / (f w)`` for ``f`` weights of w."""
+    width = stage.layout.experts.ffn
+    if nothing(width):
+        return 0.0
+    serving = stage.design.mapping.serving or Serving()
+    return engine.narrow_expert / (width * bytes_a_weight(serving, rates.operand_bytes, True))
 
 
 def messages_time(design: Design, engine: Engine, work: StepWork) -> Scalar:

@@ -12,6 +12,7 @@ from typing import NamedTuple
 import jax.numpy as jnp
 
 from dse.model.choice import given
+from dse.model.serving.arrivals import poisson_share
 from dse.model.serving.steady import Served, tokens_of_a_step
 from dse.types import Load, Requests, Scalar, Serving
 
@@ -116,8 +117,10 @@ def first_token(
     # Of a piece, where a prompt takes several steps; none where prompts are apart, and queue.
     p = jnp.where(serving.mixed > 0.0, found.a_further * jnp.minimum(found.holds, 1.0), 0.0)
     rho = jnp.where(serving.mixed > 0.0, jnp.minimum(found.rate * found.a_further, 0.9), 0.0)
-    step = found.decode.total + jnp.where(serving.mixed > 0.0, found.prefill, 0.0)
-    b1, b2, b3 = _step_met(speed * step, p, rho, (m2, m3, m4))
+    poisson = poisson_share(v)
+    step = speed * (found.decode.total + jnp.where(serving.mixed > 0.0, found.prefill, 0.0))
+    step, rho = found.met + poisson * (step - found.met), rho * poisson
+    b1, b2, b3 = _step_met(step, p, rho, (m2, m3, m4))
     x1 = b1 * (0.5 + rho)
     x2 = b2 * (1.0 / 3.0 + rho + rho**2) + p * rho * m2 * b1
     x3 = (
@@ -133,7 +136,7 @@ def first_token(
 
 def _waits(serving: Serving, found: Served) -> Cumulants:
     """Waits beyond the running step: for earlier prompts, and for those that are computed in the same step."""
-    p, more = found.a_further, 0.5 * (found.variation - 1.0) * found.a_further
+    p, more = found.a_further, 0.5 * jnp.maximum(found.variation - 1.0, 0.0) * found.a_further
     queue = _queue(jnp.maximum(found.placed - 0.5 * found.met - more, 0.0), p)
     same_step = jnp.where(serving.mixed > 0.0, 0.0, found.rate * found.waiting)
     mean = found.placed - 0.5 * found.met

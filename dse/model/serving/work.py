@@ -183,7 +183,7 @@ def step_work(
         is_mean: of the rank with the mean rows of experts (energy), not of the busiest one (time).
     """
     forward = stage.design
-    layout = with_experts_met(stage.layout, forward, batch, ranks)
+    layout = with_experts_met(stage.layout, forward, batch, ranks, is_mean)
     layout = with_balanced_experts(layout) if is_mean else layout
     core = attention_of(forward.workload).serving_core(serving, layout, batch, index_flops(forward), rereads)
     recipe = stage.rates.operand_bytes
@@ -240,12 +240,14 @@ def head_operator(design: Design, layout: Layout, batch: Batch) -> Operator:
     return Operator("head", OperatorKind.matrix_16, work, None, None, 0.0, layout.has_vocabulary)
 
 
-def with_experts_met(layout: Layout, design: Design, batch: Batch, ranks: Scalar) -> Layout:
-    """The layout with a batch's tokens, and the rows and experts of a rank that they use.
+def with_experts_met(layout: Layout, design: Design, batch: Batch, ranks: Scalar, is_mean: bool = False) -> Layout:
+    """The layout with a batch's tokens, and the rows and experts of the busiest or the mean rank that they use.
 
-    ``m`` independent tokens read ``E_l (1 - (1 - k / E)^m)`` of the ``E_l`` experts of a rank; copies of an expert
-    share its tokens. The excess ``i - 1`` of the busiest rank over the mean shrinks with ``R`` copies per rank to
-    ``(i - 1) / (1 + R e / E)`` (the load balancer of DeepSeek-AI 2024, section 3.4, copies the busiest experts).
+    ``m`` independent tokens read ``q E_l`` of the ``E_l`` experts of a rank, ``q = 1 - (1 - k / E)^m``, and of the
+    busiest rank as many more as binomial draws of standard deviation ``sqrt(q (1 - q) E_l)`` have; copies of an expert
+    share its tokens. The busiest rank has at least :func:`busiest_rank` times the mean; its excess ``i - 1`` shrinks
+    with ``R`` copies per rank to ``(i - 1) / (1 + R e / E)`` (the load balancer of DeepSeek-AI 2024, section 3.4,
+    copies the busiest experts).
     """
     layout = layout._replace(tokens=batch.tokens, norm_tokens=batch.tokens)
     experts, mixture, mapping = layout.experts, design.workload.experts, design.mapping.experts
@@ -255,11 +257,31 @@ def with_experts_met(layout: Layout, design: Design, batch: Batch, ranks: Scalar
     held = experts.local * mapping.ep
     unmet = (1.0 - mixture.top_k / held) ** (SKEW * tokens)
     met = jnp.maximum(experts.local * (1.0 - unmet), 1e-3)
+    if not is_mean:
+        met = jnp.minimum(met + largest_deviate(mapping.ep) * jnp.sqrt(met * unmet), experts.local)
     copies = 1.0 + (held - mixture.n_experts) * mapping.ep / mixture.n_experts
-    rows, skew = tokens * mixture.top_k / mapping.ep, 1.0 + (mixture.imbalance - 1.0) / copies
+    busiest = jnp.maximum(mixture.imbalance, busiest_rank(design.workload, mixture.n_experts, mapping.ep))
+    rows, skew = tokens * mixture.top_k / mapping.ep, 1.0 + (busiest - 1.0) / copies
     return layout._replace(
         experts=experts._replace(sent=batch.tokens * mixture.top_k, rows=rows * skew, mean_share=1.0 / skew, local=met)
     )
+
+
+def busiest_rank(workload: Workload, n_experts: Scalar, ep: Scalar) -> Scalar:
+    """Tokens of the busiest of ``ep`` ranks over the mean, for experts of unequal popularity: ``1 + s sqrt(ep / E) m``.
+
+    A rank has ``E / ep`` experts, whose sum varies by ``s / sqrt(E / ep)`` where one varies by ``s``; ``m`` is
+    :func:`largest_deviate`. No router balances requests.
+    """
+    requests = workload.requests
+    if requests is None or nothing(requests.expert_skew):
+        return 1.0
+    return jnp.minimum(1.0 + requests.expert_skew * jnp.sqrt(ep / n_experts) * largest_deviate(ep), ep)
+
+
+def largest_deviate(n: Scalar) -> Scalar:
+    """Mean of the largest of ``n`` standard normal deviates: ``0.75 ln(n)^0.8``, within 6 % from 2 to 512."""
+    return 0.75 * jnp.maximum(jnp.log(n), 1e-9) ** 0.8
 
 
 def cache_bytes(design: Design, serving: Serving, tokens: Scalar) -> Scalar:

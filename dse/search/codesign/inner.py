@@ -17,7 +17,8 @@ import numpy as np
 from jax import Array
 
 from dse.designs.leaves import leaf, replace
-from dse.doors import equations
+from dse.doors import recording
+from dse.doors.equations import Equations
 from dse.doors.scalars import ScalarFunction
 from dse.io.files import search_digest
 from dse.model.machine.technology import generated
@@ -72,9 +73,9 @@ class InnerObjective:
 @functools.lru_cache(maxsize=16)
 def _equations(
     program: Program, structure: jax.tree_util.PyTreeDef, dtype: Any
-) -> tuple[equations.Equations, jax.tree_util.PyTreeDef]:
+) -> tuple[Equations, jax.tree_util.PyTreeDef]:
     scalars = [jax.ShapeDtypeStruct((), dtype)] * structure.num_leaves
-    return equations.trace(functools.partial(_point, program), *jax.tree.unflatten(structure, scalars))
+    return recording.trace(functools.partial(_point, program), *jax.tree.unflatten(structure, scalars))
 
 
 def _point(program: Program, base: Design, values: dict[str, Scalar]) -> InnerPoint:

@@ -23,6 +23,8 @@ import numpy as np
 from jax import Array, lax
 
 from dse.designs.leaves import leaf, leaf_path, leaves_of, replace
+from dse.doors import recording
+from dse.doors.folding import folded
 from dse.doors.scalars import ScalarFunction
 from dse.doors.scalars.operations import Operations
 from dse.doors.scalars.slopes import FLAT, RULES, Rule, backward_steps
@@ -79,20 +81,26 @@ class Differentiated:
     def __lt__(self, other: Any) -> bool:
         return self._text < str(other)
 
-    def __call__(self, rows: Sequence[Any], shared: Sequence[Any]) -> tuple[Any, list[Any]]:
-        """The first output of one design, and its slopes; ``shared``: the constants that are no literals."""
+    def __call__(self, rows: Sequence[Any], shared: Sequence[Any]) -> tuple[list[Any], list[Any]]:
+        """The outputs of one design, and the slopes of the first; ``shared``: the constants that are no literals."""
+        number = jax.ShapeDtypeStruct((), self.operations.precision)
+        whole, structure = recording.trace(self._forth_and_back, [number] * len(rows), [number] * len(shared))
+        outputs, slopes = jax.tree.unflatten(structure, folded(whole, {})(*rows, *shared))
+        return outputs, slopes
+
+    def _forth_and_back(self, rows: Sequence[Any], shared: Sequence[Any]) -> tuple[list[Any], list[Any]]:
         found, by, target = self.operations, range(self.n_by), self.operations.outputs[0]
         values: dict[int, Any] = dict(enumerate((*rows, *found.constants[: found.n_literals], *shared)))
         for name, given, inputs, output in found.operations:
             values[output] = _in_jax(name, given)(*(values[i] for i in inputs))
-        value = jnp.asarray(values[target], found.precision)
-        slopes: dict[int, Any] = {target: jnp.ones_like(value)}
+        values[target] = jnp.asarray(values[target], found.precision)
+        slopes: dict[int, Any] = {target: jnp.ones_like(values[target])}
         for inputs, output, rules in backward_steps(found, by, target, _rules):
             slope = slopes.get(output) if output in by else slopes.pop(output, None)
             for i, rule in rules if slope is not None else ():
                 part = rule(slope, values[output], *(values[k] for k in inputs))
                 slopes[i] = slopes[i] + part if i in slopes else part
-        return value, [slopes.get(i, jnp.zeros_like(value)) for i in by]
+        return [values[i] for i in found.outputs], [slopes.get(i, jnp.zeros_like(values[target])) for i in by]
 
 
 #: Operations that JAX names otherwise, or composes.
@@ -163,7 +171,7 @@ def value_and_slopes(shared: Array, columns: Array, n_blocks: Array, *, target: 
 
     def of_block(i: Array, found: Array) -> Array:
         rows = tuple(lax.dynamic_index_in_dim(columns, i, keepdims=False))
-        value, slopes = jax.vmap(lambda *rows: target(rows, numbers))(*rows)
+        (value, *_), slopes = jax.vmap(lambda *rows: target(rows, numbers))(*rows)
         for number, part in enumerate((value, *slopes)):  # stacked, each would be computed from the beginning
             place = (jnp.int32(number), jnp.int32(i), jnp.int32(0))
             found = lax.dynamic_update_slice(found, part[None, None], place)

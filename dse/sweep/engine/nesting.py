@@ -266,12 +266,12 @@ class Nest:
         """Length of the inner product."""
         return math.prod(self.inner_shape)
 
-    @property
+    @functools.cached_property
     def parts_shape(self) -> tuple[int, int]:
         """Lengths of both parts of the inner product."""
         return math.prod(self.lengths(self.inner.first)), math.prod(self.lengths(self.inner.second))
 
-    @property
+    @functools.cached_property
     def n_positions(self) -> int:
         """Scores that are computed for an outer index."""
         return sum(math.prod(self.lengths(axes)) for axes in self.groups)
@@ -313,17 +313,17 @@ class Nest:
         """Places before each row of degrees, and their total at the end."""
         return np.searchsorted(self.places[0], np.arange(self.grid.table.n_rows + 1))
 
-    @property
+    @functools.cached_property
     def outer_shape(self) -> tuple[int, ...]:
         """Radices of the outer index."""
         return (*self.lengths(self.outer_dimensions), self.n_places)
 
-    @property
+    @functools.cached_property
     def n_outer(self) -> int:
         """Outer indices."""
         return math.prod(self.outer_shape)
 
-    @property
+    @functools.cached_property
     def points_a_line(self) -> int:
         """Points of the grid that a line runs through: the product of the inner dimensions."""
         return math.prod(self.sizes[axis] for axis in self.inner_axes if axis < len(self.grid.shape))

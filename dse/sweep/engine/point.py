@@ -12,7 +12,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from dse.designs.leaves import replace
-from dse.doors import equations, folding
+from dse.doors import folding, recording
 from dse.doors.equations import Constant, Equations
 from dse.doors.study import Study
 from dse.spec.expression import Expression
@@ -106,4 +106,4 @@ def equations_of(program: Program, inputs: jax.tree_util.PyTreeDef) -> tuple[Equ
         wanted, outputs = jax.tree.flatten((_without(metrics, program.metrics), objectives), is_leaf=_is_atom)
         return whole.part((), wanted), outputs
     scalars = jax.tree.unflatten(inputs, [jax.ShapeDtypeStruct((), jnp.float32)] * inputs.num_leaves)
-    return equations.trace(functools.partial(evaluate_point, program), *scalars)
+    return recording.trace(functools.partial(evaluate_point, program), *scalars)

@@ -118,17 +118,17 @@ class Grid:
         own = (self.absent, self.nodes, self.kinds, self.saturates, self.missing, self.trains, self.lacks, self.tokens)
         return tuple(filter(None, (*self.spec.notes, *own)))
 
-    @property
+    @functools.cached_property
     def shape(self) -> tuple[int, ...]:
         """Sizes of the orthogonal dimensions."""
         return tuple(dimension.size for dimension in self.dimensions)
 
-    @property
+    @functools.cached_property
     def n_points(self) -> int:
         """Combinations of the orthogonal dimensions."""
         return math.prod(self.shape)
 
-    @property
+    @functools.cached_property
     def n_outer(self) -> int:
         """Outer indices: points x rows of degrees, of each member after those of the one before it."""
         return sum(one.n_outer for one in self.each) if self.members else self.n_points * self.table.n_rows

@@ -71,7 +71,7 @@ class MappingTable:
         """Number of columns of options."""
         return self.distinct.shape[1]
 
-    @property
+    @functools.cached_property
     def n_mappings(self) -> int:
         """Number of mappings: pairs in ``distinct``."""
         return int(np.count_nonzero(self.distinct))

@@ -23,6 +23,7 @@ from dse.views.plot.clock import clock, clock_axis
 from dse.views.plot.collectives import collectives
 from dse.views.plot.designs import is_work
 from dse.views.plot.energy import energy
+from dse.views.plot.fleets import fleets
 from dse.views.plot.grid import axes_of
 from dse.views.plot.interactivity import interactivity
 from dse.views.plot.machines import shares
@@ -33,8 +34,8 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 __all__ = [
-    "ENDINGS", "KINDS", "bounds", "breakdown", "clock", "collectives", "energy", "interactivity", "pareto", "save",
-    "shares", "suited",
+    "ENDINGS", "KINDS", "bounds", "breakdown", "clock", "collectives", "energy", "fleets", "interactivity", "pareto",
+    "save", "shares", "suited",
 ]  # fmt: skip
 
 #: Name on the command line → figure.

@@ -141,6 +141,26 @@ def test_closed_loops_pay_nothing_for_open_ones():
     assert scores(plain) == scores(dataclasses.replace(plain, request_rate=7.0))
 
 
+@pytest.mark.parametrize(("case", "utilisation"), [(DENSE, 0.8), (MIXTURE, 0.3), (SPREAD, 0.6)])
+def test_first_tokens_of_regular_arrivals_are_those_of_the_simulator(case, utilisation):
+    """An arrival meets decode steps alone and shares its step with none: p99 within 10 %, where it was 96 % above."""
+    one = loaded(case, utilisation, arrival_variation=0.0)
+    found, simulated = serve(one), statistics(simulate(one, count=5000))
+    for name in ("time_to_first_token", *(f"{p}_time_to_first_token" for p in PERCENTILES)):
+        wanted = simulated[name if name.startswith("p") else f"mean_{name}"]
+        assert getattr(found, name) == pytest.approx(wanted, rel=0.1), name
+
+
+@pytest.mark.parametrize("case", [DENSE, MIXTURE, SPREAD])
+@pytest.mark.parametrize("concurrency", [16, 256])
+def test_first_tokens_of_closed_loops_are_those_of_the_simulator(case, concurrency):
+    """Answers of one length and equal pauses kept requests in step for ever: 33 to 50 % later than by closed forms."""
+    one = design(**case, concurrency=concurrency)
+    found, simulated = serve(one), statistics(simulate(one, count=5000))
+    assert found.time_to_first_token == pytest.approx(simulated["mean_time_to_first_token"], rel=0.06)
+    assert found.requests_per_second == pytest.approx(simulated["requests_per_second"], rel=0.03)
+
+
 @pytest.mark.parametrize(("case", "utilisation"), [(DENSE, 0.3), (MIXTURE, 0.6), (SPREAD, 0.8)])
 def test_percentiles_are_those_of_the_simulator(case, utilisation):
     """Within 10 % (docs/simulate.md: more designs and rates, and longer)."""

@@ -481,7 +481,7 @@ def test_copies_of_experts():
     names = ("infeasible_reason", "peak_memory_weights", "time_per_output_token", "requests_per_second")
 
     def wide(ranks, **settings):
-        of = dict(tp=1, dp=ranks, n_devices=ranks, ep=ranks, precision="fp8", concurrency=64 * ranks)
+        of = dict(tp=1, dp=ranks, n_devices=ranks, ep=ranks, precision="fp8", concurrency=64 * ranks, expert_skew=0)
         return found(*names, workload="deepseek-v3", system="gb200", software="sglang", **(of | settings))
 
     plain, refused, copied = wide(64), wide(72), wide(72, redundant_experts=32)

@@ -1,0 +1,161 @@
+"""Recording the equations of a function while it runs, each of them once.
+
+``jax.jit(function).trace`` makes an equation of every operation, at some sixty microseconds each, of which two thirds
+are merged afterwards: a second for a model. Here equal operations are merged when they are met, and operators of
+scalars (``x * y``) are taken from one trace of JAX for each type of their operands: the same list in a third of the
+time.
+"""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable, Hashable, Sequence
+from typing import Any
+
+import jax
+import numpy as np
+from jax import core
+from jax.core import Trace, Tracer
+from jax.extend import core as extend
+from jax.extend.core import ClosedJaxpr, Primitive
+
+from dse.doors.equations import CALLS, Atom, Constant, Equations, Merging, constant, distinct, number
+
+#: A context manager, which was in ``jax.core`` before JAX 0.8.2.
+_set_current_trace: Any = vars(extend if hasattr(extend, "set_current_trace") else core)["set_current_trace"]
+
+#: Operators of Python that need no call of JAX.
+_OPERATORS = (
+    "add", "radd", "sub", "rsub", "mul", "rmul", "truediv", "rtruediv", "lt", "le", "gt", "ge", "eq", "ne", "and", "or",
+    "neg", "invert",
+)  # fmt: skip
+
+#: Settings of JAX that decide what an operator is.
+_SETTINGS = ("jax_enable_x64", "jax_numpy_dtype_promotion", "jax_numpy_rank_promotion")
+
+
+def trace(function: Callable[..., Any], *arguments: Any) -> tuple[Equations, jax.tree_util.PyTreeDef]:
+    """The equations of a function of pytrees of scalars, and the structure of its output."""
+    leaves, structure = jax.tree.flatten(arguments)
+    types = jax.jit(lambda *values: values).trace(*leaves).jaxpr.in_avals
+    merging = Merging(len(types))
+    try:
+        outputs, result = Recording(merging).outputs(
+            lambda *values: function(*jax.tree.unflatten(structure, values)), types
+        )
+    except CannotRecordError:
+        traced = jax.jit(function).trace(*arguments)
+        return distinct(traced.jaxpr), jax.tree.structure(traced.out_info)
+    return merging.result(outputs), result
+
+
+class CannotRecordError(Exception):
+    """A call with its own rule of differentiation, which JAX alone keeps."""
+
+
+class Recorded(Tracer):
+    """A value of a function that is being recorded; ``aval`` is its type."""
+
+    __slots__ = ("atom", "aval")
+    aval: Any
+
+    def __init__(self, trace: Recording, aval: Any, atom: Atom) -> None:
+        self._trace, self.aval, self.atom = trace, aval, atom
+
+
+class Recording(Trace):
+    """Where JAX sends the operations of a function that is being recorded."""
+
+    def __init__(self, merging: Merging) -> None:
+        super().__init__()
+        self._merging = merging
+        self.settings = tuple(getattr(jax.config, name) for name in _SETTINGS)
+        self._met: dict[Hashable, list[Recorded]] = {}
+
+    def outputs(self, function: Callable[..., Any], inputs: Sequence[Any]) -> tuple[list[Atom], Any]:
+        """Atoms of the outputs of a function of values of these types, and the structure of the outputs.
+
+        Raises:
+            CannotRecordError: for a function that calls one with its own rule of differentiation.
+        """
+        values = [Recorded(self, aval, place) for place, aval in enumerate(inputs)]
+        with _set_current_trace(self):
+            leaves, structure = jax.tree.flatten(function(*values))
+            found = [self._atom(leaf) for leaf in leaves]
+        self.invalidate()
+        return found, structure
+
+    def inline(self, called: ClosedJaxpr, values: Sequence[Any]) -> list[Recorded]:
+        """The outputs of called equations at these values."""
+        inputs = tuple(map(self._atom, values))
+        key = (id(called), *(atom.key if isinstance(atom, Constant) else atom for atom in inputs))
+        found = self._met.get(key)
+        if found is None:
+            outputs = self._merging.run(called.jaxpr, (), inputs)
+            found = [Recorded(self, aval, atom) for aval, atom in zip(called.out_avals, outputs, strict=True)]
+            if not called.effects:
+                self._met[key] = found
+        return found
+
+    def process_primitive(self, primitive: Primitive, values: Sequence[Any], parameters: dict[str, Any], /) -> Any:
+        """Record an operation; JAX calls this."""
+        called = parameters.get("jaxpr") if primitive.name in CALLS else None
+        if called is not None and not called.consts:
+            return self.inline(called, values)
+        avals, effects = primitive.abstract_eval(*map(jax.typeof, values), **parameters)
+        avals = avals if primitive.multiple_results else [avals]
+        inputs = tuple(map(self._atom, values))
+        atoms = self._merging.once(primitive, parameters, inputs, len(avals), bool(effects))
+        found = [Recorded(self, aval, atom) for aval, atom in zip(avals, atoms, strict=True)]
+        return found if primitive.multiple_results else found[0]
+
+    def stage_value(self, value: Any) -> Recorded:
+        """A constant as a value of the function; JAX calls this."""
+        return Recorded(self, jax.typeof(value), self._atom(value))
+
+    def process_custom_jvp_call(self, *_: Any, **__: Any) -> Any:
+        """Refuse; JAX calls this."""
+        raise CannotRecordError
+
+    process_custom_vjp_call = process_call = process_custom_jvp_call
+
+    def _atom(self, value: Any) -> Atom:
+        """The variable or constant that a value is."""
+        if isinstance(value, Recorded):
+            return value.atom
+        return constant(value, id(value)) if np.ndim(value) else number(np.asarray(value, jax.typeof(value).dtype)[()])
+
+
+#: What tells types of operands apart: the type of a number of Python, data type and weakness of a value.
+_Kind = type | tuple[Any, bool]
+
+
+def _without_jax(name: str) -> Callable[..., Any]:
+    """An operator of scalars by equations that are kept, of anything else by JAX."""
+    usual = getattr(Tracer, name)
+
+    def applied(self: Recorded, *others: Any) -> Any:
+        kinds: list[_Kind] = []
+        for value in (self, *others):
+            if type(value) is Recorded and value._trace is self._trace and not value.aval.shape:
+                kinds.append((value.aval.dtype, value.aval.weak_type))
+            elif type(value) in (float, int):
+                kinds.append(type(value))
+            else:
+                return usual(self, *others)
+        return self._trace.inline(_of_operator(name, tuple(kinds), self._trace.settings), (self, *others))[0]
+
+    return applied
+
+
+@functools.cache
+def _of_operator(name: str, kinds: tuple[_Kind, ...], settings: tuple[Any, ...]) -> ClosedJaxpr:
+    """The equations of an operator of scalars of these types, under these settings of JAX."""
+    values = [
+        kind(1) if isinstance(kind, type) else jax.ShapeDtypeStruct((), kind[0], weak_type=kind[1]) for kind in kinds
+    ]
+    return jax.make_jaxpr(lambda *values: getattr(values[0], name)(*values[1:]))(*values)
+
+
+for _name in _OPERATORS:
+    setattr(Recorded, f"__{_name}__", _without_jax(f"__{_name}__"))

@@ -1,0 +1,220 @@
+"""Cheapest clusters that train a model within a time and a budget, by accelerator.
+
+One sweep lists the mappings of every number of devices (powers of two). A run takes ``run_time_with_failures``; it
+costs ``cost_per_run`` times the ratio to ``run_time``, which has no failures. Mappings surely fit
+(``fits_probability``).
+"""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Iterator
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from dse.designs import calibrated, catalog
+from dse.errors import InputError
+from dse.io.quantities import digits, duration
+from dse.spec import sweep as specs
+from dse.sweep import execute
+
+#: Fewest devices, and parts of a mapping that are shown.
+_FEWEST, DEGREES = 8, ("tp", "pp", "dp", "ep", "virtual_stages", "micro_batch", "recompute")
+
+#: Changed demands whose effect is shown: field → factors; relative change of cost that is shown.
+_CHANGES, _NOTICED = {"seconds": (0.5, 2.0), "budget": (0.5, 2.0)}, 0.02
+
+#: Sequences of a global batch where neither options nor the model's file state it.
+_BATCH = 1024
+
+#: Limit of each number of a demand.
+_MOST = 1e18
+
+
+class RunDemand(NamedTuple):
+    """A run that is planned."""
+
+    workload: str
+    accelerators: tuple[str, ...]
+    seconds: float  #: limit of the time with failures; infinite without one
+    budget: float  #: limit of the cost, USD; infinite without one
+    max_devices: int
+    tokens: float | None = None  #: of the run; None: those of the model's file
+    global_batch: int | None = None  #: sequences; None: those of the model's file
+
+
+class Cluster(NamedTuple):
+    """Devices with a mapping that train a model."""
+
+    accelerator: str
+    software: str
+    devices: int
+    mapping: dict[str, Any]
+    seconds: float  #: of the run, with failures
+    cost: float  #: USD
+    mfu: float
+    outside: str  #: what lies outside of the rows of the stack, in words
+
+    def margins(self, demand: RunDemand) -> dict[str, float]:
+        """Share by which limits may change before the cluster no longer keeps them; of stated ones."""
+        found = {"time": demand.seconds / self.seconds - 1.0, "budget": demand.budget / self.cost - 1.0}
+        return {name: share for name, share in found.items() if math.isfinite(share)}
+
+
+class RunPlan(NamedTuple):
+    """Clusters by accelerator, cheapest first; the reason of those without one; what would change the cheapest."""
+
+    demand: RunDemand
+    clusters: list[Cluster]
+    without: dict[str, str]
+    changes: list[str]
+    batch_tokens: float  #: tokens of a global batch
+
+
+def plan_run(demand: RunDemand) -> RunPlan:
+    """The cheapest cluster of each accelerator that trains within the limits; without a time limit the fastest.
+
+    Args:
+        demand: model, limits, names of the catalogue.
+
+    Returns:
+        The plan; no cluster where no accelerator keeps the limits.
+
+    Raises:
+        InputError: for unknown names, numbers that are not positive, and no limit.
+    """
+    options = {"seconds": "--in", "budget": "--under", "max_devices": "--max-devices", "tokens": "--tokens",
+               "global_batch": "--global-batch"}  # fmt: skip
+    for name, option in options.items():
+        value = getattr(demand, name)
+        if value is not None and not 0.0 < value < _MOST and not (name in _CHANGES and value == math.inf):
+            raise InputError(option, f"{value:g}", f"more than 0, less than {_MOST:g}", "check the number")
+    if demand.seconds == demand.budget == math.inf:
+        raise InputError("dse plan", "neither --in nor --under", "a limit of time or of cost", "add --in 30d")
+    if not demand.accelerators:
+        raise InputError("--on", "no name", "accelerators of the catalogue", "see: dse catalog list accelerator")
+    if demand.max_devices < _FEWEST:
+        raise InputError("--max-devices", str(demand.max_devices), f"{_FEWEST} or more", "a node has as many")
+    slugs = dict.fromkeys(catalog.resolve("accelerator", name, "--on") for name in demand.accelerators)
+    model = catalog.values("workload", demand.workload)
+    batch, tokens = demand.global_batch or model.get("global_batch"), demand.tokens or model.get("run_tokens")
+    if tokens is None:
+        raise InputError("--tokens", f"none, and none in the file of {demand.workload}", "tokens of the run", "add it")
+    demand = demand._replace(
+        accelerators=tuple(slugs), global_batch=int(batch or _BATCH), tokens=float(tokens)
+    )
+    runs = {slug: _runs(demand, slug) for slug in demand.accelerators}
+    found = {slug: _cheapest(runs[slug], demand, slug) for slug in demand.accelerators}
+    clusters = sorted((one for one in found.values() if isinstance(one, Cluster)), key=lambda one: _rank(one, demand))
+    without = {slug: one for slug, one in found.items() if isinstance(one, str)}
+    tokens_of_batch = float(batch or _BATCH) * float(model["seq_len"])
+    return RunPlan(demand, clusters, without, list(_changes(runs, demand, clusters)), tokens_of_batch)
+
+
+def _rank(one: Cluster, demand: RunDemand) -> float:
+    """What is least of the best cluster: cost, or the time where only cost is limited."""
+    return one.cost if math.isfinite(demand.seconds) else one.seconds
+
+
+def _specification(demand: RunDemand, slug: str) -> str:
+    """The sweep over all mappings of an accelerator."""
+    sizes = [2**k for k in range(3, demand.max_devices.bit_length())]
+    axes: dict[str, Any] = {
+        "n_devices": sizes, "tp": "divisors", "pp": "divisors", "virtual_stages": "divisors",
+        "micro_batch": [1, 2, 4, 8], "recompute": ["none", "selective", "full"],
+    }  # fmt: skip
+    if catalog.is_mixture(demand.workload):
+        axes["ep"] = "divisors"
+    return "\n".join([
+        "[workload]", f"name = {json.dumps(demand.workload)}",
+        f"run_tokens = {demand.tokens!r}", f"global_batch = {demand.global_batch}",
+        "[system]", f"name = {json.dumps(slug)}", "[axes]",
+        *(f"{name} = {json.dumps(values)}" for name, values in axes.items()),
+        "[constraints]", 'all = ["fits_probability >= 0.9"]',
+        "[output]", 'keep = "feasible"', "money = true", "run = true",
+    ])  # fmt: skip
+
+
+def _runs(demand: RunDemand, slug: str) -> dict[str, np.ndarray]:
+    """Column → values of all mappings that can run [designs]."""
+    data, _ = execute(specs.from_text(_specification(demand, slug), "plan"), output=False)
+    names = ("run_time", "run_time_with_failures", "cost_per_run", "mfu", "parameters", "n_devices", "software",
+             *DEGREES)  # fmt: skip
+    count = data.sizes["design"]
+    found = {name: np.broadcast_to(data[name].values, count) for name in names if name in data}
+    found["seconds"] = found["run_time_with_failures"].astype(float)
+    found["cost"] = found["cost_per_run"] * found["seconds"] / np.maximum(found["run_time"], 1e-9)
+    return found
+
+
+def _cheapest(runs: dict[str, np.ndarray], demand: RunDemand, slug: str) -> Cluster | str:
+    """The cheapest cluster of an accelerator within the limits, or the reason for none."""
+    seconds, cost = runs["seconds"], runs["cost"]
+    if not seconds.size:
+        return f"no mapping of up to {demand.max_devices:,} devices fits in memory"
+    fits = (seconds <= demand.seconds) & (cost <= demand.budget)
+    if not fits.any():
+        if not (seconds <= demand.seconds).any():
+            return (
+                f"the fastest run on up to {demand.max_devices:,} devices takes {duration(float(seconds.min()))} with "
+                f"{demand.global_batch:,} sequences per step (--global-batch)"
+            )
+        least = float(cost[seconds <= demand.seconds].min())
+        return f"the cheapest run {'in time ' * math.isfinite(demand.seconds)}costs {digits(least)} USD"
+    least_of = cost if math.isfinite(demand.seconds) else seconds
+    best = int(np.argmin(np.where(fits, least_of, np.inf)))
+    own = {name: values[best] for name, values in runs.items()}
+    mapping = {name: own[name].item() for name in DEGREES if name in own}
+    return Cluster(
+        slug, str(own["software"]), int(own["n_devices"]), mapping, float(own["seconds"]), float(own["cost"]),
+        float(own["mfu"]), _outside(slug, own, demand),
+    )  # fmt: skip
+
+
+def _outside(slug: str, own: dict[str, Any], demand: RunDemand) -> str:
+    """What of a cluster lies outside of the rows of its stack, in words."""
+    values = {
+        "system.n_devices": float(own["n_devices"]), "parameters": float(own["parameters"]),
+        "mapping.micro_batch": float(own["micro_batch"]),
+    }  # fmt: skip
+    if catalog.is_mixture(demand.workload):
+        values["workload.experts.n_experts"] = 1.0
+    return ", ".join(calibrated.beyond(str(own["software"]), values.get, slug))
+
+
+def _changes(runs: dict[str, dict[str, np.ndarray]], demand: RunDemand, clusters: list[Cluster]) -> Iterator[str]:
+    """What would change the best cluster, a line each: prices, limits."""
+    if not clusters:
+        return
+    best, *others = clusters
+    yield from _by_batch(demand, best)
+    for other in others:
+        if math.isfinite(demand.seconds):
+            yield f"{other.accelerator} is as cheap at costs {100.0 * (1.0 - best.cost / other.cost):.0f} % lower"
+    words = {"seconds": "time", "budget": "budget"}
+    for field, factors in _CHANGES.items():
+        limit = getattr(demand, field)
+        for factor in factors if math.isfinite(limit) else ():
+            asked = demand._replace(**{field: factor * limit})
+            found = (_cheapest(runs[slug], asked, slug) for slug in demand.accelerators)
+            tried = [one for one in found if isinstance(one, Cluster)]
+            if not tried:
+                yield f"{words[field]} x {factor:g}: no cluster"
+                continue
+            one = min(tried, key=lambda cluster: _rank(cluster, asked))
+            if abs(_rank(one, asked) / _rank(best, demand) - 1.0) > _NOTICED or one.accelerator != best.accelerator:
+                yield (
+                    f"{words[field]} x {factor:g}: {one.devices:,} {one.accelerator}, {duration(one.seconds)}, "
+                    f"{digits(one.cost)} USD"
+                )
+
+
+def _by_batch(demand: RunDemand, best: Cluster) -> Iterator[str]:
+    """The best cluster's accelerator with a batch twice as large."""
+    assert demand.global_batch is not None, "resolved before"
+    asked = demand._replace(global_batch=2 * demand.global_batch)
+    one = _cheapest(_runs(asked, best.accelerator), asked, best.accelerator)
+    if isinstance(one, Cluster) and _rank(one, asked) < (1.0 - _NOTICED) * _rank(best, demand):
+        yield f"global batch x 2: {one.devices:,} devices, {duration(one.seconds)}, {digits(one.cost)} USD"

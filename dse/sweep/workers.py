@@ -1,0 +1,187 @@
+"""Pools of a service: designs of one pool, balanced pairs, and fleets of whole workers.
+
+A fleet has ``x`` workers that compute prompts and ``y`` that decode, or ``x`` that do both, within a number of devices.
+It is asked for the stated share of what it can serve, ``u min(x X_p, y X_d)`` requests/s of Poisson arrivals. A request
+waits for a place of each pool as of ``c`` servers in parallel, ``rho^(sqrt(2 (c + 1)) - 1) T / (2 c (1 - rho))`` for
+places of ``T`` seconds (Sakasegawa 1977, service without variation): workers with their batches of prompts, and all
+sequences of workers that decode.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+from collections.abc import Iterable, Iterator
+from typing import Any, NamedTuple
+
+
+@dataclasses.dataclass(frozen=True)
+class Candidate:
+    """A design of one pool, with its costs per rate of requests."""
+
+    accelerator: str
+    labels: dict[str, Any]
+    rate: float  #: requests/s
+    devices: float
+    watts: float  #: provisioned power per rate of requests, W s
+    price: float  #: USD per request; 0 without prices
+    first_token: float  #: time to first token, s
+    token: float
+    cache: float  #: keys and values of a sequence on a device, bytes
+    row: int = 0  #: index in the results of the pool
+    queues: bool = False  #: whether memory holds fewer requests than are in flight
+
+    @property
+    def share(self) -> float:
+        """Devices per rate of requests, s."""
+        return self.devices / self.rate
+
+
+@dataclasses.dataclass(frozen=True)
+class Match:
+    """Balanced prefill and decode pools, or engines that do both (``decode`` is None)."""
+
+    prefill: Candidate
+    decode: Candidate | None
+    transfer: float  #: time to send the keys and values of a prompt, s
+
+    @property
+    def parts(self) -> tuple[Candidate, ...]:
+        """The pools."""
+        return (self.prefill,) if self.decode is None else (self.prefill, self.decode)
+
+    @property
+    def watts(self) -> float:
+        """Provisioned power per rate of requests, W s."""
+        return sum(part.watts for part in self.parts)
+
+    @property
+    def price(self) -> float:
+        """USD per request; 0 without prices."""
+        return sum(part.price for part in self.parts)
+
+    @property
+    def share(self) -> float:
+        """Share of the devices in the prefill pool."""
+        each = [part.devices / part.rate for part in self.parts]
+        return each[0] / sum(each)
+
+    @property
+    def rate(self) -> float:
+        """Requests/s per device of balanced pools."""
+        return 1.0 / sum(part.devices / part.rate for part in self.parts)
+
+    @property
+    def first_token(self) -> float:
+        """Time to first token with the transfer, s."""
+        return self.prefill.first_token + self.transfer
+
+    @property
+    def token(self) -> float:
+        """Time per output token, s."""
+        return self.parts[-1].token
+
+    def gain(self, other: Match) -> tuple[float, float, float]:
+        """Ratio of the rates to ``other`` at equal price, at equal power, and at both; NaN without prices."""
+        power = other.watts / self.watts
+        price = other.price / self.price if self.price > 0.0 and other.price > 0.0 else math.nan
+        return price, power, min(price, power) if math.isfinite(price) else math.nan
+
+
+class Fleet(NamedTuple):
+    """Whole workers that serve a rate of requests."""
+
+    match: Match
+    workers: tuple[int, ...]  #: of each pool
+    rate: float  #: requests/s that are asked of it
+    waits: tuple[float, ...]  #: for a place of each pool, s; that of pools that decode comes after the first token
+    later: float = 1.0  #: output tokens after the first one
+
+    @property
+    def devices(self) -> int:
+        """Devices of all workers."""
+        return int(sum(count * part.devices for count, part in zip(self.workers, self.match.parts, strict=True)))
+
+    @property
+    def first_token(self) -> float:
+        """Time to first token with transfer and queue, s."""
+        return self.match.first_token + self.waits[0]
+
+    @property
+    def token(self) -> float:
+        """Time per output token with the wait for a place of the decode pool, s."""
+        return self.match.token + sum(self.waits[1:]) / self.later
+
+    @property
+    def headroom(self) -> tuple[float, ...]:
+        """Share by which the rate may grow until each pool is full."""
+        parts = zip(self.workers, self.match.parts, strict=True)
+        return tuple(count * part.rate / self.rate - 1.0 for count, part in parts)
+
+    @property
+    def hourly(self) -> float:
+        """USD an hour; 0 without prices."""
+        parts = zip(self.workers, self.match.parts, strict=True)
+        return 3600.0 * sum(count * part.price * part.rate for count, part in parts)
+
+
+def fleets(
+    matches: Iterable[Match], devices: dict[str, int], utilisation: float, later: float
+) -> Iterator[Fleet]:
+    """Fleets of each pair of designs: the numbers of workers that serve most, and no worker more than that needs.
+
+    Args:
+        matches: pairs of designs, or designs that do both.
+        devices: accelerator → devices; of all together under "".
+        utilisation: share of what a fleet can serve that is asked of it.
+        later: output tokens after the first one, mean.
+    """
+    for one in matches:
+        splits = [workers for workers in _splits(one, devices) if all(workers)]
+        if not splits:
+            continue
+
+        def served(workers: tuple[int, ...], one: Match = one) -> float:
+            return min(count * part.rate for count, part in zip(workers, one.parts, strict=True))
+
+        rate = max(map(served, splits))
+        least = tuple(math.ceil(rate / part.rate - 1e-9) for part in one.parts)
+        asked = utilisation * rate
+        waits = tuple(_wait(part, count, asked, place == 0 and one.decode is not None)
+                      for place, (part, count) in enumerate(zip(one.parts, least, strict=True)))  # fmt: skip
+        yield Fleet(one, least, asked, waits, max(later, 1.0))
+
+
+def _splits(one: Match, devices: dict[str, int]) -> Iterator[tuple[int, ...]]:
+    """Numbers of workers that the devices allow; of a total those next to the balance."""
+    total = devices.get("")
+    if total is None:
+        own = [devices.get(part.accelerator, 0) for part in one.parts]
+        if len(own) == 1 or one.parts[0].accelerator != one.parts[1].accelerator:
+            yield tuple(int(count // part.devices) for count, part in zip(own, one.parts, strict=True))
+            return
+        total = own[0]
+    first = one.parts[0].devices
+    if one.decode is None:
+        yield (int(total // first),)
+        return
+    balanced = int(one.share * total / first)
+    for count in range(max(balanced - 1, 1), balanced + 3):
+        yield count, int(max(total - count * first, 0.0) // one.decode.devices)
+
+
+def _wait(part: Candidate, workers: int, rate: float, prompts: bool) -> float:
+    """Seconds that a request waits for a place of a pool; of prompts a worker is a place for a batch."""
+    batch = float(part.labels.get("concurrency", 1.0))
+    places = workers if prompts else workers * batch
+    rho, held = rate / (workers * part.rate), (batch / part.rate)
+    return float(rho ** (math.sqrt(2.0 * (places + 1.0)) - 1.0) * held / (2.0 * places * (1.0 - rho)))
+
+
+def best_fleets(found: list[Fleet]) -> list[Fleet]:
+    """Those that no other beats in first token, time per token and rate at once, by time per token."""
+    kept: list[Fleet] = []
+    for one in sorted(found, key=lambda fleet: (fleet.token, fleet.first_token, -fleet.rate)):
+        if not any(other.first_token <= one.first_token and other.rate >= one.rate for other in kept):
+            kept.append(one)
+    return kept

@@ -1,0 +1,49 @@
+"""Whole workers of a service: output tokens/s per device over tokens/s per user, pools and engines that do both."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from dse.views.plot.style import COLUMN, laid_out, legend_below, new_figure, series, set_title, style
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
+    from dse.sweep.pools import MatchedPools
+
+#: Height in inches.
+_HEIGHT = 3.0
+
+
+def fleets(found: MatchedPools) -> Figure:
+    """Output tokens/s per device over output tokens/s per user, and the time to first token beneath.
+
+    Args:
+        found: of :func:`dse.sweep.pools.match`, with whole workers.
+
+    Returns:
+        The figure: a curve of pools and one of engines that do both.
+    """
+    kinds = {"prefill and decode pools": False, "engines that do both": True}
+    looks = series([*kinds])
+    with style():
+        figure = new_figure(width=COLUMN, height=2 * _HEIGHT)
+        axes = figure.subplots(2, 1, sharex=True)
+        for name, both in kinds.items():
+            own = [one for one in found.fleets if (one.match.decode is None) is both]
+            if not own:
+                continue
+            user = np.array([1.0 / one.token for one in own])
+            device = np.array([one.rate * found.output_tokens / one.devices for one in own])
+            best = [i for i in range(len(own)) if not ((user >= user[i]) & (device > device[i])).any()]
+            axes[0].plot(user[best], device[best], label=name, markersize=3.2, linewidth=1.3, **looks[name])
+            first = [own[i].first_token for i in best]
+            axes[1].plot(user[best], first, markersize=3.2, linewidth=1.3, **looks[name])
+        axes[0].set(ylabel="output tokens/s per device", ylim=(0.0, None))
+        axes[1].set(xlabel="output tokens/s per user", ylabel="time to first token, s", ylim=(0.0, None))
+        legend_below(figure, *axes[0].get_legend_handles_labels())
+        set_title(figure, found.title)
+        laid_out(figure, 2 * _HEIGHT)
+    return figure

@@ -1,0 +1,124 @@
+"""Serving of mixtures: the busiest of several ranks, and ranks that step together, against draws."""
+
+import dataclasses
+
+import numpy as np
+import pytest
+
+import dse
+from dse.designs.records import with_serving_defaults
+from dse.model.serving.steady import prompt_intake
+from dse.model.serving.work import SKEW, busiest_rank, largest_deviate, stage_of, with_experts_met
+from dse.model.work.batch import Batch
+from dse.simulate.limits import limits_of
+from dse.simulate.load import drawn
+from dse.simulate.scheduler import Scheduler
+from dse.simulate.table import step_table
+from dse.simulate.together import run_together
+from dse.types import Requests, Serving
+from tests.programs import served
+
+
+def mixture(**settings):
+    return dse.design("deepseek-v3", "h200", "vllm", any_option=True, precision="fp8", tp=8, **settings)
+
+
+@pytest.mark.parametrize("n", [2, 3, 4, 8, 16, 64, 256])
+def test_the_largest_of_normal_deviates(n):
+    drawn = np.random.default_rng(n).standard_normal((20_000, n)).max(1).mean()
+    assert float(largest_deviate(float(n))) == pytest.approx(drawn, rel=0.06)
+
+
+@pytest.mark.parametrize(("experts", "ranks", "spread"), [(256, 8, 0.7), (128, 8, 0.7), (16, 4, 0.5), (256, 64, 0.3)])
+def test_the_busiest_rank_of_experts_of_unequal_popularity(experts, ranks, spread):
+    """Popularity of a gamma distribution: of the wanted spread, and never negative."""
+    shape = spread**-2
+    drawn = np.random.default_rng(0).gamma(shape, 1.0 / shape, (20_000, ranks, experts // ranks))
+    loads = drawn.sum(2)
+    skewed = dataclasses.replace(
+        mixture().workload, requests=dataclasses.replace(Requests(), expert_skew=spread)
+    )  # fmt: skip
+    expected = (loads.max(1) / loads.mean(1)).mean() - 1.0
+    assert float(busiest_rank(skewed, float(experts), float(ranks))) - 1.0 == pytest.approx(expected, rel=0.2)
+
+
+@pytest.mark.parametrize("independent", [3, 10, 40, 160])
+def test_experts_that_the_busiest_rank_reads(independent):
+    """Ranks of whole experts read unequal numbers of them, up to twice the mean with few tokens."""
+    design = mixture(ep=8)
+    stage = stage_of(design)
+    batch = Batch(independent / SKEW, 1024.0, 0.0, 0.0)
+    busiest, mean = (
+        float(with_experts_met(stage.layout, stage.design, batch, 1.0, is_mean).experts.local)
+        for is_mean in (False, True)
+    )
+    rng = np.random.default_rng(0)
+    read = [
+        np.bincount(np.unique(rng.random((independent, 256)).argpartition(8)[:, :8]) // 32, minlength=8)
+        for _ in range(400)
+    ]
+    assert mean == pytest.approx(np.mean(read), rel=0.06)
+    assert busiest == pytest.approx(np.mean(np.max(read, 1)), rel=0.08)
+
+
+def test_slices_of_experts_have_no_busiest_rank():
+    slices, whole = (
+        [served(mixture(ep=ep, concurrency=512, expert_skew=skew)).time_per_output_token for skew in (0.0, 2.0)]
+        for ep in (1, 8)
+    )
+    assert slices[0] == slices[1] and whole[0] < whole[1]
+
+
+@pytest.mark.parametrize("own", [0.05, 0.3, 0.8])
+def test_a_step_waits_for_prompts_of_any_rank(own):
+    intake = prompt_intake(Requests(), Serving(), 8.0)._replace(ranks=8.0)
+    has = np.random.default_rng(0).random((100_000, 8)) < own
+    assert float(intake.delaying(own)) == pytest.approx(has.any(1).mean(), rel=0.02)  # nothing shared
+    assert float(intake._replace(shared=1.0).delaying(own)) == pytest.approx(own)
+    assert float(intake._replace(ranks=1.0).delaying(own)) == pytest.approx(own)
+
+
+def test_ranks_with_attention_of_their_own_wait_for_prompts_of_each_other():
+    """As many requests a rank: alone its prompts delay its own answers, together those of all."""
+    shared = {"precision": "fp8", "prompt_tokens": 4096, "output_tokens": 512, "memory.capacity": "1600 GB"}
+
+    def ranks(many):
+        mapping = dict(tp=1, n_devices=many, ep=many, concurrency=16 * many)
+        return served(dse.design("deepseek-v3", "h200", "vllm", any_option=True, **mapping, **shared))
+
+    alone, together = ranks(1), ranks(8)
+    assert float(together.time_per_output_token_prefill) > 1.05 * float(alone.time_per_output_token_prefill)
+
+
+def test_a_host_hands_the_inputs_of_a_step_to_every_further_rank():
+    """And hides it, as far as asked, behind what the device does meanwhile."""
+
+    def host(ms, overlap):
+        made = dse.design("llama-3-70b", "h100", "vllm", tp=8, rank_time=f"{ms} ms", host_overlap=overlap)
+        found = served(made)
+        return float(found.time_per_output_token_host), float(found.time_per_output_token)
+
+    plain, slow, hidden = host(0, 0.0), host(1, 0.0), host(1, 1.0)
+    assert slow[0] - plain[0] == pytest.approx(7e-3, rel=1e-3)
+    assert hidden[1] < plain[1]  # the device takes longer than the host
+    half = host(1, 0.5)
+    assert half[0] == pytest.approx(0.5 * (slow[0] + hidden[0]), rel=1e-4)
+
+
+def test_ranks_that_are_simulated_together():
+    """One rank together with none is one alone; of eight each step is as long as that of the slowest."""
+    one = with_serving_defaults(dse.design(
+        "deepseek-v3", "h200", "vllm", any_option=True, precision="fp8", tp=1, n_devices=8, ep=8, concurrency=128,
+        prompt_tokens=2000, output_tokens=200,
+    ))  # fmt: skip
+    limits, asked = limits_of(one, drawn(one.workload.requests, 160, 0, 0.0)), drawn(one.workload.requests, 160, 0, 0.0)
+    table = step_table(one, 16, limits.chunk, int(np.max(asked.prompt + asked.answer)))
+
+    def ranks(count):
+        return [Scheduler(limits, table, asked.some(np.arange(r, 160, count)), 16) for r in range(count)]
+
+    (alone,), (same,) = [scheduler.run() for scheduler in ranks(1)], run_together(ranks(1), 0.3)
+    assert same.finish == pytest.approx(alone.finish, rel=1e-9)
+    apart, together = [scheduler.run() for scheduler in ranks(8)], run_together(ranks(8), 0.3)
+    assert all((b.finish >= a.finish * (1 - 1e-9)).all() for a, b in zip(apart, together, strict=True))
+    assert max(b.finish.max() for b in together) > 1.05 * max(a.finish.max() for a in apart)
