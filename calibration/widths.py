@@ -1,8 +1,9 @@
 """Width that each level of distance adds to intervals, from the errors of rows left out, and how many rows it holds.
 
 Of each level the added standard deviation is the one at which 80 % of its rows lie in their intervals, each group that
-was left out with the same weight (split conformal, with ``1 + 1 / groups`` for few groups). Widths of a respect do not
-fall outwards. A group is scored by widths that were learnt without any of its rows, whatever was left out.
+was left out with the same weight (split conformal, with ``1 + 1 / groups``; of two vendors 80 % of each). Widths of a
+respect do not fall outwards. A group is scored by widths that were learnt without any of its rows, whatever was left
+out.
 """
 
 from __future__ import annotations
@@ -175,15 +176,31 @@ def fit(known: Figures, keep: np.ndarray) -> Widths:
         for level in found:
             held = holds[level]
             others = sum((found[other] ** 2 * holds[other] for other in found if other != level), home**2)
-            count = len({known.groups[i] for i in at[held]})
-            share = min(SHARE * (1.0 + 1.0 / count), 0.95)
-            found[level] = residuals.residual(errors[held], np.sqrt(others[held]), weights[held], share)
+            some = errors[held], np.sqrt(others[held]), weights[held]
+            groups = [known.groups[i] for i in at[held]]
+            label = GROUPS.get(level, lambda row: row.group)
+            named = np.array([label(known.rows[i]) for i in at[held]])
+            found[level] = _added(named, len(set(groups)), *some)
         for respect in (HARDWARE, SOFTWARE, MODEL):
             least = 0.0
             for level in respect:
                 if level in found:
                     least = found[level] = max(found[level], least)
     return found
+
+
+def _added(
+    names: np.ndarray, groups: int, errors: np.ndarray, others: np.ndarray, weights: np.ndarray
+) -> float:
+    """Standard deviation at which 80 % of the rows of a level are held; of fewer than three names those of each."""
+    if len(set(names)) < _FEW:
+        parts = [names == one for one in set(names)]
+        return max(residuals.residual(errors[part], others[part], weights[part]) for part in parts)
+    return residuals.residual(errors, others, weights, min(SHARE * (1.0 + 1.0 / groups), 0.95))
+
+
+#: Vendors, say, that are too few for a share of them.
+_FEW = 3
 
 
 def deviations(known: Figures, widths: Widths) -> np.ndarray:

@@ -38,17 +38,18 @@ of the stack leave open (its residual), and of every level at which the design l
 without rows of the stack), software (*source* or cluster, *stack*, *framework* without rows), model (*family* without
 rows, *kind* of attention or experts without rows of the stack). What a level adds is learnt from rows left out of all
 fits by chip, generation, vendor, framework, family and source in turn, never from single rows: it is where 80 % of
-these lie in their intervals, each group with the same weight (split conformal). For a generation left out, kernels
-measured in isolation are left out too (those of the generation before stand in); for a vendor, kernels of no family
-predict, in training with the neutral stack, the spread of whose parameters the level holds. Widths do not fall
-outwards. `dse evaluate` prints the interval and its three largest parts, `--json` has them as `interval_parts`."""
+these lie in their intervals, each group with the same weight (split conformal; of two vendors, 80 % of each). For a
+generation left out, kernels measured in isolation are left out too (those of the generation before stand in); for a
+vendor, kernels of no family predict, in training with the neutral stack, the spread of whose parameters the level
+holds. Widths do not fall outwards. `dse evaluate` prints the interval and its three largest parts, `--json` has them
+as `interval_parts`."""
 
 _CROSSED = """\
 *Held* is the share of rows within their 80 % interval, by widths that were learnt without any row of the group, in
 whatever leave-out; *each group once* gives groups the same weight, since rows of one group share their error.
 *Configuration*: at home, rows whose configuration alone no fit saw. *Never fitted*: rows that no fit uses (mixtures of
 further stacks, adapters, further vendors), as the catalogue predicts them. Few groups of vendors and generations say
-little about the next one."""
+little about the next one: widths of a vendor are learnt from one other alone where it is left out."""
 
 _PAIRS = """\
 Pairs of rows of one group that was left out, predicted within a factor of two of each other: probability that A is

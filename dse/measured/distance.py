@@ -115,11 +115,16 @@ def place_of(stack: str, accelerator: str, workload: Workload, model: str) -> Pl
 
 
 def levels(place: Place, known: Known, new_source: bool = False) -> Levels:
-    """Levels at which a place differs from known ones: hardware and experts by rows of its stack, if it has any."""
+    """Levels at which a place differs from known ones: hardware and experts by rows of its stack, if it has any.
+
+    What runs on chips of a vendor without rows is another port: a stack without rows.
+    """
     own = [row for row in known.rows if row.stack == place.stack]
     near = own or [row for row in known.rows if row.framework == place.framework]
+    hardware = _hardware(place, near or known.rows)
+    own = [] if "vendor" in hardware else own
     software = ("source",) * new_source if own else ("stack",) if near else ("framework",)
-    return (*_hardware(place, near or known.rows), *software, *_model(place, near or known.rows, known))
+    return (*hardware, *software, *_model(place, near or known.rows, known))
 
 
 def _hardware(place: Place, rows: Collection[Place]) -> Levels:

@@ -20,7 +20,8 @@ def rows(count=40, each=50):
         for i in range(each):
             place = Place("stack", "framework", f"chip {group}", "g", "v", "dense", "llama")
             error = common + HOME * rng.standard_normal()
-            yield LeftOut("step", "chip", f"chip {group}", "s", place, ("chip", "stack"), error, 0.0, 0.1 * i, "step_time")
+            at = "chip", f"chip {group}", "s", place, ("chip", "stack")
+            yield LeftOut("step", *at, error, 0.0, 0.1 * i, "step_time")
 
 
 @pytest.fixture(scope="module")

@@ -114,7 +114,7 @@ ROWS = Known.of([
     ({"family": "qwen"}, ("family",)),
     ({"chip": "h200"}, ("chip",)),
     ({"chip": "a100", "generation": "Ampere"}, ("generation",)),  # with another stack alone
-    ({"chip": "mi300x", "generation": "CDNA3", "vendor": "AMD"}, ("vendor",)),
+    ({"chip": "mi300x", "generation": "CDNA3", "vendor": "AMD"}, ("vendor", "stack")),
     ({"kind": "mixture"}, ("kind",)),
     ({"kind": "recurrent"}, ("kind",)),
     ({"stack": "c"}, ("stack",)),
@@ -125,7 +125,7 @@ def test_of_each_respect_the_outermost_level_counts(changed, found):
     place = ROWS.rows[0]._replace(**changed)
     assert set(levels(place, ROWS)) == set(found)
     new = levels(place, ROWS, new_source=True)
-    assert ("source" in new) == (place.stack in "ab")
+    assert ("source" in new) == (place.stack in "ab" and place.vendor == "NVIDIA")
 
 
 def test_intervals_widen_with_distance():
