@@ -141,7 +141,7 @@ def coverage(compared: Sequence[Comparison]) -> list[dict[str, Any]]:
     spreads = deviations({id(c.prediction): c.prediction for c in kept}.values())
     held: dict[str, list[bool]] = {}
     for c in kept:
-        width = uncertainty.half_width(_parts(c.prediction, c.metric, spreads))
+        width = uncertainty.half_width(parts_of(c.prediction, c.metric, spreads))
         held.setdefault(c.source, []).append(abs(math.log(c.predicted / c.measured)) <= width)
     everything = {"all": [flag for flags in held.values() for flag in flags]} if held else {}
     by_source = dict(sorted(held.items())) | everything
@@ -355,7 +355,7 @@ def deviations(predictions: Iterable[Prediction]) -> dict[int, float]:
     return {id(p): float(deviation) for p, deviation in zip(steps, found, strict=True)}
 
 
-def _parts(prediction: Prediction, metric: str, spreads: dict[int, float]) -> dict[str, float]:
+def parts_of(prediction: Prediction, metric: str, spreads: dict[int, float]) -> dict[str, float]:
     """Parts of the log error of a metric (:func:`uncertainty.parts_of`); none without a stack."""
     if not prediction.stack:
         return {}
@@ -380,7 +380,7 @@ def _predicted_cells(prediction: Prediction, spreads: dict[int, float] | None) -
         values[f"pred_{metric}"] = "" if math.isnan(value) else f"{value:.7g}"
         if math.isnan(value) or spreads is None:
             continue
-        if bounds := uncertainty.interval(value, _parts(prediction, metric, spreads)):
+        if bounds := uncertainty.interval(value, parts_of(prediction, metric, spreads)):
             values |= {f"pred_{metric}_{end}": f"{bound:.7g}" for end, bound in bounds._asdict().items()}
     return values | remarks_on(prediction, prediction.skip)
 
