@@ -91,7 +91,7 @@ PANEL: dict[str, Case] = {
         "llama-3-1-405b", "h100", "sglang", tp=8, pp=4, concurrency=64, prompt_tokens=2048, precision="fp8"
     ),
     "served, experts and latent attention": _serves(
-        "deepseek-v3", "h200", "sglang", n_devices=8, dp=8, ep=8, precision="fp8", concurrency=512, drafts=1
+        "deepseek-v3", "h200", "sglang", n_devices=8, dp=8, ep=8, precision="fp8", concurrency=32, drafts=1
     ),
     "served, states": _serves("mamba-2-2-7b", "h200", "vllm", tp=8, concurrency=64, prompt_tokens=8192),
     "served, a hybrid": _serves("nemotron-nano-9b-v2", "h200", "vllm", tp=2, pp=2, concurrency=64),
@@ -110,6 +110,10 @@ PANEL: dict[str, Case] = {
     "served, at a rate": _serves(
         "llama-3-70b", "h100", "vllm", tp=4, dp=2, n_devices=8, request_rate=7, arrival_variation=2,
         prompt_tokens=2048, output_tokens=512, length_spread=0.4, answer_spread=0.6,
+    ),
+    "served, prefixes and sessions": _serves(
+        "llama-3-8b", "h100", "vllm", request_rate=5, prompt_tokens=4096, output_tokens=192, prefix_share=0.2,
+        prefix_groups=200, prefix_skew=0.8, turns=4, think_time=30, host_cache=2e10, disk_cache=1e11,
     ),
 }  # fmt: skip
 

@@ -50,7 +50,7 @@ def test_evaluate_explains_serving(command):  # noqa: F811
     ended = command(*EVALUATE)
     assert ended.status == 0 and ended.err == ""
     for text in ("time per output token", "time to first token", "of 72.0 GiB", "decode attention", "prefill attention",
-                 "elasticities of request latency", "1024 prompt tokens", "host_step_time"):  # fmt: skip
+                 "elasticities of request latency", "1024 prompt tokens", "host_overlap"):  # fmt: skip
         assert text in ended.out
     assert "engine steps: time by bound" in ended.out
     assert "80 % interval" in command(*EVALUATE, "--uncertainty").out

@@ -23,7 +23,7 @@ from dse.model.serving.energy import token_energy
 from dse.model.serving.goodput import promises_none, share_in_time
 from dse.model.serving.loads import served
 from dse.model.serving.memory import KvCapacity, kv_capacity
-from dse.model.serving.reuse import ROUNDS, lookups, shared_among, with_lookups
+from dse.model.serving.reuse import ROUNDS, at_best, lookups, shared_among, with_lookups
 from dse.model.serving.steady import Phases, Served, together
 from dse.model.serving.step import engine_step
 from dse.model.serving.tails import NORMAL, tails
@@ -134,7 +134,9 @@ def _served(design: Design) -> _Parts:
     held, reuse = kv_capacity(rank.stage, rank.requests, rank.serving, rank.engine), design.workload.reuse
     if reuse is None:
         return _Parts(design, rank, held, *served(rank, design.mapping.dp, held), rank.requests.prefix_share)
-    held, own, hits = shared_among(held, reuse), rank, rank.requests.prefix_share
+    held, own = shared_among(held, reuse), rank
+    rank = with_lookups(own, at_best(own.requests, reuse))
+    hits = rank.requests.prefix_share
     for _ in range(ROUNDS):
         found = lookups(own, reuse, held, served(rank, design.mapping.dp, held)[0])
         hits, rank = found.device, with_lookups(own, found)

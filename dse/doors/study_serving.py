@@ -255,7 +255,8 @@ def _inside(design: Design) -> Any:
     context = requests.prompt_tokens + 0.5 * requests.output_tokens
     reach = 0.5 * requests.prompt_tokens * (1.0 + requests.prefix_share)
     chunk = jnp.minimum(serving.chunk, requests.prompt_tokens * (1.0 - requests.prefix_share))
-    decode = step_work(stage, ranks, serving, Batch(_decoding(built), context, 0.0, 0.0, serving.drafts))
+    decoding = Batch(_decoding(built), context, 0.0, 0.0, serving.drafts)
+    decode = step_work(stage, ranks, serving, decoding, engine.cache_rereads)
     prefill = step_work(stage, ranks, serving, Batch(0.0, 0.0, chunk, reach))
     sections = {
         "decode": [o for o in (*decode.layer, decode.head) if o.name not in _OF_PROMPTS],

@@ -62,6 +62,8 @@ GUARDS = {
     "money.die._LEAST": "a die of no area",
     "serving.arrivals._FIRST": "the first of iterations that converge",
     "serving.arrivals._LEFT": "a rate beyond what is served",
+    "serving.reuse._BUSY": "a link whose loads take all of its time",
+    "serving.reuse._FOREVER": "a cache that holds all there is",
     "steps.operating.HIGHEST_CLOCK": "the nominal clock beside its rounding: a reason, no number",
     "steps.operating.SLOW": "the second clock of a solve that is exact in two",
 }  # fmt: skip

@@ -128,6 +128,16 @@ def found_share(contents: Contents, prompt: Scalar, time: Scalar) -> Scalar:
     return (prefix + 0.5 * (contents.turns - 1.0) * contents.grown * session) / prompt
 
 
+def at_best(requests: Requests, reuse: Reuse) -> Lookups:
+    """Lookups of caches that hold everything: where the fixed point of hits and load begins, as an engine does.
+
+    Without hits a load may be more than can be served, with no room left for a cache: another fixed point.
+    """
+    turns = 0.5 * (reuse.turns - 1.0) * grown_by_turn(requests, reuse)[1]
+    reused = requests.prefix_share + turns / requests.prompt_tokens
+    return Lookups(reused, reused, 0.0)
+
+
 def shared_among(held: KvCapacity, reuse: Reuse) -> KvCapacity:
     """The capacity for sequences where ``n`` of them have ``sum 1 - exp(-n p)`` prefixes, not one."""
     room, groups, n = held.sequences * held.each + held.prefix, popularity(reuse), held.sequences

@@ -18,10 +18,6 @@ from dse.types import Load, Requests, Scalar, Serving
 ROUNDS = 3
 
 
-#: Of a rank that waits for no other.
-ALONE = 1.0
-
-
 class Served(NamedTuple):
     """Latencies in seconds and load of one data-parallel rank."""
 
@@ -299,7 +295,7 @@ class PromptIntake(NamedTuple):
     pieces: Scalar  # steps per prompt
     whole: Scalar  # the same, at least 1
     holds: Scalar  # prompts that fit into a step
-    ranks: Scalar = ALONE  # ranks that step together
+    ranks: Scalar | None = None  # that step together; None: it waits for no other
     shared: Scalar = 0.0  # share of the work of a prompt that all of them do, in its experts
 
     def delaying(self, own: Scalar) -> Scalar:
@@ -307,7 +303,7 @@ class PromptIntake(NamedTuple):
 
         A step waits for a prompt on any of ``R`` ranks, ``1 - (1 - d)^R``, but for its experts, whose work is the mean.
         """
-        if self.ranks is ALONE:
+        if self.ranks is None:
             return own
         any_rank = 1.0 - (1.0 - jnp.minimum(own, 1.0)) ** self.ranks
         return own + (1.0 - self.shared) * jnp.maximum(any_rank - own, 0.0)

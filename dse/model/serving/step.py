@@ -234,7 +234,7 @@ def without_floors(rates: Rates) -> Rates:
 
 
 def of_narrow_shards(engine: Engine, stage: Stage, rates: Rates) -> Scalar:
-    """Slow-down of expert kernels with narrow shards, as a share of their time: ``b / (f w)`` for ``f`` weights of w."""
+    """Slow-down of expert kernels with narrow shards, a share of their time: ``b / (f w)`` for ``f`` weights of ``w``."""
     width = stage.layout.experts.ffn
     if nothing(width):
         return 0.0

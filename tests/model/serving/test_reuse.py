@@ -71,6 +71,14 @@ def test_hits_are_those_of_the_simulator(case):
     assert found.time_to_first_token == pytest.approx(simulated["mean_time_to_first_token"], rel=0.12)
 
 
+def test_loads_that_only_hits_make_servable_are_served():
+    """Without hits 1.15 times what can be served, and no room for a cache: an engine never gets there."""
+    case = dict(prompt_tokens=8000, output_tokens=200, request_rate=2)
+    asked = dict(workload="llama-3-1-70b", system="h200", software="vllm", tp=4, kind="serving", **case)
+    plain, found = (serve(with_serving_defaults(dse.design(**asked, **more))) for more in ({}, dict(turns=10)))
+    assert plain.utilisation > 1.0 and found.utilisation < 0.5 and found.cache_hit_rate > 0.8
+
+
 def test_a_record_of_one_prefix_and_one_turn_changes_nothing():
     plain = design(**GROUPS, request_rate=5)
     neutral = dataclasses.replace(plain, workload=dataclasses.replace(plain.workload, reuse=Reuse()))
