@@ -33,9 +33,11 @@ def decide(
         ),
     ],
     workload: Annotated[
-        str | None, typer.Option("--workload", "-w", help="Workload of the designs that name none.")
+        str | None, typer.Option("--workload", "-w", help="Workload of designs without their own [default: none].")
     ] = None,
-    system: Annotated[str | None, typer.Option("--system", "-s", help="System of the designs that name none.")] = None,
+    system: Annotated[
+        str | None, typer.Option("--system", "-s", help="System of designs without their own [default: none].")
+    ] = None,
     settings: Settings = None,
     any_option: AnyOption = False,
     serving: Annotated[bool, typer.Option("--serving", help="Serve requests instead of training.")] = False,
