@@ -32,7 +32,7 @@ LEARNT = {
 _LEVELS = (*distance.HARDWARE, *distance.SOFTWARE, *distance.MODEL)
 
 _ABOUT = """\
-An interval adds up, in squares, standard deviations of the log error: of the fitted parameters (to first order), of what
+An interval adds up, in squares, standard deviations of the log error: of the fitted parameters (first order), of what
 rows of the stack leave open (its residual), and of every level at which the design lies off all measured rows
 (`dse/measured/distance.py`). Of each respect the outermost level counts: hardware (*chip*, *generation*, *vendor*
 without rows of the stack), software (*source* or cluster, *stack*, *framework* without rows), model (*family* without
