@@ -19,7 +19,7 @@ NEWEST_PYTHON ?=
 # Where it is set, every process that tests start would compile all it imports anew, seconds each.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: run environment test test-slow test-browser docs site calibrate notebooks check-lowest fuzz bench bench-check search-bench test-search test-faults dist-bench growth lint clean help
+.PHONY: run environment test test-slow test-browser docs site calibrate intervals notebooks check-lowest fuzz bench bench-check search-bench test-search test-faults dist-bench growth lint clean help
 .DELETE_ON_ERROR:
 
 run: $(VENV)/.installed  ## run the standard sweep (SWEEP=…)
@@ -54,6 +54,9 @@ calibrate: $(VENV)/.installed  ## refit kernels, links, clocks and engines of th
 	$(BIN)/python -m docs.make.kernels docs/kernels.md $(KERNELS) --folds 3 --catalog hw_catalog -o results/kernels.toml
 	$(BIN)/python -m docs.make.energy docs/energy.md $(ENERGY) --catalog hw_catalog -o results/energy.toml
 	$(if $(SERVED),$(BIN)/python -m docs.make.serving docs/serving.md $(SERVED) $(ENERGY) --catalog hw_catalog -o results/engines.toml)
+
+intervals: $(VENV)/.installed  ## learn the widths of intervals from rows left out of the fits (TABLES=…, SERVED=…, ENERGY=…)
+	$(BIN)/python -m docs.make.intervals docs/intervals.md $(TABLES) $(SERVED) $(ENERGY) --catalog hw_catalog
 
 notebooks: $(VENV)/.installed-test  ## execute each notebook from its .py and keep it with its outputs (NOTEBOOKS=…)
 	$(BIN)/python -m docs.make.notebooks $(NOTEBOOKS)

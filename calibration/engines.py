@@ -162,14 +162,18 @@ class FittedEngine(NamedTuple):
 
 def read(tables: Sequence[str | Path]) -> list[EngineRows]:
     """The usable figures of some tables by engine."""
-    compared, lookup = comparison.compare(list(tables)), Lookup()
-    by_stack: dict[str, list[comparison.Comparison]] = {}
+    return by_stack(comparison.compare(list(tables)), Lookup())
+
+
+def by_stack(compared: Sequence[comparison.Comparison], lookup: Lookup) -> list[EngineRows]:
+    """The usable ones of compared figures by engine."""
+    found: dict[str, list[comparison.Comparison]] = {}
     for c in compared:
         if is_fitted(c, lookup):
-            by_stack.setdefault(c.prediction.stack, []).append(c)
-    if not by_stack:
+            found.setdefault(c.prediction.stack, []).append(c)
+    if not found:
         raise InputError("calibrate", "no usable row", "measured rows of serving", "see what dse validate skips")
-    return [rows_of(stack, found) for stack, found in sorted(by_stack.items())]
+    return [rows_of(stack, own) for stack, own in sorted(found.items())]
 
 
 def is_fitted(c: comparison.Comparison, lookup: Lookup | None = None) -> bool:

@@ -143,7 +143,7 @@ def test_a_vendor_without_rows_has_a_neutral_stack_with_wide_intervals_and_a_not
     assert high / low > 2.0 and any("no measured rows of" in text for text in trained["cautions"])
     served = evaluated("-s", system, "-n", "4", "--set", "tp=4", "--serving")
     low, high = served["intervals"]["time_per_output_token"]
-    assert high / low > 3.0 and any("vllm has no measured rows of" in text for text in served["cautions"])
+    assert high / low > 2.5 and any("vllm has no measured rows of" in text for text in served["cautions"])
     own = evaluated("-s", "h100", "-n", "4", "--set", "tp=4", "--serving")
     assert not any("no measured rows of" in text for text in own["cautions"])
 

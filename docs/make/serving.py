@@ -255,7 +255,7 @@ def page(found: Sequence[engines.FittedEngine], compared: Sequence[Comparison]) 
         *_apart("rules", ("what", "model"), rows_of_others(compared)),
         *serving_pairs.section(listed_pairs(found, True), listed_pairs(found, False)),
         "## Intervals",
-        "80 % intervals of `dse evaluate --serving --uncertainty` and `dse predict --uncertainty`: residuals by engine "
+        "80 % intervals of `dse evaluate --serving` and `dse predict --uncertainty` at home: residuals by engine "
         "and kind of figure (`[residuals]` of a stack). *Unseen*: figures of configurations that neither fit nor "
         "residual saw. *Source left out*: by an engine that nothing was measured of. Widths are medians.",
         table(

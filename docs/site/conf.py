@@ -32,8 +32,8 @@ CONTENTS = {
         for room in ("layout", "work", "machine", "parallel", "steps", "accounts", "serving", "money")
     ),
     "How far to trust it": (
-        "docs/accuracy", "docs/studies", "docs/calibration", "docs/comparison", "docs/kernels", "docs/energy",
-        "docs/serving", "docs/simulate", "docs/systems", "docs/ablation", "docs/technology", "docs/cost",
+        "docs/accuracy", "docs/intervals", "docs/studies", "docs/calibration", "docs/comparison", "docs/kernels",
+        "docs/energy", "docs/serving", "docs/simulate", "docs/systems", "docs/ablation", "docs/technology", "docs/cost",
         "docs/failures", "docs/schedules",
     ),
     "How it works": (

@@ -14,7 +14,7 @@ from typing import NamedTuple
 import jax
 import numpy as np
 
-from dse.calibrate.fit import Fit, Parameter, folds, held_out
+from dse.calibrate.fit import Fit, FitProblem, Parameter, folds, held_out
 from dse.calibrate.step_rows import StepModel, StepRows
 from dse.designs.leaves import leaf, replace
 from dse.measured import predict_cases, rules
@@ -102,9 +102,7 @@ class Found(NamedTuple):
 
 def rows_of(compared: Sequence[Comparison], chips: dict[object, str]) -> ExpertRows | None:
     """Timed rows of mixtures of experts with a fitted stack; None where there are none."""
-    kept = [c for c in compared if is_timed(c) and c.prediction.stack in STACKS]
-    kept = [c for c in kept if c.prediction.chosen.workload.experts is not None]
-    kept = [c for c in kept if rules.unused(c.prediction.case.row, "fit of experts") is None]
+    kept = [c for c in compared if is_fitted(c)]
     if not kept:
         return None
     steps = StepRows.of(kept, chips)
@@ -114,6 +112,14 @@ def rows_of(compared: Sequence[Comparison], chips: dict[object, str]) -> ExpertR
         steps, np.array(waits, np.float32),
         [f"{c.prediction.case.row.get('gpu')}, {STACKS[c.prediction.stack]}" for c in kept],
         [_point(c, wait) for c, wait in zip(kept, waits, strict=True)], reached,
+    )  # fmt: skip
+
+
+def is_fitted(c: Comparison) -> bool:
+    """Whether a row is of a fitted mixture of experts."""
+    return (
+        is_timed(c) and c.prediction.stack in STACKS and c.prediction.chosen.workload.experts is not None
+        and rules.unused(c.prediction.case.row, "fit of experts") is None
     )  # fmt: skip
 
 
@@ -128,12 +134,7 @@ def calibrate(cases: Sequence[Case], lookup: Lookup, k: int = 5) -> Found | None
     rows = rows_of(compare_predictions(predict_cases(cases, lookup)), lookup.chips)
     if rows is None:
         return None
-    everywhere = np.ones(len(rows.cells), bool)
-    factors = np.ones((len(rows.cells), len(PARAMETERS)))
-    factors[:, [p.path for p in PARAMETERS].index(HOST)] = rows.waits
-    columns = range(len(PARAMETERS))
-    model = StepModel(rows.steps, PARAMETERS, columns, [everywhere for _ in columns], factors=factors)
-    problem = model.problem(rows.weights, NOISE, DELTA)
+    problem = problem_of(rows)
 
     def constant(part: np.ndarray) -> np.ndarray:
         weights = rows.weights * ~part
@@ -143,11 +144,21 @@ def calibrate(cases: Sequence[Case], lookup: Lookup, k: int = 5) -> Found | None
     return Found(
         rows, problem.solve().fit(PARAMETERS), problem.held_out(list(configurations)), problem.held_out(rows.cells),
         problem.held_out([str(c.prediction.case.row.get("model")) for c in rows.steps.compared]),
-        _with_defaults(rows.steps), held_out(rows.cells, constant),
+        with_defaults(rows.steps), held_out(rows.cells, constant),
     )
 
 
-def _with_defaults(rows: StepRows) -> np.ndarray:
+def problem_of(rows: ExpertRows, kind: type[StepModel] = StepModel) -> FitProblem:
+    """The fit of the shared values to the rows."""
+    everywhere = np.ones(len(rows.cells), bool)
+    factors = np.ones((len(rows.cells), len(PARAMETERS)))
+    factors[:, [p.path for p in PARAMETERS].index(HOST)] = rows.waits
+    columns = range(len(PARAMETERS))
+    model = kind(rows.steps, PARAMETERS, columns, [everywhere for _ in columns], factors=factors)
+    return model.problem(rows.weights, NOISE, DELTA)
+
+
+def with_defaults(rows: StepRows) -> np.ndarray:
     """log(predicted / measured) with the default expert kernels of the stacks."""
     defaults = {f"software.experts.{name}": about["default"] for name, about in paths.leaves(ExpertKernels).items()}
     designs = [replace(c.prediction.chosen, defaults) for c in rows.compared]

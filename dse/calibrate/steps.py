@@ -118,7 +118,9 @@ def columns_of(rows: StepRows, own: dict[str, list[str]]) -> list[tuple[str, str
     return [(whose, name) for whose, names in groups for name in names]
 
 
-def problem_of(rows: StepRows, columns: Sequence[tuple[str, str]], weights: np.ndarray) -> FitProblem:
+def problem_of(
+    rows: StepRows, columns: Sequence[tuple[str, str]], weights: np.ndarray, kind: type[StepModel] = StepModel
+) -> FitProblem:
     """The fit of shared and own values to the rows."""
     stacks = np.array([fitted_as(stack) for stack in rows.stacks])
     lineages = np.array([lineage_of(stack) for stack in stacks])
@@ -126,7 +128,7 @@ def problem_of(rows: StepRows, columns: Sequence[tuple[str, str]], weights: np.n
         (whose == "") | (rows.families == whose) | (lineages == whose) | (stacks == whose) for whose, _ in columns
     ]
     known = np.array([published(stack) for stack in rows.stacks])
-    model = StepModel(rows, PARAMETERS, [NAMES.index(name) for _, name in columns], holds, known)
+    model = kind(rows, PARAMETERS, [NAMES.index(name) for _, name in columns], holds, known)
     return model.problem(weights, NOISE, DELTA, np.array([prior_of(*column) for column in columns]))
 
 

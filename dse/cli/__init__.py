@@ -15,6 +15,7 @@ from dse.cli import (
     bench,
     calibration,
     catalog,
+    decide,
     diff,
     evaluate,
     examples,
@@ -65,6 +66,7 @@ app.command()(search.search)
 app.command()(pools.pools)
 app.command()(plan.plan)
 app.command()(evaluate.evaluate)
+app.command()(decide.decide)
 app.command()(trace.trace)
 app.command()(simulate.simulate)
 app.command()(launch.launch)

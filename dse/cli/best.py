@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from types import MappingProxyType
 from typing import TYPE_CHECKING
 
 from rich.text import Text
@@ -24,13 +25,18 @@ _LONGEST = 28
 Column = tuple[str, list[str]]
 
 
-def show_best(out: Console, summary: Summary) -> None:
-    """Print the best designs with as many columns of time as fit; common values are above the table."""
+def show_best(out: Console, summary: Summary, chances: Mapping[int, float] = MappingProxyType({})) -> None:
+    """Print the best designs with as many columns of time as fit; common values are above the table.
+
+    ``chances``: index of a design → probability that it is the best.
+    """
     show.heading(out, f"best by {summary.objective.replace('_', ' ')}{_of_what(summary)}")
     axes, same = _axes(summary.best)
     if same:
         out.print(Text("same for all: " + ", ".join(same)), soft_wrap=True)
     columns = [*axes, *_objective(summary), *_metrics(summary)]
+    if all(design.index in chances for design in summary.best):
+        columns.append(("best %", [f"{100 * chances[design.index]:.0f}" for design in summary.best]))
     shares = _shares(summary)
     while shares and _width(out, _table([*columns, *shares])) > out.width:
         shares.pop()

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from rich.console import Console
 
     from dse.doors.study import Study
-    from dse.measured.uncertainty import MetricInterval
+    from dse.measured.uncertainty import Judged, MetricInterval
     from dse.types import Design
     from dse.views.explanation import Explanation, OperatorRow, Reason, Share
 
@@ -52,8 +52,10 @@ def evaluate(
         typer.Option(help="Metric whose elasticities are shown [default: step_time; of serving request_latency]."),
     ] = None,
     uncertainty: Annotated[
-        bool, typer.Option("--uncertainty", help="Add 80 % intervals of times, rates and peak memory.")
-    ] = False,
+        bool, typer.Option(
+            "--uncertainty/--no-uncertainty", help="80 % intervals of times, rates, energy and peak memory."
+        ),
+    ] = True,
     as_json: Json = False,
 ) -> int:
     """Explain one design.
@@ -74,11 +76,11 @@ def evaluate(
         show.note(text)
     outside = cautions.outside(made, stack, system, explained.metrics)
     listed = cautions.of_all(made, (workload, system, stack), asked.stated, explained.metrics, study)
-    bounds = _bounds(made, stack, system, explained, study) if uncertainty and explained.has_step else {}
+    judged = _intervals(made, workload, stack, system, explained, study, uncertainty and explained.has_step)
     if as_json:
         made_up = (made_up_price(explained.metrics, made), made_up_carbon(explained.metrics, made))
         listed += filter(None, made_up)  # the tables print them with the totals
-        intervals = {"intervals": {name: list(ends) for name, ends in bounds.items()}} if uncertainty else {}
+        intervals = _document(judged) if uncertainty else {}
         show.document({"design": leaf_values(made), **explained.as_dict(), **intervals, "outside": outside,
                        "cautions": listed})  # fmt: skip
     else:
@@ -89,7 +91,7 @@ def evaluate(
             listed = [range_note(outside), *listed]
         for text in listed:
             show.console().print(Text(f"{text}\n", "yellow"), soft_wrap=True)
-        _print(explained, bounds, made, study)
+        _print(explained, judged, made, study)
     return 0 if explained.feasible else NOTHING_FEASIBLE
 
 
@@ -141,16 +143,37 @@ def _check_read(path: str, name: str, study: Study, to_serve: str) -> None:
         raise InputError("--set", f"{name}, of training", "leaves that serving reads", "leave it out")
 
 
-def _bounds(
-    design: Design, software: str, system: str, explained: Explanation, study: Study
-) -> dict[str, MetricInterval]:
-    """Metric → its 80 % interval, for headline metrics with one."""
+def _intervals(
+    design: Design, workload: str, software: str, system: str, explained: Explanation, study: Study, wanted: bool
+) -> Judged:
+    """80 % intervals of the headline metrics with one; none where they are not wanted."""
     from dse.designs.calibrated import accelerator_of
-    from dse.measured.uncertainty import intervals
+    from dse.designs.catalog import resolve
+    from dse.measured.uncertainty import Judged, intervals
 
+    if not wanted:
+        return Judged({}, {})
     metrics = explained.metrics
-    shown = {name: metrics[name] for name in study.headline(metrics)}
-    return intervals(design, shown, software, study, accelerator_of(system))
+    shown = {name: metrics[name] for name in (*study.headline(metrics), *study.totals) if name in metrics}
+    return intervals(design, shown, resolve("software", software), study, accelerator_of(system),
+                     resolve("workload", workload))
+
+
+def _document(judged: Judged) -> dict[str, Any]:
+    """Intervals, and what they are wide by, JSON-ready."""
+    return {
+        "intervals": {name: list(ends) for name, ends in judged.bounds.items()},
+        "interval_parts": {name: judged.reasons(name) for name in judged.bounds},
+    }
+
+
+def _why(judged: Judged, study: Study) -> str:
+    """What the interval of the first metric with one is wide by, in one line."""
+    from dse.measured.distance import WORDS
+
+    name = next(iter(judged.bounds), "")
+    parts = (f"{WORDS[part]} {show.percent(share)}" for part, share in judged.reasons(name).items())
+    return f"80 % interval of {study.long_names[name]}, shares of its variance: {', '.join(parts)}" if name else ""
 
 
 def _settings(texts: list[str], serving: bool) -> dict[str, Any]:
@@ -247,8 +270,8 @@ def print_obstacles(out: Console, reasons: Sequence[Reason]) -> None:
         out.print(Text(f"  {reason.meaning}: {reason.numbers}{fix}"), soft_wrap=True)
 
 
-def _print(explained: Explanation, bounds: dict[str, MetricInterval], made: Design, study: Study) -> None:
-    out = show.console()
+def _print(explained: Explanation, judged: Judged, made: Design, study: Study) -> None:
+    out, bounds = show.console(), judged.bounds
     metric = explained.elasticity_of.replace("_", " ")
     if explained.reasons:
         print_obstacles(out, explained.reasons)
@@ -260,10 +283,12 @@ def _print(explained: Explanation, bounds: dict[str, MetricInterval], made: Desi
         out.print(Text(explained.caution, "yellow"), soft_wrap=True)
     columns = ["metric", "value", *(["80 % interval"] if bounds else [])]
     show.print_table(out, columns, _headline(explained, bounds, study), left=["metric"], prose=["metric"])
+    if why := _why(judged, study):
+        out.print(Text(why), soft_wrap=True)
     for total, parts in explained.waterfalls.items():
         if not any(part.value for part in parts):  # an accelerator with unknown dies has no bill
             continue
-        _print_total(out, explained, total, parts, study)
+        _print_total(out, explained, total, parts, study, bounds)
         if remark := study.remark(total, explained.metrics, made):
             out.print(Text(remark), soft_wrap=True)
     show.heading(out, f"operators: {study.operators_of}")
@@ -299,13 +324,17 @@ def _precisions(made: Design) -> list[str]:
     return [choice_name(one) for one in Precision if not unsupported(accelerator, float(one))]
 
 
-def _print_total(out: Console, explained: Explanation, total: str, parts: list[Share], study: Study) -> None:
+def _print_total(
+    out: Console, explained: Explanation, total: str, parts: list[Share], study: Study,
+    bounds: dict[str, MetricInterval],
+) -> None:  # fmt: skip
     """Print a total and its parts; for memory with the capacity."""
     units, value = study.units[total], explained.metrics[total]
     of_units = {"s": _days if value > _DAYS * _DAY else show.seconds, "B": show.gib}
     text = of_units.get(units, lambda number: show.quantity(number, units))
     there = f" of {show.gib(explained.memory_capacity)}" if total == study.memory else ""
-    show.heading(out, f"{total.replace('_', ' ')}: {text(value)}{there}")
+    between = f" (80 %: {' to '.join(map(text, bounds[total]))})" if total in bounds else ""
+    show.heading(out, f"{total.replace('_', ' ')}: {text(value)}{there}{between}")
     _print_waterfall(out, parts, text)
 
 

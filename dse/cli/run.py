@@ -93,6 +93,10 @@ def run(
             with sweeps.progress_bar() as progress:
                 options: dict[str, Any] = {"keep": keep, "chunk": chunk, "fresh": fresh, "progress": progress}
                 options |= {"force": force, "workers": local, "scheduler": scheduler}
+                if kept.mode == "top":
+                    from dse.measured.decision import judge
+
+                    options["judge"] = judge
                 if share:
                     summary = sweeps.perform_shard(grid, sweeps.Shard(*share), output, **options)
                 else:
@@ -113,7 +117,7 @@ def finish(summary: Summary, imported: float, figure: bool, as_json: bool, force
     began = time.perf_counter()
     figures: list[Path] = []
     if not as_json:
-        _print(summary)
+        _print(summary, chances(summary))
     try:
         if figure and summary.n_feasible:
             figures += drawn_files(summary.written, force)
@@ -124,6 +128,18 @@ def finish(summary: Summary, imported: float, figure: bool, as_json: bool, force
         else:
             _print_end(summary, seconds, figures)
     return 0 if summary.n_feasible or summary.shard else NOTHING_FEASIBLE
+
+
+def chances(summary: Summary) -> dict[int, float]:
+    """Index of a best design → probability that it is the best, of results that have it."""
+    if summary.output is None or not summary.keep.startswith("top") or summary.shard:
+        return {}
+    from dse.sweep import open_results
+
+    with open_results(summary.written) as found:
+        if "probability_best" not in found:
+            return {}
+        return dict(zip(found["index"].values.tolist(), found["probability_best"].values.tolist(), strict=True))
 
 
 def drawn_files(results: Path, force: bool) -> list[Path]:
@@ -146,7 +162,11 @@ def _shard(text: str) -> tuple[int, int]:
 
 def summary_document(summary: Summary, seconds: dict[str, float], figures: list[Path]) -> dict[str, Any]:
     """Results and outputs of a run, JSON-ready."""
+    known = chances(summary)
+    best = [dataclasses.asdict(one) | ({"probability_best": known[one.index]} if one.index in known else {})
+            for one in summary.best]  # fmt: skip
     return dataclasses.asdict(summary) | {
+        "best": best,
         "study": summary.study.name,
         "rate": summary.rate,
         "caution": summary.caution,
@@ -161,11 +181,11 @@ def summary_document(summary: Summary, seconds: dict[str, float], figures: list[
 _SPLIT = ("import", "start", "trace", "compile", "run", "write", "figure")
 
 
-def _print(summary: Summary) -> None:
+def _print(summary: Summary, known: dict[int, float]) -> None:
     """Print the best designs, and reasons of infeasibility."""
     out = show.console()
     if summary.best:
-        best.show_best(out, summary)
+        best.show_best(out, summary, known)
         for text in filter(None, (summary.caution, summary.outside, summary.context, summary.prices)):
             out.print(Text(text, "yellow"), soft_wrap=True)
     share = show.percent(summary.n_feasible / max(summary.n_designs, 1))

@@ -1,8 +1,9 @@
 """Range of calibration of a design: whether it lies within the measured rows of its stack's fit.
 
 A stack's file may state the ranges of its rows in ``[calibrated]``: minimum and maximum of each quantity below, the
-accelerators, and those with rows of mixtures of experts. A prediction beyond them is an extrapolation, which intervals
-(``--uncertainty``) do not include. A stack without this table has no measured rows. Nothing here is traced.
+accelerators, and those with rows of mixtures of experts. A prediction beyond them is an extrapolation; intervals widen
+by accelerators and mixtures (``dse.measured.distance``), not by sizes. A stack without this table has no measured rows.
+Nothing here is traced.
 
 Likewise sequences beyond a model's context, and training stacks without a measured engine.
 """
@@ -122,7 +123,7 @@ def vendor_note(stack: str, accelerator: str) -> str:
     slows = "typical slow-downs stand in" if stack == NEUTRAL else "its overheads on other chips stand in"
     return (
         f"{stack} has no measured rows of {vendor or 'such'} accelerators: {slows}, "
-        "with a wide interval (--uncertainty)"
+        "with a wide interval"
     )
 
 

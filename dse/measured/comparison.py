@@ -22,6 +22,7 @@ from dse.measured import (
     Prediction,
     Skip,
     columns,
+    distance,
     predict_cases,
     read_cases,
     read_table,
@@ -31,10 +32,9 @@ from dse.measured import (
 )
 from dse.measured.cells import Cells
 from dse.measured.kinds import KINDS, kind_of
-from dse.measured.names import accelerator_of
+from dse.measured.names import Lookup, accelerator_of
 from dse.measured.prediction import peak_rate
 from dse.measured.roofline import REFUSED
-from dse.measured.uncertainty import MetricInterval
 
 Report = dict[str, Any]
 
@@ -123,7 +123,7 @@ def predict_lines(
     """:func:`predict`, and the lines that it writes: column → text, empty without a value."""
     outputs.checked(output, force, [cases_path])
     predictions = predict_cases(read_cases(cases_path, measured=False))
-    rows = _predicted_rows(predictions, half_widths(predictions) if intervals else None)
+    rows = _predicted_rows(predictions, deviations(predictions) if intervals else None)
     lines = [line for _, line in sorted(rows, key=lambda item: item[0])]
     _write(output, lines, force)
     skipped = Counter(line["skipped"] for line in lines if line["skipped"])
@@ -137,17 +137,12 @@ def coverage(compared: Sequence[Comparison]) -> list[dict[str, Any]]:
 
     The calibration may have used these rows; ``dse calibrate`` reports the coverage of unseen ones.
     """
-    timed = [c for c in compared if is_timed(c)]
-    widths = half_widths({id(c.prediction): c.prediction for c in timed}.values())
+    kept = [c for c in compared if is_timed(c) or (c.skip is None and c.metric in _study_of(c.prediction).residuals)]
+    spreads = deviations({id(c.prediction): c.prediction for c in kept}.values())
     held: dict[str, list[bool]] = {}
-    for c in timed:
-        within = abs(math.log(c.predicted / c.measured)) <= widths.get(id(c.prediction), 0.0)
-        held.setdefault(c.source, []).append(within)
-    for c in compared:
-        study = _study_of(c.prediction)
-        if c.skip is None and c.metric in study.residuals:
-            width = uncertainty.residual_half_width(c.prediction.stack, c.metric, study) or 0.0
-            held.setdefault(c.source, []).append(abs(math.log(c.predicted / c.measured)) <= width)
+    for c in kept:
+        width = uncertainty.half_width(parts_of(c.prediction, c.metric, spreads))
+        held.setdefault(c.source, []).append(abs(math.log(c.predicted / c.measured)) <= width)
     everything = {"all": [flag for flags in held.values() for flag in flags]} if held else {}
     by_source = dict(sorted(held.items())) | everything
     return [{"source": s, "n": len(flags), "coverage": sum(flags) / len(flags)} for s, flags in by_source.items()]
@@ -350,42 +345,44 @@ def _or_none(values: np.ndarray, statistic: Any) -> float | None:
 # Tables out
 
 
-def half_widths(predictions: Iterable[Prediction]) -> dict[int, float]:
-    """``id`` of each predicted step → half-width of the interval of its log step time."""
+def deviations(predictions: Iterable[Prediction]) -> dict[int, float]:
+    """``id`` of each predicted step → standard deviation of its log step time over its stack's parameters."""
     steps = [
         p for p in predictions
         if p.skip is None and p.design is not None and p.stack and _study_of(p) is TRAINING
     ]  # fmt: skip
-    parts = [uncertainty.uncertainty_of(p.stack, uncertainty.is_mixture(p.chosen)) for p in steps]
-    found = uncertainty.half_widths([p.chosen for p in steps], parts)
-    return {id(p): float(half_width) for p, half_width in zip(steps, found, strict=True)}
+    found = uncertainty.deviations([p.chosen for p in steps], [uncertainty.uncertainty_of(p.stack) for p in steps])
+    return {id(p): float(deviation) for p, deviation in zip(steps, found, strict=True)}
+
+
+def parts_of(prediction: Prediction, metric: str, spreads: dict[int, float]) -> dict[str, float]:
+    """Parts of the log error of a metric (:func:`uncertainty.parts_of`); none without a stack."""
+    if not prediction.stack:
+        return {}
+    row, stack = prediction.case.row, prediction.stack
+    is_new = not Lookup().is_measured(stack, row.source)
+    at = distance.levels_of(stack, accelerator_of(row), prediction.chosen, row.get("model"), is_new)
+    spread = spreads.get(id(prediction), 0.0)
+    return uncertainty.parts_of(metric, prediction.chosen, stack, at, _study_of(prediction), spread)
 
 
 def _predicted_rows(
-    predictions: Iterable[Prediction], half_widths: dict[int, float] | None
+    predictions: Iterable[Prediction], spreads: dict[int, float] | None
 ) -> list[tuple[int, dict[str, Any]]]:
-    """(line, cells) of every row of every configuration, with intervals if half-widths are given."""
-    return [(row.line, row.cells | _predicted_cells(p, half_widths)) for p in predictions for row in p.case.rows]
+    """(line, cells) of every row of every configuration, with intervals if deviations are given."""
+    return [(row.line, row.cells | _predicted_cells(p, spreads)) for p in predictions for row in p.case.rows]
 
 
-def _predicted_cells(prediction: Prediction, half_widths: dict[int, float] | None) -> dict[str, Any]:
+def _predicted_cells(prediction: Prediction, spreads: dict[int, float] | None) -> dict[str, Any]:
     values: dict[str, str] = {}
     for metric in KINDS[prediction.case.kind].metrics(prediction.case):
         value = metric_value(prediction, metric) if prediction.skip is None else math.nan
         values[f"pred_{metric}"] = "" if math.isnan(value) else f"{value:.7g}"
-        if math.isnan(value) or half_widths is None:
+        if math.isnan(value) or spreads is None:
             continue
-        if bounds := _interval(prediction, metric, value, half_widths.get(id(prediction))):
+        if bounds := uncertainty.interval(value, parts_of(prediction, metric, spreads)):
             values |= {f"pred_{metric}_{end}": f"{bound:.7g}" for end, bound in bounds._asdict().items()}
     return values | remarks_on(prediction, prediction.skip)
-
-
-def _interval(prediction: Prediction, metric: str, value: float, half_width: float | None) -> MetricInterval | None:
-    """The interval of a predicted metric, None where it has none."""
-    study, software = _study_of(prediction), prediction.chosen.software
-    if half_width is None and not study.residuals:
-        return None
-    return uncertainty.interval_of(metric, value, prediction.stack, software, half_width, study)
 
 
 def _study_of(prediction: Prediction) -> Study:

@@ -84,6 +84,11 @@ class Lookup:
             _names(prefix, source, note) for prefix in entry.nearest_sources
         )
 
+    def is_measured(self, stack: str, source: str) -> bool:
+        """Whether a source is one of the measured sources of a stack."""
+        prefixes = (prefix.partition("|")[0] for prefix in self.entry("software", stack).measured_sources)
+        return any(_names(prefix, source, "") for prefix in prefixes)
+
     def by_source(self, kind: str, source: str, accelerator: str = "", note: str = "") -> str:
         """Slug of the system with this accelerator (or the stack) with this source in its ``sources``.
 

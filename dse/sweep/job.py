@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import dataclasses
 import functools
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
+
+import numpy as np
 
 from dse.doors.study import Study
 from dse.errors import InputError
@@ -31,6 +33,10 @@ ENUMERATION_RATE = 5e7
 MOST_DESIGNS = 10**13
 
 
+#: (grid, indices of designs) → name of a variable → its values, units and long name.
+Judge = Callable[[Grid, np.ndarray], Mapping[str, tuple[np.ndarray, dict[str, str]]]]
+
+
 @dataclasses.dataclass(frozen=True)
 class RunOptions:
     """Options of a run that are not part of the specification."""
@@ -45,6 +51,7 @@ class RunOptions:
     force: bool = False  #: replace an output that is not a file of dse
     workers: int | LocalWorkers | None = None  #: number of processes of this machine, or the started ones
     scheduler: str | None = None  #: evaluate on the workers of a Dask scheduler at this address
+    judge: Judge | None = None  #: further variables of the designs that ``top:K`` keeps
 
     @property
     def on_workers(self) -> bool:

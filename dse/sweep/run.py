@@ -141,6 +141,8 @@ def perform(
         summary = summaries.of_part(job.grid, job.keep, found.part, **numbers, **found.earlier._asdict())
         attributes = summaries.attributes(job.grid, summary, found.identity)
         labelled = datasets.build(job.grid, job.keep, found.part, attributes)
+        if job.options.judge and job.keep.mode == "top":
+            labelled.data.update(datasets.judged(job.options.judge(job.grid, found.part.index)))
         if found.store:
             write_results(labelled, job.grid, found.store, seconds, job.options.force)
     ended = time.perf_counter()

@@ -13,17 +13,19 @@ import dse
 from calibration import engine_residuals
 from dse.cli import app
 from dse.designs import catalog
-from dse.designs.leaves import leaf, leaves, replace
+from dse.designs.leaves import leaf, leaves
 from dse.doors.studies import STUDIES
+from dse.measured.distance import Known, Place, levels
 from dse.measured.prediction import by_structure
 from dse.measured.uncertainty import (
-    DRAWS,
     Uncertainty,
     deviations,
-    half_widths,
-    interval_of,
+    half_width,
+    interval,
+    intervals,
+    moved_parameters,
+    parts_of,
     quantile,
-    sample_parameters,
     uncertainty_of,
 )
 
@@ -31,14 +33,15 @@ DESIGN = dse.design("gpt-3-13b", "selene", n_devices=16, tp=8, pp=2, recompute="
 
 
 def test_nothing_open_is_no_interval():
-    assert half_widths([DESIGN], [Uncertainty({}, 0.0)])[0] == pytest.approx(0.0, abs=1e-6)
-    low, high = interval_of("step_time", 2.0, "", DESIGN.software, 0.0)
-    assert low == high == 2.0
+    assert deviations([DESIGN], [Uncertainty({}, 0.0)])[0] == 0.0
+    assert interval(2.0, {"home": 0.0}) == (2.0, 2.0)
+    assert interval(2.0, {}) is None
 
 
-def test_the_residual_alone_is_the_normal_quantile():
-    assert half_widths([DESIGN], [Uncertainty({}, 0.1)], 0.8)[0] == pytest.approx(0.12816, rel=1e-3)
-    assert half_widths([DESIGN], [Uncertainty({}, 0.1)], 0.95)[0] == pytest.approx(0.19600, rel=1e-3)
+def test_parts_add_up_in_squares_to_the_normal_quantile():
+    assert half_width({"home": 0.1}, 0.8) == pytest.approx(0.12816, rel=1e-3)
+    assert half_width({"home": 0.1}, 0.95) == pytest.approx(0.19600, rel=1e-3)
+    assert half_width({"home": 0.03, "chip": 0.04}) == pytest.approx(0.05 * quantile())
 
 
 def test_a_spread_widens_by_its_elasticity():
@@ -57,14 +60,14 @@ def test_designs_keep_their_order_whatever_their_structure():
     np.testing.assert_allclose(together, apart, rtol=1e-5)
 
 
-def test_drawn_shares_stay_shares():
+def test_moved_shares_stay_shares():
     path = "software.pp_overlap"
     ((_, stack),) = by_structure([DESIGN])
-    found = sample_parameters(stack, [Uncertainty({path: 2.0}, 0.0)])
+    found = moved_parameters(stack, [Uncertainty({path: 2.0}, 0.0)], [path])
     column = leaf(found, path)
-    assert column.max() == leaves()[path]["bounds"].high == 1.0 and column.min() > 0.0
+    assert column[1] == leaves()[path]["bounds"].high == 1.0 and 0.0 < column[2] < column[0]
     for other in (name for name in leaves() if name != path and leaf(DESIGN, name) is not None):
-        assert leaf(found, other) == pytest.approx(np.full(DRAWS, leaf(DESIGN, other)), rel=1e-6), other
+        assert leaf(found, other) == pytest.approx(np.full(3, leaf(DESIGN, other)), rel=1e-6), other
 
 
 @pytest.mark.parametrize("stack", ["megatron-2021", "nemo", "megatron-core-te-hopper"])
@@ -88,18 +91,61 @@ def test_a_stack_that_is_calibrated_again_has_its_new_residual(tmp_path, monkeyp
 def test_intervals_of_serving_are_by_engine_and_kind_of_figure():
     """An engine without rows is less sure; ratios follow the residual; memory has its own; other metrics have none."""
 
-    def served(metric, value, stack):
-        return interval_of(metric, value, stack, software, None, STUDIES["serving"])
+    def served(metric, stack, at=()):
+        return parts_of(metric, DESIGN, stack, at, STUDIES["serving"])
 
-    software = replace(DESIGN.software, {"memory_spread": 0.05})
-    own, unknown = (served("time_per_output_token", 0.02, name) for name in ("vllm", "megatron-core"))
-    assert unknown.low < own.low < 0.02 < own.high < unknown.high
-    first = served("time_to_first_token", 1.0, "vllm")
-    spread = catalog.entry("software", "vllm").value("residuals.first")
-    assert first.high == pytest.approx(np.exp(quantile() * spread), rel=1e-6)
-    memory = served("peak_memory", 1.0, "vllm")
-    assert memory.high == pytest.approx(np.exp(quantile() * 0.05), rel=1e-6)
-    assert served("concurrency_limit", 10.0, "vllm") is None
+    token = "time_per_output_token"
+    assert half_width(served(token, "vllm")) < half_width(served(token, "vllm", ("vendor", "stack")))
+    assert served("time_to_first_token", "vllm") == {"home": catalog.entry("software", "vllm").value("residuals.first")}
+    assert served("peak_memory", "vllm")["home"] == pytest.approx(float(DESIGN.software.memory_spread))
+    assert not served("concurrency_limit", "vllm")
+
+
+ROWS = Known.of([
+    Place("a", "f", "h100", "Hopper", "NVIDIA", "dense", "llama"),
+    Place("b", "f", "h100", "Hopper", "NVIDIA", "latent mixture", "deepseek"),
+    Place("b", "f", "a100", "Ampere", "NVIDIA", "dense", "gpt"),
+])  # fmt: skip
+
+
+@pytest.mark.parametrize("changed, found", [
+    ({}, ()),
+    ({"family": "gpt"}, ()),  # another stack has such rows
+    ({"family": "qwen"}, ("family",)),
+    ({"chip": "h200"}, ("chip",)),
+    ({"chip": "a100", "generation": "Ampere"}, ("generation",)),  # with another stack alone
+    ({"chip": "mi300x", "generation": "CDNA3", "vendor": "AMD"}, ("vendor", "stack")),
+    ({"kind": "mixture"}, ("kind",)),
+    ({"kind": "recurrent"}, ("kind",)),
+    ({"stack": "c"}, ("stack",)),
+    ({"stack": "b", "kind": "latent mixture"}, ()),
+    ({"stack": "c", "framework": "g", "chip": "h200"}, ("chip", "framework")),
+])  # fmt: skip
+def test_of_each_respect_the_outermost_level_counts(changed, found):
+    place = ROWS.rows[0]._replace(**changed)
+    assert set(levels(place, ROWS)) == set(found)
+    new = levels(place, ROWS, new_source=True)
+    assert ("source" in new) == (place.stack in "ab" and place.vendor == "NVIDIA")
+
+
+def test_intervals_widen_with_distance():
+    """Home, a generation without rows, one that is announced, a vendor without rows; what they are wide by is named."""
+    widths = []
+    for system in ("b200", "rubin", "tpu-v5p"):
+        made = dse.design("llama-3-8b", system, "nemo", n_devices=8, tp=8, any_option=True)
+        chip = catalog.resolve("accelerator", system)
+        found = intervals(made, {"step_time": 1.0}, "nemo", accelerator=chip, model="llama-3-8b")
+        low, high = found.bounds["step_time"]
+        widths.append(np.log(high / low))
+        assert sum(found.reasons("step_time", 9).values()) == pytest.approx(1.0)
+        assert {"generation", "vendor"} & found.reasons("step_time", 9).keys()
+    home = intervals(DESIGN, {"step_time": 1.0}, "megatron-2021", accelerator="a100-sxm-80gb", model="gpt-3-13b")
+    assert np.log(home.bounds["step_time"].high / home.bounds["step_time"].low) < widths[0] <= widths[1] <= widths[2]
+
+
+def test_energy_is_less_sure_than_time():
+    found = intervals(DESIGN, {"step_time": 1.0, "energy_per_step": 1.0}, "megatron-2021")
+    assert found.bounds["energy_per_step"].high > found.bounds["step_time"].high
 
 
 def test_residuals_of_engines_hold_what_was_not_seen():
@@ -124,8 +170,7 @@ def test_a_stack_without_rows_is_less_sure():
 
 
 def test_metrics_that_do_not_follow_the_step_time_have_no_interval():
-    assert interval_of("peak_memory_state", 1.0, "", DESIGN.software, 0.1) is None
-    assert interval_of("mfu", 0.4, "", DESIGN.software, 0.1).low == pytest.approx(0.4 * np.exp(-0.1))
+    assert "peak_memory_state" not in intervals(DESIGN, {"peak_memory_state": 1.0}, "megatron-2021").bounds
 
 
 def test_predict_adds_bounds(tmp_path):
@@ -153,10 +198,13 @@ def told(capsys, *arguments):
 
 
 def test_commands_tell_intervals(capsys):
-    options = ["-w", "gpt-3-13b", "-s", "selene", "--set", "tp=8", "--set", "recompute=full", "--uncertainty"]
-    assert "80 % interval" in told(capsys, "evaluate", *options)
+    options = ["-w", "gpt-3-13b", "-s", "selene", "--set", "tp=8", "--set", "recompute=full"]
+    printed = told(capsys, "evaluate", *options)
+    assert "80 % interval" in printed and "shares of its variance" in printed
+    assert "80 % interval" not in told(capsys, "evaluate", *options, "--no-uncertainty")
     document = json.loads(told(capsys, "evaluate", *options, "--json"))
     low, high = document["intervals"]["step_time"]
     assert low < document["metrics"]["step_time"] < high
+    assert 1 <= len(document["interval_parts"]["step_time"]) <= 3
     covered = json.loads(told(capsys, "validate", "tests/published/narayanan_2021.csv", "--uncertainty", "--json"))
     assert covered["coverage"][-1]["source"] == "all" and covered["coverage"][-1]["coverage"] > 0.6

@@ -74,6 +74,11 @@ def single_designs(grid: Grid, part: Part) -> Labelled:
     return Labelled(data, coordinates)
 
 
+def judged(found: Mapping[str, tuple[np.ndarray, dict[str, str]]]) -> dict[str, Variable]:
+    """Further variables of single designs: name → values, and attributes."""
+    return {name: Variable(("design",), values, attributes) for name, (values, attributes) in found.items()}
+
+
 def _best(grid: Grid, part: Part) -> Labelled:
     """The best mapping of each point: metrics and parts of the mapping, missing if no design is feasible."""
     dims = tuple(dimension.name for dimension in grid.dimensions)

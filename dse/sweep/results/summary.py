@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 import json
 import math
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -223,6 +223,29 @@ def _cautions(grid: Grid, best: Iterable[BestDesign]) -> tuple[str, str]:
     return cautions(grid, (found[place] for place in range(len(designs))))
 
 
+def named_designs(grid: Grid, indices: Sequence[int]) -> list[tuple[str, Design, str, str, str]]:
+    """Designs of a sweep: labels that tell them apart, design, and slugs of stack, accelerator and workload."""
+    found: dict[int, tuple[str, Design, str, str, str]] = {}
+    listed = [grid.labels(index) for index in indices]
+    apart = [name for name in (listed[0] if listed else ()) if len({labels.get(name) for labels in listed}) > 1]
+    for places, own, index in grid.by_structure(np.array(indices, np.int64)):
+        columns = own.values(index)
+        for row, place in enumerate(places.tolist()):
+            design = replace(own.base, {path: np.float32(column[row]) for path, column in columns.items()})
+            named = _named(grid, own, listed[place])
+            chip = named.get("accelerator") or calibrated.accelerator_of(named.get("system", ""))
+            name = ", ".join(f"{axis} {listed[place].get(axis)}" for axis in apart)
+            found[place] = (name, design, named.get("software", ""), chip, named.get("workload", ""))
+    return [found[place] for place in range(len(listed))]
+
+
+def _named(grid: Grid, own: Any, labels: Mapping[str, Label]) -> dict[str, str]:
+    """Workload, software, accelerator and system of a design of a part of a sweep."""
+    kinds = ("workload", "software", "accelerator", "system")
+    fixed = {axis.key: axis.labels[0] for axis in (*grid.fixed, *own.fixed) if axis.key in kinds}
+    return {key: str(label) for key, label in {**fixed, **labels}.items() if key in kinds}
+
+
 def cautions(
     grid: Grid, designs: Iterable[tuple[Mapping[str, Label], Mapping[str, float], Design]]
 ) -> tuple[str, str]:
@@ -232,15 +255,13 @@ def cautions(
         grid: of the sweep or search.
         designs: labels by axis; metrics by name and leaves by path; the base design of its structure.
     """
-    named_here = ("workload", "software", "accelerator", "system")
     parts = [(one.base, one) for one in grid.each]
     outside: dict[str, dict[str, None]] = {}  # by stack, in their order and each text once
     context: dict[str, None] = {}
     chips = []
     for labels, numbers, base in designs:
         own = next((one for made, one in parts if made is base), grid)
-        fixed = {axis.key: axis.labels[0] for axis in (*grid.fixed, *own.fixed) if axis.key in named_here}
-        named = {key: str(label) for key, label in {**fixed, **labels}.items() if key in named_here}
+        named = _named(grid, own, labels)
         lookup = calibrated.lookup_of(base, numbers)
         chips.append(_chip(base, numbers))
         if "workload" in named and (note := calibrated.beyond_context(named["workload"], lookup)):

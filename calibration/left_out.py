@@ -1,0 +1,365 @@
+"""Errors of rows left out by source, chip, generation, vendor, framework and family of models, with their levels.
+
+Fits are those of the catalogue's jobs without the rows of one group; few levels are fitted of each, so a leave-out
+takes seconds. For chips, generations and vendors the kernels measured in isolation are left out too: the design takes
+those of another chip of its family, of the generation before, or of no family at all (and a neutral stack in training).
+
+Rows that no fit has used (of mixtures on further stacks, of further vendors, tunings) are predicted as the catalogue
+does.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+import os
+import re
+import tempfile
+from collections.abc import Callable, Hashable, Iterator, Sequence
+from pathlib import Path
+from typing import NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from calibration import engines
+from dse.calibrate import experts, levels, steps
+from dse.calibrate.fit import FitProblem, Minimum, folds
+from dse.calibrate.step_priors import fitted_as, own_names
+from dse.calibrate.step_rows import StepModel, StepRows, rows_of
+from dse.designs import catalog
+from dse.designs.leaves import replace
+from dse.doors.study_serving import SERVING
+from dse.measured import comparison, predict_cases, read_cases
+from dse.measured.comparison import Comparison, compare_predictions, is_timed, step_time
+from dse.measured.distance import Known, Place, known_places, place_of
+from dse.measured.distance import levels as levels_of
+from dse.measured.names import Lookup, accelerator_of
+from dse.measured.prediction import evaluate_stack
+from dse.measured.uncertainty import deviations as deviations_of
+from dse.measured.uncertainty import uncertainty_of
+from dse.types import Software
+
+#: Kernel family → the one that stands in where the generation was never measured.
+EARLIER = {"blackwell": "hopper", "hopper": "ampere", "h100": "ampere", "h200": "ampere", "ampere": "volta"}
+#: Kernels of a chip → those of its family.
+ALIKE = {"h100": "hopper", "h200": "hopper"}
+
+#: Folds of configurations, of rows at home.
+_FOLDS = 5
+
+#: Family of models of rows that name none: vTrain's are GPTs.
+_UNNAMED = "gpt"
+
+
+class LeftOut(NamedTuple):
+    """A figure predicted without the rows of its group."""
+
+    figure: str  #: ``step``, ``memory``, or a kind of residuals of serving
+    by: str  #: what was left out
+    group: str  #: which one
+    source: str
+    place: Place
+    levels: tuple[str, ...]
+    error: float  #: log(predicted / measured)
+    deviation: float  #: of the log prediction over the spread of the parameters
+    measured: float  #: its logarithm
+    metric: str
+
+
+def left_out(
+    figure: str, by: str, group: str, c: Comparison, at: Place, found: tuple[str, ...], error: float,
+    deviation: float = 0.0,
+) -> LeftOut:  # fmt: skip
+    """A compared figure that was left out."""
+    metric, measured = ("step_time", step_time(c)) if figure == "step" else (c.metric, c.measured)
+    return LeftOut(figure, by, group, c.source, at, found, float(error), float(deviation), np.log(measured), metric)
+
+
+@contextlib.contextmanager
+def kernels_of(instead: Callable[[str], str]) -> Iterator[None]:
+    """The catalogue with other kernels: ``instead`` of each family."""
+    with tempfile.TemporaryDirectory() as folder:
+        to = Path(folder) / "accelerators"
+        to.mkdir()
+        for path in (catalog.catalog_root() / "accelerators").glob("*.toml"):
+            text = path.read_text(encoding="utf-8")
+            own = re.sub(r'(?m)^kernels = "([^"]*)"', lambda found: f'kernels = "{instead(found[1])}"', text)
+            if own != text:
+                (to / path.name).write_text(own, encoding="utf-8")
+        before = os.environ.get("DSE_CATALOG")
+        os.environ["DSE_CATALOG"] = os.pathsep.join(filter(None, (folder, before)))
+        try:
+            yield
+        finally:
+            os.environ.pop("DSE_CATALOG") if before is None else os.environ.update(DSE_CATALOG=before)
+
+
+def place(c: Comparison, stack: str = "") -> Place:
+    """The place of a compared row."""
+    workload, row = c.prediction.chosen.workload, c.measurement.row
+    return place_of(stack or c.prediction.stack, accelerator_of(row), workload, row.get("model") or _UNNAMED)
+
+
+def key(c: Comparison) -> tuple[str, int, str]:
+    """What tells a figure from others."""
+    return c.measurement.row.file, c.measurement.row.line, c.metric
+
+
+# Training
+
+
+class PlainSteps(StepModel):
+    """Step times by NumPy, slopes by finite differences: nothing is compiled for a few hundred rows."""
+
+    def log_times(self, z: np.ndarray) -> np.ndarray:
+        """Log step times (rows) at ``z`` (rows x parameters)."""
+        return self._many(z[None])[0]
+
+    def slopes(self, z: np.ndarray) -> np.ndarray:
+        """Derivatives of the log step times (rows x parameters)."""
+        moved = z + _STEP * np.eye(z.shape[1])[:, None, :]
+        found = self._many(np.concatenate([z[None], moved]))
+        return (found[1:] - found[0]).T / _STEP
+
+    def _many(self, z: np.ndarray) -> np.ndarray:
+        """Log step times (sets x rows) at each ``z`` (sets x rows x parameters)."""
+        sets = len(z)
+        found = np.zeros(z.shape[:2])
+        factors = np.broadcast_to(np.asarray(self.factors), z.shape[1:])
+        for members, columns, structure in self.rows.structures:
+            stack = jax.tree.unflatten(structure, list(np.tile(columns, (sets, 1)).T))
+            values = {
+                p.path: (factors[members, i] * np.asarray(p.value(jnp.asarray(z[:, members, i])))).reshape(-1)
+                for i, p in enumerate(self.parameters)
+            }
+            values = {path: column.astype(np.float32) for path, column in values.items()}
+            times = np.asarray(evaluate_stack(replace(stack, values)).step_time, float)
+            found[:, members] = np.log(times).reshape(sets, len(members))
+        return found
+
+
+#: Finite difference in prior spreads.
+_STEP = 0.02
+
+
+def linear(problem: FitProblem, at: Minimum) -> FitProblem:
+    """A fit with residuals that are linear about its optimum: without some rows it stays near, and costs nothing."""
+    slopes = problem.slopes(at.z, at.errors)
+    return dataclasses.replace(
+        problem, residuals=lambda z: at.errors + slopes @ (z - at.z), slopes=lambda z, errors: slopes, starts=1
+    )
+
+
+def training(tables: Sequence[str | Path]) -> list[LeftOut]:
+    """Steps and memory of the tables."""
+    cases = [case for path in tables for case in read_cases(path)]
+    lookup = Lookup()
+    compared = compare_predictions(predict_cases(cases, lookup))
+    rows = rows_of(compared, lookup.chips)
+    found = [*_dense(cases, rows), *_pods(compared, lookup)]
+    if (mixtures := experts.rows_of(compared, lookup.chips)) is not None:
+        found += _mixtures(mixtures)
+    return [*found, *_vendors(cases), *_never_fitted(compared, {key(c) for c in rows.compared}), *_memory(compared)]
+
+
+def _dense(cases: Sequence, rows: StepRows) -> Iterator[LeftOut]:
+    """Steps of dense models, by fits of all stacks without a group."""
+    own = {stack: own_names(Lookup().software(stack)) for stack in sorted(set(map(fitted_as, rows.stacks)))}
+    columns = steps.columns_of(rows, own)
+    problem = steps.problem_of(rows, columns, rows.weights, PlainSteps)
+    whole = problem.solve()
+    near = linear(problem, whole)
+    with kernels_of(lambda family: EARLIER.get(family, family)):
+        lookup = Lookup()
+        earlier = rows_of(compare_predictions(predict_cases(cases, lookup)), lookup.chips)
+        foreign = steps.problem_of(earlier, columns, rows.weights, PlainSteps)
+    assert [key(c) for c in earlier.compared] == [key(c) for c in rows.compared], "other rows with earlier kernels"
+    places = [place(c, fitted_as(c.prediction.stack)) for c in rows.compared]
+    chosen = [c.prediction.chosen for c in rows.compared]
+    deviations = deviations_of(chosen, [uncertainty_of(c.prediction.stack) for c in rows.compared])
+    for by, labels in labels_of(places, list(rows.sources), rows.groups).items():
+        for group in dict.fromkeys(labels):
+            part = np.array([label == group for label in labels])
+            errors = (foreign if by == "generation" else problem).residuals(near.solve(~part, whole.z).z)
+            yield from _figures("step", by, group, part, places, rows.compared, errors, deviations)
+
+
+def labels_of(
+    places: Sequence[Place], sources: Sequence[str], configurations: Sequence[Hashable]
+) -> dict[str, list[str]]:
+    """What is left out → the group of each row."""
+    return {
+        "configuration": [f"fold {fold}" for fold in folds(configurations, _FOLDS)],
+        "source": list(sources), "chip": [p.chip for p in places], "generation": [p.generation for p in places],
+        "framework": [p.framework for p in places], "family": [p.family for p in places],
+    }  # fmt: skip
+
+
+def _figures(
+    figure: str, by: str, group: str, part: np.ndarray, places: Sequence[Place], compared: Sequence[Comparison],
+    errors: np.ndarray, deviations: np.ndarray, unseen: np.ndarray | None = None,
+) -> Iterator[LeftOut]:  # fmt: skip
+    """The rows of a group, with their distance from all others; ``unseen``: left out, by default the group."""
+    known = Known.of(p for p, out in zip(places, part if unseen is None else unseen, strict=True) if not out)
+    for i in map(int, np.flatnonzero(part)):
+        at = levels_of(places[i], known, new_source=by == "source")
+        c = compared[i]
+        yield left_out(figure, by, group, c, places[i], at, errors[i], deviations[i])
+
+
+def _mixtures(rows: experts.ExpertRows) -> Iterator[LeftOut]:
+    """Steps of mixtures of experts, with dense steps as fitted; the first row of each point."""
+    problem = experts.problem_of(rows, PlainSteps)
+    whole = problem.solve()
+    near = linear(problem, whole)
+    compared = rows.steps.compared
+    places = [place(c) for c in compared]
+    first = np.zeros(len(compared), bool)
+    first[[rows.points.index(point) for point in dict.fromkeys(rows.points)]] = True
+    for by, labels in labels_of(places, [c.source for c in compared], [point[1:] for point in rows.points]).items():
+        for group in dict.fromkeys(labels):
+            part = np.array([label == group for label in labels])
+            errors = problem.residuals(0.0 * whole.z if part.all() else near.solve(~part, whole.z).z)
+            keep = _figures("step", by, group, part, places, compared, errors, np.zeros(len(places)))
+            yield from (one for one, i in zip(keep, np.flatnonzero(part), strict=True) if first[i])
+    blind = experts.with_defaults(rows.steps)
+    for i in map(int, np.flatnonzero(first)):
+        c = compared[i]
+        yield left_out("step", "kind", "mixture", c, places[i], ("kind",), blind[i])
+
+
+def _pods(compared: Sequence[Comparison], lookup: Lookup) -> Iterator[LeftOut]:
+    """Steps of TPUs: the level of a generation by the prior, without its rows."""
+    rows = rows_of(compared, lookup.chips, levelled=True)
+    everywhere = [np.ones(len(rows.stacks), bool)]
+    model = PlainSteps(rows, (levels.LEVEL, levels.LOSS), [0], everywhere)
+    errors = model.problem(rows.trust, levels.NOISE, levels.DELTA).residuals(np.zeros(1))
+    places = [place(c) for c in rows.compared]
+    for group in sorted({p.chip for p in places}):
+        part = np.array([p.chip == group for p in places])
+        yield from _figures("step", "chip", group, part, places, rows.compared, errors, np.zeros(len(places)))
+
+
+def _vendors(cases: Sequence) -> Iterator[LeftOut]:
+    """Dense steps of each vendor by the neutral stack and kernels of no family."""
+    with kernels_of(lambda family: "generic"):
+        lookup = Lookup(software=lambda stack: catalog.record(Software, "neutral"))
+        compared = compare_predictions(predict_cases(cases, lookup))
+    kept = [c for c in compared if is_timed(c) and kind_is_dense(c)]
+    for c in kept:
+        at = place(c, "neutral")
+        yield left_out("step", "vendor", at.vendor, c, at, ("vendor", "framework"), _step_error(c))
+
+
+def kind_is_dense(c: Comparison) -> bool:
+    """Whether a row is of a dense model, all of it trained."""
+    workload = c.prediction.chosen.workload
+    return workload.experts is None and workload.adapters is None and workload.packing is None
+
+
+def _step_error(c: Comparison) -> float:
+    """log(predicted / measured) of the step time."""
+    error = float(np.log(c.predicted / c.measured))
+    return error if c.metric == "step_time" else -error
+
+
+def _never_fitted(compared: Sequence[Comparison], fitted: set[tuple[str, int, str]]) -> Iterator[LeftOut]:
+    """Steps that no fit has used, as the catalogue predicts them."""
+    kept = [
+        c for c in compared
+        if is_timed(c) and c.prediction.stack and key(c) not in fitted and not experts.is_fitted(c)
+        and "tpu" not in place(c).chip
+    ]  # fmt: skip
+    spread = deviations_of([c.prediction.chosen for c in kept], [uncertainty_of(c.prediction.stack) for c in kept])
+    for c, deviation in zip(kept, spread, strict=True):
+        at = levels_of(place(c), known_places(serves=False), new_source=True)
+        yield left_out("step", "never fitted", c.source, c, place(c), at, _step_error(c), deviation)
+
+
+def _memory(compared: Sequence[Comparison]) -> Iterator[LeftOut]:
+    """Peaks of memory, to which nothing is fitted but the spread that a stack states."""
+    for c in compared:
+        if c.skip is None and c.metric == "peak_memory" and c.prediction.stack:
+            error = float(np.log(c.predicted / c.measured))
+            at = place(c)
+            yield left_out("memory", "framework", at.framework, c, at, ("framework",), error)
+
+
+# Serving
+
+
+def serving(tables: Sequence[str | Path]) -> list[LeftOut]:
+    """Figures of serving, by engines without a group, and of those that no engine is fitted to."""
+    compared, lookup = comparison.compare(list(tables)), Lookup()
+    rows = engines.by_stack(compared, lookup)
+    with kernels_of(lambda family: ALIKE.get(family, family)):
+        shared = _same(rows, engines.read(tables))
+    with kernels_of(lambda family: EARLIER.get(family, family)):
+        earlier = _same(rows, engines.read(tables))
+    with kernels_of(lambda family: "generic"):
+        foreign = _same(rows, engines.read(tables))
+    alone = [one.problem.solve() for one in rows]
+    near = [linear(one.problem, best) for one, best in zip(rows, alone, strict=True)]
+    compared_of = [c for one in rows for c in one.compared]
+    configurations = [configuration for one in rows for configuration in one.configurations]
+    places = [place(c) for c in compared_of]
+    figures = np.array([SERVING.residuals[c.metric] for c in compared_of])
+    stacks = np.array([c.prediction.stack for c in compared_of])
+    found: list[LeftOut] = []
+    for by, labels in labels_of(places, [c.source for c in compared_of], configurations).items():
+        with_kernels = {"chip": shared, "generation": earlier}.get(by, {one.stack: one for one in rows})
+        for group in dict.fromkeys(labels):
+            part = np.array([label == group for label in labels])
+            z = _engines_without(rows, near, [one.z for one in alone], part)
+            errors = np.zeros(len(part))
+            for stack in set(stacks[part]):
+                errors[stacks == stack] = with_kernels[stack].residuals(z[stack][None])[0]
+            for figure in dict.fromkeys(figures):
+                some = part & (figures == figure)
+                found += _figures(figure, by, group, some, places, compared_of, errors, np.zeros(len(part)), part)
+    z = _engines_without(rows, near, [one.z for one in alone], np.zeros(len(places), bool))
+    errors = np.concatenate([foreign[one.stack].residuals(z[one.stack][None])[0] for one in rows])
+    for c, spot, error in zip(compared_of, places, errors, strict=True):
+        figure = SERVING.residuals[c.metric]
+        found.append(left_out(figure, "vendor", spot.vendor, c, spot, ("vendor",), error))
+    return [*found, *_others(compared, lookup), *_memory(compared)]
+
+
+def _same(rows: Sequence[engines.EngineRows], others: Sequence[engines.EngineRows]) -> dict[str, engines.EngineRows]:
+    """The same figures with other kernels, in the same order."""
+    by_key = {key(c): (one, i) for one in others for i, c in enumerate(one.compared)}
+    found = {}
+    for one in rows:
+        compared = tuple(by_key[key(c)][0].compared[by_key[key(c)][1]] for c in one.compared if key(c) in by_key)
+        assert len(compared) == len(one.compared), f"{one.stack}: other figures with other kernels"
+        found[one.stack] = engines.rows_of(one.stack, compared)
+    return found
+
+
+def _engines_without(
+    rows: Sequence[engines.EngineRows], near: Sequence[FitProblem], alone: Sequence[np.ndarray], part: np.ndarray
+) -> dict[str, np.ndarray]:
+    """Stack → parameters of its engine without the rows of a group, by the prior of its kin and what rows are left."""
+    kept = np.split(~part, np.cumsum([len(one.compared) for one in rows])[:-1])
+    seen = [
+        z if left.all() or not left.any() else problem.solve(left, z).z
+        for problem, left, z in zip(near, kept, alone, strict=True)
+    ]
+    kin = engines.kinship([one.stack for one in rows])
+    centres = engines.centres_of(kin, seen, np.array([left.any() for left in kept]))
+    return {
+        one.stack: dataclasses.replace(problem, centre=centre).solve(left, centre).z if left.any() else centre
+        for one, problem, left, centre in zip(rows, near, kept, centres, strict=True)
+    }
+
+
+def _others(compared: Sequence[Comparison], lookup: Lookup) -> Iterator[LeftOut]:
+    """Figures that no engine is fitted to, as the catalogue predicts them."""
+    known = known_places(serves=True)
+    for c in compared:
+        if engines.is_of_fit(c) and not engines.is_fitted(c, lookup):
+            figure, error = SERVING.residuals[c.metric], float(np.log(c.predicted / c.measured))
+            at = levels_of(place(c), known, new_source=True)
+            yield left_out(figure, "never fitted", c.source, c, place(c), at, error)

@@ -1,0 +1,215 @@
+"""The page on intervals: how wide they are by distance from measured rows, and how many rows left out they hold.
+
+``python -m docs.make.intervals docs/intervals.md CASES.csv … --catalog hw_catalog``: errors of rows left out, the
+widths of the catalogue (``intervals.toml``), and the page.
+"""
+
+from __future__ import annotations
+
+import datetime
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import NamedTuple
+
+import numpy as np
+
+from calibration import left_out, widths
+from calibration.left_out import LeftOut
+from calibration.widths import Figures, Widths
+from docs.make.command import command, page_parser
+from docs.make.markdown import document, filed, percent, publish, table
+from dse.calibrate import writing
+from dse.measured import distance, read_table
+from dse.measured.kinds import kind_of
+
+#: Widths → figures that they are learnt from, and what these are in words.
+LEARNT = {
+    "step": (("step",), "step time and rates of training"),
+    "serving": (("token", "latency", "rate", "energy"), "time of a token and of a request, throughput, energy"),
+    "first": (("first",), "time to the first token"),
+    "memory": (("memory",), "peak memory"),
+}
+_LEVELS = (*distance.HARDWARE, *distance.SOFTWARE, *distance.MODEL)
+
+_ABOUT = """\
+An interval adds up, in squares, standard deviations of the log error: of the fitted parameters (first order), of what
+rows of the stack leave open (its residual), and of every level at which the design lies off all measured rows
+(`dse/measured/distance.py`). Of each respect the outermost level counts: hardware (*chip*, *generation*, *vendor*
+without rows of the stack), software (*source* or cluster, *stack*, *framework* without rows), model (*family* without
+rows, *kind* of attention or experts without rows of the stack). What a level adds is learnt from rows left out of all
+fits by chip, generation, vendor, framework, family and source in turn, never from single rows: it is where 80 % of
+these lie in their intervals, each group with the same weight (split conformal; of two vendors, 80 % of each). For a
+generation left out, kernels measured in isolation are left out too (those of the generation before stand in); for a
+vendor, kernels of no family predict, in training with the neutral stack, the spread of whose parameters the level
+holds. Widths do not fall outwards. `dse evaluate` prints the interval and its three largest parts, `--json` has them
+as `interval_parts`."""
+
+_CROSSED = """\
+*Held* is the share of rows within their 80 % interval, by widths that were learnt without any row of the group, in
+whatever leave-out; *each group once* gives groups the same weight, since rows of one group share their error.
+*Configuration*: at home, rows whose configuration alone no fit saw. *Never fitted*: rows that no fit uses (mixtures of
+further stacks, adapters, further vendors), as the catalogue predicts them. Few groups of vendors and generations say
+little about the next one: widths of a vendor are learnt from one other alone where it is left out."""
+
+_PAIRS = """\
+Pairs of rows of one group that was left out, predicted within a factor of two of each other: probability that A is
+faster than B by errors of which designs alike share a part (below). *Brier*: mean square of probability less outcome;
+0.25 is a coin."""
+
+
+def tables_of(paths: Sequence[Path]) -> tuple[list[Path], list[Path]]:
+    """Tables of training steps and of serving."""
+    kinds = {path: kind_of(read_table(path)[0]).name for path in paths}
+    return [p for p in paths if kinds[p] == "steps"], [p for p in paths if kinds[p] != "steps"]
+
+
+def rows_of(paths: Sequence[Path]) -> list[LeftOut]:
+    """All figures left out."""
+    steps, served = tables_of(paths)
+    return [*left_out.training(steps), *left_out.serving(served)]
+
+
+class Found(NamedTuple):
+    """Figures left out by what their widths are, as :data:`LEARNT` has them."""
+
+    rows: list[LeftOut]
+    known: dict[str, Figures]
+    learnt: dict[str, Widths]
+    crossed: dict[str, np.ndarray]  #: standard deviations, by widths learnt without the group
+
+    @property
+    def shared(self) -> dict[str, float]:
+        """Share of the variance that rows of a group have in common, at home and beyond."""
+        every = [self.known[name] for name in ("step", "serving", "first")]
+        return {
+            name: float(np.mean([widths.shared(one, name == "home") for one in every])) for name in ("home", "levels")
+        }
+
+
+def found_in(rows: list[LeftOut]) -> Found:
+    """Widths of the rows."""
+    known = {name: widths.figures_of(rows, figures) for name, (figures, _) in LEARNT.items()}
+    learnt = {name: widths.fit(figures, np.ones(len(figures.rows), bool)) for name, figures in known.items()}
+    return Found(rows, known, learnt, {name: widths.crossed(figures) for name, figures in known.items()})
+
+
+def catalogue(found: Found, date: str) -> str:
+    """``intervals.toml``: widths by level, what is shared, and what the rows are of."""
+    rows, learnt = found.rows, found.learnt
+    fitted = [one for one in rows if one.by not in ("vendor", "never fitted")]
+    trained = [one.place for one in fitted if one.figure == "step"]
+    served = [one.place for one in fitted if one.figure in (*LEARNT["serving"][0], "first")]
+    frameworks = sorted({one.place.framework for one in rows if one.figure == "memory"})
+    homes = ("step", *dict.fromkeys(one.figure for one in rows if one.figure not in ("step", "memory")))
+    tables = {
+        "": {"source": writing.quoted("rows left out: docs/intervals.md"), "date": writing.quoted(date)},
+        **{
+            name: {"families": _texts(p.family for p in places), "kinds": _texts(p.kind for p in places)}
+            for name, places in (("training", trained), ("serving", served))
+        },
+        "memory": {"frameworks": _texts(frameworks)},
+        "home": {name: f"{widths.typical(name):.3f}" for name in homes} | {"power": f"{POWER}"},
+        "assumed": {"announced": f"{ANNOUNCED}"},
+        "shared": {name: f"{share:.2f}" for name, share in found.shared.items()},
+        "tail": {"freedom": f"{widths.freedom([*found.known.values()], [*found.crossed.values()])}"},
+        **{f"widths.{name}": {level: f"{s:.3f}" for level, s in own.items()} for name, own in learnt.items()},
+    }
+    return writing.document(tables, "Standard deviations of log errors: python -m docs.make.intervals")
+
+
+#: Standard deviation of the log of a device's mean power, of which energy of training takes its own part: that of the
+#: power of loads (docs/energy.md, docs/kernels.md).
+POWER = 0.1
+
+
+#: That of an accelerator that is announced, an assumption: rates and bandwidths of announcements move by 10 to 40 %
+#: until chips ship (Rubin's memory by 70 %).
+ANNOUNCED = 0.15
+
+
+def _texts(values: Sequence[str] | Iterator[str]) -> str:
+    return f"[{', '.join(writing.quoted(one) for one in sorted(set(values)) if one)}]"
+
+
+def rows_of_widths(learnt: dict[str, Widths]) -> Iterator[list[str]]:
+    """Figures, the median stack, and what each level adds."""
+    for name, own in learnt.items():
+        home = f"{widths.typical(LEARNT[name][0][0]):.3f}"
+        yield [LEARNT[name][1], home, *(f"{own[level]:.3f}" if level in own else "–" for level in _LEVELS)]
+
+
+def rows_held(found: Found) -> Iterator[list[str]]:
+    """What intervals hold by what was left out."""
+    for name, figures in found.known.items():
+        for by, held in widths.held(figures, found.crossed[name]).items():
+            yield [
+                LEARNT[name][1], by, f"{held.figures}", f"{held.groups}", percent(held.held, digits=0),
+                percent(held.by_group, digits=0), f"÷ and × {np.exp(held.width):.2f}",
+            ]  # fmt: skip
+
+
+def rows_of_pairs(found: Found) -> Iterator[list[str]]:
+    """How well pairs are told apart whose chip, source or framework was left out."""
+    for name in ("step", "serving", "first"):
+        for by in ("configuration", "chip", "framework", "source"):
+            score = widths.pairs(found.known[name], found.crossed[name], by, found.shared["levels"])
+            yield [
+                LEARNT[name][1], by, f"{score.pairs:,}", f"{score.brier:.3f}", f"{score.by_group:.3f}",
+                percent(score.right, digits=0),
+            ]  # fmt: skip
+
+
+def page(found: Found) -> str:
+    """The page."""
+    return document([
+        "# Intervals by distance",
+        f"Written by `{command('docs.make.intervals')}`.", _ABOUT,
+        "## What a level adds",
+        "Standard deviations of the log error; *home* is the residual of the median stack. Assumed, not learnt: "
+        f"{ANNOUNCED} for an accelerator that is announced, {POWER} for the power of a device in energy of training.",
+        table(("figures", "home", *_LEVELS), rows_of_widths(found.learnt), words=("figures",)),
+        "## What intervals hold of rows left out", _CROSSED,
+        table(
+            ("figures", "left out", "rows", "groups", "held", "each group once", "width"), rows_held(found),
+            words=("figures", "left out"),
+        ),
+        "## Which of two is faster", _PAIRS,
+        table(
+            ("figures", "left out", "pairs", "Brier", "each group once", "right"), rows_of_pairs(found),
+            words=("figures", "left out"),
+        ),
+        "Designs alike in a part of the error share "
+        + ", ".join(f"{percent(share, digits=0)} of its variance {where}" for where, share in zip(
+            ("at home", "beyond"), found.shared.values(), strict=True)) + ".",
+        f"Groups one by one: {filed('intervals_groups', _GROUP, rows_of_groups(found.rows))}",
+    ])  # fmt: skip
+
+
+_GROUP = ("figure", "left out", "group", "levels", "rows", "median error", "80 % of errors below")
+
+
+def rows_of_groups(rows: Sequence[LeftOut]) -> Iterator[list[str]]:
+    """Errors of every group left out, by levels."""
+    sets: dict[tuple[str, str, str, str], list[float]] = {}
+    for one in rows:
+        sets.setdefault((one.figure, one.by, one.group, ", ".join(one.levels)), []).append(one.error)
+    for names, errors in sorted(sets.items()):
+        median = percent(float(np.expm1(np.median(errors))), "+")
+        yield [*names, f"{len(errors)}", median, percent(float(np.expm1(np.quantile(np.abs(errors), 0.8))))]
+
+
+def main() -> None:
+    """Leave out, learn, write the table of the catalogue and the page."""
+    parser = page_parser(__doc__)
+    parser.add_argument("tables", type=Path, nargs="+", metavar="CASES.csv", help="measured rows")
+    parser.add_argument("--catalog", type=Path, metavar="FOLDER", help="also replace its intervals.toml")
+    asked = parser.parse_args()
+    found = found_in(rows_of(asked.tables))
+    if asked.catalog:
+        text = catalogue(found, datetime.date.today().isoformat())
+        (asked.catalog / "intervals.toml").write_text(text, encoding="utf-8")
+    publish(asked.page, page(found))
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,227 @@
+r"""Distance of a design from measured rows, by level, and the width that each level adds to an interval.
+
+A level is a respect in which a design differs from the measured rows of its stack: hardware (another chip, another
+generation, another vendor), software (a cluster, a stack or a framework without rows) and model (a family without
+rows; attention or experts of a kind without rows). Of each respect the outermost level counts. Variances of log errors
+add up,
+
+.. math:: \sigma^2 = \sigma_\mathrm{home}^2 + \sum_l s_l^2
+
+with ``s_l`` from rows that were left out by level (``intervals.toml`` of the catalogue, ``docs/intervals.md``).
+"""
+
+from __future__ import annotations
+
+import functools
+import re
+from collections.abc import Collection, Iterable, Mapping
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from dse.designs import catalog
+from dse.designs.catalog.load import parse, paths, stamp
+from dse.types import Design, Workload
+
+#: Levels of each respect, outermost last.
+HARDWARE = ("chip", "generation", "vendor")
+SOFTWARE = ("source", "stack", "framework")
+MODEL = ("family", "kind")
+
+#: Level → in words.
+WORDS = {
+    "home": "what rows of the stack leave open", "parameters": "spread of the fitted parameters",
+    "chip": "no rows of this chip with the stack", "generation": "no rows of this generation of chips with the stack",
+    "vendor": "no rows of this vendor's chips with the stack", "source": "a source or cluster without rows",
+    "stack": "no rows of the stack", "framework": "no rows of the framework",
+    "announced": "an accelerator that is announced",
+    "family": "no rows of this family of models", "kind": "no rows of this kind of attention or experts with the stack",
+}  # fmt: skip
+
+
+Levels = tuple[str, ...]
+
+
+class Place(NamedTuple):
+    """What tells how far a design, or a row, is from others."""
+
+    stack: str
+    framework: str
+    chip: str
+    generation: str
+    vendor: str
+    kind: str  #: of attention and feed-forward
+    family: str  #: of models
+
+    @property
+    def has_experts(self) -> bool:
+        """Whether it is of a mixture of experts."""
+        return "mixture" in self.kind
+
+
+class Known(NamedTuple):
+    """Places with measured rows."""
+
+    rows: tuple[Place, ...]
+    families: frozenset[str]
+    kinds: frozenset[str]
+
+    @classmethod
+    def of(cls, places: Iterable[Place]) -> Known:
+        """Those of rows."""
+        rows = tuple(dict.fromkeys(places))
+        return cls(rows, frozenset(row.family for row in rows), frozenset(row.kind for row in rows))
+
+
+def framework_of(stack: str) -> str:
+    """Code base of a stack: its lineage, else its name without the release.
+
+    >>> framework_of("tensorrt-llm-1-0"), framework_of("nemo")
+    ('tensorrt-llm', 'megatron-transformer-engine')
+    """
+    lineage = catalog.entry("software", stack).value("lineage", "") if stack in catalog.names("software") else ""
+    return str(lineage) or re.sub(r"(-\d+)+$", "", stack)
+
+
+def kind_of(workload: Workload) -> str:
+    """Kind of attention and feed-forward of a model."""
+    if workload.recurrent is not None:
+        return "recurrent"
+    if workload.sparse is not None:
+        return "sparse"
+    return "dense" if workload.experts is None else "mixture" if workload.latent is None else "latent mixture"
+
+
+def family_of(model: str) -> str:
+    """First word of a model's name; "" for none.
+
+    >>> family_of("Llama-3-70B"), family_of("Qwen/Qwen3-8B")
+    ('llama', 'qwen')
+    """
+    found = re.match(r"[a-z]+", model.rpartition("/")[2].lower().removeprefix("meta-"))
+    return found[0] if found else ""
+
+
+def chip_of(accelerator: str) -> tuple[str, str]:
+    """(generation, vendor) of an accelerator of the catalogue; a generation is the first word of the architecture."""
+    if not accelerator:
+        return "", ""
+    entry = catalog.entry("accelerator", accelerator)
+    return str(entry.value("architecture", accelerator)).partition(" ")[0], str(entry.value("vendor", ""))
+
+
+def place_of(stack: str, accelerator: str, workload: Workload, model: str) -> Place:
+    """The place of a model with a stack on an accelerator, both by their names in the catalogue."""
+    return Place(stack, framework_of(stack), accelerator, *chip_of(accelerator), kind_of(workload), family_of(model))
+
+
+def levels(place: Place, known: Known, new_source: bool = False) -> Levels:
+    """Levels at which a place differs from known ones: hardware and experts by rows of its stack, if it has any.
+
+    What runs on chips of a vendor without rows is another port: a stack without rows.
+    """
+    own = [row for row in known.rows if row.stack == place.stack]
+    near = own or [row for row in known.rows if row.framework == place.framework]
+    hardware = _hardware(place, near or known.rows)
+    own = [] if "vendor" in hardware else own
+    software = ("source",) * new_source if own else ("stack",) if near else ("framework",)
+    return (*hardware, *software, *_model(place, near or known.rows, known))
+
+
+def _hardware(place: Place, rows: Collection[Place]) -> Levels:
+    if not place.chip or any(row.chip == place.chip for row in rows):
+        return ()
+    if any(row.generation == place.generation for row in rows):
+        return ("chip",)
+    return ("generation",) if any(row.vendor == place.vendor for row in rows) else ("vendor",)
+
+
+def _model(place: Place, rows: Collection[Place], known: Known) -> Levels:
+    if place.kind not in known.kinds or place.has_experts not in {row.has_experts for row in rows}:
+        return ("kind",)
+    return ("family",) if place.family and place.family not in known.families else ()
+
+
+# Of the catalogue
+
+
+def known_places(serves: bool) -> Known:
+    """Places of the measured rows of training stacks, or of serving ones, as their files state them."""
+    files = [*paths("software").values(), _file()]
+    return _known_places(serves, *(stamp(path) for path in files))
+
+
+@functools.lru_cache(maxsize=8)
+def _known_places(serves: bool, *changed: tuple[int, int]) -> Known:
+    stacks = [slug for slug in catalog.names("software") if bool(catalog.serving_defaults(slug)) == serves]
+    rows = [row for stack in stacks for row in _rows_of(stack)]
+    seen = _table()["serving" if serves else "training"]
+    return Known(tuple(rows), frozenset(seen["families"]), frozenset(seen["kinds"]))
+
+
+def _rows_of(stack: str) -> Iterable[Place]:
+    """Places of the rows of a stack: accelerators, and whether some are of mixtures."""
+    value = catalog.entry("software", stack).value
+    for chip in value("calibrated.accelerators", ()):
+        for kind in ("dense", *(["mixture"] if chip in value("calibrated.mixtures", ()) else [])):
+            yield Place(stack, framework_of(stack), chip, *chip_of(chip), kind, "")
+
+
+def levels_of(stack: str, accelerator: str, design: Design, model: str = "", new_source: bool = False) -> Levels:
+    """Levels at which a design differs from the measured rows of stacks of its kind.
+
+    Args:
+        stack: its stack, by its name in the catalogue.
+        accelerator: its accelerator, by its name in the catalogue; "" where unknown.
+        design: the design.
+        model: name of its model; "" where unknown.
+        new_source: whether it is of a row whose source is not one of the stack's.
+    """
+    known = known_places(design.workload.requests is not None)
+    found = levels(place_of(stack, accelerator, design.workload, model), known, new_source)
+    announced = accelerator and catalog.entry("accelerator", accelerator).value("status") == "announced"
+    return (*found, "announced") if announced else found
+
+
+def parts(figure: str, stack: str, at: Levels) -> dict[str, float]:
+    """Part of the log error of a kind of figure → its standard deviation: ``home``, then levels.
+
+    Args:
+        figure: ``step``, ``power`` or a kind of residuals of serving.
+        stack: the stack; its own residual is ``home``, that of the median stack where it has no rows.
+        at: levels of the design.
+    """
+    field = "residual" if figure == "step" else f"residuals.{figure}"
+    own = None if {"stack", "framework"} & {*at} else catalog.entry("software", stack).value(field)
+    widths = _table()["assumed"] | _table()["widths"].get(FIGURES.get(figure, figure), {})
+    return {"home": float(_table()["home"][figure] if own is None else own)} | {
+        level: float(widths[level]) for level in at if level in widths
+    }
+
+
+def parts_of_memory(stack: str, spread: float) -> dict[str, float]:
+    """The same of peak memory: ``spread`` of the stack, more where no memory of its framework was measured."""
+    known = framework_of(stack) in _table()["memory"]["frameworks"]
+    return {"home": spread} | ({} if known else {"framework": float(_table()["widths"]["memory"]["framework"])})
+
+
+#: Kinds of figures whose widths are learnt together.
+FIGURES = dict.fromkeys(("token", "latency", "rate", "energy"), "serving")
+
+
+def shared(part: str) -> float:
+    """Share of the variance of a part that designs alike in it have in common."""
+    return float(_table()["shared"]["home" if part == "home" else "levels"])
+
+
+def freedom() -> float:
+    """Degrees of freedom of Student's t whose tails log errors have."""
+    return float(_table()["tail"]["freedom"])
+
+
+def _table() -> Mapping[str, Any]:
+    """``intervals.toml`` of the catalogue."""
+    return parse(_file())
+
+
+def _file() -> Path:
+    return catalog.catalog_root() / "intervals.toml"
