@@ -347,8 +347,9 @@ def _engines_without(
         z if left.all() or not left.any() else problem.solve(left, z).z
         for problem, left, z in zip(near, kept, alone, strict=True)
     ]
-    kin = engines.kinship([one.stack for one in rows])
-    centres = engines.centres_of(kin, seen, np.array([left.any() for left in kept]))
+    stacks = [one.stack for one in rows]
+    kin, related = engines.kinship(stacks), engines.lineages(stacks)
+    centres = engines.centres_of(kin, related, seen, np.array([left.any() for left in kept]))
     return {
         one.stack: dataclasses.replace(problem, centre=centre).solve(left, centre).z if left.any() else centre
         for one, problem, left, centre in zip(rows, near, kept, centres, strict=True)

@@ -64,8 +64,9 @@ assert gained.drop(("llama-2-7b", 8)).lt(0.0).all().all() and gained.loc[("llama
 pd.DataFrame({"A100 / H100": faster.unstack("tp").loc[MODELS].stack()}).unstack().round(2)
 
 # %% [markdown]
-# H100 answers faster, by less than its memory is faster (1.64 times), the less so the more devices share the model. More
-# devices answer sooner, but for the smallest model: on eight its layers are so short that messages and the host decide.
+# H100 answers faster, by less than its memory is faster (1.64 times), the less so the more devices share the model.
+# More devices answer sooner, but for the smallest model: on eight its layers are so short that messages and the host
+# decide.
 #
 # ## How near to the memory
 #
