@@ -32,22 +32,33 @@ def plan(
     workload: Workload,
     accelerators: Annotated[str, typer.Option("--on", metavar="NAME,…", help="Accelerators, joined by commas.")],
     serving: Annotated[bool, typer.Option("--serving", help="Plan a service, not a training run.")] = False,
-    rate: Annotated[float | None, typer.Option(metavar="N", help="Serving: requests/s, Poisson.")] = None,
+    rate: Annotated[
+        float | None, typer.Option(metavar="N", help="Serving: requests/s, Poisson [default: none].")
+    ] = None,
     first_token: Annotated[
         str | None,
-        typer.Option("--ttft", metavar="[PCT=]TIME", help="Serving: limit of time to first token: 1s, p95=1s."),
+        typer.Option(
+            "--ttft", metavar="[PCT=]TIME", help="Serving: limit of time to first token: 1s, p95=1s [default: none].",
+        ),
     ] = None,
     token: Annotated[
         str | None,
-        typer.Option("--tpot", metavar="[PCT=]TIME", help="Serving: limit of time per output token: 30ms, p95=30ms."),
+        typer.Option(
+            "--tpot", metavar="[PCT=]TIME",
+            help="Serving: limit of time per output token: 30ms, p95=30ms [default: none].",
+        ),
     ] = None,
     prompt_tokens: Annotated[float, typer.Option("--isl", metavar="N", help="Serving: prompt tokens, mean.")] = 1024.0,
     output_tokens: Annotated[float, typer.Option("--osl", metavar="N", help="Serving: output tokens, mean.")] = 1024.0,
     time: Annotated[
-        str | None, typer.Option("--in", metavar="TIME", help="Training: limit of the run with failures: 30d, 12 h.")
+        str | None,
+        typer.Option(
+            "--in", metavar="TIME", help="Training: limit of the run with failures: 30d, 12 h [default: none].",
+        ),
     ] = None,
     budget: Annotated[
-        str | None, typer.Option("--under", metavar="USD", help="Training: limit of its cost: 5M, 200k.")
+        str | None,
+        typer.Option("--under", metavar="USD", help="Training: limit of its cost: 5M, 200k [default: none]."),
     ] = None,
     tokens: Annotated[
         str | None, typer.Option(metavar="N", help="Training: tokens, such as 2T [default: those of the model's file].")

@@ -32,12 +32,14 @@ def pools(
         Path | None, typer.Option("--output", "-o", help="File of all whole workers, .csv [default: none].")
     ] = None,
     figure: Annotated[
-        Path | None, typer.Option(metavar="FILE.png", help="Figure of whole workers, .png, .svg or .pdf.")
+        Path | None,
+        typer.Option(metavar="FILE.png", help="Figure of whole workers, .png, .svg or .pdf [default: none]."),
     ] = None,
     tool: Annotated[
         str | None,
         typer.Option(
-            "--for", metavar="TOOL", help="Print launch lines of whole workers: vllm, sglang, tensorrt-llm.",
+            "--for", metavar="TOOL",
+            help="Print launch lines of whole workers: vllm, sglang, tensorrt-llm [default: none].",
         ),
     ] = None,
     pick: Annotated[

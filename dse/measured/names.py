@@ -85,9 +85,14 @@ class Lookup:
         )
 
     def is_measured(self, stack: str, source: str) -> bool:
-        """Whether a source is one of the measured sources of a stack."""
-        prefixes = (prefix.partition("|")[0] for prefix in self.entry("software", stack).measured_sources)
-        return any(_names(prefix, source, "") for prefix in prefixes)
+        """Whether a source is one of a stack's measured ones, or of those that it was fitted to."""
+        entry = self.entry("software", stack)
+        prefixes = (prefix.partition("|")[0] for prefix in entry.measured_sources)
+        about = entry.values["attention"].source  # of the file
+        fitted = re.search(r"^dse calibrate: \d+ (?:rows|figures) of ([^;]*)", about)
+        return any(_names(prefix, source, "") for prefix in prefixes) or (
+            fitted is not None and source in fitted[1].split(", ")
+        )
 
     def by_source(self, kind: str, source: str, accelerator: str = "", note: str = "") -> str:
         """Slug of the system with this accelerator (or the stack) with this source in its ``sources``.
