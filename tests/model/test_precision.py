@@ -53,11 +53,13 @@ def metrics(name, precision):
 
 
 def condition(name, exact):
-    """How much more than a load its difference to what memory holds is rounded, where requests wait for memory."""
+    """How much more than a load its difference to what memory holds, or to what is served, is rounded in a queue."""
     if "concurrency_limit" not in exact:
         return 1.0
-    load = leaf(variants(name), "workload.requests.concurrency")
-    return np.where(exact["concurrency_limit"] < load, load / np.maximum(load - exact["concurrency_limit"], 1.0), 1.0)
+    load, limit = leaf(variants(name), "workload.requests.concurrency"), exact["concurrency_limit"]
+    of_memory = np.where(limit < load, load / np.maximum(load - limit, 1.0), 1.0)
+    left = 1.0 - exact["utilisation"]
+    return np.maximum(of_memory, np.where(left > 0.0, 0.1 / np.maximum(left, 1e-6), 1.0))
 
 
 @pytest.mark.parametrize("name", PANEL)

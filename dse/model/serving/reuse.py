@@ -110,11 +110,12 @@ def grown_by_turn(requests: Requests, reuse: Reuse) -> tuple[Scalar, Scalar]:
     """New prompt tokens of a turn, and tokens that it adds to its session's context, its answer among them.
 
     The mean prompt ``P`` of ``t`` turns with a shared prefix ``s``, ``u`` new tokens and answers ``a`` is ``s + u (t +
-    1) / 2 + a (t - 1) / 2``.
+    1) / 2 + a (t - 1) / 2``. Of answers too long for such a mean the prompts have what is left by one new token.
     """
     own, turns = requests.prompt_tokens * (1.0 - requests.prefix_share), reuse.turns
     new = jnp.maximum((2.0 * own - requests.output_tokens * (turns - 1.0)) / (turns + 1.0), 1.0)
-    return new, new + requests.output_tokens
+    left = jnp.maximum(2.0 * own - (turns + 1.0), 0.0) / jnp.maximum(turns - 1.0, 1e-6)
+    return new, new + jnp.where(turns > 1.0, jnp.minimum(requests.output_tokens, left), requests.output_tokens)
 
 
 def found_share(contents: Contents, prompt: Scalar, time: Scalar) -> Scalar:

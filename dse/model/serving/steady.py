@@ -305,7 +305,7 @@ class PromptIntake(NamedTuple):
         """
         if self.ranks is None:
             return own
-        any_rank = 1.0 - (1.0 - jnp.minimum(own, 1.0)) ** self.ranks
+        any_rank = -jnp.expm1(self.ranks * jnp.log1p(-jnp.minimum(own, 1.0 - 1e-6)))
         return own + (1.0 - self.shared) * jnp.maximum(any_rank - own, 0.0)
 
 

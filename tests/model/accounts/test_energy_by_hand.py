@@ -144,7 +144,7 @@ def test_operators_and_messages_of_every_pass_add_up(workload, mapping):
         stage, m = stage_of(one), one.mapping
         serving, engine = m.serving or Serving(), one.software.engine
         batch = Batch(REQUESTS / m.pp, 1.0 + 0.5 * ANSWER, 0.0, 0.0)
-        work = step_work(stage, ranks_of_experts(one), serving, batch, engine.cache_rereads)
+        work = step_work(stage, ranks_of_experts(one), serving, batch, engine.cache_rereads, is_mean=True)
         first = 0 if one.workload.experts is None else int(one.workload.experts.first_dense)
         spent, sent = operator_joules(work.head, one)[0], 0.0
         for layer in range(int(one.workload.blocks)):

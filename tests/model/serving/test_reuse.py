@@ -105,3 +105,12 @@ def test_turns_need_prompts_that_hold_them():
 def test_loops_of_sessions_are_not_simulated():
     with pytest.raises(InputError, match="turns per session without a rate"):
         simulate(design(**BASE, turns=4, concurrency=8), count=10)
+
+
+@pytest.mark.parametrize("answer", [200, 768, 4000, 20000])
+@pytest.mark.parametrize("turns", [1, 2, 4, 16])
+def test_no_more_is_found_than_was_asked(answer, turns):
+    """However long the answers of a session are for the mean of its prompts."""
+    found = serve(design(prompt_tokens=1024, output_tokens=answer, turns=turns, think_time=10, request_rate=0.2))
+    assert 0.0 <= found.device_cache_hit_rate <= found.cache_hit_rate < 1.0
+    assert found.time_per_output_token_prefill >= 0.0 and found.time_to_first_token_waiting >= 0.0
