@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 
 import dse
+from dse.designs.leaves import replace
 from dse.designs.records import with_serving_defaults
 from dse.doors.scalars import serve
 from dse.errors import InputError
@@ -107,10 +108,14 @@ def test_loops_of_sessions_are_not_simulated():
         simulate(design(**BASE, turns=4, concurrency=8), count=10)
 
 
-@pytest.mark.parametrize("answer", [200, 768, 4000, 20000])
-@pytest.mark.parametrize("turns", [1, 2, 4, 16])
+@pytest.mark.parametrize("answer", [200.0, 768.0, 4000.0, 20000.0])
+@pytest.mark.parametrize("turns", [1.0, 2.0, 4.0, 16.0])
 def test_no_more_is_found_than_was_asked(answer, turns):
-    """However long the answers of a session are for the mean of its prompts."""
-    found = serve(design(prompt_tokens=1024, output_tokens=answer, turns=turns, think_time=10, request_rate=0.2))
+    """However long the answers of a session are for the mean of its prompts, as in arrays, which nothing refuses."""
+    stated = design(**BASE, turns=2, think_time=10, request_rate=0.2)
+    found = serve(replace(stated, {
+        "workload.requests.prompt_tokens": 1024.0, "workload.requests.output_tokens": answer,
+        "workload.reuse.turns": turns,
+    }))  # fmt: skip
     assert 0.0 <= found.device_cache_hit_rate <= found.cache_hit_rate < 1.0
     assert found.time_per_output_token_prefill >= 0.0 and found.time_to_first_token_waiting >= 0.0
