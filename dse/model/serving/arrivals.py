@@ -12,7 +12,7 @@ from dse.model.serving.work import Rank
 from dse.types import Requests, Scalar, Serving
 
 #: Iterations of the sequences in flight; between two, step times are linear in the sequences.
-_ROUNDS = 3
+_ROUNDS = 6
 
 #: Sequences of the first one, and least share of an engine's time that prompts and sequences leave.
 _FIRST, _LEFT = 16.0, 1e-3

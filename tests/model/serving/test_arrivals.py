@@ -23,6 +23,8 @@ DENSE = dict(workload="llama-3-8b", system="h100-sxm-80gb", prompt_tokens=512, o
 MIXTURE = dict(workload="mixtral-8x7b", system="h100-sxm-80gb", tp=2, prompt_tokens=1000, output_tokens=300)
 SPREAD = dict(workload="llama-3-70b", system="h100-sxm-80gb", tp=8, prompt_tokens=1000, output_tokens=300,
               length_spread=0.5, answer_spread=0.5)  # fmt: skip
+SPARSE = dict(workload="gpt-oss-120b", system="h100-sxm-80gb", tp=4, expert_bytes=0.53, prompt_tokens=1000,
+              output_tokens=500, length_spread=0.3, answer_spread=0.7)  # fmt: skip
 LATENCIES = ("time_to_first_token", "time_per_output_token", "request_latency")
 PERCENTILES = ("p50", "p90", "p95", "p99")
 
@@ -161,7 +163,7 @@ def test_first_tokens_of_closed_loops_are_those_of_the_simulator(case, concurren
     assert found.requests_per_second == pytest.approx(simulated["requests_per_second"], rel=0.03)
 
 
-@pytest.mark.parametrize(("case", "utilisation"), [(DENSE, 0.3), (MIXTURE, 0.6), (SPREAD, 0.8)])
+@pytest.mark.parametrize(("case", "utilisation"), [(DENSE, 0.3), (MIXTURE, 0.6), (SPREAD, 0.8), (SPARSE, 0.6)])
 def test_percentiles_are_those_of_the_simulator(case, utilisation):
     """Within 10 % (docs/simulate.md: more designs and rates, and longer)."""
     one = loaded(case, utilisation)
