@@ -123,7 +123,7 @@ def predict_lines(
     """:func:`predict`, and the lines that it writes: column → text, empty without a value."""
     outputs.checked(output, force, [cases_path])
     predictions = predict_cases(read_cases(cases_path, measured=False))
-    rows = _predicted_rows(predictions, deviations(predictions) if intervals else None)
+    rows = _predicted_rows(predictions, spreads_of(predictions) if intervals else None)
     lines = [line for _, line in sorted(rows, key=lambda item: item[0])]
     _write(output, lines, force)
     skipped = Counter(line["skipped"] for line in lines if line["skipped"])
@@ -138,7 +138,7 @@ def coverage(compared: Sequence[Comparison]) -> list[dict[str, Any]]:
     The calibration may have used these rows; ``dse calibrate`` reports the coverage of unseen ones.
     """
     kept = [c for c in compared if is_timed(c) or (c.skip is None and c.metric in _study_of(c.prediction).residuals)]
-    spreads = deviations({id(c.prediction): c.prediction for c in kept}.values())
+    spreads = spreads_of({id(c.prediction): c.prediction for c in kept}.values())
     held: dict[str, list[bool]] = {}
     for c in kept:
         width = uncertainty.half_width(parts_of(c.prediction, c.metric, spreads))
@@ -345,35 +345,45 @@ def _or_none(values: np.ndarray, statistic: Any) -> float | None:
 # Tables out
 
 
-def deviations(predictions: Iterable[Prediction]) -> dict[int, float]:
-    """``id`` of each predicted step → standard deviation of its log step time over its stack's parameters."""
-    steps = [
-        p for p in predictions
-        if p.skip is None and p.design is not None and p.stack and _study_of(p) is TRAINING
-    ]  # fmt: skip
+class Spread(NamedTuple):
+    """What the width of a prediction's intervals follows from, whatever the metric."""
+
+    at: distance.Levels  #: levels at which it differs from measured rows
+    step: float  #: standard deviation of its log step time over its stack's parameters; 0 in serving
+
+
+def spreads_of(predictions: Iterable[Prediction]) -> dict[int, Spread]:
+    """``id`` of each prediction with a stack → its spread."""
+    known = [p for p in predictions if p.skip is None and p.design is not None and p.stack]
+    steps = [p for p in known if _study_of(p) is TRAINING]
     found = uncertainty.deviations([p.chosen for p in steps], [uncertainty.uncertainty_of(p.stack) for p in steps])
-    return {id(p): float(deviation) for p, deviation in zip(steps, found, strict=True)}
+    deviations = {id(p): float(deviation) for p, deviation in zip(steps, found, strict=True)}
+    lookup = Lookup()
+    return {id(p): Spread(_levels_of(p, lookup), deviations.get(id(p), 0.0)) for p in known}
 
 
-def parts_of(prediction: Prediction, metric: str, spreads: dict[int, float]) -> dict[str, float]:
-    """Parts of the log error of a metric (:func:`uncertainty.parts_of`); none without a stack."""
-    if not prediction.stack:
-        return {}
+def _levels_of(prediction: Prediction, lookup: Lookup) -> distance.Levels:
     row, stack = prediction.case.row, prediction.stack
-    is_new = not Lookup().is_measured(stack, row.source)
-    at = distance.levels_of(stack, accelerator_of(row), prediction.chosen, row.get("model"), is_new)
-    spread = spreads.get(id(prediction), 0.0)
-    return uncertainty.parts_of(metric, prediction.chosen, stack, at, _study_of(prediction), spread)
+    is_new = not lookup.is_measured(stack, row.source)
+    return distance.levels_of(stack, accelerator_of(row), prediction.chosen, row.get("model"), is_new)
+
+
+def parts_of(prediction: Prediction, metric: str, spreads: dict[int, Spread]) -> dict[str, float]:
+    """Parts of the log error of a metric (:func:`uncertainty.parts_of`); none without a stack."""
+    if (spread := spreads.get(id(prediction))) is None:
+        return {}
+    study = _study_of(prediction)
+    return uncertainty.parts_of(metric, prediction.chosen, prediction.stack, spread.at, study, spread.step)
 
 
 def _predicted_rows(
-    predictions: Iterable[Prediction], spreads: dict[int, float] | None
+    predictions: Iterable[Prediction], spreads: dict[int, Spread] | None
 ) -> list[tuple[int, dict[str, Any]]]:
-    """(line, cells) of every row of every configuration, with intervals if deviations are given."""
+    """(line, cells) of every row of every configuration, with intervals if spreads are given."""
     return [(row.line, row.cells | _predicted_cells(p, spreads)) for p in predictions for row in p.case.rows]
 
 
-def _predicted_cells(prediction: Prediction, spreads: dict[int, float] | None) -> dict[str, Any]:
+def _predicted_cells(prediction: Prediction, spreads: dict[int, Spread] | None) -> dict[str, Any]:
     values: dict[str, str] = {}
     for metric in KINDS[prediction.case.kind].metrics(prediction.case):
         value = metric_value(prediction, metric) if prediction.skip is None else math.nan

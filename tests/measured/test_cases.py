@@ -16,7 +16,7 @@ from dse.errors import InputError
 from dse.measured import Row, evaluate_many, mappings, predict_cases, read_cases
 from dse.measured.cells import Cells
 from dse.measured.columns import READ
-from dse.measured.comparison import compare, deviations, parts_of, predict, validate
+from dse.measured.comparison import compare, parts_of, predict, spreads_of, validate
 from dse.measured.completion import complete
 from dse.measured.table import WIDE
 from dse.measured.uncertainty import half_width
@@ -214,7 +214,7 @@ def test_experts_of_the_catalogue_need_a_mapping_and_have_default_kernels_on_oth
     other_stack = only(table(rocm))
     assert "megatron-core-rocm has no measured kernels of experts" in other_stack.note
     with_rows = only(table(stated | {"software": "megatron-core-b200"}))
-    spreads = deviations([other_stack, with_rows])
+    spreads = spreads_of([other_stack, with_rows])
     far, near = (half_width(parts_of(one, "step_time", spreads)) for one in (other_stack, with_rows))
     assert far > 2.0 * near
 
