@@ -168,8 +168,8 @@ def _rank(design: Design) -> Rank:
 
 def meeting(design: Design) -> tuple[int, float]:
     """Data-parallel ranks that step together, and the share of their experts in the work of a prompt."""
-    found = together(_rank(design))
-    return (round(float(found["ranks"])), float(found["shared"])) if found else (1, 0.0)
+    ranks, shared = together(_rank(design))
+    return 1 if ranks is None else round(float(ranks)), float(shared)
 
 
 def step_time(design: Design, batch: Batch) -> Scalar:

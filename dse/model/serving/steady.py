@@ -203,7 +203,8 @@ def steady(rank: Rank, running: Scalar, waiting: Scalar, at_once: Scalar) -> tup
     filled = jnp.where(apart, 0.0, rest / limit)
     behind = 0.5 * each / full * filled / turns
     # A single prompt never shares the step that it waits for; its last step gives the first token.
-    taken = taken._replace(whole=taken.whole + jnp.maximum(steps.alone - 1.0, 0.0), **together(rank))
+    ranks, shared = together(rank)
+    taken = taken._replace(whole=taken.whole + jnp.maximum(steps.alone - 1.0, 0.0), ranks=ranks, shared=shared)
     later = (requests.output_tokens - 1.0) / speed
     n, by_itself, tokens = 0.5 * running, steps.seconds_of(itself), jnp.where(apart, turns, later)
     busy: Scalar = 0.0
@@ -268,14 +269,14 @@ def steps_of(rank: Rank, running: Scalar, at_once: Scalar) -> tuple[PromptIntake
     return taken, _steps(rank, running, mixing, prompt, many)
 
 
-def together(rank: Rank) -> dict[str, Scalar]:
-    """Ranks that step together, and the share of experts in the forward FLOPs of a prompt."""
+def together(rank: Rank) -> tuple[Scalar | None, Scalar]:
+    """Ranks that step together (None: a rank waits for no other), and the share of experts in a prompt's FLOPs."""
     forward, mixture = rank.stage.design.workload, rank.stage.design.workload.experts
     if mixture is None:
-        return {}
+        return None, 0.0
     prompts = dataclasses.replace(forward, seq_len=_prompt_context(rank.requests))
     routed = 2.0 * mixture.top_k / mixture.n_experts * routed_parameters(prompts)
-    return {"ranks": rank.met, "shared": routed / forward_flops(prompts)}
+    return rank.met, routed / forward_flops(prompts)
 
 
 def _seen(serving: Serving, at: _Round) -> Scalar:
