@@ -229,11 +229,10 @@ def calibrate(
     engine has seen its rows; one of no other source is what its prior says.
     """
     engines = read(tables)
-    near = kinship([rows.stack for rows in engines])
-    alone = [rows.problem.solve() for rows in engines]
-    related = lineages([rows.stack for rows in engines])
-    centres = centres_of(near, related, [one.z for one in alone])
-    foreign = _without_sources(engines, near, related, [one.z for one in alone])
+    kin = kin_of([rows.stack for rows in engines])
+    alone = [rows.problem.solve().z for rows in engines]
+    centres = centres_of(*kin, alone)
+    foreign = _without_sources(engines, kin, alone)
     found = []
     for rows, centre, errors in zip(engines, centres, foreign, strict=True):
         progress(f"{rows.stack}: {len(rows.compared)} figures")
@@ -243,6 +242,11 @@ def calibrate(
         unseen, elsewhere = (problem.held_out(list(one), best.z) for one in labels)
         found.append(FittedEngine(rows, best.fit(PARAMETERS), unseen, elsewhere, errors))
     return found
+
+
+def kin_of(stacks: Sequence[str]) -> tuple[np.ndarray, np.ndarray]:
+    """:func:`kinship` and :func:`lineages` of engines, as priors need them."""
+    return kinship(stacks), lineages(stacks)
 
 
 def kinship(stacks: Sequence[str]) -> np.ndarray:
@@ -280,22 +284,43 @@ def centres_of(
     return np.where(np.isin(names, _CLIENT), 0.0, centres)
 
 
+def without(
+    problems: Sequence[FitProblem], kin: tuple[np.ndarray, np.ndarray], alone: Sequence[np.ndarray],
+    kept: Sequence[np.ndarray], wanted: Sequence[bool],
+) -> list[np.ndarray | None]:  # fmt: skip
+    """``z`` of the wanted engines by the rows that are kept and the prior that these make; None for others.
+
+    Args:
+        problems: fit of each engine.
+        kin: see :func:`kin_of`.
+        alone: ``z`` of each by all of its own rows.
+        kept: of each, which of its rows are kept.
+        wanted: which engines.
+    """
+    seen = [
+        z if left.all() or not left.any() else problem.solve(left, z).z
+        for problem, left, z in zip(problems, kept, alone, strict=True)
+    ]
+    centres = centres_of(*kin, seen, np.array([left.any() for left in kept]))
+    return [
+        None if not is_wanted else
+        dataclasses.replace(problem, centre=centre).solve(left, centre).z if left.any() else centre
+        for problem, left, centre, is_wanted in zip(problems, kept, centres, wanted, strict=True)
+    ]  # fmt: skip
+
+
 def _without_sources(
-    engines: Sequence[EngineRows], near: np.ndarray, related: np.ndarray, alone: Sequence[np.ndarray]
+    engines: Sequence[EngineRows], kin: tuple[np.ndarray, np.ndarray], alone: Sequence[np.ndarray]
 ) -> list[np.ndarray]:
     """Errors of the rows of each engine by fits, of its own and of its prior, without their source."""
     errors = [np.full(len(rows.compared), np.nan) for rows in engines]
+    problems = [rows.problem for rows in engines]
     for source in sorted({source for rows in engines for source in rows.sources}):
         kept = [rows.sources != source for rows in engines]
-        seen = [z if left.all() else rows.problem.solve(left, z).z
-                for rows, left, z in zip(engines, kept, alone, strict=True)]  # fmt: skip
-        centres = centres_of(near, related, seen, np.array([left.any() for left in kept]))
-        for rows, left, centre, into in zip(engines, kept, centres, errors, strict=True):
-            if left.all():
-                continue
-            problem = dataclasses.replace(rows.problem, centre=centre)
-            found = problem.solve(left, centre).errors if left.any() else problem.residuals(centre)
-            into[~left] = found[~left]
+        found = without(problems, kin, alone, kept, [not left.all() for left in kept])
+        for problem, left, z, into in zip(problems, kept, found, errors, strict=True):
+            if z is not None:
+                into[~left] = problem.residuals(z)[~left]
     return errors
 
 

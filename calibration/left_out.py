@@ -343,17 +343,9 @@ def _engines_without(
 ) -> dict[str, np.ndarray]:
     """Stack → parameters of its engine without the rows of a group, by the prior of its kin and what rows are left."""
     kept = np.split(~part, np.cumsum([len(one.compared) for one in rows])[:-1])
-    seen = [
-        z if left.all() or not left.any() else problem.solve(left, z).z
-        for problem, left, z in zip(near, kept, alone, strict=True)
-    ]
     stacks = [one.stack for one in rows]
-    kin, related = engines.kinship(stacks), engines.lineages(stacks)
-    centres = engines.centres_of(kin, related, seen, np.array([left.any() for left in kept]))
-    return {
-        one.stack: dataclasses.replace(problem, centre=centre).solve(left, centre).z if left.any() else centre
-        for one, problem, left, centre in zip(rows, near, kept, centres, strict=True)
-    }
+    found = engines.without(near, engines.kin_of(stacks), alone, kept, [True] * len(rows))
+    return {stack: z for stack, z in zip(stacks, found, strict=True) if z is not None}
 
 
 def _others(compared: Sequence[Comparison], lookup: Lookup) -> Iterator[LeftOut]:
