@@ -14,6 +14,8 @@ import math
 from collections.abc import Iterable, Iterator
 from typing import Any, NamedTuple
 
+from dse.model.queues import waiting_share
+
 
 @dataclasses.dataclass(frozen=True)
 class Candidate:
@@ -175,7 +177,7 @@ def _wait(part: Candidate, workers: int, rate: float, prompts: bool) -> float:
     batch = float(part.labels.get("concurrency", 1.0))
     places = workers if prompts else workers * batch
     rho, held = rate / (workers * part.rate), (batch / part.rate)
-    return float(rho ** (math.sqrt(2.0 * (places + 1.0)) - 1.0) * held / (2.0 * places * (1.0 - rho)))
+    return float(waiting_share(rho, places)) * held / (2.0 * places * (1.0 - rho))
 
 
 def best_fleets(found: list[Fleet]) -> list[Fleet]:

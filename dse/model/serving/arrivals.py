@@ -7,6 +7,7 @@ from typing import NamedTuple
 import jax.numpy as jnp
 
 from dse.model.choice import given
+from dse.model.queues import waiting_share
 from dse.model.serving.steady import Served, steady, steps_of, tokens_of_a_step
 from dse.model.serving.work import Rank
 from dse.types import Requests, Scalar, Serving
@@ -74,13 +75,12 @@ def arriving(rank: Rank, ranks: Scalar, limit: Scalar) -> Arriving:
 def at_rate(requests: Requests, serving: Serving, found: Served, asked: Arriving, limit: Scalar) -> OpenLoop:
     """What is served at a rate: that of a constant number in flight, with a wait for one of ``limit`` places.
 
-    The wait is that of a queue with ``c`` servers, ``rho^(sqrt(2 (c + 1)) - 1) / (C (1 - rho))`` at the capacity ``C``,
-    times the mean of the squared variations of arrivals and answers (Sakasegawa 1977; Allen and Cunneen 1990). The
-    engine is empty for a share ``exp(-L)`` of the time, with ``L`` requests in flight.
+    The wait is that of a queue with as many servers (:func:`waiting_share`), times the mean of the squared variations
+    of arrivals and answers. The engine is empty for a share ``exp(-L)`` of the time, with ``L`` requests in flight.
     """
     spread = 0.5 * (asked.variation + given(requests.answer_spread, 0.0) ** 2)
     rho, rate = asked.utilisation, jnp.minimum(asked.rate, asked.capacity)
-    waits = jnp.minimum(rho, 1.0) ** (jnp.sqrt(2.0 * (limit + 1.0)) - 1.0)
+    waits = waiting_share(jnp.minimum(rho, 1.0), limit)
     placed = spread * waits / (asked.capacity * jnp.maximum(1.0 - rho, 1e-6))
     turns = (requests.output_tokens - 1.0) / tokens_of_a_step(serving)
     found = _behind(requests, serving, found._replace(rate=rate, variation=asked.variation), turns)
