@@ -1,0 +1,143 @@
+"""Where values come from: entries behind a name, sources, unverified constants, digests, faults of the catalogue."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Iterable
+
+from dse.designs.catalog.defaults import load
+from dse.designs.catalog.entries import referenced
+from dse.designs.catalog.load import Folder, expect_entries, file_of, paths, plain, shown
+from dse.designs.catalog.lookup import entry, kinds, locate
+from dse.designs.catalog.unverified import UnverifiedConstant, unverified_of
+from dse.errors import InputError
+
+
+def used(named: Iterable[tuple[str, str]], folder: Folder = None) -> list[tuple[str, str]]:
+    """(kind, slug) of the entries of (kind, name) pairs, and of all that these name, in order of appearance."""
+    waiting = [locate(kind, name, "catalogue", folder) for kind, name in named]
+    reached: dict[tuple[str, str], None] = {}
+    while waiting:
+        item = waiting.pop(0)
+        if item not in reached:
+            reached[item] = None
+            waiting += referenced(load(*item, folder), folder)
+    return list(reached)
+
+
+def provenance(kind: str, name: str, folder: Folder = None) -> list[tuple[str, str]]:
+    """Sources of the values of an entry, and of the entries that it names.
+
+    Args:
+        kind: ``accelerator``, ``network``, ``system``, … (:func:`kinds`).
+        name: slug, name or alias.
+        folder: a catalogue to search first.
+
+    Returns:
+        Distinct (source, confidence), in order of appearance.
+
+    >>> sorted({confidence for _, confidence in provenance("network", "nvlink-4")})
+    ['datasheet', 'estimate']
+    """
+    found = [load(*pair, folder) for pair in used([(kind, name)], folder)]
+    return list(dict.fromkeys((s.source, s.confidence) for e in found for s in e.values.values()))
+
+
+def unverified(kind: str, name: str, folder: Folder = None) -> list[UnverifiedConstant]:
+    """Unverified constants of an entry, and of those that it names: estimates, from memory, plain defaults.
+
+    Args:
+        kind: ``accelerator``, ``network``, ``system``, … (:func:`kinds`).
+        name: slug, name or alias.
+        folder: a catalogue to search first.
+
+    Returns:
+        One record per constant: entry, field, text, confidence, source.
+
+    >>> {constant.confidence for constant in unverified("workload", "gpt-3-175b")} <= {
+    ...     "estimate", "memory-unverified", "default"}
+    True
+    """
+    return unverified_of(entry(kind, name, folder=folder), folder)
+
+
+def digest(named: Iterable[tuple[str, str]] | None = None, folder: Folder = None) -> str:
+    """SHA-256 of the catalogue files behind (kind, name) pairs.
+
+    Args:
+        named: the pairs, by default all entries. Entries that an entry names (a system's accelerator, networks and
+            stack) are included.
+        folder: a catalogue to search first.
+
+    Returns:
+        64 hexadecimal digits, which change with any of these files.
+
+    >>> len(digest([("system", "selene")]))
+    64
+    """
+    total = hashlib.sha256()
+    for kind, slug in sorted(_everything(folder) if named is None else used(named, folder)):
+        total.update(f"{kind}/{slug}\0".encode() + file_of(kind, slug, folder).read_bytes() + b"\0")
+    return total.hexdigest()
+
+
+def digests(named: Iterable[tuple[str, str]], folder: Folder = None) -> dict[str, str]:
+    """``kind/slug`` → first digits of the SHA-256 of its file, for all entries of (kind, name) pairs.
+
+    >>> list(digests([("software", "nemo")]))
+    ['software/nemo']
+    """
+    return {
+        f"{kind}/{slug}": hashlib.sha256(file_of(kind, slug, folder).read_bytes()).hexdigest()[:16]
+        for kind, slug in sorted(used(named, folder))
+    }
+
+
+def _everything(folder: Folder) -> list[tuple[str, str]]:
+    return [(kind, slug) for kind in kinds() for slug in paths(kind, folder)]
+
+
+def check(folder: Folder = None) -> list[str]:
+    """All faults of the catalogue.
+
+    Args:
+        folder: a catalogue to search first.
+
+    Returns:
+        One sentence per fault; empty without faults.
+
+    Raises:
+        InputError: for a folder without any entry.
+
+    >>> check()
+    []
+    """
+    expect_entries(folder)
+    problems = [problem for kind in kinds() for problem in _ambiguous(kind, folder)]
+    for kind, slug in _everything(folder):
+        try:
+            found = load(kind, slug, folder)
+            referenced(found, folder)
+        except InputError as error:
+            problems.append(str(error))
+            continue
+        if slug != slug.lower() or not slug.replace("-", "").isalnum():
+            problems.append(f"{shown(found.path)}: a slug consists of lower-case words joined by '-'")
+    return list(dict.fromkeys(problems))
+
+
+def _ambiguous(kind: str, folder: Folder) -> list[str]:
+    """Names that two entries of a kind share (systems and accelerators together)."""
+    owners: dict[str, str] = {}
+    problems = []
+    for candidate in [kind, "accelerator"] if kind == "system" else [kind]:
+        for slug, path in reversed(paths(candidate, folder).items()):  # the user's last: they are at fault
+            try:
+                found = load(candidate, slug, folder)
+            except InputError:
+                continue  # reported by check()
+            for known in (slug, found.name, *found.aliases):
+                owner = owners.setdefault(plain(known), slug)
+                if owner != slug:
+                    problems.append(f"{shown(path)}: aliases: {known!r} is also a name of {owner!r}")
+    return problems

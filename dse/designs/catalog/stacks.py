@@ -1,0 +1,161 @@
+"""What stacks do where a design leaves it open: default stacks, options, formats, costs of experts, vendors."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from dse import types
+from dse.designs.catalog.defaults import load
+from dse.designs.catalog.entries import reference
+from dse.designs.catalog.filling import Values, made_of
+from dse.designs.catalog.load import Folder, find, plain
+from dse.designs.catalog.lookup import entry
+from dse.designs.catalog.schema import EXPERTS_LEFT_OPEN, LEFT_OPEN
+from dse.types.choices import EIGHT_BITS, WEIGHTS_ALONE
+from dse.types.paths import leaves
+
+
+def default_software(
+    system_name: str, where: str = "system", folder: Folder = None, serving: bool = False, workload: str = ""
+) -> str:
+    """Slug of the default stack of a system, or of an accelerator as one.
+
+    The training stack; for serving the system's engine, or else that of its accelerator. A training stack that no
+    mixture of experts was measured with hands over to that of the accelerator for one, if it was measured.
+
+    Args:
+        system_name: slug, name or alias of the system.
+        where: place of the name, for errors.
+        folder: a catalogue to search first.
+        serving: whether to return the engine.
+        workload: slug, name or alias of the workload.
+
+    Returns:
+        The slug of an entry of ``software``.
+
+    >>> default_software("eos"), default_software("eos", serving=True), default_software("eos", workload="deepseek-v3")
+    ('nemo', 'vllm', 'megatron-bridge')
+    """
+    found = entry("system", system_name, where, folder)
+    if not serving and found.kind == "system" and workload and is_mixture(workload, folder):
+        own, device = reference(found, "software", folder), reference(found, "accelerator", folder)
+        other = reference(load(*device, folder), "node.software", folder)
+        seen = {slug: device[1] in entry("software", slug, where, folder).value("calibrated.mixtures", ())
+                for slug in (own[1], other[1])}  # fmt: skip
+        return own[1] if seen[own[1]] or not seen[other[1]] else other[1]
+    if serving and found.kind == "system" and found.value("engine") is None:
+        found = load(*reference(found, "accelerator", folder), folder)
+    field = "engine" if serving else "software"
+    return reference(found, f"node.{field}" if found.kind == "accelerator" else field, folder)[1]
+
+
+def is_mixture(workload: str, folder: Folder = None) -> bool:
+    """Whether a workload of the catalogue is a mixture of experts; False for an unknown name."""
+    slug = find("workload", workload, folder)
+    return slug is not None and entry("workload", slug, "workload", folder).states("experts")
+
+
+def mapping_defaults(name: str, where: str = "software", folder: Folder = None) -> Values:
+    """Defaults of a stack for open options of a mapping: option → value, 0 where its file states none.
+
+    >>> mapping_defaults("nemo")
+    {'zero_stage': 1.0, 'sequence_parallel': 1.0, 'overlap_dp': 1.0, 'overlap_tp': 1.0}
+    """
+    found = entry("software", name, where, folder)
+    return {option: float(found.value(option, 0.0)) for option in LEFT_OPEN}
+
+
+def expert_kernels(name: str, where: str = "software", folder: Folder = None) -> Values:
+    """Cost of a stack's mixtures of experts (:class:`dse.types.ExpertKernels`), for workloads with experts.
+
+    >>> 0.5 < expert_kernels("megatron-core-b200")["grouped_efficiency"] <= 1.0
+    True
+    """
+    found = entry("software", name, where, folder)
+    values = {path: found.value(f"experts.{path}", a["default"]) for path, a in leaves(types.ExpertKernels).items()}
+    return {path: value for path, value in values.items() if value is not None}  # an absent leaf has no column
+
+
+def expert_options(name: str, where: str = "software", folder: Folder = None) -> Values:
+    """Defaults of a stack for open options of experts: option → value, the option's own where its file states none.
+
+    >>> expert_options("megatron-bridge-26-02")["all_to_all"]
+    2.0
+    """
+    found, options = entry("software", name, where, folder), leaves(types.ExpertMapping)
+    return {path: float(found.value(f"experts.{path}", options[path]["default"])) for path in EXPERTS_LEFT_OPEN}
+
+
+#: Leaves of the format that a model is served in.
+SERVED_FORMAT = ("mapping.precision", "mapping.serving.weight_bytes", "mapping.serving.expert_bytes")
+
+
+def served_format(workload: str, device: Values) -> Values:
+    """Format of a model's checkpoint, in which it is served by default: full path → value.
+
+    Experts in MXFP4 are multiplied in 16 bits, and so are 8-bit weights on a device without such products.
+
+    Args:
+        workload: slug, name or alias.
+        device: full path → value of its system.
+
+    >>> served_format("deepseek-v3", {"system.accelerator.matrix_rate.fp8": 2e15})["mapping.precision"] == 4.0
+    True
+    >>> served_format("gpt-oss-120b", {})["mapping.serving.expert_bytes"]
+    0.53125
+    """
+    plain, weight, expert = types.Precision.bf16, 0.0, 0.0
+    stated = entry("workload", workload, "workload").value("checkpoint")
+    generated = any(path.startswith("system.accelerator.chip.") for path in device)
+    if stated == types.Precision.mxfp4:
+        expert = WEIGHTS_ALONE["w4a16"]
+    elif stated in EIGHT_BITS and not generated and not device.get("system.accelerator.matrix_rate.fp8"):
+        weight = WEIGHTS_ALONE["w8a16"]
+    elif stated is not None:
+        plain = types.Precision(int(stated))
+    return dict(zip(SERVED_FORMAT, (float(plain), weight, expert), strict=True))
+
+
+def format_note(workloads: Iterable[str]) -> str:
+    """Note on the formats that models are served in by default; "" for 16 bits."""
+    stated = {name: entry("workload", name, "workload").value("checkpoint") for name in dict.fromkeys(workloads)}
+    said = [f"{name} {types.choice_name(types.Precision(int(code)))}" for name, code in stated.items() if code]
+    return f"in the format of the checkpoint: {', '.join(said)}; set precision for another" if said else ""
+
+
+def serving_defaults(name: str, where: str = "software", folder: Folder = None) -> Values:
+    """Defaults of an engine for open serving options (:class:`dse.types.Serving`); empty for a training stack.
+
+    >>> serving_defaults("sglang")["mixed"]
+    0.0
+    """
+    found = entry("software", name, where, folder)
+    if not found.states("engine"):
+        return {}
+    return {path: found.value(f"serving.{path}", a["default"]) for path, a in leaves(types.Serving).items()}
+
+
+def made(name: str, where: str = "system", folder: Folder = None) -> Values:
+    """Dies and price of an accelerator, or of that of a system: path in :class:`dse.types.Made` → value.
+
+    >>> made("h100")["price"], made("selene")["chiplets"]
+    (28000.0, 1.0)
+    """
+    found = entry("system", name, where, folder)
+    return made_of(found if found.kind == "accelerator" else load(*reference(found, "accelerator", folder), folder))
+
+
+def foreign(stack: str, system: str, folder: Folder = None) -> tuple[str, tuple[str, ...]] | None:
+    """(vendor of a system's accelerator, vendors of a stack) if the stack does not exist for that vendor, else None.
+
+    A stack without vendors exists for all; an accelerator without one, such as a generated one, has all stacks.
+
+    >>> foreign("tensorrt-llm", "mi300x"), foreign("vllm", "mi300x"), foreign("tensorrt-llm", "gpu")
+    (('AMD', ('NVIDIA',)), None, None)
+    """
+    found = entry("system", system, folder=folder)
+    device = found if found.kind == "accelerator" else load(*reference(found, "accelerator", folder), folder)
+    vendor, known = device.value("vendor"), entry("software", stack, folder=folder).value("vendors", ())
+    if not vendor or not known or plain(vendor) in map(plain, known):
+        return None
+    return vendor, known
