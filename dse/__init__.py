@@ -16,7 +16,7 @@ __version__ = "0.1.0"
 #: Public name → the module that defines it.
 _PUBLIC = {
     "compare": "dse.views.difference",
-    "design": "dse.designs.leaves",
+    "design": "dse.designs.composing",
     "evaluate": "dse.doors.scalars",
     "explain": "dse.views.explanation",
     "open_results": "dse.sweep.results.files",

@@ -29,7 +29,7 @@ LEVELS: list[tuple[str, ...]] = [
     ("dse.designs.records",),
     ("dse.designs.checks",),
     ("dse.designs.leaves",),
-    ("dse.designs.calibrated", "dse.designs.priced"),
+    ("dse.designs.calibrated", "dse.designs.composing", "dse.designs.priced"),
     ("dse.model",),  # small things that all rooms of the model share
     ("dse.model.layout",),
     ("dse.model.work",),
@@ -84,7 +84,7 @@ FORBIDDEN = {
         ("dse.spec", "dse.sweep", "dse.search", "dse.views.plot", "dse.views.report", "dse.views.difference"),
         _BEHIND_DOORS,
     ),
-    "dse.model": ("dse.designs.catalog", "dse.designs.leaves"),
+    "dse.model": ("dse.designs.catalog", "dse.designs.composing", "dse.designs.leaves"),
 }
 
 

@@ -11,7 +11,7 @@ from rich.console import Console
 
 import dse
 from dse.cli.best import show_best
-from dse.designs.leaves import design
+from dse.designs.composing import design
 from dse.doors.studies import STUDIES, of_document
 from dse.doors.study_training import TRAINING, host_share
 from dse.errors import InputError

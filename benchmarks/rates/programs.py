@@ -214,7 +214,8 @@ def gradients_here(count: int = 1024) -> dict[str, float]:
     import numpy as np
 
     import dse
-    from dse.designs.leaves import design, leaf, replace
+    from dse.designs.composing import design
+    from dse.designs.leaves import leaf, replace
     from dse.doors.evaluation import evaluate
 
     base = design("megatron-1t", "selene", "megatron-2022", n_devices=4096, tp=8, pp=64, recompute="full")

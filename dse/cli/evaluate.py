@@ -111,7 +111,8 @@ def design_of(
 ) -> EvaluateRequest:  # fmt: skip
     """Design of the options; ``to_serve``: fix for leaves of serving."""
     from dse.designs.catalog import SERVED_FORMAT, default_software, format_note
-    from dse.designs.leaves import design, leaf_path, reading_note
+    from dse.designs.composing import design
+    from dse.designs.leaves import leaf_path, reading_note
 
     serves = study.name == "serving"
     values = _settings(settings or [], serves)

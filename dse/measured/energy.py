@@ -12,7 +12,8 @@ from typing import NamedTuple
 
 import numpy as np
 
-from dse.designs.leaves import design, replace
+from dse.designs.composing import design
+from dse.designs.leaves import replace
 from dse.doors.study import Study
 from dse.doors.study_training import TRAINING
 from dse.errors import InputError

@@ -50,7 +50,7 @@ def accelerator(path: Path) -> None:
 
 def settings(path: Path) -> None:
     """Lines of NAME=VALUE, as they stand after ``dse evaluate --set``, as far as they make a design."""
-    from dse.designs.leaves import design
+    from dse.designs.composing import design
 
     lines = (line.partition("=") for line in path.read_text().split("\n") if "=" in line)
     values: dict[str, object] = {name.strip(): text.strip() for name, _, text in lines}

@@ -14,7 +14,8 @@ import numpy as np
 from dse.designs import catalog
 from dse.designs.catalog import Values
 from dse.designs.checks import check_chip, check_experts, check_networks, has_experts
-from dse.designs.leaves import known_leaves, stack_values
+from dse.designs.composing import stack_values
+from dse.designs.leaves import known_leaves
 from dse.designs.records import CHIP, MADE
 from dse.errors import InputError
 from dse.spec.axes import Axis, Label

@@ -17,7 +17,8 @@ import numpy as np
 import tomlkit
 
 from dse.designs.catalog import default_software
-from dse.designs.leaves import design, known_leaves, leaf_path, leaf_value, short_name
+from dse.designs.composing import design
+from dse.designs.leaves import known_leaves, leaf_path, leaf_value, short_name
 from dse.designs.records import N_DEVICES, OF_MONEY
 from dse.doors.study import Study
 from dse.errors import InputError

@@ -1,0 +1,182 @@
+"""Designs from names of the catalogue and values of leaves: ``design(...)``."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping as MappingABC
+from typing import Any
+
+from dse.designs import catalog
+from dse.designs.checks import (
+    check_chip,
+    check_experts,
+    check_load,
+    check_networks,
+    check_routing,
+    check_tiers,
+    check_turns,
+    check_vendor,
+    has_experts,
+)
+from dse.designs.leaves import MOST, is_whole, leaf_path, leaf_value, paths_by_ending, read_as, short_name
+from dse.designs.records import (
+    CAN,
+    CHIP,
+    LEAVES_OF_SERVING,
+    LOAD,
+    MADE,
+    N_DEVICES,
+    PLAIN_EXPERTS,
+    PLAIN_MAPPING,
+    REQUEST_RATE,
+    assumed,
+    with_serving_defaults,
+)
+from dse.errors import InputError, unknown_name
+from dse.types import Design, Recompute, Requests, choice_name, paths
+
+#: Kinds of designs.
+KINDS = ("training", "serving")
+
+
+def stack_values(
+    name: str, where: str = "software", any_option: bool = False, experts: bool = False
+) -> catalog.Values:
+    """Values that a stack brings into a design: its own leaves, and defaults of open mapping options.
+
+    Args:
+        name: of the stack, in the catalogue.
+        where: place of the name, for errors.
+        any_option: leave out capabilities, so that all options are allowed.
+        experts: include the cost of mixtures of experts, for workloads with experts.
+    """
+    own = catalog.within("software", catalog.values("software", name, where))
+    if experts:
+        own |= catalog.within("software.experts", catalog.expert_kernels(name, where))
+        own |= catalog.within("mapping.experts", catalog.expert_options(name, where))
+    if any_option:
+        own = {path: value for path, value in own.items() if not path.startswith(CAN)}
+    serving = catalog.within("mapping.serving", catalog.serving_defaults(name, where))
+    return own | catalog.within("mapping", catalog.mapping_defaults(name, where)) | serving
+
+
+def design(
+    workload: str,
+    system: str,
+    software: str | None = None,
+    n_devices: int | None = None,
+    where: str = "design",
+    any_option: bool = False,
+    kind: str = "training",
+    **settings: Any,
+) -> Design:
+    """One design from catalogue names and leaf values.
+
+    Args:
+        workload: catalogue name of the model.
+        system: catalogue name of a cluster, or of an accelerator with its default node and network.
+        software: catalogue name of the stack; by default the system's training stack or, for serving, its engine.
+        n_devices: devices used; by default ``tp cp pp dp``.
+        where: place of the values, for errors.
+        any_option: allow options that the stack lacks, and stacks of other vendors.
+        kind: ``serving`` for a serving design without a serving leaf in ``settings``.
+        **settings: any leaf by its name or dotted ending (``tp=8``, ``recompute="full"``,
+            ``**{"memory.bandwidth": "3.35 TB/s"}``); numbers are in SI units.
+
+    Returns:
+        A design whose leaves are Python numbers in SI units. ``dp`` follows from ``n_devices`` by default; other open
+        options of the mapping are those of the stack (:func:`dse.designs.catalog.mapping_defaults`).
+
+    Raises:
+        InputError: for unknown names, values with a wrong unit or out of bounds, and stacks of other vendors.
+
+    >>> made = design("megatron-1t", "selene", n_devices=3072, tp=8, pp=64, recompute="full")
+    >>> made.mapping.dp, made.system.scale_up.bandwidth
+    (6.0, 300000000000.0)
+    """
+    if kind not in KINDS:
+        raise unknown_name(f"{where}: kind", kind, KINDS, "kinds of designs")
+    _check_texts({"workload": workload, "system": system, "software": software}, where)
+    serves = kind == "serving" or any(read_as(name).startswith(LEAVES_OF_SERVING) for name in settings)
+    serves |= any(path.startswith(LEAVES_OF_SERVING) for name in settings for path in paths_by_ending().get(name, []))
+    paths_of = {name: leaf_path(name, where, serves) for name in settings}
+    stated = {path: leaf_value(path, settings[name], f"{where}.{name}") for name, path in paths_of.items()}
+    serves |= any(path.startswith(LEAVES_OF_SERVING) for path in stated)
+    stack = catalog.default_software(system, serving=serves, workload=workload) if software is None else software
+    values = _named_values(workload, system, stack, any_option)
+    _check_stated(stated, values, where)
+    plain = PLAIN_MAPPING | (PLAIN_EXPERTS if has_experts(values) else {})
+    if serves and not set(catalog.SERVED_FORMAT) & set(stated):
+        values |= catalog.served_format(workload, values)
+    values = plain | values | assumed(stated) | stated
+    check_load([stated[LOAD]] if LOAD in stated else (), REQUEST_RATE in stated, f"{where}.load")
+    made = paths.build(Design, values | _sizes(values, stated, n_devices))
+    if made.workload.reuse is not None:
+        check_turns(made.workload.requests or Requests(), made.workload.reuse.turns, f"{where}.turns")
+    if made.workload.experts is not None:
+        named = {path: f"{where}.{short_name(path)}" for path in stated}
+        check_routing(made.workload.experts, named, f"{where}: experts")
+    return with_serving_defaults(made) if kind == "serving" else made
+
+
+def _check_texts(names: MappingABC[str, Any], where: str) -> None:
+    """Checks that names of the catalogue are texts; the stack may be absent."""
+    for kind, given in names.items():
+        if not isinstance(given, str) and (given is not None or kind != "software"):
+            shown = f"see: dse catalog list {kind}"
+            raise InputError(f"{where}: {kind}", repr(given), "a name of the catalogue", shown)
+
+
+def _named_values(workload: str, system: str, stack: str, any_option: bool) -> dict[str, Any]:
+    """Full path → value of the named entries of the catalogue."""
+    catalog.resolve("software", stack, "software")
+    if not any_option:
+        check_vendor(stack, system, "software")
+    shape = catalog.within("workload", catalog.values("workload", workload))
+    return (
+        shape
+        | catalog.within("system", catalog.values("system", system))
+        | stack_values(stack, "software", any_option, has_experts(shape))
+        | catalog.within(MADE, catalog.made(system))
+    )
+
+
+def _check_stated(stated: dict[str, Any], values: dict[str, Any], where: str) -> None:
+    """Checks that stated leaves belong to such a design.
+
+    Args:
+        stated: full path → value.
+        values: those of the named entries.
+        where: place of the values, for errors.
+    """
+    for path in stated:
+        check_chip(path, f"{CHIP}.die_area" in values, where)
+        check_experts(path, values, where)
+        check_networks(path, values, stated, where)
+        check_tiers(path, stated[path], values | stated, f"{where}.{short_name(path)}")
+    policy = stated.get("mapping.recompute", 0.0)
+    if policy >= Recompute.norms and not has_experts(values):
+        raise InputError(
+            f"{where}.recompute", choice_name(Recompute(int(policy))),
+            "none, selective, full, selective-op for a model without experts",
+            "name a workload that has experts, such as deepseek-v3",
+        )  # fmt: skip
+
+
+def _sizes(values: MappingABC[str, Any], stated: MappingABC[str, Any], n_devices: int | None) -> dict[str, float]:
+    """``dp`` and the number of devices, one derived from the other."""
+    parallel = values["mapping.tp"] * values["mapping.cp"] * values["mapping.pp"]
+    dp = values["mapping.dp"]
+    if n_devices is not None:
+        if not is_whole(n_devices):
+            raise InputError(
+                "n_devices", str(n_devices), f"a whole number, 1 to {MOST:,}", "give the number of devices"
+            )
+        if "mapping.dp" not in stated:
+            if n_devices % parallel:
+                raise InputError(
+                    "n_devices", str(n_devices), f"multiples of tp x cp x pp = {parallel:g}",
+                    "change n_devices or one of the degrees",
+                )  # fmt: skip
+            dp = n_devices / parallel
+    devices = values[N_DEVICES] if N_DEVICES in stated else parallel * dp if n_devices is None else float(n_devices)
+    return {"mapping.dp": dp, N_DEVICES: devices}
