@@ -1,0 +1,230 @@
+"""Interpreter of the syntax tree of an expression: values, units and violations of its nodes."""
+
+from __future__ import annotations
+
+import ast
+import dataclasses
+import functools
+import itertools
+import operator
+import re
+from collections.abc import Iterator
+from typing import Any, TypeAlias
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from dse.designs import catalog
+from dse.designs.leaves import known_leaves, leaf_value
+from dse.doors.studies import of_another
+from dse.doors.study import Lookup, Study
+from dse.errors import InputError
+from dse.spec.axes import check_read, choices_of, find_leaf, is_leaf
+from dse.types import Scalar
+
+#: Value of a node: a truth value or a number.
+Truth: TypeAlias = jax.Array | np.bool_
+Value: TypeAlias = Scalar | Truth
+
+_BINARY = {ast.Add: operator.add, ast.Sub: operator.sub, ast.Mult: operator.mul, ast.Div: operator.truediv}
+_COMPARE = {
+    ast.Lt: operator.lt, ast.LtE: operator.le, ast.Gt: operator.gt, ast.GtE: operator.ge,
+    ast.Eq: operator.eq, ast.NotEq: operator.ne,
+}  # fmt: skip
+_SIGNS = {ast.Lt: "<", ast.LtE: "<=", ast.Gt: ">", ast.GtE: ">=", ast.Eq: "==", ast.NotEq: "!="}
+
+#: Largest constant: within the range of single precision.
+_LARGEST = 1e38
+
+#: Least violation of a false comparison, for ``a < a``.
+_LEAST_EXCESS = 1e-6
+
+#: Syntax of the language.
+ALLOWED = "numbers, strings, leaves, metrics, + - * / < <= > >= == != and or not"
+
+
+@dataclasses.dataclass(frozen=True)
+class Reading:
+    """Interpreter of the nodes of an expression."""
+
+    study: Study
+    lookup: Lookup
+    where: str
+
+    def value(self, node: ast.expr) -> Value:
+        """Value of a node, operands first."""
+        if isinstance(node, ast.BoolOp):
+            combine = operator.and_ if isinstance(node.op, ast.And) else operator.or_
+            return functools.reduce(combine, [_true(self.value(operand)) for operand in node.values])
+        if isinstance(node, ast.UnaryOp) and isinstance(node.op, ast.Not):
+            return ~_true(self.value(node.operand))
+        if isinstance(node, ast.UnaryOp) and isinstance(node.op, ast.USub):
+            return -1.0 * self._number(node.operand)
+        if isinstance(node, ast.BinOp) and type(node.op) in _BINARY:
+            return self._combined(type(node.op), self._number(node.left), self._number(node.right))
+        if isinstance(node, ast.Compare) and all(type(op) in _COMPARE for op in node.ops):
+            sides = itertools.pairwise(self._sides(node))
+            steps = [_COMPARE[type(op)](a, b) for op, (a, b) in zip(node.ops, sides, strict=True)]
+            return functools.reduce(operator.and_, steps)
+        if isinstance(node, ast.Constant) and isinstance(node.value, bool | int | float):
+            return self._constant(node.value)
+        dotted = dotted_name(node)
+        if dotted is not None:
+            return self.lookup(self._full_name(dotted))
+        raise InputError(self.where, repr(ast.unparse(node)), ALLOWED, "use only these")
+
+    def dimension(self, node: ast.expr) -> catalog.Dimension | None:
+        """Dimension of a node; None for a constant, which takes that of the other operand."""
+        if isinstance(node, ast.UnaryOp) and isinstance(node.op, ast.USub):
+            return self.dimension(node.operand)
+        if isinstance(node, ast.BinOp):
+            left, right = self.dimension(node.left), self.dimension(node.right)
+            if left is None and right is None:
+                return None
+            if isinstance(node.op, ast.Mult | ast.Div):
+                return catalog.combined(left or {}, right or {}, 1 if isinstance(node.op, ast.Mult) else -1)
+            if left is None or right is None:
+                return right if left is None else left
+            return left if left == right else {}
+        dotted = dotted_name(node)
+        if dotted is None:
+            return {} if is_boolean(node) else None
+        name = self._full_name(dotted)
+        return catalog.dimension(self.study.units.get(name) or known_leaves()[name]["units"])
+
+    def unit_notes(self, node: ast.Compare) -> Iterator[str]:
+        """Notes on the units assumed for bare numbers of a comparison; none for 0."""
+        operators = [_SIGNS[type(op)] for op in node.ops]
+        for sign, (left, right) in zip(operators, itertools.pairwise((node.left, *node.comparators)), strict=True):
+            for number, other in ((left, right), (right, left)):
+                parts = (one for one in ast.walk(number) if isinstance(one, ast.expr))
+                plain = not any(dotted_name(one) or is_text(one) for one in parts)
+                units = self.dimension(other)
+                if plain and units and (value := float(self.value(number))):
+                    shown = f"{_shown(left)} {sign} {_shown(right)}"
+                    yield f"{shown} has no unit: read as {value:g} {catalog.written(units)}"
+
+    def excess(self, node: ast.expr, wanted: bool) -> Scalar:
+        """Violation of ``node == wanted``; 0 where it holds."""
+        if isinstance(node, ast.UnaryOp) and isinstance(node.op, ast.Not):
+            return self.excess(node.operand, not wanted)
+        if isinstance(node, ast.BoolOp):
+            parts = [self.excess(operand, wanted) for operand in node.values]
+            return functools.reduce(operator.add if isinstance(node.op, ast.And) == wanted else jnp.minimum, parts)
+        holds = _true(self.value(node)) == wanted
+        if not isinstance(node, ast.Compare):
+            return jnp.where(holds, 0.0, 1.0)
+        pairs = itertools.pairwise(jnp.asarray(side, jnp.float32) for side in self._sides(node))
+        far = sum(jnp.abs(a - b) / jnp.maximum(jnp.abs(a) + jnp.abs(b), _LEAST_EXCESS) for a, b in pairs)
+        return jnp.where(holds, 0.0, jnp.maximum(far, _LEAST_EXCESS))
+
+    def _constant(self, value: float) -> float:
+        """A number; InputError outside the range of single precision."""
+        if abs(value) > _LARGEST:
+            raise InputError(self.where, "a number above 1e38", "numbers up to 1e38", "check the number")
+        return float(value)
+
+    def _number(self, node: ast.expr) -> Scalar:
+        """Value of an operand of arithmetic."""
+        if is_boolean(node):
+            raise InputError(
+                self.where, f"{ast.unparse(node)!r}, which is true or false", "numbers in arithmetic",
+                "compare the result: 'tp * pp <= 8'",
+            )  # fmt: skip
+        value: Any = self.value(node)
+        return value
+
+    def _combined(self, how: type[ast.operator], left: Scalar, right: Scalar) -> Scalar:
+        """Sum, difference, product or quotient of two numbers."""
+        if how is ast.Div and type(right) is float and right == 0.0:
+            raise InputError(self.where, "a division by zero", ALLOWED, "divide by another number")
+        return _BINARY[how](left, right)
+
+    def _sides(self, node: ast.Compare) -> list[Value]:
+        """Sides of a comparison; a text takes the units or the enumeration of the other side's name."""
+        sides = [node.left, *node.comparators]
+        named = [name for name in map(dotted_name, sides) if name is not None]
+        self._expect_quotes(node, named)
+        return [
+            self._said(side.value, named) if isinstance(side, ast.Constant) and isinstance(side.value, str | bool)
+            else self.value(side)
+            for side in sides
+        ]  # fmt: skip
+
+    def _said(self, value: str | bool, named: list[str]) -> Scalar:
+        """A text or a truth value that is compared with these names, as a number."""
+        if isinstance(value, str):
+            return self._text(value, named)
+        path = self._full_name(named[0]) if named else ""
+        return leaf_value(path, value, self.where) if path in known_leaves() else self._constant(value)
+
+    def _expect_quotes(self, node: ast.Compare, named: list[str]) -> None:
+        """InputError for an unquoted choice: ``recompute == full``."""
+        for leaf, other in itertools.permutations(named, 2):
+            if not is_leaf(leaf) or is_leaf(other) or other in self.study.units:
+                continue
+            if other in choices_of(self._full_name(leaf)):
+                right = re.sub(rf"\b{other}\b", repr(other), ast.unparse(node))
+                raise InputError(
+                    self.where, f"{ast.unparse(node)!r}", f"a choice of {leaf} in quotation marks", f"write {right}"
+                )
+
+    def _text(self, text: str, named: list[str]) -> Scalar:
+        """A text that is compared with these names, as a number."""
+        if not named:
+            raise InputError(self.where, repr(text), "a string compared with a leaf or metric", "compare it with one")
+        name = self._full_name(named[0])
+        if name in self.study.units:
+            return catalog.quantity(text, self.study.units[name], self.where)
+        return leaf_value(name, text, self.where)
+
+    def _full_name(self, name: str) -> str:
+        """A metric's name, or the full path of a leaf."""
+        if name in self.study.units:
+            return name
+        if not is_leaf(name) and (found := of_another(name, self.study)):
+            metric, other = found
+            shown = f"{name!r}" if metric == name else f"{name!r}, that is {metric}"
+            raise InputError(
+                self.where, f"{shown}, a metric of {other.name}", f"leaves, and metrics of {self.study.name}",
+                "add a section [serving]" if other.name == "serving" else f"leave out the section [{self.study.name}]",
+            )  # fmt: skip
+        serves = self.study.name == "serving"
+        path = find_leaf(name, self.where, self.study.units, "leaves and metrics", "constraints", serving=serves)
+        check_read(path, name, self.where, self.study)
+        return path
+
+
+def is_text(node: ast.expr) -> bool:
+    """Whether a node is a text."""
+    return isinstance(node, ast.Constant) and isinstance(node.value, str)
+
+
+def _shown(node: ast.expr) -> str:
+    """Text of a side of a comparison, with numbers in few digits."""
+    value = getattr(node, "value", None)
+    return f"{value:g}" if isinstance(node, ast.Constant) and isinstance(value, int | float) else ast.unparse(node)
+
+
+def _true(value: Value) -> Truth:
+    """Truth value of a number: whether it is not 0."""
+    if isinstance(value, float | int):
+        return np.bool_(value != 0)
+    return value if value.dtype == np.bool_ else value != 0
+
+
+def dotted_name(node: ast.expr) -> str | None:
+    """``a.b.c`` of a chain of attributes, otherwise None."""
+    if isinstance(node, ast.Name):
+        return node.id
+    if isinstance(node, ast.Attribute):
+        head = dotted_name(node.value)
+        return None if head is None else f"{head}.{node.attr}"
+    return None
+
+
+def is_boolean(node: ast.expr) -> bool:
+    """Whether the value of a node is a truth value, not a number."""
+    negation = isinstance(node, ast.UnaryOp) and isinstance(node.op, ast.Not)
+    return negation or isinstance(node, ast.BoolOp | ast.Compare)
