@@ -50,7 +50,7 @@ def decide(
 
     Prints for each the probability that it is the best, what choosing it is expected to lose and what it loses at most
     in 90 % of cases, whether it fits in memory, and which parts of the uncertainty decide between the first two.
-    Designs that are not told apart are called a tie. Exit status 1 where no design can run.
+    Designs that errors of the model do not distinguish are a tie. Exit status 1 where no design can run.
     """
     from dse.measured.decision import decide as decided
 

@@ -6,7 +6,7 @@ from dse.errors import unknown_name
 from dse.launch.options import number
 from dse.types import Requests
 
-#: Requests of a benchmark, at least so many seconds of them.
+#: Requests of a benchmark, and its least duration in seconds.
 _LEAST, _SECONDS = 1000, 300.0
 
 

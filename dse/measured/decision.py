@@ -87,7 +87,7 @@ class Decision(NamedTuple):
 
     @property
     def ties(self) -> list[str]:
-        """Designs that are not told apart from the best at the mean."""
+        """Designs that errors of the model do not distinguish from the best at the mean."""
         names = [one.name for one in self.verdicts]
         first = names.index(self.best.name)
         return [name for i, name in enumerate(names) if i != first and self.better[first, i] < TIE]

@@ -33,7 +33,7 @@ class Progressed(NamedTuple):
 
 
 def path(output: Path, method: str) -> Path:
-    """The checkpoint of a method, beside the output."""
+    """Path of the checkpoint of a method, next to the output."""
     return parts_folder(output) / f"search-{method}.npz"
 
 
@@ -52,7 +52,7 @@ def save(file_path: Path, key: str, found: Progressed) -> None:
 
 
 def best_path(output: Path, method: str) -> Path:
-    """The best design so far of a method, as a text beside its checkpoint."""
+    """Path of the best design so far of a method, a text next to its checkpoint."""
     return path(output, method).with_suffix(".best.json")
 
 

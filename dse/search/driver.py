@@ -25,7 +25,7 @@ from dse.search.problem import Problem
 from dse.search.space import Point, Space
 from dse.sweep.engine.programs import persistent_jit
 
-#: Steps between looks at the clock hold about so many evaluations, of all seeds together.
+#: Evaluations of all seeds between two readings of the clock.
 _CHUNK = 1 << 15
 
 _MOST_STEPS = 256
@@ -145,7 +145,7 @@ def _learn_and_ask(
     return _strong(state), _asked(space, weights, state, points, run)
 
 
-#: Of searches that last, and of those that are over while a program would be made fast.
+#: Of long searches, and of searches that end before a fast program is compiled.
 _advance, _advance_soon = (persistent_jit("run", quickly=quickly)(_learn_and_ask) for quickly in (False, True))
 
 

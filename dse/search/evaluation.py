@@ -42,7 +42,7 @@ from dse.types import Design, Scalar
 #: Designs a block on processors; accelerators take all at once.
 _BLOCK = 256
 
-#: Programs are made for so many designs at least: searches of usual sizes share them.
+#: Minimum designs of a program, so that searches of usual sizes share programs.
 _SMALLEST = 2048
 
 #: Designs of a search up to which NumPy evaluates all of them: each takes it 0.2 ms in the small batches of methods,
@@ -150,7 +150,7 @@ class Evaluator:
     def preparing(self, paths: Sequence[str], slopes: bool) -> Iterator[None]:
         """Compile in other threads meanwhile: the model takes as long as all that the methods do themselves.
 
-        What fails here fails again for whoever needs the program, and is told of there.
+        A failure here occurs again where the program is needed, and is reported there.
 
         Args:
             paths: of the leaves that the space sets.
@@ -398,7 +398,7 @@ def _differentiate_blocks(
     return lax.fori_loop(0, n_blocks, step, room)
 
 
-#: Programs that run fast, and those that are made soon.
+#: Programs that run fast, and programs that compile fast.
 _evaluations, _evaluations_soon, _slopes, _slopes_soon = (
     persistent_jit("program", "block", quickly=quickly)(function)
     for function in (_evaluate_blocks, _differentiate_blocks) for quickly in (False, True)

@@ -54,11 +54,11 @@ class Outcome:
     designs: tuple[BestOfSeed, ...]  #: the best of each seed of each method, best first; of several objectives the
     #: best by the seed's own weighted geometric mean of them, which need not be best in any: see ``front``
     evaluations: dict[str, int]  #: by method, of all seeds, the polish included
-    feasible: dict[str, int]  #: feasible designs among those that the methods evaluated
+    feasible: dict[str, int]  #: feasible designs among the evaluated ones
     reasons: dict[str, int]  #: evaluated designs by infeasibility reason
     objectives: tuple[str, ...]
     front_size: int  #: designs on the front of all methods
-    front_distinct: int  #: those that differ at the digits that are shown
+    front_distinct: int  #: designs that differ at the printed digits
     front: tuple[FrontDesign, ...]  #: its ends, best by each objective, and some designs between them
     fronts: dict[str, MethodFront]  #: by method
     best: dict[str, float]  #: of each objective, over all that was evaluated; empty where nothing can run

@@ -20,7 +20,7 @@ from dse.spec.axes import Label
 from dse.spec.sweep import Objective
 from dse.sweep.reduce import fronts
 
-#: Designs of a front that are told: its ends, and some between.
+#: Designs of a front that are printed: its ends, and some between.
 MOST = 12
 
 
@@ -71,7 +71,7 @@ def ends(whole: Front) -> Best:
 
 
 def front_designs(problem: Problem, found: list[MethodResult], whole: Front) -> tuple[tuple[FrontDesign, ...], int]:
-    """The designs that are told of a front, and how many of it differ at the digits that are shown."""
+    """Designs of a front to print, and the number of designs that differ at the printed digits."""
     if not len(whole.objectives):
         return (), 0
     chosen = fronts.chosen(whole.objectives.T, tuple(map(_shown, problem.program.objectives)), MOST)

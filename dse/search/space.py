@@ -86,7 +86,7 @@ class Space:
 
     @property
     def moving(self) -> tuple[int, ...]:
-        """Coordinates that have more than one value: those that the unit cube has axes for."""
+        """Coordinates with more than one value, the axes of the unit cube."""
         return tuple(i for i, radix in enumerate(self.radices) if radix > 1)
 
     @property
@@ -101,7 +101,7 @@ class Space:
 
     @property
     def n_directions(self) -> int:
-        """Neighbours that :func:`neighbours` gives, those that are none included."""
+        """Neighbours of :func:`neighbours`, equal designs included."""
         others = len(self.sizes) - 1
         return 2 * others + self.neighbour_rows.shape[1] + 2 * len(self.paths)
 

@@ -218,7 +218,7 @@ def _tree(shape: np.ndarray, degrees: np.ndarray, n_shapes: int) -> _Tree:
 
 
 def _free(shape: np.ndarray, degrees: np.ndarray) -> list[int]:
-    """Degrees that are not told by the shape and those before them."""
+    """Degrees that neither the shape nor earlier degrees determine."""
     found: list[int] = []
     seen = shape[:, None]
     for level in range(degrees.shape[1]):

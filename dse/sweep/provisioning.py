@@ -19,7 +19,7 @@ from dse.io.quantities import digits, seconds
 from dse.spec import sweep as specs
 from dse.sweep import execute
 
-#: Replicas among which a rate is shared, up to so many times the most devices, and higher rates for the margins.
+#: Replicas that share a rate, up to this multiple of the most devices, and higher rates for the margins.
 _REPLICAS = sorted({*range(1, 17), *(round(2.0 ** (k / 4)) for k in range(81))})
 _BEYOND, _MORE = 16, (1.1, 1.25, 1.5, 2.0)
 

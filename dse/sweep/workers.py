@@ -181,7 +181,7 @@ def _wait(part: Candidate, workers: int, rate: float, prompts: bool) -> float:
 
 
 def best_fleets(found: list[Fleet]) -> list[Fleet]:
-    """Those that no other beats in first token, time per token and rate at once, by time per token."""
+    """Fleets that no other one beats in TTFT, TPOT and rate at once, by TPOT."""
     kept: list[Fleet] = []
     for one in sorted(found, key=lambda fleet: (fleet.token, fleet.first_token, -fleet.rate)):
         if not any(other.first_token <= one.first_token and other.rate >= one.rate for other in kept):

@@ -22,7 +22,7 @@ FOLDERS = {
     "architecture": "architectures", "cost": "cost",
 }  # fmt: skip
 
-#: After so many ns a folder's time of change tells apart what was listed before and after: clocks of files tick slowly.
+#: Nanoseconds after which the change time of a folder distinguishes listings: clocks of file systems are coarse.
 _SETTLED = 100_000_000
 
 #: A catalogue folder to search first; None for those of DSE_CATALOG and the package's own alone.
@@ -88,7 +88,7 @@ def _listed(folder: Path, _changed: int) -> tuple[str, ...]:
 def file_of(kind: str, slug: str, folder: Folder = None) -> Path:
     """File of an existing entry, the user's before the package's."""
     files = (own / f"{slug}.toml" for own in _folders(kind, folder))
-    return next(file for file in files if os.path.lexists(file))  # a pipe is told of, not passed by
+    return next(file for file in files if os.path.lexists(file))  # a pipe is reported, not skipped
 
 
 def plain(name: str) -> str:

@@ -55,7 +55,7 @@ def keys_read(mixture: MixtureShape | None) -> tuple[str, ...]:
 
 
 def fields(config: Config, mixture: MixtureShape, layers: int, where: str) -> Fields:
-    """Fields of a mixture beside those of a dense decoder; those with the value that means their absence left out.
+    """Fields of a mixture in addition to those of a dense decoder, without those that state their own absence.
 
     Args:
         config: as parsed.

@@ -25,7 +25,7 @@ class TableField:
     check: Callable[[dict[str, Sourced], str], None] = lambda values, where: None  #: of all values together
 
 
-#: What a file says of itself beside its values, and what files of a kind say too.
+#: Header of a file, and the further fields of a kind.
 _HEADER = ("name", "aliases", "note")
 _HEADERS = {
     "workload": (*_HEADER, "n_experts"), "system": (*_HEADER, "sources"),
@@ -230,7 +230,7 @@ EXPERTS_LEFT_OPEN = ("all_to_all", "dispatch_precision", "overlap_ep")
 _EXPERT_KERNELS: dict[str, Parser | TableField] = {
     "experts": TableField(_leaves(types.ExpertKernels) | _leaves(types.ExpertMapping, *EXPERTS_LEFT_OPEN))
 }
-#: What a stack that serves costs beside its kernels, what it does where a mapping leaves it open, and what is left
+#: What a stack that serves costs besides its kernels, what it does where a mapping leaves it open, and what is left
 #: unexplained of its figures, as standard deviations of logarithms.
 _ENGINE: dict[str, Parser | TableField] = {
     "engine": TableField(_leaves(types.Engine)), "serving": TableField(_leaves(types.Serving)),

@@ -33,7 +33,7 @@ if TYPE_CHECKING:
 _BATCH, _BATCH_OF_SLOPES = 8192, 1024
 
 
-#: Functions that hold numbers of one base: so many are kept for the next call.
+#: Functions with the numbers of one base that are kept for the next call.
 _MOST_BOUND = 8
 
 #: Leaves that are open → numbers, what comes with them, slopes of the first number.

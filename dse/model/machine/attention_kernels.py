@@ -76,7 +76,7 @@ def flash_time(work: Work, flop_time: Scalar, kernels: Kernels, backward: bool) 
     each pair, one in either pass, which takes as long as the forward's ``4 d0`` FLOPs.
     """
     cost = kernels.flash_backward * flop_time if backward else flop_time
-    if work.columns is not math.inf:  # of engines, whose heads are not told apart
+    if work.columns is not math.inf:  # of engines, which do not distinguish heads
         exponentials = flop_time * (kernels.flash_least_head / work.columns)
         cost = jnp.maximum(cost, exponentials / BACKWARD_FLOPS if backward else exponentials)
     return Chains(load=work.flops, keys=1.0, cost=cost, start=cost * kernels.flash_sequence / work.rows).shared

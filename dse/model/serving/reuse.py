@@ -19,7 +19,7 @@ from dse.model.serving.steady import Served
 from dse.model.serving.work import Rank, cache_bytes
 from dse.types import CacheTiers, HostTiers, Requests, Reuse, Scalar
 
-#: Prefixes that are counted one by one; the rest in so many parts of a logarithmic rank (Gauss-Legendre).
+#: Prefixes that are counted one by one, and parts of the logarithmic rank for the rest (Gauss-Legendre).
 _FIRST, _PARTS = 4, 10
 
 #: Newton steps of a characteristic time, and rounds of hit rates with the load that they make.

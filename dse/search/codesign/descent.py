@@ -131,7 +131,7 @@ class DescentBudget(NamedTuple):
         return self.seconds is not None and seconds >= self.seconds
 
     def steps(self, planned: int, evaluations: int) -> int:
-        """Steps that there are evaluations for, of those planned, where the first has taken so many."""
+        """Planned steps that the remaining evaluations allow, given those of the first step."""
         return planned if self.evaluations is None else max(1, min(planned, self.evaluations // max(evaluations, 1)))
 
 

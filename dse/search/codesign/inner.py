@@ -127,7 +127,7 @@ class Inner:
 
     Args:
         grid: its dimensions are the workloads, its table the mappings.
-        hardware: full paths of the leaves of hardware that are told at every call.
+        hardware: full paths of the hardware leaves that every call passes.
         k: mappings that the relaxed problem keeps.
     """
 
@@ -153,12 +153,12 @@ class Inner:
         return self.grid.n_points * self.grid.table.distinct.size
 
     def evaluations_a_step(self, points: int) -> int:
-        """Evaluations of the model that a step takes: the exact minimum of so many points, and slopes of the best."""
+        """Evaluations of the model per step: the exact minimum of its points, and slopes of the best."""
         kept = min(self.k, self.grid.table.distinct.size)
         return points * (self.evaluations_a_point + GRADIENT_COST * self.grid.n_points * kept)
 
     def stated(self, leaves: dict[str, np.ndarray]) -> dict[str, np.ndarray]:
-        """All leaves of the hardware at points of which ``leaves`` are told: the others as in the base design."""
+        """All hardware leaves at points of which ``leaves`` are given; the others as in the base design."""
         count = len(next(iter(leaves.values())))
         plain = {p: np.full(count, leaf(self.grid.base, p)) for p in self.hardware if p not in leaves}
         return self._array(plain | leaves)

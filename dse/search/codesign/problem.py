@@ -29,7 +29,7 @@ from dse.types.paths import build as built
 
 _BUDGETS = {"area": f"{CHIP}.die_area", "power": f"{CHIP}.power_budget", "cost": ""}
 
-#: Leaves whose elasticities are reported beside those of the variables, where the design has them.
+#: Leaves whose elasticities are reported in addition to those of the variables, where the design has them.
 WATCHED = (
     *(f"{CHIP}.{name}" for name in (
         "die_area", "power_budget", "stacks", "core_area", "matrix_area", "vector_area", "cache_area", "memory_area",

@@ -16,7 +16,7 @@ from dse.search.codesign import whole
 from dse.search.codesign.descent import DescentProblem, Trace
 from dse.sweep.engine.numpy_backend import evaluate_few
 
-#: Metrics of each workload that are told beside the objective.
+#: Metrics of each workload that are reported with the objective.
 _TOLD = ("step_time", "mfu", "tokens_per_second_per_device", "peak_memory", "energy_per_step", "average_power")
 
 #: The model alone must give the objective of the search to this, relative.

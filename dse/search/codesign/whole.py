@@ -1,4 +1,4 @@
-"""Stacks of memory that are built: those that find room; whole ones, a chip of continuous size rounded down and up."""
+"""Memory stacks of a chip that find room, in whole numbers: a continuous size rounded down and up."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ def _built(hardware: Hardware, base: Design, at: Mapping[str, Any]) -> float:
 def rounded(problem: DescentProblem, trace: Trace) -> list[Whole]:
     """The best chip that a search met with its stacks rounded down and up, where bounds allow it.
 
-    Everything else stays, but a die that cannot be paid beside a stack more shrinks, and other shares of the area give
+    Everything else stays, but a die that cannot be paid with one more stack shrinks, and other shares of the area give
     the PHYs of a whole stack room.
     """
     stacks = math.exp(trace.coordinates[STACKS])
@@ -74,7 +74,7 @@ def _with(problem: DescentProblem, trace: Trace, count: int) -> Whole:
 
 
 def _with_room(hardware: Hardware, base: Design, at: Mapping[str, float], count: int) -> dict[str, float]:
-    """The chip whose memory has the share of the area that so many stacks need, at the cost of the other shares."""
+    """The chip with the area share of a number of memory stacks, at the cost of the other shares."""
     found = dict(at)
     for simplex, total in zip(hardware.simplices, hardware.totals, strict=True):
         if MEMORY_AREA in simplex:

@@ -7,7 +7,7 @@ A searcher is three pure functions on pytrees of arrays, for one seed; the drive
     update(key, state, space, points, found) -> state       # what they are worth
 
 ``propose`` and ``update`` of a step have the same key. They hold no model: it is evaluated between them, by a program
-that all methods share (:mod:`dse.search.evaluation`). A searcher with a ``penalty`` is told of slopes too.
+that all methods share (:mod:`dse.search.evaluation`). A searcher with a ``penalty`` gets slopes too.
 """
 
 from __future__ import annotations

@@ -21,7 +21,7 @@ from dse.search.prove.blocks import Blocks, Ranges, designs
 #: Blocks that are split at a time, and that are bounded in one pass: their values stay in the cache.
 _SPLIT, _PASS = 4096, 1024
 
-#: A block of so few designs is evaluated design by design, so many at once.
+#: Designs of a block up to which it is evaluated design by design, and designs at once.
 _FEW, _DESIGNS = 64, 8192
 
 #: Lists of mappings and names are split into single ones where they are not longer, else in halves.
@@ -33,7 +33,7 @@ _TRIED = 32
 #: Blocks of a round that are halved along every axis, to learn which axes narrow bounds; what a round before counts.
 _PROBED, _MEMORY, _LEAST_GAIN = 16, 0.8, 1e-3
 
-#: How much the width of an axis counts for where a block is split, beside its share of the objectives: always, and
+#: Weight of the width of an axis in the choice of a split, in addition to its share of the objectives: always, and
 #: where it is open whether designs can run.
 _ALWAYS, _UNDECIDED = 0.02, 0.3
 

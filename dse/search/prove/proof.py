@@ -235,7 +235,7 @@ def _proof(
 
 
 def path_of(output: Path) -> Path:
-    """The certificate beside results."""
+    """Path of the certificate, next to the results."""
     return output.with_suffix(_SUFFIX)
 
 

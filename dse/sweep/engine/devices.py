@@ -26,7 +26,7 @@ def chunk_times() -> int:
 
 
 def times_within(memory: int, designs: int = 1 << 19) -> int:
-    """The same for a device with so many bytes, of a chunk that has so many ``designs`` on processors."""
+    """The same for a device by its bytes, of a chunk with a number of ``designs`` on processors."""
     return min(1 << max(0, (memory // 4 // (_BYTES_A_DESIGN * designs)).bit_length() - 1), _MOST_TIMES)
 
 

@@ -250,14 +250,14 @@ def _in_blocks(target: Differentiated, shared: Array, columns: Sequence[Any], co
 
 
 def _padded(column: Any, count: int) -> np.ndarray:
-    """A column of so many designs, or one number for all, with the last one again up to whole blocks."""
+    """A column of designs, or one number for all, padded with its last value to whole blocks."""
     column = column if np.ndim(column) else np.full(count, column)
     return np.concatenate([column, np.full(-count % BLOCK, column[-1])]) if count % BLOCK else column
 
 
 @functools.lru_cache(maxsize=_MOST_KEPT)
 def _program(target: Differentiated, n_shared: int, shape: tuple[int, ...]) -> Callable[..., Array]:
-    """The program for so many shared numbers and [block, leaf, design] others, looked up once."""
+    """The program for a number of shared values and [block, leaf, design] others, looked up once."""
     precision = target.operations.precision
     shared, columns = (np.zeros(size, precision) for size in (n_shared, shape))
     return value_and_slopes.compiled(jax.device_put(shared), columns, np.int32(0), target=target)
@@ -289,7 +289,7 @@ def value_and_grad(
     Args:
         objective: a metric by name, of training or else of serving; a study, for its own objective; or a function of
             one design that gives a scalar and that JAX can trace.
-        design: what has the leaves that are not told at a call.
+        design: the leaves that a call does not pass.
         paths: leaves by which it is differentiated, by full path or any ending that is unique.
 
     Returns:

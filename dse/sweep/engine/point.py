@@ -27,7 +27,7 @@ class Program:
     study: Study
     constraints: tuple[Expression, ...] = ()
     objectives: tuple[Objective, ...] = ()
-    metrics: tuple[str, ...] | None = None  #: those that come out; None for all
+    metrics: tuple[str, ...] | None = None  #: returned metrics; None for all
     known: tuple[tuple[int, float], ...] = ()  #: inputs that are neutral for all designs, see :func:`neutral`
 
     @property

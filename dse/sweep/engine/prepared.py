@@ -17,7 +17,7 @@ from dse.sweep.engine.reductions import Owners, Scores, count_below, summarise
 from dse.sweep.engine.staging import Moving, Stages
 from dse.sweep.engine.tables import Tables, mask_places, tables
 
-#: Outer indices of a longer chunk come in groups of so many, which reductions take together.
+#: Outer indices of a group, the unit of reductions in longer chunks.
 _GROUPED, _GROUP = 256, 16
 
 #: Outer indices that are computed at least: XLA writes other programs for one than for many, with other last bits.

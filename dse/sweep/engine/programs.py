@@ -2,7 +2,7 @@
 
 JAX's own cache of compilations asks for the traced program first, which takes longer than a small sweep. Here a
 program is found by what it is made from: the code of this package, versions, device, flags and the shapes
-of its arguments. Where programs lie, and which of them are believed, is told in :mod:`dse.io.cache`.
+of its arguments. Place of programs, and which of them are trusted: :mod:`dse.io.cache`.
 """
 
 from __future__ import annotations
@@ -112,7 +112,7 @@ class PersistentFunction:
 
     @property
     def _digest(self) -> str:
-        """Of the files beside the function's own: those that lie elsewhere than the model count by ``code_digest``."""
+        """Digest of the files besides the function's own; files outside of the model count by ``code_digest``."""
         return folder_digest(folder_of(self._function))
 
     def _found(self, made_from: str, arguments: tuple[Any, ...], static: dict[str, Any]) -> Callable[..., Any]:

@@ -97,8 +97,8 @@ class Grid:
     dimensions: tuple[GridDimension, ...]
     table: MappingTable
     mapping_axes: tuple[Axis, ...]  #: swept parts of the mapping, and dp where it is derived
-    constraints: tuple[Expression, ...]  #: those that the table has not settled
-    settled: tuple[Expression, ...]  #: and those that it has
+    constraints: tuple[Expression, ...]  #: constraints that the table has not settled
+    settled: tuple[Expression, ...]  #: constraints that it has settled
     parts: Parts  #: what the specification says of the mapping
     shapes: tuple[Shape, ...]  #: what mappings must divide, by distinct sizes along the dimensions, the last fastest
     used: tuple[tuple[str, str], ...]  #: (kind, slug) of the catalogue entries

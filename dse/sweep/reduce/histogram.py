@@ -1,6 +1,6 @@
 """Histograms of the objectives over the feasible designs: edges from a pilot, exact counts of everything.
 
-Edges are told on the scale that users see, thresholds on that of scores, where what is maximised has the other sign.
+Edges are in the units of a metric, thresholds in those of scores, where maximised metrics have the other sign.
 """
 
 from __future__ import annotations

@@ -113,7 +113,7 @@ class _Lines:
         return found
 
     def nearest(self, designs: int) -> int:
-        """The line before which there are about so many designs."""
+        """The threshold below which there is about a given number of designs."""
         after = bisect.bisect_left(range(self.count), designs, key=self._designs)
         around = [line for line in (after - 1, after) if line >= 0]
         return min(around, key=lambda line: abs(self._designs(line) - designs))

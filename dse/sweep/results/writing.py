@@ -1,7 +1,7 @@
 """Labelled results to netCDF4, compressed; whole or not there, and the same bytes for the same results.
 
 Every chunk has a checksum of its own (fletcher32), and behind all that netCDF reads the file has one of the whole,
-which is looked at before a library is given the file. When, where and in what time it was made tells a note beside it.
+which is looked at before a library is given the file. A note next to it says when, where and in what time it was made.
 
 What a file holds, and how texts are coded: :mod:`dse.sweep.results.files`.
 
