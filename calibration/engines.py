@@ -33,6 +33,7 @@ from dse.measured.names import Lookup, accelerator_of
 from dse.measured.prediction import by_structure, evaluate_stack
 from dse.measured.serving import KIND as SERVED
 from dse.measured.serving import METRICS
+from dse.measured.serving_rows import client_slowdown
 from dse.measured.table import Row
 from dse.types import Design, Engine, Workload
 from dse.types.fields import field_metadata
@@ -85,7 +86,7 @@ class EngineRows:
     compared: tuple[comparison.Comparison, ...]
     groups: tuple[tuple[np.ndarray, Design], ...]  #: positions among the designs, and their stack
     design: np.ndarray  #: of each figure, its position among the designs
-    count: int
+    clients: np.ndarray  #: of each design, how much longer its source's client takes
 
     @property
     def measured(self) -> np.ndarray:
@@ -114,14 +115,15 @@ class EngineRows:
 
     def predicted(self, values: np.ndarray) -> np.ndarray:
         """Figures (sets of parameters x figures) under engines of ``values`` (sets x parameters)."""
-        sets, metrics = len(values), {name: np.zeros((len(values), self.count)) for name in METRICS}
+        sets, metrics = len(values), {name: np.zeros((len(values), len(self.clients))) for name in METRICS}
         for positions, stack in self.groups:
-            n = len(positions)
+            n, clients = len(positions), np.tile(self.clients[positions], sets)
             many = jax.tree.map(lambda leaf, sets=sets: np.tile(leaf, sets), stack)
             engine = dataclasses.replace(
                 many.software.engine,
                 **{p.path: np.repeat(values[:, i], n).astype(np.float32) for i, p in enumerate(PARAMETERS)},
             )
+            engine = dataclasses.replace(engine, request_time=(engine.request_time * clients).astype(np.float32))
             many = dataclasses.replace(many, software=dataclasses.replace(many.software, engine=engine))
             found = evaluate_stack(many, SERVING)
             for name, into in metrics.items():
@@ -199,13 +201,15 @@ def tells_of_engine(row: Row, stack: str, workload: Workload, lookup: Lookup) ->
 
 def rows_of(stack: str, compared: Sequence[comparison.Comparison]) -> EngineRows:
     """Figures of one engine, each design once."""
-    designs: dict[int, tuple[int, Design]] = {}
+    designs: dict[int, tuple[int, Design, float]] = {}
     for c in compared:
-        designs.setdefault(id(c.prediction), (len(designs), c.prediction.chosen))
-    stacks = by_structure([design for _, design in designs.values()])
+        known = (len(designs), c.prediction.chosen, client_slowdown(c.measurement.row))
+        designs.setdefault(id(c.prediction), known)
+    stacks = by_structure([design for _, design, _ in designs.values()])
     groups = tuple((np.array(members), one) for members, one in stacks)
     position = np.array([designs[id(c.prediction)][0] for c in compared])
-    return EngineRows(stack, tuple(compared), groups, position, len(designs))
+    clients = np.array([client for *_, client in designs.values()])
+    return EngineRows(stack, tuple(compared), groups, position, clients)
 
 
 def covered(table: str | Path) -> Iterator[Covered]:

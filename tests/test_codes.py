@@ -28,7 +28,7 @@ CODES = {
     Collective: "auto ring tree hierarchical in_switch doubling",
     ContextExchange: "p2p all_gather a2a a2a_p2p",
     Placement: "tp_cp_dp_pp tp_cp_pp_dp",
-    AllToAll: "pairwise by_rank by_node",
+    AllToAll: "pairwise by_rank by_node gather",
     Checkpoint: "synchronous asynchronous in_memory",
     Packaging: "organic fan_out silicon bridge hybrid",
 }

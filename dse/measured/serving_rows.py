@@ -18,7 +18,7 @@ from dse.measured.completion import Candidates, known_device, unknown_shape
 from dse.measured.mappings import PRECISIONS, precision
 from dse.measured.names import NEAREST, Lookup
 from dse.measured.table import DEVICE, Case, Row, Skip
-from dse.types import ExpertMapping, Load, Mapping, Precision, Requests, Serving, Workload
+from dse.types import AllToAll, ExpertMapping, Load, Mapping, Precision, Requests, Serving, Workload
 from dse.types.choices import WEIGHTS_ALONE
 from dse.types.paths import build
 
@@ -93,8 +93,14 @@ def complete(row: Row, lookup: Lookup, twin: bool | None = None) -> Candidates:
     if cells.text("batch_kind") == "max_num_seqs":  # limit of the engine, above the concurrency
         most = max(float(software.engine.most_sequences), float(requests.concurrency))
         software = dataclasses.replace(software, engine=dataclasses.replace(software.engine, most_sequences=most))
+    times = float(software.engine.request_time) * client_slowdown(row)
+    software = dataclasses.replace(software, engine=dataclasses.replace(software.engine, request_time=times))
     if workload.experts is not None:
-        experts = dataclasses.replace(_experts(cells, tp, dp), dispatch_precision=_dispatched(cells))
+        # Engines gather the tokens of ranks with attention of their own unless told otherwise.
+        sent = AllToAll.gather if dp > 1.0 else AllToAll.pairwise
+        experts = dataclasses.replace(
+            _experts(cells, tp, dp), dispatch_precision=_dispatched(cells), all_to_all=float(sent)
+        )
         if row.source.startswith(_MLPERF):
             experts = dataclasses.replace(experts, ep=tp * dp, etp=1.0)
         software = dataclasses.replace(software, experts=lookup.expert_kernels(stack))
@@ -109,6 +115,11 @@ def complete(row: Row, lookup: Lookup, twin: bool | None = None) -> Candidates:
     stands_in = not row.get("software") and lookup.is_nearest(stack, row.source, row.get("framework"))
     note = NEAREST if stands_in else ""
     return Candidates(workload, system, software, (mapping,), cells.completed, stack, note)
+
+
+def client_slowdown(row: Row) -> float:
+    """Time of a request outside the engine over that of a client on a host of its own, as the source states it."""
+    return float(row.get("client_slowdown") or rules.stated(row, "stated", "client_slowdown") or 1.0)
 
 
 def _of_inferencex(cells: Cells, workload: Workload) -> dict[str, float]:

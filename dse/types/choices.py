@@ -118,6 +118,7 @@ class AllToAll(IntEnum):
     pairwise = 0  # one per expert (NCCL)
     by_rank = 1  # one per device with any of them
     by_node = 2  # one per scale-up domain, forwarded within it to the devices
+    gather = 3  # one per device, used or not (all-gather, and reduce-scatter)
 
 
 class Load(IntEnum):

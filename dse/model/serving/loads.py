@@ -80,7 +80,8 @@ def served(rank: Rank, ranks: Scalar, held: KvCapacity) -> tuple[Served, Phases,
 
     decode = EngineStepTime(*map(choose, at_once.decode, flowing.decode))
     found = Served(decode, *map(choose, at_once[1:], flowing[1:]))
-    busy = busy / (1.0 + found.rate * _emptying(requests, steps) / (speed * queue))
+    waves_of_queue = jnp.where(queue < jnp.inf, queue, running) / running
+    busy = busy / (1.0 + found.rate * _emptying(requests, steps, found.mixed, waves_of_queue) / (speed * queue))
     found = found._replace(rate=busy * found.rate)
     utilisation: Scalar = 1.0
     if arrives is not None:
@@ -95,12 +96,17 @@ def served(rank: Rank, ranks: Scalar, held: KvCapacity) -> tuple[Served, Phases,
     return found, _phases(rank, found, steps, is_batch, busy), utilisation
 
 
-def _emptying(requests: Requests, steps: Steps) -> Scalar:
+def _emptying(requests: Requests, steps: Steps, mixed: Scalar, waves: Scalar) -> Scalar:
     """Seconds added by the drain of an offline queue, where steps hold fewer and fewer sequences.
 
-    The fixed part of a decode step, once per token by which the longest answer exceeds the mean.
+    The fixed part of a decode step, once per token by which the longest answer exceeds the mean, and per token of the
+    last of ``w`` waves that is empty: ``ceil(w) - w`` of it where requests start and end together, half of it where
+    their prompts, in a share ``mixed`` of the steps, keep them apart.
     """
-    return jnp.maximum(requests.longest_answer - requests.output_tokens, 0.0) * steps.decode_of_none.total
+    longer = jnp.maximum(requests.longest_answer - requests.output_tokens, 0.0)
+    apart = jnp.where(waves > 1.0, 0.5 * mixed, 0.0)
+    left = (1.0 - mixed) * (jnp.ceil(waves) - waves) + apart
+    return (longer + left * requests.output_tokens) * steps.decode_of_none.total
 
 
 def _with_preempted(found: Served, requests: Requests, engine: Engine, held: KvCapacity, waiting: Scalar) -> Served:

@@ -7,6 +7,7 @@ from typing import Any, NamedTuple
 
 import jax.numpy as jnp
 
+from dse.model.choice import given
 from dse.model.serving.clock import Running, at_limit
 from dse.model.serving.step import EngineStepTime, engine_step
 from dse.model.serving.work import Rank
@@ -270,13 +271,19 @@ def steps_of(rank: Rank, running: Scalar, at_once: Scalar) -> tuple[PromptIntake
 
 
 def together(rank: Rank) -> tuple[Scalar | None, Scalar]:
-    """Ranks that step together (None: a rank waits for no other), and the share of experts in a prompt's FLOPs."""
+    """Ranks that step together (None: a rank waits for no other), and the share of experts in a prompt's FLOPs.
+
+    Ranks whose requests are equal, and all there from the start, take prompts in the same steps: none waits.
+    """
     forward, mixture = rank.stage.design.workload, rank.stage.design.workload.experts
     if mixture is None:
         return None, 0.0
+    requests = rank.requests
+    are_equal = (given(requests.answer_spread, 0.0) <= 0.0) & (requests.longest_answer <= requests.output_tokens)
+    in_phase = (requests.load == float(Load.offline)) & are_equal
     prompts = dataclasses.replace(forward, seq_len=_prompt_context(rank.requests))
     routed = 2.0 * mixture.top_k / mixture.n_experts * routed_parameters(prompts)
-    return rank.met, routed / forward_flops(prompts)
+    return jnp.where(in_phase, 1.0, rank.met), routed / forward_flops(prompts)
 
 
 def _seen(serving: Serving, at: _Round) -> Scalar:

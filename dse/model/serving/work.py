@@ -15,12 +15,11 @@ from dse.model.machine.rates import Rates, matrix_rate, rates_of, sixteen_bit_ra
 from dse.model.serving.hybrid import in_hybrid
 from dse.model.work.batch import Batch
 from dse.model.work.blocks import attention_of, feed_forward_of, shares_of, states_of
-from dse.model.work.messages import copies_sent, dispatch_bytes, members_met, pipeline_messages, tensor_messages
+from dse.model.work.messages import copies_sent, dispatch_bytes, members_copied, pipeline_messages, tensor_messages
 from dse.model.work.operators import matmul_work
 from dse.model.work.parameters import main_model
 from dse.model.work.transformer import expert_layer_operators, layer_operators
 from dse.types import (
-    AllToAll,
     Design,
     Engine,
     Group,
@@ -117,7 +116,7 @@ def exchange_of(design: Design, layout: Layout) -> Exchange:
     group = in_a_row(size, experts.etp / sharers, domain, links.reach_in(design.system, m.tp))
     pairwise = jnp.minimum(mixture.top_k, ep.size)
     inside, across = copies_sent(experts.all_to_all, ep, mixture, pairwise)
-    met = jnp.where(experts.all_to_all == float(AllToAll.pairwise), pairwise, members_met(ep.size, mixture))
+    met = members_copied(experts.all_to_all, ep.size, mixture, pairwise)
     gathered = met * (sharers - 1.0) * m.tp / jnp.maximum(size - 1.0, 1.0)
     both_ways = 0.5 * (dispatch_bytes(design, layout) + layout.element.activation) * design.workload.hidden / m.tp
     return Exchange(

@@ -7,7 +7,7 @@ import jax.numpy as jnp
 from dse.model.choice import given, required, times
 from dse.model.formats import Block, trait
 from dse.model.layout import EXPERT_LEVELS, ExpertLayout, Layout
-from dse.model.work.messages import members_met
+from dse.model.work.messages import members_copied
 from dse.model.work.operators import ACTIVATION, SOFTMAX, Flops, casts, elementwise, linear, matmul_work
 from dse.types import AllToAll, Design, Element, Operator, OperatorKind, Recompute, Scalar
 
@@ -112,7 +112,7 @@ def permuted_rows(design: Design, layout: Layout, experts: ExpertLayout) -> Scal
     mixture = required(design.workload.experts, "workload.experts")
     mapping = required(design.mapping.experts, "mapping.experts")
     pairwise = layout.norm_tokens + experts.sent + 2.0 * experts.rows
-    arrived = layout.norm_tokens * members_met(experts.ep.size, mixture)
+    arrived = layout.norm_tokens * members_copied(mapping.all_to_all, experts.ep.size, mixture, 0.0)
     return jnp.where(mapping.all_to_all == float(AllToAll.pairwise), pairwise, arrived + experts.rows)
 
 

@@ -206,7 +206,8 @@ def exchange_link_share(design: Design) -> Scalar:
     mapping, kernels = required(design.mapping.experts, "mapping.experts"), design.software.experts
     if kernels is None or kernels.exchange_efficiency is None:
         return 0.0
-    return jnp.where(mapping.all_to_all == float(AllToAll.pairwise), 0.0, kernels.exchange_efficiency)
+    is_library = (mapping.all_to_all == float(AllToAll.pairwise)) | (mapping.all_to_all == float(AllToAll.gather))
+    return jnp.where(is_library, 0.0, kernels.exchange_efficiency)
 
 
 def tokens_sent(design: Design, layout: ExpertLayout) -> tuple[Scalar, Scalar]:
@@ -224,11 +225,17 @@ def copies_sent(flavour: Scalar, group: Group, experts: Experts, pairwise: Scala
     Pairwise: of the copies, one per expert or per device with one, ``(P - local) / P`` leave the domain. By node: one
     copy to each other domain used, forwarded there to every other device used.
     """
-    met = jnp.where(flavour == float(AllToAll.pairwise), pairwise, members_met(group.size, experts))
+    met = members_copied(flavour, group.size, experts, pairwise)
     by_node = flavour == float(AllToAll.by_node)
     inside = met * (group.local - 1.0) / jnp.where(by_node, group.local, group.size)
     one_a_domain = members_met(group.domains, experts) * (group.domains - 1.0) / group.domains
     return inside, jnp.where(by_node, one_a_domain, met * (group.size - group.local) / group.size)
+
+
+def members_copied(flavour: Scalar, members: Scalar, experts: Experts, pairwise: Scalar) -> Scalar:
+    """Copies of a token among all ``members``, the own one included."""
+    met = jnp.where(flavour == float(AllToAll.gather), members, members_met(members, experts))
+    return jnp.where(flavour == float(AllToAll.pairwise), pairwise, met)
 
 
 def members_met(members: Scalar, experts: Experts) -> Scalar:
