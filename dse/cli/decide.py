@@ -100,7 +100,7 @@ def _choice(
         model, named, [*common, *(f"{name}={value}" for name, value in own.items())], None, None, any_option, study
     )
     stack = catalog.resolve("software", asked.stack)
-    return Choice(text, asked.design, stack, accelerator_of(named), catalog.resolve("workload", model))
+    return Choice(text, asked.design, stack, accelerator_of(named), catalog.resolve("workload", model), named)
 
 
 def of_results(path: Path) -> tuple[Study, list[Choice]]:
