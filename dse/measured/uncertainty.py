@@ -70,8 +70,8 @@ def quantile(share: float = SHARE) -> float:
 
 def deviations(designs: Sequence[Design], open_parts: Sequence[Uncertainty]) -> np.ndarray:
     """Standard deviation of each design's log step time over the spread of its stack's parameters, to first order."""
-    return np.sqrt(sum(((one.slope) ** 2 for one in moves(designs, open_parts).of("step_time").values()),
-                       np.zeros(len(designs))))  # fmt: skip
+    changes = moves(designs, open_parts).of("step_time").values()
+    return np.sqrt(sum((one.slope**2 for one in changes), np.zeros(len(designs))))
 
 
 class Change(NamedTuple):
@@ -203,9 +203,10 @@ class Carved(NamedTuple):
 def carved(parts: Mapping[str, float], drawn: Mapping[str, float]) -> Carved:
     r"""Parts with drawn leaves in them, each error counted once.
 
-    Widths of levels are all that rows left out show, so what leaves of the chip, its links, an engine or experts explain
-    is taken from their level, in squares and not below zero. At home the rows of the stack are of these leaves too: they
-    explain no more than designs alike share there, :math:`c \, \sigma_\mathrm{home}^2`, and are narrowed to it.
+    Widths of levels are all that rows left out show, so what leaves of the chip, its links, an engine or experts
+    explain is taken from their level, in squares and not below zero. At home the rows of the stack are of these leaves
+    too: they explain no more than designs alike share there, :math:`c \, \sigma_\mathrm{home}^2`, and are narrowed to
+    it.
 
     Args:
         parts: as of :func:`parts_of`.
@@ -215,8 +216,8 @@ def carved(parts: Mapping[str, float], drawn: Mapping[str, float]) -> Carved:
     explained = dict[str, float]()
     for groups, levels in _HOLDERS:
         own = {name: drawn[name] for name in groups if drawn.get(name)}
-        # Of a vendor without rows the level holds the stack's parameters too.
-        own |= {"parameters": drawn["parameters"]} if "vendor" in parts and "chip" in levels and "parameters" in drawn else {}
+        if "chip" in levels and "vendor" in parts and "parameters" in drawn:  # that level holds the stack's too
+            own["parameters"] = drawn["parameters"]
         if "board" in parts and "power" in own:
             _take(left, ("board",), own.pop("power") ** 2, explained)
         held_by = [level for level in levels if parts.get(level)]
