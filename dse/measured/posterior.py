@@ -42,6 +42,7 @@ class Choice(NamedTuple):
     accelerator: str = ""  #: by its name in the catalogue
     model: str = ""
     system: str = ""  #: whose networks it has; by default the accelerator's usual node
+    at: distance.Levels | None = None  #: levels of its distance; None: from the measured rows of the catalogue
 
 
 class Posterior(NamedTuple):
@@ -146,7 +147,9 @@ def posterior(choices: Sequence[Choice], metric: str, study: Study) -> Posterior
 
 def carve(choice: Choice, metric: str, study: Study, slopes: Mapping[str, float]) -> Carved:
     """Parts of a design's log error; ``slopes``: leaf → change of the log metric by its spread."""
-    at = distance.levels_of(choice.stack, choice.accelerator, choice.design, choice.model)
+    at = choice.at
+    if at is None:
+        at = distance.levels_of(choice.stack, choice.accelerator, choice.design, choice.model)
     parts = parts_of(metric, choice.design, choice.stack, at, study)
     squares = dict[str, float]()
     for path, slope in slopes.items():

@@ -37,6 +37,10 @@ class Candidate(NamedTuple):
     seconds: float = 0.0  #: how long it takes, roughly
 
 
+#: Spread of a measurement of which nothing is open, but for rounding.
+_NOTHING = 1e-9
+
+
 class Belief(NamedTuple):
     """What is believed of the losses of designs (log, the less the better), and of their factors."""
 
@@ -67,7 +71,7 @@ class Belief(NamedTuple):
         """Change of the expected losses where a measurement is a standard deviation more than expected [designs]."""
         effects = self.effects_of(one)
         spread = np.sqrt(effects @ effects + one.noise**2)
-        return np.asarray(self.matrix @ effects / spread) if spread else np.zeros(len(self.losses))
+        return np.asarray(self.matrix @ effects / spread) if spread > _NOTHING else np.zeros(len(self.losses))
 
     def after(self, one: Candidate, change: float | None = None) -> Belief:
         """The belief after a measurement (a Gaussian update).
@@ -79,7 +83,7 @@ class Belief(NamedTuple):
         """
         effects = self.effects_of(one)
         squared = float(effects @ effects)
-        if not squared:
+        if squared <= _NOTHING**2:
             return self
         variance = squared + one.noise**2
         gain = effects / variance
@@ -115,7 +119,8 @@ def value(belief: Belief, one: Candidate) -> float:
     slope = belief.slope(one)
     if np.ptp(slope) <= 1e-12:
         return 0.0
-    return float(belief.losses.min() - np.min(belief.losses[:, None] + slope[:, None] * _points(), axis=0).mean())
+    informed = np.min(belief.losses[:, None] + slope[:, None] * _points(), axis=0).mean()
+    return max(float(belief.losses.min() - informed), 0.0)
 
 
 def loss_after(belief: Belief, slopes: np.ndarray) -> float:
@@ -169,9 +174,10 @@ def _points(count: int = 2001) -> np.ndarray:
 
 
 @functools.lru_cache(maxsize=64)
-def _draws(factors: int, count: int = 2048) -> np.ndarray:
-    """Standard normal draws of some factors, in antithetic pairs [factors, draws]; those of more begin with these."""
-    half = np.stack([np.random.default_rng(i).standard_normal(count // 2) for i in range(factors)]) if factors else (
-        np.zeros((0, count // 2))
-    )  # fmt: skip
-    return np.concatenate([half, -half], axis=1)
+def _draws(factors: int) -> np.ndarray:
+    """Standard normal draws of some factors [factors, draws]: the points of each in an order of its own.
+
+    (A Latin hypercube; McKay, Beckman and Conover 1979.) Those of more factors begin with these.
+    """
+    orders = (np.random.default_rng(i).permutation(len(_points())) for i in range(factors))
+    return np.array([_points()[order] for order in orders]).reshape(factors, len(_points()))
