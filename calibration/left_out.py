@@ -164,12 +164,25 @@ def training(tables: Sequence[str | Path]) -> list[LeftOut]:
     return [*found, *_vendors(cases), *_never_fitted(compared, {key(c) for c in rows.compared}), *_memory(compared)]
 
 
+class DenseFit(NamedTuple):
+    """The fit of all stacks to steps of dense models."""
+
+    columns: list[tuple[str, str]]
+    problem: FitProblem
+    whole: Minimum
+
+    @classmethod
+    def of(cls, rows: StepRows) -> DenseFit:
+        """The fit to rows."""
+        own = {stack: own_names(Lookup().software(stack)) for stack in sorted(set(map(fitted_as, rows.stacks)))}
+        columns = steps.columns_of(rows, own)
+        problem = steps.problem_of(rows, columns, rows.weights, PlainSteps)
+        return cls(columns, problem, problem.solve())
+
+
 def _dense(cases: Sequence, rows: StepRows) -> Iterator[LeftOut]:
     """Steps of dense models, by fits of all stacks without a group."""
-    own = {stack: own_names(Lookup().software(stack)) for stack in sorted(set(map(fitted_as, rows.stacks)))}
-    columns = steps.columns_of(rows, own)
-    problem = steps.problem_of(rows, columns, rows.weights, PlainSteps)
-    whole = problem.solve()
+    columns, problem, whole = DenseFit.of(rows)
     near = linear(problem, whole)
     with kernels_of(lambda family: EARLIER.get(family, family)):
         lookup = Lookup()

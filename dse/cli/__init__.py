@@ -20,6 +20,7 @@ from dse.cli import (
     evaluate,
     examples,
     launch,
+    measure,
     merge,
     names,
     plan,
@@ -67,6 +68,7 @@ app.command()(pools.pools)
 app.command()(plan.plan)
 app.command()(evaluate.evaluate)
 app.command()(decide.decide)
+app.command()(measure.measure)
 app.command()(trace.trace)
 app.command()(simulate.simulate)
 app.command()(launch.launch)

@@ -54,8 +54,8 @@ def decide(
     """
     from dse.measured.decision import decide as decided
 
-    study, choices = _choices(designs, workload, system, settings or [], any_option, serving)
-    found = [decided(choices, name, study, _more_is_better(name, study)) for name in metric or [study.objective]]
+    study, choices = choices_of(designs, workload, system, settings or [], any_option, serving)
+    found = [decided(choices, name, study, more_is_better(name, study)) for name in metric or [study.objective]]
     if as_json:
         show.document({"study": study.name, "decisions": [_document(one) for one in found]})
     else:
@@ -64,7 +64,7 @@ def decide(
     return 0 if any(one.probability_feasible > 0.0 for one in found[0].verdicts) else NOTHING_FEASIBLE
 
 
-def _choices(
+def choices_of(
     texts: list[str], workload: str | None, system: str | None, settings: list[str], any_option: bool, serving: bool
 ) -> tuple[Study, list[Choice]]:
     """The study and the designs of the arguments; InputError for fewer than two."""
@@ -100,7 +100,7 @@ def _choice(
         model, named, [*common, *(f"{name}={value}" for name, value in own.items())], None, None, any_option, study
     )
     stack = catalog.resolve("software", asked.stack)
-    return Choice(text, asked.design, stack, accelerator_of(named), catalog.resolve("workload", model))
+    return Choice(text, asked.design, stack, accelerator_of(named), catalog.resolve("workload", model), named)
 
 
 def of_results(path: Path) -> tuple[Study, list[Choice]]:
@@ -116,7 +116,7 @@ def of_results(path: Path) -> tuple[Study, list[Choice]]:
     return grid.spec.study, [Choice(*one) for one in named_designs(grid, indices)]
 
 
-def _more_is_better(metric: str, study: Study) -> bool:
+def more_is_better(metric: str, study: Study) -> bool:
     """Whether more of a metric is better; InputError for one without an interval."""
     from dse.measured.uncertainty import figure_of
 

@@ -157,7 +157,7 @@ def _intervals(
     metrics = explained.metrics
     shown = {name: metrics[name] for name in (*study.headline(metrics), *study.totals) if name in metrics}
     return intervals(design, shown, resolve("software", software), study, accelerator_of(system),
-                     resolve("workload", workload))
+                     resolve("workload", workload), system)
 
 
 def _document(judged: Judged) -> dict[str, Any]:

@@ -30,6 +30,9 @@ MODEL = ("family", "kind")
 #: Level → in words.
 WORDS = {
     "home": "what rows of the stack leave open", "parameters": "spread of the fitted parameters",
+    "experts": "spread of the parameters of experts", "engine": "spread of the engine's parameters",
+    "kernels": "rates and kernels of the chip", "power": "energies of the chip", "links": "links and networks",
+    "technology": "process and memory of a generated chip", "prices": "prices", "board": "power of a device under load",
     "chip": "no rows of this chip with the stack", "generation": "no rows of this generation of chips with the stack",
     "vendor": "no rows of this vendor's chips with the stack", "source": "a source or cluster without rows",
     "stack": "no rows of the stack", "framework": "no rows of the framework",
@@ -210,7 +213,16 @@ FIGURES = dict.fromkeys(("token", "latency", "rate", "energy"), "serving")
 
 def shared(part: str) -> float:
     """Share of the variance of a part that designs alike in it have in common."""
-    return float(_table()["shared"]["home" if part == "home" else "levels"])
+    return float(_table()["shared"]["home" if part in ("home", "board") else "levels"])
+
+
+def estimate(kind: str) -> float:
+    """Standard deviation of the logarithm of a value that no text or row was held against.
+
+    Args:
+        kind: ``share``, ``time``, ``rate`` (and any other quantity) or ``price``.
+    """
+    return float(_table()["estimates"][kind])
 
 
 def freedom() -> float:

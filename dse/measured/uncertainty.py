@@ -17,17 +17,18 @@ import functools
 import math
 from collections.abc import Mapping, Sequence
 from statistics import NormalDist
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import jax
 import numpy as np
 
 from dse.designs import catalog
-from dse.designs.leaves import leaf, leaves, replace
+from dse.designs.leaves import known_leaves, leaf, leaves, replace
 from dse.doors.study import Study
 from dse.doors.study_training import TRAINING
 from dse.measured import distance
 from dse.measured.distance import Levels
+from dse.measured.spreads import Spreads, group_of, spreads_of, total, within
 from dse.types import Design
 
 #: Default probability of an interval.
@@ -69,39 +70,74 @@ def quantile(share: float = SHARE) -> float:
 
 def deviations(designs: Sequence[Design], open_parts: Sequence[Uncertainty]) -> np.ndarray:
     """Standard deviation of each design's log step time over the spread of its stack's parameters, to first order."""
-    moved = shifts(designs, open_parts).values()
-    return np.sqrt(sum((((up - down) / 2.0) ** 2 for up, down in moved), np.zeros(len(designs))))
+    changes = moves(designs, open_parts).of("step_time").values()
+    return np.sqrt(sum((one.slope**2 for one in changes), np.zeros(len(designs))))
 
 
-def shifts(
-    designs: Sequence[Design], open_parts: Sequence[Uncertainty], metric: str = "step_time", study: Study = TRAINING
-) -> dict[str, tuple[np.ndarray, np.ndarray]]:
-    """Parameter → change of each design's log metric where it is a spread more, and where it is one less."""
+class Change(NamedTuple):
+    """Change of each design's log metric where a parameter is a spread more, and where it is one less [designs]."""
+
+    up: np.ndarray
+    down: np.ndarray
+
+    @property
+    def slope(self) -> np.ndarray:
+        """Change by one spread, to first order."""
+        return (self.up - self.down) / 2.0
+
+
+class Moves(NamedTuple):
+    """Designs evaluated with each of their parameters a spread more and less: every metric at once."""
+
+    paths: list[str]
+    count: int
+    parts: list[tuple[list[int], Any]]  #: designs of one structure, and their metrics
+
+    def of(self, metric: str) -> dict[str, Change]:
+        """Parameter → its change of a metric's logarithm."""
+        found = {path: Change(np.zeros(self.count), np.zeros(self.count)) for path in self.paths}
+        for members, metrics in self.parts:
+            with np.errstate(divide="ignore", invalid="ignore"):
+                values = np.log(np.asarray(getattr(metrics, metric), float))
+                values = np.nan_to_num(values.reshape(len(members), 1 + 2 * len(self.paths)), posinf=0.0, neginf=0.0)
+            for place, path in enumerate(self.paths):
+                for end, changes in enumerate(found[path]):
+                    changes[members] = values[:, 1 + 2 * place + end] - values[:, 0]
+        return found
+
+
+def moves(designs: Sequence[Design], open_parts: Sequence[Uncertainty], study: Study = TRAINING) -> Moves:
+    """Every design with each parameter of its spreads a spread more and less."""
     from dse.measured.prediction import by_structure, evaluate_stack
 
     paths = list(dict.fromkeys(path for one in open_parts for path in one.spreads))
-    found = {path: (np.zeros(len(designs)), np.zeros(len(designs))) for path in paths}
-    for members, stack in by_structure(designs):
-        moved = moved_parameters(stack, [open_parts[i] for i in members], paths)
-        values = np.log(np.asarray(getattr(evaluate_stack(moved, study), metric), float))
-        values = values.reshape(len(members), 1 + 2 * len(paths))
-        for place, path in enumerate(paths):
-            for end in (0, 1):
-                found[path][end][members] = values[:, 1 + 2 * place + end] - values[:, 0]
-    return found
+    parts = [
+        (members, evaluate_stack(moved_parameters(stack, [open_parts[i] for i in members], paths), study))
+        for members, stack in by_structure(designs)
+    ]
+    return Moves(paths, len(designs), parts)
 
 
 def moved_parameters(stack: Design, open_parts: Sequence[Uncertainty], paths: Sequence[str]) -> Design:
     """Each of a stack of designs as it is, then with every parameter a spread more and less, in its bounds."""
     copies = 1 + 2 * len(paths)
-    repeated = jax.tree.map(lambda values: np.repeat(values, copies), stack)
     columns = {}
     for place, path in enumerate(paths):
         powers = np.zeros((len(open_parts), copies))
         powers[:, 1 + 2 * place], powers[:, 2 + 2 * place] = 1.0, -1.0
-        factors = np.exp(np.array([[one.spreads.get(path, 0.0)] for one in open_parts]) * powers).reshape(-1)
-        columns[path] = np.minimum(leaf(repeated, path) * factors, leaves()[path]["bounds"].high).astype(np.float32)
-    return replace(repeated, columns)
+        columns[path] = np.array([[one.spreads.get(path, 0.0)] for one in open_parts]) * powers
+    return scaled(stack, columns)
+
+
+def scaled(stack: Design, logs: Mapping[str, np.ndarray]) -> Design:
+    """Copies of each of a stack of designs with leaves changed by logarithms [designs, copies], in their bounds."""
+    copies = next((one.shape[1] for one in logs.values()), 1)
+    repeated = jax.tree.map(lambda values: np.repeat(values, copies), stack)
+    columns = {
+        path: np.minimum(leaf(repeated, path) * np.exp(one).reshape(-1), known_leaves()[path]["bounds"].high)
+        for path, one in logs.items() if np.any(one)
+    }  # fmt: skip
+    return replace(repeated, {path: column.astype(np.float32) for path, column in columns.items()})
 
 
 #: Metrics inversely proportional to the step time; other times and rates do not depend on it.
@@ -146,7 +182,70 @@ def parts_of(metric: str, design: Design, stack: str, at: Levels, study: Study, 
         return distance.parts(figure, stack, at)
     # What a vendor without rows adds was learnt of the neutral stack, whose parameters it holds.
     found = ({} if "vendor" in at else {"parameters": step}) | distance.parts("step", stack, at)
-    return found | (distance.parts("power", stack, ()) if figure in _ENERGIES else {})
+    return found | ({"board": distance.parts("power", stack, ())["home"]} if figure in _ENERGIES else {})
+
+
+#: Groups of drawn leaves → levels that hold what they explain.
+_HOLDERS = (
+    (("kernels", "links", "technology", "power"), (*distance.HARDWARE, "announced")),
+    (("engine",), distance.SOFTWARE), (("experts",), distance.MODEL),
+)  # fmt: skip
+
+
+class Carved(NamedTuple):
+    """Parts of a log error of which drawn leaves have taken their share."""
+
+    parts: dict[str, float]  #: part → standard deviation
+    scales: dict[str, float]  #: group of leaves → factor of its spreads
+    common: dict[str, float]  #: level or ``home`` → share of its variance that designs alike in it have in common
+
+
+def carved(parts: Mapping[str, float], drawn: Mapping[str, float]) -> Carved:
+    r"""Parts with drawn leaves in them, each error counted once.
+
+    Widths of levels are all that rows left out show, so what leaves of the chip, its links, an engine or experts
+    explain is taken from their level, in squares and not below zero. At home the rows of the stack are of these leaves
+    too: they explain no more than designs alike share there, :math:`c \, \sigma_\mathrm{home}^2`, and are narrowed to
+    it.
+
+    Args:
+        parts: as of :func:`parts_of`.
+        drawn: group of leaves (:data:`dse.measured.spreads.GROUPS`) → standard deviation that they make.
+    """
+    left, scales, at_home = dict(parts), dict.fromkeys(drawn, 1.0), dict[str, float]()
+    explained = dict[str, float]()
+    for groups, levels in _HOLDERS:
+        own = {name: drawn[name] for name in groups if drawn.get(name)}
+        if "chip" in levels and "vendor" in parts and "parameters" in drawn:  # that level holds the stack's too
+            own["parameters"] = drawn["parameters"]
+        if "board" in parts and "power" in own:
+            _take(left, ("board",), own.pop("power") ** 2, explained)
+        held_by = [level for level in levels if parts.get(level)]
+        if held_by:
+            _take(left, held_by, sum(one**2 for one in own.values()), explained)
+        else:
+            at_home |= own
+    variance, home = sum(one**2 for one in at_home.values()), parts.get("home", 0.0) ** 2
+    if variance:
+        narrowed = min(1.0, math.sqrt(distance.shared("home") * home / variance))
+        scales |= dict.fromkeys(at_home, narrowed)
+        _take(left, ("home",), narrowed**2 * variance, explained)
+    found = left | {name: scales[name] * one for name, one in drawn.items() if one}
+    return Carved(found, scales, {name: _common(name, parts[name], left[name]) for name in parts if name in explained})
+
+
+def _take(left: dict[str, float], levels: Sequence[str], variance: float, explained: dict[str, float]) -> None:
+    """Take a variance from levels, of each the same share."""
+    held = sum(left[level] ** 2 for level in levels)
+    for level in levels:
+        left[level] *= math.sqrt(max(1.0 - variance / held, 0.0)) if held else 0.0
+        explained[level] = variance
+
+
+def _common(part: str, before: float, after: float) -> float:
+    """What designs alike share of a part of which leaves that they share are taken."""
+    shared = distance.shared(part) * before**2 - (before**2 - after**2)
+    return max(shared, 0.0) / after**2 if after else 0.0
 
 
 def half_width(found: Mapping[str, float], share: float = SHARE) -> float:
@@ -177,7 +276,7 @@ class Judged(NamedTuple):
 
 def intervals(
     design: Design, metrics: Mapping[str, float], software: str, study: Study = TRAINING, accelerator: str = "",
-    model: str = "",
+    model: str = "", system: str = "",
 ) -> Judged:  # fmt: skip
     """80 % intervals of the metrics that have one.
 
@@ -188,9 +287,33 @@ def intervals(
         study: study of the design.
         accelerator: its slug; "" where unknown.
         model: name of its model; "" where unknown.
+        system: whose networks it has, by its name in the catalogue; by default the accelerator's usual node.
     """
     at = distance.levels_of(software, accelerator, design, model)
-    spread = 0.0 if study.residuals else float(deviations([design], [uncertainty_of(software)])[0])
-    parts = {name: parts_of(name, design, software, at, study, spread) for name in metrics}
+    drawn = drawn_by(design, [*metrics], within(design, spreads_of(software, accelerator, system)), study)
+    parts = {name: _all_parts(name, design, software, at, study, drawn[name]) for name in metrics}
     bounds = {name: ends for name, value in metrics.items() if (ends := interval(value, parts[name]))}
     return Judged(bounds, {name: parts[name] for name in bounds})
+
+
+def _all_parts(
+    metric: str, design: Design, stack: str, at: Levels, study: Study, drawn: Mapping[str, float]
+) -> dict[str, float]:
+    """Parts of a metric's log error, drawn leaves included."""
+    found = parts_of(metric, design, stack, at, study)
+    return carved(found, drawn).parts if found and metric != study.memory else found
+
+
+def drawn_by(
+    design: Design, metrics: Sequence[str], known: Spreads, study: Study = TRAINING
+) -> dict[str, dict[str, float]]:
+    """Metric → group of leaves → standard deviation of the log metric over their spreads, to first order."""
+    widths = {path: total(factors) for path, factors in known.items()}
+    found = moves([design], [Uncertainty(widths, 0.0)], study)
+    result: dict[str, dict[str, float]] = {}
+    for metric in metrics:
+        squares = dict[str, float]()
+        for path, change in found.of(metric).items() if figure_of(metric, study) else ():
+            squares[group_of(path)] = squares.get(group_of(path), 0.0) + float(change.slope[0]) ** 2
+        result[metric] = {group: math.sqrt(square) for group, square in squares.items() if square}
+    return result

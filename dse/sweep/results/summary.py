@@ -223,9 +223,9 @@ def _cautions(grid: Grid, best: Iterable[BestDesign]) -> tuple[str, str]:
     return cautions(grid, (found[place] for place in range(len(designs))))
 
 
-def named_designs(grid: Grid, indices: Sequence[int]) -> list[tuple[str, Design, str, str, str]]:
-    """Designs of a sweep: labels that tell them apart, design, and slugs of stack, accelerator and workload."""
-    found: dict[int, tuple[str, Design, str, str, str]] = {}
+def named_designs(grid: Grid, indices: Sequence[int]) -> list[tuple[str, Design, str, str, str, str]]:
+    """Designs of a sweep: labels that tell them apart, design, and names of stack, accelerator, workload, system."""
+    found: dict[int, tuple[str, Design, str, str, str, str]] = {}
     listed = [grid.labels(index) for index in indices]
     apart = [name for name in (listed[0] if listed else ()) if len({labels.get(name) for labels in listed}) > 1]
     for places, own, index in grid.by_structure(np.array(indices, np.int64)):
@@ -235,7 +235,8 @@ def named_designs(grid: Grid, indices: Sequence[int]) -> list[tuple[str, Design,
             named = _named(grid, own, listed[place])
             chip = named.get("accelerator") or calibrated.accelerator_of(named.get("system", ""))
             name = ", ".join(f"{axis} {listed[place].get(axis)}" for axis in apart)
-            found[place] = (name, design, named.get("software", ""), chip, named.get("workload", ""))
+            model, system = named.get("workload", ""), named.get("system", "")
+            found[place] = (name, design, named.get("software", ""), chip, model, system)
     return [found[place] for place in range(len(listed))]
 
 

@@ -1,0 +1,198 @@
+r"""One posterior of some designs' metric: everything that is not known of it, as independent standard normals.
+
+The log of a metric of design ``d`` is
+
+.. math:: \log m_d = \log \hat m_d + \sum_k b_{dk} z_k, \qquad z_k \sim N(0, 1),
+
+where ``k`` runs over the factors of all leaves with a spread (:mod:`dse.measured.spreads`: kernels by family and chip,
+links, power, process, stacks, engines) and over the parts of the interval that no leaf explains
+(:mod:`dse.measured.distance`), each once for designs alike in it and once for every design. Designs with the same chip
+have the same ``z`` for it, so that it cancels between them. ``b`` is of first order, for probabilities of measurements
+and for naming what a difference depends on; :meth:`Posterior.draws` evaluates the model itself at joint draws of all
+leaves, in one call of the compiled program, and adds the rest with fat tails.
+"""
+
+from __future__ import annotations
+
+import functools
+import math
+import zlib
+from collections.abc import Mapping, Sequence
+from typing import NamedTuple
+
+import numpy as np
+
+from dse.designs.leaves import short_name
+from dse.doors.study import Study
+from dse.measured import distance, uncertainty
+from dse.measured.spreads import Factor, Spreads, group_of, spreads_of, total, within
+from dse.measured.uncertainty import Carved, Uncertainty, carved, moves, parts_of, quantile
+from dse.types import Design
+
+#: Draws of every design.
+DRAWS = 200
+
+
+class Choice(NamedTuple):
+    """A design to decide on."""
+
+    name: str
+    design: Design
+    stack: str
+    accelerator: str = ""  #: by its name in the catalogue
+    model: str = ""
+    system: str = ""  #: whose networks it has; by default the accelerator's usual node
+    at: distance.Levels | None = None  #: levels of its distance; None: from the measured rows of the catalogue
+
+
+class Posterior(NamedTuple):
+    """A metric of some designs with everything that is not known of it."""
+
+    logs: np.ndarray  #: predicted, logarithm [designs]
+    effects: dict[str, np.ndarray]  #: factor → change of each design's log metric by one standard deviation [designs]
+    names: dict[str, str]  #: factor → leaf or part of the interval
+    choices: Sequence[Choice]
+    metric: str
+    study: Study
+    spreads: list[Spreads]  #: of each design, as drawn
+
+    @property
+    def matrix(self) -> np.ndarray:
+        """Effects [designs, factors], in the order of ``effects``."""
+        return np.stack([*self.effects.values()], axis=1) if self.effects else np.zeros((len(self.logs), 0))
+
+    @property
+    def deviations(self) -> np.ndarray:
+        """Standard deviation of each design's log metric."""
+        return np.sqrt((self.matrix**2).sum(axis=1))
+
+    def shares(self, one: int, other: int) -> dict[str, float]:
+        """Leaf or part → its share of the variance of the difference of two designs, largest first."""
+        found = dict[str, float]()
+        for key, effect in self.effects.items():
+            found[self.names[key]] = found.get(self.names[key], 0.0) + float(effect[one] - effect[other]) ** 2
+        whole = sum(found.values()) or 1.0
+        return {name: v / whole for name, v in sorted(found.items(), key=lambda item: -item[1]) if v > 1e-12 * whole}
+
+    def draws(self) -> np.ndarray:
+        """Log metrics at joint draws [designs, draws]: the model at drawn leaves, and the rest with fat tails."""
+        found, rest = self._moved(), [key for key in self.effects if key.startswith(_PART)]
+        if rest:
+            effects = np.stack([self.effects[key] for key in rest], axis=1)
+            found += effects @ np.array([normal(key) for key in rest]) * _tails()
+        return found
+
+    def _moved(self) -> np.ndarray:
+        """Log metrics of the model at joint draws of all leaves [designs, draws]."""
+        from dse.measured.prediction import by_structure, evaluate_stack
+
+        found = np.repeat(self.logs[:, None], DRAWS, axis=1)
+        for members, stack in by_structure([choice.design for choice in self.choices]):
+            paths = list(dict.fromkeys(path for i in members for path in self.spreads[i]))
+            logs = {path: np.array([_drawn(self.spreads[i].get(path, ())) for i in members]) for path in paths}
+            if paths:
+                metrics = evaluate_stack(uncertainty.scaled(stack, logs), self.study)
+                with np.errstate(divide="ignore", invalid="ignore"):
+                    values = np.log(np.asarray(getattr(metrics, self.metric), float)).reshape(len(members), DRAWS)
+                found[members] = np.where(np.isfinite(values), values, self.logs[members][:, None])
+        return found
+
+
+#: How the factors begin that no leaf explains.
+_PART = "part "
+
+
+def posterior(choices: Sequence[Choice], metric: str, study: Study) -> Posterior:
+    """The posterior of a metric of designs.
+
+    Args:
+        choices: designs of one study.
+        metric: its name; one with an interval.
+        study: the study.
+    """
+    looked_up = functools.lru_cache(maxsize=None)(spreads_of)
+    known = [within(one.design, looked_up(one.stack, one.accelerator, one.system)) for one in choices]
+    widths = [Uncertainty({path: total(factors) for path, factors in one.items()}, 0.0) for one in known]
+    moved = moves([one.design for one in choices], widths, study)
+    changes = moved.of(metric)
+    effects: dict[str, np.ndarray] = {}
+    names: dict[str, str] = {}
+
+    def add(key: str, name: str, place: int, effect: float) -> None:
+        if effect:
+            effects.setdefault(key, np.zeros(len(choices)))[place] += effect
+            names[key] = name
+
+    drawn: list[Spreads] = []
+    for i, choice in enumerate(choices):
+        slopes = {path: float(changes[path].slope[i]) for path in known[i]}
+        found = carve(choice, metric, study, slopes)
+        scaled = {path: found.scales.get(group_of(path), 1.0) for path in known[i]}
+        drawn.append({
+            path: tuple(one._replace(deviation=one.deviation * scaled[path]) for one in factors)
+            for path, factors in known[i].items() if slopes[path]
+        })  # fmt: skip
+        for path, factors in drawn[-1].items():
+            for one in factors:
+                add(one.key, short_name(path), i, slopes[path] * one.deviation / total(known[i][path]))
+        groups = {group_of(path) for path in known[i]}
+        for part, deviation in found.parts.items():
+            if part not in groups:
+                share = found.common.get(part, distance.shared(part))
+                key = f"{_PART}{part} {_alike(part, choice)}"
+                add(key, part, i, deviation * math.sqrt(share))
+                add(f"{_PART}{part} {i} {choice.name}", part, i, deviation * math.sqrt(1.0 - share))
+    return Posterior(_logs(moved, metric, len(choices)), effects, names, choices, metric, study, drawn)
+
+
+def carve(choice: Choice, metric: str, study: Study, slopes: Mapping[str, float]) -> Carved:
+    """Parts of a design's log error; ``slopes``: leaf → change of the log metric by its spread."""
+    at = choice.at
+    if at is None:
+        at = distance.levels_of(choice.stack, choice.accelerator, choice.design, choice.model)
+    parts = parts_of(metric, choice.design, choice.stack, at, study)
+    squares = dict[str, float]()
+    for path, slope in slopes.items():
+        squares[group_of(path)] = squares.get(group_of(path), 0.0) + slope**2
+    parts.pop("parameters", None)
+    return carved(parts, {group: math.sqrt(square) for group, square in squares.items()})
+
+
+def _logs(moved: uncertainty.Moves, metric: str, count: int) -> np.ndarray:
+    found, copies = np.zeros(count), 1 + 2 * len(moved.paths)
+    for members, metrics in moved.parts:
+        with np.errstate(divide="ignore"):
+            found[members] = np.log(np.asarray(getattr(metrics, metric), float))[::copies]
+    return found
+
+
+def _alike(part: str, choice: Choice) -> tuple[str, ...]:
+    """What designs have in common that are alike in a part."""
+    at = distance.place_of(choice.stack, choice.accelerator, choice.design.workload, choice.model)
+    if part in distance.HARDWARE or part in ("announced", "board"):
+        return (at.chip,)
+    if part in distance.SOFTWARE:
+        return (at.stack,)
+    return (at.kind, at.family) if part in distance.MODEL else (at.stack, at.chip, choice.model)
+
+
+def _drawn(factors: Sequence[Factor]) -> np.ndarray:
+    """Draws of a leaf's logarithm."""
+    return sum((one.deviation * normal(one.key) for one in factors), np.zeros(DRAWS))
+
+
+@functools.lru_cache(maxsize=4096)
+def normal(key: str) -> np.ndarray:
+    """Normal draws in antithetic pairs, the same for equal keys."""
+    half = np.random.default_rng(zlib.crc32(key.encode())).standard_normal(DRAWS // 2)
+    return np.concatenate([half, -half])
+
+
+@functools.lru_cache(maxsize=1)
+def _tails() -> np.ndarray:
+    """Factors common to all errors of a draw: they make normal draws those of Student's t, as wide at 80 %."""
+    rng, freedom = np.random.default_rng(0), distance.freedom()
+    many = rng.standard_normal(100_000) * np.sqrt(freedom / rng.chisquare(freedom, 100_000))
+    scale = quantile() / np.quantile(np.abs(many), uncertainty.SHARE)
+    half = np.sqrt(freedom / rng.chisquare(freedom, DRAWS // 2))
+    return scale * np.concatenate([half, half])

@@ -1,0 +1,167 @@
+r"""Spreads of every leaf of a design that the catalogue does not know exactly, with what shares them.
+
+A leaf's logarithm is a sum of independent factors. One that a fit states has the fit's ``spread``; one that is an
+estimate, or quoted from memory, the width of such values (``[estimates]`` of ``intervals.toml``). Levels form a
+hierarchy: a chip whose kernels nobody measured has the value of its kernel file, which all chips of the file share, and
+a deviation of its own as wide as measured chips scatter within the family, or within all families where the family is
+one chip; a stack without rows of a parameter shares that of its code base, of its family of chips, or of all stacks.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import NamedTuple
+
+from dse.designs import catalog
+from dse.designs.catalog.entries import Entry, stated
+from dse.designs.catalog.unverified import UNVERIFIED
+from dse.designs.leaves import known_leaves, leaf, leaves_of
+from dse.measured import distance
+from dse.types import Design
+
+
+class Factor(NamedTuple):
+    """A part of a leaf's logarithm: designs with the same key share it."""
+
+    key: str
+    deviation: float
+
+
+#: Leaf path → its factors.
+Spreads = Mapping[str, tuple[Factor, ...]]
+
+#: How leaves begin → the group that they are reported as, the longest first.
+GROUPS = {
+    "software.engine.": "engine", "software.experts.": "experts", "software.": "parameters",
+    "system.accelerator.power.": "power", "system.accelerator.made.": "prices",
+    "system.accelerator.chip.": "technology", "system.accelerator.": "kernels", "system.": "links",
+}  # fmt: skip
+
+#: Leaves that no measurement of a design moves: references, counts, and what is held against a capacity alone.
+_EXACT = (
+    "system.host.", "system.n_devices", "system.pue", "system.host_power", "system.accelerator.memory.capacity",
+    "system.accelerator.cores", "system.accelerator.kernels.tile_", "system.accelerator.made.stacks_beside",
+    "system.accelerator.made.blocks", "system.accelerator.made.spare_blocks", "system.scale_up.domain",
+    "system.scale_out.domain", "system.accelerator.power.nominal_clock", "system.accelerator.power.clock",
+    "software.memory_spread",
+)  # fmt: skip
+
+
+def group_of(path: str) -> str:
+    """The group of a leaf.
+
+    >>> group_of("system.accelerator.kernels.matrix_efficiency"), group_of("software.host_time")
+    ('kernels', 'parameters')
+    """
+    return next(group for start, group in GROUPS.items() if path.startswith(start))
+
+
+def total(factors: Iterable[Factor]) -> float:
+    """Standard deviation of a leaf's logarithm."""
+    return float(sum(one.deviation**2 for one in factors) ** 0.5)
+
+
+def within(design: Design, known: Spreads) -> Spreads:
+    """The spreads of leaves that a design has, and that are not zero."""
+    present = leaves_of(design)
+    return {path: factors for path, factors in known.items() if path in present and leaf(design, path)}
+
+
+def spreads_of(stack: str, accelerator: str = "", system: str = "") -> Spreads:
+    """Spreads of the leaves that a stack, an accelerator and the networks of a system bring into a design.
+
+    Args:
+        stack: by its name in the catalogue.
+        accelerator: by its name in the catalogue; "" where unknown.
+        system: the same; by default the accelerator's usual node.
+    """
+    found = dict(_of_stack(stack))
+    if accelerator:
+        found |= _of_chip(accelerator)
+        found |= _of_networks(catalog.entry("system", system or accelerator))
+    about = known_leaves()
+    kept = {path: factors for path, factors in found.items() if path in about and not path.startswith(_EXACT)}
+    return {path: tuple(one for one in factors if one.deviation) for path, factors in kept.items() if total(factors)}
+
+
+def _of_stack(stack: str) -> Iterator[tuple[str, tuple[Factor, ...]]]:
+    """What was fitted of a stack; what it shares with others has a common key."""
+    entry = catalog.entry("software", stack)
+    whose = {
+        "shared by all stacks": "all stacks", "shared by the fitted stacks": "all stacks",
+        "shared by the stacks of a lineage": entry.value("lineage", stack),
+        "shared by the stacks of a chip family": entry.value("family", stack),
+    }  # fmt: skip
+    for field, value in entry.values.items():
+        shared = "all stacks" if field.startswith("experts.") else whose.get(value.source, stack)
+        if value.spread:
+            yield f"software.{field}", (Factor(f"software/{shared}:{field}", value.spread),)
+
+
+def _deviation(path: str, value: catalog.Sourced) -> float:
+    """Stated spread of a value, else the width of its confidence."""
+    if value.spread:
+        return value.spread
+    about = known_leaves().get(path, {})
+    if value.confidence not in UNVERIFIED or not about or "enum" in about or about["bounds"].whole:
+        return 0.0
+    kind = "share" if about["bounds"].high <= 1.0 else "time" if about["units"] == "s" else "rate"
+    return distance.estimate("price" if "price" in path else kind)
+
+
+def _of_chip(accelerator: str) -> Spreads:
+    """Leaves of an accelerator: its own, and those of its kernel files."""
+    entry, own = catalog.entry("accelerator", accelerator), stated("accelerator", accelerator)
+    files = list(_kernel_files(str(entry.value("kernels.family", "generic"))))
+    is_measured = any(accelerator in value.source for value in files[0].values.values())
+    found: dict[str, tuple[Factor, ...]] = {}
+    for field, value in entry.values.items():
+        path = "system.accelerator." + ("made.price" if field == "price" else field)
+        deviation, names = _deviation(path, value), _names(field)
+        holder = next((i for i, file in enumerate(files) if names[0] in file.values or names[1] in file.values), None)
+        if field in own.values or holder is None:
+            found[path] = (Factor(f"accelerator/{accelerator}:{field}", deviation),)
+            continue
+        # What a family states of its fit is the scatter of its chips, of which one without rows has a draw of its own.
+        is_scatter = not is_measured and bool(value.spread) and (holder > 0 or len(files) == 1)
+        shared = Factor(f"kernels/{files[holder].slug}:{field}", 0.0 if is_scatter else deviation)
+        scatter = 0.0 if is_measured else _scatter(names, files[max(holder, 1) :] or files)
+        found[path] = (shared, Factor(f"accelerator/{accelerator}:{field}", scatter))
+    return found
+
+
+def _names(field: str) -> tuple[str, str]:
+    """Names of a field of an accelerator in kernel files: as it is used, and as it was fitted."""
+    name = field.removeprefix("kernels.")
+    return (name, f"fine.{name}") if name != field else (name, f"{name}_share")
+
+
+def _kernel_files(slug: str) -> Iterator[Entry]:
+    """A kernel file, and those that it takes from, outwards."""
+    entry = catalog.entry("kernels", slug)
+    yield entry
+    if (family := entry.value("family")) is not None:
+        yield from _kernel_files(str(family))
+
+
+def _scatter(names: Sequence[str], files: Sequence[Entry]) -> float:
+    """Scatter of a value among the measured chips of the innermost family that states one."""
+    stated_here = (file.values[name].spread for file in files for name in names if name in file.values)
+    return next((spread for spread in stated_here if spread), 0.0)
+
+
+def _of_networks(entry: Entry) -> Spreads:
+    """Leaves of both networks of a system, or of an accelerator's usual node."""
+    prefix = "node." if entry.kind == "accelerator" else ""
+    found: dict[str, tuple[Factor, ...]] = {}
+    for level in ("scale_up", "scale_out"):
+        name = entry.value(prefix + level)
+        if name not in (None, "none"):
+            network = catalog.entry("network", str(name))
+            values = {field: (f"network/{network.slug}", value) for field, value in network.values.items()}
+            if (own := entry.values.get(f"{prefix}{level}_bandwidth")) is not None:
+                values["bandwidth"] = (f"{entry.kind}/{entry.slug}/{level}", own)
+            for field, (owner, value) in values.items():
+                path = f"system.{level}.{field}"
+                found[path] = (Factor(f"{owner}:{field}", _deviation(path, value)),)
+    return found

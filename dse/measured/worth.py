@@ -1,0 +1,183 @@
+r"""What a measurement is worth to a decision: expected value of sample information, from the shared factors.
+
+The log metrics of the designs, and of what could be measured, are linear in the same standard normals ``z``
+(:class:`dse.measured.posterior.Posterior`). A measurement ``y = c z + e`` with noise ``e`` of standard deviation ``n``
+moves the expected log metrics along one direction,
+
+.. math:: E[u \mid y] = u_0 + s \, \xi, \qquad s = \frac{B c}{\sqrt{c^\top c + n^2}}, \qquad \xi \sim N(0, 1),
+
+so its value, :math:`\min_d u_{0d} - E_\xi[\min_d (u_{0d} + s_d \xi)]`, is an integral over one number, without nested
+simulation (Raiffa and Schlaifer, *Applied Statistical Decision Theory*, 1961, chapter 5; Frazier, Powell and Dayanik,
+INFORMS J. Computing 21, 2009). What all designs share has the same ``s`` for each, and the value 0. Losses are of the
+logarithm: how much worse, relatively, the chosen design is expected to be than the best.
+"""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Mapping, Sequence
+from statistics import NormalDist
+from typing import NamedTuple
+
+import numpy as np
+
+from dse.measured.posterior import Posterior
+
+
+class Candidate(NamedTuple):
+    """Something that could be measured."""
+
+    name: str
+    kind: str  #: ``gemm``, ``attention``, ``collective`` or ``run``
+    effects: Mapping[str, float]  #: factor → change of its log by one standard deviation
+    noise: float  #: standard deviation of the log of a measured value, the model's own error of it included
+    predicted: float  #: value in SI units
+    line: str = ""  #: command that measures it
+    row: Mapping[str, str] = {}  #: columns of the table that ``dse calibrate`` reads back; the value is left open
+    seconds: float = 0.0  #: how long it takes, roughly
+
+
+#: Spread of a measurement of which nothing is open, but for rounding.
+_NOTHING = 1e-9
+
+
+class Belief(NamedTuple):
+    """What is believed of the losses of designs (log, the less the better), and of their factors."""
+
+    losses: np.ndarray  #: expected [designs]
+    matrix: np.ndarray  #: effects of independent standard normals [designs, factors]
+    factors: list[str]  #: keys of the columns, as believed before any measurement
+    basis: np.ndarray  #: factors before any measurement by those of today [factors, factors]
+    centre: np.ndarray  #: their expectation [factors]
+
+    @classmethod
+    def of(cls, known: Posterior, higher_is_better: bool, further: Sequence[str] = ()) -> Belief:
+        """The belief of a posterior; ``further``: factors that only measurements have."""
+        keys = list(dict.fromkeys([*known.effects, *further]))
+        matrix = np.zeros((len(known.logs), len(keys)))
+        matrix[:, : len(known.effects)] = known.matrix
+        sign = -1.0 if higher_is_better else 1.0
+        return cls(sign * known.logs, sign * matrix, keys, np.eye(len(keys)), np.zeros(len(keys)))
+
+    def effects_of(self, one: Candidate) -> np.ndarray:
+        """Effects of today's factors on a measurement [factors]."""
+        return np.array([one.effects.get(key, 0.0) for key in self.factors]) @ self.basis
+
+    def expected(self, one: Candidate) -> float:
+        """Expected change of a measurement's log from what was predicted before any other."""
+        return float(np.array([one.effects.get(key, 0.0) for key in self.factors]) @ self.centre)
+
+    def slope(self, one: Candidate) -> np.ndarray:
+        """Change of the expected losses where a measurement is a standard deviation more than expected [designs]."""
+        effects = self.effects_of(one)
+        spread = np.sqrt(effects @ effects + one.noise**2)
+        return np.asarray(self.matrix @ effects / spread) if spread > _NOTHING else np.zeros(len(self.losses))
+
+    def after(self, one: Candidate, change: float | None = None) -> Belief:
+        """The belief after a measurement (a Gaussian update).
+
+        Args:
+            one: what is measured.
+            change: measured over predicted before any measurement, logarithm; None: as expected, so that the spreads
+                narrow alone.
+        """
+        effects = self.effects_of(one)
+        squared = float(effects @ effects)
+        if squared <= _NOTHING**2:
+            return self
+        variance = squared + one.noise**2
+        gain = effects / variance
+        surprise = 0.0 if change is None else change - self.expected(one)
+        # Square root of 1 - c c' / (c'c + n^2): narrower along c alone.
+        along = (1.0 - np.sqrt(one.noise**2 / variance)) / squared
+        narrow = np.eye(len(effects)) - along * np.outer(effects, effects)
+        return Belief(
+            self.losses + self.matrix @ gain * surprise, self.matrix @ narrow, self.factors, self.basis @ narrow,
+            self.centre + self.basis @ gain * surprise,
+        )  # fmt: skip
+
+    @property
+    def chosen(self) -> int:
+        """The design of least expected loss."""
+        return int(np.argmin(self.losses))
+
+    @property
+    def loss(self) -> float:
+        """Expected loss of choosing today: the value of perfect information, in logarithms."""
+        return loss_after(self, np.zeros((len(self.losses), 0)))
+
+
+def value(belief: Belief, one: Candidate) -> float:
+    """How much a measurement lowers the expected loss of a decision.
+
+    >>> belief = Belief(np.zeros(2), np.eye(2), ["a", "b"], np.eye(2), np.zeros(2))
+    >>> round(value(belief, Candidate("of a", "run", {"a": 1.0}, 0.0, 1.0)), 2)
+    0.4
+    >>> value(belief, Candidate("of both", "run", {"a": 1.0, "b": 1.0}, 0.0, 1.0))
+    0.0
+    """
+    slope = belief.slope(one)
+    if np.ptp(slope) <= 1e-12:
+        return 0.0
+    informed = np.min(belief.losses[:, None] + slope[:, None] * _points(), axis=0).mean()
+    return max(float(belief.losses.min() - informed), 0.0)
+
+
+def loss_after(belief: Belief, slopes: np.ndarray) -> float:
+    """Expected loss of the decision after measurements, each with the slopes of its belief [designs, measurements]."""
+    draws = _draws(belief.matrix.shape[1])
+    perfect = np.min(belief.losses[:, None] + belief.matrix @ draws, axis=0).mean()
+    informed = np.min(belief.losses[:, None] + slopes @ _draws(slopes.shape[1]), axis=0).mean()
+    return float(max(informed - perfect, 0.0))
+
+
+class Step(NamedTuple):
+    """A measurement in its order."""
+
+    candidate: Candidate
+    value: float  #: alone, before any other
+    loss: float  #: expected loss of the decision with it and those before it
+
+
+def order(belief: Belief, candidates: Sequence[Candidate], count: int = 10) -> list[Step]:
+    """Measurements in the order in which each lowers the expected loss most, given those before it.
+
+    Args:
+        belief: before any of them.
+        candidates: what could be measured.
+        count: at most so many; fewer where no further one is worth anything.
+    """
+    found: list[Step] = []
+    slopes, now, left = np.zeros((len(belief.losses), 0)), belief, list(candidates)
+    alone = {id(one): value(belief, one) for one in candidates}
+    before = belief.loss
+    while left and len(found) < count:
+        worths = [loss_after(belief, np.column_stack([slopes, now.slope(one)])) for one in left]
+        best = int(np.argmin(worths))
+        if worths[best] > before - _LEAST:
+            break
+        before = worths[best]
+        chosen = left.pop(best)
+        slopes, now = np.column_stack([slopes, now.slope(chosen)]), now.after(chosen)
+        found.append(Step(chosen, alone[id(chosen)], before))
+    return found
+
+
+#: Smallest gain of the expected loss that counts: a hundredth of a per cent.
+_LEAST = 1e-4
+
+
+@functools.lru_cache(maxsize=1)
+def _points(count: int = 2001) -> np.ndarray:
+    """Equally probable values of a standard normal, symmetric."""
+    return np.array([NormalDist().inv_cdf((i + 0.5) / count) for i in range(count)])
+
+
+@functools.lru_cache(maxsize=64)
+def _draws(factors: int) -> np.ndarray:
+    """Standard normal draws of some factors [factors, draws]: the points of each in an order of its own.
+
+    (A Latin hypercube; McKay, Beckman and Conover 1979.) Those of more factors begin with these.
+    """
+    orders = (np.random.default_rng(i).permutation(len(_points())) for i in range(factors))
+    return np.array([_points()[order] for order in orders]).reshape(factors, len(_points()))
