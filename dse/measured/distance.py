@@ -35,6 +35,8 @@ WORDS = {
     "stack": "no rows of the stack", "framework": "no rows of the framework",
     "announced": "an accelerator that is announced",
     "family": "no rows of this family of models", "kind": "no rows of this kind of attention or experts with the stack",
+    "power": "power of a device", "device price": "price of an accelerator", "prices": "further prices",
+    "emissions": "emission factors", "failures": "times between failures",
 }  # fmt: skip
 
 

@@ -15,7 +15,7 @@ from __future__ import annotations
 
 import functools
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from statistics import NormalDist
 from typing import NamedTuple
 
@@ -23,7 +23,7 @@ import jax
 import numpy as np
 
 from dse.designs import catalog
-from dse.designs.leaves import leaf, leaves, replace
+from dse.designs.leaves import known_leaves, leaf, leaves, replace
 from dse.doors.study import Study
 from dse.doors.study_training import TRAINING
 from dse.measured import distance
@@ -100,7 +100,8 @@ def moved_parameters(stack: Design, open_parts: Sequence[Uncertainty], paths: Se
         powers = np.zeros((len(open_parts), copies))
         powers[:, 1 + 2 * place], powers[:, 2 + 2 * place] = 1.0, -1.0
         factors = np.exp(np.array([[one.spreads.get(path, 0.0)] for one in open_parts]) * powers).reshape(-1)
-        columns[path] = np.minimum(leaf(repeated, path) * factors, leaves()[path]["bounds"].high).astype(np.float32)
+        most = known_leaves()[path]["bounds"].high
+        columns[path] = np.minimum(leaf(repeated, path) * factors, most).astype(np.float32)
     return replace(repeated, columns)
 
 
@@ -146,7 +147,7 @@ def parts_of(metric: str, design: Design, stack: str, at: Levels, study: Study, 
         return distance.parts(figure, stack, at)
     # What a vendor without rows adds was learnt of the neutral stack, whose parameters it holds.
     found = ({} if "vendor" in at else {"parameters": step}) | distance.parts("step", stack, at)
-    return found | (distance.parts("power", stack, ()) if figure in _ENERGIES else {})
+    return found | ({"power": distance.parts("power", stack, ())["home"]} if figure in _ENERGIES else {})
 
 
 def half_width(found: Mapping[str, float], share: float = SHARE) -> float:
@@ -177,7 +178,7 @@ class Judged(NamedTuple):
 
 def intervals(
     design: Design, metrics: Mapping[str, float], software: str, study: Study = TRAINING, accelerator: str = "",
-    model: str = "",
+    model: str = "", stated: Collection[str] = (),
 ) -> Judged:  # fmt: skip
     """80 % intervals of the metrics that have one.
 
@@ -188,9 +189,14 @@ def intervals(
         study: study of the design.
         accelerator: its slug; "" where unknown.
         model: name of its model; "" where unknown.
+        stated: paths of prices and the like that are known, and so have no spread.
     """
+    from dse.measured import bills
+
     at = distance.levels_of(software, accelerator, design, model)
     spread = 0.0 if study.residuals else float(deviations([design], [uncertainty_of(software)])[0])
     parts = {name: parts_of(name, design, software, at, study, spread) for name in metrics}
+    (owed,) = bills.bills([design], [accelerator], list(metrics), study, stated)
+    parts |= {n: bills.parts_of(n, one, design, software, at, study, spread) for n, one in owed.items()}
     bounds = {name: ends for name, value in metrics.items() if (ends := interval(value, parts[name]))}
     return Judged(bounds, {name: parts[name] for name in bounds})
