@@ -8,7 +8,7 @@ is common to them by its share ``c`` of the variance,
 .. math:: \log e = s \, (\sqrt c \, u_{p, key} + \sqrt{1 - c} \, v_{p, design}),
 
 so that what they have in common cancels. Prices are drawn too, for metrics of money, carbon and runs
-(:mod:`dse.measured.bills`). Regret of a design in a draw: by which factor it is worse than the best one; its expectation
+(:mod:`dse.measured.bills`). Regret of a design in a draw: by which factor it is worse than the best one; its mean
 is that of the logarithm, since a factor with the tails of Student's t has none. With stated scenarios
 (:mod:`dse.measured.scenarios`) every draw counts in each of them, by their weights.
 """
@@ -288,7 +288,9 @@ def judge(grid: Any, index: np.ndarray) -> dict[str, tuple[np.ndarray, dict[str,
     choices = [Choice(*one) for one in named_designs(grid, [int(one) for one in index])]
     if not all(choice.stack for choice in choices):
         return {}
-    asked = (one.expression.text for one in grid.spec.objectives), study.totals, (one.metric for one in study.shown)
+    asked = (one.expression.text for one in grid.spec.objectives), study.totals, study.trade or (), (
+        one.metric for one in study.shown
+    )
     names = dict.fromkeys(name for some in asked for name in some if name in grid.spec.metrics)
     found = dict(_ends(choices, [*names], study))
     metric = objective.expression.text
