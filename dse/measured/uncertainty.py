@@ -15,6 +15,7 @@ from __future__ import annotations
 
 import functools
 import math
+import re
 from collections.abc import Collection, Mapping, Sequence
 from statistics import NormalDist
 from typing import NamedTuple
@@ -108,6 +109,9 @@ def moved_parameters(stack: Design, open_parts: Sequence[Uncertainty], paths: Se
 #: Metrics inversely proportional to the step time; other times and rates do not depend on it.
 _RATES = ("tokens_per_second", "tokens_per_second_per_device", "mfu", "mfu_causal", "hfu")
 
+#: Percentiles of a figure err as its mean does.
+_PERCENTILE = re.compile(r"^p\d+_")
+
 #: Metrics that multiply a time with a power.
 _ENERGIES = ("energy_per_step",)
 
@@ -121,7 +125,7 @@ def figure_of(metric: str, study: Study) -> str | None:
     if metric == study.memory:
         return "memory"
     if study.residuals:
-        return study.residuals.get(metric)
+        return study.residuals.get(metric) or study.residuals.get(_PERCENTILE.sub("", metric))
     if metric in _ENERGIES:
         return metric
     return "step" if metric == "step_time" or metric in _RATES else None
