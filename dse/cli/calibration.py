@@ -46,8 +46,10 @@ def predict(
     cases: Annotated[Path, typer.Argument(metavar="CASES.csv", help="Configurations, one per row.")],
     output: Annotated[Path, typer.Option("--output", "-o", help="CSV file to write.")],
     uncertainty: Annotated[
-        bool, typer.Option("--uncertainty", help="Add the ends of 80 % intervals of times, rates and peak memory.")
-    ] = False,
+        bool, typer.Option(
+            "--uncertainty/--no-uncertainty", help="Add the ends of 80 % intervals of times, rates and peak memory.",
+        ),
+    ] = True,
     force: Force = False,
     as_json: Json = False,
     columns: Columns = False,

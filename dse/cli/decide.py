@@ -20,8 +20,11 @@ if TYPE_CHECKING:
     from dse.doors.study import Study
     from dse.measured.decision import Choice, Decision
 
-#: Best designs of a results file, and the parts of a difference, that are shown.
+#: Designs, and parts of a difference, that are shown.
 _TOP, _PARTS = 10, 3
+
+#: Designs of a results file that are compared, at most.
+_MOST = 2000
 
 
 @report_errors
@@ -44,18 +47,31 @@ def decide(
     metric: Annotated[
         list[str] | None, typer.Option(help="Metric to decide by; several [default: the study's objective].")
     ] = None,
+    scenario: Annotated[
+        list[str] | None,
+        typer.Option(
+            metavar="NAME: LEAF=VALUE,…|FILE.toml",
+            help="A future that may come: 'dear: made.price=+30 %'; several [default: none but the designs as stated].",
+        ),
+    ] = None,
     as_json: Json = False,
 ) -> int:
     """Compare designs under the uncertainty of their predictions.
 
     Prints for each the probability that it is the best, what choosing it is expected to lose and what it loses at most
     in 90 % of cases, whether it fits in memory, and which parts of the uncertainty decide between the first two.
-    Designs that errors of the model do not distinguish are a tie. Exit status 1 where no design can run.
+    With scenarios all this is over them too, and which design is best in each. Of results that keep all or the best
+    designs every one is compared, up to 2,000. Designs that errors of the model do not distinguish are a tie. Exit
+    status 1 where no design can run.
     """
     from dse.measured.decision import decide as decided
+    from dse.measured.scenarios import parsed
 
     study, choices = choices_of(designs, workload, system, settings or [], any_option, serving)
-    found = [decided(choices, name, study, more_is_better(name, study)) for name in metric or [study.objective]]
+    futures = [one for text in scenario or [] for one in parsed(text)]
+    found = [
+        decided(choices, name, study, more_is_better(name, study), futures) for name in metric or [study.objective]
+    ]
     if as_json:
         show.document({"study": study.name, "decisions": [_document(one) for one in found]})
     else:
@@ -104,7 +120,7 @@ def _choice(
 
 
 def of_results(path: Path) -> tuple[Study, list[Choice]]:
-    """The study of a results file, and its best designs by the first objective."""
+    """The study of a results file, and its designs, best by the first objective first."""
     import dse
     from dse.measured.decision import Choice
     from dse.sweep.results.rebuilding import grid_of
@@ -112,56 +128,128 @@ def of_results(path: Path) -> tuple[Study, list[Choice]]:
 
     results = dse.open_results(path)
     grid = grid_of(results)
-    indices = [int(index) for index in str(results.attrs.get("best_designs", "")).split()][:_TOP]
-    return grid.spec.study, [Choice(*one) for one in named_designs(grid, indices)]
+    indices = _indices(results, grid)
+    if len(indices) > _MOST:
+        show.note(f"{_MOST:,} of {len(indices):,} designs are compared, the best at the mean")
+    return grid.spec.study, [Choice(*one) for one in named_designs(grid, indices[:_MOST])]
+
+
+def _indices(results: Any, grid: Any) -> list[int]:
+    """Designs of results that keep all or the best, best first; else the best that the file names."""
+    import numpy as np
+
+    objective, keep = grid.spec.objectives[0], str(results.attrs.get("keep", ""))
+    name = objective.expression.text
+    if name not in results or not keep.startswith(("top", "all", "feasible")):
+        return [int(index) for index in str(results.attrs.get("best_designs", "")).split()]
+    values = objective.sign * results[name].values.reshape(-1)
+    runs = results["feasible"].values.reshape(-1) if "feasible" in results else np.ones(values.shape, bool)
+    index = results["index"].values if "index" in results.variables else np.arange(values.size)
+    order = np.argsort(np.where(runs, values, np.inf), kind="stable")
+    return [int(index[at]) for at in order if runs[at] and np.isfinite(values[at])]
 
 
 def more_is_better(metric: str, study: Study) -> bool:
     """Whether more of a metric is better; InputError for one without an interval."""
-    from dse.measured.uncertainty import figure_of
+    from dse.measured.intervals import has_interval
 
-    if metric not in study.units or figure_of(metric, study) is None:
-        known = [name for name in study.units if figure_of(name, study)]
+    known = [name for name in study.units if has_interval(name, study)]
+    if metric not in known:
         raise InputError("--metric", repr(metric), ", ".join(known), "name a metric with an interval")
     return metric == study.rate or "per_second" in metric or metric.endswith(("mfu", "mfu_causal", "hfu", "per_cost"))
 
 
+def _shown(found: Decision) -> list[int]:
+    """Places of the best designs at the mean, and of the robust choices, best first."""
+    order = sorted(range(len(found.verdicts)), key=lambda i: found.verdicts[i].value, reverse=found.higher_is_better)
+    chosen = {found.robust.name, found.cautious.name, *(one.best for one in found.outcomes)}
+    return [i for place, i in enumerate(order) if place < _TOP or found.verdicts[i].name in chosen]
+
+
 def _document(found: Decision) -> dict[str, Any]:
+    shown = _shown(found)
+    names = [one.name for one in found.verdicts]
     return {
         "metric": found.metric, "designs": [one._asdict() for one in found.verdicts],
-        "better": [[float(value) for value in row] for row in found.better], "best": found.best.name,
-        "ties": found.ties, "robust": found.robust.name, "cautious": found.cautious.name, "shares": found.shares,
+        "better": {
+            names[i]: {names[j]: float(found.better[i, j]) for j in shown if j != i} for i in shown
+        } if len(names) > _TOP else [[float(value) for value in row] for row in found.better],
+        "best": found.best.name, "ties": found.ties, "robust": found.robust.name,
+        "robust_ties": found.unclear["expected"], "cautious": found.cautious.name,
+        "cautious_ties": found.unclear["90 %"], "shares": found.shares,
+        "scenarios": [one._asdict() | {"values": None} for one in found.outcomes],
     }  # fmt: skip
 
 
+def _lost(regret: float) -> str:
+    return show.percent(regret) if regret < float("inf") else "cannot run"
+
+
 def _print(out: Console, found: Decision, study: Study) -> None:
-    show.heading(out, f"{study.long_names[found.metric]}: {'more' if found.higher_is_better else 'less'} is better")
+    more = "more" if found.higher_is_better else "less"
+    count, short, shown = len(found.verdicts), _short(found), _shown(found)
+    numbered = short[found.best.name] != found.best.name
+    of = f", of {count:,} designs" if count > _TOP else ""
+    show.heading(out, f"{study.long_names[found.metric]}: {more} is better{of}")
     units = study.written[found.metric]
     rows = [
         [
-            one.name, show.quantity(one.value, units),
+            *([short[one.name].removeprefix("design ")] if numbered else []), one.name, show.quantity(one.value, units),
             f"{show.quantity(one.low, units)} to {show.quantity(one.high, units)}", show.percent(one.probability_best),
-            show.percent(one.expected_regret), show.percent(one.regret_90), show.percent(one.probability_feasible),
+            _lost(one.expected_regret), _lost(one.regret_90), show.percent(one.probability_feasible),
         ]
-        for one in found.verdicts
+        for one in (found.verdicts[i] for i in shown)
     ]  # fmt: skip
     columns = ["design", "predicted", "80 % interval", "best", "expected loss", "90 % below", "fits"]
+    columns = ["no."] * numbered + columns
     show.print_table(out, columns, rows, left=["design"], prose=["design"])
-    for text in _sentences(found):
+    if len(found.outcomes) > 1:
+        cells = [
+            [one.scenario, show.percent(one.weight), short[one.best],
+             show.percent(one.ahead) if one.best != found.best.name else "–"]
+            for one in found.outcomes
+        ]  # fmt: skip
+        ahead = f"ahead of {short[found.best.name]}"
+        show.print_table(out, ["scenario", "weight", "best at the mean", ahead], cells,
+                         left=["scenario", "best at the mean"], prose=["best at the mean"])  # fmt: skip
+    for text in _sentences(found, short):
         out.print(Text(text), soft_wrap=True)
 
 
-def _sentences(found: Decision) -> list[str]:
+#: Longest name of a design in sentences; longer ones have numbers.
+_LONGEST = 40
+
+
+def _short(found: Decision) -> dict[str, str]:
+    """Name of a design → as sentences call it: its place by the metric where some name is long."""
+    names = [one.name for one in found.verdicts]
+    if max(map(len, names)) <= _LONGEST:
+        return dict(zip(names, names, strict=True))
+    ranked = sorted(found.verdicts, key=lambda one: one.value, reverse=found.higher_is_better)
+    return {one.name: f"design {place}" for place, one in enumerate(ranked, 1)}
+
+
+def _tied(names: list[str], short: dict[str, str]) -> str:
+    more = f" and {len(names) - _PARTS:,} more" if len(names) > _PARTS else ""
+    return f", a tie with {', '.join(short[name] for name in names[:_PARTS])}{more}" if names else ""
+
+
+def _sentences(found: Decision, short: dict[str, str]) -> list[str]:
     """Ties, robust choices and what the difference depends on, a line each."""
+    from dse.designs.leaves import known_leaves
     from dse.measured.distance import WORDS
 
-    tie = f"; a tie with {', '.join(found.ties)}" if found.ties else ""
-    parts = [
-        f"{WORDS.get(name, name.removeprefix('software.'))} {show.percent(share)}"
-        for name, share in [*found.shares.items()][:_PARTS]
-    ]
+    def word(name: str) -> str:
+        leaves = known_leaves()
+        return WORDS.get(name) or (leaves[name]["long_name"] if name in leaves else name.removeprefix("software."))
+
+    parts = [f"{word(name)} {show.percent(share)}" for name, share in [*found.shares.items()][:_PARTS]]
+    flips = [one.scenario for one in found.outcomes[1:] if one.best != found.best.name]
+    said = f"flipped by: {', '.join(flips)}" if flips else "no scenario changes the best at the mean"
     return [
-        f"best at the mean: {found.best.name}{tie}",
-        f"least expected loss: {found.robust.name}; least loss in 90 % of cases: {found.cautious.name}",
+        f"best at the mean: {short[found.best.name]}{_tied(found.ties, short)}",
+        f"least expected loss: {short[found.robust.name]}{_tied(found.unclear['expected'], short)}",
+        f"least loss in 90 % of cases: {short[found.cautious.name]}{_tied(found.unclear['90 %'], short)}",
+        *([said] if len(found.outcomes) > 1 else []),
         *([f"the first two differ by: {', '.join(parts)} of the variance"] if parts else []),
     ]

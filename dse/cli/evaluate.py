@@ -19,7 +19,8 @@ if TYPE_CHECKING:
     from rich.console import Console
 
     from dse.doors.study import Study
-    from dse.measured.uncertainty import Judged, MetricInterval
+    from dse.measured.intervals import Judged
+    from dse.measured.uncertainty import MetricInterval
     from dse.types import Design
     from dse.views.explanation import Explanation, OperatorRow, Reason, Share
 
@@ -76,7 +77,8 @@ def evaluate(
         show.note(text)
     outside = cautions.outside(made, stack, system, explained.metrics)
     listed = cautions.of_all(made, (workload, system, stack), asked.stated, explained.metrics, study)
-    judged = _intervals(made, workload, stack, system, explained, study, uncertainty and explained.has_step)
+    wanted = uncertainty and explained.has_step
+    judged = _intervals(made, workload, stack, system, explained, study, wanted, asked.stated)
     if as_json:
         made_up = (made_up_price(explained.metrics, made), made_up_carbon(explained.metrics, made))
         listed += filter(None, made_up)  # the tables print them with the totals
@@ -145,19 +147,20 @@ def _check_read(path: str, name: str, study: Study, to_serve: str) -> None:
 
 
 def _intervals(
-    design: Design, workload: str, software: str, system: str, explained: Explanation, study: Study, wanted: bool
-) -> Judged:
+    design: Design, workload: str, software: str, system: str, explained: Explanation, study: Study, wanted: bool,
+    stated: frozenset[str],
+) -> Judged:  # fmt: skip
     """80 % intervals of the headline metrics with one; none where they are not wanted."""
     from dse.designs.calibrated import accelerator_of
     from dse.designs.catalog import resolve
-    from dse.measured.uncertainty import Judged, intervals
+    from dse.measured.intervals import Judged, intervals
 
     if not wanted:
         return Judged({}, {})
     metrics = explained.metrics
     shown = {name: metrics[name] for name in (*study.headline(metrics), *study.totals) if name in metrics}
     return intervals(design, shown, resolve("software", software), study, accelerator_of(system),
-                     resolve("workload", workload), system)
+                     resolve("workload", workload), system, stated)
 
 
 def _document(judged: Judged) -> dict[str, Any]:

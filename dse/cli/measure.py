@@ -50,7 +50,7 @@ def measure(
     count: Annotated[int, typer.Option(min=1, max=50, help="Measurements shown, at most.")] = 5,
     as_json: Json = False,
 ) -> int:
-    """Rank measurements by how much they lower the expected loss of a decision.
+    """Rank measurements by their worth for a decision.
 
     The decision is that of dse decide. Considered are kernels and collectives of the designs on the machine at hand,
     and training steps or engines as large as the machine. Each is printed with the line that measures it and the row of

@@ -14,8 +14,9 @@ from dse.cli.status import NOTHING_FEASIBLE, report_errors
 from dse.errors import InputError
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Callable, Sequence
 
+    from dse.measured.limits import Sure
     from dse.sweep.provisioning import Fleet, Plan
     from dse.sweep.run_plans import Cluster, RunPlan
 
@@ -111,10 +112,11 @@ def _plan_service(
     )
     model = catalog.resolve("workload", workload)
     found = provision(Demand(model, names, rate, *lengths, first, each, max_devices, of_first, of_token))
+    sure = [_sure_fleet(fleet, found) for fleet in found.fleets]
     if as_json:
-        show.document(_document(found))
+        show.document(_document(found, sure))
     else:
-        _print(found)
+        _print(found, sure)
     return 0 if found.fleets else NOTHING_FEASIBLE
 
 
@@ -129,12 +131,44 @@ def _limit(text: str, option: str) -> tuple[float, str]:
     return catalog.quantity(value.strip(), "s", option), statistic.strip().lower() or "mean"
 
 
-def _document(found: Plan) -> dict[str, Any]:
-    fleets = [fleet._asdict() | {"margins": fleet.margins(found.demand)} for fleet in found.fleets]
+def _sure_fleet(fleet: Fleet, found: Plan) -> dict[str, Sure]:
+    """How sure times and costs of a fleet are."""
+    from dse.measured.limits import sure_of
+
+    demand = found.demand
+    values = dict(zip(demand.metrics, (fleet.first_token, fleet.token), strict=True))
+    settings = {
+        **{name: value for name, value in fleet.degrees.items() if value > 1},
+        "request_rate": demand.rate / fleet.replicas, "prompt_tokens": demand.prompt_tokens,
+        "output_tokens": demand.output_tokens,
+    }  # fmt: skip
+    return sure_of(
+        demand.workload, fleet.accelerator, fleet.software, values | {"cost_per_device_hour": fleet.hourly}, "serving",
+        fleet.devices, **settings,
+    )  # fmt: skip
+
+
+def _ends(sure: dict[str, Sure]) -> dict[str, Any]:
+    """80 % intervals, JSON-ready."""
+    return {"intervals": {name: [one.low, one.high] for name, one in sure.items()}}
+
+
+def _chances(sure: dict[str, Sure], limits: dict[str, float]) -> str:
+    """Probabilities that limits are kept, joined."""
+    return ", ".join(f"{100.0 * sure[name].chance(limit):.0f} %" for name, limit in limits.items() if name in sure)
+
+
+def _document(found: Plan, sure: Sequence[dict[str, Sure]]) -> dict[str, Any]:
+    limits = dict(zip(found.demand.metrics, (found.demand.first_token_limit, found.demand.token_limit), strict=True))
+    fleets = [
+        fleet._asdict() | {"margins": fleet.margins(found.demand), **_ends(one)}
+        | {"chances": {name: one[name].chance(limit) for name, limit in limits.items() if name in one}}
+        for fleet, one in zip(found.fleets, sure, strict=True)
+    ]  # fmt: skip
     return {"demand": found.demand._asdict(), "fleets": fleets, "without": found.without, "changes": found.changes}
 
 
-def _print(found: Plan) -> None:
+def _print(found: Plan, sure: Sequence[dict[str, Sure]]) -> None:
     out, demand = show.console(), found.demand
     out.print(Text(
         f"{demand.workload}: {demand.rate:g} requests/s of {demand.prompt_tokens:g} prompt and "
@@ -143,9 +177,14 @@ def _print(found: Plan) -> None:
         f"({demand.token_statistic}); at most {demand.max_devices} devices; USD of buying and running them\n"
     ), soft_wrap=True)  # fmt: skip
     columns = ["accelerator", "USD/h", "devices", "replicas", "mapping", "in flight", "TTFT", "TPOT", "utilisation",
-               "margin: TTFT, TPOT, rate"]  # fmt: skip
-    rows = [_row(fleet, found) for fleet in found.fleets]
+               "margin: TTFT, TPOT, rate", "chance: TTFT, TPOT"]  # fmt: skip
+    limits = dict(zip(demand.metrics, (demand.first_token_limit, demand.token_limit), strict=True))
+    rows = [[*_row(fleet, found), _chances(one, limits)] for fleet, one in zip(found.fleets, sure, strict=True)]
     _print_rest(columns, rows, found.fleets, found.without, found.changes)
+    _print_ends([fleet.accelerator for fleet in found.fleets], sure, {
+        demand.metrics[0]: ("TTFT", show.seconds), demand.metrics[1]: ("TPOT", show.seconds),
+        "cost_per_device_hour": ("USD/h", show.digits),
+    })  # fmt: skip
     if found.fleets:
         best = found.fleets[0]
         degrees = "".join(f" --set {name}={value}" for name, value in best.degrees.items() if value > 1)
@@ -154,6 +193,19 @@ def _print(found: Plan) -> None:
             f"dse launch -w {demand.workload} -s {best.accelerator} -n {best.devices} --for {_tool(best.software)}"
             f"{degrees} --set isl={demand.prompt_tokens:g} --set osl={demand.output_tokens:g}"
         ), soft_wrap=True)  # fmt: skip
+
+
+def _print_ends(
+    names: Sequence[str], sure: Sequence[dict[str, Sure]], shown: dict[str, tuple[str, Callable[[float], str]]]
+) -> None:
+    """80 % intervals of each accelerator, a line each."""
+    out = show.console()
+    if names:
+        show.heading(out, "80 % intervals")
+    for name, one in zip(names, sure, strict=True):
+        parts = [f"{word} {text(one[metric].low)} to {text(one[metric].high)}" for metric, (word, text) in shown.items()
+                 if metric in one]  # fmt: skip
+        out.print(Text(f"{name}: {', '.join(parts)}"), soft_wrap=True)
 
 
 def _tool(software: str) -> str:
@@ -204,12 +256,14 @@ def _plan_training(
     asked = None if tokens is None else _count(tokens, "--tokens", "tokens, such as 2T")
     model = catalog.resolve("workload", workload)
     found = plan_run(RunDemand(model, names, seconds, dollars, max_devices, asked, global_batch))
+    sure = [_sure_cluster(one, found) for one in found.clusters]
     if as_json:
-        clusters = [one._asdict() | {"margins": one.margins(found.demand)} for one in found.clusters]
+        clusters = [one._asdict() | {"margins": one.margins(found.demand), **_ends(own)}
+                    for one, own in zip(found.clusters, sure, strict=True)]  # fmt: skip
         show.document({"demand": found.demand._asdict(), "clusters": clusters, "without": found.without,
                        "changes": found.changes})  # fmt: skip
     else:
-        _print_runs(found)
+        _print_runs(found, sure)
     return 0 if found.clusters else NOTHING_FEASIBLE
 
 
@@ -239,7 +293,19 @@ def _tokens(count: float) -> str:
     return f"{count / 1e12:g}T tokens" if count >= 1e12 else f"{count / 1e9:g}B tokens"
 
 
-def _print_runs(found: RunPlan) -> None:
+def _sure_cluster(one: Cluster, found: RunPlan) -> dict[str, Sure]:
+    """How sure the time and the cost of a run are."""
+    from dse.measured.limits import sure_of
+
+    demand = found.demand
+    values = {"run_time_with_failures": one.seconds, "cost_per_run": one.cost}
+    return sure_of(
+        demand.workload, one.accelerator, one.software, values, "training", one.devices, **one.mapping,
+        run_tokens=demand.tokens, global_batch=demand.global_batch,
+    )  # fmt: skip
+
+
+def _print_runs(found: RunPlan, sure: Sequence[dict[str, Sure]]) -> None:
     out, demand = show.console(), found.demand
     limits = [f"in {show.duration(demand.seconds)}"] if math.isfinite(demand.seconds) else []
     limits += [f"under {show.digits(demand.budget)} USD"] if math.isfinite(demand.budget) else []
@@ -248,13 +314,18 @@ def _print_runs(found: RunPlan) -> None:
         f"({found.batch_tokens / 1e6:.3g}M tokens) per step; up to {demand.max_devices:,} devices, in powers of two; "
         "time with failures, USD of buying and running the devices for it\n"
     ), soft_wrap=True)  # fmt: skip
-    columns = ["accelerator", "USD", "devices", "time", "mapping", "MFU %", "margins"]
+    columns = ["accelerator", "USD", "devices", "time", "mapping", "MFU %", "margins", "chances"]
+    kept = {"run_time_with_failures": demand.seconds, "cost_per_run": demand.budget}
+    kept = {name: limit for name, limit in kept.items() if math.isfinite(limit)}
     rows = []
-    for one in found.clusters:
+    for one, own in zip(found.clusters, sure, strict=True):
         mapping = " x ".join(f"{name} {value}" for name, value in one.mapping.items() if value not in (1, "none"))
         margins = ", ".join(f"{name} {100.0 * share:.0f} %" for name, share in one.margins(demand).items())
         rows.append([
             one.accelerator, show.digits(one.cost), f"{one.devices:,}", show.duration(one.seconds),
-            f"{mapping or '1 device'}, {one.software}", f"{100.0 * one.mfu:.1f}", margins,
+            f"{mapping or '1 device'}, {one.software}", f"{100.0 * one.mfu:.1f}", margins, _chances(own, kept),
         ])  # fmt: skip
     _print_rest(columns, rows, found.clusters, found.without, found.changes)
+    _print_ends([one.accelerator for one in found.clusters], sure, {
+        "run_time_with_failures": ("time", show.duration), "cost_per_run": ("USD", show.digits),
+    })  # fmt: skip

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
 
 import typer
+from rich.text import Text
 
 from dse.cli import show
 from dse.cli.options import Force, Json
@@ -75,7 +76,8 @@ def pools(
     if as_json:
         show.document({"title": found.title, "together": [_match_document(one, found) for one in found.together],
                        "pools": [_match_document(one, found) for one in found.pools],
-                       "workers": [_fleet_row(one, found) for one in found.fleets]})  # fmt: skip
+                       "workers": [_fleet_row(one, found) for one in found.fleets],
+                       "interval_factors": _factors(found)})  # fmt: skip
         return 0 if found.pools else NOTHING_FEASIBLE
     _print(found)
     if found.fleets:
@@ -221,6 +223,26 @@ def _print(found: MatchedPools) -> None:
     show.print_table(out, columns, rows, left=columns[:2], keys=2)
     if not found.pools:
         out.print("no pair of pools meets the constraints")
+    for name, factors in _factors(found).items():
+        out.print(Text(f"80 % intervals of {name}: {', '.join(f'{word} ÷× {f:.2f}' for word, f in factors.items())}"),
+                  soft_wrap=True)  # fmt: skip
+
+
+#: Word of a table → metric.
+_WORDS = {"TTFT": "time_to_first_token", "TPOT": "time_per_output_token", "requests/s": "requests_per_second"}
+
+
+def _factors(found: MatchedPools) -> dict[str, dict[str, float]]:
+    """Accelerator of a pool → word → factor of the 80 % interval to either side."""
+    from dse.measured.limits import sure_of
+
+    parts = {part.accelerator: part for one in (*found.together, *found.pools) for part in one.parts}
+    known: dict[str, dict[str, float]] = {}
+    for name, part in parts.items() if found.workload else ():
+        values = dict.fromkeys(_WORDS.values(), 1.0)
+        sure = sure_of(found.workload, name, str(part.labels.get("software", "")), values, "serving")
+        known[name] = {word: sure[metric].high for word, metric in _WORDS.items() if metric in sure}
+    return known
 
 
 def _row(one: Match, found: MatchedPools, has_prices: bool, names: _PoolNames) -> list[str]:

@@ -1,24 +1,28 @@
 r"""Decisions between designs: draws of their metrics in which designs alike share errors, probabilities, regrets.
 
-Draws are those of :class:`dse.measured.posterior.Posterior`: what designs have in common (stack, chip, links, levels)
-cancels. Regret of a design in a draw: by which factor it is worse than the best one.
+Draws are those of :class:`dse.measured.posterior.Posterior`: what designs have in common (stack, chip, links, levels,
+prices) cancels. Regret of a design in a draw: by which factor it is worse than the best one; its mean is that of the
+logarithm, since a factor with the tails of Student's t has none. With stated scenarios (:mod:`dse.measured.scenarios`)
+every draw counts in each of them, by their weights.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from statistics import NormalDist
 from typing import Any, NamedTuple
 
 import numpy as np
 
 from dse.doors.study import Study
-from dse.measured import uncertainty
-from dse.measured.posterior import Choice, posterior
+from dse.measured.intervals import has_interval
+from dse.measured.posterior import DRAWS, Choice, posterior, posteriors
 from dse.measured.prediction import evaluate_many
-from dse.measured.uncertainty import parts_of, quantile
+from dse.measured.scenarios import Scenario, applied, with_base
+from dse.measured.uncertainty import MetricInterval, interval, parts_of, quantile
 from dse.sweep.results.summary import named_designs
+from dse.types import Design
 
 #: Designs of a sweep that are judged, at most.
 MOST = 200
@@ -36,8 +40,18 @@ class Verdict(NamedTuple):
     high: float
     probability_best: float
     probability_feasible: float  #: that it fits in memory; 0 where another reason forbids it
-    expected_regret: float  #: relative
+    expected_regret: float  #: relative, of the mean logarithm; infinite where it cannot run in a scenario
     regret_90: float  #: which 90 % of draws do not exceed
+
+
+class Outcome(NamedTuple):
+    """What is best in a scenario."""
+
+    scenario: str
+    weight: float  #: share of all
+    best: str  #: at the mean
+    ahead: float  #: by how much it is better than the best as stated
+    values: list[float]  #: of each design; NaN where it cannot run
 
 
 class Decision(NamedTuple):
@@ -48,6 +62,8 @@ class Decision(NamedTuple):
     verdicts: list[Verdict]
     better: np.ndarray  #: probability that a row's design is better than a column's, [designs, designs]
     shares: dict[str, float]  #: what the difference of the two best at the mean depends on, share of its variance
+    outcomes: list[Outcome]  #: by scenario, as stated first
+    unclear: dict[str, list[str]]  #: least ``expected`` and ``90 %`` regret → others that draws do not tell from it
 
     @property
     def best(self) -> Verdict:
@@ -66,13 +82,16 @@ class Decision(NamedTuple):
 
     @property
     def ties(self) -> list[str]:
-        """Designs that errors of the model do not distinguish from the best at the mean."""
+        """Designs that are not told apart from the best at the mean."""
         names = [one.name for one in self.verdicts]
         first = names.index(self.best.name)
         return [name for i, name in enumerate(names) if i != first and self.better[first, i] < TIE]
 
 
-def decide(choices: Sequence[Choice], metric: str, study: Study, higher_is_better: bool = False) -> Decision:
+def decide(
+    choices: Sequence[Choice], metric: str, study: Study, higher_is_better: bool = False,
+    scenarios: Sequence[Scenario] = (),
+) -> Decision:  # fmt: skip
     """Which of some designs is better by a metric, and how sure that is.
 
     Args:
@@ -80,23 +99,79 @@ def decide(choices: Sequence[Choice], metric: str, study: Study, higher_is_bette
         metric: its name; one with an interval.
         study: the study.
         higher_is_better: whether more of the metric is better.
+        scenarios: stated ones, beside the designs as they are.
     """
-    metrics = evaluate_many([choice.design for choice in choices], study)
-    known, values = posterior(choices, metric, study), metrics[metric]
-    logs = known.draws()
-    loss = -logs if higher_is_better else logs
-    regret = loss - loss.min(axis=0)
-    better = np.array([(own < loss).mean(axis=1) for own in loss])
-    wins = np.bincount(loss.argmin(axis=0), minlength=len(choices)) / loss.shape[1]
+    designs, sign = [choice.design for choice in choices], -1.0 if higher_is_better else 1.0
+    metrics = evaluate_many(designs, study)
+    futures = with_base(scenarios)
+    weights = np.array([one.weight for one in futures]) / sum(one.weight for one in futures)
+    values = np.array([_values(one, designs, metrics, metric, study) for one in futures])
+    known = posterior(choices, metric, study)
+    errors = sign * (known.draws() - known.logs[:, None])
+    means = np.nan_to_num(sign * np.log(values), nan=np.inf, posinf=np.inf)
+    loss = means[:, :, None] + errors
+    least = loss.min(axis=1, keepdims=True)
+    regret = loss - np.where(np.isfinite(least), least, 0.0)  # where none can run all regret is infinite
+    each = np.repeat(weights / DRAWS, DRAWS)
+    better = np.array([(loss[:, i : i + 1] < loss).mean(axis=2).T @ weights for i in range(len(choices))])
+    wins = np.bincount(loss.argmin(axis=1).reshape(-1), each, len(choices))
+    lost = regret.transpose(1, 0, 2).reshape(len(choices), -1)
+    expected, most = np.expm1(lost @ each), np.expm1([_quantile(one, each, 0.9) for one in lost])
     factors = np.exp(quantile() * known.deviations)
-    columns = (
-        values, values / factors, values * factors, wins, _feasible(choices, metrics, study),
-        np.mean(np.expm1(regret), axis=1), np.expm1(np.quantile(regret, 0.9, axis=1)),
-    )  # fmt: skip
-    rows = zip(*columns, strict=True)
-    verdicts = [Verdict(choice.name, *map(float, row)) for choice, row in zip(choices, rows, strict=True)]
-    order = np.argsort(-values if higher_is_better else values)
-    return Decision(metric, higher_is_better, verdicts, better, known.shares(order[0], order[1]))
+    base = values[0]
+    columns = base, base / factors, base * factors, wins, _feasible(choices, metrics, study), expected, most
+    verdicts = [
+        Verdict(choice.name, *map(float, row)) for choice, row in zip(choices, zip(*columns, strict=True), strict=True)
+    ]
+    order = np.argsort(means[0])
+    outcomes = [
+        Outcome(one.name, float(share), choices[int(mean.argmin())].name,
+                float(np.expm1(mean[order[0]] - mean.min())), [float(value) for value in row])
+        for one, share, mean, row in zip(futures, weights, means, values, strict=True)
+    ]  # fmt: skip
+    shares = known.shares(int(order[0]), int(order[min(1, len(order) - 1)]))
+    unclear = {"expected": _unclear(choices, lost, each), "90 %": _alike(choices, most)}
+    return Decision(metric, higher_is_better, verdicts, better, shares, outcomes, unclear)
+
+
+def _values(
+    scenario: Scenario, designs: Sequence[Design], metrics: Mapping[str, np.ndarray], metric: str, study: Study
+) -> np.ndarray:
+    """A metric of each design in a scenario, NaN where only the scenario forbids it."""
+    if not scenario.values:
+        return np.asarray(metrics[metric], float)
+    found = evaluate_many(applied(scenario, designs, study), study)
+    lost = (np.asarray(metrics["feasible"]) != 0) & (np.asarray(found["feasible"]) == 0)
+    return np.where(lost, np.nan, found[metric])
+
+
+def _quantile(values: np.ndarray, weights: np.ndarray, share: float) -> float:
+    """The value that a share of the weight does not exceed."""
+    order = np.argsort(values)
+    held = np.cumsum(weights[order])
+    return float(values[order][min(int(np.searchsorted(held, share * held[-1])), len(order) - 1)])
+
+
+def _unclear(choices: Sequence[Choice], lost: np.ndarray, each: np.ndarray) -> list[str]:
+    """Designs whose expected log regret is within two standard errors of its difference from the least."""
+    expected = lost @ each
+    first = int(expected.argmin())
+    if not math.isfinite(expected[first]):
+        return []
+    found = []
+    for i in range(len(choices)):
+        if i == first or not math.isfinite(expected[i]):
+            continue
+        gap = lost[i] - lost[first]
+        error = math.sqrt(max(float(gap**2 @ each) - float(gap @ each) ** 2, 0.0) / DRAWS)
+        found += [choices[i].name] if expected[i] - expected[first] <= 2.0 * error else []
+    return found
+
+
+def _alike(choices: Sequence[Choice], most: np.ndarray, digit: float = 5e-4) -> list[str]:
+    """Designs whose 90 % regret is printed as the least one is."""
+    first = int(most.argmin())
+    return [one.name for i, one in enumerate(choices) if i != first and most[i] - most[first] < digit]
 
 
 def _feasible(choices: Sequence[Choice], metrics: Mapping[str, np.ndarray], study: Study) -> list[float]:
@@ -114,21 +189,52 @@ def _feasible(choices: Sequence[Choice], metrics: Mapping[str, np.ndarray], stud
 
 
 def judge(grid: Any, index: np.ndarray) -> dict[str, tuple[np.ndarray, dict[str, str]]]:
-    """``probability_best`` and ``probability_feasible`` of designs of a sweep, by its first objective.
+    """Further variables of designs of a sweep: ends of the 80 % intervals of its metrics, and how sure the best one is.
 
-    None for more than ``MOST`` designs, for designs of several models and for an objective without an interval.
+    ``<metric>_low`` and ``<metric>_high`` of objectives and of what tables and figures show; ``probability_best`` and
+    ``probability_feasible`` by the first objective. Empty for more than ``MOST`` designs; no probabilities for designs
+    of several models and for an objective without an interval.
     """
     objective, study = grid.spec.objectives[0], grid.spec.study
-    metric = objective.expression.text
-    if not 1 < len(index) <= MOST or metric not in study.units or uncertainty.figure_of(metric, study) is None:
+    if not 0 < len(index) <= MOST:
         return {}
     choices = [Choice(*one) for one in named_designs(grid, [int(one) for one in index])]
-    if len({choice.model for choice in choices}) > 1 or not all(choice.stack for choice in choices):
+    if not all(choice.stack for choice in choices):
         return {}
-    found = decide(choices, metric, study, objective.sign < 0.0).verdicts
+    asked = (one.expression.text for one in grid.spec.objectives), study.totals, study.trade or (), (
+        one.metric for one in study.shown
+    )
+    names = dict.fromkeys(name for some in asked for name in some if name in grid.spec.metrics)
+    found = dict(_ends(choices, [*names], study))
+    metric = objective.expression.text
+    if not has_interval(metric, study) or len(choices) < 2 or len({choice.model for choice in choices}) > 1:
+        return found
+    verdicts = decide(choices, metric, study, objective.sign < 0.0).verdicts
     about = {"probability_best": "probability that it is the best of the designs that are kept",
              "probability_feasible": "probability that it fits in memory"}  # fmt: skip
-    return {
-        name: (np.array([getattr(one, name) for one in found], np.float32), {"units": "1", "long_name": text})
+    return found | {
+        name: (np.array([getattr(one, name) for one in verdicts], np.float32), {"units": "1", "long_name": text})
         for name, text in about.items()
     }
+
+
+def _ends(
+    choices: Sequence[Choice], metrics: Sequence[str], study: Study
+) -> Iterator[tuple[str, tuple[np.ndarray, dict[str, str]]]]:
+    """Ends of the 80 % intervals of metrics, with units and long names."""
+    for metric, found in intervals_of(choices, metrics, study).items():
+        for end, text in (("low", "lower"), ("high", "upper")):
+            values = np.array([getattr(one, end) if one else np.nan for one in found], np.float32)
+            about = f"{study.long_names[metric]}, {text} end of the 80 % interval"
+            yield f"{metric}_{end}", (values, {"units": study.units[metric], "long_name": about})
+
+
+def intervals_of(
+    choices: Sequence[Choice], metrics: Sequence[str], study: Study
+) -> dict[str, list[MetricInterval | None]]:
+    """80 % intervals of many designs, by metric; metrics without any are left out."""
+    found: dict[str, list[MetricInterval | None]] = {}
+    for name, known in posteriors(choices, [n for n in metrics if has_interval(n, study)], study).items():
+        pairs = zip(np.exp(known.logs), known.deviations, strict=True)
+        found[name] = [interval(float(value), {"all": float(width)}) for value, width in pairs]
+    return {name: ends for name, ends in found.items() if any(ends)}

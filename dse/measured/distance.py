@@ -32,12 +32,14 @@ WORDS = {
     "home": "what rows of the stack leave open", "parameters": "spread of the fitted parameters",
     "experts": "spread of the parameters of experts", "engine": "spread of the engine's parameters",
     "kernels": "rates and kernels of the chip", "power": "energies of the chip", "links": "links and networks",
-    "technology": "process and memory of a generated chip", "prices": "prices", "board": "power of a device under load",
+    "technology": "process and memory of a generated chip", "board": "power of a device under load",
     "chip": "no rows of this chip with the stack", "generation": "no rows of this generation of chips with the stack",
     "vendor": "no rows of this vendor's chips with the stack", "source": "a source or cluster without rows",
     "stack": "no rows of the stack", "framework": "no rows of the framework",
     "announced": "an accelerator that is announced",
     "family": "no rows of this family of models", "kind": "no rows of this kind of attention or experts with the stack",
+    "device price": "price of an accelerator", "prices": "further prices",
+    "emissions": "emission factors", "failures": "times between failures",
 }  # fmt: skip
 
 

@@ -6,10 +6,11 @@ The log of a metric of design ``d`` is
 
 where ``k`` runs over the factors of all leaves with a spread (:mod:`dse.measured.spreads`: kernels by family and chip,
 links, power, process, stacks, engines) and over the parts of the interval that no leaf explains
-(:mod:`dse.measured.distance`), each once for designs alike in it and once for every design. Designs with the same chip
-have the same ``z`` for it, so that it cancels between them. ``b`` is of first order, for probabilities of measurements
-and for naming what a difference depends on; :meth:`Posterior.draws` evaluates the model itself at joint draws of all
-leaves, in one call of the compiled program, and adds the rest with fat tails.
+(:mod:`dse.measured.distance`), each once for designs alike in it and once for every design, and prices
+(:mod:`dse.measured.bills`). Designs with the same chip have the same ``z`` for it, so that it cancels between them.
+``b`` is of first order, for probabilities of measurements and for naming what a difference depends on;
+:meth:`Posterior.draws` evaluates the model itself at joint draws of all leaves, in one call of the compiled program,
+and adds the rest with fat tails.
 """
 
 from __future__ import annotations
@@ -22,9 +23,8 @@ from typing import NamedTuple
 
 import numpy as np
 
-from dse.designs.leaves import short_name
 from dse.doors.study import Study
-from dse.measured import distance, uncertainty
+from dse.measured import bills, distance, uncertainty
 from dse.measured.spreads import Factor, Spreads, group_of, spreads_of, total, within
 from dse.measured.uncertainty import Carved, Uncertainty, carved, moves, parts_of, quantile
 from dse.types import Design
@@ -76,10 +76,11 @@ class Posterior(NamedTuple):
 
     def draws(self) -> np.ndarray:
         """Log metrics at joint draws [designs, draws]: the model at drawn leaves, and the rest with fat tails."""
-        found, rest = self._moved(), [key for key in self.effects if key.startswith(_PART)]
-        if rest:
-            effects = np.stack([self.effects[key] for key in rest], axis=1)
-            found += effects @ np.array([normal(key) for key in rest]) * _tails()
+        found = self._moved()
+        for start, tails in ((_PART, _tails()), (_PRICE, 1.0)):
+            if rest := [key for key in self.effects if key.startswith(start)]:
+                effects = np.stack([self.effects[key] for key in rest], axis=1)
+                found += effects @ np.array([normal(key) for key in rest]) * tails
         return found
 
     def _moved(self) -> np.ndarray:
@@ -98,8 +99,8 @@ class Posterior(NamedTuple):
         return found
 
 
-#: How the factors begin that no leaf explains.
-_PART = "part "
+#: How the factors begin that no leaf explains, and those of prices, emission factors and failures.
+_PART, _PRICE = "part ", "price "
 
 
 def posterior(choices: Sequence[Choice], metric: str, study: Study) -> Posterior:
@@ -110,10 +111,26 @@ def posterior(choices: Sequence[Choice], metric: str, study: Study) -> Posterior
         metric: its name; one with an interval.
         study: the study.
     """
+    return posteriors(choices, [metric], study)[metric]
+
+
+def posteriors(choices: Sequence[Choice], metrics: Sequence[str], study: Study) -> dict[str, Posterior]:
+    """Metric → its posterior, of all from one call of the model."""
     looked_up = functools.lru_cache(maxsize=None)(spreads_of)
     known = [within(one.design, looked_up(one.stack, one.accelerator, one.system)) for one in choices]
     widths = [Uncertainty({path: total(factors) for path, factors in one.items()}, 0.0) for one in known]
-    moved = moves([one.design for one in choices], widths, study)
+    designs = [one.design for one in choices]
+    moved = moves(designs, widths, study)
+    owed = bills.bills(designs, [one.accelerator for one in choices], metrics, study)
+    return {
+        name: _of_metric(choices, name, study, known, moved, [one.get(name) for one in owed]) for name in metrics
+    }
+
+
+def _of_metric(
+    choices: Sequence[Choice], metric: str, study: Study, known: Sequence[Spreads], moved: uncertainty.Moves,
+    owed: Sequence[bills.Bill | None],
+) -> Posterior:  # fmt: skip
     changes = moved.of(metric)
     effects: dict[str, np.ndarray] = {}
     names: dict[str, str] = {}
@@ -125,32 +142,39 @@ def posterior(choices: Sequence[Choice], metric: str, study: Study) -> Posterior
 
     drawn: list[Spreads] = []
     for i, choice in enumerate(choices):
-        slopes = {path: float(changes[path].slope[i]) for path in known[i]}
-        found = carve(choice, metric, study, slopes)
-        scaled = {path: found.scales.get(group_of(path), 1.0) for path in known[i]}
+        moving = {} if metric == study.memory else known[i]
+        slopes = {path: float(changes[path].slope[i]) for path in moving}
+        found = carve(choice, metric, study, slopes, owed[i])
+        scaled = {path: found.scales.get(group_of(path), 1.0) for path in moving}
         drawn.append({
             path: tuple(one._replace(deviation=one.deviation * scaled[path]) for one in factors)
-            for path, factors in known[i].items() if slopes[path]
+            for path, factors in moving.items() if slopes[path]
         })  # fmt: skip
         for path, factors in drawn[-1].items():
             for one in factors:
-                add(one.key, short_name(path), i, slopes[path] * one.deviation / total(known[i][path]))
-        groups = {group_of(path) for path in known[i]}
+                add(one.key, path, i, slopes[path] * one.deviation / total(moving[path]))
+        groups = {group_of(path) for path in moving}
         for part, deviation in found.parts.items():
             if part not in groups:
                 share = found.common.get(part, distance.shared(part))
                 key = f"{_PART}{part} {_alike(part, choice)}"
                 add(key, part, i, deviation * math.sqrt(share))
                 add(f"{_PART}{part} {i} {choice.name}", part, i, deviation * math.sqrt(1.0 - share))
+        for path, effect in bill.prices.items() if (bill := owed[i]) else ():
+            whose = choice.accelerator if path in (bills.DEVICE, bills.MARGIN) else ""
+            add(f"{_PRICE}{path} {whose}", path, i, effect)
     return Posterior(_logs(moved, metric, len(choices)), effects, names, choices, metric, study, drawn)
 
 
-def carve(choice: Choice, metric: str, study: Study, slopes: Mapping[str, float]) -> Carved:
+def carve(
+    choice: Choice, metric: str, study: Study, slopes: Mapping[str, float], bill: bills.Bill | None = None
+) -> Carved:
     """Parts of a design's log error; ``slopes``: leaf → change of the log metric by its spread."""
     at = choice.at
     if at is None:
         at = distance.levels_of(choice.stack, choice.accelerator, choice.design, choice.model)
-    parts = parts_of(metric, choice.design, choice.stack, at, study)
+    where = metric, choice.design, choice.stack, at, study
+    parts = parts_of(*where) if bill is None else bills.of_time(bill, *where)
     squares = dict[str, float]()
     for path, slope in slopes.items():
         squares[group_of(path)] = squares.get(group_of(path), 0.0) + slope**2

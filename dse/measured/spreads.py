@@ -33,17 +33,17 @@ Spreads = Mapping[str, tuple[Factor, ...]]
 #: How leaves begin → the group that they are reported as, the longest first.
 GROUPS = {
     "software.engine.": "engine", "software.experts.": "experts", "software.": "parameters",
-    "system.accelerator.power.": "power", "system.accelerator.made.": "prices",
-    "system.accelerator.chip.": "technology", "system.accelerator.": "kernels", "system.": "links",
+    "system.accelerator.power.": "power", "system.accelerator.chip.": "technology",
+    "system.accelerator.": "kernels", "system.": "links",
 }  # fmt: skip
 
-#: Leaves that no measurement of a design moves: references, counts, and what is held against a capacity alone.
+#: Leaves that no measurement of a design moves: references, counts, what is held against a capacity alone, and prices
+#: (:mod:`dse.measured.bills`).
 _EXACT = (
     "system.host.", "system.n_devices", "system.pue", "system.host_power", "system.accelerator.memory.capacity",
-    "system.accelerator.cores", "system.accelerator.kernels.tile_", "system.accelerator.made.stacks_beside",
-    "system.accelerator.made.blocks", "system.accelerator.made.spare_blocks", "system.scale_up.domain",
-    "system.scale_out.domain", "system.accelerator.power.nominal_clock", "system.accelerator.power.clock",
-    "software.memory_spread",
+    "system.accelerator.cores", "system.accelerator.kernels.tile_", "system.accelerator.made.",
+    "system.scale_up.domain", "system.scale_out.domain",
+    "system.accelerator.power.nominal_clock", "system.accelerator.power.clock", "software.memory_spread",
 )  # fmt: skip
 
 
@@ -106,7 +106,7 @@ def _deviation(path: str, value: catalog.Sourced) -> float:
     if value.confidence not in UNVERIFIED or not about or "enum" in about or about["bounds"].whole:
         return 0.0
     kind = "share" if about["bounds"].high <= 1.0 else "time" if about["units"] == "s" else "rate"
-    return distance.estimate("price" if "price" in path else kind)
+    return distance.estimate(kind)
 
 
 def _of_chip(accelerator: str) -> Spreads:

@@ -15,6 +15,7 @@ from __future__ import annotations
 
 import functools
 import math
+import re
 from collections.abc import Mapping, Sequence
 from statistics import NormalDist
 from typing import Any, NamedTuple
@@ -28,7 +29,6 @@ from dse.doors.study import Study
 from dse.doors.study_training import TRAINING
 from dse.measured import distance
 from dse.measured.distance import Levels
-from dse.measured.spreads import Spreads, group_of, spreads_of, total, within
 from dse.types import Design
 
 #: Default probability of an interval.
@@ -90,12 +90,12 @@ class Moves(NamedTuple):
     """Designs evaluated with each of their parameters a spread more and less: every metric at once."""
 
     paths: list[str]
-    count: int
+    n_designs: int
     parts: list[tuple[list[int], Any]]  #: designs of one structure, and their metrics
 
     def of(self, metric: str) -> dict[str, Change]:
         """Parameter → its change of a metric's logarithm."""
-        found = {path: Change(np.zeros(self.count), np.zeros(self.count)) for path in self.paths}
+        found = {path: Change(np.zeros(self.n_designs), np.zeros(self.n_designs)) for path in self.paths}
         for members, metrics in self.parts:
             with np.errstate(divide="ignore", invalid="ignore"):
                 values = np.log(np.asarray(getattr(metrics, metric), float))
@@ -143,6 +143,9 @@ def scaled(stack: Design, logs: Mapping[str, np.ndarray]) -> Design:
 #: Metrics inversely proportional to the step time; other times and rates do not depend on it.
 _RATES = ("tokens_per_second", "tokens_per_second_per_device", "mfu", "mfu_causal", "hfu")
 
+#: Percentiles of a figure err as its mean does.
+_PERCENTILE = re.compile(r"^p\d+_")
+
 #: Metrics that multiply a time with a power.
 _ENERGIES = ("energy_per_step",)
 
@@ -156,7 +159,7 @@ def figure_of(metric: str, study: Study) -> str | None:
     if metric == study.memory:
         return "memory"
     if study.residuals:
-        return study.residuals.get(metric)
+        return study.residuals.get(metric) or study.residuals.get(_PERCENTILE.sub("", metric))
     if metric in _ENERGIES:
         return metric
     return "step" if metric == "step_time" or metric in _RATES else None
@@ -229,7 +232,8 @@ def carved(parts: Mapping[str, float], drawn: Mapping[str, float]) -> Carved:
     if variance:
         narrowed = min(1.0, math.sqrt(distance.shared("home") * home / variance))
         scales |= dict.fromkeys(at_home, narrowed)
-        _take(left, ("home",), narrowed**2 * variance, explained)
+        if home:
+            _take(left, ("home",), narrowed**2 * variance, explained)
     found = left | {name: scales[name] * one for name, one in drawn.items() if one}
     return Carved(found, scales, {name: _common(name, parts[name], left[name]) for name in parts if name in explained})
 
@@ -259,61 +263,3 @@ def interval(value: float, found: Mapping[str, float]) -> MetricInterval | None:
         return None
     factor = math.exp(half_width(found))
     return MetricInterval(value / factor, value * factor)
-
-
-class Judged(NamedTuple):
-    """Intervals of a design's metrics, and what they are wide by."""
-
-    bounds: dict[str, MetricInterval]
-    parts: dict[str, dict[str, float]]  #: metric → part → standard deviation of its log error
-
-    def reasons(self, metric: str, count: int = 3) -> dict[str, float]:
-        """The parts of a metric with the largest share of the variance, largest first."""
-        squares = {name: part**2 for name, part in self.parts.get(metric, {}).items() if part}
-        total = sum(squares.values())
-        return {name: square / total for name, square in sorted(squares.items(), key=lambda item: -item[1])[:count]}
-
-
-def intervals(
-    design: Design, metrics: Mapping[str, float], software: str, study: Study = TRAINING, accelerator: str = "",
-    model: str = "", system: str = "",
-) -> Judged:  # fmt: skip
-    """80 % intervals of the metrics that have one.
-
-    Args:
-        design: the design.
-        metrics: metric → value in SI units.
-        software: the stack, by its name in the catalogue.
-        study: study of the design.
-        accelerator: its slug; "" where unknown.
-        model: name of its model; "" where unknown.
-        system: whose networks it has, by its name in the catalogue; by default the accelerator's usual node.
-    """
-    at = distance.levels_of(software, accelerator, design, model)
-    drawn = drawn_by(design, [*metrics], within(design, spreads_of(software, accelerator, system)), study)
-    parts = {name: _all_parts(name, design, software, at, study, drawn[name]) for name in metrics}
-    bounds = {name: ends for name, value in metrics.items() if (ends := interval(value, parts[name]))}
-    return Judged(bounds, {name: parts[name] for name in bounds})
-
-
-def _all_parts(
-    metric: str, design: Design, stack: str, at: Levels, study: Study, drawn: Mapping[str, float]
-) -> dict[str, float]:
-    """Parts of a metric's log error, drawn leaves included."""
-    found = parts_of(metric, design, stack, at, study)
-    return carved(found, drawn).parts if found and metric != study.memory else found
-
-
-def drawn_by(
-    design: Design, metrics: Sequence[str], known: Spreads, study: Study = TRAINING
-) -> dict[str, dict[str, float]]:
-    """Metric → group of leaves → standard deviation of the log metric over their spreads, to first order."""
-    widths = {path: total(factors) for path, factors in known.items()}
-    found = moves([design], [Uncertainty(widths, 0.0)], study)
-    result: dict[str, dict[str, float]] = {}
-    for metric in metrics:
-        squares = dict[str, float]()
-        for path, change in found.of(metric).items() if figure_of(metric, study) else ():
-            squares[group_of(path)] = squares.get(group_of(path), 0.0) + float(change.slope[0]) ** 2
-        result[metric] = {group: math.sqrt(square) for group, square in squares.items() if square}
-    return result

@@ -16,13 +16,13 @@ from dse.designs import catalog
 from dse.designs.leaves import leaf, leaves
 from dse.doors.studies import STUDIES
 from dse.measured.distance import Known, Place, levels
+from dse.measured.intervals import intervals
 from dse.measured.prediction import by_structure
 from dse.measured.uncertainty import (
     Uncertainty,
     deviations,
     half_width,
     interval,
-    intervals,
     moved_parameters,
     parts_of,
     quantile,

@@ -49,6 +49,9 @@ _MEMORY_PANEL, _FRAME = 1.28, 0.3
 #: Minimum visible size of a part in inches: half a point, a pixel of a screen.
 _SEEN = 0.5 / 72.0
 
+#: Points of the line of an interval.
+_WHISKER = 0.9
+
 #: Share of the panel for the first row's second number with its name.
 _NAMED = 0.55
 
@@ -221,16 +224,32 @@ def _draw_times(axes: Axes, columns: Columns, rows: list[int], unfit: list[int],
     longest = [columns.time[[*rows, *unfit]].max() * scale * 1.05]
     for i, row in enumerate(rows):
         total = columns.time[row] * scale
+        last = _whisker(axes, columns, "time", row, i, scale) or total
         text = f"{digits(total)} {units}{beside[i]}"
-        axes.annotate(text, (total, i), xytext=(3, 0), textcoords="offset points", va="center")
+        axes.annotate(text, (last, i), xytext=(3, 0), textcoords="offset points", va="center")
         # Bar and number end inside the panel.
         room = min((text_width(axes.figure, text, SIZE) + _GAP) / inches, 0.8)
-        longest.append(total / (1.0 - room))
+        longest.append(last / (1.0 - room))
+    if columns.ends:
+        axes.plot([], [], color=INK, linewidth=_WHISKER, label="80 % interval")
     if unfit:
         below = len(rows) + np.arange(len(unfit))
         axes.barh(below, columns.time[unfit] * scale, height=0.74, label="does not fit in memory", **_HATCHED)
     axes.set_xlabel(f"{columns.study.totals[0].replace('_', ' ')} ({units})")
     axes.set_xlim(0, max(longest))
+
+
+def _whisker(axes: Axes, columns: Columns, what: str, row: int, at: int, scale: float) -> float:
+    """A line between the ends of the 80 % interval of a row; its right end, 0 where the results hold none."""
+    names = [f"{what}_{end}" for end in ("low", "high")]
+    low, high = (columns.ends[name][row] * scale if name in columns.ends else np.nan for name in names)
+    if not np.isfinite([low, high]).all():
+        return 0.0
+    axes.errorbar(
+        [(low + high) / 2.0], [at], xerr=(high - low) / 2.0, color=INK, linewidth=_WHISKER, capsize=2.0,
+        capthick=_WHISKER, zorder=5,
+    )  # fmt: skip
+    return float(high)
 
 
 def _beside(columns: Columns, rows: list[int], figure: Figure | SubFigure, inches: float) -> tuple[list[str], str]:
@@ -260,6 +279,8 @@ def _draw_memory(axes: Axes, columns: Columns, rows: list[int], unfit: list[int]
                 edge * 0.98, i, f"{value:,.0f} →", va="center", ha="right",
                 bbox={"color": "white", "pad": 0.6},
             )  # fmt: skip
+    for i, row in enumerate(rows):
+        _whisker(axes, columns, "memory", row, i, 1.0 / GIB)
     if columns.capacity:
         axes.axvline(room, color=INK, linewidth=0.9, linestyle=(0, (4, 2)))
         axes.annotate(

@@ -37,6 +37,7 @@ class Columns(NamedTuple):
     units: dict[str, str]  # heading → units of its values
     group: tuple[str, ...]  # headings of the labels of a group, whose best design is shown
     capacity: float  # bytes of device memory; 0 where unknown or different between designs
+    ends: dict[str, np.ndarray]  # ends of 80 % intervals that the results hold: time_low, time_high, memory_low, …
 
 
 def columns(results: xr.Dataset) -> tuple[Columns, str]:
@@ -78,7 +79,22 @@ def columns(results: xr.Dataset) -> tuple[Columns, str]:
         units={title: str(results[name].attrs.get("units", "1")) for title, name in named.items()},
         group=(*map(heading, moving), *(n for n in ("tp", "pp") if n in named)),
         capacity=max(float(results.attrs.get("memory_capacity_bytes", 0.0)), 0.0) or capacity(memory, reason),
+        ends={
+            f"{what}_{end}": of_all(f"{metric}_{end}")
+            for what, metric in (("time", total), ("memory", study.memory)) for end in ("low", "high")
+            if f"{metric}_{end}" in results
+        },
     ), f"{title} ({at})" if at else title
+
+
+def whiskers(results: xr.Dataset, name: str, at: np.ndarray, factor: float = 1.0) -> np.ndarray | None:
+    """Distances of a metric's ends of the 80 % interval from it at some places [2, places]; None where not held."""
+    ends = [f"{name}_{end}" for end in ("low", "high")]
+    if not set(ends) <= set(results.variables):
+        return None
+    shape = results[name]
+    middle, low, high = (flat(results, one, shape)[at] * factor for one in (name, *ends))
+    return np.maximum(np.nan_to_num([middle - low, high - middle]), 0.0)
 
 
 def is_search(results: xr.Dataset) -> bool:

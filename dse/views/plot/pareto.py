@@ -37,7 +37,11 @@ from dse.views.plot.style import (
 from dse.views.plot.ticks import plain_ticks
 
 if TYPE_CHECKING:
+    from matplotlib.axes import Axes
     from matplotlib.figure import Figure
+
+#: Designs of a front that are drawn with their intervals, at most.
+_MOST_INTERVALS = 40
 
 #: Kinds of designs with different colours.
 _MOST_COLOURS = 8
@@ -174,12 +178,27 @@ def _trade(results: xr.Dataset, points: int) -> Figure:
         axes.step(
             x[front], y[front], where="post", color=FRONT, linewidth=1.2, label="Pareto front",
         )  # fmt: skip
+        _draw_intervals(axes, x, y, front, *(
+            designs.whiskers(found, name, np.flatnonzero(fits)[front]) for name in names
+        ))  # fmt: skip
         axes.set(xscale="log", yscale="log")
         axes.set(xlabel=wrapped(rate_label(found[names[0]])), ylabel=wrapped(rate_label(found[names[1]])))
         plain_ticks(axes.xaxis, axes.yaxis)
         legend_below(figure, *axes.get_legend_handles_labels(), title=heading(distinguished_by) or None)
         set_title(figure, str(results.attrs.get("title", "")))
         return laid_out(figure, 2.8)
+
+
+def _draw_intervals(
+    axes: Axes, x: np.ndarray, y: np.ndarray, front: np.ndarray, *sizes: np.ndarray | None
+) -> None:
+    """80 % intervals of the designs of a short front, of both metrics as far as the results hold them."""
+    across, up = sizes
+    if len(front) <= _MOST_INTERVALS and any(one is not None for one in sizes):
+        axes.errorbar(
+            x[front], y[front], xerr=across, yerr=up, fmt="none", ecolor=FRONT, elinewidth=0.7, alpha=0.6,
+            label="80 % interval",
+        )  # fmt: skip
 
 
 def rate_label(variable: xr.DataArray) -> str:
@@ -227,6 +246,13 @@ def _time_and_memory(results: xr.Dataset, points: int) -> Figure:
             columns.time[front] * factor, columns.memory[front] / GIB, where="post", color=FRONT, linewidth=1.4,
             marker="o", markersize=3.2, label="Pareto front",
         )  # fmt: skip
+        time, memory = (
+            None if f"{what}_low" not in columns.ends else factors * np.abs(
+                [columns.ends[f"{what}_{end}"][front] - middle[front] for end in ("low", "high")]
+            )
+            for what, middle, factors in (("time", columns.time, factor), ("memory", columns.memory, 1.0 / GIB))
+        )  # fmt: skip
+        _draw_intervals(axes, columns.time * factor, columns.memory / GIB, front, time, memory)
         if columns.capacity:
             capacity = columns.capacity / GIB
             axes.axhline(capacity, color=INK, linewidth=0.9, linestyle=(0, (4, 2)))

@@ -1,0 +1,58 @@
+"""Intervals of planned designs, and the probability that they keep limits."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from statistics import NormalDist
+from typing import Any, NamedTuple
+
+from dse.designs import catalog
+from dse.designs.composing import design
+from dse.doors.studies import STUDIES
+from dse.measured.decision import Choice, intervals_of
+from dse.measured.uncertainty import MetricInterval, quantile
+
+
+class Sure(NamedTuple):
+    """How sure a figure of a plan is."""
+
+    low: float  #: ends of its 80 % interval
+    high: float
+    deviation: float  #: standard deviation of its logarithm
+
+    def chance(self, limit: float) -> float:
+        """Probability that it does not exceed a limit."""
+        if not math.isfinite(limit):
+            return 1.0
+        middle = 0.5 * (math.log(self.low) + math.log(self.high))
+        return NormalDist(middle, max(self.deviation, 1e-6)).cdf(math.log(limit))
+
+
+def sure_of(
+    workload: str, accelerator: str, software: str, values: Mapping[str, float], kind: str, n_devices: int = 1,
+    **settings: Any,
+) -> dict[str, Sure]:  # fmt: skip
+    """How sure metrics of a design are, by their values; those without an interval are left out.
+
+    Args:
+        workload: model, by its name in the catalogue.
+        accelerator: likewise.
+        software: likewise; "" for the default.
+        values: metric → its value as planned.
+        kind: ``serving`` or ``training``.
+        n_devices: of the design.
+        settings: leaves of the design.
+    """
+    serves = kind == "serving"
+    stack = software or catalog.default_software(accelerator, serving=serves, workload=workload)
+    made = STUDIES[kind].complete(design(workload, accelerator, stack, n_devices, kind=kind, **settings))
+    choice = Choice("", made, catalog.resolve("software", stack), accelerator, workload)
+    found = intervals_of([choice], list(values), STUDIES[kind])
+    return {name: _about(ends[0], values[name]) for name, ends in found.items() if ends[0]}
+
+
+def _about(ends: MetricInterval | None, value: float) -> Sure:
+    assert ends is not None, "a metric with an interval"
+    factor = math.sqrt(ends.high / ends.low)
+    return Sure(value / factor, value * factor, math.log(factor) / quantile())
