@@ -88,13 +88,14 @@ def complete(row: Row, lookup: Lookup, twin: bool | None = None) -> Candidates:
         build(Serving, lookup.serving_defaults(stack)), expert_bytes=expert_bytes, weight_bytes=weight_bytes, **stated
     )
     software, experts = lookup.software(stack), None
-    if software.engine is None:
+    engine = software.engine
+    if engine is None:
         raise Skip("stack that does not serve", f"{stack} has no [engine]")
     if cells.text("batch_kind") == "max_num_seqs":  # limit of the engine, above the concurrency
-        most = max(float(software.engine.most_sequences), float(requests.concurrency))
-        software = dataclasses.replace(software, engine=dataclasses.replace(software.engine, most_sequences=most))
-    times = float(software.engine.request_time) * client_slowdown(row)
-    software = dataclasses.replace(software, engine=dataclasses.replace(software.engine, request_time=times))
+        most = max(float(engine.most_sequences), float(requests.concurrency))
+        engine = dataclasses.replace(engine, most_sequences=most)
+    engine = dataclasses.replace(engine, request_time=float(engine.request_time) * client_slowdown(row))
+    software = dataclasses.replace(software, engine=engine)
     if workload.experts is not None:
         # Engines gather the tokens of ranks with attention of their own unless told otherwise.
         sent = AllToAll.gather if dp > 1.0 else AllToAll.pairwise
