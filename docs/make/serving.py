@@ -226,10 +226,10 @@ def page(found: Sequence[engines.FittedEngine], compared: Sequence[Comparison]) 
         "framework and era (below); chips are not fitted. *Unseen*: by fits without the configuration of the row "
         "(five folds). *Deployment left out*: by fits without its model, devices, mapping and format, at any batch. "
         "*Source left out*: by fits without its source, which then is in no prior either: an engine's priors are what "
-        "others of its code base and its time show, and one of no other source is what they say. A client's time belongs "
-        "to its source: aiconfigurator's, on the host of the engine, takes 2.35 times as long as InferenceX's, one "
-        "number by the two engines that both measured, and known to every fit here. Offline runs of TensorRT-LLM 0.17 "
-        "and 1.0 have the numbers of requests that their source states.",
+        "others of its code base and its time show, and one of no other source is what they say. A client's time "
+        "belongs to its source: aiconfigurator's, on the host of the engine, takes 2.35 times as long as InferenceX's, "
+        "one number by the two engines that both measured, and known to every fit here. Offline runs of TensorRT-LLM "
+        "0.17 and 1.0 have the numbers of requests that their source states.",
         table((*HEADER, "asked, unseen"), [_row(line.what, some, line.target) for line, some in groups if some]),
         f"By source and metric: {filed('serving_sources', HEADER, rows_by_source(listed))}",
         "## Waiting for memory",
@@ -253,8 +253,9 @@ def page(found: Sequence[engines.FittedEngine], compared: Sequence[Comparison]) 
         *_apart("states", ("model", "metric"), rows_of_states(compared)),
         "## Mappings and releases by a rule, apart",
         "Mixtures of TensorRT-LLM 1.0 on several devices, whose table does not print how experts lie: attention apart "
-        "on every device and experts over all of them (its options), to which every token is gathered. TensorRT-LLM 1.3, whose time a token is the same at twice the "
-        "load: its batches are beyond the captured graphs, which are not modelled. No engine was fitted to these rows.",
+        "on every device and experts over all of them (its options), to which every token is gathered. TensorRT-LLM "
+        "1.3, whose time a token is the same at twice the load: its batches are beyond the captured graphs, which are "
+        "not modelled. No engine was fitted to these rows.",
         *_apart("rules", ("what", "model"), rows_of_others(compared)),
         *serving_pairs.section(listed_pairs(found, True), listed_pairs(found, False)),
         "## Intervals",

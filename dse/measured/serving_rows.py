@@ -88,7 +88,8 @@ def complete(row: Row, lookup: Lookup, twin: bool | None = None) -> Candidates:
         build(Serving, lookup.serving_defaults(stack)), expert_bytes=expert_bytes, weight_bytes=weight_bytes, **stated
     )
     software, experts = lookup.software(stack), None
-    if (engine := software.engine) is None:
+    engine = software.engine
+    if engine is None:
         raise Skip("stack that does not serve", f"{stack} has no [engine]")
     if cells.text("batch_kind") == "max_num_seqs":  # limit of the engine, above the concurrency
         most = max(float(engine.most_sequences), float(requests.concurrency))

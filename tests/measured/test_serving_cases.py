@@ -267,6 +267,20 @@ def test_an_engine_is_found_again():
     assert [line[:3] for line in lines if line[0] == "all"] == [["all", m, 12] for m in sorted(metrics)]
 
 
+def test_a_client_on_the_host_of_an_engine_takes_longer():
+    own, shared = (
+        completed(**INFERENCEX | {"source": source}).design.software.engine.request_time
+        for source in ("InferenceX_via_aiconfigurator", "aiconfigurator_silicon")
+    )
+    assert shared == pytest.approx(2.35 * own)
+
+
+def test_runs_of_tensorrt_llm_have_the_requests_that_their_source_states():
+    row = dict(INFERENCEX, source="TensorRT-LLM_v1.0", framework="TensorRT-LLM 1.0", batch="", batch_kind="offline")
+    for isl, osl, queue in ((128, 128, 30000), (128, 2048, 3000), (128, 4096, 1500), (20000, 2000, 1000)):
+        assert completed(**row | {"isl": isl, "osl": osl}).design.workload.requests.queue == queue
+
+
 def test_energy_of_ml_energy_is_that_of_the_devices():
     """Counters of devices: no host, no facility; of a whole run in v2, whose limit of sequences is the engine's own."""
     note = "task chat; mean running batch 1516.9; GPU energy only"

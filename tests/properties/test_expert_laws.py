@@ -352,11 +352,12 @@ def copies_sent(flavour, ep, local, limit=0.0, groups=8.0, domain=8.0):
 @pytest.mark.parametrize(("ep", "local"), [(4, 4), (8, 2), (64, 8), (64, 4), (256, 8)])
 @pytest.mark.parametrize("limit", [0.0, 1.0, 4.0])
 def test_a_token_is_sent_no_more_often_than_it_has_experts(ep, local, limit):
-    pairwise, by_rank, by_node = (copies_sent(flavour, ep, local, limit) for flavour in AllToAll)
+    pairwise, by_rank, by_node, gather = (copies_sent(flavour, ep, local, limit) for flavour in AllToAll)
     assert sum(pairwise) == pytest.approx(8.0 * (ep - 1) / ep, rel=1e-6)  # each copy goes to one of ep devices
     assert by_rank[0] <= pairwise[0] and by_node[1] <= by_rank[1] <= pairwise[1]
     assert by_node[1] <= min(ep / local - 1, limit * max(ep / local / 8, 1) if limit else 8)
-    for flavour, found in zip(AllToAll, (pairwise, by_rank, by_node), strict=True):
+    assert sum(gather) == pytest.approx(ep - 1, rel=1e-6) and gather[0] >= by_rank[0]  # to every other device
+    for flavour, found in zip(AllToAll, (pairwise, by_rank, by_node, gather), strict=True):
         assert all(a <= b for a, b in zip(found, copies_sent(flavour, ep, local), strict=True))
 
 

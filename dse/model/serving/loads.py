@@ -59,7 +59,8 @@ def served(rank: Rank, ranks: Scalar, held: KvCapacity) -> tuple[Served, Phases,
         in_flight = jnp.where(load == float(Load.rate), arrives.met, in_flight)
     # With fewer requests than ranks, each rank serves one at a time and is idle otherwise.
     busy, asked = jnp.where(offline, 1.0, jnp.minimum(in_flight, 1.0)), jnp.maximum(in_flight, 1.0)
-    queue = jnp.where(offline & (requests.queue > 0.0), requests.queue / ranks, jnp.inf)
+    own = requests.queue / ranks
+    queue = jnp.where(offline & (requests.queue > 0.0), own, jnp.inf)
     running = jnp.minimum(jnp.where(offline, jnp.maximum(queue, 1.0), asked), limit)
     static = load == float(Load.static)
     running = jnp.where(static, asked, running)
@@ -80,8 +81,7 @@ def served(rank: Rank, ranks: Scalar, held: KvCapacity) -> tuple[Served, Phases,
 
     decode = EngineStepTime(*map(choose, at_once.decode, flowing.decode))
     found = Served(decode, *map(choose, at_once[1:], flowing[1:]))
-    waves_of_queue = jnp.where(queue < jnp.inf, queue, running) / running
-    busy = busy / (1.0 + found.rate * _emptying(requests, steps, found.mixed, waves_of_queue) / (speed * queue))
+    busy = busy / (1.0 + found.rate * _emptying(requests, steps, found.mixed, own / running) / (speed * queue))
     found = found._replace(rate=busy * found.rate)
     utilisation: Scalar = 1.0
     if arrives is not None:
@@ -104,8 +104,8 @@ def _emptying(requests: Requests, steps: Steps, mixed: Scalar, waves: Scalar) ->
     their prompts, in a share ``mixed`` of the steps, keep them apart.
     """
     longer = jnp.maximum(requests.longest_answer - requests.output_tokens, 0.0)
-    apart = jnp.where(waves > 1.0, 0.5 * mixed, 0.0)
-    left = (1.0 - mixed) * (jnp.ceil(waves) - waves) + apart
+    left = jnp.ceil(waves) - waves
+    left = left + mixed * (jnp.where(waves > 1.0, 0.5, 0.0) - left)
     return (longer + left * requests.output_tokens) * steps.decode_of_none.total
 
 

@@ -7,7 +7,6 @@ from typing import Any, NamedTuple
 
 import jax.numpy as jnp
 
-from dse.model.choice import given
 from dse.model.serving.clock import Running, at_limit
 from dse.model.serving.step import EngineStepTime, engine_step
 from dse.model.serving.work import Rank
@@ -279,8 +278,9 @@ def together(rank: Rank) -> tuple[Scalar | None, Scalar]:
     if mixture is None:
         return None, 0.0
     requests = rank.requests
-    are_equal = (given(requests.answer_spread, 0.0) <= 0.0) & (requests.longest_answer <= requests.output_tokens)
-    in_phase = (requests.load == float(Load.offline)) & are_equal
+    in_phase = (requests.load == float(Load.offline)) & (requests.longest_answer <= requests.output_tokens)
+    if requests.answer_spread is not None:
+        in_phase = in_phase & (requests.answer_spread <= 0.0)
     prompts = dataclasses.replace(forward, seq_len=_prompt_context(rank.requests))
     routed = 2.0 * mixture.top_k / mixture.n_experts * routed_parameters(prompts)
     return jnp.where(in_phase, 1.0, rank.met), routed / forward_flops(prompts)

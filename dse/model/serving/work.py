@@ -20,6 +20,7 @@ from dse.model.work.operators import matmul_work
 from dse.model.work.parameters import main_model
 from dse.model.work.transformer import expert_layer_operators, layer_operators
 from dse.types import (
+    AllToAll,
     Design,
     Engine,
     Group,
@@ -116,7 +117,8 @@ def exchange_of(design: Design, layout: Layout) -> Exchange:
     group = in_a_row(size, experts.etp / sharers, domain, links.reach_in(design.system, m.tp))
     pairwise = jnp.minimum(mixture.top_k, ep.size)
     inside, across = copies_sent(experts.all_to_all, ep, mixture, pairwise)
-    met = members_copied(experts.all_to_all, ep.size, mixture, pairwise)
+    reached = members_copied(experts.all_to_all, ep.size, mixture)
+    met = jnp.where(experts.all_to_all == float(AllToAll.pairwise), pairwise, reached)
     gathered = met * (sharers - 1.0) * m.tp / jnp.maximum(size - 1.0, 1.0)
     both_ways = 0.5 * (dispatch_bytes(design, layout) + layout.element.activation) * design.workload.hidden / m.tp
     return Exchange(

@@ -112,7 +112,7 @@ def permuted_rows(design: Design, layout: Layout, experts: ExpertLayout) -> Scal
     mixture = required(design.workload.experts, "workload.experts")
     mapping = required(design.mapping.experts, "mapping.experts")
     pairwise = layout.norm_tokens + experts.sent + 2.0 * experts.rows
-    arrived = layout.norm_tokens * members_copied(mapping.all_to_all, experts.ep.size, mixture, 0.0)
+    arrived = layout.norm_tokens * members_copied(mapping.all_to_all, experts.ep.size, mixture)
     return jnp.where(mapping.all_to_all == float(AllToAll.pairwise), pairwise, arrived + experts.rows)
 
 

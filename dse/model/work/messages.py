@@ -222,20 +222,19 @@ def tokens_sent(design: Design, layout: ExpertLayout) -> tuple[Scalar, Scalar]:
 def copies_sent(flavour: Scalar, group: Group, experts: Experts, pairwise: Scalar) -> tuple[Scalar, Scalar]:
     """Copies of a token sent within the own domain of a group and to other domains.
 
-    Pairwise: of the copies, one per expert or per device with one, ``(P - local) / P`` leave the domain. By node: one
-    copy to each other domain used, forwarded there to every other device used.
+    Pairwise, and gathered: of the copies, one per expert or per device, ``(P - local) / P`` leave the domain. By node:
+    one copy to each other domain used, forwarded there to every other device used.
     """
-    met = members_copied(flavour, group.size, experts, pairwise)
+    met = jnp.where(flavour == float(AllToAll.pairwise), pairwise, members_copied(flavour, group.size, experts))
     by_node = flavour == float(AllToAll.by_node)
     inside = met * (group.local - 1.0) / jnp.where(by_node, group.local, group.size)
     one_a_domain = members_met(group.domains, experts) * (group.domains - 1.0) / group.domains
     return inside, jnp.where(by_node, one_a_domain, met * (group.size - group.local) / group.size)
 
 
-def members_copied(flavour: Scalar, members: Scalar, experts: Experts, pairwise: Scalar) -> Scalar:
-    """Copies of a token among all ``members``, the own one included."""
-    met = jnp.where(flavour == float(AllToAll.gather), members, members_met(members, experts))
-    return jnp.where(flavour == float(AllToAll.pairwise), pairwise, met)
+def members_copied(flavour: Scalar, members: Scalar, experts: Experts) -> Scalar:
+    """Members that get a copy of a token, where each gets one: all, or those used (:func:`members_met`)."""
+    return jnp.where(flavour == float(AllToAll.gather), members, members_met(members, experts))
 
 
 def members_met(members: Scalar, experts: Experts) -> Scalar:

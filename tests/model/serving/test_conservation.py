@@ -476,6 +476,30 @@ def test_an_offline_queue_that_ends():
     assert rate < 0.8 * endless and alike == pytest.approx(endless, rel=1e-4) and long > endless
 
 
+def test_the_last_wave_of_a_queue():
+    """160 equal requests, 64 at a time: two full waves and one of 32; a queue of whole waves loses little."""
+    settings = dict(load="offline", prompt_tokens=8, output_tokens=512, most_sequences=64)
+    rate, whole, endless = (
+        found("requests_per_second", **settings, **more)[0] for more in (dict(queue=160), dict(queue=128), {})
+    )
+    full, half = (
+        found("time_per_output_token", load="static", prompt_tokens=8, output_tokens=512, concurrency=n)[0]
+        for n in (64, 32)
+    )
+    assert 160.0 / rate == pytest.approx(512.0 * (2.0 * full + half), rel=0.05)
+    assert rate < whole <= endless and whole == pytest.approx(endless, rel=0.05)
+
+
+def test_ranks_with_equal_requests_take_prompts_in_the_same_steps():
+    """Offline requests of one length keep ranks in phase; those of several lengths wait for each other's prompts."""
+    settings = dict(
+        workload="deepseek-v3", system="b200-sxm-180gb", precision="fp8", tp=1, dp=8, ep=8, n_devices=8, load="offline",
+        most_sequences=128, prompt_tokens=4096, output_tokens=512,
+    )  # fmt: skip
+    equal, unequal = (found("requests_per_second", **settings, **more)[0] for more in ({}, dict(answer_spread=0.01)))
+    assert 1.05 * unequal < equal
+
+
 def test_copies_of_experts():
     """72 ranks hold 256 experts with 32 copies as 64 ranks hold them without, and lighten what the busiest does."""
     names = ("infeasible_reason", "peak_memory_weights", "time_per_output_token", "requests_per_second")
