@@ -148,3 +148,12 @@ def test_options_that_this_xla_does_not_know_are_left_out(tmp_path, monkeypatch)
     monkeypatch.setattr(programs, "_QUICKLY", {"xla_backend_optimization_level": 0, "xla_cpu_no_such_option": False})
     double = programs.persistent_jit(quickly=True)(lambda x: 2.0 * x)
     assert float(double(np.float32(3.0))) == 6.0
+
+
+def test_options_hold_where_nothing_is_kept(monkeypatch):
+    asked, compiled = [], programs._compiled
+    monkeypatch.setenv("DSE_CACHE", "0")
+    monkeypatch.setattr(programs, "_compiled", lambda *given: (asked.append(given[1]), compiled(*given))[1])
+    double = programs.persistent_jit(options={"xla_backend_optimization_level": 0})(lambda x: 2.0 * x)
+    assert [float(double(np.float32(x))) for x in (3.0, 4.0)] == [6.0, 8.0]
+    assert asked == [{"xla_backend_optimization_level": 0}]

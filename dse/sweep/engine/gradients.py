@@ -2,7 +2,8 @@
 
 What all designs have alike is computed once, by NumPy; operations on the rest are compiled with their gradient, a block
 of designs at a time: backwards a gradient reads a thousand values a design that it made forwards, which leave the cache
-of a processor where designs are many. Processors share the blocks. Against ``jax.grad`` of the model a maximum costs
+of a processor where designs are many. Processors share the blocks. All loops over a block are one function, or so few
+designs would take as long to call as to compute. Against ``jax.grad`` of the model a maximum costs
 two comparisons in the place of two divisions, and what is known of a design no operation at all.
 """
 
@@ -21,6 +22,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 from jax import Array, lax
+from jax.experimental.xla_metadata import set_xla_metadata
 
 from dse.designs.leaves import leaf, leaf_path, leaves_of, replace
 from dse.doors import recording
@@ -35,17 +37,21 @@ from dse.io.environment import fuse_outputs, reuse_memory
 from dse.sweep.engine.programs import persistent_jit
 from dse.types import Design, Scalar
 
-#: Designs of a block; fewer at once are differentiated by NumPy, which compiles nothing.
+#: Fewer designs are differentiated by NumPy, which compiles nothing.
 BLOCK = 512
 
-#: Blocks of a call of the program, on processors and elsewhere.
-_BLOCKS, _BLOCKS_ELSEWHERE = 4, 256
+#: (blocks, designs of a block) of a call of the program, on processors and elsewhere. Of few designs all values stay in
+#: the nearest cache; threads begin for as many as make up for that.
+_SHAPE, _SHAPE_ELSEWHERE = (64, 64), (256, 512)
 
-#: Blocks that a thread begins for.
-_FEWEST = 2
+#: Options of XLA for processors: vectors of 512 bits, half as many loads and stores; the larger of two by one
+#: instruction, as none of them is NaN; loops by the older of its emitters, half as many of them.
+_OPTIONS = {
+    "xla_cpu_prefer_vector_width": 512, "xla_cpu_enable_fast_min_max": True, "xla_cpu_use_fusion_emitters": False
+}  # fmt: skip
 
-#: Options of XLA for processors: vectors of 512 bits, half as many loads and stores.
-_OPTIONS = {"xla_cpu_prefer_vector_width": 512}
+#: What has XLA make one function for processors of all loops over a block, in the place of some hundred and fifty.
+_AS_ONE = {"inlineable": "false", "xla_cpu_small_call": "true"}
 
 #: Functions of shared numbers that are kept at hand.
 _MOST_KEPT = 8
@@ -157,27 +163,35 @@ def _rules(name: str, given: tuple[Any, ...], n_inputs: int) -> Sequence[Rule | 
     return RULES[name] if name in _SHARED else _OWN.get(name) or [_by_jax(name, given, i) for i in range(n_inputs)]
 
 
-@persistent_jit("target", options=_OPTIONS)
-def value_and_slopes(shared: Array, columns: Array, n_blocks: Array, *, target: Differentiated) -> Array:
+@persistent_jit("target", "as_one", options=_OPTIONS)
+def value_and_slopes(
+    shared: Array, columns: Array, n_blocks: Array, *, target: Differentiated, as_one: bool
+) -> Array:  # fmt: skip
     """[1 + leaf, block, design] values, and slopes by each of the first leaves, of the first ``n_blocks`` blocks.
 
     Args:
         shared: [constant] numbers that all designs share.
-        columns: [block, leaf, design].
+        columns: [leaf, block, design].
         n_blocks: how many are computed.
         target: what.
+        as_one: whether XLA makes one function of it, for a processor.
     """
-    numbers = tuple(shared)
+    with set_xla_metadata(**_AS_ONE if as_one else {}):
+        found: Array = jax.jit(_by_block, static_argnames="target")(shared, columns, n_blocks, target=target)
+    return found
+
+
+def _by_block(shared: Array, columns: Array, n_blocks: Array, target: Differentiated) -> Array:
+    numbers, (_, blocks, designs) = tuple(shared), columns.shape
 
     def of_block(i: Array, found: Array) -> Array:
-        rows = tuple(lax.dynamic_index_in_dim(columns, i, keepdims=False))
+        rows = tuple(lax.dynamic_index_in_dim(columns, i, 1, keepdims=False))
         (value, *_), slopes = jax.vmap(lambda *rows: target(rows, numbers))(*rows)
         for number, part in enumerate((value, *slopes)):  # stacked, each would be computed from the beginning
             place = (jnp.int32(number), jnp.int32(i), jnp.int32(0))
             found = lax.dynamic_update_slice(found, part[None, None], place)
         return found
 
-    blocks, _, designs = columns.shape
     return lax.fori_loop(0, n_blocks, of_block, jnp.zeros((1 + target.n_by, blocks, designs), columns.dtype))
 
 
@@ -231,36 +245,39 @@ class Gradient:
 
 def _in_blocks(target: Differentiated, shared: Array, columns: Sequence[Any], count: int) -> np.ndarray:
     """[1 + leaf, design] values and slopes: blocks side by side in as many threads as there are processors."""
-    precision, blocks = target.operations.precision, -(-count // BLOCK)
-    most, threads = (_BLOCKS, _processors()) if jax.default_backend() == "cpu" else (_BLOCKS_ELSEWHERE, 1)
-    each = min(most, max(_FEWEST, -(-blocks // threads)))
-    by_block = [_padded(column, count).reshape(blocks, BLOCK) for column in columns]
-    found = np.empty((1 + target.n_by, blocks, BLOCK), precision)
-    run = _program(target, len(shared), (most, len(columns), BLOCK))
+    on_processors, precision = jax.default_backend() == "cpu", target.operations.precision
+    (most, width), threads = (_SHAPE, _processors()) if on_processors else (_SHAPE_ELSEWHERE, 1)
+    blocks = -(-count // width)
+    by_block = [_padded(column, count, width).reshape(blocks, width) for column in columns]
+    found = np.empty((1 + target.n_by, blocks, width), precision)
+    run = _program(target, len(shared), (len(columns), most, width), on_processors)
 
-    def some(first: int) -> None:
-        given, n = np.empty((most, len(columns), BLOCK), precision), min(each, blocks - first)
-        for number, column in enumerate(by_block):
-            given[:n, number] = column[first : first + n]
-        found[:, first : first + n] = np.asarray(run(shared, given, np.int32(n)))[:, :n]
+    def share(thread: int) -> None:
+        for first in range(thread * most, blocks, threads * most):
+            given, n = np.empty((len(columns), most, width), precision), min(most, blocks - first)
+            for number, column in enumerate(by_block):
+                given[number, :n] = column[first : first + n]
+            found[:, first : first + n] = np.asarray(run(shared, given, np.int32(n)))[:, :n]
 
-    firsts = range(0, blocks, each)
-    list(_threads().map(some, firsts) if threads > 1 and len(firsts) > 1 else map(some, firsts))
+    others = [_threads().submit(share, thread) for thread in range(1, min(threads, -(-blocks // most)))]
+    share(0)
+    for other in others:
+        other.result()
     return found.reshape(1 + target.n_by, -1)[:, :count]
 
 
-def _padded(column: Any, count: int) -> np.ndarray:
+def _padded(column: Any, count: int, width: int) -> np.ndarray:
     """A column of designs, or one number for all, padded with its last value to whole blocks."""
     column = column if np.ndim(column) else np.full(count, column)
-    return np.concatenate([column, np.full(-count % BLOCK, column[-1])]) if count % BLOCK else column
+    return np.concatenate([column, np.full(-count % width, column[-1])]) if count % width else column
 
 
 @functools.lru_cache(maxsize=_MOST_KEPT)
-def _program(target: Differentiated, n_shared: int, shape: tuple[int, ...]) -> Callable[..., Array]:
-    """The program for a number of shared values and [block, leaf, design] others, looked up once."""
+def _program(target: Differentiated, n_shared: int, shape: tuple[int, ...], as_one: bool) -> Callable[..., Array]:
+    """The program for a number of shared values and [leaf, block, design] others, looked up once."""
     precision = target.operations.precision
     shared, columns = (np.zeros(size, precision) for size in (n_shared, shape))
-    return value_and_slopes.compiled(jax.device_put(shared), columns, np.int32(0), target=target)
+    return value_and_slopes.compiled(jax.device_put(shared), columns, np.int32(0), target=target, as_one=as_one)
 
 
 def _processors() -> int:
@@ -282,14 +299,14 @@ def value_and_grad(
 ) -> Callable[[Mapping[str, Any]], tuple[np.ndarray, dict[str, np.ndarray]]]:
     """A function of many designs that gives a metric of each and its gradient by some of their leaves.
 
-    Reverse mode: 5 to 8 times the time of the metric alone, however many leaves there are. Fewer than 512 designs are
+    Reverse mode: 5 to 12 times the time of the metric alone, however many leaves there are. Fewer than 512 designs are
     evaluated by NumPy in some hundredths of a second; for more the first call compiles some seconds, and the program is
     kept on disk. The designs of a call are shared among the processors.
 
     Args:
         objective: a metric by name, of training or else of serving; a study, for its own objective; or a function of
             one design that gives a scalar and that JAX can trace.
-        design: the leaves that a call does not pass.
+        design: what has the leaves that are not told at a call.
         paths: leaves by which it is differentiated, by full path or any ending that is unique.
 
     Returns:

@@ -90,7 +90,8 @@ class PersistentFunction:
 
     def compiled(self, *arguments: Any, **static: Any) -> Callable[..., Any]:
         """The program for arguments like these, to be called with them alone and without another look at them."""
-        if cache.folder() is None or not all(getattr(value, "can_be_kept", True) for value in static.values()):
+        kept = cache.folder() is not None and all(getattr(value, "can_be_kept", True) for value in static.values())
+        if not kept and not self._options():
             return functools.partial(self.jitted, **static)
         leaves, structure = jax.tree.flatten(arguments)
         shapes = tuple(map(jax.typeof, leaves))
@@ -99,7 +100,7 @@ class PersistentFunction:
             named = ((name, str(static[name])) for name in sorted(static))
             name = self._function.__module__, self._function.__qualname__
             made_from = circumstances() + str((*name, self._options(), self._digest, structure, shapes, *named))
-            self._loaded[key] = self._found(made_from, arguments, static)
+            self._loaded[key] = self._found(made_from if kept else None, arguments, static)
         return self._loaded[key]
 
     def forget(self) -> None:
@@ -115,17 +116,17 @@ class PersistentFunction:
         """Digest of the files besides the function's own; files outside of the model count by ``code_digest``."""
         return folder_digest(folder_of(self._function))
 
-    def _found(self, made_from: str, arguments: tuple[Any, ...], static: dict[str, Any]) -> Callable[..., Any]:
-        """The kept program, else a new one, which is kept."""
+    def _found(self, made_from: str | None, arguments: tuple[Any, ...], static: dict[str, Any]) -> Callable[..., Any]:
+        """The kept program, else a new one, which is kept; None for one that is not."""
         with CompileClock.loading():
-            found = cache.load(made_from)
+            found = cache.load(made_from) if made_from else None
             if found is not None:
                 with contextlib.suppress(Exception):  # of another machine's making, say: then it is made again
                     return serialize_executable.deserialize_and_load(*found)
         traced = self.jitted.trace(*arguments, **static)
         with compiling_anew():
             compiled = _compiled(traced.lower(), self._options())
-        if traced.jaxpr.effects:  # it calls back into this process
+        if not made_from or traced.jaxpr.effects:  # it calls back into this process
             return compiled
         with contextlib.suppress(ValueError):  # some devices' programs cannot be kept
             cache.save(made_from, serialize_executable.serialize(compiled))
