@@ -90,12 +90,12 @@ class Moves(NamedTuple):
     """Designs evaluated with each of their parameters a spread more and less: every metric at once."""
 
     paths: list[str]
-    count: int
+    designs: int
     parts: list[tuple[list[int], Any]]  #: designs of one structure, and their metrics
 
     def of(self, metric: str) -> dict[str, Change]:
         """Parameter → its change of a metric's logarithm."""
-        found = {path: Change(np.zeros(self.count), np.zeros(self.count)) for path in self.paths}
+        found = {path: Change(np.zeros(self.designs), np.zeros(self.designs)) for path in self.paths}
         for members, metrics in self.parts:
             with np.errstate(divide="ignore", invalid="ignore"):
                 values = np.log(np.asarray(getattr(metrics, metric), float))
