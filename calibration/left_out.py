@@ -103,7 +103,7 @@ def _chip_deviations(compared: Sequence[Comparison], study: Study) -> dict[tuple
         spreads = within(design, spreads_of(c.prediction.stack, accelerator_of(row), row.get("system")))
         known.append({path: total(f) for path, f in spreads.items() if path.startswith("system.")})
     moved = moves(designs, [Uncertainty(one, 0.0) for one in known], study)
-    found = {}
+    found: dict[tuple[str, int, str], float] = {}
     for metric in {c.metric for c in compared}:
         name = metric if study.residuals else "step_time"
         changes = moved.of(name).values() if metric != study.memory else ()

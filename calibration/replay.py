@@ -177,7 +177,7 @@ def curves(rows: Rows, seed: int = 0) -> Curves | None:
     listed = list(decisions(rows, posterior(rows.choices, "mfu", TRAINING), rng))
     if not any(one.regret for one in listed):
         return None
-    picks = {WORTH: [by_worth], BELIEVED: [as_believed], RANDOM: [at_random(rng)] * ORDERS}
+    picks: dict[str, list[Pick]] = {WORTH: [by_worth], BELIEVED: [as_believed], RANDOM: [at_random(rng)] * ORDERS}
     mean = {
         name: np.mean([_whole(replayed(one, pick)) for one in listed for pick in orders], axis=0)
         for name, orders in picks.items()

@@ -191,7 +191,7 @@ def _of_metric(metric: str, compared: Sequence[Comparison]) -> Errors:
 def _leaves_of(choice: Choice, drawn: Spreads) -> dict[tuple[str, str, str], tuple[float, Spreads]]:
     """(kind, entry, leaf) → value of a design, and its factors, of leaves that files of the catalogue hold."""
     stated = spreads_of(choice.stack, choice.accelerator, choice.system)
-    found = {}
+    found: dict[tuple[str, str, str], tuple[float, Spreads]] = {}
     for path, factors in drawn.items():
         if (place := _place(path, choice)) is not None:
             value = float(leaf(choice.design, path))
@@ -261,7 +261,7 @@ def _time(one: Kernel, base: Design) -> Any:
     v = one.values
     if one.kind == "gemm":
         element = Element(operand_bytes(v[3]), 2.0, 2.0, base.system.accelerator.cache)
-        return kernel(OperatorKind.matrix, matmul_work(*v[:3], 1.0, element), v[3])
+        return kernel(OperatorKind.matrix, matmul_work(v[0], v[1], v[2], 1.0, element), v[3])
     return collective(_COLLECTIVES[int(v[0])], v[1], v[2]) if one.kind == "collective" and v[2] == v[3] else None
 
 
