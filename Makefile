@@ -57,6 +57,7 @@ calibrate: $(VENV)/.installed  ## refit kernels, links, clocks and engines of th
 
 intervals: $(VENV)/.installed  ## learn the widths of intervals from rows left out of the fits (TABLES=…, SERVED=…, ENERGY=…)
 	$(BIN)/python -m docs.make.intervals docs/intervals.md $(TABLES) $(SERVED) $(ENERGY) --catalog hw_catalog
+	$(BIN)/python -m docs.make.measure docs/measure.md $(TABLES)
 
 notebooks: $(VENV)/.installed-test  ## execute each notebook from its .py and keep it with its outputs (NOTEBOOKS=…)
 	$(BIN)/python -m docs.make.notebooks $(NOTEBOOKS)

@@ -30,15 +30,18 @@ from dse.calibrate.step_priors import fitted_as, own_names
 from dse.calibrate.step_rows import StepModel, StepRows, rows_of
 from dse.designs import catalog
 from dse.designs.leaves import replace
+from dse.doors.study import Study
 from dse.doors.study_serving import SERVING
 from dse.measured import comparison, predict_cases, read_cases
 from dse.measured.comparison import Comparison, compare_predictions, is_timed, step_time
-from dse.measured.distance import Known, Place, known_places, place_of
+from dse.measured.distance import HARDWARE, Known, Place, known_places, place_of
 from dse.measured.distance import levels as levels_of
+from dse.measured.kinds import KINDS
 from dse.measured.names import Lookup, accelerator_of
 from dse.measured.prediction import evaluate_stack
+from dse.measured.spreads import spreads_of, total, within
+from dse.measured.uncertainty import Uncertainty, moves, uncertainty_of
 from dse.measured.uncertainty import deviations as deviations_of
-from dse.measured.uncertainty import uncertainty_of
 from dse.types import Software
 
 #: Kernel family → the one that stands in where the generation was never measured.
@@ -66,6 +69,8 @@ class LeftOut(NamedTuple):
     deviation: float  #: of the log prediction over the spread of the parameters
     measured: float  #: its logarithm
     metric: str
+    row: tuple[str, int, str] = ("", 0, "")  #: file, line and metric of the figure
+    chip: float = 0.0  #: standard deviation of the log prediction over the spreads of chip and links
 
 
 def left_out(
@@ -74,7 +79,41 @@ def left_out(
 ) -> LeftOut:  # fmt: skip
     """A compared figure that was left out."""
     metric, measured = ("step_time", step_time(c)) if figure == "step" else (c.metric, c.measured)
-    return LeftOut(figure, by, group, c.source, at, found, float(error), float(deviation), np.log(measured), metric)
+    return LeftOut(
+        figure, by, group, c.source, at, found, float(error), float(deviation), np.log(measured), metric, key(c)
+    )
+
+
+def with_chips(rows: Sequence[LeftOut], compared: Sequence[Comparison]) -> list[LeftOut]:
+    """Rows with what the spreads of their chips and links make of them, where hardware is a level of theirs."""
+    needed = {one.row for one in rows if {*HARDWARE} & {*one.levels}}
+    own = [c for c in compared if key(c) in needed and c.prediction.design is not None]
+    found: dict[tuple[str, int, str], float] = {}
+    for start in range(0, len(own), _AT_ONCE):
+        part = own[start : start + _AT_ONCE]
+        for study in {KINDS[c.prediction.case.kind].study for c in part}:
+            found |= _chip_deviations([c for c in part if KINDS[c.prediction.case.kind].study is study], study)
+    return [one._replace(chip=found.get(one.row, 0.0)) if {*HARDWARE} & {*one.levels} else one for one in rows]
+
+
+def _chip_deviations(compared: Sequence[Comparison], study: Study) -> dict[tuple[str, int, str], float]:
+    designs, known = [c.prediction.chosen for c in compared], []
+    for design, c in zip(designs, compared, strict=True):
+        row = c.prediction.case.row
+        spreads = within(design, spreads_of(c.prediction.stack, accelerator_of(row), row.get("system")))
+        known.append({path: total(f) for path, f in spreads.items() if path.startswith("system.")})
+    moved = moves(designs, [Uncertainty(one, 0.0) for one in known], study)
+    found: dict[tuple[str, int, str], float] = {}
+    for metric in {c.metric for c in compared}:
+        name = metric if study.residuals else "step_time"
+        changes = moved.of(name).values() if metric != study.memory else ()
+        squares = sum((change.slope**2 for change in changes), np.zeros(len(designs)))
+        found |= {key(c): float(s**0.5) for c, s in zip(compared, squares, strict=True) if c.metric == metric}
+    return found
+
+
+#: Designs whose leaves are moved at once.
+_AT_ONCE = 200
 
 
 @contextlib.contextmanager
@@ -161,7 +200,8 @@ def training(tables: Sequence[str | Path]) -> list[LeftOut]:
     found = [*_dense(cases, rows), *_pods(compared, lookup)]
     if (mixtures := experts.rows_of(compared, lookup.chips)) is not None:
         found += _mixtures(mixtures)
-    return [*found, *_vendors(cases), *_never_fitted(compared, {key(c) for c in rows.compared}), *_memory(compared)]
+    found += [*_vendors(cases), *_never_fitted(compared, {key(c) for c in rows.compared}), *_memory(compared)]
+    return with_chips(found, compared)
 
 
 class DenseFit(NamedTuple):
@@ -337,7 +377,7 @@ def serving(tables: Sequence[str | Path]) -> list[LeftOut]:
     for c, spot, error in zip(compared_of, places, errors, strict=True):
         figure = SERVING.residuals[c.metric]
         found.append(left_out(figure, "vendor", spot.vendor, c, spot, ("vendor",), error))
-    return [*found, *_others(compared, lookup), *_memory(compared)]
+    return with_chips([*found, *_others(compared, lookup), *_memory(compared)], compared)
 
 
 def _same(rows: Sequence[engines.EngineRows], others: Sequence[engines.EngineRows]) -> dict[str, engines.EngineRows]:

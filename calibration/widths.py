@@ -16,10 +16,12 @@ import numpy as np
 from jax.scipy.special import ndtr
 
 from calibration.left_out import LeftOut
+from dse import types
 from dse.calibrate import residuals
 from dse.designs import catalog
 from dse.measured.distance import HARDWARE, MODEL, SOFTWARE
 from dse.measured.uncertainty import SHARE, quantile
+from dse.types.paths import leaves
 
 #: What may be left out → the group of a row.
 GROUPS: Mapping[str, Callable[[LeftOut], str]] = {
@@ -204,9 +206,27 @@ _FEW = 3
 
 
 def deviations(known: Figures, widths: Widths) -> np.ndarray:
-    """Standard deviation of every figure's log error at its distance."""
-    added = [sum(widths.get(level, 0.0) ** 2 for level in one.levels) for one in known.rows]
+    """Standard deviation of every figure's log error at its distance: of the chip what is drawn, if that is more."""
+    added = [
+        sum(widths.get(level, 0.0) ** 2 for level in one.levels if level not in HARDWARE)
+        + max(sum(widths.get(level, 0.0) ** 2 for level in one.levels if level in HARDWARE), one.chip**2)
+        for one in known.rows
+    ]
     return np.sqrt(known.home**2 + added)
+
+
+def estimates() -> dict[str, float]:
+    """Widths of estimates by kind: where 80 % of those lie that a fit tells too, of kernels and of links."""
+    off: dict[str, list[float]] = {}
+    for kind, table, record in (("kernels", "fine", types.Kernels), ("network", "alone", types.Network)):
+        about = leaves(record)
+        for entry in (catalog.entry(kind, slug) for slug in catalog.names(kind)):
+            for name, bounds in ((name, one["bounds"]) for name, one in about.items()):
+                rounded, fitted = entry.values.get(name), entry.values.get(f"{table}.{name}")
+                if rounded is not None and fitted is not None and fitted.value > 0.0 < rounded.value:
+                    group = "share" if bounds.high <= 1.0 else "time" if about[name]["units"] == "s" else "rate"
+                    off.setdefault(group, []).append(abs(float(np.log(rounded.value / fitted.value))))
+    return {group: float(np.quantile(errors, SHARE)) / quantile() for group, errors in sorted(off.items())}
 
 
 class Held(NamedTuple):

@@ -41,8 +41,10 @@ fits by chip, generation, vendor, framework, family and source in turn, never fr
 these lie in their intervals, each group with the same weight (split conformal; of two vendors, 80 % of each). For a
 generation left out, kernels measured in isolation are left out too (those of the generation before stand in); for a
 vendor, kernels of no family predict, in training with the neutral stack, the spread of whose parameters the level
-holds. Widths do not fall outwards. `dse evaluate` prints the interval and its three largest parts, `--json` has them
-as `interval_parts`."""
+holds. Widths do not fall outwards. Leaves of chip, links, engine and experts that the catalogue does not know exactly
+are drawn ([measure.md](measure.md)); what they explain is taken from the width of their level, in squares, and where
+they explain more the interval is theirs. `dse evaluate` prints the interval and its three largest parts, `--json` has
+them as `interval_parts`."""
 
 _CROSSED = """\
 *Held* is the share of rows within their 80 % interval, by widths that were learnt without any row of the group, in
@@ -110,6 +112,7 @@ def catalogue(found: Found, date: str) -> str:
         "memory": {"frameworks": _texts(frameworks)},
         "home": {name: f"{widths.typical(name):.3f}" for name in homes} | {"power": f"{POWER}"},
         "assumed": {"announced": f"{ANNOUNCED}"},
+        "estimates": {name: f"{width:.3f}" for name, width in (widths.estimates() | ASSUMED).items()},
         "shared": {name: f"{share:.2f}" for name, share in found.shared.items()},
         "tail": {"freedom": f"{widths.freedom([*found.known.values()], [*found.crossed.values()])}"},
         **{f"widths.{name}": {level: f"{s:.3f}" for level, s in own.items()} for name, own in learnt.items()},
@@ -125,6 +128,11 @@ POWER = 0.1
 #: That of an accelerator that is announced, an assumption: rates and bandwidths of announcements move by 10 to 40 %
 #: until chips ship (Rubin's memory by 70 %).
 ANNOUNCED = 0.15
+
+
+#: That of rates and sizes that no fit tells, and of prices, assumptions: ramps of messages are the only sizes that have
+#: both, and there the two mean different things.
+ASSUMED = {"rate": 0.1, "price": 0.2}
 
 
 def _texts(values: Sequence[str] | Iterator[str]) -> str:

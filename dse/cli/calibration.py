@@ -10,6 +10,7 @@ import typer
 from dse.cli import show
 from dse.cli.options import Force, Json
 from dse.cli.status import NOTHING_FEASIBLE, report_errors
+from dse.errors import InputError
 
 
 def _show_columns(wanted: bool) -> None:
@@ -182,18 +183,56 @@ def calibrate(
         Path | None,
         typer.Option(metavar="FOLDER", help="Also replace the fitted values in this catalogue [default: none]."),
     ] = None,
+    add: Annotated[
+        bool,
+        typer.Option("--add", help="Update the values by these rows, without a fit; --catalog is one of your own."),
+    ] = False,
     force: Force = False,
 ) -> None:
     """Fit parameters to measurements.
 
     Parameters of software stacks are fitted to training steps. In a source checkout, parameters of chips and networks
     are fitted to kernels or power limits, and those of engines to tables of serving.
+
+    With --add a few rows of one's own machine, as dse measure asks for them, move and narrow the values of stacks,
+    chips and links in seconds; each row once. Changed entries are written to the folder of --catalog, which DSE_CATALOG
+    then names.
     """
     from dse.calibrate import jobs
 
+    if add:
+        _add(cases, output, catalog, force)
+        return
     _, summary, written = jobs.run(cases, folds, output, catalog, force=force)
     rows = [[show.percent(cell) if isinstance(cell, float) else str(cell) for cell in row] for row in summary.rows]
     show.print_table(show.console(), summary.header, rows, left=summary.header[:1])
     if summary.note:
         print(summary.note)
     print(f"written: {', '.join(map(str, written))}")
+
+
+def _add(cases: list[Path], output: Path, catalog: Path | None, force: bool) -> None:
+    """Update the catalogue by rows, and print what changed."""
+    from dse.calibrate import adding
+    from dse.designs.leaves import known_leaves, short_name
+
+    if catalog is None:
+        raise InputError("calibrate --add", "no --catalog", "a folder of your own", "add --catalog my_catalog")
+    found = adding.add(cases, catalog, output, force)
+    out = show.console()
+    rows = [
+        [
+            f"{one.kind} {one.slug}", short_name(one.path), show.setting(one.before, known_leaves()[one.path]["units"]),
+            show.setting(one.after, known_leaves()[one.path]["units"]), show.percent(one.spread_before),
+            show.percent(one.spread_after),
+        ]
+        for one in found.updates
+    ]  # fmt: skip
+    columns = ["of", "parameter", "value before", "value after", "spread before", "spread after"]
+    show.print_table(out, columns, rows, left=columns[:2])
+    print(
+        f"{show.counted(found.rows, 'figure')}: error {show.percent(found.before)} before, "
+        f"{show.percent(found.residual)} after (root mean square)"
+    )
+    print(f"written: {', '.join(map(str, found.files))}")
+    print(f"used with DSE_CATALOG={catalog}")

@@ -6,7 +6,7 @@ Each candidate has the effects of the decision's factors on what it would show, 
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any, NamedTuple
 
 import jax
@@ -20,7 +20,7 @@ from dse.launch import measuring
 from dse.measured import uncertainty
 from dse.measured.posterior import Choice, Posterior, posterior
 from dse.measured.prediction import by_structure
-from dse.measured.spreads import total
+from dse.measured.spreads import Spreads, total
 from dse.measured.uncertainty import Uncertainty
 from dse.measured.worth import Candidate
 from dse.model.links import reach_in
@@ -29,7 +29,7 @@ from dse.model.machine.rates import rates_of
 from dse.model.machine.roofline import isolated_time
 from dse.model.machine.routes import Route
 from dse.model.machine.technology import generated
-from dse.types import Collective, Design, Group, MessageKind, OperatorKind, Precision, Scalar, System, choice_name
+from dse.types import Collective, Design, Group, MessageKind, OperatorKind, Precision, Scalar, System, Work, choice_name
 
 #: Standard deviation of the model's own log error of an isolated kernel, which one shape cannot average out: median
 #: errors of held-out shapes (6.5, 9.3 and 6.8 %: hw_catalog/kernels/generic.toml) over 0.6745.
@@ -130,13 +130,13 @@ class _Shape(NamedTuple):
 
     kind: str
     name: str
-    time: Any  #: function from a system to seconds
+    time: Callable[[System], Scalar]  #: seconds on a system
     line: str
     row: dict[str, str]
 
 
 def kernels(
-    choices: Sequence[Choice], spreads: Mapping[str, Any], known: Posterior, machine: Machine, study: Study
+    choices: Sequence[Choice], spreads: Spreads, known: Posterior, machine: Machine, study: Study
 ) -> list[Candidate]:
     """The kernels and collectives of designs that a machine has.
 
@@ -154,27 +154,38 @@ def kernels(
     own = {path: factors for path, factors in spreads.items() if path.startswith("system.")}
     if not shapes or not own:
         return []
-    ((_, stack),) = by_structure([base])
-    widths = Uncertainty({path: total(factors) for path, factors in own.items()}, 0.0)
-    moved = uncertainty.moved_parameters(stack, [widths], list(own))
-    seconds = jax.vmap(lambda design: jnp.stack([jnp.asarray(s.time(generated(design).system)) for s in shapes]))
-    logs = np.log(np.asarray(seconds(moved), float))  # [copies, shapes]
-    slopes = dict(zip(own, (logs[1::2] - logs[2::2]) / 2.0, strict=True))
+    logs, slopes = moved_times(base, own, [shape.time for shape in shapes])
     found = []
     for i, shape in enumerate(shapes):
-        effects: dict[str, float] = {}
-        noise = OWN_ERROR[shape.kind] ** 2
-        for path, slope in slopes.items():
-            for one in own[path]:
-                effect = float(slope[i]) * one.deviation / widths.spreads[path]
-                if one.key in known.effects:
-                    effects[one.key] = effects.get(one.key, 0.0) + effect
-                else:
-                    noise += effect**2
-        effects = {key: effect for key, effect in effects.items() if effect}
-        found.append(Candidate(shape.name, shape.kind, effects, noise**0.5, float(np.exp(logs[0, i])), shape.line,
-                               shape.row, 60.0))  # fmt: skip
+        effects = {key: float(slope[i]) for key, slope in slopes.items() if slope[i]}
+        outside = sum(effect**2 for key, effect in effects.items() if key not in known.effects)
+        noise = (OWN_ERROR[shape.kind] ** 2 + outside) ** 0.5
+        effects = {key: effect for key, effect in effects.items() if key in known.effects}
+        found.append(Candidate(shape.name, shape.kind, effects, noise, float(np.exp(logs[i])), shape.line, shape.row,
+                               60.0))  # fmt: skip
     return found
+
+
+def moved_times(
+    base: Design, spreads: Spreads, times: Sequence[Callable[[System], Scalar]]
+) -> tuple[np.ndarray, dict[str, np.ndarray]]:
+    """Logarithms of times on a design's system, and by factor their change by one standard deviation.
+
+    Args:
+        base: the design.
+        spreads: of leaves of its system.
+        times: seconds of kernels on a system.
+    """
+    ((_, stack),) = by_structure([base])
+    widths = Uncertainty({path: total(factors) for path, factors in spreads.items()}, 0.0)
+    moved = uncertainty.moved_parameters(stack, [widths], list(spreads))
+    seconds = jax.vmap(lambda design: jnp.stack([jnp.asarray(one(generated(design).system)) for one in times]))
+    logs = np.log(np.asarray(seconds(moved), float))  # [copies, kernels]
+    found: dict[str, np.ndarray] = {}
+    for path, slope in zip(spreads, (logs[1::2] - logs[2::2]) / 2.0, strict=True):
+        for one in spreads[path]:
+            found[one.key] = found.get(one.key, 0.0) + slope * one.deviation / widths.spreads[path]
+    return logs[0], found
 
 
 def _by_shape(choices: Sequence[Choice]) -> list[Choice]:
@@ -209,7 +220,9 @@ def _shapes(design: Design, base: Design, machine: Machine, study: Study) -> Ite
     yield from _messages(design, base, machine)
 
 
-def _kernel(kind: OperatorKind, work: Any, precision: float) -> Any:
+def kernel(kind: OperatorKind, work: Work, precision: float) -> Callable[[System], Scalar]:
+    """Seconds of an isolated kernel on a system."""
+
     def seconds(system: System) -> Scalar:
         device = system.accelerator
         return isolated_time(kind, work, rates_of(device, jnp.float32(precision))) + device.kernels.kernel_floor
@@ -217,25 +230,25 @@ def _kernel(kind: OperatorKind, work: Any, precision: float) -> Any:
     return seconds
 
 
-def _product(work: Any, code: float, dtype: str, machine: Machine) -> _Shape:
+def _product(work: Work, code: float, dtype: str, machine: Machine) -> _Shape:
     m, n, k = (f"{one:g}" for one in map(round, (work.rows, work.columns, work.depth)))
     row = {"system": machine.accelerator, "dtype": dtype, "m": m, "n": n, "k": k, "latency_ms": ""}
-    line = measuring.gemm(work.rows, work.columns, work.depth, dtype)
-    return _Shape("gemm", f"GEMM {m} x {n} x {k}, {dtype}", _kernel(OperatorKind.matrix, work, code), line, row)
+    line = measuring.gemm(float(m), float(n), float(k), dtype)
+    return _Shape("gemm", f"GEMM {m} x {n} x {k}, {dtype}", kernel(OperatorKind.matrix, work, code), line, row)
 
 
-def _attention(design: Design, work: Any, kind: OperatorKind, code: float, machine: Machine) -> _Shape:
+def _attention(design: Design, work: Work, kind: OperatorKind, code: float, machine: Machine) -> _Shape:
     w, tp = design.workload, float(design.mapping.tp)
     heads, groups = float(w.n_heads) / tp, max(float(w.n_kv_heads) / tp, 1.0)
-    tokens, size = work.rows, float(w.head_dim)
-    batch = max(work.batch / heads, 1.0)
+    tokens, size = float(work.rows), float(w.head_dim)
+    batch = max(float(work.batch) / heads, 1.0)
     shape = {"batch_size": batch, "isl": tokens, "step": 0.0, "num_heads": heads, "num_key_value_heads": groups,
              "head_dim": size}  # fmt: skip
     row = {"system": machine.accelerator, "attn_dtype": "bfloat16", "kv_cache_dtype": "bfloat16",
            **{name: f"{round(one):g}" for name, one in shape.items()}, "latency_ms": ""}  # fmt: skip
     name = f"attention of {batch:g} x {tokens:g} tokens, {heads:g} heads of {size:g}"
     line = measuring.attention(batch, tokens, heads, groups, size)
-    return _Shape("attention", name, _kernel(kind, work, code), line, row)
+    return _Shape("attention", name, kernel(kind, work, code), line, row)
 
 
 def _messages(design: Design, base: Design, machine: Machine) -> Iterator[_Shape]:
@@ -248,7 +261,7 @@ def _messages(design: Design, base: Design, machine: Machine) -> Iterator[_Shape
                    "num_gpus": f"{members:g}", "bytes": f"{round(size):g}", "latency_ms": ""}  # fmt: skip
             yield _Shape(
                 "collective", f"{name.replace('_', ' ')} of {_bytes(size)} among {members:g} devices",
-                _collective(kind, size, members), measuring.collective(name, size, members), row,
+                collective(kind, size, members), measuring.collective(name, size, members), row,
             )  # fmt: skip
 
 
@@ -278,7 +291,9 @@ def _sent(design: Design) -> Iterator[tuple[str, MessageKind, float, float]]:
         yield "reduce_scatter", MessageKind.reduce_scatter, dp, 2.0 * layer / tp
 
 
-def _collective(kind: MessageKind, size: float, members: float) -> Any:
+def collective(kind: MessageKind, size: float, members: float) -> Callable[[System], Scalar]:
+    """Seconds of a collective among neighbours on a system."""
+
     def seconds(system: System) -> Scalar:
         group = Group(members, members, reach=reach_in(system, members)((1.0, members)))
         return collectives.time(kind, size, Route(group, system), jnp.float32(float(Collective.auto)))
