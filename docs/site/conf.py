@@ -32,7 +32,7 @@ CONTENTS = {
         for room in ("layout", "work", "machine", "parallel", "steps", "accounts", "serving", "money")
     ),
     "How far to trust it": (
-        "docs/accuracy", "docs/intervals", "docs/studies", "docs/calibration", "docs/comparison", "docs/kernels",
+        "docs/accuracy", "docs/intervals", "docs/forecasts", "docs/studies", "docs/calibration", "docs/comparison", "docs/kernels",
         "docs/energy", "docs/serving", "docs/simulate", "docs/systems", "docs/ablation", "docs/technology", "docs/cost",
         "docs/failures", "docs/schedules",
     ),
