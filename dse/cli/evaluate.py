@@ -151,7 +151,8 @@ def _intervals(
     """80 % intervals of the headline metrics with one; none where they are not wanted."""
     from dse.designs.calibrated import accelerator_of
     from dse.designs.catalog import resolve
-    from dse.measured.uncertainty import Judged, intervals
+    from dse.measured.bills import intervals
+    from dse.measured.uncertainty import Judged
 
     if not wanted:
         return Judged({}, {})

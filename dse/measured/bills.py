@@ -23,7 +23,7 @@ from dse.designs.catalog.load import parse
 from dse.designs.leaves import known_leaves, leaf, replace
 from dse.designs.records import MADE
 from dse.doors.study import Study
-from dse.measured import uncertainty
+from dse.measured import distance, uncertainty
 from dse.measured.distance import Levels
 from dse.measured.prediction import by_structure, evaluate_many, evaluate_stack
 from dse.types import Design, Emissions, Load, Made, Prices, Reliability
@@ -194,3 +194,31 @@ def of_time(
     rate = uncertainty.parts_of(study.rate, design, stack, at, study)
     energy = uncertainty.parts_of(study.energy, design, stack, at, study)
     return {name: time * rate.get(name, 0.0) + bill.energy * energy.get(name, 0.0) for name in {**rate, **energy}}
+
+
+def intervals(
+    design: Design, metrics: Mapping[str, float], software: str, study: Study, accelerator: str = "", model: str = "",
+    stated: Collection[str] = (),
+) -> uncertainty.Judged:  # fmt: skip
+    """:func:`dse.measured.uncertainty.intervals`, of money, carbon and runs too.
+
+    Args:
+        design: the design.
+        metrics: metric → value in SI units.
+        software: the stack, by its name in the catalogue.
+        study: study of the design.
+        accelerator: its slug; "" where unknown.
+        model: name of its model; "" where unknown.
+        stated: paths of values that the user has stated, which have no spread.
+    """
+    found = uncertainty.intervals(design, metrics, software, study, accelerator, model)
+    (owed,) = bills([design], [accelerator], list(metrics), study, stated)
+    if not owed:
+        return found
+    at = distance.levels_of(software, accelerator, design, model)
+    step = found.parts.get("step_time", {}).get("parameters")
+    if step is None and not study.residuals:
+        step = float(uncertainty.deviations([design], [uncertainty.uncertainty_of(software)])[0])
+    parts = found.parts | {name: parts_of(name, one, design, software, at, study, step or 0.0) for name, one in owed.items()}
+    ends = {name: uncertainty.interval(value, parts[name]) for name, value in metrics.items() if name in parts}
+    return uncertainty.Judged({name: one for name, one in ends.items() if one}, parts)

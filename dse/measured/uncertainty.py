@@ -16,7 +16,7 @@ from __future__ import annotations
 import functools
 import math
 import re
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from statistics import NormalDist
 from typing import NamedTuple
 
@@ -182,7 +182,7 @@ class Judged(NamedTuple):
 
 def intervals(
     design: Design, metrics: Mapping[str, float], software: str, study: Study = TRAINING, accelerator: str = "",
-    model: str = "", stated: Collection[str] = (),
+    model: str = "",
 ) -> Judged:  # fmt: skip
     """80 % intervals of the metrics that have one.
 
@@ -193,14 +193,9 @@ def intervals(
         study: study of the design.
         accelerator: its slug; "" where unknown.
         model: name of its model; "" where unknown.
-        stated: paths of prices and the like that are known, and so have no spread.
     """
-    from dse.measured import bills
-
     at = distance.levels_of(software, accelerator, design, model)
     spread = 0.0 if study.residuals else float(deviations([design], [uncertainty_of(software)])[0])
     parts = {name: parts_of(name, design, software, at, study, spread) for name in metrics}
-    (owed,) = bills.bills([design], [accelerator], list(metrics), study, stated)
-    parts |= {n: bills.parts_of(n, one, design, software, at, study, spread) for n, one in owed.items()}
     bounds = {name: ends for name, value in metrics.items() if (ends := interval(value, parts[name]))}
     return Judged(bounds, {name: parts[name] for name in bounds})

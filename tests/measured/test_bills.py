@@ -10,7 +10,7 @@ import pytest
 import dse
 from dse.doors.studies import STUDIES
 from dse.measured import bills
-from dse.measured.uncertainty import intervals, parts_of
+from dse.measured.uncertainty import parts_of
 
 TRAINING, SERVING = STUDIES["training"], STUDIES["serving"]
 DESIGN = dse.design("gpt-3-13b", "selene", "megatron-2021", n_devices=16, tp=8, pp=2, recompute="full")
@@ -80,7 +80,7 @@ def test_a_service_at_a_given_rate_costs_what_its_devices_do():
 
 def test_intervals_of_a_design_have_money_carbon_and_runs():
     metrics = {name: float(getattr(dse.evaluate(DESIGN), name)) for name in (*bills.METRICS, "step_time")}
-    found = intervals(DESIGN, metrics, "megatron-2021", TRAINING, CHIP, "gpt-3-13b")
+    found = bills.intervals(DESIGN, metrics, "megatron-2021", TRAINING, CHIP, "gpt-3-13b")
     assert set(found.bounds) == set(metrics)
     assert all(ends.low < metrics[name] < ends.high for name, ends in found.bounds.items())
     width = {name: math.log(ends.high / ends.low) for name, ends in found.bounds.items()}
