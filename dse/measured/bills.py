@@ -219,6 +219,7 @@ def intervals(
     step = found.parts.get("step_time", {}).get("parameters")
     if step is None and not study.residuals:
         step = float(uncertainty.deviations([design], [uncertainty.uncertainty_of(software)])[0])
-    parts = found.parts | {name: parts_of(name, one, design, software, at, study, step or 0.0) for name, one in owed.items()}
+    where = design, software, at, study, step or 0.0
+    parts = found.parts | {name: parts_of(name, one, *where) for name, one in owed.items()}
     ends = {name: uncertainty.interval(value, parts[name]) for name, value in metrics.items() if name in parts}
     return uncertainty.Judged({name: one for name, one in ends.items() if one}, parts)
