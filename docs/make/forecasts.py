@@ -47,9 +47,9 @@ METRICS = {
 _OF = ("study", "workload", "system", "software", "settings", "metric")
 
 _ABOUT = """\
-Forecasts stand in [record/forecasts.csv](record/forecasts.csv): predictions for systems of the catalogue of which no fit has
-rows with that stack (*by* says how far off they are), with date, the commit of the code that made them, the median and
-the ends of the 80 % interval. The file only grows: each line has the hash of itself and of all lines before it, and
+Forecasts stand in [record/forecasts.csv](record/forecasts.csv): predictions for systems of the catalogue of which no
+fit has rows with that stack (*by* says how far off they are), with date, the commit of the code that made them, the
+median and the ends of the 80 % interval. The file only grows: each line has the hash of itself and all before it, and
 a test refuses a line that was edited, moved or left out. When a row is published it is entered in
 [record/outcomes.csv](record/outcomes.csv) (number of the forecast, source, value in SI units), and scored here. Only a
 forecast dated before the row counts."""
