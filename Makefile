@@ -19,7 +19,7 @@ NEWEST_PYTHON ?=
 # Where it is set, every process that tests start would compile all it imports anew, seconds each.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: run environment test test-slow test-browser docs site calibrate intervals notebooks check-lowest fuzz bench bench-check search-bench test-search test-faults dist-bench growth lint clean help
+.PHONY: run environment test test-slow test-browser docs site calibrate intervals forecasts notebooks check-lowest fuzz bench bench-check search-bench test-search test-faults dist-bench growth lint clean help
 .DELETE_ON_ERROR:
 
 run: $(VENV)/.installed  ## run the standard sweep (SWEEP=…)
@@ -58,6 +58,9 @@ calibrate: $(VENV)/.installed  ## refit kernels, links, clocks and engines of th
 intervals: $(VENV)/.installed  ## learn the widths of intervals from rows left out of the fits (TABLES=…, SERVED=…, ENERGY=…)
 	$(BIN)/python -m docs.make.intervals docs/intervals.md $(TABLES) $(SERVED) $(ENERGY) --catalog hw_catalog
 	$(BIN)/python -m docs.make.measure docs/measure.md $(TABLES)
+
+forecasts: $(VENV)/.installed-test  ## score forecasts that rows have answered, append those of docs/record/forecasts.toml that are new
+	$(BIN)/python -m docs.make.forecasts docs/forecasts.md --add docs/record/forecasts.toml --edition
 
 notebooks: $(VENV)/.installed-test  ## execute each notebook from its .py and keep it with its outputs (NOTEBOOKS=…)
 	$(BIN)/python -m docs.make.notebooks $(NOTEBOOKS)

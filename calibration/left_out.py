@@ -71,6 +71,8 @@ class LeftOut(NamedTuple):
     metric: str
     row: tuple[str, int, str] = ("", 0, "")  #: file, line and metric of the figure
     chip: float = 0.0  #: standard deviation of the log prediction over the spreads of chip and links
+    size: tuple[float, float, float] = (0.0, 0.0, 0.0)  #: logarithms of devices, parameters, tokens of a sequence
+    baseline: float = 0.0  #: log(prediction of the source's constant MFU / measured), of step times
 
 
 def left_out(
@@ -80,8 +82,9 @@ def left_out(
     """A compared figure that was left out."""
     metric, measured = ("step_time", step_time(c)) if figure == "step" else (c.metric, c.measured)
     return LeftOut(
-        figure, by, group, c.source, at, found, float(error), float(deviation), np.log(measured), metric, key(c)
-    )
+        figure, by, group, c.source, at, found, float(error), float(deviation), np.log(measured), metric, key(c), 0.0,
+        size_of(c), _baseline(c),
+    )  # fmt: skip
 
 
 def with_chips(rows: Sequence[LeftOut], compared: Sequence[Comparison]) -> list[LeftOut]:
@@ -114,6 +117,24 @@ def _chip_deviations(compared: Sequence[Comparison], study: Study) -> dict[tuple
 
 #: Designs whose leaves are moved at once.
 _AT_ONCE = 200
+
+
+def size_of(c: Comparison) -> tuple[float, float, float]:
+    """Logarithms of devices, of parameters and of the tokens of a sequence of a compared row."""
+    design, metrics = c.prediction.chosen, c.prediction.metrics
+    requests = design.workload.requests
+    tokens = design.workload.seq_len if requests is None else requests.prompt_tokens + requests.output_tokens
+    found = float(design.system.n_devices), metrics["parameters"], float(tokens)
+    devices, parameters, sequence = (float(np.log(max(one, 1.0))) for one in found)
+    return devices, parameters, sequence
+
+
+def _baseline(c: Comparison) -> float:
+    """log(constant of the source / measured), of a step as a time; NaN where there is none."""
+    if not c.baseline > 0.0:
+        return np.nan
+    error = float(np.log(c.baseline / c.measured))
+    return -error if is_timed(c) and c.metric != "step_time" else error
 
 
 @contextlib.contextmanager

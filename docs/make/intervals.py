@@ -13,7 +13,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from calibration import left_out, widths
+from calibration import left_out, scores, widths
 from calibration.left_out import LeftOut
 from calibration.widths import Figures, Widths
 from docs.make.command import command, page_parser
@@ -190,10 +190,25 @@ def page(found: Found) -> str:
         + ", ".join(f"{percent(share, digits=0)} of its variance {where}" for where, share in zip(
             ("at home", "beyond"), found.shared.values(), strict=True)) + ".",
         f"Groups one by one: {filed('intervals_groups', _GROUP, rows_of_groups(found.rows))}",
+        "Reliability at 50, 80 and 95 % and proper scores ([forecasts.md](forecasts.md)): "
+        + filed("intervals_scores", _SCORE, rows_of_scores(found)),
     ])  # fmt: skip
 
 
 _GROUP = ("figure", "left out", "group", "levels", "rows", "median error", "80 % of errors below")
+
+
+_SCORE = ("key", "figures", "left_out", "group", "rows", "groups", "held_50", "held_80", "held_95", "width", "crps",
+          "log_score", "crps_constant", "log_score_constant")  # fmt: skip
+
+
+def rows_of_scores(found: Found) -> Iterator[list[str]]:
+    """Scores of what was left out, all and by group, by widths learnt without the group."""
+    for name in ("step", "serving", "first"):
+        for by, group, one in scores.tables(found.known[name], found.crossed[name]):
+            numbers = *one.held, one.width, one.crps, one.log_score, one.crps_constant, one.log_score_constant
+            yield [name, LEARNT[name][1], by, group, f"{one.figures}", f"{one.groups}",
+                   *(f"{number:.3f}" for number in numbers)]  # fmt: skip
 
 
 def rows_of_groups(rows: Sequence[LeftOut]) -> Iterator[list[str]]:

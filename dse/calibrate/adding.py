@@ -25,7 +25,8 @@ import tomlkit
 from dse.calibrate import writing
 from dse.designs import catalog
 from dse.designs.catalog.load import FOLDERS
-from dse.designs.leaves import design, known_leaves, leaf
+from dse.designs.composing import design
+from dse.designs.leaves import known_leaves, leaf
 from dse.errors import InputError
 from dse.io import outputs
 from dse.measured import predict_cases, read_cases, read_table
