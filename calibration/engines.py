@@ -221,7 +221,7 @@ def covered(table: str | Path) -> Iterator[Covered]:
         with contextlib.suppress(Skip):
             one = SERVED.complete(case, lookup)
             if tells_of_engine(case.row, one.stack, one.workload, lookup):
-                yield Covered(one.stack, one.designs, accelerator_of(case.row))
+                yield Covered(one.stack, one.designs, accelerator_of(case.row), case.row.source)
 
 
 def calibrate(

@@ -86,6 +86,7 @@ MEANINGS = {
     "calibrated.output_tokens": "range of the fitted rows: output tokens",
     "calibrated.concurrency": "range of the fitted rows: concurrent requests",
     "calibrated.accelerators": "accelerators of the fitted rows",
+    "calibrated.sources": "sources of the fitted rows",
     "calibrated.mixtures": "accelerators of the fitted rows with mixtures of experts; none: all dense",
     "flash_published": "published time of its attention kernel over the chips' best, start of the fit",
     "spills": "offload of activations that do not fit",

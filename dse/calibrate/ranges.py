@@ -23,11 +23,12 @@ from dse.types import Design, Workload
 
 
 class Covered(NamedTuple):
-    """Designs of a row, with its stack and accelerator."""
+    """Designs of a row, with its stack, accelerator and source."""
 
     stack: str
     designs: list[Design]
     accelerator: str
+    source: str
 
 
 #: Reads the ranges of a table, one entry per row.
@@ -77,7 +78,9 @@ def extents(rows: Sequence[Covered]) -> dict[str, str]:
         field: f"[{min(found):.3g}, {max(found):.3g}]" if field == "parameters"
         else f"[{min(found):.15g}, {max(found):.15g}]"
         for field, found in known.items() if found
-    } | {"accelerators": _names(row.accelerator for row in rows)}  # fmt: skip
+    } | {
+        "accelerators": _names(row.accelerator for row in rows), "sources": _names(row.source for row in rows),
+    }  # fmt: skip
 
 
 def of_steps(table: str | Path) -> Iterator[Covered]:
@@ -90,7 +93,9 @@ def of_steps(table: str | Path) -> Iterator[Covered]:
             found = complete(case, lookup)
         except Skip:
             continue
-        yield Covered(found.stack, found.designs[: len(found.mappings)], accelerator_of(case.row))
+        yield Covered(
+            found.stack, found.designs[: len(found.mappings)], accelerator_of(case.row), case.row.source
+        )
 
 
 def _stated(field: str, designs: Sequence[Design]) -> float | None:

@@ -88,10 +88,8 @@ class Lookup:
         """Whether a source is one of a stack's measured ones, or of those that it was fitted to."""
         entry = self.entry("software", stack)
         prefixes = (prefix.partition("|")[0] for prefix in entry.measured_sources)
-        about = entry.values["attention"].source  # of the file
-        fitted = re.search(r"^dse calibrate: \d+ (?:rows|figures) of ([^;]*)", about)
-        return any(_names(prefix, source, "") for prefix in prefixes) or (
-            fitted is not None and source in fitted[1].split(", ")
+        return any(_names(prefix, source, "") for prefix in prefixes) or source in entry.value(
+            "calibrated.sources", ()
         )
 
     def by_source(self, kind: str, source: str, accelerator: str = "", note: str = "") -> str:

@@ -241,10 +241,10 @@ _ENGINE: dict[str, Parser | TableField] = {
 
 #: What the rows of a stack's fit covered, by quantity: the least and the largest (:mod:`dse.designs.calibrated`).
 EXTENTS = ("n_devices", "parameters", "seq_len", "micro_batch", "prompt_tokens", "output_tokens", "concurrency")
-#: ``mixtures`` are the accelerators on which some of the rows are of mixtures of experts.
+#: ``mixtures`` are the accelerators of rows of mixtures of experts, ``sources`` the sources of all rows.
 _CALIBRATED = {
     "calibrated": TableField(
-        dict.fromkeys(EXTENTS, value.extent) | dict.fromkeys(("accelerators", "mixtures"), value.texts)
+        dict.fromkeys(EXTENTS, value.extent) | dict.fromkeys(("accelerators", "mixtures", "sources"), value.texts)
     )
 }
 
