@@ -241,7 +241,8 @@ def _sentences(found: Decision, short: dict[str, str]) -> list[str]:
 
     def word(name: str) -> str:
         leaves = known_leaves()
-        return WORDS.get(name) or (leaves[name]["long_name"] if name in leaves else name.removeprefix("software."))
+        known = leaves[name]["long_name"].partition(";")[0] if name in leaves else name.removeprefix("software.")
+        return WORDS.get(name) or known
 
     parts = [f"{word(name)} {show.percent(share)}" for name, share in [*found.shares.items()][:_PARTS]]
     flips = [one.scenario for one in found.outcomes[1:] if one.best != found.best.name]
