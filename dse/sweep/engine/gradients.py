@@ -2,8 +2,8 @@
 
 What all designs have alike is computed once, by NumPy; operations on the rest are compiled with their gradient, a block
 of designs at a time: backwards a gradient reads a thousand values a design that it made forwards, which leave the cache
-of a processor where designs are many. Processors share the blocks. All loops over a block are one function, or so few
-designs would take as long to call as to compute. Against ``jax.grad`` of the model a maximum costs
+of a processor where designs are many. Processors share the blocks. All loops over a block are one function, so that
+short ones cost no calls. Against ``jax.grad`` of the model a maximum costs
 two comparisons in the place of two divisions, and what is known of a design no operation at all.
 """
 
@@ -40,8 +40,8 @@ from dse.types import Design, Scalar
 #: Fewer designs are differentiated by NumPy, which compiles nothing.
 BLOCK = 512
 
-#: (blocks, designs of a block) of a call of the program, on processors and elsewhere. Of few designs all values stay in
-#: the nearest cache; threads begin for as many as make up for that.
+#: (blocks, designs of a block) of a call of the program, on processors and elsewhere: as measured, blocks half or twice
+#: as long take as long or longer. A thread begins for every call.
 _SHAPE, _SHAPE_ELSEWHERE = (64, 64), (256, 512)
 
 #: Options of XLA for processors: vectors of 512 bits, half as many loads and stores; the larger of two by one
