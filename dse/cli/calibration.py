@@ -185,7 +185,7 @@ def calibrate(
     ] = None,
     add: Annotated[
         bool,
-        typer.Option("--add", help="Update the values by these rows, without a fit; --catalog is one of your own."),
+        typer.Option("--add", help="Update the values by these rows, without a fit, into a catalogue of your own."),
     ] = False,
     force: Force = False,
 ) -> None:
@@ -195,7 +195,7 @@ def calibrate(
     are fitted to kernels or power limits, and those of engines to tables of serving.
 
     With --add a few rows of one's own machine, as dse measure asks for them, move and narrow the values of stacks,
-    chips and links in seconds; each row once. Changed entries are written to the folder of --catalog, which DSE_CATALOG
+    chips and links in seconds; each row once. Changed entries are written to a catalogue of your own, which DSE_CATALOG
     then names.
     """
     from dse.calibrate import jobs

@@ -50,11 +50,12 @@ def measure(
     count: Annotated[int, typer.Option(min=1, max=50, help="Measurements shown, at most.")] = 5,
     as_json: Json = False,
 ) -> int:
-    """Rank measurements by their worth for a decision.
+    """Rank measurements by their worth to a decision.
 
-    The decision is that of dse decide. Considered are kernels and collectives of the designs on the machine at hand,
-    and training steps or engines as large as the machine. Each is printed with the line that measures it and the row of
-    the table that dse calibrate --add reads back. Exit status 1 where no measurement lowers the loss.
+    Worth is how much the expected loss of the decision falls, as dse decide has it. Considered are kernels and
+    collectives of the designs on the machine at hand, and training steps or engines as large as the machine. Each is
+    printed with the line that measures it and the row of the table that dse calibrate --add reads back. Exit status 1
+    where no measurement lowers the loss.
     """
     from dse.designs import catalog
     from dse.designs.calibrated import accelerator_of
