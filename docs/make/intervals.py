@@ -130,9 +130,9 @@ POWER = 0.1
 ANNOUNCED = 0.15
 
 
-#: That of rates and sizes that no fit tells, and of prices, assumptions: ramps of messages are the only sizes that have
-#: both, and there the two mean different things.
-ASSUMED = {"rate": 0.1, "price": 0.2}
+#: That of rates and sizes that no fit tells, an assumption: ramps of messages are the only sizes that have both, and
+#: there the two mean different things.
+ASSUMED = {"rate": 0.1}
 
 
 def _texts(values: Sequence[str] | Iterator[str]) -> str:

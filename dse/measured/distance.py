@@ -222,7 +222,7 @@ def estimate(kind: str) -> float:
     """Standard deviation of the logarithm of a value that no text or row was held against.
 
     Args:
-        kind: ``share``, ``time``, ``rate`` (and any other quantity) or ``price``.
+        kind: ``share``, ``time`` or ``rate`` (and any other quantity).
     """
     return float(_table()["estimates"][kind])
 

@@ -116,7 +116,7 @@ def _of_chip(accelerator: str) -> Spreads:
     is_measured = any(accelerator in value.source for value in files[0].values.values())
     found: dict[str, tuple[Factor, ...]] = {}
     for field, value in entry.values.items():
-        path = "system.accelerator." + ("made.price" if field == "price" else field)
+        path = f"system.accelerator.{field}"
         deviation, names = _deviation(path, value), _names(field)
         holder = next((i for i, file in enumerate(files) if names[0] in file.values or names[1] in file.values), None)
         if field in own.values or holder is None:
