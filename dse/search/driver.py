@@ -17,7 +17,8 @@ import numpy as np
 from jax import Array
 
 from dse.search import space as spaces
-from dse.search.evaluation import Penalty, Values, padded, padded_values, shaped
+from dse.search.evaluation import Values, padded, padded_values, shaped
+from dse.search.functions import Penalty
 from dse.search.judging import Evaluation, Judgement, best_position, better, scalar, weights_of, worth
 from dse.search.methods import METHODS, Searcher, Worth
 from dse.search.methods.external import AskTell

@@ -13,31 +13,23 @@ import contextlib
 import dataclasses
 import functools
 import math
-import operator
 import threading
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from typing import Any, NamedTuple
+from typing import Any
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 from jax import Array, lax
 
-from dse.designs.leaves import replace
-from dse.doors import recording
-from dse.doors.equations import Equations
-from dse.doors.folding import folded
-from dse.doors.scalars import ScalarFunction
-from dse.doors.scalars.operations import UnknownPrimitiveError, lowered
-from dse.io.files import search_digest
 from dse.search import space as spaces
-from dse.search.judging import Evaluation, logarithm
+from dse.search.functions import Penalty, by_equations, numbers, penalised, stacked, with_slopes
+from dse.search.judging import Evaluation
 from dse.search.space import STRUCTURE, Point, Space
-from dse.sweep.engine.gradients import Differentiated
-from dse.sweep.engine.point import Program, evaluate_point, neutral
+from dse.sweep.engine.point import Program, neutral
 from dse.sweep.engine.programs import PersistentFunction, persistent_jit
-from dse.types import Design, Scalar
+from dse.types import Design
 
 #: Designs a block on processors; accelerators take all at once.
 _BLOCK = 256
@@ -52,22 +44,12 @@ MOST_BY_NUMPY = 10_000
 #: Designs of a search up to which its programs are compiled without optimisations: these take longer than they save.
 MOST_QUICKLY = 500_000
 
-#: An excess that rounding hides still counts as one.
-_LEAST = 1e-6
 
 #: Kinds of program that a process holds: each takes dozens of its 65,530 memory maps.
 _MOST_HELD = 4
 
 #: Full path → values of the leaves that a space sets: arrays [design].
 Values = dict[str, Array]
-
-
-class Penalty(NamedTuple):
-    """What slopes are of: ``ln(value) + multiplier violation + stiffness / 2 violation^2`` of each design."""
-
-    weights: Any  #: [design, objective] of the geometric mean; by NumPy a tuple of [design]
-    multiplier: Array  #: [design]
-    stiffness: Array  #: [design]
 
 
 class _Once:
@@ -129,7 +111,7 @@ class Evaluator:
         count = min(count, self.size)
         if self.by_numpy:
             judged = numbers(self.program).over(count, *_on_host((self._base, values), count))
-            return _filled(_stacked(judged), self.size)
+            return _filled(stacked(judged), self.size)
         arguments = self._base, values, self._blocks(count)
         found: Evaluation = self._evaluate(*arguments, **self._static)
         return found
@@ -141,7 +123,7 @@ class Evaluator:
             own = own._replace(weights=tuple(np.moveaxis(own.weights, 1, 0)))
             arguments = _on_host((self._base, values, own), count)
             (_, judged), by_leaf = penalised(self.program).slopes_over(1, count, *arguments)
-            return _filled((_stacked(judged), by_leaf), self.size)
+            return _filled((stacked(judged), by_leaf), self.size)
         arguments = self._base, values, penalty, self._blocks(count)
         found: tuple[Evaluation, Values] = self._differentiate(*arguments, **self._static)
         return found
@@ -240,122 +222,9 @@ def _on_host(arguments: Any, count: int) -> Any:
     return jax.tree.map(lambda leaf: leaf[:count] if np.ndim(leaf) else leaf, jax.device_get(arguments))
 
 
-def _stacked(judged: tuple[Any, ...]) -> Evaluation:
-    """What :func:`_judged` gives of many designs, as arrays [design, ...]."""
-    objectives, violation, reason = judged
-    return Evaluation(np.stack(objectives, axis=1), violation, reason)
-
-
 def _filled(found: Any, size: int) -> Any:
     """Arrays [design, ...] made so long; what is behind them means nothing."""
     return jax.tree.map(lambda a: np.pad(a, [(0, size - len(a)), *[(0, 0)] * (a.ndim - 1)], mode="edge"), found)
-
-
-def evaluated(program: Program, base: Design, values: dict[str, Scalar]) -> Evaluation:
-    """Objectives, violation and reasons of one design; differentiable."""
-    objectives, far, reason = _judged(program, base, values)
-    return Evaluation(jnp.stack(objectives), far, reason)
-
-
-def _judged(program: Program, base: Design, values: dict[str, Scalar]) -> tuple[tuple[Scalar, ...], Scalar, Scalar]:
-    """:func:`evaluated` in scalars."""
-    metrics, objectives = evaluate_point(dataclasses.replace(program, metrics=None), base, values)
-    far = violation(program, replace(base, values), metrics)
-    return objectives, far, metrics.infeasible_reason
-
-
-@functools.lru_cache(maxsize=_MOST_HELD)
-def numbers(program: Program) -> ScalarFunction:
-    """The evaluation of designs by NumPy."""
-    return _kept("evaluations of a search", program, functools.partial(_judged, program))
-
-
-@functools.lru_cache(maxsize=_MOST_HELD)
-def penalised(program: Program) -> ScalarFunction:
-    """What slopes are of, then the evaluation, of designs by NumPy; weights are a tuple."""
-    return _kept("slopes of a search", program, functools.partial(_penalised, program))
-
-
-def _penalised(program: Program, base: Design, values: dict[str, Scalar], own: Penalty) -> Any:
-    found = _judged(program, base, values)
-    objectives, far, _ = found
-    value = objectives[0]
-    if len(objectives) > 1:  # the weighted geometric mean, as :func:`~dse.search.judging.scalar` has it
-        logarithms = [logarithm(one) * weight for one, weight in zip(objectives, own.weights, strict=True)]
-        value = jnp.exp(functools.reduce(operator.add, logarithms))
-    total = logarithm(value) + own.multiplier * far
-    return total + 0.5 * own.stiffness * far * far, found
-
-
-def _kept(name: str, program: Program, function: Callable[..., Any]) -> ScalarFunction:
-    """A function of scalars by NumPy, in single precision as programs are."""
-
-    def traced(structure: jax.tree_util.PyTreeDef) -> tuple[Any, Any, None]:
-        scalars = [jax.ShapeDtypeStruct((), jnp.float32)] * structure.num_leaves
-        return *recording.trace(function, *jax.tree.unflatten(structure, scalars)), None
-
-    made_from = f"{name} {search_digest()} {program}" if program.can_be_kept else None
-    return ScalarFunction(lambda *arguments: (function(*arguments), None), made_from, traced)
-
-
-def violation(program: Program, design: Design, metrics: Any) -> Array:
-    """How far a design is from feasible, 0 where it is.
-
-    The logarithm of what it needs over what there is for the reasons that have a degree (memory, say), 1 for every
-    other reason of the study, and for each constraint the relative difference of its sides.
-    """
-    study = program.study
-    lookup = study.lookup(design, metrics)
-    total: Array = jnp.float32(0.0)
-    for constraint in program.constraints:
-        total = total + constraint.excess(lookup)
-    graded = study.shortfalls(design, metrics)
-    for bit in study.reasons:
-        is_set = (metrics.infeasible_reason & int(bit)) != 0
-        total = total + jnp.where(is_set, jnp.maximum(graded.get(bit, 1.0), _LEAST), 0.0)
-    return total
-
-
-def by_equations(program: Program, base: Design, values: dict[str, Scalar]) -> Evaluation:
-    """:func:`evaluated` in a form that compiles faster; pure, for use under ``jit``, ``vmap`` and ``grad``."""
-    inputs, structure = jax.tree.flatten((base, values))
-    run, outputs = _equations(functools.partial(evaluated, program), structure, program.known)
-    return jax.tree.unflatten(outputs, run(*(jnp.asarray(value, jnp.float32) for value in inputs)))
-
-
-def _equations(
-    function: Callable[..., Any], inputs: jax.tree_util.PyTreeDef, known: Iterable[tuple[int, float]]
-) -> tuple[Equations, jax.tree_util.PyTreeDef]:
-    scalars = jax.tree.unflatten(inputs, [jax.ShapeDtypeStruct((), jnp.float32)] * inputs.num_leaves)
-    whole, outputs = recording.trace(function, *scalars)
-    return folded(whole, dict(known)), outputs
-
-
-def _with_slopes(
-    program: Program, base: Design, values: dict[str, Scalar], own: Penalty
-) -> tuple[Evaluation, dict[str, Scalar]]:
-    """The evaluation of one design and slopes of what :class:`Penalty` says, by rules of our own where they are known.
-
-    With those of JAX alone the program takes several times as long to trace and to compile.
-    """
-    arguments = values, base, own._replace(weights=tuple(own.weights))
-    given, structure = jax.tree.flatten(jax.tree.map(lambda leaf: jnp.asarray(leaf, jnp.float32), arguments))
-
-    def function(values: dict[str, Scalar], base: Design, own: Penalty) -> Any:
-        return _penalised(program, base, values, own)
-
-    whole, outputs = _equations(function, structure, [(len(values) + i, value) for i, value in program.known])
-    try:
-        numbers, slopes = Differentiated(lowered(whole, outputs, None, "float32"), len(values))(given, ())
-    except UnknownPrimitiveError:
-
-        def value(by: list[Any]) -> tuple[Any, list[Any]]:
-            numbers = whole(*by, *given[len(values) :])
-            return numbers[0], numbers
-
-        slopes, numbers = jax.grad(value, has_aux=True)(given[: len(values)])
-    _, (objectives, far, reason) = jax.tree.unflatten(outputs, numbers)
-    return Evaluation(jnp.stack(objectives), far, reason), dict(zip(sorted(values), slopes, strict=True))
 
 
 def padded_values(space: Space, points: Point, size: int) -> Values:
@@ -391,7 +260,7 @@ def _differentiate_blocks(
     """Evaluation [design] and slopes by leaf [design] of the first ``n_blocks`` blocks."""
 
     def step(i: Array, found: tuple[Evaluation, Values]) -> tuple[Evaluation, Values]:
-        part = jax.vmap(functools.partial(_with_slopes, program, base))(*_block((values, penalty), i, block))
+        part = jax.vmap(functools.partial(with_slopes, program, base))(*_block((values, penalty), i, block))
         return _with(found, part, i * block)
 
     room = _room(program, len(penalty.multiplier)), jax.tree.map(jnp.zeros_like, values)

@@ -15,16 +15,8 @@ import numpy as np
 from dse.doors.study import Study
 from dse.search import space as spaces
 from dse.search import tables
-from dse.search.evaluation import (
-    Evaluator,
-    Penalty,
-    StructuresEvaluator,
-    Values,
-    evaluated,
-    padded,
-    padded_values,
-    shaped,
-)
+from dse.search.evaluation import Evaluator, StructuresEvaluator, Values, padded, padded_values, shaped
+from dse.search.functions import Penalty, evaluated
 from dse.search.judging import Evaluation
 from dse.search.space import Point, Space
 from dse.spec.search import BATCHES, SearchSpec

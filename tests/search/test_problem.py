@@ -6,7 +6,8 @@ import pytest
 
 from dse.doors.study_training import TRAINING
 from dse.search import space as spaces
-from dse.search.evaluation import Evaluator, Penalty, padded_values
+from dse.search.evaluation import Evaluator, padded_values
+from dse.search.functions import Penalty
 from dse.search.judging import Evaluation, best_position, order
 from dse.spec.expression import parse
 from dse.sweep.engine.engine import SweepEngine

@@ -11,7 +11,8 @@ from dse.errors import InputError
 from dse.search import outcome, perform, plan, problem
 from dse.search import space as spaces
 from dse.search.codesign import problem as codesign
-from dse.search.evaluation import Evaluator, Penalty, padded_values
+from dse.search.evaluation import Evaluator, padded_values
+from dse.search.functions import Penalty
 from dse.search.run import SearchOptions
 from dse.spec import search as spec
 from dse.sweep.engine.engine import SweepEngine

@@ -38,7 +38,7 @@ class Searcher(NamedTuple):
     update: Callable[[Array, Any, Space, Point, Worth], Any]
     batch: int  #: evaluations of a step
     penalty: Callable[[Any], tuple[Array, Array]] | None = None
-    #: state → multiplier and stiffness [batch] of what slopes are of; see :class:`~dse.search.evaluation.Penalty`
+    #: state → multiplier and stiffness [batch] of what slopes are of; see :class:`~dse.search.functions.Penalty`
 
 
 @dataclasses.dataclass(frozen=True)
