@@ -21,6 +21,7 @@ from dse.measured.comparison import validate, write_lines
 from dse.measured.profiles import kineto
 from dse.measured.profiles.run import accelerator
 from tests.measured import profiles as files
+from tests.pages import ROOT, blocks, commands
 
 
 @pytest.fixture
@@ -241,6 +242,21 @@ def test_all_that_is_missing_is_asked_for_at_once_and_what_is_stated_counts(put,
 def test_options_that_cannot_be_are_refused(put, words):
     done = CliRunner().invoke(app, ["validate", str(put(files.megatron([1, 1, 1]))), *words])
     assert done.exit_code == 2 and "fix" in done.output
+
+
+def test_the_recipe_works_as_it_is_written(put, monkeypatch, tmp_path):
+    (log,) = blocks(ROOT / "docs" / "recipes.md", "text")
+    put(log.text)
+    monkeypatch.chdir(tmp_path)
+    said = [one for block in blocks(ROOT / "docs" / "recipes.md", "console") for one in commands(block)]
+    own = [one.words[1:] for one in said if {"run.log", "rows.csv"} & set(one.words)]
+    assert len(own) == 2
+    for words in own:
+        done = CliRunner().invoke(app, [*words, "--json"])
+        assert done.exit_code == 0, done.output
+        assert json.loads(done.stdout)["all"]["step_time"]["predicted"] == 1
+    (row,) = csv.DictReader((tmp_path / "rows.csv").read_text().splitlines())
+    assert (row["value"], row["unit"], row["n_gpus"]) == ("1187.9", "ms", "8")
 
 
 def test_calibrate_reads_profiles_too(put, tmp_path):
