@@ -119,6 +119,12 @@ def test_requests_at_a_rate_count_by_littles_law_and_all_at_once_have_no_latency
     assert row["metric"] == "output_throughput_total" and row["batch_kind"] == "offline" and "batch" not in row
 
 
+def test_answers_that_came_whole_have_no_first_token(put):
+    whole = {"time_to_first_token": files.GENAI_PERF["request_latency"], "inter_token_latency": None}
+    rows = profiles.read([put(files.GENAI_PERF | whole, "whole.json")]).tables["serving"]
+    assert set(figures(rows)) == {"latency_total", "output_throughput_total"}
+
+
 def test_more_limit_than_requests_is_as_many_as_requests(put):
     rows = profiles.read([put(files.VLLM | {"max_concurrency": 1000}, "few.json")]).tables["serving"]
     assert rows[0]["batch"] == "320"

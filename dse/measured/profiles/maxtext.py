@@ -53,7 +53,10 @@ def _cells(given: dict[str, str]) -> dict[str, str]:
     if given.get("model_name", "default") != "default":
         cells["model"] = given["model_name"]
     if "ici_fsdp_parallelism" in given:
-        cells["zero_stage"] = "3" if given["ici_fsdp_parallelism"] != "1" else "0"
+        alone = {given["ici_fsdp_parallelism"], given.get("dcn_fsdp_parallelism", "1")} == {"1"}
+        cells["zero_stage"] = "0" if alone else "3"
+    if given.get("hardware", "tpu") != "tpu":
+        cells.pop("slices", None)  # of GPUs, nodes
     if given.get("gradient_accumulation_steps", "1") == "1" and given.get("per_device_batch_size"):
         # one pass a step: what a chip has of the batch
         cells["micro_batch"] = text(_number(given["per_device_batch_size"]) or 1.0)

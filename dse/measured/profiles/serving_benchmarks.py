@@ -144,6 +144,8 @@ def _of_genai_perf(result: Mapping[str, Any]) -> Run | None:
         value, unit = _mean(result, key)
         if value and unit in scales:
             run.peak(Figure(name, value * scales[unit], "ms"))
+    if run.peaks.get("ttft_mean", ("", 0.0))[1] == run.peaks.get("latency_total", ("", 1.0))[1]:
+        run.peaks.pop("ttft_mean")  # answers came whole, without streaming
     lengths = {
         "isl": ("input_sequence_length", "num_input_token"), "osl": ("output_sequence_length", "num_output_token"),
     }  # fmt: skip

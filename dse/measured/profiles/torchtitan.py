@@ -60,7 +60,7 @@ def _state(cells: dict[str, str], line: str) -> None:
     """What a line states of the model, the device, recompute and number formats."""
     if (device := _DEVICE.search(line)) and (slug := accelerator(device[1])):
         cells["gpu"] = slug
-    if model := _MODEL.search(line):
+    if "device mesh" not in line and (model := _MODEL.search(line)):
         cells["model"] = model[1]
     if kind := _RECOMPUTED.search(line):
         cells["recompute"] = kind[1].lower()
