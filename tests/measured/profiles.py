@@ -135,27 +135,36 @@ def nccl(test: str = "all_reduce", named: bool = True, ranks: int = 8) -> str:
     ) + "# Out of bounds values : 0 OK\n# Avg bus bandwidth    : 325.4\n"
 
 
-def kineto(steps: int = 3, of_step: float = 10000.0, rank: int = 0) -> str:
-    """A trace of Kineto: in each step two products, attention, a hidden and an exposed all-reduce, and gaps."""
+def kineto(
+    steps: int = 3, compute: float = 6500.0, exposed: float = 1000.0, gap: float = 2500.0, hidden: float = 500.0
+) -> str:
+    """A trace of Kineto with these microseconds a step.
+
+    Two products, attention, an all-reduce of which a part is hidden, an element-wise kernel; then nothing.
+    """
     events = [{"ph": "M", "name": "process_name", "pid": 0, "ts": 0, "args": {"name": "python"}}]
+    of_step = compute + exposed + gap
+    first, second, third, last = (compute * share / 6500.0 for share in (3000.0, 2000.0, 1000.0, 500.0))
     for i in range(steps):
         t = 1e6 + i * of_step
         kernel = {"ph": "X", "cat": "kernel", "pid": 0, "tid": 7}
         sent = {"Collective name": "allreduce", "In msg nelems": 1000, "Out msg nelems": 1000, "dtype": "BFloat16",
                 "Group size": 8}  # fmt: skip
+        busy = first + second + third
         events += [
             {"ph": "X", "cat": "user_annotation", "name": f"ProfilerStep#{i + 5}", "pid": 1, "tid": 1, "ts": t,
              "dur": of_step},
             {"ph": "X", "cat": "gpu_user_annotation", "name": f"ProfilerStep#{i + 5}", "pid": 0, "tid": 7, "ts": t + 9,
              "dur": of_step},
-            kernel | {"name": "nvjet_hsh_256x128_64x4_2x1_v_bz_TNT", "ts": t, "dur": 3000.0},
-            kernel | {"name": "void cutlass::Kernel2<cutlass_80_tensorop_gemm>", "ts": t + 3000.0, "dur": 2000.0},
-            kernel | {"name": "void flash_fwd_kernel<Flash_fwd_kernel_traits>", "ts": t + 5000.0, "dur": 1000.0},
+            kernel | {"name": "nvjet_hsh_256x128_64x4_2x1_v_bz_TNT", "ts": t, "dur": first},
+            kernel | {"name": "void cutlass::Kernel2<cutlass_80_tensorop_gemm>", "ts": t + first, "dur": second},
+            kernel | {"name": "void flash_fwd_kernel<Flash_fwd_kernel_traits>", "ts": t + first + second, "dur": third},
             kernel | {"name": "ncclDevKernel_AllReduce_Sum_bf16_RING_LL(ncclDevKernelArgsStorage)", "tid": 20,
-                      "ts": t + 5500.0, "dur": 1500.0, "args": sent},
-            kernel | {"name": "void at::native::vectorized_elementwise_kernel<4>", "ts": t + 7000.0, "dur": 500.0},
+                      "ts": t + busy - hidden, "dur": exposed + hidden, "args": sent},
+            kernel | {"name": "void at::native::vectorized_elementwise_kernel<4>", "ts": t + busy + exposed,
+                      "dur": last},
         ]  # fmt: skip
     head = {"schemaVersion": 1, "deviceProperties": [{"id": 0, "name": "NVIDIA H100 80GB HBM3"}],
-            "distributedInfo": {"backend": "nccl", "rank": rank, "world_size": 8}}  # fmt: skip
+            "distributedInfo": {"backend": "nccl", "rank": 0, "world_size": 8}}  # fmt: skip
     written = ",\n".join(map(json.dumps, events))
     return f'{json.dumps(head)[:-1]},\n"traceEvents": [\n{written}\n], "traceName": "t"}}'

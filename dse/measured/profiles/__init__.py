@@ -227,7 +227,8 @@ def _notes(run: Run, stated: Mapping[str, str]) -> Iterable[str]:
         kept = len(run.steps) - run.warm_up
         yield f"{run.files[0]}: median of {kept} timed steps of {run.tool}, after {run.warm_up} of warm-up"
     if len(run.files) > 1:
-        yield f"{len(run.files)} files of one configuration count as ranks of one run: {', '.join(run.files)}"
+        parts = "; parts of a step are those of the first" if run.shares else ""
+        yield f"{len(run.files)} files of one configuration count as ranks of one run: {', '.join(run.files)}{parts}"
     if run.note:
         yield f"{run.files[0]}: {run.note}"
     differ = {name: run.cells[name] for name in stated if run.cells.get(name, stated[name]) != stated[name]}

@@ -147,7 +147,11 @@ def _cells(head: Mapping[str, Any]) -> dict[str, str]:
 
 
 def _parts(kernels: _Kernels, window: tuple[float, float], steps: int) -> dict[str, float]:
-    """Class → ms a step of its kernels in the window; communication that nothing hides, and gaps without a kernel."""
+    """Class → ms a step of its kernels in the window.
+
+    And with overlaps counted once, so that they sum to the step: ``compute``, communication that it does not hide
+    (``exposed_nccl``), and ``gap`` without a kernel.
+    """
     start, end = np.frombuffer(kernels.start), np.frombuffer(kernels.end)
     label = np.frombuffer(kernels.label, np.uint8)
     inside = (end > window[0]) & (start < window[1])
@@ -155,7 +159,7 @@ def _parts(kernels: _Kernels, window: tuple[float, float], steps: int) -> dict[s
     sums = np.bincount(label, end - start, minlength=len(_LABELS))
     found = {name: float(total) for name, total in zip(_LABELS, sums, strict=True) if total > 0.0}
     busy, computing = _covered(start, end), _covered(start[label != 0], end[label != 0])
-    found |= {"exposed_nccl": busy - computing, "gap": max(window[1] - window[0] - busy, 0.0)}
+    found |= {"compute": computing, "exposed_nccl": busy - computing, "gap": max(window[1] - window[0] - busy, 0.0)}
     return {name: 1e-3 * value / steps for name, value in found.items()}
 
 
