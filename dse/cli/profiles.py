@@ -27,10 +27,18 @@ Profile = Annotated[
 RowsFile = Annotated[
     Path | None, typer.Option("--rows", help="CSV file for the rows of the files [default: none].")
 ]
-Workload = Annotated[str | None, typer.Option("--workload", "-w", help="Model of the runs [default: what the files say].")]
-System = Annotated[str | None, typer.Option("--system", "-s", help="System or accelerator of the runs [default: what the files say].")]
-Devices = Annotated[int | None, typer.Option("--n-devices", "-n", min=1, help="Devices of the runs [default: what the files say].")]
-Stack = Annotated[str | None, typer.Option("--software", help="Software stack of the runs [default: what the files say].")]
+Workload = Annotated[
+    str | None, typer.Option("--workload", "-w", help="Model of the runs [default: what the files say].")
+]
+System = Annotated[
+    str | None, typer.Option("--system", "-s", help="System or accelerator of the runs [default: what the files say].")
+]
+Devices = Annotated[
+    int | None, typer.Option("--n-devices", "-n", min=1, help="Devices of the runs [default: what the files say].")
+]
+Stack = Annotated[
+    str | None, typer.Option("--software", help="Software stack of the runs [default: what the files say].")
+]
 Settings = Annotated[
     list[str] | None,
     typer.Option("--set", metavar="COLUMN=VALUE", help="Any column of the rows: tp=8, precision=fp8, …"),

@@ -79,6 +79,21 @@ def test_nemo(put):
     assert (time["tp"], time["seq_parallel"], time["global_batch"]) == ("4", "1", "128")
 
 
+def test_of_a_batch_that_grows_the_last_one_counts(put):
+    text = files.megatron([5000, 4000, 500, 510, 505, 1100, 1120, 1090, 1110])
+    small, mark, large = text.partition("iteration        6/")
+    assert mark
+    grown = small + mark + large.replace("batch size:     4", "batch size:     8")
+    row = profiles.read([put(grown)]).tables["steps"][0]
+    assert (row["global_batch"], float(row["value"])) == ("8", 1100.0)
+
+
+def test_nemo_counts_steps_over_epochs(put):
+    text = files.nemo([9, 5, 2, 2.1]) + files.nemo([2.2, 2.3, 2.4, 2.5])
+    again = text[: len(text) // 2] + text[len(text) // 2 :].replace("global_step: ", "global_step: 1")
+    assert float(profiles.read([put(again)]).tables["steps"][0]["value"]) == 2.25
+
+
 def test_torchtitan(put):
     found = profiles.read([put(files.torchtitan([500, 4000, 5700, 5800, 5750]))])
     rows = found.tables["steps"]
@@ -288,6 +303,13 @@ def test_calibrate_reads_profiles_too(put, tmp_path):
 def test_foreign_and_damaged_files_are_refused_in_four_parts(put, text):
     with pytest.raises(InputError):
         profiles.read([put(text, "file.json")])
+
+
+def test_long_lines_take_no_time(put):
+    long = "a" + " " * 60_000 + "b\n" + "name " + "." * 60_000 + " " * 5_000 + "\n"
+    assert profiles.read([put(long + files.megatron([1, 1, 1]) + long)]).tables["steps"]
+    many = "\n".join([json.dumps(files.VLLM | {"duration": float(i)}) for i in range(1, 2000)])
+    assert len(profiles.read([put(many, "many.jsonl")]).tables["serving"]) == 4  # equal but for a time that is not read
 
 
 def test_a_damaged_archive_a_folder_and_no_file_are_refused(tmp_path):

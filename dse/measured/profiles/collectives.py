@@ -14,7 +14,7 @@ from dse.measured.profiles.run import Run, accelerator, text
 SIGN = re.compile(r"#\s*size\s+count\s+type|# nThread \d+ nGpus \d+")
 
 _TEST = re.compile(r"\b(all_reduce|all_gather|reduce_scatter|alltoall|sendrecv)_perf\b")
-_RANK = re.compile(r"#\s+Rank\s+(\d+)\b.*?\bPid\s+\d+ on\s+(\S+) device\s+(\d+) \[\S*\]\s+(.+?)\s*$")
+_RANK = re.compile(r"#\s+Rank\s+(\d+)\b.*?\bPid\s+\d+ on\s+(\S+) device\s+(\d+) \[\S*\]\s+(\S.*)$")
 
 #: Bus bandwidth over algorithm bandwidth of ``n`` ranks tells the reductions apart.
 _NAMES = {"sendrecv": "send_recv"}

@@ -10,7 +10,7 @@ from dse.measured.profiles.run import Figure, Run, cells_of, numbers, slower, te
 
 SIGN = re.compile(r"completed step: \d+, seconds: |Config param \w+: ")
 
-_PARAMETER = re.compile(r"Config param (\w+):\s*(.*?)\s*$")
+_PARAMETER = re.compile(r"Config param (\w+):(.*)$")
 _STEP = re.compile(r"completed step: (\d+)")
 _FIGURES = {
     "seconds": re.compile(r"seconds: ([\d.]+)"), "TFLOP/s": re.compile(r"TFLOP/s/device: ([\d.]+)"),
@@ -30,7 +30,7 @@ def read(lines: Iterable[str]) -> Run:
     for line in lines:
         found = numbers(line, _FIGURES)
         if stated := _PARAMETER.search(line):
-            given[stated[1]] = stated[2]
+            given[stated[1]] = stated[2].strip()
         elif (step := _STEP.search(line)) and "seconds" in found:
             figures = [Figure("iteration_time", found["seconds"], "s")]
             if "TFLOP/s" in found:

@@ -14,12 +14,13 @@ from dse.measured.profiles.run import Figure, Run, cells_of, numbers, slower, te
 
 SIGN = re.compile(r"elapsed time per iteration \(m?s\):|train_step_timing in s:|^.{0,40}-{8,} arguments -{8,}")
 
-_ARGUMENT = re.compile(r"(?:^|[\s:\]])([a-z][a-z0-9_]{2,}) (?:\.+ ?| )\s*(\S.*?)\s*$")
-_SETTING = re.compile(r"(?:^|[\s\]])([a-z][a-z0-9_]{2,}):\s+(\S.*?)\s*$")
+_ARGUMENT = re.compile(r"(?:^|[\s:\]])([a-z][a-z0-9_]{2,}) (?:\.+ ?| )\s*(\S.*)$")
+_SETTING = re.compile(r"(?:^|[\s\]])([a-z][a-z0-9_]{2,}):\s+(\S.*)$")
 _STEP = re.compile(r"\biteration\s+(\d+)\s*/\s*\d+")
 _FIGURES = {
     "ms": re.compile(r"elapsed time per iteration \(ms\):\s*([\d.eE+]+)"),
     "s": re.compile(r"train_step_timing in s:\s*([\d.eE+]+)"),
+    "step": re.compile(r"\bglobal_step:\s*(\d+)"),  # NeMo counts iterations anew in each epoch
     "TFLOP/s": re.compile(r"throughput per GPU \(TFLOP/s/GPU\):\s*([\d.eE+]+)"),
     "batch": re.compile(r"global[ _]batch[ _]size:\s*(\d+)"),
     "MiB": re.compile(r"\| max allocated:\s*([\d.eE+]+)"),  # report_memory divides by 1024 twice
@@ -53,18 +54,23 @@ _NO = ("False", "None", "false", "null", "none", "~")
 def read(lines: Iterable[str]) -> Run:
     """The run of a log."""
     run, given, last = Run("megatron-lm", "steps", {}), dict[str, str](), dict[str, float]()
+    batches: dict[int, float] = {}
     for line in lines:
         found = numbers(line, _FIGURES)
         last |= found
         step = _STEP.search(line)
         if step and ("ms" in found or "s" in found):
-            _add(run, int(step[1]), found)
+            number = int(found.get("step", 0.0)) or int(step[1])
+            batches[number] = found.get("batch", last.get("batch", 0.0))
+            _add(run, number, found)
             continue
         for unit in ("MiB", "B"):
             if unit in found:
                 run.peak(Figure("peak_memory", found[unit], unit))
         if not found and (stated := _ARGUMENT.search(line) or _SETTING.search(line)):
-            given.setdefault(stated[1], stated[2])
+            given.setdefault(stated[1], stated[2].strip())
+    if "batch" in last:  # of a batch that grows, the steps with the last one
+        run.steps = {step: figures for step, figures in run.steps.items() if batches[step] == last["batch"]}
     run.cells = _cells(given, last)
     return run
 
@@ -96,7 +102,7 @@ def _cells(given: dict[str, str], last: dict[str, float]) -> dict[str, str]:
     if {given.get(name) for name in ("bf16", "fp16")} == {"False"}:
         cells.setdefault("precision", "fp32")
     for column, name in {"global_batch": "batch", "vocab": "vocab", "n_gpus": "world"}.items():
-        if name in last and (column != "global_batch" or column not in cells):
+        if name in last:
             cells[column] = text(last[name])
     if given.get("world_size", "").isdigit():
         cells.setdefault("n_gpus", given["world_size"])

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 import math
+import re
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
@@ -48,16 +49,19 @@ def _foreign(path: Path, got: str) -> InputError:
 
 def _documents(path: Path) -> Iterator[dict[str, Any]]:
     """The JSON documents of a file, one after the other."""
-    decoder, rest = json.JSONDecoder(), b"".join(blocks(path, inputs.TABLE)).decode("utf-8-sig", "replace").lstrip()
-    while rest:
+    decoder, whole = json.JSONDecoder(), b"".join(blocks(path, inputs.TABLE)).decode("utf-8-sig", "replace").rstrip()
+    place = 0
+    while place < len(whole):
         try:
-            found, end = decoder.raw_decode(rest)
+            found, place = decoder.raw_decode(whole, _BLANK.match(whole, place).end())  # type: ignore[union-attr]
         except (ValueError, RecursionError) as error:
             raise _foreign(path, f"JSON that is cut or damaged ({error})") from None
         if not isinstance(found, dict):
             raise _foreign(path, f"JSON of a {type(found).__name__}")
         yield found
-        rest = rest[end:].lstrip()
+
+
+_BLANK = re.compile(r"\s*")
 
 
 def _number(value: Any) -> float:
