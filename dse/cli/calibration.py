@@ -109,7 +109,7 @@ def validate(
     """
     from dse.measured.comparison import validate
 
-    stated = profiles.Stated(workload, system, n_devices, software, settings)
+    stated = profiles.StatedCells(workload, system, n_devices, software, settings)
     with profiles.tables(cases, profile, stated, rows, output, force) as tables:
         report = validate(tables, output, uncertainty, force)
     if as_json:
@@ -212,7 +212,7 @@ def calibrate(
     """
     from dse.calibrate import jobs
 
-    stated = profiles.Stated(workload, system, n_devices, software, settings)
+    stated = profiles.StatedCells(workload, system, n_devices, software, settings)
     with profiles.tables(cases, profile, stated, rows, output, force) as tables:
         _, summary, written = jobs.run(tables, folds, output, catalog, force=force)
     lines = [[show.percent(cell) if isinstance(cell, float) else str(cell) for cell in row] for row in summary.rows]

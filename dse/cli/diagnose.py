@@ -36,7 +36,7 @@ def diagnose(
     """
     from dse.measured import Skip, diagnosis, read_cases
 
-    stated = profiles.Stated(workload, system, n_devices, software, settings)
+    stated = profiles.StatedCells(workload, system, n_devices, software, settings)
     are_tables = all(".csv" in path.suffixes[-2:] for path in files)
     with profiles.tables(files, not are_tables, stated, rows, None, force) as tables:
         found = diagnosis.diagnose([case for path in tables for case in read_cases(path)])

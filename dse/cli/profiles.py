@@ -21,7 +21,7 @@ Profile = Annotated[
     typer.Option(
         "--profile",
         help="Read files of tools instead of tables: logs of Megatron-LM, NeMo, torchtitan, MaxText; results of "
-        "vllm bench serve, sglang bench_serving, GenAI-Perf; nccl-tests; traces of the PyTorch profiler.",
+        "vllm bench serve, sglang bench_serving, GenAI-Perf; nccl-tests; profiles of PyTorch and Nsight Systems.",
     ),
 ]
 RowsFile = Annotated[
@@ -45,7 +45,7 @@ Settings = Annotated[
 ]
 
 
-class Stated(NamedTuple):
+class StatedCells(NamedTuple):
     """What the command states for all runs, by option."""
 
     workload: str | None
@@ -77,7 +77,7 @@ class Stated(NamedTuple):
 
 @contextlib.contextmanager
 def tables(
-    paths: list[Path], profile: bool, stated: Stated, rows: Path | None, output: Path | None, force: bool
+    paths: list[Path], profile: bool, stated: StatedCells, rows: Path | None, output: Path | None, force: bool
 ) -> Iterator[list[Path]]:
     """Tables of a command: ``paths``, or with ``profile`` temporary files with the rows of these."""
     from dse.io import outputs

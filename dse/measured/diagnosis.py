@@ -12,7 +12,7 @@ from dse.measured.kinds import predict_cases
 from dse.measured.prediction import Prediction
 from dse.measured.table import Case, Skip, number
 
-#: Part of a step as traces have it, in columns of ms → parts of the predicted step time.
+#: StepPart of a step as traces have it, in columns of ms → parts of the predicted step time.
 #: Offloaded tensors are copied by kernels of copies; a device that waits for another stage waits in a kernel of NCCL.
 PARTS = {
     "compute": ("compute", ("forward", "backward", "recompute", "embedding_and_head", "optimizer", "offload")),
@@ -23,7 +23,7 @@ PARTS = {
 }  # fmt: skip
 
 
-class Part(NamedTuple):
+class StepPart(NamedTuple):
     """A part of a step, s."""
 
     name: str
@@ -38,7 +38,7 @@ class Diagnosis(NamedTuple):
     measured: float
     predicted: float
     interval: uncertainty.MetricInterval | None  #: 80 %
-    parts: tuple[Part, ...]
+    parts: tuple[StepPart, ...]
     memory: tuple[float, float] | None  #: measured and predicted peak, B
     note: str = ""
 
@@ -92,13 +92,14 @@ def _diagnosis(
     timed = next((c for c in own if is_timed(c)), None)
     if timed is None:
         return None
-    predicted, row = prediction.metrics["step_time"], prediction.case.row
+    metrics, row = prediction.metrics, prediction.case.row
+    predicted = metrics["step_time"]
     interval = uncertainty.interval(predicted, parts_of(prediction, "step_time", spreads))
     memory = next((c for c in own if c.metric == "peak_memory" and c.skip is None and not c.duplicate), None)
     measured = {name: 1e-3 * number(row, f"{column}_ms", 0.0) for name, (column, _) in PARTS.items()}
     has_parts = any(measured.values())
     parts = tuple(
-        Part(name, measured[name] if has_parts else None, sum(prediction.metrics[f"step_time_{one}"] for one in ours))
+        StepPart(name, measured[name] if has_parts else None, sum(metrics[f"step_time_{one}"] for one in ours))
         for name, (_, ours) in PARTS.items()
     )
     stages = float(prediction.chosen.mapping.pp)

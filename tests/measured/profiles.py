@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import sqlite3
 
 #: Arguments of Megatron-LM as it prints them, here 22B of Korthikanti et al. on one node.
 MEGATRON = {
@@ -168,3 +169,34 @@ def kineto(
             "distributedInfo": {"backend": "nccl", "rank": 0, "world_size": 8}}  # fmt: skip
     written = ",\n".join(map(json.dumps, events))
     return f'{json.dumps(head)[:-1]},\n"traceEvents": [\n{written}\n], "traceName": "t"}}'
+
+
+def nsight(path, parts: tuple[float, float, float] = (6500.0, 1000.0, 2500.0), steps: int = 3) -> None:
+    """An export of Nsight Systems at ``path``: microseconds of compute, exposed communication and gap a step."""
+    compute, exposed, _ = parts
+    names = ["nvjet_hsh_256x128", "ncclDevKernel_AllReduce_Sum_bf16_RING_LL(ncclDevKernelArgsStorage)"]
+    names += [f"step {i}" for i in range(steps)]
+    database = sqlite3.connect(path)
+    database.executescript(
+        "CREATE TABLE StringIds (id INTEGER PRIMARY KEY, value TEXT NOT NULL);"
+        "CREATE TABLE CUPTI_ACTIVITY_KIND_KERNEL (start INTEGER, end INTEGER, deviceId INTEGER, streamId INTEGER,"
+        " correlationId INTEGER, globalPid INTEGER, demangledName INTEGER, shortName INTEGER);"
+        "CREATE TABLE NVTX_EVENTS (start INTEGER, end INTEGER, eventType INTEGER, text TEXT, globalTid INTEGER,"
+        " textId INTEGER);"
+        "CREATE TABLE TARGET_INFO_GPU (id INTEGER, name TEXT);"
+        "INSERT INTO TARGET_INFO_GPU VALUES (0, 'NVIDIA H100 80GB HBM3');"
+    )
+    database.executemany("INSERT INTO StringIds VALUES (?, ?)", list(enumerate(names)))
+    for process, slower in ((4711, 1.0), (4712, 3.0)):  # a second rank of the node, which does not count
+        owner = process << 24
+        for i in range(steps):
+            t = int(1e9 + 1e3 * slower * i * sum(parts))
+            ends = [t, t + int(1e3 * slower * compute), t + int(1e3 * slower * (compute + exposed))]
+            for name in (0, 1):
+                database.execute("INSERT INTO CUPTI_ACTIVITY_KIND_KERNEL VALUES (?, ?, 0, 7, 1, ?, ?, ?)",
+                                 (ends[name], ends[name + 1], owner, name, name))  # fmt: skip
+            database.execute("INSERT INTO NVTX_EVENTS VALUES (?, ?, 59, NULL, ?, ?)",
+                             (t, t + int(1e3 * slower * sum(parts)), owner + 12, 2 + i))  # fmt: skip
+    database.execute("INSERT INTO NVTX_EVENTS VALUES (5, NULL, 75, 'mark', 1, NULL)")
+    database.commit()
+    database.close()

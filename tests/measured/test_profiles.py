@@ -5,6 +5,7 @@ from __future__ import annotations
 import csv
 import gzip
 import json
+import sqlite3
 
 import pytest
 from hypothesis import given, settings
@@ -18,7 +19,7 @@ from dse.errors import InputError
 from dse.launch import launch
 from dse.measured import predict_cases, profiles, read_cases
 from dse.measured.comparison import validate, write_lines
-from dse.measured.profiles import kineto
+from dse.measured.profiles import kernels
 from dse.measured.profiles.run import accelerator
 from tests.measured import profiles as files
 from tests.pages import ROOT, blocks, commands
@@ -190,6 +191,35 @@ def test_kineto_reads_gzip_and_a_trace_longer_than_its_buffer(tmp_path, put):
     assert (tmp_path / "long.json").stat().st_size > 8 << 20
     assert again | {"url_or_repo_path": ""} == plain[0] | {"url_or_repo_path": ""}
     assert float(again["gap_ms"]) == pytest.approx(2.5)
+
+
+def test_nsight_reads_the_first_process_of_an_export(tmp_path):
+    path = tmp_path / "report.sqlite"
+    files.nsight(path)
+    (row,) = profiles.read([path]).tables["steps"]
+    assert figures([row]) == {"iteration_time": (10.0, "ms")} and row["gpu"] == "h100-sxm-80gb"
+    parts = {"gemm": 6.5, "compute": 6.5, "nccl": 1.0, "exposed_nccl": 1.0, "gap": 2.5}
+    assert {name: float(row[f"{name}_ms"]) for name in parts} == pytest.approx(parts)
+
+
+@pytest.mark.parametrize(
+    "change", ["DROP TABLE StringIds", "DROP TABLE NVTX_EVENTS", "DELETE FROM NVTX_EVENTS",
+               "ALTER TABLE NVTX_EVENTS DROP COLUMN textId", "UPDATE CUPTI_ACTIVITY_KIND_KERNEL SET start = 'x'",
+               "UPDATE CUPTI_ACTIVITY_KIND_KERNEL SET globalPid = 'x'", ""],
+)  # fmt: skip
+def test_foreign_and_damaged_databases_are_refused(tmp_path, change):
+    path = tmp_path / "report.sqlite"
+    files.nsight(path)
+    if change:
+        database = sqlite3.connect(path)
+        database.execute(change)
+        database.commit()
+        database.close()
+    else:
+        content = path.read_bytes()
+        path.write_bytes(content[:4096] + b"\x7f" * 4096 + content[8192:])
+    with pytest.raises(InputError):
+        profiles.read([path])
 
 
 def test_ranks_of_one_run_count_once_with_the_slowest(put):
@@ -370,4 +400,4 @@ def test_kernels_have_classes():
         "void at::native::reduce_kernel<512, 1>": "elementwise", "triton_poi_fused_add_0": "elementwise",
     }  # fmt: skip
     for name, label in names.items():
-        assert list(kineto.CLASSES)[kineto.class_of(name)] == label
+        assert list(kernels.CLASSES)[kernels.class_of(name)] == label

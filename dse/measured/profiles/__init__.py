@@ -18,15 +18,15 @@ from dse.designs.leaves import leaf_path
 from dse.errors import InputError, unknown_name
 from dse.launch import read_arguments
 from dse.measured.columns import READ, SERVED
-from dse.measured.profiles import collectives, kineto, maxtext, megatron, serving_benchmarks, torchtitan
-from dse.measured.profiles.run import ALLOWED, Run, blocks, cells_of, joined, lines, text
+from dse.measured.profiles import collectives, kineto, maxtext, megatron, nsight, serving_benchmarks, torchtitan
+from dse.measured.profiles.run import ALLOWED, MeasuredRun, blocks, cells_of, joined, lines, text
 
 
 class Format(NamedTuple):
     """Lines of a tool's log, and its reader."""
 
     sign: re.Pattern[str]
-    read: Callable[[Iterable[str]], Run | list[Run]]
+    read: Callable[[Iterable[str]], MeasuredRun | list[MeasuredRun]]
 
 
 #: Logs, recognised by the first line that is of one of them.
@@ -103,10 +103,12 @@ def read(paths: Sequence[str | Path], stated: Mapping[str, str] | None = None) -
     return Rows(tables, missing, tuple(filter(None, notes)))
 
 
-def runs_of(path: Path) -> list[Run]:
+def runs_of(path: Path) -> list[MeasuredRun]:
     """The runs of one file, each with figures; InputError where it has none."""
     start = next(blocks(path, 1 << 40, 1 << 16), b"").lstrip(b"\xef\xbb\xbf \t\r\n")
-    if start[:1] == b"{":
+    if start.startswith(nsight.SIGN):
+        found = [nsight.read(path)]
+    elif start[:1] == b"{":
         found = [kineto.read(path)] if kineto.SIGN.search(start) else serving_benchmarks.read(path)
     else:
         found = _of_log(path)
@@ -135,14 +137,14 @@ _UNSAID = {"tp": "1", "pp": "1", "cp": "1", "recompute": "none"}
 _RANKS = {name: re.compile(rf"--{name}[ =](\d+)") for name in ("nnodes", "nproc[-_]per[-_]node")}
 
 
-def _of_log(path: Path) -> list[Run]:
+def _of_log(path: Path) -> list[MeasuredRun]:
     """The runs of a log: what its lines say counts more than the command line before them."""
     started, command = dict[str, str](), ""
     for line in lines(path):
         known = next((one for one in LOGS.values() if one.sign.search(line)), None)
         if known is not None:
             found = known.read(lines(path))
-            runs = [found] if isinstance(found, Run) else found
+            runs = [found] if isinstance(found, MeasuredRun) else found
             for run in runs:
                 run.cells = (started if run.kind == "steps" else {}) | run.cells
             return runs
@@ -186,7 +188,7 @@ def _column(name: str) -> str:
 _OF_COLLECTIVES = {"n_gpus": "num_gpus", "num_gpus": "num_gpus", "collective": "collective"}
 
 
-def _stated(run: Run, stated: Mapping[str, str]) -> dict[str, str]:
+def _stated(run: MeasuredRun, stated: Mapping[str, str]) -> dict[str, str]:
     """Cells with what is stated for all; of a system that is stated, not what the file says of the device."""
     if run.kind == "collectives":
         given = {_OF_COLLECTIVES[name]: value for name, value in stated.items() if name in _OF_COLLECTIVES}
@@ -201,7 +203,7 @@ def _stated(run: Run, stated: Mapping[str, str]) -> dict[str, str]:
     return cells | {name: value for name, value in stated.items() if name not in ("collective", "num_gpus")}
 
 
-def _of_model(run: Run) -> dict[str, str]:
+def _of_model(run: MeasuredRun) -> dict[str, str]:
     """A model that is not in the catalogue, or whose columns of a shape do not tell all: experts, an unusual width."""
     named, option = run.cells.get("model", ""), "-w MODEL"
     unusual = run.cells.pop("shape", "") or float(run.cells.get("n_experts") or 1.0) > 1.0
@@ -212,7 +214,7 @@ def _of_model(run: Run) -> dict[str, str]:
     return {"the model, whose shape the arguments do not tell whole": option} if unusual else {}
 
 
-def _rows(run: Run, number: int) -> list[dict[str, str]]:
+def _rows(run: MeasuredRun, number: int) -> list[dict[str, str]]:
     about = {"source": f"profile {run.tool}", "url_or_repo_path": " ".join(run.files)[:1000]}
     if run.kind == "collectives":
         return [about | run.cells]
@@ -222,7 +224,7 @@ def _rows(run: Run, number: int) -> list[dict[str, str]]:
     return [about | run.cells | figure | ends for figure in figures]
 
 
-def _notes(run: Run, stated: Mapping[str, str]) -> Iterable[str]:
+def _notes(run: MeasuredRun, stated: Mapping[str, str]) -> Iterable[str]:
     if run.kind == "steps":
         kept = len(run.steps) - run.warm_up
         yield f"{run.files[0]}: median of {kept} timed steps of {run.tool}, after {run.warm_up} of warm-up"
@@ -237,7 +239,7 @@ def _notes(run: Run, stated: Mapping[str, str]) -> Iterable[str]:
             yield f"{name}: {run.files[0]} says {theirs}, the command {stated[name]}, which counts"
 
 
-def _left_open(kind: str, runs: Sequence[Run]) -> str:
+def _left_open(kind: str, runs: Sequence[MeasuredRun]) -> str:
     """Remark on columns that some run leaves open."""
     names = [name for name in _OPEN[kind] if any(not run.cells.get(name) for run in runs)]
     if not names:

@@ -9,7 +9,7 @@ import re
 from collections.abc import Iterable
 from typing import NamedTuple
 
-from dse.measured.profiles.run import Run, accelerator, text
+from dse.measured.profiles.run import MeasuredRun, accelerator, text
 
 SIGN = re.compile(r"#\s*size\s+count\s+type|# nThread \d+ nGpus \d+")
 
@@ -20,7 +20,7 @@ _RANK = re.compile(r"#\s+Rank\s+(\d+)\b.*?\bPid\s+\d+ on\s+(\S+) device\s+(\d+) 
 _NAMES = {"sendrecv": "send_recv"}
 
 
-class _Line(NamedTuple):
+class _SizeLine(NamedTuple):
     """A measured size."""
 
     size: int
@@ -30,9 +30,9 @@ class _Line(NamedTuple):
     ratio: float  # of bus to algorithm bandwidth
 
 
-def read(lines: Iterable[str]) -> list[Run]:
+def read(lines: Iterable[str]) -> list[MeasuredRun]:
     """The measured sizes of an output, a row each."""
-    ranks, found, test = dict[tuple[str, str], str](), dict[tuple[int, str, str], _Line](), ""
+    ranks, found, test = dict[tuple[str, str], str](), dict[tuple[int, str, str], _SizeLine](), ""
     for line in lines:
         if named := _TEST.search(line):
             test = named[1]
@@ -50,13 +50,13 @@ def read(lines: Iterable[str]) -> list[Run]:
     name = test or _by_ratio(list(found.values()), len(ranks))
     cells |= {"collective": _NAMES.get(name, name)} if name else {}
     return [
-        Run("nccl-tests", "collectives", cells | {
+        MeasuredRun("nccl-tests", "collectives", cells | {
             "dtype": one.dtype, "bytes": text(one.size), "latency_ms": text(1e-3 * one.microseconds),
         }) for one in found.values()
     ]  # fmt: skip
 
 
-def _line(line: str) -> _Line | None:
+def _line(line: str) -> _SizeLine | None:
     """A line of numbers; None for any other, and for sizes without a time."""
     words = line.split()
     if len(words) < 8 or not words[0].isdigit() or not words[1].isdigit() or not re.fullmatch(r"[a-z]\w*", words[2]):
@@ -68,10 +68,10 @@ def _line(line: str) -> _Line | None:
         return None
     if not (0.0 < time < 1e12 and size > 0 and size < 1 << 60):
         return None
-    return _Line(size, words[2], words[3], time, bus / algorithm if algorithm > 0.0 else 0.0)
+    return _SizeLine(size, words[2], words[3], time, bus / algorithm if algorithm > 0.0 else 0.0)
 
 
-def _by_ratio(found: list[_Line], members: int) -> str:
+def _by_ratio(found: list[_SizeLine], members: int) -> str:
     """The reduction that the bandwidths are of, by the largest size; "" where it may be several."""
     if not found or members < 3:
         return ""

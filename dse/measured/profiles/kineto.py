@@ -1,41 +1,25 @@
 """Traces of the PyTorch profiler (Kineto's Chrome traces), and those that ``dse trace`` writes.
 
 Events are read one after the other from a buffer of some MiB; of a kernel only its start, duration and class are kept.
-A step is an annotation ``ProfilerStep#``. The first one is left out where there are more: it pays for the profiler.
+A step is an annotation ``ProfilerStep#``.
 """
 
 from __future__ import annotations
 
-import functools
 import json
 import re
-from array import array
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
 
-import numpy as np
-
 from dse.errors import InputError
-from dse.measured.profiles.run import ALLOWED, Figure, Run, accelerator, blocks, cells_of, text
+from dse.measured.profiles.kernels import OF_COPIES, KernelTimes, class_of, full, run_of
+from dse.measured.profiles.run import ALLOWED, Figure, MeasuredRun, accelerator, blocks, cells_of, text
 
 SIGN = re.compile(rb'"(?:schemaVersion|deviceProperties|traceEvents)"\s*:')
 
-#: Bytes of a trace, unpacked; of its head; of one event; kernels of one trace.
-LIMIT, _HEAD, _EVENT, _KERNELS = 64 << 30, 16 << 20, 4 << 20, 50_000_000
-
-#: Classes of kernels by their names; the first that is found counts.
-CLASSES = {
-    "nccl": re.compile(r"nccl|rccl", re.IGNORECASE),
-    "attention": re.compile(r"flash|fmha|attention|attn", re.IGNORECASE),
-    "gemm": re.compile(r"gemm|cutlass|cublas|nvjet|xmma|matmul|Cijk_|wgmma", re.IGNORECASE),
-    "elementwise": re.compile(
-        r"elementwise|vectorized|reduce|norm|softmax|triton|index|copy|cat|dropout|adam|multi_tensor|rope|silu|gelu",
-        re.IGNORECASE,
-    ),
-}
-_COPIES, _OTHER = "memcpy", "other"
-_LABELS = (*CLASSES, _COPIES, _OTHER)
+#: Bytes of a trace, unpacked; of its head; of one event.
+LIMIT, _HEAD, _EVENT = 64 << 30, 16 << 20, 4 << 20
 
 _COLLECTIVE = re.compile(r"ncclDevKernel_([A-Za-z]+?)_|ncclKernel_([A-Za-z]+?)_")
 _BYTES = {"float": 4, "float32": 4, "half": 2, "float16": 2, "bfloat16": 2, "int": 4, "long": 8, "byte": 1, "char": 1,
@@ -43,31 +27,6 @@ _BYTES = {"float": 4, "float32": 4, "half": 2, "float16": 2, "bfloat16": 2, "int
 
 
 _STEP = re.compile(r"ProfilerStep#([0-9]{1,15})")
-
-
-class _Kernels:
-    """Starts, ends and classes of kernels, 17 bytes each, and sums of collectives."""
-
-    def __init__(self) -> None:
-        self.start, self.end, self.label = array("d"), array("d"), array("B")
-        self.collectives: dict[tuple[str, int, int], list[float]] = {}
-
-    def add(self, event: Mapping[str, Any], start: float, duration: float) -> None:
-        name = str(event.get("name", ""))[:1000]
-        label = _LABELS.index(_COPIES) if event.get("cat") in ("gpu_memcpy", "gpu_memset") else class_of(name)
-        self.start.append(start)
-        self.end.append(start + duration)
-        self.label.append(label)
-        if label == 0 and len(self.collectives) < 10_000:
-            count = self.collectives.setdefault(_message(name, event.get("args")), [0, 0.0])
-            count[0] += 1
-            count[1] += duration
-
-
-@functools.lru_cache(maxsize=10_000)
-def class_of(name: str) -> int:
-    """Index of the class of a kernel by its name."""
-    return next((i for i, sign in enumerate(CLASSES.values()) if sign.search(name)), _LABELS.index(_OTHER))
 
 
 def _message(name: str, args: Any) -> tuple[str, int, int]:
@@ -89,39 +48,24 @@ class _Trace(NamedTuple):
 
     head: dict[str, Any]
     steps: dict[int, tuple[float, float]]  #: number → start and duration, µs
-    kernels: _Kernels
+    kernels: KernelTimes
 
 
-def read(path: Path) -> Run:
+def read(path: Path) -> MeasuredRun:
     """The run of a trace: its step time, and time by class of kernels in ms a step."""
     trace = _passed(path)
     own = trace.head.get("otherData")
     if isinstance(own, dict) and isinstance(own.get("leaves"), dict):
         return _of_ours(path, own)
-    if not trace.steps:
-        raise InputError(
-            str(path), "no annotations ProfilerStep#", "a trace with steps",
-            "call profiler.step() after each step of training, and export again",
-        )  # fmt: skip
-    numbers = sorted(trace.steps)
-    kept = numbers[1:] or numbers
-    run = Run("pytorch-profiler", "steps", _cells(trace.head), warm_up=len(numbers) - len(kept))
-    for number in numbers:
-        run.steps[number] = [Figure("iteration_time", 1e-3 * trace.steps[number][1], "ms")]
-    window = min(trace.steps[n][0] for n in kept), max(sum(trace.steps[n]) for n in kept)
-    if len(trace.kernels.start):
-        parts = _parts(trace.kernels, window, len(kept))
-        run.shares = {f"{name}_ms": text(value) for name, value in parts.items()}
-        run.note = "ms a step: " + ", ".join(f"{name} {value:.4g}" for name, value in parts.items())
-        run.note += _collectives(trace.kernels, len(numbers))
-    return run
+    mark = "call profiler.step() after each step of training"
+    return run_of(path, "pytorch-profiler", _cells(trace.head), trace.steps, trace.kernels, mark)
 
 
-def _of_ours(path: Path, own: Mapping[str, Any]) -> Run:
+def _of_ours(path: Path, own: Mapping[str, Any]) -> MeasuredRun:
     """The design that ``dse trace`` wrote with its step."""
     leaves = {name: float(value) for name, value in own["leaves"].items() if isinstance(value, int | float)}
     try:
-        run = Run("dse-trace", "steps", cells_of(leaves), warm_up=0)
+        run = MeasuredRun("dse-trace", "steps", cells_of(leaves), warm_up=0)
     except ValueError as error:
         raise InputError(str(path), str(error), "leaves of a design", "write the trace again") from None
     if named := re.match(r"(\S+) on (\S+), ([^,\s]+),", str(own.get("design", ""))):
@@ -146,56 +90,21 @@ def _cells(head: Mapping[str, Any]) -> dict[str, str]:
     return cells
 
 
-def _parts(kernels: _Kernels, window: tuple[float, float], steps: int) -> dict[str, float]:
-    """Class → ms a step of its kernels in the window.
-
-    And with overlaps counted once, so that they sum to the step: ``compute``, communication that it does not hide
-    (``exposed_nccl``), and ``gap`` without a kernel.
-    """
-    start, end = np.frombuffer(kernels.start), np.frombuffer(kernels.end)
-    label = np.frombuffer(kernels.label, np.uint8)
-    inside = (end > window[0]) & (start < window[1])
-    start, end, label = np.maximum(start[inside], window[0]), np.minimum(end[inside], window[1]), label[inside]
-    sums = np.bincount(label, end - start, minlength=len(_LABELS))
-    found = {name: float(total) for name, total in zip(_LABELS, sums, strict=True) if total > 0.0}
-    busy, computing = _covered(start, end), _covered(start[label != 0], end[label != 0])
-    found |= {"compute": computing, "exposed_nccl": busy - computing, "gap": max(window[1] - window[0] - busy, 0.0)}
-    return {name: 1e-3 * value / steps for name, value in found.items()}
-
-
-def _covered(start: np.ndarray, end: np.ndarray) -> float:
-    """Length of the union of intervals."""
-    if not len(start):
-        return 0.0
-    order = np.argsort(start, kind="stable")
-    start, last = start[order], np.maximum.accumulate(end[order])
-    before = np.concatenate([[-np.inf], last[:-1]])
-    return float(np.sum(np.maximum(last - np.maximum(start, before), 0.0)))
-
-
-def _collectives(kernels: _Kernels, steps: int) -> str:
-    """The collectives that take longest, with bytes, ranks and times a step."""
-    listed = sorted(kernels.collectives.items(), key=lambda item: -item[1][1])[:6]
-    return "".join(
-        f"; {kind}{f' of {size:,} B' if size else ''}{f' over {ranks} ranks' if ranks else ''}: {count / steps:.4g} a "
-        f"step, {1e-3 * total / steps:.4g} ms" for (kind, size, ranks), (count, total) in listed
-    )  # fmt: skip
-
-
 # One pass
 
 
 def _passed(path: Path) -> _Trace:
-    trace = _Trace({}, {}, _Kernels())
+    trace = _Trace({}, {}, KernelTimes())
     for event in _events(path, trace.head):
         start, duration = _time(event.get("ts")), _time(event.get("dur"))
         if event.get("ph") != "X" or start is None or duration is None:
             continue
         kind, name = event.get("cat"), event.get("name")
         if kind in ("kernel", "gpu_memcpy", "gpu_memset", "Kernel"):
-            if len(trace.kernels.start) >= _KERNELS:
-                raise InputError(str(path), f"more than {_KERNELS:,} kernels", ALLOWED, "profile fewer steps")
-            trace.kernels.add(event, start, duration)
+            full(path, trace.kernels)
+            label = class_of(str(name)[:1000]) if "mem" not in kind else OF_COPIES
+            message = _message(str(name)[:1000], event.get("args")) if label == 0 else None
+            trace.kernels.add(label, start, duration, message)
         elif kind != "gpu_user_annotation" and duration > 0.0 and (step := _STEP.fullmatch(str(name))):
             trace.steps[int(step[1])] = start, duration
     return trace

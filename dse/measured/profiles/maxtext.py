@@ -6,7 +6,7 @@ import re
 from collections.abc import Iterable
 
 from dse.launch import values_of
-from dse.measured.profiles.run import Figure, Run, cells_of, numbers, slower, text
+from dse.measured.profiles.run import Figure, MeasuredRun, cells_of, numbers, slower, text
 
 SIGN = re.compile(r"completed step: \d+, seconds: |Config param \w+: ")
 
@@ -24,9 +24,9 @@ _DERIVED = {
 }  # fmt: skip
 
 
-def read(lines: Iterable[str]) -> Run:
+def read(lines: Iterable[str]) -> MeasuredRun:
     """The run of a log."""
-    run, given = Run("maxtext", "steps", {}), dict[str, str]()
+    run, given = MeasuredRun("maxtext", "steps", {}), dict[str, str]()
     for line in lines:
         found = numbers(line, _FIGURES)
         if stated := _PARAMETER.search(line):

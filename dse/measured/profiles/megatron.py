@@ -10,7 +10,7 @@ import re
 from collections.abc import Iterable
 
 from dse.launch import values_of
-from dse.measured.profiles.run import Figure, Run, cells_of, numbers, slower, text
+from dse.measured.profiles.run import Figure, MeasuredRun, cells_of, numbers, slower, text
 
 SIGN = re.compile(r"elapsed time per iteration \(m?s\):|train_step_timing in s:|^.{0,40}-{8,} arguments -{8,}")
 
@@ -51,9 +51,9 @@ _NEEDED = {
 _NO = ("False", "None", "false", "null", "none", "~")
 
 
-def read(lines: Iterable[str]) -> Run:
+def read(lines: Iterable[str]) -> MeasuredRun:
     """The run of a log."""
-    run, given, last = Run("megatron-lm", "steps", {}), dict[str, str](), dict[str, float]()
+    run, given, last = MeasuredRun("megatron-lm", "steps", {}), dict[str, str](), dict[str, float]()
     batches: dict[int, float] = {}
     for line in lines:
         found = numbers(line, _FIGURES)
@@ -75,7 +75,7 @@ def read(lines: Iterable[str]) -> Run:
     return run
 
 
-def _add(run: Run, step: int, found: dict[str, float]) -> None:
+def _add(run: MeasuredRun, step: int, found: dict[str, float]) -> None:
     if "s" in found:
         run.tool = "nemo"
     figures = [Figure("iteration_time", found[unit], unit) for unit in ("ms", "s") if unit in found][:1]

@@ -24,7 +24,7 @@ _LINE = 1 << 16
 
 ALLOWED = (
     "logs of Megatron-LM, NeMo, torchtitan, MaxText; results of vllm bench serve, sglang bench_serving, GenAI-Perf; "
-    "output of nccl-tests, rccl-tests; traces of the PyTorch profiler"
+    "output of nccl-tests, rccl-tests; traces of the PyTorch profiler, SQLite exports of Nsight Systems"
 )
 
 
@@ -37,7 +37,7 @@ class Figure(NamedTuple):
 
 
 @dataclasses.dataclass
-class Run:
+class MeasuredRun:
     """A configuration with its measured figures.
 
     ``steps``: step → its figures, of which medians are taken; ``peaks``: figures of which the largest counts.
@@ -69,12 +69,12 @@ class Run:
             self.peaks[figure.metric] = figure
 
 
-def joined(runs: Iterable[Run]) -> list[Run]:
+def joined(runs: Iterable[MeasuredRun]) -> list[MeasuredRun]:
     """Runs of steps with equal cells as one, of which the files are ranks: the slowest rank has the time of a step.
 
     Other runs that are equal in all count once.
     """
-    found: dict[object, Run] = {}
+    found: dict[object, MeasuredRun] = {}
     for run in runs:
         key = (run.tool, run.kind, *sorted(run.cells.items()), *(() if run.kind == "steps" else run.figures()))
         if (known := found.setdefault(key, run)) is run:

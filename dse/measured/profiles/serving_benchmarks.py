@@ -16,7 +16,7 @@ from typing import Any
 from dse.errors import ELSEWHERE, InputError, plain
 from dse.io import inputs
 from dse.launch import values_of
-from dse.measured.profiles.run import ALLOWED, Figure, Run, blocks, cells_of, text
+from dse.measured.profiles.run import ALLOWED, Figure, MeasuredRun, blocks, cells_of, text
 
 #: Columns that keys of a result may state under the names of any tool, as ``--metadata`` of vLLM does.
 _STATED = {"tp": "tp", "pp": "pp", "dp": "dp", "n_devices": "n_gpus", "precision": "precision", "accelerator": "gpu"}
@@ -28,7 +28,7 @@ _TIMES = {
 }  # fmt: skip
 
 
-def read(path: Path) -> list[Run]:
+def read(path: Path) -> list[MeasuredRun]:
     """The runs of a file, one a JSON document; InputError for a file that has none."""
     runs = []
     for document in _documents(path):
@@ -70,13 +70,13 @@ def _number(value: Any) -> float:
     return float(value) if known and 0.0 < value < math.inf else 0.0
 
 
-def _of_client(result: Mapping[str, Any]) -> Run | None:
+def _of_client(result: Mapping[str, Any]) -> MeasuredRun | None:
     """A result of the clients of vLLM and SGLang, which have the same keys."""
     done = _number(result.get("completed"))
     if not done:
         return None
     sglang = "server_info" in result or "total_output_tokens_retokenized" in result
-    run = Run("sglang" if sglang else "vllm", "serving", _stated(result))
+    run = MeasuredRun("sglang" if sglang else "vllm", "serving", _stated(result))
     run.cells["framework"] = run.tool
     if sglang:
         run.cells |= _of_server(result.get("server_info"))
@@ -106,7 +106,7 @@ def _of_client(result: Mapping[str, Any]) -> Run | None:
     return run
 
 
-def _rate(run: Run, value: Any) -> None:
+def _rate(run: MeasuredRun, value: Any) -> None:
     if rate := _number(value):
         run.peak(Figure("output_throughput_total", rate, "token/s"))
 
@@ -139,9 +139,9 @@ def _of_server(info: Any) -> dict[str, str]:
     return cells
 
 
-def _of_genai_perf(result: Mapping[str, Any]) -> Run | None:
+def _of_genai_perf(result: Mapping[str, Any]) -> MeasuredRun | None:
     """A result of GenAI-Perf; its inter-token latency is the mean of requests, so a time per output token."""
-    run = Run("genai-perf", "serving", {})
+    run = MeasuredRun("genai-perf", "serving", {})
     names = {"time_to_first_token": "ttft_mean", "inter_token_latency": "tpot_mean", "request_latency": "latency_total"}
     scales = {"ms": 1.0, "ns": 1e-6, "us": 1e-3, "s": 1e3, "sec": 1e3}
     for key, name in names.items():
@@ -189,7 +189,7 @@ def _flat(config: Mapping[str, Any], depth: int = 4) -> Iterator[tuple[str, Any]
             yield from _flat(value, depth - 1)
 
 
-_READERS: dict[tuple[str, ...], Callable[[Mapping[str, Any]], Run | None]] = {
+_READERS: dict[tuple[str, ...], Callable[[Mapping[str, Any]], MeasuredRun | None]] = {
     ("completed", "output_throughput"): _of_client,
     ("request_latency", "request_throughput"): _of_genai_perf,
 }

@@ -9,7 +9,7 @@ import math
 import re
 from collections.abc import Iterable
 
-from dse.measured.profiles.run import Figure, Run, accelerator, numbers, slower, text
+from dse.measured.profiles.run import Figure, MeasuredRun, accelerator, numbers, slower, text
 
 SIGN = re.compile(r"\bstep:\s*\d+\s+loss:.*\b(?:tps|wps):|Trainer is initialized with local batch size")
 
@@ -27,9 +27,9 @@ _MESH = re.compile(r"device mesh with \[(.+?)\], \[([\d, ]+)\]")
 _RECOMPUTED = re.compile(r"Applied (full|selective)\w* activation checkpointing", re.IGNORECASE)
 
 
-def read(lines: Iterable[str]) -> Run:
+def read(lines: Iterable[str]) -> MeasuredRun:
     """The run of a log."""
-    run, degrees, started = Run("torchtitan", "steps", {"software": "torchtitan"}), dict[str, int](), False
+    run, degrees, started = MeasuredRun("torchtitan", "steps", {"software": "torchtitan"}), dict[str, int](), False
     for line in lines:
         found = numbers(line, _FIGURES)
         if "memory" in found and "tps" in found:
