@@ -159,6 +159,15 @@ def test_nccl_tests(put, test):
         assert list(unnamed.missing.values()) == ["--set collective=…"]
 
 
+def test_several_tests_in_one_output_are_apart(put):
+    text = files.nccl("all_reduce") + files.nccl("all_gather", ranks=4)
+    rows = profiles.read([put(text)]).tables["collectives"]
+    said = [(row["collective"], row["num_gpus"]) for row in rows]
+    assert said == [("all_reduce", "8")] * 2 + [("all_gather", "4")] * 2
+    alone = files.nccl().replace("Rank  1 ", "Rank  0 ")  # built without MPI: each process for itself
+    assert "-n DEVICES" in profiles.read([put(alone)]).missing.values()
+
+
 def test_collectives_over_nodes_are_those_of_nodes(put):
     apart = files.nccl().replace("on     node1 device  4", "on     node2 device  0")
     for device in (5, 6, 7):

@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import re
 from collections.abc import Iterable
 from typing import NamedTuple
@@ -30,30 +31,49 @@ class _SizeLine(NamedTuple):
     ratio: float  # of bus to algorithm bandwidth
 
 
+@dataclasses.dataclass
+class _Test:
+    """One run of a test: its name, ranks (number → host and device) and measured sizes."""
+
+    name: str
+    ranks: dict[str, tuple[str, str]] = dataclasses.field(default_factory=dict)
+    alone: bool = False  #: whether processes have the same rank: each runs for itself
+    found: dict[tuple[int, str, str], _SizeLine] = dataclasses.field(default_factory=dict)
+
+    def runs(self) -> list[MeasuredRun]:
+        """A row a size."""
+        cells, devices = {"src": "nccl-tests"}, {accelerator(device) for _, device in self.ranks.values()}
+        members = 0 if self.alone else len(self.ranks)
+        if members:
+            hosts = {host for host, _ in self.ranks.values()}
+            cells |= {"num_gpus": text(members), "devices_per_node": text(members / len(hosts))}
+        if len(devices) == 1 and devices != {""}:
+            cells["system"] = devices.pop()
+        name = self.name or _by_ratio(list(self.found.values()), members)
+        cells |= {"collective": _NAMES.get(name, name)} if name else {}
+        return [
+            MeasuredRun("nccl-tests", "collectives", cells | {
+                "dtype": one.dtype, "bytes": text(one.size), "latency_ms": text(1e-3 * one.microseconds),
+            }) for one in self.found.values()
+        ]  # fmt: skip
+
+
 def read(lines: Iterable[str]) -> list[MeasuredRun]:
-    """The measured sizes of an output, a row each."""
-    ranks, found, test = dict[tuple[str, str], str](), dict[tuple[int, str, str], _SizeLine](), ""
+    """The measured sizes of the tests of an output, a row each."""
+    tests, named = [_Test("")], ""
     for line in lines:
-        if named := _TEST.search(line):
-            test = named[1]
+        if found := _TEST.search(line):
+            named = found[1]
+        if "# nThread" in line:
+            tests.append(_Test(named))
+            named = ""
+        test = tests[-1]
         if rank := _RANK.search(line):
-            ranks[rank[2], rank[3]] = rank[4]
+            test.alone |= rank[1] in test.ranks
+            test.ranks[rank[1]] = rank[2], rank[4]
         elif (one := _line(line)) is not None:
-            found[one.size, one.dtype, one.redop] = one
-    cells = {"src": "nccl-tests"}
-    devices = {accelerator(name) for name in ranks.values()}
-    if ranks:
-        hosts = {host for host, _ in ranks}
-        cells |= {"num_gpus": text(len(ranks)), "devices_per_node": text(len(ranks) / len(hosts))}
-    if len(devices) == 1 and devices != {""}:
-        cells["system"] = devices.pop()
-    name = test or _by_ratio(list(found.values()), len(ranks))
-    cells |= {"collective": _NAMES.get(name, name)} if name else {}
-    return [
-        MeasuredRun("nccl-tests", "collectives", cells | {
-            "dtype": one.dtype, "bytes": text(one.size), "latency_ms": text(1e-3 * one.microseconds),
-        }) for one in found.values()
-    ]  # fmt: skip
+            test.found[one.size, one.dtype, one.redop] = one
+    return [run for test in tests for run in test.runs()]
 
 
 def _line(line: str) -> _SizeLine | None:
