@@ -53,6 +53,7 @@ def torchtitan(rates: list[int], rank: int = 0) -> str:
         "CUDA capacity: NVIDIA H100 80GB HBM3 with 79.11GiB memory",
         "Model \x1b[34mllama3 8B \x1b[31msize: 8,030,261,248 total parameters\x1b[39m",
         "Applied selective activation checkpointing to the model",
+        "Compiling each TransformerBlock with torch.compile",
         "Trainer is initialized with local batch size 2, global batch size 16, gradient accumulation steps 1, "
         "sequence length 8192, total steps 1000 (warmup 200)",
         "Training starts at step 1",

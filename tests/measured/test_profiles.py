@@ -104,6 +104,9 @@ def test_torchtitan(put):
     said = {"gpu": "h100-sxm-80gb", "model": "llama3 8B", "n_gpus": "8", "zero_stage": "3", "micro_batch": "2",
             "global_batch": "16", "seq_len": "8192", "recompute": "selective"}  # fmt: skip
     assert said.items() <= rows[0].items() and not found.missing
+    eager = files.torchtitan([1, 1, 1]).replace("torch.compile", "").replace("Applied selective", "Applied no")
+    (row, *_) = profiles.read([put(eager)]).tables["steps"]
+    assert rows[0]["software"] == "torchtitan" and (row["software"], row["recompute"]) == ("torchtitan-eager", "none")
 
 
 def test_maxtext(put):

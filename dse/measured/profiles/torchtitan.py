@@ -29,7 +29,8 @@ _RECOMPUTED = re.compile(r"Applied (full|selective)\w* activation checkpointing"
 
 def read(lines: Iterable[str]) -> MeasuredRun:
     """The run of a log."""
-    run, degrees, started = MeasuredRun("torchtitan", "steps", {"software": "torchtitan"}), dict[str, int](), False
+    run, degrees = MeasuredRun("torchtitan", "steps", {"software": "torchtitan"}), dict[str, int]()
+    started = compiled = False
     for line in lines:
         found = numbers(line, _FIGURES)
         if "memory" in found and "tps" in found:
@@ -41,6 +42,7 @@ def read(lines: Iterable[str]) -> MeasuredRun:
             run.steps[number] = slower(run.steps.get(number, figures), figures)
             continue
         started |= "Training starts at step" in line
+        compiled |= "with torch.compile" in line
         for column in ("micro_batch", "global_batch", "seq_len"):
             if column in found and "initialized with" in line:
                 run.cells[column] = text(found[column])
@@ -52,6 +54,7 @@ def read(lines: Iterable[str]) -> MeasuredRun:
         if degrees.get("pp", 1) > 1:
             run.cells.pop("micro_batch", None)  # of a pipeline, all micro-batches of a rank
     if started:
+        run.cells["software"] = "torchtitan" if compiled else "torchtitan-eager"
         run.cells.setdefault("recompute", "none")
     return run
 
