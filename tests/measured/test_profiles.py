@@ -340,7 +340,9 @@ def test_calibrate_reads_profiles_too(put, tmp_path):
      '{"traceEvents": []}', "{" * 100_000, '{"traceEvents": [' + "[" * 100_000, files.megatron([1.0, 2.0]),
      '{"completed": 0, "output_throughput": 1}', '{"completed": NaN, "output_throughput": Infinity}',
      '{"traceEvents": [], "otherData": {"leaves": {}}}', '{"otherData": {"leaves": {}}, "traceEvents": []}',
-     '{"otherData": {"leaves": {"mapping.recompute": 99}}, "traceEvents": []}', "# nThread 1 nGpus 8\n"],
+     '{"otherData": {"leaves": {"mapping.recompute": 99}}, "traceEvents": []}',
+     '{"otherData": {"leaves": {"mapping.recompute": 1e400, "mapping.tp": %s}}, "traceEvents": []}' % (400 * "9"),
+     "# nThread 1 nGpus 8\n"],
 )  # fmt: skip
 def test_foreign_and_damaged_files_are_refused_in_four_parts(put, text):
     with pytest.raises(InputError):
@@ -378,7 +380,8 @@ def test_mutants_are_read_or_refused(tmp_path_factory, name, data):
     for _ in range(data.draw(st.integers(1, 3))):
         start, length = data.draw(st.integers(0, len(text))), data.draw(st.integers(0, 200))
         other = data.draw(st.one_of(
-            st.just(""), st.text(max_size=8), st.sampled_from(["NaN", "-1", "1e999", "null", "[", "}", '"', "\n", "0"]),
+            st.just(""), st.text(max_size=8),
+            st.sampled_from(["NaN", "-1", "1e999", "null", "[", "}", '"', "\n", "0", 400 * "9"]),
             st.just(text[start : start + length][::-1]),
         ))  # fmt: skip
         text = text[:start] + other + text[start + length :]

@@ -63,7 +63,8 @@ def read(path: Path) -> MeasuredRun:
 
 def _of_ours(path: Path, own: Mapping[str, Any]) -> MeasuredRun:
     """The design that ``dse trace`` wrote with its step."""
-    leaves = {name: float(value) for name, value in own["leaves"].items() if isinstance(value, int | float)}
+    known = {name: value for name, value in own["leaves"].items() if isinstance(value, int | float)}
+    leaves = {name: float(value) for name, value in known.items() if abs(value) < 1e30}
     try:
         run = MeasuredRun("dse-trace", "steps", cells_of(leaves), warm_up=0)
     except ValueError as error:

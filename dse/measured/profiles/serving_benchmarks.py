@@ -67,7 +67,7 @@ _BLANK = re.compile(r"\s*")
 def _number(value: Any) -> float:
     """A positive number, else 0."""
     known = isinstance(value, int | float) and not isinstance(value, bool)
-    return float(value) if known and 0.0 < value < math.inf else 0.0
+    return float(value) if known and 0.0 < value < 1e18 else 0.0
 
 
 def _of_client(result: Mapping[str, Any]) -> MeasuredRun | None:
