@@ -16,6 +16,7 @@ from dse.cli import (
     calibration,
     catalog,
     decide,
+    diagnose,
     diff,
     evaluate,
     examples,
@@ -75,6 +76,7 @@ app.command()(launch.launch)
 app.command()(calibration.predict)
 app.command()(calibration.validate)
 app.command()(calibration.calibrate)
+app.command()(diagnose.diagnose)
 app.command()(plot.plot)
 app.command()(diff.diff)
 app.command()(report.report)

@@ -7,7 +7,7 @@ from typing import Annotated, Any
 
 import typer
 
-from dse.cli import show
+from dse.cli import profiles, show
 from dse.cli.options import Force, Json
 from dse.cli.status import NOTHING_FEASIBLE, report_errors
 from dse.errors import InputError
@@ -39,6 +39,11 @@ def _print_columns() -> None:
 Columns = Annotated[
     bool,
     typer.Option("--columns", callback=_show_columns, is_eager=True, help="List the columns of the tables and exit."),
+]
+
+
+Measured = Annotated[
+    list[Path], typer.Argument(metavar="CASES.csv …", help="Measured configurations, or the files of --profile.")
 ]
 
 
@@ -79,13 +84,20 @@ def predict(
 
 @report_errors
 def validate(
-    cases: Annotated[list[Path], typer.Argument(metavar="CASES.csv …", help="Measured configurations.")],
+    cases: Measured,
     output: Annotated[
         Path | None, typer.Option("--output", "-o", help="CSV file with every comparison [default: none].")
     ] = None,
     uncertainty: Annotated[
         bool, typer.Option("--uncertainty", help="Also print the share of rows within their 80 % intervals.")
     ] = False,
+    profile: profiles.Profile = False,
+    workload: profiles.Workload = None,
+    system: profiles.System = None,
+    n_devices: profiles.Devices = None,
+    software: profiles.Stack = None,
+    settings: profiles.Settings = None,
+    rows: profiles.RowsFile = None,
     force: Force = False,
     as_json: Json = False,
     columns: Columns = False,
@@ -93,13 +105,16 @@ def validate(
     """Compare predictions with measurements.
 
     Prints the errors by source and metric. The tables have the columns of dse predict, and measured figures:
-    metric, value and unit, or columns such as iteration_ms_measured; --columns lists them.
+    metric, value and unit, or columns such as iteration_ms_measured; --columns lists them. With --profile the files
+    are those of tools, and -w, -s, -n and --set state what they leave out.
 
     A bad row never stops the file. Exit status 1 when no figure is predicted.
     """
     from dse.measured.comparison import validate
 
-    report = validate(cases, output, uncertainty, force)
+    stated = profiles.StatedCells(workload, system, n_devices, software, settings)
+    with profiles.tables(cases, profile, stated, rows, output, force) as tables:
+        report = validate(tables, output, uncertainty, force)
     if as_json:
         show.document(report)
     else:
@@ -176,7 +191,7 @@ def _figures(row: dict[str, Any]) -> list[str]:
 
 @report_errors
 def calibrate(
-    cases: Annotated[list[Path], typer.Argument(metavar="CASES.csv …", help="Measured configurations.")],
+    cases: Measured,
     output: Annotated[Path, typer.Option("--output", "-o", help="TOML file to write.")],
     folds: Annotated[int, typer.Option(min=0, max=20, help="Cross-validate over this many groups of shapes.")] = 0,
     catalog: Annotated[
@@ -187,12 +202,20 @@ def calibrate(
         bool,
         typer.Option("--add", help="Update the values by these rows, without a fit, into a catalogue of your own."),
     ] = False,
+    profile: profiles.Profile = False,
+    workload: profiles.Workload = None,
+    system: profiles.System = None,
+    n_devices: profiles.Devices = None,
+    software: profiles.Stack = None,
+    settings: profiles.Settings = None,
+    rows: profiles.RowsFile = None,
     force: Force = False,
 ) -> None:
     """Fit parameters to measurements.
 
     Parameters of software stacks are fitted to training steps. In a source checkout, parameters of chips and networks
-    are fitted to kernels or power limits, and those of engines to tables of serving.
+    are fitted to kernels or power limits, and those of engines to tables of serving. With --profile the files are those
+    of tools.
 
     With --add a few rows of one's own machine, as dse measure asks for them, move and narrow the values of stacks,
     chips and links in seconds; each row once. Changed entries are written to a catalogue of your own, which DSE_CATALOG
@@ -200,12 +223,14 @@ def calibrate(
     """
     from dse.calibrate import jobs
 
-    if add:
-        _add(cases, output, catalog, force)
-        return
-    _, summary, written = jobs.run(cases, folds, output, catalog, force=force)
-    rows = [[show.percent(cell) if isinstance(cell, float) else str(cell) for cell in row] for row in summary.rows]
-    show.print_table(show.console(), summary.header, rows, left=summary.header[:1])
+    stated = profiles.StatedCells(workload, system, n_devices, software, settings)
+    with profiles.tables(cases, profile, stated, rows, output, force) as tables:
+        if add:
+            _add(tables, output, catalog, force)
+            return
+        _, summary, written = jobs.run(tables, folds, output, catalog, force=force)
+    lines = [[show.percent(cell) if isinstance(cell, float) else str(cell) for cell in row] for row in summary.rows]
+    show.print_table(show.console(), summary.header, lines, left=summary.header[:1])
     if summary.note:
         print(summary.note)
     print(f"written: {', '.join(map(str, written))}")

@@ -57,7 +57,7 @@ _UNCUT = {"mapping.nano.nano_batches": 1.0, "mapping.nano.step_overlap": 0.0}
 #: For training it follows from the number of processes.
 _IMPLIED = {"training": ("mapping.dp",), "serving": ()}
 
-__all__ = ["TOOLS", "Line", "Stated", "Tool", "launch", "read_arguments", "settings", "tool_of", "unfit"]
+__all__ = ["TOOLS", "Line", "Stated", "Tool", "launch", "read_arguments", "settings", "tool_of", "unfit", "values_of"]
 
 
 def launch(
@@ -309,6 +309,22 @@ def read_arguments(tool: str, arguments: str | Sequence[str], within: Design | N
         and _read(known, {name: given[name]}, lookup, False) == of_none
     )  # fmt: skip
     return Stated(values, strange, left, remarks, unread)
+
+
+def values_of(tool: str, options: Mapping[str, str]) -> dict[str, float]:
+    """Values stated by options under their names in the rules of a tool.
+
+    Args:
+        tool: a name of ``TOOLS``.
+        options: option → its value, "" for a switch.
+
+    Returns:
+        Path of a leaf → value; without those of which the value is no number.
+
+    >>> values_of("megatron-lm", {"--micro-batch-size": "2", "--sequence-parallel": ""})["mapping.micro_batch"]
+    2.0
+    """
+    return _read(tool_of(tool), options, None, strict=False)
 
 
 #: Options of the Python interpreter, which come before those of a tool.

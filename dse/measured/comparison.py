@@ -125,7 +125,7 @@ def predict_lines(
     predictions = predict_cases(read_cases(cases_path, measured=False))
     rows = _predicted_rows(predictions, spreads_of(predictions) if intervals else None)
     lines = [line for _, line in sorted(rows, key=lambda item: item[0])]
-    _write(output, lines, force)
+    write_lines(output, lines, force)
     skipped = Counter(line["skipped"] for line in lines if line["skipped"])
     known = read_table(cases_path)[0]
     wrong = columns.misspelt(known) if kind_of(known) is steps.KIND else {}
@@ -176,7 +176,7 @@ def validate(
         outputs.checked(output, force, [paths] if isinstance(paths, str | Path) else paths)
     compared = compare(paths)
     if output is not None:
-        _write(output, [_compared_row(c) for c in compared], force)
+        write_lines(output, [_compared_row(c) for c in compared], force)
     return report(compared) | ({"coverage": coverage(compared)} if intervals else {})
 
 
@@ -428,8 +428,8 @@ def _compared_row(compared: Comparison) -> dict[str, Any]:
     }  # fmt: skip
 
 
-def _write(path: str | Path, rows: list[dict[str, Any]], force: bool) -> None:
-    """Write rows as CSV; columns in order of first appearance."""
+def write_lines(path: str | Path, rows: list[dict[str, Any]], force: bool) -> None:
+    """Write rows as CSV: columns in order of first appearance."""
     header = list(dict.fromkeys(column for row in rows for column in row if column))
     with outputs.replacing(path, force) as partial, partial.open("w", encoding="utf-8", newline="") as file:
         writer = csv.DictWriter(file, header, extrasaction="ignore", restval="", lineterminator="\n")

@@ -114,7 +114,7 @@ def read_attention(row: Row) -> list[Kernel]:
 
 
 def read_collective(row: Row) -> list[Kernel]:
-    """A library collective of ``num_gpus`` in one node, or of ``num_workers`` on a platform."""
+    """A library collective of ``num_gpus``, in one node unless stated, or of ``num_workers`` on a platform."""
     name = row.get("collective").replace("all_to_all", "alltoall")
     if name not in OPERATIONS:
         raise Skip("unknown collective", name)
@@ -122,7 +122,8 @@ def read_collective(row: Row) -> list[Kernel]:
     if row.get("num_workers"):
         return [_on_platform(row, operation, name)]
     members, device = number(row, "num_gpus"), known_accelerator(row.get("system"))
-    values = (operation, number(row, "bytes"), members, members, 0.0)
+    local = min(number(row, "devices_per_node", members), members)
+    values = (operation, number(row, "bytes"), members, local, 0.0)
     return [Kernel("collective", device, values, _seconds(row, "latency_ms"), name)]
 
 

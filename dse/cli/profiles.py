@@ -1,0 +1,119 @@
+"""Option ``--profile`` of ``dse validate`` and ``dse calibrate``: files of tools as tables of rows."""
+
+from __future__ import annotations
+
+import contextlib
+import tempfile
+from collections.abc import Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, NamedTuple
+
+import typer
+
+from dse.cli import show
+from dse.errors import InputError
+
+if TYPE_CHECKING:
+    from dse.measured.profiles import Rows
+
+Profile = Annotated[
+    bool,
+    typer.Option(
+        "--profile",
+        help="Read files of tools instead of tables: logs of Megatron-LM, NeMo, torchtitan, MaxText; results of "
+        "vllm bench serve, sglang bench_serving, GenAI-Perf; nccl-tests; profiles of PyTorch and Nsight Systems.",
+    ),
+]
+RowsFile = Annotated[
+    Path | None, typer.Option("--rows", help="CSV file for the rows of the files [default: none].")
+]
+Workload = Annotated[
+    str | None, typer.Option("--workload", "-w", help="Model of the runs [default: what the files say].")
+]
+System = Annotated[
+    str | None, typer.Option("--system", "-s", help="System or accelerator of the runs [default: what the files say].")
+]
+Devices = Annotated[
+    int | None, typer.Option("--n-devices", "-n", min=1, help="Devices of the runs [default: what the files say].")
+]
+Stack = Annotated[
+    str | None, typer.Option("--software", help="Software stack of the runs [default: what the files say].")
+]
+Settings = Annotated[
+    list[str] | None,
+    typer.Option("--set", metavar="COLUMN=VALUE", help="Any column of the rows: tp=8, precision=fp8, …"),
+]
+
+
+class StatedCells(NamedTuple):
+    """What the command states for all runs, by option."""
+
+    workload: str | None
+    system: str | None
+    n_devices: int | None
+    software: str | None
+    settings: list[str] | None
+
+    def cells(self) -> dict[str, str]:
+        """Column → text; InputError for a name that the catalogue lacks."""
+        from dse import types
+        from dse.designs import catalog
+
+        found: dict[str, str] = {}
+        for text in self.settings or []:
+            name, equals, value = (part.strip() for part in text.partition("="))
+            if not equals or not value:
+                raise InputError("--set", repr(text), "COLUMN=VALUE", "write, for example, --set tp=8")
+            found[name] = value
+        if self.workload:
+            found["model"] = catalog.resolve("workload", self.workload)
+        if self.system:
+            catalog.record(types.System, self.system)
+            found["system"] = self.system
+        if self.software:
+            found["software"] = catalog.resolve("software", self.software)
+        return found | ({"n_gpus": str(self.n_devices)} if self.n_devices else {})
+
+
+@contextlib.contextmanager
+def tables(
+    paths: list[Path], profile: bool, stated: StatedCells, rows: Path | None, output: Path | None, force: bool
+) -> Iterator[list[Path]]:
+    """Tables of a command: ``paths``, or with ``profile`` temporary files with the rows of these."""
+    from dse.io import outputs
+
+    if not profile:
+        if rows is not None or any(stated):
+            raise InputError("options", "-w, -s, -n, --software, --set or --rows", "these with --profile alone",
+                             "add --profile, or write the values into the table")  # fmt: skip
+        yield paths
+        return
+    from dse.measured import profiles
+    from dse.measured.comparison import write_lines
+
+    for path in filter(None, (output, rows)):
+        outputs.checked(path, force, paths)
+    found = profiles.read(paths, stated.cells())
+    for note in found.notes:
+        show.note(note)
+    if rows is not None:
+        if len(found.tables) > 1:
+            raise InputError("--rows", f"rows of {' and '.join(found.tables)}", "one kind of rows a file",
+                             "give the files of one kind at a time")  # fmt: skip
+        write_lines(rows, next(iter(found.tables.values())), force)
+    if found.missing:
+        raise _missing(found, rows)
+    with tempfile.TemporaryDirectory(prefix="dse-") as folder:
+        written = [Path(folder, f"{kind}.csv") for kind in found.tables]
+        for path, lines in zip(written, found.tables.values(), strict=True):
+            write_lines(path, lines, force)
+        yield written
+
+
+def _missing(found: Rows, rows: Path | None) -> InputError:
+    """One error for all that the files leave out, with the option that states each."""
+    instead = f", or fill in {rows}, which is written, and give that without --profile" if rows else ""
+    return InputError(
+        "--profile", f"files that do not say {', '.join(found.missing)}", "rows that say what ran",
+        f"add {' '.join(found.missing.values())}{instead}",
+    )  # fmt: skip

@@ -1,0 +1,122 @@
+"""Kernels of a profile: sums by class a step, communication that nothing hides, gaps."""
+
+from __future__ import annotations
+
+import functools
+import re
+from array import array
+from pathlib import Path
+
+import numpy as np
+
+from dse.errors import InputError
+from dse.measured.profiles.run import ALLOWED, Figure, MeasuredRun, text
+
+#: Kernels of one profile, 17 bytes each.
+MOST = 50_000_000
+
+#: Classes of kernels by their names; the first that is found counts.
+CLASSES = {
+    "nccl": re.compile(r"nccl|rccl", re.IGNORECASE),
+    "attention": re.compile(r"flash|fmha|attention|attn", re.IGNORECASE),
+    "gemm": re.compile(r"gemm|cutlass|cublas|nvjet|xmma|matmul|Cijk_|wgmma", re.IGNORECASE),
+    "elementwise": re.compile(
+        r"elementwise|vectorized|reduce|norm|softmax|triton|index|copy|cat|dropout|adam|multi_tensor|rope|silu|gelu",
+        re.IGNORECASE,
+    ),
+}
+COPIES, _OTHER = "memcpy", "other"
+_LABELS = (*CLASSES, COPIES, _OTHER)
+
+
+class KernelTimes:
+    """Starts, ends and classes of kernels, 17 bytes each, and sums of collectives."""
+
+    def __init__(self) -> None:
+        self.start, self.end, self.label = array("d"), array("d"), array("B")
+        self.collectives: dict[tuple[str, int, int], list[float]] = {}
+
+    def add(self, label: int, start: float, duration: float, message: tuple[str, int, int] | None = None) -> None:
+        """One kernel of a class, µs; of a collective with its name, bytes and ranks."""
+        self.start.append(start)
+        self.end.append(start + duration)
+        self.label.append(label)
+        if message is not None and (message in self.collectives or len(self.collectives) < 10_000):
+            count = self.collectives.setdefault(message, [0, 0.0])
+            count[0] += 1
+            count[1] += duration
+
+
+@functools.lru_cache(maxsize=10_000)
+def class_of(name: str) -> int:
+    """Index of the class of a kernel by its name."""
+    return next((i for i, sign in enumerate(CLASSES.values()) if sign.search(name)), _LABELS.index(_OTHER))
+
+
+#: Index of the class of copies.
+OF_COPIES = _LABELS.index(COPIES)
+
+
+def run_of(
+    path: Path, tool: str, cells: dict[str, str], steps: dict[int, tuple[float, float]], kernels: KernelTimes, mark: str
+) -> MeasuredRun:
+    """The run of a profile of ``steps`` (number → start and duration, µs), which ``mark`` says how to mark.
+
+    The first step is left out where there are more: it pays for the profiler.
+    """
+    if not steps:
+        raise InputError(str(path), "no marked steps", "a profile with steps", f"{mark}, and profile again")
+    numbers = sorted(steps)
+    kept = numbers[1:] or numbers
+    run = MeasuredRun(tool, "steps", cells, warm_up=len(numbers) - len(kept))
+    for number in numbers:
+        run.steps[number] = [Figure("iteration_time", 1e-3 * steps[number][1], "ms")]
+    window = min(steps[n][0] for n in kept), max(sum(steps[n]) for n in kept)
+    if len(kernels.start):
+        parts = _parts(kernels, window, len(kept))
+        run.shares = {f"{name}_ms": text(value) for name, value in parts.items()}
+        run.note = "ms a step: " + ", ".join(f"{name} {value:.4g}" for name, value in parts.items())
+        run.note += _collectives(kernels, len(numbers))
+    return run
+
+
+def full(path: Path, kernels: KernelTimes) -> None:
+    """InputError for a profile of too many kernels."""
+    if len(kernels.start) >= MOST:
+        raise InputError(str(path), f"more than {MOST:,} kernels", ALLOWED, "profile fewer steps")
+
+
+def _parts(kernels: KernelTimes, window: tuple[float, float], steps: int) -> dict[str, float]:
+    """Class → ms a step of its kernels in the window.
+
+    And with overlaps counted once, so that they sum to the step: ``compute``, communication that it does not hide
+    (``exposed_nccl``), and ``gap`` without a kernel.
+    """
+    start, end = np.frombuffer(kernels.start), np.frombuffer(kernels.end)
+    label = np.frombuffer(kernels.label, np.uint8)
+    inside = (end > window[0]) & (start < window[1])
+    start, end, label = np.maximum(start[inside], window[0]), np.minimum(end[inside], window[1]), label[inside]
+    sums = np.bincount(label, end - start, minlength=len(_LABELS))
+    found = {name: float(total) for name, total in zip(_LABELS, sums, strict=True) if total > 0.0}
+    busy, computing = _covered(start, end), _covered(start[label != 0], end[label != 0])
+    found |= {"compute": computing, "exposed_nccl": busy - computing, "gap": max(window[1] - window[0] - busy, 0.0)}
+    return {name: 1e-3 * value / steps for name, value in found.items()}
+
+
+def _covered(start: np.ndarray, end: np.ndarray) -> float:
+    """Length of the union of intervals."""
+    if not len(start):
+        return 0.0
+    order = np.argsort(start, kind="stable")
+    start, last = start[order], np.maximum.accumulate(end[order])
+    before = np.concatenate([[-np.inf], last[:-1]])
+    return float(np.sum(np.maximum(last - np.maximum(start, before), 0.0)))
+
+
+def _collectives(kernels: KernelTimes, steps: int) -> str:
+    """The collectives that take longest, with bytes, ranks and times a step."""
+    listed = sorted(kernels.collectives.items(), key=lambda item: -item[1][1])[:6]
+    return "".join(
+        f"; {kind}{f' of {size:,} B' if size else ''}{f' over {ranks} ranks' if ranks else ''}: {count / steps:.4g} a "
+        f"step, {1e-3 * total / steps:.4g} ms" for (kind, size, ranks), (count, total) in listed
+    )  # fmt: skip

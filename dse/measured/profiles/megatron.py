@@ -1,0 +1,123 @@
+"""Logs of Megatron-LM, and of NeMo and Megatron-Bridge, whose configurations have the same names.
+
+Arguments are printed as ``name ....... value`` (Megatron-LM) or ``name: value`` (the others); a line of an interval
+has its mean time and number (``megatron/training/training.py``, ``training_log``; NeMo's progress printer).
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable
+
+from dse.launch import values_of
+from dse.measured.profiles.run import Figure, MeasuredRun, cells_of, numbers, slower, text
+
+SIGN = re.compile(r"elapsed time per iteration \(m?s\):|train_step_timing in s:|^.{0,40}-{8,} arguments -{8,}")
+
+_ARGUMENT = re.compile(r"(?:^|[\s:\]])([a-z][a-z0-9_]{2,}) (?:\.+ ?| )\s*(\S.*)$")
+_SETTING = re.compile(r"(?:^|[\s\]])([a-z][a-z0-9_]{2,}):\s+(\S.*)$")
+_STEP = re.compile(r"\biteration\s+(\d+)\s*/\s*\d+")
+_FIGURES = {
+    "ms": re.compile(r"elapsed time per iteration \(ms\):\s*([\d.eE+]+)"),
+    "s": re.compile(r"train_step_timing in s:\s*([\d.eE+]+)"),
+    "step": re.compile(r"\bglobal_step:\s*(\d+)"),  # NeMo counts iterations anew in each epoch
+    "TFLOP/s": re.compile(r"throughput per GPU \(TFLOP/s/GPU\):\s*([\d.eE+]+)"),
+    "batch": re.compile(r"global[ _]batch[ _]size:\s*(\d+)"),
+    "MiB": re.compile(r"\| max allocated:\s*([\d.eE+]+)"),  # report_memory divides by 1024 twice
+    "B": re.compile(r"peak_memory_usage:\s*([\d.eE+]+)"),
+    "vocab": re.compile(r"padded vocab \(size: \d+\).*new size: (\d+)"),
+    "world": re.compile(r"using world size: (\d+)"),
+}
+
+#: Argument → option, where they differ by more than dashes.
+_OPTIONS = {
+    "fp8": "--fp8-format", "fp4": "--fp4-format",
+    "virtual_pipeline_model_parallel_size": "--num-virtual-stages-per-pipeline-rank",
+}  # fmt: skip
+
+#: Argument → cells that it states where it is off.
+_OFF = {
+    "sequence_parallel": {"seq_parallel": "0"}, "recompute_granularity": {"recompute": "none"},
+    "tp_comm_overlap": {"overlap_tp": "0"}, "overlap_moe_expert_parallel_comm": {"overlap_ep": "0"},
+    "virtual_pipeline_model_parallel_size": {"vp": "1"}, "optimizer_cpu_offload": {"offload_optimizer": "0"},
+}  # fmt: skip
+
+#: Columns that a rule always fills → arguments, without all of which they say nothing.
+_NEEDED = {
+    "zero_stage": ("use_distributed_optimizer",), "overlap_dp": ("overlap_grad_reduce",),
+    "kv_heads": ("num_attention_heads", "group_query_attention"), "head_dim": ("num_attention_heads",),
+}  # fmt: skip
+
+_NO = ("False", "None", "false", "null", "none", "~")
+
+
+def read(lines: Iterable[str]) -> MeasuredRun:
+    """The run of a log."""
+    run, given, last = MeasuredRun("megatron-lm", "steps", {}), dict[str, str](), dict[str, float]()
+    batches: dict[int, float] = {}
+    for line in lines:
+        found = numbers(line, _FIGURES)
+        last |= found
+        step = _STEP.search(line)
+        if step and ("ms" in found or "s" in found):
+            number = int(found.get("step", 0.0)) or int(step[1])
+            batches[number] = found.get("batch", last.get("batch", 0.0))
+            _add(run, number, found)
+            continue
+        for unit in ("MiB", "B"):
+            if unit in found:
+                run.peak(Figure("peak_memory", found[unit], unit))
+        if not found and (stated := _ARGUMENT.search(line) or _SETTING.search(line)):
+            given.setdefault(stated[1], stated[2].strip())
+    if "batch" in last:  # of a batch that grows, the steps with the last one
+        run.steps = {step: figures for step, figures in run.steps.items() if batches[step] == last["batch"]}
+    run.cells = _cells(given, last)
+    return run
+
+
+def _add(run: MeasuredRun, step: int, found: dict[str, float]) -> None:
+    if "s" in found:
+        run.tool = "nemo"
+    figures = [Figure("iteration_time", found[unit], unit) for unit in ("ms", "s") if unit in found][:1]
+    if "TFLOP/s" in found:
+        figures.append(Figure("model_tflops_per_gpu", found["TFLOP/s"], "TFLOP/s"))
+    run.steps[step] = slower(run.steps.get(step, figures), figures)
+    if "B" in found:
+        run.peak(Figure("peak_memory", found["B"], "B"))
+
+
+def _cells(given: dict[str, str], last: dict[str, float]) -> dict[str, str]:
+    """Cells of the arguments; what is printed as off is off."""
+    options = {
+        _OPTIONS.get(name, "--" + name.replace("_", "-")): _words(value) for name, value in given.items()
+        if value not in _NO and value != "0"
+    }  # fmt: skip
+    cells = cells_of(values_of("megatron-lm", options))
+    for column, needed in _NEEDED.items():
+        if not set(needed) <= given.keys():
+            cells.pop(column, None)
+    for name, off in _OFF.items():
+        if given.get(name) in _NO:
+            cells |= {column: value for column, value in off.items() if column not in cells}
+    if {given.get(name) for name in ("bf16", "fp16")} == {"False"}:
+        cells.setdefault("precision", "fp32")
+    for column, name in {"global_batch": "batch", "vocab": "vocab", "n_gpus": "world"}.items():
+        if name in last:
+            cells[column] = text(last[name])
+    if given.get("world_size", "").isdigit():
+        cells.setdefault("n_gpus", given["world_size"])
+    if cells.get("n_experts") in ("0", "1"):
+        cells.pop("n_experts")
+    gated, widths = given.get("swiglu", given.get("gated_linear_unit")), (cells.get("ffn"), cells.get("hidden"))
+    if gated is not None and all(widths) and (gated == "True") == (float(widths[0]) == 4.0 * float(widths[1])):  # type: ignore[arg-type]
+        cells["shape"] = "unusual"  # the protocol takes a feed-forward of four hidden sizes for one without a gate
+    return cells
+
+
+def _words(value: str) -> str:
+    """Values of an option: "" for a switch, words of a list, formats by their short names."""
+    if value in ("True", "true"):
+        return ""
+    value = re.sub(r"torch\.(bfloat16|float32|float16|uint8)", lambda m: {"bfloat16": "bf16", "float32": "fp32",
+                   "float16": "fp16", "uint8": "fp8"}[m[1]], value)  # fmt: skip
+    return " ".join(re.findall(r"[^\s,'\"\[\]]+", value)) if value.startswith("[") else value.strip("'\"")

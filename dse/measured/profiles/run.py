@@ -1,0 +1,217 @@
+"""One run that a file of a tool tells of: its configuration as cells of a table, and what was measured."""
+
+from __future__ import annotations
+
+import dataclasses
+import gzip
+import re
+import statistics
+import zlib
+from collections.abc import Iterable, Iterator, Mapping
+from pathlib import Path
+from typing import IO, NamedTuple
+
+from dse.designs import catalog
+from dse.errors import InputError
+from dse.io import inputs
+from dse.types import AllToAll, Precision, Recompute, choice_name
+
+#: Steps at the start that are left out: compilation, first allocations, links that are set up.
+WARM_UP = 2
+
+#: Characters of a line that are read at once; a longer one counts as several.
+_LINE = 1 << 16
+
+ALLOWED = (
+    "logs of Megatron-LM, NeMo, torchtitan, MaxText; results of vllm bench serve, sglang bench_serving, GenAI-Perf; "
+    "output of nccl-tests, rccl-tests; traces of the PyTorch profiler, SQLite exports of Nsight Systems"
+)
+
+
+class Figure(NamedTuple):
+    """A measured figure of a run."""
+
+    metric: str
+    value: float
+    unit: str
+
+
+@dataclasses.dataclass
+class MeasuredRun:
+    """A configuration with its measured figures.
+
+    ``steps``: step → its figures, of which medians are taken; ``peaks``: figures of which the largest counts.
+    """
+
+    tool: str
+    kind: str  #: of its table: steps, serving, or collectives
+    cells: dict[str, str]
+    steps: dict[int, list[Figure]] = dataclasses.field(default_factory=dict)
+    peaks: dict[str, Figure] = dataclasses.field(default_factory=dict)
+    files: tuple[str, ...] = ()
+    note: str = ""
+    warm_up: int = WARM_UP
+    shares: dict[str, str] = dataclasses.field(default_factory=dict)  #: column → ms a step, of parts of a step
+
+    def figures(self) -> list[Figure]:
+        """Medians over the steps after the warm-up, and peaks; of runs without steps, the peaks alone."""
+        kept = [self.steps[step] for step in sorted(self.steps)][self.warm_up :]
+        by_name: dict[tuple[str, str], list[float]] = {}
+        for figure in (figure for step in kept for figure in step):
+            by_name.setdefault((figure.metric, figure.unit), []).append(figure.value)
+        medians = [Figure(name, statistics.median(values), unit) for (name, unit), values in by_name.items()]
+        return [*medians, *self.peaks.values()]
+
+    def peak(self, figure: Figure) -> None:
+        """Keep a figure if it is the largest of its name so far."""
+        known = self.peaks.get(figure.metric)
+        if known is None or figure.value > known.value:
+            self.peaks[figure.metric] = figure
+
+
+def joined(runs: Iterable[MeasuredRun]) -> list[MeasuredRun]:
+    """Runs of steps with equal cells as one, of which the files are ranks: the slowest rank has the time of a step.
+
+    Other runs that are equal in all count once.
+    """
+    found: dict[object, MeasuredRun] = {}
+    for run in runs:
+        key = (run.tool, run.kind, *sorted(run.cells.items()), *(() if run.kind == "steps" else run.figures()))
+        if (known := found.setdefault(key, run)) is run:
+            continue
+        known.files = tuple(dict.fromkeys((*known.files, *run.files)))
+        for step, figures in run.steps.items():
+            known.steps[step] = slower(known.steps.get(step, figures), figures)
+        for figure in run.peaks.values():
+            known.peak(figure)
+    return list(found.values())
+
+
+def slower(one: list[Figure], other: list[Figure]) -> list[Figure]:
+    """Of the figures of a step by two ranks those of the slower one: a time is longer, a rate lower."""
+    if not one or not other or one[0].metric != other[0].metric:
+        return one or other
+    return max(one, other, key=lambda figures: figures[0].value * (1.0 if "time" in figures[0].metric else -1.0))
+
+
+# Files
+
+
+def opened(path: Path, limit: int) -> IO[bytes]:
+    """A regular file of at most ``limit`` bytes, unpacked where its name ends in ``.gz``."""
+    try:
+        path = inputs.checked(path, limit, ALLOWED)
+        return gzip.open(path) if path.suffix == ".gz" else path.open("rb")  # type: ignore[return-value]
+    except OSError as error:
+        raise InputError(str(path), error.strerror or str(error), ALLOWED, "check the path") from None
+
+
+def blocks(path: Path, limit: int, size: int = 1 << 20) -> Iterator[bytes]:
+    """Unpacked content block by block, at most ``limit`` bytes; InputError for a damaged or larger file."""
+    read = 0
+    with opened(path, limit) as file:
+        while block := _block(file, path, size):
+            read += len(block)
+            if read > limit:
+                raise InputError(str(path), f"more than {limit >> 20:,} MiB", ALLOWED, "give a shorter run, or its end")
+            yield block
+
+
+def _block(file: IO[bytes], path: Path, size: int) -> bytes:
+    try:
+        return file.read(size)
+    except (OSError, EOFError, zlib.error) as error:
+        raise InputError(str(path), str(error), ALLOWED, "copy the file again: it is damaged or cut") from None
+
+
+#: Colours and other codes of terminals.
+_CODES = re.compile(r"\x1b\[[0-9;]*[A-Za-z]")
+
+
+def lines(path: Path) -> Iterator[str]:
+    """Lines of a log without codes of terminals; what is not UTF-8 is replaced."""
+    rest = b""
+    for block in blocks(path, inputs.TABLE):
+        *whole, rest = (rest + block).replace(b"\r", b"\n").split(b"\n")
+        for line in whole:
+            yield _CODES.sub("", line[:_LINE].decode("utf-8", "replace"))
+        rest = rest[:_LINE]
+    if rest:
+        yield _CODES.sub("", rest.decode("utf-8", "replace"))
+
+
+# Cells
+
+#: Leaf → column, of numbers.
+_NUMBERS = {
+    "workload.n_layers": "layers_used", "workload.hidden": "hidden", "workload.n_heads": "heads",
+    "workload.n_kv_heads": "kv_heads", "workload.head_dim": "head_dim", "workload.ffn_hidden": "ffn",
+    "workload.vocab": "vocab", "workload.seq_len": "seq_len", "workload.global_batch": "global_batch",
+    "workload.experts.n_experts": "n_experts", "workload.experts.first_dense": "first_dense",
+    "workload.experts.n_predict": "n_predict", "mapping.tp": "tp", "mapping.pp": "pp", "mapping.cp": "cp",
+    "mapping.experts.ep": "ep", "mapping.experts.etp": "etp", "mapping.micro_batch": "micro_batch",
+    "mapping.virtual_stages": "vp", "mapping.recompute_share": "recompute_share", "mapping.zero_stage": "zero_stage",
+    "mapping.sequence_parallel": "seq_parallel", "mapping.overlap_dp": "overlap_dp",
+    "mapping.overlap_tp": "overlap_tp", "mapping.experts.overlap_ep": "overlap_ep",
+    "mapping.offload_optimizer": "offload_optimizer", "mapping.offload_weights": "offload_weights",
+}  # fmt: skip
+
+#: Leaf → column and choices, of names.
+_CHOICES = {
+    "mapping.precision": ("precision", Precision), "mapping.recompute": ("recompute", Recompute),
+    "mapping.experts.all_to_all": ("dispatcher", AllToAll),
+}  # fmt: skip
+
+
+def cells_of(values: Mapping[str, float]) -> dict[str, str]:
+    """Cells of a table for leaves of a design; those without a column are left out."""
+    found = {column: text(values[path]) for path, column in _NUMBERS.items() if path in values}
+    for path, (column, choices) in _CHOICES.items():
+        if path in values:
+            found[column] = choice_name(choices(int(values[path])))
+    return found
+
+
+def text(value: float) -> str:
+    """A number as a cell."""
+    return f"{value:.15g}"
+
+
+def numbers(line: str, patterns: Mapping[str, re.Pattern[str]]) -> dict[str, float]:
+    """Name → number, of the patterns that are found in a line; what is no number is passed over."""
+    found: dict[str, float] = {}
+    for name, pattern in patterns.items():
+        if match := pattern.search(line):
+            try:
+                value = float(match[1].replace(",", ""))
+            except ValueError:
+                continue
+            if 0.0 < value < float("inf"):
+                found[name] = value
+    return found
+
+
+# Accelerators
+
+#: Words of slugs that names of devices may leave out; forms of a chip, of which modules are not named.
+_IMPLIED, _FORMS = re.compile(r"sxm|\d+gb|nvl\d+|ironwood|hbm\w+"), {"sxm", "pcie", "nvl"}
+
+
+def accelerator(name: str) -> str:
+    """Accelerator of the catalogue for the name that a driver gives a device, "" where none or several are meant.
+
+    >>> accelerator("NVIDIA H100 80GB HBM3"), accelerator("NVIDIA A100 80GB PCIe"), accelerator("NVIDIA X1")
+    ('h100-sxm-80gb', 'a100-pcie-80gb', '')
+    """
+    words = set(re.findall(r"[a-z0-9]+", re.sub(r"sxm\d", "sxm", name.lower())))
+    sizes = {word for word in words if re.fullmatch(r"\d+gb", word)}
+    found = []
+    for slug in catalog.names("accelerator"):
+        own = set(slug.split("-"))
+        size = {word for word in own if re.fullmatch(r"\d+gb", word)}
+        if {word for word in own - words if not _IMPLIED.fullmatch(word)} or (size and sizes and size != sizes):
+            continue
+        form = own & _FORMS
+        if (not form or form == (words & _FORMS or {"sxm"})) and ("hbm2e" not in own or "hbm2e" in words):
+            found.append(slug)
+    return found[0] if len(found) == 1 else ""

@@ -1,0 +1,195 @@
+"""Results of ``vllm bench serve --save-result``, ``sglang.bench_serving`` (JSON lines), GenAI-Perf and AIPerf (JSON).
+
+Lengths are means over the finished requests. Where requests came at a rate, those in flight are their rate times their
+mean latency (Little's law), and the time to the first token, part of which is waiting, is left out.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+import re
+from collections.abc import Callable, Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+from dse.errors import ELSEWHERE, InputError, plain
+from dse.io import inputs
+from dse.launch import values_of
+from dse.measured.profiles.run import ALLOWED, Figure, MeasuredRun, blocks, cells_of, text
+
+#: Columns that keys of a result may state under the names of any tool, as ``--metadata`` of vLLM does.
+_STATED = {"tp": "tp", "pp": "pp", "dp": "dp", "n_devices": "n_gpus", "precision": "precision", "accelerator": "gpu"}
+
+#: Key of a result in ms → measured name.
+_TIMES = {
+    "mean_ttft_ms": "ttft_mean", "mean_tpot_ms": "tpot_mean", "median_itl_ms": "itl_median",
+    "mean_e2el_ms": "latency_total", "mean_e2e_latency_ms": "latency_total",
+}  # fmt: skip
+
+
+def read(path: Path) -> list[MeasuredRun]:
+    """The runs of a file, one a JSON document; InputError for a file that has none."""
+    runs = []
+    for document in _documents(path):
+        reader = next((read for keys, read in _READERS.items() if set(keys) <= document.keys()), None)
+        if reader is None:
+            raise _foreign(path, f"JSON with the keys {', '.join(list(document)[:8])}")
+        if (run := reader(document)) is None:
+            raise InputError(str(path), "no finished requests", "a result with finished requests", "run it again")
+        runs.append(run)
+    if not runs:
+        raise _foreign(path, "JSON that is no table of results")
+    return runs
+
+
+def _foreign(path: Path, got: str) -> InputError:
+    return InputError(str(path), got, ALLOWED, "give the file that the tool wrote, whole")
+
+
+def _documents(path: Path) -> Iterator[dict[str, Any]]:
+    """The JSON documents of a file, one after the other."""
+    decoder, whole = json.JSONDecoder(), b"".join(blocks(path, inputs.TABLE)).decode("utf-8-sig", "replace").rstrip()
+    place = 0
+    while place < len(whole):
+        try:
+            found, place = decoder.raw_decode(whole, _BLANK.match(whole, place).end())  # type: ignore[union-attr]
+        except (ValueError, RecursionError) as error:
+            raise _foreign(path, f"JSON that is cut or damaged ({error})") from None
+        if not isinstance(found, dict):
+            raise _foreign(path, f"JSON of a {type(found).__name__}")
+        yield found
+
+
+_BLANK = re.compile(r"\s*")
+
+
+def _number(value: Any) -> float:
+    """A positive number, else 0."""
+    known = isinstance(value, int | float) and not isinstance(value, bool)
+    return float(value) if known and 0.0 < value < 1e18 else 0.0
+
+
+def _of_client(result: Mapping[str, Any]) -> MeasuredRun | None:
+    """A result of the clients of vLLM and SGLang, which have the same keys."""
+    done = _number(result.get("completed"))
+    if not done:
+        return None
+    sglang = "server_info" in result or "total_output_tokens_retokenized" in result
+    run = MeasuredRun("sglang" if sglang else "vllm", "serving", _stated(result))
+    run.cells["framework"] = run.tool
+    if sglang:
+        run.cells |= _of_server(result.get("server_info"))
+    if isinstance(model := result.get("model_id"), str):
+        run.cells["model"] = model
+    for column, key in {"isl": "total_input_tokens", "osl": "total_output_tokens"}.items():
+        if total := _number(result.get(key)):
+            run.cells[column] = text(total / done)
+    figures = {name: _number(result.get(key)) for key, name in _TIMES.items() if _number(result.get(key))}
+    latency = figures.get("latency_total") or figures.get("ttft_mean", 0.0) + figures.get("tpot_mean", 0.0) * max(
+        float(run.cells.get("osl", 1.0)) - 1.0, 0.0
+    )
+    rate = _number(result.get("request_rate"))
+    if most := _number(result.get("max_concurrency")):
+        run.cells |= {"batch": text(min(most, done)), "batch_kind": "concurrency"}
+    if rate and not (most and rate * latency * 1e-3 > most):  # fewer are in flight than the limit allows
+        in_flight = _number(result.get("request_throughput")) * latency * 1e-3
+        run.cells |= {"batch": text(max(in_flight, 1.0)), "batch_kind": "concurrency"}
+        run.note = "requests came at a rate: those in flight by Little's law"
+        figures.pop("ttft_mean", None)
+        figures.pop("latency_total", None)
+    elif not most:
+        run.cells["batch_kind"] = "offline"  # all requests at once
+        figures = {}
+    run.peaks = {name: Figure(name, value, "ms") for name, value in figures.items()}
+    _rate(run, result.get("output_throughput"))
+    return run
+
+
+def _rate(run: MeasuredRun, value: Any) -> None:
+    if rate := _number(value):
+        run.peak(Figure("output_throughput_total", rate, "token/s"))
+
+
+def _stated(result: Mapping[str, Any]) -> dict[str, str]:
+    """Cells of keys that are a number or a name, by the names of any tool; words without a meaning are passed over."""
+    found = {}
+    for key, value in result.items():
+        ours = next((_STATED[one] for one in (key, *ELSEWHERE.get(plain(key), ())) if one in _STATED), "")
+        if ours and isinstance(value, str | int | float) and str(value).strip() not in ("", "auto"):
+            found[ours] = str(value).strip()
+    return found
+
+
+def _of_server(info: Any) -> dict[str, str]:
+    """Cells of the arguments of SGLang's server."""
+    if not isinstance(info, dict):
+        return {}
+    given = {"--" + key.replace("_", "-"): "" if value is True else str(value) for key, value in info.items()
+             if isinstance(value, str | int | float) and value is not False}  # fmt: skip
+    values = values_of("sglang", given)
+    if "--tp-size" not in given:
+        values = {}
+    cells = {name: value for name, value in cells_of(values).items() if name in ("tp", "pp", "ep", "etp", "precision")}
+    sizes = [values.get(f"mapping.{name}", 1.0) for name in ("tp", "pp", "dp")]
+    if values:
+        cells |= {"tp": text(sizes[0]), "dp": text(sizes[2]), "n_gpus": text(math.prod(sizes))}
+    if isinstance(info.get("model_path"), str):
+        cells["model"] = info["model_path"]
+    return cells
+
+
+def _of_genai_perf(result: Mapping[str, Any]) -> MeasuredRun | None:
+    """A result of GenAI-Perf; its inter-token latency is the mean of requests, so a time per output token."""
+    run = MeasuredRun("genai-perf", "serving", {})
+    names = {"time_to_first_token": "ttft_mean", "inter_token_latency": "tpot_mean", "request_latency": "latency_total"}
+    scales = {"ms": 1.0, "ns": 1e-6, "us": 1e-3, "s": 1e3, "sec": 1e3}
+    for key, name in names.items():
+        value, unit = _mean(result, key)
+        if value and unit in scales:
+            run.peak(Figure(name, value * scales[unit], "ms"))
+    if run.peaks.get("ttft_mean", ("", 0.0))[1] == run.peaks.get("latency_total", ("", 1.0))[1]:
+        run.peaks.pop("ttft_mean")  # answers came whole, without streaming
+    lengths = {
+        "isl": ("input_sequence_length", "num_input_token"), "osl": ("output_sequence_length", "num_output_token"),
+    }  # fmt: skip
+    for column, keys in lengths.items():
+        if value := next((mean for key in keys if (mean := _mean(result, key)[0])), 0.0):
+            run.cells[column] = text(value)
+    _rate(run, _mean(result, "output_token_throughput")[0])
+    config = result.get("input_config")
+    config = config if isinstance(config, dict) else {}
+    for name, value in _flat(config):
+        if name in ("model", "model_names", "models") and "model" not in run.cells:
+            one = value[0] if isinstance(value, list) and value else value
+            run.cells |= {"model": one} if isinstance(one, str) else {}
+        if name == "concurrency" and _number(value):
+            run.cells |= {"batch": text(float(value)), "batch_kind": "concurrency"}
+    return run if run.peaks else None
+
+
+def _mean(result: Mapping[str, Any], key: str) -> tuple[float, str]:
+    """Mean of a metric and its unit."""
+    about = result.get(key)
+    if not isinstance(about, dict):
+        return 0.0, ""
+    value = about.get("avg")
+    try:
+        value = float(value) if isinstance(value, str) else value
+    except ValueError:
+        value = 0.0
+    return _number(value), str(about.get("unit", ""))
+
+
+def _flat(config: Mapping[str, Any], depth: int = 4) -> Iterator[tuple[str, Any]]:
+    """(key, value) of nested tables."""
+    for name, value in config.items():
+        yield name, value
+        if isinstance(value, dict) and depth:
+            yield from _flat(value, depth - 1)
+
+
+_READERS: dict[tuple[str, ...], Callable[[Mapping[str, Any]], MeasuredRun | None]] = {
+    ("completed", "output_throughput"): _of_client,
+    ("request_latency", "request_throughput"): _of_genai_perf,
+}

@@ -1,0 +1,203 @@
+"""Files in the formats of tools, small and made up."""
+
+from __future__ import annotations
+
+import json
+import sqlite3
+
+#: Arguments of Megatron-LM as it prints them, here 22B of Korthikanti et al. on one node.
+MEGATRON = {
+    "bf16": "True", "fp16": "False", "fp8": "None", "context_parallel_size": "1", "ffn_hidden_size": "24576",
+    "global_batch_size": "4", "group_query_attention": "False", "hidden_size": "6144", "kv_channels": "96",
+    "micro_batch_size": "4", "num_attention_heads": "64", "num_experts": "None", "num_layers": "48",
+    "num_query_groups": "1", "overlap_grad_reduce": "False", "pipeline_model_parallel_size": "1",
+    "recompute_granularity": "selective", "recompute_modules": "['core_attn']", "seq_length": "2048",
+    "sequence_parallel": "True", "swiglu": "False", "tensor_model_parallel_size": "8", "tp_comm_overlap": "False",
+    "untie_embeddings_and_output_weights": "False", "use_distributed_optimizer": "True",
+    "virtual_pipeline_model_parallel_size": "None", "world_size": "8",
+}  # fmt: skip
+
+
+def megatron(times: list[float], arguments: dict[str, str] | None = None, memory: float = 30000.0) -> str:
+    """A log of Megatron-LM with these times in ms."""
+    given = (MEGATRON if arguments is None else arguments).items()
+    head = "using world size: 8, data-parallel size: 1, context-parallel size: 1\n"
+    block = "".join(f"[default0]:  {name} {'.' * (48 - len(name))} {value}\n" for name, value in given)
+    rule = "[default0]:------------------------ {} ------------------------\n"
+    lines = [
+        f" [2025-03-04 10:00:{i:02d}] iteration {i + 1:8d}/     100 | consumed samples: {4 * i:12d} | elapsed time per "
+        f"iteration (ms): {ms:.1f} | throughput per GPU (TFLOP/s/GPU): 180.1 | learning rate: 1.000000E-05 | global "
+        f"batch size: {4:5d} | lm loss: 1.048235E+01 | loss scale: 1.0 | number of skipped iterations:   0 |\n"
+        for i, ms in enumerate(times)
+    ]
+    rank = f"[Rank 0] (after 2 iterations) memory (MB) | allocated: 20000.5 | max allocated: {memory} | reserved: 3\n"
+    padded = " > padded vocab (size: 50257) with 943 dummy tokens (new size: 51200)\n"
+    head += rule.format("arguments") + block + rule.format("end of arguments") + padded
+    return head + lines[0] + rank + "".join(lines[1:])
+
+
+def nemo(times: list[float]) -> str:
+    """A log of NeMo 2 with these times in s."""
+    return "tensor_model_parallel_size: 4\nsequence_parallel: true\n" + "".join(
+        f"[default0]:Training epoch 0, iteration {i}/99 | lr: 9.8e-08 | global_batch_size: 128 | global_step: {i} | "
+        f"peak_memory_usage: 70833405952 | reduced_train_loss: 14.66 | train_step_timing in s: {s}\n"
+        for i, s in enumerate(times)
+    )
+
+
+def torchtitan(rates: list[int], rank: int = 0) -> str:
+    """A log of torchtitan with these tokens per second and device."""
+    start = f"[rank{rank}]:[titan] 2025-11-25 19:44:58,838 - root - INFO - "
+    said = [
+        "Building device mesh with parallelism: pp=1, dp_replicate=1, dp_shard=8, cp=1, tp=1, ep=1, etp=1",
+        "CUDA capacity: NVIDIA H100 80GB HBM3 with 79.11GiB memory",
+        "Model \x1b[34mllama3 8B \x1b[31msize: 8,030,261,248 total parameters\x1b[39m",
+        "Applied selective activation checkpointing to the model",
+        "Compiling each TransformerBlock with torch.compile",
+        "Trainer is initialized with local batch size 2, global batch size 16, gradient accumulation steps 1, "
+        "sequence length 8192, total steps 1000 (warmup 200)",
+        "Training starts at step 1",
+    ]
+    said += [
+        f"\x1b[31mstep: {i + 1:2}  \x1b[32mloss: {8.1:7.4f}  \x1b[38;2;180;60;0mgrad_norm: 1.46  \x1b[33m"
+        f"memory: {60.0 + i:5.2f}GiB(75.1%)  \x1b[34mtps: {tps:,}  \x1b[36mtflops: 300.10  \x1b[35mmfu: 30.33%\x1b[39m"
+        for i, tps in enumerate(rates)
+    ]
+    return "".join(f"{start}{text}\n" for text in said)
+
+
+def maxtext(times: list[float]) -> str:
+    """A log of MaxText with these times in s."""
+    about = {
+        "model_name": "llama2-7b", "per_device_batch_size": "4.0", "max_target_length": "4096",
+        "remat_policy": "full",
+        "ici_fsdp_parallelism": "-1", "ici_tensor_parallelism": "1", "dtype": "bfloat16", "quantization": "",
+        "base_emb_dim": "4096", "num_experts": "1", "global_batch_size_to_train_on": "64", "weight_dtype": "float32",
+        "gradient_accumulation_steps": "1", "num_slices": "1", "dcn_pipeline_parallelism": "1",
+    }  # fmt: skip
+    head = "".join(f"I0317 09:59:16.2427 1253 pyconfig.py:413] Config param {k}: {v}\n" for k, v in about.items())
+    head += "Num_devices: 16, shape (1, 1, 16, 1, 1)\nTotal memory size: 6.4 GB, Output size: 0.2 GB\n"
+    return head + "".join(
+        f"completed step: {i}, seconds: {s}, TFLOP/s/device: 134.924, Tokens/s/device: 8672.758, total_weights: 196, "
+        "loss: 10.374\n" for i, s in enumerate(times)
+    )  # fmt: skip
+
+
+#: What ``vllm bench serve --save-result`` writes, without its lists.
+VLLM = {
+    "date": "20251120-101112", "endpoint_type": "vllm", "label": None, "model_id": "meta-llama/Llama-3.1-8B-Instruct",
+    "tokenizer_id": "meta-llama/Llama-3.1-8B-Instruct", "num_prompts": 320, "request_rate": "inf", "burstiness": 1.0,
+    "max_concurrency": 32, "tensor_parallel_size": "1", "duration": 80.0, "completed": 320, "failed": 0,
+    "total_input_tokens": 327680, "total_output_tokens": 40960, "request_throughput": 4.0, "request_goodput": None,
+    "output_throughput": 512.0, "total_token_throughput": 4608.0, "mean_ttft_ms": 240.0, "median_ttft_ms": 230.0,
+    "mean_tpot_ms": 11.5, "median_tpot_ms": 11.4, "mean_itl_ms": 11.5, "median_itl_ms": 9.8,
+}  # fmt: skip
+
+SGLANG = {
+    "backend": "sglang", "dataset_name": "random", "request_rate": 2.0, "max_concurrency": None,
+    "random_input_len": 1024, "random_output_len": 128, "random_range_ratio": 1.0, "duration": 80.0, "completed": 160,
+    "server_info": {"model_path": "Qwen/Qwen3-8B", "tp_size": 2, "dp_size": 1, "pp_size": 1, "version": "0.5.2",
+                    "enable_dp_attention": False},
+    "total_input_tokens": 163840, "total_output_tokens": 20480, "total_output_tokens_retokenized": 20470,
+    "request_throughput": 2.0, "output_throughput": 256.0, "mean_e2e_latency_ms": 1500.0, "mean_ttft_ms": 90.0,
+    "mean_tpot_ms": 11.0, "mean_itl_ms": 11.0, "median_itl_ms": 10.0, "concurrency": 3.0,
+}  # fmt: skip
+
+GENAI_PERF = {
+    "request_throughput": {"unit": "requests/sec", "avg": 4.0},
+    "request_latency": {"unit": "ms", "avg": 1700.5, "p50": 1690.0},
+    "time_to_first_token": {"unit": "ms", "avg": 240.25, "p50": 230.0},
+    "inter_token_latency": {"unit": "ns", "avg": "11500000"},
+    "output_token_throughput": {"unit": "tokens/sec", "avg": 512.0},
+    "output_sequence_length": {"unit": "tokens", "avg": 128.0},
+    "input_sequence_length": {"unit": "tokens", "avg": 1024.0},
+    "input_config": {"model": ["llama-3.1-8b"], "perf_analyzer": {"stimulus": {"concurrency": 8}}},
+}  # fmt: skip
+
+
+def nccl(test: str = "all_reduce", named: bool = True, ranks: int = 8) -> str:
+    """Output of nccl-tests of two sizes."""
+    factor = {"all_reduce": 2.0 * (ranks - 1) / ranks, "sendrecv": 1.0}.get(test, (ranks - 1) / ranks)
+    redop = "sum" if "reduce" in test else "none"
+    head = f"# nccl-tests version 2.17.6\n# Collective test starting: {test}_perf\n" if named else ""
+    head += "# nThread 1 nGpus 8 minBytes 1024 maxBytes 1048576 step: 2(factor) warmup iters: 5 iters: 20\n#\n"
+    head += "# Using devices\n" + "".join(
+        f"#  Rank {i:2d} Group  0 Pid 1946{i} on     node1 device {i:2d} [0000:0f:00] NVIDIA H100 80GB HBM3\n"
+        for i in range(ranks)
+    )
+    head += (
+        "#\n#       size         count      type   redop    root     time   algbw   busbw #wrong     time   algbw   "
+        "busbw #wrong\n#        (B)    (elements)                               (us)  (GB/s)  (GB/s)            (us)\n"
+    )
+    rows = [(33554432, 180.5), (1073741824, 3915.4)]
+    return head + "".join(
+        f"{size:12d} {size // 4:13d}     float {redop:>7}      -1 {us:8.2f} {1e-3 * size / us:7.2f} "
+        f"{1e-3 * size / us * factor:7.2f}      0 {us + 1:8.2f} {1e-3 * size / us:7.2f} {9.0:7.2f}    N/A\n"
+        for size, us in rows
+    ) + "# Out of bounds values : 0 OK\n# Avg bus bandwidth    : 325.4\n"
+
+
+def kineto(
+    steps: int = 3, compute: float = 6500.0, exposed: float = 1000.0, gap: float = 2500.0, hidden: float = 500.0
+) -> str:
+    """A trace of Kineto with these microseconds a step.
+
+    Two products, attention, an all-reduce of which a part is hidden, an element-wise kernel; then nothing.
+    """
+    events = [{"ph": "M", "name": "process_name", "pid": 0, "ts": 0, "args": {"name": "python"}}]
+    of_step = compute + exposed + gap
+    first, second, third, last = (compute * share / 6500.0 for share in (3000.0, 2000.0, 1000.0, 500.0))
+    for i in range(steps):
+        t = 1e6 + i * of_step
+        kernel = {"ph": "X", "cat": "kernel", "pid": 0, "tid": 7}
+        sent = {"Collective name": "allreduce", "In msg nelems": 1000, "Out msg nelems": 1000, "dtype": "BFloat16",
+                "Group size": 8}  # fmt: skip
+        busy = first + second + third
+        events += [
+            {"ph": "X", "cat": "user_annotation", "name": f"ProfilerStep#{i + 5}", "pid": 1, "tid": 1, "ts": t,
+             "dur": of_step},
+            {"ph": "X", "cat": "gpu_user_annotation", "name": f"ProfilerStep#{i + 5}", "pid": 0, "tid": 7, "ts": t + 9,
+             "dur": of_step},
+            kernel | {"name": "nvjet_hsh_256x128_64x4_2x1_v_bz_TNT", "ts": t, "dur": first},
+            kernel | {"name": "void cutlass::Kernel2<cutlass_80_tensorop_gemm>", "ts": t + first, "dur": second},
+            kernel | {"name": "void flash_fwd_kernel<Flash_fwd_kernel_traits>", "ts": t + first + second, "dur": third},
+            kernel | {"name": "ncclDevKernel_AllReduce_Sum_bf16_RING_LL(ncclDevKernelArgsStorage)", "tid": 20,
+                      "ts": t + busy - hidden, "dur": exposed + hidden, "args": sent},
+            kernel | {"name": "void at::native::vectorized_elementwise_kernel<4>", "ts": t + busy + exposed,
+                      "dur": last},
+        ]  # fmt: skip
+    head = {"schemaVersion": 1, "deviceProperties": [{"id": 0, "name": "NVIDIA H100 80GB HBM3"}],
+            "distributedInfo": {"backend": "nccl", "rank": 0, "world_size": 8}}  # fmt: skip
+    written = ",\n".join(map(json.dumps, events))
+    return f'{json.dumps(head)[:-1]},\n"traceEvents": [\n{written}\n], "traceName": "t"}}'
+
+
+def nsight(path, parts: tuple[float, float, float] = (6500.0, 1000.0, 2500.0), steps: int = 3) -> None:
+    """An export of Nsight Systems at ``path``: microseconds of compute, exposed communication and gap a step."""
+    compute, exposed, _ = parts
+    names = ["nvjet_hsh_256x128", "ncclDevKernel_AllReduce_Sum_bf16_RING_LL(ncclDevKernelArgsStorage)"]
+    names += [f"step {i}" for i in range(steps)]
+    database = sqlite3.connect(path)
+    database.executescript(
+        "CREATE TABLE StringIds (id INTEGER PRIMARY KEY, value TEXT NOT NULL);"
+        "CREATE TABLE CUPTI_ACTIVITY_KIND_KERNEL (start INTEGER, end INTEGER, deviceId INTEGER, streamId INTEGER,"
+        " correlationId INTEGER, globalPid INTEGER, demangledName INTEGER, shortName INTEGER);"
+        "CREATE TABLE NVTX_EVENTS (start INTEGER, end INTEGER, eventType INTEGER, text TEXT, globalTid INTEGER,"
+        " textId INTEGER);"
+        "CREATE TABLE TARGET_INFO_GPU (id INTEGER, name TEXT);"
+        "INSERT INTO TARGET_INFO_GPU VALUES (0, 'NVIDIA H100 80GB HBM3');"
+    )
+    database.executemany("INSERT INTO StringIds VALUES (?, ?)", list(enumerate(names)))
+    for process, slower in ((4711, 1.0), (4712, 3.0)):  # a second rank of the node, which does not count
+        owner = process << 24
+        for i in range(steps):
+            t = int(1e9 + 1e3 * slower * i * sum(parts))
+            ends = [t, t + int(1e3 * slower * compute), t + int(1e3 * slower * (compute + exposed))]
+            for name in (0, 1):
+                database.execute("INSERT INTO CUPTI_ACTIVITY_KIND_KERNEL VALUES (?, ?, 0, 7, 1, ?, ?, ?)",
+                                 (ends[name], ends[name + 1], owner, name, name))  # fmt: skip
+            database.execute("INSERT INTO NVTX_EVENTS VALUES (?, ?, 59, NULL, ?, ?)",
+                             (t, t + int(1e3 * slower * sum(parts)), owner + 12, 2 + i))  # fmt: skip
+    database.execute("INSERT INTO NVTX_EVENTS VALUES (5, NULL, 75, 'mark', 1, NULL)")
+    database.commit()
+    database.close()
