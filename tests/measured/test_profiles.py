@@ -322,6 +322,16 @@ def test_the_recipe_works_as_it_is_written(put, monkeypatch, tmp_path):
     assert (row["value"], row["unit"], row["n_gpus"]) == ("1187.9", "ms", "8")
 
 
+def test_what_is_stated_counts_and_a_difference_is_told(put):
+    log = put(files.torchtitan([1, 1, 1]))
+    found = profiles.read([log], {"model": "llama-3-8b", "tp": "2"})
+    assert found.tables["steps"][0]["tp"] == "2"
+    told = [note for note in found.notes if "which counts" in note]
+    assert told == [f"tp: {log} says 1, the command 2, which counts"]
+    same = profiles.read([put(files.nccl(), "nccl.txt")], {"system": "h100"})
+    assert not any("which counts" in note for note in same.notes)
+
+
 def test_calibrate_reads_profiles_too(put, tmp_path):
     paths = []
     for micro in (1, 2, 4, 8):
