@@ -136,6 +136,9 @@ def test_requests_at_a_rate_count_by_littles_law_and_all_at_once_have_no_latency
     assert (rows[0]["tp"], rows[0]["n_gpus"], rows[0]["model"]) == ("2", "2", "Qwen/Qwen3-8B")
     (row,) = profiles.read([put(files.VLLM | {"max_concurrency": None}, "once.json")]).tables["serving"]
     assert row["metric"] == "output_throughput_total" and row["batch_kind"] == "offline" and "batch" not in row
+    few = files.VLLM | {"max_concurrency": None, "completed": 100, "total_input_tokens": 102400}
+    (row,) = profiles.read([put(few, "few.json")]).tables["serving"]
+    assert (row["batch"], row["batch_kind"]) == ("100", "static batch")
 
 
 def test_answers_that_came_whole_have_no_first_token(put):
