@@ -136,6 +136,9 @@ def test_requests_at_a_rate_count_by_littles_law_and_all_at_once_have_no_latency
     assert (rows[0]["tp"], rows[0]["n_gpus"], rows[0]["model"]) == ("2", "2", "Qwen/Qwen3-8B")
     (row,) = profiles.read([put(files.VLLM | {"max_concurrency": None}, "once.json")]).tables["serving"]
     assert row["metric"] == "output_throughput_total" and row["batch_kind"] == "offline" and "batch" not in row
+    few = files.VLLM | {"max_concurrency": None, "completed": 100, "total_input_tokens": 102400}
+    (row,) = profiles.read([put(few, "few.json")]).tables["serving"]
+    assert (row["batch"], row["batch_kind"]) == ("100", "static batch")
 
 
 def test_answers_that_came_whole_have_no_first_token(put):
@@ -320,6 +323,16 @@ def test_the_recipe_works_as_it_is_written(put, monkeypatch, tmp_path):
         assert words[0] == "diagnose" or json.loads(done.stdout)["all"]["step_time"]["predicted"] == 1
     (row,) = csv.DictReader((tmp_path / "rows.csv").read_text().splitlines())
     assert (row["value"], row["unit"], row["n_gpus"]) == ("1187.9", "ms", "8")
+
+
+def test_what_is_stated_counts_and_a_difference_is_told(put):
+    log = put(files.torchtitan([1, 1, 1]))
+    found = profiles.read([log], {"model": "llama-3-8b", "tp": "2"})
+    assert found.tables["steps"][0]["tp"] == "2"
+    told = [note for note in found.notes if "which counts" in note]
+    assert told == [f"tp: {log} says 1, the command 2, which counts"]
+    same = profiles.read([put(files.nccl(), "nccl.txt")], {"system": "h100"})
+    assert not any("which counts" in note for note in same.notes)
 
 
 def test_calibrate_reads_profiles_too(put, tmp_path):

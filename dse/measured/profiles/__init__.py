@@ -235,8 +235,15 @@ def _notes(run: MeasuredRun, stated: Mapping[str, str]) -> Iterable[str]:
         yield f"{run.files[0]}: {run.note}"
     differ = {name: run.cells[name] for name in stated if run.cells.get(name, stated[name]) != stated[name]}
     for name, theirs in differ.items():
-        if not (name == "model" and catalog.find("workload", theirs) == catalog.find("workload", stated[name])):
+        if not _same(name, theirs, stated[name]):
             yield f"{name}: {run.files[0]} says {theirs}, the command {stated[name]}, which counts"
+
+
+def _same(column: str, one: str, other: str) -> bool:
+    """Whether two names are of one model or accelerator."""
+    if column == "model":
+        return catalog.find("workload", one) == catalog.find("workload", other)
+    return column == "system" and calibrated.accelerator_of(one) == calibrated.accelerator_of(other)
 
 
 def _left_open(kind: str, runs: Sequence[MeasuredRun]) -> str:

@@ -21,6 +21,9 @@ from dse.measured.profiles.run import ALLOWED, Figure, MeasuredRun, blocks, cell
 #: Columns that keys of a result may state under the names of any tool, as ``--metadata`` of vLLM does.
 _STATED = {"tp": "tp", "pp": "pp", "dp": "dp", "n_devices": "n_gpus", "precision": "precision", "accelerator": "gpu"}
 
+#: Requests that engines run together by default; more of them queue, and are a run offline.
+_TOGETHER = 256
+
 #: Key of a result in ms → measured name.
 _TIMES = {
     "mean_ttft_ms": "ttft_mean", "mean_tpot_ms": "tpot_mean", "median_itl_ms": "itl_median",
@@ -99,7 +102,8 @@ def _of_client(result: Mapping[str, Any]) -> MeasuredRun | None:
         figures.pop("ttft_mean", None)
         figures.pop("latency_total", None)
     elif not most:
-        run.cells["batch_kind"] = "offline"  # all requests at once
+        few = {"batch": text(done), "batch_kind": "static batch"}
+        run.cells |= few if done <= _TOGETHER else {"batch_kind": "offline"}  # all requests at once
         figures = {}
     run.peaks = {name: Figure(name, value, "ms") for name, value in figures.items()}
     _rate(run, result.get("output_throughput"))
