@@ -13,16 +13,13 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from dse.designs import calibrated
-from dse.doors.study import Study
 from dse.doors.study_serving import SERVING
-from dse.doors.study_training import TRAINING
 from dse.io import outputs
 from dse.measured import (
     Measurement,
     Prediction,
     Skip,
     columns,
-    distance,
     predict_cases,
     read_cases,
     read_table,
@@ -32,9 +29,10 @@ from dse.measured import (
 )
 from dse.measured.cells import Cells
 from dse.measured.kinds import KINDS, kind_of
-from dse.measured.names import Lookup, accelerator_of
+from dse.measured.names import accelerator_of
 from dse.measured.prediction import peak_rate
 from dse.measured.roofline import REFUSED
+from dse.measured.row_intervals import Spread, parts_of, spreads_of, study_of
 
 Report = dict[str, Any]
 
@@ -137,7 +135,7 @@ def coverage(compared: Sequence[Comparison]) -> list[dict[str, Any]]:
 
     The calibration may have used these rows; ``dse calibrate`` reports the coverage of unseen ones.
     """
-    kept = [c for c in compared if is_timed(c) or (c.skip is None and c.metric in _study_of(c.prediction).residuals)]
+    kept = [c for c in compared if is_timed(c) or (c.skip is None and c.metric in study_of(c.prediction).residuals)]
     spreads = spreads_of({id(c.prediction): c.prediction for c in kept}.values())
     held: dict[str, list[bool]] = {}
     for c in kept:
@@ -255,7 +253,7 @@ def _with_baseline(compared: list[Comparison]) -> list[Comparison]:
 
 def _with_bytes(compared: list[Comparison]) -> list[Comparison]:
     """Adds the baseline of serving."""
-    served = [c for c in compared if c.skip is None and _study_of(c.prediction) is SERVING]
+    served = [c for c in compared if c.skip is None and study_of(c.prediction) is SERVING]
     served = [c for c in served if c.metric in serving.METRICS]
     plain = {id(c): serving.bytes_over_bandwidth(c.prediction.chosen, c.metric) for c in served}
     ratios: dict[tuple[str, str], list[float]] = {}
@@ -345,37 +343,6 @@ def _or_none(values: np.ndarray, statistic: Any) -> float | None:
 # Tables out
 
 
-class Spread(NamedTuple):
-    """What the width of a prediction's intervals follows from, whatever the metric."""
-
-    at: distance.Levels  #: levels at which it differs from measured rows
-    step: float  #: standard deviation of its log step time over its stack's parameters; 0 in serving
-
-
-def spreads_of(predictions: Iterable[Prediction]) -> dict[int, Spread]:
-    """``id`` of each prediction with a stack → its spread."""
-    known = [p for p in predictions if p.skip is None and p.design is not None and p.stack]
-    steps = [p for p in known if _study_of(p) is TRAINING]
-    found = uncertainty.deviations([p.chosen for p in steps], [uncertainty.uncertainty_of(p.stack) for p in steps])
-    deviations = {id(p): float(deviation) for p, deviation in zip(steps, found, strict=True)}
-    lookup = Lookup()
-    return {id(p): Spread(_levels_of(p, lookup), deviations.get(id(p), 0.0)) for p in known}
-
-
-def _levels_of(prediction: Prediction, lookup: Lookup) -> distance.Levels:
-    row, stack = prediction.case.row, prediction.stack
-    is_new = not lookup.is_measured(stack, row.source)
-    return distance.levels_of(stack, accelerator_of(row), prediction.chosen, row.get("model"), is_new)
-
-
-def parts_of(prediction: Prediction, metric: str, spreads: dict[int, Spread]) -> dict[str, float]:
-    """Parts of the log error of a metric (:func:`uncertainty.parts_of`); none without a stack."""
-    if (spread := spreads.get(id(prediction))) is None:
-        return {}
-    study = _study_of(prediction)
-    return uncertainty.parts_of(metric, prediction.chosen, prediction.stack, spread.at, study, spread.step)
-
-
 def _predicted_rows(
     predictions: Iterable[Prediction], spreads: dict[int, Spread] | None
 ) -> list[tuple[int, dict[str, Any]]]:
@@ -393,11 +360,6 @@ def _predicted_cells(prediction: Prediction, spreads: dict[int, Spread] | None) 
         if bounds := uncertainty.interval(value, parts_of(prediction, metric, spreads)):
             values |= {f"pred_{metric}_{end}": f"{bound:.7g}" for end, bound in bounds._asdict().items()}
     return values | remarks_on(prediction, prediction.skip)
-
-
-def _study_of(prediction: Prediction) -> Study:
-    """The study of a row."""
-    return KINDS[prediction.case.kind].study
 
 
 def remarks_on(prediction: Prediction, skip: Skip | None) -> dict[str, str]:

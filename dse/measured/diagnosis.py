@@ -7,9 +7,10 @@ from typing import Any, NamedTuple
 
 from dse.errors import InputError
 from dse.measured import steps, uncertainty
-from dse.measured.comparison import Comparison, Spread, compare_predictions, is_timed, parts_of, spreads_of, step_time
+from dse.measured.comparison import Comparison, compare_predictions, is_timed, step_time
 from dse.measured.kinds import predict_cases
 from dse.measured.prediction import Prediction
+from dse.measured.row_intervals import Spread, parts_of, spreads_of
 from dse.measured.table import Case, Skip, number
 
 #: StepPart of a step as traces have it, in columns of ms → parts of the predicted step time.

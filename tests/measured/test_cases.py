@@ -16,8 +16,9 @@ from dse.errors import InputError
 from dse.measured import Row, evaluate_many, mappings, predict_cases, read_cases
 from dse.measured.cells import Cells
 from dse.measured.columns import READ
-from dse.measured.comparison import compare, parts_of, predict, spreads_of, validate
+from dse.measured.comparison import compare, predict, validate
 from dse.measured.completion import complete
+from dse.measured.row_intervals import parts_of, spreads_of
 from dse.measured.table import WIDE
 from dse.measured.uncertainty import half_width
 from dse.types import AllToAll, Precision, Schedule
