@@ -26,7 +26,7 @@ from docs.make.markdown import document, percent, publish, table
 from docs.make.reliability import draw
 from dse.designs import catalog
 from dse.designs.calibrated import accelerator_of
-from dse.designs.leaves import design
+from dse.designs.composing import design
 from dse.doors.studies import STUDIES
 from dse.io.quantities import quantity
 from dse.measured import distance, uncertainty
