@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from rich.console import Console
 
     from dse.doors.study import Study
-    from dse.measured.decision import Choice, Decision
+    from dse.measured.decision import Choice, Decision, Verdict
 
 #: Designs, and parts of a difference, that are shown.
 _TOP, _PARTS = 10, 3
@@ -162,7 +162,7 @@ def more_is_better(metric: str, study: Study) -> bool:
 def _shown(found: Decision) -> list[int]:
     """Places of the best designs at the mean, and of the robust choices, best first."""
     order = sorted(range(len(found.verdicts)), key=lambda i: found.verdicts[i].value, reverse=found.higher_is_better)
-    chosen = {found.robust.name, found.cautious.name, *(one.best for one in found.outcomes)}
+    chosen = {_name(found.robust), _name(found.cautious), *(one.best for one in found.outcomes)}
     return [i for place, i in enumerate(order) if place < _TOP or found.verdicts[i].name in chosen]
 
 
@@ -174,11 +174,15 @@ def _document(found: Decision) -> dict[str, Any]:
         "better": {
             names[i]: {names[j]: float(found.better[i, j]) for j in shown if j != i} for i in shown
         } if len(names) > _TOP else [[float(value) for value in row] for row in found.better],
-        "best": found.best.name, "ties": found.ties, "robust": found.robust.name,
-        "robust_ties": found.unclear["expected"], "cautious": found.cautious.name,
+        "best": found.best.name, "ties": found.ties, "robust": _name(found.robust),
+        "robust_ties": found.unclear["expected"], "cautious": _name(found.cautious),
         "cautious_ties": found.unclear["90 %"], "shares": found.shares,
-        "scenarios": [one._asdict() | {"values": None} for one in found.outcomes],
+        "scenarios": [one._asdict() | {"best": one.best or None, "values": None} for one in found.outcomes],
     }  # fmt: skip
+
+
+def _name(one: Verdict | None) -> str | None:
+    return one.name if one else None
 
 
 def _lost(regret: float) -> str:
@@ -205,8 +209,8 @@ def _print(out: Console, found: Decision, study: Study) -> None:
     show.print_table(out, columns, rows, left=["design"], prose=["design"])
     if len(found.outcomes) > 1:
         cells = [
-            [one.scenario, show.percent(one.weight), short[one.best],
-             show.percent(one.ahead) if one.best != found.best.name else "–"]
+            [one.scenario, show.percent(one.weight), short[one.best] if one.best else "none can run",
+             show.percent(one.ahead) if one.best not in ("", found.best.name) else "–"]
             for one in found.outcomes
         ]  # fmt: skip
         ahead = f"ahead of {short[found.best.name]}"
@@ -234,6 +238,10 @@ def _tied(names: list[str], short: dict[str, str]) -> str:
     return f", a tie with {', '.join(short[name] for name in names[:_PARTS])}{more}" if names else ""
 
 
+def _chosen(one: Verdict | None, where: str, ties: list[str], short: dict[str, str]) -> str:
+    return short[one.name] + _tied(ties, short) if one else f"none, no design can run in {where}"
+
+
 def _sentences(found: Decision, short: dict[str, str]) -> list[str]:
     """Ties, robust choices and what the difference depends on, a line each."""
     from dse.designs.leaves import known_leaves
@@ -245,12 +253,12 @@ def _sentences(found: Decision, short: dict[str, str]) -> list[str]:
         return WORDS.get(name) or known
 
     parts = [f"{word(name)} {show.percent(share)}" for name, share in [*found.shares.items()][:_PARTS]]
-    flips = [one.scenario for one in found.outcomes[1:] if one.best != found.best.name]
+    flips = [one.scenario for one in found.outcomes[1:] if one.best not in ("", found.best.name)]
     said = f"flipped by: {', '.join(flips)}" if flips else "no scenario changes the best at the mean"
     return [
         f"best at the mean: {short[found.best.name]}{_tied(found.ties, short)}",
-        f"least expected loss: {short[found.robust.name]}{_tied(found.unclear['expected'], short)}",
-        f"least loss in 90 % of cases: {short[found.cautious.name]}{_tied(found.unclear['90 %'], short)}",
+        f"least expected loss: {_chosen(found.robust, 'every scenario', found.unclear['expected'], short)}",
+        f"least loss in 90 % of cases: {_chosen(found.cautious, '90 % of cases', found.unclear['90 %'], short)}",
         *([said] if len(found.outcomes) > 1 else []),
         *([f"the first two differ by: {', '.join(parts)} of the variance"] if parts else []),
     ]

@@ -115,7 +115,10 @@ def _moved(design: Design, path: str, text: Any, where: str) -> Design:
 
 
 def _number(text: Any, units: str, where: str) -> float:
-    """An absolute value, in SI units where it has none."""
+    """An absolute value, in SI units where it has none; InputError for a sign, which is of a change."""
+    if isinstance(text, str) and text.strip().startswith("+"):
+        plain = text.strip().lstrip("+")
+        raise InputError(where, repr(text), "VALUE, +SHARE % or x FACTOR", f"write '+{plain} %' or '{plain}'")
     try:
         return float(text)
     except ValueError:
