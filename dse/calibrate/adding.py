@@ -204,9 +204,9 @@ def _run_rows(tables: Sequence[str | Path]) -> Errors:
 
 
 def _nothing(reason: str = "") -> InputError:
+    got = f"no row that can be predicted ({reason})" if reason else "no row that can be predicted"
     return InputError(
-        "calibrate --add", "no row that can be predicted" + f" ({reason})" * bool(reason), "measured steps, figures of serving, or kernels",
-        "dse validate lists skipped rows",
+        "calibrate --add", got, "measured steps, figures of serving, or kernels", "dse validate lists skipped rows",
     )  # fmt: skip
 
 

@@ -116,22 +116,22 @@ def _choice(
         model, named, [*common, *(f"{name}={value}" for name, value in own.items())], None, None, any_option, study
     )
     stack = catalog.resolve("software", asked.stack)
-    return Choice(text, asked.design, stack, accelerator_of(named), catalog.resolve("workload", model), named)
+    chip, workload = accelerator_of(named), catalog.resolve("workload", model)
+    return Choice(text, asked.design, stack, chip, workload, named, stated=asked.stated)
 
 
 def of_results(path: Path) -> tuple[Study, list[Choice]]:
     """The study of a results file, and its designs, best by the first objective first."""
     import dse
-    from dse.measured.decision import Choice
+    from dse.measured.decision import named_choices
     from dse.sweep.results.rebuilding import grid_of
-    from dse.sweep.results.summary import named_designs
 
     results = dse.open_results(path)
     grid = grid_of(results)
     indices = _indices(results, grid)
     if len(indices) > _MOST:
         show.note(f"{_MOST:,} of {len(indices):,} designs are compared, the best at the mean")
-    return grid.spec.study, [Choice(*one) for one in named_designs(grid, indices[:_MOST])]
+    return grid.spec.study, named_choices(grid, indices[:_MOST])
 
 
 def _indices(results: Any, grid: Any) -> list[int]:

@@ -9,7 +9,7 @@ every draw counts in each of them, by their weights.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from statistics import NormalDist
 from typing import Any, NamedTuple
 
@@ -216,7 +216,7 @@ def judge(grid: Any, index: np.ndarray) -> dict[str, tuple[np.ndarray, dict[str,
     objective, study = grid.spec.objectives[0], grid.spec.study
     if not 0 < len(index) <= MOST:
         return {}
-    choices = [Choice(*one) for one in named_designs(grid, [int(one) for one in index])]
+    choices = named_choices(grid, index)
     if not all(choice.stack for choice in choices):
         return {}
     asked = (one.expression.text for one in grid.spec.objectives), study.totals, study.trade or (), (
@@ -234,6 +234,12 @@ def judge(grid: Any, index: np.ndarray) -> dict[str, tuple[np.ndarray, dict[str,
         name: (np.array([getattr(one, name) for one in verdicts], np.float32), {"units": "1", "long_name": text})
         for name, text in about.items()
     }
+
+
+def named_choices(grid: Any, index: Iterable[int]) -> list[Choice]:
+    """Designs of a sweep; prices and the like that it states have no spread."""
+    stated = frozenset(axis.key for axis in (*grid.spec.fixed.values(), *grid.spec.axes))
+    return [Choice(*one, stated=stated) for one in named_designs(grid, [int(one) for one in index])]
 
 
 def _ends(

@@ -110,7 +110,7 @@ def test_rows_are_added_once_and_none_is_lost(tmp_path, monkeypatch):
     """The same rows again, and others to a catalogue that is not in use, would count twice or undo the first."""
     rows, mine, output = table(tmp_path / "rows.csv", SERVED), tmp_path / "mine", tmp_path / "out.toml"
     other = table(tmp_path / "other.csv", SERVED | {"batch": "16", "value": "40"})
-    with pytest.raises(InputError, match="the row of .*line 2 again"):
+    with pytest.raises(InputError, match=r"the row of .*line 2 again"):
         add([table(tmp_path / "twice.csv", SERVED, SERVED)], mine, output)
     add([rows], mine, output)
     with pytest.raises(InputError, match="DSE_CATALOG"):
