@@ -45,7 +45,7 @@ def decide(
     any_option: AnyOption = False,
     serving: Annotated[bool, typer.Option("--serving", help="Serve requests instead of training.")] = False,
     metric: Annotated[
-        list[str] | None, typer.Option(help="Metric to decide by; several [default: the study's objective].")
+        list[str] | None, typer.Option(help="Metric to decide by; several [default: the objective].")
     ] = None,
     scenario: Annotated[
         list[str] | None,
@@ -67,10 +67,10 @@ def decide(
     from dse.measured.decision import decide as decided
     from dse.measured.scenarios import parsed
 
-    study, choices = choices_of(designs, workload, system, settings or [], any_option, serving)
+    study, choices, objective = choices_of(designs, workload, system, settings or [], any_option, serving)
     futures = [one for text in scenario or [] for one in parsed(text)]
     found = [
-        decided(choices, name, study, more_is_better(name, study), futures) for name in metric or [study.objective]
+        decided(choices, name, study, more_is_better(name, study), futures) for name in metric or [objective]
     ]
     if as_json:
         show.document({"study": study.name, "decisions": [_document(one) for one in found]})
@@ -82,18 +82,19 @@ def decide(
 
 def choices_of(
     texts: list[str], workload: str | None, system: str | None, settings: list[str], any_option: bool, serving: bool
-) -> tuple[Study, list[Choice]]:
-    """The study and the designs of the arguments; InputError for fewer than two."""
+) -> tuple[Study, list[Choice], str]:
+    """The study and the designs of the arguments, and the metric to decide by; InputError for fewer than two."""
     from dse.doors.studies import STUDIES
 
     if len(texts) == 1 and texts[0].endswith(".nc"):
-        study, found = of_results(Path(texts[0]))
+        study, found, objective = of_results(Path(texts[0]))
     else:
         study = STUDIES["serving" if serving else "training"]
+        objective = study.objective
         found = [_choice(text, workload, system, settings, any_option, study) for text in texts]
     if len(found) < 2:
         raise InputError("decide", show.counted(len(found), "design"), "two designs or more", "name another one")
-    return study, found
+    return study, found, objective
 
 
 def _choice(
@@ -120,10 +121,14 @@ def _choice(
     return Choice(text, asked.design, stack, chip, workload, named, stated=asked.stated)
 
 
-def of_results(path: Path) -> tuple[Study, list[Choice]]:
-    """The study of a results file, and its designs, best by the first objective first."""
+def of_results(path: Path) -> tuple[Study, list[Choice], str]:
+    """The study of a results file, its designs, best by the first objective first, and the metric to decide by.
+
+    That is the first objective; the study's for one without an interval.
+    """
     import dse
     from dse.measured.decision import named_choices
+    from dse.measured.intervals import has_interval
     from dse.sweep.results.rebuilding import grid_of
 
     results = dse.open_results(path)
@@ -131,7 +136,11 @@ def of_results(path: Path) -> tuple[Study, list[Choice]]:
     indices = _indices(results, grid)
     if len(indices) > _MOST:
         show.note(f"{_MOST:,} of {len(indices):,} designs are compared, the best at the mean")
-    return grid.spec.study, named_choices(grid, indices[:_MOST])
+    study, objective = grid.spec.study, grid.spec.objectives[0].expression.text
+    if not has_interval(objective, study):
+        show.note(f"{objective} has no interval: compared by {study.objective}")
+        objective = study.objective
+    return study, named_choices(grid, indices[:_MOST]), objective
 
 
 def _indices(results: Any, grid: Any) -> list[int]:

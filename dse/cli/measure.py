@@ -46,7 +46,7 @@ def measure(
     settings: Settings = None,
     any_option: AnyOption = False,
     serving: Annotated[bool, typer.Option("--serving", help="Serve requests instead of training.")] = False,
-    metric: Annotated[str | None, typer.Option(help="Metric to decide by [default: the study's objective].")] = None,
+    metric: Annotated[str | None, typer.Option(help="Metric to decide by [default: the objective].")] = None,
     count: Annotated[int, typer.Option(min=1, max=50, help="Measurements shown, at most.")] = 5,
     as_json: Json = False,
 ) -> int:
@@ -62,8 +62,8 @@ def measure(
     from dse.measured.candidates import Machine, offered
     from dse.measured.worth import Belief, order
 
-    study, choices = choices_of(designs, workload, system, settings or [], any_option, serving)
-    metric = study.objective if metric is None else metric
+    study, choices, objective = choices_of(designs, workload, system, settings or [], any_option, serving)
+    metric = objective if metric is None else metric
     more = more_is_better(metric, study)
     chip = accelerator_of(catalog.resolve("system", on, "--on"))
     node = catalog.entry("system", on, "--on")
