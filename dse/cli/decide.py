@@ -106,7 +106,11 @@ def _choice(
     from dse.measured.decision import Choice
 
     parts = [part.strip() for part in text.split(",")]
-    named = next((part for part in parts if "=" not in part), system)
+    systems = [part for part in parts if part and "=" not in part]
+    if len(systems) > 1:
+        raise InputError("decide", f"{text}: {', '.join(systems)}", "one system each, and NAME=VALUE",
+                         "write designs apart, by spaces")  # fmt: skip
+    named = next(iter(systems), system)
     own = dict(part.split("=", 1) for part in parts if "=" in part)
     model = own.pop("workload", workload)
     if named is None or model is None:
@@ -208,7 +212,7 @@ def _print(out: Console, found: Decision, study: Study) -> None:
     rows = [
         [
             *([short[one.name].removeprefix("design ")] if numbered else []), one.name, show.quantity(one.value, units),
-            f"{show.quantity(one.low, units)} to {show.quantity(one.high, units)}", show.percent(one.probability_best),
+            f"{show.quantity(one.low, units)} to {show.quantity(one.high, units)}", f"{100 * one.probability_best:.0f} %",
             _lost(one.expected_regret), _lost(one.regret_90), show.percent(one.probability_feasible),
         ]
         for one in (found.verdicts[i] for i in shown)

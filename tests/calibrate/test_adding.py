@@ -93,6 +93,18 @@ def test_the_command_adds(tmp_path, capsys):
     assert (tmp_path / "mine" / "accelerators" / "b200-sxm-180gb.toml").is_file()
 
 
+def test_rows_that_change_nothing_are_told(tmp_path, capsys):
+    """No catalogue is named that was not written."""
+    latency = SERVED | {"metric": "latency_total", "unit": "s", "value": "24", "batch": "32"}
+    value = predicted(table(tmp_path / "rows.csv", latency))
+    rows, mine = table(tmp_path / "same.csv", latency | {"value": f"{value:.9g}"}), tmp_path / "mine"
+    with pytest.raises(SystemExit) as ended:
+        app(["calibrate", "--add", str(rows), "-o", str(tmp_path / "o.toml"), "--catalog", str(mine)], prog_name="dse")
+    printed = capsys.readouterr().out
+    assert not ended.value.code and not mine.exists()
+    assert "nothing is written" in printed and "DSE_CATALOG" not in printed
+
+
 def test_rows_that_cannot_be_predicted_are_refused(tmp_path):
     rows = table(tmp_path / "rows.csv", STEP | {"n_gpus": ""})
     with pytest.raises(InputError, match="no row that can be predicted"):

@@ -116,3 +116,10 @@ minimize = "cost_per_token"
     status, text = told(capsys, "decide", str(output))
     assert status == 0 and "cost per output token" in text and "best at the mean: concurrency 64" in text
     assert "64.0" not in text
+
+
+@pytest.mark.parametrize("text", ["h100,dgx-b200", "h100,tp"])
+def test_what_a_design_does_not_use_is_refused(text, capsys):
+    with pytest.raises(SystemExit) as ended:
+        app(["decide", text, "mi300x", "-w", "llama-3-8b"], prog_name="dse")
+    assert ended.value.code == 2 and "one system each" in capsys.readouterr().err
