@@ -212,7 +212,8 @@ def _print(out: Console, found: Decision, study: Study) -> None:
     rows = [
         [
             *([short[one.name].removeprefix("design ")] if numbered else []), one.name, show.quantity(one.value, units),
-            f"{show.quantity(one.low, units)} to {show.quantity(one.high, units)}", f"{100 * one.probability_best:.0f} %",
+            f"{show.quantity(one.low, units)} to {show.quantity(one.high, units)}",
+            f"{100 * one.probability_best:.0f} %",
             _lost(one.expected_regret), _lost(one.regret_90), show.percent(one.probability_feasible),
         ]
         for one in (found.verdicts[i] for i in shown)
