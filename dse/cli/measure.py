@@ -52,10 +52,10 @@ def measure(
 ) -> int:
     """Rank measurements by their worth to a decision.
 
-    Worth is how much the expected loss of the decision falls, as dse decide has it. Considered are kernels and
-    collectives of the designs on the machine at hand, and training steps or engines as large as the machine. Each is
-    printed with the line that measures it and the row of the table that dse calibrate --add reads back. Exit status 1
-    where no measurement lowers the loss.
+    Worth is how much the expected loss of the decision falls, with normal errors where dse decide draws fat tails.
+    Considered are kernels and collectives of the designs on the machine at hand, and training steps or engines as large
+    as the machine. Each is printed with the line that measures it and the row of the table that dse calibrate --add
+    reads back. Exit status 1 where no measurement lowers the loss.
     """
     from dse.designs import catalog
     from dse.designs.calibrated import accelerator_of
