@@ -88,7 +88,10 @@ def test_equal_designs_are_a_tie_of_robust_choices():
     assert found.unclear["expected"] and found.unclear["90 %"]
 
 
-@pytest.mark.parametrize("text", ["plain", "dear:", ": tp=2", "dear: made.prise=+30 %", "dear: made.price=+30"])
+@pytest.mark.parametrize("text", [
+    "plain", "dear:", ": tp=2", "dear: made.prise=+30 %", "dear: made.price=+30", "dear: made.price=30%",
+    "dear: made.price=x 1.2.3", "dear: made.price=+1.2.3 %",
+])  # fmt: skip
 def test_what_is_no_scenario_is_refused(text):
     with pytest.raises(InputError):
         applied(*parsed(text), [NEAR[0].design], STUDY)
