@@ -15,6 +15,7 @@ from __future__ import annotations
 import datetime
 import math
 import shutil
+import zlib
 from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple, cast
@@ -45,6 +46,9 @@ from dse.types import Design, Element, MessageKind, OperatorKind
 
 #: A leaf is written where its spread narrows by more than this share, or its value moves by this share of the spread.
 _NARROWED, _MOVED = 0.02, 0.1
+
+#: Measured over predicted from which a run is rather a mistake of its unit.
+_FAR = 10.0
 
 #: Any workload of the catalogue: of rows of kernels only the system counts.
 _ANY = "gpt-3-13b"
@@ -100,14 +104,42 @@ def add(tables: Sequence[str | Path], folder: str | Path, output: str | Path, fo
         force: replace an output that dse has not written.
 
     Raises:
-        InputError: for tables without a row that can be predicted.
+        InputError: for tables without a row that can be predicted, a row that was added before, a run ten times as
+            slow or fast as predicted, and a catalogue whose entries are not those in use.
     """
     outputs.checked(output, force, tables)
+    mark = _mark(tables)
     known = _kernel_rows(tables) if {_kind(path) for path in tables} == {"kernels"} else _run_rows(tables)
     found = updated(known)
-    about = f"dse calibrate --add: {found.rows} rows of {', '.join(found.sources)}; {datetime.date.today().isoformat()}"
+    about = (
+        f"dse calibrate --add: {found.rows} row{'s' * (found.rows != 1)} of {', '.join(found.sources)} ({mark}); "
+        f"{datetime.date.today().isoformat()}"
+    )
+    _check_entries(found, Path(folder), mark)
     writing.write(output, document(found), force)
     return found._replace(files=(Path(output), *_written(found, Path(folder), about)))
+
+
+def _mark(tables: Sequence[str | Path]) -> str:
+    """What tells the rows of tables from others; InputError for a row twice."""
+    seen: dict[str, str] = {}
+    for row in (row for path in tables for row in read_table(path)[1]):
+        text, where = repr(sorted(row.cells.items())), f"{row.file}: line {row.line}"
+        if text in seen:
+            raise InputError(where, f"the row of {seen[text]} again", "each row once", "remove it")
+        seen[text] = where
+    return f"{zlib.crc32(repr(sorted(seen)).encode()):08x}"
+
+
+def _check_entries(found: Added, folder: Path, mark: str) -> None:
+    """InputError where the rows are part of the entries already, and where others of the folder would be lost."""
+    for kind, slug in dict.fromkeys((one.kind, one.slug) for one in found.updates):
+        used, path = catalog.entry(kind, slug).path, folder / FOLDERS[kind] / f"{slug}.toml"
+        if path.is_file() and not path.samefile(used):
+            fix = f"run it with DSE_CATALOG={folder}, which adds to it, or name an empty folder"
+            raise InputError(str(path), "an entry that is not in use", "a catalogue in use, or a new one", fix)
+        if f"({mark})" in used.read_text(encoding="utf-8"):
+            raise InputError(str(used), "the same rows, added before", "each row once", "add others")
 
 
 def _kind(path: str | Path) -> str:
@@ -154,10 +186,15 @@ def _size(errors: np.ndarray) -> float:
 def _run_rows(tables: Sequence[str | Path]) -> Errors:
     """Rows of training steps and of serving."""
     cases = [case for path in tables for case in read_cases(path)]
-    compared = [c for c in compare_predictions(predict_cases(cases)) if c.skip is None and not c.duplicate]
+    every = compare_predictions(predict_cases(cases))
+    compared = [c for c in every if c.skip is None and not c.duplicate]
     compared = [c for c in compared if c.prediction.stack and c.metric != "peak_memory"]
     if not compared:
-        raise _nothing()
+        raise _nothing(str(next((c.skip for c in every if c.skip), "")))
+    for c in compared:
+        if not 1.0 / _FAR < (times := c.measured / c.predicted) < _FAR:
+            where, got = f"{c.source}: {c.metric}", f"{times:.3g} times the predicted {c.predicted:.3g} (SI units)"
+            raise InputError(where, got, f"within a factor of {_FAR:g}", "check the value and its unit")
     by_metric: dict[str, list[Comparison]] = {}
     for c in compared:
         study = KINDS[c.prediction.case.kind].study
@@ -166,10 +203,10 @@ def _run_rows(tables: Sequence[str | Path]) -> Errors:
     return _joined(parts)
 
 
-def _nothing() -> InputError:
+def _nothing(reason: str = "") -> InputError:
+    got = f"no row that can be predicted ({reason})" if reason else "no row that can be predicted"
     return InputError(
-        "calibrate --add", "no row that can be predicted", "measured steps, figures of serving, or kernels",
-        "dse validate lists skipped rows",
+        "calibrate --add", got, "measured steps, figures of serving, or kernels", "dse validate lists skipped rows",
     )  # fmt: skip
 
 

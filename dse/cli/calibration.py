@@ -254,10 +254,14 @@ def _add(cases: list[Path], output: Path, catalog: Path | None, force: bool) -> 
         for one in found.updates
     ]  # fmt: skip
     columns = ["of", "parameter", "value before", "value after", "spread before", "spread after"]
-    show.print_table(out, columns, rows, left=columns[:2])
+    if rows:
+        show.print_table(out, columns, rows, left=columns[:2])
     print(
         f"{show.counted(found.rows, 'figure')}: error {show.percent(found.before)} before, "
         f"{show.percent(found.residual)} after (root mean square)"
     )
     print(f"written: {', '.join(map(str, found.files))}")
-    print(f"used with DSE_CATALOG={catalog}")
+    if rows:
+        print(f"used with DSE_CATALOG={catalog}")
+    else:
+        print(f"no value of the catalogue moves or narrows by these rows: nothing is written to {catalog}")

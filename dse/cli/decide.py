@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from rich.console import Console
 
     from dse.doors.study import Study
-    from dse.measured.decision import Choice, Decision
+    from dse.measured.decision import Choice, Decision, Verdict
 
 #: Designs, and parts of a difference, that are shown.
 _TOP, _PARTS = 10, 3
@@ -45,7 +45,7 @@ def decide(
     any_option: AnyOption = False,
     serving: Annotated[bool, typer.Option("--serving", help="Serve requests instead of training.")] = False,
     metric: Annotated[
-        list[str] | None, typer.Option(help="Metric to decide by; several [default: the study's objective].")
+        list[str] | None, typer.Option(help="Metric to decide by; several [default: the objective].")
     ] = None,
     scenario: Annotated[
         list[str] | None,
@@ -67,10 +67,10 @@ def decide(
     from dse.measured.decision import decide as decided
     from dse.measured.scenarios import parsed
 
-    study, choices = choices_of(designs, workload, system, settings or [], any_option, serving)
+    study, choices, objective = choices_of(designs, workload, system, settings or [], any_option, serving)
     futures = [one for text in scenario or [] for one in parsed(text)]
     found = [
-        decided(choices, name, study, more_is_better(name, study), futures) for name in metric or [study.objective]
+        decided(choices, name, study, more_is_better(name, study), futures) for name in metric or [objective]
     ]
     if as_json:
         show.document({"study": study.name, "decisions": [_document(one) for one in found]})
@@ -82,18 +82,19 @@ def decide(
 
 def choices_of(
     texts: list[str], workload: str | None, system: str | None, settings: list[str], any_option: bool, serving: bool
-) -> tuple[Study, list[Choice]]:
-    """The study and the designs of the arguments; InputError for fewer than two."""
+) -> tuple[Study, list[Choice], str]:
+    """The study and the designs of the arguments, and the metric to decide by; InputError for fewer than two."""
     from dse.doors.studies import STUDIES
 
     if len(texts) == 1 and texts[0].endswith(".nc"):
-        study, found = of_results(Path(texts[0]))
+        study, found, objective = of_results(Path(texts[0]))
     else:
         study = STUDIES["serving" if serving else "training"]
+        objective = study.objective
         found = [_choice(text, workload, system, settings, any_option, study) for text in texts]
     if len(found) < 2:
         raise InputError("decide", show.counted(len(found), "design"), "two designs or more", "name another one")
-    return study, found
+    return study, found, objective
 
 
 def _choice(
@@ -105,7 +106,11 @@ def _choice(
     from dse.measured.decision import Choice
 
     parts = [part.strip() for part in text.split(",")]
-    named = next((part for part in parts if "=" not in part), system)
+    systems = [part for part in parts if part and "=" not in part]
+    if len(systems) > 1:
+        raise InputError("decide", f"{text}: {', '.join(systems)}", "one system each, and NAME=VALUE",
+                         "write designs apart, by spaces")  # fmt: skip
+    named = next(iter(systems), system)
     own = dict(part.split("=", 1) for part in parts if "=" in part)
     model = own.pop("workload", workload)
     if named is None or model is None:
@@ -116,22 +121,30 @@ def _choice(
         model, named, [*common, *(f"{name}={value}" for name, value in own.items())], None, None, any_option, study
     )
     stack = catalog.resolve("software", asked.stack)
-    return Choice(text, asked.design, stack, accelerator_of(named), catalog.resolve("workload", model), named)
+    chip, workload = accelerator_of(named), catalog.resolve("workload", model)
+    return Choice(text, asked.design, stack, chip, workload, named, stated=asked.stated)
 
 
-def of_results(path: Path) -> tuple[Study, list[Choice]]:
-    """The study of a results file, and its designs, best by the first objective first."""
+def of_results(path: Path) -> tuple[Study, list[Choice], str]:
+    """The study of a results file, its designs, best by the first objective first, and the metric to decide by.
+
+    That is the first objective; the study's for one without an interval.
+    """
     import dse
-    from dse.measured.decision import Choice
+    from dse.measured.decision import named_choices
+    from dse.measured.intervals import has_interval
     from dse.sweep.results.rebuilding import grid_of
-    from dse.sweep.results.summary import named_designs
 
     results = dse.open_results(path)
     grid = grid_of(results)
     indices = _indices(results, grid)
     if len(indices) > _MOST:
         show.note(f"{_MOST:,} of {len(indices):,} designs are compared, the best at the mean")
-    return grid.spec.study, [Choice(*one) for one in named_designs(grid, indices[:_MOST])]
+    study, objective = grid.spec.study, grid.spec.objectives[0].expression.text
+    if not has_interval(objective, study):
+        show.note(f"{objective} has no interval: compared by {study.objective}")
+        objective = study.objective
+    return study, named_choices(grid, indices[:_MOST]), objective
 
 
 def _indices(results: Any, grid: Any) -> list[int]:
@@ -162,7 +175,7 @@ def more_is_better(metric: str, study: Study) -> bool:
 def _shown(found: Decision) -> list[int]:
     """Places of the best designs at the mean, and of the robust choices, best first."""
     order = sorted(range(len(found.verdicts)), key=lambda i: found.verdicts[i].value, reverse=found.higher_is_better)
-    chosen = {found.robust.name, found.cautious.name, *(one.best for one in found.outcomes)}
+    chosen = {_name(found.robust), _name(found.cautious), *(one.best for one in found.outcomes)}
     return [i for place, i in enumerate(order) if place < _TOP or found.verdicts[i].name in chosen]
 
 
@@ -174,11 +187,15 @@ def _document(found: Decision) -> dict[str, Any]:
         "better": {
             names[i]: {names[j]: float(found.better[i, j]) for j in shown if j != i} for i in shown
         } if len(names) > _TOP else [[float(value) for value in row] for row in found.better],
-        "best": found.best.name, "ties": found.ties, "robust": found.robust.name,
-        "robust_ties": found.unclear["expected"], "cautious": found.cautious.name,
+        "best": found.best.name, "ties": found.ties, "robust": _name(found.robust),
+        "robust_ties": found.unclear["expected"], "cautious": _name(found.cautious),
         "cautious_ties": found.unclear["90 %"], "shares": found.shares,
-        "scenarios": [one._asdict() | {"values": None} for one in found.outcomes],
+        "scenarios": [one._asdict() | {"best": one.best or None, "values": None} for one in found.outcomes],
     }  # fmt: skip
+
+
+def _name(one: Verdict | None) -> str | None:
+    return one.name if one else None
 
 
 def _lost(regret: float) -> str:
@@ -195,7 +212,8 @@ def _print(out: Console, found: Decision, study: Study) -> None:
     rows = [
         [
             *([short[one.name].removeprefix("design ")] if numbered else []), one.name, show.quantity(one.value, units),
-            f"{show.quantity(one.low, units)} to {show.quantity(one.high, units)}", show.percent(one.probability_best),
+            f"{show.quantity(one.low, units)} to {show.quantity(one.high, units)}",
+            f"{100 * one.probability_best:.0f} %",
             _lost(one.expected_regret), _lost(one.regret_90), show.percent(one.probability_feasible),
         ]
         for one in (found.verdicts[i] for i in shown)
@@ -205,8 +223,8 @@ def _print(out: Console, found: Decision, study: Study) -> None:
     show.print_table(out, columns, rows, left=["design"], prose=["design"])
     if len(found.outcomes) > 1:
         cells = [
-            [one.scenario, show.percent(one.weight), short[one.best],
-             show.percent(one.ahead) if one.best != found.best.name else "–"]
+            [one.scenario, show.percent(one.weight), short[one.best] if one.best else "none can run",
+             show.percent(one.ahead) if one.best not in ("", found.best.name) else "–"]
             for one in found.outcomes
         ]  # fmt: skip
         ahead = f"ahead of {short[found.best.name]}"
@@ -234,6 +252,10 @@ def _tied(names: list[str], short: dict[str, str]) -> str:
     return f", a tie with {', '.join(short[name] for name in names[:_PARTS])}{more}" if names else ""
 
 
+def _chosen(one: Verdict | None, where: str, ties: list[str], short: dict[str, str]) -> str:
+    return short[one.name] + _tied(ties, short) if one else f"none, no design can run in {where}"
+
+
 def _sentences(found: Decision, short: dict[str, str]) -> list[str]:
     """Ties, robust choices and what the difference depends on, a line each."""
     from dse.designs.leaves import known_leaves
@@ -245,12 +267,12 @@ def _sentences(found: Decision, short: dict[str, str]) -> list[str]:
         return WORDS.get(name) or known
 
     parts = [f"{word(name)} {show.percent(share)}" for name, share in [*found.shares.items()][:_PARTS]]
-    flips = [one.scenario for one in found.outcomes[1:] if one.best != found.best.name]
+    flips = [one.scenario for one in found.outcomes[1:] if one.best not in ("", found.best.name)]
     said = f"flipped by: {', '.join(flips)}" if flips else "no scenario changes the best at the mean"
     return [
         f"best at the mean: {short[found.best.name]}{_tied(found.ties, short)}",
-        f"least expected loss: {short[found.robust.name]}{_tied(found.unclear['expected'], short)}",
-        f"least loss in 90 % of cases: {short[found.cautious.name]}{_tied(found.unclear['90 %'], short)}",
+        f"least expected loss: {_chosen(found.robust, 'every scenario', found.unclear['expected'], short)}",
+        f"least loss in 90 % of cases: {_chosen(found.cautious, '90 % of cases', found.unclear['90 %'], short)}",
         *([said] if len(found.outcomes) > 1 else []),
         *([f"the first two differ by: {', '.join(parts)} of the variance"] if parts else []),
     ]

@@ -46,24 +46,24 @@ def measure(
     settings: Settings = None,
     any_option: AnyOption = False,
     serving: Annotated[bool, typer.Option("--serving", help="Serve requests instead of training.")] = False,
-    metric: Annotated[str | None, typer.Option(help="Metric to decide by [default: the study's objective].")] = None,
+    metric: Annotated[str | None, typer.Option(help="Metric to decide by [default: the objective].")] = None,
     count: Annotated[int, typer.Option(min=1, max=50, help="Measurements shown, at most.")] = 5,
     as_json: Json = False,
 ) -> int:
     """Rank measurements by their worth to a decision.
 
-    Worth is how much the expected loss of the decision falls, as dse decide has it. Considered are kernels and
-    collectives of the designs on the machine at hand, and training steps or engines as large as the machine. Each is
-    printed with the line that measures it and the row of the table that dse calibrate --add reads back. Exit status 1
-    where no measurement lowers the loss.
+    Worth is how much the expected loss of the decision falls, with normal errors where dse decide draws fat tails.
+    Considered are kernels and collectives of the designs on the machine at hand, and training steps or engines as large
+    as the machine. Each is printed with the line that measures it and the row of the table that dse calibrate --add
+    reads back. Exit status 1 where no measurement lowers the loss.
     """
     from dse.designs import catalog
     from dse.designs.calibrated import accelerator_of
     from dse.measured.candidates import Machine, offered
     from dse.measured.worth import Belief, order
 
-    study, choices = choices_of(designs, workload, system, settings or [], any_option, serving)
-    metric = study.objective if metric is None else metric
+    study, choices, objective = choices_of(designs, workload, system, settings or [], any_option, serving)
+    metric = objective if metric is None else metric
     more = more_is_better(metric, study)
     chip = accelerator_of(catalog.resolve("system", on, "--on"))
     node = catalog.entry("system", on, "--on")

@@ -285,7 +285,7 @@ def made_up_carbon(metrics: Mapping[str, float], design: Design) -> str:
 
 def money_note(total: str, metrics: Mapping[str, float], design: Design) -> str:
     """What hours, years and tokens cost, or tokens emit."""
-    if total.endswith("carbon"):
+    if total.startswith("carbon"):
         return f"Emissions per million tokens: {quantity(1e6 * metrics['carbon_per_token'], 'kg')}."
     return (
         f"{metrics['cost_per_device_hour']:.2f} USD per device-hour, {quantity(metrics['tco_per_year'], 'USD')} per "

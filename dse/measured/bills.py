@@ -121,7 +121,7 @@ def _device(table: Mapping[str, Any], accelerator: str) -> float:
 
 def bills(
     designs: Sequence[Design], accelerators: Sequence[str], metrics: Sequence[str], study: Study,
-    stated: Collection[str] = (),
+    stated: Sequence[Collection[str]] = (),
 ) -> list[dict[str, Bill]]:  # fmt: skip
     """What each metric of money, carbon and runs depends on, by design: one call of the model for all prices.
 
@@ -130,7 +130,7 @@ def bills(
         accelerators: of each its name in the catalogue; "" where unknown.
         metrics: names; others than :data:`METRICS` are left out.
         study: the study.
-        stated: paths of values that the user has stated, which have no spread.
+        stated: of each the paths of values that the user has stated, which have no spread.
     """
     asked = [name for name in metrics if name in METRICS and name in study.units]
     if not asked:
@@ -139,8 +139,8 @@ def bills(
     whole = [completed(one, study, float(price)) for one, price in zip(designs, bought, strict=True)]
     kinds = dict.fromkeys(METRICS[name] for name in asked)
     own = [
-        {kind: spreads(one, kind, chip, stated) for kind in kinds}
-        for one, chip in zip(whole, accelerators, strict=True)
+        {kind: spreads(one, kind, chip, exact) for kind in kinds}
+        for one, chip, exact in zip(whole, accelerators, stated or [()] * len(whole), strict=True)
     ]
     merged = [uncertainty.Uncertainty({k: v for part in one.values() for k, v in part.items()}, 0.0) for one in own]
     paths = list(dict.fromkeys(path for one in merged for path in one.spreads))

@@ -9,7 +9,7 @@ every draw counts in each of them, by their weights.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from statistics import NormalDist
 from typing import Any, NamedTuple
 
@@ -49,7 +49,7 @@ class Outcome(NamedTuple):
 
     scenario: str
     weight: float  #: share of all
-    best: str  #: at the mean
+    best: str  #: at the mean; empty where no design can run
     ahead: float  #: by how much it is better than the best as stated
     values: list[float]  #: of each design; NaN where it cannot run
 
@@ -71,14 +71,16 @@ class Decision(NamedTuple):
         return (max if self.higher_is_better else min)(self.verdicts, key=lambda one: one.value)
 
     @property
-    def robust(self) -> Verdict:
-        """The one of least expected regret."""
-        return min(self.verdicts, key=lambda one: one.expected_regret)
+    def robust(self) -> Verdict | None:
+        """The one of least expected regret; None where none can run in every scenario."""
+        found = min(self.verdicts, key=lambda one: one.expected_regret)
+        return found if math.isfinite(found.expected_regret) else None
 
     @property
-    def cautious(self) -> Verdict:
-        """The one of least 90 % regret."""
-        return min(self.verdicts, key=lambda one: one.regret_90)
+    def cautious(self) -> Verdict | None:
+        """The one of least 90 % regret; None where none can run in 90 % of cases."""
+        found = min(self.verdicts, key=lambda one: one.regret_90)
+        return found if math.isfinite(found.regret_90) else None
 
     @property
     def ties(self) -> list[str]:
@@ -113,8 +115,9 @@ def decide(
     least = loss.min(axis=1, keepdims=True)
     regret = loss - np.where(np.isfinite(least), least, 0.0)  # where none can run all regret is infinite
     each = np.repeat(weights / DRAWS, DRAWS)
-    better = np.array([(loss[:, i : i + 1] < loss).mean(axis=2).T @ weights for i in range(len(choices))])
-    wins = np.bincount(loss.argmin(axis=1).reshape(-1), each, len(choices))
+    told = _told(weights, np.isfinite(means).any(axis=1))
+    better = np.array([(loss[:, i : i + 1] < loss).mean(axis=2).T @ told for i in range(len(choices))])
+    wins = np.bincount(loss.argmin(axis=1).reshape(-1), np.repeat(told / DRAWS, DRAWS), len(choices))
     lost = regret.transpose(1, 0, 2).reshape(len(choices), -1)
     expected, most = np.expm1(lost @ each), np.expm1([_quantile(one, each, 0.9) for one in lost])
     factors = np.exp(quantile() * known.deviations)
@@ -125,13 +128,26 @@ def decide(
     ]
     order = np.argsort(means[0])
     outcomes = [
-        Outcome(one.name, float(share), choices[int(mean.argmin())].name,
-                float(np.expm1(mean[order[0]] - mean.min())), [float(value) for value in row])
+        Outcome(one.name, float(share), *_best(choices, mean, int(order[0])), [float(value) for value in row])
         for one, share, mean, row in zip(futures, weights, means, values, strict=True)
     ]  # fmt: skip
     shares = known.shares(int(order[0]), int(order[min(1, len(order) - 1)]))
     unclear = {"expected": _unclear(choices, lost, each), "90 %": _alike(choices, most)}
     return Decision(metric, higher_is_better, verdicts, better, shares, outcomes, unclear)
+
+
+def _told(weights: np.ndarray, runs: np.ndarray) -> np.ndarray:
+    """Weights of the scenarios in which some design can run, the only ones that have a best one; sum 1."""
+    kept = weights * runs
+    return kept / kept.sum() if kept.sum() else weights
+
+
+def _best(choices: Sequence[Choice], mean: np.ndarray, stated: int) -> tuple[str, float]:
+    """The best of a scenario and how far ahead of the best as stated it is; none, and NaN, where none can run."""
+    if not np.isfinite(mean).any():
+        return "", math.nan
+    first = int(mean.argmin())
+    return choices[first].name, float(np.expm1(mean[stated] - mean[first]))
 
 
 def _values(
@@ -171,6 +187,8 @@ def _unclear(choices: Sequence[Choice], lost: np.ndarray, each: np.ndarray) -> l
 def _alike(choices: Sequence[Choice], most: np.ndarray, digit: float = 5e-4) -> list[str]:
     """Designs whose 90 % regret is printed as the least one is."""
     first = int(most.argmin())
+    if not math.isfinite(most[first]):
+        return []
     return [one.name for i, one in enumerate(choices) if i != first and most[i] - most[first] < digit]
 
 
@@ -198,7 +216,7 @@ def judge(grid: Any, index: np.ndarray) -> dict[str, tuple[np.ndarray, dict[str,
     objective, study = grid.spec.objectives[0], grid.spec.study
     if not 0 < len(index) <= MOST:
         return {}
-    choices = [Choice(*one) for one in named_designs(grid, [int(one) for one in index])]
+    choices = named_choices(grid, index)
     if not all(choice.stack for choice in choices):
         return {}
     asked = (one.expression.text for one in grid.spec.objectives), study.totals, study.trade or (), (
@@ -216,6 +234,12 @@ def judge(grid: Any, index: np.ndarray) -> dict[str, tuple[np.ndarray, dict[str,
         name: (np.array([getattr(one, name) for one in verdicts], np.float32), {"units": "1", "long_name": text})
         for name, text in about.items()
     }
+
+
+def named_choices(grid: Any, index: Iterable[int]) -> list[Choice]:
+    """Designs of a sweep; prices and the like that it states have no spread."""
+    stated = frozenset(axis.key for axis in (*grid.spec.fixed.values(), *grid.spec.axes))
+    return [Choice(*one, stated=stated) for one in named_designs(grid, [int(one) for one in index])]
 
 
 def _ends(

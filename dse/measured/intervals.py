@@ -51,7 +51,7 @@ def intervals(
     """
     at = distance.levels_of(software, accelerator, design, model)
     drawn = drawn_by(design, [*metrics], within(design, spreads_of(software, accelerator, system)), study)
-    (owed,) = bills.bills([design], [accelerator], list(metrics), study, stated)
+    (owed,) = bills.bills([design], [accelerator], list(metrics), study, [stated])
     parts = {name: _all_parts(name, owed.get(name), design, software, at, study, drawn[name]) for name in metrics}
     bounds = {name: ends for name, value in metrics.items() if (ends := interval(value, parts[name]))}
     return Judged(bounds, {name: parts[name] for name in bounds})

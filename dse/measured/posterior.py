@@ -18,7 +18,7 @@ from __future__ import annotations
 import functools
 import math
 import zlib
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from typing import NamedTuple
 
 import numpy as np
@@ -43,6 +43,7 @@ class Choice(NamedTuple):
     model: str = ""
     system: str = ""  #: whose networks it has; by default the accelerator's usual node
     at: distance.Levels | None = None  #: levels of its distance; None: from the measured rows of the catalogue
+    stated: Collection[str] = ()  #: paths of prices and the like that the user has stated, which have no spread
 
 
 class Posterior(NamedTuple):
@@ -121,7 +122,7 @@ def posteriors(choices: Sequence[Choice], metrics: Sequence[str], study: Study) 
     widths = [Uncertainty({path: total(factors) for path, factors in one.items()}, 0.0) for one in known]
     designs = [one.design for one in choices]
     moved = moves(designs, widths, study)
-    owed = bills.bills(designs, [one.accelerator for one in choices], metrics, study)
+    owed = bills.bills(designs, [one.accelerator for one in choices], metrics, study, [one.stated for one in choices])
     return {
         name: _of_metric(choices, name, study, known, moved, [one.get(name) for one in owed]) for name in metrics
     }

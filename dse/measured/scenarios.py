@@ -26,7 +26,8 @@ from dse.types import Design
 #: Name of the scenario in which nothing is changed.
 AS_STATED = "as stated"
 
-_RELATIVE = re.compile(r"(?:(?P<sign>[+-])\s*(?P<share>[\d.]+)\s*%|x\s*(?P<factor>[\d.]+))")
+_NUMBER = r"\d+\.?\d*|\.\d+"
+_RELATIVE = re.compile(rf"(?:(?P<sign>[+-])\s*(?P<share>{_NUMBER})\s*%|x\s*(?P<factor>{_NUMBER}))")
 
 
 class Scenario(NamedTuple):
@@ -115,7 +116,10 @@ def _moved(design: Design, path: str, text: Any, where: str) -> Design:
 
 
 def _number(text: Any, units: str, where: str) -> float:
-    """An absolute value, in SI units where it has none."""
+    """An absolute value, in SI units where it has none; InputError for what looks like a change."""
+    if isinstance(text, str) and re.match(r"[+x]|.*%$", text.strip()):
+        plain = text.strip().strip("+x% ")
+        raise InputError(where, repr(text), "VALUE, +SHARE % or x FACTOR", f"write '+{plain} %' or '{plain}'")
     try:
         return float(text)
     except ValueError:

@@ -56,7 +56,7 @@ def test_rows_move_values_towards_them_and_narrow_their_spreads(row, tmp_path, m
     entry = catalog.entry(first.kind, first.slug).values[field]
     assert entry.value == pytest.approx(first.after, rel=0.01)
     assert entry.spread == pytest.approx(first.spread_after, rel=0.06)
-    assert "dse calibrate --add: 1 rows of" in entry.source
+    assert "dse calibrate --add: 1 row of" in entry.source
 
 
 def test_a_row_as_predicted_moves_nothing(tmp_path):
@@ -93,6 +93,18 @@ def test_the_command_adds(tmp_path, capsys):
     assert (tmp_path / "mine" / "accelerators" / "b200-sxm-180gb.toml").is_file()
 
 
+def test_rows_that_change_nothing_are_told(tmp_path, capsys):
+    """No catalogue is named that was not written."""
+    latency = SERVED | {"metric": "latency_total", "unit": "s", "value": "24", "batch": "32"}
+    value = predicted(table(tmp_path / "rows.csv", latency))
+    rows, mine = table(tmp_path / "same.csv", latency | {"value": f"{value:.9g}"}), tmp_path / "mine"
+    with pytest.raises(SystemExit) as ended:
+        app(["calibrate", "--add", str(rows), "-o", str(tmp_path / "o.toml"), "--catalog", str(mine)], prog_name="dse")
+    printed = capsys.readouterr().out
+    assert not ended.value.code and not mine.exists()
+    assert "nothing is written" in printed and "DSE_CATALOG" not in printed
+
+
 def test_rows_that_cannot_be_predicted_are_refused(tmp_path):
     rows = table(tmp_path / "rows.csv", STEP | {"n_gpus": ""})
     with pytest.raises(InputError, match="no row that can be predicted"):
@@ -104,3 +116,30 @@ def test_collectives_move_links(tmp_path):
            "bytes": "167772160", "latency_ms": "2.0"}  # fmt: skip
     found = add([table(tmp_path / "rows.csv", row)], tmp_path / "mine", tmp_path / "out.toml")
     assert {one.kind for one in found.updates} == {"network"}
+
+
+def test_rows_are_added_once_and_none_is_lost(tmp_path, monkeypatch):
+    """The same rows again, and others to a catalogue that is not in use, would count twice or undo the first."""
+    rows, mine, output = table(tmp_path / "rows.csv", SERVED), tmp_path / "mine", tmp_path / "out.toml"
+    other = table(tmp_path / "other.csv", SERVED | {"batch": "16", "value": "40"})
+    with pytest.raises(InputError, match=r"the row of .*line 2 again"):
+        add([table(tmp_path / "twice.csv", SERVED, SERVED)], mine, output)
+    add([rows], mine, output)
+    with pytest.raises(InputError, match="DSE_CATALOG"):
+        add([other], mine, output)
+    monkeypatch.setenv("DSE_CATALOG", str(mine))
+    before = (mine / "software" / "vllm-rocm.toml").read_text()
+    with pytest.raises(InputError, match="added before"):
+        add([rows], mine, output)
+    assert (mine / "software" / "vllm-rocm.toml").read_text() == before
+    add([other], mine, output)
+    assert (mine / "software" / "vllm-rocm.toml").read_text() != before
+
+
+@pytest.mark.parametrize(("change", "told"), [
+    ({"value": "60", "unit": "s"}, "check the value and its unit"), ({"model": "lama-3-70b"}, "lama-3-70b"),
+])  # fmt: skip
+def test_a_wrong_unit_or_name_is_told(change, told, tmp_path):
+    with pytest.raises(InputError, match=told):
+        add([table(tmp_path / "rows.csv", SERVED | change)], tmp_path / "mine", tmp_path / "out.toml")
+    assert not (tmp_path / "out.toml").exists()

@@ -20,7 +20,7 @@ COST = "cost_per_run"
 
 
 def bill(metric, design=DESIGN, chip=CHIP, study=TRAINING, stated=()):
-    return bills.bills([design], [chip], [metric], study, stated)[0][metric]
+    return bills.bills([design], [chip], [metric], study, [stated])[0][metric]
 
 
 def test_energy_costs_its_share():

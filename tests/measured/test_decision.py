@@ -95,3 +95,31 @@ micro_batch = [1, 2]
         assert results.probability_feasible.attrs["units"] == "1"
     status, text = told(capsys, "decide", str(output))
     assert status == 0 and "best at the mean" in text
+
+
+def test_results_are_decided_by_their_objective(tmp_path, capsys):
+    """Not by the study's: what answers fastest costs most."""
+    sweep, output = tmp_path / "served.toml", tmp_path / "served.nc"
+    sweep.write_text("""
+[workload]
+name = "llama-3-70b"
+[system]
+name = "h100"
+[axes]
+tp = [8]
+concurrency = [16, 64]
+[serving]
+[objective]
+minimize = "cost_per_token"
+""")
+    assert told(capsys, "run", str(sweep), "-o", str(output), "--keep", "all", "--no-figure")[0] == 0
+    status, text = told(capsys, "decide", str(output))
+    assert status == 0 and "cost per output token" in text and "best at the mean: concurrency 64" in text
+    assert "64.0" not in text
+
+
+@pytest.mark.parametrize("text", ["h100,dgx-b200", "h100,tp"])
+def test_what_a_design_does_not_use_is_refused(text, capsys):
+    with pytest.raises(SystemExit) as ended:
+        app(["decide", text, "mi300x", "-w", "llama-3-8b"], prog_name="dse")
+    assert ended.value.code == 2 and "one system each" in capsys.readouterr().err

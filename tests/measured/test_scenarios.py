@@ -58,6 +58,21 @@ def test_a_design_that_cannot_run_in_a_scenario_is_no_robust_choice():
     assert len(lost) == 1 and found.robust.name not in lost and found.cautious.name not in lost
 
 
+def test_a_scenario_in_which_no_design_can_run_has_no_best_one(capsys):
+    """Probabilities are those of the other scenarios, the table says so, and nothing is the robust choice."""
+    with np.errstate(all="raise", under="ignore"):
+        found = decide(NEAR, "step_time", STUDY, scenarios=[Scenario("none", {"memory.capacity": "x 0.01"})])
+    stated = decide(NEAR, "step_time", STUDY)
+    assert [one.probability_best for one in found.verdicts] == pytest.approx(
+        [one.probability_best for one in stated.verdicts])  # fmt: skip
+    np.testing.assert_allclose(found.better, stated.better)
+    assert (found.robust, found.cautious, found.unclear) == (None, None, {"expected": [], "90 %": []})
+    assert found.outcomes[1].best == ""
+    common = ["-w", "llama-3-8b", "--set", "tp=8", "--set", "n_devices=8", "--scenario", "none: memory.capacity=x 0.01"]
+    status, out = told(capsys, "decide", "h100", "dgx-b200", *common)
+    assert status == 0 and "none can run" in out and "none, no design can run in every scenario" in out
+
+
 def test_a_price_flips_the_choice_of_what_is_cheapest():
     two = [choice("a100"), choice("h100", system="eos", stack="megatron-2021", chip="h100-sxm-80gb")]
     plain = decide(two, "cost_per_token", STUDY)
@@ -73,7 +88,10 @@ def test_equal_designs_are_a_tie_of_robust_choices():
     assert found.unclear["expected"] and found.unclear["90 %"]
 
 
-@pytest.mark.parametrize("text", ["plain", "dear:", ": tp=2", "dear: made.prise=+30 %"])
+@pytest.mark.parametrize("text", [
+    "plain", "dear:", ": tp=2", "dear: made.prise=+30 %", "dear: made.price=+30", "dear: made.price=30%",
+    "dear: made.price=x 1.2.3", "dear: made.price=+1.2.3 %",
+])  # fmt: skip
 def test_what_is_no_scenario_is_refused(text):
     with pytest.raises(InputError):
         applied(*parsed(text), [NEAR[0].design], STUDY)

@@ -37,7 +37,8 @@ def read(path: Path) -> list[MeasuredRun]:
     for document in _documents(path):
         reader = next((read for keys, read in _READERS.items() if set(keys) <= document.keys()), None)
         if reader is None:
-            raise _foreign(path, f"JSON with the keys {', '.join(list(document)[:8])}")
+            keys = ", ".join(list(document)[:8])
+            raise _foreign(path, f"JSON with the keys {keys}" if keys else "JSON without keys")
         if (run := reader(document)) is None:
             raise InputError(str(path), "no finished requests", "a result with finished requests", "run it again")
         runs.append(run)

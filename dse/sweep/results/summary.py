@@ -234,10 +234,14 @@ def named_designs(grid: Grid, indices: Sequence[int]) -> list[tuple[str, Design,
             design = replace(own.base, {path: np.float32(column[row]) for path, column in columns.items()})
             named = _named(grid, own, listed[place])
             chip = named.get("accelerator") or calibrated.accelerator_of(named.get("system", ""))
-            name = ", ".join(f"{axis} {listed[place].get(axis)}" for axis in apart)
+            name = ", ".join(f"{axis} {_said(listed[place].get(axis))}" for axis in apart)
             model, system = named.get("workload", ""), named.get("system", "")
             found[place] = (name, design, named.get("software", ""), chip, model, system)
     return [found[place] for place in range(len(listed))]
+
+
+def _said(label: Label | None) -> str:
+    return f"{label:g}" if isinstance(label, float) else str(label)
 
 
 def _named(grid: Grid, own: Any, labels: Mapping[str, Label]) -> dict[str, str]:
