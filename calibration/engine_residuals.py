@@ -12,7 +12,7 @@ import numpy as np
 
 from dse.calibrate import residuals
 from dse.doors.study_serving import SERVING
-from dse.measured.uncertainty import quantile
+from dse.measured.uncertainty.parts import quantile
 
 #: Kinds that follow from the time of a token where they are not measured themselves.
 OF_TOKENS = ("latency", "rate")

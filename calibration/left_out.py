@@ -34,14 +34,14 @@ from dse.doors.study import Study
 from dse.doors.study_serving import SERVING
 from dse.measured import comparison, predict_cases, read_cases
 from dse.measured.comparison import Comparison, compare_predictions, is_timed, step_time
-from dse.measured.distance import HARDWARE, Known, Place, known_places, place_of
-from dse.measured.distance import levels as levels_of
 from dse.measured.kinds import KINDS
 from dse.measured.names import Lookup, accelerator_of
 from dse.measured.prediction import evaluate_stack
-from dse.measured.spreads import spreads_of, total, within
-from dse.measured.uncertainty import Uncertainty, moves, uncertainty_of
-from dse.measured.uncertainty import deviations as deviations_of
+from dse.measured.uncertainty.distance import HARDWARE, Known, Place, known_places, place_of
+from dse.measured.uncertainty.distance import levels as levels_of
+from dse.measured.uncertainty.parts import Uncertainty, moves, uncertainty_of
+from dse.measured.uncertainty.parts import deviations as deviations_of
+from dse.measured.uncertainty.spreads import spreads_of, total, within
 from dse.types import Software
 
 #: Kernel family → the one that stands in where the generation was never measured.

@@ -19,12 +19,12 @@ from dse.calibrate.step_priors import fitted_as
 from dse.calibrate.step_rows import StepRows, rows_of
 from dse.doors.study_training import TRAINING
 from dse.measured import predict_cases, read_cases
-from dse.measured.candidates import RUN
 from dse.measured.comparison import compare_predictions
-from dse.measured.distance import Known, levels
+from dse.measured.decisions.candidates import RUN
+from dse.measured.decisions.worth import Belief, Candidate, value
 from dse.measured.names import Lookup, accelerator_of
-from dse.measured.posterior import Choice, Posterior, posterior
-from dse.measured.worth import Belief, Candidate, value
+from dse.measured.uncertainty.distance import Known, levels
+from dse.measured.uncertainty.posterior import Choice, Posterior, posterior
 
 #: Designs of a decision, decisions of a source, random orders of each.
 DESIGNS, DECISIONS, ORDERS = 8, 40, 10

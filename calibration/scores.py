@@ -17,8 +17,8 @@ from scipy import stats
 
 from calibration.left_out import LeftOut
 from calibration.widths import Figures, weights_of
-from dse.measured import distance
-from dse.measured.uncertainty import SHARE, quantile
+from dse.measured.uncertainty import distance
+from dse.measured.uncertainty.parts import SHARE, quantile
 
 #: Probabilities of the intervals of the reliability diagram.
 SHARES = (0.5, 0.8, 0.95)

@@ -19,8 +19,8 @@ from calibration.left_out import LeftOut
 from dse import types
 from dse.calibrate import residuals
 from dse.designs import catalog
-from dse.measured.distance import HARDWARE, MODEL, SOFTWARE
-from dse.measured.uncertainty import SHARE, quantile
+from dse.measured.uncertainty.distance import HARDWARE, MODEL, SOFTWARE
+from dse.measured.uncertainty.parts import SHARE, quantile
 from dse.types.paths import leaves
 
 #: What may be left out → the group of a row.

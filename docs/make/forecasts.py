@@ -29,9 +29,10 @@ from dse.designs.calibrated import accelerator_of
 from dse.designs.composing import design
 from dse.doors.studies import STUDIES
 from dse.io.quantities import quantity
-from dse.measured import distance, uncertainty
-from dse.measured.decision import Choice, intervals_of
+from dse.measured.decisions.choice import Choice, intervals_of
 from dse.measured.prediction import evaluate_many
+from dse.measured.uncertainty import distance
+from dse.measured.uncertainty import parts as uncertainty
 
 FOLDER = Path("docs/record")
 FORECASTS, OUTCOMES, EDITIONS = (FOLDER / f"{name}.csv" for name in ("forecasts", "outcomes", "editions"))

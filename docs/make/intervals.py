@@ -19,8 +19,9 @@ from calibration.widths import Figures, Widths
 from docs.make.command import command, page_parser
 from docs.make.markdown import document, filed, percent, publish, table
 from dse.calibrate import writing
-from dse.measured import distance, read_table
+from dse.measured import read_table
 from dse.measured.kinds import kind_of
+from dse.measured.uncertainty import distance
 
 #: Widths → figures that they are learnt from, and what these are in words.
 LEARNT = {
@@ -31,20 +32,20 @@ LEARNT = {
 }
 _LEVELS = (*distance.HARDWARE, *distance.SOFTWARE, *distance.MODEL)
 
-_ABOUT = """\
+_ABOUT = r"""\
 An interval adds up, in squares, standard deviations of the log error: of the fitted parameters (first order), of what
 rows of the stack leave open (its residual), and of every level at which the design lies off all measured rows
-(`dse/measured/distance.py`). Of each respect the outermost level counts: hardware (*chip*, *generation*, *vendor*
-without rows of the stack), software (*source* or cluster, *stack*, *framework* without rows), model (*family* without
-rows, *kind* of attention or experts without rows of the stack). What a level adds is learnt from rows left out of all
-fits by chip, generation, vendor, framework, family and source in turn, never from single rows: it is where 80 % of
-these lie in their intervals, each group with the same weight (split conformal; of two vendors, 80 % of each). For a
-generation left out, kernels measured in isolation are left out too (those of the generation before stand in); for a
-vendor, kernels of no family predict, in training with the neutral stack, the spread of whose parameters the level
-holds. Widths do not fall outwards. Leaves of chip, links, engine and experts that the catalogue does not know exactly
-are drawn ([measure.md](measure.md)); what they explain is taken from the width of their level, in squares, and where
-they explain more the interval is theirs. `dse evaluate` prints the interval and its three largest parts, `--json` has
-them as `interval_parts`."""
+(`dse/measured/uncertainty/distance.py`). Of each respect the outermost level counts: hardware (*chip*, *generation*,
+*vendor* without rows of the stack), software (*source* or cluster, *stack*, *framework* without rows), model
+(*family* without rows, *kind* of attention or experts without rows of the stack). What a level adds is learnt from
+rows left out of all fits by chip, generation, vendor, framework, family and source in turn, never from single rows:
+it is where 80 % of these lie in their intervals, each group with the same weight (split conformal; of two vendors, 80
+% of each). For a generation left out, kernels measured in isolation are left out too (those of the generation before
+stand in); for a vendor, kernels of no family predict, in training with the neutral stack, the spread of whose
+parameters the level holds. Widths do not fall outwards. Leaves of chip, links, engine and experts that the catalogue
+does not know exactly are drawn ([measure.md](measure.md)); what they explain is taken from the width of their level,
+in squares, and where they explain more the interval is theirs. `dse evaluate` prints the interval and its three
+largest parts, `--json` has them as `interval_parts`."""
 
 _CROSSED = """\
 *Held* is the share of rows within their 80 % interval, by widths that were learnt without any row of the group, in

@@ -20,13 +20,13 @@ _ABOUT = """\
 measurement on the machine at hand lowers the expected loss of that decision most, and prints for each the line that
 measures it and the row of a table that `dse calibrate --add` reads back.
 
-Everything that is not known of a design is a sum of independent factors (`dse/measured/posterior.py`): the spread of
-every leaf of the catalogue (rates and kernels by family and chip, links, energies, process, stack by code base,
-engine) and what no leaf explains, by level of distance ([intervals.md](intervals.md)). Designs with the same chip
-or stack share its factors. What leaves of the chip or links explain is taken from the width of their level, in
-squares; where the stack has rows of the chip they explain no more than designs alike share there. A value that a fit
-states has the fit's spread; an estimate, or one from memory, that of `[estimates]` in `hw_catalog/intervals.toml`; a
-chip whose kernels nobody measured, in addition, the scatter of measured chips.
+Everything that is not known of a design is a sum of independent factors (`dse/measured/uncertainty/posterior.py`):
+the spread of every leaf of the catalogue (rates and kernels by family and chip, links, energies, process, stack by
+code base, engine) and what no leaf explains, by level of distance ([intervals.md](intervals.md)). Designs with the
+same chip or stack share its factors. What leaves of the chip or links explain is taken from the width of their level,
+in squares; where the stack has rows of the chip they explain no more than designs alike share there. A value that a
+fit states has the fit's spread; an estimate, or one from memory, that of `[estimates]` in
+`hw_catalog/intervals.toml`; a chip whose kernels nobody measured, in addition, the scatter of measured chips.
 
 A measurement is one more linear function of these factors, with noise: 2 % of a run, and of a kernel or a collective
 the model's own error of one shape (10 to 14 %). Its value is how much the expected loss falls: the expected relative

@@ -1,7 +1,7 @@
 r"""An update of the catalogue by a few measured rows, without a fit: a Gaussian update of what is not known.
 
 Errors of the rows are linear in the factors of all leaves and of the levels of distance
-(:mod:`dse.measured.posterior`), ``r = C z + e`` with noise ``N``, so that
+(:mod:`dse.measured.uncertainty.posterior`), ``r = C z + e`` with noise ``N``, so that
 
 .. math:: E[z] = C^\top (C C^\top + N)^{-1} r, \qquad \mathrm{Cov}[z] = 1 - C^\top (C C^\top + N)^{-1} C.
 
@@ -31,15 +31,15 @@ from dse.designs.leaves import known_leaves, leaf
 from dse.errors import InputError
 from dse.io import outputs
 from dse.measured import predict_cases, read_cases, read_table
-from dse.measured.candidates import OWN_ERROR, RUN, collective, kernel, moved_times
 from dse.measured.comparison import Comparison, compare_predictions, step_time
+from dse.measured.decisions.candidates import OWN_ERROR, RUN, collective, kernel, moved_times
 from dse.measured.kernels import Kernel
 from dse.measured.kernels import read as read_kernels
 from dse.measured.kinds import KINDS, kind_of
 from dse.measured.names import accelerator_of
-from dse.measured.posterior import Choice, posterior
-from dse.measured.spreads import Spreads, spreads_of, total, within
 from dse.measured.table import Skip
+from dse.measured.uncertainty.posterior import Choice, posterior
+from dse.measured.uncertainty.spreads import Spreads, spreads_of, total, within
 from dse.model.formats import operand_bytes
 from dse.model.work.operators import matmul_work
 from dse.types import Design, Element, MessageKind, OperatorKind

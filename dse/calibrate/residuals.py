@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from dse.measured.uncertainty import SHARE, quantile
+from dse.measured.uncertainty.parts import SHARE, quantile
 
 #: Weight of the rows of all other stacks, equal per source.
 OTHERS = 6.0

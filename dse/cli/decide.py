@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from rich.console import Console
 
     from dse.doors.study import Study
-    from dse.measured.decision import Choice, Decision, Verdict
+    from dse.measured.decisions.choice import Choice, Decision, Verdict
 
 #: Designs, and parts of a difference, that are shown.
 _TOP, _PARTS = 10, 3
@@ -64,8 +64,8 @@ def decide(
     designs every one is compared, up to 2,000. Designs that errors of the model do not distinguish are a tie. Exit
     status 1 where no design can run.
     """
-    from dse.measured.decision import decide as decided
-    from dse.measured.scenarios import parsed
+    from dse.measured.decisions.choice import decide as decided
+    from dse.measured.decisions.scenarios import parsed
 
     study, choices, objective = choices_of(designs, workload, system, settings or [], any_option, serving)
     futures = [one for text in scenario or [] for one in parsed(text)]
@@ -103,7 +103,7 @@ def _choice(
     """The design of one argument: a system, values, or both."""
     from dse.designs import catalog
     from dse.designs.calibrated import accelerator_of
-    from dse.measured.decision import Choice
+    from dse.measured.decisions.choice import Choice
 
     parts = [part.strip() for part in text.split(",")]
     systems = [part for part in parts if part and "=" not in part]
@@ -131,8 +131,8 @@ def of_results(path: Path) -> tuple[Study, list[Choice], str]:
     That is the first objective; the study's for one without an interval.
     """
     import dse
-    from dse.measured.decision import named_choices
-    from dse.measured.intervals import has_interval
+    from dse.measured.decisions.choice import named_choices
+    from dse.measured.uncertainty.intervals import has_interval
     from dse.sweep.results.rebuilding import grid_of
 
     results = dse.open_results(path)
@@ -164,7 +164,7 @@ def _indices(results: Any, grid: Any) -> list[int]:
 
 def more_is_better(metric: str, study: Study) -> bool:
     """Whether more of a metric is better; InputError for one without an interval."""
-    from dse.measured.intervals import has_interval
+    from dse.measured.uncertainty.intervals import has_interval
 
     known = [name for name in study.units if has_interval(name, study)]
     if metric not in known:
@@ -259,7 +259,7 @@ def _chosen(one: Verdict | None, where: str, ties: list[str], short: dict[str, s
 def _sentences(found: Decision, short: dict[str, str]) -> list[str]:
     """Ties, robust choices and what the difference depends on, a line each."""
     from dse.designs.leaves import known_leaves
-    from dse.measured.distance import WORDS
+    from dse.measured.uncertainty.distance import WORDS
 
     def word(name: str) -> str:
         leaves = known_leaves()

@@ -19,8 +19,8 @@ if TYPE_CHECKING:
     from rich.console import Console
 
     from dse.doors.study import Study
-    from dse.measured.intervals import Judged
-    from dse.measured.uncertainty import MetricInterval
+    from dse.measured.uncertainty.intervals import Judged
+    from dse.measured.uncertainty.parts import MetricInterval
     from dse.types import Design
     from dse.views.explanation import Explanation, OperatorRow, Reason, Share
 
@@ -153,7 +153,7 @@ def _intervals(
     """80 % intervals of the headline metrics with one; none where they are not wanted."""
     from dse.designs.calibrated import accelerator_of
     from dse.designs.catalog import resolve
-    from dse.measured.intervals import Judged, intervals
+    from dse.measured.uncertainty.intervals import Judged, intervals
 
     if not wanted:
         return Judged({}, {})
@@ -173,7 +173,7 @@ def _document(judged: Judged) -> dict[str, Any]:
 
 def _why(judged: Judged, study: Study) -> str:
     """What the interval of the first metric with one is wide by, in one line."""
-    from dse.measured.distance import WORDS
+    from dse.measured.uncertainty.distance import WORDS
 
     name = next(iter(judged.bounds), "")
     parts = (f"{WORDS[part]} {show.percent(share)}" for part, share in judged.reasons(name).items())

@@ -18,9 +18,9 @@ from dse.errors import InputError
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
-    from dse.measured.candidates import Machine
-    from dse.measured.posterior import Choice
-    from dse.measured.worth import Belief, Step
+    from dse.measured.decisions.candidates import Machine
+    from dse.measured.decisions.worth import Belief, Step
+    from dse.measured.uncertainty.posterior import Choice
 
 
 @report_errors
@@ -59,8 +59,8 @@ def measure(
     """
     from dse.designs import catalog
     from dse.designs.calibrated import accelerator_of
-    from dse.measured.candidates import Machine, offered
-    from dse.measured.worth import Belief, order
+    from dse.measured.decisions.candidates import Machine, offered
+    from dse.measured.decisions.worth import Belief, order
 
     study, choices, objective = choices_of(designs, workload, system, settings or [], any_option, serving)
     metric = objective if metric is None else metric

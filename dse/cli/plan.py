@@ -16,7 +16,7 @@ from dse.errors import InputError
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
-    from dse.measured.limits import Sure
+    from dse.measured.decisions.limits import Sure
     from dse.sweep.provisioning import Fleet, Plan
     from dse.sweep.run_plans import Cluster, RunPlan
 
@@ -133,7 +133,7 @@ def _limit(text: str, option: str) -> tuple[float, str]:
 
 def _sure_fleet(fleet: Fleet, found: Plan) -> dict[str, Sure]:
     """How sure times and costs of a fleet are."""
-    from dse.measured.limits import sure_of
+    from dse.measured.decisions.limits import sure_of
 
     demand = found.demand
     values = dict(zip(demand.metrics, (fleet.first_token, fleet.token), strict=True))
@@ -295,7 +295,7 @@ def _tokens(count: float) -> str:
 
 def _sure_cluster(one: Cluster, found: RunPlan) -> dict[str, Sure]:
     """How sure the time and the cost of a run are."""
-    from dse.measured.limits import sure_of
+    from dse.measured.decisions.limits import sure_of
 
     demand = found.demand
     values = {"run_time_with_failures": one.seconds, "cost_per_run": one.cost}

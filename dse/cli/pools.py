@@ -234,7 +234,7 @@ _WORDS = {"TTFT": "time_to_first_token", "TPOT": "time_per_output_token", "reque
 
 def _factors(found: MatchedPools) -> dict[str, dict[str, float]]:
     """Accelerator of a pool → word → factor of the 80 % interval to either side."""
-    from dse.measured.limits import sure_of
+    from dse.measured.decisions.limits import sure_of
 
     parts = {part.accelerator: part for one in (*found.together, *found.pools) for part in one.parts}
     known: dict[str, dict[str, float]] = {}

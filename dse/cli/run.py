@@ -94,7 +94,7 @@ def run(
                 options: dict[str, Any] = {"keep": keep, "chunk": chunk, "fresh": fresh, "progress": progress}
                 options |= {"force": force, "workers": local, "scheduler": scheduler}
                 if kept.mode == "top":
-                    from dse.measured.decision import judge
+                    from dse.measured.decisions.choice import judge
 
                     options["judge"] = judge
                 if share:

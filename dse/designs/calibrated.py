@@ -2,7 +2,7 @@
 
 A stack's file may state the ranges of its rows in ``[calibrated]``: minimum and maximum of each quantity below, the
 accelerators, and those with rows of mixtures of experts. A prediction beyond them is an extrapolation; intervals widen
-by accelerators and mixtures (``dse.measured.distance``), not by sizes. A stack without this table has no measured rows.
+by accelerators and mixtures (``dse.measured.uncertainty``), not by sizes. A stack without this table has no rows.
 Nothing here is traced.
 
 Likewise sequences beyond a model's context, and training stacks without a measured engine.

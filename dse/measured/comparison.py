@@ -15,24 +15,14 @@ import numpy as np
 from dse.designs import calibrated
 from dse.doors.study_serving import SERVING
 from dse.io import outputs
-from dse.measured import (
-    Measurement,
-    Prediction,
-    Skip,
-    columns,
-    predict_cases,
-    read_cases,
-    read_table,
-    serving,
-    steps,
-    uncertainty,
-)
+from dse.measured import Measurement, Prediction, Skip, columns, predict_cases, read_cases, read_table, serving, steps
 from dse.measured.cells import Cells
 from dse.measured.kinds import KINDS, kind_of
 from dse.measured.names import accelerator_of
 from dse.measured.prediction import peak_rate
 from dse.measured.roofline import REFUSED
-from dse.measured.row_intervals import Spread, parts_of, spreads_of, study_of
+from dse.measured.uncertainty import parts as uncertainty
+from dse.measured.uncertainty.rows import Spread, parts_of, spreads_of, study_of
 
 Report = dict[str, Any]
 

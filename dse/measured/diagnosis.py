@@ -6,12 +6,13 @@ from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 from dse.errors import InputError
-from dse.measured import steps, uncertainty
+from dse.measured import steps
 from dse.measured.comparison import Comparison, compare_predictions, is_timed, step_time
 from dse.measured.kinds import predict_cases
 from dse.measured.prediction import Prediction
-from dse.measured.row_intervals import Spread, parts_of, spreads_of
 from dse.measured.table import Case, Skip, number
+from dse.measured.uncertainty import parts as uncertainty
+from dse.measured.uncertainty.rows import Spread, parts_of, spreads_of
 
 #: StepPart of a step as traces have it, in columns of ms → parts of the predicted step time.
 #: Offloaded tensors are copied by kernels of copies; a device that waits for another stage waits in a kernel of NCCL.

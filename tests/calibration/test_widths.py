@@ -7,7 +7,7 @@ import pytest
 
 from calibration import widths
 from calibration.left_out import LeftOut
-from dse.measured.distance import Place
+from dse.measured.uncertainty.distance import Place
 
 HOME, CHIP = 0.066, 0.2
 

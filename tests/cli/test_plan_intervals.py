@@ -8,7 +8,7 @@ import json
 import pytest
 
 import dse
-from dse.measured.limits import Sure
+from dse.measured.decisions.limits import Sure
 from dse.views import plot
 from tests.measured.test_decision import told
 

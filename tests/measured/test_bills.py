@@ -9,9 +9,9 @@ import pytest
 
 import dse
 from dse.doors.studies import STUDIES
-from dse.measured import bills
-from dse.measured.intervals import intervals
-from dse.measured.uncertainty import parts_of
+from dse.measured.uncertainty import bills
+from dse.measured.uncertainty.intervals import intervals
+from dse.measured.uncertainty.parts import parts_of
 
 TRAINING, SERVING = STUDIES["training"], STUDIES["serving"]
 DESIGN = dse.design("gpt-3-13b", "selene", "megatron-2021", n_devices=16, tp=8, pp=2, recompute="full")

@@ -18,9 +18,9 @@ from dse.measured.cells import Cells
 from dse.measured.columns import READ
 from dse.measured.comparison import compare, predict, validate
 from dse.measured.completion import complete
-from dse.measured.row_intervals import parts_of, spreads_of
 from dse.measured.table import WIDE
-from dse.measured.uncertainty import half_width
+from dse.measured.uncertainty.parts import half_width
+from dse.measured.uncertainty.rows import parts_of, spreads_of
 from dse.types import AllToAll, Precision, Schedule
 
 #: GPT-22B of Korthikanti et al. 2022, everything stated.

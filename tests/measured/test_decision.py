@@ -10,7 +10,7 @@ import pytest
 import dse
 from dse.cli import app
 from dse.doors.studies import STUDIES
-from dse.measured.decision import Choice, decide
+from dse.measured.decisions.choice import Choice, decide
 
 STUDY = STUDIES["training"]
 

@@ -11,8 +11,8 @@ import dse
 from dse.designs.leaves import leaf
 from dse.doors.studies import STUDIES
 from dse.errors import InputError
-from dse.measured.decision import decide
-from dse.measured.scenarios import AS_STATED, Scenario, applied, parsed, with_base
+from dse.measured.decisions.choice import decide
+from dse.measured.decisions.scenarios import AS_STATED, Scenario, applied, parsed, with_base
 from tests.measured.test_decision import NEAR, choice, told
 
 STUDY = STUDIES["training"]

@@ -15,10 +15,10 @@ from dse.cli import app
 from dse.designs import catalog
 from dse.designs.leaves import leaf, leaves
 from dse.doors.studies import STUDIES
-from dse.measured.distance import Known, Place, levels
-from dse.measured.intervals import intervals
 from dse.measured.prediction import by_structure
-from dse.measured.uncertainty import (
+from dse.measured.uncertainty.distance import Known, Place, levels
+from dse.measured.uncertainty.intervals import intervals
+from dse.measured.uncertainty.parts import (
     Uncertainty,
     deviations,
     half_width,

@@ -15,11 +15,11 @@ from calibration.replay import RANDOM, WORTH
 from dse.cli import app
 from dse.doors.studies import STUDIES
 from dse.measured import read_cases
-from dse.measured.candidates import Machine, offered, reduced
+from dse.measured.decisions.candidates import Machine, offered, reduced
+from dse.measured.decisions.worth import Belief, Candidate, loss_after, order, value
 from dse.measured.kernels import kind_of, read
-from dse.measured.posterior import Choice, posterior
 from dse.measured.table import read_table
-from dse.measured.worth import Belief, Candidate, loss_after, order, value
+from dse.measured.uncertainty.posterior import Choice, posterior
 
 TRAINING, SERVING = STUDIES["training"], STUDIES["serving"]
 

@@ -10,7 +10,7 @@ from docs.make.markdown import document, filed, percent, table
 from dse.calibrate import experts, stacks
 from dse.calibrate.step_priors import NAMES, PHYSICAL, fitted_as, is_physical
 from dse.calibrate.steps import Calibration, mean_error
-from dse.measured.uncertainty import quantile
+from dse.measured.uncertainty.parts import quantile
 from dse.types import Precision, choice_name
 
 _ABOUT = """\

@@ -1,7 +1,7 @@
 """What a machine at hand could measure for a decision in minutes: kernels, collectives, steps and engines.
 
 Each candidate has the effects of the decision's factors on what it would show, so that its worth follows without a run
-(:mod:`dse.measured.worth`), the line that measures it, and the row of the table that ``dse calibrate`` reads back.
+(:mod:`dse.measured.decisions.worth`), the line that measures it, and the row that ``dse calibrate`` reads back.
 """
 
 from __future__ import annotations
@@ -17,12 +17,12 @@ from dse import launch
 from dse.designs.leaves import leaf, replace
 from dse.doors.study import Study
 from dse.launch import measuring
-from dse.measured import uncertainty
-from dse.measured.posterior import Choice, Posterior, posterior
+from dse.measured.decisions.worth import Candidate
 from dse.measured.prediction import by_structure
-from dse.measured.spreads import Spreads, total
-from dse.measured.uncertainty import Uncertainty
-from dse.measured.worth import Candidate
+from dse.measured.uncertainty import parts as uncertainty
+from dse.measured.uncertainty.parts import Uncertainty
+from dse.measured.uncertainty.posterior import Choice, Posterior, posterior
+from dse.measured.uncertainty.spreads import Spreads, total
 from dse.model.links import reach_in
 from dse.model.machine import collectives
 from dse.model.machine.rates import rates_of

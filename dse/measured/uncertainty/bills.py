@@ -23,9 +23,9 @@ from dse.designs.catalog.load import parse
 from dse.designs.leaves import known_leaves, leaf, replace
 from dse.designs.records import MADE
 from dse.doors.study import Study
-from dse.measured import uncertainty
-from dse.measured.distance import Levels
 from dse.measured.prediction import by_structure, evaluate_many, evaluate_stack
+from dse.measured.uncertainty import parts as uncertainty
+from dse.measured.uncertainty.distance import Levels
 from dse.types import Design, Emissions, Load, Made, Prices, Reliability
 
 #: Metric → the part of the design that its prices stand in; those of a run, of a token and per dollar take time.

@@ -3,7 +3,8 @@ r"""Prediction intervals: from the uncertainty of the calibration, and from the 
 Standard deviations of a logarithm add up in squares: of the fitted parameters (``spread`` of a value in the catalogue),
 propagated through the model to first order; of what they leave open in rows of the stack (``residual``: launch jitter,
 congestion, library versions; for serving a residual by kind of figure stands for both); and of each level at which the
-design lies off measured rows (:mod:`dse.measured.distance`). A step time ``T`` then lies, with probability ``q``, in
+design lies off measured rows (:mod:`dse.measured.uncertainty.distance`). A step time ``T`` then lies, with probability
+``q``, in
 
 .. math:: T \, e^{\pm z_q \sigma}, \qquad \sigma^2 = \mathrm{Var}_\theta[\log T(\theta)] + r^2 + \sum_l s_l^2
 
@@ -27,8 +28,8 @@ from dse.designs import catalog
 from dse.designs.leaves import known_leaves, leaf, leaves, replace
 from dse.doors.study import Study
 from dse.doors.study_training import TRAINING
-from dse.measured import distance
-from dse.measured.distance import Levels
+from dse.measured.uncertainty import distance
+from dse.measured.uncertainty.distance import Levels
 from dse.types import Design
 
 #: Default probability of an interval.
@@ -213,7 +214,7 @@ def carved(parts: Mapping[str, float], drawn: Mapping[str, float]) -> Carved:
 
     Args:
         parts: as of :func:`parts_of`.
-        drawn: group of leaves (:data:`dse.measured.spreads.GROUPS`) → standard deviation that they make.
+        drawn: group of leaves (:data:`dse.measured.uncertainty.spreads.GROUPS`) → standard deviation that they make.
     """
     left, scales, at_home = dict(parts), dict.fromkeys(drawn, 1.0), dict[str, float]()
     explained = dict[str, float]()

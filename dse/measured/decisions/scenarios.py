@@ -19,8 +19,8 @@ from dse.designs.leaves import known_leaves, leaf, leaf_path, replace
 from dse.doors.study import Study
 from dse.errors import InputError
 from dse.io import inputs, toml
-from dse.measured import bills
 from dse.measured.prediction import evaluate_many
+from dse.measured.uncertainty import bills
 from dse.types import Design
 
 #: Name of the scenario in which nothing is changed.

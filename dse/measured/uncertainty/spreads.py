@@ -16,7 +16,7 @@ from dse.designs import catalog
 from dse.designs.catalog.entries import Entry, stated
 from dse.designs.catalog.unverified import UNVERIFIED
 from dse.designs.leaves import known_leaves, leaf, leaves_of
-from dse.measured import distance
+from dse.measured.uncertainty import distance
 from dse.types import Design
 
 
@@ -38,7 +38,7 @@ GROUPS = {
 }  # fmt: skip
 
 #: Leaves that no measurement of a design moves: references, counts, what is held against a capacity alone, and prices
-#: (:mod:`dse.measured.bills`).
+#: (:mod:`dse.measured.uncertainty.bills`).
 _EXACT = (
     "system.host.", "system.n_devices", "system.pue", "system.host_power", "system.accelerator.memory.capacity",
     "system.accelerator.cores", "system.accelerator.kernels.tile_", "system.accelerator.made.",

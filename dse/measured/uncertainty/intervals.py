@@ -8,10 +8,10 @@ from typing import NamedTuple
 
 from dse.doors.study import Study
 from dse.doors.study_training import TRAINING
-from dse.measured import bills, distance
-from dse.measured.distance import Levels
-from dse.measured.spreads import Spreads, group_of, spreads_of, total, within
-from dse.measured.uncertainty import MetricInterval, Uncertainty, carved, figure_of, interval, moves, parts_of
+from dse.measured.uncertainty import bills, distance
+from dse.measured.uncertainty.distance import Levels
+from dse.measured.uncertainty.parts import MetricInterval, Uncertainty, carved, figure_of, interval, moves, parts_of
+from dse.measured.uncertainty.spreads import Spreads, group_of, spreads_of, total, within
 from dse.types import Design
 
 

@@ -1,9 +1,9 @@
 r"""Decisions between designs: draws of their metrics in which designs alike share errors, probabilities, regrets.
 
-Draws are those of :class:`dse.measured.posterior.Posterior`: what designs have in common (stack, chip, links, levels,
-prices) cancels. Regret of a design in a draw: by which factor it is worse than the best one; its mean is that of the
-logarithm, since a factor with the tails of Student's t has none. With stated scenarios (:mod:`dse.measured.scenarios`)
-every draw counts in each of them, by their weights.
+Draws are those of :class:`dse.measured.uncertainty.posterior.Posterior`: what designs have in common (stack, chip,
+links, levels, prices) cancels. Regret of a design in a draw: by which factor it is worse than the best one; its mean
+is that of the logarithm, since a factor with the tails of Student's t has none. With stated scenarios
+(:mod:`dse.measured.decisions.scenarios`) every draw counts in each of them, by their weights.
 """
 
 from __future__ import annotations
@@ -16,11 +16,11 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from dse.doors.study import Study
-from dse.measured.intervals import has_interval
-from dse.measured.posterior import DRAWS, Choice, posterior, posteriors
+from dse.measured.decisions.scenarios import Scenario, applied, with_base
 from dse.measured.prediction import evaluate_many
-from dse.measured.scenarios import Scenario, applied, with_base
-from dse.measured.uncertainty import MetricInterval, interval, parts_of, quantile
+from dse.measured.uncertainty.intervals import has_interval
+from dse.measured.uncertainty.parts import MetricInterval, interval, parts_of, quantile
+from dse.measured.uncertainty.posterior import DRAWS, Choice, posterior, posteriors
 from dse.sweep.results.summary import named_designs
 from dse.types import Design
 

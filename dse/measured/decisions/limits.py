@@ -10,8 +10,8 @@ from typing import Any, NamedTuple
 from dse.designs import catalog
 from dse.designs.composing import design
 from dse.doors.studies import STUDIES
-from dse.measured.decision import Choice, intervals_of
-from dse.measured.uncertainty import MetricInterval, quantile
+from dse.measured.decisions.choice import Choice, intervals_of
+from dse.measured.uncertainty.parts import MetricInterval, quantile
 
 
 class Sure(NamedTuple):

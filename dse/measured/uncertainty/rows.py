@@ -7,9 +7,11 @@ from typing import NamedTuple
 
 from dse.doors.study import Study
 from dse.doors.study_training import TRAINING
-from dse.measured import Prediction, distance, uncertainty
+from dse.measured import Prediction
 from dse.measured.kinds import KINDS
 from dse.measured.names import Lookup, accelerator_of
+from dse.measured.uncertainty import distance
+from dse.measured.uncertainty import parts as uncertainty
 
 
 class Spread(NamedTuple):

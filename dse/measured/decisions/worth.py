@@ -1,8 +1,8 @@
 r"""What a measurement is worth to a decision: expected value of sample information, from the shared factors.
 
 The log metrics of the designs, and of what could be measured, are linear in the same standard normals ``z``
-(:class:`dse.measured.posterior.Posterior`). A measurement ``y = c z + e`` with noise ``e`` of standard deviation ``n``
-moves the expected log metrics along one direction,
+(:class:`dse.measured.uncertainty.posterior.Posterior`). A measurement ``y = c z + e`` with noise ``e`` of standard
+deviation ``n`` moves the expected log metrics along one direction,
 
 .. math:: E[u \mid y] = u_0 + s \, \xi, \qquad s = \frac{B c}{\sqrt{c^\top c + n^2}}, \qquad \xi \sim N(0, 1),
 
@@ -21,7 +21,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from dse.measured.posterior import Posterior
+from dse.measured.uncertainty.posterior import Posterior
 
 
 class Candidate(NamedTuple):

@@ -4,11 +4,11 @@ The log of a metric of design ``d`` is
 
 .. math:: \log m_d = \log \hat m_d + \sum_k b_{dk} z_k, \qquad z_k \sim N(0, 1),
 
-where ``k`` runs over the factors of all leaves with a spread (:mod:`dse.measured.spreads`: kernels by family and chip,
-links, power, process, stacks, engines) and over the parts of the interval that no leaf explains
-(:mod:`dse.measured.distance`), each once for designs alike in it and once for every design, and prices
-(:mod:`dse.measured.bills`). Designs with the same chip have the same ``z`` for it, so that it cancels between them.
-``b`` is of first order, for probabilities of measurements and for naming what a difference depends on;
+where ``k`` runs over the factors of all leaves with a spread (:mod:`~dse.measured.uncertainty.spreads`: kernels by
+family and chip, links, power, process, stacks, engines) and over the parts of the interval that no leaf explains
+(:mod:`dse.measured.uncertainty.distance`), each once for designs alike in it and once for every design, and prices
+(:mod:`~dse.measured.uncertainty.bills`). Designs with the same chip have the same ``z`` for it, which cancels between
+them. ``b`` is of first order, for probabilities of measurements and for naming what a difference depends on;
 :meth:`Posterior.draws` evaluates the model itself at joint draws of all leaves, in one call of the compiled program,
 and adds the rest with fat tails.
 """
@@ -24,9 +24,10 @@ from typing import NamedTuple
 import numpy as np
 
 from dse.doors.study import Study
-from dse.measured import bills, distance, uncertainty
-from dse.measured.spreads import Factor, Spreads, group_of, spreads_of, total, within
-from dse.measured.uncertainty import Carved, Uncertainty, carved, moves, parts_of, quantile
+from dse.measured.uncertainty import bills, distance
+from dse.measured.uncertainty import parts as uncertainty
+from dse.measured.uncertainty.parts import Carved, Uncertainty, carved, moves, parts_of, quantile
+from dse.measured.uncertainty.spreads import Factor, Spreads, group_of, spreads_of, total, within
 from dse.types import Design
 
 #: Draws of every design.

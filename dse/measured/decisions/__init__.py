@@ -1,0 +1,1 @@
+"""What to choose and what to measure, given how sure figures are."""
