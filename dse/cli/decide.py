@@ -218,7 +218,7 @@ def _print(out: Console, found: Decision, study: Study) -> None:
         ]
         for one in (found.verdicts[i] for i in shown)
     ]  # fmt: skip
-    columns = ["design", "predicted", "80 % interval", "best", "expected loss", "90 % below", "fits"]
+    columns = ["design", "predicted", "80 % interval", "best", "expected loss", "loss, 90th pct.", "fits"]
     columns = ["no."] * numbered + columns
     show.print_table(out, columns, rows, left=["design"], prose=["design"])
     if len(found.outcomes) > 1:
@@ -230,6 +230,8 @@ def _print(out: Console, found: Decision, study: Study) -> None:
         ahead = f"ahead of {short[found.best.name]}"
         show.print_table(out, ["scenario", "weight", "best at the mean", ahead], cells,
                          left=["scenario", "best at the mean"], prose=["best at the mean"])  # fmt: skip
+        about = "predicted values, intervals and fits are as stated; probabilities and losses are over all scenarios"
+        out.print(Text(about), soft_wrap=True)
     for text in _sentences(found, short):
         out.print(Text(text), soft_wrap=True)
 

@@ -23,6 +23,12 @@ if TYPE_CHECKING:
     from dse.measured.uncertainty.posterior import Choice
 
 
+_CARRIED = (
+    "Losses are of a belief that knows the measured error; dse calibrate --add writes what of it lies in catalogue "
+    "values, not what lies in residuals."
+)
+
+
 @report_errors
 def measure(
     designs: Annotated[
@@ -121,7 +127,7 @@ def _print(
     ]
     columns = ["", "measurement", "alone lowers loss by", "loss after it and those above"]
     show.print_table(out, columns, rows, left=["measurement"], prose=["measurement"])
-    out.print(Text(f"{considered} considered"), soft_wrap=True)
+    out.print(Text(f"{considered} considered. {_CARRIED}"), soft_wrap=True)
     for i, one in enumerate(steps, 1):
         show.heading(out, f"{i}. {one.candidate.name}")
         print(one.candidate.line)
