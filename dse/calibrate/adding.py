@@ -30,13 +30,13 @@ from dse.designs.composing import design
 from dse.designs.leaves import known_leaves, leaf
 from dse.errors import InputError
 from dse.io import outputs
-from dse.measured import predict_cases, read_cases, read_table
-from dse.measured.comparison import Comparison, compare_predictions, step_time
-from dse.measured.decisions.candidates import OWN_ERROR, RUN, collective, kernel, moved_times
+from dse.measured import read_table
+from dse.measured.comparison import Comparison
+from dse.measured.decisions.candidates import OWN_ERROR, collective, kernel, moved_times
+from dse.measured.decisions.evidence import RUN, choice_of, compared_rows, figure_of_row
 from dse.measured.kernels import Kernel
 from dse.measured.kernels import read as read_kernels
 from dse.measured.kinds import KINDS, kind_of
-from dse.measured.names import accelerator_of
 from dse.measured.table import Skip
 from dse.measured.uncertainty.posterior import Choice, posterior
 from dse.measured.uncertainty.spreads import Spreads, spreads_of, total, within
@@ -46,9 +46,6 @@ from dse.types import Design, Element, MessageKind, OperatorKind
 
 #: A leaf is written where its spread narrows by more than this share, or its value moves by this share of the spread.
 _NARROWED, _MOVED = 0.02, 0.1
-
-#: Measured over predicted from which a run is rather a mistake of its unit.
-_FAR = 10.0
 
 #: Any workload of the catalogue: of rows of kernels only the system counts.
 _ANY = "gpt-3-13b"
@@ -185,40 +182,18 @@ def _size(errors: np.ndarray) -> float:
 
 def _run_rows(tables: Sequence[str | Path]) -> Errors:
     """Rows of training steps and of serving."""
-    cases = [case for path in tables for case in read_cases(path)]
-    every = compare_predictions(predict_cases(cases))
-    compared = [c for c in every if c.skip is None and not c.duplicate]
-    compared = [c for c in compared if c.prediction.stack and c.metric != "peak_memory"]
-    if not compared:
-        raise _nothing(str(next((c.skip for c in every if c.skip), "")))
-    for c in compared:
-        if not 1.0 / _FAR < (times := c.measured / c.predicted) < _FAR:
-            where, got = f"{c.source}: {c.metric}", f"{times:.3g} times the predicted {c.predicted:.3g} (SI units)"
-            raise InputError(where, got, f"within a factor of {_FAR:g}", "check the value and its unit")
     by_metric: dict[str, list[Comparison]] = {}
-    for c in compared:
-        study = KINDS[c.prediction.case.kind].study
-        by_metric.setdefault(c.metric if study.residuals else study.objective, []).append(c)
+    for c in compared_rows(tables, "calibrate --add"):
+        by_metric.setdefault(figure_of_row(c)[0], []).append(c)
     parts = [_of_metric(metric, rows) for metric, rows in by_metric.items()]
     return _joined(parts)
 
 
-def _nothing(reason: str = "") -> InputError:
-    got = f"no row that can be predicted ({reason})" if reason else "no row that can be predicted"
-    return InputError(
-        "calibrate --add", got, "measured steps, figures of serving, or kernels", "dse validate lists skipped rows",
-    )  # fmt: skip
-
-
 def _of_metric(metric: str, compared: Sequence[Comparison]) -> Errors:
     study = KINDS[compared[0].prediction.case.kind].study
-    choices = []
-    for i, c in enumerate(compared):
-        p, row = c.prediction, c.prediction.case.row
-        chip, model = accelerator_of(row), row.get("model")
-        choices.append(Choice(f"{metric} {i}", p.chosen, p.stack, chip, model, row.get("system")))
+    choices = [choice_of(c, f"{metric} {i}") for i, c in enumerate(compared)]
     found = posterior(choices, metric, study)
-    measured = [c.measured if study.residuals else step_time(c) for c in compared]
+    measured = [figure_of_row(c)[1] for c in compared]
     leaves: dict[tuple[str, str, str], tuple[float, Spreads]] = {}
     for choice, drawn in zip(choices, found.spreads, strict=True):
         leaves |= _leaves_of(choice, drawn)
@@ -269,7 +244,8 @@ def _kernel_rows(tables: Sequence[str | Path]) -> Errors:
                 continue
     parts = [part for device, found in rows.items() if (part := _of_device(device, found)) is not None]
     if not parts:
-        raise _nothing()
+        raise InputError("calibrate --add", "no row that can be predicted", "measured kernels or collectives",
+                         "dse validate lists skipped rows")  # fmt: skip
     return _joined(parts)
 
 

@@ -54,6 +54,10 @@ def decide(
             help="A future that may come: 'dear: made.price=+30 %'; several [default: none but the designs as stated].",
         ),
     ] = None,
+    measured: Annotated[
+        list[Path] | None,
+        typer.Option(metavar="CSV", help="Measured rows of the designs, or of ones alike; several [default: none]."),
+    ] = None,
     as_json: Json = False,
 ) -> int:
     """Compare designs under the uncertainty of their predictions.
@@ -62,15 +66,17 @@ def decide(
     in 90 % of cases, whether it fits in memory, and which parts of the uncertainty decide between the first two.
     With scenarios all this is over them too, and which design is best in each. Of results that keep all or the best
     designs every one is compared, up to 2,000. Designs that errors of the model do not distinguish are a tie. Exit
-    status 1 where no design can run.
+    status 1 where no design can run. With --measured the designs are as believed after these rows.
     """
     from dse.measured.decisions.choice import decide as decided
+    from dse.measured.decisions.evidence import read
     from dse.measured.decisions.scenarios import parsed
 
     study, choices, objective = choices_of(designs, workload, system, settings or [], any_option, serving)
     futures = [one for text in scenario or [] for one in parsed(text)]
+    rows = read(measured, study) if measured else None
     found = [
-        decided(choices, name, study, more_is_better(name, study), futures) for name in metric or [objective]
+        decided(choices, name, study, more_is_better(name, study), futures, rows) for name in metric or [objective]
     ]
     if as_json:
         show.document({"study": study.name, "decisions": [_document(one) for one in found]})

@@ -24,8 +24,8 @@ if TYPE_CHECKING:
 
 
 _CARRIED = (
-    "Losses are of a belief that knows the measured error; dse calibrate --add writes what of it lies in catalogue "
-    "values, not what lies in residuals."
+    "dse decide --measured counts such rows in full; dse calibrate --add writes what of them lies in catalogue values, "
+    "not what lies in residuals."
 )
 
 

@@ -17,6 +17,7 @@ from dse import launch
 from dse.designs.leaves import leaf, replace
 from dse.doors.study import Study
 from dse.launch import measuring
+from dse.measured.decisions.evidence import RUN
 from dse.measured.decisions.worth import Candidate
 from dse.measured.prediction import by_structure
 from dse.measured.uncertainty import parts as uncertainty
@@ -34,9 +35,6 @@ from dse.types import Collective, Design, Group, MessageKind, OperatorKind, Prec
 #: Standard deviation of the model's own log error of an isolated kernel, which one shape cannot average out: median
 #: errors of held-out shapes (6.5, 9.3 and 6.8 %: hw_catalog/kernels/generic.toml) over 0.6745.
 OWN_ERROR = {"gemm": 0.096, "attention": 0.138, "collective": 0.10}
-
-#: Standard deviation of the log of a run that is repeated: clocks and congestion.
-RUN = 0.02
 
 #: Runs of designs, and shapes of each kind of kernel, at most.
 _RUNS, _SHAPES = 12, 12

@@ -16,6 +16,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from dse.doors.study import Study
+from dse.measured.decisions.evidence import Evidence, conditioned
 from dse.measured.decisions.scenarios import Scenario, applied, with_base
 from dse.measured.prediction import evaluate_many
 from dse.measured.uncertainty.intervals import has_interval
@@ -92,7 +93,7 @@ class Decision(NamedTuple):
 
 def decide(
     choices: Sequence[Choice], metric: str, study: Study, higher_is_better: bool = False,
-    scenarios: Sequence[Scenario] = (),
+    scenarios: Sequence[Scenario] = (), evidence: Evidence | None = None,
 ) -> Decision:  # fmt: skip
     """Which of some designs is better by a metric, and how sure that is.
 
@@ -101,7 +102,8 @@ def decide(
         metric: its name; one with an interval.
         study: the study.
         higher_is_better: whether more of the metric is better.
-        scenarios: stated ones, beside the designs as they are.
+        scenarios: stated ones, in addition to the designs as they are.
+        evidence: measured figures of the designs, or of others.
     """
     designs, sign = [choice.design for choice in choices], -1.0 if higher_is_better else 1.0
     metrics = evaluate_many(designs, study)
@@ -109,7 +111,12 @@ def decide(
     weights = np.array([one.weight for one in futures]) / sum(one.weight for one in futures)
     values = np.array([_values(one, designs, metrics, metric, study) for one in futures])
     known = posterior(choices, metric, study)
-    errors = sign * (known.draws() - known.logs[:, None])
+    errors, deviations = known.draws() - known.logs[:, None], known.deviations
+    if evidence is not None:
+        after = conditioned(known, evidence)
+        errors, deviations = errors + after.correction - after.shift[:, None], after.deviations
+        values = values * np.exp(after.shift)
+    errors = sign * errors
     means = np.nan_to_num(sign * np.log(values), nan=np.inf, posinf=np.inf)
     loss = means[:, :, None] + errors
     least = loss.min(axis=1, keepdims=True)
@@ -120,7 +127,7 @@ def decide(
     wins = np.bincount(loss.argmin(axis=1).reshape(-1), np.repeat(told / DRAWS, DRAWS), len(choices))
     lost = regret.transpose(1, 0, 2).reshape(len(choices), -1)
     expected, most = np.expm1(lost @ each), np.expm1([_quantile(one, each, 0.9) for one in lost])
-    factors = np.exp(quantile() * known.deviations)
+    factors = np.exp(quantile() * deviations)
     base = values[0]
     columns = base, base / factors, base * factors, wins, _feasible(choices, metrics, study), expected, most
     verdicts = [
@@ -131,7 +138,7 @@ def decide(
         Outcome(one.name, float(share), *_best(choices, mean, int(order[0])), [float(value) for value in row])
         for one, share, mean, row in zip(futures, weights, means, values, strict=True)
     ]  # fmt: skip
-    shares = known.shares(int(order[0]), int(order[min(1, len(order) - 1)]))
+    shares = {} if evidence is not None else known.shares(int(order[0]), int(order[min(1, len(order) - 1)]))
     unclear = {"expected": _unclear(choices, lost, each), "90 %": _alike(choices, most)}
     return Decision(metric, higher_is_better, verdicts, better, shares, outcomes, unclear)
 

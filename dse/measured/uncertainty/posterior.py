@@ -79,10 +79,9 @@ class Posterior(NamedTuple):
     def draws(self) -> np.ndarray:
         """Log metrics at joint draws [designs, draws]: the model at drawn leaves, and the rest with fat tails."""
         found = self._moved()
-        for start, tails in ((_PART, _tails()), (_PRICE, 1.0)):
-            if rest := [key for key in self.effects if key.startswith(start)]:
-                effects = np.stack([self.effects[key] for key in rest], axis=1)
-                found += effects @ np.array([normal(key) for key in rest]) * tails
+        if rest := [key for key in self.effects if key.startswith((_PART, _PRICE))]:
+            effects = np.stack([self.effects[key] for key in rest], axis=1)
+            found += effects @ np.array([draws_of(key) for key in rest])
         return found
 
     def _moved(self) -> np.ndarray:
@@ -205,6 +204,11 @@ def _alike(part: str, choice: Choice) -> tuple[str, ...]:
 def _drawn(factors: Sequence[Factor]) -> np.ndarray:
     """Draws of a leaf's logarithm."""
     return sum((one.deviation * normal(one.key) for one in factors), np.zeros(DRAWS))
+
+
+def draws_of(key: str) -> np.ndarray:
+    """Draws of a factor, as :meth:`Posterior.draws` has them."""
+    return normal(key) * _tails() if key.startswith(_PART) else normal(key)
 
 
 @functools.lru_cache(maxsize=4096)
