@@ -116,7 +116,7 @@ def runs_of(path: Path) -> list[MeasuredRun]:
         run.files = (str(path),)
         if run.kind == "steps" and len(run.steps) <= run.warm_up:
             raise InputError(
-                str(path), f"{len(run.steps)} timed steps of {run.tool}", f"more than {run.warm_up}, which warm up",
+                str(path), f"{_timed(len(run.steps))} of {run.tool}", f"more than {run.warm_up}, which warm up",
                 "give a longer run, or check that the log is whole",
             )  # fmt: skip
     if not found:
@@ -227,7 +227,7 @@ def _rows(run: MeasuredRun, number: int) -> list[dict[str, str]]:
 def _notes(run: MeasuredRun, stated: Mapping[str, str]) -> Iterable[str]:
     if run.kind == "steps":
         kept = len(run.steps) - run.warm_up
-        yield f"{run.files[0]}: median of {kept} timed steps of {run.tool}, after {run.warm_up} of warm-up"
+        yield f"{run.files[0]}: median of {_timed(kept)} of {run.tool}, after {run.warm_up} of warm-up"
     if len(run.files) > 1:
         parts = "; parts of a step are those of the first" if run.shares else ""
         yield f"{len(run.files)} files of one configuration count as ranks of one run: {', '.join(run.files)}{parts}"
@@ -252,3 +252,7 @@ def _left_open(kind: str, runs: Sequence[MeasuredRun]) -> str:
     if not names:
         return ""
     return f"left open, and completed by rule: {', '.join(names)} (state them with --set {names[0]}=…)"
+
+
+def _timed(count: int) -> str:
+    return f"{count} timed step{'s' * (count != 1)}"
