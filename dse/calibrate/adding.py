@@ -33,7 +33,7 @@ from dse.io import outputs
 from dse.measured import read_table
 from dse.measured.comparison import Comparison
 from dse.measured.decisions.candidates import OWN_ERROR, collective, kernel, moved_times
-from dse.measured.decisions.evidence import RUN, choice_of, compared_rows, figure_of_row
+from dse.measured.decisions.evidence import RUN, choice_of, compared_rows, figure_of_row, gain_of
 from dse.measured.kernels import Kernel
 from dse.measured.kernels import read as read_kernels
 from dse.measured.kinds import KINDS, kind_of
@@ -147,7 +147,7 @@ def updated(known: Errors) -> Added:
     """The update of leaves by rows."""
     matrix = np.stack([*known.effects.values()], axis=1)
     keys = {key: i for i, key in enumerate(known.effects)}
-    gain = matrix.T @ np.linalg.inv(matrix @ matrix.T + np.diag(known.noise**2))
+    gain = gain_of(matrix, known.noise)
     mean, covariance = gain @ known.errors, np.eye(len(keys)) - gain @ matrix
     left, updates = known.errors.copy(), []
     leaf_keys = {one.key for _, spreads in known.leaves.values() for f in spreads.values() for one in f}

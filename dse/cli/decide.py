@@ -10,7 +10,7 @@ from rich.text import Text
 
 from dse.cli import show
 from dse.cli.evaluate import design_of
-from dse.cli.options import AnyOption, Json, Settings
+from dse.cli.options import AnyOption, CommonSystem, CommonWorkload, Designs, Json, Serving, Settings
 from dse.cli.status import NOTHING_FEASIBLE, report_errors
 from dse.errors import InputError
 
@@ -29,21 +29,12 @@ _MOST = 2000
 
 @report_errors
 def decide(
-    designs: Annotated[
-        list[str],
-        typer.Argument(
-            metavar="A B …", help="Designs: SYSTEM, SYSTEM,tp=8,… or tp=8,… each; or a results file, for its best."
-        ),
-    ],
-    workload: Annotated[
-        str | None, typer.Option("--workload", "-w", help="Workload of designs without their own [default: none].")
-    ] = None,
-    system: Annotated[
-        str | None, typer.Option("--system", "-s", help="System of designs without their own [default: none].")
-    ] = None,
+    designs: Designs,
+    workload: CommonWorkload = None,
+    system: CommonSystem = None,
     settings: Settings = None,
     any_option: AnyOption = False,
-    serving: Annotated[bool, typer.Option("--serving", help="Serve requests instead of training.")] = False,
+    serving: Serving = False,
     metric: Annotated[
         list[str] | None, typer.Option(help="Metric to decide by; several [default: the objective].")
     ] = None,

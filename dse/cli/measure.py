@@ -11,7 +11,7 @@ from rich.text import Text
 
 from dse.cli import show
 from dse.cli.decide import choices_of, more_is_better
-from dse.cli.options import AnyOption, Json, Settings
+from dse.cli.options import AnyOption, CommonSystem, CommonWorkload, Designs, Json, Serving, Settings
 from dse.cli.status import NOTHING_FEASIBLE, report_errors
 from dse.errors import InputError
 
@@ -31,27 +31,18 @@ _CARRIED = (
 
 @report_errors
 def measure(
-    designs: Annotated[
-        list[str],
-        typer.Argument(
-            metavar="A B …", help="Designs: SYSTEM, SYSTEM,tp=8,… or tp=8,… each; or a results file, for its best."
-        ),
-    ],
+    designs: Designs,
     on: Annotated[
         str, typer.Option("--on", metavar="SYSTEM", help="Machine at hand, a system or an accelerator.")
     ],
     devices: Annotated[
         int | None, typer.Option(min=1, help="Devices of the machine at hand [default: one node].")
     ] = None,
-    workload: Annotated[
-        str | None, typer.Option("--workload", "-w", help="Workload of designs without their own [default: none].")
-    ] = None,
-    system: Annotated[
-        str | None, typer.Option("--system", "-s", help="System of designs without their own [default: none].")
-    ] = None,
+    workload: CommonWorkload = None,
+    system: CommonSystem = None,
     settings: Settings = None,
     any_option: AnyOption = False,
-    serving: Annotated[bool, typer.Option("--serving", help="Serve requests instead of training.")] = False,
+    serving: Serving = False,
     metric: Annotated[str | None, typer.Option(help="Metric to decide by [default: the objective].")] = None,
     count: Annotated[int, typer.Option(min=1, max=50, help="Measurements shown, at most.")] = 5,
     as_json: Json = False,

@@ -29,3 +29,18 @@ Stack = Annotated[str | None, typer.Option("--software", help="Software stack [d
 AnyOption = Annotated[
     bool, typer.Option("--any-option", help="Allow mapping options that the stack lacks, and stacks of another vendor.")
 ]
+
+#: Arguments of a decision between designs.
+Designs = Annotated[
+    list[str],
+    typer.Argument(
+        metavar="A B …", help="Designs: SYSTEM, SYSTEM,tp=8,… or tp=8,… each; or a results file, for its best."
+    ),
+]
+CommonWorkload = Annotated[
+    str | None, typer.Option("--workload", "-w", help="Workload of designs without their own [default: none].")
+]
+CommonSystem = Annotated[
+    str | None, typer.Option("--system", "-s", help="System of designs without their own [default: none].")
+]
+Serving = Annotated[bool, typer.Option("--serving", help="Serve requests instead of training.")]

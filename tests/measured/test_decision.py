@@ -14,6 +14,21 @@ from dse.measured.decisions.choice import Choice, decide
 
 STUDY = STUDIES["training"]
 
+#: A small sweep, by the values of ``pp``.
+SMALL = """
+[workload]
+name = "gpt-3-13b"
+[system]
+name = "selene"
+[mapping]
+recompute = "full"
+[axes]
+n_devices = [16]
+pp = {}
+tp = [1, 2, 4, 8]
+micro_batch = [1, 2]
+"""
+
 
 def choice(name, system="selene", stack="megatron-2021", chip="a100-sxm-80gb", **settings):
     asked = {"n_devices": 16, "recompute": "full", "global_batch": 64, "tp": 8, "pp": 2} | settings
@@ -74,19 +89,7 @@ def test_the_command_decides_between_systems(capsys):
 
 def test_a_sweep_that_keeps_the_best_says_how_sure_it_is(tmp_path, capsys):
     sweep = tmp_path / "small.toml"
-    sweep.write_text("""
-[workload]
-name = "gpt-3-13b"
-[system]
-name = "selene"
-[mapping]
-recompute = "full"
-[axes]
-n_devices = [16]
-pp = [2]
-tp = [1, 2, 4, 8]
-micro_batch = [1, 2]
-""")
+    sweep.write_text(SMALL.format("[2]"))
     output = tmp_path / "small.nc"
     status, text = told(capsys, "run", str(sweep), "-o", str(output), "--keep", "top:5", "--no-figure")
     assert status == 0 and "best %" in text

@@ -13,7 +13,7 @@ from dse.doors.studies import STUDIES
 from dse.errors import InputError
 from dse.measured.decisions.choice import decide
 from dse.measured.decisions.scenarios import AS_STATED, Scenario, applied, parsed, with_base
-from tests.measured.test_decision import NEAR, choice, told
+from tests.measured.test_decision import NEAR, SMALL, choice, told
 
 STUDY = STUDIES["training"]
 FABRIC = Scenario("fabric", {"scale_out.bandwidth": "x 0.5"})
@@ -109,19 +109,7 @@ def test_names_are_told_apart_and_weights_are_some():
 def test_the_command_reads_files_and_compares_all_of_a_sweep(tmp_path, capsys):
     (tmp_path / "futures.toml").write_text('["dear power"]\nweight = 2\n"prices.electricity" = "+100 %"\n')
     sweep, output = tmp_path / "small.toml", tmp_path / "small.nc"
-    sweep.write_text("""
-[workload]
-name = "gpt-3-13b"
-[system]
-name = "selene"
-[mapping]
-recompute = "full"
-[axes]
-n_devices = [16]
-pp = [1, 2]
-tp = [1, 2, 4, 8]
-micro_batch = [1, 2]
-""")
+    sweep.write_text(SMALL.format("[1, 2]"))
     assert told(capsys, "run", str(sweep), "-o", str(output), "--keep", "all", "--no-figure")[0] == 0
     asked = ["decide", str(output), "--scenario", str(tmp_path / "futures.toml"), "--scenario",
              "fabric: scale_out.bandwidth=x 0.5", "--metric", "step_time", "--metric", "cost_per_token"]  # fmt: skip

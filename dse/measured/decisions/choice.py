@@ -21,7 +21,7 @@ from dse.measured.decisions.scenarios import Scenario, applied, with_base
 from dse.measured.prediction import evaluate_many
 from dse.measured.uncertainty.intervals import has_interval
 from dse.measured.uncertainty.parts import MetricInterval, interval, parts_of, quantile
-from dse.measured.uncertainty.posterior import DRAWS, Choice, posterior, posteriors
+from dse.measured.uncertainty.posterior import DRAWS, Choice, Posterior, posterior, posteriors
 from dse.sweep.results.summary import named_designs
 from dse.types import Design
 
@@ -93,7 +93,7 @@ class Decision(NamedTuple):
 
 def decide(
     choices: Sequence[Choice], metric: str, study: Study, higher_is_better: bool = False,
-    scenarios: Sequence[Scenario] = (), evidence: Evidence | None = None,
+    scenarios: Sequence[Scenario] = (), evidence: Evidence | None = None, known: Posterior | None = None,
 ) -> Decision:  # fmt: skip
     """Which of some designs is better by a metric, and how sure that is.
 
@@ -104,13 +104,14 @@ def decide(
         higher_is_better: whether more of the metric is better.
         scenarios: stated ones, in addition to the designs as they are.
         evidence: measured figures of the designs, or of others.
+        known: the posterior of the metric, where it is at hand.
     """
     designs, sign = [choice.design for choice in choices], -1.0 if higher_is_better else 1.0
     metrics = evaluate_many(designs, study)
     futures = with_base(scenarios)
     weights = np.array([one.weight for one in futures]) / sum(one.weight for one in futures)
     values = np.array([_values(one, designs, metrics, metric, study) for one in futures])
-    known = posterior(choices, metric, study)
+    known = known or posterior(choices, metric, study)
     errors, deviations = known.draws() - known.logs[:, None], known.deviations
     if evidence is not None:
         after = conditioned(known, evidence)
@@ -230,11 +231,12 @@ def judge(grid: Any, index: np.ndarray) -> dict[str, tuple[np.ndarray, dict[str,
         one.metric for one in study.shown
     )
     names = dict.fromkeys(name for some in asked for name in some if name in grid.spec.metrics)
-    found = dict(_ends(choices, [*names], study))
+    known = posteriors(choices, [name for name in names if has_interval(name, study)], study)
+    found = dict(_ends(_intervals(known), study))
     metric = objective.expression.text
     if not has_interval(metric, study) or len(choices) < 2 or len({choice.model for choice in choices}) > 1:
         return found
-    verdicts = decide(choices, metric, study, objective.sign < 0.0).verdicts
+    verdicts = decide(choices, metric, study, objective.sign < 0.0, known=known.get(metric)).verdicts
     about = {"probability_best": "probability that it is the best of the designs that are kept",
              "probability_feasible": "probability that it fits in memory"}  # fmt: skip
     return found | {
@@ -250,10 +252,10 @@ def named_choices(grid: Any, index: Iterable[int]) -> list[Choice]:
 
 
 def _ends(
-    choices: Sequence[Choice], metrics: Sequence[str], study: Study
+    intervals: Mapping[str, list[MetricInterval | None]], study: Study
 ) -> Iterator[tuple[str, tuple[np.ndarray, dict[str, str]]]]:
     """Ends of the 80 % intervals of metrics, with units and long names."""
-    for metric, found in intervals_of(choices, metrics, study).items():
+    for metric, found in intervals.items():
         for end, text in (("low", "lower"), ("high", "upper")):
             values = np.array([getattr(one, end) if one else np.nan for one in found], np.float32)
             about = f"{study.long_names[metric]}, {text} end of the 80 % interval"
@@ -264,8 +266,12 @@ def intervals_of(
     choices: Sequence[Choice], metrics: Sequence[str], study: Study
 ) -> dict[str, list[MetricInterval | None]]:
     """80 % intervals of many designs, by metric; metrics without any are left out."""
+    return _intervals(posteriors(choices, [name for name in metrics if has_interval(name, study)], study))
+
+
+def _intervals(known: Mapping[str, Posterior]) -> dict[str, list[MetricInterval | None]]:
     found: dict[str, list[MetricInterval | None]] = {}
-    for name, known in posteriors(choices, [n for n in metrics if has_interval(n, study)], study).items():
-        pairs = zip(np.exp(known.logs), known.deviations, strict=True)
+    for name, one in known.items():
+        pairs = zip(np.exp(one.logs), one.deviations, strict=True)
         found[name] = [interval(float(value), {"all": float(width)}) for value, width in pairs]
     return {name: ends for name, ends in found.items() if any(ends)}

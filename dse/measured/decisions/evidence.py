@@ -94,6 +94,17 @@ def read(tables: Sequence[str | Path], study: Study) -> Evidence:
     return Evidence([choice_of(c, f"row {i}") for i, c in enumerate(found)], [name for name, _ in figures], values)
 
 
+def gain_of(effects: np.ndarray, noise: np.ndarray) -> np.ndarray:
+    """``G``, by which errors of rows tell of factors [factors, rows].
+
+    Args:
+        effects: ``C`` [rows, factors].
+        noise: standard deviation of what no factor explains [rows].
+    """
+    found: np.ndarray = effects.T @ np.linalg.inv(effects @ effects.T + np.diag(noise**2))
+    return found
+
+
 def conditioned(known: Posterior, evidence: Evidence) -> Conditioned:
     """What measured rows change of a posterior of designs."""
     place = [next((i for i, one in enumerate(known.choices) if _same(one, row)), None) for row in evidence.choices]
@@ -109,7 +120,7 @@ def conditioned(known: Posterior, evidence: Evidence) -> Conditioned:
     of_rows = np.array([[one.get(key, 0.0) for key in keys] for one in effects])
     of_designs = np.zeros((len(known.logs), len(keys)))
     of_designs[:, : len(known.effects)] = known.matrix
-    gain = of_rows.T @ np.linalg.inv(of_rows @ of_rows.T + RUN**2 * np.eye(len(errors)))
+    gain = gain_of(of_rows, np.full(len(errors), RUN))
     after = of_designs @ (np.eye(len(keys)) - gain @ of_rows)
     noise = RUN * np.array([normal(f"run {j}") for j in range(len(errors))])
     left = errors[:, None] - of_rows @ np.array([draws_of(key) for key in keys]).reshape(len(keys), DRAWS) - noise
