@@ -174,7 +174,7 @@ def workers_of(driver: int) -> list[int]:
 
 @contextlib.contextmanager
 def _resident(pid: int) -> Iterator[dict[str, float]]:
-    """Resident memory of a process each second: its peak, and bytes a second that it grows by in the later half."""
+    """Resident memory of a process each second: its peak, and bytes a second that it grows by at the end."""
     taken: list[tuple[float, float]] = []
     found: dict[str, float] = {}
     over = threading.Event()
@@ -195,12 +195,17 @@ def _resident(pid: int) -> Iterator[dict[str, float]]:
         found |= growth([one for one in taken if one[1]])
 
 
+#: Intervals over which growth is measured: what leaks grows in each, an allocator's heap in some.
+_INTERVALS = 7
+
+
 def growth(taken: list[tuple[float, float]]) -> dict[str, float]:
-    """Of the samples of the later two thirds, by least squares: before that programs are loaded."""
+    """Of the samples of the later two thirds, the median over equal intervals: before that programs are loaded."""
     import numpy as np
 
     later = np.array(taken[len(taken) // 3 :])
-    slope = np.polyfit(later[:, 0] - later[0, 0], later[:, 1], 1)[0] if len(later) > 2 else 0.0
+    ends = later[np.linspace(0, len(later) - 1, _INTERVALS + 1).astype(int)] if len(later) > _INTERVALS else later[:0]
+    slope = np.median(np.diff(ends[:, 1]) / np.diff(ends[:, 0])) if len(ends) else 0.0
     peak = max((size for _, size in taken), default=0.0)
     return {"memory_peak_bytes": peak, "memory_growth_bytes_per_second": float(slope), "memory_samples": len(taken)}
 

@@ -20,8 +20,8 @@ from typing import Any
 _FUSED_OUTPUTS = "--xla_backend_extra_options=xla_cpu_use_multi_output_fusion"
 
 
-#: Numbers of glibc's ``mallopt``, and bytes of an array that is not returned to the system.
-_TRIM_THRESHOLD, _MMAP_THRESHOLD, _REUSED_BELOW = -1, -3, 1 << 28
+#: Numbers of glibc's ``mallopt``, bytes of an array that is not returned to the system, cores that share a heap.
+_TRIM_THRESHOLD, _MMAP_THRESHOLD, _ARENAS, _REUSED_BELOW, _CORES_A_HEAP = -1, -3, -8, 1 << 28, 4
 
 
 def fuse_outputs() -> None:
@@ -34,13 +34,17 @@ def fuse_outputs() -> None:
 
 
 def reuse_memory() -> None:
-    """Let the allocator of glibc keep freed arrays: each chunk's would be new pages, whose clearing takes a third."""
+    """Let the allocator of glibc keep freed arrays: each chunk's would be new pages, whose clearing takes a third.
+
+    Few heaps: with one a thread, each keeps the largest arrays that its thread ever had, and memory grows for hours.
+    """
     try:
         allocator = ctypes.CDLL(None).mallopt
     except (AttributeError, OSError, TypeError):  # of another library of C
         return
     for parameter in (_MMAP_THRESHOLD, _TRIM_THRESHOLD):
         allocator(parameter, _REUSED_BELOW)
+    allocator(_ARENAS, max((os.cpu_count() or 1) // _CORES_A_HEAP, 1))
 
 
 def double_precision(wanted: bool = True) -> AbstractContextManager[None]:
