@@ -248,7 +248,7 @@ def test_commands_in_running_text_exist(page):
     from dse.cli import app
 
     known = typer.main.get_command(app).commands
-    for name in re.findall(r"`dse ([a-z]+)\b", prose(TEXTS[page])):
+    for name in re.findall(r"`dse ([a-z]+(?:-[a-z]+)*)\b", prose(TEXTS[page])):
         assert name in known, name
     targets = re.findall(r"^([a-z-]+):", (ROOT / "Makefile").read_text(encoding="utf-8"), re.MULTILINE)
     asked = [command.words[1] for block in blocks(page, "console") for command in commands(block)

@@ -25,7 +25,8 @@ CONTENTS = {
         "docs/start", "On two screens </README>", "docs/concepts", "docs/guide", "docs/recipes", "docs/many_machines",
     ),
     "Look up": (
-        "docs/files", "docs/reference", "docs/glossary", "docs/launch", "docs/api", "docs/years", "hw_catalog/README",
+        "docs/files", "docs/reference", "docs/glossary", "docs/launch", "docs/api", "docs/programs", "docs/years",
+        "hw_catalog/README",
     ),
     "The model": tuple(
         f"docs/model/{room}"

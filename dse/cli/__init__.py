@@ -27,6 +27,7 @@ from dse.cli import (
     plan,
     plot,
     pools,
+    programs,
     report,
     run,
     search,
@@ -82,6 +83,8 @@ app.command()(diff.diff)
 app.command()(report.report)
 app.command("list")(names.names)
 app.command()(bench.bench)
+app.command("serve-api")(programs.serve_api)
+app.command()(programs.mcp)
 app.add_typer(catalog.app, name="catalog")
 app.add_typer(examples.app, name="examples")
 

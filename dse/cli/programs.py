@@ -1,0 +1,53 @@
+"""``dse serve-api`` and ``dse mcp``: the commands for programs."""
+
+from __future__ import annotations
+
+import importlib.util
+from typing import Annotated
+
+import typer
+
+from dse.cli import show
+from dse.cli.status import report_errors
+from dse.errors import InputError
+
+Seconds = Annotated[float, typer.Option(help="Time limit of an answer.", min=1.0, max=3600.0)]
+
+
+@report_errors
+def serve_api(
+    port: Annotated[int, typer.Option(help="Port of the loop-back address.", min=1, max=65535)] = 8765,
+    seconds: Seconds = 60.0,
+) -> None:
+    """Answer programs over HTTP of this machine.
+
+    A POST of JSON to /evaluate, /serve, /run, /search, /decide, /plan, /predict and others; / lists them, /openapi.json
+    has their schemas. Requests name no files.
+    """
+    _check("fastapi", "uvicorn")
+    import uvicorn
+
+    from dse.cli.service.web import application
+    from dse.cli.service.worker import Worker
+
+    show.note(f"http://127.0.0.1:{port}")
+    uvicorn.run(application(Worker(seconds)), host="127.0.0.1", port=port, log_level="warning")
+
+
+@report_errors
+def mcp(seconds: Seconds = 60.0) -> None:
+    """Answer language models as a server of tools.
+
+    Model Context Protocol over standard input and output; clients start it: {"command": "dse", "args": ["mcp"]}.
+    """
+    _check("mcp")
+    from dse.cli.service.tools import serve
+    from dse.cli.service.worker import Worker
+
+    serve(Worker(seconds))
+
+
+def _check(*packages: str) -> None:
+    if missing := [name for name in packages if importlib.util.find_spec(name) is None]:
+        raise InputError("dse", f"{' and '.join(missing)} not installed", "an installation with the extra api",
+                         "pip install 'llm-dse[api]'")  # fmt: skip

@@ -1,0 +1,57 @@
+"""The operations as tools of the Model Context Protocol, over standard input and output."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import anyio
+import anyio.to_thread
+import mcp_types as types
+from mcp.server import Server
+from mcp.server.stdio import stdio_server
+
+import dse
+from dse.cli.service.operations import OPERATIONS
+from dse.cli.service.worker import Worker
+
+_ABOUT = (
+    "Predicts time, memory, energy and money of training and serving large language models on given hardware, and "
+    "finds the best mapping exactly. Every prediction of a design has an 80 % interval and a basis: fitted, "
+    "extrapolated or uncalibrated; report both with the number. Ask names and catalog for what can be set."
+)
+
+
+def server(worker: Worker) -> Server[Any]:
+    """The server; its answers are those of a worker."""
+    tools = [
+        types.Tool(
+            name=operation.name, description=operation.about, input_schema=operation.request.model_json_schema(),
+            annotations=types.ToolAnnotations(read_only_hint=True, idempotent_hint=True, open_world_hint=False),
+        )
+        for operation in OPERATIONS.values()
+    ]  # fmt: skip
+
+    async def list_tools(context: Any, request: Any) -> types.ListToolsResult:
+        return types.ListToolsResult(tools=tools)
+
+    async def call_tool(context: Any, request: types.CallToolRequestParams) -> types.CallToolResult:
+        found = await anyio.to_thread.run_sync(worker.ask, request.name, request.arguments or {})
+        text = types.TextContent(type="text", text=json.dumps(found))
+        return types.CallToolResult(content=[text], structured_content=found, is_error="error" in found)
+
+    return Server("dse", version=dse.__version__, instructions=_ABOUT, on_list_tools=list_tools, on_call_tool=call_tool)
+
+
+def serve(worker: Worker) -> None:
+    """Answer on standard input and output until they are closed."""
+
+    async def answer() -> None:
+        made = server(worker)
+        async with stdio_server() as (incoming, outgoing):
+            await made.run(incoming, outgoing, made.create_initialization_options())
+
+    try:
+        anyio.run(answer)
+    finally:
+        worker.close()

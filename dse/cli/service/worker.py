@@ -1,0 +1,132 @@
+"""Answers in a process of their own, with limits of time and memory: what takes longer ends with it."""
+
+from __future__ import annotations
+
+import contextlib
+import io
+import json
+import multiprocessing
+import os
+import tempfile
+import threading
+import traceback
+from collections.abc import Mapping
+from multiprocessing.connection import Connection
+from pathlib import Path
+from typing import Any
+
+from dse.cli.service.labels import labelled
+from dse.cli.service.operations import MOST_DESIGNS, OPERATIONS
+from dse.errors import InputError, unknown_name
+
+#: Seconds that an answer may take, and bytes that the process may have.
+SECONDS, _BYTES = 60.0, 16 << 30
+
+
+def answer(name: str, request: Mapping[str, Any]) -> dict[str, Any]:
+    """The answer to a request.
+
+    Args:
+        name: of an operation.
+        request: the options of its command.
+
+    Returns:
+        ``status`` of the command, what it prints as ``document`` and its ``notes``; or ``error`` in four parts.
+    """
+    printed, noted = io.StringIO(), io.StringIO()
+    try:
+        with tempfile.TemporaryDirectory() as folder, contextlib.chdir(folder), \
+                contextlib.redirect_stdout(printed), contextlib.redirect_stderr(noted):  # fmt: skip
+            status = _run(name, request, Path(folder))
+        document = labelled(name, request, json.loads(printed.getvalue()))
+        notes = [line.strip() for line in noted.getvalue().splitlines() if line.strip()]
+        return {"status": status, "document": document, "notes": notes}
+    except InputError as error:
+        return {"status": 2, "error": {part: getattr(error, part) for part in ("where", "got", "allowed", "fix")}}
+
+
+def _run(name: str, request: Mapping[str, Any], folder: Path) -> int:
+    if name not in OPERATIONS:
+        raise unknown_name("request", name, OPERATIONS, "operations")
+    operation = OPERATIONS[name]
+    arguments = operation.arguments(request, folder)
+    if name == "run":
+        _check_size(arguments)
+    command: Any = operation.command
+    return command.__wrapped__(**arguments) or 0
+
+
+def _check_size(arguments: Mapping[str, Any]) -> None:
+    """Refuses sweeps that take minutes, before anything is evaluated."""
+    from dse.sweep import plan
+
+    grid, _ = plan(arguments["sweep"], arguments.get("keep"), any_option=arguments.get("any_option", False))
+    if (designs := grid.n_designs) > MOST_DESIGNS:
+        raise InputError("run", f"{designs:.3g} designs", f"up to {MOST_DESIGNS:.0e}",
+                         "ask for fewer values, or run it with dse run")  # fmt: skip
+
+
+class Worker:
+    """A process that answers one request at a time; one that takes too long or dies is replaced."""
+
+    def __init__(self, seconds: float = SECONDS) -> None:
+        self._seconds = seconds
+        self._one = threading.Lock()
+        self._process: multiprocessing.process.BaseProcess | None = None
+        self._pipe: Connection | None = None
+
+    def ask(self, name: str, request: Mapping[str, Any]) -> dict[str, Any]:
+        """:func:`answer` in the process."""
+        with self._one:
+            pipe = self._started()
+            try:
+                pipe.send_bytes(json.dumps([name, request]).encode())
+                if pipe.poll(self._seconds):
+                    found: dict[str, Any] = json.loads(pipe.recv_bytes())
+                    return found
+                problem = (f"more than {self._seconds:g} s", "answers within it", "ask for less")
+            except (EOFError, OSError):
+                problem = ("an answer that ended the process", "what fits into memory", "ask for less")
+            self.close()
+            where, (got, allowed, fix) = name, problem
+            return {"status": 3, "error": {"where": where, "got": got, "allowed": allowed, "fix": fix}}
+
+    def _started(self) -> Connection:
+        if self._pipe is None or self._process is None or not self._process.is_alive():
+            context = multiprocessing.get_context("spawn")
+            self._pipe, theirs = context.Pipe()
+            self._process = context.Process(target=_serve, args=(theirs,), daemon=True)
+            self._process.start()
+            theirs.close()
+        return self._pipe
+
+    def close(self) -> None:
+        """End the process."""
+        if self._process is not None:
+            self._process.kill()
+            self._process.join()
+        if self._pipe is not None:
+            self._pipe.close()
+        self._process = self._pipe = None
+
+
+def _serve(pipe: Connection) -> None:
+    """Answer until the other end is closed; what is printed elsewhere is not part of an answer."""
+    from dse.io.environment import fuse_outputs
+
+    with contextlib.suppress(ImportError, OSError, ValueError):
+        import resource
+
+        resource.setrlimit(resource.RLIMIT_DATA, (_BYTES, _BYTES))
+    os.dup2(os.open(os.devnull, os.O_WRONLY), 1)  # the standard output of a parent may be a protocol
+    fuse_outputs()
+    with contextlib.suppress(EOFError, KeyboardInterrupt):
+        while True:
+            name, request = json.loads(pipe.recv_bytes())
+            try:
+                found = answer(name, request)
+            except Exception:
+                traceback.print_exc()
+                found = {"status": 3, "error": {"where": name, "got": "a fault of dse", "allowed": "answers",
+                                                "fix": "report the request, with what the server printed"}}  # fmt: skip
+            pipe.send_bytes(json.dumps(found).encode())
