@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib.util
+import os
 from typing import Annotated
 
 import typer
@@ -25,13 +26,19 @@ def serve_api(
     has their schemas. Requests name no files.
     """
     _check("fastapi", "uvicorn")
+    import socket
+
     import uvicorn
 
     from dse.cli.service.web import application
     from dse.cli.service.worker import Worker
 
+    try:
+        listening = socket.create_server(("127.0.0.1", port))
+    except OSError as error:
+        raise InputError("--port", f"{port}: {os.strerror(error.errno or 0)}", "a free port", "choose another one") from None
     show.note(f"http://127.0.0.1:{port}")
-    uvicorn.run(application(Worker(seconds)), host="127.0.0.1", port=port, log_level="warning")
+    uvicorn.Server(uvicorn.Config(application(Worker(seconds)), log_level="warning")).run([listening])
 
 
 @report_errors
