@@ -36,7 +36,8 @@ def serve_api(
     try:
         listening = socket.create_server(("127.0.0.1", port))
     except OSError as error:
-        raise InputError("--port", f"{port}: {os.strerror(error.errno or 0)}", "a free port", "choose another one") from None
+        got = f"{port}: {os.strerror(error.errno or 0)}"
+        raise InputError("--port", got, "a free port", "choose another one") from None
     show.note(f"http://127.0.0.1:{port}")
     uvicorn.Server(uvicorn.Config(application(Worker(seconds)), log_level="warning")).run([listening])
 
