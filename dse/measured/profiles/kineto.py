@@ -96,7 +96,7 @@ def _cells(head: Mapping[str, Any]) -> dict[str, str]:
 
 def _passed(path: Path) -> _Trace:
     trace = _Trace({}, {}, KernelTimes())
-    for event in _events(path, trace.head):
+    for event in events(path, trace.head):
         start, duration = _time(event.get("ts")), _time(event.get("dur"))
         if event.get("ph") != "X" or start is None or duration is None:
             continue
@@ -116,7 +116,7 @@ def _time(value: Any) -> float | None:
     return float(value) if known and 0.0 <= value < 1e18 else None
 
 
-def _events(path: Path, head: dict[str, Any]) -> Iterator[dict[str, Any]]:
+def events(path: Path, head: dict[str, Any]) -> Iterator[dict[str, Any]]:
     """The events of a trace; ``head`` receives what stands before them."""
     source, decoder = (block.decode("utf-8", "replace") for block in blocks(path, LIMIT, 4 << 20)), json.JSONDecoder()
     buffer, place = "", -1
