@@ -26,12 +26,13 @@ def trace(
 ) -> None:
     """Write one step of a design as a timeline.
 
-    Every pass of every stage by its schedule, and messages: a Chrome trace in JSON, which ui.perfetto.dev and
-    chrome://tracing show. Prints the step time event by event, and that of the closed forms of dse evaluate.
+    Every pass of every stage by its schedule, messages, and memory by part: a Chrome trace in JSON, which
+    ui.perfetto.dev and chrome://tracing show. Prints the step time event by event, and that of the closed forms of
+    dse evaluate.
     """
     from dse.doors.study_training import TRAINING
     from dse.io.outputs import checked
-    from dse.views.trace import perfetto
+    from dse.views.trace import memory, perfetto
     from dse.views.trace.step import step_of
 
     checked(output, force)
@@ -41,7 +42,8 @@ def trace(
         show.note(text)
     step, described = step_of(asked.design), design_line(workload, system, asked.stack, asked.design, TRAINING)
     times = {"step_time": step.total, "model_step_time": step.model_time}
-    perfetto.write(step, {"design": described.strip(), **times, "leaves": leaf_values(asked.design)}, output, force)
+    about = {"design": described.strip(), **times, "leaves": leaf_values(asked.design)}
+    perfetto.write(step, about, output, force, memory.uses(step, asked.design))
     passes = sum(len(event.slot) for event in step.timeline.events)
     difference = step.total / step.model_time - 1.0
     print(described.strip())
