@@ -55,10 +55,12 @@ def read(path: Path) -> MeasuredRun:
     """The run of a trace: its step time, and time by class of kernels in ms a step."""
     trace = _passed(path)
     own = trace.head.get("otherData")
-    if isinstance(own, dict) and isinstance(own.get("leaves"), dict):
-        return _of_ours(path, own)
+    ours = _of_ours(path, own) if isinstance(own, dict) and isinstance(own.get("leaves"), dict) else None
+    if ours is not None and not len(trace.kernels.start):
+        return ours
+    cells = _cells(trace.head) if ours is None else ours.cells
     mark = "call profiler.step() after each step of training"
-    return run_of(path, "pytorch-profiler", _cells(trace.head), trace.steps, trace.kernels, mark)
+    return run_of(path, ours.tool if ours else "pytorch-profiler", cells, trace.steps, trace.kernels, mark)
 
 
 def _of_ours(path: Path, own: Mapping[str, Any]) -> MeasuredRun:
