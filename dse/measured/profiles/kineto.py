@@ -99,7 +99,7 @@ def _cells(head: Mapping[str, Any]) -> dict[str, str]:
 def _passed(path: Path) -> _Trace:
     trace = _Trace({}, {}, KernelTimes())
     for event in events(path, trace.head):
-        start, duration = _time(event.get("ts")), _time(event.get("dur"))
+        start, duration = time_of(event.get("ts")), time_of(event.get("dur"))
         if event.get("ph") != "X" or start is None or duration is None:
             continue
         kind, name = event.get("cat"), event.get("name")
@@ -113,7 +113,8 @@ def _passed(path: Path) -> _Trace:
     return trace
 
 
-def _time(value: Any) -> float | None:
+def time_of(value: Any) -> float | None:
+    """A time of an event, µs; None for what is none."""
     known = isinstance(value, int | float) and not isinstance(value, bool)
     return float(value) if known and 0.0 <= value < 1e18 else None
 

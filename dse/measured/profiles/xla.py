@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from dse.measured.profiles.kernels import CLASSES, OF_COPIES, KernelTimes, class_of, full, run_of
-from dse.measured.profiles.kineto import events
+from dse.measured.profiles.kineto import events, time_of
 from dse.measured.profiles.run import MeasuredRun
 
 SIGN = re.compile(rb'^\{\s*"displayTimeUnit"\s*:\s*"ns"')
@@ -105,11 +105,8 @@ def read(path: Path) -> MeasuredRun:
 
 def _span(event: dict[str, Any]) -> tuple[float, float] | None:
     """Start and duration of a complete event, µs."""
-    start, duration = event.get("ts"), event.get("dur")
-    for value in (start, duration):
-        if not isinstance(value, int | float) or isinstance(value, bool) or not 0.0 <= value < 1e18:
-            return None
-    return (float(start), float(duration)) if event.get("ph") == "X" and duration else None  # type: ignore[arg-type]
+    start, duration = time_of(event.get("ts")), time_of(event.get("dur"))
+    return (start, duration) if event.get("ph") == "X" and start is not None and duration else None
 
 
 def _label(name: str, about: dict[str, Any]) -> int | None:
