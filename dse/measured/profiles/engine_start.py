@@ -67,6 +67,13 @@ _MANY = ("compressed-tensors", "modelopt", "gptq", "awq", "gptq_marlin", "awq_ma
 _MODEL = ("model", "model_path", "model_tag")
 _LENGTH = ("max_seq_len", "max_model_len", "context_length", "context_len")
 
+#: Arguments that are read, and what any line with a figure has: long logs have many others.
+_READ = frozenset((*_OPTIONS, *_MODEL, *_LENGTH, "enable_dp_attention", "mem_fraction_static", "dtype"))
+_TOLD = re.compile(
+    r"took|[Aa]lloca|KV cache (?:size|memory)|blocks|block_size|end\.|engine size|loading model|paged KV|config: |"
+    r"_args|args: |_tokens="
+)
+
 #: Lines with arguments, the rest of which are not read.
 _SETTINGS = re.compile(r"LLM engine .*config: |non-default args: |server_args=|max_total_num_tokens=")
 
@@ -74,22 +81,24 @@ _SETTINGS = re.compile(r"LLM engine .*config: |non-default args: |server_args=|m
 def read(lines: Iterable[str]) -> list[MeasuredRun]:
     """The engine of a log, a run of kind ``engine`` (:mod:`dse.measured.profiles.attached`)."""
     run, given = MeasuredRun("", "engine", {}, warm_up=0), dict[str, str]()
-    tokens: list[float] = []
-    block = _USUAL_BLOCK
+    fewest, block = float("inf"), _USUAL_BLOCK
     for line in lines:
         run.tool = run.tool or next((tool for tool, sign in _TOOLS.items() if sign.search(line)), "")
+        if not _TOLD.search(line):
+            continue
         if _SETTINGS.search(line):
             for name, value in _ARGUMENT.findall(line):
-                given.setdefault(name, value.strip("'\""))
+                given |= {name: value.strip("'\"")} if name in _READ and name not in given else {}
         if size := _BLOCK.search(line):
             block = int(size[1][:6]) or block
         for figure in _figures(line):
             run.peak(figure)
-        tokens += [float(found[1].replace(",", "")) for one in _TOKENS if (found := one.search(line))]
+        tokens = [float(found[1].replace(",", "")) for one in _TOKENS if (found := one.search(line))]
         if blocks := _BLOCKS.search(line):
             tokens.append(float(blocks[1]) * block)
-    if counted := [count for count in tokens if 0.0 < count < 1e15]:
-        run.peaks["cache_tokens"] = Figure("cache_tokens", min(counted), "token")
+        fewest = min((count for count in (fewest, *tokens) if count > 0.0), default=fewest)
+    if fewest < 1e15:
+        run.peaks["cache_tokens"] = Figure("cache_tokens", fewest, "token")
     run.cells = _cells(run.tool, given)
     return [run] if run.peaks else []
 
