@@ -250,6 +250,12 @@ def dcgmi() -> str:
     )
 
 
+def dcgm_csv() -> str:
+    """A table with the names of DCGM's fields."""
+    head = "timestamp,gpu,DCGM_FI_DEV_POWER_USAGE,DCGM_FI_DEV_SM_CLOCK,DCGM_FI_DEV_MAX_SM_CLOCK\n"
+    return head + "".join(f"{t},{device},{watts},{clock},1980\n" for t, device, watts, clock in _drawn())
+
+
 def dcgm_exporter() -> str:
     """Scrapes of dcgm-exporter, one after the other."""
     scrapes: dict[int, list[str]] = {}

@@ -23,7 +23,7 @@ STEPS = files.megatron([9000, 4000, 1100, 1120, 1090])
 #: Logs of power, and what they say of the slowest device.
 LOGS = {
     "smi.csv": (files.nvidia_smi(), ("1430", "1980")), "dmon.txt": (files.dcgmi(), ("1430", "1980")),
-    "exporter.txt": (files.dcgm_exporter(), ("1430", None)),
+    "exporter.txt": (files.dcgm_exporter(), ("1430", None)), "dcgm.csv": (files.dcgm_csv(), ("1430", "1980")),
 }  # fmt: skip
 
 
