@@ -41,16 +41,16 @@ def trace(
         TraceFormat,
         typer.Option("--format", help="chrome: the stages; kineto: kernels of one rank; chakra: nodes of all ranks."),
     ] = TraceFormat.chrome,
-    rank: Annotated[int, typer.Option(min=0, help="Rank, with --format kineto.")] = 0,
+    rank: Annotated[int, typer.Option(min=0, help="Rank, of kineto.")] = 0,
     force: Force = False,
 ) -> None:
     """Write one step of a design as a timeline.
 
     Every pass of every stage by its schedule, messages, and memory by part: a Chrome trace in JSON, which
     ui.perfetto.dev and chrome://tracing show. Prints the step time event by event, and that of the closed forms of
-    dse evaluate. With --format kineto every kernel and message of one rank, as the PyTorch profiler writes them: dse
-    diagnose and dse validate --profile read it. With --format chakra compute and messages of every rank, as Chakra
-    execution traces, which network simulators (ASTRA-sim) replay.
+    dse evaluate. As kineto every kernel and message of one rank, as the PyTorch profiler writes them: dse diagnose and
+    dse validate --profile read it. As chakra compute and messages of every rank, as Chakra execution traces, which
+    network simulators (ASTRA-sim) replay.
     """
     from dse.doors.study_training import TRAINING
     from dse.io.outputs import checked
