@@ -23,7 +23,7 @@ DESIGNS = {
         "gpt-3-13b", "selene", {"n_devices": 8, "tp": 2, "pp": 4, "schedule": "dualpipe", "any_option": True}
     ),
     "sharded": ("llama-3-8b", "h100", {"n_devices": 8, "dp": 8, "zero_stage": 3}),
-    "context": ("llama-3-8b", "h100", {"n_devices": 8, "tp": 2, "cp": 2, "dp": 2}),
+    "context": ("gpt-3-13b", "h100", {"n_devices": 8, "tp": 2, "cp": 2, "pp": 2, "n_layers": 7}),
     "experts": ("mixtral-8x7b", "h100", {"n_devices": 16, "tp": 2, "pp": 2, "dp": 4, "ep": 4}),
 }  # fmt: skip
 COMPUTED, SENT, RECEIVED, COLLECTIVE = 4, 5, 6, 7
@@ -31,7 +31,7 @@ COMPUTED, SENT, RECEIVED, COLLECTIVE = 4, 5, 6, 7
 
 def design(name):
     workload, system, values = DESIGNS[name]
-    return dse.design(workload, system, micro_batch=1, global_batch=16, n_layers=8, **values)
+    return dse.design(workload, system, micro_batch=1, global_batch=16, **{"n_layers": 8, **values})
 
 
 def fields(data):
@@ -186,7 +186,7 @@ def test_parts_are_read_back_and_ranks_replay(name, tmp_path):
         for number, _, kind, after, _, about in own:
             assert all(one < number for one in after), "nodes come after what they wait for"
             assert kind != COLLECTIVE or rank in groups[about["pg_name"].decode()]
-    assert 1e-6 * replayed(ranks, groups) == pytest.approx(step.total, rel=0.05)
+    assert 1e-6 * replayed(ranks, groups) == pytest.approx(step.total, rel=0.01)
 
 
 def test_bytes_of_messages_are_those_of_the_model(tmp_path):
@@ -198,7 +198,7 @@ def test_bytes_of_messages_are_those_of_the_model(tmp_path):
     # two all-reduces in the forward, the repeated forward and the backward of a layer; one of the embedding
     assert of_tensors >= (6 * layers - 6) * micro * size
     between = [about for *_, kind, _, _, about in ranks[0] if kind == SENT]
-    assert {about["comm_dst"] for about in between if about["comm_tag"] < 1 << 30} == {4}
+    assert {about["comm_dst"] for about in between if about["comm_tag"] < 1 << 29} == {4}
 
 
 def test_the_command_writes_a_file_a_rank(tmp_path, capsys):

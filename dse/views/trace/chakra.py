@@ -1,8 +1,8 @@
 """A step as Chakra execution traces, one file a rank, which network simulators replay (ASTRA-sim).
 
-Compute between messages is one node; collectives, sends and receives have their bytes and groups. What waits for what
-follows from the step of a device: compute for the messages that end before it starts, a message for the compute that
-ended before it. A file is a stream of messages of ``et_def.proto`` (github.com/mlcommons/chakra, version 0.0.4):
+Compute between messages is one node, cut where a message starts; collectives, sends and receives have their bytes and
+groups. What waits for what follows from the step of a device: compute for the messages that end before it starts, a
+message for the compute that ended before it. A file is a stream of messages of ``et_def.proto`` (github.com/mlcommons/chakra, version 0.0.4):
 ``GlobalMetadata``, then ``Node``.
 """
 
@@ -162,7 +162,7 @@ class _Builder:
         self.pending: list[tuple[float, int]] = []  #: those of messages that no compute waited for
         self.passes: dict[tuple[int, bool], int] = {}  #: pass → its last node
         self.streams: dict[int, int] = {}  #: stream → its last node
-        self.tags = _TAGS
+        self.tied, self.tags = _TAGS // 2, _TAGS  #: tags of messages between the ends of the model, and around rings
 
     def nodes(self) -> list[ChakraNode]:
         """All nodes of the device."""
@@ -178,9 +178,10 @@ class _Builder:
         return self.made
 
     def _flush(self, until: float = float("inf")) -> None:
-        """A node of the kernels that ended before ``until``."""
-        ended = [kernel for kernel in self.run if kernel.end <= until + _ROUNDING]
-        self.run = self.run[len(ended) :]
+        """A node of the kernels before ``until``, at which one that is running is cut."""
+        run = [part for kernel in self.run for part in _cut(kernel, until)]
+        ended = [kernel for kernel in run if kernel.end <= until + _ROUNDING]
+        self.run = run[len(ended) :]
         if not ended:
             return
         start, end, waits_for_all = ended[0].start, ended[-1].end, ended[0].family == "optimizer"
@@ -233,8 +234,8 @@ class _Builder:
         elif message.scope is Scope.tied_embedding:
             if self.device.stage in (0, self.last_stage):
                 apart = (self.last_stage - 2 * self.device.stage) * self.of_stage
-                self.tags += 1
-                yield from ((kind, Target(apart=apart), self.tags) for kind in (_SEND, _RECEIVE))
+                self.tied += 1
+                yield from ((kind, Target(apart=apart), self.tied) for kind in (_SEND, _RECEIVE))
         else:  # around a ring
             ring = self._group(message)
             self.tags += 1
@@ -262,6 +263,18 @@ class _Builder:
 def _pass(kernel: TraceKernel) -> tuple[int, bool]:
     """Micro-batch of a kernel of compute, and whether it is of the forward."""
     return kernel.micro_batch, kernel.of_pass == FORWARD
+
+
+def _cut(kernel: TraceKernel, at: float) -> Iterator[TraceKernel]:
+    """A kernel, or where it runs ``at`` a time its parts before and after that."""
+    before = (at - kernel.start) / kernel.seconds if kernel.seconds > 0.0 else 0.0
+    if not _ROUNDING < at - kernel.start < kernel.seconds - _ROUNDING:
+        yield kernel
+        return
+    for share, start in ((before, kernel.start), (1.0 - before, at)):
+        work = kernel.shape
+        work = work and work._replace(flops=share * work.flops, bytes=share * work.bytes)
+        yield kernel._replace(start=start, seconds=share * kernel.seconds, shape=work)
 
 
 def _bytes_of(message: MessageTimes) -> int:
