@@ -189,6 +189,18 @@ def test_parts_are_read_back_and_ranks_replay(name, tmp_path):
     assert 1e-6 * replayed(ranks, groups) == pytest.approx(step.total, rel=0.01)
 
 
+def test_compute_and_messages_are_those_of_the_prediction(tmp_path):
+    made, ranks, _ = written("sharded", tmp_path)
+    metrics = dse.evaluate(made)
+    own = [one for one in ranks[3] if one[1] != "host"]
+    ours = ("forward", "backward", "recompute", "embedding_and_head", "optimizer")
+    compute = sum(float(getattr(metrics, f"step_time_{one}")) for one in ours)
+    assert 1e-6 * sum(one[4] for one in own if one[2] == COMPUTED) == pytest.approx(compute, rel=2e-3)
+    # ZeRO 3: gathers for the forward and the backward, and scatters, of all weights in 16 bits, each micro-batch
+    sent = sum(one[5]["comm_size"] for one in own if one[2] == COLLECTIVE)
+    assert sent == pytest.approx(3 * 2 * 2.0 * float(metrics.parameters), rel=1e-3)
+
+
 def test_bytes_of_messages_are_those_of_the_model(tmp_path):
     _, ranks, groups = written("stages", tmp_path)
     layers, micro, size = 8 / 4, 16 / 2, 2.0 * 2048 * 5120  # per stage; micro-batches; B of an activation

@@ -2,8 +2,8 @@
 
 Compute between messages is one node, cut where a message starts; collectives, sends and receives have their bytes and
 groups. What waits for what follows from the step of a device: compute for the messages that end before it starts, a
-message for the compute that ended before it. A file is a stream of messages of ``et_def.proto`` (github.com/mlcommons/chakra, version 0.0.4):
-``GlobalMetadata``, then ``Node``.
+message for the compute that ended before it. A file is a stream of messages of ``et_def.proto``
+(github.com/mlcommons/chakra, version 0.0.4): ``GlobalMetadata``, then ``Node``.
 """
 
 from __future__ import annotations
