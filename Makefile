@@ -19,7 +19,7 @@ NEWEST_PYTHON ?=
 # Where it is set, every process that tests start would compile all it imports anew, seconds each.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: run environment test test-slow test-browser docs site calibrate intervals forecasts notebooks check-lowest fuzz bench bench-check search-bench test-search test-faults dist-bench growth lint clean help
+.PHONY: run environment test test-slow test-browser docs site calibrate intervals forecasts notebooks check-lowest fuzz jax-trace bench bench-check search-bench test-search test-faults dist-bench growth lint clean help
 .DELETE_ON_ERROR:
 
 run: $(VENV)/.installed  ## run the standard sweep (SWEEP=…)
@@ -65,6 +65,9 @@ forecasts: $(VENV)/.installed-test  ## score forecasts that rows have answered, 
 notebooks: $(VENV)/.installed-test  ## execute each notebook from its .py and keep it with its outputs (NOTEBOOKS=…)
 	$(BIN)/python -m docs.make.notebooks $(NOTEBOOKS)
 	$(BIN)/python -m pytest tests/test_notebooks.py
+
+jax-trace: $(VENV)/.installed-test  ## profile six steps with JAX on this machine, for the tests of its reader
+	$(BIN)/python -m tests.measured.jax_trace tests/measured/data/jax.trace.json.gz
 
 bench: $(VENV)/.installed  ## measure the rates
 	$(BIN)/dse bench

@@ -9,8 +9,9 @@ import pytest
 
 import dse
 from dse.cli import app
+from dse.doors.scalars import evaluate
 from dse.errors import InputError
-from dse.views.trace import perfetto
+from dse.views.trace import memory, perfetto
 from dse.views.trace.step import step_of
 
 ARGUMENTS = shlex.split(
@@ -76,3 +77,34 @@ def test_pairs_of_dualpipe_hide_their_messages():
     shown = [event for event in perfetto.events(step) if event["ph"] == "X"]
     assert any("behind the other pass" in event["name"] for event in shown)
     assert any(len(event["args"].get("passes", [])) == 2 for event in shown if "args" in event)
+
+
+#: Schedule → virtual stages; recompute none.
+SCHEDULES = {"1f1b": 1, "interleaved": 2, "gpipe": 1, "zb-h1": 1, "zb-v": 2, "dualpipe": 1, "dualpipev": 2}
+
+
+@pytest.mark.parametrize("schedule", SCHEDULES)
+def test_memory_over_a_step_peaks_where_the_model_says(schedule):
+    named = {} if schedule in ("1f1b", "interleaved") else {"schedule": schedule}
+    made = dse.design("gpt-3-13b", "selene", n_devices=32, tp=2, pp=4, virtual_stages=SCHEDULES[schedule],
+                      global_batch=64, any_option=True, **named)  # fmt: skip
+    uses = list(memory.uses(step_of(made), made))
+    most = max(uses, key=lambda use: use.total)
+    metrics = evaluate(made)
+    assert most.total == pytest.approx(float(metrics.peak_memory), rel=1e-6)
+    for part, size in most.parts.items():
+        assert size == pytest.approx(float(getattr(metrics, f"peak_memory_{part}")), rel=1e-6), part
+    for device, own in itertools.groupby(uses, key=lambda use: use.device):
+        own = list(own)
+        assert all(one.time <= other.time for one, other in itertools.pairwise(own)), device
+        assert own[-1].parts["activations"] == pytest.approx(0.0, abs=1.0), "all is freed"
+
+
+def test_counters_of_memory_are_in_the_file(command, tmp_path):
+    path = tmp_path / "step.json"
+    assert command("-o", path)[0] == 0
+    counted = [e for e in json.loads(path.read_text())["traceEvents"] if e["ph"] == "C"]
+    assert {e["name"] for e in counted} == {"state and buffers, GB", "activations, GB", "memory, GB"}
+    state = next(e["args"] for e in counted if e["name"] == "state and buffers, GB" and e["pid"] == 0)
+    first = next(e["args"]["total"] for e in counted if e["name"] == "memory, GB" and e["pid"] == 0)
+    assert first == pytest.approx(sum(state.values())), "nothing is in flight before the first forward"

@@ -21,7 +21,8 @@ Profile = Annotated[
     typer.Option(
         "--profile",
         help="Read files of tools instead of tables: logs of Megatron-LM, NeMo, torchtitan, MaxText; results of "
-        "vllm bench serve, sglang bench_serving, GenAI-Perf; nccl-tests; profiles of PyTorch and Nsight Systems.",
+        "vllm bench serve, sglang bench_serving, GenAI-Perf; starts of vLLM, SGLang, TensorRT-LLM; nccl-tests, "
+        "rccl-tests; profiles of PyTorch, JAX and Nsight Systems; power logs of nvidia-smi and DCGM next to their run.",
     ),
 ]
 RowsFile = Annotated[

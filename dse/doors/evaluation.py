@@ -19,7 +19,7 @@ from dse.model.steps.stages import Stages, stages_of
 from dse.model.steps.training import step_time
 from dse.model.work.parameters import parameter_count
 from dse.model.work.training import training_work
-from dse.types import Design, Metrics
+from dse.types import Design, Metrics, Scalar
 
 
 def evaluate(design: Design) -> Metrics:
@@ -85,6 +85,15 @@ def bounds(design: Design) -> BoundBy:
     running = operate(design, layout, work).design
     step, _ = step_time(running, layout, work)
     return step_bounds(running, layout, work, step)
+
+
+def stage_memories(design: Design) -> tuple[tuple[memory.Memory, Scalar], ...]:
+    """Peak memory of the first, the second and the last stage by part, each with its layers x micro-batches held."""
+    design = technology.generated(design)
+    layout = lay_out(design)
+    work = training_work(design, layout)
+    found = memory.memory_stages(design, layout, work)
+    return tuple((memory.stage_memory(design, layout, work, stage), stage.held) for stage in found)
 
 
 def stages(design: Design) -> Stages:

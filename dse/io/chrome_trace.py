@@ -14,14 +14,17 @@ from dse.io.files import MARK
 MICROSECONDS = 1e6
 
 
-def write(events: Iterable[Mapping[str, Any]], about: Mapping[str, Any], path: str | Path, force: bool = False) -> None:
-    """Write events, one a line, with ``about`` as the metadata of the trace.
+def write(
+    events: Iterable[Mapping[str, Any]], about: Mapping[str, Any], path: str | Path, force: bool = False,
+    head: Mapping[str, Any] | None = None,
+) -> None:  # fmt: skip
+    """Write events, one a line, with ``about`` as the metadata of the trace, after further keys of ``head``.
 
     Raises:
         InputError: where ``path`` must not be written (:func:`dse.io.outputs.checked`), or writing fails.
     """
     with outputs.replacing(path, force) as partial, partial.open("w", encoding="utf-8") as file:
-        file.write(json.dumps({"note": MARK, "displayTimeUnit": "ms", "otherData": dict(about)})[:-1])
+        file.write(json.dumps({**(head or {}), "note": MARK, "displayTimeUnit": "ms", "otherData": dict(about)})[:-1])
         file.write(', "traceEvents": [\n')
         for number, event in enumerate(events):
             file.write((",\n" if number else "") + json.dumps(event))

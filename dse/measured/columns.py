@@ -106,7 +106,12 @@ SERVED = (
     Header(("tp", "pp", "dp"), "tensor-parallel size, pipeline stages, ranks that decode apart", "the rest of n_gpus"),
     Header(("ep", "etp"), "ranks that experts lie over, tensor-parallel size of one", "1; what is left of tp dp"),
     Header(("precision",), "bf16, fp8, fp4, mxfp4, w4a16, …; of mixtures 4 bits are those of the experts", "bf16"),
-    Header(("metric",), "tpot, ttft, itl_median, output_throughput_total, latency_total, …, with value and unit",
+    Header(("memory_share", "static_share"), "share of memory that the engine takes (gpu_memory_utilization), or of "
+           "weights and cache without its runtime (mem_fraction_static)", "that of the stack"),
+    Header(("cache_bytes",), "bytes of a cached value", "2; 1 of formats whose engines have it"),
+    Header(("longest",), "tokens of the longest sequence, in which engines count the room of a cache", "isl + osl"),
+    Header(("metric",), "tpot, ttft, itl_median, output_throughput_total, latency_total, weight_memory, cache_memory, "
+           "cache_tokens, …, with value and unit",
            "dse predict needs none"),
 )  # fmt: skip
 

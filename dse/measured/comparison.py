@@ -208,7 +208,12 @@ def _rank(measurement: Measurement) -> tuple[bool, int]:
 
 
 def metric_value(prediction: Prediction, metric: str) -> float:
-    """A predicted metric, NaN if the row has none. ``peak_memory_state``: weights, gradients, optimiser state."""
+    """A predicted metric, NaN if the row has none.
+
+    ``peak_memory_state``: weights, gradients, optimiser state; ``device_energy_per_step``: of a board, without hosts.
+    """
+    if metric == "device_energy_per_step":
+        return prediction.metrics["device_power"] * prediction.metrics["step_time"]
     if metric == "peak_memory_state":
         return sum(prediction.metrics[f"peak_memory_{part}"] for part in ("weights", "gradients", "optimizer"))
     return prediction.metrics.get(metric, math.nan)

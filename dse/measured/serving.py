@@ -5,8 +5,11 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Sequence
 
+import jax
+
 from dse.doors.study import Study
 from dse.doors.study_serving import SERVING
+from dse.measured.cells import Cells
 from dse.measured.completion import Candidates
 from dse.measured.prediction import Prediction, TableKind, evaluate_many
 from dse.measured.roofline import believed, unbeaten
@@ -27,6 +30,8 @@ METRICS = (
 
 _TOKEN = "time_per_output_token"
 _FIRST, _RATE = "time_to_first_token", "output_tokens_per_second"
+#: Room for a cache, of the most loaded device of a rank, and of that in tokens; not metrics of the model.
+_CACHE_BYTES, _CACHE_TOKENS = "cache_memory", "cache_tokens"
 _ENERGY, _POWER = "energy_per_output_token", "average_power"
 
 #: Measured name → meaning.
@@ -41,6 +46,10 @@ MEANINGS = {
     "output_throughput_total": Meaning(_RATE, _RATE, 0, "token/s"),
     "output_throughput_per_gpu": Meaning(_RATE, f"{_RATE}_per_device", 1, "token/s"),
     "memory_usage": Meaning("peak_memory", "peak_memory", 0, "GB"),
+    "weight_memory": Meaning("peak_memory_weights", "peak_memory_weights", 0, "GiB"),
+    _CACHE_BYTES: Meaning(_CACHE_BYTES, _CACHE_BYTES, 0, "GiB"),
+    _CACHE_TOKENS: Meaning(_CACHE_TOKENS, _CACHE_TOKENS, 0, "token"),
+    "graph_memory": Meaning("graph_memory", "graph_memory", skip="part of the memory of an engine's runtime"),
     _ENERGY: Meaning(_ENERGY, _ENERGY, 0, "J/token"),
     "energy_per_request": Meaning(_ENERGY, _ENERGY, 1, "J/request", skip="the energy of its tokens"),
     "avg_power_total": Meaning(_POWER, _POWER, 0, "W"),
@@ -86,6 +95,8 @@ def _prediction(case: Case, one: Candidates, metrics: dict[str, float], bound: L
     figures = [steady_figure(m, one.design) for m in case.measurements]
     case = dataclasses.replace(case, measurements=tuple(believed(figures, one.design, bound)))
     note = "; ".join(filter(None, (one.note, "over capacity" if reason else "")))
+    if {m.name for m in case.measurements} & {_CACHE_BYTES, _CACHE_TOKENS}:
+        metrics |= cache_figures(one.design, Cells(case.row).number("longest") or 0.0)
     return Prediction(case, one.design, metrics, one.completed, note, stack=one.stack)
 
 
@@ -99,6 +110,21 @@ def steady_figure(measured: Measurement, design: Design) -> Measurement:
         return measured
     longer = min(float(1.0 + requests.concurrency / _RUN), _LONGEST)
     return dataclasses.replace(measured, value=measured.value * (longer if kind == _RATE else 1.0 / longer))
+
+
+def cache_figures(design: Design, longest: float = 0.0) -> dict[str, float]:
+    """Predicted room of a rank's cache: B on its most loaded device, and in tokens.
+
+    ``longest``: tokens of a sequence that engines count in, of which windows keep fewer; by default those of a request.
+    """
+    from dse.doors.serving import cache_room
+
+    requests = design.workload.requests
+    assert requests is not None
+    tokens = longest or float(requests.prompt_tokens + requests.output_tokens)
+    with jax.enable_x64(True):
+        room, held = map(float, cache_room(design, tokens))
+    return {_CACHE_BYTES: room, _CACHE_TOKENS: room / max(held, 1e-30) * tokens}
 
 
 # Bytes over bandwidth

@@ -29,7 +29,7 @@ _DRAWN, _OPENING = 0.9, 0.1
 _BURSTS = ("InferenceX", "aiconfigurator_silicon")
 
 #: Sources of energy from device counters (NVML), without hosts and facility.
-_COUNTERS = "ML.ENERGY"
+_COUNTERS = ("ML.ENERGY", "profile ")
 
 _MLPERF = "MLPerf"
 #: Assumed maximum share of memory for weights, of mappings that no row lists.
@@ -51,7 +51,7 @@ _NARROW_CACHE = re.compile("trtllm|tensorrt", re.IGNORECASE)
 
 def has_energy(row: Row) -> bool:
     """Whether a row of an energy table is a serving row."""
-    return row.source.startswith(_COUNTERS)
+    return row.source.startswith(_COUNTERS[0])
 
 
 def complete(row: Row, lookup: Lookup, twin: bool | None = None) -> Candidates:
@@ -96,6 +96,8 @@ def complete(row: Row, lookup: Lookup, twin: bool | None = None) -> Candidates:
         engine = dataclasses.replace(engine, most_sequences=most)
     engine = dataclasses.replace(engine, request_time=float(engine.request_time) * client_slowdown(row))
     software = dataclasses.replace(software, engine=engine)
+    if shares := _memory(cells, float(engine.runtime_memory / system.accelerator.memory.capacity)):
+        serving = dataclasses.replace(serving, **shares)
     if workload.experts is not None:
         # Engines gather the tokens of ranks with attention of their own unless told otherwise.
         sent = AllToAll.gather if dp > 1.0 else AllToAll.pairwise
@@ -116,6 +118,20 @@ def complete(row: Row, lookup: Lookup, twin: bool | None = None) -> Candidates:
     stands_in = not row.get("software") and lookup.is_nearest(stack, row.source, row.get("framework"))
     note = NEAREST if stands_in else ""
     return Candidates(workload, system, software, (mapping,), cells.completed, stack, note)
+
+
+def _memory(cells: Cells, runtime: float) -> dict[str, float]:
+    """What a row states of memory: its share, in all or of weights and cache without the ``runtime``; bytes of a value.
+
+    Raises:
+        Skip: for a share above 1.
+    """
+    stated = {name: cells.number(name) for name in ("memory_share", "cache_bytes")}
+    if static := cells.number("static_share"):
+        stated["memory_share"] = min(static + runtime, 1.0)
+    if (stated["memory_share"] or 0.0) > 1.0 or (static or 0.0) > 1.0:
+        raise Skip("not a usable number", f"memory_share = {stated['memory_share']:g}")
+    return {name: value for name, value in stated.items() if value}
 
 
 def client_slowdown(row: Row) -> float:

@@ -81,6 +81,8 @@ MEANINGS = {
     "peak_memory": Meaning("peak_memory", "peak_memory", 0, "GiB"),
     "param_plus_optimizer_memory": Meaning("state", "peak_memory_state", 0, "GiB"),
     "activation_memory": Meaning("activations", "peak_memory_activations", 0, "GiB"),
+    "device_power": Meaning("device_power", "device_power", 0, "W"),
+    "device_energy_per_step": Meaning("device_energy_per_step", "device_energy_per_step", 0, "J"),
     "layer_forward_time": Meaning("layer_forward_time", "layer_forward_time", skip="layer times are not a metric"),
     "layer_backward_time": Meaning("layer_backward_time", "layer_backward_time", skip="layer times are not a metric"),
     "time_to_train_median": Meaning("time_to_train", "time_to_train", skip="time to train is not modelled"),
@@ -107,6 +109,8 @@ _BY_DIMENSION = {
     "a sequence rate": {"seq/s": 1.0, "sequences/s": 1.0},
     "a share": {"fraction": 1.0, "1": 1.0, "%": 0.01},
     "an energy per token": {"j/token": 1.0},
+    "an energy": {"j": 1.0, "kj": 1e3, "wh": 3600.0},
+    "a count of tokens": {"token": 1.0, "tokens": 1.0},
     "power": {"w": 1.0},
 }
 

@@ -201,3 +201,141 @@ def nsight(path, parts: tuple[float, float, float] = (6500.0, 1000.0, 2500.0), s
     database.execute("INSERT INTO NVTX_EVENTS VALUES (5, NULL, 75, 'mark', 1, NULL)")
     database.commit()
     database.close()
+
+
+#: Output of rccl-tests, whose lines are those of nccl-tests after one of its version.
+RCCL = (
+    "# Collective test starting: all_reduce_perf\n# nThread 1 nGpus 8 minBytes 8388608 maxBytes 16777216 step: "
+    "2(factor) warmup iters: 5 iters: 20 agg iters: 1 validation: 1 graph: 0\n#\nrccl-tests: Version develop:83d38d9\n"
+    "# Using devices\n"
+    + "".join(
+        f"#  Rank  {i} Group  0 Pid  37300 on     node1 device  {i} [0000:{i}5:00] AMD Instinct MI300X\n"
+        for i in range(8)
+    )
+    + "#\n#       size         count      type   redop    root     time   algbw   busbw #wrong  time  algbw  busbw\n"
+    "#        (B)    (elements)                               (us)  (GB/s)  (GB/s)            (us)\n"
+    "     8388608       2097152     float     sum      -1    91.10   92.08  161.14      0  94.94  88.36  154.63  0\n"
+    "    16777216       4194304     float     sum      -1   121.33  138.28  242.00      0  120.47  139.26  243.71  0\n"
+    "# Errors with asterisks indicate errors that have exceeded the maximum threshold.\n# Out of bounds values : 0 OK\n"
+)
+
+
+def _drawn(devices: int = 8, at_work: int = 8, samples: int = 100):
+    """(sample, device, watts, MHz) of a node that is idle before and after a run."""
+    for t in range(samples):
+        for device in range(devices):
+            is_run = 20 <= t < 90 and device < at_work
+            yield t, device, 690.0 + device if is_run else 71.0, 1500 - 10 * device if is_run else 345
+
+
+def nvidia_smi(at_work: int = 8) -> str:
+    """A log of ``nvidia-smi --query-gpu=… --format=csv -l 1``."""
+    head = (
+        "timestamp, index, name, power.draw [W], clocks.current.sm [MHz], clocks.max.sm [MHz], utilization.gpu [%], "
+        "clocks_event_reasons.active\n"
+    )
+    return head + "".join(
+        f"2026/09/11 04:19:{t % 60:02d}.982, {device}, NVIDIA H100 80GB HBM3, {watts:.2f} W, {clock} MHz, 1980 MHz, "
+        f"{99 if watts > 100.0 else 0} %, 0x{4 if watts > 100.0 else 1:016x}\n"
+        for t, device, watts, clock in _drawn(at_work=at_work)
+    )
+
+
+def dcgmi() -> str:
+    """Output of ``dcgmi dmon -e 155,100,113``, which repeats its heading."""
+    head = "#Entity   POWER   SMCLK   SMMAX\nID         W       MHz             \n"
+    return "".join(
+        (head if t % 25 == device == 0 else "") + f"GPU {device}     {watts:.3f}   {clock}    1980\n"
+        for t, device, watts, clock in _drawn()
+    )
+
+
+def dcgm_csv() -> str:
+    """A table with the names of DCGM's fields."""
+    head = "timestamp,gpu,DCGM_FI_DEV_POWER_USAGE,DCGM_FI_DEV_SM_CLOCK,DCGM_FI_DEV_MAX_SM_CLOCK\n"
+    return head + "".join(f"{t},{device},{watts},{clock},1980\n" for t, device, watts, clock in _drawn())
+
+
+def dcgm_exporter() -> str:
+    """Scrapes of dcgm-exporter, one after the other."""
+    scrapes: dict[int, list[str]] = {}
+    for t, device, watts, clock in _drawn():
+        labels = f'gpu="{device}",UUID="GPU-{device}",modelName="NVIDIA H100 80GB HBM3",Hostname="n1"'
+        scrapes.setdefault(t, ["# HELP DCGM_FI_DEV_POWER_USAGE Power draw (in W)."]).extend(
+            [f"DCGM_FI_DEV_POWER_USAGE{{{labels}}} {watts:.6f}", f"DCGM_FI_DEV_SM_CLOCK{{{labels}}} {clock}"]
+        )
+    return "".join(line + "\n" for lines in scrapes.values() for line in lines)
+
+
+#: Lines of the start of vLLM 0.11.
+VLLM_START = """\
+(APIServer pid=928) INFO 05-13 16:41:20 [utils.py:233] non-default args: {'model_tag': 'meta-llama/Llama-3.1-8B-\
+Instruct', 'model': 'meta-llama/Llama-3.1-8B-Instruct', 'max_model_len': 32768, 'gpu_memory_utilization': 0.9}
+(EngineCore_DP0 pid=929) INFO 05-13 16:41:31 [core.py:97] Initializing a V1 LLM engine (v0.11.0) with config: \
+model='meta-llama/Llama-3.1-8B-Instruct', speculative_config=None, dtype=torch.bfloat16, max_seq_len=32768, \
+load_format=auto, tensor_parallel_size=1, pipeline_parallel_size=1, data_parallel_size=1, quantization=None, \
+kv_cache_dtype=auto, device_config=cuda
+(EngineCore_DP0 pid=929) INFO 05-13 16:41:59 [gpu_model_runner.py:2653] Model loading took 14.9889 GiB and 24.8 seconds
+(EngineCore_DP0 pid=929) INFO 05-13 16:42:09 [gpu_worker.py:298] Available KV cache memory: 54.62 GiB
+(EngineCore_DP0 pid=929) INFO 05-13 16:42:09 [kv_cache_utils.py:1087] GPU KV cache size: 447,440 tokens
+(EngineCore_DP0 pid=929) INFO 05-13 16:42:09 [kv_cache_utils.py:1091] Maximum concurrency for 32,768 tokens per \
+request: 13.65x
+(EngineCore_DP0 pid=929) INFO 05-13 16:42:30 [gpu_model_runner.py:3480] Graph capturing finished in 6 secs, took \
+0.55 GiB
+"""
+
+#: Lines of the start of SGLang 0.5.
+SGLANG_START = """\
+[2025-10-16 09:05:22] server_args=ServerArgs(model_path='Qwen/Qwen3-14B', context_length=None, dtype='auto', \
+quantization=None, kv_cache_dtype='auto', mem_fraction_static=0.8, tp_size=4, pp_size=1, dp_size=1)
+[2025-10-16 09:05:50 TP0] Load weight begin. avail mem=23.10 GB
+[2025-10-16 09:06:02 TP0] Load weight end. type=Qwen3ForCausalLM, dtype=torch.bfloat16, avail mem=16.00 GB, \
+mem usage=7.08 GB.
+[2025-10-16 09:06:22 TP3] KV Cache is allocated. #tokens: 298447, K size: 5.69 GB, V size: 5.69 GB
+[2025-10-16 09:06:30 TP0] Capture cuda graph end. Time elapsed: 5.37 s. mem usage=1.04 GB. avail mem=2.82 GB.
+[2025-10-16 09:06:31 TP0] max_total_num_tokens=298447, chunked_prefill_size=2048, max_running_requests=3730, \
+context_len=40960, available_gpu_mem=2.82 GB
+"""
+
+#: Lines of the start of TensorRT-LLM 1.0, which prints no arguments.
+TENSORRT_LLM_START = """\
+[TensorRT-LLM] TensorRT-LLM version: 1.0.0
+[TensorRT-LLM][INFO] Max KV cache blocks per sequence: 65 [window size=2051], tokens per block=32, primary blocks=116617
+[TensorRT-LLM][INFO] [MemUsageChange] Allocated 78.30 GiB for max tokens in paged KV cache (3731744).
+"""
+
+
+def jax_device(device: str = "TPU", steps: int = 3) -> str:
+    """A trace of JAX of steps of 10 ms on two devices, the second of which is slower."""
+    streams = device == "GPU"
+    lanes = {"Steps": 1, "XLA Modules": 2, "XLA Ops": 3, "Async XLA Ops": 4}
+    lanes = {"Stream #14(Compute)": 3, "Stream #20(Async)": 4, "XLA Ops": 5} if streams else lanes
+    events = [{"ph": "M", "pid": 701, "name": "process_name", "args": {"name": "/host:CPU"}}]
+    for pid in (1, 2):
+        events += [{"ph": "M", "pid": pid, "name": "process_name", "args": {"name": f"/device:{device}:{pid - 1}"}}]
+        events += [
+            {"ph": "M", "pid": pid, "tid": tid, "name": "thread_name", "args": {"name": name}}
+            for name, tid in lanes.items()
+        ]
+    for step in range(steps):
+        t = 1000.0 + 10_000.0 * step
+        if streams:
+            events += [{"ph": "X", "pid": 701, "tid": 9, "ts": t, "dur": 10_000.0, "name": "train",
+                        "args": {"step_num": str(step)}}]  # fmt: skip
+        for pid in (1, 2):
+            of_step = {"ph": "X", "pid": pid, "tid": 1, "ts": t, "dur": 10_000.0, "name": str(step)}
+            events += [] if streams else [of_step]
+            operators = [
+                ("fusion.7", 0.0, 6000.0, 3, "convolution fusion", "nvjet_hsh_256x128"),
+                ("all-reduce-start.1", 5000.0, 2000.0, 4, "all-reduce", "ncclDevKernel_AllReduce_Sum_bf16_RING_LL"),
+                ("loop_fusion.3", 7000.0, 1000.0, 3, "loop fusion", "loop_fusion_3"),
+                ("while.1", 0.0, 8000.0, 3, "while", "while.1"),
+            ]
+            for name, start, length, tid, category, kernel in operators:
+                if streams and name == "while.1":
+                    continue
+                about = {"hlo_op": name} | ({} if streams else {"hlo_category": category})
+                span = {"ph": "X", "pid": pid, "ts": t + start, "dur": length * pid, "args": about}
+                events.append(span | {"tid": tid, "name": kernel if streams else name})
+                events += [span | {"tid": 5, "name": name}] if streams else []
+    return json.dumps({"displayTimeUnit": "ns", "metadata": {"highres-ticks": True}, "traceEvents": events})

@@ -382,7 +382,13 @@ SAMPLES = {
     "titan.log": files.torchtitan([500, 4000, 5700, 5800, 5750]), "maxtext.log": files.maxtext([9, 6, 5.6, 5.7, 5.65]),
     "vllm.json": json.dumps(files.VLLM), "sglang.jsonl": json.dumps(files.SGLANG) + "\n" + json.dumps(files.SGLANG),
     "genai.json": json.dumps(files.GENAI_PERF), "nccl.txt": files.nccl(), "kineto.json": files.kineto(),
-}  # fmt: skip
+    "smi.csv": files.nvidia_smi(), "dmon.txt": files.dcgmi(), "exporter.txt": files.dcgm_exporter(),
+    "vllm.log": files.VLLM_START, "sglang.log": files.SGLANG_START, "trtllm.log": files.TENSORRT_LLM_START,
+    "tpu.json": files.jax_device(), "gpu.json": files.jax_device("GPU"), "rccl.txt": files.RCCL,
+}
+
+#: Samples that tell of a run of another file.
+OF_RUNS = ("smi.csv", "dmon.txt", "exporter.txt")  # fmt: skip
 
 
 @settings(max_examples=150, deadline=None)
@@ -400,8 +406,11 @@ def test_mutants_are_read_or_refused(tmp_path_factory, name, data):
         text = text[:start] + other + text[start + length :]
     path = tmp_path_factory.mktemp("mutant") / name
     path.write_text(text, encoding="utf-8", errors="replace")
+    beside = [path.with_name("run.log")] if name in OF_RUNS else []
+    for one in beside:
+        one.write_text(SAMPLES["megatron.log"])
     try:
-        found = profiles.read([path])
+        found = profiles.read([path, *beside])
     except InputError as error:
         assert all((error.where, error.got, error.allowed, error.fix))
         return

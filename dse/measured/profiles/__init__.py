@@ -1,6 +1,7 @@
 """Rows of measured tables from files of tools: logs of training, results of serving benchmarks, collectives, traces.
 
-:func:`read` recognises each file by its content, and joins files of the ranks of one run. What a file leaves out may be
+:func:`read` recognises each file by its content, and joins files of the ranks of one run, and those that tell of it:
+power and clocks, the start of its engine. What a file leaves out may be
 stated for all of them; what is still missing is asked for at once (:attr:`Rows.missing`).
 """
 
@@ -18,7 +19,19 @@ from dse.designs.leaves import leaf_path
 from dse.errors import InputError, unknown_name
 from dse.launch import read_arguments
 from dse.measured.columns import READ, SERVED
-from dse.measured.profiles import collectives, kineto, maxtext, megatron, nsight, serving_benchmarks, torchtitan
+from dse.measured.profiles import (
+    collectives,
+    engine_start,
+    kineto,
+    maxtext,
+    megatron,
+    nsight,
+    serving_benchmarks,
+    telemetry,
+    torchtitan,
+    xla,
+)
+from dse.measured.profiles.attached import attached
 from dse.measured.profiles.run import ALLOWED, MeasuredRun, blocks, cells_of, joined, lines, text
 
 
@@ -33,6 +46,7 @@ class Format(NamedTuple):
 LOGS = {
     "megatron": Format(megatron.SIGN, megatron.read), "torchtitan": Format(torchtitan.SIGN, torchtitan.read),
     "maxtext": Format(maxtext.SIGN, maxtext.read), "nccl-tests": Format(collectives.SIGN, collectives.read),
+    "telemetry": Format(telemetry.SIGN, telemetry.read), "engine": Format(engine_start.SIGN, engine_start.read),
 }  # fmt: skip
 
 #: Needed cells of a kind of rows: columns, one of which must be filled, and the option that states it.
@@ -87,7 +101,7 @@ def read(paths: Sequence[str | Path], stated: Mapping[str, str] | None = None) -
         InputError: for a foreign or damaged file, for one without steps after the warm-up, and for an unknown column.
     """
     stated = {_column(name): value for name, value in (stated or {}).items() if value}
-    runs = joined(run for path in dict.fromkeys(map(Path, paths)) for run in runs_of(path))
+    runs = attached(joined(run for path in dict.fromkeys(map(Path, paths)) for run in runs_of(path)))
     notes = list(dict.fromkeys(note for run in runs for note in _notes(run, stated)))
     tables: dict[str, list[dict[str, str]]] = {}
     missing: dict[str, str] = {}
@@ -109,7 +123,8 @@ def runs_of(path: Path) -> list[MeasuredRun]:
     if start.startswith(nsight.SIGN):
         found = [nsight.read(path)]
     elif start[:1] == b"{":
-        found = [kineto.read(path)] if kineto.SIGN.search(start) else serving_benchmarks.read(path)
+        reads = xla.read if xla.SIGN.search(start) else kineto.read
+        found = [reads(path)] if kineto.SIGN.search(start) else serving_benchmarks.read(path)
     else:
         found = _of_log(path)
     for run in found:

@@ -21,7 +21,7 @@ CLASSES = {
     "attention": re.compile(r"flash|fmha|attention|attn", re.IGNORECASE),
     "gemm": re.compile(r"gemm|cutlass|cublas|nvjet|xmma|matmul|Cijk_|wgmma", re.IGNORECASE),
     "elementwise": re.compile(
-        r"elementwise|vectorized|reduce|norm|softmax|triton|index|copy|cat|dropout|adam|multi_tensor|rope|silu|gelu",
+        r"elementwise|vectorized|reduce|norm|softmax|triton|index|copy|cat|dropout|adam|multi_tensor|rope|silu|gelu|glu|entropy|embedding|cast",
         re.IGNORECASE,
     ),
 }

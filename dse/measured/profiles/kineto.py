@@ -55,10 +55,12 @@ def read(path: Path) -> MeasuredRun:
     """The run of a trace: its step time, and time by class of kernels in ms a step."""
     trace = _passed(path)
     own = trace.head.get("otherData")
-    if isinstance(own, dict) and isinstance(own.get("leaves"), dict):
-        return _of_ours(path, own)
+    ours = _of_ours(path, own) if isinstance(own, dict) and isinstance(own.get("leaves"), dict) else None
+    if ours is not None and not len(trace.kernels.start):
+        return ours
+    cells = _cells(trace.head) if ours is None else ours.cells
     mark = "call profiler.step() after each step of training"
-    return run_of(path, "pytorch-profiler", _cells(trace.head), trace.steps, trace.kernels, mark)
+    return run_of(path, ours.tool if ours else "pytorch-profiler", cells, trace.steps, trace.kernels, mark)
 
 
 def _of_ours(path: Path, own: Mapping[str, Any]) -> MeasuredRun:
@@ -96,8 +98,8 @@ def _cells(head: Mapping[str, Any]) -> dict[str, str]:
 
 def _passed(path: Path) -> _Trace:
     trace = _Trace({}, {}, KernelTimes())
-    for event in _events(path, trace.head):
-        start, duration = _time(event.get("ts")), _time(event.get("dur"))
+    for event in events(path, trace.head):
+        start, duration = time_of(event.get("ts")), time_of(event.get("dur"))
         if event.get("ph") != "X" or start is None or duration is None:
             continue
         kind, name = event.get("cat"), event.get("name")
@@ -111,12 +113,13 @@ def _passed(path: Path) -> _Trace:
     return trace
 
 
-def _time(value: Any) -> float | None:
+def time_of(value: Any) -> float | None:
+    """A time of an event, µs; None for what is none."""
     known = isinstance(value, int | float) and not isinstance(value, bool)
     return float(value) if known and 0.0 <= value < 1e18 else None
 
 
-def _events(path: Path, head: dict[str, Any]) -> Iterator[dict[str, Any]]:
+def events(path: Path, head: dict[str, Any]) -> Iterator[dict[str, Any]]:
     """The events of a trace; ``head`` receives what stands before them."""
     source, decoder = (block.decode("utf-8", "replace") for block in blocks(path, LIMIT, 4 << 20)), json.JSONDecoder()
     buffer, place = "", -1

@@ -24,7 +24,8 @@ _LINE = 1 << 16
 
 ALLOWED = (
     "logs of Megatron-LM, NeMo, torchtitan, MaxText; results of vllm bench serve, sglang bench_serving, GenAI-Perf; "
-    "output of nccl-tests, rccl-tests; traces of the PyTorch profiler, SQLite exports of Nsight Systems"
+    "logs of the start of vLLM, SGLang, TensorRT-LLM; output of nccl-tests, rccl-tests; traces of the profilers of "
+    "PyTorch and JAX, SQLite exports of Nsight Systems; logs of nvidia-smi, dcgmi dmon, dcgm-exporter"
 )
 
 
@@ -44,7 +45,7 @@ class MeasuredRun:
     """
 
     tool: str
-    kind: str  #: of its table: steps, serving, or collectives
+    kind: str  #: of its table: steps, serving, or collectives; telemetry and engine belong to runs of other files
     cells: dict[str, str]
     steps: dict[int, list[Figure]] = dataclasses.field(default_factory=dict)
     peaks: dict[str, Figure] = dataclasses.field(default_factory=dict)

@@ -220,6 +220,19 @@ def peak_memory(design: Design, layout: Layout, work: TrainingWork) -> tuple[Sca
     The most loaded stage is the first (most micro-batches in flight), the last (head, logits), or the second where the
     first has a layer less.
     """
+    first_of, *others = (stage_memory(design, layout, work, stage) for stage in memory_stages(design, layout, work))
+    peak, parts = first_of.total, first_of
+    for other in others:
+        total = other.total
+        parts = Memory(*(jnp.where(peak >= total, a, b) for a, b in zip(parts, other, strict=True)))
+        peak = jnp.maximum(peak, total)
+    return peak, parts
+
+
+def memory_stages(
+    design: Design, layout: Layout, work: TrainingWork
+) -> tuple[MemoryStage, MemoryStage, MemoryStage]:
+    """Contents of the first, the second and the last stage at their peaks."""
     w, m, n, stages = design.workload, design.mapping, layout.n_micro_batches, layout.stages
     in_first, in_second, in_last = (pipeline.held(m, n, stage) for stage in (0.0, 1.0, m.pp - 1.0))
     in_flight, in_first_chunk = in_first.stage, in_first.first_chunk
@@ -258,13 +271,7 @@ def peak_memory(design: Design, layout: Layout, work: TrainingWork) -> tuple[Sca
         waiting = (pipeline.put_off(m, n, stage) for stage in (jnp.maximum(m.pp - 2.0, 0.0), m.pp - 1.0))
         second, output = (s._replace(put_off=k * s.layers) for s, k in zip((second, output), waiting, strict=True))
         first, second, output = folded(design, layout, (first, second, output))
-    first_of, *others = (stage_memory(design, layout, work, stage) for stage in (first, second, output))
-    peak, parts = first_of.total, first_of
-    for other in others:
-        total = other.total
-        parts = Memory(*(jnp.where(peak >= total, a, b) for a, b in zip(parts, other, strict=True)))
-        peak = jnp.maximum(peak, total)
-    return peak, parts
+    return first, second, output
 
 
 def folded(

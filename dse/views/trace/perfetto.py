@@ -1,17 +1,19 @@
 """A step as a Chrome trace, for Perfetto (ui.perfetto.dev) and chrome://tracing.
 
-One process per stage, one thread per lane: passes, then a lane per kind of message. Times are microseconds from the
-first forward (Trace Event Format, complete events ``X`` and metadata ``M``).
+One process per stage, one thread per lane: passes, then a lane per kind of message; and counters of its memory. Times
+are microseconds from the first forward (Trace Event Format, complete events ``X``, counters ``C``, metadata ``M``).
 """
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
 from dse.io import chrome_trace
 from dse.io.chrome_trace import MICROSECONDS
+from dse.views.trace.memory import CHANGING, MemoryUse
 from dse.views.trace.orders import PassKind, Task
 from dse.views.trace.step import MESSAGES, Step
 from dse.views.trace.timeline import Event
@@ -29,9 +31,29 @@ _COLOURS = {
 }  # fmt: skip
 
 
-def write(step: Step, about: Mapping[str, Any], path: str | Path, force: bool = False) -> None:
-    """Write the trace of a step with ``about`` as its metadata (:func:`dse.io.chrome_trace.write`)."""
-    chrome_trace.write(events(step), about, path, force)
+def write(
+    step: Step, about: Mapping[str, Any], path: str | Path, force: bool = False, uses: Iterable[MemoryUse] = ()
+) -> None:
+    """Write the trace of a step with ``about`` as its metadata (:func:`dse.io.chrome_trace.write`), and its memory."""
+    chrome_trace.write(itertools.chain(events(step), counters(uses)), about, path, force)
+
+
+def counters(uses: Iterable[MemoryUse]) -> Iterator[dict[str, Any]]:
+    """Counters of memory in GB: of a device its state and buffers once, activations and the total as they change."""
+    device = -1
+    for use in uses:
+        at = {"ph": "C", "pid": use.device, "tid": 0, "ts": round(use.time * MICROSECONDS, 3)}
+        if use.device != device:
+            device = use.device
+            stays = {name: _gigabytes(size) for name, size in use.parts.items() if name not in CHANGING}
+            yield {**at, "name": "state and buffers, GB", "args": stays}
+        changes = {name: _gigabytes(use.parts[name]) for name in CHANGING}
+        yield {**at, "name": "activations, GB", "args": changes}
+        yield {**at, "name": "memory, GB", "args": {"total": _gigabytes(use.total)}}
+
+
+def _gigabytes(size: float) -> float:
+    return float(f"{1e-9 * size:.7g}")
 
 
 def events(step: Step) -> Iterator[dict[str, Any]]:

@@ -1,0 +1,148 @@
+"""Logs of the start of vLLM, SGLang and TensorRT-LLM: arguments, memory of weights and graphs, size of the KV cache.
+
+The cache counts in tokens of one data-parallel rank, that of its smallest device; GB in these lines are GiB.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable
+
+from dse.launch import values_of
+from dse.measured.profiles.run import Figure, MeasuredRun, cells_of, text
+
+#: Lines that only a starting engine writes.
+SIGN = re.compile(
+    r"Initializing an? (?:V\d )?LLM engine|vLLM API server version|non-default args: \{|server_args=ServerArgs\(|"
+    r"Load weight begin\. avail mem|\[TensorRT-LLM\]|TensorRT-LLM version: "
+)
+
+_VLLM, _SGLANG, _TRTLLM = "vllm", "sglang", "trtllm"
+_TOOLS = {
+    _VLLM: re.compile(r"LLM engine|vLLM API|non-default args|GPU KV cache size|# GPU blocks"),
+    _SGLANG: re.compile(r"server_args=|Load weight (?:begin|end)"), _TRTLLM: re.compile(r"TensorRT-LLM"),
+}  # fmt: skip
+
+#: Figure → patterns of its lines, and the size of their unit in GiB; the largest counts, of tokens the smallest.
+_GIB = {
+    "weight_memory": (
+        (re.compile(r"(?:Model loading|Loading model weights) took ([\d.]+) Gi?B"), 1.0),
+        (re.compile(r"Load weight end\..*\bmem usage=([\d.]+) GB"), 1.0),
+        (re.compile(r"Loaded engine size: (\d+) MiB"), 2.0**-10),
+        (re.compile(r"after loading model weights \(inside torch\).*?: ([\d.]+) GiB"), 1.0),
+    ),
+    "cache_memory": (
+        (re.compile(r"Available KV cache memory: ([\d.]+) GiB"), 1.0),
+        (re.compile(r"KV Cache is allocated\..*\bKV size: ([\d.]+) GB"), 1.0),
+        (re.compile(r"Allocated ([\d.]+) GiB for max tokens in paged KV cache"), 1.0),
+        (re.compile(r"Allocate (\d+) bytes for k/v cache"), 2.0**-30),
+    ),
+    "graph_memory": (
+        (re.compile(r"Graph capturing finished in .*\btook (-?[\d.]+) GiB"), 1.0),
+        (re.compile(r"Capture cuda graph end\..*\bmem usage=([\d.]+) GB"), 1.0),
+    ),
+}  # fmt: skip
+_HALVES = re.compile(r"KV Cache is allocated\..*\bK size: ([\d.]+) GB, V size: ([\d.]+) GB")
+_TOKENS = (
+    re.compile(r"GPU KV cache size: ([\d,]+) tokens"), re.compile(r"KV Cache is allocated\..*#tokens: (\d+)"),
+    re.compile(r"max_total_num_tokens=(\d+)"), re.compile(r"for max tokens in paged KV cache \((\d+)\)"),
+    re.compile(r"Using (\d+) tokens in paged KV cache"),
+)  # fmt: skip
+_BLOCKS, _BLOCK = re.compile(r"# (?:GPU|CUDA) blocks: (\d+)"), re.compile(r"block_size['\"]?[=:] ?(\d+)")
+
+#: vLLM's tokens of a block by default.
+_USUAL_BLOCK = 16
+
+#: An argument as the tools print it.
+_ARGUMENT = re.compile(r"['\"]?\b([a-z][a-z_]+)['\"]?[=:] ?('[^']{0,1000}'|\"[^\"]{0,1000}\"|[\w.\-/+]{1,100})")
+_OPTIONS = {
+    "tensor_parallel_size": "--tensor-parallel-size", "pipeline_parallel_size": "--pipeline-parallel-size",
+    "data_parallel_size": "--data-parallel-size", "gpu_memory_utilization": "--gpu-memory-utilization",
+    "kv_cache_dtype": "--kv-cache-dtype", "quantization": "--quantization", "tp_size": "--tp-size",
+    "pp_size": "--pp-size", "dp_size": "--dp-size",
+}  # fmt: skip
+#: Formats of checkpoints that may be of several recipes.
+_MANY = ("compressed-tensors", "modelopt", "gptq", "awq", "gptq_marlin", "awq_marlin")
+
+_MODEL = ("model", "model_path", "model_tag")
+_LENGTH = ("max_seq_len", "max_model_len", "context_length", "context_len")
+
+#: Arguments that are read, and what any line with a figure has: long logs have many others.
+_READ = frozenset((*_OPTIONS, *_MODEL, *_LENGTH, "enable_dp_attention", "mem_fraction_static", "dtype"))
+_TOLD = re.compile(
+    r"took|[Aa]lloca|KV cache (?:size|memory)|blocks|block_size|end\.|engine size|loading model|paged KV|config: |"
+    r"_args|args: |_tokens="
+)
+
+#: Lines with arguments, the rest of which are not read.
+_SETTINGS = re.compile(r"LLM engine .*config: |non-default args: |server_args=|max_total_num_tokens=")
+
+
+def read(lines: Iterable[str]) -> list[MeasuredRun]:
+    """The engine of a log, a run of kind ``engine`` (:mod:`dse.measured.profiles.attached`)."""
+    run, given = MeasuredRun("", "engine", {}, warm_up=0), dict[str, str]()
+    fewest, block = float("inf"), _USUAL_BLOCK
+    for line in lines:
+        run.tool = run.tool or next((tool for tool, sign in _TOOLS.items() if sign.search(line)), "")
+        if not _TOLD.search(line):
+            continue
+        if _SETTINGS.search(line):
+            for name, value in _ARGUMENT.findall(line):
+                given |= {name: value.strip("'\"")} if name in _READ and name not in given else {}
+        if size := _BLOCK.search(line):
+            block = int(size[1][:6]) or block
+        for figure in _figures(line):
+            run.peak(figure)
+        tokens = [float(found[1].replace(",", "")) for one in _TOKENS if (found := one.search(line))]
+        if blocks := _BLOCKS.search(line):
+            tokens.append(float(blocks[1]) * block)
+        fewest = min((count for count in (fewest, *tokens) if count > 0.0), default=fewest)
+    if fewest < 1e15:
+        run.peaks["cache_tokens"] = Figure("cache_tokens", fewest, "token")
+    run.cells = _cells(run.tool, given)
+    return [run] if run.peaks else []
+
+
+def _figures(line: str) -> list[Figure]:
+    found = []
+    for name, patterns in _GIB.items():
+        for pattern, scale in patterns:
+            if match := pattern.search(line):
+                found.append(_figure(name, match[1], scale))
+    if halves := _HALVES.search(line):
+        parts = [_figure("cache_memory", half, 1.0).value for half in halves.groups()]
+        found.append(Figure("cache_memory", sum(parts), "GiB"))
+    return [figure for figure in found if 0.0 < figure.value < 1e9]
+
+
+def _figure(name: str, number: str, scale: float) -> Figure:
+    try:
+        return Figure(name, float(number) * scale, "GiB")
+    except ValueError:
+        return Figure(name, 0.0, "GiB")
+
+
+def _cells(tool: str, given: dict[str, str]) -> dict[str, str]:
+    """Cells of the arguments that were printed."""
+    words = {option: given[name] for name, option in _OPTIONS.items() if given.get(name, "None") != "None"}
+    if given.get("enable_dp_attention") == "True":
+        words["--enable-dp-attention"] = ""
+    if words.get("--quantization") in _MANY:
+        words.pop("--quantization")
+    values = values_of(tool, words) if tool in (_VLLM, _SGLANG) else {}
+    cells = {name: value for name, value in cells_of(values).items() if name in ("tp", "pp", "precision")}
+    if given.get("quantization") == "None" and given.get("dtype", "").endswith("bfloat16"):
+        cells["precision"] = "bf16"
+    if "mapping.tp" in values:
+        sizes = [values.get(f"mapping.{name}", 1.0) for name in ("tp", "pp", "dp")]
+        cells |= {"dp": text(sizes[2]), "n_gpus": text(sizes[0] * sizes[1] * sizes[2])}
+    for name in ("memory_share", "cache_bytes"):
+        if (value := values.get(f"mapping.serving.{name}", 0.0)) > 0.0:
+            cells[name] = text(value)
+    if re.fullmatch(r"0?\.\d{1,9}", given.get("mem_fraction_static", "")):
+        cells["static_share"] = given["mem_fraction_static"]
+    if model := next((given[name] for name in _MODEL if given.get(name)), ""):
+        cells["model"] = model
+    if length := next((given[name] for name in _LENGTH if re.fullmatch(r"[1-9]\d{0,11}", given.get(name, ""))), ""):
+        cells["longest"] = length
+    return {"framework": tool} | cells

@@ -1,0 +1,153 @@
+"""Logs of power and clocks: ``nvidia-smi --query-gpu … --format=csv -l``, ``dcgmi dmon``, scrapes of dcgm-exporter.
+
+A log belongs to a run of another file (:mod:`dse.measured.profiles.attached`). Of a device that worked, the samples
+from the first to the last that draw more than half of its range count: the run, not the idle time around it.
+"""
+
+from __future__ import annotations
+
+import csv
+import re
+from array import array
+from collections.abc import Iterable, Iterator, Mapping
+from typing import NamedTuple
+
+import numpy as np
+
+from dse.measured.profiles.run import Figure, MeasuredRun, accelerator
+
+#: A heading of columns, or a line of an exporter; no command line that asks for them.
+SIGN = re.compile(
+    r"^[^-=]{0,400}\b(?:power\.draw|DCGM_FI_DEV_POWER_USAGE)\b[^-=]*$|^[\s\d.]*# ?Entity\s+\w|^DCGM_FI_DEV_\w+\{"
+)
+
+#: What is kept of a sample → its names in nvidia-smi, dcgmi dmon and DCGM, the best first.
+_COLUMNS = {
+    "power": ("power.draw", "power.draw.average", "POWER", "DCGM_FI_DEV_POWER_USAGE", "power.draw.instant", "PWRIN"),
+    "clock": ("clocks.sm", "clocks.current.sm", "SMCLK", "DCGM_FI_DEV_SM_CLOCK"),
+    "limit": ("clocks.max.sm", "SMMAX", "DCGM_FI_DEV_MAX_SM_CLOCK"),
+    "reasons": (
+        "clocks_event_reasons.active", "clocks_throttle_reasons.active", "DVCCTR", "DCGM_FI_DEV_CLOCK_THROTTLE_REASONS",
+        "DCGM_FI_DEV_CLOCKS_EVENT_REASONS",
+    ),
+}  # fmt: skip
+_FIELD = {name: field for field, names in _COLUMNS.items() for name in names}
+_DEVICE = ("index", "uuid", "gpu_uuid", "pci.bus_id", "gpu_bus_id", "gpu")
+_NAME = ("name", "gpu_name", "modelName")
+
+#: Bits of reasons for a lower clock (nvml.h, nvmlClocksEventReasons): the power limit, and heat.
+_POWER_BITS, _HEAT_BITS = 0x04 | 0x80, 0x20 | 0x40
+
+_ENTITY = re.compile(r"\bGPU\s+(\d+)\s+(\S.*)$")
+_SCRAPED = re.compile(r"^(DCGM_FI_DEV_\w+)\{([^}]*)\}\s+(\S+)")
+_LABEL = re.compile(r'(\w+)="([^"]*)"')
+
+#: Devices of one log.
+_MOST = 4096
+#: Least share of the busiest device's power that a device at work draws.
+_AT_WORK = 0.5
+
+
+class Sample(NamedTuple):
+    """Numbers of a device at one time, NaN where unknown."""
+
+    device: str
+    name: str
+    values: Mapping[str, float]
+
+
+def read(lines: Iterable[str]) -> list[MeasuredRun]:
+    """What each device at work drew and at what clock: a run of kind ``telemetry``, of which steps are devices."""
+    series: dict[str, dict[str, array[float]]] = {}
+    names: set[str] = set()
+    for sample in _samples(lines):
+        if sample.device not in series and len(series) >= _MOST:
+            continue
+        own = series.setdefault(sample.device, {field: array("d") for field in _COLUMNS})
+        for field, value in sample.values.items():
+            own[field].append(value)
+        names |= {sample.name} - {""}
+    run = MeasuredRun("telemetry", "telemetry", {}, warm_up=0)
+    powers = {device: np.frombuffer(own["power"]) for device, own in series.items() if np.any(own["power"])}
+    highs = {device: float(np.nanquantile(power, 0.95)) for device, power in powers.items() if np.any(power > 0.0)}
+    at_work = [device for device, high in highs.items() if high >= _AT_WORK * max(highs.values())]
+    for number, device in enumerate(at_work):
+        run.steps[number] = list(_figures(series[device], highs[device]))
+    slugs = {accelerator(name) for name in names} - {""}
+    run.cells = {"gpu": slugs.pop()} if len(slugs) == 1 else {}
+    return [run] if run.steps else []
+
+
+def _figures(own: Mapping[str, array[float]], high: float) -> Iterator[Figure]:
+    """Means of a device over the samples of the run."""
+    power = np.frombuffer(own["power"])
+    least, first, last = float(np.nanmin(power)), 0, len(power)
+    if least < 0.5 * high:
+        drawn = np.flatnonzero(power > 0.5 * (least + high))
+        first, last = int(drawn[0]), int(drawn[-1]) + 1
+    yield Figure("device_power", float(np.nanmean(power[first:last])), "W")
+
+    def within(field: str) -> np.ndarray:
+        """The samples of the run; series of other lengths in proportion."""
+        values = np.frombuffer(own[field]) if len(own[field]) else np.empty(0)
+        ends = [round(place * len(values) / len(power)) for place in (first, last)]
+        values = values[ends[0] : max(ends[1], ends[0] + 1)]
+        return values[np.isfinite(values)]
+
+    if len(clock := within("clock")):
+        yield Figure("sm_clock", float(np.mean(clock)), "MHz")
+    if len(limit := within("limit")):
+        yield Figure("sm_clock_limit", float(np.max(limit)), "MHz")
+    if len(reasons := within("reasons").astype(np.int64)):
+        yield Figure("power_capped", float(np.mean((reasons & _POWER_BITS) > 0)), "1")
+        yield Figure("heat_capped", float(np.mean((reasons & _HEAT_BITS) > 0)), "1")
+
+
+def _samples(lines: Iterable[str]) -> Iterator[Sample]:
+    """Samples of a log in any of the formats; other lines are passed over."""
+    columns: list[str] = []
+    is_dmon = False
+    for line in lines:
+        if scraped := _SCRAPED.match(line):
+            labels, field = dict(_LABEL.findall(scraped[2])), _FIELD.get(scraped[1])
+            if field:
+                device = f"{labels.get('Hostname', '')} {labels.get('gpu', '')}"
+                yield Sample(device, labels.get("modelName", ""), {field: _number(scraped[3])})
+        elif SIGN.search(line):
+            is_dmon = "Entity" in line
+            columns = line.split("Entity", 1)[1].split() if is_dmon else _cells(line)
+        elif is_dmon and (row := _ENTITY.search(line)):
+            yield Sample(row[1], "", _values(columns, row[2].split()))
+        elif columns and not is_dmon and len(cells := _cells(line)) == len(columns):
+            named = dict(zip(columns, cells, strict=True))
+            device = next((named[name] for name in _DEVICE if name in named), "")
+            yield Sample(device, next((named[name] for name in _NAME if name in named), ""), _values(columns, cells))
+
+
+def _cells(line: str) -> list[str]:
+    """Cells of a line of CSV; of headings without their units."""
+    try:
+        cells = next(csv.reader([line], skipinitialspace=True), [])
+    except csv.Error:
+        return []
+    return [re.sub(r" \[[\w%/]+\]$", "", cell.strip()) for cell in cells]
+
+
+def _values(columns: list[str], cells: list[str]) -> dict[str, float]:
+    """Field → number, of the best column that has one."""
+    given = dict(zip(columns, cells, strict=False))
+    found = {}
+    for field, names in _COLUMNS.items():
+        if known := [name for name in names if name in given]:
+            found[field] = _number(given[known[0]])
+    return found
+
+
+def _number(cell: str) -> float:
+    """A nonnegative number with or without a unit, also hexadecimal; NaN for any other."""
+    word = cell.split(" ")[0]
+    try:
+        value = float(int(word, 16)) if word.startswith("0x") and len(word) < 20 else float(word)
+    except ValueError:
+        return float("nan")
+    return value if 0.0 <= value < 1e9 else float("nan")

@@ -1,0 +1,133 @@
+"""Traces of JAX's profiler: ``*.trace.json.gz`` and ``perfetto_trace.json.gz`` of ``jax.profiler.trace``.
+
+A step is one of the device's own lane ``Steps`` (TPUs), else a ``jax.profiler.StepTraceAnnotation`` of the host, which
+has to wait for its results. Operators are those of the first device; on a host without one, of the first of XLA's.
+"""
+
+from __future__ import annotations
+
+import functools
+import re
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from dse.measured.profiles.kernels import CLASSES, OF_COPIES, KernelTimes, class_of, full, run_of
+from dse.measured.profiles.kineto import events, time_of
+from dse.measured.profiles.run import MeasuredRun
+
+SIGN = re.compile(rb'^\{\s*"displayTimeUnit"\s*:\s*"ns"')
+
+_DEVICE = re.compile(r"/device:(?:GPU|TPU):\d+")
+_NUMBER = re.compile(r"[0-9]{1,15}")
+
+#: Lanes of a trace.
+_MOST = 100_000
+
+_STREAM, _OPERATORS, _ASYNC, _STEPS = re.compile(r"Stream #"), "XLA Ops", "Async XLA Ops", "Steps"
+
+#: Operators of HLO that only contain others.
+_CONTAINERS = re.compile(r"(?:while|call|conditional|async-(?:start|done))(?:\.\d+)?")
+_COLLECTIVES = re.compile(
+    r"all-reduce|all-gather|reduce-scatter|all-to-all|collective-(?:permute|broadcast)|\b(?:send|recv)(?:-done)?\b"
+)
+_CLASSES = {
+    "gemm": re.compile(r"\b(?:dot|convolution)\b|^dot_|gemm"), "elementwise": re.compile(r"fusion|^wrapped_|reduce"),
+}  # fmt: skip
+_COPIED = re.compile(r"^copy(?:-start|-done)?(?:\.\d+)?$|^Memcpy|^(?:in|out)feed")
+
+
+class _Lane(NamedTuple):
+    """Process and name of a thread."""
+
+    process: str
+    name: str
+
+
+class _Lanes:
+    """Names of the lanes of a trace, which stand before their events."""
+
+    def __init__(self) -> None:
+        self.processes: dict[Any, str] = {}
+        self.lanes: dict[tuple[Any, Any], _Lane] = {}
+        self.first = ""  #: the first device, "" on a host alone
+        self.streams = False  #: whether that has lanes of streams, which its lanes of operators show again
+
+    def learn(self, event: dict[str, Any], about: dict[str, Any]) -> None:
+        """A name of a process or thread."""
+        name, place = str(about.get("name"))[:1000], self.place(event)
+        if event.get("name") == "process_name":
+            self.processes[place[0]] = name
+            if _DEVICE.fullmatch(name) and (not self.first or (len(name), name) < (len(self.first), self.first)):
+                self.first, self.streams = name, False
+        elif event.get("name") == "thread_name" and len(self.lanes) < _MOST:
+            lane = self.lanes[place] = _Lane(self.processes.get(place[0], ""), name)
+            self.streams |= bool(lane.process == self.first and self.first and _STREAM.match(name))
+
+    def of(self, event: dict[str, Any]) -> _Lane:
+        """The lane of an event."""
+        return self.lanes.get(self.place(event), _Lane("", ""))
+
+    @staticmethod
+    def place(event: dict[str, Any]) -> tuple[Any, Any]:
+        """Process and thread of an event."""
+        process, thread = (value if isinstance(value := event.get(key), int | str) else None for key in ("pid", "tid"))
+        return process, thread
+
+    def operates(self, lane: _Lane, about: dict[str, Any]) -> bool:
+        """Whether an event of a lane is one of the operators that count."""
+        if not self.first:
+            return "hlo_op" in about and str(about.get("device_ordinal", "0")) == "0"
+        named = bool(_STREAM.match(lane.name)) if self.streams else lane.name in (_OPERATORS, _ASYNC)
+        return lane.process == self.first and named
+
+
+def read(path: Path) -> MeasuredRun:
+    """The run of a trace: its step time, and time by class of operators in ms a step."""
+    lanes, kernels = _Lanes(), KernelTimes()
+    on_device, on_host = dict[int, tuple[float, float]](), dict[int, tuple[float, float]]()
+    for event in events(path, {}):
+        about = event["args"] if isinstance(event.get("args"), dict) else {}
+        if event.get("ph") == "M":
+            lanes.learn(event, about)
+        if (span := _span(event)) is None:
+            continue
+        lane, name, number = lanes.of(event), str(event.get("name"))[:1000], str(about.get("step_num", ""))
+        if lane.process == lanes.first and lane.name == _STEPS and _NUMBER.fullmatch(name):
+            on_device[int(name)] = span
+        elif _NUMBER.fullmatch(number):
+            on_host.setdefault(int(number), span)
+        elif lanes.operates(lane, about) and (label := _label(name, about)) is not None:
+            full(path, kernels)
+            kernels.add(label, *span, (name.partition(".")[0][:40], 0, 0) if label == 0 else None)
+    mark = 'wrap each in jax.profiler.StepTraceAnnotation("train", step_num=i) and wait for its results in it'
+    return run_of(path, "jax-profiler", {}, on_device or on_host, kernels, mark)
+
+
+def _span(event: dict[str, Any]) -> tuple[float, float] | None:
+    """Start and duration of a complete event, µs."""
+    start, duration = time_of(event.get("ts")), time_of(event.get("dur"))
+    return (start, duration) if event.get("ph") == "X" and start is not None and duration else None
+
+
+def _label(name: str, about: dict[str, Any]) -> int | None:
+    """Class of an operator; None for one that only contains others."""
+    operator = str(about.get("hlo_op", name))[:1000]
+    if _CONTAINERS.fullmatch(operator) and not _COLLECTIVES.search(name):
+        return None
+    return _class(name, operator, str(about.get("hlo_category", ""))[:100])
+
+
+@functools.lru_cache(maxsize=10_000)
+def _class(name: str, operator: str, category: str) -> int:
+    """Index of the class of an operator by its kernel, its name in HLO and its category."""
+    labels = list(CLASSES)
+    if any(_COLLECTIVES.search(one) for one in (category, operator)):
+        return labels.index("nccl")
+    if _COPIED.search(operator) or _COPIED.search(name):
+        return OF_COPIES
+    if (known := class_of(name)) < len(labels) and labels[known] != "elementwise":
+        return known
+    for label, sign in _CLASSES.items():
+        if sign.search(category) or sign.search(operator):
+            return labels.index(label)
+    return known

@@ -1,0 +1,309 @@
+"""A step as Chakra execution traces, one file a rank, which network simulators replay (ASTRA-sim).
+
+Compute between messages is one node, cut where a message starts; collectives, sends and receives have their bytes and
+groups. What waits for what follows from the step of a device: compute for the messages that end before it starts, a
+message for the compute that ended before it. A file is a stream of messages of ``et_def.proto``
+(github.com/mlcommons/chakra, version 0.0.4): ``GlobalMetadata``, then ``Node``.
+"""
+
+from __future__ import annotations
+
+import bisect
+import json
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import NamedTuple
+
+from dse.errors import InputError
+from dse.io import outputs
+from dse.io.chrome_trace import MICROSECONDS
+from dse.io.files import MARK
+from dse.types import Design, Dimension, Scope
+from dse.views.trace.kernels import COMPUTE, COPIES, INPUTS, DeviceStep, TraceKernel, device_step
+from dse.views.trace.kineto import RankPlace, place_of
+from dse.views.trace.ledger import FORWARD, MessageTimes
+from dse.views.trace.protobuf import integer, packed, sized, varint
+from dse.views.trace.step import Step
+
+#: Nodes of all ranks, about a hundred bytes each.
+MOST_NODES = 5_000_000
+
+_VERSION = "0.0.4"
+_COMPUTE, _SEND, _RECEIVE, _COLLECTIVE = 4, 5, 6, 7  # NodeType
+_KINDS = {"all_reduce": 0, "all_gather": 2, "all_to_all": 6, "reduce_scatter": 7}  # CollectiveCommType
+_INT32, _INT64, _UINT64, _BOOL, _STRING = 7, 9, 13, 27, 29  # fields of AttributeProto
+
+#: Times closer than this are equal, s.
+_ROUNDING = 1e-9
+
+#: Tags of messages that are not between neighbouring stages follow those.
+_TAGS = 1 << 30
+
+
+class Target(NamedTuple):
+    """Whom a message goes to: a group of the stage, and the same of another stage, or a single rank."""
+
+    size: int = 0  #: members of the stage
+    stride: int = 1
+    mirror: int = 0  #: ranks from here to the same place of a stage with the same weights, 0 without one
+    apart: int | None = None  #: ranks from here to a single one
+
+
+class ChakraNode(NamedTuple):
+    """A node of all ranks of a stage; times in whole microseconds."""
+
+    number: int
+    name: str
+    kind: int
+    after: tuple[int, ...]
+    start: int
+    duration: int
+    attributes: tuple[bytes, ...] = ()
+    target: Target | None = None
+
+    def body(self) -> bytes:
+        """The message of the node without what differs between ranks."""
+        return b"".join((
+            integer(1, self.number), sized(2, self.name), integer(3, self.kind), packed(5, self.after),
+            integer(6, self.start), integer(7, self.duration), *(sized(10, one) for one in self.attributes),
+        ))  # fmt: skip
+
+
+def write(step: Step, design: Design, about: str, output: Path, force: bool = False) -> tuple[int, int]:
+    """Write ``OUTPUT.RANK.et`` of every rank, and the members of their groups in ``OUTPUT.json``.
+
+    Returns:
+        Numbers of ranks and of nodes.
+
+    Raises:
+        InputError: for more than ``MOST_NODES`` nodes, and for files that must not be written.
+    """
+    prefix = output.with_suffix("") if output.suffix in (".et", ".json") else output
+    place, stages = place_of(design), stage_nodes(step, design)
+    count = place.of_stage * sum(map(len, stages))
+    if count > MOST_NODES:
+        raise InputError(
+            "trace", f"{count:,} nodes of {place.world:,} ranks", f"at most {MOST_NODES:,}",
+            "a smaller global_batch and fewer replicas (dp) show the same pattern",
+        )  # fmt: skip
+    groups: dict[tuple[int, ...], str] = {}
+    for rank in range(place.world):
+        own = place_of(design, rank)
+        content = b"".join(_of_rank(stages[own.stage], own, groups, about))
+        with outputs.replacing(prefix.with_name(f"{prefix.name}.{rank}.et"), force) as partial:
+            partial.write_bytes(content)
+    with outputs.replacing(prefix.with_name(f"{prefix.name}.json"), force) as partial:
+        partial.write_text(json.dumps({name: list(ranks) for ranks, name in groups.items()}) + "\n", encoding="utf-8")
+    return place.world, count
+
+
+def _of_rank(
+    nodes: Sequence[tuple[ChakraNode, bytes]], place: RankPlace, groups: dict[tuple[int, ...], str], about: str
+) -> Iterator[bytes]:
+    """The messages of a file, each after its length."""
+    head = sized(1, _VERSION) + sized(2, _text("note", MARK)) + sized(2, _text("design", about))
+    yield varint(len(head)) + head
+    ends: dict[tuple[int, Target | None], bytes] = {}
+    for node, body in nodes:
+        key = node.kind, node.target
+        if key not in ends:
+            ends[key] = b"".join(sized(10, one) for one in _ends(node, place, groups))
+        yield varint(len(body) + len(ends[key])) + body + ends[key]
+
+
+def _ends(node: ChakraNode, place: RankPlace, groups: dict[tuple[int, ...], str]) -> list[bytes]:
+    """Attributes of a rank's own: the group of a collective, source and destination of another message."""
+    if node.target is None:
+        return []
+    members = tuple(place.group(node.target.size, node.target.stride)) if node.target.size else ()
+    if node.target.mirror:
+        members = tuple(sorted((*members, *(one + node.target.mirror for one in members))))
+    if node.kind == _COLLECTIVE:
+        return [_text("pg_name", groups.setdefault(members, str(len(groups) + 1)))]
+    if node.target.apart is not None:
+        other = place.rank + node.target.apart
+    else:
+        step = 1 if node.kind == _SEND else -1
+        other = members[(members.index(place.rank) + step) % len(members)]
+    ends = (place.rank, other) if node.kind == _SEND else (other, place.rank)
+    return [_number("comm_src", ends[0], _INT32), _number("comm_dst", ends[1], _INT32)]
+
+
+def stage_nodes(step: Step, design: Design) -> list[list[tuple[ChakraNode, bytes]]]:
+    """Nodes of the ranks of each stage with their messages, what they send matched by what others receive."""
+    found = [device_step(design, stage, step) for stage in range(len(step.plan.orders))]
+    sent = {
+        (stage + kernel.peer, kernel.number): kernel
+        for stage, device in enumerate(found) for kernel in device.kernels if kernel.peer and kernel.family == "message"
+    }  # fmt: skip
+    stages = []
+    for stage, device in enumerate(found):
+        named = {k.number for k in device.kernels if k.family == "wait" and k.peer and (stage, k.number) in sent}
+        late = [
+            kernel._replace(label="stage_input", family="wait", stream=INPUTS, peer=-kernel.peer)
+            for (to, number), kernel in sent.items() if to == stage and number not in named
+        ]  # fmt: skip
+        kept = [k for k in device.kernels if k.family != "wait" or (k.number in named and k.peer)]
+        kernels = sorted([*kept, *late], key=lambda kernel: kernel.start)
+        builder = _Builder(design, DeviceStep(stage, kernels, device.total), step)
+        stages.append([(node, node.body()) for node in builder.nodes()])
+    return stages
+
+
+class _Builder:
+    """Nodes of one device in order."""
+
+    def __init__(self, design: Design, device: DeviceStep, step: Step) -> None:
+        self.design, self.device, self.step = design, device, step
+        self.of_stage, self.last_stage = place_of(design).of_stage, len(step.plan.orders) - 1
+        self.made: list[ChakraNode] = []
+        self.run: list[TraceKernel] = []  #: compute kernels without a message between them
+        self.computed: list[tuple[float, int]] = []  #: end and number of the nodes of compute
+        self.pending: list[tuple[float, int]] = []  #: those of messages that no compute waited for
+        self.passes: dict[tuple[int, bool], int] = {}  #: pass → its last node
+        self.streams: dict[int, int] = {}  #: stream → its last node
+        self.tied, self.tags = _TAGS // 2, _TAGS  #: tags of messages between the ends of the model, and around rings
+
+    def nodes(self) -> list[ChakraNode]:
+        """All nodes of the device."""
+        for kernel in self.device.kernels:
+            if kernel.stream not in (COMPUTE, COPIES):
+                self._flush(kernel.start)
+                self._message(kernel)
+                continue
+            if self.run and (kernel.start > self.run[-1].end + _ROUNDING or _pass(kernel) != _pass(self.run[-1])):
+                self._flush()
+            self.run.append(kernel)
+        self._flush()
+        return self.made
+
+    def _flush(self, until: float = float("inf")) -> None:
+        """A node of the kernels before ``until``, at which one that is running is cut."""
+        run = [part for kernel in self.run for part in _cut(kernel, until)]
+        ended = [kernel for kernel in run if kernel.end <= until + _ROUNDING]
+        self.run = run[len(ended) :]
+        if not ended:
+            return
+        start, end, waits_for_all = ended[0].start, ended[-1].end, ended[0].family == "optimizer"
+        waited = [one for one in self.pending if waits_for_all or one[0] <= start + _ROUNDING]
+        self.pending = [one for one in self.pending if one not in waited]
+        before = [*self.computed[-1:], *waited]
+        after, ready = [number for _, number in before], max((ends for ends, _ in before), default=0.0)
+        if start - ready > _ROUNDING and not waits_for_all:
+            after = [self._add("host", _COMPUTE, after, ready, start, (_flag("is_cpu_op", False),))]
+        works = [kernel.shape for kernel in ended if kernel.shape is not None]
+        label = ended[0].label if len(ended) == 1 else f"{ended[0].label} to {ended[-1].label}"
+        of_pass = f"{ended[0].of_pass} {ended[0].micro_batch}: " if ended[0].of_pass else ""
+        work = (
+            _flag("is_cpu_op", False), _number("num_ops", round(sum(work.flops for work in works)), _INT64),
+            _number("tensor_size", round(sum(work.bytes for work in works)), _UINT64),
+        )
+        self.computed.append((end, self._add(of_pass + label, _COMPUTE, after, start, end, work)))
+        self.passes[_pass(ended[0])] = self.computed[-1][1]
+
+    def _message(self, kernel: TraceKernel) -> None:
+        """Nodes of a message: a collective, or what is sent or received."""
+        message = kernel.message
+        if message is None or (not kernel.peer and message.ranks < 2.0):
+            return
+        place = bisect.bisect_right(self.computed, kernel.start + _ROUNDING, key=lambda one: one[0])
+        after = {self.streams[kernel.stream]} if kernel.stream in self.streams else set[int]()
+        if kernel.family == "message" and kernel.peer:  # of a pass, which may have ended before the lane is free
+            after.add(self.passes[kernel.micro_batch, kernel.number % 2 == 0])
+        elif place:
+            after.add(self.computed[place - 1][1])
+        sending = self.step.message if kernel.family == "wait" else kernel.seconds
+        for kind, target, tag in self._parts(kernel, message):
+            attributes = [_flag("is_cpu_op", False), _number("comm_size", _bytes_of(message), _INT64)]
+            if kind == _COLLECTIVE:
+                attributes.append(_number("comm_type", _KINDS[message.kind], _INT64))
+            else:
+                attributes.append(_number("comm_tag", tag, _INT32))
+            end = kernel.start + sending
+            number = self._add(kernel.label, kind, list(after), kernel.start, end, tuple(attributes), target)
+            self.pending.append((kernel.end, number))
+            self.streams[kernel.stream] = number
+
+    def _parts(self, kernel: TraceKernel, message: MessageTimes) -> Iterator[tuple[int, Target, int]]:
+        """(kind, target, tag) of the nodes of a message."""
+        if kernel.peer:
+            kind = _RECEIVE if kernel.family == "wait" else _SEND
+            yield kind, Target(apart=kernel.peer * self.of_stage), kernel.number
+        elif message.kind in _KINDS:
+            yield _COLLECTIVE, self._group(message), 0
+        elif message.scope is Scope.tied_embedding:
+            if self.device.stage in (0, self.last_stage):
+                apart = (self.last_stage - 2 * self.device.stage) * self.of_stage
+                self.tied += 1
+                yield from ((kind, Target(apart=apart), self.tied) for kind in (_SEND, _RECEIVE))
+        else:  # around a ring
+            ring = self._group(message)
+            self.tags += 1
+            yield from ((kind, ring, self.tags) for kind in (_SEND, _RECEIVE))
+
+    def _group(self, message: MessageTimes) -> Target:
+        """The group of a message; of weights that two stages hold, over both of them (DualPipe)."""
+        members, stride = round(message.ranks), _stride(message, self.design)
+        both = self.step.plan.mirrored_from is not None and message.scope in (Scope.weights, Scope.expert_weights)
+        if not both or members % 2:
+            return Target(members, stride)
+        return Target(members // 2, stride, (self.last_stage - 2 * self.device.stage) * self.of_stage)
+
+    def _add(
+        self, name: str, kind: int, after: Sequence[int], start: float, end: float, attributes: tuple[bytes, ...],
+        target: Target | None = None,
+    ) -> int:  # fmt: skip
+        begun, number = round(start * MICROSECONDS), len(self.made)
+        self.made.append(ChakraNode(
+            number, name, kind, tuple(sorted(after)), begun, round(end * MICROSECONDS) - begun, attributes, target,
+        ))  # fmt: skip
+        return number
+
+
+def _pass(kernel: TraceKernel) -> tuple[int, bool]:
+    """Micro-batch of a kernel of compute, and whether it is of the forward."""
+    return kernel.micro_batch, kernel.of_pass == FORWARD
+
+
+def _cut(kernel: TraceKernel, at: float) -> Iterator[TraceKernel]:
+    """A kernel, or where it runs ``at`` a time its parts before and after that."""
+    before = (at - kernel.start) / kernel.seconds if kernel.seconds > 0.0 else 0.0
+    if not _ROUNDING < at - kernel.start < kernel.seconds - _ROUNDING:
+        yield kernel
+        return
+    for share, start in ((before, kernel.start), (1.0 - before, at)):
+        work = kernel.shape
+        work = work and work._replace(flops=share * work.flops, bytes=share * work.bytes)
+        yield kernel._replace(start=start, seconds=share * kernel.seconds, shape=work)
+
+
+def _bytes_of(message: MessageTimes) -> int:
+    """Bytes of one of the kernels of a message, whose number is whole."""
+    return max(round(message.size * message.number / max(round(message.number), 1)), 1)
+
+
+def _stride(message: MessageTimes, design: Design) -> int:
+    """Ranks between neighbours of the group of a message: tp is innermost, then cp, then dp."""
+    m, experts = design.mapping, design.mapping.experts
+    if message.name.endswith("copies_all_reduce"):  # whole shards apart
+        return round(float(m.tp * m.cp * m.dp) / message.ranks)
+    if experts is not None and message.scope is Scope.expert_weights:
+        return round(float(experts.ep * experts.etp))
+    if experts is not None and message.dimension is Dimension.expert:
+        return round(float(experts.etp)) if message.kind == "all_to_all" else 1
+    return 1 if message.dimension in (Dimension.tensor, Dimension.pipeline) else round(float(m.tp))
+
+
+# Attributes
+
+
+def _number(name: str, value: int, field: int) -> bytes:
+    return sized(1, name) + integer(field, value)
+
+
+def _flag(name: str, value: bool) -> bytes:
+    return sized(1, name) + integer(_BOOL, int(value))
+
+
+def _text(name: str, value: str) -> bytes:
+    return sized(1, name) + sized(_STRING, value)

@@ -1,0 +1,213 @@
+"""A step in the form of the PyTorch profiler's traces (Kineto), one file a rank: what profiles of the same step have.
+
+Kernels with stream, correlation, grid and the operator that launched them with its shapes; collectives with the
+metadata that NCCL records; the step as ``ProfilerStep#``. Times are microseconds.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from dse.io import chrome_trace
+from dse.io.chrome_trace import MICROSECONDS
+from dse.types import Design, Dimension, Scope
+from dse.views.trace.kernels import FORWARD, RECOMPUTE, DeviceStep, TraceKernel
+from dse.views.trace.ledger import INPUT_GRADIENT
+
+#: Start of the step in a file, µs; process and thread of the host.
+_START = 1e6
+_HOST: dict[str, Any] = {"pid": 4000, "tid": 4000}
+
+#: Number of the step, the first that profilers keep after one of waiting and one of warm-up.
+_STEP = 2
+
+#: Names of NCCL's kernels, and of what PyTorch calls.
+_COLLECTIVES = {
+    "all_reduce": ("AllReduce_Sum", "allreduce"), "all_gather": ("AllGather", "_allgather_base"),
+    "reduce_scatter": ("ReduceScatter_Sum", "_reduce_scatter_base"), "all_to_all": ("SendRecv", "all_to_allv"),
+    "send": ("SendRecv", "send"),
+}  # fmt: skip
+
+#: Kernels of element-wise operators; others are named after the operator.
+_NAMES = {
+    "attention_norm": "rmsnorm", "ffn_norm": "rmsnorm", "final_norm": "rmsnorm", "prediction_norms": "rmsnorm",
+    "rotary": "fused_rope", "attention_residual": "bias_dropout_add", "ffn_residual": "bias_dropout_add",
+    "ffn_activation": "swiglu", "cross_entropy": "cross_entropy", "embedding": "indexSelect_embedding",
+    "quantization": "cast_transpose", "attention_softmax": "scaled_masked_softmax", "small kernels": "direct_copy",
+}  # fmt: skip
+
+
+#: Ranks of a group that are listed.
+_SHOWN = 64
+
+
+class RankPlace(NamedTuple):
+    """A rank among all: tp is innermost, then cp, dp, and pp."""
+
+    rank: int
+    world: int
+    stage: int
+    of_stage: int  #: ranks of a stage
+
+    def group(self, size: float, stride: float) -> list[int]:
+        """Ranks of a group of the stage with members ``stride`` apart."""
+        members, apart = max(round(size), 1), max(round(stride), 1)
+        first, within = self.stage * self.of_stage, self.rank - self.stage * self.of_stage
+        start = within // (members * apart) * (members * apart) + within % apart
+        return [first + start + i * apart for i in range(members)]
+
+    def neighbour(self, stages: int) -> int:
+        """The rank of another stage that messages between stages come from or go to."""
+        return self.rank + stages * self.of_stage
+
+
+def place_of(design: Design, rank: int = 0) -> RankPlace:
+    """The place of a rank of a design."""
+    m = design.mapping
+    of_stage = round(float(m.tp * m.cp * m.dp))
+    return RankPlace(rank, round(of_stage * float(m.pp)), rank // of_stage, of_stage)
+
+
+def write(
+    found: DeviceStep, design: Design, rank: int, path: str | Path, device: str = "",
+    about: Mapping[str, Any] | None = None, force: bool = False,
+) -> None:  # fmt: skip
+    """Write the step of a rank.
+
+    Args:
+        found: the step of a device of the rank's stage.
+        design: its design.
+        rank: the rank.
+        path: JSON file.
+        device: name of the accelerator, as a driver says it.
+        about: metadata of the trace; with ``leaves``, a reader knows the design.
+        force: replace a file that dse has not written.
+    """
+    place = place_of(design, rank)
+    head: dict[str, Any] = {
+        "schemaVersion": 1, "deviceProperties": [{"id": 0, "name": device}],
+        "distributedInfo": {"backend": "nccl", "rank": rank, "world_size": place.world},
+    }  # fmt: skip
+    chrome_trace.write(events(found, design, place), about or {}, path, force, head)
+
+
+def events(found: DeviceStep, design: Design, place: RankPlace) -> Iterator[dict[str, Any]]:
+    """Events of a rank: names, the step, operators of the host and kernels of the device."""
+    for pid, name in ((_HOST["pid"], "python"), (0, "python")):
+        yield {"ph": "M", "name": "process_name", "pid": pid, "tid": 0, "ts": _START, "args": {"name": name}}
+    yield {"ph": "X", "cat": "user_annotation", "name": f"ProfilerStep#{_STEP}", **_HOST, "ts": _START,
+           "dur": _us(found.total), "args": {"External id": 1}}  # fmt: skip
+    for number, kernel in enumerate(found.kernels, 2):
+        if kernel.shape is not None and kernel.family in ("matrix", "attention"):
+            yield _host_operator(kernel, number)
+        args: dict[str, Any] = {"External id": number, "device": 0, "context": 1, "stream": kernel.stream}
+        args["correlation"] = number
+        category = "gpu_memcpy" if kernel.family == "copy" else "kernel"
+        if category == "kernel":
+            args |= {"grid": _grid(kernel), "block": [256, 1, 1]}
+        args |= _collective(kernel, design, place) if kernel.family in ("message", "wait") else {}
+        yield {
+            "ph": "X", "cat": category, "name": _name(kernel), "pid": 0, "tid": kernel.stream,
+            "ts": _START + _us(kernel.start), "dur": _us(kernel.seconds), "args": args,
+        }  # fmt: skip
+
+
+def _us(seconds: float) -> float:
+    return round(seconds * MICROSECONDS, 3)
+
+
+def _name(kernel: TraceKernel) -> str:
+    if kernel.family in ("message", "wait"):
+        tied = kernel.message is None or kernel.message.scope is Scope.tied_embedding
+        kind = "all_reduce" if kernel.message is None or tied else kernel.message.kind
+        return f"ncclDevKernel_{_COLLECTIVES[kind][0]}_bf16_RING_LL(ncclDevKernelArgsStorage<4096ul>)"
+    if kernel.family == "copy":
+        return "Memcpy HtoD (Pinned -> Device)"
+    if kernel.family == "optimizer":
+        return "void at::native::multi_tensor_apply_kernel<AdamFunctor>"
+    ahead = kernel.of_pass in (FORWARD, RECOMPUTE)
+    if kernel.family == "attention" and kernel.label not in _NAMES:
+        return f"void flash_{'fwd' if ahead else 'bwd_dq_dk_dv_loop'}_kernel<{kernel.label}>"
+    if kernel.family == "matrix":
+        return f"nvjet_hsh_128x256_64x4_2x1_v_bz_{'TNT' if ahead else 'NNT' if _is_input(kernel) else 'NTT'}"
+    stem = _NAMES.get(kernel.label, f"triton_{kernel.label}")
+    return f"void {stem}_{'forward' if ahead else 'backward'}_kernel(...)"
+
+
+def _is_input(kernel: TraceKernel) -> bool:
+    return kernel.of_pass == INPUT_GRADIENT
+
+
+def _host_operator(kernel: TraceKernel, number: int) -> dict[str, Any]:
+    """The operator of the host that launches a product or attention, with the dimensions of its inputs."""
+    work = kernel.shape
+    assert work is not None, "an operator has a shape"
+    rows, columns, depth, batch = (round(value) for value in work[1:5])
+    ahead = kernel.of_pass in (FORWARD, RECOMPUTE)
+    if kernel.family == "attention" and kernel.label == "flash_attention":
+        name = f"flash_attn::_flash_attn_{'forward' if ahead else 'backward'}"
+        dims = [[1, depth, batch, columns]]
+    elif batch > 1:
+        name, dims = "aten::bmm", [[batch, rows, depth], [batch, depth, columns]]
+    else:
+        name, dims = "aten::mm", [[rows, depth], [depth, columns]]
+    return {
+        "ph": "X", "cat": "cpu_op", "name": name, **_HOST, "ts": _START + max(_us(kernel.start) - 20.0, 0.0),
+        "dur": 4.0, "args": {"External id": number, "Input Dims": dims, "Input type": ["c10::BFloat16"] * len(dims)},
+    }  # fmt: skip
+
+
+def _grid(kernel: TraceKernel) -> list[int]:
+    work = kernel.shape
+    return [132, 1, 1] if work is None else [max(math.ceil(work.rows / 128), 1), max(math.ceil(work.columns / 256), 1),
+                                             max(round(work.batch), 1)]  # fmt: skip
+
+
+def _collective(kernel: TraceKernel, design: Design, place: RankPlace) -> dict[str, Any]:
+    """What NCCL records of a collective or of a message to another stage."""
+    message = kernel.message
+    if message is None:  # the norm of all gradients
+        return _recorded("allreduce", 1, 1, "Float", range(place.world), "norm")
+    element, dtype = _element(message.scope, design)
+    count = max(round(message.size / element), 1)
+    name = _COLLECTIVES[message.kind][1]
+    if kernel.peer:
+        other = place.neighbour(kernel.peer)
+        ends = (other, place.rank) if kernel.family == "wait" else (place.rank, other)
+        found = _recorded("recv" if kernel.family == "wait" else "send", count, count, dtype, sorted(ends), "pp")
+        return found | {"Src Rank": ends[0], "Dst Rank": ends[1], "Seq": kernel.number}
+    if message.scope is Scope.tied_embedding:  # of the first and the last stage
+        first = place.rank % place.of_stage
+        return _recorded("allreduce", count, count, dtype, [first, first + place.world - place.of_stage], "embedding")
+    ranks = place.group(message.ranks, _stride(message.dimension, message.scope, design))
+    part = max(round(count / message.ranks), 1)
+    sent, received = {"all_gather": (part, count), "reduce_scatter": (count, part)}.get(message.kind, (count, count))
+    return _recorded(name, sent, received, dtype, ranks, f"{message.dimension.name} {message.scope.name}")
+
+
+def _recorded(name: str, sent: int, received: int, dtype: str, ranks: Sequence[int], group: str) -> dict[str, Any]:
+    written = ", ".join(map(str, ranks[:_SHOWN])) + (", ..." if len(ranks) > _SHOWN else "")
+    return {
+        "Collective name": name, "In msg nelems": sent, "Out msg nelems": received, "dtype": dtype,
+        "Group size": len(ranks), "Process Group Name": group, "Process Group Ranks": f"[{written}]",
+    }  # fmt: skip
+
+
+def _element(scope: Scope, design: Design) -> tuple[float, str]:
+    """Bytes and type of an element of a message."""
+    if scope in (Scope.weights, Scope.expert_weights, Scope.tied_embedding):
+        return (4.0, "Float") if float(design.software.gradient_message_bytes) > 2.0 else (2.0, "BFloat16")
+    return 2.0, "BFloat16"
+
+
+def _stride(dimension: Dimension, scope: Scope, design: Design) -> float:
+    """Ranks between neighbours of a group."""
+    m = design.mapping
+    if dimension is Dimension.tensor or dimension is Dimension.pipeline:
+        return 1.0
+    if m.experts is not None and (dimension is Dimension.expert or scope is Scope.expert_weights):
+        return float(m.experts.etp * (m.experts.ep if scope is Scope.expert_weights else 1.0))
+    return float(m.tp)

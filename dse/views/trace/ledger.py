@@ -1,0 +1,155 @@
+"""Kernels and messages of the training step of one design as plain numbers: what a device runs, in order."""
+
+from __future__ import annotations
+
+import functools
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+
+from dse.doors.scalars import ScalarFunction
+from dse.model.choice import plus, times
+from dse.model.layout import Recomputed, lay_out
+from dse.model.machine import technology
+from dse.model.machine.messages import send_all
+from dse.model.machine.rates import Rates, step_rates
+from dse.model.machine.roofline import operator_times, roofline_terms
+from dse.model.steps.layer import routing_time, small_kernels
+from dse.model.steps.operating import operate
+from dse.model.work.training import training_work
+from dse.types import Design, Dimension, Operator, OperatorKind, Scalar, Scope, Window, Work
+
+#: Passes of an operator, in the order of :func:`dse.model.machine.roofline.operator_times`.
+FORWARD, INPUT_GRADIENT, WEIGHT_GRADIENT = PASSES = ("forward", "input gradient", "weight gradient")
+
+
+class KernelWork(NamedTuple):
+    """A kernel of an operator: seconds and shape of its products, 1 where it has none."""
+
+    seconds: float
+    rows: float
+    columns: float
+    depth: float
+    batch: float
+    compute_bound: float  #: 1 where compute takes longer than device memory
+    flops: float = 0.0
+    bytes: float = 0.0  #: through device memory
+
+
+class OperatorKernels(NamedTuple):
+    """An operator with the kernel of each pass, by :data:`PASSES`; None for a pass that it lacks."""
+
+    section: str  #: ``layer``, ``first layer``, ``embedding`` or ``head``
+    name: str
+    kind: OperatorKind
+    core: bool  #: of attention
+    kernels: tuple[KernelWork | None, ...]
+    repeated: float  #: share of the forward that the backward repeats, beyond layers with full recompute
+
+
+class MessageTimes(NamedTuple):
+    """Equal messages of one execution of their scope."""
+
+    name: str
+    kind: str  #: ``all_reduce``, ``all_gather``, …
+    dimension: Dimension
+    scope: Scope
+    window: Window
+    ranks: float  #: of the group
+    domains: float  #: scale-up domains that the group spans
+    size: float  #: B of each
+    number: float
+    seconds: float  #: of all, on the wire
+    repeated: float  #: times that the backward repeats them
+
+    @property
+    def level(self) -> str:
+        """The network that limits them."""
+        return "scale-out" if self.domains > 1.0 else "scale-up"
+
+
+class StepLedger(NamedTuple):
+    """Operators and messages of a step, and what has no operator."""
+
+    operators: tuple[OperatorKernels, ...]
+    messages: tuple[MessageTimes, ...]
+    full: float  #: share of the layers that the backward repeats whole
+    small: float  #: s of small kernels per layer and forward
+    repeats: float  #: share of them that the backward repeats
+
+    def of(self, section: str) -> list[OperatorKernels]:
+        """Operators of a section that take time."""
+        return [one for one in self.operators if one.section == section and one.kernels[0]]
+
+
+def ledger_of(design: Design) -> StepLedger:
+    """The kernels and messages of a design with plain numbers as leaves, at the clock of its step."""
+    numbers, (operators, messages) = _program()(jax.tree.map(float, design))
+    return StepLedger(
+        tuple(_operator(about, works, repeated) for about, works, repeated in zip(
+            operators, numbers["kernels"], numbers["repeated"], strict=True)),
+        tuple(MessageTimes(*about, *map(float, values)) for about, values in zip(
+            messages, numbers["messages"], strict=True)),
+        *(float(numbers[name]) for name in ("full", "small", "repeats")),
+    )  # fmt: skip
+
+
+def _operator(about: Any, works: Any, repeated: Any) -> OperatorKernels:
+    kernels = tuple(None if one is None or not float(one[0]) else KernelWork(*map(float, one)) for one in works)
+    section, name, kind, core = about
+    return OperatorKernels(section, name, kind, core, kernels, float(repeated))
+
+
+@functools.cache
+def _program() -> ScalarFunction:
+    return ScalarFunction(_numbers, "step ledger")
+
+
+def _numbers(design: Design) -> tuple[dict[str, Any], tuple[Any, Any]]:
+    """The traced function: numbers, and names beside them."""
+    design = technology.generated(design)
+    layout = lay_out(design)
+    work = training_work(design, layout)
+    design = operate(design, layout, work).design
+    rates, again = step_rates(design), layout.recompute
+    sent = send_all(work.messages, design.software, design.system)
+    sections = {"layer": work.layer, "first layer": work.lists.first_layer, "embedding": work.embedding,
+                "head": work.head}  # fmt: skip
+    listed = [(section, operator) for section, operators in sections.items() for operator in operators]
+    numbers = {
+        "kernels": [_kernels(operator, rates, design.workload.backward) for _, operator in listed],
+        "repeated": [_repeated(one, again) if "layer" in section else 0.0 for section, one in listed],
+        "messages": [
+            (m.group.size, m.group.domains, plus(m.size, m.inter_domain) / m.pieces, m.times * m.pieces, time,
+             again.sends(m.dimension) if m.repeated else 0.0)
+            for m, time in sent
+        ],
+        "full": again.full,
+        "small": plus(small_kernels(design, layout), routing_time(design, layout)),
+        "repeats": again.forwards,
+    }  # fmt: skip
+    named = [(section, operator.name, operator.kind, operator.core) for section, operator in listed]
+    return numbers, (named, [(m.name, m.kind.name, m.dimension, m.scope, m.window) for m, _ in sent])
+
+
+def _kernels(operator: Operator, rates: Rates, trained: Scalar) -> list[tuple[Scalar, ...] | None]:
+    works = operator.forward, operator.input_gradient, operator.weight_gradient
+    seconds = operator_times(operator, rates)
+    return [
+        None if work is None else _kernel(operator.kind, work, rates, times(trained if at else 1.0, time), at > 0)
+        for at, (work, time) in enumerate(zip(works, seconds, strict=True))
+    ]
+
+
+def _kernel(kind: OperatorKind, work: Work, rates: Rates, seconds: Scalar, backward: bool) -> tuple[Scalar, ...]:
+    compute, moving = roofline_terms(kind, work, rates, backward)
+    bound = jnp.where(compute > moving, 1.0, 0.0)
+    return seconds, work.rows, work.columns, work.depth, work.batch, bound, work.flops, work.bytes
+
+
+def _repeated(operator: Operator, again: Recomputed) -> Scalar:
+    """Share of the forward that is repeated (:func:`dse.model.work.ledger.recomputed`) but for full recompute."""
+    of_core = again.core if operator.core else 0.0
+    level = again.levels.get(operator.recomputed_from, 0.0) if operator.recomputed_from else 0.0
+    return plus(of_core, times(again.operators, 1.0 - operator.kept), level)

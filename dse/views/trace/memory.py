@@ -1,0 +1,84 @@
+"""Memory of the devices of a pipeline over a step: state and buffers that stay, activations of micro-batches in flight.
+
+Layers times micro-batches in flight come from the event-driven schedule, bytes of each from the model
+(:func:`dse.model.accounts.memory.stage_memory`); both meet at the predicted peak.
+"""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable, Iterator
+from typing import Any, NamedTuple
+
+import jax
+
+from dse.doors.scalars import ScalarFunction
+from dse.types import Design, Schedule
+from dse.views.trace.orders import PassKind
+from dse.views.trace.step import Step
+
+#: Parts that are kept with the micro-batches in flight, of layers and of the ends of the model; the others stay.
+CHANGING = _OF_LAYERS, _OF_ENDS = "activations", "logits"
+
+
+class MemoryUse(NamedTuple):
+    """Memory of a device from a time on, until the next of it."""
+
+    device: int
+    time: float  #: s
+    parts: dict[str, float]  #: part → B
+
+    @property
+    def total(self) -> float:
+        """Bytes of all parts."""
+        return sum(self.parts.values())
+
+
+@functools.cache
+def _program() -> Callable[[Design], tuple[Any, Any]]:
+    def numbers(design: Design) -> tuple[Any, None]:
+        from dse.doors.evaluation import stage_memories
+
+        return stage_memories(design), None
+
+    return ScalarFunction(numbers, "stage memories")
+
+
+def uses(step: Step, design: Design) -> Iterator[MemoryUse]:
+    """Memory of each device in order of time, device by device; a stage is the first, the last or as the second."""
+    stages = _program()(jax.tree.map(float, design))[0]
+    devices = len(step.plan.orders)
+    ends = (0, devices - 1) if design.mapping.schedule == float(Schedule.dualpipe) else (0,)
+    for device in range(devices):
+        last = device == devices - 1 and devices > 1 and not step.plan.folds
+        memory, held = stages[0 if device in ends else 2 if last else 1]
+        parts = {name: float(value) for name, value in memory._asdict().items()}
+        a_layer = parts[_OF_LAYERS] / max(float(held), 1e-30)
+        yield from _of_device(step, device, parts, a_layer)
+
+
+def _of_device(step: Step, device: int, parts: dict[str, float], a_layer: float) -> Iterator[MemoryUse]:
+    """Memory of a device: activations appear with a forward, and go with the end of its (last) backward."""
+    changes = sorted(_changes(step, device), key=lambda change: (change[0], change[1]))
+    most = max((n for _, n, _ in _running(changes)), default=0)
+    for time, count, layers in [(0.0, 0, 0.0), *_running(changes)]:
+        now = {_OF_LAYERS: a_layer * layers, _OF_ENDS: parts[_OF_ENDS] * count / max(most, 1)}
+        yield MemoryUse(device, time, parts | now)
+
+
+def _changes(step: Step, device: int) -> Iterator[tuple[float, int, float]]:
+    """(time, chunks that come or go, their layers) of a device."""
+    for event in (event for event in step.timeline.events if event.device == device):
+        for task in event.slot:
+            if task.kind is PassKind.forward:
+                yield event.start, 1, step.layers[task.chunk]
+            elif task.kind in (PassKind.backward, PassKind.weight_gradient):
+                yield event.end, -1, -step.layers[task.chunk]
+
+
+def _running(changes: list[tuple[float, int, float]]) -> Iterator[tuple[float, int, float]]:
+    """(time, chunks, layers) held from each change on."""
+    count, layers = 0, 0.0
+    for time, come, of_them in changes:
+        count, layers = count + come, layers + of_them
+        yield time, count, layers

@@ -1,0 +1,64 @@
+"""A step in Kineto's form: what is read back are the parts that were written."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+
+import dse
+from dse.measured.profiles import kineto as reader
+from dse.views.trace import kineto
+from dse.views.trace.kernels import device_step
+from dse.views.trace.step import step_of
+
+DESIGNS = {
+    "overlapped, of stages": ("llama-3-8b", "h100", {"n_devices": 16, "tp": 4, "pp": 2, "dp": 2, "zero_stage": 1}),
+    "host-bound experts": ("mixtral-8x7b", "h100", {"n_devices": 16, "tp": 2, "pp": 2, "dp": 4, "ep": 4}),
+    "sharded": ("llama-3-8b", "h100", {"n_devices": 8, "dp": 8, "zero_stage": 3, "recompute": "selective_op"}),
+    "repeated, interleaved": (
+        "gpt-3-13b", "selene", {"n_devices": 16, "tp": 4, "pp": 4, "virtual_stages": 2, "recompute": "full"}
+    ),
+}  # fmt: skip
+
+
+@pytest.fixture(scope="module", params=DESIGNS.values(), ids=DESIGNS)
+def design(request):
+    workload, system, values = request.param
+    return dse.design(workload, system, micro_batch=1, global_batch=8, **values)
+
+
+def test_the_parts_of_a_step_are_read_back(design, tmp_path):
+    step, metrics = step_of(design), dse.evaluate(design)
+    stage = int(design.mapping.pp) - 1
+    found, path = device_step(design, stage, step), tmp_path / "trace.json"
+    kineto.write(found, design, stage * kineto.place_of(design).of_stage, path, "NVIDIA H100 80GB HBM3")
+    run = reader.read(path)
+    parts = {name: 1e-3 * float(run.shares[f"{name}_ms"]) for name in ("compute", "exposed_nccl", "gap")}
+    assert sum(parts.values()) == pytest.approx(step.total, rel=1e-5)
+    ours = ("forward", "backward", "recompute", "embedding_and_head", "optimizer", "offload")
+    compute = sum(float(getattr(metrics, f"step_time_{one}")) for one in ours)
+    assert parts["compute"] == pytest.approx(compute, rel=0.03)
+    assert parts["gap"] == pytest.approx(float(metrics.step_time_host), abs=0.02 * step.total)
+    assert run.cells["n_gpus"] == f"{design.system.n_devices:g}"
+
+
+def test_events_have_the_fields_of_profiles(tmp_path):
+    workload, system, values = DESIGNS["overlapped, of stages"]
+    design, path = dse.design(workload, system, micro_batch=1, global_batch=8, **values), tmp_path / "trace.json"
+    kineto.write(device_step(design, 1), design, 9, path)
+    document = json.loads(path.read_text(encoding="utf-8"))
+    assert document["distributedInfo"] == {"backend": "nccl", "rank": 9, "world_size": 16}
+    events = document["traceEvents"]
+    kernels = [one for one in events if one.get("cat") == "kernel"]
+    launched = {one["args"]["External id"]: one for one in events if one.get("cat") == "cpu_op"}
+    products = [one for one in kernels if one["name"].startswith("nvjet")]
+    assert products and all(len(launched[one["args"]["External id"]]["args"]["Input Dims"]) == 2 for one in products)
+    assert all({"stream", "correlation", "grid"} <= one["args"].keys() for one in kernels)
+    sent = [one["args"] for one in kernels if "Collective name" in one["args"]]
+    assert {one["Collective name"] for one in sent} >= {"_allgather_base", "_reduce_scatter_base", "send", "recv"}
+    of_tensors = next(one for one in sent if one["Process Group Name"] == "tensor layer")
+    assert of_tensors["Process Group Ranks"] == "[8, 9, 10, 11]" and of_tensors["Group size"] == 4
+    between = next(one for one in sent if one["Collective name"] == "recv")
+    assert (between["Src Rank"], between["Dst Rank"]) == (1, 9)
+    assert [one["name"] for one in events if one.get("cat") == "user_annotation"] == ["ProfilerStep#2"]
