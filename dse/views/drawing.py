@@ -50,7 +50,7 @@ def check(results: Path, force: bool, machines: bool, front: bool = False) -> No
 
 def draw(results: Path, force: bool = False) -> list[Path]:
     """Draw the figures that suit a results file next to it; ``force`` replaces other files. Returns their paths."""
-    with _without_dask():
+    with _without(*_UNUSED):
         from dse.sweep.results.files import open_results
         from dse.views import plot
 
@@ -62,17 +62,20 @@ def draw(results: Path, force: bool = False) -> list[Path]:
     return drawn
 
 
+#: What xarray imports where it is installed and no figure needs: dask takes a third of a second, pint a fifth.
+_UNUSED = ("dask", "pint")
+
+
 @contextlib.contextmanager
-def _without_dask() -> Iterator[None]:
-    """Hide dask from a first import of xarray, which would take a third of a second to import it."""
-    hidden = not {"dask", "xarray"} & sys.modules.keys()
-    if hidden:
-        sys.modules["dask"] = None  # type: ignore[assignment]
+def _without(*names: str) -> Iterator[None]:
+    """Hide modules from a first import of xarray, and from what it asks for when it reads the first array."""
+    hidden = [] if "xarray" in sys.modules else [name for name in names if name not in sys.modules]
+    sys.modules |= dict.fromkeys(hidden)  # type: ignore[arg-type]
     try:
         yield
     finally:
-        if hidden:
-            del sys.modules["dask"]
+        for name in hidden:
+            del sys.modules[name]
 
 
 def figure_path(results: Path, kind: str, ending: str) -> Path:

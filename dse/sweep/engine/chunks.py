@@ -15,7 +15,7 @@ from jax.sharding import NamedSharding
 from dse.sweep.engine.decoding import decode, values_at
 from dse.sweep.engine.devices import over_devices
 from dse.sweep.engine.nesting import OUTER
-from dse.sweep.engine.programs import persistent_jit
+from dse.sweep.engine.programs import FAST, persistent_jit
 from dse.sweep.engine.staging import Group, Moving, Stage, goals, run, spread
 from dse.sweep.engine.tables import Tables
 
@@ -35,7 +35,7 @@ def outer_chunk(
     return lax.with_sharding_constraint((values_at(grid.outer, digits), words), sharding)
 
 
-@persistent_jit("of", "stage")
+@persistent_jit("of", "stage", options=FAST)
 def stage_chunk(values: tuple[Array, ...], *, of: Moving, stage: Stage) -> tuple[Array, ...]:
     """The outputs of a stage, each with the axes of its level, from the values of its inputs."""
     found = zip(run(of, stage, values, stage.outputs), stage.outputs, strict=True)
@@ -47,7 +47,7 @@ def _spread_out(value: Array) -> Array:
     return lax.with_sharding_constraint(value, over_devices(*[None] * (value.ndim - 1), "outer"))
 
 
-@persistent_jit("of", "group", "lengths")
+@persistent_jit("of", "group", "lengths", options=FAST)
 def score_chunk(
     values: tuple[Array, ...], words: Array, mask: tuple[Array, Array] | None, *,
     of: Moving, group: Group, lengths: tuple[int, int],

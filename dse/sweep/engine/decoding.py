@@ -2,10 +2,15 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Sequence
 
 import jax.numpy as jnp
 from jax import Array
+
+#: Rows of a table up to which all of them are compared with: processors do that for many designs at once, but fetch
+#: one value at a time.
+FEW = 8
 
 #: ``start + iota`` is exact in int32 while both stay below this.
 LONGEST_CHUNK = 1 << 21
@@ -44,4 +49,13 @@ def _divided(total: Array, radix: Array) -> tuple[Array, Array]:
 def values_at(tables: tuple[dict[str, Array], ...], digits: Sequence[Array]) -> dict[str, Array]:
     """Leaf path → values at outer indices given by their digits."""
     pairs = zip(tables, digits, strict=True)
-    return {path: column.at[at].get(mode="promise_in_bounds") for table, at in pairs for path, column in table.items()}
+    return {path: _value(column, at) for table, at in pairs for path, column in table.items()}
+
+
+def _value(column: Array, at: Array) -> Array:
+    """The rows of a table at these positions."""
+    if len(column) > FEW:
+        return column.at[at].get(mode="promise_in_bounds")
+    rows = (column[k] for k in range(1, len(column)))
+    first = jnp.broadcast_to(column[0], at.shape)
+    return functools.reduce(lambda found, row: jnp.where(at == row[0], row[1], found), enumerate(rows, 1), first)

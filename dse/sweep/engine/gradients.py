@@ -34,7 +34,7 @@ from dse.doors.studies import STUDIES
 from dse.doors.study import Study
 from dse.errors import InputError, unknown_name
 from dse.io.environment import fuse_outputs, reuse_memory
-from dse.sweep.engine.programs import persistent_jit
+from dse.sweep.engine.programs import FAST, persistent_jit
 from dse.types import Design, Scalar
 
 #: Fewer designs are differentiated by NumPy, which compiles nothing.
@@ -44,11 +44,8 @@ BLOCK = 512
 #: as long take as long or longer. A thread begins for every call.
 _SHAPE, _SHAPE_ELSEWHERE = (64, 64), (256, 512)
 
-#: Options of XLA for processors: vectors of 512 bits, half as many loads and stores; the larger of two by one
-#: instruction, as none of them is NaN; loops by the older of its emitters, half as many of them.
-_OPTIONS = {
-    "xla_cpu_prefer_vector_width": 512, "xla_cpu_enable_fast_min_max": True, "xla_cpu_use_fusion_emitters": False
-}  # fmt: skip
+#: Options of XLA for processors: loops by the older of its emitters too, half as many of them.
+_OPTIONS = FAST | {"xla_cpu_use_fusion_emitters": False}
 
 #: What has XLA make one function for processors of all loops over a block, in the place of some hundred and fifty.
 _AS_ONE = {"inlineable": "false", "xla_cpu_small_call": "true"}

@@ -9,11 +9,12 @@ import jax
 import numpy as np
 from jax import Array
 
+from dse.sweep.engine.decoding import FEW
 from dse.sweep.engine.devices import over_devices
 from dse.sweep.engine.nesting import Nest
 from dse.types import Design
 
-#: Tables and lists of designs are padded to this length at least.
+#: Tables that are longer than a few rows are padded to this length at least.
 SHORTEST = 1024
 
 #: Bits of a word of the mask of mappings.
@@ -60,8 +61,8 @@ def _packed(flags: np.ndarray) -> np.ndarray:
 
 
 def _padded(column: np.ndarray) -> np.ndarray:
-    """A table with its last row repeated up to a power of two, 1024 at least; no index ever points there."""
-    extra = max(1 << (len(column) - 1).bit_length(), SHORTEST) - len(column)
+    """A table with its last row repeated up to a power of two, 1024 at least if not few; no index ever points there."""
+    extra = max(1 << (len(column) - 1).bit_length(), SHORTEST if len(column) > FEW else 1) - len(column)
     return np.pad(column, [(0, extra)] + [(0, 0)] * (column.ndim - 1), mode="edge")
 
 
