@@ -87,7 +87,18 @@ def stage_time(stage: Stage, serving: Serving, engine: Engine, work: StepWork, b
         communication=ran.layers * messages_time(stage.design, engine, work) + handed_on,
         host=added,
     )))  # fmt: skip
+    added = added + exposed_launches(engine, batch, added, whole.total)
     return whole._replace(host=added + exposed_host_time(stage.design, engine, batch, whole.total))
+
+
+def exposed_launches(engine: Engine, batch: Batch, added: Scalar, device: Scalar) -> Scalar:
+    """Time by which launches outlast the kernels of a step without a graph: ``max(r a - D, 0)``.
+
+    A host launches the kernels of a step with prompts one by one, unless it has captured a graph of as many tokens.
+    Launches of a layer take ``r`` times its overhead ``a`` in a graph.
+    """
+    alone = (batch.prompt > 0.0) & (batch.tokens > engine.graph_tokens)
+    return jnp.where(alone, jnp.maximum(engine.launch_ratio * added - device, 0.0), 0.0)
 
 
 def exposed_host_time(design: Design, engine: Engine, batch: Batch, device: Scalar) -> Scalar:
