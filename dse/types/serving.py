@@ -176,7 +176,6 @@ class Engine:
         "", "1", "host time of the launches of a layer without a graph over its overhead in one", default=0.0
     )
     graph_tokens: Scalar = metadata("", "1", "most tokens of a step with prompts that has a graph", default=0.0)
-    stream_time: Scalar = metadata("", "s", "time of the front end per output token", default=0.0)
     request_time: Scalar = metadata("", "s", "time per request outside the engine", default=0.1)
     small_message_time: Scalar = metadata(
         "", "s", "fixed time per collective", default=11e-6

@@ -206,9 +206,6 @@ def steady(rank: Rank, running: Scalar, waiting: Scalar, at_once: Scalar) -> tup
     ranks, shared = together(rank)
     taken = taken._replace(whole=taken.whole + jnp.maximum(steps.alone - 1.0, 0.0), ranks=ranks, shared=shared)
     later = (requests.output_tokens - 1.0) / speed
-    # One front end streams the answers of all ranks of an engine; offline runs have none.
-    streaming = jnp.where(offline, 0.0, rank.met * rank.engine.stream_time * requests.output_tokens)
-    streaming = streaming * (running + waiting)
     n, by_itself, tokens = 0.5 * running, steps.seconds_of(itself), jnp.where(apart, turns, later)
     busy: Scalar = 0.0
     idle: Scalar = 0.0
@@ -219,7 +216,7 @@ def steady(rank: Rank, running: Scalar, waiting: Scalar, at_once: Scalar) -> tup
         busy, idle = at.own / at.step, 0.5 * arrivals_waiting * _seen(serving, at) / at.step
         works = (tokens + busy + idle) / turns
         delay = _delay(running * filled, works, behind * n * at.mixed / at.step)
-        n = running / jnp.maximum(works + delay, streaming / (turns * at.step))
+        n = running / (works + delay)
     alone = steps.decode_at(itself + n * rest)
     at = _round(steps, taken, alone.total, n * rest, arrivals_waiting)
     other, step = at.mixed, at.step
@@ -240,7 +237,7 @@ def steady(rank: Rank, running: Scalar, waiting: Scalar, at_once: Scalar) -> tup
     used = jnp.maximum(idling, 0.0)
     for_a_place = waiting / running * (working + used)
     by_place, by_step = used + for_a_place - outside, jnp.maximum(idling, jnp.where(offline, 0.0, opening))
-    waits = jnp.maximum(jnp.maximum(by_place, by_step), streaming - working - outside)
+    waits = jnp.maximum(by_place, by_step)
     rate = (running + waiting) / (working + outside + waits)
     found = Served(
         decode=EngineStepTime(*(part / speed for part in alone)),
