@@ -51,6 +51,7 @@ PARAMETERS = (
     Parameter("sequence_time", 10e-6, 0.8, 5e-7, 400e-6),
     Parameter("rank_time", 0.1e-3, 1.0, 1e-6, 20e-3),
     Parameter("host_overlap", 0.5, 0.7, 0.0, 1.0),
+    Parameter("launch_ratio", 10.0, 0.4, 0.0, 40.0),
     Parameter("request_time", 50e-3, 1.5, 1e-4, 1.0),
     Parameter("small_message_time", 11e-6, 0.5, 4e-6, 60e-6),
     Parameter("narrow_rate", 0.8, 0.15, 0.3, 1.0),

@@ -104,6 +104,10 @@ PANEL: dict[str, Case] = {
         "mt-nlg-530b", "selene", "fastertransformer", tp=8, pp=3, concurrency=16, prompt_tokens=128, output_tokens=8,
         load="static",
     ),
+    "served, launched one by one": _serves(
+        "llama-3-8b", "h100", "vllm", concurrency=128, prompt_tokens=256, output_tokens=256, launch_ratio=40,
+        graph_tokens=640,
+    ),
     "served, far memory": _serves(
         "llama-3-70b", "h100", "vllm", tp=8, concurrency=64, far_weights=0.3, far_cache=0.3
     ),

@@ -15,13 +15,14 @@ from dse.measured.comparison import Comparison
 #: What two figures of a pair have in common.
 _SAME = ("model", "gpu", "n_gpus", "precision", "batch", "isl", "osl")
 
-#: Difference below which two figures count as equal.
-_EQUAL = 0.03
+#: Difference below which two figures count as equal, and the one up to which runs may tell nothing.
+_EQUAL, _CLOSE = 0.03, 0.05
 
 _ABOUT = (
     "Figures of one source, model, device, format and load that differ in the mapping alone, by more than "
     f"{percent(_EQUAL)}: whole experts on each device (ep) or slices of all (etp), attention apart on each rank (dp) "
-    "or split over all (tp). *Right*: the faster one is predicted, by fits without the configurations of the pair."
+    "or split over all (tp). *Right*: the faster one is predicted, by fits without the configurations of the pair. "
+    "Pairs of several releases differ in these too."
 )
 
 _ALL = "**all**"
@@ -64,8 +65,14 @@ def pairs(
 
 def section(of_release: Sequence[Pair], of_engine: Sequence[Pair]) -> list[str]:
     """The heading, and a line a kind: pairs of one release, and of the releases that one engine stands for."""
-    lines = [_line(kind, of_release, of_engine) for kind in (*_KINDS, _ALL)]
-    header = ("pairs of", "one release", "right", "one engine", "right")
+    apart = ([pair for pair in listed if abs(pair.measured) > _CLOSE] for listed in (of_release, of_engine))
+    listed = (of_release, of_engine, *apart)
+    lines = [_line(kind, *listed) for kind in (*_KINDS, _ALL)]
+    beyond = f"more than {percent(_CLOSE)} apart"
+    header = (
+        "pairs of", "one release", "right", "one engine", "right", f"one release, {beyond}", "right",
+        f"one engine, {beyond}", "right",
+    )  # fmt: skip
     return ["## Mappings of experts", _ABOUT, table(header, lines, words=("pairs of",))]
 
 

@@ -172,6 +172,10 @@ class Engine:
         "", "1", "share of host time per step behind the kernels of the step before", default=0.0, bounds=SHARE,
     )  # fmt: skip
     rank_time: Scalar = metadata("", "s", "host time per step and further tensor-parallel rank", default=0.0)
+    launch_ratio: Scalar = metadata(
+        "", "1", "host time of the launches of a layer without a graph over its overhead in one", default=0.0
+    )
+    graph_tokens: Scalar = metadata("", "1", "most tokens of a step with prompts that has a graph", default=0.0)
     request_time: Scalar = metadata("", "s", "time per request outside the engine", default=0.1)
     small_message_time: Scalar = metadata(
         "", "s", "fixed time per collective", default=11e-6

@@ -14,7 +14,7 @@ import jax.numpy as jnp
 from dse.model.machine import technology
 from dse.model.machine.rates import TINY, matrix_rate
 from dse.model.serving.stage_pass import StagePass, stage_pass
-from dse.model.serving.work import SKEW, Stage, cache_bytes, ranks_of_experts, stage_of, step_work
+from dse.model.serving.work import Stage, cache_bytes, ranks_of_experts, stage_of, step_work
 from dse.model.work.batch import Batch
 from dse.model.work.ledger import Runs, over_kernels
 from dse.types import Design, Load, OperatorKind, Requests, Scalar, Serving
@@ -50,7 +50,7 @@ def least(design: Design) -> Least:
         return stage_pass(stage, step_work(stage, met, serving, batch, is_mean=True), batch)
 
     flop, byte = 1.0 / _peak(design, serving), 1.0 / design.system.accelerator.memory.bandwidth
-    alone = ran(one, 1.0 / SKEW)  # reads only the experts of its own tokens
+    alone = ran(one, 1.0)  # reads only the experts of its own tokens
     weights, cache = byte * _bytes(alone.others), byte * _bytes([alone.attention])
     later = requests.output_tokens - 1.0
     turns = later / (1.0 + serving.drafts)

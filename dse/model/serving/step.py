@@ -64,7 +64,8 @@ def engine_step(stage: Stage, ranks: Scalar, serving: Serving, engine: Engine, b
 def per_stage_batch(batch: Batch, stages: Scalar) -> Batch:
     """The part of a batch in one of ``stages`` at the same time."""
     apart = jnp.where(batch.sequences > 0.0, jnp.maximum(batch.sequences / stages, 1.0), 0.0)
-    return batch._replace(sequences=jnp.where(stages > 1.0, apart, batch.sequences), prompt=batch.prompt / stages)
+    prompt = 0.0 if nothing(batch.prompt) else batch.prompt / stages
+    return batch._replace(sequences=jnp.where(stages > 1.0, apart, batch.sequences), prompt=prompt)
 
 
 def stage_time(stage: Stage, serving: Serving, engine: Engine, work: StepWork, batch: Batch) -> EngineStepTime:
@@ -87,7 +88,20 @@ def stage_time(stage: Stage, serving: Serving, engine: Engine, work: StepWork, b
         communication=ran.layers * messages_time(stage.design, engine, work) + handed_on,
         host=added,
     )))  # fmt: skip
+    added = plus(added, exposed_launches(engine, batch, added, whole.total))
     return whole._replace(host=added + exposed_host_time(stage.design, engine, batch, whole.total))
+
+
+def exposed_launches(engine: Engine, batch: Batch, added: Scalar, device: Scalar) -> Scalar:
+    """Time by which launches outlast the kernels of a step without a graph: ``max(r a - D, 0)``.
+
+    A host launches the kernels of a step with prompts one by one, unless it has captured a graph of as many tokens.
+    Launches of a layer take ``r`` times its overhead ``a`` in a graph.
+    """
+    if nothing(batch.prompt):
+        return 0.0
+    launches = jnp.where(batch.tokens > engine.graph_tokens, engine.launch_ratio * added, 0.0)
+    return jnp.maximum(launches - device, 0.0)
 
 
 def exposed_host_time(design: Design, engine: Engine, batch: Batch, device: Scalar) -> Scalar:

@@ -34,10 +34,6 @@ from dse.types import (
     Workload,
 )
 
-#: Share of the tokens of a batch whose experts are independent; real traffic uses fewer experts.
-SKEW = 0.66
-
-
 #: Rows of an output tile: with few rows, libraries swap rows and columns to fill the tiles.
 TILE_ROWS = 16.0
 
@@ -244,7 +240,7 @@ def head_operator(design: Design, layout: Layout, batch: Batch) -> Operator:
 def with_experts_met(layout: Layout, design: Design, batch: Batch, ranks: Scalar, is_mean: bool = False) -> Layout:
     """The layout with a batch's tokens, and the rows and experts of the busiest or the mean rank that they use.
 
-    ``m`` independent tokens read ``q E_l`` of the ``E_l`` experts of a rank, ``q = 1 - (1 - k / E)^m``, and of the
+    Tokens read ``q E_l`` of the ``E_l`` experts of a rank, all but :func:`unmet_share`, and of the
     busiest rank as many more as binomial draws of standard deviation ``sqrt(q (1 - q) E_l)`` have; copies of an expert
     share its tokens. The busiest rank has at least :func:`busiest_rank` times the mean; its excess ``i - 1`` shrinks
     with ``R`` copies per rank to ``(i - 1) / (1 + R e / E)`` (the load balancer of DeepSeek-AI 2024, section 3.4,
@@ -256,7 +252,7 @@ def with_experts_met(layout: Layout, design: Design, batch: Batch, ranks: Scalar
         return layout
     tokens = batch.tokens * ranks
     held = experts.local * mapping.ep
-    unmet = (1.0 - mixture.top_k / held) ** (SKEW * tokens)
+    unmet = unmet_share(tokens, mixture.top_k / held, design.workload)
     met = jnp.maximum(experts.local * (1.0 - unmet), 1e-3)
     if not is_mean:
         met = jnp.minimum(met + largest_deviate(mapping.ep) * jnp.sqrt(met * unmet), experts.local)
@@ -266,6 +262,19 @@ def with_experts_met(layout: Layout, design: Design, batch: Batch, ranks: Scalar
     return layout._replace(
         experts=experts._replace(sent=batch.tokens * mixture.top_k, rows=rows * skew, mean_share=1.0 / skew, local=met)
     )
+
+
+def unmet_share(tokens: Scalar, chosen: Scalar, workload: Workload) -> Scalar:
+    """Share of the experts that no token goes to, where each goes to a share ``q``: ``(1 + t u)^(-1 / s^2)``.
+
+    Popularities of experts have a gamma distribution of standard deviation ``s`` over the mean (:func:`busiest_rank`),
+    and ``u = (1 - q)^(-s^2) - 1``, so that one token leaves ``1 - q``. Without unequal ones ``t`` leave ``(1 - q)^t``.
+    """
+    left, requests = jnp.log1p(-jnp.minimum(chosen, 1.0 - 1e-6)), workload.requests
+    if requests is None or nothing(requests.expert_skew):
+        return jnp.exp(tokens * left)
+    square = jnp.maximum(requests.expert_skew, 1e-2) ** 2
+    return jnp.exp(-jnp.log1p(tokens * jnp.expm1(-square * left)) / square)
 
 
 def busiest_rank(workload: Workload, n_experts: Scalar, ep: Scalar) -> Scalar:

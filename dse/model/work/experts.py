@@ -113,7 +113,8 @@ def permuted_rows(design: Design, layout: Layout, experts: ExpertLayout) -> Scal
     mapping = required(design.mapping.experts, "mapping.experts")
     pairwise = layout.norm_tokens + experts.sent + 2.0 * experts.rows
     arrived = layout.norm_tokens * members_copied(mapping.all_to_all, experts.ep.size, mixture)
-    return jnp.where(mapping.all_to_all == float(AllToAll.pairwise), pairwise, arrived + experts.rows)
+    is_sent = (mapping.all_to_all == float(AllToAll.pairwise)) & (experts.ep.size * mapping.etp > design.mapping.tp)
+    return jnp.where(is_sent, pairwise, arrived + experts.rows)
 
 
 def activation(

@@ -8,7 +8,7 @@ import pytest
 import dse
 from dse.designs.records import with_serving_defaults
 from dse.model.serving.steady import prompt_intake
-from dse.model.serving.work import SKEW, busiest_rank, largest_deviate, stage_of, with_experts_met
+from dse.model.serving.work import busiest_rank, largest_deviate, stage_of, unmet_share, with_experts_met
 from dse.model.work.batch import Batch
 from dse.simulate.limits import limits_of
 from dse.simulate.load import drawn
@@ -45,9 +45,9 @@ def test_the_busiest_rank_of_experts_of_unequal_popularity(experts, ranks, sprea
 @pytest.mark.parametrize("independent", [3, 10, 40, 160])
 def test_experts_that_the_busiest_rank_reads(independent):
     """Ranks of whole experts read unequal numbers of them, up to twice the mean with few tokens."""
-    design = mixture(ep=8)
+    design = mixture(ep=8, expert_skew=0.0)
     stage = stage_of(design)
-    batch = Batch(independent / SKEW, 1024.0, 0.0, 0.0)
+    batch = Batch(float(independent), 1024.0, 0.0, 0.0)
     busiest, mean = (
         float(with_experts_met(stage.layout, stage.design, batch, 1.0, is_mean).experts.local)
         for is_mean in (False, True)
@@ -61,12 +61,29 @@ def test_experts_that_the_busiest_rank_reads(independent):
     assert busiest == pytest.approx(np.mean(np.max(read, 1)), rel=0.08)
 
 
+@pytest.mark.parametrize("spread", [0.5, 1.0])
+@pytest.mark.parametrize("tokens", [1, 8, 32, 128])
+def test_experts_of_unequal_popularity_that_tokens_leave(spread, tokens):
+    """Draws by popularity, which a gamma distribution has; one token leaves all but those that it chooses."""
+    rng, experts, chosen = np.random.default_rng(0), 128, 4
+    popular = np.log(rng.gamma(spread**-2, spread**2, (400, 1, experts)) + 1e-12)
+    ranked = popular + rng.gumbel(size=(400, tokens, experts))  # in the order of draws without replacement
+    routes = ranked.argpartition(-chosen)[..., -chosen:].reshape(400, -1)
+    left = 1.0 - np.mean([len(np.unique(route)) for route in routes]) / experts
+    skewed = dataclasses.replace(
+        mixture().workload, requests=dataclasses.replace(Requests(), expert_skew=spread)
+    )  # fmt: skip
+    assert float(unmet_share(float(tokens), chosen / experts, skewed)) == pytest.approx(left, abs=0.03)
+
+
 def test_slices_of_experts_have_no_busiest_rank():
+    """Unequal popularity leaves more experts unread; whole experts lose a part of that to the busiest rank."""
     slices, whole = (
         [served(mixture(ep=ep, concurrency=512, expert_skew=skew)).time_per_output_token for skew in (0.0, 2.0)]
         for ep in (1, 8)
     )
-    assert slices[0] == slices[1] and whole[0] < whole[1]
+    assert slices[1] / slices[0] < 0.95 * whole[1] / whole[0]
+    assert float(busiest_rank(mixture(expert_skew=2.0).workload, 256.0, 1.0)) == pytest.approx(1.0)
 
 
 @pytest.mark.parametrize("own", [0.05, 0.3, 0.8])
