@@ -97,7 +97,7 @@ def test_intervals_of_serving_are_by_engine_and_kind_of_figure():
     token = "time_per_output_token"
     assert half_width(served(token, "vllm")) < half_width(served(token, "vllm", ("vendor", "stack")))
     assert served("time_to_first_token", "vllm") == {"home": catalog.entry("software", "vllm").value("residuals.first")}
-    assert served("peak_memory", "vllm")["home"] == pytest.approx(float(DESIGN.software.memory_spread))
+    assert served("peak_memory", "vllm")["framework"] == pytest.approx(float(DESIGN.software.memory_spread))
     assert not served("concurrency_limit", "vllm")
 
 

@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from statistics import NormalDist
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -20,8 +19,10 @@ from dse.measured.decisions.evidence import Evidence, conditioned
 from dse.measured.decisions.scenarios import Scenario, applied, with_base
 from dse.measured.prediction import evaluate_many
 from dse.measured.uncertainty.intervals import has_interval
-from dse.measured.uncertainty.parts import MetricInterval, interval, parts_of, quantile
+from dse.measured.uncertainty.parts import MetricInterval, interval, quantile
 from dse.measured.uncertainty.posterior import DRAWS, Choice, Posterior, posterior, posteriors
+from dse.model.accounts.feasibility import fits_probability
+from dse.model.machine.technology import generated
 from dse.sweep.results.summary import named_designs
 from dse.types import Design
 
@@ -40,7 +41,8 @@ class Verdict(NamedTuple):
     low: float  #: ends of its 80 % interval
     high: float
     probability_best: float
-    probability_feasible: float  #: that it fits in memory; 0 where another reason forbids it
+    fits_probability: float  #: that its peak memory fits
+    can_run: bool  #: whether nothing but memory may forbid it
     expected_regret: float  #: relative, of the mean logarithm; infinite where it cannot run in a scenario
     regret_90: float  #: which 90 % of draws do not exceed
 
@@ -130,9 +132,11 @@ def decide(
     expected, most = np.expm1(lost @ each), np.expm1([_quantile(one, each, 0.9) for one in lost])
     factors = np.exp(quantile() * deviations)
     base = values[0]
-    columns = base, base / factors, base * factors, wins, _feasible(choices, metrics, study), expected, most
+    can_run = (np.asarray(metrics["infeasible_reason"], int) & ~int(study.memory_reasons)) == 0
+    columns = base, base / factors, base * factors, wins, _fits(choices, metrics, study), can_run, expected, most
     verdicts = [
-        Verdict(choice.name, *map(float, row)) for choice, row in zip(choices, zip(*columns, strict=True), strict=True)
+        Verdict(choice.name, *(one.item() for one in row))
+        for choice, row in zip(choices, zip(*columns, strict=True), strict=True)
     ]
     order = np.argsort(means[0])
     outcomes = [
@@ -200,15 +204,15 @@ def _alike(choices: Sequence[Choice], most: np.ndarray, digit: float = 5e-4) -> 
     return [one.name for i, one in enumerate(choices) if i != first and most[i] - most[first] < digit]
 
 
-def _feasible(choices: Sequence[Choice], metrics: Mapping[str, np.ndarray], study: Study) -> list[float]:
-    """Probability that each design fits in memory, 0 where another reason forbids it."""
-    found = []
-    for choice, need, reason in zip(choices, metrics[study.memory], metrics["infeasible_reason"], strict=True):
-        spare = math.log(float(study.capacity(choice.design)) / max(float(need), 1.0))
-        deviation = math.hypot(*parts_of(study.memory, choice.design, choice.stack, (), study).values())
-        fits = NormalDist(0.0, max(deviation, 1e-6)).cdf(spare)
-        found.append(0.0 if int(reason) & ~int(study.memory_reasons) else fits)
-    return found
+def _fits(choices: Sequence[Choice], metrics: Mapping[str, np.ndarray], study: Study) -> np.ndarray:
+    """Probability that each design's peak memory fits: the metric, of a study without one by the same function."""
+    if "fits_probability" in metrics:
+        return np.asarray(metrics["fits_probability"], float)
+    spread, usable = (
+        np.array([float(of(choice.design)) for choice in choices])
+        for of in (lambda design: design.software.memory_spread, lambda design: study.capacity(generated(design)))
+    )
+    return np.asarray(fits_probability(spread, usable, np.maximum(metrics[study.memory], 1.0)), float)
 
 
 # Designs of a sweep
@@ -217,9 +221,9 @@ def _feasible(choices: Sequence[Choice], metrics: Mapping[str, np.ndarray], stud
 def judge(grid: Any, index: np.ndarray) -> dict[str, tuple[np.ndarray, dict[str, str]]]:
     """Further variables of designs of a sweep: ends of the 80 % intervals of its metrics, and how sure the best one is.
 
-    ``<metric>_low`` and ``<metric>_high`` of objectives and of what tables and figures show; ``probability_best`` and
-    ``probability_feasible`` by the first objective. Empty for more than ``MOST`` designs; no probabilities for designs
-    of several models and for an objective without an interval.
+    ``<metric>_low`` and ``<metric>_high`` of objectives and of what tables and figures show; ``probability_best`` by
+    the first objective, and ``fits_probability`` of a study without that metric. Empty for more than ``MOST`` designs;
+    no probabilities for designs of several models and for an objective without an interval.
     """
     objective, study = grid.spec.objectives[0], grid.spec.study
     if not 0 < len(index) <= MOST:
@@ -237,8 +241,9 @@ def judge(grid: Any, index: np.ndarray) -> dict[str, tuple[np.ndarray, dict[str,
     if not has_interval(metric, study) or len(choices) < 2 or len({choice.model for choice in choices}) > 1:
         return found
     verdicts = decide(choices, metric, study, objective.sign < 0.0, known=known.get(metric)).verdicts
-    about = {"probability_best": "probability that it is the best of the designs that are kept",
-             "probability_feasible": "probability that it fits in memory"}  # fmt: skip
+    about = {"probability_best": "probability that it is the best of the designs that are kept"}
+    if "fits_probability" not in grid.spec.metrics:
+        about |= {"fits_probability": "probability that peak memory fits"}
     return found | {
         name: (np.array([getattr(one, name) for one in verdicts], np.float32), {"units": "1", "long_name": text})
         for name, text in about.items()

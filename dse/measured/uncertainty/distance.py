@@ -204,9 +204,8 @@ def parts(figure: str, stack: str, at: Levels) -> dict[str, float]:
 
 
 def parts_of_memory(stack: str, spread: float) -> dict[str, float]:
-    """The same of peak memory: ``spread`` of the stack, more where no memory of its framework was measured."""
-    known = framework_of(stack) in _table()["memory"]["frameworks"]
-    return {"home": spread} | ({} if known else {"framework": float(_table()["widths"]["memory"]["framework"])})
+    """The same of peak memory: ``spread`` of the stack, by default that of a framework without measured peaks."""
+    return {"home" if framework_of(stack) in _table()["memory"]["frameworks"] else "framework": spread}
 
 
 #: Kinds of figures whose widths are learnt together.
