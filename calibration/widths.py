@@ -54,16 +54,14 @@ def figures_of(rows: Sequence[LeftOut], figures: Sequence[str]) -> Figures:
 
 
 def home_of(figure: str, stack: str, levels: Sequence[str]) -> float:
-    """Residual of a stack with rows, else the median of all stacks; of memory a framework left out holds all."""
-    if figure == "memory":
-        return 0.0
+    """Residual of a stack with rows, else the median of all stacks."""
     found = None if {"stack", "framework"} & {*levels} else residual(figure, stack)
     return typical(figure) if found is None else found
 
 
 def residual(figure: str, stack: str) -> float | None:
     """Residual of a stack of the catalogue."""
-    field = "residual" if figure == "step" else f"residuals.{figure}"
+    field = {"step": "residual", "memory": "memory_spread"}.get(figure, f"residuals.{figure}")
     found = catalog.entry("software", stack).value(field)
     return None if found is None else float(found)
 

@@ -143,7 +143,7 @@ def _texts(values: Sequence[str] | Iterator[str]) -> str:
 def rows_of_widths(learnt: dict[str, Widths]) -> Iterator[list[str]]:
     """Figures, the median stack, and what each level adds."""
     for name, own in learnt.items():
-        home = "–" if name == "memory" else f"{widths.typical(LEARNT[name][0][0]):.3f}"
+        home = f"{widths.typical(LEARNT[name][0][0]):.3f}"
         yield [LEARNT[name][1], home, *(f"{own[level]:.3f}" if level in own else "–" for level in _LEVELS)]
 
 
