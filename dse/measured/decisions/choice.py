@@ -12,6 +12,7 @@ import math
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
+import jax.numpy as jnp
 import numpy as np
 
 from dse.doors.study import Study
@@ -208,11 +209,9 @@ def _fits(choices: Sequence[Choice], metrics: Mapping[str, np.ndarray], study: S
     """Probability that each design's peak memory fits: the metric, of a study without one by the same function."""
     if "fits_probability" in metrics:
         return np.asarray(metrics["fits_probability"], float)
-    spread, usable = (
-        np.array([float(of(choice.design)) for choice in choices])
-        for of in (lambda design: design.software.memory_spread, lambda design: study.capacity(generated(design)))
-    )
-    return np.asarray(fits_probability(spread, usable, np.maximum(metrics[study.memory], 1.0)), float)
+    spread = jnp.array([float(choice.design.software.memory_spread) for choice in choices])
+    usable = jnp.array([float(study.capacity(generated(choice.design))) for choice in choices])
+    return np.asarray(fits_probability(spread, usable, jnp.maximum(metrics[study.memory], 1.0)), float)
 
 
 # Designs of a sweep
@@ -251,7 +250,7 @@ def judge(grid: Any, index: np.ndarray) -> dict[str, tuple[np.ndarray, dict[str,
 
 
 def named_choices(grid: Any, index: Iterable[int]) -> list[Choice]:
-    """Designs of a sweep; prices and the like that it states have no spread."""
+    """Designs of a sweep; values that it states have no spread."""
     stated = frozenset(axis.key for axis in (*grid.spec.fixed.values(), *grid.spec.axes))
     return [Choice(*one, stated=stated) for one in named_designs(grid, [int(one) for one in index])]
 

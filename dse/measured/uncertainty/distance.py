@@ -212,9 +212,12 @@ def parts_of_memory(stack: str, spread: float) -> dict[str, float]:
 FIGURES = dict.fromkeys(("token", "latency", "rate", "energy"), "serving")
 
 
-def shared(part: str) -> float:
-    """Share of the variance of a part that designs alike in it have in common."""
-    return float(_table()["shared"]["home" if part in ("home", "board") else "levels"])
+def shared(part: str, figure: str = "step") -> tuple[float, float]:
+    """Share of the variance of a part that designs alike in it have in common, and that those of one model too have."""
+    tables = _table()["shared"]
+    found = tables.get(FIGURES.get(figure, figure), tables["step"])
+    where = "home" if part in ("home", "board") else "levels"
+    return float(found[where]), max(float(found[where]), float(found[f"{where}_model"]))
 
 
 def estimate(kind: str) -> float:

@@ -6,7 +6,8 @@ The log of a metric of design ``d`` is
 
 where ``k`` runs over the factors of all leaves with a spread (:mod:`~dse.measured.uncertainty.spreads`: kernels by
 family and chip, links, power, process, stacks, engines) and over the parts of the interval that no leaf explains
-(:mod:`dse.measured.uncertainty.distance`), each once for designs alike in it and once for every design, and prices
+(:mod:`dse.measured.uncertainty.distance`), each once for designs alike in it, once for those of one model on one stack
+and chip, and once for every design, and prices
 (:mod:`~dse.measured.uncertainty.bills`). Designs with the same chip have the same ``z`` for it, which cancels between
 them. ``b`` is of first order, for probabilities of measurements and for naming what a difference depends on;
 :meth:`Posterior.draws` evaluates the model itself at joint draws of all leaves, in one call of the compiled program,
@@ -19,7 +20,7 @@ import functools
 import math
 import zlib
 from collections.abc import Collection, Mapping, Sequence
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -44,7 +45,7 @@ class Choice(NamedTuple):
     model: str = ""
     system: str = ""  #: whose networks it has; by default the accelerator's usual node
     at: distance.Levels | None = None  #: levels of its distance; None: from the measured rows of the catalogue
-    stated: Collection[str] = ()  #: paths of prices and the like that the user has stated, which have no spread
+    stated: Collection[str] = ()  #: paths of values that the user has stated, which have no spread
 
 
 class Posterior(NamedTuple):
@@ -67,6 +68,18 @@ class Posterior(NamedTuple):
     def deviations(self) -> np.ndarray:
         """Standard deviation of each design's log metric."""
         return np.sqrt((self.matrix**2).sum(axis=1))
+
+    def parts(self, one: int) -> dict[str, float]:
+        """Part of a design's log error → its standard deviation: groups of leaves, levels, prices."""
+        squares = dict[str, float]()
+        for key, effect in self.effects.items():
+            name = self.names[key]
+            if key.startswith(_PRICE):
+                name = bills.part_of(name, self.metric)
+            elif not key.startswith(_PART):
+                name = group_of(name)
+            squares[name] = squares.get(name, 0.0) + float(effect[one]) ** 2
+        return {name: math.sqrt(square) for name, square in squares.items() if square}
 
     def shares(self, one: int, other: int) -> dict[str, float]:
         """Leaf or part → its share of the variance of the difference of two designs, largest first."""
@@ -141,6 +154,7 @@ def _of_metric(
             effects.setdefault(key, np.zeros(len(choices)))[place] += effect
             names[key] = name
 
+    figure = uncertainty.figure_of(metric, study) or uncertainty.figure_of(study.rate, study) or "step"
     drawn: list[Spreads] = []
     for i, choice in enumerate(choices):
         moving = {} if metric == study.memory else known[i]
@@ -149,7 +163,7 @@ def _of_metric(
         scaled = {path: found.scales.get(group_of(path), 1.0) for path in moving}
         drawn.append({
             path: tuple(one._replace(deviation=one.deviation * scaled[path]) for one in factors)
-            for path, factors in moving.items() if slopes[path]
+            for path, factors in moving.items() if slopes[path] and path not in choice.stated
         })  # fmt: skip
         for path, factors in drawn[-1].items():
             for one in factors:
@@ -157,10 +171,10 @@ def _of_metric(
         groups = {group_of(path) for path in moving}
         for part, deviation in found.parts.items():
             if part not in groups:
-                share = found.common.get(part, distance.shared(part))
-                key = f"{_PART}{part} {_alike(part, choice)}"
-                add(key, part, i, deviation * math.sqrt(share))
-                add(f"{_PART}{part} {i} {choice.name}", part, i, deviation * math.sqrt(1.0 - share))
+                alike, model = (found.common(part, share) for share in distance.shared(part, figure))
+                add(f"{_PART}{part} {_alike(part, choice)}", part, i, deviation * math.sqrt(alike))
+                add(f"{_PART}{part} {_model(choice)}", part, i, deviation * math.sqrt(model - alike))
+                add(f"{_PART}{part} {i} {choice.name}", part, i, deviation * math.sqrt(1.0 - model))
         for path, effect in bill.prices.items() if (bill := owed[i]) else ():
             whose = choice.accelerator if path in (bills.DEVICE, bills.MARGIN) else ""
             add(f"{_PRICE}{path} {whose}", path, i, effect)
@@ -198,7 +212,13 @@ def _alike(part: str, choice: Choice) -> tuple[str, ...]:
         return (at.chip,)
     if part in distance.SOFTWARE:
         return (at.stack,)
-    return (at.kind, at.family) if part in distance.MODEL else (at.stack, at.chip, choice.model)
+    return (at.kind, at.family) if part in distance.MODEL else (at.stack, at.chip)
+
+
+def _model(choice: Choice) -> tuple[Any, ...]:
+    """A model on a stack and a chip."""
+    w = choice.design.workload
+    return choice.stack, choice.accelerator, choice.model, float(w.hidden), float(w.n_layers)
 
 
 def _drawn(factors: Sequence[Factor]) -> np.ndarray:
