@@ -206,10 +206,14 @@ def _print(out: Console, found: Decision, study: Study) -> None:
     of = f", of {count:,} designs" if count > _TOP else ""
     show.heading(out, f"{study.long_names[found.metric]}: {more} is better{of}")
     units = study.written[found.metric]
+
+    def told(value: float) -> str:
+        return show.span(value) if units == "s" else show.quantity(value, units)
+
     rows = [
         [
-            *([short[one.name].removeprefix("design ")] if numbered else []), one.name, show.quantity(one.value, units),
-            f"{show.quantity(one.low, units)} to {show.quantity(one.high, units)}",
+            *([short[one.name].removeprefix("design ")] if numbered else []), one.name,
+            told(one.value), f"{told(one.low)} to {told(one.high)}",
             f"{100 * one.probability_best:.0f} %",
             _lost(one.expected_regret), _lost(one.regret_90),
             show.percent(one.fits_probability) if one.can_run else "cannot run",

@@ -90,7 +90,7 @@ def _training_inside(design: Design) -> Breakdown:
     work = training_work(design, layout)
     running = operate(design, layout, work).design
     sections = {"embedding": work.embedding, "layer": work.layer, "head": work.head}
-    return Breakdown(running, layer_time(running, layout, work)._asdict(), sections)
+    return Breakdown(running, layer_time(running, layout, work)._asdict(), sections, messages=work.messages)
 
 
 def _training_numbers(design: Design, metrics: Mapping[str, float]) -> dict[str, str]:

@@ -145,7 +145,7 @@ def decide(
         for one, share, mean, row in zip(futures, weights, means, values, strict=True)
     ]  # fmt: skip
     shares = {} if evidence is not None else known.shares(int(order[0]), int(order[min(1, len(order) - 1)]))
-    unclear = {"expected": _unclear(choices, lost, each), "90 %": _alike(choices, most)}
+    unclear = {"expected": _unclear(choices, lost, each), "90 %": _alike(choices, lost, each, most)}
     return Decision(metric, higher_is_better, verdicts, better, shares, outcomes, unclear)
 
 
@@ -197,12 +197,16 @@ def _unclear(choices: Sequence[Choice], lost: np.ndarray, each: np.ndarray) -> l
     return found
 
 
-def _alike(choices: Sequence[Choice], most: np.ndarray, digit: float = 5e-4) -> list[str]:
-    """Designs whose 90 % regret is printed as the least one is."""
-    first = int(most.argmin())
+def _alike(
+    choices: Sequence[Choice], lost: np.ndarray, each: np.ndarray, most: np.ndarray, digit: float = 5e-4
+) -> list[str]:
+    """Designs whose 90 % regret is printed as the least one is, or not told from it: a standard error of both."""
+    first, error = int(most.argmin()), math.sqrt(0.9 * 0.1 / DRAWS)
     if not math.isfinite(most[first]):
         return []
-    return [one.name for i, one in enumerate(choices) if i != first and most[i] - most[first] < digit]
+    most_of_first = max(most[first] + digit, np.expm1(_quantile(lost[first], each, 0.9 + error)))
+    found = (i for i in range(len(choices)) if i != first)
+    return [choices[i].name for i in found if np.expm1(_quantile(lost[i], each, 0.9 - error)) < most_of_first]
 
 
 def _fits(choices: Sequence[Choice], metrics: Mapping[str, np.ndarray], study: Study) -> np.ndarray:

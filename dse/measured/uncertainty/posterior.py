@@ -20,6 +20,7 @@ import functools
 import math
 import zlib
 from collections.abc import Collection, Mapping, Sequence
+from statistics import NormalDist
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -31,8 +32,11 @@ from dse.measured.uncertainty.parts import Carved, Uncertainty, carved, moves, p
 from dse.measured.uncertainty.spreads import Factor, Spreads, group_of, spreads_of, total, within
 from dse.types import Design
 
-#: Draws of every design.
-DRAWS = 200
+#: Draws of every design: over seeds a probability of 15 % varies by 0.7 points, by 1.9 where there are 200 at random.
+DRAWS = 1000
+
+#: Designs whose draws are evaluated at once.
+_AT_ONCE = 100
 
 
 class Choice(NamedTuple):
@@ -99,10 +103,17 @@ class Posterior(NamedTuple):
 
     def _moved(self) -> np.ndarray:
         """Log metrics of the model at joint draws of all leaves [designs, draws]."""
+        found = np.repeat(self.logs[:, None], DRAWS, axis=1)
+        for start in range(0, len(found), _AT_ONCE):
+            self._move(found, range(start, min(start + _AT_ONCE, len(found))))
+        return found
+
+    def _move(self, found: np.ndarray, some: range) -> None:
+        """Those of some designs, in place."""
         from dse.measured.prediction import by_structure, evaluate_stack
 
-        found = np.repeat(self.logs[:, None], DRAWS, axis=1)
-        for members, stack in by_structure([choice.design for choice in self.choices]):
+        for places, stack in by_structure([self.choices[i].design for i in some]):
+            members = [some[place] for place in places]
             paths = list(dict.fromkeys(path for i in members for path in self.spreads[i]))
             logs = {path: np.array([_drawn(self.spreads[i].get(path, ())) for i in members]) for path in paths}
             if paths:
@@ -110,7 +121,6 @@ class Posterior(NamedTuple):
                 with np.errstate(divide="ignore", invalid="ignore"):
                     values = np.log(np.asarray(getattr(metrics, self.metric), float)).reshape(len(members), DRAWS)
                 found[members] = np.where(np.isfinite(values), values, self.logs[members][:, None])
-        return found
 
 
 #: How the factors begin that no leaf explains, and those of prices, emission factors and failures.
@@ -231,18 +241,26 @@ def draws_of(key: str) -> np.ndarray:
     return normal(key) * _tails() if key.startswith(_PART) else normal(key)
 
 
+@functools.lru_cache(maxsize=4)
+def points(count: int) -> np.ndarray:
+    """Equally probable values of a standard normal, symmetric."""
+    return np.array([NormalDist().inv_cdf((i + 0.5) / count) for i in range(count)])
+
+
 @functools.lru_cache(maxsize=4096)
 def normal(key: str) -> np.ndarray:
-    """Normal draws in antithetic pairs, the same for equal keys."""
-    half = np.random.default_rng(zlib.crc32(key.encode())).standard_normal(DRAWS // 2)
-    return np.concatenate([half, -half])
+    """Normal draws, the same for equal keys: equally probable values in an order of its own.
+
+    (A Latin hypercube; McKay, Beckman and Conover, Technometrics 21, 1979.)
+    """
+    return np.random.default_rng(zlib.crc32(key.encode())).permutation(points(DRAWS))
 
 
 @functools.lru_cache(maxsize=1)
 def _tails() -> np.ndarray:
     """Factors common to all errors of a draw: they make normal draws those of Student's t, as wide at 80 %."""
     rng, freedom = np.random.default_rng(0), distance.freedom()
-    many = rng.standard_normal(100_000) * np.sqrt(freedom / rng.chisquare(freedom, 100_000))
-    scale = quantile() / np.quantile(np.abs(many), uncertainty.SHARE)
-    half = np.sqrt(freedom / rng.chisquare(freedom, DRAWS // 2))
-    return scale * np.concatenate([half, half])
+    many = rng.standard_normal(100_000)
+    factors = np.sqrt(freedom / rng.chisquare(freedom, 100_000))
+    scale = quantile() / np.quantile(np.abs(many * factors), uncertainty.SHARE)
+    return rng.permutation(scale * np.quantile(factors, (np.arange(DRAWS) + 0.5) / DRAWS))
