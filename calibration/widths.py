@@ -2,7 +2,8 @@
 
 Of each level the added standard deviation is the one at which 80 % of its rows lie in their intervals, each group that
 was left out with the same weight (split conformal, with ``1 + 1 / groups``; of two vendors 80 % of each). Widths of a
-respect do not fall outwards. A group is scored by widths that were learnt without any of its rows, whatever was left
+respect do not fall outwards: levels of hardware that would have one width of the rows of both (isotonic regression),
+others that of the level within. A group is scored by widths that were learnt without any of its rows, whatever was left
 out.
 """
 
@@ -10,7 +11,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 from jax.scipy.special import ndtr
@@ -72,16 +73,37 @@ def typical(figure: str) -> float:
     return float(np.median([found for one in fitted if (found := residual(figure, one)) is not None]))
 
 
-def shared(known: Figures, at_home: bool) -> float:
+class Shared(NamedTuple):
+    """Share of the variance of log errors that rows of a group have in common on one stack and chip."""
+
+    home: float
+    levels: float  #: beyond home
+    home_model: float  #: of one model too
+    levels_model: float
+
+    @classmethod
+    def of(cls, known: Sequence[Figures]) -> Shared:
+        """The mean of some kinds of figures."""
+        every = [
+            [shared(one, at_home, of_model) for of_model in (False, True) for at_home in (True, False)]
+            for one in known
+        ]
+        return cls(*map(float, np.mean(every, axis=0)))
+
+
+def shared(known: Figures, at_home: bool, of_model: bool = False) -> float:
     """Share of the variance of log errors, at home or beyond it, that rows of a group on one stack and chip share.
 
-    By the variance of their means, less what scatter alone makes of it.
+    By the variance of their means, less what scatter alone makes of it; ``of_model``: those of one model.
     """
-    sets: dict[tuple[str, ...], list[float]] = {}
+    sets: dict[tuple[Any, ...], list[float]] = {}
     for one, error, groups in zip(known.rows, known.errors, known.groups, strict=True):
         if at_home == (not one.levels):
-            sets.setdefault((*groups, one.place.stack, one.place.chip), []).append(error)
+            model = (one.place.family, one.size[1]) if of_model else ()
+            sets.setdefault((*groups, one.place.stack, one.place.chip, *model), []).append(error)
     some = [np.array(errors) for errors in sets.values() if len(errors) >= _LEAST]
+    if not some:
+        return 0.0
     between = np.mean([errors.mean() ** 2 - errors.var(ddof=1) / len(errors) for errors in some])
     return float(np.clip(between / np.mean([np.mean(errors**2) for errors in some]), 0.0, 1.0))
 
@@ -92,43 +114,58 @@ class Score(NamedTuple):
     pairs: int
     groups: int
     brier: float  #: mean square of probability less outcome
-    by_group: float  #: the same, each group with the same weight
+    best: float  #: the same of the mean outcome of equal bins by probability
+    by_group: float  #: as ``brier``, each group with the same weight
     right: float  #: share of the pairs of which the more probable order is that measured
 
 
-def pairs(known: Figures, deviation: np.ndarray, by: str, common: float, factor: float = 2.0) -> Score:
+def pairs(known: Figures, deviation: np.ndarray, by: str, common: Shared, factor: float = 2.0) -> Score:
     """Pairs of rows of one group of what was left out, predicted within a factor of each other.
 
     Args:
         known: the figures.
         deviation: of their log errors.
         by: what was left out.
-        common: share of the variance that rows of one stack and chip have in common.
+        common: what rows have in common.
         factor: largest ratio of two predictions.
     """
     predicted = np.array([one.measured + one.error for one in known.rows])
     measured = np.array([one.measured for one in known.rows])
     places = np.array([f"{one.place.stack} {one.place.chip}" for one in known.rows])
-    scores, right = [], []
+    models = np.array([f"{one.place.family} {one.size[1]}" for one in known.rows])
+    homes = np.minimum(known.home, deviation)
+    parts = np.stack([homes, np.sqrt(deviation**2 - homes**2)])  # at home, beyond
+    shares = np.array([[0.0, common.home, common.home_model], [0.0, common.levels, common.levels_model]])
+    shares = np.maximum.accumulate(shares, axis=1)
+    scores, right, told = [], [], []
     for group in dict.fromkeys(group for group in known.groups if group[0] == by):
         at = np.array([one == group for one in known.groups])
         at &= np.array([one.metric == known.rows[int(np.argmax(at))].metric for one in known.rows])
         first, second = np.triu_indices(int(at.sum()), 1)
         gap = predicted[at][first] - predicted[at][second]
         kept = (np.abs(gap) < np.log(factor)) & (measured[at][first] != measured[at][second])
-        first, second, gap = first[kept], second[kept], gap[kept]
+        rows = np.flatnonzero(at)
+        first, second, gap = rows[first[kept]], rows[second[kept]], gap[kept]
         if not len(gap):
             continue
-        one, other = deviation[at][first], deviation[at][second]
-        alike = np.where(places[at][first] == places[at][second], common, 0.0)
-        sure = gap / np.sqrt(one**2 + other**2 - 2.0 * alike * one * other)
+        alike = (places[first] == places[second]) * (1 + (models[first] == models[second]))
+        both = (shares[:, alike] * parts[:, first] * parts[:, second]).sum(axis=0)
+        sure = gap / np.sqrt(deviation[first] ** 2 + deviation[second] ** 2 - 2.0 * both)
         chance = np.asarray(ndtr(np.asarray(sure, np.float32)))
-        outcome = measured[at][first] > measured[at][second]
+        outcome = measured[first] > measured[second]
         scores.append((chance - outcome) ** 2)
         right.append((chance > 0.5) == outcome)
+        told.append(np.stack([chance, outcome]))
     every = np.concatenate(scores)
     means = float(np.mean([one.mean() for one in scores]))
-    return Score(len(every), len(scores), float(every.mean()), means, float(np.concatenate(right).mean()))
+    chances, outcomes = np.concatenate(told, axis=1)
+    bins = np.array_split(outcomes[np.argsort(chances, kind="stable")], _BINS)
+    best = sum(one.var() * len(one) for one in bins if len(one)) / len(every)
+    return Score(len(every), len(scores), float(every.mean()), float(best), means, float(np.concatenate(right).mean()))
+
+
+#: Bins of pairs by probability.
+_BINS = 50
 
 
 def freedom(known: Sequence[Figures], deviation: Sequence[np.ndarray]) -> float:
@@ -174,20 +211,28 @@ def fit(known: Figures, keep: np.ndarray) -> Widths:
         for level in (*MODEL, *SOFTWARE, *HARDWARE)
     }  # fmt: skip
     found = {level: 0.0 for level, held in holds.items() if held.any()}
+
+    def needed(levels: Sequence[str]) -> float:
+        """The width that rows of any of some levels need, of which each row has one."""
+        held = np.any([holds[level] for level in levels], axis=0)
+        others = sum((found[other] ** 2 * holds[other] for other in found if other not in levels), home**2)
+        rows = [known.rows[i] for i in at[held]]
+        label = [next(GROUPS.get(one, lambda row: row.group) for one in levels if one in row.levels) for row in rows]
+        named = np.array([of(row) for of, row in zip(label, rows, strict=True)])
+        groups = len({known.groups[i] for i in at[held]})
+        return _added(named, groups, errors[held], np.sqrt(others[held]), weights[held])
+
     for _ in range(_PASSES):
-        for level in found:
-            held = holds[level]
-            others = sum((found[other] ** 2 * holds[other] for other in found if other != level), home**2)
-            some = errors[held], np.sqrt(others[held]), weights[held]
-            groups = [known.groups[i] for i in at[held]]
-            label = GROUPS.get(level, lambda row: row.group)
-            named = np.array([label(known.rows[i]) for i in at[held]])
-            found[level] = _added(named, len(set(groups)), *some)
-        for respect in (HARDWARE, SOFTWARE, MODEL):
-            least = 0.0
-            for level in respect:
-                if level in found:
-                    least = found[level] = max(found[level], least)
+        for respect in (MODEL, SOFTWARE, HARDWARE):
+            pools: list[list[str]] = []
+            for level in (one for one in respect if one in found):
+                pools.append([level])
+                found[level] = needed([level])
+                while len(pools) > 1 and found[pools[-1][0]] < (inner := found[pools[-2][0]]):
+                    if respect == HARDWARE:
+                        pools[-2:] = [pools[-2] + pools[-1]]
+                        inner = needed(pools[-1])
+                    found.update(dict.fromkeys(pools[-1], inner))
     return found
 
 

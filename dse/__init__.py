@@ -22,7 +22,7 @@ _PUBLIC = {
     "open_results": "dse.sweep.results.files",
     "overview": "dse.sweep.results.files",
     "predict": "dse.measured.comparison",
-    "run": "dse.sweep",
+    "run": "dse.running",
     "serve": "dse.doors.scalars",
     "serve_pools": "dse.doors.pools",
     "validate": "dse.measured.comparison",

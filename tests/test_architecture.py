@@ -65,6 +65,7 @@ LEVELS: list[tuple[str, ...]] = [
     ("dse.views.plot",),
     ("dse.views.report",),
     ("dse.views.drawing",),
+    ("dse.running",),
     ("dse.cli",),
     ("dse.__main__",),
 ]

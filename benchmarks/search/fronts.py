@@ -20,7 +20,7 @@ def beside_pymoo(name: str, optimum: Optimum) -> dict[str, Any]:
     from pymoo.indicators.hv import HV
 
     spec = sweep.read(suite.path(name))
-    found = sweep.run(spec, False, keep="feasible")
+    found = sweep.execute(spec, False, keep="feasible")[0]
     points = np.stack([found[o.expression.text].values for o in spec.objectives], axis=1).astype(float)
     theirs, ours = _front_of(points), np.array(optimum.front)
     bound = pareto.reference(ours)

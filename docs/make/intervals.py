@@ -15,7 +15,7 @@ import numpy as np
 
 from calibration import left_out, scores, widths
 from calibration.left_out import LeftOut
-from calibration.widths import Figures, Widths
+from calibration.widths import Figures, Shared, Widths
 from docs.make.command import command, page_parser
 from docs.make.markdown import document, filed, percent, publish, table
 from dse.calibrate import writing
@@ -42,10 +42,11 @@ rows left out of all fits by chip, generation, vendor, framework, family and sou
 it is where 80 % of these lie in their intervals, each group with the same weight (split conformal; of two vendors, 80
 % of each). For a generation left out, kernels measured in isolation are left out too (those of the generation before
 stand in); for a vendor, kernels of no family predict, in training with the neutral stack, the spread of whose
-parameters the level holds. Widths do not fall outwards. Leaves of chip, links, engine and experts that the catalogue
-does not know exactly are drawn ([measure.md](measure.md)); what they explain is taken from the width of their level,
-in squares, and where they explain more the interval is theirs. `dse evaluate` prints the interval and its three
-largest parts, `--json` has them as `interval_parts`."""
+parameters the level holds. Widths do not fall outwards: levels of hardware that would have one width, of the rows of
+both (isotonic regression), others that of the level within. Leaves of chip, links, engine and experts that the
+catalogue does not know exactly are drawn ([measure.md](measure.md)), but for those that the user states; what they
+explain is taken from the width of their level, in squares, and where they explain more the interval is theirs.
+`dse evaluate` prints the interval and its three largest parts, `--json` has them as `interval_parts`."""
 
 _CROSSED = """\
 *Held* is the share of rows within their 80 % interval, by widths that were learnt without any row of the group, in
@@ -57,7 +58,8 @@ little about the next one: widths of a vendor are learnt from one other alone wh
 _PAIRS = """\
 Pairs of rows of one group that was left out, predicted within a factor of two of each other: probability that A is
 faster than B by errors of which designs alike share a part (below). *Brier*: mean square of probability less outcome;
-0.25 is a coin."""
+0.25 is a coin. *Best*: what the mean outcome of 50 equal bins by that probability would reach, so by what is predicted
+and whatever width; it is the order that is wrong, not the width, where that is no less."""
 
 
 def tables_of(paths: Sequence[Path]) -> tuple[list[Path], list[Path]]:
@@ -81,12 +83,11 @@ class Found(NamedTuple):
     crossed: dict[str, np.ndarray]  #: standard deviations, by widths learnt without the group
 
     @property
-    def shared(self) -> dict[str, float]:
-        """Share of the variance that rows of a group have in common, at home and beyond."""
-        every = [self.known[name] for name in ("step", "serving", "first")]
-        return {
-            name: float(np.mean([widths.shared(one, name == "home") for one in every])) for name in ("home", "levels")
-        }
+    def shared(self) -> dict[str, Shared]:
+        """Kind of figures → what rows of a group have in common: on one stack and chip the mean of all kinds."""
+        own = {name: Shared.of([self.known[name]]) for name in ("step", "serving", "first")}
+        every = Shared.of([self.known[name] for name in own])
+        return {name: one._replace(home=every.home, levels=every.levels) for name, one in own.items()}
 
 
 def found_in(rows: list[LeftOut]) -> Found:
@@ -98,7 +99,7 @@ def found_in(rows: list[LeftOut]) -> Found:
 
 def catalogue(found: Found, date: str) -> str:
     """``intervals.toml``: widths by level, what is shared, and what the rows are of."""
-    rows, learnt = found.rows, found.learnt
+    rows, learnt, shared = found.rows, found.learnt, found.shared
     fitted = [one for one in rows if one.by not in ("vendor", "never fitted")]
     trained = [one.place for one in fitted if one.figure == "step"]
     served = [one.place for one in fitted if one.figure in (*LEARNT["serving"][0], "first")]
@@ -114,7 +115,7 @@ def catalogue(found: Found, date: str) -> str:
         "home": {name: f"{widths.typical(name):.3f}" for name in homes} | {"power": f"{POWER}"},
         "assumed": {"announced": f"{ANNOUNCED}"},
         "estimates": {name: f"{width:.3f}" for name, width in (widths.estimates() | ASSUMED).items()},
-        "shared": {name: f"{share:.2f}" for name, share in found.shared.items()},
+        **{f"shared.{name}": {part: f"{s:.2f}" for part, s in one._asdict().items()} for name, one in shared.items()},
         "tail": {"freedom": f"{widths.freedom([*found.known.values()], [*found.crossed.values()])}"},
         **{f"widths.{name}": {level: f"{s:.3f}" for level, s in own.items()} for name, own in learnt.items()},
     }
@@ -159,12 +160,13 @@ def rows_held(found: Found) -> Iterator[list[str]]:
 
 def rows_of_pairs(found: Found) -> Iterator[list[str]]:
     """How well pairs are told apart whose chip, source or framework was left out."""
+    shared = found.shared
     for name in ("step", "serving", "first"):
         for by in ("configuration", "chip", "framework", "source"):
-            score = widths.pairs(found.known[name], found.crossed[name], by, found.shared["levels"])
+            score = widths.pairs(found.known[name], found.crossed[name], by, shared[name])
             yield [
-                LEARNT[name][1], by, f"{score.pairs:,}", f"{score.brier:.3f}", f"{score.by_group:.3f}",
-                percent(score.right, digits=0),
+                LEARNT[name][1], by, f"{score.pairs:,}",
+                *(f"{one:.3f}" for one in (score.brier, score.best, score.by_group)), percent(score.right, digits=0),
             ]  # fmt: skip
 
 
@@ -184,12 +186,15 @@ def page(found: Found) -> str:
         ),
         "## Which of two is faster", _PAIRS,
         table(
-            ("figures", "left out", "pairs", "Brier", "each group once", "right"), rows_of_pairs(found),
+            ("figures", "left out", "pairs", "Brier", "best", "each group once", "right"), rows_of_pairs(found),
             words=("figures", "left out"),
         ),
-        "Designs alike in a part of the error share "
-        + ", ".join(f"{percent(share, digits=0)} of its variance {where}" for where, share in zip(
-            ("at home", "beyond"), found.shared.values(), strict=True)) + ".",
+        "Share of the variance of log errors that designs have in common on one stack and chip, and of one model too:",
+        table(
+            ("figures", "at home", "beyond", "one model: at home", "one model: beyond"),
+            [[LEARNT[name][1], *(percent(share, digits=0) for share in one)] for name, one in found.shared.items()],
+            words=("figures",),
+        ),
         f"Groups one by one: {filed('intervals_groups', _GROUP, rows_of_groups(found.rows))}",
         "Reliability at 50, 80 and 95 % and proper scores ([forecasts.md](forecasts.md)): "
         + filed("intervals_scores", _SCORE, rows_of_scores(found)),

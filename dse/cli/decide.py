@@ -74,7 +74,7 @@ def decide(
     else:
         for one in found:
             _print(show.console(), one, study)
-    return 0 if any(one.probability_feasible > 0.0 for one in found[0].verdicts) else NOTHING_FEASIBLE
+    return 0 if any(one.can_run and one.fits_probability > 0.0 for one in found[0].verdicts) else NOTHING_FEASIBLE
 
 
 def choices_of(
@@ -206,12 +206,17 @@ def _print(out: Console, found: Decision, study: Study) -> None:
     of = f", of {count:,} designs" if count > _TOP else ""
     show.heading(out, f"{study.long_names[found.metric]}: {more} is better{of}")
     units = study.written[found.metric]
+
+    def told(value: float) -> str:
+        return show.span(value) if units == "s" else show.quantity(value, units)
+
     rows = [
         [
-            *([short[one.name].removeprefix("design ")] if numbered else []), one.name, show.quantity(one.value, units),
-            f"{show.quantity(one.low, units)} to {show.quantity(one.high, units)}",
+            *([short[one.name].removeprefix("design ")] if numbered else []), one.name,
+            told(one.value), f"{told(one.low)} to {told(one.high)}",
             f"{100 * one.probability_best:.0f} %",
-            _lost(one.expected_regret), _lost(one.regret_90), show.percent(one.probability_feasible),
+            _lost(one.expected_regret), _lost(one.regret_90),
+            show.percent(one.fits_probability) if one.can_run else "cannot run",
         ]
         for one in (found.verdicts[i] for i in shown)
     ]  # fmt: skip

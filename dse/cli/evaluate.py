@@ -334,20 +334,12 @@ def _print_total(
 ) -> None:  # fmt: skip
     """Print a total and its parts; for memory with the capacity."""
     units, value = study.units[total], explained.metrics[total]
-    of_units = {"s": _days if value > _DAYS * _DAY else show.seconds, "B": show.gib}
+    of_units = {"s": show.span if value > _DAYS * _DAY else show.seconds, "B": show.gib}
     text = of_units.get(units, lambda number: show.quantity(number, units))
     there = f" of {show.gib(explained.memory_capacity)}" if total == study.memory else ""
     between = f" (80 %: {' to '.join(map(text, bounds[total]))})" if total in bounds else ""
     show.heading(out, f"{total.replace('_', ' ')}: {text(value)}{there}{between}")
     _print_waterfall(out, parts, text)
-
-
-def _days(value: float) -> str:
-    """A long time, or a part of one, in its largest unit."""
-    for unit, name in ((_DAY, "days"), (3600.0, "h"), (60.0, "min")):
-        if value >= unit:
-            return f"{show.digits(value / unit)} {name}"
-    return show.seconds(value)
 
 
 def _headline(explained: Explanation, bounds: dict[str, MetricInterval], study: Study) -> list[list[str]]:

@@ -33,9 +33,10 @@ def merge(
         raise InputError("OUTPUT.nc", str(output), allowed, fix)
     began = time.perf_counter()
     from dse import sweep as sweeps
+    from dse.running import judge
 
     imported = time.perf_counter() - began
     if figure:
         check(output, force, machines=False)
-    _, summary = sweeps.merge(output, force=force)
+    _, summary = sweeps.merge(output, force=force, judge=judge)
     return finish(summary, imported, figure, as_json, force)

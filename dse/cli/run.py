@@ -75,6 +75,7 @@ def run(
         figure = figure and not share
         began = time.perf_counter()
         from dse import sweep as sweeps
+        from dse.running import judge
 
         imported = time.perf_counter() - began
         out = show.console(stderr=as_json)
@@ -92,11 +93,7 @@ def run(
         try:
             with sweeps.progress_bar() as progress:
                 options: dict[str, Any] = {"keep": keep, "chunk": chunk, "fresh": fresh, "progress": progress}
-                options |= {"force": force, "workers": local, "scheduler": scheduler}
-                if kept.mode == "top":
-                    from dse.measured.decisions.choice import judge
-
-                    options["judge"] = judge
+                options |= {"force": force, "workers": local, "scheduler": scheduler, "judge": judge}
                 if share:
                     summary = sweeps.perform_shard(grid, sweeps.Shard(*share), output, **options)
                 else:

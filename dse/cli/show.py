@@ -15,11 +15,11 @@ from rich.table import Table
 from rich.text import Text
 
 from dse.errors import InputError
-from dse.io.quantities import GIB, counted, digits, duration, gib, percent, prefixed, quantity, seconds, setting
+from dse.io.quantities import GIB, counted, digits, duration, gib, percent, prefixed, quantity, seconds, setting, span
 
 __all__ = [
     "GIB", "console", "counted", "digits", "document", "duration", "error", "gib", "heading", "note", "percent",
-    "prefixed", "print_table", "print_whole", "quantity", "seconds", "setting", "table",
+    "prefixed", "print_table", "print_whole", "quantity", "seconds", "setting", "span", "table",
 ]  # fmt: skip
 
 #: Spaces between columns of a table; minimum width of prose.

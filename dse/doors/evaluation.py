@@ -8,7 +8,7 @@ from __future__ import annotations
 from dse.model.accounts import energy, memory
 from dse.model.accounts.bounds import BoundBy, step_bounds
 from dse.model.accounts.failures import host_copy, run_with_failures
-from dse.model.accounts.feasibility import Needed, fits_probability, infeasible_reason
+from dse.model.accounts.feasibility import Needed, fits_probability, infeasible_reason, usable_memory
 from dse.model.accounts.throughput import throughput
 from dse.model.layout import lay_out
 from dse.model.machine import technology
@@ -58,7 +58,7 @@ def evaluate(design: Design) -> Metrics:
         parameters=parameter_count(design.workload),
         peak_memory=held,
         **{f"peak_memory_{part}": value for part, value in held_by._asdict().items()},
-        fits_probability=fits_probability(design, held),
+        fits_probability=fits_probability(design.software.memory_spread, usable_memory(design), held),
         host_memory=on_host,
         energy_per_step=drawn.parts.total,
         **{f"energy_per_step_{part}": value for part, value in drawn.parts._asdict().items()},

@@ -19,7 +19,7 @@ from dse.designs.leaves import leaf
 from dse.designs.priced import stands_in_for_dies, stands_in_for_price
 from dse.designs.records import PLAIN_EXPERTS
 from dse.io.quantities import quantity
-from dse.types import Design, Emissions, Experts, Operator, Prices, Scalar, System, Topology
+from dse.types import Design, Emissions, Experts, Message, Operator, Prices, Scalar, System, Topology
 from dse.types.metrics import CARBON, ENERGY, MONEY, RUN, TAILS
 
 #: Reads a metric, or a leaf by its full path.
@@ -57,6 +57,7 @@ class Breakdown(NamedTuple):
     sections: Mapping[str, Sequence[Operator]] = types.MappingProxyType({})  #: section → its operators
     phases: Mapping[str, Any] = types.MappingProxyType({})  #: kind of step → its seconds by what bounds them
     rates: Any = None  #: those of the operators, where they are not those of a training step
+    messages: Sequence[Message] = ()  #: what a device sends
 
 
 class Shown(NamedTuple):

@@ -266,7 +266,8 @@ def _inside(design: Design) -> Any:
         phase: tuple(o._replace(input_gradient=None, weight_gradient=None) for o in operators)
         for phase, operators in sections.items()
     }
-    return Breakdown(built, {}, forward, steps(design)._asdict(), rates_in(engine, stage))
+    sent = (*prefill.messages, *decode.messages)
+    return Breakdown(built, {}, forward, steps(design)._asdict(), rates_in(engine, stage), sent)
 
 
 def _decoding(design: Design) -> Scalar:

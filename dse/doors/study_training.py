@@ -90,7 +90,7 @@ def _training_inside(design: Design) -> Breakdown:
     work = training_work(design, layout)
     running = operate(design, layout, work).design
     sections = {"embedding": work.embedding, "layer": work.layer, "head": work.head}
-    return Breakdown(running, layer_time(running, layout, work)._asdict(), sections)
+    return Breakdown(running, layer_time(running, layout, work)._asdict(), sections, messages=work.messages)
 
 
 def _training_numbers(design: Design, metrics: Mapping[str, float]) -> dict[str, str]:
@@ -222,7 +222,7 @@ def _training_remark(total: str, metrics: Mapping[str, float], design: Design) -
     """Of memory the chance that it fits, of energy what power it takes, of a run how it fails."""
     if total == "peak_memory":
         fits, sure = percent(metrics["fits_probability"]), gib(_surely_below(design))
-        return f"Fits with a probability of {fits} by the stack's own spread; predictions up to {sure} with 90 %."
+        return f"Fits with a probability of {fits}; predictions up to {sure} with 90 %."
     if total == "energy_per_step":
         return _training_power(metrics, design)
     if total == "run_time_with_failures":

@@ -184,6 +184,18 @@ def duration(value: float) -> str:
     return f"{whole} s"
 
 
+def span(value: float) -> str:
+    """A time in its largest unit, to three digits.
+
+    >>> span(9.5e5), span(7500.0), span(80.0), span(0.0125)
+    ('11.0 days', '2.08 h', '80.0 s', '12.5 ms')
+    """
+    for unit, name in ((86400.0, "days"), (3600.0, "h")):
+        if value >= unit:
+            return f"{digits(value / unit)} {name}"
+    return seconds(value)
+
+
 def gib(value: float) -> str:
     """Bytes in GiB, to three digits."""
     return f"{digits(value / GIB)} GiB"

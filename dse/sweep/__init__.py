@@ -1,6 +1,6 @@
 """Sweeps: a specification in TOML, every design of it evaluated, labelled results.
 
-``run(path)`` returns the dataset, ``execute(path)`` the dataset and its summary, ``plan(path)`` only the grid;
+``execute(path)`` returns the dataset and its summary (:func:`dse.run` with intervals), ``plan(path)`` only the grid;
 ``open_results(path)`` reads a results file. ``perform_shard`` evaluates a shard, ``merge`` joins the shards.
 """
 
@@ -16,12 +16,12 @@ from dse.sweep.progress import Progress, progress_bar
 from dse.sweep.reduce.keep import Part
 from dse.sweep.results.files import open_results
 from dse.sweep.results.summary import BestDesign, Summary
-from dse.sweep.run import execute, perform, run
+from dse.sweep.run import execute, perform
 from dse.sweep.shard import perform_shard
 from dse.sweep.store.manifest import Shard
 
 __all__ = [
     "BestDesign", "Grid", "Interrupted", "Keep", "Part", "Progress", "RunOptions", "Shard", "Summary", "SweepSpec",
-    "execute", "from_text", "merge", "open_results", "perform", "perform_shard", "plan", "progress_bar", "read", "run",
+    "execute", "from_text", "merge", "open_results", "perform", "perform_shard", "plan", "progress_bar", "read",
 ]  # fmt: skip
 

@@ -4,10 +4,8 @@ from __future__ import annotations
 
 import dataclasses
 import functools
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from pathlib import Path
-
-import numpy as np
 
 from dse.doors.study import Study
 from dse.errors import InputError
@@ -22,6 +20,7 @@ from dse.sweep.grid.grid import Grid
 from dse.sweep.progress import Progress
 from dse.sweep.results import summary as summaries
 from dse.sweep.results import writing
+from dse.sweep.results.dataset import Judge
 from dse.sweep.results.files import COMPRESSION
 from dse.sweep.results.summary import Summary
 from dse.sweep.store import manifest
@@ -31,10 +30,6 @@ ENUMERATION_RATE = 5e7
 
 #: Maximum number of designs of a sweep: two days on sixty such machines.
 MOST_DESIGNS = 10**13
-
-
-#: (grid, indices of designs) → name of a variable → its values, units and long name.
-Judge = Callable[[Grid, np.ndarray], Mapping[str, tuple[np.ndarray, dict[str, str]]]]
 
 
 @dataclasses.dataclass(frozen=True)

@@ -30,13 +30,16 @@ from dse.sweep.store.parts import PartStore, lock_output, parts_folder, ranges
 _SAME_HERE = ("specification_hash", "catalog_digest", "code_version", "code_digest")
 
 
-def merge(output: str | Path, study: Study | None = None, force: bool = False) -> tuple[Labelled, Summary]:
+def merge(
+    output: str | Path, study: Study | None = None, force: bool = False, judge: datasets.Judge | None = None
+) -> tuple[Labelled, Summary]:
     """Join the parts of all shards and write the results that a single run would write.
 
     Args:
         output: the shards' output file; their parts are in ``<output>.parts/``.
         study: the model that the shards evaluated, if it is not the one that the specification implies.
         force: replace a file that is not of dse.
+        judge: further variables of the designs that ``top:K`` keeps.
 
     Returns:
         The labelled results and their summary; the parts are deleted.
@@ -65,7 +68,7 @@ def merge(output: str | Path, study: Study | None = None, force: bool = False) -
         numbers = {"seconds": {}, "n_programs": 0, "resumed": grid.n_designs, "redone": 0, "output": output}
         summary = summaries.of_part(grid, keep, part, **numbers)
         attributes = summaries.attributes(grid, summary, header["sweep"])
-        labelled = datasets.build(grid, keep, part, attributes)
+        labelled = datasets.build(grid, keep, part, attributes, judge)
         write_results(labelled, grid, store, {"run": joined - began}, force)
     summary.seconds.update(run=joined - began, write=time.perf_counter() - joined, total=time.perf_counter() - began)
     return labelled, summary

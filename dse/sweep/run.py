@@ -5,7 +5,6 @@ from __future__ import annotations
 import contextlib
 import dataclasses
 import time
-from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -18,7 +17,6 @@ from dse.sweep.engine.programs import CompileClock
 from dse.sweep.evaluation import Evaluated, evaluate_blocks, kept_parts, write_results
 from dse.sweep.grid.grid import Grid
 from dse.sweep.job import Job, RunOptions, prepared
-from dse.sweep.progress import Progress
 from dse.sweep.reduce import keep as keeping
 from dse.sweep.reduce.collection import Collection
 from dse.sweep.results import dataset as datasets
@@ -34,52 +32,10 @@ if TYPE_CHECKING:
     import xarray as xr
 
 
-def run(
-    spec: str | Path | SweepSpec | Grid,
-    output: str | Path | bool | None = None,
-    keep: str | None = None,
-    chunk: int | None = None,
-    fresh: bool = False,
-    progress: Callable[[Progress], None] | None = None,
-    any_option: bool = False,
-    workers: int | None = None,
-    scheduler: str | None = None,
-) -> xr.Dataset:
-    """Run a sweep and write its results; :func:`execute` also returns the summary.
-
-    Args:
-        spec: path of a specification or ``example:NAME``, a specification, or a grid.
-        output: results file, by default the specification's; False: none.
-        keep: ``all feasible best pareto top:K`` in place of the specification's.
-        chunk: designs per evaluation.
-        fresh: ignore the results and the parts of earlier runs.
-        progress: called after every block.
-        any_option: allow options that the software stack lacks; by default they are left out.
-        workers: number of local processes; scripts need ``if __name__ == "__main__":``.
-        scheduler: address of a Dask scheduler whose workers evaluate; they must share the folder of the output.
-
-    Returns:
-        One variable per metric, with ``units`` and ``long_name``. Dimensions are the orthogonal axes and
-        ``mapping``; ``design`` for single designs (``feasible``, ``top:K``, ``pareto``); the orthogonal axes for
-        ``best``.
-
-    Raises:
-        InputError: for bad input, before any evaluation.
-        Interrupted: when stopped; finished blocks are stored.
-        IncompleteError: if a part could not be computed; finished blocks are stored.
-
-    >>> results = run("sweeps/megatron_1t_4096_a100.toml", output=False, keep="top:3")
-    >>> results.sizes["design"], results.step_time.attrs["units"]
-    (3, 's')
-    """
-    how = {"keep": keep, "chunk": chunk, "fresh": fresh, "progress": progress, "any_option": any_option}
-    return execute(spec, output, **how, workers=workers, scheduler=scheduler)[0]
-
-
 def execute(
     spec: str | Path | SweepSpec | Grid, output: str | Path | bool | None = None, **options: Any
 ) -> tuple[xr.Dataset, Summary]:
-    """Run a sweep like :func:`run` and return its results and summary.
+    """Run a sweep and return its results and summary.
 
     Args:
         spec: path of a specification, a specification, or a grid.
@@ -87,7 +43,7 @@ def execute(
         **options: other fields of :class:`~dse.sweep.job.RunOptions`.
 
     Returns:
-        The dataset of :func:`run`, and the summary: counts by reason, best designs, time by purpose.
+        The dataset (:func:`dse.running.run`), and the summary: counts by reason, best designs, time by purpose.
 
     Raises:
         InputError: for bad input, before any evaluation.
@@ -140,9 +96,7 @@ def perform(
         numbers = {"seconds": seconds, "n_programs": found.n_programs, "output": job.target, "damaged": damaged}
         summary = summaries.of_part(job.grid, job.keep, found.part, **numbers, **found.earlier._asdict())
         attributes = summaries.attributes(job.grid, summary, found.identity)
-        labelled = datasets.build(job.grid, job.keep, found.part, attributes)
-        if job.options.judge and job.keep.mode == "top":
-            labelled.data.update(datasets.judged(job.options.judge(job.grid, found.part.index)))
+        labelled = datasets.build(job.grid, job.keep, found.part, attributes, job.options.judge)
         if found.store:
             write_results(labelled, job.grid, found.store, seconds, job.options.force)
     ended = time.perf_counter()

@@ -207,8 +207,8 @@ class Software:
         default=None, bounds=YES_OR_NO, absent=0.0,
     )  # fmt: skip
     reserve: Scalar = metadata("", "B", "reserved device memory: driver, communicators, fragments")
-    memory_spread: Scalar = metadata(
-        "", "1", "log standard deviation of measured over predicted peak memory", default=0.1, bounds=SHARE
+    memory_spread: Scalar = metadata(  # by default that of a framework left out: docs/intervals.md
+        "", "1", "log standard deviation of measured over predicted peak memory", default=0.133, bounds=SHARE
     )
     can: Capabilities = Capabilities()
     experts: ExpertKernels | None = None  # for a workload with experts

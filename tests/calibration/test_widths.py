@@ -56,11 +56,11 @@ def test_widths_of_a_respect_do_not_fall_outwards(known):
     levels = [one._replace(levels=("vendor",)) if i < half else one for i, one in enumerate(known.rows)]
     calm = known._replace(rows=levels, errors=np.where(np.arange(len(levels)) < half, 0.0, known.errors))
     found = widths.fit(calm, np.ones(len(levels), bool))
-    assert found["vendor"] >= found["chip"]
+    assert found["vendor"] == found["chip"] < widths.fit(known, np.ones(len(levels), bool))["chip"]  # of both
 
 
 def test_pairs_of_what_shares_an_error_are_told_apart(known):
     deviation = widths.deviations(known, widths.fit(known, np.ones(len(known.rows), bool)))
-    blind = widths.pairs(known, deviation, "chip", 0.0)
-    sure = widths.pairs(known, deviation, "chip", widths.shared(known, at_home=False))
+    blind = widths.pairs(known, deviation, "chip", widths.Shared(0.0, 0.0, 0.0, 0.0))
+    sure = widths.pairs(known, deviation, "chip", widths.Shared.of([known]))
     assert sure.pairs == blind.pairs > 1000 and sure.brier < blind.brier < 0.25

@@ -3,14 +3,21 @@
 from __future__ import annotations
 
 import json
+import tomllib
 
 import numpy as np
 import pytest
+import xarray as xr
 
 import dse
+from dse import running
 from dse.cli import app
+from dse.designs import catalog
 from dse.doors.studies import STUDIES
+from dse.measured import evaluate_many
 from dse.measured.decisions.choice import Choice, decide
+from dse.measured.uncertainty import distance
+from dse.types import Software
 
 STUDY = STUDIES["training"]
 
@@ -66,8 +73,22 @@ def test_what_designs_have_in_common_cancels():
 
 def test_memory_that_is_too_small_is_told():
     found = decide([NEAR[0], choice("all on one", tp=1, pp=1, micro_batch=4)], "step_time", STUDY)
-    fits = {one.name: one.probability_feasible for one in found.verdicts}
+    fits = {one.name: one.fits_probability for one in found.verdicts}
     assert fits["plain"] > 0.9 > 0.1 > fits["all on one"]
+    metric = evaluate_many([choice("all on one", tp=1, pp=1, micro_batch=4).design])["fits_probability"]
+    assert fits["all on one"] == metric  # one chance, by whatever door
+
+
+def test_stacks_whose_memory_nobody_measured_have_the_spread_of_frameworks_left_out():
+    table = tomllib.loads((catalog.catalog_root() / "intervals.toml").read_text())
+    spread = catalog.record(Software, "maxtext").memory_spread
+    home = catalog.record(Software, "megatron-core").memory_spread  # of the median stack
+    assert spread == pytest.approx(np.hypot(home, table["widths"]["memory"]["framework"]), abs=1e-3)
+    assert distance.parts_of_memory("maxtext", spread) == {"framework": spread}
+    assert all(
+        "memory_spread" in catalog.entry("software", name).values for name in catalog.names("software")
+        if distance.framework_of(name) in table["memory"]["frameworks"]
+    )
 
 
 def told(capsys, *arguments):
@@ -95,9 +116,19 @@ def test_a_sweep_that_keeps_the_best_says_how_sure_it_is(tmp_path, capsys):
     assert status == 0 and "best %" in text
     with dse.open_results(output) as results:
         assert float(results.probability_best.sum()) == pytest.approx(1.0, abs=1e-5)
-        assert results.probability_feasible.attrs["units"] == "1"
+        assert "probability_feasible" not in results and results.fits_probability.attrs["units"] == "1"
+        from_python = dse.run(sweep, output=False, keep="top:5")
+        assert {*from_python} == {*results} >= {"step_time_low", "step_time_high"}
+        xr.testing.assert_allclose(from_python, results.load())
     status, text = told(capsys, "decide", str(output))
     assert status == 0 and "best at the mean" in text
+
+
+def test_a_sweep_without_intervals_does_not_ask_for_them(tmp_path, monkeypatch):
+    monkeypatch.setattr(running, "judge", lambda *asked: pytest.fail("intervals of a sweep that shows none"))
+    (tmp_path / "small.toml").write_text(SMALL.format("[2]"))
+    for keep in ("best", "feasible", "all"):
+        assert "step_time_low" not in dse.run(tmp_path / "small.toml", output=False, keep=keep)
 
 
 def test_results_are_decided_by_their_objective(tmp_path, capsys):

@@ -15,6 +15,7 @@ from dse.cli import app
 from dse.designs import catalog
 from dse.designs.leaves import leaf, leaves
 from dse.doors.studies import STUDIES
+from dse.measured.decisions.choice import named_choices
 from dse.measured.prediction import by_structure
 from dse.measured.uncertainty.distance import Known, Place, levels
 from dse.measured.uncertainty.intervals import intervals
@@ -28,6 +29,8 @@ from dse.measured.uncertainty.parts import (
     quantile,
     uncertainty_of,
 )
+from dse.measured.uncertainty.posterior import Choice, posterior
+from dse.sweep import from_text, plan
 
 DESIGN = dse.design("gpt-3-13b", "selene", n_devices=16, tp=8, pp=2, recompute="full", global_batch=64)
 
@@ -97,7 +100,7 @@ def test_intervals_of_serving_are_by_engine_and_kind_of_figure():
     token = "time_per_output_token"
     assert half_width(served(token, "vllm")) < half_width(served(token, "vllm", ("vendor", "stack")))
     assert served("time_to_first_token", "vllm") == {"home": catalog.entry("software", "vllm").value("residuals.first")}
-    assert served("peak_memory", "vllm")["home"] == pytest.approx(float(DESIGN.software.memory_spread))
+    assert served("peak_memory", "vllm")["framework"] == pytest.approx(float(DESIGN.software.memory_spread))
     assert not served("concurrency_limit", "vllm")
 
 
@@ -138,9 +141,35 @@ def test_intervals_widen_with_distance():
         low, high = found.bounds["step_time"]
         widths.append(np.log(high / low))
         assert sum(found.reasons("step_time", 9).values()) == pytest.approx(1.0)
-        assert {"generation", "vendor"} & found.reasons("step_time", 9).keys()
+        assert {"generation", "vendor", "kernels", "links"} & found.reasons("step_time", 9).keys()
     home = intervals(DESIGN, {"step_time": 1.0}, "megatron-2021", accelerator="a100-sxm-80gb", model="gpt-3-13b")
     assert np.log(home.bounds["step_time"].high / home.bounds["step_time"].low) < widths[0] <= widths[1] <= widths[2]
+
+
+def test_a_value_that_is_stated_is_known():
+    """Of the command and of sweeps alike: it is not drawn, and what it explained is no longer open."""
+    path = "system.accelerator.kernels.matrix_efficiency"
+    one = Choice("", DESIGN, "megatron-2021", "a100-sxm-80gb", "gpt-3-13b")
+    both = posterior([one, one._replace(stated={path})], "step_time", STUDIES["training"])
+    assert path in both.spreads[0] and path not in both.spreads[1]
+    assert both.deviations[1] < both.deviations[0]
+    grid, _ = plan(from_text(SWEPT), "top:2")
+    assert all({path, "software.matrix_slowdown"} <= {*choice.stated} for choice in named_choices(grid, [0, 1]))
+
+
+SWEPT = """
+[workload]
+name = "gpt-3-13b"
+[system]
+name = "selene"
+n_devices = 16
+kernels.matrix_efficiency = 0.8
+[mapping]
+tp = 8
+pp = 2
+[axes]
+matrix_slowdown = [1.0, 1.1]
+"""
 
 
 def test_energy_is_less_sure_than_time():

@@ -13,6 +13,7 @@ import dse
 from calibration import replay
 from calibration.replay import RANDOM, WORTH
 from dse.cli import app
+from dse.designs.leaves import replace
 from dse.doors.studies import STUDIES
 from dse.measured import read_cases
 from dse.measured.decisions.candidates import Machine, offered, reduced
@@ -112,6 +113,16 @@ def test_a_run_of_a_design_is_worth_most_and_its_kernels_something():
     assert max(worths, key=worths.__getitem__) == "run Rubin"
     assert all(0.0 <= worth <= near.loss * 1.02 for worth in worths.values())
     assert max(worth for name, worth in worths.items() if name.startswith("GEMM")) > 0.0
+
+
+def test_collectives_are_as_the_model_sends_them():
+    blackwell = TWO[0]._replace(design=replace(TWO[0].design, {"mapping.zero_stage": 1.0}))
+    offer = offered([blackwell, TWO[1]], "step_time", TRAINING, Machine("dgx-b200", "b200-sxm-180gb", 64))
+    offered_sizes = {float(one.row["bytes"]) for one in offer.candidates if one.kind == "collective"}
+    sent = [m for one in (blackwell, TWO[1]) for m in TRAINING.inside(one.design).messages if float(m.times)]
+    assert offered_sizes and all(
+        any(abs(size / float(m.size / m.pieces) - 1.0) < 1e-5 for m in sent) for size in offered_sizes
+    )
 
 
 def test_a_run_fits_on_the_machine():

@@ -9,7 +9,8 @@ import pytest
 import xarray as xr
 
 from dse.errors import InputError
-from dse.sweep import Interrupted, Progress, execute, open_results, plan, run
+from dse.running import run
+from dse.sweep import Interrupted, Progress, execute, open_results, plan
 from dse.sweep.engine.programs import CompileClock
 from dse.sweep.results import writing
 from dse.sweep.store.parts import PartStore, lock_output

@@ -30,7 +30,19 @@ from dse.model.machine.rates import rates_of
 from dse.model.machine.roofline import isolated_time
 from dse.model.machine.routes import Route
 from dse.model.machine.technology import generated
-from dse.types import Collective, Design, Group, MessageKind, OperatorKind, Precision, Scalar, System, Work, choice_name
+from dse.types import (
+    Collective,
+    Design,
+    Group,
+    Message,
+    MessageKind,
+    OperatorKind,
+    Precision,
+    Scalar,
+    System,
+    Work,
+    choice_name,
+)
 
 #: Standard deviation of the model's own log error of an isolated kernel, which one shape cannot average out: median
 #: errors of held-out shapes (6.5, 9.3 and 6.8 %: hw_catalog/kernels/generic.toml) over 0.6745.
@@ -215,7 +227,7 @@ def _shapes(design: Design, base: Design, machine: Machine, study: Study) -> Ite
                 yield _product(work, code, dtype, machine)
         elif o.kind in (OperatorKind.flash, OperatorKind.context) and design.workload.latent is None:
             yield _attention(design, work, o.kind, code, machine)
-    yield from _messages(design, base, machine)
+    yield from _messages(inside.messages, base, machine)
 
 
 def kernel(kind: OperatorKind, work: Work, precision: float) -> Callable[[System], Scalar]:
@@ -249,10 +261,10 @@ def _attention(design: Design, work: Work, kind: OperatorKind, code: float, mach
     return _Shape("attention", name, kernel(kind, work, code), line, row)
 
 
-def _messages(design: Design, base: Design, machine: Machine) -> Iterator[_Shape]:
+def _messages(messages: Sequence[Message], base: Design, machine: Machine) -> Iterator[_Shape]:
     """Collectives of the groups that fit on the machine and in a domain of it."""
     most = min(float(machine.devices), float(base.system.scale_up.domain))
-    for name, kind, members, size in _sent(design):
+    for name, kind, members, size in _sent(messages):
         members = min(members, most)
         if members > 1.0 and size > 1.0:
             row = {"system": machine.accelerator, "dtype": "bfloat16", "collective": name,
@@ -267,26 +279,18 @@ def _bytes(size: float) -> str:
     return f"{size / 2**20:.3g} MiB" if size >= 2**20 else f"{size / 2**10:.3g} KiB"
 
 
-def _sent(design: Design) -> Iterator[tuple[str, MessageKind, float, float]]:
-    """Collective, kind, members and bytes of what a design sends most."""
-    w, m = design.workload, design.mapping
-    hidden, tp, dp = float(w.hidden), float(m.tp), float(m.dp)
-    if w.requests is None:
-        tokens = [float(m.micro_batch) * float(w.seq_len) / float(m.cp)]
-    else:
-        chunk = float(m.serving.chunk) if m.serving is not None else float(w.requests.prompt_tokens)
-        tokens = [min(chunk, float(w.requests.prompt_tokens)), float(w.requests.concurrency) / dp]
-    for count in tokens:
-        if w.requests is None and float(m.sequence_parallel):
-            yield "all_gather", MessageKind.all_gather, tp, 2.0 * count * hidden
-            yield "reduce_scatter", MessageKind.reduce_scatter, tp, 2.0 * count * hidden
-        else:
-            yield "all_reduce", MessageKind.all_reduce, tp, 2.0 * count * hidden
-        if w.experts is not None and m.experts is not None:
-            yield "alltoall", MessageKind.all_to_all, float(m.experts.ep), 2.0 * count * float(w.experts.top_k) * hidden
-    if w.requests is None and dp > 1.0:
-        layer = 4.0 * hidden**2 + 3.0 * hidden * float(w.ffn_hidden)
-        yield "reduce_scatter", MessageKind.reduce_scatter, dp, 2.0 * layer / tp
+#: Collectives by their names in tables.
+_COLLECTIVES: dict[MessageKind, str] = {
+    MessageKind.all_reduce: "all_reduce", MessageKind.all_gather: "all_gather",
+    MessageKind.reduce_scatter: "reduce_scatter", MessageKind.all_to_all: "alltoall",
+}  # fmt: skip
+
+
+def _sent(messages: Sequence[Message]) -> Iterator[tuple[str, MessageKind, float, float]]:
+    """Collective, kind, members and bytes of what a device sends, as the model has it."""
+    for one in messages:
+        if float(one.times) > 0.0 and (name := _COLLECTIVES.get(one.kind)):
+            yield name, one.kind, float(one.group.size), float((one.size + one.inter_domain) / one.pieces)
 
 
 def collective(kind: MessageKind, size: float, members: float) -> Callable[[System], Scalar]:

@@ -10,9 +10,9 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from statistics import NormalDist
 from typing import Any, NamedTuple
 
+import jax.numpy as jnp
 import numpy as np
 
 from dse.doors.study import Study
@@ -20,8 +20,10 @@ from dse.measured.decisions.evidence import Evidence, conditioned
 from dse.measured.decisions.scenarios import Scenario, applied, with_base
 from dse.measured.prediction import evaluate_many
 from dse.measured.uncertainty.intervals import has_interval
-from dse.measured.uncertainty.parts import MetricInterval, interval, parts_of, quantile
+from dse.measured.uncertainty.parts import MetricInterval, interval, quantile
 from dse.measured.uncertainty.posterior import DRAWS, Choice, Posterior, posterior, posteriors
+from dse.model.accounts.feasibility import fits_probability
+from dse.model.machine.technology import generated
 from dse.sweep.results.summary import named_designs
 from dse.types import Design
 
@@ -40,7 +42,8 @@ class Verdict(NamedTuple):
     low: float  #: ends of its 80 % interval
     high: float
     probability_best: float
-    probability_feasible: float  #: that it fits in memory; 0 where another reason forbids it
+    fits_probability: float  #: that its peak memory fits
+    can_run: bool  #: whether nothing but memory may forbid it
     expected_regret: float  #: relative, of the mean logarithm; infinite where it cannot run in a scenario
     regret_90: float  #: which 90 % of draws do not exceed
 
@@ -130,9 +133,11 @@ def decide(
     expected, most = np.expm1(lost @ each), np.expm1([_quantile(one, each, 0.9) for one in lost])
     factors = np.exp(quantile() * deviations)
     base = values[0]
-    columns = base, base / factors, base * factors, wins, _feasible(choices, metrics, study), expected, most
+    can_run = (np.asarray(metrics["infeasible_reason"], int) & ~int(study.memory_reasons)) == 0
+    columns = base, base / factors, base * factors, wins, _fits(choices, metrics, study), can_run, expected, most
     verdicts = [
-        Verdict(choice.name, *map(float, row)) for choice, row in zip(choices, zip(*columns, strict=True), strict=True)
+        Verdict(choice.name, *(one.item() for one in row))
+        for choice, row in zip(choices, zip(*columns, strict=True), strict=True)
     ]
     order = np.argsort(means[0])
     outcomes = [
@@ -140,7 +145,7 @@ def decide(
         for one, share, mean, row in zip(futures, weights, means, values, strict=True)
     ]  # fmt: skip
     shares = {} if evidence is not None else known.shares(int(order[0]), int(order[min(1, len(order) - 1)]))
-    unclear = {"expected": _unclear(choices, lost, each), "90 %": _alike(choices, most)}
+    unclear = {"expected": _unclear(choices, lost, each), "90 %": _alike(choices, lost, each, most)}
     return Decision(metric, higher_is_better, verdicts, better, shares, outcomes, unclear)
 
 
@@ -192,23 +197,25 @@ def _unclear(choices: Sequence[Choice], lost: np.ndarray, each: np.ndarray) -> l
     return found
 
 
-def _alike(choices: Sequence[Choice], most: np.ndarray, digit: float = 5e-4) -> list[str]:
-    """Designs whose 90 % regret is printed as the least one is."""
-    first = int(most.argmin())
+def _alike(
+    choices: Sequence[Choice], lost: np.ndarray, each: np.ndarray, most: np.ndarray, digit: float = 5e-4
+) -> list[str]:
+    """Designs whose 90 % regret is printed as the least one is, or not told from it: a standard error of both."""
+    first, error = int(most.argmin()), math.sqrt(0.9 * 0.1 / DRAWS)
     if not math.isfinite(most[first]):
         return []
-    return [one.name for i, one in enumerate(choices) if i != first and most[i] - most[first] < digit]
+    most_of_first = max(most[first] + digit, np.expm1(_quantile(lost[first], each, 0.9 + error)))
+    found = (i for i in range(len(choices)) if i != first)
+    return [choices[i].name for i in found if np.expm1(_quantile(lost[i], each, 0.9 - error)) < most_of_first]
 
 
-def _feasible(choices: Sequence[Choice], metrics: Mapping[str, np.ndarray], study: Study) -> list[float]:
-    """Probability that each design fits in memory, 0 where another reason forbids it."""
-    found = []
-    for choice, need, reason in zip(choices, metrics[study.memory], metrics["infeasible_reason"], strict=True):
-        spare = math.log(float(study.capacity(choice.design)) / max(float(need), 1.0))
-        deviation = math.hypot(*parts_of(study.memory, choice.design, choice.stack, (), study).values())
-        fits = NormalDist(0.0, max(deviation, 1e-6)).cdf(spare)
-        found.append(0.0 if int(reason) & ~int(study.memory_reasons) else fits)
-    return found
+def _fits(choices: Sequence[Choice], metrics: Mapping[str, np.ndarray], study: Study) -> np.ndarray:
+    """Probability that each design's peak memory fits: the metric, of a study without one by the same function."""
+    if "fits_probability" in metrics:
+        return np.asarray(metrics["fits_probability"], float)
+    spread = jnp.array([float(choice.design.software.memory_spread) for choice in choices])
+    usable = jnp.array([float(study.capacity(generated(choice.design))) for choice in choices])
+    return np.asarray(fits_probability(spread, usable, jnp.maximum(metrics[study.memory], 1.0)), float)
 
 
 # Designs of a sweep
@@ -217,9 +224,9 @@ def _feasible(choices: Sequence[Choice], metrics: Mapping[str, np.ndarray], stud
 def judge(grid: Any, index: np.ndarray) -> dict[str, tuple[np.ndarray, dict[str, str]]]:
     """Further variables of designs of a sweep: ends of the 80 % intervals of its metrics, and how sure the best one is.
 
-    ``<metric>_low`` and ``<metric>_high`` of objectives and of what tables and figures show; ``probability_best`` and
-    ``probability_feasible`` by the first objective. Empty for more than ``MOST`` designs; no probabilities for designs
-    of several models and for an objective without an interval.
+    ``<metric>_low`` and ``<metric>_high`` of objectives and of what tables and figures show; ``probability_best`` by
+    the first objective, and ``fits_probability`` of a study without that metric. Empty for more than ``MOST`` designs;
+    no probabilities for designs of several models and for an objective without an interval.
     """
     objective, study = grid.spec.objectives[0], grid.spec.study
     if not 0 < len(index) <= MOST:
@@ -237,8 +244,9 @@ def judge(grid: Any, index: np.ndarray) -> dict[str, tuple[np.ndarray, dict[str,
     if not has_interval(metric, study) or len(choices) < 2 or len({choice.model for choice in choices}) > 1:
         return found
     verdicts = decide(choices, metric, study, objective.sign < 0.0, known=known.get(metric)).verdicts
-    about = {"probability_best": "probability that it is the best of the designs that are kept",
-             "probability_feasible": "probability that it fits in memory"}  # fmt: skip
+    about = {"probability_best": "probability that it is the best of the designs that are kept"}
+    if "fits_probability" not in grid.spec.metrics:
+        about |= {"fits_probability": "probability that peak memory fits"}
     return found | {
         name: (np.array([getattr(one, name) for one in verdicts], np.float32), {"units": "1", "long_name": text})
         for name, text in about.items()
@@ -246,7 +254,7 @@ def judge(grid: Any, index: np.ndarray) -> dict[str, tuple[np.ndarray, dict[str,
 
 
 def named_choices(grid: Any, index: Iterable[int]) -> list[Choice]:
-    """Designs of a sweep; prices and the like that it states have no spread."""
+    """Designs of a sweep; values that it states have no spread."""
     stated = frozenset(axis.key for axis in (*grid.spec.fixed.values(), *grid.spec.axes))
     return [Choice(*one, stated=stated) for one in named_designs(grid, [int(one) for one in index])]
 

@@ -16,12 +16,11 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Mapping, Sequence
-from statistics import NormalDist
 from typing import NamedTuple
 
 import numpy as np
 
-from dse.measured.uncertainty.posterior import Posterior
+from dse.measured.uncertainty.posterior import Posterior, points
 
 
 class Candidate(NamedTuple):
@@ -119,7 +118,7 @@ def value(belief: Belief, one: Candidate) -> float:
     slope = belief.slope(one)
     if np.ptp(slope) <= 1e-12:
         return 0.0
-    informed = np.min(belief.losses[:, None] + slope[:, None] * _points(), axis=0).mean()
+    informed = np.min(belief.losses[:, None] + slope[:, None] * points(_POINTS), axis=0).mean()
     return max(float(belief.losses.min() - informed), 0.0)
 
 
@@ -167,17 +166,12 @@ def order(belief: Belief, candidates: Sequence[Candidate], count: int = 10) -> l
 _LEAST = 1e-4
 
 
-@functools.lru_cache(maxsize=1)
-def _points(count: int = 2001) -> np.ndarray:
-    """Equally probable values of a standard normal, symmetric."""
-    return np.array([NormalDist().inv_cdf((i + 0.5) / count) for i in range(count)])
+#: Equally probable values that integrals over one number take.
+_POINTS = 2001
 
 
 @functools.lru_cache(maxsize=64)
 def _draws(factors: int) -> np.ndarray:
-    """Standard normal draws of some factors [factors, draws]: the points of each in an order of its own.
-
-    (A Latin hypercube; McKay, Beckman and Conover 1979.) Those of more factors begin with these.
-    """
-    orders = (np.random.default_rng(i).permutation(len(_points())) for i in range(factors))
-    return np.array([_points()[order] for order in orders]).reshape(factors, len(_points()))
+    """Standard normal draws of some factors [factors, draws], a Latin hypercube; those of more begin with these."""
+    orders = (np.random.default_rng(i).permutation(points(_POINTS)) for i in range(factors))
+    return np.array([*orders]).reshape(factors, _POINTS)

@@ -12,7 +12,6 @@ confidence of a value; one that the user has stated has none.
 from __future__ import annotations
 
 import dataclasses
-import math
 from collections.abc import Collection, Mapping, Sequence
 from typing import Any, NamedTuple
 
@@ -159,13 +158,9 @@ def bills(
     return found
 
 
-def of_prices(bill: Bill, metric: str) -> dict[str, float]:
-    """Parts by prices, emission factors and failures: part of the log error of a metric → its standard deviation."""
-    found: dict[str, float] = {}
-    for path, moved in bill.prices.items():
-        name = "device price" if path in (DEVICE, MARGIN) else METRICS[metric]
-        found[name] = math.hypot(found.get(name, 0.0), moved)
-    return found
+def part_of(path: str, metric: str) -> str:
+    """The part of the log error of a metric that a price, an emission factor or a time between failures is."""
+    return "device price" if path in (DEVICE, MARGIN) else METRICS[metric]
 
 
 def of_time(bill: Bill, metric: str, design: Design, stack: str, at: Levels, study: Study) -> dict[str, float]:

@@ -204,18 +204,20 @@ def parts(figure: str, stack: str, at: Levels) -> dict[str, float]:
 
 
 def parts_of_memory(stack: str, spread: float) -> dict[str, float]:
-    """The same of peak memory: ``spread`` of the stack, more where no memory of its framework was measured."""
-    known = framework_of(stack) in _table()["memory"]["frameworks"]
-    return {"home": spread} | ({} if known else {"framework": float(_table()["widths"]["memory"]["framework"])})
+    """The same of peak memory: ``spread`` of the stack, by default that of a framework without measured peaks."""
+    return {"home" if framework_of(stack) in _table()["memory"]["frameworks"] else "framework": spread}
 
 
 #: Kinds of figures whose widths are learnt together.
 FIGURES = dict.fromkeys(("token", "latency", "rate", "energy"), "serving")
 
 
-def shared(part: str) -> float:
-    """Share of the variance of a part that designs alike in it have in common."""
-    return float(_table()["shared"]["home" if part in ("home", "board") else "levels"])
+def shared(part: str, figure: str = "step") -> tuple[float, float]:
+    """Share of the variance of a part that designs alike in it have in common, and that those of one model too have."""
+    tables = _table()["shared"]
+    found = tables.get(FIGURES.get(figure, figure), tables["step"])
+    where = "home" if part in ("home", "board") else "levels"
+    return float(found[where]), max(float(found[where]), float(found[f"{where}_model"]))
 
 
 def estimate(kind: str) -> float:

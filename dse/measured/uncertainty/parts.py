@@ -201,7 +201,12 @@ class Carved(NamedTuple):
 
     parts: dict[str, float]  #: part → standard deviation
     scales: dict[str, float]  #: group of leaves → factor of its spreads
-    common: dict[str, float]  #: level or ``home`` → share of its variance that designs alike in it have in common
+    taken: dict[str, float]  #: level or ``home`` → variance that leaves have taken from it
+
+    def common(self, part: str, share: float) -> float:
+        """Share of what is left of a part that designs have in common who have ``share`` of it whole in common."""
+        left, taken = self.parts[part] ** 2, self.taken.get(part, 0.0)
+        return max(share * (left + taken) - taken, 0.0) / left if left else 0.0
 
 
 def carved(parts: Mapping[str, float], drawn: Mapping[str, float]) -> Carved:
@@ -217,40 +222,32 @@ def carved(parts: Mapping[str, float], drawn: Mapping[str, float]) -> Carved:
         drawn: group of leaves (:data:`dse.measured.uncertainty.spreads.GROUPS`) → standard deviation that they make.
     """
     left, scales, at_home = dict(parts), dict.fromkeys(drawn, 1.0), dict[str, float]()
-    explained = dict[str, float]()
     for groups, levels in _HOLDERS:
         own = {name: drawn[name] for name in groups if drawn.get(name)}
         if "chip" in levels and "vendor" in parts and "parameters" in drawn:  # that level holds the stack's too
             own["parameters"] = drawn["parameters"]
         if "board" in parts and "power" in own:
-            _take(left, ("board",), own.pop("power") ** 2, explained)
+            _take(left, ("board",), own.pop("power") ** 2)
         held_by = [level for level in levels if parts.get(level)]
         if held_by:
-            _take(left, held_by, sum(one**2 for one in own.values()), explained)
+            _take(left, held_by, sum(one**2 for one in own.values()))
         else:
             at_home |= own
     variance, home = sum(one**2 for one in at_home.values()), parts.get("home", 0.0) ** 2
     if variance:
-        narrowed = min(1.0, math.sqrt(distance.shared("home") * home / variance))
+        narrowed = min(1.0, math.sqrt(distance.shared("home")[0] * home / variance))
         scales |= dict.fromkeys(at_home, narrowed)
         if home:
-            _take(left, ("home",), narrowed**2 * variance, explained)
+            _take(left, ("home",), narrowed**2 * variance)
     found = left | {name: scales[name] * one for name, one in drawn.items() if one}
-    return Carved(found, scales, {name: _common(name, parts[name], left[name]) for name in parts if name in explained})
+    return Carved(found, scales, {name: parts[name] ** 2 - left[name] ** 2 for name in parts})
 
 
-def _take(left: dict[str, float], levels: Sequence[str], variance: float, explained: dict[str, float]) -> None:
+def _take(left: dict[str, float], levels: Sequence[str], variance: float) -> None:
     """Take a variance from levels, of each the same share."""
     held = sum(left[level] ** 2 for level in levels)
     for level in levels:
         left[level] *= math.sqrt(max(1.0 - variance / held, 0.0)) if held else 0.0
-        explained[level] = variance
-
-
-def _common(part: str, before: float, after: float) -> float:
-    """What designs alike share of a part of which leaves that they share are taken."""
-    shared = distance.shared(part) * before**2 - (before**2 - after**2)
-    return max(shared, 0.0) / after**2 if after else 0.0
 
 
 def half_width(found: Mapping[str, float], share: float = SHARE) -> float:

@@ -1,48 +1,66 @@
-"""What the intervals of predicted rows follow from: distance of their designs, spread of their stacks' parameters."""
+"""What the intervals of predicted rows follow from: the posterior of their designs, as of any other."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from typing import NamedTuple
 
 from dse.doors.study import Study
-from dse.doors.study_training import TRAINING
 from dse.measured import Prediction
 from dse.measured.kinds import KINDS
 from dse.measured.names import Lookup, accelerator_of
 from dse.measured.uncertainty import distance
 from dse.measured.uncertainty import parts as uncertainty
+from dse.measured.uncertainty.posterior import Choice, Posterior, posteriors
 
 
 class Spread(NamedTuple):
-    """What the width of a prediction's intervals follows from, whatever the metric."""
+    """Where what is not known of a prediction stands."""
 
-    at: distance.Levels  #: levels at which it differs from measured rows
-    step: float  #: standard deviation of its log step time over its stack's parameters; 0 in serving
+    known: dict[str, Posterior]  #: kind of figure → posterior of some designs
+    place: int  #: which of them it is
+
+
+#: Designs of one posterior: each has factors of its own.
+_AT_ONCE = 200
 
 
 def spreads_of(predictions: Iterable[Prediction]) -> dict[int, Spread]:
     """``id`` of each prediction with a stack → its spread."""
     known = [p for p in predictions if p.skip is None and p.design is not None and p.stack]
-    steps = [p for p in known if study_of(p) is TRAINING]
-    found = uncertainty.deviations([p.chosen for p in steps], [uncertainty.uncertainty_of(p.stack) for p in steps])
-    deviations = {id(p): float(deviation) for p, deviation in zip(steps, found, strict=True)}
-    lookup = Lookup()
-    return {id(p): Spread(_levels_of(p, lookup), deviations.get(id(p), 0.0)) for p in known}
+    lookup, found = Lookup(), dict[int, Spread]()
+    for study in dict.fromkeys(map(study_of, known), None):
+        own = [p for p in known if study_of(p) is study]
+        for start in range(0, len(own), _AT_ONCE):
+            part = own[start : start + _AT_ONCE]
+            of_figure = _posteriors([choice_of(p, lookup) for p in part], study)
+            found |= {id(p): Spread(of_figure, place) for place, p in enumerate(part)}
+    return found
 
 
-def _levels_of(prediction: Prediction, lookup: Lookup) -> distance.Levels:
+def _posteriors(choices: Sequence[Choice], study: Study) -> dict[str, Posterior]:
+    """Kind of figure → posterior of a metric of it."""
+    metrics = dict[str, str]()
+    for name in study.residuals or ("step_time", "energy_per_step"):
+        metrics.setdefault(uncertainty.figure_of(name, study) or "", name)
+    found = posteriors(choices, [*metrics.values(), study.memory], study)
+    return {figure: found[name] for figure, name in metrics.items()} | {"memory": found[study.memory]}
+
+
+def choice_of(prediction: Prediction, lookup: Lookup) -> Choice:
+    """The design of a row, at the distance of its source."""
     row, stack = prediction.case.row, prediction.stack
-    is_new = not lookup.is_measured(stack, row.source)
-    return distance.levels_of(stack, accelerator_of(row), prediction.chosen, row.get("model"), is_new)
+    chip, is_new = accelerator_of(row), not lookup.is_measured(stack, row.source)
+    at = distance.levels_of(stack, chip, prediction.chosen, row.get("model"), is_new)
+    return Choice("", prediction.chosen, stack, chip, row.get("model"), row.get("system"), at)
 
 
 def parts_of(prediction: Prediction, metric: str, spreads: dict[int, Spread]) -> dict[str, float]:
-    """Parts of the log error of a metric (:func:`uncertainty.parts_of`); none without a stack."""
-    if (spread := spreads.get(id(prediction))) is None:
+    """Parts of the log error of a metric (:meth:`Posterior.parts`); none without a stack or for other metrics."""
+    figure = uncertainty.figure_of(metric, study_of(prediction))
+    if (spread := spreads.get(id(prediction))) is None or figure is None:
         return {}
-    study = study_of(prediction)
-    return uncertainty.parts_of(metric, prediction.chosen, prediction.stack, spread.at, study, spread.step)
+    return spread.known[figure].parts(spread.place)
 
 
 def study_of(prediction: Prediction) -> Study:

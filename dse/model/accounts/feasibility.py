@@ -23,14 +23,14 @@ def usable_memory(design: Design) -> Scalar:
     return design.system.accelerator.memory.capacity - design.software.reserve
 
 
-def fits_probability(design: Design, memory: Scalar) -> Scalar:
-    """Probability that a predicted peak of ``memory`` bytes fits; 1/2 at the usable memory.
+def fits_probability(spread: Scalar, usable: Scalar, memory: Scalar) -> Scalar:
+    """Probability that a predicted peak of ``memory`` bytes fits; 1/2 at the ``usable`` ones.
 
     The true peak is log-normal about the prediction with the stack's ``memory_spread``; the normal distribution is
     approximated by the logistic one, ``1 / (1 + exp(-1.702 z))``, within 0.01 (Camilli 1994).
     """
-    spare = jnp.log2(jnp.maximum(usable_memory(design), 1.0) / memory) * math.log(2.0)
-    z = spare / jnp.maximum(design.software.memory_spread, 1e-3)
+    spare = jnp.log2(jnp.maximum(usable, 1.0) / memory) * math.log(2.0)
+    z = spare / jnp.maximum(spread, 1e-3)
     return 1.0 / (1.0 + jnp.exp(-1.702 * jnp.clip(z, -20.0, 20.0)))
 
 

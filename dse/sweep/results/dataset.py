@@ -7,7 +7,7 @@ Needs neither xarray nor netCDF: :mod:`dse.sweep.results.writing` writes the var
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from types import MappingProxyType
 from typing import Any
 
@@ -22,13 +22,21 @@ from dse.sweep.results.files import Labelled, Variable
 from dse.sweep.results.labels import BOOLEAN, coordinate, labels, part_labels
 from dse.sweep.results.layout import NO_DESIGN
 
+#: (grid, indices of designs) → name of a variable → its values, units and long name.
+Judge = Callable[[Grid, np.ndarray], Mapping[str, tuple[np.ndarray, dict[str, str]]]]
 
-def build(grid: Grid, keep: Keep, part: Part, attributes: dict[str, Any]) -> Labelled:
-    """The results of a sweep: every variable with units and long name."""
+
+def build(
+    grid: Grid, keep: Keep, part: Part, attributes: dict[str, Any], judge: Judge | None = None
+) -> Labelled:
+    """The results of a sweep: every variable with units and long name; ``judge``: further ones of ``top:K``."""
     layout = {"all": _whole, "best": _best}.get(keep.mode, single_designs)
     found = layout(grid, part)
     fixed = {variable_name(axis): coordinate((), axis, labels(axis)[0]) for axis in grid.fixed}
     summary = overview.build(grid, part)
+    if judge and keep.mode == "top":
+        further = judge(grid, part.index).items()
+        found.data.update({name: Variable(("design",), values, about) for name, (values, about) in further})
     return dataclasses.replace(found, coords=fixed | found.coords, attrs=attributes, overview=summary)
 
 
@@ -72,11 +80,6 @@ def single_designs(grid: Grid, part: Part) -> Labelled:
         coordinates[variable_name(axis)] = coordinate(along, axis, parts)
     data = {name: Variable(along, values, attrs) for name, values, attrs in _metrics(grid, part)}
     return Labelled(data, coordinates)
-
-
-def judged(found: Mapping[str, tuple[np.ndarray, dict[str, str]]]) -> dict[str, Variable]:
-    """Further variables of single designs: name → values, and attributes."""
-    return {name: Variable(("design",), values, attributes) for name, (values, attributes) in found.items()}
 
 
 def _best(grid: Grid, part: Part) -> Labelled:
