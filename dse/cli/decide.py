@@ -74,7 +74,7 @@ def decide(
     else:
         for one in found:
             _print(show.console(), one, study)
-    return 0 if any(one.can_run and one.fits_probability > 0.0 for one in found[0].verdicts) else NOTHING_FEASIBLE
+    return 0 if any(one.probability_feasible > 0.0 for one in found[0].verdicts) else NOTHING_FEASIBLE
 
 
 def choices_of(
@@ -180,7 +180,9 @@ def _document(found: Decision) -> dict[str, Any]:
     shown = _shown(found)
     names = [one.name for one in found.verdicts]
     return {
-        "metric": found.metric, "designs": [one._asdict() for one in found.verdicts],
+        "metric": found.metric, "designs": [
+            one._asdict() | {"probability_feasible": one.probability_feasible} for one in found.verdicts
+        ],
         "better": {
             names[i]: {names[j]: float(found.better[i, j]) for j in shown if j != i} for i in shown
         } if len(names) > _TOP else [[float(value) for value in row] for row in found.better],

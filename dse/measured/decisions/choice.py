@@ -47,6 +47,11 @@ class Verdict(NamedTuple):
     expected_regret: float  #: relative, of the mean logarithm; infinite where it cannot run in a scenario
     regret_90: float  #: which 90 % of draws do not exceed
 
+    @property
+    def probability_feasible(self) -> float:
+        """That it can run: :attr:`fits_probability`, 0 where something else forbids it."""
+        return self.fits_probability if self.can_run else 0.0
+
 
 class Outcome(NamedTuple):
     """What is best in a scenario."""
@@ -225,8 +230,8 @@ def judge(grid: Any, index: np.ndarray) -> dict[str, tuple[np.ndarray, dict[str,
     """Further variables of designs of a sweep: ends of the 80 % intervals of its metrics, and how sure the best one is.
 
     ``<metric>_low`` and ``<metric>_high`` of objectives and of what tables and figures show; ``probability_best`` by
-    the first objective, and ``fits_probability`` of a study without that metric. Empty for more than ``MOST`` designs;
-    no probabilities for designs of several models and for an objective without an interval.
+    the first objective and ``probability_feasible``, ``fits_probability`` of a study without that metric. Empty for more
+    than ``MOST`` designs; no probabilities for designs of several models and for an objective without an interval.
     """
     objective, study = grid.spec.objectives[0], grid.spec.study
     if not 0 < len(index) <= MOST:
@@ -244,7 +249,10 @@ def judge(grid: Any, index: np.ndarray) -> dict[str, tuple[np.ndarray, dict[str,
     if not has_interval(metric, study) or len(choices) < 2 or len({choice.model for choice in choices}) > 1:
         return found
     verdicts = decide(choices, metric, study, objective.sign < 0.0, known=known.get(metric)).verdicts
-    about = {"probability_best": "probability that it is the best of the designs that are kept"}
+    about = {
+        "probability_best": "probability that it is the best of the designs that are kept",
+        "probability_feasible": "probability that it can run: fits_probability, 0 where another reason forbids it",
+    }
     if "fits_probability" not in grid.spec.metrics:
         about |= {"fits_probability": "probability that peak memory fits"}
     return found | {
