@@ -26,7 +26,7 @@ def report(
         int, typer.Option(min=1_000, max=2_000_000, help="Designs that the page holds at most.")
     ] = 200_000,
     live: Annotated[
-        bool, typer.Option("--live", help="Put the model into the page: it computes any design that is chosen or changed.")
+        bool, typer.Option("--live", help="Put the model into the page, which computes what is chosen or changed.")
     ] = False,
     force: Force = False,
 ) -> None:

@@ -15,5 +15,6 @@ MORE_IS_BETTER = (
 
 #: Metrics in per cent.
 IN_PER_CENT = (
-    "mfu", "mfu_causal", "hfu", "fits_probability", "goodput_fraction", "prefill_share", "availability", "share_in_time",
+    "mfu", "mfu_causal", "hfu", "fits_probability", "goodput_fraction", "prefill_share", "availability",
+    "share_in_time",
 )  # fmt: skip

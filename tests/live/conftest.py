@@ -10,8 +10,12 @@ from tests.live.designs import start
 from tests.report.conftest import browser, visit  # noqa: F401  fixtures
 
 NAMES = {
-    "training": live.Named("llama-3-70b", "h100", "megatron-bridge", "h100-sxm-80gb", ("-w", "llama-3-70b", "-s", "h100")),
-    "serving": live.Named("llama-3-70b", "h100", "vllm", "h100-sxm-80gb", ("-w", "llama-3-70b", "-s", "h100", "--software", "vllm")),
+    "training": live.Named(
+        "llama-3-70b", "h100", "megatron-bridge", "h100-sxm-80gb", ("-w", "llama-3-70b", "-s", "h100")
+    ),
+    "serving": live.Named(
+        "llama-3-70b", "h100", "vllm", "h100-sxm-80gb", ("-w", "llama-3-70b", "-s", "h100", "--software", "vllm")
+    ),
 }
 
 

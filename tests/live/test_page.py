@@ -40,7 +40,9 @@ def test_a_page_is_small_and_runs_its_own_script_alone(pages):
         (script,) = re.findall(r"<script>(.*?)</script>", text, re.DOTALL)
         checksum = base64.b64encode(hashlib.sha256(script.encode()).digest()).decode()
         assert policy.startswith("default-src 'none'") and f"script-src 'sha256-{checksum}';" in policy
-        assert "unsafe-eval" not in policy and not re.search(r"\beval\(|new Function|https?://(?!www\.w3\.org/2000/svg)", script)
+        assert "unsafe-eval" not in policy and not re.search(
+            r"\beval\(|new Function|https?://(?!www\.w3\.org/2000/svg)", script
+        )
         assert not re.search(r"<(?:script|link|img|iframe)[^>]* (?:src|href)=", text)
 
 
@@ -55,11 +57,15 @@ def test_names_of_strangers_stay_texts(tmp_path):
 def test_every_leaf_that_figures_read_has_a_control(pages):
     found = document(pages["serving"].read_text(encoding="utf-8"))
     read = {leaf["path"] for leaf in found["leaves"] if leaf["read"]}
-    assert {"system.accelerator.memory.bandwidth", "system.prices.electricity", "system.accelerator.made.price", "mapping.tp",
-            "workload.requests.prompt_tokens", "system.accelerator.power.clock"} <= read  # fmt: skip
+    assert {"system.accelerator.memory.bandwidth", "system.prices.electricity", "system.accelerator.made.price",
+            "mapping.tp", "workload.requests.prompt_tokens", "system.accelerator.power.clock"} <= read  # fmt: skip
     assert "workload.dropout" not in read and all(leaf["label"] and leaf["allowed"] for leaf in found["leaves"])
     bandwidth = next(leaf for leaf in found["leaves"] if leaf["name"] == "memory.bandwidth")
-    assert (bandwidth["units"], round(bandwidth["value"] * bandwidth["factor"], 6), bandwidth["high"]) == ("TB/s", 3.35, None)
+    assert (bandwidth["units"], round(bandwidth["value"] * bandwidth["factor"], 6), bandwidth["high"]) == (
+        "TB/s",
+        3.35,
+        None,
+    )
 
 
 def test_the_command_writes_a_page_that_says_how_to_come_back(tmp_path, capsys):

@@ -28,7 +28,8 @@ MACHINE = Path(live.__file__).parent / "assets" / "machine.js"
 
 #: Runs a program of the input at its designs, one by one and along both axes.
 RUNNER = """
-const text = (value) => JSON.stringify(value, (_, one) => (typeof one === "number" && !Number.isFinite(one) ? String(one) : one));
+const text = (value) => JSON.stringify(value, (_, one) => (typeof one === "number" && !Number.isFinite(one)
+  ? String(one) : one));
 const { program, rows, grid } = JSON.parse(require("fs").readFileSync(0, "utf8"));
 const machine = new Machine(program);
 const single = rows.map((row) => Array.from(machine.at(row)));
@@ -80,7 +81,9 @@ OPERATIONS = {
 }  # fmt: skip
 
 #: Numbers where roundings, signs and halves matter.
-ROWS = np.float32([[a, b] for a in (-2.5, -1.0, -0.3, 0.0, 0.5, 1.0, 1.5, 2.5, 7.0, 1e7) for b in (-3.0, -0.7, 1.0, 2.0, 8.5)])
+ROWS = np.float32(
+    [[a, b] for a in (-2.5, -1.0, -0.3, 0.0, 0.5, 1.0, 1.5, 2.5, 7.0, 1e7) for b in (-3.0, -0.7, 1.0, 2.0, 8.5)]
+)
 
 
 def test_every_operation_is_that_of_numpy():
@@ -135,5 +138,5 @@ def test_figures_are_those_of_python(kind):
     places = model.outputs["metrics"]
     ours = {name: np.array([plain(row[place]) for row in found]) for name, place in places.items()}
     theirs = figures(kind, design, model.paths, rows)
-    assert_same(ours, theirs)
+    assert_same(kind, ours, theirs)
     assert theirs["feasible"].any() and not theirs["feasible"].all()

@@ -14,12 +14,12 @@ import numpy as np
 import dse
 from dse.designs import catalog
 from dse.designs.leaves import known_leaves, leaf, short_name
-from dse.designs.records import N_DEVICES
+from dse.designs.records import LOAD, N_DEVICES, REQUEST_RATE
 from dse.doors.study import Study
 from dse.io.quantities import scale, sold
 from dse.measured.uncertainty.intervals import has_interval
 from dse.measured.uncertainty.posterior import Choice, Posterior, draws_of, normal, posteriors
-from dse.types import Design, Emissions, Prices, choice_name
+from dse.types import Design, Emissions, Load, Prices, choice_name
 from dse.views.explanation import continuous_leaves
 from dse.views.headings import IN_PER_CENT, MORE_IS_BETTER
 from dse.views.live.program import LiveModel, model_of
@@ -28,28 +28,39 @@ from dse.views.plot.style import part
 #: Leaves shown first, where a design has them.
 _FIRST = (
     "workload.requests.concurrency", "workload.requests.request_rate", "workload.requests.prompt_tokens",
-    "workload.requests.output_tokens", "workload.global_batch", "workload.seq_len", N_DEVICES, "mapping.tp", "mapping.pp",
-    "mapping.dp", "mapping.cp", "mapping.experts.ep", "mapping.micro_batch", "mapping.virtual_stages", "mapping.recompute",
-    "mapping.zero_stage", "mapping.precision", "mapping.serving.weight_bytes", "mapping.serving.cache_bytes",
-    "system.accelerator.memory.bandwidth", "system.accelerator.memory.capacity", "system.accelerator.matrix_rate.{precision}",
-    "system.scale_up.bandwidth", "system.scale_up.domain", "system.scale_out.bandwidth", "system.accelerator.power.clock",
-    "system.accelerator.power.limit", "system.accelerator.made.price", "system.prices.electricity",
+    "workload.requests.output_tokens", "workload.global_batch", "workload.seq_len", N_DEVICES, "mapping.tp",
+    "mapping.pp", "mapping.dp", "mapping.cp", "mapping.experts.ep", "mapping.micro_batch", "mapping.virtual_stages",
+    "mapping.recompute", "mapping.zero_stage", "mapping.precision", "mapping.serving.weight_bytes",
+    "mapping.serving.cache_bytes", "system.accelerator.memory.bandwidth", "system.accelerator.memory.capacity",
+    "system.accelerator.matrix_rate.{precision}", "system.scale_up.bandwidth", "system.scale_up.domain",
+    "system.scale_out.bandwidth", "system.accelerator.power.clock", "system.accelerator.power.limit",
+    "system.accelerator.made.price", "system.prices.electricity",
 )  # fmt: skip
 
 #: Leaves whose usual values are powers of two.
-_DEGREES = ("tp", "pp", "dp", "cp", "ep", "etp", "micro_batch", "virtual_stages", "dp_replicate", "concurrency", "global_batch",
-            "n_devices", "seq_len", "prompt_tokens", "output_tokens")  # fmt: skip
+_DEGREES = (
+    "tp", "pp", "dp", "cp", "ep", "etp", "micro_batch", "virtual_stages", "dp_replicate", "concurrency",
+    "global_batch", "n_devices", "seq_len", "prompt_tokens", "output_tokens",
+)  # fmt: skip
 
 #: Groups of leaves by the beginning of their paths, and the heading of each.
 _GROUPS = {
     "mapping.": "Mapping", "workload.requests.": "Requests", "workload.": "Model", "system.prices.": "Prices",
-    "system.emissions.": "Emissions", "system.accelerator.made.": "Dies and price", "system.accelerator.power.": "Power",
-    "system.accelerator.kernels.": "Kernels", "system.accelerator.": "Accelerator", "system.scale_": "Networks",
-    "system.": "System", "software.can.": "What the stack can", "software.": "Software",
+    "system.emissions.": "Emissions", "system.accelerator.made.": "Dies and price",
+    "system.accelerator.power.": "Power", "system.accelerator.kernels.": "Kernels",
+    "system.accelerator.": "Accelerator", "system.scale_": "Networks", "system.": "System",
+    "software.can.": "What the stack can", "software.": "Software",
 }  # fmt: skip
 
 #: Metrics of money and energy in the headline, which a study's own has not.
-_ALSO = ("energy_per_step", "energy_per_output_token", "capital_cost", "cost_per_device_hour", "cost_per_run", "cost_per_token")
+_ALSO = (
+    "energy_per_step",
+    "energy_per_output_token",
+    "capital_cost",
+    "cost_per_device_hour",
+    "cost_per_run",
+    "cost_per_token",
+)
 
 #: Colours of parts without one, told apart by readers without red or green cones.
 _COLOURS = ("#0e306e", "#c94804", "#1476de", "#076344", "#a6905e", "#589abc", "#7a3b69", "#5f6b2d", "#6d7270")
@@ -76,7 +87,7 @@ class Named(NamedTuple):
 
 def document(study: Study, design: Design, names: Named) -> dict[str, Any]:
     """The data of a page, JSON-ready."""
-    design = _with_money(study.complete(design))
+    design = with_money(study.complete(design))
     model = model_of(study, design)
     metrics = {name: float(value) for name, value in dataclasses.asdict(study.evaluate(design)).items()}
     shown = _headline(study, metrics)
@@ -109,12 +120,10 @@ def document(study: Study, design: Design, names: Named) -> dict[str, Any]:
     }  # fmt: skip
 
 
-def _with_money(design: Design) -> Design:
+def with_money(design: Design) -> Design:
     """The same design with its default prices and emissions stated, so that they can be changed."""
     system = design.system
-    priced = dataclasses.replace(
-        system, prices=system.prices or Prices(), emissions=system.emissions or Emissions()
-    )
+    priced = dataclasses.replace(system, prices=system.prices or Prices(), emissions=system.emissions or Emissions())
     return dataclasses.replace(design, system=priced)
 
 
@@ -130,7 +139,14 @@ def _leaves(model: LiveModel, study: Study, design: Design) -> list[dict[str, An
     """Of each input what it is, its bounds and its place among the controls."""
     precision = next((e.name for e in _precisions() if float(e) == float(design.mapping.precision)), "")
     first = [path.format(precision=precision) for path in _FIRST]
-    return [_leaf(path, float(leaf(design, path)), path in model.read and not _unread(study, path), first) for path in model.paths]
+    found = [
+        _leaf(path, float(leaf(design, path)), path in model.read and not _unread(study, path), first)
+        for path in model.paths
+    ]
+    for one in found:  # requests at a rate, of which this design has none
+        if one["path"] == LOAD and REQUEST_RATE not in model.paths:
+            one["choices"] = [choice for choice in one["choices"] if choice[0] != Load.rate]
+    return found
 
 
 def _unread(study: Study, path: str) -> bool:
@@ -178,7 +194,8 @@ def _follows(model: LiveModel, study: Study) -> dict[str, Any] | None:
 def _metric(study: Study, name: str) -> dict[str, Any]:
     return {
         "label": study.long_names[name], "short": name.replace("_", " "), "units": study.written[name],
-        "share": name in IN_PER_CENT, "more": any(word in name for word in MORE_IS_BETTER), "smooth": name in study.smooth,
+        "share": name in IN_PER_CENT, "more": any(word in name for word in MORE_IS_BETTER),
+        "smooth": name in study.smooth,
     }  # fmt: skip
 
 

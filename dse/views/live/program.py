@@ -1,8 +1,8 @@
 """A study's figures at one structure of designs as a list of operations that a browser runs.
 
 The list is that of :mod:`dse.doors.scalars`, which NumPy runs for ``dse.evaluate``: the browser runs the same
-operations on the same single precision, so that both give the same figures but for the last bits of powers, exponentials
-and logarithms. All leaves are inputs; what is fixed is which records a design has, and its catalogue names.
+operations on the same single precision, so that both give the same figures but for the last bits of powers,
+exponentials and logarithms. All leaves are inputs; fixed are the records that a design has, and its catalogue names.
 
 ``assets/machine.js`` says what each operation does. Truth values are numbers 0 and 1, whole numbers are stored as their
 bits; changes of type that keep the bits, and what equals its input, are no operations.
@@ -133,7 +133,9 @@ class Program:
         if value.kind == kind or (value.kind, kind) == ("b", "f"):
             return value._replace(kind=kind)
         if kind == "b":
-            return self._add("ne_i" if value.kind == "i" else "ne", "b", value, self._zero)  # bits of 0 and 0.0 are the same
+            return self._add(
+                "ne_i" if value.kind == "i" else "ne", "b", value, self._zero
+            )  # bits of 0 and 0.0 are the same
         return self._add("to_whole" if kind == "i" else "to_number", kind, value)
 
     def _power(self, base: Value, exponent: int) -> Value:

@@ -132,6 +132,9 @@ const quoted = (word) => (/^[\w.,:=/+-]+$/.test(word) ? word : `'${word.replaceA
 
 // --- values that a leaf may take --------------------------------------------------------------------------
 
+/** Whether a leaf counts things, though halves of them are allowed. */
+const isCount = ({ value, units }) => units === "" && Number.isInteger(value) && value >= 16;
+
 /** Values of a leaf around its start, for its slider, a curve or a map. */
 function valuesOf(leaf, count, times = 10) {
   const start = leaf.value, { low, high } = leaf;
@@ -154,7 +157,7 @@ function valuesOf(leaf, count, times = 10) {
   } else {
     return [];
   }
-  if (leaf.whole) found = found.map(Math.round);
+  if (leaf.whole || isCount(leaf)) found = found.map(Math.round);
   if (!leaf.whole && high !== null && low !== null) found.push(start);
   return [...new Set(found)].filter((value) => isAllowed(leaf, value)).sort((a, b) => a - b);
 }

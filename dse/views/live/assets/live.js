@@ -177,7 +177,7 @@ function draw() {
     if (document.body.classList.contains("live-page")) document.body.dataset.ready = "yes";
     document.body.dataset.live = String(Number(document.body.dataset.live ?? 0) + 1);
     tellMap();
-  }, 30);
+  }, 90);
   clearTimeout(drawing.addressed);
   drawing.addressed = setTimeout(address, 200);
 }
