@@ -81,7 +81,7 @@ class Named(NamedTuple):
     @property
     def title(self) -> str:
         """Model, machine and stack in words."""
-        chip = f", {self.accelerator}" * (self.accelerator not in ("", self.system))
+        chip = f", {self.accelerator}" * (not self.accelerator.startswith(self.system))
         return f"{self.workload} on {self.system}{chip}, {self.software}"
 
 

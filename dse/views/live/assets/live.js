@@ -151,9 +151,11 @@ function tellChoices() {
 
 // --- drawing ----------------------------------------------------------------------------------------------
 
-const drawing = { asked: false, later: 0, addressed: 0 };
+/** Milliseconds of a frame. */
+const FRAME = 15;
+const drawing = { asked: false, later: 0, addressed: 0, slopes: 0 };
 
-/** Draw all but the map in one frame; intervals and the map follow when nothing else is to be done. */
+/** Draw all but intervals and the map; what does not fit into a frame, and these, follow when nothing else is asked. */
 function draw() {
   drawing.asked = false;
   const start = performance.now(), now = figuresOf(design.values);
@@ -162,24 +164,35 @@ function draw() {
   tellReasons(now);
   tellCards(now);
   tellFalls(now);
-  tellElasticities(now);
   tellOperators(now);
-  tellCurve();
+  const core = performance.now() - start, isOne = core + drawing.slopes < FRAME;
+  if (isOne) tellSlopes(now);
   const took = performance.now() - start;
   performance.measure("live-draw", { start, end: start + took });
   tell(byId("live-took"), `${digits(took)} ms`);
   byId("live-undo").disabled = !design.past.length;
   byId("live-redo").disabled = !design.future.length;
-  clearTimeout(drawing.later);
   picture.version++;
+  clearTimeout(drawing.later);
   drawing.later = setTimeout(() => {
-    tellIntervals(now);
-    if (document.body.classList.contains("live-page")) document.body.dataset.ready = "yes";
-    document.body.dataset.live = String(Number(document.body.dataset.live ?? 0) + 1);
-    tellMap();
-  }, 90);
+    if (!isOne) tellSlopes(now);
+    drawing.later = setTimeout(() => {
+      tellIntervals(now);
+      if (document.body.classList.contains("live-page")) document.body.dataset.ready = "yes";
+      document.body.dataset.live = String(Number(document.body.dataset.live ?? 0) + 1);
+      tellMap();
+    }, 80);
+  }, 0);
   clearTimeout(drawing.addressed);
   drawing.addressed = setTimeout(address, 200);
+}
+
+/** Elasticities and the curve, hundreds of designs; how long they took says whether they fit into the next frame. */
+function tellSlopes(now) {
+  const start = performance.now();
+  tellElasticities(now);
+  tellCurve();
+  drawing.slopes = 0.5 * (drawing.slopes + performance.now() - start);
 }
 
 function drawSoon() {

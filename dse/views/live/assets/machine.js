@@ -110,48 +110,89 @@ class Machine {
     if (this.kernels.includes(undefined)) throw new Error(`no operation ${this.program.names.find((name) => !kernels[name])}`);
   }
 
-  /** What is computed how often for these outputs, where inputs vary along x (1), y (2) or both (3). */
-  plan(varying, outputs) {
-    const key = `${[...varying].map(([input, level]) => `${input}:${level}`)}|${outputs}`;
+  /**
+   * What is computed how often for these outputs, where inputs vary along x (1), y (2) or both (3).
+   *
+   * With values of the other inputs: of choices that these decide only the case that holds is left, and no sum with 0
+   * and no product with 0 or 1, as in dse/doors/scalars/operations.py. That takes a moment, which many designs repay.
+   */
+  plan(varying, outputs, base = null) {
+    const key = base ? null : `${[...varying].map(([input, level]) => `${input}:${level}`)}|${outputs}`;
     let found = this.plans.get(key);
     if (!found) {
       if (this.plans.size > 24) this.plans.delete(this.plans.keys().next().value);
-      found = this._planned(varying, outputs);
-      this.plans.set(key, found);
+      found = this._planned(varying, outputs, base);
+      if (key) this.plans.set(key, found);
     }
     if (found.size > this.F.length) this._hold(found.size);
     return found;
   }
 
-  _planned(varying, outputs) {
+  /** The input that the result of operation k equals, by what is known of the others; -1 where there is none. */
+  _sameAs(k, [a, b, c], level) {
+    const name = this.program.names[this.program.operations[4 * k]], { F } = this;
+    const is = (value, number) => value >= 0 && !level[value] && F[value] === number;
+    if (name === "select_n") return level[a] ? (b === c ? b : -1) : F[a] !== 0 ? c : b;
+    if (name === "add") return is(a, 0) ? b : is(b, 0) ? a : -1;
+    if (name === "sub") return is(b, 0) ? a : -1;
+    if (name === "mul") return is(a, 1) || is(b, 0) ? b : is(b, 1) || is(a, 0) ? a : -1;
+    if (name === "div") return is(b, 1) || is(a, 0) ? a : -1;
+    if (name === "max") return is(a, -Infinity) || is(b, Infinity) ? b : is(b, -Infinity) || is(a, Infinity) ? a : -1;
+    if (name === "min") return is(a, Infinity) || is(b, -Infinity) ? b : is(b, Infinity) || is(a, -Infinity) ? a : -1;
+    return -1;
+  }
+
+  /** Of each value how often it is computed, and the value that it equals. */
+  _levels(varying, wanted, base) {
     const { known, count, program: { operations } } = this;
-    const level = new Uint8Array(known + count), wanted = new Uint8Array(known + count), last = new Int32Array(known + count).fill(-1);
+    const level = new Uint8Array(known + count), same = Int32Array.from({ length: known + count }, (_, i) => i);
     for (const [input, at] of varying) level[input] = at;
-    for (const output of outputs) wanted[this.program.outputs[output]] = 1;
-    for (let k = count - 1; k >= 0; k--) {
-      if (wanted[known + k]) for (let j = 1; j < 4; j++) if (operations[4 * k + j] >= 0) wanted[operations[4 * k + j]] = 1;
-    }
-    const lists = [[], [], [], []];
+    if (base) this.F.set(base);
     for (let k = 0; k < count; k++) {
       if (!wanted[known + k]) continue;
+      const inputs = [1, 2, 3].map((j) => { const value = operations[4 * k + j]; return value < 0 ? -1 : same[value]; });
       let of = 0;
-      for (let j = 1; j < 4; j++) if (operations[4 * k + j] >= 0) of |= level[operations[4 * k + j]];
+      for (const input of inputs) if (input >= 0) of |= level[input];
       level[known + k] = of;
-      lists[of].push(k);
+      if (!base) continue;
+      const [a, b, c] = inputs;
+      if (!of) this.kernels[operations[4 * k]](known + k, 1, a, 0, Math.max(b, 0), 0, Math.max(c, 0), 0);
+      else if ((same[known + k] = this._sameAs(k, inputs, level)) < 0) same[known + k] = known + k;
     }
+    return { level, same };
+  }
+
+  /** Mark what outputs need, by way of what is the same. */
+  _wanted(outputs, same) {
+    const { known, count, program } = this, wanted = new Uint8Array(known + count);
+    for (const output of outputs) wanted[same(program.outputs[output])] = 1;
+    for (let k = count - 1; k >= 0; k--) {
+      if (wanted[known + k]) for (let j = 1; j < 4; j++) if (program.operations[4 * k + j] >= 0) wanted[same(program.operations[4 * k + j])] = 1;
+    }
+    return wanted;
+  }
+
+  _planned(varying, outputs, base) {
+    const { known, count, program: { operations } } = this;
+    let wanted = this._wanted(outputs, (value) => value);
+    const { level, same } = this._levels(varying, wanted, base);
+    if (base) wanted = this._wanted(outputs, (value) => same[value]);
+    const input = (k, j) => { const value = operations[4 * k + j]; return value < 0 ? -1 : same[value]; };
+    const lists = [[], [], [], []], last = new Int32Array(known + count).fill(-1);
+    for (let k = 0; k < count; k++) if (wanted[known + k]) lists[level[known + k]].push(k);
     // Vectors: those of x for good, those of both until their last use.
-    for (const k of lists[3]) for (let j = 1; j < 4; j++) if (operations[4 * k + j] >= 0) last[operations[4 * k + j]] = k;
-    for (const output of outputs) last[this.program.outputs[output]] = count;
+    for (const k of lists[3]) for (let j = 1; j < 4; j++) if (input(k, j) >= 0) last[input(k, j)] = k;
+    for (const output of outputs) last[same[this.program.outputs[output]]] = count;
     const place = Int32Array.from({ length: known + count }, (_, i) => i), free = [];
     let end = known + count;
     const vector = () => { end += WIDTH; return end - WIDTH; };
-    for (const [input, at] of varying) if (at & 1) place[input] = vector();
+    for (const [value, at] of varying) if (at & 1) place[value] = vector();
     for (const k of lists[1]) place[known + k] = vector();
     for (const k of lists[3]) {
       place[known + k] = free.pop() ?? vector();
       const over = new Set();
       for (let j = 1; j < 4; j++) {
-        const value = operations[4 * k + j];
+        const value = input(k, j);
         if (value >= known && level[value] === 3 && last[value] === k) over.add(place[value]);
       }
       free.push(...over);
@@ -162,14 +203,15 @@ class Machine {
         steps[8 * i] = operations[4 * k];
         steps[8 * i + 1] = place[known + k];
         for (let j = 1; j < 4; j++) {
-          const value = Math.max(operations[4 * k + j], 0);
+          const value = Math.max(input(k, j), 0);
           steps[8 * i + 2 * j] = place[value];
           steps[8 * i + 2 * j + 1] = level[value] & 1;
         }
       });
       return steps;
     });
-    return { code, place, level, size: end };
+    const results = outputs.map((output) => same[this.program.outputs[output]]).map((value) => [place[value], level[value] & 1]);
+    return { code, place, results, size: end };
   }
 
   _run(steps, n) {
@@ -193,10 +235,10 @@ class Machine {
     }
   }
 
-  /** The same, a row at a time: a caller that stops in between must not use the machine for anything else. */
-  *rows(base, outputs, { x, y = new Map(), both = new Map() }) {
+  /** The same a row at a time, folded or not: a caller that stops in between must not use the machine otherwise. */
+  *rows(base, outputs, { x, y = new Map(), both = new Map() }, isFolded = false) {
     const levels = [...[...x.keys()].map((i) => [i, 1]), ...[...y.keys()].map((i) => [i, 2]), ...[...both.keys()].map((i) => [i, 3])];
-    const { code, place, level } = this.plan(new Map(levels), outputs);
+    const { code, place, results } = this.plan(new Map(levels), outputs, isFolded ? base : null);
     const { F, I } = this;
     const nx = x.size ? x.values().next().value.length : 1, ny = y.size ? y.values().next().value.length : 1;
     const found = outputs.map(() => new Float64Array(nx * ny));
@@ -212,8 +254,8 @@ class Machine {
         this._run(code[2], 1);
         this._run(code[3], n);
         outputs.forEach((output, k) => {
-          const value = this.program.outputs[output], step = level[value] & 1, numbers = this.isWhole.has(output) ? I : F;
-          for (let i = 0; i < n; i++) found[k][row * nx + from + i] = numbers[place[value] + i * step];
+          const [at, step] = results[k], numbers = this.isWhole.has(output) ? I : F;
+          for (let i = 0; i < n; i++) found[k][row * nx + from + i] = numbers[at + i * step];
         });
         yield found;
       }

@@ -86,7 +86,7 @@ async function tellMap() {
   }
   const start = performance.now();
   let busy = 0, since = start;
-  const rows = atlas.rows(Float64Array.from(design.values), [figures.metrics[metric], figures.metrics.infeasible_reason], varying(first, xs, second, ys));
+  const rows = atlas.rows(Float64Array.from(design.values), [figures.metrics[metric], figures.metrics.infeasible_reason], varying(first, xs, second, ys), true);
   let found = rows.next();
   while (!found.done) {
     if (performance.now() - since > SLICE) {
