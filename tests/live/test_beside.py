@@ -24,6 +24,7 @@ def begun(results) -> tuple[dict, table.DesignTable, int]:
     return document(made.parts["live_scripts"]), shown, row
 
 
+@pytest.mark.slow
 def test_it_begins_at_the_best_design_with_a_line_that_means_it(small_results):
     results, _ = small_results
     data, shown, row = begun(results)

@@ -37,7 +37,10 @@ const all = program.outputs.map((_, i) => i), maps = (grid ?? []).map(({ base, x
   const axis = (one) => new Map(Object.entries(one).map(([i, values]) => [Number(i), Float32Array.from(values)]));
   return [false, true].map((isFolded) => {
     const rows = machine.rows(base, all, { x: axis(x), y: axis(y) }, isFolded);
-    for (let found = rows.next(); ; found = rows.next()) if (found.done) return found.value.map((one) => Array.from(one));
+    for (;;) {
+      const { done, value } = rows.next();
+      if (done) return value.map((one) => Array.from(one));
+    }
   });
 });
 console.log(text({ single, maps }));
@@ -145,8 +148,9 @@ def test_figures_are_those_of_python(kind):
     points[:, x], points[:, y] = axes["x"][x] * 3, np.repeat(axes["y"][y], 4)
     given = run(model.program, [*rows, *points], [{"base": base, **axes}])
     found = given["single"][: len(rows)]
+    single = np.array(given["single"][len(rows) :], str)
     for one in given["maps"][0]:
-        assert (np.array(one, str).T == np.array(given["single"][len(rows) :], str)).all()
+        assert (single == np.array(one, str).T).all()
     places = model.outputs["metrics"]
     ours = {name: np.array([plain(row[place]) for row in found]) for name, place in places.items()}
     theirs = figures(kind, design, model.paths, rows)

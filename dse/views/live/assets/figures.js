@@ -54,7 +54,8 @@ function tellCards(now) {
     tell(value, known ? metricText(name, number) : "–");
     const ratio = number / before - 1;
     const differs = known && Number.isFinite(ratio) && Math.abs(ratio) > 5e-4;
-    tell(place, differs ? `${ratio > 0 ? "+" : "−"}${digits(Math.abs(100 * ratio))} %` : "");
+    const told = ratio > 9 ? `× ${digits(ratio + 1)}` : `${ratio > 0 ? "+" : "−"}${digits(Math.abs(100 * ratio))} %`;
+    tell(place, differs ? told : "");
     place.dataset.good = differs ? String(ratio > 0 === page.metrics[name].more) : "";
     card.setAttribute("aria-pressed", String(shown.metric === name));
   }
