@@ -168,6 +168,7 @@ def test_a_phone_shows_it_without_scrolling_sideways_and_every_control_has_a_nam
     assert not nameless
     page.emulate_media(media="print")
     assert page.is_hidden("#live-undo") and page.is_visible("#live-cards")
+    assert page.inner_text("#live-line").startswith("dse evaluate --serving")
 
 
 def test_the_map_is_walked_by_keyboard(visit, pages):

@@ -203,6 +203,7 @@ function drawSoon() {
 
 function address() {
   const text = written();
+  tell(byId("live-line"), page.command ? command() : text);
   if (location.hash.slice(1) !== text) history.replaceState(null, "", `#${text}`);
 }
 
