@@ -19,7 +19,7 @@ LEVELS: list[tuple[str, ...]] = [
     (
         "dse.io", "dse.designs", "dse.doors", "dse.views",  # the rooms themselves, which import nothing
         "dse.errors", "dse.io.distribution", "dse.io.environment", "dse.doors.equations",
-        "dse.io.interruption", "dse.io.quantities", "dse.views.headings",
+        "dse.io.interruption", "dse.io.quantities", "dse.views.headings", "dse.views.document",
     ),
     ("dse.io.files", "dse.doors.recording"),
     ("dse.io.inputs", "dse.io.outputs", "dse.io.toml", "dse.io.cache", "dse.io.workers"),
@@ -63,6 +63,7 @@ LEVELS: list[tuple[str, ...]] = [
     ("dse.views.explanation", "dse.measured", "dse.views.difference"),
     ("dse.search", "dse.calibrate", "dse.views.listing"),
     ("dse.views.plot",),
+    ("dse.views.live",),
     ("dse.views.report",),
     ("dse.views.drawing",),
     ("dse.running",),

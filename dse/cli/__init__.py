@@ -24,6 +24,7 @@ from dse.cli import (
     measure,
     merge,
     names,
+    page,
     plan,
     plot,
     pools,
@@ -81,6 +82,7 @@ app.command()(diagnose.diagnose)
 app.command()(plot.plot)
 app.command()(diff.diff)
 app.command()(report.report)
+app.command()(page.page)
 app.command("list")(names.names)
 app.command()(bench.bench)
 app.command("serve-api")(programs.serve_api)

@@ -104,7 +104,12 @@ class EvaluateRequest(NamedTuple):
     stack: str  #: slug or name of the stack
     is_named: bool  #: whether the options name it; otherwise it is the system's default
     readings: list[str]  #: interpretation of plain numbers for leaves with units
-    stated: frozenset[str]  #: full paths of the leaves set by options
+    values: dict[str, float]  #: full path → value of the leaves set by options
+
+    @property
+    def stated(self) -> frozenset[str]:
+        """Full paths of the leaves set by options."""
+        return frozenset(self.values)
 
 
 def design_of(
@@ -114,7 +119,7 @@ def design_of(
     """Design of the options; ``to_serve``: fix for leaves of serving."""
     from dse.designs.catalog import SERVED_FORMAT, default_software, format_note
     from dse.designs.composing import design
-    from dse.designs.leaves import leaf_path, reading_note
+    from dse.designs.leaves import leaf, leaf_path, reading_note
 
     serves = study.name == "serving"
     values = _settings(settings or [], serves)
@@ -132,7 +137,8 @@ def design_of(
     readings = [reading_note(name, paths[name], value) for name, value in values.items()]
     if serves and not set(SERVED_FORMAT) & set(paths.values()):
         readings.append(format_note([workload]))
-    return EvaluateRequest(made, stack, is_named, list(filter(None, readings)), frozenset(paths.values()))
+    stated = {path: leaf(made, path) for path in paths.values()}
+    return EvaluateRequest(made, stack, is_named, list(filter(None, readings)), stated)
 
 
 def _check_read(path: str, name: str, study: Study, to_serve: str) -> None:

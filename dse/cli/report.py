@@ -25,6 +25,9 @@ def report(
     points: Annotated[
         int, typer.Option(min=1_000, max=2_000_000, help="Designs that the page holds at most.")
     ] = 200_000,
+    live: Annotated[
+        bool, typer.Option("--live", help="Put the model into the page, which computes what is chosen or changed.")
+    ] = False,
     force: Force = False,
 ) -> None:
     """Write a page to explore results in a browser, one HTML file.
@@ -41,5 +44,5 @@ def report(
         raise InputError("--output", place.name, f"a name ending in {_ENDING}", f"write {place.with_suffix(_ENDING)}")
     outputs.checked(place, force, [results])
     with open_results(results) as dataset:
-        held = explorer.write(dataset, place, points, force, [results])
+        held = explorer.write(dataset, place, points, force, [results], live)
     print(f"{place} ({counted(held, 'design')}, {place.stat().st_size / 2**20:.1f} MiB)")

@@ -211,7 +211,7 @@ class _Kernels(NamedTuple):
     backward_bound: tuple[Scalar, ...]
 
 
-class _Numbers(NamedTuple):
+class Figures(NamedTuple):
     """All numbers of one design."""
 
     design: Any  #: with its generated accelerator
@@ -228,15 +228,18 @@ _Operator = tuple[str, str, OperatorKind]
 
 @functools.cache
 def _numbers_of(study: Study, metric: str) -> ScalarFunction:
-    """Function from continuous leaves and design to the log of the metric and :class:`_Numbers`; names of operators."""
+    """Function from continuous leaves and design to the log of the metric and :class:`Figures`; names of operators."""
     made_from = f"explanation {study.name} {metric}" if study.is_own else None
-    return ScalarFunction(functools.partial(_numbers, study, metric), made_from)
+    return ScalarFunction(functools.partial(numbers_of, study, metric), made_from)
 
 
-def _numbers(
+def numbers_of(
     study: Study, metric: str, values: dict[str, Scalar], stated: Design
-) -> tuple[tuple[Scalar, _Numbers], list[_Operator]]:
-    """The traced function; it imports the model, which a cached explanation does not need."""
+) -> tuple[tuple[Scalar, Figures], list[_Operator]]:
+    """Log of the metric and :class:`Figures` of a design with other values of some leaves, to be traced.
+
+    It imports the model, which a cached explanation does not need.
+    """
     from dse.model.machine.rates import step_rates
     from dse.model.machine.technology import generated
 
@@ -245,7 +248,7 @@ def _numbers(
     inside = study.inside(design)
     rates = inside.rates or step_rates(inside.design)
     operators = [(section, operator) for section, listed in inside.sections.items() for operator in listed]
-    numbers = _Numbers(
+    numbers = Figures(
         design=design,
         metrics={name: getattr(metrics, name) for name in study.units},
         capacity=study.capacity(design),

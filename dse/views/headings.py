@@ -1,4 +1,4 @@
-"""Short names of the degrees of a mapping, common to tables, figures and messages."""
+"""Short names of the degrees of a mapping, senses and shares of metrics: common to tables, figures and messages."""
 
 from __future__ import annotations
 
@@ -6,3 +6,15 @@ from __future__ import annotations
 LETTERS = {
     "tp": "tp", "pp": "pp", "dp": "dp", "cp": "cp", "micro_batch": "mb", "virtual_stages": "v",
 }  # fmt: skip
+
+#: Metrics to maximise, by prefix, suffix or substring of their names.
+MORE_IS_BETTER = (
+    "tokens_per_", "per_second", "mfu", "hfu", "goodput", "share_in_time", "availability", "fits_probability",
+    "concurrency_limit", "time_between_failures",
+)  # fmt: skip
+
+#: Metrics in per cent.
+IN_PER_CENT = (
+    "mfu", "mfu_causal", "hfu", "fits_probability", "goodput_fraction", "prefill_share", "availability",
+    "share_in_time",
+)  # fmt: skip

@@ -230,8 +230,8 @@ def judge(grid: Any, index: np.ndarray) -> dict[str, tuple[np.ndarray, dict[str,
     """Further variables of designs of a sweep: ends of the 80 % intervals of its metrics, and how sure the best one is.
 
     ``<metric>_low`` and ``<metric>_high`` of objectives and of what tables and figures show; ``probability_best`` by
-    the first objective and ``probability_feasible``, ``fits_probability`` of a study without that metric. Empty for more
-    than ``MOST`` designs; no probabilities for designs of several models and for an objective without an interval.
+    the first objective and ``probability_feasible``, ``fits_probability`` of a study without that metric. Empty for
+    more than ``MOST`` designs; no probabilities for designs of several models and an objective without an interval.
     """
     objective, study = grid.spec.objectives[0], grid.spec.study
     if not 0 < len(index) <= MOST:

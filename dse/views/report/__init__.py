@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from dse.io import outputs
-from dse.views.report import lines, page, table
+from dse.views.report import best, lines, page, table
 
 if TYPE_CHECKING:
     import xarray as xr
@@ -25,8 +25,9 @@ __all__ = ["MOST_POINTS", "write"]
 
 
 def write(
-    results: xr.Dataset, path: Path, points: int = MOST_POINTS, force: bool = False, inputs: Iterable[str | Path] = ()
-) -> int:
+    results: xr.Dataset, path: Path, points: int = MOST_POINTS, force: bool = False, inputs: Iterable[str | Path] = (),
+    live: bool = False,
+) -> int:  # fmt: skip
     """Write the page of a results dataset.
 
     Args:
@@ -35,15 +36,18 @@ def write(
         points: maximum number of designs: the best and the front first, then an even sample.
         force: replace a file that dse has not written.
         inputs: files that must not be replaced.
+        live: with the model, which computes the best design and those that a reader chooses or changes.
 
     Returns:
         Number of designs of the page.
 
     Raises:
-        InputError: for results without the metrics of a study, and without Bokeh.
+        InputError: for results without the metrics of a study, and without Bokeh; with the model, for results
+            without a valid specification.
     """
     made = table.build(results, points)
-    text = page.build(made, lines.build(made))
+    said = lines.build(made)
+    text = page.build(made, said, *([best.of(made, said)] if live else []))
     with outputs.replacing(path, force, inputs) as partial:
         partial.write_text(text, encoding="utf-8")
     return made.size

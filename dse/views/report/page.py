@@ -5,18 +5,17 @@ text, never as HTML. The policy of the page allows only scripts with listed chec
 """
 from __future__ import annotations
 
-import base64
-import hashlib
-import json
-import re
 from html import escape
 from pathlib import Path
 from typing import Any
 
 import dse
+from dse.designs.leaves import known_leaves, leaf_value
 from dse.errors import InputError
 from dse.io.distribution import install_extra
 from dse.io.files import MARK
+from dse.views import document
+from dse.views.live import NOTHING, Live
 from dse.views.plot.style import part
 from dse.views.report.lines import Lines
 from dse.views.report.packing import Packer
@@ -33,22 +32,22 @@ _SCRIPTS = (
 _BOKEH = ("bokeh.min.js", "bokeh-api.min.js")
 
 
-def build(table: DesignTable, lines: Lines) -> str:
-    """The page of a table."""
-    scripts = {"library": _library(), "explorer": _explorer()}
+def build(table: DesignTable, lines: Lines, live: Live = NOTHING) -> str:
+    """The page of a table, with a page that computes in it or none."""
+    scripts = {"library": _library(), "explorer": document.scoped(_ASSETS, _SCRIPTS)}
     packer = Packer()
-    document = _json(_document(table, lines, packer))
+    data = document.as_json(_document(table, lines, packer))
     parts = {
         "mark": MARK,
         "title": escape(table.title),
-        "policy": escape(_policy(list(scripts.values())), quote=True),
+        "policy": escape(document.policy([*scripts.values(), *filter(None, [live.script])]), quote=True),
         "style": (_ASSETS / "page.css").read_text(encoding="utf-8"),
-        "document": document,
+        "document": data,
         "columns": packer.text,
         **scripts,
+        **live.parts,
     }
-    template = (_ASSETS / "page.html").read_text(encoding="utf-8")
-    return re.sub(r"\{\{(\w+)\}\}", lambda match: parts[match[1]], template)
+    return document.filled(_ASSETS / "page.html", parts)
 
 
 def _library() -> str:
@@ -61,34 +60,7 @@ def _library() -> str:
             install_extra("report"),
         ) from None  # fmt: skip
     folder = Path(bokehjs_path()) / "js"
-    return _inline("\n".join((folder / name).read_text(encoding="utf-8") for name in _BOKEH))
-
-
-def _explorer() -> str:
-    """The page's own scripts in one function scope."""
-    texts = [(_ASSETS / name).read_text(encoding="utf-8") for name in _SCRIPTS]
-    return _inline('"use strict";\n(() => {\n' + "\n".join(texts) + "\n})();\n")
-
-
-def _inline(script: str) -> str:
-    """A script for embedding in HTML, with single-character line ends."""
-    return script.replace("\r\n", "\n").replace("</script", "<\\/script").replace("<!--", "<\\!--")
-
-
-def _policy(scripts: list[str]) -> str:
-    """Policy: only these scripts, inline styles, nothing fetched, framed or sent."""
-    hashes = (base64.b64encode(hashlib.sha256(text.encode()).digest()).decode() for text in scripts)
-    allowed = " ".join(f"'sha256-{checksum}'" for checksum in hashes)
-    return (
-        f"default-src 'none'; script-src {allowed}; style-src 'unsafe-inline'; img-src data:; base-uri 'none'; "
-        "form-action 'none'"
-    )
-
-
-def _json(document: dict[str, Any]) -> str:
-    """JSON without characters special to HTML; ValueError for values that are not finite."""
-    text = json.dumps(document, allow_nan=False, ensure_ascii=True, separators=(",", ":"))
-    return text.replace("<", "\\u003c").replace(">", "\\u003e").replace("&", "\\u0026")
+    return document.inline("\n".join((folder / name).read_text(encoding="utf-8") for name in _BOKEH))
 
 
 # Data for the scripts
@@ -115,10 +87,20 @@ def _about(column: Column) -> dict[str, Any]:
     about: dict[str, Any] = {"name": column.name, "label": column.label, "about": column.about, "kind": column.kind}
     if column.kind == "metric":
         return about | {"units": column.shown, "factor": column.factor, "si": column.units, "better": column.better}
+    if column.path in known_leaves() and column.known is not None:
+        about |= {"leaf": column.path, "settings": [_setting(column.path, value) for value in column.known]}
     if column.known is not None and column.known.dtype.kind in "iuf":
         shown = {"units": column.shown, "factor": column.factor, "si": column.units}
         return about | shown | {"texts": column.texts, "numbers": column.known.tolist()}
     return about | {"texts": column.texts}
+
+
+def _setting(path: str, value: Any) -> float | None:
+    """A value of an axis as that of its leaf; None for what is none, as where a design has no such leaf."""
+    try:
+        return leaf_value(path, value)
+    except InputError:
+        return None
 
 
 def _totals(table: DesignTable, numbers: dict[str, int]) -> list[dict[str, Any]]:

@@ -14,6 +14,7 @@ from dse.spec import search, sweep
 from dse.spec.space import NAMED
 from dse.sweep.results.layout import are_designs
 from dse.sweep.results.rebuilding import SPECIFICATION
+from dse.views.headings import IN_PER_CENT, MORE_IS_BETTER
 from dse.views.plot.designs import check, flat, front, is_search, nothing_feasible, single_designs
 
 if TYPE_CHECKING:
@@ -28,14 +29,6 @@ _NUMBERS = {"mapping", "design", "index", "searcher", "seed"}
 
 #: Variables of feasibility.
 _STATUS = ("feasible", "infeasible_reason")
-
-#: Metrics to maximise, by prefix, suffix or substring of their names.
-_MORE = ("tokens_per_", "per_second", "mfu", "hfu", "goodput", "share_in_time", "availability", "fits_probability",
-         "concurrency_limit", "time_between_failures")  # fmt: skip
-
-#: Metrics in per cent.
-_SHARES = ("mfu", "mfu_causal", "hfu", "fits_probability", "goodput_fraction", "prefill_share", "availability",
-           "share_in_time")  # fmt: skip
 
 #: Seconds of a day, the unit of longer times.
 _DAY = 86400.0
@@ -158,7 +151,7 @@ def _metrics(results: xr.Dataset, study: Study, spec: SweepSpec | None) -> Itera
 
 
 def _metric(name: str, values: np.ndarray, attrs: dict[str, Any], senses: dict[str, str]) -> Column:
-    better = senses.get(name) or ("more" if any(word in name for word in _MORE) else "less")
+    better = senses.get(name) or ("more" if any(word in name for word in MORE_IS_BETTER) else "less")
     return Column(
         name, name.replace("_", " "), str(attrs.get("long_name", name)), "metric",
         values.astype(np.float32, copy=False), units=str(attrs.get("units", "1")), better=better,
@@ -179,7 +172,7 @@ def _expression(results: xr.Dataset, objective: Objective, total: xr.DataArray) 
 
 def _scaled(column: Column) -> Column:
     """The column with its displayed units."""
-    if column.name in _SHARES:
+    if column.name in IN_PER_CENT:
         return dataclasses.replace(column, factor=100.0, shown="%")
     sizes = np.abs(column.values[np.isfinite(column.values) & (column.values != 0.0)])
     middle = float(np.median(sizes)) if len(sizes) else 0.0

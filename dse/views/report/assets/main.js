@@ -136,6 +136,19 @@ function choose(rows, current = rows.length === 1 ? rows[0] : state.current) {
   mark();
   listSoon();
   tell();
+  if (rows.length === 1) compute(rows[0]);
+}
+
+/** Tell the page that computes, where there is one, of a design that was chosen. */
+function compute(row) {
+  if (!byId("live-document")) return;
+  const values = {}, names = {};
+  for (const column of axes) {
+    const setting = column.leaf ? column.settings[stored(column, row)] : null;
+    if (setting !== null) values[column.leaf] = setting;
+    else if (!column.leaf) names[column.name] = text(column, row);
+  }
+  document.dispatchEvent(new CustomEvent("dse-design", { detail: { values, names } }));
 }
 
 /** The design that is told of: under the pointer, else the current one. */
@@ -235,6 +248,7 @@ function step(row) {
   byId("tip").hidden = true;
   mark();
   tell();
+  compute(row);
   announce(`${text(state.view.x, row)}, ${text(state.view.y, row)}; ${words(row)}`);
 }
 

@@ -1,0 +1,262 @@
+"""What a live page holds: the program, leaves with their bounds, figures with their names and units."""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+import shlex
+import types
+from collections.abc import Collection, Mapping, Sequence
+from typing import Any, NamedTuple
+
+import numpy as np
+
+import dse
+from dse.designs import catalog
+from dse.designs.leaves import known_leaves, leaf, short_name
+from dse.designs.records import LOAD, N_DEVICES, REQUEST_RATE
+from dse.doors.study import Study
+from dse.io.quantities import scale, sold
+from dse.measured.uncertainty.intervals import has_interval
+from dse.measured.uncertainty.posterior import Choice, Posterior, draws_of, normal, posteriors
+from dse.types import Design, Emissions, Load, Prices, choice_name
+from dse.views.explanation import continuous_leaves
+from dse.views.headings import IN_PER_CENT, MORE_IS_BETTER
+from dse.views.live.program import LiveModel, model_of
+from dse.views.plot.style import part
+
+#: Leaves shown first, where a design has them.
+_FIRST = (
+    "workload.requests.concurrency", "workload.requests.request_rate", "workload.requests.prompt_tokens",
+    "workload.requests.output_tokens", "workload.global_batch", "workload.seq_len", N_DEVICES, "mapping.tp",
+    "mapping.pp", "mapping.dp", "mapping.cp", "mapping.experts.ep", "mapping.micro_batch", "mapping.virtual_stages",
+    "mapping.recompute", "mapping.zero_stage", "mapping.precision", "mapping.serving.weight_bytes",
+    "mapping.serving.cache_bytes", "system.accelerator.memory.bandwidth", "system.accelerator.memory.capacity",
+    "system.accelerator.matrix_rate.{precision}", "system.scale_up.bandwidth", "system.scale_up.domain",
+    "system.scale_out.bandwidth", "system.accelerator.power.clock", "system.accelerator.power.limit",
+    "system.accelerator.made.price", "system.prices.electricity",
+)  # fmt: skip
+
+#: Leaves whose usual values are powers of two.
+_DEGREES = (
+    "tp", "pp", "dp", "cp", "ep", "etp", "micro_batch", "virtual_stages", "dp_replicate", "concurrency",
+    "global_batch", "n_devices", "seq_len", "prompt_tokens", "output_tokens",
+)  # fmt: skip
+
+#: Groups of leaves by the beginning of their paths, and the heading of each.
+_GROUPS = {
+    "mapping.": "Mapping", "workload.requests.": "Requests", "workload.": "Model", "system.prices.": "Prices",
+    "system.emissions.": "Emissions", "system.accelerator.made.": "Dies and price",
+    "system.accelerator.power.": "Power", "system.accelerator.kernels.": "Kernels",
+    "system.accelerator.": "Accelerator", "system.scale_": "Networks", "system.": "System",
+    "software.can.": "What the stack can", "software.": "Software",
+}  # fmt: skip
+
+#: Metrics of money and energy in the headline, which a study's own has not.
+_ALSO = (
+    "energy_per_step",
+    "energy_per_output_token",
+    "capital_cost",
+    "cost_per_device_hour",
+    "cost_per_run",
+    "cost_per_token",
+)
+
+#: Colours of parts without one, told apart by readers without red or green cones.
+_COLOURS = ("#0e306e", "#c94804", "#1476de", "#076344", "#a6905e", "#589abc", "#7a3b69", "#5f6b2d", "#6d7270")
+
+
+class Named(NamedTuple):
+    """Catalogue names of a design."""
+
+    workload: str
+    system: str
+    software: str
+    accelerator: str
+    words: Sequence[str] = ()  #: of the command that evaluates it, without settings; empty where there is none
+    stated: Mapping[str, str] = types.MappingProxyType({})  #: settings of that command: name of the leaf → text
+    same: Mapping[str, str] = types.MappingProxyType({})  #: names that other designs beside the page must share
+    known: Collection[str] = ()  #: paths of prices and the like that are known, and so have no spread
+
+    @property
+    def title(self) -> str:
+        """Model, machine and stack in words."""
+        chip = f", {self.accelerator}" * (not self.accelerator.startswith(self.system))
+        return f"{self.workload} on {self.system}{chip}, {self.software}"
+
+
+def document(study: Study, design: Design, names: Named) -> dict[str, Any]:
+    """The data of a page, JSON-ready."""
+    design = with_money(study.complete(design))
+    model = model_of(study, design)
+    metrics = {name: float(value) for name, value in dataclasses.asdict(study.evaluate(design)).items()}
+    shown = _headline(study, metrics)
+    return {
+        "title": names.title,
+        "study": study.name,
+        "version": dse.__version__,
+        "program": model.program.as_dict(),
+        "leaves": _leaves(model, study, design),
+        "smooth": [model.paths.index(path) for path in continuous_leaves(design) if path in model.read],
+        "figures": model.outputs | {"operators": [
+            {"name": name, "section": section, **places}
+            for (section, name), places in zip(model.operators, model.outputs["operators"], strict=True)
+        ]},
+        "metrics": {name: _metric(study, name) for name in study.units},
+        "headline": shown,
+        "totals": [_total(study, total) for total in study.totals],
+        "bounds": _parts([*model.outputs["bounds"]], prefix=""),
+        "objective": study.objective,
+        "memory": study.memory,
+        "reasons": [[bit, name, study.reason_meanings[name]] for name, bit in study.reason_bits.items()],
+        "noStep": study.no_step_bits,
+        "holds": [name for name in study.units if study.holds_without_step(name)],
+        "follows": _follows(model, study),
+        "operatorsOf": study.operators_of,
+        "intervals": _intervals(study, design, names, [*shown, *study.totals]),
+        "command": _command(study, names),
+        "stated": dict(names.stated),
+        "same": dict(names.same),
+    }  # fmt: skip
+
+
+def with_money(design: Design) -> Design:
+    """The same design with its default prices and emissions stated, so that they can be changed."""
+    system = design.system
+    priced = dataclasses.replace(system, prices=system.prices or Prices(), emissions=system.emissions or Emissions())
+    return dataclasses.replace(design, system=priced)
+
+
+def _headline(study: Study, metrics: Mapping[str, float]) -> list[str]:
+    wanted = [*study.headline(metrics), *_ALSO]
+    return [name for name in dict.fromkeys(wanted) if name in study.units]
+
+
+# --- leaves -----------------------------------------------------------------------------------------------
+
+
+def _leaves(model: LiveModel, study: Study, design: Design) -> list[dict[str, Any]]:
+    """Of each input what it is, its bounds and its place among the controls."""
+    precision = next((e.name for e in _precisions() if float(e) == float(design.mapping.precision)), "")
+    first = [path.format(precision=precision) for path in _FIRST]
+    found = [
+        _leaf(path, float(leaf(design, path)), path in model.read and not _unread(study, path), first)
+        for path in model.paths
+    ]
+    for one in found:  # requests at a rate, of which this design has none
+        if one["path"] == LOAD and REQUEST_RATE not in model.paths:
+            one["choices"] = [choice for choice in one["choices"] if choice[0] != Load.rate]
+    return found
+
+
+def _unread(study: Study, path: str) -> bool:
+    return bool(study.unread) and path.startswith(study.unread)
+
+
+def _precisions() -> Any:
+    return known_leaves()["mapping.precision"]["enum"]
+
+
+def _leaf(path: str, value: float, is_read: bool, first: Sequence[str]) -> dict[str, Any]:
+    about = known_leaves()[path]
+    bounds, units, name = about["bounds"], about["units"], short_name(path)
+    factor, shown = sold(value) if units == "B" and value >= 1.0 else scale(value, units)
+    found: dict[str, Any] = {
+        "path": path, "name": name, "label": about["long_name"], "value": value, "factor": factor, "units": shown,
+        "low": _finite(bounds.low), "high": _finite(bounds.high), "above": bounds.above, "whole": bounds.whole,
+        "allowed": str(bounds), "group": next(text for start, text in _GROUPS.items() if path.startswith(start)),
+        "first": first.index(path) if path in first else -1, "read": is_read,
+        "degree": name.rpartition(".")[2] in _DEGREES,
+    }  # fmt: skip
+    if "enum" in about:
+        found["choices"] = [[float(one), choice_name(one)] for one in about["enum"]]
+    elif bounds.whole and bounds.high <= 1.0:
+        found["choices"] = [[0.0, "no"], [1.0, "yes"]]
+    return found
+
+
+def _finite(value: float) -> float | None:
+    return value if math.isfinite(value) else None
+
+
+def _follows(model: LiveModel, study: Study) -> dict[str, Any] | None:
+    """The degree that follows from the number of devices and the others."""
+    wanted = ["mapping.dp", N_DEVICES, "mapping.tp", "mapping.pp"] + ["mapping.cp"] * ("mapping.cp" not in study.unread)
+    if not set(wanted) <= set(model.paths):
+        return None
+    replicas, devices, *degrees = (model.paths.index(path) for path in wanted)
+    return {"replicas": replicas, "devices": devices, "degrees": degrees}
+
+
+# --- figures ----------------------------------------------------------------------------------------------
+
+
+def _metric(study: Study, name: str) -> dict[str, Any]:
+    return {
+        "label": study.long_names[name], "short": name.replace("_", " "), "units": study.written[name],
+        "share": name in IN_PER_CENT, "more": any(word in name for word in MORE_IS_BETTER),
+        "smooth": name in study.smooth,
+    }  # fmt: skip
+
+
+def _total(study: Study, total: str) -> dict[str, Any]:
+    return {"name": total, "parts": _parts(study.parts(total), f"{total}_")}
+
+
+def _parts(names: Sequence[str], prefix: str) -> list[dict[str, str]]:
+    """Parts with colours, no two the same."""
+    found, seen = [], set[str]()
+    for i, name in enumerate(names):
+        look = part(name.removeprefix(prefix) if prefix else f"bound_by_{name}")
+        colour = look.colour if look.colour not in {*seen, "#6d7270"} else next(
+            (one for one in (*_COLOURS[i:], *_COLOURS) if one not in seen), look.colour
+        )  # fmt: skip
+        seen.add(colour)
+        label = look.label.removeprefix("bound by ") if not prefix else look.label
+        found.append({"name": name, "label": label, "colour": colour})
+    return found
+
+
+# --- intervals --------------------------------------------------------------------------------------------
+
+
+def _intervals(study: Study, design: Design, names: Named, metrics: Sequence[str]) -> dict[str, Any]:
+    """Draws that intervals are made of: standard normals of factors, and of metrics what they move.
+
+    A group of metrics has the same ``leaves``: place of the leaf → its factors, as places and deviations; ``rest`` is
+    what no leaf explains, the draws of each metric's logarithm.
+    """
+    with_one = [name for name in dict.fromkeys(metrics) if has_interval(name, study)]
+    stack, model = catalog.resolve("software", names.software), catalog.resolve("workload", names.workload)
+    choice = Choice("", design, stack, names.accelerator, model, names.system, stated=names.known)
+    keys: dict[str, int] = {}
+    groups: dict[tuple[Any, ...], dict[str, Any]] = {}
+    for name, found in posteriors([choice], with_one, study).items():
+        leaves = {
+            path: [[keys.setdefault(one.key, len(keys)), _rounded(one.deviation)] for one in factors]
+            for path, factors in found.spreads[0].items()
+        }
+        signature = tuple((path, *map(tuple, factors)) for path, factors in leaves.items())
+        group = groups.setdefault(signature, {"leaves": leaves, "metrics": {}})
+        group["metrics"][name] = _rest(found)
+    return {"normals": [[_rounded(one) for one in normal(key)] for key in keys], "groups": [*groups.values()]}
+
+
+def _rest(found: Posterior) -> list[float]:
+    """Draws of the logarithm of what no leaf explains."""
+    drawn = {path for path in (factor.key for factors in found.spreads[0].values() for factor in factors)}
+    draws = [effect[0] * draws_of(key) for key, effect in found.effects.items() if key not in drawn]
+    return [_rounded(one) for one in np.sum(draws, axis=0)] if draws else []
+
+
+def _rounded(value: float) -> float:
+    return float(f"{value:.4g}")
+
+
+# --- the command line -------------------------------------------------------------------------------------
+
+
+def _command(study: Study, names: Named) -> str:
+    """The command that evaluates the design, without its settings."""
+    serves = ["--serving"] if study.name == "serving" else []
+    return " ".join(map(shlex.quote, ["dse", "evaluate", *serves, *names.words])) if names.words else ""
