@@ -105,7 +105,7 @@ def add(tables: Sequence[str | Path], folder: str | Path, output: str | Path, fo
             slow or fast as predicted, and a catalogue whose entries are not those in use.
     """
     outputs.checked(output, force, tables)
-    mark = _mark(tables)
+    mark = marked(tables)
     known = _kernel_rows(tables) if {_kind(path) for path in tables} == {"kernels"} else _run_rows(tables)
     found = updated(known)
     about = (
@@ -117,7 +117,7 @@ def add(tables: Sequence[str | Path], folder: str | Path, output: str | Path, fo
     return found._replace(files=(Path(output), *_written(found, Path(folder), about)))
 
 
-def _mark(tables: Sequence[str | Path]) -> str:
+def marked(tables: Sequence[str | Path]) -> str:
     """What tells the rows of tables from others; InputError for a row twice."""
     seen: dict[str, str] = {}
     for row in (row for path in tables for row in read_table(path)[1]):

@@ -192,7 +192,9 @@ def _figures(row: dict[str, Any]) -> list[str]:
 @report_errors
 def calibrate(
     cases: Measured,
-    output: Annotated[Path, typer.Option("--output", "-o", help="TOML file to write.")],
+    output: Annotated[
+        Path, typer.Option("--output", "-o", help="TOML file to write; of a stack of your own, the catalogue's folder.")
+    ],
     folds: Annotated[int, typer.Option(min=0, max=20, help="Cross-validate over this many groups of shapes.")] = 0,
     catalog: Annotated[
         Path | None,
@@ -202,6 +204,13 @@ def calibrate(
         bool,
         typer.Option("--add", help="Update the values by these rows, without a fit, into a catalogue of your own."),
     ] = False,
+    stack: Annotated[
+        str | None,
+        typer.Option(
+            "--stack", metavar="NAME",
+            help="Fit a stack of your own: at most eight numbers [default: my-stack, where -o is a folder].",
+        ),
+    ] = None,
     profile: profiles.Profile = False,
     workload: profiles.Workload = None,
     system: profiles.System = None,
@@ -217,6 +226,9 @@ def calibrate(
     are fitted to kernels or power limits, and those of engines to tables of serving. With --profile the files are those
     of tools.
 
+    Where -o is a folder, a stack of your own is fitted to a few runs: at most eight numbers, from those of the stack
+    that the rows name. It is written to FOLDER/software/NAME.toml, for DSE_CATALOG=FOLDER and --software NAME.
+
     With --add a few rows of one's own machine, as dse measure asks for them, move and narrow the values of stacks,
     chips and links in seconds; each row once. Changed entries are written to a catalogue of your own, which DSE_CATALOG
     then names.
@@ -228,6 +240,9 @@ def calibrate(
         if add:
             _add(tables, output, catalog, force)
             return
+        if stack is not None or output.is_dir() or not output.suffix:
+            _own(tables, output, stack or "my-stack", catalog, force)
+            return
         _, summary, written = jobs.run(tables, folds, output, catalog, force=force)
     lines = [[show.percent(cell) if isinstance(cell, float) else str(cell) for cell in row] for row in summary.rows]
     show.print_table(show.console(), summary.header, lines, left=summary.header[:1])
@@ -236,23 +251,51 @@ def calibrate(
     print(f"written: {', '.join(map(str, written))}")
 
 
+def _own(cases: list[Path], folder: Path, name: str, catalog: Path | None, force: bool) -> None:
+    """Fit a stack of one's own, and print its numbers."""
+    from dse.calibrate import own
+
+    if catalog is not None:
+        raise InputError("calibrate --catalog", f"{catalog}, with a stack of your own", "one folder",
+                         "leave --catalog out: -o names the folder")  # fmt: skip
+    found = own.fit(cases, name, folder, force)
+    updates = [(own.LEVEL if one.path == own.LEVEL else one.path, *one[1:]) for one in found.values]
+    out = show.console()
+    columns = ["parameter", "value before", "value after", "spread before", "spread after"]
+    show.print_table(out, columns, [_moved(*one) for one in updates], left=columns[:1])
+    left_out = "" if found.unseen is None else f", {show.percent(found.unseen)} of rows left out of the fit"
+    print(
+        f"{show.counted(found.rows, 'row')}, from {found.base}: mean error {show.percent(found.before)} before, "
+        f"{show.percent(found.error)} after{left_out}"
+    )
+    print(found.note)
+    print(f"a configuration without a row is off by {show.percent(found.residual)} (one standard deviation)")
+    print(f"written: {found.path}")
+    print(f"used with DSE_CATALOG={folder} and --software {name}")
+
+
+def _moved(path: str, *numbers: float) -> list[str]:
+    """A line of a table: parameter, values and spreads before and after."""
+    from dse.designs.leaves import known_leaves, short_name
+
+    before, after, *spreads = numbers
+    units = known_leaves()[path]["units"] if path in known_leaves() else "1"
+    name = short_name(path) if path in known_leaves() else path
+    return [name, show.setting(before, units), show.setting(after, units), *map(show.percent, spreads)]
+
+
 def _add(cases: list[Path], output: Path, catalog: Path | None, force: bool) -> None:
     """Update the catalogue by rows, and print what changed."""
     from dse.calibrate import adding
-    from dse.designs.leaves import known_leaves, short_name
 
     if catalog is None:
         raise InputError("calibrate --add", "no --catalog", "a folder of your own", "add --catalog my_catalog")
     found = adding.add(cases, catalog, output, force)
     out = show.console()
     rows = [
-        [
-            f"{one.kind} {one.slug}", short_name(one.path), show.setting(one.before, known_leaves()[one.path]["units"]),
-            show.setting(one.after, known_leaves()[one.path]["units"]), show.percent(one.spread_before),
-            show.percent(one.spread_after),
-        ]
+        [f"{one.kind} {one.slug}", *_moved(one.path, one.before, one.after, one.spread_before, one.spread_after)]
         for one in found.updates
-    ]  # fmt: skip
+    ]
     columns = ["of", "parameter", "value before", "value after", "spread before", "spread after"]
     if rows:
         show.print_table(out, columns, rows, left=columns[:2])

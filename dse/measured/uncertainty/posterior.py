@@ -196,7 +196,7 @@ def _alike(part: str, choice: Choice) -> tuple[str, ...]:
     at = distance.place_of(choice.stack, choice.accelerator, choice.design.workload, choice.model)
     if part in distance.HARDWARE or part in ("announced", "board"):
         return (at.chip,)
-    if part in distance.SOFTWARE:
+    if part == "level" or part in distance.SOFTWARE:
         return (at.stack,)
     return (at.kind, at.family) if part in distance.MODEL else (at.stack, at.chip, choice.model)
 

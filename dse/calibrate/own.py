@@ -1,0 +1,423 @@
+r"""A stack of one's own from a few runs: at most eight numbers, in seconds.
+
+With the measured over predicted logarithm ``r`` of each configuration, changes ``x`` of up to seven values of the stack
+(priors: those of the stack it starts from), the level ``o`` that multiplies all its times, and what a configuration has
+of its own,
+
+.. math:: r_i = f_i(x) + o + c_i + e_i, \quad x_j \sim N(0, \sigma_j^2), \quad o \sim t_\nu(\tau), \quad
+   c_i \sim t_\nu(\kappa), \quad e_i \sim N(0, 0.02^2).
+
+``tau`` and ``kappa`` are what rows left out have shown: of each part of an interval
+(:mod:`dse.measured.uncertainty.distance`) the share that designs alike have in common, and the rest, of which what
+levels add is an ``n``-th with ``n`` rows, since values fitted to rows of a stack leave no more than ``home``. Of one row
+this shrinks the level; of several their own scatter counts too, ``nu`` (``[tail]`` of ``intervals.toml``) being the
+weight of what was known, in rows. Found by expectation and maximisation (Dempster, Laird and Rubin 1977): Gauss-Newton
+in ``x, o``, then both variances by what is left and its posterior variance. Of a trace with its parts, compute,
+communication and gaps are held against the predicted ones too, in shares of the step.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import datetime
+import math
+import re
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+import tomlkit
+
+from dse.calibrate import ranges, writing
+from dse.calibrate.adding import marked
+from dse.calibrate.fit import FitProblem, Minimum, differences
+from dse.calibrate.step_priors import PARAMETERS
+from dse.designs import catalog
+from dse.designs.catalog.filling import LEVELLED
+from dse.designs.catalog.load import FOLDERS
+from dse.designs.leaves import known_leaves, leaf
+from dse.doors.study import Study
+from dse.errors import InputError
+from dse.io import outputs
+from dse.measured.comparison import Comparison
+from dse.measured.decisions.evidence import RUN, choice_of, compared_rows, figure_of_row
+from dse.measured.diagnosis import PARTS
+from dse.measured.kinds import KINDS
+from dse.measured.prediction import by_structure, evaluate_stack
+from dse.measured.table import number
+from dse.measured.uncertainty import distance
+from dse.measured.uncertainty import parts as uncertainty
+from dse.measured.uncertainty.spreads import spreads_of, total
+from dse.types import Design
+
+#: Numbers of a fit, the level included.
+MOST = 8
+
+#: Name of the level in results, which is no leaf.
+LEVEL = "level"
+
+#: Change of a log metric by a spread of a value, below which the rows say nothing of it.
+_SEEN = 2e-3
+
+#: Steps of expectation and maximisation; step of finite differences, in spreads.
+_ROUNDS, _STEP = 8, 0.02
+
+#: Rows of which each is left out once; of more, tenths of them.
+_FOLDS = 10
+
+
+class OwnRows(NamedTuple):
+    """Measured figures of one stack, with what is known of them before."""
+
+    designs: list[Design]
+    metrics: list[str]
+    measured: np.ndarray  #: logarithm, in SI units [rows]
+    parts: list[dict[str, float]]  #: part of a step as a trace has it → share of the measured step [rows]
+    common: float  #: standard deviation of what configurations of a stack share
+    home: np.ndarray  #: standard deviation of what each has of its own where a stack has rows [rows]
+    levels: np.ndarray  #: the same of what levels of distance add to it before there are any [rows]
+    study: Study
+
+    def apart(self, count: int) -> np.ndarray:
+        """Standard deviation of what each row has of its own, with a fit to ``count`` of them."""
+        return np.hypot(self.home, self.levels / math.sqrt(count))
+
+
+class OwnFit(NamedTuple):
+    """Changes of the values, with what they leave open."""
+
+    logs: np.ndarray  #: of the values by their logarithm, the level last
+    spreads: np.ndarray  #: posterior, the others fixed
+    errors: np.ndarray  #: log(predicted / measured) of the rows
+    apart: np.ndarray  #: standard deviation of what each row has of its own
+
+
+class FittedValue(NamedTuple):
+    """A number of the fit."""
+
+    path: str  #: leaf, or :data:`LEVEL`
+    before: float
+    after: float
+    spread_before: float  #: standard deviation of the logarithm
+    spread_after: float
+
+
+@dataclasses.dataclass(frozen=True)
+class OwnStack:
+    """A fitted stack."""
+
+    name: str
+    base: str
+    values: tuple[FittedValue, ...]
+    rows: int
+    sources: tuple[str, ...]
+    before: float  #: mean error before the fit
+    error: float  #: and after it
+    unseen: float | None  #: of each row by a fit without it; None of one row
+    residual: float  #: what a configuration has of its own, standard deviation of the logarithm
+    shrunk: float  #: share of the rows' common error that counts as the stack's
+    path: Path
+
+    @property
+    def note(self) -> str:
+        """How far the rows tell the stack from its configurations."""
+        if self.rows == 1:
+            return (
+                f"one row cannot tell the stack from its configuration: {self.shrunk:.0%} of the difference counts as "
+                "the stack's, by how much either was off in other rows; add rows of other sizes"
+            )
+        return f"of what the {self.rows} rows have in common {self.shrunk:.0%} counts as the stack's"
+
+
+def fit(tables: Sequence[str | Path], name: str, folder: str | Path, force: bool = False) -> OwnStack:
+    """Fit a stack to the rows of tables, and write it as a file of a catalogue of one's own.
+
+    Args:
+        tables: measured training steps or figures of serving, of one stack, from which the fit starts.
+        name: of the new stack, a slug.
+        folder: the catalogue; it is made where it is not there.
+        force: replace a file that dse has not written.
+
+    Raises:
+        InputError: for rows of several stacks, without a row that can be predicted, or that the stack has been fitted
+            to, and for a name that is a stack of the catalogue.
+    """
+    if not re.fullmatch(r"[a-z0-9]+(-[a-z0-9]+)*", name):
+        raise InputError("--stack", repr(name), "lower-case words and numbers, joined by -", "write, say, my-stack")
+    path = Path(folder) / FOLDERS["software"] / f"{name}.toml"
+    mark = marked(tables)
+    compared = compared_rows(tables, "calibrate --stack")
+    base = _base(compared, name, path, mark)
+    outputs.checked(path, force, tables)
+    rows = _rows(compared, name)
+    paths, widths = _chosen(rows, _priors(base, rows.designs))
+    found = _solve(rows, paths, widths)
+    every = np.ones(len(rows.measured), bool)
+    start = _errors(rows, paths, np.zeros((1, len(paths) + 1)))[0][: len(every)]
+    result = OwnStack(
+        name, base, _values(base, paths, widths, found, rows), len(every),
+        tuple(dict.fromkeys(c.source for c in compared)), _mean(start), _mean(found.errors),
+        _mean(_held_out(rows, paths, widths)) if len(every) > 1 else None,
+        float(np.sqrt(np.mean(found.apart**2))), _shrunk(rows, found), path,
+    )  # fmt: skip
+    _write(result, compared, rows, found, mark, force)
+    return result
+
+
+def _base(compared: Sequence[Comparison], name: str, path: Path, mark: str) -> str:
+    """The stack that the fit starts from."""
+    stacks = sorted({c.prediction.stack for c in compared})
+    if len(stacks) > 1:
+        raise InputError("calibrate --stack", f"rows of {' and '.join(stacks)}", "rows of one stack",
+                         "name the stack to start from: --software NAME, or the column software")  # fmt: skip
+    known = catalog.find("software", name)
+    if known and not (path.is_file() and catalog.entry("software", known).path.samefile(path)):
+        raise InputError("--stack", repr(name), "a name that no stack of the catalogue has", "choose another name")
+    entry = catalog.entry("software", stacks[0])
+    if f"({mark})" in entry.path.read_text(encoding="utf-8"):
+        raise InputError("calibrate --stack", f"rows that {stacks[0]} was fitted to", "a stack fitted to others",
+                         "name the stack that it was fitted from: --software NAME")  # fmt: skip
+    return stacks[0]
+
+
+# Rows
+
+
+def _rows(compared: Sequence[Comparison], name: str) -> OwnRows:
+    """Rows as if nothing had been fitted as ``name`` before."""
+    figures = [figure_of_row(c) for c in compared]
+    study = KINDS[compared[0].prediction.case.kind].study
+    common, home, levels = [], [], []
+    for c, (metric, _) in zip(compared, figures, strict=True):
+        choice = choice_of(c, "")
+        at = distance.levels_of(choice.stack, choice.accelerator, choice.design, choice.model, without=name)
+        kind = uncertainty.figure_of(metric, study) or "step"
+        squares = {part: one**2 for part, one in distance.parts(kind, choice.stack, at).items()}
+        rest = {part: (1.0 - distance.shared(part)) * one for part, one in squares.items()}
+        common.append(sum(squares.values()) - sum(rest.values()))
+        home.append(rest.pop("home"))
+        levels.append(sum(rest.values()))
+    return OwnRows(
+        [c.prediction.chosen for c in compared], [metric for metric, _ in figures],
+        np.log([value for _, value in figures]), [_parts(c) for c in compared],
+        math.sqrt(float(np.mean(common))), np.sqrt(home), np.sqrt(levels), study,
+    )  # fmt: skip
+
+
+def _parts(c: Comparison) -> dict[str, float]:
+    """Parts of a step that a trace has, in shares of it: of one stage, since those of several wait for each other."""
+    row, design = c.prediction.case.row, c.prediction.chosen
+    if float(design.mapping.pp) > 1.0:
+        return {}
+    found = {name: number(row, f"{column}_ms", 0.0) for name, (column, _) in PARTS.items()}
+    step = sum(found.values())
+    return {name: one / step for name, one in found.items()} if step else {}
+
+
+def _priors(base: str, designs: Sequence[Design]) -> dict[str, float]:
+    """Value of the stack → its spread before, as its file has it, else that of all stacks of training."""
+    usual = {one.path: one.spread for one in PARAMETERS if designs[0].workload.requests is None}
+    stated = {path: total(factors) for path, factors in spreads_of(base).items()}
+    found = usual | stated
+    return {path: width for path, width in found.items() if all(_has(design, path) for design in designs)}
+
+
+def _has(design: Design, path: str) -> bool:
+    try:
+        return bool(leaf(design, path))
+    except AttributeError:  # of a record that the design lacks
+        return False
+
+
+def _chosen(rows: OwnRows, priors: dict[str, float]) -> tuple[list[str], np.ndarray]:
+    """The values of which the rows tell most, and their spreads."""
+    paths, widths = list(priors), np.array(list(priors.values()))
+    moved = np.vstack([np.zeros(len(paths) + 1), np.diag([*widths, 0.0])[:-1]])
+    logs = _predicted(rows, paths, moved)[0]
+    told = np.sqrt(np.mean((logs[1:] - logs[0]) ** 2, axis=1))
+    kept = [i for i in np.argsort(-told) if told[i] > _SEEN][: MOST - 1]
+    return [paths[i] for i in kept], widths[kept]
+
+
+# The fit
+
+
+def _predicted(rows: OwnRows, paths: Sequence[str], sets: np.ndarray) -> tuple[np.ndarray, list[dict[str, np.ndarray]]]:
+    """Log metrics [sets, rows] with values changed by logarithms ``sets`` [sets, values and level], and parts."""
+    logs, shares = np.zeros((len(sets), len(rows.designs))), [dict[str, np.ndarray]() for _ in rows.designs]
+    for members, stack in by_structure(rows.designs):
+        changes = dict(zip(paths, sets.T, strict=False)) | {path: np.zeros(len(sets)) for path in _levelled(stack)
+                                                             if path not in paths}  # fmt: skip
+        moved = {
+            path: np.tile(change + (sets[:, -1] if path.removeprefix("software.") in LEVELLED else 0.0),
+                          (len(members), 1)) for path, change in changes.items()
+        }  # fmt: skip
+        found = evaluate_stack(uncertainty.scaled(stack, moved), rows.study)
+
+        def of(metric: str, found: Any = found, count: int = len(members)) -> np.ndarray:
+            values = np.asarray(getattr(found, metric), float)
+            return np.broadcast_to(values, (count * len(sets),)).reshape(count, len(sets))
+
+        for place, i in enumerate(members):
+            logs[:, i] = np.log(of(rows.metrics[i])[place])
+            shares[i] = {name: sum((of(f"step_time_{one}")[place] for one in PARTS[name][1]), np.zeros(len(sets)))
+                         for name in rows.parts[i]}  # fmt: skip
+    return logs, shares
+
+
+def _levelled(design: Design) -> list[str]:
+    """Leaves of a design that the level multiplies."""
+    return [f"software.{name}" for name in sorted(LEVELLED) if _present(design, f"software.{name}")]
+
+
+def _present(design: Design, path: str) -> bool:
+    try:
+        return leaf(design, path) is not None
+    except AttributeError:
+        return False
+
+
+def _errors(rows: OwnRows, paths: Sequence[str], sets: np.ndarray) -> np.ndarray:
+    """Errors of the rows, then of their parts in shares of the measured step [sets, rows and parts]."""
+    logs, shares = _predicted(rows, paths, sets)
+    of_parts = [
+        times / np.exp(rows.measured[i]) - rows.parts[i][name]
+        for i, one in enumerate(shares) for name, times in one.items()
+    ]  # fmt: skip
+    return np.concatenate([logs - rows.measured, np.array(of_parts).reshape(-1, len(sets)).T], axis=1)
+
+
+def _owners(rows: OwnRows) -> np.ndarray:
+    """The row of each error of :func:`_errors`."""
+    count = len(rows.measured)
+    return np.array([*range(count), *(i for i, one in enumerate(rows.parts) for _ in one)], int)
+
+
+def _solve(rows: OwnRows, paths: Sequence[str], widths: np.ndarray, kept: np.ndarray | None = None) -> OwnFit:
+    """Values and level by the rows marked by ``kept``, by default all."""
+    count, freedom, owners = len(rows.measured), distance.freedom(), _owners(rows)
+    kept = np.ones(count, bool) if kept is None else kept
+    known = rows.apart(int(kept.sum()))
+    scale = np.append(widths, 1.0)
+    residuals, slopes = differences(lambda z: _errors(rows, paths, z * scale), _STEP)
+    common, apart, z = rows.common, 1.0, np.zeros(len(scale))
+    for _ in range(_ROUNDS):
+        noise = np.hypot(apart * known, RUN)[owners]
+        prior = np.append(np.ones(len(paths)), common)
+        problem = FitProblem(residuals, slopes, kept[owners].astype(float), noise, 1.0, prior, steps=15)
+        found = problem.solve(start=z)
+        z, covariance = found.z, np.linalg.inv(found.curvature)
+        jacobian = slopes(z, found.errors)[:count]
+        open_part = np.einsum("rp,pq,rq->r", jacobian, covariance, jacobian)
+        squares = (found.errors[:count] ** 2 + open_part)[kept] / known[kept] ** 2
+        apart = math.sqrt((freedom + squares.sum()) / (freedom + kept.sum()))
+        common = math.sqrt((freedom * rows.common**2 + z[-1] ** 2 + covariance[-1, -1]) / (freedom + 1.0))
+    return _fit_of(found, scale, count, apart * known)
+
+
+def _fit_of(found: Minimum, scale: np.ndarray, count: int, apart: np.ndarray) -> OwnFit:
+    alone = np.diag(found.curvature) ** -0.5
+    return OwnFit(found.z * scale, alone * scale, found.errors[:count], apart)
+
+
+def _held_out(rows: OwnRows, paths: Sequence[str], widths: np.ndarray) -> np.ndarray:
+    """Error of each row by a fit without it, or without its tenth of the rows."""
+    found = np.zeros(len(rows.measured))
+    labels = np.arange(len(found)) % _FOLDS
+    for label in set(labels.tolist()):
+        found[labels == label] = _solve(rows, paths, widths, labels != label).errors[labels == label]
+    return found
+
+
+def _shrunk(rows: OwnRows, found: OwnFit) -> float:
+    """Share of what the rows have in common that the fit takes as the stack's."""
+    noise = float(np.mean(found.apart**2)) / len(rows.measured)
+    common = rows.common**2 + found.logs[-1] ** 2 / distance.freedom()
+    return common / (common + noise + RUN**2 / len(rows.measured))
+
+
+def _mean(errors: np.ndarray) -> float:
+    """Mean of |predicted / measured - 1|."""
+    return float(np.mean(np.abs(np.expm1(errors))))
+
+
+# Output
+
+
+def _values(
+    base: str, paths: Sequence[str], widths: np.ndarray, found: OwnFit, rows: OwnRows
+) -> tuple[FittedValue, ...]:
+    """The numbers of the fit, without the level of the stack that it starts from."""
+    level = float(catalog.entry("software", base).value(LEVEL, 1.0))
+    result = [FittedValue(LEVEL, level, level * math.exp(found.logs[-1]), rows.common, float(found.spreads[-1]))]
+    for path, log, width, spread in zip(paths, found.logs, widths, found.spreads, strict=False):
+        value = float(leaf(rows.designs[0], path)) / (level if path.removeprefix("software.") in LEVELLED else 1.0)
+        after = min(value * math.exp(log), known_leaves()[path]["bounds"].high)
+        result.append(FittedValue(path, value, after, float(width), float(spread)))
+    return tuple(result)
+
+
+def _write(
+    found: OwnStack, compared: Sequence[Comparison], rows: OwnRows, fitted: OwnFit, mark: str, force: bool
+) -> None:
+    """Write the file of the stack: that of the stack it starts from with the numbers of the fit."""
+    text = catalog.entry("software", found.base).path.read_text(encoding="utf-8")
+    whole = tomlkit.parse(text)
+    for name in ("aliases", "sources", "nearest", "released", "note", "calibrated"):
+        whole.pop(name, None)
+    for name, value in _heads(found, mark).items():
+        whole[name] = tomlkit.value(value)
+    for one in found.values[1:]:
+        *table, name = one.path.split(".")[1:]
+        place: Any = whole
+        for key in table:
+            place = place.setdefault(key, tomlkit.table())
+        place[name] = tomlkit.value(_entry(one, found))
+    if rows.study.residuals:
+        of_rows = zip(rows.metrics, fitted.apart, strict=True)
+        kinds = {uncertainty.figure_of(metric, rows.study): float(one) for metric, one in of_rows}
+        for kind, width in kinds.items():
+            whole.setdefault("residuals", tomlkit.table())[kind] = tomlkit.value(writing.digits(width))
+    whole["calibrated"] = tomlkit.table()
+    for name, value in _covered(found, compared).items():
+        whole["calibrated"][name] = tomlkit.value(value)
+    writing.write(found.path, tomlkit.dumps(whole), force)
+
+
+def _heads(found: OwnStack, mark: str) -> dict[str, str]:
+    unseen = "" if found.unseen is None else f", unseen {found.unseen:.1%}"
+    about = (
+        f"dse calibrate: {found.rows} row{'s' * (found.rows != 1)} of {', '.join(found.sources)} ({mark}), "
+        f"{datetime.date.today().isoformat()}, from {found.base}; mean error {found.error:.1%}{unseen}"
+    )
+    level = found.values[0]
+    return {
+        "name": writing.quoted(found.name), "source": writing.quoted(about), "confidence": '"estimate"',
+        "residual": writing.stated(writing.digits(found.residual), None, "of a configuration: its rows, and "
+                                   "what rows of others have shown", "estimate"),
+        LEVEL: writing.stated(writing.digits(level.after, 4), max(level.spread_after, 1e-3), found.note, "estimate"),
+    }  # fmt: skip
+
+
+def _entry(one: FittedValue, found: OwnStack) -> str:
+    """A fitted value as TOML."""
+    units = known_leaves()[one.path]["units"]
+    text = writing.number(one.after, units) if units in ("1", "s", "B/s") else f'"{one.after:.4g} {units}"'
+    told = "fitted" if one.spread_after < 0.9 * one.spread_before else "fitted, but the rows tell little"
+    source = f"{told}: {writing.number(one.before, units).strip(chr(34))} in {found.base}"
+    return writing.stated(text, max(one.spread_after, 1e-3), source, "estimate")
+
+
+def _covered(found: OwnStack, compared: Sequence[Comparison]) -> dict[str, str]:
+    """What the rows cover, as TOML."""
+    choices = [choice_of(c, "") for c in compared]
+    rows = [ranges.Covered(found.base, [one.design], one.accelerator, c.source)
+            for c, one in zip(compared, choices, strict=True)]  # fmt: skip
+    families = sorted({distance.family_of(one.model) for one in choices if one.model})
+    about = {"source": '"what the rows of the fit cover: dse calibrate"', "confidence": '"paper"'}
+    mixtures = {one.accelerator for one in choices if one.design.workload.experts is not None}
+    return about | ranges.extents(rows) | {
+        "mixtures": f"[{', '.join(map(writing.quoted, sorted(mixtures - {''})))}]",
+        "families": f"[{', '.join(map(writing.quoted, families))}]",
+    }  # fmt: skip
