@@ -9,11 +9,12 @@ of its own,
 
 ``tau`` and ``kappa`` are what rows left out have shown: of each part of an interval
 (:mod:`dse.measured.uncertainty.distance`) the share that designs alike have in common, and the rest, of which what
-levels add is an ``n``-th with ``n`` rows, since values fitted to rows of a stack leave no more than ``home``. Of one row
-this shrinks the level; of several their own scatter counts too, ``nu`` (``[tail]`` of ``intervals.toml``) being the
-weight of what was known, in rows. Found by expectation and maximisation (Dempster, Laird and Rubin 1977): Gauss-Newton
-in ``x, o``, then both variances by what is left and its posterior variance. Of a trace with its parts, compute,
-communication and gaps are held against the predicted ones too, in shares of the step.
+levels add is an ``n``-th with ``n`` runs, since values fitted to rows of a stack leave no more than ``home``. Of one
+run these shrink the level, both as wide as its error asks for; of several their own scatter counts too, ``nu``
+(``[tail]`` of ``intervals.toml``) being the weight of what was known, in runs. Found by expectation and maximisation
+(Dempster, Laird and Rubin 1977): Gauss-Newton in ``x, o``, then both variances by what is left and its posterior
+variance. Figures of one run count as one; of a trace with its parts, compute, communication and gaps are held against
+the predicted ones too, in shares of the step.
 """
 
 from __future__ import annotations
@@ -31,7 +32,7 @@ import tomlkit
 
 from dse.calibrate import ranges, writing
 from dse.calibrate.adding import marked
-from dse.calibrate.fit import FitProblem, Minimum, differences
+from dse.calibrate.fit import curvature, posterior
 from dse.calibrate.step_priors import PARAMETERS
 from dse.designs import catalog
 from dse.designs.catalog.filling import LEVELLED
@@ -44,6 +45,7 @@ from dse.measured.comparison import Comparison
 from dse.measured.decisions.evidence import RUN, choice_of, compared_rows, figure_of_row
 from dse.measured.diagnosis import PARTS
 from dse.measured.kinds import KINDS
+from dse.measured.names import Lookup
 from dse.measured.prediction import by_structure, evaluate_stack
 from dse.measured.table import number
 from dse.measured.uncertainty import distance
@@ -60,10 +62,10 @@ LEVEL = "level"
 #: Change of a log metric by a spread of a value, below which the rows say nothing of it.
 _SEEN = 2e-3
 
-#: Steps of expectation and maximisation; step of finite differences, in spreads.
-_ROUNDS, _STEP = 8, 0.02
+#: Linearisations of the model; steps of expectation and maximisation in each; step of finite differences, in spreads.
+_LINES, _ROUNDS, _STEP = 6, 20, 0.02
 
-#: Rows of which each is left out once; of more, tenths of them.
+#: Runs of which each is left out once; of more, tenths of them.
 _FOLDS = 10
 
 
@@ -73,6 +75,7 @@ class OwnRows(NamedTuple):
     designs: list[Design]
     metrics: list[str]
     measured: np.ndarray  #: logarithm, in SI units [rows]
+    runs: np.ndarray  #: index of the run of each figure [rows]
     parts: list[dict[str, float]]  #: part of a step as a trace has it → share of the measured step [rows]
     common: float  #: standard deviation of what configurations of a stack share
     home: np.ndarray  #: standard deviation of what each has of its own where a stack has rows [rows]
@@ -88,9 +91,11 @@ class OwnFit(NamedTuple):
     """Changes of the values, with what they leave open."""
 
     logs: np.ndarray  #: of the values by their logarithm, the level last
-    spreads: np.ndarray  #: posterior, the others fixed
+    spreads: np.ndarray  #: posterior standard deviation of each
+    alone: np.ndarray  #: the same, the others fixed: independent draws of these are closest to the posterior
     errors: np.ndarray  #: log(predicted / measured) of the rows
     apart: np.ndarray  #: standard deviation of what each row has of its own
+    common: float  #: and of what they have in common
 
 
 class FittedValue(NamedTuple):
@@ -101,6 +106,7 @@ class FittedValue(NamedTuple):
     after: float
     spread_before: float  #: standard deviation of the logarithm
     spread_after: float
+    alone: float  #: the same after the fit, the others fixed
 
 
 @dataclasses.dataclass(frozen=True)
@@ -110,24 +116,24 @@ class OwnStack:
     name: str
     base: str
     values: tuple[FittedValue, ...]
-    rows: int
+    runs: int
     sources: tuple[str, ...]
     before: float  #: mean error before the fit
     error: float  #: and after it
-    unseen: float | None  #: of each row by a fit without it; None of one row
+    unseen: float | None  #: of each run by a fit without it; None of one run
     residual: float  #: what a configuration has of its own, standard deviation of the logarithm
     shrunk: float  #: share of the rows' common error that counts as the stack's
     path: Path
 
     @property
     def note(self) -> str:
-        """How far the rows tell the stack from its configurations."""
-        if self.rows == 1:
+        """How far the runs tell the stack from its configurations."""
+        if self.runs == 1:
             return (
-                f"one row cannot tell the stack from its configuration: {self.shrunk:.0%} of the difference counts as "
-                "the stack's, by how much either was off in other rows; add rows of other sizes"
+                f"one run cannot tell the stack from its configuration: {self.shrunk:.0%} of what its values leave "
+                "counts as the stack's, by how much either is off elsewhere; add runs of other sizes"
             )
-        return f"of what the {self.rows} rows have in common {self.shrunk:.0%} counts as the stack's"
+        return f"of what the {self.runs} runs have in common beyond the other values {self.shrunk:.0%} is the level"
 
 
 def fit(tables: Sequence[str | Path], name: str, folder: str | Path, force: bool = False) -> OwnStack:
@@ -152,13 +158,13 @@ def fit(tables: Sequence[str | Path], name: str, folder: str | Path, force: bool
     outputs.checked(path, force, tables)
     rows = _rows(compared, name)
     paths, widths = _chosen(rows, _priors(base, rows.designs))
-    found = _solve(rows, paths, widths)
-    every = np.ones(len(rows.measured), bool)
-    start = _errors(rows, paths, np.zeros((1, len(paths) + 1)))[0][: len(every)]
+    count, runs = len(rows.measured), int(rows.runs.max()) + 1
+    (found,) = _solve(rows, paths, widths, [np.ones(count, bool)])
+    start = _errors(rows, paths, np.zeros((1, len(paths) + 1)))[0][:count]
     result = OwnStack(
-        name, base, _values(base, paths, widths, found, rows), len(every),
+        name, base, _values(base, paths, widths, found, rows), runs,
         tuple(dict.fromkeys(c.source for c in compared)), _mean(start), _mean(found.errors),
-        _mean(_held_out(rows, paths, widths)) if len(every) > 1 else None,
+        _mean(_held_out(rows, paths, widths)) if runs > 1 else None,
         float(np.sqrt(np.mean(found.apart**2))), _shrunk(rows, found), path,
     )  # fmt: skip
     _write(result, compared, rows, found, mark, force)
@@ -188,10 +194,11 @@ def _rows(compared: Sequence[Comparison], name: str) -> OwnRows:
     """Rows as if nothing had been fitted as ``name`` before."""
     figures = [figure_of_row(c) for c in compared]
     study = KINDS[compared[0].prediction.case.kind].study
-    common, home, levels = [], [], []
+    common, home, levels, runs, lookup = [], [], [], [id(c.prediction) for c in compared], Lookup()
     for c, (metric, _) in zip(compared, figures, strict=True):
         choice = choice_of(c, "")
-        at = distance.levels_of(choice.stack, choice.accelerator, choice.design, choice.model, without=name)
+        new = not lookup.is_measured(choice.stack, c.source)
+        at = distance.levels_of(choice.stack, choice.accelerator, choice.design, choice.model, new, name)
         kind = uncertainty.figure_of(metric, study) or "step"
         squares = {part: one**2 for part, one in distance.parts(kind, choice.stack, at).items()}
         rest = {part: (1.0 - distance.shared(part)) * one for part, one in squares.items()}
@@ -200,7 +207,8 @@ def _rows(compared: Sequence[Comparison], name: str) -> OwnRows:
         levels.append(sum(rest.values()))
     return OwnRows(
         [c.prediction.chosen for c in compared], [metric for metric, _ in figures],
-        np.log([value for _, value in figures]), [_parts(c) for c in compared],
+        np.log([value for _, value in figures]), np.unique(runs, return_inverse=True)[1],
+        [_parts(c) for c in compared],
         math.sqrt(float(np.mean(common))), np.sqrt(home), np.sqrt(levels), study,
     )  # fmt: skip
 
@@ -294,47 +302,80 @@ def _owners(rows: OwnRows) -> np.ndarray:
     return np.array([*range(count), *(i for i, one in enumerate(rows.parts) for _ in one)], int)
 
 
-def _solve(rows: OwnRows, paths: Sequence[str], widths: np.ndarray, kept: np.ndarray | None = None) -> OwnFit:
-    """Values and level by the rows marked by ``kept``, by default all."""
-    count, freedom, owners = len(rows.measured), distance.freedom(), _owners(rows)
-    kept = np.ones(count, bool) if kept is None else kept
-    known = rows.apart(int(kept.sum()))
-    scale = np.append(widths, 1.0)
-    residuals, slopes = differences(lambda z: _errors(rows, paths, z * scale), _STEP)
-    common, apart, z = rows.common, 1.0, np.zeros(len(scale))
-    for _ in range(_ROUNDS):
-        noise = np.hypot(apart * known, RUN)[owners]
-        prior = np.append(np.ones(len(paths)), common)
-        problem = FitProblem(residuals, slopes, kept[owners].astype(float), noise, 1.0, prior, steps=15)
-        found = problem.solve(start=z)
-        z, covariance = found.z, np.linalg.inv(found.curvature)
-        jacobian = slopes(z, found.errors)[:count]
-        open_part = np.einsum("rp,pq,rq->r", jacobian, covariance, jacobian)
-        squares = (found.errors[:count] ** 2 + open_part)[kept] / known[kept] ** 2
-        apart = math.sqrt((freedom + squares.sum()) / (freedom + kept.sum()))
-        common = math.sqrt((freedom * rows.common**2 + z[-1] ** 2 + covariance[-1, -1]) / (freedom + 1.0))
-    return _fit_of(found, scale, count, apart * known)
+def _solve(rows: OwnRows, paths: Sequence[str], widths: np.ndarray, kept: Sequence[np.ndarray]) -> list[OwnFit]:
+    """Values and level by the rows marked by each of ``kept``, all fits side by side."""
+    scale, owners, count = np.append(widths, 1.0), _owners(rows), len(rows.measured)
+    states = [_State.of(rows, marked) for marked in kept]
+    nearby = np.vstack([np.zeros(len(scale)), _STEP * np.eye(len(scale))])
+    places = [np.zeros(len(scale)) for _ in kept]
+    for _ in range(_LINES):
+        sets = np.concatenate([(z + nearby) * scale for z in places])
+        for i, found in enumerate(np.split(_errors(rows, paths, sets), len(kept))):
+            states[i] = states[i].moved(found[0], (found[1:] - found[0]).T / _STEP, places[i], owners)
+        places = [z + np.clip(state.z - z, -1.0, 1.0) for z, state in zip(places, states, strict=True)]
+    ends = _errors(rows, paths, np.array(places) * scale)[:, :count]
+    return [
+        OwnFit(z * scale, posterior(one.curvature) * scale, np.diag(one.curvature) ** -0.5 * scale, errors,
+               one.apart * one.known, one.common) for z, one, errors in zip(places, states, ends, strict=True)
+    ]  # fmt: skip
 
 
-def _fit_of(found: Minimum, scale: np.ndarray, count: int, apart: np.ndarray) -> OwnFit:
-    alone = np.diag(found.curvature) ** -0.5
-    return OwnFit(found.z * scale, alone * scale, found.errors[:count], apart)
+class _State(NamedTuple):
+    """Optimum and variances where the errors are linear in the values."""
+
+    weights: np.ndarray  #: of the rows: figures of a run count as one
+    runs: int
+    known: np.ndarray  #: standard deviation of what each row has of its own, as known [rows]
+    before: float  #: of what they have in common, as known
+    common: float
+    apart: float = 1.0  #: factor of ``known``
+    z: np.ndarray = np.zeros(0)
+    curvature: np.ndarray = np.zeros(0)
+
+    @classmethod
+    def of(cls, rows: OwnRows, kept: np.ndarray) -> _State:
+        """What is known before the rows marked by ``kept``."""
+        sizes = np.bincount(rows.runs[kept], minlength=rows.runs.max() + 1)
+        runs = int((sizes > 0).sum())
+        return cls(kept / np.maximum(sizes[rows.runs], 1), runs, rows.apart(runs), rows.common, rows.common)
+
+    def moved(self, errors: np.ndarray, slopes: np.ndarray, at: np.ndarray, owners: np.ndarray) -> _State:
+        """The optimum for ``errors`` with ``slopes`` at ``at``; ``owners``: the row of each error."""
+        count, freedom, state = len(self.known), distance.freedom(), self
+        if self.runs == 1 and not len(self.z):  # nothing tells both apart: as wide as the tails have it
+            prior = np.append(np.ones(len(at) - 1), self.before)
+            spread = self.known**2 + RUN**2 + ((slopes[:count] * prior) ** 2).sum(axis=1)
+            wider = math.sqrt((freedom + self.weights @ (errors[:count] ** 2 / spread)) / (freedom + 1.0))
+            state = self._replace(apart=wider, common=wider * self.before)
+        for _ in range(_ROUNDS if self.runs > 1 else 1):
+            weights = self.weights[owners] / (np.hypot(state.apart * self.known, RUN)[owners] ** 2)
+            prior = np.append(np.ones(len(at) - 1), state.common)
+            matrix = curvature(slopes, weights, prior)
+            z = -np.linalg.solve(matrix, slopes.T @ (weights * (errors - slopes @ at)))
+            state = state._replace(z=z, curvature=matrix)
+            if self.runs == 1:
+                break
+            covariance = np.linalg.inv(matrix)
+            left = (errors + slopes @ (z - at))[:count]
+            squares = left**2 + np.einsum("rp,pq,rq->r", slopes[:count], covariance, slopes[:count])
+            apart = math.sqrt((freedom + self.weights @ (squares / self.known**2)) / (freedom + self.runs))
+            common = math.sqrt((freedom * self.before**2 + z[-1] ** 2 + covariance[-1, -1]) / (freedom + 1.0))
+            state = state._replace(apart=apart, common=common)
+        return state
 
 
 def _held_out(rows: OwnRows, paths: Sequence[str], widths: np.ndarray) -> np.ndarray:
-    """Error of each row by a fit without it, or without its tenth of the rows."""
-    found = np.zeros(len(rows.measured))
-    labels = np.arange(len(found)) % _FOLDS
-    for label in set(labels.tolist()):
-        found[labels == label] = _solve(rows, paths, widths, labels != label).errors[labels == label]
-    return found
+    """Error of each row by a fit without its run, or without its tenth of the runs."""
+    labels = rows.runs % _FOLDS
+    kept = [labels != label for label in sorted(set(labels.tolist()))]
+    fits = _solve(rows, paths, widths, kept)
+    return np.sum([np.where(marked, 0.0, one.errors) for marked, one in zip(kept, fits, strict=True)], axis=0)
 
 
 def _shrunk(rows: OwnRows, found: OwnFit) -> float:
     """Share of what the rows have in common that the fit takes as the stack's."""
-    noise = float(np.mean(found.apart**2)) / len(rows.measured)
-    common = rows.common**2 + found.logs[-1] ** 2 / distance.freedom()
-    return common / (common + noise + RUN**2 / len(rows.measured))
+    noise = (float(np.mean(found.apart**2)) + RUN**2) / (rows.runs.max() + 1)
+    return found.common**2 / (found.common**2 + noise)
 
 
 def _mean(errors: np.ndarray) -> float:
@@ -350,11 +391,12 @@ def _values(
 ) -> tuple[FittedValue, ...]:
     """The numbers of the fit, without the level of the stack that it starts from."""
     level = float(catalog.entry("software", base).value(LEVEL, 1.0))
-    result = [FittedValue(LEVEL, level, level * math.exp(found.logs[-1]), rows.common, float(found.spreads[-1]))]
-    for path, log, width, spread in zip(paths, found.logs, widths, found.spreads, strict=False):
+    result = [FittedValue(LEVEL, level, level * math.exp(found.logs[-1]), rows.common,
+                          float(found.spreads[-1]), float(found.alone[-1]))]  # fmt: skip
+    for path, log, width, *spreads in zip(paths, found.logs, widths, found.spreads, found.alone, strict=False):
         value = float(leaf(rows.designs[0], path)) / (level if path.removeprefix("software.") in LEVELLED else 1.0)
         after = min(value * math.exp(log), known_leaves()[path]["bounds"].high)
-        result.append(FittedValue(path, value, after, float(width), float(spread)))
+        result.append(FittedValue(path, value, after, float(width), *map(float, spreads)))
     return tuple(result)
 
 
@@ -388,7 +430,7 @@ def _write(
 def _heads(found: OwnStack, mark: str) -> dict[str, str]:
     unseen = "" if found.unseen is None else f", unseen {found.unseen:.1%}"
     about = (
-        f"dse calibrate: {found.rows} row{'s' * (found.rows != 1)} of {', '.join(found.sources)} ({mark}), "
+        f"dse calibrate: {found.runs} run{'s' * (found.runs != 1)} of {', '.join(found.sources)} ({mark}), "
         f"{datetime.date.today().isoformat()}, from {found.base}; mean error {found.error:.1%}{unseen}"
     )
     level = found.values[0]
@@ -396,7 +438,7 @@ def _heads(found: OwnStack, mark: str) -> dict[str, str]:
         "name": writing.quoted(found.name), "source": writing.quoted(about), "confidence": '"estimate"',
         "residual": writing.stated(writing.digits(found.residual), None, "of a configuration: its rows, and "
                                    "what rows of others have shown", "estimate"),
-        LEVEL: writing.stated(writing.digits(level.after, 4), max(level.spread_after, 1e-3), found.note, "estimate"),
+        LEVEL: writing.stated(writing.digits(level.after, 4), max(level.alone, 1e-3), found.note, "estimate"),
     }  # fmt: skip
 
 
@@ -406,7 +448,7 @@ def _entry(one: FittedValue, found: OwnStack) -> str:
     text = writing.number(one.after, units) if units in ("1", "s", "B/s") else f'"{one.after:.4g} {units}"'
     told = "fitted" if one.spread_after < 0.9 * one.spread_before else "fitted, but the rows tell little"
     source = f"{told}: {writing.number(one.before, units).strip(chr(34))} in {found.base}"
-    return writing.stated(text, max(one.spread_after, 1e-3), source, "estimate")
+    return writing.stated(text, max(one.alone, 1e-3), source, "estimate")
 
 
 def _covered(found: OwnStack, compared: Sequence[Comparison]) -> dict[str, str]:

@@ -259,17 +259,16 @@ def _own(cases: list[Path], folder: Path, name: str, catalog: Path | None, force
         raise InputError("calibrate --catalog", f"{catalog}, with a stack of your own", "one folder",
                          "leave --catalog out: -o names the folder")  # fmt: skip
     found = own.fit(cases, name, folder, force)
-    updates = [(own.LEVEL if one.path == own.LEVEL else one.path, *one[1:]) for one in found.values]
     out = show.console()
     columns = ["parameter", "value before", "value after", "spread before", "spread after"]
-    show.print_table(out, columns, [_moved(*one) for one in updates], left=columns[:1])
-    left_out = "" if found.unseen is None else f", {show.percent(found.unseen)} of rows left out of the fit"
+    show.print_table(out, columns, [_moved(*one[:5]) for one in found.values], left=columns[:1])
+    left_out = "" if found.unseen is None else f", {show.percent(found.unseen)} of runs left out of the fit"
     print(
-        f"{show.counted(found.rows, 'row')}, from {found.base}: mean error {show.percent(found.before)} before, "
+        f"{show.counted(found.runs, 'run')}, from {found.base}: mean error {show.percent(found.before)} before, "
         f"{show.percent(found.error)} after{left_out}"
     )
     print(found.note)
-    print(f"a configuration without a row is off by {show.percent(found.residual)} (one standard deviation)")
+    print(f"a configuration without a run is off by {show.percent(found.residual)} more (one standard deviation)")
     print(f"written: {found.path}")
     print(f"used with DSE_CATALOG={folder} and --software {name}")
 
