@@ -19,7 +19,7 @@ NEWEST_PYTHON ?=
 # Where it is set, every process that tests start would compile all it imports anew, seconds each.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: run environment test test-slow test-browser docs site calibrate intervals forecasts notebooks check-lowest fuzz bench bench-check search-bench test-search test-faults dist-bench growth lint clean help
+.PHONY: run environment profiles test test-slow test-browser docs site calibrate intervals forecasts notebooks check-lowest fuzz bench bench-check search-bench test-search test-faults dist-bench growth lint clean help
 .DELETE_ON_ERROR:
 
 run: $(VENV)/.installed  ## run the standard sweep (SWEEP=…)
@@ -65,6 +65,11 @@ forecasts: $(VENV)/.installed-test  ## score forecasts that rows have answered, 
 notebooks: $(VENV)/.installed-test  ## execute each notebook from its .py and keep it with its outputs (NOTEBOOKS=…)
 	$(BIN)/python -m docs.make.notebooks $(NOTEBOOKS)
 	$(BIN)/python -m pytest tests/test_notebooks.py
+
+profiles:  ## profile a tiny transformer on two processes of this CPU with PyTorch, into tests/profiles/cpu (minutes alone on the machine)
+	$(PYTHON) -m venv build/torch
+	build/torch/bin/python -m pip --disable-pip-version-check --quiet install torch==2.13.0 numpy
+	build/torch/bin/python -m benchmarks.cpu_cluster tests/profiles/cpu
 
 bench: $(VENV)/.installed  ## measure the rates
 	$(BIN)/dse bench

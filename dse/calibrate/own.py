@@ -130,10 +130,11 @@ class OwnStack:
         """How far the runs tell the stack from its configurations."""
         if self.runs == 1:
             return (
-                f"one run cannot tell the stack from its configuration: {self.shrunk:.0%} of what its values leave "
-                "counts as the stack's, by how much either is off elsewhere; add runs of other sizes"
+                f"one run cannot tell the stack from its configuration: {100 * self.shrunk:.0f} % of what the other "
+                "values leave counts as the stack's, as rows elsewhere have it; add runs of other sizes"
             )
-        return f"of what the {self.runs} runs have in common beyond the other values {self.shrunk:.0%} is the level"
+        share = f"{100 * self.shrunk:.0f} %"
+        return f"of what the {self.runs} runs have in common beyond the other values {share} is the level"
 
 
 def fit(tables: Sequence[str | Path], name: str, folder: str | Path, force: bool = False) -> OwnStack:

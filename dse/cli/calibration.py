@@ -236,11 +236,15 @@ def calibrate(
     from dse.calibrate import jobs
 
     stated = profiles.StatedCells(workload, system, n_devices, software, settings)
-    with profiles.tables(cases, profile, stated, rows, output, force) as tables:
+    is_own = not add and (stack is not None or output.is_dir() or not output.suffix)
+    if stack is not None and (add or output.suffix == ".toml"):
+        raise InputError("--stack", "--add" if add else f"-o {output}", "the folder of a catalogue, without --add",
+                         f"write -o my_catalog --stack {stack}")  # fmt: skip
+    with profiles.tables(cases, profile, stated, rows, None if is_own else output, force) as tables:
         if add:
             _add(tables, output, catalog, force)
             return
-        if stack is not None or output.is_dir() or not output.suffix:
+        if is_own:
             _own(tables, output, stack or "my-stack", catalog, force)
             return
         _, summary, written = jobs.run(tables, folds, output, catalog, force=force)

@@ -39,7 +39,8 @@ def predicted(path, rows):
 def runs(path, rows, times):
     """A table of rows that took ``times`` their predicted step."""
     steps = predicted(path, rows)
-    return table(path, [row | {"iteration_s_measured": f"{t * s:.6g}"} for row, t, s in zip(rows, times, steps, strict=False)])
+    seconds = [f"{t * s:.6g}" for t, s in zip(times, steps, strict=False)]
+    return table(path, [row | {"iteration_s_measured": s} for row, s in zip(rows, seconds, strict=True)])
 
 
 @pytest.fixture
@@ -157,6 +158,6 @@ def test_rows_of_a_stack_do_not_count_twice(tmp_path, mine):
     rows = runs(tmp_path / "rows.csv", [STEP], [1.2])
     own.fit([rows], "mine", mine)
     assert own.fit([rows], "mine", mine).base == "nemo"  # anew, from the stack that it was fitted from
-    (row,) = csv.DictReader(rows.open())
+    (row,) = csv.DictReader(rows.read_text().splitlines())
     with pytest.raises(InputError, match="was fitted to"):
         own.fit([table(tmp_path / "same.csv", [row | {"software": "mine"}])], "another", mine)
