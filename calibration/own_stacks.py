@@ -14,8 +14,9 @@ from pathlib import Path
 
 import numpy as np
 
-from dse.calibrate import own
+from dse.calibrate import own_fit
 from dse.calibrate.step_rows import is_plain
+from dse.calibrate.steps import mean_error
 from dse.measured import predict_cases, read_cases
 from dse.measured.comparison import Comparison, compare_predictions, is_timed
 from dse.measured.uncertainty.parts import quantile
@@ -47,19 +48,19 @@ def sets(tables: Sequence[str]) -> list[list[Comparison]]:
 
 def unseen(compared: Sequence[Comparison], count: int, rng: np.random.Generator) -> np.ndarray:
     """Mean error of unseen rows before and after a fit to ``count`` rows, and the share within 80 % intervals."""
-    rows = own._rows(compared, "")
-    paths, widths = own._chosen(rows, own._priors(BASE, rows.designs))
+    rows = own_fit.rows_of_own(compared, "")
+    paths, widths = own_fit.chosen(rows, own_fit.priors_of(BASE, rows.designs))
     kept = np.zeros((DRAWS, len(compared)), bool)
     for one in kept:
         one[rng.choice(len(compared), count, replace=False)] = True
-    before = own._errors(rows, paths, np.zeros((1, len(paths) + 1)))[0][: len(compared)]
+    before = own_fit.errors_at(rows, paths, np.zeros((1, len(paths) + 1)))[0][: len(compared)]
     lines = []
-    for one, fit in zip(kept, own._solve(rows, paths, widths, list(kept)), strict=True):
+    for one, fit in zip(kept, own_fit.solve(rows, paths, widths, list(kept)), strict=True):
         steps = 0.02 * np.append(widths, 1.0)
-        moved = own._errors(rows, paths, fit.logs + np.diag(steps))[:, : len(compared)] - fit.errors
+        moved = own_fit.errors_at(rows, paths, fit.logs + np.diag(steps))[:, : len(compared)] - fit.errors
         spread = np.sqrt((((moved / steps[:, None]) * fit.alone[:, None]) ** 2).sum(axis=0) + fit.apart**2)
         held = np.abs(fit.errors) <= quantile() * spread
-        lines.append([own._mean(before[~one]), own._mean(fit.errors[~one]), held[~one].mean()])
+        lines.append([mean_error(before[~one]), mean_error(fit.errors[~one]), held[~one].mean()])
     return np.mean(lines, axis=0)
 
 

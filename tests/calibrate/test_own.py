@@ -9,7 +9,8 @@ import numpy as np
 import pytest
 
 import dse
-from dse.calibrate import own
+from dse.calibrate import own, own_fit
+from dse.calibrate.adding import add
 from dse.cli import app
 from dse.designs import catalog
 from dse.designs.leaves import leaf, replace
@@ -59,7 +60,7 @@ def test_one_run_is_shrunk_and_several_are_the_level(tmp_path, mine):
         found = own.fit([runs(tmp_path / "rows.csv", rows[:count], times)], f"mine-{count}", mine)
         after = predicted(tmp_path / "next.csv", [STEP | {"global_batch": "512", "software": f"mine-{count}"}])[0]
         unseen.append(after / before)
-        assert len(found.values) <= own.MOST and found.values[0].path == own.LEVEL
+        assert len(found.values) <= own_fit.MOST and found.values[0].path == own.LEVEL
         written = tomllib.loads(found.path.read_text())
         assert written["level"]["value"] == pytest.approx(found.values[0].after, rel=1e-3)
         assert f"{count} run" in written["source"] and "from nemo" in written["source"]
@@ -119,7 +120,8 @@ def cpu_rows(path, batch, software=""):
     return path
 
 
-def test_a_cpu_cluster_predicts_another_batch(tmp_path, mine):
+@pytest.mark.parametrize("batches", [(8, 16), (8, 32), (16, 32)])
+def test_a_cpu_cluster_predicts_another_batch(batches, tmp_path, mine):
     """Two processes of PyTorch over gloo, profiled at two batches: the third is within a tenth."""
     for block in blocks(ROOT / "docs" / "profiles.md", "toml"):
         (tmp_path / block.file).parent.mkdir(parents=True, exist_ok=True)
@@ -128,9 +130,10 @@ def test_a_cpu_cluster_predicts_another_batch(tmp_path, mine):
     for path in (tmp_path / "rest").rglob("*.toml"):
         (mine / path.parent.name).mkdir(exist_ok=True)
         path.rename(mine / path.parent.name / path.name)
-    found = own.fit([cpu_rows(tmp_path / f"{batch}.csv", batch) for batch in (8, 16)], "cpu-stack", mine)
-    assert found.error < 0.5 * found.before
-    (unseen,) = compare([cpu_rows(tmp_path / "32.csv", 32, "cpu-stack")])
+    found = own.fit([cpu_rows(tmp_path / f"{batch}.csv", batch) for batch in batches], "cpu-stack", mine)
+    assert found.error < 0.2 * found.before
+    (other,) = {8, 16, 32} - {*batches}
+    (unseen,) = compare([cpu_rows(tmp_path / "other.csv", other, "cpu-stack")])
     assert unseen.predicted == pytest.approx(unseen.measured, rel=0.1)
 
 
@@ -161,3 +164,26 @@ def test_rows_of_a_stack_do_not_count_twice(tmp_path, mine):
     (row,) = csv.DictReader(rows.read_text().splitlines())
     with pytest.raises(InputError, match="was fitted to"):
         own.fit([table(tmp_path / "same.csv", [row | {"software": "mine"}])], "another", mine)
+
+
+def test_a_row_added_to_a_stack_of_ones_own_moves_its_level(tmp_path, mine):
+    own.fit([runs(tmp_path / "rows.csv", [STEP], [1.2])], "mine", mine)
+    level = tomllib.loads((mine / "software" / "mine.toml").read_text())["level"]
+    (before,) = predicted(tmp_path / "next.csv", [STEP | {"software": "mine", "global_batch": "512"}])
+    more = runs(tmp_path / "more.csv", [STEP | {"software": "mine", "global_batch": "256"}], [1.1])
+    found = add([more], mine, tmp_path / "out.toml")
+    (moved,) = (one for one in found.updates if one.path == "software.level")
+    assert moved.before == pytest.approx(level["value"], rel=1e-3) and 1.02 < moved.after / moved.before < 1.1
+    after = tomllib.loads((mine / "software" / "mine.toml").read_text())
+    assert after["level"]["value"] == pytest.approx(moved.after, rel=0.01)
+    assert after["level"]["spread"] < level["spread"]
+    assert predicted(tmp_path / "next.csv", [STEP | {"software": "mine", "global_batch": "512"}])[0] / before == (
+        pytest.approx(moved.after / moved.before, rel=0.02)
+    )
+
+
+def test_rows_that_hardly_move_a_stack_are_told_of_one_of_ones_own(tmp_path, mine, capsys):
+    rows = runs(tmp_path / "rows.csv", [STEP], [31.5 / 24.0])
+    with pytest.raises(SystemExit):
+        app(["calibrate", "--add", str(rows), "-o", str(tmp_path / "o.toml"), "--catalog", str(mine)], prog_name="dse")
+    assert "fits a stack of your own" in capsys.readouterr().err

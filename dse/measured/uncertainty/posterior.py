@@ -158,8 +158,7 @@ def _of_metric(
         for part, deviation in found.parts.items():
             if part not in groups:
                 share = found.common.get(part, distance.shared(part))
-                key = f"{_PART}{part} {_alike(part, choice)}"
-                add(key, part, i, deviation * math.sqrt(share))
+                add(shared_key(part, choice), part, i, deviation * math.sqrt(share))
                 add(f"{_PART}{part} {i} {choice.name}", part, i, deviation * math.sqrt(1.0 - share))
         for path, effect in bill.prices.items() if (bill := owed[i]) else ():
             whose = choice.accelerator if path in (bills.DEVICE, bills.MARGIN) else ""
@@ -189,6 +188,11 @@ def _logs(moved: uncertainty.Moves, metric: str, count: int) -> np.ndarray:
         with np.errstate(divide="ignore"):
             found[members] = np.log(np.asarray(getattr(metrics, metric), float))[::copies]
     return found
+
+
+def shared_key(part: str, choice: Choice) -> str:
+    """The factor of a part that designs alike in it share."""
+    return f"{_PART}{part} {_alike(part, choice)}"
 
 
 def _alike(part: str, choice: Choice) -> tuple[str, ...]:
