@@ -227,7 +227,7 @@ def calibrate(
     of tools.
 
     Where -o is a folder, a stack of your own is fitted to a few runs: at most eight numbers, from those of the stack
-    that the rows name. It is written to FOLDER/software/NAME.toml, for DSE_CATALOG=FOLDER and --software NAME.
+    that the rows name. It is written to FOLDER/software/NAME.toml, and is a stack as any other with DSE_CATALOG=FOLDER.
 
     With --add a few rows of one's own machine, as dse measure asks for them, move and narrow the values of stacks,
     chips and links in seconds; each row once. Changed entries are written to a catalogue of your own, which DSE_CATALOG
