@@ -19,7 +19,7 @@ NEWEST_PYTHON ?=
 # Where it is set, every process that tests start would compile all it imports anew, seconds each.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: run environment test test-slow test-browser docs site calibrate intervals forecasts notebooks check-lowest fuzz jax-trace bench bench-check search-bench test-search test-faults dist-bench growth lint clean help
+.PHONY: run environment test test-slow test-browser docs site calibrate intervals forecasts notebooks check-lowest fuzz profiles jax-trace bench bench-check search-bench test-search test-faults dist-bench growth lint clean help
 .DELETE_ON_ERROR:
 
 run: $(VENV)/.installed  ## run the standard sweep (SWEEP=…)
@@ -68,6 +68,11 @@ notebooks: $(VENV)/.installed-test  ## execute each notebook from its .py and ke
 
 jax-trace: $(VENV)/.installed-test  ## profile six steps with JAX on this machine, for the tests of its reader
 	$(BIN)/python -m tests.measured.jax_trace tests/measured/data/jax.trace.json.gz
+
+profiles:  ## profile a tiny transformer on two processes of this CPU with PyTorch, into tests/profiles/cpu (minutes alone on the machine)
+	$(PYTHON) -m venv build/torch
+	build/torch/bin/python -m pip --disable-pip-version-check --quiet install torch==2.13.0 numpy
+	build/torch/bin/python -m benchmarks.cpu_cluster tests/profiles/cpu
 
 bench: $(VENV)/.installed  ## measure the rates
 	$(BIN)/dse bench

@@ -25,6 +25,7 @@ import tomlkit
 
 from dse.calibrate import writing
 from dse.designs import catalog
+from dse.designs.catalog.filling import LEVELLED
 from dse.designs.catalog.load import FOLDERS
 from dse.designs.composing import design
 from dse.designs.leaves import known_leaves, leaf
@@ -38,8 +39,8 @@ from dse.measured.kernels import Kernel
 from dse.measured.kernels import read as read_kernels
 from dse.measured.kinds import KINDS, kind_of
 from dse.measured.table import Skip
-from dse.measured.uncertainty.posterior import Choice, posterior
-from dse.measured.uncertainty.spreads import Spreads, spreads_of, total, within
+from dse.measured.uncertainty.posterior import Choice, posterior, shared_key
+from dse.measured.uncertainty.spreads import Factor, Spreads, spreads_of, total, within
 from dse.model.formats import operand_bytes
 from dse.model.work.operators import matmul_work
 from dse.types import Design, Element, MessageKind, OperatorKind
@@ -89,6 +90,7 @@ class Added(NamedTuple):
     before: float  #: root mean square of the log errors of the rows
     residual: float  #: the same after the update of the leaves alone
     files: tuple[Path, ...] = ()
+    are_runs: bool = True  #: of steps or of serving, not of kernels
 
 
 def add(tables: Sequence[str | Path], folder: str | Path, output: str | Path, force: bool = False) -> Added:
@@ -105,9 +107,10 @@ def add(tables: Sequence[str | Path], folder: str | Path, output: str | Path, fo
             slow or fast as predicted, and a catalogue whose entries are not those in use.
     """
     outputs.checked(output, force, tables)
-    mark = _mark(tables)
-    known = _kernel_rows(tables) if {_kind(path) for path in tables} == {"kernels"} else _run_rows(tables)
-    found = updated(known)
+    mark = marked(tables)
+    are_runs = {_kind(path) for path in tables} != {"kernels"}
+    known = _run_rows(tables) if are_runs else _kernel_rows(tables)
+    found = updated(known)._replace(are_runs=are_runs)
     about = (
         f"dse calibrate --add: {found.rows} row{'s' * (found.rows != 1)} of {', '.join(found.sources)} ({mark}); "
         f"{datetime.date.today().isoformat()}"
@@ -117,11 +120,12 @@ def add(tables: Sequence[str | Path], folder: str | Path, output: str | Path, fo
     return found._replace(files=(Path(output), *_written(found, Path(folder), about)))
 
 
-def _mark(tables: Sequence[str | Path]) -> str:
+def marked(tables: Sequence[str | Path]) -> str:
     """What tells the rows of tables from others; InputError for a row twice."""
     seen: dict[str, str] = {}
     for row in (row for path in tables for row in read_table(path)[1]):
-        text, where = repr(sorted(row.cells.items())), f"{row.file}: line {row.line}"
+        run = {column: text for column, text in row.cells.items() if column != "software"}  # whatever predicts it
+        text, where = repr(sorted(run.items())), f"{row.file}: line {row.line}"
         if text in seen:
             raise InputError(where, f"the row of {seen[text]} again", "each row once", "remove it")
         seen[text] = where
@@ -165,7 +169,7 @@ def updated(known: Errors) -> Added:
         narrowed = math.sqrt(max(float(direction @ covariance @ direction), 0.0)) / drawn
         moved, stated = float(direction @ mean), total(spreads["as stated"])
         if narrowed < 1.0 - _NARROWED or abs(moved) > _MOVED * drawn:
-            high = known_leaves()[path]["bounds"].high
+            high = known_leaves()[path]["bounds"].high if path != LEVEL else math.inf
             after = min(value * math.exp(moved), high)
             updates.append(Update(kind, slug, path, value, after, stated, stated * narrowed))
     updates.sort(key=lambda one: -abs(math.log(one.after / one.before)))
@@ -197,6 +201,8 @@ def _of_metric(metric: str, compared: Sequence[Comparison]) -> Errors:
     leaves: dict[tuple[str, str, str], tuple[float, Spreads]] = {}
     for choice, drawn in zip(choices, found.spreads, strict=True):
         leaves |= _leaves_of(choice, drawn)
+        if not study.residuals:
+            leaves |= _level_of(choice, found.effects)
     return Errors(np.log(measured) - found.logs, dict(found.effects), np.full(len(choices), RUN), leaves,
                   [c.source for c in compared])  # fmt: skip
 
@@ -207,9 +213,29 @@ def _leaves_of(choice: Choice, drawn: Spreads) -> dict[tuple[str, str, str], tup
     found: dict[tuple[str, str, str], tuple[float, Spreads]] = {}
     for path, factors in drawn.items():
         if (place := _place(path, choice)) is not None:
-            value = float(leaf(choice.design, path))
+            value = float(leaf(choice.design, path)) / _level_in(path, choice.stack)
             found[(*place, path)] = (value, {path: factors, "as stated": stated[path]})
     return found
+
+
+#: Level of a stack of one's own, as results name it; no leaf.
+LEVEL = "software.level"
+
+
+def _level_of(choice: Choice, effects: Iterable[str]) -> dict[tuple[str, str, str], tuple[float, Spreads]]:
+    """The level of a stack that states one with its spread, as :func:`_leaves_of` has leaves."""
+    stated = catalog.entry("software", choice.stack).values.get("level")
+    key = next((one for one in effects if one == shared_key("level", choice)), None)
+    if stated is None or key is None:
+        return {}
+    factors = (Factor(key, stated.spread),)
+    return {("software", choice.stack, LEVEL): (float(stated.value), {LEVEL: factors, "as stated": factors})}
+
+
+def _level_in(path: str, stack: str) -> float:
+    """What the level of a stack multiplies a leaf by."""
+    is_levelled = path.startswith("software.") and path.removeprefix("software.") in LEVELLED
+    return float(catalog.entry("software", stack).value("level", 1.0)) if is_levelled else 1.0
 
 
 def _place(path: str, choice: Choice) -> tuple[str, str] | None:
@@ -348,7 +374,7 @@ def _tables(updates: Iterable[Update], about: str, kind: str) -> dict[str, dict[
     found: dict[str, dict[str, str]] = {}
     for one in updates:
         *table, name = one.path.split(".")[prefix:]
-        units = known_leaves()[one.path]["units"]
+        units = known_leaves()[one.path]["units"] if one.path != LEVEL else "1"
         text = writing.number(one.after, units) if units in ("1", "s", "B/s") else f'"{one.after:.6g} {units}"'
         entry = writing.stated(text, max(one.spread_after, 1e-4), about, "estimate")
         found.setdefault(".".join(table), {})[name] = entry

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import sqlite3
+from pathlib import Path
 
 #: Arguments of Megatron-LM as it prints them, here 22B of Korthikanti et al. on one node.
 MEGATRON = {
@@ -21,13 +22,15 @@ MEGATRON = {
 def megatron(times: list[float], arguments: dict[str, str] | None = None, memory: float = 30000.0) -> str:
     """A log of Megatron-LM with these times in ms."""
     given = (MEGATRON if arguments is None else arguments).items()
+    batch = int(dict(given).get("global_batch_size", "4"))
     head = "using world size: 8, data-parallel size: 1, context-parallel size: 1\n"
     block = "".join(f"[default0]:  {name} {'.' * (48 - len(name))} {value}\n" for name, value in given)
     rule = "[default0]:------------------------ {} ------------------------\n"
     lines = [
-        f" [2025-03-04 10:00:{i:02d}] iteration {i + 1:8d}/     100 | consumed samples: {4 * i:12d} | elapsed time per "
-        f"iteration (ms): {ms:.1f} | throughput per GPU (TFLOP/s/GPU): 180.1 | learning rate: 1.000000E-05 | global "
-        f"batch size: {4:5d} | lm loss: 1.048235E+01 | loss scale: 1.0 | number of skipped iterations:   0 |\n"
+        f" [2025-03-04 10:00:{i:02d}] iteration {i + 1:8d}/     100 | consumed samples: {batch * i:12d} | elapsed time "
+        f"per iteration (ms): {ms:.1f} | throughput per GPU (TFLOP/s/GPU): 180.1 | learning rate: 1.000000E-05 | "
+        f"global batch size: {batch:5d} | lm loss: 1.048235E+01 | loss scale: 1.0 | "
+        f"number of skipped iterations:   0 |\n"
         for i, ms in enumerate(times)
     ]
     rank = f"[Rank 0] (after 2 iterations) memory (MB) | allocated: 20000.5 | max allocated: {memory} | reserved: 3\n"
@@ -339,3 +342,28 @@ def jax_device(device: str = "TPU", steps: int = 3) -> str:
                 events.append(span | {"tid": tid, "name": kernel if streams else name})
                 events += [span | {"tid": 5, "name": name}] if streams else []
     return json.dumps({"displayTimeUnit": "ns", "metadata": {"highres-ticks": True}, "traceEvents": events})
+
+
+def written(folder: Path) -> None:
+    """One file of each format in a folder, under the names of ``docs/profiles.md``."""
+    texts = {
+        "megatron-4.log": megatron([9310.2, 1421.7, 1187.9, 1190.4, 1186.2]),
+        "megatron-8.log": megatron([8950.3, 2570.1, 2395.5, 2391.8, 2393.0], MEGATRON | {"global_batch_size": "8"}),
+        "nemo.log": nemo([41.0, 16.3, 15.52, 15.49, 15.50]),
+        "torchtitan.log": torchtitan([900, 5400, 5800, 5790, 5810]),
+        "maxtext.log": maxtext([30.0, 9.5, 6.52, 6.49, 6.50]),
+        "vllm.json": json.dumps(VLLM | {"mean_ttft_ms": 720.0, "mean_tpot_ms": 13.1, "median_itl_ms": 10.9,
+                                        "output_throughput": 1710.0, "total_token_throughput": 15390.0}),
+        "sglang.jsonl": json.dumps(SGLANG | {"mean_tpot_ms": 4.6, "mean_itl_ms": 4.6, "mean_ttft_ms": 260.0,
+                                             "mean_e2e_latency_ms": 850.0, "median_itl_ms": 4.2}),
+        "genai-perf.json": json.dumps(GENAI_PERF | {
+            "inter_token_latency": {"unit": "ms", "avg": 9.1}, "request_latency": {"unit": "ms", "avg": 1290.0},
+            "time_to_first_token": {"unit": "ms", "avg": 135.0},
+            "output_token_throughput": {"unit": "tokens/sec", "avg": 790.0},
+        }),
+        "nccl.txt": nccl(),
+        "kineto.json": kineto(compute=12.9e6, exposed=4e5, gap=5e5),
+    }  # fmt: skip
+    for name, text in texts.items():
+        (folder / name).write_text(text, encoding="utf-8")
+    nsight(folder / "nsight.sqlite", (12.9e6, 4e5, 5e5))

@@ -102,7 +102,24 @@ def _workload(found: Entry, folder: Folder, fine: bool) -> Values:
 
 def _software(found: Entry, folder: Folder, fine: bool) -> Values:
     """A stack; a serving one with the leaves of an engine."""
-    return _leaves_of(found, types.Software) | _optional(found, types.Engine, "engine")
+    return levelled(found, _leaves_of(found, types.Software) | _optional(found, types.Engine, "engine"))
+
+
+#: Leaves of a stack that its ``level`` multiplies: slow-downs over isolated kernels, and times. Attention takes that of
+#: products with it.
+LEVELLED = frozenset(
+    ("matrix_slowdown", "elementwise_slowdown", "communication_slowdown", "host_time", "small_kernel_time",
+     "step_overhead", *(f"experts.{name}" for name in ("expert_kernel_time", "expert_time", "expert_host_time")),
+     *(f"engine.{name}" for name in (
+         "kernel_slowdown", "layer_time", "expert_layer_time", "cast_layer_time", "latent_layer_time",
+         "host_step_time", "sequence_time", "rank_time", "request_time", "small_message_time"))),
+)  # fmt: skip
+
+
+def levelled(found: Entry, values: Values, prefix: str = "") -> Values:
+    """Values of a stack's leaves, below ``prefix``, times its ``level``."""
+    level = found.value("level", 1.0)
+    return {path: level * value if prefix + path in LEVELLED else value for path, value in values.items()}
 
 
 def _chip(found: Entry, folder: Folder) -> Values:

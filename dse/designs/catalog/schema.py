@@ -241,10 +241,12 @@ _ENGINE: dict[str, Parser | TableField] = {
 
 #: What the rows of a stack's fit covered, by quantity: the least and the largest (:mod:`dse.designs.calibrated`).
 EXTENTS = ("n_devices", "parameters", "seq_len", "micro_batch", "prompt_tokens", "output_tokens", "concurrency")
-#: ``mixtures`` are the accelerators of rows of mixtures of experts, ``sources`` the sources of all rows.
+#: ``mixtures`` are the accelerators of rows of mixtures of experts, ``sources`` the sources of all rows,
+#: ``families`` those of their models that no other stack has rows of.
 _CALIBRATED = {
     "calibrated": TableField(
-        dict.fromkeys(EXTENTS, value.extent) | dict.fromkeys(("accelerators", "mixtures", "sources"), value.texts)
+        dict.fromkeys(EXTENTS, value.extent)
+        | dict.fromkeys(("accelerators", "mixtures", "sources", "families"), value.texts)
     )
 }
 
@@ -255,10 +257,11 @@ _CALIBRATED = {
 #: ``flash_published`` is how many times as long its attention kernel takes as its chips' best one by what is
 #: published: where a fit starts. ``family`` names the chips of a stack that nothing was measured of: it gets what
 #: their stacks share. ``vendors`` are the makers of the accelerators that it exists for, where that is not all.
-#: ``released`` is the year and month of an engine, near which others of its code base are like it.
+#: ``released`` is the year and month of an engine, near which others of its code base are like it. ``level`` multiplies
+#: all its times and slow-downs: what runs of one's own show beyond the other values.
 _SOFTWARE = TableField(
     _texts("family", "lineage", "released") | _leaves(types.Software)
-    | _numbers(residual="1", spills=("1", YES_OR_NO), flash_published=("1", POSITIVE))
+    | _numbers(residual="1", level=("1", POSITIVE), spills=("1", YES_OR_NO), flash_published=("1", POSITIVE))
     | {"selective": ChoiceField(types.Recompute), "vendors": value.texts} | _CAPABILITIES | _EXPERT_KERNELS | _ENGINE
     | _CALIBRATED | _leaves(types.Mapping, *LEFT_OPEN),
     needs=_stated(types.Software),

@@ -7,7 +7,7 @@ from collections.abc import Iterable
 from dse import types
 from dse.designs.catalog.defaults import load
 from dse.designs.catalog.entries import reference
-from dse.designs.catalog.filling import Values, made_of
+from dse.designs.catalog.filling import Values, levelled, made_of
 from dse.designs.catalog.load import Folder, find, plain
 from dse.designs.catalog.lookup import entry
 from dse.designs.catalog.schema import EXPERTS_LEFT_OPEN, LEFT_OPEN
@@ -73,7 +73,8 @@ def expert_kernels(name: str, where: str = "software", folder: Folder = None) ->
     """
     found = entry("software", name, where, folder)
     values = {path: found.value(f"experts.{path}", a["default"]) for path, a in leaves(types.ExpertKernels).items()}
-    return {path: value for path, value in values.items() if value is not None}  # an absent leaf has no column
+    known = {path: value for path, value in values.items() if value is not None}  # an absent leaf has no column
+    return levelled(found, known, "experts.")
 
 
 def expert_options(name: str, where: str = "software", folder: Folder = None) -> Values:

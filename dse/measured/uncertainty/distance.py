@@ -29,7 +29,8 @@ MODEL = ("family", "kind")
 
 #: Level → in words.
 WORDS = {
-    "home": "what rows of the stack leave open", "parameters": "spread of the fitted parameters",
+    "home": "what rows of the stack leave open", "level": "level of the stack",
+    "parameters": "spread of the fitted parameters",
     "experts": "spread of the parameters of experts", "engine": "spread of the engine's parameters",
     "kernels": "rates and kernels of the chip", "power": "energies of the chip", "links": "links and networks",
     "technology": "process and memory of a generated chip", "board": "power of a device under load",
@@ -143,7 +144,8 @@ def _hardware(place: Place, rows: Collection[Place]) -> Levels:
 def _model(place: Place, rows: Collection[Place], known: Known) -> Levels:
     if place.kind not in known.kinds or place.has_experts not in {row.has_experts for row in rows}:
         return ("kind",)
-    return ("family",) if place.family and place.family not in known.families else ()
+    seen = known.families | {row.family for row in rows}
+    return ("family",) if place.family and place.family not in seen else ()
 
 
 # Of the catalogue
@@ -168,10 +170,13 @@ def _rows_of(stack: str) -> Iterable[Place]:
     value = catalog.entry("software", stack).value
     for chip in value("calibrated.accelerators", ()):
         for kind in ("dense", *(["mixture"] if chip in value("calibrated.mixtures", ()) else [])):
-            yield Place(stack, framework_of(stack), chip, *chip_of(chip), kind, "")
+            for family in ("", *value("calibrated.families", ())):
+                yield Place(stack, framework_of(stack), chip, *chip_of(chip), kind, family)
 
 
-def levels_of(stack: str, accelerator: str, design: Design, model: str = "", new_source: bool = False) -> Levels:
+def levels_of(
+    stack: str, accelerator: str, design: Design, model: str = "", new_source: bool = False, without: str = ""
+) -> Levels:
     """Levels at which a design differs from the measured rows of stacks of its kind.
 
     Args:
@@ -180,8 +185,11 @@ def levels_of(stack: str, accelerator: str, design: Design, model: str = "", new
         design: the design.
         model: name of its model; "" where unknown.
         new_source: whether it is of a row whose source is not one of the stack's.
+        without: a stack whose rows do not count.
     """
     known = known_places(design.workload.requests is not None)
+    if without:
+        known = known._replace(rows=tuple(row for row in known.rows if row.stack != without))
     found = levels(place_of(stack, accelerator, design.workload, model), known, new_source)
     announced = accelerator and catalog.entry("accelerator", accelerator).value("status") == "announced"
     return (*found, "announced") if announced else found
@@ -198,9 +206,10 @@ def parts(figure: str, stack: str, at: Levels) -> dict[str, float]:
     field = "residual" if figure == "step" else f"residuals.{figure}"
     own = None if {"stack", "framework"} & {*at} else catalog.entry("software", stack).value(field)
     widths = _table()["assumed"] | _table()["widths"].get(FIGURES.get(figure, figure), {})
+    spread = catalog.entry("software", stack).values.get("level")
     return {"home": float(_table()["home"][figure] if own is None else own)} | {
         level: float(widths[level]) for level in at if level in widths
-    }
+    } | ({} if spread is None or not spread.spread else {"level": spread.spread})
 
 
 def parts_of_memory(stack: str, spread: float) -> dict[str, float]:
@@ -214,6 +223,8 @@ FIGURES = dict.fromkeys(("token", "latency", "rate", "energy"), "serving")
 
 def shared(part: str, figure: str = "step") -> tuple[float, float]:
     """Share of the variance of a part that designs alike in it have in common, and that those of one model too have."""
+    if part == "level":
+        return 1.0, 1.0
     tables = _table()["shared"]
     found = tables.get(FIGURES.get(figure, figure), tables["step"])
     where = "home" if part in ("home", "board") else "levels"

@@ -182,7 +182,7 @@ def _of_metric(
         for part, deviation in found.parts.items():
             if part not in groups:
                 alike, model = (found.common(part, share) for share in distance.shared(part, figure))
-                add(f"{_PART}{part} {_alike(part, choice)}", part, i, deviation * math.sqrt(alike))
+                add(shared_key(part, choice), part, i, deviation * math.sqrt(alike))
                 add(f"{_PART}{part} {_model(choice)}", part, i, deviation * math.sqrt(model - alike))
                 add(f"{_PART}{part} {i} {choice.name}", part, i, deviation * math.sqrt(1.0 - model))
         for path, effect in bill.prices.items() if (bill := owed[i]) else ():
@@ -215,12 +215,17 @@ def _logs(moved: uncertainty.Moves, metric: str, count: int) -> np.ndarray:
     return found
 
 
+def shared_key(part: str, choice: Choice) -> str:
+    """The factor of a part that designs alike in it share."""
+    return f"{_PART}{part} {_alike(part, choice)}"
+
+
 def _alike(part: str, choice: Choice) -> tuple[str, ...]:
     """What designs have in common that are alike in a part."""
     at = distance.place_of(choice.stack, choice.accelerator, choice.design.workload, choice.model)
     if part in distance.HARDWARE or part in ("announced", "board"):
         return (at.chip,)
-    if part in distance.SOFTWARE:
+    if part == "level" or part in distance.SOFTWARE:
         return (at.stack,)
     return (at.kind, at.family) if part in distance.MODEL else (at.stack, at.chip)
 
