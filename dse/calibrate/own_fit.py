@@ -98,7 +98,7 @@ def rows_of_own(compared: Sequence[Comparison], name: str) -> OwnRows:
         at = distance.levels_of(choice.stack, choice.accelerator, choice.design, choice.model, new, name)
         kind = uncertainty.figure_of(metric, study) or "step"
         squares = {part: one**2 for part, one in distance.parts(kind, choice.stack, at).items()}
-        rest = {part: (1.0 - distance.shared(part)[0]) * one for part, one in squares.items()}
+        rest = {part: (1.0 - distance.shared(part, kind)[0]) * one for part, one in squares.items()}
         common.append(sum(squares.values()) - sum(rest.values()))
         home.append(rest.pop("home"))
         levels.append(sum(rest.values()))
