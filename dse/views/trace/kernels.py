@@ -50,6 +50,7 @@ class TraceKernel(NamedTuple):
     shape: KernelWork | None = None  #: of an operator
     message: MessageTimes | None = None
     peer: int = 0  #: stages from here to where a message between stages comes from or goes to
+    number: int = 0  #: of a message between stages, the same where it is sent and received
 
     @property
     def end(self) -> float:
@@ -90,9 +91,9 @@ def device_step(design: Design, stage: int = 0, step: Step | None = None) -> Dev
 
 def family_of(operator: OperatorKernels) -> str:
     """Family of the kernels of an operator."""
-    if operator.core:
-        return "attention"
-    return "elementwise" if operator.kind is OperatorKind.vector else "matrix"
+    if operator.kind is OperatorKind.vector:
+        return "elementwise"
+    return "attention" if operator.core else "matrix"
 
 
 #: Windows of the messages of a forward.
@@ -118,14 +119,17 @@ class _Device:
         last = 0.0
         for event in (one for one in self.step.timeline.events if one.device == self.stage):
             start = event.start + event.received
-            if start - last > 1e-9:
-                yield self._wait("stage_input", INPUTS, last, start, event.slot[0].micro_batch, self._source(event))
+            peer, number = self._source(event)
+            if start - last > 1e-9 or (peer and self.step.message):
+                begin = last if start - last > 1e-9 else max(start - self.step.message, 0.0)
+                wait = self._wait("stage_input", INPUTS, begin, start, event.slot[0].micro_batch, peer)
+                yield wait._replace(number=number)
             yield from self._placed(event, start)
             yield from self._sends(event)
             last = event.end
         end = self.step.timeline.makespan
-        if end - last > 1e-9:
-            yield self._wait("wait for other stages", NORM, last, end)
+        if len(self.step.plan.orders) > 1:  # the norm of all gradients, for which the optimiser waits
+            yield self._wait("wait for other stages", NORM, min(last, end), end)
         yield from self._data_parallel(end)
         if self.step.optimizer:
             after = end + self.step.data_parallel
@@ -137,16 +141,21 @@ class _Device:
         message = next((m for m in self.ledger.messages if m.scope is Scope.stage_boundary), None)
         return TraceKernel(label, "wait", "", stream, start, end - start, of, None, message if peer else None, peer)
 
-    def _source(self, event: Event) -> int:
-        """Stages from here to the one whose output a slot waits for; 0 for none."""
+    def _source(self, event: Event) -> tuple[int, int]:
+        """Stages from here to the one whose output a slot waits for, 0 for none, and the number of the message."""
         for task in event.slot:
             back = task.kind is not PassKind.forward
             chunk = task.chunk + (1 if back else -1)
             if task.kind is PassKind.weight_gradient or not 0 <= chunk < self.step.plan.chunks:
                 continue
-            if other := self.step.plan.place(task._replace(chunk=chunk)) - self.stage:
-                return other
-        return 0
+            source = task._replace(chunk=chunk)
+            if other := self.step.plan.place(source) - self.stage:
+                return other, self._number(source)
+        return 0, 0
+
+    def _number(self, source: Task) -> int:
+        chunks = self.step.plan.chunks
+        return 2 * (source.micro_batch * chunks + source.chunk) + (source.kind is not PassKind.forward)
 
     def _sends(self, event: Event) -> Iterator[TraceKernel]:
         message = next((m for m in self.ledger.messages if m.scope is Scope.stage_boundary), None)
@@ -160,7 +169,7 @@ class _Device:
                 start = max(event.end, self.free.get(stream, 0.0))
                 self.free[stream] = start + self.step.message
                 yield TraceKernel("stage_output", "message", "", stream, start, self.step.message, task.micro_batch,
-                                  None, message, other)  # fmt: skip
+                                  None, message, other, self._number(task))  # fmt: skip
 
     # Passes
 

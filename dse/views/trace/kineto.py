@@ -121,7 +121,8 @@ def _us(seconds: float) -> float:
 
 def _name(kernel: TraceKernel) -> str:
     if kernel.family in ("message", "wait"):
-        kind = kernel.message.kind if kernel.message else "all_reduce"
+        tied = kernel.message is None or kernel.message.scope is Scope.tied_embedding
+        kind = "all_reduce" if kernel.message is None or tied else kernel.message.kind
         return f"ncclDevKernel_{_COLLECTIVES[kind][0]}_bf16_RING_LL(ncclDevKernelArgsStorage<4096ul>)"
     if kernel.family == "copy":
         return "Memcpy HtoD (Pinned -> Device)"
@@ -177,7 +178,10 @@ def _collective(kernel: TraceKernel, design: Design, place: RankPlace) -> dict[s
         other = place.neighbour(kernel.peer)
         ends = (other, place.rank) if kernel.family == "wait" else (place.rank, other)
         found = _recorded("recv" if kernel.family == "wait" else "send", count, count, dtype, sorted(ends), "pp")
-        return found | {"Src Rank": ends[0], "Dst Rank": ends[1]}
+        return found | {"Src Rank": ends[0], "Dst Rank": ends[1], "Seq": kernel.number}
+    if message.scope is Scope.tied_embedding:  # of the first and the last stage
+        first = place.rank % place.of_stage
+        return _recorded("allreduce", count, count, dtype, [first, first + place.world - place.of_stage], "embedding")
     ranks = place.group(message.ranks, _stride(message.dimension, message.scope, design))
     part = max(round(count / message.ranks), 1)
     sent, received = {"all_gather": (part, count), "reduce_scatter": (count, part)}.get(message.kind, (count, count))

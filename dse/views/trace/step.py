@@ -39,6 +39,7 @@ class Step(NamedTuple):
     data_parallel: float  #: exposed s after the last pass
     optimizer: float  #: s, with loading of its state
     model_time: float  #: step time by the model's closed forms, s
+    durations: Durations  #: of its passes
 
     @property
     def total(self) -> float:
@@ -64,9 +65,10 @@ def step_of(design: Design, most: int = MOST_PASSES) -> Step:
         )  # fmt: skip
     order = plan(schedule, stages, chunks, n)
     layers = _layers(found, order.chunks)
+    durations = _durations(found, order, layers)
     return Step(
         plan=order,
-        timeline=simulate(order, _durations(found, order, layers)),
+        timeline=simulate(order, durations),
         layers=layers,
         exposed={
             kind: (float(getattr(found.exposed, f"{kind}_forward")), float(getattr(found.exposed, f"{kind}_backward")))
@@ -77,6 +79,7 @@ def step_of(design: Design, most: int = MOST_PASSES) -> Step:
         data_parallel=float(found.data_parallel),
         optimizer=float(found.optimizer) + float(found.update),
         model_time=float(found.step_time),
+        durations=durations,
     )
 
 
