@@ -26,6 +26,7 @@ from dse.measured.diagnosis.ranks import (
     without_waits,
 )
 from dse.measured.diagnosis.traces import OF_MESSAGES, RankTrace
+from dse.measured.profiles.kernels import covered
 from dse.types import Design
 from dse.views.trace.kernels import DeviceStep, device_step
 from dse.views.trace.orders import PassKind, Task
@@ -442,10 +443,19 @@ class _Causes:
         seconds = self.length - self.state.total()
         waiting = sum(one.waits for one in self.state.ranks) / len(self.state.ranks)
         usual = sum(self.state.predicted[one.stage].waits for one in self.state.ranks) / len(self.state.ranks)
-        text = (f"stages wait {_ms(waiting)} for each other, {_ms(usual)} predicted, while their passes take what the "
-                "schedule has")  # fmt: skip
+        text = (f"stages wait {_ms(waiting)} for each other, {_ms(usual)} predicted{self._received()}, beyond what "
+                "their passes explain")  # fmt: skip
         named = self._named(seconds)
         return [Cause("order", "the bubble is larger than that of the schedule", seconds, text, named)] if named else []
+
+    def _received(self) -> str:
+        """Messages from other stages, where there are not as many as predicted."""
+        one = self.state.ranks[0]
+        for at, item in enumerate(one.matched.classes):
+            if item.key == ("recv",) and round(one.matched.count(at)) != item.count:
+                return (f" (a stage receives {one.matched.count(at):.0f} messages instead of {item.count}: are the "
+                        "virtual stages as stated?)")  # fmt: skip
+        return ""
 
     def _of_base(self) -> list[Cause]:
         """What all kernels differ by."""
@@ -481,6 +491,18 @@ def _ms(seconds: float) -> str:
 
 def _counted(count: int, noun: str) -> str:
     return f"{count} {noun}{'s' * (count != 1)}"
+
+
+def step_parts(found: Explained) -> list[tuple[str, float, float]]:
+    """(part, measured, predicted) seconds of a step of the first rank: compute, exposed messages, gaps."""
+    one, usual = found.ranks[0], predicted_parts(found.expected[0])
+    computing = [
+        covered(r.trace.start[own], r.trace.end[own]) / r.trace.steps
+        for r in (one, usual) for own in [r.trace.labels != OF_MESSAGES]
+    ]  # fmt: skip
+    rows = [("compute", *computing), ("gaps", one.trace.idle, usual.trace.idle)]
+    exposed = [r.trace.length - c - r.trace.idle for r, c in zip((one, usual), computing, strict=True)]
+    return [rows[0], ("exposed communication", *exposed), rows[1]]
 
 
 def as_dict(found: Explained) -> dict[str, Any]:

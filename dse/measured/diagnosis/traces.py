@@ -11,7 +11,7 @@ import numpy as np
 from dse.errors import InputError
 from dse.measured.profiles import kineto
 from dse.measured.profiles.kernels import CLASSES, OF_COPIES, class_of, covered
-from dse.measured.profiles.run import ALLOWED
+from dse.measured.profiles.run import ALLOWED, blocks
 
 #: Kernels of one trace that are matched one by one.
 MOST = 3_000_000
@@ -61,6 +61,12 @@ class RankTrace(NamedTuple):
     def idle(self) -> float:
         """Seconds a step without any kernel."""
         return self.length - covered(self.start, self.end) / self.steps
+
+
+def is_trace(path: str | Path) -> bool:
+    """Whether a file is a trace in Kineto's form."""
+    start = next(blocks(Path(path), 1 << 40, 1 << 16), b"").lstrip(b"\xef\xbb\xbf \t\r\n")
+    return start[:1] == b"{" and kineto.SIGN.search(start) is not None
 
 
 def read_trace(path: str | Path) -> RankTrace | None:

@@ -1,0 +1,15 @@
+"""``python -m benchmarks.diagnosis [DRAWS]``: faults in traces of our own, by kind: how many are named, and their seconds."""
+
+from __future__ import annotations
+
+import sys
+
+from benchmarks.diagnosis.scores import score, table
+
+if __name__ == "__main__":
+    scores = [score(number) for number in range(int(sys.argv[1]) if len(sys.argv) > 1 else 100)]
+    print(table(scores))
+    for one in scores:
+        if not (one.is_named and one.is_close):
+            print(f"{one.draw.fault} {one.draw.about}: named {', '.join(one.named) or 'nothing'}, {1e3 * one.seconds:.3g} ms of "
+                  f"{1e3 * one.draw.seconds:.3g} ms of a step of {1e3 * one.step:.3g} ms; {one.draw.described}")  # fmt: skip
