@@ -1,4 +1,4 @@
-"""``python -m benchmarks.diagnosis [DRAWS]``: faults in traces of our own, by kind: how many are named, and their seconds."""
+"""``python -m benchmarks.diagnosis [DRAWS [FIRST]]``: faults in traces of our own, how many are named, and their seconds."""
 
 from __future__ import annotations
 
@@ -7,7 +7,8 @@ import sys
 from benchmarks.diagnosis.scores import score, table
 
 if __name__ == "__main__":
-    scores = [score(number) for number in range(int(sys.argv[1]) if len(sys.argv) > 1 else 100)]
+    draws, first = [*map(int, sys.argv[1:]), *(100, 0)[len(sys.argv) - 1 :]][:2]
+    scores = [score(number, first) for number in range(draws)]
     print(table(scores))
     for one in scores:
         if not (one.is_named and one.is_close):

@@ -15,6 +15,7 @@ from dse.errors import InputError
 from dse.types import Design
 from dse.views.trace import kineto
 from dse.views.trace.kernels import device_step
+from dse.views.trace.ledger import ledger_of
 from dse.views.trace.step import step_of
 
 #: Faults, and none.
@@ -24,7 +25,7 @@ FAULTS = ("link", "clock", "rank", "recompute", "host", "order", "kernels", "non
 NOISE, OFF = 0.03, 0.03
 
 #: A fault that costs less of the step than this is drawn again: nobody could see it.
-LEAST = 0.03
+LEAST = 0.04
 
 #: Models, machines and stacks, each with few layers so that a trace is short.
 MODELS = ("llama-3-8b", "gpt-3-13b", "llama-2-13b", "qwen3-8b", "mistral-7b")
@@ -56,7 +57,7 @@ def _tried(fault: str, rng: np.random.Generator, folder: Path) -> Draw | None:
     try:
         stated = dse.design(model, system, **values)
         actual = dse.design(model, system, **(values | ran))
-        files, healthy = _files(actual, fault, rng), _files(stated, fault, None)
+        files, healthy = _files(actual, fault, rng), _files(stated, fault, None) if ran else {}
     except InputError:
         return None
     of_stage = kineto.place_of(stated).of_stage
@@ -94,11 +95,11 @@ def _mapping(fault: str, rng: np.random.Generator) -> tuple[dict[str, Any], dict
 
 def _files(design: Design, fault: str, rng: np.random.Generator | None) -> dict[int, list[Event]]:
     """Events of the first rank of each stage, and of a second one of a stage."""
-    step, place = step_of(design), kineto.place_of(design)
+    step, ledger, place = step_of(design), ledger_of(design), kineto.place_of(design)
     ranks = [stage * place.of_stage for stage in range(int(design.mapping.pp))]
     if place.of_stage > 1 and rng is not None and (fault == "rank" or (design.mapping.tp > 1 and rng.random() < 0.5)):
         ranks.append(int(rng.choice(ranks)) + 1)
-    found = {rank: device_step(design, rank // place.of_stage, step) for rank in sorted(ranks)}
+    found = {rank: device_step(design, rank // place.of_stage, step, ledger) for rank in sorted(ranks)}
     return {rank: [*kineto.events(one, design, kineto.place_of(design, rank))] for rank, one in found.items()}
 
 
@@ -153,7 +154,8 @@ def _level(event: Event, domain: float) -> str:
     if "Src Rank" in about:
         ranks = [about["Src Rank"], about["Dst Rank"]]
     else:
-        ranks = [int(one) for one in about["Process Group Ranks"].strip("[]").replace("...", "").split(",") if one.strip()]
+        listed = about["Process Group Ranks"].strip("[]").replace("...", "").split(",")
+        ranks = [int(one) for one in listed if one.strip()]
     return "scale-up" if len({rank // int(domain) for rank in ranks}) == 1 else "scale-out"
 
 

@@ -33,11 +33,11 @@ class Score(NamedTuple):
         return self.draw.fault == "none" or abs(self.seconds / self.draw.seconds - 1.0) <= CLOSE
 
 
-def score(number: int) -> Score:
-    """The score of one of many draws, which take the faults in turn."""
+def score(number: int, first: int = 0) -> Score:
+    """The score of one of many draws, which take the faults in turn; ``first``: number of the first of each fault."""
     fault = FAULTS[number % len(FAULTS)]
     with tempfile.TemporaryDirectory(prefix="dse-") as folder:
-        drawn = draw(fault, number // len(FAULTS), Path(folder))
+        drawn = draw(fault, first + number // len(FAULTS), Path(folder))
         traces = [trace for path in drawn.files if (trace := read_trace(path)) is not None]
     found = explain(drawn.stated, traces)
     named = found.named

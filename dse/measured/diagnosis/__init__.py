@@ -12,8 +12,8 @@ from dse.errors import InputError
 from dse.measured import steps
 from dse.measured.comparison import Comparison, compare_predictions, is_timed, step_time
 from dse.measured.kinds import predict_cases
-from dse.measured.prediction import Prediction
 from dse.measured.names import accelerator_of
+from dse.measured.prediction import Prediction
 from dse.measured.table import Case, Skip, number
 from dse.measured.uncertainty import parts as uncertainty
 from dse.measured.uncertainty.posterior import Choice

@@ -29,6 +29,7 @@ from dse.measured.diagnosis.traces import OF_MESSAGES, RankTrace
 from dse.measured.profiles.kernels import covered
 from dse.types import Design
 from dse.views.trace.kernels import DeviceStep, device_step
+from dse.views.trace.ledger import ledger_of
 from dse.views.trace.orders import PassKind, Task
 from dse.views.trace.step import Step, step_of
 from dse.views.trace.timeline import simulate
@@ -100,10 +101,10 @@ def explain(design: Design, traces: Sequence[RankTrace]) -> Explained:
     Returns:
         The causes, which with the rest sum to the gap.
     """
-    step = step_of(design)
+    step, ledger = step_of(design), ledger_of(design)
     of_stage = max(round(float(design.mapping.tp * design.mapping.cp * design.mapping.dp)), 1)
     stages = [min(trace.rank // of_stage, len(step.plan.orders) - 1) for trace in traces]
-    expected = {stage: device_step(design, stage, step) for stage in set(stages)}
+    expected = {stage: device_step(design, stage, step, ledger) for stage in sorted(set(stages))}
     ranks = without_waits(with_ends([measured_parts(t, expected[s]) for t, s in zip(traces, stages, strict=True)]))
     state = _StepState(step, ranks, {stage: predicted_parts(one) for stage, one in expected.items()})
     found = _Causes(state).found()
@@ -295,10 +296,13 @@ class _Causes:
 
     def _net(self, one: RankParts, shares: np.ndarray, last: np.ndarray) -> tuple[float, float]:
         """Seconds a step that shorter kernels save in the passes and after them, less what they hide no longer."""
-        saved = shares * one.trace.seconds / one.trace.steps
-        hidden = np.maximum(self._expected(one) - exposed_sums(one), 0.0)
+        saved, hidden = shares * one.trace.seconds / one.trace.steps, self._hidden(one)
         in_passes = float(saved[~last].sum())
-        return in_passes - min(float(hidden[0]), in_passes), float(saved[last].sum()) - min(float(hidden[1]), in_passes)
+        return in_passes - min(hidden[0], in_passes), float(saved[last].sum()) - min(hidden[1], in_passes)
+
+    def _hidden(self, one: RankParts) -> list[float]:
+        """Seconds a step of messages that longer passes hide, in the passes and after them."""
+        return [max(float(seconds), 0.0) for seconds in self._expected(one) - exposed_sums(one)]
 
     def _expected(self, one: RankParts) -> np.ndarray:
         """Exposed seconds a step, in the passes and after them, of the measured messages behind predicted kernels."""
@@ -329,16 +333,19 @@ class _Causes:
     def _recompute(self) -> list[Cause]:
         """Forwards beyond those that the mapping asks for."""
         counts, sent = [0.0, 0.0], dict[int, list[float]]()
+        slow = any(ratio > SLOWER_LINK for ratio in self._levels().values())
         for one in self.ranks:
-            repeated = self._launches(one)
+            repeated, more = self._launches(one), exposed_sums(one) - exposed_sums(self.state.predicted[one.stage])
+            if not slow:  # messages take what is predicted, so that what is exposed more is of repeated ones
+                repeated += max(float(more[0]), 0.0)
             for at, item in enumerate(one.matched.classes):
                 count = one.matched.count(at)
                 if not item.forward or not count:
                     continue
                 extra = (count - item.count) / count
-                if item.family == "message":
+                if item.family == "message" and slow:
                     repeated += extra * float(one.exposed[one.matched.of == at].sum()) / one.trace.steps
-                elif item.family != "wait":
+                elif item.family not in ("wait", "message"):
                     counts[0] += extra * one.matched.seconds(at)
                     counts[1] += one.matched.seconds(at)
             sent.setdefault(one.stage, []).append(repeated)
@@ -355,9 +362,8 @@ class _Causes:
     def _launches(self, one: RankParts) -> float:
         """Seconds a step of short gaps beyond those predicted: between kernels that the host launches too slowly."""
         usual = gaps_of(self.state.predicted[one.stage])
-        if not len(usual):
-            return 0.0
-        longest = 5.0 * float(np.median(usual))
+        own = usual if len(usual) else gaps_of(one)
+        longest = 5.0 * float(np.median(own)) if len(own) else 0.0
         return max(gaps_up_to(one, longest) - float(usual.sum()), 0.0)
 
     # Messages
@@ -401,8 +407,9 @@ class _Causes:
                 longer[own] = one.wire[own] - base * item.seconds / item.count
                 later[own] = item.after
             paid = paid_delays(one, longer)
-            passes.setdefault(one.stage, []).append(float(paid[~later].sum()) / one.trace.steps)
-            after[id(one)] = float(paid[later].sum()) / one.trace.steps
+            in_passes = float(paid[~later].sum()) / one.trace.steps
+            passes.setdefault(one.stage, []).append(in_passes)
+            after[id(one)] = float(paid[later].sum()) / one.trace.steps - min(self._hidden(one)[1], in_passes)
         return _Saved(self.state.mean(passes), self.state.at_last(after), between)
 
     def _messages_of(self, level: str) -> str:
