@@ -163,8 +163,9 @@ def _write(files: Mapping[int, list[Event]], design: Design, folder: Path) -> li
     """Files of the ranks, which say no more than those of a profiler."""
     paths = []
     for rank, events in files.items():
-        head = {"schemaVersion": 1, "deviceProperties": [{"id": 0, "name": "NVIDIA H100 80GB HBM3"}],
-                "distributedInfo": {"backend": "nccl", "rank": rank, "world_size": int(design.system.n_devices)}}  # fmt: skip
+        about = {"backend": "nccl", "rank": rank, "world_size": int(design.system.n_devices)}
+        device = {"id": 0, "name": "NVIDIA H100 80GB HBM3"}
+        head = {"schemaVersion": 1, "deviceProperties": [device], "distributedInfo": about}
         path = folder / f"rank{rank}.json"
         path.write_text(json.dumps(head | {"traceEvents": events}), encoding="utf-8")
         paths.append(path)

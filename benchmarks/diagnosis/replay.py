@@ -60,12 +60,13 @@ class Replay:
         """What the kernels of a rank wait for on the rank itself."""
         compute = [i for i in own if not is_message(self.nodes[i].event)]
         messages = [i for i in own if is_message(self.nodes[i].event)]
-        blocking = sorted((self.end[i], i) for i in messages if self.nodes[i].event["args"]["Collective name"] != "send")
+        waited = [i for i in messages if self.nodes[i].event["args"]["Collective name"] != "send"]
+        blocking = sorted((self.end[i], i) for i in waited)
         ends = np.array([end for end, _ in blocking])
         before, last = -1, self.origin
         for i in compute:
             first, stop = np.searchsorted(ends, [last - _SAME, self.start[i] + _SAME])
-            found = [blocking[at][1] for at in range(first, stop)]
+            found = [j for end, j in blocking[first:stop] if not self._of_replicas(j) or self.start[i] - end < _SAME]
             gap = max(self.start[i] - max([last, *(self.end[j] for j in found)]), 0.0)
             self.gap[i] = gap if gap > _SAME else 0.0
             self.waits[2 * i] += [(2 * j + 1, self.gap[i]) for j in (*found, *([before] if before >= 0 else []))]
@@ -91,6 +92,10 @@ class Replay:
                         self.partway[i] = k, max(share, 0.0)
                         self.waits[2 * i].append((2 * k, 0.0))
             previous[stream] = i
+
+    def _of_replicas(self, i: int) -> bool:
+        """Whether a message is one of gradients or weights, which end anywhere beside the passes."""
+        return str(self.nodes[i].event["args"].get("Process Group Name", "")).startswith("data")
 
     def _collectives(self) -> None:
         groups: dict[tuple[Any, ...], list[int]] = defaultdict(list)

@@ -65,3 +65,10 @@ def table(scores: Sequence[Score]) -> str:
         shown = f"{close:>5} of {len(errors):<4}{errors[len(errors) // 2]:>13.1%}{errors[-1]:>9.1%}" if errors else ""
         lines.append(f"{fault:12}{len(own):>7}{named:>7}{shown}")
     return "\n".join(lines)
+
+
+def missed(one: Score) -> str:
+    """What was found instead of a fault."""
+    drawn, named = one.draw, ", ".join(one.named) or "nothing"
+    found, cost, step = (f"{1e3 * seconds:.3g} ms" for seconds in (one.seconds, drawn.seconds, one.step))
+    return f"{drawn.fault} {drawn.about}: named {named}, {found} of {cost} of a step of {step}; {drawn.described}"

@@ -63,8 +63,9 @@ def diagnose(
     helps = [_advised(one) if advice else None for one in told]
     explained = [one for one in causes if one is not None]
     if (output or trace) and len(explained) != 1:
-        raise InputError("--trace" if trace else "-o", f"{show.counted(len(explained), 'step')} with traces of kernels",
-                         "traces of the ranks of one step", "give traces of the PyTorch profiler, of one run")  # fmt: skip
+        got = f"{show.counted(len(explained), 'step')} with traces of kernels"
+        raise InputError("--trace" if trace else "-o", got, "traces of the ranks of one step",
+                         "give traces of the PyTorch profiler, of one run")  # fmt: skip
     if as_json:
         skipped = [str(one) for one in found if isinstance(one, Skip)]
         steps = [_document(*one) for one in zip(told, causes, helps, strict=True)]
@@ -124,7 +125,7 @@ def _write(explained: Explained, one: Diagnosis, output: Path | None, trace: Pat
         from dse.views.plot import save
         from dse.views.plot.gap import gap
 
-        title = f"{one.ran.model or 'step'} on {one.ran.system or one.ran.accelerator}, rank {explained.ranks[0].trace.rank}"
+        title = f"{one.ran.model or 'step'} on {one.ran.system or one.ran.accelerator}"
         save(gap(explained, title), output, force)
         show.note(f"written: {output}")
     if trace is not None:
@@ -139,9 +140,8 @@ def _document(one: Diagnosis, why: Explained | None, help_: Advice | None) -> di
 
     found = one.as_dict() | ({"trace": as_dict(why)} if why else {})
     if help_ is not None:
-        changes = [change._asdict() | {"design": None, "command": _command(one, change.design)} for change in help_.changes]
-        for change in changes:
-            change.pop("design")
+        shown = [change._asdict() | {"command": _command(one, change.design)} for change in help_.changes]
+        changes = [{name: value for name, value in change.items() if name != "design"} for change in shown]
         found |= {"changes": changes, "forbidden": help_.forbidden and help_.forbidden._asdict()}
     return found
 
@@ -218,17 +218,19 @@ def _print_advice(one: Diagnosis, found: Advice) -> None:
     def said(values: dict[str, float]) -> str:
         return ", ".join(f"{name}={written(leaf_path(name), value)}" for name, value in values.items())
 
-    show.heading(show.console(), "changes that shorten the step most" if found.changes else "no change shortens the step")
+    what = "changes that shorten the step most" if found.changes else "no change shortens the step by 1 %"
+    show.heading(show.console(), what)
     for place, change in enumerate(found.changes, 1):
-        print(f"{place}. {said(change.values)}: {show.percent(change.gain)} shorter (80 %: {_between(change.low, change.high)})")
+        between = _between(change.low, change.high)
+        print(f"{place}. {said(change.values)}: {show.percent(change.gain)} shorter (80 %: {between})")
         for sign, options in (("+", change.options), ("-", change.without)):
             if options:
                 print(f"   {sign} {'  '.join(options)}")
         if command := _command(one, change.design):
             print(f"   {command}")
     if more := found.forbidden:
-        print(f"memory forbids {said(more.values)}: {show.percent(more.gain)} shorter, needs {show.gib(more.memory)} of "
-              f"{show.gib(more.capacity)}")  # fmt: skip
+        print(f"memory forbids {said(more.values)}: {show.percent(more.gain)} shorter, but needs "
+              f"{show.gib(more.memory)} of {show.gib(more.capacity)}")  # fmt: skip
 
 
 def _between(low: float, high: float) -> str:
@@ -237,7 +239,7 @@ def _between(low: float, high: float) -> str:
 
 
 def _command(one: Diagnosis, design: Any) -> str:
-    """The line that writes a design's launch line; "" where its model or system has no name, or no tool runs its stack."""
+    """The line that writes a design's launch line; "" without names of model and system, or a tool of its stack."""
     from dse.launch import TOOLS
     from dse.measured.diagnosis.changes import settings_of
 

@@ -27,7 +27,7 @@ MOST, LEAST = 3, 0.01
 _ENDS = (10.0, 90.0)
 
 
-class Change(NamedTuple):
+class MappingChange(NamedTuple):
     """A neighbour of what ran."""
 
     values: dict[str, float]  #: short name → value, of what changes
@@ -53,7 +53,7 @@ class Forbidden(NamedTuple):
 class Advice(NamedTuple):
     """Changes that buy most, and what memory forbids."""
 
-    changes: tuple[Change, ...]
+    changes: tuple[MappingChange, ...]
     forbidden: Forbidden | None
 
 
@@ -99,7 +99,7 @@ def _short(move: Mapping[str, float]) -> dict[str, float]:
     return {short_name(path): value for path, value in move.items()}
 
 
-def _changes(ran: Choice, found: Sequence[tuple[dict[str, float], Design, float]]) -> tuple[Change, ...]:
+def _changes(ran: Choice, found: Sequence[tuple[dict[str, float], Design, float]]) -> tuple[MappingChange, ...]:
     """The changes with intervals, and what their tool is told."""
     if not found:
         return ()
@@ -113,7 +113,7 @@ def _changes(ran: Choice, found: Sequence[tuple[dict[str, float], Design, float]
         text, options = _line(ran, design, tool)
         low, high = (float(end) for end in np.percentile(own, _ENDS))
         names = {option.split()[0] for option in options}
-        told.append(Change(
+        told.append(MappingChange(
             _short(move), design, gain, low, high, tool, tuple(o for o in options if o not in before[1]),
             tuple(o for o in before[1] if o.split()[0] not in names), text,
         ))  # fmt: skip

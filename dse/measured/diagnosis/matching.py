@@ -6,6 +6,7 @@ collectives by kind, bytes and ranks, else by kind. Nothing is dropped: what is 
 
 from __future__ import annotations
 
+import itertools
 import re
 from collections.abc import Iterable, Mapping
 from typing import Any, NamedTuple
@@ -59,12 +60,17 @@ class KernelClass(NamedTuple):
     key: tuple[Any, ...]
     name: str  #: of operators or message
     family: str  #: of :class:`dse.views.trace.kernels.TraceKernel`
-    count: int
+    number: int
     seconds: float  #: of all, a step
     forward: bool  #: whether some are of a forward
     compute_bound: bool
     level: str = ""  #: network of a message
     after: bool = False  #: whether it belongs to no pass
+
+    @property
+    def each(self) -> float:
+        """Seconds of one of them."""
+        return self.seconds / self.number
 
 
 class Matched(NamedTuple):
@@ -76,7 +82,7 @@ class Matched(NamedTuple):
     shares: dict[str, float]  #: how → share of the kernels' time
     unmatched: dict[str, float]  #: name → s a step, longest first
 
-    def count(self, at: int) -> float:
+    def times(self, at: int) -> float:
         """Kernels of a class a step."""
         return float((self.of == at).sum()) / self.trace.steps
 
@@ -182,7 +188,7 @@ _ATTENTION, _GEMM = 1, 2
 
 def _product_of(dims: tuple[tuple[int, ...], ...]) -> tuple[Any, ...] | None:
     """Shape of the product of the first two inputs that can be multiplied; a bias may stand before them."""
-    for left, right in zip(dims, dims[1:], strict=False):
+    for left, right in itertools.pairwise(dims):
         if len(left) == len(right) == 2 and left[1] == right[0]:
             return _shape(1, left[0], right[1], left[1])
         if len(left) == len(right) == 3 and left[0] == right[0] and left[2] == right[1]:

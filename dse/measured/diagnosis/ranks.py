@@ -193,5 +193,5 @@ def family_seconds(one: RankParts, family: str) -> tuple[float, float]:
     for at, item in enumerate(one.matched.classes):
         if item.family == family:
             measured += one.matched.seconds(at)
-            expected += one.matched.count(at) * item.seconds / item.count
+            expected += one.matched.times(at) * item.each
     return measured, expected

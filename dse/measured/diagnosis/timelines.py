@@ -48,7 +48,7 @@ def _predicted(expected: DeviceStep, process: int) -> Iterator[dict[str, Any]]:
 def _event(
     name: str, family: str, process: int, stream: int, start: float, end: float, args: dict[str, Any]
 ) -> dict[str, Any]:
+    begin, length = (round(float(seconds) * MICROSECONDS, 3) for seconds in (start, end - start))
     return {
-        "ph": "X", "name": name, "cat": family, "pid": process, "tid": stream, "ts": round(float(start) * MICROSECONDS, 3),
-        "dur": round(float(end - start) * MICROSECONDS, 3), "args": args,
+        "ph": "X", "name": name, "cat": family, "pid": process, "tid": stream, "ts": begin, "dur": length, "args": args,
     }  # fmt: skip

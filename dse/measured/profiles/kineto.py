@@ -40,6 +40,7 @@ def message_of(name: str, args: Any) -> tuple[str, int, int]:
 
 
 def whole(value: Any) -> int:
+    """A whole positive number of a trace; 0 for anything else."""
     return value if isinstance(value, int) and not isinstance(value, bool) and 0 < value < 1 << 50 else 0
 
 
@@ -114,6 +115,7 @@ def _passed(path: Path) -> _Trace:
 
 
 def time_of(value: Any) -> float | None:
+    """A time of a trace, µs; None for anything else."""
     known = isinstance(value, int | float) and not isinstance(value, bool)
     return float(value) if known and 0.0 <= value < 1e18 else None
 
