@@ -42,9 +42,9 @@ def diagnose(
     force: Force = False,
     as_json: Json = False,
 ) -> int:
-    """Compare a measured training step with the predicted one, and name the causes of the gap.
+    """Compare a measured training step with the predicted one.
 
-    Prints both with the 80 % interval of the prediction. Traces of the PyTorch profiler are matched kernel by kernel:
+    Prints both with the 80 % interval of the prediction, and causes of the gap. Traces of the PyTorch profiler are matched kernel by kernel:
     what is slower than predicted, in seconds, with its evidence (a clock, kernels, recompute, links, a slow rank, the
     host, the order of the pipeline). Traces of several ranks of one step are given together: ranks of a stage show
     which of them is slow. Then the changes of mapping or options that shorten the step most, with the 80 % interval of

@@ -29,7 +29,7 @@ def trace(
     kineto: Annotated[
         bool, typer.Option("--kineto", help="Write what a profile of PyTorch has: kernels and messages of one rank.")
     ] = False,
-    rank: Annotated[int, typer.Option(min=0, help="Rank, with --kineto.")] = 0,
+    rank: Annotated[int, typer.Option(min=0, help="Rank whose profile is written.")] = 0,
     force: Force = False,
 ) -> None:
     """Write one step of a design as a timeline.
