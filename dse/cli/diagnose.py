@@ -44,11 +44,11 @@ def diagnose(
 ) -> int:
     """Compare a measured training step with the predicted one.
 
-    Prints both with the 80 % interval of the prediction, and causes of the gap. Traces of the PyTorch profiler are matched kernel by kernel:
-    what is slower than predicted, in seconds, with its evidence (a clock, kernels, recompute, links, a slow rank, the
-    host, the order of the pipeline). Traces of several ranks of one step are given together: ranks of a stage show
-    which of them is slow. Then the changes of mapping or options that shorten the step most, with the 80 % interval of
-    their gains. Exit status 1 when no step is predicted.
+    Prints both with the 80 % interval of the prediction, and causes of the gap. Traces of the PyTorch profiler are
+    matched kernel by kernel: what is slower than predicted, in seconds, with its evidence (a clock, kernels, recompute,
+    links, a slow rank, the host, the order of the pipeline). Traces of several ranks of one step are given together:
+    ranks of a stage show which of them is slow. Then the changes of mapping or options that shorten the step most, with
+    the 80 % interval of their gains. Exit status 1 when no step is predicted.
     """
     from dse.io.outputs import checked
     from dse.measured import Skip, diagnosis, read_cases

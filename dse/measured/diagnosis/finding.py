@@ -16,6 +16,7 @@ from dse.measured.diagnosis.ranks import (
     gaps_of,
     gaps_up_to,
     paid_delays,
+    steady_ratio,
 )
 from dse.measured.diagnosis.state import MeasuredState, SavedTime
 from dse.measured.diagnosis.traces import OF_MESSAGES
@@ -56,8 +57,9 @@ class CauseSearch:
         others = [one for i, one in enumerate(state.ranks) if i != self.slow]
         self.ranks = others or state.ranks
         self.ratios = self._family_ratios(self.ranks)
+        self.steady = {name: steady_ratio(self.ranks, name) for name in self.ratios}
         self.base = self._base([
-            ratio for name, (ratio, weight) in self.ratios.items() if weight > _TELLS and name != "optimizer"
+            self.steady[name] for name, (_, weight) in self.ratios.items() if weight > _TELLS and name != "optimizer"
         ])
 
     def found(self) -> list[Cause]:
@@ -91,7 +93,10 @@ class CauseSearch:
         ranks = self.state.ranks
         if len(ranks) < 2:
             return -1, 1.0
-        own = [self._family_ratios([one]) for one in ranks]
+        own = [
+            {name: (steady_ratio([one], name), weight) for name, (_, weight) in self._family_ratios([one]).items()}
+            for one in ranks
+        ]
         factors = []
         for i, mine in enumerate(own):
             weights = {name: weight for name, (_, weight) in mine.items()}
@@ -129,11 +134,12 @@ class CauseSearch:
         over = {name: ratio / self.base for name, (ratio, _) in self.ratios.items()}
         found: list[Cause] = []
         bound = [name for name in ("matrix", "attention") if name in over and self.ratios[name][1] > _TELLS]
-        if self._is_clock(over, bound):
-            factor = sum(over[n] * self.ratios[n][1] for n in bound) / sum(self.ratios[n][1] for n in bound)
-            seconds = self.state.worth(self._saved_of({name: over[name] for name in bound}))
+        alike = {name: self.steady[name] / self.base for name in over}
+        if self._is_clock(alike, bound):
+            factor = sum(alike[n] * self.ratios[n][1] for n in bound) / sum(self.ratios[n][1] for n in bound)
+            seconds = self.state.worth(self._saved_of({name: alike[name] for name in bound}))
             text = (f"{' and '.join(_WORDS[n] for n in bound)} take {_percent(factor)} longer alike, kernels bound by "
-                    f"memory {_percent(over.pop('elementwise'))}")  # fmt: skip
+                    f"memory {_percent(alike['elementwise'])}")  # fmt: skip
             found.append(Cause("clock", f"clock about {100.0 * (1.0 - 1.0 / factor):.0f} % lower", seconds, text,
                                self._named(seconds)))  # fmt: skip
             over = {name: factor for name, factor in over.items() if name not in bound}

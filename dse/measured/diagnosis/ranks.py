@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from typing import NamedTuple
 
 import numpy as np
@@ -195,3 +196,14 @@ def family_seconds(one: RankParts, family: str) -> tuple[float, float]:
             measured += one.matched.seconds(at)
             expected += one.matched.times(at) * item.each
     return measured, expected
+
+
+def steady_ratio(ranks: list[RankParts], family: str) -> float:
+    """Measured over predicted time of a family's kernels, each counting alike: many small ones average their noise."""
+    logs = weights = 0.0
+    for one in ranks:
+        for at, item in enumerate(one.matched.classes):
+            if item.family == family and (times := one.matched.times(at)):
+                logs += times * math.log(one.matched.seconds(at) / times / item.each)
+                weights += times
+    return math.exp(logs / weights) if weights else 1.0
