@@ -85,7 +85,10 @@ class Replay:
                     share = (self.start[i] - self.start[k]) / max(self.end[k] - self.start[k], 1e-9)
                     if share >= 1.0 - 1e-6:  # after the kernel, and the messages that ended since
                         first, stop = np.searchsorted(ends, [self.end[k] - _SAME, self.start[i] + _SAME])
-                        found = [j for _, j in blocking[first:stop] if self.start[j] < self.start[i] - _SAME]
+                        found = [
+                            j for end, j in blocking[first:stop] if self.start[j] < self.start[i] - _SAME
+                            and (not self._of_replicas(j) or self.start[i] - end < _SAME)
+                        ]  # fmt: skip
                         gap = max(self.start[i] - max([self.end[k], *(self.end[j] for j in found)]), 0.0)
                         self.waits[2 * i] += [(2 * j + 1, gap) for j in (k, *found)]
                     else:
