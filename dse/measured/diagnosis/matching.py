@@ -31,13 +31,14 @@ SORTS = {
     "softmax": re.compile(r"softmax", re.IGNORECASE),
     "embedding": re.compile(r"embedding|index_?select|gather_?scatter", re.IGNORECASE),
     "activation": re.compile(r"glu|silu|gelu|relu|activation|sigmoid", re.IGNORECASE),
-    "residual": re.compile(r"dropout|residual|add", re.IGNORECASE),
+    "residual": re.compile(r"residual|add", re.IGNORECASE),
+    "dropout": re.compile(r"dropout", re.IGNORECASE),
     "casts": re.compile(r"cast|quanti[sz]", re.IGNORECASE),
     "small kernels": re.compile(r"copy|cat|fill|transpose|elementwise|vectorized|reduce|small", re.IGNORECASE),
 }
 
 #: Operators of the ledger whose names have none of these words.
-_SORT_OF = {"prediction_norms": "norm", "quantization": "casts", "embedding_dropout": "residual"}
+_SORT_OF = {"prediction_norms": "norm", "quantization": "casts", "embedding_dropout": "dropout"}
 
 _BACKWARD = re.compile(r"bwd|backward|grad|dgrad|wgrad", re.IGNORECASE)
 
