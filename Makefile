@@ -14,12 +14,13 @@ ENERGY ?= ../shared/reference/measured/energy.csv
 NOTEBOOKS ?= notebooks/*.py
 JOBS   ?= 2
 FUZZ   ?= 2000
+DRAWS  ?= 100
 NEWEST_PYTHON ?=
 
 # Where it is set, every process that tests start would compile all it imports anew, seconds each.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: run environment test test-slow test-browser docs site calibrate intervals forecasts notebooks check-lowest fuzz profiles jax-trace bench bench-check search-bench test-search test-faults dist-bench growth lint clean help
+.PHONY: run environment test test-slow test-browser docs site calibrate intervals forecasts notebooks check-lowest fuzz profiles jax-trace bench bench-check search-bench test-search test-faults diagnosis-bench dist-bench growth lint clean help
 .DELETE_ON_ERROR:
 
 run: $(VENV)/.installed  ## run the standard sweep (SWEEP=…)
@@ -97,6 +98,9 @@ search-bench: $(VENV)/.installed-test  ## enumerate the suite of search, run eve
 
 test-faults: $(VENV)/.installed-test  ## run the tests of faults: real runs that are killed, starved and damaged
 	$(BIN)/python -m pytest tests/test_faults.py tests/sweep/test_cluster.py tests/sweep/test_damage.py -m "slow or not slow"
+
+diagnosis-bench: $(VENV)/.installed-test  ## put faults into traces of known steps, and print how many dse diagnose names (DRAWS=…)
+	$(BIN)/python -m benchmarks.diagnosis $(DRAWS)
 
 dist-bench: $(VENV)/.installed-test  ## measure workers against shards, write docs/many_machines.md
 	$(BIN)/python -m docs.make.many_machines docs/many_machines.md

@@ -98,12 +98,12 @@ def _parts(kernels: KernelTimes, window: tuple[float, float], steps: int) -> dic
     start, end, label = np.maximum(start[inside], window[0]), np.minimum(end[inside], window[1]), label[inside]
     sums = np.bincount(label, end - start, minlength=len(_LABELS))
     found = {name: float(total) for name, total in zip(_LABELS, sums, strict=True) if total > 0.0}
-    busy, computing = _covered(start, end), _covered(start[label != 0], end[label != 0])
+    busy, computing = covered(start, end), covered(start[label != 0], end[label != 0])
     found |= {"compute": computing, "exposed_nccl": busy - computing, "gap": max(window[1] - window[0] - busy, 0.0)}
     return {name: 1e-3 * value / steps for name, value in found.items()}
 
 
-def _covered(start: np.ndarray, end: np.ndarray) -> float:
+def covered(start: np.ndarray, end: np.ndarray) -> float:
     """Length of the union of intervals."""
     if not len(start):
         return 0.0

@@ -26,20 +26,21 @@ _BYTES = {"float": 4, "float32": 4, "half": 2, "float16": 2, "bfloat16": 2, "int
           "int8": 1, "uint8": 1, "double": 8, "bool": 1, "float8_e4m3fn": 1, "float8_e5m2": 1}  # fmt: skip
 
 
-_STEP = re.compile(r"ProfilerStep#([0-9]{1,15})")
+STEP = re.compile(r"ProfilerStep#([0-9]{1,15})")
 
 
-def _message(name: str, args: Any) -> tuple[str, int, int]:
+def message_of(name: str, args: Any) -> tuple[str, int, int]:
     """(collective, bytes, ranks) of a kernel, by NCCL's metadata, else by its name; 0 where not stated."""
     about = args if isinstance(args, dict) else {}
     named = _COLLECTIVE.search(name)
     kind = str(about.get("Collective name") or (named and (named[1] or named[2])) or "unknown").strip("_")
-    elements = max((_whole(about.get(key)) for key in ("In msg nelems", "Out msg nelems")), default=0)
+    elements = max((whole(about.get(key)) for key in ("In msg nelems", "Out msg nelems")), default=0)
     size = elements * _BYTES.get(str(about.get("dtype", "")).lower(), 0)
-    return kind[:40], size, _whole(about.get("Group size"))
+    return kind[:40], size, whole(about.get("Group size"))
 
 
-def _whole(value: Any) -> int:
+def whole(value: Any) -> int:
+    """A whole positive number of a trace; 0 for anything else."""
     return value if isinstance(value, int) and not isinstance(value, bool) and 0 < value < 1 << 50 else 0
 
 
@@ -88,7 +89,7 @@ def _cells(head: Mapping[str, Any]) -> dict[str, str]:
     first = devices[0] if isinstance(devices, list) and devices else None
     if isinstance(first, dict) and (slug := accelerator(str(first.get("name", "")))):
         cells["gpu"] = slug
-    if isinstance(ranks, dict) and _whole(ranks.get("world_size")):
+    if isinstance(ranks, dict) and whole(ranks.get("world_size")):
         cells["n_gpus"] = str(ranks["world_size"])
     return cells
 
@@ -106,9 +107,9 @@ def _passed(path: Path) -> _Trace:
         if kind in ("kernel", "gpu_memcpy", "gpu_memset", "Kernel"):
             full(path, trace.kernels)
             label = class_of(str(name)[:1000]) if "mem" not in kind else OF_COPIES
-            message = _message(str(name)[:1000], event.get("args")) if label == 0 else None
+            message = message_of(str(name)[:1000], event.get("args")) if label == 0 else None
             trace.kernels.add(label, start, duration, message)
-        elif kind != "gpu_user_annotation" and duration > 0.0 and (step := _STEP.fullmatch(str(name))):
+        elif kind != "gpu_user_annotation" and duration > 0.0 and (step := STEP.fullmatch(str(name))):
             trace.steps[int(step[1])] = start, duration
     return trace
 

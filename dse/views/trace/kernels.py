@@ -73,19 +73,23 @@ class DeviceStep(NamedTuple):
     total: float  #: s of the step
 
 
-def device_step(design: Design, stage: int = 0, step: Step | None = None) -> DeviceStep:
+def device_step(
+    design: Design, stage: int = 0, step: Step | None = None, ledger: StepLedger | None = None
+) -> DeviceStep:
     """The step of a device.
 
     Args:
         design: with plain numbers as leaves.
         stage: pipeline stage of the device.
         step: of the design, where it is at hand.
+        ledger: the same.
 
     Raises:
         InputError: as of :func:`dse.views.trace.step.step_of`.
     """
     step = step_of(design) if step is None else step
-    found = sorted(_Device(design, step, ledger_of(design), stage).kernels(), key=lambda one: one.start)
+    ledger = ledger_of(design) if ledger is None else ledger
+    found = sorted(_Device(design, step, ledger, stage).kernels(), key=lambda one: one.start)
     return DeviceStep(stage, found, step.total)
 
 
@@ -113,6 +117,7 @@ class _Device:
         m = design.mapping
         self.copies = max(m.offload_weights, m.offload_activations, m.offload_optimizer) > 0.0
         self.free: dict[int, float] = {}
+        self.passes: dict[Task, list[_Part]] = {}
 
     def kernels(self) -> Iterator[TraceKernel]:
         """All kernels of the device."""
@@ -175,25 +180,36 @@ class _Device:
 
     def _placed(self, event: Event, start: float) -> Iterator[TraceKernel]:
         """The kernels of a slot in time; what it is longer than they are is the host's, or of copies."""
-        parts = [part for task in event.slot for part in self._of_pass(task)]
+        parts = [(part, task.micro_batch) for task in event.slot for part in self._parts(task)]
         length = event.end - start
-        nominal = sum(part.exposed if part.kernel.message else part.kernel.seconds for part in parts)
+        nominal = sum(part.exposed if part.kernel.message else part.kernel.seconds for part, _ in parts)
         rest = length - nominal
         scale = length / nominal if nominal and (rest < _ROUNDING * length) else 1.0
         gaps = 0.0 if scale != 1.0 or self.copies else rest / max(len(parts), 1)
-        for kernel, exposed in parts:
+        owed = 0.0  # waited longer for messages in a row, for which later ones are waited for less
+        for (kernel, exposed), of in parts:
             if kernel.message is None:
-                yield kernel._replace(start=start, seconds=scale * kernel.seconds)
+                yield kernel._replace(start=start, seconds=scale * kernel.seconds, micro_batch=of)
                 start += scale * kernel.seconds
             else:
-                seconds, waits = max(scale * kernel.seconds, scale * exposed), scale * exposed
+                seconds, waits = max(scale * kernel.seconds, scale * exposed), max(scale * exposed - owed, 0.0)
                 begin = max(start + waits - seconds, self.free.get(kernel.stream, 0.0), event.start)
                 self.free[kernel.stream] = begin + seconds
-                yield kernel._replace(start=begin, seconds=seconds)
+                yield kernel._replace(start=begin, seconds=seconds, micro_batch=of)
+                waits = max(begin + seconds - start, waits)
+                owed += waits - scale * exposed
                 start += waits
-            start += gaps
+            taken = min(max(owed, 0.0), gaps)  # what is left is taken from gaps
+            owed, start = owed - taken, start + gaps - taken
         if self.copies and scale == 1.0 and rest > 0.0:
             yield TraceKernel("offload", "copy", "", COPIES, start, rest, event.slot[0].micro_batch)
+
+    def _parts(self, task: Task) -> list[_Part]:
+        """Kernels and messages of a pass, which are the same for every micro-batch."""
+        key = task._replace(micro_batch=0)
+        if key not in self.passes:
+            self.passes[key] = [*self._of_pass(key)]
+        return self.passes[key]
 
     def _of_pass(self, task: Task) -> Iterator[_Part]:
         count, of = round(self.step.layers[task.chunk]), task.micro_batch

@@ -36,6 +36,7 @@ _NAMES = {
     "attention_norm": "rmsnorm", "ffn_norm": "rmsnorm", "final_norm": "rmsnorm", "prediction_norms": "rmsnorm",
     "rotary": "fused_rope", "attention_residual": "bias_dropout_add", "ffn_residual": "bias_dropout_add",
     "ffn_activation": "swiglu", "cross_entropy": "cross_entropy", "embedding": "indexSelect_embedding",
+    "embedding_dropout": "fused_dropout", "attention_dropout": "fused_dropout",
     "quantization": "cast_transpose", "attention_softmax": "scaled_masked_softmax", "small kernels": "direct_copy",
 }  # fmt: skip
 

@@ -5,13 +5,18 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any, NamedTuple
 
+import jax
+
+from dse.designs import catalog
 from dse.errors import InputError
 from dse.measured import steps
 from dse.measured.comparison import Comparison, compare_predictions, is_timed, step_time
 from dse.measured.kinds import predict_cases
+from dse.measured.names import accelerator_of
 from dse.measured.prediction import Prediction
 from dse.measured.table import Case, Skip, number
 from dse.measured.uncertainty import parts as uncertainty
+from dse.measured.uncertainty.posterior import Choice
 from dse.measured.uncertainty.rows import Spread, parts_of, spreads_of
 
 #: StepPart of a step as traces have it, in columns of ms → parts of the predicted step time.
@@ -42,6 +47,7 @@ class Diagnosis(NamedTuple):
     interval: uncertainty.MetricInterval | None  #: 80 %
     parts: tuple[StepPart, ...]
     memory: tuple[float, float] | None  #: measured and predicted peak, B
+    ran: Choice  #: the design that is said to have run
     note: str = ""
 
     @property
@@ -58,7 +64,8 @@ class Diagnosis(NamedTuple):
         """JSON-ready dictionary."""
         ends = None if self.interval is None else self.interval._asdict()
         parts = [part._asdict() for part in self.parts]
-        return self._asdict() | {"interval": ends, "parts": parts, "gap": self.gap, "within": self.is_explained}
+        found = self._asdict() | {"interval": ends, "parts": parts, "gap": self.gap, "within": self.is_explained}
+        return {name: value for name, value in found.items() if name != "ran"}
 
 
 def diagnose(cases: Sequence[Case]) -> list[Diagnosis | Skip]:
@@ -108,5 +115,12 @@ def _diagnosis(
     note = "of the slowest stage; a trace is of the stage of its rank" if has_parts and stages > 1.0 else ""
     return Diagnosis(
         row.get("url_or_repo_path") or row.source, step_time(timed), predicted, interval, parts,
-        None if memory is None else (memory.measured, memory.predicted), note,
+        None if memory is None else (memory.measured, memory.predicted), _ran(prediction), note,
     )  # fmt: skip
+
+
+def _ran(prediction: Prediction) -> Choice:
+    """The design of a prediction with its names in the catalogue."""
+    row, design = prediction.case.row, jax.tree.map(float, prediction.chosen)
+    model = catalog.find("workload", row.get("model")) if row.get("model") else None
+    return Choice("ran", design, prediction.stack, accelerator_of(row), model or "", row.get("system"))

@@ -1,0 +1,123 @@
+"""Faults in traces of steps that are known are named, alone, with their seconds; a healthy step has none."""
+
+from __future__ import annotations
+
+import json
+import shlex
+
+import pytest
+from typer.testing import CliRunner
+
+import dse
+from benchmarks.diagnosis.faults import FAULTS
+from benchmarks.diagnosis.scores import score
+from dse.cli import app
+from dse.measured.diagnosis.causes import explain
+from dse.measured.diagnosis.changes import advise
+from dse.measured.diagnosis.matching import match
+from dse.measured.diagnosis.traces import read_trace
+from dse.measured.uncertainty.posterior import Choice
+from dse.views.trace import kineto
+from dse.views.trace.kernels import device_step
+
+VALUES = {"n_layers": 4, "n_devices": 4, "tp": 2, "dp": 2, "micro_batch": 1, "global_batch": 4, "seq_len": 4096,
+          "zero_stage": 1, "recompute": "full"}  # fmt: skip
+
+
+@pytest.fixture(scope="module")
+def design():
+    return dse.design("llama-3-8b", "h100", **VALUES)
+
+
+def written(folder, design, rank=0, change=lambda event: event):
+    """The predicted step of a rank as a file, with its events changed."""
+    path = folder / f"rank{rank}.json"
+    kineto.write(device_step(design), design, rank, path, "NVIDIA H100 80GB HBM3")
+    document = json.loads(path.read_text(encoding="utf-8"))
+    document["traceEvents"] = [new for event in document["traceEvents"] if (new := change(event))]
+    path.write_text(json.dumps(document), encoding="utf-8")
+    return path
+
+
+@pytest.mark.parametrize("number", range(len(FAULTS)), ids=FAULTS)
+def test_a_fault_is_named_with_its_seconds(number):
+    one = score(number)
+    assert one.is_named, one.named
+    assert one.is_close, (one.seconds, one.draw.seconds)
+
+
+@pytest.mark.slow
+def test_faults_of_a_hundred_draws():
+    scores = [score(number) for number in range(100)]
+    faults = [one for one in scores if one.draw.fault != "none"]
+    assert sum(one.is_named for one in scores) >= 95
+    assert sum(one.is_close for one in faults) >= 0.95 * len(faults)
+
+
+def test_a_step_as_predicted_is_matched_whole_and_has_no_cause(design, tmp_path):
+    found = explain(design, [read_trace(written(tmp_path, design))])
+    assert not found.named and not found.unmatched
+    assert sum(found.shares.values()) == pytest.approx(1.0)
+    assert found.measured == pytest.approx(found.predicted, rel=1e-5)
+    assert sum(one.seconds for one in found.causes) == pytest.approx(found.measured - found.predicted, abs=1e-9)
+
+
+def test_products_without_shapes_are_matched_in_their_order(design, tmp_path):
+    path = written(tmp_path, design, change=lambda event: event if event.get("cat") != "cpu_op" else None)
+    found = match(read_trace(path), device_step(design))
+    assert found.shares["order"] > 0.4 and not found.unmatched
+    by_shape = match(read_trace(written(tmp_path, design, 1)), device_step(design))
+    assert (found.of == by_shape.of).all()
+
+
+def test_what_is_not_matched_is_named(design, tmp_path):
+    def strange(event):
+        is_it = event.get("cat") == "kernel" and "rmsnorm" in event["name"]
+        return event | {"name": "my_own_kernel"} if is_it else event
+
+    found = explain(design, [read_trace(written(tmp_path, design, change=strange))])
+    assert [*found.unmatched] == ["my_own_kernel"]
+    lost = sum(k.seconds for k in device_step(design).kernels if "norm" in k.label)
+    assert found.unmatched["my_own_kernel"] == pytest.approx(lost, rel=1e-3)
+    assert sum(one.seconds for one in found.causes) == pytest.approx(found.measured - found.predicted, abs=1e-9)
+
+
+def test_changes_buy_what_the_model_says(design):
+    found = advise(Choice("ran", design, "megatron-bridge", "h100-sxm-80gb", "llama-3-8b", "h100"))
+    assert 1 <= len(found.changes) <= 3
+    before = float(dse.evaluate(design).step_time)
+    for change in found.changes:
+        metrics = dse.evaluate(change.design)
+        assert int(metrics.infeasible_reason) == 0
+        assert 1.0 - float(metrics.step_time) / before == pytest.approx(change.gain, abs=1e-5)
+        assert change.low < change.gain < change.high and change.line and (change.options or change.without)
+    assert any(change.values.get("recompute") == 0.0 for change in found.changes)
+
+
+def test_the_command_tells_causes_and_changes(design, tmp_path):
+    """What it prints to paste is a command that runs."""
+
+    def slow(event):
+        return event | {"dur": 1.5 * event["dur"]} if "flash" in str(event.get("name")) else event
+
+    path = written(tmp_path, design, change=slow)
+    stated = {"layers_used": 4, "global_batch": 4, "seq_len": 4096, "tp": 2, "pp": 1, "vp": 1, "micro_batch": 1,
+              "recompute": "full", "zero_stage": 1}  # fmt: skip
+    asked = ["diagnose", str(path), "-w", "llama-3-8b", "-s", "h100"]
+    asked += [word for name, value in stated.items() for word in ("--set", f"{name}={value}")]
+    figure, trace = tmp_path / "gap.png", tmp_path / "both.json"
+    done = CliRunner().invoke(app, [*asked, "-o", str(figure), "--trace", str(trace)])
+    assert done.exit_code == 0, done.output
+    assert "attention kernels slower than the catalogue" in done.output
+    assert "matched to the model: 100.0 %" in done.output
+    assert figure.stat().st_size > 1000
+    processes = {event["args"]["name"] for event in json.loads(trace.read_text())["traceEvents"]
+                 if event["name"] == "process_name"}  # fmt: skip
+    assert processes == {"rank 0, measured", "rank 0, predicted"}
+    done = CliRunner().invoke(app, [*asked, "--json"])
+    (step,) = json.loads(done.stdout)["steps"]
+    named = [one for one in step["trace"]["causes"] if one["named"]]
+    assert [one["kind"] for one in named] == ["kernels"]
+    assert 0.0 < named[0]["seconds"] < step["measured"] and step["changes"]
+    line = CliRunner().invoke(app, shlex.split(step["changes"][0]["command"])[1:])
+    assert line.exit_code in (0, 1) and "torchrun" in line.stdout
