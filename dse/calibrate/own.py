@@ -71,6 +71,13 @@ class OwnStack:
         return f"of what the {self.runs} runs have in common beyond the other values {share} is the level"
 
 
+def _check_folder(folder: Path) -> None:
+    """InputError for a folder that is there, and neither empty nor one of a catalogue."""
+    if folder.is_dir() and any(folder.iterdir()) and not any((folder / kind).is_dir() for kind in FOLDERS.values()):
+        raise InputError(f"-o {folder}", "a folder with other things", "a catalogue of your own, or a new folder",
+                         "write -o my_catalog")  # fmt: skip
+
+
 def fit(tables: Sequence[str | Path], name: str, folder: str | Path, force: bool = False) -> OwnStack:
     """Fit a stack to the rows of tables, and write it as a file of a catalogue of one's own.
 
@@ -82,10 +89,11 @@ def fit(tables: Sequence[str | Path], name: str, folder: str | Path, force: bool
 
     Raises:
         InputError: for rows of several stacks, without a row that can be predicted, or that the stack has been fitted
-            to, and for a name that is a stack of the catalogue.
+            to, for a name that is a stack of the catalogue, and for a folder of other things.
     """
     if not re.fullmatch(r"[a-z0-9]+(-[a-z0-9]+)*", name):
         raise InputError("--stack", repr(name), "lower-case words and numbers, joined by -", "write, say, my-stack")
+    _check_folder(Path(folder))
     path = Path(folder) / FOLDERS["software"] / f"{name}.toml"
     mark = marked(tables)
     compared = compared_rows(tables, "calibrate --stack")

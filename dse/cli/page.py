@@ -30,7 +30,7 @@ def page(
     ] = None,
     force: Force = False,
 ) -> None:
-    """Write a page that computes one design in a browser, one HTML file.
+    """Write a page that computes one design, one HTML file.
 
     The model is in the page: sliders and fields for every value, time, memory, energy and cost by part, a curve over
     any value and a map over any two, without Python and without a network.

@@ -63,7 +63,8 @@ REFUSED = (
     *(f"merge {name}" for name in STRANGE),
     *(f"{_RUN} -o {name}" for name in OUTPUTS), *(f"{_SEARCH} -o {name}" for name in OUTPUTS),
     *(f"{_PREDICT} -o {name}" for name in OUTPUTS), *(f"validate cases.csv -o {name}" for name in OUTPUTS),
-    *(f"calibrate cases.csv -o {name}" for name in OUTPUTS),
+    # An empty folder becomes a catalogue with a stack of one's own.
+    *(f"calibrate cases.csv -o {name}" for name in OUTPUTS if name != "folder"),
     *(f"{_RUN} --chunk {n}" for n in (*NUMBERS, 2**40) if n != "1_0"),
     *(f"{_SEARCH} --evaluations {n}" for n in NUMBERS if n != "1_0"),
     *(f"{_SEARCH} --seconds {n}" for n in ("0", "-1", "x", "nan", "-inf")),

@@ -5,13 +5,13 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from dse.measured.diagnosis.causes import Explained
-from dse.views.plot.style import PAGE, laid_out, new_figure, set_title, style
+from dse.views.plot.style import FRONT, INK, PAGE, PALE, laid_out, new_figure, set_title, style
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 #: Colours of the steps, of causes that stand out, and of what predictions err by.
-_STEP, _NAMED, _OTHER = "#555555", "#c0392b", "#b9c3cc"
+_STEP, _NAMED, _OTHER = INK, FRONT, PALE
 
 
 def gap(found: Explained, title: str = "") -> Figure:
