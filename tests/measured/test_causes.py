@@ -82,6 +82,25 @@ def test_what_is_not_matched_is_named(design, tmp_path):
     assert sum(one.seconds for one in found.causes) == pytest.approx(found.measured - found.predicted, abs=1e-9)
 
 
+def test_a_trace_of_another_model_tells_no_causes(design, tmp_path):
+    def foreign(event):
+        kind = event.get("cat")
+        return event | {"name": "my_own_kernel"} if kind == "kernel" else None if kind == "cpu_op" else event
+
+    found = explain(design, [read_trace(written(tmp_path, design, change=foreign))])
+    assert not found.is_matched and found.causes and not found.named
+
+
+def test_a_pair_of_changes_is_worth_both():
+    """Replicas of one device have nothing to overlap or to shard."""
+    design = dse.design("llama-3-8b", "h100", **VALUES | {"n_devices": 4, "tp": 4, "dp": 1, "overlap_dp": 0.0})
+    found = advise(Choice("ran", design, "megatron-bridge", "h100-sxm-80gb", "llama-3-8b", "h100"))
+    assert found.changes
+    for change in found.changes:
+        if float(change.design.mapping.dp) == 1.0:
+            assert not change.values.keys() & {"overlap_dp", "zero_stage"}, change.values
+
+
 def test_changes_buy_what_the_model_says(design):
     found = advise(Choice("ran", design, "megatron-bridge", "h100-sxm-80gb", "llama-3-8b", "h100"))
     assert 1 <= len(found.changes) <= 3

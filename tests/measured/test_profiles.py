@@ -335,6 +335,15 @@ def test_what_is_stated_counts_and_a_difference_is_told(put):
     assert not any("which counts" in note for note in same.notes)
 
 
+def test_pipelines_that_say_no_chunks_are_not_interleaved(tmp_path):
+    path = tmp_path / "kineto.json"
+    path.write_text(files.kineto(), encoding="utf-8")
+    for stated, cell in (({}, "1"), ({"vp": "4"}, "4"), ({"schedule": "dualpipe"}, None)):
+        found = profiles.read([path], {"pp": "2"} | stated)
+        assert {row.get("vp") for row in found.tables["steps"]} == {cell}
+        assert any("taken as 1: vp" in note for note in found.notes) == (not stated)
+
+
 def test_calibrate_reads_profiles_too(put, tmp_path):
     paths = []
     for micro in (1, 2, 4, 8):
