@@ -35,6 +35,9 @@ RUN = 0.02
 #: Measured over predicted from which a run is rather a mistake of its unit.
 _FAR = 10.0
 
+#: Source of rows of traces that ``dse trace`` wrote.
+_PREDICTED = "profile dse-trace"
+
 #: Records of a design that no time depends on: a row states none of them.
 _UNTIMED = (".system.accelerator.made", ".system.prices", ".system.emissions", ".system.reliability")
 
@@ -66,6 +69,9 @@ def compared_rows(tables: Sequence[str | Path], where: str) -> list[Comparison]:
         reason = next((f" ({c.skip})" for c in every if c.skip), "")
         raise InputError(where, f"no row that can be predicted{reason}", "measured steps or figures of serving",
                          "dse validate lists skipped rows")  # fmt: skip
+    if any(c.source == _PREDICTED for c in found):
+        raise InputError(where, "the trace of a prediction", "traces and logs of runs",
+                         "leave out what dse trace wrote: it would narrow spreads without a measurement")  # fmt: skip
     for c in found:
         if not 1.0 / _FAR < (times := c.measured / c.predicted) < _FAR:
             at, got = f"{c.source}: {c.metric}", f"{times:.3g} times the predicted {c.predicted:.3g} (SI units)"
