@@ -13,7 +13,7 @@ from benchmarks.diagnosis.faults import FAULTS
 from benchmarks.diagnosis.scores import score
 from dse.cli import app
 from dse.measured.diagnosis.causes import explain
-from dse.measured.diagnosis.changes import advise
+from dse.measured.diagnosis.changes import _moves, advise
 from dse.measured.diagnosis.matching import match
 from dse.measured.diagnosis.traces import read_trace
 from dse.measured.uncertainty.posterior import Choice
@@ -99,6 +99,13 @@ def test_a_pair_of_changes_is_worth_both():
     for change in found.changes:
         if float(change.design.mapping.dp) == 1.0:
             assert not change.values.keys() & {"overlap_dp", "zero_stage"}, change.values
+
+
+def test_a_change_to_tensor_parallelism_splits_the_sequence_too():
+    values = VALUES | {"tp": 1, "cp": 4, "dp": 1, "sequence_parallel": 0.0, "seq_len": 8192, "recompute": "none"}
+    moves = [*_moves(dse.design("llama-3-8b", "h100", **values))]
+    wider = [move for move in moves if move.get("mapping.tp") == 2.0]
+    assert {move.get("mapping.sequence_parallel") for move in wider} == {None, 1.0}
 
 
 def test_changes_buy_what_the_model_says(design):

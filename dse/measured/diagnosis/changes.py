@@ -158,7 +158,10 @@ def _moves(design: Design) -> Iterator[dict[str, float]]:
 
     for one, other in itertools.permutations(("tp", "pp", "dp", "cp"), 2):
         if own[f"mapping.{one}"] >= 2.0:
-            yield {f"mapping.{one}": own[f"mapping.{one}"] / 2.0, f"mapping.{other}": 2.0 * own[f"mapping.{other}"]}
+            move = {f"mapping.{one}": own[f"mapping.{one}"] / 2.0, f"mapping.{other}": 2.0 * own[f"mapping.{other}"]}
+            yield move
+            if other == "tp" and own["mapping.tp"] == 1.0:  # until now there was nothing to split
+                yield from (move | split for split in to("sequence_parallel", float(SequenceParallel.gather_again)))
     for name in ("micro_batch", "virtual_stages", "experts.ep"):
         if (path := f"mapping.{name}") in own:
             yield from to(name, 2.0 * own[path], own[path] / 2.0 if own[path] >= 2.0 else own[path])
