@@ -8,6 +8,7 @@ import pytest
 
 import dse
 from dse.measured.profiles import kineto as reader
+from dse.measured.profiles.run import cells_of
 from dse.views.trace import kineto
 from dse.views.trace.kernels import device_step
 from dse.views.trace.step import step_of
@@ -41,6 +42,30 @@ def test_the_parts_of_a_step_are_read_back(design, tmp_path):
     assert parts["compute"] == pytest.approx(compute, rel=0.03)
     assert parts["gap"] == pytest.approx(float(metrics.step_time_host), abs=0.02 * step.total)
     assert run.cells["n_gpus"] == f"{design.system.n_devices:g}"
+
+
+@pytest.mark.parametrize(
+    ("values", "rank", "groups"),
+    [
+        ({"schedule": "dualpipe", "any_option": True, "tp": 2, "pp": 4, "dp": 2, "zero_stage": 0}, 5,
+         {"allreduce": [5, 7, 9, 11]}),
+        (
+            {"tp": 2, "dp": 8, "dp_replicate": 2, "zero_stage": 3}, 5,
+            {"_allgather_base": [1, 3, 5, 7], "_reduce_scatter_base": [1, 3, 5, 7], "allreduce": [5, 13]},
+        ),
+    ],
+    ids=["weights of two stages", "replicas of shards"],
+)  # fmt: skip
+def test_gradients_go_to_those_who_hold_the_same_weights(values, rank, groups):
+    design = dse.design("llama-3-8b", "h100", n_devices=16, n_layers=8, micro_batch=1, global_batch=16, **values)
+    place = kineto.place_of(design, rank)
+    found = kineto.events(device_step(design, place.stage, step_of(design)), design, place)
+    sent = [one["args"] for one in found if one["args"].get("Process Group Name") == "data weights"]
+    assert {one["Collective name"]: json.loads(one["Process Group Ranks"]) for one in sent} == groups
+
+
+def test_what_a_design_leaves_to_its_stack_is_no_cell():
+    assert cells_of({"mapping.experts.overlap_ep": -1.0, "mapping.experts.ep": 4.0}) == {"ep": "4"}
 
 
 def test_events_have_the_fields_of_profiles(tmp_path):

@@ -50,6 +50,13 @@ def test_a_trace_is_written_and_told_of(command, tmp_path):
     assert command("-o", path)[0] == 0 and path.read_bytes() == written, "dse's own file is replaced, by the same"
 
 
+def test_a_step_that_cannot_run_is_told(capsys, tmp_path):
+    words = ["trace", "-w", "llama-3-70b", "-s", "h100", "-n", "8", "--set", "tp=8", "--set", "global_batch=8"]
+    with pytest.raises(SystemExit) as ended:
+        app([*words, "-o", str(tmp_path / "step.json")], prog_name="dse")
+    assert not ended.value.code and "cannot run: needs" in capsys.readouterr().err
+
+
 def test_files_of_others_stay(command, tmp_path):
     path = tmp_path / "notes.json"
     path.write_text("[1, 2]")

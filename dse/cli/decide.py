@@ -74,7 +74,7 @@ def decide(
     else:
         for one in found:
             _print(show.console(), one, study)
-    return 0 if any(one.probability_feasible > 0.0 for one in found[0].verdicts) else NOTHING_FEASIBLE
+    return 0 if any(one.probability_feasible > _NEVER for one in found[0].verdicts) else NOTHING_FEASIBLE
 
 
 def choices_of(
@@ -240,6 +240,9 @@ def _print(out: Console, found: Decision, study: Study) -> None:
         out.print(Text(text), soft_wrap=True)
 
 
+#: Probability to fit in memory that prints as 0, and the one below which it is said of designs that are named best.
+_NEVER, _FITS = 5e-4, 0.5
+
 #: Longest name of a design in sentences; longer ones have numbers.
 _LONGEST = 40
 
@@ -275,10 +278,13 @@ def _sentences(found: Decision, short: dict[str, str]) -> list[str]:
     parts = [f"{word(name)} {show.percent(share)}" for name, share in [*found.shares.items()][:_PARTS]]
     flips = [one.scenario for one in found.outcomes[1:] if one.best not in ("", found.best.name)]
     said = f"flipped by: {', '.join(flips)}" if flips else "no scenario changes the best at the mean"
+    named = [one for one in (found.best, found.robust, found.cautious) if one and one.can_run]
+    beyond = {short[one.name]: one.fits_probability for one in named if one.fits_probability < _FITS}
     return [
         f"best at the mean: {short[found.best.name]}{_tied(found.ties, short)}",
         f"least expected loss: {_chosen(found.robust, 'every scenario', found.unclear['expected'], short)}",
         f"least loss in 90 % of cases: {_chosen(found.cautious, '90 % of cases', found.unclear['90 %'], short)}",
         *([said] if len(found.outcomes) > 1 else []),
+        *(f"{name} fits in memory in only {show.percent(share)} of cases" for name, share in beyond.items()),
         *([f"the first two differ by: {', '.join(parts)} of the variance"] if parts else []),
     ]

@@ -191,6 +191,10 @@ def _print_causes(why: Explained) -> None:
         named = ", ".join(f"{_shortened(name)} {show.seconds(value)}" for name, value in [*left.items()][:5])
         more = f", and {len(left) - 5:,} more {show.seconds(sum([*left.values()][5:]))}" if len(left) > 5 else ""
         print(f"not matched, s a step: {named}{more}")
+    if not why.is_matched:
+        show.note("no causes: most of the time is of kernels that the stated model and mapping do not have; check -w, "
+                  "-s and --set")  # fmt: skip
+        return
     rows = [
         [one.name, _signed(one.seconds), show.percent(abs(one.seconds) / why.measured), one.evidence]
         for one in why.causes if one.named or _visible(one.seconds)

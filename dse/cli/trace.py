@@ -74,7 +74,7 @@ def trace(
         case _:
             perfetto.write(step, about, output, force, memory.uses(step, asked.design))
             passes = sum(len(event.slot) for event in step.timeline.events)
-            written = f"{passes:,} passes on {len(step.plan.orders)} stages"
+            written = f"{passes:,} passes on {show.counted(len(step.plan.orders), 'stage')}"
     difference = step.total / step.model_time - 1.0
     print(described.strip())
     print(
@@ -82,6 +82,19 @@ def trace(
         f"{100.0 * difference:+.2f} %"
     )
     print(f"written: {output} ({written})")
+    _say_infeasible(asked.design)
+
+
+def _say_infeasible(design: Design) -> None:
+    """Say why a design cannot run, whose trace shows all the same what a step would be."""
+    from dse.doors.scalars import evaluate
+    from dse.doors.study_training import TRAINING
+
+    metrics = evaluate(design)
+    held = {name: float(getattr(metrics, name)) for name in ("peak_memory", "host_memory")}
+    numbers = TRAINING.reason_numbers(design, held)
+    for name in TRAINING.reasons_in(int(metrics.infeasible_reason)):
+        show.note(f"cannot run: {numbers.get(name, TRAINING.reason_meanings[name])}")
 
 
 def _write_kineto(

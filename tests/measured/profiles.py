@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 import sqlite3
 from pathlib import Path
 
@@ -363,7 +364,10 @@ def written(folder: Path) -> None:
         }),
         "nccl.txt": nccl(),
         "kineto.json": kineto(compute=12.9e6, exposed=4e5, gap=5e5),
+        "vllm-start.log": VLLM_START, "sglang-start.log": SGLANG_START, "tensorrt-llm-start.log": TENSORRT_LLM_START,
+        "rccl.txt": RCCL, "power.csv": nvidia_smi(), "jax.json": jax_device(),
     }  # fmt: skip
     for name, text in texts.items():
         (folder / name).write_text(text, encoding="utf-8")
+    shutil.copy(Path(__file__).parent / "data" / "jax.trace.json.gz", folder)  # a real one
     nsight(folder / "nsight.sqlite", (12.9e6, 4e5, 5e5))

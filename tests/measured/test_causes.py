@@ -13,7 +13,7 @@ from benchmarks.diagnosis.faults import FAULTS
 from benchmarks.diagnosis.scores import score
 from dse.cli import app
 from dse.measured.diagnosis.causes import explain
-from dse.measured.diagnosis.changes import advise
+from dse.measured.diagnosis.changes import _moves, advise
 from dse.measured.diagnosis.matching import match
 from dse.measured.diagnosis.traces import read_trace
 from dse.measured.uncertainty.posterior import Choice
@@ -80,6 +80,32 @@ def test_what_is_not_matched_is_named(design, tmp_path):
     lost = sum(k.seconds for k in device_step(design).kernels if "norm" in k.label)
     assert found.unmatched["my_own_kernel"] == pytest.approx(lost, rel=1e-3)
     assert sum(one.seconds for one in found.causes) == pytest.approx(found.measured - found.predicted, abs=1e-9)
+
+
+def test_a_trace_of_another_model_tells_no_causes(design, tmp_path):
+    def foreign(event):
+        kind = event.get("cat")
+        return event | {"name": "my_own_kernel"} if kind == "kernel" else None if kind == "cpu_op" else event
+
+    found = explain(design, [read_trace(written(tmp_path, design, change=foreign))])
+    assert not found.is_matched and found.causes and not found.named
+
+
+def test_a_pair_of_changes_is_worth_both():
+    """Replicas of one device have nothing to overlap or to shard."""
+    design = dse.design("llama-3-8b", "h100", **VALUES | {"n_devices": 4, "tp": 4, "dp": 1, "overlap_dp": 0.0})
+    found = advise(Choice("ran", design, "megatron-bridge", "h100-sxm-80gb", "llama-3-8b", "h100"))
+    assert found.changes
+    for change in found.changes:
+        if float(change.design.mapping.dp) == 1.0:
+            assert not change.values.keys() & {"overlap_dp", "zero_stage"}, change.values
+
+
+def test_a_change_to_tensor_parallelism_splits_the_sequence_too():
+    values = VALUES | {"tp": 1, "cp": 4, "dp": 1, "sequence_parallel": 0.0, "seq_len": 8192, "recompute": "none"}
+    moves = [*_moves(dse.design("llama-3-8b", "h100", **values))]
+    wider = [move for move in moves if move.get("mapping.tp") == 2.0]
+    assert {move.get("mapping.sequence_parallel") for move in wider} == {None, 1.0}
 
 
 def test_changes_buy_what_the_model_says(design):

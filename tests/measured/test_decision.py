@@ -108,6 +108,12 @@ def test_the_command_decides_between_systems(capsys):
     assert told(capsys, "decide", "h100", "dgx-b200", *options, "--metric", "parameters")[0] == 2
 
 
+def test_the_best_of_designs_that_do_not_fit_is_told(capsys):
+    with pytest.raises(SystemExit) as ended:
+        app(["decide", "h100,tp=8", "h100,tp=4", "-w", "llama-3-70b", "--set", "global_batch=8"], prog_name="dse")
+    assert ended.value.code == 1 and "h100,tp=8 fits in memory in only 0.0 % of cases" in capsys.readouterr().out
+
+
 def test_a_sweep_that_keeps_the_best_says_how_sure_it_is(tmp_path, capsys):
     sweep = tmp_path / "small.toml"
     sweep.write_text(SMALL.format("[2]"))

@@ -13,6 +13,7 @@ from dse.doors.scalars import serve
 from dse.errors import InputError
 from dse.measured import predict_cases, profiles, read_cases
 from dse.measured.comparison import validate, write_lines
+from dse.measured.decisions.evidence import compared_rows
 from dse.measured.serving import cache_figures
 from tests.measured import profiles as files
 from tests.measured.test_profiles import figures, put  # noqa: F401 - a fixture
@@ -58,6 +59,19 @@ def test_power_of_serving_is_that_of_all_devices_and_of_a_token(put):  # noqa: F
     got = figures(found.tables["serving"])
     assert got["avg_power_total"] == (pytest.approx(8 * 693.5), "W")
     assert got["energy_per_output_token"] == (pytest.approx(8 * 693.5 / 512.0), "J/token")
+
+
+def test_power_and_memory_are_no_evidence_of_times(put, tmp_path):  # noqa: F811
+    def metrics(paths, kind, **stated):
+        write_lines(tmp_path / "rows.csv", profiles.read(paths, stated).tables[kind], True)
+        return {c.metric for c in compared_rows([tmp_path / "rows.csv"], "here")}
+
+    power = put(files.nvidia_smi(), "smi.csv")
+    assert metrics([put(STEPS), power], "steps", system="selene") == {"step_time"}
+    start, result = put(files.VLLM_START, "start.log"), put(files.VLLM, "result.json")
+    assert metrics([result, start], "serving", system="h100") >= {"time_per_output_token", "time_to_first_token"}
+    with pytest.raises(InputError, match="no row"):
+        metrics([start], "serving", system="h100")
 
 
 def test_devices_without_work_do_not_count(put):  # noqa: F811

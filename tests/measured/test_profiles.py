@@ -19,6 +19,7 @@ from dse.errors import InputError
 from dse.launch import launch
 from dse.measured import predict_cases, profiles, read_cases
 from dse.measured.comparison import validate, write_lines
+from dse.measured.decisions.evidence import compared_rows
 from dse.measured.profiles import kernels
 from dse.measured.profiles.run import accelerator
 from tests.measured import profiles as files
@@ -286,6 +287,8 @@ def test_a_trace_of_dse_reads_back_as_its_design(tmp_path):
     assert (row["tp"], row["pp"], row["recompute"], row["model"]) == ("8", "8", "full", "gpt-3-175b")
     report = validate(out)
     assert report["all"]["step_time"]["mape"] < 1e-3
+    with pytest.raises(InputError, match="the trace of a prediction"):
+        compared_rows([out], "here")
 
 
 def test_all_that_is_missing_is_asked_for_at_once_and_what_is_stated_counts(put, tmp_path):
@@ -333,6 +336,15 @@ def test_what_is_stated_counts_and_a_difference_is_told(put):
     assert told == [f"tp: {log} says 1, the command 2, which counts"]
     same = profiles.read([put(files.nccl(), "nccl.txt")], {"system": "h100"})
     assert not any("which counts" in note for note in same.notes)
+
+
+def test_pipelines_that_say_no_chunks_are_not_interleaved(tmp_path):
+    path = tmp_path / "kineto.json"
+    path.write_text(files.kineto(), encoding="utf-8")
+    for stated, cell in (({}, "1"), ({"vp": "4"}, "4"), ({"schedule": "dualpipe"}, None)):
+        found = profiles.read([path], {"pp": "2"} | stated)
+        assert {row.get("vp") for row in found.tables["steps"]} == {cell}
+        assert any("taken as 1: vp" in note for note in found.notes) == (not stated)
 
 
 def test_calibrate_reads_profiles_too(put, tmp_path):

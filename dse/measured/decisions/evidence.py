@@ -25,6 +25,7 @@ from dse.measured import predict_cases, read_cases
 from dse.measured.comparison import Comparison, compare_predictions, step_time
 from dse.measured.kinds import KINDS
 from dse.measured.names import accelerator_of
+from dse.measured.uncertainty.parts import figure_of
 from dse.measured.uncertainty.posterior import DRAWS, Choice, Posterior, draws_of, normal, posterior
 from dse.types import Design
 
@@ -33,6 +34,9 @@ RUN = 0.02
 
 #: Measured over predicted from which a run is rather a mistake of its unit.
 _FAR = 10.0
+
+#: Source of rows of traces that ``dse trace`` wrote.
+_PREDICTED = "profile dse-trace"
 
 #: Records of a design that no time depends on: a row states none of them.
 _UNTIMED = (".system.accelerator.made", ".system.prices", ".system.emissions", ".system.reliability")
@@ -60,16 +64,26 @@ def compared_rows(tables: Sequence[str | Path], where: str) -> list[Comparison]:
     cases = [case for path in tables for case in read_cases(path)]
     every = compare_predictions(predict_cases(cases))
     usable = (c for c in every if c.skip is None and not c.duplicate)
-    found = [c for c in usable if c.prediction.stack and c.metric != "peak_memory"]
+    found = [c for c in usable if c.prediction.stack and _tells(c)]
     if not found:
         reason = next((f" ({c.skip})" for c in every if c.skip), "")
         raise InputError(where, f"no row that can be predicted{reason}", "measured steps or figures of serving",
                          "dse validate lists skipped rows")  # fmt: skip
+    if any(c.source == _PREDICTED for c in found):
+        raise InputError(where, "the trace of a prediction", "traces and logs of runs",
+                         "leave out what dse trace wrote: it would narrow spreads without a measurement")  # fmt: skip
     for c in found:
         if not 1.0 / _FAR < (times := c.measured / c.predicted) < _FAR:
             at, got = f"{c.source}: {c.metric}", f"{times:.3g} times the predicted {c.predicted:.3g} (SI units)"
             raise InputError(at, got, f"within a factor of {_FAR:g}", "check the value and its unit")
     return found
+
+
+def _tells(c: Comparison) -> bool:
+    """Whether a compared row is a time or rate: memory, power and room of a cache tell nothing of these."""
+    study = KINDS[c.prediction.case.kind].study
+    figure = figure_of(c.metric, study)
+    return figure not in (None, "memory") and (bool(study.residuals) or figure == "step")
 
 
 def choice_of(c: Comparison, name: str) -> Choice:

@@ -9,6 +9,7 @@ from typing import Any, NamedTuple
 
 from dse.designs import catalog
 from dse.designs.composing import design
+from dse.designs.leaves import leaf_path
 from dse.doors.studies import STUDIES
 from dse.measured.decisions.choice import Choice, intervals_of
 from dse.measured.uncertainty.parts import MetricInterval, quantile
@@ -42,12 +43,13 @@ def sure_of(
         values: metric → its value as planned.
         kind: ``serving`` or ``training``.
         n_devices: of the design.
-        settings: leaves of the design.
+        settings: leaves of the design; what they state has no spread.
     """
     serves = kind == "serving"
     stack = software or catalog.default_software(accelerator, serving=serves, workload=workload)
     made = STUDIES[kind].complete(design(workload, accelerator, stack, n_devices, kind=kind, **settings))
-    choice = Choice("", made, catalog.resolve("software", stack), accelerator, workload)
+    stated = frozenset(map(leaf_path, settings))
+    choice = Choice("", made, catalog.resolve("software", stack), accelerator, workload, stated=stated)
     found = intervals_of([choice], list(values), STUDIES[kind])
     return {name: _about(ends[0], values[name]) for name, ends in found.items() if ends[0]}
 

@@ -21,6 +21,10 @@ from dse.views.trace.step import step_of
 __all__ = ["Cause", "Explained", "as_dict", "explain", "step_parts"]
 
 
+#: Share of the time of kernels below which what is matched tells no cause: another model or mapping ran.
+LEAST_MATCHED = 0.5
+
+
 class Explained(NamedTuple):
     """A measured step and the causes of its gap, the largest first."""
 
@@ -32,8 +36,13 @@ class Explained(NamedTuple):
 
     @property
     def named(self) -> tuple[Cause, ...]:
-        """The causes that stand out."""
-        return tuple(one for one in self.causes if one.named)
+        """The causes that stand out; none where most kernels are not those of the model."""
+        return tuple(one for one in self.causes if one.named) if self.is_matched else ()
+
+    @property
+    def is_matched(self) -> bool:
+        """Whether what ran seems to be what is predicted."""
+        return sum(self.shares.values()) >= LEAST_MATCHED
 
     @property
     def shares(self) -> dict[str, float]:
@@ -95,6 +104,7 @@ def as_dict(found: Explained) -> dict[str, Any]:
     """JSON-ready dictionary."""
     return {
         "measured": found.measured, "predicted": found.predicted, "gap": found.measured - found.predicted,
-        "matched": found.shares, "unmatched": found.unmatched, "causes": [one._asdict() for one in found.causes],
+        "matched": found.shares, "unmatched": found.unmatched,
+        "causes": [one._asdict() for one in found.causes] if found.is_matched else [],
         "ranks": [one.trace.rank for one in found.ranks],
     }  # fmt: skip

@@ -74,11 +74,13 @@ def advise(ran: Choice) -> Advice:
     allowed = int(reasons[0])  # what ran could run
     runs = (reasons & ~(allowed | of_memory)) == 0
     fits = runs & (((reasons & of_memory) == 0) | (need <= need[0] if allowed & of_memory else False))
+    alone = [(move, gains[at]) for at, move in enumerate(tried, 1) if move in moves and fits[at]]
     order = [int(at) for at in np.argsort(-np.where(np.isfinite(gains), gains, -1.0)) if at and gains[at] >= LEAST]
     chosen: list[int] = []
     for at in order:
         own = tried[at - 1]
-        if fits[at] and not any(_alike(own, tried[i - 1]) for i in chosen):
+        part = max((gain for move, gain in alone if move.items() < own.items()), default=-1.0)
+        if fits[at] and gains[at] - part >= LEAST and not any(_alike(own, tried[i - 1]) for i in chosen):
             chosen.append(at)
         if len(chosen) == MOST:
             break
@@ -156,7 +158,10 @@ def _moves(design: Design) -> Iterator[dict[str, float]]:
 
     for one, other in itertools.permutations(("tp", "pp", "dp", "cp"), 2):
         if own[f"mapping.{one}"] >= 2.0:
-            yield {f"mapping.{one}": own[f"mapping.{one}"] / 2.0, f"mapping.{other}": 2.0 * own[f"mapping.{other}"]}
+            move = {f"mapping.{one}": own[f"mapping.{one}"] / 2.0, f"mapping.{other}": 2.0 * own[f"mapping.{other}"]}
+            yield move
+            if other == "tp" and own["mapping.tp"] == 1.0:  # until now there was nothing to split
+                yield from (move | split for split in to("sequence_parallel", float(SequenceParallel.gather_again)))
     for name in ("micro_batch", "virtual_stages", "experts.ep"):
         if (path := f"mapping.{name}") in own:
             yield from to(name, 2.0 * own[path], own[path] / 2.0 if own[path] >= 2.0 else own[path])
@@ -164,8 +169,9 @@ def _moves(design: Design) -> Iterator[dict[str, float]]:
     yield from to("recompute", *map(float, levels))
     yield from to("zero_stage", 0.0, 1.0, 2.0, 3.0)
     if own["mapping.tp"] > 1.0:
-        split = SequenceParallel.none, SequenceParallel.gather_again, SequenceParallel.keep_gathered
-        yield from to("sequence_parallel", *map(float, split))
+        split = SequenceParallel.none, SequenceParallel.gather_again  # what is kept gathered is the stack's choice
+        if own.get("mapping.sequence_parallel") != float(SequenceParallel.keep_gathered):
+            yield from to("sequence_parallel", *map(float, split))
         yield from to("overlap_tp", 1.0)
     yield from to("overlap_dp", 1.0)
 

@@ -391,4 +391,4 @@ def _percent(factor: float) -> str:
 
 
 def _ms(seconds: float) -> str:
-    return f"{1e3 * seconds:.4g} ms"
+    return f"{1e3 * seconds if abs(seconds) >= 1e-6 else 0.0:.4g} ms"  # below the resolution of a profiler

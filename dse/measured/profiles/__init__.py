@@ -105,8 +105,10 @@ def read(paths: Sequence[str | Path], stated: Mapping[str, str] | None = None) -
     notes = list(dict.fromkeys(note for run in runs for note in _notes(run, stated)))
     tables: dict[str, list[dict[str, str]]] = {}
     missing: dict[str, str] = {}
-    for number, run in enumerate(runs):
+    for run in runs:
         run.cells = _stated(run, stated)
+    notes.append(_not_interleaved(runs))
+    for number, run in enumerate(runs):
         missing |= {
             what: option for what, (columns, option) in NEEDED[run.kind].items()
             if not any(run.cells.get(column) for column in columns)
@@ -267,6 +269,19 @@ def _left_open(kind: str, runs: Sequence[MeasuredRun]) -> str:
     if not names:
         return ""
     return f"left open, and completed by rule: {', '.join(names)} (state them with --set {names[0]}=…)"
+
+
+def _not_interleaved(runs: Sequence[MeasuredRun]) -> str:
+    """Remark on pipelines whose files say nothing of chunks: no tool interleaves unless asked, so they count as one."""
+    silent = [run for run in runs if run.kind == "steps" and not any(run.cells.get(name) for name in _CHUNKS)]
+    for run in silent:
+        run.cells["vp"] = "1"
+    deep = any(run.cells.get("pp", "") not in ("", "1") for run in silent)
+    return "not stated, and taken as 1: vp, chunks of a pipeline stage (state them with --set vp=…)" if deep else ""
+
+
+#: Columns of the chunks of a stage, stated or by the schedule.
+_CHUNKS = ("vp", "virtual_stages", "schedule")
 
 
 def _timed(count: int) -> str:

@@ -165,8 +165,8 @@ _CHOICES = {
 
 
 def cells_of(values: Mapping[str, float]) -> dict[str, str]:
-    """Cells of a table for leaves of a design; those without a column are left out."""
-    found = {column: text(values[path]) for path, column in _NUMBERS.items() if path in values}
+    """Cells of a table for leaves of a design; those without a column or left to the stack (-1) are left out."""
+    found = {column: text(values[path]) for path, column in _NUMBERS.items() if values.get(path, -1.0) >= 0.0}
     for path, (column, choices) in _CHOICES.items():
         if path in values:
             found[column] = choice_name(choices(int(values[path])))

@@ -27,7 +27,7 @@ def gap(found: Explained, title: str = "") -> Figure:
     rows = [("predicted", 0.0, found.predicted, _STEP)]
     at = found.predicted
     for one in found.causes:
-        rows.append((one.name, at, one.seconds, _NAMED if one.named else _OTHER))
+        rows.append((one.name, at, one.seconds, _NAMED if one in found.named else _OTHER))
         at += one.seconds
     rows.append(("measured", 0.0, found.measured, _STEP))
     with style():

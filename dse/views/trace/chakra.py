@@ -18,9 +18,9 @@ from dse.errors import InputError
 from dse.io import outputs
 from dse.io.chrome_trace import MICROSECONDS
 from dse.io.files import MARK
-from dse.types import Design, Dimension, Scope
+from dse.types import Design, Scope
+from dse.views.trace.groups import RankPlace, Target, group_of, place_of
 from dse.views.trace.kernels import COMPUTE, COPIES, INPUTS, DeviceStep, TraceKernel, device_step
-from dse.views.trace.kineto import RankPlace, place_of
 from dse.views.trace.ledger import FORWARD, MessageTimes
 from dse.views.trace.protobuf import integer, packed, sized, varint
 from dse.views.trace.step import Step
@@ -38,15 +38,6 @@ _ROUNDING = 1e-9
 
 #: Tags of messages that are not between neighbouring stages follow those.
 _TAGS = 1 << 30
-
-
-class Target(NamedTuple):
-    """Whom a message goes to: a group of the stage, and the same of another stage, or a single rank."""
-
-    size: int = 0  #: members of the stage
-    stride: int = 1
-    mirror: int = 0  #: ranks from here to the same place of a stage with the same weights, 0 without one
-    apart: int | None = None  #: ranks from here to a single one
 
 
 class ChakraNode(NamedTuple):
@@ -115,9 +106,7 @@ def _ends(node: ChakraNode, place: RankPlace, groups: dict[tuple[int, ...], str]
     """Attributes of a rank's own: the group of a collective, source and destination of another message."""
     if node.target is None:
         return []
-    members = tuple(place.group(node.target.size, node.target.stride)) if node.target.size else ()
-    if node.target.mirror:
-        members = tuple(sorted((*members, *(one + node.target.mirror for one in members))))
+    members = tuple(node.target.members(place))
     if node.kind == _COLLECTIVE:
         return [_text("pg_name", groups.setdefault(members, str(len(groups) + 1)))]
     if node.target.apart is not None:
@@ -230,24 +219,16 @@ class _Builder:
             kind = _RECEIVE if kernel.family == "wait" else _SEND
             yield kind, Target(apart=kernel.peer * self.of_stage), kernel.number
         elif message.kind in _KINDS:
-            yield _COLLECTIVE, self._group(message), 0
+            yield _COLLECTIVE, group_of(message, self.design, self.device.stage), 0
         elif message.scope is Scope.tied_embedding:
             if self.device.stage in (0, self.last_stage):
                 apart = (self.last_stage - 2 * self.device.stage) * self.of_stage
                 self.tied += 1
                 yield from ((kind, Target(apart=apart), self.tied) for kind in (_SEND, _RECEIVE))
         else:  # around a ring
-            ring = self._group(message)
+            ring = group_of(message, self.design, self.device.stage)
             self.tags += 1
             yield from ((kind, ring, self.tags) for kind in (_SEND, _RECEIVE))
-
-    def _group(self, message: MessageTimes) -> Target:
-        """The group of a message; of weights that two stages hold, over both of them (DualPipe)."""
-        members, stride = round(message.ranks), _stride(message, self.design)
-        both = self.step.plan.mirrored_from is not None and message.scope in (Scope.weights, Scope.expert_weights)
-        if not both or members % 2:
-            return Target(members, stride)
-        return Target(members // 2, stride, (self.last_stage - 2 * self.device.stage) * self.of_stage)
 
     def _add(
         self, name: str, kind: int, after: Sequence[int], start: float, end: float, attributes: tuple[bytes, ...],
@@ -280,18 +261,6 @@ def _cut(kernel: TraceKernel, at: float) -> Iterator[TraceKernel]:
 def _bytes_of(message: MessageTimes) -> int:
     """Bytes of one of the kernels of a message, whose number is whole."""
     return max(round(message.size * message.number / max(round(message.number), 1)), 1)
-
-
-def _stride(message: MessageTimes, design: Design) -> int:
-    """Ranks between neighbours of the group of a message: tp is innermost, then cp, then dp."""
-    m, experts = design.mapping, design.mapping.experts
-    if message.name.endswith("copies_all_reduce"):  # whole shards apart
-        return round(float(m.tp * m.cp * m.dp) / message.ranks)
-    if experts is not None and message.scope is Scope.expert_weights:
-        return round(float(experts.ep * experts.etp))
-    if experts is not None and message.dimension is Dimension.expert:
-        return round(float(experts.etp)) if message.kind == "all_to_all" else 1
-    return 1 if message.dimension in (Dimension.tensor, Dimension.pipeline) else round(float(m.tp))
 
 
 # Attributes

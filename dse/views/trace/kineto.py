@@ -9,11 +9,12 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 from dse.io import chrome_trace
 from dse.io.chrome_trace import MICROSECONDS
-from dse.types import Design, Dimension, Scope
+from dse.types import Design, Scope
+from dse.views.trace.groups import RankPlace, group_of, place_of
 from dse.views.trace.kernels import FORWARD, RECOMPUTE, DeviceStep, TraceKernel
 from dse.views.trace.ledger import INPUT_GRADIENT
 
@@ -43,33 +44,6 @@ _NAMES = {
 
 #: Ranks of a group that are listed.
 _SHOWN = 64
-
-
-class RankPlace(NamedTuple):
-    """A rank among all: tp is innermost, then cp, dp, and pp."""
-
-    rank: int
-    world: int
-    stage: int
-    of_stage: int  #: ranks of a stage
-
-    def group(self, size: float, stride: float) -> list[int]:
-        """Ranks of a group of the stage with members ``stride`` apart."""
-        members, apart = max(round(size), 1), max(round(stride), 1)
-        first, within = self.stage * self.of_stage, self.rank - self.stage * self.of_stage
-        start = within // (members * apart) * (members * apart) + within % apart
-        return [first + start + i * apart for i in range(members)]
-
-    def neighbour(self, stages: int) -> int:
-        """The rank of another stage that messages between stages come from or go to."""
-        return self.rank + stages * self.of_stage
-
-
-def place_of(design: Design, rank: int = 0) -> RankPlace:
-    """The place of a rank of a design."""
-    m = design.mapping
-    of_stage = round(float(m.tp * m.cp * m.dp))
-    return RankPlace(rank, round(of_stage * float(m.pp)), rank // of_stage, of_stage)
 
 
 def write(
@@ -183,7 +157,7 @@ def _collective(kernel: TraceKernel, design: Design, place: RankPlace) -> dict[s
     if message.scope is Scope.tied_embedding:  # of the first and the last stage
         first = place.rank % place.of_stage
         return _recorded("allreduce", count, count, dtype, [first, first + place.world - place.of_stage], "embedding")
-    ranks = place.group(message.ranks, _stride(message.dimension, message.scope, design))
+    ranks = group_of(message, design, place.stage).members(place)
     part = max(round(count / message.ranks), 1)
     sent, received = {"all_gather": (part, count), "reduce_scatter": (count, part)}.get(message.kind, (count, count))
     return _recorded(name, sent, received, dtype, ranks, f"{message.dimension.name} {message.scope.name}")
@@ -202,13 +176,3 @@ def _element(scope: Scope, design: Design) -> tuple[float, str]:
     if scope in (Scope.weights, Scope.expert_weights, Scope.tied_embedding):
         return (4.0, "Float") if float(design.software.gradient_message_bytes) > 2.0 else (2.0, "BFloat16")
     return 2.0, "BFloat16"
-
-
-def _stride(dimension: Dimension, scope: Scope, design: Design) -> float:
-    """Ranks between neighbours of a group."""
-    m = design.mapping
-    if dimension is Dimension.tensor or dimension is Dimension.pipeline:
-        return 1.0
-    if m.experts is not None and (dimension is Dimension.expert or scope is Scope.expert_weights):
-        return float(m.experts.etp * (m.experts.ep if scope is Scope.expert_weights else 1.0))
-    return float(m.tp)

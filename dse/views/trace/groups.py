@@ -1,0 +1,72 @@
+"""Ranks of a design, and the groups that their messages go to; traces of ranks share them."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+from dse.types import Design, Dimension, Schedule, Scope
+from dse.views.trace.ledger import MessageTimes
+
+
+class RankPlace(NamedTuple):
+    """A rank among all: tp is innermost, then cp, dp, and pp."""
+
+    rank: int
+    world: int
+    stage: int
+    of_stage: int  #: ranks of a stage
+
+    def group(self, members: int, apart: int) -> list[int]:
+        """Ranks of a group of the stage with members ``apart`` ranks from each other."""
+        first, within = self.stage * self.of_stage, self.rank - self.stage * self.of_stage
+        start = within // (members * apart) * (members * apart) + within % apart
+        return [first + start + i * apart for i in range(members)]
+
+    def neighbour(self, stages: int) -> int:
+        """The rank of another stage that messages between stages come from or go to."""
+        return self.rank + stages * self.of_stage
+
+
+def place_of(design: Design, rank: int = 0) -> RankPlace:
+    """The place of a rank of a design."""
+    m = design.mapping
+    of_stage = round(float(m.tp * m.cp * m.dp))
+    return RankPlace(rank, round(of_stage * float(m.pp)), rank // of_stage, of_stage)
+
+
+class Target(NamedTuple):
+    """Whom a message goes to: a group of the stage, and the same of another stage, or a single rank."""
+
+    size: int = 0  #: members of the stage
+    stride: int = 1
+    mirror: int = 0  #: ranks from here to the same place of a stage with the same weights, 0 without one
+    apart: int | None = None  #: ranks from here to a single one
+
+    def members(self, place: RankPlace) -> list[int]:
+        """Ranks of the group that a rank is in; none of a single one."""
+        own = place.group(self.size, self.stride) if self.size else []
+        return sorted((*own, *(one + self.mirror for one in own))) if self.mirror else own
+
+
+def group_of(message: MessageTimes, design: Design, stage: int) -> Target:
+    """The group of a message of a stage; of weights that two stages hold, over both of them (DualPipe)."""
+    m = design.mapping
+    members, stride = max(round(message.ranks), 1), max(_stride(message, design), 1)
+    twice = m.schedule is not None and float(m.schedule) == Schedule.dualpipe
+    both = twice and message.scope in (Scope.weights, Scope.expert_weights)
+    if not both or members % 2:
+        return Target(members, stride)
+    mirror = (round(float(m.pp)) - 1 - 2 * stage) * place_of(design).of_stage
+    return Target(members // 2, stride, mirror)
+
+
+def _stride(message: MessageTimes, design: Design) -> int:
+    """Ranks between neighbours of the group of a message: tp is innermost, then cp, then dp."""
+    m, experts = design.mapping, design.mapping.experts
+    if message.name.endswith("copies_all_reduce"):  # whole shards apart
+        return round(float(m.tp * m.cp * m.dp) / message.ranks)
+    if experts is not None and message.scope is Scope.expert_weights:
+        return round(float(experts.ep * experts.etp))
+    if experts is not None and message.dimension is Dimension.expert:
+        return round(float(experts.etp)) if message.kind == "all_to_all" else 1
+    return 1 if message.dimension in (Dimension.tensor, Dimension.pipeline) else round(float(m.tp))
