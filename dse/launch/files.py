@@ -22,10 +22,10 @@ _Nested = dict[str, Any]
 #: To be filled in by ``envsubst``.
 _IMAGE, _MODEL = "${IMAGE}", "${MODEL}"
 
-#: Vendor of an accelerator → its resource in Kubernetes.
+#: Vendor of an accelerator → its resource in Kubernetes; of others it is to be filled in (of Ascend it counts dies).
 _RESOURCES = {
     "NVIDIA": "nvidia.com/gpu", "AMD": "amd.com/gpu", "Google": "google.com/tpu", "Intel": "habana.ai/gaudi",
-    "AWS": "aws.amazon.com/neuron",
+    "AWS": "aws.amazon.com/neuron", "": "nvidia.com/gpu",
 }  # fmt: skip
 
 _COMMANDS = {
@@ -137,7 +137,7 @@ def _container(tool: Tool, command: list[str], args: list[str], devices: int, ve
     return {
         "name": tool.name, "image": _IMAGE, "command": command, "args": args,
         "ports": [{"containerPort": 8000}],
-        "resources": {"limits": {_RESOURCES.get(vendor, "nvidia.com/gpu"): devices}},
+        "resources": {"limits": {_RESOURCES.get(vendor, "${RESOURCE}"): devices}},
         "volumeMounts": [{"name": "shm", "mountPath": "/dev/shm"}],
     }  # fmt: skip
 
@@ -237,7 +237,7 @@ def _llm_d(tool: Tool, leaf: Lookup, pairs: Pairs, role: str, vendor: str) -> st
     tp, dp = leaf("mapping.tp") or 1.0, leaf("mapping.dp") or 1.0
     local = min(dp, max(each // replica(leaf), 1.0))
     degrees = {"tensor": int(tp), "data": int(dp), "dataLocal": int(local)}
-    limits = {_RESOURCES.get(vendor, "nvidia.com/gpu"): str(each)}
+    limits = {_RESOURCES.get(vendor, "${RESOURCE}"): str(each)}
     container = {
         "name": "vllm", "image": _IMAGE, "modelCommand": "vllmServe", "args": _arguments(pairs),
         "resources": {"limits": limits, "requests": limits}, "mountModelVolume": True,

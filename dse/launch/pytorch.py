@@ -27,11 +27,10 @@ _AFTER, _STAGES = f"{_PARALLEL}fsdp_reshard_after_forward", f"{_PARALLEL}pipelin
 
 
 def _read_replicas(given: Mapping[str, str]) -> dict[str, float]:
-    """Nothing where torchtitan computes the shards (-1)."""
+    """Copies alone where torchtitan computes the shards (-1); without shards all replicas are copies."""
     shards, copies = float(given.get(_SHARD, -1.0)), float(given.get(_COPIES, 1.0))
-    if shards < 1.0:
-        return {}
-    return {"mapping.dp": shards * copies} | ({"mapping.dp_replicate": copies} if shards > 1.0 else {})
+    found = {"mapping.dp": shards * copies} if shards >= 1.0 else {}
+    return found | ({"mapping.dp_replicate": copies} if _COPIES in given and shards != 1.0 else {})
 
 
 def _read_resharding(given: Mapping[str, str]) -> dict[str, float]:
