@@ -28,7 +28,7 @@ def launch(
         typer.Option(
             "--for",
             metavar="TOOL",
-            help="megatron-lm, megatron-bridge, deepspeed, torchtitan, maxtext; vllm, sglang, tensorrt-llm.",
+            help="megatron-lm, megatron-bridge, nemo, deepspeed, torchtitan, maxtext; vllm, sglang, tensorrt-llm.",
         ),
     ],
     settings: Settings = None,
@@ -38,17 +38,26 @@ def launch(
     role: Annotated[
         str, typer.Option(metavar="prefill|decode", help="Role of a pool of engines [default: an engine does both].")
     ] = "",
+    form: Annotated[
+        str,
+        typer.Option(
+            "--format",
+            metavar="line|file|primus|kubernetes|dynamo|llm-d",
+            help="line; the tool's own file; an experiment of Primus; a manifest, or values of a chart.",
+        ),
+    ] = "line",
     arguments: Annotated[
         Path | None,
         typer.Option(
-            metavar="FILE", help="File of the tool's arguments; settings override them [default: none]."
+            metavar="FILE",
+            help="File of the tool's arguments, a configuration or a manifest; settings override them [default: none].",
         ),
     ] = None,
     as_json: Json = False,
 ) -> int:
     """Write the command line that starts a design, or read one.
 
-    For Megatron-LM, Megatron-Bridge, DeepSpeed, torchtitan and MaxText a training design, for vLLM, SGLang and
+    For Megatron-LM, Megatron-Bridge, NeMo, DeepSpeed, torchtitan and MaxText a training design, for vLLM, SGLang and
     TensorRT-LLM one that serves. Lists the values that the tool has no option for. Of a command line that
     is given, first prints the values that it states, as --set takes them. For a design that cannot run it prints the
     reasons; the exit status is 1 if they are about something that the line says.
@@ -82,7 +91,7 @@ def launch(
         read, asked = design_read(stated)
     for text in (*_overridden(stated, given), *stated.notes, *asked.readings):
         show.note(text)
-    line = launching.launch(asked.design, tool, study, workload, asked.stack, role)
+    line = launching.launch(asked.design, tool, study, workload, asked.stack, role, form, system)
     takes_comments = not line.text.startswith("{")  # DeepSpeed's file is JSON
     unsaid = {short_name(path): value for path, value in line.unsaid.items()}
     hardware, reasons = launching.unfit(tool, system), obstacles(asked.design, study)

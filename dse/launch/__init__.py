@@ -8,8 +8,6 @@ from __future__ import annotations
 
 import functools
 import math
-import re
-import shlex
 from collections.abc import Callable, Mapping, Sequence
 from typing import NamedTuple
 
@@ -20,8 +18,10 @@ from dse.designs.records import PLAIN_EXPERTS, PLAIN_MAPPING
 from dse.doors.scalars import ScalarFunction
 from dse.doors.study import Study
 from dse.errors import ELSEWHERE, InputError, plain, unknown_name
+from dse.launch import documents, files
 from dse.launch.maxtext import MAXTEXT
 from dse.launch.megatron import MEGATRON_BRIDGE, MEGATRON_LM
+from dse.launch.nemo import NEMO
 from dse.launch.options import (
     ALL_WEIGHTS,
     CAPACITY,
@@ -41,11 +41,13 @@ from dse.launch.pytorch import DEEPSPEED, TORCHTITAN
 from dse.launch.sglang import SGLANG
 from dse.launch.tensorrt_llm import TENSORRT_LLM
 from dse.launch.vllm import VLLM
+from dse.launch.words import options as options_of
+from dse.launch.words import split
 from dse.types import Design, Engine, Requests, Scalar, Serving
 
 TOOLS = {
     tool.name: tool
-    for tool in (MEGATRON_LM, MEGATRON_BRIDGE, DEEPSPEED, TORCHTITAN, MAXTEXT, VLLM, SGLANG, TENSORRT_LLM)
+    for tool in (MEGATRON_LM, MEGATRON_BRIDGE, NEMO, DEEPSPEED, TORCHTITAN, MAXTEXT, VLLM, SGLANG, TENSORRT_LLM)
 }
 
 #: Leaves that a line should state: the mapping, and formats of stored and sent tensors.
@@ -61,9 +63,10 @@ __all__ = ["TOOLS", "Line", "Stated", "Tool", "launch", "read_arguments", "setti
 
 
 def launch(
-    design: Design, tool: str, study: Study, workload: str = "", software: str = "", role: str = ""
-) -> Line:
-    """Command line that runs ``design`` with a tool.
+    design: Design, tool: str, study: Study, workload: str = "", software: str = "", role: str = "",
+    form: str = "line", system: str = "",
+) -> Line:  # fmt: skip
+    """Command line that runs ``design`` with a tool, or another file that does.
 
     Args:
         design: the design, completed for its study.
@@ -72,12 +75,15 @@ def launch(
         workload: name of its model in the catalogue; "" if unknown.
         software: name of its stack in the catalogue; "" if unknown.
         role: of a pool of an engine, ``prefill`` or ``decode``; "" for one that does both.
+        form: of its text: ``line``, or a name of :data:`dse.launch.files.FORMS`.
+        system: name of its system in the catalogue, whose devices a manifest asks for; "" if unknown.
 
     Returns:
         Text, options, values of the design other than the defaults without an option of the tool, and notes.
 
     Raises:
-        InputError: for an unknown tool, role or tool of another kind of design, and for a fractional number of drafts.
+        InputError: for an unknown tool, role or form or tool of another kind of design, and for a fractional number of
+            drafts.
 
     >>> import dse
     >>> from dse.doors.study_training import TRAINING
@@ -110,7 +116,18 @@ def launch(
         and (path in refused or value not in _plain(path))
     }  # fmt: skip
     notes = (*(note(lookup) for note in found.notes), *_notes_of(found, design, workload, software))
-    return Line(found, found.show(lookup, options), options, unsaid, tuple(filter(None, notes)))
+    if form == "line":
+        text = found.show(lookup, options)
+    else:
+        text = files.write(form, found, lookup, options, role, _vendor(system) if system else "")
+        notes = (*notes, files.note(form))
+    return Line(found, text, options, unsaid, tuple(filter(None, notes)))
+
+
+def _vendor(system: str) -> str:
+    """Maker of the accelerators of a system; "" where it is unknown."""
+    slug = accelerator_of(system)
+    return str(catalog.entry("accelerator", slug).value("vendor") or "") if slug else ""
 
 
 def _role(tool: Tool, role: str) -> Callable[[Lookup], Pairs]:
@@ -195,11 +212,10 @@ def unfit(tool: str, system: str) -> str:
     >>> unfit("tensorrt-llm", "mi300x"), unfit("vllm", "h100")
     ('mi300x of AMD (it runs on those of NVIDIA)', '')
     """
-    slug = accelerator_of(system)
-    vendor, known = catalog.entry("accelerator", slug).value("vendor") if slug else None, tool_of(tool).vendors
+    vendor, known = _vendor(system), tool_of(tool).vendors
     if not vendor or not known or vendor in known:
         return ""
-    return f"{slug} of {vendor} (it runs on those of {', '.join(known)})"
+    return f"{accelerator_of(system)} of {vendor} (it runs on those of {', '.join(known)})"
 
 
 def tool_of(name: str) -> Tool:
@@ -262,7 +278,7 @@ def read_arguments(tool: str, arguments: str | Sequence[str], within: Design | N
 
     Args:
         tool: a name of ``TOOLS`` that reads arguments.
-        arguments: a command line, or its words.
+        arguments: a command line, or its words; or the text of a configuration or a manifest.
         within: as of :func:`settings`.
 
     Returns:
@@ -277,7 +293,7 @@ def read_arguments(tool: str, arguments: str | Sequence[str], within: Design | N
     ({'tp': 8.0}, ('--seed',))
     """
     known = tool_of(tool)
-    given = _options(_words(arguments) if isinstance(arguments, str) else arguments, known)
+    given = options_of(_words(arguments, known) if isinstance(arguments, str) else arguments, known)
     if len(given) > _MOST_OPTIONS:
         raise InputError("arguments", f"{len(given):,} options", f"at most {_MOST_OPTIONS:,}", "give one command line")
     lookup = None if within is None else _lookup(within, _values(within))
@@ -362,47 +378,14 @@ def _is_of_mapping(name: str) -> bool:
         return False
 
 
-def _words(text: str) -> list[str]:
-    """Words of a command line, with continuation by backslashes."""
-    text = text.replace("\r\n", "\n").replace("\\\n", " ")
-    try:
-        return shlex.split(text, comments=True)
-    except ValueError as error:
-        raise InputError("arguments", str(error), "words as on a command line", "close the quotation") from None
+def _words(text: str, tool: Tool) -> list[str]:
+    """Words of a command line, or of a file that tools keep."""
+    if not (found := documents.parsed(text, tool)):
+        return split(text)
+    nothing = _read(tool, {}, None, strict=False)
 
+    def states(words: list[str]) -> dict[str, float]:
+        said = _read(tool, options_of(words, tool), None, strict=False)
+        return {path: value for path, value in said.items() if nothing.get(path) != value}
 
-#: ``name=value`` of configurations, with Hydra's prefixes.
-_ASSIGNED = re.compile(r"\+{0,2}[A-Za-z_][\w.]*=")
-
-#: An option with one dash, not a negative number.
-_SHORT = re.compile(r"-[A-Za-z]")
-
-
-def _options(words: Sequence[str], tool: Tool) -> Mapping[str, str]:
-    """Option → its values, joined by spaces, "" for a switch, in order of last occurrence.
-
-    Also from ``--name=value``, ``name=value`` and ``name: value``.
-    """
-    found: dict[str, list[str]] = {}
-    name = ""
-    for word in words:
-        if word.endswith(":") and word[:-1] in tool.entries:
-            name = word[:-1]
-            found[name] = []
-            continue
-        if word.startswith("--") or _SHORT.match(word) or _ASSIGNED.match(word):
-            written, equals, value = word.lstrip("+").partition("=")
-            name = _name(written, tool)
-            found.pop(name, None)
-            found[name] = [value] if equals else []
-        elif word in ("(", ")"):  # of a shell array
-            name = ""
-        elif name:
-            found[name].append(word)
-    return {name: " ".join(values) for name, values in found.items()}
-
-
-def _name(written: str, tool: Tool) -> str:
-    """Name of an option in the rules of a tool."""
-    name = "--" + written[2:].replace("_", "-") if tool.dashes and written.startswith("--") else written
-    return tool.aliases.get(name, name)
+    return documents.words(found, tool, states)

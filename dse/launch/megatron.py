@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import types
 from collections.abc import Mapping
 
 from dse.launch.layers import chunks_of, layout
@@ -299,26 +300,27 @@ _MIXED = {
 }
 
 
-def _in_a_recipe(rule: OptionRule) -> OptionRule:
-    """A rule of Megatron-LM with the names of a recipe's configuration."""
+def in_a_recipe(rule: OptionRule, sections: Mapping[str, str] = types.MappingProxyType(_SECTIONS)) -> OptionRule:
+    """A rule of Megatron-LM with the names of a recipe's configuration.
+
+    ``sections``: option → its path there, where it is not ``model.`` with underscores.
+    """
+    back = {section: flag for flag, section in sections.items()}
 
     def write(leaf: Lookup) -> Pairs | None:
         pairs = rule.write(leaf)
-        return None if pairs is None else [(_name(name), _as_value(value)) for name, value in pairs]
+        return None if pairs is None else [(name_of(name), _as_value(value)) for name, value in pairs]
 
     def read(given: Mapping[str, str]) -> dict[str, float]:
-        return rule.read({_flag(name): _as_words(value) for name, value in given.items() if value.lower() != "false"})
+        return rule.read({flag(name): _as_words(value) for name, value in given.items() if value.lower() != "false"})
+
+    def name_of(option: str) -> str:
+        return sections.get(option, "model." + option.removeprefix("--").replace("-", "_"))
+
+    def flag(name: str) -> str:
+        return back.get(name, "--" + name.rpartition(".")[2].replace("_", "-"))
 
     return Written(rule.paths, write, read)
-
-
-def _name(flag: str) -> str:
-    return _SECTIONS.get(flag, "model." + flag.removeprefix("--").replace("-", "_"))
-
-
-def _flag(name: str) -> str:
-    back = {section: flag for flag, section in _SECTIONS.items()}
-    return back.get(name, "--" + name.rpartition(".")[2].replace("_", "-"))
 
 
 def _as_value(value: str) -> str:
@@ -334,10 +336,10 @@ def _as_words(value: str) -> str:
 MEGATRON_BRIDGE = Tool(
     "megatron-bridge", "training", "0.2", "https://github.com/NVIDIA-NeMo/Megatron-Bridge",
     (
-        *(_in_a_recipe(rule) for rule in RULES
+        *(in_a_recipe(rule) for rule in RULES
           if not all(path.startswith("workload.") for path in rule.paths) and rule.paths != ("mapping.precision",)),
-        _in_a_recipe(NumberOption("--seq-length", "workload.seq_len")),
-        _in_a_recipe(NumberOption("--global-batch-size", "workload.global_batch")),
+        in_a_recipe(NumberOption("--seq-length", "workload.seq_len")),
+        in_a_recipe(NumberOption("--global-batch-size", "workload.global_batch")),
         ChoiceOption("mapping.precision", {code: [("mixed_precision", name)] for code, name in _MIXED.items()}),
     ),
     assignments("torchrun --nnodes {nodes} --nproc-per-node {each} scripts/performance/run_script.py"),

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Mapping
 from typing import Any
 
 from dse.launch.options import ChoiceOption, Lookup, NumberOption, Pairs, SwitchOption, Tool, Written, flags, number
@@ -19,6 +20,25 @@ def _replicas(leaf: Lookup) -> Pairs:
         (f"{_PARALLEL}data_parallel_shard_degree", number(shards)),
         (f"{_PARALLEL}data_parallel_replicate_degree", number(dp / shards)),
     ]
+
+
+_SHARD, _COPIES = f"{_PARALLEL}data_parallel_shard_degree", f"{_PARALLEL}data_parallel_replicate_degree"
+_AFTER, _STAGES = f"{_PARALLEL}fsdp_reshard_after_forward", f"{_PARALLEL}pipeline_parallel_degree"
+
+
+def _read_replicas(given: Mapping[str, str]) -> dict[str, float]:
+    """Copies alone where torchtitan computes the shards (-1); without shards all replicas are copies."""
+    shards, copies = float(given.get(_SHARD, -1.0)), float(given.get(_COPIES, 1.0))
+    found = {"mapping.dp": shards * copies} if shards >= 1.0 else {}
+    return found | ({"mapping.dp_replicate": copies} if _COPIES in given and shards != 1.0 else {})
+
+
+def _read_resharding(given: Mapping[str, str]) -> dict[str, float]:
+    """Stage by what is kept; without shards there is none."""
+    stage = {"always": 3.0, "never": 2.0}.get(given.get(_AFTER, ""))
+    if stage is None and float(given.get(_SHARD, -1.0)) == 1.0:
+        stage = 0.0
+    return {} if stage is None else {"mapping.zero_stage": stage}
 
 
 def _resharding(leaf: Lookup) -> Pairs | None:
@@ -44,6 +64,13 @@ def _schedule(leaf: Lookup) -> Pairs | None:
     return None if name is None else [(f"{_PARALLEL}pipeline_parallel_schedule", name)]
 
 
+def _read_schedule(given: Mapping[str, str]) -> dict[str, float]:
+    """Of interleaved chunks the number is the program's."""
+    code = {"1F1B": Schedule._1f1b, "GPipe": Schedule.gpipe, "ZBVZeroBubble": Schedule.zb_v,
+            "DualPipeV": Schedule.dualpipev}.get(given.get(f"{_PARALLEL}pipeline_parallel_schedule", ""))  # fmt: skip
+    return {} if code is None else {"mapping.schedule": float(code)}
+
+
 def _batch(leaf: Lookup) -> Pairs:
     """Sequences per rank and pass: of a pipeline all its micro-batches, else one."""
     micro, ranks = leaf("mapping.micro_batch") or 1.0, leaf("mapping.dp") or 1.0
@@ -53,6 +80,15 @@ def _batch(leaf: Lookup) -> Pairs:
         return [("--training.local_batch_size", number(micro)), *whole]
     at_once = (f"{_PARALLEL}pipeline_parallel_microbatch_size", number(micro))
     return [("--training.local_batch_size", number(batch / ranks)), at_once, *whole]
+
+
+def _read_batch(given: Mapping[str, str]) -> dict[str, float]:
+    pipelined = float(given.get(_STAGES, 1.0)) > 1.0
+    micro = f"{_PARALLEL}pipeline_parallel_microbatch_size" if pipelined else "--training.local_batch_size"
+    names = {micro: "mapping.micro_batch", "--training.global_batch_size": "workload.global_batch",
+             "--training.seq_len": "workload.seq_len"}  # fmt: skip
+    stated = {path: float(given[name]) for name, path in names.items() if name in given}
+    return {path: value for path, value in stated.items() if value > 0.0}
 
 
 _CHECKPOINT = "--activation_checkpoint."
@@ -79,10 +115,10 @@ TORCHTITAN = Tool(
         NumberOption(f"{_PARALLEL}context_parallel_degree", "mapping.cp", plain=1.0),
         NumberOption(f"{_PARALLEL}expert_parallel_degree", "mapping.experts.ep", plain=1.0),
         NumberOption(f"{_PARALLEL}expert_tensor_parallel_degree", "mapping.experts.etp", plain=1.0),
-        Written(("mapping.dp", "mapping.dp_replicate"), _replicas),
-        Written(("mapping.zero_stage",), _resharding),
-        Written(("mapping.schedule", "mapping.virtual_stages"), _schedule),
-        Written(("mapping.micro_batch", "workload.global_batch", "workload.seq_len"), _batch),
+        Written(("mapping.dp", "mapping.dp_replicate"), _replicas, _read_replicas),
+        Written(("mapping.zero_stage",), _resharding, _read_resharding),
+        Written(("mapping.schedule", "mapping.virtual_stages"), _schedule, _read_schedule),
+        Written(("mapping.micro_batch", "workload.global_batch", "workload.seq_len"), _batch, _read_batch),
         SwitchOption(f"{_PARALLEL}enable_async_tensor_parallel", "mapping.overlap_tp"),
         ChoiceOption("mapping.context.cp_comm_type", {0.0: [(f"{_PARALLEL}context_parallel_rotate_method", "alltoall")],
                                                 1.0: [(f"{_PARALLEL}context_parallel_rotate_method", "allgather")]}),
@@ -112,6 +148,25 @@ def _accumulation(leaf: Lookup) -> Pairs:
         ("train_batch_size", number(batch)), ("train_micro_batch_size_per_gpu", number(micro)),
         ("gradient_accumulation_steps", number(batch / (micro * ranks))),
     ]  # fmt: skip
+
+
+def _read_accumulation(given: Mapping[str, str]) -> dict[str, float]:
+    names = ("train_batch_size", "train_micro_batch_size_per_gpu", "gradient_accumulation_steps")
+    batch, micro, steps = (float(given[name]) if name in given else None for name in names)
+    found = {"workload.global_batch": batch, "mapping.micro_batch": micro}
+    if batch and micro and steps:
+        found["mapping.dp"] = batch / micro / steps
+    return {path: value for path, value in found.items() if value is not None}
+
+
+def _read_offloaded(given: Mapping[str, str]) -> dict[str, float]:
+    found = {}
+    for part, name in (("optimizer", "offload_optimizer"), ("weights", "offload_param")):
+        device = given.get(f"{_ZERO}{name}.device", "none")
+        if device != "none":
+            found[f"mapping.offload_{part}"] = float(given.get(f"{_ZERO}{name}.ratio", 1.0))
+            found |= {f"mapping.tiers.storage_{part}": 1.0} if device == "nvme" else {}
+    return found
 
 
 def _offloaded(leaf: Lookup) -> Pairs | None:
@@ -148,14 +203,14 @@ def _nested(leaf: Lookup, pairs: Pairs) -> str:
 DEEPSPEED = Tool(
     "deepspeed", "training", "0.17", "https://www.deepspeed.ai/docs/config-json/",
     (
-        Written(("mapping.micro_batch", "workload.global_batch", "mapping.dp"), _accumulation),
+        Written(("mapping.micro_batch", "workload.global_batch", "mapping.dp"), _accumulation, _read_accumulation),
         NumberOption(f"{_ZERO}stage", "mapping.zero_stage"),
         ChoiceOption("mapping.overlap_dp", {
             0.0: [(f"{_ZERO}overlap_comm", "false")], 1.0: [(f"{_ZERO}overlap_comm", "true")],
         }),
         Written(
             ("mapping.offload_optimizer", "mapping.offload_weights", "mapping.tiers.storage_optimizer",
-             "mapping.tiers.storage_weights"), _offloaded,
+             "mapping.tiers.storage_weights"), _offloaded, _read_offloaded,
         ),
         Written(("mapping.sharding.secondary", "mapping.sharding.weights_over"), _secondary),
         ChoiceOption("mapping.sharding.gathered_bytes", {2.0: [], 1.0: [(f"{_ZERO}zero_quantized_weights", "true")]}),

@@ -132,7 +132,7 @@ VLLM = Tool(
     ),
     flags("vllm serve \"$MODEL\""),
     {"-tp": "--tensor-parallel-size", "-pp": "--pipeline-parallel-size", "-dp": "--data-parallel-size"},
-    dashes=True, vendors=("NVIDIA", "AMD", "Google", "Intel", "AWS"),
+    dashes=True, vendors=("NVIDIA", "AMD", "Google", "Intel", "AWS", "Huawei"),
     notes=(
         names_no_draft('"method" and "model" of --speculative-config'),
         _chunked,

@@ -58,6 +58,22 @@ GPT_OSS_120B = config(
     rope_scaling={"rope_type": "yarn", "factor": 32.0, "original_max_position_embeddings": 4096},
     quantization_config={"quant_method": "mxfp4", "modules_to_not_convert": ["lm_head"]},
 )  # fmt: skip
+DELTA = dict(
+    linear_conv_kernel_dim=4, linear_key_head_dim=128, linear_num_key_heads=16, linear_num_value_heads=32,
+    linear_value_head_dim=128, full_attention_interval=4, partial_rotary_factor=0.25,
+)  # fmt: skip
+QWEN_3_NEXT = config(
+    "qwen3_next", 48, 2048, 16, 2, 151936, head_dim=256, intermediate_size=5120, moe_intermediate_size=512,
+    shared_expert_intermediate_size=512, num_experts=512, num_experts_per_tok=10, decoder_sparse_step=1,
+    mlp_only_layers=[], **DELTA,
+)  # fmt: skip
+NEMOTRON_3_NANO = config(
+    "nemotron_h", 52, 2688, 32, 2, 131072, head_dim=128, intermediate_size=1856, moe_intermediate_size=1856,
+    moe_shared_expert_intermediate_size=3712, n_routed_experts=128, num_experts_per_tok=6, n_shared_experts=1,
+    hybrid_override_pattern="MEMEM*EMEMEM*EMEMEM*EMEMEM*EMEMEM*EMEMEMEM*EMEMEMEME", mamba_num_heads=64,
+    mamba_head_dim=64, ssm_state_size=128, n_groups=8, conv_kernel=4, chunk_size=128, mamba_ssm_cache_dtype="float32",
+    n_group=1, topk_group=1, mamba_proj_bias=False,
+)  # fmt: skip
 #: Of the catalogue, but for what is beside each: leaves that its file leaves out.
 KNOWN = {
     "qwen3-235b-a22b": (QWEN_3_235B, {}),
@@ -97,11 +113,32 @@ KNOWN = {
         qk_nope_head_dim=192, qk_rope_head_dim=64, v_head_dim=256, index_topk=2048, index_n_heads=32,
         index_head_dim=128, num_nextn_predict_layers=1, **deepseek(256, 8, 2048, 1, 3),
     ), {"n_predict": 1.0}),
+    "deepseek-v3-2": (DEEPSEEK_V3 | {
+        "model_type": "deepseek_v32", "index_topk": 2048, "index_n_heads": 64, "index_head_dim": 128,
+    }, {}),
+    "glm-4-5": (config(
+        "glm4_moe", 92, 5120, 96, 8, 151552, head_dim=128, intermediate_size=12288, n_group=1, topk_group=1,
+        num_nextn_predict_layers=1, attention_bias=True, **deepseek(160, 8, 1536, 1, 3),
+    ), {"n_predict": 1.0}),
+    "glm-4-5-air": (config(
+        "glm4_moe", 46, 4096, 96, 8, 151552, head_dim=128, intermediate_size=10944, n_group=1, topk_group=1,
+        attention_bias=True, **deepseek(128, 8, 1408, 1, 1),
+    ), {}),
+    "qwen3-next-80b-a3b": (QWEN_3_NEXT, {}),
+    "qwen3-5-35b-a3b": (QWEN_3_NEXT | {
+        "model_type": "qwen3_5_moe_text", "intermediate_size": None, "num_hidden_layers": 40,
+        "vocab_size": 248320, "num_experts": 256, "num_experts_per_tok": 8,
+        "mtp_num_hidden_layers": 1, "attn_output_gate": True,
+        "layer_types": (["linear_attention"] * 3 + ["full_attention"]) * 10,
+    }, {}),
+    "qwen3-5-397b-a17b": (QWEN_3_NEXT | {
+        "model_type": "qwen3_5_moe_text", "intermediate_size": None, "num_hidden_layers": 60, "hidden_size": 4096,
+        "num_attention_heads": 32, "vocab_size": 248320, "moe_intermediate_size": 1024,
+        "shared_expert_intermediate_size": 1024, "linear_num_value_heads": 64,
+    }, {}),
+    "nemotron-3-nano-30b-a3b": (NEMOTRON_3_NANO, {}),
 }  # fmt: skip
-GLM_4_5 = config(
-    "glm4_moe", 92, 5120, 96, 8, 151552, head_dim=128, intermediate_size=12288, n_group=1, topk_group=1,
-    num_nextn_predict_layers=1, attention_bias=True, **deepseek(160, 8, 1536, 1, 3),
-)  # fmt: skip
+GLM_4_5 = KNOWN["glm-4-5"][0]
 #: Configuration, parameters, those of a token, and the last digit that these are published with.
 PUBLISHED = {
     "GLM-4.5": (GLM_4_5, 355e9, 32e9, 1e9),
@@ -122,6 +159,10 @@ PUBLISHED = {
     "gpt-oss-120b": (GPT_OSS_120B, 116.8e9, 5.1e9, 1e8),
     "Llama-4-Maverick": (LLAMA_4_MAVERICK, 400e9, 17e9, 1e9),
     "Qwen3-235B": (QWEN_3_235B, 235e9, 22e9, 1e9),
+    "Qwen3-Next-80B": (QWEN_3_NEXT, 79.674e9, 3.875e9, 1e6),
+    "Nemotron-3-Nano": (NEMOTRON_3_NANO, 31.6e9, 3.6e9, 1e8),
+    "GLM-5": (KNOWN["glm-5"][0], 744e9, 40e9, 1e9),
+    "MiniMax-M2.5": (KNOWN["minimax-m2-5"][0], 229e9, 10e9, 1e9),
 }  # fmt: skip
 
 
@@ -194,6 +235,11 @@ def test_what_is_left_out_is_told(tmp_path):
         (DEEPSEEK_V3, {"index_topk": 2048}, "index_topk"),
         (DEEPSEEK_V3, {"model_type": "deepseek_v4", "hc_mult": 4}, "hc_mult"),
         (DEEPSEEK_V3, {"model_type": "longcat_flash"}, "model_type"),
+        (QWEN_3_NEXT, {"full_attention_interval": None}, "full_attention_interval"),
+        (NEMOTRON_3_NANO, {"moe_latent_size": 1024}, "moe_latent_size"),
+        (NEMOTRON_3_NANO, {"hybrid_override_pattern": "M-" * 13 + "ME" * 13}, "hybrid_override_pattern"),
+        (NEMOTRON_3_NANO, {"hybrid_override_pattern": "M?" * 26}, "hybrid_override_pattern"),
+        (NEMOTRON_3_NANO, {"num_hidden_layers": 53}, "hybrid_override_pattern"),
         (LLAMA_4_MAVERICK, {"moe_layers": [0, 1, 2]}, "moe_layers"),
         (LLAMA_4_MAVERICK, {"vision_config": {"hidden_size": 1408}}, "vision_config"),
         (KNOWN["minimax-m2-5"][0], {"attn_type_list": [0, 1] * 31}, "attn_type_list"),
@@ -233,3 +279,18 @@ def test_odd_values_are_read_or_refused(slug, tmp_path):
                 continue
             file.write_text(text)
             assert catalog.record(types.Workload, "made", folder=tmp_path).experts is not None
+
+
+def test_a_hybrid_without_experts_has_the_blocks_of_the_catalogue(tmp_path):
+    """Nemotron Nano 9B v2: every block is one part, and a feed-forward is dense."""
+    found = config(
+        "nemotron_h", 56, 4480, 40, 8, 131072, head_dim=128, intermediate_size=15680, mamba_num_heads=128,
+        mamba_head_dim=80, ssm_state_size=128, n_groups=8, conv_kernel=4, mamba_ssm_cache_dtype="bfloat16",
+        hybrid_override_pattern="M" * 27 + "*" * 4 + "-" * 25,
+    )  # fmt: skip
+    ours = catalog.record(types.Workload, "nemotron-nano-9b-v2")
+    theirs = made(tmp_path, found)
+    assert vars(theirs.recurrent) == vars(ours.recurrent) and theirs.experts is None
+    assert float(parameter_count(theirs)) == float(parameter_count(ours))
+    told = huggingface.remarks(QWEN_3_NEXT | {"model_type": "qwen3_5_moe_text", "mtp_num_hidden_layers": 1})
+    assert told == ["left out: the layer that predicts a further token"]

@@ -14,7 +14,7 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
-from dse.designs.catalog import mixtures
+from dse.designs.catalog import hybrids, mixtures
 from dse.designs.catalog.config_keys import NOT_YET, Config, needed, whole
 from dse.designs.catalog.mixtures import MixtureShape
 from dse.errors import InputError, unknown_name
@@ -26,10 +26,11 @@ class Family:
     """What the models of a type have in common."""
 
     gated: bool = True
-    positions: str = "rotary"  #: ``rotary``, ``learned`` or ``alibi``, which has no parameters
+    positions: str = "rotary"  #: ``rotary``, ``learned``, or ``alibi`` and ``none``, which have no parameters
     tied: bool = False  #: whether embeddings are tied where the configuration does not say
     local: str = ""  #: which layers have the window: ``all``, ``late``, or how many of how many: ``5 of 6``
     mixture: MixtureShape | None = None  #: how keys tell of its experts, where it has some
+    hybrid: str = ""  #: layers with a state among those that attend: ``delta`` or ``mamba``
     left_out: str = ""  #: what of its layers a workload does not have
 
 
@@ -69,6 +70,10 @@ FAMILIES = {
     "deepseek_v3": Family(mixture=MixtureShape(latent=True)),
     "deepseek_v32": Family(mixture=MixtureShape(latent=True, sparse=True)),
     "kimi_k2": Family(mixture=MixtureShape(latent=True)),
+    "qwen3_next": Family(mixture=MixtureShape(), hybrid="delta"),
+    "qwen3_5_text": Family(hybrid="delta"),
+    "qwen3_5_moe_text": Family(mixture=MixtureShape(), hybrid="delta"),
+    "nemotron_h": Family(gated=False, positions="none", mixture=MixtureShape(), hybrid="mamba"),
 }
 
 #: Field of a workload → the keys that hold it.
@@ -134,7 +139,7 @@ def read(path: str | Path) -> dict[str, Any]:
     return found
 
 
-def workload(config: Config, where: str = "config.json") -> dict[str, int | float | bool]:
+def workload(config: Config, where: str = "config.json") -> dict[str, int | float | bool | str]:
     """Fields of a workload file from a configuration, those of its tables dotted (``experts.top_k``).
 
     Args:
@@ -151,13 +156,21 @@ def workload(config: Config, where: str = "config.json") -> dict[str, int | floa
     """
     family = _family(config, where)
     found = _numbers(config, family, where)
-    tables = {} if family.mixture is None else mixtures.fields(config, family.mixture, found["n_layers"], where)
+    tables: dict[str, Any] = {}
+    if family.hybrid:
+        tables = hybrids.fields(config, family.hybrid, found["n_layers"], where)
+        found["n_layers"] = int(tables.pop("n_layers"))
+    if family.mixture is not None:
+        tables |= mixtures.fields(config, family.mixture, found["n_layers"], where)
+    if family.hybrid:  # the layer that predicts a further token is of another kind
+        tables.pop("experts.n_predict", None)
     if "latent.kv_rank" in tables:  # keys and values of all heads are made of one vector
         found["head_dim"] = tables.pop("head_dim")
         found.pop("n_kv_heads", None)
     _check_heads(found, where)
     positions = "alibi" if config.get("alibi") is True else family.positions
-    shape: dict[str, int | float | bool] = {name: found[name] for name in _KEYS if name in found and name != "window"}
+    kept = [name for name in _KEYS if name in found and name != "window"]
+    shape: dict[str, int | float | bool | str] = {name: found[name] for name in kept}
     shape |= {
         "gated": family.gated, "tied_embeddings": _tied(config, family, where), "rotary": positions == "rotary",
         "learned_positions": positions == "learned", "dropout": _drops(config),
@@ -189,12 +202,16 @@ def remarks(config: Config, where: str = "config.json") -> list[str]:
 
 def _remarks(config: Config, family: Family) -> Iterator[str]:
     left_out = [family.left_out] if family.left_out else []
+    further = mixtures.further_tokens(config) or config.get("mtp_num_hidden_layers")
+    left_out += ["the layer that predicts a further token"] if family.hybrid and further else []
     left_out += ["biases of attention"] if config.get("attention_bias") is True else []
     if left_out:
         yield f"left out: {' and '.join(left_out)}"
     if family.mixture is not None and (kept := mixtures.published_in(config)):
         yield f"the checkpoint keeps its weights in {kept}: a design says its precision"
-    if family.mixture is not None and (further := mixtures.further_tokens(config)):
+    if family.hybrid == "mamba" and family.mixture is not None:
+        yield "blocks of one part each are joined: a state, experts and in some attention, which a pipeline splits"
+    if family.mixture is not None and not family.hybrid and (further := mixtures.further_tokens(config)):
         yield f"training predicts {further} further (experts.n_predict); what serves drafts if it is asked to"
 
 
@@ -202,6 +219,8 @@ def _family(config: Config, where: str) -> Family:
     """The family of a configuration that has no part which dse does not represent."""
     kind = config.get("model_type")
     family = FAMILIES.get(kind) if isinstance(kind, str) else None
+    if family is not None and family.hybrid and not any(config.get(key) for key in mixtures.EXPERT_KEYS):
+        family = dataclasses.replace(family, mixture=None)
     _check_parts(config, family, where)
     if family is None:
         if kind is None:
@@ -214,9 +233,11 @@ def _family(config: Config, where: str) -> Family:
 def _keys_read(config: Config, family: Family | None) -> set[str]:
     """Keys of parts that a family has; of a type that is not known all that any has, for its type is what is wrong."""
     if family is None:
-        return {*mixtures.EXPERT_KEYS, *mixtures.LATENT_KEYS, *mixtures.SPARSE_KEYS, "quantization_config"}
+        parts = (*mixtures.EXPERT_KEYS, *mixtures.LATENT_KEYS, *mixtures.SPARSE_KEYS, *hybrids.HYBRID_KEYS)
+        return {*parts, "quantization_config"}
     published = family.mixture is not None and mixtures.published_in(config)
-    return {*mixtures.keys_read(family.mixture), *(["quantization_config"] if published else [])}
+    states = hybrids.HYBRID_KEYS if family.hybrid else ()
+    return {*mixtures.keys_read(family.mixture), *states, *(["quantization_config"] if published else [])}
 
 
 def _check_parts(config: Config, family: Family | None, where: str) -> None:
@@ -227,7 +248,8 @@ def _check_parts(config: Config, family: Family | None, where: str) -> None:
             got = "a table" if isinstance(value, dict | list) else json.dumps(value)
             fix = "give that table alone as a file" if key == "text_config" else NOT_YET
             raise InputError(f"{where}: {key}", f"{got}: {meaning}", _MIXED if mixed else _DENSE, fix)
-    for key, kinds in (("layer_types", {*_WHOLE, *_LOCAL}), ("attn_type_list", {1})):
+    states = ("linear_attention",) if family is not None and family.hybrid == "delta" else ()
+    for key, kinds in (("layer_types", {*_WHOLE, *_LOCAL, *states}), ("attn_type_list", {1})):
         other = [kind for kind in _listed(config.get(key)) if kind not in kinds]
         if other:
             allowed = " or ".join(map(str, sorted(kinds, key=str)))
@@ -333,7 +355,9 @@ def as_toml(config: Config, name: str, where: str = "config.json") -> str:
     return "\n".join(lines) + "\n"
 
 
-def _plain(value: float) -> str:
+def _plain(value: float | str) -> str:
+    if isinstance(value, str):
+        return _quoted(value)
     return str(value).lower() if isinstance(value, bool) else f"{value}"
 
 

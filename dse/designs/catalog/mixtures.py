@@ -33,7 +33,9 @@ class MixtureShape:
 _EXPERTS = ("n_routed_experts", "num_experts", "num_local_experts")
 _TOP_K = ("num_experts_per_tok", "experts_per_token")
 _SHARED_COUNT = ("n_shared_experts", "num_shared_experts")
-_SHARED_WIDTH = ("shared_expert_intermediate_size", "shared_intermediate_size")
+_SHARED_WIDTH = (
+    "shared_expert_intermediate_size", "shared_intermediate_size", "moe_shared_expert_intermediate_size",
+)  # fmt: skip
 _FIRST = ("first_k_dense_replace", "num_dense_layers")
 _EVERY = ("decoder_sparse_step", "interleave_moe_layer_step", "moe_layer_freq")
 _FURTHER = ("num_nextn_predict_layers", "num_mtp_modules")
