@@ -9,7 +9,7 @@ from __future__ import annotations
 import functools
 import math
 from collections.abc import Callable, Mapping, Sequence
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from dse.designs import catalog
 from dse.designs.calibrated import accelerator_of, beyond_context, lookup_of
@@ -20,7 +20,7 @@ from dse.doors.study import Study
 from dse.errors import ELSEWHERE, InputError, plain, unknown_name
 from dse.launch import documents, files
 from dse.launch.maxtext import MAXTEXT
-from dse.launch.megatron import MEGATRON_BRIDGE, MEGATRON_LM
+from dse.launch.megatron import MEGATRON_BRIDGE, MEGATRON_LM, SHARD_OPTIONS
 from dse.launch.nemo import NEMO
 from dse.launch.options import (
     ALL_WEIGHTS,
@@ -293,7 +293,8 @@ def read_arguments(tool: str, arguments: str | Sequence[str], within: Design | N
     ({'tp': 8.0}, ('--seed',))
     """
     known = tool_of(tool)
-    given = options_of(_words(arguments, known) if isinstance(arguments, str) else arguments, known)
+    kept = documents.parsed(arguments, known) if isinstance(arguments, str) else []
+    given = options_of(_words(kept, known) if kept else split(arguments), known)
     if len(given) > _MOST_OPTIONS:
         raise InputError("arguments", f"{len(given):,} options", f"at most {_MOST_OPTIONS:,}", "give one command line")
     lookup = None if within is None else _lookup(within, _values(within))
@@ -317,8 +318,9 @@ def read_arguments(tool: str, arguments: str | Sequence[str], within: Design | N
         name: ours for name, ours in meant.items()
         if name not in own and _is_of_mapping(ours) and leaf_path(ours) not in found
     }  # fmt: skip
-    values = {short_name(path): value for path, value in found.items()}
     remarks, of_none = tuple(filter(None, notes)), _read(known, {}, lookup, False)
+    presets = of_none if kept and not SHARD_OPTIONS & given.keys() else {}  # of a file say what it does not
+    values = {short_name(path): value for path, value in found.items() if presets.get(path) != value}
     unread = tuple(
         name for name in passed if name not in (*strange, *_OF_PYTHON) and not name.isupper()  # shell variables
         and not any(name in note for note in remarks)
@@ -378,10 +380,8 @@ def _is_of_mapping(name: str) -> bool:
         return False
 
 
-def _words(text: str, tool: Tool) -> list[str]:
-    """Words of a command line, or of a file that tools keep."""
-    if not (found := documents.parsed(text, tool)):
-        return split(text)
+def _words(found: list[dict[str, Any]], tool: Tool) -> list[str]:
+    """Words of a command line with the arguments of a file that tools keep."""
     nothing = _read(tool, {}, None, strict=False)
 
     def states(words: list[str]) -> dict[str, float]:

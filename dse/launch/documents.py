@@ -11,6 +11,7 @@ from typing import Any, NamedTuple
 
 from dse.errors import InputError
 from dse.io.distribution import install_extra
+from dse.launch.megatron import SHARD_SWITCHES
 from dse.launch.options import Tool
 from dse.launch.words import split
 
@@ -205,6 +206,8 @@ def _word(path: str, value: str, tool: Tool) -> list[str]:
     if name in NEGATED:
         return [NEGATED[name]] if value.lower() == "false" else []
     option = RENAMED.get(name, "--" + name.replace("_", "-")) if tool.study == "training" else f"--{name}"
+    if value.lower() == "false" and option in SHARD_SWITCHES:
+        return [f"{option}=false"]
     if value.lower() in ("true", "false"):
         return [option] if value.lower() == "true" else []
     return [f"{option}={value}"]

@@ -15,6 +15,7 @@ import tomlkit
 from dse.errors import InputError
 from dse.launch.documents import NEGATED, RENAMED, yaml_module
 from dse.launch.engines import attends_apart, replica
+from dse.launch.megatron import with_switches
 from dse.launch.options import Lookup, Pairs, Tool, hosts, number
 
 _Nested = dict[str, Any]
@@ -119,7 +120,7 @@ def _primus(tool: Tool, leaf: Lookup, pairs: Pairs, role: str, vendor: str) -> s
     renamed = {option: name for name, option in RENAMED.items()}
     negated = {option: name for name, option in NEGATED.items()}
     found: _Nested = {}
-    for option, text in pairs:
+    for option, text in with_switches(pairs):
         if option in negated:
             found[negated[option]] = False
             continue

@@ -162,13 +162,39 @@ def _shards(leaf: Lookup) -> Pairs:
     return [*found, ("--overlap-grad-reduce", ""), *([("--overlap-param-gather", "")] if stage else [])]
 
 
+#: Switches that recipes and presets turn on, so that they are written where they are off.
+SHARD_SWITCHES = ("--use-distributed-optimizer", "--overlap-grad-reduce")
+
+#: Options that say how the state is split.
+SHARD_OPTIONS = frozenset((*SHARD_SWITCHES, "--overlap-param-gather", "--use-megatron-fsdp"))
+
+
+def with_switches(pairs: Pairs) -> Pairs:
+    """Options with the switches of the split that are off, unless Megatron's FSDP does it."""
+    named = dict(pairs)
+    off = SHARD_SWITCHES if "--use-megatron-fsdp" not in named else SHARD_SWITCHES[1:]
+    return [*pairs, *((name, "false") for name in off if name not in named)]
+
+
 def _read_shards(given: Mapping[str, str]) -> dict[str, float]:
+    """Gathering weights during compute needs the distributed optimiser."""
+    on = {name for name in SHARD_OPTIONS if given.get(name, "false").lower() != "false"}
     strategy = given.get("--data-parallel-sharding-strategy", "")
-    stage = {"optim_grads": 2.0, "optim_grads_params": 3.0}.get(strategy, float("--use-distributed-optimizer" in given))
+    split = float(bool(on & {"--use-distributed-optimizer", "--overlap-param-gather"}))
     return {
-        "mapping.zero_stage": stage, "mapping.overlap_dp": float("--overlap-grad-reduce" in given),
+        "mapping.zero_stage": {"optim_grads": 2.0, "optim_grads_params": 3.0}.get(strategy, split),
+        "mapping.overlap_dp": float("--overlap-grad-reduce" in on),
         "mapping.dp_replicate": float(given.get("--num-distributed-optimizer-instances", 1.0)),
     }  # fmt: skip
+
+
+def _shards_of_recipe(leaf: Lookup) -> Pairs:
+    return with_switches(_shards(leaf))
+
+
+def _read_shards_of_recipe(given: Mapping[str, str]) -> dict[str, float]:
+    """Nothing where a file says nothing: its recipe does."""
+    return _read_shards(given) if SHARD_OPTIONS & given.keys() else {}
 
 
 def _expert_layers(leaf: Lookup) -> Pairs | None:
@@ -212,6 +238,8 @@ _FORMATS = {
     float(Precision.nvfp4): [_BF16, ("--fp4-format", "e2m1"), ("--fp4-recipe", "nvfp4")],
 }
 
+_SPLIT = ("mapping.zero_stage", "mapping.overlap_dp", "mapping.dp_replicate")
+
 RULES: tuple[OptionRule, ...] = (
     NumberOption("--num-layers", "workload.n_layers"),
     NumberOption("--hidden-size", "workload.hidden"),
@@ -252,7 +280,7 @@ RULES: tuple[OptionRule, ...] = (
     ChoiceOption("mapping.schedule", {0.0: []}),
     Written(("mapping.sequence_parallel",), _split_sequence, _read_split_sequence),
     SwitchOption("--tp-comm-overlap", "mapping.overlap_tp"),
-    Written(("mapping.zero_stage", "mapping.overlap_dp", "mapping.dp_replicate"), _shards, _read_shards),
+    Written(_SPLIT, _shards, _read_shards),
     Written(("mapping.recompute", "mapping.recompute_share"), _recompute, _read_recompute),
     NumberOption("--optimizer-offload-fraction", "mapping.offload_optimizer", plain=0.0),
     ChoiceOption("mapping.placement", {0.0: [], 1.0: [("--use-tp-pp-dp-mapping", "")]}),
@@ -312,7 +340,9 @@ def in_a_recipe(rule: OptionRule, sections: Mapping[str, str] = types.MappingPro
         return None if pairs is None else [(name_of(name), _as_value(value)) for name, value in pairs]
 
     def read(given: Mapping[str, str]) -> dict[str, float]:
-        return rule.read({flag(name): _as_words(value) for name, value in given.items() if value.lower() != "false"})
+        named = {flag(name): _as_words(value) for name, value in given.items()}
+        return rule.read({name: value for name, value in named.items()
+                          if value.lower() != "false" or name in SHARD_SWITCHES})  # fmt: skip
 
     def name_of(option: str) -> str:
         return sections.get(option, "model." + option.removeprefix("--").replace("-", "_"))
@@ -337,7 +367,9 @@ MEGATRON_BRIDGE = Tool(
     "megatron-bridge", "training", "0.2", "https://github.com/NVIDIA-NeMo/Megatron-Bridge",
     (
         *(in_a_recipe(rule) for rule in RULES
-          if not all(path.startswith("workload.") for path in rule.paths) and rule.paths != ("mapping.precision",)),
+          if not all(path.startswith("workload.") for path in rule.paths)
+          and rule.paths not in (("mapping.precision",), _SPLIT)),
+        in_a_recipe(Written(_SPLIT, _shards_of_recipe, _read_shards_of_recipe)),
         in_a_recipe(NumberOption("--seq-length", "workload.seq_len")),
         in_a_recipe(NumberOption("--global-batch-size", "workload.global_batch")),
         ChoiceOption("mapping.precision", {code: [("mixed_precision", name)] for code, name in _MIXED.items()}),

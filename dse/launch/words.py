@@ -10,8 +10,10 @@ from dse.errors import InputError
 from dse.launch.options import Tool
 
 
-def split(text: str) -> list[str]:
-    """Words of a command line, with continuation by backslashes."""
+def split(text: str | Sequence[str]) -> list[str]:
+    """Words of a command line, with continuation by backslashes; those of a list as they are."""
+    if not isinstance(text, str):
+        return list(text)
     text = text.replace("\r\n", "\n").replace("\\\n", " ")
     try:
         return shlex.split(text, comments=True)
