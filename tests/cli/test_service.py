@@ -113,6 +113,13 @@ def test_the_door_is_for_programs_of_this_machine(client):
     assert client.post("/names", content=iter([b"{}"])).status_code == 411
 
 
+def test_a_body_that_is_no_json_is_told(client):
+    found = client.post("/evaluate", content="{", headers={"Content-Type": "application/json"}).json()["error"]
+    assert found["where"] == "evaluate: body" and found["got"].startswith("no JSON")
+    found = client.post("/evaluate", content="{}", headers={"Content-Type": "text/plain"}).json()["error"]
+    assert (found["where"], found["allowed"]) == ("Content-Type", "application/json")
+
+
 def test_schemas_and_the_page_list_every_operation(client):
     schema, page = client.get("/openapi.json").json(), client.get("/")
     assert {path.strip("/") for path in schema["paths"]} == set(OPERATIONS)

@@ -71,6 +71,12 @@ async def _bounded(request: fastapi.Request, following: Callable[..., Awaitable[
 
 async def _not_valid(request: fastapi.Request, error: Any) -> fastapi.Response:
     first = error.errors()[0]
+    if isinstance(first.get("input"), bytes):
+        kind = request.headers.get("content-type", "none")
+        return _problem(422, "Content-Type", kind[:200], "application/json", "send this header with the JSON object")
+    if first["type"] == "json_invalid":
+        where = f"{request.url.path.strip('/')}: body"
+        return _problem(422, where, f"no JSON: {first['ctx']['error']}", "one JSON object", "check quotes and commas")
     where = ": ".join([request.url.path.strip("/"), *map(str, first["loc"][1:])])
     return _problem(422, where, repr(first.get("input"))[:200], first["msg"], "see /openapi.json")
 

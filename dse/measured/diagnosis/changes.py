@@ -180,11 +180,11 @@ def settings_of(design: Design) -> list[str]:
     """``NAME=VALUE`` of a design's mapping and batch, as ``--set`` takes them."""
     names = ["workload.seq_len", "workload.global_batch", *(f"mapping.{name}" for name in (
         "precision", "tp", "cp", "pp", "dp", "experts.ep", "experts.etp", "micro_batch", "virtual_stages", "recompute",
-        "zero_stage", "sequence_parallel", "overlap_dp", "overlap_tp"))]  # fmt: skip
+        "zero_stage", "sequence_parallel", "overlap_dp", "overlap_tp", "schedule", "dp_replicate"))]  # fmt: skip
     found, present = [], leaves_of(design)
     for path in names:
         value: Any = leaf(design, path) if path in present else None
-        plain = path.rpartition(".")[2] in ("cp", "pp", "ep", "etp", "virtual_stages") and value == 1.0
+        plain = path.rpartition(".")[2] in ("cp", "pp", "ep", "etp", "virtual_stages", "dp_replicate") and value == 1.0
         if value is not None and not plain:
             found.append(f"{short_name(path)}={written(path, float(value))}")
     return found

@@ -14,7 +14,7 @@ from typing import IO, NamedTuple
 from dse.designs import catalog
 from dse.errors import InputError
 from dse.io import inputs
-from dse.types import AllToAll, Precision, Recompute, choice_name
+from dse.types import AllToAll, Precision, Recompute, Schedule, choice_name
 
 #: Steps at the start that are left out: compilation, first allocations, links that are set up.
 WARM_UP = 2
@@ -160,6 +160,7 @@ _NUMBERS = {
 #: Leaf → column and choices, of names.
 _CHOICES = {
     "mapping.precision": ("precision", Precision), "mapping.recompute": ("recompute", Recompute),
+    "mapping.schedule": ("schedule", Schedule),
     "mapping.experts.all_to_all": ("dispatcher", AllToAll),
 }  # fmt: skip
 
