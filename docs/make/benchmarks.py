@@ -114,8 +114,9 @@ def page(measured: dict[str, Any]) -> str:
         f"`{shown(STANDARD_SWEEP)}`: {measured['designs']:,} designs, {measured['file_bytes'] / 1e6:.0f} MB written.",
         table(header, rows, words=header),
         f"Cold and warm runs are fresh processes (`dse run {shown(STANDARD_SWEEP)}`), the cold one with nothing "
-        "kept from before; they and those of 1e9 designs are the fastest of three. Rates are the best of many rounds "
-        "in one process, compilation apart, and count distinct mappings only. 1e5 to 1e9 designs are ranked by step "
+        "kept from before but the bytecode of modules, as an installation has it; they and those of 1e9 designs are "
+        "the fastest of three. Rates are the best of many rounds in one process, compilation apart, and count distinct "
+        "mappings only. 1e5 to 1e9 designs are ranked by step "
         f"time. Rates and seconds of 1e9 designs are of `{shown(LARGE_SWEEP)}`, compilation apart. Gradients are of "
         f"1,024 designs at once. Experts are those of `{shown(EXPERTS_SWEEP)}` (ten million designs were asked in "
         f"5 s), serving is `{shown(SERVING_SWEEP)}`, its rates with 2,000 values of concurrency. Machines differ and "

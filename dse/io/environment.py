@@ -47,6 +47,11 @@ def reuse_memory() -> None:
     allocator(_ARENAS, max((os.cpu_count() or 1) // _CORES_A_HEAP, 1))
 
 
+def processors() -> int:
+    """Processors that this process may use."""
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+
+
 def double_precision(wanted: bool = True) -> AbstractContextManager[None]:
     """Context manager of double precision; ``jax.enable_x64``, which is elsewhere in JAX 0.6."""
     import jax

@@ -13,7 +13,6 @@ import collections
 import dataclasses
 import functools
 import hashlib
-import os
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
@@ -33,7 +32,7 @@ from dse.doors.scalars.slopes import FLAT, RULES, Rule, backward_steps
 from dse.doors.studies import STUDIES
 from dse.doors.study import Study
 from dse.errors import InputError, unknown_name
-from dse.io.environment import fuse_outputs, reuse_memory
+from dse.io.environment import fuse_outputs, processors, reuse_memory
 from dse.sweep.engine.programs import FAST, persistent_jit
 from dse.types import Design, Scalar
 
@@ -243,7 +242,7 @@ class Gradient:
 def _in_blocks(target: Differentiated, shared: Array, columns: Sequence[Any], count: int) -> np.ndarray:
     """[1 + leaf, design] values and slopes: blocks side by side in as many threads as there are processors."""
     on_processors, precision = jax.default_backend() == "cpu", target.operations.precision
-    (most, width), threads = (_SHAPE, _processors()) if on_processors else (_SHAPE_ELSEWHERE, 1)
+    (most, width), threads = (_SHAPE, processors()) if on_processors else (_SHAPE_ELSEWHERE, 1)
     blocks = -(-count // width)
     by_block = [_padded(column, count, width).reshape(blocks, width) for column in columns]
     found = np.empty((1 + target.n_by, blocks, width), precision)
@@ -277,13 +276,9 @@ def _program(target: Differentiated, n_shared: int, shape: tuple[int, ...], as_o
     return value_and_slopes.compiled(jax.device_put(shared), columns, np.int32(0), target=target, as_one=as_one)
 
 
-def _processors() -> int:
-    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
-
-
 @functools.cache
 def _threads() -> ThreadPoolExecutor:
-    return ThreadPoolExecutor(_processors())
+    return ThreadPoolExecutor(processors())
 
 
 # --- the door ---------------------------------------------------------------------------------------------
