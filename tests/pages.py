@@ -9,9 +9,13 @@ from typing import NamedTuple
 
 ROOT = Path(__file__).parents[1]
 
-#: Every page of the repository: the pages of the site.
-#: All but the paper, which is in the form of a journal, with its citations.
-PAGES = sorted([*({*ROOT.glob("*.md")} - {ROOT / "paper.md"}), *(ROOT / "docs").rglob("*.md"), ROOT / "hw_catalog" / "README.md"])
+#: In the form of a journal, with its citations.
+PAPER = ROOT / "paper.md"
+
+#: Every page of the repository but the paper: the pages of the site.
+PAGES = sorted(
+    {*ROOT.glob("*.md"), *(ROOT / "docs").rglob("*.md"), ROOT / "hw_catalog" / "README.md"} - {PAPER}
+)
 
 #: First line of a block that is a file.
 _FILE = re.compile(r"# ([\w./-]+\.(?:toml|py))\n")

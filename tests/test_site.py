@@ -10,6 +10,8 @@ from urllib.parse import unquote, urlsplit
 
 import pytest
 
+from tests.pages import PAGES
+
 ROOT = Path(__file__).parents[1]
 pytestmark = pytest.mark.slow
 
@@ -56,7 +58,7 @@ def pages(site) -> dict[Path, Page]:
 
 
 def test_every_page_of_the_repository_is_there(site):
-    sources = [*ROOT.glob("*.md"), *(ROOT / "docs").rglob("*.md")]
+    sources = PAGES
     missing = [path for path in sources if not (site / path.relative_to(ROOT)).with_suffix(".html").exists()]
     assert not missing and (site / "index.html").exists()
 
