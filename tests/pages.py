@@ -13,9 +13,7 @@ ROOT = Path(__file__).parents[1]
 PAPER = ROOT / "paper.md"
 
 #: Every page of the repository but the paper: the pages of the site.
-PAGES = sorted(
-    {*ROOT.glob("*.md"), *(ROOT / "docs").rglob("*.md"), ROOT / "hw_catalog" / "README.md"} - {PAPER}
-)
+PAGES = sorted({*ROOT.glob("*.md"), *(ROOT / "docs").rglob("*.md"), ROOT / "hw_catalog" / "README.md"} - {PAPER})
 
 #: First line of a block that is a file.
 _FILE = re.compile(r"# ([\w./-]+\.(?:toml|py))\n")

@@ -272,6 +272,7 @@ def test_commands_of_one_design_end_well(words, desk, monkeypatch):
         "--tensor-model-parallel-size 8 --micro-batch-size 1 --use-distributed-optimizer --sequence-parallel "
         "--recompute-granularity full --recompute-method uniform --recompute-num-layers 1", encoding="utf-8",
     )  # fmt: skip
+    (desk / "job.toml").write_text("[parallelism]\ntensor_parallel_degree = 8\n", encoding="utf-8")
     monkeypatch.setenv("COLUMNS", "120")
     done = run(words)
     expected = 2 if COMMANDS[words][1].printed[:1] == ("error",) else 0

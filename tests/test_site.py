@@ -58,8 +58,7 @@ def pages(site) -> dict[Path, Page]:
 
 
 def test_every_page_of_the_repository_is_there(site):
-    sources = PAGES
-    missing = [path for path in sources if not (site / path.relative_to(ROOT)).with_suffix(".html").exists()]
+    missing = [path for path in PAGES if not (site / path.relative_to(ROOT)).with_suffix(".html").exists()]
     assert not missing and (site / "index.html").exists()
 
 
