@@ -16,11 +16,8 @@ from dse.types import Accelerator, Design, FineKernels, Kernels, OperatorKind, P
 #: Replaces a missing rate or size of a design, which is flagged infeasible, so that nothing divides by zero.
 TINY = 1.0
 
-#: FLOP/s of a precision that a chip lacks: low against any chip, and fourth powers of its times (tails of latencies)
-#: are within single precision.
-SLOW = 1e9
 
-#: FLOP/s for the utilisation of a design without a matrix rate: a step at ``SLOW`` FLOP/s has about 0.
+#: FLOP/s for the utilisation of a design without a matrix rate: a step at ``TINY`` FLOP/s has about 0.
 ANY_PEAK = 1e15
 
 
@@ -61,7 +58,7 @@ def sixteen_bit_rate(accelerator: Accelerator, precision: Scalar) -> Scalar:
     Without either, the rate of the recipe's operands.
     """
     found = _rate_of_16_bits(accelerator, precision)
-    return jnp.where(found > 0.0, found, matrix_rate(accelerator, precision, SLOW))
+    return jnp.where(found > 0.0, found, matrix_rate(accelerator, precision, TINY))
 
 
 def _rate_of_16_bits(accelerator: Accelerator, precision: Scalar) -> Scalar:
@@ -165,7 +162,7 @@ def _units(
     """
     kernels, floor = accelerator.kernels, accelerator.kernels.kernel_floor
     on_matrix, on_vector = (kernels.steps.matrix, kernels.steps.vector) if kernels.steps else (None, None)
-    peak = matrix_rate(accelerator, precision, SLOW)
+    peak = matrix_rate(accelerator, precision, TINY)
     sixteen = min_prefer_first(sixteen_bit_rate(accelerator, precision), peak)
     matrix, vector, flash = (1.0, 1.0, 1.0) if software is None else (
         software.matrix_slowdown, software.elementwise_slowdown, software.flash_slowdown * attention_slowdown

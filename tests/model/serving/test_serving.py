@@ -48,14 +48,6 @@ def test_parts_add_up_and_everything_is_finite(load):
         assert min(parts) >= 0.0 and sum(parts) == pytest.approx(found[total], rel=1e-5)
 
 
-@pytest.mark.parametrize("load", [{}, {"load": "rate", "request_rate": 5.0}], ids=["concurrency", "rate"])
-def test_a_precision_that_the_chip_lacks_has_finite_figures_and_a_reason(load):
-    found = metrics(precision="mxfp4", prompt_tokens=32768, **load)
-    assert int(found["infeasible_reason"]) & Infeasible.precision_unsupported
-    assert all(np.isfinite(value) for value in found.values())
-
-
-
 def test_littles_law():
     """Requests in flight are the rate times the time of each, as far as prompts do not queue."""
     for concurrency in (4, 32, 128):
