@@ -17,7 +17,7 @@ from dse.measured import calculon, pods
 from dse.measured.cells import Cells
 from dse.measured.mappings import drops_tokens, mappings
 from dse.measured.mixtures import mixed
-from dse.measured.names import NEAREST, Lookup, accelerator_of, family
+from dse.measured.names import NEAREST, Lookup, accelerator_of
 from dse.measured.table import DEVICE, Case, Skip
 from dse.measured.tuning import tuned
 from dse.types import Attention, Design, ExpertKernels, Mapping, Software, System, Workload
@@ -261,8 +261,7 @@ def _workload(cells: Cells, lookup: Lookup, software: Software) -> Workload:
     slug = lookup.resolve("workload", name)
     known = lookup.workload(slug) if slug else None
     shape = _shape(cells, known, lookup)
-    relative = lookup.families.get(family(name))
-    like = known or (lookup.workload(relative) if relative else None)
+    like = known or lookup.relative(name)
     if like is not None:
         window = min(like.window, shape["seq_len"]) if like.local_layers else shape["seq_len"]
         return dataclasses.replace(like, **shape, window=window)

@@ -103,10 +103,11 @@ class Lookup:
             "",
         )  # fmt: skip
 
-    @functools.cached_property
-    def families(self) -> dict[str, str]:
-        """First word of a workload's name (``llama``, ``nemotron``) → one workload of the family."""
-        return {family(slug): slug for slug in reversed(catalog.names("workload"))}
+    def relative(self, name: str) -> Workload | None:
+        """A workload of the same family, by the first word (``llama``, ``nemotron``): a dense one before others."""
+        found = [self.workload(slug) for slug in catalog.names("workload") if family(slug) == family(name)]
+        dense = (w for w in found if w.experts is None and w.recurrent is None and w.sparse is None)
+        return next(dense, found[0] if found else None)
 
 
 def _names(prefix: str, source: str, note: str) -> bool:
