@@ -34,24 +34,24 @@ def design(name):
     return dse.design(workload, system, micro_batch=1, global_batch=16, **{"n_layers": 8, **values})
 
 
+def integer(data, place):
+    """The integer at a place, seven bits a byte, and the place after it."""
+    value = shift = 0
+    while True:
+        byte = data[place]
+        place += 1
+        value |= (byte & 0x7F) << shift
+        shift += 7
+        if byte < 0x80:
+            return value, place
+
+
 def fields(data):
     """Field → values of a message of Protocol Buffers, of integers and bytes."""
     found, place = defaultdict(list), 0
-
-    def integer():
-        nonlocal place
-        value = shift = 0
-        while True:
-            byte = data[place]
-            place += 1
-            value |= (byte & 0x7F) << shift
-            shift += 7
-            if byte < 0x80:
-                return value
-
     while place < len(data):
-        key = integer()
-        value = integer()
+        key, place = integer(data, place)
+        value, place = integer(data, place)
         if key & 7 == 2:
             place += value
             value = data[place - value : place]
@@ -63,27 +63,17 @@ def messages(data):
     """The messages of a stream, each after its length."""
     place = 0
     while place < len(data):
-        size = shift = 0
-        while True:
-            byte = data[place]
-            place += 1
-            size |= (byte & 0x7F) << shift
-            shift += 7
-            if byte < 0x80:
-                break
+        size, place = integer(data, place)
         yield fields(data[place : place + size])
         place += size
 
 
 def integers(packed):
     """Values of a packed field."""
-    found, value, shift = [], 0, 0
-    for byte in packed:
-        value |= (byte & 0x7F) << shift
-        shift += 7
-        if byte < 0x80:
-            found.append(value)
-            value = shift = 0
+    found, place = [], 0
+    while place < len(packed):
+        value, place = integer(packed, place)
+        found.append(value)
     return found
 
 

@@ -140,8 +140,9 @@ def _document(one: Diagnosis, why: Explained | None, help_: Advice | None) -> di
 
     found = one.as_dict() | ({"trace": as_dict(why)} if why else {})
     if help_ is not None:
-        shown = [change._asdict() | {"command": _command(one, change.design)} for change in help_.changes]
-        changes = [{name: value for name, value in change.items() if name != "design"} for change in shown]
+        changes = [change._asdict() | {"command": _command(one, change.design)} for change in help_.changes]
+        for change in changes:
+            del change["design"]
         found |= {"changes": changes, "forbidden": help_.forbidden and help_.forbidden._asdict()}
     return found
 

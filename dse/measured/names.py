@@ -105,9 +105,17 @@ class Lookup:
 
     def relative(self, name: str) -> Workload | None:
         """A workload of the same family, by the first word (``llama``, ``nemotron``): a dense one before others."""
-        found = [self.workload(slug) for slug in catalog.names("workload") if family(slug) == family(name)]
+        found = [self.workload(slug) for slug in self.families.get(family(name), ())]
         dense = (w for w in found if w.experts is None and w.recurrent is None and w.sparse is None)
         return next(dense, found[0] if found else None)
+
+    @functools.cached_property
+    def families(self) -> dict[str, list[str]]:
+        """First word of a workload's name → the workloads of the family, sorted."""
+        found: dict[str, list[str]] = {}
+        for slug in catalog.names("workload"):
+            found.setdefault(family(slug), []).append(slug)
+        return found
 
 
 def _names(prefix: str, source: str, note: str) -> bool:

@@ -13,7 +13,7 @@ from starlette.middleware.trustedhost import TrustedHostMiddleware
 
 import dse
 from dse.cli.service.operations import OPERATIONS, Operation
-from dse.cli.service.worker import Worker
+from dse.cli.service.worker import Worker, refusal
 
 #: Names of this machine for itself: pages of others that resolve to it are refused.
 HOSTS = ("127.0.0.1", "localhost", "[::1]")
@@ -82,8 +82,7 @@ async def _not_valid(request: fastapi.Request, error: Any) -> fastapi.Response:
 
 
 def _problem(code: int, where: str, got: str, allowed: str, fix: str) -> JSONResponse:
-    error = {"where": where, "got": got, "allowed": allowed, "fix": fix}
-    return JSONResponse({"status": 2, "error": error}, code)
+    return JSONResponse(refusal(2, where, got, allowed, fix), code)
 
 
 def _page() -> str:

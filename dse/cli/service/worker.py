@@ -42,7 +42,12 @@ def answer(name: str, request: Mapping[str, Any]) -> dict[str, Any]:
         notes = [line.strip() for line in noted.getvalue().splitlines() if line.strip()]
         return {"status": status, "document": document, "notes": notes}
     except InputError as error:
-        return {"status": 2, "error": {part: getattr(error, part) for part in ("where", "got", "allowed", "fix")}}
+        return refusal(2, error.where, error.got, error.allowed, error.fix)
+
+
+def refusal(status: int, where: str, got: str, allowed: str, fix: str) -> dict[str, Any]:
+    """An answer that is an error in four parts."""
+    return {"status": status, "error": {"where": where, "got": got, "allowed": allowed, "fix": fix}}
 
 
 def _run(name: str, request: Mapping[str, Any], folder: Path) -> int:
@@ -88,8 +93,7 @@ class Worker:
             except (EOFError, OSError):
                 problem = ("an answer that ended the process", "what fits into memory", "ask for less")
             self.close()
-            where, (got, allowed, fix) = name, problem
-            return {"status": 3, "error": {"where": where, "got": got, "allowed": allowed, "fix": fix}}
+            return refusal(3, name, *problem)
 
     def _started(self) -> Connection:
         if self._pipe is None or self._process is None or not self._process.is_alive():
@@ -127,6 +131,6 @@ def _serve(pipe: Connection) -> None:
                 found = answer(name, request)
             except Exception:
                 traceback.print_exc()
-                found = {"status": 3, "error": {"where": name, "got": "a fault of dse", "allowed": "answers",
-                                                "fix": "report the request, with what the server printed"}}  # fmt: skip
+                fix = "report the request, with what the server printed"
+                found = refusal(3, name, "a fault of dse", "answers", fix)
             pipe.send_bytes(json.dumps(found).encode())
