@@ -20,11 +20,12 @@ from dse.calibrate.step_rows import StepRows, rows_of
 from dse.doors.study_training import TRAINING
 from dse.measured import predict_cases, read_cases
 from dse.measured.comparison import compare_predictions
-from dse.measured.decisions.evidence import RUN, choice_of
+from dse.measured.decisions.evidence import RUN
 from dse.measured.decisions.worth import Belief, Candidate, value
 from dse.measured.names import Lookup
 from dse.measured.uncertainty.distance import Known, levels
 from dse.measured.uncertainty.posterior import Choice, Posterior, posterior
+from dse.measured.uncertainty.rows import choice_of
 
 #: Designs of a decision, decisions of a source, random orders of each.
 DESIGNS, DECISIONS, ORDERS = 8, 40, 10
@@ -71,7 +72,8 @@ def _of_source(source: str, rows: StepRows, part: np.ndarray, errors: np.ndarray
     known = Known.of(p for p, out in zip(places, part, strict=True) if not out)
     members = np.flatnonzero(part)
     choices = [
-        choice_of(rows.compared[i], str(i))._replace(at=levels(places[i], known, new_source=True)) for i in members
+        choice_of(rows.compared[i].prediction, str(i))._replace(at=levels(places[i], known, new_source=True))
+        for i in members
     ]
     metrics = [rows.compared[i].prediction.metrics for i in members]
     measured = np.log([m["mfu"] * m["step_time"] for m in metrics]) - rows.measured[members]

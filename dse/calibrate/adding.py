@@ -34,12 +34,13 @@ from dse.io import outputs
 from dse.measured import read_table
 from dse.measured.comparison import Comparison
 from dse.measured.decisions.candidates import OWN_ERROR, collective, kernel, moved_times
-from dse.measured.decisions.evidence import RUN, choice_of, compared_rows, figure_of_row, gain_of
+from dse.measured.decisions.evidence import RUN, compared_rows, figure_of_row, gain_of
 from dse.measured.kernels import Kernel
 from dse.measured.kernels import read as read_kernels
 from dse.measured.kinds import KINDS, kind_of
 from dse.measured.table import Skip
 from dse.measured.uncertainty.posterior import Choice, posterior, shared_key
+from dse.measured.uncertainty.rows import choice_of
 from dse.measured.uncertainty.spreads import Factor, Spreads, spreads_of, total, within
 from dse.model.formats import operand_bytes
 from dse.model.work.operators import matmul_work
@@ -195,7 +196,7 @@ def _run_rows(tables: Sequence[str | Path]) -> Errors:
 
 def _of_metric(metric: str, compared: Sequence[Comparison]) -> Errors:
     study = KINDS[compared[0].prediction.case.kind].study
-    choices = [choice_of(c, f"{metric} {i}") for i, c in enumerate(compared)]
+    choices = [choice_of(c.prediction, f"{metric} {i}") for i, c in enumerate(compared)]
     found = posterior(choices, metric, study)
     measured = [figure_of_row(c)[1] for c in compared]
     leaves: dict[tuple[str, str, str], tuple[float, Spreads]] = {}

@@ -24,9 +24,10 @@ from dse.designs.leaves import known_leaves, leaf
 from dse.errors import InputError
 from dse.io import outputs
 from dse.measured.comparison import Comparison
-from dse.measured.decisions.evidence import choice_of, compared_rows
+from dse.measured.decisions.evidence import compared_rows
 from dse.measured.uncertainty import distance
 from dse.measured.uncertainty import parts as uncertainty
+from dse.measured.uncertainty.rows import choice_of
 
 #: Name of the level in results, which is no leaf.
 LEVEL = "level"
@@ -200,7 +201,7 @@ def _entry(one: FittedValue, found: OwnStack) -> str:
 
 def _covered(found: OwnStack, compared: Sequence[Comparison]) -> dict[str, str]:
     """What the rows cover, as TOML."""
-    choices = [choice_of(c, "") for c in compared]
+    choices = [choice_of(c.prediction, "") for c in compared]
     rows = [ranges.Covered(found.base, [one.design], one.accelerator, c.source)
             for c, one in zip(compared, choices, strict=True)]  # fmt: skip
     families = sorted({distance.family_of(one.model) for one in choices if one.model})

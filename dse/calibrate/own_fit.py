@@ -31,7 +31,7 @@ from dse.designs.catalog.filling import LEVELLED
 from dse.designs.leaves import leaf
 from dse.doors.study import Study
 from dse.measured.comparison import Comparison
-from dse.measured.decisions.evidence import RUN, choice_of, figure_of_row
+from dse.measured.decisions.evidence import RUN, figure_of_row
 from dse.measured.diagnosis import PARTS
 from dse.measured.kinds import KINDS
 from dse.measured.names import Lookup
@@ -39,6 +39,7 @@ from dse.measured.prediction import by_structure, evaluate_stack
 from dse.measured.table import number
 from dse.measured.uncertainty import distance
 from dse.measured.uncertainty import parts as uncertainty
+from dse.measured.uncertainty.rows import choice_of
 from dse.measured.uncertainty.spreads import spreads_of, total
 from dse.types import Design
 
@@ -93,7 +94,7 @@ def rows_of_own(compared: Sequence[Comparison], name: str) -> OwnRows:
     study = KINDS[compared[0].prediction.case.kind].study
     common, home, levels, runs, lookup = [], [], [], [id(c.prediction) for c in compared], Lookup()
     for c, (metric, _) in zip(compared, figures, strict=True):
-        choice = choice_of(c, "")
+        choice = choice_of(c.prediction, "")
         new = not lookup.is_measured(choice.stack, c.source)
         at = distance.levels_of(choice.stack, choice.accelerator, choice.design, choice.model, new, name)
         kind = uncertainty.figure_of(metric, study) or "step"

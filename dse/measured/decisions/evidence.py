@@ -24,9 +24,9 @@ from dse.errors import InputError
 from dse.measured import predict_cases, read_cases
 from dse.measured.comparison import Comparison, compare_predictions, step_time
 from dse.measured.kinds import KINDS
-from dse.measured.names import accelerator_of
 from dse.measured.uncertainty.parts import figure_of
 from dse.measured.uncertainty.posterior import DRAWS, Choice, Posterior, draws_of, normal, posterior
+from dse.measured.uncertainty.rows import choice_of
 from dse.types import Design
 
 #: Standard deviation of the log of a run that is repeated: clocks and congestion.
@@ -86,12 +86,6 @@ def _tells(c: Comparison) -> bool:
     return figure not in (None, "memory") and (bool(study.residuals) or figure == "step")
 
 
-def choice_of(c: Comparison, name: str) -> Choice:
-    """The design of a compared row."""
-    p, row = c.prediction, c.prediction.case.row
-    return Choice(name, p.chosen, p.stack, accelerator_of(row), row.get("model"), row.get("system"))
-
-
 def figure_of_row(c: Comparison) -> tuple[str, float]:
     """The metric that a compared row tells of, and its measured value in SI units: of training the step time."""
     study = KINDS[c.prediction.case.kind].study
@@ -105,7 +99,8 @@ def read(tables: Sequence[str | Path], study: Study) -> Evidence:
         raise InputError("--measured", "rows of another kind", f"rows of {study.name}", "name a table of these alone")
     figures = [figure_of_row(c) for c in found]
     values = np.log([value for _, value in figures])
-    return Evidence([choice_of(c, f"row {i}") for i, c in enumerate(found)], [name for name, _ in figures], values)
+    choices = [choice_of(c.prediction, f"row {i}") for i, c in enumerate(found)]
+    return Evidence(choices, [name for name, _ in figures], values)
 
 
 def gain_of(effects: np.ndarray, noise: np.ndarray) -> np.ndarray:

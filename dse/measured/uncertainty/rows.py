@@ -33,7 +33,7 @@ def spreads_of(predictions: Iterable[Prediction]) -> dict[int, Spread]:
         own = [p for p in known if study_of(p) is study]
         for start in range(0, len(own), _AT_ONCE):
             part = own[start : start + _AT_ONCE]
-            of_figure = _posteriors([choice_of(p, lookup) for p in part], study)
+            of_figure = _posteriors([_placed(p, lookup) for p in part], study)
             found |= {id(p): Spread(of_figure, place) for place, p in enumerate(part)}
     return found
 
@@ -47,12 +47,18 @@ def _posteriors(choices: Sequence[Choice], study: Study) -> dict[str, Posterior]
     return {figure: found[name] for figure, name in metrics.items()} | {"memory": found[study.memory]}
 
 
-def choice_of(prediction: Prediction, lookup: Lookup) -> Choice:
-    """The design of a row, at the distance of its source."""
-    row, stack = prediction.case.row, prediction.stack
-    chip, is_new = accelerator_of(row), not lookup.is_measured(stack, row.source)
-    at = distance.levels_of(stack, chip, prediction.chosen, row.get("model"), is_new)
-    return Choice("", prediction.chosen, stack, chip, row.get("model"), row.get("system"), at)
+def choice_of(prediction: Prediction, name: str) -> Choice:
+    """The design of a predicted row."""
+    row = prediction.case.row
+    return Choice(name, prediction.chosen, prediction.stack, accelerator_of(row), row.get("model"), row.get("system"))
+
+
+def _placed(prediction: Prediction, lookup: Lookup) -> Choice:
+    """The same at the distance of the row's source."""
+    choice = choice_of(prediction, "")
+    is_new = not lookup.is_measured(choice.stack, prediction.case.row.source)
+    at = distance.levels_of(choice.stack, choice.accelerator, choice.design, choice.model, is_new)
+    return choice._replace(at=at)
 
 
 def parts_of(prediction: Prediction, metric: str, spreads: dict[int, Spread]) -> dict[str, float]:
