@@ -146,6 +146,13 @@ def test_the_command_fits(tmp_path, mine, capsys):
     assert (mine / "software" / "my-stack.toml").is_file()
 
 
+def test_a_fit_that_explains_little_is_told(tmp_path, mine, capsys):
+    rows = runs(tmp_path / "rows.csv", [STEP, STEP | {"global_batch": "256"}], [4.0, 0.3])
+    with pytest.raises(SystemExit):
+        app(["calibrate", str(rows), "-o", str(mine)], prog_name="dse")
+    assert "does not explain these runs" in capsys.readouterr().err
+
+
 @pytest.mark.parametrize(("name", "rows", "told"), [
     ("nemo", [STEP], "no stack of the catalogue has"), ("My_Stack", [STEP], "lower-case"),
     ("mine", [STEP, STEP | {"software": "fsdp", "global_batch": "64"}], "rows of one stack"),
