@@ -17,8 +17,9 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
     from dse.measured.decisions.limits import Sure
-    from dse.sweep.provisioning import Fleet, Plan
-    from dse.sweep.run_plans import Cluster, RunPlan
+    from dse.sweep.planning.demand import Fleet, Workers
+    from dse.sweep.planning.runs import Cluster, RunPlan
+    from dse.sweep.planning.service import Plan
 
 #: Maximum numbers of devices by default.
 _SERVING_DEVICES, _TRAINING_DEVICES = 64, 16384
@@ -105,7 +106,8 @@ def _plan_service(
     max_devices: int, as_json: bool,
 ) -> int:  # fmt: skip
     from dse.designs import catalog
-    from dse.sweep.provisioning import Demand, provision
+    from dse.sweep.planning.demand import Demand
+    from dse.sweep.planning.service import provision
 
     (first, of_first), (each, of_token) = (
         _limit(text, option) for text, option in zip(limits, ("--ttft", "--tpot"), strict=True)
@@ -123,7 +125,7 @@ def _plan_service(
 def _limit(text: str, option: str) -> tuple[float, str]:
     """Seconds and statistic of a limit: ``1s``, ``p95=1s``."""
     from dse.designs import catalog
-    from dse.sweep.provisioning import STATISTICS
+    from dse.sweep.planning.demand import STATISTICS
 
     statistic, equals, value = text.rpartition("=")
     if equals and statistic.strip().lower() not in STATISTICS:
@@ -135,16 +137,13 @@ def _sure_fleet(fleet: Fleet, found: Plan) -> dict[str, Sure]:
     """How sure times and costs of a fleet are."""
     from dse.measured.decisions.limits import sure_of
 
-    demand = found.demand
+    demand, last = found.demand, fleet.workers[-1]
     values = dict(zip(demand.metrics, (fleet.first_token, fleet.token), strict=True))
-    settings = {
-        **{name: value for name, value in fleet.degrees.items() if value > 1},
-        "request_rate": demand.rate / fleet.replicas, "prompt_tokens": demand.prompt_tokens,
-        "output_tokens": demand.output_tokens,
-    }  # fmt: skip
+    load = {"concurrency": last.in_flight} if last.role else {"request_rate": demand.rate / last.number}
+    settings = load | {name: value for name, value in last.degrees.items() if value > 1}
     return sure_of(
         demand.workload, fleet.accelerator, fleet.software, values | {"cost_per_device_hour": fleet.hourly}, "serving",
-        fleet.devices, **settings,
+        last.devices, prompt_tokens=demand.prompt_tokens, output_tokens=demand.output_tokens, **settings,
     )  # fmt: skip
 
 
@@ -161,11 +160,21 @@ def _chances(sure: dict[str, Sure], limits: dict[str, float]) -> str:
 def _document(found: Plan, sure: Sequence[dict[str, Sure]]) -> dict[str, Any]:
     limits = dict(zip(found.demand.metrics, (found.demand.first_token_limit, found.demand.token_limit), strict=True))
     fleets = [
-        fleet._asdict() | {"margins": fleet.margins(found.demand), **_ends(one)}
+        fleet._asdict() | _counts(fleet) | {"margins": fleet.margins(found.demand), **_ends(one)}
         | {"chances": {name: one[name].chance(limit) for name, limit in limits.items() if name in one}}
         for fleet, one in zip(found.fleets, sure, strict=True)
     ]  # fmt: skip
     return {"demand": found.demand._asdict(), "fleets": fleets, "without": found.without, "changes": found.changes}
+
+
+def _counts(fleet: Fleet) -> dict[str, Any]:
+    """Workers of a fleet, JSON-ready; of replicas as names of their own too."""
+    every = {"kind": fleet.kind, "total_devices": fleet.devices, "workers": [one._asdict() for one in fleet.workers]}
+    if fleet.kind == "pools":
+        return every
+    (one,) = fleet.workers
+    return every | {"replicas": one.number, "devices": one.devices, "degrees": one.degrees,
+                    "in_flight": one.in_flight, "utilisation": one.utilisation}  # fmt: skip
 
 
 def _print(found: Plan, sure: Sequence[dict[str, Sure]]) -> None:
@@ -176,21 +185,23 @@ def _print(found: Plan, sure: Sequence[dict[str, Sure]]) -> None:
         f"({demand.first_token_statistic}), TPOT up to {show.seconds(demand.token_limit)} "
         f"({demand.token_statistic}); at most {demand.max_devices} devices; USD of buying and running them\n"
     ), soft_wrap=True)  # fmt: skip
-    columns = ["accelerator", "USD/h", "devices", "replicas", "mapping", "in flight", "TTFT", "TPOT", "utilisation",
+    columns = ["accelerator", "USD/h", "devices", "workers", "mapping", "in flight", "TTFT", "TPOT", "utilisation",
                "margin: TTFT, TPOT, rate", "chance: TTFT, TPOT"]  # fmt: skip
     limits = dict(zip(demand.metrics, (demand.first_token_limit, demand.token_limit), strict=True))
     rows = [[*_row(fleet, found), _chances(one, limits)] for fleet, one in zip(found.fleets, sure, strict=True)]
     _print_rest(columns, rows, found.fleets, found.without, found.changes)
-    _print_ends([fleet.accelerator for fleet in found.fleets], sure, {
+    _print_ends([f"{fleet.accelerator}, {fleet.kind}" for fleet in found.fleets], sure, {
         demand.metrics[0]: ("TTFT", show.seconds), demand.metrics[1]: ("TPOT", show.seconds),
         "cost_per_device_hour": ("USD/h", show.digits),
     })  # fmt: skip
     if found.fleets:
-        best = found.fleets[0]
-        degrees = "".join(f" --set {name}={value}" for name, value in best.degrees.items() if value > 1)
         show.heading(out, "launch")
+    for one in found.fleets[0].workers if found.fleets else ():
+        best, degrees = found.fleets[0], "".join(f" --set {name}={n}" for name, n in one.degrees.items() if n > 1)
+        at_once = math.ceil(one.in_flight / one.degrees.get("dp", 1))
+        role = f" --role {one.role} --set max_num_seqs={at_once}" if one.role else ""
         out.print(Text(
-            f"dse launch -w {demand.workload} -s {best.accelerator} -n {best.devices} --for {_tool(best.software)}"
+            f"dse launch -w {demand.workload} -s {best.accelerator} -n {one.devices} --for {_tool(best.software)}{role}"
             f"{degrees} --set isl={demand.prompt_tokens:g} --set osl={demand.output_tokens:g}"
         ), soft_wrap=True)  # fmt: skip
 
@@ -234,13 +245,22 @@ def _print_rest(
 
 
 def _row(fleet: Fleet, found: Plan) -> list[str]:
-    degrees = " x ".join(f"{name} {value}" for name, value in fleet.degrees.items() if value > 1) or "1 device"
     margins = ", ".join(f"{100.0 * share:.0f} %" for share in fleet.margins(found.demand).values())
+    mapped = "; ".join(f"{one.role} {_degrees(one.degrees)}".strip() for one in fleet.workers)
+
+    def each(text: Callable[[Workers], str]) -> str:
+        return " + ".join(map(text, fleet.workers))
+
     return [
-        fleet.accelerator, show.digits(fleet.hourly), str(fleet.replicas * fleet.devices),
-        f"{fleet.replicas} of {fleet.devices}", f"{degrees}, {fleet.software}", f"{fleet.in_flight:.3g} each",
-        show.seconds(fleet.first_token), show.seconds(fleet.token), f"{fleet.utilisation:.2f}", margins,
+        fleet.accelerator, show.digits(fleet.hourly), str(fleet.devices),
+        each(lambda one: f"{one.number} of {one.devices}"), f"{mapped}, {fleet.software}",
+        each(lambda one: f"{one.in_flight:.3g}") + " each", show.seconds(fleet.first_token),
+        show.seconds(fleet.token), each(lambda one: f"{one.utilisation:.2f}"), margins,
     ]  # fmt: skip
+
+
+def _degrees(degrees: dict[str, int]) -> str:
+    return " x ".join(f"{name} {value}" for name, value in degrees.items() if value > 1) or "1 device"
 
 
 def _plan_training(
@@ -248,7 +268,7 @@ def _plan_training(
     global_batch: int | None, max_devices: int, as_json: bool,
 ) -> int:  # fmt: skip
     from dse.designs import catalog
-    from dse.sweep.run_plans import RunDemand, plan_run
+    from dse.sweep.planning.runs import RunDemand, plan_run
 
     time, budget, tokens = limits
     seconds = math.inf if time is None else _seconds(time)

@@ -30,7 +30,7 @@ from dse.sweep.grid import compose
 from dse.sweep.grid.grid import Grid, variable_name
 from dse.sweep.results.rebuilding import indices_at, singles_at
 from dse.sweep.run import execute
-from dse.sweep.workers import Candidate, Fleet, Match, best_fleets, fleets
+from dse.sweep.workers import WORKER, Candidate, Fleet, Match, best_fleets, fleets
 
 if TYPE_CHECKING:
     import xarray as xr
@@ -42,9 +42,6 @@ _LABELS = ("software", "precision", "tp", "pp", "dp", "ep", "concurrency")
 
 #: Labels that are fields of a candidate.
 _TOLD_ELSEWHERE = ("accelerator", "system", "n_devices")
-
-#: What a worker takes: devices per rate, and whole ones.
-_WORKER = ("share", "devices", "price")
 
 #: The metric that includes the transfer.
 _FIRST = "time_to_first_token"
@@ -70,17 +67,7 @@ def match(path: str | Path) -> MatchedPools:
         InputError: for bad input, before any evaluation.
     """
     asked = read(path)
-    grids = {}
-    for name, spec in asked.specs.items():
-        with errors_of(name, str(path)):
-            grids[name] = compose.build(spec)
-    results = {name: execute(grid, output=False, keep="feasible")[0] for name, grid in grids.items()}
-    found = {
-        name: list(_candidates(
-            results[name], asked.prices, 0.0 if name == "together" else asked.transfer, _swept(asked.specs[name])
-        ))
-        for name in asked.specs
-    }  # fmt: skip
+    grids, results, found = swept_pools(asked, str(path))
     together = _best_by_accelerator([Match(one, None, 0.0) for one in found.get("together", [])])
     limits = _Limits.of(grids["prefill"], results["prefill"]) if asked.transfer or asked.devices else None
     pools = _best_by_accelerator(_pairs(found["prefill"], found["decode"], asked.transfer, limits))
@@ -99,6 +86,24 @@ def match(path: str | Path) -> MatchedPools:
     return MatchedPools(asked.title, together, pools, tuple(fleets), asked, workload, tokens, designs)
 
 
+def swept_pools(
+    asked: PoolsSpec, file: str
+) -> tuple[dict[str, Grid], dict[str, xr.Dataset], dict[str, list[Candidate]]]:
+    """Grid, feasible designs and candidates of each pool, by its name."""
+    grids = {}
+    for name, spec in asked.specs.items():
+        with errors_of(name, file):
+            grids[name] = compose.build(spec)
+    results = {name: execute(grid, output=False, keep="feasible")[0] for name, grid in grids.items()}
+    found = {
+        name: list(_candidates(
+            results[name], asked.prices, 0.0 if name == "together" else asked.transfer, _swept(asked.specs[name])
+        ))
+        for name in asked.specs
+    }  # fmt: skip
+    return grids, results, found
+
+
 def whole_workers(
     found: dict[str, list[Candidate]], asked: PoolsSpec, limits: _Limits | None, later: float
 ) -> list[Fleet]:
@@ -109,13 +114,13 @@ def whole_workers(
     """
     found = {name: [one for one in candidates if not one.queues] for name, candidates in found.items()}
     plain = limits is None or limits.are_plain
-    prefill = front(found["prefill"], (*_WORKER, "first_token", "cache")) if plain else found["prefill"]
-    decode = front(found["decode"], (*_WORKER, "token", "cache"))
+    prefill = front(found["prefill"], (*WORKER, "first_token", "cache")) if plain else found["prefill"]
+    decode = front(found["decode"], (*WORKER, "token", "cache"))
     pairs = [Match(p, d, _seconds(p, d, asked.transfer)) for p in prefill for d in decode]
     pools = list(fleets(pairs, asked.devices, asked.utilisation, later))
     if limits:
         pools = [one for one in pools if limits.keeps(one.match.prefill.row, np.array([one.first_token]))[0]]
-    both = front(found.get("together", []), (*_WORKER, "first_token", "token"))
+    both = front(found.get("together", []), (*WORKER, "first_token", "token"))
     together = fleets([Match(one, None, 0.0) for one in both], asked.devices, asked.utilisation, later)
     return [*best_fleets(pools), *best_fleets(list(together))]
 

@@ -16,6 +16,9 @@ from typing import Any, NamedTuple
 
 from dse.model.queues import waiting_share
 
+#: What a worker takes: devices per rate, and whole ones.
+WORKER = ("share", "devices", "price")
+
 
 @dataclasses.dataclass(frozen=True)
 class Candidate:
@@ -149,7 +152,7 @@ def fleets(
         rate = max(map(served, splits))
         least = tuple(math.ceil(rate / part.rate - 1e-9) for part in one.parts)
         asked = utilisation * rate
-        waits = tuple(_wait(part, count, asked, place == 0 and one.decode is not None)
+        waits = tuple(wait(part, count, asked, place == 0 and one.decode is not None)[1]
                       for place, (part, count) in enumerate(zip(one.parts, least, strict=True)))  # fmt: skip
         yield Fleet(one, least, asked, waits, max(later, 1.0))
 
@@ -172,12 +175,16 @@ def _splits(one: Match, devices: dict[str, int]) -> Iterator[tuple[int, ...]]:
         yield count, int(max(total - count * first, 0.0) // one.decode.devices)
 
 
-def _wait(part: Candidate, workers: int, rate: float, prompts: bool) -> float:
-    """Seconds that a request waits for a place of a pool; of prompts a worker is a place for a batch."""
+def wait(part: Candidate, workers: int, rate: float, prompts: bool) -> tuple[float, float]:
+    """Share of requests that wait for a place of a pool, and the mean wait of all, s.
+
+    A worker for prompts is a place for a batch, one that decodes has a place for each of its sequences.
+    """
     batch = float(part.labels.get("concurrency", 1.0))
     places = workers if prompts else workers * batch
     rho, held = rate / (workers * part.rate), (batch / part.rate)
-    return float(waiting_share(rho, places)) * held / (2.0 * places * (1.0 - rho))
+    share = float(waiting_share(rho, places))
+    return share, share * held / (2.0 * places * (1.0 - rho))
 
 
 def best_fleets(found: list[Fleet]) -> list[Fleet]:

@@ -1,0 +1,90 @@
+"""What a service is asked for, and the workers that serve it."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+from dse.designs import calibrated, catalog
+
+#: Statistics of a limit.
+STATISTICS = ("mean", "p50", "p90", "p95", "p99")
+
+#: Degrees of a mapping that are shown.
+DEGREES = ("tp", "ep", "dp")
+
+
+class Demand(NamedTuple):
+    """What is served."""
+
+    workload: str
+    accelerators: tuple[str, ...]
+    rate: float  #: requests/s
+    prompt_tokens: float
+    output_tokens: float
+    first_token_limit: float  #: time to first token, s
+    token_limit: float  #: time per output token, s
+    max_devices: int
+    first_token_statistic: str = "mean"  #: of ``STATISTICS``
+    token_statistic: str = "mean"
+
+    @property
+    def metrics(self) -> tuple[str, str]:
+        """Metrics that the limits are of."""
+        limits = ("time_to_first_token", self.first_token_statistic), ("time_per_output_token", self.token_statistic)
+        first, token = (name if of == "mean" else f"{of}_{name}" for name, of in limits)
+        return first, token
+
+
+class Workers(NamedTuple):
+    """Equal engines of one role."""
+
+    role: str  #: "" for engines that do both; prefill, decode
+    number: int
+    devices: int  #: of one
+    degrees: dict[str, int]
+    in_flight: float  #: requests in flight of one, mean
+    utilisation: float  #: rate over what they can serve at most
+
+
+class Fleet(NamedTuple):
+    """Workers that serve a demand: replicas that do both, or a pool for prompts and one that decodes."""
+
+    accelerator: str
+    software: str
+    workers: tuple[Workers, ...]
+    first_token: float  #: s, of the statistic of its limit
+    token: float  #: s, likewise
+    rate: float  #: highest requests/s within the limits; of replicas of those that were tried
+    hourly: float  #: USD
+    outside: str  #: what lies outside of the rows of the engine, in words
+
+    @property
+    def kind(self) -> str:
+        """Replicas that do both, or pools."""
+        return "pools" if len(self.workers) > 1 else "replicas"
+
+    @property
+    def devices(self) -> int:
+        """Devices of all workers."""
+        return sum(one.number * one.devices for one in self.workers)
+
+    def margins(self, demand: Demand) -> dict[str, float]:
+        """Share by which limits and rate may change before the fleet no longer serves them."""
+        return {
+            "first_token": demand.first_token_limit / self.first_token - 1.0,
+            "token": demand.token_limit / self.token - 1.0, "rate": self.rate / demand.rate - 1.0,
+        }  # fmt: skip
+
+
+def outside(fleet: Fleet, parameters: float, demand: Demand) -> str:
+    """What of the workers that decode lies outside of the rows of their engine, in words."""
+    last = fleet.workers[-1]
+    values = {
+        "system.n_devices": float(last.devices), "parameters": parameters,
+        "workload.requests.concurrency": last.in_flight,
+        "workload.requests.prompt_tokens": demand.prompt_tokens,
+        "workload.requests.output_tokens": demand.output_tokens,
+    }  # fmt: skip
+    if catalog.is_mixture(demand.workload):
+        values["workload.experts.n_experts"] = 1.0
+    return ", ".join(calibrated.beyond(fleet.software, values.get, fleet.accelerator))

@@ -1,0 +1,125 @@
+"""Plans of a service: the cheapest replicas of each accelerator for a rate within limits."""
+
+from __future__ import annotations
+
+import json
+import math
+
+import pytest
+from typer.testing import CliRunner
+
+import dse
+from dse.cli import app
+from dse.sweep.planning import pooled
+from dse.sweep.planning.demand import Demand
+from dse.sweep.planning.service import provision
+from dse.sweep.workers import Candidate, wait
+
+DEMAND = Demand("llama-3-1-70b", ("h200", "b200", "l40s"), 10.0, 2000.0, 300.0, 1.0, 0.04, 16)
+
+
+@pytest.fixture(scope="module")
+def plan():
+    return provision(DEMAND)
+
+
+def served(fleet, workers, **settings):
+    """The design of these workers."""
+    settings |= {name: value for name, value in workers.degrees.items() if name != "dp"}
+    return dse.serve(dse.design(
+        DEMAND.workload, fleet.accelerator, fleet.software, n_devices=workers.devices, kind="serving",
+        isl=DEMAND.prompt_tokens, **({"osl": DEMAND.output_tokens} | settings),
+    ))  # fmt: skip
+
+
+def of_kind(plan, kind):
+    found = [fleet for fleet in plan.fleets if fleet.kind == kind]
+    assert found
+    return found
+
+
+def test_fleets_keep_limits_cheapest_first(plan):
+    assert plan.fleets == sorted(plan.fleets, key=lambda f: f.hourly)
+    for fleet in plan.fleets:
+        assert fleet.token <= DEMAND.token_limit and fleet.first_token <= DEMAND.first_token_limit
+        assert fleet.devices <= DEMAND.max_devices
+        assert all(margin >= 0.0 for margin in fleet.margins(DEMAND).values())
+
+
+def test_replicas_serve_the_rate(plan):
+    for fleet in of_kind(plan, "replicas"):
+        (workers,) = fleet.workers
+        one = served(fleet, workers, request_rate=DEMAND.rate / workers.number)
+        assert bool(one.feasible) and float(one.time_per_output_token) == pytest.approx(fleet.token, rel=0.02)
+        assert float(one.utilisation) == pytest.approx(workers.utilisation, rel=0.02)
+        assert fleet.hourly == pytest.approx(fleet.devices * float(one.cost_per_device_hour), rel=1e-3)
+
+
+def test_pools_serve_the_rate(plan):
+    """Workers of both pools by the door: rates, times without waits, cost."""
+    for fleet in of_kind(plan, "pools"):
+        prompts, answers = fleet.workers
+        first = served(fleet, prompts, concurrency=prompts.in_flight, load="static", osl=1)
+        later = served(fleet, answers, concurrency=answers.in_flight, prefix_share=1.0)
+        hourly = 0.0
+        for workers, one in ((prompts, first), (answers, later)):
+            busy = DEMAND.rate / (workers.number * float(one.requests_per_second))
+            assert bool(one.feasible) and workers.utilisation == pytest.approx(busy, rel=0.02) and busy <= 0.9
+            hourly += workers.number * workers.devices * float(one.cost_per_device_hour)
+        assert fleet.hourly == pytest.approx(hourly, rel=1e-3)
+        assert float(first.time_to_first_token) < fleet.first_token
+        assert fleet.token == pytest.approx(float(later.time_per_output_token), rel=0.02)
+
+
+def test_percentiles_ask_for_no_fewer_devices(plan):
+    """Limits of the same numbers on the 95th percentiles; what is kept are these."""
+    stricter = dict(first_token_statistic="p95", token_statistic="p95")
+    found = provision(DEMAND._replace(accelerators=("h200", "b200"), **stricter))
+    for kind in ("replicas", "pools"):
+        assert of_kind(found, kind)[0].hourly >= 0.999 * of_kind(plan, kind)[0].hourly
+    for fleet in of_kind(found, "replicas"):
+        (workers,) = fleet.workers
+        one = served(fleet, workers, request_rate=DEMAND.rate / workers.number)
+        assert float(one.p95_time_per_output_token) == pytest.approx(fleet.token, rel=0.02)
+
+
+def test_waits_of_pools_are_exponential():
+    part = Candidate("h200", {"concurrency": 1}, 2.0, 1, 1.0, 1.0, 0.5, 0.01, 0.0)
+    share, mean = wait(part, 1, 1.8, True)
+    assert share == pytest.approx(0.9**1.0) and mean == pytest.approx(share * 0.5 / (2.0 * 0.1))
+    seconds = [pooled._wait(part, 1, 1.8, True, statistic) for statistic in ("p50", "p90", "p95", "p99")]
+    for value, beyond in zip(seconds, (0.5, 0.1, 0.05, 0.01), strict=True):
+        assert share * math.exp(-value * share / mean) == pytest.approx(beyond)
+    assert pooled._wait(part, 4, 0.1, True, "p50") == 0.0
+
+
+def test_more_of_anything_costs_no_less(plan):
+    best = plan.fleets[0].hourly
+    for change in ({"rate": 20.0}, {"token_limit": 0.03}, {"first_token_limit": 0.3}, {"prompt_tokens": 4000.0}):
+        fleets = provision(DEMAND._replace(accelerators=("h200", "b200"), max_devices=64, **change)).fleets
+        assert not fleets or fleets[0].hourly >= 0.999 * best, change
+
+
+def test_who_cannot_serve_says_why(plan):
+    found = provision(DEMAND._replace(token_limit=1e-4))
+    assert not found.fleets
+    assert all("to a token" in reason and "no pools" in reason for reason in found.without.values())
+    assert {*plan.without} | {fleet.accelerator for fleet in plan.fleets} == {*plan.demand.accelerators}
+
+
+def test_the_command():
+    asked = ["plan", "-w", "llama-3-1-70b", "--rate", "10", "--isl", "2000", "--osl", "300", "--ttft", "1s", "--tpot",
+             "40ms", "--on", "h200,b200", "--max-devices", "16"]  # fmt: skip
+    done = CliRunner().invoke(app, [*asked, "--serving"])
+    assert done.exit_code == 0 and "what would change it" in done.stdout and "USD/h" in done.stdout
+    document = json.loads(CliRunner().invoke(app, [*asked, "--serving", "--json"]).stdout)
+    assert document["fleets"][0]["margins"]["token"] >= 0.0
+    refused = CliRunner().invoke(app, asked)
+    assert refused.exit_code == 2 and "add --serving" in refused.stderr
+    document = json.loads(CliRunner().invoke(app, [*asked, "--serving", "--json", "--ttft", "p95=1s"]).stdout)
+    assert document["demand"]["first_token_statistic"] == "p95" and "dse launch -w" in done.stdout
+    for bad in (["--rate", "inf"], ["--ttft", "p42=1s"], ["--in", "3d"], ["--isl", "nan"]):
+        assert CliRunner().invoke(app, [*asked, "--serving", *bad]).exit_code == 2, bad
+    for bad in (["--rate", "-1"], ["--on", ","], ["--on", "nothing"], ["--max-devices", "0"], ["--tpot", "30 W"]):
+        assert CliRunner().invoke(app, [*asked, "--serving", *bad]).exit_code == 2, bad
+    assert CliRunner().invoke(app, [*asked, "--serving", "--tpot", "1 us"]).exit_code == 1
