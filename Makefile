@@ -20,7 +20,7 @@ NEWEST_PYTHON ?=
 # Where it is set, every process that tests start would compile all it imports anew, seconds each.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: run environment test test-slow test-browser docs site calibrate intervals forecasts notebooks check-lowest fuzz profiles jax-trace bench bench-check search-bench test-search test-faults diagnosis-bench dist-bench growth lint clean help
+.PHONY: run environment test test-slow test-browser docs site calibrate intervals forecasts notebooks check-lowest fuzz profiles jax-trace bench bench-check search-bench test-search test-faults diagnosis-bench dist-bench growth lint dist dist-try release fuzz-programs clean help
 .DELETE_ON_ERROR:
 
 run: $(VENV)/.installed  ## run the standard sweep (SWEEP=…)
@@ -89,6 +89,9 @@ check-lowest: $(VENV)/.installed-test  ## the built package with the lowest and 
 fuzz: $(VENV)/.installed-test  ## try FUZZ mutants of sweeps, searches, catalogue files and tables, a tenth of results files (FUZZ=20000)
 	$(BIN)/python -m tests.fuzz $(FUZZ)
 
+fuzz-programs: $(VENV)/.installed-test  ## try FUZZ mutants of requests as a client of MCP that dse mcp answers (FUZZ=10000)
+	$(BIN)/python -m tests.fuzz.programs $(FUZZ)
+
 test-search: $(VENV)/.installed-test  ## run the tests of search that take long
 	$(BIN)/python -m pytest tests/search tests/benchmarks -m "slow or not slow"
 
@@ -109,8 +112,21 @@ growth: $(VENV)/.installed-test  ## measure how time and memory grow, write docs
 	$(BIN)/python -m docs.make.growth docs/growth.md
 
 lint: $(VENV)/.installed-lint  ## check style and types: ruff and mypy
-	$(BIN)/ruff check dse benchmarks calibration docs tests notebooks
+	$(BIN)/ruff check hatch_build.py dse benchmarks calibration docs tests notebooks
 	$(BIN)/mypy
+
+dist: $(VENV)/.installed-test  ## build wheel and source distribution into dist/, check what the package index would refuse, list what they hold
+	rm -rf dist
+	$(BIN)/python -m hatchling build -d dist
+	$(PIP) 'readme-renderer[md]' twine
+	$(BIN)/python -m twine check --strict dist/*
+	$(BIN)/python -m tests.release listed
+
+dist-try: $(VENV)/.installed-test  ## install the wheel of dist/ into a new environment and do what the README says in an empty folder
+	$(BIN)/python -m tests.release tried
+
+release: $(VENV)/.installed-test  ## tell what a release lacks and the next step by hand, docs/release.md; uploads nothing
+	$(BIN)/python -m tests.release
 
 clean:  ## remove the environment, builds and caches; results stay
 	rm -rf $(VENV) build dist site *.egg-info .cache .hypothesis .mypy_cache .pytest_cache .ruff_cache

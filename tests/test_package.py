@@ -6,6 +6,7 @@ import email
 import importlib.metadata
 import os
 import re
+import runpy
 import subprocess
 import sys
 import tarfile
@@ -16,6 +17,7 @@ import pytest
 
 import dse
 from dse.io.distribution import NAME, install_extra
+from tests.release import MOST
 
 ROOT = Path(__file__).parents[1]
 
@@ -58,6 +60,7 @@ def installed(tmp_path_factory) -> Path:
     build = [sys.executable, "-m", "hatchling", "build", "-t", "wheel", "-d", str(folder)]
     subprocess.run(build, cwd=ROOT, check=True, capture_output=True)
     (wheel,) = folder.glob("*.whl")
+    assert wheel.stat().st_size < MOST[".whl"]
     with zipfile.ZipFile(wheel) as archive:
         archive.extractall(folder / "installed")
     return folder / "installed"
@@ -121,12 +124,26 @@ def test_the_name_of_the_package_index_is_its_own(installed):
     assert "training and serving" in told["Summary"] and told["Author"] == "The dse authors"
     groups = {line.partition(" ::")[0] for line in told.get_all("Classifier")}
     assert {"Development Status", "Operating System", "Programming Language", "Topic", "Typing"} <= groups
+    assert told["Description-Content-Type"] == "text/markdown" and "](docs/" not in told.get_payload()
     needed = told.get_all("Requires-Dist")  # extras that name others are those of this package, not of the other
     assert any(line.startswith("bokeh") and "'test'" in line for line in needed)
     assert not [line for line in needed if re.match(r"(llm-)?dse\b", line)]
     assert "dse = dse.__main__:main" in (folder / "entry_points.txt").read_text(encoding="utf-8")
     code = f"import importlib.metadata; print(importlib.metadata.version({NAME!r}))"
     assert run_python(code, env=as_installed(installed)) == dse.__version__
+
+
+def test_links_and_pictures_of_the_readme_lead_to_the_repository():
+    hook = pytest.importorskip("hatchling") and runpy.run_path(str(ROOT / "hatch_build.py"))
+    readme = (ROOT / "README.md").read_text(encoding="utf-8")
+    shown = hook["absolute"](readme, "https://host.example/dse", "1.2.3")
+    found = re.findall(r"(!?)\[[^\]]*\]\(https://host\.example/dse/(raw|blob)/v1\.2\.3/([^)#]+)", shown)
+    assert len(found) == len(re.findall(r"\]\((?!http)", readme)) > 20
+    assert all((ROOT / path).is_file() and (kind == "raw") == bool(picture) for picture, kind, path in found)
+    without = hook["absolute"](readme, "", "1.2.3")
+    assert "](" not in without and "\n*The explorer that dse report writes" in without
+    urls = hook["addresses"]("https://host.example/dse")
+    assert len(urls) == 5 and all(url.startswith("https://host.example/dse") for url in urls.values())
 
 
 def test_the_version_that_is_installed_is_that_of_the_package():
@@ -159,11 +176,13 @@ def test_source_distribution_holds_what_the_wheel_leaves_out(tmp_path):
     build = [sys.executable, "-m", "hatchling", "build", "-t", "sdist", "-d", str(tmp_path)]
     subprocess.run(build, cwd=ROOT, check=True, capture_output=True)
     (source,) = tmp_path.glob("*.tar.gz")
+    assert source.stat().st_size < MOST[".gz"]
     with tarfile.open(source) as archive:
         names = {name.partition("/")[2] for name in archive.getnames()}
     assert {
         "benchmarks/rates/__main__.py", "benchmarks/search/optima.json", "benchmarks/search/spaces/gpt3_selene.toml",
-        "calibration/jobs.py", "docs/make/markdown.py", "docs/accuracy.md", "tests/test_package.py",
+        "calibration/jobs.py", "hatch_build.py", "CITATION.cff", "README.md",
+        "docs/make/markdown.py", "docs/accuracy.md", "tests/test_package.py",
     } <= names  # fmt: skip
 
 

@@ -51,7 +51,7 @@ def test_new_accelerator_works(tmp_path, monkeypatch, capsys):
 
 
 def test_commands_exist(capsys):
-    commands = set(re.findall(r"^\$ dse (\w+)", BOTH, re.MULTILINE)) | set(re.findall(r"`dse (\w+)", BOTH))
+    commands = set(re.findall(r"^\$ dse (\w[\w-]*)", BOTH, re.MULTILINE)) | set(re.findall(r"`dse (\w[\w-]*)", BOTH))
     assert len(commands) >= 6
     for name in commands:
         with pytest.raises(SystemExit) as ended:

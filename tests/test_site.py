@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import subprocess
 import sys
 from html.parser import HTMLParser
@@ -10,7 +11,9 @@ from urllib.parse import unquote, urlsplit
 
 import pytest
 
+import dse
 from tests.pages import PAGES
+from tests.report.conftest import browser  # noqa: F401  fixture
 
 ROOT = Path(__file__).parents[1]
 pytestmark = pytest.mark.slow
@@ -28,6 +31,7 @@ class Page(HTMLParser):
         self.loaded: list[str] = []
         self.links: list[str] = []
         self.n_formulas = 0
+        self.texts: list[str] = []
         self.feed(path.read_text(encoding="utf-8"))
 
     def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
@@ -39,6 +43,9 @@ class Page(HTMLParser):
             if value and (tag, name) == ("a", "href"):
                 self.links.append(value)
         self.n_formulas += tag == "math"
+
+    def handle_data(self, data: str) -> None:
+        self.texts.append(data)
 
 
 @pytest.fixture(scope="module")
@@ -81,3 +88,32 @@ def test_links_lead_somewhere(pages):
             assert target.exists(), f"{path}: {link}"
             if url.fragment and target.suffix == ".html":
                 assert unquote(url.fragment) in pages[target].ids, f"{path}: {link}"
+
+
+def test_every_page_tells_the_version(pages):
+    shown = [page for path, page in pages.items() if path.name != "index.html" or path.parent.name == "docs"]
+    assert len(shown) > 60 and all(f"dse {dse.__version__}" in page.texts for page in shown)
+
+
+def test_notebooks_are_pages_with_all_their_figures(site, pages):
+    for path in sorted((ROOT / "notebooks").glob("*.ipynb")):
+        cells = json.loads(path.read_text(encoding="utf-8"))["cells"]
+        outputs = [output for cell in cells for output in cell.get("outputs", ())]
+        page = pages[site / "notebooks" / f"{path.stem}.html"]
+        figures = [url for url in page.loaded if "_images/notebooks" in url]
+        assert len(figures) == sum("image/png" in output.get("data", {}) for output in outputs) >= 2
+        assert f"notebooks/{path.stem}.html" in " ".join(pages[site / "docs" / "index.html"].links)
+
+
+def test_verdicts_on_published_studies_are_on_the_site(site, pages):
+    said = pages[site / "docs" / "studies.html"].texts
+    assert {"agrees", "differs", "not checked"} <= set(said) and "megascale" in " ".join(said)
+
+
+def test_the_search_finds_a_pipeline_bubble(site, browser):  # noqa: F811  the fixture
+    page = browser.new_page()
+    page.goto((site / "search.html").as_uri() + "?q=pipeline+bubble")
+    page.wait_for_selector("#search-results ul.search li")
+    found = page.locator("#search-results ul.search li a").evaluate_all("them => them.map((one) => one.href)")
+    page.close()
+    assert any("model/parallel.html" in url for url in found) and any("schedules.html" in url for url in found)

@@ -24,6 +24,7 @@ CONTENTS = {
     "Start": (
         "docs/start", "On two screens </README>", "docs/concepts", "docs/guide", "docs/recipes", "docs/many_machines",
     ),
+    "Notebooks": tuple(sorted(f"notebooks/{path.stem}" for path in (ROOT / "notebooks").glob("*.ipynb"))),
     "Look up": (
         "docs/files", "docs/reference", "docs/glossary", "docs/launch", "docs/api", "docs/programs", "docs/years",
         "hw_catalog/README",
@@ -39,18 +40,22 @@ CONTENTS = {
     ),
     "How it works": (
         "docs/architecture", "docs/search", "docs/benchmarks", "docs/growth", "docs/safety", "CONTRIBUTING",
-        "CHANGELOG",
+        "docs/release", "CHANGELOG",
     ),
 }  # fmt: skip
 
 # --- what is read -----------------------------------------------------------------------------------------
 
 extensions = [
-    "myst_parser", "sphinx.ext.autodoc", "sphinx.ext.napoleon", "docs.site.formulas", "docs.site.records",
+    "myst_parser", "sphinx.ext.autodoc", "sphinx.ext.napoleon", "docs.site.formulas", "docs.site.notebooks",
+    "docs.site.records",
 ]  # fmt: skip
 root_doc = "docs/index"
-include_patterns = ["README.md", "CHANGELOG.md", "CONTRIBUTING.md", "docs/**.md", "hw_catalog/README.md"]
-exclude_patterns = [path.name for path in ROOT.iterdir() if path.is_dir() and path.name not in {"docs", "hw_catalog"}]
+include_patterns = [
+    "README.md", "CHANGELOG.md", "CONTRIBUTING.md", "docs/**.md", "hw_catalog/README.md", "notebooks/*.ipynb",
+]  # fmt: skip
+READ = {"docs", "hw_catalog", "notebooks"}
+exclude_patterns = [path.name for path in ROOT.iterdir() if path.is_dir() and path.name not in READ]
 myst_enable_extensions = ["dollarmath"]
 myst_heading_anchors = 4
 myst_links_external_new_tab = False
@@ -58,7 +63,7 @@ myst_links_external_new_tab = False
 # --- what is written --------------------------------------------------------------------------------------
 
 html_theme = "furo"
-html_title = "dse"
+html_title = f"dse {release}"  # over the contents of every page
 html_math_renderer = "mathml"
 html_extra_path = ["index.html"]
 html_static_path = ["style.css"]

@@ -17,19 +17,8 @@ from dse.cli.service.tools import server
 from dse.cli.service.web import MOST_BYTES, application
 from dse.cli.service.worker import Worker, answer
 from dse.errors import InputError
-from tests.fuzz.requests import mutants
-
-DESIGN = {"workload": "llama-2-7b", "system": "h100", "n_devices": 8, "set": ["tp=8", "global_batch=16"]}
-SWEEP = {
-    "workload": {"name": "llama-2-7b", "global_batch": 16}, "system": {"name": "h100", "n_devices": 8},
-    "axes": {"tp": "divisors", "micro_batch": "divisors"},
-}  # fmt: skip
-REQUESTS = {
-    "evaluate": DESIGN, "serve": {**DESIGN, "set": ["tp=8", "concurrency=8"]}, "run": {"sweep": SWEEP, "keep": "top:3"},
-    "decide": {"designs": ["h100,tp=8,n_devices=8", "a100,tp=8,n_devices=8"], "workload": "llama-2-7b"},
-    "predict": {"cases": [{"model": "llama-2-7b", "gpu": "h100", "n_gpus": 8, "global_batch": 16}]},
-    "names": {"kind": "metrics", "serving": True}, "catalog": {"kind": "accelerator"}, "show": {"name": "h200"},
-}  # fmt: skip
+from tests.fuzz.programs import asked
+from tests.fuzz.requests import DESIGN, REQUESTS, SWEEP, mutants
 
 
 class Here(Worker):
@@ -156,6 +145,11 @@ def test_mutants_get_an_answer(client):
     for name, request in mutants(REQUESTS, 150, draw):
         found = client.post(f"/{name}", json=request)
         assert found.status_code in (200, 422), (name, request, found.text)
+
+
+def test_a_client_of_mcp_gets_an_answer_to_every_mutant():
+    statuses = anyio.run(asked, 60, 1, server(Here()))
+    assert not statuses[-1] and statuses[0] > 5 and statuses[2] > 20
 
 
 def test_what_takes_too_long_ends_and_the_next_is_answered():

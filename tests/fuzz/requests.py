@@ -3,9 +3,34 @@
 import copy
 import random
 
+#: A request of each operation.
+DESIGN = {"workload": "llama-2-7b", "system": "h100", "n_devices": 8, "set": ["tp=8", "global_batch=16"]}
+SWEEP = {
+    "workload": {"name": "llama-2-7b", "global_batch": 16}, "system": {"name": "h100", "n_devices": 8},
+    "axes": {"tp": "divisors", "micro_batch": "divisors"},
+}  # fmt: skip
+REQUESTS = {
+    "evaluate": DESIGN, "serve": {**DESIGN, "set": ["tp=8", "concurrency=8"]}, "run": {"sweep": SWEEP, "keep": "top:3"},
+    "decide": {"designs": ["h100,tp=8,n_devices=8", "a100,tp=8,n_devices=8"], "workload": "llama-2-7b"},
+    "predict": {"cases": [{"model": "llama-2-7b", "gpu": "h100", "n_gpus": 8, "global_batch": 16}]},
+    "names": {"kind": "metrics", "serving": True}, "catalog": {"kind": "accelerator"}, "show": {"name": "h200"},
+}  # fmt: skip
+
 _ODD = (
     "", "0", "-1", "nan", "1e999", "tp=", "=8", "h100,", "\x00", "é" * 50, "{}", "'; --", "%s%n", "/etc/passwd", "..",
     "a" * 3000, None, True, -1, 0, 3.5, 1e300, [], {}, ["tp=8"] * 3, [[]], {"name": "h100"}, [None], 10**30,
+)  # fmt: skip
+
+#: Values that a field may well have: what runs is tried too.
+_RIGHT = {
+    "workload": ("gpt-3-13b", "llama-3-70b", "deepseek-v3", "mixtral-8x7b"),
+    "system": ("a100", "mi300x", "selene", "tpu-v5p"), "n_devices": (1, 7, 64, 100_000), "gpu": ("a100", "tpu-v5e"),
+    "keep": ("best", "pareto", "all", "feasible"), "kind": ("leaves", "system", "columns"), "n_gpus": (0.5, 12),
+    "global_batch": (1, 10**9), "serving": (False, True), "name": ("gpt-3-175b", "b200", "vllm", "eos"),
+    "tp": ([1, 2], "powers_of_two", [3]), "micro_batch": ([1], {"from": 1, "to": 4, "count": 3}),
+}  # fmt: skip
+_SETTINGS = (
+    "tp", "pp", "n_devices", "global_batch", "concurrency", "request_rate", "zero_stage", "memory.bandwidth", "ep",
 )  # fmt: skip
 
 
@@ -24,6 +49,16 @@ def _odd(draw):
     return copy.deepcopy(draw.choice(_ODD))
 
 
+def _other(key, value, draw):
+    """Another value of a field, or of a setting ``name=value``; one in two is one that it may well have."""
+    if draw.random() < 0.5:
+        return _odd(draw)
+    if isinstance(value, str) and "=" in value:
+        setting = f"{draw.choice(_SETTINGS)}={draw.choice([0, 1, 2, 3.5, 8, 64, 1e13])}"
+        return f"{value.rpartition(',')[0]},{setting}".lstrip(",")
+    return copy.deepcopy(draw.choice(_RIGHT[key])) if key in _RIGHT else _odd(draw)
+
+
 def _change(made, draw):
     """Change, remove or add a value at some depth."""
     if isinstance(made, dict):
@@ -38,10 +73,10 @@ def _change(made, draw):
             if isinstance(made[key], dict | list) and made[key] and draw.random() < 0.7:
                 _change(made[key], draw)
             else:
-                made[key] = _odd(draw)
+                made[key] = _other(key, made[key], draw)
     elif isinstance(made, list) and made:
         place = draw.randrange(len(made))
         if isinstance(made[place], dict | list) and made[place] and draw.random() < 0.7:
             _change(made[place], draw)
         else:
-            made[place] = _odd(draw)
+            made[place] = _other(None, made[place], draw)

@@ -68,7 +68,7 @@ def assert_same(kind: str, ours: dict[str, np.ndarray], theirs: dict[str, np.nda
     study = STUDIES[kind]
     whole = {part: total for total in study.totals for part in study.parts(total)}
     for name, values in theirs.items():
-        size = np.maximum(np.abs(values), np.abs(theirs[whole.get(name, name)]))
+        size = np.fmax(np.abs(values), np.abs(theirs[whole.get(name, name)]))  # a total may be none
         with np.errstate(invalid="ignore"):
             close = np.abs(ours[name] - values) <= (0.0 if "feasible" in name else CLOSE) * size
         alike = close | (ours[name] == values) | (np.isnan(ours[name]) & np.isnan(values))  # infinities; without a step

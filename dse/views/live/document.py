@@ -9,8 +9,6 @@ import types
 from collections.abc import Collection, Mapping, Sequence
 from typing import Any, NamedTuple
 
-import numpy as np
-
 import dse
 from dse.designs import catalog
 from dse.designs.leaves import known_leaves, leaf, short_name
@@ -18,7 +16,9 @@ from dse.designs.records import LOAD, N_DEVICES, REQUEST_RATE
 from dse.doors.study import Study
 from dse.io.quantities import scale, sold
 from dse.measured.uncertainty.intervals import has_interval
-from dse.measured.uncertainty.posterior import Choice, Posterior, draws_of, normal, posteriors
+from dse.measured.uncertainty.parts import quantile
+from dse.measured.uncertainty.posterior import Choice, posteriors
+from dse.measured.uncertainty.spreads import spreads_of, total
 from dse.types import Design, Emissions, Load, Prices, choice_name
 from dse.views.explanation import continuous_leaves
 from dse.views.headings import IN_PER_CENT, MORE_IS_BETTER
@@ -221,36 +221,32 @@ def _parts(names: Sequence[str], prefix: str) -> list[dict[str, str]]:
 
 
 def _intervals(study: Study, design: Design, names: Named, metrics: Sequence[str]) -> dict[str, Any]:
-    """Draws that intervals are made of: standard normals of factors, and of metrics what they move.
+    """What intervals are made of, to first order as those of :mod:`dse.measured.uncertainty.intervals`.
 
-    A group of metrics has the same ``leaves``: place of the leaf → its factors, as places and deviations; ``rest`` is
-    what no leaf explains, the draws of each metric's logarithm.
+    ``steps``: leaf → standard deviation of its logarithm, by which the page moves it; ``metrics``: metric → ``rest``,
+    the standard deviation of its logarithm that no leaf explains, and ``factors``: of each of what leaves have in
+    common, leaf → its share of the change.
     """
     with_one = [name for name in dict.fromkeys(metrics) if has_interval(name, study)]
     stack, model = catalog.resolve("software", names.software), catalog.resolve("workload", names.workload)
     choice = Choice("", design, stack, names.accelerator, model, names.system, stated=names.known)
-    keys: dict[str, int] = {}
-    groups: dict[tuple[Any, ...], dict[str, Any]] = {}
-    for name, found in posteriors([choice], with_one, study).items():
-        leaves = {
-            path: [[keys.setdefault(one.key, len(keys)), _rounded(one.deviation)] for one in factors]
-            for path, factors in found.spreads[0].items()
-        }
-        signature = tuple((path, *map(tuple, factors)) for path, factors in leaves.items())
-        group = groups.setdefault(signature, {"leaves": leaves, "metrics": {}})
-        group["metrics"][name] = _rest(found)
-    return {"normals": [[_rounded(one) for one in normal(key)] for key in keys], "groups": [*groups.values()]}
-
-
-def _rest(found: Posterior) -> list[float]:
-    """Draws of the logarithm of what no leaf explains."""
-    drawn = {path for path in (factor.key for factors in found.spreads[0].values() for factor in factors)}
-    draws = [effect[0] * draws_of(key) for key, effect in found.effects.items() if key not in drawn]
-    return [_rounded(one) for one in np.sum(draws, axis=0)] if draws else []
+    steps = {path: total(own) for path, own in spreads_of(stack, names.accelerator, names.system).items()}
+    found, moved = dict[str, Any](), set[str]()
+    for name, one in posteriors([choice], with_one, study).items():
+        factors: dict[str, dict[str, float]] = {}
+        for path, own in one.spreads[0].items():
+            for factor in own:
+                shares = factors.setdefault(factor.key, {})
+                shares[path] = shares.get(path, 0.0) + _rounded(factor.deviation / steps[path])
+        rest = math.hypot(*(float(effect[0]) for key, effect in one.effects.items() if key not in factors))
+        found[name] = {"rest": _rounded(rest), "factors": [*factors.values()]}
+        moved |= {*one.spreads[0]}
+    known = {path: _rounded(steps[path]) for path in sorted(moved)}
+    return {"width": quantile(), "steps": known, "metrics": found}
 
 
 def _rounded(value: float) -> float:
-    return float(f"{value:.4g}")
+    return float(f"{value:.7g}")
 
 
 # --- the command line -------------------------------------------------------------------------------------

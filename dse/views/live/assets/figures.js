@@ -4,7 +4,6 @@ const machine = new Machine(page.program);
 const figures = page.figures;
 const STEP = 0.005;
 const MOST_LISTED = 12;
-const DRAWS = page.intervals.normals[0]?.length ?? 0;
 
 /** All figures of a design, and how to read them. */
 function figuresOf(values) {
@@ -192,27 +191,23 @@ function tellElasticities(now) {
 
 // --- intervals --------------------------------------------------------------------------------------------
 
-/** 80 % intervals of metrics: the model at shared draws of what is not known, and the rest as it was at the start. */
+/** 80 % intervals of metrics: the model with each unknown leaf a deviation more and less, and the rest as at the start. */
 function intervals(values) {
-  const found = new Map();
-  for (const { leaves: drawn, metrics } of page.intervals.groups) {
-    const x = new Map(Object.entries(drawn).map(([path, factors]) => {
-      const i = indexOf.get(path), column = new Float32Array(DRAWS), most = leaves[i].high ?? Infinity;
-      for (let k = 0; k < DRAWS; k++) {
-        let log = 0;
-        for (const [key, deviation] of factors) log += deviation * page.intervals.normals[key][k];
-        column[k] = Math.min(values[i] * Math.exp(log), most);
-      }
-      return [i, column];
-    }));
-    const names = Object.keys(metrics), numbers = machine.over(values, names.map((name) => figures.metrics[name]), { x });
-    names.forEach((name, j) => {
-      const rest = metrics[name], all = Float64Array.from({ length: Math.max(DRAWS, rest.length) }, (_, k) => numbers[j][numbers[j].length > 1 ? k : 0] * Math.exp(rest[k] ?? 0));
-      all.sort();
-      const at = (share) => { const place = share * (all.length - 1), low = Math.floor(place); return all[low] + (place - low) * ((all[low + 1] ?? all[low]) - all[low]); };
-      found.set(name, [at(0.1), at(0.9)]);
-    });
-  }
+  const { width, steps, metrics } = page.intervals, paths = Object.keys(steps), names = Object.keys(metrics), n = 2 * paths.length + 1;
+  const x = new Map(paths.map((path, k) => {
+    const i = indexOf.get(path), column = new Float32Array(n).fill(values[i]);
+    column[2 * k] = Math.min(values[i] * Math.exp(steps[path]), leaves[i].high ?? Infinity);
+    column[2 * k + 1] = values[i] * Math.exp(-steps[path]);
+    return [i, column];
+  }));
+  const found = new Map(), numbers = machine.over(values, names.map((name) => figures.metrics[name]), { x });
+  names.forEach((name, j) => {
+    const { rest, factors } = metrics[name], log = (k) => Math.log(numbers[j][k]), here = numbers[j][numbers[j].length - 1];
+    const slopes = new Map(paths.map((path, k) => [path, (log(2 * k) - log(2 * k + 1)) / 2]));
+    const moved = factors.map((shares) => Object.entries(shares).reduce((sum, [path, share]) => sum + share * slopes.get(path), 0));
+    const factor = Math.exp(width * Math.hypot(rest, ...moved.filter(Number.isFinite)));
+    found.set(name, [here / factor, here * factor]);
+  });
   return found;
 }
 

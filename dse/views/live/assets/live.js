@@ -151,11 +151,23 @@ function tellChoices() {
 
 // --- drawing ----------------------------------------------------------------------------------------------
 
-/** Milliseconds of a frame. */
-const FRAME = 15;
-const drawing = { asked: false, later: 0, addressed: 0, slopes: 0 };
+/** Milliseconds of a frame for scripts: laying the page out takes the rest of 16. */
+const FRAME = 10;
 
-/** Draw all but intervals and the map; what does not fit into a frame, and these, follow when nothing else is asked. */
+/** Milliseconds without a change after which what did not fit follows. */
+const PAUSE = 60;
+const drawing = { asked: false, later: 0, addressed: 0 };
+
+/** What follows the figures where it fits into the frame; its milliseconds, of late, say whether it will. */
+const following = [tellElasticities, tellCurve, tellIntervals].map((tell) => ({ tell, took: 0 }));
+
+function follow(one, now) {
+  const start = performance.now();
+  one.tell(now);
+  one.took = 0.5 * (one.took + performance.now() - start);
+}
+
+/** Draw all but the map; what does not fit into a frame, and the map, follow when nothing else is asked, a task each. */
 function draw() {
   drawing.asked = false;
   const start = performance.now(), now = figuresOf(design.values);
@@ -165,8 +177,11 @@ function draw() {
   tellCards(now);
   tellFalls(now);
   tellOperators(now);
-  const core = performance.now() - start, isOne = core + drawing.slopes < FRAME;
-  if (isOne) tellSlopes(now);
+  const rest = following.filter((one) => {
+    const fits = performance.now() - start + one.took < FRAME;
+    if (fits) follow(one, now);
+    return !fits;
+  });
   const took = performance.now() - start;
   performance.measure("live-draw", { start, end: start + took });
   tell(byId("live-took"), `${digits(took)} ms`);
@@ -174,25 +189,19 @@ function draw() {
   byId("live-redo").disabled = !design.future.length;
   picture.version++;
   clearTimeout(drawing.later);
-  drawing.later = setTimeout(() => {
-    if (!isOne) tellSlopes(now);
-    drawing.later = setTimeout(() => {
-      tellIntervals(now);
-      if (document.body.classList.contains("live-page")) document.body.dataset.ready = "yes";
-      document.body.dataset.live = String(Number(document.body.dataset.live ?? 0) + 1);
-      tellMap();
-    }, 80);
-  }, 0);
+  const goOn = () => {
+    if (rest.length) {
+      follow(rest.shift(), now);
+      drawing.later = setTimeout(goOn);
+      return;
+    }
+    if (document.body.classList.contains("live-page")) document.body.dataset.ready = "yes";
+    document.body.dataset.live = String(Number(document.body.dataset.live ?? 0) + 1);
+    tellMap();
+  };
+  drawing.later = setTimeout(goOn, PAUSE);
   clearTimeout(drawing.addressed);
   drawing.addressed = setTimeout(address, 200);
-}
-
-/** Elasticities and the curve, hundreds of designs; how long they took says whether they fit into the next frame. */
-function tellSlopes(now) {
-  const start = performance.now();
-  tellElasticities(now);
-  tellCurve();
-  drawing.slopes = 0.5 * (drawing.slopes + performance.now() - start);
 }
 
 function drawSoon() {
@@ -241,9 +250,11 @@ function listenToPage() {
       byId("live-filter").focus();
     }
   });
-  // Figures of designs for whoever asks on this page: { designs: values of all leaves each, metrics } → answer.
+  // Figures of designs for whoever asks on this page: { designs: values of all leaves each, metrics } → answer,
+  // and of the first its intervals, between.
   document.addEventListener("dse-ask", ({ detail }) => {
     const { designs, metrics } = detail;
+    detail.between = [...intervals(Float64Array.from(designs[0]))];
     detail.answer = designs.map((values) => { const now = figuresOf(Float64Array.from(values)); return metrics.map((name) => now.of(name)); });
   });
   // The explorer's designs, where it is on the same page.
@@ -265,6 +276,7 @@ tell(byId("live-about"), `${page.study} · ${leaves.filter((leaf) => leaf.read).
 prepareControls();
 prepareChoices();
 listenToMap();
+listenToWidth();
 listenToPage();
 design.listeners.push(drawSoon);
 takeAddress();

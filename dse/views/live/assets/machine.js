@@ -27,13 +27,31 @@ function kernelsOn(F, I) {
   const two = (of) => (o, n, a, p, b, q) => { for (let i = 0; i < n; i++) F[o + i] = of(F[a + i * p], F[b + i * q]); };
   const ofWhole = (of) => (o, n, a, p, b, q) => { for (let i = 0; i < n; i++) I[o + i] = of(I[a + i * p], I[b + i * q]); };
   const compared = (of) => (o, n, a, p, b, q) => { for (let i = 0; i < n; i++) F[o + i] = of(I[a + i * p], I[b + i * q]) ? 1 : 0; };
-  // The most frequent ones are written out: a loop that calls is as fast only where nothing else calls from it.
+  // The most frequent ones are written out: a loop that calls is as fast only where nothing else calls from it. Sums and
+  // products, two of three operations, go on by four.
   // Of two inputs one of which is the same for all, that one is read once.
   return {
     add(o, n, a, p, b, q) {
-      if (p & q) for (let i = 0; i < n; i++) F[o + i] = F[a + i] + F[b + i];
-      else if (p) for (let i = 0, y = F[b]; i < n; i++) F[o + i] = F[a + i] + y;
-      else for (let i = 0, x = F[a]; i < n; i++) F[o + i] = x + F[b + i * q];
+      const end = o + n, most = end - 3;
+      if (p & q) {
+        for (; o < most; o += 4, a += 4, b += 4) {
+          F[o] = F[a] + F[b];
+          F[o + 1] = F[a + 1] + F[b + 1];
+          F[o + 2] = F[a + 2] + F[b + 2];
+          F[o + 3] = F[a + 3] + F[b + 3];
+        }
+        for (; o < end; o++, a++, b++) F[o] = F[a] + F[b];
+      } else {
+        const y = F[p ? b : a];
+        if (!p) a = b;
+        for (; o < most; o += 4, a += 4) {
+          F[o] = F[a] + y;
+          F[o + 1] = F[a + 1] + y;
+          F[o + 2] = F[a + 2] + y;
+          F[o + 3] = F[a + 3] + y;
+        }
+        for (; o < end; o++, a++) F[o] = F[a] + y;
+      }
     },
     sub(o, n, a, p, b, q) {
       if (p & q) for (let i = 0; i < n; i++) F[o + i] = F[a + i] - F[b + i];
@@ -41,9 +59,26 @@ function kernelsOn(F, I) {
       else for (let i = 0, x = F[a]; i < n; i++) F[o + i] = x - F[b + i * q];
     },
     mul(o, n, a, p, b, q) {
-      if (p & q) for (let i = 0; i < n; i++) F[o + i] = F[a + i] * F[b + i];
-      else if (p) for (let i = 0, y = F[b]; i < n; i++) F[o + i] = F[a + i] * y;
-      else for (let i = 0, x = F[a]; i < n; i++) F[o + i] = x * F[b + i * q];
+      const end = o + n, most = end - 3;
+      if (p & q) {
+        for (; o < most; o += 4, a += 4, b += 4) {
+          F[o] = F[a] * F[b];
+          F[o + 1] = F[a + 1] * F[b + 1];
+          F[o + 2] = F[a + 2] * F[b + 2];
+          F[o + 3] = F[a + 3] * F[b + 3];
+        }
+        for (; o < end; o++, a++, b++) F[o] = F[a] * F[b];
+      } else {
+        const y = F[p ? b : a];
+        if (!p) a = b;
+        for (; o < most; o += 4, a += 4) {
+          F[o] = F[a] * y;
+          F[o + 1] = F[a + 1] * y;
+          F[o + 2] = F[a + 2] * y;
+          F[o + 3] = F[a + 3] * y;
+        }
+        for (; o < end; o++, a++) F[o] = F[a] * y;
+      }
     },
     div(o, n, a, p, b, q) {
       if (p & q) for (let i = 0; i < n; i++) F[o + i] = F[a + i] / F[b + i];

@@ -24,11 +24,20 @@ function varying(first, xs, second = -1, ys = []) {
 
 // --- the curve --------------------------------------------------------------------------------------------
 
-const BOX = { height: 250, left: 74, right: 12, top: 12, bottom: 40 };
+const BOX = { width: 640, height: 250, left: 74, right: 12, top: 12, bottom: 40 };
+
+/** Take the width that there is, when it changes: to ask for it while drawing would lay the page out once more. */
+function listenToWidth() {
+  new ResizeObserver(([{ contentRect }]) => {
+    const width = Math.max(300, Math.min(760, Math.round(contentRect.width)));
+    if (!contentRect.width || width === BOX.width) return;
+    BOX.width = width;
+    requestAnimationFrame(tellCurve);
+  }).observe(byId("live-curve"));
+}
 
 function tellCurve() {
   const i = indexOf.get(shown.curve), leaf = leaves[i], { metric } = shown, place = byId("live-curve");
-  BOX.width = Math.max(300, Math.min(760, place.clientWidth || 640));
   const here = design.values[i], xs = [...new Set([...valuesOf(leaf, 201), here])].sort((a, b) => a - b);
   const svg = element("svg", { viewBox: `0 0 ${BOX.width} ${BOX.height}`, role: "img" });
   place.replaceChildren(svg);
