@@ -19,11 +19,11 @@ from dse.errors import InputError
 from dse.io.examples import located
 from dse.io.outputs import UnwritableFolderError
 from dse.io.workers import LocalWorkers
-from dse.views.drawing import check, draw, lacking
+from dse.views.drawing import check, draw, drawing_process, lacking
 
 if TYPE_CHECKING:
-
     from dse.sweep import Summary
+    from dse.views.drawing import DrawingProcess
 
 
 #: Maximum number of shards; the names of their files have five digits.
@@ -73,6 +73,7 @@ def run(
         is_there = workers is not None and located(sweep).is_file()
         local = stack.enter_context(LocalWorkers(workers)) if workers is not None and is_there else workers
         figure = figure and not share
+        process = stack.enter_context(drawing_process(figure))
         began = time.perf_counter()
         from dse import sweep as sweeps
         from dse.running import judge
@@ -83,6 +84,9 @@ def run(
         out.print(Text(f"{grid.spec.title}\n{grid.describe()}, keeping {kept}"))
         for remark in grid.remarks:
             out.print(Text(remark, "yellow"), soft_wrap=True)
+        if process and kept.mode == "best":  # machines are drawn by their bounds too, which are computed
+            process.close()
+            process = None
         undrawn = ""
         try:
             if figure:
@@ -103,10 +107,13 @@ def run(
             return INTERRUPTED
         if undrawn:
             show.note(undrawn)
-        return finish(summary, imported, figure, as_json, force)
+        return finish(summary, imported, figure, as_json, force, process)
 
 
-def finish(summary: Summary, imported: float, figure: bool, as_json: bool, force: bool = False) -> int:
+def finish(
+    summary: Summary, imported: float, figure: bool, as_json: bool, force: bool = False,
+    process: DrawingProcess | None = None,
+) -> int:
     """Print the results of a sweep, draw, print the paths of outputs; returns the exit status.
 
     The results are printed even if a figure fails.
@@ -117,7 +124,7 @@ def finish(summary: Summary, imported: float, figure: bool, as_json: bool, force
         _print(summary, chances(summary))
     try:
         if figure and summary.n_feasible:
-            figures += drawn_files(summary.written, force)
+            figures += drawn_files(summary.written, force, process)
     finally:
         seconds = {"import": imported} | summary.seconds | {"figure": time.perf_counter() - began}
         if as_json:
@@ -139,12 +146,12 @@ def chances(summary: Summary) -> dict[int, float]:
         return dict(zip(found["index"].values.tolist(), found["probability_best"].values.tolist(), strict=True))
 
 
-def drawn_files(results: Path, force: bool) -> list[Path]:
+def drawn_files(results: Path, force: bool, process: DrawingProcess | None = None) -> list[Path]:
     """Figures of results; empty, with a note, where they cannot be drawn."""
     if missing := lacking():
         show.note(f"no {missing.where}: {missing.got}; {missing.fix}")
         return []
-    return draw(results, force)
+    return draw(results, force, process)
 
 
 def _shard(text: str) -> tuple[int, int]:

@@ -3,14 +3,21 @@
 from __future__ import annotations
 
 import contextlib
+import gc
+import importlib
 import importlib.util
+import json
+import subprocess
 import sys
+import tempfile
+import types
 from collections.abc import Iterator
 from pathlib import Path
 
 from dse.errors import InputError
-from dse.io import outputs
+from dse.io import interruption, outputs
 from dse.io.distribution import install_extra
+from dse.io.environment import processors
 
 #: For screens and for papers.
 ENDINGS = (".png", ".svg")
@@ -48,18 +55,107 @@ def check(results: Path, force: bool, machines: bool, front: bool = False) -> No
             outputs.checked(path, force)
 
 
-def draw(results: Path, force: bool = False) -> list[Path]:
-    """Draw the figures that suit a results file next to it; ``force`` replaces other files. Returns their paths."""
+def draw(results: Path, force: bool = False, process: DrawingProcess | None = None) -> list[Path]:
+    """Draw the figures that suit a results file next to it; ``force`` replaces other files. Returns their paths.
+
+    ``process`` draws them, where there is one and nothing fails.
+    """
+    return (process.draw(results, force) if process else None) or list(_drawn(results, force))
+
+
+def _drawn(results: str | Path, force: bool) -> Iterator[Path]:
+    """The paths of the figures, each when it is complete."""
     with _without(*_UNUSED):
         from dse.sweep.results.files import open_results
         from dse.views import plot
 
-        drawn = []
         with open_results(results) as dataset:
             for kind in plot.suited(dataset):
                 figure = plot.KINDS[kind](dataset)
-                drawn += [plot.save(figure, figure_path(results, kind, end), force, [results]) for end in ENDINGS]
-    return drawn
+                for ending in ENDINGS:
+                    yield plot.save(figure, figure_path(Path(results), kind, ending), force, [results])
+
+
+class DrawingProcess:
+    """A process that imports what figures need while results are computed, and then draws them.
+
+    It computes nothing and does without JAX, which takes a third of a second. Where it fails at anything, the figures
+    are drawn here, with their errors. In a session of its own it hears no Ctrl-C; an interrupted command ends it.
+    """
+
+    def __init__(self) -> None:
+        self._told = tempfile.TemporaryFile()  # noqa: SIM115 (closed with the process)
+        self._process = subprocess.Popen(
+            [sys.executable, "-P", "-c", _PROGRAM, str(Path(__file__).parents[2])],
+            stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=self._told, start_new_session=True,
+        )  # fmt: skip
+        interruption.CHILDREN.append(self._process)
+
+    def draw(self, results: Path, force: bool) -> list[Path] | None:
+        """As :func:`draw`; None where something fails."""
+        drawn: list[Path] = []
+        asking, answers = self._process.stdin, self._process.stdout
+        assert asking and answers  # they are pipes
+        try:
+            with asking:
+                asking.write(json.dumps([str(results), force]).encode())
+            for line in answers:
+                drawn.append(Path(json.loads(line)))
+                interruption.complete(drawn[-1])
+        except (OSError, ValueError):
+            return None
+        if self._process.wait():
+            return None
+        self._told.seek(0)
+        sys.stderr.write(self._told.read().decode(errors="replace"))
+        return drawn
+
+    def close(self) -> None:
+        """End it."""
+        if self._process in interruption.CHILDREN:
+            interruption.CHILDREN.remove(self._process)
+            with self._told, self._process:
+                self._process.kill()
+
+
+@contextlib.contextmanager
+def drawing_process(wanted: bool) -> Iterator[DrawingProcess | None]:
+    """A process for figures, where they are wanted and can be drawn, and there is a second processor for it."""
+    process = None
+    if wanted and processors() > 1 and not lacking():
+        with contextlib.suppress(OSError):
+            process = DrawingProcess()
+    try:
+        yield process
+    finally:
+        if process:
+            process.close()
+
+
+#: What the process runs; the folder of the package comes last among those that are searched.
+_PROGRAM = "import sys; sys.path.append(sys.argv[1]); from dse.views.drawing import serve; serve()"
+
+#: What figures of stored results need.
+_NEEDED = (
+    "dse.sweep.results.files", "dse.views.plot", "netCDF4", "matplotlib.figure", "matplotlib.backends.backend_agg",
+    "matplotlib.backends.backend_svg",
+)  # fmt: skip
+
+
+def serve() -> None:
+    """In the process: import what figures need, wait for the name of a results file, draw and name its figures."""
+    gc.set_threshold(50_000, 20, 100)  # as in dse.__main__
+    no_pytrees = types.SimpleNamespace(register_dataclass=lambda record: record)
+    sys.modules["jax"] = types.SimpleNamespace(Array=float, tree_util=no_pytrees)  # type: ignore[assignment]
+    importlib.import_module("dse.types")
+    sys.modules["jax"] = None  # type: ignore[assignment]
+    with _without(*_UNUSED):
+        for name in _NEEDED:
+            importlib.import_module(name)
+        asked = sys.stdin.read()
+        for path in _drawn(*json.loads(asked)) if asked else ():
+            print(json.dumps(str(path)), flush=True)
+    interruption.end(0)
 
 
 #: What xarray imports where it is installed and no figure needs: dask takes a third of a second, pint a fifth.

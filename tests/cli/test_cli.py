@@ -21,6 +21,8 @@ import dse
 from dse.cli import app, show
 from dse.cli.status import report_errors
 from dse.errors import Notice
+from dse.io import interruption
+from dse.views import drawing
 
 EVALUATE = ["evaluate", "-w", "gpt-3-13b", "-s", "selene"]
 CASES = """
@@ -233,6 +235,22 @@ def test_run(command, small_sweep, tmp_path):
     assert dse.open_results(tmp_path / "out" / "r.nc").sizes["mapping"] == 44
     assert (tmp_path / "out" / "r.png").stat().st_size > 10_000
     assert not (tmp_path / "out" / "r.nc.parts").exists()
+
+
+def test_a_process_draws_the_same_figures_and_where_it_fails_the_command_does(
+    command, small_sweep, tmp_path, monkeypatch
+):
+    output, drawn = tmp_path / "r.nc", []
+    monkeypatch.setattr(drawing, "processors", lambda: 2)
+    for program, works in ((drawing._PROGRAM, True), ("raise SystemExit(3)", False)):
+        monkeypatch.setattr(drawing, "_PROGRAM", program)
+        ended = command("run", small_sweep, "-o", output, "--fresh", "--json")
+        told = json.loads(ended.out)["figures"]
+        assert told == [str(output.with_suffix(ending)) for ending in drawing.ENDINGS]
+        drawn.append([Path(path).read_bytes() for path in told])
+        with drawing.drawing_process(True) as process:
+            assert bool(process.draw(output, False)) == works
+    assert drawn[0] == drawn[1] and not interruption.CHILDREN
 
 
 def test_one_design_is_told_in_the_singular_and_drawn(command, small_sweep, tmp_path):
