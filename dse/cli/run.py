@@ -84,9 +84,6 @@ def run(
         out.print(Text(f"{grid.spec.title}\n{grid.describe()}, keeping {kept}"))
         for remark in grid.remarks:
             out.print(Text(remark, "yellow"), soft_wrap=True)
-        if process and kept.mode == "best":  # machines are drawn by their bounds too, which are computed
-            process.close()
-            process = None
         undrawn = ""
         try:
             if figure:

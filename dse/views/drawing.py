@@ -11,13 +11,17 @@ import subprocess
 import sys
 import tempfile
 import types
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from dse.errors import InputError
 from dse.io import interruption, outputs
 from dse.io.distribution import install_extra
 from dse.io.environment import processors
+
+if TYPE_CHECKING:
+    import xarray as xr
 
 #: For screens and for papers.
 ENDINGS = (".png", ".svg")
@@ -60,27 +64,35 @@ def draw(results: Path, force: bool = False, process: DrawingProcess | None = No
 
     ``process`` draws them, where there is one and nothing fails.
     """
-    return (process.draw(results, force) if process else None) or list(_drawn(results, force))
+    return (process.draw(results, force) if process else None) or _drawn(results, force)
 
 
-def _drawn(results: str | Path, force: bool) -> Iterator[Path]:
-    """The paths of the figures, each when it is complete."""
+def _drawn(results: Path, force: bool, kinds: Iterable[str] = ()) -> list[Path]:
+    """Figures of these kinds, or of all that suit the results."""
     with _without(*_UNUSED):
         from dse.sweep.results.files import open_results
         from dse.views import plot
 
         with open_results(results) as dataset:
-            for kind in plot.suited(dataset):
-                figure = plot.KINDS[kind](dataset)
-                for ending in ENDINGS:
-                    yield plot.save(figure, figure_path(Path(results), kind, ending), force, [results])
+            return list(_files(dataset, kinds or plot.suited(dataset), results, force))
+
+
+def _files(dataset: xr.Dataset, kinds: Iterable[str], results: Path, force: bool) -> Iterator[Path]:
+    """Files of figures, each when it is complete."""
+    from dse.views import plot
+
+    for kind in kinds:
+        figure = plot.KINDS[kind](dataset)
+        for ending in ENDINGS:
+            yield plot.save(figure, figure_path(results, kind, ending), force, [results])
 
 
 class DrawingProcess:
     """A process that imports what figures need while results are computed, and then draws them.
 
-    It computes nothing and does without JAX, which takes a third of a second. Where it fails at anything, the figures
-    are drawn here, with their errors. In a session of its own it hears no Ctrl-C; an interrupted command ends it.
+    It computes nothing and does without JAX, which takes a third of a second: figures that need the model are drawn
+    here meanwhile, and all of them, with their errors, where it fails at anything. In a session of its own it hears no
+    Ctrl-C; an interrupted command ends it.
     """
 
     def __init__(self) -> None:
@@ -93,17 +105,27 @@ class DrawingProcess:
 
     def draw(self, results: Path, force: bool) -> list[Path] | None:
         """As :func:`draw`; None where something fails."""
-        drawn: list[Path] = []
         asking, answers = self._process.stdin, self._process.stdout
         assert asking and answers  # they are pipes
         try:
             with asking:
                 asking.write(json.dumps([str(results), force]).encode())
+            left = json.loads(answers.readline())
+        except (OSError, ValueError):
+            return None
+        try:
+            own = _drawn(results, force, left) if left else []
+        finally:
+            drawn = self._answered(answers)
+        return None if drawn is None else [*drawn, *own]
+
+    def _answered(self, answers: Iterable[bytes]) -> list[Path] | None:
+        """The figures that it has drawn; None where something failed."""
+        drawn: list[Path] = []
+        with contextlib.suppress(OSError, ValueError):
             for line in answers:
                 drawn.append(Path(json.loads(line)))
                 interruption.complete(drawn[-1])
-        except (OSError, ValueError):
-            return None
         if self._process.wait():
             return None
         self._told.seek(0)
@@ -152,9 +174,16 @@ def serve() -> None:
     with _without(*_UNUSED):
         for name in _NEEDED:
             importlib.import_module(name)
-        asked = sys.stdin.read()
-        for path in _drawn(*json.loads(asked)) if asked else ():
-            print(json.dumps(str(path)), flush=True)
+        from dse.sweep.results.files import open_results
+        from dse.views import plot
+
+        if asked := sys.stdin.read():
+            name, force = json.loads(asked)
+            with open_results(name) as dataset:
+                kinds = plot.suited(dataset)
+                print(json.dumps([kind for kind in kinds if kind in plot.COMPUTED]), flush=True)
+                for path in _files(dataset, [kind for kind in kinds if kind not in plot.COMPUTED], Path(name), force):
+                    print(json.dumps(str(path)), flush=True)
     interruption.end(0)
 
 

@@ -232,7 +232,7 @@ def _schedule_runs(shape: Shape, lookup: Lookup) -> Any:
 def _check_schedules(parts: Parts, options: Columns, distinct: np.ndarray) -> None:
     """InputError for a listed schedule that no mapping has."""
     axis = parts.axis(SCHEDULE)
-    has_mapping: np.ndarray = distinct.any(axis=0)
+    has_mapping = np.asarray(distinct.any(axis=0))
     for code, label in zip(axis.values, axis.labels, strict=True) if SCHEDULE in options else ():
         if not has_mapping[options[SCHEDULE] == code].any():
             chunks = schedules.CHUNKS.get(Schedule(int(code)))
