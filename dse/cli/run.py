@@ -117,6 +117,8 @@ def finish(
     """
     began = time.perf_counter()
     figures: list[Path] = []
+    if process and figure and summary.n_feasible:
+        process.ask(summary.written, force)  # it draws while the results are printed
     if not as_json:
         _print(summary, chances(summary))
     try:

@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 import contextlib
+import functools
 import gc
 import importlib
 import importlib.util
 import json
+import os
 import subprocess
 import sys
 import tempfile
 import types
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -74,17 +76,16 @@ def _drawn(results: Path, force: bool, kinds: Iterable[str] = ()) -> list[Path]:
         from dse.views import plot
 
         with open_results(results) as dataset:
-            return list(_files(dataset, kinds or plot.suited(dataset), results, force))
+            each = (_saving(dataset, kind, results, force) for kind in kinds or plot.suited(dataset))
+            return [save() for saving in each for save in saving.values()]
 
 
-def _files(dataset: xr.Dataset, kinds: Iterable[str], results: Path, force: bool) -> Iterator[Path]:
-    """Files of figures, each when it is complete."""
+def _saving(dataset: xr.Dataset, kind: str, results: Path, force: bool) -> dict[Path, Callable[[], Path]]:
+    """File of a figure → what writes it."""
     from dse.views import plot
 
-    for kind in kinds:
-        figure = plot.KINDS[kind](dataset)
-        for ending in ENDINGS:
-            yield plot.save(figure, figure_path(results, kind, ending), force, [results])
+    figure, paths = plot.KINDS[kind](dataset), [figure_path(results, kind, ending) for ending in ENDINGS]
+    return {path: functools.partial(plot.save, figure, path, force, [results]) for path in paths}
 
 
 class DrawingProcess:
@@ -103,13 +104,16 @@ class DrawingProcess:
         )  # fmt: skip
         interruption.CHILDREN.append(self._process)
 
+    def ask(self, results: Path, force: bool) -> None:
+        """Let it draw a results file."""
+        with contextlib.suppress(OSError), self._process.stdin as asking:  # type: ignore[union-attr]
+            asking.write(json.dumps([str(results), force]).encode())
+
     def draw(self, results: Path, force: bool) -> list[Path] | None:
-        """As :func:`draw`; None where something fails."""
-        asking, answers = self._process.stdin, self._process.stdout
-        assert asking and answers  # they are pipes
+        """What it was asked, as :func:`draw`; None where something fails."""
+        answers = self._process.stdout
+        assert answers is not None  # it is a pipe
         try:
-            with asking:
-                asking.write(json.dumps([str(results), force]).encode())
             left = json.loads(answers.readline())
         except (OSError, ValueError):
             return None
@@ -182,9 +186,28 @@ def serve() -> None:
             with open_results(name) as dataset:
                 kinds = plot.suited(dataset)
                 print(json.dumps([kind for kind in kinds if kind in plot.COMPUTED]), flush=True)
-                for path in _files(dataset, [kind for kind in kinds if kind not in plot.COMPUTED], Path(name), force):
-                    print(json.dumps(str(path)), flush=True)
+                for kind in kinds:
+                    if kind not in plot.COMPUTED:
+                        saving = _saving(dataset, kind, Path(name), force)
+                        _side_by_side(*saving.values())
+                        for path in saving:
+                            print(json.dumps(str(path)), flush=True)
     interruption.end(0)
+
+
+def _side_by_side(one: Callable[[], Path], other: Callable[[], Path]) -> None:
+    """Call both; the second in a copy of this process, where copies are safe."""
+    copy = os.fork() if sys.platform == "linux" else None
+    if copy == 0:
+        with contextlib.suppress(Exception):
+            other()
+            os._exit(0)
+        os._exit(1)
+    one()
+    if copy is None:
+        other()
+    elif os.waitpid(copy, 0)[1]:
+        raise ChildProcessError(f"pid {copy} failed")
 
 
 #: What xarray imports where it is installed and no figure needs: dask takes a third of a second, pint a fifth.

@@ -250,6 +250,7 @@ def test_a_process_draws_the_same_figures_and_where_it_fails_the_command_does(
         told = json.loads(ended.out)["figures"]
         drawn.append({path: Path(path).read_bytes() for path in told})
         with drawing.drawing_process(True) as process:
+            process.ask(output, False)
             assert bool(process.draw(output, False)) == works
     assert list(drawn[0]) == list(drawn[1]) and str(tmp_path / "r_bounds.svg") in told
     assert drawn[0] == drawn[1] and not interruption.CHILDREN
