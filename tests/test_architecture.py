@@ -55,7 +55,7 @@ LEVELS: list[tuple[str, ...]] = [
     ("dse.sweep.results",),
     ("dse.sweep.job",),
     ("dse.sweep.evaluation",),
-    ("dse.sweep.merge", "dse.sweep.shard"),
+    ("dse.sweep.merging", "dse.sweep.shard"),
     ("dse.sweep.worker",),
     ("dse.sweep.cluster",),
     ("dse.sweep.run",),

@@ -19,11 +19,11 @@ from dse.errors import InputError
 from dse.io.examples import located
 from dse.io.outputs import UnwritableFolderError
 from dse.io.workers import LocalWorkers
-from dse.views.drawing import check, draw, lacking
+from dse.views.drawing import check, draw, drawing_process, lacking
 
 if TYPE_CHECKING:
-
     from dse.sweep import Summary
+    from dse.views.drawing import DrawingProcess
 
 
 #: Maximum number of shards; the names of their files have five digits.
@@ -73,6 +73,7 @@ def run(
         is_there = workers is not None and located(sweep).is_file()
         local = stack.enter_context(LocalWorkers(workers)) if workers is not None and is_there else workers
         figure = figure and not share
+        process = stack.enter_context(drawing_process(figure))
         began = time.perf_counter()
         from dse import sweep as sweeps
         from dse.running import judge
@@ -103,21 +104,26 @@ def run(
             return INTERRUPTED
         if undrawn:
             show.note(undrawn)
-        return finish(summary, imported, figure, as_json, force)
+        return finish(summary, imported, figure, as_json, force, process)
 
 
-def finish(summary: Summary, imported: float, figure: bool, as_json: bool, force: bool = False) -> int:
+def finish(
+    summary: Summary, imported: float, figure: bool, as_json: bool, force: bool = False,
+    process: DrawingProcess | None = None,
+) -> int:
     """Print the results of a sweep, draw, print the paths of outputs; returns the exit status.
 
     The results are printed even if a figure fails.
     """
     began = time.perf_counter()
     figures: list[Path] = []
+    if process and figure and summary.n_feasible:
+        process.ask(summary.written, force)  # it draws while the results are printed
     if not as_json:
         _print(summary, chances(summary))
     try:
         if figure and summary.n_feasible:
-            figures += drawn_files(summary.written, force)
+            figures += drawn_files(summary.written, force, process)
     finally:
         seconds = {"import": imported} | summary.seconds | {"figure": time.perf_counter() - began}
         if as_json:
@@ -131,20 +137,21 @@ def chances(summary: Summary) -> dict[int, float]:
     """Index of a best design → probability that it is the best, of results that have it."""
     if summary.output is None or not summary.keep.startswith("top") or summary.shard:
         return {}
-    from dse.sweep import open_results
+    import netCDF4  # xarray would take half a second
 
-    with open_results(summary.written) as found:
-        if "probability_best" not in found:
+    with netCDF4.Dataset(summary.written) as found:
+        if "probability_best" not in found.variables:
             return {}
-        return dict(zip(found["index"].values.tolist(), found["probability_best"].values.tolist(), strict=True))
+        found.set_auto_mask(False)
+        return dict(zip(found["index"][:].tolist(), found["probability_best"][:].tolist(), strict=True))
 
 
-def drawn_files(results: Path, force: bool) -> list[Path]:
+def drawn_files(results: Path, force: bool, process: DrawingProcess | None = None) -> list[Path]:
     """Figures of results; empty, with a note, where they cannot be drawn."""
     if missing := lacking():
         show.note(f"no {missing.where}: {missing.got}; {missing.fix}")
         return []
-    return draw(results, force)
+    return draw(results, force, process)
 
 
 def _shard(text: str) -> tuple[int, int]:

@@ -175,8 +175,8 @@ class Driver:
         self.batch = self._run.searcher.batch
         self.chunk = max(1, min(_MOST_STEPS, _CHUNK // (self.batch * len(spec.seeds))))
         self.weights, self.best = weights_of(spec.seeds, problem.n_objectives), no_best(problem)
-        self._seeds = jnp.asarray(spec.seeds, jnp.uint32)
-        self._fixed = problem.space, jnp.asarray(self.weights), self._seeds
+        self._seeds = jax.device_put(np.array(spec.seeds, np.uint32))
+        self._fixed = problem.space, jax.device_put(self.weights), self._seeds
         self.state = _begin(problem.space, self._seeds, run=self._run)
         self._program: Any = None
         self._asked = self._first()
@@ -204,12 +204,12 @@ class Driver:
     def _first(self) -> AskedPoints:
         """What is evaluated first: a step that learns nothing."""
         space, shape, size = self.problem.space, (len(self._seeds), self.batch), self._run.size
-        points = Point(jnp.zeros((*shape, len(space.sizes)), jnp.int32), jnp.zeros((*shape, len(space.paths))))
-        slopes = {path: jnp.zeros(size) for path in spaces.leaf_paths(space) if self._run.searcher.penalty}
-        nothing = Evaluation(
-            jnp.zeros((size, self.problem.n_objectives)), jnp.zeros(size), jnp.zeros(size, jnp.int32)
-        )
-        self._step(points, (nothing, slopes), -1)
+        zero, n_objectives = np.zeros(size, np.float32), self.problem.n_objectives
+        points = Point(np.zeros((*shape, len(space.sizes)), np.int32), np.zeros((*shape, len(space.paths)), np.float32))
+        slopes = dict.fromkeys(spaces.leaf_paths(space) if self._run.searcher.penalty else (), zero)
+        nothing = Evaluation(np.zeros((size, n_objectives), np.float32), zero, np.zeros(size, np.int32))
+        points, found = jax.device_put((points, (nothing, slopes)))
+        self._step(points, found, -1)
         return self._asked
 
     def _evaluated(self) -> tuple[Evaluation, Values]:

@@ -89,7 +89,7 @@ class Evaluator:
         self._block = _BLOCK if on_processor else self.size
         compiled = dataclasses.replace(program, known=neutral(base, {}))
         self._static: dict[str, Any] = {"program": compiled, "block": self._block}
-        self._base = jax.tree.map(lambda value: jnp.asarray(value, jnp.float32), base)
+        self._base = jax.device_put(jax.tree.map(np.float32, base))
         self._evaluate = _Once(_evaluations_soon if self.is_short else _evaluations)
         self._differentiate = _Once(_slopes_soon if self.is_short else _slopes)
         _hold(program)
@@ -138,9 +138,10 @@ class Evaluator:
             paths: of the leaves that the space sets.
             slopes: whether some method asks for them.
         """
-        values = {path: jnp.zeros(self.size) for path in paths}
-        nothing = jnp.zeros(self.size)
-        penalty = Penalty(jnp.zeros((self.size, len(self.program.objectives))), nothing, nothing)
+        nothing = jax.device_put(np.zeros(self.size, np.float32))  # JAX would compile a program for its zeros
+        values = dict.fromkeys(paths, nothing)
+        weights = jax.device_put(np.zeros((self.size, len(self.program.objectives)), np.float32))
+        penalty = Penalty(weights, nothing, nothing)
         with ThreadPoolExecutor(max_workers=2) as pool:
             if slopes:  # they take longest
                 pool.submit(self._prepare_slopes, values, penalty)

@@ -5,7 +5,6 @@ from __future__ import annotations
 from typing import Any, NamedTuple
 
 import jax
-import jax.numpy as jnp
 import numpy as np
 
 from dse.search import space as spaces
@@ -104,7 +103,7 @@ def axis_columns(problem: Problem, points: Point) -> list[tuple[Axis, np.ndarray
     """(axis, its label at each point) for points [design]: dimensions, continuous axes, parts of the mapping."""
     grid, space = problem.grid, problem.space
     digits = np.asarray(points.digits)
-    reals = jax.tree.map(np.asarray, spaces.real_values(space, jnp.asarray(points.reals)))
+    reals = jax.tree.map(np.asarray, spaces.real_values(space, points.reals))
     found = []
     for position, dimension in enumerate(grid.dimensions):
         for axis in dimension.axes:

@@ -6,8 +6,6 @@ import dataclasses
 from collections.abc import Iterator
 from pathlib import Path
 
-import jax
-import jax.numpy as jnp
 import numpy as np
 
 from dse.search import several
@@ -152,8 +150,8 @@ def _numbered(
     """Labels, metrics and leaves by name, and the base design of its structure, of the best designs that can run."""
     for one in found:
         best, columns = one.polished, axis_columns(problem, one.polished.point)
-        leaves = spaces.values(problem.space, jax.tree.map(jnp.asarray, best.point))
-        structure = np.asarray(leaves.pop(spaces.STRUCTURE, jnp.zeros(len(best.point.digits))), int)
+        leaves = spaces.values(problem.space, best.point)
+        structure = np.asarray(leaves.pop(spaces.STRUCTURE, np.zeros(len(best.point.digits))), int)
         numbers = one.metrics | {path: np.asarray(column) for path, column in leaves.items()}
         for i in np.flatnonzero(best.evaluation.violation == 0.0):
             labels = {axis.name: column[i].item() for axis, column in columns}

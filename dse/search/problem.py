@@ -110,7 +110,7 @@ class Problem:
             np.concatenate([digits, np.asarray(points.reals).view(np.int32)], axis=1), axis=0, return_inverse=True
         )
         first = np.unique(back.reshape(-1), return_index=True)[1]
-        found, _ = self.plain(jax.tree.map(lambda a: jnp.asarray(a)[first], points))
+        found, _ = self.plain(jax.tree.map(lambda a: np.asarray(a)[first], points))
         return {name: getattr(found, name)[back.reshape(-1)] for name in names}
 
     def plain(self, points: Point) -> tuple[Any, tuple[np.ndarray, ...]]:

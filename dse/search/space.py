@@ -166,9 +166,10 @@ def _leaf(space: Space, before: Array, ranks: Array) -> Array:
 
 def _shape(space: Space, before: Array) -> Array:
     """Number of the shape at these dimensions."""
-    number = jnp.zeros(before.shape[:-1], jnp.int32)
+    on_host = isinstance(before, np.ndarray)
+    number = (np if on_host else jnp).zeros(before.shape[:-1], np.int32)
     for dimension, adds in enumerate(space.shape_of):
-        number = number + adds.at[before[..., dimension]].get(mode="promise_in_bounds")
+        number = number + _at(adds, before[..., dimension])
     return number
 
 
@@ -197,13 +198,20 @@ def _represented(space: Space, leaf: Array, options: Array) -> Array:
 def values(space: Space, point: Point) -> dict[str, Array]:
     """Full path → values of every leaf that the space sets: arrays [...]."""
     found = {
-        path: column.at[point.digits[..., digit]].get(mode="promise_in_bounds")
+        path: _at(column, point.digits[..., digit])
         for digit, columns in enumerate(space.columns) for path, column in columns.items()
     }  # fmt: skip
     found |= real_values(space, point.reals)
     if space.structure is not None:
-        found[STRUCTURE] = space.structure[_shape(space, point.digits[..., : space.row_digit])].astype(jnp.float32)
+        found[STRUCTURE] = _at(space.structure, _shape(space, point.digits[..., : space.row_digit])).astype(jnp.float32)
     return found
+
+
+def _at(table: Array, place: Array) -> Array:
+    """Entries of a table; of places on the host there, where each table would be a program of its own."""
+    if isinstance(place, np.ndarray):
+        return np.asarray(table)[place]
+    return table.at[place].get(mode="promise_in_bounds")
 
 
 def leaf_paths(space: Space) -> tuple[str, ...]:
@@ -261,8 +269,15 @@ def neighbours(space: Space, point: Point, step: Any = 1.0 / 16.0) -> tuple[Poin
     each way in which one of them changes alone, or two of them at the same product. A step that leads to no valid
     mapping is repaired as :func:`canonical` does; those that need no repair can be taken back.
     """
-    moved = [*_moved_digits(space, point), *_moved_rows(space, point), *_moved_reals(space, point, step)]
-    wanted = jax.tree.map(lambda *arrays: jnp.stack(arrays), *moved)
+    n_rows, n_others, n_reals = space.neighbour_rows.shape[1], len(space.sizes) - 1, len(space.paths)
+    is_row = (np.arange(len(space.sizes)) == space.row_digit)[None]
+    before, row, _ = _split(space, point.digits)
+    rows = jnp.concatenate([row[None], space.neighbour_rows[_leaf(space, before, space.ranks[row])]])
+    rows = rows[np.pad(1 + np.arange(n_rows), (2 * n_others, 2 * n_reals))]  # XLA compiles gathers faster than copies
+    moves = np.insert(_moves(n_others, 0, n_rows + 2 * n_reals), space.row_digit, 0, axis=1)
+    digits = jnp.clip(point.digits[None] + moves, 0, np.array([space.sizes], np.int32) - 1)
+    reals = point.reals[None] + _moves(n_reals, 2 * n_others + n_rows, 0).astype(np.float32) * step
+    wanted = Point(jnp.where(is_row, rows[:, None], digits), jnp.clip(reals, 0.0, 1.0))
     found = canonical(space, wanted)
     same = jnp.all(found.digits == wanted.digits, axis=-1)
     digits, reals = (jnp.broadcast_to(old, new.shape) for old, new in zip(point, found, strict=True))
@@ -270,25 +285,7 @@ def neighbours(space: Space, point: Point, step: Any = 1.0 / 16.0) -> tuple[Poin
     return found, same & other
 
 
-def _moved_digits(space: Space, point: Point) -> list[Point]:
-    found = []
-    for digit, size in enumerate(space.sizes):
-        if digit != space.row_digit:
-            for way in (-1, 1):
-                moved = jnp.clip(point.digits[digit] + way, 0, size - 1)
-                found.append(point._replace(digits=point.digits.at[digit].set(moved)))
-    return found
-
-
-def _moved_rows(space: Space, point: Point) -> list[Point]:
-    before, row, _ = _split(space, point.digits)
-    rows = space.neighbour_rows[_leaf(space, before, space.ranks[row])]
-    return [point._replace(digits=point.digits.at[space.row_digit].set(rows[i])) for i in range(rows.shape[0])]
-
-
-def _moved_reals(space: Space, point: Point, step: Any) -> list[Point]:
-    moves = [(axis, way) for axis in range(len(space.paths)) for way in (-1.0, 1.0)]
-    return [
-        point._replace(reals=point.reals.at[axis].set(jnp.clip(point.reals[axis] + way * step, 0.0, 1.0)))
-        for axis, way in moves
-    ]
+def _moves(n: int, before: int, after: int) -> np.ndarray:
+    """Moves [direction, position]: none, then one place down and up at each of ``n`` positions, then none."""
+    each = np.kron(np.eye(n, dtype=np.int32), np.array([[-1], [1]], np.int32))
+    return np.pad(each, ((before, after), (0, 0)))

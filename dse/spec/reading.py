@@ -9,10 +9,8 @@ import itertools
 import operator
 import re
 from collections.abc import Iterator
-from typing import Any, TypeAlias
+from typing import TYPE_CHECKING, Any, TypeAlias
 
-import jax
-import jax.numpy as jnp
 import numpy as np
 
 from dse.designs import catalog
@@ -23,9 +21,12 @@ from dse.errors import InputError
 from dse.spec.axes import check_read, choices_of, find_leaf, is_leaf
 from dse.types import Scalar
 
+if TYPE_CHECKING:
+    import jax
+
 #: Value of a node: a truth value or a number.
-Truth: TypeAlias = jax.Array | np.bool_
-Value: TypeAlias = Scalar | Truth
+Truth: TypeAlias = "jax.Array | np.bool_"
+Value: TypeAlias = "Scalar | Truth"
 
 _BINARY = {ast.Add: operator.add, ast.Sub: operator.sub, ast.Mult: operator.mul, ast.Div: operator.truediv}
 _COMPARE = {
@@ -107,6 +108,8 @@ class Reading:
 
     def excess(self, node: ast.expr, wanted: bool) -> Scalar:
         """Violation of ``node == wanted``; 0 where it holds."""
+        import jax.numpy as jnp
+
         if isinstance(node, ast.UnaryOp) and isinstance(node.op, ast.Not):
             return self.excess(node.operand, not wanted)
         if isinstance(node, ast.BoolOp):

@@ -2,26 +2,29 @@
 
 ``execute(path)`` returns the dataset and its summary (:func:`dse.run` with intervals), ``plan(path)`` only the grid;
 ``open_results(path)`` reads a results file. ``perform_shard`` evaluates a shard, ``merge`` joins the shards.
+
+Names are imported when they are first used: who only reads results needs no engine.
 """
 
 from __future__ import annotations
 
-from dse.spec.output import Keep
-from dse.spec.sweep import SweepSpec, from_text, read
-from dse.sweep.evaluation import Interrupted
-from dse.sweep.grid.grid import Grid
-from dse.sweep.job import RunOptions, plan
-from dse.sweep.merge import merge
-from dse.sweep.progress import Progress, progress_bar
-from dse.sweep.reduce.keep import Part
-from dse.sweep.results.files import open_results
-from dse.sweep.results.summary import BestDesign, Summary
-from dse.sweep.run import execute, perform
-from dse.sweep.shard import perform_shard
-from dse.sweep.store.manifest import Shard
+import importlib
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from dse.sweep.public import (  # noqa: I001 (a list of names)
+        BestDesign, Grid, Interrupted, Keep, Part, Progress, RunOptions, Shard, Summary, SweepSpec, execute, from_text,
+        merge, open_results, perform, perform_shard, plan, progress_bar, read,
+    )  # fmt: skip
 
 __all__ = [
     "BestDesign", "Grid", "Interrupted", "Keep", "Part", "Progress", "RunOptions", "Shard", "Summary", "SweepSpec",
     "execute", "from_text", "merge", "open_results", "perform", "perform_shard", "plan", "progress_bar", "read",
 ]  # fmt: skip
 
+
+def __getattr__(name: str) -> Any:
+    """Import a public name when it is first asked for."""
+    if name in __all__:
+        return getattr(importlib.import_module("dse.sweep.public"), name)
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

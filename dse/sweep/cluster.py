@@ -27,7 +27,7 @@ from dse.io.workers import LocalWorkers, library, unreachable
 from dse.sweep import worker
 from dse.sweep.evaluation import Earlier, Evaluated, Interrupted, kept_parts, stoppable
 from dse.sweep.job import Job
-from dse.sweep.merge import different, joined_parts
+from dse.sweep.merging import different, joined_parts
 from dse.sweep.progress import Progress
 from dse.sweep.reduce import keep as keeping
 from dse.sweep.shard import Division, divided

@@ -60,7 +60,7 @@ def divided(job: Job, target: Path) -> Division:
 def perform_shard(
     spec: str | Path | SweepSpec | Grid, shard: Shard, output: str | Path | None = None, **options: Any
 ) -> Summary:
-    """Evaluate one shard of a sweep; :func:`dse.sweep.merge.merge` joins them.
+    """Evaluate one shard of a sweep; :func:`dse.sweep.merge` joins them.
 
     Args:
         spec: path of a specification, or a specification; the same for all shards.

@@ -21,6 +21,8 @@ import dse
 from dse.cli import app, show
 from dse.cli.status import report_errors
 from dse.errors import Notice
+from dse.io import interruption
+from dse.views import drawing
 
 EVALUATE = ["evaluate", "-w", "gpt-3-13b", "-s", "selene"]
 CASES = """
@@ -233,6 +235,25 @@ def test_run(command, small_sweep, tmp_path):
     assert dse.open_results(tmp_path / "out" / "r.nc").sizes["mapping"] == 44
     assert (tmp_path / "out" / "r.png").stat().st_size > 10_000
     assert not (tmp_path / "out" / "r.nc.parts").exists()
+
+
+def test_a_process_draws_the_same_figures_and_where_it_fails_the_command_does(
+    command, small_sweep, tmp_path, monkeypatch
+):
+    """A grid of machines has figures that need the model, which the process leaves to the command."""
+    text, output, drawn = small_sweep.read_text().replace("global_batch = 64\n", ""), tmp_path / "r.nc", []
+    small_sweep.write_text(text.replace("[axes]\n", "[axes]\nglobal_batch = [64, 128]\n"))
+    monkeypatch.setattr(drawing, "processors", lambda: 2)
+    for program, works in ((drawing._PROGRAM, True), ("raise SystemExit(3)", False)):
+        monkeypatch.setattr(drawing, "_PROGRAM", program)
+        ended = command("run", small_sweep, "-o", output, "--fresh", "--json", "--keep", "best")
+        told = json.loads(ended.out)["figures"]
+        drawn.append({path: Path(path).read_bytes() for path in told})
+        with drawing.drawing_process(True) as process:
+            process.ask(output, False)
+            assert bool(process.draw(output, False)) == works
+    assert list(drawn[0]) == list(drawn[1]) and str(tmp_path / "r_bounds.svg") in told
+    assert drawn[0] == drawn[1] and not interruption.CHILDREN
 
 
 def test_one_design_is_told_in_the_singular_and_drawn(command, small_sweep, tmp_path):

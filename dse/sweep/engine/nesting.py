@@ -298,7 +298,7 @@ class Nest:
 
     @functools.cached_property
     def _found(self) -> tuple[tuple[np.ndarray, ...], np.ndarray]:
-        distinct = self.grid.table.distinct[:, self._column_order]
+        distinct = np.take(self.grid.table.distinct, self._column_order, axis=1)
         row, option = np.nonzero(distinct.any(axis=-1))
         options = np.unravel_index(option, self.lengths(self.outer_options)) if self.outer_options else ()
         return (row, *options), distinct[row, option]

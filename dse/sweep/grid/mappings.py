@@ -100,7 +100,7 @@ def build(parts: Parts, shapes: Iterable[Shape], constraints: tuple[Expression, 
     distinct = np.zeros((len(unique), len(next(iter(options.values())))), bool)
     ends = np.cumsum([len(found) for found in rows])
     for places, mask in zip(np.split(inverse.reshape(-1), ends[:-1]), masks, strict=True):
-        distinct[places] |= mask  # rows of one shape are distinct
+        distinct[places] = distinct[places] | mask if len(masks) > 1 else mask  # rows of one shape are distinct
     if not distinct.any():
         raise _nothing_left(removed, where)
     _check_schedules(parts, options, distinct)
@@ -232,8 +232,9 @@ def _schedule_runs(shape: Shape, lookup: Lookup) -> Any:
 def _check_schedules(parts: Parts, options: Columns, distinct: np.ndarray) -> None:
     """InputError for a listed schedule that no mapping has."""
     axis = parts.axis(SCHEDULE)
+    has_mapping = np.asarray(distinct.any(axis=0))
     for code, label in zip(axis.values, axis.labels, strict=True) if SCHEDULE in options else ():
-        if not distinct[:, options[SCHEDULE] == code].any():
+        if not has_mapping[options[SCHEDULE] == code].any():
             chunks = schedules.CHUNKS.get(Schedule(int(code)))
             fix = f"add virtual_stages = [1, {chunks:g}]" if chunks == 2.0 else "list other degrees"
             raise InputError(axis.where, f"{label}, which no mapping can run", "schedules that one can", fix)

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
-from dse.spec.output import Keep
-from dse.sweep.grid.grid import Grid
+if TYPE_CHECKING:
+    from dse.spec.output import Keep
+    from dse.sweep.grid.grid import Grid
 
 
 class Winners(NamedTuple):

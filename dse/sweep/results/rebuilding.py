@@ -18,13 +18,11 @@ from dse.spec.sweep import from_text
 from dse.sweep.grid import compose
 from dse.sweep.grid.grid import Grid, variable_name
 from dse.sweep.results.labels import labels, part_labels
+from dse.sweep.results.schema import SPECIFICATION
 from dse.types import Design
 
 if TYPE_CHECKING:
     import xarray as xr
-
-#: Global attribute with the text of the sweep's specification.
-SPECIFICATION = "specification"
 
 
 def grid_of(results: xr.Dataset, study: Study | None = None) -> Grid:

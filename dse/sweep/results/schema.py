@@ -13,6 +13,9 @@ from dse.errors import InputError
 #: Group of a file and key of a dataset's encoding for the overview of all designs.
 OVERVIEW = "overview"
 
+#: Global attribute with the text of the sweep's specification.
+SPECIFICATION = "specification"
+
 #: Global attribute with the version, and the version of this package.
 ATTRIBUTE, VERSION = "dse_schema", 1
 

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING
 import xarray as xr
 
 from dse.doors.studies import of_metrics
-from dse.sweep.results.rebuilding import SPECIFICATION
+from dse.sweep.results.schema import SPECIFICATION
 from dse.views.plot.bounds import bounds
 from dse.views.plot.breakdown import breakdown
 from dse.views.plot.clock import clock, clock_axis
@@ -43,6 +43,9 @@ KINDS: dict[str, Callable[[xr.Dataset], Figure]] = {
     "breakdown": breakdown, "pareto": pareto, "shares": shares, "energy": energy, "clock": clock, "bounds": bounds,
     "interactivity": interactivity,
 }  # fmt: skip
+
+#: Those of designs that are computed again, by the model.
+COMPUTED = ("bounds",)
 
 
 def _is_compared(results: xr.Dataset) -> bool:

@@ -13,10 +13,8 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import xarray as xr
 
-from dse.doors.scalars import ScalarFunction
 from dse.doors.study import Study
 from dse.errors import InputError
-from dse.sweep.results.rebuilding import grid_of, singles_at
 from dse.types import Design
 from dse.views.plot import designs
 from dse.views.plot.breakdown import best_of_each, draw_mappings
@@ -85,6 +83,8 @@ def _of_mappings(results: xr.Dataset) -> Figure:
 
 def _parts(results: xr.Dataset, rows: np.ndarray, count: int) -> dict[str, np.ndarray]:
     """Bound → its seconds in ``count`` designs, missing outside of ``rows``."""
+    from dse.sweep.results.rebuilding import grid_of, singles_at
+
     grid = grid_of(results)
     bounds_of, designs = _bounds_of(grid.spec.study), singles_at(results, rows, grid)
     each = [bounds_of(design)[0] for design in designs]
@@ -105,6 +105,7 @@ def _parts(results: xr.Dataset, rows: np.ndarray, count: int) -> dict[str, np.nd
 @functools.cache
 def _bounds_of(study: Study) -> Callable[[Design], Any]:
     """The ``bounds`` of a study for one design; a figure has too few designs to compile a program."""
+    from dse.doors.scalars import ScalarFunction
 
     def bounds_of(design: Design) -> tuple[Any, None]:
         assert study.bounds is not None  # checked by bounds()

@@ -6,14 +6,9 @@ import dataclasses
 from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-import jax.numpy as jnp
 import numpy as np
 
 from dse.designs import catalog
-from dse.model.groups import exchange_share, in_a_row, ring_share
-from dse.model.links import reach_in
-from dse.model.machine import collectives as timed
-from dse.model.machine.routes import Route
 from dse.types import Collective, MessageKind, Pods, System
 from dse.views.plot.style import PAGE, laid_out, new_figure, series, set_title, style
 
@@ -61,6 +56,13 @@ def bus_bandwidth(system: System, kind: MessageKind, devices: int, sizes: np.nda
         devices: members of the group, which has the system to itself.
         sizes: bytes reduced or gathered in total; of an all-to-all bytes per member.
     """
+    import jax.numpy as jnp
+
+    from dse.model.groups import exchange_share, in_a_row, ring_share
+    from dse.model.links import reach_in
+    from dse.model.machine import collectives as timed
+    from dse.model.machine.routes import Route
+
     system, members = dataclasses.replace(system, n_devices=float(devices)), float(devices)
     group = in_a_row(members, 1.0, system.scale_up.domain, reach_in(system, 1.0))
     pods = system.scale_out.pods

@@ -13,10 +13,8 @@ import xarray as xr
 
 from dse.doors.studies import of_metrics
 from dse.io.quantities import GIB, counted, scale, settings
-from dse.spec import search, sweep
-from dse.spec.expression import Expression
 from dse.sweep.reduce.fronts import chosen
-from dse.sweep.results.rebuilding import SPECIFICATION
+from dse.sweep.results.schema import SPECIFICATION
 from dse.views.plot import designs
 from dse.views.plot.style import (
     COLUMN,
@@ -39,6 +37,8 @@ from dse.views.plot.ticks import plain_ticks
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
+
+    from dse.spec.expression import Expression
 
 #: Designs of a front that are drawn with their intervals, at most.
 _MOST_INTERVALS = 40
@@ -82,6 +82,8 @@ def front_of(results: xr.Dataset) -> tuple[xr.Dataset, list[PlottedObjective]] |
     of_search = designs.is_search(results)
     if SPECIFICATION not in results.attrs or not (of_search or str(results.attrs.get("keep", "")) == "pareto"):
         return None
+    from dse.spec import search, sweep
+
     text, file = results.attrs[SPECIFICATION], "specification of the results"
     spec = search.from_text(text, file).sweep if of_search else sweep.from_text(text, file)
     found = designs.single_designs(results)

@@ -13,7 +13,7 @@ from dse.io.quantities import counted, counted_units, scale, setting
 from dse.spec import search, sweep
 from dse.spec.space import NAMED
 from dse.sweep.results.layout import are_designs
-from dse.sweep.results.rebuilding import SPECIFICATION
+from dse.sweep.results.schema import SPECIFICATION
 from dse.views.headings import IN_PER_CENT, MORE_IS_BETTER
 from dse.views.plot.designs import check, flat, front, is_search, nothing_feasible, single_designs
 
