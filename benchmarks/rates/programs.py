@@ -67,7 +67,7 @@ def rates(sweep: Path) -> dict[str, float]:
     # Two programs: XLA would look each value up at every use.
     look_up = jax.jit(values_at)
     structure = jax.tree.structure((made.base, dict.fromkeys(grid.columns, 0.0)))
-    run, _ = equations_of(engine.program, structure)
+    run, _ = equations_of(engine.compiled, structure)
     evaluate = jax.jit(jax.vmap(lambda base, values: run(*jax.tree.leaves((base, values))), (None, 0)))
 
     def flat_full() -> float:

@@ -17,10 +17,10 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from dse.doors.scalars import intervals
 from dse.errors import InputError
 from dse.search.outcome import ROUNDING
 from dse.search.problem import Problem
-from dse.search.prove import intervals
 from dse.search.prove import proof as proofs
 from dse.search.prove.blocks import Blocks, Ranges, designs
 from dse.search.prove.branch import DIVIDED, Front, Node

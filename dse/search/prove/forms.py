@@ -17,9 +17,9 @@ from typing import Any
 
 import numpy as np
 
+from dse.doors.scalars import intervals
+from dse.doors.scalars.intervals import Pair
 from dse.doors.scalars.operations import function_of
-from dse.search.prove import intervals
-from dse.search.prove.intervals import Pair
 
 #: Rows of a value; the slopes come behind them.
 LOW, HIGH, CENTRE, RADIUS, BULK, SLOPES = range(6)

@@ -13,7 +13,9 @@ from typing import Any
 import jax
 import numpy as np
 
+from dse.doors.folding import Decided, decisions
 from dse.sweep.engine import nesting
+from dse.sweep.engine.blocks import Blocks
 from dse.sweep.engine.decoding import LONGEST_CHUNK
 from dse.sweep.engine.devices import chunk_times
 from dse.sweep.engine.nesting import Inner, Nest
@@ -61,6 +63,7 @@ class SweepEngine:
         self.program = Program(grid.spec.study, grid.constraints, grid.spec.objectives, grid.spec.metrics, known)
         self._chunk, self._halvings = chunk, 0
         self._prepared: dict[Any, Prepared] = {}
+        self._decided: dict[Program, Program] = {}
         self.each: tuple[SweepEngine, ...] = (self,)
         if grid.members:
             self.each = tuple(SweepEngine(one, chunk, by_numpy) for one in grid.each)
@@ -68,11 +71,12 @@ class SweepEngine:
     @functools.cached_property
     def full_nest(self) -> Nest:
         """What all outputs are computed in: points of the grid stay in their order."""
-        return self._chosen(self.program, points_stay=True)
+        return self._chosen(self.compiled, points_stay=True)
 
     @functools.cached_property
     def _joint_nest(self) -> Nest:
-        return self._chosen(dataclasses.replace(self.program, metrics=_OF_SCORES), points_stay=False)
+        program = dataclasses.replace(self.compiled, metrics=_OF_SCORES)
+        return self._chosen(program, points_stay=False)
 
     def score_nest(self, by_point: bool) -> Nest:
         """What scores are computed in; ``by_point`` keeps the points of the grid apart."""
@@ -146,16 +150,35 @@ class SweepEngine:
 
     # --- what is computed -------------------------------------------------------------------------------
 
+    @property
+    def compiled(self) -> Program:
+        """The program as it is compiled: without what the ranges of the sweep's values decide."""
+        return self._compiled(self.program)
+
+    def _compiled(self, program: Program) -> Program:
+        if self.by_numpy:
+            return program
+        if program not in self._decided:
+            whole, blocks = dataclasses.replace(program, metrics=None), Blocks(self.grid)
+
+            def find() -> tuple[Decided, ...]:
+                found, _ = equations_of(dataclasses.replace(whole, known=()), self._structure)
+                return decisions(found, dict(program.known), blocks.ranges())
+
+            decided = self._kept(f"decided {whole} {self._structure} {blocks.digest}", find)
+            self._decided[program] = dataclasses.replace(program, decided=decided)
+        return self._decided[program]
+
     def _moving(self, nest: Nest, program: Program) -> Moving:
         return moving(program, nest, self._structure, self._n_base)
 
     @functools.cached_property
     def _outputs(self) -> tuple[Prepared, Outputs]:
         """The stages of all outputs, and where these are."""
-        of = self._moving(self.full_nest, self.program)
+        of = self._moving(self.full_nest, self.compiled)
 
         def find() -> tuple[Stages, Outputs]:
-            found, structure = equations_of(self.program, self._structure)
+            found, structure = equations_of(of.program, self._structure)
             return staged(of, found.outputs), outputs_of(of, found.outputs, structure)
 
         stages, outputs = self._kept(f"stages {of}", find)
@@ -165,8 +188,8 @@ class SweepEngine:
         """The stages of the scores by the first objectives."""
         key = nest.inner, n_objectives
         if key not in self._prepared:
-            objectives = self.program.objectives[:n_objectives]
-            of = self._moving(nest, dataclasses.replace(self.program, objectives=objectives, metrics=_OF_SCORES))
+            program = dataclasses.replace(self.program, objectives=self.program.objectives[:n_objectives])
+            of = self._moving(nest, dataclasses.replace(self._compiled(program), metrics=_OF_SCORES))
 
             def find() -> Stages:
                 return staged_scores(of, goals(of.program, self._structure), nest.inner)
@@ -217,4 +240,3 @@ class SweepEngine:
         engines = dict(zip(map(id, self.grid.each), self.each, strict=True))
         found = [(places, engines[id(grid)].designs(own)) for places, grid, own in self.grid.by_structure(index)]
         return joined(found)
-

@@ -29,6 +29,7 @@ class Program:
     objectives: tuple[Objective, ...] = ()
     metrics: tuple[str, ...] | None = None  #: returned metrics; None for all
     known: tuple[tuple[int, float], ...] = ()  #: inputs that are neutral for all designs, see :func:`neutral`
+    decided: tuple[folding.Decided, ...] = ()  #: what else is the same for all designs
 
     @property
     def can_be_kept(self) -> bool:
@@ -39,7 +40,7 @@ class Program:
         """All that it depends on besides the code."""
         objectives = [(objective.expression.text, objective.sign) for objective in self.objectives]
         constraints = [constraint.text for constraint in self.constraints]
-        return str((self.study.name, constraints, objectives, self.metrics, self.known))
+        return str((self.study.name, constraints, objectives, self.metrics, self.known, self.decided))
 
 
 def evaluate_point(program: Program, base: Design, values: Mapping[str, Scalar]) -> tuple[Any, tuple[Scalar, ...]]:
@@ -95,11 +96,11 @@ def _is_atom(value: Any) -> bool:
 def equations_of(program: Program, inputs: jax.tree_util.PyTreeDef) -> tuple[Equations, jax.tree_util.PyTreeDef]:
     """:func:`evaluate_point` as equations, for inputs of this structure; traced once for all programs of a sweep.
 
-    What the known inputs make neutral is left out.
+    What the known inputs make neutral is left out, and what is decided.
     """
-    if program.known:
-        whole, outputs = equations_of(dataclasses.replace(program, known=()), inputs)
-        return folding.folded(whole, dict(program.known)), outputs
+    if program.known or program.decided:
+        whole, outputs = equations_of(dataclasses.replace(program, known=(), decided=()), inputs)
+        return folding.folded(whole, dict(program.known), program.decided), outputs
     if program.metrics is not None:
         whole, outputs = equations_of(dataclasses.replace(program, metrics=None), inputs)
         metrics, objectives = jax.tree.unflatten(outputs, whole.outputs)

@@ -67,7 +67,7 @@ def _rule(name: str, given: tuple[Any, ...], at: Callable[..., Any]) -> Callable
 
 def widened(low: Any, high: Any, *operands: Pair) -> Pair:
     """Ends moved outwards by some units in the last place, where an operand is more than one number."""
-    one = np.all([a == b for a, b in operands], axis=0)
+    one = functools.reduce(np.logical_and, (a == b for a, b in operands))
     step = np.float32(_UNITS) * np.finfo(low.dtype).eps
     return np.where(one, low, low - step * abs(low)), np.where(one, high, high + step * abs(high))
 
