@@ -41,7 +41,7 @@ LEVELS: list[tuple[str, ...]] = [
     ("dse.doors.evaluation", "dse.doors.serving"),
     ("dse.doors.pools",),
     ("dse.doors.scalars",),
-    ("dse.doors.folding",),
+    ("dse.doors.folding", "dse.doors.posttraining"),
     ("dse.doors.study",),
     ("dse.doors.study_training", "dse.doors.study_serving"),
     ("dse.doors.studies",),
