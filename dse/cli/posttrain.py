@@ -52,8 +52,7 @@ def posttrain(
         list[str] | None, typer.Option("--train", metavar="NAME=VALUE", help="Fix the trainer's mapping: tp=4, …")
     ] = None,
     rollout: Annotated[
-        list[str] | None,
-        typer.Option("--rollout", metavar="NAME=VALUE", help="Fix the engine: tp=4, precision=fp8, …"),
+        list[str] | None, typer.Option("--rollout", metavar="NAME=VALUE", help="Fix the engine: tp=4, precision=fp8, …")
     ] = None,
     output: Annotated[
         Path | None, typer.Option("--output", "-o", help="File of every split, .nc [default: none].")

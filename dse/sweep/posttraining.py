@@ -168,6 +168,8 @@ def _check(demand: RlDemand) -> None:
                                    *(("--mode", mode, MODES) for mode in demand.modes)):  # fmt: skip
         if value not in allowed:
             raise unknown_name(option, value, allowed, "names")
+    if not demand.modes:
+        raise InputError("--mode", "none", ", ".join(MODES), "write --mode async")
     if demand.trainers and not demand.trainers < demand.devices:
         raise InputError("--trainers", str(demand.trainers), f"fewer than the {demand.devices} devices", "leave it out")
     if demand.train_batch and demand.answers % demand.train_batch:
@@ -200,7 +202,7 @@ def _trainers(demand: RlDemand) -> _Pool:
     """Mappings of the trainer, the fastest of each number of devices; micro-batches hold the longest answer."""
     mean = demand.prompt_tokens + demand.output_tokens
     whole = 2 ** math.ceil(math.log2((demand.prompt_tokens + demand.most_tokens) / mean) - 1e-9)
-    node = max(1, min(8, demand.devices))
+    node = max(1, min(8, demand.devices // 4))
     step = node * math.ceil(demand.devices / node / _SIZES)
     sizes = sorted({*range(step, demand.devices, step), demand.devices})
     sizes = [demand.trainers, demand.devices] if demand.trainers else sizes
@@ -213,7 +215,7 @@ def _trainers(demand: RlDemand) -> _Pool:
     lines = [
         "[workload]", f"name = {json.dumps(demand.workload)}", f"seq_len = {128 * math.ceil(mean / 128)}",
         f"global_batch = {demand.train_batch or demand.answers}", "[system]", f"name = {json.dumps(demand.system)}",
-        *_axes(demand.training, axes), "[constraints]", 'all = ["fits_probability >= 0.5"]',
+        *_axes(demand.training, axes), "[constraints]", 'all = ["fits_probability >= 0.9"]',
         "[output]", 'keep = "feasible"', "money = true",
     ]  # fmt: skip
     metrics = (
@@ -307,9 +309,7 @@ def _rollout(demand: RlDemand, engine: _Pool, replicas: np.ndarray, batches: int
     return np.take_along_axis(seconds, places.reshape(replicas.shape), 1) / batches
 
 
-def _trained(
-    demand: RlDemand, columns: dict[str, np.ndarray], designs: list[Any]
-) -> tuple[Any, Any, Any]:
+def _trained(demand: RlDemand, columns: dict[str, np.ndarray], designs: list[Any]) -> tuple[Any, Any, Any]:
     """Seconds of log-probabilities, critic and training [trainers]; the critic takes turns with the policy."""
     steps = demand.tokens / (columns["tokens_per_second"] * columns["step_time"])
     update, forward = steps * columns["step_time"], steps * forward_time(designs)
@@ -372,8 +372,10 @@ def _reason(demand: RlDemand, mode: str, trainer: _Pool, engine: _Pool) -> str:
     if not engine.designs:
         return f"no replica of up to {min(_REPLICA, demand.devices)} devices holds the model and an answer"
     if not trainer.designs:
-        return f"no mapping of up to {demand.devices} devices trains the model within their memory"
+        return (
+            f"no mapping of up to {demand.devices} devices divides the batch and trains the model within their memory"
+        )
     if mode == "colocated":
-        return f"no mapping of {demand.devices} devices trains the model within their memory"
+        return f"no mapping of {demand.devices} devices divides the batch and trains the model within their memory"
     least = int(trainer.columns["n_devices"].min()), int(engine.columns["n_devices"].min())
     return f"the trainer needs {least[0]} devices and a rollout replica {least[1]} of {demand.devices}"

@@ -18,6 +18,7 @@ from dse.errors import InputError
 from dse.model.serving.rollout import decode_steps, lengths
 from dse.model.steps.posttraining import RlWork, rl_step, weights_time
 from dse.sweep.posttraining import PARTS, RlDemand, plan_rl
+from tests.pages import ROOT, blocks, commands, missing
 
 SMALL = RlDemand("llama-3-8b", "h100", 16, 64, 8, 512.0, 2048.0)
 
@@ -206,7 +207,8 @@ def test_a_document_has_the_modes_and_why_others_have_none():
     ("words", "said"),
     [(["--max-osl", "1000"], "more than the mean, 2048"), (["--algorithm", "dpo"], "grpo"),
      (["--mode", "both"], "split"), (["--trainers", "16"], "fewer than the 16"),
-     (["--train-batch", "500"], "divisors of the 512"), (["--train", "tp"], "NAME=VALUE"), (["-o", "a.csv"], ".nc"), (["--reward", "2 kg"], "--reward")],
+     (["--train-batch", "500"], "divisors of the 512"), (["--train", "tp"], "NAME=VALUE"),
+     (["-o", "a.csv"], ".nc"), (["--reward", "2 kg"], "--reward")],
     ids=lambda one: one if isinstance(one, str) else one[0],
 )  # fmt: skip
 def test_bad_input_is_one_message(words, said):
@@ -217,3 +219,11 @@ def test_bad_input_is_one_message(words, said):
 def test_numbers_out_of_their_range_are_refused():
     with pytest.raises(InputError, match="--samples"):
         plan_rl(SMALL._replace(samples=0))
+
+
+def test_the_guide_shows_what_is_printed(monkeypatch):
+    shown = [command for block in blocks(ROOT / "docs" / "guide.md", "console") for command in commands(block)]
+    (command,) = [command for command in shown if command.words[:2] == ["dse", "posttrain"]]
+    monkeypatch.setenv("COLUMNS", "120")
+    done = CliRunner().invoke(app, command.words[1:])
+    assert len(command.printed) > 8 and missing(done.output, command) is None, done.output
