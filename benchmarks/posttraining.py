@@ -4,8 +4,8 @@ NeMo-RL publishes whole steps with their mappings (performance summary of v0.5: 
 OpenMathInstruct-2, old and reference log-probabilities, Megatron and vLLM). Prompt tokens follow from its tokens/s; it
 does not state the spread of lengths (ours 0.5 before the limit), nor the split of asynchronous runs (ours half, as in
 its recipes).
-verl publishes parts of a step (one-step-off recipe, Qwen2.5-Math-7B, H20) without mean lengths: of these only the ratio
-of old log-probabilities to the update is checked.
+verl publishes parts of a step (one-step-off recipe, Qwen2.5-Math-7B, H20) without mean lengths: of these the ratio of
+old log-probabilities to the update is checked.
 """
 
 from __future__ import annotations

@@ -120,7 +120,7 @@ def _mapping(row: dict[str, Any], pool: str) -> str:
     """Degrees above 1 of a pool, and what else its trainer has."""
     degrees = [f"{name} {row[key]:g}" for name in ("tp", "cp", "pp", "ep", "dp")
                if (value := row.get(key := f"{pool}_{name}", 1)) == value and value > 1]  # fmt: skip
-    if pool == "training" and row["training_recompute"] != "none":
+    if pool == "training" and row.get("training_recompute", "none") != "none":
         degrees.append(f"{row['training_recompute']} recompute")
     return " x ".join(degrees) or "1 device"
 

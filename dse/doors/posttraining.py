@@ -76,7 +76,8 @@ def _forward_pass(design: Design) -> tuple[Any, None]:
     from dse.doors.evaluation import stages
 
     one, pp, chunks = stages(design), design.mapping.pp, design.mapping.virtual_stages
-    layer = jnp.maximum(one.layer.forward, one.launch / (1.0 + design.workload.backward))
+    a_pass = jnp.where(one.awaited > 0.0, one.awaited, one.launch / (1.0 + design.workload.backward))
+    layer = jnp.maximum(one.layer.forward, a_pass)
     first = one.embedding.forward - one.first_lacks * layer
     last = one.head.forward - one.last_lacks * layer
     ends = jnp.where(pp > 1.0, jnp.maximum(jnp.maximum(first, last), 0.0), first + last)

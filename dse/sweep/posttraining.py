@@ -33,10 +33,8 @@ from dse.sweep import execute
 from dse.sweep.grid import compose
 from dse.sweep.results.rebuilding import singles_at
 
-#: Modes, in the order of tables.
-MODES = ("colocated", "split", "async")
-
-ALGORITHMS = (GRPO, PPO)
+#: Modes, in the order of tables, and algorithms.
+MODES, ALGORITHMS = ("colocated", "split", "async"), (GRPO, PPO)
 
 #: Trainer designs of each number of devices that are paired: the fastest of an update; most sizes of a trainer.
 _KEPT, _SIZES = 4, 32
@@ -98,10 +96,7 @@ class RlDemand(NamedTuple):
 
 
 class RlPlan(NamedTuple):
-    """The best of each mode, and of each split.
-
-    ``best`` has one ``mode`` dimension; ``splits`` modes by devices of the trainer.
-    """
+    """The best step of each mode, and those of every split [point]; why other modes have none."""
 
     demand: RlDemand
     best: xr.Dataset
@@ -218,15 +213,9 @@ def _trainers(demand: RlDemand) -> _Pool:
         *_axes(demand.training, axes), "[constraints]", 'all = ["fits_probability >= 0.9"]',
         "[output]", 'keep = "feasible"', "money = true",
     ]  # fmt: skip
-    metrics = (
-        "step_time",
-        "tokens_per_second",
-        "cost_per_device_hour",
-        "parameters",
-        "n_devices",
-        *(f"peak_memory_{part}" for part in ("weights", "gradients", "optimizer", "embedding_and_head")),
-    )
-    return _pool(lines, (*metrics, "software", *_TRAIN_LABELS), _fastest)
+    memory = (f"peak_memory_{part}" for part in ("weights", "gradients", "optimizer", "embedding_and_head"))
+    metrics = "step_time", "tokens_per_second", "cost_per_device_hour", "parameters", "n_devices", "software", *memory
+    return _pool(lines, (*metrics, *_TRAIN_LABELS), _fastest)
 
 
 def _fastest(found: dict[str, np.ndarray]) -> np.ndarray:
@@ -285,12 +274,8 @@ def _paired(demand: RlDemand, mode: str, trainer: _Pool, engine: _Pool) -> xr.Da
     values = {name: np.asarray(value, np.float64)[e, t] for name, value in step._asdict().items()}
     labels = {f"training_{name}": columns[name][t] for name in (*_TRAIN_LABELS, "software") if name in columns}
     labels |= {f"rollout_{name}": other[name][e] for name in (*_ROLLOUT_LABELS, "software") if name in other}
-    counts = {
-        "mode": np.full(t.size, mode),
-        "training_devices": columns["n_devices"][t],
-        "rollout_devices": (replicas[e, t] * replica[e]),
-        "rollout_replicas": replicas[e, t],
-    }
+    counts = {"mode": np.full(t.size, mode), "training_devices": columns["n_devices"][t],
+              "rollout_devices": replicas[e, t] * replica[e], "rollout_replicas": replicas[e, t]}  # fmt: skip
     return _dataset(demand, values, counts | labels, columns["cost_per_device_hour"][t])
 
 
@@ -331,18 +316,16 @@ def _moved(
     Weights cross the scale-out network, unless all devices, or the ranks that hold a copy of the model, share a domain.
     """
     shard, domain = other["peak_memory_weights"][:, None], float(system.scale_up.domain)
-    near = (devices := demand.devices) <= domain
-    inside = (colocated & (columns.get("pp", np.ones(1)) == 1) & (columns["tp"] <= domain)) | near
+    copy_is_near = colocated & (columns.get("pp", np.ones(1)) == 1) & (columns.get("tp", np.ones(1)) <= domain)
+    inside = copy_is_near | (demand.devices <= domain)
     bandwidth = np.where(inside, float(system.scale_up.bandwidth), float(system.scale_out.bandwidth))
     bytes_and_links: tuple[Any, ...] = np.broadcast_arrays(
         shard, 2.0 * columns["parameters"], columns["n_devices"], bandwidth
     )
-    sent = weights_time(*bytes_and_links)
     state, memory = _state(columns), float(system.accelerator.memory.capacity)
     held = state + columns["peak_memory_gradients"] + other["peak_memory"][:, None]
-    return sent, np.where(
-        held > memory, 2.0 * state / float(system.host.bandwidth), 0.0
-    ) if colocated else 0.0 * devices
+    switch = np.where((held > memory) & colocated, 2.0 * state / float(system.host.bandwidth), 0.0)
+    return weights_time(*bytes_and_links), switch
 
 
 def _dataset(
@@ -371,11 +354,7 @@ def _reason(demand: RlDemand, mode: str, trainer: _Pool, engine: _Pool) -> str:
     """Why a mode has no step."""
     if not engine.designs:
         return f"no replica of up to {min(_REPLICA, demand.devices)} devices holds the model and an answer"
-    if not trainer.designs:
-        return (
-            f"no mapping of up to {demand.devices} devices divides the batch and trains the model within their memory"
-        )
-    if mode == "colocated":
+    if not trainer.designs or mode == "colocated":
         return f"no mapping of {demand.devices} devices divides the batch and trains the model within their memory"
     least = int(trainer.columns["n_devices"].min()), int(engine.columns["n_devices"].min())
     return f"the trainer needs {least[0]} devices and a rollout replica {least[1]} of {demand.devices}"

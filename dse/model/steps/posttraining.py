@@ -52,7 +52,7 @@ def rl_step(work: RlWork, colocated: bool, staleness: int) -> RlStep:
     generated = work.rollout + work.reward
     if colocated:
         total = generated + trained + work.weights + work.switch
-        return RlStep(total, **work._asdict(), rollout_idle=0.0 * total, training_idle=work.reward + 0.0 * total)
+        return RlStep(total, **work._asdict(), rollout_idle=work.reward, training_idle=work.reward)
     weights = work.weights / max(staleness, 1)
     total = (jnp.maximum(generated, trained) if staleness else generated + trained) + weights
     alone = work._replace(weights=weights, switch=0.0 * total)
