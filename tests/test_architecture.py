@@ -42,7 +42,7 @@ LEVELS: list[tuple[str, ...]] = [
     ("dse.doors.pools",),
     ("dse.doors.scalars",),
     ("dse.doors.ranges",),
-    ("dse.doors.folding",),
+    ("dse.doors.folding", "dse.doors.posttraining"),
     ("dse.doors.study",),
     ("dse.doors.study_training", "dse.doors.study_serving"),
     ("dse.doors.studies",),

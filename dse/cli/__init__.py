@@ -28,6 +28,7 @@ from dse.cli import (
     plan,
     plot,
     pools,
+    posttrain,
     programs,
     report,
     run,
@@ -69,6 +70,7 @@ app.command()(merge.merge)
 app.command()(search.search)
 app.command()(pools.pools)
 app.command()(plan.plan)
+app.command()(posttrain.posttrain)
 app.command()(evaluate.evaluate)
 app.command()(decide.decide)
 app.command()(measure.measure)

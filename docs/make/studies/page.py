@@ -6,13 +6,13 @@ from collections import Counter
 from collections.abc import Iterator, Sequence
 
 from docs.make.markdown import document, tight_table
-from docs.make.studies import energy, offloading, serving, training
+from docs.make.studies import energy, offloading, posttraining, serving, training
 from docs.make.studies.claim import DIFFERS, SETTING, WORDS, Claim, Row, judged
 
 
 def claims() -> list[Claim]:
     """Every claim, in the order of the page."""
-    return [*training.claims(), *offloading.claims(), *serving.claims(), *energy.claims()]
+    return [*training.claims(), *offloading.claims(), *serving.claims(), *posttraining.claims(), *energy.claims()]
 
 
 _INTRODUCTION = """\

@@ -28,6 +28,7 @@ from dse.views.plot.grid import axes_of
 from dse.views.plot.interactivity import interactivity
 from dse.views.plot.machines import shares
 from dse.views.plot.pareto import front_of, pareto, trades
+from dse.views.plot.posttraining import posttraining
 from dse.views.plot.style import ENDINGS, save
 
 if TYPE_CHECKING:
@@ -35,7 +36,7 @@ if TYPE_CHECKING:
 
 __all__ = [
     "ENDINGS", "KINDS", "bounds", "breakdown", "clock", "collectives", "energy", "fleets", "interactivity", "pareto",
-    "save", "shares", "suited",
+    "posttraining", "save", "shares", "suited",
 ]  # fmt: skip
 
 #: Name on the command line → figure.

@@ -1,0 +1,360 @@
+"""Post-training by reinforcement learning: the best split of devices between rollout engines and a trainer.
+
+One sweep lists the trainer's mappings on every number of devices, another one the replicas of the rollout engine. Each
+pair of both is a step (:mod:`dse.model.steps.posttraining`): colocated on all devices, or split, with pools in turn or
+with weights of a bounded staleness.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, NamedTuple
+
+import numpy as np
+import xarray as xr
+
+from dse.designs import catalog
+from dse.doors.posttraining import (
+    GRPO,
+    PPO,
+    RlWork,
+    algorithm_work,
+    forward_time,
+    lengths,
+    rl_step,
+    rollout_time,
+    weights_time,
+)
+from dse.errors import InputError, unknown_name
+from dse.spec import sweep as specs
+from dse.sweep import execute
+from dse.sweep.grid import compose
+from dse.sweep.results.rebuilding import singles_at
+
+#: Modes, in the order of tables, and algorithms.
+MODES, ALGORITHMS = ("colocated", "split", "async"), (GRPO, PPO)
+
+#: Trainer designs of each number of devices that are paired: the fastest of an update; most sizes of a trainer.
+_KEPT, _SIZES = 4, 32
+
+#: Most devices of a replica of the rollout engine.
+_REPLICA = 64
+
+#: Limit of each number.
+_MOST = 1e9
+
+_TRAIN_LABELS = ("tp", "cp", "pp", "dp", "ep", "micro_batch", "recompute")
+_ROLLOUT_LABELS = ("tp", "ep", "dp")
+
+#: Names and units of the parts of a step.
+PARTS = {
+    "rollout": "rollout: prefill and decode to the last answer", "reward": "reward", "log_probs":
+    "log-probabilities, old and of the reference", "critic": "critic: values and update", "training":
+    "training: forward, backward, optimiser", "weights": "weights sent to the rollout engines",
+    "switch": "training state moved to the host and back",
+}  # fmt: skip
+
+
+class RlDemand(NamedTuple):
+    """What a step is asked to do, and on what."""
+
+    workload: str
+    system: str
+    devices: int
+    prompts: int
+    samples: int  #: answers per prompt
+    prompt_tokens: float = 1024.0
+    output_tokens: float = 1024.0  #: mean of answers, after the cut
+    length_spread: float = 0.5  #: relative standard deviation of answers, before the cut
+    longest: float = 0.0  #: most tokens of an answer; 0: four times the mean
+    staleness: int = 1  #: steps by which weights of rollouts may be old, async
+    algorithm: str = GRPO
+    reference: bool = True  #: whether log-probabilities of a reference are computed
+    reward_time: float = 0.0  #: s, after the rollout
+    train_batch: int = 0  #: answers per update; 0: all of a step
+    modes: tuple[str, ...] = MODES
+    trainers: int = 0  #: devices of the trainer, split; 0: any
+    training: Mapping[str, Any] = {}  #: fixed values of the trainer's mapping
+    rollout: Mapping[str, Any] = {}  #: of the engine's
+
+    @property
+    def answers(self) -> int:
+        """Answers of a step."""
+        return self.prompts * self.samples
+
+    @property
+    def most_tokens(self) -> float:
+        """Most tokens of an answer."""
+        return self.longest or 4.0 * self.output_tokens
+
+    @property
+    def tokens(self) -> float:
+        """Tokens that a step trains on."""
+        return self.answers * (self.prompt_tokens + self.output_tokens)
+
+
+class RlPlan(NamedTuple):
+    """The best step of each mode, and those of every split [point]; why other modes have none."""
+
+    demand: RlDemand
+    best: xr.Dataset
+    splits: xr.Dataset
+    without: dict[str, str]
+
+
+class _Pool(NamedTuple):
+    """Columns of the designs of a pool [designs]."""
+
+    columns: dict[str, np.ndarray]
+    designs: list[Any]
+
+
+def plan_rl(demand: RlDemand) -> RlPlan:
+    """The best step of each mode.
+
+    Args:
+        demand: names of the catalogue and numbers.
+
+    Returns:
+        Modes that fit, with the reason of the others.
+
+    Raises:
+        InputError: for unknown names and numbers out of their range.
+    """
+    _check(demand)
+    demand = demand._replace(workload=catalog.resolve("workload", demand.workload))
+    trainer, engine = _trainers(demand), _engines(demand)
+    tables, without = [], dict[str, str]()
+    for mode in demand.modes:
+        found = _paired(demand, mode, trainer, engine) if trainer.designs and engine.designs else None
+        if found is not None:
+            tables.append(found)
+        else:
+            without[mode] = _reason(demand, mode, trainer, engine)
+    if not tables:
+        return RlPlan(demand, xr.Dataset(), xr.Dataset(), without)
+    splits = xr.concat(tables, "point", join="outer", coords="minimal", compat="override")
+    splits.attrs = {"title": f"post-training of {demand.workload} on {demand.devices} {demand.system}",
+                    "demand": json.dumps(demand._asdict(), default=dict)}  # fmt: skip
+    firsts = [int(np.flatnonzero(splits.mode.values == mode)[np.argmin(
+        splits.step_time.values[splits.mode.values == mode]
+    )]) for mode in demand.modes if mode not in without]  # fmt: skip
+    return RlPlan(demand, splits.isel(point=firsts), splits, without)
+
+
+_OPTIONS = {
+    "devices": "--n-devices", "prompts": "--prompts", "samples": "--samples", "prompt_tokens": "--isl",
+    "output_tokens": "--osl", "most_tokens": "--max-osl", "length_spread": "--length-spread",
+}  # fmt: skip
+
+
+def _check(demand: RlDemand) -> None:
+    """InputError for numbers out of their range."""
+    for name, option in _OPTIONS.items():
+        value = getattr(demand, name)
+        if not (0.0 if name == "length_spread" else 1.0) <= value < _MOST:
+            raise InputError(option, f"{value:g}", f"1 or more, less than {_MOST:g}", "check the number")
+    if demand.most_tokens <= demand.output_tokens:
+        raise InputError("--max-osl", f"{demand.most_tokens:g}", f"more than the mean, {demand.output_tokens:g}",
+                         f"write {4 * demand.output_tokens:g}")  # fmt: skip
+    for option, value, allowed in (("--algorithm", demand.algorithm, ALGORITHMS),
+                                   *(("--mode", mode, MODES) for mode in demand.modes)):  # fmt: skip
+        if value not in allowed:
+            raise unknown_name(option, value, allowed, "names")
+    if not demand.modes:
+        raise InputError("--mode", "none", ", ".join(MODES), "write --mode async")
+    if demand.trainers and not demand.trainers < demand.devices:
+        raise InputError("--trainers", str(demand.trainers), f"fewer than the {demand.devices} devices", "leave it out")
+    if demand.train_batch and demand.answers % demand.train_batch:
+        raise InputError("--train-batch", str(demand.train_batch), f"divisors of the {demand.answers} answers",
+                         f"write {demand.answers}")  # fmt: skip
+    if not 0 <= demand.staleness <= 64 or not 0.0 <= demand.reward_time < _MOST:
+        raise InputError("--staleness, --reward", f"{demand.staleness}, {demand.reward_time:g}",
+                         "0 to 64 steps, 0 s or more", "write 1")  # fmt: skip
+
+
+def _axes(fixed: Mapping[str, Any], axes: dict[str, Any]) -> list[str]:
+    """Lines of a sweep's axes; stated values in place of listed ones."""
+    axes = axes | {name: value if isinstance(value, list) else [value] for name, value in fixed.items()}
+    return ["[axes]", *(f"{name} = {json.dumps(value)}" for name, value in axes.items())]
+
+
+def _pool(lines: Sequence[str], columns: Sequence[str], keep: Callable[[dict[str, np.ndarray]], np.ndarray]) -> _Pool:
+    """The designs of a sweep that are kept, with columns where they are known."""
+    grid = compose.build(specs.from_text("\n".join(lines), "posttrain"))
+    data, _ = execute(grid, output=False, keep="feasible")
+    count = data.sizes["design"]
+    found = {name: np.broadcast_to(data[name].values, count) for name in columns if name in data}
+    if not count:
+        return _Pool(found, [])
+    rows = keep(found)
+    return _Pool({name: values[rows] for name, values in found.items()}, singles_at(data, rows, grid))
+
+
+def _trainers(demand: RlDemand) -> _Pool:
+    """Mappings of the trainer, the fastest of each number of devices; micro-batches hold the longest answer."""
+    mean = demand.prompt_tokens + demand.output_tokens
+    whole = 2 ** math.ceil(math.log2((demand.prompt_tokens + demand.most_tokens) / mean) - 1e-9)
+    node = max(1, min(8, demand.devices // 4))
+    step = node * math.ceil(demand.devices / node / _SIZES)
+    sizes = sorted({*range(step, demand.devices, step), demand.devices})
+    sizes = [demand.trainers, demand.devices] if demand.trainers else sizes
+    axes: dict[str, Any] = {
+        "n_devices": sizes, "tp": "divisors", "pp": "divisors", "cp": [1, 2, 4, 8],
+        "micro_batch": [whole, 2 * whole], "recompute": ["none", "selective", "full"],
+    }  # fmt: skip
+    if catalog.is_mixture(demand.workload):
+        axes["ep"] = "divisors"
+    lines = [
+        "[workload]", f"name = {json.dumps(demand.workload)}", f"seq_len = {128 * math.ceil(mean / 128)}",
+        f"global_batch = {demand.train_batch or demand.answers}", "[system]", f"name = {json.dumps(demand.system)}",
+        *_axes(demand.training, axes), "[constraints]", 'all = ["fits_probability >= 0.9"]',
+        "[output]", 'keep = "feasible"', "money = true",
+    ]  # fmt: skip
+    memory = (f"peak_memory_{part}" for part in ("weights", "gradients", "optimizer", "embedding_and_head"))
+    metrics = "step_time", "tokens_per_second", "cost_per_device_hour", "parameters", "n_devices", "software", *memory
+    return _pool(lines, (*metrics, *_TRAIN_LABELS), _fastest)
+
+
+def _fastest(found: dict[str, np.ndarray]) -> np.ndarray:
+    """Rows of the fastest designs of each number of devices."""
+    order = np.lexsort((found["step_time"], found["n_devices"]))
+    sizes = found["n_devices"][order]
+    rank = np.arange(order.size) - np.searchsorted(sizes, sizes)
+    return order[rank < _KEPT]
+
+
+def _engines(demand: RlDemand) -> _Pool:
+    """Replicas of the rollout engine; of dense models one rank each."""
+    mixture, fixed = catalog.is_mixture(demand.workload), dict(demand.rollout)
+    most = min(_REPLICA, demand.devices)
+    sizes = [2**k for k in range(most.bit_length())]
+    axes: dict[str, Any] = {"n_devices": sizes, "tp": "divisors"} | ({"ep": "divisors"} if mixture else {})
+    lines = [
+        "[workload]", f"name = {json.dumps(demand.workload)}", "[system]", f"name = {json.dumps(demand.system)}",
+        "[serving]", f"prompt_tokens = {float(demand.prompt_tokens)!r}",
+        f"output_tokens = {float(demand.output_tokens)!r}", 'load = "offline"',
+        f"answer_spread = {min(demand.length_spread, 1.0)!r}", *_axes(fixed, axes), "[output]", 'keep = "feasible"',
+    ]  # fmt: skip
+    metrics = ("concurrency_limit", "peak_memory", "peak_memory_weights", "n_devices", "software", *_ROLLOUT_LABELS)
+
+    def kept(found: dict[str, np.ndarray]) -> np.ndarray:
+        alone = np.full(found["n_devices"].shape, mixture) | (found.get("dp", np.ones(1)) == 1)
+        return np.flatnonzero(alone & (found["concurrency_limit"] >= 1.0))
+
+    return _pool(lines, metrics, kept)
+
+
+def _paired(demand: RlDemand, mode: str, trainer: _Pool, engine: _Pool) -> xr.Dataset | None:
+    """The best pair of each number of trainer devices; None where none fits."""
+    own, other, devices, colocated = trainer.columns, engine.columns, demand.devices, mode == "colocated"
+    rows = np.flatnonzero((own["n_devices"] == devices) == colocated)
+    if not rows.size:
+        return None
+    columns, designs = {name: values[rows] for name, values in own.items()}, [trainer.designs[row] for row in rows]
+    free = np.full(rows.size, devices) if colocated else devices - columns["n_devices"]
+    replica = other["n_devices"].astype(float)
+    replicas = np.minimum(np.floor(free / replica[:, None]), demand.answers)  # [engines, trainers]
+    parts: tuple[Any, ...] = np.broadcast_arrays(
+        _rollout(demand, engine, replicas, max(demand.staleness, 1) if mode == "async" else 1), demand.reward_time,
+        *_trained(demand, columns, designs), *_moved(demand, columns, other, designs[0].system, colocated),
+    )  # fmt: skip
+    step = rl_step(RlWork(*parts), colocated, demand.staleness if mode == "async" else 0)
+    seconds = np.where(replicas >= 1.0, np.asarray(step.total, np.float64), np.inf)
+    best_engine = seconds.argmin(0)
+    seconds = seconds.min(0)
+    order = [among[seconds[among].argmin()] for size in np.unique(columns["n_devices"])
+             if (among := np.flatnonzero(columns["n_devices"] == size)).size]  # fmt: skip
+    t = np.array([at for at in order if np.isfinite(seconds[at])], int)
+    e = best_engine[t]
+    if not t.size:
+        return None
+    values = {name: np.asarray(value, np.float64)[e, t] for name, value in step._asdict().items()}
+    labels = {f"training_{name}": columns[name][t] for name in (*_TRAIN_LABELS, "software") if name in columns}
+    labels |= {f"rollout_{name}": other[name][e] for name in (*_ROLLOUT_LABELS, "software") if name in other}
+    counts = {"mode": np.full(t.size, mode), "training_devices": columns["n_devices"][t],
+              "rollout_devices": replicas[e, t] * replica[e], "rollout_replicas": replicas[e, t]}  # fmt: skip
+    return _dataset(demand, values, counts | labels, columns["cost_per_device_hour"][t])
+
+
+def _rollout(demand: RlDemand, engine: _Pool, replicas: np.ndarray, batches: int) -> np.ndarray:
+    """Seconds of the rollout of a batch, where ``batches`` of them run through [engines, trainers]."""
+    other = engine.columns
+    ranks = other["dp"].astype(float) if "dp" in other else np.ones(len(engine.designs))
+    rooms = np.maximum(np.floor(other["concurrency_limit"] / ranks), 1.0)
+    total = float(batches * demand.answers)
+    counts, places = np.unique(replicas, return_inverse=True)
+    answers = lengths(float(demand.output_tokens), float(demand.length_spread), float(demand.most_tokens))
+    seconds = rollout_time(
+        engine.designs, rooms, total / np.maximum(counts, 1.0) / ranks[:, None], answers, demand.prompt_tokens,
+        float(demand.samples), total,
+    )  # fmt: skip
+    return np.take_along_axis(seconds, places.reshape(replicas.shape), 1) / batches
+
+
+def _trained(demand: RlDemand, columns: dict[str, np.ndarray], designs: list[Any]) -> tuple[Any, Any, Any]:
+    """Seconds of log-probabilities, critic and training [trainers]; the critic takes turns with the policy."""
+    steps = demand.tokens / (columns["tokens_per_second"] * columns["step_time"])
+    update, forward = steps * columns["step_time"], steps * forward_time(designs)
+    log_probs, critic = algorithm_work(demand.algorithm, demand.reference, forward, update)
+    swapped = 2.0 * _state(columns) / float(designs[0].system.host.bandwidth) if demand.algorithm == PPO else 0.0
+    return log_probs, critic + swapped, update
+
+
+def _state(columns: dict[str, np.ndarray]) -> np.ndarray:
+    """Bytes of weights and optimiser state of a trainer's most loaded device [trainers]."""
+    return columns["peak_memory_weights"] + columns["peak_memory_optimizer"] + columns["peak_memory_embedding_and_head"]
+
+
+def _moved(
+    demand: RlDemand, columns: dict[str, np.ndarray], other: dict[str, np.ndarray], system: Any, colocated: bool
+) -> tuple[Any, Any]:
+    """Seconds of weights sent and of the training state moved out and in [engines, trainers].
+
+    Weights cross the scale-out network, unless all devices, or the ranks that hold a copy of the model, share a domain.
+    """
+    shard, domain = other["peak_memory_weights"][:, None], float(system.scale_up.domain)
+    copy_is_near = colocated & (columns.get("pp", np.ones(1)) == 1) & (columns.get("tp", np.ones(1)) <= domain)
+    inside = copy_is_near | (demand.devices <= domain)
+    bandwidth = np.where(inside, float(system.scale_up.bandwidth), float(system.scale_out.bandwidth))
+    bytes_and_links: tuple[Any, ...] = np.broadcast_arrays(
+        shard, 2.0 * columns["parameters"], columns["n_devices"], bandwidth
+    )
+    state, memory = _state(columns), float(system.accelerator.memory.capacity)
+    held = state + columns["peak_memory_gradients"] + other["peak_memory"][:, None]
+    switch = np.where((held > memory) & colocated, 2.0 * state / float(system.host.bandwidth), 0.0)
+    return weights_time(*bytes_and_links), switch
+
+
+def _dataset(
+    demand: RlDemand, step: dict[str, np.ndarray], coordinates: dict[str, np.ndarray], hourly: np.ndarray
+) -> xr.Dataset:
+    """Labelled results of a mode [point]."""
+    total = step.pop("total")
+    found = {"step_time": (total, "s", "step time")}
+    found |= {f"step_time_{name}": (step[name], "s", text) for name, text in PARTS.items()}
+    found |= {name: (step[name], "s", f"idle time of the {pool}") for name, pool in (
+        ("rollout_idle", "rollout engines"), ("training_idle", "trainer"))}  # fmt: skip
+    hours = demand.devices * total / 3600.0
+    found |= {
+        "tokens_per_second_per_device": (demand.tokens / total / demand.devices, "s-1", "trained tokens/s per device"),
+        "samples_per_second": (demand.answers / total, "s-1", "answers/s"),
+        "device_hours": (hours, "h", "device-hours of a step"),
+        "cost_per_step": (hours * hourly, "USD", "cost of a step, of buying and running the devices"),
+    }
+    return xr.Dataset(
+        {name: ("point", values, {"units": units, "long_name": text}) for name, (values, units, text) in found.items()},
+        {name: ("point", values) for name, values in coordinates.items()},
+    )
+
+
+def _reason(demand: RlDemand, mode: str, trainer: _Pool, engine: _Pool) -> str:
+    """Why a mode has no step."""
+    if not engine.designs:
+        return f"no replica of up to {min(_REPLICA, demand.devices)} devices holds the model and an answer"
+    if not trainer.designs or mode == "colocated":
+        return f"no mapping of {demand.devices} devices divides the batch and trains the model within their memory"
+    least = int(trainer.columns["n_devices"].min()), int(engine.columns["n_devices"].min())
+    return f"the trainer needs {least[0]} devices and a rollout replica {least[1]} of {demand.devices}"

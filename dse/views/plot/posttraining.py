@@ -1,0 +1,61 @@
+"""Post-training: seconds of a step by part and mode, and the step over the devices of the trainer."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import numpy as np
+import xarray as xr
+
+from dse.views.plot.style import COLUMN, laid_out, legend_below, new_figure, series, set_title, style
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
+#: Height of a panel in inches; parts of a bar and their colours.
+_HEIGHT = 2.4
+_COLOURS = {"rollout": "#1a5282", "reward": "#8c6bb1", "log_probs": "#e0a030", "critic": "#6d7270", "training":
+            "#c8440a", "weights": "#5a9e6f", "switch": "#949494"}  # fmt: skip
+
+
+def posttraining(best: xr.Dataset, splits: xr.Dataset) -> Figure:
+    """Bars of each mode's pools by part, and beneath the step time over the devices of the trainer.
+
+    Args:
+        best: the best step of each mode, of :func:`dse.sweep.posttraining.plan_rl`.
+        splits: steps of every split, likewise.
+
+    Returns:
+        The figure; what a bar lacks to its step time is idle.
+    """
+    with style():
+        figure = new_figure(width=COLUMN, height=2 * _HEIGHT)
+        top, below = figure.subplots(2, 1)
+        bars = [(str(mode), pool) for mode in best.mode.values
+                for pool in (("",) if mode == "colocated" else ("rollout", "trainer"))]  # fmt: skip
+        left = np.zeros(len(bars))
+        for part, colour in _COLOURS.items():
+            values = np.array([_share(best, mode, pool, part) for mode, pool in bars])
+            if values.any():
+                top.barh(range(len(bars)), values, left=left, color=colour, label=part.replace("_", "-"))
+                left += values
+        top.set_yticks(range(len(bars)), [f"{mode} {pool}".strip() for mode, pool in bars])
+        top.invert_yaxis()
+        top.set(xlabel="seconds of a step")
+        modes = [str(mode) for mode in dict.fromkeys(splits.mode.values)]
+        for mode, look in series(modes).items():
+            own = splits.isel(point=np.flatnonzero(splits.mode.values == mode))
+            below.plot(own.training_devices, own.step_time, label=mode, markersize=3.2, linewidth=1.3, **look)
+        below.set(xlabel="devices of the trainer", ylabel="step time, s", ylim=(0.0, None))
+        (bars_of, parts), (lines, names) = (axes.get_legend_handles_labels() for axes in (top, below))
+        legend_below(figure, [*bars_of, *lines], [*parts, *names])
+        set_title(figure, str(splits.attrs["title"]))
+        laid_out(figure, 2 * _HEIGHT)
+    return figure
+
+
+def _share(best: xr.Dataset, mode: str, pool: str, part: str) -> float:
+    """Seconds of a part on a pool of a mode; weights busy both."""
+    of_rollout = part in ("rollout", "reward", "weights")
+    busy = not pool or part == "weights" or of_rollout == (pool == "rollout")
+    return float(best[f"step_time_{part}"].values[best.mode.values == mode][0]) if busy else 0.0
