@@ -14,8 +14,8 @@ if TYPE_CHECKING:
 
 #: Height of a panel in inches; parts of a bar and their colours.
 _HEIGHT = 2.4
-_COLOURS = {"rollout": "#1a5282", "reward": "#8c6bb1", "log_probs": "#e0a030", "critic": "#6d7270", "training":
-            "#c8440a", "weights": "#5a9e6f", "switch": "#949494"}  # fmt: skip
+_COLOURS = {"rollout": "#0e306e", "reward": "#594c70", "log_probs": "#1476de", "critic": "#a6905e", "training":
+            "#c94804", "weights": "#7d35a2", "switch": "#076344"}  # fmt: skip
 
 
 def posttraining(best: xr.Dataset, splits: xr.Dataset) -> Figure:
