@@ -57,6 +57,7 @@ PARAMETERS = (
     Parameter("narrow_rate", 0.8, 0.15, 0.3, 1.0),
     Parameter("cache_rereads", 0.03, 1.5, 0.0, 1.0),
     Parameter("narrow_expert", 75.0, 0.4, 5.0, 1000.0),
+    Parameter("sampler_bytes", 200.0, 0.5, 20.0, 2000.0),
     Parameter("kernel_energy", 1.0, 0.3, 0.3, 3.0),
 )
 

@@ -31,6 +31,10 @@ _BURSTS = ("InferenceX", "aiconfigurator_silicon")
 #: Sources of energy from device counters (NVML), without hosts and facility.
 _COUNTERS = ("ML.ENERGY", "profile ")
 
+#: Sources whose clients send all requests at the start: they wait in the engine, which runs as many as it may
+#: (ml-energy/benchmark: request rate inf). Rows state how many ran.
+_QUEUED = "ML.ENERGY"
+
 _MLPERF = "MLPerf"
 #: Assumed maximum share of memory for weights, of mappings that no row lists.
 _MLPERF_WEIGHTS = 0.62
@@ -91,7 +95,9 @@ def complete(row: Row, lookup: Lookup, twin: bool | None = None) -> Candidates:
     engine = software.engine
     if engine is None:
         raise Skip("stack that does not serve", f"{stack} has no [engine]")
-    if cells.text("batch_kind") == "max_num_seqs":  # limit of the engine, above the concurrency
+    if row.source.startswith(_QUEUED):
+        engine = dataclasses.replace(engine, most_sequences=float(requests.concurrency))
+    elif cells.text("batch_kind") == "max_num_seqs":  # limit of the engine, above the concurrency
         most = max(float(engine.most_sequences), float(requests.concurrency))
         engine = dataclasses.replace(engine, most_sequences=most)
     engine = dataclasses.replace(engine, request_time=float(engine.request_time) * client_slowdown(row))
@@ -258,6 +264,7 @@ def _requests(cells: Cells) -> Requests:
     return Requests(
         prompt_tokens=prompt, output_tokens=max(answer, 1.0), concurrency=batch or 1.0, load=float(load), burst=burst,
         queue=cells.number("queue") or 0.0, longest_answer=cells.number("longest_answer") or 0.0,
+        sampled=1.0 if cells.flag("sampled") else None,
     )  # fmt: skip
 
 
@@ -266,7 +273,8 @@ def _load(source: str, kind: str) -> Load:
         return Load.waves
     if "static" in kind:
         return Load.static
-    return Load.offline if "in-flight" in kind or "offline" in kind else Load.concurrency
+    queued = "in-flight" in kind or "offline" in kind or source.startswith(_QUEUED)
+    return Load.offline if queued else Load.concurrency
 
 
 # DeepSeek-R1 and -V3
