@@ -229,8 +229,10 @@ def page(found: Sequence[engines.FittedEngine], compared: Sequence[Comparison]) 
         "others of its code base and its time show, and one of no other source is what they say. A client's time "
         "belongs to its source: aiconfigurator's, on the host of the engine, takes 2.35 times as long as InferenceX's, "
         "one number by the two engines that both measured, and known to every fit here: with that source left out, "
-        "times to the first token are not unseen in this one respect. Offline runs of TensorRT-LLM 0.17 and 1.0 have "
-        "the numbers of requests that their source states.",
+        "times to the first token are not unseen in this one respect. Prompts of ML.ENERGY v3's chats carry the turns "
+        "before them: 350 tokens by estimate, with which the delays in its own rows agree, so that they are not unseen "
+        "in this respect either. Offline runs of TensorRT-LLM 0.17 and 1.0 have the numbers of requests that their "
+        "source states.",
         table((*HEADER, "asked, unseen"), [_row(line.what, some, line.target) for line, some in groups if some]),
         f"By source and metric: {filed('serving_sources', HEADER, rows_by_source(listed))}",
         "## Waiting for memory",

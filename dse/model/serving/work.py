@@ -182,7 +182,8 @@ def step_work(
     forward = stage.design
     layout = with_experts_met(stage.layout, forward, batch, ranks, is_mean)
     layout = with_balanced_experts(layout) if is_mean else layout
-    core = attention_of(forward.workload).serving_core(serving, layout, batch, index_flops(forward), 0.0 if engine is None else engine.cache_rereads)
+    rereads: Scalar = 0.0 if engine is None else engine.cache_rereads
+    core = attention_of(forward.workload).serving_core(serving, layout, batch, index_flops(forward), rereads)
     recipe = stage.rates.operand_bytes
     layout = layout._replace(element=layout.element._replace(weight=bytes_a_weight(serving, recipe, False)))
     dense = tuple(in_hybrid(layer_operators(forward, layout, core), forward, layout, batch))
