@@ -250,7 +250,7 @@ def page(found: Sequence[engines.FittedEngine], compared: Sequence[Comparison]) 
         "## Layers with a state, apart",
         "Nemotron Nano v2 (Mamba-2 layers and attention) of ML.ENERGY v3: no row of a model with a state was "
         "fitted. What a token takes while others decode is predicted as well as for models without; what many short "
-        "requests a second take beside it is not: a prompt of 133 tokens seems to hold up a step by some 28 ms "
+        "requests a second take beside it is not: a prompt seems to hold up a step by some 28 ms "
         "(answers of 500 tokens come 25 % slower than the times of their tokens tell, those of 5,500 by 3 %), as if "
         "steps with prompts ran without a graph.",
         *_apart("states", ("model", "metric"), rows_of_states(compared)),
