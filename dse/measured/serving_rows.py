@@ -31,10 +31,6 @@ _BURSTS = ("InferenceX", "aiconfigurator_silicon")
 #: Sources of energy from device counters (NVML), without hosts and facility.
 _COUNTERS = ("ML.ENERGY", "profile ")
 
-#: Sources whose clients send all requests at the start: they wait in the engine, which runs as many as it may
-#: (ml-energy/benchmark: request rate inf). Rows state how many ran.
-_QUEUED = "ML.ENERGY"
-
 _MLPERF = "MLPerf"
 #: Assumed maximum share of memory for weights, of mappings that no row lists.
 _MLPERF_WEIGHTS = 0.62
@@ -95,9 +91,7 @@ def complete(row: Row, lookup: Lookup, twin: bool | None = None) -> Candidates:
     engine = software.engine
     if engine is None:
         raise Skip("stack that does not serve", f"{stack} has no [engine]")
-    if row.source.startswith(_QUEUED):
-        engine = dataclasses.replace(engine, most_sequences=float(requests.concurrency))
-    elif cells.text("batch_kind") == "max_num_seqs":  # limit of the engine, above the concurrency
+    if cells.text("batch_kind") == "max_num_seqs":  # limit of the engine, above the concurrency
         most = max(float(engine.most_sequences), float(requests.concurrency))
         engine = dataclasses.replace(engine, most_sequences=most)
     engine = dataclasses.replace(engine, request_time=float(engine.request_time) * client_slowdown(row))
@@ -141,7 +135,7 @@ def _memory(cells: Cells, runtime: float) -> dict[str, float]:
 
 
 def client_slowdown(row: Row) -> float:
-    """Time of a request outside the engine over that of a client on a host of its own, as the source states it."""
+    """Time of a request outside the engine, over that of a client on a host of its own, by its source; 0: none."""
     return float(row.get("client_slowdown") or rules.stated(row, "stated", "client_slowdown") or 1.0)
 
 
@@ -273,8 +267,7 @@ def _load(source: str, kind: str) -> Load:
         return Load.waves
     if "static" in kind:
         return Load.static
-    queued = "in-flight" in kind or "offline" in kind or source.startswith(_QUEUED)
-    return Load.offline if queued else Load.concurrency
+    return Load.offline if "in-flight" in kind or "offline" in kind else Load.concurrency
 
 
 # DeepSeek-R1 and -V3
