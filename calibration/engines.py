@@ -40,7 +40,8 @@ from dse.types.fields import field_metadata
 
 #: What is fitted of an engine: prior, spread of its logarithm, physical range. Single products of 8 bits reach 0.88 of
 #: what those of 16 do on Hopper, 0.68 on Blackwell. Fused expert kernels alone are slower by some 75 bytes over a row
-#: of a shard (aiconfigurator's tables of vLLM and SGLang on four chips: 40 weights of bf16, 70 of fp8).
+#: of a shard (aiconfigurator's tables of vLLM and SGLang on four chips: 40 weights of bf16, 70 of fp8). Top-p sampling
+#: passes some 200 bytes a logit: four passes of a radix sort over values and indices, and some ten in single precision.
 PARAMETERS = (
     Parameter("kernel_slowdown", 1.08, 0.12, 0.8, 2.0),
     Parameter("layer_time", 15e-6, 0.6, 1e-6, 100e-6),
@@ -57,6 +58,7 @@ PARAMETERS = (
     Parameter("narrow_rate", 0.8, 0.15, 0.3, 1.0),
     Parameter("cache_rereads", 0.03, 1.5, 0.0, 1.0),
     Parameter("narrow_expert", 75.0, 0.4, 5.0, 1000.0),
+    Parameter("sampler_bytes", 200.0, 0.5, 20.0, 2000.0),
     Parameter("kernel_energy", 1.0, 0.3, 0.3, 3.0),
 )
 
@@ -336,8 +338,11 @@ def texts(found: FittedEngine) -> dict[str, str]:
     """Name → value as TOML, and whether the rows narrowed it."""
     values = {}
     measured = {c.metric for c in found.rows.compared}
+    asked = (c.prediction.chosen.workload.requests for c in found.rows.compared)
+    drawn = any(one is not None and one.sampled is not None for one in asked)
+    unseen = {"kernel_energy": "energy_per_output_token" not in measured, "sampler_bytes": not drawn}
     for p in PARAMETERS:
-        if p.path == "kernel_energy" and "energy_per_output_token" not in measured:
+        if unseen.get(p.path):
             continue
         units = field_metadata(Engine, p.path)["units"]
         number = writing.number(found.fit.values[p.path], units, "ms" if p.path in _MILLISECONDS else "us")

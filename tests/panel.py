@@ -113,7 +113,7 @@ PANEL: dict[str, Case] = {
     ),
     "served, at a rate": _serves(
         "llama-3-70b", "h100", "vllm", tp=4, dp=2, n_devices=8, request_rate=7, arrival_variation=2,
-        prompt_tokens=2048, output_tokens=512, length_spread=0.4, answer_spread=0.6,
+        prompt_tokens=2048, output_tokens=512, length_spread=0.4, answer_spread=0.6, sampled=0.5,
     ),
     "served, prefixes and sessions": _serves(
         "llama-3-8b", "h100", "vllm", request_rate=5, prompt_tokens=4096, output_tokens=192, prefix_share=0.2,

@@ -229,8 +229,10 @@ def page(found: Sequence[engines.FittedEngine], compared: Sequence[Comparison]) 
         "others of its code base and its time show, and one of no other source is what they say. A client's time "
         "belongs to its source: aiconfigurator's, on the host of the engine, takes 2.35 times as long as InferenceX's, "
         "one number by the two engines that both measured, and known to every fit here: with that source left out, "
-        "times to the first token are not unseen in this one respect. Offline runs of TensorRT-LLM 0.17 and 1.0 have "
-        "the numbers of requests that their source states.",
+        "times to the first token are not unseen in this one respect. Prompts of ML.ENERGY v3's chats carry the turns "
+        "before them: 350 tokens by estimate, with which the delays in its own rows agree, so that they are not unseen "
+        "in this respect either. Offline runs of TensorRT-LLM 0.17 and 1.0 have the numbers of requests that their "
+        "source states.",
         table((*HEADER, "asked, unseen"), [_row(line.what, some, line.target) for line, some in groups if some]),
         f"By source and metric: {filed('serving_sources', HEADER, rows_by_source(listed))}",
         "## Waiting for memory",
@@ -248,7 +250,7 @@ def page(found: Sequence[engines.FittedEngine], compared: Sequence[Comparison]) 
         "## Layers with a state, apart",
         "Nemotron Nano v2 (Mamba-2 layers and attention) of ML.ENERGY v3: no row of a model with a state was "
         "fitted. What a token takes while others decode is predicted as well as for models without; what many short "
-        "requests a second take beside it is not: a prompt of 133 tokens seems to hold up a step by some 28 ms "
+        "requests a second take beside it is not: a prompt seems to hold up a step by some 28 ms "
         "(answers of 500 tokens come 25 % slower than the times of their tokens tell, those of 5,500 by 3 %), as if "
         "steps with prompts ran without a graph.",
         *_apart("states", ("model", "metric"), rows_of_states(compared)),

@@ -256,11 +256,11 @@ def _inside(design: Design) -> Any:
     reach = 0.5 * requests.prompt_tokens * (1.0 + requests.prefix_share)
     chunk = jnp.minimum(serving.chunk, requests.prompt_tokens * (1.0 - requests.prefix_share))
     decoding = Batch(_decoding(built), context, 0.0, 0.0, serving.drafts)
-    decode = step_work(stage, ranks, serving, decoding, engine.cache_rereads)
+    decode = step_work(stage, ranks, serving, decoding, engine)
     prefill = step_work(stage, ranks, serving, Batch(0.0, 0.0, chunk, reach))
     sections = {
-        "decode": [o for o in (*decode.layer, decode.head) if o.name not in _OF_PROMPTS],
-        "prefill": [o for o in (*prefill.layer, prefill.head) if o.name not in _OF_DECODING],
+        "decode": [o for o in (*decode.layer, *decode.head) if o.name not in _OF_PROMPTS],
+        "prefill": [o for o in (*prefill.layer, *prefill.head) if o.name not in _OF_DECODING],
     }
     forward = {
         phase: tuple(o._replace(input_gradient=None, weight_gradient=None) for o in operators)

@@ -109,6 +109,7 @@ SERVED = (
     Header(("memory_share", "static_share"), "share of memory that the engine takes (gpu_memory_utilization), or of "
            "weights and cache without its runtime (mem_fraction_static)", "that of the stack"),
     Header(("cache_bytes",), "bytes of a cached value", "2; 1 of formats whose engines have it"),
+    Header(("sampled",), "whether tokens are drawn from the likeliest ones (top-p), 1 or 0", "0"),
     Header(("longest",), "tokens of the longest sequence, in which engines count the room of a cache", "isl + osl"),
     Header(("metric",), "tpot, ttft, itl_median, output_throughput_total, latency_total, weight_memory, cache_memory, "
            "cache_tokens, …, with value and unit",

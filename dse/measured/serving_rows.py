@@ -135,7 +135,7 @@ def _memory(cells: Cells, runtime: float) -> dict[str, float]:
 
 
 def client_slowdown(row: Row) -> float:
-    """Time of a request outside the engine over that of a client on a host of its own, as the source states it."""
+    """Time of a request outside the engine, over that of a client on a host of its own, by its source; 0: none."""
     return float(row.get("client_slowdown") or rules.stated(row, "stated", "client_slowdown") or 1.0)
 
 
@@ -258,6 +258,7 @@ def _requests(cells: Cells) -> Requests:
     return Requests(
         prompt_tokens=prompt, output_tokens=max(answer, 1.0), concurrency=batch or 1.0, load=float(load), burst=burst,
         queue=cells.number("queue") or 0.0, longest_answer=cells.number("longest_answer") or 0.0,
+        sampled=1.0 if cells.flag("sampled") else None,
     )  # fmt: skip
 
 

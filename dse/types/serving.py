@@ -41,6 +41,10 @@ class Requests:
     expert_skew: Scalar = metadata(
         "", "1", "relative standard deviation of the tokens of an expert", default=1.0
     )
+    sampled: Scalar | None = metadata(
+        "", "1", "share of requests whose tokens are drawn from the likeliest (top-p), which sorts the logits",
+        default=None, bounds=SHARE, absent=0.0,
+    )  # fmt: skip
     first_token_limit: Scalar = metadata("", "s", "limit of the time to first token, 0 none", default=0.0)
     token_limit: Scalar = metadata("", "s", "limit of the time per output token, 0 none", default=0.0)
 
@@ -195,6 +199,7 @@ class Engine:
         "", "1", "exponent of repeated KV reads in decode", default=0.0,
         bounds=SHARE,
     )  # fmt: skip
+    sampler_bytes: Scalar = metadata("", "B", "bytes moved per logit to draw a token from the likeliest", default=200.0)
     most_sequences: Scalar = metadata("", "1", "maximum sequences per step", default=2048.0, bounds=COUNT)
     device_share: Scalar = metadata(
         "", "1", "share of engine overhead in which the device works",

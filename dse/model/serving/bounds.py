@@ -40,7 +40,7 @@ def _step_bounds(ranks: Scalar, serving: Serving, engine: Engine, phase: EngineP
     """Matrices and attention by the roofline side of each kernel, s; communication is network, host time is rest."""
     stage, time = phase.clock.stage, phase.time
     rates = without_floors(of_narrow_formats(stage.rates, engine))
-    ran = stage_pass(stage, step_work(stage, ranks, serving, phase.batch, engine.cache_rereads), phase.batch)
+    ran = stage_pass(stage, step_work(stage, ranks, serving, phase.batch, engine), phase.batch)
 
     def bound(kind: OperatorKind, work: Work) -> BoundBy:
         return bound_by(kind, [work], isolated_time(kind, work, rates), rates)

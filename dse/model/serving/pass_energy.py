@@ -30,7 +30,7 @@ class PassJoules(NamedTuple):
 def joules_of(stage: Stage, ranks: Scalar, serving: Serving, engine: Engine, batch: Batch) -> PassJoules:
     """Energy of one pass of a stage with its share of the head, on the device with the mean rows of experts."""
     design = stage.design
-    work = step_work(stage, ranks, serving, batch, engine.cache_rereads, is_mean=True)
+    work = step_work(stage, ranks, serving, batch, engine, is_mean=True)
     spent = phase_energy(stage_pass(stage, work, batch).phase, design, reread_bytes(stage, serving))
     links = plus(spent.network, far_energy(stage, serving, batch))
     return PassJoules(engine.kernel_energy * spent.cores, engine.kernel_energy * spent.memory, links)

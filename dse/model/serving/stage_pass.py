@@ -47,7 +47,7 @@ def stage_pass(stage: Stage, work: StepWork, batch: Batch) -> StagePass:
     others = (runs.where(lambda o: not o.core) for runs in (layer, dense))
     return StagePass(
         attention=layer._replace(times=layers).where(lambda o: o.core),
-        others=(*others, Runs((work.head,), (1.0 + batch.drafting) / pp)),
+        others=(*others, Runs(work.head, (1.0 + batch.drafting) / pp)),
         messages=Sends(work.messages, layers),
         hand_over=Sends(work.hand_over),
         expert_layers=feed_forward_of(stage.design.workload).usual(none, lambda: with_experts),

@@ -57,7 +57,7 @@ def engine_step(stage: Stage, ranks: Scalar, serving: Serving, engine: Engine, b
     """
     stages = stage.design.mapping.pp
     each = per_stage_batch(batch, stages)
-    one = stage_time(stage, serving, engine, step_work(stage, ranks, serving, each, engine.cache_rereads), each)
+    one = stage_time(stage, serving, engine, step_work(stage, ranks, serving, each, engine), each)
     return EngineStepTime(*(stages * part for part in one))
 
 

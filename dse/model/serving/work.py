@@ -16,7 +16,7 @@ from dse.model.serving.hybrid import in_hybrid
 from dse.model.work.batch import Batch
 from dse.model.work.blocks import attention_of, feed_forward_of, shares_of, states_of
 from dse.model.work.messages import copies_sent, dispatch_bytes, members_copied, pipeline_messages, tensor_messages
-from dse.model.work.operators import matmul_work
+from dse.model.work.operators import Flops, elementwise, matmul_work
 from dse.model.work.parameters import main_model
 from dse.model.work.transformer import expert_layer_operators, layer_operators
 from dse.types import (
@@ -74,7 +74,7 @@ class StepWork(NamedTuple):
 
     layer: tuple[Operator, ...]
     dense_layer: tuple[Operator, ...]  # layer without experts of a mixture
-    head: Operator
+    head: tuple[Operator, ...]  # and what draws tokens from its logits
     messages: tuple[Message, ...]  # per layer
     hand_over: tuple[Message, ...]  # per pass, to the next stage
 
@@ -167,7 +167,7 @@ def ranks_of_experts(design: Design) -> Scalar:
 
 
 def step_work(
-    stage: Stage, ranks: Scalar, serving: Serving, batch: Batch, rereads: Scalar = 0.0, is_mean: bool = False
+    stage: Stage, ranks: Scalar, serving: Serving, batch: Batch, engine: Engine | None = None, is_mean: bool = False
 ) -> StepWork:
     """Work of one engine step of a stage.
 
@@ -176,12 +176,13 @@ def step_work(
         ranks: data-parallel ranks whose tokens meet in the experts.
         serving: how the engine serves.
         batch: what the step works on.
-        rereads: as of :class:`~dse.types.Engine`; kernels without grouped queries read the keys for each query head.
+        engine: how its kernels read the cache and draw tokens; None: each byte once, and no drawing.
         is_mean: of the rank with the mean rows of experts (energy), not of the busiest one (time).
     """
     forward = stage.design
     layout = with_experts_met(stage.layout, forward, batch, ranks, is_mean)
     layout = with_balanced_experts(layout) if is_mean else layout
+    rereads: Scalar = 0.0 if engine is None else engine.cache_rereads
     core = attention_of(forward.workload).serving_core(serving, layout, batch, index_flops(forward), rereads)
     recipe = stage.rates.operand_bytes
     layout = layout._replace(element=layout.element._replace(weight=bytes_a_weight(serving, recipe, False)))
@@ -194,7 +195,7 @@ def step_work(
     return StepWork(
         layer=feed_forward_of(forward.workload).usual(dense, with_experts),
         dense_layer=dense,
-        head=head_operator(forward, layout, batch),
+        head=(head_operator(forward, layout, batch), *sampling_operators(forward, batch, engine)),
         messages=layer_messages(stage, layout, ranks),
         hand_over=hand_over_messages(forward, layout),
     )
@@ -229,9 +230,27 @@ def bytes_a_weight(serving: Serving, recipe: Scalar, of_expert: bool) -> Scalar:
     return jnp.where(serving.expert_bytes > 0.0, serving.expert_bytes, others) if of_expert else others
 
 
+def head_rows(batch: Batch) -> Scalar:
+    """Rows whose next token is sampled: one per decoding token, one per prompt."""
+    return batch.sequences * (1.0 + batch.drafts) + jnp.minimum(batch.prompt, 1.0)
+
+
+def sampling_operators(design: Design, batch: Batch, engine: Engine | None) -> list[Operator]:
+    """Top-p sampling, where requests ask for it: it sorts all logits of a row, whole on each device of a tp group.
+
+    Softmax, sort, cumulative sum, scatter and the draw pass over the logits many times, in single precision
+    (``sampler_bytes`` per logit); the largest one alone is found as it is read.
+    """
+    requests = design.workload.requests
+    if engine is None or requests is None or requests.sampled is None:
+        return []
+    logits = requests.sampled * head_rows(batch) * design.workload.vocab
+    return [elementwise("sampling", logits, engine.sampler_bytes, 0.0, 0.0, flops=Flops(0.0, 0.0))]
+
+
 def head_operator(design: Design, layout: Layout, batch: Batch) -> Operator:
-    """The head over the rows whose next token is sampled: one per decoding token, one per prompt."""
-    rows = batch.sequences * (1.0 + batch.drafts) + jnp.minimum(batch.prompt, 1.0)
+    """The head over the rows whose next token is sampled."""
+    rows = head_rows(batch)
     e, columns = layout.element.sixteen_bit(), jnp.maximum(layout.vocab, 1.0)
     work = matmul_work(rows, columns, design.workload.hidden, 1.0, e)
     return Operator("head", OperatorKind.matrix_16, work, None, None, 0.0, layout.has_vocabulary)

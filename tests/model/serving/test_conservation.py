@@ -69,6 +69,22 @@ def test_rereads_are_paid_for_in_energy():
     assert more > 1.2 * less
 
 
+def test_tokens_drawn_by_top_p_pay_for_passes_over_all_logits_on_every_rank():
+    """By their share, in proportion to the vocabulary, whatever the tp; in energy too."""
+    names = ("time_per_output_token_matrix", "energy_per_output_token_decode")
+
+    def more(share=1.0, **settings):
+        drawn, greedy = (found(*names, load="static", sampled=x, **settings) for x in (share, 0.0))
+        assert greedy == pytest.approx(found(*names, load="static", **settings), rel=1e-6)
+        return [a - b for a, b in zip(drawn, greedy, strict=True)]
+
+    whole = more()
+    assert whole[0] > 0.0 and whole[1] > 0.0
+    assert more(0.5)[0] == pytest.approx(0.5 * whole[0], rel=1e-2)
+    assert more(sampler_bytes=400.0)[0] == pytest.approx(2.0 * more(sampler_bytes=200.0)[0], rel=1e-2)
+    assert more(tp=4)[0] == pytest.approx(whole[0], rel=1e-2)
+
+
 def test_of_every_other_layer_with_experts_half_the_layers_are_dense():
     stage = stage_of(design("llama-4-maverick", "h200", ep=8))
     assert float(dense_layers(stage)) == pytest.approx(0.5 * float(stage.layout.layers))
