@@ -254,7 +254,7 @@ def test_a_refused_figure_has_its_error_beside_and_in_no_headline(tmp_path, comm
 
 def test_an_engine_is_found_again():
     """Figures that a known engine gives are fitted to within a per cent, whatever of its numbers they tell."""
-    stated = INFERENCEX | dict(model="DeepSeek-V3", n_gpus="8", tp="8")
+    stated = INFERENCEX | dict(software="vllm-2026", model="DeepSeek-V3", n_gpus="8", tp="8")
     cases = [
         Case((Row("t.csv", line, "mine", stated | dict(batch=str(batch), isl=str(isl), osl="1024")),), (), "serving")
         for line, (batch, isl) in enumerate(itertools.product((1, 8, 64, 256), (128, 1024, 8192)))
@@ -265,7 +265,7 @@ def test_an_engine_is_found_again():
         Comparison(Measurement(p.case.row, m, Meaning(m, m), p.metrics[m]), p, measured=p.metrics[m])
         for p in predictions for m in metrics
     ]  # fmt: skip
-    rows = engines.rows_of("vllm", known)
+    rows = engines.rows_of("vllm-2026", known)
     start = np.zeros(len(engines.PARAMETERS))
     assert np.abs(rows.residuals(start[None])).max() > 0.05
     found = rows.problem.solve(start=start)
@@ -277,7 +277,7 @@ def test_an_engine_is_found_again():
 
 def test_a_client_on_the_host_of_an_engine_takes_longer():
     own, shared = (
-        completed(**INFERENCEX | {"source": source}).design.software.engine.request_time
+        completed(**INFERENCEX | {"source": source, "framework": "vllm"}).design.software.engine.request_time
         for source in ("InferenceX_via_aiconfigurator", "aiconfigurator_silicon")
     )
     assert shared == pytest.approx(2.35 * own)
