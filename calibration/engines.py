@@ -39,9 +39,10 @@ from dse.types import Design, Engine, Workload
 from dse.types.fields import field_metadata
 
 #: What is fitted of an engine: prior, spread of its logarithm, physical range. Single products of 8 bits reach 0.88 of
-#: what those of 16 do on Hopper, 0.68 on Blackwell. Fused expert kernels alone are slower by some 75 bytes over a row
-#: of a shard (aiconfigurator's tables of vLLM and SGLang on four chips: 40 weights of bf16, 70 of fp8). Top-p sampling
-#: passes some 200 bytes a logit: four passes of a radix sort over values and indices, and some ten in single precision.
+#: what those of 16 do on Hopper, 0.68 on Blackwell. Fused expert kernels alone are slower by the square of some 65
+#: bytes over a row of a shard (aiconfigurator's tables of vLLM on H100, H200 and B200: 1,512 rows of balanced experts).
+#: Top-p sampling passes some 200 bytes a logit: four passes of a radix sort over values and indices, and some ten in
+#: single precision.
 PARAMETERS = (
     Parameter("kernel_slowdown", 1.08, 0.12, 0.8, 2.0),
     Parameter("layer_time", 15e-6, 0.6, 1e-6, 100e-6),
@@ -57,7 +58,7 @@ PARAMETERS = (
     Parameter("small_message_time", 11e-6, 0.5, 4e-6, 60e-6),
     Parameter("narrow_rate", 0.8, 0.15, 0.3, 1.0),
     Parameter("cache_rereads", 0.03, 1.5, 0.0, 1.0),
-    Parameter("narrow_expert", 75.0, 0.4, 5.0, 1000.0),
+    Parameter("narrow_expert", 65.0, 0.4, 5.0, 1000.0),
     Parameter("sampler_bytes", 200.0, 0.5, 20.0, 2000.0),
     Parameter("kernel_energy", 1.0, 0.3, 0.3, 3.0),
 )
@@ -260,7 +261,7 @@ def kinship(stacks: Sequence[str]) -> np.ndarray:
     """Weights of engines (rows: of whom; columns: of which) in the priors of each other, at most 1 in sum.
 
     In the ratio ``exp(-|t - t'| / half a year)``, of another code base a share of it; the rest is that of the general
-    priors.
+    priors. Releases of a code base that one source measured share the weight of one engine: its hosts and clients.
     """
     entries = [catalog.entry("software", stack) for stack in stacks]
     time = np.array([float(year) + float(month) / 12.0 for year, month in (
@@ -268,7 +269,8 @@ def kinship(stacks: Sequence[str]) -> np.ndarray:
     )])  # fmt: skip
     weights = np.exp(-np.abs(time[:, None] - time) / _ERA) * np.where(lineages(stacks), 1.0, _OTHER)
     np.fill_diagonal(weights, 0.0)
-    return weights
+    source = np.array([next(iter(one.measured_sources), "").partition("|")[0].strip() for one in entries])
+    return weights / (lineages(stacks) & (source[:, None] == source)).sum(0)
 
 
 def lineages(stacks: Sequence[str]) -> np.ndarray:

@@ -10,6 +10,7 @@ from typing import NamedTuple
 import numpy as np
 
 from docs.make.markdown import percent, table
+from dse.designs import catalog
 from dse.measured.comparison import Comparison
 
 #: What two figures of a pair have in common.
@@ -45,12 +46,12 @@ class Pair(NamedTuple):
 def pairs(
     figures: Iterable[tuple[Comparison, float]], metrics: Sequence[str], same_release: bool
 ) -> Iterator[Pair]:
-    """Pairs among figures with their errors, log(predicted / measured); of one release, or of one engine."""
+    """Pairs among figures with their errors, log(predicted / measured); of one release, or of one code base."""
     groups: dict[tuple[str, ...], list[tuple[Comparison, float]]] = defaultdict(list)
     for one, error in figures:
         if one.metric in metrics and one.prediction.chosen.mapping.experts is not None:
             row, drafts = one.measurement.row, one.prediction.chosen.mapping.serving.drafts
-            release = row.get("framework") if same_release else one.prediction.stack
+            release = row.get("framework") if same_release else _code_base(one.prediction.stack)
             key = (one.metric, one.source, release, f"{drafts:g}", *map(row.get, _SAME))
             groups[key].append((one, error))
     for members in groups.values():
@@ -63,15 +64,20 @@ def pairs(
                 yield Pair(_KINDS[int(apart)], measured, measured + error - its)
 
 
-def section(of_release: Sequence[Pair], of_engine: Sequence[Pair]) -> list[str]:
-    """The heading, and a line a kind: pairs of one release, and of the releases that one engine stands for."""
-    apart = ([pair for pair in listed if abs(pair.measured) > _CLOSE] for listed in (of_release, of_engine))
-    listed = (of_release, of_engine, *apart)
+def _code_base(stack: str) -> str:
+    """The code base of an engine, whose releases may be engines of their own."""
+    return str(catalog.entry("software", stack).value("lineage", stack))
+
+
+def section(of_release: Sequence[Pair], of_code_base: Sequence[Pair]) -> list[str]:
+    """The heading, and a line a kind: pairs of one release, and of all releases of one code base."""
+    apart = ([pair for pair in listed if abs(pair.measured) > _CLOSE] for listed in (of_release, of_code_base))
+    listed = (of_release, of_code_base, *apart)
     lines = [_line(kind, *listed) for kind in (*_KINDS, _ALL)]
     beyond = f"more than {percent(_CLOSE)} apart"
     header = (
-        "pairs of", "one release", "right", "one engine", "right", f"one release, {beyond}", "right",
-        f"one engine, {beyond}", "right",
+        "pairs of", "one release", "right", "one code base", "right", f"one release, {beyond}", "right",
+        f"one code base, {beyond}", "right",
     )  # fmt: skip
     return ["## Mappings of experts", _ABOUT, table(header, lines, words=("pairs of",))]
 

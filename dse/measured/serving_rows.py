@@ -48,6 +48,9 @@ _MXFP4 = re.compile("gpt-oss", re.IGNORECASE)
 #: All have one for 4-bit weights.
 _NARROW_CACHE = re.compile("trtllm|tensorrt", re.IGNORECASE)
 
+#: Engines that quantise tokens to 4 bits before they are sent to experts.
+_NARROW_DISPATCH = re.compile("trtllm|tensorrt|vllm", re.IGNORECASE)
+
 
 def has_energy(row: Row) -> bool:
     """Whether a row of an energy table is a serving row."""
@@ -213,11 +216,12 @@ def _experts(cells: Cells, tp: float, dp: float) -> ExpertMapping:
 
 
 def _dispatched(cells: Cells) -> float:
-    """Format in which tokens are sent to experts: TensorRT-LLM sends 4-bit operands, others 16 bits.
+    """Format in which tokens are sent to experts: TensorRT-LLM and vLLM send 4-bit operands, others 16 bits.
 
-    ``fused_moe_cutlass.py``: activations are quantised before they are gathered, but for scales of blocks.
+    ``fused_moe_cutlass.py``: activations are quantised before they are gathered, but for scales of blocks; so does
+    ``flashinfer_cutlass_prepare_finalize.py`` of vLLM for NVFP4.
     """
-    is_narrow = _NARROW_CACHE.search(cells.row.get("framework")) and "fp4" in cells.text("precision").lower()
+    is_narrow = _NARROW_DISPATCH.search(cells.row.get("framework")) and "fp4" in cells.text("precision").lower()
     return float(Precision.fp4 if is_narrow and not _MXFP4.search(cells.text("model")) else Precision.bf16)
 
 

@@ -193,7 +193,7 @@ class Engine:
         default=0.88, bounds=POSITIVE_SHARE,
     )  # fmt: skip
     narrow_expert: Scalar = metadata(
-        "", "B", "bytes of a row of an expert shard at half rate", default=75.0
+        "", "B", "bytes of a row of an expert shard at half rate", default=65.0
     )
     cache_rereads: Scalar = metadata(
         "", "1", "exponent of repeated KV reads in decode", default=0.0,

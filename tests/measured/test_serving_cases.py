@@ -35,7 +35,7 @@ def test_lengths_of_inferencex_are_drawn_and_its_prompts_open_in_a_burst():
     found = completed(**INFERENCEX)
     requests = found.design.workload.requests
     assert (requests.prompt_tokens, requests.output_tokens) == pytest.approx((0.9 * 1024, 0.9 * 8192))
-    assert requests.burst == pytest.approx(0.1) and requests.load == Load.concurrency and found.stack == "vllm"
+    assert requests.burst == pytest.approx(0.1) and requests.load == Load.concurrency and found.stack == "vllm-2026"
     own = completed(**INFERENCEX | dict(source="mine"))  # of another table they are as stated, with no burst
     assert own.design.workload.requests.prompt_tokens == 1024.0 and own.design.workload.requests.burst == 0.0
 
@@ -45,7 +45,10 @@ def test_lengths_of_inferencex_are_drawn_and_its_prompts_open_in_a_burst():
     [
         ("aiconfigurator_silicon", "vllm 0.12.0", "vllm"),
         ("aiconfigurator_silicon", "vllm 0.17.0", "vllm"),
-        ("InferenceX_via_aiconfigurator", "vllm 0.18.0", "vllm"),
+        ("InferenceX_via_aiconfigurator", "vllm", "vllm"),
+        ("InferenceX_via_aiconfigurator", "vllm 0.18.0", "vllm-2026"),
+        ("InferenceX_via_aiconfigurator", "sglang", "sglang"),
+        ("InferenceX_via_aiconfigurator", "sglang 0.5.9", "sglang-2026"),
         ("ML.ENERGY_v3", "vLLM 0.11", "vllm-2025"),
         ("ML.ENERGY_v2", "vLLM 0.5.4", "vllm-2024"),
     ],
@@ -82,6 +85,11 @@ def test_formats():
     assert (kept.precision, kept.serving.weight_bytes, kept.serving.cache_bytes) == (Precision.bf16, 0.53125, 2.0)
     wide, narrow = (completed(**INFERENCEX | dict(framework=name)).design.mapping for name in ("vllm", "trtllm"))
     assert (wide.serving.cache_bytes, narrow.serving.cache_bytes) == (2.0, 1.0)
+    sent = [
+        completed(**INFERENCEX | dict(model=model, precision="fp4", framework=name)).design.mapping.experts
+        for model, name in (("DeepSeek-V3", "vllm 0.19.0"), ("DeepSeek-V3", "sglang"), ("GPT-OSS-120B", "vllm"))
+    ]
+    assert [m.dispatch_precision for m in sent] == [Precision.fp4, Precision.bf16, Precision.bf16]
 
 
 @pytest.mark.parametrize("column", ["accelerator", "device", "gpu_type"])
@@ -246,7 +254,7 @@ def test_a_refused_figure_has_its_error_beside_and_in_no_headline(tmp_path, comm
 
 def test_an_engine_is_found_again():
     """Figures that a known engine gives are fitted to within a per cent, whatever of its numbers they tell."""
-    stated = INFERENCEX | dict(model="DeepSeek-V3", n_gpus="8", tp="8")
+    stated = INFERENCEX | dict(software="vllm-2026", model="DeepSeek-V3", n_gpus="8", tp="8")
     cases = [
         Case((Row("t.csv", line, "mine", stated | dict(batch=str(batch), isl=str(isl), osl="1024")),), (), "serving")
         for line, (batch, isl) in enumerate(itertools.product((1, 8, 64, 256), (128, 1024, 8192)))
@@ -257,7 +265,7 @@ def test_an_engine_is_found_again():
         Comparison(Measurement(p.case.row, m, Meaning(m, m), p.metrics[m]), p, measured=p.metrics[m])
         for p in predictions for m in metrics
     ]  # fmt: skip
-    rows = engines.rows_of("vllm", known)
+    rows = engines.rows_of("vllm-2026", known)
     start = np.zeros(len(engines.PARAMETERS))
     assert np.abs(rows.residuals(start[None])).max() > 0.05
     found = rows.problem.solve(start=start)
@@ -269,7 +277,7 @@ def test_an_engine_is_found_again():
 
 def test_a_client_on_the_host_of_an_engine_takes_longer():
     own, shared = (
-        completed(**INFERENCEX | {"source": source}).design.software.engine.request_time
+        completed(**INFERENCEX | {"source": source, "framework": "vllm"}).design.software.engine.request_time
         for source in ("InferenceX_via_aiconfigurator", "aiconfigurator_silicon")
     )
     assert shared == pytest.approx(2.35 * own)

@@ -7,7 +7,7 @@ import pytest
 import dse
 from dse.doors.serving import bounds, steps
 from dse.model.serving.stage_pass import stage_pass
-from dse.model.serving.step import reread_bytes, stage_time
+from dse.model.serving.step import of_narrow_shards, reread_bytes, stage_time
 from dse.model.serving.work import stage_of, step_work
 from dse.model.work.batch import Batch
 from dse.types import Engine
@@ -101,3 +101,13 @@ def test_a_pass_runs_each_of_its_layers_once():
     assert {o.name for o in ran.attention.operators} == {"decode_attention", "prefill_attention"}
     held = [*experts.operators, *ran.attention.operators]
     assert sorted(o.name for o in held) == sorted(o.name for o in work.layer)
+
+
+def test_slices_of_experts_are_slow_where_they_are_narrow():
+    """By the square of the width at which they are half as fast: whole experts of 2,048 bytes are as fast as ever."""
+    slices, whole = (
+        stage_of(dse.design("deepseek-v3", "h200", "vllm", any_option=True, precision="fp8", tp=8, ep=ep))
+        for ep in (1, 8)
+    )
+    slower = [float(of_narrow_shards(Engine(narrow_expert=256.0), one, one.rates)) for one in (slices, whole)]
+    assert slower == pytest.approx([1.0, 1.0 / 64.0])
