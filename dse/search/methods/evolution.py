@@ -61,20 +61,18 @@ def _trials(key: Array, state: Population, best_share: float) -> Array:
     keys = jax.random.split(key, 6)
     n_best = max(2, round(best_share * n))
     ranked = order(state.violation, state.value)
-    best = state.cube[ranked[jax.random.randint(keys[0], (n,), 0, n_best)]]
-    one, other = (state.cube[_another(k, n)] for k in keys[1:3])
-    factor = jax.random.uniform(keys[3], (n, 1), minval=0.3, maxval=1.0)
+    # Draws of one shape are vectorised over their keys: XLA compiles each draw as long as all else in a trial.
+    own, ranges = jnp.append(keys[:3], jax.random.fold_in(key, 1)), jnp.array([(0, n_best), (1, n), (1, n), (0, d)])
+    drawn = jax.vmap(lambda key, ends: jax.random.randint(key, (n,), *ends))(own, ranges)
+    best = state.cube[ranked[drawn[0]]]
+    one, other = (state.cube[(jnp.arange(n) + step) % n] for step in drawn[1:3])  # random members, not oneself
+    least = jnp.array([0.3, 0.1])
+    factor, rate = jax.vmap(lambda key, low: jax.random.uniform(key, (n, 1), minval=low, maxval=1.0))(keys[3:5], least)
     mutant = state.cube + factor * (best - state.cube) + factor * (one - other)
     mutant = jnp.where(mutant < 0.0, state.cube / 2.0, jnp.where(mutant > 1.0, (1.0 + state.cube) / 2.0, mutant))
-    rate = jax.random.uniform(keys[4], (n, 1), minval=0.1, maxval=1.0)
     crossed = jax.random.uniform(keys[5], (n, d)) < rate
-    forced = jax.random.randint(jax.random.fold_in(key, 1), (n, 1), 0, d) == jnp.arange(d)[None, :]
+    forced = drawn[3][:, None] == jnp.arange(d)[None, :]
     return jnp.where(crossed | forced, mutant, state.cube)
-
-
-def _another(key: Array, n: int) -> Array:
-    """A random member that is not oneself, for each."""
-    return (jnp.arange(n) + jax.random.randint(key, (n,), 1, n)) % n
 
 
 EVOLUTION = Method("evolution", "differential evolution on the unit cube", searcher)
