@@ -120,10 +120,13 @@ class SweepEngine:
         """Outer indices of a chunk, for about ``default`` scores or outputs.
 
         A grid that is smaller than a long chunk has short ones, and no others: programs are shared. So has a nest
-        without an inner product: what lies between the operations of single designs must fit into caches.
+        without an inner product: what lies between the operations of single designs must fit into caches. What a chunk
+        costs besides its designs (a millisecond) is a fifth of that of 65,536 scores.
         """
-        if nest.n_positions == 1 or nest.n_outer * nest.n_positions < default:
+        if nest.n_positions == 1:
             default = CHUNK_SHORT
+        elif nest.n_outer * nest.n_positions < default:
+            default //= 4
         length = (self._chunk or default * chunk_times()) // nest.n_positions
         return max(1, min(length, LONGEST_CHUNK >> 1, _MOST_COUNTED // nest.n_inner))
 
