@@ -52,27 +52,17 @@ def rates(sweep: Path) -> dict[str, float]:
     import jax
     import numpy as np
 
-    from dse.sweep.engine.decoding import values_at
-    from dse.sweep.engine.engine import CHUNK_SHORT
+    from dse.sweep.engine.engine import CHUNK_SHORT, SweepEngine
     from dse.sweep.engine.nesting import Nest
-    from dse.sweep.engine.point import equations_of
-    from dse.sweep.engine.tables import tables
 
-    grid = engine.grid
-    flat = Nest(grid)
+    flat, one_by_one = Nest(engine.grid), SweepEngine(engine.grid, by_numpy=False)
+    one_by_one.full_nest = flat
+    lines, flat_best = one_by_one.lines(flat, CHUNK_SHORT), engine.length(flat, CHUNK_SHORT)
     outer = np.arange(CHUNK_SHORT) * 1009 % flat.n_outer
-    digits = tuple(digit.astype(np.int32) for digit in np.unravel_index(outer, flat.outer_shape))
-    made, flat_best = tables(flat, grid.columns), engine.length(flat, CHUNK_SHORT)
-
-    # Two programs: XLA would look each value up at every use.
-    look_up = jax.jit(values_at)
-    structure = jax.tree.structure((made.base, dict.fromkeys(grid.columns, 0.0)))
-    run, _ = equations_of(engine.compiled, structure)
-    evaluate = jax.jit(jax.vmap(lambda base, values: run(*jax.tree.leaves((base, values))), (None, 0)))
 
     def flat_full() -> float:
-        jax.block_until_ready(evaluate(made.base, look_up(made.outer, digits)))
-        return len(outer)
+        jax.block_until_ready([output.values for output in jax.tree.leaves(one_by_one.full(0, lines))])
+        return flat.first_of(lines)
 
     def flat_scores() -> float:
         jax.block_until_ready(engine.scores(flat, 0, flat_best, np.zeros((0, 1), np.float32)))

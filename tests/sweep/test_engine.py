@@ -103,7 +103,7 @@ def test_one_program_serves_all_chunks_and_other_sweeps_of_the_same_axes():
 @pytest.mark.usefixtures("compiled")
 def test_two_workloads_of_one_sweep_share_a_program():
     _, summary = execute(sweep("tp = [1, 2]\n" + ORTHOGONAL), output=False, study=toy.STUDY, chunk=7)
-    assert summary.n_programs == 2  # one looks values up, one computes with them
+    assert summary.n_programs == 1
 
 
 def test_constant_options_are_no_columns():

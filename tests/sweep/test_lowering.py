@@ -43,7 +43,7 @@ def test_programs_of_sweeps(sweep, modules):
     engine.full(0, 1)
     engine.scores(engine.score_nest(by_point=False), 0, 64, np.zeros((2, 1), np.float32), np.zeros((1, 5), np.float32))
     names = {name.partition(" ")[0] for name in modules}
-    assert {"outer_chunk", "stage_chunk", "score_chunk", "summarise", "count_below"} <= names
+    assert {"full_chunk", "score_chunk", "summarise", "count_below"} <= names
 
 
 KINDS = [("dense, eager attention", "step_time"), ("served, dense", "request_latency")]

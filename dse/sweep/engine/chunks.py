@@ -1,42 +1,105 @@
-"""The compiled programs of a sweep: a chunk of outer indices x the inner product, stage by stage.
+"""The compiled programs of a sweep: a chunk of outer indices x the inner product, from its number to what is kept.
 
-What an inner axis does not touch is computed once (see :mod:`dse.sweep.engine.staging`). Tables, radices and the start
-are traced: one program serves all chunks, and every sweep of the same axes.
+What an inner axis does not touch is computed once (see :mod:`dse.sweep.engine.staging`). All stages are one program:
+what they hand on, some hundred arrays, never leaves it. Tables, radices and the start are traced: one program serves
+all chunks, and every sweep of the same axes.
 """
 
 from __future__ import annotations
 
 import functools
+from collections.abc import Callable, Sequence
+from typing import Any
 
+import jax
 import jax.numpy as jnp
 from jax import Array, lax
+from jax.experimental.xla_metadata import set_xla_metadata
 from jax.sharding import NamedSharding
 
 from dse.sweep.engine.decoding import decode, values_at
 from dse.sweep.engine.devices import over_devices
 from dse.sweep.engine.nesting import OUTER
 from dse.sweep.engine.programs import FAST, persistent_jit
-from dse.sweep.engine.staging import Group, Moving, Stage, goals, run, spread
+from dse.sweep.engine.staging import Group, Moving, Stage, Stages, goals, run, spread
 from dse.sweep.engine.tables import Tables
 
 
-@persistent_jit("count", "sharding")
-def outer_chunk(
-    grid: Tables, start: Array, n_valid: Array, *, count: int, sharding: NamedSharding
-) -> tuple[dict[str, Array], Array]:
-    """Leaf path → values of ``count`` outer indices from ``start``, and the words of their masks, spread over devices.
+@persistent_jit("of", "stages", "wanted", "count", "sharding", options=FAST)
+def full_chunk(
+    grid: Tables, start: Array, *,
+    of: Moving, stages: Stages, wanted: tuple[int, ...], count: int, sharding: NamedSharding,
+) -> tuple[Array, ...]:  # fmt: skip
+    """The wanted variables of ``count`` outer indices from ``start``, each with the axes of its level."""
+    values, _ = _computed(grid, start, of, stages.tables, count, sharding)
+    return tuple(values[i] for i in wanted)
 
-    A program apart from those that compute with the values, because XLA would look each value up at every use.
-    Past the first ``n_valid`` nothing is a mapping.
+
+@persistent_jit("of", "stages", "lengths", "count", "sharding", options=FAST)
+def score_chunk(
+    grid: Tables, start: Array, n_valid: Array, masks: Sequence[tuple[Array, Array] | None], *,
+    of: Moving, stages: Stages, lengths: tuple[tuple[int, int], ...], count: int, sharding: NamedSharding,
+) -> tuple[tuple[Array, ...], tuple[Array, ...]]:  # fmt: skip
+    """Scores and reasons of ``count`` outer indices from ``start``, by group.
+
+    Args:
+        grid: the nest.
+        start: digits of the first outer index.
+        n_valid: past the first so many nothing is a mapping.
+        masks: by group [first part, second part] word and bit of each position; None where no position is an option.
+        of: the program.
+        stages: its stages, and the groups of its scores.
+        lengths: by group those of the parts of the inner product that it has.
+        count: outer indices.
+        sharding: how these are spread over devices.
+
+    Returns:
+        [objective, first part, second part, outer] scores, the smaller the better, infinite for what is infeasible or
+        no mapping.
+        [first part, second part, outer] bits of the reasons, ``Study.feasible_bit`` where there is none, 0 for what is
+        no mapping.
     """
+    values, place = _computed(grid, start, of, stages.tables, count, sharding)
+    words = grid.mask.at[place].get(mode="promise_in_bounds")
+    words = lax.with_sharding_constraint(jnp.where((jnp.arange(count) < n_valid)[:, None], words, 0), sharding)
+    found = []
+    for group, mask, shape in zip(stages.groups, masks, lengths, strict=True):
+        scored = functools.partial(_scored, of=of, group=group, lengths=shape)
+        found.append(_apart(scored, tuple(values[i] for i in group.stage.inputs), words, mask))
+    return tuple(scores for scores, _ in found), tuple(reasons for _, reasons in found)
+
+
+def _computed(
+    grid: Tables, start: Array, of: Moving, stages: Sequence[Stage], count: int, sharding: NamedSharding
+) -> tuple[dict[int, Array], Array]:  # fmt: skip
+    """By variable the values of a chunk after its stages; and the place of each outer index."""
+    _, numbers = jax.tree.unflatten(of.structure, range(of.structure.num_leaves))
+    outer, place = _apart(functools.partial(_looked_up, count=count, sharding=sharding), grid, start)
+    values = dict(enumerate(jax.tree.leaves(grid.base)))
+    values |= {numbers[path]: value for path, value in (grid.first | grid.second | outer).items()}
+    for stage in stages:
+        made = _apart(functools.partial(_stage, of=of, stage=stage), tuple(values[i] for i in stage.inputs))
+        values |= dict(zip(stage.outputs, made, strict=True))
+    return values, place
+
+
+def _apart(function: Callable[..., Any], *arguments: Any) -> Any:
+    """The value of a function that XLA merges with nothing else.
+
+    It would look values up at every use, and compute what is of a lower level again at every position of a higher one.
+    Compilers for processors drop barriers early, others cannot call functions.
+    """
+    with set_xla_metadata(**{"inlineable": "false"} if jax.default_backend() == "cpu" else {}):
+        return lax.optimization_barrier(jax.jit(function)(*arguments))
+
+
+def _looked_up(grid: Tables, start: Array, count: int, sharding: NamedSharding) -> tuple[dict[str, Array], Array]:
+    """Leaf path → values of ``count`` outer indices from ``start``, spread over devices; and their places."""
     digits = decode(start, grid.radices, count)
-    words = grid.mask.at[digits[-1]].get(mode="promise_in_bounds")
-    words = jnp.where((jnp.arange(count) < n_valid)[:, None], words, 0)
-    return lax.with_sharding_constraint((values_at(grid.outer, digits), words), sharding)
+    return lax.with_sharding_constraint((values_at(grid.outer, digits), digits[-1]), sharding)
 
 
-@persistent_jit("of", "stage", options=FAST)
-def stage_chunk(values: tuple[Array, ...], *, of: Moving, stage: Stage) -> tuple[Array, ...]:
+def _stage(values: tuple[Array, ...], of: Moving, stage: Stage) -> tuple[Array, ...]:
     """The outputs of a stage, each with the axes of its level, from the values of its inputs."""
     found = zip(run(of, stage, values, stage.outputs), stage.outputs, strict=True)
     return tuple(_spread_out(value) if of.level(variable) & OUTER else value for value, variable in found)
@@ -47,27 +110,11 @@ def _spread_out(value: Array) -> Array:
     return lax.with_sharding_constraint(value, over_devices(*[None] * (value.ndim - 1), "outer"))
 
 
-@persistent_jit("of", "group", "lengths", options=FAST)
-def score_chunk(
-    values: tuple[Array, ...], words: Array, mask: tuple[Array, Array] | None, *,
+def _scored(
+    values: tuple[Array, ...], words: Array, mask: tuple[Array, Array] | None,
     of: Moving, group: Group, lengths: tuple[int, int],
 ) -> tuple[Array, Array]:  # fmt: skip
-    """Scores and reasons of a group.
-
-    Args:
-        values: of the inputs of its stage.
-        words: [outer, word] the masks of :func:`outer_chunk`.
-        mask: [first part, second part] word and bit of each position; None where no position is an option.
-        of: the program.
-        group: which of its scores and reasons.
-        lengths: of the parts of the inner product that the group has.
-
-    Returns:
-        [objective, first part, second part, outer] scores, the smaller the better, infinite for what is infeasible or
-        no mapping.
-        [first part, second part, outer] bits of the reasons, ``Study.feasible_bit`` where there is none, 0 for what is
-        no mapping.
-    """
+    """Scores and reasons of a group, from the values of the inputs of its stage: see :func:`score_chunk`."""
     wanted, feasible_bit = goals(of.program, of.structure), of.program.study.feasible_bit
     terms = [wanted.reasons[i] for i in group.reasons]
     atoms = [*terms, *(wanted.objectives[i] for i in group.objectives)]

@@ -185,7 +185,7 @@ class SweepEngine:
             return staged(of, found.outputs), outputs_of(of, found.outputs, structure)
 
         stages, outputs = self._kept(f"stages {of}", find)
-        return Prepared(self.full_nest, of, stages), outputs
+        return Prepared(self.full_nest, of, stages, outputs.variables), outputs
 
     def prepared_scores(self, nest: Nest, n_objectives: int) -> Prepared:
         """The stages of the scores by the first objectives."""
@@ -212,8 +212,8 @@ class SweepEngine:
             return evaluate_outer(nest, range(first, stop), program=self.program)
         prepared, outputs = self._outputs
         length = max(self.length_at_once(nest, CHUNK_FULL), nest.most_in(count))
-        values, words = prepared.values(first, length, stop)
-        return outputs.of(values, (*nest.parts_shape, len(words)))
+        values, padded = prepared.values(first, length, stop)
+        return outputs.of(values, (*nest.parts_shape, padded))
 
     def scores(
         self, nest: Nest, first: int, count: int, pivots: np.ndarray, thresholds: np.ndarray | None = None,

@@ -281,6 +281,11 @@ class Outputs(NamedTuple):
     places: tuple[tuple[int | None, Any, int], ...]  #: (variable, or None and a constant, its level)
     structure: jax.tree_util.PyTreeDef
 
+    @property
+    def variables(self) -> tuple[int, ...]:
+        """The variables among them, each once."""
+        return tuple(sorted({variable for variable, *_ in self.places if variable is not None}))
+
     def of(self, values: Mapping[int, Any], shape: tuple[int, int, int]) -> Any:
         """The outputs of a chunk of this shape, by the values of its variables."""
         found = []
