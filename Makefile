@@ -139,7 +139,7 @@ $(VENV)/bin/python:
 	@test -n "$(PYTHON)" || { echo "no Python >= 3.11 found: set PYTHON=/path/to/python3"; exit 1; }
 	$(PYTHON) -m venv $(VENV)
 
-$(VENV)/.installed: pyproject.toml constraints.txt | $(VENV)/bin/python
+$(VENV)/.installed: pyproject.toml constraints.txt dse/__init__.py | $(VENV)/bin/python
 	$(PIP) -e .
 	@touch $@
 

@@ -11,7 +11,7 @@ import importlib
 import sys
 from typing import Any
 
-__version__ = "0.1.0"
+__version__ = "0.2.0"
 
 #: Public name → the module that defines it.
 _PUBLIC = {
