@@ -20,7 +20,7 @@ NEWEST_PYTHON ?=
 # Where it is set, every process that tests start would compile all it imports anew, seconds each.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: run environment test test-slow test-browser docs site calibrate intervals forecasts notebooks check-lowest fuzz profiles jax-trace bench bench-check search-bench test-search test-faults diagnosis-bench dist-bench growth lint clean help
+.PHONY: run environment test test-slow test-browser docs site calibrate intervals forecasts notebooks check-lowest fuzz profiles jax-trace bench bench-check search-bench test-search test-faults diagnosis-bench dist-bench growth showdown lint clean help
 .DELETE_ON_ERROR:
 
 run: $(VENV)/.installed  ## run the standard sweep (SWEEP=…)
@@ -107,6 +107,10 @@ dist-bench: $(VENV)/.installed-test  ## measure workers against shards, write do
 
 growth: $(VENV)/.installed-test  ## measure how time and memory grow, write docs/growth.md
 	$(BIN)/python -m docs.make.growth docs/growth.md
+
+showdown: $(VENV)/.installed-test  ## the same rows through every tool that pip installs, each in its own environment; write docs/showdown.md (TABLES=…, SERVED=…)
+	$(BIN)/python -m benchmarks.showdown $(TABLES) $(SERVED)
+	$(BIN)/python -m docs.make.showdown docs/showdown.md
 
 lint: $(VENV)/.installed-lint  ## check style and types: ruff and mypy
 	$(BIN)/ruff check dse benchmarks calibration docs tests notebooks
