@@ -53,6 +53,8 @@ _LLAMAS = ("Llama-2", "LLaMA", "CodeLlama", "Mistral-7B")
 _FORMATS = {"bf16": "bfloat16", "fp16": "bfloat16", "fp8": "fp8", "fp4": "nvfp4"}
 #: Models of one format, whatever a source calls it.
 _ONE_FORMAT = ("GPT-OSS", "gpt-oss", "Kimi")
+#: Chips on which the tool recommends 8-bit activations for GPT-OSS; of vLLM it has those of 16 bits alone.
+_MXFP8 = ("b200-sxm-180gb", "gb200-nvl72")
 
 _folder = tempfile.TemporaryDirectory()
 logging.disable(logging.CRITICAL)
@@ -68,7 +70,9 @@ def _model(row: Row) -> tuple[str, dict[str, str]]:
     if own := _named({"fp8": _FP8, "fp4": _FP4}.get(stated, {}), model):
         return own, {}
     if model.startswith(_ONE_FORMAT):
-        return _named(_MODELS, model) or "", {}
+        on_blackwell = row["chip"] in _MXFP8 and "vllm" not in row["framework"].lower()
+        formats = {"moe_quant_mode": "w4a8_mxfp4_mxfp8"} if on_blackwell and not model.startswith("Kimi") else {}
+        return _named(_MODELS, model) or "", formats
     need(stated in _FORMATS, PRECISION)
     name = _FORMATS[stated]
     formats = {"gemm_quant_mode": name, **({"moe_quant_mode": name} if row["n_experts"] else {})}

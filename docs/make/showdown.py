@@ -19,20 +19,24 @@ tool can express, of all that `dse` compares (so that its own share is all of th
 in [accuracy.md](accuracy.md) and [serving.md](serving.md)). *Ratio* is the median of predicted over measured. *One
 knob*: the tool's times over one factor, by which it is off in the median of all other sources (each source once),
 which is what a user who fits one efficiency does; a dash where efficiencies are measured, not asked for. *dse, same
-rows* is on exactly the rows of the tool, by fits that had not seen the row's source; some rows are in no fit at all,
-and TPUs are predicted without their generation. Nothing of `dse` here is in sample. Measured figures are those that
-`dse` compares with: whole runs of ML.ENERGY v2 as steady states. *Seconds* are processor seconds a figure on one
-core, the start of the process apart; of `dse` they include what a row leaves open. What a row leaves open
-(micro-batch, recompute) is completed as `dse` completes it, for all tools alike."""
+rows* is on exactly the rows of the tool, by fits that had not seen the row's source; *dse nearer* is the share of
+them on which its factor is the smaller. Some rows are in no fit at all, and TPUs are predicted without their
+generation. Nothing of `dse` here is in sample. Measured figures are those that `dse` compares with: whole runs of
+ML.ENERGY v2 as steady states. *Seconds* are processor seconds a figure on one core, the start of the process apart;
+of `dse` they include what a row leaves open. What a row leaves open (micro-batch, recompute) is completed as `dse`
+completes it, for all tools alike."""
 
 _READING = """\
 - The tools are for different things. **aiconfigurator** finds deployments on NVIDIA hardware that has been measured,
   from kernels of the newest release of an engine. **GenZ**, **llm-analysis** and **LLM-Viewer** show what a platform
   could reach: with every efficiency at 1 their times are lower bounds and their rates upper ones, and they know no
   engine. **SimuMax** follows Megatron-LM with products measured shape by shape on the cluster of the row.
-- Times of a token: aiconfigurator has the smaller median, `dse` the smaller mean. aiconfigurator is the nearer on its
-  own samples (`aiconfigurator_silicon`), runs of the group whose kernels are in its database. Kernels that it published
-  earlier are among those that `dse`'s kernel families are fitted to; its release differs from that of most rows.
+- Times of a token: aiconfigurator's error is the smaller, in the median and in the mean, and each is the nearer on half
+  of the rows. Some of them (`aiconfigurator_silicon`) are runs of the group whose kernels are in its database; kernels
+  that it published earlier are among those that `dse`'s kernel families are fitted to. The release of its database is
+  newer than that of most rows.
+- aiconfigurator's largest error of a group, MiniMax-M2.5 in 8 bits with vLLM on B200, is of products of its database
+  that take 0.17 ms each however few their rows; its default formats were kept.
 - Times to the first token as measured hold queues and the time of a client, which differs by source
   ([serving.md](serving.md)); how much of that a tool means to predict differs too.
 - On its own rows SimuMax is nearer than `dse` with that source left out; `dse` by fits without a row's configuration
@@ -61,13 +65,13 @@ _SETTINGS = """\
 - **SimuMax**: the times that its authors publish next to measured ones.
 
 Reasons: *chip*, *model*, *engine* that the tool does not have; *mapping* that it does not express; *load*: waiting,
-or batches as large as memory allows; *unpublished*;
-*refused*: the tool itself said no (no measured kernel of that shape, does not fit)."""
+or batches as large as memory allows; *unpublished*: no figure of the row; *refused*: the tool itself said no (no
+measured kernel of that shape, does not fit)."""
 
 _NOT_RUN = """\
 **vidur** (PyPI 0.0.26) ships no profiles: they come from a hub. **Calculon**, **SimuMax**, **LLM-Viewer** and
 **ASTRA-sim** have no package there (the `calculon` of PyPI is another program); Calculon states 3.65 % in the mean of
-table 5 of Korthikanti et al., in sample of its efficiencies ([comparison](comparison.md#numbers))."""
+table 5 of Korthikanti et al. ([comparison](comparison.md#numbers))."""
 
 
 def errors(lines: Sequence[Line], tool: str = "") -> np.ndarray:
@@ -106,7 +110,7 @@ METRICS = {
 #: Tools with efficiencies that a user sets.
 _KNOBS = ("GenZ", "llm-analysis, training", "llm-analysis, serving", "6ND", "Megatron's FLOPs", "LLM-Viewer's roofline")
 
-_HEADER = ("tool", "rows", "of", "ratio", "tool's error", "one knob", "dse, same rows")
+_HEADER = ("tool", "rows", "of", "ratio", "tool's error", "one knob", "dse, same rows", "dse nearer")
 
 
 def _both(found: np.ndarray) -> str:
@@ -117,7 +121,9 @@ def _both(found: np.ndarray) -> str:
 def _judged(lines: Sequence[Line], tool: str, knobs: np.ndarray | None) -> list[str]:
     knob = "–" if knobs is None or np.isnan(knobs).any() else _both(knobs)
     ratio = f"{np.median(errors(lines, tool)) + 1.0:.2f}"
-    return [f"{len(lines)}", ratio, _both(errors(lines, tool)), knob, _both(errors(lines))]
+    nearer = np.abs(np.log1p(errors(lines))) < np.abs(np.log1p(errors(lines, tool)))
+    share = percent(float(np.mean(nearer)), digits=0)
+    return [f"{len(lines)}", ratio, _both(errors(lines, tool)), knob, _both(errors(lines)), share]
 
 
 def rows_of(lines: Sequence[Line], kind: str, holds: Callable[[Line], bool]) -> Iterator[list[str]]:
