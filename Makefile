@@ -108,8 +108,8 @@ dist-bench: $(VENV)/.installed-test  ## measure workers against shards, write do
 growth: $(VENV)/.installed-test  ## measure how time and memory grow, write docs/growth.md
 	$(BIN)/python -m docs.make.growth docs/growth.md
 
-showdown: $(VENV)/.installed-test  ## the same rows through every tool that pip installs, each in its own environment; write docs/showdown.md (TABLES=…, SERVED=…)
-	$(BIN)/python -m benchmarks.showdown $(TABLES) $(SERVED)
+showdown: $(VENV)/.installed-test  ## other tools, each in its own environment, on the published rows: checked against what is kept, or kept anew (SHOWN=…)
+	$(BIN)/python -m benchmarks.showdown $(SHOWN)
 	$(BIN)/python -m docs.make.showdown docs/showdown.md
 
 lint: $(VENV)/.installed-lint  ## check style and types: ruff and mypy

@@ -1,7 +1,9 @@
-"""``python -m benchmarks.showdown CASES.csv …``: the rows of measured tables through every tool.
+"""``python -m benchmarks.showdown [CASES.csv …]``: the rows of measured tables through every tool.
 
 Each tool gets an environment of its own below build/showdown, by pip; its adapter runs there. What they predict is
 kept in predictions.csv and tools.json beside this file, from which ``python -m docs.make.showdown`` makes the page.
+
+Without tables the rows of tests/published go through the tools, and what was kept of them is checked.
 """
 
 from __future__ import annotations
@@ -42,20 +44,31 @@ def _found(command: list[str | Path], name: str, asked: Path) -> dict[str, Any]:
     return json.loads(to.read_text(encoding="utf-8"))
 
 
-def main() -> None:
-    """Read, run every tool, keep."""
-    parser = argparse.ArgumentParser(prog="python -m benchmarks.showdown", description=__doc__)
-    parser.add_argument("tables", type=Path, nargs="+", metavar="CASES.csv", help="measured rows")
-    training, serving = tables_of(parser.parse_args().tables)
-    _BUILD.mkdir(parents=True, exist_ok=True)
-    read = rows.read(training, serving)
+def _run(listed: list[rows.Row]) -> dict[str, Any]:
+    """What every tool predicts of rows."""
     asked = _BUILD / "rows.json"
-    asked.write_text(json.dumps(read.rows), encoding="utf-8")
+    asked.write_text(json.dumps(listed), encoding="utf-8")
     found = _found([sys.executable, "-m", "benchmarks.showdown.formulas"], "formulas", asked)
     for requirement, adapter in TOOLS.items():
         found |= _found([_environment(requirement), _HERE / f"{adapter}.py"], adapter, asked)
-    kept.write(read, found)
+    return found
+
+
+def main() -> int:
+    """Run every tool, keep or check what it predicts; the exit status."""
+    parser = argparse.ArgumentParser(prog="python -m benchmarks.showdown", description=__doc__)
+    parser.add_argument("tables", type=Path, nargs="*", metavar="CASES.csv", help="measured rows")
+    asked = parser.parse_args()
+    _BUILD.mkdir(parents=True, exist_ok=True)
+    if asked.tables:
+        read = rows.read(*tables_of(asked.tables))
+        kept.write(read, _run(read.rows))
+        return 0
+    listed = rows.published()
+    others = kept.others(listed, _run(listed))
+    print("\n".join(others) or f"{len(listed)} rows: every tool predicts what was kept")
+    return bool(others)
 
 
 if __name__ == "__main__":
-    main()
+    sys.exit(main())

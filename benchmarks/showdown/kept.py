@@ -8,12 +8,12 @@ from __future__ import annotations
 import csv
 import json
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 if TYPE_CHECKING:
-    from benchmarks.showdown.rows import Rows
+    from benchmarks.showdown.rows import Row, Rows
 
 #: Tables whose measured figures the project carries.
 PUBLISHED = Path("tests/published")
@@ -57,6 +57,20 @@ def write(read: Rows, found: Mapping[str, Mapping[str, Any]]) -> None:
          for name, one in tools.items()},
         indent=2,
     ) + "\n", encoding="utf-8")  # fmt: skip
+
+
+def others(rows: Sequence[Row], found: Mapping[str, Mapping[str, Any]]) -> list[str]:
+    """A sentence for each figure or reason of a tool that is not the kept one, to half a per cent."""
+    known = {line.row: line.tools for line in lines()}
+    told = []
+    for row in rows:
+        for tool, one in found.items():
+            if (figure := one["figures"].get(row["row"])) is None:
+                continue
+            now, was = figure if isinstance(figure, str) else figure / row["measured"], known[row["row"]][tool]
+            alike = now == was if isinstance(now, str) or isinstance(was, str) else abs(now / was - 1.0) < 5e-3
+            told += [] if alike else [f"{row['row']}: {tool}: got {now}, kept {was}"]
+    return told
 
 
 def lines() -> list[Line]:

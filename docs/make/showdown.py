@@ -180,7 +180,9 @@ def page(lines: Sequence[Line]) -> str:
     return document([
         "# Showdown",
         "Written by `python -m docs.make.showdown docs/showdown.md` from what "
-        "`python -m benchmarks.showdown CASES.csv …` (`make showdown`) has kept in `benchmarks/showdown`.",
+        "`python -m benchmarks.showdown CASES.csv …` has kept in `benchmarks/showdown`. Without tables "
+        "(`make showdown`) that runs the tools on the rows of `tests/published` and checks what was kept; other rows "
+        "are of the sources that [serving.md](serving.md) and [calibration.md](calibration.md) name.",
         _ABOUT,
         "## Coverage and time",
         table(("tool", "version", "rows", "share", "why not the others", "seconds"), rows_of_reasons(lines),

@@ -10,7 +10,6 @@ import pytest
 from benchmarks.showdown import formulas, harness, kept, rows
 from docs.make import showdown
 from docs.make.markdown import linked
-from dse.measured.comparison import compare
 
 LINES = kept.lines()
 PAGE = Path("docs/showdown.md")
@@ -33,20 +32,17 @@ def test_every_tool_has_a_figure_or_a_reason_of_each_row_of_its_kind():
         assert line.left_out != "configuration", "dse's error is of a source left out"
 
 
-def published():
-    """Every row of the project's tables that was measured, by file and line."""
-    compared = compare(sorted(kept.PUBLISHED.glob("*.csv")))
-    return {rows._name(c): rows._row(c) for c in compared if rows._is_measured_time(c)}
-
-
 def test_rows_of_the_projects_own_tables_are_all_there_and_the_formulas_give_what_was_kept():
-    known, carried = published(), {line.row: line for line in LINES if line.measured is not None}
+    known = {row["row"]: row for row in rows.published()}
+    carried = {line.row: line for line in LINES if line.measured is not None}
     assert set(carried) == set(known)
     for name, line in carried.items():
         assert line.measured == pytest.approx(known[name]["measured"], rel=1e-4), name
-        for tool, predict in (("6ND", formulas.six_nd), ("Megatron's FLOPs", formulas.megatron)):
-            if isinstance(ratio := line.tools[tool], float):
-                assert predict(known[name]) / line.measured == pytest.approx(ratio, rel=2e-3), (name, tool)
+    tools = {"6ND": formulas.six_nd, "Megatron's FLOPs": formulas.megatron, "SimuMax": formulas.simumax}
+    found = {tool: harness._figures(list(known.values()), predict) for tool, predict in tools.items()}
+    assert kept.others(list(known.values()), found) == []
+    wrong = {"6ND": {"figures": {name: 0.0 for name in known}}}
+    assert len(kept.others(list(known.values()), wrong)) == len(known)
 
 
 def test_one_knob_takes_the_median_of_other_sources_and_nothing_of_the_rows_own():
