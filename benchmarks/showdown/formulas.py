@@ -1,8 +1,8 @@
 """Published formulas of a few lines, at the rates of data sheets.
 
 - *6ND*: 6 FLOPs a parameter and token at an MFU of 0.4 (Kaplan et al. 2020; Chowdhery et al. 2022 define MFU).
-- *Megatron's FLOPs*: equation 3 of Narayanan et al. 2021, of GPTs, with recompute as it runs, at half of the peak,
-  which its table 1 reports on the larger half of its models (44 to 52 %).
+- *Megatron's FLOPs*: those of Narayanan et al. 2021 (section 5.1), of GPTs, with recompute as it runs, at half of the
+  peak: its table 1 has 43 to 52 %.
 - *LLM-Viewer's roofline* (Yuan et al. 2024): FLOPs and bytes of every operator; a device of ``tp`` has an equal part.
 - *SimuMax*: what its authors publish next to measured rows, computed with efficiencies measured shape by shape.
 """

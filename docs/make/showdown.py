@@ -58,8 +58,8 @@ _SETTINGS = """\
 - **llm-analysis**: `train` and `infer`, its own chips, `flops_efficiency` and `hbm_memory_efficiency` 1 (the default);
   a gated feed-forward as two matrices of the same parameters.
 - **6ND**: 6 FLOPs a parameter and token, an MFU of 0.4.
-- **Megatron's FLOPs**: Narayanan et al. 2021 (section 5.1), GPTs alone, at half of the peak. Its own source is among
-  the rows.
+- **Megatron's FLOPs**: Narayanan et al. 2021 (section 5.1), GPTs alone, at half of the peak: its table 1, which is
+  among the rows, has 43 to 52 %.
 - **LLM-Viewer's roofline**: FLOPs and bytes of every operator at the rates of data sheets, tensor parallelism as an
   equal part, without messages; dense models.
 - **SimuMax**: the times that its authors publish next to measured ones.
