@@ -12,6 +12,12 @@ from benchmarks.showdown.kept import Line
 from docs.make.command import page_parser
 from docs.make.markdown import document, filed, percent, publish, table
 
+_KEPT_BY = "python -m benchmarks.showdown " + " ".join(
+    f"../shared/reference/measured/{name}.csv" for name in (
+        "training", "training_a100_vtrain", "training_b200_simumax", "training_moe_zoo", "inference", "energy"
+    )
+)  # fmt: skip
+
 _ABOUT = """\
 The same published rows through every tool that pip installs or whose formulas are published, each set as its
 documentation has a user do (below). Errors are median / mean of |predicted / measured − 1|. *Rows* are those that a
@@ -180,7 +186,7 @@ def page(lines: Sequence[Line]) -> str:
     return document([
         "# Showdown",
         "Written by `python -m docs.make.showdown docs/showdown.md` from what "
-        "`python -m benchmarks.showdown CASES.csv …` has kept in `benchmarks/showdown`. Without tables "
+        f"`{_KEPT_BY}` has kept in `benchmarks/showdown`. Without tables "
         "(`make showdown`) that runs the tools on the rows of `tests/published` and checks what was kept; other rows "
         "are of the sources that [serving.md](serving.md) and [calibration.md](calibration.md) name.",
         _ABOUT,
