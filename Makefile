@@ -20,7 +20,7 @@ NEWEST_PYTHON ?=
 # Where it is set, every process that tests start would compile all it imports anew, seconds each.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: run environment test test-slow test-browser docs site calibrate intervals forecasts notebooks check-lowest fuzz profiles jax-trace bench bench-check search-bench test-search test-faults diagnosis-bench dist-bench growth lint dist dist-try release fuzz-programs clean help
+.PHONY: run environment test test-slow test-browser docs site calibrate intervals forecasts notebooks check-lowest fuzz profiles jax-trace bench bench-check search-bench test-search test-faults diagnosis-bench dist-bench growth showdown lint dist dist-try release fuzz-programs clean help
 .DELETE_ON_ERROR:
 
 run: $(VENV)/.installed  ## run the standard sweep (SWEEP=…)
@@ -110,6 +110,10 @@ dist-bench: $(VENV)/.installed-test  ## measure workers against shards, write do
 
 growth: $(VENV)/.installed-test  ## measure how time and memory grow, write docs/growth.md
 	$(BIN)/python -m docs.make.growth docs/growth.md
+
+showdown: $(VENV)/.installed-test  ## other tools, each in its own environment, on the published rows: checked against what is kept, or kept anew (SHOWN=…)
+	$(BIN)/python -m benchmarks.showdown $(SHOWN)
+	$(BIN)/python -m docs.make.showdown docs/showdown.md
 
 lint: $(VENV)/.installed-lint  ## check style and types: ruff and mypy
 	$(BIN)/ruff check hatch_build.py dse benchmarks calibration docs tests notebooks

@@ -35,8 +35,8 @@ CONTENTS = {
     ),
     "How far to trust it": (
         "docs/accuracy", "docs/intervals", "docs/forecasts", "docs/studies", "docs/calibration", "docs/comparison",
-        "docs/kernels", "docs/energy", "docs/serving", "docs/simulate", "docs/systems", "docs/ablation",
-        "docs/technology", "docs/cost", "docs/failures", "docs/schedules",
+        "docs/showdown", "docs/kernels", "docs/energy", "docs/serving", "docs/simulate", "docs/systems",
+        "docs/ablation", "docs/technology", "docs/cost", "docs/failures", "docs/schedules",
     ),
     "How it works": (
         "docs/architecture", "docs/search", "docs/benchmarks", "docs/growth", "docs/safety", "CONTRIBUTING",
