@@ -1,9 +1,9 @@
 """The model as stages: what each computes of the outer index and the parts of the inner product, once for each.
 
 A stage is a function that XLA merges with no other: it would compute what lies at a lower level again for each position
-of a higher one. It is given the values of variables and gives those that later stages need; arrays have the axes of what the
-variable depends on, of [first part, second part, outer]: the outer index is the long one, along which processors
-compute many values at once, whatever else a value depends on.
+of a higher one. It is given the values of variables and gives those that later stages need; arrays have the axes of
+what the variable depends on, of [first part, second part, outer]: the outer index is the long one, along which
+processors compute many values at once, whatever else a value depends on.
 """
 
 from __future__ import annotations
