@@ -4,7 +4,15 @@
 def main() -> None:
     """Have signals end the process in good order, before anything else is imported; then do what is asked."""
     import gc
+    import os
+    import sys
 
+    if sys.stdout is None or sys.stderr is None:  # closed (`>&-`): no file that is written may take their numbers
+        while os.open(os.devnull, os.O_RDWR) < 2:
+            pass
+        nowhere = open(os.devnull, "w")  # noqa: SIM115 (until the end)
+        sys.stdout, sys.stderr = sys.stdout or nowhere, sys.stderr or nowhere
+    os.environ.pop("MPLBACKEND", None)  # of windows, which no figure has; matplotlib ends at a name that it lacks
     from dse.io.interruption import arm
 
     arm()

@@ -57,11 +57,14 @@ def pools(
     """
     from dse.io.outputs import checked
     from dse.sweep.pools import match
-    from dse.views.plot.style import check_ending
 
     if output and output.suffix.lower() != ".csv":
         raise InputError(f"output {output}", repr(output.suffix), ".csv", f"name {output.with_suffix('.csv')}")
-    for path in filter(None, (output, figure and check_ending(figure))):
+    if figure:
+        from dse.views.plot.style import check_ending
+
+        check_ending(figure)
+    for path in filter(None, (output, figure)):
         checked(path, force, [specification])
     found = match(specification)
     if (output or figure or tool) and not found.fleets:

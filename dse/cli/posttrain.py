@@ -71,11 +71,14 @@ def posttrain(
     from dse.designs import catalog
     from dse.io.outputs import checked, replacing
     from dse.sweep.posttraining import RlDemand, plan_rl
-    from dse.views.plot.style import check_ending
 
     if output and output.suffix.lower() != ".nc":
         raise InputError(f"output {output}", repr(output.suffix), ".nc", f"name {output.with_suffix('.nc')}")
-    for path in filter(None, (output, figure and check_ending(figure))):
+    if figure:
+        from dse.views.plot.style import check_ending
+
+        check_ending(figure)
+    for path in filter(None, (output, figure)):
         checked(path, force, [])
     modes = tuple(name.strip() for name in mode.split(",") if name.strip())
     found = plan_rl(RlDemand(

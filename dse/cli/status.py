@@ -13,6 +13,7 @@ import typer
 
 from dse.cli import show
 from dse.errors import IncompleteError, InputError, Notice
+from dse.io.distribution import install_extra
 from dse.io.interruption import BROKEN_PIPE
 
 NOTHING_FEASIBLE = 1
@@ -72,6 +73,11 @@ def _reported_status(command: Callable[[], int | None]) -> int:
         show.error(
             InputError(str(error.filename), error.strerror or str(error), "a file that can be used", "check the path")
         )
+        return BAD_INPUT
+    except ImportError as error:
+        if (error.name or "").partition(".")[0] != "matplotlib":
+            raise
+        show.error(InputError("figures", str(error), "an installation with matplotlib", install_extra("plot")))
         return BAD_INPUT
     except RuntimeError as error:
         if not str(error).startswith("NetCDF: "):  # an intact seal, with values that netCDF cannot read

@@ -154,8 +154,9 @@ def _check(demand: RlDemand) -> None:
     """InputError for numbers out of their range."""
     for name, option in _OPTIONS.items():
         value = getattr(demand, name)
-        if not (0.0 if name == "length_spread" else 1.0) <= value < _MOST:
-            raise InputError(option, f"{value:g}", f"1 or more, less than {_MOST:g}", "check the number")
+        least = 0.0 if name == "length_spread" else 1.0
+        if not least <= value < _MOST:
+            raise InputError(option, f"{value:g}", f"{least:g} or more, less than {_MOST:g}", "check the number")
     if demand.most_tokens <= demand.output_tokens:
         raise InputError("--max-osl", f"{demand.most_tokens:g}", f"more than the mean, {demand.output_tokens:g}",
                          f"write {4 * demand.output_tokens:g}")  # fmt: skip
@@ -170,9 +171,10 @@ def _check(demand: RlDemand) -> None:
     if demand.train_batch and demand.answers % demand.train_batch:
         raise InputError("--train-batch", str(demand.train_batch), f"divisors of the {demand.answers} answers",
                          f"write {demand.answers}")  # fmt: skip
-    if not 0 <= demand.staleness <= 64 or not 0.0 <= demand.reward_time < _MOST:
-        raise InputError("--staleness, --reward", f"{demand.staleness}, {demand.reward_time:g}",
-                         "0 to 64 steps, 0 s or more", "write 1")  # fmt: skip
+    if not 0 <= demand.staleness <= 64:
+        raise InputError("--staleness", str(demand.staleness), "0 to 64 steps", "write 1")
+    if not 0.0 <= demand.reward_time < _MOST:
+        raise InputError("--reward", f"{demand.reward_time:g} s", f"0 s or more, less than {_MOST:g}", "write '20 s'")
 
 
 def _axes(fixed: Mapping[str, Any], axes: dict[str, Any]) -> list[str]:

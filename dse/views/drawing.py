@@ -9,6 +9,7 @@ import importlib
 import importlib.util
 import json
 import os
+import signal
 import subprocess
 import sys
 import tempfile
@@ -21,6 +22,7 @@ from dse.errors import InputError
 from dse.io import interruption, outputs
 from dse.io.distribution import install_extra
 from dse.io.environment import processors
+from dse.io.files import unique_suffix
 
 if TYPE_CHECKING:
     import xarray as xr
@@ -102,10 +104,12 @@ class DrawingProcess:
             [sys.executable, "-P", "-c", _PROGRAM, str(Path(__file__).parents[2])],
             stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=self._told, start_new_session=True,
         )  # fmt: skip
-        interruption.CHILDREN.append(self._process)
+        interruption.CHILDREN.append(self)
+        self._folder: Path | None = None  #: of the figures
 
     def ask(self, results: Path, force: bool) -> None:
         """Let it draw a results file."""
+        self._folder = results.absolute().parent
         with contextlib.suppress(OSError), self._process.stdin as asking:  # type: ignore[union-attr]
             asking.write(json.dumps([str(results), force]).encode())
 
@@ -136,12 +140,28 @@ class DrawingProcess:
         sys.stderr.write(self._told.read().decode(errors="replace"))
         return drawn
 
+    def kill(self) -> None:
+        """End it with its copy, and remove what they have half written."""
+        pid, pids = self._process.pid, [self._process.pid]
+        with contextlib.suppress(OSError):
+            pids += map(int, Path(f"/proc/{pid}/task/{pid}/children").read_text().split())
+        if self._process.returncode is None:
+            if sys.platform == "linux":  # it has copies there, all in its session
+                with contextlib.suppress(OSError):
+                    os.killpg(pid, signal.SIGKILL)
+            else:
+                self._process.kill()
+            with contextlib.suppress(subprocess.TimeoutExpired):
+                self._process.wait(2.0)
+        for half in (path for one in pids if self._folder for path in self._folder.glob(f".*{unique_suffix(one)}")):
+            half.unlink(missing_ok=True)
+
     def close(self) -> None:
         """End it."""
-        if self._process in interruption.CHILDREN:
-            interruption.CHILDREN.remove(self._process)
+        if self in interruption.CHILDREN:
+            interruption.CHILDREN.remove(self)
             with self._told, self._process:
-                self._process.kill()
+                self.kill()
 
 
 @contextlib.contextmanager

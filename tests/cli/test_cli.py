@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import re
+import shlex
 import signal
 import subprocess
 import sys
@@ -254,6 +255,54 @@ def test_a_process_draws_the_same_figures_and_where_it_fails_the_command_does(
             assert bool(process.draw(output, False)) == works
     assert list(drawn[0]) == list(drawn[1]) and str(tmp_path / "r_bounds.svg") in told
     assert drawn[0] == drawn[1] and not interruption.CHILDREN
+
+
+def running(pid):
+    """Whether a process is there and has not ended."""
+    try:
+        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] not in "ZX"
+    except OSError:
+        return False
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="copies of the process are made on Linux")
+def test_the_process_that_draws_ends_with_its_copy_and_leaves_no_half_file(tmp_path, monkeypatch):
+    program = """import os, sys
+copy = os.fork()
+if copy:
+    print(copy, flush=True)
+else:
+    from dse.io.files import unique_suffix
+    open(os.path.join(sys.argv[1], f".r.png.{unique_suffix()}"), "w").close()
+    print("open", flush=True)
+sys.stdin.close() if copy else __import__("time").sleep(60)
+os.waitpid(copy, 0)"""
+    monkeypatch.setattr(drawing, "_PROGRAM", program.replace("sys.argv[1]", repr(str(tmp_path))))
+    process = drawing.DrawingProcess()
+    process.ask(tmp_path / "r.nc", False)
+    copy, _ = sorted(process._process.stdout.readline().decode().strip() for _ in range(2))
+    assert len(list(tmp_path.glob(".r.png.*"))) == 1
+    process.close()
+    assert not list(tmp_path.glob(".r.png.*")) and not interruption.CHILDREN
+    for _ in range(500):  # signals take a moment
+        if not running(int(copy)):
+            return
+        time.sleep(0.01)
+    pytest.fail("it still runs")
+
+
+def test_closed_outputs_a_strange_backend_and_a_broken_matplotlib_end_in_no_traceback(small_sweep, tmp_path):
+    broken = tmp_path / "broken" / "matplotlib"
+    broken.mkdir(parents=True)
+    (broken / "__init__.py").write_text("raise ImportError('it is broken', name='matplotlib._path')")
+    paths = os.pathsep.join(filter(None, [str(broken.parent), os.environ.get("PYTHONPATH")]))
+    for given, shell, status in (({"MPLBACKEND": "nonsense"}, ">&- 2>&- <&-", 0), ({"PYTHONPATH": paths}, "", 2)):
+        whole = os.environ | given
+        line = f"exec {shlex.quote(sys.executable)} -m dse run {shlex.quote(str(small_sweep))} -o r.nc --fresh {shell}"
+        ended = subprocess.run(["sh", "-c", line], cwd=tmp_path, env=whole, capture_output=True, text=True)
+        assert ended.returncode == status and "Traceback" not in ended.stderr, ended.stderr
+        assert ("it is broken" in ended.stderr) == (status == 2)
+        assert (tmp_path / "r.nc").exists() and (tmp_path / "r.png").exists()
 
 
 def test_one_design_is_told_in_the_singular_and_drawn(command, small_sweep, tmp_path):

@@ -210,7 +210,8 @@ def test_a_document_has_the_modes_and_why_others_have_none():
     [(["--max-osl", "1000"], "more than the mean, 2048"), (["--algorithm", "dpo"], "grpo"),
      (["--mode", "both"], "split"), (["--trainers", "16"], "fewer than the 16"),
      (["--train-batch", "500"], "divisors of the 512"), (["--train", "tp"], "NAME=VALUE"),
-     (["-o", "a.csv"], ".nc"), (["--reward", "2 kg"], "--reward")],
+     (["-o", "a.csv"], ".nc"), (["--reward", "2 kg"], "--reward"),
+     (["--reward", "-3 s"], "0 s or more"), (["--length-spread", "-1"], "0 or more")],
     ids=lambda one: one if isinstance(one, str) else one[0],
 )  # fmt: skip
 def test_bad_input_is_one_message(words, said):

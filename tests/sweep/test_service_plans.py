@@ -93,6 +93,12 @@ def test_waits_of_pools_are_exponential():
     assert pooled._wait(part, 4, 0.1, True, "p50") == 0.0
 
 
+def test_a_rate_of_almost_nothing_takes_a_worker_of_each_pool():
+    rare = DEMAND._replace(rate=1e-12)
+    part = Candidate("h200", {"concurrency": 1}, 2.0, 1, 1.0, 1.0, 0.5, 0.01, 0.0)
+    assert pooled._Pair(part, part, 0.0, rare).fewest() == (1, 1)
+
+
 def test_more_of_anything_costs_no_less(plan):
     best = plan.fleets[0].hourly
     for change in ({"rate": 20.0}, {"token_limit": 0.03}, {"first_token_limit": 0.3}, {"prompt_tokens": 4000.0}):

@@ -140,7 +140,7 @@ class _Pair(NamedTuple):
 
     def _fewest(self, part: Candidate, seconds: Callable[[int], float], limit: float) -> int:
         """Number of workers of one pool that keep its limit, of which more wait less; 0 where none does."""
-        least = math.ceil(self.demand.rate / (_UTILISATION * part.rate) - 1e-9)
+        least = max(math.ceil(self.demand.rate / (_UTILISATION * part.rate) - 1e-9), 1)
         most = max(_MOST_DEVICES * self.demand.max_devices // int(part.devices), least)
         if seconds(most) > limit:
             return 0
