@@ -144,9 +144,9 @@ def test_operators_and_messages_of_every_pass_add_up(workload, mapping):
         stage, m = stage_of(one), one.mapping
         serving, engine = m.serving or Serving(), one.software.engine
         batch = Batch(REQUESTS / m.pp, 1.0 + 0.5 * ANSWER, 0.0, 0.0)
-        work = step_work(stage, ranks_of_experts(one), serving, batch, engine.cache_rereads, is_mean=True)
+        work = step_work(stage, ranks_of_experts(one), serving, batch, engine, is_mean=True)
         first = 0 if one.workload.experts is None else int(one.workload.experts.first_dense)
-        spent, sent = operator_joules(work.head, one)[0], 0.0
+        spent, sent = sum(operator_joules(o, one)[0] for o in work.head), 0.0
         for layer in range(int(one.workload.blocks)):
             operators = work.dense_layer if layer < first else work.layer
             spent = spent + sum(operator_joules(o, one)[0] for o in operators)
