@@ -170,7 +170,8 @@ def _bound(row: dict[str, Any]) -> str:
     if row["mode"] == "async":
         idle = {"rollout engines": row["rollout_idle"], "trainer": row["training_idle"]}
         bound, other = sorted(idle, key=lambda name: idle[name])
-        return f"the {bound} bound it, the {other} idles {100.0 * idle[other] / row['step_time']:.0f} % of it"
+        bounds, idles = ("bounds", "idle") if bound == "trainer" else ("bound", "idles")
+        return f"the {bound} {bounds} it, the {other} {idles} {100.0 * idle[other] / row['step_time']:.0f} % of it"
     from dse.sweep.posttraining import PARTS
 
     part = max(PARTS, key=lambda name: row[f"step_time_{name}"])
