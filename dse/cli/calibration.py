@@ -275,7 +275,7 @@ def _own(cases: list[Path], folder: Path, name: str, catalog: Path | None, force
     print(f"a configuration without a run is off by {show.percent(found.residual)} more (one standard deviation)")
     print(f"written: {found.path}")
     print(f"used with DSE_CATALOG={folder} and --software {name}")
-    if found.error > _EXPLAINED:
+    if max(found.error, found.residual) > _EXPLAINED:
         show.note(f"the fit does not explain these runs (mean error {show.percent(found.error)}): check their columns, "
                   "units and mapping, or ask dse diagnose for causes, before you decide with this stack")  # fmt: skip
 
@@ -314,13 +314,28 @@ def _add(cases: list[Path], output: Path, catalog: Path | None, force: bool) -> 
         print(f"used with DSE_CATALOG={catalog}")
     else:
         print(f"no value of the catalogue moves or narrows by these rows: nothing is written to {catalog}")
+    far = [_moved(one.path, one.before, one.after, 0.0, 0.0)[0] for one in found.updates if _is_far(one)]
+    if far:
+        show.note(f"{', '.join(far)}: moved by more than {_FAR:g} times the spread before: check the rows, before anything "
+                  "is predicted with this catalogue")  # fmt: skip
     if found.are_runs and found.residual > max(0.5 * found.before, _AS_RUNS):
         show.note(f"most of the error stays with these runs: dse calibrate ROWS -o {catalog} fits a stack of your own, "
                   "whose level takes what they have in common")  # fmt: skip
 
 
-#: Mean error of a fit beyond which something else than its numbers is off: published sets stay below half of it.
+#: Mean error of a fit, and deviation of a configuration without a run, beyond which something else than its numbers is
+#: off: of published sets the error stays below half of it. A few rows in other units hardly move the mean.
 _EXPLAINED = 0.3
 
 #: Root mean square error of rows below which nothing is left to explain: runs that are repeated differ by it.
 _AS_RUNS = 0.05
+
+#: Spreads by which a value may move before the rows are doubted.
+_FAR = 4.0
+
+
+def _is_far(one: Update) -> bool:
+    """Whether a value moved further than its spread makes likely."""
+    if one.before <= 0.0 or one.after <= 0.0:
+        return False
+    return abs(math.log(one.after / one.before)) > _FAR * max(one.spread_before, 0.02)

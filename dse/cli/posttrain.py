@@ -170,10 +170,8 @@ def _bound(row: dict[str, Any]) -> str:
     if row["mode"] == "async":
         idle = {"rollout engines": row["rollout_idle"], "trainer": row["training_idle"]}
         bound, other = sorted(idle, key=lambda name: idle[name])
-        waits = f"{100.0 * idle[other] / row['step_time']:.0f} % of it"
-        if bound == "trainer":
-            return f"the trainer bounds it, the rollout engines idle {waits}"
-        return f"the rollout engines bound it, the trainer idles {waits}"
+        bounds, idles = ("bounds", "idle") if bound == "trainer" else ("bound", "idles")
+        return f"the {bound} {bounds} it, the {other} {idles} {100.0 * idle[other] / row['step_time']:.0f} % of it"
     from dse.sweep.posttraining import PARTS
 
     part = max(PARTS, key=lambda name: row[f"step_time_{name}"])

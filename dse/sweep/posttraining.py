@@ -39,6 +39,9 @@ MODES, ALGORITHMS = ("colocated", "split", "async"), (GRPO, PPO)
 #: Trainer designs of each number of devices that are paired: the fastest of an update; most sizes of a trainer.
 _KEPT, _SIZES = 4, 32
 
+#: A micro-batch is at most so many times what the longest answer needs.
+_WIDEST = 8
+
 #: Most devices of a replica of the rollout engine.
 _REPLICA = 64
 
@@ -198,26 +201,42 @@ def _pool(lines: Sequence[str], columns: Sequence[str], keep: Callable[[dict[str
 def _trainers(demand: RlDemand) -> _Pool:
     """Mappings of the trainer, the fastest of each number of devices; micro-batches hold the longest answer."""
     mean = demand.prompt_tokens + demand.output_tokens
-    whole = 2 ** math.ceil(math.log2((demand.prompt_tokens + demand.most_tokens) / mean) - 1e-9)
+    batch = demand.train_batch or demand.answers
+    longest = (demand.prompt_tokens + demand.most_tokens) / mean
+    micro_batches = [1] if "micro_batch" in demand.training else _micro_batches(batch, longest)
     node = max(1, min(8, demand.devices // 4))
     step = node * math.ceil(demand.devices / node / _SIZES)
     sizes = sorted({*range(step, demand.devices, step), demand.devices})
     sizes = [demand.trainers, demand.devices] if demand.trainers else sizes
     axes: dict[str, Any] = {
         "n_devices": sizes, "tp": "divisors", "pp": "divisors", "cp": [1, 2, 4, 8],
-        "micro_batch": [whole, 2 * whole], "recompute": ["none", "selective", "full"],
+        "micro_batch": micro_batches, "recompute": ["none", "selective", "full"],
     }  # fmt: skip
     if catalog.is_mixture(demand.workload):
         axes["ep"] = "divisors"
     lines = [
         "[workload]", f"name = {json.dumps(demand.workload)}", f"seq_len = {128 * math.ceil(mean / 128)}",
-        f"global_batch = {demand.train_batch or demand.answers}", "[system]", f"name = {json.dumps(demand.system)}",
+        f"global_batch = {batch}", "[system]", f"name = {json.dumps(demand.system)}",
         *_axes(demand.training, axes), "[constraints]", 'all = ["fits_probability >= 0.9"]',
         "[output]", 'keep = "feasible"', "money = true",
     ]  # fmt: skip
     memory = (f"peak_memory_{part}" for part in ("weights", "gradients", "optimizer", "embedding_and_head"))
     metrics = "step_time", "tokens_per_second", "cost_per_device_hour", "parameters", "n_devices", "software", *memory
     return _pool(lines, (*metrics, *_TRAIN_LABELS), _fastest)
+
+
+def _micro_batches(batch: int, longest: float) -> list[int]:
+    """Divisors of a batch that hold an answer of so many mean ones: those from a power of two and from the next on."""
+    whole = 2 ** math.ceil(math.log2(longest) - 1e-9)
+    found = {next((size for size in range(least, min(batch, _WIDEST * least) + 1) if batch % size == 0), 0)
+             for least in (whole, 2 * whole)}  # fmt: skip
+    if sizes := sorted(found - {0}):
+        return sizes
+    raise InputError(
+        "--prompts, --samples, --train-batch", f"{batch} answers per update",
+        f"a multiple of {whole}, which a micro-batch needs for the longest answer",
+        f"write {whole * -(-batch // whole)}",
+    )  # fmt: skip
 
 
 def _fastest(found: dict[str, np.ndarray]) -> np.ndarray:

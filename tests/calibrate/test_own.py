@@ -146,8 +146,10 @@ def test_the_command_fits(tmp_path, mine, capsys):
     assert (mine / "software" / "my-stack.toml").is_file()
 
 
-def test_a_fit_that_explains_little_is_told(tmp_path, mine, capsys):
-    rows = runs(tmp_path / "rows.csv", [STEP, STEP | {"global_batch": "256"}], [4.0, 0.3])
+@pytest.mark.parametrize("factors", [(4.0, 0.3), (1.0, 1.0, 1.0, 0.3)])
+def test_a_fit_that_explains_little_is_told(tmp_path, mine, capsys, factors):
+    steps = [STEP | {"global_batch": str(128 << i)} for i in range(len(factors))]
+    rows = runs(tmp_path / "rows.csv", steps, list(factors))
     with pytest.raises(SystemExit):
         app(["calibrate", str(rows), "-o", str(mine)], prog_name="dse")
     assert "does not explain these runs" in capsys.readouterr().err

@@ -17,6 +17,7 @@ from dse.doors.posttraining import forward_time, rollout_time
 from dse.errors import InputError
 from dse.model.serving.rollout import decode_steps, lengths
 from dse.model.steps.posttraining import RlWork, rl_step, weights_time
+from dse.sweep import posttraining
 from dse.sweep.posttraining import PARTS, RlDemand, plan_rl
 from tests.pages import ROOT, blocks, commands, missing
 
@@ -192,7 +193,8 @@ WORDS = ["posttrain", "-w", "llama-3-8b", "-s", "h100", "-n", "16", "--prompts",
 def test_the_command_writes_a_table_a_file_and_a_figure(tmp_path, plan):
     done = CliRunner().invoke(app, [*WORDS, "-o", str(tmp_path / "a.nc"), "--figure", str(tmp_path / "a.svg")])
     assert done.exit_code == 0, done.output
-    assert "async, staleness 1" in done.output and "idle trainer %" in done.output and "bound" in done.output
+    assert "async, staleness 1" in done.output and "idle trainer %" in done.output
+    assert "bound it, the trainer idles " in done.output or "bounds it, the rollout engines idle " in done.output
     with xr.open_dataset(tmp_path / "a.nc") as data:
         assert data.step_time.attrs["units"] == "s" and data.sizes == plan.splits.sizes
         assert json.loads(data.attrs["demand"])["samples"] == 8
@@ -203,6 +205,13 @@ def test_a_document_has_the_modes_and_why_others_have_none():
     done = CliRunner().invoke(app, [*WORDS[:2], "llama-3-70b", *WORDS[3:6], "8", "--json"])
     document = json.loads(done.stdout)
     assert done.exit_code == 1 and document["modes"] == [] and "trains the model" in document["without"]["colocated"]
+
+
+def test_micro_batches_divide_the_batch_and_hold_the_longest_answer():
+    sizes = [posttraining._micro_batches(batch, 2.5) for batch in (4096, 250, 12, 4)]
+    assert sizes == [[4, 8], [5, 10], [4, 12], [4]]
+    with pytest.raises(InputError, match="a multiple of 4"):
+        posttraining._micro_batches(257, 2.5)
 
 
 @pytest.mark.parametrize(
