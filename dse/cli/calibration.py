@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import math
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
@@ -11,6 +12,9 @@ from dse.cli import profiles, show
 from dse.cli.options import Force, Json
 from dse.cli.status import NOTHING_FEASIBLE, report_errors
 from dse.errors import InputError
+
+if TYPE_CHECKING:
+    from dse.calibrate.adding import Update
 
 
 def _show_columns(wanted: bool) -> None:
@@ -316,8 +320,7 @@ def _add(cases: list[Path], output: Path, catalog: Path | None, force: bool) -> 
         print(f"no value of the catalogue moves or narrows by these rows: nothing is written to {catalog}")
     far = [_moved(one.path, one.before, one.after, 0.0, 0.0)[0] for one in found.updates if _is_far(one)]
     if far:
-        show.note(f"{', '.join(far)}: moved by more than {_FAR:g} times the spread before: check the rows, before anything "
-                  "is predicted with this catalogue")  # fmt: skip
+        show.note(f"{', '.join(far)}: moved by more than {_FAR:g} times the spread before: check the rows")  # fmt: skip
     if found.are_runs and found.residual > max(0.5 * found.before, _AS_RUNS):
         show.note(f"most of the error stays with these runs: dse calibrate ROWS -o {catalog} fits a stack of your own, "
                   "whose level takes what they have in common")  # fmt: skip

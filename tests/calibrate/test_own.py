@@ -196,3 +196,12 @@ def test_rows_that_hardly_move_a_stack_are_told_of_one_of_ones_own(tmp_path, min
     with pytest.raises(SystemExit):
         app(["calibrate", "--add", str(rows), "-o", str(tmp_path / "o.toml"), "--catalog", str(mine)], prog_name="dse")
     assert "fits a stack of your own" in capsys.readouterr().err
+
+
+def test_values_that_rows_throw_far_are_named(tmp_path, mine, capsys):
+    rows = list(csv.DictReader((ROOT / "tests/published/narayanan_2021.csv").read_text(encoding="utf-8").splitlines()))
+    wrong = [row | {"value": str(0.25 * float(row["value"]))} if i % 3 == 0 else row for i, row in enumerate(rows)]
+    with pytest.raises(SystemExit):
+        app(["calibrate", "--add", str(table(tmp_path / "rows.csv", wrong)), "-o", str(tmp_path / "o.toml"),
+             "--catalog", str(mine)], prog_name="dse")  # fmt: skip
+    assert "elementwise_slowdown" in (told := capsys.readouterr().err) and "times the spread before" in told
