@@ -63,7 +63,7 @@ _LINES = [
 _PROFILE = """\
 Where the time goes (two cores). *Every output*: a design has some twenty numbers of its own, each written once; the
 equations that all of its axes reach take a third of the time. *Best only*: nine tenths of the equations are those of
-the outer index, shared among thousands of designs. *Design by design*: nothing is shared, thirteen hundred equations in one
+the outer index, shared among thousands of designs. *Design by design*: nothing is shared, some 1,300 equations in one
 loop whose results go through the cache; looking the values up are gathers, which no processor does many of at once.
 *Gradient*: 3.5 times the FLOPs of the value, in some hundred and fifty loops whose results go through the cache, where
 the value is one loop. XLA makes one function of them for each block of 64 designs, so that short loops cost no calls.
