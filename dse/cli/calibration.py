@@ -279,7 +279,7 @@ def _own(cases: list[Path], folder: Path, name: str, catalog: Path | None, force
     print(f"a configuration without a run is off by {show.percent(found.residual)} more (one standard deviation)")
     print(f"written: {found.path}")
     print(f"used with DSE_CATALOG={folder} and --software {name}")
-    if max(found.error, found.residual) > _EXPLAINED:
+    if found.runs > 1 and max(found.error, found.residual) > _EXPLAINED:  # one run alone cannot tell what it is
         show.note(f"the fit does not explain these runs (mean error {show.percent(found.error)}): check their columns, "
                   "units and mapping, or ask dse diagnose for causes, before you decide with this stack")  # fmt: skip
 
