@@ -286,12 +286,18 @@ def _own(cases: list[Path], folder: Path, name: str, catalog: Path | None, force
 
 def _moved(path: str, *numbers: float) -> list[str]:
     """A line of a table: parameter, values and spreads before and after."""
-    from dse.designs.leaves import known_leaves, short_name
+    from dse.designs.leaves import known_leaves
 
     before, after, *spreads = numbers
     units = known_leaves()[path]["units"] if path in known_leaves() else "1"
-    name = short_name(path) if path in known_leaves() else path.rpartition(".")[2]
-    return [name, show.setting(before, units), show.setting(after, units), *map(show.percent, spreads)]
+    return [_name(path), show.setting(before, units), show.setting(after, units), *map(show.percent, spreads)]
+
+
+def _name(path: str) -> str:
+    """The short name of a leaf, or of a number that is none."""
+    from dse.designs.leaves import known_leaves, short_name
+
+    return short_name(path) if path in known_leaves() else path.rpartition(".")[2]
 
 
 def _add(cases: list[Path], output: Path, catalog: Path | None, force: bool) -> None:
@@ -318,9 +324,8 @@ def _add(cases: list[Path], output: Path, catalog: Path | None, force: bool) -> 
         print(f"used with DSE_CATALOG={catalog}")
     else:
         print(f"no value of the catalogue moves or narrows by these rows: nothing is written to {catalog}")
-    far = [_moved(one.path, one.before, one.after, 0.0, 0.0)[0] for one in found.updates if _is_far(one)]
-    if far:
-        show.note(f"{', '.join(far)}: moved by more than {_FAR:g} times the spread before: check the rows")  # fmt: skip
+    if far := ", ".join(_name(one.path) for one in found.updates if _is_far(one)):
+        show.note(f"{far}: moved by more than {_FAR:g} times the spread before: check the rows")
     if found.are_runs and found.residual > max(0.5 * found.before, _AS_RUNS):
         show.note(f"most of the error stays with these runs: dse calibrate ROWS -o {catalog} fits a stack of your own, "
                   "whose level takes what they have in common")  # fmt: skip

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
     from dse.measured.decisions.limits import Sure
-    from dse.sweep.planning.demand import Fleet, Workers
+    from dse.sweep.planning.demand import Demand, Fleet, Workers
     from dse.sweep.planning.runs import Cluster, RunPlan
     from dse.sweep.planning.service import Plan
 
@@ -196,14 +196,19 @@ def _print(found: Plan, sure: Sequence[dict[str, Sure]]) -> None:
     })  # fmt: skip
     if found.fleets:
         show.heading(out, "launch")
-    for one in found.fleets[0].workers if found.fleets else ():
-        best, degrees = found.fleets[0], "".join(f" --set {name}={n}" for name, n in one.degrees.items() if n > 1)
-        at_once = math.ceil(one.in_flight / one.degrees.get("dp", 1))
-        role = f" --role {one.role} --set max_num_seqs={at_once}" if one.role else ""
-        out.print(Text(
-            f"dse launch -w {demand.workload} -s {best.accelerator} -n {one.devices} --for {_tool(best.software)}{role}"
-            f"{degrees} --set isl={demand.prompt_tokens:g} --set osl={demand.output_tokens:g}"
-        ), soft_wrap=True)  # fmt: skip
+        for one in found.fleets[0].workers:
+            out.print(Text(_launch(one, found.fleets[0], demand)), soft_wrap=True)
+
+
+def _launch(workers: Workers, fleet: Fleet, demand: Demand) -> str:
+    """The command that starts one of the workers of a fleet."""
+    at_once = math.ceil(workers.in_flight / workers.degrees.get("dp", 1))
+    role = f" --role {workers.role} --set max_num_seqs={at_once}" if workers.role else ""
+    degrees = "".join(f" --set {name}={value}" for name, value in workers.degrees.items() if value > 1)
+    return (
+        f"dse launch -w {demand.workload} -s {fleet.accelerator} -n {workers.devices} --for {_tool(fleet.software)}"
+        f"{role}{degrees} --set isl={demand.prompt_tokens:g} --set osl={demand.output_tokens:g}"
+    )
 
 
 def _print_ends(

@@ -116,7 +116,7 @@ def whole_workers(
     plain = limits is None or limits.are_plain
     prefill = front(found["prefill"], (*WORKER, "first_token", "cache")) if plain else found["prefill"]
     decode = front(found["decode"], (*WORKER, "token", "cache"))
-    pairs = [Match(p, d, _seconds(p, d, asked.transfer)) for p in prefill for d in decode]
+    pairs = [Match(p, d, transfer_time(p, d, asked.transfer)) for p in prefill for d in decode]
     pools = list(fleets(pairs, asked.devices, asked.utilisation, later))
     if limits:
         pools = [one for one in pools if limits.keeps(one.match.prefill.row, np.array([one.first_token]))[0]]
@@ -128,19 +128,19 @@ def whole_workers(
 def _pairs(prefill: list[Candidate], decode: list[Candidate], transfer: float, limits: _Limits | None) -> list[Match]:
     """Pairs that may be the best and whose time to first token, with the transfer, meets the limits."""
     if not limits or not transfer:
-        return [Match(p, d, _seconds(p, d, transfer)) for p in front(prefill) for d in front(decode)]
+        return [Match(p, d, transfer_time(p, d, transfer)) for p in front(prefill) for d in front(decode)]
     senders = front(prefill, (*_COSTS, "first_token", "cache")) if limits.are_plain else prefill
     receivers = front(decode, (*_COSTS, "cache"))
     found = []
     for p in senders:
-        took = np.array([_seconds(p, d, transfer) for d in receivers])
+        took = np.array([transfer_time(p, d, transfer) for d in receivers])
         kept = limits.keeps(p.row, p.first_token + took)
         found += [Match(p, d, seconds) for d, seconds, keeps in zip(receivers, took.tolist(), kept, strict=True)
                   if keeps]  # fmt: skip
     return found
 
 
-def _seconds(prefill: Candidate, decode: Candidate, transfer: float) -> float:
+def transfer_time(prefill: Candidate, decode: Candidate, transfer: float) -> float:
     """Time to send and receive the keys and values of a prompt, s; 0 if transfers are not counted."""
     return max(prefill.cache, decode.cache) / transfer if transfer else 0.0
 

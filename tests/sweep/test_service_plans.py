@@ -13,7 +13,7 @@ from dse.cli import app
 from dse.sweep.planning import pooled
 from dse.sweep.planning.demand import Demand
 from dse.sweep.planning.service import provision
-from dse.sweep.workers import Candidate, wait
+from dse.sweep.workers import Candidate, Match, wait
 
 DEMAND = Demand("llama-3-1-70b", ("h200", "b200", "l40s"), 10.0, 2000.0, 300.0, 1.0, 0.04, 16)
 
@@ -96,7 +96,7 @@ def test_waits_of_pools_are_exponential():
 def test_a_rate_of_almost_nothing_takes_a_worker_of_each_pool():
     rare = DEMAND._replace(rate=1e-12)
     part = Candidate("h200", {"concurrency": 1}, 2.0, 1, 1.0, 1.0, 0.5, 0.01, 0.0)
-    assert pooled._Pair(part, part, 0.0, rare).fewest() == (1, 1)
+    assert pooled._fewest(Match(part, part, 0.0), rare).workers == (1, 1)
 
 
 def test_more_of_anything_costs_no_less(plan):

@@ -76,15 +76,14 @@ class Fleet(NamedTuple):
         }  # fmt: skip
 
 
-def outside(fleet: Fleet, parameters: float, demand: Demand) -> str:
+def outside(accelerator: str, software: str, workers: Workers, parameters: float, demand: Demand) -> str:
     """What of the workers that decode lies outside of the rows of their engine, in words."""
-    last = fleet.workers[-1]
     values = {
-        "system.n_devices": float(last.devices), "parameters": parameters,
-        "workload.requests.concurrency": last.in_flight,
+        "system.n_devices": float(workers.devices), "parameters": parameters,
+        "workload.requests.concurrency": workers.in_flight,
         "workload.requests.prompt_tokens": demand.prompt_tokens,
         "workload.requests.output_tokens": demand.output_tokens,
     }  # fmt: skip
     if catalog.is_mixture(demand.workload):
         values["workload.experts.n_experts"] = 1.0
-    return ", ".join(calibrated.beyond(fleet.software, values.get, fleet.accelerator))
+    return ", ".join(calibrated.beyond(software, values.get, accelerator))

@@ -12,7 +12,7 @@ import bisect
 import dataclasses
 import json
 import math
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -20,9 +20,10 @@ import numpy as np
 from dse.designs import catalog, composing
 from dse.designs.leaves import leaf
 from dse.spec.pools import from_text
+from dse.sweep import workers
 from dse.sweep.planning.demand import DEGREES, Demand, Fleet, Workers, outside
-from dse.sweep.pools import front, swept_pools
-from dse.sweep.workers import WORKER, Candidate, wait
+from dse.sweep.pools import front, swept_pools, transfer_time
+from dse.sweep.workers import WORKER, Candidate, Match
 
 #: Most requests in flight of a worker for prompts and of one that decodes.
 _MOST_PROMPTS, _MOST_SEQUENCES = 64, 8192
@@ -89,87 +90,78 @@ def _specification(demand: Demand, accelerator: str, transfer: float) -> str:
 
 def cheapest(pools: Pools, demand: Demand, accelerator: str) -> Fleet | str:
     """The cheapest pools of one accelerator, or the reason for none."""
-    pairs = (_Pair(p, d, max(p.cache, d.cache) / pools.transfer, demand)
-             for p in pools.senders for d in pools.receivers)  # fmt: skip
-    made = [(pair, workers) for pair in pairs if (workers := pair.fewest())]
+    pairs = (Match(p, d, transfer_time(p, d, pools.transfer)) for p in pools.senders for d in pools.receivers)
+    made = [found for pair in pairs if (found := _fewest(pair, demand))]
     if not made:
         return "no pools meet both limits"
-    within = [(pair, workers) for pair, workers in made if pair.devices(workers) <= demand.max_devices]
+    within = [one for one in made if one.devices <= demand.max_devices]
     if not within:
-        return f"pools need {min(one.devices(workers) for one, workers in made)} devices of {demand.max_devices}"
-    pair, workers = min(within, key=lambda one: (one[0].hourly(one[1]), one[0].first_token(one[1][0])))
-    fleet = Fleet(
-        accelerator, str(pair.decode.labels.get("software", "")), pair.workers(workers), pair.first_token(workers[0]),
-        pair.token(workers[1]), pair.highest(workers), pair.hourly(workers), "",
+        return f"pools need {min(one.devices for one in made)} devices of {demand.max_devices}"
+    best = min(within, key=lambda one: (one.hourly, one.first_token))
+    prefill, decode = _told(best)
+    software = str(best.match.parts[1].labels.get("software", ""))
+    return Fleet(
+        accelerator, software, (prefill, decode), best.first_token, best.token, _highest(best, demand), best.hourly,
+        outside(accelerator, software, decode, pools.parameters, demand),
     )  # fmt: skip
-    return fleet._replace(outside=outside(fleet, pools.parameters, demand))
 
 
-class _Pair(NamedTuple):
-    """A design of each pool, with what is asked of them."""
+def _fewest(pair: Match, demand: Demand) -> workers.Fleet | None:
+    """The fewest workers of a pair of designs that keep both limits; None where no number does."""
+    least = [max(math.ceil(demand.rate / (_UTILISATION * part.rate) - 1e-9), 1) for part in pair.parts]
+    counts = list(least)
+    for place, part in enumerate(pair.parts):  # whose time depends on its own number alone
 
-    prefill: Candidate
-    decode: Candidate
-    transfer: float  #: seconds of the keys and values of a prompt
-    demand: Demand
+        def keeps(count: int, place: int = place) -> bool:
+            tried = (*least[:place], count, *least[place + 1 :])
+            return _kept(_serving(pair, tried, demand.rate, demand), demand)[place]
 
-    def devices(self, workers: tuple[int, int]) -> int:
-        """Devices of so many workers."""
-        return int(workers[0] * self.prefill.devices + workers[1] * self.decode.devices)
+        most = max(_MOST_DEVICES * demand.max_devices // int(part.devices), least[place])
+        if not keeps(most):
+            return None
+        counts[place] += bisect.bisect_left(range(least[place], most), True, key=keeps)  # more workers wait less
+    return _serving(pair, tuple(counts), demand.rate, demand)
 
-    def hourly(self, workers: tuple[int, int]) -> float:
-        """USD per hour."""
-        parts = zip(workers, (self.prefill, self.decode), strict=True)
-        return sum(3600.0 * count * part.price * part.rate for count, part in parts)
 
-    def first_token(self, count: int, rate: float = 0.0) -> float:
-        """Time to first token of so many workers for prompts, of the statistic that is limited."""
-        waits = _wait(self.prefill, count, rate or self.demand.rate, True, self.demand.first_token_statistic)
-        return self.prefill.first_token + self.transfer + waits
+def _serving(pair: Match, counts: tuple[int, ...], rate: float, demand: Demand) -> workers.Fleet:
+    """So many workers at a rate, with waits of the statistics that are limited."""
+    statistics = demand.first_token_statistic, demand.token_statistic
+    waits = (_wait(part, count, rate, place == 0, statistic) for place, (part, count, statistic) in enumerate(
+        zip(pair.parts, counts, statistics, strict=True)))  # fmt: skip
+    return workers.Fleet(pair, counts, rate, tuple(waits), max(demand.output_tokens - 1.0, 1.0))
 
-    def token(self, count: int, rate: float = 0.0) -> float:
-        """Time per output token of so many workers that decode, likewise."""
-        waits = _wait(self.decode, count, rate or self.demand.rate, False, self.demand.token_statistic)
-        return self.decode.token + waits / max(self.demand.output_tokens - 1.0, 1.0)
 
-    def fewest(self) -> tuple[int, int] | None:
-        """Numbers of workers that keep both limits; None where no number does."""
-        x = self._fewest(self.prefill, self.first_token, self.demand.first_token_limit)
-        y = self._fewest(self.decode, self.token, self.demand.token_limit)
-        return (x, y) if x and y else None
+def _kept(fleet: workers.Fleet, demand: Demand) -> tuple[bool, bool]:
+    """Whether the limits of the first token and of the others are kept."""
+    return fleet.first_token <= demand.first_token_limit, fleet.token <= demand.token_limit
 
-    def _fewest(self, part: Candidate, seconds: Callable[[int], float], limit: float) -> int:
-        """Number of workers of one pool that keep its limit, of which more wait less; 0 where none does."""
-        least = max(math.ceil(self.demand.rate / (_UTILISATION * part.rate) - 1e-9), 1)
-        most = max(_MOST_DEVICES * self.demand.max_devices // int(part.devices), least)
-        if seconds(most) > limit:
-            return 0
-        return least + bisect.bisect_left(range(least, most), -limit, key=lambda count: -seconds(count))
 
-    def highest(self, workers: tuple[int, int]) -> float:
-        """Highest rate within the limits, requests/s."""
-        low = self.demand.rate
-        high = _UTILISATION * min(workers[0] * self.prefill.rate, workers[1] * self.decode.rate)
-        for _ in range(_HALVINGS):
-            rate = 0.5 * (low + high)
-            keeps = self.first_token(workers[0], rate) <= self.demand.first_token_limit
-            keeps &= self.token(workers[1], rate) <= self.demand.token_limit
-            low, high = (rate, high) if keeps else (low, rate)
-        return low
+def _highest(fleet: workers.Fleet, demand: Demand) -> float:
+    """Highest rate of the same workers within the limits, requests/s."""
+    low = demand.rate
+    high = _UTILISATION * min(count * part.rate for count, part in zip(fleet.workers, fleet.match.parts, strict=True))
+    for _ in range(_HALVINGS):
+        rate = 0.5 * (low + high)
+        keeps = all(_kept(_serving(fleet.match, fleet.workers, rate, demand), demand))
+        low, high = (rate, high) if keeps else (low, rate)
+    return low
 
-    def workers(self, counts: tuple[int, int]) -> tuple[Workers, ...]:
-        """Both pools, in words of a plan."""
-        made = []
-        for role, count, part in zip(("prefill", "decode"), counts, (self.prefill, self.decode), strict=True):
-            degrees = {name: int(part.labels[name]) for name in DEGREES if name in part.labels}
-            busy = self.demand.rate / (count * part.rate)
-            made.append(Workers(role, count, int(part.devices), degrees, float(part.labels["concurrency"]), busy))
-        return tuple(made)
+
+def _told(fleet: workers.Fleet) -> tuple[Workers, Workers]:
+    """Both pools, in words of a plan."""
+    prefill, decode = (
+        Workers(
+            role, count, int(part.devices), {name: int(part.labels[name]) for name in DEGREES if name in part.labels},
+            float(part.labels["concurrency"]), fleet.rate / (count * part.rate),
+        )
+        for role, count, part in zip(("prefill", "decode"), fleet.workers, fleet.match.parts, strict=True)
+    )  # fmt: skip
+    return prefill, decode
 
 
 def _wait(part: Candidate, count: int, rate: float, prompts: bool, statistic: str) -> float:
     """Seconds that a request waits for a place of a pool: the mean, or those that a share waits longer."""
-    share, mean = wait(part, count, rate, prompts)
+    share, mean = workers.wait(part, count, rate, prompts)
     if statistic == "mean":
         return mean
     beyond = _BEYOND[statistic]

@@ -50,7 +50,7 @@ def swept(demand: Demand) -> dict[str, dict[str, np.ndarray]]:
     possible = data.infeasible_reason.values.astype(int) & ~int(spec.study.hypothetical) == 0
     data["possible"] = (data.infeasible_reason.dims, possible)
     metrics = ("feasible", "possible", "requests_per_second", *demand.metrics, "cost_per_device_hour",
-               "parameters", "requests_in_flight", "utilisation", "concurrency_limit")  # fmt: skip
+               "parameters", "requests_in_flight", "utilisation")  # fmt: skip
     names = [*metrics, "n_devices", "request_rate", "software", *(name for name in DEGREES if name in data)]
     shape = data.requests_per_second.dims
     found = {}
@@ -61,7 +61,7 @@ def swept(demand: Demand) -> dict[str, dict[str, np.ndarray]]:
     return found
 
 
-def cheapest(replicas: dict[str, np.ndarray], demand: Demand, accelerator: str = "") -> Fleet | str:
+def cheapest(replicas: dict[str, np.ndarray], demand: Demand, accelerator: str) -> Fleet | str:
     """The cheapest fleet of one accelerator, or the reason for none."""
     if not replicas["possible"].any():
         return f"no mapping of up to {demand.max_devices} devices fits in memory"
@@ -84,12 +84,13 @@ def cheapest(replicas: dict[str, np.ndarray], demand: Demand, accelerator: str =
     best = int(np.lexsort((one["n_devices"], np.where(devices <= demand.max_devices, hourly, np.inf)))[0])
     own = {name: values[best] for name, values in one.items()}
     first_token, each = (float(own[name]) for name in demand.metrics)
-    own_degrees = {name: int(own[name]) for name in DEGREES if name in own}
-    workers = Workers("", int(count[best]), int(own["n_devices"]), own_degrees, float(own["requests_in_flight"]),
+    degrees, software = {name: int(own[name]) for name in DEGREES if name in own}, str(own["software"])
+    workers = Workers("", int(count[best]), int(own["n_devices"]), degrees, float(own["requests_in_flight"]),
                       float(own["utilisation"]))  # fmt: skip
-    fleet = Fleet(accelerator, str(own["software"]), (workers,), first_token, each,
-                  float(count[best] * _highest(one, own)), float(hourly[best]), "")  # fmt: skip
-    return fleet._replace(outside=outside(fleet, float(own["parameters"]), demand))
+    return Fleet(
+        accelerator, software, (workers,), first_token, each, float(count[best] * _highest(one, own)),
+        float(hourly[best]), outside(accelerator, software, workers, float(own["parameters"]), demand),
+    )  # fmt: skip
 
 
 def _highest(one: dict[str, np.ndarray], own: dict[str, Any]) -> float:
