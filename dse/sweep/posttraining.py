@@ -13,6 +13,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
+import tomlkit
 import xarray as xr
 
 from dse.designs import catalog
@@ -180,15 +181,16 @@ def _check(demand: RlDemand) -> None:
         raise InputError("--reward", f"{demand.reward_time:g} s", f"0 s or more, less than {_MOST:g}", "write '20 s'")
 
 
-def _axes(fixed: Mapping[str, Any], axes: dict[str, Any]) -> list[str]:
-    """Lines of a sweep's axes; stated values in place of listed ones."""
-    axes = axes | {name: value if isinstance(value, list) else [value] for name, value in fixed.items()}
-    return ["[axes]", *(f"{name} = {json.dumps(value)}" for name, value in axes.items())]
+def _axes(fixed: Mapping[str, Any], axes: dict[str, Any]) -> dict[str, Any]:
+    """Axes of a sweep; stated values in place of listed ones."""
+    return axes | {name: value if isinstance(value, list) else [value] for name, value in fixed.items()}
 
 
-def _pool(lines: Sequence[str], columns: Sequence[str], keep: Callable[[dict[str, np.ndarray]], np.ndarray]) -> _Pool:
+def _pool(
+    document: dict[str, Any], columns: Sequence[str], keep: Callable[[dict[str, np.ndarray]], np.ndarray]
+) -> _Pool:
     """The designs of a sweep that are kept, with columns where they are known."""
-    grid = compose.build(specs.from_text("\n".join(lines), "posttrain"))
+    grid = compose.build(specs.from_text(tomlkit.dumps(document), "posttrain"))
     data, _ = execute(grid, output=False, keep="feasible")
     count = data.sizes["design"]
     found = {name: np.broadcast_to(data[name].values, count) for name in columns if name in data}
@@ -214,15 +216,14 @@ def _trainers(demand: RlDemand) -> _Pool:
     }  # fmt: skip
     if catalog.is_mixture(demand.workload):
         axes["ep"] = "divisors"
-    lines = [
-        "[workload]", f"name = {json.dumps(demand.workload)}", f"seq_len = {128 * math.ceil(mean / 128)}",
-        f"global_batch = {batch}", "[system]", f"name = {json.dumps(demand.system)}",
-        *_axes(demand.training, axes), "[constraints]", 'all = ["fits_probability >= 0.9"]',
-        "[output]", 'keep = "feasible"', "money = true",
-    ]  # fmt: skip
+    document = {
+        "workload": {"name": demand.workload, "seq_len": 128 * math.ceil(mean / 128), "global_batch": batch},
+        "system": {"name": demand.system}, "axes": _axes(demand.training, axes),
+        "constraints": {"all": ["fits_probability >= 0.9"]}, "output": {"keep": "feasible", "money": True},
+    }  # fmt: skip
     memory = (f"peak_memory_{part}" for part in ("weights", "gradients", "optimizer", "embedding_and_head"))
     metrics = "step_time", "tokens_per_second", "cost_per_device_hour", "parameters", "n_devices", "software", *memory
-    return _pool(lines, (*metrics, *_TRAIN_LABELS), _fastest)
+    return _pool(document, (*metrics, *_TRAIN_LABELS), _fastest)
 
 
 def _micro_batches(batch: int, longest: float) -> list[int]:
@@ -253,19 +254,19 @@ def _engines(demand: RlDemand) -> _Pool:
     most = min(_REPLICA, demand.devices)
     sizes = [2**k for k in range(most.bit_length())]
     axes: dict[str, Any] = {"n_devices": sizes, "tp": "divisors"} | ({"ep": "divisors"} if mixture else {})
-    lines = [
-        "[workload]", f"name = {json.dumps(demand.workload)}", "[system]", f"name = {json.dumps(demand.system)}",
-        "[serving]", f"prompt_tokens = {float(demand.prompt_tokens)!r}",
-        f"output_tokens = {float(demand.output_tokens)!r}", 'load = "offline"',
-        f"answer_spread = {min(demand.length_spread, 1.0)!r}", *_axes(fixed, axes), "[output]", 'keep = "feasible"',
-    ]  # fmt: skip
+    requests = {"prompt_tokens": float(demand.prompt_tokens), "output_tokens": float(demand.output_tokens),
+                "load": "offline", "answer_spread": min(demand.length_spread, 1.0)}  # fmt: skip
+    document = {
+        "workload": {"name": demand.workload}, "system": {"name": demand.system}, "serving": requests,
+        "axes": _axes(fixed, axes), "output": {"keep": "feasible"},
+    }  # fmt: skip
     metrics = ("concurrency_limit", "peak_memory", "peak_memory_weights", "n_devices", "software", *_ROLLOUT_LABELS)
 
     def kept(found: dict[str, np.ndarray]) -> np.ndarray:
         alone = np.full(found["n_devices"].shape, mixture) | (found.get("dp", np.ones(1)) == 1)
         return np.flatnonzero(alone & (found["concurrency_limit"] >= 1.0))
 
-    return _pool(lines, metrics, kept)
+    return _pool(document, metrics, kept)
 
 
 def _paired(demand: RlDemand, mode: str, trainer: _Pool, engine: _Pool) -> xr.Dataset | None:

@@ -34,6 +34,11 @@ class Demand(NamedTuple):
         first, token = (name if of == "mean" else f"{of}_{name}" for name, of in limits)
         return first, token
 
+    @property
+    def lengths(self) -> dict[str, float]:
+        """Of its requests, as a sweep states them."""
+        return {"prompt_tokens": self.prompt_tokens, "output_tokens": self.output_tokens}
+
 
 class Workers(NamedTuple):
     """Equal engines of one role."""

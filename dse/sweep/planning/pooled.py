@@ -10,12 +10,12 @@ from __future__ import annotations
 
 import bisect
 import dataclasses
-import json
 import math
 from collections.abc import Iterator
 from typing import Any, NamedTuple
 
 import numpy as np
+import tomlkit
 
 from dse.designs import catalog, composing
 from dse.designs.leaves import leaf
@@ -72,20 +72,19 @@ def _priced(found: list[Candidate], results: Any) -> Iterator[Candidate]:
 
 def _specification(demand: Demand, accelerator: str, transfer: float) -> str:
     """The pools of one accelerator."""
-    axes = {"n_devices": [2**k for k in range(demand.max_devices.bit_length())], "tp": "divisors"}
+    axes: dict[str, Any] = {"n_devices": [2**k for k in range(demand.max_devices.bit_length())], "tp": "divisors"}
     if catalog.is_mixture(demand.workload):
         axes["ep"] = "divisors"
 
-    def sized(most: int) -> list[str]:
+    def pool(most: int) -> dict[str, Any]:
         counts = sorted({factor << k for k in range(most.bit_length()) for factor in (1, 3) if factor << k <= most})
-        return [f"{name} = {json.dumps(values)}" for name, values in (axes | {"concurrency": counts}).items()]
+        return {"axes": axes | {"concurrency": counts}}
 
-    lengths = f"prompt_tokens = {demand.prompt_tokens!r}\noutput_tokens = {demand.output_tokens!r}"
-    return "\n".join([
-        "[workload]", f"name = {json.dumps(demand.workload)}", "[system]", f"name = {json.dumps(accelerator)}",
-        "[serving]", lengths, "[prefill.axes]", *sized(_MOST_PROMPTS), "[decode.axes]", *sized(_MOST_SEQUENCES),
-        "[output]", "money = true", "[pools]", f'transfer = "{transfer!r} B/s"',
-    ])  # fmt: skip
+    return tomlkit.dumps({
+        "workload": {"name": demand.workload}, "system": {"name": accelerator}, "serving": demand.lengths,
+        "prefill": pool(_MOST_PROMPTS), "decode": pool(_MOST_SEQUENCES), "output": {"money": True},
+        "pools": {"transfer": f"{transfer!r} B/s"},
+    })  # fmt: skip
 
 
 def cheapest(pools: Pools, demand: Demand, accelerator: str) -> Fleet | str:

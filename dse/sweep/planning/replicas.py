@@ -7,10 +7,10 @@ USD per device-hour. Limits are of the mean or of a percentile.
 
 from __future__ import annotations
 
-import json
 from typing import Any
 
 import numpy as np
+import tomlkit
 
 from dse.designs import catalog
 from dse.io.quantities import seconds
@@ -35,12 +35,10 @@ def _specification(demand: Demand) -> str:
     }  # fmt: skip
     if catalog.is_mixture(demand.workload):
         axes["ep"] = "divisors"
-    lengths = f"prompt_tokens = {demand.prompt_tokens!r}\noutput_tokens = {demand.output_tokens!r}"
-    return "\n".join([
-        "[workload]", f"name = {json.dumps(demand.workload)}", "[system]", f'name = "{demand.accelerators[0]}"',
-        "[serving]", lengths, "[axes]", *(f"{name} = {json.dumps(values)}" for name, values in axes.items()),
-        "[output]", 'keep = "all"', "money = true", "tails = true",
-    ])  # fmt: skip
+    return tomlkit.dumps({
+        "workload": {"name": demand.workload}, "system": {"name": demand.accelerators[0]}, "serving": demand.lengths,
+        "axes": axes, "output": {"keep": "all", "money": True, "tails": True},
+    })  # fmt: skip
 
 
 def swept(demand: Demand) -> dict[str, dict[str, np.ndarray]]:

@@ -7,12 +7,12 @@ costs ``cost_per_run`` times the ratio to ``run_time``, which has no failures. M
 
 from __future__ import annotations
 
-import json
 import math
 from collections.abc import Iterator
 from typing import Any, NamedTuple
 
 import numpy as np
+import tomlkit
 
 from dse.designs import calibrated, catalog
 from dse.errors import InputError
@@ -127,14 +127,11 @@ def _specification(demand: RunDemand, slug: str) -> str:
     }  # fmt: skip
     if catalog.is_mixture(demand.workload):
         axes["ep"] = "divisors"
-    return "\n".join([
-        "[workload]", f"name = {json.dumps(demand.workload)}",
-        f"run_tokens = {demand.tokens!r}", f"global_batch = {demand.global_batch}",
-        "[system]", f"name = {json.dumps(slug)}", "[axes]",
-        *(f"{name} = {json.dumps(values)}" for name, values in axes.items()),
-        "[constraints]", 'all = ["fits_probability >= 0.9"]',
-        "[output]", 'keep = "feasible"', "money = true", "run = true",
-    ])  # fmt: skip
+    return tomlkit.dumps({
+        "workload": {"name": demand.workload, "run_tokens": demand.tokens, "global_batch": demand.global_batch},
+        "system": {"name": slug}, "axes": axes, "constraints": {"all": ["fits_probability >= 0.9"]},
+        "output": {"keep": "feasible", "money": True, "run": True},
+    })  # fmt: skip
 
 
 def _runs(demand: RunDemand, slug: str) -> dict[str, np.ndarray]:
