@@ -21,11 +21,11 @@ import jax
 import numpy as np
 
 from calibration.engine_residuals import OF_TOKENS, EngineErrors, of_engine
+from calibration.kin import Kin, main_source
 from dse.calibrate import writing
 from dse.calibrate.fit import Fit, FitProblem, Parameter, differences, folds
 from dse.calibrate.ranges import Covered
 from dse.calibrate.writing import Revision
-from dse.designs import catalog
 from dse.doors.study_serving import SERVING
 from dse.errors import InputError
 from dse.measured import Skip, comparison, read_cases, rules
@@ -73,11 +73,6 @@ _STEP = 0.05
 _FOLDS = 5
 #: Correlation of the errors of one source's figures.
 _SHARED = 0.01
-#: Years by which the weight of an engine in another one's prior falls to ``1 / e``, that of other code bases, and the
-#: share of the general priors.
-_ERA, _OTHER, _GENERAL = 0.5, 0.15, 0.2
-#: Of the client of a benchmark, not of its engine; and of a host's code, which other code bases tell nothing of.
-_CLIENT, _OF_HOST = ("request_time",), ("host_step_time", "sequence_time", "rank_time", "host_overlap")
 #: Metrics that are not fitted: memory has its own account, power is energy by rate.
 _UNFITTED = ("peak_memory", "average_power")
 
@@ -233,14 +228,13 @@ def calibrate(
 ) -> list[FittedEngine]:
     """Fit every engine of some tables, and judge it by what it has not seen (``k`` folds of configurations).
 
-    The prior of an engine is what the others of its code base and its time show (:func:`kinship`). Without a source, no
-    engine has seen its rows; one of no other source is what its prior says.
+    The prior of an engine is what the others of its code base and its time show (``calibration/kin.py``). Without a
+    source, no engine has seen its rows; one of no other source is what its prior says.
     """
     engines = read(tables)
-    kin = kin_of([rows.stack for rows in engines])
     alone = [rows.problem.solve().z for rows in engines]
-    centres = centres_of(*kin, alone)
-    foreign = _without_sources(engines, kin, alone)
+    centres = centres_of(engines, alone, [np.ones(len(rows.compared), bool) for rows in engines])
+    foreign = _without_sources(engines, alone)
     found = []
     for rows, centre, errors in zip(engines, centres, foreign, strict=True):
         progress(f"{rows.stack}: {len(rows.compared)} figures")
@@ -252,56 +246,24 @@ def calibrate(
     return found
 
 
-def kin_of(stacks: Sequence[str]) -> tuple[np.ndarray, np.ndarray]:
-    """:func:`kinship` and :func:`lineages` of engines, as priors need them."""
-    return kinship(stacks), lineages(stacks)
-
-
-def kinship(stacks: Sequence[str]) -> np.ndarray:
-    """Weights of engines (rows: of whom; columns: of which) in the priors of each other, at most 1 in sum.
-
-    In the ratio ``exp(-|t - t'| / half a year)``, of another code base a share of it; the rest is that of the general
-    priors. Releases of a code base that one source measured share the weight of one engine: its hosts and clients.
-    """
-    entries = [catalog.entry("software", stack) for stack in stacks]
-    time = np.array([float(year) + float(month) / 12.0 for year, month in (
-        str(one.value("released", "2025-01")).split("-") for one in entries
-    )])  # fmt: skip
-    weights = np.exp(-np.abs(time[:, None] - time) / _ERA) * np.where(lineages(stacks), 1.0, _OTHER)
-    np.fill_diagonal(weights, 0.0)
-    source = np.array([next(iter(one.measured_sources), "").partition("|")[0].strip() for one in entries])
-    return weights / (lineages(stacks) & (source[:, None] == source)).sum(0)
-
-
-def lineages(stacks: Sequence[str]) -> np.ndarray:
-    """Whether two engines (rows and columns) are of one code base."""
-    lines = np.array([catalog.entry("software", stack).value("lineage", "") for stack in stacks])
-    return lines[:, None] == lines
-
-
 def centres_of(
-    near: np.ndarray, related: np.ndarray, found: Sequence[np.ndarray], has_rows: np.ndarray | float = 1.0
+    engines: Sequence[EngineRows], found: Sequence[np.ndarray], kept: Sequence[np.ndarray]
 ) -> np.ndarray:
-    """Prior mean of each engine's ``z`` (engines x parameters), by those of the engines with rows."""
-
-    def mean(weights: np.ndarray) -> np.ndarray:
-        shares = (1.0 - _GENERAL) * weights / np.maximum(weights.sum(1, keepdims=True), 1e-12)
-        return np.asarray(shares @ np.array(found))
-
-    weights, names = near * has_rows, [p.path for p in PARAMETERS]
-    centres = np.where(np.isin(names, _OF_HOST), mean(weights * related), mean(weights))
-    return np.where(np.isin(names, _CLIENT), 0.0, centres)
+    """Prior mean of each engine's ``z`` by those of engines with kept rows (:class:`calibration.kin.Kin`)."""
+    kin = Kin.of([rows.stack for rows in engines])
+    sources = [main_source(rows.sources[left]) for rows, left in zip(engines, kept, strict=True)]
+    return kin.centres(found, sources, [p.path for p in PARAMETERS])
 
 
 def without(
-    problems: Sequence[FitProblem], kin: tuple[np.ndarray, np.ndarray], alone: Sequence[np.ndarray],
+    engines: Sequence[EngineRows], problems: Sequence[FitProblem], alone: Sequence[np.ndarray],
     kept: Sequence[np.ndarray], wanted: Sequence[bool],
 ) -> list[np.ndarray | None]:  # fmt: skip
     """``z`` of the wanted engines by the rows that are kept and the prior that these make; None for others.
 
     Args:
-        problems: fit of each engine.
-        kin: see :func:`kin_of`.
+        engines: rows of each engine.
+        problems: fit of each.
         alone: ``z`` of each by all of its own rows.
         kept: of each, which of its rows are kept.
         wanted: which engines.
@@ -310,7 +272,7 @@ def without(
         z if left.all() or not left.any() else problem.solve(left, z).z
         for problem, left, z in zip(problems, kept, alone, strict=True)
     ]
-    centres = centres_of(*kin, seen, np.array([left.any() for left in kept]))
+    centres = centres_of(engines, seen, kept)
     return [
         None if not is_wanted else
         dataclasses.replace(problem, centre=centre).solve(left, centre).z if left.any() else centre
@@ -318,15 +280,13 @@ def without(
     ]  # fmt: skip
 
 
-def _without_sources(
-    engines: Sequence[EngineRows], kin: tuple[np.ndarray, np.ndarray], alone: Sequence[np.ndarray]
-) -> list[np.ndarray]:
+def _without_sources(engines: Sequence[EngineRows], alone: Sequence[np.ndarray]) -> list[np.ndarray]:
     """Errors of the rows of each engine by fits, of its own and of its prior, without their source."""
     errors = [np.full(len(rows.compared), np.nan) for rows in engines]
     problems = [rows.problem for rows in engines]
     for source in sorted({source for rows in engines for source in rows.sources}):
         kept = [rows.sources != source for rows in engines]
-        found = without(problems, kin, alone, kept, [not left.all() for left in kept])
+        found = without(engines, problems, alone, kept, [not left.all() for left in kept])
         for problem, left, z, into in zip(problems, kept, found, errors, strict=True):
             if z is not None:
                 into[~left] = problem.residuals(z)[~left]

@@ -418,7 +418,7 @@ def _engines_without(
     """Stack → parameters of its engine without the rows of a group, by the prior of its kin and what rows are left."""
     kept = np.split(~part, np.cumsum([len(one.compared) for one in rows])[:-1])
     stacks = [one.stack for one in rows]
-    found = engines.without(near, engines.kin_of(stacks), alone, kept, [True] * len(rows))
+    found = engines.without(rows, near, alone, kept, [True] * len(rows))
     return {stack: z for stack, z in zip(stacks, found, strict=True) if z is not None}
 
 
