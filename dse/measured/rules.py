@@ -1,7 +1,8 @@
-"""Rules on measured rows in ``rules.toml``: unused rows, and values that sources state for all rows."""
+"""Rules on measured rows in ``rules.toml``: unused and corrected rows, and values that sources state for all rows."""
 
 from __future__ import annotations
 
+import dataclasses
 import functools
 import re
 from collections.abc import Mapping
@@ -31,7 +32,7 @@ class RowRule(NamedTuple):
 
 @functools.cache
 def rules(kind: str) -> tuple[RowRule, ...]:
-    """Rules of a kind: ``unused``, ``stated`` or ``mean``."""
+    """Rules of a kind: ``unused``, ``corrected``, ``stated`` or ``mean``."""
     return tuple(_rule(**entry) for entry in _document()[kind])
 
 
@@ -53,6 +54,12 @@ def refuse(row: Row, table: str) -> None:
     """Skip an excluded row."""
     if rule := unused(row, table):
         raise Skip(rule.reason, rule.why)
+
+
+def corrected(row: Row) -> Row:
+    """The row with the cells that its table lists otherwise than its source."""
+    cells = {column: text for rule in rules("corrected") if rule.holds(row) for column, text in rule.cells.items()}
+    return dataclasses.replace(row, cells=row.cells | cells) if cells else row
 
 
 def stated(row: Row, kind: str, *columns: str) -> str:

@@ -9,6 +9,7 @@ import jax
 
 from dse.doors.study import Study
 from dse.doors.study_serving import SERVING
+from dse.measured import rules
 from dse.measured.cells import Cells
 from dse.measured.completion import Candidates
 from dse.measured.prediction import Prediction, TableKind, evaluate_many
@@ -64,6 +65,7 @@ _RUN, _LONGEST = 800.0, 2.0
 
 def read(columns: Sequence[str], rows: list[Row]) -> list[Case]:
     """Configurations of a table in order, marked where an equal one is listed under another model."""
+    rows = [rules.corrected(row) for row in rows]
     cases = cases_of(rows, lambda row: [measurement(row, row.get("metric"), MEANINGS)], "serving")
     twins = twins_of(cases)
     return [dataclasses.replace(case, known=twins.get(id(case))) for case in cases]

@@ -86,7 +86,9 @@ def complete(row: Row, lookup: Lookup, twin: bool | None = None) -> Candidates:
     if row.source.startswith("InferenceX"):
         stated |= _of_inferencex(cells, workload)
     if twin is False:
-        stated |= {"drafts": cells.complete("drafts", _DRAFTS), "acceptance": _ACCEPTED}
+        drafts = cells.number("drafts", least=0.0)
+        drafts = cells.complete("drafts", _DRAFTS) if drafts is None else drafts
+        stated |= {"drafts": drafts, "acceptance": _ACCEPTED}
     serving = dataclasses.replace(
         build(Serving, lookup.serving_defaults(stack)), expert_bytes=expert_bytes, weight_bytes=weight_bytes, **stated
     )
@@ -97,10 +99,13 @@ def complete(row: Row, lookup: Lookup, twin: bool | None = None) -> Candidates:
     if cells.text("batch_kind") == "max_num_seqs":  # limit of the engine, above the concurrency
         most = max(float(engine.most_sequences), float(requests.concurrency))
         engine = dataclasses.replace(engine, most_sequences=most)
-    engine = dataclasses.replace(engine, request_time=float(engine.request_time) * client_slowdown(row))
+    captured = cells.number("graph_tokens") or float(engine.graph_tokens)
+    engine = dataclasses.replace(
+        engine, request_time=float(engine.request_time) * client_slowdown(row), graph_tokens=captured
+    )
     software = dataclasses.replace(software, engine=engine)
-    if shares := _memory(cells, float(engine.runtime_memory / system.accelerator.memory.capacity)):
-        serving = dataclasses.replace(serving, **shares)
+    if settings := _settings(cells, float(engine.runtime_memory / system.accelerator.memory.capacity)):
+        serving = dataclasses.replace(serving, **settings)
     if workload.experts is not None:
         # Engines gather the tokens of ranks with attention of their own unless told otherwise.
         sent = AllToAll.gather if dp > 1.0 else AllToAll.pairwise
@@ -123,13 +128,13 @@ def complete(row: Row, lookup: Lookup, twin: bool | None = None) -> Candidates:
     return Candidates(workload, system, software, (mapping,), cells.completed, stack, note)
 
 
-def _memory(cells: Cells, runtime: float) -> dict[str, float]:
-    """What a row states of memory: its share, in all or of weights and cache without the ``runtime``; bytes of a value.
+def _settings(cells: Cells, runtime: float) -> dict[str, float]:
+    """What a row states of memory, its share in all or of weights and cache without the ``runtime``, and of a step.
 
     Raises:
         Skip: for a share above 1.
     """
-    stated = {name: cells.number(name) for name in ("memory_share", "cache_bytes")}
+    stated = {name: cells.number(name) for name in ("memory_share", "cache_bytes", "chunk")}
     if static := cells.number("static_share"):
         stated["memory_share"] = min(static + runtime, 1.0)
     if (stated["memory_share"] or 0.0) > 1.0 or (static or 0.0) > 1.0:

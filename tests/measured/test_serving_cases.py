@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from calibration import engines
-from dse.measured import comparison, predict_cases, read_cases, serving, serving_rows
+from dse.measured import comparison, predict_cases, read_cases, rules, serving, serving_rows
 from dse.measured.comparison import Comparison
 from dse.measured.names import Lookup
 from dse.measured.roofline import REFUSED
@@ -101,6 +101,26 @@ def test_a_device_has_several_names_of_its_column(column):
         completed(**own, chip=INFERENCEX["gpu"])
 
 
+@pytest.mark.parametrize(
+    ("cells", "mapping"),
+    [
+        (dict(model="MiniMax-M2.5", tp="1", dp="4", ep="4"), (4, 1, 4, 0)),  # dp-attn, which its script does not read
+        (dict(model="MiniMax-M2.5", tp="1", dp="4", ep="4", precision="fp4"), (1, 4, 4, 0)),
+        (dict(framework="trtllm", gpu="B200-180GB", precision="fp4", batch="256"), (1, 4, 4, 0)),
+        (dict(framework="trtllm", gpu="B200-180GB", precision="fp4", batch="128"), (4, 1, 4, 0)),
+        (dict(framework="trtllm 1.1.0rc2.post2", gpu="B200-180GB", precision="fp4", batch="32"), (4, 1, 1, 0)),
+        (dict(framework="trtllm 1.1.0rc2.post2", precision="fp4", tp="1", dp="4", ep="4", batch="128"), (1, 4, 4, 1)),
+        (dict(framework="trtllm 1.1.0rc2.post2", precision="fp4", ep="4"), (4, 1, 4, 3)),
+    ],
+    ids=lambda value: " ".join(f"{k} {v}" for k, v in value.items()) if isinstance(value, dict) else "",
+)  # fmt: skip
+def test_mappings_and_drafts_are_those_of_the_scripts_of_a_source(cells, mapping):
+    row = Row("t.csv", 2, INFERENCEX["source"], INFERENCEX | dict(model="DeepSeek-V3") | cells)
+    design = serving_rows.complete(rules.corrected(row), LOOKUP, False if "trtllm " in row.get("framework") else None)
+    found = design.design.mapping
+    assert (found.tp, found.dp, found.experts.ep, found.serving.drafts) == mapping
+
+
 def test_models_with_a_state_are_predicted_and_not_fitted(tmp_path):
     table, columns = tmp_path / "rows.csv", ("model", "metric", "value", "unit")
     own = INFERENCEX | dict(source="ML.ENERGY_v3", n_gpus="1", tp="1", precision="bf16", note="mean running batch 60")
@@ -138,12 +158,13 @@ def test_running_batch_and_prompts_of_ml_energy():
         (dict(batch_kind="MLPerf Server"), "unusable row"),
         (dict(model="GPT-OSS-120B", gpu="H100-SXM-80GB", batch="512"), "unusable row"),
         (dict(twin=True), "counted once"),
+        (dict(model="GPT-OSS-120B", framework="trtllm 1.2.0rc2", tp="1", ep="2", dp="2", n_gpus="2"), "unusable row"),
     ],
     ids=lambda value: value if isinstance(value, str) else "",
 )
 def test_rows_that_are_skipped(cells, reason):
     stated = INFERENCEX | cells
-    if "framework" in cells:
+    if cells.get("framework") == "frobserve":
         stated["source"] = "mine"
     if cells.get("isl") == "":
         stated["source"] = "mine"
