@@ -157,6 +157,10 @@ def _print(found: RlPlan) -> None:
         ] for row in rows], left=columns[:1], keys=1)  # fmt: skip
         best = min(rows, key=lambda row: row["step_time"])
         out.print(Text(f"\n{_mode(best, demand.staleness)} is the fastest: {_bound(best)}"), soft_wrap=True)
+    for row in rows:
+        if row["training_stage_options"]:
+            text = f"{_mode(row, demand.staleness)}: pp {row['training_pp']:g} by {row['training_stage_options']}"
+            out.print(Text(text), soft_wrap=True)
     for name, reason in found.without.items():
         out.print(Text(f"{name}: {reason}", "yellow"), soft_wrap=True)
 

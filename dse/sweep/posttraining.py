@@ -29,6 +29,7 @@ from dse.doors.posttraining import (
     weights_time,
 )
 from dse.errors import InputError, unknown_name
+from dse.launch.runs import by_mapping, engine_runs, stage_options
 from dse.spec import sweep as specs
 from dse.sweep import execute
 from dse.sweep.grid import compose
@@ -49,7 +50,7 @@ _REPLICA = 64
 #: Limit of each number.
 _MOST = 1e9
 
-_TRAIN_LABELS = ("tp", "cp", "pp", "dp", "ep", "micro_batch", "recompute")
+_TRAIN_LABELS = ("tp", "cp", "pp", "dp", "ep", "virtual_stages", "micro_batch", "recompute")
 _ROLLOUT_LABELS = ("tp", "ep", "dp")
 
 #: Names and units of the parts of a step.
@@ -223,7 +224,7 @@ def _trainers(demand: RlDemand) -> _Pool:
     }  # fmt: skip
     memory = (f"peak_memory_{part}" for part in ("weights", "gradients", "optimizer", "embedding_and_head"))
     metrics = "step_time", "tokens_per_second", "cost_per_device_hour", "parameters", "n_devices", "software", *memory
-    return _pool(document, (*metrics, *_TRAIN_LABELS), _fastest)
+    return _pool(document, (*metrics, *_TRAIN_LABELS), lambda found: _fastest(demand, found))
 
 
 def _micro_batches(batch: int, longest: float) -> list[int]:
@@ -240,9 +241,19 @@ def _micro_batches(batch: int, longest: float) -> list[int]:
     )  # fmt: skip
 
 
-def _fastest(found: dict[str, np.ndarray]) -> np.ndarray:
-    """Rows of the fastest designs of each number of devices."""
+def _stage_options(demand: RlDemand, found: dict[str, np.ndarray]) -> list[str | None]:
+    """Options by which each trainer has stages of unequal layers [designs]; None where its tool has none."""
+    model = catalog.values("workload", demand.workload)
+    paths = ("n_layers", "experts.n_predict")
+    layers = {f"workload.{name}": float(model[name]) for name in paths if name in model}
+    return by_mapping(found, lambda stack, degrees: stage_options(stack, layers | degrees))
+
+
+def _fastest(demand: RlDemand, found: dict[str, np.ndarray]) -> np.ndarray:
+    """Rows of the fastest designs of each number of devices whose stages their tool has, or are asked for."""
+    runs = ["pp" in demand.training or one is not None for one in _stage_options(demand, found)]
     order = np.lexsort((found["step_time"], found["n_devices"]))
+    order = order[np.array(runs)[order]]
     sizes = found["n_devices"][order]
     rank = np.arange(order.size) - np.searchsorted(sizes, sizes)
     return order[rank < _KEPT]
@@ -264,6 +275,8 @@ def _engines(demand: RlDemand) -> _Pool:
 
     def kept(found: dict[str, np.ndarray]) -> np.ndarray:
         alone = np.full(found["n_devices"].shape, mixture) | (found.get("dp", np.ones(1)) == 1)
+        if "ep" not in fixed:
+            alone &= np.array(by_mapping(found, engine_runs), bool)
         return np.flatnonzero(alone & (found["concurrency_limit"] >= 1.0))
 
     return _pool(document, metrics, kept)
@@ -295,6 +308,8 @@ def _paired(demand: RlDemand, mode: str, trainer: _Pool, engine: _Pool) -> xr.Da
         return None
     values = {name: np.asarray(value, np.float64)[e, t] for name, value in step._asdict().items()}
     labels = {f"training_{name}": columns[name][t] for name in (*_TRAIN_LABELS, "software") if name in columns}
+    told = _stage_options(demand, {name: values[t] for name, values in columns.items()})
+    labels["training_stage_options"] = np.array([one or "" for one in told])
     labels |= {f"rollout_{name}": other[name][e] for name in (*_ROLLOUT_LABELS, "software") if name in other}
     counts = {"mode": np.full(t.size, mode), "training_devices": columns["n_devices"][t],
               "rollout_devices": replicas[e, t] * replica[e], "rollout_replicas": replicas[e, t]}  # fmt: skip

@@ -15,6 +15,7 @@ from benchmarks.posttraining import NEMO, compare
 from dse.cli import app
 from dse.doors.posttraining import forward_time, rollout_time
 from dse.errors import InputError
+from dse.launch.runs import stage_options
 from dse.model.serving.rollout import decode_steps, lengths
 from dse.model.steps.posttraining import RlWork, rl_step, weights_time
 from dse.sweep import posttraining
@@ -183,6 +184,18 @@ def test_published_steps_of_dense_models_are_at_most_two_thirds_longer():
     """Ours lacks the time of the framework: 60 % to all of a step of NeMo-RL (docs/studies.md has every row)."""
     for one in compare(tuple(row for row in NEMO if row.workload in ("llama-3-1-8b", "qwen3-32b"))):
         assert 0.6 <= one.parts["step_time"] / one.row.seconds <= 1.0, one
+
+
+def test_candidates_are_what_their_tools_launch():
+    """vLLM has experts over all ranks or none; stages of unequal layers need options, which MaxText lacks."""
+    mixture = SMALL._replace(workload="qwen3-30b-a3b", modes=("async",))
+    engines, asked = (posttraining._engines(mixture._replace(rollout=fixed)) for fixed in ({}, {"tp": 8, "ep": 2}))
+    ep = engines.columns["ep"]
+    assert ((ep == engines.columns["tp"] * engines.columns["dp"]) | (ep == 1)).all() and (ep > 1).any()
+    assert asked.designs
+    large = {"workload.n_layers": 80.0, "mapping.pp": 9.0}
+    assert stage_options("megatron-bridge", large) == "model.account_for_loss_in_pipeline_split true"
+    assert stage_options("maxtext", large) is None and stage_options("maxtext", large | {"mapping.pp": 8.0}) == ""
 
 
 # --- the command ------------------------------------------------------------------------------------------
