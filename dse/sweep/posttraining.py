@@ -7,6 +7,7 @@ with weights of a bounded staleness.
 
 from __future__ import annotations
 
+import functools
 import json
 import math
 from collections.abc import Callable, Mapping, Sequence
@@ -31,21 +32,19 @@ from dse.doors.posttraining import (
 from dse.errors import InputError, unknown_name
 from dse.launch.runs import by_mapping, engine_runs, stage_options
 from dse.spec import sweep as specs
+from dse.spec.document import errors_of_option
 from dse.sweep import execute
 from dse.sweep.grid import compose
 from dse.sweep.results.rebuilding import singles_at
 
-#: Modes, in the order of tables, and algorithms.
+#: Modes and algorithms, in the order of tables.
 MODES, ALGORITHMS = ("colocated", "split", "async"), (GRPO, PPO)
 
 #: Trainer designs of each number of devices that are paired: the fastest of an update; most sizes of a trainer.
 _KEPT, _SIZES = 4, 32
 
-#: A micro-batch is at most so many times what the longest answer needs.
-_WIDEST = 8
-
-#: Most devices of a replica of the rollout engine.
-_REPLICA = 64
+#: A micro-batch is at most so many times what the longest answer needs; most devices of a replica of the engine.
+_WIDEST, _REPLICA = 8, 64
 
 #: Limit of each number.
 _MOST = 1e9
@@ -188,10 +187,12 @@ def _axes(fixed: Mapping[str, Any], axes: dict[str, Any]) -> dict[str, Any]:
 
 
 def _pool(
-    document: dict[str, Any], columns: Sequence[str], keep: Callable[[dict[str, np.ndarray]], np.ndarray]
-) -> _Pool:
-    """The designs of a sweep that are kept, with columns where they are known."""
-    grid = compose.build(specs.from_text(tomlkit.dumps(document), "posttrain"))
+    document: dict[str, Any], columns: Sequence[str], keep: Callable[[dict[str, np.ndarray]], np.ndarray],
+    option: str, fixed: Mapping[str, Any],
+) -> _Pool:  # fmt: skip
+    """The designs of a sweep that are kept, with columns where they are known; an ``option`` fixed some axes."""
+    with errors_of_option(option, fixed):
+        grid = compose.build(specs.from_text(tomlkit.dumps(document), "posttrain"))
     data, _ = execute(grid, output=False, keep="feasible")
     count = data.sizes["design"]
     found = {name: np.broadcast_to(data[name].values, count) for name in columns if name in data}
@@ -224,7 +225,7 @@ def _trainers(demand: RlDemand) -> _Pool:
     }  # fmt: skip
     memory = (f"peak_memory_{part}" for part in ("weights", "gradients", "optimizer", "embedding_and_head"))
     metrics = "step_time", "tokens_per_second", "cost_per_device_hour", "parameters", "n_devices", "software", *memory
-    return _pool(document, (*metrics, *_TRAIN_LABELS), lambda found: _fastest(demand, found))
+    return _pool(document, (*metrics, *_TRAIN_LABELS), functools.partial(_fastest, demand), "--train", demand.training)
 
 
 def _micro_batches(batch: int, longest: float) -> list[int]:
@@ -279,7 +280,7 @@ def _engines(demand: RlDemand) -> _Pool:
             alone &= np.array(by_mapping(found, engine_runs), bool)
         return np.flatnonzero(alone & (found["concurrency_limit"] >= 1.0))
 
-    return _pool(document, metrics, kept)
+    return _pool(document, metrics, kept, "--rollout", fixed)
 
 
 def _paired(demand: RlDemand, mode: str, trainer: _Pool, engine: _Pool) -> xr.Dataset | None:

@@ -232,6 +232,8 @@ def test_micro_batches_divide_the_batch_and_hold_the_longest_answer():
     [(["--max-osl", "1000"], "more than the mean, 2048"), (["--algorithm", "dpo"], "grpo"),
      (["--mode", "both"], "split"), (["--trainers", "16"], "fewer than the 16"),
      (["--train-batch", "500"], "divisors of the 512"), (["--train", "tp"], "NAME=VALUE"),
+     (["--train", "tp=1000"], "--train tp=1000"), (["--train", "pp=2", "--train", "pp=4"], "pp twice"),
+     (["--train", "concurrency=3"], "by --rollout"), (["--rollout", "isl=9"], "which the command sets"),
      (["-o", "a.csv"], ".nc"), (["--reward", "2 kg"], "--reward"),
      (["--reward", "-3 s"], "0 s or more"), (["--length-spread", "-1"], "0 or more")],
     ids=lambda one: one if isinstance(one, str) else one[0],
