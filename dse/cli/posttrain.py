@@ -132,9 +132,9 @@ def _print(found: RlPlan) -> None:
 
     out, demand = show.console(), found.demand
     out.print(Text(
-        f"{demand.workload}, {demand.algorithm}: {demand.prompts} prompts x {demand.samples} answers, "
-        f"{demand.prompt_tokens:g} + {demand.output_tokens:g} tokens (up to {demand.most_tokens:g}, spread "
-        f"{demand.length_spread:g}) on {demand.devices} {demand.system}\n"
+        f"{demand.workload}, {demand.algorithm}: {show.counted(demand.prompts, 'prompt')} x "
+        f"{show.counted(demand.samples, 'answer')}, {demand.prompt_tokens:g} + {demand.output_tokens:g} tokens (up "
+        f"to {demand.most_tokens:g}, spread {demand.length_spread:g}) on {demand.devices} {demand.system}\n"
     ), soft_wrap=True)  # fmt: skip
     rows = _rows(found)
     if rows:

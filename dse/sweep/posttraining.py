@@ -30,6 +30,7 @@ from dse.doors.posttraining import (
     weights_time,
 )
 from dse.errors import InputError, unknown_name
+from dse.io.quantities import counted
 from dse.launch.runs import by_mapping, engine_runs, stage_options
 from dse.spec import sweep as specs
 from dse.spec.document import errors_of_option
@@ -46,8 +47,7 @@ _KEPT, _SIZES = 4, 32
 #: A micro-batch is at most so many times what the longest answer needs; most devices of a replica of the engine.
 _WIDEST, _REPLICA = 8, 64
 
-#: Limit of each number.
-_MOST = 1e9
+_MOST = 1e9  #: limit of each number
 
 _TRAIN_LABELS = ("tp", "cp", "pp", "dp", "ep", "virtual_stages", "micro_batch", "recompute")
 _ROLLOUT_LABELS = ("tp", "ep", "dp")
@@ -171,10 +171,11 @@ def _check(demand: RlDemand) -> None:
     if not demand.modes:
         raise InputError("--mode", "none", ", ".join(MODES), "write --mode async")
     if demand.trainers and not demand.trainers < demand.devices:
-        raise InputError("--trainers", str(demand.trainers), f"fewer than the {demand.devices} devices", "leave it out")
+        fewer = f"fewer than the {counted(demand.devices, 'device')}"
+        raise InputError("--trainers", str(demand.trainers), fewer, "leave it out")
     if demand.train_batch and demand.answers % demand.train_batch:
-        raise InputError("--train-batch", str(demand.train_batch), f"divisors of the {demand.answers} answers",
-                         f"write {demand.answers}")  # fmt: skip
+        divisors = f"divisors of the {counted(demand.answers, 'answer')}"
+        raise InputError("--train-batch", str(demand.train_batch), divisors, f"write {demand.answers}")
     if not 0 <= demand.staleness <= 64:
         raise InputError("--staleness", str(demand.staleness), "0 to 64 steps", "write 1")
     if not 0.0 <= demand.reward_time < _MOST:
@@ -236,7 +237,7 @@ def _micro_batches(batch: int, longest: float) -> list[int]:
     if sizes := sorted(found - {0}):
         return sizes
     raise InputError(
-        "--prompts, --samples, --train-batch", f"{batch} answers per update",
+        "--prompts, --samples, --train-batch", f"{counted(batch, 'answer')} per update",
         f"a multiple of {whole}, which a micro-batch needs for the longest answer",
         f"write {whole * -(-batch // whole)}",
     )  # fmt: skip
@@ -391,8 +392,9 @@ def _dataset(
 def _reason(demand: RlDemand, mode: str, trainer: _Pool, engine: _Pool) -> str:
     """Why a mode has no step."""
     if not engine.designs:
-        return f"no replica of up to {min(_REPLICA, demand.devices)} devices holds the model and an answer"
+        return f"no replica of up to {counted(min(_REPLICA, demand.devices), 'device')} holds the model and an answer"
     if not trainer.designs or mode == "colocated":
-        return f"no mapping of {demand.devices} devices divides the batch and trains the model within their memory"
+        devices = counted(demand.devices, "device")
+        return f"no mapping of {devices} divides the batch and trains the model within their memory"
     least = int(trainer.columns["n_devices"].min()), int(engine.columns["n_devices"].min())
-    return f"the trainer needs {least[0]} devices and a rollout replica {least[1]} of {demand.devices}"
+    return f"the trainer needs {counted(least[0], 'device')} and a rollout replica {least[1]} of {demand.devices}"
