@@ -322,7 +322,8 @@ def _tool(stack: str, study: Study) -> str:
 
 def _line_and_row(run: Choice, metric: str, study: Study) -> tuple[str, dict[str, str]]:
     design, tool = run.design, _tool(run.stack, study)
-    line = launch.launch(design, tool, study, run.model, run.stack).text + measuring.TEN_STEPS.get(tool, "")
+    started = launch.launch(design, tool, study, run.model, run.stack, system=run.system)
+    line = started.text + measuring.TEN_STEPS.get(tool, "")
     m, w = design.mapping, design.workload
     row = {
         "source": "own", "model": run.model, "gpu": run.accelerator, "system": run.system,

@@ -129,7 +129,7 @@ def _line(ran: Choice, design: Design, tool: str) -> tuple[str, list[str]]:
     if not tool:
         return "", []
     try:
-        line = launch(design, tool, TRAINING, ran.model, ran.stack)
+        line = launch(design, tool, TRAINING, ran.model, ran.stack, system=ran.system)
     except InputError:
         return "", []
     return line.text, [" ".join(filter(None, pair)) for pair in line.options]
