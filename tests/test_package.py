@@ -213,6 +213,13 @@ def test_the_source_distribution_builds_the_same_wheel(tmp_path):
     assert done.returncode == 0, done.stdout[-3000:]
 
 
+def test_pages_need_no_matplotlib():
+    """Their colours and designs are those of figures, which are imported without it."""
+    blocked = "import sys; sys.modules['matplotlib'] = None\n"
+    code = "import dse.views.report\nfrom dse.views.live.document import part\nprint(part('host').label)"
+    assert run_python(blocked + code) == "host launches"
+
+
 def test_without_matplotlib_a_sweep_says_so_and_a_plot_is_refused(monkeypatch, capsys, tmp_path):
     from typer.testing import CliRunner
 

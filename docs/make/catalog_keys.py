@@ -57,6 +57,7 @@ MEANINGS = {
     "engine": "default serving stack, entry of `software/`; default: that of the accelerator",
     "topology": _READERS,
     "devices_per_node": "devices that the scale-up network joins",
+    "devices_per_host": "devices of a host, where the scale-up network joins several; default: that of the accelerator",
     "crowding": "`scale_up.crowding` behind this host's root ports; default: that of the network",
     "scale_up_bandwidth": "bandwidth per device and direction; default: that of the network",
     "scale_out_bandwidth": "bandwidth per device and direction; default: that of the network",

@@ -20,6 +20,7 @@ from dse.calibrate.step_rows import StepModel, StepRows, rows_of
 from dse.calibrate.steps import DELTA, NOISE, mean_error
 from dse.calibrate.writing import Revision
 from dse.designs import catalog
+from dse.io.quantities import counted
 from dse.measured import predict_cases, read_cases
 from dse.measured.comparison import compare_predictions
 from dse.measured.names import Lookup
@@ -63,7 +64,7 @@ def calibrate(paths: Sequence[str | Path], progress: Callable[[str], None] = pri
     holds = [rows.stacks == stack for stack in stacks] + [np.ones(len(rows.stacks), bool)]
     problem = StepModel(rows, (LEVEL, LOSS), [0] * len(stacks) + [1], holds).problem(rows.trust, NOISE, DELTA)
     found = problem.solve().fit([*(dataclasses.replace(LEVEL, path=stack) for stack in stacks), LOSS])
-    progress(f"{len(rows.measured)} rows, mean error {mean_error(found.errors):.2%}")
+    progress(f"{counted(len(rows.measured), 'row')}, mean error {mean_error(found.errors):.2%}")
     models = [(stack, group[:3]) for stack, group in zip(rows.stacks, rows.groups, strict=True)]
     configurations = list(zip(rows.stacks, rows.groups, strict=True))
     return Levels(rows, stacks, found, problem.held_out(configurations), problem.held_out(models))
@@ -111,7 +112,7 @@ def _level(found: Levels, stack: str) -> dict[str, str]:
     logs = np.log(list(found.values.values()))
     mean, own = float(np.exp(np.mean(logs))), found.rows.stacks == stack
     about = (
-        f"dse calibrate: {own.sum()} rows of {', '.join(sorted(set(found.rows.sources[own])))}; "
+        f"dse calibrate: {counted(own.sum(), 'row')} of {', '.join(sorted(set(found.rows.sources[own])))}; "
         f"median error {found.median(stack, found.fit.errors):.1%}, unseen {found.median(stack, found.unseen):.1%}"
     ) if own.any() else "dse calibrate: no measured rows, so the mean of the generations"  # fmt: skip
     # The median absolute error of a normal distribution is 0.6745 standard deviations.

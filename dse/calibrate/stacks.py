@@ -22,6 +22,7 @@ from dse.calibrate.steps import Calibration, mean_error
 from dse.calibrate.writing import Revision
 from dse.designs import catalog
 from dse.errors import InputError
+from dse.io.quantities import counted
 from dse.types import ExpertKernels, Software, field_metadata
 from dse.types.paths import leaves
 
@@ -184,4 +185,4 @@ def _source(found: Calibration, stack: str) -> str:
         return "dse calibrate: no measured rows, so what stacks share"
     sources = ", ".join(sorted(set(found.rows.sources[own])))
     errors = f"mean error {mean_error(found.solution.errors[own]):.1%}, unseen {mean_error(found.unseen[own]):.1%}"
-    return f"dse calibrate: {own.sum()} rows of {sources}; {errors}"
+    return f"dse calibrate: {counted(own.sum(), 'row')} of {sources}; {errors}"

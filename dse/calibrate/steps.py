@@ -223,7 +223,8 @@ def calibrate(
         own = {stack: own_names(lookup.software(stack)) for stack in sorted(set(map(fitted_as, rows.stacks)))}
         solution = solve(rows, own, rows.weights, start)
         start = solution.z
-        progress(f"round {number + 1}: {len(rows.measured)} rows, mean error {mean_error(solution.errors):.2%}")
+        every = counted(len(rows.measured), "row")
+        progress(f"round {number + 1}: {every}, mean error {mean_error(solution.errors):.2%}")
         lookup = fitted_lookup(lookup, solution)
     folded = folds(rows.groups, k)
     problem = problem_of(rows, solution.columns, rows.weights)

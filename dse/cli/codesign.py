@@ -36,7 +36,7 @@ def codesign(specification: Path, as_json: bool, **options: Any) -> int:
         out.print(Text(_whole(report)), soft_wrap=True)
     starts = sum(math.isfinite(value) for value in report.starts)
     out.print(
-        f"{report.objective}, geometric mean: {report.value:.5g}; {report.evaluations:,} evaluations in "
+        f"{report.objective}, geometric mean: {report.value:.5g}; {show.counted(report.evaluations, 'evaluation')} in "
         f"{show.seconds(report.seconds)}; {starts} of {len(report.starts)} starts have a mapping of every workload"
     )
     if report.finished:

@@ -245,15 +245,15 @@ def _between(low: float, high: float) -> str:
 
 def _command(one: Diagnosis, design: Any) -> str:
     """The line that writes a design's launch line; "" without names of model and system, or a tool of its stack."""
-    from dse.launch import TOOLS
+    from dse.launch.runs import stack_tool
     from dse.measured.diagnosis.changes import settings_of
 
     ran = one.ran
-    tool = next((name for name, known in TOOLS.items() if known.study == "training" and name in ran.stack), "")
+    tool = stack_tool(ran.stack, "training")
     if not (tool and ran.model and ran.system):
         return ""
     values = " ".join(f"--set {text}" for text in settings_of(design))
-    return f"dse launch -w {ran.model} -s {ran.system} --software {ran.stack} --for {tool} {values}"
+    return f"dse launch -w {ran.model} -s {ran.system} --software {ran.stack} --for {tool.name} {values}"
 
 
 def _visible(seconds: float) -> float:

@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 import itertools
-from typing import TYPE_CHECKING, Annotated, Any, NamedTuple, NoReturn
+from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
 
 import typer
 from rich.text import Text
 
 from dse.cli import cautions, show
 from dse.cli.options import AnyOption, Devices, Json, Settings, Stack, System, Workload
+from dse.cli.settings import settings_of, twice
 from dse.cli.status import NOTHING_FEASIBLE, report_errors
-from dse.errors import InputError
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -32,9 +32,6 @@ _DAY, _DAYS = 86400.0, 2.0
 
 #: Metrics printed in per cent.
 _UTILISATIONS = ("mfu", "mfu_causal", "hfu")
-
-#: Leaves with options of their own.
-_OPTIONS = {"workload": "-w", "system": "-s", "any_option": "--any-option"}
 
 
 @report_errors
@@ -122,14 +119,12 @@ def design_of(
     from dse.designs.leaves import leaf, leaf_path, reading_note
 
     serves = study.name == "serving"
-    values = _settings(settings or [], serves)
+    values = settings_of(settings, study, to_serve=to_serve)
     for name, option, given in (("n_devices", "-n", n_devices), ("software", "--software", software)):
         if given is not None and name in values:
-            _twice(name, f"{option} {given}", f"--set {name}")
+            twice("--set", name, f"{option} {given}", f"--set {name}")
     n_devices, software = values.pop("n_devices", n_devices), values.pop("software", software)
     paths = {name: leaf_path(name, "--set", serves) for name in values}
-    for name, path in paths.items():  # leaves, not other arguments of design()
-        _check_read(path, name, study, to_serve)
     is_named = software is not None
     stack = default_software(system, serving=serves, workload=workload) if software is None else software
     kind = "serving" if serves else "training"
@@ -139,17 +134,6 @@ def design_of(
         readings.append(format_note([workload]))
     stated = {path: leaf(made, path) for path in paths.values()}
     return EvaluateRequest(made, stack, is_named, list(filter(None, readings)), stated)
-
-
-def _check_read(path: str, name: str, study: Study, to_serve: str) -> None:
-    """Checks that the study reads a leaf: requests and engines in serving only, others in training only."""
-    from dse.designs.records import LEAVES_OF_SERVING
-
-    of_serving = path.startswith(LEAVES_OF_SERVING)
-    if of_serving and study.name != "serving":
-        raise InputError("--set", f"{name}, of a model that is served", "leaves of training", to_serve)
-    if study.unread and path.startswith(study.unread):
-        raise InputError("--set", f"{name}, of training", "leaves that serving reads", "leave it out")
 
 
 def _intervals(
@@ -184,53 +168,6 @@ def _why(judged: Judged, study: Study) -> str:
     name = next(iter(judged.bounds), "")
     parts = (f"{WORDS[part]} {show.percent(share)}" for part, share in judged.reasons(name).items())
     return f"80 % interval of {study.long_names[name]}, shares of its variance: {', '.join(parts)}" if name else ""
-
-
-def _settings(texts: list[str], serving: bool) -> dict[str, Any]:
-    """Numbers, truth values or texts of ``NAME=VALUE``; InputError for a leaf that is set twice."""
-    from dse.designs.leaves import leaf_path
-    from dse.spec.space import NAMED
-
-    found: dict[str, Any] = {}
-    said: dict[str, str] = {}
-    for text in texts:
-        name, equals, value = text.partition("=")
-        if not (name.strip() and equals and value.strip()):
-            raise InputError("--set", repr(text), "NAME=VALUE", "write, for example, --set tp=8")
-        name, value = name.strip(), value.strip()
-        if name in _OPTIONS:
-            raise InputError("--set", repr(text), "values of a design", f"write {_OPTIONS[name]} {value}")
-        if name in NAMED and name != "software":  # records within a system, which is named whole here
-            raise InputError(
-                "--set", repr(text), "values of a design",
-                f"{name} is an axis of sweeps; here name a system or an accelerator that has it: -s",
-            )  # fmt: skip
-        path = name if name == "software" else leaf_path(name, "--set", serving)
-        if path in said:
-            _twice(name, said[path], text)
-        said[path] = text
-        found[name] = value if name == "software" else _value(path, value)
-    return found
-
-
-def _twice(name: str, first: str, second: str) -> NoReturn:
-    """InputError for a value that is stated twice."""
-    raise InputError("--set", f"{name} twice: {first}, {second}", "each value once", "remove one of them")
-
-
-def _value(path: str, text: str) -> Any:
-    """A number or a truth value, as printed by tables too, else the text."""
-    from dse.designs.leaves import known_leaves
-
-    words = {"true": True, "false": False}
-    if "enum" not in known_leaves()[path]:
-        words |= {"yes": True, "no": False}
-    if text.lower() in words:
-        return words[text.lower()]
-    try:
-        return float(text)
-    except ValueError:
-        return text
 
 
 def leaf_values(design: Design) -> dict[str, float]:

@@ -126,9 +126,10 @@ def _comments(design: Design, tool: str, lacking: list[str]) -> Iterator[str]:
     """Comments on a line: the load that a client makes, and values without an option of the tool."""
     requests = design.workload.requests
     if requests is not None:
+        answer = show.counted(requests.output_tokens, "output token")
         yield (
-            f"load of the design: {requests.concurrency:g} requests in flight, {requests.prompt_tokens:g} prompt and "
-            f"{requests.output_tokens:g} output tokens (of the client)"
+            f"load of the design: {show.counted(requests.concurrency, 'request')} in flight, "
+            f"{requests.prompt_tokens:g} prompt and {answer} (of the client)"
         )
     serving = design.mapping.serving
     if requests is not None and serving is not None and serving.drafts:

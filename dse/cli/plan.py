@@ -181,9 +181,10 @@ def _print(found: Plan, sure: Sequence[dict[str, Sure]]) -> None:
     out, demand = show.console(), found.demand
     out.print(Text(
         f"{demand.workload}: {demand.rate:g} requests/s of {demand.prompt_tokens:g} prompt and "
-        f"{demand.output_tokens:g} output tokens; TTFT up to {show.seconds(demand.first_token_limit)} "
+        f"{show.counted(demand.output_tokens, 'output token')}; TTFT up to {show.seconds(demand.first_token_limit)} "
         f"({demand.first_token_statistic}), TPOT up to {show.seconds(demand.token_limit)} "
-        f"({demand.token_statistic}); at most {demand.max_devices} devices; USD of buying and running them\n"
+        f"({demand.token_statistic}); at most {show.counted(demand.max_devices, 'device')}; "
+        "USD of buying and running them\n"
     ), soft_wrap=True)  # fmt: skip
     columns = ["accelerator", "USD/h", "devices", "workers", "mapping", "in flight", "TTFT", "TPOT", "utilisation",
                "margin: TTFT, TPOT, rate", "chance: TTFT, TPOT"]  # fmt: skip
@@ -298,7 +299,7 @@ def _seconds(text: str) -> float:
 
     number, unit = text.strip()[:-1], text.strip()[-1:].lower()
     if unit in _SHORT and number.strip().replace(".", "", 1).isdigit():
-        return float(number) * _SHORT[unit]
+        return _finite(float(number) * _SHORT[unit], text, "--in")
     return catalog.quantity(text, "s", "--in")
 
 
@@ -308,9 +309,16 @@ def _count(text: str, option: str, such: str) -> float:
     factors = _MONEY | {"t": 1e12}
     factor = factors.get(word[-1:], 1.0)
     try:
-        return float(word[:-1] if factor > 1.0 else word) * factor
+        return _finite(float(word[:-1] if factor > 1.0 else word) * factor, text, option)
     except ValueError:
         raise InputError(option, repr(text), such, "write a number with k, M, B or T") from None
+
+
+def _finite(value: float, text: str, option: str) -> float:
+    """InputError for a number beyond all limits, which would be none."""
+    if not math.isfinite(value):
+        raise InputError(option, repr(text), "a finite number", "check the number, or leave it out")
+    return value
 
 
 def _tokens(count: float) -> str:
@@ -335,8 +343,9 @@ def _print_runs(found: RunPlan, sure: Sequence[dict[str, Sure]]) -> None:
     limits = [f"in {show.duration(demand.seconds)}"] if math.isfinite(demand.seconds) else []
     limits += [f"under {show.digits(demand.budget)} USD"] if math.isfinite(demand.budget) else []
     out.print(Text(
-        f"{demand.workload}: {_tokens(demand.tokens or 0.0)} {' and '.join(limits)}, {demand.global_batch:,} sequences "
-        f"({found.batch_tokens / 1e6:.3g}M tokens) per step; up to {demand.max_devices:,} devices, in powers of two; "
+        f"{demand.workload}: {_tokens(demand.tokens or 0.0)} {' and '.join(limits)}, "
+        f"{show.counted(demand.global_batch or 1, 'sequence')} ({found.batch_tokens / 1e6:.3g}M tokens) per step; "
+        f"up to {demand.max_devices:,} devices, in powers of two; "
         "time with failures, USD of buying and running the devices for it\n"
     ), soft_wrap=True)  # fmt: skip
     columns = ["accelerator", "USD", "devices", "time", "mapping", "MFU %", "margins", "chances"]

@@ -174,7 +174,8 @@ def _print_lines(found: MatchedPools, tool: str, fleet: Fleet) -> None:
     for role, part, count, design in zip(roles, fleet.match.parts, fleet.workers, designs, strict=True):
         at_once = math.ceil(float(part.labels.get("concurrency", 1.0)) / float(part.labels.get("dp", 1.0)))
         design = replace(design, {"software.engine.most_sequences": float(at_once)})
-        line = launch(design, tool, STUDIES["serving"], found.workload, str(part.labels.get("software", "")), role)
+        stack = str(part.labels.get("software", ""))
+        line = launch(design, tool, STUDIES["serving"], found.workload, stack, role, system=part.accelerator)
         named = f"{role or 'engine'}: {show.counted(count, 'worker')} of {part.devices:g} {part.accelerator}"
         print(f"\n# {named}, the line on each\n{line.text}")
         notes |= dict.fromkeys(line.notes)

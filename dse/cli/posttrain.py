@@ -10,6 +10,7 @@ from rich.text import Text
 
 from dse.cli import show
 from dse.cli.options import Force, Json, System, Workload
+from dse.cli.settings import settings_of
 from dse.cli.status import NOTHING_FEASIBLE, report_errors
 from dse.errors import InputError
 
@@ -84,7 +85,7 @@ def posttrain(
     found = plan_rl(RlDemand(
         workload, system, devices, prompts, samples, prompt_tokens, output_tokens, spread, longest, staleness,
         algorithm, reference, catalog.quantity(reward, "s", "--reward"), train_batch, modes, trainers,
-        _fixed(training, "--train"), _fixed(rollout, "--rollout"),
+        _fixed(training, "--train", "training"), _fixed(rollout, "--rollout", "serving"),
     ))  # fmt: skip
     if output and found.splits:
         with replacing(output, force) as partial:
@@ -100,15 +101,13 @@ def posttrain(
     return 0 if found.best else NOTHING_FEASIBLE
 
 
-def _fixed(settings: list[str] | None, option: str) -> dict[str, Any]:
-    """Name → value of ``NAME=VALUE``; whole numbers as such."""
-    found: dict[str, Any] = {}
-    for text in settings or []:
-        name, equals, value = text.partition("=")
-        if not equals:
-            raise InputError(option, repr(text), "NAME=VALUE", "write tp=4")
-        found[name.strip()] = int(value) if value.strip().isdigit() else value.strip()
-    return found
+def _fixed(settings: list[str] | None, option: str, kind: str) -> dict[str, Any]:
+    """Name → value of a pool's settings; whole numbers as such."""
+    from dse.doors.studies import STUDIES
+
+    found = settings_of(settings, STUDIES[kind], option, "state it by --rollout")
+    return {name: int(value) if isinstance(value, float) and value.is_integer() else value
+            for name, value in found.items()}  # fmt: skip
 
 
 def _rows(found: RlPlan) -> list[dict[str, Any]]:
@@ -133,9 +132,9 @@ def _print(found: RlPlan) -> None:
 
     out, demand = show.console(), found.demand
     out.print(Text(
-        f"{demand.workload}, {demand.algorithm}: {demand.prompts} prompts x {demand.samples} answers, "
-        f"{demand.prompt_tokens:g} + {demand.output_tokens:g} tokens (up to {demand.most_tokens:g}, spread "
-        f"{demand.length_spread:g}) on {demand.devices} {demand.system}\n"
+        f"{demand.workload}, {demand.algorithm}: {show.counted(demand.prompts, 'prompt')} x "
+        f"{show.counted(demand.samples, 'answer')}, {demand.prompt_tokens:g} + {demand.output_tokens:g} tokens (up "
+        f"to {demand.most_tokens:g}, spread {demand.length_spread:g}) on {demand.devices} {demand.system}\n"
     ), soft_wrap=True)  # fmt: skip
     rows = _rows(found)
     if rows:
@@ -157,6 +156,10 @@ def _print(found: RlPlan) -> None:
         ] for row in rows], left=columns[:1], keys=1)  # fmt: skip
         best = min(rows, key=lambda row: row["step_time"])
         out.print(Text(f"\n{_mode(best, demand.staleness)} is the fastest: {_bound(best)}"), soft_wrap=True)
+    for row in rows:
+        if row["training_stage_options"]:
+            text = f"{_mode(row, demand.staleness)}: pp {row['training_pp']:g} by {row['training_stage_options']}"
+            out.print(Text(text), soft_wrap=True)
     for name, reason in found.without.items():
         out.print(Text(f"{name}: {reason}", "yellow"), soft_wrap=True)
 

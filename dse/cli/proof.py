@@ -66,7 +66,7 @@ def statement(proof: Proof, problem: Problem) -> str:
 def _counts(proof: Proof) -> str:
     """How it was proven."""
     kinds = ", ".join(f"{count:,} {kind}" for kind, count in proof.blocks.items() if count)
-    return f"blocks: {kinds}; {proof.designs:,} designs evaluated; {show.seconds(proof.seconds)}"
+    return f"blocks: {kinds}; {show.counted(proof.designs, 'design')} evaluated; {show.seconds(proof.seconds)}"
 
 
 def print_check(problem: Problem, file: Path, as_json: bool) -> int:
@@ -87,5 +87,6 @@ def print_check(problem: Problem, file: Path, as_json: bool) -> int:
         if found.best is not None:
             best = show.quantity(found.best, problem.program.objectives[0].expression.written)
         out.print(Text(f"valid: no design is better than {best} by more than {100 * found.gap:.3g} %"))
-    out.print(Text(f"{found.blocks:,} blocks, {found.halved:,} of them divided further; {show.seconds(found.seconds)}"))
+    blocks = show.counted(found.blocks, "block")
+    out.print(Text(f"{blocks}, {found.halved:,} of them divided further; {show.seconds(found.seconds)}"))
     return 0 if found.is_valid else _INVALID

@@ -112,4 +112,5 @@ def _write_kineto(
     found = device_step(design, place.stage, step)
     device = "NVIDIA " + (accelerator_of(system) or system).upper().replace("-", " ")
     kineto.write(found, design, rank, output, device, about, force)
-    return f"{len(found.kernels):,} kernels of rank {rank}, stage {place.stage} of {len(step.plan.orders)}"
+    kernels = show.counted(len(found.kernels), "kernel")
+    return f"{kernels} of rank {rank}, stage {place.stage} of {len(step.plan.orders)}"

@@ -7,7 +7,7 @@ from typing import Any
 
 from dse.designs.records import TRAINING_ALONE, with_serving_defaults
 from dse.doors.study import OPTIONAL, Shown, Study, money_note, network_told, over_routed, price_note, shares_told
-from dse.io.quantities import digits, duration, quantity
+from dse.io.quantities import counted, digits, duration, quantity
 from dse.types import (
     INFEASIBLE_MEANING,
     Design,
@@ -187,18 +187,19 @@ def _settings(design: Design) -> str:
     load = Load(int(requests.load))
     flight = "maximum concurrency" if load is Load.offline else f"concurrency {requests.concurrency:g}"
     flight = f"{requests.request_rate or 0:g} requests/s" if load is Load.rate else flight
-    drafts = f", {serving.drafts:g} drafts" if serving.drafts else ""
+    drafts = f", {counted(serving.drafts, 'draft')}" if serving.drafts else ""
     how = "mixed prefill and decode" if serving.mixed else "separate prefill"
     return (
-        f"{_tokens(requests.prompt_tokens)} prompt tokens, {_tokens(requests.output_tokens)} output tokens, {flight} "
-        f"({choice_name(load)}); up to {serving.chunk:g} tokens per step, {how}; "
-        f"{serving.cache_bytes:g} bytes per cached value{drafts}"
+        f"{_tokens(requests.prompt_tokens, 'prompt')}, {_tokens(requests.output_tokens, 'output')}, {flight} "
+        f"({choice_name(load)}); up to {counted(serving.chunk, 'token')} per step, {how}; "
+        f"{counted(serving.cache_bytes, 'byte')} per cached value{drafts}"
     )
 
 
-def _tokens(mean: Scalar) -> str:
-    """A mean length: of a trace with three digits."""
-    return f"{mean:g}" if mean == round(float(mean)) else digits(float(mean))
+def _tokens(mean: Scalar, kind: str) -> str:
+    """A mean number of tokens of a kind: of a trace with three digits."""
+    whole = mean == round(float(mean))
+    return counted(mean, f"{kind} token") if whole else f"{digits(float(mean))} {kind} tokens"
 
 
 def _remark(total: str, metrics: Mapping[str, float], design: Design) -> str:

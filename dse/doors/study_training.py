@@ -20,7 +20,7 @@ from dse.doors.study import (
     price_note,
     shares_told,
 )
-from dse.io.quantities import digits, duration, gib, percent, prefixed, quantity
+from dse.io.quantities import counted, digits, duration, gib, percent, prefixed, quantity
 from dse.types import (
     INFEASIBLE_MEANING,
     Checkpoint,
@@ -120,7 +120,9 @@ def _training_numbers(design: Design, metrics: Mapping[str, float]) -> dict[str,
         "storage": "host_tiers.storage_capacity, what the shares of mapping.tiers put there",
         "stack_lacks": _lacked(design),
         **_experts_numbers(design),
-        "layers_unsupported": "sparse attention" if w.recurrent is None else f"{w.recurrent.recurrent_layers:g} layers",
+        "layers_unsupported": (
+            "sparse attention" if w.recurrent is None else counted(w.recurrent.recurrent_layers, "layer")
+        ),
         "offload_too_few_layers": f"layers={w.n_layers:g}, pp={m.pp:g}",
         "chip_shares": shares_told(design),
         "power": f"limit {system.accelerator.power.limit or system.accelerator.power.tdp:g} W",
@@ -215,7 +217,7 @@ def _training_settings(design: Design) -> str:
         recompute += f" of {percent(float(m.recompute_share))} of the layers"
     flags += [] if m.schedule is None else [f"schedule {choice_name(Schedule(int(m.schedule)))}"]
     choices = ", ".join([f"v {m.virtual_stages:g}", f"recompute {recompute}", f"ZeRO {m.zero_stage:g}", *flags])
-    return f"{w.global_batch:g} sequences of {w.seq_len:g}, micro-batch {m.micro_batch:g}; {choices}"
+    return f"{counted(w.global_batch, 'sequence')} of {w.seq_len:g}, micro-batch {m.micro_batch:g}; {choices}"
 
 
 def _training_remark(total: str, metrics: Mapping[str, float], design: Design) -> str:

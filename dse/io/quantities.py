@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import itertools
 import math
+import numbers
 from collections.abc import Sequence
 from typing import Any
 
@@ -237,13 +238,16 @@ def digits(value: float) -> str:
     return f"{value:.3g}" if places > 6 else f"{value:,.{max(0, places)}f}"
 
 
-def counted(count: int, noun: str, plural: str = "") -> str:
-    """A count, with its noun in singular or plural.
+def counted(count: Any, noun: str, plural: str = "") -> str:
+    """A count, with its noun in singular or plural; floats are written without separators.
 
     >>> counted(1, "design"), counted(34716, "design"), counted(1, "entry", "entries")
     ('1 design', '34,716 designs', '1 entry')
+    >>> counted(1.0, "draft"), counted(1.5, "draft")
+    ('1 draft', '1.5 drafts')
     """
-    return f"{count:,} {noun if count == 1 else plural or f'{noun}s'}"
+    number = f"{count:,}" if isinstance(count, numbers.Integral) else f"{count:g}"
+    return f"{number} {noun if count == 1 else plural or f'{noun}s'}"
 
 
 def _joined(number: str, name: str) -> str:

@@ -27,6 +27,7 @@ from dse.launch.options import (
     CAPACITY,
     CHECKPOINT,
     DRAFT_LAYERS,
+    HOST_DEVICES,
     RUNTIME,
     WEIGHTS,
     ChoiceOption,
@@ -76,7 +77,7 @@ def launch(
         software: name of its stack in the catalogue; "" if unknown.
         role: of a pool of an engine, ``prefill`` or ``decode``; "" for one that does both.
         form: of its text: ``line``, or a name of :data:`dse.launch.files.FORMS`.
-        system: name of its system in the catalogue, whose devices a manifest asks for; "" if unknown.
+        system: name of its system in the catalogue, with the devices of its hosts and their maker; "" if unknown.
 
     Returns:
         Text, options, values of the design other than the defaults without an option of the tool, and notes.
@@ -96,7 +97,7 @@ def launch(
         others = ", ".join(name for name, other in TOOLS.items() if other.study == study.name)
         raise InputError("--for", f"{tool}, a tool of {found.study}", f"one of {study.name}: {others}", "choose one")
     values = _values(design)
-    lookup = _lookup(design, values, workload)
+    lookup = _lookup(design, values, workload, system)
     options: Pairs = []
     written, refused = set[str](), list[str]()
     for rule in found.rules:
@@ -124,6 +125,12 @@ def launch(
     return Line(found, text, options, unsaid, tuple(filter(None, notes)))
 
 
+def _host_devices(system: str) -> float | None:
+    """Devices of a host, as the system or its accelerator states them."""
+    stated = catalog.entry("system", system).value("devices_per_host")
+    return stated or catalog.entry("accelerator", accelerator_of(system)).value("node.devices_per_host")
+
+
 def _vendor(system: str) -> str:
     """Maker of the accelerators of a system; "" where it is unknown."""
     slug = accelerator_of(system)
@@ -149,7 +156,7 @@ def _values(design: Design) -> dict[str, float]:
     return {path: float(value) for path in leaves_of(design) if (value := leaf(design, path)) is not None}
 
 
-def _lookup(design: Design, values: Mapping[str, float], workload: str = "") -> Lookup:
+def _lookup(design: Design, values: Mapping[str, float], workload: str = "", system: str = "") -> Lookup:
     """Look-up of leaves of a design, and of derived values of the rules, computed on demand."""
 
     @functools.cache
@@ -159,6 +166,8 @@ def _lookup(design: Design, values: Mapping[str, float], workload: str = "") -> 
     def lookup(path: str) -> float | None:
         if path == DRAFT_LAYERS:
             return catalog.entry("workload", workload).value("draft_layers") if workload else None
+        if path == HOST_DEVICES:
+            return _host_devices(system) if system else None
         if path == CHECKPOINT:
             return catalog.entry("workload", workload).value("checkpoint") if workload else None
         return computed()[path] if path in _OF_DESIGN else values.get(path)

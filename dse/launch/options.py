@@ -294,15 +294,15 @@ def assignments(command: str) -> Callable[[Lookup, Pairs], str]:
     return show
 
 
-#: Accelerators per host with a scale-up domain larger than a host: a tray of an NVL72 rack has four.
-_OF_A_TRAY = 4
+#: Accelerators per host of a system of the catalogue whose scale-up network joins several hosts.
+HOST_DEVICES = "launch.host_devices"
 
-#: Maximum accelerators per host.
-_OF_A_HOST = 16
+#: Maximum accelerators per host; those of a host of a rack that the catalogue has not.
+_OF_A_HOST, _OF_A_TRAY = 16, 4
 
 
 def hosts(leaf: Lookup) -> tuple[int, int]:
     """Hosts of a design, and accelerators per host."""
     devices, domain = int(leaf("system.n_devices") or 1), int(leaf("system.scale_up.domain") or 1)
-    each = min(devices, domain if domain <= _OF_A_HOST else _OF_A_TRAY)
+    each = min(devices, domain if domain <= _OF_A_HOST else int(leaf(HOST_DEVICES) or _OF_A_TRAY))
     return -(-devices // each), each

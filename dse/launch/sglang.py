@@ -54,6 +54,23 @@ def _read_ranks(given: Mapping[str, str]) -> dict[str, float]:
     return found
 
 
+def _experts(leaf: Lookup) -> Pairs | None:
+    """Ranks of experts within its tp ranks, whose quotient splits the width of an expert; None for other splits."""
+    from dse.model.serving.work import width_split
+
+    ep, tp = leaf("mapping.experts.ep"), leaf("mapping.tp") or 1.0
+    if ep is None:
+        return []
+    ranks = tp * (leaf("mapping.dp") or 1.0) if attends_apart(leaf) else tp
+    if ep * float(width_split(tp, ep, leaf("mapping.experts.etp") or 1.0)) != ranks:
+        return None
+    return [("--ep-size", number(ep))] if ep > 1.0 else []
+
+
+def _read_experts(given: Mapping[str, str]) -> dict[str, float]:
+    return {"mapping.experts.ep": float(given["--ep-size"])} if "--ep-size" in given else {}
+
+
 def _of_all_ranks(name: str, path: str) -> Written:
     """A number per rank, stated for all data-parallel ranks of attention: SGLang divides, rounding down."""
 
@@ -123,7 +140,7 @@ SGLANG = Tool(
     (
         Written(("mapping.tp", "mapping.dp"), _ranks, _read_ranks),
         NumberOption("--pp-size", "mapping.pp", plain=1.0),
-        NumberOption("--ep-size", "mapping.experts.ep", plain=1.0),
+        Written(("mapping.experts.ep", "mapping.experts.etp"), _experts, _read_experts),
         messages("--moe-a2a-backend", "deepep"),
         Written(
             (COPIES,), copies("--ep-num-redundant-experts", "%s"), read_copies("--ep-num-redundant-experts")

@@ -10,6 +10,7 @@ from typing import Any
 from dse.designs import catalog
 from dse.designs.catalog import EXPERTS_LEFT_OPEN
 from dse.errors import nearest
+from dse.io.quantities import counted
 from dse.measured.cells import Cells
 from dse.measured.table import Skip
 from dse.model.divisibility import fault, keeps, splits_hidden
@@ -102,7 +103,8 @@ def mappings(
             for policy, share, host in policies
         ]  # fmt: skip
     if not found:
-        raise Skip("no mapping fits", f"{devices:g} devices, {workload.global_batch:g} sequences a step")
+        batch = counted(workload.global_batch, "sequence")
+        raise Skip("no mapping fits", f"{counted(devices, 'device')}, {batch} a step")
     if split_sequence is None and any(m.tp > 1 for m in found):
         cells.complete("sequence_parallel", default("sequence_parallel"))
     return tuple(found)
@@ -226,7 +228,7 @@ def splits(cells: Cells, workload: Workload, devices: float) -> list[tuple[float
     deep = [pp] if pp else fitting("pp", sizes, LARGEST_PP)
     found = [(t, p) for t, p in itertools.product(wide, deep) if devices % (t * p) == 0]
     if not found and tp and pp:
-        raise Skip("tp x pp x cp does not divide the devices", f"{tp:g} x {pp:g} of {devices:g} devices")
+        raise Skip("tp x pp x cp does not divide the devices", f"{tp:g} x {pp:g} of {counted(devices, 'device')}")
     return found
 
 

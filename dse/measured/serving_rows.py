@@ -12,6 +12,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from dse.errors import InputError
+from dse.io.quantities import counted
 from dse.measured import rules
 from dse.measured.cells import Cells
 from dse.measured.completion import Candidates, known_device, unknown_shape
@@ -201,7 +202,7 @@ def _degrees(cells: Cells) -> tuple[float, float, float, float]:
         tp = cells.complete("tp", devices / (pp * (dp or 1.0)))
     dp = dp if dp and dp * tp * pp == devices else devices / (tp * pp)
     if dp != int(dp):
-        raise Skip("tp x pp does not divide the devices", f"{tp:g} x {pp:g} of {devices:g} devices")
+        raise Skip("tp x pp does not divide the devices", f"{tp:g} x {pp:g} of {counted(devices, 'device')}")
     return devices, tp, pp, dp
 
 

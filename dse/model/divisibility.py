@@ -7,9 +7,11 @@ from __future__ import annotations
 
 import functools
 import operator
+import re
 from collections.abc import Callable, Container, Iterator, Mapping
 from typing import Any, NamedTuple
 
+from dse.io.quantities import counted
 from dse.model import schedules
 from dse.types import Infeasible
 
@@ -188,6 +190,9 @@ def rules_of(degree: str, sizes: Container[str]) -> Iterator[Rule]:
     return (rule for rule in rules if rule.whole in sizes)
 
 
+_PLURAL = re.compile(r"s\b")
+
+
 def fault(degree: str, value: float, sizes: Mapping[str, Any]) -> str:
     """Reason why a degree never fits a workload of these sizes, whatever the other degrees; "" where it may fit.
 
@@ -197,5 +202,5 @@ def fault(degree: str, value: float, sizes: Mapping[str, Any]) -> str:
     for rule in rules_of(degree, sizes):
         if not rule._replace(degrees=(degree,)).holds({**sizes, degree: value}, remainder_is_zero):
             verb = "neither divides nor is a multiple of" if rule.multiple else "does not divide"
-            return f"{verb} {sizes[rule.whole]:g} {rule.what}"
+            return f"{verb} {counted(sizes[rule.whole], re.sub(_PLURAL, '', rule.what, count=1), rule.what)}"
     return ""

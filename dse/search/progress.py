@@ -7,6 +7,7 @@ import dataclasses
 from collections.abc import Callable, Iterator
 from typing import Any, NamedTuple
 
+from dse.io.quantities import counted
 from dse.sweep.progress import bar_on_standard_error, best_so_far
 
 
@@ -36,7 +37,7 @@ class SearchProgress:
         every = (Reached(self.objective, self.best, self.units), *self.others)
         best = ", ".join(dict.fromkeys(best_so_far(one.value, one.objective, one.units) for one in every))
         front = f"{self.front_size:,} on the front, " if self.front_size else ""
-        return f"{self.method}: {self.evaluations:,} evaluations, {self.rate:,.0f} designs/s, {front}{best}"
+        return f"{self.method}: {counted(self.evaluations, 'evaluation')}, {self.rate:,.0f} designs/s, {front}{best}"
 
 
 @contextlib.contextmanager

@@ -202,8 +202,8 @@ def _points(first: float, last: float, how: str, by: Any, where: str) -> list[fl
     """Points from ``first`` to ``last``; the end is included if it is met to rounding."""
     smallest = {"factor": 1.0, "step": 0.0, "count": 1.0}[how]
     whole = how != "count" or isinstance(by, int)
-    if isinstance(by, bool) or not isinstance(by, int | float) or not by > smallest or not whole:
-        raise InputError(f"{where}.{how}", repr(by), f"a number above {smallest:g}", "check the range")
+    if isinstance(by, bool) or not isinstance(by, int | float) or not smallest < by < math.inf or not whole:
+        raise InputError(f"{where}.{how}", repr(by), f"a finite number above {smallest:g}", "check the range")
     if how == "count":
         count = int(by)
     elif how == "step":

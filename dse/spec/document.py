@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
 import types
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, Mapping
 from typing import Annotated, Any, TypeVar, Union, get_args, get_origin
 
 from pydantic import BaseModel, BeforeValidator, ConfigDict, ValidationError
@@ -97,3 +98,17 @@ def _section_of(kind: Any) -> type[Section] | None:
     """The section class in a field's type, or None."""
     kinds = get_args(kind) if get_origin(kind) in (Union, types.UnionType) else (kind,)
     return next((k for k in kinds if isinstance(k, type) and issubclass(k, Section)), None)
+
+
+@contextlib.contextmanager
+def errors_of_option(option: str, fixed: Mapping[str, Any]) -> Iterator[None]:
+    """Names the option and its text in errors of an axis that it fixes."""
+    try:
+        yield
+    except InputError as error:
+        name = error.where.partition("axes.")[2].partition("[")[0]
+        if name not in fixed:
+            raise
+        got = f"{name}, which the command sets" if error.got.endswith(" twice") else error.got
+        fix = "leave it out" if got != error.got or "divisors" in error.fix else error.fix
+        raise InputError(f"{option} {name}={fixed[name]}", got, error.allowed, fix) from None

@@ -7,6 +7,7 @@ with weights of a bounded staleness.
 
 from __future__ import annotations
 
+import functools
 import json
 import math
 from collections.abc import Callable, Mapping, Sequence
@@ -29,27 +30,26 @@ from dse.doors.posttraining import (
     weights_time,
 )
 from dse.errors import InputError, unknown_name
+from dse.io.quantities import counted
+from dse.launch.runs import by_mapping, engine_runs, stage_options
 from dse.spec import sweep as specs
+from dse.spec.document import errors_of_option
 from dse.sweep import execute
 from dse.sweep.grid import compose
 from dse.sweep.results.rebuilding import singles_at
 
-#: Modes, in the order of tables, and algorithms.
+#: Modes and algorithms, in the order of tables.
 MODES, ALGORITHMS = ("colocated", "split", "async"), (GRPO, PPO)
 
 #: Trainer designs of each number of devices that are paired: the fastest of an update; most sizes of a trainer.
 _KEPT, _SIZES = 4, 32
 
-#: A micro-batch is at most so many times what the longest answer needs.
-_WIDEST = 8
+#: A micro-batch is at most so many times what the longest answer needs; most devices of a replica of the engine.
+_WIDEST, _REPLICA = 8, 64
 
-#: Most devices of a replica of the rollout engine.
-_REPLICA = 64
+_MOST = 1e9  #: limit of each number
 
-#: Limit of each number.
-_MOST = 1e9
-
-_TRAIN_LABELS = ("tp", "cp", "pp", "dp", "ep", "micro_batch", "recompute")
+_TRAIN_LABELS = ("tp", "cp", "pp", "dp", "ep", "virtual_stages", "micro_batch", "recompute")
 _ROLLOUT_LABELS = ("tp", "ep", "dp")
 
 #: Names and units of the parts of a step.
@@ -171,10 +171,11 @@ def _check(demand: RlDemand) -> None:
     if not demand.modes:
         raise InputError("--mode", "none", ", ".join(MODES), "write --mode async")
     if demand.trainers and not demand.trainers < demand.devices:
-        raise InputError("--trainers", str(demand.trainers), f"fewer than the {demand.devices} devices", "leave it out")
+        fewer = f"fewer than the {counted(demand.devices, 'device')}"
+        raise InputError("--trainers", str(demand.trainers), fewer, "leave it out")
     if demand.train_batch and demand.answers % demand.train_batch:
-        raise InputError("--train-batch", str(demand.train_batch), f"divisors of the {demand.answers} answers",
-                         f"write {demand.answers}")  # fmt: skip
+        divisors = f"divisors of the {counted(demand.answers, 'answer')}"
+        raise InputError("--train-batch", str(demand.train_batch), divisors, f"write {demand.answers}")
     if not 0 <= demand.staleness <= 64:
         raise InputError("--staleness", str(demand.staleness), "0 to 64 steps", "write 1")
     if not 0.0 <= demand.reward_time < _MOST:
@@ -187,10 +188,12 @@ def _axes(fixed: Mapping[str, Any], axes: dict[str, Any]) -> dict[str, Any]:
 
 
 def _pool(
-    document: dict[str, Any], columns: Sequence[str], keep: Callable[[dict[str, np.ndarray]], np.ndarray]
-) -> _Pool:
-    """The designs of a sweep that are kept, with columns where they are known."""
-    grid = compose.build(specs.from_text(tomlkit.dumps(document), "posttrain"))
+    document: dict[str, Any], columns: Sequence[str], keep: Callable[[dict[str, np.ndarray]], np.ndarray],
+    option: str, fixed: Mapping[str, Any],
+) -> _Pool:  # fmt: skip
+    """The designs of a sweep that are kept, with columns where they are known; an ``option`` fixed some axes."""
+    with errors_of_option(option, fixed):
+        grid = compose.build(specs.from_text(tomlkit.dumps(document), "posttrain"))
     data, _ = execute(grid, output=False, keep="feasible")
     count = data.sizes["design"]
     found = {name: np.broadcast_to(data[name].values, count) for name in columns if name in data}
@@ -223,7 +226,7 @@ def _trainers(demand: RlDemand) -> _Pool:
     }  # fmt: skip
     memory = (f"peak_memory_{part}" for part in ("weights", "gradients", "optimizer", "embedding_and_head"))
     metrics = "step_time", "tokens_per_second", "cost_per_device_hour", "parameters", "n_devices", "software", *memory
-    return _pool(document, (*metrics, *_TRAIN_LABELS), _fastest)
+    return _pool(document, (*metrics, *_TRAIN_LABELS), functools.partial(_fastest, demand), "--train", demand.training)
 
 
 def _micro_batches(batch: int, longest: float) -> list[int]:
@@ -234,15 +237,25 @@ def _micro_batches(batch: int, longest: float) -> list[int]:
     if sizes := sorted(found - {0}):
         return sizes
     raise InputError(
-        "--prompts, --samples, --train-batch", f"{batch} answers per update",
+        "--prompts, --samples, --train-batch", f"{counted(batch, 'answer')} per update",
         f"a multiple of {whole}, which a micro-batch needs for the longest answer",
         f"write {whole * -(-batch // whole)}",
     )  # fmt: skip
 
 
-def _fastest(found: dict[str, np.ndarray]) -> np.ndarray:
-    """Rows of the fastest designs of each number of devices."""
+def _stage_options(demand: RlDemand, found: dict[str, np.ndarray]) -> list[str | None]:
+    """Options by which each trainer has stages of unequal layers [designs]; None where its tool has none."""
+    model = catalog.values("workload", demand.workload)
+    paths = ("n_layers", "experts.n_predict")
+    layers = {f"workload.{name}": float(model[name]) for name in paths if name in model}
+    return by_mapping(found, lambda stack, degrees: stage_options(stack, layers | degrees))
+
+
+def _fastest(demand: RlDemand, found: dict[str, np.ndarray]) -> np.ndarray:
+    """Rows of the fastest designs of each number of devices whose stages their tool has, or are asked for."""
+    runs = ["pp" in demand.training or one is not None for one in _stage_options(demand, found)]
     order = np.lexsort((found["step_time"], found["n_devices"]))
+    order = order[np.array(runs)[order]]
     sizes = found["n_devices"][order]
     rank = np.arange(order.size) - np.searchsorted(sizes, sizes)
     return order[rank < _KEPT]
@@ -264,9 +277,11 @@ def _engines(demand: RlDemand) -> _Pool:
 
     def kept(found: dict[str, np.ndarray]) -> np.ndarray:
         alone = np.full(found["n_devices"].shape, mixture) | (found.get("dp", np.ones(1)) == 1)
+        if "ep" not in fixed:
+            alone &= np.array(by_mapping(found, engine_runs), bool)
         return np.flatnonzero(alone & (found["concurrency_limit"] >= 1.0))
 
-    return _pool(document, metrics, kept)
+    return _pool(document, metrics, kept, "--rollout", fixed)
 
 
 def _paired(demand: RlDemand, mode: str, trainer: _Pool, engine: _Pool) -> xr.Dataset | None:
@@ -295,6 +310,8 @@ def _paired(demand: RlDemand, mode: str, trainer: _Pool, engine: _Pool) -> xr.Da
         return None
     values = {name: np.asarray(value, np.float64)[e, t] for name, value in step._asdict().items()}
     labels = {f"training_{name}": columns[name][t] for name in (*_TRAIN_LABELS, "software") if name in columns}
+    told = _stage_options(demand, {name: values[t] for name, values in columns.items()})
+    labels["training_stage_options"] = np.array([one or "" for one in told])
     labels |= {f"rollout_{name}": other[name][e] for name in (*_ROLLOUT_LABELS, "software") if name in other}
     counts = {"mode": np.full(t.size, mode), "training_devices": columns["n_devices"][t],
               "rollout_devices": replicas[e, t] * replica[e], "rollout_replicas": replicas[e, t]}  # fmt: skip
@@ -375,8 +392,9 @@ def _dataset(
 def _reason(demand: RlDemand, mode: str, trainer: _Pool, engine: _Pool) -> str:
     """Why a mode has no step."""
     if not engine.designs:
-        return f"no replica of up to {min(_REPLICA, demand.devices)} devices holds the model and an answer"
+        return f"no replica of up to {counted(min(_REPLICA, demand.devices), 'device')} holds the model and an answer"
     if not trainer.designs or mode == "colocated":
-        return f"no mapping of {demand.devices} devices divides the batch and trains the model within their memory"
+        devices = counted(demand.devices, "device")
+        return f"no mapping of {devices} divides the batch and trains the model within their memory"
     least = int(trainer.columns["n_devices"].min()), int(engine.columns["n_devices"].min())
-    return f"the trainer needs {least[0]} devices and a rollout replica {least[1]} of {demand.devices}"
+    return f"the trainer needs {counted(least[0], 'device')} and a rollout replica {least[1]} of {demand.devices}"

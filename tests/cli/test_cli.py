@@ -316,6 +316,23 @@ def test_one_design_is_told_in_the_singular_and_drawn(command, small_sweep, tmp_
         assert not re.search(r"\b1 designs\b(?!/)", ended.out) and (tmp_path / "r.png").exists()
 
 
+_ONE = ["--set", "concurrency=1", "--set", "osl=1", "--set", "chunk=1", "--set", "cache_bytes=1", "--set", "drafts=1"]
+
+
+@pytest.mark.parametrize("words", [
+    ["evaluate", "-w", "llama-3-8b", "-s", "h100", "-n", 1, "--serving", *_ONE],
+    ["evaluate", "-w", "bert-base", "-s", "h100", "-n", 1, "--set", "global_batch=1"],
+    ["launch", "-w", "llama-3-8b", "-s", "h100", "-n", 1, "--for", "vllm", *_ONE],
+    ["plan", "-w", "bert-base", "--tokens", "1e9", "--in", "300d", "--on", "h100", "--max-devices", 8,
+     "--global-batch", 1],
+], ids=lambda words: words[0])  # fmt: skip
+def test_one_of_anything_is_told_in_the_singular(command, words):
+    ended = command(*words)
+    assert ended.status == 0, ended.err
+    nouns = "devices|requests|tokens|sequences|drafts|bytes|layers|nodes"
+    assert not re.search(rf"(?<![\d.,])1 (\w+ )?({nouns})\b(?!/)", ended.out), ended.out
+
+
 def test_run_tells_what_the_stack_lacks(command, small_sweep, tmp_path):
     text = small_sweep.read_text().replace("any_option = true", "")
     small_sweep.write_text(text)

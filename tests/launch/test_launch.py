@@ -107,6 +107,15 @@ def test_vllm_splits_experts_over_all_ranks(mapping, flag, lacks):
     assert ("mapping.experts.ep" in line.unsaid) == lacks
 
 
+@pytest.mark.parametrize(("system", "nodes"), [("ascend-910c", "4 nodes of 8"), ("dgx-gb200", "8 nodes of 4"),
+                                               ("gh200-144gb", "16 nodes of 2"), ("h200", "4 nodes of 8")])  # fmt: skip
+def test_hosts_are_those_of_the_catalogue(system, nodes):
+    """A domain of many hosts does not say how many devices one has."""
+    study = STUDIES["serving"]
+    design = study.complete(dse.design("llama-3-70b", system, kind="serving", tp=1, pp=1, dp=32, any_option=True))
+    assert nodes in " ".join(launch(design, "vllm", study, system=system).notes)
+
+
 def engine_line(tool, workload="llama-3-70b", system="h100", names=("", ""), stack=None, **mapping):
     design = STUDIES["serving"].complete(dse.design(workload, system, stack, **mapping))
     return design, launch(design, tool, STUDIES["serving"], *names)

@@ -53,6 +53,10 @@ concurrency = [1, 2, 4, 8, 16, 32, 64, 128]
 "memory.bandwidth" = { from = "2 TB/s", to = "4 TB/s", count = 6 }
 "scale_up.bandwidth" = { from = "100 GB/s", to = "450 GB/s", count = 5 }
 """
+LIMITED = DENSE + """
+"power.limit" = { from = "150 W", to = "400 W", count = 26 }
+"scale_out.bandwidth" = { from = "10 GB/s", to = "50 GB/s", count = 9 }
+"""
 CONTINUOUS = DENSE + """
 "memory.bandwidth" = { from = "1 TB/s", to = "3 TB/s", continuous = true }
 "scale_out.bandwidth" = { from = "10 GB/s", to = "50 GB/s", continuous = true }
@@ -63,6 +67,7 @@ SPACES = {
     "dense": (DENSE, 'minimize = "step_time"'), "hardware": (HARDWARE, 'minimize = "energy_per_step"'),
     "budget": (BUDGET, 'minimize = "step_time"'), "rate": (BUDGET, 'maximize = "mfu"'),
     "mixed": (MIXED, 'minimize = "step_time"'), "chips": (CHIPS, 'minimize = "energy_per_step"'),
+    "limited": (LIMITED, 'minimize = "energy_per_step"'),
     "serving": (SERVING, 'maximize = "output_tokens_per_second_per_device"'),
     "front": (BUDGET, 'minimize = ["step_time", "energy_per_step"]'),
     "front of memory": (DENSE, 'minimize = ["step_time", "peak_memory"]'),
@@ -101,6 +106,20 @@ def test_every_design_is_within_the_gap_of_a_known_one(name, gap):
         assert proof.best == one.program.objectives[0].sign * known[0, 0]
 
 
+def test_blocks_under_power_limits_are_bound():
+    """The clock that a limit leaves is known on intervals: few of the designs are computed one by one."""
+    axes = """
+[axes]
+tp = [4, 8]
+"power.limit" = { from = "150 W", to = "400 W", count = 251 }
+"scale_out.bandwidth" = { from = "10 GB/s", to = "50 GB/s", count = 41 }
+"""
+    text = f'title = "limits"\n{DENSE[: DENSE.index("[axes]")]}{axes}[objective]\nminimize = "step_time"\n'
+    one = problem.build(spec.from_text(text))
+    proof, _ = prove(one, None, {}, ProofOptions(0.01))
+    assert proof.is_closed and proof.designs < 0.05 * one.grid.n_designs, proof
+
+
 def test_the_gap_to_a_front_is_the_least_of_all_of_its_designs():
     generator = np.random.default_rng(0)
     front = np.sort(generator.uniform(1, 2, (2, 50)), axis=1).T * [1, -1]
@@ -109,7 +128,7 @@ def test_the_gap_to_a_front_is_the_least_of_all_of_its_designs():
     np.testing.assert_allclose(gaps(front, bound), np.maximum(expected, 0.0))
 
 
-@pytest.mark.parametrize("name", ["hardware", "mixed", "chips", "serving"])
+@pytest.mark.parametrize("name", ["hardware", "mixed", "chips", "limited", "serving"])
 def test_designs_lie_between_the_bounds_of_their_block(name):
     generator = np.random.default_rng(0)
     for blocks in proofs.members(task(name)):

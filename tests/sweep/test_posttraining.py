@@ -15,6 +15,7 @@ from benchmarks.posttraining import NEMO, compare
 from dse.cli import app
 from dse.doors.posttraining import forward_time, rollout_time
 from dse.errors import InputError
+from dse.launch.runs import stage_options
 from dse.model.serving.rollout import decode_steps, lengths
 from dse.model.steps.posttraining import RlWork, rl_step, weights_time
 from dse.sweep import posttraining
@@ -185,6 +186,18 @@ def test_published_steps_of_dense_models_are_at_most_two_thirds_longer():
         assert 0.6 <= one.parts["step_time"] / one.row.seconds <= 1.0, one
 
 
+def test_candidates_are_what_their_tools_launch():
+    """vLLM has experts over all ranks or none; stages of unequal layers need options, which MaxText lacks."""
+    mixture = SMALL._replace(workload="qwen3-30b-a3b", modes=("async",))
+    engines, asked = (posttraining._engines(mixture._replace(rollout=fixed)) for fixed in ({}, {"tp": 8, "ep": 2}))
+    ep = engines.columns["ep"]
+    assert ((ep == engines.columns["tp"] * engines.columns["dp"]) | (ep == 1)).all() and (ep > 1).any()
+    assert asked.designs
+    large = {"workload.n_layers": 80.0, "mapping.pp": 9.0}
+    assert stage_options("megatron-bridge", large) == "model.account_for_loss_in_pipeline_split true"
+    assert stage_options("maxtext", large) is None and stage_options("maxtext", large | {"mapping.pp": 8.0}) == ""
+
+
 # --- the command ------------------------------------------------------------------------------------------
 
 WORDS = ["posttrain", "-w", "llama-3-8b", "-s", "h100", "-n", "16", "--prompts", "64", "--isl", "512", "--osl", "2048"]
@@ -219,6 +232,8 @@ def test_micro_batches_divide_the_batch_and_hold_the_longest_answer():
     [(["--max-osl", "1000"], "more than the mean, 2048"), (["--algorithm", "dpo"], "grpo"),
      (["--mode", "both"], "split"), (["--trainers", "16"], "fewer than the 16"),
      (["--train-batch", "500"], "divisors of the 512"), (["--train", "tp"], "NAME=VALUE"),
+     (["--train", "tp=1000"], "--train tp=1000"), (["--train", "pp=2", "--train", "pp=4"], "pp twice"),
+     (["--train", "concurrency=3"], "by --rollout"), (["--rollout", "isl=9"], "which the command sets"),
      (["-o", "a.csv"], ".nc"), (["--reward", "2 kg"], "--reward"),
      (["--reward", "-3 s"], "0 s or more"), (["--length-spread", "-1"], "0 or more")],
     ids=lambda one: one if isinstance(one, str) else one[0],

@@ -74,6 +74,7 @@ def test_the_command():
     assert "what would change it" in done.stdout
     document = json.loads(CliRunner().invoke(app, [*asked, "--in", "1w", "--json"]).stdout)
     assert document["clusters"][0]["margins"]["time"] >= 0.0 and document["demand"]["tokens"] == 2e11
-    for bad in (["--in", "soon"], ["--under", "many"], ["--in", "3d", "--rate", "4"], []):
+    endless = ["--in", f"{'9' * 400}d"], ["--in", "3d", "--under", "1e400"], ["--in", "3d", "--tokens", "1e300T"]
+    for bad in (["--in", "soon"], ["--under", "many"], ["--in", "3d", "--rate", "4"], [], *endless):
         assert CliRunner().invoke(app, [*asked, *bad]).exit_code == 2, bad
     assert CliRunner().invoke(app, [*asked, "--in", "10 s"]).exit_code == 1

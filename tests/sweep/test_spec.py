@@ -86,6 +86,7 @@ BAD = [
     ("tp = { from = 1, to = 8 }", "", "axes.tp", "one of factor, step, count"),
     ("tp = { from = 8, to = 1, factor = 2 }", "", "axes.tp", "swap"),
     ("tp = { from = 1, to = 8, factor = 1 }", "", "axes.tp.factor", "above 1"),
+    ("tp = { from = 1, to = 8, factor = inf }", "", "axes.tp.factor", "a finite number"),
     ("tp = { from = 0, to = 8, factor = 2 }", "", "axes.tp.from", "more than 0"),
     ("tp = { from = 1, to = 8, step = 0 }", "", "axes.tp.step", "more than 0"),
     ("tp = { from = 1, to = 8, count = 2.5 }", "", "axes.tp.count", "above 1"),

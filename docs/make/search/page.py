@@ -67,8 +67,9 @@ it too: `interrupted; proven to a gap of 3.1 %: NAME.certificate.npz`.
 
 What limits it: objectives in which much depends on the same axis in opposite directions. Step times close within
 seconds; energy over wide ranges of all hardware takes a minute or two, for power times time is wide where both are;
-with a power limit, or with generated chips, the clock is solved for by halving, of which intervals know little until
-blocks are small: over wide ranges such proofs have no gap of use after minutes."""
+with a power limit, or with generated chips, the clock is solved for by halving, of which intervals know the halves that
+are certain: over an axis or two such proofs close in seconds, over wide ranges of all hardware they have no gap of use
+after minutes."""
 
 
 def page(record: dict[str, Any]) -> str:

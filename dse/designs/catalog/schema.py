@@ -95,15 +95,15 @@ def _stated(record: type) -> tuple[str, ...]:
 AT_REST = ("uncore", "leakage", "control")
 
 _AREA, _TDP, _CLOCK = ("m^2", POSITIVE), ("W", POSITIVE), ("Hz", POSITIVE)
-_LEVELS = dict(scale_up_bandwidth=("B/s", POSITIVE), scale_out_bandwidth=("B/s", POSITIVE))
+_NUMBERS = _numbers(
+    devices_per_node=("1", POSITIVE), devices_per_host=("1", COUNT), scale_up_bandwidth=("B/s", POSITIVE),
+    scale_out_bandwidth=("B/s", POSITIVE),
+)
 _HOST = _numbers(
     host_memory="B", host_bandwidth="B/s", host_power="W", host_power_share="1", pue=("1", Bounds(low=1.0)),
     crowding="1",
 )
-_NODE = TableField(
-    _texts("scale_up", "scale_out", "software", "engine") | _HOST
-    | _numbers(devices_per_node=("1", POSITIVE), **_LEVELS)
-)
+_NODE = TableField(_texts("scale_up", "scale_out", "software", "engine") | _HOST | _NUMBERS)
 _POWER = _leaves(types.Power)
 
 
@@ -212,8 +212,7 @@ _NETWORK = TableField(
 
 #: A cluster of nodes; ``sources`` names the measured sources that ran there.
 _SYSTEM = TableField(
-    _texts("accelerator", "scale_up", "scale_out", "software", "engine", "topology") | _HOST
-    | _numbers(devices_per_node=("1", POSITIVE), **_LEVELS),
+    _texts("accelerator", "scale_up", "scale_out", "software", "engine", "topology") | _HOST | _NUMBERS,
     needs=("accelerator", "scale_up", "scale_out", "software", "devices_per_node"),
 )  # fmt: skip
 

@@ -98,7 +98,8 @@ def bounded(value: float, raw: Any, bounds: Bounds, where: str) -> float:
     if isinstance(raw, bool) and not bounds.takes_truth:
         raise InputError(where, str(raw).lower(), str(bounds), "write the number")
     if value not in bounds:
-        raise InputError(where, repr(raw), str(bounds), "check the number")
+        allowed = str(bounds) if math.isfinite(value) else f"a finite number, {bounds}"
+        raise InputError(where, repr(raw), allowed, "check the number")
     return value
 
 

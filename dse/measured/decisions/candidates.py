@@ -16,6 +16,7 @@ import numpy as np
 from dse import launch
 from dse.designs.leaves import leaf, replace
 from dse.doors.study import Study
+from dse.io.quantities import counted
 from dse.launch import measuring
 from dse.measured.decisions.evidence import RUN
 from dse.measured.decisions.worth import Candidate
@@ -109,7 +110,7 @@ def reduced(choice: Choice, devices: int) -> Choice | None:
         changed["workload.requests.concurrency"] = float(design.workload.requests.concurrency) * share
     if float(design.mapping.dp_replicate) > keeps:
         changed["mapping.dp_replicate"] = float(keeps)
-    return choice._replace(name=f"{choice.name} on {needs * share:g} devices", design=replace(design, changed))
+    return choice._replace(name=f"{choice.name} on {counted(needs * share, 'device')}", design=replace(design, changed))
 
 
 def _distinct(runs: Sequence[Choice]) -> list[Choice]:
@@ -256,7 +257,7 @@ def _attention(design: Design, work: Work, kind: OperatorKind, code: float, mach
              "head_dim": size}  # fmt: skip
     row = {"system": machine.accelerator, "attn_dtype": "bfloat16", "kv_cache_dtype": "bfloat16",
            **{name: f"{round(one):g}" for name, one in shape.items()}, "latency_ms": ""}  # fmt: skip
-    name = f"attention of {batch:g} x {tokens:g} tokens, {heads:g} heads of {size:g}"
+    name = f"attention of {batch:g} x {counted(tokens, 'token')}, {counted(heads, 'head')} of {size:g}"
     line = measuring.attention(batch, tokens, heads, groups, size)
     return _Shape("attention", name, kernel(kind, work, code), line, row)
 
@@ -321,7 +322,8 @@ def _tool(stack: str, study: Study) -> str:
 
 def _line_and_row(run: Choice, metric: str, study: Study) -> tuple[str, dict[str, str]]:
     design, tool = run.design, _tool(run.stack, study)
-    line = launch.launch(design, tool, study, run.model, run.stack).text + measuring.TEN_STEPS.get(tool, "")
+    started = launch.launch(design, tool, study, run.model, run.stack, system=run.system)
+    line = started.text + measuring.TEN_STEPS.get(tool, "")
     m, w = design.mapping, design.workload
     row = {
         "source": "own", "model": run.model, "gpu": run.accelerator, "system": run.system,

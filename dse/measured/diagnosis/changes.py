@@ -15,7 +15,8 @@ import numpy as np
 from dse.designs.leaves import known_leaves, leaf, leaves_of, replace, short_name
 from dse.doors.study_training import TRAINING
 from dse.errors import InputError
-from dse.launch import TOOLS, launch
+from dse.launch import launch
+from dse.launch.runs import stack_tool
 from dse.measured.prediction import evaluate_many
 from dse.measured.uncertainty.posterior import Choice, posterior
 from dse.types import Design, Recompute, SequenceParallel, choice_name
@@ -108,7 +109,8 @@ def _changes(ran: Choice, found: Sequence[tuple[dict[str, float], Design, float]
     choices = [ran, *(ran._replace(name=str(i), design=design) for i, (_, design, _) in enumerate(found))]
     draws = posterior(choices, "step_time", TRAINING).draws()
     shorter = 1.0 - np.exp(draws[1:] - draws[0])
-    tool = next((name for name, one in TOOLS.items() if one.study == "training" and name in ran.stack), "")
+    known = stack_tool(ran.stack, "training")
+    tool = known.name if known else ""
     before = _line(ran, ran.design, tool)
     told = []
     for (move, design, gain), own in zip(found, shorter, strict=True):
@@ -127,7 +129,7 @@ def _line(ran: Choice, design: Design, tool: str) -> tuple[str, list[str]]:
     if not tool:
         return "", []
     try:
-        line = launch(design, tool, TRAINING, ran.model, ran.stack)
+        line = launch(design, tool, TRAINING, ran.model, ran.stack, system=ran.system)
     except InputError:
         return "", []
     return line.text, [" ".join(filter(None, pair)) for pair in line.options]

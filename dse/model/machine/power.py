@@ -159,5 +159,6 @@ def clock_under_limit(demand: Demand, limit: Scalar, highest: Scalar, power: Pow
 
     near = jnp.clip(newton(0.5 * (low + high)), low, high)
     sharp = jnp.maximum(newton(near), jnp.minimum(LOWEST_CLOCK, highest))
-    bound = sharp + jax.lax.stop_gradient(jnp.minimum(highest - sharp, 0.0))  # removes rounding above ``highest``
+    # Within the halves, of which proofs on intervals know the ends, with the slope of the step.
+    bound = jax.lax.stop_gradient(jnp.clip(sharp, low, high)) + (sharp - jax.lax.stop_gradient(sharp))
     return jnp.where(excess(highest) > -_EQUAL_WATTS * limit, bound, highest)

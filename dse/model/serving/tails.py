@@ -20,6 +20,10 @@ from dse.types import Load, Requests, Scalar, Serving
 NORMAL = {"p50": (0.0, 0.5), "p90": (1.2815516, 0.1), "p95": (1.6448536, 0.05), "p99": (2.3263479, 0.01)}
 
 
+#: Seconds above which powers of a time may exceed single precision.
+_LONGEST = 1e8
+
+
 class Cumulants(NamedTuple):
     """Mean, variance, third and fourth cumulant of a time."""
 
@@ -36,7 +40,7 @@ class Cumulants(NamedTuple):
         """The value below which a share ``Phi(z)`` lies.
 
         With the skewness ``g``, the coefficient of variation ``c`` of the lognormal about its shift solves
-        ``c^3 + 3 c = g``.
+        ``c^3 + 3 c = g``. Times beyond all use, as of a precision that the machine lacks, have no spread.
         """
         second = jnp.maximum(self.second, 1e-12 * self.mean * self.mean + 1e-24)
         deviation = jnp.sqrt(second)
@@ -46,7 +50,8 @@ class Cumulants(NamedTuple):
         variance = jnp.log1p(c * c)
         skewed = jnp.expm1(jnp.sqrt(variance) * z - 0.5 * variance) / c
         shorter = (z**3 - 3.0 * z) / 24.0 * self.fourth / (second * second)
-        return jnp.maximum(self.mean + deviation * (skewed + shorter), 0.0)  # of very clumped arrivals
+        found = jnp.maximum(self.mean + deviation * (skewed + shorter), 0.0)  # of very clumped arrivals
+        return jnp.where(self.mean < _LONGEST, found, self.mean)
 
 
 def lognormal(mean: Scalar, spread: Scalar) -> Cumulants:

@@ -21,7 +21,7 @@ from dse.errors import InputError
 from dse.io import outputs
 from dse.io.files import is_sealed, seal, whole_or_absent
 from dse.io.interruption import telling
-from dse.io.quantities import quantity
+from dse.io.quantities import counted, quantity
 from dse.search import space as spaces
 from dse.search.problem import Problem
 from dse.search.prove.blocks import CELLS, Blocks, mappings
@@ -60,7 +60,7 @@ class ProofProgress:
 
     def __str__(self) -> str:
         gap = f"gap {100 * self.state.gap:.3g} %" if self.state.gap < 10.0 else "no bound of use yet"
-        return f"proof: {self.state.n_blocks:,} blocks, {self.state.n_open:,} open, {self.found}, {gap}"
+        return f"proof: {counted(self.state.n_blocks, 'block')}, {self.state.n_open:,} open, {self.found}, {gap}"
 
 
 @dataclasses.dataclass(frozen=True)
@@ -200,7 +200,7 @@ def _check(task: Problem, options: ProofOptions) -> None:
 def _found(task: Problem, front: Front) -> str:
     """The best design, or the size of a front, in words."""
     if task.n_objectives > 1:
-        return f"{len(front.member):,} designs on the front"
+        return f"{counted(len(front.member), 'design')} on the front"
     objective = task.program.objectives[0]
     value = [quantity(objective.sign * one, objective.expression.written) for one in front.objectives[:, 0].tolist()]
     return f"{objective.expression.text.replace('_', ' ')} {value[0] if value else 'none'}"

@@ -13,6 +13,7 @@ from dse import types
 from dse.designs.records import N_DEVICES, OF_SERVING, OPTIONAL, PLAIN_EXPERTS, PLAIN_MAPPING
 from dse.doors.study import Study
 from dse.errors import InputError
+from dse.io.quantities import counted
 from dse.model import divisibility
 from dse.model.divisibility import Shape
 from dse.spec.axes import Axis
@@ -90,7 +91,7 @@ def _fault(path: str, value: int, shape: Shape, parts: Parts) -> str:
     devices = shape.n_devices if parts.n_devices_given and N_DEVICES not in parts.axes else 0
     fault = divisibility.fault(_name(path), value, shape.sizes)
     over_devices = path in _OVER_DEVICES and devices % value != 0
-    return fault or (f"does not divide {devices} devices" if over_devices else "")
+    return fault or (f"does not divide {counted(devices, 'device')}" if over_devices else "")
 
 
 def _name(path: str) -> str:

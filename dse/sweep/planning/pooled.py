@@ -19,6 +19,7 @@ import tomlkit
 
 from dse.designs import catalog, composing
 from dse.designs.leaves import leaf
+from dse.io.quantities import counted
 from dse.spec.pools import from_text
 from dse.sweep import workers
 from dse.sweep.planning.demand import DEGREES, Demand, Fleet, Workers, outside
@@ -95,7 +96,7 @@ def cheapest(pools: Pools, demand: Demand, accelerator: str) -> Fleet | str:
         return "no pools meet both limits"
     within = [one for one in made if one.devices <= demand.max_devices]
     if not within:
-        return f"pools need {min(one.devices for one in made)} devices of {demand.max_devices}"
+        return f"pools need {counted(min(one.devices for one in made), 'device')} of {demand.max_devices}"
     best = min(within, key=lambda one: (one.hourly, one.first_token))
     prefill, decode = _told(best)
     software = str(best.match.parts[1].labels.get("software", ""))

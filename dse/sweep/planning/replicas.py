@@ -13,7 +13,7 @@ import numpy as np
 import tomlkit
 
 from dse.designs import catalog
-from dse.io.quantities import seconds
+from dse.io.quantities import counted, seconds
 from dse.spec import sweep as specs
 from dse.sweep import execute
 from dse.sweep.planning.demand import DEGREES, Demand, Fleet, Workers, outside
@@ -62,7 +62,7 @@ def swept(demand: Demand) -> dict[str, dict[str, np.ndarray]]:
 def cheapest(replicas: dict[str, np.ndarray], demand: Demand, accelerator: str) -> Fleet | str:
     """The cheapest fleet of one accelerator, or the reason for none."""
     if not replicas["possible"].any():
-        return f"no mapping of up to {demand.max_devices} devices fits in memory"
+        return f"no mapping of up to {counted(demand.max_devices, 'device')} fits in memory"
     fits = replicas["feasible"].astype(bool)
     if not fits.any():
         return f"replicas need more than {_BEYOND * demand.max_devices:,} devices"
@@ -78,7 +78,7 @@ def cheapest(replicas: dict[str, np.ndarray], demand: Demand, accelerator: str) 
     devices = count * one["n_devices"]
     hourly = devices * one["cost_per_device_hour"]
     if not (devices <= demand.max_devices).any():
-        return f"replicas need {devices.min():.0f} devices of {demand.max_devices}"
+        return f"replicas need {counted(devices.min(), 'device')} of {demand.max_devices}"
     best = int(np.lexsort((one["n_devices"], np.where(devices <= demand.max_devices, hourly, np.inf)))[0])
     own = {name: values[best] for name, values in one.items()}
     first_token, each = (float(own[name]) for name in demand.metrics)

@@ -16,7 +16,7 @@ import tomlkit
 
 from dse.designs import calibrated, catalog
 from dse.errors import InputError
-from dse.io.quantities import digits, duration
+from dse.io.quantities import counted, digits, duration
 from dse.spec import sweep as specs
 from dse.sweep import execute
 
@@ -120,10 +120,12 @@ def _rank(one: Cluster, demand: RunDemand) -> float:
 
 def _specification(demand: RunDemand, slug: str) -> str:
     """The sweep over all mappings of an accelerator."""
+    assert demand.global_batch is not None, "resolved before"
     sizes = [2**k for k in range(3, demand.max_devices.bit_length())]
     axes: dict[str, Any] = {
         "n_devices": sizes, "tp": "divisors", "pp": "divisors", "virtual_stages": "divisors",
-        "micro_batch": [1, 2, 4, 8], "recompute": ["none", "selective", "full"],
+        "micro_batch": [size for size in (1, 2, 4, 8) if demand.global_batch % size == 0],
+        "recompute": ["none", "selective", "full"],
     }  # fmt: skip
     if catalog.is_mixture(demand.workload):
         axes["ep"] = "divisors"
@@ -150,13 +152,13 @@ def _cheapest(runs: dict[str, np.ndarray], demand: RunDemand, slug: str) -> Clus
     """The cheapest cluster of an accelerator within the limits, or the reason for none."""
     seconds, cost = runs["seconds"], runs["cost"]
     if not seconds.size:
-        return f"no mapping of up to {demand.max_devices:,} devices fits in memory"
+        return f"no mapping of up to {counted(demand.max_devices, 'device')} fits in memory"
     fits = (seconds <= demand.seconds) & (cost <= demand.budget)
     if not fits.any():
         if not (seconds <= demand.seconds).any():
             return (
                 f"the fastest run on up to {demand.max_devices:,} devices takes {duration(float(seconds.min()))} with "
-                f"{demand.global_batch:,} sequences per step (--global-batch)"
+                f"{counted(demand.global_batch or 1, 'sequence')} per step (--global-batch)"
             )
         least = float(cost[seconds <= demand.seconds].min())
         return f"the cheapest run {'in time ' * math.isfinite(demand.seconds)}costs {digits(least)} USD"

@@ -18,6 +18,7 @@ from dse.designs.records import CHIP
 from dse.designs.references import bibliography
 from dse.doors.study import Study
 from dse.errors import InputError
+from dse.io.quantities import counted
 from dse.spec.axes import Label
 from dse.spec.output import Keep
 from dse.sweep.grid.grid import Grid
@@ -104,7 +105,7 @@ class Summary:
         found = [text for text in (self.study.caution(design.metrics) for design in self.best) if text]
         notes = [f"{len(found)} of the {len(self.best)} best designs: {found[0]}"] if found else []
         if self.n_unranked:
-            notes.append(f"{self.n_unranked:,} designs can run but have no finite objective: they are not ranked")
+            notes.append(f"{counted(self.n_unranked, 'design')} can run without a finite objective: not ranked")
         return "; ".join(notes)
 
     @property

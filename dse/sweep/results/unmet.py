@@ -9,7 +9,7 @@ import numpy as np
 from dse.designs.leaves import leaf
 from dse.designs.records import PLAIN_EXPERTS
 from dse.doors.study import Lookup
-from dse.io.quantities import quantity
+from dse.io.quantities import counted, quantity
 from dse.spec.expression import Expression
 from dse.sweep.engine.numpy_backend import evaluate_few, joined
 from dse.sweep.engine.point import Program
@@ -42,7 +42,8 @@ def unmet_notes(grid: Grid) -> tuple[str, ...]:
         return np.broadcast_to(leaf(grid.base, name) if found is None else found, count)[runs]
 
     spread = "" if count == grid.n_designs else " spread over the sweep"
-    head = f"{len(runs):,} of {count:,} designs{spread} can run but for the constraints{':' if len(runs) else ''}"
+    of = f"{len(runs):,} of {counted(count, 'design')}{spread}"
+    head = f"{of} can run but for the constraints{':' if len(runs) else ''}"
     return (head, *(_of_one(constraint, lookup, len(runs)) for constraint in grid.constraints if len(runs)))
 
 

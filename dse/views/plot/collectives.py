@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from dse.designs import catalog
+from dse.io.quantities import counted
 from dse.types import Collective, MessageKind, Pods, System
 from dse.views.plot.style import PAGE, laid_out, new_figure, series, set_title, style
 
@@ -112,7 +113,7 @@ def _draw(axes: Axes, systems: Mapping[str, System], kind: MessageKind, devices:
         rates = 1e-9 * bus_bandwidth(systems[label], kind, devices)
         axes.plot(_SIZES, rates, label=label, linewidth=1.2, color=looks["color"], linestyle=looks["linestyle"])
     axes.set(xscale="log", yscale="log")
-    axes.set_title(f"{kind.name.replace('_', '-')}, {devices} devices", loc="left")
+    axes.set_title(f"{kind.name.replace('_', '-')}, {counted(devices, 'device')}", loc="left")
     axes.set_xticks(list(_TICKS), list(_TICKS.values()))
     axes.yaxis.set_major_formatter("{x:g}")
     axes.minorticks_off()

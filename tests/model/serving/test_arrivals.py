@@ -70,6 +70,15 @@ def test_percentiles_are_in_order_and_finite(load):
         assert np.all(np.isfinite(values)) and values == sorted(values)
 
 
+@pytest.mark.parametrize("load", [dict(), dict(load="rate", request_rate=2.0), dict(load="offline")])
+def test_percentiles_are_numbers_at_a_precision_that_the_chip_lacks(load):
+    """Their times are beyond single precision when cubed: infeasible is data with a reason, and no number is lost."""
+    case = DENSE | load | dict(system="a100-sxm-80gb", precision="nvfp4", any_option=True)
+    found = serve(dse.design(kind="serving", **case))
+    assert int(found.infeasible_reason) & Infeasible.precision_unsupported
+    assert all(np.isfinite(float(value)) for value in vars(found).values() if value is not None)
+
+
 def test_percentiles_have_slopes():
     """Of the sign and size of differences over a tenth: ceilings of tiles are as sloped as what they round."""
     one = loaded(DENSE, 0.6)

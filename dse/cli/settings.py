@@ -1,0 +1,86 @@
+"""``NAME=VALUE``: values of designs as options state them."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, NoReturn
+
+from dse.errors import InputError
+
+if TYPE_CHECKING:
+    from dse.doors.study import Study
+
+#: Names with options of their own.
+_OPTIONS = {"workload": "-w", "system": "-s", "any_option": "--any-option"}
+
+
+def settings_of(
+    texts: list[str] | None, study: Study, option: str = "--set", to_serve: str = "add --serving"
+) -> dict[str, Any]:
+    """Values of ``NAME=VALUE`` by name.
+
+    Args:
+        texts: what the option states.
+        study: kind of the design.
+        option: its name, for errors.
+        to_serve: fix for leaves of serving.
+
+    Returns:
+        Numbers, truth values or texts.
+
+    Raises:
+        InputError: for other texts, names that are no leaves of the study, and a leaf that is set twice.
+    """
+    from dse.designs.leaves import leaf_path
+    from dse.spec.space import NAMED
+
+    found: dict[str, Any] = {}
+    said: dict[str, str] = {}
+    for text in texts or []:
+        name, equals, value = (part.strip() for part in text.partition("="))
+        if not (name and equals and value):
+            raise InputError(option, repr(text), "NAME=VALUE", f"write, for example, {option} tp=8")
+        if name in _OPTIONS:
+            raise InputError(option, repr(text), "values of a design", f"write {_OPTIONS[name]} {value}")
+        if name in NAMED and name != "software":  # records within a system, which is named whole here
+            raise InputError(
+                option, repr(text), "values of a design",
+                f"{name} is an axis of sweeps; here name a system or an accelerator that has it: -s",
+            )  # fmt: skip
+        path = name if name == "software" else leaf_path(name, option, study.name == "serving")
+        if path in said:
+            twice(option, name, said[path], text)
+        said[path] = text
+        if name != "software":  # no leaf, but the name of a stack
+            _check_read(path, name, study, option, to_serve)
+        found[name] = value if name == "software" else _value(path, value)
+    return found
+
+
+def twice(option: str, name: str, first: str, second: str) -> NoReturn:
+    """InputError for a value that is stated twice."""
+    raise InputError(option, f"{name} twice: {first}, {second}", "each value once", "remove one of them")
+
+
+def _check_read(path: str, name: str, study: Study, option: str, to_serve: str) -> None:
+    """Checks that the study reads a leaf: requests and engines in serving only, others in training only."""
+    from dse.designs.records import LEAVES_OF_SERVING
+
+    if path.startswith(LEAVES_OF_SERVING) and study.name != "serving":
+        raise InputError(option, f"{name}, of a model that is served", "leaves of training", to_serve)
+    if study.unread and path.startswith(study.unread):
+        raise InputError(option, f"{name}, of training", "leaves that serving reads", "leave it out")
+
+
+def _value(path: str, text: str) -> Any:
+    """A number or a truth value, as printed by tables too, else the text."""
+    from dse.designs.leaves import known_leaves
+
+    words = {"true": True, "false": False}
+    if "enum" not in known_leaves()[path]:
+        words |= {"yes": True, "no": False}
+    if text.lower() in words:
+        return words[text.lower()]
+    try:
+        return float(text)
+    except ValueError:
+        return text
