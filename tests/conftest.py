@@ -69,6 +69,11 @@ def full_size(few: int, many: int) -> int:
     return many if settings().max_examples > _EXAMPLES else few
 
 
+def slow(*values: object):
+    """A case of a test that only ``make test-slow`` runs: other cases of it are quick and take the same path."""
+    return pytest.param(*values, marks=pytest.mark.slow)
+
+
 def pytest_configure(config: pytest.Config) -> None:
     """Share compiled programs between processes and runs, then make JAX strict."""
     os.environ.setdefault("XLA_FLAGS", QUICK_COMPILATION)

@@ -7,7 +7,6 @@ from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
-import scipy.stats
 
 from benchmarks.search import exact, suite
 from benchmarks.search.exact import Optimum
@@ -76,6 +75,8 @@ class Reading:
 
         Sure where two methods that are alike would seldom differ so: one-sided Mann-Whitney test over the seeds.
         """
+        import scipy.stats  # a second
+
         base = self.methods(space)["random"]["seeds"]
         for method, found in self.methods(space).items():
             for mark, gaps in ((m, g) for m, g in found["seeds"].items() if m in base):

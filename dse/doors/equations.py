@@ -87,6 +87,45 @@ def distinct(closed: ClosedJaxpr) -> Equations:
     return merging.result(outputs)
 
 
+class _Step(NamedTuple):
+    """An equation of JAX on a list of values, which its outputs are appended to; inputs by their place in the list."""
+
+    primitive: Primitive
+    parameters: dict[str, Any]
+    inputs: tuple[Atom, ...]
+    n_outputs: int
+    has_effect: bool
+    key: Hashable  #: of the parameters
+
+
+def _in_line(jaxpr: Jaxpr) -> tuple[list[_Step], list[Atom]]:
+    """The equations of ``jaxpr`` with called ones in line, and the places of its outputs."""
+    steps: list[_Step] = []
+    n_values = len(jaxpr.constvars) + len(jaxpr.invars)
+
+    def walked(called: Jaxpr, inputs: Sequence[Atom]) -> list[Atom]:
+        nonlocal n_values
+        stands = dict(zip([*called.constvars, *called.invars], inputs, strict=True))
+
+        def read(atom: Any) -> Atom:
+            return _literal(atom) if isinstance(atom, Literal) else stands[atom]
+
+        for equation in called.eqns:
+            arguments = tuple(map(read, equation.invars))
+            inner = equation.params.get("jaxpr") if equation.primitive.name in CALLS else None
+            if inner is not None and not inner.consts:
+                places = walked(inner.jaxpr, arguments)
+            else:
+                places = [*range(n_values, n_values + len(equation.outvars))]
+                n_values += len(places)
+                primitive, given, has_effect = equation.primitive, equation.params, bool(equation.effects)
+                steps.append(_Step(primitive, given, arguments, len(places), has_effect, _hashable(given)))
+            stands.update(zip(equation.outvars, places, strict=True))
+        return [read(atom) for atom in called.outvars]
+
+    return steps, walked(jaxpr, range(n_values))
+
+
 class Merging:
     """Equations in order; of equal ones the first stands for all."""
 
@@ -94,45 +133,41 @@ class Merging:
         self._equations: list[Equation] = []
         self._n_inputs = self._n_variables = n_inputs
         self._first: dict[Hashable, tuple[int, ...]] = {}
+        self._steps: dict[Jaxpr, tuple[list[_Step], list[Atom]]] = {}
 
     def run(self, jaxpr: Jaxpr, constants: Sequence[Atom], inputs: Sequence[Atom]) -> list[Atom]:
         """Take in the equations of ``jaxpr`` at these inputs; gives its outputs."""
-        stands = dict(zip([*jaxpr.constvars, *jaxpr.invars], [*constants, *inputs], strict=True))
-
-        def read(atom: Any) -> Atom:
-            return _literal(atom) if isinstance(atom, Literal) else stands[atom]
-
-        for equation in jaxpr.eqns:
-            arguments = tuple(map(read, equation.invars))
-            called = equation.params.get("jaxpr") if equation.primitive.name in CALLS else None
-            found: Sequence[Atom]
-            if called is not None and not called.consts:
-                found = self.run(called.jaxpr, (), arguments)
-            else:
-                found = self.once(
-                    equation.primitive, equation.params, arguments, len(equation.outvars), bool(equation.effects)
-                )
-            stands.update(zip(equation.outvars, found, strict=True))
-        return [read(atom) for atom in jaxpr.outvars]
+        if jaxpr not in self._steps:
+            self._steps[jaxpr] = _in_line(jaxpr)
+        steps, outputs = self._steps[jaxpr]
+        values: list[Atom] = [*constants, *inputs]
+        for step in steps:
+            arguments = tuple([values[at] if type(at) is int else at for at in step.inputs])
+            more = step.n_outputs, step.has_effect, step.key
+            values.extend(self.once(step.primitive, step.parameters, arguments, *more))
+        return [values[at] if type(at) is int else at for at in outputs]
 
     def once(
         self, primitive: Primitive, parameters: dict[str, Any], inputs: tuple[Atom, ...], n_outputs: int,
-        has_effect: bool,
+        has_effect: bool, told_apart_by: Hashable = None,
     ) -> tuple[Atom, ...]:  # fmt: skip
-        """Take in an equation, unless there is an equal one or its output is known; gives its outputs."""
-        if primitive.name == "convert_element_type" and isinstance(inputs[0], Constant):
+        """Take in an equation, unless there is an equal one or its output is known; gives its outputs.
+
+        ``told_apart_by``: :func:`_hashable` of the parameters, where it is known.
+        """
+        if primitive.name == "convert_element_type" and type(inputs[0]) is Constant:
             known = np.asarray(inputs[0].value)
             if not known.ndim:
                 return (number(known.astype(parameters["new_dtype"])[()]),)
-        keys = tuple(atom.key if isinstance(atom, Constant) else atom for atom in inputs)
-        key = object() if has_effect else (primitive, keys, _hashable(parameters))
-        if key not in self._first:
+        keys = tuple([atom.key if type(atom) is Constant else atom for atom in inputs])
+        key = object() if has_effect else (primitive, keys, told_apart_by or _hashable(parameters))
+        found = self._first.get(key)
+        if found is None:
             start = self._n_variables
             self._n_variables += n_outputs
-            outputs = tuple(range(start, self._n_variables))
-            self._equations.append(Equation(primitive, parameters, inputs, outputs, has_effect))
-            self._first[key] = outputs
-        return self._first[key]
+            self._first[key] = found = tuple(range(start, self._n_variables))
+            self._equations.append(Equation(primitive, parameters, inputs, found, has_effect))
+        return found
 
     def result(self, outputs: Sequence[Atom]) -> Equations:
         """The function that gives these outputs."""

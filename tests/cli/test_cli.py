@@ -24,6 +24,7 @@ from dse.cli.status import report_errors
 from dse.errors import Notice
 from dse.io import interruption
 from dse.views import drawing
+from tests.conftest import slow
 
 EVALUATE = ["evaluate", "-w", "gpt-3-13b", "-s", "selene"]
 CASES = """
@@ -99,7 +100,7 @@ def commands(group=None, path=()):
             yield (*path, name), command
 
 
-@pytest.mark.parametrize("width", [40, 60, 80, 200])
+@pytest.mark.parametrize("width", [40, slow(60), slow(80), 200])
 def test_help_shows_defaults_and_loses_no_name(command, monkeypatch, width):
     """Every option of every command: its name whole, and its default where it is no switch that is off."""
     monkeypatch.setenv("COLUMNS", str(width))
@@ -525,13 +526,16 @@ def test_a_command_whose_reader_has_gone_ends_quietly(arguments):
     assert piped(arguments) == (141, "")
 
 
-def test_a_difference_that_nobody_reads_is_no_answer(small_results):
-    """Neither 0 for the same nor 1 for another; an error is told on the other stream, unless that has gone too."""
-    same = ["diff", small_results[1], small_results[1]]
-    assert piped(same) == (141, "") and piped([*same, "--json"]) == (141, "")
-    status, told = piped(["diff", small_results[1], "absent.nc"])
-    assert status == 2 and "no such file" in told
-    assert piped(["diff", small_results[1], "absent.nc"], to_both=True)[0] == 141
+@pytest.mark.parametrize("options", [[], slow(["--json"])], ids=str)
+def test_a_difference_that_nobody_reads_is_no_answer(small_results, options):
+    """Neither 0 for the same nor 1 for another."""
+    assert piped(["diff", small_results[1], small_results[1], *options]) == (141, "")
+
+
+@pytest.mark.parametrize("to_both", [False, slow(True)])
+def test_an_error_is_told_on_the_other_stream_unless_that_has_gone_too(small_results, to_both):
+    status, told = piped(["diff", small_results[1], "absent.nc"], to_both)
+    assert status == 141 if to_both else status == 2 and "no such file" in told
 
 
 # --- predict, validate -------------------------------------------------------------------------------------

@@ -21,7 +21,7 @@ def test_a_limit_at_the_prediction_is_kept_in_half_of_all_cases():
 
 
 def test_a_plan_has_intervals_and_chances(capsys):
-    limits = ["--ttft", "p95=2s", "--tpot", "50ms", "--max-devices", "8"]
+    limits = ["--ttft", "p95=2s", "--tpot", "50ms", "--max-devices", "2"]
     asked = ["plan", "--serving", "-w", "llama-3-8b", "--on", "h100", "--rate", "2", *limits]
     fleet, *_ = json.loads(told(capsys, *asked, "--json")[1])["fleets"]
     low, high = fleet["intervals"]["time_per_output_token"]

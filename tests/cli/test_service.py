@@ -17,6 +17,7 @@ from dse.cli.service.tools import server
 from dse.cli.service.web import MOST_BYTES, application
 from dse.cli.service.worker import Worker, answer
 from dse.errors import InputError
+from tests.conftest import slow
 from tests.fuzz.programs import asked
 from tests.fuzz.requests import DESIGN, REQUESTS, SWEEP, mutants
 
@@ -140,9 +141,10 @@ def test_requests_of_the_page_are_answered():
     assert all(f"`{name}`" in page for name in OPERATIONS)
 
 
-def test_mutants_get_an_answer(client):
+@pytest.mark.parametrize("count", [40, slow(150)])
+def test_mutants_get_an_answer(client, count):
     draw = random.Random(0)
-    for name, request in mutants(REQUESTS, 150, draw):
+    for name, request in mutants(REQUESTS, count, draw):
         found = client.post(f"/{name}", json=request)
         assert found.status_code in (200, 422), (name, request, found.text)
 

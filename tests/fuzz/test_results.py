@@ -15,7 +15,7 @@ import pytest
 import dse
 from dse.errors import InputError
 from dse.views import plot
-from tests.conftest import full_size
+from tests.conftest import full_size, slow
 from tests.fuzz import readers, results, samples
 
 ROOT = Path(__file__).parents[2]
@@ -71,15 +71,16 @@ def test_mutants_of_results(tmp_path, small_results):
     assert done.returncode == 0, done.stderr[-3000:]
 
 
-def test_mutants_of_every_kind(tmp_path):
+@pytest.mark.parametrize("count", [8, slow(24)])
+def test_mutants_of_every_kind(tmp_path, count):
     """Rewritten by xarray or by malice: all that reads them ends well or in four parts. ``make fuzz`` tries more."""
     made = samples.make(tmp_path / "samples", samples.QUICK)
     few = {"few": full_size(2, 0), "spoilt": 0.0}  # of changed bytes netCDF may end the process
-    for mutant in results.tried(full_size(24, 2000), 1, made, tmp_path / "work", **few):
+    for mutant in results.tried(full_size(count, 2000), 1, made, tmp_path / "work", **few):
         assert not mutant.faults, (mutant.name, mutant.faults)
 
 
-@pytest.mark.parametrize("name", ["best", "top", "grid"])
+@pytest.mark.parametrize("name", ["best", slow("top"), "grid"])
 def test_files_that_are_whole_are_read_by_all(tmp_path, name):
     """But for figures that the results are not for."""
     (path,) = samples.make(tmp_path, [name]).values()

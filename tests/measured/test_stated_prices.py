@@ -8,6 +8,7 @@ import pytest
 
 import dse
 from dse.cli import app
+from tests.conftest import slow
 
 DESIGN = {"tp": "8", "n_devices": "8", "made.price": "28000 USD"}
 
@@ -19,7 +20,7 @@ def told(capsys, *arguments):
     return capsys.readouterr().out
 
 
-@pytest.mark.parametrize("metric", ["capital_cost", "cost_per_run"])
+@pytest.mark.parametrize("metric", [slow("capital_cost"), "cost_per_run"])
 def test_commands_print_the_same_interval(metric, tmp_path, capsys):
     sets = [text for name, value in DESIGN.items() for text in ("--set", f"{name}={value}")]
     common = ["-w", "llama-3-8b", *sets, "--json"]

@@ -288,16 +288,12 @@ def engine_moves(name: str) -> dict[str, float]:
     one = design(name)
     engine = one.software.engine or Engine()
     stated = {leaf: float(getattr(engine, leaf)) for leaf in engines_of(name)}
-
-    def of(values: Mapping[str, Any], one: Design) -> tuple[Any, None]:
-        software = dataclasses.replace(one.software, engine=dataclasses.replace(engine, **values))
-        found = serving.serve(dataclasses.replace(one, software=software))
-        return {metric: getattr(found, metric) for metric in STUDIES["serving"].smooth}, None
-
     with jax.enable_x64(True):
         count, values = halved(stated)
-        found = ScalarFunction(of, None).over(count, values, jax.tree.map(np.float64, one))
-    return dict(zip(sorted(stated), moved(found), strict=True))
+        engine = dataclasses.replace(engine, **values)
+        one = dataclasses.replace(one, software=dataclasses.replace(one.software, engine=engine))
+        found = with_constants("serving").over(count, constants(), jax.tree.map(np.float64, one))
+    return dict(zip(sorted(stated), moved({m: found[m] for m in STUDIES["serving"].smooth}), strict=True))
 
 
 def test_every_leaf_of_an_engine_counts():

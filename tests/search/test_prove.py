@@ -15,6 +15,7 @@ from dse.search.prove.branch import gaps
 from dse.search.run import identity
 from dse.spec import search as spec
 from dse.sweep.engine.numpy_backend import evaluate_few
+from tests.conftest import slow
 from tests.search.small import BUDGET, DENSE, HARDWARE, MIXED
 
 CHIPS = """
@@ -92,7 +93,7 @@ def every(one):
 
 
 @pytest.mark.parametrize("name", SPACES)
-@pytest.mark.parametrize("gap", [0.0, 0.01])
+@pytest.mark.parametrize("gap", [0.0, slow(0.01)])
 def test_every_design_is_within_the_gap_of_a_known_one(name, gap):
     one = task(name)
     proof, certificate = prove(one, None, {}, ProofOptions(gap))

@@ -11,6 +11,7 @@ from typer.testing import CliRunner
 import dse
 from dse.cli import app
 from dse.search.prove import proof as proofs
+from tests.conftest import slow
 from tests.processes import start
 from tests.search.small import BUDGET, HARDWARE
 
@@ -95,7 +96,7 @@ def kept(tmp_path_factory):
     return tmp_path_factory.mktemp("kept")
 
 
-@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+@pytest.mark.parametrize("number", [signal.SIGINT, slow(signal.SIGTERM)])
 def test_a_proof_that_is_stopped_keeps_what_is_proven(tmp_path, kept, number):
     file, output = tmp_path / "p.toml", tmp_path / "p.nc"
     wide = re.sub(r"count = \d+", "count = 90000", HARDWARE)

@@ -16,6 +16,7 @@ from dse.search.functions import Penalty
 from dse.search.run import SearchOptions
 from dse.spec import search as spec
 from dse.sweep.engine.engine import SweepEngine
+from tests.conftest import slow
 from tests.search.small import DENSE
 
 TEXT = """
@@ -116,7 +117,7 @@ def test_slopes_are_those_of_each_structure_alone(listed):
         np.testing.assert_array_equal(slopes[path][rows], by_leaf[path][rows])
 
 
-@pytest.mark.parametrize("imbalance", [LISTED, PODS])
+@pytest.mark.parametrize("imbalance", [slow(LISTED), PODS])
 def test_steps_and_samples_stay_in_the_space(imbalance):
     made = task(imbalance)
     points = spaces.sample(made.space, jax.random.key(1), (200,))

@@ -9,6 +9,7 @@ from dse.sweep.engine.engine import CHUNK_SCORES, SweepEngine
 from dse.sweep.engine.reductions import gathered, padded_rows
 from dse.sweep.reduce.collection import Collection
 from dse.sweep.reduce.keep import blocks, parts
+from tests.conftest import slow
 from tests.sweep import toy
 from tests.sweep.toy import sweep
 
@@ -57,8 +58,8 @@ def brute_front(index, scores):
     return np.sort(found)
 
 
-@pytest.mark.parametrize("n_objectives", [2, 3, 4])
-@pytest.mark.parametrize("chunks_a_block", [1, 4, 16])
+@pytest.mark.parametrize("n_objectives", [2, slow(3), 4])
+@pytest.mark.parametrize("chunks_a_block", [1, 4, slow(16)])
 def test_the_front_is_exact(monkeypatch, n_objectives, chunks_a_block):
     engine, keep = engine_of(n_objectives)
     expected = brute_front(*all_scores(engine))

@@ -13,6 +13,7 @@ from dse.sweep.engine.reductions import below, count_below
 from dse.sweep.reduce import histogram as histograms
 from dse.sweep.reduce.collection import Collection
 from dse.sweep.reduce.keep import blocks, parts
+from tests.conftest import slow
 from tests.sweep import toy
 from tests.sweep.toy import MAPPING_AXES, sweep
 
@@ -53,9 +54,7 @@ def test_counts_are_those_of_all_feasible_designs(bins):
 
 
 @pytest.mark.usefixtures("compiled")
-@pytest.mark.parametrize(
-    "mode", [mode if mode in ("all", "pareto") else pytest.param(mode, marks=pytest.mark.slow) for mode in MODES]
-)
+@pytest.mark.parametrize("mode", [mode if mode == "pareto" else slow(mode) for mode in MODES])
 def test_modes_and_chunks_count_alike(monkeypatch, mode):
     names = [f"{word}{name}{end}" for name in NAMES
              for word, end in (("count_by_", ""), ("bin_of_", "_from"), ("bin_of_", "_to"))]  # fmt: skip

@@ -20,6 +20,7 @@ from dse.sweep import open_results, perform
 from dse.sweep.results import declared, writing
 from dse.sweep.results.files import Labelled, Variable
 from tests.cli.test_cli import assert_four_parts, command  # noqa: F401 - a fixture
+from tests.conftest import slow
 
 ROOT = Path(__file__).parents[2]
 DESIGNS = 600_000_000
@@ -118,7 +119,7 @@ def made(make, folder):
 
 
 @pytest.mark.skipif(not Path("/proc/self/statm").exists(), reason="memory is limited as Linux does it")
-@pytest.mark.parametrize("sealed", [False, True])
+@pytest.mark.parametrize("sealed", [slow(False), True])
 def test_what_declares_more_than_it_holds_is_refused_in_little_memory(tmp_path, small_results, sealed):
     paths = [made(make, tmp_path) for make in BOMBS]
     for path in paths:

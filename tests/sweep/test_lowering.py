@@ -15,6 +15,7 @@ from dse.sweep.engine import gradients
 from dse.sweep.engine.devices import times_within
 from dse.sweep.engine.engine import SweepEngine
 from dse.sweep.engine.programs import PersistentFunction
+from tests.conftest import slow
 from tests.panel import design
 
 
@@ -37,7 +38,7 @@ def modules(monkeypatch):
         assert "f64" not in text and "tensor" in text, name
 
 
-@pytest.mark.parametrize("sweep", ["megatron_1t_4096_a100", "llama3_70b_serving", "deepseek_v3_2048_h800"])
+@pytest.mark.parametrize("sweep", ["megatron_1t_4096_a100", "llama3_70b_serving", slow("deepseek_v3_2048_h800")])
 def test_programs_of_sweeps(sweep, modules):
     engine = SweepEngine(plan(f"sweeps/{sweep}.toml", "top:1")[0], by_numpy=False).each[0]
     engine.full(0, 1)

@@ -13,6 +13,7 @@ from dse.sweep import execute, open_results, plan
 from dse.sweep.engine.engine import SweepEngine
 from dse.sweep.engine.nesting import Inner, Nest
 from dse.sweep.reduce.minima import take_run
+from tests.conftest import slow
 from tests.sweep import toy
 from tests.sweep.toy import MAPPING_AXES, sweep
 
@@ -39,7 +40,7 @@ def brute(dataset, axis, values, how):
 
 
 @pytest.mark.parametrize("mode", MODES)
-@pytest.mark.parametrize("chunk", [None, 700])
+@pytest.mark.parametrize("chunk", [None, slow(700)])
 def test_every_objective_by_every_axis(everything, mode, chunk):
     found = dse.overview(found_by(mode, chunk)[0])
     axes = [*everything.indexes["mapping"].names, "memory_bandwidth", "memory_capacity"]
@@ -76,7 +77,7 @@ def test_chunks_and_nests_change_no_bit(monkeypatch, mode):
         xr.testing.assert_allclose(dse.overview(found_by(mode, 700)[0]), whole, rtol=1e-6)
 
 
-@pytest.mark.parametrize("mode", MODES)
+@pytest.mark.parametrize("mode", [mode if mode in ("all", "best") else slow(mode) for mode in MODES])
 def test_found_by_name_after_reopening(tmp_path, mode):
     found = dse.overview(found_by(mode, output=tmp_path / "r.nc")[0])
     with xr.open_dataset(tmp_path / "r.nc", group="overview") as plain, open_results(tmp_path / "r.nc") as ours:

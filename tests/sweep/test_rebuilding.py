@@ -7,6 +7,7 @@ import pytest
 import dse
 from dse.sweep import execute, open_results
 from dse.sweep.results.rebuilding import grid_of, singles_at
+from tests.conftest import slow
 from tests.programs import metrics_of_many
 from tests.sweep import toy
 from tests.sweep.test_dataset import ALL_MODES, AXES
@@ -31,8 +32,11 @@ def stacked(*of):
     return jax.tree.map(lambda *leaves: np.stack(leaves), *singles_at(*of))
 
 
-@pytest.mark.parametrize("axes", [AXES, ZIPPED], ids=["plain", "zipped"])
-@pytest.mark.parametrize("keep", ALL_MODES)
+@pytest.mark.parametrize(
+    ("axes", "keep"), [
+        *((AXES, keep) for keep in ALL_MODES), (ZIPPED, ALL_MODES[0]), *(slow(ZIPPED, keep) for keep in ALL_MODES[1:]),
+    ],
+)  # fmt: skip
 def test_rebuilt_designs_take_the_time_of_their_rows(axes, keep, tmp_path):
     more = '[objective]\nminimize = ["step_time", "peak_memory"]'
     path = tmp_path / "r.nc"

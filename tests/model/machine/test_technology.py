@@ -42,6 +42,7 @@ from dse.model.machine import technology
 from dse.model.machine.kernel_power import gemm_power
 from dse.model.machine.power import voltage
 from dse.types import GENERATED, Infeasible, Precision
+from tests.conftest import slow
 from tests.designs import ACCELERATOR, make_design
 from tests.programs import by_numpy, slopes_by_numpy
 
@@ -402,7 +403,7 @@ def log_output(values, accelerator):
     return outputs(replace(accelerator, {f"chip.{name}": value for name, value in values.items()}))
 
 
-@pytest.mark.parametrize("name", ["generated-h100", "generated-mi300x", "gpu"])
+@pytest.mark.parametrize("name", ["generated-h100", slow("generated-mi300x"), "gpu"])
 def test_gradients_are_finite_differences(name):
     accelerator = catalog.record(types.Accelerator, name)
     names = ["die_area", "power_budget", "matrix_area", "core_power", "cache_area", "node.density", "node.energy",

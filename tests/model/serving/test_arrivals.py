@@ -18,6 +18,7 @@ from dse.sweep import plan
 from dse.sweep.engine.engine import SweepEngine
 from dse.sweep.engine.point import equations_of, neutral
 from dse.types import Infeasible, Load
+from tests.conftest import slow
 
 DENSE = dict(workload="llama-3-8b", system="h100-sxm-80gb", prompt_tokens=512, output_tokens=256)
 MIXTURE = dict(workload="mixtral-8x7b", system="h100-sxm-80gb", tp=2, prompt_tokens=1000, output_tokens=300)
@@ -172,7 +173,7 @@ def test_first_tokens_of_closed_loops_are_those_of_the_simulator(case, concurren
     assert found.requests_per_second == pytest.approx(simulated["requests_per_second"], rel=0.03)
 
 
-@pytest.mark.parametrize(("case", "utilisation"), [(DENSE, 0.3), (MIXTURE, 0.6), (SPREAD, 0.8), (SPARSE, 0.6)])
+@pytest.mark.parametrize(("case", "utilisation"), [(DENSE, 0.3), (MIXTURE, 0.6), (SPREAD, 0.8), slow(SPARSE, 0.6)])
 def test_percentiles_are_those_of_the_simulator(case, utilisation):
     """Within 10 % (docs/simulate.md: more designs and rates, and longer)."""
     one = loaded(case, utilisation)

@@ -15,6 +15,7 @@ from dse.model.serving.reuse import Contents, characteristic_time, popularity
 from dse.simulate.run import simulate
 from dse.simulate.statistics import statistics
 from dse.types import Reuse
+from tests.conftest import slow
 
 BASE = dict(prompt_tokens=4000, output_tokens=200)
 GROUPS = dict(BASE, prefix_share=0.5)
@@ -52,14 +53,14 @@ def test_characteristic_time_fills_the_cache(groups, size):
 @pytest.mark.parametrize(
     "case",
     [
-        dict(GROUPS, request_rate=5, prefix_groups=30), dict(GROUPS, request_rate=5, prefix_groups=300),
-        dict(GROUPS, request_rate=5, prefix_groups=3000, prefix_skew=0.6),
+        slow(dict(GROUPS, request_rate=5, prefix_groups=30)), dict(GROUPS, request_rate=5, prefix_groups=300),
+        slow(dict(GROUPS, request_rate=5, prefix_groups=3000, prefix_skew=0.6)),
         dict(GROUPS, request_rate=5, prefix_groups=1000, host_cache=1e11, disk_cache=5e11),
         dict(GROUPS, concurrency=64, prefix_groups=300),
-        dict(BASE, request_rate=5, turns=8, think_time=3), dict(BASE, request_rate=5, turns=8, think_time=30),
+        dict(BASE, request_rate=5, turns=8, think_time=3), slow(dict(BASE, request_rate=5, turns=8, think_time=30)),
         dict(BASE, request_rate=5, turns=8, think_time=30, host_cache=1e11),
         dict(BASE, request_rate=5, turns=8, think_time=30, prefix_share=0.2, prefix_groups=100),
-        dict(BASE, request_rate=5, turns=2, think_time=60, length_spread=0.5, answer_spread=0.5),
+        slow(dict(BASE, request_rate=5, turns=2, think_time=60, length_spread=0.5, answer_spread=0.5)),
     ],
     ids=lambda case: ", ".join(f"{name} {value:g}" for name, value in case.items() if name not in BASE),
 )  # fmt: skip
