@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import jax.numpy as jnp
 
-from dse.model.choice import given, required, times
+from dse.model.choice import given, required, times, where_on
 from dse.model.formats import Block, trait
 from dse.model.layout import EXPERT_LEVELS, ExpertLayout, Layout
 from dse.model.work.messages import members_copied
@@ -84,7 +84,7 @@ def routed_operators(design: Design, layout: Layout, experts: ExpertLayout) -> l
     w, e, act = design.workload, layout.element, layout.element.activation
     norms, inner, block = EXPERT_LEVELS
     gate, kept = 1.0 + w.gated, design.software.activation_output_kept * e.operand
-    there = w.backward * act + (1.0 - w.backward) * jnp.minimum(act, e.operand)
+    there = where_on(w.backward, act, e.operand)
     moved = of_own_kernels(design, (there + act) * permuted_rows(design, layout, experts))
     forward, backward = (of_own_kernels(design, passes * act) for passes in BIAS_PASSES)
     return [
@@ -144,7 +144,7 @@ def expert_quantization(design: Design, layout: Layout) -> Operator:
     into = layout.tokens * (w.hidden + layout.context_width + shared + experts.shared)
     back = layout.tokens * (w.hidden + layout.query_width + layout.keys_and_values + shared + gate * experts.shared)
     rows = of_own_kernels(design, experts.rows)
-    once = w.backward * rows + (1.0 - w.backward) * of_own_kernels(design, layout.tokens)
+    once = where_on(w.backward, rows, of_own_kernels(design, layout.tokens))
     into = into + once * w.hidden + rows * experts.ffn
     return casts(into, (back + rows * (w.hidden + gate * experts.ffn)) / into, layout.element, w.backward)
 
