@@ -98,7 +98,7 @@ _AREA, _TDP, _CLOCK = ("m^2", POSITIVE), ("W", POSITIVE), ("Hz", POSITIVE)
 _LEVELS = dict(scale_up_bandwidth=("B/s", POSITIVE), scale_out_bandwidth=("B/s", POSITIVE))
 _HOST = _numbers(
     host_memory="B", host_bandwidth="B/s", host_power="W", host_power_share="1", pue=("1", Bounds(low=1.0)),
-    crowding="1",
+    crowding="1", host_slowdown=("1", POSITIVE),
 )
 _NODE = TableField(
     _texts("scale_up", "scale_out", "software", "engine") | _HOST
