@@ -65,6 +65,7 @@ MEANINGS = {
     "host_bandwidth": "host link per device, one direction; default: that of the accelerator, else 32 GB/s",
     "host_power": "host power per device",
     "host_power_share": "host power over the accelerator's power limit",
+    "host_slowdown": "time of a serving engine's code on the host over that on x86 processors, default 1",
     "pue": "power usage effectiveness (PUE)",
     "scope": f"`scale-up` or `scale-out`, {_READERS}",
     "energy": "link energy per byte, both ends, with optics",

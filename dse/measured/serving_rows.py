@@ -19,7 +19,19 @@ from dse.measured.completion import Candidates, known_device, unknown_shape
 from dse.measured.mappings import PRECISIONS, precision
 from dse.measured.names import NEAREST, Lookup
 from dse.measured.table import DEVICE, Case, Row, Skip
-from dse.types import AllToAll, ExpertMapping, Load, Mapping, Precision, Requests, Serving, Workload
+from dse.measured.tensorrt_bench import limits
+from dse.types import (
+    AllToAll,
+    Design,
+    ExpertMapping,
+    Load,
+    Mapping,
+    Precision,
+    Requests,
+    Serving,
+    Software,
+    Workload,
+)
 from dse.types.choices import WEIGHTS_ALONE
 from dse.types.paths import build
 
@@ -31,6 +43,9 @@ _BURSTS = ("InferenceX", "aiconfigurator_silicon")
 
 #: Sources of energy from device counters (NVML), without hosts and facility.
 _COUNTERS = ("ML.ENERGY", "profile ")
+
+#: Sources measured with ``trtllm-bench``, and whether its engine cuts no prompts: the PyTorch backend, of 1.0.
+_BENCH = {"TensorRT-LLM_v0.17": False, "TensorRT-LLM_v1.0": True}
 
 _MLPERF = "MLPerf"
 #: Assumed maximum share of memory for weights, of mappings that no row lists.
@@ -124,9 +139,25 @@ def complete(row: Row, lookup: Lookup, twin: bool | None = None) -> Candidates:
     if row.source.startswith(_WHOLE_CACHES):
         workload = dataclasses.replace(workload, local_layers=0.0)
     workload = dataclasses.replace(workload, requests=requests)
+    if row.source in _BENCH:
+        asked = Design(workload=workload, system=system, software=software, mapping=mapping)
+        mapping, software = _with_limits(cells, asked)
     stands_in = not row.get("software") and lookup.is_nearest(stack, row.source, row.get("framework"))
     note = NEAREST if stands_in else ""
     return Candidates(workload, system, software, (mapping,), cells.completed, stack, note)
+
+
+def _with_limits(cells: Cells, design: Design) -> tuple[Mapping, Software]:
+    """Mapping and stack with the limits of ``trtllm-bench``, to which 4-bit weights are half a byte each."""
+    whole, serving, engine = _BENCH[cells.row.source], design.mapping.serving, design.software.engine
+    assert serving is not None and engine is not None, "of a row of serving"
+    a_weight = {"fp4": 0.5, "fp8": 1.0}.get(cells.text("precision").lower(), 2.0)
+    found = limits(design, a_weight * 1e9 * (cells.number("params_B") or 0.0), whole)
+    serving = dataclasses.replace(serving, chunk=found.tokens, whole_prompts=1.0 if whole else None)
+    return (
+        dataclasses.replace(design.mapping, serving=serving),
+        dataclasses.replace(design.software, engine=dataclasses.replace(engine, most_sequences=found.sequences)),
+    )
 
 
 def _settings(cells: Cells, runtime: float) -> dict[str, float]:

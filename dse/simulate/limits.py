@@ -32,6 +32,7 @@ class Limits(NamedTuple):
     speed: float  # tokens of a sequence per step
     rows: float  # tokens of the budget per decoding sequence
     request_time: float  # s, outside the engine
+    whole: bool = False  # whether a prompt waits for a step that holds all of it
     tiers: tuple[tuple[int, float], ...] = ()  # blocks of prefix caches beyond device memory, seconds to load a block
 
     def blocks_of(self, tokens: float) -> int:
@@ -63,6 +64,7 @@ def limits_of(design: Design, asked: RequestList) -> Limits:
         reserved=float(serving.reserved_answer) if serving.paged else 1.0, mixed=bool(serving.mixed),
         admission_steps=max(int(serving.admission_steps), 1), speed=float(tokens_of_a_step(serving)),
         rows=1.0 + float(serving.drafts), request_time=float(engine.request_time),
+        whole=bool(serving.whole_prompts),
     )  # fmt: skip
     tiers, storage = design.mapping.cache_tiers, design.system.host_tiers or HostTiers()
     if tiers is not None:

@@ -264,7 +264,7 @@ class Scheduler:
             return pieces
         while self.waiting and budget > 0 and len(self.running) < limits.sequences:
             i = self.waiting[0]
-            if not self._admit(i):
+            if (limits.whole and budget < self.prompt[i] <= limits.chunk) or not self._admit(i):
                 break
             self.waiting.popleft()
             if self.loading and any(i == one for _, one in self.loading):

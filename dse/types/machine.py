@@ -126,6 +126,10 @@ class System:
     host_power: Scalar = metadata(
         "", "W", "host power per device: processors, fans, NICs, conversion", default=200.0
     )
+    host_slowdown: Scalar | None = metadata(
+        "", "1", "time of a serving engine's code on the host over that on a host with x86 processors",
+        default=None, bounds=POSITIVE, absent=1.0,
+    )  # fmt: skip
     pue: Scalar = metadata(
         "PUE", "1", "power usage effectiveness (PUE)", default=1.2, bounds=Bounds(low=1.0)
     )

@@ -100,6 +100,10 @@ class Serving:
     mixed: Scalar = metadata(
         "", "1", "mixed prefill and decode (chunked prefill): 1 yes", default=1.0, bounds=YES_OR_NO
     )
+    whole_prompts: Scalar | None = metadata(
+        "", "1", "a prompt within the limit of a step is not cut: 1 yes",
+        default=None, bounds=YES_OR_NO, absent=0.0,
+    )  # fmt: skip
     admission_steps: Scalar = metadata(
         "", "1", "engine steps between admissions", default=1.0, bounds=COUNT
     )

@@ -310,6 +310,23 @@ def test_runs_of_tensorrt_llm_have_the_requests_that_their_source_states():
         assert completed(**row | {"isl": isl, "osl": osl}).design.workload.requests.queue == queue
 
 
+@pytest.mark.parametrize(
+    ("source", "isl", "osl", "most", "tokens"),
+    [
+        ("TensorRT-LLM_v0.17", 128, 128, 4096, 8192),  # as its documentation prints them
+        ("TensorRT-LLM_v0.17", 2048, 128, 640, 9216),
+        ("TensorRT-LLM_v0.17", 5000, 500, 224, 2304),
+        ("TensorRT-LLM_v1.0", 5000, 500, 224, 5224),  # a prompt beside all requests
+    ],
+)
+def test_runs_of_tensorrt_llm_have_the_limits_of_its_benchmark(source, isl, osl, most, tokens):
+    row = INFERENCEX | dict(framework=source, batch="", batch_kind="offline", model="Llama-3-8B", params_B=8)
+    row |= dict(source=source, gpu="H100-SXM-80GB", n_gpus=1, tp=1, precision="FP8", isl=isl, osl=osl)
+    found = completed(**row).design
+    assert (found.software.engine.most_sequences, found.mapping.serving.chunk) == (most, tokens)
+    assert found.mapping.serving.whole_prompts == (1.0 if source.endswith("1.0") else None)
+
+
 def test_energy_of_ml_energy_is_that_of_the_devices():
     """Counters of devices: no host, no facility; of a whole run in v2, whose limit of sequences is the engine's own."""
     note = "task chat; mean running batch 1516.9; GPU energy only"

@@ -187,15 +187,16 @@ def check_between(network: Values, where: str, name: str) -> None:
 
 
 def _facility(found: Entry, prefix: str, device: Entry, folder: Folder) -> Values:
-    """Host power per device, and overhead of the facility; typical values where none are stated."""
+    """Host power per device, speed of its code, overhead of the facility; typical values where none are stated."""
     typical = load("kernels", _LIBRARY, folder)
 
     def stated(field: str) -> float:
         return found.value(prefix + field, device.value(f"node.{field}", typical.value(f"node.{field}")))
 
     share = stated("host_power_share") * device.value("chip.power_budget", device.value("power.tdp"))
+    slowdown = found.value(f"{prefix}host_slowdown", device.value("node.host_slowdown"))
     return {"host_power": found.value(f"{prefix}host_power", device.value("node.host_power", share)),
-            "pue": stated("pue")}  # fmt: skip
+            "pue": stated("pue")} | ({} if slowdown is None else {"host_slowdown": slowdown})  # fmt: skip
 
 
 def made_of(device: Entry, folder: Folder = None) -> Values:

@@ -101,7 +101,7 @@ _NUMBERS = _numbers(
 )
 _HOST = _numbers(
     host_memory="B", host_bandwidth="B/s", host_power="W", host_power_share="1", pue=("1", Bounds(low=1.0)),
-    crowding="1",
+    crowding="1", host_slowdown=("1", POSITIVE),
 )
 _NODE = TableField(_texts("scale_up", "scale_out", "software", "engine") | _HOST | _NUMBERS)
 _POWER = _leaves(types.Power)

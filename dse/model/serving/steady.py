@@ -321,7 +321,7 @@ def prompt_intake(requests: Requests, serving: Serving, running: Scalar) -> Prom
     """Prompt intake of engine steps.
 
     In full steps the share of prompt tokens is that of a request; other steps carry the prompts that arrived since the
-    step before, up to a chunk.
+    step before, up to a chunk, or as many whole ones as fit into it.
     """
     fresh = requests.prompt_tokens * (1.0 - requests.prefix_share)
     turns = jnp.maximum(requests.output_tokens / tokens_of_a_step(serving), 1.0)
@@ -329,10 +329,26 @@ def prompt_intake(requests: Requests, serving: Serving, running: Scalar) -> Prom
     each = jnp.maximum(fresh, 1.0)
     full = serving.chunk * each / jnp.maximum(fresh + turns * decoded, 1.0)
     arrivals = _mean_if_positive(jnp.maximum(running - 1.0, 0.0) / turns)
-    tokens = jnp.maximum(serving.chunk - running * decoded, full)
+    left = serving.chunk - running * decoded
+    if serving.whole_prompts is not None:
+        are_whole = (serving.whole_prompts > 0.0) & (serving.chunk > each)
+        full = jnp.where(are_whole, _whole_prompts(serving.chunk, each, turns * decoded), full)
+        left = jnp.where(are_whole, each * jnp.floor(left / each), left)
+    tokens = jnp.maximum(left, full)
     holds, q = tokens / each, jnp.minimum(tokens, each * arrivals)
     steps = fresh / q
     return PromptIntake(fresh, each, turns, full, q, turns * full / each, steps, jnp.maximum(steps, 1.0), holds)
+
+
+def _whole_prompts(chunk: Scalar, each: Scalar, decoded: Scalar) -> Scalar:
+    """Prompt tokens of a full step of whole prompts, of ``each`` tokens, whose answers have ``decoded`` tokens.
+
+    Of ``c`` tokens ``n`` decoding requests leave ``floor((c - n) / p)`` prompts, as many as end where
+    ``n = max(k o, c - (k + 1) p)`` with ``k = floor(c / (p + o))``: there the number of prompts is the whole ``k``, or
+    a mean of ``k`` and ``k + 1`` as ``n`` keeps close to a step of the floor.
+    """
+    many = jnp.floor(chunk / (each + decoded))
+    return each * jnp.maximum(many, (chunk - (many + 1.0) * each) / jnp.maximum(decoded, 1.0))
 
 
 def _least_time(steps: Steps, taken: PromptIntake) -> Scalar:

@@ -10,7 +10,7 @@ from typing import NamedTuple
 
 import jax.numpy as jnp
 
-from dse.model.choice import nothing, plus, times
+from dse.model.choice import given, nothing, plus, times
 from dse.model.machine.messages import send_all
 from dse.model.machine.rates import Rates
 from dse.model.machine.roofline import kernels_time, moving_time, roofline_terms
@@ -88,7 +88,8 @@ def stage_time(stage: Stage, serving: Serving, engine: Engine, work: StepWork, b
         communication=ran.layers * messages_time(stage.design, engine, work) + handed_on,
         host=added,
     )))  # fmt: skip
-    added = plus(added, exposed_launches(engine, batch, added, whole.total))
+    launched = times(given(stage.design.system.host_slowdown, 1.0), added)
+    added = plus(added, exposed_launches(engine, batch, launched, whole.total))
     return whole._replace(host=added + exposed_host_time(stage.design, engine, batch, whole.total))
 
 
@@ -96,7 +97,7 @@ def exposed_launches(engine: Engine, batch: Batch, added: Scalar, device: Scalar
     """Time by which launches outlast the kernels of a step without a graph: ``max(r a - D, 0)``.
 
     A host launches the kernels of a step with prompts one by one, unless it has captured a graph of as many tokens.
-    Launches of a layer take ``r`` times its overhead ``a`` in a graph.
+    Launches of a layer take ``r`` times its overhead ``a`` in a graph, longer on a slow host.
     """
     if nothing(batch.prompt):
         return 0.0
@@ -108,10 +109,12 @@ def exposed_host_time(design: Design, engine: Engine, batch: Batch, device: Scal
     """Host time of a step that its kernels do not hide: ``h - o min(h, device)``.
 
     The host schedules a step, prepares each sequence, and hands the inputs to every further rank of a tp group; with
-    asynchronous scheduling while the device works on the step before (vLLM, SGLang, TensorRT-LLM since 2025).
+    asynchronous scheduling while the device works on the step before (vLLM, SGLang, TensorRT-LLM since 2025). Engines
+    are fitted to hosts with x86 processors; others take ``host_slowdown`` times as long.
     """
     per_step = engine.host_step_time + engine.rank_time * (design.mapping.tp - 1.0)
     host = per_step / design.mapping.pp + batch.sequences * engine.sequence_time
+    host = times(given(design.system.host_slowdown, 1.0), host)
     return host - engine.host_overlap * jnp.minimum(host, device)
 
 

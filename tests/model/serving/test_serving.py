@@ -394,6 +394,16 @@ def test_buffers_of_every_operator_grow_with_sequences_and_leave_room_for_fewer(
     assert own["request_latency"] == plain["request_latency"]
 
 
+def test_a_slow_host_shows_where_the_device_does_not_hide_it():
+    """Of a Grace processor what follows the kernels is 1.25 times as long; with all of it hidden nothing is."""
+    asked = dict(load="static", concurrency=256, system="gb200-nvl72", layer_time=0.0, host_step_time=2e-3)
+    (fast, slow), (before, after) = (
+        [metrics(**asked, host_overlap=hidden, **{"system.host_slowdown": slow})["time_per_output_token_host"]
+         for slow in (1.0, 1.25)] for hidden in (0.0, 1.0)
+    )  # fmt: skip
+    assert slow == pytest.approx(1.25 * fast) and before == after == pytest.approx(0.0, abs=1e-9)
+
+
 def test_a_request_alone_waits_for_no_prompt_but_its_own():
     """Mean-value analysis: its own long prompt delays none of its tokens, and each step reads its whole cache."""
     alone = metrics(concurrency=1, prompt_tokens=131072, output_tokens=256, request_time=0.0)
