@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import jax.numpy as jnp
 
-from dse.model.choice import given, required, times
+from dse.model.choice import given, required, times, where_on
 from dse.model.formats import Block, trait
 from dse.model.layout import EXPERT_LEVELS, ExpertLayout, Layout
 from dse.model.work.messages import members_copied
@@ -79,11 +79,13 @@ def routed_operators(design: Design, layout: Layout, experts: ExpertLayout) -> l
     Each of ``T`` tokens is copied to ``k`` experts: permuted into ``T k`` rows before the all-to-all, and ``R`` rows by
     expert after it (:func:`permuted_rows`); likewise on the way back. Stored are the rows, the first products and the
     activations. Router weights are applied to the activations, so the output of the second product is not stored.
+    Without a backward rows are narrow on the way there (:func:`expert_quantization`).
     """
     w, e, act = design.workload, layout.element, layout.element.activation
     norms, inner, block = EXPERT_LEVELS
     gate, kept = 1.0 + w.gated, design.software.activation_output_kept * e.operand
-    moved = of_own_kernels(design, 2.0 * act * permuted_rows(design, layout, experts))
+    there = where_on(w.backward, act, e.operand)
+    moved = of_own_kernels(design, (there + act) * permuted_rows(design, layout, experts))
     forward, backward = (of_own_kernels(design, passes * act) for passes in BIAS_PASSES)
     return [
         elementwise("permute", w.hidden, moved, moved, 0.0, flops=Flops(0.0, 0.0), recomputed_from=block),
@@ -131,15 +133,20 @@ def activation(
 
 
 def expert_quantization(design: Design, layout: Layout) -> Operator:
-    """Casts of a recipe with narrow operands: attention, shared expert and routed rows."""
+    """Casts of a recipe with narrow operands: attention, shared expert and routed rows.
+
+    Without a backward tokens are cast once, before they are copied to their experts: engines do so
+    (``fused_moe_cutlass.py`` of TensorRT-LLM, ``fused_moe`` of vLLM; from memory).
+    """
     w, experts = design.workload, layout.experts
     gate = 1.0 + w.gated
     shared = experts.has_shared * w.hidden
     into = layout.tokens * (w.hidden + layout.context_width + shared + experts.shared)
     back = layout.tokens * (w.hidden + layout.query_width + layout.keys_and_values + shared + gate * experts.shared)
     rows = of_own_kernels(design, experts.rows)
-    into = into + rows * (w.hidden + experts.ffn)
-    return casts(into, (back + rows * (w.hidden + gate * experts.ffn)) / into, layout.element)
+    once = where_on(w.backward, rows, of_own_kernels(design, layout.tokens))
+    into = into + once * w.hidden + rows * experts.ffn
+    return casts(into, (back + rows * (w.hidden + gate * experts.ffn)) / into, layout.element, w.backward)
 
 
 def of_own_kernels(design: Design, cost: Scalar) -> Scalar:

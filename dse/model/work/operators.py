@@ -10,7 +10,7 @@ from typing import NamedTuple
 
 import jax.numpy as jnp
 
-from dse.model.choice import ceiling
+from dse.model.choice import ceiling, times
 from dse.types import Element, Operator, OperatorKind, Scalar, Work
 
 #: Bytes stored and moved per dropout mask element (PyTorch: a byte per boolean).
@@ -110,9 +110,12 @@ def elementwise(
     )  # fmt: skip
 
 
-def casts(inputs: Scalar, gradients: Scalar, element: Element) -> Operator:
-    """Casts to narrower operands: ``inputs`` elements forward, ``inputs gradients`` elements backward."""
-    cast = element.reads * element.activation + 2.0 * element.operand
+def casts(inputs: Scalar, gradients: Scalar, element: Element, backward: Scalar) -> Operator:
+    """Casts to narrower operands: ``inputs`` elements forward, ``inputs gradients`` elements backward.
+
+    Written as they are, and transposed where there is a ``backward``.
+    """
+    cast = element.reads * element.activation + times(1.0 + backward, element.operand)
     narrow = jnp.where(element.operand < element.activation, 1.0, 0.0)
     return elementwise("quantization", inputs, cast, cast * gradients, 0.0, flops=Flops(0.0, 0.0), present=narrow)
 

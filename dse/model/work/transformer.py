@@ -118,7 +118,7 @@ def quantization(design: Design, layout: Layout) -> Operator:
     w, e = design.workload, layout.element
     inputs = 2.0 * w.hidden + layout.context_width + layout.ffn
     outputs = 2.0 * w.hidden + layout.query_width + layout.keys_and_values + (1.0 + w.gated) * layout.ffn
-    return casts(layout.tokens * inputs, outputs / inputs, e)
+    return casts(layout.tokens * inputs, outputs / inputs, e, w.backward)
 
 
 def embedding_operators(design: Design, layout: Layout) -> list[Operator]:

@@ -7,9 +7,11 @@ import pytest
 
 import dse
 from dse.designs.records import with_serving_defaults
+from dse.model.layout import lay_out
 from dse.model.serving.steady import prompt_intake
 from dse.model.serving.work import busiest_rank, largest_deviate, stage_of, unmet_share, with_experts_met
 from dse.model.work.batch import Batch
+from dse.model.work.transformer import expert_layer_operators
 from dse.simulate.limits import limits_of
 from dse.simulate.load import drawn
 from dse.simulate.scheduler import Scheduler
@@ -139,3 +141,19 @@ def test_ranks_that_are_simulated_together():
     apart, together = [scheduler.run() for scheduler in ranks(8)], run_together(ranks(8), 0.3)
     assert all((b.finish >= a.finish * (1 - 1e-9)).all() for a, b in zip(apart, together, strict=True))
     assert max(b.finish.max() for b in together) > 1.05 * max(a.finish.max() for a in apart)
+
+
+def test_a_forward_pass_casts_tokens_once_and_copies_narrow_ones():
+    """Products of 8 bits need a transposed operand in the backward only; two experts a token, on one device."""
+    trained = dse.design("mixtral-8x7b", "h200-sxm-141gb", precision="fp8")
+    answered = dataclasses.replace(trained, workload=dataclasses.replace(trained.workload, backward=0.0))
+    (wide, cast), (narrow, once) = (
+        [next(o.forward.bytes for o in expert_layer_operators(one, lay_out(one)) if o.name == name)
+         for name in ("permute", "quantization")] for one in (trained, answered)
+    )  # fmt: skip
+    assert float(narrow / wide) == pytest.approx((1.0 + 2.0) / (2.0 + 2.0))
+    element, w = lay_out(trained).element, trained.workload
+    read = element.reads * 2.0
+    dense, ffn = w.hidden + w.n_heads * w.head_dim, w.experts.expert_ffn
+    expected = (read + 1.0) * (dense + w.hidden + 2.0 * ffn) / ((read + 2.0) * (dense + 2.0 * w.hidden + 2.0 * ffn))
+    assert float(once / cast) == pytest.approx(float(expected), rel=1e-3)
