@@ -76,11 +76,10 @@ class Prepared:
         start, n_valid, padded = self.outer(first, count, stop)
         scores, reasons = self._run(score_chunk, padded, start, n_valid, self._masks, lengths=self._lengths)
         feasible_bit = self.of.program.study.feasible_bit
-        bits = tuple(group.bits | feasible_bit for group in self.stages.groups)
-        made = summarise(scores, reasons, pivots, owners=self.owners, bits=bits, feasible_bit=feasible_bit)
+        static = dict(owners=self.owners, feasible_bit=feasible_bit)
+        made = Scores(scores, reasons, *summarise(scores, reasons, pivots, **static))
         if thresholds is None:
             return made
-        static = dict(owners=self.owners, feasible_bit=feasible_bit)
         return made._replace(below=count_below(scores, reasons, thresholds, **static))
 
 
