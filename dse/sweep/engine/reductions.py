@@ -7,6 +7,7 @@ the better, and infinite for what is infeasible or no mapping.
 from __future__ import annotations
 
 import functools
+import math
 import operator
 from collections.abc import Sequence
 from typing import NamedTuple
@@ -177,7 +178,10 @@ def _counts(scores: Sequence[Array], reasons: Sequence[Array], feasible_bit: int
 
     A design has a bit where some group has it: of all less those where no group does.
     """
-    tallies = [_tallies(own, reason, feasible_bit) for own, reason in zip(scores, reasons, strict=True)]
+    tallies = []
+    for own, reason in zip(scores, reasons, strict=True):
+        along = math.prod(reason.shape[:-1]), reason.shape[-1]
+        tallies.append(_tallies(own.reshape(len(own), *along), reason.reshape(along), feasible_bit))
     totals = _totals(tallies)
     by_reason, feasible, every, ranked = totals[:-3], totals[-3:-2], totals[-2:-1], totals[-1:]
     if len(tallies) > 1:
@@ -188,12 +192,12 @@ def _counts(scores: Sequence[Array], reasons: Sequence[Array], feasible_bit: int
 def _tallies(own: Array, reason: Array, feasible_bit: int) -> Array:
     """[bit, outer] how many positions have each bit of a reason, the feasible one last; are mappings; are ranked.
 
-    Words are added along the first part with a sum for each of their bits: seven become three by full adders, as in
+    Words are added along the positions with a sum for each of their bits: seven become three by full adders, as in
     the population count of Harley and Seal. So the words are read once, and few are left of which bits are taken out.
 
     Args:
-        own: [objective, first part, second part, outer] scores.
-        reason: [first part, second part, outer].
+        own: [objective, position, outer] scores.
+        reason: [position, outer].
         feasible_bit: the bit after those of all reasons.
     """
     count, rows = feasible_bit.bit_length(), len(reason)
@@ -216,11 +220,8 @@ def _tallies(own: Array, reason: Array, feasible_bit: int) -> Array:
         sums = lax.fori_loop(0, rows // 7, add_seven, sums)
     for row in range(rows - rows % 7, rows):
         sums = _added(sums, words(row, 1)[0], 0)
-    places = jnp.arange(0, count + 2, len(_PLACES), dtype=jnp.int32)[:, None, None]
-    spread = (_spread_bits(each[None] >> places) << power for power, each in enumerate(sums))
-    packed = functools.reduce(operator.add, spread)
-    threes = [(packed >> place & 1023).sum(axis=1, dtype=jnp.int32) for place in _PLACES]
-    return jnp.stack(threes, axis=1).reshape(-1, reason.shape[-1])[: count + 2]
+    bits = jnp.arange(count + 2, dtype=jnp.int32)[:, None]
+    return functools.reduce(operator.add, ((each[None] >> bits & 1) << power for power, each in enumerate(sums)))
 
 
 def _full(a: Array, b: Array, c: Array) -> tuple[Array, Array]:
@@ -234,11 +235,6 @@ def _added(sums: tuple[Array, ...], word: Array, power: int) -> tuple[Array, ...
     for i in range(power, len(found)):
         found[i], word = found[i] ^ word, found[i] & word
     return tuple(found)
-
-
-def _spread_bits(bits: Array) -> Array:
-    """The lowest three bits, ten places apart."""
-    return (bits & 7) * (1 | 1 << 9 | 1 << 18) & (1 | 1 << 10 | 1 << 20)
 
 
 # --- on the host ------------------------------------------------------------------------------------------

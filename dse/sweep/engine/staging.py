@@ -71,6 +71,7 @@ class Stage(NamedTuple):
     level: int
     inputs: tuple[int, ...]
     outputs: tuple[int, ...]
+    n_equations: int
 
 
 class Goals(NamedTuple):
@@ -176,13 +177,14 @@ def _stage(of: Moving, level: int, computed: Sequence[int], outputs: Iterable[in
 
     outputs = sorted(outputs)
     wanted = {i for i in outputs if is_own(i)}
-    inputs = set(outputs) - wanted
+    inputs, n_equations = set(outputs) - wanted, 0
     for equation in reversed(of.equations.equations):
         if equation.has_effect or wanted.intersection(equation.outputs):
+            n_equations += 1
             for atom in equation.inputs:
                 if isinstance(atom, int):
                     (wanted if is_own(atom) else inputs).add(atom)
-    return Stage(level, tuple(sorted(inputs)), tuple(outputs))
+    return Stage(level, tuple(sorted(inputs)), tuple(outputs), n_equations)
 
 
 def _tables(of: Moving, levels: Sequence[int], wanted: set[int]) -> tuple[Stage, ...]:
