@@ -89,7 +89,6 @@ class Prepared:
             return made
         return made._replace(below=count_below(scores, reasons, thresholds, **static))
 
-
     @functools.cached_property
     def _in_two(self) -> bool:
         """Whether the stage of the outer index is a program of its own, compiled quickly: where it has little to do."""

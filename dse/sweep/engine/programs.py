@@ -43,6 +43,10 @@ FAST = {"xla_cpu_prefer_vector_width": 512, "xla_cpu_enable_fast_min_max": True}
 #: What is left of them for versions of XLA that do not know all.
 _KNOWN_BY_ALL = {"xla_backend_optimization_level": 0}
 
+#: Threads in which XLA compiles, and how their names begin.
+_THREADS = "compiling"
+_COMPILING = ThreadPoolExecutor(4, _THREADS)
+
 
 class CompileClock:
     """Seconds that JAX has spent tracing and compiling in this process, as JAX itself reports them."""
@@ -63,6 +67,8 @@ class CompileClock:
     def _note(cls, event: str, duration_secs: float, **_: Any) -> None:
         compiled = event.endswith("backend_compile_duration")
         cls.programs += compiled
+        if threading.current_thread().name.startswith(_THREADS):
+            return  # what is waited for counts
         if compiled or event.startswith("/jax/core/compile/"):
             cls._count("compile" if compiled else "trace", duration_secs)
 
@@ -103,7 +109,9 @@ class PersistentFunction:
         """The program for arguments like these, to be called with them alone and without another look at them."""
         if not self._is_kept(static) and not self._options():
             return functools.partial(self.jitted, **static)
-        return self._program(arguments, static)[0].result()
+        program = self._program(arguments, static)[0]
+        with CompileClock.loading():
+            return program.result()
 
     def begin(self, *arguments: Any, **static: Any) -> Any:
         """Start to compile the program for arguments like these in another thread, unless it is kept or asked for.
@@ -120,8 +128,9 @@ class PersistentFunction:
         leaves, structure = jax.tree.flatten(arguments)
         shapes = tuple(map(jax.typeof, leaves))
         key = (structure, shapes, *sorted(static.items()))
-        if key in self._loaded:
-            return self._loaded[key], None
+        begun = self._loaded.get(key)
+        if begun and not (begun.done() and begun.exception()):
+            return begun, None
         named = ((name, str(static[name])) for name in sorted(static))
         name = self._function.__module__, self._function.__qualname__
         made_from = circumstances() + str((*name, self._options(), self._digest, structure, shapes, *named))
@@ -164,10 +173,6 @@ class PersistentFunction:
             return compiled
 
         return _COMPILING.submit(made), traced.out_info
-
-
-#: Threads in which XLA compiles.
-_COMPILING = ThreadPoolExecutor(4, "compiling")
 
 
 def _compiled(lowered: Any, options: dict[str, Any] | None) -> Any:
