@@ -64,6 +64,7 @@ def _walked(
     atoms: dict[int, Atom] = {i: i for i in range(whole.n_inputs)}
     atoms |= {i: number(np.float32(value)) for i, value in known.items()}
     last = {atom: at for at, one in enumerate(whole.equations) for atom in one.inputs if isinstance(atom, int)}
+    last |= dict.fromkeys((atom for atom in whole.outputs if isinstance(atom, int)), len(whole.equations))
 
     def read(atom: Atom) -> Atom:
         return atoms[atom] if isinstance(atom, int) else atom
@@ -85,7 +86,8 @@ def _walked(
             results = (found,)
         atoms.update(zip(equation.outputs, results, strict=True))
         if ranges and at % _BETWEEN == 0:
-            ranges.forget({stands for atom, stands in atoms.items() if last.get(atom, -1) > at})
+            atoms = {atom: stands for atom, stands in atoms.items() if last.get(atom, -1) > at}
+            ranges.forget(set(atoms.values()))
     return merging.result(list(map(read, whole.outputs)))
 
 

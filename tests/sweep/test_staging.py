@@ -12,8 +12,10 @@ from hypothesis import strategies as st
 from dse.doors import recording
 from dse.doors.equations import Constant
 from dse.sweep import plan
+from dse.sweep.engine import reductions
 from dse.sweep.engine.engine import SweepEngine
 from dse.sweep.engine.nesting import FIRST, OUTER, SECOND, Inner, Nest
+from dse.sweep.engine.prepared import Prepared
 from dse.sweep.engine.staging import AXES, Moving, Where, goals, outputs_of, run, spread, staged, staged_scores
 from tests.sweep import toy
 from tests.sweep.toy import sweep
@@ -86,8 +88,28 @@ def test_a_design_has_every_term_of_its_reason_once(inner):
     stages = staged_scores(of, wanted, inner)
     assert sorted(i for group in stages.groups for i in group.reasons) == list(range(len(wanted.reasons)))
     assert sorted(i for group in stages.groups for i in group.objectives) == [0]
-    every = of.program.study.feasible_bit - 1
-    assert 0 < stages.groups[0].bits < every, "reasons that cannot occur are not counted"
+
+
+def test_one_program_and_two_score_alike(monkeypatch):
+    found = []
+    for in_two in (True, False):
+        monkeypatch.setattr(Prepared, "_in_two", in_two)
+        axes = toy.MAPPING_AXES + "memory.capacity = ['1 GB', '2 GB', '30 GB']"
+        engine = SweepEngine(plan(sweep(axes), study=None)[0], by_numpy=False)
+        nest = Nest(engine.grid, Inner((3,), (4, 5)))
+        found.append(engine.scores(nest, 0, nest.n_outer, np.zeros((0, 1), np.float32)))
+    for two, one in zip(*map(jax.tree.leaves, found), strict=True):
+        np.testing.assert_allclose(two, one, rtol=1e-5)
+
+
+@pytest.mark.parametrize("rows", [1, 6, 7, 50])
+def test_positions_are_counted_by_bit(rows):
+    draw = np.random.default_rng(rows)
+    reason = draw.choice([0, 1, 2, 3, 6, 8], (rows, 5)).astype(np.int32)
+    own = np.where((reason == 8) & (draw.random((rows, 5)) < 0.5), 1.0, np.inf)[None]
+    tallies = reductions._tallies(jnp.asarray(own, jnp.float32), jnp.asarray(reason), feasible_bit=8)
+    expected = [*(reason >> bit & 1 for bit in range(4)), reason != 0, np.isfinite(own[0])]
+    np.testing.assert_array_equal(tallies, [flags.sum(axis=0) for flags in expected])
 
 
 def test_what_is_the_same_for_all_is_a_constant():

@@ -2,7 +2,8 @@
 
 What an inner axis does not touch is computed once (see :mod:`dse.sweep.engine.staging`). All stages are one program:
 what they hand on, some hundred arrays, never leaves it. Tables, radices and the start are traced: one program serves
-all chunks, and every sweep of the same axes.
+all chunks, and every sweep of the same axes. Of sweeps with few outer indices the stage of these, most equations but
+little of the work, is a program of its own (``outer_chunk``): it is compiled quickly, while the rest is.
 """
 
 from __future__ import annotations
@@ -60,27 +61,82 @@ def score_chunk(
         no mapping.
     """
     values, place = _computed(grid, start, of, stages.tables, count, sharding)
-    words = grid.mask.at[place].get(mode="promise_in_bounds")
-    words = lax.with_sharding_constraint(jnp.where((jnp.arange(count) < n_valid)[:, None], words, 0), sharding)
-    found = []
-    for group, mask, shape in zip(stages.groups, masks, lengths, strict=True):
-        scored = functools.partial(_scored, of=of, group=group, lengths=shape)
-        found.append(_apart(scored, tuple(values[i] for i in group.stage.inputs), words, mask))
-    return tuple(scores for scores, _ in found), tuple(reasons for _, reasons in found)
+    return _scores(values, _words(grid, place, n_valid, sharding), masks, of, stages, lengths)
+
+
+@persistent_jit("of", "stages", "count", "sharding", quickly=True)
+def outer_chunk(
+    grid: Tables, start: Array, n_valid: Array, *, of: Moving, stages: Stages, count: int, sharding: NamedSharding
+) -> tuple[dict[tuple[int, ...], Array], Array]:
+    """Of :func:`score_chunk` the first stage, that of the outer index: variables → their values; words of the mask.
+
+    Those of a kind are one array: hundreds would take longer to hand on than to compute.
+    """
+    values, place = _computed(grid, start, of, stages.tables[:1], count, sharding)
+    kinds: dict[Any, list[int]] = {}
+    for i in _handed_on(of, stages):
+        kinds.setdefault((values[i].shape, values[i].dtype), []).append(i)
+    made = {tuple(kind): jnp.stack([values[i] for i in kind]) for kind in kinds.values()}
+    return made, _words(grid, place, n_valid, sharding)
+
+
+@persistent_jit("of", "stages", "lengths", "count", "sharding", options=FAST)
+def inner_chunk(
+    grid: Tables, outer: dict[tuple[int, ...], Array], words: Array, masks: Sequence[tuple[Array, Array] | None], *,
+    of: Moving, stages: Stages, lengths: tuple[tuple[int, int], ...], count: int, sharding: NamedSharding,
+) -> tuple[tuple[Array, ...], tuple[Array, ...]]:  # fmt: skip
+    """:func:`score_chunk` from what :func:`outer_chunk` gives."""
+    values = _of_base_and(grid.first | grid.second, grid, of)
+    for kind, made in outer.items():
+        values |= dict(zip(kind, made, strict=True))
+    return _scores(_staged(values, of, stages.tables[1:]), words, masks, of, stages, lengths)
+
+
+def _handed_on(of: Moving, stages: Stages) -> tuple[int, ...]:
+    """The variables that stages after the first are given: of the outer index, and what the first has computed."""
+    later = (*stages.tables[1:], *(group.stage for group in stages.groups))
+    needed = {i for stage in later for i in stage.inputs}
+    return tuple(sorted(i for i in needed if of.level(i) == OUTER or i in stages.tables[0].outputs))
 
 
 def _computed(
     grid: Tables, start: Array, of: Moving, stages: Sequence[Stage], count: int, sharding: NamedSharding
 ) -> tuple[dict[int, Array], Array]:  # fmt: skip
     """By variable the values of a chunk after its stages; and the place of each outer index."""
-    _, numbers = jax.tree.unflatten(of.structure, range(of.structure.num_leaves))
     outer, place = _apart(functools.partial(_looked_up, count=count, sharding=sharding), grid, start)
-    values = dict(enumerate(jax.tree.leaves(grid.base)))
-    values |= {numbers[path]: value for path, value in (grid.first | grid.second | outer).items()}
+    return _staged(_of_base_and(grid.first | grid.second | outer, grid, of), of, stages), place
+
+
+def _of_base_and(columns: dict[str, Array], grid: Tables, of: Moving) -> dict[int, Array]:
+    """By variable the values of the inputs: leaves of the base, and of axes by path."""
+    _, numbers = jax.tree.unflatten(of.structure, range(of.structure.num_leaves))
+    return dict(enumerate(jax.tree.leaves(grid.base))) | {numbers[path]: value for path, value in columns.items()}
+
+
+def _staged(values: dict[int, Array], of: Moving, stages: Sequence[Stage]) -> dict[int, Array]:
+    """By variable the values before and after stages."""
     for stage in stages:
         made = _apart(functools.partial(_stage, of=of, stage=stage), tuple(values[i] for i in stage.inputs))
-        values |= dict(zip(stage.outputs, made, strict=True))
-    return values, place
+        values = values | dict(zip(stage.outputs, made, strict=True))
+    return values
+
+
+def _words(grid: Tables, place: Array, n_valid: Array, sharding: NamedSharding) -> Array:
+    """[outer, word] of the mask of mappings, none past the first so many."""
+    words = grid.mask.at[place].get(mode="promise_in_bounds")
+    return lax.with_sharding_constraint(jnp.where((jnp.arange(len(place)) < n_valid)[:, None], words, 0), sharding)
+
+
+def _scores(
+    values: dict[int, Array], words: Array, masks: Sequence[tuple[Array, Array] | None],
+    of: Moving, stages: Stages, lengths: tuple[tuple[int, int], ...],
+) -> tuple[tuple[Array, ...], tuple[Array, ...]]:  # fmt: skip
+    """Scores and reasons by group, from the values that the groups' stages are given."""
+    found = []
+    for group, mask, shape in zip(stages.groups, masks, lengths, strict=True):
+        scored = functools.partial(_scored, of=of, group=group, lengths=shape)
+        found.append(_apart(scored, tuple(values[i] for i in group.stage.inputs), words, mask))
+    return tuple(scores for scores, _ in found), tuple(reasons for _, reasons in found)
 
 
 def _apart(function: Callable[..., Any], *arguments: Any) -> Any:
@@ -125,16 +181,11 @@ def _scored(
     reason = functools.reduce(jnp.add, found[: len(terms)], jnp.zeros((1, 1, 1), jnp.int32))
     reason = jnp.where(reason == 0, feasible_bit, reason)
     if mask is not None:
-        word, bit = (place[:, :, None] for place in mask)
-        every = [words[None, None, :, k] for k in range(words.shape[1])]
-        reason = jnp.where((_at(every, word) >> bit) & 1 != 0, reason, 0)
+        word, bit = mask
+        held = words.T.at[word].get(mode="promise_in_bounds")  # whole rows along the outer index
+        reason = jnp.where((held >> bit[:, :, None]) & 1 != 0, reason, 0)
     objectives = [
         jnp.where((reason == feasible_bit) & jnp.isfinite(value), value, jnp.inf) for value in found[len(terms) :]
     ]
     whole = [jnp.broadcast_to(value, shape) for value in (reason, *objectives)]
     return jnp.stack(whole[1:]) if objectives else jnp.zeros((0, *shape), jnp.float32), whole[0]
-
-
-def _at(every: list[Array], position: Array) -> Array:
-    """Of several arrays the one at each position."""
-    return functools.reduce(lambda found, k: jnp.where(position == k, every[k], found), range(len(every)), every[0])

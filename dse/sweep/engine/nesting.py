@@ -124,13 +124,14 @@ def choose(
         found: see :func:`axis_dependence`.
         sizes: length of each axis that may be an inner one.
         together: axes that parts which stay apart must not divide.
-        density: gives the share of what is computed that are designs, by the inner axes.
+        density: gives the share of what is computed that are designs, at most 1, by the inner axes.
     """
     weight = {axis: sum(n for axes, n in found.counts.items() if axes >> axis & 1) for axis in sizes}
     tried = sorted(sizes, key=lambda axis: (weight[axis], axis))[:_MOST_TRIED]
     best, least = _FLAT, work(found, _FLAT, sizes, density(()))
     for inner in _ways(tried, sizes, {*found.goals, _bits(together)}):
-        if (total := work(found, inner, sizes, density((*inner.first, *inner.second)))) < least:
+        at_best = work(found, inner, sizes)
+        if at_best < least and (total := at_best / density((*inner.first, *inner.second))) < least:
             best, least = inner, total
     return best
 

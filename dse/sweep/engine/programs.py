@@ -14,6 +14,7 @@ import platform
 import threading
 import time
 from collections.abc import Callable, Hashable, Iterator
+from concurrent.futures import Future, ThreadPoolExecutor
 from pathlib import Path
 from typing import Any, ClassVar
 
@@ -42,6 +43,10 @@ FAST = {"xla_cpu_prefer_vector_width": 512, "xla_cpu_enable_fast_min_max": True}
 #: What is left of them for versions of XLA that do not know all.
 _KNOWN_BY_ALL = {"xla_backend_optimization_level": 0}
 
+#: Threads in which XLA compiles, and how their names begin.
+_THREADS = "compiling"
+_COMPILING = ThreadPoolExecutor(4, _THREADS)
+
 
 class CompileClock:
     """Seconds that JAX has spent tracing and compiling in this process, as JAX itself reports them."""
@@ -62,6 +67,8 @@ class CompileClock:
     def _note(cls, event: str, duration_secs: float, **_: Any) -> None:
         compiled = event.endswith("backend_compile_duration")
         cls.programs += compiled
+        if threading.current_thread().name.startswith(_THREADS):
+            return  # what is waited for counts
         if compiled or event.startswith("/jax/core/compile/"):
             cls._count("compile" if compiled else "trace", duration_secs)
 
@@ -92,7 +99,7 @@ class PersistentFunction:
         self._function = function
         self._for_processors = options
         self.jitted: Any = jax.jit(function, static_argnames=static)  # JAX's type for it has no clear_cache
-        self._loaded: dict[Hashable, Callable[..., Any]] = {}
+        self._loaded: dict[Hashable, Future[Callable[..., Any]]] = {}
 
     def __call__(self, *arguments: Any, **static: Any) -> Any:
         """The function's value."""
@@ -100,18 +107,35 @@ class PersistentFunction:
 
     def compiled(self, *arguments: Any, **static: Any) -> Callable[..., Any]:
         """The program for arguments like these, to be called with them alone and without another look at them."""
-        kept = cache.folder() is not None and all(getattr(value, "can_be_kept", True) for value in static.values())
-        if not kept and not self._options():
+        if not self._is_kept(static) and not self._options():
             return functools.partial(self.jitted, **static)
+        program = self._program(arguments, static)[0]
+        with CompileClock.loading():
+            return program.result()
+
+    def begin(self, *arguments: Any, **static: Any) -> Any:
+        """Start to compile the program for arguments like these in another thread, unless it is kept or asked for.
+
+        XLA leaves Python to others meanwhile. Returns the shapes of its value; None where nothing is compiled.
+        """
+        return self._program(arguments, static)[1] if self._options() else None
+
+    def _is_kept(self, static: dict[str, Any]) -> bool:
+        return cache.folder() is not None and all(getattr(value, "can_be_kept", True) for value in static.values())
+
+    def _program(self, arguments: tuple[Any, ...], static: dict[str, Any]) -> tuple[Future[Callable[..., Any]], Any]:
+        """The program, which may be on its way, and the shapes of its value where this call lets it be compiled."""
         leaves, structure = jax.tree.flatten(arguments)
         shapes = tuple(map(jax.typeof, leaves))
         key = (structure, shapes, *sorted(static.items()))
-        if key not in self._loaded:
-            named = ((name, str(static[name])) for name in sorted(static))
-            name = self._function.__module__, self._function.__qualname__
-            made_from = circumstances() + str((*name, self._options(), self._digest, structure, shapes, *named))
-            self._loaded[key] = self._found(made_from if kept else None, arguments, static)
-        return self._loaded[key]
+        begun = self._loaded.get(key)
+        if begun and not (begun.done() and begun.exception()):
+            return begun, None
+        named = ((name, str(static[name])) for name in sorted(static))
+        name = self._function.__module__, self._function.__qualname__
+        made_from = circumstances() + str((*name, self._options(), self._digest, structure, shapes, *named))
+        self._loaded[key], given = self._found(made_from if self._is_kept(static) else None, arguments, static)
+        return self._loaded[key], given
 
     def forget(self) -> None:
         """Let go of the programs that this process holds: each takes dozens of its memory maps."""
@@ -126,21 +150,29 @@ class PersistentFunction:
         """Digest of the files besides the function's own; files outside of the model count by ``code_digest``."""
         return folder_digest(folder_of(self._function))
 
-    def _found(self, made_from: str | None, arguments: tuple[Any, ...], static: dict[str, Any]) -> Callable[..., Any]:
-        """The kept program, else a new one, which is kept; None for one that is not."""
+    def _found(
+        self, made_from: str | None, arguments: tuple[Any, ...], static: dict[str, Any]
+    ) -> tuple[Future[Callable[..., Any]], Any]:
+        """The kept program, else a new one, which is kept, and the shapes of its value; None for one that is not."""
         with CompileClock.loading():
             found = cache.load(made_from) if made_from else None
             if found is not None:
                 with contextlib.suppress(Exception):  # of another machine's making, say: then it is made again
-                    return serialize_executable.deserialize_and_load(*found)
+                    loaded = Future[Callable[..., Any]]()
+                    loaded.set_result(serialize_executable.deserialize_and_load(*found))
+                    return loaded, None
         traced = self.jitted.trace(*arguments, **static)
-        with compiling_anew():
-            compiled = _compiled(traced.lower(), self._options())
-        if not made_from or traced.jaxpr.effects:  # it calls back into this process
+        lowered, options, calls_back = traced.lower(), self._options(), bool(traced.jaxpr.effects)
+
+        def made() -> Callable[..., Any]:
+            with compiling_anew():
+                compiled = _compiled(lowered, options)
+            if made_from and not calls_back:  # into this process
+                with contextlib.suppress(ValueError):  # some devices' programs cannot be kept
+                    cache.save(made_from, serialize_executable.serialize(compiled))
             return compiled
-        with contextlib.suppress(ValueError):  # some devices' programs cannot be kept
-            cache.save(made_from, serialize_executable.serialize(compiled))
-        return compiled
+
+        return _COMPILING.submit(made), traced.out_info
 
 
 def _compiled(lowered: Any, options: dict[str, Any] | None) -> Any:

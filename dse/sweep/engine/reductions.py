@@ -7,6 +7,7 @@ the better, and infinite for what is infeasible or no mapping.
 from __future__ import annotations
 
 import functools
+import math
 import operator
 from collections.abc import Sequence
 from typing import NamedTuple
@@ -17,7 +18,7 @@ import numpy as np
 from jax import Array, lax
 
 from dse.doors.study import Study
-from dse.sweep.engine.programs import persistent_jit
+from dse.sweep.engine.programs import FAST, persistent_jit
 
 #: Of the device, or of the host where NumPy has computed them.
 Values = Array | np.ndarray
@@ -43,12 +44,11 @@ class Scores(NamedTuple):
 Owners = tuple[tuple[int, int], ...]
 
 
-@persistent_jit("owners", "bits", "feasible_bit")
+@persistent_jit("owners", "feasible_bit", options=FAST)
 def summarise(
-    scores: tuple[Array, ...], reasons: tuple[Array, ...], pivots: Array, *,
-    owners: Owners, bits: tuple[int, ...], feasible_bit: int,
-) -> Scores:  # fmt: skip
-    """What the host needs to know of a chunk.
+    scores: tuple[Array, ...], reasons: tuple[Array, ...], pivots: Array, *, owners: Owners, feasible_bit: int
+) -> tuple[Array, tuple[Array, ...], Array, Array]:  # fmt: skip
+    """The members of :class:`Scores` after scores and reasons, which a program that returned them would copy.
 
     Args:
         scores: by group [its objective, first part, second part, outer].
@@ -56,7 +56,6 @@ def summarise(
             mapping.
         pivots: [pivot, objective] scores of known designs, infinite where there are fewer.
         owners: where each objective is.
-        bits: by group the bits that its reasons may have.
         feasible_bit: the bit after those of all reasons.
     """
     fits = [reason == feasible_bit for reason in reasons]
@@ -65,10 +64,7 @@ def summarise(
     best = [_where(_but(some, group), least) for (group, _), least in zip(owners, own_best, strict=True)]
     candidates = _candidates(scores, best, some, pivots, owners)
     inner_best = tuple(_inner_best(number, scores, fits, some, own_best, owners) for number in range(len(scores)))
-    counts = _counts(reasons, bits, feasible_bit)
-    ranked = [jnp.isfinite(own).all(axis=0) if len(own) else fit for own, fit in zip(scores, fits, strict=True)]
-    unranked = counts[:1] - _total([_along_outer(each) for each in ranked])
-    return Scores(scores, reasons, jnp.stack(best), inner_best, candidates, jnp.concatenate([counts, unranked]))
+    return jnp.stack(best), inner_best, candidates, _counts(scores, reasons, feasible_bit)
 
 
 #: Axes of [first part, second part, outer] along which the positions of an outer index lie. Sums and minima of these
@@ -139,7 +135,7 @@ def count_below(
         def of_triple(triple: Array, score: Array = scores[group][row], others: Sequence[Array] = others) -> Array:
             ones = (jnp.where(score < least, 1 << place, 0) for least, place in zip(triple, _PLACES, strict=True))
             counts = _unpacked(functools.reduce(operator.add, ones))
-            return jnp.stack([_total([count, *others]) for count in counts])
+            return jnp.stack([_totals([count, *others]) for count in counts])
 
         found.append(lax.map(of_triple, of_objective).reshape(-1)[:n])
     return jnp.stack(found)
@@ -163,9 +159,9 @@ def _along_outer(flags: Array) -> Array:
     return flags.sum(axis=_POSITIONS, dtype=jnp.int32)
 
 
-def _total(factors: Sequence[Array]) -> Array:
+def _totals(factors: Sequence[Array]) -> Array:
     """Designs of all groups together: along the outer index the product of how many of each group there are."""
-    return functools.reduce(operator.mul, factors).sum(dtype=jnp.int32)
+    return functools.reduce(operator.mul, factors).sum(axis=-1, dtype=jnp.int32)
 
 
 def _worse(scores: tuple[Array, ...], pivots: Array) -> Array:
@@ -177,33 +173,68 @@ def _worse(scores: tuple[Array, ...], pivots: Array) -> Array:
     return worse
 
 
-def _counts(reasons: Sequence[Array], bits: Sequence[int], feasible_bit: int) -> Array:
-    """How many designs have each bit, the feasible first.
+def _counts(scores: Sequence[Array], reasons: Sequence[Array], feasible_bit: int) -> Array:
+    """How many designs are feasible, have each bit of a reason, are feasible without a finite score.
 
-    Three bits are spread over a word, ten places apart, so that one sum counts all three. A design has a bit where some
-    group has it: of all less those where no group does.
+    A design has a bit where some group has it: of all less those where no group does.
     """
-    count = feasible_bit.bit_length()
-    found = [jnp.int32(0)] * (-(-count // 3) * 3)
-    every = [_along_outer(reason != 0) for reason in reasons] if len(reasons) > 1 else []
-    for first in range(0, count, 3):
-        present = [mask >> first & 7 for mask in bits]
-        having = [
-            _unpacked(_spread_bits(reason >> first)) if mask else [jnp.int32(0)] * 3
-            for reason, mask in zip(reasons, present, strict=True)
-        ]
-        for i in (i for i in range(3) if any(mask >> i & 1 for mask in present)):
-            own = [group[i] for group in having]
-            without = [total - count for total, count in zip(every, own, strict=True)] if every else []
-            found[first + i] = _total(every) - _total(without) if every else own[0].sum(dtype=jnp.int32)
-    if every:
-        found[count - 1] = _total([_along_outer(reason == feasible_bit) for reason in reasons])
-    return jnp.stack([found[count - 1], *found[: count - 1]])
+    tallies = []
+    for own, reason in zip(scores, reasons, strict=True):
+        along = math.prod(reason.shape[:-1]), reason.shape[-1]
+        tallies.append(_tallies(own.reshape(len(own), *along), reason.reshape(along), feasible_bit))
+    totals = _totals(tallies)
+    by_reason, feasible, every, ranked = totals[:-3], totals[-3:-2], totals[-2:-1], totals[-1:]
+    if len(tallies) > 1:
+        by_reason = every - _totals([tally[-2:-1] - tally[:-3] for tally in tallies])
+    return jnp.concatenate([feasible, by_reason, feasible - ranked])
 
 
-def _spread_bits(bits: Array) -> Array:
-    """The lowest three bits, ten places apart."""
-    return (bits & 7) * (1 | 1 << 9 | 1 << 18) & (1 | 1 << 10 | 1 << 20)
+def _tallies(own: Array, reason: Array, feasible_bit: int) -> Array:
+    """[bit, outer] how many positions have each bit of a reason, the feasible one last; are mappings; are ranked.
+
+    Words are added along the positions with a sum for each of their bits: seven become three by full adders, as in
+    the population count of Harley and Seal. So the words are read once, and few are left of which bits are taken out.
+
+    Args:
+        own: [objective, position, outer] scores.
+        reason: [position, outer].
+        feasible_bit: the bit after those of all reasons.
+    """
+    count, rows = feasible_bit.bit_length(), len(reason)
+
+    def words(start: Array | int, size: int) -> Array:
+        having = lax.dynamic_slice_in_dim(reason, start, size)
+        finite = jnp.isfinite(lax.dynamic_slice_in_dim(own, start, size, axis=1)).all(axis=0)
+        ranked = finite if len(own) else having == feasible_bit
+        return having | jnp.where(having != 0, 1 << count, 0) | jnp.where(ranked, 2 << count, 0)
+
+    def add_seven(number: Array, sums: tuple[Array, ...]) -> tuple[Array, ...]:
+        a, b, c, d, e, f, g = words(number * 7, 7)
+        (first, two_a), (second, two_b) = _full(a, b, c), _full(d, e, f)
+        one, two_c = _full(first, second, g)
+        two, four = _full(two_a, two_b, two_c)
+        return _added(_added(_added(sums, one, 0), two, 1), four, 2)
+
+    sums = tuple(jnp.zeros(reason.shape[1:], jnp.int32) for _ in range(max(rows.bit_length(), 3)))
+    if rows >= 7:
+        sums = lax.fori_loop(0, rows // 7, add_seven, sums)
+    for row in range(rows - rows % 7, rows):
+        sums = _added(sums, words(row, 1)[0], 0)
+    bits = jnp.arange(count + 2, dtype=jnp.int32)[:, None]
+    return functools.reduce(operator.add, ((each[None] >> bits & 1) << power for power, each in enumerate(sums)))
+
+
+def _full(a: Array, b: Array, c: Array) -> tuple[Array, Array]:
+    """Sum and carry of three words, bit by bit."""
+    return a ^ b ^ c, a & b | c & (a ^ b)
+
+
+def _added(sums: tuple[Array, ...], word: Array, power: int) -> tuple[Array, ...]:
+    """Sums, that of a power of two each, with 2^power times a word added to them, bit by bit."""
+    found = list(sums)
+    for i in range(power, len(found)):
+        found[i], word = found[i] ^ word, found[i] & word
+    return tuple(found)
 
 
 # --- on the host ------------------------------------------------------------------------------------------

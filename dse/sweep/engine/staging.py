@@ -71,6 +71,7 @@ class Stage(NamedTuple):
     level: int
     inputs: tuple[int, ...]
     outputs: tuple[int, ...]
+    n_equations: int
 
 
 class Goals(NamedTuple):
@@ -86,7 +87,6 @@ class Group(NamedTuple):
     stage: Stage
     objectives: tuple[int, ...]
     reasons: tuple[int, ...]
-    bits: int  #: that its reasons may have
 
 
 class Stages(NamedTuple):
@@ -125,24 +125,6 @@ def _terms(found: Equations, reason: Atom) -> list[Atom]:
     return terms(reason)
 
 
-def _possible(found: Equations, reasons: Sequence[Atom], every: int) -> int:
-    """The bits that terms of a reason may have."""
-    made = _made(found)
-
-    def bits(atom: Atom) -> int:
-        if isinstance(atom, Constant):
-            return int(atom.value)
-        equation = made.get(atom)
-        name = equation.primitive.name if equation else ""
-        if equation and name in ("add", "or", "select_n"):
-            return _union(map(bits, equation.inputs[name == "select_n" :]))
-        if equation and name == "mul":  # a truth value times a bit
-            return _union(bits(factor) for factor in equation.inputs if isinstance(factor, Constant)) or every
-        return every
-
-    return _union(map(bits, reasons))
-
-
 def _union(bits: Iterable[int]) -> int:
     return functools.reduce(operator.or_, bits, 0)
 
@@ -166,7 +148,6 @@ def staged_scores(of: Moving, wanted: Goals, inner: Inner) -> Stages:
     last = (OUTER | FIRST, OUTER | SECOND) if inner.apart else (joined,)
     at_once = _has_effects(of.equations)
     before = [level for level in _STAGES if all(level != whole and not level & ~whole for whole in last)]
-    every = of.program.study.feasible_bit - 1
     groups = []
     for number, level in enumerate(last):
 
@@ -176,10 +157,10 @@ def staged_scores(of: Moving, wanted: Goals, inner: Inner) -> Stages:
             return tuple(i for i, group in enumerate(first) if group == number)
 
         reasons, objectives = own(wanted.reasons), own(wanted.objectives)
-        terms = [wanted.reasons[i] for i in reasons]
-        atoms = {atom for atom in (*terms, *(wanted.objectives[i] for i in objectives)) if isinstance(atom, int)}
+        wanted_here = (*(wanted.reasons[i] for i in reasons), *(wanted.objectives[i] for i in objectives))
+        atoms = {atom for atom in wanted_here if isinstance(atom, int)}
         stage = _stage(of, level, _STAGES if at_once else (level,), atoms)
-        groups.append(Group(stage, objectives, reasons, _possible(of.equations, terms, every)))
+        groups.append(Group(stage, objectives, reasons))
     needed = {i for group in groups for i in group.stage.inputs}
     return Stages(_tables(of, before, needed), tuple(groups))
 
@@ -196,13 +177,14 @@ def _stage(of: Moving, level: int, computed: Sequence[int], outputs: Iterable[in
 
     outputs = sorted(outputs)
     wanted = {i for i in outputs if is_own(i)}
-    inputs = set(outputs) - wanted
+    inputs, n_equations = set(outputs) - wanted, 0
     for equation in reversed(of.equations.equations):
         if equation.has_effect or wanted.intersection(equation.outputs):
+            n_equations += 1
             for atom in equation.inputs:
                 if isinstance(atom, int):
                     (wanted if is_own(atom) else inputs).add(atom)
-    return Stage(level, tuple(sorted(inputs)), tuple(outputs))
+    return Stage(level, tuple(sorted(inputs)), tuple(outputs), n_equations)
 
 
 def _tables(of: Moving, levels: Sequence[int], wanted: set[int]) -> tuple[Stage, ...]:

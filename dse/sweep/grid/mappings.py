@@ -213,7 +213,7 @@ def _held(rule: Rule, degrees: Columns, options: Columns, parts: Parts) -> Any:
     )
     columns = {path: options[path][first] for path in swept}
     held = np.broadcast_to(rule(lookup), (len(next(iter(degrees.values()))), len(first)))
-    return np.take(held, inverse.reshape(-1), axis=1)
+    return True if held.all() else np.take(held, inverse.reshape(-1), axis=1)
 
 
 def _sequence_splits(shape: Shape, lookup: Lookup) -> np.ndarray:
