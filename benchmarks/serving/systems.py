@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 
 import dse
 from benchmarks.serving.perfect import perfect
-from dse.model.serving.steady import tokens_of_a_step
+from dse.model.serving.intake import tokens_of_a_step
 from dse.types import Serving, ServingMetrics
 
 

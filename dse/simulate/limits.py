@@ -10,7 +10,7 @@ import numpy as np
 
 from dse.doors.serving import cache_room
 from dse.errors import InputError
-from dse.model.serving.steady import tokens_of_a_step
+from dse.model.serving.intake import tokens_of_a_step
 from dse.simulate.load import RequestList
 from dse.types import Design, HostTiers
 

@@ -8,7 +8,8 @@ import jax.numpy as jnp
 
 from dse.model.choice import given
 from dse.model.queues import waiting_share
-from dse.model.serving.steady import Served, steady, steps_of, tokens_of_a_step
+from dse.model.serving.intake import tokens_of_a_step
+from dse.model.serving.steady import Served, steady, steps_of
 from dse.model.serving.work import Rank
 from dse.types import Requests, Scalar, Serving
 

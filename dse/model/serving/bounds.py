@@ -6,8 +6,9 @@ from typing import NamedTuple
 
 from dse.model.accounts.bounds import BoundBy, bound_by, divided
 from dse.model.machine.roofline import isolated_time
+from dse.model.serving.intake import tokens_of_a_step
 from dse.model.serving.stage_pass import stage_pass
-from dse.model.serving.steady import EnginePhase, Phases, Served, tokens_of_a_step
+from dse.model.serving.steady import EnginePhase, Phases, Served
 from dse.model.serving.step import of_narrow_formats, without_floors
 from dse.model.serving.work import step_work
 from dse.model.work.ledger import over_kernels, scaled, summed

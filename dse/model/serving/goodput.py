@@ -7,7 +7,8 @@ from typing import Any
 
 import jax.numpy as jnp
 
-from dse.model.serving.steady import Served, tokens_of_a_step
+from dse.model.serving.intake import tokens_of_a_step
+from dse.model.serving.steady import Served
 from dse.types import Load, Requests, Scalar, Serving
 
 #: Three-point Gauss-Hermite quadrature of a normal distribution: points and weights.

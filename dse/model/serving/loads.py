@@ -5,8 +5,9 @@ from __future__ import annotations
 import jax.numpy as jnp
 
 from dse.model.serving.arrivals import arriving, at_rate
+from dse.model.serving.intake import tokens_of_a_step
 from dse.model.serving.memory import KvCapacity
-from dse.model.serving.steady import EnginePhase, Phases, Served, Steps, steady, tokens_of_a_step
+from dse.model.serving.steady import EnginePhase, Phases, Served, Steps, steady
 from dse.model.serving.step import EngineStepTime, per_stage_batch
 from dse.model.serving.work import Rank
 from dse.types import Engine, Load, Requests, Scalar

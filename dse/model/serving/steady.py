@@ -8,6 +8,7 @@ from typing import Any, NamedTuple
 import jax.numpy as jnp
 
 from dse.model.serving.clock import Running, at_limit
+from dse.model.serving.intake import PromptIntake, prompt_intake, tokens_of_a_step
 from dse.model.serving.step import EngineStepTime, engine_step
 from dse.model.serving.work import Rank
 from dse.model.work.batch import Batch
@@ -44,12 +45,6 @@ class Served(NamedTuple):
     def token(self) -> Scalar:
         """Time per output token (TPOT), mean, s."""
         return self.decode.total + self.prefill + self.preempted
-
-
-def tokens_of_a_step(serving: Serving) -> Scalar:
-    """Output tokens per sequence and step: ``(1 - a^(k + 1)) / (1 - a)`` with k drafts (Leviathan et al. 2023)."""
-    alpha = serving.acceptance
-    return jnp.where(serving.drafts > 0.0, (1.0 - alpha ** (serving.drafts + 1.0)) / (1.0 - alpha), 1.0)
 
 
 class EnginePhase(NamedTuple):
@@ -291,66 +286,6 @@ def _seen(serving: Serving, at: _Round) -> Scalar:
     return at.met + (serving.admission_steps - 1.0) * at.step
 
 
-class PromptIntake(NamedTuple):
-    """Prompt tokens and prompts per step."""
-
-    fresh: Scalar  # computed tokens of a prompt
-    each: Scalar  # the same, at least 1
-    turns: Scalar  # steps of an answer
-    full: Scalar  # prompt tokens of a full step
-    q: Scalar  # prompt tokens of a mean step with prompts
-    limit: Scalar  # decoding requests at which every step is full of prompts
-    pieces: Scalar  # steps per prompt
-    whole: Scalar  # the same, at least 1
-    holds: Scalar  # prompts that fit into a step
-    ranks: Scalar | None = None  # that step together; None: it waits for no other
-    shared: Scalar = 0.0  # share of the work of a prompt that all of them do, in its experts
-
-    def delaying(self, own: Scalar) -> Scalar:
-        """Prompts that delay a step, in steps of one rank's prompts, for ``d = own`` of the own rank.
-
-        A step waits for a prompt on any of ``R`` ranks, ``1 - (1 - d)^R``, but for its experts, whose work is the mean.
-        """
-        if self.ranks is None:
-            return own
-        any_rank = -jnp.expm1(self.ranks * jnp.log1p(-jnp.minimum(own, 1.0 - 1e-6)))
-        return own + (1.0 - self.shared) * jnp.maximum(any_rank - own, 0.0)
-
-
-def prompt_intake(requests: Requests, serving: Serving, running: Scalar) -> PromptIntake:
-    """Prompt intake of engine steps.
-
-    In full steps the share of prompt tokens is that of a request; other steps carry the prompts that arrived since the
-    step before, up to a chunk, or as many whole ones as fit into it.
-    """
-    fresh = requests.prompt_tokens * (1.0 - requests.prefix_share)
-    turns = jnp.maximum(requests.output_tokens / tokens_of_a_step(serving), 1.0)
-    decoded = (1.0 + serving.drafts) * jnp.where(serving.mixed > 0.0, 1.0, 0.0)  # tokens of a sequence in a mixed step
-    each = jnp.maximum(fresh, 1.0)
-    full = serving.chunk * each / jnp.maximum(fresh + turns * decoded, 1.0)
-    arrivals = _mean_if_positive(jnp.maximum(running - 1.0, 0.0) / turns)
-    left = serving.chunk - running * decoded
-    if serving.whole_prompts is not None:
-        are_whole = (serving.whole_prompts > 0.0) & (serving.chunk > each)
-        full = jnp.where(are_whole, _whole_prompts(serving.chunk, each, turns * decoded), full)
-        left = jnp.where(are_whole, each * jnp.floor(left / each), left)
-    tokens = jnp.maximum(left, full)
-    holds, q = tokens / each, jnp.minimum(tokens, each * arrivals)
-    steps = fresh / q
-    return PromptIntake(fresh, each, turns, full, q, turns * full / each, steps, jnp.maximum(steps, 1.0), holds)
-
-
-def _whole_prompts(chunk: Scalar, each: Scalar, decoded: Scalar) -> Scalar:
-    """Prompt tokens of a full step of whole prompts, of ``each`` tokens, whose answers have ``decoded`` tokens.
-
-    Of ``c`` tokens ``n`` decoding requests leave ``floor((c - n) / p)`` prompts, as many as end where
-    ``n = max(k o, c - (k + 1) p)`` with ``k = floor(c / (p + o))``: there the number of prompts is the whole ``k``, or
-    a mean of ``k`` and ``k + 1`` as ``n`` keeps close to a step of the floor.
-    """
-    many = jnp.floor(chunk / (each + decoded))
-    return each * jnp.maximum(many, (chunk - (many + 1.0) * each) / jnp.maximum(decoded, 1.0))
-
-
 def _least_time(steps: Steps, taken: PromptIntake) -> Scalar:
     """Engine seconds per request at full load where steps are mixed: full steps of prompts."""
     return (steps.seconds_of(taken.limit) + steps.mixed_step[0] * taken.full / taken.q) * taken.each / taken.full
@@ -368,12 +303,6 @@ def _opening(steps: Steps, rank: Rank, tokens: Scalar) -> Scalar:
 def _prompt_context(requests: Requests) -> Scalar:
     """Mean tokens that a prompt token attends to, a shared prefix included."""
     return 0.5 * requests.prompt_tokens * (1.0 + requests.prefix_share)
-
-
-def _mean_if_positive(mean: Scalar) -> Scalar:
-    """Mean of the positive values of a Poisson distribution: ``m / (1 - exp(-m))``, its series near 0."""
-    least = 1e-3
-    return jnp.where(mean > least, mean / -jnp.expm1(-jnp.maximum(mean, least)), 1.0 + 0.5 * mean)
 
 
 def _delay(ends: Scalar, works: Scalar, backlog: Scalar) -> Scalar:

@@ -13,7 +13,8 @@ import jax.numpy as jnp
 
 from dse.model.choice import given
 from dse.model.serving.arrivals import poisson_share
-from dse.model.serving.steady import Served, tokens_of_a_step
+from dse.model.serving.intake import tokens_of_a_step
+from dse.model.serving.steady import Served
 from dse.types import Load, Requests, Scalar, Serving
 
 #: Percentile → quantile of a normal distribution, share of requests beyond it.

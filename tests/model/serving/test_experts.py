@@ -8,7 +8,7 @@ import pytest
 import dse
 from dse.designs.records import with_serving_defaults
 from dse.model.layout import lay_out
-from dse.model.serving.steady import prompt_intake
+from dse.model.serving.intake import prompt_intake
 from dse.model.serving.work import busiest_rank, largest_deviate, stage_of, unmet_share, with_experts_met
 from dse.model.work.batch import Batch
 from dse.model.work.transformer import expert_layer_operators
