@@ -294,12 +294,12 @@ FIGURES = {
         "tables/calibration_sources.csv", r"vTrain_multi,.*,7\.9 %,.*\nvTrain_single,.*,6\.3 %"
     ),
     "6.8 % in the mean, ours by 16.5 %": ("showdown.md", r"SimuMax \| 14 \| 913 .* / 6\.8 % \| – \| .* / 16\.5 %"),
-    "it expresses 2,132": ("showdown.md", r"aiconfigurator \| 0\.12\.0 \| 2132"),
-    "11.7 % in\nthe median and 20.3 % in the mean": (
-        "showdown.md", r"time of a token \| aiconfigurator .* 11\.7 % / 20\.3 % \| – \| 13\.4 % / 19\.6 %",
+    "it expresses 2,124": ("showdown.md", r"aiconfigurator \| 0\.12\.0 \| 2124"),
+    "11.8 % in\nthe median and 20.2 % in the mean": (
+        "showdown.md", r"time of a token \| aiconfigurator .* 11\.8 % / 20\.2 % \| – \| 12\.9 % / 19\.5 %",
     ),
-    "45.1 % and 44.8 %, ours by 22.5 % and 34.5 %": (
-        "showdown.md", r"first token \| aiconfigurator .* 45\.1 % / 44\.8 % \| – \| 22\.5 % / 34\.5 %",
+    "45.4 % and 44.7 %, ours by 22.1 % and 34.3 %": (
+        "showdown.md", r"first token \| aiconfigurator .* 45\.4 % / 44\.7 % \| – \| 22\.1 % / 34\.3 %",
     ),
     "it expresses 681": ("showdown.md", r"llm-analysis, training \| 681 \| 913 \| 0\.31 .* 43\.4 %"),
     "21.6 % and 8.3 %": ("tables/calibration_sources.csv", r"vTrain_multi,55,21\.6 %,.*\nvTrain_single,418,8\.3 %"),

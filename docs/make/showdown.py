@@ -37,10 +37,10 @@ _READING = """\
   from kernels of the newest release of an engine. **GenZ**, **llm-analysis** and **LLM-Viewer** show what a platform
   could reach: with every efficiency at 1 their times are lower bounds and their rates upper ones, and they know no
   engine. **SimuMax** follows Megatron-LM with products measured shape by shape on the cluster of the row.
-- Times of a token: aiconfigurator's error is the smaller, in the median and in the mean, and each is the nearer on half
-  of the rows. Some of them (`aiconfigurator_silicon`) are runs of the group whose kernels are in its database; kernels
-  that it published earlier are among those that `dse`'s kernel families are fitted to. The release of its database is
-  newer than that of most rows.
+- Times of a token: aiconfigurator's error is the smaller in the median, `dse`'s in the mean, and each is the nearer on
+  half of the rows. Some of them (`aiconfigurator_silicon`) are runs of the group whose kernels are in its database;
+  kernels that it published earlier are among those that `dse`'s kernel families are fitted to. The release of its
+  database is newer than that of most rows.
 - aiconfigurator's largest error of a group, MiniMax-M2.5 in 8 bits with vLLM on B200, is of products of its database
   that take 0.17 ms each however few their rows; its default formats were kept.
 - Times to the first token as measured hold queues and the time of a client, which differs by source
