@@ -51,7 +51,7 @@ class Cumulants(NamedTuple):
         skewed = jnp.expm1(jnp.sqrt(variance) * z - 0.5 * variance) / c
         shorter = (z**3 - 3.0 * z) / 24.0 * self.fourth / (second * second)
         found = jnp.maximum(self.mean + deviation * (skewed + shorter), 0.0)  # of very clumped arrivals
-        return jnp.where(self.mean < _LONGEST, found, self.mean)
+        return jnp.where(jnp.maximum(self.mean, deviation) < _LONGEST, found, self.mean)
 
 
 def lognormal(mean: Scalar, spread: Scalar) -> Cumulants:
