@@ -21,7 +21,7 @@ NORMAL = {"p50": (0.0, 0.5), "p90": (1.2815516, 0.1), "p95": (1.6448536, 0.05), 
 
 
 #: Seconds above which powers of a time may exceed single precision.
-_LONGEST = 1e8
+_LONGEST = 1e6
 
 
 class Cumulants(NamedTuple):
