@@ -10,7 +10,7 @@ if TYPE_CHECKING:
     from dse.doors.study import Study
 
 #: Names with options of their own.
-_OPTIONS = {"workload": "-w", "system": "-s", "any_option": "--any-option"}
+_OPTIONS = {"workload": "-w", "system": "-s"}
 
 
 def settings_of(
@@ -41,6 +41,9 @@ def settings_of(
             raise InputError(option, repr(text), "NAME=VALUE", f"write, for example, {option} tp=8")
         if name in _OPTIONS:
             raise InputError(option, repr(text), "values of a design", f"write {_OPTIONS[name]} {value}")
+        if name == "any_option":
+            fix = "write --any-option" if option == "--set" else "leave it out"
+            raise InputError(option, repr(text), "values of a design", fix)
         if name in NAMED and name != "software":  # records within a system, which is named whole here
             raise InputError(
                 option, repr(text), "values of a design",

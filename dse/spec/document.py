@@ -111,4 +111,5 @@ def errors_of_option(option: str, fixed: Mapping[str, Any]) -> Iterator[None]:
             raise
         got = f"{name}, which the command sets" if error.got.endswith(" twice") else error.got
         fix = "leave it out" if got != error.got or "divisors" in error.fix else error.fix
-        raise InputError(f"{option} {name}={fixed[name]}", got, error.allowed, fix) from None
+        said = str(fixed[name]).lower() if isinstance(fixed[name], bool) else fixed[name]
+        raise InputError(f"{option} {name}={said}", got, error.allowed, fix) from None

@@ -140,6 +140,29 @@ def test_stacks_along_an_axis_take_each_its_defaults():
         np.testing.assert_allclose(found.step_time.sel(software=stack), alone.step_time, rtol=1e-6)
 
 
+@pytest.mark.parametrize(
+    ("name", "slugs"), [("software", ["sglang", "vllm"]), ("accelerator", ["h100-sxm-80gb", "gh200-144gb"])]
+)
+def test_engines_and_hosts_along_an_axis_are_those_of_single_designs(name, slugs):
+    """Records that state an optional leaf, and ones that do not: hosts that are slow, prompts that are not cut."""
+    found, _ = execute(from_text(f"""
+[workload]
+name = "llama-3-8b"
+[system]
+name = "h100"
+[serving]
+prompt_tokens = 512
+[axes]
+{name} = {slugs}
+n_devices = [1]
+"""), output=False)  # fmt: skip
+    for slug in slugs:
+        system, stack = (slug, "vllm") if name == "accelerator" else ("h100", slug)
+        one = dse.serve(dse.design("llama-3-8b", system, stack, kind="serving", prompt_tokens=512))
+        step = float(found.time_per_output_token.sel({name: slug}).squeeze())
+        assert step == pytest.approx(float(one.time_per_output_token), rel=1e-5)
+
+
 #: Stacks that train; those with an engine serve.
 TRAINING_STACKS = [name for name in catalog.names("software") if not catalog.serving_defaults(name)]
 

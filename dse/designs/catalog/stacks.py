@@ -127,13 +127,16 @@ def format_note(workloads: Iterable[str]) -> str:
 def serving_defaults(name: str, where: str = "software", folder: Folder = None) -> Values:
     """Defaults of an engine for open serving options (:class:`dse.types.Serving`); empty for a training stack.
 
+    Options that are absent unless an engine states them are left out.
+
     >>> serving_defaults("sglang")["mixed"]
     0.0
     """
     found = entry("software", name, where, folder)
     if not found.states("engine"):
         return {}
-    return {path: found.value(f"serving.{path}", a["default"]) for path, a in leaves(types.Serving).items()}
+    values = {path: found.value(f"serving.{path}", a["default"]) for path, a in leaves(types.Serving).items()}
+    return {path: value for path, value in values.items() if value is not None}
 
 
 def made(name: str, where: str = "system", folder: Folder = None) -> Values:

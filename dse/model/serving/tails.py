@@ -22,7 +22,7 @@ NORMAL = {"p50": (0.0, 0.5), "p90": (1.2815516, 0.1), "p95": (1.6448536, 0.05), 
 
 
 #: Seconds above which powers of a time may exceed single precision.
-_LONGEST = 1e8
+_LONGEST = 1e6
 
 
 class Cumulants(NamedTuple):
@@ -52,7 +52,7 @@ class Cumulants(NamedTuple):
         skewed = jnp.expm1(jnp.sqrt(variance) * z - 0.5 * variance) / c
         shorter = (z**3 - 3.0 * z) / 24.0 * self.fourth / (second * second)
         found = jnp.maximum(self.mean + deviation * (skewed + shorter), 0.0)  # of very clumped arrivals
-        return jnp.where(self.mean < _LONGEST, found, self.mean)
+        return jnp.where(jnp.maximum(self.mean, deviation) < _LONGEST, found, self.mean)
 
 
 def lognormal(mean: Scalar, spread: Scalar) -> Cumulants:

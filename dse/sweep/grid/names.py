@@ -29,7 +29,7 @@ _DOMAIN = "system.scale_up.domain"
 _FORMAT = frozenset(catalog.SERVED_FORMAT)
 
 #: Prefixes of leaves that an accelerator's own node sets; the network between nodes remains the system's.
-_NODE = ("system.scale_up.", "system.host.", "system.host_power")
+_NODE = ("system.scale_up.", "system.host.", "system.host_power", "system.host_slowdown")
 
 
 def _layers(spec: SweepSpec) -> dict[str, Axis]:
