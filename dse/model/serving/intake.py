@@ -55,8 +55,8 @@ def prompt_intake(requests: Requests, serving: Serving, running: Scalar) -> Prom
     arrivals = _mean_if_positive(jnp.maximum(running - 1.0, 0.0) / turns)
     left = serving.chunk - running * decoded
     if serving.whole_prompts is not None:
-        are_whole = (serving.whole_prompts > 0.0) & (serving.chunk > each)
-        full = jnp.where(are_whole, _whole_prompts(serving.chunk, each, turns * decoded), full)
+        are_whole = (serving.whole_prompts > 0.0) & (serving.chunk >= each)
+        full = jnp.where(are_whole, _whole_prompts(serving.chunk, each, turns, decoded), full)
         left = jnp.where(are_whole, each * jnp.floor(left / each), left)
     tokens = jnp.maximum(left, full)
     holds, q = tokens / each, jnp.minimum(tokens, each * arrivals)
@@ -64,15 +64,17 @@ def prompt_intake(requests: Requests, serving: Serving, running: Scalar) -> Prom
     return PromptIntake(fresh, each, turns, full, q, turns * full / each, steps, jnp.maximum(steps, 1.0), holds)
 
 
-def _whole_prompts(chunk: Scalar, each: Scalar, decoded: Scalar) -> Scalar:
-    """Prompt tokens of a full step of whole prompts, of ``each`` tokens, whose answers have ``decoded`` tokens.
+def _whole_prompts(chunk: Scalar, each: Scalar, turns: Scalar, decoded: Scalar) -> Scalar:
+    """Prompt tokens of a full step of whole prompts, of ``each`` tokens, whose answers are of ``turns`` steps.
 
-    Of ``c`` tokens ``n`` decoding requests leave ``floor((c - n) / p)`` prompts, as many as end where
-    ``n = max(k o, c - (k + 1) p)`` with ``k = floor(c / (p + o))``: there the number of prompts is the whole ``k``, or
-    a mean of ``k`` and ``k + 1`` as ``n`` keeps close to a step of the floor.
+    Of ``c`` tokens ``n`` requests that decode ``q`` tokens each leave ``floor((c - n q) / p)`` prompts, as many as end
+    where ``n q = max(k o, c - (k + 1) p + q)`` with ``o`` tokens of an answer and ``k = floor(c / (p + o))``: there the
+    number of prompts is the whole ``k``, or a mean of ``k`` and ``k + 1`` as ``n`` keeps close to a step of the floor,
+    which the last request has crossed.
     """
-    many = jnp.floor(chunk / (each + decoded))
-    return each * jnp.maximum(many, (chunk - (many + 1.0) * each) / jnp.maximum(decoded, 1.0))
+    answer = turns * decoded
+    many = jnp.floor(chunk / (each + answer))
+    return each * jnp.maximum(many, (chunk - (many + 1.0) * each + decoded) / jnp.maximum(answer, 1.0))
 
 
 def _mean_if_positive(mean: Scalar) -> Scalar:

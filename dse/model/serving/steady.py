@@ -118,7 +118,8 @@ class Steps(NamedTuple):
 
         The lower limit is half of the mixed step of all sequences; a separate prefill step keeps its length.
         """
-        added = jnp.where(self.separate_prefill, -self.decode.total, self.mixed - self.seconds_of(self.mixing))
+        longer = jnp.maximum(self.mixed - self.seconds_of(self.mixing), 0.0)  # as no step is for its prompts shorter
+        added = jnp.where(self.separate_prefill, -self.decode.total, longer)
         return added, jnp.where(self.separate_prefill, 1.0, 0.5) * self.mixed
 
 

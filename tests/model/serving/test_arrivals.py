@@ -197,6 +197,10 @@ def test_percentiles_are_those_of_the_simulator(case, utilisation):
              output_tokens=100, chunk=2048),
         dict(workload="llama-3-8b", system="h200-sxm-141gb", precision="fp8", concurrency=100, prompt_tokens=1000,
              output_tokens=50, chunk=1600, whole_prompts=1),
+        dict(workload="llama-3-8b", system="h200-sxm-141gb", concurrency=16, prompt_tokens=512, output_tokens=128,
+             chunk=512, whole_prompts=1),
+        dict(workload="llama-3-8b", system="h200-sxm-141gb", concurrency=16, prompt_tokens=512, output_tokens=128,
+             chunk=513, whole_prompts=1),
     ],
 )  # fmt: skip
 def test_a_closed_loop_of_the_simulator_has_the_throughput_of_the_steady_state(case):
