@@ -66,6 +66,7 @@ GUARDS = {
     "serving.reuse._FOREVER": "a cache that holds all there is",
     "steps.operating.HIGHEST_CLOCK": "the nominal clock beside its rounding: a reason, no number",
     "steps.operating.SLOW": "the second clock of a solve that is exact in two",
+    "serving.tails._LONGEST": "times beyond all use",
 }  # fmt: skip
 
 
