@@ -21,7 +21,7 @@ from dse.types import Load, Requests, Scalar, Serving
 NORMAL = {"p50": (0.0, 0.5), "p90": (1.2815516, 0.1), "p95": (1.6448536, 0.05), "p99": (2.3263479, 0.01)}
 
 
-#: Seconds above which powers of a time may exceed single precision.
+#: Seconds of deviation above which powers of a time may exceed single precision.
 _LONGEST = 1e6
 
 
@@ -52,7 +52,7 @@ class Cumulants(NamedTuple):
         skewed = jnp.expm1(jnp.sqrt(variance) * z - 0.5 * variance) / c
         shorter = (z**3 - 3.0 * z) / 24.0 * self.fourth / (second * second)
         found = jnp.maximum(self.mean + deviation * (skewed + shorter), 0.0)  # of very clumped arrivals
-        return jnp.where(jnp.maximum(self.mean, deviation) < _LONGEST, found, self.mean)
+        return jnp.where(deviation < _LONGEST, found, self.mean)
 
 
 def lognormal(mean: Scalar, spread: Scalar) -> Cumulants:
