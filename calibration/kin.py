@@ -16,8 +16,8 @@ import numpy as np
 from dse.designs import catalog
 
 #: Years by which the weight of an engine in another one's prior falls to ``1 / e``, that of other code bases, and the
-#: share of the general priors. Time and share: of 20 pairs those with the least loss of sources left out, and the same
-#: ones for 9 of the 11 sources by the other ten alone.
+#: share of the general priors. Time and share: of 20 pairs those with the least loss of sources left out, the smallest
+#: of both that were tried, and the same ones for 9 of the 11 sources by the other ten alone.
 _ERA, _OTHER, _GENERAL = 0.25, 0.15, 0.1
 #: Of the client of a benchmark, not of its engine; and of a host's code, which other code bases tell nothing of.
 _CLIENT, _OF_HOST = ("request_time",), ("host_step_time", "sequence_time", "rank_time", "host_overlap")
