@@ -202,13 +202,17 @@ def _print(found: Plan, sure: Sequence[dict[str, Sure]]) -> None:
 
 
 def _launch(workers: Workers, fleet: Fleet, demand: Demand) -> str:
-    """The command that starts one of the workers of a fleet."""
+    """The command that starts one of the workers of a fleet; by vLLM where no tool has the stack's name."""
+    from dse.launch.runs import stack_tool
+
+    tool = stack_tool(fleet.software, "serving")
     at_once = math.ceil(workers.in_flight / workers.degrees.get("dp", 1))
     role = f" --role {workers.role} --set max_num_seqs={at_once}" if workers.role else ""
     degrees = "".join(f" --set {name}={value}" for name, value in workers.degrees.items() if value > 1)
     return (
-        f"dse launch -w {demand.workload} -s {fleet.accelerator} -n {workers.devices} --for {_tool(fleet.software)}"
-        f"{role}{degrees} --set isl={demand.prompt_tokens:g} --set osl={demand.output_tokens:g}"
+        f"dse launch -w {demand.workload} -s {fleet.accelerator} -n {workers.devices} "
+        f"--for {tool.name if tool else 'vllm'}{role}{degrees} "
+        f"--set isl={demand.prompt_tokens:g} --set osl={demand.output_tokens:g}"
     )
 
 
@@ -223,11 +227,6 @@ def _print_ends(
         parts = [f"{word} {text(one[metric].low)} to {text(one[metric].high)}" for metric, (word, text) in shown.items()
                  if metric in one]  # fmt: skip
         out.print(Text(f"{name}: {', '.join(parts)}"), soft_wrap=True)
-
-
-def _tool(software: str) -> str:
-    """The tool of a stack."""
-    return next((name for name in ("sglang", "tensorrt-llm") if name in software), "vllm")
 
 
 def _print_rest(
