@@ -12,11 +12,11 @@ from dse.calibrate.fit import Parameter
 HIGHEST_THRESHOLD = 0.39
 
 _GEMM = [
-    Parameter("kernels.matrix_efficiency", 0.8, 0.2, upper=1.0),
-    Parameter("kernels.wave_quantization", 0.1, 1.0, upper=1.0),
-    Parameter("kernels.memory_efficiency", 0.88, 0.1, upper=1.0),
-    Parameter("kernels.roofline_blend", 0.4, 0.5, upper=1.0),
-    Parameter("kernels.kernel_floor", 2.5e-6, 0.5),
+    Parameter("kernels.fine.gemm_efficiency", 0.8, 0.2, upper=1.0),
+    Parameter("kernels.fine.gemm_waves", 0.1, 1.0, upper=1.0),
+    Parameter("kernels.fine.gemm_memory", 0.88, 0.1, upper=1.0),
+    Parameter("kernels.fine.gemm_blend", 0.4, 0.5, upper=1.0),
+    Parameter("kernels.fine.gemm_floor", 2.5e-6, 0.5),
     Parameter("kernels.fine.split_time", 0.6e-6, 0.7),
     Parameter("kernels.fine.feed", 250e9, 0.5),
     Parameter("kernels.fine.output_overhead", 0.35, 0.7, upper=1.0),
@@ -29,7 +29,7 @@ _GEMM = [
 ]
 
 _GEMM_OWN = frozenset((
-    "matrix_efficiency", "memory_efficiency", "roofline_blend", "kernel_floor", "quantize_floor", "block_floor",
+    "gemm_efficiency", "gemm_memory", "gemm_blend", "gemm_floor", "quantize_floor", "block_floor",
 ))  # fmt: skip
 
 _ATTENTION = [

@@ -299,7 +299,7 @@ class Product(NamedTuple):
 
 def products(name: str, size: float = 8192.0) -> tuple[Product, Product]:
     """A square product in bf16 on a generated chip, and on the same as sold."""
-    chips = (catalog.record(types.Accelerator, one, fine=True) for one in (name, TWINS[name][0]))
+    chips = (catalog.record(types.Accelerator, one) for one in (name, TWINS[name][0]))
     made, sold = map(technology.generate, chips)
     return _product(size, made), _product(size, sold)
 

@@ -20,6 +20,7 @@ from dse.types import (
     Experts,
     Fab,
     FarMemory,
+    FineKernels,
     HostTiers,
     Latent,
     Links,
@@ -134,12 +135,14 @@ OF_MONEY: dict[str, type] = {
     MADE: Made, "system.accelerator.fab": Fab, "system.prices": Prices, "system.emissions": Emissions,
 }  # fmt: skip
 
-#: Attention measured alone, which steps of engines take.
-ATTENTION = "system.accelerator.kernels.attention"
+#: GEMMs and attention measured alone, which steps of engines take.
+OF_KERNELS: dict[str, type] = {
+    "system.accelerator.kernels.fine": FineKernels, "system.accelerator.kernels.attention": AttentionKernels,
+}  # fmt: skip
 
 #: Optional records: path → class.
 OPTIONAL: dict[str, type] = {
-    CHIP: Chip, ATTENTION: AttentionKernels, PODS: Pods, LINKS: Links, PACKAGE: Package, EXPERTS: Experts, **OF_SHAPE,
+    CHIP: Chip, **OF_KERNELS, PODS: Pods, LINKS: Links, PACKAGE: Package, EXPERTS: Experts, **OF_SHAPE,
     **OF_EXPERTS, **OF_TRAINING, **OF_SERVING, **OF_MONEY,
 }  # fmt: skip
 

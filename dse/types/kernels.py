@@ -23,8 +23,16 @@ class EfficiencySteps:
 
 @record
 class FineKernels:
-    """Isolated GEMMs, an optional part of :class:`Kernels`: split-k, small tiles, output, quantisation."""
+    """Isolated GEMMs, an optional part of :class:`Kernels`: what engines run, and training steps do not reach.
 
+    The first five take the place of those of :class:`Kernels` that steps are timed by.
+    """
+
+    gemm_efficiency: Scalar = metadata("", "1", "GEMM efficiency, large and deep", bounds=POSITIVE_SHARE)
+    gemm_waves: Scalar = metadata("", "1", "share of idle cores lost in the last wave of a GEMM", bounds=SHARE)
+    gemm_memory: Scalar = metadata("", "1", "share of memory bandwidth that GEMMs reach", bounds=POSITIVE_SHARE)
+    gemm_blend: Scalar = metadata("", "1", "overlap of compute and memory in a GEMM: 0 perfect, 1 none", bounds=SHARE)
+    gemm_floor: Scalar = metadata("", "s", "shortest time of a GEMM")
     split_time: Scalar = metadata("", "s", "what one more split of the inner dimension costs", bounds=POSITIVE)
     feed: Scalar = metadata("", "B/s", "rate at which quarter tiles get their operands on a core", bounds=POSITIVE)
     output_overhead: Scalar = metadata("", "1", "share of the time to write a product that nothing hides")

@@ -32,7 +32,7 @@ def found():
     """A fit to rows that the model made with another efficiency and floor."""
     kernels = [Kernel("gemm", "h200-sxm-141gb", (*shape, 2.0, 0.0, 1.0)) for shape in SHAPES]
     own = device_of("gemm", "h200-sxm-141gb")
-    changed = replace(own, {"kernels.matrix_efficiency": 0.6, "kernels.kernel_floor": 5e-6})
+    changed = replace(own, {"kernels.fine.gemm_efficiency": 0.6, "kernels.fine.gemm_floor": 5e-6})
     seconds = times("gemm", np.array([k.values for k in kernels], np.float32), changed)
     made = [Kernel(k.kind, k.device, k.values, float(t)) for k, t in zip(kernels, seconds, strict=True)]
     return calibrate(made, k=2, jobs=[JOB])[0]
@@ -40,8 +40,8 @@ def found():
 
 @pytest.mark.slow
 def test_parameters_that_made_the_rows_come_back(found):
-    assert found.fit.values[OWN + "matrix_efficiency"] == pytest.approx(0.6, rel=0.03)
-    assert found.fit.values[OWN + "kernel_floor"] == pytest.approx(5e-6, rel=0.1)
+    assert found.fit.values[OWN + "fine.gemm_efficiency"] == pytest.approx(0.6, rel=0.03)
+    assert found.fit.values[OWN + "fine.gemm_floor"] == pytest.approx(5e-6, rel=0.1)
     assert found.fit.median_error < 0.03
     assert len(found.held_out) == len(SHAPES)
 
@@ -59,21 +59,21 @@ def test_tables_tell_source_rows_residual_and_spread(found):
     read = tomllib.loads(document({"fine": own.entries}))["fine"]
     assert "24 gemm rows" in read["source"]
     assert "held-out" in read["source"]
-    assert 0.0 < read["matrix_efficiency"]["spread"] < 0.1
+    assert 0.0 < read["gemm_efficiency"]["spread"] < 0.1
     assert read["block_floor"]["source"].startswith("prior")
-    assert "spread =" in shared.entries["roofline_blend"]
+    assert "spread =" in shared.entries["gemm_blend"]
 
 
 @pytest.mark.slow
 def test_a_family_has_the_mean_of_its_members_and_their_scatter():
     kernels = []
     for device, efficiency in (("h100-sxm-80gb", 0.5), ("h200-sxm-141gb", 0.72)):
-        chip = replace(device_of("gemm", device), {"kernels.matrix_efficiency": efficiency})
+        chip = replace(device_of("gemm", device), {"kernels.fine.gemm_efficiency": efficiency})
         rows = np.array([(*one, 2.0, 0.0, 1.0) for one in SHAPES if one[0] > 100.0], np.float32)
         seconds = times("gemm", rows, chip)
         kernels += [Kernel("gemm", device, tuple(r), float(t)) for r, t in zip(rows.tolist(), seconds, strict=True)]
     written_tables = {one.slug: one.values for one in tables(calibrate(kernels, jobs=[JOB])[0])}
-    mean = written_tables["hopper"]["matrix_efficiency"]
+    mean = written_tables["hopper"]["gemm_efficiency"]
     assert mean.value == pytest.approx(0.6, rel=0.05)
     assert mean.spread > 0.1
     assert set(written_tables["h100"]) == JOB.own
@@ -120,11 +120,10 @@ def test_the_catalogue_takes_a_fit_and_keeps_the_rest(found, tmp_path: Path):
     assert write_catalog(revisions([found], folder), folder)  # once more changes nothing
     after = tomllib.loads((folder / "kernels" / "h200.toml").read_text())
     assert after["attention"] == tomllib.loads(before)["attention"]
-    chip = catalog.record(types.Accelerator, "h200-sxm-141gb", folder=folder, fine=True)
-    assert chip.kernels.matrix_efficiency == pytest.approx(found.fit.values[OWN + "matrix_efficiency"], rel=0.01)
-    stated = catalog.entry("accelerator", "h200-sxm-141gb", folder=folder).values["kernels.fine.matrix_efficiency"]
-    assert stated.spread == pytest.approx(found.fit.spread[OWN + "matrix_efficiency"], rel=0.1)
-    assert catalog.record(types.Accelerator, "h200-sxm-141gb", folder=folder).kernels.fine is None
+    chip = catalog.record(types.Accelerator, "h200-sxm-141gb", folder=folder)
+    assert chip.kernels.fine.gemm_efficiency == pytest.approx(found.fit.values[OWN + "fine.gemm_efficiency"], rel=0.01)
+    stated = catalog.entry("accelerator", "h200-sxm-141gb", folder=folder).values["kernels.fine.gemm_efficiency"]
+    assert stated.spread == pytest.approx(found.fit.spread[OWN + "fine.gemm_efficiency"], rel=0.1)
     assert catalog.check(folder) == []
 
 

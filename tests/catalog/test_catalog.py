@@ -492,7 +492,7 @@ def test_a_host_is_the_system_s_else_the_accelerator_s_link():
 
 def test_a_fitted_value_has_its_spread_and_others_none():
     values = catalog.entry("accelerator", "h100-sxm-80gb").values
-    assert 0.0 < values["kernels.fine.matrix_efficiency"].spread < 0.1
+    assert 0.0 < values["kernels.fine.gemm_efficiency"].spread < 0.1
     assert values["memory.bandwidth"].spread == 0.0
 
 

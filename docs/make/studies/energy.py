@@ -150,7 +150,7 @@ def _of_nodes() -> Iterator[Claim]:
 
 def _board() -> tuple[float, ...]:
     """EFLOP/s in 16 bits and kW of 100 boards."""
-    made = generate(catalog.record(Accelerator, "scd-board", fine=True))
+    made = generate(catalog.record(Accelerator, "scd-board"))
     return 100.0 * float(made.matrix_rate.bf16) / 1e18, 100.0 * float(made.power.tdp) / 1e3
 
 

@@ -88,10 +88,7 @@ def _accelerator(found: Entry, folder: Folder, fine: bool) -> Values:
     values = _leaves_of(found, types.Accelerator, absent=0.0) | _optional(found, types.EfficiencySteps, "kernels.steps")
     if found.value("chip.node") is not None:
         values |= within("chip", _chip(found, folder)) | within("made", made_of(found, folder))
-    if fine:
-        restated = {f"kernels.{name}": found.value(f"kernels.fine.{name}") for name in leaves(types.Kernels)}
-        values |= {path: value for path, value in restated.items() if value is not None}
-        values |= _optional(found, types.FineKernels, "kernels.fine")
+    values |= _optional(found, types.FineKernels, "kernels.fine")
     return values | _optional(found, types.AttentionKernels, "kernels.attention")
 
 

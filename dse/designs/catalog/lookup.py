@@ -107,7 +107,7 @@ def values(kind: str, name: str, where: str = "", folder: Folder = None, fine: b
         name: slug, name or alias; ``"none"`` is the absent network.
         where: place of the name, for errors; by default the kind.
         folder: a catalogue to search first.
-        fine: include the terms of isolated kernels and collectives, which training steps do not use.
+        fine: include the terms of isolated collectives, which training steps do not use.
 
     Returns:
         Values for :func:`dse.types.paths.build`; :func:`within` places them in a larger record.

@@ -168,15 +168,15 @@ _ACCELERATOR = TableField(
 
 #: Kernel efficiencies of a chip or a family, and what stands in for what its accelerators leave out.
 #:
-#: What it leaves out itself is that of the ``family`` it names. ``fine`` restates those leaves that take another
-#: value beside the finer terms. ``alone`` is what collectives of every network share. ``power`` holds energies, and
-#: power at rest in shares of the power limit as sold, leakage of accelerators that state their transistors by these.
+#: What it leaves out itself is that of the ``family`` it names. ``alone`` is what collectives of every network share.
+#: ``power`` holds energies, and power at rest in shares of the power limit as sold, leakage of accelerators that state
+#: their transistors by these.
 _KERNELS = TableField(_texts("family") | _leaves(types.Kernels) | {
     "device": TableField(_numbers(
         vector_share=("1", POSITIVE), cores=("1", POSITIVE), cache=("B", POSITIVE), tdp=_TDP, clock=_CLOCK,
     )),
     "node": _NODE,
-    "fine": TableField(_leaves(types.FineKernels) | _leaves(types.Kernels)),
+    "fine": TableField(_leaves(types.FineKernels)),
     "attention": TableField(_leaves(types.AttentionKernels)),
     "power": TableField(
         _without(_POWER, *AT_REST, "tdp", "nominal_clock", "clock", "limit", "feed")

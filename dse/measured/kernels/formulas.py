@@ -151,6 +151,6 @@ def device_of(kind: str, name: str) -> Any:
             return platform(name)
         if kind == "exchange":
             return exchanges(name)
-        return catalog.record(types.Accelerator, name, fine=True)
+        return catalog.record(types.Accelerator, name)
     except InputError as error:
         raise Skip("unknown accelerator" if "node" not in error.where else "no switched node", name) from None

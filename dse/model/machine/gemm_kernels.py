@@ -1,6 +1,6 @@
 """Time of isolated GEMMs as benchmarks measure them, with the quantisation of their activation.
 
-Needs the accelerator's ``kernels.fine``, which training steps do not use.
+Needs the accelerator's ``kernels.fine``, which engines use too, and training steps do not.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ import jax.numpy as jnp
 
 from dse.model.choice import required
 from dse.model.machine.overlap import overlapped
-from dse.model.machine.rates import rates_of
+from dse.model.machine.rates import alone, rates_of
 from dse.model.machine.roofline import isolated_time, memory_time
 from dse.types import Accelerator, OperatorKind, Precision, Scalar, Work
 
@@ -47,8 +47,9 @@ def gemm_time(gemm: Gemm, accelerator: Accelerator) -> Scalar:
 
 def device_time(gemm: Gemm, accelerator: Accelerator) -> Scalar:
     """Device time of a GEMM and of the quantisation of its activation, s."""
-    rates = rates_of(_adjusted(accelerator, gemm.narrow), gemm.precision)
-    time = isolated_time(OperatorKind.matrix, gemm.work, rates) + accelerator.kernels.kernel_floor
+    own = _adjusted(alone(accelerator), gemm.narrow)
+    rates = rates_of(own, gemm.precision, fine=own.kernels.fine)
+    time = isolated_time(OperatorKind.matrix, gemm.work, rates) + own.kernels.kernel_floor
     return time + gemm.narrow * quantize_time(gemm, accelerator)
 
 
@@ -62,7 +63,7 @@ def quantize_time(gemm: Gemm, accelerator: Accelerator) -> Scalar:
     """Time to quantise a 16-bit activation, s. A scale per row needs the whole row first, one per block does not."""
     fine = required(accelerator.kernels.fine, "kernels.fine")
     a_row = jnp.where(gemm.precision == float(Precision.fp8), fine.quantize_row, 0.0)
-    return fine.quantize_floor + a_row * gemm.work.rows + memory_time(gemm.quantized_bytes, accelerator)
+    return fine.quantize_floor + a_row * gemm.work.rows + memory_time(gemm.quantized_bytes, alone(accelerator))
 
 
 def block_launch(work: Work, accelerator: Accelerator) -> Scalar:

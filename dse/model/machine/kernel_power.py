@@ -68,7 +68,7 @@ def gemm_demand(gemm: Gemm, accelerator: Accelerator) -> Demand:
         core_energy=flop_energy(gemm.precision, accelerator.power) * work.flops + cache,
         other_energy=memory,
         tiles=ceiling(work.rows * 2.0 * row_tiles) * ceiling(work.columns * 2.0 * column_tiles),  # quarter tiles
-        idle=kernels.kernel_floor,
+        idle=required(kernels.fine, "kernels.fine").gemm_floor,
     )
     return demand_of(lambda device: device_time(gemm, device), spent, accelerator)
 

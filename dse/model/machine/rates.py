@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import functools
 import operator
 from typing import NamedTuple
@@ -117,16 +118,34 @@ class Rates(NamedTuple):
     core_waves: Scalar
 
 
-def rates_of(
-    accelerator: Accelerator, precision: Scalar, software: Software | None = None, attention: Scalar = 1.0
-) -> Rates:
-    """Rates of a device under a recipe; without a stack those of isolated kernels.
+def alone(accelerator: Accelerator) -> Accelerator:
+    """The accelerator with its kernels as measured alone (``kernels.fine``) for those of a training step."""
+    kernels, fine = accelerator.kernels, accelerator.kernels.fine
+    if fine is None:
+        return accelerator
+    own = dataclasses.replace(
+        kernels, matrix_efficiency=fine.gemm_efficiency, wave_quantization=fine.gemm_waves,
+        memory_efficiency=fine.gemm_memory, roofline_blend=fine.gemm_blend, kernel_floor=fine.gemm_floor,
+    )  # fmt: skip
+    return dataclasses.replace(accelerator, kernels=own)
 
-    ``attention``: time of the flash kernel over that of the stack's default one.
+
+def rates_of(
+    accelerator: Accelerator, precision: Scalar, software: Software | None = None, attention: Scalar = 1.0,
+    fine: FineKernels | None = None,
+) -> Rates:  # fmt: skip
+    """Rates of a device under a recipe; without a stack those of kernels without its slow-downs.
+
+    Args:
+        accelerator: as it is in a training step, or :func:`alone`.
+        precision: recipe.
+        software: stack.
+        attention: time of the flash kernel over that of the stack's default one.
+        fine: terms of GEMMs measured alone.
     """
     kernels, links = accelerator.kernels, die_links(accelerator)
     return Rates(
-        units=_units(accelerator, precision, software, attention),
+        units=_units(accelerator, precision, software, attention, fine),
         byte_time=byte_time(accelerator),
         latency=0.0 if links is None else links.latency,
         die_links=links,
@@ -153,7 +172,8 @@ def byte_time(accelerator: Accelerator) -> Scalar:
 
 
 def _units(
-    accelerator: Accelerator, precision: Scalar, software: Software | None, attention_slowdown: Scalar
+    accelerator: Accelerator, precision: Scalar, software: Software | None, attention_slowdown: Scalar,
+    fine: FineKernels | None,
 ) -> dict[OperatorKind, Unit]:
     """Parameters by kind of operator.
 
@@ -179,13 +199,13 @@ def _units(
     left = trait(precision, lambda recipe: recipe.sixteen_bit)
     product = (1.0 - left) * product / trait(precision, lambda recipe: recipe.efficiency) + left * product_16
     units = {
-        OperatorKind.matrix: Unit(product, matrix, floor, on_matrix, kernels.fine),
-        OperatorKind.matrix_16: Unit(product_16, matrix, floor, on_matrix, kernels.fine),
+        OperatorKind.matrix: Unit(product, matrix, floor, on_matrix, fine),
+        OperatorKind.matrix_16: Unit(product_16, matrix, floor, on_matrix, fine),
         OperatorKind.flash: training,
         OperatorKind.context: prompts,
         OperatorKind.vector: Unit(elements, vector, floor, on_vector),
     }
     if software is not None and software.experts is not None:
         grouped = product / software.experts.grouped_efficiency
-        units[OperatorKind.grouped] = Unit(grouped, matrix, floor, on_matrix, kernels.fine)
+        units[OperatorKind.grouped] = Unit(grouped, matrix, floor, on_matrix, fine)
     return units

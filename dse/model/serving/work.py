@@ -11,7 +11,7 @@ from dse.model import links
 from dse.model.choice import min_prefer_first, nothing, plus, times
 from dse.model.groups import in_a_row, stage_domain, strides
 from dse.model.layout import Layout, lay_out, with_balanced_experts
-from dse.model.machine.rates import Rates, matrix_rate, rates_of, sixteen_bit_rate
+from dse.model.machine.rates import Rates, alone, matrix_rate, rates_of, sixteen_bit_rate
 from dse.model.serving.hybrid import in_hybrid
 from dse.model.work.batch import Batch
 from dse.model.work.blocks import attention_of, feed_forward_of, shares_of, states_of
@@ -82,10 +82,11 @@ class StepWork(NamedTuple):
 def stage_of(design: Design) -> Stage:
     """The batch-independent part of a stage of the engine of ``design``."""
     forward = forward_of(design)
-    accelerator, precision = design.system.accelerator, design.mapping.precision
-    tile = min_prefer_first(accelerator.kernels.tile_rows, TILE_ROWS)
-    small = dataclasses.replace(accelerator, kernels=dataclasses.replace(accelerator.kernels, tile_rows=tile))
-    rates = expert_rates(rates_of(small, precision, design.software), design)
+    accelerator, precision = alone(design.system.accelerator), design.mapping.precision
+    kernels, tile = accelerator.kernels, min_prefer_first(accelerator.kernels.tile_rows, TILE_ROWS)
+    small = dataclasses.replace(accelerator, kernels=dataclasses.replace(kernels, tile_rows=tile))
+    rates = rates_of(small, precision, design.software, fine=kernels.fine)
+    rates = attention_rates(expert_rates(rates, design), design)
     layout = with_copies(lay_out(forward), design)
     return Stage(forward, layout, rates, exchange_of(forward, layout))
 
@@ -134,6 +135,25 @@ def expert_rates(rates: Rates, design: Design) -> Rates:
     own = matrix_rate(accelerator, design.mapping.precision)
     time = unit.flop_time * jnp.where(is_four, own / jnp.maximum(four, 1.0), 1.0)
     return rates._replace(units={**rates.units, OperatorKind.grouped: unit._replace(flop_time=time)})
+
+
+def attention_rates(rates: Rates, design: Design) -> Rates:
+    """The rates with attention as the device's kernels have it alone: memory of decoding, prompts over an 8-bit cache.
+
+    Compressed keys and values are made whole in 16 bits before prompts attend to them.
+    """
+    own, serving = rates.kernels.attention, design.mapping.serving or Serving()
+    if own is None:
+        return rates
+    kernels, units = rates.kernels, rates.units
+    decode = units[OperatorKind.flash]._replace(stretch=kernels.memory_efficiency / own.decode_memory)
+    prompts = units[OperatorKind.context]
+    if design.workload.latent is None:
+        share = jnp.where(serving.cache_bytes < 2.0, own.context_fp8, 1.0)
+        own = dataclasses.replace(own, context_pair=own.context_pair * share)
+        prompts = prompts._replace(flop_time=prompts.flop_time * share)
+    units = {**units, OperatorKind.flash: decode, OperatorKind.context: prompts}
+    return rates._replace(units=units, kernels=dataclasses.replace(kernels, attention=own))
 
 
 def forward_of(design: Design) -> Design:

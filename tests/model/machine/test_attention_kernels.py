@@ -20,7 +20,7 @@ from dse.model.machine.attention_kernels import TILE, AttentionKernel
 from dse.model.work.operators import Attended, Element, flash_attention
 from tests.designs import KERNELS
 
-CHIP = catalog.record(types.Accelerator, "h100-sxm-80gb", fine=True)
+CHIP = catalog.record(types.Accelerator, "h100-sxm-80gb")
 SIZES = st.sampled_from([1.0, 17.0, 128.0, 129.0, 1000.0, 4096.0, 30000.0])
 CONTEXTS = st.booleans().map(float)
 HEAD = 128.0

@@ -21,7 +21,7 @@ from dse.model.machine.rates import rates_of
 from dse.model.work.operators import Element, matmul_work
 from dse.types import OperatorKind, Precision
 
-CHIP = catalog.record(types.Accelerator, "h100-sxm-80gb", fine=True)
+CHIP = catalog.record(types.Accelerator, "h100-sxm-80gb")
 BF16 = float(Precision.bf16)
 SIZES = st.sampled_from([1.0, 17.0, 128.0, 129.0, 1000.0, 4096.0, 30000.0])
 FORMATS = st.sampled_from([BF16, float(Precision.fp8), float(Precision.fp8_block)])
@@ -45,7 +45,7 @@ def test_no_gemm_is_faster_than_its_peak_or_its_memory(m, n, k, precision):
     rate = CHIP.matrix_rate.bf16 if precision == BF16 else CHIP.matrix_rate.fp8
     assert time >= 2.0 * m * n * k / rate
     assert time >= (m * k + n * k) * float(operand_bytes(jnp.asarray(precision))) / CHIP.memory.bandwidth
-    assert time >= CHIP.kernels.kernel_floor
+    assert time >= CHIP.kernels.fine.gemm_floor
 
 
 @quick
@@ -76,9 +76,8 @@ def test_without_fine_terms_a_gemm_is_that_of_a_step():
     neutral = dataclasses.replace(CHIP.kernels.fine, split_time=1.0, feed=1.0, output_overhead=0.0)
     kernels = dataclasses.replace(plain.kernels, roofline_blend=0.0, wave_quantization=1.0, matrix_depth=0.0)
     steps = dataclasses.replace(plain, kernels=kernels)
-    alone = dataclasses.replace(plain, kernels=dataclasses.replace(kernels, fine=neutral))
     for m, n, k in ((4096.0, 8192.0, 4096.0), (100.0, 512.0, 9000.0), (8192.0, 28672.0, 8192.0)):
         work = matmul_work(m, n, k, 1.0, Element(2.0, 2.0, 2.0, plain.cache))
         expected = roofline.isolated_time(OperatorKind.matrix, work, rates_of(steps, jnp.asarray(BF16)))
-        found = roofline.isolated_time(OperatorKind.matrix, work, rates_of(alone, jnp.asarray(BF16)))
+        found = roofline.isolated_time(OperatorKind.matrix, work, rates_of(steps, jnp.asarray(BF16), fine=neutral))
         assert float(found) == pytest.approx(float(expected), rel=1e-4)

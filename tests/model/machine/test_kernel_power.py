@@ -17,7 +17,7 @@ from dse.types import Precision
 from tests.programs import by_numpy, slopes_by_numpy
 
 CHIPS = {
-    name: catalog.record(types.Accelerator, name, fine=True)
+    name: catalog.record(types.Accelerator, name)
     for name in ("h200-sxm-141gb", "b200-sxm-180gb", "a100-sxm-80gb")
 }
 CHIP = CHIPS["h200-sxm-141gb"]

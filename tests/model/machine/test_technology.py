@@ -274,7 +274,7 @@ def test_power_of_the_parts_stays_within_the_budget(name):
 )  # fmt: skip
 def test_no_product_draws_more_than_the_budget(name, load, area, watts, size):
     """Whatever load the clock was laid out for: the limit holds the clock in use, down to a tenth of it."""
-    base = catalog.record(types.Accelerator, name, fine=True)
+    base = catalog.record(types.Accelerator, name)
     chip = dict(matrix_load=load, die_area=area * base.chip.die_area, power_budget=watts * base.chip.power_budget)
     made = generate(replace(base, {f"chip.{key}": value for key, value in chip.items()}))
     assert float(product_power(size, made)) <= float(made.power.tdp) * 1.001
