@@ -260,13 +260,6 @@ def deviations(known: Figures, widths: Widths) -> np.ndarray:
     return np.sqrt(known.home**2 + added)
 
 
-#: Leaf of kernels in a training step → that of GEMMs measured alone.
-_OF_GEMM = {
-    "matrix_efficiency": "gemm_efficiency", "wave_quantization": "gemm_waves", "memory_efficiency": "gemm_memory",
-    "roofline_blend": "gemm_blend", "kernel_floor": "gemm_floor",
-}  # fmt: skip
-
-
 def estimates() -> dict[str, float]:
     """Widths of estimates by kind: where 80 % of those lie that a fit tells too, of kernels and of links."""
     off: dict[str, list[float]] = {}
@@ -274,7 +267,8 @@ def estimates() -> dict[str, float]:
         about = leaves(record)
         for entry in (catalog.entry(kind, slug) for slug in catalog.names(kind)):
             for name, bounds in ((name, one["bounds"]) for name, one in about.items()):
-                rounded, fitted = entry.values.get(name), entry.values.get(f"{table}.{_OF_GEMM.get(name, name)}")
+                measured = types.MEASURED_ALONE.get(name, name)
+                rounded, fitted = entry.values.get(name), entry.values.get(f"{table}.{measured}")
                 if rounded is not None and fitted is not None and fitted.value > 0.0 < rounded.value:
                     group = "share" if bounds.high <= 1.0 else "time" if about[name]["units"] == "s" else "rate"
                     off.setdefault(group, []).append(abs(float(np.log(rounded.value / fitted.value))))

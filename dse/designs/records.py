@@ -6,6 +6,7 @@ import dataclasses
 from collections.abc import Container
 
 from dse.types import (
+    MEASURED_ALONE,
     Adapters,
     AttentionKernels,
     CacheTiers,
@@ -109,6 +110,9 @@ TRAINING_ALONE = (
     *(f"workload.{name}" for name in ("global_batch", "seq_len", "dropout", "backward", "run_tokens", "adapters.",
                                       "packing.", "convergence.", "experts.n_predict")),
 )  # fmt: skip
+
+#: Kernels of a training step, in whose place engines have those measured alone.
+STEP_KERNELS = tuple(f"system.accelerator.kernels.{name}" for name in (*MEASURED_ALONE, "matrix_depth"))
 
 #: Load of a serving design, and the rate of an open one.
 LOAD, REQUEST_RATE = "workload.requests.load", "workload.requests.request_rate"

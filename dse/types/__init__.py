@@ -41,7 +41,7 @@ from dse.types.fields import (
     metadata,
     record,
 )
-from dse.types.kernels import AttentionKernels, EfficiencySteps, FineKernels, Kernels, Steps
+from dse.types.kernels import MEASURED_ALONE, AttentionKernels, EfficiencySteps, FineKernels, Kernels, Steps
 from dse.types.machine import HOST, Accelerator, FarMemory, HostTiers, MatrixRate, MemoryTier, System
 from dse.types.metrics import Metrics
 from dse.types.money import Assembly, Emissions, Fab, Made, Prices, Process
@@ -68,6 +68,7 @@ __all__ = [
     "GENERATED",
     "HOST",
     "INFEASIBLE_MEANING",
+    "MEASURED_ALONE",
     "NOT_NEGATIVE",
     "POSITIVE",
     "POSITIVE_SHARE",

@@ -25,7 +25,7 @@ class EfficiencySteps:
 class FineKernels:
     """Isolated GEMMs, an optional part of :class:`Kernels`: what engines run, and training steps do not reach.
 
-    The first five take the place of those of :class:`Kernels` that steps are timed by.
+    The first five take the place of those of :class:`Kernels` (:data:`MEASURED_ALONE`), by which steps are timed.
     """
 
     gemm_efficiency: Scalar = metadata("", "1", "GEMM efficiency, large and deep", bounds=POSITIVE_SHARE)
@@ -113,3 +113,10 @@ class Kernels:
     steps: EfficiencySteps | None = None
     fine: FineKernels | None = None
     attention: AttentionKernels | None = None
+
+
+#: Leaf of :class:`Kernels` → that of :class:`FineKernels` in its place, of kernels measured alone.
+MEASURED_ALONE = {
+    "matrix_efficiency": "gemm_efficiency", "wave_quantization": "gemm_waves", "memory_efficiency": "gemm_memory",
+    "roofline_blend": "gemm_blend", "kernel_floor": "gemm_floor",
+}  # fmt: skip

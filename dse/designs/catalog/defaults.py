@@ -10,6 +10,7 @@ from dse.designs.catalog.load import Folder, shown
 from dse.designs.catalog.schema import AT_REST
 from dse.designs.catalog.value import Sourced
 from dse.errors import InputError
+from dse.types import MEASURED_ALONE
 from dse.types.paths import leaves
 
 _FLAGS = (
@@ -102,7 +103,11 @@ def _accelerator_defaults(entry: Entry, folder: Folder) -> dict[str, Sourced]:
     if entry.values.get("node.scale_out") is not None:
         node.pop("node.scale_out_bandwidth", None)
     power = _power_defaults(entry, family)
-    return {"kernels.family": chosen} | device | kernels | node | power | entry.values
+    own = {  # what a chip says of its kernels holds of those measured alone too
+        f"kernels.fine.{measured}": entry.values[f"kernels.{name}"]
+        for name, measured in MEASURED_ALONE.items() if f"kernels.{name}" in entry.values
+    }  # fmt: skip
+    return {"kernels.family": chosen} | device | kernels | own | node | power | entry.values
 
 
 def _device(entry: Entry, family: dict[str, Sourced]) -> dict[str, Sourced]:

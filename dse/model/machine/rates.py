@@ -12,7 +12,18 @@ import jax.numpy as jnp
 from dse.model.choice import choose, just_below_reciprocal, min_prefer_first
 from dse.model.formats import RECIPES, Block, operand_bytes, trait
 from dse.model.machine.die_links import DieLinks, die_links
-from dse.types import Accelerator, Design, FineKernels, Kernels, OperatorKind, Precision, Scalar, Software, Steps
+from dse.types import (
+    MEASURED_ALONE,
+    Accelerator,
+    Design,
+    FineKernels,
+    Kernels,
+    OperatorKind,
+    Precision,
+    Scalar,
+    Software,
+    Steps,
+)
 
 #: Replaces a missing rate or size of a design, which is flagged infeasible, so that nothing divides by zero.
 TINY = 1.0
@@ -119,15 +130,15 @@ class Rates(NamedTuple):
 
 
 def alone(accelerator: Accelerator) -> Accelerator:
-    """The accelerator with its kernels as measured alone (``kernels.fine``) for those of a training step."""
+    """The accelerator with its kernels as measured alone (``kernels.fine``) in place of those of a training step.
+
+    A product starts at once there: what a training step has as ``matrix_depth`` is in the floor of its launch.
+    """
     kernels, fine = accelerator.kernels, accelerator.kernels.fine
     if fine is None:
         return accelerator
-    own = dataclasses.replace(
-        kernels, matrix_efficiency=fine.gemm_efficiency, wave_quantization=fine.gemm_waves,
-        memory_efficiency=fine.gemm_memory, roofline_blend=fine.gemm_blend, kernel_floor=fine.gemm_floor,
-    )  # fmt: skip
-    return dataclasses.replace(accelerator, kernels=own)
+    own = {name: getattr(fine, measured) for name, measured in MEASURED_ALONE.items()}
+    return dataclasses.replace(accelerator, kernels=dataclasses.replace(kernels, matrix_depth=0.0, **own))
 
 
 def rates_of(

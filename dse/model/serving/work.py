@@ -80,13 +80,16 @@ class StepWork(NamedTuple):
 
 
 def stage_of(design: Design) -> Stage:
-    """The batch-independent part of a stage of the engine of ``design``."""
+    """The batch-independent part of a stage of the engine of ``design``.
+
+    Its kernels are as measured alone. What these have beyond a roofline (split-k, quarter tiles, output) is left out:
+    figures unseen are no nearer with it, for a third more equations.
+    """
     forward = forward_of(design)
     accelerator, precision = alone(design.system.accelerator), design.mapping.precision
     kernels, tile = accelerator.kernels, min_prefer_first(accelerator.kernels.tile_rows, TILE_ROWS)
     small = dataclasses.replace(accelerator, kernels=dataclasses.replace(kernels, tile_rows=tile))
-    rates = rates_of(small, precision, design.software, fine=kernels.fine)
-    rates = attention_rates(expert_rates(rates, design), design)
+    rates = attention_rates(expert_rates(rates_of(small, precision, design.software), design), design)
     layout = with_copies(lay_out(forward), design)
     return Stage(forward, layout, rates, exchange_of(forward, layout))
 
