@@ -188,7 +188,8 @@ def test_sums_in_one_shot_read_all_messages_whole_and_end_the_earlier_the_more_s
     """``(n - 1)`` messages each, up to 4 MB over n members and 16 MB between two; larger ones by the library."""
 
     def seconds(tp, rows, **settings):
-        made = design("llama-3-70b", "a100-sxm-80gb", tp=tp, small_message_time=0.0, **{"own_message_bytes": 16e6} | settings)
+        settings = dict(small_message_time=0.0, own_message_bytes=16e6) | settings
+        made = design("llama-3-70b", "a100-sxm-80gb", tp=tp, **settings)
         work = step_work(stage_of(made), ranks_of_experts(made), made.mapping.serving, Batch(rows, 1000.0, 0.0, 0.0))
         return float(messages_time(made, made.software.engine, work))
 
