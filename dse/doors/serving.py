@@ -21,6 +21,7 @@ from dse.model.serving.bounds import PhaseBounds, phase_bounds, token_bounds
 from dse.model.serving.clock import at_limit
 from dse.model.serving.energy import token_energy
 from dse.model.serving.goodput import promises_none, share_in_time
+from dse.model.serving.intake import idle_rows
 from dse.model.serving.loads import served
 from dse.model.serving.memory import KvCapacity, kv_capacity
 from dse.model.serving.reuse import ROUNDS, at_best, lookups, shared_among, with_lookups
@@ -175,7 +176,10 @@ def meeting(design: Design) -> tuple[int, float]:
 def step_time(design: Design, batch: Batch) -> Scalar:
     """Seconds of one engine step that works on ``batch``, with the design's drafts, at the clock of its power limit."""
     stage, met, _, serving, engine = _rank(at_its_clock(technology.generated(design)))
-    batch = batch._replace(drafts=serving.drafts)
+    decodes = batch.prompt <= 0.0  # in a graph, at any number of sequences
+    engine = dataclasses.replace(engine, graph_tokens=jnp.where(decodes, jnp.inf, engine.graph_tokens))
+    idle = jnp.where(decodes, idle_rows(serving, engine, batch.sequences), 0.0)
+    batch = batch._replace(drafts=serving.drafts, padding=idle)
     return engine_step(at_limit(stage, met, serving, engine, batch).stage, met, serving, engine, batch).total
 
 

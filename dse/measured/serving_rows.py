@@ -47,6 +47,9 @@ _COUNTERS = ("ML.ENERGY", "profile ")
 #: Sources measured with ``trtllm-bench``, and whether its engine cuts no prompts: the PyTorch backend, of 1.0.
 _BENCH = {"TensorRT-LLM_v0.17": False, "TensorRT-LLM_v1.0": True}
 
+#: Step between sizes of captured graphs up to four of it, beyond powers of two (``llm_options.yml`` of the second).
+_GRAPH_STEP = 128.0
+
 _MLPERF = "MLPerf"
 #: Assumed maximum share of memory for weights, of mappings that no row lists.
 _MLPERF_WEIGHTS = 0.62
@@ -153,7 +156,9 @@ def _with_limits(cells: Cells, design: Design) -> tuple[Mapping, Software]:
     assert serving is not None and engine is not None, "of a row of serving"
     a_weight = {"fp4": 0.5, "fp8": 1.0}.get(cells.text("precision").lower(), 2.0)
     found = limits(design, a_weight * 1e9 * (cells.number("params_B") or 0.0), whole)
-    serving = dataclasses.replace(serving, chunk=found.tokens, whole_prompts=1.0 if whole else None)
+    serving = dataclasses.replace(
+        serving, chunk=found.tokens, whole_prompts=1.0 if whole else None, graph_step=_GRAPH_STEP if whole else None
+    )
     return (
         dataclasses.replace(design.mapping, serving=serving),
         dataclasses.replace(design.software, engine=dataclasses.replace(engine, most_sequences=found.sequences)),

@@ -104,6 +104,10 @@ class Serving:
         "", "1", "a prompt within the limit of a step is not cut: 1 yes",
         default=None, bounds=YES_OR_NO, absent=0.0,
     )  # fmt: skip
+    graph_step: Scalar | None = metadata(
+        "", "1", "decode steps run in graphs of powers of two, and of multiples of this up to four of it",
+        default=None, bounds=COUNT, absent=0.0,
+    )  # fmt: skip
     admission_steps: Scalar = metadata(
         "", "1", "engine steps between admissions", default=1.0, bounds=COUNT
     )
@@ -191,6 +195,10 @@ class Engine:
     own_message_bytes: Scalar = metadata(
         "", "B", "largest message of custom all-reduce kernels, 0 none",
         default=8e6,
+    )  # fmt: skip
+    one_shot_bytes: Scalar | None = metadata(
+        "", "B", "bytes over members up to which more than two sum by those kernels, each reading all of the others",
+        default=None, bounds=POSITIVE, absent=0.0,
     )  # fmt: skip
     narrow_rate: Scalar = metadata(
         "", "1", "relative efficiency of 8-bit formats; squared for 4-bit",

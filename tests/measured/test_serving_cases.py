@@ -325,6 +325,7 @@ def test_runs_of_tensorrt_llm_have_the_limits_of_its_benchmark(source, isl, osl,
     found = completed(**row).design
     assert (found.software.engine.most_sequences, found.mapping.serving.chunk) == (most, tokens)
     assert found.mapping.serving.whole_prompts == (1.0 if source.endswith("1.0") else None)
+    assert found.mapping.serving.graph_step == (128.0 if source.endswith("1.0") else None)
 
 
 def test_energy_of_ml_energy_is_that_of_the_devices():

@@ -6,13 +6,34 @@ from typing import NamedTuple
 
 import jax.numpy as jnp
 
-from dse.types import Requests, Scalar, Serving
+from dse.types import Engine, Load, Requests, Scalar, Serving
 
 
 def tokens_of_a_step(serving: Serving) -> Scalar:
     """Output tokens per sequence and step: ``(1 - a^(k + 1)) / (1 - a)`` with k drafts (Leviathan et al. 2023)."""
     alpha = serving.acceptance
     return jnp.where(serving.drafts > 0.0, (1.0 - alpha ** (serving.drafts + 1.0)) / (1.0 - alpha), 1.0)
+
+
+def in_phase(requests: Requests) -> Scalar:
+    """Whether requests that start together end together: a queue with answers of one length."""
+    alike = (requests.load == float(Load.offline)) & (requests.longest_answer <= requests.output_tokens)
+    return alike if requests.answer_spread is None else alike & (requests.answer_spread <= 0.0)
+
+
+def idle_rows(serving: Serving, engine: Engine, sequences: Scalar) -> Scalar:
+    """Rows that a decode step computes beyond its ``sequences``, up to the next captured graph.
+
+    Graphs are of powers of two, of multiples of a step ``g`` up to ``4 g``, and of the most sequences of the engine
+    (``_filter_cuda_graph_batch_sizes`` of ``model_engine.py`` of TensorRT-LLM 1.0, with padding).
+    """
+    step = serving.graph_step
+    if step is None:
+        return 0.0
+    power = jnp.exp2(jnp.ceil(jnp.log2(jnp.maximum(sequences, 1.0)) - 1e-6))
+    multiple = step * jnp.ceil(sequences / step - 1e-6)
+    size = jnp.where(multiple <= 4.0 * step, jnp.minimum(power, multiple), power)
+    return (1.0 + serving.drafts) * jnp.maximum(jnp.minimum(size, engine.most_sequences) - sequences, 0.0)
 
 
 class PromptIntake(NamedTuple):
@@ -45,7 +66,8 @@ def prompt_intake(requests: Requests, serving: Serving, running: Scalar) -> Prom
     """Prompt intake of engine steps.
 
     In full steps the share of prompt tokens is that of a request; other steps carry the prompts that arrived since the
-    step before, up to a chunk, or as many whole ones as fit into it.
+    step before, up to a chunk, or as many whole ones as fit into it. Answers in phase end together, and their prompts
+    come in full steps, however few these are.
     """
     fresh = requests.prompt_tokens * (1.0 - requests.prefix_share)
     turns = jnp.maximum(requests.output_tokens / tokens_of_a_step(serving), 1.0)
@@ -59,6 +81,7 @@ def prompt_intake(requests: Requests, serving: Serving, running: Scalar) -> Prom
         full = jnp.where(are_whole, _whole_prompts(serving.chunk, each, turns, decoded), full)
         left = jnp.where(are_whole, each * jnp.floor(left / each), left)
     tokens = jnp.maximum(left, full)
+    arrivals = jnp.where(in_phase(requests), running, arrivals)
     holds, q = tokens / each, jnp.minimum(tokens, each * arrivals)
     steps = fresh / q
     return PromptIntake(fresh, each, turns, full, q, turns * full / each, steps, jnp.maximum(steps, 1.0), holds)

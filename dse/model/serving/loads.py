@@ -130,7 +130,7 @@ def _phases(rank: Rank, found: Served, steps: Steps, at_once: Scalar, busy: Scal
     decode = per_stage_batch(steps.batch._replace(sequences=found.decoding, prompt=0.0), pp)
     passes = found.decoding / jnp.maximum(decode.sequences, 1e-6)
     parts = jnp.where(mixing > 0.0, passes, steps.parts)
-    mixed = steps.batch._replace(sequences=mixing / parts, prompt=steps.batch.prompt / parts)
+    mixed = steps.batch._replace(sequences=mixing / parts, prompt=steps.batch.prompt / parts, padding=0.0)
     fresh = requests.prompt_tokens * (1.0 - requests.prefix_share)
     return Phases(
         decode=EnginePhase(decode, passes, EngineStepTime(*(part * speed for part in found.decode)), steps.clocks[0]),

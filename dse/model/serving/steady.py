@@ -7,8 +7,9 @@ from typing import Any, NamedTuple
 
 import jax.numpy as jnp
 
+from dse.model.choice import times
 from dse.model.serving.clock import Running, at_limit
-from dse.model.serving.intake import PromptIntake, prompt_intake, tokens_of_a_step
+from dse.model.serving.intake import PromptIntake, idle_rows, in_phase, prompt_intake, tokens_of_a_step
 from dse.model.serving.step import EngineStepTime, engine_step
 from dse.model.serving.work import Rank
 from dse.model.work.batch import Batch
@@ -273,13 +274,9 @@ def together(rank: Rank) -> tuple[Scalar | None, Scalar]:
     forward, mixture = rank.stage.design.workload, rank.stage.design.workload.experts
     if mixture is None:
         return None, 0.0
-    requests = rank.requests
-    in_phase = (requests.load == float(Load.offline)) & (requests.longest_answer <= requests.output_tokens)
-    if requests.answer_spread is not None:
-        in_phase = in_phase & (requests.answer_spread <= 0.0)
     prompts = dataclasses.replace(forward, seq_len=_prompt_context(rank.requests))
     routed = 2.0 * mixture.top_k / mixture.n_experts * routed_parameters(prompts)
-    return jnp.where(in_phase, 1.0, rank.met), routed / forward_flops(prompts)
+    return jnp.where(in_phase(rank.requests), 1.0, rank.met), routed / forward_flops(prompts)
 
 
 def _seen(serving: Serving, at: _Round) -> Scalar:
@@ -337,19 +334,22 @@ def _steps(rank: Rank, running: Scalar, mixing: Scalar, prompt: Scalar, many: Sc
     context = requests.prompt_tokens + 0.5 * requests.running_answer
     apart = serving.mixed <= 0.0
 
-    def of(sequences: Scalar, tokens: Scalar) -> Batch:
-        return Batch(sequences, context, tokens, _prompt_context(requests), serving.drafts)
+    def of(sequences: Scalar, tokens: Scalar, padding: Scalar = 0.0) -> Batch:
+        return Batch(sequences, context, tokens, _prompt_context(requests), serving.drafts, padding)
 
     def step(clock: Running, batch: Batch) -> EngineStepTime:
         return engine_step(clock.stage, met, serving, engine, batch)
 
-    batches = of(running, 0.0), of(mixing, prompt)
+    stages = stage.design.mapping.pp
+    idle = times(stages, idle_rows(serving, engine, running / stages))
+    batches = of(running, 0.0, idle), of(mixing, prompt)
     decoding, filling = (at_limit(stage, met, serving, engine, batch) for batch in batches)
-    with_prompts, stages = step(filling, batches[1]), stage.design.mapping.pp
+    with_prompts = step(filling, batches[1])
     parts = jnp.clip(many, 1.0, stages)
     # A step spreads its prompts over all stages; this one carries one part whole.
     alone = step(filling, of(mixing, prompt * stages / parts)).total / with_prompts.total
+    half = of(0.5 * running, 0.0, times(0.5, idle))
     return Steps(
-        running, mixing, step(decoding, batches[0]), step(decoding, of(0.5 * running, 0.0)), with_prompts, apart,
-        of(running, prompt), (decoding, filling), alone, parts, step(filling, of(mixing, 2.0 * prompt)).total,
+        running, mixing, step(decoding, batches[0]), step(decoding, half), with_prompts, apart,
+        of(running, prompt, idle), (decoding, filling), alone, parts, step(filling, of(mixing, 2.0 * prompt)).total,
     )  # fmt: skip

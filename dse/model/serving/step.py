@@ -64,8 +64,8 @@ def engine_step(stage: Stage, ranks: Scalar, serving: Serving, engine: Engine, b
 def per_stage_batch(batch: Batch, stages: Scalar) -> Batch:
     """The part of a batch in one of ``stages`` at the same time."""
     apart = jnp.where(batch.sequences > 0.0, jnp.maximum(batch.sequences / stages, 1.0), 0.0)
-    prompt = 0.0 if nothing(batch.prompt) else batch.prompt / stages
-    return batch._replace(sequences=jnp.where(stages > 1.0, apart, batch.sequences), prompt=prompt)
+    prompt, padding = (0.0 if nothing(part) else part / stages for part in (batch.prompt, batch.padding))
+    return batch._replace(sequences=jnp.where(stages > 1.0, apart, batch.sequences), prompt=prompt, padding=padding)
 
 
 def stage_time(stage: Stage, serving: Serving, engine: Engine, work: StepWork, batch: Batch) -> EngineStepTime:
@@ -268,10 +268,11 @@ def messages_time(design: Design, engine: Engine, work: StepWork) -> Scalar:
 
     Within a scale-up domain engines use kernels of their own that read the memory of their peers: the bytes over the
     links to these, without the steps of a library. Their all-reduces are for small messages; larger ones, and engines
-    without such kernels, use the library. So do groups behind the bridges of a host: vLLM has no kernel for more than
-    two devices there (``custom_all_reduce.py``, from memory), and those for two take as long as the library (229 and
-    222 us for 4 MB on L40S); and links without a switch (TPUs use XLA, vLLM wants every pair linked). Each message
-    waits for the slowest device.
+    without such kernels, use the library. Where more than two members sum in one shot, each reads the messages of all
+    others whole, and the largest such message falls with their number (``one_shot_bytes``). Groups behind the bridges
+    of a host use the library: vLLM has no kernel for more than two devices there (``custom_all_reduce.py``, from
+    memory), and those for two take as long as the library (229 and 222 us for 4 MB on L40S). So do links without a
+    switch (TPUs use XLA, vLLM wants every pair linked). Each message waits for the slowest device.
     """
     link, software = design.system.scale_up, design.software
 
@@ -281,11 +282,15 @@ def messages_time(design: Design, engine: Engine, work: StepWork) -> Scalar:
         group, sums = message.group, message.kind is MessageKind.all_reduce
         n, reach = group.size, group.reach
         share = mesh_share(link, n) if reach is None else (reach.ring if sums else reach.exchange)
-        volume = 2.0 * (n - 1.0) / n * message.size if sums else message.size
+        shared = 2.0 / n if engine.one_shot_bytes is None else 1.0
+        volume = shared * (n - 1.0) * message.size if sums else message.size
         own = message.times * volume / (link.bandwidth * link.efficiency * share)
         has_own = (group.domains <= 1.0) & (link.bridged <= 0.0) & (link.crowding <= 0.0)
         if sums:
-            has_own = has_own & (message.size <= engine.own_message_bytes)
+            largest = engine.own_message_bytes
+            if engine.one_shot_bytes is not None:
+                largest = jnp.where(n > 2.0, jnp.minimum(engine.one_shot_bytes / n, largest), largest)
+            has_own = has_own & (message.size <= largest)
         return jnp.where(has_own, own, library)
 
     return sum(

@@ -255,7 +255,7 @@ def bytes_a_weight(serving: Serving, recipe: Scalar, of_expert: bool) -> Scalar:
 
 def head_rows(batch: Batch) -> Scalar:
     """Rows whose next token is sampled: one per decoding token, one per prompt."""
-    return batch.sequences * (1.0 + batch.drafts) + jnp.minimum(batch.prompt, 1.0)
+    return plus(batch.sequences * (1.0 + batch.drafts) + jnp.minimum(batch.prompt, 1.0), batch.padding)
 
 
 def sampling_operators(design: Design, batch: Batch, engine: Engine | None) -> list[Operator]:

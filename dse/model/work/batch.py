@@ -6,6 +6,7 @@ from typing import NamedTuple
 
 import jax.numpy as jnp
 
+from dse.model.choice import plus
 from dse.types import Scalar
 
 
@@ -17,11 +18,12 @@ class Batch(NamedTuple):
     prompt: Scalar  # prompt tokens
     prompt_context: Scalar  # mean tokens that a prompt token attends to
     drafts: Scalar = 0.0  # further tokens verified per decoding sequence
+    padding: Scalar = 0.0  # rows of a captured graph without a sequence
 
     @property
     def tokens(self) -> Scalar:
         """Rows of every matrix except the head."""
-        return self.sequences * (1.0 + self.drafts) + self.prompt
+        return plus(self.sequences * (1.0 + self.drafts) + self.prompt, self.padding)
 
     @property
     def drafting(self) -> Scalar:

@@ -184,6 +184,22 @@ def test_small_sums_are_of_kernels_of_the_engine_and_large_ones_of_the_library()
     assert seconds(8192, 8e6) > seconds(64, 8e6)
 
 
+def test_sums_in_one_shot_read_all_messages_whole_and_end_the_earlier_the_more_sum():
+    """``(n - 1)`` messages each, up to 4 MB over n members and 16 MB between two; larger ones by the library."""
+
+    def seconds(tp, rows, **settings):
+        settings = dict(small_message_time=0.0, own_message_bytes=16e6) | settings
+        made = design("llama-3-70b", "a100-sxm-80gb", tp=tp, **settings)
+        work = step_work(stage_of(made), ranks_of_experts(made), made.mapping.serving, Batch(rows, 1000.0, 0.0, 0.0))
+        return float(messages_time(made, made.software.engine, work))
+
+    one = dict(one_shot_bytes=4e6)
+    for tp, rows in ((2, 976), (4, 61), (8, 30)):  # 16,384 bytes each
+        assert seconds(tp, rows, **one) == pytest.approx(0.5 * tp * seconds(tp, rows)), tp
+        assert seconds(tp, rows + 1, **one) == seconds(tp, rows + 1, own_message_bytes=0.0), tp
+        assert seconds(tp, rows + 1, **one) > 2.0 * seconds(tp, rows, **one), tp
+
+
 def test_behind_shared_bridges_and_without_a_switch_all_sums_are_of_the_library():
     """Whatever an engine could sum itself; the measured sums of vLLM on L40S are as slow as NCCL's, 8.17 ms of 8 MB."""
 
