@@ -121,13 +121,14 @@ def _write(found: MatchedPools, path: Path, force: bool) -> None:
 
 def _picked(found: MatchedPools, pick: int | None, tool: str) -> Fleet:
     """The workers of a number in the list, or with the most requests/s; InputError unless the tool launches them."""
-    from dse.launch.runs import engine_fault
+    from dse.launch.runs import engine_degrees, engine_fault
 
+    assert found.designs is not None, "fleets have designs"
     if pick and pick > len(found.fleets):
         raise InputError("--pick", str(pick), f"1 to {len(found.fleets)}", "choose one of the list")
     fleet = found.fleets[pick - 1] if pick else max(found.fleets, key=lambda one: one.rate)
-    for part in fleet.match.parts:
-        if fault := engine_fault(tool, {name: part.labels[name] for name in _DEGREES if name in part.labels}):
+    for design in found.designs(fleet):
+        if fault := engine_fault(tool, engine_degrees(design)):
             raise InputError(f"--for {tool}", *fault)
     return fleet
 

@@ -5,10 +5,11 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from dse.designs.leaves import leaf_path
+from dse.designs.leaves import leaf, leaf_path, leaves_of
 from dse.launch import TOOLS
 from dse.launch.engines import attends_apart
 from dse.launch.options import Tool
+from dse.types import Design
 
 _STAGES = "mapping.virtual_stages"
 
@@ -36,6 +37,12 @@ def stack_tool(stack: str, study: str) -> Tool | None:
     begun = next((name for name in names if stack.startswith(name)), "")
     fork = "megatron-lm" if study == "training" and stack.startswith("megatron-") else ""
     return TOOLS.get(begun or fork or next(iter(names), ""))
+
+
+def engine_degrees(design: Design) -> dict[str, float]:
+    """Degrees of a design that the rules of engines read, by short name."""
+    names = {leaf_path(name): name for name in ENGINE_DEGREES}
+    return {names[path]: float(leaf(design, path)) for path in leaves_of(design) if path in names}
 
 
 def engine_runs(stack: str, values: Mapping[str, float]) -> bool:

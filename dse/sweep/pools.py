@@ -98,7 +98,7 @@ def swept_pools(
             vendors.check(grids[name])
     results = {name: execute(grid, output=False, keep="feasible")[0] for name, grid in grids.items()}
     results = {
-        name: data if grids[name].spec.any_option else only_launched(data, f"{file}: {name}")
+        name: data if grids[name].spec.any_option else only_launched(data, grids[name], f"{file}: {name}")
         for name, data in results.items()
     }
     found = {

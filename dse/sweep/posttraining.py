@@ -122,7 +122,7 @@ def _pool(
         vendors.check(grid)
     data, _ = execute(grid, output=False, keep="feasible")
     if grid.spec.study.name == "serving":
-        data = only_launched(data, stated(option, fixed))
+        data = only_launched(data, grid, stated(option, fixed))
     count = data.sizes["design"]
     found = {name: np.broadcast_to(data[name].values, count) for name in columns if name in data}
     if not count:

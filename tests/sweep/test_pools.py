@@ -91,6 +91,9 @@ def test_pools_have_mappings_that_the_engine_launches(tmp_path):
     file.write_text(asked)
     with pytest.raises(InputError, match=r"prefill: got tp 4 x ep 2, which vllm .*; allowed ep 1, 4 of tp 4;"):
         pools.match(file)
+    file.write_text(mixture.replace("s = 4", "s = 8").replace("[serving]", "[axes]\ntp = [4]\n[serving]"))
+    with pytest.raises(InputError, match=r"got tp 4 x dp 2, which vllm .*; allowed ep 8 of tp 4 x dp 2"):
+        pools.match(file)
     file.write_text(asked.replace("[serving]", "[software]\nany_option = true\n[serving]"))
     assert pools.match(file).pools
     file.write_text(asked.replace("[serving]", "[software]\nname = 'vllm-rocm'\n[serving]"))

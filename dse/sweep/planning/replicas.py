@@ -16,6 +16,7 @@ from dse.designs import catalog
 from dse.io.quantities import counted, seconds
 from dse.spec import sweep as specs
 from dse.sweep import execute
+from dse.sweep.grid import compose
 from dse.sweep.launched import launched
 from dse.sweep.planning.demand import DEGREES, Demand, Fleet, Workers, outside
 
@@ -44,11 +45,11 @@ def _specification(demand: Demand) -> str:
 
 def swept(demand: Demand) -> dict[str, dict[str, np.ndarray]]:
     """Accelerator → column → values of all replicas [designs]."""
-    spec = specs.from_text(_specification(demand), "plan")
-    data, _ = execute(spec, output=False)
-    possible = data.infeasible_reason.variable.astype(int) & ~int(spec.study.hypothetical) == 0
-    data["possible"] = possible & launched(data).variable
-    data["feasible"] = data.feasible.variable.astype(bool) & launched(data).variable
+    grid = compose.build(specs.from_text(_specification(demand), "plan"))
+    data, _ = execute(grid, output=False)
+    starts = launched(data, grid).variable
+    possible = data.infeasible_reason.variable.astype(int) & ~int(grid.spec.study.hypothetical) == 0
+    data["possible"], data["feasible"] = possible & starts, data.feasible.variable.astype(bool) & starts
     metrics = ("feasible", "possible", "requests_per_second", *demand.metrics, "cost_per_device_hour",
                "parameters", "requests_in_flight", "utilisation")  # fmt: skip
     names = [*metrics, "n_devices", "request_rate", "software", *(name for name in DEGREES if name in data)]
