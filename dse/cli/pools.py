@@ -70,6 +70,7 @@ def pools(
     if (output or figure or tool) and not found.fleets:
         raise InputError(f"{specification}: pools", "no whole workers", "n_devices that hold some",
                          "write n_devices = 64 under [pools], or more")  # fmt: skip
+    picked = _picked(found, pick, tool) if tool else None
     if output:
         _write(found, output, force)
     if figure:
@@ -85,8 +86,8 @@ def pools(
     _print(found)
     if found.fleets:
         _print_fleets(found)
-    if tool:
-        _print_lines(found, tool, _picked(found, pick))
+    if tool and picked:
+        _print_lines(found, tool, picked)
     return 0 if found.pools else NOTHING_FEASIBLE
 
 
@@ -118,13 +119,18 @@ def _write(found: MatchedPools, path: Path, force: bool) -> None:
         lines.writerows(rows)
 
 
-def _picked(found: MatchedPools, pick: int | None) -> Fleet:
-    """The workers of a number in the list, or those with the most requests/s; InputError for another number."""
-    if pick is None:
-        return max(found.fleets, key=lambda one: one.rate)
-    if pick > len(found.fleets):
+def _picked(found: MatchedPools, pick: int | None, tool: str) -> Fleet:
+    """The workers of a number in the list, or with the most requests/s; InputError unless the tool launches them."""
+    from dse.launch.runs import engine_degrees, engine_fault
+
+    assert found.designs is not None, "fleets have designs"
+    if pick and pick > len(found.fleets):
         raise InputError("--pick", str(pick), f"1 to {len(found.fleets)}", "choose one of the list")
-    return found.fleets[pick - 1]
+    fleet = found.fleets[pick - 1] if pick else max(found.fleets, key=lambda one: one.rate)
+    for design in found.designs(fleet):
+        if fault := engine_fault(tool, engine_degrees(design)):
+            raise InputError(f"--for {tool}", *fault)
+    return fleet
 
 
 #: Most rows of each front that are printed.

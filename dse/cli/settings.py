@@ -4,13 +4,16 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, NoReturn
 
-from dse.errors import InputError
+from dse.errors import InputError, nearest, unknown_name
 
 if TYPE_CHECKING:
     from dse.doors.study import Study
 
 #: Names with options of their own.
 _OPTIONS = {"workload": "-w", "system": "-s"}
+
+#: Similarity from which an unknown name counts as a misspelt one.
+_ALIKE = 0.8
 
 
 def settings_of(
@@ -30,7 +33,7 @@ def settings_of(
     Raises:
         InputError: for other texts, names that are no leaves of the study, and a leaf that is set twice.
     """
-    from dse.designs.leaves import leaf_path
+    from dse.designs.leaves import leaf_path, paths_by_ending
     from dse.spec.space import NAMED
 
     found: dict[str, Any] = {}
@@ -49,6 +52,8 @@ def settings_of(
                 option, repr(text), "values of a design",
                 f"{name} is an axis of sweeps; here name a system or an accelerator that has it: -s",
             )  # fmt: skip
+        if nearest(name, (*paths_by_ending(), "software"), 1, _ALIKE) == ["software"] != [name]:
+            raise unknown_name(option, name, ("software",), "leaves of a design", "dse list leaves")
         path = name if name == "software" else leaf_path(name, option, study.name == "serving")
         if path in said:
             twice(option, name, said[path], text)

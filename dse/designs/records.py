@@ -126,8 +126,8 @@ OF_SERVING: dict[str, type] = {
     "mapping.spill": Spill, "mapping.cache_tiers": CacheTiers, "system.far": FarMemory, "workload.reuse": Reuse,
 }  # fmt: skip
 
-#: Prefixes of their leaves, which the section ``[serving]`` may fix, and which imply serving.
-LEAVES_OF_SERVING = tuple(f"{path}." for path in OF_SERVING)
+#: Prefixes of leaves that only serving reads, which the section ``[serving]`` may fix, and which imply serving.
+LEAVES_OF_SERVING = (*(f"{path}." for path in OF_SERVING), "system.host_slowdown")
 
 #: Dies and price of the accelerator, from the catalogue.
 MADE = "system.accelerator.made"

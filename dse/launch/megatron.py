@@ -238,6 +238,18 @@ _FORMATS = {
     float(Precision.nvfp4): [_BF16, ("--fp4-format", "e2m1"), ("--fp4-recipe", "nvfp4")],
 }
 
+_GATHERED = SwitchOption("--fp8-param-gather", "software.weight_message_bytes", off=2.0)
+
+
+def _gathered_weights(leaf: Lookup) -> Pairs | None:
+    """Weights gathered after their cast, which only 8-bit formats have; in 16 and 32 bits the leaf changes nothing."""
+    formats = _FORMATS.get(leaf("mapping.precision") or 0.0, [])
+    names = {name for name, _ in formats}
+    if "--fp4-format" in names and leaf(_GATHERED.path) == _GATHERED.on:
+        return None
+    return _GATHERED.write(leaf) if "--fp8-format" in names else []
+
+
 _SPLIT = ("mapping.zero_stage", "mapping.overlap_dp", "mapping.dp_replicate")
 
 RULES: tuple[OptionRule, ...] = (
@@ -288,7 +300,7 @@ RULES: tuple[OptionRule, ...] = (
     ChoiceOption("software.moment_bytes", {4.0: [], 2.0: [
         ("--use-precision-aware-optimizer", ""), ("--exp-avg-dtype", "bf16"), ("--exp-avg-sq-dtype", "bf16"),
     ]}),
-    SwitchOption("--fp8-param-gather", "software.weight_message_bytes", off=2.0),
+    Written(("software.weight_message_bytes",), _gathered_weights, _GATHERED.read),
 )  # fmt: skip
 
 _MEGATRON_LM = "torchrun --nnodes {nodes} --nproc-per-node {each} pretrain_gpt.py"

@@ -100,16 +100,28 @@ def _section_of(kind: Any) -> type[Section] | None:
     return next((k for k in kinds if isinstance(k, type) and issubclass(k, Section)), None)
 
 
+def stated(option: str, fixed: Mapping[str, Any]) -> str:
+    """An option with what it states.
+
+    >>> stated("--train", {"tp": 4, "overlap_tp": True})
+    '--train tp=4, overlap_tp=true'
+    """
+    values = {name: str(value).lower() if isinstance(value, bool) else value for name, value in fixed.items()}
+    return f"{option} {', '.join(f'{name}={value}' for name, value in values.items())}".strip()
+
+
 @contextlib.contextmanager
 def errors_of_option(option: str, fixed: Mapping[str, Any]) -> Iterator[None]:
-    """Names the option and its text in errors of an axis that it fixes."""
+    """Names the option and its text in errors of an axis that it fixes, or of all that it fixes together."""
     try:
         yield
     except InputError as error:
-        name = error.where.partition("axes.")[2].partition("[")[0]
-        if name not in fixed:
+        file, _, axis = error.where.partition("axes")
+        name = axis.lstrip(".").partition("[")[0]
+        if not fixed or not (name in fixed or error.where == f"{file}axes"):
             raise
         got = f"{name}, which the command sets" if error.got.endswith(" twice") else error.got
-        fix = "leave it out" if got != error.got or "divisors" in error.fix else error.fix
-        said = str(fixed[name]).lower() if isinstance(fixed[name], bool) else fixed[name]
-        raise InputError(f"{option} {name}={said}", got, error.allowed, fix) from None
+        own = error.fix.partition("; --")[0]  # without options of other commands
+        fix = own if name and got == error.got and "divisors" not in own else "leave it out"
+        said = {name: fixed[name]} if name else fixed
+        raise InputError(stated(option, said), got, error.allowed, fix) from None

@@ -26,8 +26,9 @@ from dse.errors import InputError
 from dse.spec.expression import Expression
 from dse.spec.pools import PoolsSpec, errors_of, read, varies
 from dse.spec.sweep import SweepSpec
-from dse.sweep.grid import compose
+from dse.sweep.grid import compose, vendors
 from dse.sweep.grid.grid import Grid, variable_name
+from dse.sweep.launched import only_launched
 from dse.sweep.results.rebuilding import indices_at, singles_at
 from dse.sweep.run import execute
 from dse.sweep.workers import WORKER, Candidate, Fleet, Match, best_fleets, fleets
@@ -94,7 +95,12 @@ def swept_pools(
     for name, spec in asked.specs.items():
         with errors_of(name, file):
             grids[name] = compose.build(spec)
+            vendors.check(grids[name])
     results = {name: execute(grid, output=False, keep="feasible")[0] for name, grid in grids.items()}
+    results = {
+        name: data if grids[name].spec.any_option else only_launched(data, grids[name], f"{file}: {name}")
+        for name, data in results.items()
+    }
     found = {
         name: list(_candidates(
             results[name], asked.prices, 0.0 if name == "together" else asked.transfer, _swept(asked.specs[name])

@@ -19,7 +19,6 @@ import xarray as xr
 
 from dse.designs import catalog
 from dse.doors.posttraining import (
-    GRPO,
     PPO,
     RlWork,
     algorithm_work,
@@ -29,25 +28,22 @@ from dse.doors.posttraining import (
     rollout_time,
     weights_time,
 )
-from dse.errors import InputError, unknown_name
+from dse.errors import InputError
 from dse.io.quantities import counted
-from dse.launch.runs import by_mapping, engine_runs, stage_options
+from dse.launch.runs import by_mapping, stage_options
 from dse.spec import sweep as specs
-from dse.spec.document import errors_of_option
+from dse.spec.document import errors_of_option, stated
 from dse.sweep import execute
-from dse.sweep.grid import compose
+from dse.sweep.grid import compose, vendors
+from dse.sweep.launched import only_launched
 from dse.sweep.results.rebuilding import singles_at
-
-#: Modes and algorithms, in the order of tables.
-MODES, ALGORITHMS = ("colocated", "split", "async"), (GRPO, PPO)
+from dse.sweep.rl_demand import RlDemand, check_demand
 
 #: Trainer designs of each number of devices that are paired: the fastest of an update; most sizes of a trainer.
 _KEPT, _SIZES = 4, 32
 
 #: A micro-batch is at most so many times what the longest answer needs; most devices of a replica of the engine.
 _WIDEST, _REPLICA = 8, 64
-
-_MOST = 1e9  #: limit of each number
 
 _TRAIN_LABELS = ("tp", "cp", "pp", "dp", "ep", "virtual_stages", "micro_batch", "recompute")
 _ROLLOUT_LABELS = ("tp", "ep", "dp")
@@ -59,44 +55,6 @@ PARTS = {
     "training: forward, backward, optimiser", "weights": "weights sent to the rollout engines",
     "switch": "training state moved to the host and back",
 }  # fmt: skip
-
-
-class RlDemand(NamedTuple):
-    """What a step is asked to do, and on what."""
-
-    workload: str
-    system: str
-    devices: int
-    prompts: int
-    samples: int  #: answers per prompt
-    prompt_tokens: float = 1024.0
-    output_tokens: float = 1024.0  #: mean of answers, after the cut
-    length_spread: float = 0.5  #: relative standard deviation of answers, before the cut
-    longest: float = 0.0  #: most tokens of an answer; 0: four times the mean
-    staleness: int = 1  #: steps by which weights of rollouts may be old, async
-    algorithm: str = GRPO
-    reference: bool = True  #: whether log-probabilities of a reference are computed
-    reward_time: float = 0.0  #: s, after the rollout
-    train_batch: int = 0  #: answers per update; 0: all of a step
-    modes: tuple[str, ...] = MODES
-    trainers: int = 0  #: devices of the trainer, split; 0: any
-    training: Mapping[str, Any] = {}  #: fixed values of the trainer's mapping
-    rollout: Mapping[str, Any] = {}  #: of the engine's
-
-    @property
-    def answers(self) -> int:
-        """Answers of a step."""
-        return self.prompts * self.samples
-
-    @property
-    def most_tokens(self) -> float:
-        """Most tokens of an answer."""
-        return self.longest or 4.0 * self.output_tokens
-
-    @property
-    def tokens(self) -> float:
-        """Tokens that a step trains on."""
-        return self.answers * (self.prompt_tokens + self.output_tokens)
 
 
 class RlPlan(NamedTuple):
@@ -127,8 +85,9 @@ def plan_rl(demand: RlDemand) -> RlPlan:
     Raises:
         InputError: for unknown names and numbers out of their range.
     """
-    _check(demand)
-    demand = demand._replace(workload=catalog.resolve("workload", demand.workload))
+    check_demand(demand)
+    demand = demand._replace(workload=catalog.resolve("workload", demand.workload, "-w"))
+    catalog.entry("system", demand.system, "-s")
     trainer, engine = _trainers(demand), _engines(demand)
     tables, without = [], dict[str, str]()
     for mode in demand.modes:
@@ -148,40 +107,6 @@ def plan_rl(demand: RlDemand) -> RlPlan:
     return RlPlan(demand, splits.isel(point=firsts), splits, without)
 
 
-_OPTIONS = {
-    "devices": "--n-devices", "prompts": "--prompts", "samples": "--samples", "prompt_tokens": "--isl",
-    "output_tokens": "--osl", "most_tokens": "--max-osl", "length_spread": "--length-spread",
-}  # fmt: skip
-
-
-def _check(demand: RlDemand) -> None:
-    """InputError for numbers out of their range."""
-    for name, option in _OPTIONS.items():
-        value = getattr(demand, name)
-        least = 0.0 if name == "length_spread" else 1.0
-        if not least <= value < _MOST:
-            raise InputError(option, f"{value:g}", f"{least:g} or more, less than {_MOST:g}", "check the number")
-    if demand.most_tokens <= demand.output_tokens:
-        raise InputError("--max-osl", f"{demand.most_tokens:g}", f"more than the mean, {demand.output_tokens:g}",
-                         f"write {4 * demand.output_tokens:g}")  # fmt: skip
-    for option, value, allowed in (("--algorithm", demand.algorithm, ALGORITHMS),
-                                   *(("--mode", mode, MODES) for mode in demand.modes)):  # fmt: skip
-        if value not in allowed:
-            raise unknown_name(option, value, allowed, "names")
-    if not demand.modes:
-        raise InputError("--mode", "none", ", ".join(MODES), "write --mode async")
-    if demand.trainers and not demand.trainers < demand.devices:
-        fewer = f"fewer than the {counted(demand.devices, 'device')}"
-        raise InputError("--trainers", str(demand.trainers), fewer, "leave it out")
-    if demand.train_batch and demand.answers % demand.train_batch:
-        divisors = f"divisors of the {counted(demand.answers, 'answer')}"
-        raise InputError("--train-batch", str(demand.train_batch), divisors, f"write {demand.answers}")
-    if not 0 <= demand.staleness <= 64:
-        raise InputError("--staleness", str(demand.staleness), "0 to 64 steps", "write 1")
-    if not 0.0 <= demand.reward_time < _MOST:
-        raise InputError("--reward", f"{demand.reward_time:g} s", f"0 s or more, less than {_MOST:g}", "write '20 s'")
-
-
 def _axes(fixed: Mapping[str, Any], axes: dict[str, Any]) -> dict[str, Any]:
     """Axes of a sweep; stated values in place of listed ones."""
     return axes | {name: value if isinstance(value, list) else [value] for name, value in fixed.items()}
@@ -194,7 +119,10 @@ def _pool(
     """The designs of a sweep that are kept, with columns where they are known; an ``option`` fixed some axes."""
     with errors_of_option(option, fixed):
         grid = compose.build(specs.from_text(tomlkit.dumps(document), "posttrain"))
+        vendors.check(grid)
     data, _ = execute(grid, output=False, keep="feasible")
+    if grid.spec.study.name == "serving":
+        data = only_launched(data, grid, stated(option, fixed))
     count = data.sizes["design"]
     found = {name: np.broadcast_to(data[name].values, count) for name in columns if name in data}
     if not count:
@@ -277,8 +205,6 @@ def _engines(demand: RlDemand) -> _Pool:
 
     def kept(found: dict[str, np.ndarray]) -> np.ndarray:
         alone = np.full(found["n_devices"].shape, mixture) | (found.get("dp", np.ones(1)) == 1)
-        if "ep" not in fixed:
-            alone &= np.array(by_mapping(found, engine_runs), bool)
         return np.flatnonzero(alone & (found["concurrency_limit"] >= 1.0))
 
     return _pool(document, metrics, kept, "--rollout", fixed)
@@ -392,9 +318,15 @@ def _dataset(
 def _reason(demand: RlDemand, mode: str, trainer: _Pool, engine: _Pool) -> str:
     """Why a mode has no step."""
     if not engine.designs:
-        return f"no replica of up to {counted(min(_REPLICA, demand.devices), 'device')} holds the model and an answer"
+        replica = f"replica of up to {counted(min(_REPLICA, demand.devices), 'device')}"
+        return f"no {replica}{_fixed('--rollout', demand.rollout)} holds the model and an answer"
     if not trainer.designs or mode == "colocated":
-        devices = counted(demand.devices, "device")
-        return f"no mapping of {devices} divides the batch and trains the model within their memory"
+        mapping = f"mapping of {counted(demand.devices, 'device')}{_fixed('--train', demand.training)}"
+        return f"no {mapping} divides the batch and trains the model within their memory"
     least = int(trainer.columns["n_devices"].min()), int(engine.columns["n_devices"].min())
     return f"the trainer needs {counted(least[0], 'device')} and a rollout replica {least[1]} of {demand.devices}"
+
+
+def _fixed(option: str, fixed: Mapping[str, Any]) -> str:
+    """What an option fixes, as a remark."""
+    return f" ({stated(option, fixed)})" if fixed else ""

@@ -236,6 +236,17 @@ def test_megatron_is_told_of_positions_norms_and_biases():
     assert not {"--normalization", "--disable-bias-linear"} & options.keys()
 
 
+@pytest.mark.parametrize(("precision", "written", "listed"), [
+    ("bf16", False, False), ("fp8", True, False), ("mxfp8", True, False), ("nvfp4", False, True),
+])  # fmt: skip
+@pytest.mark.parametrize("tool", ["megatron-lm", "megatron-bridge"])
+def test_weights_are_gathered_in_8_bits_where_they_are_cast_to_them(tool, precision, written, listed):
+    """The stack of GB200 does so under 8-bit formats; without one Megatron has nothing to gather."""
+    line = launch(dse.design("llama-3-70b", "dgx-gb200", precision=precision), tool, STUDIES["training"])
+    assert ("fp8-param-gather" in line.text.replace("_", "-")) == written
+    assert ("software.weight_message_bytes" in line.unsaid) == listed
+
+
 @pytest.mark.parametrize(
     ("tool", "system", "told"),
     [("megatron-lm", "tpu-v5p", "tpu-v5p of Google"), ("tensorrt-llm", "mi300x", "mi300x of AMD"),

@@ -81,6 +81,26 @@ def test_a_pool_without_a_mapping_is_named(tmp_path, name):
     assert refused.value.where == f"{file}: {name}.axes"
 
 
+def test_pools_have_mappings_that_the_engine_launches(tmp_path):
+    """vLLM has experts over all ranks or none; what is asked for alone is refused, unless any option may be had."""
+    file, mixture = tmp_path / "pools.toml", TEXT.replace("llama-3-8b", "qwen3-30b-a3b").replace("s = 1", "s = 4")
+    asked = mixture.replace("[serving]", "[axes]\ntp = [4]\nep = [2]\n[serving]")
+    file.write_text(mixture.replace("[serving]", '[axes]\ntp = [4]\nep = "divisors"\n[serving]'))
+    found = pools.swept_pools(specs.read(file), "pools.toml")[2]
+    assert all({one.labels["ep"] for one in pool} == {1, 4} for pool in found.values())
+    file.write_text(asked)
+    with pytest.raises(InputError, match=r"prefill: got tp 4 x ep 2, which vllm .*; allowed ep 1, 4 of tp 4;"):
+        pools.match(file)
+    file.write_text(mixture.replace("s = 4", "s = 8").replace("[serving]", "[axes]\ntp = [4]\n[serving]"))
+    with pytest.raises(InputError, match=r"got tp 4 x dp 2, which vllm .*; allowed ep 8 of tp 4 x dp 2"):
+        pools.match(file)
+    file.write_text(asked.replace("[serving]", "[software]\nany_option = true\n[serving]"))
+    assert pools.match(file).pools
+    file.write_text(asked.replace("[serving]", "[software]\nname = 'vllm-rocm'\n[serving]"))
+    with pytest.raises(InputError, match=r"prefill\.software\.name: got vllm-rocm on h100"):
+        pools.match(file)
+
+
 def test_a_misspelt_pool_is_told_the_one_that_is_meant():
     with pytest.raises(InputError) as raised:
         specs.from_text(TEXT.replace("[prefill", "[prefil"))

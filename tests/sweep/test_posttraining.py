@@ -189,7 +189,10 @@ def test_published_steps_of_dense_models_are_at_most_two_thirds_longer():
 def test_candidates_are_what_their_tools_launch():
     """vLLM has experts over all ranks or none; stages of unequal layers need options, which MaxText lacks."""
     mixture = SMALL._replace(workload="qwen3-30b-a3b", modes=("async",))
-    engines, asked = (posttraining._engines(mixture._replace(rollout=fixed)) for fixed in ({}, {"tp": 8, "ep": 2}))
+    engines = posttraining._engines(mixture)
+    asked = posttraining._engines(mixture._replace(rollout={"tp": 8, "ep": 2, "software": "sglang"}))
+    with pytest.raises(InputError, match=r"--rollout tp=8, ep=2: got tp 8 x ep 2, which vllm .*; allowed ep 1, 8 of"):
+        posttraining._engines(mixture._replace(rollout={"tp": 8, "ep": 2}))
     ep = engines.columns["ep"]
     assert ((ep == engines.columns["tp"] * engines.columns["dp"]) | (ep == 1)).all() and (ep > 1).any()
     assert asked.designs
@@ -234,6 +237,10 @@ def test_micro_batches_divide_the_batch_and_hold_the_longest_answer():
      (["--train-batch", "500"], "divisors of the 512"), (["--train", "tp"], "NAME=VALUE"),
      (["--train", "tp=1000"], "--train tp=1000"), (["--train", "pp=2", "--train", "pp=4"], "pp twice"),
      (["--train", "concurrency=3"], "by --rollout"), (["--rollout", "isl=9"], "which the command sets"),
+     (["--rollout", "software=megatron-core"], "engines: vllm"), (["--train", "software=vllm"], "stacks of training"),
+     (["--rollout", "software=vllm-rocm"], "--rollout software=vllm-rocm"), (["--train", "pp=5"], "--train pp=5"),
+     (["--train", "host_slowdown=2"], "by --rollout"), (["--train", "sofware=vllm"], "did you mean 'software'?"),
+     (["-s", "h10"], "where   -s"), (["-w", "lama-3-8b"], "where   -w"),
      (["-o", "a.csv"], ".nc"), (["--reward", "2 kg"], "--reward"),
      (["--reward", "-3 s"], "0 s or more"), (["--length-spread", "-1"], "0 or more")],
     ids=lambda one: one if isinstance(one, str) else one[0],

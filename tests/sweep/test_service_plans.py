@@ -10,7 +10,7 @@ from typer.testing import CliRunner
 
 import dse
 from dse.cli import app
-from dse.sweep.planning import pooled
+from dse.sweep.planning import pooled, replicas
 from dse.sweep.planning.demand import Demand
 from dse.sweep.planning.service import provision
 from dse.sweep.workers import Candidate, Match, wait
@@ -82,6 +82,17 @@ def test_percentiles_ask_for_no_fewer_devices(plan):
         (workers,) = fleet.workers
         one = served(fleet, workers, request_rate=DEMAND.rate / workers.number)
         assert float(one.p95_time_per_output_token) == pytest.approx(fleet.token, rel=0.02)
+
+
+def test_replicas_of_a_mixture_are_what_their_engine_launches():
+    """vLLM has experts over all ranks of tp and dp, or none (pools: test_pools.py)."""
+    demand = Demand("qwen3-30b-a3b", ("h100-sxm-80gb",), 4.0, 2000.0, 300.0, 2.0, 0.04, 4)
+    every = replicas.swept(demand)["h100-sxm-80gb"]
+    possible, ep, ranks = every["possible"], every["ep"], every["tp"] * every["dp"]
+    assert ((ep == 1) | (ep == ranks))[possible].all() and (ep > 1)[possible].any()
+    assert not every["feasible"][~possible].any() and (ep == 2)[~possible].any()
+    (workers,) = replicas.cheapest(every, demand, "h100-sxm-80gb").workers
+    assert workers.degrees["ep"] in (1, workers.degrees["tp"] * workers.degrees["dp"])
 
 
 def test_waits_of_pools_are_exponential():

@@ -18,6 +18,7 @@ from dse.designs.leaves import leaf, replace
 from dse.doors.study import Study
 from dse.io.quantities import counted
 from dse.launch import measuring
+from dse.launch.runs import stack_tool
 from dse.measured.decisions.evidence import RUN
 from dse.measured.decisions.worth import Candidate
 from dse.measured.prediction import by_structure
@@ -314,14 +315,9 @@ SERVED = {
 }  # fmt: skip
 
 
-def _tool(stack: str, study: Study) -> str:
-    """The tool that runs a stack: of its name, else the usual one of the study."""
-    names = [name for name, tool in launch.TOOLS.items() if tool.study == study.name]
-    return next((name for name in names if stack.startswith(name)), names[0])
-
-
 def _line_and_row(run: Choice, metric: str, study: Study) -> tuple[str, dict[str, str]]:
-    design, tool = run.design, _tool(run.stack, study)
+    design, usual = run.design, next(tool for tool in launch.TOOLS.values() if tool.study == study.name)
+    tool = (stack_tool(run.stack, study.name) or usual).name
     started = launch.launch(design, tool, study, run.model, run.stack, system=run.system)
     line = started.text + measuring.TEN_STEPS.get(tool, "")
     m, w = design.mapping, design.workload

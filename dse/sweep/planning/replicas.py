@@ -16,6 +16,8 @@ from dse.designs import catalog
 from dse.io.quantities import counted, seconds
 from dse.spec import sweep as specs
 from dse.sweep import execute
+from dse.sweep.grid import compose
+from dse.sweep.launched import launched
 from dse.sweep.planning.demand import DEGREES, Demand, Fleet, Workers, outside
 
 #: Replicas that share a rate, up to this multiple of the most devices, and higher rates for the margins.
@@ -43,10 +45,11 @@ def _specification(demand: Demand) -> str:
 
 def swept(demand: Demand) -> dict[str, dict[str, np.ndarray]]:
     """Accelerator → column → values of all replicas [designs]."""
-    spec = specs.from_text(_specification(demand), "plan")
-    data, _ = execute(spec, output=False)
-    possible = data.infeasible_reason.values.astype(int) & ~int(spec.study.hypothetical) == 0
-    data["possible"] = (data.infeasible_reason.dims, possible)
+    grid = compose.build(specs.from_text(_specification(demand), "plan"))
+    data, _ = execute(grid, output=False)
+    starts = launched(data, grid).variable
+    possible = data.infeasible_reason.variable.astype(int) & ~int(grid.spec.study.hypothetical) == 0
+    data["possible"], data["feasible"] = possible & starts, data.feasible.variable.astype(bool) & starts
     metrics = ("feasible", "possible", "requests_per_second", *demand.metrics, "cost_per_device_hour",
                "parameters", "requests_in_flight", "utilisation")  # fmt: skip
     names = [*metrics, "n_devices", "request_rate", "software", *(name for name in DEGREES if name in data)]
@@ -62,7 +65,8 @@ def swept(demand: Demand) -> dict[str, dict[str, np.ndarray]]:
 def cheapest(replicas: dict[str, np.ndarray], demand: Demand, accelerator: str) -> Fleet | str:
     """The cheapest fleet of one accelerator, or the reason for none."""
     if not replicas["possible"].any():
-        return f"no mapping of up to {counted(demand.max_devices, 'device')} fits in memory"
+        devices = counted(demand.max_devices, "device")
+        return f"no mapping of up to {devices} that {replicas['software'][0]} can be started with fits in memory"
     fits = replicas["feasible"].astype(bool)
     if not fits.any():
         return f"replicas need more than {_BEYOND * demand.max_devices:,} devices"
