@@ -18,7 +18,7 @@ _GEMM = [
     Parameter("kernels.fine.gemm_blend", 0.4, 0.5, upper=1.0),
     Parameter("kernels.fine.gemm_floor", 2.5e-6, 0.5),
     Parameter("kernels.fine.split_time", 0.6e-6, 0.7),
-    Parameter("kernels.fine.feed", 250e9, 0.5),
+    Parameter("kernels.fine.tile_feed", 250e9, 0.5),
     Parameter("kernels.fine.output_overhead", 0.35, 0.7, upper=1.0),
     Parameter("kernels.fine.narrow_efficiency", 0.8, 0.1, upper=1.0),
     Parameter("kernels.fine.quantize_floor", 2e-6, 0.7),

@@ -130,7 +130,6 @@ ELSEWHERE = {
     "accelerator.kernels": (SCHEMAS["kernels"], "leaves of a file of `kernels/`"),
     "accelerator.chip": (SCHEMAS["architecture"], "keys of a file of `architectures/`"),
     "accelerator.node": (SCHEMAS["kernels"].fields["node"], "keys of `[node]` of a file of `kernels/`"),
-    "kernels.fine": (SCHEMAS["kernels"], "leaves of the file itself"),
     "kernels.alone": (SCHEMAS["network"].fields["alone"], "keys of `[alone]` of a file of `networks/`"),
 }
 

@@ -34,7 +34,7 @@ class FineKernels:
     gemm_blend: Scalar = metadata("", "1", "overlap of compute and memory in a GEMM: 0 perfect, 1 none", bounds=SHARE)
     gemm_floor: Scalar = metadata("", "s", "shortest time of a GEMM")
     split_time: Scalar = metadata("", "s", "what one more split of the inner dimension costs", bounds=POSITIVE)
-    feed: Scalar = metadata("", "B/s", "rate at which quarter tiles get their operands on a core", bounds=POSITIVE)
+    tile_feed: Scalar = metadata("", "B/s", "rate at which quarter tiles get their operands on a core", bounds=POSITIVE)
     output_overhead: Scalar = metadata("", "1", "share of the time to write a product that nothing hides")
     narrow_efficiency: Scalar = metadata(
         "", "1", "share of the 8- and 4-bit rates over that of the 16-bit rate", bounds=POSITIVE

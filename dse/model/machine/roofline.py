@@ -36,7 +36,7 @@ def _fine_matrix_time(work: Work, rates: Rates, flop_time: Scalar, fine: FineKer
     """
     rows, columns = rates.kernels.tile_rows, rates.kernels.tile_columns
     unit = rates.tile_flops * rates.cores * flop_time
-    quarter = 0.25 * unit + 0.5 * (rows + columns) * rates.operand_bytes / fine.feed
+    quarter = 0.25 * unit + 0.5 * (rows + columns) * rates.operand_bytes / fine.tile_feed
     by_whole = _tiled_time(work, rates, unit, fine.split_time, finer=1.0)
     return jnp.minimum(by_whole, _tiled_time(work, rates, quarter, fine.split_time, finer=2.0))
 

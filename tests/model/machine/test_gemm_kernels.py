@@ -73,7 +73,7 @@ def test_slopes_of_every_leaf_are_finite(m, n, k):
 def test_without_fine_terms_a_gemm_is_that_of_a_step():
     """The same formula: its neutral fine terms give the time of a training step's kernel."""
     plain = catalog.record(types.Accelerator, "h100-sxm-80gb")
-    neutral = dataclasses.replace(CHIP.kernels.fine, split_time=1.0, feed=1.0, output_overhead=0.0)
+    neutral = dataclasses.replace(CHIP.kernels.fine, split_time=1.0, tile_feed=1.0, output_overhead=0.0)
     kernels = dataclasses.replace(plain.kernels, roofline_blend=0.0, wave_quantization=1.0, matrix_depth=0.0)
     steps = dataclasses.replace(plain, kernels=kernels)
     for m, n, k in ((4096.0, 8192.0, 4096.0), (100.0, 512.0, 9000.0), (8192.0, 28672.0, 8192.0)):
