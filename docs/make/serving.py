@@ -232,7 +232,8 @@ def page(found: Sequence[engines.FittedEngine], compared: Sequence[Comparison]) 
         "times to the first token are not unseen in this one respect. Prompts of ML.ENERGY v3's chats carry the turns "
         "before them: 350 tokens by estimate, with which the delays in its own rows agree, so that they are not unseen "
         "in this respect either. Offline runs of TensorRT-LLM 0.17 and 1.0 have the numbers of requests that their "
-        "source states, and limits of requests and tokens as `trtllm-bench` computes them. Hosts of GB200 are 1.25 "
+        "source states, limits of requests and tokens as `trtllm-bench` computes them, of 1.0 the graphs that its "
+        "options capture, and of 0.17 the sums that its source code chooses. Hosts of GB200 are 1.25 "
         "times slower than those of B200, one number chosen on rows of two models of TensorRT-LLM 1.0, which are not "
         "unseen in this respect. Mappings, drafts and limits of InferenceX are those of its scripts, where its table "
         "lists others or none.",
