@@ -123,7 +123,7 @@ def _behind(requests: Requests, serving: Serving, found: Served, turns: Scalar) 
     decode steps: for half of one more (Levy and Yechiali 1975). Arrivals of variation ``v`` bring ``(v - 1) / 2``
     further ones with each; where it is below 1 they are :func:`_regular`.
 
-    Prompts behind an own one, as many as arrive in its time, delay its first tokens, but for those that are left when
+    Prompts behind an own one, as many as arrive until it ends, delay its first tokens, but for those that are left when
     it ends: half of one, by the share of the steps that have a prompt, and of regular arrivals one. The first prompt of
     a step makes it longer by ``a_prompt``, each further one by ``a_further``, and a step has no more than it holds.
     """
@@ -141,7 +141,7 @@ def _behind(requests: Requests, serving: Serving, found: Served, turns: Scalar) 
     often = jnp.minimum(found.rate * found.pieces * (step + speed * found.prefill), 1.0)
     left = 1.0 - poisson_share(found.variation) * (1.0 - 0.5 * often)
     own = jnp.minimum(found.rate * found.a_further, 0.9)
-    behind = jnp.maximum(found.rate * found.prompt - left, 0.0) / ((1.0 - own) * jnp.maximum(turns, 1.0))
+    behind = jnp.maximum(found.rate * (found.prompt + queue) - left, 0.0) / ((1.0 - own) * jnp.maximum(turns, 1.0))
     answer = jnp.maximum(requests.output_tokens / speed, 1.0)
     shared = jnp.maximum((found.decoding - 1.0) / answer, speed * found.prefill / jnp.maximum(found.a_prompt, 1e-12))
     behind = jnp.minimum(behind, jnp.maximum(found.holds - shared, 0.0))
