@@ -36,7 +36,7 @@ REASONS = (
     "memory heads_not_divisible width_not_divisible layers_not_divisible batch_not_divisible sequence_not_divisible "
     "device_count_mismatch interleave_not_divisible network_too_small precision_unsupported host_memory "
     "offload_too_few_layers power shards_not_divisible stack_lacks "
-    "experts_not_divisible experts_unsupported storage latency layers_unsupported chip_shares"
+    "experts_not_divisible experts_unsupported storage latency layers_unsupported chip_shares step_tokens"
 )
 
 

@@ -21,7 +21,7 @@ from dse.model.serving.bounds import PhaseBounds, phase_bounds, token_bounds
 from dse.model.serving.clock import at_limit
 from dse.model.serving.energy import token_energy
 from dse.model.serving.goodput import promises_none, share_in_time
-from dse.model.serving.intake import idle_rows
+from dse.model.serving.intake import idle_rows, tokens_of_a_sequence
 from dse.model.serving.loads import served
 from dse.model.serving.memory import KvCapacity, kv_capacity
 from dse.model.serving.reuse import ROUNDS, at_best, lookups, shared_among, with_lookups
@@ -234,6 +234,7 @@ def _reason(
         Infeasible.memory: (held.sequences < 1.0) | (
             (requests.load == float(Load.static)) & (found.running > held.sequences)
         ),
+        Infeasible.step_tokens: serving.chunk < tokens_of_a_sequence(serving),
         Infeasible.device_count_mismatch: m.tp * m.pp * m.dp != system.n_devices,
         Infeasible.network_too_small: network_too_small(system, m.tp),
         Infeasible.precision_unsupported: unsupported(system.accelerator, m.precision),

@@ -10,7 +10,7 @@ import numpy as np
 
 from dse.doors.serving import cache_room
 from dse.errors import InputError
-from dse.model.serving.intake import tokens_of_a_step
+from dse.model.serving.intake import tokens_of_a_sequence, tokens_of_a_step
 from dse.simulate.load import RequestList
 from dse.types import Design, HostTiers
 
@@ -47,7 +47,7 @@ def limits_of(design: Design, asked: RequestList) -> Limits:
     counts as further tokens, and where tokens beyond the prompt take no room (a window) a block is a sequence.
 
     Raises:
-        InputError: where the longest request does not fit into the cache.
+        InputError: where the longest request does not fit into the cache, or one sequence not into a step.
     """
     requests, serving, engine = design.workload.requests, design.mapping.serving, design.software.engine
     assert requests is not None and serving is not None and engine is not None, "complete the design before"
@@ -55,11 +55,16 @@ def limits_of(design: Design, asked: RequestList) -> Limits:
     long = short + max(float(np.mean(asked.answer)), 1.0)
     with jax.enable_x64(True):
         (room, low), (_, high) = ((map(float, cache_room(design, tokens))) for tokens in (short, long))
+    if (chunk := max(int(serving.chunk), 1)) < (needed := float(tokens_of_a_sequence(serving))):
+        raise InputError(
+            "mapping.serving.chunk", f"{chunk}", f"{needed:g} or more: a token of a sequence and its drafts",
+            "a larger chunk, or fewer drafts",
+        )  # fmt: skip
     slope = (high - low) / (long - short)
     of_tokens = slope > 1e-6 * low / short
     fixed = max(low / slope - short, 0.0) if of_tokens else float(BLOCK)
     found = Limits(
-        chunk=max(int(serving.chunk), 1), sequences=max(int(engine.most_sequences), 1),
+        chunk=chunk, sequences=max(int(engine.most_sequences), 1),
         blocks=int(room / (slope * BLOCK if of_tokens else low)), per_token=float(of_tokens), fixed=fixed,
         reserved=float(serving.reserved_answer) if serving.paged else 1.0, mixed=bool(serving.mixed),
         admission_steps=max(int(serving.admission_steps), 1), speed=float(tokens_of_a_step(serving)),

@@ -212,6 +212,7 @@ class Infeasible(IntFlag):
     latency = 262144
     layers_unsupported = 524288
     chip_shares = 1048576
+    step_tokens = 2097152
 
 
 #: One sentence per bit, for tables and dataset attributes.
@@ -254,6 +255,7 @@ INFEASIBLE_MEANING = {
         "tp x cp x dp; or a token is routed to more experts or groups, or an expert gets more rows, than there are"
     ),
     Infeasible.chip_shares: "the chip's shares of its power, edge, cores or other area add up to more than the whole",
+    Infeasible.step_tokens: "an engine step has fewer tokens (chunk) than one sequence with its drafts",
     Infeasible.layers_unsupported: "layers with a state and sparse attention are modelled in serving alone",
     Infeasible.experts_unsupported: (
         "experts are not modelled under tp without sequence parallelism, nor with selective-op recompute"

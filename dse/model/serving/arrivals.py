@@ -13,11 +13,14 @@ from dse.model.serving.steady import Served, steady, steps_of
 from dse.model.serving.work import Rank
 from dse.types import Requests, Scalar, Serving
 
-#: Iterations of the sequences in flight; between two, step times are linear in the sequences.
-_ROUNDS = 6
+#: Iterations of the sequences in flight.
+_ROUNDS = 5
 
-#: Sequences of the first one, and least share of an engine's time that prompts and sequences leave.
+#: Least sequences of the first one, and least share of an engine's time that prompts and sequences leave.
 _FIRST, _LEFT = 16.0, 1e-3
+
+#: Sequences in flight before any are known to be too few, or too many.
+_BOUNDS = 1e-3, 1e12
 
 
 class Arriving(NamedTuple):
@@ -40,7 +43,6 @@ class OpenLoop(NamedTuple):
 
     served: Served
     busy: Scalar  # share of the time with a request
-    waiting: Scalar  # requests that wait for a place
 
 
 def arriving(rank: Rank, ranks: Scalar, limit: Scalar) -> Arriving:
@@ -50,6 +52,9 @@ def arriving(rank: Rank, ranks: Scalar, limit: Scalar) -> Arriving:
     arrived. With ``n = lambda t S`` for ``t`` steps of an answer (Little's law), ``n = lambda t T_0 / (1 - lambda (p +
     t a))``. An arrival finds ``n`` others (Poisson arrivals see time averages, Wolff 1982) and makes one more.
 
+    ``T_0``, ``a`` and ``p`` are those of the sequences in flight, found by a secant from those of a step time that is
+    linear up to the limit, and kept between the most that were too few and the fewest that were too many.
+
     Args:
         rank: the rank with its requests and engine.
         ranks: data-parallel ranks that share the requests.
@@ -58,9 +63,16 @@ def arriving(rank: Rank, ranks: Scalar, limit: Scalar) -> Arriving:
     requests, serving = rank.requests, rank.serving
     assert requests.request_rate is not None, "asked of open loads alone"
     rate, turns = requests.request_rate / ranks, (requests.output_tokens - 1.0) / tokens_of_a_step(serving)
-    full, _ = steady(rank, limit, 1.0, False)
-    met: Scalar = jnp.minimum(limit, _FIRST)
+    full, at_most = steady(rank, limit, 1.0, False)
+    rho, grows = rate / full.rate, at_most.a_sequence * limit / at_most.decode.total
+    linear = limit * rho * (1.0 - grows) / jnp.maximum(1.0 - rho * grows, _LEFT)
+    met: Scalar = jnp.clip(linear, jnp.minimum(limit, _FIRST), limit)
     n: Scalar = 0.0
+    before: Scalar = 0.0
+    lacked: Scalar = 0.0
+    low: Scalar
+    high: Scalar
+    low, high = _BOUNDS
     for _ in range(_ROUNDS):
         taken, steps = steps_of(rank, met, False)
         added, shortest = steps.mixed_step
@@ -68,7 +80,15 @@ def arriving(rank: Rank, ranks: Scalar, limit: Scalar) -> Arriving:
         a_prompt = taken.pieces * jnp.where(steps.separate_prefill, steps.mixed, longer)
         left = jnp.maximum(1.0 - rate * (a_prompt + turns * steps.a_sequence), _LEFT)
         n = rate * turns * steps.decode_of_none.total / left
-        met = jnp.clip(n + rate * steps.mixed + 1.0, 1.0, limit)
+        lacks = jnp.clip(n + rate * steps.mixed + 1.0, 1.0, limit) - met
+        low, high = jnp.where(lacks > 0.0, met, low), jnp.where(lacks > 0.0, high, met)
+        moved = met - before
+        has_moved = jnp.abs(moved) > 1e-6 * met
+        slope = jnp.where(has_moved & (before > 0.0), (lacked - lacks) / jnp.where(has_moved, moved, 1.0), 1.0)
+        before, lacked = met, lacks
+        found = met + lacks / jnp.clip(slope, 0.1, 10.0)
+        met = jnp.where((found >= low) & (found <= high), found, jnp.sqrt(low * high))
+        met = jnp.clip(met, 1.0, limit)
     variation = 1.0 + (requests.arrival_variation - 1.0) / ranks
     return Arriving(rate, variation, full.rate, jnp.minimum(n, limit), met)
 
@@ -89,8 +109,9 @@ def at_rate(requests: Requests, serving: Serving, found: Served, asked: Arriving
     inside = jnp.minimum(rate * latency, limit)
     busy = -jnp.expm1(-inside)
     decoding = jnp.minimum(rate * turns * found.token * tokens_of_a_step(serving), limit) / busy
-    found = found._replace(placed=found.waiting, running=inside, decoding=decoding, full=waits)
-    return OpenLoop(found, busy, asked.rate * placed)
+    waiting = found.waiting + placed
+    found = found._replace(waiting=waiting, placed=found.waiting, running=inside, decoding=decoding, full=waits)
+    return OpenLoop(found, busy)
 
 
 def _behind(requests: Requests, serving: Serving, found: Served, turns: Scalar) -> Served:
@@ -100,9 +121,11 @@ def _behind(requests: Requests, serving: Serving, found: Served, turns: Scalar) 
     ``rho x / (1 - rho)`` times the mean of the squared variations of arrivals and lengths (Kingman 1962); where a step
     holds ``h``, for ``h^2`` times less. Prompts apart from decoding wait as for a server with vacations, which are
     decode steps: for half of one more (Levy and Yechiali 1975). Arrivals of variation ``v`` bring ``(v - 1) / 2``
-    further ones with each; where it is below 1 they are :func:`_regular`. Prompts behind an own one, ``lambda`` times
-    its time, delay its first tokens; when it ends ``f / (2 (1 - rho))`` are left of those behind, for a share ``f`` of
-    the steps, by which answers end.
+    further ones with each; where it is below 1 they are :func:`_regular`.
+
+    Prompts behind an own one, as many as arrive until it ends, delay its first tokens, but for those that are left when
+    it ends: half of one, by the share of the steps that have a prompt, and of regular arrivals one. The first prompt of
+    a step makes it longer by ``a_prompt``, each further one by ``a_further``, and a step has no more than it holds.
     """
     speed, apart = tokens_of_a_step(serving), serving.mixed <= 0.0
     step = speed * found.decode.total
@@ -115,11 +138,17 @@ def _behind(requests: Requests, serving: Serving, found: Served, turns: Scalar) 
     met = jnp.where(apart, step, found.met)
     more = 0.5 * (found.variation - 1.0) * found.a_further
     more = jnp.maximum(more, jnp.where(apart, -0.5 * found.rate * met * found.a_further, 0.0))
-    left = found.mixed / (2.0 * (1.0 - rho))
-    behind = jnp.maximum(found.rate * (found.prompt + queue) - left, 0.0) * found.a_prompt
-    own = jnp.minimum(found.rate * found.a_prompt, 0.9)
-    delay = jnp.where(~apart, behind / ((1.0 - own) * jnp.maximum(turns, 1.0) * speed), 0.0)
-    return found._replace(met=met, waiting=0.5 * met + queue + more, prefill=found.prefill + delay)
+    often = jnp.minimum(found.rate * found.pieces * (step + speed * found.prefill), 1.0)
+    left = 1.0 - poisson_share(found.variation) * (1.0 - 0.5 * often)
+    own = jnp.minimum(found.rate * found.a_further, 0.9)
+    behind = jnp.maximum(found.rate * (found.prompt + queue) - left, 0.0) / ((1.0 - own) * jnp.maximum(turns, 1.0))
+    answer = jnp.maximum(requests.output_tokens / speed, 1.0)
+    shared = jnp.maximum((found.decoding - 1.0) / answer, speed * found.prefill / jnp.maximum(found.a_prompt, 1e-12))
+    behind = jnp.minimum(behind, jnp.maximum(found.holds - shared, 0.0))
+    first = jnp.minimum(behind, jnp.maximum(1.0 / jnp.maximum(found.pieces, 1e-6) - shared, 0.0))
+    delay = jnp.where(apart, 0.0, first * found.a_prompt + (behind - first) * found.a_further)
+    prefill = found.prefill + delay / speed
+    return found._replace(met=met, waiting=0.5 * met + queue + more, prefill=prefill)
 
 
 def _regular(found: Served, speed: Scalar, apart: Scalar) -> Served:

@@ -36,6 +36,11 @@ def idle_rows(serving: Serving, engine: Engine, sequences: Scalar) -> Scalar:
     return (1.0 + serving.drafts) * jnp.maximum(jnp.minimum(size, engine.most_sequences) - sequences, 0.0)
 
 
+def tokens_of_a_sequence(serving: Serving) -> Scalar:
+    """Tokens of the limit of a step that a decoding sequence takes: with its drafts; none where prompts are apart."""
+    return jnp.where(serving.mixed <= 0.0, 0.0, 1.0 + serving.drafts)
+
+
 class PromptIntake(NamedTuple):
     """Prompt tokens and prompts per step."""
 
@@ -71,10 +76,10 @@ def prompt_intake(requests: Requests, serving: Serving, running: Scalar) -> Prom
     """
     fresh = requests.prompt_tokens * (1.0 - requests.prefix_share)
     turns = jnp.maximum(requests.output_tokens / tokens_of_a_step(serving), 1.0)
-    decoded = (1.0 + serving.drafts) * jnp.where(serving.mixed > 0.0, 1.0, 0.0)  # tokens of a sequence in a mixed step
+    decoded = tokens_of_a_sequence(serving)
     each = jnp.maximum(fresh, 1.0)
     full = serving.chunk * each / jnp.maximum(fresh + turns * decoded, 1.0)
-    arrivals = _mean_if_positive(jnp.maximum(running - 1.0, 0.0) / turns)
+    arrivals = _mean_if_positive((running - 1.0) / turns)
     left = serving.chunk - running * decoded
     if serving.whole_prompts is not None:
         are_whole = (serving.whole_prompts > 0.0) & (serving.chunk >= each)

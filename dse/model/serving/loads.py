@@ -10,7 +10,7 @@ from dse.model.serving.memory import KvCapacity
 from dse.model.serving.steady import EnginePhase, Phases, Served, Steps, steady
 from dse.model.serving.step import EngineStepTime, per_stage_batch
 from dse.model.serving.work import Rank
-from dse.types import Engine, Load, Requests, Scalar
+from dse.types import Load, Requests, Scalar
 
 
 def together(requests: Requests, batch: Scalar, prompt: Scalar, decode: EngineStepTime, waves: Scalar) -> Served:
@@ -41,6 +41,7 @@ def together(requests: Requests, batch: Scalar, prompt: Scalar, decode: EngineSt
         a_further=0.0,
         a_sequence=0.0,
         holds=1.0,
+        pieces=1.0,
     )
 
 
@@ -92,8 +93,8 @@ def served(rank: Rank, ranks: Scalar, held: KvCapacity) -> tuple[Served, Phases,
         found = Served(EngineStepTime(*found.decode), *(
             jnp.where(is_open, a, b) for a, b in zip(open_loop.served[1:], found[1:], strict=True)
         ))  # fmt: skip
-        busy, waiting = jnp.where(is_open, open_loop.busy, busy), jnp.where(is_open, open_loop.waiting, waiting)
-    found = _with_preempted(found, requests, rank.engine, held, jnp.where(is_batch, 0.0, waiting))
+        busy = jnp.where(is_open, open_loop.busy, busy)
+    found = _with_preempted(found, rank, held)
     return found, _phases(rank, found, steps, is_batch, busy), utilisation
 
 
@@ -110,23 +111,24 @@ def _emptying(requests: Requests, steps: Steps, mixed: Scalar, waves: Scalar) ->
     return (longer + left * requests.output_tokens) * steps.decode_of_none.total
 
 
-def _with_preempted(found: Served, requests: Requests, engine: Engine, held: KvCapacity, waiting: Scalar) -> Served:
+def _with_preempted(found: Served, rank: Rank, held: KvCapacity) -> Served:
     """Adds preemption: of ``W`` requests beyond the KV-cache capacity, some have had their first token.
 
     A prompt is admitted as soon as it fits into the cache that ``n`` answers leave free at the moment, ``m`` prompts on
     average (``sqrt(n)`` times the spread of one answer). The last request is preempted as answers grow:
     ``W m / (W + m)`` of the ``W``, a form with both as limits.
     """
-    early = jnp.where(held.sequences < engine.most_sequences, held.prompts * jnp.sqrt(found.running), 0.0)
-    share = waiting / jnp.maximum((waiting + early) * found.rate, 1e-12)
-    of_token = early * share / jnp.maximum(requests.output_tokens - 1.0, 1.0)
-    return found._replace(waiting=found.placed + waiting * share, preempted=of_token)
+    early = jnp.where(held.sequences < rank.engine.most_sequences, held.prompts * jnp.sqrt(found.running), 0.0)
+    wait = found.waiting - found.placed
+    apart = wait / jnp.maximum(wait * found.rate + early, 1e-12)
+    of_token = early * apart / jnp.maximum(rank.requests.output_tokens - 1.0, 1.0)
+    return found._replace(waiting=found.placed + wait * found.rate * apart, preempted=of_token)
 
 
 def _phases(rank: Rank, found: Served, steps: Steps, at_once: Scalar, busy: Scalar) -> Phases:
     """Kinds of engine steps, with their counts per output token."""
     requests, pp, speed = rank.requests, rank.stage.design.mapping.pp, tokens_of_a_step(rank.serving)
-    mixing = jnp.where(at_once, 0.0, jnp.where(steps.separate_prefill, 0.0, found.decoding))
+    mixing = jnp.where(jnp.logical_or(at_once, steps.separate_prefill), 0.0, found.decoding)
     decode = per_stage_batch(steps.batch._replace(sequences=found.decoding, prompt=0.0), pp)
     passes = found.decoding / jnp.maximum(decode.sequences, 1e-6)
     parts = jnp.where(mixing > 0.0, passes, steps.parts)

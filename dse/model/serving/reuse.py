@@ -126,7 +126,7 @@ def found_share(contents: Contents, prompt: Scalar, time: Scalar) -> Scalar:
     again = (contents.turns - 1.0) / contents.turns
     session = -jnp.expm1(-time / contents.think)
     prefix = contents.prefix * (group + again * session * (1.0 - group))
-    return (prefix + 0.5 * (contents.turns - 1.0) * contents.grown * session) / prompt
+    return jnp.minimum((prefix + 0.5 * (contents.turns - 1.0) * contents.grown * session) / prompt, 1.0)
 
 
 def at_best(requests: Requests, reuse: Reuse) -> Lookups:
@@ -135,7 +135,7 @@ def at_best(requests: Requests, reuse: Reuse) -> Lookups:
     Without hits a load may be more than can be served, with no room left for a cache: another fixed point.
     """
     turns = 0.5 * (reuse.turns - 1.0) * grown_by_turn(requests, reuse)[1]
-    reused = requests.prefix_share + turns / requests.prompt_tokens
+    reused = jnp.minimum(requests.prefix_share + turns / requests.prompt_tokens, 1.0)
     return Lookups(reused, reused, 0.0)
 
 

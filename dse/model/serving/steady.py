@@ -39,6 +39,7 @@ class Served(NamedTuple):
     a_further: Scalar  # the same of one more prompt in a step that has some, s
     a_sequence: Scalar  # time that a sequence adds to a decode step, s
     holds: Scalar  # prompts that fit into a step
+    pieces: Scalar  # steps per prompt, below 1 where a mean step has several
     variation: Scalar = 1.0  # squared coefficient of variation of the time between arrivals
     full: Scalar = 1.0  # share of requests that wait for a place, where any do
 
@@ -100,14 +101,14 @@ class Steps(NamedTuple):
 
     def decode_at(self, sequences: Scalar) -> EngineStepTime:
         """Decode step time of ``sequences``, by part."""
-        share = sequences / jnp.maximum(self.all, 1e-6)
+        share = sequences / self.all
         pairs = zip(self.decode, self.decode_of_none, strict=True)
         return EngineStepTime(*(none + share * (many - none) for many, none in pairs))
 
     @property
     def a_sequence(self) -> Scalar:
         """Seconds per further sequence of a decode step."""
-        return (self.decode.total - self.decode_of_none.total) / jnp.maximum(self.all, 1e-6)
+        return (self.decode.total - self.decode_of_none.total) / self.all
 
     def seconds_of(self, sequences: Scalar) -> Scalar:
         """Decode step time of ``sequences``, s."""
@@ -148,7 +149,7 @@ def _round(steps: Steps, taken: PromptIntake, decode: Scalar, others: Scalar, ar
 
     Ranks whose tokens meet in the experts step together, each as long as the slowest: prompts of one delay all.
     """
-    own_delays, apart = others * taken.pieces / taken.turns, steps.separate_prefill
+    own_delays, apart = others * (taken.pieces / taken.turns), steps.separate_prefill
     delays, (added, shortest) = taken.delaying(own_delays), steps.mixed_step
     left = jnp.where(apart, taken.pieces, 0.0)
     added = jnp.maximum(added, shortest - decode)
@@ -190,7 +191,7 @@ def steady(rank: Rank, running: Scalar, waiting: Scalar, at_once: Scalar) -> tup
     taken, steps = steps_of(rank, running, at_once)
     fresh, each, turns, full, limit, apart = *taken[:4], taken.limit, serving.mixed <= 0.0
     # A decoding request meets itself and the others that decode; only the prompts of others delay it.
-    itself, rest = jnp.minimum(running, 1.0), jnp.maximum(running - 1.0, 0.0) / jnp.maximum(running, 1e-6)
+    rest = (running - 1.0) / running
     offline = requests.load == float(Load.offline)
     # Where requests queue, the next one starts with a step. Otherwise arrivals fall within a step, in proportion to its
     # length, and wait for its end.
@@ -203,7 +204,7 @@ def steady(rank: Rank, running: Scalar, waiting: Scalar, at_once: Scalar) -> tup
     ranks, shared = together(rank)
     taken = taken._replace(whole=taken.whole + jnp.maximum(steps.alone - 1.0, 0.0), ranks=ranks, shared=shared)
     later = (requests.output_tokens - 1.0) / speed
-    n, by_itself, tokens = 0.5 * running, steps.seconds_of(itself), jnp.where(apart, turns, later)
+    n, by_itself, tokens = 0.5 * running, steps.seconds_of(1.0), jnp.where(apart, turns, later)
     busy: Scalar = 0.0
     idle: Scalar = 0.0
     delay: Scalar = 0.0
@@ -214,7 +215,7 @@ def steady(rank: Rank, running: Scalar, waiting: Scalar, at_once: Scalar) -> tup
         works = (tokens + busy + idle) / turns
         delay = _delay(running * filled, works, behind * n * at.mixed / at.step)
         n = running / (works + delay)
-    alone = steps.decode_at(itself + n * rest)
+    alone = steps.decode_at(1.0 + n * rest)
     at = _round(steps, taken, alone.total, n * rest, arrivals_waiting)
     other, step = at.mixed, at.step
     opening = _opening(steps, rank, running * fresh)
@@ -229,12 +230,11 @@ def steady(rank: Rank, running: Scalar, waiting: Scalar, at_once: Scalar) -> tup
     left = n * ((busy + idle - jnp.where(apart, 0.0, gap)) / turns + delay)  # running - n
     # Full load with separate prefill: all prompts and decode steps in turn, less the working time of a request.
     in_turn = gap * steps.decode.total + later * rest * left * steps.a_sequence - at.own
-    in_turn = in_turn + taken.pieces * other * (itself + rest * (left + n * gap / turns))
+    in_turn = in_turn + taken.pieces * other * (1.0 + rest * (left + n * gap / turns))
     idling = jnp.maximum(idling, jnp.where(apart, in_turn, running * _least_time(steps, taken) - working))
     used = jnp.maximum(idling, 0.0)
     for_a_place = waiting / running * (working + used)
-    by_place, by_step = used + for_a_place - outside, jnp.maximum(idling, jnp.where(offline, 0.0, opening))
-    waits = jnp.maximum(by_place, by_step)
+    waits = jnp.maximum(used + for_a_place - outside, jnp.maximum(idling, jnp.where(offline, 0.0, opening)))
     rate = (running + waiting) / (working + outside + waits)
     found = Served(
         decode=EngineStepTime(*(part / speed for part in alone)),
@@ -242,17 +242,19 @@ def steady(rank: Rank, running: Scalar, waiting: Scalar, at_once: Scalar) -> tup
         preempted=0.0,
         median=jnp.where(apart, alone.total, jnp.where(at.busy > 0.5, other, alone.total)) / speed,
         waiting=waits,  # for a place, then for a step
-        placed=jnp.where(by_place >= by_step, used - outside, by_step - waiting / rate),
+        # Of those without a place the users outside of the engine wait for none.
+        placed=jnp.maximum(waits - jnp.maximum(waiting / rate - outside, 0.0), 0.0),
         prompt=at.own,
         rate=rate,
         running=running,
         mixed=jnp.minimum(n * taken.pieces / turns, 1.0),
-        decoding=itself + n * rest,
+        decoding=1.0 + n * rest,
         met=arrivals_waiting * _seen(serving, at),
         a_prompt=taken.pieces * jnp.where(apart, other, other - alone.total),
-        a_further=taken.pieces * (steps.twice - steps.mixed),
+        a_further=taken.pieces * jnp.maximum(steps.twice - steps.mixed, 0.0),
         a_sequence=steps.a_sequence,
         holds=taken.holds,
+        pieces=taken.pieces,
     )
     return found, steps
 
@@ -261,7 +263,9 @@ def steps_of(rank: Rank, running: Scalar, at_once: Scalar) -> tuple[PromptIntake
     """Prompt intake and engine steps with ``running`` sequences; ``at_once``: all prompts in one step."""
     serving, taken = rank.serving, prompt_intake(rank.requests, rank.serving, running)
     prompt = jnp.where(at_once, running * taken.fresh, taken.q)
-    mixing = jnp.where(at_once, 0.0, jnp.where(serving.mixed <= 0.0, 0.0, jnp.minimum(running, taken.limit)))
+    # Of steps with prompts as a request that decodes meets them: it is one of the sequences.
+    mixed = jnp.minimum(running, jnp.maximum(taken.limit, 1.0))
+    mixing = jnp.where(jnp.logical_or(at_once, serving.mixed <= 0.0), 0.0, mixed)
     many = jnp.where(at_once, jnp.maximum(running, prompt / serving.chunk), taken.q / taken.each)
     return taken, _steps(rank, running, mixing, prompt, many)
 
