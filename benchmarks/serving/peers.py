@@ -107,9 +107,11 @@ def design(batch: float, prompt: float) -> Design:
         prompt_tokens=prompt, output_tokens=2.0, chunk=1e9,
     )  # fmt: skip
     ideal = perfect(made)
+    own = ideal.system.accelerator.kernels
     kernels = dataclasses.replace(
-        ideal.system.accelerator.kernels, matrix_efficiency=COMPUTE, flash_efficiency=COMPUTE,
+        own, matrix_efficiency=COMPUTE, flash_efficiency=COMPUTE,
         memory_efficiency=MEMORY, matrix_depth=0.0, wave_quantization=0.0,
+        attention=own.attention and dataclasses.replace(own.attention, decode_memory=MEMORY),
     )  # fmt: skip
     accelerator = dataclasses.replace(ideal.system.accelerator, kernels=kernels)
     return dataclasses.replace(ideal, system=dataclasses.replace(ideal.system, accelerator=accelerator))

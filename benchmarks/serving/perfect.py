@@ -12,10 +12,11 @@ _MEMORIES = 16.0
 
 def perfect(design: Design) -> Design:
     """The design with kernels and links at their rates, an engine that costs nothing beside them, and more memory."""
-    accelerator = design.system.accelerator
+    accelerator, measured = design.system.accelerator, design.system.accelerator.kernels.attention
     kernels = dataclasses.replace(
         accelerator.kernels, matrix_efficiency=1.0, flash_efficiency=1.0, vector_efficiency=1.0, memory_efficiency=1.0,
-        roofline_blend=0.0,
+        roofline_blend=0.0, fine=None,
+        attention=measured and dataclasses.replace(measured, decode_memory=1.0),
     )  # fmt: skip
     larger = dataclasses.replace(accelerator.memory, capacity=_MEMORIES * accelerator.memory.capacity)
     links = {
