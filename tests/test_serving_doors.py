@@ -78,6 +78,9 @@ def test_operators_add_up_to_the_step(workload, system, setting):
 
 @pytest.mark.parametrize(("arguments", "wanted"), [
     ([*EVALUATE, "--set", "recompute=full"], ["recompute", "serving"]),
+    ([*EVALUATE, "--set", "matrix_efficiency=0.5"], ["serving does not read", "write gemm_efficiency"]),
+    ([*EVALUATE, "--set", "gemm_floor=1 us"], ["gemm_floor, which serving does not read"]),
+    ([*EVALUATE[:5], "--set", "gemm_memory=0.5"], ["training does not read", "write memory_efficiency"]),
     ([*EVALUATE[:5], "--set", "concurrency=64"], ["concurrency", "--serving"]),
     ([*EVALUATE, "--metric", "time_per_output_tokens"], ["time_per_output_token"]),
     ([*EVALUATE, "--set", "concurency=4"], ["concurrency"]),
@@ -88,6 +91,7 @@ def test_bad_input_is_told_in_four_parts(command, arguments, wanted):  # noqa: F
 
 @pytest.mark.parametrize(("old", "new", "wanted"), [
     ("tp = [1, 2]", "tp = [1, 2]\nmicro_batch = [1, 2]", "micro_batch, which serving does not read"),
+    ("tp = [1, 2]", "tp = [1, 2]\nmemory_efficiency = [0.5, 0.9]", "; write gemm_memory"),
     ("[serving]\nprompt_tokens = 512", "", "add a section \\[serving\\]"),
     ("prompt_tokens = 512", "prompt_token = 512", "prompt_tokens"),
     ("time_to_first_token <=", "time_to_first_tokens <=", "time_to_first_token"),

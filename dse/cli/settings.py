@@ -71,12 +71,16 @@ def twice(option: str, name: str, first: str, second: str) -> NoReturn:
 
 def _check_read(path: str, name: str, study: Study, option: str, to_serve: str) -> None:
     """Checks that the study reads a leaf: requests and engines in serving only, others in training only."""
-    from dse.designs.records import LEAVES_OF_SERVING
+    from dse.designs.records import LEAVES_OF_SERVING, read_instead
 
     if path.startswith(LEAVES_OF_SERVING) and study.name != "serving":
         raise InputError(option, f"{name}, of a model that is served", "leaves of training", to_serve)
     if study.unread and path.startswith(study.unread):
-        raise InputError(option, f"{name}, of training", "leaves that serving reads", "leave it out")
+        other = read_instead(path, study.unread)
+        raise InputError(
+            option, f"{name}, which {study.name} does not read", f"leaves of {study.name}",
+            f"write {other}" if other else "leave it out",
+        )  # fmt: skip
 
 
 def _value(path: str, text: str) -> Any:

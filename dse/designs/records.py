@@ -7,6 +7,7 @@ from collections.abc import Container
 
 from dse.types import (
     MEASURED_ALONE,
+    STATED_FOR_BOTH,
     Adapters,
     AttentionKernels,
     CacheTiers,
@@ -111,9 +112,6 @@ TRAINING_ALONE = (
                                       "packing.", "convergence.", "experts.n_predict")),
 )  # fmt: skip
 
-#: Kernels of a training step, in whose place engines have those measured alone.
-STEP_KERNELS = tuple(f"system.accelerator.kernels.{name}" for name in (*MEASURED_ALONE, "matrix_depth"))
-
 #: Load of a serving design, and the rate of an open one.
 LOAD, REQUEST_RATE = "workload.requests.load", "workload.requests.request_rate"
 
@@ -139,10 +137,38 @@ OF_MONEY: dict[str, type] = {
     MADE: Made, "system.accelerator.fab": Fab, "system.prices": Prices, "system.emissions": Emissions,
 }  # fmt: skip
 
+_KERNELS = "system.accelerator.kernels."
+
 #: GEMMs and attention measured alone, which steps of engines take.
 OF_KERNELS: dict[str, type] = {
-    "system.accelerator.kernels.fine": FineKernels, "system.accelerator.kernels.attention": AttentionKernels,
+    f"{_KERNELS}fine": FineKernels, f"{_KERNELS}attention": AttentionKernels,
 }  # fmt: skip
+
+#: Leaves of these, or their prefixes, which training does not read.
+ALONE = tuple(f"{path}." for path in OF_KERNELS)
+
+#: Kernels that engines do not read: of a training step, and what kernels alone have beyond rooflines in a graph.
+NOT_OF_ENGINES = tuple(f"{_KERNELS}{name}" for name in (
+    *MEASURED_ALONE, "matrix_depth",
+    *(f"fine.{name}" for name in (
+        "gemm_floor", "split_time", "tile_feed", "output_overhead", "narrow_efficiency", "quantize_", "block_",
+    )),
+    *(f"attention.{name}" for name in (
+        "context_floor", "decode_efficiency", "decode_tile", "decode_split", "decode_floor", "grouped_floor",
+    )),
+))  # fmt: skip
+
+
+def read_instead(path: str, unread: tuple[str, ...]) -> str:
+    """Name of the leaf of kernels that is read in the place of one that is not; "" where there is none.
+
+    >>> read_instead("system.accelerator.kernels.matrix_efficiency", NOT_OF_ENGINES)
+    'gemm_efficiency'
+    """
+    name = path.removeprefix(_KERNELS)
+    other = f"fine.{MEASURED_ALONE[name]}" if name in MEASURED_ALONE else STATED_FOR_BOTH.get(name, "")
+    return "" if f"{_KERNELS}{other}".startswith(unread) else other.rpartition(".")[2]
+
 
 #: Optional records: path → class.
 OPTIONAL: dict[str, type] = {

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from dse.designs.records import STEP_KERNELS, TRAINING_ALONE, with_serving_defaults
+from dse.designs.records import NOT_OF_ENGINES, TRAINING_ALONE, with_serving_defaults
 from dse.doors.study import OPTIONAL, Shown, Study, money_note, network_told, over_routed, price_note, shares_told
 from dse.io.quantities import counted, digits, duration, quantity
 from dse.types import (
@@ -335,7 +335,7 @@ SERVING = Study(
     bounds=_bounds,
     operators_of="one layer and the head, without launches, of a decode step and of a prefill, on one device",
     residuals=_RESIDUALS,
-    unread=(*TRAINING_ALONE, *STEP_KERNELS),
+    unread=(*TRAINING_ALONE, *NOT_OF_ENGINES),
     optional=OPTIONAL,
     shown=(
         Shown("TPOT", "time_per_output_token", "time"),

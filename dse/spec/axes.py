@@ -11,7 +11,7 @@ from typing import Any
 
 from dse.designs import catalog
 from dse.designs.leaves import known_leaves, leaf_path, leaf_value, path_endings, reading_note
-from dse.designs.records import LEAVES_OF_SERVING, LIMIT_AS_SOLD, WITHOUT
+from dse.designs.records import LEAVES_OF_SERVING, LIMIT_AS_SOLD, WITHOUT, read_instead
 from dse.doors.study import Study
 from dse.errors import ELSEWHERE, InputError, nearest, plain, unknown_name
 from dse.types import choice_name
@@ -112,12 +112,14 @@ def choices_of(path: str) -> tuple[str, ...]:
 
 def check_read(path: str, name: str, where: str, study: Study) -> None:
     """InputError if the study's model does not read a leaf: its value would have no effect."""
+    serves = study.name == "serving"
     if study.unread and path.startswith(study.unread):
+        other = read_instead(path, study.unread)
         raise InputError(
             where, f"{name}, which {study.name} does not read", f"leaves of {study.name}",
-            f"leave it out, or leave out [{study.name}]",
+            f"write {other}" if other else f"leave it out, or leave out [{study.name}]" if serves else "leave it out",
         )  # fmt: skip
-    if study.name != "serving" and path.startswith(LEAVES_OF_SERVING):
+    if not serves and path.startswith(LEAVES_OF_SERVING):
         raise InputError(
             where, f"{name}, of a model that is served", f"leaves of {study.name}", "add a section [serving]"
         )

@@ -41,7 +41,15 @@ from dse.types.fields import (
     metadata,
     record,
 )
-from dse.types.kernels import MEASURED_ALONE, AttentionKernels, EfficiencySteps, FineKernels, Kernels, Steps
+from dse.types.kernels import (
+    MEASURED_ALONE,
+    STATED_FOR_BOTH,
+    AttentionKernels,
+    EfficiencySteps,
+    FineKernels,
+    Kernels,
+    Steps,
+)
 from dse.types.machine import HOST, Accelerator, FarMemory, HostTiers, MatrixRate, MemoryTier, System
 from dse.types.metrics import Metrics
 from dse.types.money import Assembly, Emissions, Fab, Made, Prices, Process
@@ -74,6 +82,7 @@ __all__ = [
     "POSITIVE_SHARE",
     "SHARE",
     "SIGNED",
+    "STATED_FOR_BOTH",
     "YES_OR_NO",
     "Accelerator",
     "Adapters",

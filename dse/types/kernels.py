@@ -23,9 +23,10 @@ class EfficiencySteps:
 
 @record
 class FineKernels:
-    """Isolated GEMMs, an optional part of :class:`Kernels`: what engines run, and training steps do not reach.
+    """Isolated GEMMs, an optional part of :class:`Kernels`.
 
-    The first five take the place of those of :class:`Kernels` (:data:`MEASURED_ALONE`), by which steps are timed.
+    The first five take the place of those of :class:`Kernels` (:data:`MEASURED_ALONE`), by which training steps are
+    timed. Of all these engines have the first four, as their steps run in graphs; the others are of benchmarks.
     """
 
     gemm_efficiency: Scalar = metadata("", "1", "GEMM efficiency, large and deep", bounds=POSITIVE_SHARE)
@@ -119,4 +120,10 @@ class Kernels:
 MEASURED_ALONE = {
     "matrix_efficiency": "gemm_efficiency", "wave_quantization": "gemm_waves", "memory_efficiency": "gemm_memory",
     "roofline_blend": "gemm_blend", "kernel_floor": "gemm_floor",
+}  # fmt: skip
+
+#: Leaf of kernels measured alone, within :class:`Kernels` → that of a training step, which a chip states for both.
+STATED_FOR_BOTH = {f"fine.{measured}": name for name, measured in MEASURED_ALONE.items()} | {
+    "attention.context_efficiency": "flash_efficiency", "attention.context_memory": "memory_efficiency",
+    "attention.decode_memory": "memory_efficiency",
 }  # fmt: skip

@@ -30,7 +30,9 @@ from dse.measured.uncertainty.parts import (
     uncertainty_of,
 )
 from dse.measured.uncertainty.posterior import Choice, posterior
+from dse.measured.uncertainty.spreads import spreads_of
 from dse.sweep import from_text, plan
+from dse.types import MEASURED_ALONE
 
 DESIGN = dse.design("gpt-3-13b", "selene", n_devices=16, tp=8, pp=2, recompute="full", global_batch=64)
 
@@ -192,6 +194,16 @@ def test_residuals_of_engines_hold_what_was_not_seen():
     for part in (stack == "a", stack == "b"):
         assert 0.75 < np.mean(np.abs(errors.unseen[part]) <= own[part]) < 0.86
     assert 0.75 < np.mean(np.abs(errors.foreign) <= foreign) < 0.85
+
+
+def test_a_chip_without_rows_has_the_scatter_of_kernels_measured_alone_unless_it_states_them():
+    unmeasured, stating = spreads_of("vllm", "mi300x"), spreads_of("calculon", "calculon-a100-80g")
+    for field, alone in MEASURED_ALONE.items():
+        whole = catalog.entry("kernels", "generic").values[f"fine.{alone}"].spread
+        for name in (field, f"fine.{alone}"):
+            scatter = dict(unmeasured[f"system.accelerator.kernels.{name}"])[f"accelerator/mi300x:kernels.{name}"]
+            assert scatter == whole
+            assert f"system.accelerator.kernels.{name}" not in stating
 
 
 def test_a_stack_without_rows_is_less_sure():

@@ -115,6 +115,16 @@ def test_a_run_of_a_design_is_worth_most_and_its_kernels_something():
     assert max(worth for name, worth in worths.items() if name.startswith("GEMM")) > 0.0
 
 
+def test_products_of_engines_tell_of_the_kernels_that_these_have():
+    made = [dse.design("llama-3-70b", name, tp=4, concurrency=64) for name in ("h100-sxm-80gb", "mi300x")]
+    choices = [Choice(name, one, stack, name) for name, one, stack in zip(
+        ("h100-sxm-80gb", "mi300x"), made, ("vllm", "vllm-rocm"), strict=True)]  # fmt: skip
+    offer = offered(choices, "request_latency", SERVING, Machine("mi300x", "mi300x", 8))
+    products = [{*one.effects} for one in offer.candidates if one.kind == "gemm"]
+    told = {f"accelerator/mi300x:kernels.fine.gemm_{name}" for name in ("efficiency", "memory")}
+    assert products and all(told <= effects for effects in products)
+
+
 def test_collectives_are_as_the_model_sends_them():
     blackwell = TWO[0]._replace(design=replace(TWO[0].design, {"mapping.zero_stage": 1.0}))
     offer = offered([blackwell, TWO[1]], "step_time", TRAINING, Machine("dgx-b200", "b200-sxm-180gb", 64))

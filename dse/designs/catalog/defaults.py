@@ -10,7 +10,7 @@ from dse.designs.catalog.load import Folder, shown
 from dse.designs.catalog.schema import AT_REST
 from dse.designs.catalog.value import Sourced
 from dse.errors import InputError
-from dse.types import MEASURED_ALONE
+from dse.types import STATED_FOR_BOTH
 from dse.types.paths import leaves
 
 _FLAGS = (
@@ -104,8 +104,8 @@ def _accelerator_defaults(entry: Entry, folder: Folder) -> dict[str, Sourced]:
         node.pop("node.scale_out_bandwidth", None)
     power = _power_defaults(entry, family)
     own = {  # what a chip says of its kernels holds of those measured alone too
-        f"kernels.fine.{measured}": entry.values[f"kernels.{name}"]
-        for name, measured in MEASURED_ALONE.items() if f"kernels.{name}" in entry.values
+        f"kernels.{measured}": entry.values[f"kernels.{name}"]
+        for measured, name in STATED_FOR_BOTH.items() if f"kernels.{name}" in entry.values
     }  # fmt: skip
     return {"kernels.family": chosen} | device | kernels | own | node | power | entry.values
 

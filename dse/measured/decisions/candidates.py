@@ -32,6 +32,7 @@ from dse.model.machine.rates import rates_of
 from dse.model.machine.roofline import isolated_time
 from dse.model.machine.routes import Route
 from dse.model.machine.technology import generated
+from dse.model.serving.kernels import rates_alone
 from dse.types import (
     Collective,
     Design,
@@ -215,7 +216,7 @@ _DTYPES = {Precision.bf16: "bfloat16", Precision.fp16: "float16", Precision.fp8:
 
 def _shapes(design: Design, base: Design, machine: Machine, study: Study) -> Iterator[_Shape]:
     """Products, attention and collectives of a design, the largest first."""
-    precision = float(design.mapping.precision)
+    precision, serves = float(design.mapping.precision), study.name == "serving"
     inside = study.inside(generated(design))
     listed = [o for operators in inside.sections.values() for o in operators if float(o.present)]
     for o in sorted(listed, key=lambda o: -float(o.forward.flops)):
@@ -226,30 +227,33 @@ def _shapes(design: Design, base: Design, machine: Machine, study: Study) -> Ite
         code = float(Precision.bf16) if o.kind is OperatorKind.matrix_16 else precision
         if o.kind in (OperatorKind.matrix, OperatorKind.matrix_16) and work.batch == 1.0 and min(sizes) > 1.0:
             if (dtype := _DTYPES.get(Precision(int(code)))) is not None:
-                yield _product(work, code, dtype, machine)
+                yield _product(work, code, dtype, machine, serves)
         elif o.kind in (OperatorKind.flash, OperatorKind.context) and design.workload.latent is None:
-            yield _attention(design, work, o.kind, code, machine)
+            yield _attention(design, work, o.kind, code, machine, serves)
     yield from _messages(inside.messages, base, machine)
 
 
-def kernel(kind: OperatorKind, work: Work, precision: float) -> Callable[[System], Scalar]:
-    """Seconds of an isolated kernel on a system."""
+def kernel(kind: OperatorKind, work: Work, precision: float, serves: bool = False) -> Callable[[System], Scalar]:
+    """Seconds of an isolated kernel on a system, by the kernels of a training step or of an engine."""
 
     def seconds(system: System) -> Scalar:
         device = system.accelerator
-        return isolated_time(kind, work, rates_of(device, jnp.float32(precision))) + device.kernels.kernel_floor
+        rates = (rates_alone if serves else rates_of)(device, jnp.float32(precision))
+        return isolated_time(kind, work, rates) + rates.kernels.kernel_floor
 
     return seconds
 
 
-def _product(work: Work, code: float, dtype: str, machine: Machine) -> _Shape:
+def _product(work: Work, code: float, dtype: str, machine: Machine, serves: bool) -> _Shape:
     m, n, k = (f"{one:g}" for one in map(round, (work.rows, work.columns, work.depth)))
     row = {"system": machine.accelerator, "dtype": dtype, "m": m, "n": n, "k": k, "latency_ms": ""}
     line = measuring.gemm(float(m), float(n), float(k), dtype)
-    return _Shape("gemm", f"GEMM {m} x {n} x {k}, {dtype}", kernel(OperatorKind.matrix, work, code), line, row)
+    return _Shape("gemm", f"GEMM {m} x {n} x {k}, {dtype}", kernel(OperatorKind.matrix, work, code, serves), line, row)
 
 
-def _attention(design: Design, work: Work, kind: OperatorKind, code: float, machine: Machine) -> _Shape:
+def _attention(
+    design: Design, work: Work, kind: OperatorKind, code: float, machine: Machine, serves: bool
+) -> _Shape:
     w, tp = design.workload, float(design.mapping.tp)
     heads, groups = float(w.n_heads) / tp, max(float(w.n_kv_heads) / tp, 1.0)
     tokens, size = float(work.rows), float(w.head_dim)
@@ -260,7 +264,7 @@ def _attention(design: Design, work: Work, kind: OperatorKind, code: float, mach
            **{name: f"{round(one):g}" for name, one in shape.items()}, "latency_ms": ""}  # fmt: skip
     name = f"attention of {batch:g} x {counted(tokens, 'token')}, {counted(heads, 'head')} of {size:g}"
     line = measuring.attention(batch, tokens, heads, groups, size)
-    return _Shape("attention", name, kernel(kind, work, code), line, row)
+    return _Shape("attention", name, kernel(kind, work, code, serves), line, row)
 
 
 def _messages(messages: Sequence[Message], base: Design, machine: Machine) -> Iterator[_Shape]:

@@ -17,7 +17,7 @@ from dse.designs.catalog.entries import Entry, stated
 from dse.designs.catalog.unverified import UNVERIFIED
 from dse.designs.leaves import known_leaves, leaf, leaves_of
 from dse.measured.uncertainty import distance
-from dse.types import Design
+from dse.types import MEASURED_ALONE, STATED_FOR_BOTH, Design
 
 
 class Factor(NamedTuple):
@@ -117,6 +117,11 @@ def _of_chip(accelerator: str) -> Spreads:
     found: dict[str, tuple[Factor, ...]] = {}
     for field, value in entry.values.items():
         path = f"system.accelerator.{field}"
+        said = f"kernels.{STATED_FOR_BOTH.get(field.removeprefix('kernels.'))}"  # what the chip itself may say of it
+        if said in own.values:
+            deviation = _deviation(f"system.accelerator.{said}", value)
+            found[path] = (Factor(f"accelerator/{accelerator}:{said}", deviation),)
+            continue
         deviation, names = _deviation(path, value), _names(field)
         holder = next((i for i, file in enumerate(files) if names[0] in file.values or names[1] in file.values), None)
         if field in own.values or holder is None:
@@ -133,7 +138,7 @@ def _of_chip(accelerator: str) -> Spreads:
 def _names(field: str) -> tuple[str, str]:
     """Names of a field of an accelerator in kernel files: as it is used, and as it was fitted."""
     name = field.removeprefix("kernels.")
-    return (name, f"fine.{name}") if name != field else (name, f"{name}_share")
+    return (name, f"fine.{MEASURED_ALONE.get(name, name)}") if name != field else (name, f"{name}_share")
 
 
 def _kernel_files(slug: str) -> Iterator[Entry]:

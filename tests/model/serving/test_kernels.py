@@ -7,10 +7,14 @@ import pytest
 
 import dse
 from dse.designs import catalog
+from dse.designs.leaves import leaf, leaves_of
 from dse.doors.evaluation import evaluate
+from dse.doors.studies import STUDIES
 from dse.model.machine.roofline import isolated_time
 from dse.model.serving.work import stage_of
 from dse.types import MEASURED_ALONE, Accelerator, OperatorKind, Work
+
+KERNELS = "system.accelerator.kernels."
 
 
 def served(system="b200", workload="llama-3-70b", **settings):
@@ -46,19 +50,23 @@ def test_prompts_attend_in_eight_bits_where_the_chip_multiplies_so():
 
 
 def slopes(door, design):
-    """Slope of the sum of its times by every leaf of the kernels."""
-    found = jax.grad(lambda d: door(d))(jax.tree.map(float, design)).system.accelerator.kernels
-    return {name: getattr(found, name) for name in MEASURED_ALONE}, found.fine
+    """Slope of a time by every leaf of the kernels, by path."""
+    found = jax.grad(lambda d: door(d))(jax.tree.map(float, design))
+    return {path: float(leaf(found, path)) for path in leaves_of(design) if path.startswith(KERNELS)}
 
 
-def test_neither_door_reads_the_kernels_of_the_other():
-    step, fine = slopes(lambda d: dse.serve(d).request_latency, served())
-    assert all(slope == 0.0 for slope in step.values())
-    assert abs(fine.gemm_efficiency) > 0.0 and abs(fine.gemm_memory) > 0.0
-    trained = dse.design("llama-3-8b", "h100", tp=2, dp=4)
-    step, fine = slopes(lambda d: evaluate(d).step_time, trained)
-    assert abs(step["matrix_efficiency"]) > 0.0
-    assert all(slope == 0.0 for slope in jax.tree.leaves(fine))
+@pytest.mark.parametrize(("study", "found", "read"), [
+    (STUDIES["serving"], lambda: slopes(lambda d: dse.serve(d).request_latency, served(cache_bytes=1.0)),
+     ["fine.gemm_efficiency", "fine.gemm_waves", "fine.gemm_memory", "fine.gemm_blend", "attention.context_fp8",
+      "attention.decode_memory"]),
+    (STUDIES["training"], lambda: slopes(lambda d: evaluate(d).step_time, dse.design("llama-3-8b", "h100", tp=2, dp=4)),
+     [*MEASURED_ALONE, "matrix_depth"]),
+])  # fmt: skip
+def test_neither_door_reads_the_kernels_of_the_other(study, found, read):
+    by_path = found()
+    unread = [path for path in by_path if path.startswith(study.unread)]
+    assert len(unread) > 15 and all(by_path[path] == 0.0 for path in unread)
+    assert all(by_path[KERNELS + name] != 0.0 for name in read)
 
 
 def test_what_a_chip_says_of_its_kernels_holds_of_those_measured_alone():
@@ -66,6 +74,24 @@ def test_what_a_chip_says_of_its_kernels_holds_of_those_measured_alone():
     assert own.fine.gemm_efficiency == own.matrix_efficiency == 1.0
     family = catalog.record(Accelerator, "h100-sxm-80gb").kernels
     assert family.fine.gemm_efficiency != family.matrix_efficiency
+
+
+def test_engines_read_caches_at_the_bandwidth_that_a_chip_states(tmp_path):
+    (tmp_path / "accelerators").mkdir()
+    (tmp_path / "accelerators/own.toml").write_text(
+        """source = "a test"
+confidence = "paper"
+[matrix_rate]
+bf16 = "1200 TFLOP/s"
+[memory]
+capacity = "96 GB"
+bandwidth = "4 TB/s"
+[kernels]
+memory_efficiency = 0.3
+"""
+    )
+    own = catalog.record(Accelerator, "own", folder=tmp_path).kernels
+    assert own.fine.gemm_memory == own.attention.decode_memory == own.attention.context_memory == 0.3
 
 
 def test_without_kernels_measured_alone_engines_have_those_of_steps():
