@@ -319,7 +319,7 @@ def _reason(demand: RlDemand, mode: str, trainer: _Pool, engine: _Pool) -> str:
     """Why a mode has no step."""
     if not engine.designs:
         replica = f"replica of up to {counted(min(_REPLICA, demand.devices), 'device')}"
-        return f"no {replica}{_fixed('--rollout', demand.rollout)} holds the model and an answer"
+        return f"no {replica}{_fixed('--rollout', demand.rollout)} runs the model and holds an answer"
     if not trainer.designs or mode == "colocated":
         mapping = f"mapping of {counted(demand.devices, 'device')}{_fixed('--train', demand.training)}"
         return f"no {mapping} divides the batch and trains the model within their memory"
