@@ -8,11 +8,12 @@ from typing import NamedTuple
 import jax.numpy as jnp
 
 from dse.model import links
-from dse.model.choice import min_prefer_first, nothing, plus, times
+from dse.model.choice import nothing, plus, times
 from dse.model.groups import in_a_row, stage_domain, strides
 from dse.model.layout import Layout, lay_out, with_balanced_experts
-from dse.model.machine.rates import Rates, alone, matrix_rate, rates_of, sixteen_bit_rate
+from dse.model.machine.rates import Rates, sixteen_bit_rate
 from dse.model.serving.hybrid import in_hybrid
+from dse.model.serving.kernels import engine_rates
 from dse.model.work.batch import Batch
 from dse.model.work.blocks import attention_of, feed_forward_of, shares_of, states_of
 from dse.model.work.messages import copies_sent, dispatch_bytes, members_copied, pipeline_messages, tensor_messages
@@ -33,9 +34,6 @@ from dse.types import (
     Serving,
     Workload,
 )
-
-#: Rows of an output tile: with few rows, libraries swap rows and columns to fill the tiles.
-TILE_ROWS = 16.0
 
 
 class Exchange(NamedTuple):
@@ -80,18 +78,10 @@ class StepWork(NamedTuple):
 
 
 def stage_of(design: Design) -> Stage:
-    """The batch-independent part of a stage of the engine of ``design``.
-
-    Its kernels are as measured alone. What these have beyond a roofline (split-k, quarter tiles, output) is left out:
-    figures unseen are no nearer with it, for a third more equations.
-    """
+    """The batch-independent part of a stage of the engine of ``design``."""
     forward = forward_of(design)
-    accelerator, precision = alone(design.system.accelerator), design.mapping.precision
-    kernels, tile = accelerator.kernels, min_prefer_first(accelerator.kernels.tile_rows, TILE_ROWS)
-    small = dataclasses.replace(accelerator, kernels=dataclasses.replace(kernels, tile_rows=tile))
-    rates = attention_rates(expert_rates(rates_of(small, precision, design.software), design), design)
     layout = with_copies(lay_out(forward), design)
-    return Stage(forward, layout, rates, exchange_of(forward, layout))
+    return Stage(forward, layout, engine_rates(design), exchange_of(forward, layout))
 
 
 def with_copies(layout: Layout, design: Design) -> Layout:
@@ -126,37 +116,6 @@ def exchange_of(design: Design, layout: Layout) -> Exchange:
         intra_domain=both_ways * (inside + gathered * (group.local - 1.0)),
         inter_domain=both_ways * (across + gathered * (size - group.local)),
     )
-
-
-def expert_rates(rates: Rates, design: Design) -> Rates:
-    """The rates with experts of 4-bit weights at the fp4 rate, where the device has one."""
-    serving, accelerator = design.mapping.serving or Serving(), design.system.accelerator
-    if OperatorKind.grouped not in rates.units:
-        return rates
-    four, unit = accelerator.matrix_rate.fp4, rates.units[OperatorKind.grouped]
-    is_four = (serving.expert_bytes > 0.0) & (serving.expert_bytes < 1.0) & (four > 0.0)
-    own = matrix_rate(accelerator, design.mapping.precision)
-    time = unit.flop_time * jnp.where(is_four, own / jnp.maximum(four, 1.0), 1.0)
-    return rates._replace(units={**rates.units, OperatorKind.grouped: unit._replace(flop_time=time)})
-
-
-def attention_rates(rates: Rates, design: Design) -> Rates:
-    """The rates with attention as the device's kernels have it alone: memory of decoding, prompts over an 8-bit cache.
-
-    Compressed keys and values are made whole in 16 bits before prompts attend to them.
-    """
-    own, serving = rates.kernels.attention, design.mapping.serving or Serving()
-    if own is None:
-        return rates
-    kernels, units = rates.kernels, rates.units
-    decode = units[OperatorKind.flash]._replace(stretch=kernels.memory_efficiency / own.decode_memory)
-    prompts = units[OperatorKind.context]
-    if design.workload.latent is None:
-        share = jnp.where(serving.cache_bytes < 2.0, own.context_fp8, 1.0)
-        own = dataclasses.replace(own, context_pair=own.context_pair * share)
-        prompts = prompts._replace(flop_time=prompts.flop_time * share)
-    units = {**units, OperatorKind.flash: decode, OperatorKind.context: prompts}
-    return rates._replace(units=units, kernels=dataclasses.replace(kernels, attention=own))
 
 
 def forward_of(design: Design) -> Design:

@@ -1,0 +1,58 @@
+"""Rates of the kernels of a serving engine: those measured alone, by the formats that it computes in."""
+
+from __future__ import annotations
+
+import dataclasses
+
+import jax.numpy as jnp
+
+from dse.model.choice import min_prefer_first
+from dse.model.machine.rates import Rates, alone, matrix_rate, rates_of
+from dse.types import Design, OperatorKind, Serving
+
+#: Rows of an output tile: with few rows, libraries swap rows and columns to fill the tiles.
+TILE_ROWS = 16.0
+
+
+def engine_rates(design: Design) -> Rates:
+    """Rates of the kernels of a pass of ``design``'s engine, without its own constants.
+
+    They are those of kernels measured alone. What these have beyond a roofline (split-k, quarter tiles, output) is left
+    out: figures unseen are no nearer with it, for a third more equations.
+    """
+    accelerator = alone(design.system.accelerator)
+    kernels, tile = accelerator.kernels, min_prefer_first(accelerator.kernels.tile_rows, TILE_ROWS)
+    small = dataclasses.replace(accelerator, kernels=dataclasses.replace(kernels, tile_rows=tile))
+    rates = rates_of(small, design.mapping.precision, design.software)
+    return attention_rates(expert_rates(rates, design), design)
+
+
+def expert_rates(rates: Rates, design: Design) -> Rates:
+    """The rates with experts of 4-bit weights at the fp4 rate, where the device has one."""
+    serving, accelerator = design.mapping.serving or Serving(), design.system.accelerator
+    if OperatorKind.grouped not in rates.units:
+        return rates
+    four, unit = accelerator.matrix_rate.fp4, rates.units[OperatorKind.grouped]
+    is_four = (serving.expert_bytes > 0.0) & (serving.expert_bytes < 1.0) & (four > 0.0)
+    own = matrix_rate(accelerator, design.mapping.precision)
+    time = unit.flop_time * jnp.where(is_four, own / jnp.maximum(four, 1.0), 1.0)
+    return rates._replace(units={**rates.units, OperatorKind.grouped: unit._replace(flop_time=time)})
+
+
+def attention_rates(rates: Rates, design: Design) -> Rates:
+    """The rates with attention as the device's kernels have it alone: memory of decoding, prompts over an 8-bit cache.
+
+    Compressed keys and values are made whole in 16 bits before prompts attend to them.
+    """
+    own, serving = rates.kernels.attention, design.mapping.serving or Serving()
+    if own is None:
+        return rates
+    kernels, units = rates.kernels, rates.units
+    decode = units[OperatorKind.flash]._replace(stretch=kernels.memory_efficiency / own.decode_memory)
+    prompts = units[OperatorKind.context]
+    if design.workload.latent is None:
+        share = jnp.where(serving.cache_bytes < 2.0, own.context_fp8, 1.0)
+        own = dataclasses.replace(own, context_pair=own.context_pair * share)
+        prompts = prompts._replace(flop_time=prompts.flop_time * share)
+    units = {**units, OperatorKind.flash: decode, OperatorKind.context: prompts}
+    return rates._replace(units=units, kernels=dataclasses.replace(kernels, attention=own))
