@@ -115,6 +115,9 @@ PANEL: dict[str, Case] = {
         "llama-3-70b", "h100", "vllm", tp=4, dp=2, n_devices=8, request_rate=7, arrival_variation=2,
         prompt_tokens=2048, output_tokens=512, length_spread=0.4, answer_spread=0.6, sampled=0.5,
     ),
+    "served, sums in one shot": _serves(
+        "llama-3-70b", "a100-sxm-80gb", "tensorrt-llm-2025", tp=4, concurrency=48, prompt_tokens=2048, graph_step=128
+    ),
     "served, prefixes and sessions": _serves(
         "llama-3-8b", "h100", "vllm", request_rate=5, prompt_tokens=4096, output_tokens=192, prefix_share=0.2,
         prefix_groups=200, prefix_skew=0.8, turns=4, think_time=30, host_cache=2e10, disk_cache=1e11,

@@ -112,6 +112,7 @@ def _numbers(design: Design, metrics: Mapping[str, float]) -> dict[str, str]:
             f"{system.accelerator.power.limit or system.accelerator.power.tdp:g} W"
         ),
         "chip_shares": shares_told(design),
+        "step_tokens": "" if m.serving is None else f"chunk={m.serving.chunk:g}, drafts={m.serving.drafts:g}",
         "latency": (
             f"first token {metrics['time_to_first_token']:.3g} s{_unpromised(w.requests)}, output token "
             f"{1e3 * metrics['time_per_output_token']:.3g} ms{_overload(metrics)}"

@@ -20,7 +20,7 @@ from dse.sweep.grid.grid import variable_name
 from dse.sweep.results.dataset import described
 from dse.sweep.results.files import Labelled, Variable
 from dse.sweep.results.labels import coordinate, labels
-from dse.sweep.results.summary import provenance
+from dse.sweep.results.provenance import provenance
 
 #: What the best design of a seed is where there are several objectives.
 _SOUGHT = "each its own weighted geometric mean of the objectives; the best by each of them are on the front (front_*)"

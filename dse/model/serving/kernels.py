@@ -1,4 +1,4 @@
-"""Rates of an engine's kernels, which are those measured alone."""
+"""Rates of the kernels of a serving engine: those measured alone, by the formats that it computes in."""
 
 from __future__ import annotations
 
@@ -14,8 +14,8 @@ from dse.types import Accelerator, Design, OperatorKind, Scalar, Serving, Softwa
 TILE_ROWS = 16.0
 
 
-def rates_of_engine(design: Design) -> Rates:
-    """The rates of an engine with its experts and its cache."""
+def engine_rates(design: Design) -> Rates:
+    """Rates of the kernels of a pass of ``design``'s engine, without its own constants."""
     rates = rates_alone(design.system.accelerator, design.mapping.precision, design.software)
     return attention_rates(expert_rates(rates, design), design)
 

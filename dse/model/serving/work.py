@@ -13,7 +13,7 @@ from dse.model.groups import in_a_row, stage_domain, strides
 from dse.model.layout import Layout, lay_out, with_balanced_experts
 from dse.model.machine.rates import Rates, sixteen_bit_rate
 from dse.model.serving.hybrid import in_hybrid
-from dse.model.serving.kernels import rates_of_engine
+from dse.model.serving.kernels import engine_rates
 from dse.model.work.batch import Batch
 from dse.model.work.blocks import attention_of, feed_forward_of, shares_of, states_of
 from dse.model.work.messages import copies_sent, dispatch_bytes, members_copied, pipeline_messages, tensor_messages
@@ -81,7 +81,7 @@ def stage_of(design: Design) -> Stage:
     """The batch-independent part of a stage of the engine of ``design``."""
     forward = forward_of(design)
     layout = with_copies(lay_out(forward), design)
-    return Stage(forward, layout, rates_of_engine(design), exchange_of(forward, layout))
+    return Stage(forward, layout, engine_rates(design), exchange_of(forward, layout))
 
 
 def with_copies(layout: Layout, design: Design) -> Layout:

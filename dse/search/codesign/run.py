@@ -23,7 +23,7 @@ from dse.sweep.evaluation import stoppable
 from dse.sweep.results import files as results
 from dse.sweep.results import writing
 from dse.sweep.results.files import Labelled, Variable
-from dse.sweep.results.summary import provenance
+from dse.sweep.results.provenance import provenance
 from dse.sweep.store import manifest
 
 if TYPE_CHECKING:

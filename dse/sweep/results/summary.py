@@ -1,4 +1,4 @@
-"""What a sweep found, in numbers, and where its results come from."""
+"""What a sweep found, in numbers."""
 
 from __future__ import annotations
 
@@ -11,11 +11,9 @@ from typing import Any
 
 import numpy as np
 
-import dse
-from dse.designs import calibrated, catalog
-from dse.designs.leaves import is_of_workload, leaf, leaves_of, replace
+from dse.designs import calibrated
+from dse.designs.leaves import is_of_workload, replace
 from dse.designs.records import CHIP
-from dse.designs.references import bibliography
 from dse.doors.study import Study
 from dse.errors import InputError
 from dse.io.quantities import counted
@@ -23,8 +21,9 @@ from dse.spec.axes import Label
 from dse.spec.output import Keep
 from dse.sweep.grid.grid import Grid
 from dse.sweep.reduce.keep import Part
-from dse.sweep.results import prices, schema, unmet, writing
+from dse.sweep.results import prices, unmet, writing
 from dse.sweep.results.chip_limits import limit_notes
+from dse.sweep.results.provenance import provenance
 from dse.sweep.store.manifest import Shard, reasons
 from dse.types import Chip, Design
 
@@ -357,41 +356,12 @@ def _metrics_at(grid: Grid, file: Any, wanted: list[int]) -> dict[str, np.ndarra
     return {name: file[name][...].reshape(-1)[places] for name in names}
 
 
-def _unverified(grid: Grid) -> list[str]:
-    """Constants behind the sweep that are estimates, from memory or defaults, but for leaves that it sets itself."""
-    own = {axis.key for axis in grid.fixed} | {path for one in grid.dimensions for path in one.columns}
-    set_here = {path.partition(".")[2].removeprefix("accelerator.") for path in own}
-    found = [constant for kind, slug in grid.used for constant in catalog.unverified(kind, slug)]
-    kept = [constant for constant in found if constant.field not in set_here]
-    return list(dict.fromkeys(map(str, (*kept, *prices.constants(grid)))))
-
-
 def _capacity(grid: Grid) -> dict[str, float]:
     """Usable memory of a device as an attribute; none where axes move it or a chip makes it."""
     decides = {"system.accelerator.memory.capacity", "software.reserve", "mapping.serving.memory_share"}
     swept = any(decides & set(dimension.columns) for dimension in grid.dimensions)
     generated = grid.base.system.accelerator.chip is not None
     return {} if swept or generated else {"memory_capacity_bytes": float(grid.spec.study.capacity(grid.base))}
-
-
-def _base_values(grid: Grid) -> dict[str, float]:
-    """Leaf path → value of the design that the axes move, as single precision holds it: the catalogue's, the spec's."""
-    found = {path: leaf(one.base, path) for one in reversed(grid.each) for path in leaves_of(one.base)}
-    return {path: float(str(np.float32(value))) for path, value in found.items() if value is not None}
-
-
-def provenance(grid: Grid) -> dict[str, Any]:
-    """Global attributes of what made the results and the data that they use."""
-    sources = [source for kind, slug in grid.used for source, _ in catalog.provenance(kind, slug)]
-    return {
-        schema.ATTRIBUTE: schema.VERSION,
-        "source": f"dse {dse.__version__}",
-        "catalog_entries": json.dumps(catalog.digests(grid.used)),
-        "base_design": json.dumps(_base_values(grid)),
-        "sources": "\n".join(dict.fromkeys(sources)),
-        "bibliography": bibliography(grid.used),
-        "unverified_constants": "\n".join(_unverified(grid)),
-    }
 
 
 def attributes(grid: Grid, summary: Summary, identity: dict[str, str]) -> dict[str, Any]:
