@@ -55,6 +55,7 @@ def slopes(door, design):
     return {path: float(leaf(found, path)) for path in leaves_of(design) if path.startswith(KERNELS)}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("study", "found", "read"), [
     (STUDIES["serving"], lambda: slopes(lambda d: dse.serve(d).request_latency, served(cache_bytes=1.0)),
      ["fine.gemm_efficiency", "fine.gemm_waves", "fine.gemm_memory", "fine.gemm_blend", "attention.context_fp8",
