@@ -56,7 +56,7 @@ big = table["llama-2-70b"]
 assert big["hbm2-2-4"] / big["hbm3e-8-0"] > 1.9 and 1.35 < big["hbm3e-8-0"] / big["hbm6"] < 1.5
 
 # %% [markdown]
-# From GDDR6 to HBM3E the latency of 13B falls to a quarter; from there to HBM6 by a seventh, that of 70B by
+# From GDDR6 to HBM3E the latency of 13B falls to a quarter; from there to HBM6 by an eighth, that of 70B by
 # three tenths: the larger the model, the longer memory pays. From HBM4 on the power that the budget leaves memory
 # limits what of its bandwidth can be used.
 #

@@ -58,15 +58,19 @@ faster = ours["A100"] / ours["H100"]
 bandwidth = np.divide(*(
     float(catalog.record(types.Accelerator, name).memory.bandwidth) for name in ("h100-sxm-80gb", "a100-sxm-80gb")
 ))
-assert 1.6 < bandwidth < 1.7 and faster.dropna().between(1.1, bandwidth).all()
+fewest = [("llama-2-7b", 1), ("llama-2-13b", 1), ("llama-2-70b", 2)]
+assert 1.6 < bandwidth < 1.7 and faster[fewest].between(1.6, 1.8).all()
+assert faster.drop(fewest).dropna().between(1.1, bandwidth).all()
 gained = ours.unstack("tp").loc[MODELS].stack("tp", future_stack=True).groupby(level=0).diff().dropna()
-assert gained.drop(("llama-2-7b", 8)).lt(0.0).all().all() and gained.loc[("llama-2-7b", 8)].gt(0.0).all()
+assert gained.drop([("llama-2-7b", 8), ("llama-2-13b", 8)]).lt(0.0).all().all()
+assert gained.loc[("llama-2-7b", 8)].gt(0.0).all() and -5.0 < gained.H100["llama-2-13b", 8] < 5.0
 pd.DataFrame({"A100 / H100": faster.unstack("tp").loc[MODELS].stack()}).unstack().round(2)
 
 # %% [markdown]
-# H100 answers faster, by less than its memory is faster (1.64 times), the less so the more devices share the model.
-# More devices answer sooner, but for the smallest model: on eight its layers are so short that messages and the host
-# decide.
+# H100 answers faster, on the fewest devices by about as much as its memory is faster (1.64 times) or a little more, as
+# its matrices come nearer to the full bandwidth, and the less so the more devices share the model. More devices answer
+# sooner, but from four to eight with the smaller models: layers are so short that messages and the host decide, 7B
+# answers later, 13B on H100 no sooner.
 #
 # ## How near to the memory
 #
@@ -110,12 +114,12 @@ floors = pd.DataFrame({
     for device, name in DEVICES.items()
 })
 share = (1e3 * floors / ours).unstack().loc[MODELS]
-assert share.max().max() < 1.0 and share.xs(1, axis=1, level=1).stack().dropna().between(0.5, 0.7).all()
+assert share.max().max() < 1.0 and share.xs(1, axis=1, level=1).stack().dropna().between(0.6, 0.71).all()
 assert share.xs(8, axis=1, level=1).loc["llama-2-7b"].max() < 0.2
 share.round(2)
 
 # %% [markdown]
-# One device needs half to two thirds of its time for the weights at full bandwidth, eight with 7B less than a fifth:
+# One device needs six to seven tenths of its time for the weights at full bandwidth, eight with 7B less than a fifth:
 # reading an eighth each saves less than half of the time.
 #
 # ## What a token waits for
