@@ -34,6 +34,7 @@ def settings_of(
         InputError: for other texts, names that are no leaves of the study, and a leaf that is set twice.
     """
     from dse.designs.leaves import leaf_path, paths_by_ending
+    from dse.spec.axes import check_read
     from dse.spec.space import NAMED
 
     found: dict[str, Any] = {}
@@ -59,7 +60,7 @@ def settings_of(
             twice(option, name, said[path], text)
         said[path] = text
         if name != "software":  # no leaf, but the name of a stack
-            _check_read(path, name, study, option, to_serve)
+            check_read(path, name, option, study, to_serve, "leave it out")
         found[name] = value if name == "software" else _value(path, value)
     return found
 
@@ -67,20 +68,6 @@ def settings_of(
 def twice(option: str, name: str, first: str, second: str) -> NoReturn:
     """InputError for a value that is stated twice."""
     raise InputError(option, f"{name} twice: {first}, {second}", "each value once", "remove one of them")
-
-
-def _check_read(path: str, name: str, study: Study, option: str, to_serve: str) -> None:
-    """Checks that the study reads a leaf: requests and engines in serving only, others in training only."""
-    from dse.designs.records import LEAVES_OF_SERVING, read_instead
-
-    if path.startswith(LEAVES_OF_SERVING) and study.name != "serving":
-        raise InputError(option, f"{name}, of a model that is served", "leaves of training", to_serve)
-    if study.unread and path.startswith(study.unread):
-        other = read_instead(path, study.unread)
-        raise InputError(
-            option, f"{name}, which {study.name} does not read", f"leaves of {study.name}",
-            f"write {other}" if other else "leave it out",
-        )  # fmt: skip
 
 
 def _value(path: str, text: str) -> Any:

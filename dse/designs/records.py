@@ -145,7 +145,7 @@ OF_KERNELS: dict[str, type] = {
 }  # fmt: skip
 
 #: Leaves of these, or their prefixes, which training does not read.
-ALONE = tuple(f"{path}." for path in OF_KERNELS)
+NOT_OF_TRAINING = tuple(f"{path}." for path in OF_KERNELS)
 
 #: Kernels that engines do not read: of a training step, and what kernels alone have beyond rooflines in a graph.
 NOT_OF_ENGINES = tuple(f"{_KERNELS}{name}" for name in (

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from statistics import NormalDist
 from typing import Any
 
-from dse.designs.records import ALONE
+from dse.designs.records import NOT_OF_TRAINING
 from dse.doors.study import (
     OPTIONAL,
     Breakdown,
@@ -344,7 +344,7 @@ TRAINING = Study(
     settings=_training_settings,
     remark=_training_remark,
     operators_of="one micro-batch on one device",
-    unread=ALONE,
+    unread=NOT_OF_TRAINING,
     reason_numbers=_training_numbers,
     caution=_training_caution,
     inside=_training_inside,

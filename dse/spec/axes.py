@@ -110,19 +110,23 @@ def choices_of(path: str) -> tuple[str, ...]:
     return tuple(map(choice_name, known_leaves()[path].get("enum", ())))
 
 
-def check_read(path: str, name: str, where: str, study: Study) -> None:
-    """InputError if the study's model does not read a leaf: its value would have no effect."""
+def check_read(
+    path: str, name: str, where: str, study: Study, to_serve: str = "add a section [serving]",
+    to_train: str = "leave it out, or leave out [serving]",
+) -> None:  # fmt: skip
+    """InputError if the study's model does not read a leaf: its value would have no effect.
+
+    ``to_serve``, ``to_train``: the usual fix where the other kind of study reads it.
+    """
     serves = study.name == "serving"
     if study.unread and path.startswith(study.unread):
         other = read_instead(path, study.unread)
         raise InputError(
             where, f"{name}, which {study.name} does not read", f"leaves of {study.name}",
-            f"write {other}" if other else f"leave it out, or leave out [{study.name}]" if serves else "leave it out",
+            f"write {other}" if other else to_train if serves else "leave it out",
         )  # fmt: skip
     if not serves and path.startswith(LEAVES_OF_SERVING):
-        raise InputError(
-            where, f"{name}, of a model that is served", f"leaves of {study.name}", "add a section [serving]"
-        )
+        raise InputError(where, f"{name}, of a model that is served", f"leaves of {study.name}", to_serve)
 
 
 def is_range(value: Any) -> bool:
