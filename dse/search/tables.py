@@ -13,14 +13,14 @@ import numpy as np
 from dse.model.divisibility import SHAPE_PATHS, Shape
 from dse.search.space import Space
 from dse.spec.search import Interval
-from dse.sweep.engine import nesting
+from dse.sweep.engine.options import option_axes
 from dse.sweep.grid import mappings
 from dse.sweep.grid.grid import Grid, Member
 
 
 def build(grid: Grid, intervals: tuple[Interval, ...] = ()) -> Space:
     """The space of a grid whose dimensions at ``intervals`` are continuous; arrays on the device."""
-    options = nesting.option_axes(grid)
+    options = option_axes(grid)
     columns = [*(dimension.columns for dimension in grid.dimensions), grid.table.degrees, *options]
     shapes = _by_structure(grid) if grid.members else _of_one(grid, *_shapes(grid))
     leaves = _leaves(grid, shapes.shapes)

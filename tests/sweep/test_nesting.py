@@ -10,7 +10,8 @@ import xarray as xr
 from dse.doors import recording
 from dse.sweep import execute, plan
 from dse.sweep.engine.engine import SweepEngine
-from dse.sweep.engine.nesting import Dependence, Inner, Nest, axis_dependence, choose, option_axes, work
+from dse.sweep.engine.nesting import Dependence, Inner, Nest, axis_dependence, choose, work
+from dse.sweep.engine.options import option_axes
 from tests.sweep import toy
 from tests.sweep.toy import MAPPING_AXES, sweep
 

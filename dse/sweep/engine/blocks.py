@@ -10,7 +10,7 @@ import numpy as np
 
 from dse.doors.ranges import Ranges, are_whole
 from dse.doors.scalars.intervals import Pair
-from dse.sweep.engine.nesting import option_axes
+from dse.sweep.engine.options import option_axes
 from dse.sweep.grid.grid import Grid
 
 #: Blocks, and blocks where the rows of degrees alone are more: what follows from degrees alone (divisors, ceilings) had

@@ -20,6 +20,7 @@ from dse.sweep.engine.decoding import LONGEST_CHUNK
 from dse.sweep.engine.devices import chunk_times
 from dse.sweep.engine.nesting import Inner, Nest
 from dse.sweep.engine.numpy_backend import evaluate_few, evaluate_outer, joined, score_outer
+from dse.sweep.engine.options import Density
 from dse.sweep.engine.point import Program, equations_of, neutral
 from dse.sweep.engine.prepared import Prepared
 from dse.sweep.engine.programs import persistent_value
@@ -94,7 +95,7 @@ class SweepEngine:
             found, _ = equations_of(program, self._structure)
             wanted = () if points_stay else itertools.chain(*goals(program, self._structure))
             depends = nesting.axis_dependence(found, along, tuple(wanted))
-            density = nesting.Density(self.grid, plain.sizes)
+            density = Density(self.grid, plain.sizes)
             return nesting.choose(depends, options if points_stay else sizes, tuple(options), density)
 
         table = hashlib.sha256(np.packbits(self.grid.table.distinct).tobytes()).hexdigest()

@@ -21,6 +21,7 @@ from typing import NamedTuple
 import numpy as np
 
 from dse.doors.equations import Atom, Equations
+from dse.sweep.engine.options import option_axes
 from dse.sweep.grid.grid import Grid
 
 #: A part of the inner product longer than this no longer shares enough to pay for its memory; and both together.
@@ -157,46 +158,8 @@ def _subsets(items: list[int]) -> Iterator[tuple[int, ...]]:
     return itertools.chain.from_iterable(itertools.combinations(items, n) for n in range(len(items) + 1))
 
 
-def option_axes(grid: Grid) -> list[dict[str, np.ndarray]]:
-    """The axes whose product the columns of options are: leaf path → values; one axis when they are zipped."""
-    options = grid.table.options
-    values = {path: column[np.sort(np.unique(column, return_index=True)[1])] for path, column in options.items()}
-    product = np.array(list(itertools.product(*values.values())))
-    columns = np.stack(list(options.values()), axis=1)
-    if product.shape == columns.shape and np.array_equal(product, columns):
-        return [{path: column} for path, column in values.items()]
-    return [dict(options)]
-
-
 #: No inner axes.
 _FLAT = Inner()
-
-#: Rows of degrees by which the density of mappings is estimated, for sweeps of more designs than this.
-_SAMPLED, _LARGE = 64, 1_000_000
-
-
-class Density:
-    """The share of the places and inner options of a grid that are mappings, by the inner axes.
-
-    Rounded to a power of two, and 1 for small sweeps: those of the same axes, over another model say, should choose
-    alike and share programs.
-    """
-
-    def __init__(self, grid: Grid, sizes: Sequence[int]) -> None:
-        rows = np.unique(np.linspace(0, grid.table.n_rows - 1, _SAMPLED).astype(int))
-        self._n, self._is_small = len(grid.shape), grid.n_designs < _LARGE
-        self._mappings = grid.table.distinct[rows].reshape(len(rows), *sizes[self._n :])
-        self._known: dict[tuple[int, ...], float] = {}
-
-    def __call__(self, inner: Sequence[int]) -> float:
-        """For these inner axes."""
-        options = tuple(sorted(axis - self._n + 1 for axis in inner if axis >= self._n))
-        if self._is_small:
-            return 1.0
-        if options not in self._known:
-            places = self._mappings.any(axis=options) if options else self._mappings
-            self._known[options] = 2.0 ** round(math.log2(float(self._mappings.mean() / places.mean())))
-        return self._known[options]
 
 
 @dataclasses.dataclass(frozen=True)
