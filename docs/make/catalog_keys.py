@@ -14,6 +14,7 @@ from dse.types.fields import YES_OR_NO
 
 _READERS = "for readers"
 _COMPARISON = "for comparison"
+_RULE = "default: by where measured rows are"
 
 #: Keys that are no leaves of a design → what they are; by key, or by ``kind: key``.
 MEANINGS = {
@@ -48,13 +49,17 @@ MEANINGS = {
     "link.domain": f"devices that the links join, {_COMPARISON}",
     "node.scale_up": "entry of `networks/` inside the node, or `none`",
     "node.scale_out": "entry of `networks/` between nodes",
-    "node.software": "default training stack, entry of `software/`",
-    "node.engine": "default serving stack, entry of `software/`",
+    "node.software": f"training stack, entry of `software/`; {_RULE}",
+    "node.engine": f"serving stack, entry of `software/`; {_RULE}",
+    "node.tool": "tool that trained on such machines, of `tools` of the stacks",
+    "node.year": "year of that tool's release",
     "accelerator": "entry of `accelerators/`",
     "scale_up": "entry of `networks/` inside the node",
     "scale_out": "entry of `networks/` between nodes, or `none`",
-    "software": "default training stack, entry of `software/`",
-    "engine": "default serving stack, entry of `software/`; default: that of the accelerator",
+    "software": f"training stack, entry of `software/`; {_RULE}",
+    "engine": f"serving stack, entry of `software/`; {_RULE}",
+    "tool": "tool that trained on a known machine, of `tools` of the stacks; default: any",
+    "system: year": "year of that tool's release; default: today's",
     "topology": _READERS,
     "devices_per_node": "devices that the scale-up network joins",
     "devices_per_host": "devices of a host, where the scale-up network joins several; default: that of the accelerator",
@@ -72,8 +77,10 @@ MEANINGS = {
     "radix": "ports per switch of a fat tree",
     "levels": "levels of a fat tree of 2 (radix / 2)^levels devices",
     "vendors": "accelerator makers that the stack supports; default: all",
+    "tools": "tools whose figures these are; a stack without any is taken only where it is named",
+    "chips": "kernel families or accelerators that the stack is for, where others of its tools are for the rest; default: all",
     "lineage": "code base, with which fitted values are shared",
-    "released": "year and month of an engine; fitted values of one near it in time and code base are its priors",
+    "released": "year and month; of engines, fitted values of one near it in time and code base are its priors",
     "residual": "log standard deviation of step times, beyond the spread of fitted values",
     "level": "factor of all times and slow-downs of a stack of one's own; default: 1",
     "residuals.token": "log standard deviation of token times",

@@ -154,7 +154,7 @@ def _write(
     """Write the file of the stack: that of the stack it starts from with the numbers of the fit."""
     text = catalog.entry("software", found.base).path.read_text(encoding="utf-8")
     whole = tomlkit.parse(text)
-    for name in ("aliases", "sources", "nearest", "released", "note", "calibrated"):
+    for name in ("aliases", "sources", "nearest", "tools", "chips", "released", "note", "calibrated"):
         whole.pop(name, None)
     for name, value in _heads(found, mark).items():
         whole[name] = tomlkit.value(value)

@@ -111,9 +111,9 @@ class EvaluateRequest(NamedTuple):
 
 def design_of(
     workload: str, system: str, settings: list[str] | None, n_devices: int | None, software: str | None,
-    any_option: bool, study: Study, to_serve: str = "add --serving",
+    any_option: bool, study: Study, to_serve: str = "add --serving", tool: str = "",
 ) -> EvaluateRequest:  # fmt: skip
-    """Design of the options; ``to_serve``: fix for leaves of serving."""
+    """Design of the options; ``to_serve``: fix for leaves of serving; ``tool``: that the design is for."""
     from dse.designs.catalog import SERVED_FORMAT, default_software, format_note
     from dse.designs.composing import design
     from dse.designs.leaves import leaf, leaf_path, reading_note
@@ -126,7 +126,9 @@ def design_of(
     n_devices, software = values.pop("n_devices", n_devices), values.pop("software", software)
     paths = {name: leaf_path(name, "--set", serves) for name in values}
     is_named = software is not None
-    stack = default_software(system, serving=serves, workload=workload) if software is None else software
+    stack = software
+    if stack is None:
+        stack = default_software(system, serving=serves, workload=workload, tool=tool)
     kind = "serving" if serves else "training"
     made = study.complete(design(workload, system, stack, n_devices, "--set", any_option, kind, **values))
     readings = [reading_note(name, paths[name], value) for name, value in values.items()]

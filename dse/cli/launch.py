@@ -71,10 +71,7 @@ def launch(
     study, stated = STUDIES[found.study], launching.Stated({}, {})
     if arguments is not None:
         stated = launching.read_arguments(tool, _text(arguments))
-    serves = found.study == "serving"
-    if serves and software is None and not any(text.startswith("software=") for text in settings or ()):
-        software = _engine_of(tool, system)
-    given = _by_path(settings or [], serves)
+    given = _by_path(settings or [], found.study == "serving")
     engines = ", ".join(sorted(name for name, one in launching.TOOLS.items() if one.study == "serving"))
     to_serve = f"name a tool that serves: --for {engines}"
 
@@ -83,7 +80,7 @@ def launch(
         read = [f"{name}={_setting(paths[name], value)}" for name, value in stated.settings.items()
                 if paths[name] not in given]  # fmt: skip
         both = [*read, *(settings or [])]
-        return read, design_of(workload, system, both, n_devices, software, any_option, study, to_serve)
+        return read, design_of(workload, system, both, n_devices, software, any_option, study, to_serve, found.name)
 
     read, asked = design_read(stated)
     if stated.open and arguments is not None:  # with the weights under the other options
@@ -136,13 +133,6 @@ def _comments(design: Design, tool: str, lacking: list[str]) -> Iterator[str]:
         yield f"acceptance of the design: {serving.acceptance:g} per draft token (of model and draft)"
     if lacking:
         yield f"no option of {tool}: {', '.join(lacking)}"
-
-
-def _engine_of(tool: str, system: str) -> str | None:
-    """Stack of a serving tool, if the catalogue has one for the system's accelerator."""
-    from dse.designs import catalog
-
-    return tool if tool in catalog.names("software") and not catalog.foreign(tool, system) else None
 
 
 def _by_path(settings: list[str], serving: bool) -> dict[str, str]:

@@ -103,7 +103,8 @@ _HOST = _numbers(
     host_memory="B", host_bandwidth="B/s", host_power="W", host_power_share="1", pue=("1", Bounds(low=1.0)),
     crowding="1", host_slowdown=("1", POSITIVE),
 )
-_NODE = TableField(_texts("scale_up", "scale_out", "software", "engine") | _HOST | _NUMBERS)
+_YEAR = _numbers(year=("1", Bounds(low=1990.0, whole=True)))
+_NODE = TableField(_texts("scale_up", "scale_out", "software", "engine", "tool") | _YEAR | _HOST | _NUMBERS)
 _POWER = _leaves(types.Power)
 
 
@@ -210,10 +211,12 @@ _NETWORK = TableField(
     check=_some_domain,
 )  # fmt: skip
 
-#: A cluster of nodes; ``sources`` names the measured sources that ran there.
+#: A cluster of nodes; ``sources`` names the measured sources that ran there. A known machine states the ``tool`` that
+#: trained there, and the ``year``; ``software`` and ``engine`` name stacks in place of the rule
+#: (:mod:`dse.designs.catalog.stack_selection`).
 _SYSTEM = TableField(
-    _texts("accelerator", "scale_up", "scale_out", "software", "engine", "topology") | _HOST | _NUMBERS,
-    needs=("accelerator", "scale_up", "scale_out", "software", "devices_per_node"),
+    _texts("accelerator", "scale_up", "scale_out", "software", "engine", "tool", "topology") | _YEAR | _HOST | _NUMBERS,
+    needs=("accelerator", "scale_up", "scale_out", "devices_per_node"),
 )  # fmt: skip
 
 #: Options of a mapping that a stack's file states for mappings that leave them open.
@@ -256,12 +259,13 @@ _CALIBRATED = {
 #: ``flash_published`` is how many times as long its attention kernel takes as its chips' best one by what is
 #: published: where a fit starts. ``family`` names the chips of a stack that nothing was measured of: it gets what
 #: their stacks share. ``vendors`` are the makers of the accelerators that it exists for, where that is not all.
-#: ``released`` is the year and month of an engine, near which others of its code base are like it. ``level`` multiplies
+#: ``tools`` are those that its figures are of, ``chips`` the kernel families or accelerators, where stacks of the same
+#: tools are for others. ``released`` is its year and month: of engines, others near it are like it. ``level`` multiplies
 #: all its times and slow-downs: what runs of one's own show beyond the other values.
 _SOFTWARE = TableField(
     _texts("family", "lineage", "released") | _leaves(types.Software)
     | _numbers(residual="1", level=("1", POSITIVE), spills=("1", YES_OR_NO), flash_published=("1", POSITIVE))
-    | {"selective": ChoiceField(types.Recompute), "vendors": value.texts} | _CAPABILITIES | _EXPERT_KERNELS | _ENGINE
+    | {"selective": ChoiceField(types.Recompute)} | dict.fromkeys(("vendors", "tools", "chips"), value.texts) | _CAPABILITIES | _EXPERT_KERNELS | _ENGINE
     | _CALIBRATED | _leaves(types.Mapping, *LEFT_OPEN),
     needs=_stated(types.Software),
 )  # fmt: skip

@@ -1,4 +1,4 @@
-"""What stacks do where a design leaves it open: default stacks, options, formats, costs of experts, vendors."""
+"""What stacks do where a design leaves it open: options, formats, costs of experts, vendors."""
 
 from __future__ import annotations
 
@@ -8,51 +8,11 @@ from dse import types
 from dse.designs.catalog.defaults import load
 from dse.designs.catalog.entries import reference
 from dse.designs.catalog.filling import Values, levelled, made_of
-from dse.designs.catalog.load import Folder, find, plain
+from dse.designs.catalog.load import Folder, plain
 from dse.designs.catalog.lookup import entry
 from dse.designs.catalog.schema import EXPERTS_LEFT_OPEN, LEFT_OPEN
 from dse.types.choices import EIGHT_BITS, WEIGHTS_ALONE
 from dse.types.paths import leaves
-
-
-def default_software(
-    system_name: str, where: str = "system", folder: Folder = None, serving: bool = False, workload: str = ""
-) -> str:
-    """Slug of the default stack of a system, or of an accelerator as one.
-
-    The training stack; for serving the system's engine, or else that of its accelerator. A training stack that no
-    mixture of experts was measured with hands over to that of the accelerator for one, if it was measured.
-
-    Args:
-        system_name: slug, name or alias of the system.
-        where: place of the name, for errors.
-        folder: a catalogue to search first.
-        serving: whether to return the engine.
-        workload: slug, name or alias of the workload.
-
-    Returns:
-        The slug of an entry of ``software``.
-
-    >>> default_software("eos"), default_software("eos", serving=True), default_software("eos", workload="deepseek-v3")
-    ('nemo', 'vllm', 'megatron-bridge')
-    """
-    found = entry("system", system_name, where, folder)
-    if not serving and found.kind == "system" and workload and is_mixture(workload, folder):
-        own, device = reference(found, "software", folder), reference(found, "accelerator", folder)
-        other = reference(load(*device, folder), "node.software", folder)
-        seen = {slug: device[1] in entry("software", slug, where, folder).value("calibrated.mixtures", ())
-                for slug in (own[1], other[1])}  # fmt: skip
-        return own[1] if seen[own[1]] or not seen[other[1]] else other[1]
-    if serving and found.kind == "system" and found.value("engine") is None:
-        found = load(*reference(found, "accelerator", folder), folder)
-    field = "engine" if serving else "software"
-    return reference(found, f"node.{field}" if found.kind == "accelerator" else field, folder)[1]
-
-
-def is_mixture(workload: str, folder: Folder = None) -> bool:
-    """Whether a workload of the catalogue is a mixture of experts; False for an unknown name."""
-    slug = find("workload", workload, folder)
-    return slug is not None and entry("workload", slug, "workload", folder).states("experts")
 
 
 def mapping_defaults(name: str, where: str = "software", folder: Folder = None) -> Values:

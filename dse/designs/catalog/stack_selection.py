@@ -1,0 +1,232 @@
+"""Which software stack a design gets that names none: one rule, by where measured rows are.
+
+A stack's file states the ``tools`` that its figures are of, the month of its release, the ``vendors`` that it exists
+for and, in ``[calibrated]``, the accelerators of its rows. A system, or the node of an accelerator, may state a tool
+and a year where it is a known machine's; a command may state a tool. Of the stacks of that tool (of all default tools
+where none is stated) the first of this order is taken:
+
+1. released within :data:`ERA` years of the date;
+2. rows of this kind of model on this generation of chips, then the ranks of :func:`_evidence`;
+3. the tool, in the order of :data:`DEFAULT_TOOLS`;
+4. rows of this very chip, then of the chip nearest in matrix rate;
+5. the last release up to the date, else the earliest one after it.
+
+Engines that serve take the kernels of a chip as measured alone, so only the vendor of their rows counts in rank 2.
+"""
+
+from __future__ import annotations
+
+import functools
+import math
+from typing import NamedTuple
+
+from dse.designs.catalog.defaults import load
+from dse.designs.catalog.entries import Entry, reference, stated
+from dse.designs.catalog.load import Folder, find, paths, plain, stamp
+from dse.designs.catalog.lookup import entry
+from dse.errors import unknown_name
+
+#: Kernel family of chips whose kernels nobody measured, root of all others.
+GENERIC = "generic"
+
+#: Tools of designs that state none, the first that has evidence first.
+DEFAULT_TOOLS = ("megatron-bridge", "megatron-lm", "maxtext", "torchtitan", "llm-foundry", "vllm", "neutral")
+
+#: Date of designs that state none, year and month: most measured rows are of releases up to it.
+DATE = "2026-01"
+
+#: Years between a design and a release beyond which another release stands in, even without rows of the chip.
+ERA = 2.5
+
+
+class Chip(NamedTuple):
+    """What the rule reads of an accelerator."""
+
+    slug: str
+    vendor: str  #: as compared; "" for a chip of nobody
+    family: str  #: of kernels; ``generic`` for chips whose kernels nobody measured
+    rate: float  #: of 16-bit matrix products [FLOP/s]; 0 where it is generated
+
+
+class Stack(NamedTuple):
+    """What the rule reads of a stack."""
+
+    slug: str
+    tools: tuple[str, ...]
+    released: float  #: year of the release, with its month as a fraction; NaN (of any date) where its file states none
+    vendors: tuple[str, ...]  #: as compared; none: of all
+    chips: tuple[str, ...]  #: kernel families and accelerators that it is of, where others are for the rest; none: all
+    lineage_vendors: tuple[str, ...]  #: vendors that the stacks of its code base state, or have rows of
+    serves: bool
+    rows: tuple[Chip, ...]  #: accelerators of its rows
+    mixtures: tuple[Chip, ...]  #: accelerators of its rows of mixtures of experts
+
+
+def default_software(
+    system_name: str, where: str = "system", folder: Folder = None, serving: bool = False, workload: str = "",
+    tool: str = "",
+) -> str:  # fmt: skip
+    """Slug of the stack of a design that names none, by the rule of this module.
+
+    A system, or an accelerator, whose file names a stack (``software``, ``engine``) has that one.
+
+    Args:
+        system_name: slug, name or alias of the system, or of an accelerator as one.
+        where: place of the name, for errors.
+        folder: a catalogue to search first.
+        serving: whether to return an engine.
+        workload: slug, name or alias of the workload; dense where it is unknown.
+        tool: name of the tool that runs the design; by default the one that the system states.
+
+    Returns:
+        The slug of an entry of ``software``.
+
+    Raises:
+        InputError: for an unknown system.
+
+    >>> default_software("eos"), default_software("eos", serving=True), default_software("eos", workload="deepseek-v3")
+    ('nemo', 'vllm', 'megatron-bridge')
+    >>> default_software("gb300-nvl72"), default_software("eos", tool="torchtitan")
+    ('megatron-bridge-blackwell-ultra', 'torchtitan')
+    """
+    system = entry("system", system_name, where, folder)
+    device = system if system.kind == "accelerator" else load(*reference(system, "accelerator", folder), folder)
+    places = ((system, ""), (device, "node.")) if system is not device else ((device, "node."),)
+    field = "engine" if serving else "software"
+    for found, prefix in places:
+        if not tool and found.value(f"{prefix}{field}") is not None:
+            return reference(found, f"{prefix}{field}", folder)[1]
+    named = tool or ("" if serving else next((str(t) for e, p in places if (t := e.value(f"{p}tool"))), ""))
+    year = next((float(y) for e, p in places if (y := e.value(f"{p}year"))), 0.0)
+    return _selected(
+        _chip(device, folder), bool(workload) and is_mixture(workload, folder), serving, named,
+        year + 11.0 / 12.0 if year and not serving else _years(DATE), _stacks(folder),
+    ).slug  # fmt: skip
+
+
+def is_mixture(workload: str, folder: Folder = None) -> bool:
+    """Whether a workload of the catalogue is a mixture of experts; False for an unknown name."""
+    slug = find("workload", workload, folder)
+    return slug is not None and entry("workload", slug, "workload", folder).states("experts")
+
+
+def check_tool(tool: str, where: str, folder: Folder = None) -> None:
+    """That some stack states a tool; InputError with the nearest names otherwise."""
+    tools = {name for stack in _stacks(folder) for name in stack.tools}
+    if tool not in tools:
+        raise unknown_name(where, tool, sorted(tools), "tools of stacks")
+
+
+def _selected(chip: Chip, mixture: bool, serving: bool, tool: str, date: float, stacks: tuple[Stack, ...]) -> Stack:
+    """The stack of a chip, a kind of model, a tool and a date, by the order of this module."""
+    at_hand = [stack for stack in stacks if stack.serves == serving and _exists_for(stack, chip)]
+    named = [stack for stack in at_hand if tool in stack.tools]
+    tools = (tool,) if named else DEFAULT_TOOLS
+    offered = named or [stack for stack in at_hand if set(tools) & set(stack.tools)]
+
+    def order(stack: Stack) -> tuple[float | str, ...]:
+        rows = () if serving else stack.mixtures if mixture and stack.mixtures else stack.rows
+        late = stack.released > date
+        return (
+            abs(stack.released - date) > ERA,  # never for a stack of any date
+            _engine_evidence(stack, chip) if serving else _evidence(stack, chip, mixture),
+            min(tools.index(name) for name in stack.tools if name in tools),
+            chip.slug not in {row.slug for row in rows},
+            late, stack.released if late else -stack.released,
+            min((_distance(row, chip) for row in rows), default=math.inf), stack.slug,
+        )  # fmt: skip
+
+    return min(offered, key=order)
+
+
+def _evidence(stack: Stack, chip: Chip, mixture: bool) -> int:
+    """Rank of a training stack by where its rows are, 0 the nearest.
+
+    Rows of mixtures on another generation come before dense rows of this one: what experts cost is a stack's.
+    """
+    if mixture and any(row.family == chip.family for row in stack.mixtures):
+        return 0
+    if mixture and any(row.vendor == chip.vendor for row in stack.mixtures):
+        return 1
+    if any(row.family == chip.family for row in stack.rows):
+        return 2
+    if not stack.rows and (stack.chips or stack.vendors):
+        return 3
+    if not stack.rows and chip.vendor in stack.lineage_vendors:
+        return 4
+    if any(row.vendor == chip.vendor for row in stack.rows):
+        return 5
+    return 6 if not (stack.rows or stack.lineage_vendors) else 7  # a stack of no vendor before one of others
+
+
+def _engine_evidence(stack: Stack, chip: Chip) -> int:
+    """Rank of an engine: 0 where it has rows of chips of this vendor."""
+    return int(all(row.vendor != chip.vendor for row in stack.rows))
+
+
+def _exists_for(stack: Stack, chip: Chip) -> bool:
+    """Whether a stack exists for a chip's vendor, and is of such chips. A chip of no vendor has all stacks."""
+    of_vendor = not (stack.vendors and chip.vendor) or chip.vendor in stack.vendors
+    return of_vendor and (not stack.chips or chip.family in stack.chips or chip.slug in stack.chips)
+
+
+def _distance(row: Chip, chip: Chip) -> float:
+    """Difference of two chips in the logarithm of their matrix rate; infinite where one is generated."""
+    return abs(math.log(row.rate / chip.rate)) if row.rate and chip.rate else math.inf
+
+
+def _years(month: str) -> float:
+    """``YYYY-MM`` in years; NaN for none.
+
+    >>> _years("2026-01")
+    2026.0
+    """
+    year, _, part = month.partition("-")
+    return float(year) + (float(part or 1) - 1.0) / 12.0 if year else math.nan
+
+
+def _chip(device: Entry, folder: Folder = None) -> Chip:
+    """What the rule reads of the entry of an accelerator."""
+    family = _family(str(device.value("kernels.family", GENERIC)), folder)
+    return Chip(device.slug, plain(str(device.value("vendor", ""))), family, float(device.value("matrix_rate.bf16") or 0.0))
+
+
+def _family(kernels: str, folder: Folder) -> str:
+    """Kernel family below the generic one that an entry of ``kernels`` belongs to (``h100`` to ``hopper``)."""
+    above = str(stated("kernels", kernels, folder).value("family", GENERIC))
+    return kernels if above == GENERIC else _family(above, folder)
+
+
+def _stacks(folder: Folder) -> tuple[Stack, ...]:
+    """All stacks that state their tools."""
+    return _stacks_of(_files("software", folder), folder)
+
+
+@functools.lru_cache(maxsize=16)
+def _stacks_of(files: tuple[tuple[str, int, int], ...], folder: Folder) -> tuple[Stack, ...]:
+    entries = [entry("software", slug, folder=folder) for slug, *_ in files]
+    rows = {found.slug: _chips(found, "calibrated.accelerators", folder) for found in entries}
+    lineages: dict[str, set[str]] = {}
+    for found in entries:
+        vendors = {*map(plain, found.value("vendors", ())), *(chip.vendor for chip in rows[found.slug])}
+        lineages.setdefault(str(found.value("lineage", found.slug)), set()).update(vendors)
+    return tuple(
+        Stack(
+            found.slug, tuple(found.value("tools")), _years(str(found.value("released", ""))),
+            tuple(map(plain, found.value("vendors", ()))), tuple(found.value("chips", ())),
+            tuple(lineages[str(found.value("lineage", found.slug))]), found.states("engine"), rows[found.slug],
+            _chips(found, "calibrated.mixtures", folder),
+        )
+        for found in entries if found.value("tools")
+    )  # fmt: skip
+
+
+def _chips(found: Entry, field: str, folder: Folder) -> tuple[Chip, ...]:
+    """Accelerators of a stack's rows; one that the catalogue has no longer is left out."""
+    slugs = (find("accelerator", name, folder) for name in found.value(field, ()))
+    return tuple(_chip(stated("accelerator", slug, folder), folder) for slug in slugs if slug)
+
+
+def _files(kind: str, folder: Folder) -> tuple[tuple[str, int, int], ...]:
+    """(slug, what tells that its file has changed) of every entry of a kind."""
+    return tuple((slug, *stamp(path)) for slug, path in paths(kind, folder).items())
