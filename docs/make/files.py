@@ -1,4 +1,4 @@
-"""Tables of the page of the docs on files: methods of search, schedule of co-design.
+"""Tables of the page of the docs on files: methods of search, schedule of co-design, default stacks.
 
 ``python -m docs.make.files docs/files.md`` writes them in place, between ``<!-- table: NAME -->`` and
 ``<!-- end of table -->``; the text around them is written by hand.
@@ -13,6 +13,7 @@ from pathlib import Path
 
 from docs.make.command import page_parser
 from docs.make.markdown import table
+from dse.designs import catalog
 from dse.search.codesign.descent import DescentSchedule
 from dse.search.methods import METHODS
 from dse.spec.search import BATCHES, METHOD_OPTIONS, MOST_A_STEP
@@ -32,7 +33,7 @@ def fill(page: str, made: Mapping[str, str]) -> str:
 
 def tables() -> dict[str, str]:
     """Name → table."""
-    return {"methods": _methods(), "schedule": _schedule()}
+    return {"methods": _methods(), "schedule": _schedule(), "stacks": _stacks()}
 
 
 # --- searches ---------------------------------------------------------------------------------------------
@@ -79,6 +80,31 @@ def _schedule() -> str:
     rows = [[f"`{name}`", f"{value:g}", SCHEDULE[name]] for name, value in defaults.items()]
     header = ("key", "default", "what")
     return table(header, rows, words=header)
+
+
+# --- stacks -----------------------------------------------------------------------------------------------
+
+#: Kind of model → a workload of that kind.
+MODEL_KINDS = {"dense": "llama-3-8b", "mixture of experts": "deepseek-v3"}
+
+
+def default_stacks() -> dict[str, tuple[str, ...]]:
+    """System or accelerator → its stacks: training by kind of model, then the engine that serves."""
+    return {
+        slug: (
+            *(catalog.default_software(slug, workload=model) for model in MODEL_KINDS.values()),
+            catalog.default_software(slug, serving=True),
+        )
+        for slug in sorted({*catalog.names("system"), *catalog.names("accelerator")})
+    }
+
+
+def _stacks() -> str:
+    alike: dict[tuple[str, ...], list[str]] = {}
+    for slug, stacks in default_stacks().items():
+        alike.setdefault(stacks, []).append(slug)
+    header = ("system or accelerator", *MODEL_KINDS, "serving")
+    return table(header, [[", ".join(slugs), *stacks] for stacks, slugs in alike.items()], words=header)
 
 
 if __name__ == "__main__":

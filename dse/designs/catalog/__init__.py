@@ -16,7 +16,7 @@ from dse.designs.catalog.load import FOLDERS, catalog_root, find, known_names
 from dse.designs.catalog.lookup import entry, kinds, names, record, resolve, values
 from dse.designs.catalog.schema import EXPERTS_LEFT_OPEN, LEFT_OPEN
 from dse.designs.catalog.sources import check, digest, digests, provenance, unverified, used
-from dse.designs.catalog.stack_selection import check_tool, default_software, is_mixture
+from dse.designs.catalog.stack_selection import default_software, is_mixture
 from dse.designs.catalog.stacks import (
     SERVED_FORMAT,
     expert_kernels,
@@ -34,8 +34,7 @@ from dse.designs.catalog.value import TRUTHS, Sourced, bounded, choice, which
 
 __all__ = [
     "EXPERTS_LEFT_OPEN", "FOLDERS", "LEFT_OPEN", "NO_NETWORK", "SERVED_FORMAT", "TRUTHS", "Dimension", "Entry",
-    "Sourced", "UnverifiedConstant", "Values", "bounded", "catalog_root", "check", "check_between", "check_tool",
-    "choice",
+    "Sourced", "UnverifiedConstant", "Values", "bounded", "catalog_root", "check", "check_between", "choice",
     "combined", "default_software", "digest", "digests", "dimension", "entry", "expert_kernels", "expert_options",
     "find", "foreign", "format_note", "is_mixture", "kinds", "known_names", "made", "mapping_defaults", "names",
     "provenance", "quantity", "record", "resolve", "served_format", "serving_defaults", "unverified", "used",

@@ -22,9 +22,9 @@ from typing import NamedTuple
 
 from dse.designs.catalog.defaults import load
 from dse.designs.catalog.entries import Entry, reference, stated
-from dse.designs.catalog.load import Folder, find, paths, plain, stamp
+from dse.designs.catalog.load import Folder, find, paths, plain, shown, stamp
 from dse.designs.catalog.lookup import entry
-from dse.errors import unknown_name
+from dse.errors import InputError, unknown_name
 
 #: Kernel family of chips whose kernels nobody measured, root of all others.
 GENERIC = "generic"
@@ -82,7 +82,7 @@ def default_software(
         The slug of an entry of ``software``.
 
     Raises:
-        InputError: for an unknown system.
+        InputError: for an unknown system or tool.
 
     >>> default_software("eos"), default_software("eos", serving=True), default_software("eos", workload="deepseek-v3")
     ('nemo', 'vllm', 'megatron-bridge')
@@ -97,10 +97,12 @@ def default_software(
         if not tool and found.value(f"{prefix}{field}") is not None:
             return reference(found, f"{prefix}{field}", folder)[1]
     named = tool or ("" if serving else next((str(t) for e, p in places if (t := e.value(f"{p}tool"))), ""))
+    stacks = _stacks(folder)
+    _check_tool(named, f"{where}: tool" if tool else f"{shown(system.path)}: tool", stacks)
     year = next((float(y) for e, p in places if (y := e.value(f"{p}year"))), 0.0)
     return _selected(
         _chip(device, folder), bool(workload) and is_mixture(workload, folder), serving, named,
-        year + 11.0 / 12.0 if year and not serving else _years(DATE), _stacks(folder),
+        year + 11.0 / 12.0 if year and not serving else _years(DATE), stacks,
     ).slug  # fmt: skip
 
 
@@ -110,10 +112,10 @@ def is_mixture(workload: str, folder: Folder = None) -> bool:
     return slug is not None and entry("workload", slug, "workload", folder).states("experts")
 
 
-def check_tool(tool: str, where: str, folder: Folder = None) -> None:
+def _check_tool(tool: str, where: str, stacks: tuple[Stack, ...]) -> None:
     """That some stack states a tool; InputError with the nearest names otherwise."""
-    tools = {name for stack in _stacks(folder) for name in stack.tools}
-    if tool not in tools:
+    tools = {name for stack in stacks for name in stack.tools}
+    if tool and tool not in tools:
         raise unknown_name(where, tool, sorted(tools), "tools of stacks")
 
 
@@ -146,7 +148,7 @@ def _evidence(stack: Stack, chip: Chip, mixture: bool) -> int:
     """
     if mixture and any(row.family == chip.family for row in stack.mixtures):
         return 0
-    if mixture and any(row.vendor == chip.vendor for row in stack.mixtures):
+    if mixture and any(chip.vendor in ("", row.vendor) for row in stack.mixtures):
         return 1
     if any(row.family == chip.family for row in stack.rows):
         return 2
@@ -204,7 +206,7 @@ def _stacks(folder: Folder) -> tuple[Stack, ...]:
 
 @functools.lru_cache(maxsize=16)
 def _stacks_of(files: tuple[tuple[str, int, int], ...], folder: Folder) -> tuple[Stack, ...]:
-    entries = [entry("software", slug, folder=folder) for slug, *_ in files]
+    entries = list(filter(None, (_readable(slug, folder) for slug, *_ in files)))
     rows = {found.slug: _chips(found, "calibrated.accelerators", folder) for found in entries}
     lineages: dict[str, set[str]] = {}
     for found in entries:
@@ -219,6 +221,14 @@ def _stacks_of(files: tuple[tuple[str, int, int], ...], folder: Folder) -> tuple
         )
         for found in entries if found.value("tools")
     )  # fmt: skip
+
+
+def _readable(slug: str, folder: Folder) -> Entry | None:
+    """Entry of a stack; None for a file with a fault, which is told where the stack is named."""
+    try:
+        return entry("software", slug, folder=folder)
+    except InputError:
+        return None
 
 
 def _chips(found: Entry, field: str, folder: Folder) -> tuple[Chip, ...]:

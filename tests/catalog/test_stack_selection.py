@@ -1,0 +1,153 @@
+"""One rule for the stacks of designs that name none: by chip, kind of model, tool and date, from every door."""
+
+import json
+
+import pytest
+from typer.testing import CliRunner
+
+import dse
+from docs.make.files import MODEL_KINDS, default_stacks
+from dse.cli import app
+from dse.designs import catalog
+from dse.designs.calibrated import accelerator_of
+from dse.errors import InputError
+from dse.launch import TOOLS
+from dse.measured import read_cases
+from dse.measured.completion import complete
+from dse.sweep import plan
+
+SYSTEMS = sorted({*catalog.names("system"), *catalog.names("accelerator")})
+
+#: Rows of these chips exist for training, by kind of model (``[calibrated]`` of the stacks that state tools).
+MEASURED = {
+    kind: {
+        chip for stack in catalog.names("software")
+        if catalog.entry("software", stack).value("tools") and not catalog.serving_defaults(stack)
+        for chip in catalog.entry("software", stack).value(f"calibrated.{field}", ())
+    }
+    for kind, field in (("dense", "accelerators"), ("mixture of experts", "mixtures"))
+}  # fmt: skip
+
+
+def test_the_table_of_default_stacks(capsys):
+    """Every system and accelerator, by kind of model: the stack exists for its vendor, and is the kind that was asked."""
+    with capsys.disabled():
+        print(f"\n{'system or accelerator':26}{'dense':34}{'mixture of experts':34}serving")
+        for slug, (dense, mixture, engine) in default_stacks().items():
+            print(f"{slug:26}{dense:34}{mixture:34}{engine}")
+    for slug, stacks in default_stacks().items():
+        assert not any(catalog.foreign(stack, slug) for stack in stacks), slug
+
+
+@pytest.mark.parametrize(("slug", "kind"), [
+    (slug, kind) for slug in SYSTEMS for kind in MODEL_KINDS
+    if accelerator_of(slug) in MEASURED[kind] and not catalog.entry("system", slug).value("tool")
+])  # fmt: skip
+def test_a_chip_with_rows_gets_a_stack_with_rows_of_its_generation(slug, kind):
+    """The machines that state a tool keep it; for all others rows of the chip decide."""
+    chip = accelerator_of(slug)
+    stack = catalog.entry("software", catalog.default_software(slug, workload=MODEL_KINDS[kind]))
+    field = "accelerators" if kind == "dense" else "mixtures"
+    family = {chip_family(row) for row in stack.value(f"calibrated.{field}", ())}
+    assert chip_family(chip) in family, f"{slug}: {stack.slug} has rows of {sorted(family)}"
+
+
+def chip_family(chip):
+    family = str(catalog.entry("accelerator", chip).value("kernels.family", "generic"))
+    above = str(catalog.entry("kernels", family).value("family", "generic"))
+    return family if above == "generic" else above
+
+
+def test_no_system_of_the_catalogue_names_a_stack():
+    systems = [catalog.entry("system", slug) for slug in catalog.names("system")]
+    clusters = [entry for entry in systems if entry.kind == "system"]
+    assert len(clusters) > 20 and not [e.slug for e in clusters if {"software", "engine"} & set(e.values)]
+
+
+@pytest.mark.parametrize(("system", "tool", "workload", "stack"), [
+    ("dgx-gb300", "", "llama-3-8b", "megatron-bridge-blackwell-ultra"),
+    ("b300-sxm-288gb", "", "deepseek-v3", "megatron-bridge-blackwell-ultra"),
+    ("b100", "", "llama-3-8b", "megatron-bridge-blackwell"),  # no rows of it: the nearest in matrix rate
+    ("h800-cluster", "", "qwen3-235b-a22b", "megatron-bridge"),  # of no model is DeepSeek's own stack the default
+    ("selene", "", "gpt-3-175b", "megatron-2022"), ("jean-zay", "", "gpt-3-175b", "megatron-deepspeed"),
+    ("eos", "", "llama-3-8b", "nemo"), ("eos", "", "deepseek-v3", "megatron-bridge"),  # NeMo of 2024 has no such rows
+    ("torchtitan-h100", "", "deepseek-v2-lite", "torchtitan"),  # a machine's tool stays
+    ("h100", "torchtitan", "llama-3-8b", "torchtitan"), ("eos", "maxtext", "llama-3-8b", "jax-toolbox-h100"),
+    ("dgx-b200", "maxtext", "llama-3-8b", "jax-toolbox-h100"), ("tpu-v5p", "maxtext", "llama-3-8b", "maxtext-v5p"),
+    ("mi355x", "megatron-lm", "llama-3-8b", "megatron-core-rocm"),
+    ("a100", "megatron-lm", "llama-3-8b", "megatron-core-te-ampere"),  # those of 2021 and 2022 are of another era
+    ("mi300x", "nemo", "llama-3-8b", "megatron-core-rocm"),  # NeMo has no stack for AMD
+    ("v100", "", "llama-3-8b", "megatron-2021"), ("l40s", "", "llama-3-8b", "megatron-core-te"),
+    ("trainium-2", "", "deepseek-v3", "neutral"), ("generated-a100", "", "llama-3-8b", "jax-toolbox-a100"),
+])  # fmt: skip
+def test_the_rule(system, tool, workload, stack):
+    assert catalog.default_software(system, workload=workload, tool=tool) == stack
+
+
+@pytest.mark.parametrize(("system", "tool", "stack"), [
+    ("h100", "", "vllm"), ("mi300x", "", "vllm-rocm"), ("mi300x", "vllm", "vllm-rocm"), ("eos", "sglang", "sglang"),
+    ("b200", "tensorrt-llm", "tensorrt-llm"), ("trainium-2", "", "vllm"), ("selene", "", "vllm"),
+])  # fmt: skip
+def test_the_rule_for_engines(system, tool, stack):
+    assert catalog.default_software(system, serving=True, tool=tool) == stack
+
+
+@pytest.mark.parametrize("tool", sorted(name for name, tool in TOOLS.items() if tool.study == "training"))
+def test_a_tool_gets_a_stack_of_its_own(tool):
+    """On chips of a vendor that it runs on: what its line states, and what the prediction assumes, are of one tool."""
+    assert tool in catalog.entry("software", catalog.default_software("h100", tool=tool)).value("tools")
+
+
+def test_a_stack_that_a_file_names_stays(tmp_path):
+    """Users' ``software =`` and ``engine =``, in a system's file and in an accelerator's ``[node]``."""
+    (tmp_path / "systems").mkdir()
+    (tmp_path / "accelerators").mkdir()
+    head = 'source = "mine"\nconfidence = "estimate"\n'
+    (tmp_path / "systems" / "mine.toml").write_text(
+        f'{head}accelerator = "h100"\ndevices_per_node = 8\nscale_up = "nvlink-4"\nscale_out = "infiniband-ndr"\n'
+        'software = "torchtitan"\nengine = "sglang"\n'
+    )
+    (tmp_path / "accelerators" / "chip.toml").write_text(
+        f'{head}kernels = "hopper"\n[matrix_rate]\nbf16 = "1 PFLOP/s"\n[memory]\ncapacity = "80 GiB"\n'
+        'bandwidth = "3 TB/s"\n[node]\nsource = "mine"\nsoftware = "nemo"\n'
+    )
+    assert catalog.default_software("mine", folder=tmp_path) == "torchtitan"
+    assert catalog.default_software("mine", folder=tmp_path, serving=True) == "sglang"
+    assert catalog.default_software("chip", folder=tmp_path) == "nemo"
+    assert catalog.default_software("mine", folder=tmp_path, tool="maxtext") == "jax-toolbox-h100"  # said later
+
+
+def test_a_tool_that_no_stack_states_is_an_error(tmp_path):
+    (tmp_path / "systems").mkdir()
+    (tmp_path / "systems" / "mine.toml").write_text(
+        'source = "mine"\nconfidence = "estimate"\naccelerator = "h100"\ndevices_per_node = 8\n'
+        'scale_up = "nvlink-4"\nscale_out = "infiniband-ndr"\ntool = "megatrn-lm"\n'
+    )
+    with pytest.raises(InputError, match="tool.*megatrn-lm.*megatron-lm"):
+        catalog.default_software("mine", folder=tmp_path)
+
+
+def test_a_broken_stack_of_a_user_stops_no_design_that_does_not_name_it(tmp_path):
+    (tmp_path / "software").mkdir()
+    (tmp_path / "software" / "broken.toml").write_text("attention = [")
+    assert catalog.default_software("h100", folder=tmp_path) == catalog.default_software("h100")
+
+
+@pytest.mark.parametrize("workload", MODEL_KINDS.values())
+@pytest.mark.parametrize("system", ["h800-cluster", "gb300-nvl72", "eos", "a100", "mi300x", "selene"])
+def test_one_design_has_one_stack_from_every_door(system, workload, tmp_path):
+    """Python, the command, a sweep's file, and a row of a table."""
+    stack = catalog.default_software(system, workload=workload)
+    options = ["-w", workload, "-s", system, "--set", "zero_stage=1", "-n", "64", "--json"]
+    told = json.loads(CliRunner().invoke(app, ["evaluate", *options, "--no-uncertainty"]).stdout)
+    named = dse.design(workload, system, stack, n_devices=64, zero_stage=1)
+    assert dse.design(workload, system, n_devices=64, zero_stage=1) == named
+    slowdown = float(named.software.matrix_slowdown)
+    assert told["design"]["software.matrix_slowdown"] == pytest.approx(slowdown)
+    file = tmp_path / "sweep.toml"
+    file.write_text(f'[workload]\nname = "{workload}"\n[system]\nname = "{system}"\nn_devices = 64\n[axes]\ntp = [1]\n')
+    assert float(plan(str(file))[0].base.software.matrix_slowdown) == pytest.approx(slowdown)
+    rows = tmp_path / "rows.csv"
+    rows.write_text(f"model,system,n_gpus,tp,micro_batch,global_batch,seq_len\n{workload},{system},64,1,1,64,4096\n")
+    (case,) = read_cases(rows, measured=False)
+    assert complete(case).stack == stack
