@@ -148,6 +148,6 @@ def test_one_design_has_one_stack_from_every_door(system, workload, tmp_path):
     file.write_text(f'[workload]\nname = "{workload}"\n[system]\nname = "{system}"\nn_devices = 64\n[axes]\ntp = [1]\n')
     assert float(plan(str(file))[0].base.software.matrix_slowdown) == pytest.approx(slowdown)
     rows = tmp_path / "rows.csv"
-    rows.write_text(f"model,system,n_gpus,tp,micro_batch,global_batch,seq_len\n{workload},{system},64,1,1,64,4096\n")
+    rows.write_text(f"model,system,n_gpus,tp,ep,micro_batch,global_batch,seq_len\n{workload},{system},64,1,1,1,64,4096\n")
     (case,) = read_cases(rows, measured=False)
     assert complete(case).stack == stack
