@@ -260,12 +260,13 @@ _CALIBRATED = {
 #: published: where a fit starts. ``family`` names the chips of a stack that nothing was measured of: it gets what
 #: their stacks share. ``vendors`` are the makers of the accelerators that it exists for, where that is not all.
 #: ``tools`` are those that its figures are of, ``chips`` the kernel families or accelerators, where stacks of the same
-#: tools are for others. ``released`` is its year and month: of engines, others near it are like it. ``level`` multiplies
-#: all its times and slow-downs: what runs of one's own show beyond the other values.
+#: tools are for others. ``released`` is its year and month: of engines, others near it are like it. ``level``
+#: multiplies all its times and slow-downs: what runs of one's own show beyond the other values.
 _SOFTWARE = TableField(
     _texts("family", "lineage", "released") | _leaves(types.Software)
     | _numbers(residual="1", level=("1", POSITIVE), spills=("1", YES_OR_NO), flash_published=("1", POSITIVE))
-    | {"selective": ChoiceField(types.Recompute)} | dict.fromkeys(("vendors", "tools", "chips"), value.texts) | _CAPABILITIES | _EXPERT_KERNELS | _ENGINE
+    | {"selective": ChoiceField(types.Recompute)} | dict.fromkeys(("vendors", "tools", "chips"), value.texts)
+    | _CAPABILITIES | _EXPERT_KERNELS | _ENGINE
     | _CALIBRATED | _leaves(types.Mapping, *LEFT_OPEN),
     needs=_stated(types.Software),
 )  # fmt: skip

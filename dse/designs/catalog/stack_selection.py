@@ -190,7 +190,8 @@ def _years(month: str) -> float:
 def _chip(device: Entry, folder: Folder = None) -> Chip:
     """What the rule reads of the entry of an accelerator."""
     family = _family(str(device.value("kernels.family", GENERIC)), folder)
-    return Chip(device.slug, plain(str(device.value("vendor", ""))), family, float(device.value("matrix_rate.bf16") or 0.0))
+    vendor, rate = plain(str(device.value("vendor", ""))), device.value("matrix_rate.bf16")
+    return Chip(device.slug, vendor, family, float(rate or 0.0))
 
 
 def _family(kernels: str, folder: Folder) -> str:
