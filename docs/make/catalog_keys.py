@@ -78,7 +78,7 @@ MEANINGS = {
     "levels": "levels of a fat tree of 2 (radix / 2)^levels devices",
     "vendors": "accelerator makers that the stack supports; default: all",
     "tools": "tools whose figures these are; a stack without any is taken only where it is named",
-    "chips": "kernel families or accelerators that the stack is for, others of its tools being for the rest; default: all",
+    "chips": "kernel families or accelerators that the stack is for; others of its tools are for the rest",
     "lineage": "code base, with which fitted values are shared",
     "released": "year and month; of engines, fitted values of one near it in time and code base are its priors",
     "residual": "log standard deviation of step times, beyond the spread of fitted values",
