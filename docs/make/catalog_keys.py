@@ -101,6 +101,7 @@ MEANINGS = {
     "calibrated.mixtures": "accelerators of the fitted rows with mixtures of experts; none: all dense",
     "flash_published": "published time of its attention kernel over the chips' best, start of the fit",
     "spills": "offload of activations that do not fit",
+    "overlap_dp_from_stage": "first ZeRO stage whose dp messages overlap by default",
     "selective": "policy that the stack calls selective recompute",
     "max_seq_len": "maximum context length; a longer one is reported",
     "draft_layers": "draft layers of the checkpoint, for launch lines",

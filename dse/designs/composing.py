@@ -39,8 +39,9 @@ KINDS = ("training", "serving")
 
 
 def stack_values(
-    name: str, where: str = "software", any_option: bool = False, experts: bool = False
-) -> catalog.Values:
+    name: str, where: str = "software", any_option: bool = False, experts: bool = False,
+    zero_stage: float | None = None,
+) -> catalog.Values:  # fmt: skip
     """Values that a stack brings into a design: its own leaves, and defaults of open mapping options.
 
     Args:
@@ -48,6 +49,7 @@ def stack_values(
         where: place of the name, for errors.
         any_option: leave out capabilities, so that all options are allowed.
         experts: include the cost of mixtures of experts, for workloads with experts.
+        zero_stage: ZeRO stage that the mapping states, if it does.
     """
     own = catalog.within("software", catalog.values("software", name, where))
     if experts:
@@ -56,7 +58,8 @@ def stack_values(
     if any_option:
         own = {path: value for path, value in own.items() if not path.startswith(CAN)}
     serving = catalog.within("mapping.serving", catalog.serving_defaults(name, where))
-    return own | catalog.within("mapping", catalog.mapping_defaults(name, where)) | serving
+    options = catalog.mapping_defaults(name, where, zero_stage=zero_stage)
+    return own | catalog.within("mapping", options) | serving
 
 
 def design(
@@ -102,7 +105,7 @@ def design(
     stated = {path: leaf_value(path, settings[name], f"{where}.{name}") for name, path in paths_of.items()}
     serves |= any(path.startswith(LEAVES_OF_SERVING) for path in stated)
     stack = catalog.default_software(system, serving=serves, workload=workload) if software is None else software
-    values = _named_values(workload, system, stack, any_option)
+    values = _named_values(workload, system, stack, any_option, stated.get("mapping.zero_stage"))
     _check_stated(stated, values, where)
     plain = PLAIN_MAPPING | (PLAIN_EXPERTS if has_experts(values) else {})
     if serves and not set(catalog.SERVED_FORMAT) & set(stated):
@@ -126,7 +129,9 @@ def _check_texts(names: MappingABC[str, Any], where: str) -> None:
             raise InputError(f"{where}: {kind}", repr(given), "a name of the catalogue", shown)
 
 
-def _named_values(workload: str, system: str, stack: str, any_option: bool) -> dict[str, Any]:
+def _named_values(
+    workload: str, system: str, stack: str, any_option: bool, zero_stage: float | None
+) -> dict[str, Any]:
     """Full path → value of the named entries of the catalogue."""
     catalog.resolve("software", stack, "software")
     if not any_option:
@@ -135,7 +140,7 @@ def _named_values(workload: str, system: str, stack: str, any_option: bool) -> d
     return (
         shape
         | catalog.within("system", catalog.values("system", system))
-        | stack_values(stack, "software", any_option, has_experts(shape))
+        | stack_values(stack, "software", any_option, has_experts(shape), zero_stage)
         | catalog.within(MADE, catalog.made(system))
     )
 

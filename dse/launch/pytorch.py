@@ -159,6 +159,23 @@ def _read_accumulation(given: Mapping[str, str]) -> dict[str, float]:
     return {path: value for path, value in found.items() if value is not None}
 
 
+_STAGE, _OVERLAP = f"{_ZERO}stage", f"{_ZERO}overlap_comm"
+_OVERLAPPED = ChoiceOption("mapping.overlap_dp", {0.0: [(_OVERLAP, "false")], 1.0: [(_OVERLAP, "true")]})
+
+
+def _stage(leaf: Lookup) -> Pairs | None:
+    stage, overlap = leaf("mapping.zero_stage"), _OVERLAPPED.write(leaf)
+    return None if overlap is None else [*([] if stage is None else [(_STAGE, number(stage))]), *overlap]
+
+
+def _read_stage(given: Mapping[str, str]) -> dict[str, float]:
+    """Messages overlap at stage 3 by default (``overlap_comm_valid`` of deepspeed/runtime/zero/config.py)."""
+    if _STAGE not in given:
+        return _OVERLAPPED.read(given)
+    stage = float(given[_STAGE])
+    return {"mapping.zero_stage": stage, "mapping.overlap_dp": float(stage == 3.0)} | _OVERLAPPED.read(given)
+
+
 def _read_offloaded(given: Mapping[str, str]) -> dict[str, float]:
     found = {}
     for part, name in (("optimizer", "offload_optimizer"), ("weights", "offload_param")):
@@ -204,10 +221,7 @@ DEEPSPEED = Tool(
     "deepspeed", "training", "0.17", "https://www.deepspeed.ai/docs/config-json/",
     (
         Written(("mapping.micro_batch", "workload.global_batch", "mapping.dp"), _accumulation, _read_accumulation),
-        NumberOption(f"{_ZERO}stage", "mapping.zero_stage"),
-        ChoiceOption("mapping.overlap_dp", {
-            0.0: [(f"{_ZERO}overlap_comm", "false")], 1.0: [(f"{_ZERO}overlap_comm", "true")],
-        }),
+        Written(("mapping.zero_stage", "mapping.overlap_dp"), _stage, _read_stage),
         Written(
             ("mapping.offload_optimizer", "mapping.offload_weights", "mapping.tiers.storage_optimizer",
              "mapping.tiers.storage_weights"), _offloaded, _read_offloaded,

@@ -8,6 +8,7 @@ overlaps), by the source (system, software), or by search (recompute, micro-batc
 from __future__ import annotations
 
 import dataclasses
+import math
 import re
 from typing import Any
 
@@ -101,6 +102,7 @@ def complete(case: Case, lookup: Lookup | None = None) -> Candidates:
         workload = tuned(cells, _whole_batch(cells, mixed(cells, _workload(cells, lookup, software)), devices))
         entry = lookup.entry("software", stack)
         own = {name: float(entry.value(name, 0.0)) for name in ("selective", "spills", "splits_hidden")}
+        own["overlap_dp_from_stage"] = float(entry.value("overlap_dp_from_stage", math.inf))
         if workload.experts is not None:
             software = dataclasses.replace(software, experts=_expert_kernels(cells, lookup, stack))
             own |= lookup.expert_options(stack)

@@ -74,7 +74,9 @@ def mappings(
     fixed: dict[str, Any] = dict(cp=cp, placement=0.0, precision=precision(cells))
     fixed["zero_stage"] = zero_stage(cells, default)
     split_sequence = sequence_parallel(cells)
-    overlap: dict[str, Any] = {name: _given(cells.flag(name), default(name)) for name in ("overlap_dp", "overlap_tp")}
+    by_stage = fixed["zero_stage"] >= default("overlap_dp_from_stage")
+    plain = {"overlap_dp": 1.0 if by_stage else default("overlap_dp"), "overlap_tp": default("overlap_tp")}
+    overlap: dict[str, Any] = {name: _given(cells.flag(name), value) for name, value in plain.items()}
     if _ASYNCHRONOUS.search(cells.text("note")):
         overlap["overlap_tp"] = 1.0
     if workload.experts is not None:

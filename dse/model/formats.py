@@ -34,6 +34,8 @@ class Recipe(NamedTuple):
         sixteen_bit: share of the layers with products in 16 bits.
         reads: reads of the 16-bit tensor per cast: 2 where one scale covers the whole tensor.
         block: blocks scaled by matrix units; None where kernels scale.
+        apart: 1 where a training step casts transposed operands apart and scales gradients after their products.
+        trained: share of the rate of products that a training step reaches, over that of an engine's.
     """
 
     rate: str
@@ -43,11 +45,19 @@ class Recipe(NamedTuple):
     sixteen_bit: float = 0.0
     reads: float = 1.0
     block: Block | None = None
+    apart: float = 0.0
+    trained: float = 1.0
 
 
 #: 4-bit products of large GEMMs on B200 reach 0.38 of their peak, block-scaled 8-bit ones 0.43 (GEMM tables of
 #: ai-dynamo/aiconfigurator, all sizes above 2,048).
 _FOUR_BIT = 0.875
+
+#: Rate of products with a scale a row over that of products with a scale a tensor, in a training step: CUTLASS kernels
+#: of PyTorch beside those of cuBLAS. No table has them alone. The number is fitted to two throughputs over bf16, 0.85
+#: of Llama-3-8B on 64 and 1.00 of Llama-3-70B on 256 H100 with tp 8 (pytorch/torchtitan,
+#: benchmarks/asyncTP_llama3_h100_2025-06_torchtitan.md), for which the casts alone leave 1.01 and 1.23.
+_BY_ROW = 0.57
 
 #: Precision → recipe. Blocks: 128 elements share an fp32 (DeepSeek-AI 2024), 32 a byte (OCP MX 1.0), 16 a byte and all
 #: an fp32 (NVFP4, whose last four layers of eighty stay in 16 bits: NVIDIA 2025, arXiv 2509.25149; Megatron-Bridge).
@@ -61,7 +71,7 @@ RECIPES = {
     Precision.fp4: Recipe("fp4", 0.5, 1.0 / 16.0),
     Precision.int8: Recipe("int8", 1.0),
     Precision.int4: Recipe("int4", 0.5),
-    Precision.fp8_row: Recipe("fp8", 1.0),
+    Precision.fp8_row: Recipe("fp8", 1.0, apart=1.0, trained=_BY_ROW),
     Precision.mxfp8: Recipe("fp8", 1.0, 1.0 / 32.0, block=Block.mx),
     Precision.nvfp4: Recipe("fp4", 0.5, 1.0 / 16.0, _FOUR_BIT, sixteen_bit=0.05, reads=2.0, block=Block.nvfp4),
     Precision.mxfp4: Recipe("fp4", 0.5, 1.0 / 32.0, _FOUR_BIT, block=Block.mx),
@@ -86,6 +96,11 @@ def operand_bytes(precision: Scalar) -> Scalar:
 def cast_reads(precision: Scalar) -> Scalar:
     """Reads of an activation per cast to matrix operands."""
     return trait(precision, lambda recipe: recipe.reads)
+
+
+def casts_apart(precision: Scalar) -> Scalar:
+    """1 where a training step casts transposed operands apart (:func:`dse.model.work.operators.casts`)."""
+    return trait(precision, lambda recipe: recipe.apart)
 
 
 def activation_bytes(precision: Scalar) -> Scalar:

@@ -91,7 +91,8 @@ class ExpertKernels:
         "", "1", "share of an exchange hidden by a paired pass", default=0.7, bounds=SHARE,
     )
     overlap_across: Scalar = metadata(
-        "", "1", "exchanges that leave the scale-up domain overlap by default: 1 yes", default=0.0, bounds=YES_OR_NO,
+        "", "1", "exchanges that leave the scale-up domain overlap by default, in pipelines: 1 yes", default=0.0,
+        bounds=YES_OR_NO,
     )
     expert_host_time: Scalar = metadata(
         "", "s", "host launch time per expert layer, forward",

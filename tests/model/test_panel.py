@@ -23,6 +23,7 @@ import numpy as np
 import pytest
 
 import dse.model
+from dse.designs.leaves import replace
 from dse.doors import evaluation, serving
 from dse.doors.scalars import ScalarFunction
 from dse.doors.studies import STUDIES
@@ -71,7 +72,7 @@ GUARDS = {
 
 
 #: Constants that a table of the same module holds.
-TABLED = {"formats._FOUR_BIT"}
+TABLED = {"formats._FOUR_BIT", "formats._BY_ROW"}
 
 
 def modules() -> list[types.ModuleType]:
@@ -250,12 +251,13 @@ def test_every_constant_counts():
     assert still == set(GUARDS) | TABLED, "constants that change nothing, or guards that do"
 
 
-def test_the_rate_of_four_bits_counts(monkeypatch):
-    """It stands in a table of recipes, which is read when a function is traced."""
-    one = design("weights of four bits")
+@pytest.mark.parametrize(("precision", "field"), [(Precision.nvfp4, "efficiency"), (Precision.fp8_row, "trained")])
+def test_rates_of_recipes_count(monkeypatch, precision, field):
+    """They stand in a table of recipes, which is read when a function is traced."""
+    one = replace(design("weights of four bits"), {"mapping.precision": float(precision)})
     before = evaluation.evaluate(one).step_time
-    recipe = formats.RECIPES[Precision.nvfp4]
-    monkeypatch.setitem(formats.RECIPES, Precision.nvfp4, recipe._replace(efficiency=0.5 * recipe.efficiency))
+    recipe = formats.RECIPES[precision]
+    monkeypatch.setitem(formats.RECIPES, precision, recipe._replace(**{field: 0.5 * getattr(recipe, field)}))
     assert evaluation.evaluate(one).step_time > (1.0 + MOVED) * before
 
 

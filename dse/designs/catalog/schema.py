@@ -254,17 +254,19 @@ _CALIBRATED = {
 
 #: A stack, what it does where a mapping leaves it open, and in ``sources`` the measured sources that used it, in
 #: ``nearest`` those of which it is the nearest (releases without a stack of their own). It ``spills`` where
-#: activations that do not fit go to the host, not only through recompute. ``selective`` is the policy that it calls
-#: selective recompute; ``lineage`` the code base it descends from, with which it shares what is fitted.
-#: ``flash_published`` is how many times as long its attention kernel takes as its chips' best one by what is
-#: published: where a fit starts. ``family`` names the chips of a stack that nothing was measured of: it gets what
-#: their stacks share. ``vendors`` are the makers of the accelerators that it exists for, where that is not all.
-#: ``tools`` are those that its figures are of, ``chips`` the kernel families or accelerators, where stacks of the same
-#: tools are for others. ``released`` is its year and month: of engines, others near it are like it. ``level``
-#: multiplies all its times and slow-downs: what runs of one's own show beyond the other values.
+#: activations that do not fit go to the host, not only through recompute. Data-parallel messages that a mapping
+#: leaves open overlap from the ZeRO stage ``overlap_dp_from_stage`` on, whatever ``overlap_dp`` says of the others.
+#: ``selective`` is the policy that it calls selective recompute; ``lineage`` the code base it descends from, with
+#: which it shares what is fitted. ``flash_published`` is how many times as long its attention kernel takes as its
+#: chips' best one by what is published: where a fit starts. ``family`` names the chips of a stack that nothing was
+#: measured of: it gets what their stacks share. ``vendors`` are the makers of the accelerators that it exists for,
+#: where that is not all. ``tools`` are those that its figures are of, ``chips`` the kernel families or accelerators,
+#: where stacks of the same tools are for others. ``released`` is its year and month: of engines, others near it are
+#: like it. ``level`` multiplies all its times and slow-downs: what runs of one's own show beyond the other values.
 _SOFTWARE = TableField(
     _texts("family", "lineage", "released") | _leaves(types.Software)
-    | _numbers(residual="1", level=("1", POSITIVE), spills=("1", YES_OR_NO), flash_published=("1", POSITIVE))
+    | _numbers(residual="1", level=("1", POSITIVE), spills=("1", YES_OR_NO), flash_published=("1", POSITIVE),
+               overlap_dp_from_stage=("1", Bounds(high=3.0, whole=True)))
     | {"selective": ChoiceField(types.Recompute)} | dict.fromkeys(("vendors", "tools", "chips"), value.texts)
     | _CAPABILITIES | _EXPERT_KERNELS | _ENGINE
     | _CALIBRATED | _leaves(types.Mapping, *LEFT_OPEN),

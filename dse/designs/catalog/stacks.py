@@ -15,14 +15,27 @@ from dse.types.choices import EIGHT_BITS, WEIGHTS_ALONE
 from dse.types.paths import leaves
 
 
-def mapping_defaults(name: str, where: str = "software", folder: Folder = None) -> Values:
+def mapping_defaults(
+    name: str, where: str = "software", folder: Folder = None, zero_stage: float | None = None
+) -> Values:
     """Defaults of a stack for open options of a mapping: option → value, 0 where its file states none.
+
+    Args:
+        name: of the stack, in the catalogue.
+        where: place of the name, for errors.
+        folder: a catalogue to search first.
+        zero_stage: ZeRO stage of the mapping, which may decide the overlap of data-parallel messages; by default the
+            stack's own.
 
     >>> mapping_defaults("nemo")
     {'zero_stage': 1.0, 'sequence_parallel': 1.0, 'overlap_dp': 1.0, 'overlap_tp': 1.0}
+    >>> [mapping_defaults("deepspeed-zero-2021", zero_stage=stage)["overlap_dp"] for stage in (2.0, 3.0)]
+    [0.0, 1.0]
     """
     found = entry("software", name, where, folder)
-    return {option: float(found.value(option, 0.0)) for option in LEFT_OPEN}
+    values = {option: float(found.value(option, 0.0)) for option in LEFT_OPEN}
+    first, stage = found.value("overlap_dp_from_stage"), values["zero_stage"] if zero_stage is None else zero_stage
+    return values | ({"overlap_dp": 1.0} if first is not None and stage >= first else {})
 
 
 def expert_kernels(name: str, where: str = "software", folder: Folder = None) -> Values:

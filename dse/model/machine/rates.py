@@ -143,7 +143,7 @@ def alone(accelerator: Accelerator) -> Accelerator:
 
 def rates_of(
     accelerator: Accelerator, precision: Scalar, software: Software | None = None, attention: Scalar = 1.0,
-    fine: FineKernels | None = None,
+    fine: FineKernels | None = None, trains: bool = False,
 ) -> Rates:  # fmt: skip
     """Rates of a device under a recipe; without a stack those of kernels without its slow-downs.
 
@@ -153,10 +153,11 @@ def rates_of(
         software: stack.
         attention: time of the flash kernel over that of the stack's default one.
         fine: terms of GEMMs measured alone.
+        trains: whether the products are those of a training step.
     """
     kernels, links = accelerator.kernels, die_links(accelerator)
     return Rates(
-        units=_units(accelerator, precision, software, attention, fine),
+        units=_units(accelerator, precision, software, attention, fine, trains),
         byte_time=byte_time(accelerator),
         latency=0.0 if links is None else links.latency,
         die_links=links,
@@ -174,7 +175,7 @@ def step_rates(design: Design) -> Rates:
     """Rates of the operators of a step of ``design``; context parallelism may use another flash kernel."""
     m, software = design.mapping, design.software
     attention = jnp.where(m.cp > 1.0, software.cp_flash_slowdown, 1.0)
-    return rates_of(design.system.accelerator, m.precision, software, attention)
+    return rates_of(design.system.accelerator, m.precision, software, attention, trains=True)
 
 
 def byte_time(accelerator: Accelerator) -> Scalar:
@@ -184,7 +185,7 @@ def byte_time(accelerator: Accelerator) -> Scalar:
 
 def _units(
     accelerator: Accelerator, precision: Scalar, software: Software | None, attention_slowdown: Scalar,
-    fine: FineKernels | None,
+    fine: FineKernels | None, trains: bool,
 ) -> dict[OperatorKind, Unit]:
     """Parameters by kind of operator.
 
@@ -208,7 +209,8 @@ def _units(
         stretch=kernels.memory_efficiency / own.context_memory, blend=own.blend,
     )  # fmt: skip
     left = trait(precision, lambda recipe: recipe.sixteen_bit)
-    product = (1.0 - left) * product / trait(precision, lambda recipe: recipe.efficiency) + left * product_16
+    efficiency = trait(precision, lambda recipe: recipe.efficiency * (recipe.trained if trains else 1.0))
+    product = (1.0 - left) * product / efficiency + left * product_16
     units = {
         OperatorKind.matrix: Unit(product, matrix, floor, on_matrix, fine),
         OperatorKind.matrix_16: Unit(product_16, matrix, floor, on_matrix, fine),

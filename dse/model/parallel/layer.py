@@ -84,7 +84,9 @@ def expert_parallel(design: Design, layout: Layout, sent: Iterable[Sent], passes
     """Exposed messages of experts, which overlap with the compute of their pass where the schedule pairs passes.
 
     Two micro-batches in opposite passes hide each other's messages (DeepSeek-AI 2024, section 3.2.1), whose kernels
-    take cores from compute.
+    take cores from compute. Left open, a stack's recipes overlap exchanges that leave the domain in pipelines alone:
+    Megatron-Bridge's moe_a2a_overlap is off for Qwen3-30B-A3B on 16 H100 and GPT-OSS-120B with ep 64 on B200, which
+    have none (scripts/performance/configs, qwen and gpt_oss).
     """
     mapping, kernels, own = design.mapping.experts, design.software.experts, _of(sent, Dimension.expert)
     if mapping is None or kernels is None:
@@ -93,7 +95,8 @@ def expert_parallel(design: Design, layout: Layout, sent: Iterable[Sent], passes
     forward, backward = (time_of(own, Scope.expert_layer, w) for w in (Window.experts_forward, Window.experts_backward))
     usage = jnp.maximum(collectives.usage(group, design.system), kernels.exchange_cores)
     leaves = jnp.where(group.domains > 1.0, 1.0, 0.0)
-    asked = jnp.where(mapping.overlap_ep < 0.0, leaves * kernels.overlap_across, mapping.overlap_ep)
+    by_recipe = leaves * kernels.overlap_across * jnp.where(design.mapping.pp > 1.0, 1.0, 0.0)
+    asked = jnp.where(mapping.overlap_ep < 0.0, by_recipe, mapping.overlap_ep)
     overlap = asked * kernels.exchange_overlap * paired_passes(design, layout)
     return Exposed(
         collectives.exposed(forward, passes.forward, overlap, usage),

@@ -59,16 +59,10 @@ def fine_tuned(operators: Sequence[Operator], design: Design, layout: Layout) ->
 def frozen(operator: Operator, layout: Layout) -> Operator:
     """An operator with frozen weights: no weight gradient, and no input stored for one.
 
-    Attention's backward still needs its own output, in 16 bits. Casts to a narrower format are written once, since the
-    transposed copies serve weight gradients.
+    Attention's backward still needs its own output, in 16 bits. Casts to a narrower format write no transposed operands
+    (:func:`dse.model.work.operators.casts`), which serve weight gradients.
     """
     e = layout.element
-    if operator.name == "quantization":
-        once = (e.activation + e.operand) / (e.activation + 2.0 * e.operand)
-        forward, back = operator.forward, required(operator.input_gradient, "an input gradient")
-        return operator._replace(
-            forward=forward._replace(bytes=once * forward.bytes), input_gradient=back._replace(bytes=once * back.bytes)
-        )
     if operator.weight_gradient is None:
         return operator
     context = operator.name == "projection"
@@ -112,7 +106,7 @@ def _adapter(operator: Operator, has: Scalar, rank: Scalar, layout: Layout) -> l
     e, present = layout.element.sixteen_bit(), has * operator.present
     tokens, outputs, inputs = operator.forward.rows, operator.forward.columns, operator.forward.depth
     sums, ranks = operator.name in _SUMMED, layout.groups.tp.size
-    stored = 0.0 if operator.name == "projection" else operator.stored * e.activation / layout.element.operand
+    stored = 0.0 if operator.name == "projection" else operator.stored * e.activation / layout.element.kept
     name = PREFIX + operator.name
     moved = 3.0 * e.activation
     added = (layout.norm_tokens if sums else tokens) * outputs

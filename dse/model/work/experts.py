@@ -8,7 +8,7 @@ from dse.model.choice import given, required, times, where_on
 from dse.model.formats import Block, trait
 from dse.model.layout import EXPERT_LEVELS, ExpertLayout, Layout
 from dse.model.work.messages import members_copied
-from dse.model.work.operators import ACTIVATION, SOFTMAX, Flops, casts, elementwise, linear, matmul_work
+from dse.model.work.operators import ACTIVATION, SOFTMAX, CastElements, Flops, casts, elementwise, linear, matmul_work
 from dse.types import AllToAll, Design, Element, Operator, OperatorKind, Recompute, Scalar
 
 #: Bytes stored by a router: probability and mask per token and expert, index and weight per routed row.
@@ -47,7 +47,7 @@ def expert_operators(design: Design, layout: Layout, stored: Scalar) -> list[Ope
     w, experts, mixture = design.workload, layout.experts, required(design.workload.experts, "workload.experts")
     norms, inner, block = EXPERT_LEVELS
     e = layout.element
-    tokens, kept = layout.norm_tokens, design.software.activation_output_kept * e.operand
+    tokens, kept = layout.norm_tokens, design.software.activation_output_kept * e.kept
     chosen = tokens * mixture.n_experts
     shared, has_shared = jnp.maximum(experts.shared, 1.0), experts.has_shared
     shared_rows = layout.tokens * shared
@@ -83,7 +83,7 @@ def routed_operators(design: Design, layout: Layout, experts: ExpertLayout) -> l
     """
     w, e, act = design.workload, layout.element, layout.element.activation
     norms, inner, block = EXPERT_LEVELS
-    gate, kept = 1.0 + w.gated, design.software.activation_output_kept * e.operand
+    gate, kept = 1.0 + w.gated, design.software.activation_output_kept * e.kept
     there = where_on(w.backward, act, e.operand)
     moved = of_own_kernels(design, (there + act) * permuted_rows(design, layout, experts))
     forward, backward = (of_own_kernels(design, passes * act) for passes in BIAS_PASSES)
@@ -91,7 +91,7 @@ def routed_operators(design: Design, layout: Layout, experts: ExpertLayout) -> l
         elementwise("permute", w.hidden, moved, moved, 0.0, flops=Flops(0.0, 0.0), recomputed_from=block),
         grouped_linear(
             "experts_up", experts.rows, gate * experts.ffn, w.hidden, experts.local, e,
-            e.operand * experts.rows * w.hidden, recomputed_from=inner, not_stored_from=block,
+            e.kept * experts.rows * w.hidden, recomputed_from=inner, not_stored_from=block,
         ),
         activation("experts_activation", experts.rows * experts.ffn, layout, gate, moved=of_own_kernels(design, act)),
         grouped_linear(
@@ -146,7 +146,11 @@ def expert_quantization(design: Design, layout: Layout) -> Operator:
     rows = of_own_kernels(design, experts.rows)
     once = where_on(w.backward, rows, of_own_kernels(design, layout.tokens))
     into = into + once * w.hidden + rows * experts.ffn
-    return casts(into, (back + rows * (w.hidden + gate * experts.ffn)) / into, layout.element, w.backward)
+    widths = layout.query_width + layout.keys_and_values + layout.context_width
+    held = (1.0 + gate) * (experts.shared + of_own_kernels(design, experts.local) * experts.ffn)
+    gradients = back + rows * (w.hidden + gate * experts.ffn)
+    elements = CastElements(into, gradients, w.hidden * (widths + held))
+    return casts(elements, layout.element, w.backward, w.trains_all)
 
 
 def of_own_kernels(design: Design, cost: Scalar) -> Scalar:

@@ -10,7 +10,7 @@ from typing import NamedTuple
 
 import jax.numpy as jnp
 
-from dse.model.choice import ceiling, times
+from dse.model.choice import ceiling, times, where_on
 from dse.types import Element, Operator, OperatorKind, Scalar, Work
 
 #: Bytes stored and moved per dropout mask element (PyTorch: a byte per boolean).
@@ -110,14 +110,44 @@ def elementwise(
     )  # fmt: skip
 
 
-def casts(inputs: Scalar, gradients: Scalar, element: Element, backward: Scalar) -> Operator:
-    """Casts to narrower operands: ``inputs`` elements forward, ``inputs gradients`` elements backward.
+class CastElements(NamedTuple):
+    """Elements that a layer casts to narrower operands, per micro-batch and device."""
 
-    Written as they are, and transposed where there is a ``backward``.
+    inputs: Scalar
+    gradients: Scalar  # of outputs
+    weights: Scalar
+
+
+def casts(elements: CastElements, element: Element, backward: Scalar, trains: bool) -> Operator:
+    """Casts of inputs in the forward, and in the backward of gradients, to narrower operands.
+
+    A kernel writes an operand as it is, and transposed where weights are trained. Where transposed operands are cast
+    apart (``element.apart``), :func:`casts_by_row` are in their place.
     """
-    cast = element.reads * element.activation + times(1.0 + backward, element.operand)
-    narrow = jnp.where(element.operand < element.activation, 1.0, 0.0)
-    return elementwise("quantization", inputs, cast, cast * gradients, 0.0, flops=Flops(0.0, 0.0), present=narrow)
+    inputs, gradients = elements.inputs, elements.gradients / elements.inputs
+    act, operand, apart = element.activation, element.operand, times(backward, element.apart)
+    cast = element.reads * act + times(1.0 + (backward if trains else 0.0), operand)
+    narrow = jnp.where(operand < act, 1.0, 0.0)
+    forward, back = where_on(apart, casts_by_row(elements, element, trains), (cast, cast * gradients))
+    return elementwise("quantization", inputs, forward, back, 0.0, flops=Flops(0.0, 0.0), present=narrow)
+
+
+def casts_by_row(elements: CastElements, element: Element, trains: bool) -> tuple[Scalar, Scalar]:
+    """Bytes per input, forward and backward, of casts with a scale a row, whose transposed operands are cast apart.
+
+    An operand is read in 16 bits and written. Its transposed one has other scales, known after the last row: a 16-bit
+    copy is written transposed, read and written in 8 bits, for gradients of inputs from the weights, which every
+    micro-batch casts, and for gradients of weights from inputs and gradients (``get_tensor_memory_traffic_ovhd_s`` of
+    torchao/testing/training/roofline_utils.py). Products that accumulate in fp32 return unscaled gradients, which a
+    kernel of its own reads and writes (``addmm_float8_unwrapped`` of torchao/float8/float8_ops.py).
+    """
+    act, operand = element.activation, element.operand
+    gradients, weights = elements.gradients / elements.inputs, elements.weights / elements.inputs
+    cast, transposed, scaled = element.reads * act + operand, 2.0 * act + operand, 2.0 * act
+    back = gradients * cast + weights * (act + transposed) + scaled
+    if trains:
+        back = back + (1.0 + gradients) * transposed + weights * scaled
+    return cast + weights * cast, back
 
 
 class Attended(NamedTuple):

@@ -69,10 +69,10 @@ def _of_part(whole: SweepSpec, spec: SweepSpec, names: Names) -> Grid:
 def _of_one_structure(spec: SweepSpec, names: Names) -> Grid:
     names.check()
     offer = offers.offered(_groups(spec), spec.fixed, _capabilities(names, spec), names.has_experts)
-    groups = offer.groups
+    given = {axis.key: axis for axis in (*spec.fixed.values(), *spec.axes) if not structures.is_none(axis)}
+    groups = [(*group, *(one for axis in group for one in names.overlap_along(axis, given))) for group in offer.groups]
     stacked = [group for group in groups if _is_mapping(group)]
     orthogonal = [group for group in groups if not _is_mapping(group)]
-    given = {axis.key: axis for axis in (*spec.fixed.values(), *spec.axes) if not structures.is_none(axis)}
     parts = Parts(
         axes=names.mapping_defaults(given)
         | {axis.key: axis for group in stacked for axis in group}

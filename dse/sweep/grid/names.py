@@ -28,6 +28,8 @@ _DOMAIN = "system.scale_up.domain"
 
 _FORMAT = frozenset(catalog.SERVED_FORMAT)
 
+_ZERO_STAGE, _OVERLAP = "mapping.zero_stage", "mapping.overlap_dp"
+
 #: Prefixes of leaves that an accelerator's own node sets; the network between nodes remains the system's.
 _NODE = ("system.scale_up.", "system.host.", "system.host_power", "system.host_slowdown")
 
@@ -97,6 +99,8 @@ class Names:
         self.has_experts = has_experts(self._brought(models, str(models.labels[0])))  # equal for all: see by_structure
         said = (*spec.fixed.values(), *spec.axes)
         self._said = {axis.key: axis.where for axis in said if axis.key not in NAMED}
+        fixed = spec.fixed.get(_ZERO_STAGE)
+        self._zero_stage = float(fixed.values[0]) if fixed is not None and fixed.values else None
         self.of_checkpoint = spec.study.name == "serving" and not set(catalog.SERVED_FORMAT) & set(self._said)
 
     def values(self, axis: Axis, slug: Label) -> Values:
@@ -126,7 +130,7 @@ class Names:
 
     def _own(self, axis: Axis, slug: Label) -> Values:
         if axis.key == "software":
-            own = stack_values(str(slug), axis.where, self.any_option, self.has_experts)
+            own = stack_values(str(slug), axis.where, self.any_option, self.has_experts, self._zero_stage)
             return {path: value for path, value in own.items() if not (self.of_checkpoint and path in _FORMAT)}
         found = self._brought(axis, str(slug))
         if axis.key == "workload" and self.of_checkpoint:
@@ -176,6 +180,21 @@ class Names:
             if path not in given:
                 found[path] = Axis(name=option, key=path, where="", values=(easiest,))
         return found
+
+    def overlap_along(self, axis: Axis, given: Container[str]) -> tuple[Axis, ...]:
+        """Overlap of data-parallel messages along an axis of ZeRO stages, where the stacks decide it by the stage.
+
+        Empty where the sweep states the overlap, or where it is the same at all stages; stacks that differ keep what
+        each does at its own stage.
+        """
+        if axis.key != _ZERO_STAGE or _OVERLAP in given or axis.rule:
+            return ()
+        stages = [float(stage) for stage in axis.values]
+        found = {tuple(catalog.mapping_defaults(slug, zero_stage=stage)["overlap_dp"] for stage in stages)
+                 for slug in self.stacks}  # fmt: skip
+        values = found.pop()
+        labels = tuple(value > 0.0 for value in values)
+        return () if found or len(set(values)) == 1 else (Axis("overlap_dp", _OVERLAP, axis.where, values, labels),)
 
     @property
     def used(self) -> tuple[tuple[str, str], ...]:

@@ -82,6 +82,16 @@ def test_precision_sets_the_rate():
     assert time(8192.0, 8192.0, 8192.0, precision=float(Precision.fp8)) < time(8192.0, 8192.0, 8192.0)
 
 
+def test_scales_by_row_slow_the_products_of_training_alone():
+    """0.57 of the rate with a scale a tensor; engines multiply with either scale by the same kernels of CUTLASS."""
+    def seconds(precision, trains):
+        found = rates_of(ACCELERATOR, float(Precision[precision]), SOFTWARE, trains=trains)
+        return float(found.units[OperatorKind.matrix].flop_time)
+
+    assert seconds("fp8_row", trains=True) == pytest.approx(seconds("fp8", trains=True) / 0.57)
+    assert seconds("fp8_row", trains=False) == seconds("fp8", trains=False) == seconds("fp8", trains=True)
+
+
 def test_a_recipe_that_leaves_layers_in_16_bits_takes_their_mean():
     """NVFP4 beside the format alone, on a chip that has it: 5 % of layers in bf16, the rest at 0.875 of its rate."""
     chip = dataclasses.replace(ACCELERATOR, matrix_rate=dataclasses.replace(ACCELERATOR.matrix_rate, fp4=1248e12))

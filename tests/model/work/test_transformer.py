@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from dse import types
 from dse.designs import catalog
 from dse.model.work import attention, parameters
-from dse.model.work.operators import Attended, flash_attention
+from dse.model.work.operators import Attended, CastElements, casts, flash_attention
 from dse.types import Element
 from tests.designs import SOFTWARE, WORKLOAD, make_design, work_of
 from tests.programs import metrics_of
@@ -172,3 +172,24 @@ def test_operator_by_operator_recompute_costs_less_time_than_whole_layers_and_mo
     for metric, least_first in (("step_time", (none, single, full)), ("peak_memory", (full, single, none))):
         values = [float(getattr(one, metric)) for one in least_first]
         assert values == sorted(values) and len(set(values)) == 3, metric
+
+
+def test_casts_by_row_move_what_torchao_counts():
+    """8 elements of inputs, 12 of gradients, 4 of weights, from 2 B to 1 B, as torchao's roofline counts them.
+
+    Inputs 3 B forward and 5 B backward, gradients 3 + 5, weights 3 forward and 7 backward; gradients of the 8 inputs
+    and 4 weights are read and written in 2 B to be scaled.
+    """
+    elements = CastElements(8.0, 12.0, 4.0)
+    row, tensor = (Element(1.0, 2.0, 4.0, 50e6, apart=apart) for apart in (1.0, 0.0))
+    by_row, by_tensor = (casts(elements, element, 1.0, True) for element in (row, tensor))
+    assert float(by_row.forward.bytes) == 8 * 3 + 4 * 3
+    assert float(by_row.input_gradient.bytes) == 8 * 5 + 12 * (3 + 5) + 4 * 7 + 4 * (8 + 4)
+    assert (float(by_tensor.forward.bytes), float(by_tensor.input_gradient.bytes)) == (8 * 4, 12 * 4)
+    # Frozen weights have no gradient: no transposed inputs and gradients, and no gradient of weights to scale.
+    frozen = casts(elements, row, 1.0, False)
+    assert float(frozen.input_gradient.bytes) == 12 * 3 + 4 * 7 + 4 * 8
+    # Without a backward an operand is read and written once, whatever its scales.
+    served = {float(casts(elements, element, 0.0, True).forward.bytes) for element in (row, tensor)}
+    assert served == {8 * 3}
+    assert (row.kept, tensor.kept, row.sixteen_bit().kept) == (2.0, 1.0, 2.0)
