@@ -24,7 +24,9 @@ DOCUMENTED = tomllib.loads((Path(__file__).parent / "options.toml").read_text())
 RECORDS = {"cp_comm_type": "p2p", "secondary": 0, "storage_optimizer": 0, "moment_bytes": "4 B",
            "parameter_bytes": "4 B", "keeps_products": 1}
 DENSE = dse.design("llama-3-70b", "eos", tp=8, pp=4, dp=16, global_batch=512, **RECORDS)
-EXPERTS = dse.design("deepseek-v3", "h800-cluster", "deepseek-dualpipe", pp=16, dp=128, ep=64, global_batch=15360, **RECORDS)
+EXPERTS = dse.design(
+    "deepseek-v3", "h800-cluster", "deepseek-dualpipe", pp=16, dp=128, ep=64, global_batch=15360, **RECORDS
+)
 SERVED = dse.design("deepseek-v3", "h200", kind="serving", dp=8, ep=8, precision="fp8")
 BASES = {"training": (DENSE, EXPERTS), "serving": (SERVED,)}
 
