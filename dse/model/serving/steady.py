@@ -284,7 +284,7 @@ def together(rank: Rank) -> tuple[Scalar | None, Scalar]:
         return None, 0.0
     prompts = dataclasses.replace(forward, seq_len=_prompt_context(rank.requests))
     routed = 2.0 * mixture.top_k / mixture.n_experts * routed_parameters(prompts)
-    same = in_phase(rank.requests) | (balance > 0.0)
+    same = jnp.logical_or(in_phase(rank.requests), balance > 0.0)
     return jnp.where(same, 1.0, rank.met), routed / forward_flops(prompts)
 
 
