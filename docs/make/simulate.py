@@ -120,8 +120,9 @@ of drawn requests and the last twentieth.
 requests arrive than can be served or the queue still grows; `-o` the times of every request (.nc or .csv),
 `--timeline` steps and requests for ui.perfetto.dev, `--json` all figures.
 
-**Limits.** Under a pipeline a prompt is spread over the stages, so first tokens are early; ranks that share experts do
-not wait for each other; accepted drafts are their mean; a prompt takes all its blocks at admission.
+**Limits.** Under a pipeline a prompt is spread over the stages, so first tokens are early; ranks that share experts
+wait for prompts of each other with `prompt_balance=0` alone; accepted drafts are their mean; a prompt takes all its
+blocks at admission.
 
 ## Closed forms against it
 

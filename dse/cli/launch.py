@@ -16,7 +16,7 @@ from dse.cli.status import NOTHING_FEASIBLE, report_errors
 
 if TYPE_CHECKING:
     from dse.launch import Stated
-    from dse.types import Design
+    from dse.types import Design, Requests
 
 
 @report_errors
@@ -97,7 +97,7 @@ def launch(
         show.document({
             "tool": found.name, "version": found.version, "source": found.source, "line": line.text,
             "settings": stated.settings, "no_option": unsaid, "passed_over": stated.strange, "not_read": stated.unread,
-            "no_hardware": hardware, "notes": [*stated.notes, *line.notes],
+            "no_hardware": hardware, "notes": [*stated.notes, *line.notes], "comments": list(line.comments),
             "feasible": not reasons, "reasons": [reason._asdict() for reason in reasons],
         })  # fmt: skip
         return status
@@ -105,7 +105,7 @@ def launch(
         show.note("stated: " + " ".join(f"--set {text}" for text in read))
     lacking = [f"{short_name(path)} = {_value(path, value)}" for path, value in line.unsaid.items()]
     if takes_comments:
-        for comment in _comments(asked.design, f"{found.name} {found.version}", lacking):
+        for comment in (*_comments(asked.design, f"{found.name} {found.version}", lacking), *line.comments):
             print(f"# {comment}")
         lacking = []
     print(line.text)
@@ -119,14 +119,25 @@ def launch(
     return status
 
 
+def _load(requests: Requests) -> str:
+    """The load that a client makes: requests in flight, or at a rate."""
+    from dse.types import Load, choice_name
+
+    load = Load(int(requests.load))
+    if load == Load.rate:
+        return f"{show.digits(float(requests.request_rate or 0.0))} requests/s"
+    if load == Load.offline:
+        return f"{choice_name(load)}, all requests at once"
+    return f"{show.counted(requests.concurrency, 'request')} in flight"
+
+
 def _comments(design: Design, tool: str, lacking: list[str]) -> Iterator[str]:
     """Comments on a line: the load that a client makes, and values without an option of the tool."""
     requests = design.workload.requests
     if requests is not None:
         answer = show.counted(requests.output_tokens, "output token")
         yield (
-            f"load of the design: {show.counted(requests.concurrency, 'request')} in flight, "
-            f"{requests.prompt_tokens:g} prompt and {answer} (of the client)"
+            f"load of the design: {_load(requests)}, {requests.prompt_tokens:g} prompt and {answer} (of the client)"
         )
     serving = design.mapping.serving
     if requests is not None and serving is not None and serving.drafts:

@@ -16,6 +16,7 @@ from dse.errors import InputError
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
+    from dse.measured.decisions.choice import Choice
     from dse.measured.decisions.limits import Sure
     from dse.sweep.planning.demand import Demand, Fleet, Workers
     from dse.sweep.planning.runs import Cluster, RunPlan
@@ -40,14 +41,15 @@ def plan(
     first_token: Annotated[
         str | None,
         typer.Option(
-            "--ttft", metavar="[PCT=]TIME", help="Serving: limit of time to first token: 1s, p95=1s [default: none].",
+            "--ttft", metavar="[PCT=]TIME",
+            help="Serving: limit of time to first token: 1s, p95=1s; it or --tpot [default: none].",
         ),
     ] = None,
     token: Annotated[
         str | None,
         typer.Option(
             "--tpot", metavar="[PCT=]TIME",
-            help="Serving: limit of time per output token: 30ms, p95=30ms [default: none].",
+            help="Serving: limit of time per output token: 30ms, p95=30ms; it or --ttft [default: none].",
         ),
     ] = None,
     prompt_tokens: Annotated[float, typer.Option("--isl", metavar="N", help="Serving: prompt tokens, mean.")] = 1024.0,
@@ -84,12 +86,10 @@ def plan(
     of_training = {"--in": time, "--under": budget, "--tokens": tokens, "--global-batch": global_batch}
     if serving:
         _check_options(of_serving, of_training, "--serving", "of training", "leave it out, or leave out --serving")
-        missing = [name for name, value in of_serving.items() if value is None]
-        if missing:
-            raise InputError("dse plan --serving", f"no {', '.join(missing)}", "a rate and both limits",
-                             "add --rate 10 --ttft 1s --tpot 50ms")  # fmt: skip
-        lengths, limits = (prompt_tokens, output_tokens), (first_token or "", token or "")
-        return _plan_service(workload, names, rate or 0.0, lengths, limits, max_devices or _SERVING_DEVICES, as_json)
+        if rate is None:
+            raise InputError("dse plan --serving", "no --rate", "a rate of requests/s", "add --rate 10")
+        lengths, limits = (prompt_tokens, output_tokens), (first_token, token)
+        return _plan_service(workload, names, rate, lengths, limits, max_devices or _SERVING_DEVICES, as_json)
     _check_options(of_training, of_serving, "no --serving", "of a service", "add --serving")
     asked = time, budget, tokens
     return _plan_training(workload, names, asked, global_batch, max_devices or _TRAINING_DEVICES, as_json)
@@ -102,7 +102,8 @@ def _check_options(own: dict[str, Any], other: dict[str, Any], got: str, whose: 
 
 
 def _plan_service(
-    workload: str, names: tuple[str, ...], rate: float, lengths: tuple[float, float], limits: tuple[str, str],
+    workload: str, names: tuple[str, ...], rate: float, lengths: tuple[float, float],
+    limits: tuple[str | None, str | None],
     max_devices: int, as_json: bool,
 ) -> int:  # fmt: skip
     from dse.designs import catalog
@@ -114,19 +115,21 @@ def _plan_service(
     )
     model = catalog.resolve("workload", workload)
     found = provision(Demand(model, names, rate, *lengths, first, each, max_devices, of_first, of_token))
-    sure = [_sure_fleet(fleet, found) for fleet in found.fleets]
+    sure, cheapest = [_sure_fleet(fleet, found) for fleet in found.fleets], _cheapest(found)
     if as_json:
-        show.document(_document(found, sure))
+        show.document(_document(found, sure, cheapest))
     else:
-        _print(found, sure)
+        _print(found, sure, cheapest)
     return 0 if found.fleets else NOTHING_FEASIBLE
 
 
-def _limit(text: str, option: str) -> tuple[float, str]:
-    """Seconds and statistic of a limit: ``1s``, ``p95=1s``."""
+def _limit(text: str | None, option: str) -> tuple[float, str]:
+    """Seconds and statistic of a limit: ``1s``, ``p95=1s``; infinite for none."""
     from dse.designs import catalog
     from dse.sweep.planning.demand import STATISTICS
 
+    if text is None:
+        return math.inf, STATISTICS[0]
     statistic, equals, value = text.rpartition("=")
     if equals and statistic.strip().lower() not in STATISTICS:
         raise InputError(option, repr(text), f"a time, or one of {', '.join(STATISTICS)} = a time", "write p95=1s")
@@ -147,6 +150,28 @@ def _sure_fleet(fleet: Fleet, found: Plan) -> dict[str, Sure]:
     )  # fmt: skip
 
 
+#: What makes a worker of a role do what it does in a fleet, at its requests in flight.
+_ROLES: dict[str, dict[str, Any]] = {
+    "": {}, "prefill": {"load": "static", "output_tokens": 1.0}, "decode": {"prefix_share": 1.0},
+}  # fmt: skip
+
+
+def _cheapest(found: Plan) -> list[float]:
+    """Probability of each fleet that it is the cheapest, at as many workers as its throughput asks for."""
+    from dse.measured.decisions.limits import choice_of, least_cost
+
+    def part(one: Workers, fleet: Fleet) -> tuple[Choice, float]:
+        """The design of a worker at its load, and its share of the cost."""
+        settings = found.demand.lengths | {"concurrency": one.in_flight} | _ROLES[one.role]
+        settings |= {name: value for name, value in one.degrees.items() if value > 1}
+        names = found.demand.workload, fleet.accelerator, fleet.software
+        made = choice_of(*names, "serving", one.devices, **settings)
+        return made, fleet.hourly * one.number * one.devices / fleet.devices
+
+    plans = [[part(one, fleet) for one in fleet.workers] for fleet in found.fleets]
+    return least_cost(plans, "cost_per_token", "serving")
+
+
 def _ends(sure: dict[str, Sure]) -> dict[str, Any]:
     """80 % intervals, JSON-ready."""
     return {"intervals": {name: [one.low, one.high] for name, one in sure.items()}}
@@ -157,12 +182,13 @@ def _chances(sure: dict[str, Sure], limits: dict[str, float]) -> str:
     return ", ".join(f"{100.0 * sure[name].chance(limit):.0f} %" for name, limit in limits.items() if name in sure)
 
 
-def _document(found: Plan, sure: Sequence[dict[str, Sure]]) -> dict[str, Any]:
-    limits = dict(zip(found.demand.metrics, (found.demand.first_token_limit, found.demand.token_limit), strict=True))
+def _document(found: Plan, sure: Sequence[dict[str, Sure]], cheapest: Sequence[float]) -> dict[str, Any]:
+    limits = found.demand.limits
     fleets = [
         fleet._asdict() | _counts(fleet) | {"margins": fleet.margins(found.demand), **_ends(one)}
         | {"chances": {name: one[name].chance(limit) for name, limit in limits.items() if name in one}}
-        for fleet, one in zip(found.fleets, sure, strict=True)
+        | {"probability_cheapest": share}
+        for fleet, one, share in zip(found.fleets, sure, cheapest, strict=True)
     ]  # fmt: skip
     return {"demand": found.demand._asdict(), "fleets": fleets, "without": found.without, "changes": found.changes}
 
@@ -177,19 +203,31 @@ def _counts(fleet: Fleet) -> dict[str, Any]:
                     "in_flight": one.in_flight, "utilisation": one.utilisation}  # fmt: skip
 
 
-def _print(found: Plan, sure: Sequence[dict[str, Sure]]) -> None:
+#: Word of a table → metric whose statistics are limited.
+_WORDS = {"TTFT": "time_to_first_token", "TPOT": "time_per_output_token"}
+
+
+def _print(found: Plan, sure: Sequence[dict[str, Sure]], cheapest: Sequence[float]) -> None:
     out, demand = show.console(), found.demand
+    words = {metric: word for metric in demand.metrics for word, of in _WORDS.items() if metric.endswith(of)}
+    statistics = dict(zip(demand.metrics, (demand.first_token_statistic, demand.token_statistic), strict=True))
+    limits = (
+        f"{words[metric]} up to {show.seconds(limit)} ({statistics[metric]})" for metric, limit in demand.limits.items()
+    )
+    formats = "; ".join(dict.fromkeys(fleet.precision for fleet in found.fleets))
     out.print(Text(
         f"{demand.workload}: {demand.rate:g} requests/s of {demand.prompt_tokens:g} prompt and "
-        f"{show.counted(demand.output_tokens, 'output token')}; TTFT up to {show.seconds(demand.first_token_limit)} "
-        f"({demand.first_token_statistic}), TPOT up to {show.seconds(demand.token_limit)} "
-        f"({demand.token_statistic}); at most {show.counted(demand.max_devices, 'device')}; "
+        f"{show.counted(demand.output_tokens, 'output token')}; {', '.join(limits)}; "
+        f"{f'in {formats}; ' if formats else ''}at most {show.counted(demand.max_devices, 'device')}; "
         "USD of buying and running them\n"
     ), soft_wrap=True)  # fmt: skip
-    columns = ["accelerator", "USD/h", "devices", "workers", "mapping", "in flight", "TTFT", "TPOT", "utilisation",
-               "margin: TTFT, TPOT, rate", "chance: TTFT, TPOT"]  # fmt: skip
-    limits = dict(zip(demand.metrics, (demand.first_token_limit, demand.token_limit), strict=True))
-    rows = [[*_row(fleet, found), _chances(one, limits)] for fleet, one in zip(found.fleets, sure, strict=True)]
+    limited = [words[metric] for metric in demand.limits]
+    columns = ["accelerator", "USD/h", "cheapest", "devices", "workers", "mapping", "in flight", "TTFT", "TPOT",
+               "utilisation", f"margin: {', '.join([*limited, 'rate'])}", f"chance: {', '.join(limited)}"]  # fmt: skip
+    rows = [
+        [*_row(fleet, found, share), _chances(one, demand.limits)]
+        for fleet, one, share in zip(found.fleets, sure, cheapest, strict=True)
+    ]
     _print_rest(columns, rows, found.fleets, found.without, found.changes)
     _print_ends([f"{fleet.accelerator}, {fleet.kind}" for fleet in found.fleets], sure, {
         demand.metrics[0]: ("TTFT", show.seconds), demand.metrics[1]: ("TPOT", show.seconds),
@@ -202,17 +240,24 @@ def _print(found: Plan, sure: Sequence[dict[str, Sure]]) -> None:
 
 
 def _launch(workers: Workers, fleet: Fleet, demand: Demand) -> str:
-    """The command that starts one of the workers of a fleet; by vLLM where no tool has the stack's name."""
+    """The command that starts one of the workers of a fleet; by vLLM where no tool has the stack's name.
+
+    With the load of one of them, so that ``dse evaluate --serving`` of its settings has the times of the plan.
+    """
     from dse.launch.runs import stack_tool
 
     tool = stack_tool(fleet.software, "serving")
     at_once = math.ceil(workers.in_flight / workers.degrees.get("dp", 1))
-    role = f" --role {workers.role} --set max_num_seqs={at_once}" if workers.role else ""
-    degrees = "".join(f" --set {name}={value}" for name, value in workers.degrees.items() if value > 1)
+    settings: dict[str, str] = {name: str(value) for name, value in workers.degrees.items() if value > 1}
+    if workers.role:
+        settings |= {"max_num_seqs": str(at_once), "concurrency": f"{workers.in_flight:g}"}
+    else:
+        settings["request_rate"] = f"{demand.rate / workers.number:.6g}"
+    settings |= {"isl": f"{demand.prompt_tokens:g}", "osl": f"{demand.output_tokens:g}"}
+    role = f" --role {workers.role}" if workers.role else ""
     return (
-        f"dse launch -w {demand.workload} -s {fleet.accelerator} -n {workers.devices} "
-        f"--for {tool.name if tool else 'vllm'}{role}{degrees} "
-        f"--set isl={demand.prompt_tokens:g} --set osl={demand.output_tokens:g}"
+        f"dse launch -w {demand.workload} -s {fleet.accelerator} -n {workers.devices} --software {fleet.software} "
+        f"--for {tool.name if tool else 'vllm'}{role}{''.join(f' --set {name}={x}' for name, x in settings.items())}"
     )
 
 
@@ -249,7 +294,7 @@ def _print_rest(
             out.print(Text(text), soft_wrap=True)
 
 
-def _row(fleet: Fleet, found: Plan) -> list[str]:
+def _row(fleet: Fleet, found: Plan, cheapest: float) -> list[str]:
     margins = ", ".join(f"{100.0 * share:.0f} %" for share in fleet.margins(found.demand).values())
     mapped = "; ".join(f"{one.role} {_degrees(one.degrees)}".strip() for one in fleet.workers)
 
@@ -257,7 +302,7 @@ def _row(fleet: Fleet, found: Plan) -> list[str]:
         return " + ".join(map(text, fleet.workers))
 
     return [
-        fleet.accelerator, show.digits(fleet.hourly), str(fleet.devices),
+        fleet.accelerator, show.digits(fleet.hourly), f"{100.0 * cheapest:.0f} %", str(fleet.devices),
         each(lambda one: f"{one.number} of {one.devices}"), f"{mapped}, {fleet.software}",
         each(lambda one: f"{one.in_flight:.3g}") + " each", show.seconds(fleet.first_token),
         show.seconds(fleet.token), each(lambda one: f"{one.utilisation:.2f}"), margins,

@@ -183,7 +183,8 @@ def _print_lines(found: MatchedPools, tool: str, fleet: Fleet) -> None:
         stack = str(part.labels.get("software", ""))
         line = launch(design, tool, STUDIES["serving"], found.workload, stack, role, system=part.accelerator)
         named = f"{role or 'engine'}: {show.counted(count, 'worker')} of {part.devices:g} {part.accelerator}"
-        print(f"\n# {named}, the line on each\n{line.text}")
+        comments = "".join(f"\n# {text}" for text in line.comments)
+        print(f"\n# {named}, the line on each{comments}\n{line.text}")
         notes |= dict.fromkeys(line.notes)
     if len(roles) > 1:
         print(f"\n# router\n{router(tool, *fleet.workers)}")

@@ -181,17 +181,25 @@ def mixtures_note(stack: str, accelerator: str) -> str:
     return f"; stacks with rows of mixtures on {accelerator}: {', '.join(others)}"
 
 
+def context_of(workload: str) -> float | None:
+    """Context of a model in tokens; None where it is unknown.
+
+    ``max_seq_len`` of the workload's file, else its training length; with state-space layers only the former.
+
+    >>> context_of("llama-3-70b")
+    8192.0
+    """
+    entry = catalog.entry("workload", workload)
+    return entry.value("max_seq_len") or (None if entry.states("recurrent") else entry.value("seq_len"))
+
+
 def beyond_context(workload: str, lookup: Lookup) -> str:
     """Note that sequences are longer than a model's context, in one line; "" where they fit, or it is unknown.
-
-    The context is ``max_seq_len`` of the workload's file, else its training length; with state-space layers only the
-    former.
 
     >>> beyond_context("llama-3-70b", {"workload.seq_len": 16384.0}.get)
     'a sequence of 16,384 tokens is longer than the context of llama-3-70b: 8,192'
     """
-    entry = catalog.entry("workload", workload)
-    context = entry.value("max_seq_len") or (None if entry.states("recurrent") else entry.value("seq_len"))
+    entry, context = catalog.entry("workload", workload), context_of(workload)
     prompt, answer = (lookup(f"workload.requests.{name}_tokens") for name in ("prompt", "output"))
     length, of, verb = lookup("workload.seq_len"), "a sequence", "is"
     if prompt is not None and answer is not None:

@@ -168,7 +168,7 @@ def _rank(design: Design) -> Rank:
 
 
 def meeting(design: Design) -> tuple[int, float]:
-    """Data-parallel ranks that step together, and the share of their experts in the work of a prompt."""
+    """Data-parallel ranks whose prompts delay each other, and the share of their experts in the work of a prompt."""
     ranks, shared = together(_rank(design))
     return 1 if ranks is None else round(float(ranks)), float(shared)
 

@@ -12,7 +12,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple
 
 from dse.designs import catalog
-from dse.designs.calibrated import accelerator_of, beyond_context, lookup_of
+from dse.designs.calibrated import accelerator_of, beyond_context, context_of, lookup_of
 from dse.designs.leaves import known_leaves, leaf, leaf_path, leaves_of, short_name
 from dse.designs.records import PLAIN_EXPERTS, PLAIN_MAPPING
 from dse.doors.scalars import ScalarFunction
@@ -24,8 +24,10 @@ from dse.launch.megatron import MEGATRON_BRIDGE, MEGATRON_LM, SHARD_OPTIONS
 from dse.launch.nemo import NEMO
 from dse.launch.options import (
     ALL_WEIGHTS,
+    CACHE_TOKENS,
     CAPACITY,
     CHECKPOINT,
+    CONTEXT,
     DRAFT_LAYERS,
     HOST_DEVICES,
     RUNTIME,
@@ -122,7 +124,7 @@ def launch(
     else:
         text = files.write(form, found, lookup, options, role, _vendor(system) if system else "")
         notes = (*notes, files.note(form))
-    return Line(found, text, options, unsaid, tuple(filter(None, notes)))
+    return Line(found, text, options, unsaid, tuple(filter(None, notes)), tuple(says(lookup) for says in found.says))
 
 
 def _host_devices(system: str) -> float | None:
@@ -168,6 +170,8 @@ def _lookup(design: Design, values: Mapping[str, float], workload: str = "", sys
             return catalog.entry("workload", workload).value("draft_layers") if workload else None
         if path == HOST_DEVICES:
             return _host_devices(system) if system else None
+        if path == CONTEXT:
+            return context_of(workload) if workload else None
         if path == CHECKPOINT:
             return catalog.entry("workload", workload).value("checkpoint") if workload else None
         return computed()[path] if path in _OF_DESIGN else values.get(path)
@@ -176,21 +180,31 @@ def _lookup(design: Design, values: Mapping[str, float], workload: str = "", sys
 
 
 #: Byte values of the rules, in the order of :func:`_memory`.
-_OF_DESIGN = (WEIGHTS, RUNTIME, CAPACITY, ALL_WEIGHTS)
+_OF_DESIGN = (WEIGHTS, RUNTIME, CAPACITY, ALL_WEIGHTS, CACHE_TOKENS)
 
 
 def _memory(design: Design) -> tuple[tuple[Scalar, ...], None]:
-    """Bytes of the most loaded device: weights, engine runtime, capacity, and weights including offloaded ones."""
+    """Of the most loaded device: bytes of weights, of the engine's runtime, capacity, weights with offloaded ones.
+
+    And tokens that the cache of its rank holds of one sequence, which is no longer than requests are in the mean by
+    the bytes of a token.
+    """
+    import jax.numpy as jnp
+
     from dse.model.machine.technology import generated
     from dse.model.serving.memory import kv_capacity, weight_bytes
-    from dse.model.serving.work import stage_of
+    from dse.model.serving.work import cache_bytes, stage_of
 
     built = generated(design)
     serving, engine = built.mapping.serving or Serving(), built.software.engine or Engine()
     stage = stage_of(built)
-    held = kv_capacity(stage, built.workload.requests or Requests(), serving, engine)
+    requests = built.workload.requests or Requests()
+    held = kv_capacity(stage, requests, serving, engine)
     weights = weight_bytes(stage.design, stage.layout, serving)
-    return (held.weights, held.runtime, built.system.accelerator.memory.capacity, weights), None
+    length = requests.prompt_tokens + requests.output_tokens
+    room = held.sequences * held.each + held.prefix
+    tokens = room * length / jnp.maximum(stage.layout.layers * cache_bytes(stage.design, serving, length), 1.0)
+    return (held.weights, held.runtime, built.system.accelerator.memory.capacity, weights, tokens), None
 
 
 _bytes = ScalarFunction(_memory, "launch bytes")

@@ -2,29 +2,99 @@
 
 from __future__ import annotations
 
+import math
 import re
 from collections.abc import Callable, Mapping
+from statistics import NormalDist
 
 from dse.errors import InputError
-from dse.launch.options import CHECKPOINT, DRAFT_LAYERS, ChoiceOption, Lookup, Pairs, Written, hosts, number
+from dse.launch.options import (
+    CACHE_TOKENS,
+    CHECKPOINT,
+    CONTEXT,
+    DRAFT_LAYERS,
+    ChoiceOption,
+    Lookup,
+    Pairs,
+    Written,
+    hosts,
+    number,
+)
 from dse.types import AllToAll, Precision
 from dse.types.choices import EIGHT_BITS, WEIGHTS_ALONE
 
 SERVING, ENGINE, REQUESTS = "mapping.serving.", "software.engine.", "workload.requests."
 
 
-def longest(leaf: Lookup) -> float:
-    """Tokens of a prompt and its answer."""
+#: Share of the requests that may be longer than the longest that an engine takes, of each length.
+_BEYOND = 1e-3
+
+#: Length of the longest over the mean, where no spread is stated.
+_LONGEST = 4.0
+
+#: Tokens of a block of a cache, of which that of any engine is a part.
+_BLOCK = 64.0
+
+
+def mean_length(leaf: Lookup) -> float:
+    """Tokens of a mean prompt and a mean answer."""
     return (leaf(f"{REQUESTS}prompt_tokens") or 0.0) + (leaf(f"{REQUESTS}output_tokens") or 0.0)
 
 
-def model_length(name: str) -> Written:
-    """The option for the maximum sequence length: prompt and answer."""
+def longest_prompt(leaf: Lookup) -> tuple[float, str]:
+    """Tokens of the longest prompt and the reason for it."""
+    return _longest(leaf(f"{REQUESTS}prompt_tokens") or 0.0, leaf(f"{REQUESTS}length_spread"), "prompt")
+
+
+def _longest_answer(leaf: Lookup) -> tuple[float, str]:
+    mean, stated = leaf(f"{REQUESTS}output_tokens") or 0.0, leaf(f"{REQUESTS}longest_answer") or 0.0
+    if stated > mean:
+        return stated, "the longest answer"
+    return _longest(mean, leaf(f"{REQUESTS}answer_spread"), "answer")
+
+
+def _longest(mean: float, spread: float | None, what: str) -> tuple[float, str]:
+    """The length that one of a thousand exceeds, of a lognormal distribution by its relative standard deviation.
+
+    With ``v = ln(1 + spread^2)`` it is ``mean exp(z sqrt(v) - v / 2)``, ``z`` the quantile of the normal distribution.
+    """
+    if not spread:
+        return _LONGEST * mean, f"{_LONGEST:g} x the mean {what}"
+    variance = math.log1p(spread * spread)
+    length = mean * math.exp(NormalDist().inv_cdf(1.0 - _BEYOND) * math.sqrt(variance) - 0.5 * variance)
+    return max(length, mean), f"the 99.9th percentile of {what}s"
+
+
+def longest(leaf: Lookup, most: float = math.inf) -> tuple[float, str]:
+    """Tokens of the longest prompt and its answer that an engine is started for, and the reason in words.
+
+    Whole blocks, up to the context of the model, to what the cache of a rank has room for, and to ``most``.
+    """
+    (prompt, of_prompt), (answer, of_answer) = longest_prompt(leaf), _longest_answer(leaf)
+    limits = (
+        (leaf(CONTEXT) or math.inf, "the context of the model"),
+        (leaf(CACHE_TOKENS) or math.inf, "what the cache of a rank has room for"), (most, "the limit of a step"),
+    )  # fmt: skip
+    wanted, (limit, what) = _BLOCK * math.ceil((prompt + answer) / _BLOCK), min(limits)
+    found = max(float(math.floor(min(wanted, limit))), float(math.ceil(mean_length(leaf))))
+    why = f"{of_prompt} and {of_answer}"
+    if not (leaf(f"{REQUESTS}length_spread") and leaf(f"{REQUESTS}answer_spread")):
+        why += " (state length_spread and answer_spread for 99.9th percentiles)"
+    return found, f"{why}, up to {what}" if wanted > found else why
+
+
+def model_length(name: str, most: Callable[[Lookup], float] = lambda leaf: math.inf) -> Written:
+    """The option for the maximum sequence length: the longest prompt and answer, up to ``most`` tokens."""
 
     def write(leaf: Lookup) -> Pairs:
-        return [(name, number(longest(leaf)))]
+        return [(name, number(longest(leaf, most(leaf))[0]))]
 
     return Written((f"{REQUESTS}prompt_tokens", f"{REQUESTS}output_tokens"), write)
+
+
+def length_words(name: str, most: Callable[[Lookup], float] = lambda leaf: math.inf) -> Callable[[Lookup], str]:
+    """Comment on the option for the maximum sequence length: what it is."""
+    return lambda leaf: f"{name}: {longest(leaf, most(leaf))[1]}"
 
 
 def messages(name: str, forwarded: str) -> ChoiceOption:

@@ -121,6 +121,9 @@ class Written:
 WEIGHTS, RUNTIME, CAPACITY = "launch.weights", "launch.runtime", "launch.capacity"
 ALL_WEIGHTS = "launch.all_weights"
 
+#: Context of a model, by its file in the catalogue, and that for which the cache of a rank has room, in tokens.
+CONTEXT, CACHE_TOKENS = "launch.context", "launch.cache_tokens"
+
 #: Code of the weight format of a checkpoint, by its file in the catalogue; None for 16 bits.
 CHECKPOINT = "launch.checkpoint"
 
@@ -227,6 +230,7 @@ class Tool(NamedTuple):
     dashes: bool = False  #: whether it reads ``--an_option`` as ``--an-option``
     vendors: tuple[str, ...] = ()  #: of the supported accelerators, forks of the vendor included
     notes: tuple[Callable[[Lookup], str], ...] = ()  #: notes on a written line; "" for none
+    says: tuple[Callable[[Lookup], str], ...] = ()  #: comments on values of a written line
     remarks: tuple[Callable[[Mapping[str, str]], str], ...] = ()  #: remarks on read options; "" for none
     entries: tuple[str, ...] = ()  #: of an additional YAML file
     beyond: str = ""  #: treatment of sequences beyond the model's context
@@ -241,6 +245,7 @@ class Line(NamedTuple):
     options: Pairs
     unsaid: dict[str, float]  #: path → value without an option of the tool
     notes: tuple[str, ...] = ()  #: further requirements
+    comments: tuple[str, ...] = ()  #: what values of options are
 
 
 def number(value: float) -> str:

@@ -15,6 +15,7 @@ from dse.launch.engines import (
     drafted,
     drafts_itself,
     formats,
+    length_words,
     messages,
     model_length,
     names_no_draft,
@@ -164,6 +165,7 @@ SGLANG = Tool(
         "--ep": "--ep-size", "--expert-parallel-size": "--ep-size",
     },
     dashes=True, vendors=("NVIDIA", "AMD", "Intel"),
+    says=(length_words("--context-length"),),
     notes=(
         names_no_draft("--speculative-draft-model-path"),
         over_nodes(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import re
 from collections.abc import Mapping
 
@@ -10,11 +11,13 @@ from dse.launch.engines import (
     DRAFTS,
     ENGINE,
     KEPT,
-    REQUESTS,
     SERVING,
     attends_apart,
     drafted,
     drafts_itself,
+    length_words,
+    longest,
+    longest_prompt,
     model_length,
     of_checkpoint,
     over_nodes,
@@ -127,8 +130,8 @@ def _entry_remark(given: Mapping[str, str]) -> str:
 
 
 def _transceiver(leaf: Lookup) -> Pairs:
-    """The connector that sends keys and values between pools; its buffer holds a prompt."""
-    tokens = number(leaf(f"{REQUESTS}prompt_tokens") or 0.0)
+    """The connector that sends keys and values between pools; its buffer holds the longest prompt."""
+    tokens = number(math.ceil(min(longest_prompt(leaf)[0], longest(leaf)[0])))
     return [
         ("--host", "0.0.0.0"),
         ("cache_transceiver_config", f"{{backend: DEFAULT, max_tokens_in_buffer: {tokens}}}"),
@@ -160,6 +163,7 @@ TENSORRT_LLM = Tool(
     ),
     with_entries("trtllm-serve \"$MODEL\"", "--extra_llm_api_options", "extra_llm_api_options.yml"),
     vendors=("NVIDIA",),
+    says=(length_words("--max_seq_len"),),
     notes=(
         _replicas,
         over_nodes(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 from collections.abc import Callable, Mapping
 from typing import Any
 
@@ -17,7 +18,8 @@ from dse.launch.engines import (
     drafted,
     drafts_itself,
     formats,
-    longest,
+    length_words,
+    mean_length,
     messages,
     model_length,
     names_no_draft,
@@ -88,14 +90,20 @@ def _config_remark(given: Mapping[str, str]) -> str:
     return f"{_CONFIG} has no {_CONFIG_TOKENS}: set drafts"
 
 
+def _tokens_of_a_step(leaf: Lookup) -> float:
+    """Tokens of a step, which vLLM wants to hold the longest request where chunked prefill is off; else no limit."""
+    chunk = leaf(f"{SERVING}chunk")
+    return math.inf if leaf(f"{SERVING}mixed") != 0.0 or chunk is None else chunk
+
+
 def _chunked(leaf: Lookup) -> str:
     """Note that vLLM does not start where a step is shorter than a prompt and chunked prefill is off."""
-    chunk, mixed = leaf(f"{SERVING}chunk"), leaf(f"{SERVING}mixed")
-    if mixed != 0.0 or chunk is None or chunk >= longest(leaf):
+    length = mean_length(leaf)
+    if _tokens_of_a_step(leaf) >= length:
         return ""
     return (
         f"without chunked prefill vLLM wants --max-num-batched-tokens of --max-model-len at least: "
-        f"set chunk={number(longest(leaf))} or more"
+        f"set chunk={number(length)} or more"
     )
 
 
@@ -117,7 +125,7 @@ VLLM = Tool(
             (COPIES,), copies(_EPLB, f'{{"{COPIES_KEY}": %s}}'),
             read_copies(_EPLB, f"{_EPLB}.{COPIES_KEY.replace('_', '-')}", "--num-redundant-experts"),
         ),
-        model_length("--max-model-len"),
+        model_length("--max-model-len", _tokens_of_a_step),
         NumberOption("--max-num-batched-tokens", f"{SERVING}chunk"),
         NumberOption("--max-num-seqs", f"{ENGINE}most_sequences"),
         NumberOption("--gpu-memory-utilization", f"{SERVING}memory_share"),
@@ -133,6 +141,7 @@ VLLM = Tool(
     flags("vllm serve \"$MODEL\""),
     {"-tp": "--tensor-parallel-size", "-pp": "--pipeline-parallel-size", "-dp": "--data-parallel-size"},
     dashes=True, vendors=("NVIDIA", "AMD", "Google", "Intel", "AWS", "Huawei"),
+    says=(length_words("--max-model-len", _tokens_of_a_step),),
     notes=(
         names_no_draft('"method" and "model" of --speculative-config'),
         _chunked,

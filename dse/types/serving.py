@@ -108,6 +108,10 @@ class Serving:
         "", "1", "decode steps run in graphs of powers of two, and of multiples of this up to four of it",
         default=None, bounds=COUNT, absent=0.0,
     )  # fmt: skip
+    prompt_balance: Scalar | None = metadata(
+        "", "1", "ranks with common experts take prompts in the same steps: 1 yes, 0 those of one delay all",
+        default=None, bounds=YES_OR_NO, absent=1.0,
+    )  # fmt: skip
     admission_steps: Scalar = metadata(
         "", "1", "engine steps between admissions", default=1.0, bounds=COUNT
     )

@@ -8,7 +8,7 @@ import json
 import pytest
 
 import dse
-from dse.measured.decisions.limits import Sure
+from dse.measured.decisions.limits import Sure, choice_of, least_cost
 from dse.views import plot
 from tests.measured.test_decision import told
 
@@ -28,6 +28,23 @@ def test_a_plan_has_intervals_and_chances(capsys):
     assert low < fleet["token"] < high
     assert set(fleet["chances"]) == {"p95_time_to_first_token", "time_per_output_token"}
     assert "80 % intervals" in told(capsys, *asked)[1]
+
+
+def test_the_cheapest_of_plans_that_share_their_errors():
+    """Chip, engine and prices cancel between designs of one chip, where each has but an error of its own."""
+    h100, mi300x = (
+        choice_of("llama-3-8b", chip, "vllm", "serving", concurrency=32.0) for chip in ("h100-sxm-80gb", "mi300x")
+    )
+
+    def cheaper(*plans):
+        found = least_cost(plans, "cost_per_token", "serving")
+        assert sum(found) == pytest.approx(1.0)
+        return found[0]
+
+    assert cheaper([(h100, 1.0)]) == 1.0
+    assert cheaper([(h100, 1.0)], [(h100, 1.5)]) > 0.95
+    assert 0.2 < cheaper([(h100, 1.0)], [(mi300x, 1.0)]) < cheaper([(h100, 1.0)], [(mi300x, 1.5)]) < 0.95
+    assert cheaper([(h100, 1.0)], [(h100, 0.5), (h100, 1.0)]) > 0.95  # of two pools
 
 
 def test_predict_writes_intervals_unless_told_not_to(tmp_path, capsys):

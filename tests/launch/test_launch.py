@@ -160,6 +160,48 @@ def test_vllm_is_told_not_to_chunk():
     assert not engine_line("vllm", mixed=False, chunk=16384, prompt_tokens=9000, tp=4)[1].notes
 
 
+@pytest.mark.parametrize(
+    ("settings", "tokens", "why"),
+    [
+        ({}, 5248, "4 x the mean prompt and 4 x the mean answer"),  # 4 (1000 + 300) = 5200, in blocks of 64
+        # 1000 exp(3.0902 sqrt(ln 1.25) - ln(1.25) / 2) = 3850 and 300 exp(3.0902 sqrt(ln 2) - ln(2) / 2) = 2780: 6630
+        (dict(length_spread=0.5, answer_spread=1), 6656, "99.9th percentile of answers"),
+        (dict(load="offline", queue=100, longest_answer=2000), 6016, "the longest answer"),  # 4000 + 2000
+        (dict(prompt_tokens=40000), 131072, "up to the context of the model"),  # of 4 (40,000 + 300) = 161,200
+        (dict(mixed=False, chunk=4096), 4096, "up to the limit of a step"),
+        (dict(mixed=False, chunk=1024), 1300, "up to the limit of a step"),  # a mean request at least
+    ],
+    ids=str,
+)
+def test_engines_are_started_for_the_longest_requests(settings, tokens, why):
+    """Means of lengths that vary, as they were, had engines refuse every second request."""
+    asked = dict(tp=8, prompt_tokens=1000, output_tokens=300) | settings
+    line = engine_line("vllm", "llama-3-1-70b", "h100", ("llama-3-1-70b", "vllm"), **asked)[1]
+    assert dict(line.options)["--max-model-len"] == str(tokens) and why in line.comments[0]
+
+
+def test_an_engine_is_started_for_no_longer_requests_than_its_cache_holds():
+    """70.6e9 parameters in 2 bytes leave two H100 of 85e9 bytes 0.9 x 170 - 141 - 5 = 7 GB, of 327,680 B a token."""
+    line = engine_line("vllm", "llama-3-1-70b", "h100", ("llama-3-1-70b", "vllm"), tp=2, prompt_tokens=15000)[1]
+    assert 18e3 < float(dict(line.options)["--max-model-len"]) < 28e3 and "cache of a rank" in line.comments[0]
+
+
+def test_other_engines_are_started_for_the_longest_requests():
+    for tool, option in (("sglang", "--context-length"), ("tensorrt-llm", "--max_seq_len")):
+        line = engine_line(tool, "llama-3-1-70b", "h100", ("llama-3-1-70b", tool), tp=8)[1]
+        assert dict(line.options)[option] == "8192" and line.comments[0].startswith(option)
+    design = dse.design("llama-3-1-70b", "h100", "tensorrt-llm", kind="serving", tp=8)
+    options = dict(launch(design, "tensorrt-llm", STUDIES["serving"], "llama-3-1-70b", role="decode").options)
+    assert "max_tokens_in_buffer: 4096}" in options["cache_transceiver_config"]  # the longest prompt
+
+
+def test_comments_state_the_load_of_a_design():
+    asked = ["launch", "-w", "llama-3-70b", "-s", "h100", "--for", "vllm", "--set", "tp=8"]
+    loads = ((["--set", "request_rate=3.5"], "3.50 requests/s"), ([], "32 requests in flight"))
+    for more, words in loads:
+        assert f"# load of the design: {words}" in CliRunner().invoke(app, [*asked, *more]).stdout
+
+
 def test_tensorrt_llm_attends_apart_by_an_entry_of_its_file():
     design, line = engine_line("tensorrt-llm", "deepseek-v3", "h200", dp=8, ep=8, precision="fp8")
     assert "enable_attention_dp: true\n" in line.text and "--extra_llm_api_options" in line.text

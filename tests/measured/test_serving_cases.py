@@ -8,6 +8,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+import dse
 from calibration import engines
 from dse.measured import comparison, predict_cases, read_cases, rules, serving, serving_rows
 from dse.measured.comparison import Comparison
@@ -16,6 +17,7 @@ from dse.measured.roofline import REFUSED
 from dse.measured.table import Case, Meaning, Measurement, Row, Skip
 from dse.types import Load, Precision
 from tests.cli.test_cli import command  # noqa: F401
+from tests.programs import served
 
 LOOKUP = Lookup()
 INFERENCE = Path(__file__).parents[3] / "shared" / "reference" / "measured" / "inference.csv"
@@ -356,6 +358,42 @@ def test_memory_of_whole_prompts_in_buffers_of_every_operator():
         if measured.meaning.metric == "peak_memory"
     ]
     assert len(errors) == 21 and statistics.fmean(map(abs, errors)) < 0.02 and max(map(abs, errors)) < 0.04
+
+
+#: Rows of InferenceX of DeepSeek with attention apart on 8 devices, and how far off their times a token are predicted.
+_APART = {"I02333": 0.26, "I04941": 0.26, "I04961": 0.07, "I06897": 0.08, "I05005": 0.23, "I05035": 0.2}
+
+
+@pytest.mark.skipif(not INFERENCE.is_file(), reason="the reference tables are not beside this checkout")
+def test_rows_with_attention_apart_on_eight_devices():
+    def rows(case):
+        return {one.row.get("row_id"): one.value for one in case.measurements if one.row.get("row_id") in _APART}
+
+    errors = {
+        row: one.metrics["time_per_output_token"] / value - 1.0
+        for one in predict_cases([case for case in read_cases(INFERENCE) if rows(case)])
+        for row, value in rows(one.case).items()
+    }
+    assert errors.keys() == _APART.keys() and all(abs(errors[row]) < off for row, off in _APART.items()), errors
+
+
+@pytest.mark.parametrize(
+    ("stack", "off"), [("tensorrt-llm-1-1", 0.1), ("tensorrt-llm", 0.3), ("vllm-2026", 0.2), ("sglang-2026", 0.6)]
+)
+def test_a_token_with_attention_apart_on_eight_devices(stack, off):
+    """InferenceX: DeepSeek-R1 in fp4 on 8 B200, 8,192 + 1,024 tokens, 128 requests in flight, 27 ms.
+
+    With prompts of one rank that delay all it is 63 to 124 ms, and more than with attention split over all.
+    """
+    row = INFERENCEX | dict(framework="trtllm 1.2", model="DeepSeek-V3", gpu="B200-180GB", precision="fp4", batch=128)
+    requests = completed(**row | dict(n_gpus=8, tp=1, dp=8, ep=8, isl=8192, osl=1024)).design.workload.requests
+    shared = {f"workload.requests.{name}": getattr(requests, name) for name in ("prompt_tokens", "output_tokens")}
+    apart, split = (
+        float(served(dse.design("deepseek-r1", "dgx-b200", stack, any_option=True, precision="nvfp4", n_devices=8,
+                                concurrency=128, **shared, **degrees)).time_per_output_token)
+        for degrees in (dict(tp=1, dp=8, ep=8), dict(tp=8, ep=8))
+    )  # fmt: skip
+    assert 1e3 * apart == pytest.approx(27.0, rel=off) and apart < 0.7 * split
 
 
 @pytest.mark.skipif(not INFERENCE.is_file(), reason="the reference tables are not beside this checkout")

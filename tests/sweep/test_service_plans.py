@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import json
 import math
 
@@ -10,6 +11,7 @@ from typer.testing import CliRunner
 
 import dse
 from dse.cli import app
+from dse.cli.plan import _launch
 from dse.sweep.planning import pooled, replicas
 from dse.sweep.planning.demand import Demand
 from dse.sweep.planning.service import provision
@@ -125,6 +127,45 @@ def test_who_cannot_serve_says_why(plan):
     assert not found.fleets
     assert all("to a token" in reason and "no pools" in reason for reason in found.without.values())
     assert {*plan.without} | {fleet.accelerator for fleet in plan.fleets} == {*plan.demand.accelerators}
+
+
+def test_a_plan_of_one_limit():
+    asked = ["plan", "--serving", "-w", "llama-3-8b", "--rate", "4", "--on", "h100", "--max-devices", "2"]
+    for limit, word in (("--tpot", "TPOT"), ("--ttft", "TTFT")):
+        told = CliRunner().invoke(app, [*asked, limit, "1s"])
+        assert told.exit_code == 0 and told.stdout.count(" up to ") == 1 and f"{word} up to 1.00 s" in told.stdout
+        assert "; in bf16; " in told.stdout and "cheapest" in told.stdout
+    document = json.loads(CliRunner().invoke(app, [*asked, "--tpot", "30ms", "--json"]).stdout)
+    fleet, fleets = document["fleets"][0], document["fleets"]
+    assert document["demand"]["first_token_limit"] is None
+    assert {*fleet["margins"]} == {"token", "rate"} and {*fleet["chances"]} == {"time_per_output_token"}
+    assert sum(one["probability_cheapest"] for one in fleets) == pytest.approx(1.0) and fleet["precision"] == "bf16"
+
+
+@pytest.mark.parametrize("kind", ["replicas", "pools"])
+def test_lines_that_start_a_plan(plan, kind):
+    """The load of a worker, its stack, and room for longer requests than the mean one: 4 (2000 + 300), in blocks."""
+    fleet = of_kind(plan, kind)[0]
+    for workers in fleet.workers:
+        words = _launch(workers, fleet, DEMAND).split()[2:]
+        started = CliRunner().invoke(app, ["launch", *words])
+        assert started.exit_code == 0 and "--max-model-len 9216" in started.stdout
+        assert words[6:8] == ["--software", fleet.software]
+        settings = [word for pair in itertools.pairwise(words) if pair[0] == "--set" for word in pair]
+        said = CliRunner().invoke(app, ["evaluate", "--serving", "--json", *words[:8], *settings]).stdout
+        metrics = json.loads(said)["metrics"]
+        if kind == "replicas":
+            assert metrics["time_per_output_token"] == pytest.approx(fleet.token, rel=1e-3)
+            assert metrics["requests_in_flight"] == pytest.approx(workers.in_flight, rel=1e-3)
+        else:
+            assert f"load of the design: {workers.in_flight:g} request" in started.stdout
+
+
+def test_a_plan_wants_a_rate_and_a_limit():
+    asked = ["plan", "--serving", "-w", "llama-3-1-70b", "--on", "h200"]
+    for more, missing in ((["--rate", "1"], "no limit of latency"), (["--ttft", "1s"], "no --rate")):
+        done = CliRunner().invoke(app, [*asked, *more])
+        assert done.exit_code == 2 and missing in done.stderr
 
 
 def test_the_command():

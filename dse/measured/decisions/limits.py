@@ -1,11 +1,13 @@
-"""Intervals of planned designs, and the probability that they keep limits."""
+"""Intervals of planned designs, the probability that they keep limits, and that of costing the least."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from statistics import NormalDist
 from typing import Any, NamedTuple
+
+import numpy as np
 
 from dse.designs import catalog
 from dse.designs.composing import design
@@ -13,6 +15,7 @@ from dse.designs.leaves import leaf_path
 from dse.doors.studies import STUDIES
 from dse.measured.decisions.choice import Choice, intervals_of
 from dse.measured.uncertainty.parts import MetricInterval, quantile
+from dse.measured.uncertainty.posterior import posterior
 
 
 class Sure(NamedTuple):
@@ -45,13 +48,38 @@ def sure_of(
         n_devices: of the design.
         settings: leaves of the design; what they state has no spread.
     """
+    choice = choice_of(workload, accelerator, software, kind, n_devices, **settings)
+    found = intervals_of([choice], list(values), STUDIES[kind])
+    return {name: _about(ends[0], values[name]) for name, ends in found.items() if ends[0]}
+
+
+def choice_of(
+    workload: str, accelerator: str, software: str, kind: str, n_devices: int = 1, **settings: Any
+) -> Choice:  # fmt: skip
+    """A design by names of the catalogue, for decisions; arguments as of :func:`sure_of`."""
     serves = kind == "serving"
     stack = software or catalog.default_software(accelerator, serving=serves, workload=workload)
     made = STUDIES[kind].complete(design(workload, accelerator, stack, n_devices, kind=kind, **settings))
     stated = frozenset(map(leaf_path, settings))
-    choice = Choice("", made, catalog.resolve("software", stack), accelerator, workload, stated=stated)
-    found = intervals_of([choice], list(values), STUDIES[kind])
-    return {name: _about(ends[0], values[name]) for name, ends in found.items() if ends[0]}
+    return Choice("", made, catalog.resolve("software", stack), accelerator, workload, stated=stated)
+
+
+def least_cost(plans: Sequence[Sequence[tuple[Choice, float]]], metric: str, kind: str) -> list[float]:
+    """Probability of each plan that it costs the least.
+
+    What plans have in common (chip, stack, prices) cancels (:mod:`dse.measured.uncertainty.posterior`).
+
+    Args:
+        plans: of each its designs, with the cost of each.
+        metric: by whose relative error the cost of a design errs: its cost for a unit of work.
+        kind: ``serving`` or ``training``.
+    """
+    if len(plans) < 2:
+        return [1.0] * len(plans)
+    known = posterior([choice for parts in plans for choice, _ in parts], metric, STUDIES[kind])
+    factors = iter(np.exp(known.draws() - known.logs[:, None]))
+    costs = np.array([sum(cost * next(factors) for _, cost in parts) for parts in plans])
+    return [float(share) for share in np.bincount(costs.argmin(axis=0), minlength=len(plans)) / costs.shape[1]]
 
 
 def _about(ends: MetricInterval | None, value: float) -> Sure:

@@ -53,7 +53,7 @@ class PromptIntake(NamedTuple):
     pieces: Scalar  # steps per prompt
     whole: Scalar  # the same, at least 1
     holds: Scalar  # prompts that fit into a step
-    ranks: Scalar | None = None  # that step together; None: it waits for no other
+    ranks: Scalar | None = None  # whose prompts delay each other; None: of no other
     shared: Scalar = 0.0  # share of the work of a prompt that all of them do, in its experts
 
     def delaying(self, own: Scalar) -> Scalar:

@@ -147,7 +147,8 @@ def _round(steps: Steps, taken: PromptIntake, decode: Scalar, others: Scalar, ar
     arrival (``arrivals_waiting`` = 1) meets a step of ``B = S + p rho`` and shares its own step with the arrivals of
     ``B``, up to a full chunk.
 
-    Ranks whose tokens meet in the experts step together, each as long as the slowest: prompts of one delay all.
+    Ranks whose tokens meet in the experts step together, each as long as the slowest: prompts of one delay all, where
+    the engine does not deal them to all at once (:func:`together`).
     """
     own_delays, apart = others * (taken.pieces / taken.turns), steps.separate_prefill
     delays, (added, shortest) = taken.delaying(own_delays), steps.mixed_step
@@ -271,16 +272,20 @@ def steps_of(rank: Rank, running: Scalar, at_once: Scalar) -> tuple[PromptIntake
 
 
 def together(rank: Rank) -> tuple[Scalar | None, Scalar]:
-    """Ranks that step together (None: a rank waits for no other), and the share of experts in a prompt's FLOPs.
+    """Ranks whose prompts delay each other (None: of no other), and the share of experts in a prompt's FLOPs.
 
-    Ranks whose requests are equal, and all there from the start, take prompts in the same steps: none waits.
+    With ``prompt_balance`` all ranks take prompts in the same steps, and none waits for those of another: TensorRT-LLM
+    (``enable_balance`` of ``attention_dp_config``) and SGLang hold prompts back for it. How long is not counted here.
+    Ranks whose requests are equal, and all there from the start, take prompts in the same steps in any engine.
     """
     forward, mixture = rank.stage.design.workload, rank.stage.design.workload.experts
-    if mixture is None:
+    balance = rank.serving.prompt_balance
+    if mixture is None or balance is None:
         return None, 0.0
     prompts = dataclasses.replace(forward, seq_len=_prompt_context(rank.requests))
     routed = 2.0 * mixture.top_k / mixture.n_experts * routed_parameters(prompts)
-    return jnp.where(in_phase(rank.requests), 1.0, rank.met), routed / forward_flops(prompts)
+    same = jnp.logical_or(in_phase(rank.requests), balance > 0.0)
+    return jnp.where(same, 1.0, rank.met), routed / forward_flops(prompts)
 
 
 def _seen(serving: Serving, at: _Round) -> Scalar:

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import math
 from typing import NamedTuple
 
 from dse.designs import calibrated, catalog
+from dse.types import Design, Precision, Serving, choice_name
 
 #: Statistics of a limit.
 STATISTICS = ("mean", "p50", "p90", "p95", "p99")
@@ -21,8 +23,8 @@ class Demand(NamedTuple):
     rate: float  #: requests/s
     prompt_tokens: float
     output_tokens: float
-    first_token_limit: float  #: time to first token, s
-    token_limit: float  #: time per output token, s
+    first_token_limit: float  #: time to first token, s; infinite for none
+    token_limit: float  #: time per output token, s; likewise
     max_devices: int
     first_token_statistic: str = "mean"  #: of ``STATISTICS``
     token_statistic: str = "mean"
@@ -33,6 +35,12 @@ class Demand(NamedTuple):
         limits = ("time_to_first_token", self.first_token_statistic), ("time_per_output_token", self.token_statistic)
         first, token = (name if of == "mean" else f"{of}_{name}" for name, of in limits)
         return first, token
+
+    @property
+    def limits(self) -> dict[str, float]:
+        """Metric → its limit in seconds, of those that are limited."""
+        limits = zip(self.metrics, (self.first_token_limit, self.token_limit), strict=True)
+        return {metric: limit for metric, limit in limits if math.isfinite(limit)}
 
     @property
     def lengths(self) -> dict[str, float]:
@@ -62,6 +70,7 @@ class Fleet(NamedTuple):
     rate: float  #: highest requests/s within the limits; of replicas of those that were tried
     hourly: float  #: USD
     outside: str  #: what lies outside of the rows of the engine, in words
+    precision: str = ""  #: format that the model is served in
 
     @property
     def kind(self) -> str:
@@ -74,11 +83,26 @@ class Fleet(NamedTuple):
         return sum(one.number * one.devices for one in self.workers)
 
     def margins(self, demand: Demand) -> dict[str, float]:
-        """Share by which limits and rate may change before the fleet no longer serves them."""
-        return {
+        """Share by which limits, as far as there are, and rate may change before the fleet no longer serves them."""
+        limits = {
             "first_token": demand.first_token_limit / self.first_token - 1.0,
-            "token": demand.token_limit / self.token - 1.0, "rate": self.rate / demand.rate - 1.0,
+            "token": demand.token_limit / self.token - 1.0,
         }  # fmt: skip
+        limited = {name: share for name, share in limits.items() if math.isfinite(share)}
+        return limited | {"rate": self.rate / demand.rate - 1.0}
+
+
+def precision_of(design: Design) -> str:
+    """Format that a design serves its model in, in words.
+
+    >>> import dse
+    >>> precision_of(dse.design("gpt-oss-120b", "h100", kind="serving"))
+    'bf16, 0.53 B per weight of experts'
+    """
+    serving = design.mapping.serving or Serving()
+    held = ((serving.weight_bytes, "weight"), (serving.expert_bytes, "weight of experts"))
+    name = choice_name(Precision(int(design.mapping.precision)))
+    return ", ".join([name, *(f"{float(size):.2g} B per {of}" for size, of in held if size)])
 
 
 def outside(accelerator: str, software: str, workers: Workers, parameters: float, demand: Demand) -> str:

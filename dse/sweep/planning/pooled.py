@@ -22,7 +22,7 @@ from dse.designs.leaves import leaf
 from dse.io.quantities import counted
 from dse.spec.pools import from_text
 from dse.sweep import workers
-from dse.sweep.planning.demand import DEGREES, Demand, Fleet, Workers, outside
+from dse.sweep.planning.demand import DEGREES, Demand, Fleet, Workers, outside, precision_of
 from dse.sweep.pools import front, swept_pools, transfer_time
 from dse.sweep.workers import WORKER, Candidate, Match
 
@@ -49,6 +49,7 @@ class Pools(NamedTuple):
     receivers: list[Candidate]
     transfer: float  #: bytes/s of a device
     parameters: float  #: of the model
+    precision: str  #: format that it is served in
 
 
 def swept(demand: Demand, accelerator: str) -> Pools:
@@ -60,7 +61,7 @@ def swept(demand: Demand, accelerator: str) -> Pools:
     parameters = results["decode"].parameters.values.ravel()
     senders = front(priced["prefill"], (*WORKER, "first_token", "cache"))
     receivers = front(priced["decode"], (*WORKER, "token", "cache"))
-    return Pools(senders, receivers, transfer, float(parameters[0]) if parameters.size else 0.0)
+    return Pools(senders, receivers, transfer, float(parameters[0]) if parameters.size else 0.0, precision_of(made))
 
 
 def _priced(found: list[Candidate], results: Any) -> Iterator[Candidate]:
@@ -93,7 +94,7 @@ def cheapest(pools: Pools, demand: Demand, accelerator: str) -> Fleet | str:
     pairs = (Match(p, d, transfer_time(p, d, pools.transfer)) for p in pools.senders for d in pools.receivers)
     made = [found for pair in pairs if (found := _fewest(pair, demand))]
     if not made:
-        return "no pools meet both limits"
+        return "no pools meet the limits"
     within = [one for one in made if one.devices <= demand.max_devices]
     if not within:
         return f"pools need {counted(min(one.devices for one in made), 'device')} of {demand.max_devices}"
@@ -102,12 +103,12 @@ def cheapest(pools: Pools, demand: Demand, accelerator: str) -> Fleet | str:
     software = str(best.match.parts[1].labels.get("software", ""))
     return Fleet(
         accelerator, software, (prefill, decode), best.first_token, best.token, _highest(best, demand), best.hourly,
-        outside(accelerator, software, decode, pools.parameters, demand),
+        outside(accelerator, software, decode, pools.parameters, demand), pools.precision,
     )  # fmt: skip
 
 
 def _fewest(pair: Match, demand: Demand) -> workers.Fleet | None:
-    """The fewest workers of a pair of designs that keep both limits; None where no number does."""
+    """The fewest workers of a pair of designs that keep the limits; None where no number does."""
     least = [max(math.ceil(demand.rate / (_UTILISATION * part.rate) - 1e-9), 1) for part in pair.parts]
     counts = list(least)
     for place, part in enumerate(pair.parts):  # whose time depends on its own number alone

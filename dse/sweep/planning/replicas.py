@@ -18,7 +18,7 @@ from dse.spec import sweep as specs
 from dse.sweep import execute
 from dse.sweep.grid import compose
 from dse.sweep.launched import launched
-from dse.sweep.planning.demand import DEGREES, Demand, Fleet, Workers, outside
+from dse.sweep.planning.demand import DEGREES, Demand, Fleet, Workers, outside, precision_of
 
 #: Replicas that share a rate, up to this multiple of the most devices, and higher rates for the margins.
 _REPLICAS = sorted({*range(1, 17), *(round(2.0 ** (k / 4)) for k in range(81))})
@@ -59,6 +59,7 @@ def swept(demand: Demand) -> dict[str, dict[str, np.ndarray]]:
         own = data.sel(accelerator=slug) if "accelerator" in shape else data
         like = own.requests_per_second
         found[slug] = {name: np.ravel(own[name].broadcast_like(like).transpose(*like.dims).values) for name in names}
+        found[slug]["precision"] = np.full(like.size, precision_of(grid.base))
     return found
 
 
@@ -76,7 +77,7 @@ def cheapest(replicas: dict[str, np.ndarray], demand: Demand, accelerator: str) 
             return f"replicas take {seconds(float(values[fits].min()))} of {seconds(limit)} to a {what}"
     fits &= (token <= demand.token_limit) & (first <= demand.first_token_limit)
     if not fits.any():
-        return "no replica meets both limits"
+        return "no replica meets the limits"
     one = {name: values[fits] for name, values in replicas.items()}
     count = np.ceil(demand.rate / one["request_rate"] * (1.0 - 1e-6))
     devices = count * one["n_devices"]
@@ -92,6 +93,7 @@ def cheapest(replicas: dict[str, np.ndarray], demand: Demand, accelerator: str) 
     return Fleet(
         accelerator, software, (workers,), first_token, each, float(count[best] * _highest(one, own)),
         float(hourly[best]), outside(accelerator, software, workers, float(own["parameters"]), demand),
+        str(own["precision"]),
     )  # fmt: skip
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator
 from typing import Any, NamedTuple
 
@@ -13,6 +14,9 @@ from dse.sweep.planning.demand import Demand, Fleet
 
 #: Changed demands whose effect is shown: field → factors.
 _CHANGES = {"token_limit": (0.75, 1.5), "first_token_limit": (0.5, 2.0), "rate": (2.0,)}
+
+#: Numbers of a demand that may be infinite: no limit.
+_LIMITS = ("first_token_limit", "token_limit")
 
 #: Limit of each number of a demand.
 _MOST = 1e9
@@ -40,7 +44,7 @@ def provision(demand: Demand) -> Plan:
     """The cheapest replicas and the cheapest pools of each accelerator for a demand.
 
     Args:
-        demand: rate, lengths and limits; names of the catalogue.
+        demand: rate, lengths and limits, at least one; names of the catalogue.
 
     Returns:
         The plan; no fleet where no accelerator serves the demand.
@@ -48,8 +52,11 @@ def provision(demand: Demand) -> Plan:
     Raises:
         InputError: for unknown names and numbers that are not positive.
     """
+    if not demand.limits:
+        raise InputError("dse plan --serving", "no limit of latency", "--ttft, --tpot or both", "add --tpot 50ms")
     for name, value in demand._asdict().items():
-        if isinstance(value, int | float) and not 0.0 < value < _MOST:
+        unlimited = name in _LIMITS and value == math.inf
+        if isinstance(value, int | float) and not unlimited and not 0.0 < value < _MOST:
             raise InputError(_OPTIONS[name], f"{value:g}", f"more than 0, less than {_MOST:g}", "check the number")
     if not demand.accelerators:
         raise InputError("--on", "no name", "accelerators of the catalogue", "see: dse catalog list accelerator")
@@ -87,7 +94,7 @@ def _changes(candidates: dict[str, _Candidates], demand: Demand, fleets: list[Fl
         saved = 100.0 * (1.0 - best.hourly / other.hourly)
         yield f"{name} is as cheap at a price per device-hour {saved:.0f} % lower"
     for field, factors in _CHANGES.items():
-        for factor in factors:
+        for factor in factors if math.isfinite(getattr(demand, field)) else ():
             asked = demand._replace(**{field: factor * getattr(demand, field)})
             found = [one for own in candidates.values() for one in own.fleets(asked)[0]]
             words = f"{field.replace('_', ' ')} x {factor:g}"

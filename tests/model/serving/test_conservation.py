@@ -525,10 +525,10 @@ def test_the_last_wave_of_a_queue():
 
 
 def test_ranks_with_equal_requests_take_prompts_in_the_same_steps():
-    """Offline requests of one length keep ranks in phase; those of several lengths wait for each other's prompts."""
+    """Offline requests of one length keep ranks in phase; without balance others wait for each other's prompts."""
     settings = dict(
         workload="deepseek-v3", system="b200-sxm-180gb", precision="fp8", tp=1, dp=8, ep=8, n_devices=8, load="offline",
-        most_sequences=128, prompt_tokens=4096, output_tokens=512,
+        most_sequences=128, prompt_tokens=4096, output_tokens=512, prompt_balance=0,
     )  # fmt: skip
     equal, unequal = (found("requests_per_second", **settings, **more)[0] for more in ({}, dict(answer_spread=0.01)))
     assert 1.05 * unequal < equal

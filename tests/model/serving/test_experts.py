@@ -97,16 +97,20 @@ def test_a_step_waits_for_prompts_of_any_rank(own):
     assert float(intake._replace(ranks=1.0).delaying(own)) == pytest.approx(own)
 
 
-def test_ranks_with_attention_of_their_own_wait_for_prompts_of_each_other():
-    """As many requests a rank: alone its prompts delay its own answers, together those of all."""
+def test_ranks_with_attention_of_their_own_wait_for_prompts_of_each_other_where_these_are_not_balanced():
+    """As many requests a rank: prompts delay the answers of their own rank, without balance those of all."""
     shared = {"precision": "fp8", "prompt_tokens": 4096, "output_tokens": 512, "memory.capacity": "1600 GB"}
 
-    def ranks(many):
+    def delay(many, **balance):
         mapping = dict(tp=1, n_devices=many, ep=many, concurrency=16 * many)
-        return served(dse.design("deepseek-v3", "h200", "vllm", any_option=True, **mapping, **shared))
+        found = served(dse.design("deepseek-v3", "h200", "vllm", any_option=True, **mapping, **shared, **balance))
+        return float(found.time_per_output_token_prefill)
 
-    alone, together = ranks(1), ranks(8)
-    assert float(together.time_per_output_token_prefill) > 1.05 * float(alone.time_per_output_token_prefill)
+    alone, balanced, apart = delay(1), delay(8), delay(8, prompt_balance=0)
+    assert delay(1, prompt_balance=0) == pytest.approx(alone)
+    assert alone < balanced < 1.5 * alone  # experts are exchanged, and the busiest rank has more of them
+    assert apart > 3.0 * balanced
+    assert delay(8, prompt_balance=1) == pytest.approx(balanced, rel=1e-6)
 
 
 def test_a_host_hands_the_inputs_of_a_step_to_every_further_rank():
