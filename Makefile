@@ -35,7 +35,7 @@ test-slow: $(VENV)/.installed-test  ## run the slow tests alone (TESTS=…, JOBS
 test-browser: $(VENV)/.installed-test  ## run every test of the explorer in a Chromium without a screen (DSE_CHROMIUM=…)
 	$(BIN)/python -m pytest --durations=20 -m "browser or not browser" tests/report tests/live
 
-docs: $(VENV)/.installed-test  ## regenerate docs/reference.md, docs/files.md, docs/accuracy.md, docs/technology.md, docs/cost.md, docs/ablation.md, docs/systems.md, docs/studies.md, docs/simulate.md and docs/benchmarks.md (TABLES=…)
+docs: $(VENV)/.installed-test  ## regenerate docs/reference.md, docs/files.md, docs/accuracy.md, docs/technology.md, docs/cost.md, docs/ablation.md, docs/systems.md, docs/studies.md, docs/simulate.md, docs/benchmarks.md and the table of README.md (TABLES=…)
 	$(BIN)/python -m docs.make.reference docs/reference.md
 	$(BIN)/python -m docs.make.files docs/files.md
 	$(BIN)/python -m docs.make.accuracy docs/accuracy.md $(TABLES)
@@ -46,6 +46,7 @@ docs: $(VENV)/.installed-test  ## regenerate docs/reference.md, docs/files.md, d
 	$(BIN)/python -m docs.make.studies docs/studies.md
 	$(BIN)/python -m docs.make.simulate docs/simulate.md
 	$(BIN)/python -m docs.make.benchmarks docs/benchmarks.md
+	$(BIN)/python -m docs.make.readme README.md
 
 site: $(VENV)/.installed-docs  ## build the pages of the repository into site/, warnings as errors (open site/index.html)
 	$(BIN)/python -m sphinx --fail-on-warning --keep-going --fresh-env --quiet --jobs auto -c docs/site . site

@@ -131,7 +131,21 @@ def _shown(text: str) -> str:
     if len(text) > _LONGEST:
         left_out = len(text) - _LONGEST
         text = f"{text[: _LONGEST // 2]} … ({left_out:,} characters) … {text[-_LONGEST // 2 :]}"
-    return text if text.isprintable() else "".join(c if c.isprintable() else ascii(c)[1:-1] for c in text)
+    return visible(text)
+
+
+def visible(text: str, kept: str = "") -> str:
+    r"""A text in which a terminal obeys and hides nothing.
+
+    Control codes, marks of direction, lone surrogates and whatever else does not print are escaped as Python does,
+    but for the characters ``kept``.
+
+    >>> visible("H100\x1b[31m\n", kept="\n")
+    'H100\\x1b[31m\n'
+    """
+    if all(map(str.isprintable, text.split("\n") if "\n" in kept else [text])):
+        return text
+    return "".join(c if c.isprintable() or c in kept else ascii(c)[1:-1] for c in text)
 
 
 def nearest(name: str, known: Iterable[str], count: int = 3, cutoff: float = 0.5) -> list[str]:

@@ -19,8 +19,9 @@ LEVELS: list[tuple[str, ...]] = [
     (
         "dse.io", "dse.designs", "dse.doors", "dse.views",  # the rooms themselves, which import nothing
         "dse.errors", "dse.io.distribution", "dse.io.environment", "dse.doors.equations",
-        "dse.io.interruption", "dse.io.quantities", "dse.views.headings", "dse.views.document",
+        "dse.io.quantities", "dse.views.headings", "dse.views.document",
     ),
+    ("dse.io.interruption", "dse.io.terminal"),
     ("dse.io.files", "dse.doors.recording"),
     ("dse.io.inputs", "dse.io.outputs", "dse.io.toml", "dse.io.cache", "dse.io.workers"),
     ("dse.types", "dse.io.chrome_trace", "dse.io.examples"),

@@ -24,6 +24,7 @@ import pytest
 
 from benchmarks.workers import workers_of
 from dse.errors import IncompleteError
+from dse.io.distribution import install_extra
 from dse.io.workers import LocalWorkers
 from dse.sweep import perform
 from dse.sweep.engine.engine import SweepEngine
@@ -35,7 +36,7 @@ from tests.sweep import toy
 from tests.sweep.test_damage import flipped
 
 TOY = dict(study=toy.STUDY, chunk=720)
-NO_DASK = "needs the extra dist: pip install 'llm-dse[dist]'"
+NO_DASK = install_extra("dist")
 BOTH = '[objective]\nminimize = ["step_time", "peak_memory"]'
 
 

@@ -10,13 +10,14 @@ import runpy
 import subprocess
 import sys
 import tarfile
+import tomllib
 import zipfile
 from pathlib import Path
 
 import pytest
 
 import dse
-from dse.io.distribution import NAME, install_extra
+from dse.io.distribution import NAME, install_extra, is_released
 from tests.release import MOST
 
 ROOT = Path(__file__).parents[1]
@@ -169,6 +170,40 @@ def test_no_file_tells_to_install_the_other_project():
     texts = {file: file.read_text(encoding="utf-8") for file in files - {Path(__file__)}}
     assert len(texts) > 500
     assert not {file.name: found[0] for file, text in texts.items() if (found := THEIRS.search(text))}
+    settings = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["tool"]["hatch"]["metadata"]
+    if not settings["hooks"]["custom"]["repository"]:
+        del texts[ROOT / "dse" / "io" / "distribution.py"]  # which writes the command once there is a release
+        assert all(map(FROM_THE_INDEX.search, UNRELEASED))
+        assert not {file.name: found[0] for file, text in texts.items() if (found := FROM_THE_INDEX.search(text))}
+
+
+#: What would install whatever somebody registers as ``llm-dse``, before there is a release.
+FROM_THE_INDEX = re.compile(r"""install\s(?:(?!dist/|\n\n)[^`#;])*?(?<![\w./-])llm-dse(?![\w-])""")
+UNRELEASED = ("pip install 'llm-dse[report]'", "pip install -U llm-dse==1.0", "pip install\n -c some.txt llm-dse")
+
+
+def test_an_extra_is_installed_from_a_checkout_or_a_wheel_until_there_is_a_release(monkeypatch):
+    """A release states the address of its repository, which the metadata of an installation have."""
+    stated = email.message_from_string(f"Name: {NAME}\nProject-URL: Repository, https://host.example/dse\n\n")
+    for urls, wanted in ((email.message_from_string(f"Name: {NAME}\n\n"), False), (stated, True)):
+        monkeypatch.setattr(importlib.metadata, "metadata", lambda name, found=urls: found)
+        assert is_released() == wanted
+        text = install_extra("report")
+        assert "the extra report" in text and ("pip install 'llm-dse[report]'" in text) == wanted
+        assert ("pip install -e '.[report]'" in text and "'dist/llm_dse-…whl[report]'" in text) != wanted
+
+    def lacking(name):
+        raise importlib.metadata.PackageNotFoundError(name)
+
+    monkeypatch.setattr(importlib.metadata, "metadata", lacking)
+    assert not is_released()
+
+
+def test_every_extra_that_an_error_names_exists():
+    extras = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]["optional-dependencies"]
+    texts = [file.read_text(encoding="utf-8") for file in (ROOT / "dse").rglob("*.py")]
+    named = {name for text in texts for name in re.findall(r"""(?<!def )install_extra\(["'](\w+)""", text)}
+    assert named >= {"api", "dist", "plot", "recipes", "report", "search"} and named <= set(extras)
 
 
 def test_source_distribution_holds_what_the_wheel_leaves_out(tmp_path):
@@ -229,6 +264,6 @@ def test_without_matplotlib_a_sweep_says_so_and_a_plot_is_refused(monkeypatch, c
 
     monkeypatch.setattr(drawing.importlib.util, "find_spec", lambda name: None)
     assert drawn_files(tmp_path / "r.nc", False) == []
-    assert "pip install 'llm-dse[plot]'" in capsys.readouterr().err
+    assert install_extra("plot") in capsys.readouterr().err
     refused = CliRunner().invoke(app, ["plot", "r.nc"])
-    assert refused.exit_code == 2 and "llm-dse[plot]" in refused.output
+    assert refused.exit_code == 2 and install_extra("plot") in refused.output

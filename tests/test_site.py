@@ -12,6 +12,7 @@ from urllib.parse import unquote, urlsplit
 import pytest
 
 import dse
+from dse.io.distribution import install_extra
 from tests.pages import PAGES
 from tests.report.conftest import browser  # noqa: F401  fixture
 
@@ -50,7 +51,7 @@ class Page(HTMLParser):
 
 @pytest.fixture(scope="module")
 def site(tmp_path_factory) -> Path:
-    pytest.importorskip("sphinx", reason="pip install 'llm-dse[docs]'")
+    pytest.importorskip("sphinx", reason=install_extra("docs"))
     folder = tmp_path_factory.mktemp("site")
     strict = ["--fail-on-warning", "--keep-going", "--quiet", "--jobs", "auto"]
     command = [sys.executable, "-m", "sphinx", *strict, "-c", "docs/site", ".", str(folder)]

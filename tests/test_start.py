@@ -17,7 +17,7 @@ from pathlib import Path
 
 import pytest
 
-from dse.io.distribution import NAME
+from dse.io.distribution import NAME, install_extra
 from tests.pages import ROOT, Command, blocks, commands, missing
 
 pytestmark = pytest.mark.slow
@@ -74,7 +74,7 @@ def script(folder: Path) -> tuple[str, list[Command]]:
 def followed(tmp_path_factory) -> tuple[Path, list[Command]]:
     """The folder in which the page was followed, and its commands."""
     for name in NEEDED if not ONLINE else ("hatchling",):
-        pytest.importorskip(name, reason="pip install 'llm-dse[test]'")
+        pytest.importorskip(name, reason=install_extra("test"))
     folder = tmp_path_factory.mktemp("start")
     source(folder)
     kept = {name: value for name, value in os.environ.items() if name.startswith(("JAX_", "XLA_"))}

@@ -6,6 +6,7 @@ Exit status: 0 done, 1 nothing feasible, 2 bad input, 3 a part could not be comp
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Annotated
 
 import typer
@@ -36,9 +37,10 @@ from dse.cli import (
     simulate,
     trace,
 )
-from dse.cli.usage import Commands
+from dse.cli.usage import Command, Commands
 from dse.io.environment import fuse_outputs
 from dse.io.interruption import end
+from dse.io.terminal import filter_output
 
 app = typer.Typer(
     name="dse",
@@ -65,36 +67,38 @@ def _options(
     fuse_outputs()
 
 
-app.command()(run.run)
-app.command()(merge.merge)
-app.command()(search.search)
-app.command()(pools.pools)
-app.command()(plan.plan)
-app.command()(posttrain.posttrain)
-app.command()(evaluate.evaluate)
-app.command()(decide.decide)
-app.command()(measure.measure)
-app.command()(trace.trace)
-app.command()(simulate.simulate)
-app.command()(launch.launch)
-app.command()(calibration.predict)
-app.command()(calibration.validate)
-app.command()(calibration.calibrate)
-app.command()(diagnose.diagnose)
-app.command()(plot.plot)
-app.command()(diff.diff)
-app.command()(report.report)
-app.command()(page.page)
-app.command("list")(names.names)
-app.command()(bench.bench)
-app.command("serve-api")(programs.serve_api)
-app.command()(programs.mcp)
-app.add_typer(catalog.app, name="catalog")
-app.add_typer(examples.app, name="examples")
+#: Panel of the help → its commands by name: functions, and groups of further commands.
+PANELS: dict[str, dict[str, Callable[..., None] | typer.Typer]] = {
+    "Ask": {
+        "evaluate": evaluate.evaluate, "run": run.run, "search": search.search, "decide": decide.decide,
+        "predict": calibration.predict, "posttrain": posttrain.posttrain,
+    },
+    "Serve": {"plan": plan.plan, "pools": pools.pools, "simulate": simulate.simulate},
+    "Compare with reality": {
+        "validate": calibration.validate, "calibrate": calibration.calibrate, "diagnose": diagnose.diagnose,
+        "measure": measure.measure,
+    },
+    "Show": {
+        "plot": plot.plot, "report": report.report, "page": page.page, "diff": diff.diff, "trace": trace.trace,
+        "launch": launch.launch,
+    },
+    "Manage": {
+        "list": names.names, "catalog": catalog.app, "examples": examples.app, "merge": merge.merge,
+        "serve-api": programs.serve_api, "mcp": programs.mcp, "bench": bench.bench,
+    },
+}  # fmt: skip
+
+for _panel, _commands in PANELS.items():
+    for _name, _command in _commands.items():
+        if isinstance(_command, typer.Typer):
+            app.add_typer(_command, name=_name, rich_help_panel=_panel)
+        else:
+            app.command(_name, cls=Command, rich_help_panel=_panel)(_command)
 
 
 def main() -> None:
     """Run the command of the arguments and exit."""
+    filter_output()
     try:
         app()
     except SystemExit as ended:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import math
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -21,7 +20,7 @@ def codesign(specification: Path, as_json: bool, **options: Any) -> int:
 
     _, report = codesign_run.perform(specification, codesign_run.CodesignOptions(**options))
     if as_json:
-        print(json.dumps(report.as_dict(), allow_nan=False, default=str))
+        show.document(report.as_dict(), indent=None, default=str)
         return 0
     out = show.console()
     out.print(Text(report.title))

@@ -112,7 +112,8 @@ def _choice(
     model = own.pop("workload", workload)
     if named is None or model is None:
         lacks, option = ("system", "-s") if named is None else ("workload", "-w")
-        raise InputError("decide", f"{text}: no {lacks}", "a workload and a system each", f"add {option} NAME")
+        of_all = f"; for a value of all designs repeat --set: --set {text}" if settings and own else ""
+        raise InputError("decide", f"{text}: no {lacks}", "a workload and a system each", f"add {option} NAME{of_all}")
     common = [one for one in settings if one.partition("=")[0].strip() not in own]
     asked = design_of(
         model, named, [*common, *(f"{name}={value}" for name, value in own.items())], None, None, any_option, study

@@ -222,7 +222,7 @@ def _design(part: Candidate) -> dict[str, Any]:
 
 def _print(found: MatchedPools) -> None:
     out = show.console()
-    out.print(found.title)
+    out.print(Text(found.title))
     columns = ["prefill", "decode", "% prefill", "TTFT", "TPOT", "requests/s per device",
                "W per request/s"]  # fmt: skip
     has_prices = any(one.price > 0.0 for one in (*found.together, *found.pools))

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Annotated, NamedTuple
 import typer
 
 from dse.cli import show
+from dse.cli.settings import split_setting
 from dse.errors import InputError
 
 if TYPE_CHECKING:
@@ -59,12 +60,12 @@ class StatedCells(NamedTuple):
         """Column → text; InputError for a name that the catalogue lacks."""
         from dse import types
         from dse.designs import catalog
+        from dse.measured.profiles import COLUMNS
 
         found: dict[str, str] = {}
         for text in self.settings or []:
-            name, equals, value = (part.strip() for part in text.partition("="))
-            if not equals or not value:
-                raise InputError("--set", repr(text), "COLUMN=VALUE", "write, for example, --set tp=8")
+            columns = () if text.partition("=")[0].strip() == "note" else COLUMNS  # remarks may say anything
+            name, value = split_setting(text, "--set", "COLUMN=VALUE", columns.__contains__)
             found[name] = value
         if self.workload:
             found["model"] = catalog.resolve("workload", self.workload)

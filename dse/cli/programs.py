@@ -11,6 +11,7 @@ import typer
 from dse.cli import show
 from dse.cli.status import report_errors
 from dse.errors import InputError
+from dse.io.distribution import install_extra
 
 Seconds = Annotated[float, typer.Option(help="Time limit of an answer.", min=1.0, max=3600.0)]
 
@@ -58,4 +59,4 @@ def mcp(seconds: Seconds = 60.0) -> None:
 def _check(*packages: str) -> None:
     if missing := [name for name in packages if importlib.util.find_spec(name) is None]:
         raise InputError("dse", f"{' and '.join(missing)} not installed", "an installation with the extra api",
-                         "pip install 'llm-dse[api]'")  # fmt: skip
+                         install_extra("api"))  # fmt: skip

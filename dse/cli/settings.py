@@ -2,6 +2,11 @@
 
 from __future__ import annotations
 
+import itertools
+import re
+import shlex
+from collections.abc import Callable, Sequence
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, NoReturn
 
 from dse.errors import InputError, nearest, unknown_name
@@ -14,6 +19,63 @@ _OPTIONS = {"workload": "-w", "system": "-s"}
 
 #: Similarity from which an unknown name counts as a misspelt one.
 _ALIKE = 0.8
+
+
+#: A setting among the words of a command line, and what stands before a further one within a value: ``8,pp=2``.
+_SETTING = re.compile(r"[A-Za-z_][\w.]*=")
+_FURTHER = re.compile(r"\s*[,;\s]\s*(?=([A-Za-z_][\w.]*)\s*=)")
+
+
+def split_setting(
+    text: str, option: str, form: str = "NAME=VALUE", is_name: Callable[[str], bool] = lambda name: True
+) -> tuple[str, str]:
+    """Name and value of ``NAME=VALUE``.
+
+    Args:
+        text: what the option states.
+        option: its name, for errors.
+        form: what it takes, for errors.
+        is_name: whether a word of the value that ``=`` follows is the name of a further setting.
+
+    Raises:
+        InputError: for another text, and for several settings in one.
+    """
+    name, equals, value = (part.strip() for part in text.partition("="))
+    if not (name and equals and value):
+        raise InputError(option, repr(text), form, f"write, for example, {option} tp=8")
+    starts = [found for found in _FURTHER.finditer(value) if is_name(found[1])]
+    if starts:
+        ends = [*(found.start() for found in starts), len(value)]
+        further = [value[found.end() : end] for found, end in zip(starts, ends[1:], strict=True)]
+        raise _several(option, repr(text), option, [f"{name}={value[: ends[0]]}", *further])
+    return name, value
+
+
+def one_at_a_time(command: str, words: Sequence[str], options: Sequence[str]) -> None:
+    """InputError where a further NAME=VALUE follows one of the options and its value: ``--set tp=8 pp=2``.
+
+    Args:
+        command: name of the command, for errors.
+        words: its command line.
+        options: its options that take one NAME=VALUE each.
+    """
+    words = words[: words.index("--")] if "--" in words else words
+    for place, word in enumerate(words):
+        option, joined, _ = word.partition("=")
+        if option not in options:
+            continue
+        value = place if joined else place + 1
+        further = list(itertools.takewhile(_SETTING.match, words[value + 1 :]))
+        if further and not any(Path(text).exists() for text in further):
+            got = " ".join([*words[place : value + 1], *further])
+            raise _several(command, got, option, [words[value].removeprefix(f"{option}="), *further])
+
+
+def _several(where: str, got: str, option: str, settings: Sequence[str]) -> InputError:
+    """InputError for several settings of one option."""
+    pairs = [[part.strip(",; ") for part in one.split("=", 1)] for one in settings]
+    repeated = " ".join(f"{option} {shlex.quote('='.join(pair))}" for pair in pairs)
+    return InputError(where, got, f"{option} with one NAME=VALUE", f"repeat {option}: {repeated}")
 
 
 def settings_of(
@@ -40,9 +102,7 @@ def settings_of(
     found: dict[str, Any] = {}
     said: dict[str, str] = {}
     for text in texts or []:
-        name, equals, value = (part.strip() for part in text.partition("="))
-        if not (name and equals and value):
-            raise InputError(option, repr(text), "NAME=VALUE", f"write, for example, {option} tp=8")
+        name, value = split_setting(text, option)
         if name in _OPTIONS:
             raise InputError(option, repr(text), "values of a design", f"write {_OPTIONS[name]} {value}")
         if name == "any_option":

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import math
 import sys
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
 from rich import box
@@ -16,6 +16,7 @@ from rich.text import Text
 
 from dse.errors import InputError
 from dse.io.quantities import GIB, counted, digits, duration, gib, percent, prefixed, quantity, seconds, setting, span
+from dse.io.terminal import TerminalConsole
 
 __all__ = [
     "GIB", "console", "counted", "digits", "document", "duration", "error", "gib", "heading", "note", "percent",
@@ -29,7 +30,7 @@ _GAP, _PROSE = 2, 24
 _FILE_WIDTH = 160
 
 
-class _Console(Console):
+class _Console(TerminalConsole):
     """A console that raises BrokenPipeError where the reader has closed the output."""
 
     def on_broken_pipe(self) -> None:
@@ -40,12 +41,13 @@ def console(stderr: bool = False) -> Console:
     """Output console; files and pipes get lines as long as the tables."""
     stream = sys.stderr if stderr else sys.stdout
     width = None if stream.isatty() else _FILE_WIDTH
-    return _Console(stderr=stderr, width=width, highlight=False, soft_wrap=False)
+    return _Console(stderr=stderr, width=width, soft_wrap=False)
 
 
-def document(value: Any) -> None:
-    """Print one JSON document on standard output; values that are not finite are null."""
-    print(json.dumps(_finite(value), indent=2, allow_nan=False))
+def document(value: Any, indent: int | None = 2, default: Callable[[Any], Any] | None = None) -> None:
+    """Print one JSON document on standard output; values that are not finite are null, ``default`` as in ``json``."""
+    text = json.dumps(_finite(value), indent=indent, allow_nan=False, default=default)
+    print(text.replace("\x7f", "\\u007f"))  # the one control code that json leaves as it is
 
 
 def _finite(value: Any) -> Any:

@@ -6,13 +6,15 @@ import sys
 from typing import Any
 
 import typer
-from typer.core import TyperGroup
+from typer.core import TyperCommand, TyperGroup
 
 from dse.cli import front, show
 from dse.cli.names import other_names
+from dse.cli.settings import one_at_a_time
 from dse.cli.status import BAD_INPUT, INTERRUPTED, reader_gone
 from dse.errors import ELSEWHERE, InputError, nearest, plain, unknown_name
 from dse.io.interruption import BROKEN_PIPE
+from dse.io.terminal import filtered_output
 
 #: Exceptions of typer for invalid command lines.
 _UsageError: Any = typer.BadParameter.__base__
@@ -31,12 +33,25 @@ class Commands(TyperGroup):
             ctx.exit()
         return super().parse_args(ctx, args)
 
+    def format_commands(self, ctx: Any, formatter: Any) -> None:
+        """Write the commands by panel; without markup typer does not."""
+        commands: dict[str, Any] = {name: self.get_command(ctx, name) for name in self.list_commands(ctx)}
+        width = max(map(len, commands))
+        panels: dict[str, list[tuple[str, str]]] = {}
+        for name, command in commands.items():
+            summary = command.get_short_help_str(formatter.width - 6 - width)
+            panels.setdefault(str(command.rich_help_panel), []).append((name.ljust(width), summary))
+        for panel, rows in panels.items():
+            with formatter.section(panel):
+                formatter.write_dl(rows)
+
     def main(self, args: Any = None, *, standalone_mode: bool = True, **options: Any) -> Any:  # type: ignore[override]
         """Run the command line; exits the process by default."""
         if not standalone_mode:
             return super().main(args, standalone_mode=False, **options)
         try:
-            sys.exit(self._status(args, **options))
+            with filtered_output():
+                sys.exit(self._status(args, **options))
         except BrokenPipeError:
             sys.exit(reader_gone())
 
@@ -44,6 +59,9 @@ class Commands(TyperGroup):
         """Run the command line; returns the exit status."""
         try:
             status = super().main(args, standalone_mode=False, **options)
+        except InputError as error:
+            show.error(error)
+            return BAD_INPUT
         except _UsageError as error:
             if type(error).__name__ == "NoArgsIsHelpError":
                 error.show()  # help, for an empty command line
@@ -55,6 +73,21 @@ class Commands(TyperGroup):
         except SystemExit:  # in this mode only where the reader of a help has closed the output
             return BROKEN_PIPE
         return status if isinstance(status, int) else 0
+
+
+class Command(TyperCommand):
+    """A command of ``dse``."""
+
+    def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
+        """Read the arguments; InputError for ``--set tp=8 pp=2``, whose second value would be an argument."""
+        if not _TAKES_SETTINGS & {param.name for param in self.params}:
+            options = [name for param in self.params if "=VALUE" in (param.metavar or "") for name in param.opts]
+            one_at_a_time(ctx.command_path, args, options)
+        return super().parse_args(ctx, args)
+
+
+#: Arguments that are NAME=VALUE themselves.
+_TAKES_SETTINGS = {"designs"}
 
 
 def usage_error(error: Any) -> InputError:

@@ -1,6 +1,7 @@
 """Name of the distribution: ``import dse`` and the command ``dse`` are installed by ``llm-dse``.
 
-The name ``dse`` of the package index is another project's, whose files would replace these.
+The name ``dse`` of the package index is another project's, whose files would replace these. Nor does the index have
+``llm-dse`` before the first release, so until then an installation is of a checkout or of a wheel.
 """
 
 from __future__ import annotations
@@ -9,19 +10,23 @@ from __future__ import annotations
 NAME = "llm-dse"
 
 
-def with_extra(extra: str) -> str:
-    """The requirement of the package with one of its extras.
+def is_released() -> bool:
+    """Whether the installed distribution states the address of its repository, without which none is released."""
+    from importlib import metadata  # takes longer than all that a command without errors needs of this file
 
-    >>> with_extra("report")
-    'llm-dse[report]'
-    """
-    return f"{NAME}[{extra}]"
+    try:
+        return bool(metadata.metadata(NAME).get_all("Project-URL"))
+    except metadata.PackageNotFoundError:
+        return False
 
 
 def install_extra(extra: str) -> str:
-    """The command that installs an extra.
+    """How an extra is installed, as the fix of an error.
 
     >>> install_extra("report")
-    "pip install 'llm-dse[report]'"
+    "install the extra report: pip install -e '.[report]' in a checkout, or pip install 'dist/llm_dse-…whl[report]'"
     """
-    return f"pip install '{with_extra(extra)}'"
+    if is_released():
+        return f"install the extra {extra}: pip install '{NAME}[{extra}]'"
+    wheel = f"dist/{NAME.replace('-', '_')}-…whl[{extra}]"
+    return f"install the extra {extra}: pip install -e '.[{extra}]' in a checkout, or pip install '{wheel}'"

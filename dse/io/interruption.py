@@ -24,6 +24,8 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any, NoReturn, Protocol
 
+from dse.errors import visible
+
 #: Exit status of a command whose reader has closed the pipe (`| head`), as of a process ended by SIGPIPE.
 BROKEN_PIPE = 128 + 13
 
@@ -154,7 +156,7 @@ def _stop(number: signal.Signals) -> NoReturn:
         text = _UNKNOWN
     show_cursor = "\x1b[?25h\n" if os.isatty(2) else ""
     with contextlib.suppress(OSError):
-        os.write(2, f"{show_cursor}{word}{text}\n".encode())
+        os.write(2, f"{show_cursor}{word}{visible(text)}\n".encode())
         os.dup2(os.open(os.devnull, os.O_WRONLY), 2)  # threads that still work would tell of children that are gone
     _stop_children()
     os._exit(status)

@@ -197,7 +197,7 @@ def library() -> Any:
     except ImportError as error:
         raise InputError(
             "--workers, --scheduler", f"{error.name} is not installed", "Dask distributed",
-            f"install the extra: {install_extra('dist')}; --shard i/n needs none",
+            f"{install_extra('dist')}; --shard i/n needs none",
         ) from None  # fmt: skip
 
 

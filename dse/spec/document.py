@@ -104,10 +104,10 @@ def stated(option: str, fixed: Mapping[str, Any]) -> str:
     """An option with what it states.
 
     >>> stated("--train", {"tp": 4, "overlap_tp": True})
-    '--train tp=4, overlap_tp=true'
+    '--train tp=4 --train overlap_tp=true'
     """
     values = {name: str(value).lower() if isinstance(value, bool) else value for name, value in fixed.items()}
-    return f"{option} {', '.join(f'{name}={value}' for name, value in values.items())}".strip()
+    return " ".join(f"{option} {name}={value}" for name, value in values.items()) or option
 
 
 @contextlib.contextmanager

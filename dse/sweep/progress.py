@@ -49,11 +49,12 @@ def best_so_far(best: float | None, objective: str, units: str) -> str:
 @contextlib.contextmanager
 def bar_on_standard_error() -> Iterator[Any]:
     """Progress bars of rich with share, time left and a text per task; only the text wraps."""
-    from rich.console import Console
     from rich.progress import BarColumn, ProgressColumn, Task, TextColumn
     from rich.progress import Progress as Bar
     from rich.table import Column
     from rich.text import Text
+
+    from dse.io.terminal import TerminalConsole, filtered_output
 
     class TimeLeft(ProgressColumn):
         """Column with the time left."""
@@ -65,10 +66,10 @@ def bar_on_standard_error() -> Iterator[Any]:
 
     share = TextColumn("{task.percentage:>3.0f} %", table_column=Column(no_wrap=True, min_width=5))
     left = TimeLeft(Column(no_wrap=True, min_width=12))
-    state_text = TextColumn("{task.description}", table_column=Column(overflow="fold", min_width=20))
-    console = Console(stderr=True)
+    state_text = TextColumn("{task.description}", table_column=Column(overflow="fold", min_width=20), markup=False)
+    console = TerminalConsole(stderr=True)
     drawn = [BarColumn(bar_width=20)] if console.width >= _WIDE else []
-    with Bar(*drawn, share, left, state_text, console=console) as bar:
+    with Bar(*drawn, share, left, state_text, console=console) as bar, filtered_output():  # rich reads codes in prints
         yield bar
 
 

@@ -114,13 +114,66 @@ def test_help_shows_defaults_and_loses_no_name(command, monkeypatch, width):
             section = told.split(f" {option.opts[0]}", 1)[1].split(" --", 1)[0]
             if not option.is_flag and not option.required and not option.multiple:
                 assert "[default: " in section, (words, option.opts)
-    summaries = command("--help").out.partition("Commands:")[2]
-    assert "..." not in summaries or width < 80, "a summary that is cut off"
+    summaries = command("--help").out.partition("Ask:")[2]
+    assert summaries and ("..." not in summaries or width < 80), "a summary that is cut off"
 
 
 def test_runs_as_a_module():
     done = subprocess.run([sys.executable, "-m", "dse", "--version"], capture_output=True, text=True, check=True)
     assert done.stdout == f"dse {dse.__version__}\n"
+
+
+def test_help_has_five_panels_with_every_command(command):
+    """In the order of their panels, each once."""
+    text = command("--help").out.partition("\nAsk:")[2]
+    panels = dict(re.findall(r"^(\w[\w ]*):\n((?:  .*\n)+)", f"Ask:{text}", re.MULTILINE))
+    assert [*panels] == ["Ask", "Serve", "Compare with reality", "Show", "Manage"]
+    listed = [line.split()[0] for rows in panels.values() for line in rows.splitlines() if line[2] != " "]
+    assert sorted(listed) == sorted(typer.main.get_command(app).commands) and len(listed) == 26
+
+
+SEVERAL = ["tp=8,pp=2", "tp=8, pp=2", "tp=8;pp=2", "tp=8 pp=2", "tp=8 , pp = 2"]
+
+
+@pytest.mark.parametrize("text", SEVERAL)
+@pytest.mark.parametrize(
+    "line",
+    [
+        "evaluate -w llama-3-8b -s h100 --set", "trace -w llama-3-8b -s h100 -o t.json --set",
+        "simulate -w llama-3-8b -s h100 --set", "launch -w llama-3-8b -s h100 --for megatron-lm --set",
+        "page -w llama-3-8b -s h100 -o p.html --set", "decide h100 b200 -w llama-3-8b --set",
+        "measure h100 b200 -w llama-3-8b --on h100 --set", "validate run.log --profile --set",
+        "calibrate run.log --profile -o f.toml --set", "diagnose trace.json -w llama-3-8b --set",
+        "posttrain -w llama-3-8b -s h100 -n 16 --train", "posttrain -w llama-3-8b -s h100 -n 16 --rollout",
+    ],
+)  # fmt: skip
+def test_several_settings_in_one_are_told_to_repeat_the_option(command, line, text, tmp_path, monkeypatch):
+    """Joined by whatever, and as further words of the command line."""
+    monkeypatch.chdir(tmp_path)
+    *words, option = line.split()
+    repeated = f"repeat {option}: {option} tp=8 {option} pp=2"
+    assert_four_parts(command(*words, option, text), repeated)
+    if words[0] not in ("decide", "measure"):  # whose designs are NAME=VALUE themselves
+        assert_four_parts(command(*words, option, "tp=8", "pp=2"), repeated)
+        assert_four_parts(command(*words, f"{option}=tp=8", "pp=2"), repeated)
+    else:
+        assert_four_parts(command(*words, option, "tp=8", "pp=2"), "repeat --set: --set pp=2")
+    assert not [*tmp_path.iterdir()]
+
+
+def test_commas_within_a_value_are_its_own(tmp_path):
+    """Remarks with equality signs, and files whose names have one."""
+    from dse.cli.profiles import StatedCells
+    from dse.cli.settings import one_at_a_time, split_setting
+
+    assert split_setting("precision=fp8, delayed", "--set") == ("precision", "fp8, delayed")
+    assert split_setting("memory.bandwidth = 6,5 TB/s", "--set") == ("memory.bandwidth", "6,5 TB/s")
+    cells = ["note=run 3, tp=2 of two", "framework=vLLM 0.6, commit=abc"]
+    assert StatedCells(None, None, None, None, cells).cells() == dict(one.split("=", 1) for one in cells)
+    file = tmp_path / "run=3.log"
+    file.touch()
+    one_at_a_time("dse validate", ["--profile", "--set", "tp=8", str(file)], ["--set"])
+    one_at_a_time("dse evaluate", ["--set", "tp=8", "--set", "pp=2", "--", "a=b"], ["--set"])
 
 
 @pytest.mark.parametrize("arguments", [["run"], ["evaluate"], ["nonsense"], ["run", "a.toml", "--chunk", "many"]])

@@ -14,6 +14,7 @@ import dse
 from dse.cli import app
 from dse.errors import IncompleteError, InputError
 from dse.io import workers
+from dse.io.distribution import install_extra
 from dse.sweep import Interrupted, Shard, cluster, perform, perform_shard, plan
 from dse.sweep.job import RunOptions, prepared
 from dse.sweep.reduce import keep
@@ -23,7 +24,7 @@ from tests.sweep import toy
 from tests.sweep.test_run import interrupt_after, names_in, raise_interrupt
 from tests.sweep.test_shards import spec
 
-pytest.importorskip("distributed", reason="needs the extra dist: pip install 'llm-dse[dist]'")
+pytest.importorskip("distributed", reason=install_extra("dist"))
 
 
 @pytest.fixture(scope="module")
@@ -153,7 +154,7 @@ def test_workers_of_other_code_or_without_the_folder_are_refused(tmp_path, sched
 def test_without_the_extra_it_is_named(tmp_path, monkeypatch):
     monkeypatch.setitem(sys.modules, "distributed", None)
     workers.library.cache_clear()
-    with pytest.raises(InputError, match=r"pip install 'llm-dse\[dist\]'"):
+    with pytest.raises(InputError, match=re.escape(install_extra("dist"))):
         perform(spec(), tmp_path / "r.nc", study=toy.STUDY, workers=2)
     workers.library.cache_clear()
 

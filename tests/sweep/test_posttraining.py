@@ -191,7 +191,7 @@ def test_candidates_are_what_their_tools_launch():
     mixture = SMALL._replace(workload="qwen3-30b-a3b", modes=("async",))
     engines = posttraining._engines(mixture)
     asked = posttraining._engines(mixture._replace(rollout={"tp": 8, "ep": 2, "software": "sglang"}))
-    with pytest.raises(InputError, match=r"--rollout tp=8, ep=2: got tp 8 x ep 2, which vllm .*; allowed ep 1, 8 of"):
+    with pytest.raises(InputError, match=r"--rollout tp=8 --rollout ep=2: got tp 8 x ep 2.*; allowed ep 1, 8 of"):
         posttraining._engines(mixture._replace(rollout={"tp": 8, "ep": 2}))
     ep = engines.columns["ep"]
     assert ((ep == engines.columns["tp"] * engines.columns["dp"]) | (ep == 1)).all() and (ep > 1).any()

@@ -35,7 +35,7 @@ def available(name: str, where: str) -> ModuleType:
     try:
         return importlib.import_module(name)
     except ImportError:
-        fix = f"install the extra: {install_extra('search')}"
+        fix = install_extra("search")
         raise InputError(
             where, f"a method that needs {name}, which is not installed", "methods that do not need it", fix
         ) from None

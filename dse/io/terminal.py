@@ -1,0 +1,84 @@
+"""What the command prints: texts of others, of which a terminal obeys nothing.
+
+Names, titles, sources and notes of a catalogue, of results and of tables are somebody else's. All that a command
+prints passes through the two classes here: what it writes to a stream (:class:`VisibleStream`), and what it lays out
+(:class:`TerminalConsole`, whose colours and movements of the cursor are added after that).
+"""
+
+from __future__ import annotations
+
+import contextlib
+import sys
+from collections.abc import Iterable, Iterator
+from typing import IO, Any
+
+from rich.console import Console, ConsoleOptions, RenderableType
+from rich.segment import Segment
+
+from dse.errors import visible
+
+#: Characters that do not print and that a terminal shows as they are meant: ends of lines, and spaces of any width.
+_KEPT = "\n\t\u00a0\u1680\u2000\u2001\u2002\u2003\u2004\u2005\u2006\u2007\u2008\u2009\u200a\u202f\u205f\u3000"
+
+
+class VisibleStream:
+    """A text stream that escapes what a terminal would obey or hide; in all else the stream that it has."""
+
+    def __init__(self, stream: IO[str]) -> None:
+        self.unfiltered = getattr(stream, "unfiltered", stream)
+        self._stream = stream
+
+    def write(self, text: str) -> int:
+        """Write a text, filtered."""
+        self._stream.write(visible(text, _KEPT))
+        return len(text)
+
+    def writelines(self, lines: Iterable[str]) -> None:
+        """Write some texts, filtered."""
+        for line in lines:
+            self.write(line)
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._stream, name)
+
+
+class TerminalConsole(Console):
+    """A console whose text has neither control codes nor markup of its own.
+
+    Its styles and its control of the cursor go past the filter of :class:`VisibleStream`.
+    """
+
+    def __init__(self, **options: Any) -> None:
+        super().__init__(**{"highlight": False, "markup": False, "emoji": False} | options)
+
+    def render(self, renderable: RenderableType, options: ConsoleOptions | None = None) -> Iterator[Segment]:
+        """Segments of a renderable, their text filtered."""
+        for segment in super().render(renderable, options):
+            text = segment.text if segment.control else visible(segment.text, _KEPT)
+            yield segment if text is segment.text else Segment(text, segment.style)
+
+    @property
+    def file(self) -> IO[str]:
+        """The stream that takes styles."""
+        stream = super().file
+        return getattr(stream, "unfiltered", stream)
+
+    @file.setter
+    def file(self, stream: IO[str]) -> None:
+        self._file = stream
+
+
+def filter_output() -> None:
+    """Filter standard output and standard error from here on."""
+    sys.stdout, sys.stderr = VisibleStream(sys.stdout), VisibleStream(sys.stderr)
+
+
+@contextlib.contextmanager
+def filtered_output() -> Iterator[None]:
+    """Context in which standard output and standard error are filtered."""
+    before = sys.stdout, sys.stderr
+    filter_output()
+    try:
+        yield
+    finally:
+        sys.stdout, sys.stderr = before
