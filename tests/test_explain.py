@@ -62,7 +62,7 @@ def test_slow_launches_bind():
     told = explain(replace(make_design(), slow))
     assert {bound for o in told.operators for bound in (o.forward_bound, o.backward_bound)} == {"kernel floor"}
     assert told.host_bound
-    assert told.caution.startswith("host launch time (software.host_time) sets")
+    assert told.caution.startswith("host launch time (software.host_time) costs")
     assert told.as_dict()["caution"] == told.caution
 
 
