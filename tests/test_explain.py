@@ -5,10 +5,13 @@ from __future__ import annotations
 import dataclasses
 import json
 import math
+import re
 
 import pytest
+from typer.testing import CliRunner
 
 import dse
+from dse.cli import app
 from dse.designs.leaves import known_leaves, leaf, leaf_path, replace, short_name
 from dse.types import INFEASIBLE_MEANING, Infeasible
 from dse.views.explanation import continuous_leaves, elasticities, explain
@@ -62,8 +65,19 @@ def test_slow_launches_bind():
     told = explain(replace(make_design(), slow))
     assert {bound for o in told.operators for bound in (o.forward_bound, o.backward_bound)} == {"kernel floor"}
     assert told.host_bound
-    assert told.caution.startswith("host launch time (software.host_time) sets")
+    assert told.caution.startswith("host launch time (software.host_time) costs")
     assert told.as_dict()["caution"] == told.caution
+
+
+def test_the_wait_for_the_host_is_told_beside_the_layer():
+    """Of a step whose launches are hardly longer than its kernels: the device waits for a little of it."""
+    one = dse.design("llama-3-8b", "eos", n_devices=8, tp=8, micro_batch=1, global_batch=512)
+    seconds = sum(part.value for part in explain(replace(one, {"software.host_time": 0.0})).layer)
+    settings = ("tp=8", "micro_batch=1", "global_batch=512", f"software.host_time={1.01 * seconds / 2.0!r} s")
+    words = ["-w", "llama-3-8b", "-s", "eos", "-n", "8", *(word for one in settings for word in ("--set", one))]
+    told = CliRunner().invoke(app, ["evaluate", *words, "--no-uncertainty"]).stdout
+    (waits,) = re.findall(r"\(host-bound\): the device waits for ([\d.]+) % of the step", " ".join(told.split()))
+    assert 0.5 < float(waits) < 1.1 and "host launch time" not in told
 
 
 def test_elasticities_are_slopes(design, explained):

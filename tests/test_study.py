@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import io
+import re
 
 import numpy as np
 import pytest
@@ -12,13 +13,15 @@ from rich.console import Console
 import dse
 from dse.cli.best import show_best
 from dse.designs.composing import design
+from dse.designs.leaves import replace
 from dse.doors.studies import STUDIES, of_document
-from dse.doors.study_training import TRAINING, host_share
+from dse.doors.study_training import TRAINING, launch_times
 from dse.errors import InputError
 from dse.measured import evaluate_many, predict_cases, read_cases
 from dse.spec.expression import parse
 from dse.sweep import Shard, execute, merge, perform, perform_shard, plan
 from dse.views.explanation import explain
+from tests.designs import make_design
 from tests.measured.test_cases import STATED
 from tests.sweep.toy import sweep
 from tests.toy_study import ANSWERING, Answers, Silent, answer
@@ -148,22 +151,53 @@ def test_training_is_what_specifications_ask_for():
     assert ANSWERING.smooth == tuple(name for name in Answers.__dataclass_fields__ if "feasible" not in name)
 
 
-def test_a_reader_is_told_where_host_launch_time_decides():
-    """The intervals of a stage that waits for its host are as long as its launches: here 90 of 100 seconds."""
-    waits = dict.fromkeys(TRAINING.parts("step_time"), 0.0) | {
-        "step_time": 100.0, "step_time_forward": 20.0, "step_time_host": 70.0, "step_time_optimizer": 10.0,
+@pytest.mark.parametrize("wait", [70.0, 0.9])
+def test_a_reader_is_told_what_the_step_takes_without_host_launch_time(wait):
+    """Launches take 90 of 100 s in both steps. The device waits 70 s of these: 70 %; or 0.9 s: not worth a line."""
+    work = dict.fromkeys(TRAINING.parts("step_time"), 0.0) | {
+        "step_time": 100.0 - wait, "step_time_forward": 90.0 - wait, "step_time_optimizer": 10.0,
     }  # fmt: skip
-    assert host_share(waits) == pytest.approx(0.9)
-    assert "sets 90 % of the step" in TRAINING.caution(waits)
-    runs = waits | {"step_time_forward": 90.0, "step_time_host": 0.0}
-    assert host_share(runs) == 0.0 and not TRAINING.caution(runs)
-    assert not ANSWERING.caution({})
+    waits = work | {"step_time": 100.0, "step_time_host": wait}
+    asked = []
+
+    def evaluated(other):
+        asked.append(other.software.host_time)
+        return work
+
+    told = TRAINING.caution(waits, make_design(), evaluated)
+    assert asked == [0.0]
+    costs = "host launch time (software.host_time) costs 70.0 % of the step, which takes 30.0 s without it"
+    assert told.startswith(costs) if wait == 70.0 else not told
+    assert not TRAINING.caution(work, make_design(), evaluated) and asked == [0.0], "a device that does not wait"
+    assert not ANSWERING.caution({}, make_design(), evaluated)
+
+
+@pytest.mark.parametrize(("longer", "costs"), [(1.009, 0.0), (2.0, 0.5)])
+def test_the_caution_is_of_the_difference_that_launches_make(longer, costs):
+    """Launches of ``longer`` times a layer's seconds: without them the step is ``1 - 1 / longer`` shorter, to 2 %."""
+    one = design("llama-3-8b", "eos", n_devices=8, tp=8, micro_batch=1, global_batch=512)
+    seconds = sum(part.value for part in explain(replace(one, {"software.host_time": 0.0})).layer)
+    found = explain(replace(one, {"software.host_time": longer * seconds / 2.0}))  # a forward and a backward
+    assert found.host_bound
+    told = re.search(r"costs ([\d.]+) % of the step", found.caution)
+    assert float(told.group(1) if told else 0.0) / 100.0 == pytest.approx(costs, abs=0.02)
+
+
+def test_both_launch_times_of_a_mixture_are_left_out_at_once():
+    """Setting one of the two to 0 leaves the other in place, which the host then takes."""
+    one = design("qwen3-30b-a3b", "dgx-gb200", n_devices=64, ep=16, micro_batch=1, global_batch=512, any_option=True)
+    names = launch_times(one)
+    assert names == ["software.host_time", "software.experts.expert_host_time"]
+    before = TRAINING.evaluated(one)
+    after = TRAINING.evaluated(replace(one, dict.fromkeys(names, 0.0)))
+    told = TRAINING.caution_on(before, one)
+    assert f"({', '.join(names)}) costs {100 * (1 - after['step_time'] / before['step_time']):.1f} % of" in told
 
 
 def test_the_summary_of_a_sweep_says_so_too():
     slow = sweep("tp = [1, 2]", more='[software]\nname = "megatron-core"\nhost_time = "10 s"\n')
     _, summary = execute(slow, output=False)
-    assert summary.caution.startswith("2 of the 2 best designs: host launch time")
+    assert summary.caution.startswith("2 of the 2 best designs: host launch time (software.host_time) costs 100.0 %")
 
 
 def test_bills_are_told_alike_of_training_and_serving():

@@ -117,6 +117,8 @@ def _short(value: Any) -> str:
 
 
 def _print_designs(out: Console, found: Difference) -> None:
+    from dse.views.difference import ROUNDING
+
     show.heading(out, f"designs: {found.designs[0]:,} in A, {found.designs[1]:,} in B, {found.common:,} in both")
     for side, count, some in zip("AB", found.only_count, found.only, strict=True):
         if count:
@@ -124,6 +126,10 @@ def _print_designs(out: Console, found: Difference) -> None:
     if any(found.unmatched):
         counts = f"{found.unmatched[0]:,} of A and {found.unmatched[1]:,} of B"
         out.print(Text(f"{counts} cannot be distinguished by the labels of both", "yellow"), soft_wrap=True)
+    for one in found.included:
+        lacks, has = "AB"[one.side], "BA"[one.side]
+        text = f"{lacks} includes {one.part} in {one.within}: compared with the sum of both in {has}"
+        out.print(Text(f"{text}; changes up to {ROUNDING:g} are rounding"), soft_wrap=True)
     if found.mappings:
         out.print(Text(f"another best mapping at {show.counted(found.mappings, 'point')}"))
     for side, names in zip("AB", found.only_metrics, strict=True):

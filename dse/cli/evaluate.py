@@ -247,10 +247,18 @@ def _print(explained: Explanation, judged: Judged, made: Design, study: Study) -
         _print_phases(out, explained.phases)
     if explained.layer:
         layer = ", ".join(f"{p.name.replace('_', ' ')} {show.seconds(p.value)}" for p in explained.layer if p.value)
-        bound = "kernel launches set the pace (host-bound)" if explained.host_bound else "the device sets the pace"
+        bound = _pace(explained)
         out.print(Text(f"Per layer and micro-batch: {layer}; {bound}."), soft_wrap=True)
     show.heading(out, f"elasticities of {metric}: d ln({metric}) / d ln(parameter)")
     _print_elasticities(out, explained, metric)
+
+
+def _pace(explained: Explanation) -> str:
+    """What sets the pace of a layer; where the host does, how long the device waits for it."""
+    if not explained.host_bound:
+        return "the device sets the pace"
+    waits = show.percent(explained.metrics["step_time_host"] / explained.metrics["step_time"])
+    return f"launches take the host longer (host-bound): the device waits for {waits} of the step"
 
 
 def _no_step_note(explained: Explanation, made: Design) -> str:

@@ -11,7 +11,7 @@ import functools
 import types
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from enum import IntFlag
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
@@ -22,11 +22,17 @@ from dse.io.quantities import quantity
 from dse.types import Design, Emissions, Experts, Message, Operator, Prices, Scalar, System, Topology
 from dse.types.metrics import CARBON, ENERGY, MONEY, RUN, TAILS
 
+if TYPE_CHECKING:
+    from dse.doors.scalars import ScalarFunction
+
 #: Reads a metric, or a leaf by its full path.
 Lookup = Callable[[str], Scalar]
 
 #: Degrees of parallelism by leaf path, one value a row of mappings.
 Degrees = Mapping[str, np.ndarray]
+
+#: Metrics by name of a design with plain numbers as leaves.
+Evaluated = Callable[[Design], Mapping[str, float]]
 
 #: Where an option changes nothing, a truth value a row of degrees.
 IdleRule = Callable[[Degrees], np.ndarray]
@@ -90,6 +96,8 @@ class Study:
     stands: tuple[str, ...] = ()  #: how the metrics begin that hold where there is no step
     rate: str = ""  #: the metric made large where workloads are compared, which the objective does not tell apart
     totals: tuple[str, ...] = ()  #: metrics that are the sum of their parts ``<metric>_<part>``
+    divided_from: Mapping[str, str] = dataclasses.field(default_factory=dict)
+    #: part of a total → the part that includes it in results of earlier versions
     energy: str = ""  #: the metric of energy that figures draw
     beside: Shown | None = None  #: the metric shown with the first total in figures
     trade: tuple[str, str] | None = None  #: two metrics, the more the better, whose front is drawn of any results
@@ -106,8 +114,8 @@ class Study:
 
     reason_numbers: Callable[[Design, Mapping[str, float]], Mapping[str, str]] = lambda design, metrics: {}
     #: (design, metrics by name) → reason → the numbers behind it in words
-    caution: Callable[[Mapping[str, float]], str] = lambda metrics: ""
-    #: metrics by name → what a reader of them must know, in one line; empty where there is nothing
+    caution: Callable[[Mapping[str, float], Design, Evaluated], str] = lambda metrics, design, evaluated: ""
+    #: (metrics by name, design, metrics of any design) → what a reader of them must know, in one line, or nothing
     complete: Callable[[Design], Design] = lambda design: design
     #: the same design with the records of this kind that it left to their defaults
     headline: Callable[[Mapping[str, float]], Sequence[str]] = lambda metrics: ()
@@ -172,6 +180,25 @@ class Study:
         """Metrics that may be differentiated."""
         left_out = ("feasible", "infeasible_reason", *self.steps)
         return tuple(name for name in self.units if name not in left_out)
+
+    @functools.cached_property
+    def _numbers(self) -> ScalarFunction:
+        """Function from a design to its metrics by name."""
+        from dse.doors.scalars import ScalarFunction
+
+        def numbers(design: Design) -> tuple[dict[str, Scalar], None]:
+            found = self.evaluate(design)
+            return {name: getattr(found, name) for name in self.units}, None
+
+        return ScalarFunction(numbers, f"metrics of {self.name}" if self.is_own else None)
+
+    def evaluated(self, design: Design) -> dict[str, float]:
+        """Metrics by name of a design with plain numbers as leaves."""
+        return {name: float(value) for name, value in self._numbers(design)[0].items()}
+
+    def caution_on(self, metrics: Mapping[str, float], design: Design) -> str:
+        """What a reader of the metrics of a design must know, in one line; empty where there is nothing."""
+        return self.caution(metrics, design, self.evaluated)
 
     def lookup(self, design: Design, metrics: Any) -> Lookup:
         """What the names in expressions stand for at a design; degrees of experts are 1 where it has none."""

@@ -6,7 +6,17 @@ from collections.abc import Mapping
 from typing import Any
 
 from dse.designs.records import NOT_OF_ENGINES, TRAINING_ALONE, with_serving_defaults
-from dse.doors.study import OPTIONAL, Shown, Study, money_note, network_told, over_routed, price_note, shares_told
+from dse.doors.study import (
+    OPTIONAL,
+    Evaluated,
+    Shown,
+    Study,
+    money_note,
+    network_told,
+    over_routed,
+    price_note,
+    shares_told,
+)
 from dse.io.quantities import counted, digits, duration, quantity
 from dse.types import (
     INFEASIBLE_MEANING,
@@ -160,7 +170,7 @@ def _far_tier(design: Design) -> FarMemory:
     return far_tier(design.system)
 
 
-def _caution(metrics: Mapping[str, float]) -> str:
+def _caution(metrics: Mapping[str, float], design: Design, evaluated: Evaluated) -> str:
     """That prompts come faster than the engine computes them, where they do."""
     if metrics["prefill_share"] < 0.999:
         return ""

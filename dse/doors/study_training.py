@@ -7,11 +7,13 @@ from collections.abc import Mapping
 from statistics import NormalDist
 from typing import Any
 
+from dse.designs.leaves import leaf, replace
 from dse.designs.records import NOT_OF_TRAINING
 from dse.doors.study import (
     OPTIONAL,
     Breakdown,
     Degrees,
+    Evaluated,
     SameOption,
     Shown,
     Study,
@@ -21,7 +23,7 @@ from dse.doors.study import (
     price_note,
     shares_told,
 )
-from dse.io.quantities import counted, digits, duration, gib, percent, prefixed, quantity
+from dse.io.quantities import counted, digits, duration, gib, percent, prefixed, quantity, seconds
 from dse.types import (
     INFEASIBLE_MEANING,
     Checkpoint,
@@ -159,28 +161,37 @@ def _lacked(design: Design) -> str:
     return ", ".join(f"{name} {float(wanted[name]):g} of at most {can[name]:g}" for name in lacks)
 
 
-#: Parts of a step that are intervals between micro-batches: in each, device and host have their launches to do.
-_INTERVALS = tuple(f"step_time_{part}" for part in (
-    "forward", "backward", "recompute", "embedding_and_head", "host", "tensor_parallel", "context_parallel", "offload",
-))  # fmt: skip
-#: Share of a step from which on it is the host's more than the device's.
-_HOSTS = 0.5
+#: Leaves with launch times of the host; a design without experts has the first one alone.
+_LAUNCHES = ("software.host_time", "software.experts.expert_host_time")
+#: Minimum share of a step that launches of the host cost where a reader is told.
+_LEAST_LAUNCHES = 0.1
 
 
-def host_share(metrics: Mapping[str, float]) -> float:
-    """Share of a step whose length is the host's time to launch it: all intervals of a stage that waits, else none."""
-    waits = metrics["step_time_host"] > 0.0
-    return waits * min(sum(metrics[part] for part in _INTERVALS) / metrics["step_time"], 1.0)
+def launch_times(design: Design) -> list[str]:
+    """Paths of the launch times of the host that are above 0."""
+    there = _LAUNCHES if design.software.experts is not None else _LAUNCHES[:1]
+    return [path for path in there if leaf(design, path)]
 
 
-def _training_caution(metrics: Mapping[str, float]) -> str:
-    """That host launch time decides, where it does."""
-    share = host_share(metrics)
-    if share <= _HOSTS:
+def without_launches(metrics: Mapping[str, float], design: Design, evaluated: Evaluated) -> float:
+    """Step time with launches that take the host no time, s.
+
+    What hides behind a wait for the host keeps its time, so that a short wait costs little, however long the launches.
+    """
+    if not metrics["step_time_host"] > 0.0:
+        return metrics["step_time"]
+    return evaluated(replace(design, dict.fromkeys(launch_times(design), 0.0)))["step_time"]
+
+
+def _training_caution(metrics: Mapping[str, float], design: Design, evaluated: Evaluated) -> str:
+    """Share of the step that launches of the host cost, where it is large."""
+    shorter = without_launches(metrics, design, evaluated)
+    share = 1.0 - shorter / metrics["step_time"] if metrics["step_time"] > 0.0 else 0.0
+    if share < _LEAST_LAUNCHES:
         return ""
     return (
-        f"host launch time (software.host_time) sets {100 * share:.0f} % of the step, whatever the device: "
-        "is it measured on this machine?"
+        f"host launch time ({', '.join(launch_times(design))}) costs {percent(share)} of the step, which takes "
+        f"{seconds(shorter)} without it: is it measured on this machine?"
     )
 
 
@@ -336,6 +347,7 @@ TRAINING = Study(
         "step_time", "peak_memory", "energy_per_step", "run_time_with_failures", "device_cost", "capital_cost",
         "cost_per_run", "device_carbon", "carbon_per_run",
     ),
+    divided_from={"step_time_expert_parallel": "step_time_tensor_parallel"},
     energy="energy_per_step",
     beside=Shown("MFU", "mfu", "percent"),
     capacity=_usable,
@@ -360,6 +372,7 @@ TRAINING = Study(
         "comp": ("step_time_forward", "step_time_backward"),
         "recomp": ("step_time_recompute",),
         "tp+cp": ("step_time_tensor_parallel", "step_time_context_parallel"),
+        "ep": ("step_time_expert_parallel",),
         "pp": ("step_time_bubble", "step_time_pipeline_parallel"),
         "dp": ("step_time_data_parallel",),
         "emb+head": ("step_time_embedding_and_head",),

@@ -92,7 +92,7 @@ def of_methods(
     reasons = np.sum([f.progressed.reasons for f in found], axis=0)
     designs, whole = _designs(problem, found), several.front(found)
     told, distinct = several.front_designs(problem, found, whole)
-    outside, context = cautions(problem.grid, _numbered(problem, found))
+    to_know = cautions(problem.grid, _numbered(problem, found))
     return Outcome(
         size=problem.space.size,
         n_designs=problem.space.n_designs,
@@ -110,9 +110,9 @@ def of_methods(
         best=several.best(problem, found),
         seconds=seconds,
         output=output,
-        caution=next(filter(None, (problem.study.caution(one.metrics) for one in designs if not one.violation)), ""),
-        outside=outside,
-        context=context,
+        caution=next(iter(to_know.told), ""),
+        outside=to_know.outside,
+        context=to_know.context,
         prices=price_notes(problem.grid, [one.labels for one in told] + [one.labels for one in designs]),
         proof=proof,
     )

@@ -182,7 +182,7 @@ def explain(design: Design, metric: str | None = None, study: Study | str = TRAI
         elasticity_of=metric,
         elasticities=_elasticities(design, slopes),
         reasons=reasons(jax.tree.map(float, numbers.design), metrics, study),
-        caution=study.caution(metrics),
+        caution=study.caution_on(metrics, design),
         study=study,
     )
 

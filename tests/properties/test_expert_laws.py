@@ -140,7 +140,7 @@ def test_fused_products_spare_what_kernels_of_their_own_move_of_mx_formats_alone
     for name in names:
         before, after = float(getattr(alone, name)), float(getattr(fused, name))
         assert after < before if precision is Precision.mxfp8 else after == before
-    for name in ("peak_memory", "energy_per_step_matrix", "step_time_tensor_parallel"):
+    for name in ("peak_memory", "energy_per_step_matrix", "step_time_expert_parallel"):
         assert float(getattr(fused, name)) == pytest.approx(float(getattr(alone, name)), rel=1e-6)
 
 
@@ -262,7 +262,8 @@ def test_experts_beside_attention_leave_it_its_input(shared, counts):
 
 def test_experts_of_one_device_send_nothing():
     one = metrics_of(with_experts(make_design(GATED, software=FLASH)))
-    assert float(one.step_time_tensor_parallel) == float(one.step_time_data_parallel) == 0.0
+    assert float(one.step_time_expert_parallel) == float(one.step_time_data_parallel) == 0.0
+    assert float(one.step_time_tensor_parallel) == 0.0
     assert float(one.energy_per_step_network) == 0.0
 
 
@@ -382,8 +383,8 @@ def test_hidden_messages_never_take_more_than_the_compute_has(design, flavour, s
     hidden = replace(exposed, {"mapping.experts.overlap_ep": share})
     found, before = metrics_of(hidden), metrics_of(exposed)
     compute = sum(float(getattr(before, f"step_time_{part}")) for part in ("forward", "backward", "recompute"))
-    saved = float(before.step_time_tensor_parallel - found.step_time_tensor_parallel)
-    assert -1e-5 * compute <= saved <= min(compute, share * float(before.step_time_tensor_parallel)) * (1 + 1e-4)
+    saved = float(before.step_time_expert_parallel - found.step_time_expert_parallel)
+    assert -1e-5 * compute <= saved <= min(compute, share * float(before.step_time_expert_parallel)) * (1 + 1e-4)
     assert float(found.step_time) <= float(before.step_time) * (1 + 1e-5)
     assert float(found.energy_per_step_network) == float(before.energy_per_step_network)
 
@@ -426,7 +427,7 @@ def test_which_schedules_hide_an_exchange():
 
     def saved(**settings):
         apart, hidden = (metrics_of(design(**settings | dict(overlap_ep=on))) for on in (0, 1))
-        return float(apart.step_time_tensor_parallel - hidden.step_time_tensor_parallel)
+        return float(apart.step_time_expert_parallel - hidden.step_time_expert_parallel)
 
     assert saved() == 0.0 and saved(virtual_stages=4, recompute="full") == 0.0
     assert saved(virtual_stages=4) > 0.0 and saved(pp=1) > 0.0
@@ -457,7 +458,7 @@ def test_every_other_layer_is_the_mean_of_both():
     """Of routed and dense layers in turns work, links and what is kept are halfway between all of either."""
     design = spread(with_experts(make_design(GATED, software=FLASH, dp=8, zero_stage=1)), 8)
     every = [metrics_of(replace(design, {"workload.experts.moe_every": n})) for n in (1.0, 2.0, 1e6)]
-    for name in ("energy_per_step_matrix", "step_time_forward", "step_time_tensor_parallel", "parameters",
+    for name in ("energy_per_step_matrix", "step_time_forward", "step_time_expert_parallel", "parameters",
                  "peak_memory_activations", "peak_memory_weights", "model_flops"):  # fmt: skip
         all_routed, half, none = (float(getattr(metrics, name)) for metrics in every)
         assert half == pytest.approx(0.5 * (all_routed + none), rel=1e-3)
@@ -517,9 +518,9 @@ def test_a_thin_top_level_slows_what_leaves_a_pod(flavour):
     def messages(size, ratio):
         pods = Pods(size=size, oversubscription=ratio)
         system = dataclasses.replace(design.system, scale_out=dataclasses.replace(network, pods=pods))
-        return float(metrics_of(dataclasses.replace(design, system=system)).step_time_tensor_parallel)
+        return float(metrics_of(dataclasses.replace(design, system=system)).step_time_expert_parallel)
 
-    flat = float(metrics_of(design).step_time_tensor_parallel)
+    flat = float(metrics_of(design).step_time_expert_parallel)
     assert messages(32.0, 4.0) == pytest.approx(flat, rel=1e-5) == messages(16.0, 1.0)
     assert flat < messages(16.0, 4.0) < messages(8.0, 4.0) <= 4.0 * flat
 

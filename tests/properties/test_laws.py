@@ -199,7 +199,8 @@ def test_step_is_no_shorter_than_any_resource_needs(design):
 @given(workload=workloads(), recompute=st.sampled_from([0, 1, 2]), micro_batch=st.sampled_from([1, 4]))
 def test_one_device_does_not_communicate(workload, recompute, micro_batch):
     metrics = metrics_of(make_design(workload, recompute=recompute, micro_batch=micro_batch, zero_stage=3))
-    for part in ("tensor_parallel", "context_parallel", "pipeline_parallel", "data_parallel", "bubble"):
+    messages = ("tensor", "expert", "context", "pipeline", "data")
+    for part in (*(f"{one}_parallel" for one in messages), "bubble"):
         assert float(getattr(metrics, f"step_time_{part}")) == pytest.approx(0.0, abs=1e-5)
 
 

@@ -24,7 +24,8 @@ from dse.measured.uncertainty.rows import Spread, parts_of, spreads_of
 PARTS = {
     "compute": ("compute", ("forward", "backward", "recompute", "embedding_and_head", "optimizer", "offload")),
     "exposed communication": (
-        "exposed_nccl", ("tensor_parallel", "context_parallel", "data_parallel", "pipeline_parallel", "bubble")
+        "exposed_nccl",
+        ("tensor_parallel", "expert_parallel", "context_parallel", "data_parallel", "pipeline_parallel", "bubble"),
     ),
     "gaps": ("gap", ("host",)),
 }  # fmt: skip

@@ -233,7 +233,7 @@ def slowed(reliability: Reliability, devices: Scalar, step: StepTime) -> Scalar:
     """
     r = reliability
     across = step.context_parallel + step.pipeline_parallel + step.data_parallel
-    passes = step.total - across - step.tensor_parallel
+    passes = step.total - across - plus(step.tensor_parallel, step.expert_parallel)
     nodes = jnp.maximum(devices / r.node_devices, 1.0)
     has_one = -jnp.expm1(nodes * jnp.log1p(-jnp.minimum(r.slow_nodes, _SLOW)))
     return (r.straggler_slowdown * has_one * passes + r.congestion * across) * reciprocal(step.total)

@@ -32,18 +32,25 @@ class LayerTime(NamedTuple):
     forward: Scalar
     backward: Scalar
     recompute: Scalar
-    tensor_parallel: Scalar  # with messages of experts
+    tensor_parallel: Scalar
+    expert_parallel: Scalar
     context_parallel: Scalar
     offload: Scalar
 
     @property
     def total(self) -> Scalar:
         """Sum of the parts."""
-        return sum(self)
+        exchanged = plus(self.tensor_parallel, self.expert_parallel)
+        return plus(self.forward, self.backward, self.recompute, exchanged, self.context_parallel, self.offload)
+
+    @property
+    def messages(self) -> Scalar:
+        """Seconds of exposed messages."""
+        return plus(self.tensor_parallel, self.expert_parallel, self.context_parallel)
 
     def working(self, polling: Scalar) -> Scalar:
         """Seconds with running core clocks; of exposed messages the share of polling cores."""
-        return self.total - (1.0 - polling) * (self.tensor_parallel + self.context_parallel)
+        return self.total - (1.0 - polling) * self.messages
 
 
 class LayerPasses(NamedTuple):
@@ -99,7 +106,7 @@ def _mean(usual: LayerRun, first: LayerRun, share: Scalar) -> LayerRun:
     """Mean of two layers, the second with this share."""
 
     def mean(a: Scalar, b: Scalar) -> Scalar:
-        return a + share * (b - a)
+        return 0.0 if nothing(a) and nothing(b) else a + share * (b - a)
 
     time = LayerTime(*map(mean, usual.time, first.time))
     passes = LayerPasses(*map(mean, usual.passes, first.passes))
@@ -147,7 +154,8 @@ def _run_layer(
         forward=passes.forward,
         backward=passes.backward,
         recompute=passes.recompute,
-        tensor_parallel=plus(dense.total, experts.total),
+        tensor_parallel=dense.total,
+        expert_parallel=experts.total,
         context_parallel=context.total,
         offload=exposed_forward + exposed_backward,
     )
@@ -202,7 +210,7 @@ def launch_time(design: Design, layout: Layout, one: LayerTime, forward: Scalar 
     if design.software.experts is None:
         return launches
     a_pass = _launches_of_a_pass(design, layout)
-    messages = (one.tensor_parallel + one.context_parallel) / (1.0 + design.workload.backward)
+    messages = one.messages / (1.0 + design.workload.backward)
     forward = one.forward + messages if forward is None else forward
     by_pass = jnp.maximum(forward, a_pass) + jnp.maximum(one.total - forward, launches - a_pass)
     return jnp.where(of_own_kernels(design, design.software.experts.expert_host_time) > 0.0, by_pass, launches)

@@ -32,6 +32,7 @@ class StepTime(NamedTuple):
     embedding_and_head: Scalar
     host: Scalar
     tensor_parallel: Scalar
+    expert_parallel: Scalar
     context_parallel: Scalar
     bubble: Scalar
     pipeline_parallel: Scalar
@@ -42,13 +43,23 @@ class StepTime(NamedTuple):
     @property
     def total(self) -> Scalar:
         """Sum of the parts."""
-        return sum(self)
+        exchanged = plus(self.tensor_parallel, self.expert_parallel)
+        return plus(
+            self.forward, self.backward, self.recompute, self.embedding_and_head, self.host, exchanged,
+            self.context_parallel, self.bubble, self.pipeline_parallel, self.data_parallel, self.optimizer,
+            self.offload,
+        )  # fmt: skip
+
+    @property
+    def messages(self) -> Scalar:
+        """Seconds of exposed messages."""
+        within = plus(self.tensor_parallel, self.expert_parallel, self.context_parallel)
+        return plus(within, self.pipeline_parallel, self.data_parallel)
 
     @property
     def waiting(self) -> Scalar:
         """Seconds without work, in which a device polls for others: exposed messages, and the bubble."""
-        messages = self.tensor_parallel + self.context_parallel + self.pipeline_parallel + self.data_parallel
-        return messages + self.bubble
+        return self.messages + self.bubble
 
 
 class Intervals(NamedTuple):
@@ -77,7 +88,7 @@ def step_time(design: Design, layout: Layout, work: TrainingWork) -> tuple[StepT
     one = run.time
     ends = embedding_and_head_time(work, rates, sent, w.backward)
     hidden = hidden_messages(design, layout, run)
-    one = one._replace(tensor_parallel=plus(one.tensor_parallel, times(-1.0, hidden)))
+    one = one._replace(expert_parallel=plus(one.expert_parallel, times(-1.0, hidden)))
     if not nothing(layout.experts.first):  # first dense layers of a mixture
         first = first_layer(design, layout, work, rates, sent).time.total
         ends = (ends[0] + jnp.where(m.pp > 1.0, layout.experts.first, 0.0) * (first - one.total), ends[1])
@@ -90,7 +101,8 @@ def step_time(design: Design, layout: Layout, work: TrainingWork) -> tuple[StepT
         recompute=n * layers * one.recompute,
         embedding_and_head=n * interval.embedding_and_head,
         host=n * interval.host,
-        tensor_parallel=n * layers * one.tensor_parallel + waits.unpaired,
+        tensor_parallel=n * layers * one.tensor_parallel,
+        expert_parallel=plus(times(n * layers, one.expert_parallel), waits.unpaired),
         context_parallel=n * layers * one.context_parallel,
         bubble=waits.bubble,
         pipeline_parallel=0.5 * (1.0 + w.backward) * waits.sends * time_of(sent, Scope.stage_boundary),
@@ -115,11 +127,11 @@ def pipeline_waits(design: Design, layout: Layout, interval: Intervals, run: Lay
     if m.schedule is None:
         bubble = pipeline.bubble_time(interval.stages, m.pp, m.virtual_stages)
         return Waits(bubble, pipeline.exposed_sends(m.pp, m.virtual_stages, n, overlap))
-    crossed = layout.layers * hidden
+    crossed = times(layout.layers, hidden)
     return Waits(
         bubble=pipeline.named_bubble_time(m, interval.stages, pass_time(run), n, crossed),
         sends=pipeline.named_sends(m, n, overlap),
-        unpaired=jnp.minimum(pipeline.unpaired(m), n) * crossed,
+        unpaired=times(jnp.minimum(pipeline.unpaired(m), n), crossed),
     )
 
 

@@ -7,13 +7,12 @@ import json
 import math
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
 from dse.designs import calibrated
 from dse.designs.leaves import is_of_workload, replace
-from dse.designs.records import CHIP
 from dse.doors.study import Study
 from dse.errors import InputError
 from dse.io.quantities import counted
@@ -25,7 +24,7 @@ from dse.sweep.results import prices, unmet, writing
 from dse.sweep.results.chip_limits import limit_notes
 from dse.sweep.results.provenance import provenance
 from dse.sweep.store.manifest import Shard, reasons
-from dse.types import Chip, Design
+from dse.types import Design
 
 _BEST_SHOWN = 10
 
@@ -61,6 +60,7 @@ class Summary:
     finished: str = ""  #: when the file was made, if it was there already
     shard: str = ""  #: the share of the sweep, if it was not the whole
     lacks: str = ""  #: what the stacks lack of the options that the sweep lists, in one line
+    told: tuple[str, ...] = ()  #: what a reader of the best designs must know, a line for each that has some
     outside: str = ""  #: in what the best designs lie outside of what their stack was fitted to, in one line
     context: str = ""  #: in what they exceed the contexts of their models, and what holds their chips, in one line
     prices: str = ""  #: what stands in for prices and dies of their accelerators that nobody states, in one line
@@ -101,8 +101,7 @@ class Summary:
     @property
     def caution(self) -> str:
         """What a reader of the best designs must know, in one line; empty where there is nothing."""
-        found = [text for text in (self.study.caution(design.metrics) for design in self.best) if text]
-        notes = [f"{len(found)} of the {len(self.best)} best designs: {found[0]}"] if found else []
+        notes = [f"{len(self.told)} of the {len(self.best)} best designs: {self.told[0]}"] if self.told else []
         if self.n_unranked:
             notes.append(f"{counted(self.n_unranked, 'design')} can run without a finite objective: not ranked")
         return "; ".join(notes)
@@ -116,7 +115,6 @@ class Summary:
 def of_part(grid: Grid, keep: Keep, part: Part, **others: Any) -> Summary:
     """The summary of everything that is kept of a sweep."""
     best = tuple(_best_designs(grid, part))
-    outside, context = _cautions(grid, best)
     return Summary(
         study=grid.spec.study,
         n_designs=grid.n_designs,
@@ -124,8 +122,7 @@ def of_part(grid: Grid, keep: Keep, part: Part, **others: Any) -> Summary:
         reasons=reasons(part.counts, grid.spec.study),
         n_unranked=int(part.counts[-1]),
         best=best,
-        outside=outside,
-        context=context,
+        **_cautions(grid, best)._asdict(),
         prices=prices.price_notes(grid, [design.labels for design in best]),
         unmet=() if part.counts[0] else unmet.unmet_notes(grid),
         objective=grid.spec.objectives[0].expression.text,
@@ -170,7 +167,6 @@ def of_file(grid: Grid, target: Path, attributes: dict[str, Any]) -> Summary:
     listed = [int(index) for index in attributes["best_designs"].split()]
     values = map(float, attributes["best_values"].split())
     best = tuple(_read_designs(grid, target, dict(zip(listed, values, strict=True))))
-    outside, context = _cautions(grid, best)
     return Summary(
         study=grid.spec.study,
         n_designs=int(attributes["designs"]),
@@ -182,8 +178,7 @@ def of_file(grid: Grid, target: Path, attributes: dict[str, Any]) -> Summary:
         resumed=int(attributes["designs"]),
         redone=0,
         best=best,
-        outside=outside,
-        context=context,
+        **_cautions(grid, best)._asdict(),
         prices=prices.price_notes(grid, [design.labels for design in best]),
         unmet=() if attributes["feasible_designs"] else unmet.unmet_notes(grid),
         objective=str(attributes["objective"]),
@@ -211,7 +206,15 @@ def _by_rate(study: Study, objective: str) -> bool:
     return bool(study.rate) and objective == study.objective
 
 
-def _cautions(grid: Grid, best: Iterable[BestDesign]) -> tuple[str, str]:
+class Cautions(NamedTuple):
+    """What to know of the best designs, as :class:`Summary` holds it."""
+
+    told: tuple[str, ...]
+    outside: str
+    context: str
+
+
+def _cautions(grid: Grid, best: Iterable[BestDesign]) -> Cautions:
     """:func:`cautions` of the best designs of a sweep."""
     designs = list(best)
     found: dict[int, tuple[Mapping[str, Label], Mapping[str, float], Design]] = {}
@@ -253,8 +256,8 @@ def _named(grid: Grid, own: Any, labels: Mapping[str, Label]) -> dict[str, str]:
 
 def cautions(
     grid: Grid, designs: Iterable[tuple[Mapping[str, Label], Mapping[str, float], Design]]
-) -> tuple[str, str]:
-    """What to know of the best designs: which exceed their stack's range; their models' contexts, and chips' limits.
+) -> Cautions:
+    """What to know of the best designs: of their metrics; stacks' ranges; models' contexts, and chips' limits.
 
     Args:
         grid: of the sweep or search.
@@ -263,12 +266,14 @@ def cautions(
     parts = [(one.base, one) for one in grid.each]
     outside: dict[str, dict[str, None]] = {}  # by stack, in their order and each text once
     context: dict[str, None] = {}
-    chips = []
+    chips, told = [], []
     for labels, numbers, base in designs:
+        design = replace(base, {path: value for path, value in numbers.items() if "." in path})
+        told.append(grid.spec.study.caution_on(numbers, design))
         own = next((one for made, one in parts if made is base), grid)
         named = _named(grid, own, labels)
         lookup = calibrated.lookup_of(base, numbers)
-        chips.append(_chip(base, numbers))
+        chips.append(design.system.accelerator.chip)
         if "workload" in named and (note := calibrated.beyond_context(named["workload"], lookup)):
             context[note] = None
         if "software" in named and {"system", "accelerator"} & named.keys():
@@ -276,13 +281,7 @@ def cautions(
             found = calibrated.beyond(named["software"], lookup, chip)
             outside.setdefault(named["software"], {}).update(dict.fromkeys(found))
     beyond = calibrated.range_notes({stack: [*texts] for stack, texts in outside.items()})
-    return beyond, "; ".join([*context, *limit_notes(chips)])
-
-
-def _chip(base: Design, numbers: Mapping[str, float]) -> Chip | None:
-    """The chip of a design with these leaves."""
-    own = {path: value for path, value in numbers.items() if path.startswith(f"{CHIP}.")}
-    return replace(base, own).system.accelerator.chip
+    return Cautions(tuple(filter(None, told)), beyond, "; ".join([*context, *limit_notes(chips)]))
 
 
 def _best_designs(grid: Grid, part: Part) -> Iterator[BestDesign]:

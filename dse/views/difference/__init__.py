@@ -1,7 +1,8 @@
 """Differences between two results: specification, versions, catalogue, and numbers.
 
 Designs are matched by their labels (axes, parts of the mapping), not by position: a further value of an axis leaves all
-others matched. Numbers are compared by metric over the common designs.
+others matched. Numbers are compared by metric over the common designs. A part of a total that an earlier version
+included in another part is compared as the sum of both.
 """
 
 from __future__ import annotations
@@ -25,6 +26,9 @@ from dse.views.difference.side import Side
 CIRCUMSTANCES = (
     "study", "code_version", "code_digest", "model", "jax_version", "device", "dtype", "any_option", "keep", "methods",
 )  # fmt: skip
+
+#: Relative rounding of single precision, where a sum of parts is compared with what was computed as one part.
+ROUNDING = 1e-6
 
 Pair = tuple[Any, Any]
 
@@ -54,6 +58,15 @@ class Winner:
 
 
 @dataclasses.dataclass(frozen=True)
+class Included:
+    """A part of a total that one side lacks, because an earlier version included it in another part."""
+
+    part: str
+    within: str  #: the other part; compared is the sum of both
+    side: int  #: 0 or 1, the side that lacks it
+
+
+@dataclasses.dataclass(frozen=True)
 class Difference:
     """Differences between two results; a pair has the values of the first and the second."""
 
@@ -69,6 +82,7 @@ class Difference:
     metrics: tuple[Change, ...]  #: changed metrics, the largest change first
     compared: int  #: number of common metrics
     only_metrics: tuple[list[str], list[str]]
+    included: tuple[Included, ...]  #: with any, relative changes up to :data:`ROUNDING` are ignored
     feasibility: dict[str, dict[str, Any]]  #: ``became_feasible`` and ``became_infeasible``: count, reasons
     mappings: int  #: points with another best mapping
     objective: Pair
@@ -125,6 +139,10 @@ def _read(path: str | Path) -> Side:
 
 
 def _difference(sides: tuple[Side, Side], tolerance: float) -> Difference:
+    included = _included(sides)
+    for one in included:
+        sides[1 - one.side].add_up(one.part, one.within)
+    tolerance = max(tolerance, ROUNDING) if included else tolerance
     matched = match(sides)
     places = (matched.first, matched.second)
     shared = [name for name in sides[0].metrics if name in sides[1].metrics]
@@ -142,10 +160,22 @@ def _difference(sides: tuple[Side, Side], tolerance: float) -> Difference:
         metrics=tuple(sorted(filter(None, changes), key=_size, reverse=True)),
         compared=len(shared),
         only_metrics=(sides[0].beyond(sides[1]), sides[1].beyond(sides[0])),
+        included=included,
         feasibility=_feasibility(sides, places),
         mappings=_other_mappings(sides, places),
         objective=(sides[0].objective, sides[1].objective),
         winners=(_winner(sides, matched, 0), _winner(sides, matched, 1)),
+    )
+
+
+def _included(sides: tuple[Side, Side]) -> tuple[Included, ...]:
+    """Parts that one side alone has, where the other side has the part that included them in earlier versions."""
+    return tuple(
+        Included(part, within, side)
+        for side, (lacks, has) in enumerate((sides, sides[::-1]))
+        for part, within in has.study.divided_from.items()
+        if part in has.metrics and part not in lacks.metrics
+        if within in has.metrics and within in lacks.metrics and lacks.is_undivided(within)
     )
 
 

@@ -65,6 +65,16 @@ class Side:
         """Names of the parts of the best mapping of each point."""
         return [name for name in self._along() if "path" in self.results[name].attrs]
 
+    def is_undivided(self, name: str) -> bool:
+        """Whether an earlier version wrote this part: it describes the part in other words than the study does."""
+        return str(self.results[name].attrs.get("long_name", "")) != self.study.long_names[name]
+
+    def add_up(self, part: str, within: str) -> None:
+        """Replace a part and another one by their sum, under the name of the other one."""
+        both = (self.results[within] + self.results[part]).assign_attrs(self.results[within].attrs)
+        self.results = self.results.assign({within: both.variable}).drop_vars(part)
+        del self.metrics
+
     def beyond(self, other: Side) -> list[str]:
         """Metrics that the other side lacks."""
         return sorted(set(self.metrics) - set(other.metrics))

@@ -23,9 +23,9 @@ if TYPE_CHECKING:
     from matplotlib.legend import Legend
     from matplotlib.typing import RcKeyType
 
-#: Hatches distinguish in grey what colours alone do not: messages, memory traffic of the optimiser, recompute, and
-#: unknown parts.
-_MESSAGES, _UPDATE, _AGAIN, _UNKNOWN = "/////", ".....", "\\\\\\\\\\", "xxxxx"
+#: Hatches distinguish in grey what colours alone do not: messages, those of experts, memory traffic of the optimiser,
+#: recompute, and unknown parts.
+_MESSAGES, _EXCHANGE, _UPDATE, _AGAIN, _UNKNOWN = "/////", "-----", ".....", "\\\\\\\\\\", "xxxxx"
 
 
 class PlottedPart(NamedTuple):
@@ -50,6 +50,7 @@ PARTS = {
     "embedding_and_head": PlottedPart("embedding and head", "#594c70"),
     "host": PlottedPart("host launches", "#0f100e"),
     "tensor_parallel": PlottedPart("tensor parallel", "#c94804", _MESSAGES),
+    "expert_parallel": PlottedPart("expert parallel", "#f04890", _EXCHANGE),
     "context_parallel": PlottedPart("context parallel", "#5a2a00", _MESSAGES),
     "pipeline_parallel": PlottedPart("pipeline messages", "#d27f02", _MESSAGES),
     "bubble": PlottedPart("pipeline bubble", "#a6905e"),

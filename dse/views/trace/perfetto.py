@@ -20,7 +20,7 @@ from dse.views.trace.timeline import Event
 
 #: Lanes of a stage by name; lanes without messages are hidden.
 _COMPUTE = "compute"
-_SENT = {"tensor": "tensor parallel", "experts": "all-to-all", "context": "context parallel"}
+_SENT = {"tensor": "tensor parallel", "experts": "expert parallel", "context": "context parallel"}
 _WAITED, _OUTPUTS, _GRADIENTS, _DATA = "stage input", "stage output", "stage gradient", "data parallel"
 _LANES = (_COMPUTE, *_SENT.values(), _WAITED, _OUTPUTS, _GRADIENTS, _DATA)
 

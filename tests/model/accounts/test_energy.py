@@ -128,7 +128,9 @@ def test_a_device_that_waits_for_others_polls(design, share):
     """Exposed messages and the bubble take the clocks of the polling cores, and nothing else of the energy changes."""
     free = replace(design, {f"{POWER}.tdp": 1e5})  # no limit holds
     polls, sleeps = (metrics_of(replace(free, {f"{POWER}.polling": value})) for value in (share, 0.0))
-    waits = ("tensor_parallel", "context_parallel", "pipeline_parallel", "data_parallel", "bubble")
+    waits = (
+        "tensor_parallel", "expert_parallel", "context_parallel", "pipeline_parallel", "data_parallel", "bubble"
+    )
     waited = sum(float(getattr(sleeps, f"step_time_{name}")) for name in waits)
     power, mapping = design.system.accelerator.power, design.mapping
     devices = float(mapping.tp * mapping.pp * mapping.dp * mapping.cp)
