@@ -33,8 +33,8 @@ _RAREST, _OFTENEST, _LEAST = 1e-15, 1.0, 1e-12
 #: Maximum share of slow nodes, whose logarithm of the others is finite.
 _SLOW = 1.0 - 2.0**-20
 
-#: Devices of a small cluster, and bytes/s of the file server that they share: 1 to 2 GB/s by NFS, as published advice on
-#: the storage of GPU clusters says.
+#: Devices of a small cluster, and bytes/s of the file server that they share: 1 to 2 GB/s by NFS, as published advice
+#: on the storage of GPU clusters says.
 _SMALL, _FILE_SERVER = 64.0, 1.5e9
 #: Devices of a hyperscaler's job, and bytes/s of its file system: 2 TB/s sustained (Llama team 2024, section 3.3.1).
 _LARGE, _FILE_SYSTEM = 16384.0, 2e12
