@@ -28,8 +28,8 @@ SHOWN = {
     "mi210": (65520, 63.98), "mi250x-gcd": (65520, 63.98), "mi300x": (196592, 191.98), "mi325x": (262128, 255.98),
     "mi350x": (294896, 287.98), "mi355x": (294896, 287.98),
     "gaudi-2": (98304, 94.62), "gaudi-3": (131072, 0.0),
-    "tpu-v2": (0, 2 * 7.48), "tpu-v3": (0, 2 * 15.48), "tpu-v4": (0, 30.75), "tpu-v5e": (0, 15.75), "tpu-v5p": (0, 95.74),
-    "tpu-v6e": (0, 31.25), "tpu-v7-ironwood": (0, 2 * 94.75),
+    "tpu-v2": (0, 2 * 7.48), "tpu-v3": (0, 2 * 15.48), "tpu-v4": (0, 30.75), "tpu-v5e": (0, 15.75),
+    "tpu-v5p": (0, 95.74), "tpu-v6e": (0, 31.25), "tpu-v7-ironwood": (0, 2 * 94.75),
 }  # fmt: skip
 
 #: Of which nobody publishes what a tool shows → why: a module of two listed dies, chips that are announced or were not

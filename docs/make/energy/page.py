@@ -39,8 +39,8 @@ units and clock trees trade off)."""
 
 _LAYERS = """\
 The same, of the model alone, for more layers: larger ones need less energy an operation and have less to save, as the
-limit holds their clock. The best clock of all sizes and lengths is {clocks}. `sweeps/dvfs_decoder_layers.toml` has every
-clock."""
+limit holds their clock. The best clock of all sizes and lengths is {clocks}.
+`sweeps/dvfs_decoder_layers.toml` has every clock."""
 
 #: Layers of that table.
 _MODELS, _LENGTHS = ("gpt-3-125m", "gpt-3-1-3b", "gpt-3-6-7b", "gpt-3-13b", "gpt-3-175b"), (128, 512, 1024)

@@ -236,14 +236,12 @@ def served_with_failures(design: Design, weights: Scalar, ranks: Scalar) -> dict
 
     A replica is the ``ranks`` of data parallelism that share experts. Availability ``M / (M + D)``: it is down until
     the failure is detected, a spare node is available, and an engine has started and loaded the ``weights`` of a
-    device, all devices of the replica from the storage of the cluster. All replicas share the spares.
+    device. All replicas share the spares.
     """
     m, r = design.mapping, design.system.reliability or Reliability()
-    devices = m.tp * m.pp * ranks
-    rates = failure_rates(r, devices)
+    rates = failure_rates(r, m.tp * m.pp * ranks)
     waited = no_spare(r, m.dp / ranks * rates.hardware) * rates.hardware / rates.total
-    load = weights * jnp.maximum(devices / storage_bandwidth(design.system), 1.0 / r.device_storage_bandwidth)
-    down = r.detection_time + r.restart_time + load + waited
+    down = r.detection_time + r.restart_time + weights / r.device_storage_bandwidth + waited
     return dict(time_between_failures=1.0 / rates.total, availability=1.0 / (1.0 + rates.total * down))
 
 

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 
 import jax.numpy as jnp
 
-from dse.model.choice import given, min_prefer_first, nothing, plus, times, where_on
+from dse.model.choice import given, nothing, plus, times, where_on
 from dse.model.layout import Layout
 from dse.model.work.blocks import attention_of, feed_forward_of, shares_of, states_of
 from dse.types import Design, Recompute, Scalar, Workload
@@ -151,13 +151,12 @@ def routed_parameters(workload: Workload) -> Scalar:
 
 
 def attended_tokens(workload: Workload) -> Scalar:
-    """Tokens per query by the convention of the full square, mean over layers: the sequence, or the window of layers
-    that have one, as kernels compute no more.
+    """Tokens per query by the convention of the full square, mean over layers.
+
+    The sequence, or the window of layers that have one: kernels compute no more.
     """
     w = workload
-    if nothing(w.local_layers):
-        return w.seq_len
-    return attention_of(w).mean_of_layers(w.seq_len, min_prefer_first(w.window, w.seq_len))
+    return w.seq_len if nothing(w.local_layers) else attention_of(w).held(w.seq_len)
 
 
 def attention_flops(workload: Workload) -> Scalar:

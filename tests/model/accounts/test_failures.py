@@ -21,7 +21,6 @@ from dse.model.accounts.failures import (
     growth,
     lost_time,
     no_spare,
-    served_with_failures,
     slowed,
     storage_bandwidth,
 )
@@ -229,16 +228,6 @@ def test_a_checkpoint_of_64_devices_takes_minutes_and_says_of_which_storage():
     assert "storage" not in _training_failures(values, replace(stated, {f"{RELIABILITY}.checkpoint": 2.0}))
 
 
-def test_a_replica_loads_its_weights_from_the_storage_of_its_cluster():
-    """Of 141 GB: 94 s from a file server, 7 s at 2.5 GB/s into each of 8 devices (by hand: 141e9 / 8 / 2.5e9)."""
-    small = dse.design("llama-3-70b", "h100", tp=8, spares=6)
-    large = replace(small, {f"{RELIABILITY}.storage_bandwidth": 2e12})
-    slow, fast = (served_with_failures(one, 141e9 / 8.0, 1.0) for one in (small, large))
-    rate = 1.0 / float(slow["time_between_failures"])
-    down = [1.0 / float(one["availability"]) - 1.0 for one in (slow, fast)]
-    assert (down[0] - down[1]) / rate == pytest.approx(141.0 / 1.5 - 141.0 / 20.0, rel=0.02)
-
-
 # --- laws -----------------------------------------------------------------------------------------------------
 
 
@@ -437,7 +426,7 @@ def test_no_interval_is_shorter_than_a_step():
 
 
 def test_a_replica_answers_but_while_it_is_down():
-    design = dse.design("llama-3-70b", "h100", tp=8, dp=16, spares=6, storage_bandwidth=2e12)
+    design = dse.design("llama-3-70b", "h100", tp=8, dp=16, spares=6)
     served = dse.serve(design)
     between, up = float(served.time_between_failures), float(served.availability)
     load = float(served.peak_memory_weights) / 2.5e9
