@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import csv
 import re
 from pathlib import Path
 
@@ -9,6 +10,7 @@ import pytest
 
 import dse
 from docs.make import cost
+from docs.make.energy.page import clock_range
 from docs.make.files import fill
 from docs.make.markdown import linked
 from dse.designs import catalog
@@ -51,6 +53,15 @@ def place(text: str, folder: Path) -> Path:
 def test_the_page_on_money_is_up_to_date():
     page = (DOCS / "cost.md").read_text(encoding="utf-8")
     assert linked(fill(page, cost.tables())) == page
+
+
+def test_the_page_on_energy_says_how_far_the_best_clock_moves():
+    """The sentence before the table of layers is of its clocks, which lie within 30 MHz."""
+    with (DOCS / "tables" / "energy_layers.csv").open(encoding="utf-8") as lines:
+        clocks = [1e6 * float(line["best clock"].removesuffix(" MHz")) for line in csv.DictReader(lines)]
+    page = " ".join((DOCS / "energy.md").read_text(encoding="utf-8").split())
+    assert f"The best clock of all sizes and lengths is {clock_range(clocks)}." in page
+    assert "move the best clock" not in page and max(clocks) - min(clocks) <= 30e6
 
 
 # --- files.md ---------------------------------------------------------------------------------------------

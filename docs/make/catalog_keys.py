@@ -26,6 +26,7 @@ MEANINGS = {
     "kernels.steps.matrix": "efficiency by FLOPs of a matrix operator, all three or none",
     "kernels.steps.vector": "efficiency by FLOPs of an element-wise operator",
     "kernels.steps.memory": "efficiency by bytes of an operator",
+    "memory.usable": "what the runtime leaves of `memory.capacity` to programs, which is then that of designs",
     "memory.kind": f"`HBM3`, `GDDR6`, …, {_READERS}",
     "chip.architecture": "entry of `architectures/` for the other keys of `chip`",
     "chip.node": "entry of `nodes/`, compute dies",

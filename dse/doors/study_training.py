@@ -310,9 +310,21 @@ def _training_failures(metrics: Mapping[str, float], design: Design) -> str:
         f"{duration(between)}, {_count(whole / between)} failures per run. Checkpoint ({kind}): "
         f"{gib(metrics['checkpoint_bytes'])} every {quantity(metrics['checkpoint_interval'], 's')}{_in_steps(metrics)},"
         f" stall {quantity(metrics['checkpoint_stall'], 's')}, durable after "
-        f"{quantity(metrics['checkpoint_time'], 's')}. Run: {prefixed(metrics['tokens_needed'], 'tokens')}, "
-        f"{metrics['run_flops']:.3g} model FLOPs."
+        f"{quantity(metrics['checkpoint_time'], 's')}{_stored(design)}. Run: "
+        f"{prefixed(metrics['tokens_needed'], 'tokens')}, {metrics['run_flops']:.3g} model FLOPs."
     )
+
+
+def _stored(design: Design) -> str:
+    """The storage that checkpoints are written to, and where its bandwidth is from; "" for those in memory."""
+    from dse.model.accounts.failures import storage_bandwidth
+
+    reliability = design.system.reliability or Reliability()
+    if float(reliability.checkpoint) == Checkpoint.in_memory:
+        return ""
+    is_stated, devices = float(reliability.storage_bandwidth) > 0.0, float(design.system.n_devices)
+    by_size = "" if is_stated else f", the default for {counted(devices, 'device')}"
+    return f" (storage of {quantity(float(storage_bandwidth(design.system)), 'B/s')}{by_size})"
 
 
 def _in_steps(metrics: Mapping[str, float]) -> str:

@@ -21,7 +21,7 @@ from dse.launch.options import (
     number,
 )
 from dse.types import AllToAll, Precision
-from dse.types.choices import EIGHT_BITS, WEIGHTS_ALONE
+from dse.types.choices import EIGHT_BITS, INT4_BYTES, WEIGHTS_ALONE
 
 SERVING, ENGINE, REQUESTS = "mapping.serving.", "software.engine.", "workload.requests."
 
@@ -214,6 +214,9 @@ def _is_published(stated: float | None, precision: float | None, weight: float, 
     """Whether a design serves a model in the format of its checkpoint, which says so itself."""
     if stated == float(Precision.mxfp4):
         return precision in _SIXTEEN_BITS and not weight and _is_four_bits(expert)
+    if stated == float(Precision.int4):  # of a mixture its experts, of a dense model all weights
+        of_all = weight == INT4_BYTES and expert in (0.0, weight)
+        return precision in _SIXTEEN_BITS and (of_all or (not weight and expert == INT4_BYTES))
     widened = precision in _SIXTEEN_BITS and weight == WEIGHTS_ALONE["w8a16"]
     narrow = widened or (precision in _EIGHT_BITS and not weight)
     return stated in _EIGHT_BITS and narrow and expert in (0.0, weight)

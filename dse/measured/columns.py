@@ -71,7 +71,7 @@ READ = (
     Header(("vocab",), "vocabulary", f"{_OWN}, else 51200"),
     Header(("first_dense",), "layers in front without experts, of a mixture", _OWN),
     Header(("n_predict", "mtp_num_layers"), "tokens predicted beyond the next (multi-token prediction), of a mixture",
-           f"as remarks say (w/ MTP, w/o MTP), else {_OWN}"),
+           f"as remarks say (w/ MTP, w/o MTP), else {_OWN}; 0 with fewer layers than it has"),
     Header(("params_B",), "parameters in billions, to identify mixtures of experts outside the catalogue", "dense"),
     Header(("active_params_B",), "parameters per token in billions, for the same", "dense"),
     Header(("n_experts",), "experts; rows above 1 are skipped where the catalogue lacks the model", "dense"),

@@ -17,7 +17,7 @@ from dse.errors import InputError
 from dse.measured import calculon, pods
 from dse.measured.cells import Cells
 from dse.measured.mappings import drops_tokens, mappings
-from dse.measured.mixtures import mixed
+from dse.measured.mixtures import cut, mixed
 from dse.measured.names import NEAREST, Lookup, accelerator_of
 from dse.measured.table import DEVICE, Case, Skip
 from dse.measured.tuning import tuned
@@ -266,7 +266,7 @@ def _workload(cells: Cells, lookup: Lookup, software: Software) -> Workload:
     like = known or lookup.relative(name)
     if like is not None:
         window = min(like.window, shape["seq_len"]) if like.local_layers else shape["seq_len"]
-        return dataclasses.replace(like, **shape, window=window)
+        return cut(like, shape["n_layers"], dataclasses.replace(like, **shape, window=window))
     side_by_side = 1.0 if pods.is_of_default_layers(name) else None
     gpt = float(shape["ffn_hidden"] == 4.0 * shape["hidden"])
     return Workload(

@@ -41,6 +41,9 @@ EIGHT_BITS = (Precision.fp8, Precision.fp8_row, Precision.fp8_block)
 #: Weight-only formats, which are not recipes since products widen them → bytes per weight with scales.
 WEIGHTS_ALONE = {"w4a16": 0.53125, "w8a16": 1.0}
 
+#: Bytes per weight of INT4 checkpoints: groups of 32 with a 16-bit scale (pack-quantized of compressed-tensors).
+INT4_BYTES = 0.5 + 2.0 / 32.0
+
 
 def weight_only_format(name: str) -> str:
     """Settings of a weight-only format, by its name; "" for any other name.

@@ -49,9 +49,8 @@ class Reliability:
     checkpoint_every: Scalar = metadata(
         "", "s", "checkpoint interval, 0 optimal", default=0.0
     )
-    # Meta's file system: 2 TB/s sustained, 7 TB/s at its peak (Llama team 2024, section 3.3.1).
     storage_bandwidth: Scalar = metadata(
-        "", "B/s", "storage bandwidth of the cluster", default=2e12, bounds=POSITIVE
+        "", "B/s", "storage bandwidth of the cluster, 0 by its size", default=0.0, bounds=NOT_NEGATIVE
     )
     # 20 GB/s for a node of eight: the best class of NVIDIA's reference architecture of the DGX SuperPOD H100.
     device_storage_bandwidth: Scalar = metadata(

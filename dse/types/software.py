@@ -207,7 +207,7 @@ class Software:
         "", "1", "any layout of layers over pipeline stages (pipeline_model_parallel_layout): 1 yes",
         default=None, bounds=YES_OR_NO, absent=0.0,
     )  # fmt: skip
-    reserve: Scalar = metadata("", "B", "reserved device memory: driver, communicators, fragments")
+    reserve: Scalar = metadata("", "B", "reserved device memory: context, communicators, fragments")
     memory_spread: Scalar = metadata(  # by default that of a framework left out: docs/intervals.md
         "", "1", "log standard deviation of measured over predicted peak memory", default=0.133, bounds=SHARE
     )

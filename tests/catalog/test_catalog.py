@@ -275,7 +275,7 @@ def test_numbers_that_people_know():
     a100, selene = catalog.record(types.Accelerator, "a100"), catalog.record(types.System, "selene")
     model = catalog.record(types.Workload, "megatron-1t")
     assert a100.matrix_rate.bf16 == 312e12 and a100.matrix_rate.fp8 == 0
-    assert a100.memory == types.MemoryTier(capacity=80 * 2**30, bandwidth=2039e9)
+    assert a100.memory == types.MemoryTier(capacity=79.15 * 2**30, bandwidth=2039e9)
     assert (selene.scale_up.bandwidth, selene.scale_out.bandwidth) == (300e9, 25e9)
     assert (model.n_layers, model.hidden, model.global_batch, model.dropout) == (128, 25600, 3072, 1)
     assert catalog.record(types.Software, "megatron-2022").attention == types.Attention.unfused

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import csv
+import tomllib
 from pathlib import Path
 
 import pytest
@@ -10,11 +11,13 @@ import pytest
 import dse
 from dse import types
 from dse.designs import catalog
+from dse.designs.catalog import value
 from dse.designs.leaves import replace
 from dse.errors import InputError
 from dse.model.machine.technology import generated
 from dse.types import Chip
 
+SWEEPS = Path(__file__).resolve().parents[2] / "sweeps"
 REFERENCE = Path(__file__).resolve().parents[3] / "shared" / "reference" / "hardware"
 
 CHIP = """
@@ -76,6 +79,18 @@ def test_memories_are_the_rows_of_the_table():
         assert memory.unit_capacity == pytest.approx(float(row["capacity_gb"]) * 1e9)
         if "KAIST" not in row["source"] and plain(row["name"]) != "hbm411":  # of the series, not of the table
             assert memory.unit_energy == pytest.approx(float(row["energy_pj_per_bit"]) * 8e-12)
+
+
+@pytest.mark.parametrize("path", sorted(SWEEPS.glob("*.toml")), ids=lambda path: path.stem)
+def test_sweeps_give_a_memory_of_the_market_the_energy_of_the_catalogue(path):
+    """What a study varies is cold memory, which nobody knows: rivals have the bits that their catalogue entry has."""
+    axes = tomllib.loads(path.read_text(encoding="utf-8")).get("axes", {})
+    energies = axes.get("chip.memory.unit_energy")
+    for slug, told in zip(axes["accelerator"], energies, strict=True) if energies else ():
+        name = catalog.entry("accelerator", slug).value("chip.memory")
+        if not name.startswith("cryo-dram"):
+            known = catalog.entry("memory", name).value("unit_energy")
+            assert value.number(told, "J/B", types.Bounds(), path.name) == pytest.approx(known), slug
 
 
 def plain(name):

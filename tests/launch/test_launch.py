@@ -390,7 +390,7 @@ def test_the_command_reads_and_writes(tmp_path):
     ("asked", "told"),
     [
         ("-w llama-3-70b -s h100 --for vllm --set tp=3", "tp=3, heads=64"),
-        ("-w llama-3-70b -s h100 --for sglang --set tp=1", "weights 141.1 GB of 85.9 GB"),
+        ("-w llama-3-70b -s h100 --for sglang --set tp=1", "weights 141.1 GB of 84.9 GB"),
         ("-w gpt-oss-120b -s h100 --for vllm --set precision=mxfp4", "expert_bytes=0.53 B"),
         ("-w llama-3-8b -s h100 --for megatron-lm --set tp=3 --set global_batch=3", "tp=3, heads=32"),
     ],

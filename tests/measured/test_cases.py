@@ -338,6 +338,22 @@ def test_dense_layers_and_further_tokens_are_those_that_a_row_states(table):
     assert dense.experts is None
 
 
+def test_a_model_cut_to_fewer_layers_predicts_no_further_token_unless_it_says_so(table):
+    """Four layers of DeepSeek-V3 are four, not four and one of multi-token prediction; whole models keep theirs."""
+    kept = {k: v for k, v in STATED.items() if k in ("gpu", "seq_len", "metric", "value", "unit")} | DEEPSEEK
+    short = kept | {"pp": "1", "vp": "1", "first_dense": "1"}
+
+    def blocks(row):
+        candidates = complete(read_cases(table(row))[0])
+        return candidates.workload.blocks, candidates.completed.get("n_predict")
+
+    assert blocks(short | {"layers": "61"}) == (62.0, "1")
+    for column in ("layers_used", "layers", "n_layers"):
+        assert blocks(short | {"layers": "", column: "4"}) == (4.0, None)
+    assert blocks(short | {"layers": "4", "note": "w/ MTP"}) == (5.0, None)
+    assert blocks(short | {"layers": "4", "mtp_num_layers": "1"}) == (5.0, None)
+
+
 BAD_ROWS = {
     "mixture of experts not in the catalogue": {"n_experts": "8"},
     "devices are no whole slices": {"gpu": "TPUv5e", "n_gpus": "301"},

@@ -435,7 +435,9 @@ def test_mutants_are_read_or_refused(tmp_path_factory, name, data):
     [("NVIDIA A100-SXM4-40GB", "a100-sxm-40gb"), ("NVIDIA H100 PCIe", "h100-pcie-80gb"),
      ("NVIDIA H100 NVL", "h100-nvl-94gb"),
      ("NVIDIA H200", "h200-sxm-141gb"), ("AMD Instinct MI300X", "mi300x"), ("NVIDIA GeForce RTX 4090", "rtx-4090"),
-     ("NVIDIA GH200 120GB", ""), ("NVIDIA Graphics Device", ""), ("Tesla V100-SXM2-32GB", "v100-sxm-32gb"),
+     ("NVIDIA GH200 120GB", "gh200-96gb"), ("NVIDIA GH200 480GB", "gh200-96gb"),
+     ("NVIDIA GH200 144G HBM3e", "gh200-144gb"), ("NVIDIA GH200", ""), ("NVIDIA Graphics Device", ""),
+     ("Tesla V100-SXM2-32GB", "v100-sxm-32gb"),
      ("NVIDIA B200", "b200-sxm-180gb"), ("NVIDIA GB200", "gb200-nvl72"), ("NVIDIA L40S", "l40s"), ("", "")],
 )  # fmt: skip
 def test_names_of_drivers_are_accelerators(name, slug):

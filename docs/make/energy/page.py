@@ -39,7 +39,8 @@ units and clock trees trade off)."""
 
 _LAYERS = """\
 The same, of the model alone, for more layers: larger ones need less energy an operation and have less to save, as the
-limit holds their clock; longer sequences move the best clock. `sweeps/dvfs_decoder_layers.toml` has every clock."""
+limit holds their clock. The best clock of all sizes and lengths is {clocks}.
+`sweeps/dvfs_decoder_layers.toml` has every clock."""
 
 #: Layers of that table.
 _MODELS, _LENGTHS = ("gpt-3-125m", "gpt-3-1-3b", "gpt-3-6-7b", "gpt-3-13b", "gpt-3-175b"), (128, 512, 1024)
@@ -61,7 +62,7 @@ def page(found: Sequence[FittedChip], command: str, figure: str, sections: Seque
     parts = [
         "# Energy, clocks and power limits", f"Written by `{command}`.", f"![Measured and predicted]({figure})",
         *_section("Power-limit traces", _TRACES, limits, (_errors(limits), _by_limit(limits), _by_batch(limits))),
-        *_section("A30 clock study", _CLOCKS, clocks, (_cells(clocks), _LAYERS, _layers(clocks))),
+        *_section("A30 clock study", _CLOCKS, clocks, (_cells(clocks), *_layers(clocks))),
         *(part for title, text in sections for part in (f"## {title}", text.rstrip())),
         "## Parameters", _parameters(found),
     ]  # fmt: skip
@@ -154,8 +155,9 @@ def _cells(found: Sequence[FittedChip]) -> str:
     return table(header, rows)
 
 
-def _layers(found: Sequence[FittedChip]) -> str:
-    rows = []
+def _layers(found: Sequence[FittedChip]) -> tuple[str, str]:
+    """Text on the layers, with the range of their best clocks, and their table."""
+    rows, best = [], []
     for one in found:
         for model in _MODELS:
             for tokens in _LENGTHS:
@@ -163,12 +165,23 @@ def _layers(found: Sequence[FittedChip]) -> str:
                 metrics = evaluate_many([replace(base, {CLOCK: float(clock)}) for clock in CLOCKS])
                 end = frugal_end(metrics["step_time"], metrics["device_power"])
                 joules = metrics["step_time"] * metrics["device_power"] / metrics["model_flops"]
+                best.append(end["best_clock"])
                 rows.append([
                     model, str(tokens), f"{1e12 * joules.min():.2f}", percent(1.0 - end["relative_energy"]),
                     percent(end["relative_time"] - 1.0), f"{1e-6 * end['best_clock']:.0f} MHz",
                 ])  # fmt: skip
     header = ["model", "tokens", "pJ per FLOP", "energy saved", "time lost", "best clock"]
-    return filed("energy_layers", header, rows)
+    return _LAYERS.format(clocks=clock_range(best)), filed("energy_layers", header, rows)
+
+
+def clock_range(clocks: Sequence[float]) -> str:
+    """The lowest and the highest of some clocks in Hz, in MHz: one number where they are equal.
+
+    >>> clock_range([840e6, 855e6, 825e6]), clock_range([840e6])
+    ('825 to 855 MHz', '840 MHz')
+    """
+    low, high = (f"{1e-6 * clock:.0f}" for clock in (min(clocks, default=0.0), max(clocks, default=0.0)))
+    return f"{low} MHz" if low == high else f"{low} to {high} MHz"
 
 
 def _points(found: FittedChip, index: int, sign: float) -> list[str]:

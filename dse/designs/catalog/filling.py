@@ -84,8 +84,12 @@ def _optionals(found: Entry, records: Mapping[str, type]) -> Values:
 
 
 def _accelerator(found: Entry, folder: Folder, fine: bool) -> Values:
-    """An accelerator; missing precisions have rate 0, and so do generated values. A chip has the dies of its file."""
+    """An accelerator; missing precisions have rate 0, and so do generated values. A chip has the dies of its file.
+
+    Its memory is what the runtime leaves of it (``usable``), where the file says so.
+    """
     values = _leaves_of(found, types.Accelerator, absent=0.0) | _optional(found, types.EfficiencySteps, "kernels.steps")
+    values["memory.capacity"] = found.value("memory.usable", values["memory.capacity"])
     if found.value("chip.node") is not None:
         values |= within("chip", _chip(found, folder)) | within("made", made_of(found, folder))
     values |= _optional(found, types.FineKernels, "kernels.fine")

@@ -124,6 +124,13 @@ def _stated_or_generated(values: dict[str, Sourced], where: str) -> None:
             raise _missing(f"{where}: {name}", name)
 
 
+def _no_more_than_there_is(values: dict[str, Sourced], where: str) -> None:
+    """What the runtime leaves of a memory is part of it."""
+    whole, left = values["capacity"], values.get("usable")
+    if left is not None and left.value > whole.value:
+        raise InputError(f"{where}.usable", left.text, f"{whole.text} (capacity) or less", "state both of one device")
+
+
 def _cores_of_all(values: dict[str, Sourced], where: str) -> None:
     """Cores that are on are some of those of the dies."""
     on, full = values.get("cores"), values.get("full_cores")
@@ -146,7 +153,10 @@ _ACCELERATOR = TableField(
     | {
         "kernels": TableField(_texts("family") | _leaves(types.Kernels) | {"steps": _STEPS}, shorthand="family"),
         "matrix_rate": TableField(_RATES, check=_some_rate),
-        "memory": TableField(_leaves(types.MemoryTier) | _texts("kind"), needs=_stated(types.MemoryTier)),
+        "memory": TableField(
+            _leaves(types.MemoryTier) | _texts("kind") | _numbers(usable=("B", POSITIVE)),
+            needs=_stated(types.MemoryTier), check=_no_more_than_there_is,
+        ),
         "chip": TableField(
             _texts("architecture", "node", "memory", "base_node") | _leaves(types.Chip),
             needs=("architecture", "node", "memory", "die_area", "power_budget", "stacks"),

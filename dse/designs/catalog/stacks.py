@@ -11,7 +11,7 @@ from dse.designs.catalog.filling import Values, levelled, made_of
 from dse.designs.catalog.load import Folder, plain
 from dse.designs.catalog.lookup import entry
 from dse.designs.catalog.schema import EXPERTS_LEFT_OPEN, LEFT_OPEN
-from dse.types.choices import EIGHT_BITS, WEIGHTS_ALONE
+from dse.types.choices import EIGHT_BITS, INT4_BYTES, WEIGHTS_ALONE
 from dse.types.paths import leaves
 
 
@@ -67,7 +67,8 @@ SERVED_FORMAT = ("mapping.precision", "mapping.serving.weight_bytes", "mapping.s
 def served_format(workload: str, device: Values) -> Values:
     """Format of a model's checkpoint, in which it is served by default: full path → value.
 
-    Experts in MXFP4 are multiplied in 16 bits, and so are 8-bit weights on a device without such products.
+    Experts in MXFP4 or INT4 are multiplied in 16 bits, and so are 8-bit weights on a device without such products, and
+    all weights of dense models in INT4.
 
     Args:
         workload: slug, name or alias.
@@ -83,6 +84,10 @@ def served_format(workload: str, device: Values) -> Values:
     generated = any(path.startswith("system.accelerator.chip.") for path in device)
     if stated == types.Precision.mxfp4:
         expert = WEIGHTS_ALONE["w4a16"]
+    elif stated == types.Precision.int4 and is_mixture(workload):
+        expert = INT4_BYTES
+    elif stated == types.Precision.int4:
+        weight = INT4_BYTES
     elif stated in EIGHT_BITS and not generated and not device.get("system.accelerator.matrix_rate.fp8"):
         weight = WEIGHTS_ALONE["w8a16"]
     elif stated is not None:

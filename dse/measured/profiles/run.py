@@ -205,6 +205,8 @@ def accelerator(name: str) -> str:
     >>> accelerator("NVIDIA H100 80GB HBM3"), accelerator("NVIDIA A100 80GB PCIe"), accelerator("NVIDIA X1")
     ('h100-sxm-80gb', 'a100-pcie-80gb', '')
     """
+    if known := catalog.find("accelerator", name):
+        return known
     words = set(re.findall(r"[a-z0-9]+", re.sub(r"sxm\d", "sxm", name.lower())))
     sizes = {word for word in words if re.fullmatch(r"\d+gb", word)}
     found = []

@@ -14,7 +14,7 @@ from typing import NamedTuple, TypeVar
 
 import jax.numpy as jnp
 
-from dse.model.choice import choose, max_prefer_first, min_prefer_first, plus, times
+from dse.model.choice import choose, max_prefer_first, min_prefer_first, plus, times, where_on
 from dse.model.formats import optimizer_bytes, parameter_bytes
 from dse.model.layout import Layout
 from dse.model.machine.rates import reciprocal
@@ -22,7 +22,7 @@ from dse.model.steps.training import StepTime
 from dse.model.work.convergence import run_tokens
 from dse.model.work.parameters import model_flops, parameter_count
 from dse.model.work.training import TrainingWork
-from dse.types import Checkpoint, Design, Reliability, Scalar
+from dse.types import Checkpoint, Design, Reliability, Scalar, System
 
 #: Maximum number of failures per stretch of training or restart.
 _MOST = 20.0
@@ -32,6 +32,13 @@ _LONGEST = 1e12
 _RAREST, _OFTENEST, _LEAST = 1e-15, 1.0, 1e-12
 #: Maximum share of slow nodes, whose logarithm of the others is finite.
 _SLOW = 1.0 - 2.0**-20
+
+#: Devices of a small cluster, and bytes/s of the file server that they share: 1 to 2 GB/s by NFS, as published advice
+#: on the storage of GPU clusters says.
+_SMALL, _FILE_SERVER = 64.0, 1.5e9
+#: Devices of a hyperscaler's job, and bytes/s of its file system: 2 TB/s sustained (Llama team 2024, section 3.3.1).
+_LARGE, _FILE_SYSTEM = 16384.0, 2e12
+_GROWTH = math.log(_FILE_SYSTEM / _FILE_SERVER) / math.log(_LARGE / _SMALL)
 
 
 class FailureRates(NamedTuple):
@@ -98,6 +105,19 @@ def best_interval(stall: Scalar, rate: Scalar) -> Scalar:
     return q / (1.0 + q * (1.0 / 3.0 - q / 24.0)) / rate
 
 
+def storage_bandwidth(system: System) -> Scalar:
+    """Bytes/s of the storage that all devices share: as stated, else by the number of devices ``N``.
+
+    ``1.5 GB/s (N / 64)^1.3``, no less than one file server's and no more than a hyperscaler's 2 TB/s. Between these two
+    ends it gives 9 GB/s for 256 devices, where the reference architecture of the DGX SuperPOD H100 asks for 7 to 20
+    written by a scalable unit (from memory), and 228 GB/s for the 3,072 of Selene, which wrote 273 (Narayanan et al.
+    2021, section 5.10).
+    """
+    stated = (system.reliability or Reliability()).storage_bandwidth
+    grown = _FILE_SERVER * jnp.maximum(system.n_devices / _SMALL, 1.0) ** _GROWTH
+    return where_on(stated, stated, jnp.minimum(grown, _FILE_SYSTEM))
+
+
 def saved_parameters(design: Design, work: TrainingWork) -> Scalar:
     """Parameters whose state a checkpoint holds: the trained ones."""
     adapters = times(work.trained.added, design.workload.blocks * design.mapping.tp)
@@ -135,7 +155,8 @@ def savings(design: Design, held: Scalar, step: StepTime, size: Scalar) -> dict[
     """
     r, system = design.system.reliability or Reliability(), design.system
     copy = jnp.minimum(held / system.host.bandwidth, _LONGEST)
-    write = jnp.minimum(max_prefer_first(size / r.storage_bandwidth, held / r.device_storage_bandwidth), _LONGEST)
+    shared = storage_bandwidth(system)
+    write = jnp.minimum(max_prefer_first(size / shared, held / r.device_storage_bandwidth), _LONGEST)
     parity = jnp.minimum(held / system.scale_out.bandwidth, _LONGEST)
     window = step.total - step.optimizer
 

@@ -6,7 +6,14 @@ from dse.model.choice import given, plus, times
 from dse.model.layout import Layout
 from dse.model.machine.rates import ANY_PEAK, matrix_rate, reciprocal
 from dse.model.work.attention import flash_pairs
-from dse.model.work.parameters import attention_flops, flops_of_levels, forward_flops, model_flops, repeated_flops
+from dse.model.work.parameters import (
+    attended_tokens,
+    attention_flops,
+    flops_of_levels,
+    forward_flops,
+    model_flops,
+    repeated_flops,
+)
 from dse.types import Design, Scalar
 
 
@@ -17,7 +24,7 @@ def throughput(design: Design, layout: Layout, step_time: Scalar) -> dict[str, S
     each = reciprocal(step_time * layout.devices)
     share = reciprocal(matrix_rate(design.system.accelerator, design.mapping.precision, ANY_PEAK)) * each
     flops = model_flops(w)
-    causal = model_flops(w, flash_pairs(w) / (w.seq_len * w.seq_len))
+    causal = model_flops(w, flash_pairs(w) / (w.seq_len * attended_tokens(w)))
     repeated = tokens * (
         layout.recompute.full * forward_flops(w)
         + layout.recompute.core * attention_flops(w)

@@ -178,9 +178,11 @@ class Grouped:
 
     def kv_bytes(self, serving: Serving, tp: Scalar, tokens: Scalar) -> Scalar:
         """Cache bytes of ``tokens`` of one sequence per attention layer, keys of an indexer included."""
-        s = self.sparse
-        index = s.index_bytes * s.index_dim * jnp.minimum(s.index_heads, 1.0)
-        return plus(self.token_bytes(serving, tp) * self.held(tokens), times(s.sparse_layers, times(index, tokens)))
+        s, kept = self.sparse, self.token_bytes(serving, tp) * self.held(tokens)
+        if nothing(s.sparse_layers):
+            return kept
+        index = (s.index_bytes + block_scales(s.index_bytes)) * s.index_dim * jnp.minimum(s.index_heads, 1.0)
+        return plus(kept, times(s.sparse_layers, times(index, tokens)))
 
     def read_bytes(self, serving: Serving, tp: Scalar, tokens: Scalar) -> Scalar:
         """Cache bytes that a query reads per layer: all, or with sparse attention the attended tokens."""
@@ -207,6 +209,14 @@ class Grouped:
         whole = jnp.maximum(2.0 * tokens, 1.0)
         met = self.mean_of_layers(tokens, causal_pairs(whole, self.workload.window) / whole)
         return plus(met, times(-1.0, self.skipped(tokens, causal_pairs(whole, self.sparse.attended) / whole)))
+
+
+def block_scales(width: Scalar) -> Scalar:
+    """Bytes of scales per cached value of ``width`` bytes: an fp32 for 128 values of less than 16 bits, else none.
+
+    DeepSeek-AI 2025 (DSA): keys of the indexer and compressed columns, as FlashMLA and DeepGEMM read them.
+    """
+    return jnp.where(width < 2.0, 4.0 / 128.0, 0.0)
 
 
 def rotary(workload: Workload, layout: Layout, recomputed_from: int = 0) -> Operator:

@@ -6,8 +6,9 @@ from dataclasses import dataclass
 
 import jax.numpy as jnp
 
+from dse.model.choice import nothing
 from dse.model.layout import Layout
-from dse.model.work.grouped import Grouped, rotary
+from dse.model.work.grouped import Grouped, block_scales, rotary
 from dse.model.work.operators import NORM, elementwise, linear
 from dse.types import Design, Latent, Operator, Recompute, Scalar, Serving
 
@@ -130,8 +131,17 @@ class Compressed(Grouped):
         return 1.0
 
     def token_bytes(self, serving: Serving, tp: Scalar) -> Scalar:
-        """Bytes of compressed and rotary columns (DeepSeek-AI 2024, table 1)."""
-        return serving.cache_bytes * (self.latent.kv_rank + self.latent.rope_dim)
+        """Bytes of compressed and rotary columns (DeepSeek-AI 2024, table 1).
+
+        Sparse kernels over an 8-bit cache keep the rotary columns in 16 bits, and scales of the others: 512 + 16 + 128
+        bytes a token and layer of DeepSeek-V3.2 (FlashMLA; ``fp8_ds_mla`` of vLLM).
+        """
+        latent, held, share = self.latent, serving.cache_bytes, self.sparse.sparse_layers
+        plain = held * (latent.kv_rank + latent.rope_dim)
+        if nothing(share):
+            return plain
+        more = block_scales(held) * latent.kv_rank + jnp.maximum(2.0 - held, 0.0) * latent.rope_dim
+        return plain + share * more
 
     def held(self, tokens: Scalar) -> Scalar:
         """All ``tokens``."""

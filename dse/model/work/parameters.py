@@ -150,10 +150,22 @@ def routed_parameters(workload: Workload) -> Scalar:
 # FLOPs by convention
 
 
-def attention_flops(workload: Workload) -> Scalar:
-    """Forward FLOPs per token of scores and context, full square: ``4 L s a d`` with the mean head size ``d``."""
+def attended_tokens(workload: Workload) -> Scalar:
+    """Tokens per query by the convention of the full square, mean over layers.
+
+    The sequence, or the window of layers that have one: kernels compute no more.
+    """
     w = workload
-    return 4.0 * w.blocks * w.seq_len * w.n_heads * attention_of(w).mean_dim
+    return w.seq_len if nothing(w.local_layers) else attention_of(w).held(w.seq_len)
+
+
+def attention_flops(workload: Workload) -> Scalar:
+    """Forward FLOPs per token of scores and context, full square: ``4 L s a d`` with the mean head size ``d``.
+
+    ``s`` are the :func:`attended_tokens`: of windowed layers the window.
+    """
+    w = workload
+    return 4.0 * w.blocks * attended_tokens(w) * w.n_heads * attention_of(w).mean_dim
 
 
 def forward_flops(workload: Workload) -> Scalar:
@@ -193,7 +205,8 @@ def model_flops(workload: Workload, attention_share: Scalar = 1.0) -> Scalar:
     """Model FLOPs of one step: three passes, head counted, recompute not (Narayanan et al. 2021, eq. 3).
 
     Without a backward one pass. Frozen matrices have no weight gradient, so two passes, without the FLOPs of adapters,
-    as in publications. ``attention_share`` scales the attention square: 1 is the Megatron/PaLM convention.
+    as in publications. ``attention_share`` scales the attention square: 1 is the Megatron/PaLM convention, in which
+    windowed layers have a window for the sequence.
     """
     without_square = forward_flops(workload) - (1.0 - attention_share) * attention_flops(workload)
     head = times(2.0 * head_parameters(workload), plus(1.0, workload.predicted))

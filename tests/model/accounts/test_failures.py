@@ -12,9 +12,18 @@ import pytest
 
 import dse
 from dse.designs.leaves import known_leaves, leaf, replace
-from dse.doors.study_training import TRAINING
+from dse.doors.study_training import TRAINING, _training_failures
 from dse.errors import InputError
-from dse.model.accounts.failures import FailureRates, Saving, best_interval, growth, lost_time, no_spare, slowed
+from dse.model.accounts.failures import (
+    FailureRates,
+    Saving,
+    best_interval,
+    growth,
+    lost_time,
+    no_spare,
+    slowed,
+    storage_bandwidth,
+)
 from dse.model.steps.training import StepTime
 from dse.model.work.convergence import critical_batch
 from dse.spec.sweep import from_text
@@ -185,6 +194,40 @@ def test_flops_of_a_run():
     assert float(found.run_flops) == pytest.approx(1.2e26, rel=0.03)
 
 
+# --- storage ---------------------------------------------------------------------------------------------------
+
+
+def test_a_small_cluster_has_a_file_server_and_a_large_one_a_file_system():
+    """By hand: (2e12 / 1.5e9)^(1/4) = 6.04 for 256 devices, a quarter of the way from 64 to 16,384 by the logarithm."""
+
+    def of(n_devices, **values):
+        sized = replace(llama(n_devices=1024), {"system.n_devices": float(n_devices)} | values)
+        return float(storage_bandwidth(sized.system))
+
+    assert [of(n) for n in (1, 8, 64, 16384, 131072)] == pytest.approx([1.5e9, 1.5e9, 1.5e9, 2e12, 2e12], rel=1e-6)
+    assert of(256) == pytest.approx(1.5e9 * (2e12 / 1.5e9) ** 0.25, rel=1e-5)
+    assert of(256) == pytest.approx(9.06e9, rel=1e-3)
+    sizes = [of(n) for n in (32, 64, 128, 512, 1024, 4096, 16384, 65536)]
+    assert all(np.diff(sizes) >= 0.0)
+    assert 7e9 < of(256) < 20e9, "written by a scalable unit of a DGX SuperPOD H100: good, better"
+    assert of(3072) == pytest.approx(273e9, rel=0.25), "checkpoints of Selene (Narayanan et al. 2021)"
+    assert of(64, **{f"{RELIABILITY}.storage_bandwidth": 2e12}) == 2e12
+
+
+def test_a_checkpoint_of_64_devices_takes_minutes_and_says_of_which_storage():
+    """Llama 2 70B: 14 bytes of each of 69e9 parameters are 966 GB, 644 s at 1.5 GB/s; people report ten minutes."""
+    design = dse.design("llama-2-70b", "selene", n_devices=64, tp=8, pp=8)
+    found = dse.evaluate(design)
+    assert float(found.checkpoint_bytes) == pytest.approx(966e9, rel=0.01)
+    assert float(found.checkpoint_time) == pytest.approx(644.0, rel=0.02)
+    values = {name: float(getattr(found, name)) for name in TRAINING.group("run") | {"run_time", "step_time"}}
+    told = _training_failures(values, design)
+    assert "(storage of 1.50 GB/s, the default for 64 devices)" in told
+    stated = dse.design("llama-2-70b", "selene", n_devices=64, tp=8, pp=8, storage_bandwidth=250e9)
+    assert "(storage of 250 GB/s)" in _training_failures(values, stated)
+    assert "storage" not in _training_failures(values, replace(stated, {f"{RELIABILITY}.checkpoint": 2.0}))
+
+
 # --- laws -----------------------------------------------------------------------------------------------------
 
 
@@ -195,7 +238,7 @@ def test_goodput_falls_with_devices_and_rises_with_what_is_better(kind):
     large = llama(kind, 131072)
     for name in ("device_mtbf", "link_mtbf", "node_mtbf", "software_mtbf", "storage_bandwidth",
                  "device_storage_bandwidth", "spares"):  # fmt: skip
-        start = 10.0 if name == "spares" else leaf(large, f"{RELIABILITY}.{name}")
+        start = {"spares": 10.0, "storage_bandwidth": 2e12}.get(name) or leaf(large, f"{RELIABILITY}.{name}")
         found = [float(at(large, **{name: factor * start}).goodput_fraction) for factor in (1e-3, 0.1, 0.5, 1.0, 4.0)]
         assert all(np.diff(found) >= -1e-6), name
         if name.endswith("_mtbf"):

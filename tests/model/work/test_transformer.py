@@ -103,6 +103,34 @@ def test_flash_attention_computes_the_causal_half_only():
     assert float(scores.forward.flops) == pytest.approx(2 * 32 * s * s * 128)
 
 
+def test_model_flops_of_windowed_layers_count_the_window():
+    """GPT-OSS-120B at 4,096 tokens, by hand: half of 36 layers see 128 tokens, so (4096 + 128) / 2 = 2,112 on average.
+
+    ``4 L s a d`` = 4 x 36 x 2,112 x 64 x 64 = 1.2457e9 FLOPs a token forward, of 2.4159e9 with the whole square.
+    """
+    oss = catalog.record(types.Workload, "gpt-oss-120b")
+    whole = dataclasses.replace(oss, local_layers=0.0)
+    assert float(parameters.attention_flops(oss)) == pytest.approx(4 * 36 * 2112 * 64 * 64)
+    assert float(parameters.attention_flops(whole)) == pytest.approx(4 * 36 * 4096 * 64 * 64)
+    counted, square = (float(parameters.model_flops(w)) for w in (oss, whole))
+    tokens = oss.global_batch * oss.seq_len
+    assert square - counted == pytest.approx(3 * tokens * (2.4159e9 - 1.2457e9), rel=1e-4)
+    assert square / counted == pytest.approx(1.10, abs=0.01)
+    assert float(parameters.attended_tokens(dataclasses.replace(oss, window=1e6))) == 4096.0
+
+
+@pytest.mark.parametrize("model", ["gpt-oss-20b", "gemma-3-27b", "mistral-7b", "llama-4-scout"])
+def test_causal_model_flops_are_those_of_the_pairs_that_kernels_compute(model):
+    """``model_flops`` of the pairs: 4 a d of each pair, layer and pass, whatever the windows."""
+    w = dataclasses.replace(catalog.record(types.Workload, model), seq_len=16384.0)
+    pairs = attention.flash_pairs(w)
+    share = pairs / (w.seq_len * parameters.attended_tokens(w))
+    without = float(parameters.model_flops(w, 0.0))
+    by_pairs = 3.0 * w.global_batch * 4.0 * w.n_layers * w.n_heads * w.head_dim * pairs
+    assert float(parameters.model_flops(w, share)) - without == pytest.approx(float(by_pairs), rel=1e-5)
+    assert 0.5 <= float(share) <= 1.0
+
+
 def test_grouped_queries_are_not_read_as_multi_head():
     """GQA shrinks the QKV projection and its parameters, and key/value heads replicate beyond their number."""
     grouped = dataclasses.replace(WORKLOAD, n_kv_heads=8.0)
@@ -129,8 +157,11 @@ def test_dropout_off_removes_its_masks_and_kernels():
 
 @pytest.mark.parametrize("name", ["gpt-3-175b", "llama-3-70b", "gopher-280b", "gemma-2-27b", "mistral-7b"])
 def test_operators_do_the_model_flops(name):
-    """The linear layers and the full attention square of all operators are the model FLOPs by convention."""
-    workload = catalog.record(types.Workload, name)
+    """The linear layers and the full attention square of all operators are the model FLOPs by convention.
+
+    Unfused kernels, which mask windows, compute the square of windowed layers too.
+    """
+    workload = dataclasses.replace(catalog.record(types.Workload, name), local_layers=0.0)
     work = work_of(make_design(dataclasses.replace(workload, global_batch=1.0)))
     passes = [
         work.flops
