@@ -59,16 +59,21 @@ class Labelled:
 
 def to_xarray(results: Labelled) -> xr.Dataset:
     """The dataset of labelled results, equal to that of :func:`open_results`."""
-    import xarray as xr
-
     from dse.sweep.results.shown import shown
+
+    dataset = shown(_indexed(_plain(results)))
+    if results.overview:
+        dataset.encoding[OVERVIEW] = _plain(results.overview)
+    return dataset
+
+
+def _plain(results: Labelled) -> xr.Dataset:
+    """Labelled results as a dataset without an index of designs."""
+    import xarray as xr
 
     data = {name: xr.Variable(*variable) for name, variable in results.data.items()}
     coords = {name: xr.Variable(*variable) for name, variable in results.coords.items()}
-    dataset = shown(_indexed(xr.Dataset(data, coords, results.attrs)))
-    if results.overview:
-        dataset.encoding[OVERVIEW] = to_xarray(results.overview)
-    return dataset
+    return xr.Dataset(data, coords, results.attrs)
 
 
 def open_results(path: str | Path) -> xr.Dataset:
