@@ -31,6 +31,8 @@ def show_best(out: Console, summary: Summary, chances: Mapping[int, float] = Map
     ``chances``: index of a design → probability that it is the best.
     """
     show.heading(out, f"best by {summary.objective.replace('_', ' ')}{_of_what(summary)}")
+    if summary.work:
+        out.print(Text(summary.work), soft_wrap=True)
     axes, same = _axes(summary.best)
     if same:
         out.print(Text("same for all: " + ", ".join(same)), soft_wrap=True)
@@ -63,13 +65,13 @@ def _width(out: Console, table: Table) -> int:
 
 def _axes(best: Sequence[BestDesign]) -> tuple[list[Column], list[str]]:
     """The axes that distinguish the designs, as columns, and the values of the others."""
-    given = best[0].labels
+    given = best[0].labels | best[0].work
     ends = Counter(name.rpartition(".")[2] for name in given)
     columns, same = [], []
     for name in [*(n for n in given if n not in SHORT), *(n for n in SHORT if n in given)]:
         end = name.rpartition(".")[2]
         heading = SHORT.get(name, end if ends[end] == 1 else name)
-        cells = [label(name, design.labels[name]) for design in best]
+        cells = [label(name, (design.labels | design.work)[name]) for design in best]
         if len(best) > 1 and len(set(cells)) == 1:
             same.append(f"{heading} {cells[0]}")
         else:

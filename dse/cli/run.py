@@ -174,6 +174,7 @@ def summary_document(summary: Summary, seconds: dict[str, float], figures: list[
         "study": summary.study.name,
         "rate": summary.rate,
         "caution": summary.caution,
+        "cautions": list(summary.cautions),
         "ranking": summary.ranking,
         "seconds": seconds,
         "output": str(summary.output),
@@ -190,7 +191,7 @@ def _print(summary: Summary, known: dict[int, float]) -> None:
     out = show.console()
     if summary.best:
         best.show_best(out, summary, known)
-        for text in filter(None, (summary.caution, summary.outside, summary.context, summary.prices)):
+        for text in summary.best_cautions:
             out.print(Text(text, "yellow"), soft_wrap=True)
     share = show.percent(summary.n_feasible / max(summary.n_designs, 1))
     show.heading(out, f"feasible: {summary.n_feasible:,} of {show.counted(summary.n_designs, 'design')} ({share})")

@@ -106,7 +106,7 @@ def search(
 
         return print_check(problem, certificate, as_json)
     out.print(Text(f"{problem.spec.sweep.title}\n{size(problem)}"), soft_wrap=True)
-    for remark in filter(None, dict.fromkeys((*problem.spec.notes, *problem.grid.remarks, problem.remark))):
+    for remark in problem.remarks:
         out.print(Text(remark, "yellow"), soft_wrap=True)
     if figure:
         check(output or problem.spec.sweep.output, force, machines=False, front=problem.n_objectives > 1)
@@ -158,6 +158,7 @@ def size(problem: Problem) -> str:
 
 def _as_dict(found: Outcome) -> dict[str, Any]:
     document = dataclasses.asdict(found) | {"output": str(found.output), "any_feasible": found.any_feasible}
+    document["cautions"] = list(found.cautions)
     document["size"] = found.size if math.isfinite(found.size) else "infinite"
     if found.proof:
         document["proof"]["certificate"] = str(found.proof.certificate)
@@ -169,6 +170,8 @@ def _print(found: Outcome, problem: Problem) -> None:
     objectives = [text.replace("_", " ") for text in found.objectives]
     seeds = f"over {show.counted(len(problem.spec.seeds), 'seed')}"
     polished = ", after polishing" if problem.spec.polish else ""
+    if found.work:
+        out.print(Text(found.work), soft_wrap=True)
     if found.front:
         show.heading(out, f"front of {' and '.join(objectives)} by method, {seeds}")
         _print_fronts(out, found, problem.study)
@@ -184,7 +187,7 @@ def _print(found: Outcome, problem: Problem) -> None:
         _print_best(out, found, problem.study)
     if found.proof:
         print_proof(out, found.proof, problem)
-    for text in filter(None, (found.caution, found.outside, found.context, found.prices)):
+    for text in found.best_cautions:
         out.print(Text(text, "yellow"), soft_wrap=True)
     if found.front:
         out.print(Text(_size_of_front(found)), soft_wrap=True)

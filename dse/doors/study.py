@@ -121,6 +121,10 @@ class Study:
     headline: Callable[[Mapping[str, float]], Sequence[str]] = lambda metrics: ()
     #: metrics by name → the headline metrics of one design
     settings: Callable[[Design], str] = lambda design: ""  #: how a design works, in one line
+    work_leaves: Callable[[Design], tuple[str, ...]] = lambda design: ()
+    #: leaves that say what a step or a request of a design works on
+    work: Callable[[Mapping[str, Any]], str] = lambda labels: ""
+    #: labels of some of these leaves → what each step or request works on, in one line
     remark: Callable[[str, Mapping[str, float], Design], str] = lambda total, metrics, design: ""
     #: (a total, metrics by name, design) → what a reader of the total's parts should know, in words
     inside: Callable[[Design], Breakdown] = lambda design: Breakdown(design)

@@ -207,6 +207,37 @@ def _settings(design: Design) -> str:
     )
 
 
+#: Path of the leaves of requests.
+_REQUESTS = "workload.requests."
+
+
+def _work_leaves(design: Design) -> tuple[str, ...]:
+    """Lengths of requests, and what their load reads: an offline queue fills the engine."""
+    from dse.types import Load, Requests
+
+    load = Load(int((design.workload.requests or Requests()).load))
+    read = {Load.offline: (), Load.rate: ("request_rate",)}.get(load, ("concurrency",))
+    return tuple(_REQUESTS + name for name in ("prompt_tokens", "output_tokens", *read, "load"))
+
+
+def _work(labels: Mapping[str, Any]) -> str:
+    """Lengths and load of requests, as far as all designs have the same."""
+    from dse.types import Load
+
+    said = {name.removeprefix(_REQUESTS): value for name, value in labels.items() if name.startswith(_REQUESTS)}
+    load = said.get("load")
+    means = {kind: said[f"{kind}_tokens"] for kind in ("prompt", "output") if f"{kind}_tokens" in said}
+    lengths = [_tokens(int(mean) if mean == int(mean) else mean, kind) for kind, mean in means.items()]
+    parts = [f"each request: {' and '.join(lengths)}"] if lengths else []
+    if load == choice_name(Load.offline):
+        parts.append("as many in flight as fit")
+    elif load == choice_name(Load.rate) and "request_rate" in said:
+        parts.append(f"{said['request_rate']:g} requests/s")
+    elif load != choice_name(Load.rate) and "concurrency" in said:
+        parts.append(f"concurrency {said['concurrency']:g}")
+    return "; ".join(parts)
+
+
 def _tokens(mean: Scalar, kind: str) -> str:
     """A mean number of tokens of a kind: of a trace with three digits."""
     whole = mean == round(float(mean))
@@ -341,6 +372,8 @@ SERVING = Study(
     complete=with_serving_defaults,
     headline=_headline,
     settings=_settings,
+    work_leaves=_work_leaves,
+    work=_work,
     remark=_remark,
     inside=_inside,
     bounds=_bounds,

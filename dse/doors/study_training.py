@@ -233,6 +233,18 @@ def _training_settings(design: Design) -> str:
     return f"{counted(w.global_batch, 'sequence')} of {w.seq_len:g}, micro-batch {m.micro_batch:g}; {choices}"
 
 
+#: Leaves of the work of a step.
+_BATCH, _SEQUENCE = "workload.global_batch", "workload.seq_len"
+
+
+def _training_work(labels: Mapping[str, Any]) -> str:
+    """Batch and sequence, as far as all designs have the same."""
+    batch, tokens = labels.get(_BATCH), labels.get(_SEQUENCE)
+    sequences = "sequences" if batch is None else f"{batch:,.0f} sequence{'s' * (batch != 1)}"
+    of = "" if tokens is None else f" of {tokens:,.0f} token{'s' * (tokens != 1)}"
+    return "" if batch is None and tokens is None else f"each step: {sequences}{of}"
+
+
 def _training_remark(total: str, metrics: Mapping[str, float], design: Design) -> str:
     """Of memory the chance that it fits, of energy what power it takes, of a run how it fails."""
     if total == "peak_memory":
@@ -366,6 +378,8 @@ TRAINING = Study(
     steps=("parameters", "model_flops"),
     headline=_training_headline,
     settings=_training_settings,
+    work_leaves=lambda design: (_BATCH, _SEQUENCE),
+    work=_training_work,
     remark=_training_remark,
     operators_of="one micro-batch on one device",
     unread=NOT_OF_TRAINING,

@@ -21,6 +21,8 @@ from dse.sweep.results.dataset import described
 from dse.sweep.results.files import Labelled, Variable
 from dse.sweep.results.labels import coordinate, labels
 from dse.sweep.results.provenance import provenance
+from dse.sweep.results.schema import CAUTIONS
+from dse.sweep.results.work import work_coordinates
 
 #: What the best design of a seed is where there are several objectives.
 _SOUGHT = "each its own weighted geometric mean of the objectives; the best by each of them are on the front (front_*)"
@@ -29,6 +31,7 @@ _SOUGHT = "each its own weighted geometric mean of the objectives; the best by e
 def build(problem: Problem, found: list[MethodResult], summary: Outcome, identity: dict[str, str]) -> Labelled:
     """Every variable with units and long name."""
     fixed = {variable_name(axis): coordinate((), axis, labels(axis)[0]) for axis in problem.grid.fixed}
+    fixed |= {name: values for name, values in work_coordinates(problem.grid).items() if not values.dims}
     data = _history(problem, found) | _best(problem, found)
     if problem.n_objectives > 1:
         data |= _front(problem, found) | _reached([summary.fronts[one.method] for one in found])
@@ -139,6 +142,7 @@ def _attributes(
     """Global attributes: what was searched, with what, and on whose data it rests."""
     return {
         "title": problem.spec.sweep.title,
+        CAUTIONS: "\n".join(summary.cautions),
         "Conventions": "CF-1.11",
         "specification": problem.spec.sweep.text,
         **identity,

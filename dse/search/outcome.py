@@ -18,6 +18,7 @@ from dse.search.several import FrontDesign, MethodFront
 from dse.spec.axes import Label
 from dse.sweep.results.prices import price_notes
 from dse.sweep.results.summary import cautions
+from dse.sweep.results.work import work_line
 from dse.types import Design
 
 #: Relative difference between a search's value of a design and the plain model's that rounding explains.
@@ -66,7 +67,19 @@ class Outcome:
     outside: str = ""  #: in what they exceed the range that their stack was calibrated in, in one line
     context: str = ""  #: in what they are longer than the contexts of their models, in one line
     prices: str = ""  #: what stands in for prices of the designs' accelerators that nobody states, in one line
+    remarks: tuple[str, ...] = ()  #: what a reader must know of the whole space, a line each
+    work: str = ""  #: what each step or request of all designs works on, in one line
     proof: Proof | None = None  #: what is proven of all designs of the space, where that was asked
+
+    @property
+    def best_cautions(self) -> tuple[str, ...]:
+        """What a reader of the best designs must know, a line each."""
+        return tuple(filter(None, (self.caution, self.outside, self.context, self.prices)))
+
+    @property
+    def cautions(self) -> tuple[str, ...]:
+        """What a reader of the results must know, a line each: of the best designs, then of the whole space."""
+        return tuple(dict.fromkeys((*self.best_cautions, *self.remarks)))
 
     @property
     def any_feasible(self) -> bool:
@@ -113,6 +126,8 @@ def of_methods(
         caution=next(iter(to_know.told), ""),
         outside=to_know.outside,
         context=to_know.context,
+        remarks=problem.remarks,
+        work=work_line(problem.grid),
         prices=price_notes(problem.grid, [one.labels for one in told] + [one.labels for one in designs]),
         proof=proof,
     )

@@ -48,6 +48,11 @@ class Problem:
         return len(self.program.objectives)
 
     @property
+    def remarks(self) -> tuple[str, ...]:
+        """What a reader must know of the space before anything is computed, a line each."""
+        return tuple(filter(None, dict.fromkeys((*self.spec.notes, *self.grid.remarks, self.remark))))
+
+    @property
     def remark(self) -> str:
         """That an objective compares unlike workloads, of which the one with the least work wins; else empty."""
         unlike, study = works(self.grid), self.study

@@ -89,7 +89,7 @@ def test_one_is_one():
     assert counted(1, "design") == "1 design" and counted(2, "design") == "2 designs"
     assert "Pareto front: 1 design" in plot.pareto(designs(1)).get_suptitle().splitlines()
     slow = designs(2, keep="top:2").assign(step_time=("design", [10.0, 50.0], {"units": "s"}))
-    assert "1 slower one is not shown" in plot.breakdown(slow).get_suptitle()
+    assert "best by step time; 1 other of 2 (" in plot.breakdown(slow).get_suptitle()
 
 
 def test_sizes_of_spaces_are_in_words():

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from dse.spec.sweep import LONGEST_TITLE
-from dse.sweep.results.schema import wrong
+from dse.sweep.results.schema import CAUTIONS, wrong
 
 #: Maximum lengths of a label or name, and of units, which may be a product of many factors.
 LONGEST_LABEL, LONGEST_UNITS = 500, 5_000
@@ -157,7 +157,7 @@ _TEXTS = (
     "Conventions", "specification", "specification_hash", "catalog_digest", "code_version", "code_digest", "study",
     "model", "jax_version", "device", "dtype", "any_option", "keep", "histogram", "objective", "source", "sources",
     "bibliography", "unverified_constants", "compression", "search_digest", "budget", "whole_stacks",
-    "compression_asked", "coordinates",
+    "compression_asked", "coordinates", CAUTIONS,
 )  # fmt: skip
 
 #: Global attribute that is read → (check, description).

@@ -21,6 +21,7 @@ from dse.sweep.results import overview
 from dse.sweep.results.files import Labelled, Variable
 from dse.sweep.results.labels import BOOLEAN, coordinate, labels, part_labels
 from dse.sweep.results.layout import NO_DESIGN
+from dse.sweep.results.work import work_coordinates
 
 #: (grid, indices of designs) → name of a variable → its values, units and long name.
 Judge = Callable[[Grid, np.ndarray], Mapping[str, tuple[np.ndarray, dict[str, str]]]]
@@ -52,7 +53,7 @@ def _whole(grid: Grid, part: Part) -> Labelled:
         name: Variable(dims, _placed(grid, part, values).reshape(shape), attrs)
         for name, values, attrs in _metrics(grid, part)
     }
-    return Labelled(data, _dimension_coordinates(grid) | levels)
+    return Labelled(data, _dimension_coordinates(grid) | work_coordinates(grid) | levels)
 
 
 def _placed(grid: Grid, part: Part, values: np.ndarray) -> np.ndarray:
@@ -78,6 +79,7 @@ def single_designs(grid: Grid, part: Part) -> Labelled:
     for axis in grid.mapping_axes:
         parts = part_labels(axis, grid.mapping_values(axis, mapping))
         coordinates[variable_name(axis)] = coordinate(along, axis, parts)
+    coordinates |= work_coordinates(grid, digits)
     data = {name: Variable(along, values, attrs) for name, values, attrs in _metrics(grid, part)}
     return Labelled(data, coordinates)
 
@@ -100,7 +102,7 @@ def _best(grid: Grid, part: Part) -> Labelled:
         parts = part_labels(axis, grid.mapping_values(axis, mapping))
         missing = "" if parts.dtype.kind == "U" else 0
         data[variable_name(axis)] = coordinate(dims, axis, spread(parts, missing))
-    return Labelled(data, _dimension_coordinates(grid))
+    return Labelled(data, _dimension_coordinates(grid) | work_coordinates(grid))
 
 
 # --- pieces -----------------------------------------------------------------------------------------------

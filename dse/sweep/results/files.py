@@ -59,14 +59,21 @@ class Labelled:
 
 def to_xarray(results: Labelled) -> xr.Dataset:
     """The dataset of labelled results, equal to that of :func:`open_results`."""
+    from dse.sweep.results.shown import shown
+
+    dataset = shown(_indexed(_plain(results)))
+    if results.overview:
+        dataset.encoding[OVERVIEW] = _plain(results.overview)
+    return dataset
+
+
+def _plain(results: Labelled) -> xr.Dataset:
+    """Labelled results as a dataset without an index of designs."""
     import xarray as xr
 
     data = {name: xr.Variable(*variable) for name, variable in results.data.items()}
     coords = {name: xr.Variable(*variable) for name, variable in results.coords.items()}
-    dataset = _indexed(xr.Dataset(data, coords, results.attrs))
-    if results.overview:
-        dataset.encoding[OVERVIEW] = to_xarray(results.overview)
-    return dataset
+    return xr.Dataset(data, coords, results.attrs)
 
 
 def open_results(path: str | Path) -> xr.Dataset:
@@ -76,11 +83,12 @@ def open_results(path: str | Path) -> xr.Dataset:
         path: netCDF4 file of ``dse run``, or of ``to_netcdf`` on a dataset of this function.
 
     Returns:
-        The dataset; every variable has ``units`` and ``long_name``, global attributes give its provenance. Parts of the
-        mapping (for single designs all axes) are levels of an index: ``results.sel(tp=8, recompute="full")``; the
-        coordinate ``mapping`` (``design``) numbers the rows: ``results.sel(mapping=3)``. xarray groups by one level
-        at once, by several after ``reset_index("mapping")``, pandas by any. With ``best`` the parts of the mapping are
-        variables: ``results.where(results.tp == 8)``.
+        The dataset; every variable has ``units`` and ``long_name``. Global attributes give its provenance and, a line
+        each, ``cautions`` on its best designs, with which its representation ends. Parts of the mapping (for single
+        designs all axes) are levels of an index: ``results.sel(tp=8, recompute="full")``; the coordinate ``mapping``
+        (``design``) numbers the rows: ``results.sel(mapping=3)``. xarray groups by one level at once, by several after
+        ``reset_index("mapping")``, pandas by any. With ``best`` the parts of the mapping are variables:
+        ``results.where(results.tp == 8)``.
 
     Raises:
         InputError: for a file that does not exist, is no netCDF4, is damaged, declares more than its size allows
@@ -98,12 +106,14 @@ def open_results(path: str | Path) -> xr.Dataset:
     >>> results.step_time.to_series().groupby(["tp", "pp"]).min().astype(int).to_dict()
     {(8, 64): 70, (16, 32): 74}
     """
+    from dse.sweep.results.shown import shown
+
     found = _opened(path)
     try:
         schema.check(found.attrs, str(path))
         results = _with_texts(found, str(path))
         layout.check(results, str(path))
-        results = _indexed(results)
+        results = shown(_indexed(results))
     except BaseException:
         found.close()
         raise

@@ -16,6 +16,9 @@ OVERVIEW = "overview"
 #: Global attribute with the text of the sweep's specification.
 SPECIFICATION = "specification"
 
+#: Global attribute with what a reader of the results must know, a line each; empty where there is nothing.
+CAUTIONS = "cautions"
+
 #: Global attribute with the version, and the version of this package.
 ATTRIBUTE, VERSION = "dse_schema", 1
 
@@ -26,6 +29,12 @@ def version(attributes: Mapping[str, Any]) -> int:
         return int(attributes.get(ATTRIBUTE, 0))
     except (TypeError, ValueError, OverflowError):
         return 0
+
+
+def cautions(attributes: Mapping[str, Any]) -> list[str]:
+    """What a reader of results must know, a line each, without characters that a terminal would obey."""
+    lines = str(attributes.get(CAUTIONS, "")).splitlines()
+    return ["".join(letter for letter in line if letter.isprintable()) for line in lines if line.strip()]
 
 
 def check(attributes: Mapping[str, Any], where: str) -> None:

@@ -23,6 +23,8 @@ from dse.sweep.reduce.keep import Part
 from dse.sweep.results import prices, unmet, writing
 from dse.sweep.results.chip_limits import limit_notes
 from dse.sweep.results.provenance import provenance
+from dse.sweep.results.schema import CAUTIONS
+from dse.sweep.results.work import unlike_work, work_line
 from dse.sweep.store.manifest import Shard, reasons
 from dse.types import Design
 
@@ -37,6 +39,8 @@ class BestDesign:
     labels: dict[str, Label]
     metrics: dict[str, float]
     value: float  #: of the first objective
+    work: dict[str, Label] = dataclasses.field(default_factory=dict)
+    #: what its steps or requests work on, by name, where that differs between designs and no axis states it
 
 
 @dataclasses.dataclass(frozen=True)
@@ -64,6 +68,8 @@ class Summary:
     outside: str = ""  #: in what the best designs lie outside of what their stack was fitted to, in one line
     context: str = ""  #: in what they exceed the contexts of their models, and what holds their chips, in one line
     prices: str = ""  #: what stands in for prices and dies of their accelerators that nobody states, in one line
+    remarks: tuple[str, ...] = ()  #: what a reader must know of the whole sweep, a line each
+    work: str = ""  #: what each step or request of all designs works on, in one line
     unmet: tuple[str, ...] = ()  #: how each constraint is missed where no design meets all, a line each
     n_unranked: int = 0  #: feasible designs an objective of which is no finite number: the model has failed there
     damaged: bool = False  #: whether there were results that were not as they had been written
@@ -107,6 +113,16 @@ class Summary:
         return "; ".join(notes)
 
     @property
+    def best_cautions(self) -> tuple[str, ...]:
+        """What a reader of the best designs must know, a line each."""
+        return tuple(filter(None, (self.caution, self.outside, self.context, self.prices)))
+
+    @property
+    def cautions(self) -> tuple[str, ...]:
+        """What a reader of the results must know, a line each: of the best designs, then of the whole sweep."""
+        return tuple(dict.fromkeys((*self.best_cautions, *self.remarks)))
+
+    @property
     def rate(self) -> float:
         """Designs a second, compilation and writing apart."""
         return (self.n_designs - self.resumed) / max(self.seconds.get("run", 0.0), 1e-9)
@@ -130,6 +146,8 @@ def of_part(grid: Grid, keep: Keep, part: Part, **others: Any) -> Summary:
         points=_points(grid),
         works=works(grid),
         lacks=grid.lacks,
+        remarks=grid.remarks,
+        work=work_line(grid),
         **others,
     )
 
@@ -148,6 +166,8 @@ def of_shard(grid: Grid, counts: np.ndarray, n_designs: int, shard: Shard, **oth
         points=_points(grid),
         works=works(grid),
         lacks=grid.lacks,
+        remarks=grid.remarks,
+        work=work_line(grid),
         shard=str(shard),
         **others,
     )
@@ -186,6 +206,8 @@ def of_file(grid: Grid, target: Path, attributes: dict[str, Any]) -> Summary:
         points=_points(grid),
         works=works(grid),
         lacks=grid.lacks,
+        remarks=grid.remarks,
+        work=work_line(grid),
         output=target,
         finished=writing.created(target),
     )
@@ -302,7 +324,8 @@ def _best_designs(grid: Grid, part: Part) -> Iterator[BestDesign]:
     for position in near[np.lexsort((part.index[near], scores[near]))][:_BEST_SHOWN]:
         metrics = dict(zip(grid.spec.metrics, map(float, part.values[:, position]), strict=True))
         index = int(part.index[position])
-        yield BestDesign(index, grid.labels(index), metrics, objective.sign * float(part.scores[0, position]))
+        value = objective.sign * float(part.scores[0, position])
+        yield BestDesign(index, grid.labels(index), metrics, value, unlike_work(grid, index))
 
 
 def _work_of(grid: Grid, index: np.ndarray) -> np.ndarray:
@@ -336,7 +359,7 @@ def _read_designs(grid: Grid, target: Path, wanted: dict[int, float]) -> Iterato
                          "run it with --fresh") from None
     for i, (index, value) in enumerate(wanted.items()):
         metrics = {name: float(found[name][i]) if name in found else 0.0 for name in grid.spec.metrics}
-        yield BestDesign(index, grid.labels(index), metrics, value)
+        yield BestDesign(index, grid.labels(index), metrics, value, unlike_work(grid, index))
 
 
 def _metrics_at(grid: Grid, file: Any, wanted: list[int]) -> dict[str, np.ndarray]:
@@ -367,6 +390,7 @@ def attributes(grid: Grid, summary: Summary, identity: dict[str, str]) -> dict[s
     """Global attributes: what was run, with what, and on whose data it rests; nothing that differs from run to run."""
     return {
         "title": grid.spec.title,
+        CAUTIONS: "\n".join(summary.cautions),
         "Conventions": "CF-1.11",
         "specification": grid.spec.text,
         **identity,

@@ -17,9 +17,10 @@ from dse.doors.study import Study
 from dse.errors import InputError
 from dse.types import Design
 from dse.views.plot import designs
-from dse.views.plot.breakdown import best_of_each, draw_mappings
+from dse.views.plot.breakdown import best_of_each, draw_mappings, ranking_note
 from dse.views.plot.grid import axes_of, best_mappings, machines
 from dse.views.plot.machines import along_axes, bars
+from dse.views.plot.ranking import terms
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -62,8 +63,8 @@ def _of_machines(results: xr.Dataset) -> Figure:
     lines = [numbers[tuple(bars(grid, d) if d == name else grid.at[d] for d in grid.axes)] for name in grid.axes]
     shown = np.unique(np.concatenate([line.ravel() for line in lines]))
     shown = shown[np.isfinite(time.values.ravel()[shown])]
-    # With all mappings kept, metrics other than the step time are many and not needed.
-    needed = list(dict.fromkeys([total, grid.study.objective, "feasible"]))
+    # With all mappings kept, metrics other than those that rank are many and not needed.
+    needed = list(dict.fromkeys([total, *terms(results), "feasible"]))
     kept = results[needed].load() if "mapping" in results[total].dims else results
     parts = {
         f"{total}_{name}": (time.dims, seconds.reshape(time.shape))
@@ -77,6 +78,7 @@ def _of_mappings(results: xr.Dataset) -> Figure:
     """Of the best mapping of each (tp, pp), as :func:`dse.views.plot.breakdown`."""
     columns, title = designs.columns(results)
     rows, _ = best_of_each(columns, within=2.0, bars=16, missing=0)
+    title = "\n".join(filter(None, (title, ranking_note(columns, len(rows)))))
     parts = _parts(results.isel(designs.best_point(results)), np.array(rows), len(columns.time))
     return draw_mappings(columns._replace(parts=parts), title, rows, [])
 

@@ -14,6 +14,7 @@ from dse.io.quantities import scale as scale_of
 from dse.views.plot import designs
 from dse.views.plot.designs import Columns
 from dse.views.plot.pareto import front_of, representatives
+from dse.views.plot.ranking import others_note, worst_shown
 from dse.views.plot.style import (
     INK,
     PAGE,
@@ -27,6 +28,7 @@ from dse.views.plot.style import (
     pair,
     part,
     set_title,
+    small_print,
     style,
     text_width,
 )
@@ -65,10 +67,10 @@ def breakdown(results: xr.Dataset, within: float = 2.0, bars: int = 16, missing:
     Time of a training step, or of an output token.
 
     Args:
-        results: a dataset of ``dse.run``. With all mappings of orthogonal axes: at the point of the fastest design;
+        results: a dataset of ``dse.run``. With all mappings of orthogonal axes: at the point of the best design;
             with the best mapping per point: every point. Of a search of several objectives: the ends of its front and
             designs between them.
-        within: mappings slower than this multiple of the fastest are left out, except on a front.
+        within: mappings worse than the best by this factor of the objective are left out, except on a front.
         bars: maximum number of mappings.
         missing: maximum number of (tp, pp) that do not fit into memory.
 
@@ -82,9 +84,7 @@ def breakdown(results: xr.Dataset, within: float = 2.0, bars: int = 16, missing:
         note = f"{len(rows)} of {len(columns.time):,} designs of the front" if len(rows) < len(columns.time) else ""
         return draw_mappings(columns, "\n".join(filter(None, (title, note))), rows, [])
     rows, unfit = best_of_each(columns, within, bars, missing)
-    left_out = len(_first_of_each(columns, columns.feasible, columns.slowness)) - len(rows)
-    note = f"{left_out:,} slower {'one is' if left_out == 1 else 'ones are'} not shown" if left_out else ""
-    return draw_mappings(columns, "\n".join(filter(None, (title, note))), rows, unfit)
+    return draw_mappings(columns, "\n".join(filter(None, (title, ranking_note(columns, len(rows))))), rows, unfit)
 
 
 def draw_mappings(columns: Columns, title: str, rows: list[int], unfit: list[int]) -> Figure:
@@ -109,6 +109,7 @@ def draw_mappings(columns: Columns, title: str, rows: list[int], unfit: list[int
             axes.spines["left"].set_visible(False)
         legend_below(figure, *time_axes.get_legend_handles_labels())
         set_title(figure, title, f"same for all: {', '.join(same)}" if same else "")
+        small_print(figure, columns.cautions)
         return laid_out(figure, 0.65 + _LINE * headings + (0.1 + _LINE * lines) * len(shown))
 
 
@@ -116,14 +117,23 @@ def draw_mappings(columns: Columns, title: str, rows: list[int], unfit: list[int
 
 
 def best_of_each(columns: Columns, within: float, bars: int, missing: int) -> tuple[list[int], list[int]]:
-    """Rows to show: the fastest of each group, and in groups where nothing fits the one with the least memory."""
+    """Rows to show: the best of each group, and in groups where nothing fits the one with the least memory."""
     if not columns.feasible.any():
         raise designs.nothing_feasible()
-    limit = within * columns.slowness[columns.feasible].min()
-    best = _first_of_each(columns, columns.feasible & (columns.slowness <= limit), columns.slowness)
+    limit = worst_shown(columns.scores[columns.feasible], within)
+    best = _first_of_each(columns, columns.feasible & (columns.scores <= limit), columns.scores)
     least = _first_of_each(columns, columns.memory_alone, columns.memory)
-    unfit = [row for group, row in least.items() if group not in best and columns.slowness[row] <= limit]
+    unfit = [row for group, row in least.items() if group not in best and columns.scores[row] <= limit]
     return list(best.values())[:bars], unfit[:missing]
+
+
+def ranking_note(columns: Columns, shown: int) -> str:
+    """What bars are ranked by, where some are left out or their lengths do not show it; "" otherwise."""
+    groups = _first_of_each(columns, columns.feasible, columns.scores)
+    names = [name for place, name in enumerate(columns.group) if len({group[place] for group in groups}) > 1]
+    is_drawn = columns.objective == columns.study.totals[0].replace("_", " ")
+    best = "" if is_drawn or len(groups) < 2 else f"best by {columns.objective}"
+    return others_note(len(groups), shown, names, columns.objective) or best
 
 
 def _first_of_each(columns: Columns, candidates: np.ndarray, by: np.ndarray) -> dict[tuple, int]:

@@ -21,6 +21,7 @@ from dse.views.plot.style import (
     new_figure,
     set_title,
     shades,
+    small_print,
     style,
     wrapped,
 )
@@ -62,7 +63,7 @@ def clock(results: xr.Dataset) -> Figure:
     """Energy, time and power against the clock, one line per workload, or per value of the axis with most effect.
 
     A dot marks the minimum of a line that falls and rises, as energy does. All other axes have their values of the
-    fastest machine.
+    best machine.
 
     Args:
         results: a dataset of :func:`dse.run` with an axis of clocks.
@@ -98,6 +99,7 @@ def clock(results: xr.Dataset) -> Figure:
             legend_below(figure, handles, texts, most, handlelength=2.6, title=wrapped(grid.heading(along)))
         others = grid.others(name, *([along] if along else []))
         set_title(figure, grid.title, f"at {others}" if others else "")
+        small_print(figure, grid.cautions)
         return laid_out(figure, _PANEL + _LINE * (above + below))
 
 

@@ -2,18 +2,23 @@
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Iterable
 from typing import NamedTuple
 
 import numpy as np
 import xarray as xr
 
-from dse.designs.leaves import is_of_workload
 from dse.doors.studies import of_metrics
 from dse.doors.study import Study
 from dse.errors import InputError
 from dse.io.quantities import setting
+from dse.sweep.results.schema import cautions
+from dse.views.plot.ranking import flat, is_work, ranking
 from dse.views.plot.style import HEADINGS, heading, pair
+
+__all__ = [
+    "Columns", "best_point", "capacity", "check", "columns", "flat", "front", "is_search", "is_work",
+    "nothing_feasible", "single_designs", "titled", "whiskers", "work_of",
+]  # fmt: skip
 
 #: Coordinates of mappings and numbers of designs, which make no groups.
 _NO_LABELS = {"mapping", "design", "index", "sequence_parallel", "overlap_dp", "overlap_tp", "precision", "placement"}
@@ -27,7 +32,8 @@ class Columns(NamedTuple):
 
     study: Study
     time: np.ndarray  # first total of the study
-    slowness: np.ndarray  # ranking: the objective, or with different workloads the time per token
+    scores: np.ndarray  # ranking, the best the least (dse.views.plot.ranking)
+    objective: str  # of the ranking, in words
     memory: np.ndarray
     beside: np.ndarray  # second metric
     feasible: np.ndarray  # and with known time and memory
@@ -37,14 +43,15 @@ class Columns(NamedTuple):
     units: dict[str, str]  # heading → units of its values
     group: tuple[str, ...]  # headings of the labels of a group, whose best design is shown
     capacity: float  # bytes of device memory; 0 where unknown or different between designs
+    cautions: list[str]  # what to know of the designs, a line each
     ends: dict[str, np.ndarray]  # ends of 80 % intervals that the results hold: time_low, time_high, memory_low, …
 
 
 def columns(results: xr.Dataset) -> tuple[Columns, str]:
-    """Designs of a dataset, and a title; of a grid with mappings those of the point with the fastest design."""
+    """Designs of a dataset, and a title; of a grid with mappings those of the point with the best design."""
     results = single_designs(results)
     study = check(results)
-    point = best_point(results)
+    point, work = best_point(results), work_of(results)
     results = results.isel(point)
     total, shape = study.totals[0], results[study.totals[0]]
 
@@ -59,17 +66,15 @@ def columns(results: xr.Dataset) -> tuple[Columns, str]:
     named = {heading(name): name for name in moving}
     named |= {HEADINGS[name]: name for name in HEADINGS if name in results and results[name].dims}
     memory, reason = of_all(study.memory), of_all("infeasible_reason") if "infeasible_reason" in results else None
-    time, slow = of_all(total), of_all(study.objective)
-    if study.rate in results and _has_unlike_work(results, shape.dims):
-        with np.errstate(divide="ignore"):
-            slow = 1.0 / of_all(study.rate)
-    known = np.isfinite([time, slow, memory]).all(axis=0) & (time >= 0.0) & (slow >= 0.0)
+    time, ranked = of_all(total), ranking(results)
+    scores = ranked.scores.values.ravel()
+    known = np.isfinite([time, scores, memory]).all(axis=0) & (time >= 0.0)
     at = ", ".join(pair(name, _at_point(results[name])) for name in point if name in results.coords)
-    title = str(results.attrs.get("title", ""))
     return Columns(
         study=study,
         time=time,
-        slowness=slow,
+        scores=scores,
+        objective=ranked.objective,
         memory=memory,
         beside=of_all(study.beside.metric) if study.beside else np.zeros(shape.size),
         feasible=of_all("feasible").astype(bool) & known,
@@ -84,7 +89,24 @@ def columns(results: xr.Dataset) -> tuple[Columns, str]:
             for what, metric in (("time", total), ("memory", study.memory)) for end in ("low", "high")
             if f"{metric}_{end}" in results
         },
-    ), f"{title} ({at})" if at else title
+        cautions=cautions(results.attrs),
+    ), titled(results, at, work)
+
+
+def work_of(results: xr.Dataset) -> str:
+    """What each step or request of all designs works on, in one line, by the scalar coordinates of results."""
+    fixed = {
+        str(values.attrs["path"]): values.values.item() for values in results.variables.values()
+        if not values.dims and "path" in values.attrs
+    }  # fmt: skip
+    return of_metrics(results).work(fixed)
+
+
+def titled(results: xr.Dataset, at: str = "", work: str | None = None) -> str:
+    """Title of results, with the point that is drawn, and in a line below it what all designs work on."""
+    title = str(results.attrs.get("title", ""))
+    lines = (f"{title} ({at})" if at else title, work_of(results) if work is None else work)
+    return "\n".join(filter(None, lines))
 
 
 def whiskers(results: xr.Dataset, name: str, at: np.ndarray, factor: float = 1.0) -> np.ndarray | None:
@@ -162,38 +184,14 @@ def front(first: np.ndarray, second: np.ndarray) -> np.ndarray:
     return order[better]
 
 
-def flat(results: xr.Dataset, name: str, shape: xr.DataArray) -> np.ndarray:
-    """Values of a variable of every design, shaped like ``shape``, as a flat array."""
-    whole = results.variables[name].set_dims(dict(shape.sizes)).transpose(*shape.dims)  # faster than with indices
-    return np.ravel(whole.values)
-
-
-def is_work(coordinate: xr.DataArray) -> bool:
-    """Whether an axis changes the workload rather than the system."""
-    return is_of_workload(str(coordinate.attrs.get("path", "")))
-
-
-def _has_unlike_work(results: xr.Dataset, dims: Iterable[Hashable]) -> bool:
-    """Whether designs along these dimensions have different workloads."""
-    return any(is_work(values) for values in results.coords.values() if values.dims and set(values.dims) <= set(dims))
-
-
-def slowness(results: xr.Dataset) -> xr.DataArray:
-    """Minimised value of the fastest design: inverse tokens/s, since steps of different workloads do not compare."""
-    study = of_metrics(results)
-    return -results[study.rate] if study.rate in results else results[study.objective]
-
-
 def best_point(results: xr.Dataset) -> dict[str, int]:
-    """Position of the fastest feasible design along the orthogonal axes, where each point has many mappings."""
+    """Position of the best feasible design along the orthogonal axes, where each point has many mappings."""
     if results.sizes.get("mapping", 1) == 1:
         return {}
-    study = of_metrics(results)
-    orthogonal = [str(d) for d in results[study.totals[0]].dims if d != "mapping"]
+    orthogonal = [str(d) for d in results[of_metrics(results).totals[0]].dims if d != "mapping"]
     if not orthogonal:
         return {}
-    unlike = any(is_work(results[name]) for name in orthogonal if name in results.coords)
-    kept = (slowness(results) if unlike else results[study.objective]).where(results.feasible)
+    kept = ranking(results).scores.where(results.feasible)
     if not bool(kept.notnull().any()):
         return dict.fromkeys(orthogonal, 0)
     return {str(d): int(i) for d, i in kept.argmin(...).items() if d in orthogonal}

@@ -21,6 +21,7 @@ from dse.views.plot.style import (
     new_figure,
     set_title,
     shades,
+    small_print,
     style,
     wrapped,
 )
@@ -31,10 +32,10 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 def energy(results: xr.Dataset) -> Figure:
-    """Energy of a step or per token against time, one dot per machine with its fastest mapping, and the front.
+    """Energy of a step or per token against time, one dot per machine with its best mapping, and the front.
 
     Colours show the axis with most effect on the energy. Axes of the workload, such as the batch, are fixed at the
-    position with most tokens/s, since steps of different work do not compare.
+    position of the best machine, since steps of different work do not compare.
 
     Args:
         results: a dataset of :func:`dse.run` with metrics of energy.
@@ -85,6 +86,7 @@ def energy(results: xr.Dataset) -> Figure:
             handlelength=1.2, borderaxespad=0.0,
         )  # fmt: skip
         set_title(figure, grid.title, *_ends(grid, front), _work(every))
+        small_print(figure, every.cautions)
         return laid_out(figure, 3.2)
 
 

@@ -11,7 +11,9 @@ import xarray as xr
 from dse.doors.studies import of_metrics
 from dse.doors.study import Study
 from dse.errors import InputError
+from dse.sweep.results.schema import cautions
 from dse.views.plot import designs
+from dse.views.plot.ranking import ranking
 from dse.views.plot.style import heading, labels, pair
 
 
@@ -20,9 +22,11 @@ class Machines(NamedTuple):
 
     points: xr.Dataset  # variables along the axes; missing where nothing is feasible
     axes: tuple[str, ...]  # dimensions with several positions
-    at: dict[str, int]  # the fastest machine, with most tokens/s
+    at: dict[str, int]  # the best machine
     title: str
     study: Study
+    objective: str  # that ranks the machines, in words
+    cautions: list[str]  # what to know of the designs, a line each
 
     @property
     def time(self) -> xr.DataArray:
@@ -30,18 +34,18 @@ class Machines(NamedTuple):
         return self.points[self.study.totals[0]]
 
     def along(self, *axes: str) -> xr.Dataset:
-        """Machines that differ from the fastest one along these axes only."""
+        """Machines that differ from the best one along these axes only."""
         return self.points.isel({name: place for name, place in self.at.items() if name not in axes})
 
     def of_one_work(self) -> Machines:
-        """Machines with the workload of the fastest one."""
+        """Machines with the workload of the best one."""
         held = {name: self.at[name] for name in self.axes if designs.is_work(self.points[name])}
         left = tuple(name for name in self.axes if name not in held)
         at = {name: place for name, place in self.at.items() if name not in held}
         return self._replace(points=self.points.isel(held), axes=left, at=at)
 
     def others(self, *axes: str) -> str:
-        """Values of the fastest machine along all other axes."""
+        """Values of the best machine along all other axes."""
         left = (name for name in self.axes if name not in axes)
         return ", ".join(
             pair(one, text[self.at[name]]) for name in left for one, text in self._telling(name).items()
@@ -88,7 +92,7 @@ def axes_of(results: xr.Dataset) -> tuple[str, ...]:
 
 
 def machines(results: xr.Dataset) -> Machines:
-    """The fastest mapping of each machine of a dataset."""
+    """The best mapping of each machine of a dataset."""
     study = designs.check(results)
     axes = axes_of(results)
     if not axes:
@@ -105,21 +109,21 @@ def machines(results: xr.Dataset) -> Machines:
     if not bool(points[study.totals[0]].notnull().any()):
         raise designs.nothing_feasible()
     points = points.assign_coords({name: np.arange(points.sizes[name]) for name in axes if name not in points.coords})
-    slowness = designs.slowness(points)
-    if not bool(slowness.notnull().any()):
+    ranked = ranking(points)
+    if not bool(ranked.scores.notnull().any()):
         raise designs.nothing_feasible()
-    fastest = {str(name): int(place) for name, place in slowness.argmin(...).items()}
-    return Machines(points, axes, fastest, str(results.attrs.get("title", "")), study)
+    best = {str(name): int(place) for name, place in ranked.scores.argmin(...).items()}
+    title = designs.titled(results)
+    return Machines(points, axes, best, title, study, ranked.objective, cautions(results.attrs))
 
 
 def best_mappings(results: xr.Dataset) -> xr.Dataset:
-    """Fastest feasible mapping per point, with its parts as variables where all mappings were kept."""
-    study = of_metrics(results)
-    if "mapping" not in results[study.totals[0]].dims:
+    """Best feasible mapping per point, with its parts as variables where all mappings were kept."""
+    if "mapping" not in results[of_metrics(results).totals[0]].dims:
         return results
     plain = results.reset_index("mapping") if "mapping" in results.indexes else results
     plain = plain.reset_coords([name for name, values in plain.coords.items() if "mapping" in values.dims])
-    ranked = plain[study.objective].where(plain.feasible, np.inf).fillna(np.inf)
+    ranked = ranking(plain, of_each_work=True).scores.where(plain.feasible, np.inf).fillna(np.inf)
     return plain.isel(mapping=ranked.argmin("mapping"))
 
 

@@ -17,6 +17,7 @@ import xarray as xr
 from dse.doors.studies import of_metrics
 from dse.errors import InputError
 from dse.io.quantities import setting
+from dse.sweep.results.schema import cautions
 from dse.views.plot import designs
 from dse.views.plot.pareto import rate_label
 from dse.views.plot.style import (
@@ -28,6 +29,7 @@ from dse.views.plot.style import (
     new_figure,
     series,
     set_title,
+    small_print,
     style,
     text_width,
     wrapped,
@@ -94,7 +96,8 @@ def interactivity(results: xr.Dataset, scale: str = "linear") -> Figure:
             _draw(axes, work, curves, looks, scale, results)
         for axes in grid[len(panels) :]:
             axes.set_visible(False)
-        set_title(figure, str(results.attrs.get("title", "")))
+        set_title(figure, designs.titled(results))
+        small_print(figure, cautions(results.attrs))
         laid_out(figure, _HEIGHT * down)
         for axes, curves in zip(grid, panels.values(), strict=False):
             _label(axes, curves, _short(chips), looks)

@@ -21,6 +21,7 @@ from dse.views.plot.style import (
     legend_below,
     new_figure,
     set_title,
+    small_print,
     style,
     wrapped,
 )
@@ -43,9 +44,10 @@ _BARS, _LETTERS = 2.1, 28
 
 
 def shares(results: xr.Dataset) -> Figure:
-    """Shares of the time of a step, or per output token, along each axis, one panel per axis from the fastest machine.
+    """Shares of the time of a step, or per output token, along each axis, one panel per axis from the best machine.
 
-    Each bar is the best mapping of its machine. The bound is the part that remains along an axis.
+    Each bar is the best mapping of its machine, by the objective of the results. The bound is the part that remains
+    along an axis.
 
     Args:
         results: a dataset of :func:`dse.run`, of a grid of machines.
@@ -81,7 +83,9 @@ def along_axes(grid: Machines) -> Figure:
         figure.set_layout_engine("constrained", w_pad=0.1)
         handles = _legend(figure, drawn)
         legend_below(figure, list(handles.values()), list(handles))
-        set_title(figure, grid.title, f"One axis at a time, from the fastest machine (bold): {grid.others()}")
+        best = f"One axis at a time, from the best machine by {grid.objective} (bold): {grid.others()}"
+        set_title(figure, grid.title, best)
+        small_print(figure, grid.cautions)
         return laid_out(figure, 0.3 + tallest)
 
 
@@ -150,7 +154,7 @@ def _legend(figure: Figure, drawn: list[str]) -> dict[str, Any]:
 
 
 def _draw(axes: Axes, grid: Machines, name: str, drawn: list[str]) -> None:
-    line, fastest = grid.along(name), grid.at[name]
+    line, best = grid.along(name), grid.at[name]
     places = bars(grid, name)
     parts, at = _parts(grid, name), np.arange(len(places))
     left = np.zeros(len(places))
@@ -168,7 +172,7 @@ def _draw(axes: Axes, grid: Machines, name: str, drawn: list[str]) -> None:
                       va="center", color=PALE if not np.isfinite(time) else None)  # fmt: skip
     texts = _labels(grid, name)
     axes.set_yticks(at, [texts[place] for place in places])
-    axes.get_yticklabels()[places.index(fastest)].set_fontweight("bold")
+    axes.get_yticklabels()[places.index(best)].set_fontweight("bold")
     axes.set(xlim=(0, 100), ylim=(len(places) - 0.4, -0.6))
     axes.tick_params(axis="y", length=0)
     axes.spines["left"].set_visible(False)

@@ -14,8 +14,9 @@ import xarray as xr
 from dse.doors.studies import of_metrics
 from dse.io.quantities import GIB, counted, scale, settings
 from dse.sweep.reduce.fronts import chosen
-from dse.sweep.results.schema import SPECIFICATION
+from dse.sweep.results.schema import SPECIFICATION, cautions
 from dse.views.plot import designs
+from dse.views.plot.ranking import objectives_of
 from dse.views.plot.style import (
     COLUMN,
     FITS,
@@ -29,6 +30,7 @@ from dse.views.plot.style import (
     new_figure,
     series,
     set_title,
+    small_print,
     style,
     wrapped,
 )
@@ -82,11 +84,7 @@ def front_of(results: xr.Dataset) -> tuple[xr.Dataset, list[PlottedObjective]] |
     of_search = designs.is_search(results)
     if SPECIFICATION not in results.attrs or not (of_search or str(results.attrs.get("keep", "")) == "pareto"):
         return None
-    from dse.spec import search, sweep
-
-    text, file = results.attrs[SPECIFICATION], "specification of the results"
-    spec = search.from_text(text, file).sweep if of_search else sweep.from_text(text, file)
-    found = designs.single_designs(results)
+    stated, found = objectives_of(results), designs.single_designs(results)
     total = of_metrics(found).totals[0]
     if total not in found or found[total].dims != ("design",):
         return None
@@ -97,7 +95,7 @@ def front_of(results: xr.Dataset) -> tuple[xr.Dataset, list[PlottedObjective]] |
 
     objectives = [
         _objective(one.expression, np.broadcast_to(one.expression(lookup), found.sizes["design"]), one.sign, known)
-        for one in spec.objectives
+        for one in stated
         if set(one.expression.names) <= set(known)
     ]
     return (found, objectives) if len(objectives) > 1 else None
@@ -142,7 +140,8 @@ def _objectives(kept: xr.Dataset, objectives: list[PlottedObjective]) -> Figure:
         axes.set(**{f"{axis}scale": "log" for axis, yes in positive if yes})
         plain_ticks(*(getattr(axes, f"{axis}axis") for axis, yes in positive if yes))
         also = f", two of {len(objectives)} objectives" if more else ""
-        set_title(figure, str(kept.attrs.get("title", "")), f"Pareto front{also}: {counted(int(fits.sum()), 'design')}")
+        set_title(figure, designs.titled(kept), f"Pareto front{also}: {counted(int(fits.sum()), 'design')}")
+        small_print(figure, cautions(kept.attrs))
         return laid_out(figure, 2.8)
 
 
@@ -187,7 +186,8 @@ def _trade(results: xr.Dataset, points: int) -> Figure:
         axes.set(xlabel=wrapped(rate_label(found[names[0]])), ylabel=wrapped(rate_label(found[names[1]])))
         plain_ticks(axes.xaxis, axes.yaxis)
         legend_below(figure, *axes.get_legend_handles_labels(), title=heading(distinguished_by) or None)
-        set_title(figure, str(results.attrs.get("title", "")))
+        set_title(figure, designs.titled(results))
+        small_print(figure, cautions(results.attrs))
         return laid_out(figure, 2.8)
 
 
@@ -267,6 +267,7 @@ def _time_and_memory(results: xr.Dataset, points: int) -> Figure:
         plain_ticks(axes.xaxis, axes.yaxis)
         legend_below(figure, *axes.get_legend_handles_labels(), markerscale=2)
         set_title(figure, title)
+        small_print(figure, columns.cautions)
         return laid_out(figure, 2.8)
 
 

@@ -121,8 +121,11 @@ _STYLE: dict[RcKeyType, Any] = {
 #: Letters per inch of text at this size: usual texts, and narrow letters.
 _LETTERS_AN_INCH, _MOST_LETTERS_AN_INCH = 14, 24
 
-#: Inches per line of a title, and of a legend.
-_TITLE_LINE, _LEGEND_LINE = 0.14, 0.19
+#: Inches per line of a title, of a legend, and of small print.
+_TITLE_LINE, _LEGEND_LINE, _SMALL_LINE = 0.14, 0.19, 0.1
+
+#: Points of small print, its lines at most, and the name by which its text is known in a figure.
+_SMALL, _MOST_SMALL, _SMALL_PRINT = 5.5, 10, "small print"
 
 #: Inches left and right of titles and legends; gap between mark and text of a legend, in letter heights.
 _MARGIN, _BESIDE_HANDLE = 0.06, 0.8
@@ -191,6 +194,50 @@ def set_title(figure: Figure, *texts: str) -> None:
         figure.suptitle("\n".join(_broken(figure, line, room) for line in lines))
 
 
+def small_print(figure: Figure, texts: Iterable[str]) -> None:
+    """Texts below everything else, each from a line of its own; :func:`laid_out` makes room for them."""
+    room = figure.get_figwidth() - 2.0 * _MARGIN
+    lines = [line for text in texts for line in _filled(figure, text, room, _SMALL)]
+    if len(lines) > _MOST_SMALL:
+        lines[_MOST_SMALL - 1 :] = ["… (attribute cautions of the results)"]
+    if lines:
+        place = _MARGIN / figure.get_figwidth()
+        made = figure.text(place, 0.0, "\n".join(lines), size=_SMALL, color=PALE, ha="left", va="bottom")
+        made.set_gid(_SMALL_PRINT)
+        made.set_in_layout(False)
+
+
+def _filled(figure: Figure, text: str, inches: float, size: float) -> list[str]:
+    """A text in lines as full as this width allows."""
+    lines = [""]
+    for word in text.split():
+        longer = f"{lines[-1]} {word}".lstrip()
+        if lines[-1] and text_width(figure, longer, size) > inches:
+            lines.append(word)
+        else:
+            lines[-1] = longer
+    return lines
+
+
+def _make_room(figure: Figure) -> None:
+    """Lift everything but the small print of a figure above it; the figure becomes higher by it."""
+    texts = [text for text in figure.texts if text.get_gid() == _SMALL_PRINT]
+    if not texts:
+        return
+    low = _SMALL_LINE * sum(text.get_text().count("\n") + 1 for text in texts) + _MARGIN
+    before = figure.get_figheight()
+    after = before + low
+    for axes in figure.axes:
+        left, bottom, width, height = axes.get_position().bounds
+        axes.set_position((left, (bottom * before + low) / after, width, height * before / after))
+    title = figure._suptitle  # type: ignore[attr-defined]
+    if title is not None:
+        title.set_y((title.get_position()[1] * before + low) / after)
+    for legend in figure.legends:
+        legend.set_bbox_to_anchor((0.0, low / after, 1.0, before / after), figure.transFigure)
+    figure.set_figheight(after)
+
+
 def _broken(figure: Figure, text: str, inches: float) -> str:
     """A text in the fewest lines of this width, of similar length."""
     letters = max(int(_MOST_LETTERS_AN_INCH * inches), 1)
@@ -247,6 +294,7 @@ def laid_out(figure: Figure, panels: float | None = None) -> Figure:
     if engine := figure.get_layout_engine():
         engine.execute(figure)
     figure.set_layout_engine(None)  # "none" would leave a placeholder, for which each writing draws twice
+    _make_room(figure)
     return figure
 
 

@@ -13,7 +13,7 @@ from dse.io.quantities import counted, counted_units, scale, setting
 from dse.spec import search, sweep
 from dse.spec.space import NAMED
 from dse.sweep.results.layout import are_designs
-from dse.sweep.results.schema import SPECIFICATION
+from dse.sweep.results.schema import SPECIFICATION, cautions
 from dse.views.headings import IN_PER_CENT, MORE_IS_BETTER
 from dse.views.plot.designs import check, flat, front, is_search, nothing_feasible, single_designs
 
@@ -99,7 +99,7 @@ def build(results: xr.Dataset, points: int) -> DesignTable:
     if not len(rows):
         raise nothing_feasible()
     start = _start(metrics, study, spec)
-    notes = [why] if why else []
+    notes = [*cautions(results.attrs), *([why] if why else [])]
     if missing := int(np.count_nonzero(are_designs(results))) - len(rows):
         notes.append(f"{counted(missing, 'point')} of the sweep without a design that can run: left out.")
     if len(rows) > points:

@@ -1,0 +1,164 @@
+"""What the designs of a dataset are ranked by: the objective that the results state, as in tables."""
+
+from __future__ import annotations
+
+import functools
+import json
+from collections.abc import Iterable
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import numpy as np
+import xarray as xr
+
+from dse.designs.leaves import is_of_workload
+from dse.designs.records import PLAIN_EXPERTS
+from dse.doors.studies import of_metrics
+from dse.errors import InputError
+from dse.sweep.results.schema import SPECIFICATION
+
+if TYPE_CHECKING:
+    from dse.spec.expression import Expression
+    from dse.spec.sweep import Objective
+
+
+class Ranking(NamedTuple):
+    """Scores of all designs, the best the least, and the objective in words."""
+
+    objective: str
+    scores: xr.DataArray  # along the dimensions of the first total of the study
+
+
+def ranking(results: xr.Dataset, of_each_work: bool = False) -> Ranking:
+    """Ranking of the designs of results by the first objective of their specification.
+
+    Unlike workloads are ranked by the study's rate in place of its default objective, which the least work would win.
+    Without a valid specification, and without the terms of its objective, the study's default objective ranks.
+
+    Args:
+        results: with the first total of their study.
+        of_each_work: only designs of the same workload are compared.
+    """
+    study = of_metrics(results)
+    shape = results[study.totals[0]]
+    first = _first(results)
+    text = first.expression.text if first else study.objective
+    unlike = not of_each_work and text == study.objective and has_unlike_work(results, shape.dims)
+    if unlike and study.rate in results:
+        return Ranking(_words(study.rate), _like(-flat(results, study.rate, shape), shape))
+    values = _values(results, first.expression, shape) if first else None
+    if first is None or values is None:
+        return Ranking(_words(study.objective), _like(flat(results, study.objective, shape), shape))
+    return Ranking(_words(text), _like(first.sign * values, shape))
+
+
+def terms(results: xr.Dataset) -> list[str]:
+    """Data variables of results that their ranking reads."""
+    first, names = _first(results), _variables(results)
+    read = [names[name] for name in first.expression.names if name in names] if first else []
+    return [name for name in dict.fromkeys([*read, of_metrics(results).objective]) if name in results.data_vars]
+
+
+def worst_shown(scores: np.ndarray, factor: float) -> float:
+    """Score that is worse by a factor than the best of these.
+
+    >>> worst_shown(np.array([30.0, 10.0]), 2.0), worst_shown(np.array([-3.0, -10.0]), 2.0)
+    (20.0, -5.0)
+    """
+    best = float(scores.min())
+    return best * factor if best > 0.0 else best / factor if best < 0.0 else np.inf
+
+
+def others_note(count: int, shown: int, groups: Iterable[str], objective: str) -> str:
+    """Note on the groups of designs that a figure leaves out, with what they are ranked by; "" where there are none.
+
+    >>> others_note(15, 3, ["memory", "concurrency"], "time per output token")
+    'best by time per output token; 12 others of 15 (memory, concurrency) are not shown'
+    """
+    others = count - shown
+    if not others:
+        return ""
+    many, verb = ("others", "are") if others > 1 else ("other", "is")
+    return f"best by {objective}; {others:,} {many} of {count:,} ({', '.join(groups)}) {verb} not shown"
+
+
+def objectives_of(results: xr.Dataset) -> tuple[Objective, ...]:
+    """Objectives of the specification of results; none without one.
+
+    Raises:
+        InputError: for a specification that is no longer valid.
+    """
+    if SPECIFICATION not in results.attrs:
+        return ()
+    return _objectives(str(results.attrs[SPECIFICATION]), "searcher" in results.dims or "methods" in results.attrs)
+
+
+@functools.lru_cache(maxsize=8)
+def _objectives(text: str, of_search: bool) -> tuple[Objective, ...]:
+    file = "specification of the results"
+    if of_search:
+        from dse.spec import search
+
+        return search.from_text(text, file).sweep.objectives
+    from dse.spec import sweep
+
+    return sweep.from_text(text, file).objectives
+
+
+def _first(results: xr.Dataset) -> Objective | None:
+    """First objective of results; None where they have no valid specification."""
+    try:
+        return next(iter(objectives_of(results)), None)
+    except InputError:
+        return None
+
+
+def _variables(results: xr.Dataset) -> dict[str, str]:
+    """Full path of a leaf, or metric → name of its variable."""
+    return {str(values.attrs.get("path", name)): str(name) for name, values in results.variables.items()}
+
+
+def _values(results: xr.Dataset, expression: Expression, shape: xr.DataArray) -> np.ndarray | None:
+    """An expression at all designs; None where the results lack one of its terms."""
+    names, fixed = _variables(results), {**PLAIN_EXPERTS, **_base_design(results)}
+    if not set(expression.names) <= {*names, *fixed}:
+        return None
+
+    def lookup(name: str) -> Any:
+        return flat(results, names[name], shape) if name in names else fixed[name]
+
+    with np.errstate(divide="ignore", invalid="ignore"):  # designs without a step
+        return np.broadcast_to(np.asarray(expression(lookup), float), shape.size)
+
+
+def _base_design(results: xr.Dataset) -> dict[str, float]:
+    """Leaves that no axis moves."""
+    try:
+        leaves = json.loads(str(results.attrs.get("base_design", "{}")))
+    except (ValueError, RecursionError):
+        return {}
+    return leaves if isinstance(leaves, dict) else {}
+
+
+def _words(text: str) -> str:
+    return text.replace("_", " ")
+
+
+def _like(values: np.ndarray, shape: xr.DataArray) -> xr.DataArray:
+    """Flat values with the dimensions and labels of another array."""
+    return xr.DataArray(values.reshape(shape.shape), shape.coords, shape.dims)
+
+
+def flat(results: xr.Dataset, name: str, shape: xr.DataArray) -> np.ndarray:
+    """Values of a variable of every design, shaped like ``shape``, as a flat array."""
+    whole = results.variables[name].set_dims(dict(shape.sizes)).transpose(*shape.dims)  # faster than with indices
+    return np.ravel(whole.values)
+
+
+def is_work(coordinate: xr.DataArray) -> bool:
+    """Whether an axis changes the workload rather than the system."""
+    return is_of_workload(str(coordinate.attrs.get("path", "")))
+
+
+def has_unlike_work(results: xr.Dataset, dims: Iterable[Any]) -> bool:
+    """Whether designs along these dimensions have different workloads."""
+    return any(is_work(values) for values in results.coords.values() if values.dims and set(values.dims) <= set(dims))
