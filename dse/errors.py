@@ -134,6 +134,10 @@ def _shown(text: str) -> str:
     return visible(text)
 
 
+#: Characters that do not print and that show as they are meant: ends of lines, and spaces of any width.
+LAYOUT = "\n\t\u00a0\u1680\u2000\u2001\u2002\u2003\u2004\u2005\u2006\u2007\u2008\u2009\u200a\u202f\u205f\u3000"
+
+
 def visible(text: str, kept: str = "") -> str:
     r"""A text in which a terminal obeys and hides nothing.
 

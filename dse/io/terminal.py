@@ -15,10 +15,7 @@ from typing import IO, Any
 from rich.console import Console, ConsoleOptions, RenderableType
 from rich.segment import Segment
 
-from dse.errors import visible
-
-#: Characters that do not print and that a terminal shows as they are meant: ends of lines, and spaces of any width.
-_KEPT = "\n\t\u00a0\u1680\u2000\u2001\u2002\u2003\u2004\u2005\u2006\u2007\u2008\u2009\u200a\u202f\u205f\u3000"
+from dse.errors import LAYOUT, visible
 
 
 class VisibleStream:
@@ -30,7 +27,7 @@ class VisibleStream:
 
     def write(self, text: str) -> int:
         """Write a text, filtered."""
-        self._stream.write(visible(text, _KEPT))
+        self._stream.write(visible(text, LAYOUT))
         return len(text)
 
     def writelines(self, lines: Iterable[str]) -> None:
@@ -54,7 +51,7 @@ class TerminalConsole(Console):
     def render(self, renderable: RenderableType, options: ConsoleOptions | None = None) -> Iterator[Segment]:
         """Segments of a renderable, their text filtered."""
         for segment in super().render(renderable, options):
-            text = segment.text if segment.control else visible(segment.text, _KEPT)
+            text = segment.text if segment.control else visible(segment.text, LAYOUT)
             yield segment if text is segment.text else Segment(text, segment.style)
 
     @property

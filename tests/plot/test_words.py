@@ -188,3 +188,13 @@ def test_a_machine_has_one_colour_in_all_figures_of_a_notebook(monkeypatch):
     matplotlib.pyplot.close("all")
     machines = {name: found for name, found in colours.items() if name != "Pareto front"}
     assert len(figures) == 3 and len(machines) == 3 and all(len(found) == 1 for found in machines.values()), machines
+
+
+def test_a_figure_escapes_control_codes_and_keeps_spaces(tmp_path):
+    """Titles are of others; spaces that do not break are the figure's own."""
+    from matplotlib.figure import Figure
+
+    figure = Figure()
+    title = figure.suptitle("n\u00a0devices\u202f4096 \x1b[31mred\nnext")
+    plot.save(figure, tmp_path / "figure.svg")
+    assert title.get_text() == "n\u00a0devices\u202f4096 \\x1b[31mred\nnext"

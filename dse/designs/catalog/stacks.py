@@ -11,6 +11,7 @@ from dse.designs.catalog.filling import Values, levelled, made_of
 from dse.designs.catalog.load import Folder, plain
 from dse.designs.catalog.lookup import entry
 from dse.designs.catalog.schema import EXPERTS_LEFT_OPEN, LEFT_OPEN
+from dse.designs.catalog.stack_selection import is_mixture
 from dse.types.choices import EIGHT_BITS, INT4_BYTES, WEIGHTS_ALONE
 from dse.types.paths import leaves
 

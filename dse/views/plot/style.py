@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
-from dse.errors import InputError, visible
+from dse.errors import LAYOUT, InputError, visible
 from dse.io import outputs
 from dse.io.files import MARK
 from dse.io.quantities import counted_units, settings
@@ -376,7 +376,7 @@ def save(figure: Figure, path: str | Path, force: bool = False, inputs: Iterable
     path = check_ending(path)
     ending = path.suffix.lower()
     for text in figure.findobj(Text):  # titles are of others: SVG may not hold control codes, and no font has them
-        text.set_text(visible(text.get_text(), kept="\n"))
+        text.set_text(visible(text.get_text(), LAYOUT))
     with outputs.replacing(path, force, inputs) as partial, style():
         figure.savefig(partial, format=ending[1:], dpi=200, metadata=_METADATA[ending])
     return path
