@@ -62,11 +62,37 @@ def test_all_reduce(algorithm, seconds):
     assert float(found) == pytest.approx(seconds, rel=1e-5)
 
 
-@pytest.mark.parametrize("share", [1.0, 0.8])
-def test_an_all_reduce_in_the_switch_of_a_domain(share):
-    """A member's link carries its 800 MB and the 200 MB that it sums for all, at 80 % of its bandwidth or all of it.
+def test_the_fastest_of_all():
+    """1 kB and 64 domains of one: the tree's 12 steps of 10 us; 800 MB of four members: in the switch, 8 us + 10 ms."""
+    alone = route(Group(64.0, 1.0))
+    assert float(collectives.all_reduce(1e3, alone, 0.0)) == pytest.approx(120 * US + 2e3 / 10e9, rel=1e-4)
+    reducing = route(Group(4.0, 4.0), up=dataclasses.replace(UP, in_network_reduction=1.0))
+    assert float(collectives.all_reduce(SIZE, reducing, 0.0)) == pytest.approx(8 * US + 10 * MS, rel=1e-5)
 
-    10 ms, or 12.5; then the rings across. Up and down a tree of four between two barriers: 4 x 2 us.
+
+def test_a_group_of_one():
+    """Nothing is sent, by any algorithm, nor summed."""
+    volumes = Volumes(gather=0.5, gather_share=2.0, reduce=1.5, reduce_share=4.0, reduction_traffic=3.0)
+    stated = dict(up=dataclasses.replace(UP, volumes=volumes), out=dataclasses.replace(OUT, volumes=volumes))
+    for one in (route(Group(1.0, 1.0)), route(Group(1.0, 1.0), **stated)):
+        for algorithm in map(float, Collective):
+            assert float(collectives.all_gather(SIZE, one, algorithm)) == 0.0
+            assert float(collectives.all_reduce(SIZE, one, algorithm)) == 0.0
+        assert float(collectives.all_to_all(SIZE, one)) == 0.0
+        assert float(collectives.exchange(SIZE, 0.0, one)) == 0.0
+        assert float(collectives.summing_time(SIZE, one.group, one.system)) == 0.0
+    # Stated volumes of two domains of one member: nothing inside.
+    apart = float(collectives.all_gather(SIZE, route(Group(2.0, 1.0), **stated), 0.0))
+    assert apart == pytest.approx(10 * US + 800e6 * 1.5 / 10e9, rel=1e-5)
+    assert float(collectives.exchange(5e9, 100e6, route(Group(2.0, 1.0)))) == pytest.approx(10 * US + 10 * MS, rel=1e-5)
+
+
+@pytest.mark.parametrize("share", [1.0, 0.8, 0.4])
+def test_an_all_reduce_in_the_switch_of_a_domain(share):
+    """A member's link carries its 800 MB and the 200 MB that it sums for all, at a share of its bandwidth or all of it.
+
+    10 ms, or 12.5; at 40 % its ring is faster. Then the rings across. Up and down a tree of four between two barriers:
+    4 x 2 us.
     """
     up = dataclasses.replace(UP, in_network_reduction=share)
     inside = 8 * US + 1000e6 / (share * 100e9)
@@ -74,19 +100,24 @@ def test_an_all_reduce_in_the_switch_of_a_domain(share):
     ring = 2 * (3 * US + 600e6 / 100e9)
     found = float(collectives.all_reduce(SIZE, route(up=up), float(Collective.in_switch)))
     assert found == pytest.approx(min(inside, ring) + across, rel=1e-5)
-    # Of a network that reduces: a quarter of the bytes once up and, at the same time, down; a tree of two is one step.
+    # Four domains, a network that reduces: a quarter of the bytes once up and, at the same time, down; where a ring
+    # takes 2 x 15 ms. A tree of four has two steps.
     out = dataclasses.replace(OUT, in_network_reduction=1.0)
-    summed = 4 * 10 * US + 200e6 / 10e9
-    found = float(collectives.all_reduce(SIZE, route(up=up, out=out), float(Collective.in_switch)))
-    assert found == pytest.approx(min(inside, ring) + min(summed, across), rel=1e-5)
+    summed = 4 * 20 * US + 200e6 / 10e9
+    four = route(Group(16.0, 4.0), up=up, out=out)
+    found = float(collectives.all_reduce(SIZE, four, float(Collective.in_switch)))
+    assert found == pytest.approx(min(inside, ring) + summed, rel=1e-5)
 
 
 def test_a_tree_of_eight_domains_has_three_steps_each_way():
     """64 devices of one a domain: 2 x 6 steps of 10 us, and 2 x 1 MB over 10 GB/s; a ring takes 126 steps."""
     alone = route(Group(64.0, 1.0))
     assert float(collectives.all_reduce(1e6, alone, float(Collective.tree))) == pytest.approx(320 * US, rel=1e-4)
-    ring = 2 * (63 * 10 * US + 1e6 * 63 / 64 / 10e9)
-    assert float(collectives.all_reduce(1e6, alone, float(Collective.ring))) == pytest.approx(ring, rel=1e-4)
+    ring = 63 * 10 * US + 1e6 * 63 / 64 / 10e9
+    assert float(collectives.all_reduce(1e6, alone, float(Collective.ring))) == pytest.approx(2 * ring, rel=1e-4)
+    assert float(collectives.all_gather(1e6, alone, float(Collective.ring))) == pytest.approx(ring, rel=1e-4)
+    doubled = ring - 57 * 10 * US  # six steps, for the same bytes
+    assert float(collectives.all_gather(1e6, alone, float(Collective.doubling))) == pytest.approx(doubled, rel=1e-4)
 
 
 def test_all_to_all():
@@ -101,6 +132,7 @@ def test_bytes_inside_and_out_of_a_domain_at_the_same_time():
     assert float(collectives.exchange(5e9, 100e6, route())) == pytest.approx(1 * US + 50 * MS, rel=1e-5)
     assert float(collectives.exchange(5e9, 100e6, route(), 0.5)) == pytest.approx(1 * US + 100 * MS, rel=1e-5)
     assert float(collectives.exchange(5e8, 100e6, route())) == pytest.approx(10 * US + 10 * MS, rel=1e-5)
+    assert float(collectives.exchange(5e9, 100e6, route(), 0.25)) == pytest.approx(1 * US + 200 * MS, rel=1e-5)
     assert float(collectives.exchange(5e8, 100e6, route(), 0.5)) == pytest.approx(10 * US + 20 * MS, rel=1e-5)
     assert float(collectives.exchange(5e8, 100e6, route(Group(4.0, 4.0)))) == pytest.approx(1 * US + 5 * MS, rel=1e-5)
 

@@ -87,6 +87,26 @@ def test_every_second_device_of_a_ring():
     assert float(collectives.send(V, pair)) == pytest.approx(8.0 * V / B, rel=1e-5)
 
 
+@pytest.mark.parametrize("stride", [1.0, 4.0])
+@pytest.mark.parametrize("topology", [Topology.torus, Topology.hypercube])
+def test_a_group_of_one_has_one_link_and_uses_none(topology, stride):
+    system = built(32.0, Links(topology=float(topology), per_device=4.0, wrap=4.0, x=4.0, y=8.0))
+    ring, exchange, neighbour, steps, hops = reach(system, (stride, 1.0))
+    assert (ring, neighbour, steps, hops) == pytest.approx((0.25, 0.25, 0.0, 0.0)) and exchange > 0.0
+
+
+def test_the_column_of_a_torus():
+    """Every fourth device of 4 x 8, a ring of 8: two of four links, 4 steps, links 0 1 2 3 4 3 2 1: 16 / 7 to others.
+
+    All-to-all: 4 devices a side, V / 2 each over 2 links of B / 4: V a link, 4 V / B.
+    """
+    system = torus(4.0, 4.0, 8.0)
+    ring, exchange, neighbour, steps, hops = reach(system, (4.0, 8.0))
+    assert (ring, exchange, neighbour, steps) == pytest.approx((0.5, 7.0 / 8.0 / 4.0, 0.25, 4.0))
+    assert hops == pytest.approx(16.0 / 7.0)
+    assert float(collectives.all_to_all(V, route(system, 8.0, (4.0, 8.0)))) == pytest.approx(4.0 * V / B, rel=1e-5)
+
+
 def test_a_hypercube_of_eight_with_four_links_a_device():
     """Links to a device: 0, three of 1, three of 2, one of 3: 12 / 7 without itself. Three of four links are used.
 

@@ -77,7 +77,9 @@ def test_edges():
     ("values", "units"),
     # Of 80 mm of edge half for memory, 10 mm a unit: 4. Of 200 mm2 a fifth, 10 mm2 a unit: 4.
     [({}, 3.0), (dict(stacks=9.0), 4.0), (dict(stacks=9.0, memory_edge=0.25), 2.0),
-     (dict(stacks=9.0, memory_area=0.125), 2.5), (dict(stacks=9.0, memory=dict(unit_edge=16e-3)), 2.5)],
+     (dict(stacks=9.0, memory_area=0.125), 2.5), (dict(stacks=9.0, memory=dict(unit_edge=16e-3)), 2.5),
+     # All of a base die of 400 mm2 is beside the cores, a twentieth: 2.
+     (dict(stacks=9.0, memory_area=0.05, base_area=400 * MM2), 2.0)],
 )  # fmt: skip
 def test_units_of_memory(values, units):
     assert float(technology.memory_units(chip(**values))) == pytest.approx(units)
@@ -110,6 +112,7 @@ def test_bandwidth_of_memory(values, bandwidth):
         (dict(link_bandwidth=9e12, link_edge=0.125), 1e12),
         (dict(link_bandwidth=9e12, link_area=0.05), 1e12),
         (dict(link_bandwidth=9e12, link_depth=4e-3), 0.5e12),
+        (dict(link_bandwidth=9e12, link_depth=4e-3, base_area=400 * MM2), 1e12),  # on a base die of 400 mm2
         (dict(link_bandwidth=9e12, link_power=0.05), 1e12),
         (dict(link_bandwidth=9e12, link_energy=80e-12), 0.5e12),
     ],
