@@ -10,17 +10,24 @@ import pytest
 from dse.model.accounts.failures import (
     FailureRates,
     Saving,
+    best_interval,
+    device_bytes,
     failure_rates,
+    host_copy,
     lost_time,
     no_spare,
+    run_with_failures,
     saved,
     savings,
     served_with_failures,
     slowed,
 )
+from dse.model.layout import lay_out
 from dse.model.steps.training import StepTime
+from dse.model.work.training import training_work
 from dse.types import Checkpoint, Reliability
 from tests.designs import SCALE_OUT, SYSTEM, make_design
+from tests.oracles.links import parameters
 
 RELIABILITY = Reliability(
     device_mtbf=1e8, link_mtbf=4e8, node_mtbf=5e7, software_mtbf=2e8, node_devices=8.0, detection_time=60.0,
@@ -66,7 +73,11 @@ def test_seconds_of_a_checkpoint(size, write):
         assert tuple(map(float, found[kind])) == pytest.approx(seconds), kind
 
 
-def lost(saving, rates=FailureRates(7.5e-5, 1e-4), step=1.0, **values):
+#: Three failures of four take a node; one in 1e4 s.
+RATES = FailureRates(7.5e-5, 1e-4)
+
+
+def lost(saving, rates=RATES, step=1.0, **values):
     return lost_time(dataclasses.replace(RELIABILITY, **values), Saving(*saving), rates, step)
 
 
@@ -94,8 +105,31 @@ def test_the_sum_is_that_of_daly():
     assert 1.0 + float(found.total) == pytest.approx(math.exp(0.02) * math.expm1(0.102) * 10.0, rel=1e-5)
 
 
+@pytest.mark.parametrize(("stall", "interval"), [(0.5, 0.6983), (0.01, 0.1348), (5.0, 0.9975)])
+def test_the_best_interval(stall, interval):
+    """Where (e^(t + d) - 1) / t is least 1 - t = e^-(t + d): 1 - 0.6983 = e^-1.1983, in mean times between failures."""
+    assert 1.0 - interval == pytest.approx(math.exp(-(interval + stall)), rel=0.02)
+    assert float(best_interval(3600.0 * stall, 1.0 / 3600.0)) == pytest.approx(3600.0 * interval, rel=0.02)
+
+
+@pytest.mark.parametrize(("mapping", "weights", "optimizer"), [({}, 2.0, 12.0), (dict(dp=4, zero_stage=1), 2.0, 3.0)])
+def test_bytes_of_a_device_in_a_checkpoint(mapping, weights, optimizer):
+    """A weight in bf16 and, shared by four replicas, 12 bytes of fp32 weights and two moments; all on the host, but for
+    synchronous checkpoints.
+    """
+    one = design(**mapping)
+    layout = lay_out(one)
+    work = training_work(one, layout)
+    held = parameters(one) * (weights + optimizer)
+    assert float(device_bytes(layout, work)) == pytest.approx(held, rel=1e-3)
+    assert float(host_copy(one, layout, work)) == pytest.approx(held, rel=1e-3)
+    waiting = dataclasses.replace(RELIABILITY, checkpoint=float(Checkpoint.synchronous))
+    one = dataclasses.replace(one, system=dataclasses.replace(one.system, reliability=waiting))
+    assert float(host_copy(one, layout, work)) == 0.0
+
+
 def test_intervals():
-    """Young's is sqrt(2 x 1 s x 1e4 s) = 141 s; a checkpoint that is written for 500 s, 1 s of them a stall, ends first.
+    """Young's is sqrt(2 x 1 s x 1e4 s) = 141 s; a checkpoint of 500 s, 1 s of them a stall, ends first.
 
     A stated interval of 100 s waits 400 s for it; one below a step is a step.
     """
@@ -117,7 +151,7 @@ def test_a_repair_is_waited_for():
 
 
 def test_an_asynchronous_checkpoint_waits_where_that_loses_less():
-    """At one failure an hour stalls of 20 s lose less than the 1e4 s between two checkpoints that are written behind."""
+    """At one failure an hour stalls of 20 s lose less than 1e4 s between two checkpoints that are written behind."""
     waiting, behind = Saving(20.0, 0.0, 1.0, 20.0), Saving(1.0, 9999.0, 1e4, 20.0)
     by_kind = {Checkpoint.synchronous: waiting, Checkpoint.asynchronous: behind, Checkpoint.in_memory: behind}
     rates = FailureRates(1.0 / 3600.0, 1.0 / 3600.0)
@@ -132,6 +166,47 @@ def test_slow_nodes_and_congestion():
     Context, pipeline and data parallelism: 2.5 s of messages, twice as much more: 5 s. Of a step of 5 s.
     """
     assert float(slowed(RELIABILITY, 16.0, STEP)) == pytest.approx((0.5 * 0.19 * 2.0 + 2.0 * 2.5) / 5.0, rel=1e-5)
+
+
+def test_a_run():
+    """1,000 steps of 64 x 2,048 tokens and 5 s, a checkpoint every 100 s of 14 bytes a weight.
+
+    Slow nodes and congestion add 1.02 of it: of one node 0.1 is slow, 0.5 x 0.1 x 2 s, and 5 s of messages. Failures
+    take their share of both. A checkpoint of 100 GB stalls and is exposed as above.
+    """
+    one = design()
+    reliability = dataclasses.replace(RELIABILITY, checkpoint_every=100.0, checkpoint=float(Checkpoint.in_memory))
+    one = dataclasses.replace(
+        one, system=dataclasses.replace(one.system, reliability=reliability),
+        workload=dataclasses.replace(one.workload, run_tokens=64.0 * 2048.0 * 1000.0),
+    )  # fmt: skip
+    layout = lay_out(one)
+    work = training_work(one, layout)
+    found = {name: float(value) for name, value in run_with_failures(one, layout, work, STEP).items()}
+    assert (found["tokens_needed"], found["run_time_with_failures_training"]) == pytest.approx((131072e3, 5000.0))
+    assert found["run_time_with_failures_stragglers"] == pytest.approx(5000.0 * 1.02)
+    size = 14.0 * parameters(one)
+    assert found["checkpoint_bytes"] == pytest.approx(size, rel=1e-3)
+    assert found["time_between_failures"] == pytest.approx(1.0 / 2e-8)
+    # Some 50 GB: copy and parity hide for a quarter of their time, and are exposed for the rest.
+    copy = size / 50e9 + size / 25e9
+    assert copy < 4.0
+    assert found["checkpoint_time"] == pytest.approx(copy, rel=1e-3)
+    assert found["checkpoint_stall"] == pytest.approx(0.25 * copy, rel=1e-3)
+    assert found["checkpoint_interval"] == 100.0
+    assert found["run_time_with_failures_checkpointing"] == pytest.approx(10100.0 * 0.25 * copy / 100.0, rel=1e-3)
+    rates = FailureRates(1.5e-8, 2e-8)
+    saving = (0.25 * copy, 0.75 * copy, copy, copy)
+    expected = lost(saving, rates, 5.0, checkpoint_every=100.0)
+    for part in ("lost_work", "detection", "restart", "repair"):
+        share = float(getattr(expected, part))
+        assert found[f"run_time_with_failures_{part}"] == pytest.approx(10100.0 * share, rel=1e-3), part
+    assert found["run_time_with_failures"] == pytest.approx(10100.0 * (1.0 + float(expected.total)), rel=1e-4)
+    assert found["goodput_fraction"] == pytest.approx(5000.0 / found["run_time_with_failures"])
+    # 6 FLOPs a weight and token but for the positions that are looked up; 12 of attention a pair of tokens and column.
+    weights = parameters(one) - 2048.0 * 4096.0
+    attention = 12.0 * 4096.0 * 2048.0 * 16.0
+    assert found["run_flops"] == pytest.approx(131072e3 * (6.0 * weights + attention), rel=1e-3)
 
 
 def test_availability_of_a_replica():

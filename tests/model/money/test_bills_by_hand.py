@@ -104,15 +104,28 @@ def test_a_base_die_beside_the_compute_dies():
 
 
 def test_dies_that_nobody_tested_fail_in_the_package():
-    """Without a test 1 / (1 + 0.25) of the dies work, compute dies and base die alike: 0.8 cubed of the packages."""
+    """Without a test 1 / (1 + 0.25) of the dies work, two compute dies and two base dies: 0.8^4 of the packages."""
     process, base = (
         dataclasses.replace(COMPUTE, defect_density=0.25 / (100 * MM2)),
-        dataclasses.replace(BASE, defect_density=0.25 / (400 * MM2)),
+        dataclasses.replace(BASE, defect_density=0.25 / (200 * MM2)),
     )
-    made = dataclasses.replace(MADE, process=process, base_process=base, io_area=400 * MM2, block_area=0.0)
+    made = dataclasses.replace(
+        MADE, process=process, base_process=base, io_area=400 * MM2, base_chiplets=2.0, block_area=0.0
+    )
     found = total(made=made, fab=dataclasses.replace(FAB, coverage=0.0))
-    assert found["dies"] == pytest.approx(312.0)
-    assert found["lost"] == pytest.approx((312.0 + 480.0) * (1.0 / (0.8 * 0.9**5 * 0.8**3) - 1.0))
+    dies = 200.0 + 2.0 * BASE.wafer_price / wafer(200.0) + 12.0
+    assert found["dies"] == pytest.approx(dies)
+    assert found["lost"] == pytest.approx((dies + 480.0) * (1.0 / (0.8 * 0.9**6 * 0.8**4) - 1.0))
+
+
+def test_links_between_the_dies_take_area():
+    """160 mm2 and a quarter of that in links are two dies of 100 mm2 as above.
+
+    Of 80 mm2 without links 32 repeat: half of 48 + 20 mm2 of modules and 0.3 of 68 mm2 of the chip are designed.
+    """
+    found = total(made=dataclasses.replace(MADE, logic_area=160 * MM2), fab=dataclasses.replace(FAB, link_area=0.25))
+    assert (found["dies"], found["package"]) == pytest.approx((204.0, 13.0 / KEPT + 3.0 / 0.8))
+    assert found["design"] == pytest.approx((0.5 * 68.0 + 0.3 * 68.0 + 60.0) / 2.0 + 1.000003)
 
 
 def test_dies_bonded_on_base_dies():
@@ -172,6 +185,25 @@ def test_parts_of_a_generated_chip():
     assert [float(stated.blocks), float(stated.spare_blocks), float(stated.block_area)] == [5.0, 1.0, 0.5]
     assert float(generated(spare_cores=0.5).redundant.spare_blocks) == 16.0  # as many as are summed
     assert float(generated(dataclasses.replace(MADE, chiplets=1.0), die_area=1287 * MM2).chiplets) == pytest.approx(1.5)
+
+
+def test_the_design_of_a_generated_chip():
+    """Two dies of 200 mm2 beside four base dies of 100, at 1 million USD a mm2 and 60 million a chip.
+
+    Of a compute die 153 mm2 repeat, with half of two edges of sqrt(800) mm of links it is larger: half of 47 + 20 mm2
+    for modules, 0.3 of 47 + sqrt(800) / 2 for the chip. Of a base die 45 mm2 repeat: half and 0.3 of 55 mm2. The
+    carrier is 800 + sqrt(800) mm2 and three stacks of 50, the substrate twice that.
+    """
+    node = dict(design_cost=3e8)
+    one = chip(node=node, base_area=400 * MM2, core_area=0.3)
+    one = dataclasses.replace(one, base_node=dataclasses.replace(one.base_node, design_cost=3e8))
+    made = dataclasses.replace(MADE, base_chiplets=4.0)
+    links = math.sqrt(800.0)
+    compute, base = 0.5 * 67.0 + 0.3 * (47.0 + links / 2.0) + 60.0, 0.8 * 55.0 + 60.0
+    carrier = 800.0 + links + 150.0
+    package = 1e-3 * carrier + 1e-6 * 0.01 * carrier + 0.7
+    device = dataclasses.replace(catalog.record(types.Accelerator, "gpu"), chip=one, made=made, fab=FAB)
+    assert float(bill(device).design) == pytest.approx((compute + base) / 2.0 + package, rel=1e-5)
 
 
 EMISSIONS = Emissions(

@@ -35,7 +35,9 @@ def test_levels_of_a_tree_of_eight_ports():
     ("devices", "pods", "found"),
     [
         # A tree of l levels: a link a level and device, the lowest of copper; its ends are 2 l, one of them the card's.
-        (64.0, None, (1.0, 1.0, 0.0)), (2048.0, None, (3.0, 1.0, 1.0)), (65536.0, None, (5.0, 1.0, 2.0)),
+        (64.0, None, (1.0, 1.0, 0.0)),
+        (2048.0, None, (3.0, 1.0, 1.0)),
+        (65536.0, None, (5.0, 1.0, 2.0)),
         # Pods of two levels at a quarter of the bandwidth above: 1 + 1/4 links of light, 1 + 2 x 1.25 ports.
         (65536.0, Pods(size=2048.0, oversubscription=4.0), (3.5, 1.0, 1.25)),
         # Pods of one switch: of two links of light each has a quarter.
@@ -72,6 +74,7 @@ def test_the_network_out_of_a_domain(devices, pods, each):
     ("network", "each"),
     [
         ({}, 3.0),  # a port of the switch
+        (dict(domain=2.0), 3.0),
         (dict(mesh=1.0), 2.0),  # half of a cable: the other end belongs to the other device
         # Half of a cable; a quarter of the links is of light, with a transceiver at the device's own end.
         (dict(links=Links(topology=0.0, per_device=6.0)), 2.0 + 4.0),

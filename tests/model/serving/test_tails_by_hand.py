@@ -96,25 +96,47 @@ def test_the_rest_of_a_running_step():
     assert float(found.fourth) == pytest.approx(-(0.02**4) / 120.0, rel=1e-4)
 
 
-def test_a_step_with_prompts_is_that_drawn_at_random():
+@pytest.mark.parametrize("spread", [0.0, 0.5])
+def test_a_step_with_prompts_is_that_drawn_at_random(spread):
     """Steps of 20 ms and 10 ms a prompt of those that arrived in the one before, 50 a second: half of the time.
 
     An arrival meets a step by its length, waits for a flat share of it and computes with all that arrive in it.
     """
-    random = np.random.default_rng(5)
+    random, sigma = np.random.default_rng(5), math.sqrt(math.log1p(spread**2))
+
+    def prompts(during):
+        """Seconds of the prompts that arrive in so many seconds."""
+        arrived = random.poisson(50.0 * during)
+        lengths = random.lognormal(-0.5 * sigma**2, sigma, arrived.sum())
+        return 0.01 * np.bincount(np.repeat(np.arange(arrived.size), arrived), lengths, arrived.size)
+
     step = np.full(200_000, 0.04)
-    for _ in range(20):
-        step = 0.02 + 0.01 * random.poisson(50.0 * step)
+    for _ in range(12):
+        step = 0.02 + prompts(step)
     met = random.choice(step, step.size, p=step / step.sum())
-    wait = met * random.random(step.size) + 0.01 * random.poisson(50.0 * met)
-    _, second, third = cumulants(wait)
-    b1, b2, b3 = tails._step_met(0.04, 0.01, 0.5, (1.0, 1.0, 1.0))
-    drawn = [(met**k).mean() for k in (1, 2, 3)]
-    assert [float(b1), float(b2), float(b3)] == pytest.approx(drawn, rel=0.02)
-    busy = served(rate=50.0, a_further=0.01, prompt=0.01, met=float(b1), placed=0.5 * float(b1), prefill=0.02)
-    found = first_token(Requests(), Serving(), busy, NONE, 1.0)
-    assert float(found.second) == pytest.approx(second, rel=0.02)
-    assert float(found.third) == pytest.approx(third, rel=0.06)
+    _, second, third = cumulants(met * random.random(step.size) + prompts(met))
+    mean = float(met.mean())
+    busy = served(rate=50.0, a_further=0.01, prompt=0.01, met=mean, placed=0.5 * mean, prefill=0.02, a_sequence=1e-3)
+    requests, own = Requests(length_spread=spread), lognormal(0.01, spread)
+    found = first_token(requests, Serving(), busy, NONE, 1.0)
+    assert float(found.second - own.second) == pytest.approx(second, rel=0.02)
+    assert float(found.third - own.third) == pytest.approx(third, rel=0.06)
+    # Sequences that vary by 4, 1 ms each: in the own step, and (0.5 + 0.5) / 0.5 times more before it.
+    others = first_token(requests, Serving(), busy, OtherSequences(4.0, 0.0), 1.0)
+    assert float(others.second - found.second) == pytest.approx(4.0 * (3.0 * 1e-3) ** 2, rel=1e-4)
+
+
+def test_regular_arrivals_share_their_step_with_nobody():
+    """As often as above: the rest of a step of 20 ms, flat."""
+    found = first_token(Requests(), Serving(), served(rate=50.0, a_further=0.01, variation=0.0), NONE, 1.0)
+    assert float(found.second) == pytest.approx(0.02**2 / 12.0, rel=1e-4)
+    assert float(found.third) == pytest.approx(0.0, abs=1e-12)
+
+
+def test_clumped_arrivals_wait_for_each_other():
+    """Of arrivals that vary by 3 one more comes with each: 0.1 s of 0.2; the rest is the queue, two for 0.1 s each."""
+    found = tails._waits(Serving(), served(variation=3.0, placed=0.21))
+    assert tuple(map(float, found))[:2] == pytest.approx((0.2, 2.0 * 0.1**2 / 3.0 + 0.1**2))
 
 
 def test_moments_of_a_step_with_prompts():
@@ -144,6 +166,8 @@ def test_a_queue_of_others():
     """
     found = tails._queue(3.0, 2.0)
     assert tuple(map(float, found))[:3] == pytest.approx((3.0, 13.0, 96.0))
+    # One and a half for 4 s: 1.5 x 16 / 12 and 3.75 x 4; 3 x 3.75 x 2 x 4 / 3 and (1.5 + 6.75 + 6.75) x 8.
+    assert tuple(map(float, tails._queue(3.0, 4.0)))[:3] == pytest.approx((3.0, 17.0, 150.0))
     random = np.random.default_rng(3)
     many = random.geometric(0.25, 100_000) - 1
     waits = 2.0 * np.array([random.random(n).sum() for n in many])
@@ -190,3 +214,6 @@ def test_the_latency_of_a_request():
     assert float(latency.second - first.second) == pytest.approx(8e-5 * 1.25 * 12500.0 + 4.0)
     assert float(latency.third - first.third) == pytest.approx(4.0**3 * 0.25**2 * 3.25, rel=1e-5)
     assert (float(found.place), float(found.full)) == pytest.approx((0.5, 0.5))
+    # One and a half tokens a step: 1.5 times as long for two thirds of the steps, each 1 / 1.5^2 a token.
+    drafted = tails.tails(requests, Serving(drafts=1.0, acceptance=0.5), served(), 0.01).token
+    assert float(drafted.second) == pytest.approx(8e-5 * 1.25)
