@@ -46,12 +46,12 @@ def test_a_sum_of_times():
 
 
 def test_a_lognormal_time():
-    """Mean 2, standard deviation 1: skewness 0.5 (3 + 0.25). Its own quantiles: e^(mu + sigma z), sigma^2 = ln 1.25."""
-    found = lognormal(2.0, 0.5)
-    assert tuple(found)[:3] == pytest.approx((2.0, 1.0, 1.625))
+    """Mean 4, standard deviation 2: skewness 0.5 (3 + 0.25). Quantiles: e^(mu + sigma z), sigma^2 = ln 1.25."""
+    found = lognormal(4.0, 0.5)
+    assert tuple(found)[:3] == pytest.approx((4.0, 4.0, 13.0))
     sigma = math.sqrt(math.log(1.25))
     for z, _ in tails.NORMAL.values():
-        assert float(found.quantile(z)) == pytest.approx(2.0 / math.sqrt(1.25) * math.exp(sigma * z), rel=1e-5)
+        assert float(found.quantile(z)) == pytest.approx(4.0 / math.sqrt(1.25) * math.exp(sigma * z), rel=1e-5)
 
 
 def test_a_flat_time_has_a_short_tail():
@@ -86,11 +86,11 @@ def test_sequences_at_a_time():
 
 
 def test_the_rest_of_a_running_step():
-    """Alone: flat over a step of 20 ms, 0.02^2 / 12 and -0.02^4 / 120, then the prompt of 100 ms, spread by half."""
+    """Alone: flat over a step of 20 ms, 0.02^2 / 12 and -0.02^4 / 120; then 300 ms, of which 100 are spread."""
     requests = Requests(length_spread=0.5)
-    found = first_token(requests, Serving(), served(rate=1e-6), NONE, 1.0)
+    found = first_token(requests, Serving(), served(rate=1e-6, prompt=0.3), NONE, 1.0)
     own = lognormal(0.1, 0.5)
-    assert float(found.mean) == pytest.approx(0.11)
+    assert float(found.mean) == pytest.approx(0.31)
     assert float(found.second) == pytest.approx(0.02**2 / 12.0 + own.second, rel=1e-4)
     assert float(found.third) == pytest.approx(own.third, rel=1e-4)
     assert float(found.fourth) == pytest.approx(-(0.02**4) / 120.0, rel=1e-4)
