@@ -137,6 +137,20 @@ def test_bytes_inside_and_out_of_a_domain_at_the_same_time():
     assert float(collectives.exchange(5e8, 100e6, route(Group(4.0, 4.0)))) == pytest.approx(1 * US + 5 * MS, rel=1e-5)
 
 
+def test_a_pair():
+    """Half of 800 MB, over 100 GB/s within a domain and over 10 GB/s across."""
+    for local, seconds in ((2.0, 1 * US + 4 * MS), (1.0, 10 * US + 40 * MS)):
+        pair = route(Group(2.0, local))
+        assert float(collectives.all_gather(SIZE, pair, 0.0)) == pytest.approx(seconds, rel=1e-5)
+        assert float(collectives.all_reduce(SIZE, pair, float(Collective.ring))) == pytest.approx(2 * seconds, rel=1e-5)
+        assert float(collectives.all_to_all(SIZE, pair)) == pytest.approx(seconds, rel=1e-5)
+    assert float(collectives.exchange(400e6, 0.0, route(Group(2.0, 2.0)))) == pytest.approx(1 * US + 4 * MS, rel=1e-5)
+    assert float(collectives.direct_all_reduce(1e5, 2.0, UP)) == pytest.approx(2 * US, rel=1e-4)
+    volumes = Volumes(gather=0.5, gather_share=2.0, reduce=1.5, reduce_share=4.0, reduction_traffic=3.0)
+    stated = route(Group(2.0, 2.0), up=dataclasses.replace(UP, volumes=volumes)).system
+    assert float(collectives.summing_time(SIZE, Group(2.0, 2.0), stated)) == pytest.approx(2.4e9 / (0.85 * 2.039e12))
+
+
 def test_a_send():
     assert float(collectives.send(SIZE, route(Group(2.0, 2.0)))) == pytest.approx(1 * US + 8 * MS, rel=1e-5)
     assert float(collectives.send(SIZE, route(Group(2.0, 1.0)))) == pytest.approx(10 * US + 80 * MS, rel=1e-5)

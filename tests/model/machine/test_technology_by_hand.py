@@ -215,12 +215,16 @@ def test_a_cooler_takes_its_power_from_the_cores():
 
 
 def test_lighter_loads_and_other_nodes():
-    """Half of the matrix units at work: 0.5e9 + 1e9 devices a cycle, 150 W. A node of twice the energy: 400 W."""
+    """Half of the matrix units at work: 0.5e9 + 1e9 devices a cycle, 150 W. A node of twice the energy: 400 W.
+
+    Of twice the leakage: 80 W.
+    """
     light = chip(matrix_load=0.5, core_power=150.0 / 400.0)
     assert float(technology.clocked(light).clock) == pytest.approx(1e9, rel=1e-3)
-    hot = chip(node=dict(energy=2.0), power_budget=900.0, heat_flux=5e6)
+    hot = chip(node=dict(energy=2.0, leakage=2.0), power_budget=900.0, heat_flux=5e6)
     assert float(technology.clocked(hot).clock) == pytest.approx(1e9, rel=1e-3)
     assert float(made(hot).power.matrix_energy) == pytest.approx(2e-13, rel=1e-3)
+    assert float(made(hot).power.leakage) == pytest.approx(80.0, rel=1e-3)
 
 
 def test_base_dies_leak_and_hold_caches_too():

@@ -155,6 +155,7 @@ def test_parts_of_stated_dies():
     parts = parts_of(accelerator(), MADE, fab)
     assert float(parts.links) == pytest.approx(20 * MM2) and float(parts.units) == 2.0
     assert float(parts.memory_area) == pytest.approx(100 * MM2)
+    assert float(parts_of(accelerator(), dataclasses.replace(MADE, chiplets=4.0), fab).links) == pytest.approx(20 * MM2)
     alone = dataclasses.replace(MADE, chiplets=1.0, stacks_beside=6.0)
     assert float(parts_of(accelerator(), alone, fab).links) == 0.0
     assert float(parts_of(accelerator(), alone, fab).units) == 6.0
