@@ -242,10 +242,10 @@ def test_area_of_several_dies():
     """Links on two edges of four dies of 10 mm, 1 mm deep: 4 x 2 x 10 mm2. On four of sixteen of 5 mm: 16 x 4 x 5 mm2.
 
     Of sixteen only one die in two has its PHYs on the outside, so that these are there twice: 3 units of 10 mm2, and
-    1 TB/s of links, 10 mm of 1 mm depth.
+    1 TB/s of links, 10 mm of 1 mm depth. Of 64 dies of 2.5 mm, with four edges too, they are there four times.
     """
-    found = [float(technology.split_area(CHIP, dies)) / MM2 for dies in (1.0, 2.0, 4.0, 16.0)]
-    assert found == pytest.approx([0.0, 2 * math.sqrt(200.0), 80.0, 320.0 + 40.0], abs=1e-3)
+    found = [float(technology.split_area(CHIP, dies)) / MM2 for dies in (1.0, 2.0, 4.0, 16.0, 64.0)]
+    assert found == pytest.approx([0.0, 2 * math.sqrt(200.0), 80.0, 320.0 + 40.0, 640.0 + 3 * 40.0], abs=1e-3)
 
 
 def test_areas_that_repeat():
