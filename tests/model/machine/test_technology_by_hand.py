@@ -51,6 +51,11 @@ def made(one=CHIP):
     return technology.generate(dataclasses.replace(GPU, chip=one))
 
 
+def pj(joules):
+    """In pJ: numbers near 1, as a comparison has an absolute tolerance too."""
+    return 1e12 * float(joules)
+
+
 def test_areas_and_what_they_hold():
     """200 mm2 of cores and as much beside them; a quarter of either is SRAM of 1 MB a mm2."""
     assert tuple(map(float, technology.areas(CHIP))) == pytest.approx((200 * MM2, 200 * MM2, 0.0))
@@ -158,12 +163,12 @@ def test_the_nominal_clock():
             float(rates.int8), float(rates.fp32)] == pytest.approx(
         [1e15, 1e15, 0.5e15, 2e15, 4e15, 1.5e15, 2.5e15], rel=1e-3)  # fmt: skip
     power = device.power
-    assert float(power.matrix_energy) == pytest.approx(1e-16 * 0.1 * 1e4, rel=1e-3)  # 0.1 pJ: 100 W at 1e15
-    assert float(power.vector_energy) == pytest.approx(1e-16 * 0.1 * 1e3, rel=1e-3)
+    assert pj(power.matrix_energy) == pytest.approx(1e-4 * 0.1 * 1e4, rel=1e-3)  # 0.1 pJ: 100 W at 1e15
+    assert pj(power.vector_energy) == pytest.approx(1e-4 * 0.1 * 1e3, rel=1e-3)
     assert float(power.control) == pytest.approx(100.0, rel=1e-3)  # 1e9 devices a cycle at 1e-16 J and 1 GHz
     assert float(power.leakage) == pytest.approx(40.0, rel=1e-3)  # 4e10 devices at 1 nW
-    assert float(power.cache_energy) == pytest.approx(4e-12, rel=1e-3)
-    assert float(power.memory_energy) == pytest.approx(20e-12)
+    assert pj(power.cache_energy) == pytest.approx(4.0, rel=1e-3)
+    assert pj(power.memory_energy) == pytest.approx(20.0)
     assert [float(power.uncore), float(power.tdp), float(power.cooling)] == pytest.approx([100.0, 500.0, 0.0])
     assert [float(power.threshold), float(power.lowest_voltage)] == pytest.approx([0.5, 0.6], rel=1e-3)
 
@@ -177,9 +182,9 @@ def test_a_higher_clock_takes_voltage():
     clock, volts, fed, _ = map(float, technology.clocked(fast))
     assert (clock, volts, fed) == pytest.approx((0.49 / 0.3 * 1e9, 1.2, 1.0), rel=1e-3)
     power = made(fast).power
-    assert float(power.matrix_energy) == pytest.approx(1.44e-13, rel=1e-3)
-    assert float(power.vector_energy) == pytest.approx(1.44e-14, rel=1e-3)
-    assert float(power.cache_energy) == pytest.approx(1.44 * 4e-12, rel=1e-3)
+    assert pj(power.matrix_energy) == pytest.approx(0.144, rel=1e-3)
+    assert pj(power.vector_energy) == pytest.approx(0.0144, rel=1e-3)
+    assert pj(power.cache_energy) == pytest.approx(1.44 * 4.0, rel=1e-3)
     assert float(power.control) == pytest.approx(100.0 * 1.44 * 0.49 / 0.3, rel=1e-3)
     # Current of 40 W at the nominal voltage, exponential in what is beyond it.
     leaked = 40.0 * 1.2 * math.exp(0.2 * float(GPU.power.leakage_slope))
@@ -223,7 +228,7 @@ def test_lighter_loads_and_other_nodes():
     assert float(technology.clocked(light).clock) == pytest.approx(1e9, rel=1e-3)
     hot = chip(node=dict(energy=2.0, leakage=2.0), power_budget=900.0, heat_flux=5e6)
     assert float(technology.clocked(hot).clock) == pytest.approx(1e9, rel=1e-3)
-    assert float(made(hot).power.matrix_energy) == pytest.approx(2e-13, rel=1e-3)
+    assert pj(made(hot).power.matrix_energy) == pytest.approx(0.2, rel=1e-3)
     assert float(made(hot).power.leakage) == pytest.approx(80.0, rel=1e-3)
 
 
@@ -235,7 +240,7 @@ def test_base_dies_leak_and_hold_caches_too():
     """
     power = made(chip(base_area=400 * MM2, core_area=0.3, core_power=240.0 / 400.0)).power
     assert float(power.leakage) == pytest.approx(50.0, rel=1e-3)
-    assert float(power.cache_energy) == pytest.approx(4e-12 * 2560.0 / 960.0, rel=1e-3)
+    assert pj(power.cache_energy) == pytest.approx(4.0 * 2560.0 / 960.0, rel=1e-3)
 
 
 def test_area_of_several_dies():
