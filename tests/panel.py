@@ -82,6 +82,14 @@ PANEL: dict[str, Case] = {
         "llama-3-70b", "dgx-gb200", n_devices=64, tp=4, pp=4, precision="nvfp4", recompute="selective"
     ),
     "a torus": _trains("llama-2-70b", "tpu-v5p-pod", n_devices=512, tp=8, recompute="full", **{"links.x": 8}),
+    "a torus, experts": _trains(
+        "qwen3-235b-a22b", "tpu-v5p-pod", n_devices=512, ep=64, tp=2, micro_batch=1, recompute="full", zero_stage=1,
+        **{"links.x": 8},
+    ),
+    "dies that wait for their links": _trains(
+        "llama-3-8b", "gpu", n_devices=8, tp=2, dp=4, micro_batch=1, global_batch=64,
+        **{"made.chiplets": 4, "chip.die_link_density": "5 GB/s/mm"},
+    ),
     "failures": _trains(
         "llama-3-1-405b", "eos", n_devices=16384, tp=8, pp=16, zero_stage=1, global_batch=2048,
         checkpoint="synchronous", spares=20, critical_batch=12e6,

@@ -124,6 +124,11 @@ def _within(value: Scalar, low: Scalar, high: Scalar) -> Scalar:
     return jnp.minimum(jnp.maximum(value, low), high)
 
 
+def _to_others(size: Scalar) -> Scalar:
+    """Mean over the other members of a group of ``size`` over the mean over all, the member at distance 0 included."""
+    return size / jnp.maximum(size - 1.0, 1.0)
+
+
 def _on_torus(links: Links, edges: tuple[Scalar, ...], runs: tuple[Run, ...]) -> Reach:
     """Shares of a device's links on the axes of a group.
 
@@ -148,6 +153,7 @@ def _on_torus(links: Links, edges: tuple[Scalar, ...], runs: tuple[Run, ...]) ->
         hops = hops + jnp.where(used, axis.sharing * distance, 0.0)
         sharing = jnp.maximum(sharing, jnp.where(used, axis.sharing, 1.0))
         size = size * axis.members
+    hops = hops * _to_others(size)
     ring = one * jnp.where(own > 0.0, own, 1.0)  # avoids a division by zero for a group of one
     cut = one * (1.0 - 1.0 / size) / jnp.where(slowest > 0.0, slowest, 1.0)
     return Reach(ring, jnp.where(slowest > 0.0, jnp.minimum(cut, ring), ring), one / sharing, steps, hops)
@@ -183,7 +189,7 @@ def _on_hypercube(links: Links, devices: Scalar, runs: tuple[Run, ...]) -> Reach
     one = 1.0 / links.per_device
     ring = one * jnp.minimum(jnp.maximum(dimensions, 1.0), links.per_device)
     cut = one * 2.0 * (1.0 - 1.0 / jnp.maximum(size, 2.0))
-    return Reach(ring, jnp.minimum(cut, ring), one, dimensions, 0.5 * dimensions)
+    return Reach(ring, jnp.minimum(cut, ring), one, dimensions, 0.5 * dimensions * _to_others(size))
 
 
 def _in_package(package: Package, domain: Scalar, runs: tuple[Run, ...]) -> Reach:

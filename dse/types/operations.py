@@ -87,7 +87,7 @@ class Reach(NamedTuple):
         exchange: of an all-to-all.
         neighbour: of a send to the next member.
         steps: of a ring through the group.
-        hops: mean links per byte of an all-to-all.
+        hops: links between two members, mean over all pairs.
     """
 
     ring: Scalar

@@ -184,9 +184,8 @@ class Route:
     @cached_property
     def intra_domain_energy(self) -> Scalar:
         """Joules per byte to another member of the domain, mean over members: one hop, or several links in a row."""
-        reach, local = self.group.reach, self.group.local
-        hops = 1.0 if reach is None else reach.hops * local / jnp.maximum(local - 1.0, 1.0)
-        return self.system.scale_up.energy * hops
+        reach = self.group.reach
+        return self.system.scale_up.energy * (1.0 if reach is None else reach.hops)
 
     def slowest_ring(self, size: Scalar, share: Scalar | None = None) -> Scalar:
         """Wire time of ``size`` bytes along rings through all members, the slower level of the two, s.
