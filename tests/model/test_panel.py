@@ -40,6 +40,7 @@ MOVED = 1e-4
 GUARDS = {
     "accounts.bounds._NOTHING": "parts that add up to nothing",
     "accounts.energy.LEAST_SHARE": "a limit below what a device draws at rest",
+    "accounts.failures._FILE_SYSTEM": "a job of more than 16,384 devices",
     "accounts.failures._LONGEST": "a memory of no bandwidth",
     "accounts.failures._MOST": "a job that fails more often than it saves",
     "accounts.failures._RAREST": "devices that never fail",

@@ -36,9 +36,10 @@ _SLOW = 1.0 - 2.0**-20
 #: Devices of a small cluster, and bytes/s of the file server that they share: 1 to 2 GB/s by NFS, as published advice
 #: on the storage of GPU clusters says.
 _SMALL, _FILE_SERVER = 64.0, 1.5e9
-#: Devices of a hyperscaler's job, and bytes/s of its file system: 2 TB/s sustained (Llama team 2024, section 3.3.1).
-_LARGE, _FILE_SYSTEM = 16384.0, 2e12
-_GROWTH = math.log(_FILE_SYSTEM / _FILE_SERVER) / math.log(_LARGE / _SMALL)
+#: Bytes/s of a hyperscaler's file system, 2 TB/s sustained for 16,384 devices (Llama team 2024, section 3.3.1), and the
+#: power of the number of devices that leads there.
+_FILE_SYSTEM = 2e12
+_GROWTH = math.log(_FILE_SYSTEM / _FILE_SERVER) / math.log(16384.0 / _SMALL)
 
 
 class FailureRates(NamedTuple):
