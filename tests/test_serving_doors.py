@@ -49,7 +49,7 @@ def test_figures_suit_every_way_to_keep(keep, kinds):
 def test_evaluate_explains_serving(command):  # noqa: F811
     ended = command(*EVALUATE)
     assert ended.status == 0 and ended.err == ""
-    for text in ("time per output token", "time to first token", "of 72.0 GiB", "decode attention", "prefill attention",
+    for text in ("time per output token", "time to first token", "of 71.2 GiB", "decode attention", "prefill attention",
                  "elasticities of request latency", "1024 prompt tokens", "host_overlap"):  # fmt: skip
         assert text in ended.out
     assert "engine steps: time by bound" in ended.out
