@@ -160,7 +160,11 @@ def _of_log(path: Path) -> list[MeasuredRun]:
     for line in lines(path):
         known = next((one for one in LOGS.values() if one.sign.search(line)), None)
         if known is not None:
-            found = known.read(lines(path))
+            try:
+                found = known.read(lines(path))
+            except InputError as error:
+                where = error.where if error.where.startswith(str(path)) else f"{path}: {error.where}"
+                raise InputError(where, error.got, error.allowed, error.fix) from None
             runs = [found] if isinstance(found, MeasuredRun) else found
             for run in runs:
                 run.cells = (started if run.kind == "steps" else {}) | run.cells
