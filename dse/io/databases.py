@@ -1,4 +1,4 @@
-"""SQLite files of strangers: tables alone, rows within limits of size, and work within that of reading a file a few times.
+"""SQLite files of strangers: tables alone, texts within a size, and the work of reading a file a few times.
 
 A database may define what is computed whenever it is read: generated columns, views, virtual tables. None of them is
 read. Pages of a damaged tree may be children of many others, so that a few pages have any number of rows: SQLite counts
@@ -81,7 +81,7 @@ class Database:
 
 @contextlib.contextmanager
 def opened(path: Path, limit: int, allowed: str) -> Iterator[Database]:
-    """A database of at most ``limit`` bytes; InputError for what is damaged or takes more work than its size explains."""
+    """A database of at most ``limit`` bytes; InputError for one that is damaged, or needs more work than its size."""
     inputs.checked(path, limit, allowed)
     database: Database | None = None
     try:

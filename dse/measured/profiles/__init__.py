@@ -157,7 +157,7 @@ _RANKS = {name: re.compile(rf"--{name}[ =](\d+)") for name in ("nnodes", "nproc[
 def _of_log(path: Path) -> list[MeasuredRun]:
     """The runs of a log: what its lines say counts more than the command line before them."""
     started, command = dict[str, str](), ""
-    for line in lines(path):
+    for line in itertools.islice(lines(path), _HEAD):
         known = next((one for one in LOGS.values() if one.sign.search(line)), None)
         if known is not None:
             try:
@@ -176,8 +176,8 @@ def _of_log(path: Path) -> list[MeasuredRun]:
     raise InputError(str(path), "a file of no known tool", ALLOWED, "check the path; leave --profile out for tables")
 
 
-#: Characters of a command line.
-_COMMAND = 1 << 15
+#: Characters of a command line; lines before the first of a tool.
+_COMMAND, _HEAD = 1 << 15, 1_000_000
 
 
 def _launched(command: str) -> dict[str, str]:
