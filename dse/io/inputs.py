@@ -42,7 +42,7 @@ def content(path: str | Path, limit: int, allowed: str, unpack: bool = False) ->
         unpack: whether to unpack a file with the ending ``.gz``.
     """
     path = checked(path, limit, allowed)
-    most = unpacked(path, limit) if unpack else limit
+    most = unpacked(path, limit, allowed) if unpack else limit
     with gzip.open(path) if unpack and path.suffix == ".gz" else path.open("rb") as file:
         found = file.read(most + 1)
     if len(found) > most:
@@ -50,15 +50,22 @@ def content(path: str | Path, limit: int, allowed: str, unpack: bool = False) ->
     return found
 
 
-def unpacked(path: Path, limit: int) -> int:
-    """Bytes that a file may have, unpacked: ``limit``, of a packed file less."""
-    return min(limit, (1 << 20) + _UNPACKED * path.stat().st_size) if path.suffix == ".gz" else limit
+def unpacked(path: Path, limit: int, allowed: str) -> int:
+    """Bytes that a file may have, unpacked: ``limit``, of a packed file less; InputError for one that says more."""
+    if path.suffix != ".gz":
+        return limit
+    most = min(limit, (1 << 20) + _UNPACKED * path.stat().st_size)
+    with path.open("rb") as file:
+        file.seek(-min(4, path.stat().st_size), 2)
+        if most < int.from_bytes(file.read(), "little") and most < limit:  # the size that ends a packed file
+            raise bomb(path, allowed)
+    return most
 
 
 def bomb(path: Path, allowed: str) -> InputError:
     """Error for a packed file that has nothing but repetitions."""
-    got = f"more than {_UNPACKED} times its packed size when it is unpacked"
-    return InputError(str(path), got, allowed, "check that it is the right file, or give it unpacked")
+    got = f"an archive that is cut, or {_UNPACKED} times as long when it is unpacked"
+    return InputError(str(path), got, allowed, "copy the file again, or give it unpacked")
 
 
 def text(
