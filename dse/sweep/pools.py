@@ -104,7 +104,8 @@ def swept_pools(
     }
     found = {
         name: list(_candidates(
-            results[name], _devices(grids[name], results[name]), asked.prices, 0.0 if name == "together" else asked.transfer, _swept(asked.specs[name])
+            results[name], _devices(grids[name], results[name]), asked.prices,
+            0.0 if name == "together" else asked.transfer, _swept(asked.specs[name]),
         ))
         for name in asked.specs
     }  # fmt: skip
