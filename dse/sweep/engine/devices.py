@@ -22,7 +22,7 @@ def chunk_times() -> int:
 
     GPUs wait for launches in chunks so short: theirs are as long as a quarter of their memory allows.
     """
-    device, stats = jax.local_devices()[0], {}
+    device, stats = jax.local_devices()[0], dict[str, int]()
     if device.platform == "cpu":
         return 1
     with contextlib.suppress(jax.errors.JaxRuntimeError):  # a plugin need not tell its memory
