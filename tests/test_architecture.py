@@ -24,7 +24,7 @@ LEVELS: list[tuple[str, ...]] = [
     ("dse.io.interruption", "dse.io.terminal"),
     ("dse.io.files", "dse.doors.recording"),
     ("dse.io.inputs", "dse.io.outputs", "dse.io.toml", "dse.io.cache", "dse.io.workers"),
-    ("dse.types", "dse.io.chrome_trace", "dse.io.examples"),
+    ("dse.types", "dse.io.chrome_trace", "dse.io.databases", "dse.io.examples"),
     ("dse.designs.catalog",),
     ("dse.designs.references",),
     ("dse.designs.records",),

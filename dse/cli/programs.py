@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib.util
 import os
+import re
 from typing import Annotated
 
 import typer
@@ -13,26 +14,36 @@ from dse.cli.status import report_errors
 from dse.errors import InputError
 from dse.io.distribution import install_extra
 
-Seconds = Annotated[float, typer.Option(help="Time limit of an answer.", min=1.0, max=3600.0)]
+Seconds = Annotated[float, typer.Option(help="Time limit of the work on an answer.", min=1.0, max=3600.0)]
 
 
 @report_errors
 def serve_api(
     port: Annotated[int, typer.Option(help="Port of the loop-back address.", min=1, max=65535)] = 8765,
     seconds: Seconds = 60.0,
+    token: Annotated[
+        str | None,
+        typer.Option(
+            envvar="DSE_TOKEN", show_envvar=True,
+            help="Token that requests must have (Authorization: Bearer TOKEN) [default: none].",
+        ),
+    ] = None,
 ) -> None:
     """Answer programs over HTTP of this machine.
 
     A POST of JSON to /evaluate, /serve, /run, /search, /decide, /plan, /predict and others; / lists them, /openapi.json
-    has their schemas. Requests name no files.
+    has their schemas. Requests name no files. As many are answered at once as there are processors, 64 more wait.
     """
+    if token is not None and not re.fullmatch(r"[!-~]+", token):
+        raise InputError("--token", "an empty text, or one of other characters", "letters, digits and signs, no space",
+                         'for example --token "$(openssl rand -hex 16)"')  # fmt: skip
     _check("fastapi", "uvicorn")
     import socket
 
     import uvicorn
 
-    from dse.cli.service.web import application
-    from dse.cli.service.worker import Worker
+    from dse.cli.service.web import TimedProtocol, application
+    from dse.cli.service.worker import Workers
 
     try:
         listening = socket.create_server(("127.0.0.1", port))
@@ -40,7 +51,8 @@ def serve_api(
         got = f"{port}: {os.strerror(error.errno or 0)}"
         raise InputError("--port", got, "a free port", "choose another one") from None
     show.note(f"http://127.0.0.1:{port}")
-    uvicorn.Server(uvicorn.Config(application(Worker(seconds)), log_level="warning")).run([listening])
+    served = application(Workers(seconds), token or "")
+    uvicorn.Server(uvicorn.Config(served, http=TimedProtocol, log_level="warning")).run([listening])
 
 
 @report_errors

@@ -18,6 +18,9 @@ TABLE = 256 << 20
 #: Maximum bytes of a results file.
 RESULTS = 1 << 40
 
+#: Maximum bytes of an unpacked file for each packed one, beyond the first MiB: real traces and tables have 5 to 20.
+_UNPACKED = 64
+
 
 def checked(path: str | Path, limit: int, allowed: str) -> Path:
     """Path of a regular file of at most ``limit`` bytes; InputError for any other, OSError for none."""
@@ -39,11 +42,30 @@ def content(path: str | Path, limit: int, allowed: str, unpack: bool = False) ->
         unpack: whether to unpack a file with the ending ``.gz``.
     """
     path = checked(path, limit, allowed)
+    most = unpacked(path, limit, allowed) if unpack else limit
     with gzip.open(path) if unpack and path.suffix == ".gz" else path.open("rb") as file:
-        found = file.read(limit + 1)
-    if len(found) > limit:
-        raise _too_large(path, limit, allowed)
+        found = file.read(most + 1)
+    if len(found) > most:
+        raise bomb(path, allowed) if most < limit else _too_large(path, limit, allowed)
     return found
+
+
+def unpacked(path: Path, limit: int, allowed: str) -> int:
+    """Bytes that a file may have, unpacked: ``limit``, of a packed file less; InputError for one that says more."""
+    if path.suffix != ".gz":
+        return limit
+    most = min(limit, (1 << 20) + _UNPACKED * path.stat().st_size)
+    with path.open("rb") as file:
+        file.seek(-min(4, path.stat().st_size), 2)
+        if most < int.from_bytes(file.read(), "little") and most < limit:  # the size that ends a packed file
+            raise bomb(path, allowed)
+    return most
+
+
+def bomb(path: Path, allowed: str) -> InputError:
+    """Error for a packed file that has nothing but repetitions."""
+    got = f"an archive that is cut, or {_UNPACKED} times as long when it is unpacked"
+    return InputError(str(path), got, allowed, "copy the file again, or give it unpacked")
 
 
 def text(

@@ -43,16 +43,24 @@ def parsed(text: str, where: str) -> dict[str, Any]:
         raise _too_deep(where) from None
     except ValueError:  # a number with too many digits for Python
         raise _too_large(where, f"a number of more than {sys.get_int_max_str_digits():,} digits") from None
-    for path, number in _whole_numbers(document, where):
-        if not -_LARGEST - 1 <= number <= _LARGEST:
-            raise _too_large(path, f"{number:.3e}" if abs(number) < 1e300 else f"{str(number)[:20]}…")
+    check(document, where)
     return document
+
+
+def check(document: Any, where: str) -> None:
+    """InputError for a document, of TOML or JSON, nested too deep or with a whole number of more than 64 bits."""
+    try:
+        for path, number in _whole_numbers(document, where):
+            if not -_LARGEST - 1 <= number <= _LARGEST:
+                raise _too_large(path, f"{number:.3e}" if abs(number) < 1e300 else "a number of more than 300 digits")
+    except RecursionError:
+        raise _too_deep(where) from None
 
 
 def _whole_numbers(value: Any, where: str, depth: int = 0) -> Iterator[tuple[str, int]]:
     """Whole numbers of a document with their places."""
     if depth > DEEPEST:
-        raise _too_deep(where.partition(": ")[0])
+        raise RecursionError
     if isinstance(value, dict):
         for key, inner in value.items():
             yield from _whole_numbers(inner, f"{where}.{key}" if depth else f"{where}: {key}", depth + 1)

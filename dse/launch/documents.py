@@ -76,9 +76,18 @@ def yaml_module() -> Any:
 
 
 def _yaml(text: str) -> list[Any]:
-    yaml = yaml_module()
+    yaml, steps = yaml_module(), itertools.count()
+
+    class Loader(yaml.SafeLoader):  # type: ignore[misc, name-defined, unused-ignore]
+        """Counts the keys that ``<<`` merges: each level of a few may have those of all before several times."""
+
+        def flatten_mapping(self, node: Any) -> None:
+            super().flatten_mapping(node)
+            for _ in node.value:
+                _counted(steps)
+
     try:
-        return list(yaml.safe_load_all(text))
+        return list(yaml.load_all(text, Loader))
     except yaml.YAMLError:
         return []
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import csv
 import dataclasses
 import io
+import itertools
 import math
 import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -15,6 +16,9 @@ from dse.errors import InputError
 from dse.io import inputs
 
 T = TypeVar("T")
+
+#: Rows of a table.
+_MOST = 1_000_000
 
 #: Columns that may name a device, in order of preference.
 DEVICE = ("gpu", "accelerator", "device", "gpu_type")
@@ -169,9 +173,11 @@ def read_table(path: str | Path) -> tuple[list[str], list[Row]]:
     try:
         reader = csv.DictReader(io.StringIO(text, newline=""))
         columns = [name for name in reader.fieldnames or [] if name]
-        rows = [_row(path, reader.line_num, line) for line in reader]
+        rows = [_row(path, reader.line_num, line) for line in itertools.islice(reader, _MOST + 1)]
     except csv.Error as error:
         raise InputError(str(path), str(error), allowed, "check the path and the file") from None
+    if len(rows) > _MOST:
+        raise InputError(str(path), f"more than {_MOST:,} rows", allowed, "give a part of them at a time")
     if not columns or not rows:
         raise InputError(str(path), "no rows", "a header and at least one row", "check that the file is complete")
     return columns, rows

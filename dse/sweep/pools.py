@@ -22,6 +22,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 
 from dse.designs.leaves import leaf
+from dse.designs.records import N_DEVICES
 from dse.errors import InputError
 from dse.spec.expression import Expression
 from dse.spec.pools import PoolsSpec, errors_of, read, varies
@@ -103,7 +104,8 @@ def swept_pools(
     }
     found = {
         name: list(_candidates(
-            results[name], asked.prices, 0.0 if name == "together" else asked.transfer, _swept(asked.specs[name])
+            results[name], _devices(grids[name], results[name]), asked.prices,
+            0.0 if name == "together" else asked.transfer, _swept(asked.specs[name]),
         ))
         for name in asked.specs
     }  # fmt: skip
@@ -209,10 +211,17 @@ def _swept(spec: SweepSpec) -> tuple[str, ...]:
     return tuple(name for name in names if name not in _TOLD_ELSEWHERE)
 
 
+def _devices(grid: Grid, results: xr.Dataset) -> np.ndarray:
+    """Devices of the designs of a pool [design]: the product of their degrees, as stated or those of a node."""
+    count = results.sizes["design"]
+    values = grid.values(indices_at(results, np.arange(count), grid)) if count else {}
+    return np.broadcast_to(np.asarray(values.get(N_DEVICES, leaf(grid.base, N_DEVICES)), float), count)
+
+
 def _candidates(
-    found: xr.Dataset, prices: dict[str, float], transfer: float, swept: Sequence[str] = ()
+    found: xr.Dataset, devices: np.ndarray, prices: dict[str, float], transfer: float, swept: Sequence[str] = ()
 ) -> Iterator[Candidate]:
-    """Designs of a pool's results; InputError if only some have prices.
+    """Designs of a pool's results, of so many devices each; InputError if only some have prices.
 
     The rate is limited by the links, over which each device sends or receives its share of keys and values at
     ``transfer`` bytes/s, if transfers are counted.
@@ -227,10 +236,10 @@ def _candidates(
     if missing is not None:
         raise InputError("pools.prices", f"none of {missing}", ", ".join(prices), "state one for every accelerator")
     labels = {name: column(name) for name in dict.fromkeys((*_LABELS, *swept)) if name in found.coords}
-    rate, devices, watts, first_token, token, cache, held = (
+    rate, watts, first_token, token, cache, held = (
         column(name).astype(float)
-        for name in ("requests_per_second", "n_devices", "provisioned_power", "time_to_first_token",
-                     "time_per_output_token", "peak_memory_cache", "concurrency_limit")
+        for name in ("requests_per_second", "provisioned_power", "time_to_first_token", "time_per_output_token",
+                     "peak_memory_cache", "concurrency_limit")
     )  # fmt: skip
     degrees = [column(name).astype(float) if name in found.coords else np.ones(count) for name in ("dp", "concurrency")]
     sequences = np.maximum(degrees[1] / degrees[0], 1.0)

@@ -1,28 +1,37 @@
 """The commands for programs: over HTTP and MCP they answer what ``--json`` prints, and name no file."""
 
+import contextlib
+import http.client
+import itertools
 import json
 import random
 import re
+import socket
+import tempfile
+import threading
+from concurrent.futures import ThreadPoolExecutor, as_completed
 from pathlib import Path
 
 import anyio
 import pytest
+import uvicorn
 from mcp import Client
 from starlette.testclient import TestClient
 from typer.testing import CliRunner
 
 from dse.cli import app
+from dse.cli.service import web
 from dse.cli.service.operations import MOST_DESIGNS, OPERATIONS
 from dse.cli.service.tools import server
-from dse.cli.service.web import MOST_BYTES, application
-from dse.cli.service.worker import Worker, answer
+from dse.cli.service.web import MOST_BYTES, TimedProtocol, application
+from dse.cli.service.worker import Worker, Workers, answer
 from dse.errors import InputError
 from tests.conftest import slow
 from tests.fuzz.programs import asked
 from tests.fuzz.requests import DESIGN, REQUESTS, SWEEP, mutants
 
 
-class Here(Worker):
+class Here(Workers):
     """Answers in this process."""
 
     def ask(self, name, request):
@@ -110,6 +119,139 @@ def test_a_body_that_is_no_json_is_told(client):
     assert (found["where"], found["allowed"]) == ("Content-Type", "application/json")
 
 
+#: Bodies that are JSON for a part of what reads them: the place of the fault, and what is told.
+ODD_BODIES = {
+    "deep": (f'{{"set": {"[" * 20_000}{"]" * 20_000}}}', "body", "nested too deep"),
+    "not so deep": (f'{{"sweep": {"[" * 60}{"]" * 60}}}', "body", "nested too deep"),
+    "open": ('{"set": ' + "[" * 200_000, "body", "nested too deep"),
+    "thousands of digits": (f'{{"workload": "llama-2-7b", "n_devices": {"9" * 5000}}}', "body", "thousands of digits"),
+    "hundreds of digits": (f'{{"workload": "llama-2-7b", "n_devices": {"9" * 400}}}', "n_devices", "digits"),
+    "no text": (b'{"workload": "\xff"}', "body", "no UTF-8"),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("kind", ODD_BODIES)
+@pytest.mark.parametrize("name", ["run", "evaluate"])
+def test_odd_bodies_are_refused_in_four_parts(client, name, kind):
+    body, place, told = ODD_BODIES[kind]
+    found = client.post(f"/{name}", content=body, headers={"Content-Type": "application/json"})
+    error = found.json()["error"]
+    assert found.status_code == 422 and all(error[part] for part in ("where", "got", "allowed", "fix"))
+    assert error["where"].startswith(name) and place in error["where"] and told in error["got"]
+
+
+@pytest.mark.parametrize(
+    ("name", "request_", "where"),
+    [
+        ("run", {"sweep": {**SWEEP, "axes": {"tp": "nonsense"}}}, "sweep: axes.tp"),
+        ("run", {"sweep": {**SWEEP, "sistem": {}}}, "sweep"),
+        ("run", {"sweep": {**SWEEP, "axes": {"tp": [3]}}}, "sweep: axes"),
+        ("run", {"sweep": {**SWEEP, "axes": {"tp": [10**30]}}}, "run: sweep.axes.tp"),
+        ("search", {"specification": {**SWEEP, "search": {"method": "guess"}}}, "specification: search.method"),
+        ("predict", {"cases": [{"model": "llama-2-7b", "gpu": "h100", "n_gpus": "many"}]}, ""),
+        ("predict", {"cases": [{"frob": 1}]}, "cases"),
+    ],
+)  # fmt: skip
+def test_no_answer_names_a_temporary_file(name, request_, where):
+    found = answer(name, request_)
+    said = json.dumps(found)
+    assert tempfile.gettempdir() not in said and not re.search(r"(sweep|specification|cases)\.(toml|csv)", said)
+    assert found["status"] != 2 or found["error"]["where"].startswith(where), found["error"]
+
+
+def test_answers_name_no_temporary_file_either():
+    for name in ("run", "predict"):
+        assert tempfile.gettempdir() not in json.dumps(answer(name, REQUESTS[name]))
+
+
+def test_a_token_is_asked_for_where_there_is_one():
+    with TestClient(application(Here(), "secret"), "http://127.0.0.1") as client:
+        for given in (None, "secret", "Bearer secre", "Bearer", "Basic secret", "Bearer sécret", "Bearer secret2"):
+            found = client.post("/names", json={}, headers={"Authorization": given.encode()} if given else {})
+            assert (found.status_code, found.headers["www-authenticate"]) == (401, "Bearer")
+            assert all(found.json()["error"].values()) and "secret" not in found.text
+        assert client.get("/openapi.json").status_code == 401
+        for given in ("Bearer secret", "bearer  secret"):
+            found = client.post("/names", json={"kind": "metrics"}, headers={"Authorization": given})
+            assert found.status_code == 200
+    for token in ("", "two words", "é"):
+        done = CliRunner().invoke(app, ["serve-api", "--token", token])
+        assert done.exit_code == 2 and "--token" in done.output
+
+
+class Slow(Workers):
+    """Two workers that take as long as a test wants, and the most requests that were at work at once."""
+
+    def __init__(self):
+        super().__init__(count=2)
+        self.may_go, self.at_work, self.most, self._lock = threading.Event(), 0, 0, threading.Lock()
+        for worker in self._workers:
+            worker.ask = self._work
+
+    def _work(self, name, request):
+        with self._lock:
+            self.at_work += 1
+            self.most = max(self.most, self.at_work)
+        assert self.may_go.wait(60)
+        with self._lock:
+            self.at_work -= 1
+        return {"status": 0, "document": {}, "notes": []}
+
+
+@pytest.fixture
+def served():
+    """Workers, and the address of a server that has them."""
+    workers, listening = Slow(), socket.create_server(("127.0.0.1", 0))
+    server = uvicorn.Server(uvicorn.Config(application(workers), http=TimedProtocol, log_level="error"))
+    thread = threading.Thread(target=server.run, args=([listening],))
+    thread.start()
+    yield workers, listening.getsockname()
+    workers.may_go.set()
+    server.should_exit = True
+    thread.join(60)
+
+
+def posted(address, body=b'{"kind": "metrics"}'):
+    """Status and headers of an answer, and the answer."""
+    with contextlib.closing(http.client.HTTPConnection(*address, timeout=60)) as connection:
+        connection.request("POST", "/names", body, {"Content-Type": "application/json"})
+        found = connection.getresponse()
+        return found.status, found.headers, json.loads(found.read())
+
+
+def test_of_two_hundred_clients_at_once_some_wait_and_the_others_are_told(served):
+    """Two are answered, 64 wait: the other 134 of 200 are refused while no answer is ready."""
+    workers, address = served
+    with ThreadPoolExecutor(200) as clients:
+        asked = [clients.submit(posted, address) for _ in range(200)]
+        refused = [one.result() for one in itertools.islice(as_completed(asked, 60), 134)]
+        assert workers.most == 2 and sum(one.done() for one in asked) == 134
+        workers.may_go.set()
+        answered = [status for status, *_ in (one.result() for one in asked) if status == 200]
+    assert len(answered) == 66
+    for status, headers, document in refused:
+        assert (status, int(headers["Retry-After"])) == (503, 5) and document.keys() == {"status", "error"}
+        assert document["error"]["got"].startswith("66 requests before it")
+
+
+def test_a_client_that_sends_slowly_is_let_go(served, monkeypatch):
+    monkeypatch.setattr(web, "READING", 0.3)
+    workers, address = served
+    workers.may_go.set()
+    head = b"POST /names HTTP/1.1\r\nHost: 127.0.0.1\r\nContent-Type: application/json\r\nContent-Length: 20\r\n\r\n"
+    for sent, told in ((b"", b""), (head[:40], b""), (head + b'{"kind"', b"408")):
+        with socket.create_connection(address, timeout=30) as client:
+            client.sendall(sent)
+            assert told in b"".join(iter(lambda: client.recv(4096), b""))
+    with socket.create_connection(address, timeout=30) as client:  # the head of a second request
+        client.sendall(head + b'{"kind":"metrics"}  ')
+        answer_ = b""
+        while b"notes" not in answer_:
+            answer_ += client.recv(4096)
+        client.sendall(head[:40])
+        assert b"200 OK" in answer_ and client.recv(4096) == b""
+
+
 def test_schemas_and_the_page_list_every_operation(client):
     schema, page = client.get("/openapi.json").json(), client.get("/")
     assert {path.strip("/") for path in schema["paths"]} == set(OPERATIONS)
@@ -158,7 +300,7 @@ def test_what_takes_too_long_ends_and_the_next_is_answered():
     worker = Worker(seconds=0.02)
     try:
         found = worker.ask("evaluate", DESIGN)
-        assert found["status"] == 3 and "0.02 s" in found["error"]["got"]
+        assert found["status"] == 3 and found["error"]["got"] == "more than 0.02 s of work"
         worker._seconds = 60.0
         assert worker.ask("catalog", {"kind": "system"})["status"] == 0
     finally:

@@ -176,7 +176,9 @@ def kineto(
     return f'{json.dumps(head)[:-1]},\n"traceEvents": [\n{written}\n], "traceName": "t"}}'
 
 
-def nsight(path, parts: tuple[float, float, float] = (6500.0, 1000.0, 2500.0), steps: int = 3) -> None:
+def nsight(
+    path, parts: tuple[float, float, float] = (6500.0, 1000.0, 2500.0), steps: int = 3, change: str = ""
+) -> None:
     """An export of Nsight Systems at ``path``: microseconds of compute, exposed communication and gap a step."""
     compute, exposed, _ = parts
     names = ["nvjet_hsh_256x128", "ncclDevKernel_AllReduce_Sum_bf16_RING_LL(ncclDevKernelArgsStorage)"]
@@ -203,6 +205,7 @@ def nsight(path, parts: tuple[float, float, float] = (6500.0, 1000.0, 2500.0), s
             database.execute("INSERT INTO NVTX_EVENTS VALUES (?, ?, 59, NULL, ?, ?)",
                              (t, t + int(1e3 * slower * sum(parts)), owner + 12, 2 + i))  # fmt: skip
     database.execute("INSERT INTO NVTX_EVENTS VALUES (5, NULL, 75, 'mark', 1, NULL)")
+    database.executescript(change)
     database.commit()
     database.close()
 

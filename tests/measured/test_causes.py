@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import contextlib
+import itertools
 import json
 import shlex
 
@@ -12,6 +14,8 @@ import dse
 from benchmarks.diagnosis.faults import FAULTS
 from benchmarks.diagnosis.scores import score
 from dse.cli import app
+from dse.errors import InputError
+from dse.measured import profiles
 from dse.measured.diagnosis.causes import explain
 from dse.measured.diagnosis.changes import _moves, advise
 from dse.measured.diagnosis.matching import match
@@ -89,6 +93,50 @@ def test_a_trace_of_another_model_tells_no_causes(design, tmp_path):
 
     found = explain(design, [read_trace(written(tmp_path, design, change=foreign))])
     assert not found.is_matched and found.causes and not found.named
+
+
+#: What stands where a trace has something else.
+STRANGE = (None, True, -1, 0, 1e308, 10**400, float("nan"), "x", [], [[10**30, -1]], {"a": [1]})
+
+
+def fields(value, above=()):
+    """Places of all fields within a value."""
+    for key, inner in value.items() if isinstance(value, dict) else enumerate(value) if isinstance(value, list) else ():
+        yield (*above, key)
+        yield from fields(inner, (*above, key))
+
+
+def replaced(value, place, new):
+    """A copy of a value with another one at a place."""
+    if not place:
+        return new
+    inner = replaced(value[place[0]], place[1:], new)
+    return value | {place[0]: inner} if isinstance(value, dict) else [*value[: place[0]], inner, *value[place[0] + 1 :]]
+
+
+def test_fields_of_any_type_are_read_or_refused(design, tmp_path):
+    """Every field of one event of each kind, and of the head, in turn."""
+    path = written(tmp_path, design)
+    document = json.loads(path.read_text(encoding="utf-8"))
+    events, kinds = document["traceEvents"][:40], {}
+    for at, event in enumerate(events):
+        kinds.setdefault((event.get("cat"), *sorted(event.get("args", {}))), at)
+    places = [place for place in fields(document | {"traceEvents": []}) if place[0] != "traceEvents"]
+    places += [("traceEvents", at, *place) for at in kinds.values() for place in fields(events[at])]
+    assert ("traceEvents", kinds["cpu_op", "External id", "Input Dims", "Input type"], "args", "External id") in places
+    for place, value in itertools.product(places, STRANGE):
+        path.write_text(json.dumps(replaced(document | {"traceEvents": events}, place, value)), encoding="utf-8")
+        for reads in (read_trace, lambda one: profiles.read([one])):
+            with contextlib.suppress(InputError):
+                reads(path)
+
+
+def test_a_trace_whose_steps_have_no_kernels_tells_no_causes(design, tmp_path):
+    def early(event):
+        return event | {"ts": 0.0} if event.get("name", "").startswith("ProfilerStep") else event
+
+    assert read_trace(written(tmp_path, design, change=lambda one: early(one) | {"dur": 0.5})) is None
+    assert read_trace(written(tmp_path, design, change=lambda one: one | {"dur": 0.0})) is None
 
 
 def test_a_pair_of_changes_is_worth_both():

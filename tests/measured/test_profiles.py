@@ -5,6 +5,7 @@ from __future__ import annotations
 import csv
 import gzip
 import json
+import re
 import sqlite3
 
 import pytest
@@ -173,6 +174,83 @@ def test_several_tests_in_one_output_are_apart(put):
     assert said == [("all_reduce", "8")] * 2 + [("all_gather", "4")] * 2
     alone = files.nccl().replace("Rank  1 ", "Rank  0 ")  # built without MPI: each process for itself
     assert "-n DEVICES" in profiles.read([put(alone)]).missing.values()
+
+
+#: What older versions leave out of files.nccl(), of headings and of lines.
+OLDER = {
+    "without root": [(r" root ", " "), (r"(float +\w+) +-1", r"\1")],
+    "without redop and root": [(r" redop +root ", " "), (r"float +\w+ +-1", "float")],
+}
+
+
+@pytest.mark.parametrize("version", OLDER)
+@pytest.mark.parametrize("test", ["all_reduce", "all_gather", "alltoall"])
+def test_columns_of_nccl_tests_are_those_of_the_heading(put, test, version):
+    text = files.nccl(test)
+    for old, new in OLDER[version]:
+        text = re.sub(old, new, text)
+    rows, known = (profiles.read([put(one)]).tables["collectives"] for one in (text, files.nccl(test)))
+    assert [float(row["latency_ms"]) for row in rows] == [0.1805, 3.9154]
+    assert [row | {"url_or_repo_path": ""} for row in rows] == [row | {"url_or_repo_path": ""} for row in known]
+
+
+def test_a_test_named_after_its_devices_is_named(put):
+    text = files.nccl("alltoall").replace("# Collective test starting: alltoall_perf\n", "")
+    late = text.replace("#\n#       size", "# Collective test starting: alltoall_perf\n#       size")
+    both = late + "# Collective test concluded: alltoall_perf\n" + text
+    found = profiles.read([put(both)], {"collective": ""})
+    assert [row.get("collective", "") for row in found.tables["collectives"]] == ["alltoall"] * 2 + [""] * 2
+
+
+@pytest.mark.parametrize("digits", [("35.20", "0.11"), ("0.47", "0.00"), ("137.7", "121.83"), ("1.3e+07", "661.24")])
+def test_bandwidths_agree_with_times_as_far_as_they_are_printed(put, digits):
+    """4,096 B in 35.20 us are 0.116 GB/s, printed 0.12: 0.11 is 5 % off, less than half of its last digit and 2 %."""
+    time, bandwidth = digits
+    size = {"35.20": 4096, "0.47": 2, "137.7": 16777216, "1.3e+07": 8589934592000}[time]
+    line = f"{size} {size // 4} float none -1 {time} {bandwidth} {bandwidth} 0 N/A N/A N/A N/A\n"
+    text = files.nccl("alltoall").partition("    33554432")[0] + line
+    (row,) = profiles.read([put(text)]).tables["collectives"]
+    assert float(row["latency_ms"]) == pytest.approx(1e-3 * float(time))
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "told"),
+    [
+        ("root ", "", "line 17: got 33554432 B in -1 us beside an algbw of 180.50 GB/s"),  # not of its heading
+        (" 180.50 ", " 188.50 ", "33554432 B in 188.50 us beside an algbw of 185.90"),  # 4 % off
+        ("busbw", "rate", "a heading without busbw"),
+        ("all_reduce_perf", "reduce_perf", "the test reduce"),
+        ("all_reduce_perf", "broadcast_perf", "the test broadcast"),
+        ("   -1 ", "    0 ", None),  # of a test whose name says that it has no root
+    ],
+)
+def test_times_that_are_none_and_tests_of_other_kinds_are_refused(put, tmp_path, old, new, told):
+    path, folder = put(files.nccl().replace(old, new), "nccl.txt"), tmp_path / "own"
+    if told is None:
+        assert profiles.read([path]).tables["collectives"]
+        return
+    with pytest.raises(InputError, match=re.escape(told)) as refused:
+        profiles.read([path])
+    assert str(path) in refused.value.where
+    words = ["calibrate", "--add", "--profile", str(path), "--catalog", str(folder), "-o", str(tmp_path / "a.toml")]
+    done = CliRunner().invoke(app, [*words, "--set", "collective=all_reduce"])
+    assert done.exit_code == 2 and not (tmp_path / "a.toml").exists() and not folder.exists()
+
+
+def test_a_root_without_a_name_is_of_a_reduce(put):
+    with pytest.raises(InputError, match="the test reduce;"):
+        profiles.read([put(files.nccl(named=False).replace("   -1 ", "    0 "))], {"collective": "all_reduce"})
+
+
+def test_messages_of_nccl_within_lines_are_taken_out(put):
+    message = "node1:7:7 [1] NCCL INFO AllReduce: opCount 0 sendbuff 0x72 count 2097152 [nranks=2]\n"
+    whole = files.nccl()
+    glued = whole.replace("   -1 ", f"   -1{message}{message}    ").replace("      0   ", f"      0{message}   ")
+    of_lines = f"node1:7 [0] NCCL INFO Launch mode Parallel\n2025-01-01 {message}"
+    glued = glued.replace("#        (B)", f"{of_lines}#        (B)")
+    rows, known = (profiles.read([put(one)]).tables["collectives"] for one in (glued, whole))
+    assert glued.count("NCCL INFO") == 7
+    assert [row["latency_ms"] for row in rows] == [row["latency_ms"] for row in known]
 
 
 def test_collectives_over_nodes_are_those_of_nodes(put):

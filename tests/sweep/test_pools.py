@@ -4,6 +4,7 @@ import dataclasses
 import io
 import json
 
+import numpy as np
 import pytest
 from rich.console import Console
 from typer.testing import CliRunner
@@ -79,6 +80,26 @@ def test_a_pool_without_a_mapping_is_named(tmp_path, name):
     with pytest.raises(InputError, match="no valid mapping") as refused:
         pools.match(file)
     assert refused.value.where == f"{file}: {name}.axes"
+
+
+@pytest.mark.parametrize(
+    ("said", "devices"),
+    [("[axes]\ntp = [1, 8]", {8}), ("[axes]\ntp = [1, 2]\ndp = [1, 2]", {1, 2, 4}), ("[mapping]\ntp = 2\ndp = 2", {4}),
+     ("[axes]\nsystem = ['h100', 'dgx-gb200']", {8, 72})],
+)  # fmt: skip
+def test_pools_that_state_no_devices_have_those_of_their_degrees(tmp_path, said, devices):
+    """As a sweep has: tp x dp where both are said, else those of a node."""
+    file, text = tmp_path / "pools.toml", TEXT.replace("n_devices = 1\n", "").replace("prices =", "# prices =")
+    if "system = [" in said:
+        text = text.replace('[system]\nname = "h100-sxm-80gb"\n', "")
+    file.write_text(text.replace("[serving]", f"{said}\n[serving]"))
+    _, results, found = pools.swept_pools(specs.read(file), str(file))
+    for name, candidates in found.items():
+        assert {one.devices for one in candidates} == devices
+        degrees = [results[name][degree] for degree in ("tp", "dp") if degree in results[name].coords]
+        product = np.broadcast_to(np.prod(np.broadcast_arrays(*degrees), axis=0), results[name].sizes["design"])
+        assert [one.devices for one in candidates] == product.tolist()
+    assert pools.match(file).pools
 
 
 def test_pools_have_mappings_that_the_engine_launches(tmp_path):

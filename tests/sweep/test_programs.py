@@ -5,6 +5,7 @@ import shutil
 import subprocess
 import sys
 import threading
+import types
 
 import jax
 import numpy as np
@@ -12,7 +13,7 @@ import pytest
 
 from dse.io import cache
 from dse.sweep import execute, plan
-from dse.sweep.engine import programs
+from dse.sweep.engine import devices, programs
 from dse.sweep.engine.engine import SweepEngine
 from tests.conftest import QUICK_COMPILATION
 from tests.sweep import toy
@@ -111,6 +112,33 @@ def test_a_disk_that_refuses_keeps_nothing(tmp_path, monkeypatch):
     assert programs.persistent_value("seven", lambda: 7) == 7
     doubled = programs.persistent_jit()(lambda x: 2.0 * x)
     np.testing.assert_array_equal(doubled(np.float32(3.0)), 6.0)
+
+
+@pytest.mark.parametrize("error", [jax.errors.JaxRuntimeError("UNIMPLEMENTED: serialisation"), TypeError("no pickle")])
+def test_devices_whose_programs_cannot_be_kept_run_them(tmp_path, monkeypatch, error):
+    """Plugins of PJRT need not serialise executables."""
+
+    def refuse(*_):
+        raise error
+
+    monkeypatch.setenv("DSE_CACHE", str(tmp_path))
+    monkeypatch.setattr(programs.serialize_executable, "serialize", refuse)
+    double = programs.persistent_jit()(lambda x: 2.0 * x)
+    assert float(double(np.float32(3.0))) == float(double(np.float32(3.0))) == 6.0
+    assert [file.name for file in cache.folder().iterdir()] in ([], ["key"])
+
+
+def test_devices_that_do_not_tell_their_memory_have_chunks(monkeypatch):
+    def refuse():
+        raise jax.errors.JaxRuntimeError("UNIMPLEMENTED: memory_stats")
+
+    device = types.SimpleNamespace(platform="other", memory_stats=refuse)
+    monkeypatch.setattr(jax, "local_devices", lambda: [device])
+    devices.chunk_times.cache_clear()
+    try:
+        assert devices.chunk_times() == devices.times_within(1 << 34)
+    finally:
+        devices.chunk_times.cache_clear()
 
 
 def test_without_a_folder_programs_are_plain_jit(monkeypatch):

@@ -2,24 +2,31 @@
 
 from __future__ import annotations
 
+import asyncio
+import hmac
 import html
+import json
 from collections.abc import Awaitable, Callable
 from typing import Any
 
+import anyio.to_thread
 import fastapi
 from fastapi.exceptions import RequestValidationError
 from fastapi.responses import HTMLResponse, JSONResponse
 from starlette.middleware.trustedhost import TrustedHostMiddleware
+from uvicorn.protocols.http.h11_impl import H11Protocol
 
 import dse
 from dse.cli.service.operations import OPERATIONS, Operation
-from dse.cli.service.worker import Worker, refusal
+from dse.cli.service.worker import Workers, refusal
+from dse.errors import InputError
+from dse.io import toml
 
 #: Names of this machine for itself: pages of others that resolve to it are refused.
 HOSTS = ("127.0.0.1", "localhost", "[::1]")
 
-#: Largest body of a request, B.
-MOST_BYTES = 1_000_000
+#: Largest body of a request, B, and seconds in which its head, and then its body, have to arrive.
+MOST_BYTES, READING = 1_000_000, 10.0
 
 #: Status of an answer → of HTTP; exit status 1 (nothing feasible) is an answer like any other.
 _CODES = {2: 422, 3: 503}
@@ -28,17 +35,19 @@ _POLICY = {"Content-Security-Policy": "default-src 'none'; style-src 'unsafe-inl
 _STYLE = "body{font:1rem/1.5 system-ui;max-width:60rem;margin:2rem auto;padding:0 1rem}code,dt{font-family:monospace}"
 
 
-def application(worker: Worker) -> fastapi.FastAPI:
-    """The application; its answers are those of a worker."""
+def application(workers: Workers, token: str = "") -> fastapi.FastAPI:
+    """The application; its answers are those of workers, to requests with a token where there is one."""
     app = fastapi.FastAPI(
-        title="dse", version=dse.__version__, docs_url=None, redoc_url=None, on_shutdown=[worker.close],
+        title="dse", version=dse.__version__, docs_url=None, redoc_url=None, on_shutdown=[workers.close],
         description="Time, memory, energy and money of training and serving large language models.",
     )  # fmt: skip
     app.add_middleware(TrustedHostMiddleware, allowed_hosts=list(HOSTS))
-    app.middleware("http")(_bounded)
+    app.middleware("http")(_Door(token))
     app.exception_handler(RequestValidationError)(_not_valid)
+    # A thread waits with each request; those of a few more refuse what finds no place.
+    threads = anyio.CapacityLimiter(workers.places + 8)
     for operation in OPERATIONS.values():
-        _add(app, operation, worker)
+        _add(app, operation, workers, threads)
 
     @app.get("/", include_in_schema=False)
     def page() -> HTMLResponse:
@@ -47,26 +56,94 @@ def application(worker: Worker) -> fastapi.FastAPI:
     return app
 
 
-def _add(app: fastapi.FastAPI, operation: Operation, worker: Worker) -> None:
-    def call(request: Any) -> JSONResponse:
-        found = worker.ask(operation.name, request.model_dump(by_alias=True, exclude_unset=True, mode="json"))
-        return JSONResponse(found, _CODES.get(found["status"], 200))
+def _add(app: fastapi.FastAPI, operation: Operation, workers: Workers, threads: anyio.CapacityLimiter) -> None:
+    async def call(request: Any) -> JSONResponse:
+        asked = request.model_dump(by_alias=True, exclude_unset=True, mode="json")
+        found = await anyio.to_thread.run_sync(workers.ask, operation.name, asked, limiter=threads)
+        after = found.pop("retry_after", None)
+        return JSONResponse(found, _CODES.get(found["status"], 200), {"Retry-After": str(after)} if after else None)
 
     call.__annotations__ = {"request": operation.request}
     app.post(f"/{operation.name}", summary=operation.about, operation_id=operation.name)(call)
 
 
-async def _bounded(request: fastapi.Request, following: Callable[..., Awaitable[fastapi.Response]]) -> fastapi.Response:
-    """Refuses large bodies, those of unknown length, and what pages of others send."""
-    length = request.headers.get("content-length", "")
-    origin = request.headers.get("origin", "").removeprefix("http://").rpartition(":")
-    if request.method == "POST" and not length.isdigit():
-        return _problem(411, "Content-Length", "none", "a length in bytes", "send it")
-    if length.isdigit() and int(length) > MOST_BYTES:
-        return _problem(413, "body", f"{int(length):,} B", f"up to {MOST_BYTES:,} B", "send less at a time")
-    if any(origin) and (origin[0] or origin[2]) not in HOSTS:
-        return _problem(403, "Origin", request.headers["origin"], "programs of this machine", "call from there")
-    return await following(request)
+class _Door:
+    """Refuses requests without the token, of pages of others, and with bodies that are large, slow or no JSON."""
+
+    def __init__(self, token: str) -> None:
+        self._token = token.encode()
+
+    async def __call__(
+        self, request: fastapi.Request, following: Callable[..., Awaitable[fastapi.Response]]
+    ) -> fastapi.Response:
+        length = request.headers.get("content-length", "")
+        origin = request.headers.get("origin", "").removeprefix("http://").rpartition(":")
+        if any(origin) and (origin[0] or origin[2]) not in HOSTS:
+            return _problem(403, "Origin", request.headers["origin"], "programs of this machine", "call from there")
+        if not self._admits(request):
+            return _problem(401, "Authorization", "no token, or another one", "Bearer TOKEN",
+                            "send the token of the server's start", {"WWW-Authenticate": "Bearer"})  # fmt: skip
+        if request.method == "POST" and not (length.isascii() and length.isdigit()):
+            return _problem(411, "Content-Length", "none", "a length in bytes", "send it")
+        if len(length) > 9 or int(length or 0) > MOST_BYTES:
+            return _problem(413, "body", f"{length[:20]} B", f"up to {MOST_BYTES:,} B", "send less at a time")
+        if request.method == "POST":
+            try:
+                _check(await asyncio.wait_for(request.body(), READING), request.url.path.strip("/"))
+            except TimeoutError:
+                return _problem(408, "body", f"less than {length} B in {READING:g} s", "all of it by then",
+                                "send it at once", {"Connection": "close"})  # fmt: skip
+            except InputError as error:
+                return _problem(422, error.where, error.got, error.allowed, error.fix)
+        return await following(request)
+
+    def _admits(self, request: fastapi.Request) -> bool:
+        scheme, _, token = request.headers.get("authorization", "").partition(" ")
+        given = token.strip().encode() if scheme.lower() == "bearer" else b""
+        return not self._token or hmac.compare_digest(given, self._token)
+
+
+def _check(body: bytes, where: str) -> None:
+    """InputError for JSON nested too deep or with numbers too long, which not all that follows refuses."""
+    try:
+        toml.check(json.loads(body), f"{where}: body")
+    except json.JSONDecodeError:  # said with its place by what follows, as is another type of content
+        return
+    except RecursionError:
+        raise InputError(f"{where}: body", "brackets nested too deep", f"at most {toml.DEEPEST} levels",
+                         "close brackets where they end") from None  # fmt: skip
+    except UnicodeDecodeError:
+        raise InputError(f"{where}: body", "no UTF-8", "one JSON object", "send UTF-8") from None
+    except ValueError as error:
+        if isinstance(error, InputError):
+            raise
+        raise InputError(f"{where}: body", "a number of thousands of digits", "whole numbers of at most 64 bits",
+                         "write it as 1e30") from None  # fmt: skip
+
+
+class TimedProtocol(H11Protocol):
+    """HTTP of a connection, which is closed where the head of a request takes longer than ``READING``."""
+
+    def connection_made(self, transport: Any) -> None:
+        """A client connects."""
+        super().connection_made(transport)
+        self._waits_since = self.loop.time()
+        self.loop.call_later(READING, self._close_if_slow)
+
+    def on_response_complete(self) -> None:
+        """An answer is written: the next request may begin."""
+        self._waits_since = self.loop.time()
+        super().on_response_complete()
+
+    def _close_if_slow(self) -> None:
+        if self.transport.is_closing():
+            return
+        is_answering = self.cycle is not None and not self.cycle.response_complete
+        left = READING if is_answering else self._waits_since + READING - self.loop.time()
+        if left > 0.0:
+            self.loop.call_later(left, self._close_if_slow)
+        else:
+            self.transport.close()
 
 
 async def _not_valid(request: fastapi.Request, error: Any) -> fastapi.Response:
@@ -81,8 +158,10 @@ async def _not_valid(request: fastapi.Request, error: Any) -> fastapi.Response:
     return _problem(422, where, repr(first.get("input"))[:200], first["msg"], "see /openapi.json")
 
 
-def _problem(code: int, where: str, got: str, allowed: str, fix: str) -> JSONResponse:
-    return JSONResponse(refusal(2, where, got, allowed, fix), code)
+def _problem(
+    code: int, where: str, got: str, allowed: str, fix: str, headers: dict[str, str] | None = None
+) -> JSONResponse:
+    return JSONResponse(refusal(2, where, got, allowed, fix), code, headers)
 
 
 def _page() -> str:

@@ -1,4 +1,4 @@
-"""Answers in a process of their own, with limits of time and memory: what takes longer ends with it."""
+"""Answers in processes of their own, with limits of time and memory: what takes longer ends with its process."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ import io
 import json
 import multiprocessing
 import os
+import queue
 import tempfile
 import threading
 import traceback
@@ -18,9 +19,17 @@ from typing import Any
 from dse.cli.service.labels import labelled
 from dse.cli.service.operations import MOST_DESIGNS, OPERATIONS
 from dse.errors import InputError, unknown_name
+from dse.io import toml
+from dse.io.environment import processors
 
-#: Seconds that an answer may take, and bytes that the process may have.
+#: Seconds of work that an answer may take, and bytes that its process may have.
 SECONDS, _BYTES = 60.0, 16 << 30
+
+#: Requests that wait for a process, and seconds after which others may ask again.
+WAITING, RETRY = 64, 5
+
+#: Status of a request that got no answer: it took too long, found no place to wait, or dse is at fault.
+FAILED = 3
 
 
 def answer(name: str, request: Mapping[str, Any]) -> dict[str, Any]:
@@ -33,16 +42,34 @@ def answer(name: str, request: Mapping[str, Any]) -> dict[str, Any]:
     Returns:
         ``status`` of the command, what it prints as ``document`` and its ``notes``; or ``error`` in four parts.
     """
-    printed, noted = io.StringIO(), io.StringIO()
+    printed, noted, hidden = io.StringIO(), io.StringIO(), _Hidden(name)
     try:
+        toml.check(request, name)
         with tempfile.TemporaryDirectory() as folder, contextlib.chdir(folder), \
                 contextlib.redirect_stdout(printed), contextlib.redirect_stderr(noted):  # fmt: skip
+            hidden.folder = folder
             status = _run(name, request, Path(folder))
-        document = labelled(name, request, json.loads(printed.getvalue()))
-        notes = [line.strip() for line in noted.getvalue().splitlines() if line.strip()]
+        document = labelled(name, request, json.loads(hidden(printed.getvalue())))
+        notes = [hidden(line.strip()) for line in noted.getvalue().splitlines() if line.strip()]
         return {"status": status, "document": document, "notes": notes}
     except InputError as error:
-        return refusal(2, error.where, error.got, error.allowed, error.fix)
+        return refusal(2, *map(hidden, (error.where, error.got, error.allowed, error.fix)))
+
+
+class _Hidden:
+    """Takes temporary files out of a text: a document of a request has the name of its field."""
+
+    def __init__(self, name: str) -> None:
+        documents = OPERATIONS[name].documents if name in OPERATIONS else {}
+        self.folder, self._files = "", {f"{field}.{kind}": field for field, kind in documents.items()}
+
+    def __call__(self, text: str) -> str:
+        if self.folder:
+            for folder in (os.path.realpath(self.folder), self.folder):
+                text = text.replace(f"{folder}{os.sep}", "").replace(folder, "")
+        for file, field in self._files.items():
+            text = text.replace(file, field)
+        return text
 
 
 def refusal(status: int, where: str, got: str, allowed: str, fix: str) -> dict[str, Any]:
@@ -82,18 +109,22 @@ class Worker:
 
     def ask(self, name: str, request: Mapping[str, Any]) -> dict[str, Any]:
         """:func:`answer` in the process."""
+        try:
+            asked = json.dumps([name, request]).encode()
+        except (RecursionError, ValueError) as error:
+            return refusal(2, name, str(error)[:200], "JSON of a few levels", "send plain values")
         with self._one:
             pipe = self._started()
             try:
-                pipe.send_bytes(json.dumps([name, request]).encode())
+                pipe.send_bytes(asked)
                 if pipe.poll(self._seconds):
                     found: dict[str, Any] = json.loads(pipe.recv_bytes())
                     return found
-                problem = (f"more than {self._seconds:g} s", "answers within it", "ask for less")
+                problem = (f"more than {self._seconds:g} s of work", "answers within it", "ask for less")
             except (EOFError, OSError):
                 problem = ("an answer that ended the process", "what fits into memory", "ask for less")
             self.close()
-            return refusal(3, name, *problem)
+            return refusal(FAILED, name, *problem)
 
     def _started(self) -> Connection:
         if self._pipe is None or self._process is None or not self._process.is_alive():
@@ -114,6 +145,38 @@ class Worker:
         self._process = self._pipe = None
 
 
+class Workers:
+    """As many workers as processors, and a queue of requests that wait for one, whose time begins after it."""
+
+    def __init__(self, seconds: float = SECONDS, count: int | None = None, waiting: int = WAITING) -> None:
+        self._workers = [Worker(seconds) for _ in range(count or processors())]
+        self.places = len(self._workers) + waiting  #: requests that are answered or wait
+        self._free = threading.BoundedSemaphore(self.places)
+        self._idle: queue.LifoQueue[Worker] = queue.LifoQueue()  # the last one has its programs at hand
+        for worker in self._workers:
+            self._idle.put(worker)
+
+    def ask(self, name: str, request: Mapping[str, Any]) -> dict[str, Any]:
+        """:func:`answer` by the first worker that is free; refused at once where too many requests wait."""
+        if not self._free.acquire(blocking=False):
+            got = f"{self.places} requests before it, of which {len(self._workers)} are answered"
+            refused = refusal(FAILED, name, got, "a place to wait", f"ask again after {RETRY} s")
+            return refused | {"retry_after": RETRY}
+        try:
+            worker = self._idle.get()
+            try:
+                return worker.ask(name, request)
+            finally:
+                self._idle.put(worker)
+        finally:
+            self._free.release()
+
+    def close(self) -> None:
+        """End all processes."""
+        for worker in self._workers:
+            worker.close()
+
+
 def _serve(pipe: Connection) -> None:
     """Answer until the other end is closed; what is printed elsewhere is not part of an answer."""
     from dse.io.environment import fuse_outputs
@@ -132,5 +195,5 @@ def _serve(pipe: Connection) -> None:
             except Exception:
                 traceback.print_exc()
                 fix = "report the request, with what the server printed"
-                found = refusal(3, name, "a fault of dse", "answers", fix)
+                found = refusal(FAILED, name, "a fault of dse", "answers", fix)
             pipe.send_bytes(json.dumps(found).encode())

@@ -70,7 +70,7 @@ def is_trace(path: str | Path) -> bool:
 
 
 def read_trace(path: str | Path) -> RankTrace | None:
-    """The timed steps of a trace; None for a file without kernels.
+    """The timed steps of a trace; None for one without kernels in them.
 
     Raises:
         InputError: for a damaged file, and one of more than ``MOST`` kernels.
@@ -78,8 +78,8 @@ def read_trace(path: str | Path) -> RankTrace | None:
     path = Path(path)
     head: dict[str, Any] = {}
     steps: dict[int, tuple[float, float]] = {}
-    launched: dict[Any, Shapes] = {}
-    rows: list[tuple[float, float, int, int, Any]] = []
+    launched: dict[int, Shapes] = {}
+    rows: list[tuple[float, float, int, int, int]] = []
     kinds: dict[tuple[Any, ...], int] = {}
     for event in kineto.events(path, head):
         start, duration = kineto.time_of(event.get("ts")), kineto.time_of(event.get("dur"))
@@ -88,15 +88,19 @@ def read_trace(path: str | Path) -> RankTrace | None:
         category, args = event.get("cat"), event.get("args")
         about: Mapping[str, Any] = args if isinstance(args, dict) else {}
         if category in ("kernel", "gpu_memcpy", "gpu_memset", "Kernel"):
-            key, outer = _kind(event, category, about), about.get("External id")
+            key, outer = _kind(event, category, about), kineto.whole(about.get("External id"))
             stream = kineto.whole(about.get("stream")) or kineto.whole(event.get("tid"))
             rows.append((start, duration, kinds.setdefault(key, len(kinds)), stream, outer))
             if len(rows) > MOST:
                 raise InputError(str(path), f"more than {MOST:,} kernels", ALLOWED, "profile fewer steps")
         elif category == "cpu_op" and "Input Dims" in about:
-            launched[about.get("External id")] = _dims(about["Input Dims"])
-        elif category != "gpu_user_annotation" and (found := kineto.STEP.fullmatch(str(event.get("name")))):
+            launched[kineto.whole(about.get("External id"))] = _dims(about["Input Dims"])
+        elif (
+            category != "gpu_user_annotation" and duration > 0.0
+            and (found := kineto.STEP.fullmatch(str(event.get("name"))))
+        ):  # fmt: skip
             steps[int(found[1])] = start, duration
+    launched.pop(0, None)  # operators without a number launch nothing that is known
     return _trace(path, head, steps, launched, rows, list(kinds)) if rows and steps else None
 
 
@@ -119,13 +123,15 @@ def _dims(value: Any) -> Shapes:
 
 
 def _trace(
-    path: Path, head: Mapping[str, Any], steps: Mapping[int, tuple[float, float]], launched: Mapping[Any, Shapes],
-    rows: Sequence[tuple[float, float, int, int, Any]], keys: Sequence[tuple[Any, ...]],
-) -> RankTrace:  # fmt: skip
+    path: Path, head: Mapping[str, Any], steps: Mapping[int, tuple[float, float]], launched: Mapping[int, Shapes],
+    rows: Sequence[tuple[float, float, int, int, int]], keys: Sequence[tuple[Any, ...]],
+) -> RankTrace | None:  # fmt: skip
     numbers = sorted(steps)
     kept = numbers[1:] or numbers
     first, last = min(steps[n][0] for n in kept), max(sum(steps[n]) for n in kept)
     inside = sorted(row for row in rows if first - 1e-3 <= row[0] < last)
+    if not inside:
+        return None
     found: dict[tuple[int, Shapes], int] = {}
     kind = [found.setdefault((row[2], launched.get(row[4], ())), len(found)) for row in inside]
     kinds = [SeenKernel(keys[at][0], keys[at][1], dims, keys[at][2], keys[at][3]) for at, dims in found]

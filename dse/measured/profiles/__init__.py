@@ -157,10 +157,14 @@ _RANKS = {name: re.compile(rf"--{name}[ =](\d+)") for name in ("nnodes", "nproc[
 def _of_log(path: Path) -> list[MeasuredRun]:
     """The runs of a log: what its lines say counts more than the command line before them."""
     started, command = dict[str, str](), ""
-    for line in lines(path):
+    for line in itertools.islice(lines(path), _HEAD):
         known = next((one for one in LOGS.values() if one.sign.search(line)), None)
         if known is not None:
-            found = known.read(lines(path))
+            try:
+                found = known.read(lines(path))
+            except InputError as error:
+                where = error.where if error.where.startswith(str(path)) else f"{path}: {error.where}"
+                raise InputError(where, error.got, error.allowed, error.fix) from None
             runs = [found] if isinstance(found, MeasuredRun) else found
             for run in runs:
                 run.cells = (started if run.kind == "steps" else {}) | run.cells
@@ -172,8 +176,8 @@ def _of_log(path: Path) -> list[MeasuredRun]:
     raise InputError(str(path), "a file of no known tool", ALLOWED, "check the path; leave --profile out for tables")
 
 
-#: Characters of a command line.
-_COMMAND = 1 << 15
+#: Characters of a command line; lines before the first of a tool.
+_COMMAND, _HEAD = 1 << 15, 1_000_000
 
 
 def _launched(command: str) -> dict[str, str]:

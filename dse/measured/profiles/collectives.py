@@ -1,6 +1,8 @@
 """Output of nccl-tests and rccl-tests: a line a size, with the time out of place, then in place, in microseconds.
 
 ``size`` is that of the whole: what an all-gather collects and a reduce-scatter starts from. Times out of place count.
+Versions differ in their columns (``redop`` and ``root`` may be missing), so that the heading says which is which, and
+size over time has to be the printed bandwidth. Messages of NCCL within a line are taken out of it.
 """
 
 from __future__ import annotations
@@ -8,17 +10,35 @@ from __future__ import annotations
 import dataclasses
 import re
 from collections.abc import Iterable
+from decimal import Decimal
 from typing import NamedTuple
 
+from dse.errors import InputError
 from dse.measured.profiles.run import MeasuredRun, accelerator, text
 
 SIGN = re.compile(r"#\s*size\s+count\s+type|# nThread \d+ nGpus \d+")
 
-_TEST = re.compile(r"\b(all_reduce|all_gather|reduce_scatter|alltoall|sendrecv)_perf\b")
+_TESTS = ("all_reduce", "all_gather", "reduce_scatter", "alltoall", "sendrecv")
+_TEST = re.compile(rf"\b({'|'.join(_TESTS)}|reduce|broadcast|gather|scatter|hypercube)_perf\b")
 _RANK = re.compile(r"#\s+Rank\s+(\d+)\b.*?\bPid\s+\d+ on\s+(\S+) device\s+(\d+) \[\S*\]\s+(\S.*)$")
 
 #: Bus bandwidth over algorithm bandwidth of ``n`` ranks tells the reductions apart.
 _NAMES = {"sendrecv": "send_recv"}
+
+#: Columns of lines without a heading: those of versions since 2022.
+_COLUMNS = ("size", "count", "type", "redop", "root", "time", "algbw", "busbw")
+_HEADING = re.compile(r"#\s*(size\s+count\s+type\s.*)")
+
+#: What NCCL_DEBUG prints, up to and with the end of its line, wherever the output of the test then stands.
+_DEBUG = re.compile(r"[A-Za-z][\w.-]*(?::\d+){1,2} \[\d+\] NCCL (?:INFO|WARN|TRACE|ABORT)\b.*$")
+
+_NUMBER = re.compile(r"-?\d{1,20}(?:\.\d{1,9})?(?:e[+-]?\d{1,2})?", re.ASCII)
+
+#: Begin of a line of numbers, and characters of one that messages of NCCL divide.
+_ROW, _LINE = re.compile(r"\s*\d+\s+\d+\s"), 1 << 12
+
+#: Largest difference of size over time from the printed bandwidth, besides what printing rounds.
+_OFF = 0.02
 
 
 class _SizeLine(NamedTuple):
@@ -29,6 +49,7 @@ class _SizeLine(NamedTuple):
     redop: str
     microseconds: float
     ratio: float  # of bus to algorithm bandwidth
+    is_rooted: bool  # whether one rank alone sends or receives the whole
 
 
 @dataclasses.dataclass
@@ -49,7 +70,11 @@ class _Test:
             cells |= {"num_gpus": text(members), "devices_per_node": text(members / len(hosts))}
         if len(devices) == 1 and devices != {""}:
             cells["system"] = devices.pop()
-        name = self.name or _by_ratio(list(self.found.values()), members)
+        rooted = next((one for one in self.found.values() if one.is_rooted), None)
+        of_root = "" if rooted is None else "broadcast, gather or scatter" if rooted.redop == "none" else "reduce"
+        name = self.name or of_root or _by_ratio(list(self.found.values()), members)
+        if self.found and name not in ("", *_TESTS):
+            raise InputError("collective", f"the test {name}", ", ".join(_TESTS), "leave its lines out")
         cells |= {"collective": _NAMES.get(name, name)} if name else {}
         return [
             MeasuredRun("nccl-tests", "collectives", cells | {
@@ -59,36 +84,73 @@ class _Test:
 
 
 def read(lines: Iterable[str]) -> list[MeasuredRun]:
-    """The measured sizes of the tests of an output, a row each."""
-    tests, named = [_Test("")], ""
-    for line in lines:
-        if found := _TEST.search(line):
-            named = found[1]
+    """The measured sizes of the tests of an output, a row each.
+
+    Raises:
+        InputError: for columns without times or bandwidths, a time that is not that of its bandwidth, and a test that
+            is no collective of the tables.
+    """
+    tests, named, columns, begun = [_Test("")], "", _COLUMNS, ""  # begun: a line that a message of NCCL divides
+    for number, part in enumerate(lines, 1):
+        if message := _DEBUG.search(part):
+            head = part[: message.start()]
+            begun += head if begun or _ROW.match(head) else ""
+            begun = begun[:_LINE]
+            continue
+        line, begun = begun + part, ""
+        if (test_name := _TEST.search(line)) and "concluded" not in line:
+            named = test_name[1]
+            if not tests[-1].found:  # older versions name a test after its devices
+                tests[-1].name = tests[-1].name or named
         if "# nThread" in line:
             tests.append(_Test(named))
-            named = ""
+        if heading := _HEADING.search(line):
+            columns = tuple(heading[1].split())
         test = tests[-1]
         if rank := _RANK.search(line):
             test.alone |= rank[1] in test.ranks
             test.ranks[rank[1]] = rank[2], rank[4]
-        elif (one := _line(line)) is not None:
+        elif (one := _line(line.split(), columns, f"line {number}")) is not None:
             test.found[one.size, one.dtype, one.redop] = one
+            named = ""
     return [run for test in tests for run in test.runs()]
 
 
-def _line(line: str) -> _SizeLine | None:
-    """A line of numbers; None for any other, and for sizes without a time."""
-    words = line.split()
-    if len(words) < 8 or not words[0].isdigit() or not words[1].isdigit() or not re.fullmatch(r"[a-z]\w*", words[2]):
+def _line(words: list[str], columns: tuple[str, ...], where: str) -> _SizeLine | None:
+    """A line of numbers under a heading; None for any other, and for sizes without a time."""
+    if len(words) < 6 or not words[0].isdigit() or not words[1].isdigit() or not re.fullmatch(r"[a-z]\w*", words[2]):
         return None
-    try:
-        time, algorithm, bus = map(float, words[5:8])
-        size = int(words[0])
-    except ValueError:
+    if missing := [name for name in ("time", "algbw", "busbw") if name not in columns]:
+        raise InputError(where, f"a heading without {', '.join(missing)}", " ".join(_COLUMNS), "run the test again")
+    cells = dict(reversed(list(zip(columns, words, strict=False))))  # of two times the first: out of place
+    printed = [cells.get(name, "") for name in ("size", "time", "algbw", "busbw")]
+    if not all(map(_NUMBER.fullmatch, printed)):
         return None
-    if not (0.0 < time < 1e12 and size > 0 and size < 1 << 60):
+    size, time, algorithm, bus = map(Decimal, printed)
+    if not time or time > 10**12 or not 0 < size < 1 << 60:
         return None
-    return _SizeLine(size, words[2], words[3], time, bus / algorithm if algorithm > 0.0 else 0.0)
+    if not _agrees(size, time, algorithm):
+        got = f"{size} B in {time} us beside an algbw of {algorithm} GB/s"
+        allowed = f"size / time within {100.0 * _OFF:g} % of algbw"
+        raise InputError(where, got, allowed, "give the output with the heading of its columns, unchanged")
+    ratio = float(bus / algorithm) if algorithm > 0 else 0.0
+    return _SizeLine(int(size), words[2], cells.get("redop", "none"), float(time), ratio,
+                     cells.get("root", "-1").isdigit())  # fmt: skip
+
+
+def _agrees(size: Decimal, microseconds: Decimal, bandwidth: Decimal) -> bool:
+    """Whether a printed bandwidth, GB/s, is that of a size and a printed time, with half a unit of the last digits."""
+    half_time, half = _half(microseconds), _half(bandwidth)
+    if microseconds < 0:
+        return False
+    slowest, fastest = microseconds + half_time, max(microseconds - half_time, Decimal("1e-9"))
+    low, high = (1 - _OFF) * float(size / slowest), (1 + _OFF) * float(size / fastest)
+    return low <= 1e3 * float(bandwidth + half) and 1e3 * float(bandwidth - half) <= high
+
+
+def _half(printed: Decimal) -> Decimal:
+    """Half a unit of the last printed digit."""
+    return Decimal(5).scaleb(int(printed.as_tuple().exponent) - 1)
 
 
 def _by_ratio(found: list[_SizeLine], members: int) -> str:

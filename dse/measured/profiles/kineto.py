@@ -145,8 +145,9 @@ def events(path: Path, head: dict[str, Any]) -> Iterator[dict[str, Any]]:
                 raise _damaged(path, "an event that is cut or no JSON") from None
             buffer, place = rest + more, 0
             continue
-        if isinstance(event, dict):
-            yield event
+        if not isinstance(event, dict):
+            raise _damaged(path, "an event that is no object")
+        yield event
 
 
 def _skipped(buffer: str, place: int) -> int:

@@ -1,61 +1,64 @@
 """Exports of Nsight Systems (``nsys export --type sqlite``): kernels of one process, steps by ranges of NVTX.
 
-A step is a range named ``step 3``, ``iteration3`` or ``ProfilerStep#3``. The file is opened read-only; only tables are
-read, no views.
+A step is a range named ``step 3``, ``iteration3`` or ``ProfilerStep#3``. Tables are scanned, not joined: work and
+memory grow with the size of the file alone (:mod:`dse.io.databases`).
 """
 
 from __future__ import annotations
 
 import re
-import sqlite3
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 from dse.errors import InputError
-from dse.io import inputs
+from dse.io.databases import SIGN, Database, opened
 from dse.measured.profiles.kernels import OF_COPIES, KernelTimes, class_of, full, run_of
 from dse.measured.profiles.run import ALLOWED, MeasuredRun, accelerator
 
-SIGN = b"SQLite format 3\x00"
+__all__ = ["SIGN", "read"]
 
-_LIMIT = 256 << 30
+#: Bytes of an export, and names of its kernels.
+_LIMIT, _MOST = 256 << 30, 20_000
 _STEP = re.compile(r"(?:ProfilerStep#|(?:iteration|iter|step)[ _:#]*)([0-9]{1,12})", re.IGNORECASE)
 
-_KERNELS, _RANGES, _NAMES = "CUPTI_ACTIVITY_KIND_KERNEL", "NVTX_EVENTS", "StringIds"
+_KERNELS, _RANGES = "CUPTI_ACTIVITY_KIND_KERNEL", "NVTX_EVENTS"
+_NAMES, _GPUS = "StringIds", "TARGET_INFO_GPU"
 _COPIES = ("CUPTI_ACTIVITY_KIND_MEMCPY", "CUPTI_ACTIVITY_KIND_MEMSET")
 
 #: Process of a global identifier of a process or thread, in SQL.
 _PROCESS = "({} / 16777216 % 16777216)"
 
 
+#: Columns that are read.
+_COLUMNS = {
+    _KERNELS: ("start", "end", "deviceId", "globalPid", "demangledName"), _NAMES: ("id", "value"),
+    _RANGES: ("start", "end", "text", "textId", "globalTid"), _GPUS: ("id", "name"),
+    **dict.fromkeys(_COPIES, ("start", "end", "deviceId", "globalPid")),
+}  # fmt: skip
+
+
 def read(path: Path) -> MeasuredRun:
     """The run of an export: its step time, and time by class of kernels in ms a step."""
-    inputs.checked(path, _LIMIT, ALLOWED)
-    database = sqlite3.connect(f"{path.resolve().as_uri()}?mode=ro&immutable=1", uri=True)
-    try:
-        database.execute("PRAGMA trusted_schema = OFF")
-        tables = {name for (name,) in database.execute("SELECT name FROM sqlite_master WHERE type = 'table'")}
+    with opened(path, _LIMIT, ALLOWED) as database:
+        tables = database.tables() & _COLUMNS.keys()
         if not {_KERNELS, _NAMES} <= tables:
             raise InputError(str(path), "a database without kernels", ALLOWED, "nsys export --type sqlite, of a GPU")
+        for table in sorted(tables):
+            database.check(table, _COLUMNS[table])
         return _run(path, database, tables)
-    except (sqlite3.Error, OverflowError, ValueError, TypeError) as error:
-        if isinstance(error, InputError):
-            raise
-        raise InputError(str(path), str(error), ALLOWED, "export it again: it is damaged or of a new version") from None
-    finally:
-        database.close()
 
 
-def _run(path: Path, database: sqlite3.Connection, tables: set[str]) -> MeasuredRun:
+def _run(path: Path, database: Database, tables: set[str]) -> MeasuredRun:
     first = f"SELECT {_PROCESS.format('globalPid')}, deviceId FROM {_KERNELS} ORDER BY 1, 2 LIMIT 1"
-    process, device = next(iter(database.execute(first)), (0, 0))
+    process, device = next(database.rows(first), (0, 0))
     own, kernels = f"deviceId = {int(device)} AND {_PROCESS.format('globalPid')} = {int(process)}", KernelTimes()
-    named = f"SELECT start, end, s.value FROM {_KERNELS} LEFT JOIN {_NAMES} s ON s.id = demangledName WHERE {own}"
-    for start, end, name in _spans(database, named):
+    names = _names(path, database, own)
+    for start, end, number in _spans(database, f"SELECT start, end, demangledName FROM {_KERNELS} WHERE {own}"):
         full(path, kernels)
-        label = class_of(str(name)[:1000])
-        kernels.add(label, start, end - start, (str(name).partition("(")[0][:40], 0, 0) if label == 0 else None)
+        name = names.get(number, "None")
+        label = class_of(name)
+        kernels.add(label, start, end - start, (name.partition("(")[0][:40], 0, 0) if label == 0 else None)
     for table in tables & set(_COPIES):
         for start, end, _ in _spans(database, f"SELECT start, end, 0 FROM {table} WHERE {own}"):
             full(path, kernels)
@@ -63,27 +66,43 @@ def _run(path: Path, database: sqlite3.Connection, tables: set[str]) -> Measured
     steps: dict[int, tuple[float, float]] = {}
     if _RANGES in tables:
         ranges = (
-            f"SELECT start, end, COALESCE(text, s.value) FROM {_RANGES} LEFT JOIN {_NAMES} s ON s.id = textId "
+            f"SELECT start, end, COALESCE(text, textId) FROM {_RANGES} "
             f"WHERE end IS NOT NULL AND {_PROCESS.format('globalTid')} = {int(process)}"
         )
         for start, end, name in _spans(database, ranges):
-            if (step := _STEP.fullmatch(str(name).strip())) and end > start:
+            if (step := _STEP.fullmatch(str(names.get(name, name))[:100].strip())) and end > start:
                 steps[int(step[1])] = start, end - start
     mark = 'push a range of each step, torch.cuda.nvtx.range_push(f"step {i}")'
     return run_of(path, "nsight-systems", _cells(database, tables, int(device)), steps, kernels, mark)
 
 
-def _spans(database: sqlite3.Connection, query: str) -> Iterator[tuple[float, float, Any]]:
+def _names(path: Path, database: Database, own: str) -> dict[Any, str]:
+    """Number → name, of kernels and of steps; InputError for a number twice, which would multiply their rows."""
+    query = f"SELECT DISTINCT demangledName FROM {_KERNELS} WHERE {own} AND typeof(demangledName) = 'integer'"
+    of_kernels = {number for (number,) in database.rows(f"{query} LIMIT {_MOST + 1}")}
+    if len(of_kernels) > _MOST:
+        raise InputError(str(path), f"more than {_MOST:,} names of kernels", ALLOWED, "profile fewer steps")
+    found: dict[Any, str] = {}
+    for number, value in database.rows(f"SELECT id, value FROM {_NAMES}"):
+        name = str(value)[:1000]
+        if number in of_kernels or _STEP.fullmatch(name[:100].strip()):
+            if number in found:
+                raise InputError(f"{path}: table {_NAMES}", f"id {number} twice", "each id once", "export it again")
+            found[number] = name
+    return found
+
+
+def _spans(database: Database, query: str) -> Iterator[tuple[float, float, Any]]:
     """(start, end, name) of the rows of a query, µs."""
-    for start, end, name in database.execute(query):
+    for start, end, name in database.rows(query):
         begun, ended = 1e-3 * float(start), 1e-3 * float(end)
         if 0.0 <= begun <= ended < 1e18:
             yield begun, ended, name
 
 
-def _cells(database: sqlite3.Connection, tables: set[str], device: int) -> dict[str, str]:
-    if "TARGET_INFO_GPU" not in tables:
+def _cells(database: Database, tables: set[str], device: int) -> dict[str, str]:
+    if _GPUS not in tables:
         return {}
-    row = next(iter(database.execute(f"SELECT name FROM TARGET_INFO_GPU WHERE id = {device}")), ("",))
+    row = next(database.rows(f"SELECT name FROM {_GPUS} WHERE id = {device}"), ("",))
     slug = accelerator(str(row[0]))
     return {"gpu": slug} if slug else {}

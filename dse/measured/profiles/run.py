@@ -111,8 +111,11 @@ def blocks(path: Path, limit: int, size: int = 1 << 20) -> Iterator[bytes]:
     """Unpacked content block by block, at most ``limit`` bytes; InputError for a damaged or larger file."""
     read = 0
     with opened(path, limit) as file:
+        most = inputs.unpacked(path, limit, ALLOWED)
         while block := _block(file, path, size):
             read += len(block)
+            if read > most < limit:
+                raise inputs.bomb(path, ALLOWED)
             if read > limit:
                 raise InputError(str(path), f"more than {limit >> 20:,} MiB", ALLOWED, "give a shorter run, or its end")
             yield block

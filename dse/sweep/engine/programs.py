@@ -168,7 +168,7 @@ class PersistentFunction:
             with compiling_anew():
                 compiled = _compiled(lowered, options)
             if made_from and not calls_back:  # into this process
-                with contextlib.suppress(ValueError):  # some devices' programs cannot be kept
+                with contextlib.suppress(Exception):  # some devices' programs cannot be kept: it only costs time
                     cache.save(made_from, serialize_executable.serialize(compiled))
             return compiled
 
