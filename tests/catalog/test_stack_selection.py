@@ -1,6 +1,7 @@
 """One rule for the stacks of designs that name none: by chip, kind of model, tool and date, from every door."""
 
 import json
+import re
 
 import pytest
 from typer.testing import CliRunner
@@ -15,6 +16,12 @@ from dse.launch import TOOLS
 from dse.measured import read_cases
 from dse.measured.completion import complete
 from dse.sweep import plan
+
+#: A user's system without a stack.
+SYSTEM = (
+    'source = "mine"\nconfidence = "estimate"\naccelerator = "h100"\ndevices_per_node = 8\nscale_up = "nvlink-4"\n'
+    'scale_out = "infiniband-ndr"\n'
+)
 
 SYSTEMS = sorted({*catalog.names("system"), *catalog.names("accelerator")})
 
@@ -103,10 +110,7 @@ def test_a_stack_that_a_file_names_stays(tmp_path):
     (tmp_path / "systems").mkdir()
     (tmp_path / "accelerators").mkdir()
     head = 'source = "mine"\nconfidence = "estimate"\n'
-    (tmp_path / "systems" / "mine.toml").write_text(
-        f'{head}accelerator = "h100"\ndevices_per_node = 8\nscale_up = "nvlink-4"\nscale_out = "infiniband-ndr"\n'
-        'software = "torchtitan"\nengine = "sglang"\n'
-    )
+    (tmp_path / "systems" / "mine.toml").write_text(SYSTEM + 'software = "torchtitan"\nengine = "sglang"\n')
     (tmp_path / "accelerators" / "chip.toml").write_text(
         f'{head}kernels = "hopper"\n[matrix_rate]\nbf16 = "1 PFLOP/s"\n[memory]\ncapacity = "80 GiB"\n'
         'bandwidth = "3 TB/s"\n[node]\nsource = "mine"\nsoftware = "nemo"\n'
@@ -114,15 +118,53 @@ def test_a_stack_that_a_file_names_stays(tmp_path):
     assert catalog.default_software("mine", folder=tmp_path) == "torchtitan"
     assert catalog.default_software("mine", folder=tmp_path, serving=True) == "sglang"
     assert catalog.default_software("chip", folder=tmp_path) == "nemo"
+    assert catalog.default_software("mine", folder=tmp_path, tool="torchtitan") == "torchtitan"
     assert catalog.default_software("mine", folder=tmp_path, tool="maxtext") == "jax-toolbox-h100"  # said later
+
+
+def test_a_stack_of_a_user_is_kept_for_its_tool(tmp_path):
+    """That a tool is asked for does not move a release that the system's file names to another one of that tool."""
+    (tmp_path / "systems").mkdir()
+    (tmp_path / "systems" / "mine.toml").write_text(SYSTEM + 'software = "nemo-24-03"\n')
+    assert catalog.default_software("mine", folder=tmp_path, tool="nemo") == "nemo-24-03"
+    assert catalog.default_software("mine", folder=tmp_path, tool="torchtitan") == "torchtitan"
+
+
+@pytest.mark.parametrize("name", ["aaa", "zzz"])
+def test_a_stack_without_a_date_comes_after_the_dated_ones(tmp_path, name):
+    """Whatever their names, and so the order of their files."""
+    text = catalog.entry("software", "megatron-bridge").path.read_text()
+    (tmp_path / "software").mkdir()
+    undated = "\n".join(line for line in text.split("\n") if not line.startswith("released"))
+    (tmp_path / "software" / f"{name}.toml").write_text(undated)
+    assert catalog.default_software("h100", folder=tmp_path) == "megatron-bridge"
+
+
+def test_what_changes_in_the_files_of_chips_is_read(tmp_path):
+    """Within one process, as a notebook edits its catalogue: a stack's row is of a chip whose vendor is corrected."""
+    for folder in ("software", "accelerators"):
+        (tmp_path / folder).mkdir()
+    text = catalog.entry("software", "torchtitan").path.read_text()
+    for key, value in (("accelerators", '["chip"]'), ("tools", '["megatron-bridge"]'), ("released", '"2026-01"')):
+        text = re.sub(rf"(?m)^{key} = .*$", f"{key} = {value}", text)
+    (tmp_path / "software" / "own.toml").write_text(text)
+    chip = tmp_path / "accelerators" / "chip.toml"
+
+    def write(vendor):
+        chip.write_text(
+            f'source = "mine"\nconfidence = "estimate"\nvendor = "{vendor}"\n[matrix_rate]\nbf16 = "1 PFLOP/s"\n'
+            '[memory]\ncapacity = "80 GiB"\nbandwidth = "3 TB/s"\n'
+        )
+
+    write("Intel")
+    assert catalog.default_software("gaudi-3", folder=tmp_path) == "own"
+    write("Somebody")
+    assert catalog.default_software("gaudi-3", folder=tmp_path) == "neutral"
 
 
 def test_a_tool_that_no_stack_states_is_an_error(tmp_path):
     (tmp_path / "systems").mkdir()
-    (tmp_path / "systems" / "mine.toml").write_text(
-        'source = "mine"\nconfidence = "estimate"\naccelerator = "h100"\ndevices_per_node = 8\n'
-        'scale_up = "nvlink-4"\nscale_out = "infiniband-ndr"\ntool = "megatrn-lm"\n'
-    )
+    (tmp_path / "systems" / "mine.toml").write_text(SYSTEM + 'tool = "megatrn-lm"\n')
     with pytest.raises(InputError, match=r"tool.*megatrn-lm.*megatron-lm"):
         catalog.default_software("mine", folder=tmp_path)
 

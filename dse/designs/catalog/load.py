@@ -159,6 +159,20 @@ def stamp(path: Path) -> tuple[int, int]:
     return status.st_mtime_ns, status.st_size
 
 
+def stamps(kind: str, folder: Folder = None) -> tuple[tuple[str, int, int], ...]:
+    """(file, what tells that it has changed) of every file of a kind, those that others hide included."""
+    files = [f"{own}{os.sep}{slug}.toml" for own in _folders(kind, folder) for slug in _slugs(own)]
+    return tuple((file, status.st_mtime_ns, status.st_size) for file in files if (status := _status(file)) is not None)
+
+
+def _status(file: str) -> os.stat_result | None:
+    """Status of a file; None for one that is not there."""
+    try:
+        return os.stat(file)
+    except OSError:
+        return None
+
+
 @functools.lru_cache(maxsize=4096)
 def _parse_cached(path: Path, *stamp: int) -> dict[str, Any]:
     return toml.parsed(inputs.text(path, "a TOML file", named=shown(path)), shown(path))

@@ -22,7 +22,7 @@ from typing import NamedTuple
 
 from dse.designs.catalog.defaults import load
 from dse.designs.catalog.entries import Entry, reference, stated
-from dse.designs.catalog.load import Folder, find, paths, plain, shown, stamp
+from dse.designs.catalog.load import Folder, find, paths, plain, shown, stamps
 from dse.designs.catalog.lookup import entry
 from dse.errors import InputError, unknown_name
 
@@ -68,7 +68,8 @@ def default_software(
 ) -> str:  # fmt: skip
     """Slug of the stack of a design that names none, by the rule of this module.
 
-    A system, or an accelerator, whose file names a stack (``software``, ``engine``) has that one.
+    A system, or an accelerator, whose file names a stack (``software``, ``engine``) has that one, unless it states
+    tools and ``tool`` is none of them.
 
     Args:
         system_name: slug, name or alias of the system, or of an accelerator as one.
@@ -91,19 +92,29 @@ def default_software(
     """
     system = entry("system", system_name, where, folder)
     device = system if system.kind == "accelerator" else load(*reference(system, "accelerator", folder), folder)
-    places = ((system, ""), (device, "node.")) if system is not device else ((device, "node."),)
-    field = "engine" if serving else "software"
-    for found, prefix in places:
-        if not tool and found.value(f"{prefix}{field}") is not None:
-            return reference(found, f"{prefix}{field}", folder)[1]
-    named = tool or ("" if serving else next((str(t) for e, p in places if (t := e.value(f"{p}tool"))), ""))
+    fields = {"node.": device} if system is device else {"": system, "node.": device}
+    stack = _stated_stack(fields, "engine" if serving else "software", tool, folder)
+    if stack:
+        return stack
+    stated_tool, stated_year = ("", 0.0) if serving else (
+        next(filter(None, (place.value(f"{prefix}{key}") for prefix, place in fields.items())), absent)
+        for key, absent in (("tool", ""), ("year", 0.0))
+    )  # fmt: skip
     stacks = _stacks(folder)
-    _check_tool(named, f"{where}: tool" if tool else f"{shown(system.path)}: tool", stacks)
-    year = next((float(y) for e, p in places if (y := e.value(f"{p}year"))), 0.0)
-    return _selected(
-        _chip(device, folder), bool(workload) and is_mixture(workload, folder), serving, named,
-        year + 11.0 / 12.0 if year and not serving else _years(DATE), stacks,
-    ).slug  # fmt: skip
+    _check_tool(tool or stated_tool, f"{where}: tool" if tool else f"{shown(system.path)}: tool", stacks)
+    date = stated_year + 11.0 / 12.0 if stated_year else _years(DATE)
+    mixture = bool(workload) and is_mixture(workload, folder)
+    return _selected(_chip(device, folder), mixture, serving, tool or stated_tool, date, stacks).slug
+
+
+def _stated_stack(fields: dict[str, Entry], field: str, tool: str, folder: Folder) -> str:
+    """Slug of the stack that a system or the node of its accelerator names; "" for none, and for one of other tools."""
+    for prefix, place in fields.items():
+        if place.value(f"{prefix}{field}") is not None:
+            slug = reference(place, f"{prefix}{field}", folder)[1]
+            tools = entry("software", slug, folder=folder).value("tools", ()) if tool else ()
+            return slug if not tools or tool in tools else ""
+    return ""
 
 
 def is_mixture(workload: str, folder: Folder = None) -> bool:
@@ -134,7 +145,7 @@ def _selected(chip: Chip, mixture: bool, serving: bool, tool: str, date: float, 
             _engine_evidence(stack, chip) if serving else _evidence(stack, chip, mixture),
             min(tools.index(name) for name in stack.tools if name in tools),
             chip.slug not in {row.slug for row in rows},
-            late, stack.released if late else -stack.released,
+            late, stack.released if late else math.inf if math.isnan(stack.released) else -stack.released,
             min((_distance(row, chip) for row in rows), default=math.inf), stack.slug,
         )  # fmt: skip
 
@@ -146,11 +157,11 @@ def _evidence(stack: Stack, chip: Chip, mixture: bool) -> int:
 
     Rows of mixtures on another generation come before dense rows of this one: what experts cost is a stack's.
     """
-    if mixture and any(row.family == chip.family for row in stack.mixtures):
+    if mixture and any(_is_generation(row, chip) for row in stack.mixtures):
         return 0
     if mixture and any(chip.vendor in ("", row.vendor) for row in stack.mixtures):
         return 1
-    if any(row.family == chip.family for row in stack.rows):
+    if any(_is_generation(row, chip) for row in stack.rows):
         return 2
     if not stack.rows and (stack.chips or stack.vendors):
         return 3
@@ -170,6 +181,11 @@ def _exists_for(stack: Stack, chip: Chip) -> bool:
     """Whether a stack exists for a chip's vendor, and is of such chips. A chip of no vendor has all stacks."""
     of_vendor = not (stack.vendors and chip.vendor) or chip.vendor in stack.vendors
     return of_vendor and (not stack.chips or chip.family in stack.chips or chip.slug in stack.chips)
+
+
+def _is_generation(row: Chip, chip: Chip) -> bool:
+    """Whether a chip of measured rows is of the same generation: the kernel family of one vendor."""
+    return row.family == chip.family and chip.vendor in ("", row.vendor)
 
 
 def _distance(row: Chip, chip: Chip) -> float:
@@ -202,12 +218,14 @@ def _family(kernels: str, folder: Folder) -> str:
 
 def _stacks(folder: Folder) -> tuple[Stack, ...]:
     """All stacks that state their tools."""
-    return _stacks_of(_files("software", folder), folder)
+    state = tuple(stamps(kind, folder) for kind in ("software", "accelerator", "kernels"))
+    return _stacks_of(state, folder)
 
 
 @functools.lru_cache(maxsize=16)
-def _stacks_of(files: tuple[tuple[str, int, int], ...], folder: Folder) -> tuple[Stack, ...]:
-    entries = list(filter(None, (_readable(slug, folder) for slug, *_ in files)))
+def _stacks_of(_state: object, folder: Folder) -> tuple[Stack, ...]:
+    """The same for a state of the files that they are read from."""
+    entries = list(filter(None, (_readable(slug, folder) for slug in paths("software", folder))))
     rows = {found.slug: _chips(found, "calibrated.accelerators", folder) for found in entries}
     lineages: dict[str, set[str]] = {}
     for found in entries:
@@ -236,8 +254,3 @@ def _chips(found: Entry, field: str, folder: Folder) -> tuple[Chip, ...]:
     """Accelerators of a stack's rows; one that the catalogue has no longer is left out."""
     slugs = (find("accelerator", name, folder) for name in found.value(field, ()))
     return tuple(_chip(stated("accelerator", slug, folder), folder) for slug in slugs if slug)
-
-
-def _files(kind: str, folder: Folder) -> tuple[tuple[str, int, int], ...]:
-    """(slug, what tells that its file has changed) of every entry of a kind."""
-    return tuple((slug, *stamp(path)) for slug, path in paths(kind, folder).items())
