@@ -16,7 +16,6 @@ from dse.errors import InputError
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
-    from dse.measured.decisions.choice import Choice
     from dse.measured.decisions.limits import Sure
     from dse.sweep.planning.demand import Demand, Fleet, Workers
     from dse.sweep.planning.runs import Cluster, RunPlan
@@ -107,6 +106,7 @@ def _plan_service(
     max_devices: int, as_json: bool,
 ) -> int:  # fmt: skip
     from dse.designs import catalog
+    from dse.measured.decisions.limits import cheapest_fleets, sure_of_fleet
     from dse.sweep.planning.demand import Demand
     from dse.sweep.planning.service import provision
 
@@ -115,7 +115,8 @@ def _plan_service(
     )
     model = catalog.resolve("workload", workload)
     found = provision(Demand(model, names, rate, *lengths, first, each, max_devices, of_first, of_token))
-    sure, cheapest = [_sure_fleet(fleet, found) for fleet in found.fleets], _cheapest(found)
+    sure = [sure_of_fleet(fleet, found.demand) for fleet in found.fleets]
+    cheapest = cheapest_fleets(found.fleets, found.demand)
     if as_json:
         show.document(_document(found, sure, cheapest))
     else:
@@ -134,42 +135,6 @@ def _limit(text: str | None, option: str) -> tuple[float, str]:
     if equals and statistic.strip().lower() not in STATISTICS:
         raise InputError(option, repr(text), f"a time, or one of {', '.join(STATISTICS)} = a time", "write p95=1s")
     return catalog.quantity(value.strip(), "s", option), statistic.strip().lower() or "mean"
-
-
-def _sure_fleet(fleet: Fleet, found: Plan) -> dict[str, Sure]:
-    """How sure times and costs of a fleet are."""
-    from dse.measured.decisions.limits import sure_of
-
-    demand, last = found.demand, fleet.workers[-1]
-    values = dict(zip(demand.metrics, (fleet.first_token, fleet.token), strict=True))
-    load = {"concurrency": last.in_flight} if last.role else {"request_rate": demand.rate / last.number}
-    settings = load | {name: value for name, value in last.degrees.items() if value > 1}
-    return sure_of(
-        demand.workload, fleet.accelerator, fleet.software, values | {"cost_per_device_hour": fleet.hourly}, "serving",
-        last.devices, prompt_tokens=demand.prompt_tokens, output_tokens=demand.output_tokens, **settings,
-    )  # fmt: skip
-
-
-#: What makes a worker of a role do what it does in a fleet, at its requests in flight.
-_ROLES: dict[str, dict[str, Any]] = {
-    "": {}, "prefill": {"load": "static", "output_tokens": 1.0}, "decode": {"prefix_share": 1.0},
-}  # fmt: skip
-
-
-def _cheapest(found: Plan) -> list[float]:
-    """Probability of each fleet that it is the cheapest, at as many workers as its throughput asks for."""
-    from dse.measured.decisions.limits import choice_of, least_cost
-
-    def part(one: Workers, fleet: Fleet) -> tuple[Choice, float]:
-        """The design of a worker at its load, and its share of the cost."""
-        settings = found.demand.lengths | {"concurrency": one.in_flight} | _ROLES[one.role]
-        settings |= {name: value for name, value in one.degrees.items() if value > 1}
-        names = found.demand.workload, fleet.accelerator, fleet.software
-        made = choice_of(*names, "serving", one.devices, **settings)
-        return made, fleet.hourly * one.number * one.devices / fleet.devices
-
-    plans = [[part(one, fleet) for one in fleet.workers] for fleet in found.fleets]
-    return least_cost(plans, "cost_per_token", "serving")
 
 
 def _ends(sure: dict[str, Sure]) -> dict[str, Any]:
@@ -245,19 +210,16 @@ def _launch(workers: Workers, fleet: Fleet, demand: Demand) -> str:
     With the load of one of them, so that ``dse evaluate --serving`` of its settings has the times of the plan.
     """
     from dse.launch.runs import stack_tool
+    from dse.sweep.planning.demand import worker_settings
 
-    tool = stack_tool(fleet.software, "serving")
-    at_once = math.ceil(workers.in_flight / workers.degrees.get("dp", 1))
-    settings: dict[str, str] = {name: str(value) for name, value in workers.degrees.items() if value > 1}
+    tool, settings = stack_tool(fleet.software, "serving"), worker_settings(workers, demand)
     if workers.role:
-        settings |= {"max_num_seqs": str(at_once), "concurrency": f"{workers.in_flight:g}"}
-    else:
-        settings["request_rate"] = f"{demand.rate / workers.number:.6g}"
-    settings |= {"isl": f"{demand.prompt_tokens:g}", "osl": f"{demand.output_tokens:g}"}
+        settings["max_num_seqs"] = math.ceil(workers.in_flight / workers.degrees.get("dp", 1))
     role = f" --role {workers.role}" if workers.role else ""
+    stated = "".join(f" --set {name}={value:.6g}" for name, value in settings.items())
     return (
         f"dse launch -w {demand.workload} -s {fleet.accelerator} -n {workers.devices} --software {fleet.software} "
-        f"--for {tool.name if tool else 'vllm'}{role}{''.join(f' --set {name}={x}' for name, x in settings.items())}"
+        f"--for {tool.name if tool else 'vllm'}{role}{stated}"
     )
 
 

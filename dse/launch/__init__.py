@@ -119,12 +119,13 @@ def launch(
         and (path in refused or value not in _plain(path))
     }  # fmt: skip
     notes = (*(note(lookup) for note in found.notes), *_notes_of(found, design, workload, software))
+    comments = tuple(comment(lookup) for comment in found.value_comments)
     if form == "line":
         text = found.show(lookup, options)
     else:
         text = files.write(form, found, lookup, options, role, _vendor(system) if system else "")
         notes = (*notes, files.note(form))
-    return Line(found, text, options, unsaid, tuple(filter(None, notes)), tuple(says(lookup) for says in found.says))
+    return Line(found, text, options, unsaid, tuple(filter(None, notes)), comments)
 
 
 def _host_devices(system: str) -> float | None:

@@ -68,19 +68,24 @@ def _longest(mean: float, spread: float | None, what: str) -> tuple[float, str]:
 def longest(leaf: Lookup, most: float = math.inf) -> tuple[float, str]:
     """Tokens of the longest prompt and its answer that an engine is started for, and the reason in words.
 
-    Whole blocks, up to the context of the model, to what the cache of a rank has room for, and to ``most``.
+    Whole blocks, up to the context of the model, to what the cache of a rank has room for, and to ``most``; no less
+    than a mean request, so that a limit below it shows when the engine starts.
     """
     (prompt, of_prompt), (answer, of_answer) = longest_prompt(leaf), _longest_answer(leaf)
+    context, room = leaf(CONTEXT), leaf(CACHE_TOKENS)
     limits = (
-        (leaf(CONTEXT) or math.inf, "the context of the model"),
-        (leaf(CACHE_TOKENS) or math.inf, "what the cache of a rank has room for"), (most, "the limit of a step"),
+        (math.inf if context is None else context, "the context of the model"),
+        (math.inf if room is None else room, "what the cache of a rank has room for"), (most, "the limit of a step"),
     )  # fmt: skip
-    wanted, (limit, what) = _BLOCK * math.ceil((prompt + answer) / _BLOCK), min(limits)
-    found = max(float(math.floor(min(wanted, limit))), float(math.ceil(mean_length(leaf))))
+    wanted, mean = _BLOCK * math.ceil((prompt + answer) / _BLOCK), float(math.ceil(mean_length(leaf)))
+    limit, what = min(limits)
+    if limit < mean:
+        return mean, f"the mean prompt and answer, which exceed {what} ({limit:.0f} tokens)"
     why = f"{of_prompt} and {of_answer}"
     if not (leaf(f"{REQUESTS}length_spread") and leaf(f"{REQUESTS}answer_spread")):
         why += " (state length_spread and answer_spread for 99.9th percentiles)"
-    return found, f"{why}, up to {what}" if wanted > found else why
+    tokens = max(float(math.floor(min(wanted, limit))), mean)
+    return tokens, f"{why}, up to {what}" if wanted > tokens else why
 
 
 def model_length(name: str, most: Callable[[Lookup], float] = lambda leaf: math.inf) -> Written:

@@ -230,7 +230,7 @@ class Tool(NamedTuple):
     dashes: bool = False  #: whether it reads ``--an_option`` as ``--an-option``
     vendors: tuple[str, ...] = ()  #: of the supported accelerators, forks of the vendor included
     notes: tuple[Callable[[Lookup], str], ...] = ()  #: notes on a written line; "" for none
-    says: tuple[Callable[[Lookup], str], ...] = ()  #: comments on values of a written line
+    value_comments: tuple[Callable[[Lookup], str], ...] = ()  #: comments on values of a written line
     remarks: tuple[Callable[[Mapping[str, str]], str], ...] = ()  #: remarks on read options; "" for none
     entries: tuple[str, ...] = ()  #: of an additional YAML file
     beyond: str = ""  #: treatment of sequences beyond the model's context

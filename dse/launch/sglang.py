@@ -165,7 +165,7 @@ SGLANG = Tool(
         "--ep": "--ep-size", "--expert-parallel-size": "--ep-size",
     },
     dashes=True, vendors=("NVIDIA", "AMD", "Intel"),
-    says=(length_words("--context-length"),),
+    value_comments=(length_words("--context-length"),),
     notes=(
         names_no_draft("--speculative-draft-model-path"),
         over_nodes(

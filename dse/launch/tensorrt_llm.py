@@ -163,7 +163,7 @@ TENSORRT_LLM = Tool(
     ),
     with_entries("trtllm-serve \"$MODEL\"", "--extra_llm_api_options", "extra_llm_api_options.yml"),
     vendors=("NVIDIA",),
-    says=(length_words("--max_seq_len"),),
+    value_comments=(length_words("--max_seq_len"),),
     notes=(
         _replicas,
         over_nodes(

@@ -141,7 +141,7 @@ VLLM = Tool(
     flags("vllm serve \"$MODEL\""),
     {"-tp": "--tensor-parallel-size", "-pp": "--pipeline-parallel-size", "-dp": "--data-parallel-size"},
     dashes=True, vendors=("NVIDIA", "AMD", "Google", "Intel", "AWS", "Huawei"),
-    says=(length_words("--max-model-len", _tokens_of_a_step),),
+    value_comments=(length_words("--max-model-len", _tokens_of_a_step),),
     notes=(
         names_no_draft('"method" and "model" of --speculative-config'),
         _chunked,

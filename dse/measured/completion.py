@@ -8,7 +8,6 @@ overlaps), by the source (system, software), or by search (recompute, micro-batc
 from __future__ import annotations
 
 import dataclasses
-import math
 import re
 from typing import Any
 
@@ -17,7 +16,7 @@ from dse.errors import InputError
 from dse.measured import calculon, pods
 from dse.measured.cells import Cells
 from dse.measured.mappings import drops_tokens, mappings
-from dse.measured.mixtures import cut, mixed
+from dse.measured.mixtures import mixed, truncate_model
 from dse.measured.names import NEAREST, Lookup, accelerator_of
 from dse.measured.table import DEVICE, Case, Skip
 from dse.measured.tuning import tuned
@@ -102,13 +101,15 @@ def complete(case: Case, lookup: Lookup | None = None) -> Candidates:
         workload = tuned(cells, _whole_batch(cells, mixed(cells, _workload(cells, lookup, software)), devices))
         entry = lookup.entry("software", stack)
         own = {name: float(entry.value(name, 0.0)) for name in ("selective", "spills", "splits_hidden")}
-        own["overlap_dp_from_stage"] = float(entry.value("overlap_dp_from_stage", math.inf))
         if workload.experts is not None:
             software = dataclasses.replace(software, experts=_expert_kernels(cells, lookup, stack))
             own |= lookup.expert_options(stack)
         copies = pods.slices(cells, system, devices)
         system = pods.sliced(system, devices, copies)
-        default = (lookup.mapping_defaults(stack) | own).__getitem__
+
+        def default(option: str, zero_stage: float | None = None) -> float:
+            return (lookup.mapping_defaults(stack, zero_stage=zero_stage) | own)[option]
+
         found = mappings(cells, workload, devices, default, copies)
     except InputError as error:
         raise Skip("not in the catalogue", str(error)) from None
@@ -266,7 +267,7 @@ def _workload(cells: Cells, lookup: Lookup, software: Software) -> Workload:
     like = known or lookup.relative(name)
     if like is not None:
         window = min(like.window, shape["seq_len"]) if like.local_layers else shape["seq_len"]
-        return cut(like, shape["n_layers"], dataclasses.replace(like, **shape, window=window))
+        return truncate_model(like, shape["n_layers"], dataclasses.replace(like, **shape, window=window))
     side_by_side = 1.0 if pods.is_of_default_layers(name) else None
     gpt = float(shape["ffn_hidden"] == 4.0 * shape["hidden"])
     return Workload(

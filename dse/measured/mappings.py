@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import itertools
 import re
-from collections.abc import Callable, Iterator
-from typing import Any
+from collections.abc import Iterator
+from typing import Any, Protocol
 
 from dse.designs import catalog
 from dse.designs.catalog import EXPERTS_LEFT_OPEN
@@ -58,8 +58,12 @@ _ASYNCHRONOUS = re.compile(r"async\w*[ -]?tp\b", re.IGNORECASE)
 #: Remarks on experts with a capacity in tokens.
 _DROPPING = re.compile(r"\btoken-?drop\b", re.IGNORECASE)
 
-#: Default of a stack for an option that a mapping leaves open.
-Default = Callable[[str], float]
+
+class Default(Protocol):
+    """Default of a stack for an option that a mapping leaves open."""
+
+    def __call__(self, option: str, zero_stage: float | None = None) -> float:
+        """Value at a ZeRO stage (:func:`dse.designs.catalog.mapping_defaults`); by default at the stack's own."""
 
 
 def mappings(
@@ -74,9 +78,9 @@ def mappings(
     fixed: dict[str, Any] = dict(cp=cp, placement=0.0, precision=precision(cells))
     fixed["zero_stage"] = zero_stage(cells, default)
     split_sequence = sequence_parallel(cells)
-    by_stage = fixed["zero_stage"] >= default("overlap_dp_from_stage")
-    plain = {"overlap_dp": 1.0 if by_stage else default("overlap_dp"), "overlap_tp": default("overlap_tp")}
-    overlap: dict[str, Any] = {name: _given(cells.flag(name), value) for name, value in plain.items()}
+    overlap: dict[str, Any] = {
+        name: _given(cells.flag(name), default(name, fixed["zero_stage"])) for name in ("overlap_dp", "overlap_tp")
+    }
     if _ASYNCHRONOUS.search(cells.text("note")):
         overlap["overlap_tp"] = 1.0
     if workload.experts is not None:

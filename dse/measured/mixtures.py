@@ -35,7 +35,7 @@ def mixed(cells: Cells, workload: Workload) -> Workload:
     return dataclasses.replace(workload, experts=found)
 
 
-def cut(whole: Workload, n_layers: float, workload: Workload) -> Workload:
+def truncate_model(whole: Workload, n_layers: float, workload: Workload) -> Workload:
     """The ``workload`` of a row with ``n_layers``, without multi-token prediction where ``whole`` has more layers.
 
     Models are cut to time a few layers of them. A layer that predicts a further token, with a head of its own, would be

@@ -31,7 +31,7 @@ class Lookup:
             lambda system, workload: catalog.default_software(system, workload=workload)
         )
         self.foreign: Callable[[str, str], object] = functools.cache(catalog.foreign)
-        self.mapping_defaults: Callable[[str], catalog.Values] = functools.cache(catalog.mapping_defaults)
+        self.mapping_defaults: Callable[..., catalog.Values] = functools.cache(catalog.mapping_defaults)
         self.expert_kernels: Callable[[str], ExpertKernels] = functools.cache(
             lambda slug: build(ExpertKernels, catalog.expert_kernels(slug))
         )

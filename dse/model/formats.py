@@ -34,8 +34,9 @@ class Recipe(NamedTuple):
         sixteen_bit: share of the layers with products in 16 bits.
         reads: reads of the 16-bit tensor per cast: 2 where one scale covers the whole tensor.
         block: blocks scaled by matrix units; None where kernels scale.
-        apart: 1 where a training step casts transposed operands apart and scales gradients after their products.
-        trained: share of the rate of products that a training step reaches, over that of an engine's.
+        transposed_casts: 1 where a training step casts transposed operands apart and scales gradients after
+            their products.
+        training_efficiency: share of the rate of products that a training step reaches, over that of an engine's.
     """
 
     rate: str
@@ -45,8 +46,8 @@ class Recipe(NamedTuple):
     sixteen_bit: float = 0.0
     reads: float = 1.0
     block: Block | None = None
-    apart: float = 0.0
-    trained: float = 1.0
+    transposed_casts: float = 0.0
+    training_efficiency: float = 1.0
 
 
 #: 4-bit products of large GEMMs on B200 reach 0.38 of their peak, block-scaled 8-bit ones 0.43 (GEMM tables of
@@ -71,7 +72,7 @@ RECIPES = {
     Precision.fp4: Recipe("fp4", 0.5, 1.0 / 16.0),
     Precision.int8: Recipe("int8", 1.0),
     Precision.int4: Recipe("int4", 0.5),
-    Precision.fp8_row: Recipe("fp8", 1.0, apart=1.0, trained=_BY_ROW),
+    Precision.fp8_row: Recipe("fp8", 1.0, transposed_casts=1.0, training_efficiency=_BY_ROW),
     Precision.mxfp8: Recipe("fp8", 1.0, 1.0 / 32.0, block=Block.mx),
     Precision.nvfp4: Recipe("fp4", 0.5, 1.0 / 16.0, _FOUR_BIT, sixteen_bit=0.05, reads=2.0, block=Block.nvfp4),
     Precision.mxfp4: Recipe("fp4", 0.5, 1.0 / 32.0, _FOUR_BIT, block=Block.mx),
@@ -98,9 +99,9 @@ def cast_reads(precision: Scalar) -> Scalar:
     return trait(precision, lambda recipe: recipe.reads)
 
 
-def casts_apart(precision: Scalar) -> Scalar:
+def transposed_casts(precision: Scalar) -> Scalar:
     """1 where a training step casts transposed operands apart (:func:`dse.model.work.operators.casts`)."""
-    return trait(precision, lambda recipe: recipe.apart)
+    return trait(precision, lambda recipe: recipe.transposed_casts)
 
 
 def activation_bytes(precision: Scalar) -> Scalar:

@@ -10,7 +10,7 @@ import jax.numpy as jnp
 
 from dse.model import links
 from dse.model.choice import divides, min_prefer_first, nothing, plus, times, where_on
-from dse.model.formats import activation_bytes, cast_reads, casts_apart, operand_bytes
+from dse.model.formats import activation_bytes, cast_reads, operand_bytes, transposed_casts
 from dse.model.groups import Groups, exchange_share, in_a_row, placed, ring_share, stage_domain
 from dse.model.stage_layers import PipelineLayout, StageLayers, chunk_layers, folded_stages, named_schedule
 from dse.types import (
@@ -188,7 +188,7 @@ def lay_out(design: Design) -> Layout:
             gradient=software.gradient_bytes,
             cache=design.system.accelerator.cache,
             reads=cast_reads(m.precision),
-            apart=casts_apart(m.precision),
+            transposed_casts=transposed_casts(m.precision),
         ),
         flash=jnp.where(software.attention == float(Attention.flash), 1.0, 0.0),
         fused=software.fused_elementwise,

@@ -105,7 +105,7 @@ def of_methods(
     reasons = np.sum([f.progressed.reasons for f in found], axis=0)
     designs, whole = _designs(problem, found), several.front(found)
     told, distinct = several.front_designs(problem, found, whole)
-    to_know = cautions(problem.grid, _numbered(problem, found))
+    to_know = cautions(problem.grid, _numbered(problem, found), most=1)
     return Outcome(
         size=problem.space.size,
         n_designs=problem.space.n_designs,

@@ -66,13 +66,13 @@ class Element(NamedTuple):
     gradient: Scalar  # accumulated weight gradients
     cache: Scalar  # bytes of the last on-chip cache
     reads: Scalar = 1.0  # of an activation per cast to a matrix operand
-    apart: Scalar = 0.0  # 1 where transposed operands are cast apart, from inputs kept as activations
+    transposed_casts: Scalar = 0.0  # 1 where transposed operands are cast apart, from inputs kept as activations
     weight: Scalar | None = None  # weights stored in fewer bytes than their operands
 
     @property
-    def kept(self) -> Scalar:
+    def stored_input(self) -> Scalar:
         """Bytes of an input that a product keeps for its weight gradient."""
-        return self.operand + self.apart * (self.activation - self.operand)
+        return self.operand + self.transposed_casts * (self.activation - self.operand)
 
     def sixteen_bit(self) -> Element:
         """The same for 16-bit operators of a narrower recipe (attention core, head)."""

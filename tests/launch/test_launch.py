@@ -17,6 +17,8 @@ from dse.doors.studies import STUDIES
 from dse.errors import InputError
 from dse.launch import TOOLS, launch, read_arguments, unfit
 from dse.launch import settings as read
+from dse.launch.engines import longest
+from dse.launch.options import CACHE_TOKENS
 from dse.types import Precision, Recompute
 
 DOCUMENTED = tomllib.loads((Path(__file__).parent / "options.toml").read_text())
@@ -169,7 +171,9 @@ def test_vllm_is_told_not_to_chunk():
         (dict(load="offline", queue=100, longest_answer=2000), 6016, "the longest answer"),  # 4000 + 2000
         (dict(prompt_tokens=40000), 131072, "up to the context of the model"),  # of 4 (40,000 + 300) = 161,200
         (dict(mixed=False, chunk=4096), 4096, "up to the limit of a step"),
-        (dict(mixed=False, chunk=1024), 1300, "up to the limit of a step"),  # a mean request at least
+        # a mean request at least: the reason is then its length, not the limit
+        (dict(mixed=False, chunk=1024), 1300, "the mean prompt and answer, which exceed the limit of a step (1024"),
+        (dict(prompt_tokens=140000), 140300, "mean prompt and answer, which exceed the context of the model (131072"),
     ],
     ids=str,
 )
@@ -184,6 +188,16 @@ def test_an_engine_is_started_for_no_longer_requests_than_its_cache_holds():
     """70.6e9 parameters in 2 bytes leave two H100 of 85e9 bytes 0.9 x 170 - 141 - 5 = 7 GB, of 327,680 B a token."""
     line = engine_line("vllm", "llama-3-1-70b", "h100", ("llama-3-1-70b", "vllm"), tp=2, prompt_tokens=15000)[1]
     assert 18e3 < float(dict(line.options)["--max-model-len"]) < 28e3 and "cache of a rank" in line.comments[0]
+
+
+def test_a_cache_without_room_is_a_limit_of_no_tokens():
+    """0 tokens of room are a limit below the mean request of 1000 + 300; no limit at all had 4 x 1300 = 5200."""
+    values = {
+        CACHE_TOKENS: 0.0, "workload.requests.prompt_tokens": 1000.0, "workload.requests.output_tokens": 300.0,
+    }  # fmt: skip
+    tokens, why = longest(values.get)
+    assert tokens == 1300.0
+    assert why == "the mean prompt and answer, which exceed what the cache of a rank has room for (0 tokens)"
 
 
 def test_other_engines_are_started_for_the_longest_requests():

@@ -18,6 +18,7 @@ from dse.measured.cells import Cells
 from dse.measured.columns import READ
 from dse.measured.comparison import compare, predict, validate
 from dse.measured.completion import complete
+from dse.measured.names import Lookup
 from dse.measured.table import WIDE
 from dse.measured.uncertainty.parts import half_width
 from dse.measured.uncertainty.rows import parts_of, spreads_of
@@ -146,6 +147,20 @@ def test_dp_follows_from_the_devices_whatever_is_printed(table):
 def test_open_zero_stage_and_sequence_parallelism_are_the_stack_s(table, source, zero, split):
     mapping = only(table(STATED | {"source": source, "zero_stage": "", "seq_parallel": ""})).design.mapping
     assert (mapping.zero_stage, mapping.sequence_parallel) == (zero, split)
+
+
+def test_overlap_that_depends_on_the_zero_stage_is_that_of_the_row_s_stage(table):
+    """A stack whose stage is 3 and overlaps from there on does not at the stage 1 of a row."""
+
+    def defaults(stack, zero_stage=None):
+        stage = 3.0 if zero_stage is None else zero_stage
+        return {"zero_stage": 3.0, "sequence_parallel": 0.0, "overlap_dp": float(stage >= 3.0), "overlap_tp": 0.0}
+
+    lookup = Lookup()
+    lookup.mapping_defaults = defaults
+    for stage, overlap in (("1", 0.0), ("3", 1.0), ("", 1.0)):
+        case = read_cases(table(STATED | {"zero_stage": stage}))[0]
+        assert complete(case, lookup).mappings[0].overlap_dp == overlap
 
 
 @pytest.mark.parametrize(("text", "variant"), [("0", 0), ("1", 1), ("true", 1), ("False", 0), ("2", 2), ("3", 3)])

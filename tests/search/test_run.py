@@ -1,5 +1,6 @@
 """Running: resume bit for bit, interruption, budgets, fronts, the nearest miss, what is written."""
 
+import dataclasses
 import json
 import os
 import signal
@@ -49,6 +50,19 @@ def test_a_run_is_its_first_half_and_the_rest(method, more, tmp_path):
     assert (tmp_path / "whole.nc").read_bytes() == (tmp_path / "parts.nc").read_bytes()
     files = [checkpoint.path(tmp_path / name, method).read_bytes() for name in ("whole.nc", "parts.nc")]
     assert files[0] == files[1]
+
+
+def test_a_search_computes_the_caution_that_it_tells_alone():
+    """Each may take an evaluation of the model, recorded anew: one is, of the best designs of three seeds."""
+    calls = []
+
+    def caution(metrics, design, evaluated):
+        calls.append(metrics["step_time"])
+        return f"caution {len(calls)}"
+
+    study = dataclasses.replace(toy.STUDY, caution=caution)
+    _, found = execute(spec_of("random"), False, study=study)
+    assert found.caution == "caution 1" and len(found.designs) == 3 and len(calls) == 1
 
 
 def test_an_interrupted_search_goes_on(tmp_path):

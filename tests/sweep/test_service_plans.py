@@ -12,8 +12,9 @@ from typer.testing import CliRunner
 import dse
 from dse.cli import app
 from dse.cli.plan import _launch
+from dse.measured.decisions.limits import sure_of, sure_of_fleet
 from dse.sweep.planning import pooled, replicas
-from dse.sweep.planning.demand import Demand
+from dse.sweep.planning.demand import Demand, worker_settings
 from dse.sweep.planning.service import provision
 from dse.sweep.workers import Candidate, Match, wait
 from tests.conftest import slow
@@ -140,6 +141,42 @@ def test_a_plan_of_one_limit():
     assert document["demand"]["first_token_limit"] is None
     assert {*fleet["margins"]} == {"token", "rate"} and {*fleet["chances"]} == {"time_per_output_token"}
     assert sum(one["probability_cheapest"] for one in fleets) == pytest.approx(1.0) and fleet["precision"] == "bf16"
+
+
+def test_intervals_and_the_cheapest_are_of_the_workers_that_a_plan_starts(plan):
+    """Of pools the first token is that of workers for prompts, all else that of those that decode."""
+    fleet = of_kind(plan, "pools")[0]
+    first, token = DEMAND.metrics
+    lengths = {"isl": DEMAND.prompt_tokens, "osl": DEMAND.output_tokens}
+    values = {first: fleet.first_token, token: fleet.token, "cost_per_device_hour": fleet.hourly}
+    each = []
+    for workers, role in zip(fleet.workers, ({"load": "static", "osl": 1.0}, {"prefix_share": 1.0}), strict=True):
+        degrees = {name: value for name, value in workers.degrees.items() if value > 1}
+        each.append(sure_of(
+            DEMAND.workload, fleet.accelerator, fleet.software, values, "serving", workers.devices,
+            **(lengths | {"concurrency": workers.in_flight} | degrees | role),
+        ))  # fmt: skip
+    prompts, answers = each
+    found = sure_of_fleet(fleet, DEMAND)
+    price = "cost_per_device_hour"
+    assert found == {first: prompts[first], token: answers[token], price: answers[price]}
+    assert prompts[price] != answers[price]
+
+
+def test_what_makes_replicas_cheapest_errs_with_their_throughput(plan):
+    """A share of a rate costs its devices, however fast they are; the requests in flight tell their throughput."""
+    fleet = of_kind(plan, "replicas")[0]
+    (workers,) = fleet.workers
+    at_rate, in_flight = (worker_settings(workers, DEMAND, at_rate) for at_rate in (True, False))
+    assert at_rate.pop("request_rate") == DEMAND.rate / workers.number
+    assert in_flight.pop("concurrency") == workers.in_flight and at_rate == in_flight
+    sure = {}
+    for load in ({"concurrency": workers.in_flight}, {"request_rate": DEMAND.rate / workers.number}):
+        sure[(*load,)] = sure_of(
+            DEMAND.workload, fleet.accelerator, fleet.software, {"cost_per_token": 1.0}, "serving", workers.devices,
+            **(in_flight | load),
+        )["cost_per_token"].deviation  # fmt: skip
+    assert sure["concurrency",] > 1.05 * sure["request_rate",]
 
 
 @pytest.mark.parametrize("kind", ["replicas", "pools"])

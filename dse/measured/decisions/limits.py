@@ -16,6 +16,7 @@ from dse.doors.studies import STUDIES
 from dse.measured.decisions.choice import Choice, intervals_of
 from dse.measured.uncertainty.parts import MetricInterval, quantile
 from dse.measured.uncertainty.posterior import posterior
+from dse.sweep.planning.demand import ROLES, Demand, Fleet, Workers, worker_settings
 
 
 class Sure(NamedTuple):
@@ -51,6 +52,34 @@ def sure_of(
     choice = choice_of(workload, accelerator, software, kind, n_devices, **settings)
     found = intervals_of([choice], list(values), STUDIES[kind])
     return {name: _about(ends[0], values[name]) for name, ends in found.items() if ends[0]}
+
+
+def sure_of_fleet(fleet: Fleet, demand: Demand) -> dict[str, Sure]:
+    """How sure times and cost of a fleet are: of the first token by its first workers, of the rest by its last."""
+    (first, token), (prompts, answers) = demand.metrics, (fleet.workers[0], fleet.workers[-1])
+    values = {first: fleet.first_token, token: fleet.token, "cost_per_device_hour": fleet.hourly}
+    designs = [_worker(one, fleet, demand) for one in (prompts, answers)]
+    found = intervals_of(designs, list(values), STUDIES["serving"])
+    ends = {name: pair[0 if name == first else 1] for name, pair in found.items()}
+    return {name: _about(ends[name], value) for name, value in values.items() if ends.get(name)}
+
+
+def cheapest_fleets(fleets: Sequence[Fleet], demand: Demand) -> list[float]:
+    """Probability of each fleet that it is the cheapest, at as many workers as its throughput asks for."""
+    plans = [
+        [
+            (_worker(one, fleet, demand, at_rate=False), fleet.hourly * one.number * one.devices / fleet.devices)
+            for one in fleet.workers
+        ]
+        for fleet in fleets
+    ]
+    return least_cost(plans, "cost_per_token", "serving")
+
+
+def _worker(workers: Workers, fleet: Fleet, demand: Demand, at_rate: bool = True) -> Choice:
+    """The design of one of the workers of a fleet, at its load."""
+    settings = worker_settings(workers, demand, at_rate) | ROLES[workers.role]
+    return choice_of(demand.workload, fleet.accelerator, fleet.software, "serving", workers.devices, **settings)
 
 
 def choice_of(

@@ -209,7 +209,7 @@ def _units(
         stretch=kernels.memory_efficiency / own.context_memory, blend=own.blend,
     )  # fmt: skip
     left = trait(precision, lambda recipe: recipe.sixteen_bit)
-    efficiency = trait(precision, lambda recipe: recipe.efficiency * (recipe.trained if trains else 1.0))
+    efficiency = trait(precision, lambda recipe: recipe.efficiency * (recipe.training_efficiency if trains else 1.0))
     product = (1.0 - left) * product / efficiency + left * product_16
     units = {
         OperatorKind.matrix: Unit(product, matrix, floor, on_matrix, fine),

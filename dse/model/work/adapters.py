@@ -106,7 +106,7 @@ def _adapter(operator: Operator, has: Scalar, rank: Scalar, layout: Layout) -> l
     e, present = layout.element.sixteen_bit(), has * operator.present
     tokens, outputs, inputs = operator.forward.rows, operator.forward.columns, operator.forward.depth
     sums, ranks = operator.name in _SUMMED, layout.groups.tp.size
-    stored = 0.0 if operator.name == "projection" else operator.stored * e.activation / layout.element.kept
+    stored = 0.0 if operator.name == "projection" else operator.stored * e.activation / layout.element.stored_input
     name = PREFIX + operator.name
     moved = 3.0 * e.activation
     added = (layout.norm_tokens if sums else tokens) * outputs

@@ -47,7 +47,7 @@ def expert_operators(design: Design, layout: Layout, stored: Scalar) -> list[Ope
     w, experts, mixture = design.workload, layout.experts, required(design.workload.experts, "workload.experts")
     norms, inner, block = EXPERT_LEVELS
     e = layout.element
-    tokens, kept = layout.norm_tokens, design.software.activation_output_kept * e.kept
+    tokens, kept = layout.norm_tokens, design.software.activation_output_kept * e.stored_input
     chosen = tokens * mixture.n_experts
     shared, has_shared = jnp.maximum(experts.shared, 1.0), experts.has_shared
     shared_rows = layout.tokens * shared
@@ -83,7 +83,7 @@ def routed_operators(design: Design, layout: Layout, experts: ExpertLayout) -> l
     """
     w, e, act = design.workload, layout.element, layout.element.activation
     norms, inner, block = EXPERT_LEVELS
-    gate, kept = 1.0 + w.gated, design.software.activation_output_kept * e.kept
+    gate, kept = 1.0 + w.gated, design.software.activation_output_kept * e.stored_input
     there = where_on(w.backward, act, e.operand)
     moved = of_own_kernels(design, (there + act) * permuted_rows(design, layout, experts))
     forward, backward = (of_own_kernels(design, passes * act) for passes in BIAS_PASSES)
@@ -91,7 +91,7 @@ def routed_operators(design: Design, layout: Layout, experts: ExpertLayout) -> l
         elementwise("permute", w.hidden, moved, moved, 0.0, flops=Flops(0.0, 0.0), recomputed_from=block),
         grouped_linear(
             "experts_up", experts.rows, gate * experts.ffn, w.hidden, experts.local, e,
-            e.kept * experts.rows * w.hidden, recomputed_from=inner, not_stored_from=block,
+            e.stored_input * experts.rows * w.hidden, recomputed_from=inner, not_stored_from=block,
         ),
         activation("experts_activation", experts.rows * experts.ffn, layout, gate, moved=of_own_kernels(design, act)),
         grouped_linear(

@@ -88,7 +88,7 @@ class Compressed(Grouped):
         keys_up = layout.kv_width + layout.heads * (latent.v_dim - latent.rope_dim)
         up = Recompute.norms  # recomputes norms and up-projections
         q_stored, kv_stored = (act * tokens * rank for rank in (latent.q_rank, latent.kv_rank))
-        q_input, kv_input = (e.kept * tokens * rank for rank in (latent.q_rank, latent.kv_rank))
+        q_input, kv_input = (e.stored_input * tokens * rank for rank in (latent.q_rank, latent.kv_rank))
 
         def norm(name: str, rank: Scalar, kept: Scalar, present: Scalar = 1.0) -> Operator:
             return elementwise(

@@ -122,10 +122,10 @@ def casts(elements: CastElements, element: Element, backward: Scalar, trains: bo
     """Casts of inputs in the forward, and in the backward of gradients, to narrower operands.
 
     A kernel writes an operand as it is, and transposed where weights are trained. Where transposed operands are cast
-    apart (``element.apart``), :func:`casts_by_row` are in their place.
+    apart (``element.transposed_casts``), :func:`casts_by_row` are in their place.
     """
     inputs, gradients = elements.inputs, elements.gradients / elements.inputs
-    act, operand, apart = element.activation, element.operand, times(backward, element.apart)
+    act, operand, apart = element.activation, element.operand, times(backward, element.transposed_casts)
     cast = element.reads * act + times(1.0 + (backward if trains else 0.0), operand)
     narrow = jnp.where(operand < act, 1.0, 0.0)
     forward, back = where_on(apart, casts_by_row(elements, element, trains), (cast, cast * gradients))

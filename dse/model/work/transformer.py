@@ -39,7 +39,7 @@ def layer_operators(design: Design, layout: Layout, core: list[Operator] | None 
 
 def expert_layer_operators(design: Design, layout: Layout, core: list[Operator] | None = None) -> list[Operator]:
     """All operators of one layer with experts, per micro-batch and device, in forward order."""
-    ffn_input = layout.element.kept * kept_inputs(design.mapping, layout)[1] * design.workload.hidden
+    ffn_input = layout.element.stored_input * kept_inputs(design.mapping, layout)[1] * design.workload.hidden
     operators = expert_operators(design, layout, ffn_input)
     return layer_around(design, layout, operators, expert_quantization(design, layout), core)
 
@@ -59,9 +59,9 @@ def layer_around(
     norm_stored = act * rows
     mask_stored = w.dropout * MASK_BYTES * rows
     serial = serial_block(w)
-    attention_input = e.kept * kept_inputs(design.mapping, layout)[0] * w.hidden
+    attention_input = e.stored_input * kept_inputs(design.mapping, layout)[0] * w.hidden
     # Attention's backward needs its output in 16 bits; a projection in a narrower format stores a copy.
-    context = layout.tokens * layout.context_width * (act + jnp.where(e.kept < act, e.kept, 0.0))
+    context = layout.tokens * layout.context_width * (act + jnp.where(e.stored_input < act, e.stored_input, 0.0))
     return [
         elementwise(
             "attention_norm", rows, 2.0 * act, 6.0 * act, norm_stored, flops=NORM, recomputed_from=Recompute.norms
@@ -90,8 +90,8 @@ def feed_forward(design: Design, layout: Layout) -> list[Operator]:
     e, act = layout.element, layout.element.activation
     gate = 1.0 + w.gated
     chain = 1.0 + (1.0 - layout.fused)
-    activated = design.software.activation_output_kept * e.kept * layout.tokens * layout.ffn
-    ffn_input = serial_block(w) * (e.kept * kept_inputs(design.mapping, layout)[1] * w.hidden)
+    activated = design.software.activation_output_kept * e.stored_input * layout.tokens * layout.ffn
+    ffn_input = serial_block(w) * (e.stored_input * kept_inputs(design.mapping, layout)[1] * w.hidden)
     return [
         linear(
             "ffn_up", layout.tokens, gate * layout.ffn, w.hidden, e, ffn_input,
@@ -176,7 +176,7 @@ def prediction_operators(design: Design, layout: Layout) -> list[Operator]:
         elementwise("prediction_norms", rows, 2.0 * act, 6.0 * act, act * rows, flops=NORM, present=count),
         linear(
             "prediction_join", layout.norm_tokens, w.hidden, 2.0 * w.hidden, layout.element,
-            layout.element.kept * rows, present=count,
+            layout.element.stored_input * rows, present=count,
         ),
     ]  # fmt: skip
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from dse.designs import calibrated, catalog
 from dse.types import Design, Precision, Serving, choice_name
@@ -57,6 +57,28 @@ class Workers(NamedTuple):
     degrees: dict[str, int]
     in_flight: float  #: requests in flight of one, mean
     utilisation: float  #: rate over what they can serve at most
+
+
+#: Settings with which the design of an engine does what a worker of a role does.
+ROLES: dict[str, dict[str, Any]] = {
+    "": {}, "prefill": {"load": "static", "osl": 1.0}, "decode": {"prefix_share": 1.0},
+}  # fmt: skip
+
+
+def worker_settings(workers: Workers, demand: Demand, at_rate: bool = True) -> dict[str, float]:
+    """Degrees, load and lengths of one of the workers, as :func:`dse.design` reads them.
+
+    Args:
+        workers: of a fleet for the demand.
+        demand: what they serve.
+        at_rate: give the load of a replica as its share of the rate, whose queue its latencies include. False: as its
+            requests in flight, at which its cost of a token depends on its throughput; at a rate it does not. Workers
+            of pools have their requests in flight in both cases.
+    """
+    by_rate = at_rate and not workers.role
+    load = {"request_rate": demand.rate / workers.number} if by_rate else {"concurrency": workers.in_flight}
+    degrees = {name: float(value) for name, value in workers.degrees.items() if value > 1}
+    return degrees | load | {"isl": demand.prompt_tokens, "osl": demand.output_tokens}
 
 
 class Fleet(NamedTuple):

@@ -277,21 +277,23 @@ def _named(grid: Grid, own: Any, labels: Mapping[str, Label]) -> dict[str, str]:
 
 
 def cautions(
-    grid: Grid, designs: Iterable[tuple[Mapping[str, Label], Mapping[str, float], Design]]
+    grid: Grid, designs: Iterable[tuple[Mapping[str, Label], Mapping[str, float], Design]], most: float = math.inf
 ) -> Cautions:
     """What to know of the best designs: of their metrics; stacks' ranges; models' contexts, and chips' limits.
 
     Args:
         grid: of the sweep or search.
         designs: labels by axis; metrics by name and leaves by path; the base design of its structure.
+        most: cautions of metrics at most, each of which may take an evaluation of the model.
     """
     parts = [(one.base, one) for one in grid.each]
     outside: dict[str, dict[str, None]] = {}  # by stack, in their order and each text once
     context: dict[str, None] = {}
-    chips, told = [], []
+    chips, told = [], list[str]()
     for labels, numbers, base in designs:
         design = replace(base, {path: value for path, value in numbers.items() if "." in path})
-        told.append(grid.spec.study.caution_on(numbers, design))
+        if len(told) < most and (line := grid.spec.study.caution_on(numbers, design)):
+            told.append(line)
         own = next((one for made, one in parts if made is base), grid)
         named = _named(grid, own, labels)
         lookup = calibrated.lookup_of(base, numbers)
@@ -303,7 +305,7 @@ def cautions(
             found = calibrated.beyond(named["software"], lookup, chip)
             outside.setdefault(named["software"], {}).update(dict.fromkeys(found))
     beyond = calibrated.range_notes({stack: [*texts] for stack, texts in outside.items()})
-    return Cautions(tuple(filter(None, told)), beyond, "; ".join([*context, *limit_notes(chips)]))
+    return Cautions(tuple(told), beyond, "; ".join([*context, *limit_notes(chips)]))
 
 
 def _best_designs(grid: Grid, part: Part) -> Iterator[BestDesign]:

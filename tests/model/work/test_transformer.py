@@ -212,7 +212,7 @@ def test_casts_by_row_move_what_torchao_counts():
     and 4 weights are read and written in 2 B to be scaled.
     """
     elements = CastElements(8.0, 12.0, 4.0)
-    row, tensor = (Element(1.0, 2.0, 4.0, 50e6, apart=apart) for apart in (1.0, 0.0))
+    row, tensor = (Element(1.0, 2.0, 4.0, 50e6, transposed_casts=apart) for apart in (1.0, 0.0))
     by_row, by_tensor = (casts(elements, element, 1.0, True) for element in (row, tensor))
     assert float(by_row.forward.bytes) == 8 * 3 + 4 * 3
     assert float(by_row.input_gradient.bytes) == 8 * 5 + 12 * (3 + 5) + 4 * 7 + 4 * (8 + 4)
@@ -223,4 +223,4 @@ def test_casts_by_row_move_what_torchao_counts():
     # Without a backward an operand is read and written once, whatever its scales.
     served = {float(casts(elements, element, 0.0, True).forward.bytes) for element in (row, tensor)}
     assert served == {8 * 3}
-    assert (row.kept, tensor.kept, row.sixteen_bit().kept) == (2.0, 1.0, 2.0)
+    assert (row.stored_input, tensor.stored_input, row.sixteen_bit().stored_input) == (2.0, 1.0, 2.0)
