@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 
+import numpy as np
 import pytest
 import xarray as xr
 from typer.testing import CliRunner
@@ -12,6 +13,7 @@ import dse
 from dse.cli import app
 from dse.sweep import perform
 from dse.views.difference import compare
+from dse.views.difference.side import Side
 from tests.sweep import toy
 
 AXES = "tp = [1, 2, 4]\nmicro_batch = [1, 2]\nrecompute = ['none', 'full']"
@@ -117,3 +119,45 @@ def test_what_is_no_results_file_ends_in_2(first, tmp_path):
         assert code == 2 and all(part in told for part in ("where", "got", "allowed", "fix")), told
     assert status(first, first, "--tolerance", "-1")[0] == 2
     assert status(first, first, "--tolerance", "nan")[0] == 2
+
+
+def batches(folder, **batch):
+    """A catalogue in which workloads have these batches."""
+    (folder / "workloads").mkdir(parents=True)
+    for name, value in batch.items():
+        file = f"{name.replace('_', '-')}.toml"
+        text = (dse.catalog.catalog_root() / "workloads" / file).read_text()
+        (folder / "workloads" / file).write_text(text.replace("seq_len =", f"global_batch = {value}\nseq_len ="))
+    return str(folder)
+
+
+def test_a_workload_of_another_batch_is_the_same_workload(tmp_path, monkeypatch):
+    """The batch follows from the workload, so it does not tell designs apart: 3 workloads × 2 mappings in common."""
+    axes = 'workload = ["gpt-3-125m", "gpt-3-350m", "gpt-3-13b"]\ntp = [1, 2]  # each workload has its global_batch'
+    monkeypatch.setenv("DSE_CATALOG", batches(tmp_path / "a", gpt_3_125m=32, gpt_3_350m=64, gpt_3_13b=128))
+    before = written(tmp_path / "a.nc", axes)
+    monkeypatch.setenv("DSE_CATALOG", batches(tmp_path / "b", gpt_3_125m=96, gpt_3_350m=64, gpt_3_13b=128))
+    after = written(tmp_path / "b.nc", axes)
+    with dse.open_results(after) as results:
+        assert results.global_batch.dims == ("workload",) and results.global_batch.values.tolist() == [96, 64, 128]
+    found = compare(before, after)
+    assert (found.designs, found.common, found.only_count) == ((6, 6), 6, (0, 0))
+    assert [*found.entries] == ["workload/gpt-3-125m"]
+    step = next(change for change in found.metrics if change.metric == "step_time")
+    assert step.changed == 2 and step.at["workload"] == "gpt-3-125m"
+    stated = written(tmp_path / "c.nc", axes.split("  #")[0] + "\nglobal_batch = [32, 64]")
+    found = compare(after, stated)  # the axis of one side is a label: 64 of the second workload is in both
+    assert (found.common, found.only_count, found.unmatched) == (2, (4, 10), (0, 0))
+
+
+def test_two_parts_of_an_earlier_version_are_summed(first):
+    """Both go into a third one, though the metrics are not read between the two sums."""
+    with dse.open_results(first) as results:
+        made = results.load()
+    side = Side("a.nc", made)
+    parts = [name for name in side.metrics if name.startswith("step_time_")][:3]
+    for part in parts[1:]:
+        side.add_up(part, parts[0])
+    assert not {*parts[1:]} & {*side.metrics}
+    expected = sum(made[part] for part in parts)
+    np.testing.assert_allclose(side.results[parts[0]], expected, rtol=1e-6)

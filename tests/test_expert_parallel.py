@@ -161,6 +161,18 @@ def test_a_difference_beside_it_is_still_told(results, tmp_path):
     assert not found.same and abs(change.largest) > ROUNDING
 
 
+def test_the_tolerance_of_rounding_is_that_of_the_sum_alone(results, tmp_path):
+    _, new, old = results
+    with xr.open_dataset(old) as found:
+        found = found.load()
+    changed = {name: found[name].variable * np.float32(1.0 + 0.5 * ROUNDING) for name in (TENSOR, "peak_memory")}
+    made = found.assign(changed)
+    for name in changed:
+        made[name].attrs = found[name].attrs
+    made.to_netcdf(tmp_path / "rounded.nc")
+    assert {change.metric for change in compare(tmp_path / "rounded.nc", new).metrics} == {"peak_memory"}
+
+
 def test_a_file_that_has_merely_lost_the_part_is_no_earlier_version(results, tmp_path):
     _, new, _ = results
     with dse.open_results(new) as found:

@@ -104,8 +104,8 @@ def of_methods(
     """The outcome of the methods' results, and of a proof of them."""
     reasons = np.sum([f.progressed.reasons for f in found], axis=0)
     designs, whole = _designs(problem, found), several.front(found)
-    told, distinct = several.front_designs(problem, found, whole)
-    to_know = cautions(problem.grid, _numbered(problem, found), most=1)
+    front, distinct = several.front_designs(problem, found, whole)
+    cautions_of_best = cautions(problem.grid, _numbered(problem, found), most=1)
     return Outcome(
         size=problem.space.size,
         n_designs=problem.space.n_designs,
@@ -118,17 +118,17 @@ def of_methods(
         objectives=several.texts(problem),
         front_size=len(whole.objectives),
         front_distinct=distinct,
-        front=told,
+        front=front,
         fronts=several.of_each(problem, found),
         best=several.best(problem, found),
         seconds=seconds,
         output=output,
-        caution=next(iter(to_know.told), ""),
-        outside=to_know.outside,
-        context=to_know.context,
+        caution=next(iter(cautions_of_best.design_cautions), ""),
+        outside=cautions_of_best.outside,
+        context=cautions_of_best.context,
         remarks=problem.remarks,
         work=work_line(problem.grid),
-        prices=price_notes(problem.grid, [one.labels for one in told] + [one.labels for one in designs]),
+        prices=price_notes(problem.grid, [one.labels for one in front] + [one.labels for one in designs]),
         proof=proof,
     )
 

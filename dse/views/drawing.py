@@ -183,7 +183,7 @@ _PROGRAM = "import sys; sys.path.append(sys.argv[1]); from dse.views.drawing imp
 
 #: What figures of stored results need.
 _NEEDED = (
-    "dse.sweep.results.files", "dse.sweep.results.shown", "dse.views.plot", "dse.spec.sweep", "netCDF4",
+    "dse.sweep.results.files", "dse.sweep.results.cautioned", "dse.views.plot", "dse.spec.sweep", "netCDF4",
     "matplotlib.figure", "matplotlib.backends.backend_agg", "matplotlib.backends.backend_svg",
 )  # fmt: skip
 

@@ -7,9 +7,11 @@ import pytest
 import xarray as xr
 
 import dse
+from dse.sweep import execute, from_text
 from dse.views import plot
 from dse.views.plot import designs, grid, style
 from dse.views.plot.ranking import ranking, worst_shown
+from dse.views.report import table
 from tests.figures import assert_readable, visible_texts
 from tests.plot.test_words import served
 
@@ -99,6 +101,41 @@ def test_an_objective_reads_leaves_that_nothing_moves(small_results):
     fits = made.feasible.values
     devices = float(made.n_devices) if "n_devices" in made else 64.0
     np.testing.assert_allclose(scores.values[fits], devices * made.step_time.values[fits], rtol=1e-6)
+
+
+@pytest.mark.parametrize("keep", ["all", "best", "pareto"])
+def test_an_objective_reads_the_codes_of_names(keep):
+    """``recompute`` none and full are 0 and 2, ``precision`` bf16 and fp32 are 2 and 0."""
+    more = ', "peak_memory * (1 + recompute)"' if keep == "pareto" else ""
+    text = f"""
+[workload]
+name = "gpt-3-13b"
+[system]
+name = "a100-sxm-80gb"
+n_devices = 16
+[axes]
+precision = ["bf16", "fp32"]
+recompute = ["none", "full"]
+tp = [4, 8]
+[objective]
+minimize = ["step_time * (1 + recompute) * (3 + precision)"{more}]
+"""
+    made = execute(from_text(text), output=False, keep=keep)[0]
+    assert made.recompute.dtype.kind == made.precision.dtype.kind == "U"
+    factors = (1.0 + 2.0 * (made.recompute == "full")) * (3.0 + 2.0 * (made.precision == "bf16"))
+    scores = ranking(made).scores
+    expected = (made.step_time * factors).transpose(*scores.dims)
+    np.testing.assert_allclose(scores.values, expected.values, rtol=1e-6)
+    best = float(made.attrs["best_values"].split()[0])
+    assert float(scores.where(made.feasible).min()) == pytest.approx(best, rel=1e-6)
+    assert_readable(plot.breakdown(made))
+    assert any("step_time * (1 + recompute)" in column.name for column in table.build(made, 100).columns)
+    if keep == "pareto":
+        designs_of_front, objectives = plot.front_of(made)
+        own = designs_of_front.recompute == "full"
+        memory = designs_of_front.peak_memory * (1.0 + 2.0 * own)
+        ratios = objectives[1].values / memory.values
+        np.testing.assert_allclose(ratios, ratios[0], rtol=1e-6)
 
 
 def test_without_a_valid_specification_the_default_ranks(small_results):

@@ -96,6 +96,16 @@ def test_texts_of_strangers_are_no_markup_and_no_codes(results):
     assert "<script>alert" not in hostile._repr_html_() and "\x1b" not in hostile._repr_html_()
 
 
+def test_control_codes_are_escaped_and_layout_stays(results):
+    """One rule for lists, terminals and notebooks: nothing is lost, tabs and spaces of any width stay."""
+    hostile = results.assign_attrs(cautions="a\tb\u00a0c\x1b[31m\u202e & <b>")
+    assert cautions(hostile.attrs) == ["a\tb\u00a0c\\x1b[31m\\u202e & <b>"]
+    assert "a\tb\u00a0c\\x1b[31m\\u202e & <b>" in repr(hostile)
+    assert "a\tb\u00a0c\\x1b[31m\\u202e &amp; &lt;b&gt;" in hostile._repr_html_()
+    named = results.assign_attrs(title="x\x1b]0;y\x07\tz")
+    assert "x\\x1b]0;y\\x07" in repr(named)
+
+
 def test_an_attribute_that_is_no_text_is_refused(results, folder):
     path = folder / "numbers.nc"
     results.reset_index("mapping").assign_attrs(cautions=3.0).to_netcdf(path)

@@ -68,6 +68,56 @@ def test_sweeps_over_stages_of_deepspeed_overlap_by_the_stage():
     assert "overlap_dp" not in stated.coords or stated.overlap_dp.all()
 
 
+def test_stacks_of_a_sweep_overlap_by_the_stage_of_their_own():
+    """Each design takes the time of the same design alone, though the stages decide the overlap of one stack only."""
+    stages, stacks = (1, 2, 3), ("deepspeed-zero-2021", "fsdp", "megatron-deepspeed")
+    text = f"""
+[workload]
+name = "llama-3-8b"
+[system]
+name = "eos"
+n_devices = 64
+[mapping]
+tp = 1
+micro_batch = 1
+[axes]
+software = {json.dumps(stacks)}
+zero_stage = {list(stages)}
+"""
+    found = execute(from_text(text), output=False, keep="all")[0].stack(design=("software", "mapping"))
+    found = found.isel(design=np.isfinite(found.step_time))
+    columns = (found[name].values.tolist() for name in ("software", "zero_stage", "step_time"))
+    times = {(stack, stage): time for stack, stage, time in zip(*columns, strict=True)}
+    plain = dict(n_devices=64, tp=1, micro_batch=1)
+    alone = {
+        (stack, stage): float(metrics_of(dse.design("llama-3-8b", "eos", stack, zero_stage=stage, **plain)).step_time)
+        for stack in stacks for stage in stages
+    }  # fmt: skip
+    assert times == pytest.approx(alone, rel=1e-5) and found.sizes["design"] == 9
+    overlaps = found.overlap_dp.values == ((found.software == "fsdp") | (found.zero_stage == 3)).values
+    assert overlaps.all()
+
+
+def test_models_of_two_structures_share_stages_that_decide_the_overlap():
+    """A dense model and a mixture: the same mapping twice in the table of either."""
+    text = """
+[workload]
+[system]
+name = "a100"
+n_devices = 16
+[software]
+name = "deepspeed-zero-2021"
+[axes]
+workload = ["llama-2-7b", "mixtral-8x7b"]
+zero_stage = [1, 2, 3]
+"""
+    found = execute(from_text(text), output=False, keep="all")[0]
+    assert found.zero_stage.values.tolist() == [1, 2, 3] and found.overlap_dp.values.tolist() == [False, False, True]
+    alone = sweep("[axes]", "zero_stage = [1, 2, 3]")
+    dense = found.step_time.sel(workload="llama-2-7b")
+    np.testing.assert_allclose(dense.values.ravel(), alone.step_time.values.ravel(), rtol=1e-6)
+
+
 @pytest.mark.parametrize(
     ("stated", "overlap"), [({}, None), ({"overlap_comm": False}, 0.0), ({"overlap_comm": True}, 1.0)]
 )

@@ -92,15 +92,14 @@ class Names:
         self.priced = bool({MONEY, CARBON} & self._groups)  #: whether designs have the parts of accelerators
         self.own_nodes = _in_own_nodes(self.layers, spec)  #: accelerators that are evaluated in their own nodes
         self.device = self.layers.get("accelerator", self.layers["system"])  #: the axis that names the accelerator
-        stated = {slug: _chip_of(self._brought(self.device, slug)) for slug in map(str, self.device.labels)}
-        self.generated = [slug for slug, chip in stated.items() if chip]
-        self.mixed = 0 < len(self.generated) < len(stated)
+        chips = {slug: _chip_of(self._brought(self.device, slug)) for slug in map(str, self.device.labels)}
+        self.generated = [slug for slug, chip in chips.items() if chip]
+        self.mixed = 0 < len(self.generated) < len(chips)
         models = self.layers["workload"]
         self.has_experts = has_experts(self._brought(models, str(models.labels[0])))  # equal for all: see by_structure
         said = (*spec.fixed.values(), *spec.axes)
         self._said = {axis.key: axis.where for axis in said if axis.key not in NAMED}
-        fixed = spec.fixed.get(_ZERO_STAGE)
-        self._zero_stage = float(fixed.values[0]) if fixed is not None and fixed.values else None
+        self._stages = tuple(float(stage) for axis in said if axis.key == _ZERO_STAGE for stage in axis.values)
         self.of_checkpoint = spec.study.name == "serving" and not set(catalog.SERVED_FORMAT) & set(self._said)
 
     def values(self, axis: Axis, slug: Label) -> Values:
@@ -130,7 +129,8 @@ class Names:
 
     def _own(self, axis: Axis, slug: Label) -> Values:
         if axis.key == "software":
-            own = stack_values(str(slug), axis.where, self.any_option, self.has_experts, self._zero_stage)
+            stage = next(iter(self._stages), None)  # of several see overlap_along
+            own = stack_values(str(slug), axis.where, self.any_option, self.has_experts, stage)
             return {path: value for path, value in own.items() if not (self.of_checkpoint and path in _FORMAT)}
         found = self._brought(axis, str(slug))
         if axis.key == "workload" and self.of_checkpoint:
@@ -152,13 +152,27 @@ class Names:
         }  # fmt: skip
 
     def by_structure(self, axis: Axis) -> list[list[int]]:
-        """Positions of an axis of names by structure: by leaves, and by number of steps of efficiencies."""
-        groups: dict[frozenset[Any], list[int]] = {}
+        """Positions of an axis of names by structure: by leaves, and by number of steps of efficiencies.
+
+        Stacks are also divided by the overlap at the ZeRO stages of the sweep, where the stage decides it for one of
+        them: the table of mappings has one overlap per stage.
+        """
+        groups: dict[tuple[frozenset[Any], tuple[float, ...]], list[int]] = {}
+        overlaps = self._overlaps(self._stages) if axis.key == "software" and _OVERLAP not in self._said else {}
+        if all(len(set(values)) < 2 for values in overlaps.values()):
+            overlaps = {}  # a column along the stacks
         for position, slug in enumerate(axis.labels):
             values = {path: value for path, value in self.values(axis, slug).items() if path not in self._said}
             kind = frozenset((path, value if isinstance(value, tuple) else None) for path, value in values.items())
-            groups.setdefault(kind, []).append(position)
+            groups.setdefault((kind, overlaps.get(str(slug), ())), []).append(position)
         return list(groups.values())
+
+    def _overlaps(self, stages: tuple[float, ...]) -> dict[str, tuple[float, ...]]:
+        """Stack → its overlap of data-parallel messages at each ZeRO stage, where the mapping leaves it open."""
+        return {
+            slug: tuple(catalog.mapping_defaults(slug, zero_stage=stage)["overlap_dp"] for stage in stages)
+            for slug in self.stacks
+        }
 
     @property
     def stacks(self) -> tuple[str, ...]:
@@ -184,17 +198,17 @@ class Names:
     def overlap_along(self, axis: Axis, given: Container[str]) -> tuple[Axis, ...]:
         """Overlap of data-parallel messages along an axis of ZeRO stages, where the stacks decide it by the stage.
 
-        Empty where the sweep states the overlap, or where it is the same at all stages; stacks that differ keep what
-        each does at its own stage.
+        Empty where the sweep states the overlap, and where each stack has at all stages the overlap of its column.
+        The stacks of one structure have the same one at each stage (:meth:`by_structure`).
         """
-        if axis.key != _ZERO_STAGE or _OVERLAP in given or axis.rule:
+        if axis.key != _ZERO_STAGE or _OVERLAP in given or axis.rule or not axis.values:
             return ()
-        stages = [float(stage) for stage in axis.values]
-        found = {tuple(catalog.mapping_defaults(slug, zero_stage=stage)["overlap_dp"] for stage in stages)
-                 for slug in self.stacks}  # fmt: skip
-        values = found.pop()
-        labels = tuple(value > 0.0 for value in values)
-        return () if found or len(set(values)) == 1 else (Axis("overlap_dp", _OVERLAP, axis.where, values, labels),)
+        overlaps = self._overlaps(tuple(map(float, axis.values)))
+        stacks = self.layers["software"]
+        if all({self.values(stacks, slug)[_OVERLAP]} == {*overlaps[str(slug)]} for slug in stacks.labels):
+            return ()
+        values = next(iter(overlaps.values()))
+        return (Axis("overlap_dp", _OVERLAP, axis.where, values, tuple(value > 0.0 for value in values)),)
 
     @property
     def used(self) -> tuple[tuple[str, str], ...]:

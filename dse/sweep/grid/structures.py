@@ -287,7 +287,7 @@ def _table(
     columns, column_of = _numbered([_columns(moving, grid) for grid in grids])
     distinct = np.zeros((len(rows), len(columns)), bool)
     for grid, row, column in zip(grids, row_of, column_of, strict=True):
-        distinct[np.ix_(row, column)] |= grid.table.distinct
+        np.logical_or.at(distinct, np.ix_(row, column), grid.table.distinct)  # a grid may have equal columns
     number = np.cumsum(distinct.reshape(-1)).reshape(distinct.shape) - 1
     values = {axis.key: np.array(axis.values)[columns[:, i]] for i, axis in enumerate(moving)}
     table = MappingTable(

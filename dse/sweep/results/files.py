@@ -59,9 +59,9 @@ class Labelled:
 
 def to_xarray(results: Labelled) -> xr.Dataset:
     """The dataset of labelled results, equal to that of :func:`open_results`."""
-    from dse.sweep.results.shown import shown
+    from dse.sweep.results.cautioned import with_cautions
 
-    dataset = shown(_indexed(_plain(results)))
+    dataset = with_cautions(_indexed(_plain(results)))
     if results.overview:
         dataset.encoding[OVERVIEW] = _plain(results.overview)
     return dataset
@@ -106,14 +106,14 @@ def open_results(path: str | Path) -> xr.Dataset:
     >>> results.step_time.to_series().groupby(["tp", "pp"]).min().astype(int).to_dict()
     {(8, 64): 70, (16, 32): 74}
     """
-    from dse.sweep.results.shown import shown
+    from dse.sweep.results.cautioned import with_cautions
 
     found = _opened(path)
     try:
         schema.check(found.attrs, str(path))
         results = _with_texts(found, str(path))
         layout.check(results, str(path))
-        results = shown(_indexed(results))
+        results = with_cautions(_indexed(results))
     except BaseException:
         found.close()
         raise

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from dse.errors import InputError
+from dse.errors import LAYOUT, InputError, visible
 
 #: Group of a file and key of a dataset's encoding for the overview of all designs.
 OVERVIEW = "overview"
@@ -18,6 +18,9 @@ SPECIFICATION = "specification"
 
 #: Global attribute with what a reader of the results must know, a line each; empty where there is nothing.
 CAUTIONS = "cautions"
+
+#: Attribute of a coordinate that follows from other labels: from what it follows.
+DERIVED = "derived_from"
 
 #: Global attribute with the version, and the version of this package.
 ATTRIBUTE, VERSION = "dse_schema", 1
@@ -32,9 +35,9 @@ def version(attributes: Mapping[str, Any]) -> int:
 
 
 def cautions(attributes: Mapping[str, Any]) -> list[str]:
-    """What a reader of results must know, a line each, without characters that a terminal would obey."""
+    """What a reader of results must know, a line each; characters that a terminal would obey are escaped."""
     lines = str(attributes.get(CAUTIONS, "")).splitlines()
-    return ["".join(letter for letter in line if letter.isprintable()) for line in lines if line.strip()]
+    return [visible(line, LAYOUT) for line in lines if line.strip()]
 
 
 def check(attributes: Mapping[str, Any], where: str) -> None:

@@ -64,7 +64,7 @@ class Summary:
     finished: str = ""  #: when the file was made, if it was there already
     shard: str = ""  #: the share of the sweep, if it was not the whole
     lacks: str = ""  #: what the stacks lack of the options that the sweep lists, in one line
-    told: tuple[str, ...] = ()  #: what a reader of the best designs must know, a line for each that has some
+    design_cautions: tuple[str, ...] = ()  #: what a reader of the best designs must know, a line for each that has some
     outside: str = ""  #: in what the best designs lie outside of what their stack was fitted to, in one line
     context: str = ""  #: in what they exceed the contexts of their models, and what holds their chips, in one line
     prices: str = ""  #: what stands in for prices and dies of their accelerators that nobody states, in one line
@@ -107,7 +107,9 @@ class Summary:
     @property
     def caution(self) -> str:
         """What a reader of the best designs must know, in one line; empty where there is nothing."""
-        notes = [f"{len(self.told)} of the {len(self.best)} best designs: {self.told[0]}"] if self.told else []
+        count, notes = len(self.design_cautions), []
+        if count:
+            notes.append(f"{count} of the {len(self.best)} best designs: {self.design_cautions[0]}")
         if self.n_unranked:
             notes.append(f"{counted(self.n_unranked, 'design')} can run without a finite objective: not ranked")
         return "; ".join(notes)
@@ -231,7 +233,7 @@ def _by_rate(study: Study, objective: str) -> bool:
 class Cautions(NamedTuple):
     """What to know of the best designs, as :class:`Summary` holds it."""
 
-    told: tuple[str, ...]
+    design_cautions: tuple[str, ...]
     outside: str
     context: str
 
@@ -289,11 +291,11 @@ def cautions(
     parts = [(one.base, one) for one in grid.each]
     outside: dict[str, dict[str, None]] = {}  # by stack, in their order and each text once
     context: dict[str, None] = {}
-    chips, told = [], list[str]()
+    chips, design_cautions = [], list[str]()
     for labels, numbers, base in designs:
         design = replace(base, {path: value for path, value in numbers.items() if "." in path})
-        if len(told) < most and (line := grid.spec.study.caution_on(numbers, design)):
-            told.append(line)
+        if len(design_cautions) < most and (line := grid.spec.study.caution_on(numbers, design)):
+            design_cautions.append(line)
         own = next((one for made, one in parts if made is base), grid)
         named = _named(grid, own, labels)
         lookup = calibrated.lookup_of(base, numbers)
@@ -305,7 +307,7 @@ def cautions(
             found = calibrated.beyond(named["software"], lookup, chip)
             outside.setdefault(named["software"], {}).update(dict.fromkeys(found))
     beyond = calibrated.range_notes({stack: [*texts] for stack, texts in outside.items()})
-    return Cautions(tuple(told), beyond, "; ".join([*context, *limit_notes(chips)]))
+    return Cautions(tuple(design_cautions), beyond, "; ".join([*context, *limit_notes(chips)]))
 
 
 def _best_designs(grid: Grid, part: Part) -> Iterator[BestDesign]:

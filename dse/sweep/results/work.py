@@ -14,6 +14,7 @@ from dse.spec.axes import Axis, Label
 from dse.sweep.grid.grid import Grid, variable_name
 from dse.sweep.results.files import Variable
 from dse.sweep.results.labels import coordinate, labels
+from dse.sweep.results.schema import DERIVED
 from dse.types import Design, choice_name
 
 
@@ -75,7 +76,7 @@ def _axis(path: str, values: list[float]) -> Axis:
 
 
 def work_coordinates(grid: Grid, digits: np.ndarray | None = None) -> dict[str, Variable]:
-    """Coordinates of the work that no axis and no fixed value of the specification has.
+    """Coordinates of the work that no axis and no fixed value of the specification has, marked as derived.
 
     Args:
         grid: of the sweep.
@@ -90,7 +91,8 @@ def work_coordinates(grid: Grid, digits: np.ndarray | None = None) -> dict[str, 
             found[variable_name(one.axis)] = coordinate((grid.dimensions[one.dimension].name,), one.axis, values)
         else:
             found[variable_name(one.axis)] = coordinate(("design",), one.axis, values[digits[one.dimension]])
-    return found
+    derived = {DERIVED: "names of the catalogue"}
+    return {name: one._replace(attrs={**one.attrs, **derived}) for name, one in found.items()}
 
 
 def _unstated(grid: Grid) -> list[WorkLeaf]:

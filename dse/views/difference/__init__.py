@@ -82,7 +82,7 @@ class Difference:
     metrics: tuple[Change, ...]  #: changed metrics, the largest change first
     compared: int  #: number of common metrics
     only_metrics: tuple[list[str], list[str]]
-    included: tuple[Included, ...]  #: with any, relative changes up to :data:`ROUNDING` are ignored
+    included: tuple[Included, ...]  #: relative changes of their sums up to :data:`ROUNDING` are ignored
     feasibility: dict[str, dict[str, Any]]  #: ``became_feasible`` and ``became_infeasible``: count, reasons
     mappings: int  #: points with another best mapping
     objective: Pair
@@ -142,11 +142,11 @@ def _difference(sides: tuple[Side, Side], tolerance: float) -> Difference:
     included = _included(sides)
     for one in included:
         sides[1 - one.side].add_up(one.part, one.within)
-    tolerance = max(tolerance, ROUNDING) if included else tolerance
+    sums = {one.within: max(tolerance, ROUNDING) for one in included}
     matched = match(sides)
     places = (matched.first, matched.second)
     shared = [name for name in sides[0].metrics if name in sides[1].metrics]
-    changes = [_change(name, sides, places, tolerance) for name in shared]
+    changes = [_change(name, sides, places, sums.get(name, tolerance)) for name in shared]
     return Difference(
         circumstances=_pairs([_circumstances(side) for side in sides]),
         specification=_pairs([_specification(side) for side in sides]),

@@ -29,7 +29,8 @@ def match(sides: tuple[Side, Side]) -> MatchedDesigns:
     """Rows with equal labels.
 
     A label absent on one side has the common value of its designs there. A label with one value on each side, as a
-    changed bandwidth, is a difference of the specifications and does not take part.
+    changed bandwidth, is a difference of the specifications and does not take part. Nor does a label that follows from
+    others on both sides, as the batch from the workload.
     """
     import pandas as pd
 
@@ -71,7 +72,7 @@ def _joined(tables: list[pd.DataFrame], common: list[str], unmatched: tuple[int,
 
 def _label_column(side: Side, name: str, other: Side) -> np.ndarray | None:
     """A label of every row; if only the other side names it, the common value of all designs here."""
-    if name in side.keys:
+    if name in side.keys or name in side.derived:
         values = side.column(name)
         return values.astype(float) if values.dtype.kind in "fiub" else values.astype(str)
     path = other.results[name].attrs.get("path", "")

@@ -13,6 +13,7 @@ from dse.doors.study import Study
 from dse.errors import InputError
 from dse.io import toml
 from dse.sweep.results.layout import are_designs
+from dse.sweep.results.schema import DERIVED
 
 if TYPE_CHECKING:
     import xarray as xr
@@ -46,7 +47,15 @@ class Side:
 
     @functools.cached_property
     def keys(self) -> list[str]:
-        """Names of the labels that identify designs."""
+        """Names of the labels that identify designs; a derived one follows from them."""
+        return [name for name in self._labels() if name not in self.derived]
+
+    @functools.cached_property
+    def derived(self) -> set[str]:
+        """Names of the labels that follow from others, as the batch of a workload of the catalogue."""
+        return {name for name in self._labels() if DERIVED in self.results[name].attrs}
+
+    def _labels(self) -> list[str]:
         coords = self.results.coords.items()
         return [str(n) for n, v in coords if n not in _NUMBERS and set(v.dims) <= set(self.shape.dims)]
 
@@ -73,7 +82,7 @@ class Side:
         """Replace a part and another one by their sum, under the name of the other one."""
         both = (self.results[within] + self.results[part]).assign_attrs(self.results[within].attrs)
         self.results = self.results.assign({within: both.variable}).drop_vars(part)
-        del self.metrics
+        self.__dict__.pop("metrics", None)  # the names before the sum, if they were read
 
     def beyond(self, other: Side) -> list[str]:
         """Metrics that the other side lacks."""

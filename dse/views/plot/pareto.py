@@ -16,7 +16,7 @@ from dse.io.quantities import GIB, counted, scale, settings
 from dse.sweep.reduce.fronts import chosen
 from dse.sweep.results.schema import SPECIFICATION, cautions
 from dse.views.plot import designs
-from dse.views.plot.ranking import objectives_of
+from dse.views.plot.ranking import expression_values, objectives_of
 from dse.views.plot.style import (
     COLUMN,
     FITS,
@@ -89,14 +89,9 @@ def front_of(results: xr.Dataset) -> tuple[xr.Dataset, list[PlottedObjective]] |
     if total not in found or found[total].dims != ("design",):
         return None
     known = {str(values.attrs.get("path", name)): values for name, values in found.variables.items()}
-
-    def lookup(name: str) -> Any:
-        return known[name].values
-
+    evaluated = ((one, expression_values(found, one.expression, found[total])) for one in stated)
     objectives = [
-        _objective(one.expression, np.broadcast_to(one.expression(lookup), found.sizes["design"]), one.sign, known)
-        for one in stated
-        if set(one.expression.names) <= set(known)
+        _objective(one.expression, values, one.sign, known) for one, values in evaluated if values is not None
     ]
     return (found, objectives) if len(objectives) > 1 else None
 

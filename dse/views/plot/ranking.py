@@ -10,11 +10,12 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 import xarray as xr
 
-from dse.designs.leaves import is_of_workload
+from dse.designs.leaves import is_of_workload, known_leaves
 from dse.designs.records import PLAIN_EXPERTS
 from dse.doors.studies import of_metrics
 from dse.errors import InputError
 from dse.sweep.results.schema import SPECIFICATION
+from dse.types import choice_name
 
 if TYPE_CHECKING:
     from dse.spec.expression import Expression
@@ -45,7 +46,7 @@ def ranking(results: xr.Dataset, of_each_work: bool = False) -> Ranking:
     unlike = not of_each_work and text == study.objective and has_unlike_work(results, shape.dims)
     if unlike and study.rate in results:
         return Ranking(_words(study.rate), _like(-flat(results, study.rate, shape), shape))
-    values = _values(results, first.expression, shape) if first else None
+    values = expression_values(results, first.expression, shape) if first else None
     if first is None or values is None:
         return Ranking(_words(study.objective), _like(flat(results, study.objective, shape), shape))
     return Ranking(_words(text), _like(first.sign * values, shape))
@@ -117,17 +118,30 @@ def _variables(results: xr.Dataset) -> dict[str, str]:
     return {str(values.attrs.get("path", name)): str(name) for name, values in results.variables.items()}
 
 
-def _values(results: xr.Dataset, expression: Expression, shape: xr.DataArray) -> np.ndarray | None:
-    """An expression at all designs; None where the results lack one of its terms."""
+def expression_values(results: xr.Dataset, expression: Expression, shape: xr.DataArray) -> np.ndarray | None:
+    """An expression at all designs, shaped like ``shape``, as a flat array; None where the results lack a term of it.
+
+    Names of an enumeration count as its codes, as in the evaluation of a sweep.
+    """
     names, fixed = _variables(results), {**PLAIN_EXPERTS, **_base_design(results)}
     if not set(expression.names) <= {*names, *fixed}:
         return None
 
     def lookup(name: str) -> Any:
-        return flat(results, names[name], shape) if name in names else fixed[name]
+        return _codes(name, flat(results, names[name], shape)) if name in names else fixed[name]
 
     with np.errstate(divide="ignore", invalid="ignore"):  # designs without a step
         return np.broadcast_to(np.asarray(expression(lookup), float), shape.size)
+
+
+def _codes(path: str, values: np.ndarray) -> np.ndarray:
+    """Values of a leaf as numbers: the codes of the names of an enumeration, NaN for a text that is none of them."""
+    enum = known_leaves().get(path, {}).get("enum")
+    if enum is None or values.dtype.kind in "biuf":
+        return values
+    codes = {choice_name(choice): float(choice) for choice in enum}
+    labels, places = np.unique(values.astype(str), return_inverse=True)
+    return np.array([codes.get(str(label), np.nan) for label in labels])[places.reshape(values.shape)]
 
 
 def _base_design(results: xr.Dataset) -> dict[str, float]:

@@ -16,13 +16,14 @@ from dse.sweep.results.layout import are_designs
 from dse.sweep.results.schema import SPECIFICATION, cautions
 from dse.views.headings import IN_PER_CENT, MORE_IS_BETTER
 from dse.views.plot.designs import check, flat, front, is_search, nothing_feasible, single_designs
+from dse.views.plot.ranking import expression_values
 
 if TYPE_CHECKING:
     import xarray as xr
 
     from dse.doors.study import Study
     from dse.spec.search import Interval
-    from dse.spec.sweep import Objective, SweepSpec
+    from dse.spec.sweep import SweepSpec
 
 #: Coordinates that number designs.
 _NUMBERS = {"mapping", "design", "index", "searcher", "seed"}
@@ -144,7 +145,7 @@ def _metrics(results: xr.Dataset, study: Study, spec: SweepSpec | None) -> Itera
         if variable.dtype.kind in "fiu":
             yield str(name), _metric(str(name), flat(results, str(name), total), variable.attrs, senses)
     for one in objectives:
-        values = _expression(results, one, total)
+        values = expression_values(results, one.expression, total)
         if one.expression.text not in results and values is not None:
             about = {"long_name": f"objective: {one.expression.text}", "units": one.expression.units}
             yield one.expression.text, _metric(one.expression.text, values, about, senses)
@@ -156,18 +157,6 @@ def _metric(name: str, values: np.ndarray, attrs: dict[str, Any], senses: dict[s
         name, name.replace("_", " "), str(attrs.get("long_name", name)), "metric",
         values.astype(np.float32, copy=False), units=str(attrs.get("units", "1")), better=better,
     )  # fmt: skip
-
-
-def _expression(results: xr.Dataset, objective: Objective, total: xr.DataArray) -> np.ndarray | None:
-    """An objective of all designs, where the results have its terms."""
-    known = {str(values.attrs.get("path", name)): str(name) for name, values in results.variables.items()}
-    if not set(objective.expression.names) <= set(known):
-        return None
-
-    def lookup(name: str) -> Any:
-        return flat(results, known[name], total)
-
-    return np.asarray(objective.expression(lookup))
 
 
 def _scaled(column: Column) -> Column:

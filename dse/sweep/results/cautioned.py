@@ -9,18 +9,14 @@ from html import escape
 
 import xarray as xr
 
+from dse.errors import LAYOUT, visible
 from dse.sweep.results.schema import cautions
 
 #: Style of the cautions of a dataset in a notebook.
 _STYLE = "border-left: 4px solid #c8440a; background: #fff4ec; color: #1a1a1a; padding: .4em .8em; margin-bottom: .6em"
 
 
-def _without_codes(text: str) -> str:
-    """A text of a file without the characters that a terminal would obey."""
-    return "".join(letter for letter in text if letter.isprintable() or letter == "\n")
-
-
-class Dataset(xr.Dataset):
+class CautionedDataset(xr.Dataset):
     """A dataset whose representation ends, and in notebooks begins, with its attribute ``cautions``."""
 
     __slots__ = ()
@@ -29,18 +25,21 @@ class Dataset(xr.Dataset):
         """Representation of xarray, then the cautions, a line each."""
         lines = [f"    {line}" for line in cautions(self.attrs)]
         text = "\n".join([super().__repr__(), *(["Cautions:", *lines] if lines else [])])
-        return _without_codes(text)
+        return visible(text, LAYOUT)
 
     def _repr_html_(self) -> str:
         """The cautions in a box above xarray's representation."""
         items = "".join(f"<li>{escape(line)}</li>" for line in cautions(self.attrs))
         box = f'<div style="{_STYLE}"><b>Cautions</b><ul style="margin: 0">{items}</ul></div>' if items else ""
-        return _without_codes(f"{box}{super()._repr_html_()}")
+        return visible(f"{box}{super()._repr_html_()}", LAYOUT)
 
 
-def shown(dataset: xr.Dataset) -> Dataset:
-    """The same dataset, shown with its cautions."""
+CautionedDataset.__name__ = xr.Dataset.__name__  # xarray shows it
+
+
+def with_cautions(dataset: xr.Dataset) -> CautionedDataset:
+    """The same dataset, shown with its cautions; what a terminal would obey or hide is escaped."""
     data = {name: dataset.variables[name] for name in dataset.data_vars}
-    made = Dataset(data, dataset.coords, dataset.attrs)
+    made = CautionedDataset(data, dataset.coords, dataset.attrs)
     made.encoding = dataset.encoding
     return made
