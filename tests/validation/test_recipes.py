@@ -11,7 +11,7 @@ import dse
 from dse.designs import catalog
 from dse.launch import settings
 from dse.sweep import execute, from_text
-from dse.types import AllToAll, Infeasible
+from dse.types import AllToAll
 from tests.programs import metrics_of
 
 #: Option left open → default, by tool, from the configuration named.
@@ -138,7 +138,7 @@ def test_tensor_parallelism_of_torchtitan_splits_the_sequence():
     ran, stated, whole = llama_405b(), llama_405b(sequence_parallel=1), llama_405b(sequence_parallel=0)
     assert bool(ran.feasible) and float(ran.peak_memory) == float(stated.peak_memory)
     assert float(ran.peak_memory) == pytest.approx(62.6 * 2.0**30, rel=0.01)
-    assert int(whole.infeasible_reason) == Infeasible.memory
+    assert float(whole.peak_memory) == pytest.approx(90.1 * 2.0**30, rel=0.01)  # more than the 80 GB of most H100
 
 
 def deepseek_v3(system="dgx-b200", stack="megatron-bridge-blackwell-26-02", **stated):
