@@ -25,7 +25,9 @@ Settings = Annotated[
 Devices = Annotated[
     int | None, typer.Option("--n-devices", "-n", help="Number of devices [default: tp x cp x pp x dp].")
 ]
-Stack = Annotated[str | None, typer.Option("--software", help="Software stack [default: the system's own].")]
+Stack = Annotated[
+    str | None, typer.Option("--software", help="Software stack [default: by chip, kind of model and measured rows].")
+]
 AnyOption = Annotated[
     bool, typer.Option("--any-option", help="Allow mapping options that the stack lacks, and stacks of another vendor.")
 ]

@@ -140,26 +140,64 @@ def test_a_stack_without_a_date_comes_after_the_dated_ones(tmp_path, name):
     assert catalog.default_software("h100", folder=tmp_path) == "megatron-bridge"
 
 
-def test_what_changes_in_the_files_of_chips_is_read(tmp_path):
-    """Within one process, as a notebook edits its catalogue: a stack's row is of a chip whose vendor is corrected."""
-    for folder in ("software", "accelerators"):
-        (tmp_path / folder).mkdir()
+def write_chip(path, *lines):
+    path.parent.mkdir(exist_ok=True)
+    head = 'source = "mine"\nconfidence = "estimate"\n'
+    path.write_text(head + "\n".join([*lines, RATES]))
+
+
+RATES = '[matrix_rate]\nbf16 = "1 PFLOP/s"\n[memory]\ncapacity = "80 GiB"\nbandwidth = "3 TB/s"\n'
+
+
+@pytest.mark.parametrize(("lines", "tool", "stack"), [
+    ((), "", "neutral"), (('kernels = "generic"',), "", "neutral"), (('kernels = "tpu"',), "", "maxtext"),
+    (('kernels = "ampere"',), "", "jax-toolbox-a100"),
+    (('kernels = "ampere"',), "megatron-lm", "megatron-core-te-ampere"),
+    (('kernels = "cdna"',), "", "megatron-core-rocm"), (('vendor = "Acme"', 'kernels = "ampere"'), "", "neutral"),
+    (('vendor = "Acme"', 'kernels = "ampere"'), "nemo", "neutral"),
+])  # fmt: skip
+def test_a_chip_of_nobody_is_one_of_its_kernel_family_and_a_vendor_without_rows_gets_no_other_vendor_s(
+    tmp_path, lines, tool, stack
+):
+    write_chip(tmp_path / "accelerators" / "chip.toml", *lines)
+    for workload in ["llama-3-8b"] if 'kernels = "ampere"' in lines[:1] else MODEL_KINDS.values():
+        assert catalog.default_software("chip", folder=tmp_path, tool=tool, workload=workload) == stack
+
+
+def own_stack(folder, name, **values):
+    """A stack of a user: torchtitan's with other values in its head."""
+    (folder / "software").mkdir(exist_ok=True)
     text = catalog.entry("software", "torchtitan").path.read_text()
-    for key, value in (("accelerators", '["chip"]'), ("tools", '["megatron-bridge"]'), ("released", '"2026-01"')):
+    for key, value in values.items():
         text = re.sub(rf"(?m)^{key} = .*$", f"{key} = {value}", text)
-    (tmp_path / "software" / "own.toml").write_text(text)
-    chip = tmp_path / "accelerators" / "chip.toml"
+    (folder / "software" / f"{name}.toml").write_text(text)
 
-    def write(vendor):
-        chip.write_text(
-            f'source = "mine"\nconfidence = "estimate"\nvendor = "{vendor}"\n[matrix_rate]\nbf16 = "1 PFLOP/s"\n'
-            '[memory]\ncapacity = "80 GiB"\nbandwidth = "3 TB/s"\n'
-        )
 
-    write("Intel")
-    assert catalog.default_software("gaudi-3", folder=tmp_path) == "own"
-    write("Somebody")
-    assert catalog.default_software("gaudi-3", folder=tmp_path) == "neutral"
+def test_a_copy_of_a_stack_is_no_default(tmp_path):
+    """One of a user's own is taken where it is named, or its tool is."""
+    own_stack(tmp_path, "aaa", tools='["megatron-bridge"]', released='"2026-01"')
+    own_stack(tmp_path, "bbb", tools='["ours"]')
+    assert catalog.default_software("h100", folder=tmp_path) == "megatron-bridge"
+    assert catalog.default_software("h100", folder=tmp_path, tool="ours") == "bbb"
+
+
+def test_what_changes_in_the_files_of_chips_is_read(tmp_path):
+    """Within one process, as a notebook edits its catalogue: which of two stacks has rows of this vendor's chips."""
+    for name in ("far", "near"):
+        own_stack(tmp_path, f"of-{name}", tools='["ours"]', accelerators=f'["{name}"]')
+        write_chip(tmp_path / "accelerators" / f"{name}.toml", 'vendor = "Somebody"')
+    assert catalog.default_software("gaudi-3", folder=tmp_path, tool="ours") == "of-far"
+    write_chip(tmp_path / "accelerators" / "near.toml", 'vendor = "Intel"')
+    assert catalog.default_software("gaudi-3", folder=tmp_path, tool="ours") == "of-near"
+
+
+def test_the_check_of_the_catalogue_finds_tools_and_months(tmp_path):
+    own_stack(tmp_path, "mine", released='"2025-13"')
+    (tmp_path / "systems").mkdir()
+    (tmp_path / "systems" / "typo.toml").write_text(SYSTEM + 'tool = "torchtitna"\n')
+    problems = catalog.check(tmp_path)
+    assert len(problems) == 2 and any("2025-13" in problem for problem in problems)
+    assert any("torchtitna" in problem and "torchtitan" in problem for problem in problems)
 
 
 def test_a_tool_that_no_stack_states_is_an_error(tmp_path):

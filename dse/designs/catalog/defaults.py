@@ -95,7 +95,7 @@ def _accelerator_defaults(entry: Entry, folder: Folder) -> dict[str, Sourced]:
     chosen = entry.values.get("kernels.family", unstated)
     family = _kernels(reference(entry, "kernels.family", folder, chosen.value)[1], folder)
     device = _device(entry, family) if entry.value("chip.node") is None else _architecture(entry, folder)
-    shared = ("device.", "node.", "alone.", "power.")
+    shared = ("device.", "node.", "alone.", "power.", "vendor")
     kernels = {f"kernels.{f}": s for f, s in family.items() if not f.startswith(shared)}
     node = {f: s for f, s in family.items() if f.startswith("node.")}
     if entry.values.get("node.scale_up") is not None:  # an own scale-up network has its own bandwidth

@@ -182,7 +182,7 @@ _ACCELERATOR = TableField(
 #: What it leaves out itself is that of the ``family`` it names. ``alone`` is what collectives of every network share.
 #: ``power`` holds energies, and power at rest in shares of the power limit as sold, leakage of accelerators that state
 #: their transistors by these.
-_KERNELS = TableField(_texts("family") | _leaves(types.Kernels) | {
+_KERNELS = TableField(_texts("family", "vendor") | _leaves(types.Kernels) | {
     "device": TableField(_numbers(
         vector_share=("1", POSITIVE), cores=("1", POSITIVE), cache=("B", POSITIVE), tdp=_TDP, clock=_CLOCK,
     )),
@@ -274,7 +274,7 @@ _CALIBRATED = {
 #: where stacks of the same tools are for others. ``released`` is its year and month: of engines, others near it are
 #: like it. ``level`` multiplies all its times and slow-downs: what runs of one's own show beyond the other values.
 _SOFTWARE = TableField(
-    _texts("family", "lineage", "released") | _leaves(types.Software)
+    _texts("family", "lineage") | {"released": value.month} | _leaves(types.Software)
     | _numbers(residual="1", level=("1", POSITIVE), spills=("1", YES_OR_NO), flash_published=("1", POSITIVE),
                overlap_dp_from_stage=("1", Bounds(high=3.0, whole=True)))
     | {"selective": ChoiceField(types.Recompute)} | dict.fromkeys(("vendors", "tools", "chips"), value.texts)

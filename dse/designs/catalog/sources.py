@@ -9,6 +9,7 @@ from dse.designs.catalog.defaults import load
 from dse.designs.catalog.entries import referenced
 from dse.designs.catalog.load import Folder, expect_entries, file_of, paths, plain, shown
 from dse.designs.catalog.lookup import entry, kinds, locate
+from dse.designs.catalog.stack_selection import default_software
 from dse.designs.catalog.unverified import UnverifiedConstant, unverified_of
 from dse.errors import InputError
 
@@ -118,6 +119,8 @@ def check(folder: Folder = None) -> list[str]:
         try:
             found = load(kind, slug, folder)
             referenced(found, folder)
+            if kind in ("system", "accelerator"):
+                default_software(slug, folder=folder)  # its tool is one of a stack
         except InputError as error:
             problems.append(str(error))
             continue

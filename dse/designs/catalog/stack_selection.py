@@ -11,7 +11,9 @@ where none is stated) the first of this order is taken:
 4. rows of this very chip, then of the chip nearest in matrix rate;
 5. the last release up to the date, else the earliest one after it.
 
-Engines that serve take the kernels of a chip as measured alone, so only the vendor of their rows counts in rank 2.
+A chip of no vendor counts as one of the vendor of its kernel family. Stacks of a user's catalogue are taken where they
+are named, or where a tool of theirs is stated. Engines that serve take the kernels of a chip as measured alone, so
+only the vendor of their rows counts in rank 2.
 """
 
 from __future__ import annotations
@@ -22,7 +24,7 @@ from typing import NamedTuple
 
 from dse.designs.catalog.defaults import load
 from dse.designs.catalog.entries import Entry, reference, stated
-from dse.designs.catalog.load import Folder, find, paths, plain, shown, stamps
+from dse.designs.catalog.load import Folder, catalog_root, find, paths, plain, shown, stamps
 from dse.designs.catalog.lookup import entry
 from dse.errors import InputError, unknown_name
 
@@ -43,7 +45,7 @@ class Chip(NamedTuple):
     """What the rule reads of an accelerator."""
 
     slug: str
-    vendor: str  #: as compared; "" for a chip of nobody
+    vendor: str  #: as compared; of a chip of nobody that of its kernel family; "" where that is generic
     family: str  #: of kernels; ``generic`` for chips whose kernels nobody measured
     rate: float  #: of 16-bit matrix products [FLOP/s]; 0 where it is generated
 
@@ -58,6 +60,7 @@ class Stack(NamedTuple):
     chips: tuple[str, ...]  #: kernel families and accelerators that it is of, where others are for the rest; none: all
     lineage_vendors: tuple[str, ...]  #: vendors that the stacks of its code base state, or have rows of
     serves: bool
+    shipped: bool  #: whether it comes with the package
     rows: tuple[Chip, ...]  #: accelerators of its rows
     mixtures: tuple[Chip, ...]  #: accelerators of its rows of mixtures of experts
 
@@ -132,10 +135,10 @@ def _check_tool(tool: str, where: str, stacks: tuple[Stack, ...]) -> None:
 
 def _selected(chip: Chip, mixture: bool, serving: bool, tool: str, date: float, stacks: tuple[Stack, ...]) -> Stack:
     """The stack of a chip, a kind of model, a tool and a date, by the order of this module."""
-    at_hand = [stack for stack in stacks if stack.serves == serving and _exists_for(stack, chip)]
-    named = [stack for stack in at_hand if tool in stack.tools]
-    tools = (tool,) if named else DEFAULT_TOOLS
-    offered = named or [stack for stack in at_hand if set(tools) & set(stack.tools)]
+    usable = [stack for stack in stacks if stack.serves == serving and _exists_for(stack, chip)]
+    of_tool = [stack for stack in usable if tool in stack.tools]
+    tools = (tool,) if of_tool else DEFAULT_TOOLS
+    offered = of_tool or [stack for stack in usable if stack.shipped and set(tools) & set(stack.tools)]
 
     def order(stack: Stack) -> tuple[float | str, ...]:
         rows = () if serving else stack.mixtures if mixture and stack.mixtures else stack.rows
@@ -146,7 +149,7 @@ def _selected(chip: Chip, mixture: bool, serving: bool, tool: str, date: float, 
             min(tools.index(name) for name in stack.tools if name in tools),
             chip.slug not in {row.slug for row in rows},
             late, stack.released if late else math.inf if math.isnan(stack.released) else -stack.released,
-            min((_distance(row, chip) for row in rows), default=math.inf), stack.slug,
+            min((_distance(row, chip) for row in rows), default=math.inf), not stack.shipped, stack.slug,
         )  # fmt: skip
 
     return min(offered, key=order)
@@ -159,7 +162,7 @@ def _evidence(stack: Stack, chip: Chip, mixture: bool) -> int:
     """
     if mixture and any(_is_generation(row, chip) for row in stack.mixtures):
         return 0
-    if mixture and any(chip.vendor in ("", row.vendor) for row in stack.mixtures):
+    if mixture and any(row.vendor == chip.vendor for row in stack.mixtures):
         return 1
     if any(_is_generation(row, chip) for row in stack.rows):
         return 2
@@ -178,14 +181,14 @@ def _engine_evidence(stack: Stack, chip: Chip) -> int:
 
 
 def _exists_for(stack: Stack, chip: Chip) -> bool:
-    """Whether a stack exists for a chip's vendor, and is of such chips. A chip of no vendor has all stacks."""
-    of_vendor = not (stack.vendors and chip.vendor) or chip.vendor in stack.vendors
+    """Whether a stack exists for a chip's vendor, and is of such chips."""
+    of_vendor = not stack.vendors or chip.vendor in stack.vendors
     return of_vendor and (not stack.chips or chip.family in stack.chips or chip.slug in stack.chips)
 
 
 def _is_generation(row: Chip, chip: Chip) -> bool:
     """Whether a chip of measured rows is of the same generation: the kernel family of one vendor."""
-    return row.family == chip.family and chip.vendor in ("", row.vendor)
+    return row.family == chip.family != GENERIC and row.vendor == chip.vendor
 
 
 def _distance(row: Chip, chip: Chip) -> float:
@@ -206,8 +209,9 @@ def _years(month: str) -> float:
 def _chip(device: Entry, folder: Folder = None) -> Chip:
     """What the rule reads of the entry of an accelerator."""
     family = _family(str(device.value("kernels.family", GENERIC)), folder)
-    vendor, rate = plain(str(device.value("vendor", ""))), device.value("matrix_rate.bf16")
-    return Chip(device.slug, vendor, family, float(rate or 0.0))
+    vendor, rate = str(device.value("vendor", "")), device.value("matrix_rate.bf16")
+    vendor = vendor or str(stated("kernels", family, folder).value("vendor", ""))
+    return Chip(device.slug, plain(vendor), family, float(rate or 0.0))
 
 
 def _family(kernels: str, folder: Folder) -> str:
@@ -235,7 +239,8 @@ def _stacks_of(_state: object, folder: Folder) -> tuple[Stack, ...]:
         Stack(
             found.slug, tuple(found.value("tools")), _years(str(found.value("released", ""))),
             tuple(map(plain, found.value("vendors", ()))), tuple(found.value("chips", ())),
-            tuple(lineages[str(found.value("lineage", found.slug))]), found.states("engine"), rows[found.slug],
+            tuple(lineages[str(found.value("lineage", found.slug))]), found.states("engine"),
+            found.path.is_relative_to(catalog_root()), rows[found.slug],
             _chips(found, "calibrated.mixtures", folder),
         )
         for found in entries if found.value("tools")

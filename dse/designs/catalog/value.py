@@ -17,6 +17,7 @@ from __future__ import annotations
 
 import dataclasses
 import math
+import re
 from collections.abc import Callable
 from enum import IntEnum
 from typing import Any
@@ -149,6 +150,13 @@ def text(raw: Any, where: str) -> tuple[str, str]:
     """A text as it is."""
     if not isinstance(raw, str):
         raise InputError(where, repr(raw), "a string", "put it in quotes")
+    return raw, ""
+
+
+def month(raw: Any, where: str) -> tuple[str, str]:
+    """A year and a month."""
+    if not (isinstance(raw, str) and re.fullmatch(r"[12]\d{3}-(0[1-9]|1[0-2])", raw)):
+        raise InputError(where, repr(raw), "a year and a month", 'write "2025-11"')
     return raw, ""
 
 
