@@ -20,7 +20,7 @@ from __future__ import annotations
 
 import functools
 import math
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from dse.designs.catalog.defaults import load
 from dse.designs.catalog.entries import Entry, reference, stated
@@ -99,15 +99,17 @@ def default_software(
     stack = _stated_stack(fields, "engine" if serving else "software", tool, folder)
     if stack:
         return stack
-    stated_tool, stated_year = ("", 0.0) if serving else (
-        next(filter(None, (place.value(f"{prefix}{key}") for prefix, place in fields.items())), absent)
-        for key, absent in (("tool", ""), ("year", 0.0))
-    )  # fmt: skip
+    stated_tool, year = ("", None) if serving else (_first(fields, "tool") or "", _first(fields, "year"))
     stacks = _stacks(folder)
     _check_tool(tool or stated_tool, f"{where}: tool" if tool else f"{shown(system.path)}: tool", stacks)
-    date = stated_year + 11.0 / 12.0 if stated_year else _years(DATE)
+    date = _years(f"{year:g}-12" if year else DATE)
     mixture = bool(workload) and is_mixture(workload, folder)
     return _selected(_chip(device, folder), mixture, serving, tool or stated_tool, date, stacks).slug
+
+
+def _first(fields: dict[str, Entry], key: str) -> Any:
+    """Value of a key of a system, else of the node of its accelerator; None for none."""
+    return next(filter(None, (place.value(f"{prefix}{key}") for prefix, place in fields.items())), None)
 
 
 def _stated_stack(fields: dict[str, Entry], field: str, tool: str, folder: Folder) -> str:
