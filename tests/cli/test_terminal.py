@@ -233,7 +233,7 @@ def test_all_that_is_printed_prints(text):
     """Texts of any characters, by every way to print: a stream, a console, a table of it, an error."""
     for print_it in (_by_stream, _by_console, _by_table):
         printed = print_it(text)
-        assert all(c.isprintable() or c in terminal._KEPT for c in printed)
+        assert all(c.isprintable() or c in terminal.LAYOUT for c in printed)
         printed.encode()  # lone surrogates are escaped too
     assert visible(text).isprintable()
     assert visible(text) == text or not text.isprintable()
