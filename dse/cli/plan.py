@@ -41,14 +41,14 @@ def plan(
         str | None,
         typer.Option(
             "--ttft", metavar="[PCT=]TIME",
-            help="Serving: limit of time to first token: 1s, p95=1s; one of both limits is needed [default: none].",
+            help="Serving: limit of time to first token: 1s, p95=1s; one of both is needed [default: none].",
         ),
     ] = None,
     token: Annotated[
         str | None,
         typer.Option(
             "--tpot", metavar="[PCT=]TIME",
-            help="Serving: limit of time per output token: 30ms, p95=30ms; one of both limits is needed [default: none].",
+            help="Serving: limit of time per output token: 30ms, p95=30ms; one of both is needed [default: none].",
         ),
     ] = None,
     prompt_tokens: Annotated[float, typer.Option("--isl", metavar="N", help="Serving: prompt tokens, mean.")] = 1024.0,
