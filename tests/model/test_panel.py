@@ -251,7 +251,9 @@ def test_every_constant_counts():
     assert still == set(GUARDS) | TABLED, "constants that change nothing, or guards that do"
 
 
-@pytest.mark.parametrize(("precision", "field"), [(Precision.nvfp4, "efficiency"), (Precision.fp8_row, "trained")])
+@pytest.mark.parametrize(
+    ("precision", "field"), [(Precision.nvfp4, "efficiency"), (Precision.fp8_row, "training_efficiency")]
+)
 def test_rates_of_recipes_count(monkeypatch, precision, field):
     """They stand in a table of recipes, which is read when a function is traced."""
     one = replace(design("weights of four bits"), {"mapping.precision": float(precision)})

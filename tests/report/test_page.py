@@ -172,5 +172,5 @@ def test_without_bokeh_the_extra_is_named(tmp_path, monkeypatch):
     import sys
 
     monkeypatch.setitem(sys.modules, "bokeh.util.paths", None)
-    with pytest.raises(InputError, match=r"dse\[report\]"):
+    with pytest.raises(InputError, match=r"extra report"):
         report.write(many(5), tmp_path / "page.html")

@@ -193,5 +193,5 @@ def test_a_best_that_the_model_does_not_confirm_is_an_error(monkeypatch):
 
 def test_a_method_of_a_missing_library_is_bad_input(monkeypatch):
     monkeypatch.setitem(sys.modules, "pymoo", None)
-    with pytest.raises(InputError, match=r"dse\[search\]"):
+    with pytest.raises(InputError, match=r"extra search"):
         toy_run(spec_of("nsga2"))

@@ -7,6 +7,7 @@ import pytest
 
 from dse import types
 from dse.designs import catalog
+from dse.designs.leaves import leaf
 from dse.errors import InputError
 from dse.sweep import execute, from_text, plan
 from tests.sweep import toy
@@ -82,7 +83,7 @@ def test_what_the_sweep_says_stays():
 
 def test_it_is_told():
     assert columns(COMPARED)[0].nodes == (
-        "each accelerator in its own node: a100-sxm-80gb (8 a node, nvlink-3, megatron-core-te-ampere), "
+        "each accelerator in its own node: a100-sxm-80gb (8 a node, nvlink-3, jax-toolbox-a100), "
         "h100-sxm-80gb (8 a node, nvlink-4, megatron-bridge), "
         "gb200-nvl72 (72 a node, nvlink-5, megatron-bridge-blackwell); the network between nodes is that of eos"
     )
@@ -98,14 +99,20 @@ def test_links_of_a_torus_are_a_part_of_their_own():
     grid, _ = columns(f"accelerator = {[*CHIPS, 'tpu-v6e']}")
     *switched, torus = grid.each  # accelerators of one die and of several are parts too
     for path, values in alone.items():
-        found_by_part = [part.dimensions[0].columns.get(path, []) for part in switched]
-        if path in ("software.weight_message_bytes", "system.host_slowdown"):  # some stacks and hosts state none
+        found_by_part = []
+        for part in switched:
+            same = leaf(part.base, path)  # for all of a part; None where its column is, or the leaf is absent
+            column = [] if same is None else np.full(part.dimensions[0].size, same)
+            found_by_part.append(part.dimensions[0].columns.get(path, column))
+        together = np.concatenate(found_by_part)
+        if len(together) < len(values):  # optional: some stacks and hosts state none
+            assert path.startswith(("software.", "system.host")) and set(together) <= set(values), path
             continue
-        np.testing.assert_array_equal(np.sort(np.concatenate(found_by_part)), np.sort(values), err_msg=path)
+        np.testing.assert_array_equal(np.sort(together), np.sort(values), err_msg=path)
     links = torus.base.system.scale_up
     assert links.links is not None and links.bandwidth == np.float32(found("tpu-v6e").scale_up.bandwidth)
     assert grid.dimensions[0].axes[1].labels == tuple(map(catalog.default_software, [*CHIPS, "tpu-v6e"]))
-    assert grid.nodes.startswith("each accelerator in its own node: a100-sxm-80gb (8 a node, nvlink-3, megatron-core")
+    assert grid.nodes.startswith("each accelerator in its own node: a100-sxm-80gb (8 a node, nvlink-3, jax-toolbox")
     together, _ = execute(spec(f"accelerator = {[*CHIPS, 'tpu-v6e']}"), output=False)
     apart, _ = execute(spec('accelerator = ["tpu-v6e"]'), output=False)
     one = together.sel(accelerator="tpu-v6e").dropna("mapping")
@@ -120,7 +127,7 @@ def test_one_whose_links_are_not_known_stands_in_the_systems_node():
     assert beside["system.scale_up.bandwidth"][-1] == catalog.record(types.System, "eos").scale_up.bandwidth
     stack = catalog.default_software("wse-3")
     assert f"in the nodes of eos, with its links: wse-3 ({stack}) (their own are not known)" in grid.nodes
-    assert grid.nodes.startswith("each in its own node: a100-sxm-80gb (8 a node, nvlink-3, megatron-core-te-ampere)")
+    assert grid.nodes.startswith("each in its own node: a100-sxm-80gb (8 a node, nvlink-3, jax-toolbox-a100)")
 
 
 def test_a_switched_accelerator_on_a_pod_has_its_own_node():

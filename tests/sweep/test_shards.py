@@ -54,7 +54,7 @@ def test_merged_shards_are_the_undisturbed_run(tmp_path, keep):
     output = tmp_path / "out" / "r.nc"
     found = [shard(output, i, 3, keep=keep) for i in (3, 1, 2)]
     assert not output.exists()
-    _, merged = merge(output)
+    _, merged = merge(output, toy.STUDY)
     assert output.read_bytes() == undisturbed(tmp_path, keep=keep)
     assert names_in(output.parent) == ["r.nc", "r.nc.dse.json"], "parts are gone"
     assert sum(one.n_designs for one in found) == merged.n_designs
@@ -66,7 +66,7 @@ def test_more_shards_than_blocks(tmp_path):
     found = [shard(tmp_path / "r.nc", i, 4, chunk=1 << 20) for i in (1, 2, 3, 4)]
     sizes = [one.n_designs for one in found]
     assert max(sizes) < 1.1 * min(sizes), "none is empty, all are alike"
-    merge(tmp_path / "r.nc")
+    merge(tmp_path / "r.nc", toy.STUDY)
     assert (tmp_path / "r.nc").read_bytes() == undisturbed(tmp_path, chunk=1 << 20)
 
 
@@ -92,7 +92,7 @@ def test_shards_of_two_divisions_are_one_sweep(tmp_path, first, then):
     shard(tmp_path / "r.nc", 1, first)
     for i in range(1, then + 1):
         shard(tmp_path / "r.nc", i, then)
-    merge(tmp_path / "r.nc")
+    merge(tmp_path / "r.nc", toy.STUDY)
     assert (tmp_path / "r.nc").read_bytes() == undisturbed(tmp_path)
 
 
@@ -115,20 +115,20 @@ def test_an_interrupted_shard_goes_on(tmp_path):
 def test_a_missing_shard_is_told(tmp_path):
     output = tmp_path / "r.nc"
     with pytest.raises(InputError, match="no parts"):
-        merge(output)
+        merge(output, toy.STUDY)
     shard(output, 1, 3)
     shard(output, 3, 3)
     told = r"nothing for the outer indices [\d,]+ to [\d,]+; shards that have not run: 2/3;"
     with pytest.raises(InputError, match=told):
-        merge(output)
+        merge(output, toy.STUDY)
     assert not output.exists() and shard(output, 2, 3).resumed == 0
     shutil.copy(sorted(output.with_name("r.nc.parts").glob("*.npz"))[0], tmp_path / "kept")
     first = sorted(output.with_name("r.nc.parts").glob("*.npz"))[0]
     first.write_bytes(first.read_bytes()[:100])
     with pytest.raises(InputError, match=r"damaged part.*incomplete: 1/3"):
-        merge(output)
+        merge(output, toy.STUDY)
     shutil.copy(tmp_path / "kept", first)
-    merge(output)
+    merge(output, toy.STUDY)
 
 
 @pytest.mark.parametrize(("other", "told"), [({"keep": "feasible"}, "keep"), ({"chunk": 1440}, "chunk")])
@@ -136,10 +136,10 @@ def test_parts_of_different_sweeps_are_not_mixed(tmp_path, other, told):
     shard(tmp_path / "r.nc", 1, 2)
     shard(tmp_path / "r.nc", 2, 2, **other)
     with pytest.raises(InputError, match=f"2 different sweeps, which differ in .*{told}.*--fresh"):
-        merge(tmp_path / "r.nc")
+        merge(tmp_path / "r.nc", toy.STUDY)
     for i in (1, 2):
         shard(tmp_path / "r.nc", i, 2, fresh=True)
-    merge(tmp_path / "r.nc")
+    merge(tmp_path / "r.nc", toy.STUDY)
 
 
 def test_parts_of_other_code_are_not_merged(tmp_path, monkeypatch):
@@ -147,7 +147,7 @@ def test_parts_of_other_code_are_not_merged(tmp_path, monkeypatch):
     shard(tmp_path / "r.nc", 1, 1)
     monkeypatch.undo()
     with pytest.raises(InputError, match="made with another code_digest"):
-        merge(tmp_path / "r.nc")
+        merge(tmp_path / "r.nc", toy.STUDY)
 
 
 def test_manifest(tmp_path):
@@ -184,10 +184,10 @@ def test_shards_run_at_once_but_not_with_a_merge(tmp_path):
     def meanwhile(state):
         assert shard(tmp_path / "r.nc", 2, 2).resumed > 0
         with pytest.raises(InputError, match="another run"):
-            merge(tmp_path / "r.nc")
+            merge(tmp_path / "r.nc", toy.STUDY)
 
     shard(tmp_path / "r.nc", 1, 2, progress=meanwhile)
-    merge(tmp_path / "r.nc")
+    merge(tmp_path / "r.nc", toy.STUDY)
 
 
 #: A slowed sweep; each of its blocks and the writing of its results take a while.

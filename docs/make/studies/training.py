@@ -316,7 +316,10 @@ _LLAMA = Case(
         checkpoint="in-memory", copy_interference=1.0, device_mtbf=1e9,
     ),
 )  # fmt: skip
-_DATASTATES = Case("llama-13b", "selene", None, dict(n_devices=16, tp=4, pp=4, global_batch=16, checkpoint_every=1e-3))
+#: Polaris: a file system of 650 GB/s (Maurya et al., HPDC 2024, section 6; from memory).
+_DATASTATES = Case("llama-13b", "selene", None, dict(
+    n_devices=16, tp=4, pp=4, global_batch=16, checkpoint_every=1e-3, storage_bandwidth=650e9,
+))  # fmt: skip
 
 
 def _young() -> tuple[float]:
