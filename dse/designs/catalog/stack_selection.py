@@ -60,7 +60,7 @@ class Stack(NamedTuple):
     chips: tuple[str, ...]  #: kernel families and accelerators that it is of, where others are for the rest; none: all
     lineage_vendors: tuple[str, ...]  #: vendors that the stacks of its code base state, or have rows of
     serves: bool
-    shipped: bool  #: whether it comes with the package
+    shipped: bool  #: whether a stack of its name comes with the package
     rows: tuple[Chip, ...]  #: accelerators of its rows
     mixtures: tuple[Chip, ...]  #: accelerators of its rows of mixtures of experts
 
@@ -242,7 +242,7 @@ def _stacks_of(_state: object, folder: Folder) -> tuple[Stack, ...]:
             found.slug, tuple(found.value("tools")), _years(str(found.value("released", ""))),
             tuple(map(plain, found.value("vendors", ()))), tuple(found.value("chips", ())),
             tuple(lineages[str(found.value("lineage", found.slug))]), found.states("engine"),
-            found.path.is_relative_to(catalog_root()), rows[found.slug],
+            (catalog_root() / "software" / f"{found.slug}.toml").exists(), rows[found.slug],
             _chips(found, "calibrated.mixtures", folder),
         )
         for found in entries if found.value("tools")

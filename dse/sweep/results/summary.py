@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from dse.designs import calibrated
-from dse.designs.leaves import is_of_workload, replace
+from dse.designs.leaves import is_of_workload, leaves_of, replace
 from dse.doors.study import Study
 from dse.errors import InputError
 from dse.io.quantities import counted
@@ -293,7 +293,7 @@ def cautions(
     context: dict[str, None] = {}
     chips, design_cautions = [], list[str]()
     for labels, numbers, base in designs:
-        design = replace(base, {path: value for path, value in numbers.items() if "." in path})
+        design = replace(base, {path: numbers[path] for path in leaves_of(base) if path in numbers})
         if len(design_cautions) < most and (line := grid.spec.study.caution_on(numbers, design)):
             design_cautions.append(line)
         own = next((one for made, one in parts if made is base), grid)

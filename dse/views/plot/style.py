@@ -197,7 +197,7 @@ def set_title(figure: Figure, *texts: str) -> None:
 def small_print(figure: Figure, texts: Iterable[str]) -> None:
     """Texts below everything else, each from a line of its own; :func:`laid_out` makes room for them."""
     room = figure.get_figwidth() - 2.0 * _MARGIN
-    lines = [line for text in texts for line in _filled(figure, text, room, _SMALL)]
+    lines = [line for text in texts for line in _filled(figure, visible(text, LAYOUT), room, _SMALL)]
     if len(lines) > _MOST_SMALL:
         lines[_MOST_SMALL - 1 :] = ["… (attribute cautions of the results)"]
     if lines:
