@@ -197,7 +197,7 @@ def set_title(figure: Figure, *texts: str) -> None:
 def small_print(figure: Figure, texts: Iterable[str]) -> None:
     """Texts below everything else, each from a line of its own; :func:`laid_out` makes room for them."""
     room = figure.get_figwidth() - 2.0 * _MARGIN
-    lines = [line for text in texts for line in _filled(figure, visible(text, LAYOUT), room, _SMALL)]
+    lines = [line for text in texts for line in _filled(figure, text, room, _SMALL)]
     if len(lines) > _MOST_SMALL:
         lines[_MOST_SMALL - 1 :] = ["… (attribute cautions of the results)"]
     if lines:
@@ -292,7 +292,8 @@ def laid_out(figure: Figure, panels: float | None = None) -> Figure:
     if panels is not None:
         figure.set_figheight(panels + _around(figure))
     if engine := figure.get_layout_engine():
-        engine.execute(figure)
+        _escape(figure)
+    engine.execute(figure)
     figure.set_layout_engine(None)  # "none" would leave a placeholder, for which each writing draws twice
     _make_room(figure)
     return figure
@@ -330,14 +331,22 @@ def series(names: Sequence[str]) -> dict[str, dict[str, Any]]:
     }
 
 
+def _escape(figure: Figure) -> None:
+    """Escape control codes in all texts: titles are of others, SVG may not hold such codes, and no font has them."""
+    from matplotlib.text import Text
+
+    for text in figure.findobj(Text):
+        text.set_text(visible(text.get_text(), LAYOUT))
+
+
 def text_width(figure: Figure | SubFigure, text: str, size: float) -> float:
-    """Width of a text in inches, that of the longest of several lines."""
+    """Width of a text in inches as :func:`save` writes it, that of the longest of several lines."""
     from matplotlib.backends.backend_agg import RendererAgg
     from matplotlib.font_manager import FontProperties
 
     measure = RendererAgg(1, 1, figure.dpi)  # a single pixel, since nothing is drawn
     font = FontProperties(size=size)
-    pixels = [measure.get_text_width_height_descent(line, font, False)[0] for line in text.split("\n")]
+    pixels = [measure.get_text_width_height_descent(line, font, False)[0] for line in visible(text, LAYOUT).split("\n")]
     return max(pixels) / figure.dpi
 
 
@@ -371,12 +380,9 @@ def save(figure: Figure, path: str | Path, force: bool = False, inputs: Iterable
     Raises:
         InputError: for another ending, and for a file that may not be replaced.
     """
-    from matplotlib.text import Text
-
     path = check_ending(path)
     ending = path.suffix.lower()
-    for text in figure.findobj(Text):  # titles are of others: SVG may not hold control codes, and no font has them
-        text.set_text(visible(text.get_text(), LAYOUT))
+    _escape(figure)
     with outputs.replacing(path, force, inputs) as partial, style():
         figure.savefig(partial, format=ending[1:], dpi=200, metadata=_METADATA[ending])
     return path
