@@ -291,9 +291,9 @@ def laid_out(figure: Figure, panels: float | None = None) -> Figure:
     """
     if panels is not None:
         figure.set_figheight(panels + _around(figure))
+    _escape(figure)
     if engine := figure.get_layout_engine():
-        _escape(figure)
-    engine.execute(figure)
+        engine.execute(figure)
     figure.set_layout_engine(None)  # "none" would leave a placeholder, for which each writing draws twice
     _make_room(figure)
     return figure
