@@ -83,6 +83,7 @@ def folder(tmp_path, monkeypatch):
 
 @pytest.mark.filterwarnings("ignore::dse.errors.Notice")  # of a model that NumPy cannot evaluate
 def test_models_of_others_are_not_kept(folder):
+    execute(sweep("tp = [1, 2]"), output=False)  # what sweeps of any constraints share is loaded, whatever ran before
     own = '[constraints]\nall = ["mfu < 0.1234"]'  # a program that no test of this process has loaded
     execute(sweep("tp = [1, 2]", more=own), output=False, study=toy.STUDY)
     kept = len(list(folder.glob("?" * 64)))
