@@ -116,7 +116,8 @@ showdown: $(VENV)/.installed-test  ## other tools, each in its own environment, 
 	$(BIN)/python -m benchmarks.showdown $(SHOWN)
 	$(BIN)/python -m docs.make.showdown docs/showdown.md
 
-lint: $(VENV)/.installed-lint  ## check style and types: ruff and mypy
+lint: $(VENV)/.installed-lint  ## check layout, style and types: ruff and mypy
+	$(BIN)/ruff format --check --quiet .
 	$(BIN)/ruff check hatch_build.py dse benchmarks calibration docs tests notebooks
 	$(BIN)/mypy
 

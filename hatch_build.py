@@ -31,9 +31,11 @@ def absolute(readme: str, repository: str, version: str) -> str:
 def addresses(repository: str) -> dict[str, str]:
     """Addresses of the project by name."""
     pages = {
-        "Documentation": "/blob/main/docs/index.md", "Changelog": "/blob/main/CHANGELOG.md", "Issues": "/issues",
+        "Documentation": "/blob/main/docs/index.md",
+        "Changelog": "/blob/main/CHANGELOG.md",
+        "Issues": "/issues",
         "Citation": "/blob/main/CITATION.cff",
-    }  # fmt: skip
+    }
     return {"Repository": repository} | {name: repository + path for name, path in pages.items()} if repository else {}
 
 

@@ -24,10 +24,16 @@ from torch import nn
 
 #: As ``config.json`` of a model has it.
 CONFIG = {
-    "model_type": "llama", "hidden_size": 256, "intermediate_size": 1024, "num_hidden_layers": 2,
-    "num_attention_heads": 4, "num_key_value_heads": 4, "max_position_embeddings": 128, "vocab_size": 2048,
+    "model_type": "llama",
+    "hidden_size": 256,
+    "intermediate_size": 1024,
+    "num_hidden_layers": 2,
+    "num_attention_heads": 4,
+    "num_key_value_heads": 4,
+    "max_position_embeddings": 128,
+    "vocab_size": 2048,
     "tie_word_embeddings": False,
-}  # fmt: skip
+}
 RANKS, TOKENS = 2, CONFIG["max_position_embeddings"]
 
 #: Steps of a batch: before the profiler, under it but not kept, kept.

@@ -52,8 +52,10 @@ def main(paths: list[str]) -> None:
             page.goto(path.resolve().as_uri())
             page.wait_for_selector("body[data-mapped]")
             took = _moved(page)
-            print(f"{path.name}: {path.stat().st_size / 1e6:.2f} MB; a move of a slider {np.median(took):.1f} ms"
-                  f" (nine of ten {np.quantile(took, 0.9):.1f} ms)")  # fmt: skip
+            print(
+                f"{path.name}: {path.stat().st_size / 1e6:.2f} MB; a move of a slider {np.median(took):.1f} ms"
+                f" (nine of ten {np.quantile(took, 0.9):.1f} ms)"
+            )
             for x, y in MAPS:
                 print(f"  100,000 designs over {x} and {y}: {min(_mapped(page, x, y)):.0f} ms")
             page.close()

@@ -35,13 +35,26 @@ class NemoStep(NamedTuple):
         """The step as we ask for it."""
         prompt = self.tokens * self.devices * self.seconds / self.answers - self.answer
         return RlDemand(
-            self.workload, "h100", self.devices, self.answers // 32, 32, prompt, self.answer,
-            longest=self.longest - prompt, staleness=self.staleness, train_batch=512,
+            self.workload,
+            "h100",
+            self.devices,
+            self.answers // 32,
+            32,
+            prompt,
+            self.answer,
+            longest=self.longest - prompt,
+            staleness=self.staleness,
+            train_batch=512,
             modes=("async" if self.staleness else "colocated",),
-            trainers=self.devices // 2 if self.staleness else 0, training=self.training,
-            rollout={"tp": self.engine_tp, "n_devices": self.engine_tp, "precision": "bf16",
-                     "memory_share": 0.8 if self.staleness else 0.6},
-        )  # fmt: skip
+            trainers=self.devices // 2 if self.staleness else 0,
+            training=self.training,
+            rollout={
+                "tp": self.engine_tp,
+                "n_devices": self.engine_tp,
+                "precision": "bf16",
+                "memory_share": 0.8 if self.staleness else 0.6,
+            },
+        )
 
 
 def _mapping(tp: int, cp: int, pp: int, micro_batch: int, recompute: str, ep: int = 0) -> dict[str, Any]:

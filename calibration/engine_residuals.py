@@ -85,9 +85,11 @@ def held(errors: EngineErrors) -> dict[str, Coverage]:
     }
     return {
         name: Coverage(
-            int(part.sum()), float(np.mean(np.abs(errors.unseen[part]) <= own[part])),
-            float(np.mean(np.abs(errors.foreign[part]) <= foreign[part])), float(np.median(own[part])),
+            int(part.sum()),
+            float(np.mean(np.abs(errors.unseen[part]) <= own[part])),
+            float(np.mean(np.abs(errors.foreign[part]) <= foreign[part])),
+            float(np.median(own[part])),
             float(np.median(foreign[part])),
         )
         for name, part in parts.items()
-    }  # fmt: skip
+    }

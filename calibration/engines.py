@@ -140,8 +140,13 @@ class EngineRows:
         """The fit to the figures: one program evaluates all finite differences."""
         noise = np.array([NOISE.get(c.metric, _NOISE) for c in self.compared])
         return FitProblem(
-            *differences(self.residuals, _STEP), self.weights, noise, _DELTA * noise, np.ones(len(PARAMETERS)),
-            tolerance=1e-3, steps=15,
+            *differences(self.residuals, _STEP),
+            self.weights,
+            noise,
+            _DELTA * noise,
+            np.ones(len(PARAMETERS)),
+            tolerance=1e-3,
+            steps=15,
         )
 
     @property
@@ -223,9 +228,7 @@ def covered(table: str | Path) -> Iterator[Covered]:
                 yield Covered(one.stack, one.designs, accelerator_of(case.row), case.row.source)
 
 
-def calibrate(
-    tables: Sequence[str | Path], k: int = 0, progress: Callable[[str], None] = print
-) -> list[FittedEngine]:
+def calibrate(tables: Sequence[str | Path], k: int = 0, progress: Callable[[str], None] = print) -> list[FittedEngine]:
     """Fit every engine of some tables, and judge it by what it has not seen (``k`` folds of configurations).
 
     The prior of an engine is what the others of its code base and its time show (``calibration/kin.py``). Without a
@@ -246,9 +249,7 @@ def calibrate(
     return found
 
 
-def centres_of(
-    engines: Sequence[EngineRows], found: Sequence[np.ndarray], kept: Sequence[np.ndarray]
-) -> np.ndarray:
+def centres_of(engines: Sequence[EngineRows], found: Sequence[np.ndarray], kept: Sequence[np.ndarray]) -> np.ndarray:
     """Prior mean of each engine's ``z`` by those of engines with kept rows (:class:`calibration.kin.Kin`)."""
     kin = Kin.of([rows.stack for rows in engines])
     sources = [main_source(rows.sources[left]) for rows, left in zip(engines, kept, strict=True)]
@@ -256,9 +257,12 @@ def centres_of(
 
 
 def without(
-    engines: Sequence[EngineRows], problems: Sequence[FitProblem], alone: Sequence[np.ndarray],
-    kept: Sequence[np.ndarray], wanted: Sequence[bool],
-) -> list[np.ndarray | None]:  # fmt: skip
+    engines: Sequence[EngineRows],
+    problems: Sequence[FitProblem],
+    alone: Sequence[np.ndarray],
+    kept: Sequence[np.ndarray],
+    wanted: Sequence[bool],
+) -> list[np.ndarray | None]:
     """``z`` of the wanted engines by the rows that are kept and the prior that these make; None for others.
 
     Args:
@@ -274,10 +278,13 @@ def without(
     ]
     centres = centres_of(engines, seen, kept)
     return [
-        None if not is_wanted else
-        dataclasses.replace(problem, centre=centre).solve(left, centre).z if left.any() else centre
+        None
+        if not is_wanted
+        else dataclasses.replace(problem, centre=centre).solve(left, centre).z
+        if left.any()
+        else centre
         for problem, left, centre, is_wanted in zip(problems, kept, centres, wanted, strict=True)
-    ]  # fmt: skip
+    ]
 
 
 def _without_sources(engines: Sequence[EngineRows], alone: Sequence[np.ndarray]) -> list[np.ndarray]:
@@ -350,11 +357,14 @@ def revisions(found: Sequence[FittedEngine], _: Path) -> list[Revision]:
     """What was found for the stacks of a catalogue."""
     errors = open_errors(found)
     return [
-        Revision("software", one.rows.stack, values, table, drop) for one in found for table, values, drop in (
-            ("", {"source": writing.quoted(_source(one))}, ()), ("engine", texts(one), ()),
+        Revision("software", one.rows.stack, values, table, drop)
+        for one in found
+        for table, values, drop in (
+            ("", {"source": writing.quoted(_source(one))}, ()),
+            ("engine", texts(one), ()),
             ("residuals", open_parts(one, errors), None),
         )
-    ]  # fmt: skip
+    ]
 
 
 def _source(one: FittedEngine) -> str:

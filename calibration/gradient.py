@@ -18,10 +18,19 @@ from dse.errors import InputError
 
 
 def fit(
-    log_errors: Callable[..., jax.Array], parameters: Sequence[Parameter], weights: Any = None, data: tuple = (), *,
-    delta: float = 0.1, redescending: bool = False, noise: float = 0.1, starts: int = 3, steps: int = 300,
-    rate: float = 0.15, seed: int = 0,
-) -> Fit:  # fmt: skip
+    log_errors: Callable[..., jax.Array],
+    parameters: Sequence[Parameter],
+    weights: Any = None,
+    data: tuple = (),
+    *,
+    delta: float = 0.1,
+    redescending: bool = False,
+    noise: float = 0.1,
+    starts: int = 3,
+    steps: int = 300,
+    rate: float = 0.15,
+    seed: int = 0,
+) -> Fit:
     """The most probable values of ``parameters`` given ``log_errors(values, *data)``, one residual a row.
 
     Args:
@@ -48,6 +57,7 @@ def fit(
     >>> round(float(found.values["rate"]), 1)
     2.0
     """
+
     def values(z: jax.Array) -> dict[str, jax.Array]:
         return {p.path: p.value(z[i]) for i, p in enumerate(parameters)}
 

@@ -13,8 +13,9 @@ from dse.calibrate.jobs import Errors, FitJob
 def _kernels(found: Sequence[kernels.FittedJob]) -> Errors:
     rows: list[list[str | int | float]] = [
         [f"{one.slug}.{one.name}", len(one.values), sum(v.fitted for v in one.values.values()), job.median_error]
-        for job in found for one in kernel_tables.tables(job)
-    ]  # fmt: skip
+        for job in found
+        for one in kernel_tables.tables(job)
+    ]
     return Errors(["table", "parameters", "told by the rows", "median error of the fit"], rows)
 
 
@@ -38,10 +39,12 @@ def _engines(found: Sequence[engines.FittedEngine]) -> Errors:
 JOBS = {
     "kernels": FitJob(
         lambda tables, folds, _: kernels.calibrate(kernels.read_kernels(tables), folds),
-        kernel_tables.document, kernel_tables.revisions, _kernels,
+        kernel_tables.document,
+        kernel_tables.revisions,
+        _kernels,
     ),
     "energy": FitJob(lambda tables, *_: power.calibrate(tables), power.document, power.revisions, _power),
     "serving": FitJob(
         engines.calibrate, engines.document, engines.revisions, _engines, lambda _: True, engines.covered
     ),
-}  # fmt: skip
+}

@@ -28,9 +28,16 @@ _GEMM = [
     Parameter("kernels.fine.block_floor_odd", 180e-6, 0.4),
 ]
 
-_GEMM_OWN = frozenset((
-    "gemm_efficiency", "gemm_memory", "gemm_blend", "gemm_floor", "quantize_floor", "block_floor",
-))  # fmt: skip
+_GEMM_OWN = frozenset(
+    (
+        "gemm_efficiency",
+        "gemm_memory",
+        "gemm_blend",
+        "gemm_floor",
+        "quantize_floor",
+        "block_floor",
+    )
+)
 
 _ATTENTION = [
     Parameter("kernels.attention.context_efficiency", 0.8, 0.2, upper=1.0),
@@ -94,8 +101,17 @@ _COLLECTIVE = [
 ]
 
 _COLLECTIVE_OWN = frozenset(
-    ("launch", "latency", "efficiency", "ramp", "in_network_reduction", "pair_loss", "crowding", "eager_launch",
-     "simple_floor")
+    (
+        "launch",
+        "latency",
+        "efficiency",
+        "ramp",
+        "in_network_reduction",
+        "pair_loss",
+        "crowding",
+        "eager_launch",
+        "simple_floor",
+    )
 )
 
 

@@ -20,8 +20,13 @@ from dse.measured.kernels import POWER
 
 #: Records whose leaves a table may hold.
 _RECORDS = (
-    types.Kernels, types.FineKernels, types.AttentionKernels, types.Network, types.CollectiveKernels, types.Power,
-)  # fmt: skip
+    types.Kernels,
+    types.FineKernels,
+    types.AttentionKernels,
+    types.Network,
+    types.CollectiveKernels,
+    types.Power,
+)
 
 
 class Value(NamedTuple):
@@ -64,9 +69,13 @@ def _stated(name: str, value: Value) -> str:
 def units(name: str) -> str:
     """SI units of a leaf, which what is written as a share has none of."""
     return next(
-        (types.field_metadata(record, name)["units"] for record in _RECORDS
-         if name in {field.name for field in dataclasses.fields(record)}), "1",
-    )  # fmt: skip
+        (
+            types.field_metadata(record, name)["units"]
+            for record in _RECORDS
+            if name in {field.name for field in dataclasses.fields(record)}
+        ),
+        "1",
+    )
 
 
 def tables(found: FittedJob) -> list[KernelTable]:

@@ -147,10 +147,15 @@ def _fitted(job: KernelJob, kernels: Sequence[Kernel], used: np.ndarray, known: 
     weights = (used * _weights(job, kernels))[order].astype(np.float32)
     slugs = dict.fromkeys(job.devices[device] for g in data for device in g.devices)
     result = fit(
-        _residuals(job, data, known), job.unknowns(slugs), weights,
-        tuple((g.rows, g.which, g.measured) for g in data), delta=REDESCENDING_DELTA if job.redescending else DELTA,
-        redescending=job.redescending, starts=1, steps=STEPS,
-    )  # fmt: skip
+        _residuals(job, data, known),
+        job.unknowns(slugs),
+        weights,
+        tuple((g.rows, g.which, g.measured) for g in data),
+        delta=REDESCENDING_DELTA if job.redescending else DELTA,
+        redescending=job.redescending,
+        starts=1,
+        steps=STEPS,
+    )
     back = np.empty(len(order), int)
     back[order] = np.arange(len(order))
     return dataclasses.replace(result, errors=result.errors[back], rows=int(used.sum()))
@@ -194,10 +199,12 @@ def _grouped(kernels: Sequence[Kernel]) -> tuple[np.ndarray, list[_KernelRows]]:
 def _arrays(kind: str, kernels: Sequence[Kernel]) -> _KernelRows:
     devices = list(dict.fromkeys(one.device for one in kernels))
     return _KernelRows(
-        kind, devices, jnp.asarray([one.values for one in kernels], jnp.float32),
+        kind,
+        devices,
+        jnp.asarray([one.values for one in kernels], jnp.float32),
         jnp.asarray([devices.index(one.device) for one in kernels]),
         jnp.asarray([one.measured for one in kernels], jnp.float32),
-    )  # fmt: skip
+    )
 
 
 def _residuals(job: KernelJob, groups: Sequence[_KernelRows], known: Known) -> Callable[..., jax.Array]:
@@ -209,10 +216,13 @@ def _residuals(job: KernelJob, groups: Sequence[_KernelRows], known: Known) -> C
         logs = []
         for kind, devices, (rows, which, measured) in zip(kinds, devices_of, data, strict=True):
             fitted = [
-                replace(device, dict.fromkeys(job.zeros(slug), 0.0)
-                        | job.stated({path: values[key] for path, key in job.keys(slug).items()}, device))
+                replace(
+                    device,
+                    dict.fromkeys(job.zeros(slug), 0.0)
+                    | job.stated({path: values[key] for path, key in job.keys(slug).items()}, device),
+                )
                 for device, slug in devices
-            ]  # fmt: skip
+            ]
             logs.append(jnp.log(_each(kind, rows, which, jax.tree.map(_stacked, *fitted))) - jnp.log(measured))
         return jnp.concatenate(logs)
 

@@ -76,15 +76,33 @@ class LeftOut(NamedTuple):
 
 
 def left_out(
-    figure: str, by: str, group: str, c: Comparison, at: Place, found: tuple[str, ...], error: float,
+    figure: str,
+    by: str,
+    group: str,
+    c: Comparison,
+    at: Place,
+    found: tuple[str, ...],
+    error: float,
     deviation: float = 0.0,
-) -> LeftOut:  # fmt: skip
+) -> LeftOut:
     """A compared figure that was left out."""
     metric, measured = ("step_time", step_time(c)) if figure == "step" else (c.metric, c.measured)
     return LeftOut(
-        figure, by, group, c.source, at, found, float(error), float(deviation), np.log(measured), metric, key(c), 0.0,
-        size_of(c), _baseline(c),
-    )  # fmt: skip
+        figure,
+        by,
+        group,
+        c.source,
+        at,
+        found,
+        float(error),
+        float(deviation),
+        np.log(measured),
+        metric,
+        key(c),
+        0.0,
+        size_of(c),
+        _baseline(c),
+    )
 
 
 def with_chips(rows: Sequence[LeftOut], compared: Sequence[Comparison]) -> list[LeftOut]:
@@ -266,15 +284,25 @@ def labels_of(
     """What is left out → the group of each row."""
     return {
         "configuration": [f"fold {fold}" for fold in folds(configurations, _FOLDS)],
-        "source": list(sources), "chip": [p.chip for p in places], "generation": [p.generation for p in places],
-        "framework": [p.framework for p in places], "family": [p.family for p in places],
-    }  # fmt: skip
+        "source": list(sources),
+        "chip": [p.chip for p in places],
+        "generation": [p.generation for p in places],
+        "framework": [p.framework for p in places],
+        "family": [p.family for p in places],
+    }
 
 
 def _figures(
-    figure: str, by: str, group: str, part: np.ndarray, places: Sequence[Place], compared: Sequence[Comparison],
-    errors: np.ndarray, deviations: np.ndarray, unseen: np.ndarray | None = None,
-) -> Iterator[LeftOut]:  # fmt: skip
+    figure: str,
+    by: str,
+    group: str,
+    part: np.ndarray,
+    places: Sequence[Place],
+    compared: Sequence[Comparison],
+    errors: np.ndarray,
+    deviations: np.ndarray,
+    unseen: np.ndarray | None = None,
+) -> Iterator[LeftOut]:
     """The rows of a group, with their distance from all others; ``unseen``: left out, by default the group."""
     known = Known.of(p for p, out in zip(places, part if unseen is None else unseen, strict=True) if not out)
     for i in map(int, np.flatnonzero(part)):
@@ -342,10 +370,14 @@ def _step_error(c: Comparison) -> float:
 def _never_fitted(compared: Sequence[Comparison], fitted: set[tuple[str, int, str]]) -> Iterator[LeftOut]:
     """Steps that no fit has used, as the catalogue predicts them."""
     kept = [
-        c for c in compared
-        if is_timed(c) and c.prediction.stack and key(c) not in fitted and not experts.is_fitted(c)
+        c
+        for c in compared
+        if is_timed(c)
+        and c.prediction.stack
+        and key(c) not in fitted
+        and not experts.is_fitted(c)
         and "tpu" not in place(c).chip
-    ]  # fmt: skip
+    ]
     spread = deviations_of([c.prediction.chosen for c in kept], [uncertainty_of(c.prediction.stack) for c in kept])
     for c, deviation in zip(kept, spread, strict=True):
         at = levels_of(place(c), known_places(serves=False), new_source=True)

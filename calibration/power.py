@@ -111,8 +111,14 @@ class PowerRows:
     def problem(self) -> FitProblem:
         """The fit to the figures."""
         return FitProblem(
-            *differences(lambda zs: np.stack([self.residuals(z) for z in zs]), _STEP), np.ones(len(self.figures)),
-            NOISE, DELTA, np.ones(len(self.parameters)), starts=_STARTS, pace=_PACE, tolerance=_TOLERANCE,
+            *differences(lambda zs: np.stack([self.residuals(z) for z in zs]), _STEP),
+            np.ones(len(self.figures)),
+            NOISE,
+            DELTA,
+            np.ones(len(self.parameters)),
+            starts=_STARTS,
+            pace=_PACE,
+            tolerance=_TOLERANCE,
         )
 
     def residuals(self, z: np.ndarray) -> np.ndarray:
@@ -124,9 +130,7 @@ class PowerRows:
 
     def fitted_studies(self, fit: Fit) -> list[RelativeStudy]:
         """The studies with the chip as fitted, whatever the catalogue says of it."""
-        return [
-            study._replace(designs=tuple(self.fitted(one, fit) for one in study.designs)) for study in self.studies
-        ]
+        return [study._replace(designs=tuple(self.fitted(one, fit) for one in study.designs)) for study in self.studies]
 
     def fitted(self, design: Design, fit: Fit) -> Design:
         """A design with the chip as fitted."""
@@ -172,8 +176,10 @@ def rows_of(slug: str, cases: Sequence[Case]) -> PowerRows | None:
     known = [(c, c.known) for c in cases if isinstance(c.known, RelativeStudy) and c.known.device == slug]
     figures = [
         Figure(index, m.meaning.metric, m.value, study.group)
-        for index, (case, study) in enumerate(known) for m in case.measurements if m.meaning.metric in METRICS
-    ]  # fmt: skip
+        for index, (case, study) in enumerate(known)
+        for m in case.measurements
+        if m.meaning.metric in METRICS
+    ]
     if not figures:
         return None
     studies = [study for _, study in known]
@@ -226,11 +232,13 @@ def document(found: Sequence[FittedChip]) -> str:
 def revisions(found: Sequence[FittedChip], _: Path) -> list[Revision]:
     """The power tables of the accelerators, and the voltage curve of their families."""
     return [
-        revision for one in found for revision in (
+        revision
+        for one in found
+        for revision in (
             Revision("accelerator", one.slug, entries(one), "power", drop=None),
             Revision("kernels", CHIPS[one.slug].family, _curve(one), "power", drop=_CURVE),
         )
-    ]  # fmt: skip
+    ]
 
 
 def _curve(found: FittedChip) -> dict[str, str]:
@@ -240,5 +248,6 @@ def _curve(found: FittedChip) -> dict[str, str]:
         name: writing.stated(
             _written(name, found.fit.values[_POWER + name]), found.fit.spread[_POWER + name], source, "estimate"
         )
-        for name in _CURVE if found.fit.moved[_POWER + name]
-    }  # fmt: skip
+        for name in _CURVE
+        if found.fit.moved[_POWER + name]
+    }

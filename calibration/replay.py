@@ -187,8 +187,9 @@ def curves(rows: Rows, seed: int = 0) -> Curves | None:
 
 def together(found: Sequence[Curves]) -> Curves:
     """The mean of sources, each with the same weight: regret as a share of the first."""
-    regret = {name: np.mean([one.regret[name] / one.regret[name][0] for one in found], axis=0)
-              for name in found[0].regret}  # fmt: skip
+    regret = {
+        name: np.mean([one.regret[name] / one.regret[name][0] for one in found], axis=0) for name in found[0].regret
+    }
     return Curves("all", sum(one.rows for one in found), sum(one.decisions for one in found), regret)
 
 

@@ -81,17 +81,24 @@ def score(known: Figures, deviation: np.ndarray, part: np.ndarray) -> Score:
     held = tuple(mean(np.abs(errors) <= _unit().ppf(0.5 + 0.5 * share) * own) for share in SHARES)
     constants = (mean(of(constant[has], spread), has) for of in (crps, log_score))
     return Score(
-        len(at), len(set(groups)), held, float(quantile() * np.median(own)), mean(crps(errors, own)),
-        mean(log_score(errors, own)), *constants,
-    )  # fmt: skip
+        len(at),
+        len(set(groups)),
+        held,
+        float(quantile() * np.median(own)),
+        mean(crps(errors, own)),
+        mean(log_score(errors, own)),
+        *constants,
+    )
 
 
 #: What a table lists groups of → the name of a row's group, of rows that were left out by it.
 BY: Mapping[str, Callable[[LeftOut], str]] = {
-    "chip": lambda one: one.place.chip, "vendor": lambda one: one.place.vendor,
-    "family": lambda one: one.place.family, "framework": lambda one: one.place.framework,
+    "chip": lambda one: one.place.chip,
+    "vendor": lambda one: one.place.vendor,
+    "family": lambda one: one.place.family,
+    "framework": lambda one: one.place.framework,
     "source": lambda one: one.source,
-}  # fmt: skip
+}
 
 
 def size_class(row: LeftOut) -> str:

@@ -26,10 +26,13 @@ from dse.types.paths import leaves
 
 #: What may be left out → the group of a row.
 GROUPS: Mapping[str, Callable[[LeftOut], str]] = {
-    "chip": lambda one: one.place.chip, "generation": lambda one: one.place.generation,
-    "vendor": lambda one: one.place.vendor, "family": lambda one: one.place.family,
-    "framework": lambda one: one.place.framework, "source": lambda one: one.source,
-}  # fmt: skip
+    "chip": lambda one: one.place.chip,
+    "generation": lambda one: one.place.generation,
+    "vendor": lambda one: one.place.vendor,
+    "family": lambda one: one.place.family,
+    "framework": lambda one: one.place.framework,
+    "source": lambda one: one.source,
+}
 
 #: Passes over the levels, each with the others as of the last one.
 _PASSES = 4
@@ -85,8 +88,7 @@ class Shared(NamedTuple):
     def of(cls, known: Sequence[Figures]) -> Shared:
         """The mean of some kinds of figures."""
         every = [
-            [shared(one, at_home, of_model) for of_model in (False, True) for at_home in (True, False)]
-            for one in known
+            [shared(one, at_home, of_model) for of_model in (False, True) for at_home in (True, False)] for one in known
         ]
         return cls(*map(float, np.mean(every, axis=0)))
 
@@ -207,9 +209,8 @@ def fit(known: Figures, keep: np.ndarray) -> Widths:
     errors, home = known.errors[at], known.home[at]
     weights = weights_of([known.groups[i] for i in at])
     holds = {
-        level: np.array([level in known.rows[i].levels for i in at], bool)
-        for level in (*MODEL, *SOFTWARE, *HARDWARE)
-    }  # fmt: skip
+        level: np.array([level in known.rows[i].levels for i in at], bool) for level in (*MODEL, *SOFTWARE, *HARDWARE)
+    }
     found = {level: 0.0 for level, held in holds.items() if held.any()}
 
     def needed(levels: Sequence[str]) -> float:
@@ -236,9 +237,7 @@ def fit(known: Figures, keep: np.ndarray) -> Widths:
     return found
 
 
-def _added(
-    names: np.ndarray, groups: int, errors: np.ndarray, others: np.ndarray, weights: np.ndarray
-) -> float:
+def _added(names: np.ndarray, groups: int, errors: np.ndarray, others: np.ndarray, weights: np.ndarray) -> float:
     """Standard deviation at which 80 % of the rows of a level are held; of fewer than three names those of each."""
     if len(set(names)) < _FEW:
         parts = [names == one for one in set(names)]
@@ -304,7 +303,10 @@ def held(known: Figures, deviation: np.ndarray) -> dict[str, Held]:
         part = np.array([one == by for one, *_ in known.groups])
         weights = weights_of([group for group, own in zip(known.groups, part, strict=True) if own])
         result[by] = Held(
-            int(part.sum()), len({group for group in known.groups if group[0] == by}), float(inside[part].mean()),
-            float(np.average(inside[part], weights=weights)), float(quantile() * np.median(deviation[part])),
-        )  # fmt: skip
+            int(part.sum()),
+            len({group for group in known.groups if group[0] == by}),
+            float(inside[part].mean()),
+            float(np.average(inside[part], weights=weights)),
+            float(quantile() * np.median(deviation[part])),
+        )
     return result

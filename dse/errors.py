@@ -15,9 +15,9 @@ THEIRS = {
     "global_batch": "gbs global_batch_size train_batch_size",
     "global_batch concurrency": "batch_size batch bs",
     "tp": "tensor_parallel tensor_parallelism tensor_parallel_size tensor_parallel_degree tensor_model_parallel_size "
-          "model_parallel model_parallel_size tp_size tp_degree",
+    "model_parallel model_parallel_size tp_size tp_degree",
     "pp": "pipeline_parallel pipeline_parallelism pipeline_parallel_size pipeline_parallel_degree "
-          "pipeline_model_parallel_size pipeline_stages stages num_stages pp_size pp_degree",
+    "pipeline_model_parallel_size pipeline_stages stages num_stages pp_size pp_degree",
     "dp": "data_parallel data_parallelism data_parallel_size data_parallel_degree data_parallel_shard_degree dp_size",
     "cp": "context_parallel context_parallelism context_parallel_size context_parallel_degree cp_size cp_degree",
     "virtual_stages": "vpp vp vpp_size interleave virtual_pipeline_model_parallel_size virtual_pipeline_parallel_size",
@@ -26,15 +26,15 @@ THEIRS = {
     "zero_stage": "zero zero_optimization fsdp distributed_optimizer use_distributed_optimizer",
     "sequence_parallel": "sp",
     "recompute": "activation_checkpointing activation_checkpoint gradient_checkpointing checkpointing recomputation "
-                 "recompute_granularity activation_recompute activation_recomputation remat",
+    "recompute_granularity activation_recompute activation_recomputation remat",
     "overlap_dp": "overlap_grad_reduce overlap_param_gather",
     "overlap_tp": "tp_comm_overlap async_tp",
     "precision": "dtype data_type mixed_precision torch_dtype",
     "seq_len": "seq seq_length sequence_length context_length max_position_embeddings block_size",
     "prompt_tokens": "isl input_len input_length input_tokens input_sequence_length prompt_len prompt_length "
-                     "random_input_len",
+    "random_input_len",
     "output_tokens": "osl output_len output_length output_sequence_length answer_tokens generation_length max_tokens "
-                     "max_new_tokens random_output_len",
+    "max_new_tokens random_output_len",
     "concurrency": "max_concurrency in_flight users num_concurrent requests",
     "request_rate requests_per_second": "qps rps request_throughput arrival_rate",
     "most_sequences": "max_num_seqs max_running_requests max_batch_size",
@@ -72,7 +72,7 @@ THEIRS = {
     "step_time request_latency": "e2e_latency end_to_end_latency",
     "tokens_per_second output_tokens_per_second": "throughput tokens_per_sec tps tok_s output_throughput",
     "tokens_per_second_per_device output_tokens_per_second_per_device": "throughput_per_gpu tokens_per_sec_per_gpu "
-                                                                        "tok_s_gpu",
+    "tok_s_gpu",
     "output_tokens_per_second_per_user": "throughput_per_user interactivity tok_s_user",
     "time_to_first_token": "ttft first_token_latency",
     "time_per_output_token": "tpot time_per_token",

@@ -60,8 +60,16 @@ fits.step_time.groupby("tp").min().to_series()
 
 # %%
 paper = results.sel(
-    n_devices=4096, tp=8, pp=64, virtual_stages=1, recompute="full", recompute_share=1.0, zero_stage=0,
-    sequence_parallel=False, overlap_dp=False, overlap_tp=False,
+    n_devices=4096,
+    tp=8,
+    pp=64,
+    virtual_stages=1,
+    recompute="full",
+    recompute_share=1.0,
+    zero_stage=0,
+    sequence_parallel=False,
+    overlap_dp=False,
+    overlap_tp=False,
 )
 columns = ["step_time", "mfu", "peak_memory", "feasible"]
 paper[columns].to_dataframe()[columns].head()
@@ -97,7 +105,11 @@ MAPPING |= {name: float(chosen[name]) for name in ("zero_stage", "sequence_paral
 def winner(**changes):
     """The design of the best mapping, with parts of it changed."""
     return dse.design(
-        workload="megatron-1t", system="selene", n_devices=4096, precision="fp16", global_batch=4096,
+        workload="megatron-1t",
+        system="selene",
+        n_devices=4096,
+        precision="fp16",
+        global_batch=4096,
         **MAPPING | changes,
     )
 
@@ -129,7 +141,9 @@ assert np.isclose(step.s.sum(), chosen.step_time, rtol=1e-4)
 
 # %%
 SCHEDULES = {
-    "GPipe": {"schedule": "gpipe", "virtual_stages": 1}, "1F1B": {"virtual_stages": 1}, "interleaved": {},
+    "GPipe": {"schedule": "gpipe", "virtual_stages": 1},
+    "1F1B": {"virtual_stages": 1},
+    "interleaved": {},
 }
 PASSES = ("forward", "backward", "recompute", "tensor_parallel")
 stages, micro_batches = MAPPING["pp"], 4096 // (MAPPING["dp"] * MAPPING["micro_batch"])
@@ -183,8 +197,16 @@ def draw(axes, start, end):
     shown = [e for e in interleaved.timeline.events if e.end > start and e.start < end]
     for kind, colour in COLOURS.items():
         some = [e for e in shown if e.slot[0].kind is kind]
-        axes.barh([e.device for e in some], [e.end - e.start for e in some], 1.0, [e.start for e in some], color=colour,
-                  linewidth=0.0, antialiased=False, label=str(kind))
+        axes.barh(
+            [e.device for e in some],
+            [e.end - e.start for e in some],
+            1.0,
+            [e.start for e in some],
+            color=colour,
+            linewidth=0.0,
+            antialiased=False,
+            label=str(kind),
+        )
     line = [(time, e.device) for e in path for time in (e.start, e.end)]
     axes.plot(*zip(*line, strict=True), color=FRONT, linewidth=1.5, label="critical path")
     axes.set(xlim=(start, end), ylim=(stages + 0.5, -1.5), xlabel="time (s)")
@@ -221,10 +243,12 @@ assert 0.05 < idle[-1] < 0.06 and (idle[1:-1] > 0.13).all() and idle[0] > 0.12
 sample = root.parent / "shared" / "reference" / "calculon_sample.csv.gz"
 cases = read_cases(sample if sample.exists() else root / "tests" / "published" / "calculon.csv")
 kept = [row for row in predict_cases(cases) if row.skip is None and row.case.row.get("model") == "megatron-1T"]
-beside = pd.DataFrame({
-    "Calculon (s)": [float(row.case.row.get("total_time")) for row in kept],
-    "here (s)": [row.metrics["step_time"] for row in kept],
-})
+beside = pd.DataFrame(
+    {
+        "Calculon (s)": [float(row.case.row.get("total_time")) for row in kept],
+        "here (s)": [row.metrics["step_time"] for row in kept],
+    }
+)
 apart = (beside["here (s)"] / beside["Calculon (s)"] - 1.0).abs()
 rank = beside.corr("spearman").iloc[0, 1]
 assert rank > 0.99 and apart.median() < 0.025

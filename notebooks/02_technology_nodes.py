@@ -85,14 +85,22 @@ FLAGS = ("sequence_parallel", "overlap_dp", "overlap_tp")
 def machine(point):
     """The design at one point of the results: the generated accelerator and its best mapping."""
     made = dse.design(
-        workload="gpt-3-175b", system="eos", software="megatron-core-te-hopper", n_devices=1024, precision="bf16",
-        global_batch=2048, **{name: point[name].item() for name in MAPPING},
+        workload="gpt-3-175b",
+        system="eos",
+        software="megatron-core-te-hopper",
+        n_devices=1024,
+        precision="bf16",
+        global_batch=2048,
+        **{name: point[name].item() for name in MAPPING},
         **{name: float(point[name]) for name in FLAGS},
     )
-    made = replace(made, {
-        "system.accelerator": catalog.record(types.Accelerator, "gpu"),
-        "system.scale_out": catalog.record(types.Network, point.scale_out.item()),
-    })
+    made = replace(
+        made,
+        {
+            "system.accelerator": catalog.record(types.Accelerator, "gpu"),
+            "system.scale_out": catalog.record(types.Network, point.scale_out.item()),
+        },
+    )
     told = [c for c in point.coords.values() if c.ndim == 0 and c.attrs.get("path", "").startswith(CHIP)]
     stated = {c.attrs["path"]: c.item() for c in told}
     technology = {

@@ -66,8 +66,10 @@ def rate(chip=0, memory=0, network=0, precision="bf16", batch=0, software=False,
 
 published = {"A100, all recomputed": 107, "H100, FP8": 866, "B200, FP8": 1600}
 rows = {
-    "A100, all recomputed": [rate(batch=batch, software=software, recompute="full")
-                             for batch, software in [(0, False), (1, False), (1, True)]],
+    "A100, all recomputed": [
+        rate(batch=batch, software=software, recompute="full")
+        for batch, software in [(0, False), (1, False), (1, True)]
+    ],
     "A100": [rate(), rate(batch=1), rate(batch=1, software=True)],
     "H100, FP8": [rate(1, 1, 1, "fp8", batch, software) for batch, software in [(0, False), (1, False), (1, True)]],
     "B200, FP8": [rate(2, 2, 2, "fp8", batch, software) for batch, software in [(0, False), (1, False), (1, True)]],
@@ -96,8 +98,14 @@ table.round(0)
 
 # %%
 CHANGES = {
-    "recompute": {"recompute": "any"}, "compute": {"chip": 2}, "memory": {"memory": 2}, "network": {"network": 2},
-    "FP8": {"precision": "fp8"}, "FP4": {"precision": "fp4"}, "batch": {"batch": 1}, "software": {"software": True},
+    "recompute": {"recompute": "any"},
+    "compute": {"chip": 2},
+    "memory": {"memory": 2},
+    "network": {"network": 2},
+    "FP8": {"precision": "fp8"},
+    "FP4": {"precision": "fp4"},
+    "batch": {"batch": 1},
+    "software": {"software": True},
 }
 
 
@@ -146,8 +154,16 @@ figure, axes = plt.subplots(figsize=(6.0, 2.8), layout="constrained")
 start = 0.0
 for name, factor in sorted(factors.items(), key=lambda item: -item[1]):
     axes.barh(0, math.log(factor), left=start, height=0.5, color="#0e306e", edgecolor="white")
-    axes.text(start + 0.5 * math.log(factor), 0, f"{name} ×{factor:.2f}", ha="center", va="center", fontsize=7,
-              color="white", rotation=0 if factor > 2.0 else 90)
+    axes.text(
+        start + 0.5 * math.log(factor),
+        0,
+        f"{name} ×{factor:.2f}",
+        ha="center",
+        va="center",
+        fontsize=7,
+        color="white",
+        rotation=0 if factor > 2.0 else 90,
+    )
     start += math.log(factor)
 axes.set_yticks([])
 axes.set_xticks([math.log(x) for x in (1, 2, 4, 8, 16)], ["1", "2", "4", "8", "16"])
@@ -173,7 +189,8 @@ pd.Series({"A100 of 2021": math.exp(known[frozenset()])} | steps, name="tokens/s
 # %%
 energy = {
     chip: float(
-        results["fp8", "any"].energy_per_token.sel(accelerator=CHIPS[i], software=MODERN[i])
+        results["fp8", "any"]
+        .energy_per_token.sel(accelerator=CHIPS[i], software=MODERN[i])
         .isel(memory_bandwidth=i, scale_up=i, global_batch=1)
     )
     for i, chip in enumerate(("A100", "H100", "B200"))

@@ -67,10 +67,12 @@ assert big["hbm2-2-4"] / big["hbm3e-8-0"] > 1.9 and 1.35 < big["hbm3e-8-0"] / bi
 
 # %%
 PARTS = ("matrix", "attention", "communication", "host")
-parts = pd.DataFrame({
-    name: results[f"time_per_output_token_{name}"].sel(workload="llama-2-13b", scale_up="nvlink-4").to_series()
-    for name in PARTS
-})
+parts = pd.DataFrame(
+    {
+        name: results[f"time_per_output_token_{name}"].sel(workload="llama-2-13b", scale_up="nvlink-4").to_series()
+        for name in PARTS
+    }
+)
 axes = (1e3 * parts).rename(columns=lambda name: part(name).label).plot.barh(stacked=True, figsize=(6.5, 3.0))
 for bars, name in zip(axes.containers, PARTS, strict=True):
     for bar in bars:

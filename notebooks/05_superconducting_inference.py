@@ -42,7 +42,8 @@ results = dse.run(root / "sweeps" / "scd_inference.toml", output=False)
 told = ("accelerator", "chip_matrix_devices", "chip_memory_unit_energy", "chip_memory_unit_latency")
 names = [
     f"board, {joules / 8e-12:g} pJ/bit" + (", 300 ns" if latency > 1e-7 else "") + (", 15k" if devices > 1e4 else "")
-    if machine.startswith("scd") else machine
+    if machine.startswith("scd")
+    else machine
     for machine, devices, joules, latency in zip(*(results[name].values for name in told), strict=True)
 ]
 
@@ -89,8 +90,13 @@ for name, looks in LOOKS.items():
     left.plot(user, device, **looks, label=name)
     right.plot(user, 1.0 / energy.loc[name], **looks)
 left.set(xscale="log", yscale="log", xlabel="tokens/s per user", ylabel="tokens/s per device", title="Llama 3 70B")
-right.set(xscale="log", yscale="log", xlabel="tokens/s per user", ylabel="tokens/s per watt",
-          title="whole system: coolers, hosts, facility")
+right.set(
+    xscale="log",
+    yscale="log",
+    xlabel="tokens/s per user",
+    ylabel="tokens/s per watt",
+    title="whole system: coolers, hosts, facility",
+)
 for axes in (left, right):
     plain_ticks(axes.xaxis, axes.yaxis)
     axes.spines[["top", "right"]].set_visible(False)
@@ -108,8 +114,14 @@ more = token.loc[f"{cold}, 300 ns"] / token.loc[cold]
 assert 1.2 < more[1] < 1.3 and more[1024] < 1.03
 boards = token.loc[[warm, f"{warm}, 15k"]]
 assert (boards.max() / boards.min() < 1.01).all()
-pd.DataFrame({"times as fast, alone": faster[1], "tokens a joule, alone": frugal[1],
-              "tokens a joule, 64": frugal[64], "tokens a joule, 1,024": frugal[1024]}).round(2)
+pd.DataFrame(
+    {
+        "times as fast, alone": faster[1],
+        "tokens a joule, alone": frugal[1],
+        "tokens a joule, 64": frugal[64],
+        "tokens a joule, 1,024": frugal[1024],
+    }
+).round(2)
 
 # %% [markdown]
 # At 0.1 pJ/bit, the value with which boards win at training, a board gives a lone request a token 6 times as fast as a
@@ -126,9 +138,9 @@ pd.DataFrame({"times as fast, alone": faster[1], "tokens a joule, alone": frugal
 PARTS = ("matrix", "attention", "communication", "host", "prefill")
 figure, both = plt.subplots(1, 2, figsize=(7.0, 2.8), layout="constrained", sharey=True)
 for axes, flight in zip(both, (1, 1024), strict=True):
-    parts = pd.DataFrame({
-        part(name).label: 1e3 * table(f"time_per_output_token_{name}")[flight] for name in PARTS
-    }).loc[shown]
+    parts = pd.DataFrame(
+        {part(name).label: 1e3 * table(f"time_per_output_token_{name}")[flight] for name in PARTS}
+    ).loc[shown]
     parts.plot.barh(stacked=True, ax=axes, legend=False)
     for bars, name in zip(axes.containers, PARTS, strict=True):
         for bar in bars:

@@ -79,9 +79,18 @@ plot.pareto(results)
 
 # %%
 columns = ["accelerator", "precision", "concurrency", "tp"]
-found = results[[
-    "output_tokens_per_second_per_device", "output_tokens_per_second_per_user", "time_to_first_token", "share_in_time"
-]].to_dataframe().reset_index()
+found = (
+    results[
+        [
+            "output_tokens_per_second_per_device",
+            "output_tokens_per_second_per_user",
+            "time_to_first_token",
+            "share_in_time",
+        ]
+    ]
+    .to_dataframe()
+    .reset_index()
+)
 found = found.rename(columns=lambda name: name.replace("output_tokens_per_second_per_", ""))
 
 
@@ -103,8 +112,12 @@ axes.spines[["top", "right"]].set_visible(False)
 
 # %%
 h100, b200 = fronts["h100-sxm-80gb"], fronts["b200-sxm-180gb"]
-pd.concat({machine: designs[[*columns[1:], "user", "device"]].iloc[[0, len(designs) // 2, -1]]
-           for machine, designs in fronts.items()}).round(1)
+pd.concat(
+    {
+        machine: designs[[*columns[1:], "user", "device"]].iloc[[0, len(designs) // 2, -1]]
+        for machine, designs in fronts.items()
+    }
+).round(1)
 
 # %%
 for designs in fronts.values():

@@ -50,21 +50,35 @@ def design(model, policy):
     workload, devices, pp, stages, micro_batch, batch = MODELS[model]
     recompute, sequence_parallel = POLICIES[policy]
     return dse.design(
-        workload, "selene", "megatron-2022", n_devices=devices, tp=8, pp=pp, virtual_stages=stages, zero_stage=0,
-        micro_batch=micro_batch, global_batch=batch, precision="fp16", recompute=recompute,
+        workload,
+        "selene",
+        "megatron-2022",
+        n_devices=devices,
+        tp=8,
+        pp=pp,
+        virtual_stages=stages,
+        zero_stage=0,
+        micro_batch=micro_batch,
+        global_batch=batch,
+        precision="fp16",
+        recompute=recompute,
         sequence_parallel=sequence_parallel,
     )
 
 
 found = {(model, policy): dse.evaluate(design(model, policy)) for model in MODELS for policy in POLICIES}
 PARTS = {  # part of the peak → colour, hatch
-    "optimizer": ("#076344", "....."), "gradients": ("#1476de", ""), "weights": ("#0e306e", ""),
-    "embedding_and_head": ("#594c70", ""), "activations": ("#c94804", "/////"), "logits": ("#a6905e", ""),
+    "optimizer": ("#076344", "....."),
+    "gradients": ("#1476de", ""),
+    "weights": ("#0e306e", ""),
+    "embedding_and_head": ("#594c70", ""),
+    "activations": ("#c94804", "/////"),
+    "logits": ("#a6905e", ""),
     "buffers": ("#0f100e", ""),
 }
-memory = pd.DataFrame({
-    key: {part: float(getattr(point, f"peak_memory_{part}")) / GIB for part in PARTS} for key, point in found.items()
-}).T
+memory = pd.DataFrame(
+    {key: {part: float(getattr(point, f"peak_memory_{part}")) / GIB for part in PARTS} for key, point in found.items()}
+).T
 memory.round(1)  # GiB of a device
 
 # %%
@@ -75,8 +89,17 @@ with style():
         bottom = 0.0
         for part, (colour, hatch) in PARTS.items():
             values = memory.loc[model, part]
-            axes.bar(values.index, values, bottom=bottom, width=0.75, color=colour, hatch=hatch, edgecolor="white",
-                     linewidth=0.0, label=part.replace("_", " "))
+            axes.bar(
+                values.index,
+                values,
+                bottom=bottom,
+                width=0.75,
+                color=colour,
+                hatch=hatch,
+                edgecolor="white",
+                linewidth=0.0,
+                label=part.replace("_", " "),
+            )
             bottom = bottom + values
         axes.axhline(USABLE, color=INK, linewidth=0.9, linestyle=(0, (4, 2)))
         axes.set_title(f"GPT-{model}")
@@ -84,10 +107,12 @@ with style():
         for text in axes.get_xticklabels():
             text.set(ha="right", rotation_mode="anchor")
     figure.axes[0].set_ylabel("memory of a device (GiB)")
-    figure.axes[0].annotate(f"usable\n{USABLE:.1f} GiB", (4.4, USABLE), xytext=(0, 2), textcoords="offset points",
-                            ha="right")
-    figure.legend(*axes.get_legend_handles_labels(), loc="outside lower center", ncols=7, handlelength=1.0,
-                  columnspacing=1.0)
+    figure.axes[0].annotate(
+        f"usable\n{USABLE:.1f} GiB", (4.4, USABLE), xytext=(0, 2), textcoords="offset points", ha="right"
+    )
+    figure.legend(
+        *axes.get_legend_handles_labels(), loc="outside lower center", ncols=7, handlelength=1.0, columnspacing=1.0
+    )
 figure
 
 # %% [markdown]
@@ -96,8 +121,10 @@ figure
 
 # %%
 PUBLISHED = {  # GiB: state of the layers, activations kept without either technique, and with both
-    "22B": (45.5625, 59.25, 9.5625), "175B": (45.5625, 66.84375, 12.3515625),
-    "530B": (31.640625, 114.0234375, 23.076171875), "1T": (32.958984375, 131.25, 26.5625),
+    "22B": (45.5625, 59.25, 9.5625),
+    "175B": (45.5625, 66.84375, 12.3515625),
+    "530B": (31.640625, 114.0234375, 23.076171875),
+    "1T": (32.958984375, 131.25, 26.5625),
 }
 for model, (state, without, both) in PUBLISHED.items():
     activations = memory.loc[model].activations
@@ -171,14 +198,26 @@ with style():
     axes = figure.subplots()
     for (policy, split), rows in points.sort_values("memory").groupby(["recompute", "sequence_parallel"]):
         mark, colour = SERIES[policy]
-        axes.plot(rows.memory, rows.step_time, marker=mark, markersize=5, color=colour, linewidth=0.8,
-                  markerfacecolor=colour if split else "white", linestyle="-" if split else "--",
-                  label=f"{policy}{', SP' if split else ''}")
+        axes.plot(
+            rows.memory,
+            rows.step_time,
+            marker=mark,
+            markersize=5,
+            color=colour,
+            linewidth=0.8,
+            markerfacecolor=colour if split else "white",
+            linestyle="-" if split else "--",
+            label=f"{policy}{', SP' if split else ''}",
+        )
     axes.axvline(USABLE, color=INK, linewidth=0.9, linestyle=(0, (4, 2)))
     axes.annotate(f"usable\n{USABLE:.1f} GiB", (USABLE, 17.6), xytext=(3, 0), textcoords="offset points")
     axes.set(xlabel="peak memory of a device (GiB)", ylabel="step time (s)", title="GPT-3 175B on 64 A100")
-    figure.legend(*axes.get_legend_handles_labels(), loc="outside lower center", ncols=3,
-                  title="recompute; full: of 1/4, 2/4, 3/4 and all layers")
+    figure.legend(
+        *axes.get_legend_handles_labels(),
+        loc="outside lower center",
+        ncols=3,
+        title="recompute; full: of 1/4, 2/4, 3/4 and all layers",
+    )
 figure
 
 # %%

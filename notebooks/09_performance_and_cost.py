@@ -63,8 +63,16 @@ with style():
     for axes, area in zip(panels, made.chip_die_area.values, strict=True):
         for i, (node, colour) in enumerate(zip(made.node.values, shades(made.sizes["node"]), strict=True)):
             line = made.sel(node=node, chip_die_area=area).to_series().dropna()
-            axes.plot(line.index, line, color=colour, linestyle=dash(i), marker=marker(i), markersize=3, linewidth=1.2,
-                      label=str(node).upper())
+            axes.plot(
+                line.index,
+                line,
+                color=colour,
+                linestyle=dash(i),
+                marker=marker(i),
+                markersize=3,
+                linewidth=1.2,
+                label=str(node).upper(),
+            )
             axes.plot(line.idxmin(), line.min(), "o", markersize=8, markerfacecolor="none", color=FRONT)
         axes.set(xscale="log", xlabel="compute dies", title=f"{1e6 * area:,.0f} mm²", ylim=(0, None))
         axes.set_xticks([1, 2, 4, 8, 16], ["1", "2", "4", "8", "16"])
@@ -116,10 +124,19 @@ with style():
         axes.plot(rows.price, rows.step_time, marker(i), color=colour, markersize=5, label=kind)
         for name, row in rows.iterrows():
             if kind != "dragonfly":
-                axes.annotate(name.removeprefix(kind), (row.price, row.step_time), textcoords="offset points",
-                              xytext=(-4, -11) if kind == "torus" else (2, 4), fontsize=7)
-    axes.set(xlabel="price of the system (million USD)", ylabel="step time (s)", ylim=(3.4, None),
-             title="Mixtral-8x22B on 2,048 H100")
+                axes.annotate(
+                    name.removeprefix(kind),
+                    (row.price, row.step_time),
+                    textcoords="offset points",
+                    xytext=(-4, -11) if kind == "torus" else (2, 4),
+                    fontsize=7,
+                )
+    axes.set(
+        xlabel="price of the system (million USD)",
+        ylabel="step time (s)",
+        ylim=(3.4, None),
+        title="Mixtral-8x22B on 2,048 H100",
+    )
     axes.legend()
 figure
 
@@ -151,12 +168,15 @@ plot.collectives()
 
 # %%
 SYSTEMS, LARGE = topologies(), np.array([1e9])
-rates = pd.DataFrame({
-    (kind.name, devices): {
-        name: 1e-9 * float(bus_bandwidth(system, kind, devices, LARGE)[0]) for name, system in SYSTEMS.items()
+rates = pd.DataFrame(
+    {
+        (kind.name, devices): {
+            name: 1e-9 * float(bus_bandwidth(system, kind, devices, LARGE)[0]) for name, system in SYSTEMS.items()
+        }
+        for kind in KINDS
+        for devices in (8, 256)
     }
-    for kind in KINDS for devices in (8, 256)
-})
+)
 gather, exchange = rates["all_gather"], rates["all_to_all"]
 assert exchange.loc["tree 4:1 (H100)", 256] < 0.5 * exchange.loc["switch (H100)", 256]
 assert gather.loc["tree 4:1 (H100)", 256] == gather.loc["switch (H100)", 256]
@@ -178,8 +198,12 @@ run = swept("train_405b_money_carbon").to_dataframe().reset_index()
 run["device"] = run.accelerator.str.split("-").str[0].str.upper()
 run["grid"] = np.where(run.emissions_grid > run.emissions_grid.mean(), "USA", "hydropower")
 PARTS = {  # part → colour, hatch
-    "devices": ("#0e306e", ""), "servers": ("#1476de", ""), "scale_up": ("#589abc", "xxxxx"),
-    "scale_out": ("#c94804", "/////"), "facility": ("#594c70", ""), "maintenance": ("#a6905e", ""),
+    "devices": ("#0e306e", ""),
+    "servers": ("#1476de", ""),
+    "scale_up": ("#589abc", "xxxxx"),
+    "scale_out": ("#c94804", "/////"),
+    "facility": ("#594c70", ""),
+    "maintenance": ("#a6905e", ""),
     "electricity": ("#076344", "....."),
 }
 usa = run[run.grid == "USA"].set_index("device")
@@ -190,8 +214,17 @@ with style():
     left, right = figure.subplots(1, 2, width_ratios=[3, 2])
     bottom = 0.0
     for part, (colour, hatch) in PARTS.items():
-        left.bar(million.index, million[part], 0.6, bottom=bottom, color=colour, hatch=hatch, edgecolor="white",
-                 linewidth=0.0, label=part.replace("_", "-"))
+        left.bar(
+            million.index,
+            million[part],
+            0.6,
+            bottom=bottom,
+            color=colour,
+            hatch=hatch,
+            edgecolor="white",
+            linewidth=0.0,
+            label=part.replace("_", "-"),
+        )
         bottom = bottom + million[part]
     for place, (device, total) in enumerate(bottom.items()):
         days = usa.run_time_with_failures[device] / 86400
@@ -199,8 +232,16 @@ with style():
     left.set(ylabel="million USD a run", ylim=(0, 1.12 * bottom.max()))
     left.legend(loc="center left", bbox_to_anchor=(1.0, 0.5))
     for place, (grid, colour, hatch) in enumerate((("USA", "#1476de", ""), ("hydropower", "#076344", "....."))):
-        right.bar(np.arange(4) + 0.4 * place - 0.2, tonnes[grid], 0.38, color=colour, hatch=hatch, edgecolor="white",
-                  linewidth=0.0, label=grid)
+        right.bar(
+            np.arange(4) + 0.4 * place - 0.2,
+            tonnes[grid],
+            0.38,
+            color=colour,
+            hatch=hatch,
+            edgecolor="white",
+            linewidth=0.0,
+            label=grid,
+        )
     right.set_xticks(np.arange(4), tonnes.index)
     right.set(ylabel="t CO2 a run, machines included", ylim=(0, 1.3 * tonnes.max().max()))
     right.legend(loc="upper center", ncols=2, columnspacing=1.0)

@@ -77,8 +77,13 @@ with style():
         axes.plot(line, color=PALE, linewidth=0.8)
     axes.plot(reached[record["best_start"]], color=FRONT, linewidth=1.6, label="best of twelve starts")
     axes.axhline(luck, color=INK, linestyle=":", label=f"best of {chips:,} random chips")
-    axes.set(xlabel="step of the search", ylabel="million tokens a dollar", xlim=(0, None), ylim=(0, 6.5),
-             title="Llama-3-70B on 64 devices of up to 1 kW")
+    axes.set(
+        xlabel="step of the search",
+        ylabel="million tokens a dollar",
+        xlim=(0, None),
+        ylim=(0, 6.5),
+        title="Llama-3-70B on 64 devices of up to 1 kW",
+    )
     axes.legend(loc="lower right", bbox_to_anchor=(1.0, 0.06))
 figure
 
@@ -111,7 +116,8 @@ rows = {}
 for path in (path for path in record["design"] if short_name(path) in slopes):
     near = [math.log(tokens(replace(found, {path: record["design"][path] * (1 + way * STEP)}))) for way in (-1, 1)]
     rows[short_name(path)] = {
-        "less": (near[0] - middle) / math.log(1 - STEP), "gradient": slopes[short_name(path)],
+        "less": (near[0] - middle) / math.log(1 - STEP),
+        "gradient": slopes[short_name(path)],
         "more": (near[1] - middle) / math.log(1 + STEP),
     }
 checked = pd.DataFrame(rows).T.sort_values("gradient", ascending=False)
@@ -159,8 +165,10 @@ def swept(chip, areas, powers):
     both = chip[POWER] + chip["chip.memory_power"]
     rest = {name: value for name, value in chip.items() if name not in (CORES, POWER, "chip.memory_power")}
     told = "\n".join(
-        f'{name.replace("chiplets", "made.chiplets")} = "{value!r} {UNITS[name]}"' if name in UNITS
-        else f'{name.replace("chiplets", "made.chiplets")} = {value!r}' for name, value in rest.items()
+        f'{name.replace("chiplets", "made.chiplets")} = "{value!r} {UNITS[name]}"'
+        if name in UNITS
+        else f"{name.replace('chiplets', 'made.chiplets')} = {value!r}"
+        for name, value in rest.items()
     )
     axes = {CORES: areas, POWER: powers, "chip.memory_power": both - np.asarray(powers)}
     listed = "\n".join(f'"{name}" = {np.asarray(values).tolist()}' for name, values in axes.items())
@@ -182,8 +190,9 @@ with style():
     filled = axes.contourf(grid.chip_core_power, grid.chip_core_area, grid, levels=levels, cmap="Blues", extend="min")
     figure.colorbar(filled, label="million tokens a dollar", ticks=levels[::2])
     axes.plot(way[POWER], way[CORES], color=FRONT, linewidth=1.2, marker=".", markersize=3, label="best start")
-    axes.plot(chip[POWER], chip[CORES], "*", color=FRONT, markersize=11, markeredgecolor="white",
-              label="chip that was found")
+    axes.plot(
+        chip[POWER], chip[CORES], "*", color=FRONT, markersize=11, markeredgecolor="white", label="chip that was found"
+    )
     axes.set(xlabel="cores' share of the power", ylabel="cores' share of the area", xlim=(0.25, 0.9), ylim=(0.3, 0.87))
     figure.legend(*axes.get_legend_handles_labels(), loc="outside lower center", ncols=2)
 figure
@@ -214,11 +223,15 @@ assert held < 0.0 and math.isclose(held, anew, rel_tol=0.1)
 
 # %%
 usual = chip | {
-    name: float(leaf(base, leaf_path(name))) for name in chip
+    name: float(leaf(base, leaf_path(name)))
+    for name in chip
     if name.endswith(("_area", "_power")) and name != "chip.die_area"
 }
 PARTS = {
-    "cores": ("#0e306e", ""), "memory": ("#076344", "....."), "links": ("#c94804", "/////"), "cache": ("#1476de", ""),
+    "cores": ("#0e306e", ""),
+    "memory": ("#076344", "....."),
+    "links": ("#c94804", "/////"),
+    "cache": ("#1476de", ""),
     "other": ("#a6905e", ""),
 }
 
@@ -226,8 +239,12 @@ PARTS = {
 def split(chip):
     """Shares of the area, and of the power."""
     beside = 1 - chip[CORES]
-    area = {"cores": chip[CORES], "memory": beside * chip["chip.memory_area"], "links": beside * chip["chip.link_area"],
-            "cache": beside * chip["chip.cache_area"]}
+    area = {
+        "cores": chip[CORES],
+        "memory": beside * chip["chip.memory_area"],
+        "links": beside * chip["chip.link_area"],
+        "cache": beside * chip["chip.cache_area"],
+    }
     power = {"cores": chip[POWER], "memory": chip["chip.memory_power"], "links": chip["chip.link_power"]}
     return {"area": area | {"other": 1 - sum(area.values())}, "power": power | {"other": 1 - sum(power.values())}}
 
@@ -241,8 +258,9 @@ with style():
             left = 0.0
             for name, share in parts[what].items():
                 colour, hatch = PARTS[name]
-                axes.barh(row, 100 * share, 0.6, left, color=colour, hatch=hatch, edgecolor="white", linewidth=0.0,
-                          label=name)
+                axes.barh(
+                    row, 100 * share, 0.6, left, color=colour, hatch=hatch, edgecolor="white", linewidth=0.0, label=name
+                )
                 left += 100 * share
         axes.set(xlabel=f"{what} (%)", xlim=(0, 100))
     panels[0].set_yticks(range(2), shares)
@@ -254,13 +272,18 @@ figure
 # %%
 begun = {name: float(values[0]) for name, values in way.items()}
 rounded = {row["stacks"]: row["loss"] for row in record["whole_stacks"]}
-compared = pd.Series({
-    name: swept(one, [one[CORES]], [one[POWER]]).item()
-    for name, one in (
-        ("found", chip), ("with 2 stacks", chip | {"chip.stacks": 2.0}), ("with the catalogue's shares", usual),
-        ("where the best start began", begun),
-    )
-}, name="million tokens a dollar")
+compared = pd.Series(
+    {
+        name: swept(one, [one[CORES]], [one[POWER]]).item()
+        for name, one in (
+            ("found", chip),
+            ("with 2 stacks", chip | {"chip.stacks": 2.0}),
+            ("with the catalogue's shares", usual),
+            ("where the best start began", begun),
+        )
+    },
+    name="million tokens a dollar",
+)
 assert math.isclose(compared["where the best start began"], reached[record["best_start"], 0], rel_tol=0.01)
 assert compared["where the best start began"] < 0.33 * compared["found"]
 assert math.isclose(compared["found"] / compared["with 2 stacks"] - 1, rounded[2], rel_tol=0.01)

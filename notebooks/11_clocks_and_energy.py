@@ -56,8 +56,13 @@ with style():
             axes.plot(at.megahertz, at, "D", color=colour, markersize=6, markerfacecolor="none")
         axes.set(xlabel="clock of the cores (MHz)", title=f"{tokens} tokens", ylim=(0.55, 1.6))
     panels[0].set_ylabel("energy, relative to 1,440 MHz")
-    figure.legend(*axes.get_legend_handles_labels(), loc="outside lower center", ncols=4,
-                  title="●: least energy;  ◇: least energy × time", handlelength=2.6)
+    figure.legend(
+        *axes.get_legend_handles_labels(),
+        loc="outside lower center",
+        ncols=4,
+        title="●: least energy;  ◇: least energy × time",
+        handlelength=2.6,
+    )
 figure
 
 # %% [markdown]
@@ -67,15 +72,24 @@ figure
 
 # %%
 SLIDES = {
-    ("125M", 512): (30.8, 23.9), ("125M", 1024): (28.1, 18.3), ("1.3B", 128): (24.5, 27.4), ("1.3B", 512): (20.5, 14.8),
-    ("13B", 512): (10.8, 12.7), ("13B", 1024): (11.8, 11.3), ("175B", 128): (13.5, 11.3), ("175B", 512): (9.0, 15.5),
+    ("125M", 512): (30.8, 23.9),
+    ("125M", 1024): (28.1, 18.3),
+    ("1.3B", 128): (24.5, 27.4),
+    ("1.3B", 512): (20.5, 14.8),
+    ("13B", 512): (10.8, 12.7),
+    ("13B", 1024): (11.8, 11.3),
+    ("175B", 128): (13.5, 11.3),
+    ("175B", 512): (9.0, 15.5),
 }
-table = pd.DataFrame({
-    "saved": 100 * (1 - relative.min("megahertz")).to_series(),
-    "time lost": 100 * (time.sel(megahertz=least) / time.isel(megahertz=-1) - 1).to_series(),
-    "best clock": least.to_series(), "clock of least energy x time": product.to_series(),
-    "W at 1,440 MHz": results.device_power.isel(megahertz=-1).to_series(),
-})
+table = pd.DataFrame(
+    {
+        "saved": 100 * (1 - relative.min("megahertz")).to_series(),
+        "time lost": 100 * (time.sel(megahertz=least) / time.isel(megahertz=-1) - 1).to_series(),
+        "best clock": least.to_series(),
+        "clock of least energy x time": product.to_series(),
+        "W at 1,440 MHz": results.device_power.isel(megahertz=-1).to_series(),
+    }
+)
 table[["saved, slides", "time lost, slides"]] = pd.DataFrame(SLIDES, ["s", "t"]).T
 table.round(1)
 
@@ -115,29 +129,46 @@ with style():
     for i, (model, colour) in enumerate(lines):
         x = (time / time.min("megahertz")).sel(workload=model, seq_len=512)
         y = relative.sel(workload=model, seq_len=512)
-        axes.plot(x, y, color=colour, linestyle=dash(i), marker=marker(i), markevery=5, markersize=3, linewidth=1.2,
-                  label=f"GPT {model}")
+        axes.plot(
+            x,
+            y,
+            color=colour,
+            linestyle=dash(i),
+            marker=marker(i),
+            markevery=5,
+            markersize=3,
+            linewidth=1.2,
+            label=f"GPT {model}",
+        )
         axes.plot(x.sel(megahertz=840), y.sel(megahertz=840), "o", color=colour, markersize=7, markerfacecolor="none")
     axes.annotate("840 MHz", (1.2, 0.68), textcoords="offset points", xytext=(4, -8), color=INK)
-    axes.set(xlim=(0.98, 1.8), ylim=(0.6, 1.1), xlabel="time, relative to the fastest",
-             ylabel="energy, relative to 1,440 MHz", title="One decoder layer on an A30, 512 tokens")
-    figure.legend(*axes.get_legend_handles_labels(), loc="outside lower center", ncols=4, handlelength=2.0,
-                  columnspacing=1.0)
+    axes.set(
+        xlim=(0.98, 1.8),
+        ylim=(0.6, 1.1),
+        xlabel="time, relative to the fastest",
+        ylabel="energy, relative to 1,440 MHz",
+        title="One decoder layer on an A30, 512 tokens",
+    )
+    figure.legend(
+        *axes.get_legend_handles_labels(), loc="outside lower center", ncols=4, handlelength=2.0, columnspacing=1.0
+    )
 figure
 
 # %%
 on_front = {}
 for model in MODELS.values():
-    points = pd.DataFrame({
-        name: metric.sel(workload=model, seq_len=512).to_series() for name, metric in (("t", time), ("e", energy))
-    })
+    points = pd.DataFrame(
+        {name: metric.sel(workload=model, seq_len=512).to_series() for name, metric in (("t", time), ("e", energy))}
+    )
     points = points.sort_values(["t", "e"])
     on_front[model] = points[points.e < points.e.cummin().shift(fill_value=float("inf"))]
-spans = pd.DataFrame({
-    "clocks": {model: len(front) for model, front in on_front.items()},
-    "time": {model: front.t.max() / front.t.min() for model, front in on_front.items()},
-    "energy": {model: front.e.max() / front.e.min() for model, front in on_front.items()},
-})
+spans = pd.DataFrame(
+    {
+        "clocks": {model: len(front) for model, front in on_front.items()},
+        "time": {model: front.t.max() / front.t.min() for model, front in on_front.items()},
+        "energy": {model: front.e.max() / front.e.min() for model, front in on_front.items()},
+    }
+)
 spans.round(2)
 
 # %%

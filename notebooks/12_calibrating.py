@@ -62,8 +62,20 @@ def step_time(row):
 
 
 cases = [
-    {"model": model, "system": "eos", "software": "our-stack", "n_gpus": devices, "seq_len": tokens, "tp": tp, "pp": pp,
-     "vp": 1, "micro_batch": micro_batch, "recompute": recompute, "seq_parallel": int(tp > 1), **FIXED}
+    {
+        "model": model,
+        "system": "eos",
+        "software": "our-stack",
+        "n_gpus": devices,
+        "seq_len": tokens,
+        "tp": tp,
+        "pp": pp,
+        "vp": 1,
+        "micro_batch": micro_batch,
+        "recompute": recompute,
+        "seq_parallel": int(tp > 1),
+        **FIXED,
+    }
     for model, (tps, pps) in MAPPINGS.items()
     for tp, pp, micro_batch, devices, tokens, recompute in itertools.product(
         tps, pps, (1, 2), (128, 512), (2048, 8192), ("full", "selective")
@@ -81,6 +93,7 @@ table[["model", "n_gpus", "seq_len", "tp", "pp", "micro_batch", "recompute", "it
 # %% [markdown]
 # `dse predict unseen.csv -o predicted.csv --uncertainty` before, `dse calibrate measured.csv -o fitted.toml --catalog
 # my_catalog`, and `dse predict` again:
+
 
 # %%
 def predicted(name):
@@ -116,11 +129,24 @@ with style():
     for name, found, mark, colour in (("before", before, "s", PALE), ("after", after, "o", FRONT)):
         measured = found.iteration_s_measured
         middle, low, high = (found[f"pred_step_time{end}"] / measured for end in ("", "_low", "_high"))
-        axes.errorbar(measured * (0.98 if name == "before" else 1.02), middle, [middle - low, high - middle], fmt=mark,
-                      color=colour, markersize=3, linewidth=0.8, label=name)
+        axes.errorbar(
+            measured * (0.98 if name == "before" else 1.02),
+            middle,
+            [middle - low, high - middle],
+            fmt=mark,
+            color=colour,
+            markersize=3,
+            linewidth=0.8,
+            label=name,
+        )
     axes.axhline(1.0, color=INK, linewidth=0.8)
-    axes.set(xscale="log", ylim=(0.6, 1.4), xlabel="measured step (s)",
-             ylabel="predicted over measured", title="24 unseen rows, 80 % intervals")
+    axes.set(
+        xscale="log",
+        ylim=(0.6, 1.4),
+        xlabel="measured step (s)",
+        ylabel="predicted over measured",
+        title="24 unseen rows, 80 % intervals",
+    )
     plain_ticks(axes.xaxis)
     axes.legend(ncols=2, loc="upper left")
 figure
@@ -128,11 +154,17 @@ figure
 # %%
 stack = tomllib.loads((stacks / "our-stack.toml").read_text())
 old = tomllib.loads(nearest.read_text())
-values = pd.DataFrame({
-    name: {"catalogue": old[name]["value"], "fitted": stack[name]["value"], "spread": stack[name]["spread"],
-           "true": true}
-    for name, true in TRUTH.items()
-}).T
+values = pd.DataFrame(
+    {
+        name: {
+            "catalogue": old[name]["value"],
+            "fitted": stack[name]["value"],
+            "spread": stack[name]["spread"],
+            "true": true,
+        }
+        for name, true in TRUTH.items()
+    }
+).T
 with style():
     figure = new_figure(COLUMN, 2.2)
     axes = figure.subplots()

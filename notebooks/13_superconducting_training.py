@@ -50,10 +50,12 @@ GROUPS = {  # what takes energy → parts of the model, colour, hatch
     "facility": (["facility"], "#594c70", ""),
 }
 tokens = middle.energy_per_step / middle.energy_per_token
-energy = 1e3 * pd.DataFrame({
-    group: (sum(middle[f"energy_per_step_{part}"] for part in parts) / tokens).to_series()
-    for group, (parts, *_) in GROUPS.items()
-})
+energy = 1e3 * pd.DataFrame(
+    {
+        group: (sum(middle[f"energy_per_step_{part}"] for part in parts) / tokens).to_series()
+        for group, (parts, *_) in GROUPS.items()
+    }
+)
 energy.round(1)  # mJ a token
 
 # %%
@@ -66,13 +68,23 @@ with style():
     left.set(xlabel="step time (s)", xlim=(0, 155))
     start = 0.0
     for group, (_, colour, hatch) in GROUPS.items():
-        right.barh(names, energy[group], 0.7, left=start, color=colour, hatch=hatch, edgecolor="white", linewidth=0.0,
-                   label=group)
+        right.barh(
+            names,
+            energy[group],
+            0.7,
+            left=start,
+            color=colour,
+            hatch=hatch,
+            edgecolor="white",
+            linewidth=0.0,
+            label=group,
+        )
         start = start + energy[group]
     right.set(xlabel="energy of a token, whole system (mJ)")
     left.invert_yaxis()
-    figure.legend(*right.get_legend_handles_labels(), loc="outside lower center", ncols=6, columnspacing=1.2,
-                  handlelength=1.2)
+    figure.legend(
+        *right.get_legend_handles_labels(), loc="outside lower center", ncols=6, columnspacing=1.2, handlelength=1.2
+    )
     figure.suptitle("Llama 3 70B: 64 GPUs or 8 boards (junctions a FLOP, energy of a bit of memory)")
 figure
 
@@ -113,18 +125,36 @@ with style():
     advantage = results.energy_per_token.sel(machine=b200) / results.energy_per_token
     for i, (name, colour) in enumerate(zip(boards, shades(len(boards)), strict=True)):
         lines = advantage.sel(machine=name)
-        axes.fill_between(lines.chip_cooler, lines.min("chip_memory_cooler"), lines.max("chip_memory_cooler"),
-                          color=colour, alpha=0.25, linewidth=0)
-        axes.plot(lines.chip_cooler, lines.sel(chip_memory_cooler=0.3), color=colour, linestyle=dash(i),
-                  marker=marker(i), markersize=4, label=name)
+        axes.fill_between(
+            lines.chip_cooler,
+            lines.min("chip_memory_cooler"),
+            lines.max("chip_memory_cooler"),
+            color=colour,
+            alpha=0.25,
+            linewidth=0,
+        )
+        axes.plot(
+            lines.chip_cooler,
+            lines.sel(chip_memory_cooler=0.3),
+            color=colour,
+            linestyle=dash(i),
+            marker=marker(i),
+            markersize=4,
+            label=name,
+        )
     axes.axhline(1.0, color="#1a1a1a", linewidth=0.8)
-    axes.set(xlabel="efficiency of the coolers of logic, of Carnot's", yscale="log",
-             ylabel="tokens a joule, over a B200")
+    axes.set(
+        xlabel="efficiency of the coolers of logic, of Carnot's", yscale="log", ylabel="tokens a joule, over a B200"
+    )
     axes.set_xticks([0.1, 0.2, 0.3])
     axes.set_yticks([1, 2, 5, 10, 20], ["1", "2", "5", "10", "20"])
     axes.minorticks_off()
-    figure.legend(*axes.get_legend_handles_labels(), loc="outside lower center", ncols=2,
-                  title="bands: coolers of memory, 0.2 to 0.4 of Carnot's")
+    figure.legend(
+        *axes.get_legend_handles_labels(),
+        loc="outside lower center",
+        ncols=2,
+        title="bands: coolers of memory, 0.2 to 0.4 of Carnot's",
+    )
 figure
 
 # %%

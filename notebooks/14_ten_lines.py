@@ -83,8 +83,10 @@ lines
 # %%
 design = dse.design("our-40b", "our-cluster", n_devices=512, tp=4, pp=2, global_batch=512, seq_len=4096)
 metrics = dse.evaluate(design)
-print(f"{metrics.parameters / 1e9:.1f} billion parameters, {metrics.step_time:.2f} s a step, MFU {metrics.mfu:.0%}, "
-      f"{metrics.peak_memory / 2**30:.0f} of {design.system.accelerator.memory.capacity / 2**30:.0f} GiB")
+print(
+    f"{metrics.parameters / 1e9:.1f} billion parameters, {metrics.step_time:.2f} s a step, MFU {metrics.mfu:.0%}, "
+    f"{metrics.peak_memory / 2**30:.0f} of {design.system.accelerator.memory.capacity / 2**30:.0f} GiB"
+)
 
 # %% [markdown]
 # The chip beside two that are sold, as an axis of a sweep: which of them trains the model fastest, on 512
@@ -92,7 +94,8 @@ print(f"{metrics.parameters / 1e9:.1f} billion parameters, {metrics.step_time:.2
 # its own file, or of its family; the network between nodes is that of the cluster.
 
 # %%
-results = dse.run(from_text("""
+results = dse.run(
+    from_text("""
 title = "Our 40B on a chip of its data sheet and two that are sold"
 [workload]
 name = "our-40b"
@@ -117,7 +120,9 @@ sequence_parallel = [true]
 minimize = "step_time"
 [output]
 keep = "best"
-"""), output=False)
+"""),
+    output=False,
+)
 rate = results.tokens_per_second_per_device.to_pandas()
 rate.round(0)
 
@@ -126,10 +131,22 @@ with style():
     figure = new_figure(COLUMN, 2.6)
     axes = figure.subplots()
     for i, (device, colour) in enumerate(zip(rate.index, shades(len(rate)), strict=True)):
-        axes.plot(rate.columns, rate.loc[device], color=colour, linestyle=dash(i), marker=marker(i), markersize=4,
-                  label=device)
-    axes.set(xscale="log", ylim=(0, None), xlabel="sequences a step", ylabel="tokens/s a device",
-             title="Our 40B on 512 devices")
+        axes.plot(
+            rate.columns,
+            rate.loc[device],
+            color=colour,
+            linestyle=dash(i),
+            marker=marker(i),
+            markersize=4,
+            label=device,
+        )
+    axes.set(
+        xscale="log",
+        ylim=(0, None),
+        xlabel="sequences a step",
+        ylabel="tokens/s a device",
+        title="Our 40B on 512 devices",
+    )
     axes.set_xticks(rate.columns, [f"{n:,}" for n in rate.columns])
     axes.minorticks_off()
     axes.legend()

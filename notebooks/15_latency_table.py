@@ -41,7 +41,9 @@ MODELS = list(results.workload.values)
 
 # From memory: shown, and compared with by nothing. The stack, and what its times include, are not known here.
 PUBLISHED = {
-    ("llama-2-7b", 1): (2190, 1440), ("llama-2-7b", 8): (1187, 828), ("llama-2-13b", 1): (3884, 2396),
+    ("llama-2-7b", 1): (2190, 1440),
+    ("llama-2-7b", 8): (1187, 828),
+    ("llama-2-13b", 1): (3884, 2396),
     ("llama-2-70b", 8): (4735, 3202),
 }
 ours = (1e3 * latency).to_series().unstack("accelerator").rename(columns=DEVICES)
@@ -55,9 +57,9 @@ table.round(0).astype("Int64")
 # %%
 assert table["ours, ms"].isna().sum().tolist() == [1, 1] and ours.loc["llama-2-70b", 1].isna().all()
 faster = ours["A100"] / ours["H100"]
-bandwidth = np.divide(*(
-    float(catalog.record(types.Accelerator, name).memory.bandwidth) for name in ("h100-sxm-80gb", "a100-sxm-80gb")
-))
+bandwidth = np.divide(
+    *(float(catalog.record(types.Accelerator, name).memory.bandwidth) for name in ("h100-sxm-80gb", "a100-sxm-80gb"))
+)
 fewest = [("llama-2-7b", 1), ("llama-2-13b", 1), ("llama-2-70b", 2)]
 assert 1.6 < bandwidth < 1.7 and faster[fewest].between(1.6, 1.8).all()
 assert faster.drop(fewest).dropna().between(1.1, bandwidth).all()
@@ -95,11 +97,24 @@ with style():
     for axes, model in zip(panels, MODELS, strict=True):
         for place, (device, name) in enumerate(DEVICES.items()):
             axes.plot(degrees, latency.sel(workload=model, accelerator=device), **looks[device], label=f"{name}, ours")
-            axes.plot(degrees, [floor(model, device, n) for n in degrees], color=looks[device]["color"], linestyle=":",
-                      linewidth=1.0, label=f"{name}, weights at full bandwidth")
+            axes.plot(
+                degrees,
+                [floor(model, device, n) for n in degrees],
+                color=looks[device]["color"],
+                linestyle=":",
+                linewidth=1.0,
+                label=f"{name}, weights at full bandwidth",
+            )
             shown = {n: 1e-3 * PUBLISHED[model, n][place] for n in degrees.tolist() if (model, n) in PUBLISHED}
-            axes.plot(list(shown), list(shown.values()), "o", markersize=8, markerfacecolor="none",
-                      color=looks[device]["color"], label=f"{name}, published")
+            axes.plot(
+                list(shown),
+                list(shown.values()),
+                "o",
+                markersize=8,
+                markerfacecolor="none",
+                color=looks[device]["color"],
+                label=f"{name}, published",
+            )
         axes.set(xscale="log", yscale="log", xlabel="devices (tp)", title=f"{model}, 200 + 200 tokens")
         axes.set_xticks(degrees, [str(n) for n in degrees])
         axes.set_yticks([0.1, 0.3, 1, 3, 10], ["0.1", "0.3", "1", "3", "10"])
@@ -109,10 +124,12 @@ with style():
 figure
 
 # %%
-floors = pd.DataFrame({
-    name: {(model, n): floor(model, device, n) for model in MODELS for n in degrees.tolist()}
-    for device, name in DEVICES.items()
-})
+floors = pd.DataFrame(
+    {
+        name: {(model, n): floor(model, device, n) for model in MODELS for n in degrees.tolist()}
+        for device, name in DEVICES.items()
+    }
+)
 share = (1e3 * floors / ours).unstack().loc[MODELS]
 assert share.max().max() < 1.0 and share.xs(1, axis=1, level=1).stack().dropna().between(0.6, 0.71).all()
 assert share.xs(8, axis=1, level=1).loc["llama-2-7b"].max() < 0.2
@@ -134,8 +151,9 @@ with style():
         below = np.zeros(len(degrees))
         for piece in PARTS:
             times = 1e3 * results[f"time_per_output_token_{piece}"].sel(workload=MODEL, accelerator=device).values
-            axes.bar([str(n) for n in degrees], times, bottom=below, width=0.6, label=part(piece).label,
-                     **part(piece).fill)
+            axes.bar(
+                [str(n) for n in degrees], times, bottom=below, width=0.6, label=part(piece).label, **part(piece).fill
+            )
             below += times
         axes.set(xlabel="devices (tp)", title=f"{MODEL} on {name}")
     panels[0].set_ylabel("ms an output token")
@@ -143,9 +161,7 @@ with style():
 figure
 
 # %%
-parts = pd.DataFrame({
-    name: results[f"time_per_output_token_{name}"].sel(workload=MODEL).to_series() for name in PARTS
-})
+parts = pd.DataFrame({name: results[f"time_per_output_token_{name}"].sel(workload=MODEL).to_series() for name in PARTS})
 shares = parts.div(parts.sum(axis=1), axis=0)
 rest = (shares.communication + shares.host).unstack("tp").rename(index=DEVICES)
 assert rest.diff(axis=1).iloc[:, 1:].gt(0.0).all().all()

@@ -53,9 +53,12 @@ minimize = "step_time"
 
 #: Files whose programs take minutes to compile.
 LONG = (
-    "properties/test_laws.py", "sweep/test_chips.py", "cli/test_cli.py", "model/accounts/test_energy.py",
+    "properties/test_laws.py",
+    "sweep/test_chips.py",
+    "cli/test_cli.py",
+    "model/accounts/test_energy.py",
     "search/test_codesign.py",
-)  # fmt: skip
+)
 
 
 #: XLA compiles in less time under these, and what it makes runs slower: tests compile much and run little. Tests
@@ -79,8 +82,11 @@ def pytest_configure(config: pytest.Config) -> None:
     os.environ.setdefault("XLA_FLAGS", QUICK_COMPILATION)
     kept = config.rootpath / ".cache"
     os.environ.setdefault("DSE_CACHE", str(kept / "dse"))
-    for name, value in (("COMPILATION_CACHE_DIR", kept / "jax"), ("PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS", 0),
-                        ("PERSISTENT_CACHE_MIN_ENTRY_SIZE_BYTES", -1)):  # fmt: skip
+    for name, value in (
+        ("COMPILATION_CACHE_DIR", kept / "jax"),
+        ("PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS", 0),
+        ("PERSISTENT_CACHE_MIN_ENTRY_SIZE_BYTES", -1),
+    ):
         os.environ.setdefault(f"JAX_{name}", str(value))
     os.environ.pop("DSE_CATALOG", None)
     from dse.io.environment import fuse_outputs

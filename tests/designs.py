@@ -30,10 +30,19 @@ from dse.types import (
 )
 
 KERNELS = Kernels(
-    matrix_efficiency=0.85, matrix_depth=100.0, tile_rows=128.0, tile_columns=128.0, wave_quantization=0.1,
-    vector_efficiency=0.7, memory_efficiency=0.85, roofline_blend=0.2, kernel_floor=4e-6,
-    flash_efficiency=0.6, flash_sequence=500.0, flash_backward=1.2,
-)  # fmt: skip
+    matrix_efficiency=0.85,
+    matrix_depth=100.0,
+    tile_rows=128.0,
+    tile_columns=128.0,
+    wave_quantization=0.1,
+    vector_efficiency=0.7,
+    memory_efficiency=0.85,
+    roofline_blend=0.2,
+    kernel_floor=4e-6,
+    flash_efficiency=0.6,
+    flash_sequence=500.0,
+    flash_backward=1.2,
+)
 
 ACCELERATOR = Accelerator(
     matrix_rate=MatrixRate(
@@ -54,22 +63,61 @@ SCALE_OUT = dataclasses.replace(SCALE_UP, bandwidth=25e9, latency=8e-6, domain=6
 SYSTEM = System(accelerator=ACCELERATOR, scale_up=SCALE_UP, scale_out=SCALE_OUT, n_devices=1.0)
 
 SOFTWARE = Software(
-    attention=0.0, fused_elementwise=1.0, matrix_slowdown=1.05, elementwise_slowdown=1.0, host_time=5e-4,
-    step_overhead=0.0, tp_overlap=0.8, backward_tp_overlap=0.5, cp_overlap=0.8, dp_overlap=0.8, pp_overlap=0.5,
-    collective=0.0, gradient_bytes=4.0, gradient_message_bytes=4.0, logit_bytes=4.0, cross_entropy_traffic=24.0,
-    gradient_cache=0.0, reserve=0.0,
-)  # fmt: skip
+    attention=0.0,
+    fused_elementwise=1.0,
+    matrix_slowdown=1.05,
+    elementwise_slowdown=1.0,
+    host_time=5e-4,
+    step_overhead=0.0,
+    tp_overlap=0.8,
+    backward_tp_overlap=0.5,
+    cp_overlap=0.8,
+    dp_overlap=0.8,
+    pp_overlap=0.5,
+    collective=0.0,
+    gradient_bytes=4.0,
+    gradient_message_bytes=4.0,
+    logit_bytes=4.0,
+    cross_entropy_traffic=24.0,
+    gradient_cache=0.0,
+    reserve=0.0,
+)
 
 WORKLOAD = Workload(
-    n_layers=16.0, hidden=4096.0, n_heads=32.0, n_kv_heads=32.0, head_dim=128.0, ffn_hidden=16384.0, gated=0.0,
-    vocab=51200.0, tied_embeddings=1.0, learned_positions=1.0, rotary=0.0, relative_positions=0.0, dropout=1.0,
-    window=2048.0, local_layers=0.0, seq_len=2048.0, global_batch=64.0,
-)  # fmt: skip
+    n_layers=16.0,
+    hidden=4096.0,
+    n_heads=32.0,
+    n_kv_heads=32.0,
+    head_dim=128.0,
+    ffn_hidden=16384.0,
+    gated=0.0,
+    vocab=51200.0,
+    tied_embeddings=1.0,
+    learned_positions=1.0,
+    rotary=0.0,
+    relative_positions=0.0,
+    dropout=1.0,
+    window=2048.0,
+    local_layers=0.0,
+    seq_len=2048.0,
+    global_batch=64.0,
+)
 
 MAPPING = Mapping(
-    tp=1.0, pp=1.0, dp=1.0, cp=1.0, micro_batch=1.0, virtual_stages=1.0, recompute=0.0, zero_stage=0.0,
-    sequence_parallel=0.0, overlap_dp=0.0, overlap_tp=0.0, precision=3.0, placement=0.0,
-)  # fmt: skip
+    tp=1.0,
+    pp=1.0,
+    dp=1.0,
+    cp=1.0,
+    micro_batch=1.0,
+    virtual_stages=1.0,
+    recompute=0.0,
+    zero_stage=0.0,
+    sequence_parallel=0.0,
+    overlap_dp=0.0,
+    overlap_tp=0.0,
+    precision=3.0,
+    placement=0.0,
+)
 
 
 def make_design(workload=WORKLOAD, system=SYSTEM, software=SOFTWARE, **mapping) -> Design:
@@ -158,10 +206,13 @@ _SWITCHES = (
 
 #: Leaves that may be any number near the one they have; others have tests of their own.
 _NUMBERS = [
-    p for p, about in known_leaves().items()
-    if p.startswith(("system.", "software.")) and not p.endswith(_SWITCHES) and about.get("default", 1.0) is not None
+    p
+    for p, about in known_leaves().items()
+    if p.startswith(("system.", "software."))
+    and not p.endswith(_SWITCHES)
+    and about.get("default", 1.0) is not None
     and not p.startswith(tuple(OPTIONAL.keys() - {CHIP}))
-]  # fmt: skip
+]
 
 #: Those of a machine whose accelerator is stated, and of one whose accelerator is generated from its chip.
 STATED = [path for path in _NUMBERS if not path.startswith(f"{CHIP}.")]

@@ -49,9 +49,10 @@ def cut_off(figure: Figure) -> list[str]:
     """Texts that reach beyond the canvas."""
     width, height = figure.get_size_inches() * figure.dpi
     return [
-        text for text, box in boxes(figure)
+        text
+        for text, box in boxes(figure)
         if box.x0 < -TOUCH or box.y0 < -TOUCH or box.x1 > width + TOUCH or box.y1 > height + TOUCH
-    ]  # fmt: skip
+    ]
 
 
 def assert_readable(figure: Figure) -> None:

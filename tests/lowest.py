@@ -62,8 +62,20 @@ def main() -> None:
         run(uv, "venv", "-q", "--python", wanted, folder / "env")
         versions = folder / "versions.txt"
         extras = [word for extra in ("search", "plot", "test") for word in ("--extra", extra)]
-        run(uv, "pip", "compile", "-q", "--python", python, "--resolution", resolution, *extras, "-o", versions,
-            ROOT / "pyproject.toml")
+        run(
+            uv,
+            "pip",
+            "compile",
+            "-q",
+            "--python",
+            python,
+            "--resolution",
+            resolution,
+            *extras,
+            "-o",
+            versions,
+            ROOT / "pyproject.toml",
+        )
         run(uv, "pip", "install", "-q", "--python", python, "-r", versions)
         run(uv, "pip", "install", "-q", "--python", python, "--no-deps", wheel)
         run(uv, "pip", "list", "--python", python)
@@ -72,8 +84,19 @@ def main() -> None:
             copy = shutil.copytree if (ROOT / one).is_dir() else shutil.copy
             copy(ROOT / one, folder / "elsewhere" / one)
         # Older versions warn of what newer Pythons deprecate: that is theirs to mend. What dse notes is ours.
-        run(python, "-m", "pytest", "-q", "-o", "filterwarnings=default", "-W", "error::dse.errors.Notice", *SMOKE,
-            folder=folder / "elsewhere", DSE_CACHE=str(folder / "cache"))
+        run(
+            python,
+            "-m",
+            "pytest",
+            "-q",
+            "-o",
+            "filterwarnings=default",
+            "-W",
+            "error::dse.errors.Notice",
+            *SMOKE,
+            folder=folder / "elsewhere",
+            DSE_CACHE=str(folder / "cache"),
+        )
 
 
 if __name__ == "__main__":

@@ -25,9 +25,7 @@ class Case(NamedTuple):
         return STUDIES[self.kind]
 
     def design(self) -> Design:
-        return dse.design(
-            self.workload, self.system, self.software, any_option=True, kind=self.kind, **self.settings
-        )
+        return dse.design(self.workload, self.system, self.software, any_option=True, kind=self.kind, **self.settings)
 
 
 def _trains(workload: str, system: str, software: str | None = None, **settings: Any) -> Case:

@@ -36,9 +36,13 @@ def start(
     """
     inherited = {name: value for name, value in os.environ.items() if not name.startswith("JAX_")}
     return subprocess.Popen(
-        [sys.executable, "-c", first + _COMMAND, *map(str, arguments)], start_new_session=group, text=True,
-        env=inherited | {"DSE_CACHE": str(kept)} | environment, stdout=subprocess.PIPE, stderr=subprocess.PIPE,
-    )  # fmt: skip
+        [sys.executable, "-c", first + _COMMAND, *map(str, arguments)],
+        start_new_session=group,
+        text=True,
+        env=inherited | {"DSE_CACHE": str(kept)} | environment,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+    )
 
 
 def assert_completes(arguments: Iterable[object], kept: Path, output: Path, data: str) -> None:

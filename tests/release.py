@@ -29,13 +29,17 @@ MOST = {".whl": 2_500_000, ".gz": 8_000_000}
 #: Extras that the trial installs, and its commands; what a server needs to be asked follows in :func:`asked`.
 EXTRAS = ("api", "report", "recipes")
 COMMANDS = (
-    "dse --version", "dse examples", "dse run example:megatron_1t_4096_a100 --keep top:100 -o best.nc",
+    "dse --version",
+    "dse examples",
+    "dse run example:megatron_1t_4096_a100 --keep top:100 -o best.nc",
     "dse evaluate -w megatron-1t -s selene -n 3072 --set tp=8 --set pp=64 --set recompute=full",
     "dse report best.nc --live -o best.html",
-    "dse page -w llama-3-70b -s h100 -n 512 --set tp=8 --set pp=4 -o design.html", "dse catalog show h100",
+    "dse page -w llama-3-70b -s h100 -n 512 --set tp=8 --set pp=4 -o design.html",
+    "dse catalog show h100",
     "dse launch -w llama-3-70b -s eos --for maxtext --format file --set tp=8 -n 512",
-    "python readme.py", "python ask.py",
-)  # fmt: skip
+    "python readme.py",
+    "python ask.py",
+)
 
 #: Asks a server of HTTP, and one of MCP as an agent does.
 _ASK = """
@@ -109,21 +113,25 @@ def needed() -> dict[str, tuple[bool, str]]:
     return {
         "the changelog has this version with a date, and nothing unreleased": (
             bool(re.search(rf"^## {re.escape(version)} \(\d{{4}}-\d\d-\d\d\)$", changes, re.MULTILINE))
-            and unreleased is not None and not unreleased[1].strip(),
+            and unreleased is not None
+            and not unreleased[1].strip(),
             "close Unreleased of CHANGELOG.md, raise __version__ of dse/__init__.py",
         ),
         "CITATION.cff has this version": (f"\nversion: {version}\n" in citation, "write it there"),
         "the address of the repository is stated": (
-            bool(settings["hooks"]["custom"]["repository"]), "write repository in pyproject.toml, as in CITATION.cff",
+            bool(settings["hooks"]["custom"]["repository"]),
+            "write repository in pyproject.toml, as in CITATION.cff",
         ),
         "nothing is left to commit": (not git("status", "--porcelain"), "commit it"),
         "the commit has its tag": (
-            tag in git("tag", "--points-at", "HEAD").split(), f"git tag -a {tag} -m 'dse {version}'",
+            tag in git("tag", "--points-at", "HEAD").split(),
+            f"git tag -a {tag} -m 'dse {version}'",
         ),
         "wheel and source distribution are built": (
-            len([*DIST.glob(f"{NAME.replace('-', '_')}-{version}*")]) == 2, "make dist, then make dist-try",
+            len([*DIST.glob(f"{NAME.replace('-', '_')}-{version}*")]) == 2,
+            "make dist, then make dist-try",
         ),
-    }  # fmt: skip
+    }
 
 
 def main() -> int:

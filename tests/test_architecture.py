@@ -17,9 +17,17 @@ ROOT = Path(__file__).parents[1]
 LEVELS: list[tuple[str, ...]] = [
     ("dse",),  # the package itself: public names, imported when they are asked for
     (
-        "dse.io", "dse.designs", "dse.doors", "dse.views",  # the rooms themselves, which import nothing
-        "dse.errors", "dse.io.distribution", "dse.io.environment", "dse.doors.equations",
-        "dse.io.quantities", "dse.views.headings", "dse.views.document",
+        "dse.io",
+        "dse.designs",
+        "dse.doors",
+        "dse.views",  # the rooms themselves, which import nothing
+        "dse.errors",
+        "dse.io.distribution",
+        "dse.io.environment",
+        "dse.doors.equations",
+        "dse.io.quantities",
+        "dse.views.headings",
+        "dse.views.document",
     ),
     ("dse.io.interruption", "dse.io.terminal"),
     ("dse.io.files", "dse.doors.recording"),
@@ -146,7 +154,7 @@ def test_there_are_no_circles():
 
     def visit(module: str, path: tuple[str, ...]) -> None:
         if state.get(module) == 1:
-            raise AssertionError(" → ".join((*path[path.index(module):], module)))
+            raise AssertionError(" → ".join((*path[path.index(module) :], module)))
         if module in state:
             return
         state[module] = 1
@@ -194,8 +202,14 @@ def test_importing_changes_no_environment():
         outside = [s for s in statements if not isinstance(s, ast.FunctionDef | ast.ClassDef)]
         for node in itertools.chain.from_iterable(map(ast.walk, outside)):
             called = isinstance(node, ast.Call) and ast.unparse(node.func)
-            assert not called or not called.endswith((
-                "environ.setdefault", "environ.update", "putenv", "config.update", "fuse_outputs",
-            )), f"{module}: {ast.unparse(node)}"  # fmt: skip
+            assert not called or not called.endswith(
+                (
+                    "environ.setdefault",
+                    "environ.update",
+                    "putenv",
+                    "config.update",
+                    "fuse_outputs",
+                )
+            ), f"{module}: {ast.unparse(node)}"
             if isinstance(node, ast.Assign):
                 assert not any("environ" in ast.unparse(t) for t in node.targets), f"{module}: {ast.unparse(node)}"

@@ -109,10 +109,16 @@ def test_another_users_key_is_not_taken(folder, monkeypatch):
     assert cache.folder() is None and cache.load("seven") is None
 
 
-@pytest.mark.parametrize("spoil", [
-    lambda key: key.chmod(0o644), lambda key: key.unlink(), lambda key: key.write_bytes(b"short"),
-    lambda key: (key.rename(key.with_name("other")), key.symlink_to("other")), lambda key: (key.unlink(), key.mkdir()),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    "spoil",
+    [
+        lambda key: key.chmod(0o644),
+        lambda key: key.unlink(),
+        lambda key: key.write_bytes(b"short"),
+        lambda key: (key.rename(key.with_name("other")), key.symlink_to("other")),
+        lambda key: (key.unlink(), key.mkdir()),
+    ],
+)
 def test_a_key_that_others_may_know_makes_all_foreign(folder, spoil):
     cache.save("seven", 7)
     old = (folder / "key").read_bytes()

@@ -110,6 +110,7 @@ def test_every_door_tells_of_mixtures_of_experts(tmp_path):
 
 def test_a_machine_has_the_same_numbers_of_a_mixture_by_any_name():
     """``eos`` has H100s in their own nodes and network; its own stack never saw a mixture of experts."""
+
     def said(system):
         asked = ["evaluate", "-w", "qwen3-235b-a22b", "-s", system, "-n", "256", "--set", "ep=8", "--json"]
         return json.loads(CliRunner().invoke(app, asked).stdout)
@@ -168,9 +169,11 @@ def test_sweeps_tell_whose_rows_it_is():
     """Rows of one stack end elsewhere than those of another, and some have none."""
     tables = toy.sweep(
         'software = ["nemo", "megatron-2022", "megatron-core-te"]\ntp = [1]\nmicro_batch = [1]',
-        system="n_devices = 4096", workload="global_batch = 4096",
-        more='[output]\nkeep = "best"', study=toy.STUDY,
-    )  # fmt: skip
+        system="n_devices = 4096",
+        workload="global_batch = 4096",
+        more='[output]\nkeep = "best"',
+        study=toy.STUDY,
+    )
     found = dse.sweep.perform(tables, False, study=toy.STUDY)[1].outside.partition("calibrated range: ")[2]
     parts = dict(part.split(": ", 1) for part in found.split("; ") if ": " in part)
     assert parts["nemo"].startswith("devices 4,096 (rows up to 1,024)") and "megatron-2022" in parts

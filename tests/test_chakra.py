@@ -195,8 +195,11 @@ def test_bytes_of_messages_are_those_of_the_model(tmp_path):
     _, ranks, groups = written("stages", tmp_path)
     layers, micro, size = 8 / 4, 16 / 2, 2.0 * 2048 * 5120  # per stage; micro-batches; B of an activation
     own = [one for one in ranks[0] if one[2] == COLLECTIVE]
-    of_tensors = sum(about["comm_size"] for *_, about in own if len(groups[about["pg_name"].decode()]) == 2
-                     and about["comm_type"] == 0)  # fmt: skip
+    of_tensors = sum(
+        about["comm_size"]
+        for *_, about in own
+        if len(groups[about["pg_name"].decode()]) == 2 and about["comm_type"] == 0
+    )
     # two all-reduces in the forward, the repeated forward and the backward of a layer; one of the embedding
     assert of_tensors >= (6 * layers - 6) * micro * size
     between = [about for *_, kind, _, _, about in ranks[0] if kind == SENT]

@@ -83,7 +83,9 @@ def test_the_command_asks_which(value, capsys):
 def test_tables_ask_which(tmp_path):
     """A row of a table that says true is skipped, and says why."""
     table = tmp_path / "rows.csv"
-    table.write_text("model,gpu,n_gpus,tp,pp,micro_batch,global_batch,seq_len,recompute\nllama-3-8b,H100,64,1,1,1,512,8192,true\n")
+    table.write_text(
+        "model,gpu,n_gpus,tp,pp,micro_batch,global_batch,seq_len,recompute\nllama-3-8b,H100,64,1,1,1,512,8192,true\n"
+    )
     (found,) = predict_cases(read_cases(table, measured=False))
     assert "full or selective?" in str(found.skip)
 

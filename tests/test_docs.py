@@ -82,15 +82,22 @@ def known_keys() -> dict[str, set[str]]:
     own = set(search.SearchSection.model_fields) - set(search.METHOD_OPTIONS)
     continuous = {field.alias or name for name, field in search.ContinuousAxis.model_fields.items()}
     return {
-        "sections": {"title"}, **{section: set(keys) for section, keys in sweep.KEYS.items()},
-        "names": set(space.NAMED), "ranges": set(RANGE_KEYS), "rules": {f'"{rule}"' for rule in RULES},
+        "sections": {"title"},
+        **{section: set(keys) for section, keys in sweep.KEYS.items()},
+        "names": set(space.NAMED),
+        "ranges": set(RANGE_KEYS),
+        "rules": {f'"{rule}"' for rule in RULES},
         "keep": {f'"{mode}"' for mode in output.KEEP_MODES if mode != "top"} | {'"top:100"'},
         "compression": {f'"{name}"' for name in output.COMPRESSIONS},
-        "search": own, "methods": {*search.METHOD_OPTIONS, *methods}, "continuous": continuous,
-        "pools": set(pools.KEYS), "codesign": set(Codesign.model_fields), "budget": set(Budget.model_fields),
+        "search": own,
+        "methods": {*search.METHOD_OPTIONS, *methods},
+        "continuous": continuous,
+        "pools": set(pools.KEYS),
+        "codesign": set(Codesign.model_fields),
+        "budget": set(Budget.model_fields),
         "values": {"value", "source", "confidence", "spread", *CONFIDENCES, "n_experts", "sources", "aliases"},
         "folders": set(),
-    }  # fmt: skip
+    }
 
 
 @pytest.mark.parametrize("where", known_keys())

@@ -34,7 +34,13 @@ def test_examples(name, monkeypatch):
 
 #: Rooms whose public functions users call.
 ROOMS = (
-    "dse", "dse.sweep", "dse.search", "dse.launch", "dse.views.plot", "dse.measured", "dse.calibrate",
+    "dse",
+    "dse.sweep",
+    "dse.search",
+    "dse.launch",
+    "dse.views.plot",
+    "dse.measured",
+    "dse.calibrate",
     "dse.views.report",
 )
 

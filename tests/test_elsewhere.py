@@ -55,9 +55,13 @@ def test_a_name_of_another_tool_is_told_ours(theirs, ours):
 
 #: A name of engines and benchmarks of serving → ours, which it is read as.
 READ = {
-    "isl": "prompt_tokens", "osl": "output_tokens", "batch_size": "concurrency", "batch": "concurrency",
-    "max_num_seqs": "most_sequences", "max_concurrency": "concurrency",
-}  # fmt: skip
+    "isl": "prompt_tokens",
+    "osl": "output_tokens",
+    "batch_size": "concurrency",
+    "batch": "concurrency",
+    "max_num_seqs": "most_sequences",
+    "max_concurrency": "concurrency",
+}
 
 
 @pytest.mark.parametrize(("theirs", "ours"), READ.items())
@@ -66,9 +70,11 @@ def test_a_name_of_serving_tools_is_read_as_ours(theirs, ours):
     assert made == dse.design("llama-3-8b", "h100", kind="serving", **{ours: 48})
     head = '[workload]\nname = "llama-3-8b"\n[system]\nname = "h100"\n'
     texts = (
-        "[serving]\n[axes]\n{} = [8, 48]", "[serving]\n{} = 8", "[serving]\n[constraints]\nall = ['{} <= 4']",
+        "[serving]\n[axes]\n{} = [8, 48]",
+        "[serving]\n{} = 8",
+        "[serving]\n[constraints]\nall = ['{} <= 4']",
         "[serving]\n[axes]\n{} = [8, 48]\ntp = [1, 2]\n[zip]\ngroups = [['tp', '{}']]",
-    )  # fmt: skip
+    )
     for text in texts:
         if ours == "most_sequences" and "[serving]\n{}" in text:
             continue

@@ -124,9 +124,15 @@ def test_slopes_are_asked_of_continuous_parameters_only():
 
 def test_reasons_have_numbers():
     wrong = dse.design(
-        workload="megatron-1t", system="selene", n_devices=84, tp=12, pp=7, virtual_stages=2,
-        precision="fp8", dp=2,
-    )  # fmt: skip
+        workload="megatron-1t",
+        system="selene",
+        n_devices=84,
+        tp=12,
+        pp=7,
+        virtual_stages=2,
+        precision="fp8",
+        dp=2,
+    )
     told = explain(wrong)
     numbers = {reason.name: reason.numbers for reason in told.reasons}
     assert not told.feasible

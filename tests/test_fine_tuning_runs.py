@@ -28,8 +28,12 @@ micro_batch = [1]
 
 def swept(workload="", axes=""):
     grid = dse.sweep.plan(specs.from_text(SWEEP.format(workload=workload, axes=axes)))[0]
-    return grid, [float(grid.values([i])["workload.run_tokens"][0]) if "workload.run_tokens" in grid.values([i]) else
-                  float(grid.base.workload.run_tokens) for i in range(grid.n_designs)]  # fmt: skip
+    return grid, [
+        float(grid.values([i])["workload.run_tokens"][0])
+        if "workload.run_tokens" in grid.values([i])
+        else float(grid.base.workload.run_tokens)
+        for i in range(grid.n_designs)
+    ]
 
 
 def test_a_design_of_adapters_does_not_take_the_tokens_of_pre_training():
@@ -61,7 +65,7 @@ def test_evaluate_says_what_was_assumed():
         ("adapters.rank = 16", "", [TUNING_TOKENS]),
         ("adapters.rank = 16\nrun_tokens = 3e7", "", [3e7]),
         ("adapters.rank = 16", "run_tokens = [1e7, 2e7]", [1e7, 2e7]),
-        ("", 'adapters.rank = [8, 64]', [TUNING_TOKENS] * 2),
+        ("", "adapters.rank = [8, 64]", [TUNING_TOKENS] * 2),
     ],
 )
 def test_sweeps_do_so_too(workload, axes, tokens):

@@ -23,12 +23,15 @@ from tests.processes import data_of, start
 
 NO_DASK = "needs the extra dist"
 
-SEARCH = SMALL_SWEEP.replace("a small sweep", "a small search") + """
+SEARCH = (
+    SMALL_SWEEP.replace("a small sweep", "a small search")
+    + """
 [search]
 method = "random"
 evaluations = 20000
 seeds = 2
 """
+)
 
 CASES = """
 source,model,gpu,n_gpus,tp,pp,dp,micro_batch,global_batch,seq_len,precision,recompute,iteration_ms_measured

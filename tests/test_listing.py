@@ -50,9 +50,13 @@ def test_patterns():
 def test_the_command():
     done = CliRunner().invoke(app, ["list", "leaves", "zero_stage", "--json"])
     assert json.loads(done.stdout)[0] | {"meaning": ""} == {
-        "name": "zero_stage", "unit": "", "meaning": "", "allowed": "a whole number, 0 or more, at most 3",
-        "default": "the stack's", "path": "mapping.zero_stage",
-    }  # fmt: skip
+        "name": "zero_stage",
+        "unit": "",
+        "meaning": "",
+        "allowed": "a whole number, 0 or more, at most 3",
+        "default": "the stack's",
+        "path": "mapping.zero_stage",
+    }
     assert CliRunner().invoke(app, ["list", "metrics", "furlong"]).exit_code == 1
 
 

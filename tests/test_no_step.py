@@ -36,8 +36,17 @@ def test_a_step_that_cannot_be_made_reports_no_utilisation(reason):
     document = json.loads(CliRunner().invoke(app, [*asked, "--json"]).stdout)
     assert reason in {one["name"] for one in document["reasons"]} and document["has_step"] is False
     metrics = document["metrics"]
-    for name in ("mfu", "mfu_causal", "hfu", "step_time", "tokens_per_second", "energy_per_step", "run_time",
-                 "cost_per_run", "device_power"):  # fmt: skip
+    for name in (
+        "mfu",
+        "mfu_causal",
+        "hfu",
+        "step_time",
+        "tokens_per_second",
+        "energy_per_step",
+        "run_time",
+        "cost_per_run",
+        "device_power",
+    ):
         assert metrics[name] is None, name
     assert metrics["peak_memory"] > 0.0 and metrics["parameters"] > 7e10 and metrics["device_price"] > 0.0
     assert document["operators"] == document["elasticities"] == [] and document["intervals"] == {}

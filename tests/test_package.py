@@ -93,8 +93,9 @@ print(dse.catalog.catalog_root(), float(jax.jit(dse.evaluate)(design).step_time)
     assert told == f"{installed / 'dse' / 'hw_catalog'} True"
     (tmp_path / "kernels.csv").write_text("system,dtype,m,n,k,latency_ms\nh100_sxm,bfloat16,4096,4096,4096,0.2\n")
     for words, wanted in (
-        (["bench"], "a source checkout"), (["calibrate", "kernels.csv", "-o", "t.toml"], "from a checkout"),
-    ):  # fmt: skip
+        (["bench"], "a source checkout"),
+        (["calibrate", "kernels.csv", "-o", "t.toml"], "from a checkout"),
+    ):
         command = [sys.executable, "-m", "dse", *words]
         refused = subprocess.run(command, cwd=tmp_path, env=environment, capture_output=True, text=True, check=False)
         assert refused.returncode == 2 and wanted in refused.stderr and "Traceback" not in refused.stderr
@@ -215,10 +216,17 @@ def test_source_distribution_holds_what_the_wheel_leaves_out(tmp_path):
     with tarfile.open(source) as archive:
         names = {name.partition("/")[2] for name in archive.getnames()}
     assert {
-        "benchmarks/rates/__main__.py", "benchmarks/search/optima.json", "benchmarks/search/spaces/gpt3_selene.toml",
-        "calibration/jobs.py", "hatch_build.py", "CITATION.cff", "README.md",
-        "docs/make/markdown.py", "docs/accuracy.md", "tests/test_package.py",
-    } <= names  # fmt: skip
+        "benchmarks/rates/__main__.py",
+        "benchmarks/search/optima.json",
+        "benchmarks/search/spaces/gpt3_selene.toml",
+        "calibration/jobs.py",
+        "hatch_build.py",
+        "CITATION.cff",
+        "README.md",
+        "docs/make/markdown.py",
+        "docs/accuracy.md",
+        "tests/test_package.py",
+    } <= names
 
 
 @pytest.mark.slow
@@ -243,8 +251,14 @@ def test_the_source_distribution_builds_the_same_wheel(tmp_path):
     assert contents[0] == contents[1]
     smoke = [sys.executable, "-m", "pytest", "-q", "tests/test_difference.py", "tests/launch/test_arguments.py"]
     environment = {name: value for name, value in os.environ.items() if name != "PYTHONPATH"}
-    done = subprocess.run(smoke, cwd=unpacked, env=environment | {"PYTHONPATH": str(unpacked)}, capture_output=True,
-                          text=True, check=False)
+    done = subprocess.run(
+        smoke,
+        cwd=unpacked,
+        env=environment | {"PYTHONPATH": str(unpacked)},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
     assert done.returncode == 0, done.stdout[-3000:]
 
 

@@ -126,16 +126,20 @@ def test_python_names_what_exists(page, text):
 
 @pytest.mark.parametrize(
     ("page", "text"),
-    [(page, block.text) for page in (ROOT / "docs" / "concepts.md", ROOT / "docs" / "launch.md")
-     for block in blocks(page, "python")],
+    [
+        (page, block.text)
+        for page in (ROOT / "docs" / "concepts.md", ROOT / "docs" / "launch.md")
+        for block in blocks(page, "python")
+    ],
     ids=lambda one: named(one) if isinstance(one, Path) else "",
-)  # fmt: skip
+)
 def test_python_that_takes_no_time_runs(page, text):
     """Other pages have tests of their own: test_readme.py, test_recipes.py, test_start.py."""
     exec(compile(text, str(page), "exec"), {})
 
 
 # --- commands ---------------------------------------------------------------------------------------------
+
 
 def said(page: Path) -> list[Command]:
     """Commands of dse on a page."""
@@ -251,8 +255,12 @@ def test_commands_in_running_text_exist(page):
     for name in re.findall(r"`dse ([a-z]+(?:-[a-z]+)*)\b", prose(TEXTS[page])):
         assert name in known, name
     targets = re.findall(r"^([a-z-]+):", (ROOT / "Makefile").read_text(encoding="utf-8"), re.MULTILINE)
-    asked = [command.words[1] for block in blocks(page, "console") for command in commands(block)
-             if command.words[0] == "make"]  # fmt: skip
+    asked = [
+        command.words[1]
+        for block in blocks(page, "console")
+        for command in commands(block)
+        if command.words[0] == "make"
+    ]
     for target in [*re.findall(r"`make ([a-z-]+)", prose(TEXTS[page])), *asked]:
         assert target in targets, target
 
@@ -270,8 +278,9 @@ def test_commands_of_names_end_well(words):
 def test_commands_of_one_design_end_well(words, desk, monkeypatch):
     (desk / "train.sh.txt").write_text(
         "--tensor-model-parallel-size 8 --micro-batch-size 1 --use-distributed-optimizer --sequence-parallel "
-        "--recompute-granularity full --recompute-method uniform --recompute-num-layers 1", encoding="utf-8",
-    )  # fmt: skip
+        "--recompute-granularity full --recompute-method uniform --recompute-num-layers 1",
+        encoding="utf-8",
+    )
     (desk / "job.toml").write_text("[parallelism]\ntensor_parallel_degree = 8\n", encoding="utf-8")
     monkeypatch.setenv("COLUMNS", "120")
     done = run(words)

@@ -98,9 +98,13 @@ def test_a_table_ranked_by_money_names_them():
     assert told(["b200", "gpu"]) == told(chips, "step_time") == ""
 
 
-@pytest.mark.parametrize(("fixed", "wanted"), [
-    ('"prices.watt_price" = 20', BY_WATT.replace("35", "20")), ('"accelerator.made.price" = 40000', ""),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    ("fixed", "wanted"),
+    [
+        ('"prices.watt_price" = 20', BY_WATT.replace("35", "20")),
+        ('"accelerator.made.price" = 40000', ""),
+    ],
+)
 def test_what_the_sweep_states_counts(fixed, wanted):
     assert told(["b200", "b300"], fixed=fixed) == wanted
 

@@ -60,21 +60,35 @@ def everything(x, y):
     """Every operation that there is, of numbers of any sign."""
     whole, some = lax.convert_element_type(x, jnp.int32), x > y
     return {
-        "arithmetic": x + y - x * y / (y + 3.0), "sign": -jnp.sign(x) + jnp.abs(y), "max": jnp.maximum(x, y),
-        "min": jnp.minimum(x, y), "roots": jnp.sqrt(jnp.abs(x)), "exp": jnp.exp(y) + jnp.exp2(y) + jnp.expm1(y),
-        "log": jnp.log(jnp.abs(x)) + jnp.log1p(jnp.abs(y)), "doublings": jnp.log2(jnp.abs(x)) + jnp.log2(jnp.abs(y)),
-        "tanh": jnp.tanh(x), "slope of tanh": jax.grad(jnp.tanh)(0.05 * x), "power": jnp.abs(x) ** y,
-        "square": jnp.square(x), "floor": jnp.floor(x) - jnp.ceil(y), "remainder": lax.rem(x, y),
+        "arithmetic": x + y - x * y / (y + 3.0),
+        "sign": -jnp.sign(x) + jnp.abs(y),
+        "max": jnp.maximum(x, y),
+        "min": jnp.minimum(x, y),
+        "roots": jnp.sqrt(jnp.abs(x)),
+        "exp": jnp.exp(y) + jnp.exp2(y) + jnp.expm1(y),
+        "log": jnp.log(jnp.abs(x)) + jnp.log1p(jnp.abs(y)),
+        "doublings": jnp.log2(jnp.abs(x)) + jnp.log2(jnp.abs(y)),
+        "tanh": jnp.tanh(x),
+        "slope of tanh": jax.grad(jnp.tanh)(0.05 * x),
+        "power": jnp.abs(x) ** y,
+        "square": jnp.square(x),
+        "floor": jnp.floor(x) - jnp.ceil(y),
+        "remainder": lax.rem(x, y),
         "clamp": lax.clamp(jnp.float32(-1.0), x, jnp.float32(1.0)),
         "even": lax.round(x, lax.RoundingMethod.TO_NEAREST_EVEN),
-        "away": lax.round(x, lax.RoundingMethod.AWAY_FROM_ZERO), "select": jnp.where(some, x, y), "whole": whole // 3,
+        "away": lax.round(x, lax.RoundingMethod.AWAY_FROM_ZERO),
+        "select": jnp.where(some, x, y),
+        "whole": whole // 3,
         "powers": lax.integer_pow(x, 5) + lax.integer_pow(y, -3) + lax.integer_pow(x, 0),
-        "compared": (x == y) | (x != y) & ~(x <= y) ^ (x >= y), "bits": lax.bitcast_convert_type(x, jnp.int32) & 255,
-        "finite": jnp.isfinite(1.0 / (x - x)), "held": lax.stop_gradient(x), "infinite": y / (x - x),
+        "compared": (x == y) | (x != y) & ~(x <= y) ^ (x >= y),
+        "bits": lax.bitcast_convert_type(x, jnp.int32) & 255,
+        "finite": jnp.isfinite(1.0 / (x - x)),
+        "held": lax.stop_gradient(x),
+        "infinite": y / (x - x),
         "too large": lax.convert_element_type(x * 1e30, jnp.int32),
         "nowhere": lax.convert_element_type((x - x) / (y - y), jnp.int32),
         "slope": jax.grad(lambda at: at**3 * y)(x),
-    }  # fmt: skip
+    }
 
 
 EVERYTHING = ScalarFunction(lambda x, y: (everything(x, y), None), None)
@@ -95,9 +109,7 @@ def test_every_operation_is_that_of_xla(x, y):
 def smooth():
     """The operations that have slopes, each alone."""
     shapes = jax.eval_shape(everything, jnp.float32(1.0), jnp.float32(1.0))
-    return {
-        name: lambda at, name=name: everything(*at)[name] for name, of in shapes.items() if of.dtype == jnp.float32
-    }
+    return {name: lambda at, name=name: everything(*at)[name] for name, of in shapes.items() if of.dtype == jnp.float32}
 
 
 @jax.jit
@@ -123,10 +135,15 @@ def test_every_slope_is_that_of_jax(x, y):
 
 
 SLOW = pytest.mark.slow
-KINDS = [("dense", "float64", 1e-10), *(
-    pytest.param(name, precision, rounding, marks=SLOW)
-    for name in DESIGNS for precision, rounding in (("float32", 3e-5), ("float64", 1e-10)) if name != "dense"
-)]  # fmt: skip
+KINDS = [
+    ("dense", "float64", 1e-10),
+    *(
+        pytest.param(name, precision, rounding, marks=SLOW)
+        for name in DESIGNS
+        for precision, rounding in (("float32", 3e-5), ("float64", 1e-10))
+        if name != "dense"
+    ),
+]
 
 
 @pytest.mark.parametrize("name, precision, rounding", KINDS)
@@ -188,16 +205,20 @@ def with_records(workload, system):
     """A design with every record that takes defaults, where it has not its own; those of experts come with them."""
     design = dse.design(workload, system)
     for path, record in OPTIONAL.items() - OF_EXPERTS.items():
-        needed = [field for field in dataclasses.fields(record) if field.default is dataclasses.MISSING
-                  and field.default_factory is dataclasses.MISSING]  # fmt: skip
+        needed = [
+            field
+            for field in dataclasses.fields(record)
+            if field.default is dataclasses.MISSING and field.default_factory is dataclasses.MISSING
+        ]
         if leaf(design, path) is None and (path in TOLD or not needed):
             design = replace(design, {path: TOLD[path] if path in TOLD else record()})
     return design
 
 
 def test_structures_have_every_record():
-    assert {path for names in STRUCTURES.values() for path in OPTIONAL
-            if leaf(with_records(*names), path) is not None} == OPTIONAL.keys()  # fmt: skip
+    assert {
+        path for names in STRUCTURES.values() for path in OPTIONAL if leaf(with_records(*names), path) is not None
+    } == OPTIONAL.keys()
 
 
 def unknown_primitives(function, *arguments):
@@ -271,9 +292,13 @@ def test_a_second_process_has_it_all(small_sweep):
         environment = {name: value for name, value in os.environ.items() if not name.startswith("JAX_")}
         environment |= {"DSE_CACHE": str(small_sweep.parent / "kept"), "PYTHONPATH": os.pathsep.join(sys.path)}
         done = subprocess.run(
-            [sys.executable, "-c", SNIPPET], cwd=small_sweep.parent, env=environment, capture_output=True, text=True,
+            [sys.executable, "-c", SNIPPET],
+            cwd=small_sweep.parent,
+            env=environment,
+            capture_output=True,
+            text=True,
             check=True,
-        )  # fmt: skip
+        )
         told.append(done.stdout.splitlines())
     assert told[0][:-1] == told[1][:-1]
     assert int(told[0][-1]) > 0 and int(told[1][-1]) == 0

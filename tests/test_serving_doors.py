@@ -41,16 +41,28 @@ def test_figures_suit_every_way_to_keep(keep, kinds):
     assert spec.study is SERVING
     results, summary = execute(spec, keep=keep, output=False)
     assert summary.n_feasible == 4 and plot.suited(results) == kinds
-    texts = [text.get_text() for kind in kinds for axes in plot.KINDS[kind](results).axes for text in
-             (axes.xaxis.label, axes.yaxis.label)]  # fmt: skip
+    texts = [
+        text.get_text()
+        for kind in kinds
+        for axes in plot.KINDS[kind](results).axes
+        for text in (axes.xaxis.label, axes.yaxis.label)
+    ]
     assert any("time per output token" in text for text in texts)
 
 
 def test_evaluate_explains_serving(command):  # noqa: F811
     ended = command(*EVALUATE)
     assert ended.status == 0 and ended.err == ""
-    for text in ("time per output token", "time to first token", "of 71.2 GiB", "decode attention", "prefill attention",
-                 "elasticities of request latency", "1024 prompt tokens", "host_overlap"):  # fmt: skip
+    for text in (
+        "time per output token",
+        "time to first token",
+        "of 71.2 GiB",
+        "decode attention",
+        "prefill attention",
+        "elasticities of request latency",
+        "1024 prompt tokens",
+        "host_overlap",
+    ):
         assert text in ended.out
     assert "engine steps: time by bound" in ended.out
     assert "80 % interval" in command(*EVALUATE, "--uncertainty").out

@@ -84,8 +84,10 @@ def test_every_mode_keeps_what_the_whole_says(everything, keep):
 
 
 def test_constraints_objectives_and_groups():
-    limited = spec('[constraints]\nall = ["answers_per_second > 0.001", "latency_writing < 1 or tp < 2"]\n'
-                   '[objective]\nmaximize = "answers_per_second / heat"')  # fmt: skip
+    limited = spec(
+        '[constraints]\nall = ["answers_per_second > 0.001", "latency_writing < 1 or tp < 2"]\n'
+        '[objective]\nmaximize = "answers_per_second / heat"'
+    )
     found, summary = execute(limited, output=False, keep="all")
     assert "heat" in found and "constraint" in summary.reasons
     rate = np.where(found.feasible, found.answers_per_second / found.heat, -np.inf)
@@ -155,8 +157,10 @@ def test_training_is_what_specifications_ask_for():
 def test_a_reader_is_told_what_the_step_takes_without_host_launch_time(wait):
     """Launches take 90 of 100 s in both steps. The device waits 70 s of these: 70 %; or 0.9 s: not worth a line."""
     work = dict.fromkeys(TRAINING.parts("step_time"), 0.0) | {
-        "step_time": 100.0 - wait, "step_time_forward": 90.0 - wait, "step_time_optimizer": 10.0,
-    }  # fmt: skip
+        "step_time": 100.0 - wait,
+        "step_time_forward": 90.0 - wait,
+        "step_time_optimizer": 10.0,
+    }
     waits = work | {"step_time": 100.0, "step_time_host": wait}
     asked = []
 
@@ -202,8 +206,9 @@ def test_the_summary_of_a_sweep_says_so_too():
 
 def test_bills_are_told_alike_of_training_and_serving():
     """Both records list them, each in its own order of metrics; their units, words and groups are the same."""
-    training, serving = ({field.name: field.metadata for field in dataclasses.fields(study.metrics)}
-                         for study in STUDIES.values())  # fmt: skip
+    training, serving = (
+        {field.name: field.metadata for field in dataclasses.fields(study.metrics)} for study in STUDIES.values()
+    )
     bills = ("device_", "capital_cost", "tco_per_year", "provisioned_power")
     shared = [name for name in training if name.startswith(bills) and name in serving]
     assert len(shared) > 15 and all(training[name] == serving[name] for name in shared)

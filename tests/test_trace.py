@@ -78,8 +78,9 @@ def test_a_step_of_too_many_passes_is_refused():
 
 
 def test_pairs_of_dualpipe_hide_their_messages():
-    made = dse.design("deepseek-v3", "eos", pp=4, dp=8, ep=8, n_layers=63, global_batch=128, schedule="dualpipe",
-                      any_option=True)  # fmt: skip
+    made = dse.design(
+        "deepseek-v3", "eos", pp=4, dp=8, ep=8, n_layers=63, global_batch=128, schedule="dualpipe", any_option=True
+    )
     step = step_of(made)
     shown = [event for event in perfetto.events(step) if event["ph"] == "X"]
     assert any("behind the other pass" in event["name"] for event in shown)
@@ -93,8 +94,17 @@ SCHEDULES = {"1f1b": 1, "interleaved": 2, "gpipe": 1, "zb-h1": 1, "zb-v": 2, "du
 @pytest.mark.parametrize("schedule", SCHEDULES)
 def test_memory_over_a_step_peaks_where_the_model_says(schedule):
     named = {} if schedule in ("1f1b", "interleaved") else {"schedule": schedule}
-    made = dse.design("gpt-3-13b", "selene", n_devices=32, tp=2, pp=4, virtual_stages=SCHEDULES[schedule],
-                      global_batch=64, any_option=True, **named)  # fmt: skip
+    made = dse.design(
+        "gpt-3-13b",
+        "selene",
+        n_devices=32,
+        tp=2,
+        pp=4,
+        virtual_stages=SCHEDULES[schedule],
+        global_batch=64,
+        any_option=True,
+        **named,
+    )
     uses = list(memory.uses(step_of(made), made))
     most = max(uses, key=lambda use: use.total)
     metrics = evaluate(made)

@@ -19,9 +19,10 @@ from dse.sweep import from_text, plan
 from dse.sweep.grid import compose
 
 SWEEPS = [
-    path for path in sorted((Path(__file__).parents[1] / "sweeps").glob("*.toml"))
+    path
+    for path in sorted((Path(__file__).parents[1] / "sweeps").glob("*.toml"))
     if not {"search", "codesign", "prefill"} & tomllib.loads(path.read_text(encoding="utf-8")).keys()
-]  # fmt: skip
+]
 SWEEP = """
 [workload]
 name = "llama-3-8b"

@@ -42,10 +42,15 @@ def answer(design: Design) -> Answers:
     reason = jnp.where(footprint > a.memory.capacity, int(Silent.too_large), 0)
     reason = reason + jnp.where(w.n_heads % m.tp == 0.0, 0, int(Silent.heads))
     return Answers(
-        latency=reading + writing, latency_reading=reading, latency_writing=writing,
-        answers_per_second=m.micro_batch / (reading + writing), footprint=footprint, heat=heat,
-        feasible=reason == 0, infeasible_reason=reason,
-    )  # fmt: skip
+        latency=reading + writing,
+        latency_reading=reading,
+        latency_writing=writing,
+        answers_per_second=m.micro_batch / (reading + writing),
+        footprint=footprint,
+        heat=heat,
+        feasible=reason == 0,
+        infeasible_reason=reason,
+    )
 
 
 ANSWERING = Study(

@@ -84,11 +84,18 @@ def _mapping(fault: str, rng: np.random.Generator) -> tuple[dict[str, Any], dict
     n = int(rng.choice([4, 8])) if pp > 1 else int(rng.choice([2, 4]))
     v = 2 if fault == "order" else int(rng.choice([1, 1, 2])) if pp > 1 else 1
     values: dict[str, Any] = {
-        "n_layers": 4 * v if pp == 4 else 8, "n_devices": tp * pp * dp, "tp": tp, "pp": pp, "dp": dp, "micro_batch": 1,
-        "global_batch": dp * n, "virtual_stages": v, "seq_len": int(rng.choice([2048, 4096])),
+        "n_layers": 4 * v if pp == 4 else 8,
+        "n_devices": tp * pp * dp,
+        "tp": tp,
+        "pp": pp,
+        "dp": dp,
+        "micro_batch": 1,
+        "global_batch": dp * n,
+        "virtual_stages": v,
+        "seq_len": int(rng.choice([2048, 4096])),
         "zero_stage": int(rng.choice([0, 1])) if pp > 1 else int(rng.choice([0, 1, 3])),
         "recompute": str(rng.choice(["none", "selective"] if fault == "recompute" else ["none", "selective", "full"])),
-    }  # fmt: skip
+    }
     ran = {"recompute": {"recompute": "full"}, "order": {"virtual_stages": 1}}.get(fault, {})
     return values, ran
 

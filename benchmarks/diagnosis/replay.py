@@ -86,9 +86,11 @@ class Replay:
                     if share >= 1.0 - 1e-6:  # after the kernel, and the messages that ended since
                         first, stop = np.searchsorted(ends, [self.end[k] - _SAME, self.start[i] + _SAME])
                         found = [
-                            j for end, j in blocking[first:stop] if self.start[j] < self.start[i] - _SAME
+                            j
+                            for end, j in blocking[first:stop]
+                            if self.start[j] < self.start[i] - _SAME
                             and (not self._of_replicas(j) or self.start[i] - end < _SAME)
-                        ]  # fmt: skip
+                        ]
                         gap = max(self.start[i] - max([self.end[k], *(self.end[j] for j in found)]), 0.0)
                         self.waits[2 * i] += [(2 * j + 1, gap) for j in (k, *found)]
                     else:
@@ -135,9 +137,11 @@ class Replay:
         return about["Src Rank"] // self.of_stage, about["Dst Rank"] // self.of_stage, about["Seq"]
 
     def run(
-        self, factor: Callable[[int, Event], float], stalls: Mapping[int, float] | None = None,
+        self,
+        factor: Callable[[int, Event], float],
+        stalls: Mapping[int, float] | None = None,
         noise: np.ndarray | float = 1.0,
-    ) -> tuple[np.ndarray, np.ndarray]:  # fmt: skip
+    ) -> tuple[np.ndarray, np.ndarray]:
         """Starts and ends in µs with durations times ``noise`` and ``factor`` (of rank and event).
 
         ``stalls``: µs before kernels.

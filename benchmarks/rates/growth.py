@@ -69,17 +69,33 @@ def measured() -> list[Growth]:
         by_designs=True,
     )
     names = [10, 100, 1_000, 10_000]
-    positions = _growth(
-        "positions of one axis", ((specification(4, count, 1), {"value": count}) for count in names)
-    )
-    leaves = ["accelerator.kernels.matrix_efficiency", "accelerator.kernels.memory_efficiency", "scale_up.latency",
-              "scale_out.latency", "accelerator.kernels.kernel_floor", "software.host_time"]  # fmt: skip
+    positions = _growth("positions of one axis", ((specification(4, count, 1), {"value": count}) for count in names))
+    leaves = [
+        "accelerator.kernels.matrix_efficiency",
+        "accelerator.kernels.memory_efficiency",
+        "scale_up.latency",
+        "scale_out.latency",
+        "accelerator.kernels.kernel_floor",
+        "software.host_time",
+    ]
     axes = _growth(
         "axes of two positions more",
-        ((specification(4, 6, 5, "".join(f'"{name}" = {{ from = {low}, to = {2 * low}, count = 2 }}\n'
-                                         for name, low in zip(leaves[:n], _LOW, strict=False))), {"value": 2**n})
-         for n in range(1, 7)),
-    )  # fmt: skip
+        (
+            (
+                specification(
+                    4,
+                    6,
+                    5,
+                    "".join(
+                        f'"{name}" = {{ from = {low}, to = {2 * low}, count = 2 }}\n'
+                        for name, low in zip(leaves[:n], _LOW, strict=False)
+                    ),
+                ),
+                {"value": 2**n},
+            )
+            for n in range(1, 7)
+        ),
+    )
     chunks = _growth(
         "scores a chunk",
         ((specification(10, 15, 8), {"value": 1 << power, "chunk": 1 << power}) for power in (13, 15, 17, 19, 21)),

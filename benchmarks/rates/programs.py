@@ -163,12 +163,21 @@ def plain_numbers() -> Iterator[None]:
         return np.float64(math.fmod(whole, part) if part else math.nan)
 
     numbers = types.SimpleNamespace(
-        maximum=max, minimum=min, sqrt=math.sqrt, exp=math.exp, expm1=math.expm1, log1p=math.log1p,
+        maximum=max,
+        minimum=min,
+        sqrt=math.sqrt,
+        exp=math.exp,
+        expm1=math.expm1,
+        log1p=math.log1p,
         log2=lambda x: math.log2(x) if x > 0.0 else -math.inf,
-        ceil=lambda x: float(math.ceil(x)), floor=lambda x: float(math.floor(x)), round=np.round,
-        mod=fmod, where=lambda condition, yes, no: yes if condition else no, int32=int,
+        ceil=lambda x: float(math.ceil(x)),
+        floor=lambda x: float(math.floor(x)),
+        round=np.round,
+        mod=fmod,
+        where=lambda condition, yes, no: yes if condition else no,
+        int32=int,
         clip=lambda x, low, high: min(max(x, low), high),
-    )  # fmt: skip
+    )
     names = [module.name for module in pkgutil.walk_packages(dse.model.__path__, "dse.model.")]
     modules = [importlib.import_module(name) for name in names] + [sys.modules[evaluate.__module__]]
     patched = [module for module in modules if hasattr(module, "jnp")]
@@ -233,8 +242,10 @@ def gradients_here(count: int = 1024) -> dict[str, float]:
         return gradient / value
 
     return {
-        "gradient_ratio": ratio(count), "gradient_ratio_many": ratio(16 * count), "gradient_compile_seconds": compiled,
-    }  # fmt: skip
+        "gradient_ratio": ratio(count),
+        "gradient_ratio_many": ratio(16 * count),
+        "gradient_compile_seconds": compiled,
+    }
 
 
 def _seconds(once: Callable[[], Any]) -> float:

@@ -77,9 +77,12 @@ def _started(checkout: Path) -> subprocess.Popen[str]:
     """A process that imports the engine of a checkout and times what it is told to."""
     return subprocess.Popen(
         [sys.executable, __file__, str(checkout), "--answer"],
-        cwd=checkout, env=os.environ | {"PYTHONPATH": str(checkout)}, stdin=subprocess.PIPE, stdout=subprocess.PIPE,
+        cwd=checkout,
+        env=os.environ | {"PYTHONPATH": str(checkout)},
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
         text=True,
-    )  # fmt: skip
+    )
 
 
 def _seconds(process: subprocess.Popen[str], name: str) -> float:

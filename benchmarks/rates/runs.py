@@ -76,9 +76,10 @@ def machines() -> dict[str, float]:
         done = [_timed_run(MACHINES_SWEEP, Path(folder), "--fresh") for _ in range(_PROCESSES)]
     best = min(done, key=lambda run: run["seconds"]["run"])
     return {
-        "machines_seconds": best["seconds"]["run"], "machines_designs": best["n_designs"],
+        "machines_seconds": best["seconds"]["run"],
+        "machines_designs": best["n_designs"],
         "machines_wall_seconds": min(run["wall"] for run in done),
-    }  # fmt: skip
+    }
 
 
 def experts() -> dict[str, float]:
@@ -87,9 +88,11 @@ def experts() -> dict[str, float]:
         done = [_timed_run(EXPERTS_SWEEP, Path(folder), "--fresh") for _ in range(_PROCESSES)]
     best = min(done[1:], key=lambda run: run["seconds"]["run"])
     return {
-        "experts_seconds": best["seconds"]["run"], "experts_designs": best["n_designs"],
-        "experts_wall_seconds": min(run["wall"] for run in done[1:]), "experts_cold_seconds": done[0]["wall"],
-    }  # fmt: skip
+        "experts_seconds": best["seconds"]["run"],
+        "experts_designs": best["n_designs"],
+        "experts_wall_seconds": min(run["wall"] for run in done[1:]),
+        "experts_cold_seconds": done[0]["wall"],
+    }
 
 
 def _by_step_time(text: str) -> str:

@@ -69,9 +69,12 @@ def _measure(asked: argparse.Namespace, record: Path) -> None:
 
 
 def _measure_spaces(
-    asked: argparse.Namespace, names: tuple[str, ...], effort: Effort, document: dict[str, Any],
+    asked: argparse.Namespace,
+    names: tuple[str, ...],
+    effort: Effort,
+    document: dict[str, Any],
     keep: Callable[[], None],
-) -> None:  # fmt: skip
+) -> None:
     """Enumerate all spaces, then measure one by one."""
     from benchmarks.search import exact, fronts, measure, suite
 

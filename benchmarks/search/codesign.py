@@ -91,9 +91,7 @@ def compared(problem: DescentProblem, seeds: int) -> list[dict[str, Any]]:
             spent.append(int(trace.evaluations[-1]))
         budget = budget or max(spent)
         found = [value if math.isfinite(value) else None for value in best]  # JSON has no infinity
-        rows.append(
-            {"method": name, "best": found, "evaluations": max(spent), "seconds": statistics.median(seconds)}
-        )
+        rows.append({"method": name, "best": found, "evaluations": max(spent), "seconds": statistics.median(seconds)})
     return rows
 
 
@@ -152,9 +150,12 @@ def _grid(hardware: Hardware, around: dict[str, float]) -> dict[str, np.ndarray]
     stacks = _payable(hardware, area_path, stacks_path, area)
     paid = stacks >= hardware.bounds[stacks_path][0]
     values = {
-        area_path: area, stacks_path: stacks, cores_path: cores,
-        split[0]: share * total, split[1]: (1.0 - share) * total,
-    }  # fmt: skip
+        area_path: area,
+        stacks_path: stacks,
+        cores_path: cores,
+        split[0]: share * total,
+        split[1]: (1.0 - share) * total,
+    }
     return {path: np.log(values[path][paid]).astype(np.float32) for path in hardware.names}
 
 

@@ -39,8 +39,9 @@ def measured(name: str) -> dict[str, Any]:
     moved = (np.asarray(before)[:, None, :] != np.asarray(after)) & runs[..., None]
     rows = {
         coordinate: _row(expected[which], actual[which])
-        for i, coordinate in enumerate(task.space.names[: before.shape[1]]) if (which := moved[..., i]).any()
-    }  # fmt: skip
+        for i, coordinate in enumerate(task.space.names[: before.shape[1]])
+        if (which := moved[..., i]).any()
+    }
     whole = moved.any(axis=-1)
     return {"every": _row(expected[whole], actual[whole])} | rows
 

@@ -224,9 +224,14 @@ def _volumes(one: Driver | HostDriver, optimum: Optimum, seeds: int, budget: int
         single.append([float(np.quantile(volumes, q)) for q in QUANTILES])
         together.append(pareto.hypervolume(np.concatenate(fronts), bound) / whole)
     return {
-        "batch": one.batch, "budget": budget, "marks": marks, "single": single, "together": together,
-        "rate": clock.rate(one.batch, seeds), "first_seconds": clock.first,
-    }  # fmt: skip
+        "batch": one.batch,
+        "budget": budget,
+        "marks": marks,
+        "single": single,
+        "together": together,
+        "rate": clock.rate(one.batch, seeds),
+        "first_seconds": clock.first,
+    }
 
 
 def _joined(front: np.ndarray, chunk: Chunk, seed: int) -> np.ndarray:

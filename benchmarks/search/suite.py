@@ -13,9 +13,16 @@ _FOLDER = Path(__file__).parent / "spaces"
 def names() -> tuple[str, ...]:
     """The spaces, those of one objective first, each kind from small to large."""
     return (
-        "gpt3_selene", "megatron_1t_eos", "memory_tight", "power_llama3", "delay_gpt3", "technology_gpt3",
-        "billion_megatron", "front_time_memory", "front_time_power",
-    )  # fmt: skip
+        "gpt3_selene",
+        "megatron_1t_eos",
+        "memory_tight",
+        "power_llama3",
+        "delay_gpt3",
+        "technology_gpt3",
+        "billion_megatron",
+        "front_time_memory",
+        "front_time_power",
+    )
 
 
 def path(name: str) -> Path:

@@ -58,7 +58,7 @@ def measure(path: str | Path = SPECIFICATION) -> dict[str, Any]:
         "best_start": best,
         "way": way,
         "ends": ends,
-        "random": {"chips": chips, "best": descent.random_points(problem, chips, _SEED).best**sign},
+        "random": {"chips": chips, "best": descent.random_points(problem, chips, _SEED).best ** sign},
         "whole_stacks": [one.as_dict() for one in tried],
     }
 

@@ -60,13 +60,14 @@ def genz(shape: Shape, device: Device, batch: float, queries: float, context: fl
     rows = batch * queries
     q, kv = shape.heads * shape.head_dim, shape.kv_heads * shape.head_dim
     pairs = batch * shape.heads * queries * context
-    attention = roof(
-        4.0 * pairs * shape.head_dim, BYTES * batch * (2.0 * queries * q + 2.0 * context * kv), device
-    )
+    attention = roof(4.0 * pairs * shape.head_dim, BYTES * batch * (2.0 * queries * q + 2.0 * context * kv), device)
     layer = (
-        linear(rows, shape.hidden, q + 2.0 * kv, device) + attention + linear(rows, q, shape.hidden, device)
-        + linear(rows, shape.hidden, 2.0 * shape.ffn, device) + linear(rows, shape.ffn, shape.hidden, device)
-    )  # fmt: skip
+        linear(rows, shape.hidden, q + 2.0 * kv, device)
+        + attention
+        + linear(rows, q, shape.hidden, device)
+        + linear(rows, shape.hidden, 2.0 * shape.ffn, device)
+        + linear(rows, shape.ffn, shape.hidden, device)
+    )
     return shape.layers * layer + linear(batch, shape.hidden, shape.vocab, device)
 
 
@@ -82,11 +83,16 @@ def llm_viewer(shape: Shape, device: Device, batch: float, queries: float, conte
     )
     norm, add = roof(7.0 * width, 2.0 * BYTES * width, device), roof(width, 2.0 * BYTES * width, device)
     layer = (
-        linear(rows, shape.hidden, q, device) + 2.0 * linear(rows, shape.hidden, kv, device)
-        + linear(rows, q, shape.hidden, device) + 2.0 * linear(rows, shape.hidden, shape.ffn, device)
-        + linear(rows, shape.ffn, shape.hidden, device) + attention + 2.0 * norm + 2.0 * add
+        linear(rows, shape.hidden, q, device)
+        + 2.0 * linear(rows, shape.hidden, kv, device)
+        + linear(rows, q, shape.hidden, device)
+        + 2.0 * linear(rows, shape.hidden, shape.ffn, device)
+        + linear(rows, shape.ffn, shape.hidden, device)
+        + attention
+        + 2.0 * norm
+        + 2.0 * add
         + roof(2.0 * width, 3.0 * BYTES * width, device)
-    )  # fmt: skip
+    )
     return shape.layers * layer + linear(batch, shape.hidden, shape.vocab, device)
 
 
@@ -103,16 +109,28 @@ COMPUTE, MEMORY = 0.7, 0.8
 def design(batch: float, prompt: float) -> Design:
     """Llama-2-7B on one A100 in 16 bits, a batch that starts together, with an engine that costs nothing."""
     made = dse.design(
-        "llama-2-7b", "a100-sxm-80gb", "vllm", any_option=True, precision="bf16", load="static", concurrency=batch,
-        prompt_tokens=prompt, output_tokens=2.0, chunk=1e9,
-    )  # fmt: skip
+        "llama-2-7b",
+        "a100-sxm-80gb",
+        "vllm",
+        any_option=True,
+        precision="bf16",
+        load="static",
+        concurrency=batch,
+        prompt_tokens=prompt,
+        output_tokens=2.0,
+        chunk=1e9,
+    )
     ideal = perfect(made)
     own = ideal.system.accelerator.kernels
     kernels = dataclasses.replace(
-        own, matrix_efficiency=COMPUTE, flash_efficiency=COMPUTE,
-        memory_efficiency=MEMORY, matrix_depth=0.0, wave_quantization=0.0,
+        own,
+        matrix_efficiency=COMPUTE,
+        flash_efficiency=COMPUTE,
+        memory_efficiency=MEMORY,
+        matrix_depth=0.0,
+        wave_quantization=0.0,
         attention=own.attention and dataclasses.replace(own.attention, decode_memory=MEMORY),
-    )  # fmt: skip
+    )
     accelerator = dataclasses.replace(ideal.system.accelerator, kernels=kernels)
     return dataclasses.replace(ideal, system=dataclasses.replace(ideal.system, accelerator=accelerator))
 
@@ -120,9 +138,9 @@ def design(batch: float, prompt: float) -> Design:
 def peer_inputs(made: Design) -> tuple[Shape, Device]:
     """The same design as the peers have it."""
     w, device = made.workload, made.system.accelerator
-    shape = Shape(*(float(x) for x in (
-        w.n_layers, w.hidden, w.n_heads, w.n_kv_heads, w.head_dim, w.ffn_hidden, w.vocab
-    )))  # fmt: skip
+    shape = Shape(
+        *(float(x) for x in (w.n_layers, w.hidden, w.n_heads, w.n_kv_heads, w.head_dim, w.ffn_hidden, w.vocab))
+    )
     rate = float(device.matrix_rate.bf16) * COMPUTE
     return shape, Device(rate, float(device.memory.bandwidth) * MEMORY, 192e3)  # an SM's share of a block of keys
 
@@ -165,10 +183,11 @@ def rates(seconds: float = 1.0) -> dict[str, float]:
     made = design(16.0, 1024.0)
     shape, device = peer_inputs(made)
     found = {
-        name: _rate(lambda f=formula: (f(shape, device, 16.0, 1024.0, 1024.0), f(shape, device, 16.0, 1.0, 1025.0)),
-                    seconds)
+        name: _rate(
+            lambda f=formula: (f(shape, device, 16.0, 1024.0, 1024.0), f(shape, device, 16.0, 1.0, 1025.0)), seconds
+        )
         for name, formula in PEERS.items()
-    }  # fmt: skip
+    }
     dse.serve(made)
     found["dse, one by one"] = _rate(lambda: dse.serve(made), seconds)
     return found | {"dse, in a sweep": in_a_sweep()}
@@ -221,8 +240,10 @@ def main() -> None:
     """Print both tables."""
     print(f"{'peer':<12}{'phase':<9}{'batch':>6}{'prompt':>8}{'theirs ms':>11}{'ours ms':>9}{'difference':>12}")
     for c in compare():
-        print(f"{c.peer:<12}{c.phase:<9}{c.batch:>6g}{c.prompt:>8g}{1e3 * c.theirs:>11.2f}{1e3 * c.ours:>9.2f}"
-              f"{c.difference:>+12.1%}")  # fmt: skip
+        print(
+            f"{c.peer:<12}{c.phase:<9}{c.batch:>6g}{c.prompt:>8g}{1e3 * c.theirs:>11.2f}{1e3 * c.ours:>9.2f}"
+            f"{c.difference:>+12.1%}"
+        )
     print()
     for name, rate in rates().items():
         print(f"{name:<18}{rate:>14,.0f} designs/s")

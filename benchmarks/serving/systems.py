@@ -50,15 +50,35 @@ def long_context() -> Iterator[Check]:
     """Yi-34B: bytes of the cache, and the seconds in which weights and cache are read for each of 250 tokens."""
     for tokens, gigabytes, seconds in LONG_CONTEXT:
         found = served(
-            "yi-34b", "a100-sxm-80gb", "vllm", ideal=True, load="static", concurrency=1, prompt_tokens=tokens,
+            "yi-34b",
+            "a100-sxm-80gb",
+            "vllm",
+            ideal=True,
+            load="static",
+            concurrency=1,
+            prompt_tokens=tokens,
             output_tokens=250,
-        )  # fmt: skip
+        )
         cache, decode = float(found.peak_memory_cache) / 1e9, 250.0 * float(found.time_per_output_token)
         name = "long context (Fu 2024)"
-        yield Check(name, f"Yi-34B at {tokens:,} tokens: cache", f"{gigabytes:g} GB", cache, 0.98 * gigabytes,
-                    1.02 * gigabytes, "GB")  # fmt: skip
-        yield Check(name, f"Yi-34B at {tokens:,} tokens: 250 tokens on an A100", f"{seconds:g} s", decode,
-                    0.95 * seconds, 1.05 * seconds, "s")  # fmt: skip
+        yield Check(
+            name,
+            f"Yi-34B at {tokens:,} tokens: cache",
+            f"{gigabytes:g} GB",
+            cache,
+            0.98 * gigabytes,
+            1.02 * gigabytes,
+            "GB",
+        )
+        yield Check(
+            name,
+            f"Yi-34B at {tokens:,} tokens: 250 tokens on an A100",
+            f"{seconds:g} s",
+            decode,
+            0.95 * seconds,
+            1.05 * seconds,
+            "s",
+        )
 
 
 #: Tokens a second of an A100 at which its matrix units bound Llama-2-70B: 260 TFLOP/s over 2 x 70e9 FLOPs a token.
@@ -71,9 +91,16 @@ NANOFLOW_LENGTHS = ((512, 512), (1024, 512), (512, 1024))
 def nanoflow_share(prompt: int, answer: int, software: str, **more: float) -> float:
     """Share of the optimum that Llama-2-70B on eight A100s reaches, prompts and answers counted."""
     found = served(
-        "llama-2-70b", "a100-sxm-80gb", software, tp=8, load="offline", prompt_tokens=prompt, output_tokens=answer,
-        chunk=2048, **more,
-    )  # fmt: skip
+        "llama-2-70b",
+        "a100-sxm-80gb",
+        software,
+        tp=8,
+        load="offline",
+        prompt_tokens=prompt,
+        output_tokens=answer,
+        chunk=2048,
+        **more,
+    )
     tokens = float(found.output_tokens_per_second_per_device) * (prompt + answer) / answer
     return tokens / NANOFLOW_OPTIMUM
 
@@ -117,8 +144,14 @@ def instinfer() -> Iterator[Check]:
     least = 1.0
     for tokens in (128, 1024, 16384):
         gain = instinfer_gain(tokens)
-        yield Check("InstInfer (Pan et al. 2024)", f"OPT-13B, 32 sequences of {tokens:,} tokens: gain of attention "
-                    "beside the drives", "grows with length, at most 11.1", gain, least, INSTINFER_GAIN)  # fmt: skip
+        yield Check(
+            "InstInfer (Pan et al. 2024)",
+            f"OPT-13B, 32 sequences of {tokens:,} tokens: gain of attention beside the drives",
+            "grows with length, at most 11.1",
+            gain,
+            least,
+            INSTINFER_GAIN,
+        )
         least = gain
 
 
@@ -134,8 +167,14 @@ def block_formats() -> Iterator[Check]:
         narrow = served("llama-3-8b", "h100", cache_bytes=size, **asked)
         share, half = float(narrow.peak_memory_cache / whole.peak_memory_cache), 0.5 if name == "MXFP8" else 0.25
         published = "0.5 ± 6 %" if half == 0.5 else "law: a quarter and its exponents"
-        yield Check("block formats", f"{name}: cache over that in 16 bits", published, share, half,
-                    half * (1.06 if half == 0.5 else 1.13))  # fmt: skip
+        yield Check(
+            "block formats",
+            f"{name}: cache over that in 16 bits",
+            published,
+            share,
+            half,
+            half * (1.06 if half == 0.5 else 1.13),
+        )
 
 
 def peer_memory() -> Iterator[Check]:
@@ -169,8 +208,14 @@ def speculation() -> Iterator[Check]:
     for drafts, alpha in ((1, 0.7), (3, 0.63), (7, 0.9)):
         expected = sum(alpha**i for i in range(drafts + 1))
         ours = float(tokens_of_a_step(Serving(drafts=float(drafts), acceptance=alpha)))
-        yield Check("speculation (Leviathan et al. 2023)", f"{drafts} drafts at {alpha:g}: tokens of a step",
-                    f"{expected:.3f}", ours, 0.9999 * expected, 1.0001 * expected)  # fmt: skip
+        yield Check(
+            "speculation (Leviathan et al. 2023)",
+            f"{drafts} drafts at {alpha:g}: tokens of a step",
+            f"{expected:.3f}",
+            ours,
+            0.9999 * expected,
+            1.0001 * expected,
+        )
 
 
 #: Llama-2, 200 + 200 tokens, one sequence in fp16: model, tp → milliseconds on A100 and H100, from memory.
@@ -185,15 +230,36 @@ def optimus() -> Iterator[Check]:
     for (model, tp), published in OPTIMUS.items():
         for device, milliseconds in zip(("a100-sxm-80gb", "h100-sxm-80gb"), published, strict=True):
             found = served(
-                model, device, "fastertransformer", tp=tp, load="static", concurrency=1, prompt_tokens=200,
+                model,
+                device,
+                "fastertransformer",
+                tp=tp,
+                load="static",
+                concurrency=1,
+                prompt_tokens=200,
                 output_tokens=200,
-            )  # fmt: skip
+            )
             ours = 1e3 * float(found.request_latency)
-            yield Check("Optimus (arXiv 2407.14645)", f"{model}, tp {tp}, {device}: 200 + 200 tokens",
-                        f"{milliseconds} ms", ours, 0.0, 1e9, "ms", verified=False)  # fmt: skip
+            yield Check(
+                "Optimus (arXiv 2407.14645)",
+                f"{model}, tp {tp}, {device}: 200 + 200 tokens",
+                f"{milliseconds} ms",
+                ours,
+                0.0,
+                1e9,
+                "ms",
+                verified=False,
+            )
 
 
 #: Every system, in the order of the page.
 SYSTEMS: tuple[Callable[[], Iterator[Check]], ...] = (
-    long_context, nanoflow, instinfer, block_formats, peer_memory, three_tiers, speculation, optimus,
-)  # fmt: skip
+    long_context,
+    nanoflow,
+    instinfer,
+    block_formats,
+    peer_memory,
+    three_tiers,
+    speculation,
+    optimus,
+)

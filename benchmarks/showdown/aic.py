@@ -17,9 +17,14 @@ from aiconfigurator.sdk.perf_database import get_latest_database_version
 from harness import CHIP, ENGINE, LOAD, MODEL, PRECISION, Row, main, need
 
 _CHIPS = {
-    "h100-sxm-80gb": "h100_sxm", "h200-sxm-141gb": "h200_sxm", "b200-sxm-180gb": "b200_sxm", "gb200-nvl72": "gb200",
-    "a100-sxm-80gb": "a100_sxm", "l40s": "l40s", "rtx-pro-6000-server": "rtx_pro_6000_server",
-}  # fmt: skip
+    "h100-sxm-80gb": "h100_sxm",
+    "h200-sxm-141gb": "h200_sxm",
+    "b200-sxm-180gb": "b200_sxm",
+    "gb200-nvl72": "gb200",
+    "a100-sxm-80gb": "a100_sxm",
+    "l40s": "l40s",
+    "rtx-pro-6000-server": "rtx_pro_6000_server",
+}
 
 #: Words of a row's framework → engine; of TensorRT-LLM the database begins with the backend of PyTorch (1.0).
 _ENGINES = {r"vllm": "vllm", r"trtllm|TensorRT-LLM 1": "trtllm", r"sglang": "sglang"}
@@ -37,16 +42,21 @@ _MODELS = {
 }  # fmt: skip
 #: The same in 8 and in 4 bits, where the tool ships the checkpoint, which says how it is quantised.
 _FP8 = {
-    "Llama-3-70B": "nvidia/Llama-3.1-70B-Instruct-FP8", "Qwen3-235B-A22B": "Qwen/Qwen3-235B-A22B-FP8",
-    "Qwen3-30B-A3B": "Qwen/Qwen3-30B-A3B-FP8", "Qwen3-32B": "Qwen/Qwen3-32B-FP8",
-    "DeepSeek-V3": "deepseek-ai/DeepSeek-V3", "DeepSeek-R1": "deepseek-ai/DeepSeek-R1",
+    "Llama-3-70B": "nvidia/Llama-3.1-70B-Instruct-FP8",
+    "Qwen3-235B-A22B": "Qwen/Qwen3-235B-A22B-FP8",
+    "Qwen3-30B-A3B": "Qwen/Qwen3-30B-A3B-FP8",
+    "Qwen3-32B": "Qwen/Qwen3-32B-FP8",
+    "DeepSeek-V3": "deepseek-ai/DeepSeek-V3",
+    "DeepSeek-R1": "deepseek-ai/DeepSeek-R1",
     "MiniMax-M2.5": "MiniMaxAI/MiniMax-M2.5",
-}  # fmt: skip
+}
 _FP4 = {
-    "DeepSeek-V3": "nvidia/DeepSeek-V3.1-NVFP4", "DeepSeek-R1": "nvidia/DeepSeek-V3.1-NVFP4",
-    "MiniMax-M2.5": "nvidia/MiniMax-M2.5-NVFP4", "Kimi-K2.5": "nvidia/Kimi-K2.5-NVFP4",
+    "DeepSeek-V3": "nvidia/DeepSeek-V3.1-NVFP4",
+    "DeepSeek-R1": "nvidia/DeepSeek-V3.1-NVFP4",
+    "MiniMax-M2.5": "nvidia/MiniMax-M2.5-NVFP4",
+    "Kimi-K2.5": "nvidia/Kimi-K2.5-NVFP4",
     "Qwen3-235B-A22B": "nvidia/Qwen3-235B-A22B-NVFP4",
-}  # fmt: skip
+}
 #: Dense models of Llama's architecture, given as a local configuration.
 _LLAMAS = ("Llama-2", "LLaMA", "CodeLlama", "Mistral-7B")
 
@@ -94,13 +104,26 @@ def _shipped(path: str) -> str:
 def _local(row: Row) -> str:
     folder = Path(_folder.name) / re.sub(r"\W", "_", row["model"])
     folder.mkdir(exist_ok=True)
-    (folder / "config.json").write_text(json.dumps({
-        "architectures": ["LlamaForCausalLM"], "model_type": "llama", "hidden_act": "silu", "torch_dtype": "bfloat16",
-        "max_position_embeddings": 131072, "rms_norm_eps": 1e-5, "tie_word_embeddings": False,
-        "num_hidden_layers": int(row["n_layers"]), "hidden_size": int(row["hidden"]),
-        "num_attention_heads": int(row["n_heads"]), "num_key_value_heads": int(row["n_kv_heads"]),
-        "head_dim": int(row["head_dim"]), "intermediate_size": int(row["ffn_hidden"]), "vocab_size": int(row["vocab"]),
-    }))  # fmt: skip
+    (folder / "config.json").write_text(
+        json.dumps(
+            {
+                "architectures": ["LlamaForCausalLM"],
+                "model_type": "llama",
+                "hidden_act": "silu",
+                "torch_dtype": "bfloat16",
+                "max_position_embeddings": 131072,
+                "rms_norm_eps": 1e-5,
+                "tie_word_embeddings": False,
+                "num_hidden_layers": int(row["n_layers"]),
+                "hidden_size": int(row["hidden"]),
+                "num_attention_heads": int(row["n_heads"]),
+                "num_key_value_heads": int(row["n_kv_heads"]),
+                "head_dim": int(row["head_dim"]),
+                "intermediate_size": int(row["ffn_hidden"]),
+                "vocab_size": int(row["vocab"]),
+            }
+        )
+    )
     return str(folder)
 
 
@@ -126,17 +149,28 @@ def predict(row: Row) -> float:
     else:
         spread = {"attention_dp_size": 1}
     found = _estimate(
-        model_path=path, system_name=_CHIPS[row["chip"]], backend_name=engine,
-        mode="static" if row["load"] == "static" else "agg", isl=round(row["isl"]), osl=max(2, round(row["osl"])),
-        batch_size=max(1, round(row["concurrency"] / dp)), tp_size=tp, pp_size=int(row["pp"]),
-        kvcache_quant_mode="fp8" if row["cache_bytes"] < 1.5 else "bfloat16", **formats, **spread,
-    )  # fmt: skip
+        model_path=path,
+        system_name=_CHIPS[row["chip"]],
+        backend_name=engine,
+        mode="static" if row["load"] == "static" else "agg",
+        isl=round(row["isl"]),
+        osl=max(2, round(row["osl"])),
+        batch_size=max(1, round(row["concurrency"] / dp)),
+        tp_size=tp,
+        pp_size=int(row["pp"]),
+        kvcache_quant_mode="fp8" if row["cache_bytes"] < 1.5 else "bfloat16",
+        **formats,
+        **spread,
+    )
     tokens = found.raw["tokens/s"] * (1 if experts else dp)
     return {
-        "time_to_first_token": found.ttft / 1e3, "time_per_output_token": found.tpot / 1e3,
-        "inter_token_latency": found.tpot / 1e3, "request_latency": found.raw["request_latency"] / 1e3,
-        "output_tokens_per_second": tokens, "output_tokens_per_second_per_device": tokens / row["devices"],
-    }[row["metric"]]  # fmt: skip
+        "time_to_first_token": found.ttft / 1e3,
+        "time_per_output_token": found.tpot / 1e3,
+        "inter_token_latency": found.tpot / 1e3,
+        "request_latency": found.raw["request_latency"] / 1e3,
+        "output_tokens_per_second": tokens,
+        "output_tokens_per_second_per_device": tokens / row["devices"],
+    }[row["metric"]]
 
 
 if __name__ == "__main__":

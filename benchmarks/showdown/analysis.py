@@ -43,27 +43,38 @@ def _options(row: Row) -> dict:
     need(precision in _FORMATS, PRECISION)
     need(row["cp"] == 1.0 and row["tp"] <= 8.0, MAPPING)
     return {
-        "model_name": _model(row), "gpu_name": row["chip"], "dtype_name": _FORMATS[precision], "log_level": "ERROR",
-        "tp_size": int(row["tp"]), "pp_size": int(row["pp"]), "dp_size": int(row["dp"]),
-    }  # fmt: skip
+        "model_name": _model(row),
+        "gpu_name": row["chip"],
+        "dtype_name": _FORMATS[precision],
+        "log_level": "ERROR",
+        "tp_size": int(row["tp"]),
+        "pp_size": int(row["pp"]),
+        "dp_size": int(row["dp"]),
+    }
 
 
 def training(row: Row) -> float:
     """Step time, s."""
     return train(
-        **_options(row), batch_size_per_gpu=int(row["micro_batch"]), global_batch_size=int(row["global_batch"]),
-        seq_len=int(row["seq_len"]), activation_recomputation=_RECOMPUTE[row["recompute"]],
+        **_options(row),
+        batch_size_per_gpu=int(row["micro_batch"]),
+        global_batch_size=int(row["global_batch"]),
+        seq_len=int(row["seq_len"]),
+        activation_recomputation=_RECOMPUTE[row["recompute"]],
         ds_zero=int(row["zero_stage"]),
-    )["latency_per_iter"]  # fmt: skip
+    )["latency_per_iter"]
 
 
 def serving(row: Row) -> float:
     """A figure of a row, in SI; its latencies are those of one stage, so that pipelines are left out."""
     need(row["pp"] == 1.0, MAPPING)
     found = infer(
-        **{**_options(row), "dp_size": 1}, batch_size_per_gpu=batch_of(row), seq_len=round(row["isl"]),
-        num_tokens_to_generate=round(row["osl"]), kv_cache_dtype_bytes=row["cache_bytes"],
-    )  # fmt: skip
+        **{**_options(row), "dp_size": 1},
+        batch_size_per_gpu=batch_of(row),
+        seq_len=round(row["isl"]),
+        num_tokens_to_generate=round(row["osl"]),
+        kv_cache_dtype_bytes=row["cache_bytes"],
+    )
     return static_figure(row, found["prefill_latency"], found["decode_latency"])
 
 

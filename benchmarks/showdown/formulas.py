@@ -69,7 +69,12 @@ def roofline(row: Row) -> float:
 
 
 if __name__ == "__main__":
-    main("", {
-        "6ND": ("training", six_nd), "Megatron's FLOPs": ("training", megatron), "SimuMax": ("training", simumax),
-        "LLM-Viewer's roofline": ("serving", roofline),
-    })  # fmt: skip
+    main(
+        "",
+        {
+            "6ND": ("training", six_nd),
+            "Megatron's FLOPs": ("training", megatron),
+            "SimuMax": ("training", simumax),
+            "LLM-Viewer's roofline": ("serving", roofline),
+        },
+    )

@@ -18,8 +18,15 @@ Row = dict[str, Any]
 
 #: Why a tool cannot express a row.
 CHIP, MODEL, ENGINE, MAPPING, PRECISION, LOAD, UNPUBLISHED, REFUSED = REASONS = (
-    "chip", "model", "engine", "mapping", "precision", "load", "unpublished", "refused"
-)  # fmt: skip
+    "chip",
+    "model",
+    "engine",
+    "mapping",
+    "precision",
+    "load",
+    "unpublished",
+    "refused",
+)
 
 
 class Missing(Exception):  # noqa: N818 (an answer, not a mistake)
@@ -48,10 +55,12 @@ def static_figure(row: Row, first: float, token: float) -> float:
         need(row["load"] == "static" or row["concurrency"] <= row["dp"], LOAD)
         return first
     return {
-        "time_per_output_token": token, "inter_token_latency": token,
+        "time_per_output_token": token,
+        "inter_token_latency": token,
         "request_latency": first + row["osl"] * token,
-        "output_tokens_per_second": tokens, "output_tokens_per_second_per_device": tokens / row["devices"],
-    }[row["metric"]]  # fmt: skip
+        "output_tokens_per_second": tokens,
+        "output_tokens_per_second_per_device": tokens / row["devices"],
+    }[row["metric"]]
 
 
 def batch_of(row: Row) -> int:

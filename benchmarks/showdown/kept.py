@@ -52,11 +52,17 @@ def write(read: Rows, found: Mapping[str, Mapping[str, Any]]) -> None:
             own = (row["row"], row["kind"], row["source"], row["metric"], measured, row["way"])
             out.writerow([*own, f"{math.exp(row['error']):.4g}", *cells])
     tools = {"dse": {"seconds": read.seconds}, **found}
-    TOOLS.write_text(json.dumps(
-        {name: {k: float(f"{v:.2g}") if k == "seconds" else v for k, v in one.items() if k != "figures"}
-         for name, one in tools.items()},
-        indent=2,
-    ) + "\n", encoding="utf-8")  # fmt: skip
+    TOOLS.write_text(
+        json.dumps(
+            {
+                name: {k: float(f"{v:.2g}") if k == "seconds" else v for k, v in one.items() if k != "figures"}
+                for name, one in tools.items()
+            },
+            indent=2,
+        )
+        + "\n",
+        encoding="utf-8",
+    )
 
 
 def others(rows: Sequence[Row], found: Mapping[str, Mapping[str, Any]]) -> list[str]:
@@ -78,12 +84,14 @@ def lines() -> list[Line]:
     with PREDICTIONS.open(encoding="utf-8", newline="") as file:
         return [
             Line(
-                *(cells[name] for name in _FIELDS[:4]), float(cells["measured"]) if cells["measured"] else None,
-                cells["left out"], float(cells["dse"]),
+                *(cells[name] for name in _FIELDS[:4]),
+                float(cells["measured"]) if cells["measured"] else None,
+                cells["left out"],
+                float(cells["dse"]),
                 {name: _cell(cell) for name, cell in cells.items() if name not in _FIELDS and cell},
             )
             for cells in csv.DictReader(file)
-        ]  # fmt: skip
+        ]
 
 
 def tools() -> dict[str, dict[str, Any]]:

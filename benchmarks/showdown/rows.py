@@ -62,8 +62,9 @@ def _joined(compared: Sequence[Comparison], unseen: Sequence[LeftOut]) -> list[R
     carried = _published()
     return [
         {**_row(c), "row": carried.get(_what(c), _name(c)), "way": _WAYS[errors[key(c)][0]], "error": errors[key(c)][1]}
-        for c in compared if key(c) in errors and _is_measured_time(c)
-    ]  # fmt: skip
+        for c in compared
+        if key(c) in errors and _is_measured_time(c)
+    ]
 
 
 def _is_measured_time(c: Comparison) -> bool:
@@ -98,36 +99,60 @@ def _row(c: Comparison) -> Row:
     timed = is_timed(c)
     simulated = own.get("iteration_ms_simumax")
     return {
-        "kind": "training" if timed else "serving", "source": c.source, "model": own.get("model") or "",
-        "chip": accelerator_of(own), "framework": own.get("framework") or "",
+        "kind": "training" if timed else "serving",
+        "source": c.source,
+        "model": own.get("model") or "",
+        "chip": accelerator_of(own),
+        "framework": own.get("framework") or "",
         "stated_precision": _format(own.get("precision")),
-        "metric": "step_time" if timed else c.metric, "measured": step_time(c) if timed else c.measured,
-        "parameters": c.prediction.metrics["parameters"], "simumax": float(simulated) / 1e3 if simulated else None,
-        **_machine(design), **_model(design), **_mapping(design), **_requests(design),
-    }  # fmt: skip
+        "metric": "step_time" if timed else c.metric,
+        "measured": step_time(c) if timed else c.measured,
+        "parameters": c.prediction.metrics["parameters"],
+        "simumax": float(simulated) / 1e3 if simulated else None,
+        **_machine(design),
+        **_model(design),
+        **_mapping(design),
+        **_requests(design),
+    }
 
 
 def _machine(design: Design) -> Row:
     accelerator = design.system.accelerator
     devices = float(design.system.n_devices)
     return {
-        "peak": peak_rate(design) / devices, "bandwidth": float(accelerator.memory.bandwidth),
-        "capacity": float(accelerator.memory.capacity), "devices": devices,
-    }  # fmt: skip
+        "peak": peak_rate(design) / devices,
+        "bandwidth": float(accelerator.memory.bandwidth),
+        "capacity": float(accelerator.memory.capacity),
+        "devices": devices,
+    }
 
 
 def _model(design: Design) -> Row:
     workload, experts = design.workload, design.workload.experts
-    names = ("n_layers", "hidden", "n_heads", "n_kv_heads", "head_dim", "ffn_hidden", "gated", "vocab",
-             "tied_embeddings", "seq_len", "global_batch")  # fmt: skip
+    names = (
+        "n_layers",
+        "hidden",
+        "n_heads",
+        "n_kv_heads",
+        "head_dim",
+        "ffn_hidden",
+        "gated",
+        "vocab",
+        "tied_embeddings",
+        "seq_len",
+        "global_batch",
+    )
     expert = ("n_experts", "top_k", "expert_ffn", "shared_ffn", "first_dense")
     return {
         **{name: float(getattr(workload, name)) for name in names},
         **{name: float(getattr(experts, name)) if experts is not None else 0.0 for name in expert},
-        "kinds": [name for name in ("latent", "recurrent", "sparse", "adapters", "packing")
-                  if getattr(workload, name) is not None]
+        "kinds": [
+            name
+            for name in ("latent", "recurrent", "sparse", "adapters", "packing")
+            if getattr(workload, name) is not None
+        ]
         + (["windows"] if workload.local_layers else []),
-    }  # fmt: skip
+    }
 
 
 def _mapping(design: Design) -> Row:
@@ -140,7 +165,7 @@ def _mapping(design: Design) -> Row:
         "precision": choice_name(Precision(int(mapping.precision))),
         "cache_bytes": float(mapping.serving.cache_bytes) if mapping.serving is not None else 2.0,
         "weight_bytes": float(mapping.serving.weight_bytes) if mapping.serving is not None else 0.0,
-    }  # fmt: skip
+    }
 
 
 def _requests(design: Design) -> Row:
@@ -148,6 +173,8 @@ def _requests(design: Design) -> Row:
     if requests is None:
         return {}
     return {
-        "isl": float(requests.prompt_tokens), "osl": float(requests.output_tokens),
-        "concurrency": float(requests.concurrency), "load": choice_name(Load(int(requests.load))),
-    }  # fmt: skip
+        "isl": float(requests.prompt_tokens),
+        "osl": float(requests.output_tokens),
+        "concurrency": float(requests.concurrency),
+        "load": choice_name(Load(int(requests.load))),
+    }

@@ -45,10 +45,14 @@ def measure() -> dict[str, Any]:
         one = _timed(_run, folder, _sweep(folder, 1), "one.nc")
         sizes, same = zip(*(_in_turn(folder, times) for times in SIZES), strict=True)
         return {
-            "one_seconds": one, "one_rate": sizes[0]["designs"] / one, "sizes": sizes,
+            "one_seconds": one,
+            "one_rate": sizes[0]["designs"] / one,
+            "sizes": sizes,
             "same_bytes": all(same) and _digest(folder / "one.nc") == _digest(folder / "workers-1-0.nc"),
-            **memory, **_shard_cost(folder), **_circumstances(),
-        }  # fmt: skip
+            **memory,
+            **_shard_cost(folder),
+            **_circumstances(),
+        }
 
 
 def _in_turn(folder: Path, times: int) -> tuple[dict[str, Any], bool]:
@@ -65,10 +69,15 @@ def _in_turn(folder: Path, times: int) -> tuple[dict[str, Any], bool]:
         killed.append(_timed(_run, folder, sweep, f"killed-{times}-{i}.nc", "--workers", "2", watch=killer))
     told = json.loads((folder / f"workers-{times}-0.json").read_text())
     return {
-        "designs": told["n_designs"], "rounds": _ROUNDS[times], "start_seconds": told["seconds"]["start"],
-        "shards_seconds": min(shards), "workers_seconds": min(workers), "killed_seconds": min(killed),
-        "workers_to_shards": _ratio(workers, shards), "killed_to_shards": _ratio(killed, shards),
-    }, len({_digest(path) for path in folder.glob(f"*-{times}-*.nc")}) == 1  # fmt: skip
+        "designs": told["n_designs"],
+        "rounds": _ROUNDS[times],
+        "start_seconds": told["seconds"]["start"],
+        "shards_seconds": min(shards),
+        "workers_seconds": min(workers),
+        "killed_seconds": min(killed),
+        "workers_to_shards": _ratio(workers, shards),
+        "killed_to_shards": _ratio(killed, shards),
+    }, len({_digest(path) for path in folder.glob(f"*-{times}-*.nc")}) == 1
 
 
 def _sweep(folder: Path, times: int) -> Path:

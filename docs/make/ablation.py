@@ -56,9 +56,17 @@ _SELECTIVE = dict(recompute="selective", sequence_parallel=1)
 
 #: 24 nodes of 16 V100, of whose eight 100 Gb/s ports one is used (Wang et al. 2023, section 5.1).
 _ONE_PORT = {
-    "n_devices": 384, "global_batch": 384, "micro_batch": 1, "recompute": "full", "zero_stage": 3,
-    "precision": "fp16", "seq_len": 2048, "overlap_dp": 1, "scale_up.domain": 16, "scale_out.bandwidth": 100e9 / 8 / 16,
-}  # fmt: skip
+    "n_devices": 384,
+    "global_batch": 384,
+    "micro_batch": 1,
+    "recompute": "full",
+    "zero_stage": 3,
+    "precision": "fp16",
+    "seq_len": 2048,
+    "overlap_dp": 1,
+    "scale_up.domain": 16,
+    "scale_out.bandwidth": 100e9 / 8 / 16,
+}
 _ZERO_PLUS_PLUS = dict(weights_over=16, secondary=1, gathered_bytes=1.0, scattered_bytes=0.5)
 
 _STATE_OF_64 = dict(n_devices=64, gradient_bytes=2.0, global_batch=64, micro_batch=1, zero_stage=0)
@@ -68,18 +76,33 @@ _ON_QKV = dict(rank=4.0, projection=0, feed_forward=0)
 
 #: DeepSeek-V3 as it was trained, but for the schedule (DeepSeek-AI 2024, section 3).
 _DEEPSEEK = dict(
-    n_devices=2048, pp=16, ep=64, micro_batch=1, precision="fp8-block", dispatch_precision="fp8-block",
-    recompute="norms", all_to_all="by-node", zero_stage=1, overlap_dp=1, n_predict=1, global_batch=15360,
-)  # fmt: skip
+    n_devices=2048,
+    pp=16,
+    ep=64,
+    micro_batch=1,
+    precision="fp8-block",
+    dispatch_precision="fp8-block",
+    recompute="norms",
+    all_to_all="by-node",
+    zero_stage=1,
+    overlap_dp=1,
+    n_predict=1,
+    global_batch=15360,
+)
 
 
 def _korthikanti(workload: str, published: str, gain: float, **settings: Any) -> Ablation:
     """Throughput over full recompute alone: 29.0 to 32.1 % (their table 5)."""
     return Ablation(
-        "sequence parallelism and selective recompute for full", (workload, "selene", "megatron-2022"),
-        {**_KORTHIKANTI, "micro_batch": 1, **settings}, _SELECTIVE, published, "Korthikanti et al. 2022, table 5",
-        gain - 0.03, gain + 0.03,
-    )  # fmt: skip
+        "sequence parallelism and selective recompute for full",
+        (workload, "selene", "megatron-2022"),
+        {**_KORTHIKANTI, "micro_batch": 1, **settings},
+        _SELECTIVE,
+        published,
+        "Korthikanti et al. 2022, table 5",
+        gain - 0.03,
+        gain + 0.03,
+    )
 
 
 ABLATIONS = (
@@ -180,16 +203,20 @@ def is_published(ablation: Ablation, ratio: float) -> bool:
 def page() -> str:
     """The page."""
     header = ["option", "design", "published", "ours", "agrees", "remark", "source"]
-    return document([
-        "# What single options do",
-        f"Written by `{command('docs.make.ablation')}`: nothing here was measured by us.",
-        "\n".join([
-            "Each line is one design without and with an option, and how many times less time or memory it takes with",
-            "it, against what a publication says. *Agrees* is whether our number lies within what that leaves open: a",
-            "stated gain within three points, “up to” as at most an eighth more.",
-        ]),
-        table(header, _lines(), words=set(header) - {"ours"}),
-    ])  # fmt: skip
+    return document(
+        [
+            "# What single options do",
+            f"Written by `{command('docs.make.ablation')}`: nothing here was measured by us.",
+            "\n".join(
+                [
+                    "Each line is one design without and with an option, and how many times less time or memory it takes with",
+                    "it, against what a publication says. *Agrees* is whether our number lies within what that leaves open: a",
+                    "stated gain within three points, “up to” as at most an eighth more.",
+                ]
+            ),
+            table(header, _lines(), words=set(header) - {"ours"}),
+        ]
+    )
 
 
 def _lines() -> Iterator[list[str]]:

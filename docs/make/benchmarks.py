@@ -50,14 +50,16 @@ _LINES = [
     ("second one", "serving_warm_seconds", "{:.1f} s", ""),
     ("cold `dse search` of four methods, 80,000 designs", "search_cold_seconds", "{:.1f} s", "≤ 7 s"),
     ("second one", "search_warm_seconds", "{:.1f} s", ""),
-    *((f"exact best of {size} designs", f"best_of_{size}", "{:,.0f} designs/s", "alike" if size == "1e5" else "")
-      for size in (*SMALLER, "1e9")),
+    *(
+        (f"exact best of {size} designs", f"best_of_{size}", "{:,.0f} designs/s", "alike" if size == "1e5" else "")
+        for size in (*SMALLER, "1e9")
+    ),
     ("results written, as by default", "write_bytes_per_second", "{:.2e} B/s", "≥ 4e8 B/s with zstd"),
     ("results written with zlib", "write_bytes_per_second_zlib", "{:.2e} B/s", "≥ 1.2e8 B/s"),
     ("step time and its gradient by 16 leaves, against the step time", "gradient_ratio", "{:.1f} x", "≤ 8 x"),
     ("– of 16,384 designs", "gradient_ratio_many", "{:.1f} x", "≤ 12 x"),
     ("– trace and compile", "gradient_compile_seconds", "{:.1f} s", "≤ 10 s"),
-]  # fmt: skip
+]
 
 
 _PROFILE = """\
@@ -85,14 +87,16 @@ def revisions(record: dict[str, Any]) -> str:
         [name, of["date"], *("{median:.3f} ({least:.3f} to {greatest:.3f})".format(**of[one]) for one in PASSES)]
         for name, of in record.items()
     ]
-    return "\n\n".join([
-        "## Against earlier revisions",
-        "Time of the engine over that of an earlier revision (below 1: faster now), both timed in turn a fraction of a "
-        f"second at a time in processes of their own over `{shown(LARGE_SWEEP)}`. Median of some starts of both, and "
-        "the extremes: a process is up to a twentieth faster or slower for as long as it lives, by where its memory "
-        "lies. Measured by `python -m benchmarks.rates.revisions CHECKOUT --name NAME`.",
-        table(["against", "measured on", *PASSES.values()], rows),
-    ])  # fmt: skip
+    return "\n\n".join(
+        [
+            "## Against earlier revisions",
+            "Time of the engine over that of an earlier revision (below 1: faster now), both timed in turn a fraction of a "
+            f"second at a time in processes of their own over `{shown(LARGE_SWEEP)}`. Median of some starts of both, and "
+            "the extremes: a process is up to a twentieth faster or slower for as long as it lives, by where its memory "
+            "lies. Measured by `python -m benchmarks.rates.revisions CHECKOUT --name NAME`.",
+            table(["against", "measured on", *PASSES.values()], rows),
+        ]
+    )
 
 
 def page(measured: dict[str, Any]) -> str:
@@ -104,27 +108,32 @@ def page(measured: dict[str, Any]) -> str:
         for name, ratio in against_loop(measured).items()
     ]
     rows += [
-        [f"sweep as it runs, best only, a core, against Calculon's {rate:,.0f} designs/s a core ({what})",
-         f"{measured['grid_best'] / measured['cores'] / rate:,.0f} x", f"≥ {bound:,} x"]
+        [
+            f"sweep as it runs, best only, a core, against Calculon's {rate:,.0f} designs/s a core ({what})",
+            f"{measured['grid_best'] / measured['cores'] / rate:,.0f} x",
+            f"≥ {bound:,} x",
+        ]
         for what, (rate, bound) in _CALCULON.items()
-    ]  # fmt: skip
-    return document([
-        "# Benchmarks",
-        f"Made by `python -m docs.make.benchmarks docs/benchmarks.md` on {measured['date']}: {measured['cores']} cores "
-        f"({measured['processor']}), {measured['device']}, {measured['dtype']}, jax {measured['jax']}. The sweep is "
-        f"`{shown(STANDARD_SWEEP)}`: {measured['designs']:,} designs, {measured['file_bytes'] / 1e6:.0f} MB written.",
-        table(header, rows, words=header),
-        f"Cold and warm runs are fresh processes (`dse run {shown(STANDARD_SWEEP)}`), the cold one with nothing "
-        "kept from before but the bytecode of modules, as an installation has it; they and those of 1e9 designs are "
-        "the fastest of three. Rates are the best of many rounds in one process, compilation apart, and count distinct "
-        "mappings only. 1e5 to 1e9 designs are ranked by step "
-        f"time. Rates and seconds of 1e9 designs are of `{shown(LARGE_SWEEP)}`, compilation apart. Gradients are of "
-        f"1,024 designs at once. Experts are those of `{shown(EXPERTS_SWEEP)}` (ten million designs were asked in "
-        f"5 s), serving is `{shown(SERVING_SWEEP)}`, its rates with 2,000 values of concurrency. Machines differ and "
-        "are noisy: compare the lines of one page with each other.",
-        _PROFILE,
-        revisions(json.loads(RECORD.read_text(encoding="utf-8"))),
-    ])  # fmt: skip
+    ]
+    return document(
+        [
+            "# Benchmarks",
+            f"Made by `python -m docs.make.benchmarks docs/benchmarks.md` on {measured['date']}: {measured['cores']} cores "
+            f"({measured['processor']}), {measured['device']}, {measured['dtype']}, jax {measured['jax']}. The sweep is "
+            f"`{shown(STANDARD_SWEEP)}`: {measured['designs']:,} designs, {measured['file_bytes'] / 1e6:.0f} MB written.",
+            table(header, rows, words=header),
+            f"Cold and warm runs are fresh processes (`dse run {shown(STANDARD_SWEEP)}`), the cold one with nothing "
+            "kept from before but the bytecode of modules, as an installation has it; they and those of 1e9 designs are "
+            "the fastest of three. Rates are the best of many rounds in one process, compilation apart, and count distinct "
+            "mappings only. 1e5 to 1e9 designs are ranked by step "
+            f"time. Rates and seconds of 1e9 designs are of `{shown(LARGE_SWEEP)}`, compilation apart. Gradients are of "
+            f"1,024 designs at once. Experts are those of `{shown(EXPERTS_SWEEP)}` (ten million designs were asked in "
+            f"5 s), serving is `{shown(SERVING_SWEEP)}`, its rates with 2,000 values of concurrency. Machines differ and "
+            "are noisy: compare the lines of one page with each other.",
+            _PROFILE,
+            revisions(json.loads(RECORD.read_text(encoding="utf-8"))),
+        ]
+    )
 
 
 if __name__ == "__main__":

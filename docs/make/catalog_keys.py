@@ -131,8 +131,11 @@ MEANINGS = {
 
 #: What a workload leaves out; other defaults are those of the leaves.
 WORKLOAD_DEFAULTS = {
-    "n_kv_heads": "n_heads", "head_dim": "hidden / n_heads", "window": "seq_len", "global_batch": "about 4 Mi tokens",
-}  # fmt: skip
+    "n_kv_heads": "n_heads",
+    "head_dim": "hidden / n_heads",
+    "window": "seq_len",
+    "global_batch": "about 4 Mi tokens",
+}
 
 #: Tables that hold fields of another table → what they are shown as.
 ELSEWHERE = {
@@ -179,7 +182,8 @@ def _own(kind: str, at: str, fields: TableField) -> dict[str, Parser]:
     other = ELSEWHERE.get(f"{kind}.{at[:-1]}")
     known: Mapping[str, Parser | TableField] = other[0].fields if other and isinstance(other[0], TableField) else {}
     return {
-        key: field for key, field in fields.fields.items()
+        key: field
+        for key, field in fields.fields.items()
         if not isinstance(field, TableField) and known.get(key) != field
     }
 

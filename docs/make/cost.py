@@ -49,10 +49,14 @@ def _rows() -> str:
         if one.metric in _SHOWN:
             case[one.metric] = f"{one.measured:g} / {one.predicted:.7g}"
     header = ("row", "package", "dies", *(f"`{name}`" for name in _SHOWN))
-    return table(header, [
-        [name, case["package"], case["dies"], *(case.get(metric, "") for metric in _SHOWN)]
-        for name, case in found.items()
-    ], words=header[:3])  # fmt: skip
+    return table(
+        header,
+        [
+            [name, case["package"], case["dies"], *(case.get(metric, "") for metric in _SHOWN)]
+            for name, case in found.items()
+        ],
+        words=header[:3],
+    )
 
 
 def bill_of(name: str) -> Bill:
@@ -67,8 +71,16 @@ def _bills() -> str:
         found = bill_of(name)
         made = found.total - found.design
         parts = [f"{part:,.0f}" for part in found[:-1]]
-        rows.append([name, *parts, f"{made:,.0f}", f"{published:,.0f}", f"{100 * (made / published - 1):+.0f} %",
-                     f"{found.design:,.0f}"])  # fmt: skip
+        rows.append(
+            [
+                name,
+                *parts,
+                f"{made:,.0f}",
+                f"{published:,.0f}",
+                f"{100 * (made / published - 1):+.0f} %",
+                f"{found.design:,.0f}",
+            ]
+        )
     header = ("accelerator", *Bill._fields[:-1], "sum", "analysts", "error", "design, a unit of a million")
     return table(header, rows, words=header[:1])
 

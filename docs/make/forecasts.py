@@ -73,9 +73,12 @@ def listed(path: Path) -> Iterator[dict[str, Any]]:
     for entry in tomllib.loads(path.read_text(encoding="utf-8"))["forecast"]:
         for system in entry["systems"]:
             yield {
-                "study": entry["study"], "workload": entry["workload"], "system": system,
-                "software": entry.get("software", ""), "settings": entry.get("settings", {}),
-            }  # fmt: skip
+                "study": entry["study"],
+                "workload": entry["workload"],
+                "system": system,
+                "software": entry.get("software", ""),
+                "settings": entry.get("settings", {}),
+            }
 
 
 def forecasts_of(entries: Sequence[dict[str, Any]]) -> Iterator[dict[str, str]]:
@@ -96,12 +99,19 @@ def forecasts_of(entries: Sequence[dict[str, Any]]) -> Iterator[dict[str, str]]:
                 continue
             deviation = np.log(ends.high / ends.low) / 2.0 / uncertainty.quantile()
             yield {
-                "study": entry["study"], "workload": workload, "system": system, "software": choice.stack,
+                "study": entry["study"],
+                "workload": workload,
+                "system": system,
+                "software": choice.stack,
                 "settings": " ".join(f"{name}={value}" for name, value in entry["settings"].items()),
-                "metric": metric, "units": study.units[metric], "median": f"{float(metrics[metric][0]):.5g}",
-                "low": f"{ends.low:.5g}", "high": f"{ends.high:.5g}", "deviation": f"{deviation:.4f}",
+                "metric": metric,
+                "units": study.units[metric],
+                "median": f"{float(metrics[metric][0]):.5g}",
+                "low": f"{ends.low:.5g}",
+                "high": f"{ends.high:.5g}",
+                "deviation": f"{deviation:.4f}",
                 "levels": " ".join(at),
-            }  # fmt: skip
+            }
 
 
 def add(path: Path, date: str, commit: str) -> int:
@@ -109,9 +119,7 @@ def add(path: Path, date: str, commit: str) -> int:
     known = record.read(FORECASTS)
     seen = {tuple(line[name] for name in _OF) for line in known}
     new = [one for one in forecasts_of([*listed(path)]) if tuple(one[name] for name in _OF) not in seen]
-    lines = [
-        {"number": str(len(known) + i), "date": date, "commit": commit, **one} for i, one in enumerate(new, 1)
-    ]
+    lines = [{"number": str(len(known) + i), "date": date, "commit": commit, **one} for i, one in enumerate(new, 1)]
     record.append(FORECASTS, lines)
     return len(lines)
 
@@ -128,21 +136,45 @@ def answered(forecasts: Sequence[dict[str, str]], outcomes: Sequence[dict[str, s
             raise ValueError(f"outcome of {one['date']} for forecast {one['number']} of {line['date']}: it came before")
         error = np.array([np.log(float(line["median"]) / float(one["measured"]))])
         deviation = np.array([float(line["deviation"])])
-        found.append({
-            **line, "source": one["source"], "measured": float(one["measured"]), "error": float(error[0]),
-            "held": float(line["low"]) <= float(one["measured"]) <= float(line["high"]),
-            "crps": float(crps(error, deviation)[0]), "log_score": float(log_score(error, deviation)[0]),
-        })  # fmt: skip
+        found.append(
+            {
+                **line,
+                "source": one["source"],
+                "measured": float(one["measured"]),
+                "error": float(error[0]),
+                "held": float(line["low"]) <= float(one["measured"]) <= float(line["high"]),
+                "crps": float(crps(error, deviation)[0]),
+                "log_score": float(log_score(error, deviation)[0]),
+            }
+        )
     return found
 
 
 def edition(date: str, commit: str) -> None:
     """Append the scores of rows left out, unless they are those of the last edition."""
     lines = [
-        {"date": date, "commit": commit, **{name: one[name] for name in ("figures", "left_out", "rows", "groups",
-         "held_50", "held_80", "held_95", "width", "crps", "log_score")}}
-        for one in scores() if one["group"] == "all"
-    ]  # fmt: skip
+        {
+            "date": date,
+            "commit": commit,
+            **{
+                name: one[name]
+                for name in (
+                    "figures",
+                    "left_out",
+                    "rows",
+                    "groups",
+                    "held_50",
+                    "held_80",
+                    "held_95",
+                    "width",
+                    "crps",
+                    "log_score",
+                )
+            },
+        }
+        for one in scores()
+        if one["group"] == "all"
+    ]
     last = last_edition(record.read(EDITIONS))
     if [_plain(one) for one in last] != [_plain(one) for one in lines]:
         record.append(EDITIONS, lines)
@@ -174,24 +206,38 @@ def rows_pending(forecasts: Sequence[dict[str, str]], known: set[str]) -> Iterat
     designs: dict[tuple[str, ...], dict[str, str]] = {}
     for line in forecasts:
         if line["number"] not in known:
-            own = designs.setdefault(tuple(line[n] for n in ("system", "workload", "software", "settings", "date",
-                                                               "commit", "levels")), {})  # fmt: skip
+            own = designs.setdefault(
+                tuple(line[n] for n in ("system", "workload", "software", "settings", "date", "commit", "levels")), {}
+            )
             low, middle, high = (quantity(float(line[n]), line["units"]) for n in ("low", "median", "high"))
             own[line["metric"]] = f"{middle} ({low} to {high})"
     for (system, workload, software, settings, date, commit, levels), found in designs.items():
-        yield [system, workload, f"{software}, {settings}", "; ".join(
-            f"{name.replace('_', ' ')} {text}" for name, text in found.items()
-        ), levels.replace(" ", ", ") or "home", f"{date}, {commit}"]  # fmt: skip
+        yield [
+            system,
+            workload,
+            f"{software}, {settings}",
+            "; ".join(f"{name.replace('_', ' ')} {text}" for name, text in found.items()),
+            levels.replace(" ", ", ") or "home",
+            f"{date}, {commit}",
+        ]
 
 
 def rows_answered(found: Sequence[dict[str, Any]]) -> Iterator[list[str]]:
     """Outcomes, one by one."""
     for one in found:
         yield [
-            one["number"], one["system"], one["workload"], one["metric"], quantity(one["measured"], one["units"]),
-            quantity(float(one["median"]), one["units"]), percent(float(np.expm1(one["error"])), "+"),
-            "yes" if one["held"] else "no", f"{one['crps']:.3f}", f"{one['log_score']:.2f}", one["source"],
-        ]  # fmt: skip
+            one["number"],
+            one["system"],
+            one["workload"],
+            one["metric"],
+            quantity(one["measured"], one["units"]),
+            quantity(float(one["median"]), one["units"]),
+            percent(float(np.expm1(one["error"])), "+"),
+            "yes" if one["held"] else "no",
+            f"{one['crps']:.3f}",
+            f"{one['log_score']:.2f}",
+            one["source"],
+        ]
 
 
 def rows_left_out(lines: Sequence[dict[str, str]], before: Sequence[dict[str, str]]) -> Iterator[list[str]]:
@@ -202,11 +248,18 @@ def rows_left_out(lines: Sequence[dict[str, str]], before: Sequence[dict[str, st
             last = earlier.get((one["figures"], one["left_out"]))
             held = ", ".join(percent(float(one[f"held_{share}"]), digits=0) for share in (50, 80, 95))
             yield [
-                one["figures"], one["left_out"], one["rows"], one["groups"], held,
-                f"÷ and × {np.exp(float(one['width'])):.2f}", one["crps"], _or_dash(one["crps_constant"]),
-                one["log_score"], _or_dash(one["log_score_constant"]),
+                one["figures"],
+                one["left_out"],
+                one["rows"],
+                one["groups"],
+                held,
+                f"÷ and × {np.exp(float(one['width'])):.2f}",
+                one["crps"],
+                _or_dash(one["crps_constant"]),
+                one["log_score"],
+                _or_dash(one["log_score_constant"]),
                 "–" if last is None else f"{last['crps']}, {last['log_score']}",
-            ]  # fmt: skip
+            ]
 
 
 def _or_dash(text: str) -> str:
@@ -217,30 +270,73 @@ def page(picture: str) -> str:
     """The page."""
     forecasts, outcomes = record.read(FORECASTS), record.read(OUTCOMES)
     found = answered(forecasts, outcomes)
-    summary = "No outcome yet." if not found else (
-        f"{len(found)} outcomes: {percent(float(np.mean([one['held'] for one in found])), digits=0)} within their 80 % "
-        f"intervals, CRPS {np.mean([one['crps'] for one in found]):.3f}, "
-        f"log score {np.mean([one['log_score'] for one in found]):.2f}."
-    )  # fmt: skip
-    return document([
-        "# Forecasts",
-        "Written by `python -m docs.make.forecasts docs/forecasts.md` (`make forecasts`).", _ABOUT,
-        f"The record has {len(forecasts)} forecasts; hash of the last: `{forecasts[-1][record.HASH]}`.",
-        "## Outcomes", summary,
-        table(("forecast", "system", "workload", "metric", "measured", "median", "error", "held", "CRPS", "log score",
-               "source"), rows_answered(found), words=("system", "workload", "metric", "source")) if found else "",
-        "## Open forecasts", _PENDING,
-        table(("system", "workload", "stack and settings", "forecast", "by", "written"),
-              rows_pending(forecasts, {one["number"] for one in outcomes}),
-              words=("system", "workload", "stack and settings", "forecast", "by", "written")),
-        "## Rows left out", _LEFT_OUT,
-        table(("figures", "left out", "rows", "groups", "held at 50, 80, 95 %", "width", "CRPS", "constant",
-               "log score", "constant ", "edition before: both"),
-              rows_left_out(scores(), last_edition(record.read(EDITIONS), 1)), words=("figures", "left out")),
-        f"![Share of rows held by the intervals of 50, 80 and 95 %, by group left out]({picture})",
-        "A circle is a group (a chip, a vendor, a family of models, a framework; of size a class of devices, at home), "
-        "its area by its rows; on the line the interval holds what it says.",
-    ])  # fmt: skip
+    summary = (
+        "No outcome yet."
+        if not found
+        else (
+            f"{len(found)} outcomes: {percent(float(np.mean([one['held'] for one in found])), digits=0)} within their 80 % "
+            f"intervals, CRPS {np.mean([one['crps'] for one in found]):.3f}, "
+            f"log score {np.mean([one['log_score'] for one in found]):.2f}."
+        )
+    )
+    return document(
+        [
+            "# Forecasts",
+            "Written by `python -m docs.make.forecasts docs/forecasts.md` (`make forecasts`).",
+            _ABOUT,
+            f"The record has {len(forecasts)} forecasts; hash of the last: `{forecasts[-1][record.HASH]}`.",
+            "## Outcomes",
+            summary,
+            table(
+                (
+                    "forecast",
+                    "system",
+                    "workload",
+                    "metric",
+                    "measured",
+                    "median",
+                    "error",
+                    "held",
+                    "CRPS",
+                    "log score",
+                    "source",
+                ),
+                rows_answered(found),
+                words=("system", "workload", "metric", "source"),
+            )
+            if found
+            else "",
+            "## Open forecasts",
+            _PENDING,
+            table(
+                ("system", "workload", "stack and settings", "forecast", "by", "written"),
+                rows_pending(forecasts, {one["number"] for one in outcomes}),
+                words=("system", "workload", "stack and settings", "forecast", "by", "written"),
+            ),
+            "## Rows left out",
+            _LEFT_OUT,
+            table(
+                (
+                    "figures",
+                    "left out",
+                    "rows",
+                    "groups",
+                    "held at 50, 80, 95 %",
+                    "width",
+                    "CRPS",
+                    "constant",
+                    "log score",
+                    "constant ",
+                    "edition before: both",
+                ),
+                rows_left_out(scores(), last_edition(record.read(EDITIONS), 1)),
+                words=("figures", "left out"),
+            ),
+            f"![Share of rows held by the intervals of 50, 80 and 95 %, by group left out]({picture})",
+            "A circle is a group (a chip, a vendor, a family of models, a framework; of size a class of devices, at home), "
+            "its area by its rows; on the line the interval holds what it says.",
+        ]
+    )
 
 
 def main() -> None:

@@ -153,9 +153,14 @@ def rows_held(found: Found) -> Iterator[list[str]]:
     for name, figures in found.known.items():
         for by, held in widths.held(figures, found.crossed[name]).items():
             yield [
-                LEARNT[name][1], by, f"{held.figures}", f"{held.groups}", percent(held.held, digits=0),
-                percent(held.by_group, digits=0), f"÷ and × {np.exp(held.width):.2f}",
-            ]  # fmt: skip
+                LEARNT[name][1],
+                by,
+                f"{held.figures}",
+                f"{held.groups}",
+                percent(held.held, digits=0),
+                percent(held.by_group, digits=0),
+                f"÷ and × {np.exp(held.width):.2f}",
+            ]
 
 
 def rows_of_pairs(found: Found) -> Iterator[list[str]]:
@@ -165,40 +170,50 @@ def rows_of_pairs(found: Found) -> Iterator[list[str]]:
         for by in ("configuration", "chip", "framework", "source"):
             score = widths.pairs(found.known[name], found.crossed[name], by, shared[name])
             yield [
-                LEARNT[name][1], by, f"{score.pairs:,}",
-                *(f"{one:.3f}" for one in (score.brier, score.best, score.by_group)), percent(score.right, digits=0),
-            ]  # fmt: skip
+                LEARNT[name][1],
+                by,
+                f"{score.pairs:,}",
+                *(f"{one:.3f}" for one in (score.brier, score.best, score.by_group)),
+                percent(score.right, digits=0),
+            ]
 
 
 def page(found: Found) -> str:
     """The page."""
-    return document([
-        "# Intervals by distance",
-        f"Written by `{command('docs.make.intervals')}`.", _ABOUT,
-        "## What a level adds",
-        "Standard deviations of the log error; *home* is the residual of the median stack. Assumed, not learnt: "
-        f"{ANNOUNCED} for an accelerator that is announced, {POWER} for the power of a device in energy of training.",
-        table(("figures", "home", *_LEVELS), rows_of_widths(found.learnt), words=("figures",)),
-        "## What intervals hold of rows left out", _CROSSED,
-        table(
-            ("figures", "left out", "rows", "groups", "held", "each group once", "width"), rows_held(found),
-            words=("figures", "left out"),
-        ),
-        "## Which of two is faster", _PAIRS,
-        table(
-            ("figures", "left out", "pairs", "Brier", "best", "each group once", "right"), rows_of_pairs(found),
-            words=("figures", "left out"),
-        ),
-        "Share of the variance of log errors that designs have in common on one stack and chip, and of one model too:",
-        table(
-            ("figures", "at home", "beyond", "one model: at home", "one model: beyond"),
-            [[LEARNT[name][1], *(percent(share, digits=0) for share in one)] for name, one in found.shared.items()],
-            words=("figures",),
-        ),
-        f"Groups one by one: {filed('intervals_groups', _GROUP, rows_of_groups(found.rows))}",
-        "Reliability at 50, 80 and 95 % and proper scores ([forecasts.md](forecasts.md)): "
-        + filed("intervals_scores", _SCORE, rows_of_scores(found)),
-    ])  # fmt: skip
+    return document(
+        [
+            "# Intervals by distance",
+            f"Written by `{command('docs.make.intervals')}`.",
+            _ABOUT,
+            "## What a level adds",
+            "Standard deviations of the log error; *home* is the residual of the median stack. Assumed, not learnt: "
+            f"{ANNOUNCED} for an accelerator that is announced, {POWER} for the power of a device in energy of training.",
+            table(("figures", "home", *_LEVELS), rows_of_widths(found.learnt), words=("figures",)),
+            "## What intervals hold of rows left out",
+            _CROSSED,
+            table(
+                ("figures", "left out", "rows", "groups", "held", "each group once", "width"),
+                rows_held(found),
+                words=("figures", "left out"),
+            ),
+            "## Which of two is faster",
+            _PAIRS,
+            table(
+                ("figures", "left out", "pairs", "Brier", "best", "each group once", "right"),
+                rows_of_pairs(found),
+                words=("figures", "left out"),
+            ),
+            "Share of the variance of log errors that designs have in common on one stack and chip, and of one model too:",
+            table(
+                ("figures", "at home", "beyond", "one model: at home", "one model: beyond"),
+                [[LEARNT[name][1], *(percent(share, digits=0) for share in one)] for name, one in found.shared.items()],
+                words=("figures",),
+            ),
+            f"Groups one by one: {filed('intervals_groups', _GROUP, rows_of_groups(found.rows))}",
+            "Reliability at 50, 80 and 95 % and proper scores ([forecasts.md](forecasts.md)): "
+            + filed("intervals_scores", _SCORE, rows_of_scores(found)),
+        ]
+    )
 
 
 _GROUP = ("figure", "left out", "group", "levels", "rows", "median error", "80 % of errors below")
@@ -213,8 +228,15 @@ def rows_of_scores(found: Found) -> Iterator[list[str]]:
     for name in ("step", "serving", "first"):
         for by, group, one in scores.tables(found.known[name], found.crossed[name]):
             numbers = *one.held, one.width, one.crps, one.log_score, one.crps_constant, one.log_score_constant
-            yield [name, LEARNT[name][1], by, group, f"{one.figures}", f"{one.groups}",
-                   *(f"{number:.3f}" for number in numbers)]  # fmt: skip
+            yield [
+                name,
+                LEARNT[name][1],
+                by,
+                group,
+                f"{one.figures}",
+                f"{one.groups}",
+                *(f"{number:.3f}" for number in numbers),
+            ]
 
 
 def rows_of_groups(rows: Sequence[LeftOut]) -> Iterator[list[str]]:

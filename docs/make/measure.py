@@ -76,27 +76,35 @@ def page(tables: Sequence[Path]) -> str:
         one.source for one in found if np.any([one.needed(RANDOM, s) < 2.0 * one.needed(WORTH, s) for s in speeds])
     ]
     orders = ["measure", "best first", "random", "times"]
-    return document([
-        "# What a measurement is worth",
-        f"Written by `{command('docs.make.measure')}`.", _ABOUT,
-        "## Replayed on sources left out", _REPLAYED,
-        f"Of the five largest sources regret halves {speeds[0.5]:.1f} times as fast as in a random order, and falls to "
-        f"a quarter {speeds[0.25]:.1f} times as fast (asked: twice); of all {len(found)} "
-        + " and ".join(f"{every.needed(RANDOM, s) / every.needed(WORTH, s):.1f}" for s in speeds) + " times. Where "
-        "whole designs can be run, the best first is as good an order: what the value adds is which kernel, collective "
-        "or smaller run tells as much."
-        + (f" Less than twice as fast: {', '.join(slower)}." if slower else "")
-        + (f" Right before any measurement, and left out here: {', '.join(right)}." if right else ""),
-        table(
-            ("source", "configurations", "decisions", "order", "none", *map(str, range(1, 6))),
-            rows_of_regret([*found, five, every]), words=("source", "order"),
-        ),
-        "Regret after none to five measurements; of several sources as a share of the first.", _TIMES,
-        table(
-            ("source", *(f"{what}: {name}" for what in ("half", "quarter") for name in orders)),
-            rows_of_needed([*found, five, every]), words=("source",),
-        ),
-    ])  # fmt: skip
+    return document(
+        [
+            "# What a measurement is worth",
+            f"Written by `{command('docs.make.measure')}`.",
+            _ABOUT,
+            "## Replayed on sources left out",
+            _REPLAYED,
+            f"Of the five largest sources regret halves {speeds[0.5]:.1f} times as fast as in a random order, and falls to "
+            f"a quarter {speeds[0.25]:.1f} times as fast (asked: twice); of all {len(found)} "
+            + " and ".join(f"{every.needed(RANDOM, s) / every.needed(WORTH, s):.1f}" for s in speeds)
+            + " times. Where "
+            "whole designs can be run, the best first is as good an order: what the value adds is which kernel, collective "
+            "or smaller run tells as much."
+            + (f" Less than twice as fast: {', '.join(slower)}." if slower else "")
+            + (f" Right before any measurement, and left out here: {', '.join(right)}." if right else ""),
+            table(
+                ("source", "configurations", "decisions", "order", "none", *map(str, range(1, 6))),
+                rows_of_regret([*found, five, every]),
+                words=("source", "order"),
+            ),
+            "Regret after none to five measurements; of several sources as a share of the first.",
+            _TIMES,
+            table(
+                ("source", *(f"{what}: {name}" for what in ("half", "quarter") for name in orders)),
+                rows_of_needed([*found, five, every]),
+                words=("source",),
+            ),
+        ]
+    )
 
 
 def main() -> None:

@@ -73,9 +73,13 @@ def execute(notebook: Any, folder: Path) -> None:
 
     paths = os.pathsep.join(filter(None, [str(ROOT), os.environ.get("PYTHONPATH", "")]))
     client = nbclient.NotebookClient(
-        notebook, timeout=_TIMEOUT, kernel_name="python3", record_timing=False, coalesce_streams=True,
+        notebook,
+        timeout=_TIMEOUT,
+        kernel_name="python3",
+        record_timing=False,
+        coalesce_streams=True,
         resources={"metadata": {"path": str(folder)}},
-    )  # fmt: skip
+    )
     client.execute(env=os.environ | {"PYTHONPATH": paths})
 
 

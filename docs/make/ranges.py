@@ -19,10 +19,12 @@ def main() -> None:
     asked = parser.parse_args()
     served = [table for table in asked.tables if kind_of(read_table(table)[0]) is serving.KIND]
     steps = [table for table in asked.tables if table not in served]
-    for path in sorted({
-        *ranges.write_catalog(steps, asked.catalog),
-        *ranges.write_catalog(served, asked.catalog, reader=engines.covered),
-    }):  # fmt: skip
+    for path in sorted(
+        {
+            *ranges.write_catalog(steps, asked.catalog),
+            *ranges.write_catalog(served, asked.catalog, reader=engines.covered),
+        }
+    ):
         print(path)
 
 

@@ -45,14 +45,25 @@ _METRICS = "For `[objective]`, `[constraints]`, `--metric`; variables of results
 def page() -> str:
     """The page."""
     axes = ", ".join(f"`{name}`" for name in NAMED)
-    return document([
-        _INTRODUCTION, "## Leaves", _LEAVES.format(axes=axes), *_leaves(),
-        "## Keys of the catalogue", _KEYS, *catalog_keys.sections(),
-        "## Metrics", _METRICS,
-        *_metrics(), "## Columns of tables", *_columns(), "## Names of other tools",
-        "A name of another tool is an error that names ours; capitals, dashes and underscores do not count.",
-        tight_table(("ours", "elsewhere"), [[_codes(ours), _codes(theirs)] for ours, theirs in THEIRS.items()]),
-    ])  # fmt: skip
+    return document(
+        [
+            _INTRODUCTION,
+            "## Leaves",
+            _LEAVES.format(axes=axes),
+            *_leaves(),
+            "## Keys of the catalogue",
+            _KEYS,
+            *catalog_keys.sections(),
+            "## Metrics",
+            _METRICS,
+            *_metrics(),
+            "## Columns of tables",
+            *_columns(),
+            "## Names of other tools",
+            "A name of another tool is an error that names ours; capitals, dashes and underscores do not count.",
+            tight_table(("ours", "elsewhere"), [[_codes(ours), _codes(theirs)] for ours, theirs in THEIRS.items()]),
+        ]
+    )
 
 
 def _leaves() -> list[str]:

@@ -28,16 +28,30 @@ def draw(lines: Sequence[dict[str, str]], path: Path) -> None:
                 own = [one for one in lines if one["key"] == name and one["left_out"] == what and one["group"] != "all"]
                 for share in _SHARES:
                     axes.scatter(
-                        [share + offset] * len(own), [100.0 * float(one[f"held_{share}"]) for one in own],
-                        s=[4.0 + 3.0 * math.log2(float(one["rows"])) for one in own], color=colour, alpha=0.35,
-                        linewidths=0, label=_NAMES[name] if share == _SHARES[0] and own else "_nolegend_",
-                    )  # fmt: skip
-                whole = [one for one in lines if one["key"] == name and one["group"] == "all"
-                         and one["left_out"] == ("configuration" if what == "size" else what)]  # fmt: skip
+                        [share + offset] * len(own),
+                        [100.0 * float(one[f"held_{share}"]) for one in own],
+                        s=[4.0 + 3.0 * math.log2(float(one["rows"])) for one in own],
+                        color=colour,
+                        alpha=0.35,
+                        linewidths=0,
+                        label=_NAMES[name] if share == _SHARES[0] and own else "_nolegend_",
+                    )
+                whole = [
+                    one
+                    for one in lines
+                    if one["key"] == name
+                    and one["group"] == "all"
+                    and one["left_out"] == ("configuration" if what == "size" else what)
+                ]
                 for one in whole:
-                    axes.plot([share + offset for share in _SHARES],
-                              [100.0 * float(one[f"held_{share}"]) for share in _SHARES], color=colour, linewidth=1.1,
-                              marker="_", markersize=7)  # fmt: skip
+                    axes.plot(
+                        [share + offset for share in _SHARES],
+                        [100.0 * float(one[f"held_{share}"]) for share in _SHARES],
+                        color=colour,
+                        linewidth=1.1,
+                        marker="_",
+                        markersize=7,
+                    )
             axes.set(xlim=(44, 100), ylim=(-3, 103), xlabel=what, xticks=_SHARES)
         panels[0].set_ylabel("held (%)")
         handles: dict[str, object] = {}

@@ -53,6 +53,11 @@ def _roofs(axes, design: Design) -> None:  # type: ignore[no-untyped-def]
 def _points(axes, operators, section: str, label: str, colour, marker: str) -> None:  # type: ignore[no-untyped-def]
     drawn = [o for o in operators if o.section == section and o.kind in _DRAWN and o.name != "head"]
     axes.scatter(
-        [o.intensity for o in drawn], [1e-12 * o.flops / o.forward_time for o in drawn], s=14, color=colour,
-        marker=marker, label=label, linewidths=0,
-    )  # fmt: skip
+        [o.intensity for o in drawn],
+        [1e-12 * o.flops / o.forward_time for o in drawn],
+        s=14,
+        color=colour,
+        marker=marker,
+        label=label,
+        linewidths=0,
+    )

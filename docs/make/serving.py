@@ -59,28 +59,40 @@ LINES = (
     Line("time to first token, all sources", _is(("time_to_first_token",)), "24 / 30 %"),
     Line(
         "offline throughput, TensorRT-LLM 0.17 and 1.0",
-        lambda c: c.metric in _RATES and c.source in ("TensorRT-LLM_v0.17", "TensorRT-LLM_v1.0"), "6 / 7 %",
+        lambda c: c.metric in _RATES and c.source in ("TensorRT-LLM_v0.17", "TensorRT-LLM_v1.0"),
+        "6 / 7 %",
     ),
     Line(
         "static batches, FasterTransformer, TensorRT-LLM 0.5 and 0.6",
-        lambda c: c.source.startswith(("FasterTransformer", "TensorRT-LLM_v0.5", "TensorRT-LLM_v0.6")), "5 / 8 %",
+        lambda c: c.source.startswith(("FasterTransformer", "TensorRT-LLM_v0.5", "TensorRT-LLM_v0.6")),
+        "5 / 8 %",
     ),
     Line("throughput, LMDeploy 0.1", _is(_RATES, "lmdeploy"), "6 % (median)"),
     Line("vLLM 0.10 on ROCm, MI300X", lambda c: c.source.startswith("ROCm"), "15 % (median)"),
     Line("time per output token, ML.ENERGY", _is(_TOKENS, "ML.ENERGY"), "12 / 16 %"),
     Line("throughput, ML.ENERGY", _is(_RATES, "ML.ENERGY"), "12 / 16 %"),
     Line("energy of an output token, ML.ENERGY", _is(("energy_per_output_token",)), "13 % (median)"),
-)  # fmt: skip
+)
 
 #: Kind of figure with an interval → in words.
 KINDS = {
-    "token": "time of a token", "first": "time to the first token", "latency": "time of a request",
-    "rate": "throughput", "energy": "energy of a token",
-}  # fmt: skip
+    "token": "time of a token",
+    "first": "time to the first token",
+    "latency": "time of a request",
+    "rate": "throughput",
+    "energy": "energy of a token",
+}
 
 HEADER = (
-    "what", "figures", "bytes over bandwidth", "no fit", "fit", "unseen", "deployment left out", "source left out"
-)  # fmt: skip
+    "what",
+    "figures",
+    "bytes over bandwidth",
+    "no fit",
+    "fit",
+    "unseen",
+    "deployment left out",
+    "source left out",
+)
 
 
 def figures(found: Sequence[engines.FittedEngine]) -> list[Figure]:
@@ -98,8 +110,14 @@ def figures(found: Sequence[engines.FittedEngine]) -> list[Figure]:
 
 
 def _row(what: str, some: Sequence[Figure], target: str | None = None) -> list[str]:
-    columns = [[f.baseline for f in some], [f.unfitted for f in some], [f.fitted for f in some],
-               [f.unseen for f in some], [f.elsewhere for f in some], [f.foreign for f in some]]  # fmt: skip
+    columns = [
+        [f.baseline for f in some],
+        [f.unfitted for f in some],
+        [f.fitted for f in some],
+        [f.unseen for f in some],
+        [f.elsewhere for f in some],
+        [f.foreign for f in some],
+    ]
     return [what, f"{len(some)}", *map(_both, columns), *([] if target is None else [target])]
 
 
@@ -118,8 +136,10 @@ def rows_by_source(listed: Sequence[Figure]) -> Iterator[list[str]]:
 def rows_of_engines(found: Sequence[engines.FittedEngine]) -> Iterator[list[str]]:
     """A line an engine: what was fitted of it."""
     for one in found:
-        cells = (quantities.setting(one.fit.values[p.path], field_metadata(Engine, p.path)["units"])
-                 for p in engines.PARAMETERS)  # fmt: skip
+        cells = (
+            quantities.setting(one.fit.values[p.path], field_metadata(Engine, p.path)["units"])
+            for p in engines.PARAMETERS
+        )
         yield [one.rows.stack, f"{len(one.fit.errors)}", *cells]
 
 
@@ -132,10 +152,13 @@ def rows_of_mlperf(compared: Sequence[Comparison]) -> Iterator[list[str]]:
 def rows_of_states(compared: Sequence[Comparison]) -> Iterator[list[str]]:
     """Models whose layers have a state, by model and metric."""
     told = [c for c in compared if c.skip is None and c.metric in engines.METRICS]
-    return _rows_apart([
-        ((c.measurement.row.get("model"), c.metric), c) for c in told
-        if c.prediction.chosen.workload.recurrent is not None
-    ])  # fmt: skip
+    return _rows_apart(
+        [
+            ((c.measurement.row.get("model"), c.metric), c)
+            for c in told
+            if c.prediction.chosen.workload.recurrent is not None
+        ]
+    )
 
 
 def rows_of_others(compared: Sequence[Comparison]) -> Iterator[list[str]]:
@@ -175,7 +198,7 @@ def _apart(name: str, keys: Sequence[str], rows: Iterable[list[str]]) -> list[st
     *each, whole = rows
     header = ("figures", "bytes over bandwidth", "predicted", "bias")
     by_key = filed(f"serving_{name}", (*keys, *header), each)
-    return [table(header, [whole[len(keys):]]), f"By {' and '.join(keys)}: {by_key}"]
+    return [table(header, [whole[len(keys) :]]), f"By {' and '.join(keys)}: {by_key}"]
 
 
 def starved(listed: Sequence[Figure]) -> list[Figure]:
@@ -195,9 +218,11 @@ def starved(listed: Sequence[Figure]) -> list[Figure]:
 def _starved(listed: Sequence[Figure]) -> str:
     rows = []
     for what, errors in (
-        ("bytes over bandwidth", [f.baseline for f in listed]), ("no fit", [f.unfitted for f in listed]),
-        ("fit", [f.fitted for f in listed]), ("unseen", [f.unseen for f in listed]),
-    ):  # fmt: skip
+        ("bytes over bandwidth", [f.baseline for f in listed]),
+        ("no fit", [f.unfitted for f in listed]),
+        ("fit", [f.fitted for f in listed]),
+        ("unseen", [f.unseen for f in listed]),
+    ):
         factor = np.exp(np.abs(np.log(np.maximum(1.0 + np.array(errors), 1e-6))))
         within = percent(float(np.mean(factor <= 2.0)))
         rows.append([what, f"{len(listed)}", f"{np.median(factor):.2f}", f"{factor.max():.1f}", within])
@@ -218,73 +243,76 @@ def page(found: Sequence[engines.FittedEngine], compared: Sequence[Comparison]) 
     groups = ((line, [f for f in listed if line.of(f.compared)]) for line in LINES)
     skipped = Counter(c.skip.reason for c in compared if c.skip is not None)
     names = [p.path.replace("_", " ") for p in engines.PARAMETERS]
-    return document([
-        "# Serving: predicted and measured",
-        f"Written by `{command('docs.make.serving')}` from published rows. Errors are median / mean of "
-        "|predicted / measured − 1|. *Bytes over bandwidth*: weights and cache that a token reads, times one constant "
-        "a source and metric. *No fit*: kernels of the catalogue and the default engine. *Fit*: a few numbers a "
-        "framework and era (below); chips are not fitted. *Unseen*: by fits without the configuration of the row "
-        "(five folds). *Deployment left out*: by fits without its model, devices, mapping and format, at any batch. "
-        "*Source left out*: by fits without its source, which then is in no prior either: an engine's priors are what "
-        "others of its code base and its time show, and one of no other source is what they say. A client's time "
-        "belongs to its source: aiconfigurator's, on the host of the engine, takes 2.35 times as long as InferenceX's, "
-        "one number by the two engines that both measured, and known to every fit here: with that source left out, "
-        "times to the first token are not unseen in this one respect. Prompts of ML.ENERGY v3's chats carry the turns "
-        "before them: 350 tokens by estimate, with which the delays in its own rows agree, so that they are not unseen "
-        "in this respect either. Offline runs of TensorRT-LLM 0.17 and 1.0 have the numbers of requests that their "
-        "source states, limits of requests and tokens as `trtllm-bench` computes them, of 1.0 the graphs that its "
-        "options capture, and of 0.17 the sums that its source code chooses. Hosts of GB200 are 1.25 "
-        "times slower than those of B200, one number chosen on rows of two models of TensorRT-LLM 1.0, which are not "
-        "unseen in this respect. Mappings, drafts and limits of InferenceX are those of its scripts, where its table "
-        "lists others or none.",
-        table((*HEADER, "asked, unseen"), [_row(line.what, some, line.target) for line, some in groups if some]),
-        f"By source and metric: {filed('serving_sources', HEADER, rows_by_source(listed))}",
-        "## Waiting for memory",
-        "Times to the first token of requests that are more than memory holds caches of, so that they wait for others "
-        "to end: a factor of 2 is asked. What admission keeps free of an answer is the engine's (`reserved_answer`).",
-        _starved(starved(listed)),
-        "## MLPerf, apart",
-        "MLPerf Inference 5.1, Offline. No row lists a mapping: it is taken to be as few devices as hold the weights "
-        "in 62 % of their memory, of DeepSeek-R1 attention apart on eight ranks and experts over them; lengths of "
-        "prompts, samples and the longest answer of DeepSeek-R1's task are those of the tasks, from memory: all of its "
-        "4,388 samples run at once, and half of the run is the end of the longest answers. Engines are those of the "
-        "catalogue, to which none of these rows was fitted. Server and Interactive run under limits of latency and are "
-        "not compared.",
-        *_apart("mlperf", ("model", "device"), rows_of_mlperf(compared)),
-        "## Layers with a state, apart",
-        "Nemotron Nano v2 (Mamba-2 layers and attention) of ML.ENERGY v3: no row of a model with a state was "
-        "fitted. What a token takes while others decode is predicted as well as for models without; what many short "
-        "requests a second take beside it is not: a prompt seems to hold up a step by some 28 ms "
-        "(answers of 500 tokens come 25 % slower than the times of their tokens tell, those of 5,500 by 3 %), as if "
-        "steps with prompts ran without a graph.",
-        *_apart("states", ("model", "metric"), rows_of_states(compared)),
-        "## Mappings and releases by a rule, apart",
-        "Mixtures of TensorRT-LLM 1.0 on several devices, whose table does not print how experts lie: attention apart "
-        "on every device and experts over all of them (its options), to which every token is gathered. TensorRT-LLM "
-        "1.3, whose time a token is the same at twice the load: its batches are beyond the captured graphs, which are "
-        "not modelled. No engine was fitted to these rows.",
-        *_apart("rules", ("what", "model"), rows_of_others(compared)),
-        *serving_pairs.section(listed_pairs(found, True), listed_pairs(found, False)),
-        "## Intervals",
-        "80 % intervals of `dse evaluate --serving` and `dse predict --uncertainty` at home: residuals by engine "
-        "and kind of figure (`[residuals]` of a stack). *Unseen*: figures of configurations that neither fit nor "
-        "residual saw. *Source left out*: by an engine that nothing was measured of. Widths are medians.",
-        table(
-            ("figures of", "figures", "held, unseen", "held, source left out", "width", "width, source left out"),
-            list(rows_of_intervals(found)), words=("figures of",),
-        ),
-        *serving_power.section(),
-        "## Roofline",
-        "Matrices and attention of Llama 3 70B in fp8 on eight H100 (tp 8) under the roofs of a device: decoding by "
-        "requests in flight, and a prompt. What bounds a step of either kind, `dse evaluate --serving` prints.",
-        "![Roofline](serving.png)",
-        "## Engines",
-        "Fitted numbers of the stacks in `hw_catalog/software`: "
-        + filed("serving_engines", ("stack", "figures", *names), rows_of_engines(found)),
-        *refused.section(compared),
-        "## Excluded figures, by reason",
-        table(("reason", "figures"), [[reason, f"{n}"] for reason, n in skipped.most_common()]),
-    ])  # fmt: skip
+    return document(
+        [
+            "# Serving: predicted and measured",
+            f"Written by `{command('docs.make.serving')}` from published rows. Errors are median / mean of "
+            "|predicted / measured − 1|. *Bytes over bandwidth*: weights and cache that a token reads, times one constant "
+            "a source and metric. *No fit*: kernels of the catalogue and the default engine. *Fit*: a few numbers a "
+            "framework and era (below); chips are not fitted. *Unseen*: by fits without the configuration of the row "
+            "(five folds). *Deployment left out*: by fits without its model, devices, mapping and format, at any batch. "
+            "*Source left out*: by fits without its source, which then is in no prior either: an engine's priors are what "
+            "others of its code base and its time show, and one of no other source is what they say. A client's time "
+            "belongs to its source: aiconfigurator's, on the host of the engine, takes 2.35 times as long as InferenceX's, "
+            "one number by the two engines that both measured, and known to every fit here: with that source left out, "
+            "times to the first token are not unseen in this one respect. Prompts of ML.ENERGY v3's chats carry the turns "
+            "before them: 350 tokens by estimate, with which the delays in its own rows agree, so that they are not unseen "
+            "in this respect either. Offline runs of TensorRT-LLM 0.17 and 1.0 have the numbers of requests that their "
+            "source states, limits of requests and tokens as `trtllm-bench` computes them, of 1.0 the graphs that its "
+            "options capture, and of 0.17 the sums that its source code chooses. Hosts of GB200 are 1.25 "
+            "times slower than those of B200, one number chosen on rows of two models of TensorRT-LLM 1.0, which are not "
+            "unseen in this respect. Mappings, drafts and limits of InferenceX are those of its scripts, where its table "
+            "lists others or none.",
+            table((*HEADER, "asked, unseen"), [_row(line.what, some, line.target) for line, some in groups if some]),
+            f"By source and metric: {filed('serving_sources', HEADER, rows_by_source(listed))}",
+            "## Waiting for memory",
+            "Times to the first token of requests that are more than memory holds caches of, so that they wait for others "
+            "to end: a factor of 2 is asked. What admission keeps free of an answer is the engine's (`reserved_answer`).",
+            _starved(starved(listed)),
+            "## MLPerf, apart",
+            "MLPerf Inference 5.1, Offline. No row lists a mapping: it is taken to be as few devices as hold the weights "
+            "in 62 % of their memory, of DeepSeek-R1 attention apart on eight ranks and experts over them; lengths of "
+            "prompts, samples and the longest answer of DeepSeek-R1's task are those of the tasks, from memory: all of its "
+            "4,388 samples run at once, and half of the run is the end of the longest answers. Engines are those of the "
+            "catalogue, to which none of these rows was fitted. Server and Interactive run under limits of latency and are "
+            "not compared.",
+            *_apart("mlperf", ("model", "device"), rows_of_mlperf(compared)),
+            "## Layers with a state, apart",
+            "Nemotron Nano v2 (Mamba-2 layers and attention) of ML.ENERGY v3: no row of a model with a state was "
+            "fitted. What a token takes while others decode is predicted as well as for models without; what many short "
+            "requests a second take beside it is not: a prompt seems to hold up a step by some 28 ms "
+            "(answers of 500 tokens come 25 % slower than the times of their tokens tell, those of 5,500 by 3 %), as if "
+            "steps with prompts ran without a graph.",
+            *_apart("states", ("model", "metric"), rows_of_states(compared)),
+            "## Mappings and releases by a rule, apart",
+            "Mixtures of TensorRT-LLM 1.0 on several devices, whose table does not print how experts lie: attention apart "
+            "on every device and experts over all of them (its options), to which every token is gathered. TensorRT-LLM "
+            "1.3, whose time a token is the same at twice the load: its batches are beyond the captured graphs, which are "
+            "not modelled. No engine was fitted to these rows.",
+            *_apart("rules", ("what", "model"), rows_of_others(compared)),
+            *serving_pairs.section(listed_pairs(found, True), listed_pairs(found, False)),
+            "## Intervals",
+            "80 % intervals of `dse evaluate --serving` and `dse predict --uncertainty` at home: residuals by engine "
+            "and kind of figure (`[residuals]` of a stack). *Unseen*: figures of configurations that neither fit nor "
+            "residual saw. *Source left out*: by an engine that nothing was measured of. Widths are medians.",
+            table(
+                ("figures of", "figures", "held, unseen", "held, source left out", "width", "width, source left out"),
+                list(rows_of_intervals(found)),
+                words=("figures of",),
+            ),
+            *serving_power.section(),
+            "## Roofline",
+            "Matrices and attention of Llama 3 70B in fp8 on eight H100 (tp 8) under the roofs of a device: decoding by "
+            "requests in flight, and a prompt. What bounds a step of either kind, `dse evaluate --serving` prints.",
+            "![Roofline](serving.png)",
+            "## Engines",
+            "Fitted numbers of the stacks in `hw_catalog/software`: "
+            + filed("serving_engines", ("stack", "figures", *names), rows_of_engines(found)),
+            *refused.section(compared),
+            "## Excluded figures, by reason",
+            table(("reason", "figures"), [[reason, f"{n}"] for reason, n in skipped.most_common()]),
+        ]
+    )
 
 
 def main() -> None:

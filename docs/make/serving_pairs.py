@@ -44,9 +44,7 @@ class Pair(NamedTuple):
         return self.measured * self.predicted > 0.0
 
 
-def pairs(
-    figures: Iterable[tuple[Comparison, float]], metrics: Sequence[str], same_release: bool
-) -> Iterator[Pair]:
+def pairs(figures: Iterable[tuple[Comparison, float]], metrics: Sequence[str], same_release: bool) -> Iterator[Pair]:
     """Pairs among figures with their errors, log(predicted / measured); of one release, or of one code base."""
     groups: dict[tuple[str, ...], list[tuple[Comparison, float]]] = defaultdict(list)
     for one, error in figures:
@@ -77,9 +75,16 @@ def section(of_release: Sequence[Pair], of_code_base: Sequence[Pair]) -> list[st
     lines = [_line(kind, *listed) for kind in (*_KINDS, _ALL)]
     beyond = f"more than {percent(_CLOSE)} apart"
     header = (
-        "pairs of", "one release", "right", "one code base", "right", f"one release, {beyond}", "right",
-        f"one code base, {beyond}", "right",
-    )  # fmt: skip
+        "pairs of",
+        "one release",
+        "right",
+        "one code base",
+        "right",
+        f"one release, {beyond}",
+        "right",
+        f"one code base, {beyond}",
+        "right",
+    )
     return ["## Mappings of experts", _ABOUT, table(header, lines, words=("pairs of",))]
 
 

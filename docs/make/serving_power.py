@@ -40,9 +40,13 @@ def headroom(device: str, workload: str, flight: int, prompt: int, answer: int, 
     spread = float(found.prefill_power - found.decode_power) * np.sqrt(max(filling * (1.0 - filling), 0.0))
     row = float(found.average_power) + _SIGMAS * _A_SERVER * spread / np.sqrt(_SERVERS)
     return Headroom(
-        float(found.decode_power), float(found.prefill_power), float(found.device_power),
-        float(found.provisioned_power / found.peak_power), float(rated / found.peak_power), float(rated / row),
-    )  # fmt: skip
+        float(found.decode_power),
+        float(found.prefill_power),
+        float(found.device_power),
+        float(found.provisioned_power / found.peak_power),
+        float(rated / found.peak_power),
+        float(rated / row),
+    )
 
 
 TEXT = (
@@ -65,6 +69,16 @@ def _rows() -> Iterator[list[str]]:
 
 def section() -> list[str]:
     """The section."""
-    header = ("device", "in flight", "prompt", "answer", "decode", "with prompts", "average", "limits over peak",
-              "rating over peak", "rating over a row")  # fmt: skip
+    header = (
+        "device",
+        "in flight",
+        "prompt",
+        "answer",
+        "decode",
+        "with prompts",
+        "average",
+        "limits over peak",
+        "rating over peak",
+        "rating over a row",
+    )
     return ["## Power by phase", f"{TEXT} By load: {filed('serving_power', header, _rows())}"]

@@ -13,10 +13,9 @@ from docs.make.command import page_parser
 from docs.make.markdown import document, filed, percent, publish, table
 
 _KEPT_BY = "python -m benchmarks.showdown " + " ".join(
-    f"../shared/reference/measured/{name}.csv" for name in (
-        "training", "training_a100_vtrain", "training_b200_simumax", "training_moe_zoo", "inference", "energy"
-    )
-)  # fmt: skip
+    f"../shared/reference/measured/{name}.csv"
+    for name in ("training", "training_a100_vtrain", "training_b200_simumax", "training_moe_zoo", "inference", "energy")
+)
 
 _ABOUT = """\
 The same published rows through every tool that pip installs or whose formulas are published, each set as its
@@ -179,30 +178,42 @@ def page(lines: Sequence[Line]) -> str:
         "The rows of `tests/published`, which anybody with a checkout has:": lambda one: one.measured is not None,
     }
     serving = (
-        [what, *row] for what, metrics in METRICS.items()
+        [what, *row]
+        for what, metrics in METRICS.items()
         for row in rows_of(lines, "serving", lambda one, metrics=metrics: one.metric in metrics)
-    )  # fmt: skip
+    )
     by_source = ("tool", "source", "metric", *(name for name in _HEADER[1:] if name != "of"))
-    return document([
-        "# Showdown",
-        "Written by `python -m docs.make.showdown docs/showdown.md` from what "
-        f"`{_KEPT_BY}` has kept in `benchmarks/showdown`. Without tables "
-        "(`make showdown`) that runs the tools on the rows of `tests/published` and checks what was kept; other rows "
-        "are of the sources that [serving.md](serving.md) and [calibration.md](calibration.md) name.",
-        _ABOUT,
-        "## Coverage and time",
-        table(("tool", "version", "rows", "share", "why not the others", "seconds"), rows_of_reasons(lines),
-              words=("tool", "version", "why not the others")),
-        "## Training: time of a step",
-        *(part for what, holds in steps.items()
-          for part in (what, table(_HEADER, rows_of(lines, "training", holds), words=("tool",)))),
-        "## Serving",
-        table(("what", *_HEADER), serving, words=("what", "tool")),
-        f"By tool, source and metric: {filed('showdown_sources', by_source, rows_of_sources(lines))}",
-        "## How to read this", _READING,
-        "## Settings, and why rows are missing", _SETTINGS,
-        "## Not run", _NOT_RUN,
-    ])  # fmt: skip
+    return document(
+        [
+            "# Showdown",
+            "Written by `python -m docs.make.showdown docs/showdown.md` from what "
+            f"`{_KEPT_BY}` has kept in `benchmarks/showdown`. Without tables "
+            "(`make showdown`) that runs the tools on the rows of `tests/published` and checks what was kept; other rows "
+            "are of the sources that [serving.md](serving.md) and [calibration.md](calibration.md) name.",
+            _ABOUT,
+            "## Coverage and time",
+            table(
+                ("tool", "version", "rows", "share", "why not the others", "seconds"),
+                rows_of_reasons(lines),
+                words=("tool", "version", "why not the others"),
+            ),
+            "## Training: time of a step",
+            *(
+                part
+                for what, holds in steps.items()
+                for part in (what, table(_HEADER, rows_of(lines, "training", holds), words=("tool",)))
+            ),
+            "## Serving",
+            table(("what", *_HEADER), serving, words=("what", "tool")),
+            f"By tool, source and metric: {filed('showdown_sources', by_source, rows_of_sources(lines))}",
+            "## How to read this",
+            _READING,
+            "## Settings, and why rows are missing",
+            _SETTINGS,
+            "## Not run",
+            _NOT_RUN,
+        ]
+    )
 
 
 def main() -> None:

@@ -50,7 +50,7 @@ OTHERS: dict[str, dict[str, Any]] = {
     "Llama 3 8B, 1 H100, arrival_variation 0": CASES["Llama 3 8B, 1 H100"] | dict(arrival_variation=0),
     "Llama 3 70B, 4 H100, arrival_variation 0": CASES["Llama 3 70B, 4 H100"] | dict(arrival_variation=0),
     "Llama 3 8B, 1 H100, 64 places": CASES["Llama 3 8B, 1 H100"] | dict(most_sequences=64),
-}  # fmt: skip
+}
 
 #: Llama 3 8B on one H100 with prompts of 4,000 tokens and answers of 200.
 _REUSE = dict(workload="llama-3-8b", system="h100-sxm-80gb", prompt_tokens=4000, output_tokens=200)
@@ -58,29 +58,25 @@ _REUSE = dict(workload="llama-3-8b", system="h100-sxm-80gb", prompt_tokens=4000,
 #: Name → a design whose requests share prefixes or belong to sessions.
 REUSES: dict[str, dict[str, Any]] = {
     **{
-        f"{groups:,} prefixes of half a prompt, skew {skew:g}": _REUSE | dict(
-            request_rate=5, prefix_share=0.5, prefix_groups=groups, prefix_skew=skew
-        )
-        for groups in (30, 300, 3000) for skew in (0.6, 1.0)
+        f"{groups:,} prefixes of half a prompt, skew {skew:g}": _REUSE
+        | dict(request_rate=5, prefix_share=0.5, prefix_groups=groups, prefix_skew=skew)
+        for groups in (30, 300, 3000)
+        for skew in (0.6, 1.0)
     },
-    "1,000 prefixes, 100 GB of host memory": _REUSE | dict(
-        request_rate=5, prefix_share=0.5, prefix_groups=1000, host_cache=1e11
-    ),
-    "1,000 prefixes, 100 GB of host memory, 500 GB of disk": _REUSE | dict(
-        request_rate=5, prefix_share=0.5, prefix_groups=1000, host_cache=1e11, disk_cache=5e11
-    ),
+    "1,000 prefixes, 100 GB of host memory": _REUSE
+    | dict(request_rate=5, prefix_share=0.5, prefix_groups=1000, host_cache=1e11),
+    "1,000 prefixes, 100 GB of host memory, 500 GB of disk": _REUSE
+    | dict(request_rate=5, prefix_share=0.5, prefix_groups=1000, host_cache=1e11, disk_cache=5e11),
     "300 prefixes, 64 requests in flight": _REUSE | dict(concurrency=64, prefix_share=0.5, prefix_groups=300),
     **{
         f"sessions of {turns} turns, {think:g} s apart": _REUSE | dict(request_rate=5, turns=turns, think_time=think)
         for turns, think in ((2, 30), (8, 3), (8, 30), (20, 30))
     },
-    "sessions of 8 turns, 30 s apart, 100 GB of host memory": _REUSE | dict(
-        request_rate=5, turns=8, think_time=30, host_cache=1e11
-    ),
-    "sessions of 8 turns, 30 s apart, with 100 system prompts": _REUSE | dict(
-        request_rate=5, turns=8, think_time=30, prefix_share=0.2, prefix_groups=100
-    ),
-}  # fmt: skip
+    "sessions of 8 turns, 30 s apart, 100 GB of host memory": _REUSE
+    | dict(request_rate=5, turns=8, think_time=30, host_cache=1e11),
+    "sessions of 8 turns, 30 s apart, with 100 system prompts": _REUSE
+    | dict(request_rate=5, turns=8, think_time=30, prefix_share=0.2, prefix_groups=100),
+}
 
 #: Loads over capacity, requests in flight of closed loops, drawn requests of each.
 UTILISATIONS, FLIGHTS, COUNT = (0.3, 0.6, 0.8), (16, 64, 256), 40_000
@@ -179,18 +175,32 @@ def _errors(one: Compared, metric: str) -> str:
 
 def _open_rows(found: list[Compared]) -> str:
     header = ("model", "utilisation", "requests/s", "p99 of TTFT", "TTFT", "TPOT", "latency")
-    return table(header, (
-        [one.case, one.load, f"{one.rate:.3g}", f"{1e3 * one.simulated['p99_time_to_first_token']:.0f} ms",
-         *(_errors(one, metric) for metric in _LATENCIES)]
-        for one in found
-    ))  # fmt: skip
+    return table(
+        header,
+        (
+            [
+                one.case,
+                one.load,
+                f"{one.rate:.3g}",
+                f"{1e3 * one.simulated['p99_time_to_first_token']:.0f} ms",
+                *(_errors(one, metric) for metric in _LATENCIES),
+            ]
+            for one in found
+        ),
+    )
 
 
 def _every(found: list[Compared]) -> str:
     names = list(found[0].errors)
     header = ("model", "load", *(f"{name}, {what}" for name in names for what in ("simulated", "error")))
-    rows = ([one.case, one.load, *(text for name in names for text in (
-        f"{one.simulated[name]:.6g}", percent(one.errors[name], "+")))] for one in found)  # fmt: skip
+    rows = (
+        [
+            one.case,
+            one.load,
+            *(text for name in names for text in (f"{one.simulated[name]:.6g}", percent(one.errors[name], "+"))),
+        ]
+        for one in found
+    )
     return filed("simulate", header, rows)
 
 
@@ -199,9 +209,8 @@ def _closed(found: list[Compared]) -> str:
 
     def span(overflows: bool) -> str:
         some = [
-            one.errors["output_tokens_per_second"] for one in found
-            if (one.simulated["preemptions"] > 0) == overflows
-        ]  # fmt: skip
+            one.errors["output_tokens_per_second"] for one in found if (one.simulated["preemptions"] > 0) == overflows
+        ]
         return " to ".join(dict.fromkeys(percent(end(some), "+") for end in (min, max))) if some else "none"
 
     return (
@@ -225,10 +234,15 @@ def _reuse(count: int) -> str:
         design = with_serving_defaults(dse.design(software="vllm", **case))
         closed, simulated = dse.serve(design), statistics(simulate(design, count=count))
         hit, first = simulated["cache_hit_rate"], simulated["mean_time_to_first_token"]
-        rows.append([
-            name, percent(hit), f"{100.0 * (float(closed.cache_hit_rate) - hit):+.1f}", f"{1e3 * first:.0f} ms",
-            percent(float(closed.time_to_first_token) / first - 1.0, "+"),
-        ])  # fmt: skip
+        rows.append(
+            [
+                name,
+                percent(hit),
+                f"{100.0 * (float(closed.cache_hit_rate) - hit):+.1f}",
+                f"{1e3 * first:.0f} ms",
+                percent(float(closed.time_to_first_token) / first - 1.0, "+"),
+            ]
+        )
     return table(("reuse", "hits", "closed form, points", "TTFT", "closed form"), rows)
 
 
@@ -244,24 +258,26 @@ def page() -> str:
     """The page."""
     opened, others, looped = list(open_loads(CASES)), list(open_loads(OTHERS)), list(closed_loops(10_000))
     errors = [error for one in opened for error in one.errors.values()]
-    return document([
-        _TEXT,
-        _open_rows(opened),
-        f"Largest of {len(errors)} errors: {percent(max(map(abs, errors)))}. "
-        f"All figures: {_every([*opened, *others])}.",
-        "They hold less where prompts are apart from decoding (SGLang), a prompt takes several steps, arrivals are not "
-        "Poisson, or places for requests run out at times, where simulation decides:",
-        _open_rows(others),
-        _closed(looped),
-        "## Prefix caches",
-        "Prompt tokens found in the cache, of Llama 3 8B on one H100 with prompts of 4,000 tokens and answers of 200 "
-        "at 5 requests/s: simulated, and by the characteristic time of the cache "
-        "(`dse/model/serving/reuse.py::characteristic_time`).",
-        _reuse(20_000),
-        f"{_speed()} requests a minute of one processor core (1,000 prompt and 300 output tokens, 8 requests/s).",
-        "Laws of the simulator, for any limits: `tests/properties/test_simulator_laws.py`. Written by "
-        "`python -m docs.make.simulate docs/simulate.md`.",
-    ])  # fmt: skip
+    return document(
+        [
+            _TEXT,
+            _open_rows(opened),
+            f"Largest of {len(errors)} errors: {percent(max(map(abs, errors)))}. "
+            f"All figures: {_every([*opened, *others])}.",
+            "They hold less where prompts are apart from decoding (SGLang), a prompt takes several steps, arrivals are not "
+            "Poisson, or places for requests run out at times, where simulation decides:",
+            _open_rows(others),
+            _closed(looped),
+            "## Prefix caches",
+            "Prompt tokens found in the cache, of Llama 3 8B on one H100 with prompts of 4,000 tokens and answers of 200 "
+            "at 5 requests/s: simulated, and by the characteristic time of the cache "
+            "(`dse/model/serving/reuse.py::characteristic_time`).",
+            _reuse(20_000),
+            f"{_speed()} requests a minute of one processor core (1,000 prompt and 300 output tokens, 8 requests/s).",
+            "Laws of the simulator, for any limits: `tests/properties/test_simulator_laws.py`. Written by "
+            "`python -m docs.make.simulate docs/simulate.md`.",
+        ]
+    )
 
 
 if __name__ == "__main__":

@@ -86,15 +86,18 @@ def main() -> None:
         f"{len(checks)} checks, {sum(check.verified for check in checks)} of them verified: "
         + filed("systems_checks", ["system", "what", "published", "ours", "verified"], map(_row, checks)),
         _SPLITWISE,
-        table(["what", "USD / 1000 requests", "W / (request/s)", "times at equal price", "at equal power", "at both"],
-              _pools(), _WORDS),
+        table(
+            ["what", "USD / 1000 requests", "W / (request/s)", "times at equal price", "at equal power", "at both"],
+            _pools(),
+            _WORDS,
+        ),
         _PEERS.format(compute=peers.COMPUTE, memory=peers.MEMORY),
         *_peers(peers.compare()),
         _RATES,
         table(["what", "designs/s"], [[name, f"{rate:,.0f}"] for name, rate in peers.rates().items()], _WORDS),
         _MODELS,
         filed("systems_models", ["model", "layers", "parameters, 1e9", "published, 1e9"], _models()),
-    ]  # fmt: skip
+    ]
     publish(asked.page, document(parts))
 
 
@@ -109,15 +112,25 @@ def _peers(compared: Sequence[peers.Compared]) -> list[str]:
     for c in compared:
         key = c.peer, c.phase
         largest[key] = max(largest.get(key, 0.0), c.difference, key=abs)
-    every = filed("systems_peers", ["peer", "phase", "batch", "prompt", "theirs, ms", "ours, ms", "difference"],
-                  map(_compared, compared))  # fmt: skip
+    every = filed(
+        "systems_peers",
+        ["peer", "phase", "batch", "prompt", "theirs, ms", "ours, ms", "difference"],
+        map(_compared, compared),
+    )
     rows = [[*key, percent(difference, "+")] for key, difference in largest.items()]
     return [table(["peer", "phase", "largest difference"], rows, _WORDS), f"By batch and prompt: {every}"]
 
 
 def _compared(c: peers.Compared) -> list[str]:
-    return [c.peer, c.phase, f"{c.batch:g}", f"{c.prompt:g}", f"{1e3 * c.theirs:.2f}", f"{1e3 * c.ours:.2f}",
-            percent(c.difference, "+")]  # fmt: skip
+    return [
+        c.peer,
+        c.phase,
+        f"{c.batch:g}",
+        f"{c.prompt:g}",
+        f"{1e3 * c.theirs:.2f}",
+        f"{1e3 * c.ours:.2f}",
+        percent(c.difference, "+"),
+    ]
 
 
 def _pools() -> Iterator[list[str]]:

@@ -122,12 +122,15 @@ def page() -> str:
         "power and every other constant is that of `hw_catalog/architectures/gpu.toml`. An error is generated over "
         "data sheet, less one. "
         "On-chip memory is the last cache and the cores' own (shared memory or scratchpad), without register files.",
-        "## Chips that set the shares", _errors(FITTED),
-        "## Chips that did not", _errors(tuple(name for name in AS_BUILT if name not in FITTED)),
+        "## Chips that set the shares",
+        _errors(FITTED),
+        "## Chips that did not",
+        _errors(tuple(name for name in AS_BUILT if name not in FITTED)),
         "The common shares are those of accelerators for training. Of chips with other aims they tell what the "
         "same area and power would give: half of an A30's cores are switched off, an L40S spends area and power "
         "on graphics, an MI250X on 64-bit arithmetic, while a TPU has few but large matrix units.",
-        "## What the cores come to", _cores(),
+        "## What the cores come to",
+        _cores(),
         "Voltage is over the node's nominal one, at which GPU logic runs at 1.5 GHz: the boards whose clocks were "
         "varied (A30, V100) stop following their clock at 0.73 and 0.76 of the voltage that their boost clocks take, "
         "and 0.7 of the nominal one is the node's lowest. No boost clock is laid out for less than the nominal voltage "
@@ -173,7 +176,7 @@ def page() -> str:
         "A GPU of 800 mm2 in N3E at 1 kW with HBM3E on redistribution layers, a step of Llama-3-70B (64 devices, tp 8, "
         "pp 4, bf16):",
         _dies(),
-    ]  # fmt: skip
+    ]
     return document(parts)
 
 
@@ -241,26 +244,47 @@ def _dies() -> str:
     names = {"node": "n3e", "memory": "hbm3e-8-0"}
     records = {"node": types.LogicNode, "memory": types.MemoryTechnology}
     chip = dataclasses.replace(
-        catalog.record(types.Accelerator, "gpu").chip, die_area=800e-6, power_budget=1000.0,
+        catalog.record(types.Accelerator, "gpu").chip,
+        die_area=800e-6,
+        power_budget=1000.0,
         **{name: catalog.record(record, names[name]) for name, record in records.items()},
-    )  # fmt: skip
+    )
     model, devices, mapping = STUDIES["Llama-3-70B, tp 8, pp 4"]
     base = dse.design(model, "gpu", "megatron-core-te-blackwell", devices, **mapping, precision="bf16", any_option=True)
     rows, whole = [], None
     for dies in map(float, DIES):
-        own = {"system.accelerator.chip": chip, "system.accelerator.made.chiplets": dies,
-               "system.accelerator.made.packaging": float(types.Packaging.fan_out)}  # fmt: skip
+        own = {
+            "system.accelerator.chip": chip,
+            "system.accelerator.made.chiplets": dies,
+            "system.accelerator.made.packaging": float(types.Packaging.fan_out),
+        }
         found = dse.evaluate(replace(base, own))
         whole = whole or found
         more = (float(getattr(found, of) / getattr(whole, of)) - 1.0 for of in ("step_time", "energy_per_step"))
         made = found.device_cost_dies + found.device_cost_package + found.device_cost_lost
         area = percent(float(technology.split_area(chip, dies)) / chip.die_area)
-        rows.append([
-            f"{dies:g}", f"{float(crossings(dies)):.2f}", area, *(f"{100.0 * one:+.2f} %" for one in more),
-            *(f"{float(dollars):,.0f}" for dollars in (made, found.device_cost_design, found.device_cost)),
-        ])  # fmt: skip
-    return table(["dies", "edges a byte crosses", "more area", "step time", "energy", "dies, package, lost (USD)",
-                  "design (USD)", "all (USD)"], rows)  # fmt: skip
+        rows.append(
+            [
+                f"{dies:g}",
+                f"{float(crossings(dies)):.2f}",
+                area,
+                *(f"{100.0 * one:+.2f} %" for one in more),
+                *(f"{float(dollars):,.0f}" for dollars in (made, found.device_cost_design, found.device_cost)),
+            ]
+        )
+    return table(
+        [
+            "dies",
+            "edges a byte crosses",
+            "more area",
+            "step time",
+            "energy",
+            "dies, package, lost (USD)",
+            "design (USD)",
+            "all (USD)",
+        ],
+        rows,
+    )
 
 
 #: Requests in flight.
@@ -270,9 +294,7 @@ IN_FLIGHT = (1, 32, 256)
 def answers(name: str, in_flight: float) -> tuple[ServingMetrics, ServingMetrics]:
     """Answers of a generated chip, and of the same as sold."""
     asked = dict(tp=8, concurrency=in_flight, precision="bf16", prompt_tokens=1000, output_tokens=500)
-    first, second = (
-        dse.serve(dse.design("llama-3-70b", one, "vllm", 8, **asked)) for one in (name, TWINS[name][0])
-    )
+    first, second = (dse.serve(dse.design("llama-3-70b", one, "vllm", 8, **asked)) for one in (name, TWINS[name][0]))
     return first, second
 
 
@@ -375,11 +397,18 @@ def _cores() -> str:
     for name in AS_BUILT:
         found, sheet = made(name), catalog.entry("accelerator", AS_BUILT[name].sheet)
         cores, chip = technology.clocked(found.chip), found.chip
-        rows.append([
-            name, f"{float(cores.clock) / 1e9:.2f}", f"{sheet.value('boost_clock', 0.0) / 1e9:.2f}",
-            f"{float(cores.volts):.2f}", f"{float(found.cores):.0f}", f"{sheet.value('cores'):.0f}",
-            f"{float(found.power.matrix_energy) * 1e12:.2f}", f"{float(technology.memory_units(chip)):.1f}",
-        ])  # fmt: skip
+        rows.append(
+            [
+                name,
+                f"{float(cores.clock) / 1e9:.2f}",
+                f"{sheet.value('boost_clock', 0.0) / 1e9:.2f}",
+                f"{float(cores.volts):.2f}",
+                f"{float(found.cores):.0f}",
+                f"{sheet.value('cores'):.0f}",
+                f"{float(found.power.matrix_energy) * 1e12:.2f}",
+                f"{float(technology.memory_units(chip)):.1f}",
+            ]
+        )
     columns = ["chip", "clock, GHz", "as sold", "voltage", "cores", "as built", "pJ/FLOP", "stacks with room"]
     return filed("technology_cores", columns, rows)
 

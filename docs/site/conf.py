@@ -22,11 +22,22 @@ project_copyright = "the dse authors, Apache-2.0"
 #: last section.
 CONTENTS = {
     "Start": (
-        "docs/start", "On two screens </README>", "docs/concepts", "docs/guide", "docs/recipes", "docs/many_machines",
+        "docs/start",
+        "On two screens </README>",
+        "docs/concepts",
+        "docs/guide",
+        "docs/recipes",
+        "docs/many_machines",
     ),
     "Notebooks": tuple(sorted(f"notebooks/{path.stem}" for path in (ROOT / "notebooks").glob("*.ipynb"))),
     "Look up": (
-        "docs/files", "docs/reference", "docs/glossary", "docs/launch", "docs/api", "docs/programs", "docs/years",
+        "docs/files",
+        "docs/reference",
+        "docs/glossary",
+        "docs/launch",
+        "docs/api",
+        "docs/programs",
+        "docs/years",
         "hw_catalog/README",
     ),
     "The model": tuple(
@@ -34,26 +45,55 @@ CONTENTS = {
         for room in ("layout", "work", "machine", "parallel", "steps", "accounts", "serving", "money")
     ),
     "How far to trust it": (
-        "docs/accuracy", "docs/intervals", "docs/forecasts", "docs/studies", "docs/calibration", "docs/comparison",
-        "docs/showdown", "docs/kernels", "docs/energy", "docs/serving", "docs/simulate", "docs/systems",
-        "docs/ablation", "docs/technology", "docs/cost", "docs/failures", "docs/schedules",
+        "docs/accuracy",
+        "docs/intervals",
+        "docs/forecasts",
+        "docs/studies",
+        "docs/calibration",
+        "docs/comparison",
+        "docs/showdown",
+        "docs/kernels",
+        "docs/energy",
+        "docs/serving",
+        "docs/simulate",
+        "docs/systems",
+        "docs/ablation",
+        "docs/technology",
+        "docs/cost",
+        "docs/failures",
+        "docs/schedules",
     ),
     "How it works": (
-        "docs/architecture", "docs/search", "docs/benchmarks", "docs/growth", "docs/safety", "CONTRIBUTING",
-        "docs/release", "CHANGELOG",
+        "docs/architecture",
+        "docs/search",
+        "docs/benchmarks",
+        "docs/growth",
+        "docs/safety",
+        "CONTRIBUTING",
+        "docs/release",
+        "CHANGELOG",
     ),
-}  # fmt: skip
+}
 
 # --- what is read -----------------------------------------------------------------------------------------
 
 extensions = [
-    "myst_parser", "sphinx.ext.autodoc", "sphinx.ext.napoleon", "docs.site.formulas", "docs.site.notebooks",
+    "myst_parser",
+    "sphinx.ext.autodoc",
+    "sphinx.ext.napoleon",
+    "docs.site.formulas",
+    "docs.site.notebooks",
     "docs.site.records",
-]  # fmt: skip
+]
 root_doc = "docs/index"
 include_patterns = [
-    "README.md", "CHANGELOG.md", "CONTRIBUTING.md", "docs/**.md", "hw_catalog/README.md", "notebooks/*.ipynb",
-]  # fmt: skip
+    "README.md",
+    "CHANGELOG.md",
+    "CONTRIBUTING.md",
+    "docs/**.md",
+    "hw_catalog/README.md",
+    "notebooks/*.ipynb",
+]
 READ = {"docs", "hw_catalog", "notebooks"}
 exclude_patterns = [path.name for path in ROOT.iterdir() if path.is_dir() and path.name not in READ]
 myst_enable_extensions = ["dollarmath"]
@@ -80,9 +120,10 @@ napoleon_numpy_docstring = False
 
 LISTED = {root_doc, *(name.strip(">").rpartition("</")[2] for names in CONTENTS.values() for name in names)}
 CONTENTS["How it works"] += tuple(
-    name for path in sorted((ROOT / "docs").rglob("*.md"))
+    name
+    for path in sorted((ROOT / "docs").rglob("*.md"))
     if (name := path.relative_to(ROOT).with_suffix("").as_posix()) not in LISTED
-)  # fmt: skip
+)
 
 
 def with_contents(_: Sphinx, page: str, source: list[str]) -> None:

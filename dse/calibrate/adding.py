@@ -54,9 +54,12 @@ _ANY = "gpt-3-13b"
 
 #: Codes of collectives in tables of kernels, in their order.
 _COLLECTIVES = (
-    MessageKind.all_reduce, MessageKind.all_gather, MessageKind.reduce_scatter, MessageKind.all_to_all,
+    MessageKind.all_reduce,
+    MessageKind.all_gather,
+    MessageKind.reduce_scatter,
+    MessageKind.all_to_all,
     MessageKind.send,
-)  # fmt: skip
+)
 
 
 class Errors(NamedTuple):
@@ -204,8 +207,13 @@ def _of_metric(metric: str, compared: Sequence[Comparison]) -> Errors:
         leaves |= _leaves_of(choice, drawn)
         if not study.residuals:
             leaves |= _level_of(choice, found.effects)
-    return Errors(np.log(measured) - found.logs, dict(found.effects), np.full(len(choices), RUN), leaves,
-                  [c.source for c in compared])  # fmt: skip
+    return Errors(
+        np.log(measured) - found.logs,
+        dict(found.effects),
+        np.full(len(choices), RUN),
+        leaves,
+        [c.source for c in compared],
+    )
 
 
 def _leaves_of(choice: Choice, drawn: Spreads) -> dict[tuple[str, str, str], tuple[float, Spreads]]:
@@ -271,8 +279,12 @@ def _kernel_rows(tables: Sequence[str | Path]) -> Errors:
                 continue
     parts = [part for device, found in rows.items() if (part := _of_device(device, found)) is not None]
     if not parts:
-        raise InputError("calibrate --add", "no row that can be predicted", "measured kernels or collectives",
-                         "dse validate lists skipped rows")  # fmt: skip
+        raise InputError(
+            "calibrate --add",
+            "no row that can be predicted",
+            "measured kernels or collectives",
+            "dse validate lists skipped rows",
+        )
     return _joined(parts)
 
 
@@ -317,9 +329,12 @@ def _joined(parts: Sequence[Errors]) -> Errors:
             effects.setdefault(key, np.zeros(sum(count)))[start : start + len(effect)] += effect
         leaves |= part.leaves
     return Errors(
-        np.concatenate([part.errors for part in parts]), effects, np.concatenate([part.noise for part in parts]),
-        leaves, [source for part in parts for source in part.sources],
-    )  # fmt: skip
+        np.concatenate([part.errors for part in parts]),
+        effects,
+        np.concatenate([part.noise for part in parts]),
+        leaves,
+        [source for part in parts for source in part.sources],
+    )
 
 
 # Output
@@ -327,11 +342,15 @@ def _joined(parts: Sequence[Errors]) -> Errors:
 
 def document(found: Added) -> str:
     """The update as a TOML document."""
-    tables: dict[str, dict[str, str]] = {"": {
-        "rows": str(found.rows), "sources": f"[{', '.join(map(writing.quoted, found.sources))}]",
-        "date": writing.quoted(datetime.date.today().isoformat()), "error_before": f"{found.before:.4f}",
-        "residual": f"{found.residual:.4f}",
-    }}  # fmt: skip
+    tables: dict[str, dict[str, str]] = {
+        "": {
+            "rows": str(found.rows),
+            "sources": f"[{', '.join(map(writing.quoted, found.sources))}]",
+            "date": writing.quoted(datetime.date.today().isoformat()),
+            "error_before": f"{found.before:.4f}",
+            "residual": f"{found.residual:.4f}",
+        }
+    }
     for one in found.updates:
         heading = f"{one.kind}.{writing.quoted(one.slug)}"
         tables.setdefault(heading, {})[writing.quoted(one.path)] = (

@@ -37,8 +37,9 @@ NAMES = tuple(p.path.rpartition(".")[2] for p in PARAMETERS)
 #: Stack → its range of releases.
 STACKS = {
     f"megatron-bridge{chips}{release}": release.strip("-") or "25"
-    for chips in ("", "-blackwell", "-blackwell-ultra") for release in ("", "-26-02", "-26-06")
-}  # fmt: skip
+    for chips in ("", "-blackwell", "-blackwell-ultra")
+    for release in ("", "-26-02", "-26-06")
+}
 
 #: Relative size of an error against which priors are weighted, and above which the loss is linear.
 NOISE, DELTA = 0.05, 0.1
@@ -91,9 +92,14 @@ class Found(NamedTuple):
         points = self.rows.points
         by_point = np.array([[other == points[i] for other in points] for i in self.firsts], float)
         by_point /= by_point.sum(axis=1, keepdims=True)
-        kinds = {"in sample": self.fit.errors, "configuration left out": self.unseen, "cell left out": self.cell,
-                 "model left out": self.model, "blind": self.blind,
-                 "constant MFU of other cells": self.constant}  # fmt: skip
+        kinds = {
+            "in sample": self.fit.errors,
+            "configuration left out": self.unseen,
+            "cell left out": self.cell,
+            "model left out": self.model,
+            "blind": self.blind,
+            "constant MFU of other cells": self.constant,
+        }
         return {
             name: by_point @ np.abs(np.expm1(errors)) * np.sign(by_point @ np.expm1(errors))
             for name, errors in kinds.items()
@@ -109,18 +115,22 @@ def rows_of(compared: Sequence[Comparison], chips: dict[object, str]) -> ExpertR
     waits = [leaf(c.prediction.chosen, HOST) > 0.0 for c in kept]
     reached = np.log([c.prediction.metrics["mfu"] * c.prediction.metrics["step_time"] for c in kept]) - steps.measured
     return ExpertRows(
-        steps, np.array(waits, np.float32),
+        steps,
+        np.array(waits, np.float32),
         [f"{c.prediction.case.row.get('gpu')}, {STACKS[c.prediction.stack]}" for c in kept],
-        [_point(c, wait) for c, wait in zip(kept, waits, strict=True)], reached,
-    )  # fmt: skip
+        [_point(c, wait) for c, wait in zip(kept, waits, strict=True)],
+        reached,
+    )
 
 
 def is_fitted(c: Comparison) -> bool:
     """Whether a row is of a fitted mixture of experts."""
     return (
-        is_timed(c) and c.prediction.stack in STACKS and c.prediction.chosen.workload.experts is not None
+        is_timed(c)
+        and c.prediction.stack in STACKS
+        and c.prediction.chosen.workload.experts is not None
         and rules.unused(c.prediction.case.row, "fit of experts") is None
-    )  # fmt: skip
+    )
 
 
 def _point(compared: Comparison, waits: bool) -> tuple[object, ...]:
@@ -142,9 +152,13 @@ def calibrate(cases: Sequence[Case], lookup: Lookup, k: int = 5) -> Found | None
 
     configurations = folds([point[1:] for point in rows.points], k)
     return Found(
-        rows, problem.solve().fit(PARAMETERS), problem.held_out(list(configurations)), problem.held_out(rows.cells),
+        rows,
+        problem.solve().fit(PARAMETERS),
+        problem.held_out(list(configurations)),
+        problem.held_out(rows.cells),
         problem.held_out([str(c.prediction.case.row.get("model")) for c in rows.steps.compared]),
-        with_defaults(rows.steps), held_out(rows.cells, constant),
+        with_defaults(rows.steps),
+        held_out(rows.cells, constant),
     )
 
 

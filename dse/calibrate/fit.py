@@ -108,8 +108,11 @@ def fit_at(
         values={p.path: float(p.value(at)) for p, at, _ in each},
         spread={p.path: float(s * abs(p.slope(at))) for p, at, s in each},
         moved={p.path: bool(s < MOVED or abs(at) > 1.0) for p, at, s in each},
-        errors=np.asarray(errors), loss=float(np.nanmin(losses)), losses=losses, rows=len(errors),
-    )  # fmt: skip
+        errors=np.asarray(errors),
+        loss=float(np.nanmin(losses)),
+        losses=losses,
+        rows=len(errors),
+    )
 
 
 class Minimum(NamedTuple):
@@ -126,10 +129,19 @@ class Minimum(NamedTuple):
 
 
 def gauss_newton(
-    residuals: Callable[[np.ndarray], np.ndarray], slopes: Callable[[np.ndarray, np.ndarray], np.ndarray],
-    start: np.ndarray, weights: np.ndarray, *, noise: Scale, delta: Scale, prior: Scale = 1.0, centre: Scale = 0.0,
-    pace: tuple[float, float] = (0.2, 5.0), tolerance: float = 1e-4, steps: int = 40,
-) -> Minimum:  # fmt: skip
+    residuals: Callable[[np.ndarray], np.ndarray],
+    slopes: Callable[[np.ndarray, np.ndarray], np.ndarray],
+    start: np.ndarray,
+    weights: np.ndarray,
+    *,
+    noise: Scale,
+    delta: Scale,
+    prior: Scale = 1.0,
+    centre: Scale = 0.0,
+    pace: tuple[float, float] = (0.2, 5.0),
+    tolerance: float = 1e-4,
+    steps: int = 40,
+) -> Minimum:
     """Local minimum by damped Gauss-Newton steps (Levenberg 1944, Marquardt 1963) of at most one unit of ``z``.
 
     Args:
@@ -195,11 +207,20 @@ class FitProblem:
         firsts = [np.zeros(len(self.prior)), *draws] if start is None else [start]
         ends = [
             gauss_newton(
-                self.residuals, self.slopes, first, self.weights * weights, noise=self.noise, delta=self.delta,
-                prior=self.prior, centre=self.centre, pace=self.pace, tolerance=self.tolerance, steps=self.steps,
+                self.residuals,
+                self.slopes,
+                first,
+                self.weights * weights,
+                noise=self.noise,
+                delta=self.delta,
+                prior=self.prior,
+                centre=self.centre,
+                pace=self.pace,
+                tolerance=self.tolerance,
+                steps=self.steps,
             )
             for first in firsts
-        ]  # fmt: skip
+        ]
         return min(ends, key=lambda end: end.loss)
 
     def held_out(

@@ -58,10 +58,11 @@ def _of_catalogue(kind: str) -> FitJob:
     checkout = Path(dse.__file__).parents[1]
     if not (checkout / "calibration" / "jobs.py").is_file():
         raise InputError(
-            "dse calibrate", f"a table of {kind}, and no folder calibration next to {Path(dse.__file__).parent}",
+            "dse calibrate",
+            f"a table of {kind}, and no folder calibration next to {Path(dse.__file__).parent}",
             "measured steps; tables of kernels, energy and serving from a checkout of the repository",
             "clone the repository and run `dse calibrate` there",
-        )  # fmt: skip
+        )
     if str(checkout) not in sys.path:
         sys.path.insert(0, str(checkout))
     found: FitJob = importlib.import_module("calibration.jobs").JOBS[kind]
@@ -69,9 +70,13 @@ def _of_catalogue(kind: str) -> FitJob:
 
 
 def run(
-    tables: Sequence[str | Path], folds: int, output: str | Path, catalog: str | Path | None = None,
-    progress: Callable[[str], None] = print, force: bool = False,
-) -> tuple[Any, Errors, list[Path]]:  # fmt: skip
+    tables: Sequence[str | Path],
+    folds: int,
+    output: str | Path,
+    catalog: str | Path | None = None,
+    progress: Callable[[str], None] = print,
+    force: bool = False,
+) -> tuple[Any, Errors, list[Path]]:
     """Fit the job of some tables and write the result.
 
     Args:
@@ -132,11 +137,17 @@ def _steps(found: steps.Calibration) -> Errors:
 #: Kind of table → its job.
 JOBS = {
     "levels": FitJob(
-        lambda tables, _, progress: levels.calibrate(tables, progress), levels.document, levels.revisions, _levels,
+        lambda tables, _, progress: levels.calibrate(tables, progress),
+        levels.document,
+        levels.revisions,
+        _levels,
         step_priors.is_levelled,
     ),
     "steps": FitJob(
         lambda tables, folds, progress: steps.calibrate(tables, folds or 5, progress=progress),
-        stacks.document, stacks.revisions, _steps, lambda stack: not step_priors.is_levelled(stack),
+        stacks.document,
+        stacks.revisions,
+        _steps,
+        lambda stack: not step_priors.is_levelled(stack),
     ),
-}  # fmt: skip
+}

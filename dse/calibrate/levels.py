@@ -76,10 +76,14 @@ def calibrate(paths: Sequence[str | Path], progress: Callable[[str], None] = pri
 def errors(found: Levels) -> list[list[str | int | float]]:
     """Stack, rows, level, and median errors of rows seen, of unseen configurations and of unseen models."""
     return [
-        [stack, int((found.rows.stacks == stack).sum()), writing.digits(found.values[stack]),
-         *(found.median(stack, part) for part in (found.fit.errors, found.unseen, found.unseen_model))]
+        [
+            stack,
+            int((found.rows.stacks == stack).sum()),
+            writing.digits(found.values[stack]),
+            *(found.median(stack, part) for part in (found.fit.errors, found.unseen, found.unseen_model)),
+        ]
         for stack in found.stacks
-    ]  # fmt: skip
+    ]
 
 
 def document(found: Levels) -> str:
@@ -112,9 +116,13 @@ def _level(found: Levels, stack: str) -> dict[str, str]:
     logs = np.log(list(found.values.values()))
     mean, own = float(np.exp(np.mean(logs))), found.rows.stacks == stack
     about = (
-        f"dse calibrate: {counted(own.sum(), 'row')} of {', '.join(sorted(set(found.rows.sources[own])))}; "
-        f"median error {found.median(stack, found.fit.errors):.1%}, unseen {found.median(stack, found.unseen):.1%}"
-    ) if own.any() else "dse calibrate: no measured rows, so the mean of the generations"  # fmt: skip
+        (
+            f"dse calibrate: {counted(own.sum(), 'row')} of {', '.join(sorted(set(found.rows.sources[own])))}; "
+            f"median error {found.median(stack, found.fit.errors):.1%}, unseen {found.median(stack, found.unseen):.1%}"
+        )
+        if own.any()
+        else "dse calibrate: no measured rows, so the mean of the generations"
+    )
     # The median absolute error of a normal distribution is 0.6745 standard deviations.
     off = found.unseen[own] if own.any() else logs - np.log(mean)
     residual = max(float(np.median(np.abs(off))) / 0.6745, NOISE)

@@ -75,8 +75,12 @@ class OwnStack:
 def _check_folder(folder: Path) -> None:
     """InputError for a folder that is there, and neither empty nor one of a catalogue."""
     if folder.is_dir() and any(folder.iterdir()) and not any((folder / kind).is_dir() for kind in FOLDERS.values()):
-        raise InputError(f"-o {folder}", "a folder with other things", "a catalogue of your own, or a new folder",
-                         "write -o my_catalog")  # fmt: skip
+        raise InputError(
+            f"-o {folder}",
+            "a folder with other things",
+            "a catalogue of your own, or a new folder",
+            "write -o my_catalog",
+        )
 
 
 def fit(tables: Sequence[str | Path], name: str, folder: str | Path, force: bool = False) -> OwnStack:
@@ -106,11 +110,18 @@ def fit(tables: Sequence[str | Path], name: str, folder: str | Path, force: bool
     (found,) = solve(rows, paths, widths, [np.ones(count, bool)])
     start = errors_at(rows, paths, np.zeros((1, len(paths) + 1)))[0][:count]
     result = OwnStack(
-        name, base, _values(base, paths, widths, found, rows), runs,
-        tuple(dict.fromkeys(c.source for c in compared)), mean_error(start), mean_error(found.errors),
+        name,
+        base,
+        _values(base, paths, widths, found, rows),
+        runs,
+        tuple(dict.fromkeys(c.source for c in compared)),
+        mean_error(start),
+        mean_error(found.errors),
         mean_error(held_out(rows, paths, widths)) if runs > 1 else None,
-        float(np.sqrt(np.mean(found.apart**2))), shrunk(rows, found), path,
-    )  # fmt: skip
+        float(np.sqrt(np.mean(found.apart**2))),
+        shrunk(rows, found),
+        path,
+    )
     _write(result, compared, rows, found, mark, force)
     return result
 
@@ -119,15 +130,23 @@ def _base(compared: Sequence[Comparison], name: str, path: Path, mark: str) -> s
     """The stack that the fit starts from."""
     stacks = sorted({c.prediction.stack for c in compared})
     if len(stacks) > 1:
-        raise InputError("calibrate --stack", f"rows of {' and '.join(stacks)}", "rows of one stack",
-                         "name the stack to start from: --software NAME, or the column software")  # fmt: skip
+        raise InputError(
+            "calibrate --stack",
+            f"rows of {' and '.join(stacks)}",
+            "rows of one stack",
+            "name the stack to start from: --software NAME, or the column software",
+        )
     known = catalog.find("software", name)
     if known and not (path.is_file() and catalog.entry("software", known).path.samefile(path)):
         raise InputError("--stack", repr(name), "a name that no stack of the catalogue has", "choose another name")
     entry = catalog.entry("software", stacks[0])
     if f"({mark})" in entry.path.read_text(encoding="utf-8"):
-        raise InputError("calibrate --stack", f"rows that {stacks[0]} was fitted to", "a stack fitted to others",
-                         "name the stack that it was fitted from: --software NAME")  # fmt: skip
+        raise InputError(
+            "calibrate --stack",
+            f"rows that {stacks[0]} was fitted to",
+            "a stack fitted to others",
+            "name the stack that it was fitted from: --software NAME",
+        )
     return stacks[0]
 
 
@@ -139,8 +158,16 @@ def _values(
 ) -> tuple[FittedValue, ...]:
     """The numbers of the fit, without the level of the stack that it starts from."""
     level = float(catalog.entry("software", base).value(LEVEL, 1.0))
-    result = [FittedValue(LEVEL, level, level * math.exp(found.logs[-1]), rows.common,
-                          float(found.spreads[-1]), float(found.alone[-1]))]  # fmt: skip
+    result = [
+        FittedValue(
+            LEVEL,
+            level,
+            level * math.exp(found.logs[-1]),
+            rows.common,
+            float(found.spreads[-1]),
+            float(found.alone[-1]),
+        )
+    ]
     for path, log, width, *spreads in zip(paths, found.logs, widths, found.spreads, found.alone, strict=False):
         value = float(leaf(rows.designs[0], path)) / (level if path.removeprefix("software.") in LEVELLED else 1.0)
         after = min(value * math.exp(log), known_leaves()[path]["bounds"].high)
@@ -183,11 +210,17 @@ def _heads(found: OwnStack, mark: str) -> dict[str, str]:
     )
     level = found.values[0]
     return {
-        "name": writing.quoted(found.name), "source": writing.quoted(about), "confidence": '"estimate"',
-        "residual": writing.stated(writing.digits(found.residual), None, "of a configuration: its rows, and "
-                                   "what rows of others have shown", "estimate"),
+        "name": writing.quoted(found.name),
+        "source": writing.quoted(about),
+        "confidence": '"estimate"',
+        "residual": writing.stated(
+            writing.digits(found.residual),
+            None,
+            "of a configuration: its rows, and what rows of others have shown",
+            "estimate",
+        ),
         LEVEL: writing.stated(writing.digits(level.after, 4), max(level.alone, 1e-3), found.note, "estimate"),
-    }  # fmt: skip
+    }
 
 
 def _entry(one: FittedValue, found: OwnStack) -> str:
@@ -202,12 +235,18 @@ def _entry(one: FittedValue, found: OwnStack) -> str:
 def _covered(found: OwnStack, compared: Sequence[Comparison]) -> dict[str, str]:
     """What the rows cover, as TOML."""
     choices = [choice_of(c.prediction, "") for c in compared]
-    rows = [ranges.Covered(found.base, [one.design], one.accelerator, c.source)
-            for c, one in zip(compared, choices, strict=True)]  # fmt: skip
+    rows = [
+        ranges.Covered(found.base, [one.design], one.accelerator, c.source)
+        for c, one in zip(compared, choices, strict=True)
+    ]
     families = sorted({distance.family_of(one.model) for one in choices if one.model})
     about = {"source": '"what the rows of the fit cover: dse calibrate"', "confidence": '"paper"'}
     mixtures = {one.accelerator for one in choices if one.design.workload.experts is not None}
-    return about | ranges.extents(rows) | {
-        "mixtures": f"[{', '.join(map(writing.quoted, sorted(mixtures - {''})))}]",
-        "families": f"[{', '.join(map(writing.quoted, families))}]",
-    }  # fmt: skip
+    return (
+        about
+        | ranges.extents(rows)
+        | {
+            "mixtures": f"[{', '.join(map(writing.quoted, sorted(mixtures - {''})))}]",
+            "families": f"[{', '.join(map(writing.quoted, families))}]",
+        }
+    )

@@ -104,11 +104,16 @@ def rows_of_own(compared: Sequence[Comparison], name: str) -> OwnRows:
         home.append(rest.pop("home"))
         levels.append(sum(rest.values()))
     return OwnRows(
-        [c.prediction.chosen for c in compared], [metric for metric, _ in figures],
-        np.log([value for _, value in figures]), np.unique(runs, return_inverse=True)[1],
+        [c.prediction.chosen for c in compared],
+        [metric for metric, _ in figures],
+        np.log([value for _, value in figures]),
+        np.unique(runs, return_inverse=True)[1],
         [_parts(c) for c in compared],
-        math.sqrt(float(np.mean(common))), np.sqrt(home), np.sqrt(levels), study,
-    )  # fmt: skip
+        math.sqrt(float(np.mean(common))),
+        np.sqrt(home),
+        np.sqrt(levels),
+        study,
+    )
 
 
 def _parts(c: Comparison) -> dict[str, float]:
@@ -153,12 +158,15 @@ def _predicted(rows: OwnRows, paths: Sequence[str], sets: np.ndarray) -> tuple[n
     """Log metrics [sets, rows] with values changed by logarithms ``sets`` [sets, values and level], and parts."""
     logs, shares = np.zeros((len(sets), len(rows.designs))), [dict[str, np.ndarray]() for _ in rows.designs]
     for members, stack in by_structure(rows.designs):
-        changes = dict(zip(paths, sets.T, strict=False)) | {path: np.zeros(len(sets)) for path in _levelled(stack)
-                                                             if path not in paths}  # fmt: skip
+        changes = dict(zip(paths, sets.T, strict=False)) | {
+            path: np.zeros(len(sets)) for path in _levelled(stack) if path not in paths
+        }
         moved = {
-            path: np.tile(change + (sets[:, -1] if path.removeprefix("software.") in LEVELLED else 0.0),
-                          (len(members), 1)) for path, change in changes.items()
-        }  # fmt: skip
+            path: np.tile(
+                change + (sets[:, -1] if path.removeprefix("software.") in LEVELLED else 0.0), (len(members), 1)
+            )
+            for path, change in changes.items()
+        }
         found = evaluate_stack(uncertainty.scaled(stack, moved), rows.study)
 
         def of(metric: str, found: Any = found, count: int = len(members)) -> np.ndarray:
@@ -167,8 +175,10 @@ def _predicted(rows: OwnRows, paths: Sequence[str], sets: np.ndarray) -> tuple[n
 
         for place, i in enumerate(members):
             logs[:, i] = np.log(of(rows.metrics[i])[place])
-            shares[i] = {name: sum((of(f"step_time_{one}")[place] for one in PARTS[name][1]), np.zeros(len(sets)))
-                         for name in rows.parts[i]}  # fmt: skip
+            shares[i] = {
+                name: sum((of(f"step_time_{one}")[place] for one in PARTS[name][1]), np.zeros(len(sets)))
+                for name in rows.parts[i]
+            }
     return logs, shares
 
 
@@ -189,8 +199,9 @@ def errors_at(rows: OwnRows, paths: Sequence[str], sets: np.ndarray) -> np.ndarr
     logs, shares = _predicted(rows, paths, sets)
     of_parts = [
         times / np.exp(rows.measured[i]) - rows.parts[i][name]
-        for i, one in enumerate(shares) for name, times in one.items()
-    ]  # fmt: skip
+        for i, one in enumerate(shares)
+        for name, times in one.items()
+    ]
     return np.concatenate([logs - rows.measured, np.array(of_parts).reshape(-1, len(sets)).T], axis=1)
 
 
@@ -213,9 +224,16 @@ def solve(rows: OwnRows, paths: Sequence[str], widths: np.ndarray, kept: Sequenc
         places = [z + np.clip(state.z - z, -1.0, 1.0) for z, state in zip(places, states, strict=True)]
     ends = errors_at(rows, paths, np.array(places) * scale)[:, :count]
     return [
-        OwnFit(z * scale, posterior(one.curvature) * scale, np.diag(one.curvature) ** -0.5 * scale, errors,
-               one.apart * one.known, one.common) for z, one, errors in zip(places, states, ends, strict=True)
-    ]  # fmt: skip
+        OwnFit(
+            z * scale,
+            posterior(one.curvature) * scale,
+            np.diag(one.curvature) ** -0.5 * scale,
+            errors,
+            one.apart * one.known,
+            one.common,
+        )
+        for z, one, errors in zip(places, states, ends, strict=True)
+    ]
 
 
 class _State(NamedTuple):

@@ -36,9 +36,11 @@ Reader = Callable[[str | Path], Iterator[Covered]]
 
 
 def write_catalog(
-    tables: Sequence[str | Path], folder: str | Path, fitted: Callable[[str], bool] = lambda stack: True,
+    tables: Sequence[str | Path],
+    folder: str | Path,
+    fitted: Callable[[str], bool] = lambda stack: True,
     reader: Reader | None = None,
-) -> list[Path]:  # fmt: skip
+) -> list[Path]:
     """Write the ranges of the rows of some tables into the stacks of a catalogue folder; returns the files.
 
     Unchanged: stacks that are not ``fitted``, or have no row in these tables. ``reader``: that of the tables' kind, by
@@ -75,12 +77,15 @@ def extents(rows: Sequence[Covered]) -> dict[str, str]:
     values = {field: [_stated(field, row.designs) for row in rows] for field in QUANTITIES}
     known = {field: [one for one in found if one] for field, found in values.items()}
     return {
-        field: f"[{min(found):.3g}, {max(found):.3g}]" if field == "parameters"
+        field: f"[{min(found):.3g}, {max(found):.3g}]"
+        if field == "parameters"
         else f"[{min(found):.15g}, {max(found):.15g}]"
-        for field, found in known.items() if found
+        for field, found in known.items()
+        if found
     } | {
-        "accelerators": _names(row.accelerator for row in rows), "sources": _names(row.source for row in rows),
-    }  # fmt: skip
+        "accelerators": _names(row.accelerator for row in rows),
+        "sources": _names(row.source for row in rows),
+    }
 
 
 def of_steps(table: str | Path) -> Iterator[Covered]:
@@ -93,9 +98,7 @@ def of_steps(table: str | Path) -> Iterator[Covered]:
             found = complete(case, lookup)
         except Skip:
             continue
-        yield Covered(
-            found.stack, found.designs[: len(found.mappings)], accelerator_of(case.row), case.row.source
-        )
+        yield Covered(found.stack, found.designs[: len(found.mappings)], accelerator_of(case.row), case.row.source)
 
 
 def _stated(field: str, designs: Sequence[Design]) -> float | None:

@@ -59,10 +59,15 @@ def parts(found: Calibration) -> dict[str, np.ndarray]:
 def _errors(found: Calibration, name: str, part: np.ndarray) -> SourceErrors:
     unseen = np.expm1(found.unseen[part])
     return SourceErrors(
-        name, int(part.sum()), mean_error(found.solution.errors[part]), float(np.mean(np.abs(unseen))),
-        float(np.median(np.abs(unseen))), float(np.quantile(np.abs(unseen), 0.9)), float(np.mean(unseen)),
+        name,
+        int(part.sum()),
+        mean_error(found.solution.errors[part]),
+        float(np.mean(np.abs(unseen))),
+        float(np.median(np.abs(unseen))),
+        float(np.quantile(np.abs(unseen), 0.9)),
+        float(np.mean(unseen)),
         mean_error(found.foreign[part]),
-    )  # fmt: skip
+    )
 
 
 def coverage(found: Calibration, name: str = "all", foreign: bool = False) -> float:
@@ -103,8 +108,9 @@ def document(found: Calibration) -> str:
     for e in errors_by_source(found):
         tables[f"source.{writing.quoted(e.source)}"] = {
             name: f"{value:.4f}" if isinstance(value, float) else str(value)
-            for name, value in e._asdict().items() if name != "source"
-        }  # fmt: skip
+            for name, value in e._asdict().items()
+            if name != "source"
+        }
     return writing.document(tables, "Written by dse calibrate. Errors are fractions.")
 
 

@@ -25,9 +25,13 @@ PARAMETERS = (
 
 #: Standard deviation of a lineage from the shared value, in prior spreads; absent: none.
 LINEAGE = {
-    "matrix_slowdown": 1.5, "elementwise_slowdown": 1.5, "flash_slowdown": 1.5, "communication_slowdown": 0.4,
-    "host_time": 1.0, "small_kernel_time": 1.0,
-}  # fmt: skip
+    "matrix_slowdown": 1.5,
+    "elementwise_slowdown": 1.5,
+    "flash_slowdown": 1.5,
+    "communication_slowdown": 0.4,
+    "host_time": 1.0,
+    "small_kernel_time": 1.0,
+}
 
 #: Standard deviation of a stack from its lineage.
 OWN = {name: 0.8 * stray for name, stray in LINEAGE.items()}

@@ -66,7 +66,7 @@ class StepRows:
             sources=np.array([c.source for c in compared]),
             groups=[tuple(float(leaf(d, leaf_path(path))) for path in _CONFIGURATION) for d in designs],
             compared=list(compared),
-        )  # fmt: skip
+        )
 
     @property
     def weights(self) -> np.ndarray:
@@ -87,9 +87,17 @@ class StepRows:
 
 
 _CONFIGURATION = (
-    "workload.n_layers", "workload.hidden", "workload.seq_len", "workload.global_batch", "mapping.tp", "mapping.pp",
-    "mapping.cp", "mapping.dp", "mapping.micro_batch", "mapping.recompute",
-)  # fmt: skip
+    "workload.n_layers",
+    "workload.hidden",
+    "workload.seq_len",
+    "workload.global_batch",
+    "mapping.tp",
+    "mapping.pp",
+    "mapping.cp",
+    "mapping.dp",
+    "mapping.micro_batch",
+    "mapping.recompute",
+)
 
 
 def is_plain(workload: Workload) -> bool:
@@ -129,9 +137,7 @@ class StepModel(NamedTuple):
             found[index, held, parameter] = 1.0
         return found
 
-    def problem(
-        self, weights: np.ndarray, noise: float, delta: float, prior: np.ndarray | float = 1.0
-    ) -> FitProblem:
+    def problem(self, weights: np.ndarray, noise: float, delta: float, prior: np.ndarray | float = 1.0) -> FitProblem:
         """The fit of the columns to the rows."""
         moves = self.moves
 

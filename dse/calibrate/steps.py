@@ -100,8 +100,10 @@ class Solution:
         """Standard deviation of each row's log step time over the spread of its stack's values, to first order."""
         z = np.array([[self.at(stack, name) for name in NAMES] for stack in rows.stacks])
         slopes = StepModel(rows, PARAMETERS, (), ()).slopes(z)
-        units = {stack: [self.spread_alone(stack, name) / self._slope(stack, name) for name in NAMES]
-                 for stack in set(rows.stacks)}  # fmt: skip
+        units = {
+            stack: [self.spread_alone(stack, name) / self._slope(stack, name) for name in NAMES]
+            for stack in set(rows.stacks)
+        }
         return np.sqrt(np.sum((slopes * np.array([units[s] for s in rows.stacks])) ** 2, axis=1))
 
     def narrowing(self, stack: str, name: str) -> float:
@@ -124,17 +126,13 @@ def problem_of(
     """The fit of shared and own values to the rows."""
     stacks = np.array([fitted_as(stack) for stack in rows.stacks])
     lineages = np.array([lineage_of(stack) for stack in stacks])
-    holds = [
-        (whose == "") | (rows.families == whose) | (lineages == whose) | (stacks == whose) for whose, _ in columns
-    ]
+    holds = [(whose == "") | (rows.families == whose) | (lineages == whose) | (stacks == whose) for whose, _ in columns]
     known = np.array([published(stack) for stack in rows.stacks])
     model = kind(rows, PARAMETERS, [NAMES.index(name) for _, name in columns], holds, known)
     return model.problem(weights, NOISE, DELTA, np.array([prior_of(*column) for column in columns]))
 
 
-def solve(
-    rows: StepRows, own: dict[str, list[str]], weights: np.ndarray, start: np.ndarray | None = None
-) -> Solution:
+def solve(rows: StepRows, own: dict[str, list[str]], weights: np.ndarray, start: np.ndarray | None = None) -> Solution:
     """Optimal shared and own values for the rows of positive weight."""
     columns = columns_of(rows, own)
     problem = problem_of(rows, columns, weights)
@@ -236,10 +234,11 @@ def check_enough(rows: StepRows, k: int) -> None:
     """Checks that the rows suffice for cross-validation; InputError otherwise."""
     if len(set(folds(rows.groups, k))) < 2:
         raise InputError(
-            "calibrate", f"predicted step times of {counted(len(set(rows.groups)), 'configuration')}",
+            "calibrate",
+            f"predicted step times of {counted(len(set(rows.groups)), 'configuration')}",
             "several configurations: models, mappings or numbers of devices",
             "add rows; dse validate lists skipped rows",
-        )  # fmt: skip
+        )
 
 
 def fitted_lookup(lookup: Lookup, solution: Solution) -> Lookup:

@@ -39,9 +39,11 @@ def _rates() -> ModuleType:
     checkout = Path(dse.__file__).parents[1]
     if not (checkout / "benchmarks" / "rates").is_dir():
         raise InputError(
-            "dse bench", f"no folder benchmarks next to {Path(dse.__file__).parent}", "a source checkout",
+            "dse bench",
+            f"no folder benchmarks next to {Path(dse.__file__).parent}",
+            "a source checkout",
             "clone the repository and run `make bench` there",
-        )  # fmt: skip
+        )
     if str(checkout) not in sys.path:
         sys.path.insert(0, str(checkout))
     return importlib.import_module("benchmarks.rates")

@@ -56,8 +56,10 @@ def predict(
     cases: Annotated[Path, typer.Argument(metavar="CASES.csv", help="Configurations, one per row.")],
     output: Annotated[Path, typer.Option("--output", "-o", help="CSV file to write.")],
     uncertainty: Annotated[
-        bool, typer.Option(
-            "--uncertainty/--no-uncertainty", help="Add the ends of 80 % intervals of times, rates and peak memory.",
+        bool,
+        typer.Option(
+            "--uncertainty/--no-uncertainty",
+            help="Add the ends of 80 % intervals of times, rates and peak memory.",
         ),
     ] = True,
     force: Force = False,
@@ -152,8 +154,12 @@ _REASONS = 20
 
 #: Column → field of the report; the last is the error of one constant utilisation per source.
 _ERRORS = {
-    "MAPE": "mape", "median": "median_ape", "bias": "bias", "90th percentile": "p90", "constant MFU": "baseline_mape",
-}  # fmt: skip
+    "MAPE": "mape",
+    "median": "median_ape",
+    "bias": "bias",
+    "90th percentile": "p90",
+    "constant MFU": "baseline_mape",
+}
 
 
 def _print_refused(rows: list[dict[str, Any]]) -> None:
@@ -211,7 +217,8 @@ def calibrate(
     stack: Annotated[
         str | None,
         typer.Option(
-            "--stack", metavar="NAME",
+            "--stack",
+            metavar="NAME",
             help="Fit a stack of your own: at most eight numbers [default: my-stack, where -o is a folder].",
         ),
     ] = None,
@@ -242,8 +249,12 @@ def calibrate(
     stated = profiles.StatedCells(workload, system, n_devices, software, settings)
     is_own = not add and (stack is not None or output.is_dir() or not output.suffix)
     if stack is not None and (add or output.suffix == ".toml"):
-        raise InputError("--stack", "--add" if add else f"-o {output}", "the folder of a catalogue, without --add",
-                         f"write -o my_catalog --stack {stack}")  # fmt: skip
+        raise InputError(
+            "--stack",
+            "--add" if add else f"-o {output}",
+            "the folder of a catalogue, without --add",
+            f"write -o my_catalog --stack {stack}",
+        )
     with profiles.tables(cases, profile, stated, rows, None if is_own else output, force) as tables:
         if add:
             _add(tables, output, catalog, force)
@@ -264,8 +275,12 @@ def _own(cases: list[Path], folder: Path, name: str, catalog: Path | None, force
     from dse.calibrate import own
 
     if catalog is not None:
-        raise InputError("calibrate --catalog", f"{catalog}, with a stack of your own", "one folder",
-                         "leave --catalog out: -o names the folder")  # fmt: skip
+        raise InputError(
+            "calibrate --catalog",
+            f"{catalog}, with a stack of your own",
+            "one folder",
+            "leave --catalog out: -o names the folder",
+        )
     found = own.fit(cases, name, folder, force)
     out = show.console()
     columns = ["parameter", "value before", "value after", "spread before", "spread after"]
@@ -280,8 +295,10 @@ def _own(cases: list[Path], folder: Path, name: str, catalog: Path | None, force
     print(f"written: {found.path}")
     print(f"used with DSE_CATALOG={folder} and --software {name}")
     if found.runs > 1 and max(found.error, found.residual) > _EXPLAINED:  # one run alone cannot tell what it is
-        show.note(f"the fit does not explain these runs (mean error {show.percent(found.error)}): check their columns, "
-                  "units and mapping, or ask dse diagnose for causes, before you decide with this stack")  # fmt: skip
+        show.note(
+            f"the fit does not explain these runs (mean error {show.percent(found.error)}): check their columns, "
+            "units and mapping, or ask dse diagnose for causes, before you decide with this stack"
+        )
 
 
 def _moved(path: str, *numbers: float) -> list[str]:
@@ -327,8 +344,10 @@ def _add(cases: list[Path], output: Path, catalog: Path | None, force: bool) -> 
     if far := ", ".join(_name(one.path) for one in found.updates if _is_far(one)):
         show.note(f"{far}: moved by more than {_FAR:g} times the spread before: check the rows")
     if found.are_runs and found.residual > max(0.5 * found.before, _AS_RUNS):
-        show.note(f"most of the error stays with these runs: dse calibrate ROWS -o {catalog} fits a stack of your own, "
-                  "whose level takes what they have in common")  # fmt: skip
+        show.note(
+            f"most of the error stays with these runs: dse calibrate ROWS -o {catalog} fits a stack of your own, "
+            "whose level takes what they have in common"
+        )
 
 
 #: Mean error of a fit, and deviation of a configuration without a run, beyond which something else than its numbers is

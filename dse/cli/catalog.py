@@ -128,9 +128,13 @@ def _entries(name: str, kind: str | None, folder: Path | None) -> list[Entry]:
 def _as_dict(entry: Entry) -> dict[str, Any]:
     values = {field: dataclasses.asdict(value) for field, value in entry.values.items()}
     return {
-        "kind": entry.kind, "slug": entry.slug, "name": entry.name, "aliases": list(entry.aliases), "note": entry.note,
+        "kind": entry.kind,
+        "slug": entry.slug,
+        "name": entry.name,
+        "aliases": list(entry.aliases),
+        "note": entry.note,
         "values": values,
-    }  # fmt: skip
+    }
 
 
 def _print(entry: Entry) -> None:
@@ -142,10 +146,15 @@ def _print(entry: Entry) -> None:
         out.print(Text(entry.note))
     sources = list(dict.fromkeys(v.source for v in entry.values.values()))
     rows = [
-        [field, v.text, f"±{show.percent(v.spread)}" if v.spread else "", v.confidence,
-         f"[{sources.index(v.source) + 1}]"]
+        [
+            field,
+            v.text,
+            f"±{show.percent(v.spread)}" if v.spread else "",
+            v.confidence,
+            f"[{sources.index(v.source) + 1}]",
+        ]
         for field, v in entry.values.items()
-    ]  # fmt: skip
+    ]
     columns = ["field", "value", "spread", "confidence", "source"]
     show.print_table(out, columns, rows, left=["field", "confidence"])
     for number, source in enumerate(sources, start=1):

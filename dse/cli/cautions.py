@@ -24,9 +24,11 @@ def of_all(
     """All cautions on a design but its range of calibration, by the names of workload, system and stack."""
     _, system, _ = names
     return [
-        *of_design(made, *names, metrics, study), *of_limit(made, system, stated), *of_mesh(made, system, stated),
+        *of_design(made, *names, metrics, study),
+        *of_limit(made, system, stated),
+        *of_mesh(made, system, stated),
         *of_run(stated),
-    ]  # fmt: skip
+    ]
 
 
 def of_design(

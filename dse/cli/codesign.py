@@ -68,10 +68,14 @@ def _hardware(report: Report) -> Listed:
 def _workloads(report: Report) -> Listed:
     names = list(report.workloads[0].mapping)
     rows = [
-        [row.workload, *(str(row.mapping[name]) for name in names), show.seconds(row.metrics["step_time"]),
-         f"{100 * row.metrics['mfu']:.1f}"]
+        [
+            row.workload,
+            *(str(row.mapping[name]) for name in names),
+            show.seconds(row.metrics["step_time"]),
+            f"{100 * row.metrics['mfu']:.1f}",
+        ]
         for row in report.workloads
-    ]  # fmt: skip
+    ]
     return ["workload", *names, "step", "MFU %"], rows
 
 

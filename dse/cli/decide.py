@@ -105,8 +105,12 @@ def _choice(
     parts = [part.strip() for part in text.split(",")]
     systems = [part for part in parts if part and "=" not in part]
     if len(systems) > 1:
-        raise InputError("decide", f"{text}: {', '.join(systems)}", "one system each, and NAME=VALUE",
-                         "write designs apart, by spaces")  # fmt: skip
+        raise InputError(
+            "decide",
+            f"{text}: {', '.join(systems)}",
+            "one system each, and NAME=VALUE",
+            "write designs apart, by spaces",
+        )
     named = next(iter(systems), system)
     own = dict(part.split("=", 1) for part in parts if "=" in part)
     model = own.pop("workload", workload)
@@ -181,17 +185,20 @@ def _document(found: Decision) -> dict[str, Any]:
     shown = _shown(found)
     names = [one.name for one in found.verdicts]
     return {
-        "metric": found.metric, "designs": [
-            one._asdict() | {"probability_feasible": one.probability_feasible} for one in found.verdicts
-        ],
-        "better": {
-            names[i]: {names[j]: float(found.better[i, j]) for j in shown if j != i} for i in shown
-        } if len(names) > _TOP else [[float(value) for value in row] for row in found.better],
-        "best": found.best.name, "ties": found.ties, "robust": _name(found.robust),
-        "robust_ties": found.unclear["expected"], "cautious": _name(found.cautious),
-        "cautious_ties": found.unclear["90 %"], "shares": found.shares,
+        "metric": found.metric,
+        "designs": [one._asdict() | {"probability_feasible": one.probability_feasible} for one in found.verdicts],
+        "better": {names[i]: {names[j]: float(found.better[i, j]) for j in shown if j != i} for i in shown}
+        if len(names) > _TOP
+        else [[float(value) for value in row] for row in found.better],
+        "best": found.best.name,
+        "ties": found.ties,
+        "robust": _name(found.robust),
+        "robust_ties": found.unclear["expected"],
+        "cautious": _name(found.cautious),
+        "cautious_ties": found.unclear["90 %"],
+        "shares": found.shares,
         "scenarios": [one._asdict() | {"best": one.best or None, "values": None} for one in found.outcomes],
-    }  # fmt: skip
+    }
 
 
 def _name(one: Verdict | None) -> str | None:
@@ -215,26 +222,38 @@ def _print(out: Console, found: Decision, study: Study) -> None:
 
     rows = [
         [
-            *([short[one.name].removeprefix("design ")] if numbered else []), one.name,
-            told(one.value), f"{told(one.low)} to {told(one.high)}",
+            *([short[one.name].removeprefix("design ")] if numbered else []),
+            one.name,
+            told(one.value),
+            f"{told(one.low)} to {told(one.high)}",
             f"{100 * one.probability_best:.0f} %",
-            _lost(one.expected_regret), _lost(one.regret_90),
+            _lost(one.expected_regret),
+            _lost(one.regret_90),
             show.percent(one.fits_probability) if one.can_run else "cannot run",
         ]
         for one in (found.verdicts[i] for i in shown)
-    ]  # fmt: skip
+    ]
     columns = ["design", "predicted", "80 % interval", "best", "expected loss", "loss, 90th pct.", "fits"]
     columns = ["no."] * numbered + columns
     show.print_table(out, columns, rows, left=["design"], prose=["design"])
     if len(found.outcomes) > 1:
         cells = [
-            [one.scenario, show.percent(one.weight), short[one.best] if one.best else "none can run",
-             show.percent(one.ahead) if one.best not in ("", found.best.name) else "–"]
+            [
+                one.scenario,
+                show.percent(one.weight),
+                short[one.best] if one.best else "none can run",
+                show.percent(one.ahead) if one.best not in ("", found.best.name) else "–",
+            ]
             for one in found.outcomes
-        ]  # fmt: skip
+        ]
         ahead = f"ahead of {short[found.best.name]}"
-        show.print_table(out, ["scenario", "weight", "best at the mean", ahead], cells,
-                         left=["scenario", "best at the mean"], prose=["best at the mean"])  # fmt: skip
+        show.print_table(
+            out,
+            ["scenario", "weight", "best at the mean", ahead],
+            cells,
+            left=["scenario", "best at the mean"],
+            prose=["best at the mean"],
+        )
         about = "predicted values, intervals and fits are as stated; probabilities and losses are over all scenarios"
         out.print(Text(about), soft_wrap=True)
     for text in _sentences(found, short):

@@ -64,8 +64,12 @@ def diagnose(
     explained = [one for one in causes if one is not None]
     if (output or trace) and len(explained) != 1:
         got = f"{show.counted(len(explained), 'step')} with traces of kernels"
-        raise InputError("--trace" if trace else "-o", got, "traces of the ranks of one step",
-                         "give traces of the PyTorch profiler, of one run")  # fmt: skip
+        raise InputError(
+            "--trace" if trace else "-o",
+            got,
+            "traces of the ranks of one step",
+            "give traces of the PyTorch profiler, of one run",
+        )
     if as_json:
         skipped = [str(one) for one in found if isinstance(one, Skip)]
         steps = [_document(*one) for one in zip(told, causes, helps, strict=True)]
@@ -155,8 +159,10 @@ def _print(one: Diagnosis, why: Explained | None) -> None:
     between = f" (80 %: {show.seconds(ends.low)} to {show.seconds(ends.high)})" if ends else ""
     differs = f"{show.percent(abs(ratio - 1.0))} {'longer' if ratio >= 1.0 else 'shorter'} than predicted"
     print(one.source)
-    print(f"step {show.seconds(one.measured)} measured, {show.seconds(one.predicted)} predicted{between}: {differs}, "
-          f"{'within' if one.is_explained else 'outside'} the interval")  # fmt: skip
+    print(
+        f"step {show.seconds(one.measured)} measured, {show.seconds(one.predicted)} predicted{between}: {differs}, "
+        f"{'within' if one.is_explained else 'outside'} the interval"
+    )
     _print_parts(one, why)
     if one.memory:
         measured, predicted = (value / 2**30 for value in one.memory)
@@ -173,13 +179,24 @@ def _print_parts(one: Diagnosis, why: Explained | None) -> None:
     heads = ["part", "measured", "predicted", "longer by"]
     parts = step_parts(why) if why else [(part.name, part.measured, part.predicted) for part in one.parts]
     cells = [
-        [name, *(["–", show.seconds(predicted), "–"] if measured is None else
-         [show.seconds(_visible(measured)), show.seconds(_visible(predicted)), _signed(measured - predicted)])]
+        [
+            name,
+            *(
+                ["–", show.seconds(predicted), "–"]
+                if measured is None
+                else [
+                    show.seconds(_visible(measured)),
+                    show.seconds(_visible(predicted)),
+                    _signed(measured - predicted),
+                ]
+            ),
+        ]
         for name, measured, predicted in parts
-    ]  # fmt: skip
+    ]
     if why:
-        cells.append(["step", show.seconds(why.measured), show.seconds(why.predicted),
-                      _signed(why.measured - why.predicted)])  # fmt: skip
+        cells.append(
+            ["step", show.seconds(why.measured), show.seconds(why.predicted), _signed(why.measured - why.predicted)]
+        )
         heads[0] = f"part, rank {why.ranks[0].trace.rank}"
     show.print_table(show.console(), heads, cells, left=[heads[0]])
 
@@ -193,15 +210,24 @@ def _print_causes(why: Explained) -> None:
         more = f", and {len(left) - 5:,} more {show.seconds(sum([*left.values()][5:]))}" if len(left) > 5 else ""
         print(f"not matched, s a step: {named}{more}")
     if not why.is_matched:
-        show.note("no causes: most of the time is of kernels that the stated model and mapping do not have; check -w, "
-                  "-s and --set")  # fmt: skip
+        show.note(
+            "no causes: most of the time is of kernels that the stated model and mapping do not have; check -w, "
+            "-s and --set"
+        )
         return
     rows = [
         [one.name, _signed(one.seconds), show.percent(abs(one.seconds) / why.measured), one.evidence]
-        for one in why.causes if one.named or _visible(one.seconds)
-    ]  # fmt: skip
-    rows.append(["measured beyond predicted", _signed(why.measured - why.predicted),
-                 show.percent(abs(why.measured / why.predicted - 1.0)), ""])  # fmt: skip
+        for one in why.causes
+        if one.named or _visible(one.seconds)
+    ]
+    rows.append(
+        [
+            "measured beyond predicted",
+            _signed(why.measured - why.predicted),
+            show.percent(abs(why.measured / why.predicted - 1.0)),
+            "",
+        ]
+    )
     found = f"{show.counted(len(why.named), 'cause')} found" if why.named else "no cause stands out"
     show.heading(show.console(), found)
     columns = ["cause", "longer by", "of the step", "evidence"]
@@ -213,7 +239,7 @@ _NAME = 48
 
 
 def _shortened(name: str) -> str:
-    return name if len(name) <= _NAME else f"{name[:_NAME - 1]}…"
+    return name if len(name) <= _NAME else f"{name[: _NAME - 1]}…"
 
 
 def _print_advice(one: Diagnosis, found: Advice) -> None:
@@ -234,8 +260,10 @@ def _print_advice(one: Diagnosis, found: Advice) -> None:
         if command := _command(one, change.design):
             print(f"   {command}")
     if more := found.forbidden:
-        print(f"memory forbids {said(more.values)}: {show.percent(more.gain)} shorter, but needs "
-              f"{show.gib(more.memory)} of {show.gib(more.capacity)}")  # fmt: skip
+        print(
+            f"memory forbids {said(more.values)}: {show.percent(more.gain)} shorter, but needs "
+            f"{show.gib(more.memory)} of {show.gib(more.capacity)}"
+        )
 
 
 def _between(low: float, high: float) -> str:

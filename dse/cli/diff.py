@@ -70,9 +70,11 @@ def _as_dict(found: Difference) -> dict[str, Any]:
 def _print(out: Console, first: Path, second: Path, found: Difference) -> None:
     out.print(Text(f"A  {first}\nB  {second}"), soft_wrap=True)
     for title, pairs in (
-        ("computed with", found.circumstances), ("specification", found.specification),
-        ("catalogue entries", _entries(found.entries)), ("values that no axis moves", found.values),
-    ):  # fmt: skip
+        ("computed with", found.circumstances),
+        ("specification", found.specification),
+        ("catalogue entries", _entries(found.entries)),
+        ("values that no axis moves", found.values),
+    ):
         _print_pairs(out, title, pairs)
     _print_designs(out, found)
     _print_metrics(out, found)
@@ -186,8 +188,9 @@ def _print_winners(out: Console, found: Difference) -> None:
     show.heading(out, f"{kept}, by {_objective(found)}")
     shown = [("A and B", found.winners[0])] if not found.winner_changed else [*winners.items()]
     for side, winner in shown:
-        out.print(Text(f"best of {side}: {'none can run' if winner is None else _labels(winner.labels)}"),
-                  soft_wrap=True)
+        out.print(
+            Text(f"best of {side}: {'none can run' if winner is None else _labels(winner.labels)}"), soft_wrap=True
+        )
         if winner is not None:
             _print_winner(out, winner)
 

@@ -50,9 +50,8 @@ def evaluate(
         typer.Option(help="Metric whose elasticities are shown [default: step_time; of serving request_latency]."),
     ] = None,
     uncertainty: Annotated[
-        bool, typer.Option(
-            "--uncertainty/--no-uncertainty", help="80 % intervals of times, rates, energy and peak memory."
-        ),
+        bool,
+        typer.Option("--uncertainty/--no-uncertainty", help="80 % intervals of times, rates, energy and peak memory."),
     ] = True,
     as_json: Json = False,
 ) -> int:
@@ -80,8 +79,9 @@ def evaluate(
         made_up = (made_up_price(explained.metrics, made), made_up_carbon(explained.metrics, made))
         listed += filter(None, made_up)  # the tables print them with the totals
         intervals = _document(judged) if uncertainty else {}
-        show.document({"design": leaf_values(made), **explained.as_dict(), **intervals, "outside": outside,
-                       "cautions": listed})  # fmt: skip
+        show.document(
+            {"design": leaf_values(made), **explained.as_dict(), **intervals, "outside": outside, "cautions": listed}
+        )
     else:
         # An accelerator alone has another default than its systems.
         whose = "" if asked.is_named else f"software: {stack} (default of {system})\n"
@@ -110,9 +110,16 @@ class EvaluateRequest(NamedTuple):
 
 
 def design_of(
-    workload: str, system: str, settings: list[str] | None, n_devices: int | None, software: str | None,
-    any_option: bool, study: Study, to_serve: str = "add --serving", tool: str = "",
-) -> EvaluateRequest:  # fmt: skip
+    workload: str,
+    system: str,
+    settings: list[str] | None,
+    n_devices: int | None,
+    software: str | None,
+    any_option: bool,
+    study: Study,
+    to_serve: str = "add --serving",
+    tool: str = "",
+) -> EvaluateRequest:
     """Design of the options; ``to_serve``: fix for leaves of serving; ``tool``: that the design is for."""
     from dse.designs.catalog import SERVED_FORMAT, default_software, format_note
     from dse.designs.composing import design
@@ -139,9 +146,15 @@ def design_of(
 
 
 def _intervals(
-    design: Design, workload: str, software: str, system: str, explained: Explanation, study: Study, wanted: bool,
+    design: Design,
+    workload: str,
+    software: str,
+    system: str,
+    explained: Explanation,
+    study: Study,
+    wanted: bool,
     stated: frozenset[str],
-) -> Judged:  # fmt: skip
+) -> Judged:
     """80 % intervals of the headline metrics with one; none where they are not wanted."""
     from dse.designs.calibrated import accelerator_of
     from dse.designs.catalog import resolve
@@ -151,8 +164,16 @@ def _intervals(
         return Judged({}, {})
     metrics = explained.metrics
     shown = {name: metrics[name] for name in (*study.headline(metrics), *study.totals) if name in metrics}
-    return intervals(design, shown, resolve("software", software), study, accelerator_of(system),
-                     resolve("workload", workload), system, stated)
+    return intervals(
+        design,
+        shown,
+        resolve("software", software),
+        study,
+        accelerator_of(system),
+        resolve("workload", workload),
+        system,
+        stated,
+    )
 
 
 def _document(judged: Judged) -> dict[str, Any]:
@@ -187,8 +208,11 @@ def design_line(workload: str, system: str, software: str, made: Design, study: 
 
     m = made.mapping
     names = (
-        catalog.resolve("workload", workload), system, software, choice_name(Precision(int(m.precision))),
-    )  # fmt: skip
+        catalog.resolve("workload", workload),
+        system,
+        software,
+        choice_name(Precision(int(m.precision))),
+    )
     degrees = [name for name in ("tp", "cp", "pp", "dp") if f"mapping.{name}" not in study.unread]
     split = " x ".join(f"{name} {getattr(m, name):g}" for name in degrees)
     first = "{} on {}, {}, {}".format(*names)
@@ -282,9 +306,13 @@ def _precisions(made: Design) -> list[str]:
 
 
 def _print_total(
-    out: Console, explained: Explanation, total: str, parts: list[Share], study: Study,
+    out: Console,
+    explained: Explanation,
+    total: str,
+    parts: list[Share],
+    study: Study,
     bounds: dict[str, MetricInterval],
-) -> None:  # fmt: skip
+) -> None:
     """Print a total and its parts; for memory with the capacity."""
     units, value = study.units[total], explained.metrics[total]
     of_units = {"s": show.span if value > _DAYS * _DAY else show.seconds, "B": show.gib}
@@ -330,12 +358,17 @@ def _print_operators(out: Console, operators: list[OperatorRow]) -> None:
     trained = any(o.backward_time for o in operators)
     rows = [
         [
-            o.section, o.name.replace("_", " "), show.seconds(o.forward_time), o.forward_bound,
-            *([show.seconds(o.backward_time), o.backward_bound] if trained else []), show.prefixed(o.flops, "FLOP"),
-            show.prefixed(o.bytes, "B"), show.digits(o.intensity),
+            o.section,
+            o.name.replace("_", " "),
+            show.seconds(o.forward_time),
+            o.forward_bound,
+            *([show.seconds(o.backward_time), o.backward_bound] if trained else []),
+            show.prefixed(o.flops, "FLOP"),
+            show.prefixed(o.bytes, "B"),
+            show.digits(o.intensity),
         ]
         for o in operators
-    ]  # fmt: skip
+    ]
     passes = ["forward", "bound by", "backward", "bound by "] if trained else ["time", "bound by"]
     both = [f"fwd+bwd {name}" if trained else name for name in ("work", "traffic")]
     columns = ["of", "operator", *passes, *both, "FLOP/B"]
@@ -345,10 +378,12 @@ def _print_operators(out: Console, operators: list[OperatorRow]) -> None:
 def _print_elasticities(out: Console, explained: Explanation, metric: str) -> None:
     rows = [
         [
-            e.parameter, show.setting(e.value, e.units), f"{e.elasticity:+.3f}",
+            e.parameter,
+            show.setting(e.value, e.units),
+            f"{e.elasticity:+.3f}",
             f"1 % more: {e.elasticity:+.2f} % {metric}",
         ]
         for e in explained.elasticities[:_TOP]
-    ]  # fmt: skip
+    ]
     columns = ["parameter", "value", "elasticity", "in words"]
     show.print_table(out, columns, rows, left=["parameter", "in words"], spare=["in words"])

@@ -77,8 +77,11 @@ def launch(
 
     def design_read(stated: Stated) -> tuple[list[str], EvaluateRequest]:
         paths = {name: leaf_path(name) for name in stated.settings}
-        read = [f"{name}={_setting(paths[name], value)}" for name, value in stated.settings.items()
-                if paths[name] not in given]  # fmt: skip
+        read = [
+            f"{name}={_setting(paths[name], value)}"
+            for name, value in stated.settings.items()
+            if paths[name] not in given
+        ]
         both = [*read, *(settings or [])]
         return read, design_of(workload, system, both, n_devices, software, any_option, study, to_serve, found.name)
 
@@ -94,12 +97,23 @@ def launch(
     hardware, reasons = launching.unfit(tool, system), obstacles(asked.design, study)
     status = NOTHING_FEASIBLE if any(reason.name not in _NO_OPTION for reason in reasons) else 0
     if as_json:
-        show.document({
-            "tool": found.name, "version": found.version, "source": found.source, "line": line.text,
-            "settings": stated.settings, "no_option": unsaid, "passed_over": stated.strange, "not_read": stated.unread,
-            "no_hardware": hardware, "notes": [*stated.notes, *line.notes], "comments": list(line.comments),
-            "feasible": not reasons, "reasons": [reason._asdict() for reason in reasons],
-        })  # fmt: skip
+        show.document(
+            {
+                "tool": found.name,
+                "version": found.version,
+                "source": found.source,
+                "line": line.text,
+                "settings": stated.settings,
+                "no_option": unsaid,
+                "passed_over": stated.strange,
+                "not_read": stated.unread,
+                "no_hardware": hardware,
+                "notes": [*stated.notes, *line.notes],
+                "comments": list(line.comments),
+                "feasible": not reasons,
+                "reasons": [reason._asdict() for reason in reasons],
+            }
+        )
         return status
     if read:
         show.note("stated: " + " ".join(f"--set {text}" for text in read))
@@ -136,9 +150,7 @@ def _comments(design: Design, tool: str, lacking: list[str]) -> Iterator[str]:
     requests = design.workload.requests
     if requests is not None:
         answer = show.counted(requests.output_tokens, "output token")
-        yield (
-            f"load of the design: {_load(requests)}, {requests.prompt_tokens:g} prompt and {answer} (of the client)"
-        )
+        yield (f"load of the design: {_load(requests)}, {requests.prompt_tokens:g} prompt and {answer} (of the client)")
     serving = design.mapping.serving
     if requests is not None and serving is not None and serving.drafts:
         yield f"acceptance of the design: {serving.acceptance:g} per draft token (of model and draft)"

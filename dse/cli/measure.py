@@ -32,9 +32,7 @@ _CARRIED = (
 @report_errors
 def measure(
     designs: Designs,
-    on: Annotated[
-        str, typer.Option("--on", metavar="SYSTEM", help="Machine at hand, a system or an accelerator.")
-    ],
+    on: Annotated[str, typer.Option("--on", metavar="SYSTEM", help="Machine at hand, a system or an accelerator.")],
     devices: Annotated[
         int | None, typer.Option(min=1, help="Devices of the machine at hand [default: one node].")
     ] = None,
@@ -69,9 +67,11 @@ def measure(
     offer = offered(choices, metric, study, machine)
     if not offer.candidates:
         raise InputError(
-            "--on", f"{on}, which is no chip of the designs", "a machine with the accelerator of a design",
+            "--on",
+            f"{on}, which is no chip of the designs",
+            "a machine with the accelerator of a design",
             "name the system of one of the designs",
-        )  # fmt: skip
+        )
     belief = Belief.of(offer.known, more)
     steps = order(belief, offer.candidates, count)
     if as_json:
@@ -85,16 +85,25 @@ def _document(
     study: str, metric: str, machine: Machine, choices: Sequence[Choice], belief: Belief, steps: Sequence[Step]
 ) -> dict[str, Any]:
     return {
-        "study": study, "metric": metric, "machine": machine._asdict(), "best": choices[belief.chosen].name,
-        "expected_loss": belief.loss, "measurements": [
+        "study": study,
+        "metric": metric,
+        "machine": machine._asdict(),
+        "best": choices[belief.chosen].name,
+        "expected_loss": belief.loss,
+        "measurements": [
             {
-                "name": one.candidate.name, "kind": one.candidate.kind, "lowers_by": one.value,
-                "expected_loss": one.loss, "predicted": one.candidate.predicted, "seconds": one.candidate.seconds,
-                "line": one.candidate.line, "row": dict(one.candidate.row),
+                "name": one.candidate.name,
+                "kind": one.candidate.kind,
+                "lowers_by": one.value,
+                "expected_loss": one.loss,
+                "predicted": one.candidate.predicted,
+                "seconds": one.candidate.seconds,
+                "line": one.candidate.line,
+                "row": dict(one.candidate.row),
             }
             for one in steps
         ],
-    }  # fmt: skip
+    }
 
 
 def _print(

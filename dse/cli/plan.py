@@ -40,14 +40,16 @@ def plan(
     first_token: Annotated[
         str | None,
         typer.Option(
-            "--ttft", metavar="[PCT=]TIME",
+            "--ttft",
+            metavar="[PCT=]TIME",
             help="Serving: limit of time to first token: 1s, p95=1s; one of both is needed [default: none].",
         ),
     ] = None,
     token: Annotated[
         str | None,
         typer.Option(
-            "--tpot", metavar="[PCT=]TIME",
+            "--tpot",
+            metavar="[PCT=]TIME",
             help="Serving: limit of time per output token: 30ms, p95=30ms; one of both is needed [default: none].",
         ),
     ] = None,
@@ -56,7 +58,9 @@ def plan(
     time: Annotated[
         str | None,
         typer.Option(
-            "--in", metavar="TIME", help="Training: limit of the run with failures: 30d, 12 h [default: none].",
+            "--in",
+            metavar="TIME",
+            help="Training: limit of the run with failures: 30d, 12 h [default: none].",
         ),
     ] = None,
     budget: Annotated[
@@ -101,10 +105,14 @@ def _check_options(own: dict[str, Any], other: dict[str, Any], got: str, whose: 
 
 
 def _plan_service(
-    workload: str, names: tuple[str, ...], rate: float, lengths: tuple[float, float],
+    workload: str,
+    names: tuple[str, ...],
+    rate: float,
+    lengths: tuple[float, float],
     limits: tuple[str | None, str | None],
-    max_devices: int, as_json: bool,
-) -> int:  # fmt: skip
+    max_devices: int,
+    as_json: bool,
+) -> int:
     from dse.designs import catalog
     from dse.measured.decisions.limits import cheapest_fleets, sure_of_fleet
     from dse.sweep.planning.demand import Demand
@@ -150,11 +158,13 @@ def _chances(sure: dict[str, Sure], limits: dict[str, float]) -> str:
 def _document(found: Plan, sure: Sequence[dict[str, Sure]], cheapest: Sequence[float]) -> dict[str, Any]:
     limits = found.demand.limits
     fleets = [
-        fleet._asdict() | _counts(fleet) | {"margins": fleet.margins(found.demand), **_ends(one)}
+        fleet._asdict()
+        | _counts(fleet)
+        | {"margins": fleet.margins(found.demand), **_ends(one)}
         | {"chances": {name: one[name].chance(limit) for name, limit in limits.items() if name in one}}
         | {"probability_cheapest": share}
         for fleet, one, share in zip(found.fleets, sure, cheapest, strict=True)
-    ]  # fmt: skip
+    ]
     return {"demand": found.demand._asdict(), "fleets": fleets, "without": found.without, "changes": found.changes}
 
 
@@ -164,8 +174,13 @@ def _counts(fleet: Fleet) -> dict[str, Any]:
     if fleet.kind == "pools":
         return every
     (one,) = fleet.workers
-    return every | {"replicas": one.number, "devices": one.devices, "degrees": one.degrees,
-                    "in_flight": one.in_flight, "utilisation": one.utilisation}  # fmt: skip
+    return every | {
+        "replicas": one.number,
+        "devices": one.devices,
+        "degrees": one.degrees,
+        "in_flight": one.in_flight,
+        "utilisation": one.utilisation,
+    }
 
 
 #: Word of a table → metric whose statistics are limited.
@@ -180,12 +195,15 @@ def _print(found: Plan, sure: Sequence[dict[str, Sure]], cheapest: Sequence[floa
         f"{words[metric]} up to {show.seconds(limit)} ({statistics[metric]})" for metric, limit in demand.limits.items()
     )
     formats = "; ".join(dict.fromkeys(fleet.precision for fleet in found.fleets))
-    out.print(Text(
-        f"{demand.workload}: {demand.rate:g} requests/s of {demand.prompt_tokens:g} prompt and "
-        f"{show.counted(demand.output_tokens, 'output token')}; {', '.join(limits)}; "
-        f"{f'in {formats}; ' if formats else ''}at most {show.counted(demand.max_devices, 'device')}; "
-        "USD of buying and running them\n"
-    ), soft_wrap=True)  # fmt: skip
+    out.print(
+        Text(
+            f"{demand.workload}: {demand.rate:g} requests/s of {demand.prompt_tokens:g} prompt and "
+            f"{show.counted(demand.output_tokens, 'output token')}; {', '.join(limits)}; "
+            f"{f'in {formats}; ' if formats else ''}at most {show.counted(demand.max_devices, 'device')}; "
+            "USD of buying and running them\n"
+        ),
+        soft_wrap=True,
+    )
     limited = [words[metric] for metric in demand.limits]
     columns = ["accelerator", "USD/h", "cheapest", "devices", "workers", "mapping", "in flight", "TTFT", "TPOT",
                "utilisation", f"margin: {', '.join([*limited, 'rate'])}", f"chance: {', '.join(limited)}"]  # fmt: skip
@@ -194,10 +212,15 @@ def _print(found: Plan, sure: Sequence[dict[str, Sure]], cheapest: Sequence[floa
         for fleet, one, share in zip(found.fleets, sure, cheapest, strict=True)
     ]
     _print_rest(columns, rows, found.fleets, found.without, found.changes)
-    _print_ends([f"{fleet.accelerator}, {fleet.kind}" for fleet in found.fleets], sure, {
-        demand.metrics[0]: ("TTFT", show.seconds), demand.metrics[1]: ("TPOT", show.seconds),
-        "cost_per_device_hour": ("USD/h", show.digits),
-    })  # fmt: skip
+    _print_ends(
+        [f"{fleet.accelerator}, {fleet.kind}" for fleet in found.fleets],
+        sure,
+        {
+            demand.metrics[0]: ("TTFT", show.seconds),
+            demand.metrics[1]: ("TPOT", show.seconds),
+            "cost_per_device_hour": ("USD/h", show.digits),
+        },
+    )
     if found.fleets:
         show.heading(out, "launch")
         for one in found.fleets[0].workers:
@@ -231,15 +254,21 @@ def _print_ends(
     if names:
         show.heading(out, "80 % intervals")
     for name, one in zip(names, sure, strict=True):
-        parts = [f"{word} {text(one[metric].low)} to {text(one[metric].high)}" for metric, (word, text) in shown.items()
-                 if metric in one]  # fmt: skip
+        parts = [
+            f"{word} {text(one[metric].low)} to {text(one[metric].high)}"
+            for metric, (word, text) in shown.items()
+            if metric in one
+        ]
         out.print(Text(f"{name}: {', '.join(parts)}"), soft_wrap=True)
 
 
 def _print_rest(
-    columns: list[str], rows: list[list[str]], found: Sequence[Fleet | Cluster], without: dict[str, str],
+    columns: list[str],
+    rows: list[list[str]],
+    found: Sequence[Fleet | Cluster],
+    without: dict[str, str],
     changes: list[str],
-) -> None:  # fmt: skip
+) -> None:
     """The table of a plan with its cautions, who has no row, and what would change it."""
     out = show.console()
     if rows:
@@ -264,11 +293,18 @@ def _row(fleet: Fleet, found: Plan, cheapest: float) -> list[str]:
         return " + ".join(map(text, fleet.workers))
 
     return [
-        fleet.accelerator, show.digits(fleet.hourly), f"{100.0 * cheapest:.0f} %", str(fleet.devices),
-        each(lambda one: f"{one.number} of {one.devices}"), f"{mapped}, {fleet.software}",
-        each(lambda one: f"{one.in_flight:.3g}") + " each", show.seconds(fleet.first_token),
-        show.seconds(fleet.token), each(lambda one: f"{one.utilisation:.2f}"), margins,
-    ]  # fmt: skip
+        fleet.accelerator,
+        show.digits(fleet.hourly),
+        f"{100.0 * cheapest:.0f} %",
+        str(fleet.devices),
+        each(lambda one: f"{one.number} of {one.devices}"),
+        f"{mapped}, {fleet.software}",
+        each(lambda one: f"{one.in_flight:.3g}") + " each",
+        show.seconds(fleet.first_token),
+        show.seconds(fleet.token),
+        each(lambda one: f"{one.utilisation:.2f}"),
+        margins,
+    ]
 
 
 def _degrees(degrees: dict[str, int]) -> str:
@@ -276,9 +312,13 @@ def _degrees(degrees: dict[str, int]) -> str:
 
 
 def _plan_training(
-    workload: str, names: tuple[str, ...], limits: tuple[str | None, str | None, str | None],
-    global_batch: int | None, max_devices: int, as_json: bool,
-) -> int:  # fmt: skip
+    workload: str,
+    names: tuple[str, ...],
+    limits: tuple[str | None, str | None, str | None],
+    global_batch: int | None,
+    max_devices: int,
+    as_json: bool,
+) -> int:
     from dse.designs import catalog
     from dse.sweep.planning.runs import RunDemand, plan_run
 
@@ -290,10 +330,13 @@ def _plan_training(
     found = plan_run(RunDemand(model, names, seconds, dollars, max_devices, asked, global_batch))
     sure = [_sure_cluster(one, found) for one in found.clusters]
     if as_json:
-        clusters = [one._asdict() | {"margins": one.margins(found.demand), **_ends(own)}
-                    for one, own in zip(found.clusters, sure, strict=True)]  # fmt: skip
-        show.document({"demand": found.demand._asdict(), "clusters": clusters, "without": found.without,
-                       "changes": found.changes})  # fmt: skip
+        clusters = [
+            one._asdict() | {"margins": one.margins(found.demand), **_ends(own)}
+            for one, own in zip(found.clusters, sure, strict=True)
+        ]
+        show.document(
+            {"demand": found.demand._asdict(), "clusters": clusters, "without": found.without, "changes": found.changes}
+        )
     else:
         _print_runs(found, sure)
     return 0 if found.clusters else NOTHING_FEASIBLE
@@ -339,21 +382,31 @@ def _sure_cluster(one: Cluster, found: RunPlan) -> dict[str, Sure]:
     demand = found.demand
     values = {"run_time_with_failures": one.seconds, "cost_per_run": one.cost}
     return sure_of(
-        demand.workload, one.accelerator, one.software, values, "training", one.devices, **one.mapping,
-        run_tokens=demand.tokens, global_batch=demand.global_batch,
-    )  # fmt: skip
+        demand.workload,
+        one.accelerator,
+        one.software,
+        values,
+        "training",
+        one.devices,
+        **one.mapping,
+        run_tokens=demand.tokens,
+        global_batch=demand.global_batch,
+    )
 
 
 def _print_runs(found: RunPlan, sure: Sequence[dict[str, Sure]]) -> None:
     out, demand = show.console(), found.demand
     limits = [f"in {show.duration(demand.seconds)}"] if math.isfinite(demand.seconds) else []
     limits += [f"under {show.digits(demand.budget)} USD"] if math.isfinite(demand.budget) else []
-    out.print(Text(
-        f"{demand.workload}: {_tokens(demand.tokens or 0.0)} {' and '.join(limits)}, "
-        f"{show.counted(demand.global_batch or 1, 'sequence')} ({found.batch_tokens / 1e6:.3g}M tokens) per step; "
-        f"up to {demand.max_devices:,} devices, in powers of two; "
-        "time with failures, USD of buying and running the devices for it\n"
-    ), soft_wrap=True)  # fmt: skip
+    out.print(
+        Text(
+            f"{demand.workload}: {_tokens(demand.tokens or 0.0)} {' and '.join(limits)}, "
+            f"{show.counted(demand.global_batch or 1, 'sequence')} ({found.batch_tokens / 1e6:.3g}M tokens) per step; "
+            f"up to {demand.max_devices:,} devices, in powers of two; "
+            "time with failures, USD of buying and running the devices for it\n"
+        ),
+        soft_wrap=True,
+    )
     columns = ["accelerator", "USD", "devices", "time", "mapping", "MFU %", "margins", "chances"]
     kept = {"run_time_with_failures": demand.seconds, "cost_per_run": demand.budget}
     kept = {name: limit for name, limit in kept.items() if math.isfinite(limit)}
@@ -361,11 +414,24 @@ def _print_runs(found: RunPlan, sure: Sequence[dict[str, Sure]]) -> None:
     for one, own in zip(found.clusters, sure, strict=True):
         mapping = " x ".join(f"{name} {value}" for name, value in one.mapping.items() if value not in (1, "none"))
         margins = ", ".join(f"{name} {100.0 * share:.0f} %" for name, share in one.margins(demand).items())
-        rows.append([
-            one.accelerator, show.digits(one.cost), f"{one.devices:,}", show.duration(one.seconds),
-            f"{mapping or '1 device'}, {one.software}", f"{100.0 * one.mfu:.1f}", margins, _chances(own, kept),
-        ])  # fmt: skip
+        rows.append(
+            [
+                one.accelerator,
+                show.digits(one.cost),
+                f"{one.devices:,}",
+                show.duration(one.seconds),
+                f"{mapping or '1 device'}, {one.software}",
+                f"{100.0 * one.mfu:.1f}",
+                margins,
+                _chances(own, kept),
+            ]
+        )
     _print_rest(columns, rows, found.clusters, found.without, found.changes)
-    _print_ends([one.accelerator for one in found.clusters], sure, {
-        "run_time_with_failures": ("time", show.duration), "cost_per_run": ("USD", show.digits),
-    })  # fmt: skip
+    _print_ends(
+        [one.accelerator for one in found.clusters],
+        sure,
+        {
+            "run_time_with_failures": ("time", show.duration),
+            "cost_per_run": ("USD", show.digits),
+        },
+    )

@@ -101,7 +101,11 @@ def plot(
 
 
 def _collectives(
-    results: Path | None, kind: FigureKind | None, place: Path, system: list[str] | None, devices: list[int] | None,
+    results: Path | None,
+    kind: FigureKind | None,
+    place: Path,
+    system: list[str] | None,
+    devices: list[int] | None,
     force: bool,
 ) -> Path:
     """Draw collectives; InputError where the arguments ask for another figure."""

@@ -26,7 +26,8 @@ def pools(
     specification: Annotated[
         Path,
         typer.Argument(
-            metavar="SPEC.toml", help="A sweep with sections [prefill], [decode] and [pools], or example:NAME.",
+            metavar="SPEC.toml",
+            help="A sweep with sections [prefill], [decode] and [pools], or example:NAME.",
         ),
     ],
     output: Annotated[
@@ -39,7 +40,8 @@ def pools(
     tool: Annotated[
         str | None,
         typer.Option(
-            "--for", metavar="TOOL",
+            "--for",
+            metavar="TOOL",
             help="Print launch lines of whole workers: vllm, sglang, tensorrt-llm [default: none].",
         ),
     ] = None,
@@ -68,8 +70,12 @@ def pools(
         checked(path, force, [specification])
     found = match(specification)
     if (output or figure or tool) and not found.fleets:
-        raise InputError(f"{specification}: pools", "no whole workers", "n_devices that hold some",
-                         "write n_devices = 64 under [pools], or more")  # fmt: skip
+        raise InputError(
+            f"{specification}: pools",
+            "no whole workers",
+            "n_devices that hold some",
+            "write n_devices = 64 under [pools], or more",
+        )
     picked = _picked(found, pick, tool) if tool else None
     if output:
         _write(found, output, force)
@@ -78,10 +84,15 @@ def pools(
 
         plot.save(plot.fleets(found), figure, force)
     if as_json:
-        show.document({"title": found.title, "together": [_match_document(one, found) for one in found.together],
-                       "pools": [_match_document(one, found) for one in found.pools],
-                       "workers": [_fleet_row(one, found) for one in found.fleets],
-                       "interval_factors": _factors(found)})  # fmt: skip
+        show.document(
+            {
+                "title": found.title,
+                "together": [_match_document(one, found) for one in found.together],
+                "pools": [_match_document(one, found) for one in found.pools],
+                "workers": [_fleet_row(one, found) for one in found.fleets],
+                "interval_factors": _factors(found),
+            }
+        )
         return 0 if found.pools else NOTHING_FEASIBLE
     _print(found)
     if found.fleets:
@@ -96,17 +107,29 @@ def _fleet_row(one: Fleet, found: MatchedPools) -> dict[str, Any]:
     names, row = _PoolNames.of(found), dict[str, Any]()
     both = one.match.decode is None
     for role, part, count, headroom, wait in zip(
-        ("together",) if both else ("prefill", "decode"), one.match.parts, one.workers, one.headroom, one.waits,
+        ("together",) if both else ("prefill", "decode"),
+        one.match.parts,
+        one.workers,
+        one.headroom,
+        one.waits,
         strict=True,
     ):
-        row |= {f"{role}_workers": count, f"{role}_design": names.name(part), f"{role}_headroom": headroom,
-                f"{role}_wait": wait}  # fmt: skip
+        row |= {
+            f"{role}_workers": count,
+            f"{role}_design": names.name(part),
+            f"{role}_headroom": headroom,
+            f"{role}_wait": wait,
+        }
     tokens = one.rate * found.output_tokens
     return {"kind": "together" if both else "pools", **row} | {
-        "n_devices": one.devices, "requests_per_second": one.rate, "time_to_first_token": one.first_token,
-        "transfer_time": one.match.transfer, "time_per_output_token": one.token,
-        "output_tokens_per_second_per_device": tokens / one.devices, "usd_per_hour": one.hourly or None,
-    }  # fmt: skip
+        "n_devices": one.devices,
+        "requests_per_second": one.rate,
+        "time_to_first_token": one.first_token,
+        "transfer_time": one.match.transfer,
+        "time_per_output_token": one.token,
+        "output_tokens_per_second_per_device": tokens / one.devices,
+        "usd_per_hour": one.hourly or None,
+    }
 
 
 def _write(found: MatchedPools, path: Path, force: bool) -> None:
@@ -143,20 +166,40 @@ def _print_fleets(found: MatchedPools) -> None:
     assert asked is not None, "fleets have a specification"
     have = ", ".join(f"{count:,} {name}".rstrip() for name, count in asked.devices.items())
     show.heading(out, f"whole workers of {have} devices, at {100.0 * asked.utilisation:.0f} % of what they serve")
-    columns = ["", "workers", "prefill", "decode", "devices", "TTFT", "of it queue", "TPOT", "requests/s",
-               "tok/s/device", "headroom"]  # fmt: skip
+    columns = [
+        "",
+        "workers",
+        "prefill",
+        "decode",
+        "devices",
+        "TTFT",
+        "of it queue",
+        "TPOT",
+        "requests/s",
+        "tok/s/device",
+        "headroom",
+    ]
     rows = []
     for kind in (False, True):
         front = [(place, one) for place, one in enumerate(found.fleets, 1) if (one.match.decode is None) is kind]
         step = max((len(front) - 1) / (_ROWS - 1), 1.0)
         for place, one in (front[round(k * step)] for k in range(min(len(front), _ROWS))):
             second = "the same" if kind else names.name(one.match.parts[1])
-            rows.append([
-                str(place), " + ".join(map(str, one.workers)), names.name(one.match.prefill), second, str(one.devices),
-                show.seconds(one.first_token), _seconds(one.waits[0]), show.seconds(one.token),
-                show.digits(one.rate), show.digits(one.rate * found.output_tokens / one.devices),
-                ", ".join(f"{100.0 * share:.0f} %" for share in one.headroom),
-            ])  # fmt: skip
+            rows.append(
+                [
+                    str(place),
+                    " + ".join(map(str, one.workers)),
+                    names.name(one.match.prefill),
+                    second,
+                    str(one.devices),
+                    show.seconds(one.first_token),
+                    _seconds(one.waits[0]),
+                    show.seconds(one.token),
+                    show.digits(one.rate),
+                    show.digits(one.rate * found.output_tokens / one.devices),
+                    ", ".join(f"{100.0 * share:.0f} %" for share in one.headroom),
+                ]
+            )
     show.print_table(out, columns, rows, left=["prefill", "decode"], keys=2)
     if len(rows) < len(found.fleets):
         out.print(f"{len(rows)} of {len(found.fleets)}: -o has all")
@@ -193,8 +236,10 @@ def _print_lines(found: MatchedPools, tool: str, fleet: Fleet) -> None:
     requests = designs[-1].workload.requests
     assert requests is not None, "a design that serves"
     for name, text in benchmarks(requests, fleet.rate).items():
-        print(f"\n# measures TTFT {show.seconds(fleet.first_token)}, TPOT {show.seconds(fleet.token)} at "
-              f"{show.digits(fleet.rate)} requests/s: {name}\n{text}")  # fmt: skip
+        print(
+            f"\n# measures TTFT {show.seconds(fleet.first_token)}, TPOT {show.seconds(fleet.token)} at "
+            f"{show.digits(fleet.rate)} requests/s: {name}\n{text}"
+        )
     for text in notes:
         show.note(text)
 
@@ -204,15 +249,18 @@ def _match_document(one: Match, found: MatchedPools) -> dict[str, Any]:
     document: dict[str, Any] = {name: _design(part) for name, part in zip(names, one.parts, strict=True)}
     gains = {other.prefill.accelerator: one.gain(other) for other in found.together}
     return document | {
-        "prefill_share_of_devices": one.share, "requests_per_second_per_device": one.rate,
-        "time_to_first_token": one.first_token, "transfer_time": one.transfer,
-        "time_per_output_token": one.token, "usd_per_request": one.price or None,
+        "prefill_share_of_devices": one.share,
+        "requests_per_second_per_device": one.rate,
+        "time_to_first_token": one.first_token,
+        "transfer_time": one.transfer,
+        "time_per_output_token": one.token,
+        "usd_per_request": one.price or None,
         "watts_per_request_per_second": one.watts,
         "requests_per_second_over": {
             name: dict(zip(("at_equal_price", "at_equal_power", "at_both"), gain, strict=True))
             for name, gain in gains.items()
         },
-    }  # fmt: skip
+    }
 
 
 def _design(part: Candidate) -> dict[str, Any]:
@@ -223,8 +271,7 @@ def _design(part: Candidate) -> dict[str, Any]:
 def _print(found: MatchedPools) -> None:
     out = show.console()
     out.print(Text(found.title))
-    columns = ["prefill", "decode", "% prefill", "TTFT", "TPOT", "requests/s per device",
-               "W per request/s"]  # fmt: skip
+    columns = ["prefill", "decode", "% prefill", "TTFT", "TPOT", "requests/s per device", "W per request/s"]
     has_prices = any(one.price > 0.0 for one in (*found.together, *found.pools))
     columns += ["USD per 1000 requests"] * has_prices
     against = [one.prefill.accelerator for one in found.together]
@@ -235,8 +282,10 @@ def _print(found: MatchedPools) -> None:
     if not found.pools:
         out.print("no pair of pools meets the constraints")
     for name, factors in _factors(found).items():
-        out.print(Text(f"80 % intervals of {name}: {', '.join(f'{word} ÷× {f:.2f}' for word, f in factors.items())}"),
-                  soft_wrap=True)  # fmt: skip
+        out.print(
+            Text(f"80 % intervals of {name}: {', '.join(f'{word} ÷× {f:.2f}' for word, f in factors.items())}"),
+            soft_wrap=True,
+        )
 
 
 #: Word of a table → metric.
@@ -284,9 +333,11 @@ class _PoolNames(NamedTuple):
     def of(cls, found: MatchedPools) -> _PoolNames:
         parts = [part for one in (*found.together, *found.pools) for part in one.parts]
         values = {name: {str(part.labels.get(name, usual)) for part in parts} for name, usual in _USUAL.items()}
-        return cls(tuple(
-            name for name, usual in _USUAL.items() if len(values[name]) > 1 or (usual and values[name] != {usual})
-        ))  # fmt: skip
+        return cls(
+            tuple(
+                name for name, usual in _USUAL.items() if len(values[name]) > 1 or (usual and values[name] != {usual})
+            )
+        )
 
     def name(self, part: Candidate) -> str:
         """Accelerator, devices, degrees above 1, differing choices, swept leaves, requests in flight.

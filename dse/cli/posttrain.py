@@ -82,11 +82,28 @@ def posttrain(
     for path in filter(None, (output, figure)):
         checked(path, force, [])
     modes = tuple(name.strip() for name in mode.split(",") if name.strip())
-    found = plan_rl(RlDemand(
-        workload, system, devices, prompts, samples, prompt_tokens, output_tokens, spread, longest, staleness,
-        algorithm, reference, catalog.quantity(reward, "s", "--reward"), train_batch, modes, trainers,
-        _fixed(training, "--train", "training"), _fixed(rollout, "--rollout", "serving"),
-    ))  # fmt: skip
+    found = plan_rl(
+        RlDemand(
+            workload,
+            system,
+            devices,
+            prompts,
+            samples,
+            prompt_tokens,
+            output_tokens,
+            spread,
+            longest,
+            staleness,
+            algorithm,
+            reference,
+            catalog.quantity(reward, "s", "--reward"),
+            train_batch,
+            modes,
+            trainers,
+            _fixed(training, "--train", "training"),
+            _fixed(rollout, "--rollout", "serving"),
+        )
+    )
     if output and found.splits:
         with replacing(output, force) as partial:
             found.splits.to_netcdf(partial, engine="netcdf4")
@@ -106,8 +123,9 @@ def _fixed(settings: list[str] | None, option: str, kind: str) -> dict[str, Any]
     from dse.doors.studies import STUDIES
 
     found = settings_of(settings, STUDIES[kind], option, "state it by --rollout")
-    return {name: int(value) if isinstance(value, float) and value.is_integer() else value
-            for name, value in found.items()}  # fmt: skip
+    return {
+        name: int(value) if isinstance(value, float) and value.is_integer() else value for name, value in found.items()
+    }
 
 
 def _rows(found: RlPlan) -> list[dict[str, Any]]:
@@ -120,8 +138,11 @@ def _rows(found: RlPlan) -> list[dict[str, Any]]:
 
 def _mapping(row: dict[str, Any], pool: str) -> str:
     """Degrees above 1 of a pool, and what else its trainer has."""
-    degrees = [f"{name} {row[key]:g}" for name in ("tp", "cp", "pp", "ep", "dp")
-               if (value := row.get(key := f"{pool}_{name}", 1)) == value and value > 1]  # fmt: skip
+    degrees = [
+        f"{name} {row[key]:g}"
+        for name in ("tp", "cp", "pp", "ep", "dp")
+        if (value := row.get(key := f"{pool}_{name}", 1)) == value and value > 1
+    ]
     if pool == "training" and row.get("training_recompute", "none") != "none":
         degrees.append(f"{row['training_recompute']} recompute")
     return " x ".join(degrees) or "1 device"
@@ -131,29 +152,53 @@ def _print(found: RlPlan) -> None:
     from dse.sweep.posttraining import PARTS
 
     out, demand = show.console(), found.demand
-    out.print(Text(
-        f"{demand.workload}, {demand.algorithm}: {show.counted(demand.prompts, 'prompt')} x "
-        f"{show.counted(demand.samples, 'answer')}, {demand.prompt_tokens:g} + {demand.output_tokens:g} tokens (up "
-        f"to {demand.most_tokens:g}, spread {demand.length_spread:g}) on {demand.devices} {demand.system}\n"
-    ), soft_wrap=True)  # fmt: skip
+    out.print(
+        Text(
+            f"{demand.workload}, {demand.algorithm}: {show.counted(demand.prompts, 'prompt')} x "
+            f"{show.counted(demand.samples, 'answer')}, {demand.prompt_tokens:g} + {demand.output_tokens:g} tokens (up "
+            f"to {demand.most_tokens:g}, spread {demand.length_spread:g}) on {demand.devices} {demand.system}\n"
+        ),
+        soft_wrap=True,
+    )
     rows = _rows(found)
     if rows:
         columns = ["mode", "rollout engines", "trainer", "step", "tok/s/dev", "dev-h", "USD"]
-        show.print_table(out, columns, [[
-            _mode(row, demand.staleness),
-            f"{row['rollout_replicas']:g} of {row['rollout_devices'] / row['rollout_replicas']:g}: "
-            f"{_mapping(row, 'rollout')}",
-            f"{row['training_devices']:g}: {_mapping(row, 'training')}", show.seconds(row["step_time"]),
-            show.digits(row["tokens_per_second_per_device"]), show.digits(row["device_hours"]),
-            show.digits(row["cost_per_step"]),
-        ] for row in rows], left=columns[:3], keys=1)  # fmt: skip
+        show.print_table(
+            out,
+            columns,
+            [
+                [
+                    _mode(row, demand.staleness),
+                    f"{row['rollout_replicas']:g} of {row['rollout_devices'] / row['rollout_replicas']:g}: "
+                    f"{_mapping(row, 'rollout')}",
+                    f"{row['training_devices']:g}: {_mapping(row, 'training')}",
+                    show.seconds(row["step_time"]),
+                    show.digits(row["tokens_per_second_per_device"]),
+                    show.digits(row["device_hours"]),
+                    show.digits(row["cost_per_step"]),
+                ]
+                for row in rows
+            ],
+            left=columns[:3],
+            keys=1,
+        )
         parts = [part for part in PARTS if any(row[f"step_time_{part}"] > 0.0 for row in rows)]
         show.heading(out, "seconds by part")
         columns = ["mode", *(part.replace("_", "-") for part in parts), "idle rollout %", "idle trainer %"]
-        show.print_table(out, columns, [[
-            _mode(row, demand.staleness), *(show.seconds(row[f"step_time_{part}"]) for part in parts),
-            *(f"{100.0 * row[f'{pool}_idle'] / row['step_time']:.0f}" for pool in ("rollout", "training")),
-        ] for row in rows], left=columns[:1], keys=1)  # fmt: skip
+        show.print_table(
+            out,
+            columns,
+            [
+                [
+                    _mode(row, demand.staleness),
+                    *(show.seconds(row[f"step_time_{part}"]) for part in parts),
+                    *(f"{100.0 * row[f'{pool}_idle'] / row['step_time']:.0f}" for pool in ("rollout", "training")),
+                ]
+                for row in rows
+            ],
+            left=columns[:1],
+            keys=1,
+        )
         best = min(rows, key=lambda row: row["step_time"])
         out.print(Text(f"\n{_mode(best, demand.staleness)} is the fastest: {_bound(best)}"), soft_wrap=True)
     for row in rows:

@@ -26,9 +26,7 @@ Profile = Annotated[
         "rccl-tests; profiles of PyTorch, JAX and Nsight Systems; power logs of nvidia-smi and DCGM next to their run.",
     ),
 ]
-RowsFile = Annotated[
-    Path | None, typer.Option("--rows", help="CSV file for the rows of the files [default: none].")
-]
+RowsFile = Annotated[Path | None, typer.Option("--rows", help="CSV file for the rows of the files [default: none].")]
 Workload = Annotated[
     str | None, typer.Option("--workload", "-w", help="Model of the runs [default: what the files say].")
 ]
@@ -86,8 +84,12 @@ def tables(
 
     if not profile:
         if rows is not None or any(stated):
-            raise InputError("options", "-w, -s, -n, --software, --set or --rows", "these with --profile alone",
-                             "add --profile, or write the values into the table")  # fmt: skip
+            raise InputError(
+                "options",
+                "-w, -s, -n, --software, --set or --rows",
+                "these with --profile alone",
+                "add --profile, or write the values into the table",
+            )
         yield paths
         return
     from dse.measured import profiles
@@ -100,8 +102,12 @@ def tables(
         show.note(note)
     if rows is not None:
         if len(found.tables) > 1:
-            raise InputError("--rows", f"rows of {' and '.join(found.tables)}", "one kind of rows a file",
-                             "give the files of one kind at a time")  # fmt: skip
+            raise InputError(
+                "--rows",
+                f"rows of {' and '.join(found.tables)}",
+                "one kind of rows a file",
+                "give the files of one kind at a time",
+            )
         write_lines(rows, next(iter(found.tables.values())), force)
     if found.missing:
         raise _missing(found, rows)
@@ -116,6 +122,8 @@ def _missing(found: Rows, rows: Path | None) -> InputError:
     """One error for all that the files leave out, with the option that states each."""
     instead = f", or fill in {rows}, which is written, and give that without --profile" if rows else ""
     return InputError(
-        "--profile", f"files that do not say {', '.join(found.missing)}", "rows that say what ran",
+        "--profile",
+        f"files that do not say {', '.join(found.missing)}",
+        "rows that say what ran",
         f"add {' '.join(found.missing.values())}{instead}",
-    )  # fmt: skip
+    )

@@ -24,7 +24,8 @@ def serve_api(
     token: Annotated[
         str | None,
         typer.Option(
-            envvar="DSE_TOKEN", show_envvar=True,
+            envvar="DSE_TOKEN",
+            show_envvar=True,
             help="Token that requests must have (Authorization: Bearer TOKEN) [default: none].",
         ),
     ] = None,
@@ -35,8 +36,12 @@ def serve_api(
     has their schemas. Requests name no files. As many are answered at once as there are processors, 64 more wait.
     """
     if token is not None and not re.fullmatch(r"[!-~]+", token):
-        raise InputError("--token", "an empty text, or one of other characters", "letters, digits and signs, no space",
-                         'for example --token "$(openssl rand -hex 16)"')  # fmt: skip
+        raise InputError(
+            "--token",
+            "an empty text, or one of other characters",
+            "letters, digits and signs, no space",
+            'for example --token "$(openssl rand -hex 16)"',
+        )
     _check("fastapi", "uvicorn")
     import socket
 
@@ -70,5 +75,6 @@ def mcp(seconds: Seconds = 60.0) -> None:
 
 def _check(*packages: str) -> None:
     if missing := [name for name in packages if importlib.util.find_spec(name) is None]:
-        raise InputError("dse", f"{' and '.join(missing)} not installed", "an installation with the extra api",
-                         install_extra("api"))  # fmt: skip
+        raise InputError(
+            "dse", f"{' and '.join(missing)} not installed", "an installation with the extra api", install_extra("api")
+        )

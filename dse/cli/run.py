@@ -32,28 +32,23 @@ MOST_SHARDS = 99_999
 
 @report_errors
 def run(
-    sweep: Annotated[
-        Path, typer.Argument(metavar="SWEEP.toml", help="Specification of the sweep, or example:NAME.")
-    ],
+    sweep: Annotated[Path, typer.Argument(metavar="SWEEP.toml", help="Specification of the sweep, or example:NAME.")],
     output: Annotated[
         Path | None, typer.Option("--output", "-o", help="Results file [default: results/SWEEP.nc].")
     ] = None,
     keep: Annotated[
-        str | None, typer.Option(
+        str | None,
+        typer.Option(
             metavar="all|feasible|best|pareto|top:K",
             help="Which designs are kept [default: as the sweep says, else all].",
         ),
     ] = None,
-    chunk: Annotated[
-        int | None, typer.Option(help="Designs per chunk [default: suits the sweep].")
-    ] = None,
+    chunk: Annotated[int | None, typer.Option(help="Designs per chunk [default: suits the sweep].")] = None,
     shard: Annotated[
         str | None,
         typer.Option(metavar="i/n", help="Run only share i of n; dse merge joins them [default: the whole sweep]."),
     ] = None,
-    workers: Annotated[
-        int | None, typer.Option(help="Number of local processes [default: 1].")
-    ] = None,
+    workers: Annotated[int | None, typer.Option(help="Number of local processes [default: 1].")] = None,
     scheduler: Annotated[
         str | None,
         typer.Option(metavar="ADDRESS", help="Evaluate on the workers of a Dask scheduler [default: on none]."),
@@ -108,7 +103,11 @@ def run(
 
 
 def finish(
-    summary: Summary, imported: float, figure: bool, as_json: bool, force: bool = False,
+    summary: Summary,
+    imported: float,
+    figure: bool,
+    as_json: bool,
+    force: bool = False,
     process: DrawingProcess | None = None,
 ) -> int:
     """Print the results of a sweep, draw, print the paths of outputs; returns the exit status.
@@ -167,8 +166,10 @@ def _shard(text: str) -> tuple[int, int]:
 def summary_document(summary: Summary, seconds: dict[str, float], figures: list[Path]) -> dict[str, Any]:
     """Results and outputs of a run, JSON-ready."""
     known = chances(summary)
-    best = [dataclasses.asdict(one) | ({"probability_best": known[one.index]} if one.index in known else {})
-            for one in summary.best]  # fmt: skip
+    best = [
+        dataclasses.asdict(one) | ({"probability_best": known[one.index]} if one.index in known else {})
+        for one in summary.best
+    ]
     return dataclasses.asdict(summary) | {
         "best": best,
         "study": summary.study.name,

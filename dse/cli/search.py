@@ -91,9 +91,16 @@ def search(
         from dse.cli.codesign import codesign
 
         return codesign(
-            specification, as_json, output=output, evaluations=evaluations, seconds=seconds, fresh=fresh, force=force,
-            any_option=any_option, whole_stacks=whole_stacks,
-        )  # fmt: skip
+            specification,
+            as_json,
+            output=output,
+            evaluations=evaluations,
+            seconds=seconds,
+            fresh=fresh,
+            force=force,
+            any_option=any_option,
+            whole_stacks=whole_stacks,
+        )
     if whole_stacks:
         raise InputError("--whole-stacks", "a search", "a co-design", "leave it out, or add a section [codesign]")
     from dse import search as searches
@@ -229,9 +236,10 @@ def _print_best(out: Console, found: Outcome, study: Study) -> None:
     for design in found.designs:
         gap = "infeasible" if design.gap is None else f"{100 * design.gap:.3f}"
         cells = (
-            *_values(found, design.objectives, study), f"{design.violation:.3g}" if violated else gap,
+            *_values(found, design.objectives, study),
+            f"{design.violation:.3g}" if violated else gap,
             *(label(name, design.labels[name]) for name in names),
-        )  # fmt: skip
+        )
         finders.setdefault(cells, []).append(design.method)
     rows = [
         [str(number), *cells, ", ".join(dict.fromkeys(methods))]
@@ -247,10 +255,16 @@ def _print_fronts(out: Console, found: Outcome, study: Study) -> None:
     for method, one in found.fronts.items():
         best = _values(found, one.best, study)
         volume = "–" if one.hypervolume is None else f"{100 * one.hypervolume:.2f}"
-        rows.append([
-            method, f"{one.size:,}", volume, *(best or ["–"] * len(found.objectives)),
-            f"{found.evaluations[method]:,}", show.seconds(found.seconds[method]),
-        ])  # fmt: skip
+        rows.append(
+            [
+                method,
+                f"{one.size:,}",
+                volume,
+                *(best or ["–"] * len(found.objectives)),
+                f"{found.evaluations[method]:,}",
+                show.seconds(found.seconds[method]),
+            ]
+        )
     best_of = (f"best {text}" for text in found.objectives)
     columns = ["method", "designs on its front", "hypervolume %", *best_of, "evaluations", "time"]
     show.print_table(out, columns, rows, left=["method"])

@@ -110,9 +110,11 @@ def settings_of(
             raise InputError(option, repr(text), "values of a design", fix)
         if name in NAMED and name != "software":  # records within a system, which is named whole here
             raise InputError(
-                option, repr(text), "values of a design",
+                option,
+                repr(text),
+                "values of a design",
                 f"{name} is an axis of sweeps; here name a system or an accelerator that has it: -s",
-            )  # fmt: skip
+            )
         if nearest(name, (*paths_by_ending(), "software"), 1, _ALIKE) == ["software"] != [name]:
             raise unknown_name(option, name, ("software",), "leaves of a design", "dse list leaves")
         path = name if name == "software" else leaf_path(name, option, study.name == "serving")

@@ -82,8 +82,14 @@ def table(columns: Sequence[str], rows: Iterable[Sequence[str]], left: Sequence[
 
 
 def print_table(
-    out: Console, columns: Sequence[str], rows: Iterable[Sequence[str]], left: Sequence[str] = (), *,
-    keys: int = 1, prose: Sequence[str] = (), spare: Sequence[str] = (),
+    out: Console,
+    columns: Sequence[str],
+    rows: Iterable[Sequence[str]],
+    left: Sequence[str] = (),
+    *,
+    keys: int = 1,
+    prose: Sequence[str] = (),
+    spare: Sequence[str] = (),
 ) -> None:
     """Print a table without truncation on a terminal of any width.
 

@@ -34,9 +34,10 @@ _SHARED = ("output_tokens_per_second", "requests_per_second", "cache_hit_rate")
 
 #: Latencies of the printed table by heading.
 _LATENCIES = {
-    "time to first token": "time_to_first_token", "time per output token": "time_per_output_token",
+    "time to first token": "time_to_first_token",
+    "time per output token": "time_per_output_token",
     "request latency": "request_latency",
-}  # fmt: skip
+}
 
 
 @report_errors
@@ -105,8 +106,17 @@ def simulate(
     listed = cautions.of_all(asked.design, (workload, system, asked.stack), asked.stated, closed, SERVING)
     overload = list(filter(None, [_overload(figures, closed)]))
     if as_json:
-        show.document({**about, "feasible": True, "seconds": taken, **figures, "closed_form": steady,
-                       "outside": outside, "cautions": [*listed, *overload]})  # fmt: skip
+        show.document(
+            {
+                **about,
+                "feasible": True,
+                "seconds": taken,
+                **figures,
+                "closed_form": steady,
+                "outside": outside,
+                "cautions": [*listed, *overload],
+            }
+        )
     else:
         ranges = [range_note(outside)] if outside else []
         _print(described, [*ranges, *listed, *overload], figures, steady, taken, found.column("arrival").size)
@@ -119,8 +129,9 @@ def _traced(path: Path, asked: EvaluateRequest, count: int | None) -> tuple[Requ
 
     stated = {name.rpartition(".")[2] for name in asked.stated if name.startswith(_OF_REQUESTS)}
     if refused := [*sorted(stated & _ARRIVALS), *["--requests"] * (count is not None)]:
-        raise InputError("--trace", f"{', '.join(refused)} too", "arrivals of the trace alone",
-                         "leave it out, or leave out --trace")  # fmt: skip
+        raise InputError(
+            "--trace", f"{', '.join(refused)} too", "arrivals of the trace alone", "leave it out, or leave out --trace"
+        )
     found, design = read(path), asked.design
     assert design.workload.requests is not None, "complete the design before"
     requests = as_requests(found, design.workload.requests)
@@ -142,8 +153,12 @@ def _no_room(design: Design, closed: dict[str, float]) -> InputError | None:
 
     if not int(closed["infeasible_reason"]) & int(SERVING.memory_reasons):
         return None
-    return InputError("memory", SERVING.reason_numbers(design, closed)["memory"], "room for the cache of a request",
-                      "more devices (tp, pp), or narrower weights")  # fmt: skip
+    return InputError(
+        "memory",
+        SERVING.reason_numbers(design, closed)["memory"],
+        "room for the cache of a request",
+        "more devices (tp, pp), or narrower weights",
+    )
 
 
 def _steady(closed: dict[str, float]) -> dict[str, float]:
@@ -151,8 +166,9 @@ def _steady(closed: dict[str, float]) -> dict[str, float]:
     endless = ("time_to_first_token", "request_latency") if closed["utilisation"] > 1.0 else ()
     return {
         name: math.inf if endless and name.endswith(endless) else value
-        for name, value in closed.items() if _is_shared(name)
-    }  # fmt: skip
+        for name, value in closed.items()
+        if _is_shared(name)
+    }
 
 
 def _overload(figures: dict[str, Any], closed: dict[str, float]) -> str:

@@ -130,9 +130,12 @@ def _meant(wrong: str, options: set[str]) -> list[str]:
 
 #: pydantic's name of an error → what is allowed, with its limits.
 _WANTED = {
-    "int_parsing": "a whole number", "int_from_float": "a whole number", "float_parsing": "a number",
-    "less_than_equal": "at most {le}", "greater_than_equal": "at least {ge}",
-}  # fmt: skip
+    "int_parsing": "a whole number",
+    "int_from_float": "a whole number",
+    "float_parsing": "a number",
+    "less_than_equal": "at most {le}",
+    "greater_than_equal": "at least {ge}",
+}
 
 
 def _refused(error: Any) -> InputError | None:

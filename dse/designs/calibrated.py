@@ -121,10 +121,7 @@ def vendor_note(stack: str, accelerator: str) -> str:
         return ""
     vendor = catalog.entry("accelerator", accelerator).value("vendor") if accelerator else None
     slows = "typical slow-downs stand in" if stack == NEUTRAL else "its overheads on other chips stand in"
-    return (
-        f"{stack} has no measured rows of {vendor or 'such'} accelerators: {slows}, "
-        "with a wide interval"
-    )
+    return f"{stack} has no measured rows of {vendor or 'such'} accelerators: {slows}, with a wide interval"
 
 
 def beyond(stack: str, lookup: Lookup, accelerator: str = "") -> list[str]:

@@ -20,31 +20,38 @@ _SHAPES = {
 
 #: Upper limits of leaves of a mixture of experts (:attr:`dse.types.Experts.most`), in words.
 _MOST_ROUTED = {
-    "top_k": "n_experts", "group_limit": "n_groups", "imbalance": "n_experts / top_k", "capacity": "n_experts / top_k",
-}  # fmt: skip
+    "top_k": "n_experts",
+    "group_limit": "n_groups",
+    "imbalance": "n_experts / top_k",
+    "capacity": "n_experts / top_k",
+}
 
 #: Record of a network → leaf that adds it, name of a network without it, systems with it, fix.
 _GIVEN_BY = {
     LINKS: (
-        "topology", "a system whose links are switched", "leaves of links that no switch joins, as of tpu-v5e",
+        "topology",
+        "a system whose links are switched",
+        "leaves of links that no switch joins, as of tpu-v5e",
         "leave it out, name such a system, or set links.topology too, of links in place of the switch",
     ),
     PODS: (
-        "size", "a network without pods", "leaves of pods whose size is stated",
+        "size",
+        "a network without pods",
+        "leaves of pods whose size is stated",
         "set pods.size too: devices that reach each other at full bandwidth",
     ),
-}  # fmt: skip
+}
 
 #: Leaf of a mapping's tiers → the offload option that it is a share of.
 _SHARE_OF = {
-    "storage_weights": "offload_weights", "storage_activations": "offload_activations",
-    "storage_optimizer": "offload_optimizer", "host_update": "offload_optimizer",
-}  # fmt: skip
+    "storage_weights": "offload_weights",
+    "storage_activations": "offload_activations",
+    "storage_optimizer": "offload_optimizer",
+    "host_update": "offload_optimizer",
+}
 
 #: Record that depends on a record of the workload → that record.
-_OF_WORKLOAD = {
-    **{record: record for record in (EXPERTS, *OF_SHAPE)}, **dict.fromkeys(OF_EXPERTS, EXPERTS)
-}  # fmt: skip
+_OF_WORKLOAD = {**{record: record for record in (EXPERTS, *OF_SHAPE)}, **dict.fromkeys(OF_EXPERTS, EXPERTS)}
 
 
 def check_chip(path: str, generated: bool, where: str) -> None:
@@ -52,14 +59,18 @@ def check_chip(path: str, generated: bool, where: str) -> None:
     inner = path.removeprefix("system.accelerator.")
     if path.startswith(f"{CHIP}.") and not generated:
         raise InputError(
-            where, inner.rstrip("."), "leaves of an accelerator that is not generated",
+            where,
+            inner.rstrip("."),
+            "leaves of an accelerator that is not generated",
             "name a generated accelerator, such as gpu, as the system or accelerator",
-        )  # fmt: skip
+        )
     if generated and inner != path and any(inner == name or inner.startswith(f"{name}.") for name in GENERATED):
         raise InputError(
-            where, f"{inner} of a generated accelerator", "what it is generated from: chip.die_area, chip.stacks, …",
+            where,
+            f"{inner} of a generated accelerator",
+            "what it is generated from: chip.die_area, chip.stacks, …",
             "change the chip, or name an accelerator that is not generated",
-        )  # fmt: skip
+        )
 
 
 def check_experts(path: str, values: MappingABC[str, Any], where: str) -> None:
@@ -68,9 +79,11 @@ def check_experts(path: str, values: MappingABC[str, Any], where: str) -> None:
     if needs is not None and not _has_record(values, needs):
         what, such = _SHAPES[needs]
         raise InputError(
-            where, path.rpartition(".")[2], f"leaves of a model without {what}",
+            where,
+            path.rpartition(".")[2],
+            f"leaves of a model without {what}",
             f"name a workload that has {what}, such as {such}",
-        )  # fmt: skip
+        )
 
 
 def check_networks(path: str, values: MappingABC[str, Any], said: Container[str], where: str) -> None:
@@ -107,14 +120,14 @@ def check_tiers(path: str, value: float, offloaded: MappingABC[str, Any], where:
     of = _SHARE_OF.get(name, "")
     if of and value and not offloaded.get(f"mapping.{of}"):
         raise InputError(
-            where, f"{name} = {value:g} without {of}", f"shares of what {of} takes off the device",
+            where,
+            f"{name} = {value:g} without {of}",
+            f"shares of what {of} takes off the device",
             f"set {of} too, or leave {name} out",
-        )  # fmt: skip
+        )
 
 
-def check_routing(
-    experts: Experts, where: MappingABC[str, str], otherwise: str, moving: Container[str] = ()
-) -> None:
+def check_routing(experts: Experts, where: MappingABC[str, str], otherwise: str, moving: Container[str] = ()) -> None:
     """Checks that the experts per token, groups, and rows of an expert of a mixture exist.
 
     Args:
@@ -148,10 +161,11 @@ def check_turns(requests: Requests | None, turns: Any, where: str) -> None:
     least = 0.5 * (requests.output_tokens * (turns - 1.0) + turns + 1.0)
     if isinstance(own, int | float) and own < least:
         raise InputError(
-            where, f"{own:g} tokens of a mean prompt beyond its shared prefix for {turns:g} turns",
+            where,
+            f"{own:g} tokens of a mean prompt beyond its shared prefix for {turns:g} turns",
             f"{least:g} or more: half of the answers of all turns, and new tokens",
             "longer prompt_tokens, fewer turns or shorter output_tokens",
-        )  # fmt: skip
+        )
 
 
 def has_experts(values: MappingABC[str, Any]) -> bool:
@@ -174,7 +188,8 @@ def check_vendor(stack: str, system: str, where: str) -> None:
     if clash := catalog.foreign(stack, system):
         vendor, known = clash
         raise InputError(
-            where, f"{stack} on {system} of {vendor}",
+            where,
+            f"{stack} on {system} of {vendor}",
             f"a stack that exists for {vendor} ({stack}: {', '.join(known)})",
             "name another stack; --any-option (any_option=True) runs it anyway",
-        )  # fmt: skip
+        )

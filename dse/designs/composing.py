@@ -39,9 +39,12 @@ KINDS = ("training", "serving")
 
 
 def stack_values(
-    name: str, where: str = "software", any_option: bool = False, experts: bool = False,
+    name: str,
+    where: str = "software",
+    any_option: bool = False,
+    experts: bool = False,
     zero_stage: float | None = None,
-) -> catalog.Values:  # fmt: skip
+) -> catalog.Values:
     """Values that a stack brings into a design: its own leaves, and defaults of open mapping options.
 
     Args:
@@ -129,9 +132,7 @@ def _check_texts(names: MappingABC[str, Any], where: str) -> None:
             raise InputError(f"{where}: {kind}", repr(given), "a name of the catalogue", shown)
 
 
-def _named_values(
-    workload: str, system: str, stack: str, any_option: bool, zero_stage: float | None
-) -> dict[str, Any]:
+def _named_values(workload: str, system: str, stack: str, any_option: bool, zero_stage: float | None) -> dict[str, Any]:
     """Full path → value of the named entries of the catalogue."""
     catalog.resolve("software", stack, "software")
     if not any_option:
@@ -161,10 +162,11 @@ def _check_stated(stated: dict[str, Any], values: dict[str, Any], where: str) ->
     policy = stated.get("mapping.recompute", 0.0)
     if policy >= Recompute.norms and not has_experts(values):
         raise InputError(
-            f"{where}.recompute", choice_name(Recompute(int(policy))),
+            f"{where}.recompute",
+            choice_name(Recompute(int(policy))),
             "none, selective, full, selective-op for a model without experts",
             "name a workload that has experts, such as deepseek-v3",
-        )  # fmt: skip
+        )
 
 
 def _sizes(values: MappingABC[str, Any], stated: MappingABC[str, Any], n_devices: int | None) -> dict[str, float]:
@@ -179,9 +181,11 @@ def _sizes(values: MappingABC[str, Any], stated: MappingABC[str, Any], n_devices
         if "mapping.dp" not in stated:
             if n_devices % parallel:
                 raise InputError(
-                    "n_devices", str(n_devices), f"multiples of tp x cp x pp = {parallel:g}",
+                    "n_devices",
+                    str(n_devices),
+                    f"multiples of tp x cp x pp = {parallel:g}",
                     "change n_devices or one of the degrees",
-                )  # fmt: skip
+                )
             dp = n_devices / parallel
     devices = values[N_DEVICES] if N_DEVICES in stated else parallel * dp if n_devices is None else float(n_devices)
     return {"mapping.dp": dp, N_DEVICES: devices}

@@ -51,7 +51,8 @@ from dse.types import (
 PLAIN_MAPPING = {
     **{
         path: about.get("default", 0.0)
-        for path, about in paths.leaves(Mapping, "mapping.").items() if about.get("default", 0.0) is not None
+        for path, about in paths.leaves(Mapping, "mapping.").items()
+        if about.get("default", 0.0) is not None
     },
     **{f"mapping.{name}": 1.0 for name in ("tp", "pp", "dp", "cp", "micro_batch", "virtual_stages")},
     "mapping.precision": float(Precision.bf16),
@@ -88,29 +89,72 @@ OF_EXPERTS: dict[str, type] = {"mapping.experts": ExpertMapping, "software.exper
 
 #: Records of a model's shape besides experts: path → class.
 OF_SHAPE: dict[str, type] = {
-    "workload.latent": Latent, "workload.recurrent": Recurrent, "workload.sparse": Sparse,
-}  # fmt: skip
+    "workload.latent": Latent,
+    "workload.recurrent": Recurrent,
+    "workload.sparse": Sparse,
+}
 
 #: Records of training options, present where one of their leaves is stated.
 OF_TRAINING: dict[str, type] = {
-    "workload.adapters": Adapters, "workload.packing": Packing, "mapping.sharding": Sharding,
-    "mapping.context": ContextParallel, "mapping.tiers": Tiers, "system.host_tiers": HostTiers,
-    "system.reliability": Reliability, "workload.convergence": Convergence,
-}  # fmt: skip
+    "workload.adapters": Adapters,
+    "workload.packing": Packing,
+    "mapping.sharding": Sharding,
+    "mapping.context": ContextParallel,
+    "mapping.tiers": Tiers,
+    "system.host_tiers": HostTiers,
+    "system.reliability": Reliability,
+    "workload.convergence": Convergence,
+}
 
 #: Leaves, or their prefixes, that only training reads.
 TRAINING_ALONE = (
-    *(f"system.reliability.{name}" for name in (
-        "checkpoint", "storage_bandwidth", "copy_interference", "slow_nodes", "straggler_slowdown", "congestion",
-    )),
-    *(f"mapping.{name}" for name in (
-        "cp", "micro_batch", "virtual_stages", "recompute", "recompute_share", "zero_stage", "sequence_parallel",
-        "dp_replicate", "offload_weights", "offload_activations", "offload_optimizer", "overlap_dp", "sharding.",
-        "tiers.", "context.", "experts.overlap_ep",
-    )),
-    *(f"workload.{name}" for name in ("global_batch", "seq_len", "dropout", "backward", "run_tokens", "adapters.",
-                                      "packing.", "convergence.", "experts.n_predict")),
-)  # fmt: skip
+    *(
+        f"system.reliability.{name}"
+        for name in (
+            "checkpoint",
+            "storage_bandwidth",
+            "copy_interference",
+            "slow_nodes",
+            "straggler_slowdown",
+            "congestion",
+        )
+    ),
+    *(
+        f"mapping.{name}"
+        for name in (
+            "cp",
+            "micro_batch",
+            "virtual_stages",
+            "recompute",
+            "recompute_share",
+            "zero_stage",
+            "sequence_parallel",
+            "dp_replicate",
+            "offload_weights",
+            "offload_activations",
+            "offload_optimizer",
+            "overlap_dp",
+            "sharding.",
+            "tiers.",
+            "context.",
+            "experts.overlap_ep",
+        )
+    ),
+    *(
+        f"workload.{name}"
+        for name in (
+            "global_batch",
+            "seq_len",
+            "dropout",
+            "backward",
+            "run_tokens",
+            "adapters.",
+            "packing.",
+            "convergence.",
+            "experts.n_predict",
+        )
+    ),
+)
 
 #: Load of a serving design, and the rate of an open one.
 LOAD, REQUEST_RATE = "workload.requests.load", "workload.requests.request_rate"
@@ -120,9 +164,15 @@ WITHOUT = {"workload.adapters.rank": "workload.adapters"}
 
 #: Records of a serving design.
 OF_SERVING: dict[str, type] = {
-    "workload.requests": Requests, "mapping.serving": Serving, "software.engine": Engine, "mapping.nano": NanoBatches,
-    "mapping.spill": Spill, "mapping.cache_tiers": CacheTiers, "system.far": FarMemory, "workload.reuse": Reuse,
-}  # fmt: skip
+    "workload.requests": Requests,
+    "mapping.serving": Serving,
+    "software.engine": Engine,
+    "mapping.nano": NanoBatches,
+    "mapping.spill": Spill,
+    "mapping.cache_tiers": CacheTiers,
+    "system.far": FarMemory,
+    "workload.reuse": Reuse,
+}
 
 #: Prefixes of leaves that only serving reads, which the section ``[serving]`` may fix, and which imply serving.
 LEAVES_OF_SERVING = (*(f"{path}." for path in OF_SERVING), "system.host_slowdown")
@@ -134,29 +184,54 @@ LIMIT_AS_SOLD = "system.accelerator.power.tdp"
 
 #: Records of cost and emissions, with defaults where absent.
 OF_MONEY: dict[str, type] = {
-    MADE: Made, "system.accelerator.fab": Fab, "system.prices": Prices, "system.emissions": Emissions,
-}  # fmt: skip
+    MADE: Made,
+    "system.accelerator.fab": Fab,
+    "system.prices": Prices,
+    "system.emissions": Emissions,
+}
 
 _KERNELS = "system.accelerator.kernels."
 
 #: GEMMs and attention measured alone, which steps of engines take.
 OF_KERNELS: dict[str, type] = {
-    f"{_KERNELS}fine": FineKernels, f"{_KERNELS}attention": AttentionKernels,
-}  # fmt: skip
+    f"{_KERNELS}fine": FineKernels,
+    f"{_KERNELS}attention": AttentionKernels,
+}
 
 #: Leaves of these, or their prefixes, which training does not read.
 NOT_OF_TRAINING = tuple(f"{path}." for path in OF_KERNELS)
 
 #: Kernels that engines do not read: of a training step, and what kernels alone have beyond rooflines in a graph.
-NOT_OF_ENGINES = tuple(f"{_KERNELS}{name}" for name in (
-    *MEASURED_ALONE, "matrix_depth",
-    *(f"fine.{name}" for name in (
-        "gemm_floor", "split_time", "tile_feed", "output_overhead", "narrow_efficiency", "quantize_", "block_",
-    )),
-    *(f"attention.{name}" for name in (
-        "context_floor", "decode_efficiency", "decode_tile", "decode_split", "decode_floor", "grouped_floor",
-    )),
-))  # fmt: skip
+NOT_OF_ENGINES = tuple(
+    f"{_KERNELS}{name}"
+    for name in (
+        *MEASURED_ALONE,
+        "matrix_depth",
+        *(
+            f"fine.{name}"
+            for name in (
+                "gemm_floor",
+                "split_time",
+                "tile_feed",
+                "output_overhead",
+                "narrow_efficiency",
+                "quantize_",
+                "block_",
+            )
+        ),
+        *(
+            f"attention.{name}"
+            for name in (
+                "context_floor",
+                "decode_efficiency",
+                "decode_tile",
+                "decode_split",
+                "decode_floor",
+                "grouped_floor",
+            )
+        ),
+    )
+)
 
 
 def read_instead(path: str, unread: tuple[str, ...]) -> str:
@@ -172,9 +247,18 @@ def read_instead(path: str, unread: tuple[str, ...]) -> str:
 
 #: Optional records: path → class.
 OPTIONAL: dict[str, type] = {
-    CHIP: Chip, **OF_KERNELS, PODS: Pods, LINKS: Links, PACKAGE: Package, EXPERTS: Experts, **OF_SHAPE,
-    **OF_EXPERTS, **OF_TRAINING, **OF_SERVING, **OF_MONEY,
-}  # fmt: skip
+    CHIP: Chip,
+    **OF_KERNELS,
+    PODS: Pods,
+    LINKS: Links,
+    PACKAGE: Package,
+    EXPERTS: Experts,
+    **OF_SHAPE,
+    **OF_EXPERTS,
+    **OF_TRAINING,
+    **OF_SERVING,
+    **OF_MONEY,
+}
 
 
 def assumed_tokens(stated: Container[str]) -> dict[str, float]:

@@ -148,9 +148,14 @@ class Merging:
         return [values[at] if type(at) is int else at for at in outputs]
 
     def once(
-        self, primitive: Primitive, parameters: dict[str, Any], inputs: tuple[Atom, ...], n_outputs: int,
-        has_effect: bool, told_apart_by: Hashable = None,
-    ) -> tuple[Atom, ...]:  # fmt: skip
+        self,
+        primitive: Primitive,
+        parameters: dict[str, Any],
+        inputs: tuple[Atom, ...],
+        n_outputs: int,
+        has_effect: bool,
+        told_apart_by: Hashable = None,
+    ) -> tuple[Atom, ...]:
         """Take in an equation, unless there is an equal one or its output is known; gives its outputs.
 
         ``told_apart_by``: :func:`_hashable` of the parameters, where it is known.

@@ -56,9 +56,11 @@ def decisions(whole: Equations, known: Mapping[int, float], ranges: Ranges) -> t
 
 
 def _walked(
-    whole: Equations, known: Mapping[int, float], decide: Callable[[Equation, tuple[Atom, ...]], Decision | None],
+    whole: Equations,
+    known: Mapping[int, float],
+    decide: Callable[[Equation, tuple[Atom, ...]], Decision | None],
     ranges: Ranges | None = None,
-) -> Equations:  # fmt: skip
+) -> Equations:
     """The function folded by ``known`` and by what ``decide`` tells; ranges are told of the equations that stay."""
     merging = Merging(whole.n_inputs)
     atoms: dict[int, Atom] = {i: i for i in range(whole.n_inputs)}

@@ -71,9 +71,9 @@ def serve_pools(prefill: Design, decode: Design) -> Pools:
     requests, own = prefill.workload.requests or Requests(), decode.workload.requests or Requests()
     asked = dataclasses.replace(requests, first_token_limit=0.0, token_limit=0.0)  # of both pools together
     first = serve(_with(prefill, dataclasses.replace(asked, load=float(Load.static), output_tokens=1.0)))
-    rest = serve(_with(
-        decode, dataclasses.replace(asked, concurrency=own.concurrency, load=own.load, prefix_share=1.0)
-    ))  # fmt: skip
+    rest = serve(
+        _with(decode, dataclasses.replace(asked, concurrency=own.concurrency, load=own.load, prefix_share=1.0))
+    )
     sending, receiving = (_transfer_time(design, requests) for design in (prefill, decode))
     of_prefill = jnp.minimum(first.requests_per_second, prefill.mapping.dp / sending)
     of_decode = jnp.minimum(rest.requests_per_second, decode.mapping.dp / receiving)
@@ -112,9 +112,11 @@ def _check_one_model(prefill: Design, decode: Design) -> None:
         values = first.get(path), second.get(path)
         if not any(isinstance(value, jax.core.Tracer) for value in values) and np.any(values[0] != values[1]):
             raise InputError(
-                "serve_pools: decode", f"a model with {path} = {values[1]}", f"that of prefill, with {values[0]}",
+                "serve_pools: decode",
+                f"a model with {path} = {values[1]}",
+                f"that of prefill, with {values[0]}",
                 "give both pools one workload",
-            )  # fmt: skip
+            )
 
 
 def _model(design: Design) -> dict[str, Scalar]:

@@ -15,15 +15,29 @@ from dse.model.work.batch import Batch
 from dse.types import Design, Serving
 
 __all__ = [
-    "GRPO", "PPO", "Lengths", "RlStep", "RlWork", "algorithm_work", "forward_time", "lengths", "rl_step",
-    "rollout_time", "weights_time",
-]  # fmt: skip
+    "GRPO",
+    "PPO",
+    "Lengths",
+    "RlStep",
+    "RlWork",
+    "algorithm_work",
+    "forward_time",
+    "lengths",
+    "rl_step",
+    "rollout_time",
+    "weights_time",
+]
 
 
 def rollout_time(
-    designs: list[Design], rooms: np.ndarray, counts: np.ndarray, answers: Lengths, prompt: float, samples: float,
+    designs: list[Design],
+    rooms: np.ndarray,
+    counts: np.ndarray,
+    answers: Lengths,
+    prompt: float,
+    samples: float,
     total: float,
-) -> np.ndarray:  # fmt: skip
+) -> np.ndarray:
     """Seconds in which the slowest rank of each design makes its answers.
 
     A prompt is computed once for its samples, whose engine caches it, in steps of whole chunks before decoding.

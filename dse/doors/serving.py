@@ -218,9 +218,7 @@ def at_its_clock(design: Design) -> Design:
     return dataclasses.replace(design, system=dataclasses.replace(design.system, accelerator=slowed))
 
 
-def _reason(
-    design: Design, rank: Rank, held: KvCapacity, found: Served, over: Any, utilisation: Scalar
-) -> Scalar:
+def _reason(design: Design, rank: Rank, held: KvCapacity, found: Served, over: Any, utilisation: Scalar) -> Scalar:
     """Bits of :class:`Infeasible`; 0 when the design can serve."""
     w, m, system = design.workload, design.mapping, design.system
     requests, serving = rank.requests, rank.serving
@@ -231,16 +229,15 @@ def _reason(
     slow = (requests.token_limit > 0.0) & (found.token > requests.token_limit)
     broken = {
         **{reason: ~divisibility.keeps(reason, values, divides) for reason in _RULES},
-        Infeasible.memory: (held.sequences < 1.0) | (
-            (requests.load == float(Load.static)) & (found.running > held.sequences)
-        ),
+        Infeasible.memory: (held.sequences < 1.0)
+        | ((requests.load == float(Load.static)) & (found.running > held.sequences)),
         Infeasible.step_tokens: serving.chunk < tokens_of_a_sequence(serving),
         Infeasible.device_count_mismatch: m.tp * m.pp * m.dp != system.n_devices,
         Infeasible.network_too_small: network_too_small(system, m.tp),
         Infeasible.precision_unsupported: unsupported(system.accelerator, m.precision),
         Infeasible.power: (clock_ratio(system.accelerator.power) > HIGHEST_CLOCK) | over,
         Infeasible.latency: late | slow | (utilisation > 1.0 if requests.request_rate is not None else False),
-    }  # fmt: skip
+    }
     if system.accelerator.chip is not None:
         broken[Infeasible.chip_shares] = technology.overspent(system.accelerator.chip)
     if w.recurrent is not None:

@@ -127,7 +127,9 @@ def _numbers(design: Design, metrics: Mapping[str, float]) -> dict[str, str]:
             f"first token {metrics['time_to_first_token']:.3g} s{_unpromised(w.requests)}, output token "
             f"{1e3 * metrics['time_per_output_token']:.3g} ms{_overload(metrics)}"
         ),
-        "experts_not_divisible": "no experts" if m.experts is None or w.experts is None else (
+        "experts_not_divisible": "no experts"
+        if m.experts is None or w.experts is None
+        else (
             f"ep={m.experts.ep:g}, etp={m.experts.etp:g}, experts={w.experts.n_experts:g}{_copies_told(m.serving)}"
             f"{over_routed(w.experts)}"
         ),
@@ -181,13 +183,23 @@ def _headline(metrics: Mapping[str, float]) -> tuple[str, ...]:
     """Headline metrics."""
     open_load = metrics["utilisation"] != 1.0
     return (
-        "time_to_first_token", "time_per_output_token", "inter_token_latency", "request_latency",
+        "time_to_first_token",
+        "time_per_output_token",
+        "inter_token_latency",
+        "request_latency",
         *("p95_time_to_first_token", "p95_time_per_output_token", "p95_request_latency"),
         *("utilisation", "requests_in_flight", "replicas_needed") * open_load,
-        "output_tokens_per_second", "output_tokens_per_second_per_device", "output_tokens_per_second_per_user",
-        "requests_per_second", "goodput", "concurrency_limit", "prefill_share",
-        *("cache_hit_rate",) * (metrics["cache_hit_rate"] > 0.0), "parameters", "peak_memory",
-    )  # fmt: skip
+        "output_tokens_per_second",
+        "output_tokens_per_second_per_device",
+        "output_tokens_per_second_per_user",
+        "requests_per_second",
+        "goodput",
+        "concurrency_limit",
+        "prefill_share",
+        *("cache_hit_rate",) * (metrics["cache_hit_rate"] > 0.0),
+        "parameters",
+        "peak_memory",
+    )
 
 
 def _settings(design: Design) -> str:
@@ -334,11 +346,17 @@ def _decoding(design: Design) -> Scalar:
 #: Metric → its kind. What an engine leaves open is known by kind; its parameters are not drawn, as what they leave open
 #: is part of the errors of unseen figures.
 _RESIDUALS = {
-    "time_per_output_token": "token", "inter_token_latency": "token", "output_tokens_per_second_per_user": "token",
-    "time_to_first_token": "first", "request_latency": "latency", "output_tokens_per_second": "rate",
-    "output_tokens_per_second_per_device": "rate", "requests_per_second": "rate", "energy_per_output_token": "energy",
+    "time_per_output_token": "token",
+    "inter_token_latency": "token",
+    "output_tokens_per_second_per_user": "token",
+    "time_to_first_token": "first",
+    "request_latency": "latency",
+    "output_tokens_per_second": "rate",
+    "output_tokens_per_second_per_device": "rate",
+    "requests_per_second": "rate",
+    "energy_per_output_token": "energy",
     "average_power": "energy",
-}  # fmt: skip
+}
 
 #: Serving: :class:`~dse.types.ServingMetrics` of ``dse.doors.serving.serve``.
 SERVING = Study(
@@ -353,13 +371,25 @@ SERVING = Study(
     memory_reasons=Infeasible.memory,
     hypothetical=Infeasible.power | Infeasible.latency | Infeasible.chip_shares,
     stands=(
-        "parameters", "peak_memory", "provisioned_power", "device_price", "device_cost", "capital_cost",
+        "parameters",
+        "peak_memory",
+        "provisioned_power",
+        "device_price",
+        "device_cost",
+        "capital_cost",
         "device_carbon",
     ),
     shortfalls=_shortfalls,
     totals=(
-        "time_per_output_token", "time_to_first_token", "peak_memory", "energy_per_output_token", "device_cost",
-        "capital_cost", "cost_per_token", "device_carbon", "carbon_per_token",
+        "time_per_output_token",
+        "time_to_first_token",
+        "peak_memory",
+        "energy_per_output_token",
+        "device_cost",
+        "capital_cost",
+        "cost_per_token",
+        "device_carbon",
+        "carbon_per_token",
     ),
     energy="energy_per_output_token",
     beside=Shown("tok/s/device", "output_tokens_per_second_per_device", "number"),

@@ -109,9 +109,7 @@ def _training_numbers(design: Design, metrics: Mapping[str, float]) -> dict[str,
         "layers_not_divisible": f"pp={m.pp:g}, virtual_stages={m.virtual_stages:g}, layers={w.n_layers:g}",
         "batch_not_divisible": f"dp={m.dp:g}, micro_batch={m.micro_batch:g}, global batch={w.global_batch:g}",
         "sequence_not_divisible": f"cp={m.cp:g}, tp={m.tp:g}, sequence={w.seq_len:g}",
-        "device_count_mismatch": (
-            f"tp x cp x pp x dp = {m.tp * m.cp * m.pp * m.dp:g}, n_devices={system.n_devices:g}"
-        ),
+        "device_count_mismatch": (f"tp x cp x pp x dp = {m.tp * m.cp * m.pp * m.dp:g}, n_devices={system.n_devices:g}"),
         "interleave_not_divisible": (
             f"virtual_stages={m.virtual_stages:g}, pp={m.pp:g}, "
             f"micro-batches={w.global_batch / (m.dp * m.micro_batch):g}"
@@ -206,9 +204,15 @@ def _expert_copies(degrees: Degrees) -> Any:
 #: Headline metrics of a training step, and the share of the model's work that a causal mask may skip before
 #: utilisation is printed without it first.
 _HEADLINE = (
-    "step_time", "tokens_per_second", "tokens_per_second_per_device", "mfu", "mfu_causal", "hfu", "parameters",
+    "step_time",
+    "tokens_per_second",
+    "tokens_per_second_per_device",
+    "mfu",
+    "mfu_causal",
+    "hfu",
+    "parameters",
     "peak_memory",
-)  # fmt: skip
+)
 _MOST_MASKED = 0.1
 
 
@@ -268,9 +272,7 @@ def _told_with_failures(total: str, metrics: Mapping[str, float], design: Design
     whole = metrics[total] / metrics["goodput_fraction"]
     verb, units = _OF_RUNS[total]
     tokens = prefixed(float(design.workload.run_tokens), "tokens")
-    return (
-        f" Run of {tokens} (run_tokens); with failures it {verb} {quantity(whole, units)}."
-    )
+    return f" Run of {tokens} (run_tokens); with failures it {verb} {quantity(whole, units)}."
 
 
 def _surely_below(design: Design, chance: float = 0.9) -> float:
@@ -363,13 +365,29 @@ TRAINING = Study(
     memory_reasons=Infeasible.memory | Infeasible.host_memory,
     hypothetical=Infeasible.storage | Infeasible.power | Infeasible.stack_lacks | Infeasible.chip_shares,
     stands=(
-        "parameters", "model_flops", "peak_memory", "fits_probability", "host_memory", "checkpoint_bytes",
-        "provisioned_power", "device_price", "device_cost", "capital_cost", "device_carbon",
+        "parameters",
+        "model_flops",
+        "peak_memory",
+        "fits_probability",
+        "host_memory",
+        "checkpoint_bytes",
+        "provisioned_power",
+        "device_price",
+        "device_cost",
+        "capital_cost",
+        "device_carbon",
     ),
     shortfalls=_training_shortfalls,
     totals=(
-        "step_time", "peak_memory", "energy_per_step", "run_time_with_failures", "device_cost", "capital_cost",
-        "cost_per_run", "device_carbon", "carbon_per_run",
+        "step_time",
+        "peak_memory",
+        "energy_per_step",
+        "run_time_with_failures",
+        "device_cost",
+        "capital_cost",
+        "cost_per_run",
+        "device_carbon",
+        "carbon_per_run",
     ),
     divided_from={"step_time_expert_parallel": "step_time_tensor_parallel"},
     energy="energy_per_step",
@@ -423,7 +441,9 @@ TRAINING = Study(
     },
     same_options=(
         SameOption(  # one stage has no boundaries
-            "mapping.sequence_parallel", SequenceParallel.at_stage_boundaries, SequenceParallel.none,
+            "mapping.sequence_parallel",
+            SequenceParallel.at_stage_boundaries,
+            SequenceParallel.none,
             lambda d: d["mapping.pp"] == 1,
         ),
         SameOption(  # a pipeline accumulates whole gradients

@@ -15,9 +15,12 @@ MICROSECONDS = 1e6
 
 
 def write(
-    events: Iterable[Mapping[str, Any]], about: Mapping[str, Any], path: str | Path, force: bool = False,
+    events: Iterable[Mapping[str, Any]],
+    about: Mapping[str, Any],
+    path: str | Path,
+    force: bool = False,
     head: Mapping[str, Any] | None = None,
-) -> None:  # fmt: skip
+) -> None:
     """Write events, one a line, with ``about`` as the metadata of the trace, after further keys of ``head``.
 
     Raises:

@@ -21,9 +21,12 @@ MARK = "Written by dse, which may replace this file"
 
 #: Kinds of files that are neither read nor written, in words.
 _KINDS = {
-    stat.S_IFDIR: "a folder", stat.S_IFCHR: "a device", stat.S_IFBLK: "a device", stat.S_IFIFO: "a pipe",
+    stat.S_IFDIR: "a folder",
+    stat.S_IFCHR: "a device",
+    stat.S_IFBLK: "a device",
+    stat.S_IFIFO: "a pipe",
     stat.S_IFSOCK: "a socket",
-}  # fmt: skip
+}
 
 _SEAL = f"\n# {MARK}\n# sha256 "
 _SEALED = re.compile(rb"# sha256 [0-9a-f]{64}")

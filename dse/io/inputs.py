@@ -69,9 +69,13 @@ def bomb(path: Path, allowed: str) -> InputError:
 
 
 def text(
-    path: str | Path, allowed: str, fix: str = "check the path", named: str = "", limit: int = TEXT,
+    path: str | Path,
+    allowed: str,
+    fix: str = "check the path",
+    named: str = "",
+    limit: int = TEXT,
     unpack: bool = False,
-) -> str:  # fmt: skip
+) -> str:
     """Text of a regular UTF-8 file; InputError for one that cannot be read, is too large, or is not UTF-8.
 
     Args:
@@ -93,6 +97,8 @@ def text(
 
 def _too_large(path: Path, limit: int, allowed: str) -> InputError:
     return InputError(
-        str(path), f"more than {limit / 2**20:,.0f} MiB", f"{allowed} of at most {limit / 2**20:,.0f} MiB",
+        str(path),
+        f"more than {limit / 2**20:,.0f} MiB",
+        f"{allowed} of at most {limit / 2**20:,.0f} MiB",
         "check that it is the right file",
-    )  # fmt: skip
+    )

@@ -47,9 +47,11 @@ def target_of(asked: str | Path | bool | None, default: Path) -> Path | None:
     target = default if asked in (None, True) else Path(str(asked))
     if target.suffix.lower() in _NO_RESULTS:
         raise InputError(
-            f"output {target}", f"the name of a {target.suffix[1:].upper()} file",
-            "a results file, which is netCDF (.nc)", f"name {target.with_suffix('.nc')}; xarray makes tables of it",
-        )  # fmt: skip
+            f"output {target}",
+            f"the name of a {target.suffix[1:].upper()} file",
+            "a results file, which is netCDF (.nc)",
+            f"name {target.with_suffix('.nc')}; xarray makes tables of it",
+        )
     return target
 
 
@@ -79,9 +81,11 @@ def _checked(path: Path, force: bool, inputs: Iterable[str | Path]) -> Path:
                 raise InputError(f"output {path}", "a file that is read", "another one", "name another file")
         if not (force or is_own(path)):
             raise InputError(
-                f"output {path}", "a file that dse has not written, or that was changed since",
-                "a new file, or one of dse's own", "name another file, or replace it with --force",
-            )  # fmt: skip
+                f"output {path}",
+                "a file that dse has not written, or that was changed since",
+                "a new file, or one of dse's own",
+                "name another file, or replace it with --force",
+            )
     return _in_folder(path)
 
 
@@ -120,9 +124,11 @@ def disk_errors(path: str | Path | None) -> Iterator[None]:
         yield
     except OSError as error:
         raise InputError(
-            f"output {path}", error.strerror or str(error), "space and write permission",
+            f"output {path}",
+            error.strerror or str(error),
+            "space and write permission",
             "free some space or name another file; what is finished is kept",
-        ) from error  # fmt: skip
+        ) from error
 
 
 def _in_folder(path: Path) -> Path:
@@ -131,8 +137,9 @@ def _in_folder(path: Path) -> Path:
     folder = next(one for one in target.parents if one.exists())
     if not folder.is_dir() or not os.access(folder, os.W_OK | os.X_OK):
         got = "a folder without write permission" if folder.is_dir() else "no folder"
-        raise UnwritableFolderError(f"output {path}", f"{got}: {folder}", "a folder that can be written to",
-                                    "name another file")
+        raise UnwritableFolderError(
+            f"output {path}", f"{got}: {folder}", "a folder that can be written to", "name another file"
+        )
     return target
 
 

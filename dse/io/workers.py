@@ -91,10 +91,16 @@ def _cluster(count: int) -> Iterator[Any]:
     _track_quietly()
     with _scratch() as folder, dask_settings(folder), contextlib.ExitStack() as stack:
         with _without_interrupts():
-            cluster = stack.enter_context(distributed.LocalCluster(
-                n_workers=0, threads_per_worker=1, dashboard_address="127.0.0.1:0", silence_logs=logging.CRITICAL,
-                security=distributed.Security.temporary(), env={"PJRT_NPROC": threads, "NPROC": threads},
-            ))  # fmt: skip
+            cluster = stack.enter_context(
+                distributed.LocalCluster(
+                    n_workers=0,
+                    threads_per_worker=1,
+                    dashboard_address="127.0.0.1:0",
+                    silence_logs=logging.CRITICAL,
+                    security=distributed.Security.temporary(),
+                    env={"PJRT_NPROC": threads, "NPROC": threads},
+                )
+            )
         yield cluster
 
 
@@ -118,22 +124,24 @@ def dask_settings(folder: str) -> Any:
     """Settings of Dask for workers of this machine with files in this folder, as a context manager."""
     import dask
 
-    return dask.config.set({
-        "temporary-directory": folder,
-        "distributed.deploy.lost-worker-timeout": "10 days",  # its nanny starts another one in the meantime
-        "distributed.scheduler.allowed-failures": _DEATHS - 1,
-        "distributed.scheduler.worker-saturation": 1.0,  # no share waits at a worker that another one may kill
-        # Self-monitoring a hundred times a second takes a twentieth of two cores.
-        "distributed.worker.profile.enabled": False,
-        "distributed.admin.tick.interval": "1s",
-        "distributed.admin.tick.limit": "60s",
-        "distributed.admin.system-monitor.interval": "10s",
-        "distributed.nanny.pre-spawn-environ": {},  # its default returns memory that the next chunk needs
-        "distributed.scheduler.http.routes": [],
-        "distributed.worker.http.routes": [],
-        "distributed.worker.multiprocessing-method": "spawn",
-        "distributed.worker.preload": [*dask.config.get("distributed.worker.preload", []), "dse.sweep.worker"],
-    })  # fmt: skip
+    return dask.config.set(
+        {
+            "temporary-directory": folder,
+            "distributed.deploy.lost-worker-timeout": "10 days",  # its nanny starts another one in the meantime
+            "distributed.scheduler.allowed-failures": _DEATHS - 1,
+            "distributed.scheduler.worker-saturation": 1.0,  # no share waits at a worker that another one may kill
+            # Self-monitoring a hundred times a second takes a twentieth of two cores.
+            "distributed.worker.profile.enabled": False,
+            "distributed.admin.tick.interval": "1s",
+            "distributed.admin.tick.limit": "60s",
+            "distributed.admin.system-monitor.interval": "10s",
+            "distributed.nanny.pre-spawn-environ": {},  # its default returns memory that the next chunk needs
+            "distributed.scheduler.http.routes": [],
+            "distributed.worker.http.routes": [],
+            "distributed.worker.multiprocessing-method": "spawn",
+            "distributed.worker.preload": [*dask.config.get("distributed.worker.preload", []), "dse.sweep.worker"],
+        }
+    )
 
 
 def _track_quietly() -> None:
@@ -196,19 +204,25 @@ def library() -> Any:
         return importlib.import_module("distributed")
     except ImportError as error:
         raise InputError(
-            "--workers, --scheduler", f"{error.name} is not installed", "Dask distributed",
+            "--workers, --scheduler",
+            f"{error.name} is not installed",
+            "Dask distributed",
             f"{install_extra('dist')}; --shard i/n needs none",
-        ) from None  # fmt: skip
+        ) from None
 
 
 def unreachable(address: str | None, error: Exception) -> InputError:
     """InputError for a scheduler that does not answer, or for local workers that do not start."""
     if address:
         return InputError(
-            "--scheduler", f"{address}: {error}", "the address of a running Dask scheduler, as tcp://host:8786",
+            "--scheduler",
+            f"{address}: {error}",
+            "the address of a running Dask scheduler, as tcp://host:8786",
             "start one with `dask scheduler`, or use --workers on this machine",
-        )  # fmt: skip
+        )
     return InputError(
-        "--workers", f"workers that do not start: {error}", "processes that can be spawned",
+        "--workers",
+        f"workers that do not start: {error}",
+        "processes that can be spawned",
         'fewer workers; a script of your own calls dse under `if __name__ == "__main__":`',
-    )  # fmt: skip
+    )

@@ -66,9 +66,15 @@ __all__ = ["TOOLS", "Line", "Stated", "Tool", "launch", "read_arguments", "setti
 
 
 def launch(
-    design: Design, tool: str, study: Study, workload: str = "", software: str = "", role: str = "",
-    form: str = "line", system: str = "",
-) -> Line:  # fmt: skip
+    design: Design,
+    tool: str,
+    study: Study,
+    workload: str = "",
+    software: str = "",
+    role: str = "",
+    form: str = "line",
+    system: str = "",
+) -> Line:
     """Command line that runs ``design`` with a tool, or another file that does.
 
     Args:
@@ -114,10 +120,13 @@ def launch(
         options += _role(found, role)(lookup)
     other = (*study.unread, *_IMPLIED[study.name])
     unsaid = {
-        path: value for path, value in values.items()
-        if path.startswith(_EXPECTED) and path not in written and not path.startswith(other)
+        path: value
+        for path, value in values.items()
+        if path.startswith(_EXPECTED)
+        and path not in written
+        and not path.startswith(other)
         and (path in refused or value not in _plain(path))
-    }  # fmt: skip
+    }
     notes = (*(note(lookup) for note in found.notes), *_notes_of(found, design, workload, software))
     comments = tuple(comment(lookup) for comment in found.value_comments)
     if form == "line":
@@ -217,9 +226,11 @@ def _notes_of(tool: Tool, design: Design, workload: str, software: str) -> tuple
         return ()
     context = beyond_context(workload, lookup_of(design, {})) if workload else ""
     stack = catalog.resolve("software", software) if software else tool.name
-    other = "" if tool.name in stack else (
+    other = (
         f"the design is of the stack {stack}, and so are its values: --software {tool.name} has those of {tool.name}"
     )
+    if tool.name in stack:
+        other = ""
     return ": ".join(filter(None, [context, tool.beyond])) if context else "", other
 
 
@@ -327,29 +338,36 @@ def read_arguments(tool: str, arguments: str | Sequence[str], within: Design | N
     left = tuple(shares) if within is None else ()
     notes = (*(remark(given) for remark in known.remarks), *(f"{name} is left out: {_NEEDS_BYTES}" for name in left))
     passed = [
-        name for name in given if name not in left
-        and _read(known, {n: v for n, v in given.items() if n != name}, lookup, False) == found
-    ]  # fmt: skip
+        name
+        for name in given
+        if name not in left and _read(known, {n: v for n, v in given.items() if n != name}, lookup, False) == found
+    ]
     if len(passed) == len(given):
         raise InputError(
-            "arguments", "no option of a design", f"options of {tool} {known.version}",
+            "arguments",
+            "no option of a design",
+            f"options of {tool} {known.version}",
             "check the file and --for: docs/launch.md lists the options of each tool",
-        )  # fmt: skip
+        )
     meant = {name: ELSEWHERE.get(plain(name.rpartition(".")[2]), ("",))[0] for name in passed}
     choices = [rule for rule in known.rules if isinstance(rule, ChoiceOption)]  # these belong to no other tool
     own = {option for rule in choices for pairs in rule.by_value.values() for option, _ in pairs}
     strange = {
-        name: ours for name, ours in meant.items()
+        name: ours
+        for name, ours in meant.items()
         if name not in own and _is_of_mapping(ours) and leaf_path(ours) not in found
-    }  # fmt: skip
+    }
     remarks, of_none = tuple(filter(None, notes)), _read(known, {}, lookup, False)
     presets = of_none if kept and not SHARD_OPTIONS & given.keys() else {}  # of a file say what it does not
     values = {short_name(path): value for path, value in found.items() if presets.get(path) != value}
     unread = tuple(
-        name for name in passed if name not in (*strange, *_OF_PYTHON) and not name.isupper()  # shell variables
+        name
+        for name in passed
+        if name not in (*strange, *_OF_PYTHON)
+        and not name.isupper()  # shell variables
         and not any(name in note for note in remarks)
         and _read(known, {name: given[name]}, lookup, False) == of_none
-    )  # fmt: skip
+    )
     return Stated(values, strange, left, remarks, unread)
 
 

@@ -69,9 +69,11 @@ def yaml_module() -> Any:
         import yaml
     except ImportError:
         raise InputError(
-            "a file of YAML", "no package PyYAML, which reads and writes it", "an installation with the extra recipes",
+            "a file of YAML",
+            "no package PyYAML, which reads and writes it",
+            "an installation with the extra recipes",
             install_extra("recipes"),
-        ) from None  # fmt: skip
+        ) from None
     return yaml
 
 
@@ -117,9 +119,11 @@ def _only(found: list[Container], states: Callable[[list[str]], object]) -> list
     if any(said != running[0][1] for _, said in running):
         names = ", ".join(dict.fromkeys(one.name for one, _ in running))
         raise InputError(
-            "arguments", f"{len(running)} containers of different options: {names}", "one kind of engine",
+            "arguments",
+            f"{len(running)} containers of different options: {names}",
+            "one kind of engine",
             "give the manifest of one of them, as a design of its own",
-        )  # fmt: skip
+        )
     return running[0][0].words
 
 

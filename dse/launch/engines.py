@@ -75,8 +75,9 @@ def longest(leaf: Lookup, most: float = math.inf) -> tuple[float, str]:
     context, room = leaf(CONTEXT), leaf(CACHE_TOKENS)
     limits = (
         (math.inf if context is None else context, "the context of the model"),
-        (math.inf if room is None else room, "what the cache of a rank has room for"), (most, "the limit of a step"),
-    )  # fmt: skip
+        (math.inf if room is None else room, "what the cache of a rank has room for"),
+        (most, "the limit of a step"),
+    )
     wanted, mean = _BLOCK * math.ceil((prompt + answer) / _BLOCK), float(math.ceil(mean_length(leaf)))
     limit, what = min(limits)
     if limit < mean:
@@ -118,9 +119,11 @@ def drafted(leaf: Lookup) -> float:
     tokens = leaf(DRAFTS[0]) or 0.0
     if tokens != round(tokens):
         raise InputError(
-            "drafts", f"{tokens:g}", "a whole number of tokens for an engine",
+            "drafts",
+            f"{tokens:g}",
+            "a whole number of tokens for an engine",
             f"set drafts={int(tokens)} or drafts={int(tokens) + 1}",
-        )  # fmt: skip
+        )
     return tokens
 
 
@@ -244,9 +247,12 @@ def formats(name: str, int8: str) -> Written:
     ``int8``: the engine's name of 8-bit weights and activations; other names are common to all engines.
     """
     names = {
-        float(Precision.bf16): "", float(Precision.fp16): "", **dict.fromkeys(_EIGHT_BITS, "fp8"),
-        float(Precision.int8): int8, float(Precision.nvfp4): "modelopt_fp4",
-    }  # fmt: skip
+        float(Precision.bf16): "",
+        float(Precision.fp16): "",
+        **dict.fromkeys(_EIGHT_BITS, "fp8"),
+        float(Precision.int8): int8,
+        float(Precision.nvfp4): "modelopt_fp4",
+    }
     multiplied = ChoiceOption(_PRECISION, {code: [(name, text)] if text else [] for code, text in names.items()})
 
     def write(leaf: Lookup) -> Pairs | None:

@@ -25,9 +25,13 @@ _IMAGE, _MODEL = "${IMAGE}", "${MODEL}"
 
 #: Vendor of an accelerator → its resource in Kubernetes; of others it is to be filled in (of Ascend it counts dies).
 _RESOURCES = {
-    "NVIDIA": "nvidia.com/gpu", "AMD": "amd.com/gpu", "Google": "google.com/tpu", "Intel": "habana.ai/gaudi",
-    "AWS": "aws.amazon.com/neuron", "": "nvidia.com/gpu",
-}  # fmt: skip
+    "NVIDIA": "nvidia.com/gpu",
+    "AMD": "amd.com/gpu",
+    "Google": "google.com/tpu",
+    "Intel": "habana.ai/gaudi",
+    "AWS": "aws.amazon.com/neuron",
+    "": "nvidia.com/gpu",
+}
 
 _COMMANDS = {
     "vllm": ["vllm", "serve", _MODEL], "sglang": ["python3", "-m", "sglang.launch_server", "--model-path", _MODEL],
@@ -136,11 +140,14 @@ def _arguments(pairs: Pairs) -> list[str]:
 
 def _container(tool: Tool, command: list[str], args: list[str], devices: int, vendor: str) -> _Nested:
     return {
-        "name": tool.name, "image": _IMAGE, "command": command, "args": args,
+        "name": tool.name,
+        "image": _IMAGE,
+        "command": command,
+        "args": args,
         "ports": [{"containerPort": 8000}],
         "resources": {"limits": {_RESOURCES.get(vendor, "${RESOURCE}"): devices}},
         "volumeMounts": [{"name": "shm", "mountPath": "/dev/shm"}],
-    }  # fmt: skip
+    }
 
 
 def _pod(container: _Nested, labels: _Nested) -> _Nested:
@@ -164,20 +171,30 @@ def _kubernetes(tool: Tool, leaf: Lookup, pairs: Pairs, role: str, vendor: str) 
         spec = {"replicas": 1, "selector": {"matchLabels": labels}, "template": _pod(container, labels)}
         return _yaml({"apiVersion": "apps/v1", "kind": "Deployment", "metadata": {"name": name}, "spec": spec})
     group = {
-        "size": nodes, "restartPolicy": "RecreateGroupOnPodRestart", "leaderTemplate": _pod(leader, labels),
+        "size": nodes,
+        "restartPolicy": "RecreateGroupOnPodRestart",
+        "leaderTemplate": _pod(leader, labels),
         "workerTemplate": _pod(worker, labels),
-    }  # fmt: skip
-    return _yaml({
-        "apiVersion": "leaderworkerset.x-k8s.io/v1", "kind": "LeaderWorkerSet", "metadata": {"name": name},
-        "spec": {"replicas": 1, "leaderWorkerTemplate": group},
-    })  # fmt: skip
+    }
+    return _yaml(
+        {
+            "apiVersion": "leaderworkerset.x-k8s.io/v1",
+            "kind": "LeaderWorkerSet",
+            "metadata": {"name": name},
+            "spec": {"replicas": 1, "leaderWorkerTemplate": group},
+        }
+    )
 
 
 def _listens(pairs: Pairs) -> list[str]:
     """The port of the container, where the options do not say it."""
     said = dict(pairs)
-    return [word for name, value in (("--host", "0.0.0.0"), ("--port", "8000")) if name not in said
-            for word in (name, value)]  # fmt: skip
+    return [
+        word
+        for name, value in (("--host", "0.0.0.0"), ("--port", "8000"))
+        if name not in said
+        for word in (name, value)
+    ]
 
 
 _LEADER, _RANK = "$LWS_LEADER_ADDRESS", "$LWS_WORKER_INDEX"
@@ -213,19 +230,29 @@ def _dynamo(tool: Tool, leaf: Lookup, pairs: Pairs, role: str, vendor: str) -> s
     kept = [pair for pair in pairs if pair[0] not in _OF_ROLES]
     part = [("--disaggregation-mode", role)] if role else []
     worker: _Nested = {
-        "componentType": "worker", **({"subComponentType": role} if role else {}), "replicas": 1,
-        "resources": {"limits": {"gpu": str(each)}}, **({"multinode": {"nodeCount": nodes}} if nodes > 1 else {}),
-        "extraPodSpec": {"mainContainer": {
-            "image": _IMAGE, "command": ["python3", "-m", package],
-            "args": [model, _MODEL, *_arguments([*kept, *part])],
-        }},
-    }  # fmt: skip
+        "componentType": "worker",
+        **({"subComponentType": role} if role else {}),
+        "replicas": 1,
+        "resources": {"limits": {"gpu": str(each)}},
+        **({"multinode": {"nodeCount": nodes}} if nodes > 1 else {}),
+        "extraPodSpec": {
+            "mainContainer": {
+                "image": _IMAGE,
+                "command": ["python3", "-m", package],
+                "args": [model, _MODEL, *_arguments([*kept, *part])],
+            }
+        },
+    }
     front = {"componentType": "frontend", "replicas": 1, "extraPodSpec": {"mainContainer": {"image": _IMAGE}}}
     name = f"{role or 'decode'}-worker"
-    return _yaml({
-        "apiVersion": "nvidia.com/v1alpha1", "kind": "DynamoGraphDeployment", "metadata": {"name": f"{tool.name}-dse"},
-        "spec": {"services": {"Frontend": front, name: worker}},
-    })  # fmt: skip
+    return _yaml(
+        {
+            "apiVersion": "nvidia.com/v1alpha1",
+            "kind": "DynamoGraphDeployment",
+            "metadata": {"name": f"{tool.name}-dse"},
+            "spec": {"services": {"Frontend": front, name: worker}},
+        }
+    )
 
 
 #: Options of a pool that Dynamo states by its own.
@@ -240,15 +267,24 @@ def _llm_d(tool: Tool, leaf: Lookup, pairs: Pairs, role: str, vendor: str) -> st
     degrees = {"tensor": int(tp), "data": int(dp), "dataLocal": int(local)}
     limits = {_RESOURCES.get(vendor, "${RESOURCE}"): str(each)}
     container = {
-        "name": "vllm", "image": _IMAGE, "modelCommand": "vllmServe", "args": _arguments(pairs),
-        "resources": {"limits": limits, "requests": limits}, "mountModelVolume": True,
-    }  # fmt: skip
+        "name": "vllm",
+        "image": _IMAGE,
+        "modelCommand": "vllmServe",
+        "args": _arguments(pairs),
+        "resources": {"limits": limits, "requests": limits},
+        "mountModelVolume": True,
+    }
     own, other = ("prefill", "decode") if role == "prefill" else ("decode", "prefill")
     pool = {"create": True, "replicas": 1, "parallelism": degrees, "containers": [container]}
-    return _yaml({
-        "multinode": nodes > 1, "modelArtifacts": {"uri": f"hf://{_MODEL}", "name": _MODEL},
-        "accelerator": {"type": vendor.lower() or "nvidia"}, own: pool, other: {"create": False},
-    })  # fmt: skip
+    return _yaml(
+        {
+            "multinode": nodes > 1,
+            "modelArtifacts": {"uri": f"hf://{_MODEL}", "name": _MODEL},
+            "accelerator": {"type": vendor.lower() or "nvidia"},
+            own: pool,
+            other: {"create": False},
+        }
+    )
 
 
 _Writer = Callable[[Tool, Lookup, Pairs, str, str], str]

@@ -39,8 +39,9 @@ def _vllm(prefill: list[str], decode: list[str]) -> str:
 
 def _sglang(prefill: list[str], decode: list[str]) -> str:
     parts = ["python3 -m sglang_router.launch_router --pd-disaggregation"]
-    parts += [f"--{role} http://{host}:8000" for role, hosts in (("prefill", prefill), ("decode", decode))
-              for host in hosts]  # fmt: skip
+    parts += [
+        f"--{role} http://{host}:8000" for role, hosts in (("prefill", prefill), ("decode", decode)) for host in hosts
+    ]
     return _joined([*parts, "--host 0.0.0.0 --port 8080"])
 
 
@@ -70,14 +71,14 @@ def benchmarks(requests: Requests, rate: float) -> dict[str, str]:
         + (f" --random-range-ratio {ratio:.3g}" if ratio else ""),
         f"--request-rate {per_second} --num-prompts {count}",
         "--percentile-metrics ttft,tpot,itl,e2el --metric-percentiles 50,90,95,99",
-    ]  # fmt: skip
+    ]
     aiperf = [
         'aiperf profile --model "$MODEL" --url http://$ROUTER:8080 --endpoint-type chat --streaming',
         f"--synthetic-input-tokens-mean {prompt} --synthetic-input-tokens-stddev {spreads[0] * float(prompt):.0f}",
         f"--output-tokens-mean {answer} --output-tokens-stddev {spreads[1] * float(answer):.0f}",
         "--extra-inputs ignore_eos:true",
         f"--request-rate {per_second} --request-count {count}",
-    ]  # fmt: skip
+    ]
     return {"vllm bench serve": _joined(vllm), "aiperf": _joined(aiperf)}
 
 

@@ -147,6 +147,11 @@ _RULES: tuple[OptionRule, ...] = (
 )  # fmt: skip
 
 MAXTEXT = Tool(
-    "maxtext", "training", "2025", "https://github.com/AI-Hypercomputer/maxtext src/MaxText/configs/base.yml", _RULES,
-    assignments("python3 -m MaxText.train \"$CONFIG\""), vendors=("Google", "NVIDIA", "AMD"),
-)  # fmt: skip
+    "maxtext",
+    "training",
+    "2025",
+    "https://github.com/AI-Hypercomputer/maxtext src/MaxText/configs/base.yml",
+    _RULES,
+    assignments('python3 -m MaxText.train "$CONFIG"'),
+    vendors=("Google", "NVIDIA", "AMD"),
+)

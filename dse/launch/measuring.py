@@ -37,9 +37,11 @@ def _python(made: str, call: str) -> str:
 
 #: Collective → its program of nccl-tests.
 _TESTS = {
-    "all_reduce": "all_reduce_perf", "all_gather": "all_gather_perf", "reduce_scatter": "reduce_scatter_perf",
+    "all_reduce": "all_reduce_perf",
+    "all_gather": "all_gather_perf",
+    "reduce_scatter": "reduce_scatter_perf",
     "alltoall": "alltoall_perf",
-}  # fmt: skip
+}
 
 
 def collective(name: str, size: float, members: float) -> str:

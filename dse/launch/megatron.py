@@ -45,9 +45,10 @@ def _head_size(leaf: Lookup) -> Pairs:
     if rotated is None:
         return [("--kv-channels", number(size))]
     return [
-        ("--multi-latent-attention", ""), ("--qk-head-dim", number(size - rotated)),
+        ("--multi-latent-attention", ""),
+        ("--qk-head-dim", number(size - rotated)),
         ("--qk-pos-emb-head-dim", number(rotated)),
-    ]  # fmt: skip
+    ]
 
 
 def _read_head_size(given: Mapping[str, str]) -> dict[str, float]:
@@ -122,13 +123,15 @@ def _recompute(leaf: Lookup) -> Pairs | None:
         chunks = (leaf("mapping.pp") or 1.0) * (leaf("mapping.virtual_stages") or 1.0)
         method, each = ("uniform", 1.0) if share >= 1.0 else ("block", round(share * layers / chunks))
         return [
-            ("--recompute-granularity", "full"), ("--recompute-method", method),
+            ("--recompute-granularity", "full"),
+            ("--recompute-method", method),
             ("--recompute-num-layers", number(each)),
-        ]  # fmt: skip
+        ]
     modules = {
-        Recompute.selective: "core_attn", Recompute.norms: "core_attn layernorm moe_act mla_up_proj",
+        Recompute.selective: "core_attn",
+        Recompute.norms: "core_attn layernorm moe_act mla_up_proj",
         Recompute.expert_block: "core_attn layernorm mla_up_proj moe",
-    }  # fmt: skip
+    }
     if code in modules:
         return [("--recompute-granularity", "selective"), ("--recompute-modules", modules[Recompute(int(code))])]
     return [] if code == Recompute.none else None
@@ -185,7 +188,7 @@ def _read_shards(given: Mapping[str, str]) -> dict[str, float]:
         "mapping.zero_stage": {"optim_grads": 2.0, "optim_grads_params": 3.0}.get(strategy, split),
         "mapping.overlap_dp": float("--overlap-grad-reduce" in on),
         "mapping.dp_replicate": float(given.get("--num-distributed-optimizer-instances", 1.0)),
-    }  # fmt: skip
+    }
 
 
 def _shards_of_recipe(leaf: Lookup) -> Pairs:
@@ -306,9 +309,14 @@ RULES: tuple[OptionRule, ...] = (
 _MEGATRON_LM = "torchrun --nnodes {nodes} --nproc-per-node {each} pretrain_gpt.py"
 
 MEGATRON_LM = Tool(
-    "megatron-lm", "training", "core_v0.14", "https://github.com/NVIDIA/Megatron-LM megatron/training/arguments.py",
-    RULES, flags(_MEGATRON_LM), vendors=("NVIDIA", "AMD"),
-)  # fmt: skip
+    "megatron-lm",
+    "training",
+    "core_v0.14",
+    "https://github.com/NVIDIA/Megatron-LM megatron/training/arguments.py",
+    RULES,
+    flags(_MEGATRON_LM),
+    vendors=("NVIDIA", "AMD"),
+)
 
 #: Option of Megatron-LM → its path in a recipe of Megatron-Bridge, where it is not ``model.`` with underscores.
 _SECTIONS = {
@@ -353,8 +361,9 @@ def in_a_recipe(rule: OptionRule, sections: Mapping[str, str] = types.MappingPro
 
     def read(given: Mapping[str, str]) -> dict[str, float]:
         named = {flag(name): _as_words(value) for name, value in given.items()}
-        return rule.read({name: value for name, value in named.items()
-                          if value.lower() != "false" or name in SHARD_SWITCHES})  # fmt: skip
+        return rule.read(
+            {name: value for name, value in named.items() if value.lower() != "false" or name in SHARD_SWITCHES}
+        )
 
     def name_of(option: str) -> str:
         return sections.get(option, "model." + option.removeprefix("--").replace("-", "_"))
@@ -376,11 +385,17 @@ def _as_words(value: str) -> str:
 
 
 MEGATRON_BRIDGE = Tool(
-    "megatron-bridge", "training", "0.2", "https://github.com/NVIDIA-NeMo/Megatron-Bridge",
+    "megatron-bridge",
+    "training",
+    "0.2",
+    "https://github.com/NVIDIA-NeMo/Megatron-Bridge",
     (
-        *(in_a_recipe(rule) for rule in RULES
-          if not all(path.startswith("workload.") for path in rule.paths)
-          and rule.paths not in (("mapping.precision",), _SPLIT)),
+        *(
+            in_a_recipe(rule)
+            for rule in RULES
+            if not all(path.startswith("workload.") for path in rule.paths)
+            and rule.paths not in (("mapping.precision",), _SPLIT)
+        ),
         in_a_recipe(Written(_SPLIT, _shards_of_recipe, _read_shards_of_recipe)),
         in_a_recipe(NumberOption("--seq-length", "workload.seq_len")),
         in_a_recipe(NumberOption("--global-batch-size", "workload.global_batch")),
@@ -388,4 +403,4 @@ MEGATRON_BRIDGE = Tool(
     ),
     assignments("torchrun --nnodes {nodes} --nproc-per-node {each} scripts/performance/run_script.py"),
     vendors=("NVIDIA",),
-)  # fmt: skip
+)

@@ -53,7 +53,9 @@ def _shards(leaf: Lookup) -> Pairs | None:
         return [(_OPTIMISER, "fused_adam")]
     said = "true" if overlapped else "false"
     return [
-        (_OPTIMISER, _SHARDED[0]), ("model.optim.overlap_grad_sync", said), ("model.optim.overlap_param_sync", said)
+        (_OPTIMISER, _SHARDED[0]),
+        ("model.optim.overlap_grad_sync", said),
+        ("model.optim.overlap_param_sync", said),
     ]
 
 
@@ -133,30 +135,47 @@ _RULES: tuple[OptionRule, ...] = (
     ChoiceOption("mapping.schedule", {0.0: []}),
     Written(("mapping.zero_stage", "mapping.overlap_dp", "mapping.dp_replicate"), _shards, _read_shards),
     Written(("mapping.recompute", "mapping.recompute_share"), _recompute, _read_recompute),
-    ChoiceOption("mapping.precision", {
-        float(Precision.bf16): [("trainer.precision", "bf16")], float(Precision.fp16): [("trainer.precision", "16")],
-        float(Precision.fp32): [("trainer.precision", "32")],
-        float(Precision.fp8): [("trainer.precision", "bf16"), ("model.fp8", "true"), ("model.fp8_hybrid", "true")],
-    }),
+    ChoiceOption(
+        "mapping.precision",
+        {
+            float(Precision.bf16): [("trainer.precision", "bf16")],
+            float(Precision.fp16): [("trainer.precision", "16")],
+            float(Precision.fp32): [("trainer.precision", "32")],
+            float(Precision.fp8): [("trainer.precision", "bf16"), ("model.fp8", "true"), ("model.fp8_hybrid", "true")],
+        },
+    ),
     ChoiceOption("software.moment_bytes", {4.0: []}),
-)  # fmt: skip
+)
 
 #: Paths of NeMo 2's recipes → those of NeMo 1's configuration.
 _OF_RECIPES = {
-    f"trainer.strategy.{name}": f"model.{name}" for name in (
-        "tensor_model_parallel_size", "pipeline_model_parallel_size", "context_parallel_size",
-        "expert_model_parallel_size", "virtual_pipeline_model_parallel_size", "sequence_parallel",
+    f"trainer.strategy.{name}": f"model.{name}"
+    for name in (
+        "tensor_model_parallel_size",
+        "pipeline_model_parallel_size",
+        "context_parallel_size",
+        "expert_model_parallel_size",
+        "virtual_pipeline_model_parallel_size",
+        "sequence_parallel",
     )
 } | {
-    "data.micro_batch_size": "model.micro_batch_size", "data.global_batch_size": "model.global_batch_size",
-    "data.seq_length": "model.encoder_seq_length", "model.config.seq_length": "model.encoder_seq_length",
+    "data.micro_batch_size": "model.micro_batch_size",
+    "data.global_batch_size": "model.global_batch_size",
+    "data.seq_length": "model.encoder_seq_length",
+    "model.config.seq_length": "model.encoder_seq_length",
     "model.seq_length": "model.encoder_seq_length",
-}  # fmt: skip
+}
 
 NEMO = Tool(
-    "nemo", "training", "2.0",
-    "https://github.com/NVIDIA/NeMo examples/nlp/language_modeling/conf/megatron_gpt_config.yaml", _RULES,
-    assignments("torchrun --nnodes {nodes} --nproc-per-node {each} "
-                "examples/nlp/language_modeling/megatron_gpt_pretraining.py"),
-    _OF_RECIPES, vendors=("NVIDIA",), notes=(_no_model,),
-)  # fmt: skip
+    "nemo",
+    "training",
+    "2.0",
+    "https://github.com/NVIDIA/NeMo examples/nlp/language_modeling/conf/megatron_gpt_config.yaml",
+    _RULES,
+    assignments(
+        "torchrun --nnodes {nodes} --nproc-per-node {each} examples/nlp/language_modeling/megatron_gpt_pretraining.py"
+    ),
+    _OF_RECIPES,
+    vendors=("NVIDIA",),
+    notes=(_no_model,),
+)

@@ -100,9 +100,10 @@ class ChoiceOption(_OfOneLeaf):
 
     def read(self, given: Mapping[str, str]) -> dict[str, float]:  # noqa: D102
         matching = [
-            (len(pairs), value) for value, pairs in self.by_value.items()
+            (len(pairs), value)
+            for value, pairs in self.by_value.items()
             if pairs and all(given.get(name) == text for name, text in pairs)
-        ]  # fmt: skip
+        ]
         return {self.path: max(matching)[1]} if matching else {}
 
 

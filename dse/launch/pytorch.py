@@ -52,9 +52,11 @@ def _resharding(leaf: Lookup) -> Pairs | None:
 
 def _schedule(leaf: Lookup) -> Pairs | None:
     names = {
-        float(Schedule._1f1b): "1F1B", float(Schedule.gpipe): "GPipe", float(Schedule.zb_v): "ZBVZeroBubble",
+        float(Schedule._1f1b): "1F1B",
+        float(Schedule.gpipe): "GPipe",
+        float(Schedule.zb_v): "ZBVZeroBubble",
         float(Schedule.dualpipev): "DualPipeV",
-    }  # fmt: skip
+    }
     code, chunks = leaf("mapping.schedule"), leaf("mapping.virtual_stages") or 1.0
     if (leaf("mapping.pp") or 1.0) == 1.0:
         return []
@@ -66,8 +68,12 @@ def _schedule(leaf: Lookup) -> Pairs | None:
 
 def _read_schedule(given: Mapping[str, str]) -> dict[str, float]:
     """Of interleaved chunks the number is the program's."""
-    code = {"1F1B": Schedule._1f1b, "GPipe": Schedule.gpipe, "ZBVZeroBubble": Schedule.zb_v,
-            "DualPipeV": Schedule.dualpipev}.get(given.get(f"{_PARALLEL}pipeline_parallel_schedule", ""))  # fmt: skip
+    code = {
+        "1F1B": Schedule._1f1b,
+        "GPipe": Schedule.gpipe,
+        "ZBVZeroBubble": Schedule.zb_v,
+        "DualPipeV": Schedule.dualpipev,
+    }.get(given.get(f"{_PARALLEL}pipeline_parallel_schedule", ""))
     return {} if code is None else {"mapping.schedule": float(code)}
 
 
@@ -85,8 +91,11 @@ def _batch(leaf: Lookup) -> Pairs:
 def _read_batch(given: Mapping[str, str]) -> dict[str, float]:
     pipelined = float(given.get(_STAGES, 1.0)) > 1.0
     micro = f"{_PARALLEL}pipeline_parallel_microbatch_size" if pipelined else "--training.local_batch_size"
-    names = {micro: "mapping.micro_batch", "--training.global_batch_size": "workload.global_batch",
-             "--training.seq_len": "workload.seq_len"}  # fmt: skip
+    names = {
+        micro: "mapping.micro_batch",
+        "--training.global_batch_size": "workload.global_batch",
+        "--training.seq_len": "workload.seq_len",
+    }
     stated = {path: float(given[name]) for name, path in names.items() if name in given}
     return {path: value for path, value in stated.items() if value > 0.0}
 
@@ -145,9 +154,10 @@ def _accumulation(leaf: Lookup) -> Pairs:
     micro, ranks = leaf("mapping.micro_batch") or 1.0, leaf("mapping.dp") or 1.0
     batch = leaf("workload.global_batch") or 1.0
     return [
-        ("train_batch_size", number(batch)), ("train_micro_batch_size_per_gpu", number(micro)),
+        ("train_batch_size", number(batch)),
+        ("train_micro_batch_size_per_gpu", number(micro)),
         ("gradient_accumulation_steps", number(batch / (micro * ranks))),
-    ]  # fmt: skip
+    ]
 
 
 def _read_accumulation(given: Mapping[str, str]) -> dict[str, float]:

@@ -87,14 +87,19 @@ def engine_fault(stack: str, degrees: Mapping[str, float]) -> tuple[str, str, st
         return None
     ranks = int(degrees.get("tp", 1.0) * degrees.get("dp", 1.0))
     others = [name for name, tool in TOOLS.items() if tool.study == "serving" and engine_runs(name, values)]
-    allowed = [str(ep) for ep in range(1, ranks + 1) if ranks % ep == 0 and engine_runs(
-        stack, {**values, "mapping.experts.ep": float(ep), "mapping.experts.etp": 1.0})]  # fmt: skip
+    allowed = [
+        str(ep)
+        for ep in range(1, ranks + 1)
+        if ranks % ep == 0
+        and engine_runs(stack, {**values, "mapping.experts.ep": float(ep), "mapping.experts.etp": 1.0})
+    ]
     shown = {name: f"{name} {value:g}" for name, value in degrees.items() if value > 1.0}
     within = " x ".join(text for name, text in shown.items() if name not in ("ep", "etp")) or "1 device"
     return (
-        f"{' x '.join(shown.values())}, which {stack} cannot be started with", f"ep {', '.join(allowed)} of {within}",
+        f"{' x '.join(shown.values())}, which {stack} cannot be started with",
+        f"ep {', '.join(allowed)} of {within}",
         f"write one of these ep{f', or software {others[0]}' if others else ''}",
-    )  # fmt: skip
+    )
 
 
 def stage_options(stack: str, values: Mapping[str, float]) -> str | None:

@@ -137,15 +137,16 @@ def _mode(role: str) -> Callable[[Lookup], Pairs]:
 
 
 SGLANG = Tool(
-    "sglang", "serving", "0.5", "https://docs.sglang.ai/advanced_features/server_arguments.html",
+    "sglang",
+    "serving",
+    "0.5",
+    "https://docs.sglang.ai/advanced_features/server_arguments.html",
     (
         Written(("mapping.tp", "mapping.dp"), _ranks, _read_ranks),
         NumberOption("--pp-size", "mapping.pp", plain=1.0),
         Written(("mapping.experts.ep", "mapping.experts.etp"), _experts, _read_experts),
         messages("--moe-a2a-backend", "deepep"),
-        Written(
-            (COPIES,), copies("--ep-num-redundant-experts", "%s"), read_copies("--ep-num-redundant-experts")
-        ),
+        Written((COPIES,), copies("--ep-num-redundant-experts", "%s"), read_copies("--ep-num-redundant-experts")),
         model_length("--context-length"),
         _of_all_ranks("--chunked-prefill-size", f"{SERVING}chunk"),
         SwitchOption("--enable-mixed-chunk", f"{SERVING}mixed"),
@@ -158,13 +159,19 @@ SGLANG = Tool(
         Written(DRAFTS, _chain, _read_chain),
         formats("--quantization", "w8a8_int8"),
     ),
-    flags("python3 -m sglang.launch_server --model-path \"$MODEL\""),
+    flags('python3 -m sglang.launch_server --model-path "$MODEL"'),
     {
-        "--tp": "--tp-size", "--tensor-parallel-size": "--tp-size", "--dp": "--dp-size",
-        "--data-parallel-size": "--dp-size", "--pp": "--pp-size", "--pipeline-parallel-size": "--pp-size",
-        "--ep": "--ep-size", "--expert-parallel-size": "--ep-size",
+        "--tp": "--tp-size",
+        "--tensor-parallel-size": "--tp-size",
+        "--dp": "--dp-size",
+        "--data-parallel-size": "--dp-size",
+        "--pp": "--pp-size",
+        "--pipeline-parallel-size": "--pp-size",
+        "--ep": "--ep-size",
+        "--expert-parallel-size": "--ep-size",
     },
-    dashes=True, vendors=("NVIDIA", "AMD", "Intel"),
+    dashes=True,
+    vendors=("NVIDIA", "AMD", "Intel"),
     value_comments=(length_words("--context-length"),),
     notes=(
         names_no_draft("--speculative-draft-model-path"),
@@ -176,4 +183,4 @@ SGLANG = Tool(
     remarks=(_chain_remark,),
     beyond="SGLang refuses a --context-length above that of its configuration",
     roles={role: _mode(role) for role in ("prefill", "decode")},
-)  # fmt: skip
+)

@@ -42,8 +42,10 @@ _APART = "enable_attention_dp"
 
 def _is_apart(leaf: Lookup) -> bool:
     """Whether it is TensorRT-LLM's attention data parallelism: attention per rank, experts over all ranks."""
-    return attends_apart(leaf) and (leaf("mapping.tp") or 1.0) == 1.0 and (
-        leaf("mapping.experts.ep") == leaf("mapping.dp")
+    return (
+        attends_apart(leaf)
+        and (leaf("mapping.tp") or 1.0) == 1.0
+        and (leaf("mapping.experts.ep") == leaf("mapping.dp"))
     )
 
 
@@ -143,7 +145,10 @@ def _context(leaf: Lookup) -> Pairs:
 
 
 TENSORRT_LLM = Tool(
-    "tensorrt-llm", "serving", "1.1", "https://nvidia.github.io/TensorRT-LLM/commands/trtllm-serve.html",
+    "tensorrt-llm",
+    "serving",
+    "1.1",
+    "https://nvidia.github.io/TensorRT-LLM/commands/trtllm-serve.html",
     (
         Written(("mapping.tp",), _tp_size, _read_tp_size),
         Written(("mapping.dp",), _apart),
@@ -161,7 +166,7 @@ TENSORRT_LLM = Tool(
         ChoiceOption("mapping.precision", {float(Precision.bf16): [], float(Precision.fp16): []}),
         of_checkpoint(),
     ),
-    with_entries("trtllm-serve \"$MODEL\"", "--extra_llm_api_options", "extra_llm_api_options.yml"),
+    with_entries('trtllm-serve "$MODEL"', "--extra_llm_api_options", "extra_llm_api_options.yml"),
     vendors=("NVIDIA",),
     value_comments=(length_words("--max_seq_len"),),
     notes=(
@@ -174,4 +179,4 @@ TENSORRT_LLM = Tool(
     entries=(_APART, _CACHE, _EXPERTS_CONFIG, _SCHEDULER, _SPECULATION),
     remarks=(_entry_remark, _slots_remark),
     roles={"prefill": _context, "decode": _transceiver},
-)  # fmt: skip
+)

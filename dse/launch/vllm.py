@@ -114,7 +114,10 @@ def _transfers(kv_role: str) -> Callable[[Lookup], Pairs]:
 
 
 VLLM = Tool(
-    "vllm", "serving", "0.11", "https://docs.vllm.ai/en/latest/cli/serve.html",
+    "vllm",
+    "serving",
+    "0.11",
+    "https://docs.vllm.ai/en/latest/cli/serve.html",
     (
         NumberOption("--tensor-parallel-size", "mapping.tp", plain=1.0),
         NumberOption("--pipeline-parallel-size", "mapping.pp", plain=1.0),
@@ -122,7 +125,8 @@ VLLM = Tool(
         Written(("mapping.experts.ep", "mapping.experts.etp"), _experts_over_ranks, _read_experts, True),
         messages("--all2all-backend", "deepep_high_throughput"),
         Written(
-            (COPIES,), copies(_EPLB, f'{{"{COPIES_KEY}": %s}}'),
+            (COPIES,),
+            copies(_EPLB, f'{{"{COPIES_KEY}": %s}}'),
             read_copies(_EPLB, f"{_EPLB}.{COPIES_KEY.replace('_', '-')}", "--num-redundant-experts"),
         ),
         model_length("--max-model-len", _tokens_of_a_step),
@@ -131,23 +135,29 @@ VLLM = Tool(
         NumberOption("--gpu-memory-utilization", f"{SERVING}memory_share"),
         OffloadedWeights("--cpu-offload-gb", "mapping.spill.far_weights"),
         SwitchOption("--enable-chunked-prefill", f"{SERVING}mixed", opposite="--no-enable-chunked-prefill"),
-        ChoiceOption(f"{SERVING}cache_bytes", {
-            2.0: [("--kv-cache-dtype", "auto")], 1.0: [("--kv-cache-dtype", "fp8")],
-        }),
+        ChoiceOption(
+            f"{SERVING}cache_bytes",
+            {
+                2.0: [("--kv-cache-dtype", "auto")],
+                1.0: [("--kv-cache-dtype", "fp8")],
+            },
+        ),
         ChoiceOption(KEPT, {0.0: []}),
         Written(DRAFTS, _config, _read_config),
         formats("--quantization", "compressed-tensors"),
     ),
-    flags("vllm serve \"$MODEL\""),
+    flags('vllm serve "$MODEL"'),
     {"-tp": "--tensor-parallel-size", "-pp": "--pipeline-parallel-size", "-dp": "--data-parallel-size"},
-    dashes=True, vendors=("NVIDIA", "AMD", "Google", "Intel", "AWS", "Huawei"),
+    dashes=True,
+    vendors=("NVIDIA", "AMD", "Google", "Intel", "AWS", "Huawei"),
     value_comments=(length_words("--max-model-len", _tokens_of_a_step),),
     notes=(
         names_no_draft('"method" and "model" of --speculative-config'),
         _chunked,
         over_nodes(
             "start a Ray cluster on them first (--distributed-executor-backend ray), or the line on each of them with "
-            "--nnodes {nodes}, --node-rank and --master-addr", replica,
+            "--nnodes {nodes}, --node-rank and --master-addr",
+            replica,
             "ranks of data parallelism are started on each of them, with --data-parallel-size-local, "
             "--data-parallel-address, and behind the first with --headless and --data-parallel-start-rank",
         ),
@@ -155,4 +165,4 @@ VLLM = Tool(
     remarks=(_config_remark,),
     roles={role: _transfers(kv_role) for role, kv_role in (("prefill", "kv_producer"), ("decode", "kv_consumer"))},
     beyond="vLLM refuses a --max-model-len above that of its configuration",
-)  # fmt: skip
+)

@@ -52,7 +52,11 @@ def mapping(row: Row) -> Mapping:
     """Calculon's 23 execution fields as a mapping."""
     tp, dp = number(row, "tensor_par"), number(row, "data_par")
     return Mapping(
-        tp=tp, pp=number(row, "pipeline_par"), dp=dp, cp=1.0, micro_batch=number(row, "microbatch_size"),
+        tp=tp,
+        pp=number(row, "pipeline_par"),
+        dp=dp,
+        cp=1.0,
+        micro_batch=number(row, "microbatch_size"),
         virtual_stages=number(row, "pipeline_interleaving"),
         recompute=float(RECOMPUTE[row.get("activation_recompute")]),
         zero_stage=number(row, "optimizer_sharding"),
@@ -64,7 +68,7 @@ def mapping(row: Row) -> Mapping:
         offload_optimizer=number(row, "optimizer_offload"),
         precision=float(PRECISIONS[row.get("datatype")]),
         placement=0.0,
-    )  # fmt: skip
+    )
 
 
 def sequence_parallel(row: Row) -> SequenceParallel:
@@ -79,9 +83,14 @@ def sequence_parallel(row: Row) -> SequenceParallel:
 def workload(row: Row, lookup: Lookup) -> Workload:
     """The model of a row without embedding, positions and head."""
     return dataclasses.replace(
-        lookup.workload(MODELS.get(row.get("model"), row.get("model"))), vocab=0.0, learned_positions=0.0,
-        tied_embeddings=0.0, dropout=1.0, norm_vectors=2.0, global_batch=number(row, "batch_size"),
-    )  # fmt: skip
+        lookup.workload(MODELS.get(row.get("model"), row.get("model"))),
+        vocab=0.0,
+        learned_positions=0.0,
+        tied_embeddings=0.0,
+        dropout=1.0,
+        norm_vectors=2.0,
+        global_batch=number(row, "batch_size"),
+    )
 
 
 def system(row: Row, lookup: Lookup) -> System:

@@ -37,9 +37,11 @@ METRICS = (
 
 _MODELS = {"chiplet_actuary": "actuary", "catch": "catch"}
 _PACKAGES = {
-    "SoC_organic": Packaging.organic, "MCM_organic": Packaging.organic, "InFO_RDL": Packaging.fan_out,
+    "SoC_organic": Packaging.organic,
+    "MCM_organic": Packaging.organic,
+    "InFO_RDL": Packaging.fan_out,
     "2.5D_Si_interposer": Packaging.silicon,
-}  # fmt: skip
+}
 _DIES = re.compile(r"\s*(\d+) ?nm: ?([\d.]+) ?mm2 x(\d+)\s*")
 _MM2 = 1e-6
 
@@ -102,9 +104,13 @@ def _asked(row: Row) -> PricedRow:
     process = Process(**{name: value for name, value in stated.items() if value is not None})
     values = catalog.values("cost", _MODELS[model]) | {"link_area": float(row.get("d2d_area_ratio") or 0.0)}
     made = Made(
-        chiplets=count, packaging=float(_PACKAGES[packaging]), chip_first=float(row.get("chip_last") in ("0", "0.0")),
-        volume=float(row.get("volume") or 1.0), logic_area=count * area, process=process,
-    )  # fmt: skip
+        chiplets=count,
+        packaging=float(_PACKAGES[packaging]),
+        chip_first=float(row.get("chip_last") in ("0", "0.0")),
+        volume=float(row.get("volume") or 1.0),
+        logic_area=count * area,
+        process=process,
+    )
     return PricedRow(made, build(Fab, values))
 
 
@@ -120,18 +126,26 @@ def _figures(asked: PricedRow) -> dict[str, Scalar]:
     each = (design.modules + design.chips + package) / made.volume
     total = cost + done.found.raw + done.found.lost + cost * done.found.dies_lost
     return {
-        "die0_area": done.linked / n / _MM2, "die0_yield": die.good,
-        "die0_per_wafer": dies_per_wafer(done.linked / n, fab), "die0_kgd_cost": die.cost,
-        "total_die_area": done.linked / _MM2, "package_area": done.found.substrate_area / _MM2,
-        "interposer_area": done.found.carrier_area / _MM2, "package_yield": done.found.carrier_yield,
-        "re_raw_chips": n * die.raw + bumps, "re_defect_chips": n * (die.cost - die.raw),
-        "re_raw_package": done.found.raw, "re_defect_package": done.found.lost,
-        "re_wasted_kgd": cost * done.found.dies_lost, "re_total": total, "nre_module_total": design.modules,
-        "nre_chip_total": design.chips, "nre_package_total": package, "nre_per_unit": each,
+        "die0_area": done.linked / n / _MM2,
+        "die0_yield": die.good,
+        "die0_per_wafer": dies_per_wafer(done.linked / n, fab),
+        "die0_kgd_cost": die.cost,
+        "total_die_area": done.linked / _MM2,
+        "package_area": done.found.substrate_area / _MM2,
+        "interposer_area": done.found.carrier_area / _MM2,
+        "package_yield": done.found.carrier_yield,
+        "re_raw_chips": n * die.raw + bumps,
+        "re_defect_chips": n * (die.cost - die.raw),
+        "re_raw_package": done.found.raw,
+        "re_defect_package": done.found.lost,
+        "re_wasted_kgd": cost * done.found.dies_lost,
+        "re_total": total,
+        "nre_module_total": design.modules,
+        "nre_chip_total": design.chips,
+        "nre_package_total": package,
+        "nre_per_unit": each,
         "total_per_unit": total + each,
-    }  # fmt: skip
+    }
 
 
-KIND = TableKind(
-    "chiplets", TRAINING, lambda columns: SIGN in columns, read, _complete, predict, lambda case: METRICS
-)
+KIND = TableKind("chiplets", TRAINING, lambda columns: SIGN in columns, read, _complete, predict, lambda case: METRICS)

@@ -28,8 +28,11 @@ _STACK = "the default of the stack"
 
 READ = (
     Header(("model", "workload"), "model, a name or alias of the catalogue; any name with a shape", "needs a shape"),
-    Header(DEVICE, "device, a name or alias of the catalogue, or a slice of TPUs (v5p-128)",
-           f"{NEEDED}, unless system is given"),
+    Header(
+        DEVICE,
+        "device, a name or alias of the catalogue, or a slice of TPUs (v5p-128)",
+        f"{NEEDED}, unless system is given",
+    ),
     Header(("system",), "system of the catalogue", "that of the source, else the device with its own node and network"),
     Header(("software",), "stack of the catalogue", "that of the source, else of the system"),
     Header(("source",), "who measured it", "the name of the file"),
@@ -44,21 +47,33 @@ READ = (
     Header(("dispatcher",), "exchange of a mixture's tokens: pairwise, by-rank or by-node", _STACK),
     Header(("overlap_ep",), "whether the schedule hides the exchange of tokens: yes or no", _STACK),
     Header(("imbalance",), "load of the busiest rank of experts over the mean", "1"),
-    Header(("slices",), "slices of a pod of TPUs, each with a copy of the state",
-           "as remarks say (4 slices), else as few as hold the chips"),
-    Header(("micro_batch",), "sequences of a micro-batch; of MaxText sequences a chip, where these fill the batch",
-           f"{_SEARCHED}; on TPUs one a step"),
+    Header(
+        ("slices",),
+        "slices of a pod of TPUs, each with a copy of the state",
+        "as remarks say (4 slices), else as few as hold the chips",
+    ),
+    Header(
+        ("micro_batch",),
+        "sequences of a micro-batch; of MaxText sequences a chip, where these fill the batch",
+        f"{_SEARCHED}; on TPUs one a step",
+    ),
     Header(("vp", "virtual_stages"), "interleaved chunks of a pipeline stage", _SEARCHED),
-    Header(("recompute",), "none, selective, selective_op or full; minimal of MaxText is empty, on TPUs selective_op",
-           "chosen: the lightest that fits in memory; on TPUs full"),
+    Header(
+        ("recompute",),
+        "none, selective, selective_op or full; minimal of MaxText is empty, on TPUs selective_op",
+        "chosen: the lightest that fits in memory; on TPUs full",
+    ),
     Header(("recompute_share",), "share of the layers that recompute", "all; on some stacks as memory needs"),
     Header(("zero_stage",), "0, 1, 2 or 3, or fsdp", _STACK),
     Header(("seq_parallel", "sequence_parallel"), "yes or no, or the number of a variant", _STACK),
     Header(("overlap_dp",), "data-parallel messages overlapped: yes or no", _STACK),
     Header(("overlap_tp",), "tensor-parallel messages overlapped: yes or no", _STACK),
     Header(("offload_weights",), "weights kept on the host: yes or no", "no"),
-    Header(("offload_activations",), "activations kept on the host: yes or no",
-           "no, or chosen with an open recompute: as few as fit, on stacks that spill"),
+    Header(
+        ("offload_activations",),
+        "activations kept on the host: yes or no",
+        "no, or chosen with an open recompute: as few as fit, on stacks that spill",
+    ),
     Header(("offload_optimizer",), "optimizer state kept on the host: yes or no", "no"),
     Header(("host_update",), "offloaded optimizer state updated by the host: yes or no", "no"),
     Header(("precision",), "recipe of the matrix products: bf16, fp16, fp8, mxfp8, nvfp4, …", "bf16"),
@@ -70,28 +85,44 @@ READ = (
     Header(("ffn", "ffn_hidden"), "hidden size of the feed-forward block", f"{_OWN}, else 4 × hidden"),
     Header(("vocab",), "vocabulary", f"{_OWN}, else 51200"),
     Header(("first_dense",), "layers in front without experts, of a mixture", _OWN),
-    Header(("n_predict", "mtp_num_layers"), "tokens predicted beyond the next (multi-token prediction), of a mixture",
-           f"as remarks say (w/ MTP, w/o MTP), else {_OWN}; 0 with fewer layers than it has"),
+    Header(
+        ("n_predict", "mtp_num_layers"),
+        "tokens predicted beyond the next (multi-token prediction), of a mixture",
+        f"as remarks say (w/ MTP, w/o MTP), else {_OWN}; 0 with fewer layers than it has",
+    ),
     Header(("params_B",), "parameters in billions, to identify mixtures of experts outside the catalogue", "dense"),
     Header(("active_params_B",), "parameters per token in billions, for the same", "dense"),
     Header(("n_experts",), "experts; rows above 1 are skipped where the catalogue lacks the model", "dense"),
-    Header(("schedule",), "pipeline schedule: 1f1b, gpipe, zb-h1, zb-v, dualpipe, dualpipev",
-           "1f1b, interleaved with virtual stages"),
-    Header(("lora_rank",), "rank of adapters of queries, keys and values, the only weights that are trained",
-           "none, or as remarks say (LoRA)"),
-    Header(("frozen_bytes",), "bytes per frozen weight under adapters (QLoRA: 0.5)",
-           "2; 1 in fp8 submissions to MLPerf"),
-    Header(("document_tokens",), "tokens of the documents packed into a sequence, mean square over mean",
-           "a sequence is one; short ones in fine-tuning recipes of NeMo and Megatron-Bridge"),
+    Header(
+        ("schedule",),
+        "pipeline schedule: 1f1b, gpipe, zb-h1, zb-v, dualpipe, dualpipev",
+        "1f1b, interleaved with virtual stages",
+    ),
+    Header(
+        ("lora_rank",),
+        "rank of adapters of queries, keys and values, the only weights that are trained",
+        "none, or as remarks say (LoRA)",
+    ),
+    Header(
+        ("frozen_bytes",), "bytes per frozen weight under adapters (QLoRA: 0.5)", "2; 1 in fp8 submissions to MLPerf"
+    ),
+    Header(
+        ("document_tokens",),
+        "tokens of the documents packed into a sequence, mean square over mean",
+        "a sequence is one; short ones in fine-tuning recipes of NeMo and Megatron-Bridge",
+    ),
     Header(("note",), "remarks; fine-tuning and asynchronous tensor parallelism are read from it", ""),
     Header(("config_id",), "rows with the same id are measurements of one configuration", "each row stands alone"),
     Header(("attention_flops",), "attention in FLOP rates of the row: full, or causal (half)", "full"),
     Header(("metric",), "what was measured, with its value and unit", "dse predict needs none"),
     Header(("value",), "the measured value", ""),
     Header(("unit",), "its unit", "the usual one of the metric"),
-    *(Header((name,), f"measured {metric.replace('_', ' ')} in {unit}", "dse predict needs none")
-      for name, (metric, unit) in WIDE.items() if name.endswith("_measured")),
-)  # fmt: skip
+    *(
+        Header((name,), f"measured {metric.replace('_', ' ')} in {unit}", "dse predict needs none")
+        for name, (metric, unit) in WIDE.items()
+        if name.endswith("_measured")
+    ),
+)
 
 #: Columns of tables of serving, identified by a column ``isl``; device and model are named as above.
 SERVED = (

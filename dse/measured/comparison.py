@@ -137,9 +137,11 @@ def coverage(compared: Sequence[Comparison]) -> list[dict[str, Any]]:
 
 
 def validate(
-    paths: str | Path | Sequence[str | Path], output: str | Path | None = None, intervals: bool = False,
+    paths: str | Path | Sequence[str | Path],
+    output: str | Path | None = None,
+    intervals: bool = False,
     force: bool = False,
-) -> Report:  # fmt: skip
+) -> Report:
     """Compare predictions with the measurements of tables.
 
     Args:
@@ -326,9 +328,7 @@ def summary(compared: Sequence[Comparison]) -> dict[str, Any]:
 def _errors(errors: np.ndarray) -> dict[str, float | None]:
     """Mean and median absolute error, and mean error."""
     size = np.abs(errors)
-    return {
-        "mape": _or_none(size, np.mean), "median_ape": _or_none(size, np.median), "bias": _or_none(errors, np.mean)
-    }  # fmt: skip
+    return {"mape": _or_none(size, np.mean), "median_ape": _or_none(size, np.median), "bias": _or_none(errors, np.mean)}
 
 
 def _or_none(values: np.ndarray, statistic: Any) -> float | None:
@@ -378,11 +378,14 @@ def _compared_row(compared: Comparison) -> dict[str, Any]:
 
     row = compared.measurement.row
     return row.cells | {
-        "table": row.file, "metric_compared": compared.metric, "measured": text(compared.measured),
-        "predicted": text(compared.predicted), "error": text(compared.error),
+        "table": row.file,
+        "metric_compared": compared.metric,
+        "measured": text(compared.measured),
+        "predicted": text(compared.predicted),
+        "error": text(compared.error),
         "baseline_error": text(compared.baseline_error),
         **remarks_on(compared.prediction, compared.skip),
-    }  # fmt: skip
+    }
 
 
 def write_lines(path: str | Path, rows: list[dict[str, Any]], force: bool) -> None:

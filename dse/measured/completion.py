@@ -51,8 +51,9 @@ class Candidates:
         """Candidate designs, in order."""
         return [
             Design(workload=self.workload, system=self.system, software=tier.software, mapping=mapping)
-            for tier in self.tiers.values() for mapping in tier.mappings
-        ]  # fmt: skip
+            for tier in self.tiers.values()
+            for mapping in tier.mappings
+        ]
 
     @property
     def design(self) -> Design:
@@ -271,7 +272,14 @@ def _workload(cells: Cells, lookup: Lookup, software: Software) -> Workload:
     side_by_side = 1.0 if pods.is_of_default_layers(name) else None
     gpt = float(shape["ffn_hidden"] == 4.0 * shape["hidden"])
     return Workload(
-        **shape, gated=1.0 - gpt, tied_embeddings=gpt, learned_positions=gpt, rotary=1.0 - gpt, relative_positions=0.0,
-        dropout=gpt * float(software.attention == Attention.unfused), window=shape["seq_len"], local_layers=0.0,
+        **shape,
+        gated=1.0 - gpt,
+        tied_embeddings=gpt,
+        learned_positions=gpt,
+        rotary=1.0 - gpt,
+        relative_positions=0.0,
+        dropout=gpt * float(software.attention == Attention.unfused),
+        window=shape["seq_len"],
+        local_layers=0.0,
         parallel_block=side_by_side,
-    )  # fmt: skip
+    )

@@ -79,18 +79,14 @@ def _case(rows: list[Row], reference: list[Row]) -> Case:
     except Skip as skip:
         unread = (Measurement(r, r.get("metric"), Meaning(r.get("metric"), r.get("metric")), np.nan) for r in rows)
         return Case(tuple(rows), tuple(unread), "energy", skip)
-    measured = (
-        Measurement(row, row.get("metric"), Meaning(metric, metric), value) for row, metric, value in figures
-    )
+    measured = (Measurement(row, row.get("metric"), Meaning(metric, metric), value) for row, metric, value in figures)
     return Case(tuple(rows), tuple(measured), "energy", study)
 
 
 def predict(known: Sequence[tuple[Case, RelativeStudy]], _: Study) -> list[Prediction]:
     """Relative figures of power limits and clocks."""
     found = relative([study for _, study in known])
-    return [
-        Prediction(case, study.designs[0], metrics) for (case, study), metrics in zip(known, found, strict=True)
-    ]
+    return [Prediction(case, study.designs[0], metrics) for (case, study), metrics in zip(known, found, strict=True)]
 
 
 def relative(studies: Sequence[RelativeStudy]) -> list[dict[str, float]]:
@@ -115,9 +111,10 @@ def frugal_end(times: np.ndarray, powers: np.ndarray) -> dict[str, float]:
     energies = times * powers
     least = int(np.argmin(energies))
     return dict(
-        relative_time=float(times[least] / times[-1]), relative_energy=float(energies[least] / energies[-1]),
+        relative_time=float(times[least] / times[-1]),
+        relative_energy=float(energies[least] / energies[-1]),
         best_clock=float(CLOCKS[least]),
-    )  # fmt: skip
+    )
 
 
 # Rows of studies
@@ -155,16 +152,25 @@ def read_power_limit(rows: list[Row], reference: list[Row]) -> tuple[RelativeStu
     if tokens is None:
         raise Skip("unknown data set", row.get("model"))
     base = design(
-        workload="bert-base", system=device, software="pytorch-eager", seq_len=tokens, window=tokens, vocab=1,
-        global_batch=batch, micro_batch=batch, precision="fp32", limit=positive(reference[0], SIGN),
-    )  # fmt: skip
+        workload="bert-base",
+        system=device,
+        software="pytorch-eager",
+        seq_len=tokens,
+        window=tokens,
+        vocab=1,
+        global_batch=batch,
+        micro_batch=batch,
+        precision="fp32",
+        limit=positive(reference[0], SIGN),
+    )
     own = replace(base, {_LIMIT: limit})
     names = {"time_per_epoch": "relative_time", "avg_power_total": "relative_power"}
     over = {r.get("metric"): positive(r, "value") for r in reference}
     figures = [
         (r, names[r.get("metric")], positive(r, "value") / over[r.get("metric")])
-        for r in rows if r.get("metric") in names and r.get("metric") in over
-    ]  # fmt: skip
+        for r in rows
+        if r.get("metric") in names and r.get("metric") in over
+    ]
     group = row.get("gpu"), row.get("model"), row.get("batch")
     return RelativeStudy(device, group, (own, base), clocks=False), figures
 
@@ -192,15 +198,31 @@ def decoder_layer(model: str, tokens: float, device: str = "a30") -> Design:
     layer of 175B would not fit. A looped layer is not bound by its host.
     """
     return design(
-        workload=model, system=device, software="pytorch-eager", seq_len=tokens, window=tokens, vocab=1, n_layers=1,
-        global_batch=LOOPS, micro_batch=1, precision="fp16", gradient_bytes=2.0, host_time=0.0, step_overhead=0.0,
+        workload=model,
+        system=device,
+        software="pytorch-eager",
+        seq_len=tokens,
+        window=tokens,
+        vocab=1,
+        n_layers=1,
+        global_batch=LOOPS,
+        micro_batch=1,
+        precision="fp16",
+        gradient_bytes=2.0,
+        host_time=0.0,
+        step_overhead=0.0,
         limit=_A30_LIMIT,
-    )  # fmt: skip
+    )
 
 
 _READERS = {"Zeus_power_trace": read_power_limit, "Froening_A30_DVFS": read_clocks}
 
 KIND = TableKind(
-    "energy", TRAINING, lambda columns: SIGN in columns, read, lambda case, _: unless_skipped(case.known), predict,
+    "energy",
+    TRAINING,
+    lambda columns: SIGN in columns,
+    read,
+    lambda case, _: unless_skipped(case.known),
+    predict,
     lambda case: METRICS,
 )

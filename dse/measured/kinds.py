@@ -43,15 +43,15 @@ def read_cases(path: str | Path, measured: bool = True) -> list[Case]:
     kind = kind_of(columns)
     if measured and kind is steps.KIND and not set(columns) & {*WIDE, "metric"}:
         raise InputError(
-            f"{path}: columns", ", ".join(columns), "…_measured columns, or metric, value and unit",
+            f"{path}: columns",
+            ", ".join(columns),
+            "…_measured columns, or metric, value and unit",
             f"call the measured column {next(iter(WIDE))}, say (dse validate --columns); dse predict needs none",
-        )  # fmt: skip
+        )
     return kind.read(columns, rows)
 
 
-def predict_cases(
-    cases: Sequence[Case], lookup: Lookup | None = None, study: Study | None = None
-) -> list[Prediction]:
+def predict_cases(cases: Sequence[Case], lookup: Lookup | None = None, study: Study | None = None) -> list[Prediction]:
     """One prediction per configuration, in order; nothing raises.
 
     Args:

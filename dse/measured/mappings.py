@@ -102,12 +102,22 @@ def mappings(
         sequence = _given(split_sequence, default("sequence_parallel") * fits) if tp > 1 else 0.0
         found += [
             Mapping(
-                tp=tp, pp=pp, dp=dp, micro_batch=batch, virtual_stages=stages, recompute=policy, dp_replicate=slices,
-                recompute_share=share, offload_activations=host, sequence_parallel=sequence, **overlap, **fixed,
+                tp=tp,
+                pp=pp,
+                dp=dp,
+                micro_batch=batch,
+                virtual_stages=stages,
+                recompute=policy,
+                dp_replicate=slices,
+                recompute_share=share,
+                offload_activations=host,
+                sequence_parallel=sequence,
+                **overlap,
+                **fixed,
             )
             for batch, stages in schedules(cells, workload, pp, dp)
             for policy, share, host in policies
-        ]  # fmt: skip
+        ]
     if not found:
         batch = counted(workload.global_batch, "sequence")
         raise Skip("no mapping fits", f"{counted(devices, 'device')}, {batch} a step")
@@ -206,9 +216,7 @@ def recompute(cells: Cells, default: Default) -> list[tuple[float, float]]:
     return [*policies["none"], *policies["selective"], (float(Recompute.full), 1.0)]
 
 
-def spilled(
-    cells: Cells, policies: list[tuple[float, float]], default: Default
-) -> list[tuple[float, float, float]]:
+def spilled(cells: Cells, policies: list[tuple[float, float]], default: Default) -> list[tuple[float, float, float]]:
     """Recompute policies with the share of the activations on the host.
 
     Where both are open, a stack with activation offload moves as little as memory allows before it recomputes layers,

@@ -29,9 +29,11 @@ def mixed(cells: Cells, workload: Workload) -> Workload:
     first_dense = experts.first_dense if stated is None else stated
     imbalance = cells.number("imbalance", least=1.0)
     found = dataclasses.replace(
-        experts, first_dense=first_dense, n_predict=_further(cells, experts.n_predict),
+        experts,
+        first_dense=first_dense,
+        n_predict=_further(cells, experts.n_predict),
         imbalance=experts.imbalance if imbalance is None else imbalance,
-    )  # fmt: skip
+    )
     return dataclasses.replace(workload, experts=found)
 
 

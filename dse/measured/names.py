@@ -88,9 +88,7 @@ class Lookup:
         """Whether a source is one of a stack's measured ones, or of those that it was fitted to."""
         entry = self.entry("software", stack)
         prefixes = (prefix.partition("|")[0] for prefix in entry.measured_sources)
-        return any(_names(prefix, source, "") for prefix in prefixes) or source in entry.value(
-            "calibrated.sources", ()
-        )
+        return any(_names(prefix, source, "") for prefix in prefixes) or source in entry.value("calibrated.sources", ())
 
     def by_source(self, kind: str, source: str, accelerator: str = "", note: str = "") -> str:
         """Slug of the system with this accelerator (or the stack) with this source in its ``sources``.
@@ -98,10 +96,13 @@ class Lookup:
         ``sources`` are prefixes; ``SOURCE | WORDS`` matches rows of SOURCE with these words in note or device.
         """
         return next(
-            (slug for prefix, k, slug, device in self.sources
-             if k == kind and device == accelerator and _names(prefix, source, note)),
+            (
+                slug
+                for prefix, k, slug, device in self.sources
+                if k == kind and device == accelerator and _names(prefix, source, note)
+            ),
             "",
-        )  # fmt: skip
+        )
 
     def relative(self, name: str) -> Workload | None:
         """A workload of the same family, by the first word (``llama``, ``nemotron``): a dense one before others."""

@@ -20,9 +20,13 @@ REFUSED = "beats a perfect roofline"
 _FIRST = "time_to_first_token"
 #: Metric → whether higher is better.
 _BOUNDED = {
-    "time_per_output_token": False, "inter_token_latency": False, _FIRST: False, "request_latency": False,
-    "output_tokens_per_second": True, "output_tokens_per_second_per_device": True,
-}  # fmt: skip
+    "time_per_output_token": False,
+    "inter_token_latency": False,
+    _FIRST: False,
+    "request_latency": False,
+    "output_tokens_per_second": True,
+    "output_tokens_per_second_per_device": True,
+}
 
 _least = ScalarFunction(lambda design: (least(design), None), None)
 

@@ -24,10 +24,17 @@ SIGN = "isl"
 
 #: Metrics of a row.
 METRICS = (
-    "time_per_output_token", "inter_token_latency", "time_to_first_token", "request_latency",
-    "output_tokens_per_second", "output_tokens_per_second_per_device", "concurrency_limit", "peak_memory",
-    "energy_per_output_token", "average_power",
-)  # fmt: skip
+    "time_per_output_token",
+    "inter_token_latency",
+    "time_to_first_token",
+    "request_latency",
+    "output_tokens_per_second",
+    "output_tokens_per_second_per_device",
+    "concurrency_limit",
+    "peak_memory",
+    "energy_per_output_token",
+    "average_power",
+)
 
 _TOKEN = "time_per_output_token"
 _FIRST, _RATE = "time_to_first_token", "output_tokens_per_second"
@@ -151,13 +158,23 @@ def bytes_over_bandwidth(design: Design, metric: str) -> float:
     rate = float(mapping.dp) * (1.0 / cache if offline else sequences / token)
     devices = float(design.system.n_devices)
     return {
-        _FIRST: weights * float(requests.prompt_tokens), "request_latency": token * float(requests.output_tokens),
-        "peak_memory": held, _RATE: rate, f"{_RATE}_per_device": rate / devices,
-        "concurrency_limit": 1.0, _POWER: devices, _ENERGY: devices / rate,
-    }.get(metric, token)  # fmt: skip
+        _FIRST: weights * float(requests.prompt_tokens),
+        "request_latency": token * float(requests.output_tokens),
+        "peak_memory": held,
+        _RATE: rate,
+        f"{_RATE}_per_device": rate / devices,
+        "concurrency_limit": 1.0,
+        _POWER: devices,
+        _ENERGY: devices / rate,
+    }.get(metric, token)
 
 
 KIND = TableKind(
-    "serving", SERVING, lambda columns: SIGN in columns, read,
-    lambda case, lookup: complete(case.row, lookup, case.known), predict, lambda case: METRICS,
+    "serving",
+    SERVING,
+    lambda columns: SIGN in columns,
+    read,
+    lambda case, lookup: complete(case.row, lookup, case.known),
+    predict,
+    lambda case: METRICS,
 )

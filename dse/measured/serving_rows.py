@@ -135,10 +135,23 @@ def complete(row: Row, lookup: Lookup, twin: bool | None = None) -> Candidates:
             experts = dataclasses.replace(experts, ep=tp * dp, etp=1.0)
         software = dataclasses.replace(software, experts=lookup.expert_kernels(stack))
     mapping = Mapping(
-        tp=tp, pp=pp, dp=dp, cp=1.0, micro_batch=1.0, virtual_stages=1.0, recompute=0.0, recompute_share=1.0,
-        sequence_parallel=0.0, zero_stage=0.0, overlap_dp=0.0, overlap_tp=0.0, placement=0.0, precision=code,
-        experts=experts, serving=serving,
-    )  # fmt: skip
+        tp=tp,
+        pp=pp,
+        dp=dp,
+        cp=1.0,
+        micro_batch=1.0,
+        virtual_stages=1.0,
+        recompute=0.0,
+        recompute_share=1.0,
+        sequence_parallel=0.0,
+        zero_stage=0.0,
+        overlap_dp=0.0,
+        overlap_tp=0.0,
+        placement=0.0,
+        precision=code,
+        experts=experts,
+        serving=serving,
+    )
     if row.source.startswith(_WHOLE_CACHES):
         workload = dataclasses.replace(workload, local_layers=0.0)
     workload = dataclasses.replace(workload, requests=requests)
@@ -302,10 +315,15 @@ def _requests(cells: Cells) -> Requests:
     if batch is None and load is not Load.offline:
         raise Skip("no concurrency stated")
     return Requests(
-        prompt_tokens=prompt, output_tokens=max(answer, 1.0), concurrency=batch or 1.0, load=float(load), burst=burst,
-        queue=cells.number("queue") or 0.0, longest_answer=cells.number("longest_answer") or 0.0,
+        prompt_tokens=prompt,
+        output_tokens=max(answer, 1.0),
+        concurrency=batch or 1.0,
+        load=float(load),
+        burst=burst,
+        queue=cells.number("queue") or 0.0,
+        longest_answer=cells.number("longest_answer") or 0.0,
         sampled=1.0 if cells.flag("sampled") else None,
-    )  # fmt: skip
+    )
 
 
 def _load(source: str, kind: str) -> Load:

@@ -18,9 +18,16 @@ _GIB = 2.0**30
 
 #: Metrics written as ``pred_<metric>`` columns.
 PREDICTED = (
-    "step_time", "tokens_per_second", "tokens_per_second_per_device", "peak_memory", "peak_memory_state",
-    "peak_memory_activations", "mfu", "mfu_causal", "hfu",
-)  # fmt: skip
+    "step_time",
+    "tokens_per_second",
+    "tokens_per_second_per_device",
+    "peak_memory",
+    "peak_memory_state",
+    "peak_memory_activations",
+    "mfu",
+    "mfu_causal",
+    "hfu",
+)
 
 
 def predict(known: Sequence[tuple[Case, Candidates]], study: Study) -> list[Prediction]:
@@ -74,9 +81,13 @@ def _choose(
     if uneven[chosen]:
         note = "; ".join(filter(None, (note, "stages differ by a layer")))
     return Prediction(
-        case, designs[chosen], {name: float(values[chosen]) for name, values in metrics.items()},
-        _completed(candidates, mappings[chosen]), note, stack=candidates.stack,
-    )  # fmt: skip
+        case,
+        designs[chosen],
+        {name: float(values[chosen]) for name, values in metrics.items()},
+        _completed(candidates, mappings[chosen]),
+        note,
+        stack=candidates.stack,
+    )
 
 
 def _first_tier(candidates: Candidates, fits: np.ndarray) -> tuple[np.ndarray, str]:
@@ -118,6 +129,11 @@ def _sentence(bits: int, study: Study) -> str:
 
 
 KIND = TableKind(
-    "steps", TRAINING, lambda columns: True, lambda columns, rows: cases_of(rows, step_figures, "steps"), complete,
-    predict, lambda case: PREDICTED,
+    "steps",
+    TRAINING,
+    lambda columns: True,
+    lambda columns, rows: cases_of(rows, step_figures, "steps"),
+    complete,
+    predict,
+    lambda case: PREDICTED,
 )

@@ -121,6 +121,7 @@ _BY_DIMENSION = {
 #: Unit → quantity and size.
 _UNITS = {unit: (what, size) for what, units in _BY_DIMENSION.items() for unit, size in units.items()}
 
+
 @dataclasses.dataclass(frozen=True)
 class Measurement:
     """One measured figure of a configuration, in SI; ``skip``: reason not to compare it."""
@@ -250,9 +251,7 @@ def positive(row: Row, column: str) -> float:
 
 def cases_of(rows: Iterable[Row], figures: Callable[[Row], Sequence[Measurement]], kind: str) -> list[Case]:
     """Configurations of the rows of a table, in order, with the figures of each row."""
-    return [
-        Case(tuple(group), tuple(m for row in group for m in figures(row)), kind) for group in group_rows(rows)
-    ]
+    return [Case(tuple(group), tuple(m for row in group for m in figures(row)), kind) for group in group_rows(rows)]
 
 
 def step_figures(row: Row) -> list[Measurement]:
@@ -270,9 +269,7 @@ def measurement(row: Row, name: str, meanings: Mapping[str, Meaning]) -> Measure
     return _measurement(row, name, row.get("value"), row.get("unit"), meanings)
 
 
-def _measurement(
-    row: Row, name: str, text: str, unit: str, meanings: Mapping[str, Meaning] = MEANINGS
-) -> Measurement:
+def _measurement(row: Row, name: str, text: str, unit: str, meanings: Mapping[str, Meaning] = MEANINGS) -> Measurement:
     meaning = meanings.get(name)
     if meaning is None:
         return Measurement(row, name, Meaning(name, name), math.nan, Skip("unknown metric", name))

@@ -19,11 +19,15 @@ def asked(mapping: Mapping[str, Any]) -> dict[str, Any]:
     recompute = mapping["recompute"]
     offloaded = mapping["offload_weights"] + mapping["offload_activations"] + mapping["offload_optimizer"]
     named = {} if mapping.get("schedule") is None else {"schedule": mapping["schedule"]}
-    return {name: mapping[name] for name in LIMITED} | named | {
-        # 1 at code 1, between 1 and 2 at code 3, 0 at codes 0 and 2, more than any stack has at those of experts.
-        "selective_recompute": recompute * (2.0 - recompute) * (1.0 - 0.75 * (recompute - 1.0)),
-        "offload": offloaded / 3.0,
-    }
+    return (
+        {name: mapping[name] for name in LIMITED}
+        | named
+        | {
+            # 1 at code 1, between 1 and 2 at code 3, 0 at codes 0 and 2, more than any stack has at those of experts.
+            "selective_recompute": recompute * (2.0 - recompute) * (1.0 - 0.75 * (recompute - 1.0)),
+            "offload": offloaded / 3.0,
+        }
+    )
 
 
 def lacking(mapping: Mapping[str, Any], can: Mapping[str, Any]) -> dict[str, Any]:

@@ -107,8 +107,9 @@ def power_of_two(value: Scalar) -> Scalar:
 
 #: Bytes of a float → the integer of its bits, and those of its exponent (IEEE 754).
 _EXPONENT: dict[int, tuple[Any, Any]] = {
-    4: (jnp.int32, np.int32(0x7F800000)), 8: (jnp.int64, np.int64(0x7FF0000000000000)),
-}  # fmt: skip
+    4: (jnp.int32, np.int32(0x7F800000)),
+    8: (jnp.int64, np.int64(0x7FF0000000000000)),
+}
 
 
 def ceiling(value: Scalar) -> Scalar:

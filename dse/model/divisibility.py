@@ -50,9 +50,12 @@ EXPERT_SHAPE_PATHS = tuple(f"workload.experts.{name}" for name in _OF_EXPERTS)
 #: Leaf of the field before the last, of serving designs; and of the last, whether the stack takes any layout of layers.
 COPIES_PATH, UNEVEN_PATH = "mapping.serving.redundant_experts", "software.uneven_layers"
 SHAPE_PATHS = (
-    *(f"workload.{name}" for name in Shape._fields[:6]), "system.n_devices", *EXPERT_SHAPE_PATHS, COPIES_PATH,
+    *(f"workload.{name}" for name in Shape._fields[:6]),
+    "system.n_devices",
+    *EXPERT_SHAPE_PATHS,
+    COPIES_PATH,
     UNEVEN_PATH,
-)  # fmt: skip
+)
 
 
 class Rule(NamedTuple):

@@ -75,9 +75,7 @@ def stage_domain(mapping: Mapping, domain: Scalar) -> Scalar:
     return jnp.where(mapping.placement == float(Placement.tp_cp_pp_dp), inside, domain)
 
 
-def in_a_row(
-    size: Scalar, stride: Scalar, domain: Scalar, reach: Callable[..., Reach | None]
-) -> Group:
+def in_a_row(size: Scalar, stride: Scalar, domain: Scalar, reach: Callable[..., Reach | None]) -> Group:
     """The group of ``size`` devices, ``stride`` apart; ``reach`` as of :func:`dse.model.links.reach_in`."""
     return Group(size, members_within(size, stride, domain), reach=reach((stride, size)))
 

@@ -260,9 +260,7 @@ def lay_out_partitions(design: Design, named: PipelineLayout) -> Partitions | No
     return Partitions(weights[0], gradients[0], weights[1], gradients[1])
 
 
-def lay_out_experts(
-    design: Design, tokens: Scalar, stages: StageLayers, named: PipelineLayout
-) -> ExpertLayout:
+def lay_out_experts(design: Design, tokens: Scalar, stages: StageLayers, named: PipelineLayout) -> ExpertLayout:
     """Sizes and groups of experts, for ``tokens`` of a device.
 
     Placement over the devices of a stage: members of an expert, then ep, then replicas.

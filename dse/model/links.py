@@ -104,9 +104,12 @@ def _choose(links: Links, edges: tuple[Scalar, ...], runs: tuple[Run, ...]) -> R
         Topology.torus: _on_torus(links, edges, runs), Topology.hypercube: _on_hypercube(links, edges[-1], runs),
         Topology.cube_mesh: _on_cube_mesh(links, edges[-1], runs),
     }  # fmt: skip
-    return Reach(*(
-        choose(links.topology, dict(zip(shapes, shares, strict=True))) for shares in zip(*shapes.values(), strict=True)
-    ))  # fmt: skip
+    return Reach(
+        *(
+            choose(links.topology, dict(zip(shapes, shares, strict=True)))
+            for shares in zip(*shapes.values(), strict=True)
+        )
+    )
 
 
 def along(links: Links, low: Scalar, high: Scalar, runs: tuple[Run, ...]) -> TorusAxis:

@@ -20,8 +20,12 @@ PAIRED = (Schedule.dualpipe, Schedule.dualpipev)
 DEFERRING = (Schedule.zb_h1, *FOLDED)
 #: Model chunks per device, where a schedule fixes them.
 CHUNKS = {
-    Schedule.gpipe: 1.0, Schedule.zb_h1: 1.0, Schedule.zb_v: 2.0, Schedule.dualpipe: 1.0, Schedule.dualpipev: 2.0,
-}  # fmt: skip
+    Schedule.gpipe: 1.0,
+    Schedule.zb_h1: 1.0,
+    Schedule.zb_v: 2.0,
+    Schedule.dualpipe: 1.0,
+    Schedule.dualpipev: 2.0,
+}
 
 
 def among(code: Any, schedules: tuple[Schedule, ...]) -> Any:

@@ -49,9 +49,7 @@ def chunk_layers(workload: Workload, mapping: Mapping) -> StageLayers:
     return stage_layers(workload.blocks, mapping.pp, mapping.virtual_stages, workload.predicted)
 
 
-def stage_layers(
-    n_layers: Scalar, pp: Scalar, virtual_stages: Scalar, n_predict: Scalar = 0.0
-) -> StageLayers:
+def stage_layers(n_layers: Scalar, pp: Scalar, virtual_stages: Scalar, n_predict: Scalar = 0.0) -> StageLayers:
     """Layers over ``p`` stages of ``v`` chunks: at most ``ceil(L / (p v))`` per chunk.
 
     The last chunk is the first with a layer less, for head and loss, then the first chunk, for the embedding

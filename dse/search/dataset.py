@@ -67,11 +67,12 @@ def _history(problem: Problem, found: list[MethodResult]) -> dict[str, Variable]
     dims, no_units = ("searcher", "seed", "step"), {"units": "1"}
     of_each = {
         "best_objective" + (f"_{place + 1}" if place else ""): Variable(
-            dims, best[place],
+            dims,
+            best[place],
             {"units": objective.expression.units, "long_name": f"best feasible {objective.expression.text} so far"},
         )
         for place, objective in enumerate(objectives)
-    }  # fmt: skip
+    }
     return of_each | {
         "evaluations": Variable(
             ("searcher", "step"), evaluations, no_units | {"long_name": "evaluations of a seed so far"}
@@ -122,7 +123,11 @@ def _reached(fronts: list[MethodFront]) -> dict[str, Variable]:
 
 
 def _designs(
-    problem: Problem, points: Point, metrics: dict[str, np.ndarray], dims: tuple[str, ...], shape: tuple[int, ...],
+    problem: Problem,
+    points: Point,
+    metrics: dict[str, np.ndarray],
+    dims: tuple[str, ...],
+    shape: tuple[int, ...],
     prefix: str,
 ) -> dict[str, Variable]:
     """Axes and metrics of designs."""

@@ -127,9 +127,16 @@ def _begin(space: Space, seeds: Array, *, run: Run) -> Any:
 
 
 def _learn_and_ask(
-    space: Space, weights: Array, seeds: Array, state: Any, points: Point, found: tuple[Evaluation, Values],
-    step: Array, *, run: Run,
-) -> tuple[Any, AskedPoints]:  # fmt: skip
+    space: Space,
+    weights: Array,
+    seeds: Array,
+    state: Any,
+    points: Point,
+    found: tuple[Evaluation, Values],
+    step: Array,
+    *,
+    run: Run,
+) -> tuple[Any, AskedPoints]:
     """Learn from the evaluation of step number ``step`` and ask for the next; below 0 nothing is learnt."""
 
     def one(

@@ -192,8 +192,9 @@ class StructuresEvaluator:
         """Evaluation, and slopes where a penalty is given."""
         structure, n_objectives = np.asarray(values[STRUCTURE]), len(self.program.objectives)
         length = len(structure)
-        found: Any = Evaluation(np.zeros((length, n_objectives), np.float32), np.zeros(length, np.float32),
-                                np.zeros(length, np.int32))  # fmt: skip
+        found: Any = Evaluation(
+            np.zeros((length, n_objectives), np.float32), np.zeros(length, np.float32), np.zeros(length, np.int32)
+        )
         by_leaf = {path: np.zeros(length, np.float32) for path in (values if penalty else ())}
         for number, (one, paths) in enumerate(zip(self._each, self._paths, strict=True)):
             places = np.flatnonzero(structure[:count] == number)
@@ -271,8 +272,9 @@ def _differentiate_blocks(
 #: Programs that run fast, and programs that compile fast.
 _evaluations, _evaluations_soon, _slopes, _slopes_soon = (
     persistent_jit("program", "block", quickly=quickly)(function)
-    for function in (_evaluate_blocks, _differentiate_blocks) for quickly in (False, True)
-)  # fmt: skip
+    for function in (_evaluate_blocks, _differentiate_blocks)
+    for quickly in (False, True)
+)
 
 
 def _block(whole: Any, i: Array, block: int) -> Any:

@@ -98,9 +98,12 @@ def with_metrics(problem: Problem, found: list[MethodResult]) -> list[MethodResu
 
 
 def of_methods(
-    problem: Problem, found: list[MethodResult], seconds: dict[str, float], output: Path | None,
+    problem: Problem,
+    found: list[MethodResult],
+    seconds: dict[str, float],
+    output: Path | None,
     proof: Proof | None = None,
-) -> Outcome:  # fmt: skip
+) -> Outcome:
     """The outcome of the methods' results, and of a proof of them."""
     reasons = np.sum([f.progressed.reasons for f in found], axis=0)
     designs, whole = _designs(problem, found), several.front(found)
@@ -112,9 +115,7 @@ def of_methods(
         designs=designs,
         evaluations={f.method: f.all_evaluations for f in found},
         feasible={f.method: int(f.progressed.history["feasible"].sum()) for f in found},
-        reasons={
-            name: int(count) for name, count in zip(problem.study.reason_bits, reasons, strict=True) if count
-        },
+        reasons={name: int(count) for name, count in zip(problem.study.reason_bits, reasons, strict=True) if count},
         objectives=several.texts(problem),
         front_size=len(whole.objectives),
         front_distinct=distinct,

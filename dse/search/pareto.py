@@ -67,9 +67,7 @@ def _volume(points: np.ndarray, reference: np.ndarray) -> float:
         return float(np.sum((reference[0] - points[:, 0]) * (above - points[:, 1])))
     points = points[np.argsort(points[:, -1], kind="stable")]
     depths = np.diff(np.append(points[:, -1], reference[-1]))
-    return sum(
-        depth * _volume(points[: i + 1, :-1], reference[:-1]) for i, depth in enumerate(depths) if depth > 0
-    )
+    return sum(depth * _volume(points[: i + 1, :-1], reference[:-1]) for i, depth in enumerate(depths) if depth > 0)
 
 
 def reference(front: np.ndarray) -> np.ndarray:

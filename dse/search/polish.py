@@ -50,8 +50,9 @@ def polish(problem: Problem, best: Best, weights: np.ndarray) -> Polished:
     every = [_polished(problem, jax.tree.map(lambda a, i=i: a[i], best), own, fronts) for i, own in enumerate(weights)]
     return Polished(
         jax.tree.map(lambda *arrays: np.stack(arrays), *(found for found, _ in every)),
-        np.array([count for _, count in every]), tuple(fronts),
-    )  # fmt: skip
+        np.array([count for _, count in every]),
+        tuple(fronts),
+    )
 
 
 def of_ends(problem: Problem, front: Front) -> Polished:

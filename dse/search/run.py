@@ -47,6 +47,7 @@ from dse.sweep.store.parts import lock_output, parts_folder
 if TYPE_CHECKING:
     import xarray as xr
 
+
 class SearchInterrupted(Exception):  # noqa: N818 - what happened, not an error
     """A search was stopped; a rerun goes on from the last checkpoint."""
 
@@ -157,9 +158,13 @@ def perform(task: Problem, options: SearchOptions) -> tuple[Labelled, Outcome]:
 
 
 def _written(
-    task: Problem, found: list[MethodResult], seconds: dict[str, float], target: Path | None, options: SearchOptions,
+    task: Problem,
+    found: list[MethodResult],
+    seconds: dict[str, float],
+    target: Path | None,
+    options: SearchOptions,
     proof: proofs.Proof | None = None,
-) -> tuple[Labelled, Outcome]:  # fmt: skip
+) -> tuple[Labelled, Outcome]:
     """Results of methods, with what is proven of them, verified and in their file."""
     outcome.verify(task, _reported(task, found))
     found = outcome.with_metrics(task, found)
@@ -317,9 +322,13 @@ def _added(done: Progressed, chunk: Chunk, count: int, one: Driver | HostDriver)
     if chunk.batches is not None:
         front = pareto.joined(front, pareto.of_evaluated(*chunk.batches))
     return Progressed(
-        done.steps + count, one.state_arrays(), history, done.reasons + chunk.rows.reasons.sum(axis=(0, 1)),
-        *front, told,
-    )  # fmt: skip
+        done.steps + count,
+        one.state_arrays(),
+        history,
+        done.reasons + chunk.rows.reasons.sum(axis=(0, 1)),
+        *front,
+        told,
+    )
 
 
 def _front_of(done: Progressed) -> Front:
@@ -348,13 +357,20 @@ def _progress(
     least = done.history["objectives"].min(axis=(0, 1)).tolist()
     first_one, *others = (
         Reached(
-            objective.expression.text, objective.sign * value if math.isfinite(value) else None,
+            objective.expression.text,
+            objective.sign * value if math.isfinite(value) else None,
             objective.expression.written,
         )
         for objective, value in zip(task.program.objectives, least, strict=True)
-    )  # fmt: skip
+    )
     return SearchProgress(
-        method=name, share=share, rate=(done.steps - first) * a_step / max(seconds, 1e-9),
-        evaluations=done.steps * a_step, best=first_one.value, objective=first_one.objective, units=first_one.units,
-        others=tuple(others), front_size=len(done.objectives),
-    )  # fmt: skip
+        method=name,
+        share=share,
+        rate=(done.steps - first) * a_step / max(seconds, 1e-9),
+        evaluations=done.steps * a_step,
+        best=first_one.value,
+        objective=first_one.objective,
+        units=first_one.units,
+        others=tuple(others),
+        front_size=len(done.objectives),
+    )

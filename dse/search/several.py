@@ -79,13 +79,17 @@ def front_designs(problem: Problem, found: list[MethodResult], whole: Front) -> 
     columns, metrics = axis_columns(problem, points), problem.metrics(points)
     designs = []
     for i, objectives in enumerate(whole.objectives[chosen.positions]):
-        designs.append(FrontDesign(
-            objectives=tuple(map(float, signs(problem) * objectives)),
-            best_in=tuple(text for text, at in zip(texts(problem), chosen.best, strict=True) if at == i),
-            methods=tuple(one.method for one in found if np.any(np.all(one.front.objectives == objectives, axis=1))),
-            labels={axis.name: column[i].item() for axis, column in columns},
-            metrics={name: float(values[i]) for name, values in metrics.items()},
-        ))  # fmt: skip
+        designs.append(
+            FrontDesign(
+                objectives=tuple(map(float, signs(problem) * objectives)),
+                best_in=tuple(text for text, at in zip(texts(problem), chosen.best, strict=True) if at == i),
+                methods=tuple(
+                    one.method for one in found if np.any(np.all(one.front.objectives == objectives, axis=1))
+                ),
+                labels={axis.name: column[i].item() for axis, column in columns},
+                metrics={name: float(values[i]) for name, values in metrics.items()},
+            )
+        )
     return tuple(designs), chosen.distinct
 
 

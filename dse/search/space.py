@@ -43,12 +43,26 @@ class Point(NamedTuple, Generic[ArrayT]):
 @functools.partial(
     jax.tree_util.register_dataclass,
     data_fields=[
-        "columns", "shape_of", "children", "row_of_leaf", "ranks", "neighbour_rows", "pattern", "twin",
-        "option_digits", "designs_before", "first_leaf", "listed_columns", "low", "span", "structure", "has_digits",
+        "columns",
+        "shape_of",
+        "children",
+        "row_of_leaf",
+        "ranks",
+        "neighbour_rows",
+        "pattern",
+        "twin",
+        "option_digits",
+        "designs_before",
+        "first_leaf",
+        "listed_columns",
+        "low",
+        "span",
+        "structure",
+        "has_digits",
         "has_reals",
     ],
     meta_fields=["sizes", "radices", "row_digit", "level_of", "names", "paths", "logs", "n_designs"],
-)  # fmt: skip
+)
 @dataclasses.dataclass(frozen=True)
 class Space:
     """The tables of a space; a *leaf* below is a row of degrees that is valid for a shape."""
@@ -199,8 +213,9 @@ def values(space: Space, point: Point) -> dict[str, Array]:
     """Full path → values of every leaf that the space sets: arrays [...]."""
     found = {
         path: _at(column, point.digits[..., digit])
-        for digit, columns in enumerate(space.columns) for path, column in columns.items()
-    }  # fmt: skip
+        for digit, columns in enumerate(space.columns)
+        for path, column in columns.items()
+    }
     found |= real_values(space, point.reals)
     if space.structure is not None:
         found[STRUCTURE] = _at(space.structure, _shape(space, point.digits[..., : space.row_digit])).astype(jnp.float32)
@@ -216,9 +231,10 @@ def _at(table: Array, *places: Array) -> Array:
         return np.asarray(table)[places]
     n, ndim = len(places), places[0].ndim
     dimensions = lax.GatherDimensionNumbers(
-        offset_dims=tuple(range(ndim, ndim + table.ndim - n)), collapsed_slice_dims=tuple(range(n)),
+        offset_dims=tuple(range(ndim, ndim + table.ndim - n)),
+        collapsed_slice_dims=tuple(range(n)),
         start_index_map=tuple(range(n)),
-    )  # fmt: skip
+    )
     index = lax.concatenate([lax.expand_dims(place, (ndim,)) for place in places], ndim)
     return lax.gather(table, index, dimensions, (*[1] * n, *table.shape[n:]), mode="promise_in_bounds")
 

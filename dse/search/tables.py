@@ -149,7 +149,7 @@ def _leaves(grid: Grid, shapes: list[tuple[int, Shape]]) -> _Leaves:
     whole = [
         some._replace(shape=np.full(len(some.row), shape)) if leaves is None else leaves
         for shape, leaves in enumerate(found)
-    ]  # fmt: skip
+    ]
     return _Leaves(*map(np.concatenate, zip(*whole, strict=True)))
 
 

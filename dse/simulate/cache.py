@@ -113,9 +113,11 @@ class BlockCache:
     def take_with_context(self, key: int, most: int, count: int, prefix: int, shared: int) -> Found | None:
         """Take ``count`` blocks of which up to ``most`` are the context of a session, behind those of a prefix."""
         blocks = self._forget(key)
-        found = self.take_with_prefix(prefix, shared, count - blocks) if shared else (
-            Found(0, 0, 0.0) if self.take(count - blocks) else None
-        )  # fmt: skip
+        found = (
+            self.take_with_prefix(prefix, shared, count - blocks)
+            if shared
+            else (Found(0, 0, 0.0) if self.take(count - blocks) else None)
+        )
         if found is None:
             if blocks:
                 self._idle[key] = blocks

@@ -95,8 +95,16 @@ def _step_events(place: int, record: StepRecord) -> Iterator[dict[str, Any]]:
     name = f"decode x {record.steps}" if not record.prompt else "mixed" if record.sequences else "prefill"
     start = round(record.start * MICROSECONDS, 3)
     work = {"sequences": record.sequences, "prompt_tokens": record.prompt, "steps": record.steps}
-    yield {"ph": "X", "name": name, "cat": "step", "pid": place, "tid": 0, "ts": start,
-           "dur": round(record.seconds * MICROSECONDS, 3), "args": work}  # fmt: skip
+    yield {
+        "ph": "X",
+        "name": name,
+        "cat": "step",
+        "pid": place,
+        "tid": 0,
+        "ts": start,
+        "dur": round(record.seconds * MICROSECONDS, 3),
+        "args": work,
+    }
     counts = {"decoding": record.sequences, "waiting": record.waiting, "running": record.running}
     for counter, value in (counts | {"cache blocks": record.used}).items():
         yield {"ph": "C", "name": counter, "pid": place, "ts": start, "args": {"value": value}}

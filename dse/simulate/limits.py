@@ -57,20 +57,28 @@ def limits_of(design: Design, asked: RequestList) -> Limits:
         (room, low), (_, high) = ((map(float, cache_room(design, tokens))) for tokens in (short, long))
     if (chunk := max(int(serving.chunk), 1)) < (needed := float(tokens_of_a_sequence(serving))):
         raise InputError(
-            "mapping.serving.chunk", f"{chunk}", f"{needed:g} or more: a token of a sequence and its drafts",
+            "mapping.serving.chunk",
+            f"{chunk}",
+            f"{needed:g} or more: a token of a sequence and its drafts",
             "a larger chunk, or fewer drafts",
-        )  # fmt: skip
+        )
     slope = (high - low) / (long - short)
     of_tokens = slope > 1e-6 * low / short
     fixed = max(low / slope - short, 0.0) if of_tokens else float(BLOCK)
     found = Limits(
-        chunk=chunk, sequences=max(int(engine.most_sequences), 1),
-        blocks=int(room / (slope * BLOCK if of_tokens else low)), per_token=float(of_tokens), fixed=fixed,
-        reserved=float(serving.reserved_answer) if serving.paged else 1.0, mixed=bool(serving.mixed),
-        admission_steps=max(int(serving.admission_steps), 1), speed=float(tokens_of_a_step(serving)),
-        rows=1.0 + float(serving.drafts), request_time=float(engine.request_time),
+        chunk=chunk,
+        sequences=max(int(engine.most_sequences), 1),
+        blocks=int(room / (slope * BLOCK if of_tokens else low)),
+        per_token=float(of_tokens),
+        fixed=fixed,
+        reserved=float(serving.reserved_answer) if serving.paged else 1.0,
+        mixed=bool(serving.mixed),
+        admission_steps=max(int(serving.admission_steps), 1),
+        speed=float(tokens_of_a_step(serving)),
+        rows=1.0 + float(serving.drafts),
+        request_time=float(engine.request_time),
         whole=bool(serving.whole_prompts),
-    )  # fmt: skip
+    )
     tiers, storage = design.mapping.cache_tiers, design.system.host_tiers or HostTiers()
     if tiers is not None:
         block = slope * BLOCK if of_tokens else low
@@ -80,7 +88,9 @@ def limits_of(design: Design, asked: RequestList) -> Limits:
     if found.blocks_of(longest + found.speed) > found.blocks:
         holds = max(int((found.blocks * BLOCK - found.fixed) / found.per_token), 0) if of_tokens else 0
         raise InputError(
-            "cache of a rank", f"a request of {longest:,} tokens", f"at most {holds:,} tokens in its memory",
+            "cache of a rank",
+            f"a request of {longest:,} tokens",
+            f"at most {holds:,} tokens in its memory",
             "more devices (tp), narrower weights or cache (precision, cache_bytes), or shorter requests",
-        )  # fmt: skip
+        )
     return found

@@ -156,11 +156,16 @@ def as_requests(asked: RequestList, requests: Requests) -> Requests:
     mean = [float(column.mean()) for column in (asked.prompt, asked.answer)]
     spread = [min(float(column.std() / column.mean()), 1.0) for column in (asked.prompt, asked.answer)]
     return dataclasses.replace(
-        requests, prompt_tokens=mean[0], output_tokens=mean[1], length_spread=spread[0], answer_spread=spread[1],
-        prefix_share=0.0, load=float(Load.rate if seconds else Load.offline),
+        requests,
+        prompt_tokens=mean[0],
+        output_tokens=mean[1],
+        length_spread=spread[0],
+        answer_spread=spread[1],
+        prefix_share=0.0,
+        load=float(Load.rate if seconds else Load.offline),
         request_rate=(asked.size - 1.0) / seconds if seconds else None,
         arrival_variation=float(np.var(gaps) / np.mean(gaps) ** 2) if seconds else 1.0,
-    )  # fmt: skip
+    )
 
 
 def _gaps(random: np.random.Generator, variation: float, count: int) -> Floats:

@@ -83,11 +83,15 @@ def simulate(
             own = _started(own, at_once, seed)
         schedulers.append(Scheduler(limits, table, own, at_once, keep))
     together, shared = meeting(design)
-    results = [
-        result
-        for first in range(0, len(schedulers), together)
-        for result in run_together(schedulers[first : first + together], shared)
-    ] if together > 1 else [one.run() for one in schedulers]  # fmt: skip
+    results = (
+        [
+            result
+            for first in range(0, len(schedulers), together)
+            for result in run_together(schedulers[first : first + together], shared)
+        ]
+        if together > 1
+        else [one.run() for one in schedulers]
+    )
     span = None if traced or stated.load == float(Load.offline) else _span(results, max(map(_or_none, in_flight)))
     return Simulation(results, limits, dealt, span, is_open=not closed)
 

@@ -156,12 +156,21 @@ class Scheduler:
     def result(self) -> RankResult:
         """Requests with their times, and sums."""
         return RankResult(
-            requests=self.requests._replace(arrival=np.array(self.arrival)), admitted=np.array(self.admitted),
-            first=np.array(self.first), finish=np.array(self.finish), preemptions=np.array(self.preemptions),
-            hit=np.array(self.hit), busy=self.busy, decoding=self.sequence_time, used=self.block_time,
-            most_used=self.cache.most, blocks=self.cache.blocks, steps=self.steps,
-            steps_with_prompts=self.with_prompts, records=self.records,
-        )  # fmt: skip
+            requests=self.requests._replace(arrival=np.array(self.arrival)),
+            admitted=np.array(self.admitted),
+            first=np.array(self.first),
+            finish=np.array(self.finish),
+            preemptions=np.array(self.preemptions),
+            hit=np.array(self.hit),
+            busy=self.busy,
+            decoding=self.sequence_time,
+            used=self.block_time,
+            most_used=self.cache.most,
+            blocks=self.cache.blocks,
+            steps=self.steps,
+            steps_with_prompts=self.with_prompts,
+            records=self.records,
+        )
 
     # Requests come, are admitted, and end
 
@@ -326,8 +335,12 @@ class Scheduler:
         if self.waiting and (turn := self.steps % limits.admission_steps):
             count = min(count, limits.admission_steps - turn)
         context = self._context()
-        count = min(count, max(math.ceil((self.table.knot(context) - context) / limits.speed), 1)
-                    if context < self.table.contexts[-1] else count)  # fmt: skip
+        count = min(
+            count,
+            max(math.ceil((self.table.knot(context) - context) / limits.speed), 1)
+            if context < self.table.contexts[-1]
+            else count,
+        )
         if count > (held := self._steps_held(count)):
             if not held:
                 self._preempt()

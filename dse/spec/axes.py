@@ -52,9 +52,14 @@ class Axis:
 
 
 def find_leaf(
-    name: str, where: str, others: Iterable[str], what: str, kind: str = "leaves", begins: tuple[str, ...] = ("",),
+    name: str,
+    where: str,
+    others: Iterable[str],
+    what: str,
+    kind: str = "leaves",
+    begins: tuple[str, ...] = ("",),
     serving: bool | None = None,
-) -> str:  # fmt: skip
+) -> str:
     """Full path of the leaf of ``name``.
 
     Args:
@@ -77,9 +82,11 @@ def find_leaf(
         raise _unknown_leaf(error.where, name, frozenset(others), what, kind, begins) from None
     if path == LIMIT_AS_SOLD:
         raise InputError(
-            where, f"{name}, the limit under which times were measured", "power.limit, under which a board runs slower",
+            where,
+            f"{name}, the limit under which times were measured",
+            "power.limit, under which a board runs slower",
             "name power.limit; what a new accelerator is sold with stands in its file (physical.tdp)",
-        )  # fmt: skip
+        )
     return path
 
 
@@ -111,9 +118,13 @@ def choices_of(path: str) -> tuple[str, ...]:
 
 
 def check_read(
-    path: str, name: str, where: str, study: Study, to_serve: str = "add a section [serving]",
+    path: str,
+    name: str,
+    where: str,
+    study: Study,
+    to_serve: str = "add a section [serving]",
     to_train: str = "leave it out, or leave out [serving]",
-) -> None:  # fmt: skip
+) -> None:
     """InputError if the study's model does not read a leaf: its value would have no effect.
 
     ``to_serve``, ``to_train``: the usual fix where the other kind of study reads it.
@@ -122,9 +133,11 @@ def check_read(
     if study.unread and path.startswith(study.unread):
         other = read_instead(path, study.unread)
         raise InputError(
-            where, f"{name}, which {study.name} does not read", f"leaves of {study.name}",
+            where,
+            f"{name}, which {study.name} does not read",
+            f"leaves of {study.name}",
             f"write {other}" if other else to_train if serves else "leave it out",
-        )  # fmt: skip
+        )
     if not serves and path.startswith(LEAVES_OF_SERVING):
         raise InputError(where, f"{name}, of a model that is served", f"leaves of {study.name}", to_serve)
 
@@ -158,14 +171,14 @@ def leaf(name: str, path: str, value: Any, where: str) -> Axis:
         error = unknown_name(where, value, RULES, "rules")
         raise InputError(where, error.got, f"{error.allowed}, or a list of values", error.fix)
     raise InputError(
-        where, repr(value), "a list, a range { from, to, factor | step | count } or a rule",
+        where,
+        repr(value),
+        "a list, a range { from, to, factor | step | count } or a rule",
         "write a list" if isinstance(value, dict) else f"write a list: [{json.dumps(value, default=str)}]",
-    )  # fmt: skip
+    )
 
 
-def listed(
-    name: str, path: str, values: list[Any], where: str, explicit: bool = True, none: bool = False
-) -> Axis:
+def listed(name: str, path: str, values: list[Any], where: str, explicit: bool = True, none: bool = False) -> Axis:
     """An axis of one leaf with the given values; with ``none`` 0 is allowed."""
     if not values:
         raise InputError(where, "an empty list", "one value or more", "list some values, or remove the axis")
@@ -191,9 +204,11 @@ def _spread(path: str, table: dict[str, Any], where: str) -> list[float]:
     ways = [key for key in ("factor", "step", "count") if key in table]
     if not {"from", "to"} <= set(table) or len(ways) != 1:
         raise InputError(
-            where, repr(table), "from, to and one of factor, step, count; in a search also continuous = true",
+            where,
+            repr(table),
+            "from, to and one of factor, step, count; in a search also continuous = true",
             "write { from = 1, to = 64, factor = 2 }",
-        )  # fmt: skip
+        )
     if known_leaves()[path].get("enum"):
         raise InputError(where, "a range of names", "a list of names", "write a list")
     first, last = (leaf_value(path, table[key], f"{where}.{key}") for key in ("from", "to"))

@@ -4,7 +4,7 @@ Names are leaves of a design (any unique dotted ending) and metrics; a text besi
 leaf or metric is read in its units or as a name of its enumeration::
 
     peak_memory < 0.9 * memory.capacity and tp <= 8
-    recompute == 'full' or peak_memory <= '70 GiB'
+    recompute == "full" or peak_memory <= "70 GiB"
 
 A text is parsed into Python's syntax tree and only the nodes listed here are accepted
 and interpreted; nothing is ever evaluated by Python.
@@ -192,9 +192,11 @@ def _check_sum(node: ast.BinOp, study: Study, where: str) -> None:
     if left is not None and right is not None and left != right and not weighted:
         added = " and ".join(catalog.written(side) if side else "plain numbers" for side in (left, right))
         raise InputError(
-            where, f"{ast.unparse(node)!r}, which adds {added}", "sums of like things",
+            where,
+            f"{ast.unparse(node)!r}, which adds {added}",
+            "sums of like things",
             "give one of them a factor that says what it is worth, such as 1e-9 *",
-        )  # fmt: skip
+        )
 
 
 def _check_alike(node: ast.Compare, study: Study, where: str) -> None:
@@ -206,9 +208,11 @@ def _check_alike(node: ast.Compare, study: Study, where: str) -> None:
         if left is not None and right is not None and left != right and not weighted:
             compared = " with ".join(catalog.written(side) if side else "a plain number" for side in (left, right))
             raise InputError(
-                where, f"{ast.unparse(node)!r}, which compares {compared}", "comparisons of like things",
+                where,
+                f"{ast.unparse(node)!r}, which compares {compared}",
+                "comparisons of like things",
                 "compare it with a number and its unit, or with a metric of the same unit",
-            )  # fmt: skip
+            )
 
 
 def _check_shares(node: ast.Compare, study: Study, where: str) -> None:
@@ -228,5 +232,3 @@ def _is_deeper(tree: ast.expr, levels: int) -> bool:
     for _ in range(levels):
         nodes = [child for node in nodes for child in ast.iter_child_nodes(node)]
     return bool(nodes)
-
-

@@ -30,9 +30,13 @@ Value: TypeAlias = "Scalar | Truth"
 
 _BINARY = {ast.Add: operator.add, ast.Sub: operator.sub, ast.Mult: operator.mul, ast.Div: operator.truediv}
 _COMPARE = {
-    ast.Lt: operator.lt, ast.LtE: operator.le, ast.Gt: operator.gt, ast.GtE: operator.ge,
-    ast.Eq: operator.eq, ast.NotEq: operator.ne,
-}  # fmt: skip
+    ast.Lt: operator.lt,
+    ast.LtE: operator.le,
+    ast.Gt: operator.gt,
+    ast.GtE: operator.ge,
+    ast.Eq: operator.eq,
+    ast.NotEq: operator.ne,
+}
 _SIGNS = {ast.Lt: "<", ast.LtE: "<=", ast.Gt: ">", ast.GtE: ">=", ast.Eq: "==", ast.NotEq: "!="}
 
 #: Largest constant: within the range of single precision.
@@ -132,9 +136,11 @@ class Reading:
         """Value of an operand of arithmetic."""
         if is_boolean(node):
             raise InputError(
-                self.where, f"{ast.unparse(node)!r}, which is true or false", "numbers in arithmetic",
+                self.where,
+                f"{ast.unparse(node)!r}, which is true or false",
+                "numbers in arithmetic",
                 "compare the result: 'tp * pp <= 8'",
-            )  # fmt: skip
+            )
         value: Any = self.value(node)
         return value
 
@@ -150,10 +156,11 @@ class Reading:
         named = [name for name in map(dotted_name, sides) if name is not None]
         self._expect_quotes(node, named)
         return [
-            self._said(side.value, named) if isinstance(side, ast.Constant) and isinstance(side.value, str | bool)
+            self._said(side.value, named)
+            if isinstance(side, ast.Constant) and isinstance(side.value, str | bool)
             else self.value(side)
             for side in sides
-        ]  # fmt: skip
+        ]
 
     def _said(self, value: str | bool, named: list[str]) -> Scalar:
         """A text or a truth value that is compared with these names, as a number."""
@@ -190,9 +197,11 @@ class Reading:
             metric, other = found
             shown = f"{name!r}" if metric == name else f"{name!r}, that is {metric}"
             raise InputError(
-                self.where, f"{shown}, a metric of {other.name}", f"leaves, and metrics of {self.study.name}",
+                self.where,
+                f"{shown}, a metric of {other.name}",
+                f"leaves, and metrics of {self.study.name}",
                 "add a section [serving]" if other.name == "serving" else f"leave out the section [{self.study.name}]",
-            )  # fmt: skip
+            )
         serves = self.study.name == "serving"
         path = find_leaf(name, self.where, self.study.units, "leaves and metrics", "constraints", serving=serves)
         check_read(path, name, self.where, self.study)

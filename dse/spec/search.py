@@ -63,9 +63,10 @@ class _Searching(Section):
     evaluations: Whole | None = None
     seconds: Positive | None = None
     seeds: tuple[int, ...] = Field(
-        tuple(range(DEFAULT_SEEDS)), title="write seeds = 4",
+        tuple(range(DEFAULT_SEEDS)),
+        title="write seeds = 4",
         description=f"a count up to {MOST_SEEDS:,}, or a list of at most as many different whole numbers below 2^32",
-    )  # fmt: skip
+    )
     polish: Truth = True
 
     @field_validator("method", mode="before")

@@ -188,8 +188,9 @@ def from_document(document: dict[str, Any], text: str, file: str, study: Study |
         if key in _OF_POOLS:
             raise InputError(f"{file}: {key}", "a section of pools", "those of a sweep", "run dse pools instead")
         if key in _OF_SEARCHES:
-            raise InputError(f"{file}: {key}", f"a section of {_OF_SEARCHES[key]}", "those of a sweep",
-                             "run dse search instead")
+            raise InputError(
+                f"{file}: {key}", f"a section of {_OF_SEARCHES[key]}", "those of a sweep", "run dse search instead"
+            )
         if key not in ("title", *KEYS):
             raise unknown_name(file, key, ("title", *KEYS), "sections")
     for key in set(document) - {"title"}:
@@ -252,9 +253,11 @@ def _expect_no_key(table: dict[str, Any], where: str, study: Study) -> None:
         is_plain = re.fullmatch(r"[\d.e+-]+", number) or _is_expression(f"{key} {sign} {number}", study)
         right = number if is_plain else f"'{number}'"  # a unit or a choice: a text
         raise InputError(
-            where, f"{key} = {value!r}", "all, a list of comparisons in quotation marks",
+            where,
+            f"{key} = {value!r}",
+            "all, a list of comparisons in quotation marks",
             f'write all = ["{key} {sign} {right}"]',
-        )  # fmt: skip
+        )
 
 
 def _is_expression(text: str, study: Study) -> bool:
@@ -282,8 +285,10 @@ def _objectives(table: dict[str, Any], where: str, study: Study) -> tuple[Object
                 )
             if not set(expression.names) & set(study.units):
                 raise InputError(
-                    expression.where, repr(text), "an expression with a metric",
+                    expression.where,
+                    repr(text),
+                    "an expression with a metric",
                     f"name a metric such as {study.objective}",
-                )  # fmt: skip
+                )
             found.append(Objective(expression, sign))
     return tuple(found) or (Objective(parse(study.objective, where, study), 1.0),)

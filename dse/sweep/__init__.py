@@ -12,10 +12,27 @@ import importlib
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from dse.sweep.public import (  # noqa: I001 (a list of names)
-        BestDesign, Grid, Interrupted, Keep, Part, Progress, RunOptions, Shard, Summary, SweepSpec, execute, from_text,
-        merge, open_results, perform, perform_shard, plan, progress_bar, read,
-    )  # fmt: skip
+    from dse.sweep.public import (
+        BestDesign,
+        Grid,
+        Interrupted,
+        Keep,
+        Part,
+        Progress,
+        RunOptions,
+        Shard,
+        Summary,
+        SweepSpec,
+        execute,
+        from_text,
+        merge,
+        open_results,
+        perform,
+        perform_shard,
+        plan,
+        progress_bar,
+        read,
+    )
 
 __all__ = [
     "BestDesign", "Grid", "Interrupted", "Keep", "Part", "Progress", "RunOptions", "Shard", "Summary", "SweepSpec",

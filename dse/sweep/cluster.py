@@ -76,9 +76,17 @@ def _order(job: Job) -> Order:
     """Description of a sweep for workers."""
     spec, token = job.grid.spec, f"driver.{secrets.token_hex(8)}.{os.getpid()}.tmp"
     options = dataclasses.replace(
-        job.options, output=Path(str(job.target)).absolute(), keep=str(job.keep), any_option=spec.any_option,
-        force=True, fresh=False, progress=None, study=None, workers=None, scheduler=None,
-    )  # fmt: skip
+        job.options,
+        output=Path(str(job.target)).absolute(),
+        keep=str(job.keep),
+        any_option=spec.any_option,
+        force=True,
+        fresh=False,
+        progress=None,
+        study=None,
+        workers=None,
+        scheduler=None,
+    )
     study = None if spec.study in STUDIES.values() else spec.study
     return Order(token, spec.text, spec.file, study, options)
 
@@ -96,9 +104,11 @@ def _identity_there(client: Any, job: Job, order: Order) -> dict[str, str]:
     found: dict[str, str] = _checked(future, job).result()
     if differ := different(job.identity, found):
         raise InputError(
-            _named(job), f"another {', '.join(differ)} than here", "the same code and catalogue",
+            _named(job),
+            f"another {', '.join(differ)} than here",
+            "the same code and catalogue",
             "start the workers in the environment of this command, with the same DSE_CATALOG",
-        )  # fmt: skip
+        )
     return found
 
 
@@ -185,10 +195,15 @@ class _Run:
             sign = self._division.job.grid.spec.objectives[0].sign
             best = min((sign * one.best for one in states if one.best is not None), default=None)
             sums = {name: sum(getattr(one, name) for one in states) for name in ("done", "feasible", "resumed")}
-            report(dataclasses.replace(
-                state, total=self._total, seconds=sum(one.seconds for one in states) / self._n_workers,
-                best=None if best is None else sign * best, **sums,
-            ))  # fmt: skip
+            report(
+                dataclasses.replace(
+                    state,
+                    total=self._total,
+                    seconds=sum(one.seconds for one in states) / self._n_workers,
+                    best=None if best is None else sign * best,
+                    **sums,
+                )
+            )
 
     def _done(self) -> int:
         return sum(state.done for state in self._states.values())
@@ -199,19 +214,23 @@ class _Run:
         others = f"; so it is with {counted(len(self._failed) - 1, 'other shard')}" if len(self._failed) > 1 else ""
         error, kept = self._failed[first], of - len(self._failed)
         return IncompleteError(
-            f"shard {first} ({error.where}){others}", error.got, error.allowed,
+            f"shard {first} ({error.where}){others}",
+            error.got,
+            error.allowed,
             f"finished and kept: {counted(kept, 'other shard')}, in {self._division.store.folder}: mend "
             "the cause (memory? fewer workers), then the same command computes what is missing",
-        )  # fmt: skip
+        )
 
 
 def _killer(shard: Shard, division: Division) -> IncompleteError:
     """The error for a shard that repeatedly loses its workers."""
     blocks = division.share(shard)
     return IncompleteError(
-        f"outer indices {blocks[0].start:,} to {blocks[-1].stop - 1:,}", "every worker that computes it dies",
-        "a share that can be computed", "",
-    )  # fmt: skip
+        f"outer indices {blocks[0].start:,} to {blocks[-1].stop - 1:,}",
+        "every worker that computes it dies",
+        "a share that can be computed",
+        "",
+    )
 
 
 # --- the cluster ------------------------------------------------------------------------------------------
@@ -247,16 +266,20 @@ def _checked(future: Any, job: Job) -> Any:
     if error is None or isinstance(error, InputError):
         return future
     raise InputError(
-        _named(job), f"{type(error).__name__}: {error}", "workers that can compute a share of this sweep",
+        _named(job),
+        f"{type(error).__name__}: {error}",
+        "workers that can compute a share of this sweep",
         "install the same dse where the workers run; what is finished is kept",
-    ) from error  # fmt: skip
+    ) from error
 
 
 def _gone(job: Job, what: str) -> IncompleteError:
     return IncompleteError(
-        _named(job), what, "a scheduler and workers until the end",
+        _named(job),
+        what,
+        "a scheduler and workers until the end",
         "start them again: what is finished is kept, and the same command goes on from there",
-    )  # fmt: skip
+    )
 
 
 def _named(job: Job) -> str:

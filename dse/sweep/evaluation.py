@@ -76,9 +76,13 @@ def kept_parts(blocks: list[range], store: PartStore | None) -> str:
 
 
 def evaluate_blocks(
-    job: Job, engine: SweepEngine, blocks: list[range], store: PartStore | None, take: Callable[[Part], None],
+    job: Job,
+    engine: SweepEngine,
+    blocks: list[range],
+    store: PartStore | None,
+    take: Callable[[Part], None],
     shard: Shard = _WHOLE,
-) -> Earlier:  # fmt: skip
+) -> Earlier:
     """Pass the part of each block to ``take``; returns the numbers of designs found from an earlier run."""
     blocks = store.fitted(blocks) if store else blocks
     finished = {block for block in blocks if store and store.has(block)}
@@ -128,9 +132,10 @@ def _incomplete(failed: list[tuple[range, Exception]], n_blocks: int, store: Par
     kept = f"what is finished is kept in {store.folder}" if store else "without an output nothing is kept"
     return IncompleteError(
         f"outer indices {block.start:,} to {block.stop - 1:,}{times}, of {n_blocks:,} blocks{given_up}",
-        f"{type(error).__name__}: {error}", "blocks that can be computed",
+        f"{type(error).__name__}: {error}",
+        "blocks that can be computed",
         f"{kept}: mend the cause, then the same command computes what is missing",
-    )  # fmt: skip
+    )
 
 
 @dataclasses.dataclass(frozen=True)

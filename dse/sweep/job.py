@@ -112,21 +112,27 @@ def plan(
     kept = spec.keep if keep is None else parse_keep(keep, "keep")
     if kept.mode == "pareto" and len(spec.objectives) < 2:
         raise InputError(
-            f"{spec.file}: objective", "one objective", "two or more with keep = \"pareto\"",
+            f"{spec.file}: objective",
+            "one objective",
+            'two or more with keep = "pareto"',
             f'write minimize = ["{spec.study.objective}", "{spec.study.memory}"]',
-        )  # fmt: skip
+        )
     if grid.n_designs > MOST_DESIGNS:
         hours = grid.n_designs / ENUMERATION_RATE / 3600.0
         raise InputError(
-            f"{spec.file}: axes", f"{grid.describe()}, about {hours:,.0f} hours on two cores",
-            f"at most {MOST_DESIGNS:,} designs", "shorten the axes, or use dse search",
-        )  # fmt: skip
+            f"{spec.file}: axes",
+            f"{grid.describe()}, about {hours:,.0f} hours on two cores",
+            f"at most {MOST_DESIGNS:,} designs",
+            "shorten the axes, or use dse search",
+        )
     largest = {"all": grid.n_places, "feasible": grid.n_designs, "best": grid.n_points, "top": kept.count, "pareto": 0}
     if largest[kept.mode] > spec.limit:
         raise InputError(
-            f"{spec.file}: axes", f"{grid.describe()} with keep = {kept}", f"at most {spec.limit:,} kept",
+            f"{spec.file}: axes",
+            f"{grid.describe()} with keep = {kept}",
+            f"at most {spec.limit:,} kept",
             "shorten the axes, add constraints, use --keep best or --keep top:1000, or raise output.limit",
-        )  # fmt: skip
+        )
     return grid, kept
 
 

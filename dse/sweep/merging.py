@@ -92,21 +92,26 @@ def _the_sweep(output: Path) -> tuple[str, dict[str, Any]]:
     headers = {path.name[:16]: line for path in sorted(folder.glob("*.jsonl")) for line in _headers(path)}
     if not found:
         raise InputError(
-            f"output {output}", f"no parts in {folder}", "the results file of shards: dse merge FILE.nc",
+            f"output {output}",
+            f"no parts in {folder}",
+            "the results file of shards: dse merge FILE.nc",
             f"run dse run SWEEP.toml --shard i/n -o {output.with_suffix('.nc')} for every i first",
         )
     if len(found) > 1:
         raise InputError(
-            f"output {output}", f"parts of {len(found)} different sweeps{_difference(found, headers)}",
+            f"output {output}",
+            f"parts of {len(found)} different sweeps{_difference(found, headers)}",
             "shards of one specification, --keep, --chunk, code, catalogue and device",
             f"run the shards again with --fresh, or remove the old parts from {folder}",
-        )  # fmt: skip
+        )
     (key,) = found
     if key not in headers:
         raise InputError(
-            f"output {output}", "parts without their manifest (*.jsonl)", "the whole folder of parts",
+            f"output {output}",
+            "parts without their manifest (*.jsonl)",
+            "the whole folder of parts",
             f"copy the manifests into {folder} too",
-        )  # fmt: skip
+        )
     return key, headers[key]
 
 
@@ -141,9 +146,11 @@ def _same_sweep(output: Path, header: dict[str, Any], study: Study | None) -> tu
     here = manifests.identity(grid, keep)
     if differ := different(here, header["sweep"]):
         raise InputError(
-            f"output {output}", f"parts made with another {', '.join(differ)}", "the same code and catalogue",
+            f"output {output}",
+            f"parts made with another {', '.join(differ)}",
+            "the same code and catalogue",
             "merge where the shards ran, or run them again here with --fresh",
-        )  # fmt: skip
+        )
     return grid, keep
 
 
@@ -180,24 +187,28 @@ def _incomplete(store: PartStore, block: range, got: str) -> InputError:
     """The error for missing parts, with the shards that should have written them."""
     missing = _missing_shards(store, block)
     return InputError(
-        f"output {store.output}", f"{got} for the outer indices {block.start:,} to {block.stop - 1:,}{missing}",
-        "each index exactly once", "run the missing shard again (dse run … --shard i/n), then merge",
-    )  # fmt: skip
+        f"output {store.output}",
+        f"{got} for the outer indices {block.start:,} to {block.stop - 1:,}{missing}",
+        "each index exactly once",
+        "run the missing shard again (dse run … --shard i/n), then merge",
+    )
 
 
 def _missing_shards(store: PartStore, block: range) -> str:
     """Shards that have not run or not finished, by their manifests."""
     begun = {
         tuple(map(int, line["shard"].split("/"))): line["blocks"]
-        for path in sorted(store.folder.glob(f"{store.key}-*.jsonl")) for line in _headers(path)
-    }  # fmt: skip
+        for path in sorted(store.folder.glob(f"{store.key}-*.jsonl"))
+        for line in _headers(path)
+    }
     notes = []
     for of in sorted({of for _, of in begun if of > 1}):
         absent = [f"{i}/{of}" for i in range(1, of + 1) if (i, of) not in begun]
         broken = [
-            f"{i}/{n}" for (i, n), had in sorted(begun.items())
+            f"{i}/{n}"
+            for (i, n), had in sorted(begun.items())
             if n == of and had and had[0] < block.stop and block.start < had[1]
-        ]  # fmt: skip
+        ]
         notes += [f"have not run: {_some(absent)}"] if absent else []
         notes += [f"are incomplete: {_some(broken)}"] if broken else []
     return f"; shards that {'; '.join(notes)}" if notes else ""

@@ -82,7 +82,7 @@ def match(path: str | Path) -> MatchedPools:
         return [
             singles_at(results[name], np.array([part.row]), grids[name])[0]
             for name, part in zip(names, fleet.match.parts, strict=True)
-        ]  # fmt: skip
+        ]
 
     workload = str(named.labels[0]) if named else ""
     return MatchedPools(asked.title, together, pools, tuple(fleets), asked, workload, tokens, designs)
@@ -103,12 +103,17 @@ def swept_pools(
         for name, data in results.items()
     }
     found = {
-        name: list(_candidates(
-            results[name], _devices(grids[name], results[name]), asked.prices,
-            0.0 if name == "together" else asked.transfer, _swept(asked.specs[name]),
-        ))
+        name: list(
+            _candidates(
+                results[name],
+                _devices(grids[name], results[name]),
+                asked.prices,
+                0.0 if name == "together" else asked.transfer,
+                _swept(asked.specs[name]),
+            )
+        )
         for name in asked.specs
-    }  # fmt: skip
+    }
     return grids, results, found
 
 
@@ -143,8 +148,9 @@ def _pairs(prefill: list[Candidate], decode: list[Candidate], transfer: float, l
     for p in senders:
         took = np.array([transfer_time(p, d, transfer) for d in receivers])
         kept = limits.keeps(p.row, p.first_token + took)
-        found += [Match(p, d, seconds) for d, seconds, keeps in zip(receivers, took.tolist(), kept, strict=True)
-                  if keeps]  # fmt: skip
+        found += [
+            Match(p, d, seconds) for d, seconds, keeps in zip(receivers, took.tolist(), kept, strict=True) if keeps
+        ]
     return found
 
 
@@ -173,10 +179,11 @@ class _Limits:
 
         names = {name for one in constraints for name in one.names if name != _FIRST}
         values = {
-            name: np.broadcast_to(np.asarray(results[name] if name in grid.spec.study.units else of_leaf(name),
-                                             float), count)
+            name: np.broadcast_to(
+                np.asarray(results[name] if name in grid.spec.study.units else of_leaf(name), float), count
+            )
             for name in names
-        }  # fmt: skip
+        }
         asked = grid.base.workload.requests
         longest = 0.0 if asked is None else np.asarray(of_leaf("workload.requests.first_token_limit"), float)
         return cls(constraints, values, np.broadcast_to(longest, count))
@@ -238,9 +245,15 @@ def _candidates(
     labels = {name: column(name) for name in dict.fromkeys((*_LABELS, *swept)) if name in found.coords}
     rate, watts, first_token, token, cache, held = (
         column(name).astype(float)
-        for name in ("requests_per_second", "provisioned_power", "time_to_first_token", "time_per_output_token",
-                     "peak_memory_cache", "concurrency_limit")
-    )  # fmt: skip
+        for name in (
+            "requests_per_second",
+            "provisioned_power",
+            "time_to_first_token",
+            "time_per_output_token",
+            "peak_memory_cache",
+            "concurrency_limit",
+        )
+    )
     degrees = [column(name).astype(float) if name in found.coords else np.ones(count) for name in ("dp", "concurrency")]
     sequences = np.maximum(degrees[1] / degrees[0], 1.0)
     if transfer:

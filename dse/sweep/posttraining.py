@@ -50,11 +50,14 @@ _ROLLOUT_LABELS = ("tp", "ep", "dp")
 
 #: Names and units of the parts of a step.
 PARTS = {
-    "rollout": "rollout: prefill and decode to the last answer", "reward": "reward", "log_probs":
-    "log-probabilities, old and of the reference", "critic": "critic: values and update", "training":
-    "training: forward, backward, optimiser", "weights": "weights sent to the rollout engines",
+    "rollout": "rollout: prefill and decode to the last answer",
+    "reward": "reward",
+    "log_probs": "log-probabilities, old and of the reference",
+    "critic": "critic: values and update",
+    "training": "training: forward, backward, optimiser",
+    "weights": "weights sent to the rollout engines",
     "switch": "training state moved to the host and back",
-}  # fmt: skip
+}
 
 
 class RlPlan(NamedTuple):
@@ -99,11 +102,15 @@ def plan_rl(demand: RlDemand) -> RlPlan:
     if not tables:
         return RlPlan(demand, xr.Dataset(), xr.Dataset(), without)
     splits = xr.concat(tables, "point", join="outer", coords="minimal", compat="override")
-    splits.attrs = {"title": f"post-training of {demand.workload} on {demand.devices} {demand.system}",
-                    "demand": json.dumps(demand._asdict(), default=dict)}  # fmt: skip
-    firsts = [int(np.flatnonzero(splits.mode.values == mode)[np.argmin(
-        splits.step_time.values[splits.mode.values == mode]
-    )]) for mode in demand.modes if mode not in without]  # fmt: skip
+    splits.attrs = {
+        "title": f"post-training of {demand.workload} on {demand.devices} {demand.system}",
+        "demand": json.dumps(demand._asdict(), default=dict),
+    }
+    firsts = [
+        int(np.flatnonzero(splits.mode.values == mode)[np.argmin(splits.step_time.values[splits.mode.values == mode])])
+        for mode in demand.modes
+        if mode not in without
+    ]
     return RlPlan(demand, splits.isel(point=firsts), splits, without)
 
 
@@ -113,9 +120,12 @@ def _axes(fixed: Mapping[str, Any], axes: dict[str, Any]) -> dict[str, Any]:
 
 
 def _pool(
-    document: dict[str, Any], columns: Sequence[str], keep: Callable[[dict[str, np.ndarray]], np.ndarray],
-    option: str, fixed: Mapping[str, Any],
-) -> _Pool:  # fmt: skip
+    document: dict[str, Any],
+    columns: Sequence[str],
+    keep: Callable[[dict[str, np.ndarray]], np.ndarray],
+    option: str,
+    fixed: Mapping[str, Any],
+) -> _Pool:
     """The designs of a sweep that are kept, with columns where they are known; an ``option`` fixed some axes."""
     with errors_of_option(option, fixed):
         grid = compose.build(specs.from_text(tomlkit.dumps(document), "posttrain"))
@@ -142,9 +152,13 @@ def _trainers(demand: RlDemand) -> _Pool:
     sizes = sorted({*range(step, demand.devices, step), demand.devices})
     sizes = [demand.trainers, demand.devices] if demand.trainers else sizes
     axes: dict[str, Any] = {
-        "n_devices": sizes, "tp": "divisors", "pp": "divisors", "cp": [1, 2, 4, 8],
-        "micro_batch": micro_batches, "recompute": ["none", "selective", "full"],
-    }  # fmt: skip
+        "n_devices": sizes,
+        "tp": "divisors",
+        "pp": "divisors",
+        "cp": [1, 2, 4, 8],
+        "micro_batch": micro_batches,
+        "recompute": ["none", "selective", "full"],
+    }
     if catalog.is_mixture(demand.workload):
         axes["ep"] = "divisors"
     document = {
@@ -160,15 +174,18 @@ def _trainers(demand: RlDemand) -> _Pool:
 def _micro_batches(batch: int, longest: float) -> list[int]:
     """Divisors of a batch that hold an answer of so many mean ones: those from a power of two and from the next on."""
     whole = 2 ** math.ceil(math.log2(longest) - 1e-9)
-    found = {next((size for size in range(least, min(batch, _WIDEST * least) + 1) if batch % size == 0), 0)
-             for least in (whole, 2 * whole)}  # fmt: skip
+    found = {
+        next((size for size in range(least, min(batch, _WIDEST * least) + 1) if batch % size == 0), 0)
+        for least in (whole, 2 * whole)
+    }
     if sizes := sorted(found - {0}):
         return sizes
     raise InputError(
-        "--prompts, --samples, --train-batch", f"{counted(batch, 'answer')} per update",
+        "--prompts, --samples, --train-batch",
+        f"{counted(batch, 'answer')} per update",
         f"a multiple of {whole}, which a micro-batch needs for the longest answer",
         f"write {whole * -(-batch // whole)}",
-    )  # fmt: skip
+    )
 
 
 def _stage_options(demand: RlDemand, found: dict[str, np.ndarray]) -> list[str | None]:
@@ -221,15 +238,20 @@ def _paired(demand: RlDemand, mode: str, trainer: _Pool, engine: _Pool) -> xr.Da
     replica = other["n_devices"].astype(float)
     replicas = np.minimum(np.floor(free / replica[:, None]), demand.answers)  # [engines, trainers]
     parts: tuple[Any, ...] = np.broadcast_arrays(
-        _rollout(demand, engine, replicas, max(demand.staleness, 1) if mode == "async" else 1), demand.reward_time,
-        *_trained(demand, columns, designs), *_moved(demand, columns, other, designs[0].system, colocated),
-    )  # fmt: skip
+        _rollout(demand, engine, replicas, max(demand.staleness, 1) if mode == "async" else 1),
+        demand.reward_time,
+        *_trained(demand, columns, designs),
+        *_moved(demand, columns, other, designs[0].system, colocated),
+    )
     step = rl_step(RlWork(*parts), colocated, demand.staleness if mode == "async" else 0)
     seconds = np.where(replicas >= 1.0, np.asarray(step.total, np.float64), np.inf)
     best_engine = seconds.argmin(0)
     seconds = seconds.min(0)
-    order = [among[seconds[among].argmin()] for size in np.unique(columns["n_devices"])
-             if (among := np.flatnonzero(columns["n_devices"] == size)).size]  # fmt: skip
+    order = [
+        among[seconds[among].argmin()]
+        for size in np.unique(columns["n_devices"])
+        if (among := np.flatnonzero(columns["n_devices"] == size)).size
+    ]
     t = np.array([at for at in order if np.isfinite(seconds[at])], int)
     e = best_engine[t]
     if not t.size:
@@ -239,8 +261,12 @@ def _paired(demand: RlDemand, mode: str, trainer: _Pool, engine: _Pool) -> xr.Da
     told = _stage_options(demand, {name: values[t] for name, values in columns.items()})
     labels["training_stage_options"] = np.array([one or "" for one in told])
     labels |= {f"rollout_{name}": other[name][e] for name in (*_ROLLOUT_LABELS, "software") if name in other}
-    counts = {"mode": np.full(t.size, mode), "training_devices": columns["n_devices"][t],
-              "rollout_devices": replicas[e, t] * replica[e], "rollout_replicas": replicas[e, t]}  # fmt: skip
+    counts = {
+        "mode": np.full(t.size, mode),
+        "training_devices": columns["n_devices"][t],
+        "rollout_devices": replicas[e, t] * replica[e],
+        "rollout_replicas": replicas[e, t],
+    }
     return _dataset(demand, values, counts | labels, columns["cost_per_device_hour"][t])
 
 
@@ -253,9 +279,14 @@ def _rollout(demand: RlDemand, engine: _Pool, replicas: np.ndarray, batches: int
     counts, places = np.unique(replicas, return_inverse=True)
     answers = lengths(float(demand.output_tokens), float(demand.length_spread), float(demand.most_tokens))
     seconds = rollout_time(
-        engine.designs, rooms, total / np.maximum(counts, 1.0) / ranks[:, None], answers, demand.prompt_tokens,
-        float(demand.samples), total,
-    )  # fmt: skip
+        engine.designs,
+        rooms,
+        total / np.maximum(counts, 1.0) / ranks[:, None],
+        answers,
+        demand.prompt_tokens,
+        float(demand.samples),
+        total,
+    )
     return np.take_along_axis(seconds, places.reshape(replicas.shape), 1) / batches
 
 
@@ -300,8 +331,10 @@ def _dataset(
     total = step.pop("total")
     found = {"step_time": (total, "s", "step time")}
     found |= {f"step_time_{name}": (step[name], "s", text) for name, text in PARTS.items()}
-    found |= {name: (step[name], "s", f"idle time of the {pool}") for name, pool in (
-        ("rollout_idle", "rollout engines"), ("training_idle", "trainer"))}  # fmt: skip
+    found |= {
+        name: (step[name], "s", f"idle time of the {pool}")
+        for name, pool in (("rollout_idle", "rollout engines"), ("training_idle", "trainer"))
+    }
     hours = demand.devices * total / 3600.0
     found |= {
         "tokens_per_second_per_device": (demand.tokens / total / demand.devices, "s-1", "trained tokens/s per device"),

@@ -57,9 +57,14 @@ class RlDemand(NamedTuple):
 
 
 _OPTIONS = {
-    "devices": "--n-devices", "prompts": "--prompts", "samples": "--samples", "prompt_tokens": "--isl",
-    "output_tokens": "--osl", "most_tokens": "--max-osl", "length_spread": "--length-spread",
-}  # fmt: skip
+    "devices": "--n-devices",
+    "prompts": "--prompts",
+    "samples": "--samples",
+    "prompt_tokens": "--isl",
+    "output_tokens": "--osl",
+    "most_tokens": "--max-osl",
+    "length_spread": "--length-spread",
+}
 
 
 def check_demand(demand: RlDemand) -> None:
@@ -70,10 +75,16 @@ def check_demand(demand: RlDemand) -> None:
         if not least <= value < _MOST:
             raise InputError(option, f"{value:g}", f"{least:g} or more, less than {_MOST:g}", "check the number")
     if demand.most_tokens <= demand.output_tokens:
-        raise InputError("--max-osl", f"{demand.most_tokens:g}", f"more than the mean, {demand.output_tokens:g}",
-                         f"write {4 * demand.output_tokens:g}")  # fmt: skip
-    for option, value, allowed in (("--algorithm", demand.algorithm, ALGORITHMS),
-                                   *(("--mode", mode, MODES) for mode in demand.modes)):  # fmt: skip
+        raise InputError(
+            "--max-osl",
+            f"{demand.most_tokens:g}",
+            f"more than the mean, {demand.output_tokens:g}",
+            f"write {4 * demand.output_tokens:g}",
+        )
+    for option, value, allowed in (
+        ("--algorithm", demand.algorithm, ALGORITHMS),
+        *(("--mode", mode, MODES) for mode in demand.modes),
+    ):
         if value not in allowed:
             raise unknown_name(option, value, allowed, "names")
     _check_stack(demand.training, "--train", "--rollout", False)
@@ -99,6 +110,9 @@ def _check_stack(fixed: Mapping[str, Any], option: str, other: str, serves: bool
     where = stated(option, {"software": fixed["software"]})
     slug = catalog.resolve("software", str(fixed["software"]), where)
     if bool(catalog.serving_defaults(slug)) != serves:
-        kind, usual = ("training", f"engines: {', '.join(ENGINES)}") if serves else (
-            "serving", "stacks of training: megatron-core, megatron-bridge, torchtitan, …")  # fmt: skip
+        kind, usual = (
+            ("training", f"engines: {', '.join(ENGINES)}")
+            if serves
+            else ("serving", "stacks of training: megatron-core, megatron-bridge, torchtitan, …")
+        )
         raise InputError(where, f"{slug}, of {kind}", usual, f"write {other} software={slug}, or leave it out")

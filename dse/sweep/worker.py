@@ -89,7 +89,7 @@ def _division(order: Order) -> Division:
                 f"another {', '.join(differ) or 'division into blocks'} than elsewhere",
                 "the same dse, catalogue, JAX and kind of device everywhere",
                 "start the workers in one environment, with the same DSE_CATALOG",
-            )  # fmt: skip
+            )
         _WorkerState.token, _WorkerState.division = order.token, division
     return _WorkerState.division
 
@@ -103,10 +103,11 @@ def _check_folder(order: Order) -> None:
     folder = parts_folder(Path(str(order.options.output)))
     if not (folder / order.token).exists():
         raise InputError(
-            f"worker on {socket.gethostname()}", f"{folder} is not there as the driver sees it",
+            f"worker on {socket.gethostname()}",
+            f"{folder} is not there as the driver sees it",
             "an output in a folder that the driver and all workers share",
             "give --output a path on a shared file system",
-        )  # fmt: skip
+        )
 
 
 def _reporting(division: Division, token: str, shard: Shard) -> Division:

@@ -130,9 +130,7 @@ class Fleet(NamedTuple):
         return 3600.0 * sum(count * part.price * part.rate for count, part in parts)
 
 
-def fleets(
-    matches: Iterable[Match], devices: dict[str, int], utilisation: float, later: float
-) -> Iterator[Fleet]:
+def fleets(matches: Iterable[Match], devices: dict[str, int], utilisation: float, later: float) -> Iterator[Fleet]:
     """Fleets of each pair of designs: the numbers of workers that serve most, and no worker more than that needs.
 
     Args:
@@ -152,8 +150,10 @@ def fleets(
         rate = max(map(served, splits))
         least = tuple(math.ceil(rate / part.rate - 1e-9) for part in one.parts)
         asked = utilisation * rate
-        waits = tuple(wait(part, count, asked, place == 0 and one.decode is not None)[1]
-                      for place, (part, count) in enumerate(zip(one.parts, least, strict=True)))  # fmt: skip
+        waits = tuple(
+            wait(part, count, asked, place == 0 and one.decode is not None)[1]
+            for place, (part, count) in enumerate(zip(one.parts, least, strict=True))
+        )
         yield Fleet(one, least, asked, waits, max(later, 1.0))
 
 

@@ -84,30 +84,20 @@ class AttentionKernels:
 class Kernels:
     """Kernel efficiencies of a chip family: few physical parameters, fitted to kernel rows."""
 
-    matrix_efficiency: Scalar = metadata(
-        "", "1", "GEMM efficiency, large and deep", bounds=POSITIVE_SHARE
-    )
+    matrix_efficiency: Scalar = metadata("", "1", "GEMM efficiency, large and deep", bounds=POSITIVE_SHARE)
     matrix_depth: Scalar = metadata("k0", "1", "inner dimension at half GEMM efficiency")
     tile_rows: Scalar = metadata("", "1", "rows of a GEMM output tile", bounds=POSITIVE)
     tile_columns: Scalar = metadata("", "1", "columns of a GEMM output tile", bounds=POSITIVE)
-    wave_quantization: Scalar = metadata(
-        "", "1", "share of idle cores lost in the last wave", bounds=SHARE
-    )
+    wave_quantization: Scalar = metadata("", "1", "share of idle cores lost in the last wave", bounds=SHARE)
     vector_efficiency: Scalar = metadata(
         "", "1", "element-wise efficiency, share of the vector rate", bounds=POSITIVE_SHARE
     )
-    memory_efficiency: Scalar = metadata(
-        "", "1", "memory efficiency, large transfers", bounds=POSITIVE_SHARE
-    )
+    memory_efficiency: Scalar = metadata("", "1", "memory efficiency, large transfers", bounds=POSITIVE_SHARE)
     roofline_blend: Scalar = metadata("kappa", "1", "overlap of compute and memory: 0 perfect, 1 none", bounds=SHARE)
     kernel_floor: Scalar = metadata("", "s", "minimum kernel time")
-    flash_efficiency: Scalar = metadata(
-        "", "1", "flash-attention efficiency, long sequences", bounds=POSITIVE_SHARE
-    )
+    flash_efficiency: Scalar = metadata("", "1", "flash-attention efficiency, long sequences", bounds=POSITIVE_SHARE)
     flash_sequence: Scalar = metadata("s0", "1", "sequence length at half flash-attention efficiency")
-    flash_backward: Scalar = metadata(
-        "", "1", "flash-attention time per FLOP, backward over forward", bounds=POSITIVE
-    )
+    flash_backward: Scalar = metadata("", "1", "flash-attention time per FLOP, backward over forward", bounds=POSITIVE)
     flash_least_head: Scalar = metadata(
         "d0", "1", "head size below which exponentials limit flash attention", default=1.0, bounds=POSITIVE
     )
@@ -118,12 +108,16 @@ class Kernels:
 
 #: Leaf of :class:`Kernels` → that of :class:`FineKernels` in its place, of kernels measured alone.
 MEASURED_ALONE = {
-    "matrix_efficiency": "gemm_efficiency", "wave_quantization": "gemm_waves", "memory_efficiency": "gemm_memory",
-    "roofline_blend": "gemm_blend", "kernel_floor": "gemm_floor",
-}  # fmt: skip
+    "matrix_efficiency": "gemm_efficiency",
+    "wave_quantization": "gemm_waves",
+    "memory_efficiency": "gemm_memory",
+    "roofline_blend": "gemm_blend",
+    "kernel_floor": "gemm_floor",
+}
 
 #: Leaf of kernels measured alone, within :class:`Kernels` → that of a training step, which a chip states for both.
 STATED_FOR_BOTH = {f"fine.{measured}": name for name, measured in MEASURED_ALONE.items()} | {
-    "attention.context_efficiency": "flash_efficiency", "attention.context_memory": "memory_efficiency",
+    "attention.context_efficiency": "flash_efficiency",
+    "attention.context_memory": "memory_efficiency",
     "attention.decode_memory": "memory_efficiency",
-}  # fmt: skip
+}

@@ -46,9 +46,12 @@ class Accelerator:
     cores: Scalar = metadata("", "1", "cores (SM, CU)", bounds=POSITIVE)
     cache: Scalar = metadata("", "B", "last-level cache, capacity", bounds=POSITIVE)
     nvfp4: Scalar = metadata(
-        "", "1", "NVFP4 blocks of 16: 1 yes, 0 OCP MX only",
-        default=1.0, bounds=YES_OR_NO,
-    )  # fmt: skip
+        "",
+        "1",
+        "NVFP4 blocks of 16: 1 yes, 0 OCP MX only",
+        default=1.0,
+        bounds=YES_OR_NO,
+    )
     memory: MemoryTier
     kernels: Kernels
     power: Power = Power()
@@ -82,9 +85,7 @@ class HostTiers:
     storage_capacity: Scalar = metadata("", "B", "storage capacity", default=2e12, bounds=POSITIVE)
     storage_read: Scalar = metadata("", "B/s", "storage read bandwidth", default=6.5e9, bounds=POSITIVE)
     storage_write: Scalar = metadata("", "B/s", "storage write bandwidth", default=3.5e9, bounds=POSITIVE)
-    update_rate: Scalar = metadata(
-        "", "s-1", "parameters updated per second on the host", default=2e9, bounds=POSITIVE
-    )
+    update_rate: Scalar = metadata("", "s-1", "parameters updated per second on the host", default=2e9, bounds=POSITIVE)
 
 
 @record
@@ -96,20 +97,32 @@ class FarMemory:
         "", "B/s", "bandwidth of far memory per device", default=HOST.bandwidth, bounds=POSITIVE
     )
     near_bandwidth: Scalar = metadata(
-        "", "B/s", "bandwidth of near-memory attention (InstInfer), 0 none", default=0.0,
-    )  # fmt: skip
+        "",
+        "B/s",
+        "bandwidth of near-memory attention (InstInfer), 0 none",
+        default=0.0,
+    )
     read_energy: Scalar = metadata(
-        "", "J/B", "read energy per byte, far or host memory", default=8.0 * 11e-12,
+        "",
+        "J/B",
+        "read energy per byte, far or host memory",
+        default=8.0 * 11e-12,
         source="DDR5, 11 pJ/bit as the catalogue has it; of flash drives 120",
-    )  # fmt: skip
+    )
     transfer_energy: Scalar = metadata(
-        "", "J/B", "link energy per byte from far memory, both ends",
-        default=8.0 * 8e-12, source="PCIe 4, 8 pJ/bit as the catalogue has it",
-    )  # fmt: skip
+        "",
+        "J/B",
+        "link energy per byte from far memory, both ends",
+        default=8.0 * 8e-12,
+        source="PCIe 4, 8 pJ/bit as the catalogue has it",
+    )
     byte_price: Scalar = metadata(
-        "", "USD/B", "price per byte of far memory beyond the host's",
-        default=2.0 / 1e9, source="DDR5, 2 USD a GB as the catalogue has it, a rough market price; of flash drives 0.1",
-    )  # fmt: skip
+        "",
+        "USD/B",
+        "price per byte of far memory beyond the host's",
+        default=2.0 / 1e9,
+        source="DDR5, 2 USD a GB as the catalogue has it, a rough market price; of flash drives 0.1",
+    )
 
 
 @record
@@ -123,16 +136,16 @@ class System:
     far: FarMemory | None = None  # far memory; the host's where absent
     host_tiers: HostTiers | None = None  # HostTiers() where absent and used by a mapping
     reliability: Reliability | None = None  # Reliability() where absent
-    host_power: Scalar = metadata(
-        "", "W", "host power per device: processors, fans, NICs, conversion", default=200.0
-    )
+    host_power: Scalar = metadata("", "W", "host power per device: processors, fans, NICs, conversion", default=200.0)
     host_slowdown: Scalar | None = metadata(
-        "", "1", "time of a serving engine's code on the host over that on a host with x86 processors",
-        default=None, bounds=POSITIVE, absent=1.0,
-    )  # fmt: skip
-    pue: Scalar = metadata(
-        "PUE", "1", "power usage effectiveness (PUE)", default=1.2, bounds=Bounds(low=1.0)
+        "",
+        "1",
+        "time of a serving engine's code on the host over that on a host with x86 processors",
+        default=None,
+        bounds=POSITIVE,
+        absent=1.0,
     )
+    pue: Scalar = metadata("PUE", "1", "power usage effectiveness (PUE)", default=1.2, bounds=Bounds(low=1.0))
     n_devices: Scalar = metadata("N", "1", "devices", bounds=COUNT)
     prices: Prices | None = None  # Prices() where absent; likewise emissions
     emissions: Emissions | None = None

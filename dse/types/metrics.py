@@ -32,9 +32,7 @@ class Metrics:
     step_time_offload: Scalar = metadata("", "s", "exposed transfers between host and device")
     tokens_per_second: Scalar = metadata("", "s-1", "training tokens/s, all devices", counts="tokens")
     tokens_per_second_per_device: Scalar = metadata("", "s-1", "training tokens/s per device", counts="tokens")
-    mfu: Scalar = metadata(
-        "", "1", "model FLOP utilisation (MFU)", bounds=_TWICE
-    )
+    mfu: Scalar = metadata("", "1", "model FLOP utilisation (MFU)", bounds=_TWICE)
     mfu_causal: Scalar = metadata("", "1", "model FLOP utilisation (MFU), causal attention", bounds=SHARE)
     hfu: Scalar = metadata("", "1", "hardware FLOP utilisation (HFU)", bounds=_TWICE)
     model_flops: Scalar = metadata("", "FLOP", "model FLOPs per step")
@@ -62,9 +60,7 @@ class Metrics:
     energy_per_step_facility: Scalar = metadata("", "J", "facility overhead (PUE)", group=ENERGY)
     energy_per_token: Scalar = metadata("", "J", "energy per training token, system and facility", group=ENERGY)
     average_power: Scalar = metadata("", "W", "average power, system and facility", group=ENERGY)
-    peak_power: Scalar = metadata(
-        "", "W", "peak power, system and facility", group=ENERGY
-    )
+    peak_power: Scalar = metadata("", "W", "peak power, system and facility", group=ENERGY)
     provisioned_power: Scalar = metadata(
         "", "W", "provisioned power at device limits, system and facility", group=ENERGY
     )

@@ -51,9 +51,12 @@ class Process:
         "EPA", "J/m^2", "fab energy per area", default=2.75 * _KWH / _CM2, source=f"5 nm: {_ACT}"
     )
     fab_gas: Scalar = metadata(
-        "GPA", "kg/m^2", "fab gas emissions per area, CO2 equivalent", default=0.225 / _CM2,
+        "GPA",
+        "kg/m^2",
+        "fab gas emissions per area, CO2 equivalent",
+        default=0.225 / _CM2,
         source=f"5 nm, 99 % abated: {_ACT}",
-    )  # fmt: skip
+    )
 
 
 @record
@@ -64,29 +67,30 @@ class Assembly:
     substrate. ``bond_yield``: of one die on its carrier, or on the substrate without one.
     """
 
-    carrier_scale: Scalar = metadata(
-        "k", "1", "carrier area over the area of its dies", default=0.0, source="none"
-    )
+    carrier_scale: Scalar = metadata("k", "1", "carrier area over the area of its dies", default=0.0, source="none")
     carrier_price: Scalar = metadata("", "USD", "price per 300 mm carrier wafer", default=0.0, source="none")
     carrier_defects: Scalar = metadata("", "1/m^2", "defect density of the carrier", default=0.0, source="none")
     carrier_clustering: Scalar = metadata(
         "", "1", "defect clustering, carrier", default=6.0, bounds=POSITIVE, source=_ACTUARY
     )
     bond_yield: Scalar = metadata(
-        "b", "1", "bonding yield per die", default=0.998, bounds=POSITIVE_SHARE,
+        "b",
+        "1",
+        "bonding yield per die",
+        default=0.998,
+        bounds=POSITIVE_SHARE,
         source="estimate: flip-chip in volume; actuary has 0.99, CATCH 0.999",
-    )  # fmt: skip
-    bond_defects: Scalar = metadata(
-        "", "1/m^2", "bonding defects per die area", default=0.0, source="none"
     )
-    bond_price: Scalar = metadata(
-        "", "USD/m^2", "bonding price per die area", default=0.0, source="in the carrier"
-    )
+    bond_defects: Scalar = metadata("", "1/m^2", "bonding defects per die area", default=0.0, source="none")
+    bond_price: Scalar = metadata("", "USD/m^2", "bonding price per die area", default=0.0, source="in the carrier")
     bump_price: Scalar = metadata("", "USD/m^2", "bump price per die area", default=0.005 / _MM2, source=_ACTUARY)
     design_rate: Scalar = metadata(
-        "", "USD/m^2", "design cost per carrier or substrate area", default=3000.0 / _MM2,
+        "",
+        "USD/m^2",
+        "design cost per carrier or substrate area",
+        default=3000.0 / _MM2,
         source=_ACTUARY,
-    )  # fmt: skip
+    )
     design_fixed: Scalar = metadata("", "USD", "fixed design cost of a package", default=0.3e6, source=_ACTUARY)
 
 
@@ -119,8 +123,9 @@ class SiliconInterposer(Assembly):
 
     carrier_scale: Scalar = _restated("carrier_scale", 1.1, _ACTUARY)
     carrier_price: Scalar = _restated("carrier_price", 10000.0, _COWOS)
-    carrier_defects: Scalar = _restated("carrier_defects", 0.01 / _CM2, "estimate: of wires alone, between actuary "
-                                        "(0.06 /cm2) and CATCH (0.001 /cm2)")  # fmt: skip
+    carrier_defects: Scalar = _restated(
+        "carrier_defects", 0.01 / _CM2, "estimate: of wires alone, between actuary (0.06 /cm2) and CATCH (0.001 /cm2)"
+    )
     bond_yield: Scalar = _restated("bond_yield", 0.995, _ESTIMATE)
     bump_price: Scalar = _restated("bump_price", 0.01 / _MM2, _ACTUARY)
     design_rate: Scalar = _restated("design_rate", 33600.0 / _MM2, _ACTUARY)
@@ -156,18 +161,20 @@ class Fab:
     wafer_edge: Scalar = metadata("e", "m", "wafer edge exclusion", default=5e-3, source=_ACTUARY)
     scribe: Scalar = metadata("s", "m", "scribe width", default=0.2e-3, source=_ACTUARY)
     reticle: Scalar = metadata(
-        "", "m^2", "reticle limit; larger dies are split evenly", default=858e-6, bounds=POSITIVE,
+        "",
+        "m^2",
+        "reticle limit; larger dies are split evenly",
+        default=858e-6,
+        bounds=POSITIVE,
         source="field of a scanner, 26 mm x 33 mm",
-    )  # fmt: skip
+    )
     clustering: Scalar = metadata(
         "alpha", "1", "defect clustering, logic", default=10.0, bounds=POSITIVE, source=_ACTUARY
     )
     critical_area: Scalar = metadata(
         "r", "1", "critical area, share of the die", default=1.0, bounds=POSITIVE_SHARE, source=_ACTUARY
     )
-    link_area: Scalar = metadata(
-        "", "1", "link area per die of a multi-die package", default=0.1, source=_ACTUARY
-    )
+    link_area: Scalar = metadata("", "1", "link area per die of a multi-die package", default=0.1, source=_ACTUARY)
     organic: Assembly = Assembly()
     fan_out: FanOut = FanOut()
     silicon: SiliconInterposer = SiliconInterposer()
@@ -185,38 +192,47 @@ class Fab:
     layers_above_289mm2: Scalar = metadata("", "1", "substrate layers above 289 mm2", default=1.75, source=_ACTUARY)
     layers_above_900mm2: Scalar = metadata("", "1", "substrate layers above 900 mm2", default=2.0, source=_ACTUARY)
     attach_yield: Scalar = metadata(
-        "", "1", "carrier attach yield", default=0.99, bounds=POSITIVE_SHARE,
+        "",
+        "1",
+        "carrier attach yield",
+        default=0.99,
+        bounds=POSITIVE_SHARE,
         source=_ACTUARY,
-    )  # fmt: skip
-    carrier_dicing: Scalar = metadata("", "USD/m^2", "carrier bump price per area", default=0.005 / _MM2,
-                                      source=_ACTUARY)  # fmt: skip
+    )
+    carrier_dicing: Scalar = metadata(
+        "", "USD/m^2", "carrier bump price per area", default=0.005 / _MM2, source=_ACTUARY
+    )
     memory_price: Scalar = metadata(
-        "", "USD/B", "default memory price per byte", default=15.0 / 1e9,
+        "",
+        "USD/B",
+        "default memory price per byte",
+        default=15.0 / 1e9,
         source="analysts' bills of 2025: 1,350 USD for 80 GB of H100, 2,900 USD for 192 GB of B200",
-    )  # fmt: skip
+    )
     memory_unit: Scalar = metadata(
-        "", "B", "default capacity per memory stack", default=16e9, bounds=POSITIVE,
+        "",
+        "B",
+        "default capacity per memory stack",
+        default=16e9,
+        bounds=POSITIVE,
         source="HBM2e and HBM3 of eight layers",
-    )  # fmt: skip
+    )
     memory_area: Scalar = metadata(
         "", "m^2", "carrier area per memory stack", default=110e-6, source="HBM: about 10 mm x 11 mm"
     )
     die_test: Scalar = metadata("", "USD", "die test price", default=0.0, source="in the wafer")
-    coverage: Scalar = metadata(
-        "c", "1", "die test coverage", default=1.0, bounds=SHARE, source="known good dies"
-    )
+    coverage: Scalar = metadata("c", "1", "die test coverage", default=1.0, bounds=SHARE, source="known good dies")
     test_price: Scalar = metadata(
-        "", "USD", "test and assembly price per accelerator", default=900.0,
+        "",
+        "USD",
+        "test and assembly price per accelerator",
+        default=900.0,
         source="analysts' bill of the H100, 2025: 920 USD",
-    )  # fmt: skip
+    )
     module_share: Scalar = metadata("", "1", "design cost share of modules", default=0.5, source=_ACTUARY)
     chip_share: Scalar = metadata("", "1", "design cost share of the chip, by area", default=0.3, source=_ACTUARY)
-    fixed_share: Scalar = metadata(
-        "", "1", "design cost share of masks and tools, fixed", default=0.2, source=_ACTUARY
-    )
-    link_design: Scalar = metadata(
-        "", "m^2", "area of the die-to-die module", default=20e-6, source=_ACTUARY
-    )
+    fixed_share: Scalar = metadata("", "1", "design cost share of masks and tools, fixed", default=0.2, source=_ACTUARY)
+    link_design: Scalar = metadata("", "m^2", "area of the die-to-die module", default=20e-6, source=_ACTUARY)
     design_area: Scalar = metadata(
         "", "m^2", "chip area of the stated design cost", default=300e-6, bounds=POSITIVE, source=_ACTUARY
     )
@@ -231,23 +247,23 @@ class Made:
 
     price: Scalar = metadata("", "USD", "price as sold; 0: unit cost / (1 - margin) + design", default=0.0)
     margin: Scalar = metadata(
-        "", "1", "seller's margin, where the price is unknown", default=0.8,
-        bounds=_BELOW_ONE, source="what accelerators of the catalogue that are sold keep over the cost of a unit: 0.79 "
+        "",
+        "1",
+        "seller's margin, where the price is unknown",
+        default=0.8,
+        bounds=_BELOW_ONE,
+        source="what accelerators of the catalogue that are sold keep over the cost of a unit: 0.79 "
         "(A100) to 0.88 (H100), MI300X 0.57; above their makers' gross margins, as a bill has no board nor software",
-    )  # fmt: skip
+    )
     process: Process = Process()
     base_process: Process = Process()
-    chiplets: Scalar = metadata(
-        "n", "1", "compute dies of equal area", default=1.0, bounds=_AT_LEAST_ONE
-    )
+    chiplets: Scalar = metadata("n", "1", "compute dies of equal area", default=1.0, bounds=_AT_LEAST_ONE)
     logic_area: Scalar = metadata("", "m^2", "area of all compute dies; 0: unknown", default=0.0)
     base_chiplets: Scalar = metadata("", "1", "base (I/O) dies", default=1.0, bounds=_AT_LEAST_ONE)
     io_area: Scalar = metadata("", "m^2", "area of all base dies", default=0.0)
     stacks_beside: Scalar = metadata("", "1", "memory stacks; 0: by capacity", default=0.0)
     packaging: Scalar = metadata("", "1", "packaging", default=float(Packaging.silicon), enum=Packaging)
-    chip_first: Scalar = metadata(
-        "", "1", "chip-first packaging: 1 yes", default=0.0, bounds=YES_OR_NO
-    )
+    chip_first: Scalar = metadata("", "1", "chip-first packaging: 1 yes", default=0.0, bounds=YES_OR_NO)
     blocks: Scalar = metadata(
         "", "1", "redundant blocks per compute die, such as cores", default=1.0, bounds=_AT_LEAST_ONE
     )
@@ -255,12 +271,8 @@ class Made:
         "", "1", "defective blocks allowed per compute die, up to 16", default=0.0, bounds=Bounds(high=16.0)
     )
     block_area: Scalar = metadata("", "1", "area share of those blocks", default=0.0, bounds=SHARE)
-    volume: Scalar = metadata(
-        "", "1", "production volume", default=1e6, bounds=POSITIVE, source=_ESTIMATE
-    )
-    reuse: Scalar = metadata(
-        "", "1", "products sharing the die design", default=1.0, bounds=_AT_LEAST_ONE
-    )
+    volume: Scalar = metadata("", "1", "production volume", default=1e6, bounds=POSITIVE, source=_ESTIMATE)
+    reuse: Scalar = metadata("", "1", "products sharing the die design", default=1.0, bounds=_AT_LEAST_ONE)
 
 
 @record
@@ -268,51 +280,83 @@ class Prices:
     """Prices of a system beyond its accelerators, and of its operation."""
 
     watt_price: Scalar = metadata(
-        "", "USD/W", "default accelerator price per watt of TDP", default=35.0,
+        "",
+        "USD/W",
+        "default accelerator price per watt of TDP",
+        default=35.0,
         source="median of the priced accelerators of the catalogue",
-    )  # fmt: skip
+    )
     server: Scalar = metadata(
-        "", "USD", "server price per device, 256 GiB of memory included", default=9000.0,
+        "",
+        "USD",
+        "server price per device, 256 GiB of memory included",
+        default=9000.0,
         source="estimate: with it a node of eight H100 is 320,000 USD, sold at 300,000 to 400,000",
-    )  # fmt: skip
+    )
     host_byte_price: Scalar = metadata(
-        "", "USD/B", "host memory price per byte above 256 GiB per device", default=2.0 / 1e9,
+        "",
+        "USD/B",
+        "host memory price per byte above 256 GiB per device",
+        default=2.0 / 1e9,
         source="DDR5, 2 USD a GB as the catalogue has it, a rough market price",
-    )  # fmt: skip
+    )
     nic_price: Scalar = metadata(
-        "", "USD/(B/s)", "NIC price per bandwidth, one direction", default=30.0 / 1e9,
+        "",
+        "USD/(B/s)",
+        "NIC price per bandwidth, one direction",
+        default=30.0 / 1e9,
         source="estimate: 1,500 USD for 400 Gbit/s",
-    )  # fmt: skip
+    )
     switch: Scalar = metadata(
-        "", "USD/(B/s)", "scale-out switch price per port", default=12.0 / 1e9,
+        "",
+        "USD/(B/s)",
+        "scale-out switch price per port",
+        default=12.0 / 1e9,
         source="estimate: 38,000 USD for 64 of 400 Gbit/s",
-    )  # fmt: skip
+    )
     transceiver: Scalar = metadata(
         "", "USD/(B/s)", "optical transceiver price", default=16.0 / 1e9, source="estimate: 800 USD for 400 Gbit/s"
     )
     cable: Scalar = metadata(
-        "", "USD/(B/s)", "cable price, copper or fibre", default=4.0 / 1e9,
+        "",
+        "USD/(B/s)",
+        "cable price, copper or fibre",
+        default=4.0 / 1e9,
         source="estimate: 200 USD for 400 Gbit/s",
-    )  # fmt: skip
+    )
     local_switch: Scalar = metadata(
-        "", "USD/(B/s)", "scale-up switch price per port", default=2.0 / 1e9,
+        "",
+        "USD/(B/s)",
+        "scale-up switch price per port",
+        default=2.0 / 1e9,
         source="estimate: 900 USD a device for the NVSwitches of an H100",
-    )  # fmt: skip
+    )
     optical_share: Scalar = metadata(
-        "", "1", "optical share of torus or hypercube links", default=0.3, bounds=SHARE,
+        "",
+        "1",
+        "optical share of torus or hypercube links",
+        default=0.3,
+        bounds=SHARE,
         source="estimate: cubes of 4 x 4 x 4 of TPU v4 have optical links on their faces",
-    )  # fmt: skip
+    )
     radix: Scalar = metadata(
         "", "1", "ports per scale-out switch", default=64.0, bounds=Bounds(low=4.0), source="Quantum-2, Tomahawk 4"
     )
     facility: Scalar = metadata(
-        "", "USD/W", "facility price per watt of IT power", default=10.0,
+        "",
+        "USD/W",
+        "facility price per watt of IT power",
+        default=10.0,
         source="estimate: 8 to 13 USD a watt",
-    )  # fmt: skip
+    )
     lifetime: Scalar = metadata(
-        "", "s", "depreciation time of devices, servers, networks", default=4.0 * _YEAR, bounds=POSITIVE,
+        "",
+        "s",
+        "depreciation time of devices, servers, networks",
+        default=4.0 * _YEAR,
+        bounds=POSITIVE,
         source="estimate: 3 to 6 years",
-    )  # fmt: skip
+    )
     facility_lifetime: Scalar = metadata(
         "", "s", "depreciation time of the facility", default=15.0 * _YEAR, bounds=POSITIVE, source=_ESTIMATE
     )
@@ -331,9 +375,7 @@ class Prices:
 class Emissions:
     """Emissions of electricity and of manufacturing, in kg of CO2."""
 
-    grid: Scalar = metadata(
-        "", "kg/J", "grid carbon intensity, operation", default=0.369 / _KWH, source=f"USA: {_ACT}"
-    )
+    grid: Scalar = metadata("", "kg/J", "grid carbon intensity, operation", default=0.369 / _KWH, source=f"USA: {_ACT}")
     fab_grid: Scalar = metadata(
         "", "kg/J", "grid carbon intensity, fabs", default=0.642 / _KWH, source=f"Taiwan: {_ACT}"
     )
@@ -341,17 +383,26 @@ class Emissions:
         "MPA", "kg/m^2", "emissions of raw materials per die area", default=0.5 / _CM2, source=_ACT
     )
     carrier: Scalar = metadata(
-        "", "kg/m^2", "emissions of carrier and substrate per area", default=1.0 / _CM2,
+        "",
+        "kg/m^2",
+        "emissions of carrier and substrate per area",
+        default=1.0 / _CM2,
         source="estimate: ACT's area of 28 nm",
-    )  # fmt: skip
+    )
     memory_intensity: Scalar = metadata(
         "", "kg/B", "emissions of device memory per byte", default=0.065 / 1e9, source=f"DDR4 of 10 nm: {_ACT}"
     )
     watt: Scalar = metadata(
-        "", "kg/W", "default accelerator emissions per watt of TDP", default=0.15,
+        "",
+        "kg/W",
+        "default accelerator emissions per watt of TDP",
+        default=0.15,
         source="estimate: as the accelerators whose dies are known",
-    )  # fmt: skip
+    )
     server: Scalar = metadata(
-        "", "kg", "server and network emissions per device", default=250.0,
+        "",
+        "kg",
+        "server and network emissions per device",
+        default=250.0,
         source="share of a GPU in an A100 instance, 318 kg (Chien et al., HotCarbon 2023), less the GPU",
-    )  # fmt: skip
+    )

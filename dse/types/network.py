@@ -82,17 +82,26 @@ class Pods:
 
     size: Scalar = metadata("P", "1", "devices at full bandwidth", default=1.0, bounds=COUNT)
     oversubscription: Scalar = metadata(
-        "o", "1", "oversubscription of the pod; 1: full bisection", default=1.0,
+        "o",
+        "1",
+        "oversubscription of the pod; 1: full bisection",
+        default=1.0,
         bounds=Bounds(low=1.0),
-    )  # fmt: skip
+    )
     detour: Scalar = metadata(
-        "", "1", "links per byte between pods: 1 tree, 2 dragonfly (Valiant)",
-        default=1.0, bounds=Bounds(low=1.0),
-    )  # fmt: skip
+        "",
+        "1",
+        "links per byte between pods: 1 tree, 2 dragonfly (Valiant)",
+        default=1.0,
+        bounds=Bounds(low=1.0),
+    )
     pooled: Scalar = metadata(
-        "", "1", "uplinks of a pod: 1 shared, 0 per device",
-        default=1.0, bounds=YES_OR_NO,
-    )  # fmt: skip
+        "",
+        "1",
+        "uplinks of a pod: 1 shared, 0 per device",
+        default=1.0,
+        bounds=YES_OR_NO,
+    )
 
 
 @record
@@ -105,21 +114,22 @@ class Links:
     """
 
     topology: Scalar = metadata("", "1", "link topology", default=0.0, enum=Topology)
-    per_device: Scalar = metadata(
-        "", "1", "links per device: two per torus axis", default=4.0, bounds=COUNT
-    )
-    wrap: Scalar = metadata(
-        "", "1", "axis length multiple that wraps around", default=1.0, bounds=COUNT
-    )
+    per_device: Scalar = metadata("", "1", "links per device: two per torus axis", default=4.0, bounds=COUNT)
+    wrap: Scalar = metadata("", "1", "axis length multiple that wraps around", default=1.0, bounds=COUNT)
     x: Scalar = metadata(
-        "", "1", "first axis of a slice, devices; 0: nearest to square or cube",
+        "",
+        "1",
+        "first axis of a slice, devices; 0: nearest to square or cube",
         default=0.0,
-    )  # fmt: skip
+    )
     y: Scalar = metadata("", "1", "second axis of a slice, devices; the last axis follows", default=0.0)
     slice_loss: Scalar = metadata(
-        "", "1", "share of compute lost per doubling of slices",
-        default=0.0, bounds=SHARE,
-    )  # fmt: skip
+        "",
+        "1",
+        "share of compute lost per doubling of slices",
+        default=0.0,
+        bounds=SHARE,
+    )
 
 
 @record
@@ -131,9 +141,7 @@ class Package:
     """
 
     dies: Scalar = metadata("", "1", "devices per package", default=1.0, bounds=COUNT)
-    speedup: Scalar = metadata(
-        "", "1", "bandwidth inside a package over the network's", default=1.0, bounds=POSITIVE
-    )
+    speedup: Scalar = metadata("", "1", "bandwidth inside a package over the network's", default=1.0, bounds=POSITIVE)
 
 
 @record
@@ -151,16 +159,25 @@ class Network:
     processor_usage: Scalar = metadata("", "1", "share of compute taken by communication", bounds=SHARE)
     energy: Scalar = metadata("", "J/B", "link energy per byte, both ends, with optics", default=0.0)
     mesh: Scalar = metadata(
-        "", "1", "full mesh: 1, switch: 0", default=0.0,
+        "",
+        "1",
+        "full mesh: 1, switch: 0",
+        default=0.0,
         bounds=SHARE,
-    )  # fmt: skip
+    )
     crowding: Scalar = metadata(
-        "", "1", "bandwidth lost per member above two on shared host bridges", default=0.0,
-    )  # fmt: skip
+        "",
+        "1",
+        "bandwidth lost per member above two on shared host bridges",
+        default=0.0,
+    )
     bridged: Scalar = metadata(
-        "", "1", "peers reached over bridges of the host (PCIe): 1, over links of their own: 0", default=0.0,
+        "",
+        "1",
+        "peers reached over bridges of the host (PCIe): 1, over links of their own: 0",
+        default=0.0,
         bounds=YES_OR_NO,
-    )  # fmt: skip
+    )
     pods: Pods | None = None
     links: Links | None = None
     package: Package | None = None

@@ -20,9 +20,12 @@ class Reliability:
 
     device_mtbf: Scalar = metadata("", "s", "mean time between failures, device", default=2.85e8, bounds=POSITIVE)
     link_mtbf: Scalar = metadata(
-        "", "s", "mean time between failures, NIC with cables and switches", default=1.56e9,
+        "",
+        "s",
+        "mean time between failures, NIC with cables and switches",
+        default=1.56e9,
         bounds=POSITIVE,
-    )  # fmt: skip
+    )
     node_mtbf: Scalar = metadata(
         "", "s", "mean time between failures, node without devices and NICs", default=2.08e8, bounds=POSITIVE
     )
@@ -31,46 +34,48 @@ class Reliability:
     )
     node_devices: Scalar = metadata("", "1", "devices per replaceable node", default=8.0, bounds=COUNT)
     # MegaScale detects and diagnoses a failure in less than 10 minutes (Jiang et al. 2024, section 6.3).
-    detection_time: Scalar = metadata(
-        "", "s", "failure detection time (estimate)", default=300.0
-    )
+    detection_time: Scalar = metadata("", "s", "failure detection time (estimate)", default=300.0)
     # MegaScale's communicators took 361 s to start on 2,048 devices, and less than 30 s once improved (section 4).
-    restart_time: Scalar = metadata(
-        "", "s", "restart time without checkpoint load (estimate)", default=300.0
-    )
+    restart_time: Scalar = metadata("", "s", "restart time without checkpoint load (estimate)", default=300.0)
     spares: Scalar = metadata(
-        "", "1", "spare nodes, bought; absent: enough, not paid; 0: wait for repair", default=UNLIMITED,
+        "",
+        "1",
+        "spare nodes, bought; absent: enough, not paid; 0: wait for repair",
+        default=UNLIMITED,
         bounds=NOT_NEGATIVE,
-    )  # fmt: skip
+    )
     repair_time: Scalar = metadata("", "s", "node repair time (estimate)", default=86400.0)
-    checkpoint: Scalar = metadata(
-        "", "1", "checkpoint method", default=float(Checkpoint.asynchronous), enum=Checkpoint
-    )
-    checkpoint_every: Scalar = metadata(
-        "", "s", "checkpoint interval, 0 optimal", default=0.0
-    )
+    checkpoint: Scalar = metadata("", "1", "checkpoint method", default=float(Checkpoint.asynchronous), enum=Checkpoint)
+    checkpoint_every: Scalar = metadata("", "s", "checkpoint interval, 0 optimal", default=0.0)
     storage_bandwidth: Scalar = metadata(
         "", "B/s", "storage bandwidth of the cluster, 0 by its size", default=0.0, bounds=NOT_NEGATIVE
     )
     # 20 GB/s for a node of eight: the best class of NVIDIA's reference architecture of the DGX SuperPOD H100.
     device_storage_bandwidth: Scalar = metadata(
-        "", "B/s", "storage bandwidth per device", default=2.5e9,
+        "",
+        "B/s",
+        "storage bandwidth per device",
+        default=2.5e9,
         bounds=POSITIVE,
-    )  # fmt: skip
+    )
     # MegaScale's ranks stop for several seconds to copy 0.2 GB each to their hosts, which PCIe takes in ten
     # milliseconds (Jiang et al. 2024, on fast checkpoints); ByteCheckpoint's for less than one (Wan et al. 2024).
     checkpoint_overhead: Scalar = metadata(
-        "", "s", "fixed stall per checkpoint (estimate)", default=1.0,
-    )  # fmt: skip
+        "",
+        "s",
+        "fixed stall per checkpoint (estimate)",
+        default=1.0,
+    )
     copy_interference: Scalar = metadata(
-        "", "1", "slowdown by hidden copies, share of their time (estimate)", default=0.05,
+        "",
+        "1",
+        "slowdown by hidden copies, share of their time (estimate)",
+        default=0.05,
         bounds=SHARE,
-    )  # fmt: skip
+    )
     # MegaScale: some 0.5 % of the machines took 10 % longer for the same computations (Jiang et al. 2024, section 5.1).
     slow_nodes: Scalar = metadata("", "1", "share of slow nodes (estimate)", default=0.005, bounds=SHARE)
     straggler_slowdown: Scalar = metadata(
         "", "1", "slowdown of the passes of a slow node (estimate)", default=0.1, bounds=NOT_NEGATIVE
     )
-    congestion: Scalar = metadata(
-        "", "1", "slowdown of exposed cp, pp, dp messages by congestion", default=0.0
-    )
+    congestion: Scalar = metadata("", "1", "slowdown of exposed cp, pp, dp messages by congestion", default=0.0)

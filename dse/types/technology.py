@@ -7,12 +7,32 @@ from dse.types.money import Process
 
 #: Records and leaves of an accelerator that :func:`dse.model.machine.technology.generate` fills in.
 GENERATED = (
-    "matrix_rate", "vector_rate", "cores", "cache", "memory",
-    *(f"power.{name}" for name in (
-        "matrix_energy", "vector_energy", "cache_energy", "memory_energy", "uncore", "leakage", "control",
-        "nominal_clock", "clock", "threshold", "saturation", "lowest_voltage", "tdp", "cooling", "memory_cooling",
-    )),
-)  # fmt: skip
+    "matrix_rate",
+    "vector_rate",
+    "cores",
+    "cache",
+    "memory",
+    *(
+        f"power.{name}"
+        for name in (
+            "matrix_energy",
+            "vector_energy",
+            "cache_energy",
+            "memory_energy",
+            "uncore",
+            "leakage",
+            "control",
+            "nominal_clock",
+            "clock",
+            "threshold",
+            "saturation",
+            "lowest_voltage",
+            "tdp",
+            "cooling",
+            "memory_cooling",
+        )
+    ),
+)
 
 #: Bounds of the area of an accelerator's dies; a 450 mm wafer has 0.16 m^2.
 _DIES = Bounds(high=1.0, above=True)
@@ -35,12 +55,8 @@ class LogicNode(Process):
     threshold: Scalar = metadata("V_t", "1", "threshold over nominal voltage of logic", bounds=SHARE)
     lowest_voltage: Scalar = metadata("", "1", "lowest over nominal voltage", bounds=POSITIVE_SHARE)
     highest_voltage: Scalar = metadata("", "1", "highest over nominal voltage")
-    highest_clock: Scalar = metadata(
-        "f_max", "Hz", "highest clock of chips as sold", bounds=POSITIVE
-    )
-    temperature: Scalar = metadata(
-        "", "K", "cold-side temperature; 300 or more: no cooler", bounds=POSITIVE
-    )
+    highest_clock: Scalar = metadata("f_max", "Hz", "highest clock of chips as sold", bounds=POSITIVE)
+    temperature: Scalar = metadata("", "K", "cold-side temperature; 300 or more: no cooler", bounds=POSITIVE)
 
 
 @record
@@ -52,12 +68,8 @@ class MemoryTechnology:
     unit_energy: Scalar = metadata("", "J/B", "energy per byte, device level")
     unit_edge: Scalar = metadata("", "m", "die edge per unit; 0: stacked on the die")
     unit_area: Scalar = metadata("", "m^2", "die area of PHY and controller per unit")
-    unit_temperature: Scalar = metadata(
-        "", "K", "memory temperature; 300 or more: no cooler", bounds=POSITIVE
-    )
-    unit_latency: Scalar = metadata(
-        "", "s", "access latency; 0: within the kernel floor", default=0.0
-    )
+    unit_temperature: Scalar = metadata("", "K", "memory temperature; 300 or more: no cooler", bounds=POSITIVE)
+    unit_latency: Scalar = metadata("", "s", "access latency; 0: within the kernel floor", default=0.0)
     unit_price: Scalar = metadata("", "USD", "price per unit; 0: by capacity", default=0.0)
 
 
@@ -79,14 +91,19 @@ class Chip:
     clock_ratio: Scalar = metadata("", "1", "clock over the one that the power budget allows", default=1.0)
     stacks: Scalar = metadata("", "1", "memory units (stacks)")
     link_bandwidth: Scalar = metadata(
-        "", "B/s", "scale-up bandwidth, one direction; absent: that of the network", default=1e30,
+        "",
+        "B/s",
+        "scale-up bandwidth, one direction; absent: that of the network",
+        default=1e30,
         bounds=POSITIVE,
-    )  # fmt: skip
+    )
     link_density: Scalar = metadata("", "B/s/m", "link bandwidth per die edge, one direction")
     link_depth: Scalar = metadata("", "m", "depth of link PHYs")
     link_energy: Scalar = metadata(
-        "", "J/B", "link energy per byte, for the power share of links",
-    )  # fmt: skip
+        "",
+        "J/B",
+        "link energy per byte, for the power share of links",
+    )
     die_link_density: Scalar = metadata(
         "", "B/s/m", "die-to-die bandwidth per inner die edge, one direction", default=440e12, bounds=POSITIVE
     )
@@ -105,16 +122,19 @@ class Chip:
     )
     memory_edge: Scalar = metadata("", "1", "perimeter share of memory", bounds=SHARE)
     link_edge: Scalar = metadata("", "1", "perimeter share of links", bounds=SHARE)
-    core_power: Scalar = metadata(
-        "", "1", "power share of matrix compute", bounds=SHARE
-    )
+    core_power: Scalar = metadata("", "1", "power share of matrix compute", bounds=SHARE)
     matrix_load: Scalar = metadata(
-        "", "1", "matrix load at that power share",
+        "",
+        "1",
+        "matrix load at that power share",
         bounds=SHARE,
-    )  # fmt: skip
+    )
     boost_voltage: Scalar = metadata(
-        "", "1", "minimum boost over nominal voltage", bounds=POSITIVE,
-    )  # fmt: skip
+        "",
+        "1",
+        "minimum boost over nominal voltage",
+        bounds=POSITIVE,
+    )
     memory_power: Scalar = metadata("", "1", "power share of memory at full bandwidth", bounds=SHARE)
     link_power: Scalar = metadata("", "1", "power share of links", bounds=SHARE)
     board_power: Scalar = metadata("", "W", "board and host-interface power")
@@ -122,15 +142,15 @@ class Chip:
         "", "1", "share of core memory for data in flight from device memory", default=0.5, bounds=POSITIVE_SHARE
     )
     heat_flux: Scalar = metadata(
-        "", "W/m^2", "heat flux limit of the cooling",
+        "",
+        "W/m^2",
+        "heat flux limit of the cooling",
         bounds=POSITIVE,
-    )  # fmt: skip
+    )
     matrix_devices: Scalar = metadata("", "1", "matrix-unit devices per 16-bit FLOP and cycle", bounds=POSITIVE)
     vector_devices: Scalar = metadata("", "1", "vector-unit devices per fp32 FLOP and cycle", bounds=POSITIVE)
     core_devices: Scalar = metadata("", "1", "devices per core", bounds=POSITIVE)
-    spare_cores: Scalar = metadata(
-        "", "1", "cores that may be defective, share of all", default=0.0, bounds=SHARE
-    )
+    spare_cores: Scalar = metadata("", "1", "cores that may be defective, share of all", default=0.0, bounds=SHARE)
     activity: Scalar = metadata("", "1", "activity of a working unit, share of devices per cycle", bounds=SHARE)
     control_activity: Scalar = metadata(
         "", "1", "activity of clock and control, share of core devices per cycle", bounds=SHARE
@@ -142,9 +162,5 @@ class Chip:
     fp8_ratio: Scalar = metadata("", "1", "fp8 over 16-bit matrix rate; 0: none")
     fp4_ratio: Scalar = metadata("", "1", "fp4 over 16-bit matrix rate; 0: none")
     int8_ratio: Scalar = metadata("", "1", "int8 over 16-bit matrix rate; 0: none")
-    cooler: Scalar = metadata(
-        "", "1", "logic cooler efficiency, share of Carnot", bounds=POSITIVE_SHARE
-    )
-    memory_cooler: Scalar = metadata(
-        "", "1", "memory cooler efficiency, share of Carnot", bounds=POSITIVE_SHARE
-    )
+    cooler: Scalar = metadata("", "1", "logic cooler efficiency, share of Carnot", bounds=POSITIVE_SHARE)
+    memory_cooler: Scalar = metadata("", "1", "memory cooler efficiency, share of Carnot", bounds=POSITIVE_SHARE)

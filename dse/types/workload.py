@@ -18,45 +18,49 @@ class Experts:
     n_experts: Scalar = metadata("E", "1", "routed experts per layer", bounds=COUNT)
     top_k: Scalar = metadata("k", "1", "routed experts per token", bounds=COUNT)
     expert_ffn: Scalar = metadata("f_e", "1", "width of an expert's up projection", bounds=POSITIVE)
-    shared_ffn: Scalar = metadata(
-        "f_s", "1", "width of all shared experts, 0 none", default=0.0, bounds=NOT_NEGATIVE
-    )
-    first_dense: Scalar = metadata(
-        "", "1", "leading layers with a dense feed-forward", default=0.0, bounds=_WHOLE
-    )
-    imbalance: Scalar = metadata(
-        "", "1", "load of the busiest rank over the mean", default=1.0, bounds=_AT_LEAST_ONE
-    )
+    shared_ffn: Scalar = metadata("f_s", "1", "width of all shared experts, 0 none", default=0.0, bounds=NOT_NEGATIVE)
+    first_dense: Scalar = metadata("", "1", "leading layers with a dense feed-forward", default=0.0, bounds=_WHOLE)
+    imbalance: Scalar = metadata("", "1", "load of the busiest rank over the mean", default=1.0, bounds=_AT_LEAST_ONE)
     capacity: Scalar = metadata(
-        "C", "1", "expert capacity factor; 0: dropless",
+        "C",
+        "1",
+        "expert capacity factor; 0: dropless",
         default=0.0,
-    )  # fmt: skip
+    )
     moe_every: Scalar = metadata(
-        "", "1", "interval of layers with experts", default=1.0,
+        "",
+        "1",
+        "interval of layers with experts",
+        default=1.0,
         bounds=COUNT,
-    )  # fmt: skip
+    )
     n_predict: Scalar = metadata(
-        "", "1", "multi-token prediction depth", default=0.0,
+        "",
+        "1",
+        "multi-token prediction depth",
+        default=0.0,
         bounds=_WHOLE,
-    )  # fmt: skip
-    biased: Scalar = metadata(
-        "", "1", "biases of the experts' products: 1 yes", default=0.0, bounds=YES_OR_NO
     )
-    n_groups: Scalar = metadata(
-        "G", "1", "groups of experts", default=1.0, bounds=COUNT
-    )
+    biased: Scalar = metadata("", "1", "biases of the experts' products: 1 yes", default=0.0, bounds=YES_OR_NO)
+    n_groups: Scalar = metadata("G", "1", "groups of experts", default=1.0, bounds=COUNT)
     group_limit: Scalar = metadata(
-        "g", "1", "maximum groups per token (node-limited routing), 0 any", default=0.0,
+        "g",
+        "1",
+        "maximum groups per token (node-limited routing), 0 any",
+        default=0.0,
         bounds=_WHOLE,
-    )  # fmt: skip
+    )
 
     @property
     def most(self) -> dict[str, Scalar]:
         """Leaf → its upper limit given the others: a busiest rank or a padded expert has every token once."""
         all_tokens = self.n_experts / self.top_k
         return {
-            "top_k": self.n_experts, "group_limit": self.n_groups, "imbalance": all_tokens, "capacity": all_tokens,
-        }  # fmt: skip
+            "top_k": self.n_experts,
+            "group_limit": self.n_groups,
+            "imbalance": all_tokens,
+            "capacity": all_tokens,
+        }
 
     @property
     def kept(self) -> dict[str, Scalar]:
@@ -94,17 +98,16 @@ class Recurrent:
     state_key_heads: Scalar = metadata("", "1", "key and query heads (groups)", bounds=POSITIVE)
     state_key_dim: Scalar = metadata("N", "1", "key dimension per state head", bounds=POSITIVE)
     state_value_dim: Scalar = metadata("P", "1", "value dimension per state head", bounds=POSITIVE)
-    state_gates: Scalar = metadata(
-        "", "1", "projected columns of gates and decays", default=0.0
-    )
+    state_gates: Scalar = metadata("", "1", "projected columns of gates and decays", default=0.0)
     state_bytes: Scalar = metadata("", "B", "bytes per state element", default=4.0, bounds=POSITIVE)
-    convolution: Scalar = metadata(
-        "", "1", "convolution taps, 0 none", default=0.0
-    )
+    convolution: Scalar = metadata("", "1", "convolution taps, 0 none", default=0.0)
     output_gate: Scalar = metadata(
-        "", "1", "gated attention output: 1 yes",
-        default=0.0, bounds=YES_OR_NO,
-    )  # fmt: skip
+        "",
+        "1",
+        "gated attention output: 1 yes",
+        default=0.0,
+        bounds=YES_OR_NO,
+    )
 
 
 @record
@@ -116,9 +119,7 @@ class Sparse:
     """
 
     attended: Scalar = metadata("", "1", "maximum attended tokens per query", bounds=POSITIVE)
-    attended_share: Scalar = metadata(
-        "", "1", "share of further tokens attended", default=0.0, bounds=SHARE
-    )
+    attended_share: Scalar = metadata("", "1", "share of further tokens attended", default=0.0, bounds=SHARE)
     sparse_layers: Scalar = metadata("", "1", "share of layers with sparse attention", default=1.0, bounds=SHARE)
     index_heads: Scalar = metadata("", "1", "indexer heads, 0 none", default=0.0)
     index_dim: Scalar = metadata("", "1", "indexer dimension per head", default=0.0)
@@ -135,25 +136,22 @@ class Adapters:
 
     rank: Scalar = metadata("r", "1", "rank of an adapter", default=16.0, bounds=POSITIVE)
     qkv: Scalar = metadata("", "1", "adapters on queries, keys, values: 1 yes", default=1.0, bounds=YES_OR_NO)
-    projection: Scalar = metadata(
-        "", "1", "adapters on the attention output: 1 yes", default=1.0, bounds=YES_OR_NO
-    )
-    feed_forward: Scalar = metadata(
-        "", "1", "adapters on the feed-forward: 1 yes", default=1.0, bounds=YES_OR_NO
-    )
+    projection: Scalar = metadata("", "1", "adapters on the attention output: 1 yes", default=1.0, bounds=YES_OR_NO)
+    feed_forward: Scalar = metadata("", "1", "adapters on the feed-forward: 1 yes", default=1.0, bounds=YES_OR_NO)
     frozen_bytes: Scalar = metadata(
-        "", "B", "bytes per frozen weight (QLoRA: 0.5)", default=2.0,
+        "",
+        "B",
+        "bytes per frozen weight (QLoRA: 0.5)",
+        default=2.0,
         bounds=POSITIVE,
-    )  # fmt: skip
+    )
 
 
 @record
 class Packing:
     """Sequences packed from documents with separate attention (fine-tuning, pre-training with masks)."""
 
-    document: Scalar = metadata(
-        "", "1", "mean document length seen by a token", bounds=_AT_LEAST_ONE
-    )
+    document: Scalar = metadata("", "1", "mean document length seen by a token", bounds=_AT_LEAST_ONE)
 
 
 @record
@@ -165,20 +163,24 @@ class Convergence:
     ``B_crit = B* / L^(1 / alpha_B)`` (Kaplan et al. 2020, section 5.1).
     """
 
-    critical_batch: Scalar = metadata(
-        "B_crit", "1", "critical batch, tokens; 0: from the loss", default=0.0
-    )
+    critical_batch: Scalar = metadata("B_crit", "1", "critical batch, tokens; 0: from the loss", default=0.0)
     target_loss: Scalar = metadata(
         "L", "1", "target loss, nats per token", default=2.0, bounds=Bounds(low=0.1, high=20.0)
     )
     critical_scale: Scalar = metadata(
-        "B*", "1", "critical batch at one nat, tokens (Kaplan et al. 2020: 2e8)", default=2e8,
+        "B*",
+        "1",
+        "critical batch at one nat, tokens (Kaplan et al. 2020: 2e8)",
+        default=2e8,
         bounds=Bounds(low=1.0, high=1e12),
-    )  # fmt: skip
+    )
     critical_exponent: Scalar = metadata(
-        "alpha_B", "1", "loss exponent of the critical batch (Kaplan et al. 2020: 0.21)", default=0.21,
+        "alpha_B",
+        "1",
+        "loss exponent of the critical batch (Kaplan et al. 2020: 0.21)",
+        default=0.21,
         bounds=Bounds(low=0.05, high=1.0),
-    )  # fmt: skip
+    )
     reference_batch: Scalar = metadata(
         "", "1", "batch at which the run needs run_tokens, tokens; 0: smallest", default=0.0
     )
@@ -201,27 +203,27 @@ class Workload:
     gated: Scalar = metadata("", "1", "gated feed-forward, three matrices: 1 yes", bounds=SHARE)
     vocab: Scalar = metadata("V", "1", "vocabulary size", bounds=POSITIVE)
     tied_embeddings: Scalar = metadata("", "1", "shared input and output embeddings: 1 yes", bounds=SHARE)
-    learned_positions: Scalar = metadata(
-        "", "1", "learned positions, seq_len x hidden: 1 yes", bounds=SHARE
-    )
+    learned_positions: Scalar = metadata("", "1", "learned positions, seq_len x hidden: 1 yes", bounds=SHARE)
     rotary: Scalar = metadata("", "1", "rotary positions (RoPE): 1 yes", bounds=SHARE)
     relative_positions: Scalar = metadata(
         "", "1", "relative positions in every layer (Transformer-XL): 1 yes", bounds=SHARE
     )
     dropout: Scalar = metadata("", "1", "dropout: 1 yes", bounds=SHARE)
     parallel_block: Scalar | None = metadata(
-        "", "1", "attention and feed-forward in parallel (GPT-J, PaLM): 1 yes", default=None,
-        bounds=YES_OR_NO, absent=0.0,
-    )  # fmt: skip
+        "",
+        "1",
+        "attention and feed-forward in parallel (GPT-J, PaLM): 1 yes",
+        default=None,
+        bounds=YES_OR_NO,
+        absent=0.0,
+    )
     norm_vectors: Scalar = metadata("", "1", "weight vectors per norm: 1 scale, 2 with a shift", default=1.0)
     window: Scalar = metadata("w", "1", "attention window of the local layers, tokens", bounds=POSITIVE)
     local_layers: Scalar = metadata("", "1", "share of layers with local (windowed) attention", bounds=SHARE)
     seq_len: Scalar = metadata("s", "1", "sequence length, tokens", bounds=POSITIVE)
     global_batch: Scalar = metadata("B", "1", "sequences per step, all devices", bounds=POSITIVE)
     run_tokens: Scalar = metadata("", "1", "tokens of a training run", default=300e9, bounds=POSITIVE)
-    backward: Scalar = metadata(
-        "", "1", "1 training, 0 forward pass only", default=1.0, bounds=YES_OR_NO
-    )
+    backward: Scalar = metadata("", "1", "1 training, 0 forward pass only", default=1.0, bounds=YES_OR_NO)
     experts: Experts | None = None  # None: dense
     latent: Latent | None = None  # None: attention with whole queries, keys and values
     recurrent: Recurrent | None = None  # None: attention and a feed-forward in all layers

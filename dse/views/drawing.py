@@ -57,9 +57,11 @@ def check(results: Path, force: bool, machines: bool, front: bool = False) -> No
             path = figure_path(results, kind, ending)
             if path == results:
                 raise InputError(
-                    f"output {results}", f"the name of a figure ({ending})", "a results file (.nc)",
+                    f"output {results}",
+                    f"the name of a figure ({ending})",
+                    "a results file (.nc)",
                     f"write {results.with_suffix('.nc')}",
-                )  # fmt: skip
+                )
             outputs.checked(path, force)
 
 
@@ -102,8 +104,11 @@ class DrawingProcess:
         self._told = tempfile.TemporaryFile()  # noqa: SIM115 (closed with the process)
         self._process = subprocess.Popen(
             [sys.executable, "-P", "-c", _PROGRAM, str(Path(__file__).parents[2])],
-            stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=self._told, start_new_session=True,
-        )  # fmt: skip
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=self._told,
+            start_new_session=True,
+        )
         interruption.CHILDREN.append(self)
         self._folder: Path | None = None  #: of the figures
 
@@ -183,9 +188,15 @@ _PROGRAM = "import sys; sys.path.append(sys.argv[1]); from dse.views.drawing imp
 
 #: What figures of stored results need.
 _NEEDED = (
-    "dse.sweep.results.files", "dse.sweep.results.cautioned", "dse.views.plot", "dse.spec.sweep", "netCDF4",
-    "matplotlib.figure", "matplotlib.backends.backend_agg", "matplotlib.backends.backend_svg",
-)  # fmt: skip
+    "dse.sweep.results.files",
+    "dse.sweep.results.cautioned",
+    "dse.views.plot",
+    "dse.spec.sweep",
+    "netCDF4",
+    "matplotlib.figure",
+    "matplotlib.backends.backend_agg",
+    "matplotlib.backends.backend_svg",
+)
 
 
 def serve() -> None:

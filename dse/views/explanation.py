@@ -159,9 +159,11 @@ def explain(design: Design, metric: str | None = None, study: Study | str = TRAI
     if found := of_another(metric, study):
         option = f"{'add' if found[1].name == 'serving' else 'leave out'} --serving"
         raise InputError(
-            "explain.metric", f"{found[0]}, a metric of {found[1].name}", f"metrics of {study.name}",
+            "explain.metric",
+            f"{found[0]}, a metric of {found[1].name}",
+            f"metrics of {study.name}",
             f'{option}; in Python study="{found[1].name}"',
-        )  # fmt: skip
+        )
     if metric not in study.smooth:
         raise unknown_name("explain.metric", metric, study.smooth, "metrics")
     design = study.complete(design)
@@ -319,9 +321,7 @@ def continuous_leaves(design: Design) -> tuple[str, ...]:
     return tuple(
         path
         for path, meta in leaves_of(design).items()
-        if path.startswith(("system.", "software."))
-        and "enum" not in meta
-        and path.rpartition(".")[2] not in _WHOLE
+        if path.startswith(("system.", "software.")) and "enum" not in meta and path.rpartition(".")[2] not in _WHOLE
     )
 
 
@@ -330,9 +330,11 @@ def _check_finite(metrics: dict[str, float]) -> None:
     lost = [name for name, value in metrics.items() if not math.isfinite(value)]
     if lost:
         raise InputError(
-            "design", f"sizes or rates whose {lost[0]} overflows", "numbers of machines and models that may exist",
+            "design",
+            f"sizes or rates whose {lost[0]} overflows",
+            "numbers of machines and models that may exist",
             "check values and units of what was set",
-        )  # fmt: skip
+        )
 
 
 def elasticities(design: Design, metric: str | None = None, study: Study = TRAINING) -> list[Elasticity]:

@@ -76,9 +76,7 @@ def _metrics(studies: Sequence[Study]) -> Listing:
     return Listing(what, columns, tuple(row[: len(columns)] for row in rows))
 
 
-def _of_each(
-    studies: Sequence[Study], cells: Callable[[str, Study], tuple[str, ...]]
-) -> list[tuple[str, ...]]:
+def _of_each(studies: Sequence[Study], cells: Callable[[str, Study], tuple[str, ...]]) -> list[tuple[str, ...]]:
     """(name, unit, cells, studies) of every metric; equal ones of several studies are listed once."""
     found: dict[tuple[str, ...], list[str]] = {}
     for study in studies:
@@ -110,9 +108,7 @@ def _constraints(studies: Sequence[Study]) -> Listing:
         "compared with a name takes its unit or choice: peak_memory <= '70 GiB', recompute == 'full'"
     )
     metrics = (row[:-1] for row in _of_each(studies, lambda name, study: ("metric", study.long_names[name])))
-    leaves = (
-        (short_name(path), _units(about), "leaf", about["long_name"]) for path, about in known_leaves().items()
-    )
+    leaves = ((short_name(path), _units(about), "leaf", about["long_name"]) for path, about in known_leaves().items())
     return Listing(what, ("name", "unit", "is a", "meaning"), (*metrics, *leaves))
 
 
@@ -122,8 +118,9 @@ def _columns(_: Sequence[Study]) -> Listing:
     what = "columns of tables of training steps, and of serving: read by dse predict and dse validate, or written"
     read = (
         (", ".join(column.names), how, column.meaning, column.otherwise)
-        for how, listed in (("read", READ), ("read of serving", SERVED)) for column in listed
-    )  # fmt: skip
+        for how, listed in (("read", READ), ("read of serving", SERVED))
+        for column in listed
+    )
     written = ((name, "written", meaning, "") for name, meaning in WRITTEN.items())
     return Listing(what, ("name", "is", "meaning", "where it is empty"), (*read, *written))
 

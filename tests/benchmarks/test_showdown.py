@@ -74,9 +74,15 @@ def test_an_adapter_writes_figures_reasons_and_what_its_tool_refuses(tmp_path, m
 def test_a_constant_number_in_flight_is_one_batch_which_knows_no_queue():
     row = {"concurrency": 8.0, "osl": 100.0, "dp": 2.0, "devices": 4.0, "load": "concurrency"}
     assert harness.batch_of(row) == 4
-    figures = {name: harness.static_figure({**row, "metric": name}, 1.0, 0.01) for name in (
-        "time_per_output_token", "request_latency", "output_tokens_per_second", "output_tokens_per_second_per_device"
-    )}  # fmt: skip
+    figures = {
+        name: harness.static_figure({**row, "metric": name}, 1.0, 0.01)
+        for name in (
+            "time_per_output_token",
+            "request_latency",
+            "output_tokens_per_second",
+            "output_tokens_per_second_per_device",
+        )
+    }
     assert figures["time_per_output_token"] == 0.01 and figures["request_latency"] == pytest.approx(2.0)
     assert figures["output_tokens_per_second"] == pytest.approx(400.0)
     assert figures["output_tokens_per_second_per_device"] == pytest.approx(100.0)

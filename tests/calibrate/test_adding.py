@@ -112,8 +112,14 @@ def test_rows_that_cannot_be_predicted_are_refused(tmp_path):
 
 
 def test_collectives_move_links(tmp_path):
-    row = {"system": "mi300x", "dtype": "bfloat16", "collective": "all_reduce", "num_gpus": "8",
-           "bytes": "167772160", "latency_ms": "2.0"}  # fmt: skip
+    row = {
+        "system": "mi300x",
+        "dtype": "bfloat16",
+        "collective": "all_reduce",
+        "num_gpus": "8",
+        "bytes": "167772160",
+        "latency_ms": "2.0",
+    }
     found = add([table(tmp_path / "rows.csv", row)], tmp_path / "mine", tmp_path / "out.toml")
     assert {one.kind for one in found.updates} == {"network"}
 
@@ -136,9 +142,13 @@ def test_rows_are_added_once_and_none_is_lost(tmp_path, monkeypatch):
     assert (mine / "software" / "vllm-rocm.toml").read_text() != before
 
 
-@pytest.mark.parametrize(("change", "told"), [
-    ({"value": "60", "unit": "s"}, "check the value and its unit"), ({"model": "lama-3-70b"}, "lama-3-70b"),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    ("change", "told"),
+    [
+        ({"value": "60", "unit": "s"}, "check the value and its unit"),
+        ({"model": "lama-3-70b"}, "lama-3-70b"),
+    ],
+)
 def test_a_wrong_unit_or_name_is_told(change, told, tmp_path):
     with pytest.raises(InputError, match=told):
         add([table(tmp_path / "rows.csv", SERVED | change)], tmp_path / "mine", tmp_path / "out.toml")

@@ -48,9 +48,12 @@ def problem(weights: np.ndarray, steps: float = 0.1) -> FitProblem:
     """Two numbers of rows that are 1, 2 or one over the other off."""
     true = np.array([0.5, -0.3, 0.8] * 4)
     return FitProblem(
-        *differences(lambda zs: np.stack([np.tile([z[0], z[1], z[0] - z[1]], 4) for z in zs]) - true, steps), weights,
-        np.full(12, 0.01), 0.02 * np.ones(12), np.ones(2),
-    )  # fmt: skip
+        *differences(lambda zs: np.stack([np.tile([z[0], z[1], z[0] - z[1]], 4) for z in zs]) - true, steps),
+        weights,
+        np.full(12, 0.01),
+        0.02 * np.ones(12),
+        np.ones(2),
+    )
 
 
 def test_a_problem_finds_what_made_its_rows_and_nothing_without_rows():

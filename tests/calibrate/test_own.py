@@ -73,9 +73,11 @@ def test_one_run_is_shrunk_and_several_are_the_level(tmp_path, mine):
 
 #: A stack with other numbers than the neutral one.
 TRUTH = {
-    "software.matrix_slowdown": 1.05, "software.elementwise_slowdown": 1.6, "software.communication_slowdown": 1.6,
+    "software.matrix_slowdown": 1.05,
+    "software.elementwise_slowdown": 1.6,
+    "software.communication_slowdown": 1.6,
     "software.flash_slowdown": 0.9,
-}  # fmt: skip
+}
 
 
 def test_known_numbers_are_recovered_within_their_spreads(tmp_path, mine):
@@ -83,10 +85,20 @@ def test_known_numbers_are_recovered_within_their_spreads(tmp_path, mine):
     sizes = [("llama-3-8b", 2048, 1, 2), ("llama-3-8b", 8192, 8, 1), ("llama-3-8b", 32768, 4, 1),
              ("gpt-3-13b", 2048, 8, 4), ("gpt-3-13b", 2048, 2, 1), ("llama-3-70b", 4096, 8, 1)]  # fmt: skip
     rows = [
-        STEP | {"model": model, "seq_len": str(length), "tp": str(tp), "dp": str(64 // tp), "n_gpus": "64",
-                "micro_batch": str(each), "software": "neutral", "recompute": "full", "global_batch": "256"}
+        STEP
+        | {
+            "model": model,
+            "seq_len": str(length),
+            "tp": str(tp),
+            "dp": str(64 // tp),
+            "n_gpus": "64",
+            "micro_batch": str(each),
+            "software": "neutral",
+            "recompute": "full",
+            "global_batch": "256",
+        }
         for model, length, tp, each in sizes
-    ]  # fmt: skip
+    ]
     noise = 1.0 + 0.01 * np.random.default_rng(0).standard_normal(len(rows))
     designs = [c.prediction.chosen for c in compare([table(tmp_path / "rows.csv", rows)])]
     steps = [float(dse.evaluate(replace(one, TRUTH)).step_time) for one in designs]
@@ -112,8 +124,16 @@ FLASH = ("software.flash_slowdown",)
 def cpu_rows(path, batch, software=""):
     """The rows of the profiles of a batch, as ``dse calibrate --profile`` makes them."""
     files = sorted((ROOT / "tests" / "profiles" / "cpu").glob(f"batch-{batch}.*"))
-    stated = {"model": "tiny-llama", "system": "my-box", "global_batch": str(batch), "seq_len": "128", "tp": "1",
-              "micro_batch": str(batch // 2), "precision": "fp32", "software": software}  # fmt: skip
+    stated = {
+        "model": "tiny-llama",
+        "system": "my-box",
+        "global_batch": str(batch),
+        "seq_len": "128",
+        "tp": "1",
+        "micro_batch": str(batch // 2),
+        "precision": "fp32",
+        "software": software,
+    }
     found = profiles.read(files, stated)
     assert not found.missing
     write_lines(path, found.tables["steps"], True)
@@ -202,6 +222,16 @@ def test_values_that_rows_throw_far_are_named(tmp_path, mine, capsys):
     rows = list(csv.DictReader((ROOT / "tests/published/narayanan_2021.csv").read_text(encoding="utf-8").splitlines()))
     wrong = [row | {"value": str(0.25 * float(row["value"]))} if i % 3 == 0 else row for i, row in enumerate(rows)]
     with pytest.raises(SystemExit):
-        app(["calibrate", "--add", str(table(tmp_path / "rows.csv", wrong)), "-o", str(tmp_path / "o.toml"),
-             "--catalog", str(mine)], prog_name="dse")  # fmt: skip
+        app(
+            [
+                "calibrate",
+                "--add",
+                str(table(tmp_path / "rows.csv", wrong)),
+                "-o",
+                str(tmp_path / "o.toml"),
+                "--catalog",
+                str(mine),
+            ],
+            prog_name="dse",
+        )
     assert "elementwise_slowdown" in (told := capsys.readouterr().err) and "times the spread before" in told

@@ -11,9 +11,11 @@ from dse.calibrate.residuals import coverage, of_class, of_unmeasured, residual
 
 
 @given(
-    seed=st.integers(0, 99), heavy=st.booleans(), share=st.sampled_from([0.5, 0.8, 0.95]),
+    seed=st.integers(0, 99),
+    heavy=st.booleans(),
+    share=st.sampled_from([0.5, 0.8, 0.95]),
     deviation=st.sampled_from([0.0, 0.02]),
-)  # fmt: skip
+)
 def test_the_share_asked_for_is_held(seed, heavy, share, deviation):
     rng = np.random.default_rng(seed)
     errors = 0.1 * (rng.standard_t(2, 200) if heavy else rng.standard_normal(200))

@@ -298,5 +298,6 @@ def test_intervals_of_sources_left_out(measured):
 @pytest.mark.slow
 @pytest.mark.xfail(strict=True, reason="20 of 772 rows move by 1 to 1.6 % since the reference tables have grown")
 def test_solving_again_finds_the_same(measured):
-    assert measured.solution.errors == pytest.approx(steps.solve(
-        measured.rows, measured.own, measured.rows.weights, measured.solution.z).errors, abs=0.01)  # fmt: skip
+    assert measured.solution.errors == pytest.approx(
+        steps.solve(measured.rows, measured.own, measured.rows.weights, measured.solution.z).errors, abs=0.01
+    )

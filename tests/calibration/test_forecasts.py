@@ -46,9 +46,17 @@ def test_a_record_that_was_changed_is_refused(tmp_path, change):
 
 
 FORECAST = {
-    "number": "1", "date": "2026-01-02", "median": "2.0", "low": "1.6", "high": "2.5", "deviation": "0.174",
-    "units": "s", "metric": "step_time", "system": "x", "workload": "y",
-}  # fmt: skip
+    "number": "1",
+    "date": "2026-01-02",
+    "median": "2.0",
+    "low": "1.6",
+    "high": "2.5",
+    "deviation": "0.174",
+    "units": "s",
+    "metric": "step_time",
+    "system": "x",
+    "workload": "y",
+}
 
 
 def test_an_outcome_is_scored_by_its_forecast():

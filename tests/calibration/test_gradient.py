@@ -75,7 +75,10 @@ def test_false_readings_hardly_move_a_redescending_fit(redescending):
     false = np.arange(90) % 3 == 0
     measured = jnp.asarray(np.where(false, 0.25, 1.0) * np.exp(0.02 * np.sin(np.arange(90.0))))
     found = fit(
-        lambda values: jnp.log(values["x"]) - jnp.log(measured), [Parameter("x", 0.8, 0.5)], delta=0.1,
-        redescending=redescending, starts=1,
-    )  # fmt: skip
+        lambda values: jnp.log(values["x"]) - jnp.log(measured),
+        [Parameter("x", 0.8, 0.5)],
+        delta=0.1,
+        redescending=redescending,
+        starts=1,
+    )
     assert (abs(found.values["x"] - 1.0) < 0.02) == redescending

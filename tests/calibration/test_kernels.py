@@ -172,8 +172,9 @@ def test_power_at_rest_is_fitted_as_a_share_of_the_limit():
     job = next(job for job in JOBS if job.table == "power")
     chip = device_of("gemm_power", "b200-sxm-180gb")
     assert job.stated({"power.uncore": 0.2, "power.matrix_energy": 1e-12}, chip) == {
-        "power.uncore": 200.0, "power.matrix_energy": 1e-12,
-    }  # fmt: skip
+        "power.uncore": 200.0,
+        "power.matrix_energy": 1e-12,
+    }
     assert [job.written(f"power.{name}") for name in ("uncore", "matrix_energy")] == ["uncore_share", "matrix_energy"]
 
 

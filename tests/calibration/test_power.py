@@ -28,13 +28,25 @@ def rows():
     cases = []
     for batch in (8, 32):
         base = design(
-            workload="bert-base", system="p100-pcie-16gb", software="pytorch-eager", seq_len=384, window=384, vocab=1,
-            global_batch=batch, micro_batch=batch, precision="fp32", limit="250 W",
-        )  # fmt: skip
+            workload="bert-base",
+            system="p100-pcie-16gb",
+            software="pytorch-eager",
+            seq_len=384,
+            window=384,
+            vocab=1,
+            global_batch=batch,
+            micro_batch=batch,
+            precision="fp32",
+            limit="250 W",
+        )
         for watts in (75.0, 100.0, 125.0, 150.0, 175.0):
             row = Row("made.csv", 1, "made", {})
-            study = RelativeStudy("p100-pcie-16gb", ("P100", "BERT-base-squad", str(batch)),
-                          (replace(base, {LIMIT: watts}), base), clocks=False)  # fmt: skip
+            study = RelativeStudy(
+                "p100-pcie-16gb",
+                ("P100", "BERT-base-squad", str(batch)),
+                (replace(base, {LIMIT: watts}), base),
+                clocks=False,
+            )
             figures = (figure(row, "relative_time"), figure(row, "relative_power"))
             cases.append(Case((row,), figures, "energy", study))
     made = rows_of("p100-pcie-16gb", cases)

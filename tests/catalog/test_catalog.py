@@ -80,11 +80,34 @@ def test_the_grammar_of_units_agrees_with_pint(text, si):
 
 @pytest.mark.parametrize(
     "text",
-    ["9**9**9 B", "9**9**9", "2**64 B", "9^9^9 B", "B**9**9", "B^99", "9" * 10_000_000 + " B", "9" * 90 + "e" + "9" * 8,
-     "1e999999999 B", "1e99999 * 1e99999 B", "1 / 0 B", "1 B / (0 / 1)", "(" * 99, "((((1 B)", "1 B)", "* B", "B *",
-     "1 // B", "1 + 1 B", "B 1 ; 2", "__import__('os').getcwd() B", "lambda: 1", "1" + " " * 98, "1 B" + "\0"],
+    [
+        "9**9**9 B",
+        "9**9**9",
+        "2**64 B",
+        "9^9^9 B",
+        "B**9**9",
+        "B^99",
+        "9" * 10_000_000 + " B",
+        "9" * 90 + "e" + "9" * 8,
+        "1e999999999 B",
+        "1e99999 * 1e99999 B",
+        "1 / 0 B",
+        "1 B / (0 / 1)",
+        "(" * 99,
+        "((((1 B)",
+        "1 B)",
+        "* B",
+        "B *",
+        "1 // B",
+        "1 + 1 B",
+        "B 1 ; 2",
+        "__import__('os').getcwd() B",
+        "lambda: 1",
+        "1" + " " * 98,
+        "1 B" + "\0",
+    ],
     ids=lambda text: text[:20].replace("\0", "0"),
-)  # fmt: skip
+)
 def test_what_is_no_quantity_is_refused_at_once(text):
     began = time.perf_counter()
     with pytest.raises(InputError) as caught:
@@ -299,9 +322,15 @@ def test_published_parameter_counts(slug):
 
 #: Models whose names are their published counts, rounded; 109B of Llama 4 Scout have its vision tower in them.
 ROUNDED = (
-    "GPT-3-350M", "GPT-3-1.3B", "GPT-3-2.7B", "GPT-3-13B", "Megatron-1.7B", "Megatron-3.6B", "Megatron-5B",
+    "GPT-3-350M",
+    "GPT-3-1.3B",
+    "GPT-3-2.7B",
+    "GPT-3-13B",
+    "Megatron-1.7B",
+    "Megatron-3.6B",
+    "Megatron-5B",
     "Llama-4-Scout",
-)  # fmt: skip
+)
 
 
 @pytest.mark.skipif(not REFERENCE.is_dir(), reason="the reference tables are not beside this checkout")
@@ -604,9 +633,18 @@ def test_every_link_has_its_energy():
     assert catalog.record(types.Network, "nvlink-4").energy == pytest.approx(40e-12, rel=1e-6, abs=0.0)
 
 
-@pytest.mark.parametrize("slug", [
-    "v100-sxm-16gb", "a100-sxm-80gb", "h100-sxm-80gb", "h200-sxm-141gb", "b200-sxm-180gb", "l40s", "tpu-v4",
-])  # fmt: skip
+@pytest.mark.parametrize(
+    "slug",
+    [
+        "v100-sxm-16gb",
+        "a100-sxm-80gb",
+        "h100-sxm-80gb",
+        "h200-sxm-141gb",
+        "b200-sxm-180gb",
+        "l40s",
+        "tpu-v4",
+    ],
+)
 def test_a_power_limit_that_nobody_states_is_about_what_chips_are_sold_with(slug, tmp_path):
     (tmp_path / "accelerators").mkdir()
     text = (catalog.catalog_root() / "accelerators" / f"{slug}.toml").read_text(encoding="utf-8")

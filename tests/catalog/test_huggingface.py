@@ -26,28 +26,53 @@ GPT_2 = {
     "resid_pdrop": 0.1, "vocab_size": 50257,
 }  # fmt: skip
 GEMMA_2_9B = {
-    "model_type": "gemma2", "head_dim": 256, "hidden_size": 3584, "intermediate_size": 14336, "num_hidden_layers": 42,
-    "max_position_embeddings": 8192, "num_attention_heads": 16, "num_key_value_heads": 8, "sliding_window": 4096,
+    "model_type": "gemma2",
+    "head_dim": 256,
+    "hidden_size": 3584,
+    "intermediate_size": 14336,
+    "num_hidden_layers": 42,
+    "max_position_embeddings": 8192,
+    "num_attention_heads": 16,
+    "num_key_value_heads": 8,
+    "sliding_window": 4096,
     "vocab_size": 256000,
-}  # fmt: skip
+}
 FALCON_7B = {
-    "model_type": "falcon", "hidden_size": 4544, "num_attention_heads": 71, "num_hidden_layers": 32, "alibi": False,
-    "multi_query": True, "new_decoder_architecture": False, "vocab_size": 65024, "max_position_embeddings": 2048,
-}  # fmt: skip
+    "model_type": "falcon",
+    "hidden_size": 4544,
+    "num_attention_heads": 71,
+    "num_hidden_layers": 32,
+    "alibi": False,
+    "multi_query": True,
+    "new_decoder_architecture": False,
+    "vocab_size": 65024,
+    "max_position_embeddings": 2048,
+}
 QWEN_2_5_7B = {
     "model_type": "qwen2", "hidden_size": 3584, "intermediate_size": 18944, "max_position_embeddings": 32768,
     "max_window_layers": 28, "num_attention_heads": 28, "num_hidden_layers": 28, "num_key_value_heads": 4,
     "sliding_window": 131072, "use_sliding_window": False, "tie_word_embeddings": False, "vocab_size": 152064,
 }  # fmt: skip
 MISTRAL_7B = {
-    "model_type": "mistral", "hidden_size": 4096, "intermediate_size": 14336, "max_position_embeddings": 32768,
-    "num_attention_heads": 32, "num_hidden_layers": 32, "num_key_value_heads": 8, "sliding_window": 4096,
-    "tie_word_embeddings": False, "vocab_size": 32000,
-}  # fmt: skip
+    "model_type": "mistral",
+    "hidden_size": 4096,
+    "intermediate_size": 14336,
+    "max_position_embeddings": 32768,
+    "num_attention_heads": 32,
+    "num_hidden_layers": 32,
+    "num_key_value_heads": 8,
+    "sliding_window": 4096,
+    "tie_word_embeddings": False,
+    "vocab_size": 32000,
+}
 KNOWN = {
-    "llama-3-8b": LLAMA_3_8B, "gpt-2-small": GPT_2, "gemma-2-9b": GEMMA_2_9B, "falcon-7b": FALCON_7B,
-    "qwen2-5-7b": QWEN_2_5_7B, "mistral-7b": MISTRAL_7B,
-}  # fmt: skip
+    "llama-3-8b": LLAMA_3_8B,
+    "gpt-2-small": GPT_2,
+    "gemma-2-9b": GEMMA_2_9B,
+    "falcon-7b": FALCON_7B,
+    "qwen2-5-7b": QWEN_2_5_7B,
+    "mistral-7b": MISTRAL_7B,
+}
 
 
 def write(config, folder, name="config.json"):
@@ -107,8 +132,9 @@ def test_what_is_no_dense_decoder_is_refused_by_its_key(change, named):
 
 def test_a_stretched_context_is_trained_at_the_length_before():
     stretched = LLAMA_3_8B | {
-        "max_position_embeddings": 131072, "rope_scaling": {"original_max_position_embeddings": 8192, "factor": 8.0},
-    }  # fmt: skip
+        "max_position_embeddings": 131072,
+        "rope_scaling": {"original_max_position_embeddings": 8192, "factor": 8.0},
+    }
     found = huggingface.workload(stretched)
     assert found["seq_len"] == 8192 and found["max_seq_len"] == 131072
 

@@ -20,60 +20,162 @@ from tests.designs import active_parameters
 def config(kind, layers, hidden, heads, kv_heads, vocab, **more):
     """Keys that all have, and more."""
     return {
-        "model_type": kind, "num_hidden_layers": layers, "hidden_size": hidden, "num_attention_heads": heads,
-        "num_key_value_heads": kv_heads, "vocab_size": vocab, "max_position_embeddings": 131072, "hidden_act": "silu",
-        "tie_word_embeddings": False, "attention_dropout": 0.0, "router_aux_loss_coef": 0.001, **more,
-    }  # fmt: skip
+        "model_type": kind,
+        "num_hidden_layers": layers,
+        "hidden_size": hidden,
+        "num_attention_heads": heads,
+        "num_key_value_heads": kv_heads,
+        "vocab_size": vocab,
+        "max_position_embeddings": 131072,
+        "hidden_act": "silu",
+        "tie_word_embeddings": False,
+        "attention_dropout": 0.0,
+        "router_aux_loss_coef": 0.001,
+        **more,
+    }
 
 
 def deepseek(experts, top_k, width, shared, first, **more):
     return dict(
-        n_routed_experts=experts, num_experts_per_tok=top_k, moe_intermediate_size=width, n_shared_experts=shared,
-        first_k_dense_replace=first, **more,
-    )  # fmt: skip
+        n_routed_experts=experts,
+        num_experts_per_tok=top_k,
+        moe_intermediate_size=width,
+        n_shared_experts=shared,
+        first_k_dense_replace=first,
+        **more,
+    )
 
 
 LATENT = dict(kv_lora_rank=512, qk_nope_head_dim=128, qk_rope_head_dim=64, v_head_dim=128)
 FP8 = {"quantization_config": {"quant_method": "fp8", "fmt": "e4m3", "weight_block_size": [128, 128]}}
 QWEN_3_235B = config(
-    "qwen3_moe", 94, 4096, 64, 4, 151936, head_dim=128, intermediate_size=12288, moe_intermediate_size=1536,
-    num_experts=128, num_experts_per_tok=8, decoder_sparse_step=1, mlp_only_layers=[], norm_topk_prob=True,
-    sliding_window=None, use_sliding_window=False, max_window_layers=94,
-)  # fmt: skip
+    "qwen3_moe",
+    94,
+    4096,
+    64,
+    4,
+    151936,
+    head_dim=128,
+    intermediate_size=12288,
+    moe_intermediate_size=1536,
+    num_experts=128,
+    num_experts_per_tok=8,
+    decoder_sparse_step=1,
+    mlp_only_layers=[],
+    norm_topk_prob=True,
+    sliding_window=None,
+    use_sliding_window=False,
+    max_window_layers=94,
+)
 DEEPSEEK_V3 = config(
-    "deepseek_v3", 61, 7168, 128, 128, 129280, intermediate_size=18432, q_lora_rank=1536, n_group=8, topk_group=4,
-    topk_method="noaux_tc", moe_layer_freq=1, num_nextn_predict_layers=1, ep_size=1, scoring_func="sigmoid",
+    "deepseek_v3",
+    61,
+    7168,
+    128,
+    128,
+    129280,
+    intermediate_size=18432,
+    q_lora_rank=1536,
+    n_group=8,
+    topk_group=4,
+    topk_method="noaux_tc",
+    moe_layer_freq=1,
+    num_nextn_predict_layers=1,
+    ep_size=1,
+    scoring_func="sigmoid",
     rope_scaling={"type": "yarn", "factor": 40, "original_max_position_embeddings": 4096},
-    **deepseek(256, 8, 2048, 1, 3), **LATENT, **FP8,
-)  # fmt: skip
+    **deepseek(256, 8, 2048, 1, 3),
+    **LATENT,
+    **FP8,
+)
 LLAMA_4_MAVERICK = config(
-    "llama4_text", 48, 5120, 40, 8, 202048, head_dim=128, intermediate_size=8192, intermediate_size_mlp=16384,
-    interleave_moe_layer_step=2, num_local_experts=128, num_experts_per_tok=1, attention_chunk_size=8192,
+    "llama4_text",
+    48,
+    5120,
+    40,
+    8,
+    202048,
+    head_dim=128,
+    intermediate_size=8192,
+    intermediate_size_mlp=16384,
+    interleave_moe_layer_step=2,
+    num_local_experts=128,
+    num_experts_per_tok=1,
+    attention_chunk_size=8192,
     use_qk_norm=False,
-)  # fmt: skip
+)
 GPT_OSS_120B = config(
-    "gpt_oss", 36, 2880, 64, 8, 201088, head_dim=64, intermediate_size=2880, num_local_experts=128,
-    num_experts_per_tok=4, experts_per_token=4, sliding_window=128, attention_bias=True, swiglu_limit=7.0,
-    layer_types=["sliding_attention", "full_attention"] * 18, initial_context_length=4096,
+    "gpt_oss",
+    36,
+    2880,
+    64,
+    8,
+    201088,
+    head_dim=64,
+    intermediate_size=2880,
+    num_local_experts=128,
+    num_experts_per_tok=4,
+    experts_per_token=4,
+    sliding_window=128,
+    attention_bias=True,
+    swiglu_limit=7.0,
+    layer_types=["sliding_attention", "full_attention"] * 18,
+    initial_context_length=4096,
     rope_scaling={"rope_type": "yarn", "factor": 32.0, "original_max_position_embeddings": 4096},
     quantization_config={"quant_method": "mxfp4", "modules_to_not_convert": ["lm_head"]},
-)  # fmt: skip
+)
 DELTA = dict(
-    linear_conv_kernel_dim=4, linear_key_head_dim=128, linear_num_key_heads=16, linear_num_value_heads=32,
-    linear_value_head_dim=128, full_attention_interval=4, partial_rotary_factor=0.25,
-)  # fmt: skip
+    linear_conv_kernel_dim=4,
+    linear_key_head_dim=128,
+    linear_num_key_heads=16,
+    linear_num_value_heads=32,
+    linear_value_head_dim=128,
+    full_attention_interval=4,
+    partial_rotary_factor=0.25,
+)
 QWEN_3_NEXT = config(
-    "qwen3_next", 48, 2048, 16, 2, 151936, head_dim=256, intermediate_size=5120, moe_intermediate_size=512,
-    shared_expert_intermediate_size=512, num_experts=512, num_experts_per_tok=10, decoder_sparse_step=1,
-    mlp_only_layers=[], **DELTA,
-)  # fmt: skip
+    "qwen3_next",
+    48,
+    2048,
+    16,
+    2,
+    151936,
+    head_dim=256,
+    intermediate_size=5120,
+    moe_intermediate_size=512,
+    shared_expert_intermediate_size=512,
+    num_experts=512,
+    num_experts_per_tok=10,
+    decoder_sparse_step=1,
+    mlp_only_layers=[],
+    **DELTA,
+)
 NEMOTRON_3_NANO = config(
-    "nemotron_h", 52, 2688, 32, 2, 131072, head_dim=128, intermediate_size=1856, moe_intermediate_size=1856,
-    moe_shared_expert_intermediate_size=3712, n_routed_experts=128, num_experts_per_tok=6, n_shared_experts=1,
-    hybrid_override_pattern="MEMEM*EMEMEM*EMEMEM*EMEMEM*EMEMEM*EMEMEMEM*EMEMEMEME", mamba_num_heads=64,
-    mamba_head_dim=64, ssm_state_size=128, n_groups=8, conv_kernel=4, chunk_size=128, mamba_ssm_cache_dtype="float32",
-    n_group=1, topk_group=1, mamba_proj_bias=False,
-)  # fmt: skip
+    "nemotron_h",
+    52,
+    2688,
+    32,
+    2,
+    131072,
+    head_dim=128,
+    intermediate_size=1856,
+    moe_intermediate_size=1856,
+    moe_shared_expert_intermediate_size=3712,
+    n_routed_experts=128,
+    num_experts_per_tok=6,
+    n_shared_experts=1,
+    hybrid_override_pattern="MEMEM*EMEMEM*EMEMEM*EMEMEM*EMEMEM*EMEMEMEM*EMEMEMEME",
+    mamba_num_heads=64,
+    mamba_head_dim=64,
+    ssm_state_size=128,
+    n_groups=8,
+    conv_kernel=4,
+    chunk_size=128,
+    mamba_ssm_cache_dtype="float32",
+    n_group=1,
+    topk_group=1,
+    mamba_proj_bias=False,
+)
 #: Of the catalogue, but for what is beside each: leaves that its file leaves out.
 KNOWN = {
     "qwen3-235b-a22b": (QWEN_3_235B, {}),
@@ -284,10 +386,22 @@ def test_odd_values_are_read_or_refused(slug, tmp_path):
 def test_a_hybrid_without_experts_has_the_blocks_of_the_catalogue(tmp_path):
     """Nemotron Nano 9B v2: every block is one part, and a feed-forward is dense."""
     found = config(
-        "nemotron_h", 56, 4480, 40, 8, 131072, head_dim=128, intermediate_size=15680, mamba_num_heads=128,
-        mamba_head_dim=80, ssm_state_size=128, n_groups=8, conv_kernel=4, mamba_ssm_cache_dtype="bfloat16",
+        "nemotron_h",
+        56,
+        4480,
+        40,
+        8,
+        131072,
+        head_dim=128,
+        intermediate_size=15680,
+        mamba_num_heads=128,
+        mamba_head_dim=80,
+        ssm_state_size=128,
+        n_groups=8,
+        conv_kernel=4,
+        mamba_ssm_cache_dtype="bfloat16",
         hybrid_override_pattern="M" * 27 + "*" * 4 + "-" * 25,
-    )  # fmt: skip
+    )
     ours = catalog.record(types.Workload, "nemotron-nano-9b-v2")
     theirs = made(tmp_path, found)
     assert vars(theirs.recurrent) == vars(ours.recurrent) and theirs.experts is None

@@ -28,12 +28,13 @@ SYSTEMS = sorted({*catalog.names("system"), *catalog.names("accelerator")})
 #: Rows of these chips exist for training, by kind of model (``[calibrated]`` of the stacks that state tools).
 MEASURED = {
     kind: {
-        chip for stack in catalog.names("software")
+        chip
+        for stack in catalog.names("software")
         if catalog.entry("software", stack).value("tools") and not catalog.serving_defaults(stack)
         for chip in catalog.entry("software", stack).value(f"calibrated.{field}", ())
     }
     for kind, field in (("dense", "accelerators"), ("mixture of experts", "mixtures"))
-}  # fmt: skip
+}
 
 
 def test_the_table_of_default_stacks(capsys):
@@ -46,10 +47,15 @@ def test_the_table_of_default_stacks(capsys):
         assert not any(catalog.foreign(stack, slug) for stack in stacks), slug
 
 
-@pytest.mark.parametrize(("slug", "kind"), [
-    (slug, kind) for slug in SYSTEMS for kind in MODEL_KINDS
-    if accelerator_of(slug) in MEASURED[kind] and not catalog.entry("system", slug).value("tool")
-])  # fmt: skip
+@pytest.mark.parametrize(
+    ("slug", "kind"),
+    [
+        (slug, kind)
+        for slug in SYSTEMS
+        for kind in MODEL_KINDS
+        if accelerator_of(slug) in MEASURED[kind] and not catalog.entry("system", slug).value("tool")
+    ],
+)
 def test_a_chip_with_rows_gets_a_stack_with_rows_of_its_generation(slug, kind):
     """The machines that state a tool keep it; for all others rows of the chip decide."""
     chip = accelerator_of(slug)
@@ -228,6 +234,8 @@ def test_one_design_has_one_stack_from_every_door(system, workload, tmp_path):
     file.write_text(f'[workload]\nname = "{workload}"\n[system]\nname = "{system}"\nn_devices = 64\n[axes]\ntp = [1]\n')
     assert float(plan(str(file))[0].base.software.matrix_slowdown) == pytest.approx(slowdown)
     rows = tmp_path / "rows.csv"
-    rows.write_text(f"model,system,n_gpus,tp,ep,micro_batch,global_batch,seq_len\n{workload},{system},64,1,1,1,64,4096\n")
+    rows.write_text(
+        f"model,system,n_gpus,tp,ep,micro_batch,global_batch,seq_len\n{workload},{system},64,1,1,1,64,4096\n"
+    )
     (case,) = read_cases(rows, measured=False)
     assert complete(case).stack == stack

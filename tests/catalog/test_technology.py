@@ -148,7 +148,8 @@ def test_generations_of_stacked_memory_are_of_one_series():
     stacks = [catalog.entry("memory", slug) for slug in catalog.names("memory") if slug.startswith("hbm")]
     known = [
         (one.value("year"), catalog.record(types.MemoryTechnology, one.slug).unit_energy)
-        for one in stacks if one.value("family") == "HBM"
+        for one in stacks
+        if one.value("family") == "HBM"
     ]
     assert len(known) > 10
     for year, energy in known:

@@ -117,9 +117,14 @@ recompute = ["none", "full"]
 """
 
 
-@pytest.fixture(scope="module", params=[
-    "best", "top:4", *(pytest.param(keep, marks=pytest.mark.slow) for keep in ("all", "feasible")),
-])  # fmt: skip
+@pytest.fixture(
+    scope="module",
+    params=[
+        "best",
+        "top:4",
+        *(pytest.param(keep, marks=pytest.mark.slow) for keep in ("all", "feasible")),
+    ],
+)
 def batches(request, tmp_path_factory) -> tuple[Summary, Summary, str]:
     """Of a sweep over batches: as it ends, as its file tells it, and what was kept."""
     file, keep = tmp_path_factory.mktemp("work") / "r.nc", request.param

@@ -212,8 +212,17 @@ def test_what_a_command_does_not_take_is_told_with_what_it_does(command, line, w
 def test_evaluate(command):
     ended = command(*EVALUATE, "--set", "tp=8", "--set", "dp=2", "--set", "recompute=full")
     assert ended.status == 0 and ended.err == ""
-    for text in ("step time", "peak memory", "ffn up", "compute", "elasticity", "1 % more", "GiB of 78.0 GiB",
-                 "fwd+bwd work", "fwd+bwd traffic"):  # fmt: skip
+    for text in (
+        "step time",
+        "peak memory",
+        "ffn up",
+        "compute",
+        "elasticity",
+        "1 % more",
+        "GiB of 78.0 GiB",
+        "fwd+bwd work",
+        "fwd+bwd traffic",
+    ):
         assert text in ended.out
     assert "\nsoftware: megatron-2022 (default of selene)\n" in ended.out
 
@@ -226,9 +235,19 @@ def test_without_a_matrix_rate_no_times_are_told(command):
 
 def test_evaluate_prints_json_alone(command):
     ended = command(
-        *EVALUATE, "--set", "tp=8", "--set", "n_devices=16", "--set", "software=megatron-core-te",
-        "--set", "memory.bandwidth=3 TB/s", "--set", "sequence_parallel=true", "--json",
-    )  # fmt: skip
+        *EVALUATE,
+        "--set",
+        "tp=8",
+        "--set",
+        "n_devices=16",
+        "--set",
+        "software=megatron-core-te",
+        "--set",
+        "memory.bandwidth=3 TB/s",
+        "--set",
+        "sequence_parallel=true",
+        "--json",
+    )
     document = json.loads(ended.out)
     assert ended.status == 0 and ended.err == ""
     assert document["design"]["mapping.dp"] == 2.0
@@ -374,13 +393,30 @@ _ONE = ["--set", "concurrency=1", "--set", "osl=1", "--set", "cache_bytes=1", "-
 _DRAFT = [*_ONE[:-1], "chunk=2", "--set", "drafts=1"]  # a step of one token holds no sequence with a draft
 
 
-@pytest.mark.parametrize("words", [
-    ["evaluate", "-w", "llama-3-8b", "-s", "h100", "-n", 1, "--serving", *_ONE],
-    ["evaluate", "-w", "bert-base", "-s", "h100", "-n", 1, "--set", "global_batch=1"],
-    ["launch", "-w", "llama-3-8b", "-s", "h100", "-n", 1, "--for", "vllm", *_DRAFT],
-    ["plan", "-w", "bert-base", "--tokens", "1e9", "--in", "300d", "--on", "h100", "--max-devices", 8,
-     "--global-batch", 1],
-], ids=lambda words: words[0])  # fmt: skip
+@pytest.mark.parametrize(
+    "words",
+    [
+        ["evaluate", "-w", "llama-3-8b", "-s", "h100", "-n", 1, "--serving", *_ONE],
+        ["evaluate", "-w", "bert-base", "-s", "h100", "-n", 1, "--set", "global_batch=1"],
+        ["launch", "-w", "llama-3-8b", "-s", "h100", "-n", 1, "--for", "vllm", *_DRAFT],
+        [
+            "plan",
+            "-w",
+            "bert-base",
+            "--tokens",
+            "1e9",
+            "--in",
+            "300d",
+            "--on",
+            "h100",
+            "--max-devices",
+            8,
+            "--global-batch",
+            1,
+        ],
+    ],
+    ids=lambda words: words[0],
+)
 def test_one_of_anything_is_told_in_the_singular(command, words):
     ended = command(*words)
     assert ended.status == 0, ended.err
@@ -468,8 +504,12 @@ def test_shards_and_merge(command, small_sweep, tmp_path):
     merged = command("merge", output)
     assert merged.status == 0 and "feasible: 16 of 44 designs" in merged.out
     assert [path.name for path in sorted(tmp_path.iterdir())] == [
-        "r.nc", "r.nc.dse.json", "r.png", "r.svg", "small.toml",
-    ]  # fmt: skip
+        "r.nc",
+        "r.nc.dse.json",
+        "r.png",
+        "r.svg",
+        "small.toml",
+    ]
     for wrong in ("3/2", "0/2", "1", "a/b"):
         assert_four_parts(command(*arguments, wrong), "--shard", repr(wrong))
 
@@ -564,9 +604,11 @@ def piped(arguments, to_both=False):
     os.close(reading)
     with tempfile.TemporaryFile("w+") as told:
         running = subprocess.run(
-            [sys.executable, "-m", "dse", *map(str, arguments)], stdout=writing, stderr=writing if to_both else told,
+            [sys.executable, "-m", "dse", *map(str, arguments)],
+            stdout=writing,
+            stderr=writing if to_both else told,
             check=False,
-        )  # fmt: skip
+        )
         os.close(writing)
         told.seek(0)
         return running.returncode, told.read()
@@ -681,9 +723,13 @@ def test_catalog_show(command):
     assert ended.status == 0 and "312 TFLOP/s" in ended.out and "datasheet" in ended.out and "[1] " in ended.out
     (entry,) = json.loads(command("catalog", "show", "A100", "--json").out)
     assert entry["values"]["matrix_rate.bf16"] == {
-        "value": 312e12, "units": "FLOP/s", "text": "312 TFLOP/s", "confidence": "datasheet",
-        "source": entry["values"]["matrix_rate.bf16"]["source"], "spread": 0.0,
-    }  # fmt: skip
+        "value": 312e12,
+        "units": "FLOP/s",
+        "text": "312 TFLOP/s",
+        "confidence": "datasheet",
+        "source": entry["values"]["matrix_rate.bf16"]["source"],
+        "spread": 0.0,
+    }
     assert_four_parts(command("catalog", "show", "a1000-sxm-80gb"), "a100-sxm-80gb")
 
 

@@ -29,8 +29,15 @@ def pasted() -> str:
 
 def shell(script, folder, **more):
     dse_here = f'dse() {{ "{sys.executable}" -m dse "$@"; }}\n'
-    return subprocess.run(["bash", "-ec", dse_here + script], cwd=folder, capture_output=True, text=True, check=False,
-                          env=os.environ | {"PYTHONPATH": os.pathsep.join(sys.path)}, **more)  # fmt: skip
+    return subprocess.run(
+        ["bash", "-ec", dse_here + script],
+        cwd=folder,
+        capture_output=True,
+        text=True,
+        check=False,
+        env=os.environ | {"PYTHONPATH": os.pathsep.join(sys.path)},
+        **more,
+    )
 
 
 def user_seconds(*arguments: str, times: int = 1) -> float:
@@ -61,8 +68,12 @@ def test_its_lines_plan(tmp_path):
     assert complete(case)
     (line,) = re.findall(r"^  dse evaluate -w (\S+) -s (\S+) -n (\d+) (.*)$", PAGE, re.MULTILINE)
     settings = dict(one.split("=") for one in re.findall(r"--set (\S+)", line[3]))
-    made = dse.design(line[0], line[1], n_devices=int(line[2]),
-                      **{name: float(text) if text.isdecimal() else text for name, text in settings.items()})
+    made = dse.design(
+        line[0],
+        line[1],
+        n_devices=int(line[2]),
+        **{name: float(text) if text.isdecimal() else text for name, text in settings.items()},
+    )
     assert made.mapping.dp == 16.0
 
 

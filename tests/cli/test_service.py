@@ -98,8 +98,10 @@ def test_no_option_of_an_operation_names_a_file():
 
 
 def test_a_large_sweep_is_refused():
-    axes = {"memory.bandwidth": {"from": "1 TB/s", "to": "8 TB/s", "count": 50_000},
-            "memory.capacity": {"from": "40 GB", "to": "320 GB", "count": 50_000}}  # fmt: skip
+    axes = {
+        "memory.bandwidth": {"from": "1 TB/s", "to": "8 TB/s", "count": 50_000},
+        "memory.capacity": {"from": "40 GB", "to": "320 GB", "count": 50_000},
+    }
     found = answer("run", {"sweep": {**SWEEP, "axes": axes}, "keep": "top:3"})
     assert found["status"] == 2 and f"{MOST_DESIGNS:.0e}" in found["error"]["allowed"]
 

@@ -53,8 +53,20 @@ def test_drawn_requests_and_the_same_seed(command, tmp_path):
     files = [tmp_path / f"{name}.nc" for name in "abc"]
     found = []
     for path, seed in zip(files, (1, 1, 2), strict=True):
-        ended = command(*DESIGN, "--set", "request_rate=20", "--set", "length_spread=0.5", "--requests", 400,
-                        "--seed", seed, "-o", path, "--json")  # fmt: skip
+        ended = command(
+            *DESIGN,
+            "--set",
+            "request_rate=20",
+            "--set",
+            "length_spread=0.5",
+            "--requests",
+            400,
+            "--seed",
+            seed,
+            "-o",
+            path,
+            "--json",
+        )
         with netCDF4.Dataset(path) as file:
             found.append(np.array(file["request_latency"][:]))
             assert file["arrival_s"].units == "s" and file["prompt_tokens"].long_name == "prompt tokens"
@@ -67,7 +79,9 @@ def test_drawn_requests_and_the_same_seed(command, tmp_path):
 def test_turns_of_a_trace_find_the_context_of_the_last_one(command, tmp_path):
     """Prompt and answer of the turn before, in whole blocks of 16 tokens; another session finds nothing."""
     path, table = tmp_path / "trace.csv", tmp_path / "requests.csv"
-    path.write_text("arrival_s,prompt_tokens,answer_tokens,session_id\n0,400,40,a\n9,500,40,a\n18,600,8,a\n27,500,8,b\n")
+    path.write_text(
+        "arrival_s,prompt_tokens,answer_tokens,session_id\n0,400,40,a\n9,500,40,a\n18,600,8,a\n27,500,8,b\n"
+    )
     ended = command(*DESIGN, "--trace", path, "-o", table)
     rows = list(csv.DictReader(table.read_text().splitlines()))
     assert [float(row["cached_tokens"]) for row in rows] == [0.0, 448.0, 544.0, 0.0]

@@ -77,8 +77,10 @@ def strangers(tmp_path_factory, request) -> Path:
     log = profiles.torchtitan([500, 4000, 5700, 5800, 5750])
     write("run.log", log.replace("llama3 8B", f"llama3{HOSTILE}".replace("\r", "")))
     trace = json.loads(profiles.kineto())
-    trace["traceEvents"] = [event | {"name": event["name"] + HOSTILE} if event.get("cat") == "kernel" else event
-                            for event in trace["traceEvents"]]  # fmt: skip
+    trace["traceEvents"] = [
+        event | {"name": event["name"] + HOSTILE} if event.get("cat") == "kernel" else event
+        for event in trace["traceEvents"]
+    ]
     write("trace.json", json.dumps(trace))
     write("arguments.txt", f"--tensor-model-parallel-size 2 --unheard-of '{HOSTILE}' --{HOSTILE} 3")
     write("config.json", json.dumps({"model_type": HOSTILE, "architectures": [HOSTILE]}))
@@ -170,9 +172,13 @@ def test_every_command_is_walked():
 
 @pytest.mark.parametrize(
     "line",
-    [case(f"{name} {line}".strip()) for name, lines in LINES.items() for case in [slow if name in LONG else str]
-     for line in lines],
-)  # fmt: skip
+    [
+        case(f"{name} {line}".strip())
+        for name, lines in LINES.items()
+        for case in [slow if name in LONG else str]
+        for line in lines
+    ],
+)
 def test_no_command_prints_what_a_terminal_obeys(line, strangers, monkeypatch, capsys):
     monkeypatch.chdir(strangers)
     with pytest.raises(SystemExit) as ended:
@@ -187,10 +193,16 @@ def test_no_command_prints_what_a_terminal_obeys(line, strangers, monkeypatch, c
 
 @pytest.mark.parametrize(
     "line",
-    ["catalog show bad-chip", "catalog show bad-model", "catalog check --folder broken",
-     "run a.toml -o a.nc --no-figure", "validate rows.csv",
-     "launch -w bad-model -s bad-cluster --for megatron-lm --arguments arguments.txt", slow("pools pools.toml")],
-)  # fmt: skip
+    [
+        "catalog show bad-chip",
+        "catalog show bad-model",
+        "catalog check --folder broken",
+        "run a.toml -o a.nc --no-figure",
+        "validate rows.csv",
+        "launch -w bad-model -s bad-cluster --for megatron-lm --arguments arguments.txt",
+        slow("pools pools.toml"),
+    ],
+)
 def test_what_strangers_wrote_is_shown_escaped(line, strangers, monkeypatch, capsys):
     """The walk above would hold of commands that print nothing of it."""
     monkeypatch.chdir(strangers)

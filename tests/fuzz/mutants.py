@@ -44,8 +44,32 @@ CELLS = (
 )  # fmt: skip
 
 #: Values, as a command line has them, for any leaf.
-SETTINGS = (*CELLS, "1e300", "-1e300", "1e-300", "9**9**9 B", "9" * 5000, "80", "80 GB", "80 GiB", "5 us", "full", "on",
-            "False", "400 Gb/s", "1 GB/s/s", "1e5 s", "[1]", "{}", "0.5", "2.5", "1e24", "1e-24", "1e12", "16777217")
+SETTINGS = (
+    *CELLS,
+    "1e300",
+    "-1e300",
+    "1e-300",
+    "9**9**9 B",
+    "9" * 5000,
+    "80",
+    "80 GB",
+    "80 GiB",
+    "5 us",
+    "full",
+    "on",
+    "False",
+    "400 Gb/s",
+    "1 GB/s/s",
+    "1e5 s",
+    "[1]",
+    "{}",
+    "0.5",
+    "2.5",
+    "1e24",
+    "1e-24",
+    "1e12",
+    "16777217",
+)
 
 _ASSIGNMENT = re.compile(r"^(\s*\"?[\w.\-]+\"?\s*=\s*)(.+)$")
 
@@ -54,7 +78,7 @@ Change = Callable[[str, random.Random], str]
 
 def quoted(text: str) -> str:
     """A text as it stands between the quotes of TOML."""
-    return "".join(f"\\u{ord(c):04x}" if ord(c) < 32 or c in "\\\"" else c for c in text)
+    return "".join(f"\\u{ord(c):04x}" if ord(c) < 32 or c in '\\"' else c for c in text)
 
 
 def _lines(change: Callable[[list[str], int, random.Random], None]) -> Change:
@@ -179,9 +203,34 @@ def _word(text: str, rng: random.Random) -> str:
 
 
 #: Words of command lines that no tool has, or a shell would have replaced.
-WORDS = ("--", "-", "=", "--=", "${TP}", "$(reboot)", "`ls`", "(", ")", "'", "\\", "-tp", "--tp", "+a=1", "a=", "=1",
-         "8,", "1e999", "-1", "0", "nan", "[1,2]", "--tensor-model-parallel-size", "--hidden-size",
-         "--num-query-groups", "#")
+WORDS = (
+    "--",
+    "-",
+    "=",
+    "--=",
+    "${TP}",
+    "$(reboot)",
+    "`ls`",
+    "(",
+    ")",
+    "'",
+    "\\",
+    "-tp",
+    "--tp",
+    "+a=1",
+    "a=",
+    "=1",
+    "8,",
+    "1e999",
+    "-1",
+    "0",
+    "nan",
+    "[1,2]",
+    "--tensor-model-parallel-size",
+    "--hidden-size",
+    "--num-query-groups",
+    "#",
+)
 
 
 def of_arguments(text: str, rng: random.Random) -> str:

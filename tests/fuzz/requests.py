@@ -30,8 +30,16 @@ _RIGHT = {
     "tp": ([1, 2], "powers_of_two", [3]), "micro_batch": ([1], {"from": 1, "to": 4, "count": 3}),
 }  # fmt: skip
 _SETTINGS = (
-    "tp", "pp", "n_devices", "global_batch", "concurrency", "request_rate", "zero_stage", "memory.bandwidth", "ep",
-)  # fmt: skip
+    "tp",
+    "pp",
+    "n_devices",
+    "global_batch",
+    "concurrency",
+    "request_rate",
+    "zero_stage",
+    "memory.bandwidth",
+    "ep",
+)
 
 
 def mutants(requests, number, draw: random.Random):

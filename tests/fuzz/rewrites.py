@@ -71,8 +71,10 @@ def _write(content: Content, group: netCDF4.Dataset) -> None:
             if dim not in group.dimensions:
                 group.createDimension(dim, size or None)  # of a fixed length 0 it would be unlimited
     for name, variable in content.variables.items():
-        if any(len(group.dimensions[dim]) != size and not group.dimensions[dim].isunlimited()
-               for dim, size in zip(variable.dims, variable.values.shape, strict=True)):  # fmt: skip
+        if any(
+            len(group.dimensions[dim]) != size and not group.dimensions[dim].isunlimited()
+            for dim, size in zip(variable.dims, variable.values.shape, strict=True)
+        ):
             continue
         try:
             _put(group, name, variable)
@@ -179,8 +181,9 @@ def _cut_dim(content: Content, rng: random.Random) -> None:
         for one in content.variables.values():
             if dim in one.dims:
                 at = one.dims.index(dim)
-                one.values = one.values.take(range(min(one.values.shape[at], share or 0) if share < 2
-                                                   else one.values.shape[at] // 2), axis=at)  # fmt: skip
+                one.values = one.values.take(
+                    range(min(one.values.shape[at], share or 0) if share < 2 else one.values.shape[at] // 2), axis=at
+                )
 
 
 def _type(content: Content, rng: random.Random) -> None:
@@ -244,18 +247,28 @@ def _value_of(rng: random.Random, old: Any) -> Any:
         at, kind = rng.randrange(len(old) + 1), rng.randrange(4)
         words = old.split(" ")
         return (
-            old[:at], old[:at] + rng.choice(TEXTS) + old[at:], old[:at] + old[at + rng.randrange(1, 30) :],
+            old[:at],
+            old[:at] + rng.choice(TEXTS) + old[at:],
+            old[:at] + old[at + rng.randrange(1, 30) :],
             " ".join(rng.sample(words, len(words))),
-        )[kind]  # fmt: skip
+        )[kind]
     if isinstance(old, np.ndarray) and old.size and rng.random() < 0.6:
         with np.errstate(all="ignore"):
             changed = old.copy()
             changed[rng.randrange(old.size)] = np.array(rng.choice(NUMBERS), float).astype(old.dtype)
         return rng.choice((changed, old[:-1], old[::-1], np.concatenate([old, old]), old.astype(float)))
-    return rng.choice((
-        rng.choice(TEXTS), rng.choice(NUMBERS), np.array(NUMBERS), np.arange(rng.choice((0, 1, 3, 5000))), ["a", "b"],
-        np.int8(1), np.float32(2.5), np.array([1.5]),
-    ))  # fmt: skip
+    return rng.choice(
+        (
+            rng.choice(TEXTS),
+            rng.choice(NUMBERS),
+            np.array(NUMBERS),
+            np.arange(rng.choice((0, 1, 3, 5000))),
+            ["a", "b"],
+            np.int8(1),
+            np.float32(2.5),
+            np.array([1.5]),
+        )
+    )
 
 
 def _attribute(content: Content, rng: random.Random) -> None:
@@ -379,7 +392,11 @@ def _tabled(found: xr.Dataset, rng: random.Random) -> xr.Dataset:
 
 
 _BY_XARRAY: tuple[Callable[[xr.Dataset, random.Random], xr.Dataset], ...] = (
-    _selected, _selected, _reduced, _masked, _tabled,
+    _selected,
+    _selected,
+    _reduced,
+    _masked,
+    _tabled,
     lambda found, rng: found.drop_vars(_one(found, rng)),
     lambda found, rng: found[[n for n in found if rng.random() < 0.7]],
     lambda found, rng: found.reset_coords(drop=rng.random() < 0.5),

@@ -41,13 +41,19 @@ def test_values_that_no_place_is_glad_of(place, tmp_path):
 @pytest.mark.parametrize(
     ("axes", "told"),
     [
-        ('"memory.bandwidth" = { from = "1 TB/s", to = "9 TB/s", count = 100000 }\n'
-         '"memory.capacity" = { from = "10 GB", to = "900 GB", count = 100000 }\n'
-         '"scale_out.bandwidth" = { from = "10 GB/s", to = "90 GB/s", count = 100000 }', "hours"),
-        ('offload_optimizer = { from = 0.0, to = 1.0, count = 100000 }\n'
-         'recompute_share = { from = 0.1, to = 1.0, count = 100000 }', "combinations"),
+        (
+            '"memory.bandwidth" = { from = "1 TB/s", to = "9 TB/s", count = 100000 }\n'
+            '"memory.capacity" = { from = "10 GB", to = "900 GB", count = 100000 }\n'
+            '"scale_out.bandwidth" = { from = "10 GB/s", to = "90 GB/s", count = 100000 }',
+            "hours",
+        ),
+        (
+            "offload_optimizer = { from = 0.0, to = 1.0, count = 100000 }\n"
+            "recompute_share = { from = 0.1, to = 1.0, count = 100000 }",
+            "combinations",
+        ),
     ],
-)  # fmt: skip
+)
 def test_grids_that_never_end_are_refused_at_once(axes, told, tmp_path):
     path = tmp_path / "sweep.toml"
     path.write_text(

@@ -17,6 +17,7 @@ from dse.types import Design, paths
 
 PATH = Path(__file__).parent / "panel.json"
 
+
 @functools.cache
 def kept() -> dict[str, Any]:
     """Name of the panel → its leaves, its metrics, and its time by what bounds it."""

@@ -84,10 +84,22 @@ RIGHT = {
 }  # fmt: skip
 
 WRONG = (
-    "", "# nothing", "--lr 1e-4", "--tensor-parallel-size 8 -tp 4", "--tensor-model-parallel-size",
-    "--tensor-model-parallel-size 8,", "--tensor-model-parallel-size ${TP}", "--tensor-model-parallel-size 8 4",
-    "--tensor-model-parallel-size nan", "--tensor-model-parallel-size 1e999", "--hidden-size 0 --num-attention-heads 0",
-    "--tensor-model-parallel-size 'abc", " ".join(f"--o{i} 1" for i in range(5000)), "\x00--\x00", "--", "(" * 2000,
+    "",
+    "# nothing",
+    "--lr 1e-4",
+    "--tensor-parallel-size 8 -tp 4",
+    "--tensor-model-parallel-size",
+    "--tensor-model-parallel-size 8,",
+    "--tensor-model-parallel-size ${TP}",
+    "--tensor-model-parallel-size 8 4",
+    "--tensor-model-parallel-size nan",
+    "--tensor-model-parallel-size 1e999",
+    "--hidden-size 0 --num-attention-heads 0",
+    "--tensor-model-parallel-size 'abc",
+    " ".join(f"--o{i} 1" for i in range(5000)),
+    "\x00--\x00",
+    "--",
+    "(" * 2000,
 )
 
 

@@ -26,9 +26,10 @@ def test_a_file_is_read_back(data, form, tool):
     study = TOOLS[tool].study
     values = OF_SERVING if study == "serving" else VALUES
     chosen = {
-        path: data.draw(st.sampled_from(of), path) for path, of in values.items()
+        path: data.draw(st.sampled_from(of), path)
+        for path, of in values.items()
         if path not in ("mapping.recompute_share", "mapping.offload_weights")
-    }  # fmt: skip
+    }
     design = replace(data.draw(st.sampled_from(BASES[study])), chosen)
     line, file = (launch(design, tool, STUDIES[study], form=one, system="h200") for one in ("line", form))
     stated = read(tool, file.text, design)
@@ -39,8 +40,17 @@ def test_a_file_is_read_back(data, form, tool):
 @pytest.mark.parametrize("tool", [t for t in TOOLS if TOOLS[t].study == "training" and t != "megatron-lm"])
 def test_a_recipe_states_degrees_and_batches(tool):
     form = "file"
-    design = dse.design("llama-3-70b", "eos", tp=8, pp=1 if tool == "deepspeed" else 4, n_devices=512, zero_stage=1,
-                        global_batch=512, micro_batch=2, recompute="none")  # fmt: skip
+    design = dse.design(
+        "llama-3-70b",
+        "eos",
+        tp=8,
+        pp=1 if tool == "deepspeed" else 4,
+        n_devices=512,
+        zero_stage=1,
+        global_batch=512,
+        micro_batch=2,
+        recompute="none",
+    )
     stated = read(tool, launch(design, tool, STUDIES["training"], form=form).text)
     assert {"tp", "micro_batch", "global_batch"} <= set(stated)
     assert all(stated[name] == float(leaf(design, leaf_path(name))) for name in ("tp", "micro_batch", "global_batch"))

@@ -23,8 +23,14 @@ from dse.types import Precision, Recompute
 
 DOCUMENTED = tomllib.loads((Path(__file__).parent / "options.toml").read_text())
 
-RECORDS = {"cp_comm_type": "p2p", "secondary": 0, "storage_optimizer": 0, "moment_bytes": "4 B",
-           "parameter_bytes": "4 B", "keeps_products": 1}
+RECORDS = {
+    "cp_comm_type": "p2p",
+    "secondary": 0,
+    "storage_optimizer": 0,
+    "moment_bytes": "4 B",
+    "parameter_bytes": "4 B",
+    "keeps_products": 1,
+}
 DENSE = dse.design("llama-3-70b", "eos", tp=8, pp=4, dp=16, global_batch=512, **RECORDS)
 EXPERTS = dse.design(
     "deepseek-v3", "h800-cluster", "deepseek-dualpipe", pp=16, dp=128, ep=64, global_batch=15360, **RECORDS
@@ -34,17 +40,28 @@ BASES = {"training": (DENSE, EXPERTS), "serving": (SERVED,)}
 
 #: Values that an option may have, by leaf: every way to write or to leave out an option comes up.
 VALUES = {
-    "mapping.recompute": [0.0, 1.0, 2.0, 3.0, 4.0, 5.0, 6.0], "mapping.recompute_share": [0.5, 1.0],
-    "mapping.zero_stage": [0.0, 1.0, 2.0, 3.0], "mapping.dp_replicate": [1.0, 2.0], "mapping.cp": [1.0, 2.0],
-    "mapping.virtual_stages": [1.0, 5.0], "mapping.sequence_parallel": [0.0, 1.0, 2.0, 3.0],
-    "mapping.overlap_dp": [0.0, 1.0], "mapping.overlap_tp": [0.0, 1.0], "mapping.placement": [0.0, 1.0],
-    "mapping.offload_optimizer": [0.0, 0.5, 1.0], "mapping.offload_weights": [0.0, 1.0],
-    "mapping.precision": [float(code) for code in Precision], "mapping.schedule": [0.0, 1.0, 2.0, 4.0, 5.0],
-    "mapping.context.cp_comm_type": [0.0, 1.0, 2.0, 3.0], "mapping.tiers.storage_optimizer": [0.0, 1.0],
-    "mapping.sharding.secondary": [0.0, 1.0], "software.moment_bytes": [2.0, 4.0],
-    "software.weight_message_bytes": [1.0, 2.0], "software.keeps_products": [0.0, 1.0],
+    "mapping.recompute": [0.0, 1.0, 2.0, 3.0, 4.0, 5.0, 6.0],
+    "mapping.recompute_share": [0.5, 1.0],
+    "mapping.zero_stage": [0.0, 1.0, 2.0, 3.0],
+    "mapping.dp_replicate": [1.0, 2.0],
+    "mapping.cp": [1.0, 2.0],
+    "mapping.virtual_stages": [1.0, 5.0],
+    "mapping.sequence_parallel": [0.0, 1.0, 2.0, 3.0],
+    "mapping.overlap_dp": [0.0, 1.0],
+    "mapping.overlap_tp": [0.0, 1.0],
+    "mapping.placement": [0.0, 1.0],
+    "mapping.offload_optimizer": [0.0, 0.5, 1.0],
+    "mapping.offload_weights": [0.0, 1.0],
+    "mapping.precision": [float(code) for code in Precision],
+    "mapping.schedule": [0.0, 1.0, 2.0, 4.0, 5.0],
+    "mapping.context.cp_comm_type": [0.0, 1.0, 2.0, 3.0],
+    "mapping.tiers.storage_optimizer": [0.0, 1.0],
+    "mapping.sharding.secondary": [0.0, 1.0],
+    "software.moment_bytes": [2.0, 4.0],
+    "software.weight_message_bytes": [1.0, 2.0],
+    "software.keeps_products": [0.0, 1.0],
     "software.parameter_bytes": [0.0, 2.0, 3.0, 4.0],
-}  # fmt: skip
+}
 OF_SERVING = {
     "mapping.precision": VALUES["mapping.precision"], "mapping.serving.cache_bytes": [2.0, 1.0, 0.5],
     "mapping.serving.drafts": [0.0, 3.0], "mapping.serving.mixed": [0.0, 1.0], "mapping.tp": [1.0, 2.0],
@@ -68,9 +85,10 @@ def test_options_are_those_that_the_documentation_names(data, tool):
 
 
 @settings(max_examples=60, deadline=None)
-@given(data=st.data(), tool=st.sampled_from(
-    ["megatron-lm", "megatron-bridge", "maxtext", "torchtitan", "vllm", "sglang", "tensorrt-llm"]
-))  # fmt: skip
+@given(
+    data=st.data(),
+    tool=st.sampled_from(["megatron-lm", "megatron-bridge", "maxtext", "torchtitan", "vllm", "sglang", "tensorrt-llm"]),
+)
 def test_a_line_is_read_back(data, tool):
     """What a line states is what the design had, but for what the tool has no option for."""
     study = TOOLS[tool].study
@@ -193,8 +211,10 @@ def test_an_engine_is_started_for_no_longer_requests_than_its_cache_holds():
 def test_a_cache_without_room_is_a_limit_of_no_tokens():
     """0 tokens of room are a limit below the mean request of 1000 + 300; no limit at all had 4 x 1300 = 5200."""
     values = {
-        CACHE_TOKENS: 0.0, "workload.requests.prompt_tokens": 1000.0, "workload.requests.output_tokens": 300.0,
-    }  # fmt: skip
+        CACHE_TOKENS: 0.0,
+        "workload.requests.prompt_tokens": 1000.0,
+        "workload.requests.output_tokens": 300.0,
+    }
     tokens, why = longest(values.get)
     assert tokens == 1300.0
     assert why == "the mean prompt and answer, which exceed what the cache of a rank has room for (0 tokens)"
@@ -286,9 +306,11 @@ def test_megatron_is_told_of_positions_norms_and_biases():
     """Without --max-position-embeddings it does not start; without the others it trains another model than Llama."""
     options = launch(DENSE, "megatron-lm", STUDIES["training"]).options
     assert {
-        ("--max-position-embeddings", "8192"), ("--position-embedding-type", "rope"), ("--normalization", "RMSNorm"),
+        ("--max-position-embeddings", "8192"),
+        ("--position-embedding-type", "rope"),
+        ("--normalization", "RMSNorm"),
         ("--disable-bias-linear", ""),
-    } <= set(options)  # fmt: skip
+    } <= set(options)
     options = dict(launch(dse.design("gpt-3-175b", "selene", tp=8), "megatron-lm", STUDIES["training"]).options)
     assert options["--position-embedding-type"] == "learned_absolute" and options["--max-position-embeddings"] == "2048"
     assert not {"--normalization", "--disable-bias-linear"} & options.keys()
@@ -346,12 +368,15 @@ def test_a_checkpoint_says_its_own_format(tool, model, other):
 
 def test_published_arguments_of_megatron():
     """GPT-3 175B of Megatron-LM's README, shortened: tp 8, pp 16, sequence parallelism, a distributed optimiser."""
-    found = read("megatron-lm", """
+    found = read(
+        "megatron-lm",
+        """
         --num-layers 96 --hidden-size 12288 --num-attention-heads 96 --seq-length 2048 --max-position-embeddings 2048
         --micro-batch-size 1 --global-batch-size 1536 --weight-decay 0.1 --fp16  # and so on
         --tensor-model-parallel-size 8 --pipeline-model-parallel-size 16 --sequence-parallel
         --num-layers-per-virtual-pipeline-stage 3 --recompute-activations --use-distributed-optimizer
-    """)  # fmt: skip
+    """,
+    )
     assert found["tp"] == 8 and found["pp"] == 16 and found["virtual_stages"] == 2 and found["zero_stage"] == 1
     assert found["recompute"] == Recompute.selective and found["head_dim"] == 128 and found["n_kv_heads"] == 96
     made = dse.design("gpt-3-175b", "selene", n_devices=1024, **found)
@@ -359,12 +384,15 @@ def test_published_arguments_of_megatron():
 
 
 def test_deepspeed_is_a_file_of_json():
-    line = launch(replace(DENSE, {"mapping.zero_stage": 3.0, "mapping.offload_optimizer": 1.0}), "deepspeed",
-                  STUDIES["training"])  # fmt: skip
+    line = launch(
+        replace(DENSE, {"mapping.zero_stage": 3.0, "mapping.offload_optimizer": 1.0}), "deepspeed", STUDIES["training"]
+    )
     document = json.loads(line.text)
     assert document["zero_optimization"] | {"overlap_comm": True} == {
-        "stage": 3, "overlap_comm": True, "offload_optimizer": {"device": "cpu"},
-    }  # fmt: skip
+        "stage": 3,
+        "overlap_comm": True,
+        "offload_optimizer": {"device": "cpu"},
+    }
     assert document["gradient_accumulation_steps"] * document["train_micro_batch_size_per_gpu"] * 16 == 512
     assert line.unsaid["mapping.pp"] == 4.0
 
@@ -428,9 +456,7 @@ def test_a_line_that_starts_is_told_no_reason():
 
 
 @pytest.mark.parametrize("tool", ["vllm", "sglang"])
-@pytest.mark.parametrize(
-    ("text", "held"), [("mxfp4", {"expert_bytes": 0.53125}), ("awq", {"weight_bytes": 0.53125})]
-)
+@pytest.mark.parametrize(("text", "held"), [("mxfp4", {"expert_bytes": 0.53125}), ("awq", {"weight_bytes": 0.53125})])
 def test_weights_that_are_kept_in_four_bits_are_multiplied_in_sixteen(tool, text, held):
     """As gpt-oss keeps its experts (MXFP4), and AWQ all weights: read as such a design, and written from one."""
     line = engine_line(tool, "gpt-oss-120b", **held)[1]
@@ -486,9 +512,16 @@ def test_messages_that_nodes_forward_are_those_of_a_library(tool, option):
 def test_tensorrt_llm_has_its_cache_and_drafts_in_its_file():
     """The entry of the cache takes the place of the option for memory: it states the same share."""
     design, line = engine_line(
-        "tensorrt-llm", "deepseek-v3", "h200", ("deepseek-v3", "tensorrt-llm"), dp=8, ep=8, precision="fp8",
-        cache_bytes=1, drafts=3,
-    )  # fmt: skip
+        "tensorrt-llm",
+        "deepseek-v3",
+        "h200",
+        ("deepseek-v3", "tensorrt-llm"),
+        dp=8,
+        ep=8,
+        precision="fp8",
+        cache_bytes=1,
+        drafts=3,
+    )
     assert "speculative_config: {decoding_type: MTP, num_nextn_predict_layers: 3}" in line.text
     share = dict(line.options)["--kv_cache_free_gpu_memory_fraction"]
     assert f"kv_cache_config: {{dtype: fp8, free_gpu_memory_fraction: {share}}}" in line.text

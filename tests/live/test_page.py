@@ -57,8 +57,14 @@ def test_names_of_strangers_stay_texts(tmp_path):
 def test_every_leaf_that_figures_read_has_a_control(pages):
     found = document(pages["serving"].read_text(encoding="utf-8"))
     read = {leaf["path"] for leaf in found["leaves"] if leaf["read"]}
-    assert {"system.accelerator.memory.bandwidth", "system.prices.electricity", "system.accelerator.made.price",
-            "mapping.tp", "workload.requests.prompt_tokens", "system.accelerator.power.clock"} <= read  # fmt: skip
+    assert {
+        "system.accelerator.memory.bandwidth",
+        "system.prices.electricity",
+        "system.accelerator.made.price",
+        "mapping.tp",
+        "workload.requests.prompt_tokens",
+        "system.accelerator.power.clock",
+    } <= read
     assert "workload.dropout" not in read and all(leaf["label"] and leaf["allowed"] for leaf in found["leaves"])
     bandwidth = next(leaf for leaf in found["leaves"] if leaf["name"] == "memory.bandwidth")
     assert (bandwidth["units"], round(bandwidth["value"] * bandwidth["factor"], 6), bandwidth["high"]) == (

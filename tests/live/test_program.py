@@ -60,31 +60,60 @@ def run(program: Program, rows: Any, grid: Any = None) -> dict[str, Any]:
 
 #: Operation → a function of two numbers that has it.
 OPERATIONS = {
-    "add": lambda a, b: a + b, "sub": lambda a, b: a - b, "mul": lambda a, b: a * b, "div": lambda a, b: a / b,
-    "max": jnp.maximum, "min": jnp.minimum, "neg": lambda a, b: -a, "abs": lambda a, b: jnp.abs(a),
-    "sign": lambda a, b: jnp.sign(a), "sqrt": lambda a, b: jnp.sqrt(jnp.abs(a)), "exp": lambda a, b: jnp.exp(a),
-    "exp2": lambda a, b: jnp.exp2(a), "log": lambda a, b: jnp.log(jnp.abs(b)),
-    "log1p": lambda a, b: jnp.log1p(jnp.abs(b)), "expm1": lambda a, b: jnp.expm1(a), "tanh": lambda a, b: jnp.tanh(a),
-    "pow": lambda a, b: jnp.abs(b) ** a, "square": lambda a, b: lax.square(a), "floor": lambda a, b: jnp.floor(a),
-    "ceil": lambda a, b: jnp.ceil(a), "rem": lambda a, b: lax.rem(a, b), "clamp": lambda a, b: lax.clamp(-1.0, a, 1.5),
-    "eq": lambda a, b: a == b, "ne": lambda a, b: a != b, "lt": lambda a, b: a < b, "le": lambda a, b: a <= b,
-    "gt": lambda a, b: a > b, "ge": lambda a, b: a >= b, "and": lambda a, b: (a > 0) & (b > 0),
-    "or": lambda a, b: (a > 0) | (b > 0), "xor": lambda a, b: (a > 0) ^ (b > 0), "not": lambda a, b: ~(a > 0),
-    "is_finite": lambda a, b: jnp.isfinite(a / jnp.floor(b)), "select_n": lambda a, b: jnp.where(a > b, a, b),
-    "stop_gradient": lambda a, b: lax.stop_gradient(a), "round": lambda a, b: jnp.round(a),
+    "add": lambda a, b: a + b,
+    "sub": lambda a, b: a - b,
+    "mul": lambda a, b: a * b,
+    "div": lambda a, b: a / b,
+    "max": jnp.maximum,
+    "min": jnp.minimum,
+    "neg": lambda a, b: -a,
+    "abs": lambda a, b: jnp.abs(a),
+    "sign": lambda a, b: jnp.sign(a),
+    "sqrt": lambda a, b: jnp.sqrt(jnp.abs(a)),
+    "exp": lambda a, b: jnp.exp(a),
+    "exp2": lambda a, b: jnp.exp2(a),
+    "log": lambda a, b: jnp.log(jnp.abs(b)),
+    "log1p": lambda a, b: jnp.log1p(jnp.abs(b)),
+    "expm1": lambda a, b: jnp.expm1(a),
+    "tanh": lambda a, b: jnp.tanh(a),
+    "pow": lambda a, b: jnp.abs(b) ** a,
+    "square": lambda a, b: lax.square(a),
+    "floor": lambda a, b: jnp.floor(a),
+    "ceil": lambda a, b: jnp.ceil(a),
+    "rem": lambda a, b: lax.rem(a, b),
+    "clamp": lambda a, b: lax.clamp(-1.0, a, 1.5),
+    "eq": lambda a, b: a == b,
+    "ne": lambda a, b: a != b,
+    "lt": lambda a, b: a < b,
+    "le": lambda a, b: a <= b,
+    "gt": lambda a, b: a > b,
+    "ge": lambda a, b: a >= b,
+    "and": lambda a, b: (a > 0) & (b > 0),
+    "or": lambda a, b: (a > 0) | (b > 0),
+    "xor": lambda a, b: (a > 0) ^ (b > 0),
+    "not": lambda a, b: ~(a > 0),
+    "is_finite": lambda a, b: jnp.isfinite(a / jnp.floor(b)),
+    "select_n": lambda a, b: jnp.where(a > b, a, b),
+    "stop_gradient": lambda a, b: lax.stop_gradient(a),
+    "round": lambda a, b: jnp.round(a),
     "round away": lambda a, b: lax.round(a, lax.RoundingMethod.AWAY_FROM_ZERO),
-    "integer_pow": lambda a, b: a**5 + (1.0 + jnp.abs(b)) ** -3, "to whole": lambda a, b: (a * 10.0).astype(jnp.int32),
-    "to number": lambda a, b: a.astype(jnp.int32).astype(jnp.float32) * 0.5, "to truth": lambda a, b: a.astype(bool),
+    "integer_pow": lambda a, b: a**5 + (1.0 + jnp.abs(b)) ** -3,
+    "to whole": lambda a, b: (a * 10.0).astype(jnp.int32),
+    "to number": lambda a, b: a.astype(jnp.int32).astype(jnp.float32) * 0.5,
+    "to truth": lambda a, b: a.astype(bool),
     "truth to whole": lambda a, b: (a > b).astype(jnp.int32) * 6 + (b > 0).astype(jnp.int32),
     "whole to truth": lambda a, b: a.astype(jnp.int32).astype(bool),
     "bitcast": lambda a, b: lax.bitcast_convert_type(
-        lax.bitcast_convert_type(a, jnp.int32) & lax.bitcast_convert_type(b, jnp.int32), jnp.float32),
+        lax.bitcast_convert_type(a, jnp.int32) & lax.bitcast_convert_type(b, jnp.int32), jnp.float32
+    ),
     "bits": lambda a, b: (a.astype(jnp.int32) | 5) ^ ~b.astype(jnp.int32),
     "whole select": lambda a, b: jnp.where(a > b, a.astype(jnp.int32), b.astype(jnp.int32)),
     "whole compare": lambda a, b: (a.astype(jnp.int32) >= 2) & (b.astype(jnp.int32) < 3) & (a.astype(jnp.int32) != 1),
-    "whole arithmetic": lambda a, b: lax.div(a.astype(jnp.int32) * 7 - 3, b.astype(jnp.int32) + 11) - lax.max(
-        a.astype(jnp.int32), b.astype(jnp.int32)),
-}  # fmt: skip
+    "whole arithmetic": lambda a, b: (
+        lax.div(a.astype(jnp.int32) * 7 - 3, b.astype(jnp.int32) + 11)
+        - lax.max(a.astype(jnp.int32), b.astype(jnp.int32))
+    ),
+}
 
 #: Numbers where roundings, signs and halves matter.
 ROWS = np.float32(

@@ -30,7 +30,7 @@ _CHANGES = {
         "ALTER TABLE StringIds RENAME TO Others; CREATE VIRTUAL TABLE StringIds USING fts5(id, value);"
     ),
     "texts of 20 MB": "INSERT INTO StringIds SELECT 100, hex(zeroblob(10000000));",
-}  # fmt: skip
+}
 
 
 def databases(folder: Path) -> Iterator[Path]:
@@ -51,8 +51,9 @@ def databases(folder: Path) -> Iterator[Path]:
     )
     yield _changed(
         folder / "sixty thousand tables.sqlite",
-        "PRAGMA writable_schema = ON;" + many.replace("20000", "60000") +
-        " INSERT INTO sqlite_master SELECT 'table', 't' || i, 't' || i, 2, 'CREATE TABLE t' || i || ' (a)' FROM c;",
+        "PRAGMA writable_schema = ON;"
+        + many.replace("20000", "60000")
+        + " INSERT INTO sqlite_master SELECT 'table', 't' || i, 't' || i, 2, 'CREATE TABLE t' || i || ' (a)' FROM c;",
     )
     yield _tree(folder / "pages that are children of all others.sqlite")
 
@@ -67,9 +68,13 @@ def _tree(path: Path, depth: int = 8, children: int = 300) -> Path:
     files.nsight(path)
     database = sqlite3.connect(path)
     (root,), (pages,), (size,) = (
-        next(database.execute(query)) for query in
-        (f"SELECT rootpage FROM sqlite_master WHERE name = '{KERNELS}'", "PRAGMA page_count", "PRAGMA page_size")
-    )  # fmt: skip
+        next(database.execute(query))
+        for query in (
+            f"SELECT rootpage FROM sqlite_master WHERE name = '{KERNELS}'",
+            "PRAGMA page_count",
+            "PRAGMA page_size",
+        )
+    )
     database.close()
     content = bytearray(path.read_bytes())
     place = slice((root - 1) * size, root * size)

@@ -83,8 +83,9 @@ def maxtext(times: list[float]) -> str:
     head += "Num_devices: 16, shape (1, 1, 16, 1, 1)\nTotal memory size: 6.4 GB, Output size: 0.2 GB\n"
     return head + "".join(
         f"completed step: {i}, seconds: {s}, TFLOP/s/device: 134.924, Tokens/s/device: 8672.758, total_weights: 196, "
-        "loss: 10.374\n" for i, s in enumerate(times)
-    )  # fmt: skip
+        "loss: 10.374\n"
+        for i, s in enumerate(times)
+    )
 
 
 #: What ``vllm bench serve --save-result`` writes, without its lists.
@@ -134,11 +135,15 @@ def nccl(test: str = "all_reduce", named: bool = True, ranks: int = 8) -> str:
         "busbw #wrong\n#        (B)    (elements)                               (us)  (GB/s)  (GB/s)            (us)\n"
     )
     rows = [(33554432, 180.5), (1073741824, 3915.4)]
-    return head + "".join(
-        f"{size:12d} {size // 4:13d}     float {redop:>7}      -1 {us:8.2f} {1e-3 * size / us:7.2f} "
-        f"{1e-3 * size / us * factor:7.2f}      0 {us + 1:8.2f} {1e-3 * size / us:7.2f} {9.0:7.2f}    N/A\n"
-        for size, us in rows
-    ) + "# Out of bounds values : 0 OK\n# Avg bus bandwidth    : 325.4\n"
+    return (
+        head
+        + "".join(
+            f"{size:12d} {size // 4:13d}     float {redop:>7}      -1 {us:8.2f} {1e-3 * size / us:7.2f} "
+            f"{1e-3 * size / us * factor:7.2f}      0 {us + 1:8.2f} {1e-3 * size / us:7.2f} {9.0:7.2f}    N/A\n"
+            for size, us in rows
+        )
+        + "# Out of bounds values : 0 OK\n# Avg bus bandwidth    : 325.4\n"
+    )
 
 
 def kineto(
@@ -154,24 +159,52 @@ def kineto(
     for i in range(steps):
         t = 1e6 + i * of_step
         kernel = {"ph": "X", "cat": "kernel", "pid": 0, "tid": 7}
-        sent = {"Collective name": "allreduce", "In msg nelems": 1000, "Out msg nelems": 1000, "dtype": "BFloat16",
-                "Group size": 8}  # fmt: skip
+        sent = {
+            "Collective name": "allreduce",
+            "In msg nelems": 1000,
+            "Out msg nelems": 1000,
+            "dtype": "BFloat16",
+            "Group size": 8,
+        }
         busy = first + second + third
         events += [
-            {"ph": "X", "cat": "user_annotation", "name": f"ProfilerStep#{i + 5}", "pid": 1, "tid": 1, "ts": t,
-             "dur": of_step},
-            {"ph": "X", "cat": "gpu_user_annotation", "name": f"ProfilerStep#{i + 5}", "pid": 0, "tid": 7, "ts": t + 9,
-             "dur": of_step},
+            {
+                "ph": "X",
+                "cat": "user_annotation",
+                "name": f"ProfilerStep#{i + 5}",
+                "pid": 1,
+                "tid": 1,
+                "ts": t,
+                "dur": of_step,
+            },
+            {
+                "ph": "X",
+                "cat": "gpu_user_annotation",
+                "name": f"ProfilerStep#{i + 5}",
+                "pid": 0,
+                "tid": 7,
+                "ts": t + 9,
+                "dur": of_step,
+            },
             kernel | {"name": "nvjet_hsh_256x128_64x4_2x1_v_bz_TNT", "ts": t, "dur": first},
             kernel | {"name": "void cutlass::Kernel2<cutlass_80_tensorop_gemm>", "ts": t + first, "dur": second},
             kernel | {"name": "void flash_fwd_kernel<Flash_fwd_kernel_traits>", "ts": t + first + second, "dur": third},
-            kernel | {"name": "ncclDevKernel_AllReduce_Sum_bf16_RING_LL(ncclDevKernelArgsStorage)", "tid": 20,
-                      "ts": t + busy - hidden, "dur": exposed + hidden, "args": sent},
-            kernel | {"name": "void at::native::vectorized_elementwise_kernel<4>", "ts": t + busy + exposed,
-                      "dur": last},
-        ]  # fmt: skip
-    head = {"schemaVersion": 1, "deviceProperties": [{"id": 0, "name": "NVIDIA H100 80GB HBM3"}],
-            "distributedInfo": {"backend": "nccl", "rank": 0, "world_size": 8}}  # fmt: skip
+            kernel
+            | {
+                "name": "ncclDevKernel_AllReduce_Sum_bf16_RING_LL(ncclDevKernelArgsStorage)",
+                "tid": 20,
+                "ts": t + busy - hidden,
+                "dur": exposed + hidden,
+                "args": sent,
+            },
+            kernel
+            | {"name": "void at::native::vectorized_elementwise_kernel<4>", "ts": t + busy + exposed, "dur": last},
+        ]
+    head = {
+        "schemaVersion": 1,
+        "deviceProperties": [{"id": 0, "name": "NVIDIA H100 80GB HBM3"}],
+        "distributedInfo": {"backend": "nccl", "rank": 0, "world_size": 8},
+    }
     written = ",\n".join(map(json.dumps, events))
     return f'{json.dumps(head)[:-1]},\n"traceEvents": [\n{written}\n], "traceName": "t"}}'
 
@@ -200,10 +233,14 @@ def nsight(
             t = int(1e9 + 1e3 * slower * i * sum(parts))
             ends = [t, t + int(1e3 * slower * compute), t + int(1e3 * slower * (compute + exposed))]
             for name in (0, 1):
-                database.execute("INSERT INTO CUPTI_ACTIVITY_KIND_KERNEL VALUES (?, ?, 0, 7, 1, ?, ?, ?)",
-                                 (ends[name], ends[name + 1], owner, name, name))  # fmt: skip
-            database.execute("INSERT INTO NVTX_EVENTS VALUES (?, ?, 59, NULL, ?, ?)",
-                             (t, t + int(1e3 * slower * sum(parts)), owner + 12, 2 + i))  # fmt: skip
+                database.execute(
+                    "INSERT INTO CUPTI_ACTIVITY_KIND_KERNEL VALUES (?, ?, 0, 7, 1, ?, ?, ?)",
+                    (ends[name], ends[name + 1], owner, name, name),
+                )
+            database.execute(
+                "INSERT INTO NVTX_EVENTS VALUES (?, ?, 59, NULL, ?, ?)",
+                (t, t + int(1e3 * slower * sum(parts)), owner + 12, 2 + i),
+            )
     database.execute("INSERT INTO NVTX_EVENTS VALUES (5, NULL, 75, 'mark', 1, NULL)")
     database.executescript(change)
     database.commit()
@@ -327,8 +364,17 @@ def jax_device(device: str = "TPU", steps: int = 3) -> str:
     for step in range(steps):
         t = 1000.0 + 10_000.0 * step
         if streams:
-            events += [{"ph": "X", "pid": 701, "tid": 9, "ts": t, "dur": 10_000.0, "name": "train",
-                        "args": {"step_num": str(step)}}]  # fmt: skip
+            events += [
+                {
+                    "ph": "X",
+                    "pid": 701,
+                    "tid": 9,
+                    "ts": t,
+                    "dur": 10_000.0,
+                    "name": "train",
+                    "args": {"step_num": str(step)},
+                }
+            ]
         for pid in (1, 2):
             of_step = {"ph": "X", "pid": pid, "tid": 1, "ts": t, "dur": 10_000.0, "name": str(step)}
             events += [] if streams else [of_step]

@@ -133,8 +133,11 @@ def test_the_shape_comes_from_the_catalogue_and_layers_used_cuts_it(table):
 def test_an_unknown_model_is_gpt_s_or_llama_s_kind_by_its_width(table, ffn, gated):
     workload = only(table(STATED | {"model": "", "ffn": ffn})).design.workload
     assert (workload.gated, workload.rotary, workload.learned_positions, workload.tied_embeddings) == (
-        gated, gated, 1 - gated, 1 - gated,
-    )  # fmt: skip
+        gated,
+        gated,
+        1 - gated,
+        1 - gated,
+    )
 
 
 def test_dp_follows_from_the_devices_whatever_is_printed(table):
@@ -237,9 +240,20 @@ def test_experts_of_the_catalogue_need_a_mapping_and_have_default_kernels_on_oth
 
 #: A row of NVIDIA's performance summaries: Mixtral-8x7B on 64 B200 (NeMo 25.02), 15,457 tokens a second and device.
 MIXTRAL = {k: v for k, v in STATED.items() if k in ("layers_used", "unit")} | {
-    "source": "NeMo_25.02", "model": "Mixtral-8x7B", "gpu": "B200", "n_gpus": "64", "tp": "1", "pp": "1", "cp": "1",
-    "ep": "8", "micro_batch": "2", "global_batch": "256", "seq_len": "4096", "precision": "FP8", "zero_stage": "1",
-}  # fmt: skip
+    "source": "NeMo_25.02",
+    "model": "Mixtral-8x7B",
+    "gpu": "B200",
+    "n_gpus": "64",
+    "tp": "1",
+    "pp": "1",
+    "cp": "1",
+    "ep": "8",
+    "micro_batch": "2",
+    "global_batch": "256",
+    "seq_len": "4096",
+    "precision": "FP8",
+    "zero_stage": "1",
+}
 
 
 def test_mixtral_on_b200_runs_as_published(table):
@@ -259,9 +273,16 @@ def test_a_release_without_a_stack_is_predicted_by_the_nearest_and_says_so(table
 def test_activations_that_do_not_fit_go_to_the_host_where_the_stack_does_so(table):
     """FSDP of Llama-3-70B on GB200: layers run again on stacks that never spill, and where a row says so."""
     row = LLAMA | {
-        "source": "Megatron-Bridge_25.09", "model": "Llama-3-70B", "gpu": "GB200", "n_gpus": "64", "cp": "1",
-        "micro_batch": "2", "precision": "FP8", "zero_stage": "fsdp", "recompute": "",
-    }  # fmt: skip
+        "source": "Megatron-Bridge_25.09",
+        "model": "Llama-3-70B",
+        "gpu": "GB200",
+        "n_gpus": "64",
+        "cp": "1",
+        "micro_batch": "2",
+        "precision": "FP8",
+        "zero_stage": "fsdp",
+        "recompute": "",
+    }
     changes = ({}, {"software": "megatron-core-te-blackwell"}, {"recompute": "full"})
     rows = [row | change | {"config_id": str(i)} for i, change in enumerate(changes)]
     found = predict_cases(read_cases(table(*rows), measured=False))
@@ -274,9 +295,17 @@ def test_activations_that_do_not_fit_go_to_the_host_where_the_stack_does_so(tabl
 def test_what_fits_stays_on_the_device_though_its_host_hides_the_transfers(table):
     """Of mappings that a host-bound step runs in the same time, the one that moves least (B200, one sequence)."""
     row = MIXTRAL | {
-        "source": "Megatron-Bridge_25.11", "model": "Qwen3-30B-A3B", "gpu": "B200", "n_gpus": "8", "ep": "8",
-        "tp": "1", "micro_batch": "1", "global_batch": "512", "precision": "FP8-MX", "recompute": "",
-    }  # fmt: skip
+        "source": "Megatron-Bridge_25.11",
+        "model": "Qwen3-30B-A3B",
+        "gpu": "B200",
+        "n_gpus": "8",
+        "ep": "8",
+        "tp": "1",
+        "micro_batch": "1",
+        "global_batch": "512",
+        "precision": "FP8-MX",
+        "recompute": "",
+    }
     (found,) = predict_cases(read_cases(table(row), measured=False))
     assert found.metrics["step_time_host"] > 0.0
     assert found.chosen.mapping.offload_activations == 0.0
@@ -326,9 +355,18 @@ def test_a_schedule_is_read_by_its_name(table):
 
 #: A step of DeepSeek-V3 as NVIDIA's performance summaries list it.
 DEEPSEEK = {
-    "model": "DeepSeek-V3", "layers_used": "", "layers": "61", "software": "megatron-bridge", "n_gpus": "1024",
-    "tp": "2", "pp": "8", "vp": "4", "ep": "64", "micro_batch": "1", "global_batch": "8192",
-}  # fmt: skip
+    "model": "DeepSeek-V3",
+    "layers_used": "",
+    "layers": "61",
+    "software": "megatron-bridge",
+    "n_gpus": "1024",
+    "tp": "2",
+    "pp": "8",
+    "vp": "4",
+    "ep": "64",
+    "micro_batch": "1",
+    "global_batch": "8192",
+}
 
 
 def test_dense_layers_and_further_tokens_are_those_that_a_row_states(table):
@@ -466,10 +504,16 @@ def test_every_column_that_is_read_is_documented(table, monkeypatch):
         ({"unit": "W"}, "step_time", "a unit that is not of a time: W"),
         ({"metric": "mfu", "value": "45", "unit": "s"}, "mfu", "a unit that is not of a share: s"),
         ({"metric": "mfu", "value": "45", "unit": ""}, "mfu", "a share above 1: write % for per cents"),
-        ({"metric": "tokens_per_s", "value": "45", "unit": "seq/s"}, "tokens_per_second",
-         "a unit that is not of a token rate: seq/s"),
-        ({"metric": "tokens_per_s", "value": "45", "unit": "1/s"}, "tokens_per_second",
-         "a unit that is not known: 1/s; of a token rate are token/s, tokens/s, tok/s"),
+        (
+            {"metric": "tokens_per_s", "value": "45", "unit": "seq/s"},
+            "tokens_per_second",
+            "a unit that is not of a token rate: seq/s",
+        ),
+        (
+            {"metric": "tokens_per_s", "value": "45", "unit": "1/s"},
+            "tokens_per_second",
+            "a unit that is not known: 1/s; of a token rate are token/s, tokens/s, tok/s",
+        ),
         ({"metric": ""}, "none", "nothing measured"),
     ],
 )

@@ -24,8 +24,17 @@ from dse.measured.uncertainty.posterior import Choice
 from dse.views.trace import kineto
 from dse.views.trace.kernels import device_step
 
-VALUES = {"n_layers": 4, "n_devices": 4, "tp": 2, "dp": 2, "micro_batch": 1, "global_batch": 4, "seq_len": 4096,
-          "zero_stage": 1, "recompute": "full"}  # fmt: skip
+VALUES = {
+    "n_layers": 4,
+    "n_devices": 4,
+    "tp": 2,
+    "dp": 2,
+    "micro_batch": 1,
+    "global_batch": 4,
+    "seq_len": 4096,
+    "zero_stage": 1,
+    "recompute": "full",
+}
 
 
 @pytest.fixture(scope="module")
@@ -175,8 +184,17 @@ def test_the_command_tells_causes_and_changes(design, tmp_path):
         return event | {"dur": 1.5 * event["dur"]} if "flash" in str(event.get("name")) else event
 
     path = written(tmp_path, design, change=slow)
-    stated = {"layers_used": 4, "global_batch": 4, "seq_len": 4096, "tp": 2, "pp": 1, "vp": 1, "micro_batch": 1,
-              "recompute": "full", "zero_stage": 1}  # fmt: skip
+    stated = {
+        "layers_used": 4,
+        "global_batch": 4,
+        "seq_len": 4096,
+        "tp": 2,
+        "pp": 1,
+        "vp": 1,
+        "micro_batch": 1,
+        "recompute": "full",
+        "zero_stage": 1,
+    }
     asked = ["diagnose", str(path), "-w", "llama-3-8b", "-s", "h100"]
     asked += [word for name, value in stated.items() for word in ("--set", f"{name}={value}")]
     figure, trace = tmp_path / "gap.png", tmp_path / "both.json"
@@ -185,8 +203,11 @@ def test_the_command_tells_causes_and_changes(design, tmp_path):
     assert "attention kernels slower than the catalogue" in done.output
     assert "matched to the model: 100.0 %" in done.output
     assert figure.stat().st_size > 1000
-    processes = {event["args"]["name"] for event in json.loads(trace.read_text())["traceEvents"]
-                 if event["name"] == "process_name"}  # fmt: skip
+    processes = {
+        event["args"]["name"]
+        for event in json.loads(trace.read_text())["traceEvents"]
+        if event["name"] == "process_name"
+    }
     assert processes == {"rank 0, measured", "rank 0, predicted"}
     done = CliRunner().invoke(app, [*asked, "--json"])
     (step,) = json.loads(done.stdout)["steps"]

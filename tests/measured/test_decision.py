@@ -86,7 +86,8 @@ def test_stacks_whose_memory_nobody_measured_have_the_spread_of_frameworks_left_
     assert spread == pytest.approx(np.hypot(home, table["widths"]["memory"]["framework"]), abs=1e-3)
     assert distance.parts_of_memory("maxtext", spread) == {"framework": spread}
     assert all(
-        "memory_spread" in catalog.entry("software", name).values for name in catalog.names("software")
+        "memory_spread" in catalog.entry("software", name).values
+        for name in catalog.names("software")
         if distance.framework_of(name) in table["memory"]["frameworks"]
     )
 

@@ -15,8 +15,18 @@ from dse.measured import diagnosis, profiles, read_cases
 from dse.measured.comparison import write_lines
 from tests.measured import profiles as files
 
-STATED = {"model": "llama-3-8b", "system": "h100", "n_gpus": "8", "global_batch": "16", "seq_len": "8192", "tp": "8",
-          "pp": "1", "micro_batch": "1", "recompute": "selective", "zero_stage": "1"}  # fmt: skip
+STATED = {
+    "model": "llama-3-8b",
+    "system": "h100",
+    "n_gpus": "8",
+    "global_batch": "16",
+    "seq_len": "8192",
+    "tp": "8",
+    "pp": "1",
+    "micro_batch": "1",
+    "recompute": "selective",
+    "zero_stage": "1",
+}
 
 
 @pytest.fixture(scope="module")

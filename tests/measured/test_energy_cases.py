@@ -14,15 +14,31 @@ COLUMNS = (
 
 def trace(limit, metric, value, **changes):
     row = dict(
-        config_id=f"z{limit}", source="Zeus_power_trace", model="BERT-base-squad", gpu="P100", n_gpus=1, batch=8,
-        workload="training", power_limit_W=limit, metric=metric, value=value,
-    )  # fmt: skip
+        config_id=f"z{limit}",
+        source="Zeus_power_trace",
+        model="BERT-base-squad",
+        gpu="P100",
+        n_gpus=1,
+        batch=8,
+        workload="training",
+        power_limit_W=limit,
+        metric=metric,
+        value=value,
+    )
     return row | changes
 
 
 def cell(metric, value):
-    return dict(config_id="f", source="Froening_A30_DVFS", model="GPT-125M", gpu="A30-24GB", isl=512, metric=metric,
-                value=value, unit="%")  # fmt: skip
+    return dict(
+        config_id="f",
+        source="Froening_A30_DVFS",
+        model="GPT-125M",
+        gpu="A30-24GB",
+        isl=512,
+        metric=metric,
+        value=value,
+        unit="%",
+    )
 
 
 @pytest.fixture

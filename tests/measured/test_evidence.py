@@ -70,8 +70,11 @@ def test_a_measured_design_that_is_slower_is_chosen_less():
 
 def test_a_design_is_its_row_whatever_it_costs():
     """A row states no prices; one with another clock is another design."""
-    priced = TWO[0]._replace(design=dataclasses.replace(TWO[0].design, system=dataclasses.replace(
-        TWO[0].design.system, prices=Prices(electricity=0.2))))  # fmt: skip
+    priced = TWO[0]._replace(
+        design=dataclasses.replace(
+            TWO[0].design, system=dataclasses.replace(TWO[0].design.system, prices=Prices(electricity=0.2))
+        )
+    )
     faster = TWO[0]._replace(design=replace(TWO[0].design, {"system.accelerator.memory.bandwidth": 6e12}))
     known = posterior(TWO, METRIC, STUDY)
     assert conditioned(known, measured(priced, 1.3)).own == 1 and conditioned(known, measured(faster, 1.3)).own == 0
@@ -79,7 +82,9 @@ def test_a_design_is_its_row_whatever_it_costs():
 
 def test_a_table_is_read(tmp_path):
     path = tmp_path / "own.csv"
-    path.write_text(f"{HEADER}\nown,llama-3-70b,mi300x,mi300x,vllm-rocm,8,8,1,1,bf16,1024,1024,32,concurrency,tpot,25,ms\n")
+    path.write_text(
+        f"{HEADER}\nown,llama-3-70b,mi300x,mi300x,vllm-rocm,8,8,1,1,bf16,1024,1024,32,concurrency,tpot,25,ms\n"
+    )
     study, choices, _ = command.choices_of(["mi300x", "h100"], "llama-3-70b", None, ["tp=8"], False, True)
     found = conditioned(posterior(choices, METRIC, study), read([path], study))
     assert found.own == 1 and found.shift[0] > 0.1

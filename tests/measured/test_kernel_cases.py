@@ -17,13 +17,21 @@ ATTENTION = {
     "window_size": "", "beam_width": "1", "latency_ms": "0.1",
 }  # fmt: skip
 NCCL = {
-    "system": "h200_sxm", "dtype": "half", "collective": "all_reduce", "num_gpus": "8", "bytes": "1048576",
+    "system": "h200_sxm",
+    "dtype": "half",
+    "collective": "all_reduce",
+    "num_gpus": "8",
+    "bytes": "1048576",
     "latency_ms": "0.04",
-}  # fmt: skip
+}
 DIRECT = {
-    "system": "a100_sxm", "kernel_source": "vLLM_custom_graph", "dtype": "bfloat16", "num_gpus": "4",
-    "bytes": "65536", "latency_ms": "0.01",
-}  # fmt: skip
+    "system": "a100_sxm",
+    "kernel_source": "vLLM_custom_graph",
+    "dtype": "bfloat16",
+    "num_gpus": "4",
+    "bytes": "65536",
+    "latency_ms": "0.01",
+}
 LAYER = {
     "gpu": "a40", "model": "any", "op": "mlp_up_proj", "num_tokens": "512", "tp": "2", "n_head": "32",
     "n_kv_head": "8", "n_embd": "4096", "n_expanded_embd": "14336", "vocab_size": "128256", "gated": "1",
@@ -31,9 +39,13 @@ LAYER = {
 }  # fmt: skip
 LONE = {"device": "A100", "op": "softmax", "m": "4096", "n_or_k1": "2048", "n2": "", "latency_ms": "0.05"}
 PLATFORM = {
-    "platform": "h100_dgx", "collective": "all_reduce", "num_workers": "4", "devices_per_node": "4",
-    "bytes": "1000000", "median_ms": "0.05",
-}  # fmt: skip
+    "platform": "h100_dgx",
+    "collective": "all_reduce",
+    "num_workers": "4",
+    "devices_per_node": "4",
+    "bytes": "1000000",
+    "median_ms": "0.05",
+}
 EXCHANGE = {
     "system": "h200_sxm", "mode": "normal", "node_num": "4", "hidden_size": "7168", "num_token": "8192",
     "num_topk": "8", "num_experts": "256", "dispatch_avg_t_us": "", "dispatch_sms": "20",
@@ -106,8 +118,9 @@ def test_a_row_with_power_is_compared_in_both(table, tmp_path):
     row = GEMM | {"system": "h200_sxm", "power_w": "690", "power_limit_w": "700"}
     lines = validate(table(row))["rows"]
     assert [(line["metric"], line["n"], line["predicted"]) for line in lines] == [
-        ("kernel_power", 1, 1), ("kernel_time", 1, 1),
-    ]  # fmt: skip
+        ("kernel_power", 1, 1),
+        ("kernel_time", 1, 1),
+    ]
     assert lines[0]["mape"] < 0.1
     output = tmp_path / "out.csv"
     assert predict(table(row), output) == (1, 1, {}, {})

@@ -89,17 +89,28 @@ def test_a_log_of_power_belongs_to_one_run(put, others):  # noqa: F811
 def test_starts_of_engines_say_their_memory_and_what_they_are(put):  # noqa: F811
     found = profiles.read([put(files.VLLM_START)])
     assert figures(found.tables["serving"]) == {
-        "weight_memory": (14.9889, "GiB"), "cache_memory": (54.62, "GiB"), "graph_memory": (0.55, "GiB"),
+        "weight_memory": (14.9889, "GiB"),
+        "cache_memory": (54.62, "GiB"),
+        "graph_memory": (0.55, "GiB"),
         "cache_tokens": (447440.0, "token"),
-    }  # fmt: skip
-    said = {"framework": "vllm", "tp": "1", "n_gpus": "1", "precision": "bf16", "memory_share": "0.9",
-            "longest": "32768", "model": "meta-llama/Llama-3.1-8B-Instruct"}  # fmt: skip
+    }
+    said = {
+        "framework": "vllm",
+        "tp": "1",
+        "n_gpus": "1",
+        "precision": "bf16",
+        "memory_share": "0.9",
+        "longest": "32768",
+        "model": "meta-llama/Llama-3.1-8B-Instruct",
+    }
     assert said.items() <= found.tables["serving"][0].items() and found.missing == {"the system": "-s SYSTEM"}
     rows = profiles.read([put(files.SGLANG_START)]).tables["serving"]
     assert figures(rows) == {
-        "weight_memory": (7.08, "GiB"), "cache_memory": (11.38, "GiB"), "graph_memory": (1.04, "GiB"),
+        "weight_memory": (7.08, "GiB"),
+        "cache_memory": (11.38, "GiB"),
+        "graph_memory": (1.04, "GiB"),
         "cache_tokens": (298447.0, "token"),
-    }  # fmt: skip
+    }
     assert (rows[0]["tp"], rows[0]["static_share"], rows[0]["model"]) == ("4", "0.8", "Qwen/Qwen3-14B")
     rest = profiles.read([put(files.TENSORRT_LLM_START)])
     assert figures(rest.tables["serving"]) == {"cache_memory": (78.3, "GiB"), "cache_tokens": (3731744.0, "token")}
@@ -170,19 +181,24 @@ def test_jax_on_devices_counts_the_first(put, device):  # noqa: F811
 
 def test_rccl_tests_are_read_as_nccl_tests(put):  # noqa: F811
     rows = profiles.read([put(files.RCCL)]).tables["collectives"]
-    said = {"system": "mi300x", "num_gpus": "8", "devices_per_node": "8", "collective": "all_reduce",
-            "dtype": "float"}  # fmt: skip
+    said = {"system": "mi300x", "num_gpus": "8", "devices_per_node": "8", "collective": "all_reduce", "dtype": "float"}
     assert said.items() <= rows[0].items()
     assert [(row["bytes"], row["latency_ms"]) for row in rows] == [("8388608", "0.0911"), ("16777216", "0.12133")]
 
 
 @pytest.mark.parametrize(
     "text",
-    ["timestamp, power.draw [W]\n", "timestamp, power.draw [W]\n1, [N/A]\n", "#Entity  POWER\nGPU 0  N/A\n",
-     "DCGM_FI_DEV_POWER_USAGE{gpu=\"0\"} NaN\n", "server_args=ServerArgs(model_path='a')\n",
-     '{"displayTimeUnit": "ns", "traceEvents": []}', '{"displayTimeUnit": "ns", "traceEvents": [{"ph": "X"',
-     "INFO non-default args: {'model': 'a'}\n"],
-)  # fmt: skip
+    [
+        "timestamp, power.draw [W]\n",
+        "timestamp, power.draw [W]\n1, [N/A]\n",
+        "#Entity  POWER\nGPU 0  N/A\n",
+        'DCGM_FI_DEV_POWER_USAGE{gpu="0"} NaN\n',
+        "server_args=ServerArgs(model_path='a')\n",
+        '{"displayTimeUnit": "ns", "traceEvents": []}',
+        '{"displayTimeUnit": "ns", "traceEvents": [{"ph": "X"',
+        "INFO non-default args: {'model': 'a'}\n",
+    ],
+)
 def test_logs_without_figures_are_refused(put, text):  # noqa: F811
     with pytest.raises(InputError):
         profiles.read([put(text), put(STEPS, "steps.log")])

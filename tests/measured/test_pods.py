@@ -17,10 +17,18 @@ TRAINING = Path(__file__).parents[3] / "shared" / "reference" / "measured" / "tr
 
 #: A row of MaxText, its metric apart.
 ROW = {
-    "config_id": "a", "source": "MaxText_v5e", "model": "llama-2-7b", "gpu": "TPUv5e", "n_gpus": "512",
-    "global_batch": "1024", "seq_len": "2048", "precision": "bf16", "metric": "tokens_per_s_per_gpu", "value": "4000",
+    "config_id": "a",
+    "source": "MaxText_v5e",
+    "model": "llama-2-7b",
+    "gpu": "TPUv5e",
+    "n_gpus": "512",
+    "global_batch": "1024",
+    "seq_len": "2048",
+    "precision": "bf16",
+    "metric": "tokens_per_s_per_gpu",
+    "value": "4000",
     "unit": "token/s/chip",
-}  # fmt: skip
+}
 
 
 @pytest.fixture
@@ -110,8 +118,16 @@ def test_state_that_does_not_fit_is_shared_by_slices_and_then_narrow(candidates)
     assert list(candidates(gpu="TPUv6e", recompute="full").tiers) == list(candidates().tiers) == [""]
 
 
-@pytest.mark.parametrize(("changes", "side"), [({}, None), ({"model": "MaxText-64B", "layers": "64", "hidden": "8192",
-                                                             "heads": "64", "ffn": "28672", "vocab": "32000"}, 1.0)])
+@pytest.mark.parametrize(
+    ("changes", "side"),
+    [
+        ({}, None),
+        (
+            {"model": "MaxText-64B", "layers": "64", "hidden": "8192", "heads": "64", "ffn": "28672", "vocab": "32000"},
+            1.0,
+        ),
+    ],
+)
 def test_models_of_maxtext_have_its_default_layers(candidates, changes, side):
     """One norm before attention and feed-forward (decoder_block default, from memory)."""
     assert candidates(**changes).workload.parallel_block == side

@@ -48,8 +48,10 @@ def test_megatron_says_arguments_and_the_median_after_two_steps(put):
     found = profiles.read([put(files.megatron([9000, 4000, 1100, 1120, 1090]))])
     rows = found.tables["steps"]
     assert figures(rows) == {
-        "iteration_time": (1100.0, "ms"), "model_tflops_per_gpu": (180.1, "TFLOP/s"), "peak_memory": (30000.0, "MiB"),
-    }  # fmt: skip
+        "iteration_time": (1100.0, "ms"),
+        "model_tflops_per_gpu": (180.1, "TFLOP/s"),
+        "peak_memory": (30000.0, "MiB"),
+    }
     said = {
         "tp": "8", "pp": "1", "micro_batch": "4", "global_batch": "4", "seq_len": "2048", "layers_used": "48",
         "hidden": "6144", "heads": "64", "kv_heads": "64", "ffn": "24576", "vocab": "51200", "n_gpus": "8",
@@ -101,10 +103,20 @@ def test_torchtitan(put):
     found = profiles.read([put(files.torchtitan([500, 4000, 5700, 5800, 5750]))])
     rows = found.tables["steps"]
     assert figures(rows) == {
-        "tokens_per_s_per_gpu": (5750.0, "token/s"), "mfu": (30.33, "%"), "peak_memory": (64.0, "GiB"),
-    }  # fmt: skip
-    said = {"gpu": "h100-sxm-80gb", "model": "llama3 8B", "n_gpus": "8", "zero_stage": "3", "micro_batch": "2",
-            "global_batch": "16", "seq_len": "8192", "recompute": "selective"}  # fmt: skip
+        "tokens_per_s_per_gpu": (5750.0, "token/s"),
+        "mfu": (30.33, "%"),
+        "peak_memory": (64.0, "GiB"),
+    }
+    said = {
+        "gpu": "h100-sxm-80gb",
+        "model": "llama3 8B",
+        "n_gpus": "8",
+        "zero_stage": "3",
+        "micro_batch": "2",
+        "global_batch": "16",
+        "seq_len": "8192",
+        "recompute": "selective",
+    }
     assert said.items() <= rows[0].items() and not found.missing
     eager = files.torchtitan([1, 1, 1]).replace("torch.compile", "").replace("Applied selective", "Applied no")
     (row, *_) = profiles.read([put(eager)]).tables["steps"]
@@ -115,8 +127,18 @@ def test_maxtext(put):
     found = profiles.read([put(files.maxtext([9, 6, 5.6, 5.7, 5.65]))], {"system": "tpu-v5p"})
     row = found.tables["steps"][0]
     assert figures(found.tables["steps"])["iteration_time"] == (5.65, "s")
-    said = {"model": "llama2-7b", "n_gpus": "16", "seq_len": "4096", "global_batch": "64", "tp": "1", "pp": "1",
-            "micro_batch": "4", "recompute": "full", "precision": "bf16", "zero_stage": "3"}  # fmt: skip
+    said = {
+        "model": "llama2-7b",
+        "n_gpus": "16",
+        "seq_len": "4096",
+        "global_batch": "64",
+        "tp": "1",
+        "pp": "1",
+        "micro_batch": "4",
+        "recompute": "full",
+        "precision": "bf16",
+        "zero_stage": "3",
+    }
     assert said.items() <= row.items() and not found.missing
 
 
@@ -297,10 +319,17 @@ def test_nsight_reads_the_first_process_of_an_export(tmp_path):
 
 
 @pytest.mark.parametrize(
-    "change", ["DROP TABLE StringIds", "DROP TABLE NVTX_EVENTS", "DELETE FROM NVTX_EVENTS",
-               "ALTER TABLE NVTX_EVENTS DROP COLUMN textId", "UPDATE CUPTI_ACTIVITY_KIND_KERNEL SET start = 'x'",
-               "UPDATE CUPTI_ACTIVITY_KIND_KERNEL SET globalPid = 'x'", ""],
-)  # fmt: skip
+    "change",
+    [
+        "DROP TABLE StringIds",
+        "DROP TABLE NVTX_EVENTS",
+        "DELETE FROM NVTX_EVENTS",
+        "ALTER TABLE NVTX_EVENTS DROP COLUMN textId",
+        "UPDATE CUPTI_ACTIVITY_KIND_KERNEL SET start = 'x'",
+        "UPDATE CUPTI_ACTIVITY_KIND_KERNEL SET globalPid = 'x'",
+        "",
+    ],
+)
 def test_foreign_and_damaged_databases_are_refused(tmp_path, change):
     path = tmp_path / "report.sqlite"
     files.nsight(path)
@@ -342,10 +371,20 @@ def test_order_of_lines_changes_nothing(put):
 @pytest.mark.parametrize("name", ["1t", "zero"])
 def test_a_launch_line_in_a_log_reads_back_as_its_design(put, name):
     design = {
-        "1t": lambda: dse.design("gpt-3-175b", "selene", tp=8, pp=8, dp=4, micro_batch=2, recompute="full",
-                                 sequence_parallel=1, zero_stage=1, global_batch=512),
+        "1t": lambda: dse.design(
+            "gpt-3-175b",
+            "selene",
+            tp=8,
+            pp=8,
+            dp=4,
+            micro_batch=2,
+            recompute="full",
+            sequence_parallel=1,
+            zero_stage=1,
+            global_batch=512,
+        ),
         "zero": lambda: dse.design("llama-3-8b", "h100", tp=2, dp=8, recompute="selective", zero_stage=1),
-    }[name]()  # fmt: skip
+    }[name]()
     text = launch(design, "megatron-lm", TRAINING).text + "\n" + files.megatron([9, 9, 7], {})
     row = profiles.read([put(text.replace("global batch size", "batch"))]).tables["steps"][0]
     for column, leaf in {"tp": "tp", "pp": "pp", "micro_batch": "micro_batch", "zero_stage": "zero_stage"}.items():
@@ -468,17 +507,28 @@ def test_a_damaged_archive_a_folder_and_no_file_are_refused(tmp_path):
 
 
 SAMPLES = {
-    "megatron.log": files.megatron([9000, 4000, 1100, 1120, 1090]), "nemo.log": files.nemo([9, 5, 2, 2.1, 2.2]),
-    "titan.log": files.torchtitan([500, 4000, 5700, 5800, 5750]), "maxtext.log": files.maxtext([9, 6, 5.6, 5.7, 5.65]),
-    "vllm.json": json.dumps(files.VLLM), "sglang.jsonl": json.dumps(files.SGLANG) + "\n" + json.dumps(files.SGLANG),
-    "genai.json": json.dumps(files.GENAI_PERF), "nccl.txt": files.nccl(), "kineto.json": files.kineto(),
-    "smi.csv": files.nvidia_smi(), "dmon.txt": files.dcgmi(), "exporter.txt": files.dcgm_exporter(),
-    "vllm.log": files.VLLM_START, "sglang.log": files.SGLANG_START, "trtllm.log": files.TENSORRT_LLM_START,
-    "tpu.json": files.jax_device(), "gpu.json": files.jax_device("GPU"), "rccl.txt": files.RCCL,
+    "megatron.log": files.megatron([9000, 4000, 1100, 1120, 1090]),
+    "nemo.log": files.nemo([9, 5, 2, 2.1, 2.2]),
+    "titan.log": files.torchtitan([500, 4000, 5700, 5800, 5750]),
+    "maxtext.log": files.maxtext([9, 6, 5.6, 5.7, 5.65]),
+    "vllm.json": json.dumps(files.VLLM),
+    "sglang.jsonl": json.dumps(files.SGLANG) + "\n" + json.dumps(files.SGLANG),
+    "genai.json": json.dumps(files.GENAI_PERF),
+    "nccl.txt": files.nccl(),
+    "kineto.json": files.kineto(),
+    "smi.csv": files.nvidia_smi(),
+    "dmon.txt": files.dcgmi(),
+    "exporter.txt": files.dcgm_exporter(),
+    "vllm.log": files.VLLM_START,
+    "sglang.log": files.SGLANG_START,
+    "trtllm.log": files.TENSORRT_LLM_START,
+    "tpu.json": files.jax_device(),
+    "gpu.json": files.jax_device("GPU"),
+    "rccl.txt": files.RCCL,
 }
 
 #: Samples that tell of a run of another file.
-OF_RUNS = ("smi.csv", "dmon.txt", "exporter.txt")  # fmt: skip
+OF_RUNS = ("smi.csv", "dmon.txt", "exporter.txt")
 
 
 @settings(max_examples=150, deadline=None)
@@ -488,11 +538,14 @@ def test_mutants_are_read_or_refused(tmp_path_factory, name, data):
     text = SAMPLES[name]
     for _ in range(data.draw(st.integers(1, 3))):
         start, length = data.draw(st.integers(0, len(text))), data.draw(st.integers(0, 200))
-        other = data.draw(st.one_of(
-            st.just(""), st.text(max_size=8),
-            st.sampled_from(["NaN", "-1", "1e999", "null", "[", "}", '"', "\n", "0", 400 * "9"]),
-            st.just(text[start : start + length][::-1]),
-        ))  # fmt: skip
+        other = data.draw(
+            st.one_of(
+                st.just(""),
+                st.text(max_size=8),
+                st.sampled_from(["NaN", "-1", "1e999", "null", "[", "}", '"', "\n", "0", 400 * "9"]),
+                st.just(text[start : start + length][::-1]),
+            )
+        )
         text = text[:start] + other + text[start + length :]
     path = tmp_path_factory.mktemp("mutant") / name
     path.write_text(text, encoding="utf-8", errors="replace")
@@ -524,9 +577,13 @@ def test_names_of_drivers_are_accelerators(name, slug):
 
 def test_kernels_have_classes():
     names = {
-        "nvjet_hsh_256x128": "gemm", "ampere_bf16_s16816gemm_bf16_128x256": "gemm", "Cijk_Ailk_Bljk_BBS_BH": "gemm",
-        "fmha_cutlassF_bf16_aligned": "attention", "ncclDevKernel_ReduceScatter_Sum_bf16_RING_LL": "nccl",
-        "void at::native::reduce_kernel<512, 1>": "elementwise", "triton_poi_fused_add_0": "elementwise",
-    }  # fmt: skip
+        "nvjet_hsh_256x128": "gemm",
+        "ampere_bf16_s16816gemm_bf16_128x256": "gemm",
+        "Cijk_Ailk_Bljk_BBS_BH": "gemm",
+        "fmha_cutlassF_bf16_aligned": "attention",
+        "ncclDevKernel_ReduceScatter_Sum_bf16_RING_LL": "nccl",
+        "void at::native::reduce_kernel<512, 1>": "elementwise",
+        "triton_poi_fused_add_0": "elementwise",
+    }
     for name, label in names.items():
         assert list(kernels.CLASSES)[kernels.class_of(name)] == label

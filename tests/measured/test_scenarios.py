@@ -38,8 +38,10 @@ def test_a_scenario_without_changes_changes_nothing():
 def test_regret_is_that_of_every_draw_and_scenario():
     """With all the weight on one scenario the decision is that of its designs."""
     futures = [Scenario(AS_STATED, {}, 0.0), FABRIC]
-    moved = [one._replace(design=design) for one, design in zip(
-        NEAR, applied(FABRIC, [one.design for one in NEAR], STUDY), strict=True)]  # fmt: skip
+    moved = [
+        one._replace(design=design)
+        for one, design in zip(NEAR, applied(FABRIC, [one.design for one in NEAR], STUDY), strict=True)
+    ]
     found, alone = decide(NEAR, "step_time", STUDY, scenarios=futures), decide(moved, "step_time", STUDY)
     assert found.verdicts[0].expected_regret == pytest.approx(alone.verdicts[0].expected_regret, abs=2e-3)
     both = decide(NEAR, "step_time", STUDY, scenarios=[FABRIC]).verdicts
@@ -64,7 +66,8 @@ def test_a_scenario_in_which_no_design_can_run_has_no_best_one(capsys):
         found = decide(NEAR, "step_time", STUDY, scenarios=[Scenario("none", {"memory.capacity": "x 0.01"})])
     stated = decide(NEAR, "step_time", STUDY)
     assert [one.probability_best for one in found.verdicts] == pytest.approx(
-        [one.probability_best for one in stated.verdicts])  # fmt: skip
+        [one.probability_best for one in stated.verdicts]
+    )
     np.testing.assert_allclose(found.better, stated.better)
     assert (found.robust, found.cautious, found.unclear) == (None, None, {"expected": [], "90 %": []})
     assert found.outcomes[1].best == ""
@@ -88,10 +91,19 @@ def test_equal_designs_are_a_tie_of_robust_choices():
     assert found.unclear["expected"] and found.unclear["90 %"]
 
 
-@pytest.mark.parametrize("text", [
-    "plain", "dear:", ": tp=2", "dear: made.prise=+30 %", "dear: made.price=+30", "dear: made.price=30%",
-    "dear: made.price=x 1.2.3", "dear: made.price=+1.2.3 %",
-])  # fmt: skip
+@pytest.mark.parametrize(
+    "text",
+    [
+        "plain",
+        "dear:",
+        ": tp=2",
+        "dear: made.prise=+30 %",
+        "dear: made.price=+30",
+        "dear: made.price=30%",
+        "dear: made.price=x 1.2.3",
+        "dear: made.price=+1.2.3 %",
+    ],
+)
 def test_what_is_no_scenario_is_refused(text):
     with pytest.raises(InputError):
         applied(*parsed(text), [NEAR[0].design], STUDY)
@@ -111,8 +123,18 @@ def test_the_command_reads_files_and_compares_all_of_a_sweep(tmp_path, capsys):
     sweep, output = tmp_path / "small.toml", tmp_path / "small.nc"
     sweep.write_text(SMALL.format("[1, 2]"))
     assert told(capsys, "run", str(sweep), "-o", str(output), "--keep", "all", "--no-figure")[0] == 0
-    asked = ["decide", str(output), "--scenario", str(tmp_path / "futures.toml"), "--scenario",
-             "fabric: scale_out.bandwidth=x 0.5", "--metric", "step_time", "--metric", "cost_per_token"]  # fmt: skip
+    asked = [
+        "decide",
+        str(output),
+        "--scenario",
+        str(tmp_path / "futures.toml"),
+        "--scenario",
+        "fabric: scale_out.bandwidth=x 0.5",
+        "--metric",
+        "step_time",
+        "--metric",
+        "cost_per_token",
+    ]
     status, text = told(capsys, *asked)
     assert status == 0 and "dear power" in text and "least expected loss" in text
     document = json.loads(told(capsys, *asked, "--json")[1])["decisions"][0]

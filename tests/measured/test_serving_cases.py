@@ -22,9 +22,21 @@ from tests.programs import served
 LOOKUP = Lookup()
 INFERENCE = Path(__file__).parents[3] / "shared" / "reference" / "measured" / "inference.csv"
 INFERENCEX = dict(
-    source="InferenceX_via_aiconfigurator", framework="vllm 0.18.0", batch_kind="concurrency", batch="64", isl="1024",
-    osl="8192", model="Llama-3-70B", gpu="H200-SXM-141GB", n_gpus="4", tp="4", pp="1", ep="1", dp="1", precision="fp8",
-)  # fmt: skip
+    source="InferenceX_via_aiconfigurator",
+    framework="vllm 0.18.0",
+    batch_kind="concurrency",
+    batch="64",
+    isl="1024",
+    osl="8192",
+    model="Llama-3-70B",
+    gpu="H200-SXM-141GB",
+    n_gpus="4",
+    tp="4",
+    pp="1",
+    ep="1",
+    dp="1",
+    precision="fp8",
+)
 
 
 def completed(**cells):
@@ -115,7 +127,7 @@ def test_a_device_has_several_names_of_its_column(column):
         (dict(framework="trtllm 1.1.0rc2.post2", precision="fp4", ep="4"), (4, 1, 4, 3)),
     ],
     ids=lambda value: " ".join(f"{k} {v}" for k, v in value.items()) if isinstance(value, dict) else "",
-)  # fmt: skip
+)
 def test_mappings_and_drafts_are_those_of_the_scripts_of_a_source(cells, mapping):
     row = Row("t.csv", 2, INFERENCEX["source"], INFERENCEX | dict(model="DeepSeek-V3") | cells)
     design = serving_rows.complete(rules.corrected(row), LOOKUP, False if "trtllm " in row.get("framework") else None)
@@ -126,8 +138,10 @@ def test_mappings_and_drafts_are_those_of_the_scripts_of_a_source(cells, mapping
 def test_models_with_a_state_are_predicted_and_not_fitted(tmp_path):
     table, columns = tmp_path / "rows.csv", ("model", "metric", "value", "unit")
     own = INFERENCEX | dict(source="ML.ENERGY_v3", n_gpus="1", tp="1", precision="bf16", note="mean running batch 60")
-    rows = [own | dict(zip(columns, (f"NVIDIA-Nemotron-Nano-{size}-v2", "itl_median", "20", "ms"), strict=True))
-            for size in ("9B", "12B")]  # fmt: skip
+    rows = [
+        own | dict(zip(columns, (f"NVIDIA-Nemotron-Nano-{size}-v2", "itl_median", "20", "ms"), strict=True))
+        for size in ("9B", "12B")
+    ]
     with table.open("w", newline="", encoding="utf-8") as file:
         writer = csv.DictWriter(file, list(rows[0]))
         writer.writeheader()
@@ -139,10 +153,19 @@ def test_models_with_a_state_are_predicted_and_not_fitted(tmp_path):
 
 def test_running_batch_and_prompts_of_ml_energy():
     found = completed(
-        source="ML.ENERGY_v2", framework="vLLM", model="Mixtral-8x7B-Instruct-v0.1", gpu="A100-SXM-80GB", n_gpus=2,
-        tp=2, precision="bf16", batch=192, batch_kind="max_num_seqs", osl=380, isl="",
+        source="ML.ENERGY_v2",
+        framework="vLLM",
+        model="Mixtral-8x7B-Instruct-v0.1",
+        gpu="A100-SXM-80GB",
+        n_gpus=2,
+        tp=2,
+        precision="bf16",
+        batch=192,
+        batch_kind="max_num_seqs",
+        osl=380,
+        isl="",
         note="task chat; mean running batch 188.2",
-    )  # fmt: skip
+    )
     requests = found.design.workload.requests
     assert found.stack == "vllm-2024" and (requests.concurrency, requests.prompt_tokens) == (188.2, 376.0)
 
@@ -200,9 +223,17 @@ def test_deepseek_r1_drafts_tokens_where_its_figures_are_not_those_of_v3(tmp_pat
 def test_a_token_of_requests_that_queue_is_no_faster_than_a_roofline():
     """However many wait: what the engine predicts of them is compared, and what nothing could do is not."""
     row = dict(
-        model="llama-3-70b", gpu="h100", n_gpus="8", tp="8", isl="2048", osl="1024", precision="bf16",
-        framework="vllm 0.11", metric="tpot", unit="ms",
-    )  # fmt: skip
+        model="llama-3-70b",
+        gpu="h100",
+        n_gpus="8",
+        tp="8",
+        isl="2048",
+        osl="1024",
+        precision="bf16",
+        framework="vllm 0.11",
+        metric="tpot",
+        unit="ms",
+    )
     meaning = serving.MEANINGS["tpot"]
 
     def asked(concurrency, milliseconds):
@@ -265,9 +296,7 @@ def test_a_refused_figure_has_its_error_beside_and_in_no_headline(tmp_path, comm
     (one,) = report["rows"]
     assert (one["n"], one["predicted"], one["skipped"]) == (2, 1, {REFUSED: 1})
     assert one["mape"] == report["all"][one["metric"]]["mape"] == pytest.approx(abs(kept.error))
-    assert one["refused"] == {
-        "n": 1, **{name: pytest.approx(refused.error) for name in ("mape", "median_ape", "bias")}
-    }  # fmt: skip
+    assert one["refused"] == {"n": 1, **{name: pytest.approx(refused.error) for name in ("mape", "median_ape", "bias")}}
     with out.open() as file:
         written = list(csv.DictReader(file))
     assert written[1]["skipped"].startswith(REFUSED) and float(written[1]["error"]) == pytest.approx(refused.error)
@@ -286,8 +315,9 @@ def test_an_engine_is_found_again():
     metrics = ("time_per_output_token", "time_to_first_token")
     known = [
         Comparison(Measurement(p.case.row, m, Meaning(m, m), p.metrics[m]), p, measured=p.metrics[m])
-        for p in predictions for m in metrics
-    ]  # fmt: skip
+        for p in predictions
+        for m in metrics
+    ]
     rows = engines.rows_of("vllm-2026", known)
     start = np.zeros(len(engines.PARAMETERS))
     assert np.abs(rows.residuals(start[None])).max() > 0.05
@@ -334,9 +364,18 @@ def test_energy_of_ml_energy_is_that_of_the_devices():
     """Counters of devices: no host, no facility; of a whole run in v2, whose limit of sequences is the engine's own."""
     note = "task chat; mean running batch 1516.9; GPU energy only"
     row = dict(
-        source="ML.ENERGY_v2", model="gemma-2-2b-it", gpu="H100-SXM-80GB", n_gpus=1, tp=1, precision="bf16", batch=1536,
-        batch_kind="max_num_seqs", osl=484, isl="", note=note,
-    )  # fmt: skip
+        source="ML.ENERGY_v2",
+        model="gemma-2-2b-it",
+        gpu="H100-SXM-80GB",
+        n_gpus=1,
+        tp=1,
+        precision="bf16",
+        batch=1536,
+        batch_kind="max_num_seqs",
+        osl=484,
+        isl="",
+        note=note,
+    )
     found = completed(**row).design
     assert (found.system.host_power, found.system.pue) == (0.0, 1.0)
     assert found.software.engine.most_sequences == pytest.approx(1516.9)
@@ -354,7 +393,8 @@ def test_memory_of_whole_prompts_in_buffers_of_every_operator():
     cases = [case for case in read_cases(INFERENCE) if case.row.source == "FasterTransformer_gpt"]
     errors = [
         one.metrics["peak_memory"] / measured.value - 1.0
-        for one in predict_cases(cases) for measured in one.case.measurements
+        for one in predict_cases(cases)
+        for measured in one.case.measurements
         if measured.meaning.metric == "peak_memory"
     ]
     assert len(errors) == 21 and statistics.fmean(map(abs, errors)) < 0.02 and max(map(abs, errors)) < 0.04
@@ -389,10 +429,23 @@ def test_a_token_with_attention_apart_on_eight_devices(stack, off):
     requests = completed(**row | dict(n_gpus=8, tp=1, dp=8, ep=8, isl=8192, osl=1024)).design.workload.requests
     shared = {f"workload.requests.{name}": getattr(requests, name) for name in ("prompt_tokens", "output_tokens")}
     apart, split = (
-        float(served(dse.design("deepseek-r1", "dgx-b200", stack, any_option=True, precision="nvfp4", n_devices=8,
-                                concurrency=128, **shared, **degrees)).time_per_output_token)
+        float(
+            served(
+                dse.design(
+                    "deepseek-r1",
+                    "dgx-b200",
+                    stack,
+                    any_option=True,
+                    precision="nvfp4",
+                    n_devices=8,
+                    concurrency=128,
+                    **shared,
+                    **degrees,
+                )
+            ).time_per_output_token
+        )
         for degrees in (dict(tp=1, dp=8, ep=8), dict(tp=8, ep=8))
-    )  # fmt: skip
+    )
     assert 1e3 * apart == pytest.approx(27.0, rel=off) and apart < 0.7 * split
 
 

@@ -186,9 +186,13 @@ def test_residuals_of_engines_hold_what_was_not_seen():
     stack = np.repeat(["a", "b"], count)
     spread = np.where(stack == "a", 0.1, 0.3)
     errors = engine_residuals.EngineErrors(
-        stack, np.tile(["x", "y"], count), np.repeat(["token"], 2 * count), np.arange(2 * count) % 5,
-        spread * rng.standard_normal(2 * count), 0.5 * rng.standard_normal(2 * count),
-    )  # fmt: skip
+        stack,
+        np.tile(["x", "y"], count),
+        np.repeat(["token"], 2 * count),
+        np.arange(2 * count) % 5,
+        spread * rng.standard_normal(2 * count),
+        0.5 * rng.standard_normal(2 * count),
+    )
     own, foreign = engine_residuals.widths(errors)
     assert engine_residuals.of_engine("a", "token", errors) == pytest.approx(0.1, rel=0.2)
     for part in (stack == "a", stack == "b"):

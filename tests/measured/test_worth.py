@@ -57,8 +57,12 @@ def test_more_measurements_never_raise_the_expected_loss(seed):
 
 def test_what_all_designs_share_is_worth_nothing():
     known = belief()
-    shared = known._replace(matrix=np.column_stack([known.matrix, np.full(4, 0.3)]), factors=[*known.factors, "shared"],
-                            basis=np.eye(9), centre=np.zeros(9))  # fmt: skip
+    shared = known._replace(
+        matrix=np.column_stack([known.matrix, np.full(4, 0.3)]),
+        factors=[*known.factors, "shared"],
+        basis=np.eye(9),
+        centre=np.zeros(9),
+    )
     one = Candidate("of what is shared", "run", {"shared": 1.0}, 0.0, 1.0)
     assert value(shared, one) == 0.0
     assert loss_after(shared, shared.slope(one)[:, None]) == pytest.approx(shared.loss, rel=1e-2)
@@ -98,8 +102,9 @@ def test_designs_on_one_chip_share_its_draws():
     kernels = [e for key, e in found.effects.items() if key.startswith("kernels/")]
     assert kernels and all(effect.all() for effect in kernels if abs(effect).max() > 1e-3)
     assert np.allclose(found.draws()[0].std(), found.deviations[0], rtol=0.5)
-    assert not any(key.startswith("kernels/blackwell") and e[1] for key, e in posterior(
-        TWO, "step_time", TRAINING).effects.items())  # fmt: skip
+    assert not any(
+        key.startswith("kernels/blackwell") and e[1] for key, e in posterior(TWO, "step_time", TRAINING).effects.items()
+    )
 
 
 def test_a_run_of_a_design_is_worth_most_and_its_kernels_something():
@@ -117,8 +122,10 @@ def test_a_run_of_a_design_is_worth_most_and_its_kernels_something():
 
 def test_products_of_engines_tell_of_the_kernels_that_these_have():
     made = [dse.design("llama-3-70b", name, tp=4, concurrency=64) for name in ("h100-sxm-80gb", "mi300x")]
-    choices = [Choice(name, one, stack, name) for name, one, stack in zip(
-        ("h100-sxm-80gb", "mi300x"), made, ("vllm", "vllm-rocm"), strict=True)]  # fmt: skip
+    choices = [
+        Choice(name, one, stack, name)
+        for name, one, stack in zip(("h100-sxm-80gb", "mi300x"), made, ("vllm", "vllm-rocm"), strict=True)
+    ]
     offer = offered(choices, "request_latency", SERVING, Machine("mi300x", "mi300x", 8))
     products = [{*one.effects} for one in offer.candidates if one.kind == "gemm"]
     told = {f"accelerator/mi300x:kernels.fine.gemm_{name}" for name in ("efficiency", "memory")}
@@ -193,8 +200,10 @@ def test_replayed_on_sources_left_out_the_order_is_faster_than_random():
 def test_where_the_belief_is_true_the_order_is_faster_than_random():
     rng = np.random.default_rng(1)
     known = belief(2, designs=8, factors=16)
-    runs = [Candidate(str(i), "run", {f"f{k}": float(e) for k, e in enumerate(row)}, 0.02, 1.0)
-            for i, row in enumerate(known.matrix)]  # fmt: skip
+    runs = [
+        Candidate(str(i), "run", {f"f{k}": float(e) for k, e in enumerate(row)}, 0.02, 1.0)
+        for i, row in enumerate(known.matrix)
+    ]
     regrets: dict[str, list[np.ndarray]] = {WORTH: [], RANDOM: []}
     for _ in range(60):
         changes = known.matrix @ rng.standard_normal(16)

@@ -76,6 +76,8 @@ def test_a_stack_can_do_what_it_does_by_itself(name):
 
 def test_any_option_lets_a_design_have_what_its_stack_lacks():
     options = dict(n_devices=64, tp=8, overlap_tp=1, zero_stage=1, recompute="full")
-    bits = [int(metrics_of(dse.design("gpt-3-13b", "selene", any_option=any_, **options)).infeasible_reason)
-            for any_ in (False, True)]
+    bits = [
+        int(metrics_of(dse.design("gpt-3-13b", "selene", any_option=any_, **options)).infeasible_reason)
+        for any_ in (False, True)
+    ]
     assert [bool(bit & Infeasible.stack_lacks) for bit in bits] == [True, False]

@@ -28,12 +28,20 @@ DEGREE_VALUES = {
 }  # fmt: skip
 
 sizes = st.builds(
-    Shape, n_layers=st.integers(1, 12), n_heads=st.sampled_from([2, 4, 6, 12]), n_kv_heads=st.sampled_from([1, 2, 6]),
-    ffn_hidden=st.sampled_from([8, 12, 64]), seq_len=st.sampled_from([2, 6, 8]), global_batch=st.integers(1, 24),
-    n_devices=st.sampled_from([1, 2, 4, 6, 12, 24]), n_experts=st.sampled_from([2, 3, 6, 8]),
-    expert_ffn=st.sampled_from([3, 8]), shared_ffn=st.sampled_from([0, 3, 4]), n_predict=st.integers(0, 1),
+    Shape,
+    n_layers=st.integers(1, 12),
+    n_heads=st.sampled_from([2, 4, 6, 12]),
+    n_kv_heads=st.sampled_from([1, 2, 6]),
+    ffn_hidden=st.sampled_from([8, 12, 64]),
+    seq_len=st.sampled_from([2, 6, 8]),
+    global_batch=st.integers(1, 24),
+    n_devices=st.sampled_from([1, 2, 4, 6, 12, 24]),
+    n_experts=st.sampled_from([2, 3, 6, 8]),
+    expert_ffn=st.sampled_from([3, 8]),
+    shared_ffn=st.sampled_from([0, 3, 4]),
+    n_predict=st.integers(0, 1),
     redundant_experts=st.just(0),
-)  # fmt: skip
+)
 
 
 @jax.jit
@@ -64,8 +72,15 @@ def test_the_table_of_mappings_is_what_the_model_calls_divisible(shape):
 @given(shape=sizes, tp=st.integers(1, 8), pp=st.integers(1, 8), stages=st.integers(1, 3), split=st.integers(0, 3))
 def test_host_and_model_ask_alike(shape, tp, pp, stages, split):
     values = shape._asdict() | {
-        "tp": tp, "pp": pp, "dp": 1, "cp": 1, "micro_batch": 1, "virtual_stages": stages, "sequence_parallel": split,
-        "dp_replicate": 1, "n_micro_batches": shape.global_batch,
-    }  # fmt: skip
+        "tp": tp,
+        "pp": pp,
+        "dp": 1,
+        "cp": 1,
+        "micro_batch": 1,
+        "virtual_stages": stages,
+        "sequence_parallel": split,
+        "dp_replicate": 1,
+        "n_micro_batches": shape.global_batch,
+    }
     traced = jax.tree.map(np.float32, values)
     assert {k: bool(v) for k, v in fits(traced, divides).items()} == {k: bool(v) for k, v in fits(values).items()}

@@ -26,9 +26,13 @@ def test_blocks_are_scaled_by_the_chips_that_have_units_for_them(chip, narrow):
     assert {name for name in found if "fp8" in name or "fp4" in name} == narrow
 
 
-@pytest.mark.parametrize(("evaluate", "asked"), [
-    (dse.evaluate, {}), (dse.serve, dict(prompt_tokens=1024, output_tokens=128)),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    ("evaluate", "asked"),
+    [
+        (dse.evaluate, {}),
+        (dse.serve, dict(prompt_tokens=1024, output_tokens=128)),
+    ],
+)
 def test_a_chip_without_units_for_a_block_cannot_run_it(evaluate, asked):
     asked = dict(tp=8, n_devices=8, any_option=True) | asked
     found = {}

@@ -70,11 +70,12 @@ def slopes_and_differences(design):
         slopes = [NUMBERS.slopes(0, at, weights, design)[2] for weights in ((1.0, 0.0), (0.0, 1.0))]
         return {
             path: (
-                np.array([slope[path] for slope in slopes]) * at[path], (here - below[i]) / STEP,
+                np.array([slope[path] for slope in slopes]) * at[path],
+                (here - below[i]) / STEP,
                 (above[i] - here) / STEP,
             )
             for i, path in enumerate(at)
-        }  # fmt: skip
+        }
 
 
 @pytest.mark.parametrize("name", DESIGNS)

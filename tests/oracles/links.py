@@ -47,9 +47,12 @@ def rings(design: Design) -> Rings:
     # One stage that leaves its domain sets the pace of the pipeline: all boundaries count as it does.
     within = (members("pp") == members("pp")[:, :1]).all()
     return Rings(
-        tensor=mean("tp"), context=mean("cp"), replicas=mean("dp", "cp"), copies=mean("copies"),
+        tensor=mean("tp"),
+        context=mean("cp"),
+        replicas=mean("dp", "cp"),
+        copies=mean("copies"),
         stages=float(system.scale_up.energy if within else system.scale_out.energy),
-    )  # fmt: skip
+    )
 
 
 def ring_bytes(kind: str, size: float, members: float) -> float:
@@ -85,24 +88,41 @@ def step_energy(design: Design) -> dict[str, float]:
         return ring_bytes(kind, activations, t) * price.tensor
 
     return {
-        "layers": in_stage * w.n_layers * (
+        "layers": in_stage
+        * w.n_layers
+        * (
             2 * passes * (tensor("all_gather") + tensor("reduce_scatter") if split else tensor("all_reduce"))
             + trained * _gathered_again(design) * tensor("all_gather")
         ),
         "embedding": in_stage * (tensor("all_gather") + tensor("reduce_scatter") if split else tensor("all_reduce")),
-        "head": in_stage * trained * (
-            2 * tensor("all_gather") + tensor("reduce_scatter") if split else tensor("all_reduce")
-        ),
-        "context": in_stage * w.n_layers * (c - 1) * price.context
+        "head": in_stage
+        * trained
+        * (2 * tensor("all_gather") + tensor("reduce_scatter") if split else tensor("all_reduce")),
+        "context": in_stage
+        * w.n_layers
+        * (c - 1)
+        * price.context
         # Keys and values in each forward of the core, with their gradients in the backward.
         * (passes + trained * (1 + (m.recompute == Recompute.selective)))
-        * 2 * width * tokens * w.head_dim * max(w.n_kv_heads / t, 1),
+        * 2
+        * width
+        * tokens
+        * w.head_dim
+        * max(w.n_kv_heads / t, 1),
         "stages": in_stage * (p * m.virtual_stages - 1) * (1 + trained) * _stage_boundary(design, activations, price),
         "replicas": d * c * parameters(design) * _weight(design, width, batches, price),
         # Both ends send their gradient of the embedding, a part of each tensor-parallel rank.
-        "tied embedding": trained * w.tied_embeddings * (p > 1) * 2 * d * c
-        * software.gradient_message_bytes * w.vocab * w.hidden * price.stages,
-    }  # fmt: skip
+        "tied embedding": trained
+        * w.tied_embeddings
+        * (p > 1)
+        * 2
+        * d
+        * c
+        * software.gradient_message_bytes
+        * w.vocab
+        * w.hidden
+        * price.stages,
+    }
 
 
 def _gathered_again(design: Design) -> int:

@@ -80,8 +80,8 @@ def difference(first: np.ndarray, second: np.ndarray) -> float:
     )
     s_l = 1 + 0.015 * (light - 50) ** 2 / np.sqrt(20 + (light - 50) ** 2)
     s_c, s_h = 1 + 0.045 * chroma, 1 + 0.015 * chroma * t
-    rotation = -2 * np.sqrt(chroma**7 / (chroma**7 + 25.0**7)) * np.sin(
-        np.radians(60 * np.exp(-(((hue - 275) / 25) ** 2)))
+    rotation = (
+        -2 * np.sqrt(chroma**7 / (chroma**7 + 25.0**7)) * np.sin(np.radians(60 * np.exp(-(((hue - 275) / 25) ** 2))))
     )
     dl, dc, dh = (l2 - l1) / s_l, (c2 - c1) / s_c, 2 * np.sqrt(c1 * c2) * np.sin(np.radians(turn / 2)) / s_h
     return float(np.sqrt(dl**2 + dc**2 + dh**2 + rotation * dc * dh))
@@ -90,8 +90,11 @@ def difference(first: np.ndarray, second: np.ndarray) -> float:
 #: Least contrast of lines, markers, bars and text against the page (WCAG 2.1, 1.4.11), and the sources held to it.
 LEAST_CONTRAST = 3.0
 ROOT = Path(__file__).parents[2]
-DRAWING = [*(ROOT / "dse" / "views" / "plot").glob("*.py"), *(ROOT / "docs" / "make").rglob("*.py"),
-           *(ROOT / "notebooks").glob("*.py")]  # fmt: skip
+DRAWING = [
+    *(ROOT / "dse" / "views" / "plot").glob("*.py"),
+    *(ROOT / "docs" / "make").rglob("*.py"),
+    *(ROOT / "notebooks").glob("*.py"),
+]
 
 #: Backgrounds, on which other things are drawn, are pale on purpose: their lines say so.
 BACKGROUND = ("axvspan(", "axhspan(")

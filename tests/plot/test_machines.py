@@ -71,8 +71,10 @@ def test_long_names_make_room(results):
         assert_readable(plot.KINDS[kind](named))
     nodes = panel(plot.shares(named), "node, matrix devices")
     assert [text.get_text().replace("\n", "") for text in nodes.get_yticklabels()] == [
-        "a-node-with-a-long-name, 2000", "a-node-with-a-long-name, 4500", "n5, 4500",
-    ]  # fmt: skip
+        "a-node-with-a-long-name, 2000",
+        "a-node-with-a-long-name, 4500",
+        "n5, 4500",
+    ]
 
 
 def test_what_suits(results, small_results):
@@ -95,9 +97,10 @@ def test_shares_along_each_axis(results):
     assert [text.get_fontweight() for text in nodes.get_yticklabels()] == ["normal", "normal", "bold"]
     compute = [bar.get_width() for bar in nodes.containers[0]]
     assert compute == pytest.approx([100.0 * 8 / 9, 80.0, 50.0])
-    assert all(sum(bars) == pytest.approx(100.0) for bars in zip(
-        *([bar.get_width() for bar in container] for container in nodes.containers), strict=True
-    ))  # fmt: skip
+    assert all(
+        sum(bars) == pytest.approx(100.0)
+        for bars in zip(*([bar.get_width() for bar in container] for container in nodes.containers), strict=True)
+    )
     assert {text.get_text() for text in nodes.texts} == {"9.00 s", "5.00 s", "2.00 s"}
     legend = [text.get_text() for text in figure.legends[0].get_texts()]
     assert legend == ["layers, forward and backward", "tensor parallel"], "nothing that takes no time"

@@ -47,13 +47,18 @@ def grid(nodes: int) -> xr.Dataset:
     clocks = np.linspace(0.7e9, 1.4e9, 5)
     time = 8.0 / np.arange(1, nodes + 1)[:, None] / (clocks / 1e9) + 1.0
     dims = ("node", "power_clock")
-    made = xr.Dataset({
-        "step_time": (dims, time, {"units": "s", "long_name": "time of one training step"}),
-        "step_time_forward": (dims, time - 1.0), "step_time_tensor_parallel": (dims, np.ones_like(time)),
-        "peak_memory": (dims, np.full_like(time, 5e10)), "mfu": (dims, 0.4 / time), "feasible": (dims, time > 0),
-        "energy_per_step": (dims, 1e6 * time, {"units": "J", "long_name": "energy of one step, whole system"}),
-        "device_power": (dims, 300.0 + 0.0 * time, {"units": "W", "long_name": "average board power of a device"}),
-    })  # fmt: skip
+    made = xr.Dataset(
+        {
+            "step_time": (dims, time, {"units": "s", "long_name": "time of one training step"}),
+            "step_time_forward": (dims, time - 1.0),
+            "step_time_tensor_parallel": (dims, np.ones_like(time)),
+            "peak_memory": (dims, np.full_like(time, 5e10)),
+            "mfu": (dims, 0.4 / time),
+            "feasible": (dims, time > 0),
+            "energy_per_step": (dims, 1e6 * time, {"units": "J", "long_name": "energy of one step, whole system"}),
+            "device_power": (dims, 300.0 + 0.0 * time, {"units": "W", "long_name": "average board power of a device"}),
+        }
+    )
     attrs = {"path": "system.accelerator.power.clock", "units": "Hz", "long_name": "clock of the cores"}
     return made.assign_coords(
         node=[f"a-node_with-$-{i}" for i in range(nodes)], power_clock=("power_clock", clocks, attrs)
@@ -139,10 +144,13 @@ def search(front: bool) -> xr.Dataset:
     shape = ("searcher", "seed")
     one = designs(6)
     made = xr.Dataset(
-        {str(name): (shape, values.values.reshape(2, 3), values.attrs) for name, values in one.variables.items()
-         if name != "feasible"},
+        {
+            str(name): (shape, values.values.reshape(2, 3), values.attrs)
+            for name, values in one.variables.items()
+            if name != "feasible"
+        },
         {"searcher": ["random", "evolution"], "seed": [0, 1, 2]},
-    )  # fmt: skip
+    )
     made = made.assign(violation=(shape, [[0.0, 0.0, 0.5], [0.0, 0.0, 0.0]]))
     if front:
         variables = designs(5).drop_vars("feasible").variables

@@ -72,8 +72,10 @@ def test_an_axis_says_what_is_counted():
 
 
 def test_axes_of_a_front_say_what_is_counted():
-    kept = designs().rename(mfu="tokens_per_second").assign_attrs(
-        specification=OBJECTIVES.replace('"peak_memory"]', '"-1 * tokens_per_second"]')
+    kept = (
+        designs()
+        .rename(mfu="tokens_per_second")
+        .assign_attrs(specification=OBJECTIVES.replace('"peak_memory"]', '"-1 * tokens_per_second"]'))
     )
     rates = ("design", 1e4 / (1 + np.arange(12.0)), {"units": "s-1", "long_name": "tokens trained per second"})
     (axes,) = plot.pareto(kept.assign(tokens_per_second=rates)).axes
@@ -94,8 +96,11 @@ def test_one_is_one():
 
 def test_sizes_of_spaces_are_in_words():
     assert [in_words(count) for count in (512.0, 1.9e5, 1.04e9, 7.6e7)] == [
-        "510", "190 thousand", "1 billion", "76 million",
-    ]  # fmt: skip
+        "510",
+        "190 thousand",
+        "1 billion",
+        "76 million",
+    ]
 
 
 # Titles and legends

@@ -242,11 +242,20 @@ def test_a_ring_of_a_million_tokens_wins_where_each_hop_has_a_nic_of_its_own():
 
     At tp = 1 one NIC of a node carries the whole block from node to node, where a gather has all eight.
     """
+
     def exposed(tp, kind):
         made = dse.design(
-            "llama-3-8b", "eos", "megatron-bridge", tp=tp, cp=512 // tp, seq_len=2**20, global_batch=1, micro_batch=1,
-            recompute="full", cp_comm_type=kind,
-        )  # fmt: skip
+            "llama-3-8b",
+            "eos",
+            "megatron-bridge",
+            tp=tp,
+            cp=512 // tp,
+            seq_len=2**20,
+            global_batch=1,
+            micro_batch=1,
+            recompute="full",
+            cp_comm_type=kind,
+        )
         found = metrics_of(made)
         return float(found.step_time_context_parallel), float(found.step_time)
 

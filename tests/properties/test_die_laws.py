@@ -136,9 +136,19 @@ def test_a_superconducting_board_waits_for_its_memory():
     assert bandwidth(0.0) == bandwidth(30e-9) == pytest.approx(30e12)
     assert bandwidth(100e-6) == pytest.approx(held / 100e-6)
     slow, fast = (
-        dse.serve(dse.design("llama-3-70b", "scd-board", tp=8, concurrency=1, precision="bf16", kind="serving",
-                             **{"chip.memory.unit_latency": latency})) for latency in (1e-6, 0.0)
-    )  # fmt: skip
+        dse.serve(
+            dse.design(
+                "llama-3-70b",
+                "scd-board",
+                tp=8,
+                concurrency=1,
+                precision="bf16",
+                kind="serving",
+                **{"chip.memory.unit_latency": latency},
+            )
+        )
+        for latency in (1e-6, 0.0)
+    )
     layers = 80 * 4 * 1e-6  # at least four kernels a layer
     assert float(slow.time_per_output_token - fast.time_per_output_token) > layers
     assert jnp.isfinite(slow.time_per_output_token)

@@ -71,12 +71,19 @@ def mixtures(draw):
         rank = draw(st.sampled_from([0.0, 512.0]))
         workload = dataclasses.replace(workload, latent=Latent(q_rank=rank, kv_rank=256.0, rope_dim=64.0, v_dim=96.0))
     design = make_design(
-        workload, software=dataclasses.replace(FLASH, gradient_cache=draw(st.sampled_from([0.0, 1.0]))),
-        tp=tp, pp=pp, dp=8, cp=draw(st.sampled_from([1, 2])), sequence_parallel=float(tp > 1),
-        recompute=draw(st.sampled_from([0, 1, 2])), zero_stage=draw(st.sampled_from([0, 1, 2, 3])),
-        precision=draw(st.sampled_from([3, 4])), overlap_dp=draw(st.sampled_from([0, 1])),
+        workload,
+        software=dataclasses.replace(FLASH, gradient_cache=draw(st.sampled_from([0.0, 1.0]))),
+        tp=tp,
+        pp=pp,
+        dp=8,
+        cp=draw(st.sampled_from([1, 2])),
+        sequence_parallel=float(tp > 1),
+        recompute=draw(st.sampled_from([0, 1, 2])),
+        zero_stage=draw(st.sampled_from([0, 1, 2, 3])),
+        precision=draw(st.sampled_from([3, 4])),
+        overlap_dp=draw(st.sampled_from([0, 1])),
         placement=draw(st.sampled_from([0, 1])),
-    )  # fmt: skip
+    )
     shared, first = draw(st.sampled_from([0.0, 2048.0])), draw(st.sampled_from([0.0, 1.0, 3.0]))
     return with_experts(design, dataclasses.replace(MIXTURE, shared_ffn=shared, first_dense=first))
 
@@ -87,10 +94,14 @@ def spread(design, ep):
 
 def free_links(design):
     """The same where links take no time."""
-    return replace(design, {
-        f"system.{level}.{name}": value
-        for level in ("scale_up", "scale_out") for name, value in {"bandwidth": 1e20, "latency": 0.0}.items()
-    })  # fmt: skip
+    return replace(
+        design,
+        {
+            f"system.{level}.{name}": value
+            for level in ("scale_up", "scale_out")
+            for name, value in {"bandwidth": 1e20, "latency": 0.0}.items()
+        },
+    )
 
 
 # One expert
@@ -100,9 +111,10 @@ def test_one_expert_has_the_kernels_of_a_dense_layer():
     """Up, activation and down of one expert that all tokens go to are those of a dense feed-forward, pass by pass."""
     dense = make_design(GATED, software=FLASH, recompute=0)
     one = with_experts(
-        dense, Experts(n_experts=1.0, top_k=1.0, expert_ffn=GATED.ffn_hidden),
+        dense,
+        Experts(n_experts=1.0, top_k=1.0, expert_ffn=GATED.ffn_hidden),
         kernels=ExpertKernels(grouped_efficiency=1.0, expert_kernel_time=0.0),
-    )  # fmt: skip
+    )
     times = [
         {o.name: operator_times(o, step_rates(d)) for o in training_work(d, lay_out(d)).layer} for d in (dense, one)
     ]
@@ -132,10 +144,11 @@ def test_fused_products_spare_what_kernels_of_their_own_move_of_mx_formats_alone
     base = make_design(GATED, software=FLASH, dp=8, recompute=0, precision=float(precision))
     base = replace(base, {"system.accelerator.matrix_rate.fp4": 1248e12})  # such units scale MX blocks
     alone, fused = (
-        metrics_of(with_experts(base, ep=4, kernels=ExpertKernels(
-            expert_time=1e-4, expert_host_time=5e-2, fused=share
-        ))) for share in (0.0, 1.0)
-    )  # fmt: skip
+        metrics_of(
+            with_experts(base, ep=4, kernels=ExpertKernels(expert_time=1e-4, expert_host_time=5e-2, fused=share))
+        )
+        for share in (0.0, 1.0)
+    )
     names = ("step_time", "energy_per_step_memory", "step_time_host")
     for name in names:
         before, after = float(getattr(alone, name)), float(getattr(fused, name))
@@ -344,8 +357,9 @@ def copies_sent(flavour, ep, local, limit=0.0, groups=8.0, domain=8.0):
     """Copies a token that a device sends inside and out of domains of ``domain`` devices."""
     design = with_experts(
         make_design(GATED, software=FLASH, dp=int(ep)),
-        dataclasses.replace(MIXTURE, n_experts=256.0, top_k=8.0, n_groups=groups, group_limit=limit), ep=ep,
-    )  # fmt: skip
+        dataclasses.replace(MIXTURE, n_experts=256.0, top_k=8.0, n_groups=groups, group_limit=limit),
+        ep=ep,
+    )
     design = replace(design, {"mapping.experts.all_to_all": float(flavour)})
     layout = lay_out(design)
     experts = layout.experts._replace(ep=Group(float(ep), float(local)))
@@ -366,6 +380,7 @@ def test_a_token_is_sent_no_more_often_than_it_has_experts(ep, local, limit):
 
 def test_a_token_meets_the_devices_and_nodes_that_chance_says():
     """Of 256 experts on 64 devices in 8 nodes, by drawing 8 at once of all, or of 4 nodes (DeepSeek-V3)."""
+
     def met(members, experts, k=8):
         return members * (1 - math.comb(experts - experts // members, k) / math.comb(experts, k))
 
@@ -421,6 +436,7 @@ def test_exchanges_of_their_own_kernels_reach_more_of_the_link_and_pairwise_ones
 
 def test_which_schedules_hide_an_exchange():
     """Passes of other micro-batches: interleaved chunks, no pipeline, or paired schedules, and no full recompute."""
+
     def design(**settings):
         plain = dict(ep=16, tp=2, pp=2, micro_batch=1, global_batch=512, overlap_ep=1, virtual_stages=1)
         return dse.design("qwen3-30b-a3b", "h100", n_devices=64, any_option=True, **plain | settings)
@@ -445,8 +461,21 @@ def test_stacks_overlap_by_default_where_ep_leaves_the_domain():
 
 
 def test_biases_of_experts_cost_time_and_no_bytes_of_memory():
-    plain, biased = (metrics_of(dse.design("gpt-oss-120b", "gb200-nvl72", n_devices=64, ep=64, recompute="norms",
-                                           global_batch=1280, seq_len=8192, biased=yes)) for yes in (0, 1))  # fmt: skip
+    plain, biased = (
+        metrics_of(
+            dse.design(
+                "gpt-oss-120b",
+                "gb200-nvl72",
+                n_devices=64,
+                ep=64,
+                recompute="norms",
+                global_batch=1280,
+                seq_len=8192,
+                biased=yes,
+            )
+        )
+        for yes in (0, 1)
+    )
     assert 1.01 < float(biased.step_time / plain.step_time) < 1.15
     assert float(biased.peak_memory) == float(plain.peak_memory)
 
@@ -458,8 +487,15 @@ def test_every_other_layer_is_the_mean_of_both():
     """Of routed and dense layers in turns work, links and what is kept are halfway between all of either."""
     design = spread(with_experts(make_design(GATED, software=FLASH, dp=8, zero_stage=1)), 8)
     every = [metrics_of(replace(design, {"workload.experts.moe_every": n})) for n in (1.0, 2.0, 1e6)]
-    for name in ("energy_per_step_matrix", "step_time_forward", "step_time_expert_parallel", "parameters",
-                 "peak_memory_activations", "peak_memory_weights", "model_flops"):  # fmt: skip
+    for name in (
+        "energy_per_step_matrix",
+        "step_time_forward",
+        "step_time_expert_parallel",
+        "parameters",
+        "peak_memory_activations",
+        "peak_memory_weights",
+        "model_flops",
+    ):
         all_routed, half, none = (float(getattr(metrics, name)) for metrics in every)
         assert half == pytest.approx(0.5 * (all_routed + none), rel=1e-3)
     dense = metrics_of(replace(design, {"workload.experts.first_dense": GATED.n_layers}))
@@ -535,12 +571,24 @@ def test_the_run_of_deepseek_v3():
     The choices of the report fit but for the schedule, under which a device holds more here than it has; each undone
     takes longer, or does not fit.
     """
+
     def run(**other):
         chosen = dict(
-            pp=16, ep=64, micro_batch=1, precision="fp8-block", dispatch_precision="fp8-block", recompute="norms",
-            all_to_all="by-node", zero_stage=1, overlap_dp=1, n_predict=1, global_batch=15360,
-            software="deepseek-dualpipe", schedule="dualpipe", overlap_ep=0,  # the schedule hides them
-        )  # fmt: skip
+            pp=16,
+            ep=64,
+            micro_batch=1,
+            precision="fp8-block",
+            dispatch_precision="fp8-block",
+            recompute="norms",
+            all_to_all="by-node",
+            zero_stage=1,
+            overlap_dp=1,
+            n_predict=1,
+            global_batch=15360,
+            software="deepseek-dualpipe",
+            schedule="dualpipe",
+            overlap_ep=0,  # the schedule hides them
+        )
         return metrics_of(dse.design("deepseek-v3", "h800-cluster", n_devices=2048, **chosen | other))
 
     as_it_ran = run()
@@ -549,8 +597,15 @@ def test_the_run_of_deepseek_v3():
     # 82 GiB of 78: 16-bit moments of Adam, which they kept (section 3.3.2), are not modelled.
     assert int(as_it_ran.infeasible_reason) == Infeasible.memory and float(as_it_ran.peak_memory) < 1.1 * 78 * 2.0**30
     assert bool(run(schedule="1f1b").feasible) and not bool(run(schedule="1f1b", recompute="none").feasible)
-    for undone in (dict(precision="bf16"), dict(all_to_all="by-rank"), dict(all_to_all="pairwise"),
-                   dict(schedule="1f1b"), dict(group_limit=0), dict(dispatch_precision="bf16"), dict(recompute="full")):
+    for undone in (
+        dict(precision="bf16"),
+        dict(all_to_all="by-rank"),
+        dict(all_to_all="pairwise"),
+        dict(schedule="1f1b"),
+        dict(group_limit=0),
+        dict(dispatch_precision="bf16"),
+        dict(recompute="full"),
+    ):
         assert float(run(**undone).step_time) > float(as_it_ran.step_time), undone
 
 
@@ -685,9 +740,19 @@ def test_one_more_request_in_flight_does_not_lower_throughput(system, stack, pro
     """
     ranks = 64 if system == "gb200-nvl72" else 8
     base = dse.design(
-        "deepseek-r1", system, stack, any_option=True, precision="fp8", n_devices=ranks, tp=1, dp=ranks, ep=ranks,
-        prompt_tokens=prompt, output_tokens=answer, concurrency=1,
-    )  # fmt: skip
+        "deepseek-r1",
+        system,
+        stack,
+        any_option=True,
+        precision="fp8",
+        n_devices=ranks,
+        tp=1,
+        dp=ranks,
+        ep=ranks,
+        prompt_tokens=prompt,
+        output_tokens=answer,
+        concurrency=1,
+    )
     in_flight = [replace(base, {"workload.requests.concurrency": float(n)}) for n in range(1, 600)]
     found = evaluate_many(in_flight, SERVING)
     rates, token, matrix = (

@@ -55,10 +55,13 @@ def test_adapters_are_slower_only_by_messages_that_weight_gradients_hid(tp, spli
     computed = [float(m.step_time - m.step_time_tensor_parallel) for m in (tuned, whole)]
     assert computed[0] < computed[1]
     waiting = [
-        metrics_of(dataclasses.replace(
-            design, software=dataclasses.replace(design.software, tp_overlap=0.0, backward_tp_overlap=0.0)
-        )) for design in (fine_tuning(mapping=mapping), fine_tuning(rank=None, mapping=mapping))
-    ]  # fmt: skip
+        metrics_of(
+            dataclasses.replace(
+                design, software=dataclasses.replace(design.software, tp_overlap=0.0, backward_tp_overlap=0.0)
+            )
+        )
+        for design in (fine_tuning(mapping=mapping), fine_tuning(rank=None, mapping=mapping))
+    ]
     assert float(waiting[0].step_time) < float(waiting[1].step_time)
 
 
@@ -66,10 +69,11 @@ def test_adapters_are_slower_only_by_messages_that_weight_gradients_hid(tp, spli
 def test_tp_splits_adapters(parts):
     """Parameters, and so what is kept, sent and updated; what is added to a split sequence too."""
     whole, split = (
-        training_work(design, lay_out(design)) for design in (
+        training_work(design, lay_out(design))
+        for design in (
             fine_tuning(mapping=dict(tp=tp, dp=8 // tp, sequence_parallel=float(tp > 1)), **parts) for tp in (1, 8)
         )
-    )  # fmt: skip
+    )
     assert float(split.trained.added) == pytest.approx(float(whole.trained.added) / 8.0)
     sums = [[o.forward.bytes for o in work.layer if o.name == "adapter_projection_sum"] for work in (whole, split)]
     assert float(sums[1][0]) == pytest.approx(float(sums[0][0]) / 8.0)
@@ -82,8 +86,10 @@ def test_adapters_have_the_parameters_of_the_paper():
     output = w.n_heads * w.head_dim + w.hidden
     ffn = (w.hidden + 2 * w.ffn_hidden) + (w.ffn_hidden + w.hidden)
     for parts, expected in (
-        ({}, qkv + output + ffn), ({"projection": 0.0, "feed_forward": 0.0}, qkv), ({"qkv": 0.0}, output + ffn),
-    ):  # fmt: skip
+        ({}, qkv + output + ffn),
+        ({"projection": 0.0, "feed_forward": 0.0}, qkv),
+        ({"qkv": 0.0}, output + ffn),
+    ):
         design = fine_tuning(mapping=dict(tp=1), rank=r, **parts)
         trained = training_work(design, lay_out(design)).trained
         assert float(trained.added) == r * expected

@@ -82,14 +82,26 @@ SLOWER = [
 ]
 #: More of these never makes a step on a generated chip slower: budgets of what it is made in and from.
 RICHER = [
-    f"{CHIP}.node.clock", f"{CHIP}.memory.unit_capacity", f"{CHIP}.link_bandwidth", f"{CHIP}.link_density",
-    f"{CHIP}.fp8_ratio", f"{CHIP}.memory_power", f"{CHIP}.link_power", f"{CHIP}.link_edge",
-]  # fmt: skip
+    f"{CHIP}.node.clock",
+    f"{CHIP}.memory.unit_capacity",
+    f"{CHIP}.link_bandwidth",
+    f"{CHIP}.link_density",
+    f"{CHIP}.fp8_ratio",
+    f"{CHIP}.memory_power",
+    f"{CHIP}.link_power",
+    f"{CHIP}.link_edge",
+]
 #: Less of these never makes a step on a generated chip slower: what its power budget has to pay for.
 THRIFTIER = [
-    f"{CHIP}.switching_energy", f"{CHIP}.byte_energy", f"{CHIP}.device_leakage", f"{CHIP}.memory.unit_energy",
-    f"{CHIP}.link_energy", f"{CHIP}.node.energy", f"{CHIP}.node.leakage", "system.scale_up.energy",
-]  # fmt: skip
+    f"{CHIP}.switching_energy",
+    f"{CHIP}.byte_energy",
+    f"{CHIP}.device_leakage",
+    f"{CHIP}.memory.unit_energy",
+    f"{CHIP}.link_energy",
+    f"{CHIP}.node.energy",
+    f"{CHIP}.node.leakage",
+    "system.scale_up.energy",
+]
 
 
 def parts_of(metrics, name):
@@ -388,9 +400,11 @@ WHOLES = ("step_time", "peak_memory", "energy_per_step", "run_time_with_failures
 
 #: What of a copy is not hidden is a difference of times that may be equal but for rounding; and what follows from it.
 DIFFERENCES = (
-    "checkpoint_stall", "checkpoint_interval", "run_time_with_failures_checkpointing",
+    "checkpoint_stall",
+    "checkpoint_interval",
+    "run_time_with_failures_checkpointing",
     "run_time_with_failures_lost_work",
-)  # fmt: skip
+)
 
 
 #: Step time and its gradient with respect to the leaves of the first argument (path -> value).

@@ -17,14 +17,24 @@ PRICES = st.sampled_from([0.0, 10e-12, 60e-12])
 
 
 @given(
-    design=designs(), domain=st.sampled_from(DOMAINS), up=PRICES, out=PRICES,
-    scatter_gather=st.sampled_from([0.0, 1.0]), backward=st.sampled_from([0.0, 1.0]),
-)  # fmt: skip
+    design=designs(),
+    domain=st.sampled_from(DOMAINS),
+    up=PRICES,
+    out=PRICES,
+    scatter_gather=st.sampled_from([0.0, 1.0]),
+    backward=st.sampled_from([0.0, 1.0]),
+)
 def test_links_are_paid_for_every_byte(design, domain, up, out, scatter_gather, backward):
-    design = replace(design, {
-        "system.scale_up.domain": domain, "system.scale_up.energy": up, "system.scale_out.energy": out,
-        "software.scatter_gather": scatter_gather, "workload.backward": backward,
-    })  # fmt: skip
+    design = replace(
+        design,
+        {
+            "system.scale_up.domain": domain,
+            "system.scale_up.energy": up,
+            "system.scale_out.energy": out,
+            "software.scatter_gather": scatter_gather,
+            "workload.backward": backward,
+        },
+    )
     parts = links.step_energy(design)
     assert float(metrics_of(design).energy_per_step_network) == pytest.approx(sum(parts.values()), rel=2e-5), parts
 

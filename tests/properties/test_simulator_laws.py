@@ -27,12 +27,18 @@ TABLE = StepTable(*AXES, [seconds(*point) for point in itertools.product(*AXES)]
 @st.composite
 def limits(draw, mixed=None):
     return Limits(
-        chunk=draw(st.sampled_from([64, 500, 2048])), sequences=draw(st.sampled_from([1, 4, 64])),
-        blocks=draw(st.sampled_from([70, 150, 5000])), per_token=1.0, fixed=draw(st.sampled_from([0.0, 40.0])),
-        reserved=draw(st.sampled_from([0.0, 0.5, 1.0])), mixed=draw(st.booleans()) if mixed is None else mixed,
-        admission_steps=draw(st.sampled_from([1, 3])), speed=draw(st.sampled_from([1.0, 2.5])), rows=1.0,
+        chunk=draw(st.sampled_from([64, 500, 2048])),
+        sequences=draw(st.sampled_from([1, 4, 64])),
+        blocks=draw(st.sampled_from([70, 150, 5000])),
+        per_token=1.0,
+        fixed=draw(st.sampled_from([0.0, 40.0])),
+        reserved=draw(st.sampled_from([0.0, 0.5, 1.0])),
+        mixed=draw(st.booleans()) if mixed is None else mixed,
+        admission_steps=draw(st.sampled_from([1, 3])),
+        speed=draw(st.sampled_from([1.0, 2.5])),
+        rows=1.0,
         request_time=0.02,
-    )  # fmt: skip
+    )
 
 
 def asked(seed: int, count: int, rate: float, prefixes: int = 0) -> RequestList:
@@ -136,9 +142,12 @@ def test_prefixes_are_found_until_they_are_evicted():
     """Three prefixes in turn: all are found again where they fit, none where the cache holds two (LRU)."""
     count = 30
     requests = RequestList(
-        np.arange(count) * 10.0, np.full(count, 20 * BLOCK + 1), np.ones(count, np.int64), np.arange(count) % 3,
+        np.arange(count) * 10.0,
+        np.full(count, 20 * BLOCK + 1),
+        np.ones(count, np.int64),
+        np.arange(count) % 3,
         np.full(count, 20 * BLOCK),
-    )  # fmt: skip
+    )
     wide, narrow = (
         served(Limits(9000, 64, blocks, 1.0, 0.0, 0.0, True, 1, 1.0, 1.0, 0.0), requests) for blocks in (70, 50)
     )

@@ -55,14 +55,25 @@ def power_of(units: str, base: str) -> int:
 
 def test_powers_of_units():
     assert [power_of(units, "s") for units in ("s", "B/s", "W", "USD/(B/s)", "1/s/USD", "W/m^2", "s-1", "J/FLOP")] == [
-        1, -1, -1, 1, -1, -1, -1, 0,
-    ]  # fmt: skip
+        1,
+        -1,
+        -1,
+        1,
+        -1,
+        -1,
+        -1,
+        0,
+    ]
 
 
 @pytest.mark.parametrize("base", BASE)
-@pytest.mark.parametrize(("evaluate", "record", "named"), [
-    *((metrics_of, Metrics, named) for named in TRAINED), *((served, ServingMetrics, named) for named in SERVED),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    ("evaluate", "record", "named"),
+    [
+        *((metrics_of, Metrics, named) for named in TRAINED),
+        *((served, ServingMetrics, named) for named in SERVED),
+    ],
+)
 def test_metrics_follow_the_unit(base, evaluate, record, named):
     workload, system, settings = named
     design = dse.design(workload, system, any_option=True, **settings)

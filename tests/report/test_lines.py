@@ -26,9 +26,13 @@ ROOT = Path(__file__).parents[2]
 
 #: One of each sort: mappings, machines that are served, generated chips, machines by network and part, two structures.
 SWEEPS = (
-    "megatron_1t_4096_a100", "llama3_70b_serving", "technology_nodes_training", "a100_to_b200", "chiplet_split",
+    "megatron_1t_4096_a100",
+    "llama3_70b_serving",
+    "technology_nodes_training",
+    "a100_to_b200",
+    "chiplet_split",
     "dense_and_mixture",
-)  # fmt: skip
+)
 
 
 def line_of(made: lines.Lines, row: int) -> str:
@@ -44,9 +48,10 @@ def toml_of(made: lines.Lines, shown: table.DesignTable, row: int) -> str:
     columns = {column.name: column for column in shown.columns}
     absent = made.groups[made.group[row]].absent
     axes = [
-        f"{name} = [{v[columns[c].values[row] if c in columns else 0]}]" for name, c, v in made.axes
+        f"{name} = [{v[columns[c].values[row] if c in columns else 0]}]"
+        for name, c, v in made.axes
         if name not in absent
-    ]  # fmt: skip
+    ]
     return "\n".join((made.toml, "[axes]", *axes))
 
 

@@ -76,18 +76,22 @@ def scale(page, way: str, log: bool) -> None:
 def places(page, results) -> np.ndarray:
     """Where Bokeh's axes put the designs, in pixels of its drawing."""
     numbers = [results.step_time.values.tolist(), (results.peak_memory.values / GIB).tolist()]
-    return np.array(page.evaluate(
-        f"([x, y]) => {{ const {{ x_scale, y_scale }} = {FIGURE}.frame;"
-        "return x.map((one, i) => [x_scale.compute(one) + 0.5, y_scale.compute(y[i]) + 0.5]); }",
-        numbers,
-    ))  # fmt: skip
+    return np.array(
+        page.evaluate(
+            f"([x, y]) => {{ const {{ x_scale, y_scale }} = {FIGURE}.frame;"
+            "return x.map((one, i) => [x_scale.compute(one) + 0.5, y_scale.compute(y[i]) + 0.5]); }",
+            numbers,
+        )
+    )
 
 
 def corner(page) -> np.ndarray:
     """Where Bokeh's drawing begins on the screen."""
-    return np.array(page.evaluate(
-        f"(() => {{ const box = {FIGURE}.canvas_view.el.getBoundingClientRect(); return [box.left, box.top]; }})()"
-    ))  # fmt: skip
+    return np.array(
+        page.evaluate(
+            f"(() => {{ const box = {FIGURE}.canvas_view.el.getBoundingClientRect(); return [box.left, box.top]; }})()"
+        )
+    )
 
 
 def picture(page, results, density: int = 1) -> np.ndarray:

@@ -42,7 +42,6 @@ def test_whatever_was_kept(keep, tmp_path):
             assert not differences(parsed(line_of(made, row), shown.study), wanted, shown.study)
 
 
-
 def of_a_search(text: str) -> tuple[xr.Dataset, xr.Dataset, np.ndarray]:
     """What a search leaves, the designs of its front, and their bandwidths."""
     found, _, _ = planned(search.from_text(text).sweep, 9)
@@ -56,9 +55,10 @@ def of_a_search(text: str) -> tuple[xr.Dataset, xr.Dataset, np.ndarray]:
 
 
 #: A search of the bandwidth between the points of a grid.
-CONTINUOUS = SMALL_SWEEP.replace(
-    "[axes]", '[axes]\nmemory.bandwidth = { from = "1 TB/s", to = "3 TB/s", continuous = true }'
-) + '[search]\nmethod = ["random"]\n'  # fmt: skip
+CONTINUOUS = (
+    SMALL_SWEEP.replace("[axes]", '[axes]\nmemory.bandwidth = { from = "1 TB/s", to = "3 TB/s", continuous = true }')
+    + '[search]\nmethod = ["random"]\n'
+)
 
 
 @pytest.mark.parametrize(

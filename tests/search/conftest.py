@@ -4,9 +4,15 @@ import pytest
 
 #: Modules that are quick throughout.
 QUICK = (
-    "test_pareto", "test_prove", "test_prove_cli", "test_prove_rules", "test_several", "test_space", "test_spec",
+    "test_pareto",
+    "test_prove",
+    "test_prove_cli",
+    "test_prove_rules",
+    "test_several",
+    "test_space",
+    "test_spec",
     "test_study",
-)  # fmt: skip
+)
 
 #: Of the others, tests that run with every test: a method on the device from start to resumed end, a front, what is
 #: told where nothing fits, bad input, and what needs no program.

@@ -23,16 +23,22 @@ micro_batch = [1, 2, 4]
 recompute = ["none", "selective", "full"]
 zero_stage = [0, 1]
 """
-HARDWARE = DENSE + """
+HARDWARE = (
+    DENSE
+    + """
 "memory.bandwidth" = { from = "1 TB/s", to = "3 TB/s", count = 5 }
 "memory.capacity" = { from = "40 GB", to = "80 GB", count = 3 }
 "scale_out.bandwidth" = { from = "10 GB/s", to = "50 GB/s", count = 4 }
 "power.clock" = { from = "800 MHz", to = "1400 MHz", count = 4 }
 """
-BUDGET = HARDWARE + """
+)
+BUDGET = (
+    HARDWARE
+    + """
 [constraints]
 all = ["memory.bandwidth * 1e-12 + memory.capacity * 25e-12 + scale_out.bandwidth * 20e-12 <= 3.5"]
 """
+)
 MIXED = """
 [workload]
 global_batch = 64

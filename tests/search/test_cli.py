@@ -98,8 +98,12 @@ def test_bad_input_ends_with_2_and_one_message(command, arguments, old, new, wan
     assert ended.status == 2
     assert ended.out == "" and wanted in ended.err
     assert [line.split(maxsplit=1)[0] for line in ended.err.strip().splitlines()] == [
-        "error", "where", "got", "allowed", "fix"
-    ]  # fmt: skip
+        "error",
+        "where",
+        "got",
+        "allowed",
+        "fix",
+    ]
 
 
 def test_machines_that_bring_their_stacks_are_an_axis(command, tmp_path):
@@ -119,10 +123,12 @@ def test_prices_that_nobody_states_are_told(command):
     found = command("--evaluations", "256", "--fresh", old='name = "selene"', new='name = "dgx-b300"')
     assert "not stated" not in found.out, "not ranked by money"
     both = command(
-        "--evaluations", "256", "--fresh",
+        "--evaluations",
+        "256",
+        "--fresh",
         old='name = "selene"\nn_devices = 16\n[axes]',
         new='name = "dgx-b300"\nn_devices = 16\n[objective]\nminimize = "cost_per_run"\n[axes]',
-    )  # fmt: skip
+    )
     assert made_up in both.out
 
 

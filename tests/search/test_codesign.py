@@ -279,8 +279,11 @@ def test_the_budget_is_the_bill_of_the_model(problem):
     design = dse.designs.leaves.replace(design, {"system.accelerator.made": hardware.priced.made})
     expected = float(bill(design.system.accelerator).total)
     assert float(hardware.cost(dict.fromkeys(hardware.names, 0.0) | at)) == pytest.approx(expected, rel=1e-6)
-    more = SMALL.replace("[codesign.budget]", '"chip.base_area" = { from = "100 mm2", to = "400 mm2" }\n'
-                         '"made.chiplets" = { from = 1, to = 4 }\n[codesign.budget]')  # fmt: skip
+    more = SMALL.replace(
+        "[codesign.budget]",
+        '"chip.base_area" = { from = "100 mm2", to = "400 mm2" }\n'
+        '"made.chiplets" = { from = 1, to = 4 }\n[codesign.budget]',
+    )
     richer = codesign_problem.from_text(more.replace(BUDGET, "9000 USD")).hardware
     within_reach = {path: math.log(low) for path, (low, _) in richer.bounds.items()}
     whole = dict.fromkeys(richer.names, 0.0) | within_reach
@@ -343,8 +346,9 @@ def test_the_budget_of_evaluations_is_kept(problem, budget):
 def test_numbers_without_their_unit_are_told_how_they_were_read():
     text = SMALL.replace('"200 mm2"', "2e-4").replace("[codesign.budget]", "[codesign.budget]\npower = 1500")
     assert codesign_problem.from_text(text).notes == (
-        "chip.die_area = 0.0002 has no unit: read as 0.0002 m^2", "budget.power = 1500 has no unit: read as 1500 W",
-    )  # fmt: skip
+        "chip.die_area = 0.0002 has no unit: read as 0.0002 m^2",
+        "budget.power = 1500 has no unit: read as 1500 W",
+    )
     assert codesign_problem.from_text(SMALL).notes == ()
     with pytest.raises(InputError, match="no unit"):
         codesign_problem.from_text(SMALL.replace('"5500 USD"', "5500"))

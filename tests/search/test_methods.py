@@ -65,7 +65,7 @@ def test_the_polish_ends_where_no_neighbour_is_better():
 
 
 def test_methods_do_without_anything_to_choose():
-    task = toy_problem('tp = [2]', search=f"method = {list(METHODS)}\nseeds = 2")
+    task = toy_problem("tp = [2]", search=f"method = {list(METHODS)}\nseeds = 2")
     for name in METHODS:
         one = driver(task, name)
         one.advance(0, 2)

@@ -54,16 +54,22 @@ concurrency = [1, 2, 4, 8, 16, 32, 64, 128]
 "memory.bandwidth" = { from = "2 TB/s", to = "4 TB/s", count = 6 }
 "scale_up.bandwidth" = { from = "100 GB/s", to = "450 GB/s", count = 5 }
 """
-LIMITED = DENSE + """
+LIMITED = (
+    DENSE
+    + """
 "power.limit" = { from = "150 W", to = "400 W", count = 26 }
 "scale_out.bandwidth" = { from = "10 GB/s", to = "50 GB/s", count = 9 }
 """
-CONTINUOUS = DENSE + """
+)
+CONTINUOUS = (
+    DENSE
+    + """
 "memory.bandwidth" = { from = "1 TB/s", to = "3 TB/s", continuous = true }
 "scale_out.bandwidth" = { from = "10 GB/s", to = "50 GB/s", continuous = true }
 [constraints]
 all = ["memory.bandwidth * 1e-12 + scale_out.bandwidth * 50e-12 <= 3.5"]
 """
+)
 SPACES = {
     "dense": (DENSE, 'minimize = "step_time"'), "hardware": (HARDWARE, 'minimize = "energy_per_step"'),
     "budget": (BUDGET, 'minimize = "step_time"'), "rate": (BUDGET, 'maximize = "mfu"'),

@@ -169,7 +169,7 @@ def test_the_front_is_that_of_all_designs_when_all_are_evaluated():
 
 
 def test_where_nothing_is_feasible_the_nearest_miss_is_told():
-    _, outcome = toy_run(spec_of("evolution", more='[constraints]\nall = ["peak_memory <= \'1 kB\'"]'))
+    _, outcome = toy_run(spec_of("evolution", more="[constraints]\nall = [\"peak_memory <= '1 kB'\"]"))
     assert not outcome.any_feasible
     assert outcome.reasons["constraint"] == 640 * 3
     violations = [design.violation for design in outcome.designs]

@@ -27,8 +27,9 @@ def test_a_continuous_axis_has_ends_and_a_spacing():
 def test_ends_without_their_unit_are_told_how_they_were_read():
     found = search('"memory.bandwidth" = { from = "1 TB/s", to = 3e12, continuous = true }\nhost_power = [200]')
     assert found.notes == (
-        "host_power = 200 has no unit: read as 200 W", "memory.bandwidth = 3e+12 has no unit: read as 3e+12 B/s"
-    )  # fmt: skip
+        "host_power = 200 has no unit: read as 200 W",
+        "memory.bandwidth = 3e+12 has no unit: read as 3e+12 B/s",
+    )
     assert search('"memory.bandwidth" = { from = 1e12, to = 3e12, continuous = true }').notes == (
         "memory.bandwidth = 1e+12 has no unit: read as 1e+12 B/s",
     )

@@ -46,10 +46,13 @@ seeds = 2
 """
 LISTED = "[1.0, 1.5]"
 #: A leaf of pods, which one of these networks has.
-PODS = LISTED + """
+PODS = (
+    LISTED
+    + """
 scale_out = ["ethernet-400-roce", "slingshot-11-frontier"]
 "pods.oversubscription" = { from = 1.0, to = 4.0, continuous = true }
 """
+)
 
 
 def text(imbalance=LISTED, methods='["random"]', evaluations=300):

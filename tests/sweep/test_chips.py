@@ -152,6 +152,7 @@ def test_a_node_of_generated_accelerators_alone():
 
 def test_figures_of_both_sorts_are_not_compared_without_a_word():
     """Times and energies are near each other, prices are of two kinds."""
+
     def told(*names, more=""):
         return " ".join(build(from_text(accelerators(*names) + more)).remarks)
 

@@ -35,10 +35,17 @@ def scheduler(tmp_path_factory):
     folder = tmp_path_factory.mktemp("workers")
     deadly = folder / "deadly"
     os.environ["DSE_TEST_DEADLY"] = str(deadly)
-    with workers.dask_settings(str(folder)), distributed.LocalCluster(
-        n_workers=2, threads_per_worker=1, dashboard_address="127.0.0.1:0", silence_logs=50,
-        local_directory=str(folder), preload=["tests.sweep.deadly"],
-    ) as running:  # fmt: skip
+    with (
+        workers.dask_settings(str(folder)),
+        distributed.LocalCluster(
+            n_workers=2,
+            threads_per_worker=1,
+            dashboard_address="127.0.0.1:0",
+            silence_logs=50,
+            local_directory=str(folder),
+            preload=["tests.sweep.deadly"],
+        ) as running,
+    ):
         yield running.scheduler_address, deadly
 
 

@@ -138,7 +138,8 @@ def test_every_chunk_of_a_file_has_a_checksum(tmp_path):
     whole(tmp_path)
     with netCDF4.Dataset(tmp_path / "whole.nc") as file:
         sizes = {
-            name: file[name].filters()["fletcher32"] for name in file.variables
+            name: file[name].filters()["fletcher32"]
+            for name in file.variables
             if file[name].size > 1 and file[name].dtype is not str  # texts have that of the whole file alone
         }
     assert sizes and all(sizes.values())

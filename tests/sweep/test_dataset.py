@@ -284,8 +284,9 @@ def test_compressions(tmp_path, compression):
     with netCDF4.Dataset(tmp_path / "r.nc") as file:
         filters = file["step_time"].filters() or {"zlib": False}
         wanted = usable(compression)
-        assert [name for name in ("zlib", "zstd") if filters.get(name)] == [name for name in ("zlib", "zstd")
-                                                                           if name == wanted]  # fmt: skip
+        assert [name for name in ("zlib", "zstd") if filters.get(name)] == [
+            name for name in ("zlib", "zstd") if name == wanted
+        ]
     expected, _ = execute(sweep(AXES), output=False, study=toy.STUDY)
     xr.testing.assert_equal(dataset, expected)
 

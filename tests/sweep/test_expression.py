@@ -48,8 +48,10 @@ def test_value(text, value):
 
 def test_names_are_full_paths_of_all_sides():
     assert parse("tp <= 8 or peak_memory < memory.capacity", "here", TRAINING).names == (
-        "mapping.tp", "peak_memory", "system.accelerator.memory.capacity",
-    )  # fmt: skip
+        "mapping.tp",
+        "peak_memory",
+        "system.accelerator.memory.capacity",
+    )
 
 
 @pytest.mark.parametrize(
@@ -154,7 +156,8 @@ def test_attacks_are_refused_in_milliseconds(tmp_path, monkeypatch):
     for text in ATTACKS:
         with pytest.raises(InputError) as refused:
             parse(text, "constraints", TRAINING)
-        assert all(part.strip() for part in (refused.value.where, refused.value.got, refused.value.allowed,
-                                             refused.value.fix)), text  # fmt: skip
+        assert all(
+            part.strip() for part in (refused.value.where, refused.value.got, refused.value.allowed, refused.value.fix)
+        ), text
     assert (time.perf_counter() - began) / len(ATTACKS) < 0.1
     assert not list(tmp_path.iterdir())

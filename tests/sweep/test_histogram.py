@@ -56,8 +56,11 @@ def test_counts_are_those_of_all_feasible_designs(bins):
 @pytest.mark.usefixtures("compiled")
 @pytest.mark.parametrize("mode", [mode if mode == "pareto" else slow(mode) for mode in MODES])
 def test_modes_and_chunks_count_alike(monkeypatch, mode):
-    names = [f"{word}{name}{end}" for name in NAMES
-             for word, end in (("count_by_", ""), ("bin_of_", "_from"), ("bin_of_", "_to"))]  # fmt: skip
+    names = [
+        f"{word}{name}{end}"
+        for name in NAMES
+        for word, end in (("count_by_", ""), ("bin_of_", "_from"), ("bin_of_", "_to"))
+    ]
     whole = dse.overview(found_by("all")[0])[names].drop_attrs()
     monkeypatch.setattr("dse.sweep.reduce.keep._CHUNKS_A_BLOCK", 2)
     for chunk in (None, 700, 5000):

@@ -186,24 +186,30 @@ WRONG = {
     "a metric of texts": (rewritten(lambda d: d.assign(mfu=d.mfu.astype(str))), "mfu.*floating-point"),
     "truth of numbers": (rewritten(lambda d: d.assign(feasible=d.feasible * 1.5)), "feasible.*truth values"),
     "reasons of numbers": (
-        rewritten(lambda d: d.assign(infeasible_reason=d.infeasible_reason + 0.5)), "infeasible_reason.*whole",
+        rewritten(lambda d: d.assign(infeasible_reason=d.infeasible_reason + 0.5)),
+        "infeasible_reason.*whole",
     ),
     "a metric along less": (rewritten(lambda d: d.assign(mfu=d.mfu[0].drop_vars(d.mfu.coords))), "mfu.*no dimension"),
     "a metric along another": (
-        rewritten(lambda d: d.assign(mfu=d.mfu.variable.expand_dims("other"))), "mfu.*other, mapping.*step_time",
+        rewritten(lambda d: d.assign(mfu=d.mfu.variable.expand_dims("other"))),
+        "mfu.*other, mapping.*step_time",
     ),
     "a metric that is a label": (rewritten(lambda d: d.set_coords("step_time")), "step_time.*a label"),
     "a label that is no number": (
-        rewritten(lambda d: d.assign_coords(tp=("mapping", np.full(44, np.nan), d.tp.attrs))), "tp.*no finite number",
+        rewritten(lambda d: d.assign_coords(tp=("mapping", np.full(44, np.nan), d.tp.attrs))),
+        "tp.*no finite number",
     ),
     "a number that is a text": (
-        rewritten(lambda d: d.assign_coords(tp=d.tp.astype(str).assign_attrs(d.tp.attrs))), "tp.*numbers or truth",
+        rewritten(lambda d: d.assign_coords(tp=d.tp.astype(str).assign_attrs(d.tp.attrs))),
+        "tp.*numbers or truth",
     ),
     "a code without a meaning": (
-        edited(lambda f: f["recompute"].__setitem__(slice(0, 1), 99)), "recompute.*code 99 that has no meaning",
+        edited(lambda f: f["recompute"].__setitem__(slice(0, 1), 99)),
+        "recompute.*code 99 that has no meaning",
     ),
     "codes of fractions": (
-        edited(lambda f: f["recompute"].setncattr("flag_values", np.arange(7.0))), "flag_values.*whole numbers",
+        edited(lambda f: f["recompute"].setncattr("flag_values", np.arange(7.0))),
+        "flag_values.*whole numbers",
     ),
     "fewer meanings": (edited(lambda f: f["recompute"].setncattr("flag_meanings", "none full")), "7 flag_values and 2"),
     "meanings of numbers": (edited(lambda f: f["recompute"].setncattr("flag_meanings", 3)), "flag_meanings.*a text"),
@@ -218,7 +224,7 @@ WRONG = {
     "a specification of numbers": (edited(lambda f: f.setncattr("specification", 3)), "specification.*a text"),
     "designs without values": (edited(lambda f: f.setncattr("best_values", "1.0")), "10 best_designs and 1 best_val"),
     "a title without end": (edited(lambda f: f.setncattr("title", "t" * 50_000)), "title.*2,000 letters"),
-}  # fmt: skip
+}
 
 
 @pytest.mark.parametrize("name", WRONG)
@@ -244,7 +250,7 @@ HARMLESS = {
     "more attributes": edited(lambda f: f.setncattr("note", [1, 2, 3])),
     "truth as codes": edited(lambda f: f["feasible"].delncattr("dtype")),
     "a variable of one's own": rewritten(lambda d: d.assign(mine=("other", [1, 2, 3]))),
-}  # fmt: skip
+}
 
 
 @pytest.mark.parametrize("name", HARMLESS)
@@ -260,13 +266,14 @@ def test_what_was_left_out_or_added_is_read(tmp_path, small_results, name):
 def test_a_file_under_a_seal_that_lacks_what_a_run_writes_is_made_again(tmp_path, small_sweep, small_results):
     output = tmp_path / "r.nc"
     for change in (
-        edited(lambda file: file.delncattr("best_designs")), edited(lambda file: file.setncattr("best_designs", "1 2")),
+        edited(lambda file: file.delncattr("best_designs")),
+        edited(lambda file: file.setncattr("best_designs", "1 2")),
         edited(lambda file: file.setncattr("infeasible_by_reason", "[")),
         edited(lambda file: file.setncatts({"best_designs": "99999 7", "best_values": "1.0 2.0"})),
         rewritten(lambda d: d.assign(step_time=d.step_time.astype(str))),
         rewritten(lambda d: d.assign(index=("mapping", np.full(44, np.nan)))),
         rewritten(lambda d: d.assign(index=((), 7))),
-    ):  # fmt: skip
+    ):
         output.write_bytes(small_results[1].read_bytes())
         change(output)
         seal(output)

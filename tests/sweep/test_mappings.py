@@ -83,7 +83,7 @@ def test_groups_of_experts_are_cut_out_of_a_stage(tp, devices):
     """ep divides 8 experts, etp their 24 columns, ep x etp the devices of a stage; ZeRO where anything has copies."""
     axes = f'tp = {tp}\npp = [1, 2]\nep = "divisors"\netp = "divisors"\nzero_stage = [0, 1]'
     sizes = "n_experts = 8\nexpert_ffn = 24\nn_layers = 8\nn_heads = 8\nn_kv_heads = 8\nffn_hidden = 24"
-    workload = f'{sizes}\nseq_len = 64\nglobal_batch = {2 * devices}'
+    workload = f"{sizes}\nseq_len = 64\nglobal_batch = {2 * devices}"
     text = f"""
 [workload]
 name = "mixtral-8x7b"
@@ -254,8 +254,9 @@ def test_listed_degrees_that_are_in_no_mapping_are_told():
         "the sweep says no n_devices: 8, those of one node, are used"
     )
     assert found.missing in found.remarks
-    assert plan(sweep(axes, system="n_devices = 16"))[0].missing.endswith("pp 4 (tp x cp x pp does not divide the "
-                                                                          "number of devices)")  # fmt: skip
+    assert plan(sweep(axes, system="n_devices = 16"))[0].missing.endswith(
+        "pp 4 (tp x cp x pp does not divide the number of devices)"
+    )
     assert plan(sweep(axes, system="n_devices = 32"))[0].missing == ""
     constrained = sweep(axes, system="n_devices = 32", more="[constraints]\nall = ['tp * pp <= 8']")
     assert plan(constrained)[0].missing == "", "who asked for it knows"

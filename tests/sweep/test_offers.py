@@ -87,7 +87,7 @@ def test_a_rule_ends_at_what_the_stack_has():
 
 
 def test_zipped_options_go_together():
-    zipped = 'zero_stage = [0, 1]\noverlap_dp = [false, true]'
+    zipped = "zero_stage = [0, 1]\noverlap_dp = [false, true]"
     grid, _ = plan(spec(axes=zipped, more='[zip]\ngroups = [["zero_stage", "overlap_dp"]]'))
     assert values(grid, "zero_stage") == values(grid, "overlap_dp") == [0]
 
@@ -145,7 +145,8 @@ def test_stacks_along_an_axis_take_each_its_defaults():
 )
 def test_engines_and_hosts_along_an_axis_are_those_of_single_designs(name, slugs):
     """Records that state an optional leaf, and ones that do not: hosts that are slow, prompts that are not cut."""
-    found, _ = execute(from_text(f"""
+    found, _ = execute(
+        from_text(f"""
 [workload]
 name = "llama-3-8b"
 [system]
@@ -155,7 +156,9 @@ prompt_tokens = 512
 [axes]
 {name} = {slugs}
 n_devices = [1]
-"""), output=False)  # fmt: skip
+"""),
+        output=False,
+    )
     for slug in slugs:
         system, stack = (slug, "vllm") if name == "accelerator" else ("h100", slug)
         one = dse.serve(dse.design("llama-3-8b", system, stack, kind="serving", prompt_tokens=512))

@@ -232,10 +232,16 @@ def test_splitwise_beside_ours(capsys):
     one = found.pools[0]
     stated = dict(any_option=True, tp=8, precision="fp16", prompt_tokens=1020, output_tokens=129, request_time=0.0)
     prefill, decode = (
-        dse.design("llama-2-70b", part.accelerator, part.labels["software"], n_devices=8,
-                   concurrency=float(part.labels["concurrency"]), **stated)
+        dse.design(
+            "llama-2-70b",
+            part.accelerator,
+            part.labels["software"],
+            n_devices=8,
+            concurrency=float(part.labels["concurrency"]),
+            **stated,
+        )
         for part in one.parts
-    )  # fmt: skip
+    )
     alone = dse.serve_pools(prefill, decode)
     slower = min(part.rate for part in one.parts)
     assert float(alone.requests_per_second) == pytest.approx(slower, rel=1e-3)

@@ -76,9 +76,9 @@ def test_the_drain_is_that_of_drawn_answers(spread, count, room):
 
     found = decode_steps(answers, 0.0, float(count), float(room), 4.0 * count)
     steps, sequences, context = map(np.asarray, found)
-    oracle = np.mean([
-        max(worked_off(drawn(answers, count, random), room, seconds) for _ in range(4)) for _ in range(60)
-    ])  # fmt: skip
+    oracle = np.mean(
+        [max(worked_off(drawn(answers, count, random), room, seconds) for _ in range(4)) for _ in range(60)]
+    )
     assert (steps * seconds(sequences, context)).sum() == pytest.approx(oracle, rel=0.08)
     assert (steps * sequences).sum() == pytest.approx(1000.0 * count, rel=0.04)
 
@@ -88,12 +88,26 @@ def test_a_rollout_takes_as_long_as_simulated_requests():
     from dse.simulate.run import simulate
 
     count, answers, random = 128, lengths(400.0, 0.5, 1600.0), np.random.default_rng(3)
-    design = dse.design("llama-3-8b", "h100", "vllm", kind="serving", load="offline", prompt_tokens=512,
-                        output_tokens=400, answer_spread=0.5, most_sequences=48)  # fmt: skip
+    design = dse.design(
+        "llama-3-8b",
+        "h100",
+        "vllm",
+        kind="serving",
+        load="offline",
+        prompt_tokens=512,
+        output_tokens=400,
+        answer_spread=0.5,
+        most_sequences=48,
+    )
     zero = np.zeros(count, int)
-    simulated = np.mean([simulate(design, RequestList(
-        zero.astype(float), zero + 512, drawn(answers, count, random), zero - 1, zero
-    )).ranks[0].finish.max() for _ in range(4)])  # fmt: skip
+    simulated = np.mean(
+        [
+            simulate(design, RequestList(zero.astype(float), zero + 512, drawn(answers, count, random), zero - 1, zero))
+            .ranks[0]
+            .finish.max()
+            for _ in range(4)
+        ]
+    )
     ours = rollout_time([design], np.array([48.0]), np.array([[float(count)]]), answers, 512.0, 1.0, float(count))
     assert ours.item() == pytest.approx(simulated, rel=0.08)
 
@@ -129,8 +143,11 @@ def test_weights_take_the_shard_of_a_receiver_or_the_share_of_a_sender():
 
 def test_a_forward_pass_is_a_third_of_a_step_and_a_quarter_with_recompute():
     dense, mixture = {"tp": 8, "pp": 4}, {"ep": 8, "micro_batch": 4}
-    for model, recompute, share, mapping in (("llama-3-70b", "none", 0.33, dense), ("llama-3-70b", "full", 0.25, dense),
-                                             ("qwen3-30b-a3b", "none", 0.33, mixture)):  # fmt: skip
+    for model, recompute, share, mapping in (
+        ("llama-3-70b", "none", 0.33, dense),
+        ("llama-3-70b", "full", 0.25, dense),
+        ("qwen3-30b-a3b", "none", 0.33, mixture),
+    ):
         design = dse.design(model, "h200", n_devices=64, recompute=recompute, global_batch=256, **mapping)
         assert forward_time([design])[0] / float(dse.evaluate(design).step_time) == pytest.approx(share, rel=0.12)
 
@@ -232,19 +249,32 @@ def test_micro_batches_divide_the_batch_and_hold_the_longest_answer():
 
 @pytest.mark.parametrize(
     ("words", "said"),
-    [(["--max-osl", "1000"], "more than the mean, 2048"), (["--algorithm", "dpo"], "grpo"),
-     (["--mode", "both"], "split"), (["--trainers", "16"], "fewer than the 16"),
-     (["--train-batch", "500"], "divisors of the 512"), (["--train", "tp"], "NAME=VALUE"),
-     (["--train", "tp=1000"], "--train tp=1000"), (["--train", "pp=2", "--train", "pp=4"], "pp twice"),
-     (["--train", "concurrency=3"], "by --rollout"), (["--rollout", "isl=9"], "which the command sets"),
-     (["--rollout", "software=megatron-core"], "engines: vllm"), (["--train", "software=vllm"], "stacks of training"),
-     (["--rollout", "software=vllm-rocm"], "--rollout software=vllm-rocm"), (["--train", "pp=5"], "--train pp=5"),
-     (["--train", "host_slowdown=2"], "by --rollout"), (["--train", "sofware=vllm"], "did you mean 'software'?"),
-     (["-s", "h10"], "where   -s"), (["-w", "lama-3-8b"], "where   -w"),
-     (["-o", "a.csv"], ".nc"), (["--reward", "2 kg"], "--reward"),
-     (["--reward", "-3 s"], "0 s or more"), (["--length-spread", "-1"], "0 or more")],
+    [
+        (["--max-osl", "1000"], "more than the mean, 2048"),
+        (["--algorithm", "dpo"], "grpo"),
+        (["--mode", "both"], "split"),
+        (["--trainers", "16"], "fewer than the 16"),
+        (["--train-batch", "500"], "divisors of the 512"),
+        (["--train", "tp"], "NAME=VALUE"),
+        (["--train", "tp=1000"], "--train tp=1000"),
+        (["--train", "pp=2", "--train", "pp=4"], "pp twice"),
+        (["--train", "concurrency=3"], "by --rollout"),
+        (["--rollout", "isl=9"], "which the command sets"),
+        (["--rollout", "software=megatron-core"], "engines: vllm"),
+        (["--train", "software=vllm"], "stacks of training"),
+        (["--rollout", "software=vllm-rocm"], "--rollout software=vllm-rocm"),
+        (["--train", "pp=5"], "--train pp=5"),
+        (["--train", "host_slowdown=2"], "by --rollout"),
+        (["--train", "sofware=vllm"], "did you mean 'software'?"),
+        (["-s", "h10"], "where   -s"),
+        (["-w", "lama-3-8b"], "where   -w"),
+        (["-o", "a.csv"], ".nc"),
+        (["--reward", "2 kg"], "--reward"),
+        (["--reward", "-3 s"], "0 s or more"),
+        (["--length-spread", "-1"], "0 or more"),
+    ],
     ids=lambda one: one if isinstance(one, str) else one[0],
-)  # fmt: skip
+)
 def test_bad_input_is_one_message(words, said):
     done = CliRunner().invoke(app, [*WORDS, *words])
     assert done.exit_code == 2 and said in done.output and "Traceback" not in done.output

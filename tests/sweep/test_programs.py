@@ -95,9 +95,18 @@ def test_a_program_depends_on_constraints_objectives_and_circumstances(monkeypat
     def told(more):
         return str(SweepEngine(plan(sweep("tp = [1, 2]", more=more))[0]).program)
 
-    assert len({told(""), told('[objective]\nmaximize = "mfu"'), told('[objective]\nminimize = "mfu"'),
+    assert (
+        len(
+            {
+                told(""),
+                told('[objective]\nmaximize = "mfu"'),
+                told('[objective]\nminimize = "mfu"'),
                 told('[constraints]\nall = ["mfu < 0.2"]'),
-                told('[constraints]\nall = ["mfu < 0.3"]')}) == 5  # fmt: skip
+                told('[constraints]\nall = ["mfu < 0.3"]'),
+            }
+        )
+        == 5
+    )
     before = programs.circumstances()
     for name, value in (("code_digest", lambda: "other"), ("_processor", lambda: "other")):
         programs.circumstances.cache_clear()

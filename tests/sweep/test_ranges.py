@@ -88,17 +88,29 @@ maximize = ["output_tokens_per_second_per_device", "output_tokens_per_second_per
 """
 AXES = {
     TRAINING: {
-        "tp": "[1, 2, 4, 8]", "pp": "[1, 2, 4, 8]", "micro_batch": "[1, 2, 4]", "virtual_stages": "[1, 2]",
-        "global_batch": "[256, 1024]", "recompute": '["none", "selective", "full"]', "zero_stage": "[0, 1, 2]",
-        "overlap_dp": "[false, true]", "memory.capacity": '["8 GB", "80 GB"]', "sequence_parallel": "[false, true]",
+        "tp": "[1, 2, 4, 8]",
+        "pp": "[1, 2, 4, 8]",
+        "micro_batch": "[1, 2, 4]",
+        "virtual_stages": "[1, 2]",
+        "global_batch": "[256, 1024]",
+        "recompute": '["none", "selective", "full"]',
+        "zero_stage": "[0, 1, 2]",
+        "overlap_dp": "[false, true]",
+        "memory.capacity": '["8 GB", "80 GB"]',
+        "sequence_parallel": "[false, true]",
         "scale_out.bandwidth": "{ from = '10 GB/s', to = '400 GB/s', count = 40 }",
     },
     SERVED: {
-        "tp": "[1, 2, 4, 8]", "pp": "[1, 2]", "precision": '["bf16", "fp8"]', "prompt_tokens": "[128, 1024, 8192]",
-        "output_tokens": "[16, 1024]", "concurrency": "{ from = 1, to = 1024, count = 30 }",
-        "cache_bytes": '["2 B", "1 B"]', "accelerator": '["h100-sxm-80gb", "b200-sxm-180gb"]',
+        "tp": "[1, 2, 4, 8]",
+        "pp": "[1, 2]",
+        "precision": '["bf16", "fp8"]',
+        "prompt_tokens": "[128, 1024, 8192]",
+        "output_tokens": "[16, 1024]",
+        "concurrency": "{ from = 1, to = 1024, count = 30 }",
+        "cache_bytes": '["2 B", "1 B"]',
+        "accelerator": '["h100-sxm-80gb", "b200-sxm-180gb"]',
     },
-}  # fmt: skip
+}
 
 
 def _random_sweep(seed):
@@ -106,9 +118,10 @@ def _random_sweep(seed):
     text = (TRAINING, SERVED)[seed % 2]
     axes = draw.sample(sorted(AXES[text].items()), draw.randint(2, 6))
     made = text.format(
-        model=draw.choice(["megatron-22b", "llama-3-8b", "llama-3-70b"]), devices=draw.choice([8, 64]),
+        model=draw.choice(["megatron-22b", "llama-3-8b", "llama-3-70b"]),
+        devices=draw.choice([8, 64]),
         system=draw.choice(["selene", "eos"]),
-    )  # fmt: skip
+    )
     return plan(from_text(made + "".join(f"{path} = {values}\n" for path, values in axes)))[0]
 
 

@@ -33,10 +33,13 @@ def stacked(*of):
 
 
 @pytest.mark.parametrize(
-    ("axes", "keep"), [
-        *((AXES, keep) for keep in ALL_MODES), (ZIPPED, ALL_MODES[0]), *(slow(ZIPPED, keep) for keep in ALL_MODES[1:]),
+    ("axes", "keep"),
+    [
+        *((AXES, keep) for keep in ALL_MODES),
+        (ZIPPED, ALL_MODES[0]),
+        *(slow(ZIPPED, keep) for keep in ALL_MODES[1:]),
     ],
-)  # fmt: skip
+)
 def test_rebuilt_designs_take_the_time_of_their_rows(axes, keep, tmp_path):
     more = '[objective]\nminimize = ["step_time", "peak_memory"]'
     path = tmp_path / "r.nc"

@@ -27,9 +27,14 @@ def test_clusters_train_in_time_cheapest_first(plan):
     for one in plan.clusters:
         mapping = {name: value for name, value in one.mapping.items() if name != "dp"}
         made = dse.design(
-            DEMAND.workload, one.accelerator, one.software, n_devices=one.devices, run_tokens=1e12,
-            global_batch=plan.demand.global_batch, **mapping,
-        )  # fmt: skip
+            DEMAND.workload,
+            one.accelerator,
+            one.software,
+            n_devices=one.devices,
+            run_tokens=1e12,
+            global_batch=plan.demand.global_batch,
+            **mapping,
+        )
         found = dse.evaluate(made)
         assert float(found.run_time_with_failures) == pytest.approx(one.seconds, rel=1e-3)
         cost = float(found.cost_per_run) * float(found.run_time_with_failures / found.run_time)

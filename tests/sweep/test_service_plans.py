@@ -30,10 +30,17 @@ def plan():
 def served(fleet, workers, **settings):
     """The design of these workers."""
     settings |= {name: value for name, value in workers.degrees.items() if name != "dp"}
-    return dse.serve(dse.design(
-        DEMAND.workload, fleet.accelerator, fleet.software, n_devices=workers.devices, kind="serving",
-        isl=DEMAND.prompt_tokens, **({"osl": DEMAND.output_tokens} | settings),
-    ))  # fmt: skip
+    return dse.serve(
+        dse.design(
+            DEMAND.workload,
+            fleet.accelerator,
+            fleet.software,
+            n_devices=workers.devices,
+            kind="serving",
+            isl=DEMAND.prompt_tokens,
+            **({"osl": DEMAND.output_tokens} | settings),
+        )
+    )
 
 
 def of_kind(plan, kind):
@@ -152,10 +159,17 @@ def test_intervals_and_the_cheapest_are_of_the_workers_that_a_plan_starts(plan):
     each = []
     for workers, role in zip(fleet.workers, ({"load": "static", "osl": 1.0}, {"prefix_share": 1.0}), strict=True):
         degrees = {name: value for name, value in workers.degrees.items() if value > 1}
-        each.append(sure_of(
-            DEMAND.workload, fleet.accelerator, fleet.software, values, "serving", workers.devices,
-            **(lengths | {"concurrency": workers.in_flight} | degrees | role),
-        ))  # fmt: skip
+        each.append(
+            sure_of(
+                DEMAND.workload,
+                fleet.accelerator,
+                fleet.software,
+                values,
+                "serving",
+                workers.devices,
+                **(lengths | {"concurrency": workers.in_flight} | degrees | role),
+            )
+        )
     prompts, answers = each
     found = sure_of_fleet(fleet, DEMAND)
     price = "cost_per_device_hour"
@@ -173,9 +187,14 @@ def test_what_makes_replicas_cheapest_errs_with_their_throughput(plan):
     sure = {}
     for load in ({"concurrency": workers.in_flight}, {"request_rate": DEMAND.rate / workers.number}):
         sure[(*load,)] = sure_of(
-            DEMAND.workload, fleet.accelerator, fleet.software, {"cost_per_token": 1.0}, "serving", workers.devices,
+            DEMAND.workload,
+            fleet.accelerator,
+            fleet.software,
+            {"cost_per_token": 1.0},
+            "serving",
+            workers.devices,
             **(in_flight | load),
-        )["cost_per_token"].deviation  # fmt: skip
+        )["cost_per_token"].deviation
     assert sure["concurrency",] > 1.05 * sure["request_rate",]
 
 

@@ -21,8 +21,12 @@ from tests.sweep import toy
 from tests.sweep.toy import sweep
 
 _OPERATIONS = (
-    jnp.add, jnp.multiply, jnp.maximum, lambda a, b: jnp.where(a > b, a, 2.0 * b), lambda a, b: a / (1.0 + b),
-)  # fmt: skip
+    jnp.add,
+    jnp.multiply,
+    jnp.maximum,
+    lambda a, b: jnp.where(a > b, a, 2.0 * b),
+    lambda a, b: a / (1.0 + b),
+)
 _LENGTHS = 4, 2, 3
 
 
@@ -120,5 +124,3 @@ def test_what_is_the_same_for_all_is_a_constant():
     outputs = outputs_of(of, found.outputs, jax.tree.structure((0, 0))).of({0: np.arange(3.0)}, (1, 1, 3))
     where = Where(np.array([2, 0]), np.array([0, 0]), (1, 1))
     assert [output.at(where).tolist() for output in outputs] == [[2.0, 0.0], [2.0, 2.0]]
-
-

@@ -72,7 +72,8 @@ def test_a_part_is_the_sweep_of_its_models_alone(mixed):
         for name in found.data_vars:
             np.testing.assert_array_equal(
                 found[name].isel(workload=0).transpose("scale_out_latency", ..., "mapping").values,
-                own[name].isel(mapping=rows).transpose("scale_out_latency", ..., "mapping").values, err_msg=name,
+                own[name].isel(mapping=rows).transpose("scale_out_latency", ..., "mapping").values,
+                err_msg=name,
             )
 
 

@@ -112,8 +112,10 @@ tp = [2]
     assert grid.members
     results, _ = execute(grid, output=False)
     for name in ("global_batch", "seq_len"):
-        own = [float(getattr(dse.design(model, "h100-sxm-80gb").workload, name)) for model in
-               ("llama-3-8b", "mixtral-8x7b")]  # fmt: skip
+        own = [
+            float(getattr(dse.design(model, "h100-sxm-80gb").workload, name))
+            for model in ("llama-3-8b", "mixtral-8x7b")
+        ]
         np.testing.assert_array_equal(np.broadcast_to(results[name], 2), own)
         if own[0] != own[1]:
             assert unlike_work(grid, 0)[name] == own[0]

@@ -61,9 +61,7 @@ def test_fronts_hold_what_no_other_beats():
     front = best_fleets(found)
     assert front == sorted(front, key=lambda one: one.token) and front
     for one in found:
-        assert any(
-            o.first_token <= one.first_token and o.token <= one.token and o.rate >= one.rate for o in front
-        )  # fmt: skip
+        assert any(o.first_token <= one.first_token and o.token <= one.token and o.rate >= one.rate for o in front)
 
 
 @pytest.mark.parametrize(

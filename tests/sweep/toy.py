@@ -49,13 +49,19 @@ overlap_tp = [false, true]
 
 
 def sweep(
-    axes: str = MAPPING_AXES, *, workload: str = "", system: str = "n_devices = 16", mapping: str = "", more: str = "",
+    axes: str = MAPPING_AXES,
+    *,
+    workload: str = "",
+    system: str = "n_devices = 16",
+    mapping: str = "",
+    more: str = "",
     study: Study | None = None,
 ) -> SweepSpec:
     """The specification of a small sweep: eight layers, eight heads, a batch of 32 on 16 devices."""
     shape = dict(n_layers=8, n_heads=8, n_kv_heads=8, ffn_hidden=1024, seq_len=64, global_batch=32)
     fixed = "\n".join(f"{name} = {value}" for name, value in shape.items() if name not in workload + axes)
-    return from_text(f"""
+    return from_text(
+        f"""
 [workload]
 {"" if "workload =" in axes else 'name = "gpt-3-125m"'}
 {fixed}
@@ -69,4 +75,6 @@ def sweep(
 [axes]
 {axes}
 {more}
-""", study=study)
+""",
+        study=study,
+    )

@@ -53,8 +53,15 @@ def test_deepspeed_overlaps_by_the_stage_where_nothing_is_said(stack):
 
 
 def sweep(*lines):
-    head = ["[workload]", 'name = "llama-2-7b"', "[system]", 'name = "a100"', "n_devices = 16", "[software]",
-            'name = "deepspeed-zero-2021"']  # fmt: skip
+    head = [
+        "[workload]",
+        'name = "llama-2-7b"',
+        "[system]",
+        'name = "a100"',
+        "n_devices = 16",
+        "[software]",
+        'name = "deepspeed-zero-2021"',
+    ]
     return execute(from_text("\n".join([*head, *lines])), output=False, keep="all")[0]
 
 
@@ -91,8 +98,9 @@ zero_stage = {list(stages)}
     plain = dict(n_devices=64, tp=1, micro_batch=1)
     alone = {
         (stack, stage): float(metrics_of(dse.design("llama-3-8b", "eos", stack, zero_stage=stage, **plain)).step_time)
-        for stack in stacks for stage in stages
-    }  # fmt: skip
+        for stack in stacks
+        for stage in stages
+    }
     assert times == pytest.approx(alone, rel=1e-5) and found.sizes["design"] == 9
     overlaps = found.overlap_dp.values == ((found.software == "fsdp") | (found.zero_stage == 3)).values
     assert overlaps.all()
@@ -144,8 +152,11 @@ def test_tensor_parallelism_of_torchtitan_splits_the_sequence():
 def deepseek_v3(system="dgx-b200", stack="megatron-bridge-blackwell-26-02", **stated):
     """tokens/s a device of DeepSeek-V3 on 256 devices in MXFP8, 4,096 sequences of 4,096 a step."""
     plain = dict(micro_batch=1, global_batch=4096, seq_len=4096, precision="mxfp8")
-    return float(metrics_of(dse.design("deepseek-v3", system, stack, n_devices=256, **plain | stated))
-                 .tokens_per_second_per_device)  # fmt: skip
+    return float(
+        metrics_of(
+            dse.design("deepseek-v3", system, stack, n_devices=256, **plain | stated)
+        ).tokens_per_second_per_device
+    )
 
 
 def test_experts_between_nodes_of_b200_win_as_published():

@@ -35,10 +35,12 @@ def sections(compared: Sequence[Comparison]) -> list[str]:
         f"the {min(_WORST, len(steps))} largest errors, with likely reasons": _furthest(steps),
     }
     return [
-        "## Step times and rates", _over_rows_and_sources(steps), _how_many(compared),
+        "## Step times and rates",
+        _over_rows_and_sources(steps),
+        _how_many(compared),
         table(_columns("chip"), lines_by(steps, _chip)),
         "\n".join(f"- {what}: {one}" for what, one in tables.items()),
-    ]  # fmt: skip
+    ]
 
 
 def _over_rows_and_sources(steps: Sequence[Comparison]) -> str:
@@ -134,8 +136,11 @@ def reason_of(c: Comparison, alike: dict[tuple[object, ...], list[float]]) -> st
         return f"scatter: {len(others)} rows of these degrees have a median error of {percent(middle, '+')}"
     if len(others) >= 3 and abs(middle) >= 0.5 * abs(c.error):
         return f"the {len(others)} rows of these degrees are off alike, {percent(middle, '+')}: not modelled"
-    completed = [name for name in ("recompute", "micro_batch", "tp", "pp", "virtual_stages", "global_batch")
-                 if name in c.prediction.completed]  # fmt: skip
+    completed = [
+        name
+        for name in ("recompute", "micro_batch", "tp", "pp", "virtual_stages", "global_batch")
+        if name in c.prediction.completed
+    ]
     if completed:
         return f"{', '.join(completed).replace('_', ' ')} not stated, completed by rule"
     return c.prediction.note or "not known"

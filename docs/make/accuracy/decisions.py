@@ -43,8 +43,13 @@ def _domains() -> list[str]:
         float(_step("llama-3-70b", "gb200-nvl72", **shared, **{"scale_up.domain": domain}).step_time)
         for domain in (64, 72)
     ]
-    return ["step, domain of 72 over one of 64", "Llama-3-70B, 64 GB200, tp 16", "+56.5 %",
-            percent(times[1] / times[0] - 1.0, "+"), "no slower"]  # fmt: skip
+    return [
+        "step, domain of 72 over one of 64",
+        "Llama-3-70B, 64 GB200, tp 16",
+        "+56.5 %",
+        percent(times[1] / times[0] - 1.0, "+"),
+        "no slower",
+    ]
 
 
 def _meshes() -> list[list[str]]:
@@ -54,10 +59,15 @@ def _meshes() -> list[list[str]]:
         time = float(collectives.all_gather(size, Route(Group(members, members), system), float(Collective.ring)))
         reached = size * (members - 1.0) / members / time / 1e9
         links = 64.0 * (members - 1.0)
-        found.append([
-            "all-gather of 1 GB: GB/s a device", f"MI300X, {members:g} of 8 in a full mesh", "342",
-            f"{reached:.0f}", f"at most {links:.0f}: {members - 1.0:g} x 64",
-        ])  # fmt: skip
+        found.append(
+            [
+                "all-gather of 1 GB: GB/s a device",
+                f"MI300X, {members:g} of 8 in a full mesh",
+                "342",
+                f"{reached:.0f}",
+                f"at most {links:.0f}: {members - 1.0:g} x 64",
+            ]
+        )
     return found
 
 
@@ -70,22 +80,41 @@ def _sharding() -> list[list[str]]:
 
     alone = rate(64, 1)
     return [
-        ["tokens/s a device, 16,384 over 64 devices", f"Llama-3-70B on H100, one sequence of 2,048 each, {how}",
-         before, percent(rate(16384, copies) / alone - 1.0, "+"), known]
+        [
+            "tokens/s a device, 16,384 over 64 devices",
+            f"Llama-3-70B on H100, one sequence of 2,048 each, {how}",
+            before,
+            percent(rate(16384, copies) / alone - 1.0, "+"),
+            known,
+        ]
         for how, copies, before, known in (
             ("FSDP", 1, "-67.8 %", "falls with the latency of rings"),
             ("hybrid sharding, 64 a copy", 256, "not expressible", "nearly flat: what large runs use"),
         )
-    ]  # fmt: skip
+    ]
 
 
 def _zero_2() -> list[str]:
     step = _step(
-        "megatron-1t", "selene", n_devices=4096, tp=8, pp=32, dp=16, virtual_stages=4, global_batch=3072,
-        recompute="selective", sequence_parallel=1, zero_stage=2,
-    )  # fmt: skip
-    return ["step with ZeRO 2 under a pipeline", "Megatron-1T, 4,096 A100, pp 32, v 4", "203.1 s",
-            f"{float(step.step_time):.1f} s", "that of ZeRO 1: gradients are reduced once a step"]  # fmt: skip
+        "megatron-1t",
+        "selene",
+        n_devices=4096,
+        tp=8,
+        pp=32,
+        dp=16,
+        virtual_stages=4,
+        global_batch=3072,
+        recompute="selective",
+        sequence_parallel=1,
+        zero_stage=2,
+    )
+    return [
+        "step with ZeRO 2 under a pipeline",
+        "Megatron-1T, 4,096 A100, pp 32, v 4",
+        "203.1 s",
+        f"{float(step.step_time):.1f} s",
+        "that of ZeRO 1: gradients are reduced once a step",
+    ]
 
 
 class Run(NamedTuple):
@@ -113,14 +142,30 @@ def llama(run: Run) -> Design:
     """
     usual, kernel = catalog.record(types.Software, "megatron-core"), catalog.record(types.Software, "nemo-24-03")
     return dse.design(
-        "llama-3-1-405b", "eos", "megatron-core", n_devices=run.devices, tp=8, cp=run.cp, pp=16, dp=run.dp,
-        virtual_stages=8, micro_batch=1, recompute="none", zero_stage=1, sequence_parallel=1, overlap_dp=1,
-        overlap_tp=0, placement="tp_cp_pp_dp", cp_comm_type="all_gather", seq_len=run.tokens, global_batch=run.batch,
+        "llama-3-1-405b",
+        "eos",
+        "megatron-core",
+        n_devices=run.devices,
+        tp=8,
+        cp=run.cp,
+        pp=16,
+        dp=run.dp,
+        virtual_stages=8,
+        micro_batch=1,
+        recompute="none",
+        zero_stage=1,
+        sequence_parallel=1,
+        overlap_dp=1,
+        overlap_tp=0,
+        placement="tp_cp_pp_dp",
+        cp_comm_type="all_gather",
+        seq_len=run.tokens,
+        global_batch=run.batch,
         **{
             "workload.window": run.tokens,
             "software.flash_slowdown": float(usual.flash_slowdown * kernel.cp_flash_slowdown),
         },
-    )  # fmt: skip
+    )
 
 
 def _llama() -> list[list[str]]:
@@ -128,11 +173,15 @@ def _llama() -> list[list[str]]:
     for run in LLAMA:
         metrics = dse.evaluate(llama(run))
         runs = "" if bool(metrics.feasible) else f" ({float(metrics.peak_memory) / 2**30:.0f} GiB: too much)"
-        found.append([
-            "MFU of a published mapping",
-            f"Llama-3.1-405B, {run.devices:,} H100, {run.tokens:,} tokens, pp 16, v 8, cp {run.cp}",
-            "refused", f"{percent(float(metrics.mfu))}{runs}", percent(run.mfu),
-        ])  # fmt: skip
+        found.append(
+            [
+                "MFU of a published mapping",
+                f"Llama-3.1-405B, {run.devices:,} H100, {run.tokens:,} tokens, pp 16, v 8, cp {run.cp}",
+                "refused",
+                f"{percent(float(metrics.mfu))}{runs}",
+                percent(run.mfu),
+            ]
+        )
     return found
 
 
@@ -140,8 +189,13 @@ def _clock() -> list[str]:
     chip = {"chip.die_area": 100e-6, "chip.power_budget": 700.0}
     design = dse.design("llama-3-70b", "gpu", n_devices=8, tp=8, recompute="full", **chip)
     clock = float(generated(design).system.accelerator.power.clock)
-    return ["clock of a generated chip", "700 W on 100 mm²", "4.2 GHz", f"{clock / 1e9:.2f} GHz",
-            "at most what the cooling takes away"]  # fmt: skip
+    return [
+        "clock of a generated chip",
+        "700 W on 100 mm²",
+        "4.2 GHz",
+        f"{clock / 1e9:.2f} GHz",
+        "at most what the cooling takes away",
+    ]
 
 
 def _memory(compared: Sequence[Comparison]) -> list[list[str]]:
@@ -151,6 +205,11 @@ def _memory(compared: Sequence[Comparison]) -> list[list[str]]:
     mean = percent(statistics.fmean(errors)) if errors else "–"
     return [
         ["peak memory, mean error", f"torchtitan, {len(errors)} rows", "36.7 %", mean, "at most 10 %"],
-        ["measured steps that would not fit", ", ".join(sorted({c.source for c in ran})) or "none", "5",
-         str(len(ran)), "none"],
-    ]  # fmt: skip
+        [
+            "measured steps that would not fit",
+            ", ".join(sorted({c.source for c in ran})) or "none",
+            "5",
+            str(len(ran)),
+            "none",
+        ],
+    ]

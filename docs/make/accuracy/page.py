@@ -88,21 +88,30 @@ def _unseen(not_seen: NotSeen) -> list[str]:
     return found
 
 
-def _tables(
-    found: Mapping[str, Any], claimed: Iterable[tuple[Claim, list[Comparison]]]
-) -> list[tuple[str, str]]:
+def _tables(found: Mapping[str, Any], claimed: Iterable[tuple[Claim, list[Comparison]]]) -> list[tuple[str, str]]:
     """The long tables: what each holds, and the table."""
     return [
-        ("errors by source and metric", filed("accuracy_sources", _ERRORS, [
-            [r["source"], r["metric"], *_errors(r)] for r in found["rows"] if r["n"]
-        ])),
-        ("errors by metric", filed("accuracy_metrics", _ERRORS[1:], [
-            [metric, *_errors(r)] for metric, r in found["all"].items() if r["n"]
-        ])),
-        ("the rows of the claims, one by one", filed("accuracy_rows", ["claim", *_DETAILS], [
-            [claim.heading, *line] for claim, rows in claimed for line in _details(rows)
-        ])),
-    ]  # fmt: skip
+        (
+            "errors by source and metric",
+            filed(
+                "accuracy_sources", _ERRORS, [[r["source"], r["metric"], *_errors(r)] for r in found["rows"] if r["n"]]
+            ),
+        ),
+        (
+            "errors by metric",
+            filed(
+                "accuracy_metrics", _ERRORS[1:], [[metric, *_errors(r)] for metric, r in found["all"].items() if r["n"]]
+            ),
+        ),
+        (
+            "the rows of the claims, one by one",
+            filed(
+                "accuracy_rows",
+                ["claim", *_DETAILS],
+                [[claim.heading, *line] for claim, rows in claimed for line in _details(rows)],
+            ),
+        ),
+    ]
 
 
 _ERRORS = ["source", "metric", "n", "predicted", "skipped", "mean", "median", "90 %", "bias", "constant MFU"]
@@ -130,10 +139,17 @@ def _claims(claimed: Iterable[tuple[Claim, list[Comparison]]], not_seen: NotSeen
     for claim, found in claimed:
         mean, baseline = (sum(map(abs, errors)) / len(found) for errors in _errors_and_baseline(found))
         command = f"`dse validate tests/published/{claim.table}.csv`"
-        rows.append([
-            claim.heading, str(len(found)), *_not_seen(claim, found, not_seen), percent(mean, digits=2),
-            f"≤ {percent(claim.mean)}", percent(baseline), command,
-        ])  # fmt: skip
+        rows.append(
+            [
+                claim.heading,
+                str(len(found)),
+                *_not_seen(claim, found, not_seen),
+                percent(mean, digits=2),
+                f"≤ {percent(claim.mean)}",
+                percent(baseline),
+                command,
+            ]
+        )
     header = ["claim", "rows", "source left out", "unseen", "in sample", "must be", "constant MFU", "command"]
     return table(header, rows)
 
@@ -172,10 +188,18 @@ def _details(rows: Sequence[Comparison]) -> Iterator[list[str]]:
         degrees = (c.prediction.design.system.n_devices, mapping.tp, mapping.pp, mapping.dp, mapping.micro_batch)
         completed = [f"{k}={v}" for k, v in c.prediction.completed.items() if k not in ("system", "software")]
         yield [
-            c.measurement.row.get("model"), *(f"{degree:g}" for degree in degrees), f"{mapping.virtual_stages:g}",
-            Recompute(int(mapping.recompute)).name, "yes" if mapping.sequence_parallel else "no",
-            unit, shown(c.measured), shown(c.predicted), percent(c.error, "+"), " ".join(completed), c.prediction.note,
-        ]  # fmt: skip
+            c.measurement.row.get("model"),
+            *(f"{degree:g}" for degree in degrees),
+            f"{mapping.virtual_stages:g}",
+            Recompute(int(mapping.recompute)).name,
+            "yes" if mapping.sequence_parallel else "no",
+            unit,
+            shown(c.measured),
+            shown(c.predicted),
+            percent(c.error, "+"),
+            " ".join(completed),
+            c.prediction.note,
+        ]
 
 
 def _skipped(compared: Iterable[Comparison]) -> list[str]:
@@ -186,9 +210,11 @@ def _skipped(compared: Iterable[Comparison]) -> list[str]:
     reasons: Counter[str] = Counter()
     for (reason, _), count in counts.items():
         reasons[reason] += count
-    by_source = filed("accuracy_excluded", ["reason", "source", "rows"], [
-        [reason, source, str(count)] for (reason, source), count in sorted(counts.items())
-    ])  # fmt: skip
+    by_source = filed(
+        "accuracy_excluded",
+        ["reason", "source", "rows"],
+        [[reason, source, str(count)] for (reason, source), count in sorted(counts.items())],
+    )
     return [
         table(["reason", "rows"], [[reason, f"{count}"] for reason, count in sorted(reasons.items())]),
         f"By source: {by_source}",

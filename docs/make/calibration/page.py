@@ -32,28 +32,43 @@ sources of one to six rows leave folds without their stack. A row with *mapping 
 recompute, micro-batch, interleaving or degrees open: the model chooses the fastest that fits, so its errors flatter."""
 
 _HEADER = [
-    "source", "rows", "source left out", "left out, in 80 %", "unseen", "unseen, median", "unseen, 90 %",
-    "unseen, bias", "unseen, in 80 %", "in sample",
-]  # fmt: skip
+    "source",
+    "rows",
+    "source left out",
+    "left out, in 80 %",
+    "unseen",
+    "unseen, median",
+    "unseen, 90 %",
+    "unseen, bias",
+    "unseen, in 80 %",
+    "in sample",
+]
 
 
 def page(found: Calibration, command: str) -> str:
     """The page as Markdown; ``command`` made it."""
     parts = [
-        "# Calibration of software stacks", f"Written by `{command}`.", _ABOUT,
+        "# Calibration of software stacks",
+        f"Written by `{command}`.",
+        _ABOUT,
         table(_HEADER, [row for row in _errors(found) if row[0] in (stacks.STATED, stacks.COMPLETED, "all")]),
-        f"{_sources(found)} By source: {filed('calibration_sources', _HEADER, _errors(found))}", _LIMITS,
-        "## Values", "Shared by all stacks: " + ", ".join(
-            f"`{name}` {_value(name, found.solution.value('', name))}" for name in NAMES
-        ) + ".",
+        f"{_sources(found)} By source: {filed('calibration_sources', _HEADER, _errors(found))}",
+        _LIMITS,
+        "## Values",
+        "Shared by all stacks: "
+        + ", ".join(f"`{name}` {_value(name, found.solution.value('', name))}" for name in NAMES)
+        + ".",
         "A stack's own values with the standard deviation of their logarithm after the data (*weakly determined* where "
         "that is nearly what it was before), and the residual, what they leave unexplained: "
         + filed("calibration_stacks", ["stack", "rows", "residual", *NAMES], _stacks(found)),
-        "### Values beyond their physical range", _BEYOND,
+        "### Values beyond their physical range",
+        _BEYOND,
         filed("calibration_beyond", ["stack", "parameter", "value", "range"], _beyond(found)),
         f"A stack without rows has the shared values and a residual of {percent(found.residual(''))}.",
-        "## Recipes on Blackwell", _RECIPES, table(["recipe", "points", *_ERRORS], _recipes(found)),
-    ]  # fmt: skip
+        "## Recipes on Blackwell",
+        _RECIPES,
+        table(["recipe", "points", *_ERRORS], _recipes(found)),
+    ]
     if found.experts is not None:
         parts += mixtures(found.experts)
     return document(parts)
@@ -63,13 +78,17 @@ def mixtures(found: experts.Found) -> list[str]:
     """What was found of mixtures of experts."""
     heads = ["cell", "model", "tp", "pp", "ep", "micro-batch", "precision", "error", "constant MFU", "nearer"]
     return [
-        "## Mixtures of experts", _EXPERTS, table(["prediction", "points", *_ERRORS], _experts(found)),
-        "Shared by all stacks: " + ", ".join(
+        "## Mixtures of experts",
+        _EXPERTS,
+        table(["prediction", "points", *_ERRORS], _experts(found)),
+        "Shared by all stacks: "
+        + ", ".join(
             f"`{name}` {value:.3g}" if value > 0.01 else f"`{name}` {1e6 * value:.3g} µs"
             for name, value in found.values.items()
-        ) + ".",
+        )
+        + ".",
         "Every point, its cell left out: " + filed("calibration_experts", heads, _points(found)),
-    ]  # fmt: skip
+    ]
 
 
 _ERRORS = ["mean", "median", "90 %", "bias"]
@@ -94,9 +113,12 @@ those before and after them on H100 with 30B-A3B, which nothing explains; GPT-OS
 def _summary(errors: np.ndarray) -> list[str]:
     size = np.abs(errors)
     return [
-        str(len(errors)), percent(float(np.mean(size))), percent(float(np.median(size))),
-        percent(float(np.quantile(size, 0.9))), percent(float(np.mean(errors)), "+"),
-    ]  # fmt: skip
+        str(len(errors)),
+        percent(float(np.mean(size))),
+        percent(float(np.median(size))),
+        percent(float(np.quantile(size, 0.9))),
+        percent(float(np.mean(errors)), "+"),
+    ]
 
 
 def _recipes(found: Calibration) -> Iterable[list[str]]:
@@ -129,17 +151,28 @@ def _points(found: experts.Found) -> Iterable[list[str]]:
         model, constant = errors["cell left out"][place], errors["constant MFU of other cells"][place]
         nearer = "model" if abs(model) <= abs(constant) else "constant MFU"
         yield [
-            found.rows.cells[i], *(get(name) for name in ("model", "tp", "pp", "ep", "micro_batch", "precision")),
-            percent(model, "+"), percent(constant, "+"), nearer,
-        ]  # fmt: skip
+            found.rows.cells[i],
+            *(get(name) for name in ("model", "tp", "pp", "ep", "micro_batch", "precision")),
+            percent(model, "+"),
+            percent(constant, "+"),
+            nearer,
+        ]
 
 
 def _errors(found: Calibration) -> Iterable[list[str]]:
     for e in stacks.errors_by_source(found):
         held, foreign = (percent(stacks.coverage(found, e.source, way), digits=0) for way in (False, True))
         unseen = [percent(value) for value in (e.unseen, e.unseen_median, e.unseen_p90)]
-        yield [e.source, str(e.rows), percent(e.foreign), foreign, *unseen, percent(e.unseen_bias, "+"), held,
-               percent(e.seen)]  # fmt: skip
+        yield [
+            e.source,
+            str(e.rows),
+            percent(e.foreign),
+            foreign,
+            *unseen,
+            percent(e.unseen_bias, "+"),
+            held,
+            percent(e.seen),
+        ]
 
 
 def errors_by_chip(found: Calibration) -> dict[str, dict[str, float]]:

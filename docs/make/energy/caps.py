@@ -43,8 +43,9 @@ def section(found: Sequence[FittedChip]) -> tuple[str, str]:
     columns = ["chip", "work", *(f"limit {ratio:.0%}" for ratio in _LIMITS[1:4]), "a tenth of the energy"]
     rows = [
         [chip, work, *_with(_BEFORE.get((chip, work)), _cells(time, energy))]
-        for curves in (_modelled(), _traced(found)) for chip, work, time, energy in curves
-    ]  # fmt: skip
+        for curves in (_modelled(), _traced(found))
+        for chip, work, time, energy in curves
+    ]
     return "What a power cap costs", f"{_TEXT}\n\n{table(columns, rows, ('chip', 'work'))}\n"
 
 
@@ -77,9 +78,17 @@ def _traced(found: Iterable[FittedChip]) -> Iterator[Curve]:
         for what, values in (("measured", measured), ("fitted", measured * np.exp(one.fit.errors))):
             sold = float(leaf(studies[0].designs[0], _TDP))
             time, power = (
-                np.array([1.0, *(np.mean(values[(metric == f"relative_{name}") & np.isclose(limits, sold * ratio)])
-                          for ratio in _LIMITS[1:])]) for name in ("time", "power")
-            )  # fmt: skip
+                np.array(
+                    [
+                        1.0,
+                        *(
+                            np.mean(values[(metric == f"relative_{name}") & np.isclose(limits, sold * ratio)])
+                            for ratio in _LIMITS[1:]
+                        ),
+                    ]
+                )
+                for name in ("time", "power")
+            )
             yield one.slug, f"BERT, {what}", *_over_first(time, power)
 
 

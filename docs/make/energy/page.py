@@ -45,6 +45,7 @@ limit holds their clock. The best clock of all sizes and lengths is {clocks}.
 #: Layers of that table.
 _MODELS, _LENGTHS = ("gpt-3-125m", "gpt-3-1-3b", "gpt-3-6-7b", "gpt-3-13b", "gpt-3-175b"), (128, 512, 1024)
 
+
 def write_page(
     path: str | Path, found: Sequence[FittedChip], command: str, sections: Sequence[tuple[str, str]] = ()
 ) -> None:
@@ -60,12 +61,15 @@ def page(found: Sequence[FittedChip], command: str, figure: str, sections: Seque
     limits = [one for one in found if not one.rows.studies[0].clocks]
     clocks = [one for one in found if one.rows.studies[0].clocks]
     parts = [
-        "# Energy, clocks and power limits", f"Written by `{command}`.", f"![Measured and predicted]({figure})",
+        "# Energy, clocks and power limits",
+        f"Written by `{command}`.",
+        f"![Measured and predicted]({figure})",
         *_section("Power-limit traces", _TRACES, limits, (_errors(limits), _by_limit(limits), _by_batch(limits))),
         *_section("A30 clock study", _CLOCKS, clocks, (_cells(clocks), *_layers(clocks))),
         *(part for title, text in sections for part in (f"## {title}", text.rstrip())),
-        "## Parameters", _parameters(found),
-    ]  # fmt: skip
+        "## Parameters",
+        _parameters(found),
+    ]
     return document(parts)
 
 
@@ -133,8 +137,10 @@ def _by_batch(found: Sequence[FittedChip]) -> str:
     e, rows = _Errors(found), []
     for chip, data, batch in sorted(set(zip(e.chip, e.data, e.batch, strict=True))):
         pick = (e.chip == chip) & (e.data == data) & (e.batch == batch)
-        both = [percent(float(np.mean(np.abs(np.expm1(e.unseen[pick & (e.metric == metric)])))))
-                for metric in ("relative_time", "relative_power")]  # fmt: skip
+        both = [
+            percent(float(np.mean(np.abs(np.expm1(e.unseen[pick & (e.metric == metric)])))))
+            for metric in ("relative_time", "relative_power")
+        ]
         rows.append([chip, data, str(batch), str(pick.sum() // 2), *both])
     header = ["chip", "source", "batch", "limits", "time, unseen", "power, unseen"]
     return f"By data set and batch: {filed('energy_batches', header, rows)}"
@@ -147,9 +153,10 @@ def _cells(found: Sequence[FittedChip]) -> str:
         for index, study in enumerate(one.rows.studies):
             picks = {f.metric: i for i, f in enumerate(one.rows.figures) if f.study == index}
             cells = [
-                text for metric, sign in (("relative_energy", -1.0), ("relative_time", 1.0))
+                text
+                for metric, sign in (("relative_energy", -1.0), ("relative_time", 1.0))
                 for text in _points(one, picks[metric], sign)
-            ]  # fmt: skip
+            ]
             rows.append([study.group[1], study.group[2], *cells, f"{1e-6 * best[index]:.0f} MHz"])
     header = ["model", "tokens", "energy saved", "fit", "unseen", "time lost", "fit", "unseen", "best clock"]
     return table(header, rows)
@@ -166,10 +173,16 @@ def _layers(found: Sequence[FittedChip]) -> tuple[str, str]:
                 end = frugal_end(metrics["step_time"], metrics["device_power"])
                 joules = metrics["step_time"] * metrics["device_power"] / metrics["model_flops"]
                 best.append(end["best_clock"])
-                rows.append([
-                    model, str(tokens), f"{1e12 * joules.min():.2f}", percent(1.0 - end["relative_energy"]),
-                    percent(end["relative_time"] - 1.0), f"{1e-6 * end['best_clock']:.0f} MHz",
-                ])  # fmt: skip
+                rows.append(
+                    [
+                        model,
+                        str(tokens),
+                        f"{1e12 * joules.min():.2f}",
+                        percent(1.0 - end["relative_energy"]),
+                        percent(end["relative_time"] - 1.0),
+                        f"{1e-6 * end['best_clock']:.0f} MHz",
+                    ]
+                )
     header = ["model", "tokens", "pJ per FLOP", "energy saved", "time lost", "best clock"]
     return _LAYERS.format(clocks=clock_range(best)), filed("energy_layers", header, rows)
 

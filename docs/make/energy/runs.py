@@ -27,26 +27,50 @@ class Run(NamedTuple):
 
 RUNS = (
     Run(
-        "GPT-3 175B on 10,000 V100", "gpt-3-175b", "v100-sxm-32gb",
+        "GPT-3 175B on 10,000 V100",
+        "gpt-3-175b",
+        "v100-sxm-32gb",
         dict(
-            n_devices=10240, tp=8, pp=16, micro_batch=1, recompute="full", precision="fp16", global_batch=1600,
-            run_tokens=300e9, pue=1.1,
+            n_devices=10240,
+            tp=8,
+            pp=16,
+            micro_batch=1,
+            recompute="full",
+            precision="fp16",
+            global_batch=1600,
+            run_tokens=300e9,
+            pue=1.1,
         ),
-        14.8, 1287.0, False,
+        14.8,
+        1287.0,
+        False,
         "Patterson et al. 2021 (arXiv 2104.10350), table 4, from memory: 24.6 TFLOP/s and 330 W a V100, PUE 1.10; the "
         "mapping is not published, the one here is that of Megatron-LM of the time, on 10,240",
     ),
     Run(
-        "Megatron-1T on 3,072 A100", "megatron-1t", "selene",
+        "Megatron-1T on 3,072 A100",
+        "megatron-1t",
+        "selene",
         dict(
-            n_devices=3072, tp=8, pp=64, micro_batch=1, virtual_stages=2, recompute="full", precision="fp16",
-            global_batch=3072, software="megatron-2021", run_tokens=450e9, pue=1.1,
+            n_devices=3072,
+            tp=8,
+            pp=64,
+            micro_batch=1,
+            virtual_stages=2,
+            recompute="full",
+            precision="fp16",
+            global_batch=3072,
+            software="megatron-2021",
+            run_tokens=450e9,
+            pue=1.1,
         ),
-        84.0, 384 * 6.5e-3 * 84 * 24 * 1.1, True,
+        84.0,
+        384 * 6.5e-3 * 84 * 24 * 1.1,
+        True,
         "days: Narayanan et al. 2021, section 5.1, an estimate of the authors from 163 TFLOP/s a GPU; energy: 384 DGX "
         "A100 at their nameplate of 6.5 kW all the time, PUE 1.1, which no training reaches",
     ),
-)  # fmt: skip
+)
 
 
 def modelled(run: Run) -> Metrics:
@@ -67,19 +91,35 @@ def section() -> tuple[str, str]:
     for run in RUNS:
         found = modelled(run)
         days, energy = float(found.run_time) / DAY, float(found.run_energy) / MWH
-        rows.append([
-            run.name, f"{run.days:g}", f"{days:.1f}", f"{'≤ ' if run.bound else ''}{run.energy:,.0f}", f"{energy:,.0f}",
-            f"{float(found.device_power):.0f} W", f"{_plug(run, found):.0f} W",
-            f"{1e-6 * float(found.average_power):.2f} MW",
-            f"{1e-6 * float(found.peak_power):.2f} MW", f"{1e-6 * float(found.provisioned_power):.2f} MW",
-        ])  # fmt: skip
+        rows.append(
+            [
+                run.name,
+                f"{run.days:g}",
+                f"{days:.1f}",
+                f"{'≤ ' if run.bound else ''}{run.energy:,.0f}",
+                f"{energy:,.0f}",
+                f"{float(found.device_power):.0f} W",
+                f"{_plug(run, found):.0f} W",
+                f"{1e-6 * float(found.average_power):.2f} MW",
+                f"{1e-6 * float(found.peak_power):.2f} MW",
+                f"{1e-6 * float(found.provisioned_power):.2f} MW",
+            ]
+        )
         parts = ("matrix", "memory", "network", "control", "leakage", "uncore", "host", "facility")
         spent = [float(getattr(found, f"energy_per_step_{part}")) / float(found.energy_per_step) for part in parts]
         shares.append([run.name, *(f"{100 * share:.0f} %" for share in spent)])
     columns = [
-        "run", "days published", "modelled", "MWh published", "modelled", "a device, mean", "with host",
-        "system, mean", "peak", "provisioned",
-    ]  # fmt: skip
+        "run",
+        "days published",
+        "modelled",
+        "MWh published",
+        "modelled",
+        "a device, mean",
+        "with host",
+        "system, mean",
+        "peak",
+        "provisioned",
+    ]
     known = "\n".join(f"- {run.name}: {run.source}." for run in RUNS)
     text = (
         "No parameter was fitted to a run, but the mapping and the stack of the first and the hosts of both are "

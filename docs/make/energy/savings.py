@@ -38,9 +38,17 @@ class Savings(NamedTuple):
 def training(chip: str) -> Design:
     """A step of Llama 3 70B on 64 devices, under the limit as sold."""
     found = design(
-        "llama-3-70b", chip, None, 64, tp=8, zero_stage=1, recompute="full", micro_batch=1, global_batch=128,
+        "llama-3-70b",
+        chip,
+        None,
+        64,
+        tp=8,
+        zero_stage=1,
+        recompute="full",
+        micro_batch=1,
+        global_batch=128,
         seq_len=8192,
-    )  # fmt: skip
+    )
     return replace(found, {_POWER + "limit": float(leaf(found, _POWER + "tdp"))})
 
 

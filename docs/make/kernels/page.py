@@ -55,13 +55,15 @@ def page(found: Sequence[FittedJob], command: str, others: Sequence[Kernel] = ()
         "# Measured kernels",
         f"Written by `{command}`. An error is predicted over measured, less one, by a fit that saw no row of the same "
         "shape on any device, in any number format or regime.",
-        "## Errors", *_errors(kernels, errors),
+        "## Errors",
+        *_errors(kernels, errors),
         *_by_size([kernel for kernel in others if kernel.kind == "collective" and kernel.device not in PLATFORMS]),
         *_platforms([kernel for kernel in others if kernel.device in PLATFORMS]),
         *_exchanges([kernel for kernel in others if kernel.kind == "exchange"]),
-        *power.sections(found, others), "## Parameters",
+        *power.sections(found, others),
+        "## Parameters",
         f"Numbers of each file of the catalogue, and how many the rows determine: {_parameters(found)}",
-    ]  # fmt: skip
+    ]
     return document(parts)
 
 

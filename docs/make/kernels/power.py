@@ -115,9 +115,12 @@ def _figures(members: Sequence[tuple[Kernel, float]]) -> list[str]:
     low = float(np.mean(errors > 1.0 / LOW - 1.0))
     size = abs(errors)
     return [
-        str(len(errors)), percent(float(np.median(size))), percent(float(np.quantile(size, 0.9))),
-        percent(float(np.median(errors)), "+"), percent(low),
-    ]  # fmt: skip
+        str(len(errors)),
+        percent(float(np.median(size))),
+        percent(float(np.quantile(size, 0.9))),
+        percent(float(np.median(errors)), "+"),
+        percent(low),
+    ]
 
 
 def predicted(found: Sequence[FittedJob], kernels: Sequence[Kernel]) -> list[float]:

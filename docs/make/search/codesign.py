@@ -49,12 +49,15 @@ def _methods(rows: list[dict[str, Any]]) -> str:
     least = min(map(min, found))
     cells = [
         [
-            row["method"], f"{statistics.median(best):.4f}", percent(statistics.median(best) / least - 1.0, "+"),
+            row["method"],
+            f"{statistics.median(best):.4f}",
+            percent(statistics.median(best) / least - 1.0, "+"),
             percent(max(best) / least - 1.0, "+") if math.isfinite(max(best)) else "nothing fits",
-            f"{row['evaluations'] / 1e6:.1f} M", f"{row['seconds']:.1f}",
+            f"{row['evaluations'] / 1e6:.1f} M",
+            f"{row['seconds']:.1f}",
         ]
         for row, best in zip(rows, found, strict=True)
-    ]  # fmt: skip
+    ]
     header = ["method", "objective, median of seeds", "gap", "gap of the worst seed", "evaluations", "seconds"]
     return table(header, cells)
 
@@ -73,16 +76,16 @@ def _hardware(report: dict[str, Any]) -> str:
 def _mappings(report: dict[str, Any]) -> str:
     rows = [
         [
-            row["workload"], f"{row['metrics']['step_time']:.3f} s", percent(row["metrics"]["mfu"]),
+            row["workload"],
+            f"{row['metrics']['step_time']:.3f} s",
+            percent(row["metrics"]["mfu"]),
             " ".join(f"{name}={value}" for name, value in row["mapping"].items()),
         ]
         for row in report["workloads"]
-    ]  # fmt: skip
+    ]
     return table(["workload", "step", "MFU", "mapping"], rows)
 
 
 def _elasticities(report: dict[str, Any]) -> str:
-    rows = [
-        [f"`{row['leaf']}`", *MachineElasticity(**row).shown] for row in report["elasticities"]
-    ]
+    rows = [[f"`{row['leaf']}`", *MachineElasticity(**row).shown] for row in report["elasticities"]]
     return filed("search_elasticities", ["leaf", "mappings held", "mappings anew"], rows)

@@ -22,11 +22,13 @@ def section(found: dict[str, Any]) -> str:
     marks = list(next(iter(methods.values()))["best"])
     rows = [
         [
-            method.replace("_", " "), *(_gap(np.median(each[mark]), least) for mark in (*marks, "polished")),
-            percent(float(np.mean(each["polished"] <= 1.01 * least)), digits=0), f"{methods[method]['rate']:,.0f}",
+            method.replace("_", " "),
+            *(_gap(np.median(each[mark]), least) for mark in (*marks, "polished")),
+            percent(float(np.mean(each["polished"] <= 1.01 * least)), digits=0),
+            f"{methods[method]['rate']:,.0f}",
         ]
         for method, each in numbers.items()
-    ]  # fmt: skip
+    ]
     header = ["method", *(f"at {int(mark):,}" for mark in marks), "polished", "within 1 %", "rate, 1/s"]
     return (
         f"`{found['specification']}`: {found['title']}. No optimum is known; gaps of the median seed are to the best "

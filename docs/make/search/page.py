@@ -126,10 +126,15 @@ def _when_not(reading: Reading) -> str:
         exhaustive = reading.enumeration(space)
         fastest = min(known.values(), default=math.inf)
         verdict = "enumerate" if exhaustive <= max(fastest, _PATIENCE) else "search first"
-        rows.append([
-            f"`{space}`", f"{reading.optima[space].designs:,}", _seconds(exhaustive),
-            *(_seconds(times[method]) for method in searchers), verdict,
-        ])  # fmt: skip
+        rows.append(
+            [
+                f"`{space}`",
+                f"{reading.optima[space].designs:,}",
+                _seconds(exhaustive),
+                *(_seconds(times[method]) for method in searchers),
+                verdict,
+            ]
+        )
     header = ["space", "designs", "all of them, exactly", *(name.replace("_", " ") for name in searchers), "note"]
     return (
         f"Seconds to enumerate a space, and seconds of a searcher ({reading.seeds} seeds at once) until half of its "
@@ -205,8 +210,7 @@ def _verdict() -> str:
     removed = "\n".join(f"- {name}: {why}." for name, why in _REMOVED.items())
     header = ("method", "best for")
     return (
-        table(header, rows, words=header)
-        + f"\n\nMeasured on the same spaces, best on none, and removed:\n\n{removed}"
+        table(header, rows, words=header) + f"\n\nMeasured on the same spaces, best on none, and removed:\n\n{removed}"
     )
 
 
@@ -267,7 +271,8 @@ def _front_lines(reading: Reading) -> list[list[str]]:
         return []
     behind = [
         f"{method.replace('_', ' ')} on `{space}` at {mark:,}"
-        for space in reading.fronts for mark, method in reading.fronts_behind_random(space)
+        for space in reading.fronts
+        for mark, method in reading.fronts_behind_random(space)
     ]
     claim = "fronts of every method, all seeds together, at least those of random search (1,000 and 5,000 evaluations)"
     return [[claim, "behind: " + "; ".join(behind) if behind else "on all", "fail" if behind else "pass"]]
@@ -297,10 +302,19 @@ def _spaces(reading: Reading) -> str:
         best = f"front of {len(optimum.front)}" if optimum.front else f"{optimum.value:.5g}"
         seconds, share = reading.enumeration(name), optimum.feasible_share
         where = "" if optimum.front else " ".join(f"{key}={_plain(value)}" for key, value in optimum.at.items())
-        rows.append([
-            f"`{name}`", spec.title, f"`{objective}`", f"{optimum.designs:,}", percent(share), best, where,
-            _seconds(seconds), f"{optimum.designs / seconds / 1e6:.3g} M/s",
-        ])  # fmt: skip
+        rows.append(
+            [
+                f"`{name}`",
+                spec.title,
+                f"`{objective}`",
+                f"{optimum.designs:,}",
+                percent(share),
+                best,
+                where,
+                _seconds(seconds),
+                f"{optimum.designs / seconds / 1e6:.3g} M/s",
+            ]
+        )
     header = ["space", "what", "objective", "designs", "feasible", "optimum", "at", "enumerated in", "rate"]
     return "Title, objective, size, optimum and rate of each: " + filed("search_spaces", header, rows)
 
@@ -331,8 +345,10 @@ def _costs(reading: Reading, method: str) -> str:
 def _gaps(reading: Reading) -> list[str]:
     """Median gaps at 1 % by method and space, and a file of all figures."""
     searchers = _searchers(reading)
-    short = [[name.replace("_", " "), *(_median_at_1(reading, space, name) for space in reading.single)]
-             for name in searchers]  # fmt: skip
+    short = [
+        [name.replace("_", " "), *(_median_at_1(reading, space, name) for space in reading.single)]
+        for name in searchers
+    ]
     parts = ["Median gap *at 1 %*:", table(["method", *(f"`{space}`" for space in reading.single)], short)]
     lines = []
     header = ["method", "at 1,000", "at 5,000", "at 1 %", "within 5 %", "to 1 %", "polished", "within 1 %", "rate, 1/s"]
@@ -342,13 +358,20 @@ def _gaps(reading: Reading) -> list[str]:
             to_1 = found["to_1"]
             polished = [math.inf if gap is None else gap for gap in found["polished"]["gap"]]
             late = 5_000 if reading.reached(space, method, 5_000) else 0
-            lines.append([
-                space, method.replace("_", " "), _pair(reading.at(space, method, 1_000)["gap"]),
-                _pair(reading.at(space, method, late)["gap"]) if late else "–",
-                f"{_pair(share['gap'])} ({share['evaluations']:,})", percent(share["within_5"], digits=0),
-                f"{to_1:,}" if to_1 else "–", _pair(polished), percent(found["polished"]["within_1"], digits=0),
-                f"{found['rate']:,.0f}",
-            ])  # fmt: skip
+            lines.append(
+                [
+                    space,
+                    method.replace("_", " "),
+                    _pair(reading.at(space, method, 1_000)["gap"]),
+                    _pair(reading.at(space, method, late)["gap"]) if late else "–",
+                    f"{_pair(share['gap'])} ({share['evaluations']:,})",
+                    percent(share["within_5"], digits=0),
+                    f"{to_1:,}" if to_1 else "–",
+                    _pair(polished),
+                    percent(found["polished"]["within_1"], digits=0),
+                    f"{found['rate']:,.0f}",
+                ]
+            )
     return [*parts, f"All figures, by space and method: {filed('search_gaps', ['space', *header], lines)}"]
 
 
@@ -381,9 +404,7 @@ def _foresight(reading: Reading) -> str:
     if not found:
         return "Not measured here."
     names = list(dict.fromkeys(name for rows in found.values() for name in rows))
-    lines = [
-        [name.replace("_", " "), *(_agreement(rows.get(name)) for rows in found.values())] for name in names
-    ]  # fmt: skip
+    lines = [[name.replace("_", " "), *(_agreement(rows.get(name)) for rows in found.values())] for name in names]
     return (
         "Steps to a neighbour between random designs that can run, by the coordinate that changes (a step may change "
         "several: degrees multiply up to the devices). How often the gradient at one end has the sign of the change, "
@@ -410,10 +431,16 @@ def _fronts(reading: Reading) -> str:
             for i, mark in enumerate(found["marks"]):
                 if mark in (1_000, 5_000):
                     low, middle, _ = found["single"][i]
-                    rows.append([
-                        f"`{space}`", method.replace("_", " "), f"{mark:,}", f"{100 * middle:.2f} %",
-                        f"{100 * low:.2f} %", f"{100 * found['together'][i]:.3f} %",
-                    ])  # fmt: skip
+                    rows.append(
+                        [
+                            f"`{space}`",
+                            method.replace("_", " "),
+                            f"{mark:,}",
+                            f"{100 * middle:.2f} %",
+                            f"{100 * low:.2f} %",
+                            f"{100 * found['together'][i]:.3f} %",
+                        ]
+                    )
     header = ["space", "method", "evaluations", "median seed", "5th percentile", "all seeds together"]
     return (
         "Share of the exact hypervolume, measured from a tenth beyond the worst of the exact front. Seeds of the "
@@ -431,10 +458,16 @@ def _stopped(reading: Reading) -> str:
             if found["left"] and method not in BASELINES:
                 differs = ", ".join(f"{name} {count}" for name, count in found["differs"].items())
                 polished = percent(found["polished"]["within_1"], digits=0)
-                rows.append([
-                    f"`{space}`", method.replace("_", " "), f"{found['budget']:,}",
-                    f"{found['left']} of {reading.seeds}", differs, polished,
-                ])  # fmt: skip
+                rows.append(
+                    [
+                        f"`{space}`",
+                        method.replace("_", " "),
+                        f"{found['budget']:,}",
+                        f"{found['left']} of {reading.seeds}",
+                        differs,
+                        polished,
+                    ]
+                )
     if not rows:
         return "No method that learns leaves a seed above 1 % at the end of its budget."
     header = [

@@ -80,7 +80,7 @@ def _near_limit() -> tuple[float]:
 _WHY = {
     "gpt-3-1-3b": "At 128 tokens memory bounds ours at the highest clock, so that a lower one costs little time",
     "gpt-3-175b": "Passes and batch of the study are not known",
-}  # fmt: skip
+}
 
 
 def _of_clocks() -> Iterator[Claim]:
@@ -91,32 +91,62 @@ def _of_clocks() -> Iterator[Claim]:
         published = ", ".join(f"{saved:g}/{lost:g}" for saved, lost in slides)
         fitted = "fitted" if model in _FITTED else "not fitted"
         yield Claim(
-            f"clocks-{model.removeprefix('gpt-3-')}", study,
-            f"{model}, {lengths}: % saved/lost ± 6, {fitted}", published,
-            functools.partial(_saved, model), tuple((one - 6.0, one + 6.0) for pair in slides for one in pair),
-            "{:.1f}/{:.1f}, {:.1f}/{:.1f}", why=_WHY.get(model, ""), command=_SWEEP,
-        )  # fmt: skip
+            f"clocks-{model.removeprefix('gpt-3-')}",
+            study,
+            f"{model}, {lengths}: % saved/lost ± 6, {fitted}",
+            published,
+            functools.partial(_saved, model),
+            tuple((one - 6.0, one + 6.0) for pair in slides for one in pair),
+            "{:.1f}/{:.1f}, {:.1f}/{:.1f}",
+            why=_WHY.get(model, ""),
+            command=_SWEEP,
+        )
     yield Claim(
-        "u-shape", study, "energy at both ends over least", "> 1", _u_shaped, (least(1.05),) * 2,
-        "{:.2f}, {:.2f}", LAW, command=_SWEEP,
-    )  # fmt: skip
+        "u-shape",
+        study,
+        "energy at both ends over least",
+        "> 1",
+        _u_shaped,
+        (least(1.05),) * 2,
+        "{:.2f}, {:.2f}",
+        LAW,
+        command=_SWEEP,
+    )
     yield Claim(
-        "one-clock", study, "24 best clocks, 100 MHz apart", "no single one",
-        lambda: (*best_clocks(), best_clocks()[1] - best_clocks()[0]), (least(0.0), least(0.0), least(100.0)),
-        "{:.0f}–{:.0f} MHz: {:.0f}", command=_SWEEP,
+        "one-clock",
+        study,
+        "24 best clocks, 100 MHz apart",
+        "no single one",
+        lambda: (*best_clocks(), best_clocks()[1] - best_clocks()[0]),
+        (least(0.0), least(0.0), least(100.0)),
+        "{:.0f}–{:.0f} MHz: {:.0f}",
+        command=_SWEEP,
         why="All lie on one kink: the A30's voltage, fitted to these slides, is flat below 0.727 of the nominal one. "
         "Above some 820 MHz it falls with the clock, below only time grows. With a floor of 0.5 the optima are 405 to "
         "480 MHz",
-    )  # fmt: skip
+    )
     yield Claim(
-        "time-axis", study, "13B, 1,024: times by clock", "40–120 ms", _axis,
-        (about(40.0), about(120.0)), "{:.0f}–{:.0f} ms", command=_SWEEP,
+        "time-axis",
+        study,
+        "13B, 1,024: times by clock",
+        "40–120 ms",
+        _axis,
+        (about(40.0), about(120.0)),
+        "{:.0f}–{:.0f} ms",
+        command=_SWEEP,
         why="Read from an axis; batch and passes are not stated: one sequence, both passes here",
-    )  # fmt: skip
+    )
     yield Claim(
-        "near-limit", study, "13B, 1,440 MHz: power over limit", "near 1", _near_limit, ((0.9, 1.0),),
-        "{:.2f}", LAW, command=_SWEEP,
-    )  # fmt: skip
+        "near-limit",
+        study,
+        "13B, 1,440 MHz: power over limit",
+        "near 1",
+        _near_limit,
+        ((0.9, 1.0),),
+        "{:.2f}",
+        LAW,
+        command=_SWEEP,
+    )
 
 
 # --- nodes ------------------------------------------------------------------------------------------------------
@@ -136,13 +166,25 @@ def _drawn() -> tuple[float, ...]:
 def _of_nodes() -> Iterator[Claim]:
     study = "45 → 7 nm"
     yield Claim(
-        "operations", study, "pJ in 7 nm: int8, int32 add, multiply", "0.007, 0.03, 0.07, 1.48", _shrunk,
-        tuple(about(one, 0.01) for one in (0.007, 0.03, 0.07, 1.48)), "{:g}, {:g}, {:g}, {:g}", IDENTITY,
-    )  # fmt: skip
+        "operations",
+        study,
+        "pJ in 7 nm: int8, int32 add, multiply",
+        "0.007, 0.03, 0.07, 1.48",
+        _shrunk,
+        tuple(about(one, 0.01) for one in (0.007, 0.03, 0.07, 1.48)),
+        "{:g}, {:g}, {:g}, {:g}",
+        IDENTITY,
+    )
     yield Claim(
-        "a100-energy", study, "A100, W over peak in pJ: TF32, FP16, INT8", "2.56, 1.28, 0.64", _drawn,
-        (about(2.56, 0.01), about(1.28, 0.01), about(0.64, 0.01)), "{:.2f}, {:.2f}, {:.2f}", IDENTITY,
-    )  # fmt: skip
+        "a100-energy",
+        study,
+        "A100, W over peak in pJ: TF32, FP16, INT8",
+        "2.56, 1.28, 0.64",
+        _drawn,
+        (about(2.56, 0.01), about(1.28, 0.01), about(0.64, 0.01)),
+        "{:.2f}, {:.2f}, {:.2f}",
+        IDENTITY,
+    )
 
 
 # --- superconducting logic --------------------------------------------------------------------------------------
@@ -173,22 +215,47 @@ def logic_gain() -> tuple[float]:
 def _of_boards() -> Iterator[Claim]:
     study = "SCD"
     yield Claim(
-        "boards", study, "100 boards: bf16, power", "20 EFLOP/s, 500 kW", _board, (about(20.0), about(500.0)),
-        "{:.1f}, {:.0f}", SETTING, "The area of a board was chosen to give the announced peak",
-    )  # fmt: skip
+        "boards",
+        study,
+        "100 boards: bf16, power",
+        "20 EFLOP/s, 500 kW",
+        _board,
+        (about(20.0), about(500.0)),
+        "{:.1f}, {:.0f}",
+        SETTING,
+        "The area of a board was chosen to give the announced peak",
+    )
     yield Claim(
-        "junctions", study, "clock, JSRAM, energy a switch", "30 GHz, 4 MB/cm², 2e-20 J", _junctions,
-        (about(30.0, 0.01), about(4.0, 0.01), about(2e-20, 0.01)), "{:.0f}, {:.0f}, {:.0e}", IDENTITY,
-    )  # fmt: skip
+        "junctions",
+        study,
+        "clock, JSRAM, energy a switch",
+        "30 GHz, 4 MB/cm², 2e-20 J",
+        _junctions,
+        (about(30.0, 0.01), about(4.0, 0.01), about(2e-20, 0.01)),
+        "{:.0f}, {:.0f}, {:.0e}",
+        IDENTITY,
+    )
     yield Claim(
-        "logic", study, "energy of logic, coolers included, over B200", "100", logic_gain, (about(100.0),), "{:.0f}",
+        "logic",
+        study,
+        "energy of logic, coolers included, over B200",
+        "100",
+        logic_gain,
+        (about(100.0),),
+        "{:.0f}",
         why="Coolers at 0.2 of Carnot and 4,500 junctions a FLOP are guesses; what the claim counts is not known",
-    )  # fmt: skip
+    )
     yield Claim(
-        "gpt-3-energy", study, "GPT-3 on CMOS, 10,000 V100", "≈ 1,300 MWh",
-        lambda: (float(modelled(RUNS[0]).run_energy) / MWH,), (about(1300.0),), "{:,.0f}", SETTING,
+        "gpt-3-energy",
+        study,
+        "GPT-3 on CMOS, 10,000 V100",
+        "≈ 1,300 MWh",
+        lambda: (float(modelled(RUNS[0]).run_energy) / MWH,),
+        (about(1300.0),),
+        "{:,.0f}",
+        SETTING,
         "Mapping and hosts are choices; other hosts move it by 12 %",
-    )  # fmt: skip
+    )
 
 
 def claims() -> Iterator[Claim]:
@@ -197,6 +264,11 @@ def claims() -> Iterator[Claim]:
     yield from _of_clocks()
     yield from _of_nodes()
     yield Claim(
-        "performance-cost", "Performance and cost", "tables of time and cost", "not available", None, (),
+        "performance-cost",
+        "Performance and cost",
+        "tables of time and cost",
+        "not available",
+        None,
+        (),
         word=NOT_CHECKED,
-    )  # fmt: skip
+    )

@@ -11,18 +11,37 @@ from dse.types import Infeasible, Metrics
 
 #: A host with 768 GB and twelve drives (Fuyou: Liao et al. 2024, section 5.1).
 DRIVES = {
-    "host.capacity": 768e9, "host.bandwidth": 25e9, "storage_capacity": 40e12, "storage_read": 28e9,
-    "storage_write": 20e9, "update_rate": 4e9,
-}  # fmt: skip
+    "host.capacity": 768e9,
+    "host.bandwidth": 25e9,
+    "storage_capacity": 40e12,
+    "storage_read": 28e9,
+    "storage_write": 20e9,
+    "update_rate": 4e9,
+}
 OFFLOADED = dict(offload_weights=1.0, offload_activations=1.0, offload_optimizer=1.0, recompute="full")
 
 
 def tuned_on_one(workload: str, **settings: Any) -> Case:
     """A model on one RTX 4090 whose state is all off the device."""
-    return Case(workload, "rtx-4090", "fsdp", {
-        "n_devices": 1, "precision": "fp16", "global_batch": 8, "micro_batch": 1, "gradient_bytes": 2.0, "reserve": 0.0,
-        "seq_len": 1024, **OFFLOADED, **DRIVES, "offload_gradients": 1.0, "host_update": 1.0, **settings,
-    })  # fmt: skip
+    return Case(
+        workload,
+        "rtx-4090",
+        "fsdp",
+        {
+            "n_devices": 1,
+            "precision": "fp16",
+            "global_batch": 8,
+            "micro_batch": 1,
+            "gradient_bytes": 2.0,
+            "reserve": 0.0,
+            "seq_len": 1024,
+            **OFFLOADED,
+            **DRIVES,
+            "offload_gradients": 1.0,
+            "host_update": 1.0,
+            **settings,
+        },
+    )
 
 
 LARGE = tuned_on_one("gpt-3-175b", storage_optimizer=1.0)
@@ -34,12 +53,21 @@ INFINITY_ON_ONE = tuned_on_one("gpt-3-13b", **_BATCH, storage_weights=1.0, updat
 
 #: Sixteen bytes a parameter (ZeRO-Infinity: Rajbhandari et al. 2021, section 1 and figure 1).
 INFINITY = Case(
-    "megatron-1t", "v100-sxm-32gb", "fsdp",
+    "megatron-1t",
+    "v100-sxm-32gb",
+    "fsdp",
     dict(
-        n_devices=800, tp=8, zero_stage=3, recompute="full", precision="fp16", micro_batch=1, global_batch=800,
-        sequence_parallel=1, gradient_bytes=2.0,
+        n_devices=800,
+        tp=8,
+        zero_stage=3,
+        recompute="full",
+        precision="fp16",
+        micro_batch=1,
+        global_batch=800,
+        sequence_parallel=1,
+        gradient_bytes=2.0,
     ),
-)  # fmt: skip
+)
 
 #: With the optimiser on drives (figure 5a).
 INFINITY_ON_DRIVES = Case("megatron-1t", "v100-sxm-32gb", "deepspeed-zero-2021", {
@@ -51,9 +79,11 @@ INFINITY_ON_DRIVES = Case("megatron-1t", "v100-sxm-32gb", "deepspeed-zero-2021",
 
 #: Deep Optimizer States (Maurya et al. 2024): device and host share the optimiser.
 SHARED = Case(
-    "llama-13b", "h100", "fsdp",
+    "llama-13b",
+    "h100",
+    "fsdp",
     dict(n_devices=4, global_batch=4, seq_len=2048, zero_stage=3, recompute="full", offload_optimizer=1.0),
-)  # fmt: skip
+)
 
 
 def fits(reasons: Metrics) -> bool:
@@ -109,29 +139,68 @@ def _fuyou() -> tuple[float]:
 def claims() -> Iterator[Claim]:
     """All of this file, in the order of the page."""
     yield Claim(
-        "infinity-fits", "ZeRO-Infinity", "1T without offloading fits 800 V100, 400", "1, 0", _infinity,
-        ((1.0, 1.0), (0.0, 0.0)), "{:.0f}, {:.0f}", cases=(INFINITY,),
-    )  # fmt: skip
+        "infinity-fits",
+        "ZeRO-Infinity",
+        "1T without offloading fits 800 V100, 400",
+        "1, 0",
+        _infinity,
+        ((1.0, 1.0), (0.0, 0.0)),
+        "{:.0f}, {:.0f}",
+        cases=(INFINITY,),
+    )
     yield Claim(
-        "infinity-drives", "ZeRO-Infinity", "1T on 512 V100 with drives", "≥ 25 PFLOP/s", lambda: (petaflops(),),
-        (least(25.0),), "{:.1f}", cases=(INFINITY_ON_DRIVES,),
-        why=lambda: "DeepSpeed's stack was fitted to six rows of ZeRO 3 without tp. Megatron-LM's reaches "
-        f"{petaflops(INFINITY_ON_DRIVES._replace(software='megatron-2021')):.0f}, but is another tool's",
-    )  # fmt: skip
+        "infinity-drives",
+        "ZeRO-Infinity",
+        "1T on 512 V100 with drives",
+        "≥ 25 PFLOP/s",
+        lambda: (petaflops(),),
+        (least(25.0),),
+        "{:.1f}",
+        cases=(INFINITY_ON_DRIVES,),
+        why=lambda: (
+            "DeepSpeed's stack was fitted to six rows of ZeRO 3 without tp. Megatron-LM's reaches "
+            f"{petaflops(INFINITY_ON_DRIVES._replace(software='megatron-2021')):.0f}, but is another tool's"
+        ),
+    )
     yield Claim(
-        "shared-updates", "Deep Optimizer States", "best share on the host; gain", "0 to 1, ≤ 2.5", _shared,
-        ((0.05, 0.95), (1.0, 2.5)), "{:.1f}, {:.2f}", LAW, cases=(SHARED,),
-    )  # fmt: skip
+        "shared-updates",
+        "Deep Optimizer States",
+        "best share on the host; gain",
+        "0 to 1, ≤ 2.5",
+        _shared,
+        ((0.05, 0.95), (1.0, 2.5)),
+        "{:.1f}, {:.2f}",
+        LAW,
+        cases=(SHARED,),
+    )
     yield Claim(
-        "superpipeline", "Superpipeline", "memory saved; time by more offloading, least", "60 %, ≥ 1",
-        _superpipeline, (least(60.0), least(1.0 - 1e-6)), "{:.0f} %, {:.2f}", LAW,
-    )  # fmt: skip
+        "superpipeline",
+        "Superpipeline",
+        "memory saved; time by more offloading, least",
+        "60 %, ≥ 1",
+        _superpipeline,
+        (least(60.0), least(1.0 - 1e-6)),
+        "{:.0f} %, {:.2f}",
+        LAW,
+    )
     yield Claim(
-        "fuyou-fits", "Fuyou", "175B on one 4090: with drives, host alone", "1, 0", _large,
-        ((1.0, 1.0), (0.0, 0.0)), "{:.0f}, {:.0f}", cases=(LARGE,),
-    )  # fmt: skip
+        "fuyou-fits",
+        "Fuyou",
+        "175B on one 4090: with drives, host alone",
+        "1, 0",
+        _large,
+        ((1.0, 1.0), (0.0, 0.0)),
+        "{:.0f}, {:.0f}",
+        cases=(LARGE,),
+    )
     yield Claim(
-        "fuyou-gain", "Fuyou", "13B over ZeRO-Infinity, ± 30 %", "3.5", _fuyou, (about(3.5, 0.3),), "{:.2f}",
+        "fuyou-gain",
+        "Fuyou",
+        "13B over ZeRO-Infinity, ± 30 %",
+        "3.5",
+        _fuyou,
+        (about(3.5, 0.3),),
+        "{:.2f}",
         cases=(FUYOU, INFINITY_ON_ONE),
         why="Ours hides ZeRO-Infinity's transfers and updates at the host's full rate; what it lost is not modelled",
-    )  # fmt: skip
+    )

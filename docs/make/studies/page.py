@@ -26,12 +26,17 @@ def page(rows: Sequence[Row], command: str) -> str:
     """The page as Markdown."""
     counts = Counter(row.verdict for row in rows)
     words = "\n".join(f"- *{word}* ({counts[word]}): {meaning}" for word, meaning in WORDS.items())
-    return document([
-        _INTRODUCTION.format(command=command), words,
-        tight_table(["study", "claim", "command", "ours", "published", "verdict"], map(cells, rows)),
-        "## Where it differs", "\n".join(_reasons(rows, DIFFERS)),
-        "## What was chosen", "\n".join(_reasons(rows, SETTING)),
-    ])  # fmt: skip
+    return document(
+        [
+            _INTRODUCTION.format(command=command),
+            words,
+            tight_table(["study", "claim", "command", "ours", "published", "verdict"], map(cells, rows)),
+            "## Where it differs",
+            "\n".join(_reasons(rows, DIFFERS)),
+            "## What was chosen",
+            "\n".join(_reasons(rows, SETTING)),
+        ]
+    )
 
 
 def cells(row: Row) -> list[str]:

@@ -18,7 +18,7 @@ _FRAMEWORK = (
 _WHY = {
     "deepseek-v3": "As the rows above; its engine also splits every layer over four nodes, of whose small messages we "
     "have no rows, and the shortest rollout and update of all rows stand against the framework's fixed time",
-}  # fmt: skip
+}
 
 
 @functools.cache
@@ -60,26 +60,44 @@ def claims() -> Iterator[Claim]:
     """The rows of both frameworks."""
     for place, row in enumerate(NEMO):
         yield Claim(
-            f"nemo-rl-{row.workload}-{'off' if row.staleness else 'on'}", "NeMo-RL 0.5",
-            f"GRPO step, {_name(row)}", f"{row.seconds:g} s", functools.partial(_seconds, place),
-            (about(row.seconds),), "{:.1f} s", why=_WHY.get(row.workload, _FRAMEWORK),
-        )  # fmt: skip
+            f"nemo-rl-{row.workload}-{'off' if row.staleness else 'on'}",
+            "NeMo-RL 0.5",
+            f"GRPO step, {_name(row)}",
+            f"{row.seconds:g} s",
+            functools.partial(_seconds, place),
+            (about(row.seconds),),
+            "{:.1f} s",
+            why=_WHY.get(row.workload, _FRAMEWORK),
+        )
     yield Claim(
-        "verl-log-probs", "verl", "old log-probabilities over the update, 7B on 16 H20: FSDP2, Megatron",
-        ", ".join(f"{one:.2f}" for one in VERL_RATIOS), lambda: tuple(log_probs_share()),
-        tuple(map(about, VERL_RATIOS)), "{:.2f}, {:.2f}",
+        "verl-log-probs",
+        "verl",
+        "old log-probabilities over the update, 7B on 16 H20: FSDP2, Megatron",
+        ", ".join(f"{one:.2f}" for one in VERL_RATIOS),
+        lambda: tuple(log_probs_share()),
+        tuple(map(about, VERL_RATIOS)),
+        "{:.2f}, {:.2f}",
         why="Its log-probabilities also have the entropy of every token and micro-batches of their own; that FSDP2 "
         "recomputes and Megatron does not is assumed",
-    )  # fmt: skip
+    )
     yield Claim(
-        "verl-30b", "verl", "30B-A3B on 128 H20, 512 x 16 answers: log-probabilities with reference, rollout",
-        "49.6, 348 s", mixture, (about(49.6), about(348.0)), "{:.1f}, {:.0f} s",
+        "verl-30b",
+        "verl",
+        "30B-A3B on 128 H20, 512 x 16 answers: log-probabilities with reference, rollout",
+        "49.6, 348 s",
+        mixture,
+        (about(49.6), about(348.0)),
+        "{:.1f}, {:.0f} s",
         why="Mean answers, not published, are taken as 3,360 tokens, with which our update takes its 86 s; the "
         "engines' mapping is not published either, ours is the fastest",
-    )  # fmt: skip
+    )
     yield Claim(
-        "verl-weights", "verl", "weights from 4 to 4, 16 to 16, 64 to 64 H20: 7B, 30B-A3B, 235B-A22B",
-        "0.02, 4.38, 23.7 s", lambda: tuple(weights()), (about(0.02), about(4.38), about(23.7)),
+        "verl-weights",
+        "verl",
+        "weights from 4 to 4, 16 to 16, 64 to 64 H20: 7B, 30B-A3B, 235B-A22B",
+        "0.02, 4.38, 23.7 s",
+        lambda: tuple(weights()),
+        (about(0.02), about(4.38), about(23.7)),
         "{:.2f}, {:.2f}, {:.2f} s",
         why="Ours is the time on the wire; verl writes that most goes into gathering parameters of the trainer",
-    )  # fmt: skip
+    )

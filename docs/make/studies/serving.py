@@ -52,7 +52,7 @@ def bounds() -> tuple[float, ...]:
 
 _LATENCY = {
     "llama-2-7b, tp 8": "Most of a token is messages and host, by an engine fitted to A100 alone",
-}  # fmt: skip
+}
 
 
 def _latencies() -> Iterator[Claim]:
@@ -60,11 +60,16 @@ def _latencies() -> Iterator[Claim]:
     for (model, tp), published in systems.OPTIMUS.items():
         name = f"{model}, tp {tp}"
         yield Claim(
-            f"latency-{model.rpartition('-')[2]}-tp{tp}", "Optimus \\*", f"{name}: A100, H100",
-            "{:,}, {:,} ms".format(*published), functools.partial(_ours, systems.optimus, f"{name},"),
-            tuple(about(float(one)) for one in published), "{:,.0f}, {:,.0f}", why=_LATENCY.get(name, ""),
+            f"latency-{model.rpartition('-')[2]}-tp{tp}",
+            "Optimus \\*",
+            f"{name}: A100, H100",
+            "{:,}, {:,} ms".format(*published),
+            functools.partial(_ours, systems.optimus, f"{name},"),
+            tuple(about(float(one)) for one in published),
+            "{:,.0f}, {:,.0f}",
+            why=_LATENCY.get(name, ""),
             command="dse run sweeps/llama2_latency.toml",
-        )  # fmt: skip
+        )
 
 
 # --- systems ----------------------------------------------------------------------------------------------------
@@ -82,8 +87,9 @@ def nanoflow_gains(overlap: float = 0.5) -> tuple[float, ...]:
     """Least and most gain of overlap within steps, on one engine of 2025 and one of 2024."""
     gains = [
         systems.nanoflow_share(*lengths, engine, step_overlap=overlap) / systems.nanoflow_share(*lengths, engine)
-        for lengths in systems.NANOFLOW_LENGTHS for engine in ("vllm-2024", "vllm")
-    ]  # fmt: skip
+        for lengths in systems.NANOFLOW_LENGTHS
+        for engine in ("vllm-2024", "vllm")
+    ]
     return min(gains), max(gains)
 
 
@@ -122,33 +128,65 @@ def faster_cores() -> tuple[float, ...]:
 
 def _of_optimus() -> Iterator[Claim]:
     yield Claim(
-        "memories", "Optimus", "13B latency, GDDR6/HBM3E, HBM3E/HBM6, links", "no figure", memories,
-        (least(2.0), (1.0, 1.5), (1.0, 1.1)), "{:.1f}, {:.2f}, {:.2f}", LAW,
+        "memories",
+        "Optimus",
+        "13B latency, GDDR6/HBM3E, HBM3E/HBM6, links",
+        "no figure",
+        memories,
+        (least(2.0), (1.0, 1.5), (1.0, 1.1)),
+        "{:.1f}, {:.2f}, {:.2f}",
+        LAW,
         command="dse run sweeps/dram_scaling_inference.toml",
-    )  # fmt: skip
+    )
     yield Claim(
-        "products", "Optimus", "products bound by memory, decode, prefill", "no figure", bounds,
-        ((15, 15), (0, 14)), "{:.0f}, {:.0f} of 15", LAW,
-    )  # fmt: skip
+        "products",
+        "Optimus",
+        "products bound by memory, decode, prefill",
+        "no figure",
+        bounds,
+        ((15, 15), (0, 14)),
+        "{:.0f}, {:.0f} of 15",
+        LAW,
+    )
     yield from _latencies()
 
 
 def _of_nanoflow() -> Iterator[Claim]:
     of = functools.partial(_ours, systems.nanoflow)
     yield Claim(
-        "nanoflow-before", "NanoFlow", "70B on 8 A100, of the optimum, without overlap", "31–38 %",
-        lambda: _span(of("engine of 2024")), ((31.0, 38.0),) * 2, "{:.0f}–{:.0f} %",
+        "nanoflow-before",
+        "NanoFlow",
+        "70B on 8 A100, of the optimum, without overlap",
+        "31–38 %",
+        lambda: _span(of("engine of 2024")),
+        ((31.0, 38.0),) * 2,
+        "{:.0f}–{:.0f} %",
         why="Ours is vLLM of 2024, fitted to other runs; the study's engines are several",
-    )  # fmt: skip
+    )
     yield Claim(
-        "nanoflow-with", "NanoFlow", "the same with overlap", "59–72 %", lambda: _span(of("overlap 0.5")),
-        ((57.0, 74.0),) * 2, "{:.0f}–{:.0f} %", SETTING, "An overlap of 0.5, on an engine of 2025, was chosen by it",
-    )  # fmt: skip
+        "nanoflow-with",
+        "NanoFlow",
+        "the same with overlap",
+        "59–72 %",
+        lambda: _span(of("overlap 0.5")),
+        ((57.0, 74.0),) * 2,
+        "{:.0f}–{:.0f} %",
+        SETTING,
+        "An overlap of 0.5, on an engine of 2025, was chosen by it",
+    )
     yield Claim(
-        "nanoflow-gain", "NanoFlow", "gain over the best engine", "1.91", nanoflow_gains, (about(1.91),) * 2,
-        "{:.2f}–{:.2f}", why=lambda: "Overlap alone, on one engine: complete, it gives {:.2f} to {:.2f}. The "
-        "published gain is over other engines".format(*nanoflow_gains(1.0)),
-    )  # fmt: skip
+        "nanoflow-gain",
+        "NanoFlow",
+        "gain over the best engine",
+        "1.91",
+        nanoflow_gains,
+        (about(1.91),) * 2,
+        "{:.2f}–{:.2f}",
+        why=lambda: (
+            "Overlap alone, on one engine: complete, it gives {:.2f} to {:.2f}. The "
+            "published gain is over other engines".format(*nanoflow_gains(1.0))
+        ),
+    )
 
 
 def claims() -> Iterator[Claim]:
@@ -156,53 +194,117 @@ def claims() -> Iterator[Claim]:
     yield from _of_optimus()
     of = functools.partial(_ours, systems.long_context)
     yield Claim(
-        "long-cache", "Long context", "Yi-34B, cache at 50K, 4K", "12.3, 1.0 GB", lambda: of("cache"),
-        (about(12.3, 0.02), about(1.0, 0.02)), "{:.1f}, {:.1f}", IDENTITY,
-    )  # fmt: skip
+        "long-cache",
+        "Long context",
+        "Yi-34B, cache at 50K, 4K",
+        "12.3, 1.0 GB",
+        lambda: of("cache"),
+        (about(12.3, 0.02), about(1.0, 0.02)),
+        "{:.1f}, {:.1f}",
+        IDENTITY,
+    )
     yield Claim(
-        "long-decode", "Long context", "the same, 250 tokens, A100 at peak", "9.8, 8.5 s", lambda: of("250 tokens"),
-        (about(9.8, 0.05), about(8.5, 0.05)), "{:.1f}, {:.1f}", IDENTITY,
-    )  # fmt: skip
+        "long-decode",
+        "Long context",
+        "the same, 250 tokens, A100 at peak",
+        "9.8, 8.5 s",
+        lambda: of("250 tokens"),
+        (about(9.8, 0.05), about(8.5, 0.05)),
+        "{:.1f}, {:.1f}",
+        IDENTITY,
+    )
     yield Claim(
-        "genz", "GenZ", "7B at equal efficiencies: prefill, decode, ± 10 %", "0", _peers, ((-10.0, 10.0),) * 2,
-        "{:+.1f}, {:+.1f} %", command="python -m benchmarks.serving.peers",
-    )  # fmt: skip
+        "genz",
+        "GenZ",
+        "7B at equal efficiencies: prefill, decode, ± 10 %",
+        "0",
+        _peers,
+        ((-10.0, 10.0),) * 2,
+        "{:+.1f}, {:+.1f} %",
+        command="python -m benchmarks.serving.peers",
+    )
     yield from _of_nanoflow()
     yield Claim(
-        "splitwise", "Splitwise", "pools over H100 at equal price; power too",
-        "1.75, 2.35", _pools, (about(1.75, 0.2), about(2.35, 0.2)), "{:.2f}, {:.2f}", SETTING,
+        "splitwise",
+        "Splitwise",
+        "pools over H100 at equal price; power too",
+        "1.75, 2.35",
+        _pools,
+        (about(1.75, 0.2), about(2.35, 0.2)),
+        "{:.2f}, {:.2f}",
+        SETTING,
         "Unverified: lengths, prices and limits are ours, the traces are not here",
         "dse pools sweeps/splitwise_pools.toml",
-    )  # fmt: skip
+    )
     yield Claim(
-        "polca", "POLCA", "provisioned over peak, by rating", "≥ 1.30", lambda: _provisioned()[:1], (least(1.30),),
+        "polca",
+        "POLCA",
+        "provisioned over peak, by rating",
+        "≥ 1.30",
+        lambda: _provisioned()[:1],
+        (least(1.30),),
         "{:.2f}",
-    )  # fmt: skip
+    )
     yield Claim(
-        "instinfer", "InstInfer", "gain at 128, 1,024, 16,384 tokens", "≤ 11.1",
-        lambda: _ours(systems.instinfer, "gain"), (most(11.1),) * 3, "{:.1f}, {:.1f}, {:.1f}", SETTING,
+        "instinfer",
+        "InstInfer",
+        "gain at 128, 1,024, 16,384 tokens",
+        "≤ 11.1",
+        lambda: _ours(systems.instinfer, "gain"),
+        (most(11.1),) * 3,
+        "{:.1f}, {:.1f}, {:.1f}",
+        SETTING,
         "The drives are given 11.1 times the rate of the link",
-    )  # fmt: skip
+    )
     yield Claim(
-        "block-formats", "Block formats", "cache in MXFP8 over 16 bits, ± 6 %", "0.5",
-        lambda: _ours(systems.block_formats, "MXFP8"), (about(0.5, 0.06),), "{:.3f}", IDENTITY,
-    )  # fmt: skip
+        "block-formats",
+        "Block formats",
+        "cache in MXFP8 over 16 bits, ± 6 %",
+        "0.5",
+        lambda: _ours(systems.block_formats, "MXFP8"),
+        (about(0.5, 0.06),),
+        "{:.3f}",
+        IDENTITY,
+    )
     yield Claim(
-        "speculation", "Speculation", "tokens of a step, three settings", "1.7, 2.277, 5.695",
-        lambda: _ours(systems.speculation, "drafts"), (about(1.7, 0.01), about(2.277, 0.01), about(5.695, 0.01)),
-        "{:.4g}, {:.4g}, {:.4g}", IDENTITY,
-    )  # fmt: skip
+        "speculation",
+        "Speculation",
+        "tokens of a step, three settings",
+        "1.7, 2.277, 5.695",
+        lambda: _ours(systems.speculation, "drafts"),
+        (about(1.7, 0.01), about(2.277, 0.01), about(5.695, 0.01)),
+        "{:.4g}, {:.4g}, {:.4g}",
+        IDENTITY,
+    )
     yield Claim(
-        "tiers", "SN40L", "time by more weights in DDR (H100)", "> 1",
-        lambda: _ours(systems.three_tiers, "time of a token"), (least(1.0),) * 3, "{:.1f}, {:.1f}, {:.1f}", LAW,
+        "tiers",
+        "SN40L",
+        "time by more weights in DDR (H100)",
+        "> 1",
+        lambda: _ours(systems.three_tiers, "time of a token"),
+        (least(1.0),) * 3,
+        "{:.1f}, {:.1f}, {:.1f}",
+        LAW,
         "H100 with a tier of DDR, not the SN40L",
-    )  # fmt: skip
+    )
     yield Claim(
-        "peer-memory", "EnergonAI", "runs alone, with peers' memory (BLOOM)", "0, 1",
+        "peer-memory",
+        "EnergonAI",
+        "runs alone, with peers' memory (BLOOM)",
+        "0, 1",
         lambda: _ours(systems.peer_memory, "can serve") + _ours(systems.peer_memory, "30 %"),
-        ((0.0, 0.0), (1.0, 1.0)), "{:.0f}, {:.0f}", LAW, "Not the published model and devices",
-    )  # fmt: skip
+        ((0.0, 0.0), (1.0, 1.0)),
+        "{:.0f}, {:.0f}",
+        LAW,
+        "Not the published model and devices",
+    )
     yield Claim(
-        "fast-cores", "Cryogenic cores", "cores × 100: training, decode gain", "–, → 1",
-        faster_cores, ((1.2, 100.0), (1.0, 1.1)), "{:.2f}, {:.2f}", LAW,
-    )  # fmt: skip
+        "fast-cores",
+        "Cryogenic cores",
+        "cores × 100: training, decode gain",
+        "–, → 1",
+        faster_cores,
+        ((1.2, 100.0), (1.0, 1.1)),
+        "{:.2f}, {:.2f}",
+        LAW,
+    )

@@ -68,11 +68,26 @@ def _rates(system: str, software: str, precision: str, batch: int, recompute: It
     for tp, pp, micro_batch, level, chunks in itertools.product((4, 8), (2, 4, 8, 16), (1, 2, 4), recompute, (1, 3, 6)):
         dp = 1024 // (tp * pp)
         if 96 % (pp * chunks) == 0 and batch % (dp * micro_batch) == 0 and batch // (dp * micro_batch) % pp == 0:
-            designs.append(dse.design(
-                "gpt-3-175b", system, software, n_devices=1024, tp=tp, pp=pp, micro_batch=micro_batch,
-                virtual_stages=chunks, recompute=level, sequence_parallel=1, zero_stage=1, overlap_dp=1, overlap_tp=1,
-                precision=precision, global_batch=batch, any_option=True,
-            ))  # fmt: skip
+            designs.append(
+                dse.design(
+                    "gpt-3-175b",
+                    system,
+                    software,
+                    n_devices=1024,
+                    tp=tp,
+                    pp=pp,
+                    micro_batch=micro_batch,
+                    virtual_stages=chunks,
+                    recompute=level,
+                    sequence_parallel=1,
+                    zero_stage=1,
+                    overlap_dp=1,
+                    overlap_tp=1,
+                    precision=precision,
+                    global_batch=batch,
+                    any_option=True,
+                )
+            )
     found = evaluate_many(designs)
     return float(found["tokens_per_second_per_device"][found["infeasible_reason"] == 0].max())
 
@@ -122,9 +137,20 @@ _RATES = {
 def bounds_by_node() -> tuple[float, ...]:
     """Share of a step (GPT-3 175B, 1,024 generated GPUs) that cores and network bound, in 12 nm and 5 A."""
     base = dse.design(
-        "gpt-3-175b", "eos", "megatron-core-te-hopper", 1024, tp=8, pp=8, micro_batch=1, global_batch=2048,
-        recompute="selective", sequence_parallel=1, zero_stage=1, overlap_dp=1, precision="bf16",
-    )  # fmt: skip
+        "gpt-3-175b",
+        "eos",
+        "megatron-core-te-hopper",
+        1024,
+        tp=8,
+        pp=8,
+        micro_batch=1,
+        global_batch=2048,
+        recompute="selective",
+        sequence_parallel=1,
+        zero_stage=1,
+        overlap_dp=1,
+        precision="bf16",
+    )
     base = replace(base, {"system.accelerator": catalog.record(Accelerator, "gpu")})
     base = replace(base, {_CHIP + "memory": catalog.record(MemoryTechnology, "hbm3-5-2")})
     shares = []
@@ -145,9 +171,11 @@ def _elasticity(made: Design, leaves: Iterable[str]) -> float:
 
 def _pipeline(pp: int, chunks: int) -> Case:
     return Case(
-        "gpt-3-175b", "selene", "megatron-2021",
+        "gpt-3-175b",
+        "selene",
+        "megatron-2021",
         dict(n_devices=8 * pp, tp=8, pp=pp, virtual_stages=chunks, micro_batch=1, global_batch=64, recompute="full"),
-    )  # fmt: skip
+    )
 
 
 _PIPELINES = (_pipeline(8, 1), _pipeline(8, 3))
@@ -168,9 +196,11 @@ def _closed_forms() -> tuple[float, ...]:
 
 
 _STAGES = Case(
-    "gpt-3-13b", "v100-sxm-32gb", "deepspeed-zero-2021",
+    "gpt-3-13b",
+    "v100-sxm-32gb",
+    "deepspeed-zero-2021",
     dict(n_devices=64, micro_batch=1, global_batch=64, recompute="full", precision="fp16"),
-)  # fmt: skip
+)
 
 
 def _fits() -> tuple[float, ...]:
@@ -204,11 +234,20 @@ def frontier(model: str) -> float:
     devices, batch, pipelines, _ = FRONTIER[model]
     designs = [
         dse.design(
-            model, "frontier", n_devices=devices, tp=tp, pp=pp, micro_batch=1, recompute="full", global_batch=batch,
-            precision="fp16", zero_stage=1, any_option=True,
+            model,
+            "frontier",
+            n_devices=devices,
+            tp=tp,
+            pp=pp,
+            micro_batch=1,
+            recompute="full",
+            global_batch=batch,
+            precision="fp16",
+            zero_stage=1,
+            any_option=True,
         )
         for tp, pp in itertools.product((2, 4, 8), pipelines)
-    ]  # fmt: skip
+    ]
     found = evaluate_many(designs)
     return float(found["hfu"][found["infeasible_reason"] == 0].max())
 
@@ -235,12 +274,22 @@ def _partition() -> tuple[float, ...]:
 
 #: MegaScale's run and its baseline: Jiang et al., NSDI 2024, tables 1 and 2, and the vocabulary of section 6.
 MEGASCALE = Case(
-    "gpt-3-175b", "nemo-a100", "megatron-core-te-ampere",
+    "gpt-3-175b",
+    "nemo-a100",
+    "megatron-core-te-ampere",
     dict(
-        n_devices=12288, tp=8, pp=8, virtual_stages=6, micro_batch=1, global_batch=6144, sequence_parallel=2,
-        zero_stage=1, recompute="none", vocab=64000,
+        n_devices=12288,
+        tp=8,
+        pp=8,
+        virtual_stages=6,
+        micro_batch=1,
+        global_batch=6144,
+        sequence_parallel=2,
+        zero_stage=1,
+        recompute="none",
+        vocab=64000,
     ),
-)  # fmt: skip
+)
 
 #: What it adds to Megatron-LM (sections 3.1 and 3.2): attention and feed-forward of one input, messages of tensor
 #: parallelism and of replicas that hide, the latter chunk by chunk. Its batch is that of LAMB. The window of its
@@ -280,12 +329,14 @@ def holmes() -> np.ndarray:
     ]
     slowed = [
         {"pods.size": 256, "pods.oversubscription": ratio, "pods.pooled": 0, "placement": placement}
-        for ratio in (1, 8, 32) for placement in ("tp-cp-dp-pp", "tp-cp-pp-dp")
-    ]  # fmt: skip
+        for ratio in (1, 8, 32)
+        for placement in ("tp-cp-dp-pp", "tp-cp-pp-dp")
+    ]
     designs = [
         dse.design("megatron-39-1b", "nemo-a100", n_devices=512, any_option=True, **mapping, **links)
-        for mapping in mappings for links in slowed
-    ]  # fmt: skip
+        for mapping in mappings
+        for links in slowed
+    ]
     times = evaluate_many(designs)["step_time"].reshape(len(mappings), 3, 2)
     return times[:, 1:] / times[:, :1] - 1.0
 
@@ -299,27 +350,56 @@ def _holmes() -> tuple[float, float]:
 
 #: NVIDIA's performance summary of NeMo 25.02; the stack is the one that `dse validate` chooses for it.
 _MIXTRAL = Case(
-    "mixtral-8x7b", "b200-sxm-180gb", "megatron-bridge-blackwell",
+    "mixtral-8x7b",
+    "b200-sxm-180gb",
+    "megatron-bridge-blackwell",
     dict(
-        n_devices=64, ep=8, micro_batch=2, global_batch=256, seq_len=4096, precision="fp8", zero_stage=1,
-        overlap_dp=1, recompute="none",
+        n_devices=64,
+        ep=8,
+        micro_batch=2,
+        global_batch=256,
+        seq_len=4096,
+        precision="fp8",
+        zero_stage=1,
+        overlap_dp=1,
+        recompute="none",
     ),
-)  # fmt: skip
+)
 
 # --- failures ---------------------------------------------------------------------------------------------------
 
 _GOVERNED = Case("megatron-1t", "frontier", None, dict(tp=8, pp=64, run_tokens=20e12))
 _LLAMA = Case(
-    "llama-3-1-405b", "eos", "megatron-core",
+    "llama-3-1-405b",
+    "eos",
+    "megatron-core",
     dict(
-        n_devices=16384, tp=8, pp=16, zero_stage=1, sequence_parallel=1, global_batch=2048, run_tokens=15.6e12,
-        checkpoint="in-memory", copy_interference=1.0, device_mtbf=1e9,
+        n_devices=16384,
+        tp=8,
+        pp=16,
+        zero_stage=1,
+        sequence_parallel=1,
+        global_batch=2048,
+        run_tokens=15.6e12,
+        checkpoint="in-memory",
+        copy_interference=1.0,
+        device_mtbf=1e9,
     ),
-)  # fmt: skip
+)
 #: Polaris: a file system of 650 GB/s (Maurya et al., HPDC 2024, section 6; from memory).
-_DATASTATES = Case("llama-13b", "selene", None, dict(
-    n_devices=16, tp=4, pp=4, global_batch=16, checkpoint_every=1e-3, storage_bandwidth=650e9,
-))  # fmt: skip
+_DATASTATES = Case(
+    "llama-13b",
+    "selene",
+    None,
+    dict(
+        n_devices=16,
+        tp=4,
+        pp=4,
+        global_batch=16,
+        checkpoint_every=1e-3,
+        storage_bandwidth=650e9,
+    ),
+)
 
 
 def _young() -> tuple[float]:
@@ -359,126 +439,279 @@ def _of_tables() -> Iterator[Claim]:
     study = "Optimus"
     for one in (claim for claim in CLAIMS if claim.source in ("Korthikanti2022_table5", "Narayanan2021_table1")):
         yield Claim(
-            f"steps-{one.table.partition('_')[0]}", study, f"{one.rows} steps on A100: error, fitted, unseen",
-            f"≤ {100.0 * one.mean:g} %", functools.partial(_in_sample_and_unseen, one.table, one.source),
-            (most(100.0 * one.mean),) * 2, "{:.1f}, {:.1f} %", command=f"dse validate tests/published/{one.table}.csv",
-        )  # fmt: skip
+            f"steps-{one.table.partition('_')[0]}",
+            study,
+            f"{one.rows} steps on A100: error, fitted, unseen",
+            f"≤ {100.0 * one.mean:g} %",
+            functools.partial(_in_sample_and_unseen, one.table, one.source),
+            (most(100.0 * one.mean),) * 2,
+            "{:.1f}, {:.1f} %",
+            command=f"dse validate tests/published/{one.table}.csv",
+        )
     yield Claim(
-        "memory", study, "memory by recompute: error", "0.1 %",
-        lambda: (100.0 * max(_errors("korthikanti_2022", "peak_memory")),), (most(0.1),), "{:.2f} %", IDENTITY,
+        "memory",
+        study,
+        "memory by recompute: error",
+        "0.1 %",
+        lambda: (100.0 * max(_errors("korthikanti_2022", "peak_memory")),),
+        (most(0.1),),
+        "{:.2f} %",
+        IDENTITY,
         command="dse validate tests/published/korthikanti_2022.csv",
-    )  # fmt: skip
+    )
 
 
 def _of_generations() -> Iterator[Claim]:
     study = "Optimus"
     yield Claim(
-        "a100", study, "GPT-3 175B on A100, tokens/s a GPU", "107", lambda: (generations()["A100, full recompute"],),
-        (about(107.0),), "{:.0f}", SETTING, _BATCHES,
-    )  # fmt: skip
+        "a100",
+        study,
+        "GPT-3 175B on A100, tokens/s a GPU",
+        "107",
+        lambda: (generations()["A100, full recompute"],),
+        (about(107.0),),
+        "{:.0f}",
+        SETTING,
+        _BATCHES,
+    )
     yield Claim(
-        "h100-gain", study, "H100 in FP8 over A100", "8.1", lambda: _gains("H100"), (about(8.1),), "{:.1f}",
-        SETTING, _BATCHES,
-    )  # fmt: skip
+        "h100-gain",
+        study,
+        "H100 in FP8 over A100",
+        "8.1",
+        lambda: _gains("H100"),
+        (about(8.1),),
+        "{:.1f}",
+        SETTING,
+        _BATCHES,
+    )
     yield Claim(
-        "b200-gain", study, "B200 in FP8 over A100", "14.9", lambda: _gains("B200"), (about(14.9),), "{:.1f}",
+        "b200-gain",
+        study,
+        "B200 in FP8 over A100",
+        "14.9",
+        lambda: _gains("B200"),
+        (about(14.9),),
+        "{:.1f}",
         why="The stack, fitted to steps on B200, loses more of its peak than the published 1,600 tokens/s do",
-    )  # fmt: skip
+    )
     yield Claim(
-        "b200-abstract", study, "A100 to B200, abstract; ours with FP4", "≈ 35", lambda: _gains("B200, FP4"),
-        (about(35.0),), "{:.1f}", why=thirty_five,
-    )  # fmt: skip
+        "b200-abstract",
+        study,
+        "A100 to B200, abstract; ours with FP4",
+        "≈ 35",
+        lambda: _gains("B200, FP4"),
+        (about(35.0),),
+        "{:.1f}",
+        why=thirty_five,
+    )
     yield Claim(
-        "nodes", study, "12 nm → 5 Å: share bound by cores, network", "no figure", bounds_by_node,
-        (least(60.0), most(30.0), most(30.0), least(40.0)), "{:.0f}→{:.0f}, {:.0f}→{:.0f} %", LAW,
-    )  # fmt: skip
+        "nodes",
+        study,
+        "12 nm → 5 Å: share bound by cores, network",
+        "no figure",
+        bounds_by_node,
+        (least(60.0), most(30.0), most(30.0), least(40.0)),
+        "{:.0f}→{:.0f}, {:.0f}→{:.0f} %",
+        LAW,
+    )
 
 
 def _of_pipelines() -> Iterator[Claim]:
     study = "GraphCulon"
     plan = "sweeps/megatron_1t_4096_a100.toml"
     yield Claim(
-        "configurations", study, "Megatron-1T to 4,096 A100: configurations", "> 25,000",
-        lambda: (dse.sweep.plan(plan)[0].n_designs,), (least(25_000),), "{:,.0f}", SETTING,
-        "The axes are ours", f"dse run {plan}",
-    )  # fmt: skip
+        "configurations",
+        study,
+        "Megatron-1T to 4,096 A100: configurations",
+        "> 25,000",
+        lambda: (dse.sweep.plan(plan)[0].n_designs,),
+        (least(25_000),),
+        "{:,.0f}",
+        SETTING,
+        "The axes are ours",
+        f"dse run {plan}",
+    )
     yield Claim(
-        "bubble", study, "bubble of the slowest stage, v 1, 3", "10.9, 3.6 %", bubbles,
-        (about(10.94), about(3.65)), "{:.1f}, {:.1f} %", cases=_PIPELINES,
-    )  # fmt: skip
+        "bubble",
+        study,
+        "bubble of the slowest stage, v 1, 3",
+        "10.9, 3.6 %",
+        bubbles,
+        (about(10.94), about(3.65)),
+        "{:.1f}, {:.1f} %",
+        cases=_PIPELINES,
+    )
     yield Claim(
-        "closed-form", study, "step event by event over closed form", "1", _closed_forms, (about(1.0, 0.02),) * 2,
-        "{:.3f}, {:.3f}", cases=_PIPELINES,
-    )  # fmt: skip
+        "closed-form",
+        study,
+        "step event by event over closed form",
+        "1",
+        _closed_forms,
+        (about(1.0, 0.02),) * 2,
+        "{:.3f}, {:.3f}",
+        cases=_PIPELINES,
+    )
     yield Claim(
-        "calculon", "Calculon", "24 step times: mean difference", "agreement", lambda: (
-            100.0 * statistics.fmean(_errors("calculon", "step_time")),), (most(10.0),), "{:.1f} %",
+        "calculon",
+        "Calculon",
+        "24 step times: mean difference",
+        "agreement",
+        lambda: (100.0 * statistics.fmean(_errors("calculon", "step_time")),),
+        (most(10.0),),
+        "{:.1f} %",
         command="dse validate tests/published/calculon.csv",
-    )  # fmt: skip
+    )
     yield Claim(
-        "petaflops", "Megatron", "1T on 3,072 A100, ± 3 %; fitted", "502 PFLOP/s", _petaflops, (about(502.0, 0.03),),
-        "{:.0f}", command="dse validate tests/published/narayanan_2021.csv",
-    )  # fmt: skip
+        "petaflops",
+        "Megatron",
+        "1T on 3,072 A100, ± 3 %; fitted",
+        "502 PFLOP/s",
+        _petaflops,
+        (about(502.0, 0.03),),
+        "{:.0f}",
+        command="dse validate tests/published/narayanan_2021.csv",
+    )
     yield Claim(
-        "interleaving", "Megatron", "interleaving, batch 12, 60", "≥ 1.10", _interleaved, (least(1.10),) * 2,
-        "{:.2f}, {:.2f}", why="Ours falls below 10 % in large batches, whose bubble is small",
-    )  # fmt: skip
+        "interleaving",
+        "Megatron",
+        "interleaving, batch 12, 60",
+        "≥ 1.10",
+        _interleaved,
+        (least(1.10),) * 2,
+        "{:.2f}, {:.2f}",
+        why="Ours falls below 10 % in large batches, whose bubble is small",
+    )
     yield Claim(
-        "zero-volumes", "ZeRO", "bytes sent at stages 1, 2, 3 over 0", "1, 1, 1.5", _volumes,
-        (about(1.0, 0.01), about(1.0, 0.01), about(1.5, 0.01)), "{:.2f}, {:.2f}, {:.2f}", IDENTITY, cases=(_STAGES,),
-    )  # fmt: skip
+        "zero-volumes",
+        "ZeRO",
+        "bytes sent at stages 1, 2, 3 over 0",
+        "1, 1, 1.5",
+        _volumes,
+        (about(1.0, 0.01), about(1.0, 0.01), about(1.5, 0.01)),
+        "{:.2f}, {:.2f}, {:.2f}",
+        IDENTITY,
+        cases=(_STAGES,),
+    )
     yield Claim(
-        "zero-fits", "ZeRO", "13B on 64 V100: fits at stage 0, at 2", "0, 1", _fits, ((0.0, 0.0), (1.0, 1.0)),
-        "{:.0f}, {:.0f}", cases=(_STAGES,),
-    )  # fmt: skip
+        "zero-fits",
+        "ZeRO",
+        "13B on 64 V100: fits at stage 0, at 2",
+        "0, 1",
+        _fits,
+        ((0.0, 0.0), (1.0, 1.0)),
+        "{:.0f}, {:.0f}",
+        cases=(_STAGES,),
+    )
 
 
 def _of_clusters() -> Iterator[Claim]:
     published = [100.0 * share for *_, share in FRONTIER.values()]
     yield Claim(
-        "frontier-peak", "Frontier", "22B, 175B, 1T: best mapping, % of peak",
-        "{:.1f}, {:.1f}, {:.1f}".format(*published), lambda: [100.0 * frontier(model) for model in FRONTIER],
-        tuple(map(about, published)), "{:.1f}, {:.1f}, {:.1f}", why=_too_fast,
-    )  # fmt: skip
+        "frontier-peak",
+        "Frontier",
+        "22B, 175B, 1T: best mapping, % of peak",
+        "{:.1f}, {:.1f}, {:.1f}".format(*published),
+        lambda: [100.0 * frontier(model) for model in FRONTIER],
+        tuple(map(about, published)),
+        "{:.1f}, {:.1f}, {:.1f}",
+        why=_too_fast,
+    )
     yield Claim(
-        "frontier-partition", "Frontier", "partition over ZeRO++, ZeRO 3, ± 25 %", "1.71, –",
-        _partition, (about(1.71, 0.25), least(0.0)), "{:.2f}, {:.2f}",
+        "frontier-partition",
+        "Frontier",
+        "partition over ZeRO++, ZeRO 3, ± 25 %",
+        "1.71, –",
+        _partition,
+        (about(1.71, 0.25), least(0.0)),
+        "{:.2f}, {:.2f}",
         why="Their baseline is ZeRO++, of 20B; ours, of 18.4B, quantises in no time. Over ZeRO 3 the gain is as large",
-    )  # fmt: skip
+    )
     yield Claim(
-        "megascale", "MegaScale", "12,288 A100, MFU ± 2 points", "55.2 %", lambda: (100.0 * megascale()["all"],),
-        ((53.2, 57.2),), "{:.1f} %", cases=(MEGASCALE,),
-    )  # fmt: skip
+        "megascale",
+        "MegaScale",
+        "12,288 A100, MFU ± 2 points",
+        "55.2 %",
+        lambda: (100.0 * megascale()["all"],),
+        ((53.2, 57.2),),
+        "{:.1f} %",
+        cases=(MEGASCALE,),
+    )
     yield Claim(
-        "megascale-gain", "MegaScale", "over Megatron-LM, ± 0.07", "1.34", _megascale_gain, ((1.27, 1.41),), "{:.2f}",
-    )  # fmt: skip
+        "megascale-gain",
+        "MegaScale",
+        "over Megatron-LM, ± 0.07",
+        "1.34",
+        _megascale_gain,
+        ((1.27, 1.41),),
+        "{:.2f}",
+    )
     yield Claim(
-        "holmes", "Holmes", "time lost across slow links, pp over dp, span", "< 1", _holmes,
-        ((-0.01, 1.0),) * 2, "{:.2f}, {:.2f}", LAW,
-    )  # fmt: skip
+        "holmes",
+        "Holmes",
+        "time lost across slow links, pp over dp, span",
+        "< 1",
+        _holmes,
+        ((-0.01, 1.0),) * 2,
+        "{:.2f}, {:.2f}",
+        LAW,
+    )
     yield Claim(
-        "mixtral", "NeMo", "Mixtral-8x7B on 64 B200, tokens/s a GPU, ± 10 %", "15,457",
-        lambda: (float(_MIXTRAL.metrics().tokens_per_second_per_device),), (about(15457.0),), "{:,.0f}",
+        "mixtral",
+        "NeMo",
+        "Mixtral-8x7B on 64 B200, tokens/s a GPU, ± 10 %",
+        "15,457",
+        lambda: (float(_MIXTRAL.metrics().tokens_per_second_per_device),),
+        (about(15457.0),),
+        "{:,.0f}",
         cases=(_MIXTRAL,),
         why="NeMo 25.02 has no stack; that of a later release stands in",
-    )  # fmt: skip
+    )
 
 
 def _of_failures() -> Iterator[Claim]:
     yield Claim(
-        "datastates", "DataStates", "asynchronous checkpoints: stall, run", "≤ 48, ≤ 2.2", _datastates,
-        ((1.0, 48.0), (1.0, 2.2)), "{:.1f}, {:.2f}", LAW, cases=(_DATASTATES,),
-    )  # fmt: skip
+        "datastates",
+        "DataStates",
+        "asynchronous checkpoints: stall, run",
+        "≤ 48, ≤ 2.2",
+        _datastates,
+        ((1.0, 48.0), (1.0, 2.2)),
+        "{:.1f}, {:.2f}",
+        LAW,
+        cases=(_DATASTATES,),
+    )
     yield Claim(
-        "reft", "REFT", "best interval over √(2 C MTBF), ± 5 %", "1", _young, (about(1.0, 0.05),), "{:.3f}", IDENTITY,
+        "reft",
+        "REFT",
+        "best interval over √(2 C MTBF), ± 5 %",
+        "1",
+        _young,
+        (about(1.0, 0.05),),
+        "{:.3f}",
+        IDENTITY,
         cases=(_LLAMA,),
-    )  # fmt: skip
+    )
     yield Claim(
-        "c4-congestion", "C4", "congestion, 13 % of a step exposed", "15 %", _congested, (about(15.0),), "{:.1f} %",
-        SETTING, "Messages 2.15 times as long were chosen to give 15 %",
-    )  # fmt: skip
+        "c4-congestion",
+        "C4",
+        "congestion, 13 % of a step exposed",
+        "15 %",
+        _congested,
+        (about(15.0),),
+        "{:.1f} %",
+        SETTING,
+        "Messages 2.15 times as long were chosen to give 15 %",
+    )
     yield Claim("c4-detection", "C4", "faster detection: overhead of failures", "−30 %", None, (), word=NOT_CHECKED)
     yield Claim(
-        "governance", "Governance", "1T, 20 T tokens: FLOPs, ± 3 %", "1.2e26",
-        lambda: (float(_GOVERNED.metrics().run_flops),), (about(1.2e26, 0.03),), "{:.3g}", IDENTITY, cases=(_GOVERNED,),
-    )  # fmt: skip
+        "governance",
+        "Governance",
+        "1T, 20 T tokens: FLOPs, ± 3 %",
+        "1.2e26",
+        lambda: (float(_GOVERNED.metrics().run_flops),),
+        (about(1.2e26, 0.03),),
+        "{:.3g}",
+        IDENTITY,
+        cases=(_GOVERNED,),
+    )

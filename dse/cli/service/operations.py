@@ -66,8 +66,9 @@ class Operation:
         except pydantic.ValidationError as error:
             first = error.errors()[0]
             where = ".".join(map(str, first["loc"])) or "request"
-            raise InputError(f"{self.name}: {where}", str(first["input"])[:200], first["msg"],
-                             "see the schema of the request") from None  # fmt: skip
+            raise InputError(
+                f"{self.name}: {where}", str(first["input"])[:200], first["msg"], "see the schema of the request"
+            ) from None
         given = {name: getattr(checked, name) for name in checked.model_fields_set}
         refuse_files(given, self.name)
         written = {
@@ -158,23 +159,58 @@ _ALONE = {"shard": None, "workers": None, "scheduler": None, "chunk": None}
 OPERATIONS = {
     one.name: one
     for one in (
-        Operation("evaluate", evaluate.evaluate, "One training design: time, memory, energy, money, what bounds it, "
-                  "on what it depends.", _JSON | {"serving": False}),
-        Operation("serve", evaluate.evaluate, "Latency, throughput, memory and money of one serving design.",
-                  _JSON | {"serving": True}),
-        Operation("run", run.run, "Every design of a sweep: the best, how many can run, why others cannot.",
-                  _FILES | _ALONE, {"sweep": "toml"}),
-        Operation("search", search.search, "The best designs of a space too large to list, with a proof if asked.",
-                  _FILES | {"certificate": None}, {"specification": "toml"}),
-        Operation("decide", decide.decide, "Which of some designs is best under the uncertainty of predictions.",
-                  _JSON | {"measured": None}),
+        Operation(
+            "evaluate",
+            evaluate.evaluate,
+            "One training design: time, memory, energy, money, what bounds it, on what it depends.",
+            _JSON | {"serving": False},
+        ),
+        Operation(
+            "serve",
+            evaluate.evaluate,
+            "Latency, throughput, memory and money of one serving design.",
+            _JSON | {"serving": True},
+        ),
+        Operation(
+            "run",
+            run.run,
+            "Every design of a sweep: the best, how many can run, why others cannot.",
+            _FILES | _ALONE,
+            {"sweep": "toml"},
+        ),
+        Operation(
+            "search",
+            search.search,
+            "The best designs of a space too large to list, with a proof if asked.",
+            _FILES | {"certificate": None},
+            {"specification": "toml"},
+        ),
+        Operation(
+            "decide",
+            decide.decide,
+            "Which of some designs is best under the uncertainty of predictions.",
+            _JSON | {"measured": None},
+        ),
         Operation("plan", plan.plan, "The cheapest devices for a service or a training run.", _JSON),
-        Operation("predict", calibration.predict, "Predictions of rows of configurations, with intervals.",
-                  _JSON | {"output": Path("predicted.csv"), "columns": False, "force": True}, {"cases": "csv"}),
+        Operation(
+            "predict",
+            calibration.predict,
+            "Predictions of rows of configurations, with intervals.",
+            _JSON | {"output": Path("predicted.csv"), "columns": False, "force": True},
+            {"cases": "csv"},
+        ),
         Operation("names", names.names, "Leaves, metrics, axes, constraints, columns: unit and meaning.", _JSON),
-        Operation("catalog", catalog.list_names, "Names of accelerators, systems, workloads and stacks.",
-                  _JSON | {"folder": None}),
-        Operation("show", catalog.show_entry, "Values of an entry of the catalogue, with sources and confidence.",
-                  _JSON | {"folder": None}),
+        Operation(
+            "catalog",
+            catalog.list_names,
+            "Names of accelerators, systems, workloads and stacks.",
+            _JSON | {"folder": None},
+        ),
+        Operation(
+            "show",
+            catalog.show_entry,
+            "Values of an entry of the catalogue, with sources and confidence.",
+            _JSON | {"folder": None},
+        ),
     )
-}  # fmt: skip
+}

@@ -26,11 +26,13 @@ def server(worker: Worker) -> Server[Any]:
     """The server; its answers are those of a worker."""
     tools = [
         types.Tool(
-            name=operation.name, description=operation.about, input_schema=operation.request.model_json_schema(),
+            name=operation.name,
+            description=operation.about,
+            input_schema=operation.request.model_json_schema(),
             annotations=types.ToolAnnotations(read_only_hint=True, idempotent_hint=True, open_world_hint=False),
         )
         for operation in OPERATIONS.values()
-    ]  # fmt: skip
+    ]
 
     async def list_tools(context: Any, request: Any) -> types.ListToolsResult:
         return types.ListToolsResult(tools=tools)

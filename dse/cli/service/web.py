@@ -38,9 +38,13 @@ _STYLE = "body{font:1rem/1.5 system-ui;max-width:60rem;margin:2rem auto;padding:
 def application(workers: Workers, token: str = "") -> fastapi.FastAPI:
     """The application; its answers are those of workers, to requests with a token where there is one."""
     app = fastapi.FastAPI(
-        title="dse", version=dse.__version__, docs_url=None, redoc_url=None, on_shutdown=[workers.close],
+        title="dse",
+        version=dse.__version__,
+        docs_url=None,
+        redoc_url=None,
+        on_shutdown=[workers.close],
         description="Time, memory, energy and money of training and serving large language models.",
-    )  # fmt: skip
+    )
     app.add_middleware(TrustedHostMiddleware, allowed_hosts=list(HOSTS))
     app.middleware("http")(_Door(token))
     app.exception_handler(RequestValidationError)(_not_valid)
@@ -81,8 +85,14 @@ class _Door:
         if any(origin) and (origin[0] or origin[2]) not in HOSTS:
             return _problem(403, "Origin", request.headers["origin"], "programs of this machine", "call from there")
         if not self._admits(request):
-            return _problem(401, "Authorization", "no token, or another one", "Bearer TOKEN",
-                            "send the token of the server's start", {"WWW-Authenticate": "Bearer"})  # fmt: skip
+            return _problem(
+                401,
+                "Authorization",
+                "no token, or another one",
+                "Bearer TOKEN",
+                "send the token of the server's start",
+                {"WWW-Authenticate": "Bearer"},
+            )
         if request.method == "POST" and not (length.isascii() and length.isdigit()):
             return _problem(411, "Content-Length", "none", "a length in bytes", "send it")
         if len(length) > 9 or int(length or 0) > MOST_BYTES:
@@ -91,8 +101,14 @@ class _Door:
             try:
                 _check(await asyncio.wait_for(request.body(), READING), request.url.path.strip("/"))
             except TimeoutError:
-                return _problem(408, "body", f"less than {length} B in {READING:g} s", "all of it by then",
-                                "send it at once", {"Connection": "close"})  # fmt: skip
+                return _problem(
+                    408,
+                    "body",
+                    f"less than {length} B in {READING:g} s",
+                    "all of it by then",
+                    "send it at once",
+                    {"Connection": "close"},
+                )
             except InputError as error:
                 return _problem(422, error.where, error.got, error.allowed, error.fix)
         return await following(request)
@@ -110,15 +126,20 @@ def _check(body: bytes, where: str) -> None:
     except json.JSONDecodeError:  # said with its place by what follows, as is another type of content
         return
     except RecursionError:
-        raise InputError(f"{where}: body", "brackets nested too deep", f"at most {toml.DEEPEST} levels",
-                         "close brackets where they end") from None  # fmt: skip
+        raise InputError(
+            f"{where}: body",
+            "brackets nested too deep",
+            f"at most {toml.DEEPEST} levels",
+            "close brackets where they end",
+        ) from None
     except UnicodeDecodeError:
         raise InputError(f"{where}: body", "no UTF-8", "one JSON object", "send UTF-8") from None
     except ValueError as error:
         if isinstance(error, InputError):
             raise
-        raise InputError(f"{where}: body", "a number of thousands of digits", "whole numbers of at most 64 bits",
-                         "write it as 1e30") from None  # fmt: skip
+        raise InputError(
+            f"{where}: body", "a number of thousands of digits", "whole numbers of at most 64 bits", "write it as 1e30"
+        ) from None
 
 
 class TimedProtocol(H11Protocol):
@@ -172,8 +193,9 @@ def _page() -> str:
         needed = schema.get("required", [])
         fields = "".join(
             f"<dt>{html.escape(name)}{'' if name in needed else '?'}</dt>"
-            f"<dd>{html.escape(about.get('description', ''))}</dd>" for name, about in schema["properties"].items()
-        )  # fmt: skip
+            f"<dd>{html.escape(about.get('description', ''))}</dd>"
+            for name, about in schema["properties"].items()
+        )
         head = f"<h2><code>POST /{operation.name}</code></h2><p>{html.escape(operation.about)}</p>"
         parts.append(f"{head}<dl>{fields}</dl>")
     schema_link = 'Schemas: <a href="/openapi.json">/openapi.json</a>. Fields with ? may be left out.'

@@ -45,8 +45,12 @@ def answer(name: str, request: Mapping[str, Any]) -> dict[str, Any]:
     printed, noted, hidden = io.StringIO(), io.StringIO(), _Hidden(name)
     try:
         toml.check(request, name)
-        with tempfile.TemporaryDirectory() as folder, contextlib.chdir(folder), \
-                contextlib.redirect_stdout(printed), contextlib.redirect_stderr(noted):  # fmt: skip
+        with (
+            tempfile.TemporaryDirectory() as folder,
+            contextlib.chdir(folder),
+            contextlib.redirect_stdout(printed),
+            contextlib.redirect_stderr(noted),
+        ):
             hidden.folder = folder
             status = _run(name, request, Path(folder))
         document = labelled(name, request, json.loads(hidden(printed.getvalue())))
@@ -94,8 +98,9 @@ def _check_size(arguments: Mapping[str, Any]) -> None:
 
     grid, _ = plan(arguments["sweep"], arguments.get("keep"), any_option=arguments.get("any_option", False))
     if (designs := grid.n_designs) > MOST_DESIGNS:
-        raise InputError("run", f"{designs:.3g} designs", f"up to {MOST_DESIGNS:.0e}",
-                         "ask for fewer values, or run it with dse run")  # fmt: skip
+        raise InputError(
+            "run", f"{designs:.3g} designs", f"up to {MOST_DESIGNS:.0e}", "ask for fewer values, or run it with dse run"
+        )
 
 
 class Worker:

@@ -14,8 +14,14 @@ from dse.types import STATED_FOR_BOTH
 from dse.types.paths import leaves
 
 _FLAGS = (
-    "gated", "tied_embeddings", "learned_positions", "rotary", "relative_positions", "dropout", "local_layers",
-)  # fmt: skip
+    "gated",
+    "tied_embeddings",
+    "learned_positions",
+    "rotary",
+    "relative_positions",
+    "dropout",
+    "local_layers",
+)
 _TOKENS_A_STEP = 4194304  # of a workload that states no global batch
 
 
@@ -53,25 +59,31 @@ def _workload_defaults(entry: Entry) -> dict[str, Sourced]:
     _check_parts(entry, values)
     if heads % values["n_kv_heads"].value:
         raise InputError(
-            f"{shown(entry.path)}: n_kv_heads", f"{values['n_kv_heads'].value:g}", f"divisors of n_heads = {heads:g}",
+            f"{shown(entry.path)}: n_kv_heads",
+            f"{values['n_kv_heads'].value:g}",
+            f"divisors of n_heads = {heads:g}",
             "correct one of the two",
-        )  # fmt: skip
+        )
     return values
 
 
 def _check_parts(entry: Entry, values: dict[str, Sourced]) -> None:
     """That a part of a model is no more than what it is a part of."""
     for part, whole in (
-        ("experts.top_k", "experts.n_experts"), ("experts.first_dense", "n_layers"),
-        ("experts.group_limit", "experts.n_groups"), ("latent.rope_dim", "head_dim"),
+        ("experts.top_k", "experts.n_experts"),
+        ("experts.first_dense", "n_layers"),
+        ("experts.group_limit", "experts.n_groups"),
+        ("latent.rope_dim", "head_dim"),
         *((f"recurrent.{kind}_layers", "n_layers") for kind in ("attention", "recurrent", "ffn")),
-    ):  # fmt: skip
+    ):
         most = values[whole].value if whole in values else 1.0
         if part in values and values[part].value > most:
             raise InputError(
-                f"{shown(entry.path)}: {part}", f"{values[part].value:g}", f"at most {whole} = {most:g}",
+                f"{shown(entry.path)}: {part}",
+                f"{values[part].value:g}",
+                f"at most {whole} = {most:g}",
                 "correct one of the two",
-            )  # fmt: skip
+            )
 
 
 def _network_defaults(entry: Entry) -> dict[str, Sourced]:
@@ -105,8 +117,9 @@ def _accelerator_defaults(entry: Entry, folder: Folder) -> dict[str, Sourced]:
     power = _power_defaults(entry, family)
     own = {  # what a chip says of its kernels holds of those measured alone too
         f"kernels.{measured}": entry.values[f"kernels.{name}"]
-        for measured, name in STATED_FOR_BOTH.items() if f"kernels.{name}" in entry.values
-    }  # fmt: skip
+        for measured, name in STATED_FOR_BOTH.items()
+        if f"kernels.{name}" in entry.values
+    }
     return {"kernels.family": chosen} | device | kernels | own | node | power | entry.values
 
 

@@ -72,10 +72,16 @@ def _read(kind: str, path: Path, *stamp: int) -> Entry:
     file = parse(path)
     values = schema.read(kind, file, shown(path))
     return Entry(
-        kind=kind, slug=path.stem, name=file.get("name") or path.stem, aliases=tuple(file.get("aliases", ())),
-        note=file.get("note", ""), values=values, measured_sources=tuple(file.get("sources", ())),
-        nearest_sources=tuple(file.get("nearest", ())), path=path,
-    )  # fmt: skip
+        kind=kind,
+        slug=path.stem,
+        name=file.get("name") or path.stem,
+        aliases=tuple(file.get("aliases", ())),
+        note=file.get("note", ""),
+        values=values,
+        measured_sources=tuple(file.get("sources", ())),
+        nearest_sources=tuple(file.get("nearest", ())),
+        path=path,
+    )
 
 
 def reference(entry: Entry, field: str, folder: Folder = None, name: str | None = None) -> tuple[str, str]:

@@ -23,18 +23,29 @@ Values = dict[str, Any]
 
 #: Kind → record of its entries.
 RECORDS: dict[str, type] = {
-    "workload": types.Workload, "system": types.System, "accelerator": types.Accelerator, "network": types.Network,
-    "software": types.Software, "node": types.LogicNode, "memory": types.MemoryTechnology,
+    "workload": types.Workload,
+    "system": types.System,
+    "accelerator": types.Accelerator,
+    "network": types.Network,
+    "software": types.Software,
+    "node": types.LogicNode,
+    "memory": types.MemoryTechnology,
     "cost": types.Fab,
-}  # fmt: skip
+}
 
 #: Table of an entry's file → optional record of its workload, or network.
 _OF_WORKLOAD: dict[str, type] = {
-    "experts": types.Experts, "latent": types.Latent, "recurrent": types.Recurrent, "sparse": types.Sparse,
-}  # fmt: skip
+    "experts": types.Experts,
+    "latent": types.Latent,
+    "recurrent": types.Recurrent,
+    "sparse": types.Sparse,
+}
 _OF_NETWORK: dict[str, type] = {
-    "volumes": types.Volumes, "pods": types.Pods, "links": types.Links, "package": types.Package,
-}  # fmt: skip
+    "volumes": types.Volumes,
+    "pods": types.Pods,
+    "links": types.Links,
+    "package": types.Package,
+}
 
 #: Kernels file with the collectives of all networks and typical values of facilities.
 _LIBRARY = "generic"
@@ -109,12 +120,31 @@ def _software(found: Entry, folder: Folder, fine: bool) -> Values:
 #: Leaves of a stack that its ``level`` multiplies: slow-downs over isolated kernels, and times. Attention takes that of
 #: products with it.
 LEVELLED = frozenset(
-    ("matrix_slowdown", "elementwise_slowdown", "communication_slowdown", "host_time", "small_kernel_time",
-     "step_overhead", *(f"experts.{name}" for name in ("expert_kernel_time", "expert_time", "expert_host_time")),
-     *(f"engine.{name}" for name in (
-         "kernel_slowdown", "layer_time", "expert_layer_time", "cast_layer_time", "latent_layer_time",
-         "host_step_time", "sequence_time", "rank_time", "request_time", "small_message_time"))),
-)  # fmt: skip
+    (
+        "matrix_slowdown",
+        "elementwise_slowdown",
+        "communication_slowdown",
+        "host_time",
+        "small_kernel_time",
+        "step_overhead",
+        *(f"experts.{name}" for name in ("expert_kernel_time", "expert_time", "expert_host_time")),
+        *(
+            f"engine.{name}"
+            for name in (
+                "kernel_slowdown",
+                "layer_time",
+                "expert_layer_time",
+                "cast_layer_time",
+                "latent_layer_time",
+                "host_step_time",
+                "sequence_time",
+                "rank_time",
+                "request_time",
+                "small_message_time",
+            )
+        ),
+    ),
+)
 
 
 def levelled(found: Entry, values: Values, prefix: str = "") -> Values:
@@ -127,8 +157,9 @@ def _chip(found: Entry, folder: Folder) -> Values:
     """A chip; by default the base die has the node of the compute dies."""
     values = {
         path: found.value(f"chip.{path}", about.get("default"))
-        for path, about in leaves(types.Chip).items() if "." not in path
-    }  # fmt: skip
+        for path, about in leaves(types.Chip).items()
+        if "." not in path
+    }
     base = found.value("chip.base_node", found.value("chip.node"))
     for field, name in {"node": None, "base_node": base, "memory": None}.items():
         values |= within(field, _named(found, f"chip.{field}", folder, name=name))
@@ -155,9 +186,11 @@ def _system(found: Entry, folder: Folder, fine: bool) -> Values:
     file, per_node = shown(found.path), found.value(prefix + "devices_per_node")
     if alone and found.value("node.scale_up") == NO_NETWORK:
         raise InputError(
-            f"{file}: node.scale_up", "'none'", "a network",
+            f"{file}: node.scale_up",
+            "'none'",
+            "a network",
             f"the links of {found.slug} are not in the catalogue: name another system",
-        )  # fmt: skip
+        )
     device = found if alone else load(*reference(found, "accelerator", folder), folder)
     values = within("accelerator", _accelerator(device, folder, fine))
     for level in ("scale_up", "scale_out"):
@@ -171,20 +204,22 @@ def _system(found: Entry, folder: Folder, fine: bool) -> Values:
     if crowding is not None and not fine:  # isolated collectives are those of the host that was measured
         values |= {"scale_up.crowding": crowding}
     link = device.value("host_bandwidth", types.HOST.bandwidth)
-    return values | _facility(found, prefix, device, folder) | {
-        "scale_up.domain": per_node,
-        "host.capacity": found.value(f"{prefix}host_memory", types.HOST.capacity),
-        "host.bandwidth": found.value(f"{prefix}host_bandwidth", link),
-        "n_devices": per_node,
-    }  # fmt: skip
+    return (
+        values
+        | _facility(found, prefix, device, folder)
+        | {
+            "scale_up.domain": per_node,
+            "host.capacity": found.value(f"{prefix}host_memory", types.HOST.capacity),
+            "host.bandwidth": found.value(f"{prefix}host_bandwidth", link),
+            "n_devices": per_node,
+        }
+    )
 
 
 def check_between(network: Values, where: str, name: str) -> None:
     """Checks that a network can join domains; InputError for links without a switch and packages."""
     if any(path.startswith(("links.", "package.")) for path in network):
-        raise InputError(
-            where, repr(name), "a network that joins domains", "name links without a switch as scale_up"
-        )
+        raise InputError(where, repr(name), "a network that joins domains", "name links without a switch as scale_up")
 
 
 def _facility(found: Entry, prefix: str, device: Entry, folder: Folder) -> Values:
@@ -196,25 +231,30 @@ def _facility(found: Entry, prefix: str, device: Entry, folder: Folder) -> Value
 
     share = stated("host_power_share") * device.value("chip.power_budget", device.value("power.tdp"))
     slowdown = found.value(f"{prefix}host_slowdown", device.value("node.host_slowdown"))
-    return {"host_power": found.value(f"{prefix}host_power", device.value("node.host_power", share)),
-            "pue": stated("pue")} | ({} if slowdown is None else {"host_slowdown": slowdown})  # fmt: skip
+    return {
+        "host_power": found.value(f"{prefix}host_power", device.value("node.host_power", share)),
+        "pue": stated("pue"),
+    } | ({} if slowdown is None else {"host_slowdown": slowdown})
 
 
 def made_of(device: Entry, folder: Folder = None) -> Values:
     """Dies and price of an accelerator: path in :class:`dse.types.Made` → value; dies only if a process is stated."""
     values = {
         path: device.value(f"made.{path}", about["default"])
-        for path, about in leaves(types.Made).items() if "." not in path
-    }  # fmt: skip
+        for path, about in leaves(types.Made).items()
+        if "." not in path
+    }
     named = device.value("made.node")
     stated = {"price": "price"} | ({"chiplets": "compute_dies", "logic_area": "die_area"} if named else {})
     own = {path: device.value(f"made.{path}", device.value(field, values[path])) for path, field in stated.items()}
     nodes = {"process": "made.node", "base_process": "made.base_node"}
     processes = {
         f"{record}.{path}": load(*reference(device, field, folder), folder).value(path, about["default"])
-        if device.value(field) is not None else about["default"]
-        for record, field in nodes.items() for path, about in leaves(types.Process).items()
-    }  # fmt: skip
+        if device.value(field) is not None
+        else about["default"]
+        for record, field in nodes.items()
+        for path, about in leaves(types.Process).items()
+    }
     return values | own | processes
 
 
@@ -227,6 +267,9 @@ def _named(by: Entry, field: str, folder: Folder, fine: bool = False, name: str 
 
 
 _FILLED: dict[str, Callable[[Entry, Folder, bool], Values]] = {
-    "accelerator": _accelerator, "network": _network, "system": _system, "workload": _workload,
+    "accelerator": _accelerator,
+    "network": _network,
+    "system": _system,
+    "workload": _workload,
     "software": _software,
-}  # fmt: skip
+}

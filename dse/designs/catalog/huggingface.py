@@ -172,10 +172,13 @@ def workload(config: Config, where: str = "config.json") -> dict[str, int | floa
     kept = [name for name in _KEYS if name in found and name != "window"]
     shape: dict[str, int | float | bool | str] = {name: found[name] for name in kept}
     shape |= {
-        "gated": family.gated, "tied_embeddings": _tied(config, family, where), "rotary": positions == "rotary",
-        "learned_positions": positions == "learned", "dropout": _drops(config),
+        "gated": family.gated,
+        "tied_embeddings": _tied(config, family, where),
+        "rotary": positions == "rotary",
+        "learned_positions": positions == "learned",
+        "dropout": _drops(config),
         "seq_len": _trained_length(config, found),
-    }  # fmt: skip
+    }
     return shape | _window(config, family, found) | tables
 
 
@@ -275,9 +278,11 @@ def _check_heads(found: Mapping[str, int], where: str) -> None:
     heads, groups = found["n_heads"], found.get("n_kv_heads", 1)
     if heads % groups:
         raise InputError(
-            f"{where}: num_key_value_heads", str(groups), f"divisors of num_attention_heads = {heads}",
+            f"{where}: num_key_value_heads",
+            str(groups),
+            f"divisors of num_attention_heads = {heads}",
             "correct one of the two",
-        )  # fmt: skip
+        )
     if "head_dim" not in found and found["hidden"] % heads:
         raise InputError(
             f"{where}: hidden_size", str(found["hidden"]), f"multiples of num_attention_heads = {heads}", "add head_dim"

@@ -16,9 +16,15 @@ HYBRID_KEYS = ("linear_conv_kernel_dim",)
 
 #: Kinds of blocks of Nemotron-H, by letter and by name.
 _BLOCKS = {
-    "M": "mamba", "*": "attention", "-": "mlp", "E": "moe", "mamba": "mamba", "attention": "attention", "mlp": "mlp",
+    "M": "mamba",
+    "*": "attention",
+    "-": "mlp",
+    "E": "moe",
+    "mamba": "mamba",
+    "attention": "attention",
+    "mlp": "mlp",
     "moe": "moe",
-}  # fmt: skip
+}
 
 #: Fields of a workload file, dotted → value; a text has its unit.
 HybridFields = dict[str, int | float | bool | str]
@@ -48,13 +54,17 @@ def _delta(config: Config, layers: int, where: str) -> HybridFields:
     heads, width = (needed(config, (f"linear_{key}",), where) for key in ("num_value_heads", "value_head_dim"))
     return {
         "n_layers": layers,
-        "recurrent.attention_layers": attends, "recurrent.recurrent_layers": layers - attends,
+        "recurrent.attention_layers": attends,
+        "recurrent.recurrent_layers": layers - attends,
         "recurrent.ffn_layers": layers,
-        "recurrent.state_heads": heads, "recurrent.state_key_heads": needed(config, ("linear_num_key_heads",), where),
-        "recurrent.state_key_dim": needed(config, ("linear_key_head_dim",), where), "recurrent.state_value_dim": width,
+        "recurrent.state_heads": heads,
+        "recurrent.state_key_heads": needed(config, ("linear_num_key_heads",), where),
+        "recurrent.state_key_dim": needed(config, ("linear_key_head_dim",), where),
+        "recurrent.state_value_dim": width,
         "recurrent.state_gates": heads * width + 2 * heads,  # of the output, decay and learning rate
-        "recurrent.convolution": needed(config, ("linear_conv_kernel_dim",), where), "recurrent.output_gate": True,
-    }  # fmt: skip
+        "recurrent.convolution": needed(config, ("linear_conv_kernel_dim",), where),
+        "recurrent.output_gate": True,
+    }
 
 
 def _mamba(config: Config, layers: int, where: str) -> HybridFields:
@@ -74,11 +84,14 @@ def _mamba(config: Config, layers: int, where: str) -> HybridFields:
     return {
         # A mixture of experts is in every block here: blocks of one part are joined.
         "n_layers": counts["moe"] or layers,
-        "recurrent.attention_layers": counts["attention"], "recurrent.recurrent_layers": counts["mamba"],
+        "recurrent.attention_layers": counts["attention"],
+        "recurrent.recurrent_layers": counts["mamba"],
         "recurrent.ffn_layers": counts["moe"] or counts["mlp"],
-        "recurrent.state_heads": heads, "recurrent.state_key_heads": needed(config, ("n_groups",), where),
-        "recurrent.state_key_dim": needed(config, ("ssm_state_size",), where), "recurrent.state_value_dim": width,
+        "recurrent.state_heads": heads,
+        "recurrent.state_key_heads": needed(config, ("n_groups",), where),
+        "recurrent.state_key_dim": needed(config, ("ssm_state_size",), where),
+        "recurrent.state_value_dim": width,
         "recurrent.state_gates": heads * width + heads,  # of the output, steps
         "recurrent.convolution": needed(config, ("conv_kernel",), where),
         "recurrent.state_bytes": "4 B" if wide else "2 B",
-    }  # fmt: skip
+    }

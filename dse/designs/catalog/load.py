@@ -17,10 +17,17 @@ from dse.io.files import shipped
 
 #: Kind → its folder in a catalogue.
 FOLDERS = {
-    "accelerator": "accelerators", "network": "networks", "system": "systems", "software": "software",
-    "workload": "workloads", "kernels": "kernels", "node": "nodes", "memory": "memories",
-    "architecture": "architectures", "cost": "cost",
-}  # fmt: skip
+    "accelerator": "accelerators",
+    "network": "networks",
+    "system": "systems",
+    "software": "software",
+    "workload": "workloads",
+    "kernels": "kernels",
+    "node": "nodes",
+    "memory": "memories",
+    "architecture": "architectures",
+    "cost": "cost",
+}
 
 #: Nanoseconds after which the change time of a folder distinguishes listings: clocks of file systems are coarse.
 _SETTLED = 100_000_000
@@ -49,9 +56,11 @@ def expect_entries(folder: Folder = None) -> None:
     for root in roots(folder)[:-1]:
         if not any(_slugs(root / name) for name in FOLDERS.values()):
             raise InputError(
-                "catalogue folder", f"{root}, which has no entries", f"TOML files in {'/, '.join(FOLDERS.values())}/",
+                "catalogue folder",
+                f"{root}, which has no entries",
+                f"TOML files in {'/, '.join(FOLDERS.values())}/",
                 "name the folder above these, or move the files into the one of their kind",
-            )  # fmt: skip
+            )
 
 
 def paths(kind: str, folder: Folder = None) -> dict[str, Path]:
@@ -104,8 +113,9 @@ def plain(name: str) -> str:
 #: What checkpoints of one shape add to its name: how they were tuned, when (MMDD or YYMM), and their format.
 _OF_CHECKPOINTS = re.compile(
     r"-(instruct|thinking|chat|base|it|hf|v0\.\d|(0\d|1[0-2])[0-3]\d|2\d(0\d|1[0-2])|bf16|fp8|nvfp4|mxfp4|awq|gptq)"
-    r"(?=-|$)", re.IGNORECASE
-)  # fmt: skip
+    r"(?=-|$)",
+    re.IGNORECASE,
+)
 
 
 def find(kind: str, name: str, folder: Folder = None) -> str | None:

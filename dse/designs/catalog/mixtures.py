@@ -34,8 +34,10 @@ _EXPERTS = ("n_routed_experts", "num_experts", "num_local_experts")
 _TOP_K = ("num_experts_per_tok", "experts_per_token")
 _SHARED_COUNT = ("n_shared_experts", "num_shared_experts")
 _SHARED_WIDTH = (
-    "shared_expert_intermediate_size", "shared_intermediate_size", "moe_shared_expert_intermediate_size",
-)  # fmt: skip
+    "shared_expert_intermediate_size",
+    "shared_intermediate_size",
+    "moe_shared_expert_intermediate_size",
+)
 _FIRST = ("first_k_dense_replace", "num_dense_layers")
 _EVERY = ("decoder_sparse_step", "interleave_moe_layer_step", "moe_layer_freq")
 _FURTHER = ("num_nextn_predict_layers", "num_mtp_modules")
@@ -92,9 +94,11 @@ def _experts(config: Config, mixture: MixtureShape, where: str) -> Fields:
     count, top_k = needed(config, _EXPERTS, where), needed(config, _TOP_K, where)
     if top_k > count:
         raise InputError(
-            f"{where}: {key_of(config, _TOP_K)}", str(top_k), f"at most {key_of(config, _EXPERTS)} = {count}",
+            f"{where}: {key_of(config, _TOP_K)}",
+            str(top_k),
+            f"at most {key_of(config, _EXPERTS)} = {count}",
             "correct one of the two",
-        )  # fmt: skip
+        )
     width = needed(config, (mixture.width,), where)
     shared = width if mixture.one_shared else _shared(config, width, where)
     found = {"experts.n_experts": count, "experts.top_k": top_k, "experts.expert_ffn": width}
@@ -150,9 +154,7 @@ def _in_turns(config: Config, first: int, every: int, layers: int, where: str) -
     """No dense layers in front, where one layer in ``every`` has experts, and all that is listed agrees."""
     listed = config.get("moe_layers")
     if first:
-        raise InputError(
-            f"{where}: {key_of(config, _EVERY)}", str(every), "1 with leading dense layers", NOT_YET
-        )
+        raise InputError(f"{where}: {key_of(config, _EVERY)}", str(every), "1 with leading dense layers", NOT_YET)
     if layers % every or (listed is not None and listed != list(range(every - 1, layers, every))):
         key = "moe_layers" if listed is not None else key_of(config, _EVERY)
         got = _short(listed) if listed is not None else str(every)

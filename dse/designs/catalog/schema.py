@@ -39,7 +39,8 @@ _HEADERS = {
 def _leaves(record: type, *names: str) -> dict[str, Parser]:
     """The leaves of a record itself: all, or those named."""
     return {
-        name: ChoiceField(about["enum"], about["long_name"]) if "enum" in about
+        name: ChoiceField(about["enum"], about["long_name"])
+        if "enum" in about
         else NumberField(about["units"], about["bounds"], about["long_name"], about.get("default"))
         for name, about in paths.leaves(record).items()
         if "." not in name and (not names or name in names)
@@ -96,12 +97,19 @@ AT_REST = ("uncore", "leakage", "control")
 
 _AREA, _TDP, _CLOCK = ("m^2", POSITIVE), ("W", POSITIVE), ("Hz", POSITIVE)
 _NUMBERS = _numbers(
-    devices_per_node=("1", POSITIVE), devices_per_host=("1", COUNT), scale_up_bandwidth=("B/s", POSITIVE),
+    devices_per_node=("1", POSITIVE),
+    devices_per_host=("1", COUNT),
+    scale_up_bandwidth=("B/s", POSITIVE),
     scale_out_bandwidth=("B/s", POSITIVE),
 )
 _HOST = _numbers(
-    host_memory="B", host_bandwidth="B/s", host_power="W", host_power_share="1", pue=("1", Bounds(low=1.0)),
-    crowding="1", host_slowdown=("1", POSITIVE),
+    host_memory="B",
+    host_bandwidth="B/s",
+    host_power="W",
+    host_power_share="1",
+    pue=("1", Bounds(low=1.0)),
+    crowding="1",
+    host_slowdown=("1", POSITIVE),
 )
 _YEAR = _numbers(year=("1", Bounds(low=1990.0, whole=True)))
 _NODE = TableField(_texts("scale_up", "scale_out", "software", "engine", "tool") | _YEAR | _HOST | _NUMBERS)
@@ -182,19 +190,29 @@ _ACCELERATOR = TableField(
 #: What it leaves out itself is that of the ``family`` it names. ``alone`` is what collectives of every network share.
 #: ``power`` holds energies, and power at rest in shares of the power limit as sold, leakage of accelerators that state
 #: their transistors by these.
-_KERNELS = TableField(_texts("family", "vendor") | _leaves(types.Kernels) | {
-    "device": TableField(_numbers(
-        vector_share=("1", POSITIVE), cores=("1", POSITIVE), cache=("B", POSITIVE), tdp=_TDP, clock=_CLOCK,
-    )),
-    "node": _NODE,
-    "fine": TableField(_leaves(types.FineKernels)),
-    "attention": TableField(_leaves(types.AttentionKernels)),
-    "power": TableField(
-        _without(_POWER, *AT_REST, "tdp", "nominal_clock", "clock", "limit", "feed")
-        | _numbers(transistor_leakage="W", **{f"{name}_share": ("1", SHARE) for name in AT_REST})
-    ),
-    "alone": TableField(_COLLECTIVE_KERNELS),
-})  # fmt: skip
+_KERNELS = TableField(
+    _texts("family", "vendor")
+    | _leaves(types.Kernels)
+    | {
+        "device": TableField(
+            _numbers(
+                vector_share=("1", POSITIVE),
+                cores=("1", POSITIVE),
+                cache=("B", POSITIVE),
+                tdp=_TDP,
+                clock=_CLOCK,
+            )
+        ),
+        "node": _NODE,
+        "fine": TableField(_leaves(types.FineKernels)),
+        "attention": TableField(_leaves(types.AttentionKernels)),
+        "power": TableField(
+            _without(_POWER, *AT_REST, "tdp", "nominal_clock", "clock", "limit", "feed")
+            | _numbers(transistor_leakage="W", **{f"{name}_share": ("1", SHARE) for name in AT_REST})
+        ),
+        "alone": TableField(_COLLECTIVE_KERNELS),
+    }
+)
 
 
 def _some_domain(values: dict[str, Sourced], where: str) -> None:
@@ -227,7 +245,7 @@ _NETWORK = TableField(
 _SYSTEM = TableField(
     _texts("accelerator", "scale_up", "scale_out", "software", "engine", "tool", "topology") | _YEAR | _HOST | _NUMBERS,
     needs=("accelerator", "scale_up", "scale_out", "devices_per_node"),
-)  # fmt: skip
+)
 
 #: Options of a mapping that a stack's file states for mappings that leave them open.
 LEFT_OPEN = ("zero_stage", "sequence_parallel", "overlap_dp", "overlap_tp")
@@ -274,14 +292,25 @@ _CALIBRATED = {
 #: where stacks of the same tools are for others. ``released`` is its year and month: of engines, others near it are
 #: like it. ``level`` multiplies all its times and slow-downs: what runs of one's own show beyond the other values.
 _SOFTWARE = TableField(
-    _texts("family", "lineage") | {"released": value.month} | _leaves(types.Software)
-    | _numbers(residual="1", level=("1", POSITIVE), spills=("1", YES_OR_NO), flash_published=("1", POSITIVE),
-               overlap_dp_from_stage=("1", Bounds(high=3.0, whole=True)))
-    | {"selective": ChoiceField(types.Recompute)} | dict.fromkeys(("vendors", "tools", "chips"), value.texts)
-    | _CAPABILITIES | _EXPERT_KERNELS | _ENGINE
-    | _CALIBRATED | _leaves(types.Mapping, *LEFT_OPEN),
+    _texts("family", "lineage")
+    | {"released": value.month}
+    | _leaves(types.Software)
+    | _numbers(
+        residual="1",
+        level=("1", POSITIVE),
+        spills=("1", YES_OR_NO),
+        flash_published=("1", POSITIVE),
+        overlap_dp_from_stage=("1", Bounds(high=3.0, whole=True)),
+    )
+    | {"selective": ChoiceField(types.Recompute)}
+    | dict.fromkeys(("vendors", "tools", "chips"), value.texts)
+    | _CAPABILITIES
+    | _EXPERT_KERNELS
+    | _ENGINE
+    | _CALIBRATED
+    | _leaves(types.Mapping, *LEFT_OPEN),
     needs=_stated(types.Software),
-)  # fmt: skip
+)
 
 #: A decoder transformer: dense, or with ``experts``; ``active_published`` are the parameters that a token meets.
 _MODEL = TableField(
@@ -301,24 +330,34 @@ _MODEL = TableField(
 
 #: Operations whose energies a node may tell.
 OPERATIONS = (
-    "int8_add", "int32_add", "int8_multiply", "int32_multiply", "fp16_multiply", "fp32_multiply",
-    "sram_8kb", "sram_32kb", "sram_1mb", "memory_low", "memory_high",
-)  # fmt: skip
+    "int8_add",
+    "int32_add",
+    "int8_multiply",
+    "int32_multiply",
+    "fp16_multiply",
+    "fp32_multiply",
+    "sram_8kb",
+    "sram_32kb",
+    "sram_1mb",
+    "memory_low",
+    "memory_high",
+)
 
 #: A process of logic. ``delay`` is that of a gate over N7's at iso power, as claimed, ``operations`` are energies of an
 #: operation and of 64 bits read, as published; the model uses neither.
 _LOGIC_NODE = TableField(
-    _leaves(types.LogicNode) | _texts("foundry", "status")
+    _leaves(types.LogicNode)
+    | _texts("foundry", "status")
     | _numbers(year="1", supply=("V", POSITIVE), delay="1")
     | {"operations": TableField(_numbers(**dict.fromkeys(OPERATIONS, "J")))},
     needs=_stated(types.LogicNode),
-)  # fmt: skip
+)
 
 #: A memory by its unit (stack, device, DIMM, drive).
 _MEMORY = TableField(
     _leaves(types.MemoryTechnology) | _texts("family", "status", "unit") | _numbers(year="1"),
     needs=_stated(types.MemoryTechnology),
-)  # fmt: skip
+)
 
 #: Shares and constants that the chips of an architecture have in common: all leaves but a chip's own.
 _SHARED = _without(
@@ -332,19 +371,31 @@ COST_NODES = ("3nm", "5nm", "7nm", "10nm", "12nm", "14nm", "20nm", "28nm", "40nm
 #: The parameters of a cost model: all of them, with the processes that it prices.
 _COST = TableField(
     _leaves(types.Fab)
-    | {packaging.name: TableField(_leaves(types.Assembly), needs=tuple(paths.leaves(types.Assembly)))
-       for packaging in types.Packaging}
-    | {"nodes": TableField({name: TableField(_leaves(types.Process), needs=("wafer_price", "defect_density"))
-                       for name in COST_NODES})},
+    | {
+        packaging.name: TableField(_leaves(types.Assembly), needs=tuple(paths.leaves(types.Assembly)))
+        for packaging in types.Packaging
+    }
+    | {
+        "nodes": TableField(
+            {name: TableField(_leaves(types.Process), needs=("wafer_price", "defect_density")) for name in COST_NODES}
+        )
+    },
     needs=tuple(name for name in paths.leaves(types.Fab) if "." not in name),
-)  # fmt: skip
+)
 
 #: Kind → what its files may hold.
 SCHEMAS = {
-    "accelerator": _ACCELERATOR, "network": _NETWORK, "system": _SYSTEM, "software": _SOFTWARE, "workload": _MODEL,
-    "kernels": _KERNELS, "node": _LOGIC_NODE, "memory": _MEMORY, "architecture": _ARCHITECTURE,
+    "accelerator": _ACCELERATOR,
+    "network": _NETWORK,
+    "system": _SYSTEM,
+    "software": _SOFTWARE,
+    "workload": _MODEL,
+    "kernels": _KERNELS,
+    "node": _LOGIC_NODE,
+    "memory": _MEMORY,
+    "architecture": _ARCHITECTURE,
     "cost": _COST,
-}  # fmt: skip
+}
 
 
 # --- reading ----------------------------------------------------------------------------------------------

@@ -56,7 +56,10 @@ def unverified(kind: str, name: str, folder: Folder = None) -> list[UnverifiedCo
         One record per constant: entry, field, text, confidence, source.
 
     >>> {constant.confidence for constant in unverified("workload", "gpt-3-175b")} <= {
-    ...     "estimate", "memory-unverified", "default"}
+    ...     "estimate",
+    ...     "memory-unverified",
+    ...     "default",
+    ... }
     True
     """
     return unverified_of(entry(kind, name, folder=folder), folder)

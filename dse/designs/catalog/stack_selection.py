@@ -66,9 +66,13 @@ class Stack(NamedTuple):
 
 
 def default_software(
-    system_name: str, where: str = "system", folder: Folder = None, serving: bool = False, workload: str = "",
+    system_name: str,
+    where: str = "system",
+    folder: Folder = None,
+    serving: bool = False,
+    workload: str = "",
     tool: str = "",
-) -> str:  # fmt: skip
+) -> str:
     """Slug of the stack of a design that names none, by the rule of this module.
 
     A system, or an accelerator, whose file names a stack (``software``, ``engine``) has that one, unless it states
@@ -150,9 +154,12 @@ def _selected(chip: Chip, mixture: bool, serving: bool, tool: str, date: float, 
             _engine_evidence(stack, chip) if serving else _evidence(stack, chip, mixture),
             min(tools.index(name) for name in stack.tools if name in tools),
             chip.slug not in {row.slug for row in rows},
-            late, stack.released if late else math.inf if math.isnan(stack.released) else -stack.released,
-            min((_distance(row, chip) for row in rows), default=math.inf), not stack.shipped, stack.slug,
-        )  # fmt: skip
+            late,
+            stack.released if late else math.inf if math.isnan(stack.released) else -stack.released,
+            min((_distance(row, chip) for row in rows), default=math.inf),
+            not stack.shipped,
+            stack.slug,
+        )
 
     return min(offered, key=order)
 
@@ -239,14 +246,20 @@ def _stacks_of(_state: object, folder: Folder) -> tuple[Stack, ...]:
         lineages.setdefault(str(found.value("lineage", found.slug)), set()).update(vendors)
     return tuple(
         Stack(
-            found.slug, tuple(found.value("tools")), _years(str(found.value("released", ""))),
-            tuple(map(plain, found.value("vendors", ()))), tuple(found.value("chips", ())),
-            tuple(lineages[str(found.value("lineage", found.slug))]), found.states("engine"),
-            (catalog_root() / "software" / f"{found.slug}.toml").exists(), rows[found.slug],
+            found.slug,
+            tuple(found.value("tools")),
+            _years(str(found.value("released", ""))),
+            tuple(map(plain, found.value("vendors", ()))),
+            tuple(found.value("chips", ())),
+            tuple(lineages[str(found.value("lineage", found.slug))]),
+            found.states("engine"),
+            (catalog_root() / "software" / f"{found.slug}.toml").exists(),
+            rows[found.slug],
             _chips(found, "calibrated.mixtures", folder),
         )
-        for found in entries if found.value("tools")
-    )  # fmt: skip
+        for found in entries
+        if found.value("tools")
+    )
 
 
 def _readable(slug: str, folder: Folder) -> Entry | None:

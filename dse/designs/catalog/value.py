@@ -63,9 +63,13 @@ def sourced(raw: Any, parse: Parser, where: str, source: str, confidence: str) -
         raise InputError(where, "no value", "{ value, source, confidence, spread }", "add value = …")
     value, units = parse(given["value"], where)
     return Sourced(
-        value, units, str(given["value"]), str(given.get("source") or source),
-        checked_confidence(given.get("confidence") or confidence, where), _spread(given, where),
-    )  # fmt: skip
+        value,
+        units,
+        str(given["value"]),
+        str(given.get("source") or source),
+        checked_confidence(given.get("confidence") or confidence, where),
+        _spread(given, where),
+    )
 
 
 def checked_confidence(given: Any, where: str) -> str:

@@ -53,9 +53,11 @@ class ScalarFunction:
     """
 
     def __init__(
-        self, function: Callable[..., tuple[Any, Any]], made_from: str | None,
+        self,
+        function: Callable[..., tuple[Any, Any]],
+        made_from: str | None,
         traced: Callable[[Any], tuple[Equations, Any, Any]] | None = None,
-    ) -> None:  # fmt: skip
+    ) -> None:
         self._function, self._made_from, self._trace = function, made_from, traced or self._traced
         self._is_single = traced is not None
         self._known: dict[Hashable, Operations | None] = {}

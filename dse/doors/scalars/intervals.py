@@ -209,8 +209,21 @@ def select(which: Pair, *cases: Pair) -> Pair:
 
 #: Operation → its rule.
 RULES: dict[str, Callable[..., Pair]] = {
-    "sub": _subtract, "mul": _multiply, "div": _divide, "neg": lambda x: (-x[1], -x[0]), "abs": magnitude,
-    "square": _square, "pow": _power,
-    "lt": _less, "le": _less_equal, "gt": lambda x, y: _less(y, x), "ge": lambda x, y: _less_equal(y, x),
-    "eq": _equal, "ne": lambda x, y: _not(_equal(x, y)), "not": _not, "and": _and, "or": _or, "select_n": select,
-}  # fmt: skip
+    "sub": _subtract,
+    "mul": _multiply,
+    "div": _divide,
+    "neg": lambda x: (-x[1], -x[0]),
+    "abs": magnitude,
+    "square": _square,
+    "pow": _power,
+    "lt": _less,
+    "le": _less_equal,
+    "gt": lambda x, y: _less(y, x),
+    "ge": lambda x, y: _less_equal(y, x),
+    "eq": _equal,
+    "ne": lambda x, y: _not(_equal(x, y)),
+    "not": _not,
+    "and": _and,
+    "or": _or,
+    "select_n": select,
+}

@@ -13,6 +13,7 @@ import numpy as np
 if TYPE_CHECKING:
     from dse.doors.equations import Equation, Equations
 
+
 class UnknownPrimitiveError(NotImplementedError):
     """A primitive of JAX that is none of the operations here; its name is the argument."""
 
@@ -255,17 +256,51 @@ def _round(method: int, value: Any) -> Any:
 #: Primitive without parameters that matter → what computes it; its slopes are in :mod:`dse.doors.scalars.slopes`. JAX
 #: before 0.12 composes ``log2`` and ``one_minus_square`` of others.
 PLAIN: dict[str, Callable[..., Any]] = {
-    "add": operator.add, "add_any": operator.add, "sub": operator.sub, "mul": operator.mul, "div": _divide,
-    "neg": operator.neg, "max": np.maximum, "min": np.minimum, "abs": np.abs, "sign": np.sign, "sqrt": np.sqrt,
-    "exp": np.exp, "exp2": np.exp2, "log": np.log, "log2": np.log2, "log1p": np.log1p, "expm1": np.expm1,
-    "tanh": np.tanh, "pow": np.power, "square": np.square, "one_minus_square": _one_minus_square,
-    "floor": np.floor, "ceil": np.ceil, "rem": np.fmod, "clamp": _clamp,
-    "eq": operator.eq, "ne": operator.ne, "lt": operator.lt, "le": operator.le, "gt": operator.gt, "ge": operator.ge,
-    "and": np.bitwise_and, "or": np.bitwise_or, "xor": np.bitwise_xor, "not": np.invert, "is_finite": np.isfinite,
-    "select_n": _select, "stop_gradient": lambda value: value, "copy": lambda value: value,
-}  # fmt: skip
+    "add": operator.add,
+    "add_any": operator.add,
+    "sub": operator.sub,
+    "mul": operator.mul,
+    "div": _divide,
+    "neg": operator.neg,
+    "max": np.maximum,
+    "min": np.minimum,
+    "abs": np.abs,
+    "sign": np.sign,
+    "sqrt": np.sqrt,
+    "exp": np.exp,
+    "exp2": np.exp2,
+    "log": np.log,
+    "log2": np.log2,
+    "log1p": np.log1p,
+    "expm1": np.expm1,
+    "tanh": np.tanh,
+    "pow": np.power,
+    "square": np.square,
+    "one_minus_square": _one_minus_square,
+    "floor": np.floor,
+    "ceil": np.ceil,
+    "rem": np.fmod,
+    "clamp": _clamp,
+    "eq": operator.eq,
+    "ne": operator.ne,
+    "lt": operator.lt,
+    "le": operator.le,
+    "gt": operator.gt,
+    "ge": operator.ge,
+    "and": np.bitwise_and,
+    "or": np.bitwise_or,
+    "xor": np.bitwise_xor,
+    "not": np.invert,
+    "is_finite": np.isfinite,
+    "select_n": _select,
+    "stop_gradient": lambda value: value,
+    "copy": lambda value: value,
+}
 
 #: Primitive → what computes it from its parameters and its inputs.
 WITH_PARAMETERS: dict[str, Callable[..., Any]] = {
-    "convert_element_type": _convert, "bitcast_convert_type": _bitcast, "integer_pow": integer_power, "round": _round,
-}  # fmt: skip
+    "convert_element_type": _convert,
+    "bitcast_convert_type": _bitcast,
+    "integer_pow": integer_power,
+    "round": _round,
+}

@@ -55,9 +55,11 @@ def gradient(found: Operations, by: Sequence[int]) -> Callable[[Sequence[Any]], 
 
 
 def backward_steps(
-    found: Operations, by: Sequence[int], target: int,
+    found: Operations,
+    by: Sequence[int],
+    target: int,
     rules_of_operation: Callable[[str, tuple[Any, ...], int], Sequence[Rule | None]],
-) -> list[Step]:  # fmt: skip
+) -> list[Step]:
     """The operations between inputs ``by`` and what is differentiated, last first.
 
     ``rules_of_operation``: name, parameters and number of inputs → the rule of each input, None where it has no slope.

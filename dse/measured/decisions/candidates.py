@@ -86,8 +86,9 @@ def offered(
     runs = _distinct([*runs, *further])[:_RUNS]
     both = posterior([*choices, *runs], metric, study)
     kept = {key: effect[: len(choices)] for key, effect in both.effects.items() if effect[: len(choices)].any()}
-    known = both._replace(logs=both.logs[: len(choices)], effects=kept, choices=[*choices],
-                          spreads=both.spreads[: len(choices)])  # fmt: skip
+    known = both._replace(
+        logs=both.logs[: len(choices)], effects=kept, choices=[*choices], spreads=both.spreads[: len(choices)]
+    )
     found = [_run(both, len(choices) + i, run, known, study) for i, run in enumerate(runs)]
     at = next((i for i, one in enumerate(both.choices) if one.accelerator == machine.accelerator), None)
     if at is not None:
@@ -130,9 +131,15 @@ def _run(both: Posterior, place: int, run: Choice, known: Posterior, study: Stud
     shared = {key: effect for key, effect in effects.items() if key in known.effects}
     line, row = _line_and_row(run, both.metric, study)
     return Candidate(
-        f"run {run.name}", "run", shared, float(np.hypot(RUN, own**0.5)), float(np.exp(both.logs[place])), line, row,
+        f"run {run.name}",
+        "run",
+        shared,
+        float(np.hypot(RUN, own**0.5)),
+        float(np.exp(both.logs[place])),
+        line,
+        row,
         600.0,
-    )  # fmt: skip
+    )
 
 
 # Kernels and collectives
@@ -174,8 +181,9 @@ def kernels(
         outside = sum(effect**2 for key, effect in effects.items() if key not in known.effects)
         noise = (OWN_ERROR[shape.kind] ** 2 + outside) ** 0.5
         effects = {key: effect for key, effect in effects.items() if key in known.effects}
-        found.append(Candidate(shape.name, shape.kind, effects, noise, float(np.exp(logs[i])), shape.line, shape.row,
-                               60.0))  # fmt: skip
+        found.append(
+            Candidate(shape.name, shape.kind, effects, noise, float(np.exp(logs[i])), shape.line, shape.row, 60.0)
+        )
     return found
 
 
@@ -251,17 +259,26 @@ def _product(work: Work, code: float, dtype: str, machine: Machine, serves: bool
     return _Shape("gemm", f"GEMM {m} x {n} x {k}, {dtype}", kernel(OperatorKind.matrix, work, code, serves), line, row)
 
 
-def _attention(
-    design: Design, work: Work, kind: OperatorKind, code: float, machine: Machine, serves: bool
-) -> _Shape:
+def _attention(design: Design, work: Work, kind: OperatorKind, code: float, machine: Machine, serves: bool) -> _Shape:
     w, tp = design.workload, float(design.mapping.tp)
     heads, groups = float(w.n_heads) / tp, max(float(w.n_kv_heads) / tp, 1.0)
     tokens, size = float(work.rows), float(w.head_dim)
     batch = max(float(work.batch) / heads, 1.0)
-    shape = {"batch_size": batch, "isl": tokens, "step": 0.0, "num_heads": heads, "num_key_value_heads": groups,
-             "head_dim": size}  # fmt: skip
-    row = {"system": machine.accelerator, "attn_dtype": "bfloat16", "kv_cache_dtype": "bfloat16",
-           **{name: f"{round(one):g}" for name, one in shape.items()}, "latency_ms": ""}  # fmt: skip
+    shape = {
+        "batch_size": batch,
+        "isl": tokens,
+        "step": 0.0,
+        "num_heads": heads,
+        "num_key_value_heads": groups,
+        "head_dim": size,
+    }
+    row = {
+        "system": machine.accelerator,
+        "attn_dtype": "bfloat16",
+        "kv_cache_dtype": "bfloat16",
+        **{name: f"{round(one):g}" for name, one in shape.items()},
+        "latency_ms": "",
+    }
     name = f"attention of {batch:g} x {counted(tokens, 'token')}, {counted(heads, 'head')} of {size:g}"
     line = measuring.attention(batch, tokens, heads, groups, size)
     return _Shape("attention", name, kernel(kind, work, code, serves), line, row)
@@ -273,12 +290,21 @@ def _messages(messages: Sequence[Message], base: Design, machine: Machine) -> It
     for name, kind, members, size in _sent(messages):
         members = min(members, most)
         if members > 1.0 and size > 1.0:
-            row = {"system": machine.accelerator, "dtype": "bfloat16", "collective": name,
-                   "num_gpus": f"{members:g}", "bytes": f"{round(size):g}", "latency_ms": ""}  # fmt: skip
+            row = {
+                "system": machine.accelerator,
+                "dtype": "bfloat16",
+                "collective": name,
+                "num_gpus": f"{members:g}",
+                "bytes": f"{round(size):g}",
+                "latency_ms": "",
+            }
             yield _Shape(
-                "collective", f"{name.replace('_', ' ')} of {_bytes(size)} among {members:g} devices",
-                collective(kind, size, members), measuring.collective(name, size, members), row,
-            )  # fmt: skip
+                "collective",
+                f"{name.replace('_', ' ')} of {_bytes(size)} among {members:g} devices",
+                collective(kind, size, members),
+                measuring.collective(name, size, members),
+                row,
+            )
 
 
 def _bytes(size: float) -> str:
@@ -287,9 +313,11 @@ def _bytes(size: float) -> str:
 
 #: Collectives by their names in tables.
 _COLLECTIVES: dict[MessageKind, str] = {
-    MessageKind.all_reduce: "all_reduce", MessageKind.all_gather: "all_gather",
-    MessageKind.reduce_scatter: "reduce_scatter", MessageKind.all_to_all: "alltoall",
-}  # fmt: skip
+    MessageKind.all_reduce: "all_reduce",
+    MessageKind.all_gather: "all_gather",
+    MessageKind.reduce_scatter: "reduce_scatter",
+    MessageKind.all_to_all: "alltoall",
+}
 
 
 def _sent(messages: Sequence[Message]) -> Iterator[tuple[str, MessageKind, float, float]]:
@@ -335,17 +363,26 @@ def _line_and_row(run: Choice, metric: str, study: Study) -> tuple[str, dict[str
     if w.requests is not None:
         name, unit, _ = SERVED.get(metric, SERVED["time_per_output_token"])
         row |= {
-            "isl": _text(w.requests.prompt_tokens), "osl": _text(w.requests.output_tokens),
-            "batch": _text(w.requests.concurrency), "batch_kind": "concurrency", "metric": name, "value": "",
+            "isl": _text(w.requests.prompt_tokens),
+            "osl": _text(w.requests.output_tokens),
+            "batch": _text(w.requests.concurrency),
+            "batch_kind": "concurrency",
+            "metric": name,
+            "value": "",
             "unit": unit,
-        }  # fmt: skip
+        }
         return f"{line} &\n{measuring.client(w.requests)}", row
     return line, row | {
-        "cp": _text(m.cp), "seq_len": _text(w.seq_len), "global_batch": _text(w.global_batch),
-        "micro_batch": _text(m.micro_batch), "virtual_stages": _text(m.virtual_stages),
-        "recompute": _enum("mapping.recompute", design), "zero_stage": _text(m.zero_stage),
-        "sequence_parallel": _text(m.sequence_parallel), "iteration_ms_measured": "",
-    }  # fmt: skip
+        "cp": _text(m.cp),
+        "seq_len": _text(w.seq_len),
+        "global_batch": _text(w.global_batch),
+        "micro_batch": _text(m.micro_batch),
+        "virtual_stages": _text(m.virtual_stages),
+        "recompute": _enum("mapping.recompute", design),
+        "zero_stage": _text(m.zero_stage),
+        "sequence_parallel": _text(m.sequence_parallel),
+        "iteration_ms_measured": "",
+    }
 
 
 def _text(value: Any) -> str:

@@ -100,9 +100,14 @@ class Decision(NamedTuple):
 
 
 def decide(
-    choices: Sequence[Choice], metric: str, study: Study, higher_is_better: bool = False,
-    scenarios: Sequence[Scenario] = (), evidence: Evidence | None = None, known: Posterior | None = None,
-) -> Decision:  # fmt: skip
+    choices: Sequence[Choice],
+    metric: str,
+    study: Study,
+    higher_is_better: bool = False,
+    scenarios: Sequence[Scenario] = (),
+    evidence: Evidence | None = None,
+    known: Posterior | None = None,
+) -> Decision:
     """Which of some designs is better by a metric, and how sure that is.
 
     Args:
@@ -148,7 +153,7 @@ def decide(
     outcomes = [
         Outcome(one.name, float(share), *_best(choices, mean, int(order[0])), [float(value) for value in row])
         for one, share, mean, row in zip(futures, weights, means, values, strict=True)
-    ]  # fmt: skip
+    ]
     shares = {} if evidence is not None else known.shares(int(order[0]), int(order[min(1, len(order) - 1)]))
     unclear = {"expected": _unclear(choices, lost, each), "90 %": _alike(choices, lost, each, most)}
     return Decision(metric, higher_is_better, verdicts, better, shares, outcomes, unclear)
@@ -239,8 +244,11 @@ def judge(grid: Any, index: np.ndarray) -> dict[str, tuple[np.ndarray, dict[str,
     choices = named_choices(grid, index)
     if not all(choice.stack for choice in choices):
         return {}
-    asked = (one.expression.text for one in grid.spec.objectives), study.totals, study.trade or (), (
-        one.metric for one in study.shown
+    asked = (
+        (one.expression.text for one in grid.spec.objectives),
+        study.totals,
+        study.trade or (),
+        (one.metric for one in study.shown),
     )
     names = dict.fromkeys(name for some in asked for name in some if name in grid.spec.metrics)
     known = posteriors(choices, [name for name in names if has_interval(name, study)], study)

@@ -67,11 +67,19 @@ def compared_rows(tables: Sequence[str | Path], where: str) -> list[Comparison]:
     found = [c for c in usable if c.prediction.stack and _tells(c)]
     if not found:
         reason = next((f" ({c.skip})" for c in every if c.skip), "")
-        raise InputError(where, f"no row that can be predicted{reason}", "measured steps or figures of serving",
-                         "dse validate lists skipped rows")  # fmt: skip
+        raise InputError(
+            where,
+            f"no row that can be predicted{reason}",
+            "measured steps or figures of serving",
+            "dse validate lists skipped rows",
+        )
     if any(c.source == _PREDICTED for c in found):
-        raise InputError(where, "the trace of a prediction", "traces and logs of runs",
-                         "leave out what dse trace wrote: it would narrow spreads without a measurement")  # fmt: skip
+        raise InputError(
+            where,
+            "the trace of a prediction",
+            "traces and logs of runs",
+            "leave out what dse trace wrote: it would narrow spreads without a measurement",
+        )
     for c in found:
         if not 1.0 / _FAR < (times := c.measured / c.predicted) < _FAR:
             at, got = f"{c.source}: {c.metric}", f"{times:.3g} times the predicted {c.predicted:.3g} (SI units)"
@@ -134,8 +142,9 @@ def conditioned(known: Posterior, evidence: Evidence) -> Conditioned:
     noise = RUN * np.array([normal(f"run {j}") for j in range(len(errors))])
     left = errors[:, None] - of_rows @ np.array([draws_of(key) for key in keys]).reshape(len(keys), DRAWS) - noise
     deviations = np.sqrt(np.maximum((after * of_designs).sum(axis=1), 0.0))
-    return Conditioned(of_designs @ gain @ errors, of_designs @ gain @ left, deviations,
-                       sum(one is not None for one in place))  # fmt: skip
+    return Conditioned(
+        of_designs @ gain @ errors, of_designs @ gain @ left, deviations, sum(one is not None for one in place)
+    )
 
 
 def _same(one: Choice, other: Choice) -> bool:

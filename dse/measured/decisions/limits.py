@@ -35,9 +35,14 @@ class Sure(NamedTuple):
 
 
 def sure_of(
-    workload: str, accelerator: str, software: str, values: Mapping[str, float], kind: str, n_devices: int = 1,
+    workload: str,
+    accelerator: str,
+    software: str,
+    values: Mapping[str, float],
+    kind: str,
+    n_devices: int = 1,
     **settings: Any,
-) -> dict[str, Sure]:  # fmt: skip
+) -> dict[str, Sure]:
     """How sure metrics of a design are, by their values; those without an interval are left out.
 
     Args:
@@ -82,9 +87,7 @@ def _worker(workers: Workers, fleet: Fleet, demand: Demand, at_rate: bool = True
     return choice_of(demand.workload, fleet.accelerator, fleet.software, "serving", workers.devices, **settings)
 
 
-def choice_of(
-    workload: str, accelerator: str, software: str, kind: str, n_devices: int = 1, **settings: Any
-) -> Choice:  # fmt: skip
+def choice_of(workload: str, accelerator: str, software: str, kind: str, n_devices: int = 1, **settings: Any) -> Choice:
     """A design by names of the catalogue, for decisions; arguments as of :func:`sure_of`."""
     serves = kind == "serving"
     stack = software or catalog.default_software(accelerator, serving=serves, workload=workload)

@@ -62,8 +62,9 @@ def parsed(text: str) -> list[Scenario]:
     name, colon, listed = text.partition(":")
     pairs = [one.partition("=") for one in listed.split(",")]
     if not colon or not name.strip() or not all(key.strip() and value.strip() for key, _, value in pairs):
-        raise InputError("--scenario", repr(text), "NAME: LEAF=VALUE, … or FILE.toml",
-                         'write --scenario "dear: made.price=+30 %"')  # fmt: skip
+        raise InputError(
+            "--scenario", repr(text), "NAME: LEAF=VALUE, … or FILE.toml", 'write --scenario "dear: made.price=+30 %"'
+        )
     return [Scenario(name.strip(), {key.strip(): value.strip() for key, _, value in pairs})]
 
 

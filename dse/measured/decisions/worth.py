@@ -91,9 +91,12 @@ class Belief(NamedTuple):
         along = (1.0 - np.sqrt(one.noise**2 / variance)) / squared
         narrow = np.eye(len(effects)) - along * np.outer(effects, effects)
         return Belief(
-            self.losses + self.matrix @ gain * surprise, self.matrix @ narrow, self.factors, self.basis @ narrow,
+            self.losses + self.matrix @ gain * surprise,
+            self.matrix @ narrow,
+            self.factors,
+            self.basis @ narrow,
             self.centre + self.basis @ gain * surprise,
-        )  # fmt: skip
+        )
 
     @property
     def chosen(self) -> int:

@@ -82,8 +82,12 @@ def diagnose(cases: Sequence[Case]) -> list[Diagnosis | Skip]:
         InputError: for rows of another kind, and for rows without a time.
     """
     if other := {case.kind for case in cases} - {steps.KIND.name}:
-        raise InputError("dse diagnose", f"rows of {' and '.join(sorted(other))}", "training steps",
-                         "compare others with dse validate --profile")  # fmt: skip
+        raise InputError(
+            "dse diagnose",
+            f"rows of {' and '.join(sorted(other))}",
+            "training steps",
+            "compare others with dse validate --profile",
+        )
     predictions = predict_cases(cases)
     compared = compare_predictions(predictions)
     spreads = spreads_of(predictions)
@@ -115,9 +119,15 @@ def _diagnosis(
     stages = float(prediction.chosen.mapping.pp)
     note = "of the slowest stage; a trace is of the stage of its rank" if has_parts and stages > 1.0 else ""
     return Diagnosis(
-        row.get("url_or_repo_path") or row.source, step_time(timed), predicted, interval, parts,
-        None if memory is None else (memory.measured, memory.predicted), _ran(prediction), note,
-    )  # fmt: skip
+        row.get("url_or_repo_path") or row.source,
+        step_time(timed),
+        predicted,
+        interval,
+        parts,
+        None if memory is None else (memory.measured, memory.predicted),
+        _ran(prediction),
+        note,
+    )
 
 
 def _ran(prediction: Prediction) -> Choice:

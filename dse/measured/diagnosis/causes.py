@@ -103,8 +103,11 @@ def _computing(one: RankParts) -> float:
 def as_dict(found: Explained) -> dict[str, Any]:
     """JSON-ready dictionary."""
     return {
-        "measured": found.measured, "predicted": found.predicted, "gap": found.measured - found.predicted,
-        "matched": found.shares, "unmatched": found.unmatched,
+        "measured": found.measured,
+        "predicted": found.predicted,
+        "gap": found.measured - found.predicted,
+        "matched": found.shares,
+        "unmatched": found.unmatched,
         "causes": [one._asdict() for one in found.causes] if found.is_matched else [],
         "ranks": [one.trace.rank for one in found.ranks],
-    }  # fmt: skip
+    }

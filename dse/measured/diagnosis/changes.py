@@ -87,9 +87,16 @@ def advise(ran: Choice) -> Advice:
             break
     best = gains[chosen[0]] if chosen else LEAST
     beyond = next((at for at in order if runs[at] and not fits[at] and gains[at] > best + LEAST), None)
-    forbidden = None if beyond is None else Forbidden(
-        _short(tried[beyond - 1]), float(gains[beyond]), float(need[beyond]), float(TRAINING.capacity(designs[beyond]))
-    )  # fmt: skip
+    forbidden = (
+        None
+        if beyond is None
+        else Forbidden(
+            _short(tried[beyond - 1]),
+            float(gains[beyond]),
+            float(need[beyond]),
+            float(TRAINING.capacity(designs[beyond])),
+        )
+    )
     return Advice(_changes(ran, [(tried[i - 1], designs[i], float(gains[i])) for i in chosen]), forbidden)
 
 
@@ -117,10 +124,19 @@ def _changes(ran: Choice, found: Sequence[tuple[dict[str, float], Design, float]
         text, options = _line(ran, design, tool)
         low, high = (float(end) for end in np.percentile(own, _ENDS))
         names = {option.split()[0] for option in options}
-        told.append(MappingChange(
-            _short(move), design, gain, low, high, tool, tuple(o for o in options if o not in before[1]),
-            tuple(o for o in before[1] if o.split()[0] not in names), text,
-        ))  # fmt: skip
+        told.append(
+            MappingChange(
+                _short(move),
+                design,
+                gain,
+                low,
+                high,
+                tool,
+                tuple(o for o in options if o not in before[1]),
+                tuple(o for o in before[1] if o.split()[0] not in names),
+                text,
+            )
+        )
     return tuple(told)
 
 
@@ -151,8 +167,11 @@ def _is_whole(design: Design, move: Mapping[str, float]) -> bool:
 
 def _moves(design: Design) -> Iterator[dict[str, float]]:
     """Single steps from a mapping: a factor of two between degrees, or another choice of one option."""
-    own = {path: float(value) for path in leaves_of(design) if path.startswith("mapping.")
-           and (value := leaf(design, path)) is not None}  # fmt: skip
+    own = {
+        path: float(value)
+        for path in leaves_of(design)
+        if path.startswith("mapping.") and (value := leaf(design, path)) is not None
+    }
 
     def to(name: str, *values: float) -> Iterator[dict[str, float]]:
         path = f"mapping.{name}"
@@ -180,9 +199,31 @@ def _moves(design: Design) -> Iterator[dict[str, float]]:
 
 def settings_of(design: Design) -> list[str]:
     """``NAME=VALUE`` of a design's mapping and batch, as ``--set`` takes them."""
-    names = ["workload.seq_len", "workload.global_batch", *(f"mapping.{name}" for name in (
-        "precision", "tp", "cp", "pp", "dp", "experts.ep", "experts.etp", "micro_batch", "virtual_stages", "recompute",
-        "zero_stage", "sequence_parallel", "overlap_dp", "overlap_tp", "schedule", "dp_replicate"))]  # fmt: skip
+    names = [
+        "workload.seq_len",
+        "workload.global_batch",
+        *(
+            f"mapping.{name}"
+            for name in (
+                "precision",
+                "tp",
+                "cp",
+                "pp",
+                "dp",
+                "experts.ep",
+                "experts.etp",
+                "micro_batch",
+                "virtual_stages",
+                "recompute",
+                "zero_stage",
+                "sequence_parallel",
+                "overlap_dp",
+                "overlap_tp",
+                "schedule",
+                "dp_replicate",
+            )
+        ),
+    ]
     found, present = [], leaves_of(design)
     for path in names:
         value: Any = leaf(design, path) if path in present else None

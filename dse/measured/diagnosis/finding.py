@@ -58,9 +58,9 @@ class CauseSearch:
         self.ranks = others or state.ranks
         self.ratios = self._family_ratios(self.ranks)
         self.steady = {name: steady_ratio(self.ranks, name) for name in self.ratios}
-        self.base = self._base([
-            self.steady[name] for name, (_, weight) in self.ratios.items() if weight > _TELLS and name != "optimizer"
-        ])
+        self.base = self._base(
+            [self.steady[name] for name, (_, weight) in self.ratios.items() if weight > _TELLS and name != "optimizer"]
+        )
 
     def found(self) -> list[Cause]:
         """All causes, with the base and the rest."""
@@ -102,8 +102,9 @@ class CauseSearch:
             weights = {name: weight for name, (_, weight) in mine.items()}
             over = {
                 name: mine[name][0] / median(other[name][0] for j, other in enumerate(own) if j != i and name in other)
-                for name in mine if any(name in other for j, other in enumerate(own) if j != i)
-            }  # fmt: skip
+                for name in mine
+                if any(name in other for j, other in enumerate(own) if j != i)
+            }
             whole = sum(weights[name] for name in over) or 1.0
             factors.append(sum(weights[name] * factor for name, factor in over.items()) / whole)
         slowest = int(np.argmax(factors))
@@ -120,12 +121,15 @@ class CauseSearch:
         saved = SavedTime({one.stage: in_passes}, late, everywhere=False)
         waiting = [
             float(np.minimum(o.trace.seconds - o.wire, o.exposed).sum()) / o.trace.steps
-            for i, o in enumerate(self.state.ranks) if i != self.slow
-        ]  # fmt: skip
+            for i, o in enumerate(self.state.ranks)
+            if i != self.slow
+        ]
         seconds = self.state.worth(saved)
         others = f"{len(waiting)} other rank{'s' * (len(waiting) != 1)}"
-        text = (f"kernels of rank {one.trace.rank} take {_percent(self.slower)} longer than those of {others}, which "
-                f"wait up to {_ms(max(waiting))} in messages")  # fmt: skip
+        text = (
+            f"kernels of rank {one.trace.rank} take {_percent(self.slower)} longer than those of {others}, which "
+            f"wait up to {_ms(max(waiting))} in messages"
+        )
         return [Cause("rank", f"rank {one.trace.rank} is slow", seconds, text, self._named(seconds))]
 
     # Kernels
@@ -138,18 +142,34 @@ class CauseSearch:
         if self._is_clock(alike, bound):
             factor = sum(alike[n] * self.ratios[n][1] for n in bound) / sum(self.ratios[n][1] for n in bound)
             seconds = self.state.worth(self._saved_of({name: alike[name] for name in bound}))
-            text = (f"{' and '.join(_WORDS[n] for n in bound)} take {_percent(factor)} longer alike, kernels bound by "
-                    f"memory {_percent(alike['elementwise'])}")  # fmt: skip
-            found.append(Cause("clock", f"clock about {100.0 * (1.0 - 1.0 / factor):.0f} % lower", seconds, text,
-                               self._named(seconds)))  # fmt: skip
+            text = (
+                f"{' and '.join(_WORDS[n] for n in bound)} take {_percent(factor)} longer alike, kernels bound by "
+                f"memory {_percent(alike['elementwise'])}"
+            )
+            found.append(
+                Cause(
+                    "clock",
+                    f"clock about {100.0 * (1.0 - 1.0 / factor):.0f} % lower",
+                    seconds,
+                    text,
+                    self._named(seconds),
+                )
+            )
             over = {name: factor for name, factor in over.items() if name not in bound}
         for name, factor in over.items():
             seconds = self.state.worth(self._saved_of({name: factor}))
             stands_out = factor > SLOWER and self._named(seconds)
             if not stands_out:
                 continue
-            found.append(Cause("kernels", f"{_WORDS[name]} slower than the catalogue", seconds,
-                               f"{_percent(factor)} longer than predicted: {self._worst(name)}", True))  # fmt: skip
+            found.append(
+                Cause(
+                    "kernels",
+                    f"{_WORDS[name]} slower than the catalogue",
+                    seconds,
+                    f"{_percent(factor)} longer than predicted: {self._worst(name)}",
+                    True,
+                )
+            )
         return found
 
     def _is_clock(self, over: Mapping[str, float], bound: Sequence[str]) -> bool:
@@ -298,9 +318,11 @@ class CauseSearch:
 
     def _messages_of(self, level: str) -> str:
         names = dict.fromkeys(
-            item.name for one in self.ranks for at, item in enumerate(one.matched.classes)
+            item.name
+            for one in self.ranks
+            for at, item in enumerate(one.matched.classes)
             if item.family == "message" and item.level == level and one.matched.times(at)
-        )  # fmt: skip
+        )
         shown = ", ".join([*names][:3])
         return f"{shown} and {len(names) - 3} more" if len(names) > 3 else shown
 
@@ -319,8 +341,10 @@ class CauseSearch:
         seconds = self.state.worth(saved)
         worst = max(self.state.ranks, key=lambda one: one.idle)
         usual = self.state.predicted[worst.stage].idle
-        text = (f"rank {worst.trace.rank} runs no kernel for {_ms(worst.idle)} a step, {_ms(usual)} predicted"
-                f"{self._longest_gap(worst)}")  # fmt: skip
+        text = (
+            f"rank {worst.trace.rank} runs no kernel for {_ms(worst.idle)} a step, {_ms(usual)} predicted"
+            f"{self._longest_gap(worst)}"
+        )
         return [Cause("host", "the host lets the device wait", seconds, text, self._named(seconds))]
 
     @staticmethod
@@ -348,8 +372,10 @@ class CauseSearch:
         seconds = self.length - self.state.total()
         waiting = sum(one.waits for one in self.state.ranks) / len(self.state.ranks)
         usual = sum(self.state.predicted[one.stage].waits for one in self.state.ranks) / len(self.state.ranks)
-        text = (f"stages wait {_ms(waiting)} for each other, {_ms(usual)} predicted{self._received()}, beyond what "
-                "their passes explain")  # fmt: skip
+        text = (
+            f"stages wait {_ms(waiting)} for each other, {_ms(usual)} predicted{self._received()}, beyond what "
+            "their passes explain"
+        )
         named = self._named(seconds)
         return [Cause("order", "the bubble is larger than that of the schedule", seconds, text, named)] if named else []
 
@@ -358,8 +384,10 @@ class CauseSearch:
         one = self.state.ranks[0]
         for at, item in enumerate(one.matched.classes):
             if item.key == ("recv",) and round(one.matched.times(at)) != item.number:
-                return (f" (a stage receives {one.matched.times(at):.0f} messages instead of {item.number}: are the "
-                        "virtual stages as stated?)")  # fmt: skip
+                return (
+                    f" (a stage receives {one.matched.times(at):.0f} messages instead of {item.number}: are the "
+                    "virtual stages as stated?)"
+                )
         return ""
 
     def _of_base(self) -> list[Cause]:
@@ -377,13 +405,17 @@ def _repeated(one: RankParts) -> np.ndarray:
     shares = [
         max(1.0 - item.number / count, 0.0) if item.forward and item.family in computes and count else 0.0
         for item, count in counts
-    ]  # fmt: skip
+    ]
     return np.array([*shares, 0.0])[one.matched.of]
 
 
 #: Families in words.
-_WORDS = {"matrix": "matrix products", "attention": "attention kernels", "elementwise": "element-wise kernels",
-          "optimizer": "kernels of the optimiser"}  # fmt: skip
+_WORDS = {
+    "matrix": "matrix products",
+    "attention": "attention kernels",
+    "elementwise": "element-wise kernels",
+    "optimizer": "kernels of the optimiser",
+}
 
 
 def _percent(factor: float) -> str:

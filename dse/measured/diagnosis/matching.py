@@ -105,10 +105,16 @@ def _class(key: tuple[Any, ...], own: list[TraceKernel]) -> KernelClass:
     names = dict.fromkeys(one.label for one in own)
     work, message = first.shape, first.message
     return KernelClass(
-        key, ", ".join(names), first.family, len(own), sum(one.seconds for one in own),
-        any(one.of_pass in (FORWARD, RECOMPUTE) for one in own), work is None or work.compute_bound > 0.5,
-        message.level if message else "", not first.of_pass and first.micro_batch < 0,
-    )  # fmt: skip
+        key,
+        ", ".join(names),
+        first.family,
+        len(own),
+        sum(one.seconds for one in own),
+        any(one.of_pass in (FORWARD, RECOMPUTE) for one in own),
+        work is None or work.compute_bound > 0.5,
+        message.level if message else "",
+        not first.of_pass and first.micro_batch < 0,
+    )
 
 
 def key_of(kernel: TraceKernel) -> tuple[Any, ...]:

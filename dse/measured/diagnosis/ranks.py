@@ -60,10 +60,15 @@ def parts_of(matched: Matched, stage: int) -> RankParts:
     exposed[late] = _uncovered(start[late], end[late], first, last)
     steps = trace.steps
     return RankParts(
-        matched, stage, exposed, trace.seconds.copy(), float(exposed[waits].sum()) / steps,
+        matched,
+        stage,
+        exposed,
+        trace.seconds.copy(),
+        float(exposed[waits].sum()) / steps,
         float(exposed[late].sum()) / steps,
-        float(trace.seconds[families == "optimizer"].sum()) / steps, trace.idle,
-    )  # fmt: skip
+        float(trace.seconds[families == "optimizer"].sum()) / steps,
+        trace.idle,
+    )
 
 
 def _passes(trace: RankTrace, of: np.ndarray, optimizer: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
@@ -101,9 +106,17 @@ def as_trace(found: DeviceStep) -> RankTrace:
     kinds = [SeenKernel(one.name, OF_MESSAGES if one.family in ("message", "wait") else 0x7F) for one in classes]
     start = np.array([one.start for one in found.kernels])
     return RankTrace(
-        "", 0, 0, 1, found.total, kinds, np.array([at[key_of(one)] for one in found.kernels]),
-        np.array([one.stream for one in found.kernels]), start, start + [one.seconds for one in found.kernels],
-    )  # fmt: skip
+        "",
+        0,
+        0,
+        1,
+        found.total,
+        kinds,
+        np.array([at[key_of(one)] for one in found.kernels]),
+        np.array([one.stream for one in found.kernels]),
+        start,
+        start + [one.seconds for one in found.kernels],
+    )
 
 
 def predicted_parts(found: DeviceStep) -> RankParts:

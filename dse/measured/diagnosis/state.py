@@ -61,8 +61,13 @@ class MeasuredState:
         scaled = [[factor * value for factor, value in zip(each, part, strict=True)] for part in d[:3]]
         hidden = None if d.hidden is None else [f * value for f, value in zip(each, d.hidden, strict=True)]
         between = self.between / saved.between
-        durations = d._replace(forward=scaled[0], input_gradient=scaled[1], weight_gradient=scaled[2], hidden=hidden,
-                               receive=between * d.receive)  # fmt: skip
+        durations = d._replace(
+            forward=scaled[0],
+            input_gradient=scaled[1],
+            weight_gradient=scaled[2],
+            hidden=hidden,
+            receive=between * d.receive,
+        )
         return simulate(plan, durations).makespan + self.after - saved.after
 
     def worth(self, saved: SavedTime) -> float:

@@ -50,5 +50,12 @@ def _event(
 ) -> dict[str, Any]:
     begin, length = (round(float(seconds) * MICROSECONDS, 3) for seconds in (start, end - start))
     return {
-        "ph": "X", "name": name, "cat": family, "pid": process, "tid": stream, "ts": begin, "dur": length, "args": args,
-    }  # fmt: skip
+        "ph": "X",
+        "name": name,
+        "cat": family,
+        "pid": process,
+        "tid": stream,
+        "ts": begin,
+        "dur": length,
+        "args": args,
+    }

@@ -96,9 +96,10 @@ def read_trace(path: str | Path) -> RankTrace | None:
         elif category == "cpu_op" and "Input Dims" in about:
             launched[kineto.whole(about.get("External id"))] = _dims(about["Input Dims"])
         elif (
-            category != "gpu_user_annotation" and duration > 0.0
+            category != "gpu_user_annotation"
+            and duration > 0.0
             and (found := kineto.STEP.fullmatch(str(event.get("name"))))
-        ):  # fmt: skip
+        ):
             steps[int(found[1])] = start, duration
     launched.pop(0, None)  # operators without a number launch nothing that is known
     return _trace(path, head, steps, launched, rows, list(kinds)) if rows and steps else None
@@ -117,15 +118,20 @@ def _dims(value: Any) -> Shapes:
     if not isinstance(value, list):
         return ()
     return tuple(
-        tuple(map(int, one)) for one in value[:8]
+        tuple(map(int, one))
+        for one in value[:8]
         if isinstance(one, list) and one and all(isinstance(size, int) for size in one)
-    )  # fmt: skip
+    )
 
 
 def _trace(
-    path: Path, head: Mapping[str, Any], steps: Mapping[int, tuple[float, float]], launched: Mapping[int, Shapes],
-    rows: Sequence[tuple[float, float, int, int, int]], keys: Sequence[tuple[Any, ...]],
-) -> RankTrace | None:  # fmt: skip
+    path: Path,
+    head: Mapping[str, Any],
+    steps: Mapping[int, tuple[float, float]],
+    launched: Mapping[int, Shapes],
+    rows: Sequence[tuple[float, float, int, int, int]],
+    keys: Sequence[tuple[Any, ...]],
+) -> RankTrace | None:
     numbers = sorted(steps)
     kept = numbers[1:] or numbers
     first, last = min(steps[n][0] for n in kept), max(sum(steps[n]) for n in kept)
@@ -139,7 +145,14 @@ def _trace(
     ranks = head.get("distributedInfo")
     about: Mapping[str, Any] = ranks if isinstance(ranks, dict) else {}
     return RankTrace(
-        str(path), kineto.whole(about.get("rank")), kineto.whole(about.get("world_size")), len(kept),
-        1e-6 * (last - first) / len(kept), kinds, np.array(kind, np.int64), np.array([row[3] for row in inside], int),
-        start, start + 1e-6 * np.array([row[1] for row in inside]),
-    )  # fmt: skip
+        str(path),
+        kineto.whole(about.get("rank")),
+        kineto.whole(about.get("world_size")),
+        len(kept),
+        1e-6 * (last - first) / len(kept),
+        kinds,
+        np.array(kind, np.int64),
+        np.array([row[3] for row in inside], int),
+        start,
+        start + 1e-6 * np.array([row[1] for row in inside]),
+    )

@@ -65,6 +65,11 @@ def _prediction(case: Case, values: dict[str, float | Skip]) -> Prediction:
 
 
 KIND = TableKind(
-    "kernels", TRAINING, lambda columns: bool(kind_of(columns)), cases, lambda case, _: unless_skipped(case.known),
-    _predict, lambda case: [m.name for m in case.measurements],
+    "kernels",
+    TRAINING,
+    lambda columns: bool(kind_of(columns)),
+    cases,
+    lambda case, _: unless_skipped(case.known),
+    _predict,
+    lambda case: [m.name for m in case.measurements],
 )

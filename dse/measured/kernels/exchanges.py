@@ -32,9 +32,11 @@ _HOPPER = Exchanges(
     _kernel(26.7, 13.0, 20.1), _kernel(38.2, 28.0, 23.0), _kernel(11.2, 0.0, 280.0), _kernel(10.9, 0.0, 250.0)
 )
 _BETWEEN_HOPPERS = Exchanges(
-    _kernel(21.6, 35.1, 19.2, 7.64, 53.0, 2.24), _kernel(50.2, 44.5, 14.7, 3.76, 52.0, 1.02),
-    _kernel(17.1, 0.0, 1e3, 3.7, 47.8), _kernel(24.0, 0.0, 1e3, 0.8, 46.1),
-)  # fmt: skip
+    _kernel(21.6, 35.1, 19.2, 7.64, 53.0, 2.24),
+    _kernel(50.2, 44.5, 14.7, 3.76, 52.0, 1.02),
+    _kernel(17.1, 0.0, 1e3, 3.7, 47.8),
+    _kernel(24.0, 0.0, 1e3, 0.8, 46.1),
+)
 _BLACKWELL = Exchanges(
     _kernel(35.6, 23.7, 21.0), _kernel(48.1, 36.0, 25.4), _kernel(20.0, 0.0, 519.0), _kernel(18.9, 0.0, 663.0)
 )
@@ -42,9 +44,13 @@ _GRACE_BLACKWELL = Exchanges(
     _kernel(33.8, 27.5, 26.6), _kernel(40.2, 41.7, 32.6), _kernel(14.4, 0.0, 555.0), _kernel(13.7, 0.0, 736.0)
 )
 _INSIDE = {
-    "h100-sxm-80gb": _HOPPER, "h200-sxm-141gb": _HOPPER, "b200-sxm-180gb": _BLACKWELL, "b300-sxm-288gb": _BLACKWELL,
-    "gb200-nvl72": _GRACE_BLACKWELL, "gb300-nvl72": _GRACE_BLACKWELL,
-}  # fmt: skip
+    "h100-sxm-80gb": _HOPPER,
+    "h200-sxm-141gb": _HOPPER,
+    "b200-sxm-180gb": _BLACKWELL,
+    "b300-sxm-288gb": _BLACKWELL,
+    "gb200-nvl72": _GRACE_BLACKWELL,
+    "gb300-nvl72": _GRACE_BLACKWELL,
+}
 
 #: Suffix of a chip's name for kernels between nodes.
 APART = " apart"

@@ -97,9 +97,15 @@ def _exchange(values: Sequence[Scalar], device: Exchanges) -> Scalar:
 
 
 FORMULAS: dict[str, Callable[[Sequence[Scalar], Any], Scalar]] = {
-    "gemm": _gemm, "attention": _attention, "vector": _vector, "collective": _collective, "direct": _direct,
-    "exchange": _exchange, "gemm_power": _gemm_power, "attention_power": _attention_power,
-}  # fmt: skip
+    "gemm": _gemm,
+    "attention": _attention,
+    "vector": _vector,
+    "collective": _collective,
+    "direct": _direct,
+    "exchange": _exchange,
+    "gemm_power": _gemm_power,
+    "attention_power": _attention_power,
+}
 
 
 def times(kind: str, rows: jax.Array, device: Any) -> jax.Array:
@@ -137,10 +143,13 @@ def _predict_batch(kind: str, name: str, values: Sequence[tuple[float, ...]]) ->
     if kind.startswith("gemm"):
         runs = ~np.asarray(unsupported(device, jnp.asarray(rows[:, 3])))
     return [
-        Skip("the chip has no such number format") if not ok
-        else float(t) if math.isfinite(t) and t > 0.0 else Skip("beyond the range of single precision")
+        Skip("the chip has no such number format")
+        if not ok
+        else float(t)
+        if math.isfinite(t) and t > 0.0
+        else Skip("beyond the range of single precision")
         for t, ok in zip(seconds, runs, strict=True)
-    ]  # fmt: skip
+    ]
 
 
 @functools.cache

@@ -13,10 +13,15 @@ from dse.types import Precision
 
 #: Column found only in tables of one kind → reader of a row.
 SIGNS = {
-    "latency_sustained_ms": "regimes", "moe_tp_size": "experts", "dispatch_avg_t_us": "exchange",
-    "num_key_value_heads": "attention", "collective": "collective", "num_gpus": "direct", "op": "operator",
+    "latency_sustained_ms": "regimes",
+    "moe_tp_size": "experts",
+    "dispatch_avg_t_us": "exchange",
+    "num_key_value_heads": "attention",
+    "collective": "collective",
+    "num_gpus": "direct",
+    "op": "operator",
     "k": "gemm",
-}  # fmt: skip
+}
 
 #: Number formats as the tables name them.
 PRECISIONS = {
@@ -104,11 +109,17 @@ def read_attention(row: Row) -> list[Kernel]:
     context = step == 0.0
     triton = "triton" in row.get("kernel_source")
     values = (
-        number(row, "batch_size"), new if context else step, number(row, "num_heads"),
-        number(row, "num_key_value_heads"), number(row, "head_dim", 128.0), number(row, "window_size", 0.0),
-        1.0 if "8" in cache and "fp8" in cache else 2.0, float(context),
-        TRITON_COMPUTE if triton else 1.0, TRITON_READING if triton else 1.0,
-    )  # fmt: skip
+        number(row, "batch_size"),
+        new if context else step,
+        number(row, "num_heads"),
+        number(row, "num_key_value_heads"),
+        number(row, "head_dim", 128.0),
+        number(row, "window_size", 0.0),
+        1.0 if "8" in cache and "fp8" in cache else 2.0,
+        float(context),
+        TRITON_COMPUTE if triton else 1.0,
+        TRITON_READING if triton else 1.0,
+    )
     kernel = Kernel("attention", known_accelerator(row.get("system")), values, _seconds(row, "latency_ms"), cache)
     return _with_power(kernel, row)
 
@@ -153,9 +164,13 @@ PLAIN = 1e12
 #: Element-wise kernels of the vidur tables' stack (eager PyTorch and vLLM of 2024): B/s per core, fitted over all its
 #: chips. Reductions and gathers keep few loads per core in flight.
 ELEMENTWISE = {
-    "add": PLAIN, "mlp_act": 31e9, "attn_rope": 25e9, "input_layernorm": 15.5e9, "post_attention_layernorm": 15.5e9,
+    "add": PLAIN,
+    "mlp_act": 31e9,
+    "attn_rope": 25e9,
+    "input_layernorm": 15.5e9,
+    "post_attention_layernorm": 15.5e9,
     "emb": 4.9e9,
-}  # fmt: skip
+}
 #: Minimum time of such a kernel.
 ELEMENTWISE_FLOOR = 2.2e-6
 
@@ -188,9 +203,13 @@ def _layer_operator(row: Row) -> list[Kernel]:
         stretch = EARLY_HOPPER if "h100" in device else 1.0
         return [Kernel("gemm", device, (tokens, columns, depth, float(Precision.fp16), 0.0, stretch), measured, op)]
     moved = {  # elements read and written
-        "input_layernorm": 2.0 * hidden, "post_attention_layernorm": 2.0 * hidden, "add": 3.0 * hidden,
-        "attn_rope": 2.0 * (queries + pairs), "mlp_act": (2.0 + gated) * wide, "emb": 2.0 * hidden,
-    }  # fmt: skip
+        "input_layernorm": 2.0 * hidden,
+        "post_attention_layernorm": 2.0 * hidden,
+        "add": 3.0 * hidden,
+        "attn_rope": 2.0 * (queries + pairs),
+        "mlp_act": (2.0 + gated) * wide,
+        "emb": 2.0 * hidden,
+    }
     if op not in moved:
         raise Skip("unknown operator", op)
     return [Kernel("vector", device, (2.0 * tokens * moved[op], ELEMENTWISE[op], ELEMENTWISE_FLOOR), measured, op)]
@@ -239,6 +258,12 @@ def read_experts(row: Row) -> list[Kernel]:
 
 
 READERS: dict[str, Callable[[Row], list[Kernel]]] = {
-    "gemm": read_gemm, "regimes": read_regimes, "attention": read_attention, "collective": read_collective,
-    "direct": read_direct, "operator": read_operator, "experts": read_experts, "exchange": read_exchange,
-}  # fmt: skip
+    "gemm": read_gemm,
+    "regimes": read_regimes,
+    "attention": read_attention,
+    "collective": read_collective,
+    "direct": read_direct,
+    "operator": read_operator,
+    "experts": read_experts,
+    "exchange": read_exchange,
+}

@@ -110,9 +110,10 @@ def read(paths: Sequence[str | Path], stated: Mapping[str, str] | None = None) -
     notes.append(_not_interleaved(runs))
     for number, run in enumerate(runs):
         missing |= {
-            what: option for what, (columns, option) in NEEDED[run.kind].items()
+            what: option
+            for what, (columns, option) in NEEDED[run.kind].items()
             if not any(run.cells.get(column) for column in columns)
-        }  # fmt: skip
+        }
         missing |= _of_model(run)
         tables.setdefault(run.kind, []).extend(_rows(run, number))
     notes += [_left_open(kind, [run for run in runs if run.kind == kind]) for kind in tables]
@@ -133,9 +134,11 @@ def runs_of(path: Path) -> list[MeasuredRun]:
         run.files = (str(path),)
         if run.kind == "steps" and len(run.steps) <= run.warm_up:
             raise InputError(
-                str(path), f"{_timed(len(run.steps))} of {run.tool}", f"more than {run.warm_up}, which warm up",
+                str(path),
+                f"{_timed(len(run.steps))} of {run.tool}",
+                f"more than {run.warm_up}, which warm up",
                 "give a longer run, or check that the log is whole",
-            )  # fmt: skip
+            )
     if not found:
         raise InputError(str(path), "no measured lines", ALLOWED, "check that the file is whole")
     return found
@@ -196,7 +199,7 @@ def _launched(command: str) -> dict[str, str]:
 #: Columns that may be stated, of all kinds of tables.
 COLUMNS = frozenset(
     (*itertools.chain.from_iterable(header.names for header in (*READ, *SERVED)), "collective", "num_gpus")
-) - {"metric", "value", "unit", "source", "config_id"}  # fmt: skip
+) - {"metric", "value", "unit", "source", "config_id"}
 
 
 def _column(name: str) -> str:

@@ -10,9 +10,11 @@ from dse.measured.profiles.run import Figure, MeasuredRun, text
 
 #: Column → figure of a device; that of the slowest device, with the shares of its time under a limit.
 CLOCKS = {
-    "sm_clock_mhz": "sm_clock", "sm_clock_limit_mhz": "sm_clock_limit", "power_capped": "power_capped",
+    "sm_clock_mhz": "sm_clock",
+    "sm_clock_limit_mhz": "sm_clock_limit",
+    "power_capped": "power_capped",
     "heat_capped": "heat_capped",
-}  # fmt: skip
+}
 
 _SECONDS = {"s": 1.0, "ms": 1e-3}
 
@@ -32,10 +34,11 @@ def attached(runs: Sequence[MeasuredRun]) -> list[MeasuredRun]:
         timed = [run for run in found if run.kind in ("steps", "serving") and run.tool != "dse-trace"]
         if len(timed) != 1:
             raise InputError(
-                logs[0].files[0], f"a log of power and clocks with {len(timed) or 'no'} runs",
+                logs[0].files[0],
+                f"a log of power and clocks with {len(timed) or 'no'} runs",
                 "one run: a log of training, a profile, or a result of a benchmark",
                 "name the file of the run that it was kept of next to it, one run at a time",
-            )  # fmt: skip
+            )
         _power(timed[0], logs)
     return found
 

@@ -77,10 +77,18 @@ class _Test:
             raise InputError("collective", f"the test {name}", ", ".join(_TESTS), "leave its lines out")
         cells |= {"collective": _NAMES.get(name, name)} if name else {}
         return [
-            MeasuredRun("nccl-tests", "collectives", cells | {
-                "dtype": one.dtype, "bytes": text(one.size), "latency_ms": text(1e-3 * one.microseconds),
-            }) for one in self.found.values()
-        ]  # fmt: skip
+            MeasuredRun(
+                "nccl-tests",
+                "collectives",
+                cells
+                | {
+                    "dtype": one.dtype,
+                    "bytes": text(one.size),
+                    "latency_ms": text(1e-3 * one.microseconds),
+                },
+            )
+            for one in self.found.values()
+        ]
 
 
 def read(lines: Iterable[str]) -> list[MeasuredRun]:
@@ -134,8 +142,9 @@ def _line(words: list[str], columns: tuple[str, ...], where: str) -> _SizeLine |
         allowed = f"size / time within {100.0 * _OFF:g} % of algbw"
         raise InputError(where, got, allowed, "give the output with the heading of its columns, unchanged")
     ratio = float(bus / algorithm) if algorithm > 0 else 0.0
-    return _SizeLine(int(size), words[2], cells.get("redop", "none"), float(time), ratio,
-                     cells.get("root", "-1").isdigit())  # fmt: skip
+    return _SizeLine(
+        int(size), words[2], cells.get("redop", "none"), float(time), ratio, cells.get("root", "-1").isdigit()
+    )
 
 
 def _agrees(size: Decimal, microseconds: Decimal, bandwidth: Decimal) -> bool:

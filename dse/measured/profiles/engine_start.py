@@ -56,11 +56,16 @@ _USUAL_BLOCK = 16
 #: An argument as the tools print it.
 _ARGUMENT = re.compile(r"['\"]?\b([a-z][a-z_]+)['\"]?[=:] ?('[^']{0,1000}'|\"[^\"]{0,1000}\"|[\w.\-/+]{1,100})")
 _OPTIONS = {
-    "tensor_parallel_size": "--tensor-parallel-size", "pipeline_parallel_size": "--pipeline-parallel-size",
-    "data_parallel_size": "--data-parallel-size", "gpu_memory_utilization": "--gpu-memory-utilization",
-    "kv_cache_dtype": "--kv-cache-dtype", "quantization": "--quantization", "tp_size": "--tp-size",
-    "pp_size": "--pp-size", "dp_size": "--dp-size",
-}  # fmt: skip
+    "tensor_parallel_size": "--tensor-parallel-size",
+    "pipeline_parallel_size": "--pipeline-parallel-size",
+    "data_parallel_size": "--data-parallel-size",
+    "gpu_memory_utilization": "--gpu-memory-utilization",
+    "kv_cache_dtype": "--kv-cache-dtype",
+    "quantization": "--quantization",
+    "tp_size": "--tp-size",
+    "pp_size": "--pp-size",
+    "dp_size": "--dp-size",
+}
 #: Formats of checkpoints that may be of several recipes.
 _MANY = ("compressed-tensors", "modelopt", "gptq", "awq", "gptq_marlin", "awq_marlin")
 

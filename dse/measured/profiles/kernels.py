@@ -118,5 +118,6 @@ def _collectives(kernels: KernelTimes, steps: int) -> str:
     listed = sorted(kernels.collectives.items(), key=lambda item: -item[1][1])[:6]
     return "".join(
         f"; {kind}{f' of {size:,} B' if size else ''}{f' over {ranks} ranks' if ranks else ''}: {count / steps:.4g} a "
-        f"step, {1e-3 * total / steps:.4g} ms" for (kind, size, ranks), (count, total) in listed
-    )  # fmt: skip
+        f"step, {1e-3 * total / steps:.4g} ms"
+        for (kind, size, ranks), (count, total) in listed
+    )

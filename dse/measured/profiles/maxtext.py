@@ -19,9 +19,14 @@ _FIGURES = {
 
 #: Parameters after the model's own file was read → column.
 _DERIVED = {
-    "num_decoder_layers": "layers_used", "emb_dim": "hidden", "mlp_dim": "ffn", "num_query_heads": "heads",
-    "num_kv_heads": "kv_heads", "global_batch_size_to_train_on": "global_batch", "num_slices": "slices",
-}  # fmt: skip
+    "num_decoder_layers": "layers_used",
+    "emb_dim": "hidden",
+    "mlp_dim": "ffn",
+    "num_query_heads": "heads",
+    "num_kv_heads": "kv_heads",
+    "global_batch_size_to_train_on": "global_batch",
+    "num_slices": "slices",
+}
 
 
 def read(lines: Iterable[str]) -> MeasuredRun:

@@ -31,9 +31,10 @@ _FIGURES = {
 
 #: Argument → option, where they differ by more than dashes.
 _OPTIONS = {
-    "fp8": "--fp8-format", "fp4": "--fp4-format",
+    "fp8": "--fp8-format",
+    "fp4": "--fp4-format",
     "virtual_pipeline_model_parallel_size": "--num-virtual-stages-per-pipeline-rank",
-}  # fmt: skip
+}
 
 #: Argument → cells that it states where it is off.
 _OFF = {
@@ -89,9 +90,10 @@ def _add(run: MeasuredRun, step: int, found: dict[str, float]) -> None:
 def _cells(given: dict[str, str], last: dict[str, float]) -> dict[str, str]:
     """Cells of the arguments; what is printed as off is off."""
     options = {
-        _OPTIONS.get(name, "--" + name.replace("_", "-")): _words(value) for name, value in given.items()
+        _OPTIONS.get(name, "--" + name.replace("_", "-")): _words(value)
+        for name, value in given.items()
         if value not in _NO and value != "0"
-    }  # fmt: skip
+    }
     cells = cells_of(values_of("megatron-lm", options))
     for column, needed in _NEEDED.items():
         if not set(needed) <= given.keys():
@@ -118,6 +120,9 @@ def _words(value: str) -> str:
     """Values of an option: "" for a switch, words of a list, formats by their short names."""
     if value in ("True", "true"):
         return ""
-    value = re.sub(r"torch\.(bfloat16|float32|float16|uint8)", lambda m: {"bfloat16": "bf16", "float32": "fp32",
-                   "float16": "fp16", "uint8": "fp8"}[m[1]], value)  # fmt: skip
+    value = re.sub(
+        r"torch\.(bfloat16|float32|float16|uint8)",
+        lambda m: {"bfloat16": "bf16", "float32": "fp32", "float16": "fp16", "uint8": "fp8"}[m[1]],
+        value,
+    )
     return " ".join(re.findall(r"[^\s,'\"\[\]]+", value)) if value.startswith("[") else value.strip("'\"")

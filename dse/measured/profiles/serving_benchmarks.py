@@ -26,9 +26,12 @@ _TOGETHER = 256
 
 #: Key of a result in ms → measured name.
 _TIMES = {
-    "mean_ttft_ms": "ttft_mean", "mean_tpot_ms": "tpot_mean", "median_itl_ms": "itl_median",
-    "mean_e2el_ms": "latency_total", "mean_e2e_latency_ms": "latency_total",
-}  # fmt: skip
+    "mean_ttft_ms": "ttft_mean",
+    "mean_tpot_ms": "tpot_mean",
+    "median_itl_ms": "itl_median",
+    "mean_e2el_ms": "latency_total",
+    "mean_e2e_latency_ms": "latency_total",
+}
 
 
 def read(path: Path) -> list[MeasuredRun]:
@@ -130,8 +133,11 @@ def _of_server(info: Any) -> dict[str, str]:
     """Cells of the arguments of SGLang's server."""
     if not isinstance(info, dict):
         return {}
-    given = {"--" + key.replace("_", "-"): "" if value is True else str(value) for key, value in info.items()
-             if isinstance(value, str | int | float) and value is not False}  # fmt: skip
+    given = {
+        "--" + key.replace("_", "-"): "" if value is True else str(value)
+        for key, value in info.items()
+        if isinstance(value, str | int | float) and value is not False
+    }
     values = values_of("sglang", given)
     if "--tp-size" not in given:
         values = {}
@@ -156,8 +162,9 @@ def _of_genai_perf(result: Mapping[str, Any]) -> MeasuredRun | None:
     if run.peaks.get("ttft_mean", ("", 0.0))[1] == run.peaks.get("latency_total", ("", 1.0))[1]:
         run.peaks.pop("ttft_mean")  # answers came whole, without streaming
     lengths = {
-        "isl": ("input_sequence_length", "num_input_token"), "osl": ("output_sequence_length", "num_output_token"),
-    }  # fmt: skip
+        "isl": ("input_sequence_length", "num_input_token"),
+        "osl": ("output_sequence_length", "num_output_token"),
+    }
     for column, keys in lengths.items():
         if value := next((mean for key in keys if (mean := _mean(result, key)[0])), 0.0):
             run.cells[column] = text(value)

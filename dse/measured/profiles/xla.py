@@ -31,8 +31,9 @@ _COLLECTIVES = re.compile(
     r"all-reduce|all-gather|reduce-scatter|all-to-all|collective-(?:permute|broadcast)|\b(?:send|recv)(?:-done)?\b"
 )
 _CLASSES = {
-    "gemm": re.compile(r"\b(?:dot|convolution)\b|^dot_|gemm"), "elementwise": re.compile(r"fusion|^wrapped_|reduce"),
-}  # fmt: skip
+    "gemm": re.compile(r"\b(?:dot|convolution)\b|^dot_|gemm"),
+    "elementwise": re.compile(r"fusion|^wrapped_|reduce"),
+}
 _COPIED = re.compile(r"^copy(?:-start|-done)?(?:\.\d+)?$|^Memcpy|^(?:in|out)feed")
 
 

@@ -66,9 +66,12 @@ def completed(design: Design, study: Study, prices: float | None = None) -> Desi
     device = dataclasses.replace(system.accelerator, made=system.accelerator.made or Made())
     runs = study.name == "training"
     whole = dataclasses.replace(
-        system, prices=system.prices or Prices(), emissions=system.emissions or Emissions(), accelerator=device,
+        system,
+        prices=system.prices or Prices(),
+        emissions=system.emissions or Emissions(),
+        accelerator=device,
         reliability=system.reliability or (Reliability() if runs else None),
-    )  # fmt: skip
+    )
     done = dataclasses.replace(design, system=whole)
     return done if prices is None or device.chip is not None else replace(done, {DEVICE: np.float32(prices)})
 
@@ -86,9 +89,12 @@ def spreads(design: Design, kind: str, accelerator: str, stated: Collection[str]
     found = {}
     for path, about in known_leaves().items():
         exact = "enum" in about or path.rpartition(".")[2] in _EXACT or path in stated
-        if exact or not path.startswith(_LEAVES[kind]) or path.startswith("system.reliability.") != (
-            kind == "failures"
-        ) or not float(leaf(design, path) if _has(design, path) else 0.0):
+        if (
+            exact
+            or not path.startswith(_LEAVES[kind])
+            or path.startswith("system.reliability.") != (kind == "failures")
+            or not float(leaf(design, path) if _has(design, path) else 0.0)
+        ):
             continue
         found[path] = _device(table, accelerator) if path == DEVICE else float(table["confidence"][_confidence(about)])
     if kind == "prices" and design.system.accelerator.chip is not None and MARGIN not in stated:
@@ -119,9 +125,12 @@ def _device(table: Mapping[str, Any], accelerator: str) -> float:
 
 
 def bills(
-    designs: Sequence[Design], accelerators: Sequence[str], metrics: Sequence[str], study: Study,
+    designs: Sequence[Design],
+    accelerators: Sequence[str],
+    metrics: Sequence[str],
+    study: Study,
     stated: Sequence[Collection[str]] = (),
-) -> list[dict[str, Bill]]:  # fmt: skip
+) -> list[dict[str, Bill]]:
     """What each metric of money, carbon and runs depends on, by design: one call of the model for all prices.
 
     Args:

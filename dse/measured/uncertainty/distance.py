@@ -207,9 +207,11 @@ def parts(figure: str, stack: str, at: Levels) -> dict[str, float]:
     own = None if {"stack", "framework"} & {*at} else catalog.entry("software", stack).value(field)
     widths = _table()["assumed"] | _table()["widths"].get(FIGURES.get(figure, figure), {})
     spread = catalog.entry("software", stack).values.get("level")
-    return {"home": float(_table()["home"][figure] if own is None else own)} | {
-        level: float(widths[level]) for level in at if level in widths
-    } | ({} if spread is None or not spread.spread else {"level": spread.spread})
+    return (
+        {"home": float(_table()["home"][figure] if own is None else own)}
+        | {level: float(widths[level]) for level in at if level in widths}
+        | ({} if spread is None or not spread.spread else {"level": spread.spread})
+    )
 
 
 def parts_of_memory(stack: str, spread: float) -> dict[str, float]:

@@ -32,9 +32,15 @@ class Judged(NamedTuple):
 
 
 def intervals(
-    design: Design, metrics: Mapping[str, float], software: str, study: Study = TRAINING, accelerator: str = "",
-    model: str = "", system: str = "", stated: Collection[str] = (),
-) -> Judged:  # fmt: skip
+    design: Design,
+    metrics: Mapping[str, float],
+    software: str,
+    study: Study = TRAINING,
+    accelerator: str = "",
+    model: str = "",
+    system: str = "",
+    stated: Collection[str] = (),
+) -> Judged:
     """80 % intervals of the metrics that have one.
 
     Args:

@@ -136,8 +136,9 @@ def scaled(stack: Design, logs: Mapping[str, np.ndarray]) -> Design:
     repeated = jax.tree.map(lambda values: np.repeat(values, copies), stack)
     columns = {
         path: np.minimum(leaf(repeated, path) * np.exp(one).reshape(-1), known_leaves()[path]["bounds"].high)
-        for path, one in logs.items() if np.any(one)
-    }  # fmt: skip
+        for path, one in logs.items()
+        if np.any(one)
+    }
     return replace(repeated, {path: column.astype(np.float32) for path, column in columns.items()})
 
 

@@ -146,15 +146,17 @@ def posteriors(choices: Sequence[Choice], metrics: Sequence[str], study: Study) 
     designs = [one.design for one in choices]
     moved = moves(designs, widths, study)
     owed = bills.bills(designs, [one.accelerator for one in choices], metrics, study, [one.stated for one in choices])
-    return {
-        name: _of_metric(choices, name, study, known, moved, [one.get(name) for one in owed]) for name in metrics
-    }
+    return {name: _of_metric(choices, name, study, known, moved, [one.get(name) for one in owed]) for name in metrics}
 
 
 def _of_metric(
-    choices: Sequence[Choice], metric: str, study: Study, known: Sequence[Spreads], moved: uncertainty.Moves,
+    choices: Sequence[Choice],
+    metric: str,
+    study: Study,
+    known: Sequence[Spreads],
+    moved: uncertainty.Moves,
     owed: Sequence[bills.Bill | None],
-) -> Posterior:  # fmt: skip
+) -> Posterior:
     changes = moved.of(metric)
     effects: dict[str, np.ndarray] = {}
     names: dict[str, str] = {}
@@ -171,10 +173,13 @@ def _of_metric(
         slopes = {path: float(changes[path].slope[i]) for path in moving}
         found = carve(choice, metric, study, slopes, owed[i])
         scaled = {path: found.scales.get(group_of(path), 1.0) for path in moving}
-        drawn.append({
-            path: tuple(one._replace(deviation=one.deviation * scaled[path]) for one in factors)
-            for path, factors in moving.items() if slopes[path] and path not in choice.stated
-        })  # fmt: skip
+        drawn.append(
+            {
+                path: tuple(one._replace(deviation=one.deviation * scaled[path]) for one in factors)
+                for path, factors in moving.items()
+                if slopes[path] and path not in choice.stated
+            }
+        )
         for path, factors in drawn[-1].items():
             for one in factors:
                 add(one.key, path, i, slopes[path] * one.deviation / total(moving[path]))

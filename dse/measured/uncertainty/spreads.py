@@ -32,10 +32,14 @@ Spreads = Mapping[str, tuple[Factor, ...]]
 
 #: How leaves begin → the group that they are reported as, the longest first.
 GROUPS = {
-    "software.engine.": "engine", "software.experts.": "experts", "software.": "parameters",
-    "system.accelerator.power.": "power", "system.accelerator.chip.": "technology",
-    "system.accelerator.": "kernels", "system.": "links",
-}  # fmt: skip
+    "software.engine.": "engine",
+    "software.experts.": "experts",
+    "software.": "parameters",
+    "system.accelerator.power.": "power",
+    "system.accelerator.chip.": "technology",
+    "system.accelerator.": "kernels",
+    "system.": "links",
+}
 
 #: Leaves that no measurement of a design moves: references, counts, what is held against a capacity alone, and prices
 #: (:mod:`dse.measured.uncertainty.bills`).
@@ -88,10 +92,11 @@ def _of_stack(stack: str) -> Iterator[tuple[str, tuple[Factor, ...]]]:
     """What was fitted of a stack; what it shares with others has a common key."""
     entry = catalog.entry("software", stack)
     whose = {
-        "shared by all stacks": "all stacks", "shared by the fitted stacks": "all stacks",
+        "shared by all stacks": "all stacks",
+        "shared by the fitted stacks": "all stacks",
         "shared by the stacks of a lineage": entry.value("lineage", stack),
         "shared by the stacks of a chip family": entry.value("family", stack),
-    }  # fmt: skip
+    }
     for field, value in entry.values.items():
         shared = "all stacks" if field.startswith("experts.") else whose.get(value.source, stack)
         if value.spread:

@@ -83,17 +83,28 @@ def step_bounds(design: Design, layout: Layout, work: TrainingWork, step: StepTi
     sent = time_of(messages, Scope.embedding) + time_of(messages, Scope.head)
     ends = [_passes(operator, rates) for operator in (*work.embedding, *work.head)]
     once = trained * software.step_overhead
-    return summed([
-        divided(step.forward, [*forward, _rest(small)]),
-        divided(step.backward, [*backward, _rest(2.0 * small)]),
-        divided(step.recompute, [
-            *recomputed(work.layer, forward, layout.recompute), _rest(layout.recompute.forwards * small),
-        ]),
-        divided(step.embedding_and_head, [
-            *(one for one, _ in ends), *(scaled(trained, other) for _, other in ends), BoundBy(0.0, 0.0, sent, 0.0),
-        ]),
-        BoundBy(0.0, step.optimizer - once, step.messages, once + step.host + step.bubble + step.offload),
-    ])  # fmt: skip
+    return summed(
+        [
+            divided(step.forward, [*forward, _rest(small)]),
+            divided(step.backward, [*backward, _rest(2.0 * small)]),
+            divided(
+                step.recompute,
+                [
+                    *recomputed(work.layer, forward, layout.recompute),
+                    _rest(layout.recompute.forwards * small),
+                ],
+            ),
+            divided(
+                step.embedding_and_head,
+                [
+                    *(one for one, _ in ends),
+                    *(scaled(trained, other) for _, other in ends),
+                    BoundBy(0.0, 0.0, sent, 0.0),
+                ],
+            ),
+            BoundBy(0.0, step.optimizer - once, step.messages, once + step.host + step.bubble + step.offload),
+        ]
+    )
 
 
 def _passes(operator: Operator, rates: Rates) -> tuple[BoundBy, BoundBy]:

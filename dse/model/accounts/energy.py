@@ -109,9 +109,7 @@ def step_energy(
     uncore, host = power.uncore * device_seconds, system.host_power * device_seconds
     on_device = sum(cores.values()) + cache + memory + uncore
     around = beyond_devices(system, sum(cores.values()) + cache, memory, on_device + done.network + host)
-    parts = Energy(
-        **cores, memory=cache + memory, network=done.network, uncore=uncore, host=host, **around._asdict()
-    )  # fmt: skip
+    parts = Energy(**cores, memory=cache + memory, network=done.network, uncore=uncore, host=host, **around._asdict())
 
     peak, provisioned = (whole_power(board, devices, system) for board in (busy, power_limit(power)))
     return StepEnergy(parts, on_device, peak, provisioned)

@@ -81,8 +81,7 @@ def infeasible_reason(design: Design, layout: Layout, needed: Needed, clock_infe
         Infeasible.network_too_small: network_too_small(system, m.tp),
         Infeasible.precision_unsupported: unsupported(system.accelerator, m.precision),
         Infeasible.host_memory: needed.host > system.host.capacity,
-        Infeasible.offload_too_few_layers: offload.anything(m)
-        & (w.n_layers < (offload.BUFFERED_LAYERS + 1.0) * m.pp),
+        Infeasible.offload_too_few_layers: offload.anything(m) & (w.n_layers < (offload.BUFFERED_LAYERS + 1.0) * m.pp),
         Infeasible.power: clock_infeasible,
         Infeasible.stack_lacks: functools.reduce(operator.or_, lacking.values()),
         **experts_reasons(design),

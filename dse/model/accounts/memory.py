@@ -168,10 +168,11 @@ def stage_memory(design: Design, layout: Layout, work: TrainingWork, stage: Memo
         drained = (stage.put_off + 0.5 * stage.layers) * (work.kept.mean + brought_back)
         memory = memory._replace(
             activations=jnp.where(
-                pipeline.pairs(m) > 0.0, jnp.maximum(memory.activations, drained),
+                pipeline.pairs(m) > 0.0,
+                jnp.maximum(memory.activations, drained),
                 memory.activations + stage.put_off * brought_back,
             )
-        )  # fmt: skip
+        )
     return with_experts(memory, design, layout, work, stage)
 
 
@@ -229,9 +230,7 @@ def peak_memory(design: Design, layout: Layout, work: TrainingWork) -> tuple[Sca
     return peak, parts
 
 
-def memory_stages(
-    design: Design, layout: Layout, work: TrainingWork
-) -> tuple[MemoryStage, MemoryStage, MemoryStage]:
+def memory_stages(design: Design, layout: Layout, work: TrainingWork) -> tuple[MemoryStage, MemoryStage, MemoryStage]:
     """Contents of the first, the second and the last stage at their peaks."""
     w, m, n, stages = design.workload, design.mapping, layout.n_micro_batches, layout.stages
     in_first, in_second, in_last = (pipeline.held(m, n, stage) for stage in (0.0, 1.0, m.pp - 1.0))

@@ -237,4 +237,3 @@ def decode_bytes(call: AttentionKernel) -> Scalar:
     keys = jnp.minimum(call.seen, call.tokens + 1.0)
     read = 2.0 * call.cache_bytes * call.batch * call.kv_heads * call.head_dim * keys
     return read + 4.0 * call.batch * call.heads * call.head_dim
-

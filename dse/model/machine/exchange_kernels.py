@@ -45,9 +45,7 @@ def exchange_time(tokens: Scalar, width: Scalar, top_k: Scalar, nodes: Scalar, k
     return kernel.floor + kernel.floor_doubling * jnp.log2(nodes) + tokens * (kernel.token + each)
 
 
-def low_latency_time(
-    tokens: Scalar, width: Scalar, top_k: Scalar, nodes: Scalar, kernel: ExchangeKernel
-) -> Scalar:
+def low_latency_time(tokens: Scalar, width: Scalar, top_k: Scalar, nodes: Scalar, kernel: ExchangeKernel) -> Scalar:
     """The same for low-latency kernels, which send every copy separately: ``floor + T k b / r``, s."""
     inside = nodes <= 1.0
     rate = jnp.where(inside, kernel.rate, kernel.link)

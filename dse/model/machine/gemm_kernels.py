@@ -83,4 +83,3 @@ def _adjusted(accelerator: Accelerator, narrow: Scalar) -> Accelerator:
         fine=dataclasses.replace(fine, split_time=fine.split_time + narrow * NO_SPLIT),
     )
     return dataclasses.replace(accelerator, kernels=own)
-

@@ -73,6 +73,6 @@ def link_energy(sends: Iterable[Sends], system: System) -> Scalar:
         repeats = recompute.sends(message.dimension) if message.repeated else 0.0
         return times(message.mean_share, times(times(message.times, plus(1.0, repeats)), each))
 
-    return plus(*(
-        times(one.times, plus(*(joules(*next(found), one.recompute) for _ in one.messages))) for one in listed
-    ))  # fmt: skip
+    return plus(
+        *(times(one.times, plus(*(joules(*next(found), one.recompute) for _ in one.messages))) for one in listed)
+    )

@@ -56,9 +56,13 @@ class Done(NamedTuple):
 
 #: Kind of operator → unit of its FLOPs.
 _UNITS = {
-    OperatorKind.matrix: "matrix", OperatorKind.grouped: "matrix", OperatorKind.matrix_16: "sixteen",
-    OperatorKind.flash: "sixteen", OperatorKind.context: "sixteen", OperatorKind.vector: "vector",
-}  # fmt: skip
+    OperatorKind.matrix: "matrix",
+    OperatorKind.grouped: "matrix",
+    OperatorKind.matrix_16: "sixteen",
+    OperatorKind.flash: "sixteen",
+    OperatorKind.context: "sixteen",
+    OperatorKind.vector: "vector",
+}
 
 
 def work_done(kind: OperatorKind, work: Work) -> Done:

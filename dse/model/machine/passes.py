@@ -44,9 +44,7 @@ class Passes(NamedTuple):
         }[window]
 
 
-def run_passes(
-    operators: Sequence[Operator], rates: Rates, trained: Scalar, recompute: Recomputed = NEVER
-) -> Passes:
+def run_passes(operators: Sequence[Operator], rates: Rates, trained: Scalar, recompute: Recomputed = NEVER) -> Passes:
     """Time of the operators by pass; ``trained`` is 0 for the forward alone."""
     timed = [(o, operator_times(o, rates)) for o in operators]
     moved_backward = sum(o.present * sum(work.bytes for work in o.gradients) for o in operators)

@@ -59,10 +59,15 @@ def control_power(ratio: Scalar, volts: Scalar, power: Power) -> Scalar:
 def flop_energy(precision: Scalar, power: Power) -> Scalar:
     """Energy of a matrix FLOP at ``precision`` in J, at the nominal voltage."""
     by_rate: dict[str, Scalar] = {
-        "fp32": power.four_byte_energy, "tf32": power.tf32_energy, "bf16": 1.0, "fp16": 1.0,
-        "fp8": power.one_byte_energy, "int8": power.one_byte_energy,
-        "fp4": power.half_byte_energy, "int4": power.half_byte_energy,
-    }  # fmt: skip
+        "fp32": power.four_byte_energy,
+        "tf32": power.tf32_energy,
+        "bf16": 1.0,
+        "fp16": 1.0,
+        "fp8": power.one_byte_energy,
+        "int8": power.one_byte_energy,
+        "fp4": power.half_byte_energy,
+        "int4": power.half_byte_energy,
+    }
     relative = choose(precision, {code: by_rate[recipe.rate] for code, recipe in RECIPES.items()})
     return power.matrix_energy * relative
 
@@ -81,9 +86,11 @@ def at_clock(accelerator: Accelerator, ratio: Scalar) -> Accelerator:
     memory = accelerator.memory
     asked = jnp.minimum(memory.bandwidth, accelerator.power.feed * ratio)
     return dataclasses.replace(
-        accelerator, matrix_rate=rate, vector_rate=accelerator.vector_rate * ratio,
+        accelerator,
+        matrix_rate=rate,
+        vector_rate=accelerator.vector_rate * ratio,
         memory=dataclasses.replace(memory, bandwidth=asked),
-    )  # fmt: skip
+    )
 
 
 class Demand(NamedTuple):

@@ -142,9 +142,13 @@ def alone(accelerator: Accelerator) -> Accelerator:
 
 
 def rates_of(
-    accelerator: Accelerator, precision: Scalar, software: Software | None = None, attention: Scalar = 1.0,
-    fine: FineKernels | None = None, trains: bool = False,
-) -> Rates:  # fmt: skip
+    accelerator: Accelerator,
+    precision: Scalar,
+    software: Software | None = None,
+    attention: Scalar = 1.0,
+    fine: FineKernels | None = None,
+    trains: bool = False,
+) -> Rates:
     """Rates of a device under a recipe; without a stack those of kernels without its slow-downs.
 
     Args:
@@ -184,8 +188,12 @@ def byte_time(accelerator: Accelerator) -> Scalar:
 
 
 def _units(
-    accelerator: Accelerator, precision: Scalar, software: Software | None, attention_slowdown: Scalar,
-    fine: FineKernels | None, trains: bool,
+    accelerator: Accelerator,
+    precision: Scalar,
+    software: Software | None,
+    attention_slowdown: Scalar,
+    fine: FineKernels | None,
+    trains: bool,
 ) -> dict[OperatorKind, Unit]:
     """Parameters by kind of operator.
 
@@ -196,18 +204,30 @@ def _units(
     on_matrix, on_vector = (kernels.steps.matrix, kernels.steps.vector) if kernels.steps else (None, None)
     peak = matrix_rate(accelerator, precision, TINY)
     sixteen = min_prefer_first(sixteen_bit_rate(accelerator, precision), peak)
-    matrix, vector, flash = (1.0, 1.0, 1.0) if software is None else (
-        software.matrix_slowdown, software.elementwise_slowdown, software.flash_slowdown * attention_slowdown
-    )  # fmt: skip
-    product, product_16, attention, elements = map(reciprocal, (
-        peak * kernels.matrix_efficiency, sixteen * kernels.matrix_efficiency, sixteen * kernels.flash_efficiency,
-        accelerator.vector_rate * kernels.vector_efficiency,
-    ))  # fmt: skip
+    matrix, vector, flash = (
+        (1.0, 1.0, 1.0)
+        if software is None
+        else (software.matrix_slowdown, software.elementwise_slowdown, software.flash_slowdown * attention_slowdown)
+    )
+    product, product_16, attention, elements = map(
+        reciprocal,
+        (
+            peak * kernels.matrix_efficiency,
+            sixteen * kernels.matrix_efficiency,
+            sixteen * kernels.flash_efficiency,
+            accelerator.vector_rate * kernels.vector_efficiency,
+        ),
+    )
     training, own = Unit(attention, flash * matrix, flash * floor, on_matrix), kernels.attention
-    prompts = training if own is None else training._replace(
-        flop_time=reciprocal(sixteen * own.context_efficiency),
-        stretch=kernels.memory_efficiency / own.context_memory, blend=own.blend,
-    )  # fmt: skip
+    prompts = (
+        training
+        if own is None
+        else training._replace(
+            flop_time=reciprocal(sixteen * own.context_efficiency),
+            stretch=kernels.memory_efficiency / own.context_memory,
+            blend=own.blend,
+        )
+    )
     left = trait(precision, lambda recipe: recipe.sixteen_bit)
     efficiency = trait(precision, lambda recipe: recipe.efficiency * (recipe.training_efficiency if trains else 1.0))
     product = (1.0 - left) * product / efficiency + left * product_16

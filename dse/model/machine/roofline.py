@@ -89,9 +89,7 @@ def _smooth_time(kind: OperatorKind, work: Work, rates: Rates, unit: Unit, backw
             return occupied_flops(work, rates) * unit.flop_time
 
 
-def roofline_terms(
-    kind: OperatorKind, work: Work, rates: Rates, backward: bool = False
-) -> tuple[Scalar, Scalar]:
+def roofline_terms(kind: OperatorKind, work: Work, rates: Rates, backward: bool = False) -> tuple[Scalar, Scalar]:
     """Compute time of one kernel, and the longer of its times in device memory and on the links between dies, s."""
     compute, links = compute_time(kind, work, rates, backward), rates.die_links
     moving = moving_time(times(rates.units[kind].stretch, work.bytes), rates)

@@ -247,9 +247,15 @@ def generated(design: Design) -> Design:
 def _matrix_rate(chip: Chip, matrix: Scalar, vector: Scalar) -> MatrixRate:
     """Rates by precision as ratios to the 16-bit one; the vector units multiply fp32 matrices."""
     return MatrixRate(
-        fp32=vector, tf32=chip.tf32_ratio * matrix, bf16=matrix, fp16=matrix, fp8=chip.fp8_ratio * matrix,
-        fp4=chip.fp4_ratio * matrix, int8=chip.int8_ratio * matrix, int4=jnp.zeros_like(matrix),
-    )  # fmt: skip
+        fp32=vector,
+        tf32=chip.tf32_ratio * matrix,
+        bf16=matrix,
+        fp16=matrix,
+        fp8=chip.fp8_ratio * matrix,
+        fp4=chip.fp4_ratio * matrix,
+        int8=chip.int8_ratio * matrix,
+        int4=jnp.zeros_like(matrix),
+    )
 
 
 def _power(power: Power, chip: Chip, cores: Clocked) -> Power:

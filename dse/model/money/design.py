@@ -44,7 +44,8 @@ def die_design(unique: Scalar, linked: Scalar, chiplets: Scalar, process: Proces
 def package_design(using: Assembly, found: PackageCost) -> Scalar:
     """Design cost of a package, USD, by the area of its carrier, or of its substrate and layers without one."""
     by_area = jnp.where(
-        using.carrier_scale > 0.0, using.design_rate * found.carrier_area + found.substrate,
+        using.carrier_scale > 0.0,
+        using.design_rate * found.carrier_area + found.substrate,
         using.design_rate * found.substrate_area * found.layers,
-    )  # fmt: skip
+    )
     return by_area + using.design_fixed

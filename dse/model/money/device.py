@@ -76,10 +76,19 @@ def parts_of(accelerator: Accelerator, made: Made, fab: Fab) -> DeviceParts:
     price = jnp.where(unit.unit_price > 0.0, unit.unit_price, fab.memory_price * unit.unit_capacity)
     carrier_area = jnp.where(unit.unit_edge > 0.0, fab.memory_area, 0.0)  # 0 where memory is stacked on the die
     return DeviceParts(
-        chip.die_area, chip.base_area, _as_process(chip.node), _as_process(chip.base_node), built,
-        built * price, built * unit.unit_capacity, built * carrier_area, chiplets, split_area(chip, chiplets),
-        repeated_areas(chip, chiplets, made.base_chiplets), _redundant(chip, made, chiplets),
-    )  # fmt: skip
+        chip.die_area,
+        chip.base_area,
+        _as_process(chip.node),
+        _as_process(chip.base_node),
+        built,
+        built * price,
+        built * unit.unit_capacity,
+        built * carrier_area,
+        chiplets,
+        split_area(chip, chiplets),
+        repeated_areas(chip, chiplets, made.base_chiplets),
+        _redundant(chip, made, chiplets),
+    )
 
 
 def stated_parts(made: Made, fab: Fab, held: Scalar) -> DeviceParts:
@@ -88,10 +97,19 @@ def stated_parts(made: Made, fab: Fab, held: Scalar) -> DeviceParts:
     chiplets = jnp.maximum(made.chiplets, area / fab.reticle)
     units = jnp.where(made.stacks_beside > 0.0, made.stacks_beside, held / fab.memory_unit)
     return DeviceParts(
-        area, made.io_area, made.process, made.base_process, units, fab.memory_price * held, held,
-        units * fab.memory_area, chiplets, fab.link_area * jnp.minimum(chiplets - 1.0, 1.0) * area,
-        ((made.block_area - made.block_area / made.blocks) * (area / chiplets), 0.0), made,
-    )  # fmt: skip
+        area,
+        made.io_area,
+        made.process,
+        made.base_process,
+        units,
+        fab.memory_price * held,
+        held,
+        units * fab.memory_area,
+        chiplets,
+        fab.link_area * jnp.minimum(chiplets - 1.0, 1.0) * area,
+        ((made.block_area - made.block_area / made.blocks) * (area / chiplets), 0.0),
+        made,
+    )
 
 
 def _redundant(chip: Chip, made: Made, chiplets: Scalar) -> Made:
@@ -135,9 +153,16 @@ def making(parts: DeviceParts, made: Made, fab: Fab) -> Making:
         package_design(using, found),
     )
     return Making(
-        compute, base, linked, chiplets, based * made.base_chiplets, using.bond_price * linked,
-        jnp.where(stacked, a_base, 1.0), found, nre,
-    )  # fmt: skip
+        compute,
+        base,
+        linked,
+        chiplets,
+        based * made.base_chiplets,
+        using.bond_price * linked,
+        jnp.where(stacked, a_base, 1.0),
+        found,
+        nre,
+    )
 
 
 def bill(accelerator: Accelerator) -> Bill:

@@ -77,15 +77,22 @@ def package(using: Assembly, fab: Fab, chip_first: Scalar, joined: Joined) -> Pa
     whole = carrier / (made * bonded * attach) + substrate / good_substrate
     raw = carrier + substrate
     return PackageCost(
-        raw, whole - raw, 1.0 / chips - 1.0, carrier_area, substrate_area, substrate, layers,
+        raw,
+        whole - raw,
+        1.0 / chips - 1.0,
+        carrier_area,
+        substrate_area,
+        substrate,
+        layers,
         made,
-    )  # fmt: skip
+    )
 
 
 def _layers(chiplets: Scalar, substrate_area: Scalar, fab: Fab) -> Scalar:
     """Substrate layers over those for one die, linear between one die and two."""
     several = jnp.where(
-        substrate_area > _LARGE, fab.layers_above_900mm2,
+        substrate_area > _LARGE,
+        fab.layers_above_900mm2,
         jnp.where(substrate_area > _MIDDLE, fab.layers_above_289mm2, fab.substrate_layers),
-    )  # fmt: skip
+    )
     return 1.0 + (several - 1.0) * jnp.minimum(chiplets - 1.0, 1.0)

@@ -51,9 +51,10 @@ def tensor_parallel(design: Design, layout: Layout, sent: Iterable[Sent], passes
     overlap = design.mapping.overlap_tp * reached
     asynchronous = max_prefer_first(software.backward_tp_overlap, overlap)
     overlaps: dict[Window, Scalar] = {
-        Window.matrix_forward: overlap, Window.matrix_input_gradient: overlap,
+        Window.matrix_forward: overlap,
+        Window.matrix_input_gradient: overlap,
         Window.matrix_weight_gradient: asynchronous,
-    }  # fmt: skip
+    }
     usage, own = collectives.usage(group, design.system), _of(sent, Dimension.tensor)
     forward, inputs, weights = _behind(own, overlaps, passes, usage)
     return Exposed(forward, inputs + weights, *_across(own, group, Window.matrix_forward))
@@ -74,9 +75,7 @@ def context_parallel(design: Design, layout: Layout, sent: Iterable[Sent], passe
     forward, backward = _behind(own, overlaps, steps, collectives.usage(group, design.system))
     across = _across(own, group, Window.attention_forward, Window.before_attention)
     # Attention waits for exchanges and gathers before it.
-    before, behind = (
-        time_of(own, Scope.layer, w) for w in (Window.before_attention, Window.before_attention_backward)
-    )
+    before, behind = (time_of(own, Scope.layer, w) for w in (Window.before_attention, Window.before_attention_backward))
     return Exposed(plus(forward, before), plus(backward, behind), *across)
 
 

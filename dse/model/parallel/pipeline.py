@@ -137,8 +137,10 @@ def named_bubble_time(
     plain = bubble_time(stages, pp, 1.0) + jnp.maximum(pp - 1.0, 0.0) * crossed
     share = bubble_share(code, passes, pp, n_micro_batches)
     filled: dict[Schedule, Scalar] = {
-        Schedule.zb_v: n_micro_batches, Schedule.dualpipe: 2.0 * (pp - 1.0), Schedule.dualpipev: 2.0 * pp - 1.0,
-    }  # fmt: skip
+        Schedule.zb_v: n_micro_batches,
+        Schedule.dualpipe: 2.0 * (pp - 1.0),
+        Schedule.dualpipev: 2.0 * pp - 1.0,
+    }
     rest = share * plain - choose(code, filled) * slowest_extra(stages, pp)
     return jnp.where(code == float(Schedule._1f1b), interleaved, jnp.maximum(rest, 0.0))
 
@@ -176,8 +178,15 @@ def held(mapping: Mapping, n_micro_batches: Scalar, stage: Scalar = 0.0) -> Held
         return plain
     deferred = among(code, DEFERRING) & (p > 1.0)
     extra = choose(code, {Schedule.dualpipe: 1.0, Schedule.dualpipev: 0.5})
-    first = choose(code, {Schedule.zb_h1: p, Schedule.zb_v: 2.0 * p - 1.0, Schedule.dualpipe: p - 1.0,
-                          Schedule.dualpipev: 2.0 * p - 1.0})  # fmt: skip
+    first = choose(
+        code,
+        {
+            Schedule.zb_h1: p,
+            Schedule.zb_v: 2.0 * p - 1.0,
+            Schedule.dualpipe: p - 1.0,
+            Schedule.dualpipev: 2.0 * p - 1.0,
+        },
+    )
     alone = (code == float(Schedule.gpipe)) | (p <= 1.0)
 
     def where_named(of_gpipe: Scalar, of_deferring: Scalar, otherwise: Scalar) -> Scalar:
@@ -199,10 +208,11 @@ def put_off(mapping: Mapping, n_micro_batches: Scalar, stage: Scalar) -> Scalar:
     activations are kept until then.
     """
     by_code: dict[Schedule, Scalar] = {
-        Schedule.zb_h1: stage, Schedule.zb_v: stage + 0.5,
+        Schedule.zb_h1: stage,
+        Schedule.zb_v: stage + 0.5,
         Schedule.dualpipe: jnp.minimum(stage, jnp.maximum(mapping.pp - 1.0 - stage, 0.0)),
         Schedule.dualpipev: 0.5 * stage,
-    }  # fmt: skip
+    }
     return jnp.minimum(n_micro_batches, choose(mapping.schedule, by_code))  # type: ignore[arg-type]
 
 

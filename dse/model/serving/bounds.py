@@ -46,8 +46,10 @@ def _step_bounds(ranks: Scalar, serving: Serving, engine: Engine, phase: EngineP
     def bound(kind: OperatorKind, work: Work) -> BoundBy:
         return bound_by(kind, [work], isolated_time(kind, work, rates), rates)
 
-    return summed([
-        divided(time.matrix, [over_kernels(ran.others, bound)]),
-        divided(time.attention, [over_kernels([ran.attention], bound)]),
-        BoundBy(0.0, 0.0, time.communication, time.host),
-    ])  # fmt: skip
+    return summed(
+        [
+            divided(time.matrix, [over_kernels(ran.others, bound)]),
+            divided(time.attention, [over_kernels([ran.attention], bound)]),
+            BoundBy(0.0, 0.0, time.communication, time.host),
+        ]
+    )

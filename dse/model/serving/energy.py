@@ -86,13 +86,17 @@ def token_energy(rank: Rank, phases: Phases, rate: Scalar) -> EnergyAndPower:
     around = beyond_devices(system, decoded.cores + filled.cores + cold, both_memory, on_device + host)
     return EnergyAndPower(
         token=TokenEnergy(
-            decode=sum(decoded), prefill=sum(filled), rest=rest, host=host, **around._asdict(),
+            decode=sum(decoded),
+            prefill=sum(filled),
+            rest=rest,
+            host=host,
+            **around._asdict(),
         ),
         average=on_device / seconds,
         decode=decode_power,
         prefill=mixed_power,
         provisioned=power_limit(power),
-    )  # fmt: skip
+    )
 
 
 class _Done(NamedTuple):

@@ -68,11 +68,16 @@ def state_operators(design: Design, layout: Layout, batch: Batch) -> list[Operat
     return [
         linear("state_in", tokens, 2.0 * keys + values + gates, design.workload.hidden, e, 0.0),
         elementwise(
-            "state_convolution", mixed, 2.0 * act, 2.0 * act, 0.0, flops=Flops(2.0 * r.convolution, 0.0),
+            "state_convolution",
+            mixed,
+            2.0 * act,
+            2.0 * act,
+            0.0,
+            flops=Flops(2.0 * r.convolution, 0.0),
             present=jnp.minimum(r.convolution, 1.0),
         ),
         Operator("decode_state", OperatorKind.flash, decode, None, None, 0.0, core=True),
         Operator("prefill_state", OperatorKind.flash, prefill, None, None, 0.0, core=True),
         elementwise("state_norm", tokens * values, 3.0 * act, 3.0 * act, 0.0, flops=NORM),
         linear("state_out", tokens, design.workload.hidden, values, e, 0.0),
-    ]  # fmt: skip
+    ]

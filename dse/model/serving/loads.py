@@ -90,9 +90,10 @@ def served(rank: Rank, ranks: Scalar, held: KvCapacity) -> tuple[Served, Phases,
         open_loop = at_rate(requests, rank.serving, found, arrives, limit)
         is_open = load == float(Load.rate)
         utilisation = jnp.where(is_open, arrives.utilisation, 1.0)
-        found = Served(EngineStepTime(*found.decode), *(
-            jnp.where(is_open, a, b) for a, b in zip(open_loop.served[1:], found[1:], strict=True)
-        ))  # fmt: skip
+        found = Served(
+            EngineStepTime(*found.decode),
+            *(jnp.where(is_open, a, b) for a, b in zip(open_loop.served[1:], found[1:], strict=True)),
+        )
         busy = jnp.where(is_open, open_loop.busy, busy)
     found = _with_preempted(found, rank, held)
     return found, _phases(rank, found, steps, is_batch, busy), utilisation

@@ -141,9 +141,7 @@ def weight_bytes(design: Design, layout: Layout, serving: Serving) -> Scalar:
     """
     w = design.workload
     narrow = operand_bytes(design.mapping.precision)
-    ends = head_parameters(w, design.mapping.tp) * jnp.where(
-        design.mapping.pp > 1.0, 1.0, 2.0 - w.tied_embeddings
-    )
+    ends = head_parameters(w, design.mapping.tp) * jnp.where(design.mapping.pp > 1.0, 1.0, 2.0 - w.tied_embeddings)
     experts = bytes_a_weight(serving, narrow, True) * stage_expert_parameters(design, layout)
     others = bytes_a_weight(serving, narrow, False) * jnp.maximum(stage_parameters(design, layout) - ends, 0.0)
     drafting = jnp.minimum(serving.drafts, 1.0) / layout.layers

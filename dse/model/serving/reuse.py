@@ -163,9 +163,14 @@ def lookups(rank: Rank, reuse: Reuse, held: KvCapacity, found: Served) -> Lookup
     prompt = requests.prompt_tokens
     each = rank.stage.layout.layers * cache_bytes(design, rank.serving, prompt) / prompt
     contents = Contents(
-        popularity(reuse), requests.prefix_share * prompt, found.rate, found.running / found.rate,
-        grown_by_turn(requests, reuse)[1], reuse.turns, reuse.think_time,
-    )  # fmt: skip
+        popularity(reuse),
+        requests.prefix_share * prompt,
+        found.rate,
+        found.running / found.rate,
+        grown_by_turn(requests, reuse)[1],
+        reuse.turns,
+        reuse.think_time,
+    )
     room = jnp.maximum((held.sequences - found.running) * held.each + held.prefix, 0.0) / each
     sizes = room, room + tiers.host_cache / each, room + (tiers.host_cache + tiers.disk_cache) / each
     device, host, disk = (found_share(contents, prompt, characteristic_time(contents, size)) for size in sizes)

@@ -359,6 +359,15 @@ def _steps(rank: Rank, running: Scalar, mixing: Scalar, prompt: Scalar, many: Sc
     alone = step(filling, of(mixing, prompt * stages / parts)).total / with_prompts.total
     half = of(0.5 * running, 0.0, times(0.5, idle))
     return Steps(
-        running, mixing, step(decoding, batches[0]), step(decoding, half), with_prompts, apart,
-        of(running, prompt, idle), (decoding, filling), alone, parts, step(filling, of(mixing, 2.0 * prompt)).total,
-    )  # fmt: skip
+        running,
+        mixing,
+        step(decoding, batches[0]),
+        step(decoding, half),
+        with_prompts,
+        apart,
+        of(running, prompt, idle),
+        (decoding, filling),
+        alone,
+        parts,
+        step(filling, of(mixing, 2.0 * prompt)).total,
+    )

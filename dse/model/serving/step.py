@@ -82,12 +82,24 @@ def stage_time(stage: Stage, serving: Serving, engine: Engine, work: StepWork, b
         casts = jnp.where(rates.operand_bytes < 1.9, engine.cast_layer_time, 0.0)
         added = added + ran.expert_layers * (engine.expert_layer_time + casts)
     handed_on = sum(sent.time for sent in send_all(work.hand_over, stage.design.software, stage.design.system))
-    whole = overlapped_step(stage, serving, engine, ran, rates, with_far(stage, serving, batch, EngineStepTime(
-        matrix=s * matrices,
-        attention=s * kernels_time([ran.attention], rates),
-        communication=ran.layers * messages_time(stage.design, engine, work) + handed_on,
-        host=added,
-    )))  # fmt: skip
+    whole = overlapped_step(
+        stage,
+        serving,
+        engine,
+        ran,
+        rates,
+        with_far(
+            stage,
+            serving,
+            batch,
+            EngineStepTime(
+                matrix=s * matrices,
+                attention=s * kernels_time([ran.attention], rates),
+                communication=ran.layers * messages_time(stage.design, engine, work) + handed_on,
+                host=added,
+            ),
+        ),
+    )
     launched = times(given(stage.design.system.host_slowdown, 1.0), added)
     added = plus(added, exposed_launches(engine, batch, launched, whole.total))
     return whole._replace(host=added + exposed_host_time(stage.design, engine, batch, whole.total))
@@ -134,9 +146,7 @@ def with_far(stage: Stage, serving: Serving, batch: Batch, alone: EngineStepTime
     weights, cache = size.weights / tier.bandwidth, size.cache / rate
     longer = jnp.maximum(weights + cache - alone.matrix - attention, 0.0)
     of_cache = cache / jnp.maximum(weights + cache, 1e-12)
-    return alone._replace(
-        matrix=alone.matrix + (1.0 - of_cache) * longer, attention=attention + of_cache * longer
-    )
+    return alone._replace(matrix=alone.matrix + (1.0 - of_cache) * longer, attention=attention + of_cache * longer)
 
 
 class FarBytes(NamedTuple):

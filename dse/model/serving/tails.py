@@ -129,10 +129,7 @@ def first_token(
     b1, b2, b3 = _step_met(step, p, rho, (m2, m3, m4))
     x1 = b1 * (0.5 + rho)
     x2 = b2 * (1.0 / 3.0 + rho + rho**2) + p * rho * m2 * b1
-    x3 = (
-        b3 * (0.25 + rho + 1.5 * rho**2 + rho**3) + b2 * p * m2 * rho * (1.5 + 3.0 * rho)
-        + p**2 * m3 * rho * b1
-    )  # fmt: skip
+    x3 = b3 * (0.25 + rho + 1.5 * rho**2 + rho**3) + b2 * p * m2 * rho * (1.5 + 3.0 * rho) + p**2 * m3 * rho * b1
     slower = (1.0 + (0.5 + rho) / (1.0 - rho)) * found.a_sequence
     second, third = others.variance * slower**2 + x2 - x1**2, x3 - 3.0 * x2 * x1 + 2.0 * x1**3
     shared = Cumulants(0.5 * found.met, second, third, -(b1**4) / 120.0)
@@ -181,9 +178,7 @@ def _queue(mean: Scalar, x: Scalar) -> Cumulants:
     return Cumulants(mean, second, many * x**3 / 4.0 + 0.5 * many**2 * x**3 + 2.0 * mean**3)
 
 
-def output_token(
-    requests: Requests, found: Served, others: OtherSequences, turns: Scalar, speed: Scalar
-) -> Cumulants:
+def output_token(requests: Requests, found: Served, others: OtherSequences, turns: Scalar, speed: Scalar) -> Cumulants:
     """Time per output token of a request, the mean over its ``t`` steps.
 
     Prompts of others: ``p^2 lambda D / ((1 - rho)^3 t)``, the variance of a busy period of ``t`` steps of ``D`` seconds

@@ -126,10 +126,23 @@ def forward_of(design: Design) -> Design:
     ranks = ranks_of_experts(design)
     workload = dataclasses.replace(design.workload, backward=0.0, seq_len=1.0, global_batch=ranks, dropout=0.0)
     mapping = dataclasses.replace(
-        design.mapping, dp=ranks, cp=1.0, micro_batch=1.0, virtual_stages=1.0, recompute=0.0, zero_stage=0.0,
-        sequence_parallel=0.0, dp_replicate=1.0, offload_weights=0.0, offload_activations=0.0, offload_optimizer=0.0,
-        sharding=None, tiers=None, context=None, schedule=None,
-    )  # fmt: skip
+        design.mapping,
+        dp=ranks,
+        cp=1.0,
+        micro_batch=1.0,
+        virtual_stages=1.0,
+        recompute=0.0,
+        zero_stage=0.0,
+        sequence_parallel=0.0,
+        dp_replicate=1.0,
+        offload_weights=0.0,
+        offload_activations=0.0,
+        offload_optimizer=0.0,
+        sharding=None,
+        tiers=None,
+        context=None,
+        schedule=None,
+    )
     if mapping.experts is not None:
         width = width_split(mapping.tp, mapping.experts.ep, mapping.experts.etp)
         mapping = dataclasses.replace(mapping, experts=dataclasses.replace(mapping.experts, etp=width))
@@ -348,16 +361,22 @@ def layer_messages(stage: Stage, layout: Layout, ranks: Scalar) -> tuple[Message
     sums = feed_forward_of(design.workload).usual(dense, lambda: dense + meeting * (experts.gathers - 0.5))
     sums = times(0.5 * shares_of(design.workload).norms, sums)
     found = [
-        m._replace(times=sums) for m in tensor_messages(design, layout)
+        m._replace(times=sums)
+        for m in tensor_messages(design, layout)
         if m.repeated and m.kind is MessageKind.all_reduce
     ]
     if stage.exchange is ALONE:
         return tuple(found)
     group, intra_domain, inter_domain = stage.exchange
     exchange = found[0]._replace(
-        name="dispatch_and_combine", kind=MessageKind.all_to_all, group=group,
-        size=layout.tokens * intra_domain, inter_domain=layout.tokens * inter_domain, times=2.0 * meeting, sums=False,
-    )  # fmt: skip
+        name="dispatch_and_combine",
+        kind=MessageKind.all_to_all,
+        group=group,
+        size=layout.tokens * intra_domain,
+        inter_domain=layout.tokens * inter_domain,
+        times=2.0 * meeting,
+        sums=False,
+    )
     return (*found, exchange)
 
 

@@ -83,9 +83,7 @@ def layer_time(design: Design, layout: Layout, work: TrainingWork) -> LayerTime:
     return run_layer(design, layout, work, step_rates(design), sent).time
 
 
-def run_layer(
-    design: Design, layout: Layout, work: TrainingWork, rates: Rates, sent: Iterable[Sent]
-) -> LayerRun:
+def run_layer(design: Design, layout: Layout, work: TrainingWork, rates: Rates, sent: Iterable[Sent]) -> LayerRun:
     """Time of one layer and micro-batch; of a mixture of experts the mean over a stage's layers."""
     run = _run_layer(design, layout, work, rates, sent)
     first = times(jnp.where(design.mapping.pp > 1.0, 0.0, 1.0 / layout.layers), layout.experts.first)
@@ -95,9 +93,7 @@ def run_layer(
     return _mean(run, first_layer(design, layout, work, rates, sent), share)
 
 
-def first_layer(
-    design: Design, layout: Layout, work: TrainingWork, rates: Rates, sent: Iterable[Sent]
-) -> LayerRun:
+def first_layer(design: Design, layout: Layout, work: TrainingWork, rates: Rates, sent: Iterable[Sent]) -> LayerRun:
     """Time of one of the first dense layers of a mixture of experts."""
     return _run_layer(design, layout, work, rates, sent, is_first=True)
 

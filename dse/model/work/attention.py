@@ -89,23 +89,31 @@ def core_operators(design: Design, layout: Layout, value_dim: Scalar, mean_dim: 
     # Recompute that stores products stores no output of other kernels.
     flash = flash._replace(kept=1.0 - given(design.software.keeps_products, 0.0))
     return [
-        batched_matmul(
-            "attention_scores", Products(batch, queries, w.seq_len, w.head_dim), e, qk_stored, unfused
+        batched_matmul("attention_scores", Products(batch, queries, w.seq_len, w.head_dim), e, qk_stored, unfused),
+        elementwise(
+            "attention_softmax",
+            square,
+            2.0 * act + eager * EAGER_FORWARD,
+            3.0 * act + eager * EAGER_BACKWARD,
+            act * square,
+            flops=SOFTMAX,
+            present=unfused,
+            core=True,
         ),
         elementwise(
-            "attention_softmax", square, 2.0 * act + eager * EAGER_FORWARD, 3.0 * act + eager * EAGER_BACKWARD,
-            act * square, flops=SOFTMAX, present=unfused, core=True,
+            "attention_dropout",
+            square,
+            2.0 * act + MASK_BYTES,
+            2.0 * act + MASK_BYTES,
+            MASK_BYTES * square,
+            flops=DROPOUT,
+            present=unfused * dropped,
+            core=True,
         ),
-        elementwise(
-            "attention_dropout", square, 2.0 * act + MASK_BYTES, 2.0 * act + MASK_BYTES,
-            MASK_BYTES * square, flops=DROPOUT, present=unfused * dropped, core=True,
-        ),
-        batched_matmul(
-            "attention_context", Products(batch, queries, value_dim, w.seq_len), e, probabilities, unfused
-        ),
+        batched_matmul("attention_context", Products(batch, queries, value_dim, w.seq_len), e, probabilities, unfused),
         flash,
         ring_sums(flash_batch * flash_queries * mean_dim, kv_batch / flash_batch, steps, act, layout.flash),
-    ]  # fmt: skip
+    ]
 
 
 def ring_sums(queries: Scalar, keys: Scalar, steps: Scalar, element_bytes: Scalar, present: Scalar) -> Operator:
@@ -116,6 +124,12 @@ def ring_sums(queries: Scalar, keys: Scalar, steps: Scalar, element_bytes: Scala
     """
     a_sum = 3.0 * element_bytes
     return elementwise(
-        "ring_sums", (steps - 1.0) * queries, a_sum, a_sum * (1.0 + 2.0 * keys), 0.0, flops=RESCALED,
-        present=present * jnp.minimum(steps - 1.0, 1.0), core=True,
-    )  # fmt: skip
+        "ring_sums",
+        (steps - 1.0) * queries,
+        a_sum,
+        a_sum * (1.0 + 2.0 * keys),
+        0.0,
+        flops=RESCALED,
+        present=present * jnp.minimum(steps - 1.0, 1.0),
+        core=True,
+    )

@@ -19,11 +19,28 @@ def context_messages(design: Design, layout: Layout) -> list[Message]:
 
 def _ring(group: Group, block: Scalar, steps: Scalar, trained: Scalar) -> list[Message]:
     forward, backward = (
-        Message("keys_and_values", MessageKind.send, Dimension.context, Scope.layer, group, block, steps,
-                window=Window.attention_forward, repeated=True),
-        Message("keys_values_and_gradients", MessageKind.send, Dimension.context, Scope.layer, group, block,
-                2.0 * trained * steps, window=Window.attention_backward),
-    )  # fmt: skip
+        Message(
+            "keys_and_values",
+            MessageKind.send,
+            Dimension.context,
+            Scope.layer,
+            group,
+            block,
+            steps,
+            window=Window.attention_forward,
+            repeated=True,
+        ),
+        Message(
+            "keys_values_and_gradients",
+            MessageKind.send,
+            Dimension.context,
+            Scope.layer,
+            group,
+            block,
+            2.0 * trained * steps,
+            window=Window.attention_backward,
+        ),
+    )
     return [forward, backward]
 
 
@@ -47,9 +64,17 @@ def exchanged_messages(design: Design, layout: Layout, context: ContextLayout) -
         group = heads if kind is MessageKind.all_to_all else layout.groups.cp
         window = Window.before_attention if forward else Window.before_attention_backward
         return Message(
-            name, kind, Dimension.context, Scope.layer, group, size, times, window=window, repeated=forward,
+            name,
+            kind,
+            Dimension.context,
+            Scope.layer,
+            group,
+            size,
+            times,
+            window=window,
+            repeated=forward,
             sums=kind is MessageKind.reduce_scatter,
-        )  # fmt: skip
+        )
 
     exchange, gather = MessageKind.all_to_all, MessageKind.all_gather
     return [
@@ -58,7 +83,5 @@ def exchanged_messages(design: Design, layout: Layout, context: ContextLayout) -
         message("heads_for_sequence_backward", exchange, sent, trained * exchanges, False),
         message("keys_values_all_gather", gather, everything, context.gathers, True),
         message("keys_values_all_gather_again", gather, everything, trained * context.gathers, False),
-        message(
-            "keys_values_reduce_scatter", MessageKind.reduce_scatter, everything, trained * context.gathers, False
-        ),
+        message("keys_values_reduce_scatter", MessageKind.reduce_scatter, everything, trained * context.gathers, False),
     ]

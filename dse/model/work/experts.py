@@ -20,9 +20,16 @@ BIAS_PASSES = (6.0, 4.0)
 
 
 def grouped_linear(
-    name: str, rows: Scalar, outputs: Scalar, inputs: Scalar, groups: Scalar, element: Element, stored: Scalar,
-    recomputed_from: int, not_stored_from: int,
-) -> Operator:  # fmt: skip
+    name: str,
+    rows: Scalar,
+    outputs: Scalar,
+    inputs: Scalar,
+    groups: Scalar,
+    element: Element,
+    stored: Scalar,
+    recomputed_from: int,
+    not_stored_from: int,
+) -> Operator:
     """Linear layers of ``groups`` experts in one kernel, with an equal share of the rows each.
 
     Tiles are rounded per group, and the depth of a weight gradient is the rows of its group.
@@ -53,24 +60,50 @@ def expert_operators(design: Design, layout: Layout, stored: Scalar) -> list[Ope
     shared_rows = layout.tokens * shared
     return [
         linear(
-            "router", tokens, mixture.n_experts, w.hidden, e.sixteen_bit(), stored, OperatorKind.matrix_16,
-            recomputed_from=block, not_stored_from=norms,
+            "router",
+            tokens,
+            mixture.n_experts,
+            w.hidden,
+            e.sixteen_bit(),
+            stored,
+            OperatorKind.matrix_16,
+            recomputed_from=block,
+            not_stored_from=norms,
         ),
         elementwise(
-            "routing", chosen, 8.0, 12.0, PROBABILITY_BYTES * chosen + ROUTE_BYTES * experts.rows, flops=SOFTMAX,
-            recomputed_from=block, not_stored_from=block,
+            "routing",
+            chosen,
+            8.0,
+            12.0,
+            PROBABILITY_BYTES * chosen + ROUTE_BYTES * experts.rows,
+            flops=SOFTMAX,
+            recomputed_from=block,
+            not_stored_from=block,
         ),
         *routed_operators(design, layout, experts),
         linear(
-            "shared_up", layout.tokens, (1.0 + w.gated) * shared, w.hidden, e, 0.0, present=has_shared,
+            "shared_up",
+            layout.tokens,
+            (1.0 + w.gated) * shared,
+            w.hidden,
+            e,
+            0.0,
+            present=has_shared,
             recomputed_from=inner,
         ),
         activation("shared_activation", shared_rows, layout, 1.0 + w.gated, has_shared),
         linear(
-            "shared_down", layout.tokens, w.hidden, shared, e, kept * shared_rows, present=has_shared,
-            recomputed_from=block, not_stored_from=norms,
+            "shared_down",
+            layout.tokens,
+            w.hidden,
+            shared,
+            e,
+            kept * shared_rows,
+            present=has_shared,
+            recomputed_from=block,
+            not_stored_from=norms,
         ),
-    ]  # fmt: skip
+    ]
 
 
 def routed_operators(design: Design, layout: Layout, experts: ExpertLayout) -> list[Operator]:
@@ -90,19 +123,38 @@ def routed_operators(design: Design, layout: Layout, experts: ExpertLayout) -> l
     return [
         elementwise("permute", w.hidden, moved, moved, 0.0, flops=Flops(0.0, 0.0), recomputed_from=block),
         grouped_linear(
-            "experts_up", experts.rows, gate * experts.ffn, w.hidden, experts.local, e,
-            e.stored_input * experts.rows * w.hidden, recomputed_from=inner, not_stored_from=block,
+            "experts_up",
+            experts.rows,
+            gate * experts.ffn,
+            w.hidden,
+            experts.local,
+            e,
+            e.stored_input * experts.rows * w.hidden,
+            recomputed_from=inner,
+            not_stored_from=block,
         ),
         activation("experts_activation", experts.rows * experts.ffn, layout, gate, moved=of_own_kernels(design, act)),
         grouped_linear(
-            "experts_down", experts.rows, w.hidden, experts.ffn, experts.local, e, kept * experts.rows * experts.ffn,
-            recomputed_from=block, not_stored_from=norms,
+            "experts_down",
+            experts.rows,
+            w.hidden,
+            experts.ffn,
+            experts.local,
+            e,
+            kept * experts.rows * experts.ffn,
+            recomputed_from=block,
+            not_stored_from=norms,
         ),
         elementwise(
-            "experts_bias", experts.rows * (gate * experts.ffn + w.hidden), forward, backward, 0.0,
-            present=required(w.experts, "workload.experts").biased, recomputed_from=block,
+            "experts_bias",
+            experts.rows * (gate * experts.ffn + w.hidden),
+            forward,
+            backward,
+            0.0,
+            present=required(w.experts, "workload.experts").biased,
+            recomputed_from=block,
         ),
-    ]  # fmt: skip
+    ]
 
 
 def permuted_rows(design: Design, layout: Layout, experts: ExpertLayout) -> Scalar:
@@ -127,9 +179,16 @@ def activation(
     moved = given(moved, act)
     forward, backward = moved * (gate + 1.0) * chain, moved * (2.0 * gate + 1.0) * chain
     return elementwise(
-        name, elements, forward, backward, act * gate * elements, flops=ACTIVATION, present=present,
-        recomputed_from=Recompute.norms, not_stored_from=Recompute.expert_inner,
-    )  # fmt: skip
+        name,
+        elements,
+        forward,
+        backward,
+        act * gate * elements,
+        flops=ACTIVATION,
+        present=present,
+        recomputed_from=Recompute.norms,
+        not_stored_from=Recompute.expert_inner,
+    )
 
 
 def expert_quantization(design: Design, layout: Layout) -> Operator:

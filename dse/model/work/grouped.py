@@ -91,11 +91,17 @@ class Grouped:
         kept = kept_of(design.software, (layout.query_width + layout.kv_width) / columns)
         return [
             linear(
-                "qkv", layout.tokens, columns, self.workload.hidden, layout.element, stored, kept=kept,
+                "qkv",
+                layout.tokens,
+                columns,
+                self.workload.hidden,
+                layout.element,
+                stored,
+                kept=kept,
                 not_stored_from=Recompute.norms,
             ),
             rotary(self.workload, layout),
-        ]  # fmt: skip
+        ]
 
     def core(self, design: Design, layout: Layout) -> list[Operator]:
         """Operators of scores, softmax and weighted values, per layer and micro-batch of a device."""
@@ -125,17 +131,20 @@ class Grouped:
         ends = act * (layout.query_width + value)  # queries and outputs
         reread = 1.0 if nothing(self.sharing - 1.0) else self.sharing**rereads
         read = times(reread, batch.sequences * self.read_bytes(serving, tp, batch.context))
-        decode = plus(
-            queries * self.seen(batch.context) * 2.0 * of_cache, times(index_flops, queries * batch.context)
-        )
+        decode = plus(queries * self.seen(batch.context) * 2.0 * of_cache, times(index_flops, queries * batch.context))
         seen = self.seen_by_prompt(batch.prompt_context)
         whole: Scalar = jnp.maximum(batch.prompt * 2.0 * of_prompt * seen, 0.0)
         whole = plus(whole, times(index_flops, batch.prompt * batch.prompt_context))
         moved = batch.prompt * ends + self.kv_bytes(serving, tp, batch.prompt)
         cached = Work(decode, read + queries * ends, 128.0 * 64.0, math.inf)
         prompts = Work(
-            whole, moved, rows=batch.prompt, columns=seen, depth=2.0 * self.pair_columns[1], batch=layout.heads,
-        )  # fmt: skip
+            whole,
+            moved,
+            rows=batch.prompt,
+            columns=seen,
+            depth=2.0 * self.pair_columns[1],
+            batch=layout.heads,
+        )
         return [
             Operator("decode_attention", OperatorKind.flash, cached, None, None, 0.0, core=True),
             Operator("prefill_attention", OperatorKind.context, prompts, None, None, 0.0, core=True),

@@ -77,9 +77,17 @@ def tensor_messages(design: Design, layout: Layout) -> list[Message]:
 
     def message(name: str, kind: MessageKind, count: Scalar, window: Window, repeated: bool = False) -> Message:
         return Message(
-            name, kind, Dimension.tensor, Scope.layer, layout.groups.tp, size, count, window=window,
-            repeated=repeated, sums=kind != _ALL_GATHER,
-        )  # fmt: skip
+            name,
+            kind,
+            Dimension.tensor,
+            Scope.layer,
+            layout.groups.tp,
+            size,
+            count,
+            window=window,
+            repeated=repeated,
+            sums=kind != _ALL_GATHER,
+        )
 
     forward, gradient = Window.matrix_forward, Window.matrix_weight_gradient
     return [
@@ -174,9 +182,17 @@ def expert_messages(design: Design, layout: Layout, parameters: Scalar, trained_
         group = experts.ep if kind is MessageKind.all_to_all else experts.etp
         window = Window.experts_forward if forward else Window.experts_backward
         return Message(
-            name, kind, Dimension.expert, Scope.expert_layer, group, size, times, window=window, repeated=forward,
+            name,
+            kind,
+            Dimension.expert,
+            Scope.expert_layer,
+            group,
+            size,
+            times,
+            window=window,
+            repeated=forward,
             mean_share=experts.mean_share,
-        )  # fmt: skip
+        )
 
     exchanges, link_share = [], exchange_link_share(design)
     for name, element in {"dispatch": dispatch_bytes(design, layout), "combine": act}.items():

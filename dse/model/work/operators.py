@@ -56,10 +56,18 @@ def matmul_work(rows: Scalar, columns: Scalar, depth: Scalar, batch: Scalar, ele
 
 
 def linear(
-    name: str, tokens: Scalar, outputs: Scalar, inputs: Scalar, element: Element, stored: Scalar,
-    kind: OperatorKind = OperatorKind.matrix, present: Scalar = 1.0, kept: Scalar = 0.0, recomputed_from: int = 0,
+    name: str,
+    tokens: Scalar,
+    outputs: Scalar,
+    inputs: Scalar,
+    element: Element,
+    stored: Scalar,
+    kind: OperatorKind = OperatorKind.matrix,
+    present: Scalar = 1.0,
+    kept: Scalar = 0.0,
+    recomputed_from: int = 0,
     not_stored_from: int = 0,
-) -> Operator:  # fmt: skip
+) -> Operator:
     """A linear layer Y[tokens, outputs] = X[tokens, inputs] W; its weight gradient accumulates in the buffer."""
     backward = matmul_work(inputs, outputs, tokens, 1.0, element)
     accumulate = (2.0 * element.gradient - element.activation) * inputs * outputs
@@ -97,17 +105,32 @@ def batched_matmul(name: str, products: Products, element: Element, stored: Scal
 
 
 def elementwise(
-    name: str, elements: Scalar, forward_bytes: Scalar, backward_bytes: Scalar, stored: Scalar,
-    flops: Flops = NOMINAL, present: Scalar = 1.0, core: bool = False, recomputed_from: int = 0,
+    name: str,
+    elements: Scalar,
+    forward_bytes: Scalar,
+    backward_bytes: Scalar,
+    stored: Scalar,
+    flops: Flops = NOMINAL,
+    present: Scalar = 1.0,
+    core: bool = False,
+    recomputed_from: int = 0,
     not_stored_from: int = 0,
-) -> Operator:  # fmt: skip
+) -> Operator:
     """A norm, activation, dropout or residual, by bytes and FLOPs per element; mostly bound by memory."""
     forward = Work(flops.forward * elements, forward_bytes * elements)
     backward = Work(flops.backward * elements, backward_bytes * elements)
     return Operator(
-        name, OperatorKind.vector, forward, backward, None, stored, present, core,
-        recomputed_from=recomputed_from, not_stored_from=not_stored_from,
-    )  # fmt: skip
+        name,
+        OperatorKind.vector,
+        forward,
+        backward,
+        None,
+        stored,
+        present,
+        core,
+        recomputed_from=recomputed_from,
+        not_stored_from=not_stored_from,
+    )
 
 
 class CastElements(NamedTuple):

@@ -15,9 +15,7 @@ _ALL_REDUCE, _ALL_GATHER = MessageKind.all_reduce, MessageKind.all_gather
 _REDUCE_SCATTER, _SEND = MessageKind.reduce_scatter, MessageKind.send
 
 
-def data_messages(
-    design: Design, layout: Layout, parameters: Scalar, trained_of: Trained
-) -> list[Message]:
+def data_messages(design: Design, layout: Layout, parameters: Scalar, trained_of: Trained) -> list[Message]:
     """Gradients and weights between the replicas of ``parameters`` weights, per step.
 
     With several copies of the state, each share of the gradients is summed over the copies once a step, layer by layer
@@ -39,10 +37,15 @@ def data_messages(
         copies_message(design, layout, changing, Scope.weights),
         # First and last stage sum the gradients of a shared embedding.
         Message(
-            "tied_embedding_exchange", _SEND, Dimension.data, Scope.tied_embedding, layout.groups.pp,
-            design.software.gradient_message_bytes * head_parameters(w, m.tp), tied,
+            "tied_embedding_exchange",
+            _SEND,
+            Dimension.data,
+            Scope.tied_embedding,
+            layout.groups.pp,
+            design.software.gradient_message_bytes * head_parameters(w, m.tp),
+            tied,
         ),
-    ]  # fmt: skip
+    ]
 
 
 def _sharers(layout: Layout, scope: Scope) -> tuple[Group, Group]:
@@ -61,9 +64,16 @@ def copies_message(design: Design, layout: Layout, parameters: Scalar, scope: Sc
     shards, copies = _sharers(layout, scope)
     gradients = parameters * design.software.gradient_message_bytes
     return Message(
-        f"{_PREFIX[scope]}copies_all_reduce", _ALL_REDUCE, Dimension.data, scope, copies, gradients / shards.size,
-        design.workload.backward, layout.layers + 1.0, Window.stage_backward,
-    )  # fmt: skip
+        f"{_PREFIX[scope]}copies_all_reduce",
+        _ALL_REDUCE,
+        Dimension.data,
+        scope,
+        copies,
+        gradients / shards.size,
+        design.workload.backward,
+        layout.layers + 1.0,
+        Window.stage_backward,
+    )
 
 
 def state_messages(
@@ -109,9 +119,7 @@ def weight_message_bytes(design: Design, layout: Layout) -> Scalar:
     return act if stated is None else jnp.where(layout.element.operand < act, stated, act)
 
 
-def expert_state_messages(
-    design: Design, layout: Layout, parameters: Scalar, trained_of: Trained
-) -> list[Message]:
+def expert_state_messages(design: Design, layout: Layout, parameters: Scalar, trained_of: Trained) -> list[Message]:
     """The same for ``parameters`` of routed experts; with adapters only the gathers of ZeRO 3."""
     scope = Scope.expert_weights
     found = state_messages(design, layout, parameters, scope, Trained())
@@ -151,11 +159,25 @@ def partitioned(found: list[Message], design: Design, layout: Layout, changing: 
     return [
         *of_parts,
         Message(
-            "gradients_reduce_scatter_across", _REDUCE_SCATTER, Dimension.data, Scope.weights, parts.gradients_across,
-            left, once, pieces, Window.stage_backward,
+            "gradients_reduce_scatter_across",
+            _REDUCE_SCATTER,
+            Dimension.data,
+            Scope.weights,
+            parts.gradients_across,
+            left,
+            once,
+            pieces,
+            Window.stage_backward,
         ),
         Message(
-            "new_weights_all_gather", _ALL_GATHER, Dimension.data, Scope.weights, parts.weights_across, new,
-            jnp.where(secondary, 0.0, once), pieces, Window.stage_forward,
+            "new_weights_all_gather",
+            _ALL_GATHER,
+            Dimension.data,
+            Scope.weights,
+            parts.weights_across,
+            new,
+            jnp.where(secondary, 0.0, once),
+            pieces,
+            Window.stage_forward,
         ),
-    ]  # fmt: skip
+    ]

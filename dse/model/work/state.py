@@ -99,9 +99,11 @@ def kept_bytes(design: Design, layout: Layout, operators: Sequence[Operator]) ->
     without_core = everything - recomputed_core_bytes(operators, layout)
     layer_input = layout.element.activation * layout.norm_tokens * design.workload.hidden
     by_policy: dict[Recompute, Scalar] = {
-        Recompute.none: everything, Recompute.selective: without_core, Recompute.full: layer_input,
+        Recompute.none: everything,
+        Recompute.selective: without_core,
+        Recompute.full: layer_input,
         Recompute.selective_op: layer_input + kept_outputs(design, layout),
-    }  # fmt: skip
+    }
     m, trained = design.mapping, design.workload.backward
     for level in layout.recompute.levels:
         by_policy[Recompute(level)] = everything - not_stored_bytes(design, layout, operators, level)

@@ -70,9 +70,7 @@ class TrainingWork(NamedTuple):
 
 def mean_kept(design: Design, layout: Layout, usual: Kept, dense: Kept) -> Kept:
     """Activation bytes of the layers after the first dense ones: mean stored, maximum recomputed."""
-    recomputed = where_on(
-        layout.experts.dense_share, jnp.maximum(usual.recomputed, dense.recomputed), usual.recomputed
-    )
+    recomputed = where_on(layout.experts.dense_share, jnp.maximum(usual.recomputed, dense.recomputed), usual.recomputed)
     return Kept(feed_forward_of(design.workload).behind_first(dense.mean, lambda: usual.mean), recomputed)
 
 
@@ -142,7 +140,7 @@ def step_phase(design: Design, layout: Layout, work: TrainingWork) -> Phase:
             Sends(tuple(m for m in work.messages if m.scope is scope), count, recompute)
             for scope, count in often.items()
         ),
-    )  # fmt: skip
+    )
 
 
 def update_runs(

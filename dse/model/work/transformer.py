@@ -45,10 +45,13 @@ def expert_layer_operators(design: Design, layout: Layout, core: list[Operator] 
 
 
 def layer_around(
-    design: Design, layout: Layout, feed_forward: list[Operator], quantization: Operator,
+    design: Design,
+    layout: Layout,
+    feed_forward: list[Operator],
+    quantization: Operator,
     core: list[Operator] | None = None,
 ) -> list[Operator]:
-    """Operators of a layer around those of its feed-forward."""  # fmt: skip
+    """Operators of a layer around those of its feed-forward."""
     w = design.workload
     e, act = layout.element, layout.element.activation
     rows = layout.norm_tokens * w.hidden  # elements of a residual-stream tensor
@@ -75,13 +78,19 @@ def layer_around(
             "attention_residual", rows, residual_dropout, residual_back, mask_stored, flops=RESIDUAL, present=serial
         ),
         elementwise(
-            "ffn_norm", rows, 2.0 * act, 6.0 * act, norm_stored, flops=NORM, present=serial,
+            "ffn_norm",
+            rows,
+            2.0 * act,
+            6.0 * act,
+            norm_stored,
+            flops=NORM,
+            present=serial,
             recomputed_from=Recompute.norms,
         ),
         *feed_forward,
         elementwise("ffn_residual", rows, residual_dropout, residual_back, mask_stored, flops=RESIDUAL),
         quantization,
-    ]  # fmt: skip
+    ]
 
 
 def feed_forward(design: Design, layout: Layout) -> list[Operator]:
@@ -94,20 +103,38 @@ def feed_forward(design: Design, layout: Layout) -> list[Operator]:
     ffn_input = serial_block(w) * (e.stored_input * kept_inputs(design.mapping, layout)[1] * w.hidden)
     return [
         linear(
-            "ffn_up", layout.tokens, gate * layout.ffn, w.hidden, e, ffn_input,
+            "ffn_up",
+            layout.tokens,
+            gate * layout.ffn,
+            w.hidden,
+            e,
+            ffn_input,
             kept=kept_of(design.software, 1.0 - 0.5 * w.gated),
-            recomputed_from=Recompute.expert_inner, not_stored_from=Recompute.norms,
+            recomputed_from=Recompute.expert_inner,
+            not_stored_from=Recompute.norms,
         ),
         elementwise(
-            "ffn_activation", layout.tokens * layout.ffn, act * (gate + 1.0) * chain,
-            act * (2.0 * gate + 1.0) * chain, act * gate * layout.tokens * layout.ffn, flops=ACTIVATION,
-            recomputed_from=Recompute.norms, not_stored_from=Recompute.expert_inner,
+            "ffn_activation",
+            layout.tokens * layout.ffn,
+            act * (gate + 1.0) * chain,
+            act * (2.0 * gate + 1.0) * chain,
+            act * gate * layout.tokens * layout.ffn,
+            flops=ACTIVATION,
+            recomputed_from=Recompute.norms,
+            not_stored_from=Recompute.expert_inner,
         ),
         linear(
-            "ffn_down", layout.tokens, w.hidden, layout.ffn, e, activated, kept=1.0,
-            recomputed_from=Recompute.expert_block, not_stored_from=Recompute.norms,
+            "ffn_down",
+            layout.tokens,
+            w.hidden,
+            layout.ffn,
+            e,
+            activated,
+            kept=1.0,
+            recomputed_from=Recompute.expert_block,
+            not_stored_from=Recompute.norms,
         ),
-    ]  # fmt: skip
+    ]
 
 
 def quantization(design: Design, layout: Layout) -> Operator:
@@ -134,14 +161,24 @@ def embedding_operators(design: Design, layout: Layout) -> list[Operator]:
     scatter = act + 2.0 * layout.element.gradient
     return [
         elementwise(
-            "embedding", looked_up, 2.0 * act * (1.0 + 0.5 * w.learned_positions), scatter, 0.0, flops=Flops(1.0, 2.0),
+            "embedding",
+            looked_up,
+            2.0 * act * (1.0 + 0.5 * w.learned_positions),
+            scatter,
+            0.0,
+            flops=Flops(1.0, 2.0),
             present=layout.has_vocabulary,
         ),
         elementwise(
-            "embedding_dropout", rows, 2.0 * act + MASK_BYTES, 2.0 * act + MASK_BYTES, MASK_BYTES * rows,
-            flops=DROPOUT, present=w.dropout * layout.has_vocabulary,
+            "embedding_dropout",
+            rows,
+            2.0 * act + MASK_BYTES,
+            2.0 * act + MASK_BYTES,
+            MASK_BYTES * rows,
+            flops=DROPOUT,
+            present=w.dropout * layout.has_vocabulary,
         ),
-    ]  # fmt: skip
+    ]
 
 
 def head_operators(design: Design, layout: Layout) -> list[Operator]:
@@ -156,7 +193,13 @@ def head_operators(design: Design, layout: Layout) -> list[Operator]:
         elementwise("final_norm", rows, 2.0 * act, 6.0 * act, act * rows, flops=NORM, present=layout.outputs),
         # At least one row, so that a model without a vocabulary has a shape.
         linear(
-            "head", layout.tokens, jnp.maximum(layout.vocab, 1.0), w.hidden, e, act * rows, OperatorKind.matrix_16,
+            "head",
+            layout.tokens,
+            jnp.maximum(layout.vocab, 1.0),
+            w.hidden,
+            e,
+            act * rows,
+            OperatorKind.matrix_16,
             present=layout.outputs,
         ),
         elementwise("cross_entropy", logits, loss, loss, software.logit_bytes * logits, present=layout.outputs),
@@ -175,10 +218,15 @@ def prediction_operators(design: Design, layout: Layout) -> list[Operator]:
     return [
         elementwise("prediction_norms", rows, 2.0 * act, 6.0 * act, act * rows, flops=NORM, present=count),
         linear(
-            "prediction_join", layout.norm_tokens, w.hidden, 2.0 * w.hidden, layout.element,
-            layout.element.stored_input * rows, present=count,
+            "prediction_join",
+            layout.norm_tokens,
+            w.hidden,
+            2.0 * w.hidden,
+            layout.element,
+            layout.element.stored_input * rows,
+            present=count,
         ),
-    ]  # fmt: skip
+    ]
 
 
 def kept_inputs(mapping: Mapping, layout: Layout) -> tuple[Scalar, Scalar]:

@@ -136,8 +136,10 @@ class DescentBudget(NamedTuple):
 
 
 def search(
-    problem: DescentProblem, starts: Points | None = None, by_differences: float = 0.0,
-    budget: DescentBudget = DescentBudget()  # noqa: B008
+    problem: DescentProblem,
+    starts: Points | None = None,
+    by_differences: float = 0.0,
+    budget: DescentBudget = DescentBudget(),  # noqa: B008
 ) -> Trace:
     """Adam from many starts side by side.
 
@@ -243,19 +245,20 @@ def elasticities(problem: DescentProblem, coordinates: dict[str, float]) -> list
     stated = {path: float(values[0]) for path, values in problem.inner.stated(points).items()}
     known = [path for path, value in stated.items() if value]
     changed = {
-        path: np.array([value * (_MORE if path == other else 1.0) for other in known])
-        for path, value in stated.items()
+        path: np.array([value * (_MORE if path == other else 1.0) for other in known]) for path, value in stated.items()
     }
     moved = _exact(problem, changed)
     plain = found.best[0].astype(np.float64) @ problem.weights
     sign = problem.inner.objective.program.objectives[0].sign  # slopes are of what is made small
     rows = [
         MachineElasticity(
-            path, stated[path], sign * float(slopes[path][0, :, 0] @ problem.weights * stated[path]),
+            path,
+            stated[path],
+            sign * float(slopes[path][0, :, 0] @ problem.weights * stated[path]),
             sign * float((moved[i] - plain) / math.log(_MORE)) if np.isfinite(moved[i]) else None,
         )
         for i, path in enumerate(known)
-    ]  # fmt: skip
+    ]
     return sorted(rows, key=lambda row: (-abs(row.elasticity), -abs(row.remapped or 0.0)))
 
 

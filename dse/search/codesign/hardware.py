@@ -125,10 +125,11 @@ class Hardware:
         free = {
             path: jnp.where(
                 ((at[path] <= low[path]) & (slope[path] > 0.0)) | ((at[path] >= high[path]) & (slope[path] < 0.0)),
-                0.0, 1.0,
+                0.0,
+                1.0,
             )
             for path in self.bounds
-        }  # fmt: skip
+        }
         slope = slope | {path: slope[path] * free[path] for path in free}
         paid = self.paid
         if self.priced is None or not paid:

@@ -91,9 +91,14 @@ def _point(program: Program, base: Design, values: dict[str, Scalar]) -> InnerPo
 
 @persistent_jit("objective")
 def _all_mappings(
-    base: Design, hardware: dict[str, Array], workloads: dict[str, Array], degrees: dict[str, Array],
-    options: dict[str, Array], *, objective: InnerObjective,
-) -> InnerPoint:  # fmt: skip
+    base: Design,
+    hardware: dict[str, Array],
+    workloads: dict[str, Array],
+    degrees: dict[str, Array],
+    options: dict[str, Array],
+    *,
+    objective: InnerObjective,
+) -> InnerPoint:
     """Hardware x workloads x degrees x options: arrays [hardware, workload x row, column]."""
     sizes = tuple(len(next(iter(axis.values()))) for axis in (hardware, workloads, degrees))
     outer: dict[str, Array] = {}
@@ -169,9 +174,7 @@ class Inner:
         self.evaluations += count * self.evaluations_a_point
         columns = map(self._array, (self.workloads, self.degrees, self.options))
         found = _all_mappings(self._base(), self.stated(leaves), *columns, objective=self.objective)
-        objective, excess, reason = (
-            np.asarray(array).reshape(count, self.grid.n_points, -1) for array in found
-        )
+        objective, excess, reason = (np.asarray(array).reshape(count, self.grid.n_points, -1) for array in found)
         is_mapping = self.grid.table.distinct.reshape(-1)
         can_run = is_mapping & (reason == 0)
         exact = np.where(can_run, objective, np.inf)
@@ -184,9 +187,11 @@ class Inner:
         least = np.take_along_axis(relaxed, nearest, axis=2)
         order = least.argsort(axis=2, kind="stable")
         return BestMappings(
-            np.take_along_axis(exact, mapping[..., None], axis=2)[..., 0], mapping,
-            np.take_along_axis(least, order, axis=2), np.take_along_axis(nearest, order, axis=2),
-        )  # fmt: skip
+            np.take_along_axis(exact, mapping[..., None], axis=2)[..., 0],
+            mapping,
+            np.take_along_axis(least, order, axis=2),
+            np.take_along_axis(nearest, order, axis=2),
+        )
 
     def slopes(
         self, leaves: dict[str, np.ndarray], mappings: np.ndarray, stiffness: float = 0.0

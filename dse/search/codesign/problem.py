@@ -31,14 +31,35 @@ _BUDGETS = {"area": f"{CHIP}.die_area", "power": f"{CHIP}.power_budget", "cost":
 
 #: Leaves whose elasticities are reported in addition to those of the variables, where the design has them.
 WATCHED = (
-    *(f"{CHIP}.{name}" for name in (
-        "die_area", "power_budget", "stacks", "core_area", "matrix_area", "vector_area", "cache_area", "memory_area",
-        "link_area", "memory_edge", "link_edge", "core_power", "memory_power", "link_power", "link_energy",
-        "link_density", "memory.unit_bandwidth", "memory.unit_capacity", "memory.unit_energy", "node.density",
-        "node.energy",
-    )),
-    "system.scale_up.bandwidth", "system.scale_out.bandwidth",
-)  # fmt: skip
+    *(
+        f"{CHIP}.{name}"
+        for name in (
+            "die_area",
+            "power_budget",
+            "stacks",
+            "core_area",
+            "matrix_area",
+            "vector_area",
+            "cache_area",
+            "memory_area",
+            "link_area",
+            "memory_edge",
+            "link_edge",
+            "core_power",
+            "memory_power",
+            "link_power",
+            "link_energy",
+            "link_density",
+            "memory.unit_bandwidth",
+            "memory.unit_capacity",
+            "memory.unit_energy",
+            "node.density",
+            "node.energy",
+        )
+    ),
+    "system.scale_up.bandwidth",
+    "system.scale_out.bandwidth",
+)
 
 
 def read(path: str | Path) -> DescentProblem:
@@ -79,9 +100,11 @@ def _check(grid: Grid, file: str) -> None:
     """One objective, a generated accelerator, and no dimension but workloads."""
     if grid.members:
         raise InputError(
-            f"{file}: axes", "designs of several structures", "workloads that all have experts, or none",
+            f"{file}: axes",
+            "designs of several structures",
+            "workloads that all have experts, or none",
             "co-design for each of them separately",
-        )  # fmt: skip
+        )
     if grid.base.system.accelerator.chip is None:
         raise InputError(
             f"{file}: system", "an accelerator that is not generated", "a generated one", 'write accelerator = "gpu"'
@@ -96,9 +119,11 @@ def _check(grid: Grid, file: str) -> None:
     for dimension in grid.dimensions:
         if any(path.startswith(f"{CHIP}.") for path in dimension.columns):
             raise InputError(
-                f"{file}: axes.{dimension.name}", "an axis of the chip", "workloads and parts of the mapping",
+                f"{file}: axes.{dimension.name}",
+                "an axis of the chip",
+                "workloads and parts of the mapping",
                 f"put it under [{SECTION}.between]",
-            )  # fmt: skip
+            )
 
 
 def _with_records(grid: Grid, section: Codesign, file: str) -> Grid:

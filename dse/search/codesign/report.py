@@ -92,7 +92,8 @@ def report(problem: DescentProblem, trace: Trace, began: float) -> Report:
         active=[_shortened(text) for text in problem.hardware.active(at)],
         workloads=workloads,
         elasticities=[
-            row._replace(leaf=short_name(row.leaf)) for row in codesign.elasticities(problem, at)
+            row._replace(leaf=short_name(row.leaf))
+            for row in codesign.elasticities(problem, at)
             if abs(row.elasticity) > 1e-4 or abs(row.remapped or 0.0) > 1e-4
         ],
         starts=[float(best) ** objective.sign for best in trace.objective.min(axis=0)],
@@ -101,7 +102,7 @@ def report(problem: DescentProblem, trace: Trace, began: float) -> Report:
         whole_stacks=[one.as_dict() for one in tried],
         lacks=problem.inner.grid.lacks,
         notes=problem.notes,
-    )  # fmt: skip
+    )
 
 
 def _mapped(problem: DescentProblem, at: dict[str, float], hardware: dict[str, float]) -> list[Mapped]:
@@ -116,11 +117,13 @@ def _mapped(problem: DescentProblem, at: dict[str, float], hardware: dict[str, f
     sign = program.objectives[0].sign
     return [
         Mapped(
-            _names(problem)[i], float(sign * objective[i]), inner.labels(mapping),
+            _names(problem)[i],
+            float(sign * objective[i]),
+            inner.labels(mapping),
             {name: float(getattr(metrics, name)[i]) for name in _TOLD},
         )
         for i, mapping in enumerate(chosen)
-    ]  # fmt: skip
+    ]
 
 
 def _names(problem: DescentProblem) -> list[str]:
@@ -129,9 +132,7 @@ def _names(problem: DescentProblem) -> list[str]:
     if not grid.shape:
         return [str(grid.spec.names["workload"].labels[0])]
     digits = np.stack(np.unravel_index(np.arange(grid.n_points), grid.shape), axis=1)
-    return [
-        " ".join(str(d.axes[0].labels[i]) for d, i in zip(grid.dimensions, row, strict=True)) for row in digits
-    ]
+    return [" ".join(str(d.axes[0].labels[i]) for d, i in zip(grid.dimensions, row, strict=True)) for row in digits]
 
 
 def _shortened(text: str) -> str:

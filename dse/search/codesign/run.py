@@ -93,10 +93,11 @@ def perform(spec: str | Path | CodesignSpec, options: CodesignOptions) -> tuple[
         trace = descent.search(problem, budget=DescentBudget(options.evaluations, options.seconds))
         if not np.isfinite(trace.best):
             raise InputError(
-                f"{spec.sweep.file}: {SECTION}", "no hardware that runs every workload",
+                f"{spec.sweep.file}: {SECTION}",
+                "no hardware that runs every workload",
                 "hardware with a feasible mapping of each",
                 "raise the budgets, allow more stacks, or widen the axes of the mapping",
-            )  # fmt: skip
+            )
         found = dataclasses.replace(report.report(problem, trace, began), output=target)
         labelled = _labelled(problem, trace, found, known)
         if target:
@@ -111,10 +112,11 @@ def _check_budget(problem: DescentProblem, options: CodesignOptions) -> None:
     least = problem.inner.evaluations_a_step(starts)
     if options.evaluations is not None and options.evaluations < least:
         raise InputError(
-            "--evaluations", f"{options.evaluations:,}",
+            "--evaluations",
+            f"{options.evaluations:,}",
             f"{least:,} or more: one step moves {starts} starts, and each tries every mapping",
             f"give more, give --seconds, or write fewer starts under [{SECTION}] and fewer values of its axes",
-        )  # fmt: skip
+        )
 
 
 def _with(spec: CodesignSpec, options: CodesignOptions) -> CodesignSpec:
@@ -175,24 +177,27 @@ def _labelled(problem: DescentProblem, trace: Trace, found: Report, identity: di
     leaves = np.array([leaf.name for leaf in found.hardware])
     data = {
         "best_objective": Variable(
-            ("step", "start"), trace.objective**sign,
+            ("step", "start"),
+            trace.objective**sign,
             {"units": units.get(found.objective, "1"), "long_name": f"{found.objective}, mean over workloads"},
         ),
         "total_evaluations": Variable(
             ("step",), trace.evaluations, {"units": "1", "long_name": "evaluations of all starts so far"}
         ),
         "hardware": Variable(
-            ("leaf",), np.array([leaf.value for leaf in found.hardware]),
+            ("leaf",),
+            np.array([leaf.value for leaf in found.hardware]),
             {"units": "1", "long_name": "leaves of the hardware that was found, in the SI units of leaf_units"},
         ),
         "leaf_units": Variable(
             ("leaf",), np.array([leaf.units for leaf in found.hardware]), {"long_name": "SI units of hardware"}
         ),
         "elasticity": Variable(
-            ("parameter",), np.array([row.elasticity for row in found.elasticities]),
+            ("parameter",),
+            np.array([row.elasticity for row in found.elasticities]),
             {"units": "1", "long_name": f"d ln {found.objective} / d ln parameter, mappings held fixed"},
         ),
-    }  # fmt: skip
+    }
     for name in found.workloads[0].metrics:
         about = {"units": units[name], "long_name": grid.spec.study.long_names[name]}
         data[name] = Variable(("workload",), np.array([row.metrics[name] for row in found.workloads]), about)
@@ -209,7 +214,12 @@ def _labelled(problem: DescentProblem, trace: Trace, found: Report, identity: di
         ),
     }
     attributes = {
-        "title": found.title, "Conventions": "CF-1.11", "specification": grid.spec.text, **identity,
-        "objective": found.objective, _REPORT: json.dumps(told), **provenance(grid),
-    }  # fmt: skip
+        "title": found.title,
+        "Conventions": "CF-1.11",
+        "specification": grid.spec.text,
+        **identity,
+        "objective": found.objective,
+        _REPORT: json.dumps(told),
+        **provenance(grid),
+    }
     return Labelled(data, coords, attrs=attributes)

@@ -157,7 +157,7 @@ def _restart(state: Walkers, now: Array) -> Walkers:
     violation = jnp.where(now, state.best_violation, state.violation)
     return state._replace(
         at=at, violation=violation, slopes=slopes, value=jnp.where(now, state.best_value, state.value)
-    )  # fmt: skip
+    )
 
 
 def _chosen(mask: Array, one: Point, other: Point) -> Point:

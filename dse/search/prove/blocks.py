@@ -129,9 +129,10 @@ class Blocks:
         """Value of a leaf → the axis that moves it."""
         return {
             self.staged.leaves[path]: number
-            for number, axis in enumerate(self.axes) if number and axis.is_ordered
+            for number, axis in enumerate(self.axes)
+            if number and axis.is_ordered
             for path in (axis.columns if axis.interval is None else [axis.interval.path])
-        }  # fmt: skip
+        }
 
     def evaluated(self, ranges: Ranges) -> tuple[np.ndarray, np.ndarray]:
         """Objectives [design, objective] and reasons of single designs; of continuous axes at their cell's border."""

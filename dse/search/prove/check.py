@@ -372,6 +372,10 @@ def _chosen(found: Any, which: Any, no: Any, yes: Any) -> _Line | None:
 _RULES: dict[str, Callable[..., _Line | None]] = {
     "add": lambda found, x, y: _mixed(found, 1.0, x, 1.0, y),
     "add_any": lambda found, x, y: _mixed(found, 1.0, x, 1.0, y),
-    "sub": lambda found, x, y: _mixed(found, 1.0, x, -1.0, y), "neg": lambda found, x: _mixed(found, -1.0, x, 0.0, x),
-    "mul": _product, "div": _quotient, "max": _larger, "min": _smaller,
-}  # fmt: skip
+    "sub": lambda found, x, y: _mixed(found, 1.0, x, -1.0, y),
+    "neg": lambda found, x: _mixed(found, -1.0, x, 0.0, x),
+    "mul": _product,
+    "div": _quotient,
+    "max": _larger,
+    "min": _smaller,
+}

@@ -364,10 +364,16 @@ def _line_of(name: str, given: tuple[Any, ...], n_symbols: int) -> Callable[...,
 
 
 _LINES: dict[str, Callable[..., Form | None]] = {
-    "add": _sum, "add_any": _sum, "sub": difference, "mul": _product, "div": _quotient,
-    "max": functools.partial(_extreme, sign=1), "min": functools.partial(_extreme, sign=-1), "neg": _negative,
+    "add": _sum,
+    "add_any": _sum,
+    "sub": difference,
+    "mul": _product,
+    "div": _quotient,
+    "max": functools.partial(_extreme, sign=1),
+    "min": functools.partial(_extreme, sign=-1),
+    "neg": _negative,
     "pow": _power,
-}  # fmt: skip
+}
 
 #: Operations that give rates of rates, and what they are of their inverses.
 _INVERSES = {"mul": "mul", "div": "div", "min": "max", "max": "min", "select_n": "select_n"}

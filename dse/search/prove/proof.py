@@ -96,9 +96,13 @@ class Certificate(NamedTuple):
 
 
 def prove(
-    task: Problem, known: Point | None, identity: Mapping[str, str], options: ProofOptions, file: Path | None = None,
+    task: Problem,
+    known: Point | None,
+    identity: Mapping[str, str],
+    options: ProofOptions,
+    file: Path | None = None,
     force: bool = False,
-) -> tuple[Proof, Certificate]:  # fmt: skip
+) -> tuple[Proof, Certificate]:
     """Bound the objectives over all designs of a space.
 
     Args:
@@ -225,10 +229,20 @@ def _proof(
         best, bound = sign * least, sign * (least - gap * abs(least)) if math.isfinite(gap) else None
         leaves = {path: float(v[0]) for path, v in prover.members[front.member[0]].leaves(front.position[:1]).items()}
     return Proof(
-        tuple(certificate.header["objectives"]), best, bound, len(front.member), gap if math.isfinite(gap) else None,
-        options.gap, not len(front.member) and gap == 0.0, leaves,
-        {name: int(kinds[kind]) for name, kind in names.items()}, state.n_designs, state.seconds, file, interrupted,
-    )  # fmt: skip
+        tuple(certificate.header["objectives"]),
+        best,
+        bound,
+        len(front.member),
+        gap if math.isfinite(gap) else None,
+        options.gap,
+        not len(front.member) and gap == 0.0,
+        leaves,
+        {name: int(kinds[kind]) for name, kind in names.items()},
+        state.n_designs,
+        state.seconds,
+        file,
+        interrupted,
+    )
 
 
 # --- certificates -------------------------------------------------------------------------------------------

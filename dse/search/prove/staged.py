@@ -148,9 +148,13 @@ def _case(case: int, compared: Operation, holds: bool, made: dict[int, Operation
 
 
 def _staged(
-    constants: dict[int, Any], operations: list[Operation], outputs: list[int], place: dict[str, int],
-    mappings: dict[str, np.ndarray], moving: Sequence[str],
-) -> Staged:  # fmt: skip
+    constants: dict[int, Any],
+    operations: list[Operation],
+    outputs: list[int],
+    place: dict[str, int],
+    mappings: dict[str, np.ndarray],
+    moving: Sequence[str],
+) -> Staged:
     """The operations cut in two, and the first part computed of every mapping."""
     of_mapping = {place[path] for path in mappings} | constants.keys()
     first, rest = list[Operation](), list[Operation]()
@@ -171,8 +175,10 @@ def _staged(
         {i: value for i, value in constants.items() if i in wanted} | same,
         {i: column for i, column in table.items() if i not in same},
         {path: place[path] for path in moving},
-        tuple(rest), tuple(outputs[:-1]), outputs[-1],
-    )  # fmt: skip
+        tuple(rest),
+        tuple(outputs[:-1]),
+        outputs[-1],
+    )
 
 
 def _computed(

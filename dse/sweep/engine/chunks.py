@@ -28,9 +28,15 @@ from dse.sweep.engine.tables import Tables
 
 @persistent_jit("of", "stages", "wanted", "count", "sharding", options=FAST)
 def full_chunk(
-    grid: Tables, start: Array, *,
-    of: Moving, stages: Stages, wanted: tuple[int, ...], count: int, sharding: NamedSharding,
-) -> tuple[Array, ...]:  # fmt: skip
+    grid: Tables,
+    start: Array,
+    *,
+    of: Moving,
+    stages: Stages,
+    wanted: tuple[int, ...],
+    count: int,
+    sharding: NamedSharding,
+) -> tuple[Array, ...]:
     """The wanted variables of ``count`` outer indices from ``start``, each with the axes of its level."""
     values, _ = _computed(grid, start, of, stages.tables, count, sharding)
     return tuple(values[i] for i in wanted)
@@ -38,9 +44,17 @@ def full_chunk(
 
 @persistent_jit("of", "stages", "lengths", "count", "sharding", options=FAST)
 def score_chunk(
-    grid: Tables, start: Array, n_valid: Array, masks: Sequence[tuple[Array, Array] | None], *,
-    of: Moving, stages: Stages, lengths: tuple[tuple[int, int], ...], count: int, sharding: NamedSharding,
-) -> tuple[tuple[Array, ...], tuple[Array, ...]]:  # fmt: skip
+    grid: Tables,
+    start: Array,
+    n_valid: Array,
+    masks: Sequence[tuple[Array, Array] | None],
+    *,
+    of: Moving,
+    stages: Stages,
+    lengths: tuple[tuple[int, int], ...],
+    count: int,
+    sharding: NamedSharding,
+) -> tuple[tuple[Array, ...], tuple[Array, ...]]:
     """Scores and reasons of ``count`` outer indices from ``start``, by group.
 
     Args:
@@ -82,9 +96,17 @@ def outer_chunk(
 
 @persistent_jit("of", "stages", "lengths", "count", "sharding", options=FAST)
 def inner_chunk(
-    grid: Tables, outer: dict[tuple[int, ...], Array], words: Array, masks: Sequence[tuple[Array, Array] | None], *,
-    of: Moving, stages: Stages, lengths: tuple[tuple[int, int], ...], count: int, sharding: NamedSharding,
-) -> tuple[tuple[Array, ...], tuple[Array, ...]]:  # fmt: skip
+    grid: Tables,
+    outer: dict[tuple[int, ...], Array],
+    words: Array,
+    masks: Sequence[tuple[Array, Array] | None],
+    *,
+    of: Moving,
+    stages: Stages,
+    lengths: tuple[tuple[int, int], ...],
+    count: int,
+    sharding: NamedSharding,
+) -> tuple[tuple[Array, ...], tuple[Array, ...]]:
     """:func:`score_chunk` from what :func:`outer_chunk` gives."""
     values = _of_base_and(grid.first | grid.second, grid, of)
     for kind, made in outer.items():
@@ -101,7 +123,7 @@ def _handed_on(of: Moving, stages: Stages) -> tuple[int, ...]:
 
 def _computed(
     grid: Tables, start: Array, of: Moving, stages: Sequence[Stage], count: int, sharding: NamedSharding
-) -> tuple[dict[int, Array], Array]:  # fmt: skip
+) -> tuple[dict[int, Array], Array]:
     """By variable the values of a chunk after its stages; and the place of each outer index."""
     outer, place = _apart(functools.partial(_looked_up, count=count, sharding=sharding), grid, start)
     return _staged(_of_base_and(grid.first | grid.second | outer, grid, of), of, stages), place
@@ -128,9 +150,13 @@ def _words(grid: Tables, place: Array, n_valid: Array, sharding: NamedSharding) 
 
 
 def _scores(
-    values: dict[int, Array], words: Array, masks: Sequence[tuple[Array, Array] | None],
-    of: Moving, stages: Stages, lengths: tuple[tuple[int, int], ...],
-) -> tuple[tuple[Array, ...], tuple[Array, ...]]:  # fmt: skip
+    values: dict[int, Array],
+    words: Array,
+    masks: Sequence[tuple[Array, Array] | None],
+    of: Moving,
+    stages: Stages,
+    lengths: tuple[tuple[int, int], ...],
+) -> tuple[tuple[Array, ...], tuple[Array, ...]]:
     """Scores and reasons by group, from the values that the groups' stages are given."""
     found = []
     for group, mask, shape in zip(stages.groups, masks, lengths, strict=True):
@@ -167,9 +193,13 @@ def _spread_out(value: Array) -> Array:
 
 
 def _scored(
-    values: tuple[Array, ...], words: Array, mask: tuple[Array, Array] | None,
-    of: Moving, group: Group, lengths: tuple[int, int],
-) -> tuple[Array, Array]:  # fmt: skip
+    values: tuple[Array, ...],
+    words: Array,
+    mask: tuple[Array, Array] | None,
+    of: Moving,
+    group: Group,
+    lengths: tuple[int, int],
+) -> tuple[Array, Array]:
     """Scores and reasons of a group, from the values of the inputs of its stage: see :func:`score_chunk`."""
     wanted, feasible_bit = goals(of.program, of.structure), of.program.study.feasible_bit
     terms = [wanted.reasons[i] for i in group.reasons]

@@ -217,9 +217,14 @@ class SweepEngine:
         return outputs.of(values, (*nest.parts_shape, padded))
 
     def scores(
-        self, nest: Nest, first: int, count: int, pivots: np.ndarray, thresholds: np.ndarray | None = None,
+        self,
+        nest: Nest,
+        first: int,
+        count: int,
+        pivots: np.ndarray,
+        thresholds: np.ndarray | None = None,
         stop: int | None = None,
-    ) -> Scores:  # fmt: skip
+    ) -> Scores:
         """Dispatch the scores of ``count`` outer indices from ``first``, by as many objectives as the pivots have.
 
         Nothing is a mapping from the index ``stop`` on. ``thresholds`` [objective, threshold] asks how many scores are

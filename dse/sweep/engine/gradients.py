@@ -107,11 +107,18 @@ class Differentiated:
 
 #: Operations that JAX names otherwise, or composes.
 _OTHERWISE: dict[str, Callable[..., Any]] = {
-    "and": lax.bitwise_and, "or": lax.bitwise_or, "xor": lax.bitwise_xor, "not": lax.bitwise_not, "add_any": lax.add,
-    "copy": lambda value: value, "log2": jnp.log2, "one_minus_square": lambda value: (1.0 + value) * (1.0 - value),
-    "convert_element_type": lax.convert_element_type, "bitcast_convert_type": lax.bitcast_convert_type,
+    "and": lax.bitwise_and,
+    "or": lax.bitwise_or,
+    "xor": lax.bitwise_xor,
+    "not": lax.bitwise_not,
+    "add_any": lax.add,
+    "copy": lambda value: value,
+    "log2": jnp.log2,
+    "one_minus_square": lambda value: (1.0 + value) * (1.0 - value),
+    "convert_element_type": lax.convert_element_type,
+    "bitcast_convert_type": lax.bitcast_convert_type,
     "round": lambda value, method: lax.round(value, lax.RoundingMethod(method)),
-}  # fmt: skip
+}
 
 
 def _in_jax(name: str, given: tuple[Any, ...]) -> Callable[..., Any]:
@@ -160,9 +167,7 @@ def _rules(name: str, given: tuple[Any, ...], n_inputs: int) -> Sequence[Rule | 
 
 
 @persistent_jit("target", "as_one", options=_OPTIONS)
-def value_and_slopes(
-    shared: Array, columns: Array, n_blocks: Array, *, target: Differentiated, as_one: bool
-) -> Array:  # fmt: skip
+def value_and_slopes(shared: Array, columns: Array, n_blocks: Array, *, target: Differentiated, as_one: bool) -> Array:
     """[1 + leaf, block, design] values, and slopes by each of the first leaves, of the first ``n_blocks`` blocks.
 
     Args:

@@ -116,9 +116,11 @@ def _bits(axes: Iterable[int]) -> int:
 
 
 def choose(
-    found: Dependence, sizes: Mapping[int, int], together: Sequence[int] = (),
+    found: Dependence,
+    sizes: Mapping[int, int],
+    together: Sequence[int] = (),
     density: Callable[[tuple[int, ...]], float] = lambda _: 1.0,
-) -> Inner:  # fmt: skip
+) -> Inner:
     """The inner axes and their parts that make the least work; none when even those do not pay.
 
     Args:

@@ -68,7 +68,7 @@ def _evaluated(nest: Nest, outer: range, program: Program) -> tuple[Any, tuple[A
 
 def score_outer(
     nest: Nest, outer: range, count: int, n_objectives: int, thresholds: np.ndarray | None, *, program: Program
-) -> Scores:  # fmt: skip
+) -> Scores:
     """Scores of outer indices of a nest, as those of :meth:`~dse.sweep.engine.engine.SweepEngine.scores`, of one group.
 
     Args:

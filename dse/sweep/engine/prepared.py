@@ -74,9 +74,7 @@ class Prepared:
         made = self._run(full_chunk, padded, start, wanted=self._wanted)
         return dict(zip(self._wanted, made, strict=True)), padded
 
-    def scores(
-        self, first: int, count: int, stop: int, pivots: np.ndarray, thresholds: np.ndarray | None
-    ) -> Scores:  # fmt: skip
+    def scores(self, first: int, count: int, stop: int, pivots: np.ndarray, thresholds: np.ndarray | None) -> Scores:
         """See :meth:`~dse.sweep.engine.engine.SweepEngine.scores`."""
         start, n_valid, padded = self.outer(first, count, stop)
         static = dict(owners=self.owners, feasible_bit=self.of.program.study.feasible_bit)

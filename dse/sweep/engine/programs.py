@@ -31,9 +31,10 @@ from dse.io.files import code_digest, folder_digest, folder_of
 #: by the older of its two emitters, and programs cut for as many processors as there are beside other programs, where
 #: XLA would make 32 parts of each.
 _QUICKLY = {
-    "xla_backend_optimization_level": 0, "xla_cpu_use_fusion_emitters": False,
+    "xla_backend_optimization_level": 0,
+    "xla_cpu_use_fusion_emitters": False,
     "xla_cpu_parallel_codegen_split_count": min(max(1, processors() // 2), 32),
-}  # fmt: skip
+}
 
 #: Options of XLA for CPUs under which loops over designs take a sixth less time: whole vectors of 512 bits where there
 #: are any, and maxima and minima of one instruction, which give the other operand in the place of no number: the model
@@ -216,7 +217,9 @@ def _use_cache(wanted: bool) -> None:
 
 
 def persistent_jit(
-    *static: str, quickly: bool = False, options: dict[str, Any] = {}  # noqa: B006
+    *static: str,
+    quickly: bool = False,
+    options: dict[str, Any] = {},  # noqa: B006
 ) -> Callable[[Callable[..., Any]], PersistentFunction]:
     """Decorator: ``jax.jit`` with these static arguments, whose compiled programs are kept on disk.
 
@@ -240,10 +243,19 @@ def _setting(name: str) -> Any:
 def circumstances() -> str:
     """All that a program depends on besides its own description."""
     device = jax.devices()[0]
-    return str((
-        code_digest(), jax.__version__, jaxlib.__version__, platform.python_version(), os.environ.get("XLA_FLAGS"),
-        device.platform, device.device_kind, len(jax.devices()), _processor(),
-    ))  # fmt: skip
+    return str(
+        (
+            code_digest(),
+            jax.__version__,
+            jaxlib.__version__,
+            platform.python_version(),
+            os.environ.get("XLA_FLAGS"),
+            device.platform,
+            device.device_kind,
+            len(jax.devices()),
+            _processor(),
+        )
+    )
 
 
 def _processor() -> str:

@@ -47,7 +47,7 @@ Owners = tuple[tuple[int, int], ...]
 @persistent_jit("owners", "feasible_bit", options=FAST)
 def summarise(
     scores: tuple[Array, ...], reasons: tuple[Array, ...], pivots: Array, *, owners: Owners, feasible_bit: int
-) -> tuple[Array, tuple[Array, ...], Array, Array]:  # fmt: skip
+) -> tuple[Array, tuple[Array, ...], Array, Array]:
     """The members of :class:`Scores` after scores and reasons, which a program that returned them would copy.
 
     Args:
@@ -85,9 +85,13 @@ def _where(conditions: Sequence[Array], value: Array) -> Array:
 
 
 def _inner_best(
-    number: int, scores: Sequence[Array], fits: Sequence[Array], some: Sequence[Array], own_best: Sequence[Array],
+    number: int,
+    scores: Sequence[Array],
+    fits: Sequence[Array],
+    some: Sequence[Array],
+    own_best: Sequence[Array],
     owners: Owners,
-) -> Array:  # fmt: skip
+) -> Array:
     """[objective, position] the least scores at each position of a group."""
     found = []
     for (group, row), best in zip(owners, own_best, strict=True):

@@ -223,10 +223,11 @@ def _check_group(group: tuple[Axis, ...], file: str) -> None:
     mixed = _is_mapping(group) and keys & set(ALL_DEGREES) and keys & set(OPTIONS)
     if mixed or (not _is_mapping(group) and keys & set(ALL_DEGREES[1:] + OPTIONS)):
         raise InputError(
-            f"{file}: zip.groups", " with ".join(axis.name for axis in group),
+            f"{file}: zip.groups",
+            " with ".join(axis.name for axis in group),
             "degrees together, options together, or other axes (n_devices too) together",
             "take the parts of the mapping out of this group",
-        )  # fmt: skip
+        )
     positions = Counter(zip(*(axis.labels if axis.key in NAMED else axis.values for axis in group), strict=True))
     for position, count in positions.items():
         if count > 1:

@@ -20,8 +20,14 @@ from dse.spec.axes import Axis
 from dse.types.paths import leaves
 
 DEGREES = (
-    N_DEVICES, "mapping.tp", "mapping.cp", "mapping.pp", "mapping.dp", "mapping.micro_batch", "mapping.virtual_stages"
-)  # fmt: skip
+    N_DEVICES,
+    "mapping.tp",
+    "mapping.cp",
+    "mapping.pp",
+    "mapping.dp",
+    "mapping.micro_batch",
+    "mapping.virtual_stages",
+)
 #: Additional degrees of a mixture of experts.
 EXPERT_DEGREES = ("mapping.experts.ep", "mapping.experts.etp")
 ALL_DEGREES = DEGREES + EXPERT_DEGREES
@@ -75,9 +81,11 @@ def check_table_size(what: str, count: int) -> None:
     """InputError with the size of a table of mappings that is too large, before it is built."""
     if count > _MOST_MAPPINGS:
         raise InputError(
-            f"axes: {what}", f"{count:,} combinations", f"at most {_MOST_MAPPINGS:,}",
+            f"axes: {what}",
+            f"{count:,} combinations",
+            f"at most {_MOST_MAPPINGS:,}",
             "list fewer values for the parts of the mapping",
-        )  # fmt: skip
+        )
 
 
 def divisors(number: int) -> list[int]:

@@ -164,17 +164,23 @@ def option_columns(parts: Parts) -> Columns:
 
 
 def _mask(
-    degrees: Columns, options: Columns, parts: Parts, shape: Shape, constraints: tuple[Expression, ...],
+    degrees: Columns,
+    options: Columns,
+    parts: Parts,
+    shape: Shape,
+    constraints: tuple[Expression, ...],
     removed: Counter[str],
-) -> np.ndarray:  # fmt: skip
+) -> np.ndarray:
     """[row, column] whether the pair is valid for a shape, meets the constraints and represents its equals."""
     mask = distinct_pairs(degrees, options, parts.study)
     rules: list[tuple[Rule, str]] = [
-        (functools.partial(_shards_divide, parts.has_experts),
-         "dp_replicate does not divide dp, or no state is sharded that could be replicated"),
+        (
+            functools.partial(_shards_divide, parts.has_experts),
+            "dp_replicate does not divide dp, or no state is sharded that could be replicated",
+        ),
         (_recomputes_a_share, "recompute_share changes nothing without full recompute"),
         *((expression, f"{_OF_CONSTRAINT}{expression.text!r}") for expression in constraints),
-    ]  # fmt: skip
+    ]
     if not parts.splits_hidden:  # otherwise the model decides which designs cannot run
         reason = f"tp x cp does not divide {shape.seq_len} tokens (sequence parallelism)"
         rules.insert(0, (functools.partial(_sequence_splits, shape), reason))
@@ -250,9 +256,7 @@ def _shards_divide(has_experts: bool, lookup: Lookup) -> Any:
     if has_experts:
         stage = lookup("mapping.tp") * lookup("mapping.cp") * lookup("mapping.dp")
         groups = {name: lookup(f"mapping.experts.{name}") for name in ("ep", "etp")}
-        divide = divide & divisibility.expert_members_fit(
-            {**groups, "dp_replicate": copies, "stage_devices": stage}
-        )
+        divide = divide & divisibility.expert_members_fit({**groups, "dp_replicate": copies, "stage_devices": stage})
     return divide & ((copies == 1) | (lookup("mapping.zero_stage") > 0))
 
 

@@ -148,8 +148,9 @@ class Names:
         records = [self.values(axis, slug) for slug in axis.labels]
         return {
             path: np.array([record[path] for record in records])
-            for path, first in records[0].items() if path not in owned and not isinstance(first, tuple)
-        }  # fmt: skip
+            for path, first in records[0].items()
+            if path not in owned and not isinstance(first, tuple)
+        }
 
     def by_structure(self, axis: Axis) -> list[list[int]]:
         """Positions of an axis of names by structure: by leaves, and by number of steps of efficiencies.

@@ -58,9 +58,11 @@ def _check_objectives(spec: SweepSpec, parts: list[Names]) -> None:
         for path in objective.expression.names:
             if path in known_leaves() and path not in PLAIN_EXPERTS and not all(names.has(path) for names in parts):
                 raise InputError(
-                    objective.expression.where, f"{path}, which not all of the designs have", "what all of them have",
+                    objective.expression.where,
+                    f"{path}, which not all of the designs have",
+                    "what all of them have",
                     "sweep those that have it separately",
-                )  # fmt: skip
+                )
 
 
 def _cut(spec: SweepSpec) -> list[tuple[SweepSpec, Names]]:
@@ -141,15 +143,24 @@ def joined(spec: SweepSpec, grids: list[Grid]) -> Grid:
     lines = {name: _distinct([getattr(grid, name)] for grid in grids) for name in _NOTES}
     notes: dict[str, Any] = {name: "; ".join(filter(None, texts)) for name, texts in lines.items()}
     return dataclasses.replace(
-        grids[0], spec=spec, dimensions=dimensions, table=table, mapping_axes=axes, parts=parts, members=tuple(members),
+        grids[0],
+        spec=spec,
+        dimensions=dimensions,
+        table=table,
+        mapping_axes=axes,
+        parts=parts,
+        members=tuple(members),
         fixed=tuple({axis.key: axis for grid in grids for axis in grid.fixed if axis.key not in moving}.values()),
         constraints=_distinct(grid.constraints for grid in grids),
         settled=tuple(one for one in spec.constraints if all(one in grid.settled for grid in grids)),
         shapes=_distinct(grid.shapes for grid in grids),
         used=_distinct(grid.used for grid in grids),
-        absent=_absent(spec, grids), missing=_missing(spec, table), kinds=whole.price_note(), nodes=whole.node_note(),
+        absent=_absent(spec, grids),
+        missing=_missing(spec, table),
+        kinds=whole.price_note(),
+        nodes=whole.node_note(),
         **notes,
-    )  # fmt: skip
+    )
 
 
 #: Notes of a grid that the whole collects from its parts.
@@ -196,7 +207,7 @@ def named(whole: SweepSpec, part: SweepSpec) -> str:
     own, every = (
         {axis.name: axis.labels for axis in one.axes if axis.key in NAMED or axis.key in WITHOUT}
         for one in (part, whole)
-    )  # fmt: skip
+    )
     cut = {name: ", ".join(map(str, dict.fromkeys(labels))) for name, labels in own.items() if labels != every[name]}
     return " ".join(text if name in NAMED else f"{name} {text}" for name, text in cut.items())
 
@@ -266,8 +277,10 @@ def _mapping_axes(spec: SweepSpec, grids: list[Grid]) -> tuple[Axis, ...]:
     found: dict[str, Axis] = {}
     for axis in itertools.chain(*(grid.mapping_axes for grid in grids)):
         stated, listed = written.get(axis.key, axis), {v for g in grids for v in g.parts.axis(axis.key).values}
-        found[axis.key] = stated if axis.key in ALL_DEGREES else _taken(
-            stated, (i for i, value in enumerate(stated.values) if value in listed)
+        found[axis.key] = (
+            stated
+            if axis.key in ALL_DEGREES
+            else _taken(stated, (i for i, value in enumerate(stated.values) if value in listed))
         )
     for path, axis in spec.fixed.items():
         if path in ALL_DEGREES[1:] + OPTIONS and any(path not in grid.spec.fixed for grid in grids):
@@ -277,9 +290,7 @@ def _mapping_axes(spec: SweepSpec, grids: list[Grid]) -> tuple[Axis, ...]:
     return tuple(sorted(found.values(), key=lambda axis: (axis.key in OPTIONS, place[axis.key])))
 
 
-def _table(
-    paths: tuple[str, ...], options: list[Axis], grids: list[Grid]
-) -> tuple[MappingTable, list[np.ndarray]]:
+def _table(paths: tuple[str, ...], options: list[Axis], grids: list[Grid]) -> tuple[MappingTable, list[np.ndarray]]:
     """The mappings of all grids, degrees and options in the order of each, and the numbers of the mappings per grid."""
     degrees = [path for path in paths if path in {*EXPERT_DEGREES, *grids[0].table.degrees}]
     moving = [axis for axis in options if _moves(axis, grids)]

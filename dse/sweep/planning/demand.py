@@ -109,7 +109,7 @@ class Fleet(NamedTuple):
         limits = {
             "first_token": demand.first_token_limit / self.first_token - 1.0,
             "token": demand.token_limit / self.token - 1.0,
-        }  # fmt: skip
+        }
         limited = {name: share for name, share in limits.items() if math.isfinite(share)}
         return limited | {"rate": self.rate / demand.rate - 1.0}
 
@@ -130,11 +130,12 @@ def precision_of(design: Design) -> str:
 def outside(accelerator: str, software: str, workers: Workers, parameters: float, demand: Demand) -> str:
     """What of the workers that decode lies outside of the rows of their engine, in words."""
     values = {
-        "system.n_devices": float(workers.devices), "parameters": parameters,
+        "system.n_devices": float(workers.devices),
+        "parameters": parameters,
         "workload.requests.concurrency": workers.in_flight,
         "workload.requests.prompt_tokens": demand.prompt_tokens,
         "workload.requests.output_tokens": demand.output_tokens,
-    }  # fmt: skip
+    }
     if catalog.is_mixture(demand.workload):
         values["workload.experts.n_experts"] = 1.0
     return ", ".join(calibrated.beyond(software, values.get, accelerator))

@@ -82,11 +82,17 @@ def _specification(demand: Demand, accelerator: str, transfer: float) -> str:
         counts = sorted({factor << k for k in range(most.bit_length()) for factor in (1, 3) if factor << k <= most})
         return {"axes": axes | {"concurrency": counts}}
 
-    return tomlkit.dumps({
-        "workload": {"name": demand.workload}, "system": {"name": accelerator}, "serving": demand.lengths,
-        "prefill": pool(_MOST_PROMPTS), "decode": pool(_MOST_SEQUENCES), "output": {"money": True},
-        "pools": {"transfer": f"{transfer!r} B/s"},
-    })  # fmt: skip
+    return tomlkit.dumps(
+        {
+            "workload": {"name": demand.workload},
+            "system": {"name": accelerator},
+            "serving": demand.lengths,
+            "prefill": pool(_MOST_PROMPTS),
+            "decode": pool(_MOST_SEQUENCES),
+            "output": {"money": True},
+            "pools": {"transfer": f"{transfer!r} B/s"},
+        }
+    )
 
 
 def cheapest(pools: Pools, demand: Demand, accelerator: str) -> Fleet | str:
@@ -102,9 +108,16 @@ def cheapest(pools: Pools, demand: Demand, accelerator: str) -> Fleet | str:
     prefill, decode = _told(best)
     software = str(best.match.parts[1].labels.get("software", ""))
     return Fleet(
-        accelerator, software, (prefill, decode), best.first_token, best.token, _highest(best, demand), best.hourly,
-        outside(accelerator, software, decode, pools.parameters, demand), pools.precision,
-    )  # fmt: skip
+        accelerator,
+        software,
+        (prefill, decode),
+        best.first_token,
+        best.token,
+        _highest(best, demand),
+        best.hourly,
+        outside(accelerator, software, decode, pools.parameters, demand),
+        pools.precision,
+    )
 
 
 def _fewest(pair: Match, demand: Demand) -> workers.Fleet | None:
@@ -127,8 +140,10 @@ def _fewest(pair: Match, demand: Demand) -> workers.Fleet | None:
 def _serving(pair: Match, counts: tuple[int, ...], rate: float, demand: Demand) -> workers.Fleet:
     """So many workers at a rate, with waits of the statistics that are limited."""
     statistics = demand.first_token_statistic, demand.token_statistic
-    waits = (_wait(part, count, rate, place == 0, statistic) for place, (part, count, statistic) in enumerate(
-        zip(pair.parts, counts, statistics, strict=True)))  # fmt: skip
+    waits = (
+        _wait(part, count, rate, place == 0, statistic)
+        for place, (part, count, statistic) in enumerate(zip(pair.parts, counts, statistics, strict=True))
+    )
     return workers.Fleet(pair, counts, rate, tuple(waits), max(demand.output_tokens - 1.0, 1.0))
 
 
@@ -152,11 +167,15 @@ def _told(fleet: workers.Fleet) -> tuple[Workers, Workers]:
     """Both pools, in words of a plan."""
     prefill, decode = (
         Workers(
-            role, count, int(part.devices), {name: int(part.labels[name]) for name in DEGREES if name in part.labels},
-            float(part.labels["concurrency"]), fleet.rate / (count * part.rate),
+            role,
+            count,
+            int(part.devices),
+            {name: int(part.labels[name]) for name in DEGREES if name in part.labels},
+            float(part.labels["concurrency"]),
+            fleet.rate / (count * part.rate),
         )
         for role, count, part in zip(("prefill", "decode"), fleet.workers, fleet.match.parts, strict=True)
-    )  # fmt: skip
+    )
     return prefill, decode
 
 

@@ -29,18 +29,25 @@ def _specification(demand: Demand) -> str:
     """The sweep over the replicas of all accelerators."""
     sizes = [2**k for k in range(demand.max_devices.bit_length())]
     axes = {
-        "accelerator": list(demand.accelerators), "n_devices": sizes, "tp": "divisors",
+        "accelerator": list(demand.accelerators),
+        "n_devices": sizes,
+        "tp": "divisors",
         "request_rate": [
             *(demand.rate / count for count in _REPLICAS if count <= _BEYOND * demand.max_devices),
             *(demand.rate * more for more in _MORE),
         ],
-    }  # fmt: skip
+    }
     if catalog.is_mixture(demand.workload):
         axes["ep"] = "divisors"
-    return tomlkit.dumps({
-        "workload": {"name": demand.workload}, "system": {"name": demand.accelerators[0]}, "serving": demand.lengths,
-        "axes": axes, "output": {"keep": "all", "money": True, "tails": True},
-    })  # fmt: skip
+    return tomlkit.dumps(
+        {
+            "workload": {"name": demand.workload},
+            "system": {"name": demand.accelerators[0]},
+            "serving": demand.lengths,
+            "axes": axes,
+            "output": {"keep": "all", "money": True, "tails": True},
+        }
+    )
 
 
 def swept(demand: Demand) -> dict[str, dict[str, np.ndarray]]:
@@ -50,8 +57,16 @@ def swept(demand: Demand) -> dict[str, dict[str, np.ndarray]]:
     starts = launched(data, grid).variable
     possible = data.infeasible_reason.variable.astype(int) & ~int(grid.spec.study.hypothetical) == 0
     data["possible"], data["feasible"] = possible & starts, data.feasible.variable.astype(bool) & starts
-    metrics = ("feasible", "possible", "requests_per_second", *demand.metrics, "cost_per_device_hour",
-               "parameters", "requests_in_flight", "utilisation")  # fmt: skip
+    metrics = (
+        "feasible",
+        "possible",
+        "requests_per_second",
+        *demand.metrics,
+        "cost_per_device_hour",
+        "parameters",
+        "requests_in_flight",
+        "utilisation",
+    )
     names = [*metrics, "n_devices", "request_rate", "software", *(name for name in DEGREES if name in data)]
     shape = data.requests_per_second.dims
     found = {}
@@ -88,13 +103,25 @@ def cheapest(replicas: dict[str, np.ndarray], demand: Demand, accelerator: str) 
     own = {name: values[best] for name, values in one.items()}
     first_token, each = (float(own[name]) for name in demand.metrics)
     degrees, software = {name: int(own[name]) for name in DEGREES if name in own}, str(own["software"])
-    workers = Workers("", int(count[best]), int(own["n_devices"]), degrees, float(own["requests_in_flight"]),
-                      float(own["utilisation"]))  # fmt: skip
+    workers = Workers(
+        "",
+        int(count[best]),
+        int(own["n_devices"]),
+        degrees,
+        float(own["requests_in_flight"]),
+        float(own["utilisation"]),
+    )
     return Fleet(
-        accelerator, software, (workers,), first_token, each, float(count[best] * _highest(one, own)),
-        float(hourly[best]), outside(accelerator, software, workers, float(own["parameters"]), demand),
+        accelerator,
+        software,
+        (workers,),
+        first_token,
+        each,
+        float(count[best] * _highest(one, own)),
+        float(hourly[best]),
+        outside(accelerator, software, workers, float(own["parameters"]), demand),
         str(own["precision"]),
-    )  # fmt: skip
+    )
 
 
 def _highest(one: dict[str, np.ndarray], own: dict[str, Any]) -> float:

@@ -85,8 +85,13 @@ def plan_run(demand: RunDemand) -> RunPlan:
     Raises:
         InputError: for unknown names, numbers that are not positive, and no limit.
     """
-    options = {"seconds": "--in", "budget": "--under", "max_devices": "--max-devices", "tokens": "--tokens",
-               "global_batch": "--global-batch"}  # fmt: skip
+    options = {
+        "seconds": "--in",
+        "budget": "--under",
+        "max_devices": "--max-devices",
+        "tokens": "--tokens",
+        "global_batch": "--global-batch",
+    }
     for name, option in options.items():
         value = getattr(demand, name)
         if value is not None and not 0.0 < value < _MOST and not (name in _CHANGES and value == math.inf):
@@ -102,9 +107,7 @@ def plan_run(demand: RunDemand) -> RunPlan:
     batch, tokens = demand.global_batch or model.get("global_batch"), demand.tokens or model.get("run_tokens")
     if tokens is None:
         raise InputError("--tokens", f"none, and none in the file of {demand.workload}", "tokens of the run", "add it")
-    demand = demand._replace(
-        accelerators=tuple(slugs), global_batch=int(batch or _BATCH), tokens=float(tokens)
-    )
+    demand = demand._replace(accelerators=tuple(slugs), global_batch=int(batch or _BATCH), tokens=float(tokens))
     runs = {slug: _runs(demand, slug) for slug in demand.accelerators}
     found = {slug: _cheapest(runs[slug], demand, slug) for slug in demand.accelerators}
     clusters = sorted((one for one in found.values() if isinstance(one, Cluster)), key=lambda one: _rank(one, demand))
@@ -123,24 +126,39 @@ def _specification(demand: RunDemand, slug: str) -> str:
     assert demand.global_batch is not None, "resolved before"
     sizes = [2**k for k in range(3, demand.max_devices.bit_length())]
     axes: dict[str, Any] = {
-        "n_devices": sizes, "tp": "divisors", "pp": "divisors", "virtual_stages": "divisors",
+        "n_devices": sizes,
+        "tp": "divisors",
+        "pp": "divisors",
+        "virtual_stages": "divisors",
         "micro_batch": [size for size in (1, 2, 4, 8) if demand.global_batch % size == 0],
         "recompute": ["none", "selective", "full"],
-    }  # fmt: skip
+    }
     if catalog.is_mixture(demand.workload):
         axes["ep"] = "divisors"
-    return tomlkit.dumps({
-        "workload": {"name": demand.workload, "run_tokens": demand.tokens, "global_batch": demand.global_batch},
-        "system": {"name": slug}, "axes": axes, "constraints": {"all": ["fits_probability >= 0.9"]},
-        "output": {"keep": "feasible", "money": True, "run": True},
-    })  # fmt: skip
+    return tomlkit.dumps(
+        {
+            "workload": {"name": demand.workload, "run_tokens": demand.tokens, "global_batch": demand.global_batch},
+            "system": {"name": slug},
+            "axes": axes,
+            "constraints": {"all": ["fits_probability >= 0.9"]},
+            "output": {"keep": "feasible", "money": True, "run": True},
+        }
+    )
 
 
 def _runs(demand: RunDemand, slug: str) -> dict[str, np.ndarray]:
     """Column → values of all mappings that can run [designs]."""
     data, _ = execute(specs.from_text(_specification(demand, slug), "plan"), output=False)
-    names = ("run_time", "run_time_with_failures", "cost_per_run", "mfu", "parameters", "n_devices", "software",
-             *DEGREES)  # fmt: skip
+    names = (
+        "run_time",
+        "run_time_with_failures",
+        "cost_per_run",
+        "mfu",
+        "parameters",
+        "n_devices",
+        "software",
+        *DEGREES,
+    )
     count = data.sizes["design"]
     found = {name: np.broadcast_to(data[name].values, count) for name in names if name in data}
     found["seconds"] = found["run_time_with_failures"].astype(float)
@@ -167,9 +185,15 @@ def _cheapest(runs: dict[str, np.ndarray], demand: RunDemand, slug: str) -> Clus
     own = {name: values[best] for name, values in runs.items()}
     mapping = {name: own[name].item() for name in DEGREES if name in own}
     return Cluster(
-        slug, str(own["software"]), int(own["n_devices"]), mapping, float(own["seconds"]), float(own["cost"]),
-        float(own["mfu"]), _outside(slug, own, demand),
-    )  # fmt: skip
+        slug,
+        str(own["software"]),
+        int(own["n_devices"]),
+        mapping,
+        float(own["seconds"]),
+        float(own["cost"]),
+        float(own["mfu"]),
+        _outside(slug, own, demand),
+    )
 
 
 def _outside(slug: str, own: dict[str, Any], demand: RunDemand) -> str:

@@ -23,9 +23,13 @@ _MOST = 1e9
 
 #: Number of a demand → option of ``dse plan``.
 _OPTIONS = {
-    "rate": "--rate", "prompt_tokens": "--isl", "output_tokens": "--osl", "first_token_limit": "--ttft",
-    "token_limit": "--tpot", "max_devices": "--max-devices",
-}  # fmt: skip
+    "rate": "--rate",
+    "prompt_tokens": "--isl",
+    "output_tokens": "--osl",
+    "first_token_limit": "--ttft",
+    "token_limit": "--tpot",
+    "max_devices": "--max-devices",
+}
 
 #: Relative change of cost that is shown.
 _NOTICED = 0.02

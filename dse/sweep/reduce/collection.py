@@ -43,9 +43,11 @@ class Collection:
     def _reduce(self, part: Part) -> None:
         if self._edges.size and not np.array_equal(self._edges, part.edges):
             raise InputError(
-                "output.histogram", "parts whose bins have different edges", "parts computed on processors of one kind",
+                "output.histogram",
+                "parts whose bins have different edges",
+                "parts computed on processors of one kind",
                 "run the sweep again on one machine, or without a histogram",
-            )  # fmt: skip
+            )
         self._edges = part.edges
         self._counts += part.counts
         self._histogram += part.histogram

@@ -316,9 +316,7 @@ def _challengers(
         if not len(row):
             return
         now = np.unique(np.linspace(0, len(row) - 1, min(_LOOKED_INTO, len(row))).astype(int))
-        winners = best_of(
-            engine.grid, keep, winners, _looked_into(engine, nest, keep, winners, found, start, row[now])
-        )
+        winners = best_of(engine.grid, keep, winners, _looked_into(engine, nest, keep, winners, found, start, row[now]))
         yield winners
         row = np.delete(row, now)
 

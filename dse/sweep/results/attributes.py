@@ -164,16 +164,18 @@ _TEXTS = (
 _OF_FILES: dict[str, _Rule] = {
     **dict.fromkeys(_TEXTS, (_is_text, "a text")),
     "title": _is_at_most(LONGEST_TITLE),
-    **dict.fromkeys(("designs", "places", "feasible_designs", "unranked_designs", "dse_schema"),
-                    (_is_count, "a whole number")),
+    **dict.fromkeys(
+        ("designs", "places", "feasible_designs", "unranked_designs", "dse_schema"), (_is_count, "a whole number")
+    ),
     **dict.fromkeys(("memory_capacity_bytes", "size"), (_is_size, "a number of 0 or more")),
     "best_designs": (_are_designs, "indices of designs with spaces between them"),
     "best_values": (_are_values, "numbers with spaces between them"),
     "infeasible_by_reason": (
-        _document(lambda _, value: isinstance(value, int) and 0 <= value < _WHOLE), "a JSON object of counts by reason",
+        _document(lambda _, value: isinstance(value, int) and 0 <= value < _WHOLE),
+        "a JSON object of counts by reason",
     ),
     "catalog_entries": (_document(lambda _, value: isinstance(value, str)), "a JSON object of digests by entry"),
     "base_design": (_document(lambda _, value: _is_plain(value)), "a JSON object of numbers by leaf"),
     **dict.fromkeys(("methods", "report"), (_document(lambda *_: True), "a JSON object")),
     "objectives": (lambda value: isinstance(_parsed(value), list), "a JSON list"),
-}  # fmt: skip
+}

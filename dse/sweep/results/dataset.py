@@ -27,9 +27,7 @@ from dse.sweep.results.work import work_coordinates
 Judge = Callable[[Grid, np.ndarray], Mapping[str, tuple[np.ndarray, dict[str, str]]]]
 
 
-def build(
-    grid: Grid, keep: Keep, part: Part, attributes: dict[str, Any], judge: Judge | None = None
-) -> Labelled:
+def build(grid: Grid, keep: Keep, part: Part, attributes: dict[str, Any], judge: Judge | None = None) -> Labelled:
     """The results of a sweep: every variable with units and long name; ``judge``: further ones of ``top:K``."""
     layout = {"all": _whole, "best": _best}.get(keep.mode, single_designs)
     found = layout(grid, part)

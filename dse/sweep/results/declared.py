@@ -79,9 +79,7 @@ def most_letters(path: Path) -> int:
     return max(FEW_LETTERS, LETTERS_A_BYTE * path.stat().st_size)
 
 
-def _check_size(
-    path: Path, variables: list[Any], size_of: Callable[[Any, Path], int], what: str, most: int
-) -> int:
+def _check_size(path: Path, variables: list[Any], size_of: Callable[[Any, Path], int], what: str, most: int) -> int:
     """Sum of ``size_of`` over all variables; InputError above the limit."""
     total, largest = 0, (0, "")
     for one in variables:

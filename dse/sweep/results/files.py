@@ -151,9 +151,11 @@ def overview(results: xr.Dataset | str | Path) -> xr.Dataset:
             open_results(path).close()  # raises the fault of the whole file, if there is one
             raise
     raise InputError(
-        "results", "a dataset without its overview", "what dse.run or dse.open_results gave, or the path of its file",
+        "results",
+        "a dataset without its overview",
+        "what dse.run or dse.open_results gave, or the path of its file",
         "ask for the overview before selecting designs",
-    )  # fmt: skip
+    )
 
 
 def _opened(path: str | Path, group: str | None = None) -> xr.Dataset:
@@ -229,9 +231,10 @@ _TRUTH = ["false", "true"]
 def _with_texts(dataset: xr.Dataset, where: str) -> xr.Dataset:
     """The dataset with flags replaced by their texts."""
     texts = {
-        name: _from_flags(variable, f"{where}: {name}") for name, variable in dataset.variables.items()
+        name: _from_flags(variable, f"{where}: {name}")
+        for name, variable in dataset.variables.items()
         if {"flag_values", "flag_meanings"} <= set(variable.attrs) and variable.dtype.kind in "iu"
-    }  # fmt: skip
+    }
     dataset = dataset.assign(texts)
     if COMPRESSION in dataset.attrs:  # describes the file, not the results
         dataset.encoding[COMPRESSION] = dataset.attrs.pop(COMPRESSION)
@@ -312,9 +315,10 @@ def _plain_levels() -> Any:
             made = super().create_variables(variables)
             count = np.arange(len(self.index))
             return {
-                name: xr.IndexVariable(level.dims, count, _NUMBERED) if name == self.dim
+                name: xr.IndexVariable(level.dims, count, _NUMBERED)
+                if name == self.dim
                 else xr.Variable(level.dims, np.asarray(level.values), level.attrs)
                 for name, level in made.items()
-            }  # fmt: skip
+            }
 
     return PlainLevels

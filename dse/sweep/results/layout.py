@@ -30,9 +30,13 @@ _WORK = ("evaluations", "total_evaluations")
 
 #: Descriptions of NumPy's kinds of values.
 _KINDS = {
-    "b": "truth values", "iu": "whole numbers", "f": "floating-point numbers", "biuf": "numbers or truth values",
-    "biuUO": "texts, truth values or codes", "biufUO": "numbers, truth values or texts",
-}  # fmt: skip
+    "b": "truth values",
+    "iu": "whole numbers",
+    "f": "floating-point numbers",
+    "biuf": "numbers or truth values",
+    "biuUO": "texts, truth values or codes",
+    "biufUO": "numbers, truth values or texts",
+}
 
 
 #: Reason of a place in the product of axes without a design: its structure lacks a part of the mapping.

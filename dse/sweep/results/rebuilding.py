@@ -44,9 +44,11 @@ def check_study(results: xr.Dataset, study: Study) -> None:
     """InputError unless results hold metrics of the study of their specification."""
     if not any(name in results.variables for name in study.totals):
         raise InputError(
-            "results", f"a specification of {study.name} with metrics of {of_metrics(results.variables).objective}",
-            f"metrics of {study.name}, such as {study.objective}", "run the sweep again",
-        )  # fmt: skip
+            "results",
+            f"a specification of {study.name} with metrics of {of_metrics(results.variables).objective}",
+            f"metrics of {study.name}, such as {study.objective}",
+            "run the sweep again",
+        )
 
 
 def singles_at(results: xr.Dataset, rows: np.ndarray, grid: Grid) -> list[Design]:
@@ -95,10 +97,12 @@ def indices_at(results: xr.Dataset, rows: np.ndarray, grid: Grid, continuous: Co
     degrees, options = grid.table.degrees, grid.table.options
     same = {axis.key: np.array(axis.values[:1]) for axis in grid.mapping_axes if axis.key not in degrees | options}
     row, column, _ = (
-        _matching([(part_labels(axis, part[axis.key]), wanted(axis)) for axis in grid.mapping_axes if axis.key in part],
-                  np.shape(rows))
+        _matching(
+            [(part_labels(axis, part[axis.key]), wanted(axis)) for axis in grid.mapping_axes if axis.key in part],
+            np.shape(rows),
+        )
         for part in (degrees, options, same)
-    )  # fmt: skip
+    )
     if not grid.table.distinct[row, column].all():
         raise _no_such_design()
     point = np.ravel_multi_index(digits, grid.shape) if digits else 0

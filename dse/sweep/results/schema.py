@@ -45,9 +45,11 @@ def check(attributes: Mapping[str, Any], where: str) -> None:
     found = version(attributes)
     if found > VERSION:
         raise InputError(
-            where, f"results of version {found}, written by {attributes.get('source', 'a later dse')}",
-            f"versions up to {VERSION}", "install the version of dse that wrote it, or a later one",
-        )  # fmt: skip
+            where,
+            f"results of version {found}, written by {attributes.get('source', 'a later dse')}",
+            f"versions up to {VERSION}",
+            "install the version of dse that wrote it, or a later one",
+        )
 
 
 def wrong(where: str, got: str, allowed: str) -> InputError:

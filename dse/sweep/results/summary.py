@@ -177,8 +177,14 @@ def of_shard(grid: Grid, counts: np.ndarray, n_designs: int, shard: Shard, **oth
 
 #: Attributes of a file without which it cannot be shown again.
 _SHOWN_AGAIN = (
-    "best_designs", "best_values", "designs", "feasible_designs", "infeasible_by_reason", "objective", "keep",
-)  # fmt: skip
+    "best_designs",
+    "best_values",
+    "designs",
+    "feasible_designs",
+    "infeasible_by_reason",
+    "objective",
+    "keep",
+)
 
 
 def of_file(grid: Grid, target: Path, attributes: dict[str, Any]) -> Summary:
@@ -359,8 +365,9 @@ def _read_designs(grid: Grid, target: Path, wanted: dict[int, float]) -> Iterato
             file.set_auto_mask(False)
             found = _metrics_at(grid, file, list(wanted))
     except (RuntimeError, IndexError, KeyError) as error:
-        raise InputError(str(target), f"not its best designs ({error})", "what dse run wrote",
-                         "run it with --fresh") from None
+        raise InputError(
+            str(target), f"not its best designs ({error})", "what dse run wrote", "run it with --fresh"
+        ) from None
     for i, (index, value) in enumerate(wanted.items()):
         metrics = {name: float(found[name][i]) if name in found else 0.0 for name in grid.spec.metrics}
         yield BestDesign(index, grid.labels(index), metrics, value, unlike_work(grid, index))

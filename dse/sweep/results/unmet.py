@@ -29,10 +29,12 @@ def unmet_notes(grid: Grid) -> tuple[str, ...]:
     count, study = min(grid.n_designs, _MOST), grid.spec.study
     index = grid.indices(np.linspace(0, grid.n_designs - 1, count).astype(np.int64))
     values = grid.values(index)
-    metrics, _ = joined([
-        (places, evaluate_few(one.base, one.values(own), program=Program(study)))
-        for places, one, own in grid.by_structure(index)
-    ])  # fmt: skip
+    metrics, _ = joined(
+        [
+            (places, evaluate_few(one.base, one.values(own), program=Program(study)))
+            for places, one, own in grid.by_structure(index)
+        ]
+    )
     runs = np.flatnonzero(np.broadcast_to(np.asarray(metrics.infeasible_reason) == 0, count))
 
     def lookup(name: str) -> Any:

@@ -111,9 +111,11 @@ def usable(compression: str) -> str:
         return "zstd" if _zstd_works() else "zlib"
     if compression == "zstd" and not _zstd_works():
         raise InputError(
-            "output.compression", "zstd, which this netCDF library cannot write", "auto, zlib or none",
+            "output.compression",
+            "zstd, which this netCDF library cannot write",
+            "auto, zlib or none",
             'write compression = "auto"',
-        )  # fmt: skip
+        )
     return compression
 
 

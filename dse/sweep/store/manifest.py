@@ -82,11 +82,18 @@ class Manifest:
         """Tell what is computed, with what and when."""
         self._end_broken_line()
         self._study = grid.spec.study
-        self._append({
-            "sweep": identity, "specification": grid.spec.text, "file": grid.spec.file, "shard": str(shard),
-            "blocks": [blocks[0].start, blocks[-1].stop] if blocks else [], "n_outer": grid.n_outer,
-            "process": os.getpid(), "started": _now(),
-        })  # fmt: skip
+        self._append(
+            {
+                "sweep": identity,
+                "specification": grid.spec.text,
+                "file": grid.spec.file,
+                "shard": str(shard),
+                "blocks": [blocks[0].start, blocks[-1].stop] if blocks else [],
+                "n_outer": grid.n_outer,
+                "process": os.getpid(),
+                "started": _now(),
+            }
+        )
         self._last = time.perf_counter()
 
     def finished(self, block: range, part: Part) -> None:

@@ -138,9 +138,11 @@ def lock_output(output: Path, shared: bool = False) -> Iterator[None]:
         probe.unlink()
     except OSError as error:
         raise InputError(
-            f"output {output}", error.strerror or str(error), "a folder that can be written to",
+            f"output {output}",
+            error.strerror or str(error),
+            "a folder that can be written to",
             "name another file",
-        ) from None  # fmt: skip
+        ) from None
     with _locked(folder / "lock", shared, output):
         if not shared:
             _sweep_up(output)
@@ -191,9 +193,11 @@ def _locked(path: Path, shared: bool, output: Path) -> Iterator[None]:
                 fcntl.flock(descriptor, (fcntl.LOCK_SH if shared else fcntl.LOCK_EX) | fcntl.LOCK_NB)
             except BlockingIOError:
                 raise InputError(
-                    f"output {output}", "another run that is writing it", "one run of a sweep at a time, or its shards",
+                    f"output {output}",
+                    "another run that is writing it",
+                    "one run of a sweep at a time, or its shards",
                     "wait for it, or name another file",
-                ) from None  # fmt: skip
+                ) from None
             except OSError:  # a file system without locks
                 yield
                 return

@@ -24,8 +24,17 @@ from dse.views.difference.side import Side
 
 #: Attributes of a file on its computation, besides specification and catalogue.
 CIRCUMSTANCES = (
-    "study", "code_version", "code_digest", "model", "jax_version", "device", "dtype", "any_option", "keep", "methods",
-)  # fmt: skip
+    "study",
+    "code_version",
+    "code_digest",
+    "model",
+    "jax_version",
+    "device",
+    "dtype",
+    "any_option",
+    "keep",
+    "methods",
+)
 
 #: Relative rounding of single precision, where a sum of parts is compared with what was computed as one part.
 ROUNDING = 1e-6
@@ -190,9 +199,10 @@ def _pairs(sides: list[dict[str, Any]]) -> dict[str, Pair]:
     """Name → (first, second) where they differ; None where a side has none."""
     first, second = sides
     return {
-        name: (first.get(name), second.get(name)) for name in dict.fromkeys([*first, *second])
+        name: (first.get(name), second.get(name))
+        for name in dict.fromkeys([*first, *second])
         if first.get(name) != second.get(name)
-    }  # fmt: skip
+    }
 
 
 def _circumstances(side: Side) -> dict[str, Any]:

@@ -37,16 +37,21 @@ def match(sides: tuple[Side, Side]) -> MatchedDesigns:
     names = list(dict.fromkeys([*sides[0].keys, *sides[1].keys]))
     columns = [{name: _label_column(side, name, other) for name in names} for side, other in (sides, sides[::-1])]
     common = [name for name in names if _tells_apart([one[name] for one in columns])]
-    tables = [pd.DataFrame({n: one[n] for n in common} | {"row": np.arange(side.count)}).iloc[side.rows]
-              for one, side in zip(columns, sides, strict=True)]
+    tables = [
+        pd.DataFrame({n: one[n] for n in common} | {"row": np.arange(side.count)}).iloc[side.rows]
+        for one, side in zip(columns, sides, strict=True)
+    ]
     for name in common:
         if tables[0][name].dtype.kind != tables[1][name].dtype.kind:
             tables = [table.assign(**{name: table[name].astype(str)}) for table in tables]
     if not common:
         common = ["row"]
     ambiguous = [table.duplicated(common, keep=False).to_numpy() for table in tables]
-    return _joined([table[~twice] for table, twice in zip(tables, ambiguous, strict=True)], common,
-                   (int(ambiguous[0].sum()), int(ambiguous[1].sum())))
+    return _joined(
+        [table[~twice] for table, twice in zip(tables, ambiguous, strict=True)],
+        common,
+        (int(ambiguous[0].sum()), int(ambiguous[1].sum())),
+    )
 
 
 def _tells_apart(columns: list[np.ndarray | None]) -> bool:
@@ -60,8 +65,10 @@ def _joined(tables: list[pd.DataFrame], common: list[str], unmatched: tuple[int,
 
     first, second = (table[common].assign(**{f"row_{i}": table["row"]}) for i, table in enumerate(tables))
     found = pd.merge(first, second, on=common, how="outer", indicator=True)
-    rows = {kind: found[found["_merge"] == kind].sort_values("row_1" if kind == "right_only" else "row_0")
-            for kind in ("both", "left_only", "right_only")}
+    rows = {
+        kind: found[found["_merge"] == kind].sort_values("row_1" if kind == "right_only" else "row_0")
+        for kind in ("both", "left_only", "right_only")
+    }
     return MatchedDesigns(
         first=rows["both"]["row_0"].to_numpy(int),
         second=rows["both"]["row_1"].to_numpy(int),

@@ -41,13 +41,16 @@ def sections(study: Study, design: Design, names: Named) -> Live:
     """The parts for a design, where the page begins; its catalogue names and records stay."""
     script = html.scoped(_ASSETS, _SCRIPTS)
     data = html.as_json(document(study, design, names))
-    return Live(script, {
-        "live": (_ASSETS / "live.html").read_text(encoding="utf-8"),
-        "live_style": (_ASSETS / "live.css").read_text(encoding="utf-8"),
-        "live_scripts": (
-            f'<script type="application/json" id="live-document">{data}</script>\n<script>{script}</script>'
-        ),
-    })  # fmt: skip
+    return Live(
+        script,
+        {
+            "live": (_ASSETS / "live.html").read_text(encoding="utf-8"),
+            "live_style": (_ASSETS / "live.css").read_text(encoding="utf-8"),
+            "live_scripts": (
+                f'<script type="application/json" id="live-document">{data}</script>\n<script>{script}</script>'
+            ),
+        },
+    )
 
 
 def write(study: Study, design: Design, names: Named, path: Path, force: bool = False) -> None:
@@ -62,8 +65,10 @@ def write(study: Study, design: Design, names: Named, path: Path, force: bool = 
     """
     made = sections(study, design, names)
     parts = {
-        "mark": MARK, "title": escape(names.title),
-        "policy": escape(html.policy([made.script]), quote=True), **made.parts,
-    }  # fmt: skip
+        "mark": MARK,
+        "title": escape(names.title),
+        "policy": escape(html.policy([made.script]), quote=True),
+        **made.parts,
+    }
     with outputs.replacing(path, force) as partial:
         partial.write_text(html.filled(_ASSETS / "page.html", parts), encoding="utf-8")

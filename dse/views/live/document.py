@@ -98,10 +98,13 @@ def document(study: Study, design: Design, names: Named) -> dict[str, Any]:
         "program": model.program.as_dict(),
         "leaves": _leaves(model, study, design),
         "smooth": [model.paths.index(path) for path in continuous_leaves(design) if path in model.read],
-        "figures": model.outputs | {"operators": [
-            {"name": name, "section": section, **places}
-            for (section, name), places in zip(model.operators, model.outputs["operators"], strict=True)
-        ]},
+        "figures": model.outputs
+        | {
+            "operators": [
+                {"name": name, "section": section, **places}
+                for (section, name), places in zip(model.operators, model.outputs["operators"], strict=True)
+            ]
+        },
         "metrics": {name: _metric(study, name) for name in study.units},
         "headline": shown,
         "totals": [_total(study, total) for total in study.totals],
@@ -117,7 +120,7 @@ def document(study: Study, design: Design, names: Named) -> dict[str, Any]:
         "command": _command(study, names),
         "stated": dict(names.stated),
         "same": dict(names.same),
-    }  # fmt: skip
+    }
 
 
 def with_money(design: Design) -> Design:
@@ -162,12 +165,22 @@ def _leaf(path: str, value: float, is_read: bool, first: Sequence[str]) -> dict[
     bounds, units, name = about["bounds"], about["units"], short_name(path)
     factor, shown = sold(value) if units == "B" and value >= 1.0 else scale(value, units)
     found: dict[str, Any] = {
-        "path": path, "name": name, "label": about["long_name"], "value": value, "factor": factor, "units": shown,
-        "low": _finite(bounds.low), "high": _finite(bounds.high), "above": bounds.above, "whole": bounds.whole,
-        "allowed": str(bounds), "group": next(text for start, text in _GROUPS.items() if path.startswith(start)),
-        "first": first.index(path) if path in first else -1, "read": is_read,
+        "path": path,
+        "name": name,
+        "label": about["long_name"],
+        "value": value,
+        "factor": factor,
+        "units": shown,
+        "low": _finite(bounds.low),
+        "high": _finite(bounds.high),
+        "above": bounds.above,
+        "whole": bounds.whole,
+        "allowed": str(bounds),
+        "group": next(text for start, text in _GROUPS.items() if path.startswith(start)),
+        "first": first.index(path) if path in first else -1,
+        "read": is_read,
         "degree": name.rpartition(".")[2] in _DEGREES,
-    }  # fmt: skip
+    }
     if "enum" in about:
         found["choices"] = [[float(one), choice_name(one)] for one in about["enum"]]
     elif bounds.whole and bounds.high <= 1.0:
@@ -193,10 +206,13 @@ def _follows(model: LiveModel, study: Study) -> dict[str, Any] | None:
 
 def _metric(study: Study, name: str) -> dict[str, Any]:
     return {
-        "label": study.long_names[name], "short": name.replace("_", " "), "units": study.written[name],
-        "share": name in IN_PER_CENT, "more": any(word in name for word in MORE_IS_BETTER),
+        "label": study.long_names[name],
+        "short": name.replace("_", " "),
+        "units": study.written[name],
+        "share": name in IN_PER_CENT,
+        "more": any(word in name for word in MORE_IS_BETTER),
         "smooth": name in study.smooth,
-    }  # fmt: skip
+    }
 
 
 def _total(study: Study, total: str) -> dict[str, Any]:
@@ -208,9 +224,11 @@ def _parts(names: Sequence[str], prefix: str) -> list[dict[str, str]]:
     found, seen = [], set[str]()
     for i, name in enumerate(names):
         look = part(name.removeprefix(prefix) if prefix else f"bound_by_{name}")
-        colour = look.colour if look.colour not in {*seen, "#6d7270"} else next(
-            (one for one in (*_COLOURS[i:], *_COLOURS) if one not in seen), look.colour
-        )  # fmt: skip
+        colour = (
+            look.colour
+            if look.colour not in {*seen, "#6d7270"}
+            else next((one for one in (*_COLOURS[i:], *_COLOURS) if one not in seen), look.colour)
+        )
         seen.add(colour)
         label = look.label.removeprefix("bound by ") if not prefix else look.label
         found.append({"name": name, "label": label, "colour": colour})

@@ -156,8 +156,9 @@ def _written(value: float) -> Any:
 
 
 def _unknown(what: str) -> InputError:
-    return InputError("page", f"a model with {what}, which pages cannot compute", "the package's own models",
-                      "use dse evaluate")  # fmt: skip
+    return InputError(
+        "page", f"a model with {what}, which pages cannot compute", "the package's own models", "use dse evaluate"
+    )
 
 
 # --- what is computed -------------------------------------------------------------------------------------
@@ -170,10 +171,14 @@ def _figures(study: Study, stated: Design) -> tuple[dict[str, Any], Any]:
     bounds = study.bounds(stated)._asdict() if study.bounds else {}
     over: dict[str, Scalar] = {reason.name: degree for reason, degree in study.shortfalls(stated, metrics).items()}
     return {
-        "metrics": numbers.metrics, "capacity": numbers.capacity, "bounds": dict(bounds), "over": over,
-        "layer": numbers.layer, "operators": [kernels._asdict() for kernels in numbers.kernels],
+        "metrics": numbers.metrics,
+        "capacity": numbers.capacity,
+        "bounds": dict(bounds),
+        "over": over,
+        "layer": numbers.layer,
+        "operators": [kernels._asdict() for kernels in numbers.kernels],
         "phases": numbers.phases,
-    }, named  # fmt: skip
+    }, named
 
 
 class LiveModel(NamedTuple):

@@ -41,9 +41,14 @@ __all__ = [
 
 #: Name on the command line → figure.
 KINDS: dict[str, Callable[[xr.Dataset], Figure]] = {
-    "breakdown": breakdown, "pareto": pareto, "shares": shares, "energy": energy, "clock": clock, "bounds": bounds,
+    "breakdown": breakdown,
+    "pareto": pareto,
+    "shares": shares,
+    "energy": energy,
+    "clock": clock,
+    "bounds": bounds,
     "interactivity": interactivity,
-}  # fmt: skip
+}
 
 #: Those of designs that are computed again, by the model.
 COMPUTED = ("bounds",)

@@ -46,9 +46,11 @@ def bounds(results: xr.Dataset) -> Figure:
     """
     if designs.is_search(results):
         raise InputError(
-            "results", "results of a search", "results of dse run",
+            "results",
+            "results of a search",
+            "results of dse run",
             "draw another kind, or run a sweep of its best designs",
-        )  # fmt: skip
+        )
     study = designs.check(results)
     if study.bounds is None:
         raise InputError("results", f"results of {study.name}", "results of training", "draw another kind")
@@ -94,9 +96,11 @@ def _parts(results: xr.Dataset, rows: np.ndarray, count: int) -> dict[str, np.nd
     times = results[grid.spec.study.totals[0]].values.ravel()[rows]
     if not np.allclose(sum(found.values()), times, rtol=_SAME):
         raise InputError(
-            "results", "times that are not the model's", "results of this version and this catalogue",
+            "results",
+            "times that are not the model's",
+            "results of this version and this catalogue",
             "run the sweep again with --fresh",
-        )  # fmt: skip
+        )
     found = {name: seconds for name, seconds in found.items() if name != "die_links" or seconds.any()}
     parts = {f"bound_by_{name}": np.full(count, np.nan) for name in found}
     for name, seconds in found.items():

@@ -156,10 +156,7 @@ def _printed(values: np.ndarray, units: str) -> list[str]:
 
 def _table(columns: Columns, rows: list[int]) -> tuple[dict[str, list[str]], list[str]]:
     """Heading → cell of each row; and the common values, in words."""
-    table = {
-        title: settings(values[rows].tolist(), columns.units[title])
-        for title, values in columns.labels.items()
-    }
+    table = {title: settings(values[rows].tolist(), columns.units[title]) for title, values in columns.labels.items()}
     same = [title for title, cells in table.items() if len(rows) > 1 and len(set(cells)) == 1]
     return {t: c for t, c in table.items() if t not in same}, [pair(title, table[title][0]) for title in same]
 
@@ -205,9 +202,15 @@ def _write_mappings(axes: Axes, table: dict[str, list[str]], widths: list[float]
     for place, (title, cells) in zip(places, table.items(), strict=True):
         for row, text in enumerate([title, *cells], start=-1):
             axes.annotate(
-                text, (0.0, max(row, -0.6)), xycoords=("axes fraction", "data"),
-                xytext=(-72.0 * place, 0.0 if row >= 0 else 3.0), textcoords="offset points", ha="right",
-                va="center" if row >= 0 else "bottom", annotation_clip=False, color=INK if row >= 0 else PALE,
+                text,
+                (0.0, max(row, -0.6)),
+                xycoords=("axes fraction", "data"),
+                xytext=(-72.0 * place, 0.0 if row >= 0 else 3.0),
+                textcoords="offset points",
+                ha="right",
+                va="center" if row >= 0 else "bottom",
+                annotation_clip=False,
+                color=INK if row >= 0 else PALE,
             ).set_in_layout(place == places[0] or row < 0)  # the others are between these and the bars
 
 
@@ -228,9 +231,15 @@ def _draw_times(axes: Axes, columns: Columns, rows: list[int], unfit: list[int],
     beside, heading = _beside(columns, rows, axes.figure, _NAMED * inches)
     if heading:
         axes.annotate(
-            heading, (1.0, -0.6), xycoords=("axes fraction", "data"), xytext=(0, 3), textcoords="offset points",
-            ha="right", va="bottom", color=PALE,
-        )  # fmt: skip
+            heading,
+            (1.0, -0.6),
+            xycoords=("axes fraction", "data"),
+            xytext=(0, 3),
+            textcoords="offset points",
+            ha="right",
+            va="bottom",
+            color=PALE,
+        )
     longest = [columns.time[[*rows, *unfit]].max() * scale * 1.05]
     for i, row in enumerate(rows):
         total = columns.time[row] * scale
@@ -256,9 +265,15 @@ def _whisker(axes: Axes, columns: Columns, what: str, row: int, at: int, scale: 
     if not np.isfinite([low, high]).all():
         return 0.0
     axes.errorbar(
-        [(low + high) / 2.0], [at], xerr=(high - low) / 2.0, color=INK, linewidth=_WHISKER, capsize=2.0,
-        capthick=_WHISKER, zorder=5,
-    )  # fmt: skip
+        [(low + high) / 2.0],
+        [at],
+        xerr=(high - low) / 2.0,
+        color=INK,
+        linewidth=_WHISKER,
+        capsize=2.0,
+        capthick=_WHISKER,
+        zorder=5,
+    )
     return float(high)
 
 
@@ -286,17 +301,25 @@ def _draw_memory(axes: Axes, columns: Columns, rows: list[int], unfit: list[int]
     for i, value in enumerate(needed):
         if value > edge:  # a bar that is cut off has its number inside
             axes.text(
-                edge * 0.98, i, f"{value:,.0f} →", va="center", ha="right",
+                edge * 0.98,
+                i,
+                f"{value:,.0f} →",
+                va="center",
+                ha="right",
                 bbox={"color": "white", "pad": 0.6},
-            )  # fmt: skip
+            )
     for i, row in enumerate(rows):
         _whisker(axes, columns, "memory", row, i, 1.0 / GIB)
     if columns.capacity:
         axes.axvline(room, color=INK, linewidth=0.9, linestyle=(0, (4, 2)))
         axes.annotate(
-            f"{room:.0f} GiB", (room, 1.0), xycoords=("data", "axes fraction"), xytext=(0, 2),
-            textcoords="offset points", ha="center",
-        )  # fmt: skip
+            f"{room:.0f} GiB",
+            (room, 1.0),
+            xycoords=("data", "axes fraction"),
+            xytext=(0, 2),
+            textcoords="offset points",
+            ha="center",
+        )
     axes.set_xlim(0, edge)
     axes.locator_params(axis="x", nbins=4)
     axes.set_xlabel("peak memory (GiB)")

@@ -115,8 +115,15 @@ def _draw(axes: Axes, grid: Machines, metric: str, name: str, along: str | None,
         x, y = line[name].values * x_scale, row * factor
         mark = marker(i) if len(x) <= 12 else None
         axes.plot(
-            x, y, color=colour, linewidth=1.3, linestyle=dash(i), label=texts[place], marker=mark, markersize=3,
-        )  # fmt: skip
+            x,
+            y,
+            color=colour,
+            linewidth=1.3,
+            linestyle=dash(i),
+            label=texts[place],
+            marker=mark,
+            markersize=3,
+        )
         minimum = _inner_minimum(y)
         if minimum is not None:
             axes.plot(x[minimum], y[minimum], color=colour, marker="o", markersize=6)

@@ -22,10 +22,14 @@ KINDS = {MessageKind.all_reduce: 2.0, MessageKind.all_gather: 1.0, MessageKind.a
 
 #: Topology → a system of the catalogue that has it.
 _TOPOLOGIES = {
-    "switch (H100)": "eos", "tree 4:1 (H100)": "eos", "rack switch (GB200)": "dgx-gb200",
-    "full mesh (MI300X)": "mi300x-cluster", "torus (TPU v4)": "tpu-v4-pod", "cube mesh (V100)": "v100-sxm-32gb",
+    "switch (H100)": "eos",
+    "tree 4:1 (H100)": "eos",
+    "rack switch (GB200)": "dgx-gb200",
+    "full mesh (MI300X)": "mi300x-cluster",
+    "torus (TPU v4)": "tpu-v4-pod",
+    "cube mesh (V100)": "v100-sxm-32gb",
     "dragonfly (MI250X)": "frontier",
-}  # fmt: skip
+}
 
 #: The tree among them that is over-subscribed, and its leaves.
 _TREE, _LEAVES = "tree 4:1 (H100)", Pods(size=32.0, oversubscription=4.0)

@@ -59,10 +59,13 @@ def columns(results: xr.Dataset) -> tuple[Columns, str]:
         return flat(results, name, shape)
 
     moving = [
-        str(name) for name, values in results.coords.items()
-        if values.dims and set(values.dims) <= set(shape.dims) and name not in HEADINGS
+        str(name)
+        for name, values in results.coords.items()
+        if values.dims
+        and set(values.dims) <= set(shape.dims)
+        and name not in HEADINGS
         and (name not in _NO_LABELS or name in set(shape.dims) - {"mapping", "design"})
-    ]  # fmt: skip
+    ]
     named = {heading(name): name for name in moving}
     named |= {HEADINGS[name]: name for name in HEADINGS if name in results and results[name].dims}
     memory, reason = of_all(study.memory), of_all("infeasible_reason") if "infeasible_reason" in results else None
@@ -86,7 +89,8 @@ def columns(results: xr.Dataset) -> tuple[Columns, str]:
         capacity=max(float(results.attrs.get("memory_capacity_bytes", 0.0)), 0.0) or capacity(memory, reason),
         ends={
             f"{what}_{end}": of_all(f"{metric}_{end}")
-            for what, metric in (("time", total), ("memory", study.memory)) for end in ("low", "high")
+            for what, metric in (("time", total), ("memory", study.memory))
+            for end in ("low", "high")
             if f"{metric}_{end}" in results
         },
         cautions=cautions(results.attrs),
@@ -96,9 +100,10 @@ def columns(results: xr.Dataset) -> tuple[Columns, str]:
 def work_of(results: xr.Dataset) -> str:
     """What each step or request of all designs works on, in one line, by the scalar coordinates of results."""
     fixed = {
-        str(values.attrs["path"]): values.values.item() for values in results.variables.values()
+        str(values.attrs["path"]): values.values.item()
+        for values in results.variables.values()
         if not values.dims and "path" in values.attrs
-    }  # fmt: skip
+    }
     return of_metrics(results).work(fixed)
 
 

@@ -31,6 +31,7 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
+
 def energy(results: xr.Dataset) -> Figure:
     """Energy of a step or per token against time, one dot per machine with its best mapping, and the front.
 
@@ -52,9 +53,11 @@ def energy(results: xr.Dataset) -> Figure:
         raise InputError("results", f"results of {study.name}", "results with energy", "draw another kind")
     if metric not in results:
         raise InputError(
-            "results", f"no variable {metric!r}", "results with energy",
+            "results",
+            f"no variable {metric!r}",
+            "results with energy",
             "write energy = true under [output] in the sweep",
-        )  # fmt: skip
+        )
     every = machines(results)
     grid = every.of_one_work()
     coloured_by = grid.strongest(metric)
@@ -74,17 +77,27 @@ def energy(results: xr.Dataset) -> Figure:
         axes = figure.subplots()
         _draw_machines(axes, grid, coloured_by, x, y)
         axes.plot(
-            x[front], y[front], color=FRONT, linewidth=1.1, marker="o", markersize=5, markerfacecolor="none",
-            drawstyle="steps-post", label="Pareto front",
-        )  # fmt: skip
+            x[front],
+            y[front],
+            color=FRONT,
+            linewidth=1.1,
+            marker="o",
+            markersize=5,
+            markerfacecolor="none",
+            drawstyle="steps-post",
+            label="Pareto front",
+        )
         axes.set(xscale="log", yscale="log")
         axes.set_xlabel(axis_label(time, factors[0][1]))
         axes.set_ylabel(wrapped(axis_label(joules, factors[1][1])))
         plain_ticks(axes.xaxis, axes.yaxis)
         axes.legend(
-            loc="upper left", bbox_to_anchor=(1.0, 1.0), title=wrapped(grid.heading(coloured_by), 1.8),
-            handlelength=1.2, borderaxespad=0.0,
-        )  # fmt: skip
+            loc="upper left",
+            bbox_to_anchor=(1.0, 1.0),
+            title=wrapped(grid.heading(coloured_by), 1.8),
+            handlelength=1.2,
+            borderaxespad=0.0,
+        )
         set_title(figure, grid.title, *_ends(grid, front), _work(every))
         small_print(figure, every.cautions)
         return laid_out(figure, 3.2)

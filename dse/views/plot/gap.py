@@ -36,8 +36,13 @@ def gap(found: Explained, title: str = "") -> Figure:
         for place, (_, start, length, colour) in enumerate(rows):
             axes.barh(place, 1e3 * length, left=1e3 * start, color=colour, height=0.62)
             end, sign = 1e3 * max(start, start + length), "" if colour == _STEP else "+" if length >= 0.0 else "−"
-            axes.annotate(f"{sign}{1e3 * abs(length):.4g} ms", (end, place), xytext=(3, 0), va="center",
-                          textcoords="offset points")  # fmt: skip
+            axes.annotate(
+                f"{sign}{1e3 * abs(length):.4g} ms",
+                (end, place),
+                xytext=(3, 0),
+                va="center",
+                textcoords="offset points",
+            )
         axes.set_yticks(range(len(rows)), [name for name, *_ in rows])
         axes.set_ylim(len(rows) - 0.4, -0.6)
         axes.tick_params(axis="y", length=0)

@@ -47,9 +47,7 @@ class Machines(NamedTuple):
     def others(self, *axes: str) -> str:
         """Values of the best machine along all other axes."""
         left = (name for name in self.axes if name not in axes)
-        return ", ".join(
-            pair(one, text[self.at[name]]) for name in left for one, text in self._telling(name).items()
-        )
+        return ", ".join(pair(one, text[self.at[name]]) for name in left for one, text in self._telling(name).items())
 
     def tied(self, name: str) -> list[str]:
         """Axes tied to ``name``."""
@@ -97,9 +95,11 @@ def machines(results: xr.Dataset) -> Machines:
     axes = axes_of(results)
     if not axes:
         raise InputError(
-            "results", "no axes other than the mapping", "a grid: keep best or all, with one axis or more",
+            "results",
+            "no axes other than the mapping",
+            "a grid: keep best or all, with one axis or more",
             "run the sweep with --keep best and an axis such as node or memory.bandwidth",
-        )  # fmt: skip
+        )
     dims = results[study.totals[0]].dims
     wanted = [name for name, values in results.data_vars.items() if values.dims == dims and values.dtype.kind == "f"]
     points = results[[*wanted, "feasible"]].drop_vars(set(results.dims) - set(dims), errors="ignore").load()

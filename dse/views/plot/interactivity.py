@@ -51,7 +51,9 @@ _ACROSS, _HEIGHT = 2, 2.6
 
 #: Offsets of a label from a curve, in letter heights: (right, up) of its left or right end.
 _PLACES = tuple(
-    (side * right, up) for far in (1.0, 1.5) for side in (1.0, -1.0)
+    (side * right, up)
+    for far in (1.0, 1.5)
+    for side in (1.0, -1.0)
     for right, up in ((0.7 * far, 0.0), (0.5 * far, 0.8 * far), (0.5 * far, -0.8 * far))
 )
 
@@ -135,10 +137,13 @@ def fronts(results: xr.Dataset) -> dict[str, list[Curve]]:
 def _works(found: xr.Dataset, shape: xr.DataArray, fits: np.ndarray) -> list[str]:
     """Workload of each feasible design, in words: model and lengths, of those that differ, without the load."""
     names = [
-        str(name) for name, values in found.variables.items()
-        if values.dims and set(values.dims) <= set(shape.dims)
-        and designs.is_work(xr.DataArray(values)) and values.attrs.get("path") not in _LOAD
-    ]  # fmt: skip
+        str(name)
+        for name, values in found.variables.items()
+        if values.dims
+        and set(values.dims) <= set(shape.dims)
+        and designs.is_work(xr.DataArray(values))
+        and values.attrs.get("path") not in _LOAD
+    ]
     columns = []
     for name in names:
         values, units = designs.flat(found, name, shape)[fits].tolist(), str(found[name].attrs.get("units", "1"))
@@ -194,9 +199,12 @@ def _label(axes: Axes, curves: list[Curve], names: dict[str, str], looks: Any) -
         chosen = boxes[int(np.argmin(costs))]
         taken.append(chosen)
         axes.annotate(
-            text, tuple(axes.transData.inverted().transform(chosen[:2]).tolist()), va="bottom",
-            color=looks[curve.accelerator]["color"], annotation_clip=False,
-        )  # fmt: skip
+            text,
+            tuple(axes.transData.inverted().transform(chosen[:2]).tolist()),
+            va="bottom",
+            color=looks[curve.accelerator]["color"],
+            annotation_clip=False,
+        )
 
 
 def _pixels(axes: Axes, curve: Curve, between: int = 40) -> np.ndarray:
@@ -206,9 +214,7 @@ def _pixels(axes: Axes, curve: Curve, between: int = 40) -> np.ndarray:
     return np.column_stack([np.interp(places, range(len(ends)), ends[:, i]) for i in (0, 1)])
 
 
-def _cost(
-    box: Box, drawn: np.ndarray, others: np.ndarray, taken: Sequence[Box], frame: Any
-) -> float:
+def _cost(box: Box, drawn: np.ndarray, others: np.ndarray, taken: Sequence[Box], frame: Any) -> float:
     """What a label covers (other names, what is outside of the panel, points of curves), and what else is near."""
     left, low, right, high = box
     names = sum(left < b[2] and b[0] < right and low < b[3] and b[1] < high for b in taken)

@@ -135,9 +135,8 @@ def _drawn(grid: Machines) -> list[str]:
     """Parts with a colour of their own, of a visible share along some axis, compute first."""
     shares_of = [(_parts(grid, name), bars(grid, name)) for name in grid.axes]
     seen = {
-        part: None for parts, places in shares_of for part, share in parts.items()
-        if share[places].max() > _LEAST_SHARE
-    }  # fmt: skip
+        part: None for parts, places in shares_of for part, share in parts.items() if share[places].max() > _LEAST_SHARE
+    }
     return sorted(in_legend_order(seen), key="compute".__ne__)
 
 
@@ -168,8 +167,14 @@ def _draw(axes: Axes, grid: Machines, name: str, drawn: list[str]) -> None:
     times = line[grid.study.totals[0]].values[places]
     for row, time in enumerate(times.tolist()):
         text = seconds(time) if np.isfinite(time) else "nothing fits"
-        axes.annotate(text, (100.0 if np.isfinite(time) else 0.0, row), xytext=(3, 0), textcoords="offset points",
-                      va="center", color=PALE if not np.isfinite(time) else None)  # fmt: skip
+        axes.annotate(
+            text,
+            (100.0 if np.isfinite(time) else 0.0, row),
+            xytext=(3, 0),
+            textcoords="offset points",
+            va="center",
+            color=PALE if not np.isfinite(time) else None,
+        )
     texts = _labels(grid, name)
     axes.set_yticks(at, [texts[place] for place in places])
     axes.get_yticklabels()[places.index(best)].set_fontweight("bold")

@@ -172,11 +172,16 @@ def _trade(results: xr.Dataset, points: int) -> Figure:
             rows = _thin(coloured[text], points)
             axes.scatter(x[rows], y[rows], color=looks["color"], marker=looks["marker"], s=9, linewidths=0, label=text)
         axes.step(
-            x[front], y[front], where="post", color=FRONT, linewidth=1.2, label="Pareto front",
-        )  # fmt: skip
-        _draw_intervals(axes, x, y, front, *(
-            designs.whiskers(found, name, np.flatnonzero(fits)[front]) for name in names
-        ))  # fmt: skip
+            x[front],
+            y[front],
+            where="post",
+            color=FRONT,
+            linewidth=1.2,
+            label="Pareto front",
+        )
+        _draw_intervals(
+            axes, x, y, front, *(designs.whiskers(found, name, np.flatnonzero(fits)[front]) for name in names)
+        )
         axes.set(xscale="log", yscale="log")
         axes.set(xlabel=wrapped(rate_label(found[names[0]])), ylabel=wrapped(rate_label(found[names[1]])))
         plain_ticks(axes.xaxis, axes.yaxis)
@@ -186,16 +191,21 @@ def _trade(results: xr.Dataset, points: int) -> Figure:
         return laid_out(figure, 2.8)
 
 
-def _draw_intervals(
-    axes: Axes, x: np.ndarray, y: np.ndarray, front: np.ndarray, *sizes: np.ndarray | None
-) -> None:
+def _draw_intervals(axes: Axes, x: np.ndarray, y: np.ndarray, front: np.ndarray, *sizes: np.ndarray | None) -> None:
     """80 % intervals of the designs of a short front, of both metrics as far as the results hold them."""
     across, up = sizes
     if len(front) <= _MOST_INTERVALS and any(one is not None for one in sizes):
         axes.errorbar(
-            x[front], y[front], xerr=across, yerr=up, fmt="none", ecolor=FRONT, elinewidth=0.7, alpha=0.6,
+            x[front],
+            y[front],
+            xerr=across,
+            yerr=up,
+            fmt="none",
+            ecolor=FRONT,
+            elinewidth=0.7,
+            alpha=0.6,
             label="80 % interval",
-        )  # fmt: skip
+        )
 
 
 def rate_label(variable: xr.DataArray) -> str:
@@ -236,28 +246,44 @@ def _time_and_memory(results: xr.Dataset, points: int) -> Figure:
             if not len(rows):
                 continue  # without an entry in the legend
             axes.scatter(
-                columns.time[rows] * factor, columns.memory[rows] / GIB, color=colour, marker=marker, label=name, s=5,
-                linewidths=0, rasterized=True,
-            )  # fmt: skip
-        axes.step(
-            columns.time[front] * factor, columns.memory[front] / GIB, where="post", color=FRONT, linewidth=1.4,
-            marker="o", markersize=3.2, label="Pareto front",
-        )  # fmt: skip
-        time, memory = (
-            None if f"{what}_low" not in columns.ends else factors * np.abs(
-                [columns.ends[f"{what}_{end}"][front] - middle[front] for end in ("low", "high")]
+                columns.time[rows] * factor,
+                columns.memory[rows] / GIB,
+                color=colour,
+                marker=marker,
+                label=name,
+                s=5,
+                linewidths=0,
+                rasterized=True,
             )
+        axes.step(
+            columns.time[front] * factor,
+            columns.memory[front] / GIB,
+            where="post",
+            color=FRONT,
+            linewidth=1.4,
+            marker="o",
+            markersize=3.2,
+            label="Pareto front",
+        )
+        time, memory = (
+            None
+            if f"{what}_low" not in columns.ends
+            else factors * np.abs([columns.ends[f"{what}_{end}"][front] - middle[front] for end in ("low", "high")])
             for what, middle, factors in (("time", columns.time, factor), ("memory", columns.memory, 1.0 / GIB))
-        )  # fmt: skip
+        )
         _draw_intervals(axes, columns.time * factor, columns.memory / GIB, front, time, memory)
         if columns.capacity:
             capacity = columns.capacity / GIB
             axes.axhline(capacity, color=INK, linewidth=0.9, linestyle=(0, (4, 2)))
             axes.annotate(
-                f"usable {capacity:.0f} GiB", (1.0, capacity), xycoords=("axes fraction", "data"),
-                xytext=(0, 3), textcoords="offset points", ha="right",
+                f"usable {capacity:.0f} GiB",
+                (1.0, capacity),
+                xycoords=("axes fraction", "data"),
+                xytext=(0, 3),
+                textcoords="offset points",
+                ha="right",
                 bbox={"color": "white", "alpha": 0.8, "pad": 0.4},
-            )  # fmt: skip
+            )
         axes.set(xscale="log", yscale="log", xlabel=f"step time ({units})", ylabel="peak memory (GiB)")
         plain_ticks(axes.xaxis, axes.yaxis)
         legend_below(figure, *axes.get_legend_handles_labels(), markerscale=2)

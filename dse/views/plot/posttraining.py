@@ -14,8 +14,15 @@ if TYPE_CHECKING:
 
 #: Height of a panel in inches; parts of a bar and their colours.
 _HEIGHT = 2.4
-_COLOURS = {"rollout": "#0e306e", "reward": "#594c70", "log_probs": "#1476de", "critic": "#a6905e", "training":
-            "#c94804", "weights": "#7d35a2", "switch": "#076344"}  # fmt: skip
+_COLOURS = {
+    "rollout": "#0e306e",
+    "reward": "#594c70",
+    "log_probs": "#1476de",
+    "critic": "#a6905e",
+    "training": "#c94804",
+    "weights": "#7d35a2",
+    "switch": "#076344",
+}
 
 
 def posttraining(best: xr.Dataset, splits: xr.Dataset) -> Figure:
@@ -31,8 +38,11 @@ def posttraining(best: xr.Dataset, splits: xr.Dataset) -> Figure:
     with style():
         figure = new_figure(width=COLUMN, height=2 * _HEIGHT)
         top, below = figure.subplots(2, 1)
-        bars = [(str(mode), pool) for mode in best.mode.values
-                for pool in (("",) if mode == "colocated" else ("rollout", "trainer"))]  # fmt: skip
+        bars = [
+            (str(mode), pool)
+            for mode in best.mode.values
+            for pool in (("",) if mode == "colocated" else ("rollout", "trainer"))
+        ]
         left = np.zeros(len(bars))
         for part, colour in _COLOURS.items():
             values = np.array([_share(best, mode, pool, part) for mode, pool in bars])

@@ -88,8 +88,9 @@ FITS, TOO_LARGE = "#1a5282", "#949494"
 #: Part of the mapping → its heading.
 HEADINGS = {
     **{name: LETTERS[name] for name in ("tp", "cp", "pp", "dp", "micro_batch", "virtual_stages")},
-    "zero_stage": "ZeRO", "recompute": "recompute",
-}  # fmt: skip
+    "zero_stage": "ZeRO",
+    "recompute": "recompute",
+}
 
 #: Inches of a column and of a two-column page of a paper; size of all text in points.
 COLUMN, PAGE, SIZE = 3.4, 7.0, 8.0
@@ -101,8 +102,16 @@ _STYLE: dict[RcKeyType, Any] = {
     "font.family": "sans-serif",
     "font.size": SIZE,
     **dict.fromkeys(
-        ("axes.titlesize", "axes.labelsize", "xtick.labelsize", "ytick.labelsize", "legend.fontsize",
-         "legend.title_fontsize", "figure.titlesize"), SIZE,
+        (
+            "axes.titlesize",
+            "axes.labelsize",
+            "xtick.labelsize",
+            "ytick.labelsize",
+            "legend.fontsize",
+            "legend.title_fontsize",
+            "figure.titlesize",
+        ),
+        SIZE,
     ),
     # Titles and names are user text: $ and _ are literal.
     "text.parse_math": False,
@@ -253,9 +262,7 @@ def _broken(figure: Figure, text: str, inches: float) -> str:
     return fill(letters)
 
 
-def legend_below(
-    figure: Figure, handles: Sequence[Any], labels: Sequence[str], most: int = 4, **looks: Any
-) -> Legend:
+def legend_below(figure: Figure, handles: Sequence[Any], labels: Sequence[str], most: int = 4, **looks: Any) -> Legend:
     """A legend below the panels, in as many columns as fit, with rows of similar length."""
     length, spacing = looks.setdefault("handlelength", 1.1), looks.setdefault("columnspacing", 1.6)
     widths = [text_width(figure, label, SIZE) + SIZE / 72.0 * (length + _BESIDE_HANDLE) for label in labels]
@@ -267,9 +274,13 @@ def legend_below(
     most = next((n for n in range(max(min(most, len(labels)), 1), 1, -1) if fits(n)), 1)
     rows = math.ceil(len(labels) / most)
     return figure.legend(
-        handles, labels, loc="outside lower center", ncols=max(math.ceil(len(labels) / max(rows, 1)), 1),
-        handletextpad=_BESIDE_HANDLE, **looks,
-    )  # fmt: skip
+        handles,
+        labels,
+        loc="outside lower center",
+        ncols=max(math.ceil(len(labels) / max(rows, 1)), 1),
+        handletextpad=_BESIDE_HANDLE,
+        **looks,
+    )
 
 
 def _around(figure: Figure) -> float:
@@ -361,7 +372,9 @@ def check_ending(path: str | Path) -> Path:
 
 #: Ending → metadata of a figure: its creator, without a date.
 _METADATA: dict[str, dict[str, str | None]] = {
-    ".png": {"Software": MARK}, ".svg": {"Creator": MARK, "Date": None}, ".pdf": {"Creator": MARK, "CreationDate": None}
+    ".png": {"Software": MARK},
+    ".svg": {"Creator": MARK, "Date": None},
+    ".pdf": {"Creator": MARK, "CreationDate": None},
 }
 
 

@@ -25,9 +25,13 @@ __all__ = ["MOST_POINTS", "write"]
 
 
 def write(
-    results: xr.Dataset, path: Path, points: int = MOST_POINTS, force: bool = False, inputs: Iterable[str | Path] = (),
+    results: xr.Dataset,
+    path: Path,
+    points: int = MOST_POINTS,
+    force: bool = False,
+    inputs: Iterable[str | Path] = (),
     live: bool = False,
-) -> int:  # fmt: skip
+) -> int:
     """Write the page of a results dataset.
 
     Args:

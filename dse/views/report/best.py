@@ -24,8 +24,12 @@ def of(table: DesignTable, lines: Lines) -> Live:
         InputError: for results without a valid specification.
     """
     if table.spec is None:
-        raise InputError("--live", "results without a valid specification", "results of dse run or dse search",
-                         "run the sweep again, or write one design: dse page")  # fmt: skip
+        raise InputError(
+            "--live",
+            "results without a valid specification",
+            "results of dse run or dse search",
+            "run the sweep again, or write one design: dse page",
+        )
     row = _best(table)
     grid = compose.build(table.spec)
     real = {interval.path for interval in table.intervals}
@@ -36,8 +40,9 @@ def of(table: DesignTable, lines: Lines) -> Live:
     design = replace(design, {axis.key: labels_at(table.results, rows, grid, axis)[0] for axis in axes})
     same = {
         column.name: column.texts[int(column.values[row])]
-        for column in table.columns if column.kind == "axis" and column.path not in known_leaves()
-    }  # fmt: skip
+        for column in table.columns
+        if column.kind == "axis" and column.path not in known_leaves()
+    }
     return sections(table.study, design, Named(model, system or chip, stack, chip, *_line(lines, row), same))
 
 

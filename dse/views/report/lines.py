@@ -171,14 +171,15 @@ def _options(table: DesignTable) -> dict[str, Any]:
             names = names | {axis.key: str(axis.labels[0]) for axis in own.fixed if axis.key == "software"}
         groups.append(_group(table, names, fixed, codes, row)._replace(absent=absent))
     return {
-        "groups": tuple(groups), "group": group,
+        "groups": tuple(groups),
+        "group": group,
         "choices": tuple(
             LineChoice(
                 code.reshape(-1), tuple("" if np.isnan(value) else words_of(path, float(value)) for value in known)
             )
             for path, (known, code) in codes.items()
         ),
-    }  # fmt: skip
+    }
 
 
 def _values(table: DesignTable, grid: Grid, index: np.ndarray) -> dict[str, np.ndarray]:
@@ -236,9 +237,7 @@ def _from(
     assert table.spec is not None
     plain = dict(_all_leaves(_design(table, names, system)))
     words = ["-w", names["workload"], "-s", system]
-    if names["software"] != default_software(
-        system, serving=table.study.name == "serving", workload=names["workload"]
-    ):
+    if names["software"] != default_software(system, serving=table.study.name == "serving", workload=names["workload"]):
         words += ["--software", names["software"]]
     if table.spec.any_option:
         words.append("--any-option")
@@ -254,8 +253,13 @@ def _from(
 
 
 def _try(
-    table: DesignTable, names: dict[str, str], system: str, group: LineGroup, fixed: dict[str, Any],
-    codes: dict[str, Any], row: int,
+    table: DesignTable,
+    names: dict[str, str],
+    system: str,
+    group: LineGroup,
+    fixed: dict[str, Any],
+    codes: dict[str, Any],
+    row: int,
 ) -> None:
     """Checks that a line gives its design; InputError otherwise."""
     wanted = {
@@ -270,9 +274,13 @@ def _try(
     other = [path for path, value in wanted.items() if not _equal(value, _plain(made, path))]
     optional = tuple(f"{record}." for record in OF_MONEY)
     other += [
-        path for path, value in made.items() if path not in wanted and not _unread(path, table.study)
-        and not path.startswith(optional) and not _equal(value, known_leaves().get(path, {}).get("default"))
-    ]  # fmt: skip
+        path
+        for path, value in made.items()
+        if path not in wanted
+        and not _unread(path, table.study)
+        and not path.startswith(optional)
+        and not _equal(value, known_leaves().get(path, {}).get("default"))
+    ]
     if other:
         raise InputError("line", f"no option says {other[0]}", "the options of a design", "take the TOML")
 
@@ -281,9 +289,7 @@ def _design(table: DesignTable, names: dict[str, str], system: str, settings: di
     assert table.spec is not None
     values = dict(settings or {})
     devices = values.pop("n_devices", None)
-    made = design(
-        names["workload"], system, names["software"], devices, "line", table.spec.any_option, **values
-    )
+    made = design(names["workload"], system, names["software"], devices, "line", table.spec.any_option, **values)
     return table.study.complete(made)
 
 

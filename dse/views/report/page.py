@@ -3,6 +3,7 @@
 Texts of results are untrusted. They are embedded as JSON in which nothing ends a script, and scripts write them as
 text, never as HTML. The policy of the page allows only scripts with listed checksums, and no fetches.
 """
+
 from __future__ import annotations
 
 from html import escape
@@ -25,8 +26,16 @@ _ASSETS = Path(__file__).parent / "assets"
 
 #: Scripts of the page, in order.
 _SCRIPTS = (
-    "data.js", "text.js", "front.js", "controls.js", "points.js", "pick.js", "plot.js", "details.js", "main.js",
-)  # fmt: skip
+    "data.js",
+    "text.js",
+    "front.js",
+    "controls.js",
+    "points.js",
+    "pick.js",
+    "plot.js",
+    "details.js",
+    "main.js",
+)
 
 #: Scripts of Bokeh: its models, and the interface to them.
 _BOKEH = ("bokeh.min.js", "bokeh-api.min.js")
@@ -56,9 +65,11 @@ def _library() -> str:
         from bokeh.util.paths import bokehjs_path
     except ImportError:
         raise InputError(
-            "dse report", "no package bokeh, which draws the page", "an installation with the extra report",
+            "dse report",
+            "no package bokeh, which draws the page",
+            "an installation with the extra report",
             install_extra("report"),
-        ) from None  # fmt: skip
+        ) from None
     folder = Path(bokehjs_path()) / "js"
     return document.inline("\n".join((folder / name).read_text(encoding="utf-8") for name in _BOKEH))
 
@@ -110,13 +121,15 @@ def _totals(table: DesignTable, numbers: dict[str, int]) -> list[dict[str, Any]]
         parts = [name for name in table.study.parts(total) if name in numbers]
         if total in numbers and parts:
             looks = [part(name.removeprefix(f"{total}_")) for name in parts]
-            found.append({
-                "column": numbers[total],
-                "parts": [
-                    {"column": numbers[name], "label": look.label, "colour": look.colour}
-                    for name, look in zip(parts, looks, strict=True)
-                ],
-            })  # fmt: skip
+            found.append(
+                {
+                    "column": numbers[total],
+                    "parts": [
+                        {"column": numbers[name], "label": look.label, "colour": look.colour}
+                        for name, look in zip(parts, looks, strict=True)
+                    ],
+                }
+            )
     return found
 
 

@@ -112,9 +112,16 @@ def build(results: xr.Dataset, points: int) -> DesignTable:
     found = {name: dataclasses.replace(column, values=column.values[rows]) for name, column in metrics.items()}
     columns = (*axes, *map(_scaled, found.values()), *_status(results, study, rows))
     return DesignTable(
-        results, study, spec, intervals, rows, columns, start | {"colour": _colour(axes, study)}, tuple(facts),
+        results,
+        study,
+        spec,
+        intervals,
+        rows,
+        columns,
+        start | {"colour": _colour(axes, study)},
+        tuple(facts),
         tuple(notes),
-    )  # fmt: skip
+    )
 
 
 def _specification(results: xr.Dataset, of_search: bool) -> tuple[SweepSpec | None, tuple[Interval, ...], str]:
@@ -154,9 +161,14 @@ def _metrics(results: xr.Dataset, study: Study, spec: SweepSpec | None) -> Itera
 def _metric(name: str, values: np.ndarray, attrs: dict[str, Any], senses: dict[str, str]) -> Column:
     better = senses.get(name) or ("more" if any(word in name for word in MORE_IS_BETTER) else "less")
     return Column(
-        name, name.replace("_", " "), str(attrs.get("long_name", name)), "metric",
-        values.astype(np.float32, copy=False), units=str(attrs.get("units", "1")), better=better,
-    )  # fmt: skip
+        name,
+        name.replace("_", " "),
+        str(attrs.get("long_name", name)),
+        "metric",
+        values.astype(np.float32, copy=False),
+        units=str(attrs.get("units", "1")),
+        better=better,
+    )
 
 
 def _scaled(column: Column) -> Column:
@@ -222,9 +234,18 @@ def _axis(name: str, values: np.ndarray, attrs: dict[str, Any]) -> Column:
     if known.dtype.kind in "iuf" and units != "1":
         factor, shown = scale(float(np.median(known)), units)
     return Column(
-        name, name.replace("_", " "), str(attrs.get("long_name", name)), "axis", codes.reshape(-1),
-        units=units, factor=factor, shown=shown, texts=texts, known=known, path=path,
-    )  # fmt: skip
+        name,
+        name.replace("_", " "),
+        str(attrs.get("long_name", name)),
+        "axis",
+        codes.reshape(-1),
+        units=units,
+        factor=factor,
+        shown=shown,
+        texts=texts,
+        known=known,
+        path=path,
+    )
 
 
 def _status(results: xr.Dataset, study: Study, rows: np.ndarray) -> Iterator[Column]:

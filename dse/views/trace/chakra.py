@@ -54,10 +54,17 @@ class ChakraNode(NamedTuple):
 
     def body(self) -> bytes:
         """The message of the node without what differs between ranks."""
-        return b"".join((
-            integer(1, self.number), sized(2, self.name), integer(3, self.kind), packed(5, self.after),
-            integer(6, self.start), integer(7, self.duration), *(sized(10, one) for one in self.attributes),
-        ))  # fmt: skip
+        return b"".join(
+            (
+                integer(1, self.number),
+                sized(2, self.name),
+                integer(3, self.kind),
+                packed(5, self.after),
+                integer(6, self.start),
+                integer(7, self.duration),
+                *(sized(10, one) for one in self.attributes),
+            )
+        )
 
 
 def write(step: Step, design: Design, about: str, output: Path, force: bool = False) -> tuple[int, int]:
@@ -74,9 +81,11 @@ def write(step: Step, design: Design, about: str, output: Path, force: bool = Fa
     count = place.of_stage * sum(map(len, stages))
     if count > MOST_NODES:
         raise InputError(
-            "trace", f"{count:,} nodes of {place.world:,} ranks", f"at most {MOST_NODES:,}",
+            "trace",
+            f"{count:,} nodes of {place.world:,} ranks",
+            f"at most {MOST_NODES:,}",
             "a smaller global_batch and fewer replicas (dp) show the same pattern",
-        )  # fmt: skip
+        )
     groups: dict[tuple[int, ...], str] = {}
     for rank in range(place.world):
         own = place_of(design, rank)
@@ -123,15 +132,18 @@ def stage_nodes(step: Step, design: Design) -> list[list[tuple[ChakraNode, bytes
     found = [device_step(design, stage, step) for stage in range(len(step.plan.orders))]
     sent = {
         (stage + kernel.peer, kernel.number): kernel
-        for stage, device in enumerate(found) for kernel in device.kernels if kernel.peer and kernel.family == "message"
-    }  # fmt: skip
+        for stage, device in enumerate(found)
+        for kernel in device.kernels
+        if kernel.peer and kernel.family == "message"
+    }
     stages = []
     for stage, device in enumerate(found):
         named = {k.number for k in device.kernels if k.family == "wait" and k.peer and (stage, k.number) in sent}
         late = [
             kernel._replace(label="stage_input", family="wait", stream=INPUTS, peer=-kernel.peer)
-            for (to, number), kernel in sent.items() if to == stage and number not in named
-        ]  # fmt: skip
+            for (to, number), kernel in sent.items()
+            if to == stage and number not in named
+        ]
         kept = [k for k in device.kernels if k.family != "wait" or (k.number in named and k.peer)]
         kernels = sorted([*kept, *late], key=lambda kernel: kernel.start)
         builder = _Builder(design, DeviceStep(stage, kernels, device.total), step)
@@ -184,7 +196,8 @@ class _Builder:
         label = ended[0].label if len(ended) == 1 else f"{ended[0].label} to {ended[-1].label}"
         of_pass = f"{ended[0].of_pass} {ended[0].micro_batch}: " if ended[0].of_pass else ""
         work = (
-            _flag("is_cpu_op", False), _number("num_ops", round(sum(work.flops for work in works)), _INT64),
+            _flag("is_cpu_op", False),
+            _number("num_ops", round(sum(work.flops for work in works)), _INT64),
             _number("tensor_size", round(sum(work.bytes for work in works)), _UINT64),
         )
         self.computed.append((end, self._add(of_pass + label, _COMPUTE, after, start, end, work)))
@@ -231,13 +244,28 @@ class _Builder:
             yield from ((kind, ring, self.tags) for kind in (_SEND, _RECEIVE))
 
     def _add(
-        self, name: str, kind: int, after: Sequence[int], start: float, end: float, attributes: tuple[bytes, ...],
+        self,
+        name: str,
+        kind: int,
+        after: Sequence[int],
+        start: float,
+        end: float,
+        attributes: tuple[bytes, ...],
         target: Target | None = None,
-    ) -> int:  # fmt: skip
+    ) -> int:
         begun, number = round(start * MICROSECONDS), len(self.made)
-        self.made.append(ChakraNode(
-            number, name, kind, tuple(sorted(after)), begun, round(end * MICROSECONDS) - begun, attributes, target,
-        ))  # fmt: skip
+        self.made.append(
+            ChakraNode(
+                number,
+                name,
+                kind,
+                tuple(sorted(after)),
+                begun,
+                round(end * MICROSECONDS) - begun,
+                attributes,
+                target,
+            )
+        )
         return number
 
 

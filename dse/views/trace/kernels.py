@@ -173,8 +173,19 @@ class _Device:
                 stream = OUTPUTS if ahead else GRADIENTS
                 start = max(event.end, self.free.get(stream, 0.0))
                 self.free[stream] = start + self.step.message
-                yield TraceKernel("stage_output", "message", "", stream, start, self.step.message, task.micro_batch,
-                                  None, message, other, self._number(task))  # fmt: skip
+                yield TraceKernel(
+                    "stage_output",
+                    "message",
+                    "",
+                    stream,
+                    start,
+                    self.step.message,
+                    task.micro_batch,
+                    None,
+                    message,
+                    other,
+                    self._number(task),
+                )
 
     # Passes
 
@@ -268,9 +279,7 @@ class _Device:
         seconds = share * self.ledger.small
         return _Part(TraceKernel("small kernels", "elementwise", of_pass, COMPUTE, 0.0, seconds, of))
 
-    def _messages(
-        self, section: str, of: int, ahead: bool, share: float | None, of_pass: str
-    ) -> Iterator[_Part]:
+    def _messages(self, section: str, of: int, ahead: bool, share: float | None, of_pass: str) -> Iterator[_Part]:
         """Messages of one execution of a section; ``share`` of a repeated one, None: as often as they are repeated."""
         scopes = {"embedding": (Scope.embedding,), "head": (Scope.head,), "first layer": (Scope.layer,)}
         in_layer = "layer" in section
@@ -286,8 +295,9 @@ class _Device:
             count = max(round(m.number), 1)
             seconds = often * m.seconds / count
             exposed = seconds * (self._exposed(m, ahead and of_pass != RECOMPUTE) if in_layer else 1.0)
-            kernel = TraceKernel(m.name, "message", of_pass, STREAMS[m.dimension], 0.0, max(seconds, exposed), of,
-                                 None, m)  # fmt: skip
+            kernel = TraceKernel(
+                m.name, "message", of_pass, STREAMS[m.dimension], 0.0, max(seconds, exposed), of, None, m
+            )
             yield from (_Part(kernel, exposed) for _ in range(count))
 
     def _exposed(self, message: MessageTimes, ahead: bool) -> float:
@@ -299,8 +309,9 @@ class _Device:
             sent = sum(m.seconds for m in own if m.window in _AHEAD)
         else:
             again = max(self.ledger.full, 0.0)
-            sent = sum(m.seconds * (max(m.repeated, again * bool(m.repeated)) if m.window in _AHEAD else 1.0)
-                       for m in own)  # fmt: skip
+            sent = sum(
+                m.seconds * (max(m.repeated, again * bool(m.repeated)) if m.window in _AHEAD else 1.0) for m in own
+            )
         return exposed / sent if sent else 0.0
 
     # After the last pass

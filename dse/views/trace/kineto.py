@@ -47,9 +47,14 @@ _SHOWN = 64
 
 
 def write(
-    found: DeviceStep, design: Design, rank: int, path: str | Path, device: str = "",
-    about: Mapping[str, Any] | None = None, force: bool = False,
-) -> None:  # fmt: skip
+    found: DeviceStep,
+    design: Design,
+    rank: int,
+    path: str | Path,
+    device: str = "",
+    about: Mapping[str, Any] | None = None,
+    force: bool = False,
+) -> None:
     """Write the step of a rank.
 
     Args:
@@ -63,9 +68,10 @@ def write(
     """
     place = place_of(design, rank)
     head: dict[str, Any] = {
-        "schemaVersion": 1, "deviceProperties": [{"id": 0, "name": device}],
+        "schemaVersion": 1,
+        "deviceProperties": [{"id": 0, "name": device}],
         "distributedInfo": {"backend": "nccl", "rank": rank, "world_size": place.world},
-    }  # fmt: skip
+    }
     chrome_trace.write(events(found, design, place), about or {}, path, force, head)
 
 
@@ -73,8 +79,15 @@ def events(found: DeviceStep, design: Design, place: RankPlace) -> Iterator[dict
     """Events of a rank: names, the step, operators of the host and kernels of the device."""
     for pid, name in ((_HOST["pid"], "python"), (0, "python")):
         yield {"ph": "M", "name": "process_name", "pid": pid, "tid": 0, "ts": _START, "args": {"name": name}}
-    yield {"ph": "X", "cat": "user_annotation", "name": f"ProfilerStep#{_STEP}", **_HOST, "ts": _START,
-           "dur": _us(found.total), "args": {"External id": 1}}  # fmt: skip
+    yield {
+        "ph": "X",
+        "cat": "user_annotation",
+        "name": f"ProfilerStep#{_STEP}",
+        **_HOST,
+        "ts": _START,
+        "dur": _us(found.total),
+        "args": {"External id": 1},
+    }
     for number, kernel in enumerate(found.kernels, 2):
         if kernel.shape is not None and kernel.family in ("matrix", "attention"):
             yield _host_operator(kernel, number)
@@ -85,9 +98,15 @@ def events(found: DeviceStep, design: Design, place: RankPlace) -> Iterator[dict
             args |= {"grid": _grid(kernel), "block": [256, 1, 1]}
         args |= _collective(kernel, design, place) if kernel.family in ("message", "wait") else {}
         yield {
-            "ph": "X", "cat": category, "name": _name(kernel), "pid": 0, "tid": kernel.stream,
-            "ts": _START + _us(kernel.start), "dur": _us(kernel.seconds), "args": args,
-        }  # fmt: skip
+            "ph": "X",
+            "cat": category,
+            "name": _name(kernel),
+            "pid": 0,
+            "tid": kernel.stream,
+            "ts": _START + _us(kernel.start),
+            "dur": _us(kernel.seconds),
+            "args": args,
+        }
 
 
 def _us(seconds: float) -> float:
@@ -130,15 +149,23 @@ def _host_operator(kernel: TraceKernel, number: int) -> dict[str, Any]:
     else:
         name, dims = "aten::mm", [[rows, depth], [depth, columns]]
     return {
-        "ph": "X", "cat": "cpu_op", "name": name, **_HOST, "ts": _START + max(_us(kernel.start) - 20.0, 0.0),
-        "dur": 4.0, "args": {"External id": number, "Input Dims": dims, "Input type": ["c10::BFloat16"] * len(dims)},
-    }  # fmt: skip
+        "ph": "X",
+        "cat": "cpu_op",
+        "name": name,
+        **_HOST,
+        "ts": _START + max(_us(kernel.start) - 20.0, 0.0),
+        "dur": 4.0,
+        "args": {"External id": number, "Input Dims": dims, "Input type": ["c10::BFloat16"] * len(dims)},
+    }
 
 
 def _grid(kernel: TraceKernel) -> list[int]:
     work = kernel.shape
-    return [132, 1, 1] if work is None else [max(math.ceil(work.rows / 128), 1), max(math.ceil(work.columns / 256), 1),
-                                             max(round(work.batch), 1)]  # fmt: skip
+    return (
+        [132, 1, 1]
+        if work is None
+        else [max(math.ceil(work.rows / 128), 1), max(math.ceil(work.columns / 256), 1), max(round(work.batch), 1)]
+    )
 
 
 def _collective(kernel: TraceKernel, design: Design, place: RankPlace) -> dict[str, Any]:
@@ -166,9 +193,14 @@ def _collective(kernel: TraceKernel, design: Design, place: RankPlace) -> dict[s
 def _recorded(name: str, sent: int, received: int, dtype: str, ranks: Sequence[int], group: str) -> dict[str, Any]:
     written = ", ".join(map(str, ranks[:_SHOWN])) + (", ..." if len(ranks) > _SHOWN else "")
     return {
-        "Collective name": name, "In msg nelems": sent, "Out msg nelems": received, "dtype": dtype,
-        "Group size": len(ranks), "Process Group Name": group, "Process Group Ranks": f"[{written}]",
-    }  # fmt: skip
+        "Collective name": name,
+        "In msg nelems": sent,
+        "Out msg nelems": received,
+        "dtype": dtype,
+        "Group size": len(ranks),
+        "Process Group Name": group,
+        "Process Group Ranks": f"[{written}]",
+    }
 
 
 def _element(scope: Scope, design: Design) -> tuple[float, str]:

@@ -87,12 +87,16 @@ def ledger_of(design: Design) -> StepLedger:
     """The kernels and messages of a design with plain numbers as leaves, at the clock of its step."""
     numbers, (operators, messages) = _program()(jax.tree.map(float, design))
     return StepLedger(
-        tuple(_operator(about, works, repeated) for about, works, repeated in zip(
-            operators, numbers["kernels"], numbers["repeated"], strict=True)),
-        tuple(MessageTimes(*about, *map(float, values)) for about, values in zip(
-            messages, numbers["messages"], strict=True)),
+        tuple(
+            _operator(about, works, repeated)
+            for about, works, repeated in zip(operators, numbers["kernels"], numbers["repeated"], strict=True)
+        ),
+        tuple(
+            MessageTimes(*about, *map(float, values))
+            for about, values in zip(messages, numbers["messages"], strict=True)
+        ),
         *(float(numbers[name]) for name in ("full", "small", "repeats")),
-    )  # fmt: skip
+    )
 
 
 def _operator(about: Any, works: Any, repeated: Any) -> OperatorKernels:
@@ -114,21 +118,31 @@ def _numbers(design: Design) -> tuple[dict[str, Any], tuple[Any, Any]]:
     design = operate(design, layout, work).design
     rates, again = step_rates(design), layout.recompute
     sent = send_all(work.messages, design.software, design.system)
-    sections = {"layer": work.layer, "first layer": work.lists.first_layer, "embedding": work.embedding,
-                "head": work.head}  # fmt: skip
+    sections = {
+        "layer": work.layer,
+        "first layer": work.lists.first_layer,
+        "embedding": work.embedding,
+        "head": work.head,
+    }
     listed = [(section, operator) for section, operators in sections.items() for operator in operators]
     numbers = {
         "kernels": [_kernels(operator, rates, design.workload.backward) for _, operator in listed],
         "repeated": [_repeated(one, again) if "layer" in section else 0.0 for section, one in listed],
         "messages": [
-            (m.group.size, m.group.domains, plus(m.size, m.inter_domain) / m.pieces, m.times * m.pieces, time,
-             again.sends(m.dimension) if m.repeated else 0.0)
+            (
+                m.group.size,
+                m.group.domains,
+                plus(m.size, m.inter_domain) / m.pieces,
+                m.times * m.pieces,
+                time,
+                again.sends(m.dimension) if m.repeated else 0.0,
+            )
             for m, time in sent
         ],
         "full": again.full,
         "small": plus(small_kernels(design, layout), routing_time(design, layout)),
         "repeats": again.forwards,
-    }  # fmt: skip
+    }
     named = [(section, operator.name, operator.kind, operator.core) for section, operator in listed]
     return numbers, (named, [(m.name, m.kind.name, m.dimension, m.scope, m.window) for m, _ in sent])
 

@@ -26,9 +26,11 @@ _LANES = (_COMPUTE, *_SENT.values(), _WAITED, _OUTPUTS, _GRADIENTS, _DATA)
 
 #: Colours of passes, by names of the viewers.
 _COLOURS = {
-    PassKind.forward: "thread_state_running", PassKind.backward: "thread_state_iowait",
-    PassKind.input_gradient: "rail_animation", PassKind.weight_gradient: "rail_idle",
-}  # fmt: skip
+    PassKind.forward: "thread_state_running",
+    PassKind.backward: "thread_state_iowait",
+    PassKind.input_gradient: "rail_animation",
+    PassKind.weight_gradient: "rail_idle",
+}
 
 
 def write(
@@ -82,9 +84,15 @@ def _named(what: str, device: int, lane: int, name: str) -> dict[str, Any]:
 
 def _complete(name: str, device: int, lane: str, start: float, seconds: float, **more: Any) -> dict[str, Any]:
     return {
-        "ph": "X", "name": name, "cat": lane, "pid": device, "tid": _LANES.index(lane),
-        "ts": round(start * MICROSECONDS, 3), "dur": round(seconds * MICROSECONDS, 3), **more,
-    }  # fmt: skip
+        "ph": "X",
+        "name": name,
+        "cat": lane,
+        "pid": device,
+        "tid": _LANES.index(lane),
+        "ts": round(start * MICROSECONDS, 3),
+        "dur": round(seconds * MICROSECONDS, 3),
+        **more,
+    }
 
 
 def _of_slot(event: Event, step: Step) -> Iterator[dict[str, Any]]:
@@ -98,9 +106,14 @@ def _of_slot(event: Event, step: Step) -> Iterator[dict[str, Any]]:
         for task in slot
     ]
     yield _complete(
-        name, event.device, _COMPUTE, start, event.end - start, cname=_COLOURS[slot[-1].kind],
+        name,
+        event.device,
+        _COMPUTE,
+        start,
+        event.end - start,
+        cname=_COLOURS[slot[-1].kind],
         args={"passes": passes} if len(slot) > 1 else passes[0],
-    )  # fmt: skip
+    )
     yield from _messages(event, step)
 
 

@@ -19,9 +19,7 @@ from dse.views.trace.timeline import Durations, Timeline, simulate
 MOST_PASSES = 200_000
 
 #: Reasons without a schedule; all others leave one.
-_NO_SCHEDULE = (
-    Infeasible.layers_not_divisible | Infeasible.batch_not_divisible | Infeasible.interleave_not_divisible
-)
+_NO_SCHEDULE = Infeasible.layers_not_divisible | Infeasible.batch_not_divisible | Infeasible.interleave_not_divisible
 
 #: Kinds of messages of a layer, by the fields of :class:`dse.model.steps.layer.LayerPasses`.
 MESSAGES = ("tensor", "experts", "context")
@@ -60,9 +58,11 @@ def step_of(design: Design, most: int = MOST_PASSES) -> Step:
     passes = n * stages * chunks * 3
     if passes > most:
         raise InputError(
-            "trace", f"{passes:,} passes: {n:,} micro-batches, {stages * chunks} chunks", f"at most {most:,}",
+            "trace",
+            f"{passes:,} passes: {n:,} micro-batches, {stages * chunks} chunks",
+            f"at most {most:,}",
             "a smaller global_batch shows the same pattern: a few micro-batches a stage",
-        )  # fmt: skip
+        )
     order = plan(schedule, stages, chunks, n)
     layers = _layers(found, order.chunks)
     durations = _durations(found, order, layers)
@@ -117,8 +117,9 @@ def _durations(found: Any, order: Plan, layers: list[float]) -> Durations:
     parts: list[list[float]] = []
     for chunk, count in enumerate(layers):
         dense = min(float(found.dense_layers), count) if chunk == 0 else 0.0
-        seconds = [(count - dense) * float(a) + dense * float(b)
-                   for a, b in zip(found.layer, found.dense_layer, strict=True)]  # fmt: skip
+        seconds = [
+            (count - dense) * float(a) + dense * float(b) for a, b in zip(found.layer, found.dense_layer, strict=True)
+        ]
         launches = count * float(found.launch)
         for is_there, end in ((chunk == 0, found.embedding), (chunk == order.chunks - 1, found.head)):
             if is_there:

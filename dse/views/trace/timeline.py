@@ -28,9 +28,11 @@ class Durations(NamedTuple):
         """Seconds of a single pass."""
         forward, inputs, weights = (part[task.chunk] for part in self[:3])
         return {
-            PassKind.forward: forward, PassKind.backward: inputs + weights, PassKind.input_gradient: inputs,
+            PassKind.forward: forward,
+            PassKind.backward: inputs + weights,
+            PassKind.input_gradient: inputs,
             PassKind.weight_gradient: weights,
-        }[task.kind]  # fmt: skip
+        }[task.kind]
 
     def saved(self, slot: Slot) -> float:
         """Seconds saved by the passes of a slot in parallel."""

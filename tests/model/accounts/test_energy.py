@@ -21,9 +21,16 @@ POWER = "system.accelerator.power"
 
 #: What energy follows smoothly: the clock, the voltage curve of the node, bandwidths, energies of work.
 SMOOTH = [
-    f"{POWER}.clock", f"{POWER}.threshold", f"{POWER}.leakage", f"{POWER}.matrix_energy", f"{POWER}.memory_energy",
-    "system.accelerator.memory.bandwidth", "system.scale_up.bandwidth", "system.scale_out.bandwidth", "system.pue",
-]  # fmt: skip
+    f"{POWER}.clock",
+    f"{POWER}.threshold",
+    f"{POWER}.leakage",
+    f"{POWER}.matrix_energy",
+    f"{POWER}.memory_energy",
+    "system.accelerator.memory.bandwidth",
+    "system.scale_up.bandwidth",
+    "system.scale_out.bandwidth",
+    "system.pue",
+]
 
 
 def limited(design, watts):
@@ -128,9 +135,7 @@ def test_a_device_that_waits_for_others_polls(design, share):
     """Exposed messages and the bubble take the clocks of the polling cores, and nothing else of the energy changes."""
     free = replace(design, {f"{POWER}.tdp": 1e5})  # no limit holds
     polls, sleeps = (metrics_of(replace(free, {f"{POWER}.polling": value})) for value in (share, 0.0))
-    waits = (
-        "tensor_parallel", "expert_parallel", "context_parallel", "pipeline_parallel", "data_parallel", "bubble"
-    )
+    waits = ("tensor_parallel", "expert_parallel", "context_parallel", "pipeline_parallel", "data_parallel", "bubble")
     waited = sum(float(getattr(sleeps, f"step_time_{name}")) for name in waits)
     power, mapping = design.system.accelerator.power, design.mapping
     devices = float(mapping.tp * mapping.pp * mapping.dp * mapping.cp)
@@ -178,10 +183,20 @@ def test_published_runs_come_out_in_order(run):
 
 def test_gradients_reach_the_node_and_the_memory():
     """Energy of a generated chip by energies, voltages and bandwidths of its technology, against differences."""
-    paths = [f"system.accelerator.chip.{name}" for name in (
-        "node.energy", "node.threshold", "node.clock", "memory.unit_bandwidth", "memory.unit_energy", "die_area",
-        "power_budget", "clock_ratio", "matrix_area",
-    )]  # fmt: skip
+    paths = [
+        f"system.accelerator.chip.{name}"
+        for name in (
+            "node.energy",
+            "node.threshold",
+            "node.clock",
+            "memory.unit_bandwidth",
+            "memory.unit_energy",
+            "die_area",
+            "power_budget",
+            "clock_ratio",
+            "matrix_area",
+        )
+    ]
     with jax.enable_x64(True):
         made = dse.design("llama-3-8b", "generated-h100", tp=4, micro_batch=1, recompute="full")
         design = jax.tree.map(np.float64, made)

@@ -24,15 +24,21 @@ from tests.panel import PANEL
 
 
 def dense():
-    return PANEL["dense, eager attention"]._replace(
-        settings=dict(n_devices=256, tp=8, pp=4, micro_batch=2, recompute="full", global_batch=64)
-    ).design()  # fmt: skip
+    return (
+        PANEL["dense, eager attention"]
+        ._replace(settings=dict(n_devices=256, tp=8, pp=4, micro_batch=2, recompute="full", global_batch=64))
+        .design()
+    )
 
 
 def experts():
-    return PANEL["experts, sharded, narrow formats"]._replace(
-        workload="deepseek-v2-lite", settings=dict(n_devices=64, ep=8, tp=2, global_batch=256, precision="bf16")
-    ).design()  # fmt: skip
+    return (
+        PANEL["experts, sharded, narrow formats"]
+        ._replace(
+            workload="deepseek-v2-lite", settings=dict(n_devices=64, ep=8, tp=2, global_batch=256, precision="bf16")
+        )
+        .design()
+    )
 
 
 def operator_joules(operator, one):
@@ -137,10 +143,22 @@ REQUESTS, ANSWER = 64.0, 2001.0  # as few tokens of prompts as can be
 def test_operators_and_messages_of_every_pass_add_up(workload, mapping):
     """Each layer of each stage, the head once, each message of a layer and of a border: of the tokens of a step."""
     with jax.enable_x64(True):
-        one = jax.tree.map(np.float64, dse.design(
-            workload, "h200", "vllm", kind="serving", any_option=True, load="static", concurrency=REQUESTS,
-            prompt_tokens=1, output_tokens=ANSWER, kernel_energy=1.0, **mapping,
-        ))  # fmt: skip
+        one = jax.tree.map(
+            np.float64,
+            dse.design(
+                workload,
+                "h200",
+                "vllm",
+                kind="serving",
+                any_option=True,
+                load="static",
+                concurrency=REQUESTS,
+                prompt_tokens=1,
+                output_tokens=ANSWER,
+                kernel_energy=1.0,
+                **mapping,
+            ),
+        )
         stage, m = stage_of(one), one.mapping
         serving, engine = m.serving or Serving(), one.software.engine
         batch = Batch(REQUESTS / m.pp, 1.0 + 0.5 * ANSWER, 0.0, 0.0)

@@ -43,9 +43,19 @@ lost_of = jax.jit(lost_time)
 def llama(kind="synchronous", n_devices=16384, **values):
     """Llama 3 405B on so many H100s; failures as they are where nothing is said."""
     return dse.design(
-        "llama-3-1-405b", "eos", "megatron-core", n_devices=n_devices, tp=8, pp=16, zero_stage=1, sequence_parallel=1,
-        global_batch=2048, run_tokens=15.6e12, checkpoint=kind, **values,
-    )  # fmt: skip
+        "llama-3-1-405b",
+        "eos",
+        "megatron-core",
+        n_devices=n_devices,
+        tp=8,
+        pp=16,
+        zero_stage=1,
+        sequence_parallel=1,
+        global_batch=2048,
+        run_tokens=15.6e12,
+        checkpoint=kind,
+        **values,
+    )
 
 
 def at(design, **values):
@@ -171,8 +181,9 @@ def test_hidden_checkpoints_gain_no_more_than_datastates_says():
 
 def test_congestion_of_a_few_messages_costs_what_c4_gained():
     """15 % where a step has 13 % of exposed messages that collisions make 2.15 times as long (C4: Dong et al. 2024)."""
-    step = StepTime(**dict.fromkeys(StepTime._fields, 0.0) | {"forward": 0.87, "data_parallel": 0.10,
-                                                              "pipeline_parallel": 0.03})  # fmt: skip
+    step = StepTime(
+        **dict.fromkeys(StepTime._fields, 0.0) | {"forward": 0.87, "data_parallel": 0.10, "pipeline_parallel": 0.03}
+    )
     assert float(slowed(Reliability(slow_nodes=0.0, congestion=1.15), 1024.0, step)) == pytest.approx(0.15, rel=0.01)
 
 
@@ -235,8 +246,15 @@ def test_goodput_falls_with_devices_and_rises_with_what_is_better(kind):
     by_devices = [float(at(llama(kind, n)).goodput_fraction) for n in (1024, 4096, 16384, 65536, 131072)]
     assert all(np.diff(by_devices) < 0.0)
     large = llama(kind, 131072)
-    for name in ("device_mtbf", "link_mtbf", "node_mtbf", "software_mtbf", "storage_bandwidth",
-                 "device_storage_bandwidth", "spares"):  # fmt: skip
+    for name in (
+        "device_mtbf",
+        "link_mtbf",
+        "node_mtbf",
+        "software_mtbf",
+        "storage_bandwidth",
+        "device_storage_bandwidth",
+        "spares",
+    ):
         start = {"spares": 10.0, "storage_bandwidth": 2e12}.get(name) or leaf(large, f"{RELIABILITY}.{name}")
         found = [float(at(large, **{name: factor * start}).goodput_fraction) for factor in (1e-3, 0.1, 0.5, 1.0, 4.0)]
         assert all(np.diff(found) >= -1e-6), name
@@ -279,8 +297,14 @@ def test_asynchronous_loses_no_more_than_synchronous(faster, mtbf):
 @pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize("mtbf", [1e-24, 1.0, 1e3, 1e8, 1e24, float("inf")])
 def test_parts_add_up_and_nothing_overflows(kind, mtbf):
-    found = at(llama(kind), spares=1.0, slow_nodes=0.01, straggler_slowdown=0.02, congestion=0.5,
-               **{name: mtbf for name in vars(Reliability()) if name.endswith("_mtbf")})  # fmt: skip
+    found = at(
+        llama(kind),
+        spares=1.0,
+        slow_nodes=0.01,
+        straggler_slowdown=0.02,
+        congestion=0.5,
+        **{name: mtbf for name in vars(Reliability()) if name.endswith("_mtbf")},
+    )
     values = {name: float(getattr(found, name)) for name in TRAINING.group("run")}
     assert all(np.isfinite(value) for value in values.values())
     parts = [values[name] for name in TRAINING.parts("run_time_with_failures")]
@@ -324,6 +348,7 @@ def test_repair_is_waited_for_without_spares():
 def test_slopes_are_differences():
     saving, rates = Saving(20.0, 30.0, 100.0, 60.0), FailureRates(3e-5, 4e-5)
     with jax.enable_x64(True):
+
         def lost(values):
             reliability = dataclasses.replace(Reliability(spares=3.0), restart_time=values[2], repair_time=values[3])
             chances = FailureRates(rates.hardware * values[1], rates.total * values[1])
@@ -415,8 +440,11 @@ def test_the_interval_is_told_in_whole_steps(interval, told):
 def test_no_interval_is_shorter_than_a_step():
     """Where checkpoints cost next to nothing, and where too short an interval is stated."""
     for kind in KINDS:
-        for values in ({"device_mtbf": 1.0}, {"storage_bandwidth": 1e18, "device_storage_bandwidth": 1e18},
-                       {"checkpoint_every": 1e-3}):  # fmt: skip
+        for values in (
+            {"device_mtbf": 1.0},
+            {"storage_bandwidth": 1e18, "device_storage_bandwidth": 1e18},
+            {"checkpoint_every": 1e-3},
+        ):
             found = at(llama(kind), **values)
             assert float(found.checkpoint_interval) >= float(found.step_time) * (1.0 - 1e-6)
 

@@ -30,16 +30,36 @@ from tests.designs import SCALE_OUT, SYSTEM, make_design
 from tests.oracles.links import parameters
 
 RELIABILITY = Reliability(
-    device_mtbf=1e8, link_mtbf=4e8, node_mtbf=5e7, software_mtbf=2e8, node_devices=8.0, detection_time=60.0,
-    restart_time=100.0, spares=0.0, repair_time=1e4, storage_bandwidth=1e12, device_storage_bandwidth=5e9,
-    checkpoint_overhead=1.0, copy_interference=0.25, slow_nodes=0.1, straggler_slowdown=0.5, congestion=2.0,
-)  # fmt: skip
+    device_mtbf=1e8,
+    link_mtbf=4e8,
+    node_mtbf=5e7,
+    software_mtbf=2e8,
+    node_devices=8.0,
+    detection_time=60.0,
+    restart_time=100.0,
+    spares=0.0,
+    repair_time=1e4,
+    storage_bandwidth=1e12,
+    device_storage_bandwidth=5e9,
+    checkpoint_overhead=1.0,
+    copy_interference=0.25,
+    slow_nodes=0.1,
+    straggler_slowdown=0.5,
+    congestion=2.0,
+)
 
 #: A step of 5 s, of which the optimiser takes 1 s and messages 3 s.
-STEP = StepTime(**dict.fromkeys(StepTime._fields, 0.0) | {
-    "forward": 1.0, "tensor_parallel": 0.5, "context_parallel": 0.5, "pipeline_parallel": 0.75, "data_parallel": 1.25,
-    "optimizer": 1.0
-})  # fmt: skip
+STEP = StepTime(
+    **dict.fromkeys(StepTime._fields, 0.0)
+    | {
+        "forward": 1.0,
+        "tensor_parallel": 0.5,
+        "context_parallel": 0.5,
+        "pipeline_parallel": 0.75,
+        "data_parallel": 1.25,
+        "optimizer": 1.0,
+    }
+)
 
 
 def design(**mapping):
@@ -177,9 +197,10 @@ def test_a_run():
     one = design()
     reliability = dataclasses.replace(RELIABILITY, checkpoint_every=100.0, checkpoint=float(Checkpoint.in_memory))
     one = dataclasses.replace(
-        one, system=dataclasses.replace(one.system, reliability=reliability),
+        one,
+        system=dataclasses.replace(one.system, reliability=reliability),
         workload=dataclasses.replace(one.workload, run_tokens=64.0 * 2048.0 * 1000.0),
-    )  # fmt: skip
+    )
     layout = lay_out(one)
     work = training_work(one, layout)
     found = {name: float(value) for name, value in run_with_failures(one, layout, work, STEP).items()}

@@ -183,6 +183,7 @@ def test_a_stack_that_gathers_matrices_holds_one_where_others_hold_a_layer(stage
 
     The others gather the outermost unit whole, with positions and the last norm; this one the head alone.
     """
+
     def peak(by_matrix):
         software = dataclasses.replace(SOFTWARE, gathers_matrices=by_matrix)
         return float(metrics_of(make_design(software=software, dp=8, zero_stage=stage)).peak_memory)

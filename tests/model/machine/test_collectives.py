@@ -25,9 +25,7 @@ PLAIN = dataclasses.replace(
     scale_up=dataclasses.replace(SCALE_UP, efficiency=1.0, ramp=0.0, latency=1e-6),
     scale_out=dataclasses.replace(SCALE_OUT, efficiency=1.0, ramp=0.0, latency=5e-6),
 )
-REDUCING = dataclasses.replace(
-    PLAIN, scale_up=dataclasses.replace(PLAIN.scale_up, in_network_reduction=1.0)
-)
+REDUCING = dataclasses.replace(PLAIN, scale_up=dataclasses.replace(PLAIN.scale_up, in_network_reduction=1.0))
 ALGORITHMS = [float(c) for c in Collective]
 SIZES = st.floats(1e3, 1e10)
 GROUPS = st.sampled_from([Group(2.0, 2.0), Group(8.0, 8.0), Group(16.0, 8.0), Group(64.0, 1.0), Group(512.0, 4.0)])
@@ -136,8 +134,12 @@ def test_members_behind_shared_bridges_share_what_leads_through_them():
 
 
 ROWS = Path(__file__).resolve().parents[4] / "shared" / "reference" / "kernels" / "aic_nccl.csv.gz"
-KINDS = {"all_reduce": MessageKind.all_reduce, "all_gather": MessageKind.all_gather,
-         "reduce_scatter": MessageKind.reduce_scatter, "alltoall": MessageKind.all_to_all}  # fmt: skip
+KINDS = {
+    "all_reduce": MessageKind.all_reduce,
+    "all_gather": MessageKind.all_gather,
+    "reduce_scatter": MessageKind.reduce_scatter,
+    "alltoall": MessageKind.all_to_all,
+}
 
 
 @pytest.mark.skipif(not ROWS.is_file(), reason="the reference tables are not beside this checkout")
@@ -154,9 +156,13 @@ def test_cards_on_pcie_against_their_hosts_nccl_rows(name, device, members):
     system = catalog.record(types.System, name)
     with gzip.open(ROWS, "rt", encoding="utf-8", newline="") as file:
         rows = [
-            row for row in csv.DictReader(file) if row["system"] == device and row["dtype"] == "half"
-            and int(row["num_gpus"]) == members and float(row["bytes"]) >= 1e6
-        ]  # fmt: skip
+            row
+            for row in csv.DictReader(file)
+            if row["system"] == device
+            and row["dtype"] == "half"
+            and int(row["num_gpus"]) == members
+            and float(row["bytes"]) >= 1e6
+        ]
     route = Route(Group(float(members), float(members)), system)
     logs = [
         math.log(
@@ -172,11 +178,19 @@ def test_cards_on_pcie_against_their_hosts_nccl_rows(name, device, members):
 
 def test_crowding_is_of_a_host_and_none_by_default():
     """Cards of one kind behind shared root ports and behind switches; a network alone has none."""
-    crowded = {name: float(catalog.record(types.System, name).scale_up.crowding) for name in
-               ("l40s", "l40s-shared-root", "rtx-pro-6000-server", "a100-pcie-40gb", "h100-sxm-80gb")}  # fmt: skip
-    assert crowded == pytest.approx({
-        "l40s": 0.0, "l40s-shared-root": 1.6, "rtx-pro-6000-server": 0.091, "a100-pcie-40gb": 0.0, "h100-sxm-80gb": 0.0
-    })  # fmt: skip
+    crowded = {
+        name: float(catalog.record(types.System, name).scale_up.crowding)
+        for name in ("l40s", "l40s-shared-root", "rtx-pro-6000-server", "a100-pcie-40gb", "h100-sxm-80gb")
+    }
+    assert crowded == pytest.approx(
+        {
+            "l40s": 0.0,
+            "l40s-shared-root": 1.6,
+            "rtx-pro-6000-server": 0.091,
+            "a100-pcie-40gb": 0.0,
+            "h100-sxm-80gb": 0.0,
+        }
+    )
     for name in ("pcie3-x16", "pcie4-x16", "pcie5-x16", "pcie6-x16", "pcie7-x16"):
         assert catalog.record(types.Network, name).crowding == 0.0
 
@@ -307,9 +321,10 @@ def test_stated_volumes_add_up_over_the_levels_and_reductions_may_cost_memory():
 # Messages of every kind
 
 PRICED = dataclasses.replace(
-    PLAIN, scale_up=dataclasses.replace(PLAIN.scale_up, energy=1e-11),
+    PLAIN,
+    scale_up=dataclasses.replace(PLAIN.scale_up, energy=1e-11),
     scale_out=dataclasses.replace(PLAIN.scale_out, energy=9e-11),
-)  # fmt: skip
+)
 
 
 @given(size=SIZES, group=GROUPS, kind=st.sampled_from(MessageKind))

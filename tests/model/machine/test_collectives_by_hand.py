@@ -167,8 +167,13 @@ def test_link_energy_of_a_member():
 
     An all-to-all: 3/8 of 800 MB inside at 10 pJ, 4/8 across at 90: 3 + 36 mJ.
     """
-    expected = {MessageKind.all_gather: 21e-3, MessageKind.reduce_scatter: 21e-3, MessageKind.all_reduce: 42e-3,
-                MessageKind.all_to_all: 39e-3, MessageKind.send: 24e-3}  # fmt: skip
+    expected = {
+        MessageKind.all_gather: 21e-3,
+        MessageKind.reduce_scatter: 21e-3,
+        MessageKind.all_reduce: 42e-3,
+        MessageKind.all_to_all: 39e-3,
+        MessageKind.send: 24e-3,
+    }
     for kind, joules in expected.items():
         assert float(collectives.energy(kind, SIZE, route())) == pytest.approx(joules, rel=1e-5), kind
     assert float(collectives.exchange_energy(300e6, 400e6, route())) == pytest.approx(39e-3, rel=1e-5)

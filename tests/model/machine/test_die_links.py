@@ -18,10 +18,17 @@ def made(dies, base_dies=1.0, **chip):
     """An accelerator of 400 mm2 whose dies have 100 GB/s a millimetre, 2 pJ a byte and 10 ns a crossing."""
     device = catalog.record(types.Accelerator, "gpu")
     memory = dataclasses.replace(device.chip.memory, unit_latency=100e-9)
-    chip = dict(
-        die_area=400e-6, base_area=0.0, memory=memory, die_link_density=1e14, die_link_energy=2e-12,
-        die_link_latency=10e-9,
-    ) | chip  # fmt: skip
+    chip = (
+        dict(
+            die_area=400e-6,
+            base_area=0.0,
+            memory=memory,
+            die_link_density=1e14,
+            die_link_energy=2e-12,
+            die_link_latency=10e-9,
+        )
+        | chip
+    )
     dies = dataclasses.replace(device.made, chiplets=dies, base_chiplets=base_dies)
     return dataclasses.replace(device, chip=dataclasses.replace(device.chip, **chip), made=dies)
 

@@ -17,8 +17,7 @@ from dse.types import Precision
 from tests.programs import by_numpy, slopes_by_numpy
 
 CHIPS = {
-    name: catalog.record(types.Accelerator, name)
-    for name in ("h200-sxm-141gb", "b200-sxm-180gb", "a100-sxm-80gb")
+    name: catalog.record(types.Accelerator, name) for name in ("h200-sxm-141gb", "b200-sxm-180gb", "a100-sxm-80gb")
 }
 CHIP = CHIPS["h200-sxm-141gb"]
 BF16 = float(Precision.bf16)
@@ -116,9 +115,11 @@ def test_extremes_are_numbers(chip, shape):
 @pytest.mark.parametrize(
     ("chip", "shape", "precision", "watts"),
     # aic_gemm of ai-dynamo/aiconfigurator, 16-bit rows that no other reading contradicts
-    [("h200-sxm-141gb", (2305.0, 4096.0, 4096.0), "bf16", 692.0),
-     ("h200-sxm-141gb", (65.0, 8192.0, 8192.0), "bf16", 634.0)],
-)  # fmt: skip
+    [
+        ("h200-sxm-141gb", (2305.0, 4096.0, 4096.0), "bf16", 692.0),
+        ("h200-sxm-141gb", (65.0, 8192.0, 8192.0), "bf16", 634.0),
+    ],
+)
 def test_published_readings(chip, shape, precision, watts):
     assert float(power(*shape, float(Precision[precision]), CHIPS[chip])) == pytest.approx(watts, rel=0.12)
 

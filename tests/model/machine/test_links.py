@@ -130,10 +130,11 @@ def test_slices_are_as_near_to_a_cube_as_they_come_and_tp_has_an_axis(chip, devi
 def test_larger_slices_of_more_sequences_are_as_fast_a_chip(tp):
     """Slices are asked for in shapes that suit tp: no count of chips leaves its ring a line."""
     found = [
-        metrics_of(dse.design(
-            "llama-3-70b", "tpu-v4-pod", n_devices=n, tp=tp, zero_stage=3, recompute="full", global_batch=n
-        )) for n in (64, 192, 1024, 4096)
-    ]  # fmt: skip
+        metrics_of(
+            dse.design("llama-3-70b", "tpu-v4-pod", n_devices=n, tp=tp, zero_stage=3, recompute="full", global_batch=n)
+        )
+        for n in (64, 192, 1024, 4096)
+    ]
     rates = [float(one.tokens_per_second_per_device) for one in found]
     assert min(rates) > 0.92 * max(rates)
 

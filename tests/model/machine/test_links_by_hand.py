@@ -22,9 +22,16 @@ V, B, JOULES = 32e9, 4e9, 10e-12
 def built(devices, links=None, package=None):
     """A system of so many devices in one domain."""
     network = dataclasses.replace(
-        SCALE_UP, bandwidth=B, latency=0.0, efficiency=1.0, ramp=0.0, domain=devices, energy=JOULES, links=links,
+        SCALE_UP,
+        bandwidth=B,
+        latency=0.0,
+        efficiency=1.0,
+        ramp=0.0,
+        domain=devices,
+        energy=JOULES,
+        links=links,
         package=package,
-    )  # fmt: skip
+    )
     return dataclasses.replace(SYSTEM, scale_up=network, n_devices=devices)
 
 

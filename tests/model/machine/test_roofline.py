@@ -84,6 +84,7 @@ def test_precision_sets_the_rate():
 
 def test_scales_by_row_slow_the_products_of_training_alone():
     """0.57 of the rate with a scale a tensor; engines multiply with either scale by the same kernels of CUTLASS."""
+
     def seconds(precision, trains):
         found = rates_of(ACCELERATOR, float(Precision[precision]), SOFTWARE, trains=trains)
         return float(found.units[OperatorKind.matrix].flop_time)
@@ -95,8 +96,10 @@ def test_scales_by_row_slow_the_products_of_training_alone():
 def test_a_recipe_that_leaves_layers_in_16_bits_takes_their_mean():
     """NVFP4 beside the format alone, on a chip that has it: 5 % of layers in bf16, the rest at 0.875 of its rate."""
     chip = dataclasses.replace(ACCELERATOR, matrix_rate=dataclasses.replace(ACCELERATOR.matrix_rate, fp4=1248e12))
-    each = {p: float(rates_of(chip, float(Precision[p])).units[OperatorKind.matrix].flop_time)
-            for p in ("bf16", "fp4", "mxfp4", "nvfp4")}  # fmt: skip
+    each = {
+        p: float(rates_of(chip, float(Precision[p])).units[OperatorKind.matrix].flop_time)
+        for p in ("bf16", "fp4", "mxfp4", "nvfp4")
+    }
     assert each["mxfp4"] == pytest.approx(each["fp4"] / 0.875)
     assert each["nvfp4"] == pytest.approx(0.95 * each["mxfp4"] + 0.05 * each["bf16"])
 
@@ -133,9 +136,10 @@ def test_every_kind_of_operator_follows_its_units_and_has_a_floor(kind):
     """Twice the rate of the units that run it halves its compute time; no kernel is shorter than the floor."""
     work = matmul_work(4096.0, 4096.0, 4096.0, 1.0, ELEMENT)
     faster = dataclasses.replace(
-        ACCELERATOR, vector_rate=2.0 * ACCELERATOR.vector_rate,
+        ACCELERATOR,
+        vector_rate=2.0 * ACCELERATOR.vector_rate,
         matrix_rate=dataclasses.replace(ACCELERATOR.matrix_rate, bf16=2.0 * ACCELERATOR.matrix_rate.bf16),
-    )  # fmt: skip
+    )
     slow, fast = (rates_of(one, BF16, SOFTWARE) for one in (ACCELERATOR, faster))
     whole, half = (float(roofline.compute_time(kind, work, rates)) for rates in (slow, fast))
     assert half == pytest.approx(0.5 * whole)

@@ -89,9 +89,10 @@ def shares_of(architecture, row):
     """Leaves that an architecture states, less formats that a chip lacks and links between its dies, as built."""
     stated = catalog.entry("architecture", architecture).values
     return {
-        name: value.value for name, value in stated.items()
+        name: value.value
+        for name, value in stated.items()
         if not name.endswith("_ratio") and not name.startswith("die_link_")
-    }  # fmt: skip
+    }
 
 
 def test_iso_power_speed_follows_from_iso_speed_energy():
@@ -204,19 +205,19 @@ def test_what_an_a100_draws_beyond_its_logic_is_moving_data():
 def test_more_area_power_or_stacks_never_lowers_peak_or_bandwidth(name, budget, base, factor):
     small, large = scaled(name, **{budget: base}), scaled(name, **{budget: base * factor})
     for value in (
-        lambda a: a.matrix_rate.bf16, lambda a: a.vector_rate, lambda a: a.memory.bandwidth,
-        lambda a: a.memory.capacity, lambda a: technology.link_bandwidth(a.chip),
-    ):  # fmt: skip
+        lambda a: a.matrix_rate.bf16,
+        lambda a: a.vector_rate,
+        lambda a: a.memory.bandwidth,
+        lambda a: a.memory.capacity,
+        lambda a: technology.link_bandwidth(a.chip),
+    ):
         assert float(value(large)) >= float(value(small)) * (1 - 1e-5)
 
 
 @pytest.mark.parametrize("name", ["generated-a100", "generated-mi300x", "gpu"])
 def test_a_newer_node_never_raises_energy_nor_lowers_the_peak(name):
     made, nodes = catalog.record(types.Accelerator, name), (catalog.record(types.LogicNode, slug) for slug in NODES)
-    chips = [
-        dataclasses.replace(made, chip=dataclasses.replace(made.chip, node=node))
-        for node in nodes
-    ]
+    chips = [dataclasses.replace(made, chip=dataclasses.replace(made.chip, node=node)) for node in nodes]
     made = [generate(chip) for chip in chips]
     assert np.all(np.diff([float(a.power.matrix_energy) for a in made]) <= 0.0)
     assert np.all(np.diff([float(a.matrix_rate.bf16) for a in made]) >= 0.0)
@@ -226,9 +227,11 @@ def test_a_newer_node_never_raises_energy_nor_lowers_the_peak(name):
 def test_shares_are_of_one_whole(name):
     value = catalog.entry("architecture", name).value
     for group in (
-        ["matrix_area", "vector_area", "core_memory_area"], ["cache_area", "memory_area", "link_area"],
-        ["memory_edge", "link_edge"], ["core_power", "memory_power", "link_power"],
-    ):  # fmt: skip
+        ["matrix_area", "vector_area", "core_memory_area"],
+        ["cache_area", "memory_area", "link_area"],
+        ["memory_edge", "link_edge"],
+        ["core_power", "memory_power", "link_power"],
+    ):
         assert sum(map(value, group)) <= 1.0 + 1e-12
 
 
@@ -270,9 +273,12 @@ def test_power_of_the_parts_stays_within_the_budget(name):
 
 
 @given(
-    name=st.sampled_from(GENERATED_FILES[:-1]), load=st.floats(0.05, 1.0), area=st.floats(0.3, 3.0),
-    watts=st.floats(0.5, 3.0), size=st.sampled_from([512.0, 4096.0, 16384.0]),
-)  # fmt: skip
+    name=st.sampled_from(GENERATED_FILES[:-1]),
+    load=st.floats(0.05, 1.0),
+    area=st.floats(0.3, 3.0),
+    watts=st.floats(0.5, 3.0),
+    size=st.sampled_from([512.0, 4096.0, 16384.0]),
+)
 def test_no_product_draws_more_than_the_budget(name, load, area, watts, size):
     """Whatever load the clock was laid out for: the limit holds the clock in use, down to a tenth of it."""
     base = catalog.record(types.Accelerator, name)
@@ -287,10 +293,11 @@ def test_a_lighter_load_or_a_lower_boost_voltage_raises_the_peak(load, factor, b
     peak, lighter, lower = (
         float(generate(with_chip("generated-a100", **chip)).matrix_rate.bf16)
         for chip in (
-            dict(matrix_load=load, boost_voltage=boost), dict(matrix_load=load / factor, boost_voltage=boost),
+            dict(matrix_load=load, boost_voltage=boost),
+            dict(matrix_load=load / factor, boost_voltage=boost),
             dict(matrix_load=load, boost_voltage=boost / factor),
         )
-    )  # fmt: skip
+    )
     assert lighter >= peak * (1 - 1e-4) and lower >= peak * (1 - 1e-4)
 
 
@@ -313,9 +320,11 @@ def test_the_clock_is_one_that_the_voltage_law_knows():
 
 
 @given(
-    name=st.sampled_from(GENERATED_FILES), area=st.floats(0.02, 2.0), watts=st.floats(0.1, 20.0),
+    name=st.sampled_from(GENERATED_FILES),
+    area=st.floats(0.02, 2.0),
+    watts=st.floats(0.1, 20.0),
     node=st.sampled_from(NODES),
-)  # fmt: skip
+)
 def test_no_clock_is_above_the_nodes_highest_nor_power_above_what_is_cooled(name, area, watts, node):
     accelerator = catalog.record(types.Accelerator, name)
     if name != "scd-board":
@@ -394,9 +403,16 @@ def outputs(accelerator):
     """Logarithms of what a chip makes, as one number."""
     made = technology.generate(accelerator)
     parts = (
-        made.matrix_rate.bf16, made.vector_rate, made.cache, made.memory.bandwidth, made.memory.capacity,
-        made.power.matrix_energy, made.power.leakage, made.power.control, made.power.uncore,
-    )  # fmt: skip
+        made.matrix_rate.bf16,
+        made.vector_rate,
+        made.cache,
+        made.memory.bandwidth,
+        made.memory.capacity,
+        made.power.matrix_energy,
+        made.power.leakage,
+        made.power.control,
+        made.power.uncore,
+    )
     return sum(jax.numpy.log(part) for part in parts)
 
 
@@ -468,8 +484,17 @@ def test_coolers():
 def step_of(accelerator, software, scale_up, n_devices, tp, energy):
     """A step of Llama-3-70B as in sweeps/scd_vs_cmos.toml, and what the study says of it."""
     design = dse.design(
-        "llama-3-70b", "generated-b200", software, n_devices, global_batch=1024, tp=tp, micro_batch=1, zero_stage=1,
-        sequence_parallel=True, overlap_dp=True, overlap_tp=True,
+        "llama-3-70b",
+        "generated-b200",
+        software,
+        n_devices,
+        global_batch=1024,
+        tp=tp,
+        micro_batch=1,
+        zero_stage=1,
+        sequence_parallel=True,
+        overlap_dp=True,
+        overlap_tp=True,
     )
     made = {
         "system.accelerator": catalog.record(types.Accelerator, accelerator),

@@ -19,26 +19,77 @@ from tests.designs import make_design
 MM2 = 1e-6
 
 NODE = LogicNode(
-    density=1e14, sram_density=1e12, clock=1e9, energy=1.0, leakage=1.0, threshold=0.5, lowest_voltage=0.6,
-    highest_voltage=1.5, highest_clock=3e9, temperature=300.0,
-)  # fmt: skip
+    density=1e14,
+    sram_density=1e12,
+    clock=1e9,
+    energy=1.0,
+    leakage=1.0,
+    threshold=0.5,
+    lowest_voltage=0.6,
+    highest_voltage=1.5,
+    highest_clock=3e9,
+    temperature=300.0,
+)
 BASE_NODE = dataclasses.replace(NODE, density=0.5e14, sram_density=2e12, energy=3.0, leakage=0.5)
 MEMORY = MemoryTechnology(
-    unit_bandwidth=1e12, unit_capacity=16e9, unit_energy=20e-12, unit_edge=10e-3, unit_area=10 * MM2,
-    unit_temperature=300.0, unit_latency=0.0,
-)  # fmt: skip
+    unit_bandwidth=1e12,
+    unit_capacity=16e9,
+    unit_energy=20e-12,
+    unit_edge=10e-3,
+    unit_area=10 * MM2,
+    unit_temperature=300.0,
+    unit_latency=0.0,
+)
 GPU = catalog.record(types.Accelerator, "gpu")
 
 CHIP = dataclasses.replace(
-    GPU.chip, node=NODE, base_node=BASE_NODE, memory=MEMORY, die_area=400 * MM2, base_area=0.0, power_budget=500.0,
-    heat_flux=1.5e6, board_power=100.0, clock_ratio=1.0, stacks=3.0, link_bandwidth=1e12, link_density=1e14,
-    link_depth=1e-3, link_energy=20e-12, core_area=0.5, matrix_area=0.5, vector_area=0.125, core_memory_area=0.25,
-    cache_area=0.25, memory_area=0.2, link_area=0.1, control_area=0.0, memory_edge=0.5, link_edge=0.25, core_power=0.5,
-    matrix_load=1.0, boost_voltage=0.8, memory_power=0.25, link_power=0.1, in_flight=0.5, matrix_devices=1e4,
-    vector_devices=1e3, core_devices=1e8, activity=0.1, control_activity=0.05, switching_energy=1e-16,
-    device_leakage=1e-9, byte_energy=4e-12, tf32_ratio=0.5, fp8_ratio=2.0, fp4_ratio=4.0, int8_ratio=1.5,
-    die_link_depth=1e-3, cooler=0.25, memory_cooler=0.25,
-)  # fmt: skip
+    GPU.chip,
+    node=NODE,
+    base_node=BASE_NODE,
+    memory=MEMORY,
+    die_area=400 * MM2,
+    base_area=0.0,
+    power_budget=500.0,
+    heat_flux=1.5e6,
+    board_power=100.0,
+    clock_ratio=1.0,
+    stacks=3.0,
+    link_bandwidth=1e12,
+    link_density=1e14,
+    link_depth=1e-3,
+    link_energy=20e-12,
+    core_area=0.5,
+    matrix_area=0.5,
+    vector_area=0.125,
+    core_memory_area=0.25,
+    cache_area=0.25,
+    memory_area=0.2,
+    link_area=0.1,
+    control_area=0.0,
+    memory_edge=0.5,
+    link_edge=0.25,
+    core_power=0.5,
+    matrix_load=1.0,
+    boost_voltage=0.8,
+    memory_power=0.25,
+    link_power=0.1,
+    in_flight=0.5,
+    matrix_devices=1e4,
+    vector_devices=1e3,
+    core_devices=1e8,
+    activity=0.1,
+    control_activity=0.05,
+    switching_energy=1e-16,
+    device_leakage=1e-9,
+    byte_energy=4e-12,
+    tf32_ratio=0.5,
+    fp8_ratio=2.0,
+    fp4_ratio=4.0,
+    int8_ratio=1.5,
+    die_link_depth=1e-3,
+    cooler=0.25,
+    memory_cooler=0.25,
+)
 
 
 def chip(memory=None, node=None, **values):
@@ -159,9 +210,15 @@ def test_the_nominal_clock():
     assert float(device.cores) == pytest.approx(200.0)
     assert float(device.vector_rate) == pytest.approx(2.5e15, rel=1e-3)
     rates = device.matrix_rate
-    assert [float(rates.bf16), float(rates.fp16), float(rates.tf32), float(rates.fp8), float(rates.fp4),
-            float(rates.int8), float(rates.fp32)] == pytest.approx(
-        [1e15, 1e15, 0.5e15, 2e15, 4e15, 1.5e15, 2.5e15], rel=1e-3)  # fmt: skip
+    assert [
+        float(rates.bf16),
+        float(rates.fp16),
+        float(rates.tf32),
+        float(rates.fp8),
+        float(rates.fp4),
+        float(rates.int8),
+        float(rates.fp32),
+    ] == pytest.approx([1e15, 1e15, 0.5e15, 2e15, 4e15, 1.5e15, 2.5e15], rel=1e-3)
     power = device.power
     assert pj(power.matrix_energy) == pytest.approx(1e-4 * 0.1 * 1e4, rel=1e-3)  # 0.1 pJ: 100 W at 1e15
     assert pj(power.vector_energy) == pytest.approx(1e-4 * 0.1 * 1e3, rel=1e-3)
@@ -264,6 +321,6 @@ def test_areas_that_repeat():
 
 def test_sums_of_shares():
     """Cores, half; of the other half 55 %; control a twentieth: 0.825."""
-    assert {name: float(value) for name, value in technology.wholes(chip(control_area=0.05)).items()} == pytest.approx({
-        "power": 0.85, "edge": 0.75, "area of the cores": 0.875, "other area": 0.55, "area": 0.825
-    })  # fmt: skip
+    assert {name: float(value) for name, value in technology.wholes(chip(control_area=0.05)).items()} == pytest.approx(
+        {"power": 0.85, "edge": 0.75, "area of the cores": 0.875, "other area": 0.55, "area": 0.825}
+    )

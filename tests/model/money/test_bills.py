@@ -121,13 +121,16 @@ def test_laws_of_cost():
     one = np.ones(9)
     area, defects = np.linspace(50.0, 850.0, 9), np.linspace(0.01, 0.3, 9)
     for found in (
-        over(one, area, 0.12 * one, 1e6 * one, 2.0, 1.0), over(one, 800.0 * one, defects, 1e6 * one, 2.0, 1.0),
+        over(one, area, 0.12 * one, 1e6 * one, 2.0, 1.0),
+        over(one, 800.0 * one, defects, 1e6 * one, 2.0, 1.0),
         over(one, 800.0 * one, 0.12 * one, np.geomspace(1e8, 1e4, 9), 2.0, 1.0),
-    ):  # fmt: skip
+    ):
         assert np.all(np.diff(found) > 0.0)
     for packaging in (0.0, 1.0, 2.0, 3.0):
-        small, large = (over(np.array([1.0, 4.0] + 7 * [1.0]), a * one, 0.12 * one, 1e6 * one, packaging, 0.0)
-                        for a in (60.0, 800.0))  # fmt: skip
+        small, large = (
+            over(np.array([1.0, 4.0] + 7 * [1.0]), a * one, 0.12 * one, 1e6 * one, packaging, 0.0)
+            for a in (60.0, 800.0)
+        )
         assert small[1] > small[0] and large[1] < large[0], packaging
 
 
@@ -164,6 +167,7 @@ def test_the_same_dies_emit_the_same(name):
 
 def test_memory_that_finds_no_room_is_not_paid():
     """A die of 400 mm2 has 48 mm of its edge for memory, of which a stack takes 11, and area for fewer."""
+
     def chip(stacks, area=400.0):
         return dataclasses.replace(GPU, chip=dataclasses.replace(GPU.chip, stacks=stacks, die_area=area * MM2))
 

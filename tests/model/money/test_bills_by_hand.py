@@ -33,20 +33,45 @@ BASE = Process(wafer_price=100.0 * wafer(400.0), defect_density=0.0, design_cost
 
 #: On a carrier as large as its dies and memory: 10 USD for 300 mm2 and 0.01 USD/mm2 of dicing.
 CARRIED = Assembly(
-    carrier_scale=1.0, carrier_price=10.0 * wafer(300.0), bond_yield=0.9, bump_price=0.02 / MM2,
-    design_rate=1000.0 / MM2, design_fixed=7e5,
-)  # fmt: skip
+    carrier_scale=1.0,
+    carrier_price=10.0 * wafer(300.0),
+    bond_yield=0.9,
+    bump_price=0.02 / MM2,
+    design_rate=1000.0 / MM2,
+    design_fixed=7e5,
+)
 FAB = Fab(
-    wafer_edge=0.0, scribe=0.0, clustering=1.0, critical_area=1.0, link_area=0.0, silicon=CARRIED,
-    organic=dataclasses.replace(CARRIED, carrier_scale=0.0), substrate_price=0.005 / MM2, substrate_scale=2.0,
-    substrate_layers=1.5, layers_above_289mm2=1.5, layers_above_900mm2=1.5, attach_yield=0.8,
-    carrier_dicing=0.01 / MM2, memory_price=15e-9, memory_unit=16e9, memory_area=50 * MM2, test_price=50.0,
+    wafer_edge=0.0,
+    scribe=0.0,
+    clustering=1.0,
+    critical_area=1.0,
+    link_area=0.0,
+    silicon=CARRIED,
+    organic=dataclasses.replace(CARRIED, carrier_scale=0.0),
+    substrate_price=0.005 / MM2,
+    substrate_scale=2.0,
+    substrate_layers=1.5,
+    layers_above_289mm2=1.5,
+    layers_above_900mm2=1.5,
+    attach_yield=0.8,
+    carrier_dicing=0.01 / MM2,
+    memory_price=15e-9,
+    memory_unit=16e9,
+    memory_area=50 * MM2,
+    test_price=50.0,
     link_design=20 * MM2,
-)  # fmt: skip
+)
 MADE = Made(
-    process=COMPUTE, base_process=BASE, chiplets=2.0, logic_area=200 * MM2, packaging=float(Packaging.silicon),
-    volume=1e6, reuse=2.0, blocks=5.0, block_area=0.5,
-)  # fmt: skip
+    process=COMPUTE,
+    base_process=BASE,
+    chiplets=2.0,
+    logic_area=200 * MM2,
+    packaging=float(Packaging.silicon),
+    volume=1e6,
+    reuse=2.0,
+    blocks=5.0,
+    block_area=0.5,
+)
 
 
 def accelerator(made=MADE, fab=FAB, memory=32e9, chip=None):
@@ -208,9 +233,14 @@ def test_the_design_of_a_generated_chip():
 
 
 EMISSIONS = Emissions(
-    grid=1e-7, fab_grid=2e-7, materials=0.5 / MM2 * 1e-2, carrier=0.01 / MM2, memory_intensity=0.1e-9, watt=0.2,
+    grid=1e-7,
+    fab_grid=2e-7,
+    materials=0.5 / MM2 * 1e-2,
+    carrier=0.01 / MM2,
+    memory_intensity=0.1e-9,
+    watt=0.2,
     server=250.0,
-)  # fmt: skip
+)
 
 
 def test_emissions_of_an_accelerator():

@@ -47,8 +47,10 @@ def test_levels_of_a_tree_are_whole():
 
 
 def _network(**more) -> Network:
-    return build(Network, dict.fromkeys(leaves(Network), 1.0) | {"domain": 1e6}) if not more else dataclasses.replace(
-        _network(), **more
+    return (
+        build(Network, dict.fromkeys(leaves(Network), 1.0) | {"domain": 1e6})
+        if not more
+        else dataclasses.replace(_network(), **more)
     )
 
 
@@ -129,10 +131,17 @@ def test_parts_add_up(h100):
 def test_money_changes_nothing_else(h100):
     """Prices and emissions move their own metrics alone, each as it says."""
     metrics = h100[1]
-    dear = dse.evaluate(dse.design(
-        "llama-3-70b", "h100", tp=8, pp=4, n_devices=2048, zero_stage=1,
-        **{"prices.electricity": "0.166 USD/kWh", "prices.lifetime": "2 years", "emissions.grid": "738 g/kWh"},
-    ))  # fmt: skip
+    dear = dse.evaluate(
+        dse.design(
+            "llama-3-70b",
+            "h100",
+            tp=8,
+            pp=4,
+            n_devices=2048,
+            zero_stage=1,
+            **{"prices.electricity": "0.166 USD/kWh", "prices.lifetime": "2 years", "emissions.grid": "738 g/kWh"},
+        )
+    )
     money = TRAINING.group("money") | TRAINING.group("carbon")
     same = [name for name in TRAINING.units if name not in money]
     assert [getattr(dear, name) for name in same] == [getattr(metrics, name) for name in same]
@@ -150,10 +159,14 @@ def test_laws_of_ownership():
         return float(spending(capital(system, prices, 28000.0, 1000.0), prices, 1.0, 1000.0).total)
 
     for name, values in (
-        ("electricity", np.array([0.05, 0.1, 0.2]) / KWH), ("lifetime", np.array([6.0, 4.0, 3.0]) * YEAR),
-        ("in_use", [1.0, 0.8, 0.5]), ("server", [5e3, 1e4, 2e4]), ("facility", [5.0, 10.0, 20.0]),
-        ("maintenance", np.array([0.0, 0.05, 0.1]) / YEAR), ("nic_price", [1e-8, 3e-8, 6e-8]),
-    ):  # fmt: skip
+        ("electricity", np.array([0.05, 0.1, 0.2]) / KWH),
+        ("lifetime", np.array([6.0, 4.0, 3.0]) * YEAR),
+        ("in_use", [1.0, 0.8, 0.5]),
+        ("server", [5e3, 1e4, 2e4]),
+        ("facility", [5.0, 10.0, 20.0]),
+        ("maintenance", np.array([0.0, 0.05, 0.1]) / YEAR),
+        ("nic_price", [1e-8, 3e-8, 6e-8]),
+    ):
         costs = [hour(**{name: float(value)}) for value in values]
         assert costs == sorted(costs), name
 
@@ -200,8 +213,9 @@ def test_sweeps_have_what_they_ask_for(said, groups):
 
 def test_accelerators_on_one_axis_have_their_own_prices():
     """A generated one beside those that are sold is sold at what its chip costs."""
-    text = SPEC.format(system="", axes='accelerator = ["h100", "b200", "gpu"]', objective='minimize = "cost_per_run"',
-                       output="")  # fmt: skip
+    text = SPEC.format(
+        system="", axes='accelerator = ["h100", "b200", "gpu"]', objective='minimize = "cost_per_run"', output=""
+    )
     grid, _ = plan(sweep.from_text(text))
     one_die, two_dies, generated = grid.each  # B200 has two dies
     prices = [float(leaf(part.base, "system.accelerator.made.price")) for part in (one_die, two_dies)]

@@ -13,10 +13,21 @@ from tests.designs import SCALE_OUT, SCALE_UP, SYSTEM
 GB = 1e-9  # USD/(B/s) of a USD/(GB/s)
 
 PRICES = Prices(
-    server=9000.0, nic_price=30 * GB, switch=12 * GB, transceiver=16 * GB, cable=4 * GB, local_switch=3 * GB,
-    optical_share=0.25, radix=64.0, facility=10.0, lifetime=1e8, facility_lifetime=4e8, in_use=0.5, electricity=2e-8,
+    server=9000.0,
+    nic_price=30 * GB,
+    switch=12 * GB,
+    transceiver=16 * GB,
+    cable=4 * GB,
+    local_switch=3 * GB,
+    optical_share=0.25,
+    radix=64.0,
+    facility=10.0,
+    lifetime=1e8,
+    facility_lifetime=4e8,
+    in_use=0.5,
+    electricity=2e-8,
     maintenance=1e-9,
-)  # fmt: skip
+)
 
 
 def system(devices, pods=None, **scale_up):

@@ -34,7 +34,9 @@ def test_all_chunks_but_one_may_hide_behind_others(virtual_stages, zero_stage, b
 
 def test_what_hides_is_more_where_links_are_slow_but_not_too_slow():
     """A stage works on pp micro-batches of a chunk before the next, so messages of their length are hidden."""
-    gained = [exposed(0.0, bandwidth, virtual_stages=4) - exposed(1.0, bandwidth, virtual_stages=4)
-              for bandwidth in (2e8, 2e9, 2e11)]  # fmt: skip
+    gained = [
+        exposed(0.0, bandwidth, virtual_stages=4) - exposed(1.0, bandwidth, virtual_stages=4)
+        for bandwidth in (2e8, 2e9, 2e11)
+    ]
     assert gained[1] > gained[2] >= 0.0 and gained[0] > 0.0
     assert exposed(1.0, virtual_stages=4, overlap_dp=0) == exposed(0.0, virtual_stages=4, overlap_dp=0)

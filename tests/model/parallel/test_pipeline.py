@@ -125,8 +125,10 @@ def test_layers_in_flight_of_uneven_chunks(pipe):
     found = stage_layers(float(layers), float(stages), float(chunks))
     p, v, n = float(stages), float(chunks), float(n)
     assert [float(x) for x in (found.fullest, found.fullest - found.first_lacks, found.fullest - found.last_lacks)] == [
-        held.sum(axis=1).max(), held[0].sum(), held[-1].sum()
-    ]  # fmt: skip
+        held.sum(axis=1).max(),
+        held[0].sum(),
+        held[-1].sum(),
+    ]
     first = pipeline.in_flight(p, v, n) * found.chunks - found.short_first * pipeline.in_first_chunk(p, v, n)
     last = pipeline.in_flight(p, v, n, p - 1.0) * found.chunks - found.short_last * pipeline.in_last_chunk(p, v, n)
     assert float(first) == pytest.approx(timeline.in_flight(0, held.T.reshape(-1)))

@@ -140,13 +140,17 @@ def changes(draw, dp=1):
     schedule, p, v, n, _ = draw(pipelines().filter(lambda pipe: pipe[1] in (4, 8)))
     layers = p * v * draw(st.integers(2, 4)) - draw(st.sampled_from([0, 1, 2]))
     return {
-        "mapping.schedule": float(schedule), "mapping.pp": float(p), "mapping.virtual_stages": float(v),
-        "workload.n_layers": float(layers), "workload.global_batch": float(n * dp), "system.n_devices": float(p * dp),
+        "mapping.schedule": float(schedule),
+        "mapping.pp": float(p),
+        "mapping.virtual_stages": float(v),
+        "workload.n_layers": float(layers),
+        "workload.global_batch": float(n * dp),
+        "system.n_devices": float(p * dp),
         "workload.vocab": draw(st.sampled_from([0.0, 32000.0, 128256.0])),
         "mapping.recompute": draw(st.sampled_from([0.0, 2.0])),
         "software.pp_overlap": draw(st.sampled_from([0.0, 0.8, 1.0])),
         "software.host_time": draw(st.sampled_from([1e-6, 1e-3])),
-    }  # fmt: skip
+    }
 
 
 def assert_near(design):

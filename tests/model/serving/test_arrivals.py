@@ -22,10 +22,25 @@ from tests.conftest import slow
 
 DENSE = dict(workload="llama-3-8b", system="h100-sxm-80gb", prompt_tokens=512, output_tokens=256)
 MIXTURE = dict(workload="mixtral-8x7b", system="h100-sxm-80gb", tp=2, prompt_tokens=1000, output_tokens=300)
-SPREAD = dict(workload="llama-3-70b", system="h100-sxm-80gb", tp=8, prompt_tokens=1000, output_tokens=300,
-              length_spread=0.5, answer_spread=0.5)  # fmt: skip
-SPARSE = dict(workload="gpt-oss-120b", system="h100-sxm-80gb", tp=4, expert_bytes=0.53, prompt_tokens=1000,
-              output_tokens=500, length_spread=0.3, answer_spread=0.7)  # fmt: skip
+SPREAD = dict(
+    workload="llama-3-70b",
+    system="h100-sxm-80gb",
+    tp=8,
+    prompt_tokens=1000,
+    output_tokens=300,
+    length_spread=0.5,
+    answer_spread=0.5,
+)
+SPARSE = dict(
+    workload="gpt-oss-120b",
+    system="h100-sxm-80gb",
+    tp=4,
+    expert_bytes=0.53,
+    prompt_tokens=1000,
+    output_tokens=500,
+    length_spread=0.3,
+    answer_spread=0.7,
+)
 LATENCIES = ("time_to_first_token", "time_per_output_token", "request_latency")
 PERCENTILES = ("p50", "p90", "p95", "p99")
 

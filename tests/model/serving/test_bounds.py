@@ -67,9 +67,11 @@ def _alone(workload="deepseek-v3", drafts=0.0, tokens=16.0, **settings):
     accelerator = design.system.accelerator
     rates = {name: 1e4 * rate for name, rate in vars(accelerator.matrix_rate).items()}
     accelerator = dataclasses.replace(
-        accelerator, kernels=dataclasses.replace(KERNELS, roofline_blend=0.0),
-        vector_rate=1e4 * accelerator.vector_rate, matrix_rate=dataclasses.replace(accelerator.matrix_rate, **rates),
-    )  # fmt: skip
+        accelerator,
+        kernels=dataclasses.replace(KERNELS, roofline_blend=0.0),
+        vector_rate=1e4 * accelerator.vector_rate,
+        matrix_rate=dataclasses.replace(accelerator.matrix_rate, **rates),
+    )
     stage = stage_of(dataclasses.replace(design, system=dataclasses.replace(design.system, accelerator=accelerator)))
     batch = Batch(tokens, 8192.0, 0.0, 0.0, drafts)
     work = step_work(stage, 1.0, design.mapping.serving, batch)

@@ -26,19 +26,30 @@ def found(*names, **settings):
 def test_littles_law_where_requests_wait_for_memory_and_for_prompts(capacity):
     """Who waits for a place does not wait for prompts of those that have one: the times add up."""
     rate, latency = found(
-        "requests_per_second", "request_latency", concurrency=512, prompt_tokens=8192, output_tokens=256,
+        "requests_per_second",
+        "request_latency",
+        concurrency=512,
+        prompt_tokens=8192,
+        output_tokens=256,
         **{"memory.capacity": capacity},
-    )  # fmt: skip
+    )
     assert rate * latency == pytest.approx(512.0, rel=0.01)
 
 
 def test_fewer_requests_than_ranks_leave_ranks_idle():
     """As many requests to 64 times the devices: nothing gets faster, the devices draw what they draw at rest."""
     one, many = (
-        found("output_tokens_per_second", "device_power", "energy_per_output_token_decode", tp=1, concurrency=1,
-              workload="llama-3-8b", n_devices=n)
+        found(
+            "output_tokens_per_second",
+            "device_power",
+            "energy_per_output_token_decode",
+            tp=1,
+            concurrency=1,
+            workload="llama-3-8b",
+            n_devices=n,
+        )
         for n in (1, 64)
-    )  # fmt: skip
+    )
     assert many[0] == pytest.approx(one[0], rel=1e-5) and many[2] == pytest.approx(one[2], rel=1e-5)
     assert many[1] < 0.4 * one[1]
 
@@ -62,10 +73,15 @@ def test_a_sequence_alone_has_the_weights_read_once_whatever_the_stages(pp):
 
 def test_rereads_are_paid_for_in_energy():
     less, more = (
-        found("energy_per_output_token_decode", workload="llama-2-70b", concurrency=64, prompt_tokens=3000,
-              cache_rereads=power)[0]
+        found(
+            "energy_per_output_token_decode",
+            workload="llama-2-70b",
+            concurrency=64,
+            prompt_tokens=3000,
+            cache_rereads=power,
+        )[0]
         for power in (0.0, 0.9)
-    )  # fmt: skip
+    )
     assert more > 1.2 * less
 
 
@@ -89,19 +105,35 @@ def test_of_every_other_layer_with_experts_half_the_layers_are_dense():
     stage = stage_of(design("llama-4-maverick", "h200", ep=8))
     assert float(dense_layers(stage)) == pytest.approx(0.5 * float(stage.layout.layers))
     some, all_ = (
-        found("time_per_output_token_matrix", "energy_per_output_token_decode", workload="llama-4-maverick",
-              system="h200", ep=8, precision="fp8", concurrency=64, moe_every=every)
+        found(
+            "time_per_output_token_matrix",
+            "energy_per_output_token_decode",
+            workload="llama-4-maverick",
+            system="h200",
+            ep=8,
+            precision="fp8",
+            concurrency=64,
+            moe_every=every,
+        )
         for every in (2, 1)
-    )  # fmt: skip
+    )
     assert some[0] < 0.8 * all_[0] and some[1] < 0.8 * all_[1]
 
 
 def test_uneven_experts_cost_time_and_hardly_energy():
     even, uneven = (
-        found("time_per_output_token", "energy_per_output_token_decode", workload="deepseek-v3", system="h200", ep=8,
-              precision="fp8", concurrency=512, imbalance=n)
+        found(
+            "time_per_output_token",
+            "energy_per_output_token_decode",
+            workload="deepseek-v3",
+            system="h200",
+            ep=8,
+            precision="fp8",
+            concurrency=512,
+            imbalance=n,
+        )
         for n in (1.0, 1.8)
-    )  # fmt: skip
+    )
     assert uneven[0] > 1.01 * even[0] and uneven[1] == pytest.approx(even[1], rel=0.02)
 
 
@@ -139,10 +171,19 @@ def test_a_batch_is_cut_where_that_pays_alone(count):
 def test_experts_that_are_split_over_replicas_gather_their_tokens():
     """Ranks of one tp group have the same tokens; those of other replicas gather them, and scatter the sums."""
     inside, some, all_ = (
-        found("time_per_output_token_communication", workload="deepseek-v3", system="h200", precision="fp8",
-              concurrency=512, tp=tp, n_devices=8, ep=1, etp=etp)[0]
+        found(
+            "time_per_output_token_communication",
+            workload="deepseek-v3",
+            system="h200",
+            precision="fp8",
+            concurrency=512,
+            tp=tp,
+            n_devices=8,
+            ep=1,
+            etp=etp,
+        )[0]
         for tp, etp in ((4, 4), (4, 8), (1, 8))
-    )  # fmt: skip
+    )
     assert some > inside and all_ > 0.0
     # Of 64 tokens of 8 ranks each gathers seven eighths, in 16 bits, whatever the tp inside of etp.
     for tp in (1, 2, 4):
@@ -223,19 +264,44 @@ def test_more_users_shorter_answers_and_better_drafts_never_lower_what_cards_on_
     """An engine's own sums end at 8 MB, with a step in time that such hosts do not have."""
     rates = {
         "concurrency": [
-            found("output_tokens_per_second", workload="qwen3-1.7b", system=system, tp=tp, concurrency=users,
-                  prompt_tokens=512, output_tokens=256)[0] for users in (8, 64, 128, 200, 256, 300, 320, 500, 640, 1000)
+            found(
+                "output_tokens_per_second",
+                workload="qwen3-1.7b",
+                system=system,
+                tp=tp,
+                concurrency=users,
+                prompt_tokens=512,
+                output_tokens=256,
+            )[0]
+            for users in (8, 64, 128, 200, 256, 300, 320, 500, 640, 1000)
         ],
         "answers": [
-            found("requests_per_second", workload="qwen3-1.7b", system=system, tp=tp, concurrency=256,
-                  prompt_tokens=512, output_tokens=tokens)[0] for tokens in (256, 64, 32, 16, 8, 4, 2, 1)
+            found(
+                "requests_per_second",
+                workload="qwen3-1.7b",
+                system=system,
+                tp=tp,
+                concurrency=256,
+                prompt_tokens=512,
+                output_tokens=tokens,
+            )[0]
+            for tokens in (256, 64, 32, 16, 8, 4, 2, 1)
         ],
         "drafts": [
-            found("output_tokens_per_second", workload="qwen3-1.7b", system=system, tp=tp, concurrency=256,
-                  prompt_tokens=512, output_tokens=256, drafts=3, acceptance=share)[0]
+            found(
+                "output_tokens_per_second",
+                workload="qwen3-1.7b",
+                system=system,
+                tp=tp,
+                concurrency=256,
+                prompt_tokens=512,
+                output_tokens=256,
+                drafts=3,
+                acceptance=share,
+            )[0]
             for share in (0.3, 0.5, 0.7, 0.8, 0.9, 0.95)
         ],
-    }  # fmt: skip
+    }
     for what, rate in rates.items():
         assert rate[0] > 0.0
         assert all(after >= before * (1.0 - 1e-4) for before, after in itertools.pairwise(rate)), (what, rate)
@@ -253,10 +319,17 @@ def test_a_replica_fails_with_any_device_that_has_some_of_its_experts():
 def test_more_requests_in_flight_never_lower_what_is_answered(chunk):
     """A full step has the share of prompts that a request has of them, however many wait: a few per cent are rounds."""
     rates = [
-        found("output_tokens_per_second", workload="llama-3-8b", tp=1, concurrency=n, prompt_tokens=1024,
-              output_tokens=256, chunk=chunk)[0]
+        found(
+            "output_tokens_per_second",
+            workload="llama-3-8b",
+            tp=1,
+            concurrency=n,
+            prompt_tokens=1024,
+            output_tokens=256,
+            chunk=chunk,
+        )[0]
         for n in (32, 64, 128, 256, 512, 1024)
-    ]  # fmt: skip
+    ]
     best = 0.0
     for rate in rates:
         assert rate > 0.9 * best
@@ -268,17 +341,20 @@ def test_more_requests_in_flight_never_lower_what_is_answered(chunk):
 def test_littles_law_of_short_answers(prompt, answer, count):
     """Who waits to be seen, or is outside of the engine, asks for no other request."""
     rate, latency = found(
-        "requests_per_second", "request_latency", workload="llama-3-8b", tp=1, concurrency=count,
-        prompt_tokens=prompt, output_tokens=answer,
-    )  # fmt: skip
+        "requests_per_second",
+        "request_latency",
+        workload="llama-3-8b",
+        tp=1,
+        concurrency=count,
+        prompt_tokens=prompt,
+        output_tokens=answer,
+    )
     assert rate * latency == pytest.approx(count, rel=1e-4)
 
 
 def test_drafts_take_a_layer_and_the_head_each():
     """None of which is accepted: a step is longer by so much, and by the rows that it checks."""
-    none, *drafted = (
-        found("time_per_output_token", concurrency=1, drafts=n, acceptance=1e-6)[0] for n in (0, 1, 4, 8)
-    )
+    none, *drafted = (found("time_per_output_token", concurrency=1, drafts=n, acceptance=1e-6)[0] for n in (0, 1, 4, 8))
     assert all(1.0 + n / 80.0 < time / none < 1.0 + n / 20.0 for n, time in zip((1, 4, 8), drafted, strict=True))
     rates = [
         found("output_tokens_per_second", concurrency=1, drafts=n, acceptance=0.6)[0] for n in (0, 1, 2, 3, 4, 8, 16)
@@ -296,20 +372,37 @@ def test_copies_by_node_and_in_eight_bits_spare_the_network():
     assert float(by_node.inter_domain) <= 2.0 * 7168.0 * 4.0  # tokens meet four groups of experts at most
     assert float(narrow.inter_domain) == pytest.approx(0.75 * float(by_node.inter_domain))
     seconds = [
-        found("time_per_output_token_communication", workload="deepseek-v3", system="h200", precision="fp8", tp=1,
-              n_devices=64, ep=64, concurrency=8192, **how)[0]
+        found(
+            "time_per_output_token_communication",
+            workload="deepseek-v3",
+            system="h200",
+            precision="fp8",
+            tp=1,
+            n_devices=64,
+            ep=64,
+            concurrency=8192,
+            **how,
+        )[0]
         for how in ({}, {"all_to_all": "by-node", "dispatch_precision": "fp8"})
-    ]  # fmt: skip
+    ]
     assert seconds[1] < 0.6 * seconds[0]
 
 
 def test_ranks_of_two_nodes_exchange_over_the_network_between_them():
     """However many there are: two ranks of tp 8 are in two nodes of eight."""
     slow, fast = (
-        found("time_per_output_token_communication", workload="mixtral-8x7b", tp=8, dp=2, ep=1, etp=16,
-              concurrency=256, **{"scale_out.bandwidth": f"{rate} GB/s"})[0]
+        found(
+            "time_per_output_token_communication",
+            workload="mixtral-8x7b",
+            tp=8,
+            dp=2,
+            ep=1,
+            etp=16,
+            concurrency=256,
+            **{"scale_out.bandwidth": f"{rate} GB/s"},
+        )[0]
         for rate in (5, 50)
-    )  # fmt: skip
+    )
     assert slow > 2.0 * fast
 
 
@@ -341,9 +434,14 @@ def test_more_users_are_never_answered_less(mixed, answer):
     """From idle to saturated by prompts: requests a second, and the time of each, never fall."""
     users = [1, 2, 4, 8, 16, 24, 32, 40, 48, 56, 64, 80, 96, 128, 256, 512]
     rate, first, whole = _of_prompts(
-        "concurrency", users, "requests_per_second", "time_to_first_token", "request_latency",
-        output_tokens=answer, mixed=mixed,
-    )  # fmt: skip
+        "concurrency",
+        users,
+        "requests_per_second",
+        "time_to_first_token",
+        "request_latency",
+        output_tokens=answer,
+        mixed=mixed,
+    )
     assert _rises(rate) and _rises(first) and _rises(whole)
 
 
@@ -353,9 +451,14 @@ def test_longer_answers_never_take_less_time(mixed, count):
     """More work a request: fewer of them a second, each later, and less waiting for the prompts of others."""
     answers = [1, 2, 4, 8, 16, 32, 48, 64, 80, 96, 128, 256, 512]
     rate, first, whole = _of_prompts(
-        "output_tokens", answers, "requests_per_second", "time_to_first_token", "request_latency",
-        concurrency=count, mixed=mixed,
-    )  # fmt: skip
+        "output_tokens",
+        answers,
+        "requests_per_second",
+        "time_to_first_token",
+        "request_latency",
+        concurrency=count,
+        mixed=mixed,
+    )
     assert _rises(rate[::-1]) and _rises(whole) and _rises(first[::-1], 0.01)
 
 
@@ -498,10 +601,12 @@ def test_an_offline_queue_that_ends():
     rate, endless, long, alike = (
         found("requests_per_second", **settings, **more)[0]
         for more in (
-            dict(queue=64, longest_answer=1024), dict(most_sequences=64), dict(queue=1e7, longest_answer=1024),
+            dict(queue=64, longest_answer=1024),
+            dict(most_sequences=64),
+            dict(queue=1e7, longest_answer=1024),
             dict(queue=64),
         )
-    )  # fmt: skip
+    )
     many, few = (
         found("time_per_output_token", load="static", prompt_tokens=64, output_tokens=512, concurrency=n)[0]
         for n in (64, 16)
@@ -527,9 +632,19 @@ def test_the_last_wave_of_a_queue():
 def test_ranks_with_equal_requests_take_prompts_in_the_same_steps():
     """Offline requests of one length keep ranks in phase; without balance others wait for each other's prompts."""
     settings = dict(
-        workload="deepseek-v3", system="b200-sxm-180gb", precision="fp8", tp=1, dp=8, ep=8, n_devices=8, load="offline",
-        most_sequences=128, prompt_tokens=4096, output_tokens=512, prompt_balance=0,
-    )  # fmt: skip
+        workload="deepseek-v3",
+        system="b200-sxm-180gb",
+        precision="fp8",
+        tp=1,
+        dp=8,
+        ep=8,
+        n_devices=8,
+        load="offline",
+        most_sequences=128,
+        prompt_tokens=4096,
+        output_tokens=512,
+        prompt_balance=0,
+    )
     equal, unequal = (found("requests_per_second", **settings, **more)[0] for more in ({}, dict(answer_spread=0.01)))
     assert 1.05 * unequal < equal
 
@@ -568,9 +683,7 @@ def test_copies_of_experts():
         ("h100", dict(tp=8, dp=8), dict(concurrency=8, prompt_tokens=16, output_tokens=16, load="static")),
     ],
 )
-def test_a_device_draws_no_more_in_the_mean_than_at_its_peak_and_then_than_its_limit(
-    chip, mapping, requests, share
-):
+def test_a_device_draws_no_more_in_the_mean_than_at_its_peak_and_then_than_its_limit(chip, mapping, requests, share):
     """Whatever the load: steps take no more time than there is, and none draws more than the limit."""
     stated = dict(workload="llama-3-70b", system=chip, software=None, **mapping, **requests)
     sold = float(design(**stated).system.accelerator.power.tdp)

@@ -37,9 +37,7 @@ def test_the_busiest_rank_of_experts_of_unequal_popularity(experts, ranks, sprea
     shape = spread**-2
     drawn = np.random.default_rng(0).gamma(shape, 1.0 / shape, (20_000, ranks, experts // ranks))
     loads = drawn.sum(2)
-    skewed = dataclasses.replace(
-        mixture().workload, requests=dataclasses.replace(Requests(), expert_skew=spread)
-    )  # fmt: skip
+    skewed = dataclasses.replace(mixture().workload, requests=dataclasses.replace(Requests(), expert_skew=spread))
     expected = (loads.max(1) / loads.mean(1)).mean() - 1.0
     assert float(busiest_rank(skewed, float(experts), float(ranks))) - 1.0 == pytest.approx(expected, rel=0.2)
 
@@ -72,9 +70,7 @@ def test_experts_of_unequal_popularity_that_tokens_leave(spread, tokens):
     ranked = popular + rng.gumbel(size=(400, tokens, experts))  # in the order of draws without replacement
     routes = ranked.argpartition(-chosen)[..., -chosen:].reshape(400, -1)
     left = 1.0 - np.mean([len(np.unique(route)) for route in routes]) / experts
-    skewed = dataclasses.replace(
-        mixture().workload, requests=dataclasses.replace(Requests(), expert_skew=spread)
-    )  # fmt: skip
+    skewed = dataclasses.replace(mixture().workload, requests=dataclasses.replace(Requests(), expert_skew=spread))
     assert float(unmet_share(float(tokens), chosen / experts, skewed)) == pytest.approx(left, abs=0.03)
 
 
@@ -130,10 +126,21 @@ def test_a_host_hands_the_inputs_of_a_step_to_every_further_rank():
 
 def test_ranks_that_are_simulated_together():
     """One rank together with none is one alone; of eight each step is as long as that of the slowest."""
-    one = with_serving_defaults(dse.design(
-        "deepseek-v3", "h200", "vllm", any_option=True, precision="fp8", tp=1, n_devices=8, ep=8, concurrency=128,
-        prompt_tokens=2000, output_tokens=200,
-    ))  # fmt: skip
+    one = with_serving_defaults(
+        dse.design(
+            "deepseek-v3",
+            "h200",
+            "vllm",
+            any_option=True,
+            precision="fp8",
+            tp=1,
+            n_devices=8,
+            ep=8,
+            concurrency=128,
+            prompt_tokens=2000,
+            output_tokens=200,
+        )
+    )
     limits, asked = limits_of(one, drawn(one.workload.requests, 160, 0, 0.0)), drawn(one.workload.requests, 160, 0, 0.0)
     table = step_table(one, 16, limits.chunk, int(np.max(asked.prompt + asked.answer)))
 
@@ -152,9 +159,12 @@ def test_a_forward_pass_casts_tokens_once_and_copies_narrow_ones():
     trained = dse.design("mixtral-8x7b", "h200-sxm-141gb", precision="fp8")
     answered = dataclasses.replace(trained, workload=dataclasses.replace(trained.workload, backward=0.0))
     (wide, cast), (narrow, once) = (
-        [next(o.forward.bytes for o in expert_layer_operators(one, lay_out(one)) if o.name == name)
-         for name in ("permute", "quantization")] for one in (trained, answered)
-    )  # fmt: skip
+        [
+            next(o.forward.bytes for o in expert_layer_operators(one, lay_out(one)) if o.name == name)
+            for name in ("permute", "quantization")
+        ]
+        for one in (trained, answered)
+    )
     assert float(narrow / wide) == pytest.approx((1.0 + 2.0) / (2.0 + 2.0))
     element, w = lay_out(trained).element, trained.workload
     read = element.reads * 2.0

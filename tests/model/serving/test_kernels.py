@@ -56,13 +56,28 @@ def slopes(door, design):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(("study", "found", "read"), [
-    (STUDIES["serving"], lambda: slopes(lambda d: dse.serve(d).request_latency, served(cache_bytes=1.0)),
-     ["fine.gemm_efficiency", "fine.gemm_waves", "fine.gemm_memory", "fine.gemm_blend", "attention.context_fp8",
-      "attention.decode_memory"]),
-    (STUDIES["training"], lambda: slopes(lambda d: evaluate(d).step_time, dse.design("llama-3-8b", "h100", tp=2, dp=4)),
-     [*MEASURED_ALONE, "matrix_depth"]),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    ("study", "found", "read"),
+    [
+        (
+            STUDIES["serving"],
+            lambda: slopes(lambda d: dse.serve(d).request_latency, served(cache_bytes=1.0)),
+            [
+                "fine.gemm_efficiency",
+                "fine.gemm_waves",
+                "fine.gemm_memory",
+                "fine.gemm_blend",
+                "attention.context_fp8",
+                "attention.decode_memory",
+            ],
+        ),
+        (
+            STUDIES["training"],
+            lambda: slopes(lambda d: evaluate(d).step_time, dse.design("llama-3-8b", "h100", tp=2, dp=4)),
+            [*MEASURED_ALONE, "matrix_depth"],
+        ),
+    ],
+)
 def test_neither_door_reads_the_kernels_of_the_other(study, found, read):
     by_path = found()
     unread = [path for path in by_path if path.startswith(study.unread)]

@@ -9,9 +9,12 @@ from tests.model.serving.test_bounds import PANEL
 from tests.programs import served
 
 METRICS = (
-    "time_per_output_token", "time_to_first_token", "request_latency", "output_tokens_per_second",
+    "time_per_output_token",
+    "time_to_first_token",
+    "request_latency",
+    "output_tokens_per_second",
     "output_tokens_per_second_per_device",
-)  # fmt: skip
+)
 
 
 def design(workload="llama-3-70b", **settings):
@@ -49,12 +52,22 @@ def test_one_token_reads_the_experts_that_it_chooses():
 @pytest.mark.parametrize(
     "settings",
     [
-        {"scale_up.bandwidth": "1 GB/s"}, {"scale_up.crowding": 3.0}, {"scale_up.latency": "1 ms"}, {"imbalance": 3.0},
-        {"most_sequences": 4}, {"chunk": 64}, {"small_message_time": "1 ms"}, {"request_time": "1 s"}, {"mixed": 0},
-        {"power.limit": "300 W"}, {"kernel_slowdown": 1.5}, {"narrow_expert": 1000.0}, {"all_to_all": "by-node"},
+        {"scale_up.bandwidth": "1 GB/s"},
+        {"scale_up.crowding": 3.0},
+        {"scale_up.latency": "1 ms"},
+        {"imbalance": 3.0},
+        {"most_sequences": 4},
+        {"chunk": 64},
+        {"small_message_time": "1 ms"},
+        {"request_time": "1 s"},
+        {"mixed": 0},
+        {"power.limit": "300 W"},
+        {"kernel_slowdown": 1.5},
+        {"narrow_expert": 1000.0},
+        {"all_to_all": "by-node"},
     ],
     ids=lambda settings: next(iter(settings)),
-)  # fmt: skip
+)
 def test_nothing_but_bytes_and_flops_is_in_it(settings):
     own = design("deepseek-v3", ep=8, concurrency=64)
     other = design("deepseek-v3", ep=8, concurrency=64, **settings)

@@ -53,17 +53,19 @@ def test_characteristic_time_fills_the_cache(groups, size):
 @pytest.mark.parametrize(
     "case",
     [
-        slow(dict(GROUPS, request_rate=5, prefix_groups=30)), dict(GROUPS, request_rate=5, prefix_groups=300),
+        slow(dict(GROUPS, request_rate=5, prefix_groups=30)),
+        dict(GROUPS, request_rate=5, prefix_groups=300),
         slow(dict(GROUPS, request_rate=5, prefix_groups=3000, prefix_skew=0.6)),
         dict(GROUPS, request_rate=5, prefix_groups=1000, host_cache=1e11, disk_cache=5e11),
         dict(GROUPS, concurrency=64, prefix_groups=300),
-        dict(BASE, request_rate=5, turns=8, think_time=3), slow(dict(BASE, request_rate=5, turns=8, think_time=30)),
+        dict(BASE, request_rate=5, turns=8, think_time=3),
+        slow(dict(BASE, request_rate=5, turns=8, think_time=30)),
         dict(BASE, request_rate=5, turns=8, think_time=30, host_cache=1e11),
         dict(BASE, request_rate=5, turns=8, think_time=30, prefix_share=0.2, prefix_groups=100),
         slow(dict(BASE, request_rate=5, turns=2, think_time=60, length_spread=0.5, answer_spread=0.5)),
     ],
     ids=lambda case: ", ".join(f"{name} {value:g}" for name, value in case.items() if name not in BASE),
-)  # fmt: skip
+)
 def test_hits_are_those_of_the_simulator(case):
     """Within 5 points of a cache of blocks that evicts the least recently used; first tokens within 12 %."""
     one = design(**case)
@@ -114,9 +116,15 @@ def test_loops_of_sessions_are_not_simulated():
 def test_no_more_is_found_than_was_asked(answer, turns):
     """However long the answers of a session are for the mean of its prompts, as in arrays, which nothing refuses."""
     stated = design(**BASE, turns=2, think_time=10, request_rate=0.2)
-    found = serve(replace(stated, {
-        "workload.requests.prompt_tokens": 1024.0, "workload.requests.output_tokens": answer,
-        "workload.reuse.turns": turns,
-    }))  # fmt: skip
+    found = serve(
+        replace(
+            stated,
+            {
+                "workload.requests.prompt_tokens": 1024.0,
+                "workload.requests.output_tokens": answer,
+                "workload.reuse.turns": turns,
+            },
+        )
+    )
     assert 0.0 <= found.device_cache_hit_rate <= found.cache_hit_rate < 1.0
     assert found.time_per_output_token_prefill >= 0.0 and found.time_to_first_token_waiting >= 0.0

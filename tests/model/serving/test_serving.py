@@ -234,10 +234,8 @@ def test_of_a_full_mesh_a_group_has_the_links_to_its_members():
     for tp, links in ((2, 1 / 7), (8, 1.0)):
         switch, mesh, slow = (
             metrics(tp=tp, **of, **{"system.scale_up.mesh": mesh, **link})["time_to_first_token_prefill"]
-            for mesh, link in (
-                (0, {}), (1, {}), (0, {"system.scale_up.bandwidth": links * _bandwidth("mi300x")})
-            )
-        )  # fmt: skip
+            for mesh, link in ((0, {}), (1, {}), (0, {"system.scale_up.bandwidth": links * _bandwidth("mi300x")}))
+        )
         assert mesh == pytest.approx(slow, rel=1e-4)
         assert mesh > 1.2 * switch if tp == 2 else mesh == pytest.approx(switch, rel=1e-6)
 
@@ -316,9 +314,15 @@ def test_offline_throughput_without_any_fit(prompt, output, published):
     Its benchmark gives the engine up to 4,096 requests (``dse/measured/tensorrt_bench.py``).
     """
     found = metrics(
-        "llama-3-8b", "h200-sxm-141gb", tp=1, cache_bytes=1.0, load="offline", most_sequences=4096.0,
-        prompt_tokens=prompt, output_tokens=output,
-    )  # fmt: skip
+        "llama-3-8b",
+        "h200-sxm-141gb",
+        tp=1,
+        cache_bytes=1.0,
+        load="offline",
+        most_sequences=4096.0,
+        prompt_tokens=prompt,
+        output_tokens=output,
+    )
     assert found["output_tokens_per_second"] == pytest.approx(published, rel=0.15)
 
 
@@ -333,8 +337,10 @@ def test_no_expert_lies_twice_in_the_ranks_of_tp(tp, ep):
 
 def test_a_longer_chunk_takes_memory():
     """405B on eight H200s: three vectors of 16,384 and the feed-forward's 2 x 53,248 / 8, two bytes each, a token."""
-    room = [metrics("llama-3-405b", "h200", tp=8, concurrency=8.0, precision="fp8", prompt_tokens=131072.0, chunk=chunk)
-            for chunk in (2048.0, 8192.0, 32768.0, 131072.0)]  # fmt: skip
+    room = [
+        metrics("llama-3-405b", "h200", tp=8, concurrency=8.0, precision="fp8", prompt_tokens=131072.0, chunk=chunk)
+        for chunk in (2048.0, 8192.0, 32768.0, 131072.0)
+    ]
     runtime = [one["peak_memory_runtime"] for one in room]
     assert runtime[0] == runtime[1] == 2.5e9
     assert runtime[3] - runtime[1] == pytest.approx((131072 - 8192) * 2 * (3 * 16384 + 2 * 53248 / 8), rel=1e-4)
@@ -343,6 +349,7 @@ def test_a_longer_chunk_takes_memory():
 
 def test_a_shared_prefix_is_stored_once():
     """32,768 tokens of which nine tenths are shared: room for ten times as many, and one copy of what they share."""
+
     def found(share):
         settings = dict(tp=8, prompt_tokens=32768, output_tokens=1, concurrency=1, prefix_share=share)
         return dse.serve(dse.design("llama-3-70b", "h100", any_option=True, **settings))
@@ -387,9 +394,14 @@ def test_the_program_stays_small(workload, mapping, most, with_energy):
 def test_buffers_of_every_operator_grow_with_sequences_and_leave_room_for_fewer():
     """Six vectors of the hidden size, heads and feed-forward by tp, the scores' square: by hand, of Llama 3 70B."""
     stated = dict(load="static", prompt_tokens=1024, precision="fp16", system="h200-sxm-141gb")
-    plain, own, more = (metrics(**stated, **k) for k in (
-        dict(concurrency=8), dict(concurrency=8, own_buffers=1), dict(concurrency=16, own_buffers=1),
-    ))  # fmt: skip
+    plain, own, more = (
+        metrics(**stated, **k)
+        for k in (
+            dict(concurrency=8),
+            dict(concurrency=8, own_buffers=1),
+            dict(concurrency=16, own_buffers=1),
+        )
+    )
     heads = (4 * 64 + 4 * 8) * 128 / 8
     each = 2 * 1024 * (6 * 8192 + heads + 2 * 28672 / 8 + (64 / 8 + 1) * 1024) + 8 * 128256
     assert own["peak_memory_runtime"] - plain["peak_memory_runtime"] == pytest.approx(8 * each, rel=1e-3)
@@ -402,9 +414,12 @@ def test_a_slow_host_shows_where_the_device_does_not_hide_it():
     """Of a Grace processor what follows the kernels is 1.25 times as long; with all of it hidden nothing is."""
     asked = dict(load="static", concurrency=256, system="gb200-nvl72", layer_time=0.0, host_step_time=2e-3)
     (fast, slow), (before, after) = (
-        [metrics(**asked, host_overlap=hidden, **{"system.host_slowdown": slow})["time_per_output_token_host"]
-         for slow in (1.0, 1.25)] for hidden in (0.0, 1.0)
-    )  # fmt: skip
+        [
+            metrics(**asked, host_overlap=hidden, **{"system.host_slowdown": slow})["time_per_output_token_host"]
+            for slow in (1.0, 1.25)
+        ]
+        for hidden in (0.0, 1.0)
+    )
     assert slow == pytest.approx(1.25 * fast) and before == after == pytest.approx(0.0, abs=1e-9)
 
 
@@ -564,7 +579,7 @@ def test_requests_that_a_pool_does_not_hold_wait():
     found = {
         many: dse.serve_pools(prefill, dse.design(**stated, tp=8, precision="fp8", concurrency=many))
         for many in (64, 4096, 65536)
-    }  # fmt: skip
+    }
     assert found[64].waiting_time == 0.0
     rate = found[65536].requests_per_second / found[65536].decode_load
     assert (65536 - 4096) / float(rate) == pytest.approx(

@@ -25,9 +25,20 @@ def cumulants(drawn):
 def served(**values):
     """A rank that is busy with nothing but what is stated."""
     plain = dict(
-        prefill=0.0, met=0.02, prompt=0.1, placed=0.01, waiting=0.01, rate=5.0, a_further=0.1, a_sequence=0.0,
-        holds=9.0, pieces=1.0, variation=1.0, full=1.0, token=0.04,
-    )  # fmt: skip
+        prefill=0.0,
+        met=0.02,
+        prompt=0.1,
+        placed=0.01,
+        waiting=0.01,
+        rate=5.0,
+        a_further=0.1,
+        a_sequence=0.0,
+        holds=9.0,
+        pieces=1.0,
+        variation=1.0,
+        full=1.0,
+        token=0.04,
+    )
     return SimpleNamespace(**plain | values, decode=SimpleNamespace(total=0.02))
 
 
@@ -35,8 +46,11 @@ def test_quantiles_of_the_normal_distribution():
     for z, beyond in tails.NORMAL.values():
         assert z == pytest.approx(NormalDist().inv_cdf(1.0 - beyond), abs=1e-6)
     assert {name: beyond for name, (_, beyond) in tails.NORMAL.items()} == {
-        "p50": 0.5, "p90": 0.1, "p95": 0.05, "p99": 0.01
-    }  # fmt: skip
+        "p50": 0.5,
+        "p90": 0.1,
+        "p95": 0.05,
+        "p99": 0.01,
+    }
 
 
 def test_a_sum_of_times():

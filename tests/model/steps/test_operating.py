@@ -20,9 +20,17 @@ quick = settings(deadline=None, max_examples=30)
 
 def layer(device="a30", model="gpt-3-13b", **settings):
     return dse.design(
-        workload=model, system=device, software="pytorch-eager", n_layers=2, vocab=1024, seq_len=512,
-        global_batch=4, micro_batch=2, precision="fp16", **settings,
-    )  # fmt: skip
+        workload=model,
+        system=device,
+        software="pytorch-eager",
+        n_layers=2,
+        vocab=1024,
+        seq_len=512,
+        global_batch=4,
+        micro_batch=2,
+        precision="fp16",
+        **settings,
+    )
 
 
 #: As sold, under that limit as one that is set, and where no limit ever binds.
@@ -79,9 +87,16 @@ def test_a_limit_as_sold_changes_no_time():
 def pretrained(device):
     """Two layers of Llama 3 70B, whose products draw about what the device is sold with."""
     return dse.design(
-        workload="llama-3-70b", system=device, n_layers=2, vocab=1024, seq_len=8192, global_batch=8, tp=2,
-        n_devices=8, micro_batch=1,
-    )  # fmt: skip
+        workload="llama-3-70b",
+        system=device,
+        n_layers=2,
+        vocab=1024,
+        seq_len=8192,
+        global_batch=8,
+        tp=2,
+        n_devices=8,
+        micro_batch=1,
+    )
 
 
 def capped(design, share):
@@ -133,8 +148,9 @@ def test_a_cap_that_never_binds_leaves_the_step_of_a_board_without_limit(name):
 
 
 def test_energy_is_u_shaped_in_the_clock():
-    energies = np.array([float(m.device_power * m.step_time) for m in (at(FREE, clock=r * NOMINAL) for r in
-                        np.linspace(0.15, 1.0, 18))])  # fmt: skip
+    energies = np.array(
+        [float(m.device_power * m.step_time) for m in (at(FREE, clock=r * NOMINAL) for r in np.linspace(0.15, 1.0, 18))]
+    )
     least = int(np.argmin(energies))
     assert 0 < least < len(energies) - 1
     assert np.all(np.diff(energies[: least + 1]) < 0.0) and np.all(np.diff(energies[least:]) > 0.0)

@@ -116,8 +116,16 @@ def test_the_published_pipelines_of_deepseek_v3_run():
     So do those of Megatron-Bridge 25.09: 4 stages of 4 chunks and 8 of 4 (its performance summary).
     """
     for pp, virtual_stages in ((16, 1), (4, 4), (8, 4)):
-        asked = dict(pp=pp, virtual_stages=virtual_stages, ep=64, tp=2, sequence_parallel=1, global_batch=8192,
-                     recompute="full", any_option=True)
+        asked = dict(
+            pp=pp,
+            virtual_stages=virtual_stages,
+            ep=64,
+            tp=2,
+            sequence_parallel=1,
+            global_batch=8192,
+            recompute="full",
+            any_option=True,
+        )
         found = dse.evaluate(dse.design("deepseek-v3", "h100", n_devices=2048, **asked))
         assert not int(found.infeasible_reason) & int(Infeasible.layers_not_divisible)
         without = dse.evaluate(dse.design("deepseek-v3", "h100", n_devices=2048, n_predict=0, **asked))
@@ -147,9 +155,18 @@ def test_what_serves_has_no_further_token_unless_it_drafts():
 def test_parameters_where_every_other_layer_has_experts():
     """Llama 4 Maverick: 400 billion, 17 of them for a token (Meta 2025)."""
     workload = dataclasses.replace(
-        WORKLOAD, n_layers=48.0, hidden=5120.0, n_heads=40.0, n_kv_heads=8.0, head_dim=128.0, ffn_hidden=16384.0,
-        gated=1.0, vocab=202048.0, tied_embeddings=0.0, learned_positions=0.0,
-    )  # fmt: skip
+        WORKLOAD,
+        n_layers=48.0,
+        hidden=5120.0,
+        n_heads=40.0,
+        n_kv_heads=8.0,
+        head_dim=128.0,
+        ffn_hidden=16384.0,
+        gated=1.0,
+        vocab=202048.0,
+        tied_embeddings=0.0,
+        learned_positions=0.0,
+    )
     found = with_experts(workload, n_experts=128.0, expert_ffn=8192.0, shared_ffn=8192.0, moe_every=2.0)
     assert float(parameter_count(found)) == pytest.approx(400e9, rel=0.01)
     assert float(active_parameters(found)) == pytest.approx(17e9, rel=0.02)
@@ -200,8 +217,9 @@ def test_bytes_that_a_layer_of_latent_attention_and_experts_keeps(slug):
 
 def test_tp_gathers_what_latent_attention_compresses():
     """DeepSeek-V3: 1,536 columns of queries, 512 of keys and values and 64 rotated ones in place of 7,168."""
-    design = dse.design("deepseek-v3", "eos", "megatron-core-b200", n_devices=64, tp=8, ep=8, sequence_parallel=1,
-                        any_option=True)  # fmt: skip
+    design = dse.design(
+        "deepseek-v3", "eos", "megatron-core-b200", n_devices=64, tp=8, ep=8, sequence_parallel=1, any_option=True
+    )
     sent = times_sent(design)
     columns = (1536.0 + 512.0 + 64.0) / 7168.0  # and one shared expert, which gathers all of its input
     assert sent["forward_all_gather"] == pytest.approx(1.0 + columns)

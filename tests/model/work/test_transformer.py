@@ -16,13 +16,19 @@ from tests.programs import metrics_of
 
 GPT = st.builds(
     lambda heads, head_dim, seq_len: dataclasses.replace(
-        WORKLOAD, n_heads=heads, n_kv_heads=heads, head_dim=head_dim, hidden=heads * head_dim,
-        ffn_hidden=4 * heads * head_dim, seq_len=seq_len, window=seq_len,
+        WORKLOAD,
+        n_heads=heads,
+        n_kv_heads=heads,
+        head_dim=head_dim,
+        hidden=heads * head_dim,
+        ffn_hidden=4 * heads * head_dim,
+        seq_len=seq_len,
+        window=seq_len,
     ),
     heads=st.sampled_from([16.0, 32.0, 96.0]),
     head_dim=st.sampled_from([64.0, 128.0]),
     seq_len=st.sampled_from([512.0, 2048.0, 4096.0]),
-)  # fmt: skip
+)
 
 
 def layer_bytes(design):
@@ -38,9 +44,7 @@ def test_activations_of_a_layer_are_korthikanti_table_2(workload, tp, b):
 
     def of(recompute, split):
         split = split if tp > 1 else 0
-        return layer_bytes(
-            make_design(workload, tp=tp, micro_batch=b, recompute=recompute, sequence_parallel=split)
-        )
+        return layer_bytes(make_design(workload, tp=tp, micro_batch=b, recompute=recompute, sequence_parallel=split))
 
     assert of(0, 0) == pytest.approx(sbh * (10 + 24 / tp + square / tp))
     assert of(1, 0) == pytest.approx(sbh * (10 + 24 / tp))
@@ -170,7 +174,7 @@ def test_operators_do_the_model_flops(name):
         for work in (o.forward, o.input_gradient, o.weight_gradient)
         if work is not None
     ]
-    layers = [float(f) for f in passes[: -3]]
+    layers = [float(f) for f in passes[:-3]]
     head = [float(f) for f in passes[-3:]]
     total = workload.n_layers * sum(layers) + sum(head)
     published = float(parameters.model_flops(dataclasses.replace(workload, global_batch=1.0)))
