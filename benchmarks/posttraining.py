@@ -13,7 +13,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any, NamedTuple
 
-from dse.sweep.posttraining import RlDemand, plan_rl
+from dse.lab.rl.posttraining import RlDemand, plan_rl
 
 
 class NemoStep(NamedTuple):

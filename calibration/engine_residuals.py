@@ -10,8 +10,8 @@ from typing import NamedTuple
 
 import numpy as np
 
-from dse.calibrate import residuals
 from dse.doors.study_serving import SERVING
+from dse.lab.fits import residuals
 from dse.measured.uncertainty.parts import quantile
 
 #: Kinds that follow from the time of a token where they are not measured themselves.

@@ -22,12 +22,12 @@ import numpy as np
 
 from calibration.engine_residuals import OF_TOKENS, EngineErrors, of_engine
 from calibration.kin import Kin, main_source
-from dse.calibrate import writing
-from dse.calibrate.fit import Fit, FitProblem, Parameter, differences, folds
-from dse.calibrate.ranges import Covered
-from dse.calibrate.writing import Revision
 from dse.doors.study_serving import SERVING
 from dse.errors import InputError
+from dse.lab.fits import writing
+from dse.lab.fits.fit import Fit, FitProblem, Parameter, differences, folds
+from dse.lab.fits.ranges import Covered
+from dse.lab.fits.writing import Revision
 from dse.measured import Skip, comparison, read_cases, rules
 from dse.measured.names import Lookup, accelerator_of
 from dse.measured.prediction import by_structure, evaluate_stack

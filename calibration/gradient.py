@@ -1,6 +1,6 @@
 """A descent by gradient for kernels: thousands of rows of formulas that JAX differentiates, in one program.
 
-The loss and the priors are those of :mod:`dse.calibrate.fit`.
+The loss and the priors are those of :mod:`dse.lab.fits.fit`.
 """
 
 from __future__ import annotations
@@ -13,8 +13,8 @@ import jax.numpy as jnp
 import numpy as np
 import optax
 
-from dse.calibrate.fit import Fit, Parameter, curvature, fit_at, influence, posterior, robust
 from dse.errors import InputError
+from dse.lab.fits.fit import Fit, Parameter, curvature, fit_at, influence, posterior, robust
 
 
 def fit(

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 import numpy as np
 
 from calibration import engine_residuals, engines, kernel_tables, kernels, power
-from dse.calibrate.jobs import Errors, FitJob
+from dse.lab.fits.jobs import Errors, FitJob
 
 
 def _kernels(found: Sequence[kernels.FittedJob]) -> Errors:

@@ -6,7 +6,7 @@ import dataclasses
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
-from dse.calibrate.fit import Parameter
+from dse.lab.fits.fit import Parameter
 
 #: Most that a threshold can be of the nominal voltage: 0.35 V, the upper end of FinFET logic, over 0.9 V.
 HIGHEST_THRESHOLD = 0.39

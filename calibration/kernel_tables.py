@@ -14,8 +14,8 @@ import numpy as np
 from calibration.kernel_parameters import SHARED, leaf
 from calibration.kernels import FittedJob
 from dse import types
-from dse.calibrate import writing
-from dse.calibrate.writing import Revision
+from dse.lab.fits import writing
+from dse.lab.fits.writing import Revision
 from dse.measured.kernels import POWER
 
 #: Records whose leaves a table may hold.

@@ -24,14 +24,14 @@ import jax.numpy as jnp
 import numpy as np
 
 from calibration import engines
-from dse.calibrate import experts, levels, steps
-from dse.calibrate.fit import FitProblem, Minimum, folds
-from dse.calibrate.step_priors import fitted_as, own_names
-from dse.calibrate.step_rows import StepModel, StepRows, rows_of
 from dse.designs import catalog
 from dse.designs.leaves import replace
 from dse.doors.study import Study
 from dse.doors.study_serving import SERVING
+from dse.lab.fits import experts, levels, steps
+from dse.lab.fits.fit import FitProblem, Minimum, folds
+from dse.lab.fits.step_priors import fitted_as, own_names
+from dse.lab.fits.step_rows import StepModel, StepRows, rows_of
 from dse.measured import comparison, predict_cases, read_cases
 from dse.measured.comparison import Comparison, compare_predictions, is_timed, step_time
 from dse.measured.kinds import KINDS

@@ -14,9 +14,9 @@ from pathlib import Path
 
 import numpy as np
 
-from dse.calibrate import own_fit
-from dse.calibrate.step_rows import is_plain
-from dse.calibrate.steps import mean_error
+from dse.lab.fits import own_fit
+from dse.lab.fits.step_rows import is_plain
+from dse.lab.fits.steps import mean_error
 from dse.measured import predict_cases, read_cases
 from dse.measured.comparison import Comparison, compare_predictions, is_timed
 from dse.measured.uncertainty.parts import quantile

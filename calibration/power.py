@@ -17,12 +17,12 @@ from typing import NamedTuple
 import numpy as np
 
 from calibration.kernel_parameters import HIGHEST_THRESHOLD, SHARED
-from dse.calibrate import writing
-from dse.calibrate.fit import Fit, FitProblem, Parameter, differences
-from dse.calibrate.writing import Revision
 from dse.designs import catalog
 from dse.designs.leaves import replace
 from dse.errors import InputError
+from dse.lab.fits import writing
+from dse.lab.fits.fit import Fit, FitProblem, Parameter, differences
+from dse.lab.fits.writing import Revision
 from dse.measured import Case, read_cases
 from dse.measured.energy import METRICS, RelativeStudy, summarise
 from dse.measured.prediction import by_structure, evaluate_stack

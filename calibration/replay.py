@@ -15,13 +15,13 @@ from typing import NamedTuple
 import numpy as np
 
 from calibration.left_out import DenseFit, linear, place
-from dse.calibrate.step_priors import fitted_as
-from dse.calibrate.step_rows import StepRows, rows_of
 from dse.doors.study_training import TRAINING
+from dse.lab.decide.worth import Belief, Candidate, value
+from dse.lab.fits.step_priors import fitted_as
+from dse.lab.fits.step_rows import StepRows, rows_of
 from dse.measured import predict_cases, read_cases
 from dse.measured.comparison import compare_predictions
 from dse.measured.decisions.evidence import RUN
-from dse.measured.decisions.worth import Belief, Candidate, value
 from dse.measured.names import Lookup
 from dse.measured.uncertainty.distance import Known, levels
 from dse.measured.uncertainty.posterior import Choice, Posterior, posterior

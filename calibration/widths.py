@@ -18,8 +18,8 @@ from jax.scipy.special import ndtr
 
 from calibration.left_out import LeftOut
 from dse import types
-from dse.calibrate import residuals
 from dse.designs import catalog
+from dse.lab.fits import residuals
 from dse.measured.uncertainty.distance import HARDWARE, MODEL, SOFTWARE
 from dse.measured.uncertainty.parts import SHARE, quantile
 from dse.types.paths import leaves

@@ -22,7 +22,7 @@ _PUBLIC = {
     "open_results": "dse.sweep.results.files",
     "overview": "dse.sweep.results.files",
     "predict": "dse.measured.comparison",
-    "run": "dse.running",
+    "run": "dse.measured.decisions.running",
     "serve": "dse.doors.scalars",
     "serve_pools": "dse.doors.pools",
     "validate": "dse.measured.comparison",
@@ -39,7 +39,7 @@ _PUBLIC = {
 _MODULES = {
     "catalog": "dse.designs.catalog",
     "plot": "dse.views.plot",
-    **{name: f"dse.{name}" for name in ("cli", "errors", "measured", "model", "search", "spec", "sweep", "types")},
+    **{name: f"dse.{name}" for name in ("cli", "errors", "measured", "model", "optimizers", "spec", "sweep", "types")},
 }
 
 __all__ = ["__version__", *_PUBLIC, *_MODULES]

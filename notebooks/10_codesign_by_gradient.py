@@ -41,7 +41,7 @@ import pandas as pd
 
 import dse
 from dse.designs.leaves import leaf, leaf_path, replace, short_name
-from dse.search.codesign import problem as codesign
+from dse.optimizers.codesign import problem as codesign
 from dse.sweep import from_text
 from dse.views.plot.style import COLUMN, FRONT, INK, PAGE, PALE, new_figure, style
 

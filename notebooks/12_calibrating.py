@@ -35,8 +35,8 @@ import numpy as np
 import pandas as pd
 
 import dse
-from dse.calibrate import jobs
 from dse.designs import catalog
+from dse.lab.fits import jobs
 from dse.views.plot.style import COLUMN, FRONT, INK, PALE, new_figure, style
 from dse.views.plot.ticks import plain_ticks
 

@@ -13,74 +13,6 @@ from dse.io.files import computing
 
 ROOT = Path(__file__).parents[1]
 
-#: From the ground up. A module knows its own room and those below; rooms of one line do not know each other.
-LEVELS: list[tuple[str, ...]] = [
-    ("dse",),  # the package itself: public names, imported when they are asked for
-    (
-        "dse.io",
-        "dse.designs",
-        "dse.doors",
-        "dse.views",  # the rooms themselves, which import nothing
-        "dse.errors",
-        "dse.io.distribution",
-        "dse.io.environment",
-        "dse.doors.equations",
-        "dse.io.quantities",
-        "dse.views.headings",
-        "dse.views.document",
-    ),
-    ("dse.io.interruption", "dse.io.terminal"),
-    ("dse.io.files", "dse.doors.recording"),
-    ("dse.io.inputs", "dse.io.outputs", "dse.io.toml", "dse.io.cache", "dse.io.workers"),
-    ("dse.types", "dse.io.chrome_trace", "dse.io.databases", "dse.io.examples"),
-    ("dse.designs.catalog",),
-    ("dse.designs.references",),
-    ("dse.designs.records",),
-    ("dse.designs.checks",),
-    ("dse.designs.leaves",),
-    ("dse.designs.calibrated", "dse.designs.composing", "dse.designs.priced"),
-    ("dse.model",),  # small things that all rooms of the model share
-    ("dse.model.layout",),
-    ("dse.model.work",),
-    ("dse.model.machine",),
-    ("dse.model.parallel", "dse.model.money"),
-    ("dse.model.steps",),
-    ("dse.model.accounts",),
-    ("dse.model.serving",),
-    ("dse.doors.evaluation", "dse.doors.serving"),
-    ("dse.doors.pools",),
-    ("dse.doors.scalars",),
-    ("dse.doors.ranges",),
-    ("dse.doors.folding", "dse.doors.posttraining"),
-    ("dse.doors.study",),
-    ("dse.doors.study_training", "dse.doors.study_serving"),
-    ("dse.doors.studies",),
-    ("dse.views.trace", "dse.launch", "dse.simulate"),
-    ("dse.spec",),
-    ("dse.sweep.progress",),
-    ("dse.sweep.grid",),
-    ("dse.sweep.engine",),
-    ("dse.sweep.reduce",),
-    ("dse.sweep.store",),
-    ("dse.sweep.results",),
-    ("dse.sweep.job",),
-    ("dse.sweep.evaluation",),
-    ("dse.sweep.merging", "dse.sweep.shard"),
-    ("dse.sweep.worker",),
-    ("dse.sweep.cluster",),
-    ("dse.sweep.run",),
-    ("dse.sweep",),
-    ("dse.views.explanation", "dse.measured", "dse.views.difference"),
-    ("dse.search", "dse.calibrate", "dse.views.listing"),
-    ("dse.views.plot",),
-    ("dse.views.live",),
-    ("dse.views.report",),
-    ("dse.views.drawing",),
-    ("dse.running",),
-    ("dse.cli",),
-    ("dse.__main__",),
-]
-
 #: What stands behind a door is asked of the study, here by all that must work for any kind of it.
 _BEHIND_DOORS = (
     "dse.doors.evaluation", "dse.doors.serving", "dse.doors.study_training", "dse.doors.study_serving",
@@ -93,11 +25,15 @@ _BEHIND_DOORS = (
 #: Rooms that may not know these modules or names, whatever their level.
 FORBIDDEN = {
     **dict.fromkeys(
-        ("dse.spec", "dse.sweep", "dse.search", "dse.views.plot", "dse.views.report", "dse.views.difference"),
+        ("dse.spec", "dse.sweep", "dse.optimizers", "dse.views.plot", "dse.views.report", "dse.views.difference"),
         _BEHIND_DOORS,
     ),
     "dse.model": ("dse.designs.catalog", "dse.designs.composing", "dse.designs.leaves"),
 }
+
+
+#: Rooms in a row, each of which imports the next, at most: what a reader of the first may have to know.
+LONGEST_CHAIN = 9
 
 
 def name_of(file: Path) -> str:
@@ -105,67 +41,140 @@ def name_of(file: Path) -> str:
     return ".".join(parts[:-1] if parts[-1] == "__init__" else parts)
 
 
-FILES = {name_of(file): file for file in sorted((ROOT / "dse").rglob("*.py"))}
+FILES = {
+    name_of(file): file
+    for folder in ("dse", "calibration", "benchmarks", "docs/make")
+    for file in sorted((ROOT / folder).rglob("*.py"))
+}
+
+
+def room_of(module: str) -> str:
+    """``dse.sweep`` of ``dse.sweep.engine.chunks``, ``dse.lab.fits`` of ``dse.lab.fits.jobs``; "" of the package."""
+    return ".".join(module.split(".")[: 3 if within(module, "dse.lab") else 2 if within(module, "dse") else 1])
 
 
 @functools.cache
-def imported(module: str) -> frozenset[str]:
-    """Full names that a module imports, wherever in it: inside functions and for type checkers too."""
-    found = set()
-    for node in ast.walk(ast.parse(FILES[module].read_text(encoding="utf-8"))):
+def tree_of(module: str) -> ast.Module:
+    return ast.parse(FILES[module].read_text(encoding="utf-8"))
+
+
+def _for_type_checkers(tree: ast.AST) -> set[int]:
+    """Nodes of imports under ``if TYPE_CHECKING``."""
+    blocks = [n for n in ast.walk(tree) if isinstance(n, ast.If) and ast.unparse(n.test) == "TYPE_CHECKING"]
+    return {id(node) for block in blocks for statement in block.body for node in ast.walk(statement)}
+
+
+@functools.cache
+def imported(module: str, types: bool = True) -> frozenset[str]:
+    """Full names that a module imports, inside functions too; ``types``: those for type checkers alone as well."""
+    tree = tree_of(module)
+    skipped = set() if types else _for_type_checkers(tree)
+    names = set[str]()
+    for node in ast.walk(tree):
+        if id(node) in skipped:
+            continue
         if isinstance(node, ast.Import):
-            found |= {alias.name for alias in node.names}
+            names |= {alias.name for alias in node.names}
         elif isinstance(node, ast.ImportFrom):
             assert node.level == 0, f"{module}: relative import"
-            found |= {f"{node.module}.{alias.name}" for alias in node.names}
-    return frozenset(name for name in found if name.partition(".")[0] == "dse")
+            names |= {f"{node.module}.{alias.name}" for alias in node.names}
+    return frozenset(name for name in names if name.partition(".")[0] in ("dse", "calibration", "benchmarks", "docs"))
 
 
 @functools.cache
-def modules(module: str) -> frozenset[str]:
+def modules(module: str, types: bool = True) -> frozenset[str]:
     """Modules behind the imported names."""
-    return frozenset(name if name in FILES else name.rpartition(".")[0] for name in imported(module)) - {module}
+    names = {name if name in FILES else name.rpartition(".")[0] for name in imported(module, types)}
+    return frozenset(names - {module})
 
 
 def within(module: str, room: str) -> bool:
     return module == room or module.startswith(f"{room}.")
 
 
-def level_of(module: str) -> tuple[int, str]:
-    """(level, room) of a module: of the longest name that holds it."""
-    rooms = [(room, level) for level, listed in enumerate(LEVELS) for room in listed if room != "dse"]
-    fitting = [(len(room), level, room) for room, level in rooms if within(module, room)]
-    if not fitting:
-        assert module == "dse", f"{module} is in no room of LEVELS"
-        return 0, "dse"
-    return max(fitting)[1:]
-
-
-@pytest.mark.parametrize("module", [name for name in FILES if name != "dse"])
-def test_imports_point_down(module):
-    level, room = level_of(module)
-    for other in modules(module):
-        below, other_room = level_of(other)
-        assert below < level or room == other_room, f"{module} ({room}) imports {other} ({other_room})"
-
-
-def test_there_are_no_circles():
-    state: dict[str, int] = {}
-
-    def visit(module: str, path: tuple[str, ...]) -> None:
-        if state.get(module) == 1:
-            raise AssertionError(" → ".join((*path[path.index(module) :], module)))
-        if module in state:
-            return
-        state[module] = 1
-        for other in sorted(modules(module)):
-            if other != "dse":
-                visit(other, (*path, module))
-        state[module] = 2
-
+def rooms(types: bool = True) -> dict[str, set[str]]:
+    """Room → rooms that it imports; the package itself, which only names what others hold, is none."""
+    found: dict[str, set[str]] = {room_of(module): set() for module in FILES if module != "dse"}
     for module in FILES:
         if module != "dse":
-            visit(module, ())
+            found[room_of(module)] |= {room_of(other) for other in modules(module, types) if other != "dse"}
+    return {room: others - {room} for room, others in found.items()}
+
+
+def circle(graph: dict[str, set[str]]) -> list[str]:
+    """A circle of a graph; empty where there is none."""
+    state: dict[str, int] = {}
+
+    def visit(node: str, path: tuple[str, ...]) -> list[str]:
+        if state.get(node) == 1:
+            return [*path[path.index(node) :], node]
+        if node in state:
+            return []
+        state[node] = 1
+        for other in sorted(graph.get(node, ())):
+            if turns := visit(other, (*path, node)):
+                return turns
+        state[node] = 2
+        return []
+
+    return next((turns for node in sorted(graph) if (turns := visit(node, ()))), [])
+
+
+def longest(graph: dict[str, set[str]]) -> list[str]:
+    """The longest chain of a graph without circles."""
+
+    @functools.cache
+    def below(node: str) -> tuple[str, ...]:
+        return (node, *max((below(other) for other in sorted(graph.get(node, ()))), key=len, default=()))
+
+    return [*max(map(below, sorted(graph)), key=len)]
+
+
+def test_circles_and_chains_are_seen():
+    assert circle({"a": {"b"}, "b": {"c"}, "c": {"b"}}) == ["b", "c", "b"]
+    assert not circle({"a": {"b", "c"}, "b": {"c"}})
+    assert longest({"a": {"b", "c"}, "b": {"c"}}) == ["a", "b", "c"]
+
+
+def test_rooms_have_no_circles():
+    assert not (turns := circle(rooms())), " → ".join(turns)
+
+
+def test_chains_of_rooms_are_short():
+    """Of those that run: an import for type checkers alone does not count."""
+    chain = longest({room: others for room, others in rooms(types=False).items() if within(room, "dse")})
+    assert len(chain) <= LONGEST_CHAIN, " → ".join(chain)
+
+
+def test_the_core_does_not_know_the_lab():
+    knowing = [
+        f"{module} imports {other}"
+        for module in FILES
+        if within(module, "dse") and not within(module, "dse.lab")
+        for other in modules(module)
+        if within(other, "dse.lab")
+    ]
+    assert not knowing, ", ".join(knowing)
+
+
+def test_modules_have_no_circles():
+    assert not (turns := circle({m: set(modules(m)) - {"dse"} for m in FILES if m != "dse"})), " → ".join(turns)
+
+
+PACKAGES = [name for name, file in FILES.items() if file.name == "__init__.py" and name not in ("dse", "dse.lab")]
+
+
+@pytest.mark.parametrize("package", PACKAGES)
+def test_parts_of_a_package_have_no_circles(package):
+    """Its modules and its packages: whoever reads one of them may have to know those below, never itself again."""
+    depth = package.count(".") + 2
+    inside = [module for module in FILES if module.startswith(f"{package}.")]
+    graph: dict[str, set[str]] = {}
+    for module in inside:
+        part = ".".join(module.split(".")[:depth])
+        others = {".".join(other.split(".")[:depth]) for other in modules(module) if other in inside}
+        graph[part] = graph.get(part, set()) | (others - {part})
+    assert not (turns := circle(graph)), " → ".join(turns)
 
 
 @pytest.mark.parametrize(("room", "name"), [(r, n) for r, names in FORBIDDEN.items() for n in names])
@@ -187,18 +196,18 @@ def test_what_a_sweep_imports_counts_in_the_digest_of_its_code(door):
 
 
 def test_the_package_imports_nothing_that_the_wheel_leaves_out():
-    """``dse bench`` and ``dse calibrate`` find theirs by name, and refuse where there is no checkout."""
+    """Nor tests, which :func:`imported` does not look for."""
     left_out = {"benchmarks", "calibration", "docs", "tests"}
-    for module, file in FILES.items():
-        nodes = list(ast.walk(ast.parse(file.read_text(encoding="utf-8"))))
+    for module in filter(lambda name: within(name, "dse"), FILES):
+        nodes = list(ast.walk(tree_of(module)))
         names = [alias.name for n in nodes if isinstance(n, ast.Import) for alias in n.names]
         names += [str(n.module) for n in nodes if isinstance(n, ast.ImportFrom)]
         assert not left_out & {name.partition(".")[0] for name in names}, module
 
 
 def test_importing_changes_no_environment():
-    for module, file in FILES.items():
-        statements = ast.parse(file.read_text(encoding="utf-8")).body
+    for module in filter(lambda name: within(name, "dse"), FILES):
+        statements = tree_of(module).body
         outside = [s for s in statements if not isinstance(s, ast.FunctionDef | ast.ClassDef)]
         for node in itertools.chain.from_iterable(map(ast.walk, outside)):
             called = isinstance(node, ast.Call) and ast.unparse(node.func)

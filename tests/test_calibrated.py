@@ -12,12 +12,12 @@ from typer.testing import CliRunner
 import dse
 from calibration.engines import tells_of_engine
 from dse import types
-from dse.calibrate import ranges
-from dse.calibrate.jobs import JOBS
 from dse.cli import app
 from dse.designs import calibrated, catalog
 from dse.designs.catalog.schema import EXTENTS
 from dse.errors import InputError
+from dse.lab.fits import ranges
+from dse.lab.fits.jobs import JOBS
 from dse.measured import comparison, read_cases
 from dse.measured.columns import WRITTEN
 from dse.measured.comparison import outside

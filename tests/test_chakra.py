@@ -11,7 +11,7 @@ import pytest
 import dse
 from dse.cli import app
 from dse.errors import InputError
-from dse.views.trace import chakra
+from dse.lab.exchange import chakra
 from dse.views.trace.kernels import COMPUTE, device_step
 from dse.views.trace.step import step_of
 

@@ -20,8 +20,8 @@ from dse.designs.leaves import known_leaves, leaf_path
 from dse.doors.study_serving import SERVING
 from dse.doors.study_training import TRAINING
 from dse.io import toml
-from dse.search import plan as plan_search
-from dse.search.codesign import problem as codesign
+from dse.optimizers import plan as plan_search
+from dse.optimizers.codesign import problem as codesign
 from dse.spec import output, pools, search, space, sweep
 from dse.spec.axes import RANGE_KEYS, RULES
 from dse.spec.codesign import Budget, Codesign

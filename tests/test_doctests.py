@@ -36,11 +36,11 @@ def test_examples(name, monkeypatch):
 ROOMS = (
     "dse",
     "dse.sweep",
-    "dse.search",
-    "dse.launch",
+    "dse.optimizers",
+    "dse.tools",
     "dse.views.plot",
     "dse.measured",
-    "dse.calibrate",
+    "dse.lab.fits",
     "dse.views.report",
 )
 

@@ -10,11 +10,11 @@ from pathlib import Path
 
 import pytest
 
-from dse.calibrate import jobs, writing
 from dse.designs.catalog.load import parse
 from dse.errors import InputError
 from dse.io import inputs, outputs
 from dse.io.files import MARK, bears_mark, is_sealed, seal
+from dse.lab.fits import jobs, writing
 from dse.measured.table import read_table
 from dse.spec import sweep as sweep_spec
 from dse.sweep import open_results, perform
@@ -189,11 +189,11 @@ def test_no_door_replaces_a_strangers_file(command, small_sweep, small_results, 
         raise AssertionError("refused after the work was done")
 
     monkeypatch.setattr("dse.sweep.engine.engine.SweepEngine.__init__", worked)
-    monkeypatch.setattr(importlib.import_module("dse.search.run"), "_searched", worked)
+    monkeypatch.setattr(importlib.import_module("dse.optimizers.run"), "_searched", worked)
     monkeypatch.setattr("dse.measured.comparison.predict_cases", worked)
     monkeypatch.setattr("dse.views.plot.style.style", worked)
     monkeypatch.setattr("dse.views.report.table.build", worked)
-    monkeypatch.setattr("dse.calibrate.jobs.job_for", worked)
+    monkeypatch.setattr("dse.lab.fits.jobs.job_for", worked)
     search = strange.parent / "search.toml"
     search.write_text(small_sweep.read_text() + '[search]\nmethod = "random"\nevaluations = 1\n')
     before[search] = search.read_bytes()

@@ -11,13 +11,13 @@ import pytest
 from typer.testing import CliRunner
 
 from dse.cli import app
+from dse.cli.listing import KINDS, listing
 from dse.designs.leaves import known_leaves, leaf_path
 from dse.doors.studies import STUDIES
 from dse.doors.study_serving import SERVING
 from dse.doors.study_training import TRAINING
 from dse.errors import InputError
 from dse.measured.kernels.kernel import METRICS
-from dse.views.listing import KINDS, listing
 
 
 def test_every_leaf_is_listed_by_a_name_that_means_it():

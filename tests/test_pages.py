@@ -230,7 +230,7 @@ def test_commands_parse_and_name_what_exists(words):
 def read(name: str, file: str) -> None:
     """A specification read with all its names; one of a sweep is planned too, and none evaluated."""
     import dse
-    from dse.search import plan
+    from dse.optimizers import plan
     from dse.spec import codesign, pools, search
     from dse.spec.sweep import text_of
 

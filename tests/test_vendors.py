@@ -11,7 +11,7 @@ import pytest
 from typer.testing import CliRunner
 
 import dse
-from dse import search
+from dse import optimizers as search
 from dse.cli import app
 from dse.designs import catalog
 from dse.errors import InputError

@@ -8,8 +8,8 @@ from pathlib import Path
 from typing import NamedTuple
 
 from benchmarks.diagnosis.faults import FAULTS, Draw, draw
-from dse.measured.diagnosis.causes import Cause, explain
-from dse.measured.diagnosis.traces import read_trace
+from dse.lab.evidence.causes import Cause, explain
+from dse.lab.evidence.traces import read_trace
 
 #: Relative error of the seconds up to which they are right.
 CLOSE = 0.15

@@ -20,12 +20,12 @@ import numpy as np
 
 from dse.designs.leaves import leaf, short_name
 from dse.designs.records import CHIP
-from dse.search.codesign import descent as codesign
-from dse.search.codesign import problem as codesign_problem
-from dse.search.codesign import run as codesign_run
-from dse.search.codesign.descent import DescentProblem, Trace
-from dse.search.codesign.hardware import Hardware
-from dse.search.codesign.inner import GRADIENT_COST
+from dse.optimizers.codesign import descent as codesign
+from dse.optimizers.codesign import problem as codesign_problem
+from dse.optimizers.codesign import run as codesign_run
+from dse.optimizers.codesign.descent import DescentProblem, Trace
+from dse.optimizers.codesign.hardware import Hardware
+from dse.optimizers.codesign.inner import GRADIENT_COST
 
 SPECIFICATION = Path("sweeps/codesign_gpu.toml")
 

@@ -9,12 +9,12 @@ import numpy as np
 from jax import Array
 
 from benchmarks.search import suite
-from dse.search import problem
-from dse.search import space as spaces
-from dse.search.evaluation import Values
-from dse.search.judging import logarithm, scalar
-from dse.search.slopes import predicted_change
-from dse.search.space import Point, Space
+from dse.optimizers import problem
+from dse.optimizers import space as spaces
+from dse.optimizers.evaluation import Values
+from dse.optimizers.judging import logarithm, scalar
+from dse.optimizers.slopes import predicted_change
+from dse.optimizers.space import Point, Space
 
 #: Random designs whose neighbours are looked at, and steps whose change counts: in logarithms of the objective.
 _DESIGNS, _COUNTS = 4_096, 1e-3

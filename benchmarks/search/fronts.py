@@ -9,7 +9,7 @@ import numpy as np
 from benchmarks.search import suite
 from benchmarks.search.exact import Optimum
 from dse import sweep
-from dse.search import pareto
+from dse.optimizers import pareto
 
 #: pymoo is given the feasible designs in groups of this many, then the fronts of the groups together.
 _GROUP = 2_000

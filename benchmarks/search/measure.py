@@ -15,14 +15,14 @@ import numpy as np
 from benchmarks.search import suite
 from benchmarks.search.exact import Optimum
 from dse.errors import InputError
-from dse.search import pareto, problem
-from dse.search import space as spaces
-from dse.search.driver import Chunk, Driver, HostDriver, driver, release
-from dse.search.judging import weights_of
-from dse.search.methods import METHODS
-from dse.search.polish import polish
-from dse.search.problem import Problem
-from dse.search.space import Point
+from dse.optimizers import pareto, problem
+from dse.optimizers import space as spaces
+from dse.optimizers.driver import Chunk, Driver, HostDriver, driver, release
+from dse.optimizers.judging import weights_of
+from dse.optimizers.methods import METHODS
+from dse.optimizers.polish import polish
+from dse.optimizers.problem import Problem
+from dse.optimizers.space import Point
 
 #: Evaluations of a seed at which every page has figures; those of the space's shares come on top.
 COUNTS = (100, 1_000, 5_000, 10_000, 20_000, 100_000)

@@ -11,10 +11,10 @@ import numpy as np
 from benchmarks.search import suite
 from benchmarks.search.measure import Clock, Effort, methods_for_one
 from dse.errors import InputError
-from dse.search import problem
-from dse.search.driver import Driver, HostDriver, driver, release
-from dse.search.judging import weights_of
-from dse.search.polish import polish
+from dse.optimizers import problem
+from dse.optimizers.driver import Driver, HostDriver, driver, release
+from dse.optimizers.judging import weights_of
+from dse.optimizers.polish import polish
 
 SPECIFICATION = Path("sweeps/search_gpt3_chip_energy.toml")
 

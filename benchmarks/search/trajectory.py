@@ -16,10 +16,10 @@ from typing import Any
 import numpy as np
 
 from dse.designs.leaves import short_name
-from dse.search.codesign import descent, whole
-from dse.search.codesign import problem as codesign
-from dse.search.codesign.descent import DescentProblem, Points
-from dse.search.codesign.report import report
+from dse.optimizers.codesign import descent, whole
+from dse.optimizers.codesign import problem as codesign
+from dse.optimizers.codesign.descent import DescentProblem, Points
+from dse.optimizers.codesign.report import report
 
 SPECIFICATION = Path("sweeps/codesign_cost.toml")
 

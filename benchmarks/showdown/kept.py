@@ -10,13 +10,10 @@ import json
 import math
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
-if TYPE_CHECKING:
-    from benchmarks.showdown.rows import Row, Rows
+from benchmarks.showdown.rows import PUBLISHED, Row, Rows
 
-#: Tables whose measured figures the project carries.
-PUBLISHED = Path("tests/published")
 PREDICTIONS, TOOLS = Path(__file__).with_name("predictions.csv"), Path(__file__).with_name("tools.json")
 _FIELDS = ("row", "kind", "source", "metric", "measured", "left out", "dse")
 

@@ -18,7 +18,7 @@ from calibration.left_out import LeftOut
 from calibration.widths import Figures, Shared, Widths
 from docs.make.command import command, page_parser
 from docs.make.markdown import document, filed, percent, publish, table
-from dse.calibrate import writing
+from dse.lab.fits import writing
 from dse.measured import read_table
 from dse.measured.kinds import kind_of
 from dse.measured.uncertainty import distance

@@ -6,7 +6,7 @@ import argparse
 from pathlib import Path
 
 from calibration import engines
-from dse.calibrate import ranges
+from dse.lab.fits import ranges
 from dse.measured import read_table, serving
 from dse.measured.kinds import kind_of
 

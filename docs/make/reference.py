@@ -10,12 +10,12 @@ from typing import Any
 from docs.make import catalog_keys
 from docs.make.command import page_parser
 from docs.make.markdown import document, tight_table
+from dse.cli.listing import listing
 from dse.designs.leaves import known_leaves
 from dse.doors.studies import STUDIES
 from dse.errors import THEIRS
 from dse.spec.space import NAMED
 from dse.types import choice_name
-from dse.views.listing import listing
 
 _INTRODUCTION = """\
 # Reference: all names

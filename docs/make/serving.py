@@ -16,9 +16,9 @@ from calibration import engine_residuals, engines
 from docs.make import refused, roofline, serving_pairs, serving_power
 from docs.make.command import command, page_parser, with_fit
 from docs.make.markdown import document, filed, percent, publish, table
-from dse.calibrate import jobs
 from dse.doors.study_serving import SERVING
 from dse.io import quantities
+from dse.lab.fits import jobs
 from dse.measured import comparison
 from dse.measured.comparison import Comparison
 from dse.measured.names import Lookup

@@ -13,8 +13,8 @@ import dse
 from docs.make.command import page_parser
 from docs.make.markdown import document, filed, percent, publish, table
 from dse.designs.records import with_serving_defaults
-from dse.simulate.run import simulate
-from dse.simulate.statistics import statistics
+from dse.lab.simulator.run import simulate
+from dse.lab.simulator.statistics import statistics
 from dse.types import Design
 
 #: Name → a design without its load.
@@ -104,7 +104,7 @@ engine is exponential, and answers without `answer_spread` vary by 5 %: equal on
 `prefix_tokens`, `session_id`; its means stand in the heading, and options that state arrivals are refused.
 
 **How.** The model is called once, for a table of step times over decoding sequences, their context, prompt tokens and
-what these attend to. The scheduler (`dse/simulate/scheduler.py::Scheduler`) is that of vLLM (V1) and SGLang: first
+what these attend to. The scheduler (`dse/lab/simulator/scheduler.py::Scheduler`) is that of vLLM (V1) and SGLang: first
 come, first served; a step has `chunk` tokens, one per decoding sequence and the rest for prompts, in chunks (`mixed`,
 or prompts first); admission by `most_sequences` and cache blocks of 16 tokens, with the share `reserved_answer`; where
 answers outgrow the cache the last admitted request is preempted and computed again; prefixes and contexts stay until

@@ -9,8 +9,8 @@ from docs.make.command import command, page_parser
 from docs.make.markdown import document, filed, percent, publish, table
 from dse import types
 from dse.designs import catalog
+from dse.fleet.pools import match
 from dse.model.work.parameters import main_model, parameter_count
-from dse.sweep.pools import match
 from dse.types import Workload
 
 _WORDS = ("system", "what", "published", "peer", "phase", "model", "layers", "verified")

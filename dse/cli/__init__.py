@@ -1,4 +1,6 @@
-"""The command line: parses, calls, prints. Each command is a file of its own.
+"""The command line: parses, calls, prints.
+
+Each command is a file of its own; those of the lab, and of others, join by entry points (:mod:`dse.cli.panels`).
 
 Exit status: 0 done, 1 nothing feasible, 2 bad input, 3 a part could not be computed, 130 interrupted, 143 terminated,
 141 where the reader of the output has closed it.
@@ -6,7 +8,6 @@ Exit status: 0 done, 1 nothing feasible, 2 bad input, 3 a part could not be comp
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import Annotated
 
 import typer
@@ -17,24 +18,21 @@ from dse.cli import (
     calibration,
     catalog,
     decide,
-    diagnose,
     diff,
     evaluate,
     examples,
     launch,
-    measure,
     merge,
     names,
     page,
+    panels,
     plan,
     plot,
     pools,
-    posttrain,
     programs,
     report,
     run,
     search,
-    simulate,
     trace,
 )
 from dse.cli.usage import Command, Commands
@@ -67,17 +65,14 @@ def _options(
     fuse_outputs()
 
 
-#: Panel of the help → its commands by name: functions, and groups of further commands.
-PANELS: dict[str, dict[str, Callable[..., None] | typer.Typer]] = {
+#: Panel of the help → name → command.
+PANELS = panels.with_plugins({
     "Ask": {
         "evaluate": evaluate.evaluate, "run": run.run, "search": search.search, "decide": decide.decide,
-        "predict": calibration.predict, "posttrain": posttrain.posttrain,
+        "predict": calibration.predict,
     },
-    "Serve": {"plan": plan.plan, "pools": pools.pools, "simulate": simulate.simulate},
-    "Compare with reality": {
-        "validate": calibration.validate, "calibrate": calibration.calibrate, "diagnose": diagnose.diagnose,
-        "measure": measure.measure,
-    },
+    "Serve": {"plan": plan.plan, "pools": pools.pools},
+    "Compare with reality": {"validate": calibration.validate},
     "Show": {
         "plot": plot.plot, "report": report.report, "page": page.page, "diff": diff.diff, "trace": trace.trace,
         "launch": launch.launch,
@@ -86,7 +81,7 @@ PANELS: dict[str, dict[str, Callable[..., None] | typer.Typer]] = {
         "list": names.names, "catalog": catalog.app, "examples": examples.app, "merge": merge.merge,
         "serve-api": programs.serve_api, "mcp": programs.mcp, "bench": bench.bench,
     },
-}  # fmt: skip
+})  # fmt: skip
 
 for _panel, _commands in PANELS.items():
     for _name, _command in _commands.items():

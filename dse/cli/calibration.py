@@ -1,20 +1,15 @@
-"""``dse predict``, ``dse validate`` and ``dse calibrate``: predictions against measurements, and fits."""
+"""``dse predict`` and ``dse validate``: predictions, and predictions against measurements."""
 
 from __future__ import annotations
 
-import math
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import Annotated, Any
 
 import typer
 
 from dse.cli import profiles, show
 from dse.cli.options import Force, Json
 from dse.cli.status import NOTHING_FEASIBLE, report_errors
-from dse.errors import InputError
-
-if TYPE_CHECKING:
-    from dse.calibrate.adding import Update
 
 
 def _show_columns(wanted: bool) -> None:
@@ -197,172 +192,3 @@ def _print(report: dict[str, Any]) -> None:
 
 def _figures(row: dict[str, Any]) -> list[str]:
     return [str(row["n"]), str(row["predicted"]), *(show.percent(row[name]) for name in _ERRORS.values())]
-
-
-@report_errors
-def calibrate(
-    cases: Measured,
-    output: Annotated[
-        Path, typer.Option("--output", "-o", help="TOML file to write; of a stack of your own, the catalogue's folder.")
-    ],
-    folds: Annotated[int, typer.Option(min=0, max=20, help="Cross-validate over this many groups of shapes.")] = 0,
-    catalog: Annotated[
-        Path | None,
-        typer.Option(metavar="FOLDER", help="Also replace the fitted values in this catalogue [default: none]."),
-    ] = None,
-    add: Annotated[
-        bool,
-        typer.Option("--add", help="Update the values by these rows, without a fit, into a catalogue of your own."),
-    ] = False,
-    stack: Annotated[
-        str | None,
-        typer.Option(
-            "--stack",
-            metavar="NAME",
-            help="Fit a stack of your own: at most eight numbers [default: my-stack, where -o is a folder].",
-        ),
-    ] = None,
-    profile: profiles.Profile = False,
-    workload: profiles.Workload = None,
-    system: profiles.System = None,
-    n_devices: profiles.Devices = None,
-    software: profiles.Stack = None,
-    settings: profiles.Settings = None,
-    rows: profiles.RowsFile = None,
-    force: Force = False,
-) -> None:
-    """Fit parameters to measurements.
-
-    Parameters of software stacks are fitted to training steps. In a source checkout, parameters of chips and networks
-    are fitted to kernels or power limits, and those of engines to tables of serving. With --profile the files are those
-    of tools.
-
-    Where -o is a folder, a stack of your own is fitted to a few runs: at most eight numbers, from those of the stack
-    that the rows name. It is written to FOLDER/software/NAME.toml, and is a stack as any other with DSE_CATALOG=FOLDER.
-
-    With --add a few rows of one's own machine, as dse measure asks for them, move and narrow the values of stacks,
-    chips and links in seconds; each row once. Changed entries are written to a catalogue of your own, which DSE_CATALOG
-    then names.
-    """
-    from dse.calibrate import jobs
-
-    stated = profiles.StatedCells(workload, system, n_devices, software, settings)
-    is_own = not add and (stack is not None or output.is_dir() or not output.suffix)
-    if stack is not None and (add or output.suffix == ".toml"):
-        raise InputError(
-            "--stack",
-            "--add" if add else f"-o {output}",
-            "the folder of a catalogue, without --add",
-            f"write -o my_catalog --stack {stack}",
-        )
-    with profiles.tables(cases, profile, stated, rows, None if is_own else output, force) as tables:
-        if add:
-            _add(tables, output, catalog, force)
-            return
-        if is_own:
-            _own(tables, output, stack or "my-stack", catalog, force)
-            return
-        _, summary, written = jobs.run(tables, folds, output, catalog, force=force)
-    lines = [[show.percent(cell) if isinstance(cell, float) else str(cell) for cell in row] for row in summary.rows]
-    show.print_table(show.console(), summary.header, lines, left=summary.header[:1])
-    if summary.note:
-        print(summary.note)
-    print(f"written: {', '.join(map(str, written))}")
-
-
-def _own(cases: list[Path], folder: Path, name: str, catalog: Path | None, force: bool) -> None:
-    """Fit a stack of one's own, and print its numbers."""
-    from dse.calibrate import own
-
-    if catalog is not None:
-        raise InputError(
-            "calibrate --catalog",
-            f"{catalog}, with a stack of your own",
-            "one folder",
-            "leave --catalog out: -o names the folder",
-        )
-    found = own.fit(cases, name, folder, force)
-    out = show.console()
-    columns = ["parameter", "value before", "value after", "spread before", "spread after"]
-    show.print_table(out, columns, [_moved(*one[:5]) for one in found.values], left=columns[:1])
-    left_out = "" if found.unseen is None else f", {show.percent(found.unseen)} of runs left out of the fit"
-    print(
-        f"{show.counted(found.runs, 'run')}, from {found.base}: mean error {show.percent(found.before)} before, "
-        f"{show.percent(found.error)} after{left_out}"
-    )
-    print(found.note)
-    print(f"a configuration without a run is off by {show.percent(found.residual)} more (one standard deviation)")
-    print(f"written: {found.path}")
-    print(f"used with DSE_CATALOG={folder} and --software {name}")
-    if found.runs > 1 and max(found.error, found.residual) > _EXPLAINED:  # one run alone cannot tell what it is
-        show.note(
-            f"the fit does not explain these runs (mean error {show.percent(found.error)}): check their columns, "
-            "units and mapping, or ask dse diagnose for causes, before you decide with this stack"
-        )
-
-
-def _moved(path: str, *numbers: float) -> list[str]:
-    """A line of a table: parameter, values and spreads before and after."""
-    from dse.designs.leaves import known_leaves
-
-    before, after, *spreads = numbers
-    units = known_leaves()[path]["units"] if path in known_leaves() else "1"
-    return [_name(path), show.setting(before, units), show.setting(after, units), *map(show.percent, spreads)]
-
-
-def _name(path: str) -> str:
-    """The short name of a leaf, or of a number that is none."""
-    from dse.designs.leaves import known_leaves, short_name
-
-    return short_name(path) if path in known_leaves() else path.rpartition(".")[2]
-
-
-def _add(cases: list[Path], output: Path, catalog: Path | None, force: bool) -> None:
-    """Update the catalogue by rows, and print what changed."""
-    from dse.calibrate import adding
-
-    if catalog is None:
-        raise InputError("calibrate --add", "no --catalog", "a folder of your own", "add --catalog my_catalog")
-    found = adding.add(cases, catalog, output, force)
-    out = show.console()
-    rows = [
-        [f"{one.kind} {one.slug}", *_moved(one.path, one.before, one.after, one.spread_before, one.spread_after)]
-        for one in found.updates
-    ]
-    columns = ["of", "parameter", "value before", "value after", "spread before", "spread after"]
-    if rows:
-        show.print_table(out, columns, rows, left=columns[:2])
-    print(
-        f"{show.counted(found.rows, 'figure')}: error {show.percent(found.before)} before, "
-        f"{show.percent(found.residual)} after (root mean square)"
-    )
-    print(f"written: {', '.join(map(str, found.files))}")
-    if rows:
-        print(f"used with DSE_CATALOG={catalog}")
-    else:
-        print(f"no value of the catalogue moves or narrows by these rows: nothing is written to {catalog}")
-    if far := ", ".join(_name(one.path) for one in found.updates if _is_far(one)):
-        show.note(f"{far}: moved by more than {_FAR:g} times the spread before: check the rows")
-    if found.are_runs and found.residual > max(0.5 * found.before, _AS_RUNS):
-        show.note(
-            f"most of the error stays with these runs: dse calibrate ROWS -o {catalog} fits a stack of your own, "
-            "whose level takes what they have in common"
-        )
-
-
-#: Mean error of a fit, and deviation of a configuration without a run, beyond which something else than its numbers is
-#: off: of published sets the error stays below half of it. A few rows in other units hardly move the mean.
-_EXPLAINED = 0.3
-
-#: Root mean square error of rows below which nothing is left to explain: runs that are repeated differ by it.
-_AS_RUNS = 0.05
-
-#: Spreads by which a value may move before the rows are doubted.
-_FAR = 4.0
-
-
-def _is_far(one: Update) -> bool:
-    """Whether a value moved further than its spread makes likely."""
-    if one.before <= 0.0 or one.after <= 0.0:
-        return False
-    return abs(math.log(one.after / one.before)) > _FAR * max(one.spread_before, 0.02)

@@ -11,12 +11,12 @@ from rich.text import Text
 from dse.cli import show
 
 if TYPE_CHECKING:
-    from dse.search.codesign.report import Report
+    from dse.optimizers.codesign.report import Report
 
 
 def codesign(specification: Path, as_json: bool, **options: Any) -> int:
     """Solve a specification with a section ``[codesign]`` and print the result; see :class:`CodesignOptions`."""
-    from dse.search.codesign import run as codesign_run
+    from dse.optimizers.codesign import run as codesign_run
 
     _, report = codesign_run.perform(specification, codesign_run.CodesignOptions(**options))
     if as_json:

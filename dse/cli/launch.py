@@ -15,7 +15,7 @@ from dse.cli.options import AnyOption, Devices, Json, Settings, Stack, System, W
 from dse.cli.status import NOTHING_FEASIBLE, report_errors
 
 if TYPE_CHECKING:
-    from dse.launch import Stated
+    from dse.tools import Stated
     from dse.types import Design, Requests
 
 
@@ -62,7 +62,7 @@ def launch(
     is given, first prints the values that it states, as --set takes them. For a design that cannot run it prints the
     reasons; the exit status is 1 if they are about something that the line says.
     """
-    from dse import launch as launching
+    from dse import tools as launching
     from dse.designs.leaves import leaf_path, short_name
     from dse.doors.studies import STUDIES
     from dse.views.explanation import obstacles

@@ -33,7 +33,7 @@ def merge(
         raise InputError("OUTPUT.nc", str(output), allowed, fix)
     began = time.perf_counter()
     from dse import sweep as sweeps
-    from dse.running import judge
+    from dse.measured.decisions.running import judge
 
     imported = time.perf_counter() - began
     if figure:

@@ -43,8 +43,8 @@ def names(
     Without a kind it prints the number of names of each. Leaves of a design, metrics, axes of sweeps, names of
     constraints and objectives, columns of tables. Exit status 1 when nothing matches.
     """
+    from dse.cli.listing import listing
     from dse.doors.studies import STUDIES
-    from dse.views.listing import listing
 
     studies = [STUDIES["serving"]] if serving else list(STUDIES.values())
     if kind is None:
@@ -66,8 +66,8 @@ def names(
 
 def _instead(kind: str, pattern: str, studies: Sequence[Study]) -> str:
     """Suggestion for a pattern without a match: a name of other tools, a misspelt name, a name of another kind."""
+    from dse.cli.listing import listing
     from dse.errors import ELSEWHERE, nearest, plain
-    from dse.views.listing import listing
 
     def known(kind: str) -> list[str]:
         return [name for row in listing(kind, studies=studies).rows for name in row[0].split(", ")]
@@ -95,7 +95,7 @@ def other_names(word: str) -> str:
 
 def _overview(studies: Sequence[Study], as_json: bool) -> int:
     """Print the number of names of each kind, their use, and the commands that list them."""
-    from dse.views.listing import listing
+    from dse.cli.listing import listing
 
     found = {kind: listing(kind, studies=studies) for kind in NameKind}
     if as_json:

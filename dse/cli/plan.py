@@ -16,10 +16,10 @@ from dse.errors import InputError
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
-    from dse.measured.decisions.limits import Sure
-    from dse.sweep.planning.demand import Demand, Fleet, Workers
-    from dse.sweep.planning.runs import Cluster, RunPlan
-    from dse.sweep.planning.service import Plan
+    from dse.cli.limits import Sure
+    from dse.fleet.demand import Demand, Fleet, Workers
+    from dse.fleet.runs import Cluster, RunPlan
+    from dse.fleet.service import Plan
 
 #: Maximum numbers of devices by default.
 _SERVING_DEVICES, _TRAINING_DEVICES = 64, 16384
@@ -113,10 +113,10 @@ def _plan_service(
     max_devices: int,
     as_json: bool,
 ) -> int:
+    from dse.cli.limits import cheapest_fleets, sure_of_fleet
     from dse.designs import catalog
-    from dse.measured.decisions.limits import cheapest_fleets, sure_of_fleet
-    from dse.sweep.planning.demand import Demand
-    from dse.sweep.planning.service import provision
+    from dse.fleet.demand import Demand
+    from dse.fleet.service import provision
 
     (first, of_first), (each, of_token) = (
         _limit(text, option) for text, option in zip(limits, ("--ttft", "--tpot"), strict=True)
@@ -135,7 +135,7 @@ def _plan_service(
 def _limit(text: str | None, option: str) -> tuple[float, str]:
     """Seconds and statistic of a limit: ``1s``, ``p95=1s``; infinite for none."""
     from dse.designs import catalog
-    from dse.sweep.planning.demand import STATISTICS
+    from dse.fleet.demand import STATISTICS
 
     if text is None:
         return math.inf, STATISTICS[0]
@@ -232,8 +232,8 @@ def _launch(workers: Workers, fleet: Fleet, demand: Demand) -> str:
 
     With the load of one of them, so that ``dse evaluate --serving`` of its settings has the times of the plan.
     """
-    from dse.launch.runs import stack_tool
-    from dse.sweep.planning.demand import worker_settings
+    from dse.fleet.demand import worker_settings
+    from dse.tools.runs import stack_tool
 
     tool, settings = stack_tool(fleet.software, "serving"), worker_settings(workers, demand)
     if workers.role:
@@ -320,7 +320,7 @@ def _plan_training(
     as_json: bool,
 ) -> int:
     from dse.designs import catalog
-    from dse.sweep.planning.runs import RunDemand, plan_run
+    from dse.fleet.runs import RunDemand, plan_run
 
     time, budget, tokens = limits
     seconds = math.inf if time is None else _seconds(time)
@@ -377,7 +377,7 @@ def _tokens(count: float) -> str:
 
 def _sure_cluster(one: Cluster, found: RunPlan) -> dict[str, Sure]:
     """How sure the time and the cost of a run are."""
-    from dse.measured.decisions.limits import sure_of
+    from dse.cli.limits import sure_of
 
     demand = found.demand
     values = {"run_time_with_failures": one.seconds, "cost_per_run": one.cost}

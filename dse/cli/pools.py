@@ -17,8 +17,8 @@ from dse.errors import InputError
 from dse.io.outputs import replacing
 
 if TYPE_CHECKING:
-    from dse.sweep.pools import MatchedPools
-    from dse.sweep.workers import Candidate, Fleet, Match
+    from dse.fleet.pools import MatchedPools
+    from dse.fleet.workers import Candidate, Fleet, Match
 
 
 @report_errors
@@ -57,8 +57,8 @@ def pools(
     Sweeps each pool on its own, and prints the best pair of every two accelerators, and engines that do both. With
     n_devices under [pools] also finds whole workers: fronts of pools and of engines that do both over latency and rate.
     """
+    from dse.fleet.pools import match
     from dse.io.outputs import checked
-    from dse.sweep.pools import match
 
     if output and output.suffix.lower() != ".csv":
         raise InputError(f"output {output}", repr(output.suffix), ".csv", f"name {output.with_suffix('.csv')}")
@@ -144,7 +144,7 @@ def _write(found: MatchedPools, path: Path, force: bool) -> None:
 
 def _picked(found: MatchedPools, pick: int | None, tool: str) -> Fleet:
     """The workers of a number in the list, or with the most requests/s; InputError unless the tool launches them."""
-    from dse.launch.runs import engine_degrees, engine_fault
+    from dse.tools.runs import engine_degrees, engine_fault
 
     assert found.designs is not None, "fleets have designs"
     if pick and pick > len(found.fleets):
@@ -213,8 +213,8 @@ def _print_lines(found: MatchedPools, tool: str, fleet: Fleet) -> None:
     """Launch lines of every role, of the router and of the benchmark."""
     from dse.designs.leaves import replace
     from dse.doors.studies import STUDIES
-    from dse.launch import launch
-    from dse.launch.fleets import benchmarks, router
+    from dse.tools import launch
+    from dse.tools.fleets import benchmarks, router
 
     assert found.designs is not None, "fleets have designs"
     designs = found.designs(fleet)
@@ -294,7 +294,7 @@ _WORDS = {"TTFT": "time_to_first_token", "TPOT": "time_per_output_token", "reque
 
 def _factors(found: MatchedPools) -> dict[str, dict[str, float]]:
     """Accelerator of a pool → word → factor of the 80 % interval to either side."""
-    from dse.measured.decisions.limits import sure_of
+    from dse.cli.limits import sure_of
 
     parts = {part.accelerator: part for one in (*found.together, *found.pools) for part in one.parts}
     known: dict[str, dict[str, float]] = {}

@@ -14,8 +14,8 @@ from dse.errors import InputError
 if TYPE_CHECKING:
     from rich.console import Console
 
-    from dse.search import Problem
-    from dse.search.prove import Proof
+    from dse.optimizers import Problem
+    from dse.optimizers.proofs import Proof
 
 #: Exit status of a certificate that does not hold.
 _INVALID = 1
@@ -71,9 +71,9 @@ def _counts(proof: Proof) -> str:
 
 def print_check(problem: Problem, file: Path, as_json: bool) -> int:
     """Check a certificate and say whether it holds, or where it does not; returns the exit status."""
-    from dse.search.prove.check import check
+    from dse.optimizers.proofs import prover
 
-    found = check(problem, file)
+    found = prover().check(problem, file)
     if as_json:
         show.document(found._asdict())
         return 0 if found.is_valid else _INVALID

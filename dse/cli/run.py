@@ -71,7 +71,7 @@ def run(
         process = stack.enter_context(drawing_process(figure))
         began = time.perf_counter()
         from dse import sweep as sweeps
-        from dse.running import judge
+        from dse.measured.decisions.running import judge
 
         imported = time.perf_counter() - began
         out = show.console(stderr=as_json)

@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from rich.console import Console
 
     from dse.doors.study import Study
-    from dse.search import Outcome, Problem
+    from dse.optimizers import Outcome, Problem
 
 #: Number of designs below which enumeration is better.
 ENUMERABLE = 1e9
@@ -103,8 +103,8 @@ def search(
         )
     if whole_stacks:
         raise InputError("--whole-stacks", "a search", "a co-design", "leave it out, or add a section [codesign]")
-    from dse import search as searches
-    from dse.search.progress import progress_bar
+    from dse import optimizers as searches
+    from dse.optimizers.progress import progress_bar
 
     out = show.console(stderr=as_json)
     problem = searches.plan(specification, any_option=any_option)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from enum import StrEnum
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
 
 import typer
 
@@ -12,18 +12,34 @@ from dse.cli import show
 from dse.cli.evaluate import design_line, design_of, leaf_values
 from dse.cli.options import AnyOption, Devices, Force, Settings, Stack, System, Workload
 from dse.cli.status import report_errors
+from dse.io import plugins
 
 if TYPE_CHECKING:
     from dse.types import Design
     from dse.views.trace.step import Step
 
 
-class TraceFormat(StrEnum):
-    """What a trace is for: viewers, readers of profiles of PyTorch, or network simulators."""
+#: Format of ``--format`` for viewers; others are written by entry points.
+CHROME = "chrome"
 
-    chrome = "chrome"
-    kineto = "kineto"
-    chakra = "chakra"
+#: What a trace is for: viewers, or what those who registered its writer say.
+TraceFormat = StrEnum("TraceFormat", [CHROME, *plugins.plugins(plugins.EXCHANGE)])  # type: ignore[misc]
+
+
+_CHROME = TraceFormat(CHROME)
+
+
+class TraceRequest(NamedTuple):
+    """What a writer of ``dse.exchange`` gets: it writes ``output`` and returns what it wrote, in words."""
+
+    step: Step
+    design: Design
+    system: str  #: as the user named it
+    rank: int
+    description: str  #: the design in one line
+    about: dict[str, Any]  #: attributes of the file: the design, its leaves and its times
+    output: Path
+    force: bool
 
 
 @report_errors
@@ -40,7 +56,7 @@ def trace(
     written_as: Annotated[
         TraceFormat,
         typer.Option("--format", help="chrome: the stages; kineto: kernels of one rank; chakra: nodes of all ranks."),
-    ] = TraceFormat.chrome,
+    ] = _CHROME,
     rank: Annotated[int, typer.Option(min=0, help="Rank, of kineto.")] = 0,
     force: Force = False,
 ) -> None:
@@ -54,7 +70,7 @@ def trace(
     """
     from dse.doors.study_training import TRAINING
     from dse.io.outputs import checked
-    from dse.views.trace import chakra, memory, perfetto
+    from dse.views.trace import memory, perfetto
     from dse.views.trace.step import step_of
 
     checked(output, force)
@@ -65,16 +81,13 @@ def trace(
     step, described = step_of(asked.design), design_line(workload, system, asked.stack, asked.design, TRAINING)
     times = {"step_time": step.total, "model_step_time": step.model_time}
     about = {"design": described.strip(), **times, "leaves": leaf_values(asked.design)}
-    match written_as:
-        case TraceFormat.kineto:
-            written = _write_kineto(step, asked.design, rank, system, about, output, force)
-        case TraceFormat.chakra:
-            ranks, nodes = chakra.write(step, asked.design, described.strip(), output, force)
-            written = f"{nodes:,} nodes of {ranks:,} ranks"
-        case _:
-            perfetto.write(step, about, output, force, memory.uses(step, asked.design))
-            passes = sum(len(event.slot) for event in step.timeline.events)
-            written = f"{passes:,} passes on {show.counted(len(step.plan.orders), 'stage')}"
+    if written_as == CHROME:
+        perfetto.write(step, about, output, force, memory.uses(step, asked.design))
+        passes = sum(len(event.slot) for event in step.timeline.events)
+        written = f"{passes:,} passes on {show.counted(len(step.plan.orders), 'stage')}"
+    else:
+        write = plugins.load(plugins.plugins(plugins.EXCHANGE)[written_as])
+        written = write(TraceRequest(step, asked.design, system, rank, described.strip(), about, output, force))
     difference = step.total / step.model_time - 1.0
     print(described.strip())
     print(
@@ -95,22 +108,3 @@ def _say_infeasible(design: Design) -> None:
     numbers = TRAINING.reason_numbers(design, held)
     for name in TRAINING.reasons_in(int(metrics.infeasible_reason)):
         show.note(f"cannot run: {numbers.get(name, TRAINING.reason_meanings[name])}")
-
-
-def _write_kineto(
-    step: Step, design: Design, rank: int, system: str, about: dict[str, Any], output: Path, force: bool
-) -> str:
-    """Write the step of a rank, and say what is written."""
-    from dse.designs.calibrated import accelerator_of
-    from dse.errors import InputError
-    from dse.views.trace import kineto
-    from dse.views.trace.kernels import device_step
-
-    place = kineto.place_of(design, rank)
-    if rank >= place.world:
-        raise InputError("--rank", str(rank), f"0 to {place.world - 1}", "name a rank of the design")
-    found = device_step(design, place.stage, step)
-    device = "NVIDIA " + (accelerator_of(system) or system).upper().replace("-", " ")
-    kineto.write(found, design, rank, output, device, about, force)
-    kernels = show.counted(len(found.kernels), "kernel")
-    return f"{kernels} of rank {rank}, stage {place.stage} of {len(step.plan.orders)}"

@@ -61,7 +61,7 @@ def computing() -> list[Path]:
 @functools.cache
 def search_digest() -> str:
     """SHA-256 of these and of the source files of searches."""
-    return files_digest(sources(_PACKAGE / "search"), code_digest())
+    return files_digest(sources(_PACKAGE / "optimizers"), code_digest())
 
 
 def sources(folder: Path) -> list[Path]:

@@ -172,3 +172,15 @@ def _meant(name: str, open_names: set[str]) -> str:
     theirs = [ours for ours in ELSEWHERE.get(plain(name), ()) if ours in open_names]
     near = nearest(name, [one for one in open_names if len(one) > 3], 1, _ALIKE) if len(name) > 3 else []
     return next(iter([*theirs, *near]), "")
+
+
+#: Part of a step as traces have it, in columns of ms → parts of the predicted step time.
+#: Offloaded tensors are copied by kernels of copies; a device that waits for another stage waits in a kernel of NCCL.
+TRACE_PARTS = {
+    "compute": ("compute", ("forward", "backward", "recompute", "embedding_and_head", "optimizer", "offload")),
+    "exposed communication": (
+        "exposed_nccl",
+        ("tensor_parallel", "expert_parallel", "context_parallel", "data_parallel", "pipeline_parallel", "bubble"),
+    ),
+    "gaps": ("gap", ("host",)),
+}  # fmt: skip

@@ -1,6 +1,6 @@
 """Specifications of pools: that of a sweep with sections ``[prefill]``, ``[decode]``, ``[together]`` and ``[pools]``.
 
-The section of a pool overrides the sections of the file; :mod:`dse.sweep.pools` evaluates and matches the pools.
+The section of a pool overrides the sections of the file; :mod:`dse.fleet.pools` evaluates and matches the pools.
 """
 
 from __future__ import annotations

@@ -26,7 +26,7 @@ from dse.spec import sweep as sweep_spec
 from dse.spec.document import Positive, Section, Truth, Whole, checked, counted
 from dse.spec.sweep import SweepSpec
 
-#: Method → its options and what they are when they are not given; :mod:`dse.search.methods` says what they do.
+#: Method → its options and what they are when they are not given; :mod:`dse.optimizers.methods` says what they do.
 METHOD_OPTIONS: Mapping[str, dict[str, int | float]] = {
     "random": {"population": 64},
     "evolution": {"population": 32, "best_share": 0.2},

@@ -43,7 +43,7 @@ def execute(
         **options: other fields of :class:`~dse.sweep.job.RunOptions`.
 
     Returns:
-        The dataset (:func:`dse.running.run`), and the summary: counts by reason, best designs, time by purpose.
+        The dataset (:func:`dse.run`), and the summary: counts by reason, best designs, time by purpose.
 
     Raises:
         InputError: for bad input, before any evaluation.

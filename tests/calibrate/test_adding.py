@@ -8,10 +8,10 @@ import tomllib
 import numpy as np
 import pytest
 
-from dse.calibrate.adding import add
 from dse.cli import app
 from dse.designs import catalog
 from dse.errors import InputError
+from dse.lab.fits.adding import add
 from dse.measured.comparison import compare
 
 STEP = {

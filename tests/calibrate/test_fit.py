@@ -7,9 +7,9 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from dse.calibrate import FitProblem, Parameter, folds
-from dse.calibrate.fit import differences
 from dse.errors import InputError
+from dse.lab.fits import FitProblem, Parameter, folds
+from dse.lab.fits.fit import differences
 
 
 def test_values_stay_between_bounds():

@@ -9,12 +9,12 @@ import numpy as np
 import pytest
 
 import dse
-from dse.calibrate import own, own_fit
-from dse.calibrate.adding import add
 from dse.cli import app
 from dse.designs import catalog
 from dse.designs.leaves import leaf, replace
 from dse.errors import InputError
+from dse.lab.fits import own, own_fit
+from dse.lab.fits.adding import add
 from dse.measured import profiles
 from dse.measured.comparison import compare, write_lines
 from tests.pages import ROOT, blocks

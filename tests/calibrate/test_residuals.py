@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from dse.calibrate.residuals import coverage, of_class, of_unmeasured, residual
+from dse.lab.fits.residuals import coverage, of_class, of_unmeasured, residual
 
 
 @given(

@@ -11,12 +11,12 @@ import numpy as np
 import pytest
 
 from dse import types
-from dse.calibrate import stacks, step_priors, steps
-from dse.calibrate.jobs import JOBS
-from dse.calibrate.step_rows import StepRows
-from dse.calibrate.writing import write_catalog
 from dse.designs import catalog
 from dse.errors import InputError
+from dse.lab.fits import stacks, step_priors, steps
+from dse.lab.fits.jobs import JOBS
+from dse.lab.fits.step_rows import StepRows
+from dse.lab.fits.writing import write_catalog
 from dse.measured import predict_cases, read_cases
 from dse.measured.comparison import compare_predictions
 from dse.measured.names import Lookup

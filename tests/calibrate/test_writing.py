@@ -8,9 +8,9 @@ import tomllib
 import pytest
 import tomlkit
 
-from dse.calibrate.writing import catalog_file, digits, document, number, quoted, revise, stated
 from dse.designs import catalog
 from dse.errors import InputError
+from dse.lab.fits.writing import catalog_file, digits, document, number, quoted, revise, stated
 
 TEXT = """\
 # a chip

@@ -8,8 +8,8 @@ import numpy as np
 import pytest
 
 from calibration.gradient import fit
-from dse.calibrate import Parameter
 from dse.errors import InputError
+from dse.lab.fits import Parameter
 
 SIZES = np.logspace(3, 9, 200)
 PARAMETERS = [

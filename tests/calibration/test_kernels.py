@@ -15,11 +15,11 @@ from calibration.kernel_tables import revisions, tables, units
 from calibration.kernels import calibrate, read_kernels, shape
 from docs.make.kernels.page import page
 from dse import types
-from dse.calibrate.fit import folds
-from dse.calibrate.writing import document, number, write, write_catalog
 from dse.designs import catalog
 from dse.designs.leaves import replace
 from dse.errors import InputError
+from dse.lab.fits.fit import folds
+from dse.lab.fits.writing import document, number, write, write_catalog
 from dse.measured.kernels import Kernel, device_of, predict, times
 
 SHAPES = [(m, n, k) for m in (8.0, 100.0, 1000.0, 9000.0) for n in (512.0, 3000.0, 9000.0) for k in (512.0, 8192.0)]

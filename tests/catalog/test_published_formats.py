@@ -7,8 +7,8 @@ from dse import types
 from dse.designs import catalog
 from dse.designs.catalog.stacks import served_format
 from dse.doors.study_serving import SERVING
-from dse.launch import launch
 from dse.model.serving.work import cache_bytes, stage_of
+from dse.tools import launch
 from dse.types import Precision
 
 EXPERT = "mapping.serving.expert_bytes"

@@ -12,10 +12,10 @@ from dse.cli import app
 from dse.designs import catalog
 from dse.designs.calibrated import accelerator_of
 from dse.errors import InputError
-from dse.launch import TOOLS
 from dse.measured import read_cases
 from dse.measured.completion import complete
 from dse.sweep import plan
+from dse.tools import TOOLS
 
 #: A user's system without a stack.
 SYSTEM = (

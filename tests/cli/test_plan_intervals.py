@@ -8,7 +8,7 @@ import json
 import pytest
 
 import dse
-from dse.measured.decisions.limits import Sure, choice_of, least_cost
+from dse.cli.limits import Sure, choice_of, least_cost
 from dse.views import plot
 from tests.measured.test_decision import told
 

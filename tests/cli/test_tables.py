@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from rich.console import Console
 
 from dse.cli import show
-from dse.search.progress import SearchProgress
+from dse.optimizers.progress import SearchProgress
 from dse.sweep.progress import Progress, time_left
 
 WIDTHS = [40, 60, 80, 200]

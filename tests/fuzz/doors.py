@@ -26,7 +26,7 @@ def sweep(path: Path) -> None:
 
 def search(path: Path) -> None:
     """A search or a co-design, as far as ``dse search`` looks before it computes."""
-    from dse import search as searches
+    from dse import optimizers as searches
     from dse.spec import codesign as specification
 
     if specification.is_codesign(path):
@@ -65,7 +65,7 @@ def arguments(path: Path) -> None:
     """A list of arguments of the tool that the file is named after, as ``dse launch --arguments`` reads it."""
     from dse.designs.leaves import leaf_path, leaf_value
     from dse.io import inputs
-    from dse.launch import read_arguments
+    from dse.tools import read_arguments
 
     found = read_arguments(path.stem, inputs.text(path, "a text of options"))
     for name, value in found.settings.items():

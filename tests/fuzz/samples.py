@@ -122,8 +122,8 @@ def make(folder: Path, names: Iterable[str] = ()) -> dict[str, Path]:
 
 
 def _made(name: str, folder: Path) -> Path:
-    from dse.search.codesign import run as codesign
-    from dse.search.run import SearchOptions, perform, plan
+    from dse.optimizers.codesign import run as codesign
+    from dse.optimizers.run import SearchOptions, perform, plan
     from dse.sweep import perform as perform_sweep
 
     specification, path = folder / f"{name}.toml", folder / f"{name}.nc"

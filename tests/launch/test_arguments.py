@@ -9,7 +9,7 @@ from typer.testing import CliRunner
 
 from dse.cli import app
 from dse.errors import InputError
-from dse.launch import read_arguments, settings
+from dse.tools import read_arguments, settings
 
 SCRIPT = """#!/bin/bash
 export CUDA_DEVICE_MAX_CONNECTIONS=1

@@ -10,9 +10,9 @@ import dse
 from dse.designs.leaves import leaf, leaf_path, replace
 from dse.doors.studies import STUDIES
 from dse.errors import InputError
-from dse.launch import TOOLS, launch, read_arguments
-from dse.launch import settings as read
-from dse.launch.files import FORMS
+from dse.tools import TOOLS, launch, read_arguments
+from dse.tools import settings as read
+from dse.tools.files import FORMS
 from tests.launch.test_launch import BASES, OF_SERVING, VALUES, assert_stated
 
 PAIRS = [(form, tool) for form, (tools, _) in FORMS.items() for tool in tools]

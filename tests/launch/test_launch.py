@@ -15,10 +15,10 @@ from dse.designs.leaves import leaf, replace
 from dse.designs.records import PLAIN_MAPPING
 from dse.doors.studies import STUDIES
 from dse.errors import InputError
-from dse.launch import TOOLS, launch, read_arguments, unfit
-from dse.launch import settings as read
-from dse.launch.engines import longest
-from dse.launch.options import CACHE_TOKENS
+from dse.tools import TOOLS, launch, read_arguments, unfit
+from dse.tools import settings as read
+from dse.tools.engines import longest
+from dse.tools.options import CACHE_TOKENS
 from dse.types import Precision, Recompute
 
 DOCUMENTED = tomllib.loads((Path(__file__).parent / "options.toml").read_text())

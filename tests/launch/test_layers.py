@@ -3,8 +3,8 @@
 from hypothesis import given
 from hypothesis import strategies as st
 
-from dse.launch.layers import chunk_sizes, chunks_of, layout
 from dse.model.stage_layers import stage_layers
+from dse.tools.layers import chunk_sizes, chunks_of, layout
 
 CHUNKS = st.tuples(st.integers(2, 16), st.integers(1, 6))
 

@@ -7,9 +7,9 @@ from pathlib import Path
 import pytest
 
 from dse.doors.study_training import TRAINING
-from dse.launch import launch
-from dse.launch.runs import engine_fault, stack_tool
 from dse.measured import predict_cases, read_cases
+from dse.tools import launch
+from dse.tools.runs import engine_fault, stack_tool
 
 MEASURED = Path(__file__).parents[3] / "shared" / "reference" / "measured"
 

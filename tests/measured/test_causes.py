@@ -15,11 +15,11 @@ from benchmarks.diagnosis.faults import FAULTS
 from benchmarks.diagnosis.scores import score
 from dse.cli import app
 from dse.errors import InputError
+from dse.lab.evidence.causes import explain
+from dse.lab.evidence.changes import _moves, advise
+from dse.lab.evidence.matching import match
+from dse.lab.evidence.traces import read_trace
 from dse.measured import profiles
-from dse.measured.diagnosis.causes import explain
-from dse.measured.diagnosis.changes import _moves, advise
-from dse.measured.diagnosis.matching import match
-from dse.measured.diagnosis.traces import read_trace
 from dse.measured.uncertainty.posterior import Choice
 from dse.views.trace import kineto
 from dse.views.trace.kernels import device_step

@@ -11,7 +11,8 @@ from typer.testing import CliRunner
 
 import dse
 from dse.cli import app
-from dse.measured import diagnosis, profiles, read_cases
+from dse.lab import evidence as diagnosis
+from dse.measured import profiles, read_cases
 from dse.measured.comparison import write_lines
 from tests.measured import profiles as files
 

@@ -9,9 +9,9 @@ import sys
 import pytest
 
 from dse.errors import InputError
-from dse.launch import read_arguments
 from dse.measured import profiles
 from dse.measured.table import read_table
+from dse.tools import read_arguments
 from tests.measured import hostile
 from tests.measured import profiles as files
 

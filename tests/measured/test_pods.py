@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from dse.calibrate import jobs, levels
+from dse.lab.fits import jobs, levels
 from dse.measured import predict_cases, read_cases
 from dse.measured.completion import complete
 from dse.measured.names import Lookup

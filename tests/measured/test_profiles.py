@@ -17,12 +17,12 @@ import dse
 from dse.cli import app
 from dse.doors.study_training import TRAINING
 from dse.errors import InputError
-from dse.launch import launch
 from dse.measured import predict_cases, profiles, read_cases
 from dse.measured.comparison import validate, write_lines
 from dse.measured.decisions.evidence import compared_rows
 from dse.measured.profiles import kernels
 from dse.measured.profiles.run import accelerator
+from dse.tools import launch
 from tests.measured import profiles as files
 from tests.pages import ROOT, blocks, commands
 

@@ -15,9 +15,9 @@ from calibration.replay import RANDOM, WORTH
 from dse.cli import app
 from dse.designs.leaves import replace
 from dse.doors.studies import STUDIES
+from dse.lab.decide.candidates import Machine, offered, reduced
+from dse.lab.decide.worth import Belief, Candidate, loss_after, order, value
 from dse.measured import read_cases
-from dse.measured.decisions.candidates import Machine, offered, reduced
-from dse.measured.decisions.worth import Belief, Candidate, loss_after, order, value
 from dse.measured.kernels import kind_of, read
 from dse.measured.table import read_table
 from dse.measured.uncertainty.posterior import Choice, posterior

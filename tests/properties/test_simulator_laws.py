@@ -9,10 +9,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from dse.simulate.limits import BLOCK, Limits
-from dse.simulate.load import RequestList
-from dse.simulate.scheduler import RankResult, Scheduler
-from dse.simulate.table import StepTable
+from dse.lab.simulator.limits import BLOCK, Limits
+from dse.lab.simulator.load import RequestList
+from dse.lab.simulator.scheduler import RankResult, Scheduler
+from dse.lab.simulator.table import StepTable
 
 AXES = [0.0, 1.0, 512.0], [0.0, 5000.0], [0.0, 1.0, 9000.0], [0.0, 5000.0]
 

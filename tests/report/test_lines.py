@@ -16,8 +16,8 @@ import dse
 from dse.cli.evaluate import design_of
 from dse.designs.leaves import known_leaves, leaf, leaves_of, replace
 from dse.errors import InputError
-from dse.launch import launch
 from dse.sweep import from_text, plan
+from dse.tools import launch
 from dse.views import report
 from dse.views.report import lines, table
 from tests.report.results import many, planned

@@ -4,9 +4,9 @@ import dataclasses
 
 import numpy as np
 
-from dse.search import problem
-from dse.search.driver import driver
-from dse.search.methods import METHODS
+from dse.optimizers import problem
+from dse.optimizers.driver import driver
+from dse.optimizers.methods import METHODS
 from dse.spec import search as spec
 
 DENSE = """

@@ -14,11 +14,11 @@ import pytest
 import dse
 from dse.errors import InputError
 from dse.model.money.device import bill
-from dse.search.codesign import descent as codesign
-from dse.search.codesign import problem as codesign_problem
-from dse.search.codesign import report as codesign_report
-from dse.search.codesign import run as codesign_run
-from dse.search.codesign import whole
+from dse.optimizers.codesign import descent as codesign
+from dse.optimizers.codesign import problem as codesign_problem
+from dse.optimizers.codesign import report as codesign_report
+from dse.optimizers.codesign import run as codesign_run
+from dse.optimizers.codesign import whole
 from dse.views import explanation
 
 CHIP = "system.accelerator.chip."

@@ -6,11 +6,11 @@ import jax
 import numpy as np
 import pytest
 
-from dse.search import space as spaces
-from dse.search.driver import driver
-from dse.search.judging import weights_of
-from dse.search.methods import METHODS, annealing
-from dse.search.polish import polish
+from dse.optimizers import space as spaces
+from dse.optimizers.driver import driver
+from dse.optimizers.judging import weights_of
+from dse.optimizers.methods import METHODS, annealing
+from dse.optimizers.polish import polish
 from dse.spec.search import BATCHES, METHOD_OPTIONS
 from dse.sweep.engine.engine import SweepEngine
 from tests.search.small import best_of, searched, small_problem

@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from dse.search.pareto import front, hypervolume
+from dse.optimizers.pareto import front, hypervolume
 
 
 def points(n_objectives, n=200, levels=0):

@@ -5,10 +5,10 @@ import numpy as np
 import pytest
 
 from dse.doors.study_training import TRAINING
-from dse.search import space as spaces
-from dse.search.evaluation import Evaluator, padded_values
-from dse.search.functions import Penalty
-from dse.search.judging import Evaluation, best_position, order
+from dse.optimizers import space as spaces
+from dse.optimizers.evaluation import Evaluator, padded_values
+from dse.optimizers.functions import Penalty
+from dse.optimizers.judging import Evaluation, best_position, order
 from dse.spec.expression import parse
 from dse.sweep.engine.engine import SweepEngine
 from tests.search.toy import CONTINUOUS, MAPPING_AXES, toy_problem

@@ -6,13 +6,13 @@ import numpy as np
 import pytest
 
 from dse.errors import InputError
-from dse.search import pareto, problem
-from dse.search.prove import ProofOptions, forms, prove
-from dse.search.prove import check as checking
-from dse.search.prove import proof as proofs
-from dse.search.prove.blocks import Ranges
-from dse.search.prove.branch import gaps
-from dse.search.run import identity
+from dse.lab.prove import ProofOptions, forms, prove
+from dse.lab.prove import check as checking
+from dse.lab.prove import proof as proofs
+from dse.lab.prove.blocks import Ranges
+from dse.lab.prove.branch import gaps
+from dse.optimizers import pareto, problem
+from dse.optimizers.run import identity
 from dse.spec import search as spec
 from dse.sweep.engine.numpy_backend import evaluate_few
 from tests.conftest import slow

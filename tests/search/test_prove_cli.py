@@ -10,7 +10,7 @@ from typer.testing import CliRunner
 
 import dse
 from dse.cli import app
-from dse.search.prove import proof as proofs
+from dse.lab.prove import proof as proofs
 from tests.conftest import slow
 from tests.processes import start
 from tests.search.small import BUDGET, HARDWARE

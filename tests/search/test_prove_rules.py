@@ -5,7 +5,7 @@ import pytest
 
 from dse.doors.scalars import intervals
 from dse.doors.scalars.operations import PLAIN, WITH_PARAMETERS, function_of
-from dse.search.prove import check, forms
+from dse.lab.prove import check, forms
 
 N, TRIES = 300, 20
 TWO = ("add", "add_any", "sub", "mul", "div", "max", "min", "pow", "rem", "lt", "le", "gt", "ge", "eq", "ne")

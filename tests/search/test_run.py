@@ -12,10 +12,10 @@ import numpy as np
 import pytest
 
 from dse.errors import InputError
-from dse.search import SearchInterrupted, checkpoint, execute, plan
-from dse.search.methods import METHODS
-from dse.search.outcome import MismatchError
-from dse.search.problem import Problem
+from dse.optimizers import SearchInterrupted, checkpoint, execute, plan
+from dse.optimizers.methods import METHODS
+from dse.optimizers.outcome import MismatchError
+from dse.optimizers.problem import Problem
 from dse.sweep.results import files as results
 from tests.search.toy import CONTINUOUS, MAPPING_AXES, search, text
 from tests.sweep import toy
@@ -90,7 +90,7 @@ def test_a_killed_search_keeps_its_last_checkpoint(tmp_path):
     method = 'method = "random"\nevaluations = 1000000000\nseeds = 2'
     file.write_text(text(search=method))
     script = (
-        "from dse.search import execute; from tests.sweep import toy;"
+        "from dse.optimizers import execute; from tests.sweep import toy;"
         f"execute({str(file)!r}, {str(tmp_path / 'out.nc')!r}, study=toy.STUDY, between_checkpoints=0.0)"
     )
     process = subprocess.Popen([sys.executable, "-c", script], cwd=os.getcwd())
@@ -159,7 +159,7 @@ def test_the_front_is_that_of_all_designs_when_all_are_evaluated():
     from dse.sweep.engine.engine import SweepEngine
 
     metrics, objectives = SweepEngine(task.grid).designs(np.arange(task.grid.n_designs))
-    from dse.search.pareto import front
+    from dse.optimizers.pareto import front
 
     scores = np.stack(objectives, axis=1)[np.asarray(metrics.feasible)]
     expected = scores[front(scores)]

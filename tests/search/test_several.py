@@ -8,8 +8,8 @@ import numpy as np
 import pytest
 
 from dse.io.quantities import shown
-from dse.search import execute, pareto
-from dse.search.progress import Reached, SearchProgress
+from dse.optimizers import execute, pareto
+from dse.optimizers.progress import Reached, SearchProgress
 from tests.search.toy import CONTINUOUS, MAPPING_AXES, search
 from tests.sweep import toy
 

@@ -6,9 +6,9 @@ import jax
 import numpy as np
 import pytest
 
-from dse.search import space as spaces
-from dse.search.judging import logarithm
-from dse.search.slopes import predicted_change
+from dse.optimizers import space as spaces
+from dse.optimizers.judging import logarithm
+from dse.optimizers.slopes import predicted_change
 from tests.search.small import searched, small_problem
 
 EVALUATIONS = 160

@@ -7,8 +7,8 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from dse.search import space as spaces
-from dse.search.space import Point
+from dse.optimizers import space as spaces
+from dse.optimizers.space import Point
 from dse.sweep import from_text, plan
 from tests.conftest import full_size
 from tests.search.toy import CONTINUOUS, MAPPING_AXES, text, toy_problem

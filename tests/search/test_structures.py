@@ -8,12 +8,12 @@ import pytest
 
 import dse
 from dse.errors import InputError
-from dse.search import outcome, perform, plan, problem
-from dse.search import space as spaces
-from dse.search.codesign import problem as codesign
-from dse.search.evaluation import Evaluator, padded_values
-from dse.search.functions import Penalty
-from dse.search.run import SearchOptions
+from dse.optimizers import outcome, perform, plan, problem
+from dse.optimizers import space as spaces
+from dse.optimizers.codesign import problem as codesign
+from dse.optimizers.evaluation import Evaluator, padded_values
+from dse.optimizers.functions import Penalty
+from dse.optimizers.run import SearchOptions
 from dse.spec import search as spec
 from dse.sweep.engine.engine import SweepEngine
 from tests.conftest import slow

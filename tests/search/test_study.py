@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from dse.doors.study_training import TRAINING
-from dse.search import execute
+from dse.optimizers import execute
 from dse.spec import search as spec
 from dse.sweep.engine.engine import SweepEngine
 from dse.sweep.grid import compose

@@ -1,6 +1,6 @@
 """Small searches of the made-up model of the sweeps' tests."""
 
-from dse.search import problem
+from dse.optimizers import problem
 from dse.spec import search as spec
 from tests.sweep import toy
 from tests.sweep.toy import MAPPING_AXES

@@ -17,7 +17,7 @@ import pytest
 from hypothesis import settings
 
 from dse.errors import InputError
-from dse.search import checkpoint
+from dse.optimizers import checkpoint
 from dse.sweep import Interrupted, Shard, merge, open_results, perform, perform_shard
 from dse.sweep.results import writing
 from dse.sweep.store import parts

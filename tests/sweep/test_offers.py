@@ -111,8 +111,8 @@ def test_the_sweep_may_say_what_its_stack_can_do():
 
 
 def test_searches_leave_the_same_out():
-    from dse.search import problem
-    from dse.search.run import plan as plan_search
+    from dse.optimizers import problem
+    from dse.optimizers.run import plan as plan_search
     from dse.spec import search
 
     text = spec().text + '[search]\nmethod = "random"\n'

@@ -12,10 +12,10 @@ from typer.testing import CliRunner
 import dse
 from dse.cli import app, show
 from dse.errors import InputError
+from dse.fleet import pools
+from dse.fleet.pools import Candidate, Match, MatchedPools, front
 from dse.spec import pools as specs
 from dse.spec import sweep
-from dse.sweep import pools
-from dse.sweep.pools import Candidate, Match, MatchedPools, front
 
 TEXT = """
 [workload]

@@ -13,13 +13,13 @@ from typer.testing import CliRunner
 import dse
 from benchmarks.posttraining import NEMO, compare
 from dse.cli import app
-from dse.doors.posttraining import forward_time, rollout_time
 from dse.errors import InputError
-from dse.launch.runs import stage_options
+from dse.lab.rl import posttraining
+from dse.lab.rl.evaluation import forward_time, rollout_time
+from dse.lab.rl.posttraining import PARTS, RlDemand, plan_rl
 from dse.model.serving.rollout import decode_steps, lengths
 from dse.model.steps.posttraining import RlWork, rl_step, weights_time
-from dse.sweep import posttraining
-from dse.sweep.posttraining import PARTS, RlDemand, plan_rl
+from dse.tools.runs import stage_options
 from tests.pages import ROOT, blocks, commands, missing
 
 SMALL = RlDemand("llama-3-8b", "h100", 16, 64, 8, 512.0, 2048.0)
@@ -84,8 +84,8 @@ def test_the_drain_is_that_of_drawn_answers(spread, count, room):
 
 
 def test_a_rollout_takes_as_long_as_simulated_requests():
-    from dse.simulate.load import RequestList
-    from dse.simulate.run import simulate
+    from dse.lab.simulator.load import RequestList
+    from dse.lab.simulator.run import simulate
 
     count, answers, random = 128, lengths(400.0, 0.5, 1600.0), np.random.default_rng(3)
     design = dse.design(

@@ -9,7 +9,7 @@ import pytest
 import xarray as xr
 
 from dse.errors import InputError
-from dse.running import run
+from dse.measured.decisions.running import run
 from dse.sweep import Interrupted, Progress, execute, open_results, plan
 from dse.sweep.engine.programs import CompileClock
 from dse.sweep.results import writing

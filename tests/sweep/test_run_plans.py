@@ -11,7 +11,7 @@ from typer.testing import CliRunner
 import dse
 from dse.cli import app
 from dse.errors import InputError
-from dse.sweep.planning.runs import RunDemand, plan_run
+from dse.fleet.runs import RunDemand, plan_run
 
 DAY = 86400.0
 DEMAND = RunDemand("llama-3-8b", ("h100", "b200"), 20 * DAY, math.inf, 512, 1e12)

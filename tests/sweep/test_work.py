@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 import dse
-from dse.search.run import run
+from dse.optimizers.run import run
 from dse.sweep import execute, from_text, open_results, plan
 from dse.sweep.results.work import unlike_work, work_line
 

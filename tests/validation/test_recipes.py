@@ -9,8 +9,8 @@ import pytest
 
 import dse
 from dse.designs import catalog
-from dse.launch import settings
 from dse.sweep import execute, from_text
+from dse.tools import settings
 from dse.types import AllToAll
 from tests.programs import metrics_of
 

@@ -39,7 +39,7 @@ def write_page(path: str | Path, tables: Sequence[str | Path], command: str) -> 
     publish(Path(path), page(compared, command, figure.name if drawn else "", not_seen))
 
 
-#: "sources" and "chips" → name → errors of fits that had not seen its rows, :class:`dse.calibrate.stacks.SourceErrors`.
+#: "sources" and "chips" → name → errors of fits that had not seen its rows, :class:`dse.lab.fits.stacks.SourceErrors`.
 NotSeen = Mapping[str, Mapping[str, Mapping[str, float]]]
 
 

@@ -15,7 +15,7 @@ def main() -> None:
     """Do what the arguments say."""
     asked = with_fit(page_parser(__doc__)).parse_args()
     from docs.make.calibration.page import errors_by_chip, page
-    from dse.calibrate import jobs, stacks
+    from dse.lab.fits import jobs, stacks
 
     found, *_ = jobs.run(asked.tables, asked.folds, asked.output, asked.catalog)
     publish(asked.page, page(found, command("docs.make.calibration")))

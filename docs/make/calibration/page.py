@@ -7,16 +7,16 @@ from collections.abc import Iterable, Sequence
 import numpy as np
 
 from docs.make.markdown import document, filed, percent, table
-from dse.calibrate import experts, stacks
-from dse.calibrate.step_priors import NAMES, PHYSICAL, fitted_as, is_physical
-from dse.calibrate.steps import Calibration, mean_error
+from dse.lab.fits import experts, stacks
+from dse.lab.fits.step_priors import NAMES, PHYSICAL, fitted_as, is_physical
+from dse.lab.fits.steps import Calibration, mean_error
 from dse.measured.uncertainty.parts import quantile
 from dse.types import Precision, choice_name
 
 _ABOUT = """\
 The numbers of every stack in `hw_catalog/software/`, fitted to measured training steps: values that all stacks share,
 what those of one lineage and those on one family of chips share, and at most five numbers of a stack alone, all at
-once (`dse/calibrate/steps.py` says how). Run it again whenever kernels, networks or the model change.
+once (`dse/lab/fits/steps.py` says how). Run it again whenever kernels, networks or the model change.
 
 *Source left out* is the error when no row of the source was seen: what a stack or cluster without measurements has to
 expect. *Unseen* errors are of rows whose configuration (model shape, batch, mapping) a fit did not see, in folds.
@@ -98,7 +98,7 @@ Unseen errors of dense models by recipe. A design that was measured in several r
 rows. Nothing is fitted to a recipe: NVFP4's rate, casts and 16-bit layers are those of `dse/model/formats.py`."""
 
 _EXPERTS = """\
-Rows of mixtures of experts are fitted apart, with the results of dense steps fixed (`dse/calibrate/experts.py`): four
+Rows of mixtures of experts are fitted apart, with the results of dense steps fixed (`dse/lab/fits/experts.py`): four
 numbers that all chips and releases share. What releases changed is in their files, as `all_to_all` and `fused`. A
 design that was measured several times with one stack is one point, with the mean size of its rows' errors; a host waits
 for experts, and tokens are sent once a device, but where the row's note says that tokens are dropped. Rows of routing

@@ -10,7 +10,7 @@ def main() -> None:
     asked = with_fit(page_parser(__doc__)).parse_args()
     from docs.make.energy import caps, runs, savings
     from docs.make.energy.page import write_page
-    from dse.calibrate import jobs
+    from dse.lab.fits import jobs
 
     found, *_ = jobs.run(asked.tables, asked.folds, asked.output, asked.catalog)
     write_page(asked.page, found, command("docs.make.energy"), [runs.section(), caps.section(found), savings.section()])

@@ -11,7 +11,7 @@ def main() -> None:
     asked = with_fit(page_parser(__doc__)).parse_args()
     from calibration import kernels
     from docs.make.kernels.page import page
-    from dse.calibrate import jobs
+    from dse.lab.fits import jobs
 
     found, *_ = jobs.run(asked.tables, asked.folds, asked.output, asked.catalog)
     publish(asked.page, page(found, command("docs.make.kernels"), kernels.read_kernels(asked.tables)))

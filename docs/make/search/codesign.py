@@ -7,7 +7,7 @@ import statistics
 from typing import Any
 
 from docs.make.markdown import filed, percent, table
-from dse.search.codesign.descent import MachineElasticity
+from dse.optimizers.codesign.descent import MachineElasticity
 
 #: Evaluations of DeepFlow's search for one gradient: a run for each of its parameters and one more.
 DEEPFLOW = 17

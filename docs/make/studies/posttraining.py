@@ -8,7 +8,7 @@ from typing import Any
 
 from benchmarks.posttraining import NEMO, VERL_RATIOS, NemoStep, compare
 from docs.make.studies.claim import Claim, about
-from dse.sweep.posttraining import RlDemand, plan_rl
+from dse.lab.rl.posttraining import RlDemand, plan_rl
 
 #: Why our steps are shorter, by model.
 _FRAMEWORK = (

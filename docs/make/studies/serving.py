@@ -10,7 +10,7 @@ from benchmarks.serving import peers, systems
 from docs.make.serving_power import headroom
 from docs.make.studies.claim import IDENTITY, LAW, SETTING, Claim, about, least, most
 from dse.designs.leaves import leaf, replace
-from dse.sweep.pools import match
+from dse.fleet.pools import match
 
 
 @functools.cache

@@ -14,6 +14,7 @@ from typing import Any
 from dse.errors import InputError, unknown_name
 from dse.io import inputs, toml
 from dse.io.files import shipped
+from dse.io.plugins import catalog_folders
 
 #: Kind → its folder in a catalogue.
 FOLDERS = {
@@ -41,19 +42,27 @@ def catalog_root() -> Path:
     return shipped("hw_catalog")
 
 
-def roots(folder: Folder = None) -> list[Path]:
-    """Catalogue folders in search order: ``folder``, those of DSE_CATALOG, the package's own."""
+def users_folders(folder: Folder = None) -> list[Path]:
+    """Catalogue folders of the user in search order: ``folder``, those of DSE_CATALOG."""
     users = [folder] if folder else []
     users += [part for part in os.environ.get("DSE_CATALOG", "").split(os.pathsep) if part]
     for user in users:
         if not Path(user).is_dir():
             raise InputError("catalogue folder", str(user), "an existing folder", "check the path or DSE_CATALOG")
-    return [*map(Path, users), catalog_root()]
+    return [*map(Path, users)]
+
+
+def roots(folder: Folder = None) -> list[Path]:
+    """Catalogue folders in search order: the user's, the package's own, those that other distributions register.
+
+    An entry of another distribution never hides one of the package: only the user may.
+    """
+    return [*users_folders(folder), catalog_root(), *catalog_folders()]
 
 
 def expect_entries(folder: Folder = None) -> None:
     """That every folder of a user holds entries; InputError for one that was meant to be another, or is empty."""
-    for root in roots(folder)[:-1]:
+    for root in users_folders(folder):
         if not any(_slugs(root / name) for name in FOLDERS.values()):
             raise InputError(
                 "catalogue folder",
@@ -64,7 +73,7 @@ def expect_entries(folder: Folder = None) -> None:
 
 
 def paths(kind: str, folder: Folder = None) -> dict[str, Path]:
-    """Slug → file of every entry of a kind; a user's file hides the package's of the same slug."""
+    """Slug → file of every entry of a kind; of one slug the file of the first folder, a user's before the package's."""
     found: dict[str, Path] = {}
     for own in _folders(kind, folder):
         found |= {slug: own / f"{slug}.toml" for slug in _slugs(own) if slug not in found}

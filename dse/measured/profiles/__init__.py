@@ -17,7 +17,6 @@ from typing import NamedTuple
 from dse.designs import calibrated, catalog
 from dse.designs.leaves import leaf_path
 from dse.errors import InputError, unknown_name
-from dse.launch import read_arguments
 from dse.measured.columns import READ, SERVED
 from dse.measured.profiles import (
     collectives,
@@ -33,6 +32,7 @@ from dse.measured.profiles import (
 )
 from dse.measured.profiles.attached import attached
 from dse.measured.profiles.run import ALLOWED, MeasuredRun, blocks, cells_of, joined, lines, text
+from dse.tools import read_arguments
 
 
 class Format(NamedTuple):

@@ -8,8 +8,8 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable
 
-from dse.launch import values_of
 from dse.measured.profiles.run import Figure, MeasuredRun, cells_of, text
+from dse.tools import values_of
 
 #: Lines that only a starting engine writes.
 SIGN = re.compile(

@@ -5,8 +5,8 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable
 
-from dse.launch import values_of
 from dse.measured.profiles.run import Figure, MeasuredRun, cells_of, numbers, slower, text
+from dse.tools import values_of
 
 SIGN = re.compile(r"completed step: \d+, seconds: |Config param \w+: ")
 

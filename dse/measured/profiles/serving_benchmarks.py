@@ -15,8 +15,8 @@ from typing import Any
 
 from dse.errors import ELSEWHERE, InputError, plain
 from dse.io import inputs
-from dse.launch import values_of
 from dse.measured.profiles.run import ALLOWED, Figure, MeasuredRun, blocks, cells_of, text
+from dse.tools import values_of
 
 #: Columns that keys of a result may state under the names of any tool, as ``--metadata`` of vLLM does.
 _STATED = {"tp": "tp", "pp": "pp", "dp": "dp", "n_devices": "n_gpus", "precision": "precision", "accelerator": "gpu"}

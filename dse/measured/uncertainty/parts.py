@@ -9,7 +9,7 @@ design lies off measured rows (:mod:`dse.measured.uncertainty.distance`). A step
 .. math:: T \, e^{\pm z_q \sigma}, \qquad \sigma^2 = \mathrm{Var}_\theta[\log T(\theta)] + r^2 + \sum_l s_l^2
 
 Widths are set so that the intervals cover this share of measured rows left out of the fit
-(:mod:`dse.calibrate.residuals`), without an assumption on the distribution of the errors.
+(:mod:`dse.lab.fits.residuals`), without an assumption on the distribution of the errors.
 """
 
 from __future__ import annotations

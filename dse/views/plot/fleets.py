@@ -11,7 +11,7 @@ from dse.views.plot.style import COLUMN, laid_out, legend_below, new_figure, ser
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
-    from dse.sweep.pools import MatchedPools
+    from dse.fleet.pools import MatchedPools
 
 #: Height in inches.
 _HEIGHT = 3.0
@@ -21,7 +21,7 @@ def fleets(found: MatchedPools) -> Figure:
     """Output tokens/s per device over output tokens/s per user, and the time to first token beneath.
 
     Args:
-        found: of :func:`dse.sweep.pools.match`, with whole workers.
+        found: of :func:`dse.fleet.pools.match`, with whole workers.
 
     Returns:
         The figure: a curve of pools and one of engines that do both.

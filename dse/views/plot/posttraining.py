@@ -29,7 +29,7 @@ def posttraining(best: xr.Dataset, splits: xr.Dataset) -> Figure:
     """Bars of each mode's pools by part, and beneath the step time over the devices of the trainer.
 
     Args:
-        best: the best step of each mode, of :func:`dse.sweep.posttraining.plan_rl`.
+        best: the best step of each mode, of :func:`dse.lab.rl.posttraining.plan_rl`.
         splits: steps of every split, likewise.
 
     Returns:

@@ -24,13 +24,13 @@ from dse.doors.study import Study
 from dse.errors import InputError
 from dse.io import toml
 from dse.io.quantities import setting
-from dse.launch import TOOLS
 from dse.spec.axes import Axis
 from dse.spec.space import ANY_OPTION
 from dse.sweep.grid import compose, structures
 from dse.sweep.grid.grid import Grid, variable_name
 from dse.sweep.results.labels import labels
 from dse.sweep.results.rebuilding import indices_at, labels_at
+from dse.tools import TOOLS
 from dse.types import Design, choice_name
 from dse.views.report.table import Column, DesignTable
 

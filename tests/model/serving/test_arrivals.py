@@ -12,8 +12,8 @@ import dse
 from dse.designs.records import with_serving_defaults
 from dse.doors.scalars import serve
 from dse.errors import InputError
-from dse.simulate.run import simulate
-from dse.simulate.statistics import statistics
+from dse.lab.simulator.run import simulate
+from dse.lab.simulator.statistics import statistics
 from dse.sweep import plan
 from dse.sweep.engine.engine import SweepEngine
 from dse.sweep.engine.point import equations_of, neutral

@@ -7,16 +7,16 @@ import pytest
 
 import dse
 from dse.designs.records import with_serving_defaults
+from dse.lab.simulator.limits import limits_of
+from dse.lab.simulator.load import drawn
+from dse.lab.simulator.scheduler import Scheduler
+from dse.lab.simulator.table import step_table
+from dse.lab.simulator.together import run_together
 from dse.model.layout import lay_out
 from dse.model.serving.intake import prompt_intake
 from dse.model.serving.work import busiest_rank, largest_deviate, stage_of, unmet_share, with_experts_met
 from dse.model.work.batch import Batch
 from dse.model.work.transformer import expert_layer_operators
-from dse.simulate.limits import limits_of
-from dse.simulate.load import drawn
-from dse.simulate.scheduler import Scheduler
-from dse.simulate.table import step_table
-from dse.simulate.together import run_together
 from dse.types import Requests, Serving
 from tests.programs import served
 

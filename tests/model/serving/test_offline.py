@@ -7,9 +7,9 @@ import pytest
 import dse
 from dse.designs.records import with_serving_defaults
 from dse.doors.scalars import serve
+from dse.lab.simulator.run import simulate
+from dse.lab.simulator.statistics import statistics
 from dse.model.serving.intake import idle_rows
-from dse.simulate.run import simulate
-from dse.simulate.statistics import statistics
 from dse.types import Engine, Serving
 
 

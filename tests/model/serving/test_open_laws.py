@@ -12,7 +12,7 @@ from dse.doors.scalars import ScalarFunction, serve
 from dse.doors.serving import serve as of_one
 from dse.doors.study_serving import SERVING
 from dse.errors import InputError
-from dse.simulate.run import simulate
+from dse.lab.simulator.run import simulate
 from dse.types import Infeasible, Load
 
 COUNT = 600

@@ -1,0 +1,120 @@
+"""Intervals of planned designs, the probability that they keep limits, and that of costing the least."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from statistics import NormalDist
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from dse.designs import catalog
+from dse.designs.composing import design
+from dse.designs.leaves import leaf_path
+from dse.doors.studies import STUDIES
+from dse.fleet.demand import ROLES, Demand, Fleet, Workers, worker_settings
+from dse.measured.decisions.choice import Choice, intervals_of
+from dse.measured.uncertainty.parts import MetricInterval, quantile
+from dse.measured.uncertainty.posterior import posterior
+
+
+class Sure(NamedTuple):
+    """How sure a figure of a plan is."""
+
+    low: float  #: ends of its 80 % interval
+    high: float
+    deviation: float  #: standard deviation of its logarithm
+
+    def chance(self, limit: float) -> float:
+        """Probability that it does not exceed a limit."""
+        if not math.isfinite(limit):
+            return 1.0
+        middle = 0.5 * (math.log(self.low) + math.log(self.high))
+        return NormalDist(middle, max(self.deviation, 1e-6)).cdf(math.log(limit))
+
+
+def sure_of(
+    workload: str,
+    accelerator: str,
+    software: str,
+    values: Mapping[str, float],
+    kind: str,
+    n_devices: int = 1,
+    **settings: Any,
+) -> dict[str, Sure]:
+    """How sure metrics of a design are, by their values; those without an interval are left out.
+
+    Args:
+        workload: model, by its name in the catalogue.
+        accelerator: likewise.
+        software: likewise; "" for the default.
+        values: metric → its value as planned.
+        kind: ``serving`` or ``training``.
+        n_devices: of the design.
+        settings: leaves of the design; what they state has no spread.
+    """
+    choice = choice_of(workload, accelerator, software, kind, n_devices, **settings)
+    found = intervals_of([choice], list(values), STUDIES[kind])
+    return {name: _about(ends[0], values[name]) for name, ends in found.items() if ends[0]}
+
+
+def sure_of_fleet(fleet: Fleet, demand: Demand) -> dict[str, Sure]:
+    """How sure times and cost of a fleet are: of the first token by its first workers, of the rest by its last."""
+    (first, token), (prompts, answers) = demand.metrics, (fleet.workers[0], fleet.workers[-1])
+    values = {first: fleet.first_token, token: fleet.token, "cost_per_device_hour": fleet.hourly}
+    designs = [_worker(one, fleet, demand) for one in (prompts, answers)]
+    found = intervals_of(designs, list(values), STUDIES["serving"])
+    ends = {name: pair[0 if name == first else 1] for name, pair in found.items()}
+    return {name: _about(ends[name], value) for name, value in values.items() if ends.get(name)}
+
+
+def cheapest_fleets(fleets: Sequence[Fleet], demand: Demand) -> list[float]:
+    """Probability of each fleet that it is the cheapest, at as many workers as its throughput asks for."""
+    plans = [
+        [
+            (_worker(one, fleet, demand, at_rate=False), fleet.hourly * one.number * one.devices / fleet.devices)
+            for one in fleet.workers
+        ]
+        for fleet in fleets
+    ]
+    return least_cost(plans, "cost_per_token", "serving")
+
+
+def _worker(workers: Workers, fleet: Fleet, demand: Demand, at_rate: bool = True) -> Choice:
+    """The design of one of the workers of a fleet, at its load."""
+    settings = worker_settings(workers, demand, at_rate) | ROLES[workers.role]
+    return choice_of(demand.workload, fleet.accelerator, fleet.software, "serving", workers.devices, **settings)
+
+
+def choice_of(workload: str, accelerator: str, software: str, kind: str, n_devices: int = 1, **settings: Any) -> Choice:
+    """A design by names of the catalogue, for decisions; arguments as of :func:`sure_of`."""
+    serves = kind == "serving"
+    stack = software or catalog.default_software(accelerator, serving=serves, workload=workload)
+    made = STUDIES[kind].complete(design(workload, accelerator, stack, n_devices, kind=kind, **settings))
+    stated = frozenset(map(leaf_path, settings))
+    return Choice("", made, catalog.resolve("software", stack), accelerator, workload, stated=stated)
+
+
+def least_cost(plans: Sequence[Sequence[tuple[Choice, float]]], metric: str, kind: str) -> list[float]:
+    """Probability of each plan that it costs the least.
+
+    What plans have in common (chip, stack, prices) cancels (:mod:`dse.measured.uncertainty.posterior`).
+
+    Args:
+        plans: of each its designs, with the cost of each.
+        metric: by whose relative error the cost of a design errs: its cost for a unit of work.
+        kind: ``serving`` or ``training``.
+    """
+    if len(plans) < 2:
+        return [1.0] * len(plans)
+    known = posterior([choice for parts in plans for choice, _ in parts], metric, STUDIES[kind])
+    factors = iter(np.exp(known.draws() - known.logs[:, None]))
+    costs = np.array([sum(cost * next(factors) for _, cost in parts) for parts in plans])
+    return [float(share) for share in np.bincount(costs.argmin(axis=0), minlength=len(plans)) / costs.shape[1]]
+
+
+def _about(ends: MetricInterval | None, value: float) -> Sure:
+    assert ends is not None, "a metric with an interval"
+    factor = math.sqrt(ends.high / ends.low)
+    return Sure(value / factor, value * factor, math.log(factor) / quantile())

@@ -1,0 +1,52 @@
+"""Commands by panel of the help: those of the core, and those that join by entry points."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from typing import NamedTuple
+
+import typer
+
+from dse.cli import show
+from dse.errors import InputError
+from dse.io import plugins
+
+#: A function, or a group of further commands.
+Command = Callable[..., int | None] | typer.Typer
+
+
+class Registration(NamedTuple):
+    """A command, as entry points of the group ``dse.commands`` name it."""
+
+    panel: str  #: heading of the help: Ask, Serve, Compare with reality, Show, Manage, or one of its own
+    command: Command
+
+
+def with_plugins(core: Mapping[str, Mapping[str, Command]]) -> dict[str, dict[str, Command]]:
+    """Panel → name → command: those of the core, then those of entry points by name.
+
+    A command that cannot be loaded, or whose name is one of the core, is left out with a line on stderr: no
+    distribution can take the others away.
+    """
+    panels = {panel: dict(commands) for panel, commands in core.items()}
+    names = {name for commands in core.values() for name in commands}
+    for name, registration in _loaded(names):
+        panels.setdefault(registration.panel, {})[name] = registration.command
+    return panels
+
+
+def _loaded(names: set[str]) -> Iterator[tuple[str, Registration]]:
+    for name, entry in plugins.plugins(plugins.COMMANDS).items():
+        try:
+            registration = plugins.load(entry)
+            if not isinstance(registration, Registration) or name in names:
+                raise InputError(
+                    f"{entry.group}: {name}",
+                    entry.value,
+                    "a dse.cli.panels.Registration under a name that is not one of dse",
+                    "update or remove the distribution that registers it",
+                )
+        except InputError as error:
+            show.note(f"{error.where}: {error.got}; left out")
+        else:
+            yield name, registration

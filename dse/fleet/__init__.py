@@ -1,0 +1,1 @@
+"""Devices for a service or a run: pools, replicas, and the cheapest plans."""

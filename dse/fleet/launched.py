@@ -1,0 +1,49 @@
+"""Designs that the engine of their stack launches, which plans, pools and rollouts propose; a sweep lists them all."""
+
+from __future__ import annotations
+
+import numpy as np
+import xarray as xr
+
+from dse.errors import InputError
+from dse.sweep.grid.grid import Grid
+from dse.tools.runs import ENGINE_DEGREES, by_mapping, engine_degrees, engine_fault, engine_runs
+
+
+def launched(data: xr.Dataset, grid: Grid) -> xr.DataArray:
+    """Whether the engine of its stack launches the mapping of each design.
+
+    Args:
+        data: results of a sweep of serving.
+        grid: its designs.
+
+    Returns:
+        Truth values over the dimensions of stack and degrees.
+    """
+    found = _labels(data, grid)
+    judged = by_mapping({name: np.ravel(one.values) for name, one in found.items()}, engine_runs)
+    return xr.DataArray(np.reshape(judged, found["software"].shape), dims=found["software"].dims)
+
+
+def _labels(data: xr.Dataset, grid: Grid) -> dict[str, xr.DataArray]:
+    """Stack and degrees of each design, of one shape; degrees that a sweep does not name are those of its base."""
+    found = {name: data[name].variable for name in ("software", *ENGINE_DEGREES) if name in data.coords}
+    base = {name: xr.Variable((), value) for name, value in engine_degrees(grid.base).items()}
+    found = base | found
+    return dict(zip(found, xr.broadcast(*map(xr.DataArray, found.values())), strict=True))
+
+
+def only_launched(data: xr.Dataset, grid: Grid, where: str) -> xr.Dataset:
+    """The designs that engines launch; InputError at ``where`` if there are designs, but none of these.
+
+    Args:
+        data: results of a sweep of serving [design].
+        grid: its designs.
+        where: what states their mappings.
+    """
+    kept = np.broadcast_to(launched(data, grid).values, data.sizes["design"])
+    if kept.size and not kept.any():
+        degrees = {name: one.item() for name, one in _labels(data.isel(design=0), grid).items()}
+        if fault := engine_fault(degrees.pop("software"), degrees):
+            raise InputError(where, *fault)
+    return data.isel(design=np.flatnonzero(kept))

@@ -1,0 +1,188 @@
+"""Cheapest pools that serve a rate of requests within latency limits: workers for prompts beside workers that decode.
+
+A pair of designs of :mod:`dse.fleet.pools` with ``x`` and ``y`` workers serves the rate. A request waits for a place of
+each pool as of ``c`` servers in parallel (:mod:`dse.fleet.workers`): a share ``P`` of them, ``W`` seconds in the mean
+of all. Waits are exponential, so that a share ``e`` waits longer than ``W / P ln(P / e)``. The time per token is that
+of workers whose places are all taken. The fewest workers are taken that keep the limits.
+"""
+
+from __future__ import annotations
+
+import bisect
+import dataclasses
+import math
+from collections.abc import Iterator
+from typing import Any, NamedTuple
+
+import numpy as np
+import tomlkit
+
+from dse.designs import catalog, composing
+from dse.designs.leaves import leaf
+from dse.fleet import workers
+from dse.fleet.demand import DEGREES, Demand, Fleet, Workers, outside, precision_of
+from dse.fleet.pools import front, swept_pools, transfer_time
+from dse.fleet.workers import WORKER, Candidate, Match
+from dse.io.quantities import counted
+from dse.spec.pools import from_text
+
+#: Most requests in flight of a worker for prompts and of one that decodes.
+_MOST_PROMPTS, _MOST_SEQUENCES = 64, 8192
+
+#: Most of what workers serve that is asked of them.
+_UTILISATION = 0.9
+
+#: Statistic → share of the requests beyond it.
+_BEYOND = {"p50": 0.5, "p90": 0.1, "p95": 0.05, "p99": 0.01}
+
+#: Workers are counted up to this multiple of the devices that there are.
+_MOST_DEVICES = 16
+
+#: Steps of the search for the highest rate.
+_HALVINGS = 12
+
+
+class Pools(NamedTuple):
+    """Designs of both pools of one accelerator that none beats."""
+
+    senders: list[Candidate]
+    receivers: list[Candidate]
+    transfer: float  #: bytes/s of a device
+    parameters: float  #: of the model
+    precision: str  #: format that it is served in
+
+
+def swept(demand: Demand, accelerator: str) -> Pools:
+    """All designs of pools of workers of one accelerator, those alone that may be the cheapest."""
+    made = composing.design(demand.workload, accelerator, n_devices=1, kind="serving")
+    transfer = float(leaf(made, "system.scale_out.bandwidth"))
+    _, results, found = swept_pools(from_text(_specification(demand, accelerator, transfer), "plan"), "plan")
+    priced = {name: list(_priced(found[name], results[name])) for name in found}
+    parameters = results["decode"].parameters.values.ravel()
+    senders = front(priced["prefill"], (*WORKER, "first_token", "cache"))
+    receivers = front(priced["decode"], (*WORKER, "token", "cache"))
+    return Pools(senders, receivers, transfer, float(parameters[0]) if parameters.size else 0.0, precision_of(made))
+
+
+def _priced(found: list[Candidate], results: Any) -> Iterator[Candidate]:
+    """Candidates that hold their requests, with USD per request of buying and running them."""
+    hourly = np.broadcast_to(results.cost_per_device_hour.values, results.sizes["design"])
+    for one in found:
+        if not one.queues:
+            yield dataclasses.replace(one, price=float(hourly[one.row]) * one.devices / (3600.0 * one.rate))
+
+
+def _specification(demand: Demand, accelerator: str, transfer: float) -> str:
+    """The pools of one accelerator."""
+    axes: dict[str, Any] = {"n_devices": [2**k for k in range(demand.max_devices.bit_length())], "tp": "divisors"}
+    if catalog.is_mixture(demand.workload):
+        axes["ep"] = "divisors"
+
+    def pool(most: int) -> dict[str, Any]:
+        counts = sorted({factor << k for k in range(most.bit_length()) for factor in (1, 3) if factor << k <= most})
+        return {"axes": axes | {"concurrency": counts}}
+
+    return tomlkit.dumps(
+        {
+            "workload": {"name": demand.workload},
+            "system": {"name": accelerator},
+            "serving": demand.lengths,
+            "prefill": pool(_MOST_PROMPTS),
+            "decode": pool(_MOST_SEQUENCES),
+            "output": {"money": True},
+            "pools": {"transfer": f"{transfer!r} B/s"},
+        }
+    )
+
+
+def cheapest(pools: Pools, demand: Demand, accelerator: str) -> Fleet | str:
+    """The cheapest pools of one accelerator, or the reason for none."""
+    pairs = (Match(p, d, transfer_time(p, d, pools.transfer)) for p in pools.senders for d in pools.receivers)
+    made = [found for pair in pairs if (found := _fewest(pair, demand))]
+    if not made:
+        return "no pools meet the limits"
+    within = [one for one in made if one.devices <= demand.max_devices]
+    if not within:
+        return f"pools need {counted(min(one.devices for one in made), 'device')} of {demand.max_devices}"
+    best = min(within, key=lambda one: (one.hourly, one.first_token))
+    prefill, decode = _told(best)
+    software = str(best.match.parts[1].labels.get("software", ""))
+    return Fleet(
+        accelerator,
+        software,
+        (prefill, decode),
+        best.first_token,
+        best.token,
+        _highest(best, demand),
+        best.hourly,
+        outside(accelerator, software, decode, pools.parameters, demand),
+        pools.precision,
+    )
+
+
+def _fewest(pair: Match, demand: Demand) -> workers.Fleet | None:
+    """The fewest workers of a pair of designs that keep the limits; None where no number does."""
+    least = [max(math.ceil(demand.rate / (_UTILISATION * part.rate) - 1e-9), 1) for part in pair.parts]
+    counts = list(least)
+    for place, part in enumerate(pair.parts):  # whose time depends on its own number alone
+
+        def keeps(count: int, place: int = place) -> bool:
+            tried = (*least[:place], count, *least[place + 1 :])
+            return _kept(_serving(pair, tried, demand.rate, demand), demand)[place]
+
+        most = max(_MOST_DEVICES * demand.max_devices // int(part.devices), least[place])
+        if not keeps(most):
+            return None
+        counts[place] += bisect.bisect_left(range(least[place], most), True, key=keeps)  # more workers wait less
+    return _serving(pair, tuple(counts), demand.rate, demand)
+
+
+def _serving(pair: Match, counts: tuple[int, ...], rate: float, demand: Demand) -> workers.Fleet:
+    """So many workers at a rate, with waits of the statistics that are limited."""
+    statistics = demand.first_token_statistic, demand.token_statistic
+    waits = (
+        _wait(part, count, rate, place == 0, statistic)
+        for place, (part, count, statistic) in enumerate(zip(pair.parts, counts, statistics, strict=True))
+    )
+    return workers.Fleet(pair, counts, rate, tuple(waits), max(demand.output_tokens - 1.0, 1.0))
+
+
+def _kept(fleet: workers.Fleet, demand: Demand) -> tuple[bool, bool]:
+    """Whether the limits of the first token and of the others are kept."""
+    return fleet.first_token <= demand.first_token_limit, fleet.token <= demand.token_limit
+
+
+def _highest(fleet: workers.Fleet, demand: Demand) -> float:
+    """Highest rate of the same workers within the limits, requests/s."""
+    low = demand.rate
+    high = _UTILISATION * min(count * part.rate for count, part in zip(fleet.workers, fleet.match.parts, strict=True))
+    for _ in range(_HALVINGS):
+        rate = 0.5 * (low + high)
+        keeps = all(_kept(_serving(fleet.match, fleet.workers, rate, demand), demand))
+        low, high = (rate, high) if keeps else (low, rate)
+    return low
+
+
+def _told(fleet: workers.Fleet) -> tuple[Workers, Workers]:
+    """Both pools, in words of a plan."""
+    prefill, decode = (
+        Workers(
+            role,
+            count,
+            int(part.devices),
+            {name: int(part.labels[name]) for name in DEGREES if name in part.labels},
+            float(part.labels["concurrency"]),
+            fleet.rate / (count * part.rate),
+        )
+        for role, count, part in zip(("prefill", "decode"), fleet.workers, fleet.match.parts, strict=True)
+    )
+    return prefill, decode
+
+
+def _wait(part: Candidate, count: int, rate: float, prompts: bool, statistic: str) -> float:
+    """Seconds that a request waits for a place of a pool: the mean, or those that a share waits longer."""
+    share, mean = workers.wait(part, count, rate, prompts)
+    if statistic == "mean":
+        return mean
+    beyond = _BEYOND[statistic]
+    return mean / share * math.log(share / beyond) if share > beyond else 0.0

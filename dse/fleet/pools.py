@@ -1,0 +1,306 @@
+"""Prefill and decode pools of a service, swept separately and matched: ``dse pools`` (Splitwise: Patel et al. 2024).
+
+A specification is that of a sweep with three more sections: ``[prefill]`` and ``[decode]`` override the file's
+sections for the two pools, ``[together]`` for engines that do both, as a reference. Each pool is an ordinary sweep
+whose feasible designs are the candidates.
+
+A candidate that serves ``X`` requests/s takes ``1 / X`` seconds per request, so balanced pools cost ``C_p / X_p + C_d /
+X_d`` per request, in money as in provisioned power; the shares of devices and the rate of a budget follow. Candidates
+that are worse in both are never part of the best pair.
+
+The time to first token of a pair includes the transfer of keys and values: limits on it in the prefill pool
+(constraints, ``first_token_limit``) apply to the pair.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import numpy as np
+
+from dse.designs.leaves import leaf
+from dse.designs.records import N_DEVICES
+from dse.errors import InputError
+from dse.fleet.launched import only_launched
+from dse.fleet.workers import WORKER, Candidate, Fleet, Match, best_fleets, fleets
+from dse.spec.expression import Expression
+from dse.spec.pools import PoolsSpec, errors_of, read, varies
+from dse.spec.sweep import SweepSpec
+from dse.sweep.grid import compose, vendors
+from dse.sweep.grid.grid import Grid, variable_name
+from dse.sweep.results.rebuilding import indices_at, singles_at
+from dse.sweep.run import execute
+
+if TYPE_CHECKING:
+    import xarray as xr
+
+    from dse.types import Design
+
+#: Labels of a candidate besides the swept axes, if the results have them.
+_LABELS = ("software", "precision", "tp", "pp", "dp", "ep", "concurrency")
+
+#: Labels that are fields of a candidate.
+_TOLD_ELSEWHERE = ("accelerator", "system", "n_devices")
+
+#: The metric that includes the transfer.
+_FIRST = "time_to_first_token"
+
+
+class MatchedPools(NamedTuple):
+    """Result of a specification of pools."""
+
+    title: str
+    together: list[Match]  #: the best per accelerator
+    pools: list[Match]  #: the best per pair of accelerators
+    fleets: tuple[Fleet, ...] = ()  #: whole workers: fronts of pools and of engines that do both
+    asked: PoolsSpec | None = None
+    workload: str = ""  #: name of the model in the catalogue
+    output_tokens: float = 1.0  #: of an answer, mean
+    designs: Callable[[Fleet], list[Design]] | None = None  #: designs of a fleet's parts
+
+
+def match(path: str | Path) -> MatchedPools:
+    """Sweep the pools of a specification and match them; writes no file.
+
+    Raises:
+        InputError: for bad input, before any evaluation.
+    """
+    asked = read(path)
+    grids, results, found = swept_pools(asked, str(path))
+    together = _best_by_accelerator([Match(one, None, 0.0) for one in found.get("together", [])])
+    limits = _Limits.of(grids["prefill"], results["prefill"]) if asked.transfer or asked.devices else None
+    pools = _best_by_accelerator(_pairs(found["prefill"], found["decode"], asked.transfer, limits))
+    requests, named = grids["decode"].base.workload.requests, asked.specs["decode"].names.get("workload")
+    tokens = 1.0 if requests is None else float(requests.output_tokens)
+    fleets = whole_workers(found, asked, limits, tokens - 1.0) if asked.devices else []
+
+    def designs(fleet: Fleet) -> list[Design]:
+        names = ("prefill", "decode") if fleet.match.decode else ("together",)
+        return [
+            singles_at(results[name], np.array([part.row]), grids[name])[0]
+            for name, part in zip(names, fleet.match.parts, strict=True)
+        ]
+
+    workload = str(named.labels[0]) if named else ""
+    return MatchedPools(asked.title, together, pools, tuple(fleets), asked, workload, tokens, designs)
+
+
+def swept_pools(
+    asked: PoolsSpec, file: str
+) -> tuple[dict[str, Grid], dict[str, xr.Dataset], dict[str, list[Candidate]]]:
+    """Grid, feasible designs and candidates of each pool, by its name."""
+    grids = {}
+    for name, spec in asked.specs.items():
+        with errors_of(name, file):
+            grids[name] = compose.build(spec)
+            vendors.check(grids[name])
+    results = {name: execute(grid, output=False, keep="feasible")[0] for name, grid in grids.items()}
+    results = {
+        name: data if grids[name].spec.any_option else only_launched(data, grids[name], f"{file}: {name}")
+        for name, data in results.items()
+    }
+    found = {
+        name: list(
+            _candidates(
+                results[name],
+                _devices(grids[name], results[name]),
+                asked.prices,
+                0.0 if name == "together" else asked.transfer,
+                _swept(asked.specs[name]),
+            )
+        )
+        for name in asked.specs
+    }
+    return grids, results, found
+
+
+def whole_workers(
+    found: dict[str, list[Candidate]], asked: PoolsSpec, limits: _Limits | None, later: float
+) -> list[Fleet]:
+    """Fronts of whole workers: of pools whose first tokens, with transfer and queue, meet the limits, and of both.
+
+    Designs with more requests in flight than their memory holds are left out: a worker at a stated utilisation has no
+    use for them.
+    """
+    found = {name: [one for one in candidates if not one.queues] for name, candidates in found.items()}
+    plain = limits is None or limits.are_plain
+    prefill = front(found["prefill"], (*WORKER, "first_token", "cache")) if plain else found["prefill"]
+    decode = front(found["decode"], (*WORKER, "token", "cache"))
+    pairs = [Match(p, d, transfer_time(p, d, asked.transfer)) for p in prefill for d in decode]
+    pools = list(fleets(pairs, asked.devices, asked.utilisation, later))
+    if limits:
+        pools = [one for one in pools if limits.keeps(one.match.prefill.row, np.array([one.first_token]))[0]]
+    both = front(found.get("together", []), (*WORKER, "first_token", "token"))
+    together = fleets([Match(one, None, 0.0) for one in both], asked.devices, asked.utilisation, later)
+    return [*best_fleets(pools), *best_fleets(list(together))]
+
+
+def _pairs(prefill: list[Candidate], decode: list[Candidate], transfer: float, limits: _Limits | None) -> list[Match]:
+    """Pairs that may be the best and whose time to first token, with the transfer, meets the limits."""
+    if not limits or not transfer:
+        return [Match(p, d, transfer_time(p, d, transfer)) for p in front(prefill) for d in front(decode)]
+    senders = front(prefill, (*_COSTS, "first_token", "cache")) if limits.are_plain else prefill
+    receivers = front(decode, (*_COSTS, "cache"))
+    found = []
+    for p in senders:
+        took = np.array([transfer_time(p, d, transfer) for d in receivers])
+        kept = limits.keeps(p.row, p.first_token + took)
+        found += [
+            Match(p, d, seconds) for d, seconds, keeps in zip(receivers, took.tolist(), kept, strict=True) if keeps
+        ]
+    return found
+
+
+def transfer_time(prefill: Candidate, decode: Candidate, transfer: float) -> float:
+    """Time to send and receive the keys and values of a prompt, s; 0 if transfers are not counted."""
+    return max(prefill.cache, decode.cache) / transfer if transfer else 0.0
+
+
+@dataclasses.dataclass(frozen=True)
+class _Limits:
+    """Limits on the time to first token of the prefill pool, applied to pairs."""
+
+    constraints: tuple[Expression, ...]  #: constraints on the time to first token
+    values: dict[str, np.ndarray]  #: their other names → [design] value
+    longest: np.ndarray  #: [design] limit in seconds; 0: none
+
+    @classmethod
+    def of(cls, grid: Grid, results: xr.Dataset) -> _Limits:
+        """Limits from the results of a prefill pool."""
+        constraints = tuple(one for one in grid.constraints if _FIRST in one.names)
+        count = results.sizes["design"]
+        values_at = grid.values(indices_at(results, np.arange(count), grid)) if count else {}
+
+        def of_leaf(path: str) -> Any:
+            return values_at[path] if path in values_at else leaf(grid.base, path)
+
+        names = {name for one in constraints for name in one.names if name != _FIRST}
+        values = {
+            name: np.broadcast_to(
+                np.asarray(results[name] if name in grid.spec.study.units else of_leaf(name), float), count
+            )
+            for name in names
+        }
+        asked = grid.base.workload.requests
+        longest = 0.0 if asked is None else np.asarray(of_leaf("workload.requests.first_token_limit"), float)
+        return cls(constraints, values, np.broadcast_to(longest, count))
+
+    def __bool__(self) -> bool:
+        """Whether there are limits."""
+        return bool(self.constraints) or bool((self.longest > 0.0).any())
+
+    @property
+    def are_plain(self) -> bool:
+        """Whether the limits are equal for all designs and met by any shorter time."""
+        alike = not self.longest.size or bool((self.longest == self.longest[0]).all())
+        return alike and all(one.bound == (_FIRST, True) for one in self.constraints)
+
+    def keeps(self, row: int, first_token: np.ndarray) -> np.ndarray:
+        """Whether the design at ``row`` meets them with this time to first token, s."""
+        kept = np.full(first_token.shape, True)
+
+        def lookup(name: str) -> Any:
+            return first_token if name == _FIRST else self.values[name][row]
+
+        if self.longest[row] > 0.0:
+            kept &= first_token <= self.longest[row]
+        for one in self.constraints:
+            kept &= np.asarray(one(lookup), bool)
+        return kept
+
+
+def _swept(spec: SweepSpec) -> tuple[str, ...]:
+    """Names of the axes that distinguish the designs of a pool in its results."""
+    names = (variable_name(axis) for axis in spec.axes if varies(axis))
+    return tuple(name for name in names if name not in _TOLD_ELSEWHERE)
+
+
+def _devices(grid: Grid, results: xr.Dataset) -> np.ndarray:
+    """Devices of the designs of a pool [design]: the product of their degrees, as stated or those of a node."""
+    count = results.sizes["design"]
+    values = grid.values(indices_at(results, np.arange(count), grid)) if count else {}
+    return np.broadcast_to(np.asarray(values.get(N_DEVICES, leaf(grid.base, N_DEVICES)), float), count)
+
+
+def _candidates(
+    found: xr.Dataset, devices: np.ndarray, prices: dict[str, float], transfer: float, swept: Sequence[str] = ()
+) -> Iterator[Candidate]:
+    """Designs of a pool's results, of so many devices each; InputError if only some have prices.
+
+    The rate is limited by the links, over which each device sends or receives its share of keys and values at
+    ``transfer`` bytes/s, if transfers are counted.
+    """
+    count = found.sizes["design"]
+
+    def column(name: str) -> np.ndarray:
+        return np.broadcast_to(found[name].values, count)
+
+    accelerators = [str(one) for one in column("accelerator" if "accelerator" in found.coords else "system")]
+    missing = next((one for one in accelerators if prices and one not in prices), None)
+    if missing is not None:
+        raise InputError("pools.prices", f"none of {missing}", ", ".join(prices), "state one for every accelerator")
+    labels = {name: column(name) for name in dict.fromkeys((*_LABELS, *swept)) if name in found.coords}
+    rate, watts, first_token, token, cache, held = (
+        column(name).astype(float)
+        for name in (
+            "requests_per_second",
+            "provisioned_power",
+            "time_to_first_token",
+            "time_per_output_token",
+            "peak_memory_cache",
+            "concurrency_limit",
+        )
+    )
+    degrees = [column(name).astype(float) if name in found.coords else np.ones(count) for name in ("dp", "concurrency")]
+    sequences = np.maximum(degrees[1] / degrees[0], 1.0)
+    if transfer:
+        rate = np.minimum(rate, degrees[0] * transfer * sequences / np.maximum(cache, 1.0))
+    for i in np.flatnonzero(rate > 0.0):
+        yield Candidate(
+            accelerator=accelerators[i],
+            labels={name: values[i] for name, values in labels.items()},
+            rate=rate[i],
+            devices=devices[i],
+            watts=watts[i] / rate[i],
+            price=devices[i] * prices.get(accelerators[i], 0.0) / rate[i],
+            first_token=first_token[i],
+            token=token[i],
+            cache=cache[i] / sequences[i],
+            row=int(i),
+            queues=bool(degrees[1][i] > held[i]),
+        )
+
+
+#: Fields of a candidate that are costs.
+_COSTS = ("price", "watts")
+
+
+def front(candidates: list[Candidate], by: Sequence[str] = _COSTS) -> list[Candidate]:
+    """Pareto front per accelerator: candidates that no other beats in all fields of ``by``."""
+    kept: dict[str, np.ndarray] = {}
+    found = []
+    numbers = {id(one): np.array([getattr(one, name) for name in by]) for one in candidates}
+    for one in sorted(candidates, key=lambda c: tuple(numbers[id(c)])):  # a candidate is not beaten by later ones
+        own = numbers[id(one)]
+        before = kept.get(one.accelerator, np.empty((0, len(by))))
+        if not (before <= own).all(axis=1).any():
+            kept[one.accelerator] = np.vstack([before, own])
+            found.append(one)
+    return found
+
+
+def _best_by_accelerator(matches: list[Match]) -> list[Match]:
+    """Per pair of accelerators the match with the least price times power (power alone without prices)."""
+    best: dict[tuple[str, ...], Match] = {}
+    for one in matches:
+        key = tuple(part.accelerator for part in one.parts)
+        if key not in best or _cost(one) < _cost(best[key]):
+            best[key] = one
+    return sorted(best.values(), key=_cost)
+
+
+def _cost(one: Match) -> float:
+    return one.watts * (one.price or one.watts)

@@ -1,0 +1,1 @@
+"""Commands of the lab, which join ``dse`` by entry points of the group ``dse.commands``."""

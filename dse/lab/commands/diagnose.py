@@ -1,0 +1,304 @@
+"""``dse diagnose``: a measured step against the predicted one, cause by cause, and what would help most."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from dse.cli import profiles, show
+from dse.cli.options import Force, Json
+from dse.cli.panels import Registration
+from dse.cli.status import NOTHING_FEASIBLE, report_errors
+from dse.errors import InputError
+
+if TYPE_CHECKING:
+    from dse.lab.evidence import Diagnosis
+    from dse.lab.evidence.causes import Explained
+    from dse.lab.evidence.changes import Advice
+
+
+@report_errors
+def diagnose(
+    files: Annotated[
+        list[Path], typer.Argument(metavar="FILE …", help="Logs and traces of training, or tables (.csv) of rows.")
+    ],
+    workload: profiles.Workload = None,
+    system: profiles.System = None,
+    n_devices: profiles.Devices = None,
+    software: profiles.Stack = None,
+    settings: profiles.Settings = None,
+    rows: profiles.RowsFile = None,
+    output: Annotated[
+        Path | None,
+        typer.Option("--output", "-o", help="Figure of the causes, ending in .png, .svg or .pdf [default: none]."),
+    ] = None,
+    trace: Annotated[
+        Path | None,
+        typer.Option(metavar="FILE.json", help="Both timelines side by side, for ui.perfetto.dev [default: none]."),
+    ] = None,
+    advice: Annotated[bool, typer.Option(help="Changes of the mapping that would shorten the step most.")] = True,
+    force: Force = False,
+    as_json: Json = False,
+) -> int:
+    """Compare a measured training step with the predicted one.
+
+    Prints both with the 80 % interval of the prediction, and causes of the gap. Traces of the PyTorch profiler are
+    matched kernel by kernel: what is slower than predicted, in seconds, with its evidence (a clock, kernels, recompute,
+    links, a slow rank, the host, the order of the pipeline). Traces of several ranks of one step are given together:
+    ranks of a stage show which of them is slow. Then the changes of mapping or options that shorten the step most, with
+    the 80 % interval of their gains. Exit status 1 when no step is predicted.
+    """
+    from dse.io.outputs import checked
+    from dse.lab import evidence as diagnosis
+    from dse.measured import Skip, read_cases
+
+    _check_outputs(output, trace, files, force)
+    stated = profiles.StatedCells(workload, system, n_devices, software, settings)
+    are_tables = all(".csv" in path.suffixes[-2:] for path in files)
+    with profiles.tables(files, not are_tables, stated, rows, None, force) as tables:
+        found = diagnosis.diagnose([case for path in tables for case in read_cases(path)])
+    told = [one for one in found if not isinstance(one, Skip)]
+    causes = [None if are_tables else _explained(one, files, len(told) == 1) for one in told]
+    helps = [_advised(one) if advice else None for one in told]
+    explained = [one for one in causes if one is not None]
+    if (output or trace) and len(explained) != 1:
+        got = f"{show.counted(len(explained), 'step')} with traces of kernels"
+        raise InputError(
+            "--trace" if trace else "-o",
+            got,
+            "traces of the ranks of one step",
+            "give traces of the PyTorch profiler, of one run",
+        )
+    if as_json:
+        skipped = [str(one) for one in found if isinstance(one, Skip)]
+        steps = [_document(*one) for one in zip(told, causes, helps, strict=True)]
+        show.document({"steps": steps, "skipped": skipped})
+    else:
+        for one in found:
+            if isinstance(one, Skip):
+                show.note(f"not predicted: {one}")
+        for one, why, help_ in zip(told, causes, helps, strict=True):
+            _print(one, why)
+            if help_:
+                _print_advice(one, help_)
+    if explained:
+        _write(explained[0], told[causes.index(explained[0])], checked(output, force) if output else None, trace, force)
+    return 0 if told else NOTHING_FEASIBLE
+
+
+def _check_outputs(output: Path | None, trace: Path | None, files: Sequence[Path], force: bool) -> None:
+    """InputError before any work where a file must not be written, or figures cannot be drawn."""
+    from dse.io.outputs import checked
+
+    if output is not None:
+        from dse.views.drawing import lacking
+        from dse.views.plot.style import check_ending
+
+        if missing := lacking():
+            raise missing
+        checked(check_ending(output), force, files)
+    if trace is not None:
+        checked(trace, force, files)
+
+
+def _explained(one: Diagnosis, files: Sequence[Path], is_only: bool) -> Explained | None:
+    """The causes of a step from its traces; None without any."""
+    from dse.lab.evidence.causes import explain
+    from dse.lab.evidence.traces import is_trace, read_trace
+
+    own = [path for path in dict.fromkeys(files) if is_only or str(path) in one.source.split()]
+    traces = [found for path in own if is_trace(path) and (found := read_trace(path)) is not None]
+    if not traces:
+        return None
+    try:
+        return explain(one.ran.design, traces)
+    except InputError as error:
+        show.note(f"no causes: {error.got}; {error.allowed}")
+        return None
+
+
+def _advised(one: Diagnosis) -> Advice:
+    from dse.lab.evidence.changes import advise
+
+    return advise(one.ran)
+
+
+def _write(explained: Explained, one: Diagnosis, output: Path | None, trace: Path | None, force: bool) -> None:
+    if output is not None:
+        from dse.lab.evidence.gap import gap
+        from dse.views.plot import save
+
+        title = f"{one.ran.model or 'step'} on {one.ran.system or one.ran.accelerator}"
+        save(gap(explained, title), output, force)
+        show.note(f"written: {output}")
+    if trace is not None:
+        from dse.lab.evidence import timelines
+
+        timelines.write(explained, trace, force)
+        show.note(f"written: {trace}")
+
+
+def _document(one: Diagnosis, why: Explained | None, help_: Advice | None) -> dict[str, Any]:
+    from dse.lab.evidence.causes import as_dict
+
+    found = one.as_dict() | ({"trace": as_dict(why)} if why else {})
+    if help_ is not None:
+        changes = [change._asdict() | {"command": _command(one, change.design)} for change in help_.changes]
+        for change in changes:
+            del change["design"]
+        found |= {"changes": changes, "forbidden": help_.forbidden and help_.forbidden._asdict()}
+    return found
+
+
+# Text
+
+
+def _print(one: Diagnosis, why: Explained | None) -> None:
+    ends, ratio = one.interval, one.measured / one.predicted
+    between = f" (80 %: {show.seconds(ends.low)} to {show.seconds(ends.high)})" if ends else ""
+    differs = f"{show.percent(abs(ratio - 1.0))} {'longer' if ratio >= 1.0 else 'shorter'} than predicted"
+    print(one.source)
+    print(
+        f"step {show.seconds(one.measured)} measured, {show.seconds(one.predicted)} predicted{between}: {differs}, "
+        f"{'within' if one.is_explained else 'outside'} the interval"
+    )
+    _print_parts(one, why)
+    if one.memory:
+        measured, predicted = (value / 2**30 for value in one.memory)
+        print(f"peak memory {measured:.1f} GiB measured, {predicted:.1f} GiB predicted")
+    if why:
+        _print_causes(why)
+    elif one.note:
+        show.note(one.note)
+
+
+def _print_parts(one: Diagnosis, why: Explained | None) -> None:
+    from dse.lab.evidence.causes import step_parts
+
+    heads = ["part", "measured", "predicted", "longer by"]
+    parts = step_parts(why) if why else [(part.name, part.measured, part.predicted) for part in one.parts]
+    cells = [
+        [
+            name,
+            *(
+                ["–", show.seconds(predicted), "–"]
+                if measured is None
+                else [
+                    show.seconds(_visible(measured)),
+                    show.seconds(_visible(predicted)),
+                    _signed(measured - predicted),
+                ]
+            ),
+        ]
+        for name, measured, predicted in parts
+    ]
+    if why:
+        cells.append(
+            ["step", show.seconds(why.measured), show.seconds(why.predicted), _signed(why.measured - why.predicted)]
+        )
+        heads[0] = f"part, rank {why.ranks[0].trace.rank}"
+    show.print_table(show.console(), heads, cells, left=[heads[0]])
+
+
+def _print_causes(why: Explained) -> None:
+    """How much was matched, and the waterfall of the gap."""
+    ways = ", ".join(f"{show.percent(share)} by {how}" for how, share in why.shares.items() if share > 5e-4)
+    print(f"matched to the model: {show.percent(sum(why.shares.values()))} of the time of kernels ({ways})")
+    if left := why.unmatched:
+        named = ", ".join(f"{_shortened(name)} {show.seconds(value)}" for name, value in [*left.items()][:5])
+        more = f", and {len(left) - 5:,} more {show.seconds(sum([*left.values()][5:]))}" if len(left) > 5 else ""
+        print(f"not matched, s a step: {named}{more}")
+    if not why.is_matched:
+        show.note(
+            "no causes: most of the time is of kernels that the stated model and mapping do not have; check -w, "
+            "-s and --set"
+        )
+        return
+    rows = [
+        [one.name, _signed(one.seconds), show.percent(abs(one.seconds) / why.measured), one.evidence]
+        for one in why.causes
+        if one.named or _visible(one.seconds)
+    ]
+    rows.append(
+        [
+            "measured beyond predicted",
+            _signed(why.measured - why.predicted),
+            show.percent(abs(why.measured / why.predicted - 1.0)),
+            "",
+        ]
+    )
+    found = f"{show.counted(len(why.named), 'cause')} found" if why.named else "no cause stands out"
+    show.heading(show.console(), found)
+    columns = ["cause", "longer by", "of the step", "evidence"]
+    show.print_table(show.console(), columns, rows, left=["cause", "evidence"], prose=["evidence"])
+
+
+#: Characters of the name of a kernel that are shown.
+_NAME = 48
+
+
+def _shortened(name: str) -> str:
+    return name if len(name) <= _NAME else f"{name[: _NAME - 1]}…"
+
+
+def _print_advice(one: Diagnosis, found: Advice) -> None:
+    from dse.designs.leaves import leaf_path
+    from dse.lab.evidence.changes import written
+
+    def said(values: dict[str, float]) -> str:
+        return ", ".join(f"{name}={written(leaf_path(name), value)}" for name, value in values.items())
+
+    what = "changes that shorten the step most" if found.changes else "no change shortens the step by 1 %"
+    show.heading(show.console(), what)
+    for place, change in enumerate(found.changes, 1):
+        between = _between(change.low, change.high)
+        print(f"{place}. {said(change.values)}: {show.percent(change.gain)} shorter (80 %: {between})")
+        for sign, options in (("+", change.options), ("-", change.without)):
+            if options:
+                print(f"   {sign} {'  '.join(options)}")
+        if command := _command(one, change.design):
+            print(f"   {command}")
+    if more := found.forbidden:
+        print(
+            f"memory forbids {said(more.values)}: {show.percent(more.gain)} shorter, but needs "
+            f"{show.gib(more.memory)} of {show.gib(more.capacity)}"
+        )
+
+
+def _between(low: float, high: float) -> str:
+    """Ends of a gain, of which the lower may be a loss."""
+    return f"{100.0 * low:.1f} to {100.0 * high:.1f} %"
+
+
+def _command(one: Diagnosis, design: Any) -> str:
+    """The line that writes a design's launch line; "" without names of model and system, or a tool of its stack."""
+    from dse.lab.evidence.changes import settings_of
+    from dse.tools.runs import stack_tool
+
+    ran = one.ran
+    tool = stack_tool(ran.stack, "training")
+    if not (tool and ran.model and ran.system):
+        return ""
+    values = " ".join(f"--set {text}" for text in settings_of(design))
+    return f"dse launch -w {ran.model} -s {ran.system} --software {ran.stack} --for {tool.name} {values}"
+
+
+def _visible(seconds: float) -> float:
+    """Seconds without what is below the resolution of a profiler."""
+    return seconds if abs(seconds) >= _RESOLUTION else 0.0
+
+
+#: Resolution of a profiler, s.
+_RESOLUTION = 1e-6
+
+
+def _signed(seconds: float) -> str:
+    if not _visible(seconds):
+        return "0 s"
+    return f"{'-' if seconds < 0.0 else '+'}{show.seconds(abs(seconds))}"
+
+
+REGISTRATION = Registration("Compare with reality", diagnose)

@@ -1,0 +1,146 @@
+"""``dse measure``: which measurement is worth making for a decision, and how it is made."""
+
+from __future__ import annotations
+
+import csv
+import io
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+from rich.text import Text
+
+from dse.cli import show
+from dse.cli.decide import choices_of, more_is_better
+from dse.cli.options import AnyOption, CommonSystem, CommonWorkload, Designs, Json, Serving, Settings
+from dse.cli.panels import Registration
+from dse.cli.status import NOTHING_FEASIBLE, report_errors
+from dse.errors import InputError
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+    from dse.lab.decide.candidates import Machine
+    from dse.lab.decide.worth import Belief, Step
+    from dse.measured.uncertainty.posterior import Choice
+
+
+_CARRIED = (
+    "dse decide --measured counts such rows in full; dse calibrate --add writes what of them lies in catalogue values, "
+    "not what lies in residuals."
+)
+
+
+@report_errors
+def measure(
+    designs: Designs,
+    on: Annotated[str, typer.Option("--on", metavar="SYSTEM", help="Machine at hand, a system or an accelerator.")],
+    devices: Annotated[
+        int | None, typer.Option(min=1, help="Devices of the machine at hand [default: one node].")
+    ] = None,
+    workload: CommonWorkload = None,
+    system: CommonSystem = None,
+    settings: Settings = None,
+    any_option: AnyOption = False,
+    serving: Serving = False,
+    metric: Annotated[str | None, typer.Option(help="Metric to decide by [default: the objective].")] = None,
+    count: Annotated[int, typer.Option(min=1, max=50, help="Measurements shown, at most.")] = 5,
+    as_json: Json = False,
+) -> int:
+    """Rank measurements by their worth to a decision.
+
+    Worth is how much the expected loss of the decision falls, with normal errors where dse decide draws fat tails.
+    Considered are kernels and collectives of the designs on the machine at hand, and training steps or engines as large
+    as the machine. Each is printed with the line that measures it and the row of the table that dse calibrate --add
+    reads back. Exit status 1 where no measurement lowers the loss.
+    """
+    from dse.designs import catalog
+    from dse.designs.calibrated import accelerator_of
+    from dse.lab.decide.candidates import Machine, offered
+    from dse.lab.decide.worth import Belief, order
+
+    study, choices, objective = choices_of(designs, workload, system, settings or [], any_option, serving)
+    metric = objective if metric is None else metric
+    more = more_is_better(metric, study)
+    chip = accelerator_of(catalog.resolve("system", on, "--on"))
+    node = catalog.entry("system", on, "--on")
+    per_node = node.value("devices_per_node", node.value("node.devices_per_node"))
+    machine = Machine(on, chip, devices or int(per_node))
+    offer = offered(choices, metric, study, machine)
+    if not offer.candidates:
+        raise InputError(
+            "--on",
+            f"{on}, which is no chip of the designs",
+            "a machine with the accelerator of a design",
+            "name the system of one of the designs",
+        )
+    belief = Belief.of(offer.known, more)
+    steps = order(belief, offer.candidates, count)
+    if as_json:
+        show.document(_document(study.name, metric, machine, choices, belief, steps))
+    else:
+        _print(metric, machine, choices, belief, steps, len(offer.candidates))
+    return 0 if steps else NOTHING_FEASIBLE
+
+
+def _document(
+    study: str, metric: str, machine: Machine, choices: Sequence[Choice], belief: Belief, steps: Sequence[Step]
+) -> dict[str, Any]:
+    return {
+        "study": study,
+        "metric": metric,
+        "machine": machine._asdict(),
+        "best": choices[belief.chosen].name,
+        "expected_loss": belief.loss,
+        "measurements": [
+            {
+                "name": one.candidate.name,
+                "kind": one.candidate.kind,
+                "lowers_by": one.value,
+                "expected_loss": one.loss,
+                "predicted": one.candidate.predicted,
+                "seconds": one.candidate.seconds,
+                "line": one.candidate.line,
+                "row": dict(one.candidate.row),
+            }
+            for one in steps
+        ],
+    }
+
+
+def _print(
+    metric: str, machine: Machine, choices: Sequence[Choice], belief: Belief, steps: Sequence[Step], count: int
+) -> None:
+    out = show.console()
+    out.print(
+        Text(
+            f"best as predicted, by {metric}: {choices[belief.chosen].name}; expected loss of choosing it: "
+            f"{show.percent(belief.loss)}"
+        ),
+        soft_wrap=True,
+    )
+    at_hand = f"{show.counted(machine.devices, 'device')} of {machine.system}"
+    considered = f"{show.counted(count, 'measurement')} on {at_hand}"
+    if not steps:
+        out.print(Text(f"{considered}: none lowers the expected loss by 0.01 %"), soft_wrap=True)
+        return
+    rows = [
+        [f"{i}", one.candidate.name, show.percent(one.value), show.percent(one.loss)] for i, one in enumerate(steps, 1)
+    ]
+    columns = ["", "measurement", "alone lowers loss by", "loss after it and those above"]
+    show.print_table(out, columns, rows, left=["measurement"], prose=["measurement"])
+    out.print(Text(f"{considered} considered. {_CARRIED}"), soft_wrap=True)
+    for i, one in enumerate(steps, 1):
+        show.heading(out, f"{i}. {one.candidate.name}")
+        print(one.candidate.line)
+        print(_csv(one.candidate.row))
+
+
+def _csv(row: Mapping[str, str]) -> str:
+    """A header and a row, with the measured value left open."""
+    text = io.StringIO()
+    writer = csv.writer(text, lineterminator="\n")
+    writer.writerows([list(row), list(row.values())])
+    return text.getvalue().rstrip("\n")
+
+
+REGISTRATION = Registration("Compare with reality", measure)

@@ -1,0 +1,247 @@
+"""``dse simulate``: requests served one by one by a design."""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+import time
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+from rich.text import Text
+
+from dse.cli import cautions, show
+from dse.cli.evaluate import EvaluateRequest, design_line, design_of
+from dse.cli.options import AnyOption, Devices, Force, Json, Settings, Stack, System, Workload
+from dse.cli.panels import Registration
+from dse.cli.status import NOTHING_FEASIBLE, report_errors
+from dse.errors import InputError
+
+if TYPE_CHECKING:
+    from dse.lab.simulator.load import RequestList
+    from dse.types import Design
+
+#: Requests that are drawn by default.
+_COUNT = 10_000
+
+#: Leaves of requests, of which a trace replaces all but limits; some contradict it.
+_OF_REQUESTS = ("workload.requests.", "workload.reuse.")
+_ARRIVALS = {"load", "request_rate", "arrival_variation", "concurrency", "queue", "burst"}
+_LIMITS = {"first_token_limit", "token_limit"}
+
+#: Further figures of the closed forms in --json.
+_SHARED = ("output_tokens_per_second", "requests_per_second", "cache_hit_rate")
+
+#: Latencies of the printed table by heading.
+_LATENCIES = {
+    "time to first token": "time_to_first_token",
+    "time per output token": "time_per_output_token",
+    "request latency": "request_latency",
+}
+
+
+@report_errors
+def simulate(
+    workload: Workload,
+    system: System,
+    trace: Annotated[
+        Path | None,
+        typer.Option(
+            metavar="FILE.csv",
+            help="Requests: arrival_s, prompt_tokens, answer_tokens [, prefix_id, prefix_tokens, session_id] "
+            "[default: drawn by load, request_rate, prompt_tokens, output_tokens, length_spread, answer_spread].",
+        ),
+    ] = None,
+    requests: Annotated[
+        int | None, typer.Option(min=1, max=10_000_000, help="Drawn requests [default: 10000].")
+    ] = None,
+    seed: Annotated[int, typer.Option(min=0, help="Seed of what is drawn.")] = 0,
+    output: Annotated[
+        Path | None,
+        typer.Option("--output", "-o", help="File with the times of every request, .nc or .csv [default: none]."),
+    ] = None,
+    timeline: Annotated[
+        Path | None, typer.Option(metavar="FILE.json", help="Steps and requests for ui.perfetto.dev [default: none].")
+    ] = None,
+    settings: Settings = None,
+    n_devices: Devices = None,
+    software: Stack = None,
+    any_option: AnyOption = False,
+    force: Force = False,
+    as_json: Json = False,
+) -> int:
+    """Simulate a serving engine request by request.
+
+    Chunked prompts, admission by cache blocks, preemption, prefix cache: with the step times of the model. Prints
+    percentiles of latency, throughput, and use of engine and cache, with those of the closed forms.
+    """
+    from dse.designs.calibrated import range_note
+    from dse.doors.scalars import serve
+    from dse.doors.study_serving import SERVING
+    from dse.lab.simulator import files
+    from dse.lab.simulator.run import simulate as run
+    from dse.lab.simulator.statistics import statistics
+
+    _check_outputs(output, timeline, trace, force)
+    asked = design_of(workload, system, settings, n_devices, software, any_option, SERVING)
+    given, heading, asked = _traced(trace, asked, requests) if trace else (None, "", asked)
+    for text in (*asked.readings, *cautions.of_chip(asked.design)):
+        show.note(text)
+    closed = {name: float(value) for name, value in vars(serve(asked.design)).items()}
+    if not trace and (problem := _no_room(asked.design, closed)):
+        show.error(problem)
+        return NOTHING_FEASIBLE
+    started = time.perf_counter()
+    found = run(asked.design, given, requests or _COUNT, seed, timeline is not None)
+    taken = time.perf_counter() - started
+    figures = statistics(found)
+    described = design_line(workload, system, asked.stack, asked.design, SERVING).strip() + heading
+    about = {"design": described, "seed": seed}
+    if output:
+        files.write(found, output, about, force)
+    if timeline:
+        files.write_timeline(found, timeline, about, force)
+    steady = {} if trace else _steady(closed)
+    outside = cautions.outside(asked.design, asked.stack, system, closed)
+    listed = cautions.of_all(asked.design, (workload, system, asked.stack), asked.stated, closed, SERVING)
+    overload = list(filter(None, [_overload(figures, closed)]))
+    if as_json:
+        show.document(
+            {
+                **about,
+                "feasible": True,
+                "seconds": taken,
+                **figures,
+                "closed_form": steady,
+                "outside": outside,
+                "cautions": [*listed, *overload],
+            }
+        )
+    else:
+        ranges = [range_note(outside)] if outside else []
+        _print(described, [*ranges, *listed, *overload], figures, steady, taken, found.column("arrival").size)
+    return 0
+
+
+def _traced(path: Path, asked: EvaluateRequest, count: int | None) -> tuple[RequestList, str, EvaluateRequest]:
+    """Requests of a trace, their line of the heading, and the design with their means; InputError for a second load."""
+    from dse.lab.simulator.load import as_requests, read
+
+    stated = {name.rpartition(".")[2] for name in asked.stated if name.startswith(_OF_REQUESTS)}
+    if refused := [*sorted(stated & _ARRIVALS), *["--requests"] * (count is not None)]:
+        raise InputError(
+            "--trace", f"{', '.join(refused)} too", "arrivals of the trace alone", "leave it out, or leave out --trace"
+        )
+    found, design = read(path), asked.design
+    assert design.workload.requests is not None, "complete the design before"
+    requests = as_requests(found, design.workload.requests)
+    seconds, sessions = float(found.arrival[-1] - found.arrival[0]), len(set(found.session.tolist()) - {-1})
+    prefixes = show.counted(len(set(found.prefix.tolist()) - {-1}), "prefix", "prefixes")
+    unread = ", ".join(sorted(stated - _LIMITS))
+    heading = (
+        f"\ntrace {path}: {show.counted(found.size, 'request')} in {show.seconds(seconds)}, with arrivals, lengths and "
+        f"{prefixes}{' and ' + show.counted(sessions, 'session') if sessions else ''}"
+        f"{f'; not read: {unread}' * bool(unread)}"
+    )
+    workload = dataclasses.replace(design.workload, requests=requests, reuse=None)
+    return found, heading, asked._replace(design=dataclasses.replace(design, workload=workload))
+
+
+def _no_room(design: Design, closed: dict[str, float]) -> InputError | None:
+    """Why a design has no room for a cache, if so."""
+    from dse.doors.study_serving import SERVING
+
+    if not int(closed["infeasible_reason"]) & int(SERVING.memory_reasons):
+        return None
+    return InputError(
+        "memory",
+        SERVING.reason_numbers(design, closed)["memory"],
+        "room for the cache of a request",
+        "more devices (tp, pp), or narrower weights",
+    )
+
+
+def _steady(closed: dict[str, float]) -> dict[str, float]:
+    """Printed figures of the closed forms; above capacity requests wait without end."""
+    endless = ("time_to_first_token", "request_latency") if closed["utilisation"] > 1.0 else ()
+    return {
+        name: math.inf if endless and name.endswith(endless) else value
+        for name, value in closed.items()
+        if _is_shared(name)
+    }
+
+
+def _overload(figures: dict[str, Any], closed: dict[str, float]) -> str:
+    """That requests come faster than they are served, or that their queue grows; "" otherwise."""
+    from dse.lab.simulator.statistics import queue_grows
+
+    if "waiting_at_end" not in figures:
+        return ""
+    rate, many = figures["offered_requests_per_second"], closed["utilisation"]
+    queue = f"{figures['waiting_at_end']:,} wait at the last arrival, {figures['waiting_at_half']:,} at the middle one"
+    if many > 1.0:
+        return (
+            f"overloaded: {show.digits(rate)} requests/s arrive, {many:.3g} times what can be served; {queue}: "
+            "latencies grow with the length of the run"
+        )
+    return f"the queue grows: {show.digits(rate)} requests/s arrive; {queue}" if queue_grows(figures) else ""
+
+
+def _check_outputs(output: Path | None, timeline: Path | None, trace: Path | None, force: bool) -> None:
+    """Refuses files that must not be written before anything is computed."""
+    from dse.io.outputs import checked
+    from dse.lab.simulator.files import format_of
+
+    if output:
+        format_of(output)
+    if output and timeline and output.resolve() == timeline.resolve():
+        raise InputError("--timeline", str(timeline), "another file than --output", "name another file")
+    for path in filter(None, (output, timeline)):
+        checked(path, force, [trace] if trace else [])
+
+
+def _is_shared(name: str) -> bool:
+    """Whether a metric of the closed forms is one of the printed figures."""
+    name = name.removeprefix("mean_")
+    return name.endswith(tuple(_LATENCIES.values())) or name in _SHARED
+
+
+def _print(
+    design: str, notes: list[str], figures: dict[str, Any], steady: dict[str, float], taken: float, count: int
+) -> None:
+    out = show.console()
+    print(design)
+    for text in notes:
+        out.print(Text(text, "yellow"), soft_wrap=True)
+    columns = ["", "mean", "p50", "p90", "p95", "p99"]
+    rows = []
+    for heading, name in _LATENCIES.items():
+        rows.append([heading, *(show.seconds(figures[f"{column}_{name}"]) for column in columns[1:])])
+        known = [steady.get(name), *(steady.get(f"{column}_{name}") for column in columns[2:])]
+        if steady:
+            rows.append(["  closed form", *map(_seconds, known)])
+    show.print_table(out, columns, rows, left=[""])
+    rate = f"{figures['requests_per_second']:,.3g} requests/s, {figures['output_tokens_per_second']:,.1f} tokens/s"
+    hits = f"{100 * figures['cache_hit_rate']:.1f} % of prompt tokens found in it"
+    hits += f" (closed form: {100 * steady['cache_hit_rate']:.1f} %)" if steady else ""
+    if steady:
+        rate += f" (closed form: {steady['output_tokens_per_second']:,.1f} tokens/s)"
+    print(f"{rate}; {show.counted(figures['requests'], 'request')} counted")
+    print(
+        f"engine busy {100 * figures['busy']:.1f} % of the time, {figures['decoding']:,.1f} sequences decode at once, "
+        f"{100 * figures['prefill_share']:.1f} % of {show.counted(figures['steps'], 'step')} with prompts"
+    )
+    preempted = show.counted(figures["preemptions"], "preemption")
+    print(
+        f"cache: {100 * figures['cache_use']:.1f} % used, {100 * figures['peak_cache_use']:.1f} % at peak; "
+        f"{hits}; {preempted}"
+    )
+    print(f"simulated in {taken:.2f} s: {60 * count / max(taken, 1e-9):,.0f} requests a minute")
+
+
+def _seconds(value: float | None) -> str:
+    return "" if value is None else show.seconds(value) if math.isfinite(value) else "no end"
+
+
+REGISTRATION = Registration("Serve", simulate)

@@ -1,0 +1,153 @@
+"""Calibration jobs as records: fit, output files, and summary.
+
+The jobs here fit measured steps, which users have of their own machines. Those on kernels, power and engines belong to
+the catalogue (``calibration/``), outside the wheel.
+"""
+
+from __future__ import annotations
+
+import importlib
+import sys
+import tempfile
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import dse
+from dse.errors import InputError
+from dse.io import outputs
+from dse.lab.fits import levels, ranges, stacks, step_priors, steps, writing
+from dse.lab.fits.writing import Revision
+from dse.measured import pods, read_table
+from dse.measured.kinds import kind_of
+
+
+class Errors(NamedTuple):
+    """Errors of a fit as a table; floats are fractions."""
+
+    header: list[str]
+    rows: list[list[str | int | float]]
+    note: str = ""
+
+
+class FitJob(NamedTuple):
+    """One kind of calibration."""
+
+    fit: Callable[[Sequence[str | Path], int, Callable[[str], None]], Any]  #: tables, folds, progress → result
+    document: Callable[[Any], str]  #: the result as TOML
+    revisions: Callable[[Any, Path], list[Revision]]  #: the result for the files of a catalogue folder
+    summary: Callable[[Any], Errors]
+    fits: Callable[[str], bool] | None = None  #: whether it fits a stack, whose file states the range of its rows
+    covered: ranges.Reader = ranges.of_steps  #: ranges of the rows of a table
+
+
+def job_for(tables: Sequence[str | Path]) -> FitJob:
+    """The job for measured rows of some tables; InputError for tables of several kinds."""
+    kinds = {_kind(path) for path in tables}
+    if kinds == {"serving", "energy"}:  # energy of serving
+        kinds = {"serving"}
+    if len(kinds) > 1:
+        mixed = " and ".join(sorted(kinds))
+        raise InputError("calibrate", f"tables of {mixed}", "one kind at a time", "run it once for each")
+    (kind,) = kinds
+    return JOBS[kind] if kind in JOBS else _of_catalogue(kind)
+
+
+def _of_catalogue(kind: str) -> FitJob:
+    """The job of a kind of table that needs a checkout of this package."""
+    checkout = Path(dse.__file__).parents[1]
+    if not (checkout / "calibration" / "jobs.py").is_file():
+        raise InputError(
+            "dse calibrate",
+            f"a table of {kind}, and no folder calibration next to {Path(dse.__file__).parent}",
+            "measured steps; tables of kernels, energy and serving from a checkout of the repository",
+            "clone the repository and run `dse calibrate` there",
+        )
+    if str(checkout) not in sys.path:
+        sys.path.insert(0, str(checkout))
+    found: FitJob = importlib.import_module("calibration.jobs").JOBS[kind]
+    return found
+
+
+def run(
+    tables: Sequence[str | Path],
+    folds: int,
+    output: str | Path,
+    catalog: str | Path | None = None,
+    progress: Callable[[str], None] = print,
+    force: bool = False,
+) -> tuple[Any, Errors, list[Path]]:
+    """Fit the job of some tables and write the result.
+
+    Args:
+        tables: measured rows, of one kind.
+        folds: number of cross-validation folds; 0: the default of the job.
+        output: TOML file to write.
+        catalog: folder of a catalogue whose fitted values are replaced.
+        progress: called with lines on the progress.
+        force: replace an output that dse has not written.
+
+    Returns:
+        The result, its errors, and the written files.
+    """
+    outputs.checked(output, force, tables)
+    if catalog is not None and not Path(catalog).is_dir():
+        raise InputError("calibrate --catalog", str(catalog), "the folder of a catalogue", "check the path")
+    job = job_for(tables)
+    found = job.fit(tables, folds, progress)
+    _written(job.document(found), output, force, progress)
+    changed = writing.write_catalog(job.revisions(found, Path(catalog)), catalog) if catalog else []
+    if catalog and job.fits:
+        changed = list(dict.fromkeys([*changed, *ranges.write_catalog(tables, catalog, job.fits, job.covered)]))
+    return found, job.summary(found), [Path(output), *changed]
+
+
+def _written(text: str, output: str | Path, force: bool, progress: Callable[[str], None]) -> None:
+    """Write the result; where that fails, to a folder of temporary files, since fits take minutes."""
+    try:
+        writing.write(output, text, force)
+    except InputError:
+        rescue = Path(tempfile.mkdtemp(prefix="dse-")) / "fitted.toml"
+        writing.write(rescue, text)
+        progress(f"what was fitted is in {rescue}")
+        raise
+
+
+def _kind(path: str | Path) -> str:
+    columns, rows = read_table(path)
+    kind = kind_of(columns).name
+    if kind in ("steps", "chiplets"):
+        return "levels" if pods.are_of_tpus(rows) else "steps"
+    return kind
+
+
+def _levels(found: levels.Levels) -> Errors:
+    header = ["stack", "rows", "level", "median error", "configuration unseen", "model unseen"]
+    return Errors(header, levels.errors(found), f"slices lose {found.loss:.2%} of compute a doubling of their number")
+
+
+def _steps(found: steps.Calibration) -> Errors:
+    header = ["source", "rows", "error", "unseen", "unseen median", "unseen 90 %", "unseen bias", "source left out"]
+    shown = len(header) - (len(set(found.rows.sources)) < 2)  # a single source leaves none to fit without it
+    note = f"80 % intervals hold {stacks.coverage(found):.1%} of the unseen rows"
+    rows: list[list[str | int | float]] = [list(errors) for errors in stacks.errors_by_source(found)]
+    return Errors(header[:shown], [row[:shown] for row in rows], note)
+
+
+#: Kind of table → its job.
+JOBS = {
+    "levels": FitJob(
+        lambda tables, _, progress: levels.calibrate(tables, progress),
+        levels.document,
+        levels.revisions,
+        _levels,
+        step_priors.is_levelled,
+    ),
+    "steps": FitJob(
+        lambda tables, folds, progress: steps.calibrate(tables, folds or 5, progress=progress),
+        stacks.document,
+        stacks.revisions,
+        _steps,
+        lambda stack: not step_priors.is_levelled(stack),
+    ),
+}

@@ -1,0 +1,131 @@
+r"""Calibration to steps of TPUs: one level of the matrix rate per generation, and the loss between slices.
+
+XLA compiles whole steps, so kernels are not known separately and hosts do not count. Fitted are the slow-down of
+products against the ramp of the chip family per generation, ``matrix_slowdown`` of its stack, and the compute lost per
+doubling of the slices, common to all. No row, model or size has values of its own; GPU stacks take no part.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Callable, Sequence
+from pathlib import Path
+
+import numpy as np
+
+from dse.designs import catalog
+from dse.io.quantities import counted
+from dse.lab.fits import writing
+from dse.lab.fits.fit import Fit, Parameter
+from dse.lab.fits.step_priors import is_levelled
+from dse.lab.fits.step_rows import StepModel, StepRows, rows_of
+from dse.lab.fits.steps import DELTA, NOISE, mean_error
+from dse.lab.fits.writing import Revision
+from dse.measured import predict_cases, read_cases
+from dse.measured.comparison import compare_predictions
+from dse.measured.names import Lookup
+
+#: Priors of the level of a generation and of the loss between slices.
+LEVEL = Parameter("software.matrix_slowdown", 1.15, 0.15, 0.5)
+LOSS = Parameter("system.scale_up.links.slice_loss", 0.02, 0.5, 0.0, 0.2)
+
+
+@dataclasses.dataclass(frozen=True)
+class Levels:
+    """A fit of all generations: values with spreads, and errors of seen and unseen rows."""
+
+    rows: StepRows
+    stacks: list[str]
+    fit: Fit  #: one level per stack, under its name, and the loss between slices
+    unseen: np.ndarray  #: log errors, each row by a fit without the rows of its configuration
+    unseen_model: np.ndarray  #: by a fit without the rows of its model on that generation
+
+    @property
+    def values(self) -> dict[str, float]:
+        """Stack → level."""
+        return {stack: self.fit.values[stack] for stack in self.stacks}
+
+    @property
+    def loss(self) -> float:
+        """Share of compute lost per doubling of the slices."""
+        return self.fit.values[LOSS.path]
+
+    def median(self, stack: str, errors: np.ndarray) -> float:
+        """Median of |predicted / measured - 1| of the rows of a stack."""
+        return float(np.median(np.abs(np.expm1(errors[self.rows.stacks == stack]))))
+
+
+def calibrate(paths: Sequence[str | Path], progress: Callable[[str], None] = print) -> Levels:
+    """Fit the levels to the timed rows of the tables."""
+    lookup = Lookup()
+    cases = [case for path in paths for case in read_cases(path)]
+    rows = rows_of(compare_predictions(predict_cases(cases, lookup)), lookup.chips, levelled=True)
+    stacks = sorted(set(rows.stacks))
+    holds = [rows.stacks == stack for stack in stacks] + [np.ones(len(rows.stacks), bool)]
+    problem = StepModel(rows, (LEVEL, LOSS), [0] * len(stacks) + [1], holds).problem(rows.trust, NOISE, DELTA)
+    found = problem.solve().fit([*(dataclasses.replace(LEVEL, path=stack) for stack in stacks), LOSS])
+    progress(f"{counted(len(rows.measured), 'row')}, mean error {mean_error(found.errors):.2%}")
+    models = [(stack, group[:3]) for stack, group in zip(rows.stacks, rows.groups, strict=True)]
+    configurations = list(zip(rows.stacks, rows.groups, strict=True))
+    return Levels(rows, stacks, found, problem.held_out(configurations), problem.held_out(models))
+
+
+# Output
+
+
+def errors(found: Levels) -> list[list[str | int | float]]:
+    """Stack, rows, level, and median errors of rows seen, of unseen configurations and of unseen models."""
+    return [
+        [
+            stack,
+            int((found.rows.stacks == stack).sum()),
+            writing.digits(found.values[stack]),
+            *(found.median(stack, part) for part in (found.fit.errors, found.unseen, found.unseen_model)),
+        ]
+        for stack in found.stacks
+    ]
+
+
+def document(found: Levels) -> str:
+    """The fit as a TOML document."""
+    tables: dict[str, dict[str, str]] = {"": {"slice_loss": writing.digits(found.loss)}}
+    for stack, count, level, *medians in errors(found):
+        figures = zip(("error", "unseen_error", "unseen_model_error"), medians, strict=True)
+        tables[f"software.{writing.quoted(str(stack))}"] = {"rows": str(count), "matrix_slowdown": str(level)} | {
+            name: f"{value:.4f}" for name, value in figures
+        }
+    return writing.document(tables, "Written by dse calibrate. Errors are fractions, medians.")
+
+
+def revisions(found: Levels, _: Path) -> list[Revision]:
+    """Levels of the stacks of a catalogue, the mean for one without rows, and the loss between slices."""
+    stacks = [slug for slug in catalog.names("software") if is_levelled(slug)]
+    loss = writing.stated(
+        writing.digits(found.loss), found.fit.spread[LOSS.path], "dse calibrate: one for all generations", "estimate"
+    )
+    slices = {name: catalog.entry("network", name).value("links.slice_loss") for name in catalog.names("network")}
+    networks = [name for name, known in slices.items() if known is not None]
+    return [
+        *(Revision("software", stack, _level(found, stack)) for stack in stacks),
+        *(Revision("network", name, {"slice_loss": loss}, "links") for name in networks),
+    ]
+
+
+def _level(found: Levels, stack: str) -> dict[str, str]:
+    """Entries of a stack's file: name → value as TOML."""
+    logs = np.log(list(found.values.values()))
+    mean, own = float(np.exp(np.mean(logs))), found.rows.stacks == stack
+    about = (
+        (
+            f"dse calibrate: {counted(own.sum(), 'row')} of {', '.join(sorted(set(found.rows.sources[own])))}; "
+            f"median error {found.median(stack, found.fit.errors):.1%}, unseen {found.median(stack, found.unseen):.1%}"
+        )
+        if own.any()
+        else "dse calibrate: no measured rows, so the mean of the generations"
+    )
+    # The median absolute error of a normal distribution is 0.6745 standard deviations.
+    off = found.unseen[own] if own.any() else logs - np.log(mean)
+    residual = max(float(np.median(np.abs(off))) / 0.6745, NOISE)
+    spread = found.fit.spread.get(stack, float(np.std(logs)))
+    level = writing.stated(writing.digits(found.values.get(stack, mean)), spread, "a level a generation", "estimate")
+    return {"source": writing.quoted(about), "residual": f"{residual:.3f}", "matrix_slowdown": level}

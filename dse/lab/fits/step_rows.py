@@ -1,0 +1,214 @@
+"""Measured steps as arrays: chosen designs, times and slopes by the model, and their fit problem."""
+
+from __future__ import annotations
+
+import dataclasses
+import functools
+from collections.abc import Callable, Sequence
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from dse.designs.leaves import leaf, leaf_path, replace
+from dse.doors import recording
+from dse.doors.equations import Equations
+from dse.doors.evaluation import evaluate
+from dse.doors.scalars.operations import lowered
+from dse.errors import InputError
+from dse.lab.fits.fit import FitProblem, Parameter
+from dse.lab.fits.step_priors import NOT_FITTED, is_levelled
+from dse.measured import rules
+from dse.measured.comparison import Comparison, is_timed, step_time
+from dse.measured.completion import SEARCHED
+from dse.measured.prediction import by_structure
+from dse.sweep.engine.gradients import Differentiated
+from dse.sweep.engine.programs import persistent_jit
+from dse.types import Scalar, Workload
+
+#: Weight of a figure that its collector quotes from memory.
+FROM_MEMORY = 0.2
+
+
+class StructureRows(NamedTuple):
+    """Designs of one structure (for example with a power limit), as rows of leaves."""
+
+    members: list[int]  #: their rows
+    leaves: np.ndarray
+    structure: Any
+
+
+@dataclasses.dataclass(frozen=True)
+class StepRows:
+    """Measured steps as arrays, one entry per row: chosen designs and measurements."""
+
+    structures: list[StructureRows]
+    measured: np.ndarray  #: log of the step time in s
+    stacks: np.ndarray
+    families: np.ndarray  #: of chips
+    sources: np.ndarray
+    groups: list[tuple[float, ...]]  #: rows of one configuration
+    compared: list[Comparison]
+
+    @classmethod
+    def of(cls, compared: Sequence[Comparison], chips: dict[object, str]) -> StepRows:
+        """Rows of comparisons; ``chips``: (rates, cores) of an accelerator → its family."""
+        designs = [c.prediction.chosen for c in compared]
+        return cls(
+            structures=[
+                StructureRows(members, np.stack(jax.tree.leaves(stack), axis=1), jax.tree.structure(stack))
+                for members, stack in by_structure(designs)
+            ],
+            measured=np.log([step_time(c) for c in compared]),
+            stacks=np.array([c.prediction.stack for c in compared]),
+            families=np.array([chips[d.system.accelerator.matrix_rate, d.system.accelerator.cores] for d in designs]),
+            sources=np.array([c.source for c in compared]),
+            groups=[tuple(float(leaf(d, leaf_path(path))) for path in _CONFIGURATION) for d in designs],
+            compared=list(compared),
+        )
+
+    @property
+    def weights(self) -> np.ndarray:
+        """Weight per row: a source of ``n`` rows counts as ``sqrt(n)`` sources of one row, less if from memory."""
+        size = {source: np.count_nonzero(self.sources == source) for source in set(self.sources)}
+        return np.array([size[source] ** -0.5 for source in self.sources]) * self.trust
+
+    @property
+    def completed(self) -> np.ndarray:
+        """Whether a part of a row's mapping was chosen by the model among candidates."""
+        return np.array([bool(SEARCHED & c.prediction.completed.keys()) for c in self.compared])
+
+    @property
+    def trust(self) -> np.ndarray:
+        """Trust in each row, lower if quoted from memory."""
+        quoted = [c.measurement.row.get("confidence") == "memory" for c in self.compared]
+        return np.where(quoted, FROM_MEMORY, 1.0)
+
+
+_CONFIGURATION = (
+    "workload.n_layers",
+    "workload.hidden",
+    "workload.seq_len",
+    "workload.global_batch",
+    "mapping.tp",
+    "mapping.pp",
+    "mapping.cp",
+    "mapping.dp",
+    "mapping.micro_batch",
+    "mapping.recompute",
+)
+
+
+def is_plain(workload: Workload) -> bool:
+    """Whether it is a dense model with all weights trained on whole sequences, as stacks are fitted to."""
+    return workload.experts is None and workload.adapters is None and workload.packing is None
+
+
+def rows_of(compared: Sequence[Comparison], chips: dict[object, str], levelled: bool = False) -> StepRows:
+    """Timed rows of dense models predicted with a stack of the catalogue; ``levelled``: with a TPU stack."""
+    kept = [c for c in compared if is_timed(c) and c.prediction.stack not in (*NOT_FITTED, "")]
+    kept = [c for c in kept if is_plain(c.prediction.chosen.workload)]
+    kept = [c for c in kept if rules.unused(c.prediction.case.row, "fit of steps") is None]
+    kept = [c for c in kept if is_levelled(c.prediction.stack) == levelled]
+    if not kept:
+        raise InputError("calibrate", "no measured step that can be predicted", "training rows", "see dse validate")
+    return StepRows.of(kept, chips)
+
+
+class StepModel(NamedTuple):
+    """Leaves of the designs of steps as functions of ``z``, for all jobs on steps.
+
+    Column ``c`` changes parameter ``names[c]`` of the rows marked by ``holds[c]``: ``z_row = known + moves x``.
+    """
+
+    rows: StepRows
+    parameters: tuple[Parameter, ...]
+    columns: Sequence[int]  #: parameter changed by each column
+    holds: Sequence[np.ndarray]  #: rows changed by each column
+    known: np.ndarray | float = 0.0  #: ``z`` of each row and parameter with all columns at zero
+    factors: np.ndarray | float = 1.0  #: multiplies the values of each row and parameter
+
+    @property
+    def moves(self) -> np.ndarray:
+        """1 where a column changes a ``z`` of a row, [columns, rows, parameters]."""
+        found = np.zeros((len(self.columns), len(self.rows.measured), len(self.parameters)))
+        for index, (parameter, held) in enumerate(zip(self.columns, self.holds, strict=True)):
+            found[index, held, parameter] = 1.0
+        return found
+
+    def problem(self, weights: np.ndarray, noise: float, delta: float, prior: np.ndarray | float = 1.0) -> FitProblem:
+        """The fit of the columns to the rows."""
+        moves = self.moves
+
+        def by_row(x: np.ndarray) -> np.ndarray:
+            return self.known + np.einsum("c,crp->rp", x, moves)
+
+        def residuals(x: np.ndarray) -> np.ndarray:
+            return self.log_times(by_row(x)) - self.rows.measured
+
+        def slopes(x: np.ndarray, _: np.ndarray) -> np.ndarray:
+            return np.einsum("rp,crp->rc", self.slopes(by_row(x)), moves)
+
+        return FitProblem(residuals, slopes, weights, noise, delta, np.broadcast_to(prior, len(moves)))
+
+    def log_times(self, z: np.ndarray) -> np.ndarray:
+        """Log step times (rows) at ``z`` (rows x parameters)."""
+        return self._by_structure(_log_step_times, z, z.shape[:1])
+
+    def slopes(self, z: np.ndarray) -> np.ndarray:
+        """Derivatives of the log step times (rows x parameters)."""
+        return self._by_structure(_slopes, z, z.shape)
+
+    def _by_structure(self, function: Callable[..., Any], z: np.ndarray, shape: tuple[int, ...]) -> np.ndarray:
+        found, z = np.zeros(shape), z.astype(np.float32)
+        factors = np.broadcast_to(np.asarray(self.factors, np.float32), z.shape)
+        for members, leaves, structure in self.rows.structures:
+            part = function(leaves, z[members], factors[members], structure=structure, parameters=self.parameters)
+            found[members] = np.stack(part, axis=1) if isinstance(part, list) else part
+        return found
+
+
+@functools.lru_cache(maxsize=32)
+def _recorded(structure: Any, paths: tuple[str, ...]) -> tuple[Equations, Any]:
+    """The equations of the log step time of a design by these leaves, then by all of its own."""
+
+    def log_step_time(values: list[Scalar], row: list[Scalar]) -> Scalar:
+        design = replace(jax.tree.unflatten(structure, row), dict(zip(paths, values, strict=True)))
+        return jnp.log(evaluate(design).step_time)
+
+    number = jax.ShapeDtypeStruct((), jnp.float32)
+    return recording.trace(log_step_time, [number] * len(paths), [number] * structure.num_leaves)
+
+
+@persistent_jit("structure", "parameters", quickly=True)
+def _log_step_times(
+    leaves: jax.Array, z: jax.Array, factors: jax.Array, *, structure: Any, parameters: tuple[Parameter, ...]
+) -> jax.Array:
+    """Log step times [row] at ``z`` [row, parameter]."""
+    found, _ = _recorded(structure, tuple(p.path for p in parameters))
+
+    def of_row(row: jax.Array, z: jax.Array, factors: jax.Array) -> jax.Array:
+        value: jax.Array = found(*_values(z, factors, parameters), *row)[0]
+        return value
+
+    return jax.vmap(of_row)(leaves, z, factors)
+
+
+@persistent_jit("structure", "parameters", quickly=True)
+def _slopes(
+    leaves: jax.Array, z: jax.Array, factors: jax.Array, *, structure: Any, parameters: tuple[Parameter, ...]
+) -> list[jax.Array]:
+    """By parameter the derivatives of the log step times [row]; as one array each would be computed anew."""
+    found = lowered(*_recorded(structure, tuple(p.path for p in parameters)), None, "float32")
+
+    def of_row(row: jax.Array, z: jax.Array, factors: jax.Array) -> list[jax.Array]:
+        _, slopes = Differentiated(found, len(parameters))((*_values(z, factors, parameters), *row), ())
+        return [g * f * jax.grad(p.value)(at) for g, f, p, at in zip(slopes, factors, parameters, z, strict=True)]
+
+    return jax.vmap(of_row)(leaves, z, factors)
+
+
+def _values(z: jax.Array, factors: jax.Array, parameters: tuple[Parameter, ...]) -> list[jax.Array]:
+    """The parameters of a row at ``z``."""
+    return [factor * p.value(at) for factor, p, at in zip(factors, parameters, z, strict=True)]

@@ -1,0 +1,118 @@
+"""What a step of post-training is asked to do, and what is refused."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, NamedTuple
+
+from dse.designs import catalog
+from dse.designs.calibrated import ENGINES
+from dse.errors import InputError, unknown_name
+from dse.io.quantities import counted
+from dse.lab.rl.evaluation import GRPO, PPO
+from dse.spec.document import stated
+
+#: Modes and algorithms, in the order of tables.
+MODES, ALGORITHMS = ("colocated", "split", "async"), (GRPO, PPO)
+
+_MOST = 1e9  #: limit of each number
+
+
+class RlDemand(NamedTuple):
+    """What a step is asked to do, and on what."""
+
+    workload: str
+    system: str
+    devices: int
+    prompts: int
+    samples: int  #: answers per prompt
+    prompt_tokens: float = 1024.0
+    output_tokens: float = 1024.0  #: mean of answers, after the cut
+    length_spread: float = 0.5  #: relative standard deviation of answers, before the cut
+    longest: float = 0.0  #: most tokens of an answer; 0: four times the mean
+    staleness: int = 1  #: steps by which weights of rollouts may be old, async
+    algorithm: str = GRPO
+    reference: bool = True  #: whether log-probabilities of a reference are computed
+    reward_time: float = 0.0  #: s, after the rollout
+    train_batch: int = 0  #: answers per update; 0: all of a step
+    modes: tuple[str, ...] = MODES
+    trainers: int = 0  #: devices of the trainer, split; 0: any
+    training: Mapping[str, Any] = {}  #: fixed values of the trainer's mapping
+    rollout: Mapping[str, Any] = {}  #: of the engine's
+
+    @property
+    def answers(self) -> int:
+        """Answers of a step."""
+        return self.prompts * self.samples
+
+    @property
+    def most_tokens(self) -> float:
+        """Most tokens of an answer."""
+        return self.longest or 4.0 * self.output_tokens
+
+    @property
+    def tokens(self) -> float:
+        """Tokens that a step trains on."""
+        return self.answers * (self.prompt_tokens + self.output_tokens)
+
+
+_OPTIONS = {
+    "devices": "--n-devices",
+    "prompts": "--prompts",
+    "samples": "--samples",
+    "prompt_tokens": "--isl",
+    "output_tokens": "--osl",
+    "most_tokens": "--max-osl",
+    "length_spread": "--length-spread",
+}
+
+
+def check_demand(demand: RlDemand) -> None:
+    """InputError for numbers out of their range, unknown choices, and stacks of the other kind."""
+    for name, option in _OPTIONS.items():
+        value = getattr(demand, name)
+        least = 0.0 if name == "length_spread" else 1.0
+        if not least <= value < _MOST:
+            raise InputError(option, f"{value:g}", f"{least:g} or more, less than {_MOST:g}", "check the number")
+    if demand.most_tokens <= demand.output_tokens:
+        raise InputError(
+            "--max-osl",
+            f"{demand.most_tokens:g}",
+            f"more than the mean, {demand.output_tokens:g}",
+            f"write {4 * demand.output_tokens:g}",
+        )
+    for option, value, allowed in (
+        ("--algorithm", demand.algorithm, ALGORITHMS),
+        *(("--mode", mode, MODES) for mode in demand.modes),
+    ):
+        if value not in allowed:
+            raise unknown_name(option, value, allowed, "names")
+    _check_stack(demand.training, "--train", "--rollout", False)
+    _check_stack(demand.rollout, "--rollout", "--train", True)
+    if not demand.modes:
+        raise InputError("--mode", "none", ", ".join(MODES), "write --mode async")
+    if demand.trainers and not demand.trainers < demand.devices:
+        fewer = f"fewer than the {counted(demand.devices, 'device')}"
+        raise InputError("--trainers", str(demand.trainers), fewer, "leave it out")
+    if demand.train_batch and demand.answers % demand.train_batch:
+        divisors = f"divisors of the {counted(demand.answers, 'answer')}"
+        raise InputError("--train-batch", str(demand.train_batch), divisors, f"write {demand.answers}")
+    if not 0 <= demand.staleness <= 64:
+        raise InputError("--staleness", str(demand.staleness), "0 to 64 steps", "write 1")
+    if not 0.0 <= demand.reward_time < _MOST:
+        raise InputError("--reward", f"{demand.reward_time:g} s", f"0 s or more, less than {_MOST:g}", "write '20 s'")
+
+
+def _check_stack(fixed: Mapping[str, Any], option: str, other: str, serves: bool) -> None:
+    """InputError for a stack that serves as trainer, or one that trains as engine."""
+    if "software" not in fixed:
+        return
+    where = stated(option, {"software": fixed["software"]})
+    slug = catalog.resolve("software", str(fixed["software"]), where)
+    if bool(catalog.serving_defaults(slug)) != serves:
+        kind, usual = (
+            ("training", f"engines: {', '.join(ENGINES)}")
+            if serves
+            else ("serving", "stacks of training: megatron-core, megatron-bridge, torchtitan, …")
+        )
+        raise InputError(where, f"{slug}, of {kind}", usual, f"write {other} software={slug}, or leave it out")

@@ -1,0 +1,110 @@
+"""Files of a simulation: a line or a value per request, and a timeline of steps for trace viewers."""
+
+from __future__ import annotations
+
+import csv
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from dse.errors import InputError
+from dse.io import chrome_trace, outputs
+from dse.io.chrome_trace import MICROSECONDS
+from dse.io.files import MARK
+from dse.lab.simulator.load import Floats
+from dse.lab.simulator.run import Simulation
+from dse.lab.simulator.scheduler import RankResult, StepRecord
+from dse.lab.simulator.statistics import latencies
+
+#: Column of a file → column of a simulation, units, what it is.
+_COLUMNS = {
+    "arrival_s": ("arrival", "s", "arrival"), "rank": ("rank", "1", "data-parallel rank"),
+    "prompt_tokens": ("prompt", "1", "prompt tokens"), "answer_tokens": ("answer", "1", "output tokens"),
+    "cached_tokens": ("hit", "1", "prompt tokens found in the prefix cache"),
+    "admitted_s": ("admitted", "s", "first admission"), "first_token_s": ("first", "s", "first token in the engine"),
+    "finish_s": ("finish", "s", "last token in the engine"),
+    "preemptions": ("preemptions", "1", "times that its cache was taken"),
+    "request_time": ("request_time", "s", "outside the engine, in time_to_first_token and request_latency"),
+}  # fmt: skip
+
+#: Requests drawn in a timeline, and its steps.
+_MOST = 20_000
+
+
+def format_of(path: Path) -> str:
+    """Ending of a results file: ``.nc`` or ``.csv``; InputError for another one."""
+    if path.suffix.lower() not in (".nc", ".csv"):
+        raise InputError(f"output {path}", repr(path.suffix), ".nc (netCDF) or .csv", f"name {path.with_suffix('.nc')}")
+    return path.suffix.lower()
+
+
+def write(found: Simulation, path: Path, about: dict[str, Any], force: bool = False) -> None:
+    """Write a value per request and column, in the order of arrival; InputError where it must not be written."""
+    columns = {name: found.column(of) for name, (of, *_) in _COLUMNS.items()} | latencies(found)
+    with outputs.replacing(path, force) as partial:
+        if format_of(path) == ".csv":
+            _write_csv(partial, columns)
+        else:
+            _write_netcdf(partial, columns, about)
+
+
+def _write_csv(path: Path, columns: dict[str, Floats]) -> None:
+    with path.open("w", encoding="utf-8", newline="") as file:
+        lines = csv.writer(file, lineterminator="\n")
+        lines.writerow(columns)
+        lines.writerows([f"{value:.9g}" for value in row] for row in np.array([*columns.values()]).T.tolist())
+
+
+def _write_netcdf(path: Path, columns: dict[str, Floats], about: dict[str, Any]) -> None:
+    import netCDF4
+
+    with netCDF4.Dataset(path, "w", format="NETCDF4") as file:
+        file.createDimension("request", len(columns["arrival_s"]))
+        for name, values in columns.items():
+            _, units, meaning = _COLUMNS.get(name, (name, "s", name.replace("_", " ")))
+            variable = file.createVariable(name, "f8", ("request",), compression="zlib", complevel=1)
+            variable[:], variable.units, variable.long_name = values, units, meaning
+        file.setncatts({"note": MARK, **{name: value for name, value in about.items() if value is not None}})
+
+
+def write_timeline(found: Simulation, path: Path, about: dict[str, Any], force: bool = False) -> None:
+    """Write steps and requests as a Chrome trace (ui.perfetto.dev): a process per rank, its first 20,000 events."""
+    events = (event for place, rank in enumerate(found.ranks) for event in _rank_events(place, rank))
+    chrome_trace.write(events, about, path, force)
+
+
+def _rank_events(place: int, rank: RankResult) -> Iterator[dict[str, Any]]:
+    yield {"ph": "M", "name": "process_name", "pid": place, "args": {"name": f"rank {place}"}}
+    yield {"ph": "M", "name": "thread_name", "pid": place, "tid": 0, "args": {"name": "steps"}}
+    for record in rank.records[:_MOST]:
+        yield from _step_events(place, record)
+    columns = (rank.requests.arrival, rank.admitted, rank.first, rank.finish)
+    for number, (arrival, admitted, first, finish) in enumerate(zip(*columns, strict=True)):
+        if number >= _MOST or (rank.records and arrival > rank.records[:_MOST][-1].start):
+            break
+        parts = (("queue", arrival, admitted), ("prefill", admitted, first), ("decode", first, finish))
+        for name, start, end in parts:
+            ends = {"cat": "request", "id": f"{place}.{number}", "pid": place, "tid": 1, "name": name}
+            yield {**ends, "ph": "b", "ts": start * MICROSECONDS}
+            yield {**ends, "ph": "e", "ts": end * MICROSECONDS}
+
+
+def _step_events(place: int, record: StepRecord) -> Iterator[dict[str, Any]]:
+    name = f"decode x {record.steps}" if not record.prompt else "mixed" if record.sequences else "prefill"
+    start = round(record.start * MICROSECONDS, 3)
+    work = {"sequences": record.sequences, "prompt_tokens": record.prompt, "steps": record.steps}
+    yield {
+        "ph": "X",
+        "name": name,
+        "cat": "step",
+        "pid": place,
+        "tid": 0,
+        "ts": start,
+        "dur": round(record.seconds * MICROSECONDS, 3),
+        "args": work,
+    }
+    counts = {"decoding": record.sequences, "waiting": record.waiting, "running": record.running}
+    for counter, value in (counts | {"cache blocks": record.used}).items():
+        yield {"ph": "C", "name": counter, "pid": place, "ts": start, "args": {"value": value}}

@@ -1,0 +1,96 @@
+"""What an engine's scheduler may do: tokens, sequences and cache blocks, from the leaves of a design."""
+
+from __future__ import annotations
+
+import math
+from typing import NamedTuple
+
+import jax
+import numpy as np
+
+from dse.doors.serving import cache_room
+from dse.errors import InputError
+from dse.lab.simulator.load import RequestList
+from dse.model.serving.intake import tokens_of_a_sequence, tokens_of_a_step
+from dse.types import Design, HostTiers
+
+#: Tokens of a cache block (vLLM's ``block_size``).
+BLOCK = 16
+
+
+class Limits(NamedTuple):
+    """Limits of the scheduler of one data-parallel rank."""
+
+    chunk: int  # tokens of a step
+    sequences: int  # admitted at the same time
+    blocks: int  # of the cache
+    per_token: float  # share of a block that a token takes
+    fixed: float  # tokens that a sequence takes in addition to its own: a state
+    reserved: float  # share of an answer whose blocks admission takes
+    mixed: bool  # whether a step may both decode and compute prompts
+    admission_steps: int
+    speed: float  # tokens of a sequence per step
+    rows: float  # tokens of the budget per decoding sequence
+    request_time: float  # s, outside the engine
+    whole: bool = False  # whether a prompt waits for a step that holds all of it
+    tiers: tuple[tuple[int, float], ...] = ()  # blocks of prefix caches beyond device memory, seconds to load a block
+
+    def blocks_of(self, tokens: float) -> int:
+        """Blocks of a sequence of ``tokens``."""
+        return math.ceil((self.fixed + self.per_token * tokens) / BLOCK)
+
+
+def limits_of(design: Design, asked: RequestList) -> Limits:
+    """Limits of one rank of a design.
+
+    Bytes of a sequence are linear in its tokens here, from the mean prompt to the mean prompt with its answer: a state
+    counts as further tokens, and where tokens beyond the prompt take no room (a window) a block is a sequence.
+
+    Raises:
+        InputError: where the longest request does not fit into the cache, or one sequence not into a step.
+    """
+    requests, serving, engine = design.workload.requests, design.mapping.serving, design.software.engine
+    assert requests is not None and serving is not None and engine is not None, "complete the design before"
+    short = float(np.mean(asked.prompt))
+    long = short + max(float(np.mean(asked.answer)), 1.0)
+    with jax.enable_x64(True):
+        (room, low), (_, high) = ((map(float, cache_room(design, tokens))) for tokens in (short, long))
+    if (chunk := max(int(serving.chunk), 1)) < (needed := float(tokens_of_a_sequence(serving))):
+        raise InputError(
+            "mapping.serving.chunk",
+            f"{chunk}",
+            f"{needed:g} or more: a token of a sequence and its drafts",
+            "a larger chunk, or fewer drafts",
+        )
+    slope = (high - low) / (long - short)
+    of_tokens = slope > 1e-6 * low / short
+    fixed = max(low / slope - short, 0.0) if of_tokens else float(BLOCK)
+    found = Limits(
+        chunk=chunk,
+        sequences=max(int(engine.most_sequences), 1),
+        blocks=int(room / (slope * BLOCK if of_tokens else low)),
+        per_token=float(of_tokens),
+        fixed=fixed,
+        reserved=float(serving.reserved_answer) if serving.paged else 1.0,
+        mixed=bool(serving.mixed),
+        admission_steps=max(int(serving.admission_steps), 1),
+        speed=float(tokens_of_a_step(serving)),
+        rows=1.0 + float(serving.drafts),
+        request_time=float(engine.request_time),
+        whole=bool(serving.whole_prompts),
+    )
+    tiers, storage = design.mapping.cache_tiers, design.system.host_tiers or HostTiers()
+    if tiers is not None:
+        block = slope * BLOCK if of_tokens else low
+        links = (tiers.host_cache, design.system.host.bandwidth), (tiers.disk_cache, storage.storage_read)
+        found = found._replace(tiers=tuple((int(size / block), block / float(rate)) for size, rate in links if size))
+    longest = int(np.max(asked.prompt + asked.answer))
+    if found.blocks_of(longest + found.speed) > found.blocks:
+        holds = max(int((found.blocks * BLOCK - found.fixed) / found.per_token), 0) if of_tokens else 0
+        raise InputError(
+            "cache of a rank",
+            f"a request of {longest:,} tokens",
+            f"at most {holds:,} tokens in its memory",
+            "more devices (tp), narrower weights or cache (precision, cache_bytes), or shorter requests",
+        )
+    return found

@@ -1,0 +1,135 @@
+"""A simulation: requests dealt to the ranks of a design, each of which serves its own."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import numpy as np
+
+from dse.doors.serving import meeting
+from dse.errors import InputError
+from dse.lab.simulator.limits import Limits, limits_of
+from dse.lab.simulator.load import Floats, Integers, RequestList, drawn
+from dse.lab.simulator.scheduler import RankResult, Scheduler
+from dse.lab.simulator.table import step_table
+from dse.lab.simulator.together import run_together
+from dse.types import Design, Load, Requests, choice_name
+
+#: Loads that can be simulated.
+_LOADS = (Load.concurrency, Load.offline, Load.rate)
+
+#: Shares of drawn requests that are left out of statistics: before the engine is full, and after the last arrivals.
+_START, _END = 0.1, 0.05
+
+
+class Simulation(NamedTuple):
+    """Requests of all ranks with their times, and the ranks' own sums."""
+
+    ranks: list[RankResult]
+    limits: Limits
+    number: list[Integers]  # of the requests of each rank, by arrival in the whole
+    span: tuple[float, float] | None  # s, of the arrivals that statistics count; None: all of them
+    is_open: bool = False  # whether requests arrive whatever is served
+
+    def column(self, name: str) -> Floats:
+        """Values of all requests: of a result (``first``), its requests (``prompt``), ``rank``, ``request_time``."""
+        found = np.zeros(sum(map(len, self.number)))
+        if name == "request_time":
+            return found + self.limits.request_time
+        for place, (rank, numbers) in enumerate(zip(self.ranks, self.number, strict=True)):
+            values = place if name == "rank" else getattr(rank.requests, name, None)
+            found[numbers] = getattr(rank, name) if values is None else values
+        return found
+
+
+def simulate(
+    design: Design, requests: RequestList | None = None, count: int = 10_000, seed: int = 0, keep: bool = False
+) -> Simulation:
+    """Serve requests with ``design``.
+
+    Args:
+        design: with requests, serving options and engine (:func:`~dse.designs.records.with_serving_defaults`).
+        requests: of a trace; None: ``count`` requests as the design states them.
+        count: drawn requests.
+        seed: of lengths, arrivals and the choice of a rank.
+        keep: whether to keep records of steps, for a timeline.
+
+    Returns:
+        The requests with their times in seconds. The same seed gives the same result.
+
+    Raises:
+        InputError: for a load without a simulation, and requests that do not fit into the cache.
+    """
+    stated, ranks = design.workload.requests, max(int(design.mapping.dp), 1)
+    assert stated is not None, "complete the design before"
+    traced, closed = requests is not None, requests is None and bool(stated.load == float(Load.concurrency))
+    if not traced and Load(int(stated.load)) not in _LOADS:
+        got, allowed = f"load={choice_name(Load(int(stated.load)))}", ", ".join(map(choice_name, _LOADS))
+        raise InputError("load of a simulation", got, allowed, "set load=concurrency, or give a trace")
+    engine = design.software.engine
+    assert engine is not None, "complete the design before"
+    asked = requests
+    if asked is None:
+        asked = drawn(stated, count, seed, float(engine.request_time), design.workload.reuse)
+    in_flight = _in_flight(stated, ranks) if closed else [None] * ranks
+    dealt = _dealt(asked, len(in_flight), seed, closed)
+    limits = limits_of(design, asked)
+    sequences = min(limits.sequences, limits.blocks, asked.size, max((n for n in in_flight if n), default=1 << 30))
+    table = step_table(design, max(sequences, 1), limits.chunk, int(np.max(asked.prompt + asked.answer)))
+    schedulers = []
+    for numbers, at_once in zip(dealt, in_flight, strict=True):
+        own = asked.some(numbers)
+        if at_once:
+            own = _started(own, at_once, seed)
+        schedulers.append(Scheduler(limits, table, own, at_once, keep))
+    together, shared = meeting(design)
+    results = (
+        [
+            result
+            for first in range(0, len(schedulers), together)
+            for result in run_together(schedulers[first : first + together], shared)
+        ]
+        if together > 1
+        else [one.run() for one in schedulers]
+    )
+    span = None if traced or stated.load == float(Load.offline) else _span(results, max(map(_or_none, in_flight)))
+    return Simulation(results, limits, dealt, span, is_open=not closed)
+
+
+def _or_none(at_once: int | None) -> int:
+    return at_once or 0
+
+
+def _in_flight(stated: Requests, ranks: int) -> list[int | None]:
+    """Requests in flight of each rank that has any."""
+    many = max(round(float(stated.concurrency)), 1)
+    each, more = divmod(many, ranks)
+    return [n for n in (each + (rank < more) for rank in range(ranks)) if n]
+
+
+def _dealt(asked: RequestList, ranks: int, seed: int, in_turn: bool) -> list[Integers]:
+    """Numbers of the requests of each rank: in turn, or each by chance."""
+    order = np.arange(asked.size)
+    rank = order % ranks if in_turn or ranks == 1 else np.random.default_rng([seed, 1]).integers(ranks, size=order.size)
+    if asked.session.size:  # where the context of their last turn is
+        rank = np.where(asked.session < 0, rank, rank[np.maximum(asked.session, 0)])
+    return [found for place in range(ranks) if len(found := order[rank == place])]
+
+
+def _started(own: RequestList, at_once: int, seed: int) -> RequestList:
+    """The requests with the first ones as if they had been in flight before: the rest of their answers is uniform."""
+    share, answer, arrival = np.random.default_rng([seed, 2]).random(own.size), own.answer.copy(), own.arrival.copy()
+    answer[:at_once], arrival[:at_once] = np.ceil(share[:at_once] * answer[:at_once]), 0.0
+    return own._replace(answer=answer, arrival=arrival)
+
+
+def _span(results: list[RankResult], at_once: int) -> tuple[float, float]:
+    """Seconds between which arrivals count, of all ranks."""
+    spans = []
+    for result in results:
+        count = result.requests.size
+        first = min(max(int(_START * count), at_once), count // 2)
+        last = max(count - 1 - max(int(_END * count), at_once), first)
+        arrivals = np.sort(result.requests.arrival)
+        spans.append((arrivals[first], arrivals[last]))
+    return max(start for start, _ in spans), min(end for _, end in spans)

@@ -1,0 +1,413 @@
+"""Scheduler of one data-parallel rank, event by event.
+
+First come, first served, as in vLLM (V1) and SGLang: a step has a budget of tokens, of which each decoding sequence
+takes one and prompts, in chunks, the rest; a waiting request is admitted where sequences, budget and cache blocks
+allow it; where decoding lacks blocks, the last admitted request loses its own and is computed again later. Engines
+that do not mix compute prompts first. Steps that only decode are taken together up to the next event.
+"""
+
+from __future__ import annotations
+
+import heapq
+import math
+from collections import deque
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from dse.lab.simulator.cache import BlockCache, Found
+from dse.lab.simulator.limits import BLOCK, Limits
+from dse.lab.simulator.load import Floats, Integers, RequestList
+from dse.lab.simulator.table import StepTable
+
+
+class StepRecord(NamedTuple):
+    """Steps with the same work, for a timeline."""
+
+    start: float  # s
+    seconds: float
+    steps: int
+    sequences: int  # that decode
+    prompt: int  # tokens
+    waiting: int  # requests
+    running: int  # requests that are admitted
+    used: int  # blocks
+
+
+class RankResult(NamedTuple):
+    """Requests of one rank with their times in seconds, and sums over its steps."""
+
+    requests: RequestList
+    admitted: Floats
+    first: Floats  # first token
+    finish: Floats
+    preemptions: Integers
+    hit: Integers  # prompt tokens found in the cache
+    busy: float  # s with a step
+    decoding: float  # decoding sequences times seconds
+    used: float  # cache blocks times seconds
+    most_used: int  # blocks
+    blocks: int
+    steps: int
+    steps_with_prompts: int
+    records: list[StepRecord]
+
+
+class StepWork(NamedTuple):
+    """Planned steps with the same work."""
+
+    first: float  # s of the first step
+    slope: float  # s by which each further one is longer
+    steps: int
+    sequences: int  # that decode
+    prompt: int  # tokens
+    pieces: list[tuple[int, int]]  # requests whose prompts are computed, with their tokens
+
+    def seconds(self, count: int) -> float:
+        """Seconds of as many steps."""
+        return count * (self.first + 0.5 * self.slope * (count - 1))
+
+
+class _Progress:
+    """A request in the engine."""
+
+    __slots__ = ("answer", "blocks", "done", "epoch", "grows", "left", "prompt", "shared", "start")
+
+    def __init__(self, prompt: int, answer: int) -> None:
+        self.prompt, self.answer = prompt, answer  # tokens to compute before the next one, tokens to come
+        self.left = self.done = self.blocks = self.epoch = self.start = 0
+        self.shared = False  # whether it refers to its prefix
+        self.grows: NDArray[np.int64] | None = None  # numbers of the decode steps that take a further block
+
+
+class Scheduler:
+    """State of one rank; :meth:`run` gives its result.
+
+    Args:
+        limits: what a step may hold.
+        table: seconds of a step.
+        requests: in the order of their arrivals; of a closed loop ``arrival`` is the time after the end of another one.
+        in_flight: requests of a closed loop; None where arrivals are those of the requests.
+        keep: whether to keep records of steps.
+    """
+
+    def __init__(
+        self, limits: Limits, table: StepTable, requests: RequestList, in_flight: int | None = None, keep: bool = False
+    ) -> None:
+        count = requests.size
+        self.limits, self.table, self.requests, self.keep = limits, table, requests, keep
+        self.prompt, self.answer = requests.prompt.tolist(), requests.answer.tolist()
+        self.prefix, self.prefix_tokens = requests.prefix.tolist(), requests.prefix_tokens.tolist()
+        self.arrival = requests.arrival.tolist()
+        self.following, first = requests.following()
+        if in_flight is not None:  # each of a closed loop is followed by the next that has not been sent
+            first = list(range(min(in_flight, count)))
+            self.following = {}
+        self.closed, self.unsent = in_flight is not None, len(first)
+        self.coming = [(self.arrival[i], i) for i in first]
+        heapq.heapify(self.coming)
+        self.admitted, self.first, self.finish = ([math.nan] * count for _ in range(3))
+        self.preemptions, self.hit = [0] * count, [0] * count
+        self.cache, self.keys = BlockCache(limits.blocks, limits.tiers), requests.contexts()
+        self.loading: list[tuple[float, int]] = []  # heap: when the blocks of other tiers are there, request
+        self.loaded = 0.0  # when the link is free
+        self.progress: dict[int, _Progress] = {}  # of requests that have not ended
+        self.waiting: deque[int] = deque()
+        self.running: dict[int, None] = {}  # in the order of admission
+        self.prefilling: list[int] = []
+        self.ends: list[tuple[int, int, int]] = []  # heap: decode step that ends it, request, epoch
+        self.decoding, self.tokens = 0, 0.0  # sequences; their cached tokens less those of the steps so far
+        self.now, self.number, self.steps, self.with_prompts, self.ended = 0.0, 0, 0, 0, 0
+        self.busy = self.sequence_time = self.block_time = 0.0
+        self.horizon = 2 + math.ceil(max(self.answer) / limits.speed)
+        self.needs, self.base = np.zeros(2 * self.horizon, np.int64), 0  # further blocks by number of decode step
+        self.records: list[StepRecord] = []
+
+    def run(self) -> RankResult:
+        """Serve all requests."""
+        while not self.is_done:
+            if (work := self.plan()) is None:
+                self.now = self.next_event()
+            elif work.steps:
+                self.apply(work, work.steps, work.seconds(work.steps))
+        return self.result()
+
+    @property
+    def is_done(self) -> bool:
+        """Whether all requests have ended."""
+        return self.ended == len(self.arrival)
+
+    def plan(self) -> StepWork | None:
+        """What the engine does next, of no steps where it lacks blocks and has preempted; None where nothing is due."""
+        self._arrive()
+        if not self.running and not self.waiting:
+            return None
+        pieces = self._pieces()
+        self.cache.set_aside = 0
+        if pieces:
+            return self._prompts(pieces)
+        return self._decode() if self.decoding else None
+
+    def next_event(self) -> float:
+        """Seconds at which the next request or block of another tier comes; infinity for none."""
+        return min((heap[0][0] for heap in (self.loading, self.coming) if heap), default=math.inf)
+
+    def result(self) -> RankResult:
+        """Requests with their times, and sums."""
+        return RankResult(
+            requests=self.requests._replace(arrival=np.array(self.arrival)),
+            admitted=np.array(self.admitted),
+            first=np.array(self.first),
+            finish=np.array(self.finish),
+            preemptions=np.array(self.preemptions),
+            hit=np.array(self.hit),
+            busy=self.busy,
+            decoding=self.sequence_time,
+            used=self.block_time,
+            most_used=self.cache.most,
+            blocks=self.cache.blocks,
+            steps=self.steps,
+            steps_with_prompts=self.with_prompts,
+            records=self.records,
+        )
+
+    # Requests come, are admitted, and end
+
+    def _arrive(self) -> None:
+        while self.loading and self.loading[0][0] <= self.now:
+            self.prefilling.append(heapq.heappop(self.loading)[1])
+        while self.coming and self.coming[0][0] <= self.now:
+            _, i = heapq.heappop(self.coming)
+            self.progress[i] = _Progress(self.prompt[i], self.answer[i])
+            self.waiting.append(i)
+
+    def _admit(self, i: int) -> bool:
+        """Give a waiting request its blocks; False where there are too few."""
+        one, limits = self.progress[i], self.limits
+        blocks = limits.blocks_of(one.prompt + limits.reserved * one.answer)
+        shared = min(self.prefix_tokens[i], one.prompt - 1) // BLOCK if self.prefix[i] >= 0 else 0
+        found = None
+        if self.keys:
+            own = max((one.prompt - 1) // BLOCK - shared, 0)
+            found = self.cache.take_with_context(self.keys[i], own, blocks, self.prefix[i], shared)
+        elif shared:
+            found = self.cache.take_with_prefix(self.prefix[i], shared, blocks)
+        if found is None and not (shared and self.running):  # alone it may evict even its own prefix, where longer
+            found = Found(0, 0, 0.0) if self.cache.take(blocks) else None
+        if found is None:
+            return False
+        hit, common, seconds = found
+        if seconds:
+            self.loaded = max(self.now, self.loaded) + seconds
+            heapq.heappush(self.loading, (self.loaded, i))
+        one.shared, one.blocks = common > 0, blocks - common
+        one.done, one.left = hit * BLOCK, one.prompt - hit * BLOCK
+        self.running[i] = None
+        if math.isnan(self.admitted[i]):
+            self.admitted[i], self.hit[i] = self.now, one.done
+        return True
+
+    def _leave(self, i: int, keeps: bool = False) -> _Progress:
+        """Take a request out of the engine, with its blocks, which the cache may keep as its context."""
+        one = self.progress[i]
+        del self.running[i]
+        grown = 0
+        if one.grows is not None:
+            grown = int(np.searchsorted(one.grows, self.number))
+            np.subtract.at(self.needs, one.grows[grown:] - self.base, 1)
+        if keeps:
+            self.cache.keep(self.keys[i], one.blocks + grown)
+        else:
+            self.cache.release(one.blocks + grown)
+        if one.shared:
+            self.cache.leave(self.prefix[i])
+        one.grows = None
+        return one
+
+    def _stop_decoding(self, one: _Progress) -> None:
+        self.decoding -= 1
+        self.tokens -= one.prompt - self.limits.speed * one.start
+
+    def _end(self, i: int) -> None:
+        self._leave(i, keeps=bool(self.keys))
+        del self.progress[i]
+        self.finish[i] = self.now
+        self.ended += 1
+        following = self.unsent if self.closed else self.following.get(i, len(self.arrival))
+        if following < len(self.arrival):
+            self.unsent += 1
+            self.arrival[following] += self.now
+            heapq.heappush(self.coming, (self.arrival[following], following))
+
+    def _preempt(self) -> None:
+        """Put the last admitted request back at the head of the queue, with all its tokens to be computed."""
+        i = next(reversed(self.running))
+        one = self._leave(i)
+        if i in self.prefilling:
+            self.prefilling.remove(i)
+        elif any(i == one for _, one in self.loading):
+            self.loading = [entry for entry in self.loading if entry[1] != i]
+        else:
+            made = min(int((self.number - one.start) * self.limits.speed), one.answer - 1)
+            self._stop_decoding(one)
+            one.prompt, one.answer = one.prompt + 1 + made, one.answer - made
+        one.epoch += 1
+        self.preemptions[i] += 1
+        self.waiting.appendleft(i)
+
+    # Steps
+
+    def _pieces(self) -> list[tuple[int, int]]:
+        """Prompts of the next step with their tokens; admits what fits."""
+        limits, pieces = self.limits, []
+        budget = limits.chunk - int(self.decoding * limits.rows) * limits.mixed
+        if limits.mixed:
+            self._make_room()
+        for i in self.prefilling:
+            if budget <= 0:
+                break
+            pieces.append((i, min(self.progress[i].left, budget)))
+            budget -= pieces[-1][1]
+        if self.steps % limits.admission_steps and self.running:
+            return pieces
+        while self.waiting and budget > 0 and len(self.running) < limits.sequences:
+            i = self.waiting[0]
+            if (limits.whole and budget < self.prompt[i] <= limits.chunk) or not self._admit(i):
+                break
+            self.waiting.popleft()
+            if self.loading and any(i == one for _, one in self.loading):
+                continue
+            self.prefilling.append(i)
+            pieces.append((i, min(self.progress[i].left, budget)))
+            budget -= pieces[-1][1]
+        return pieces
+
+    def _make_room(self) -> None:
+        """Preempt requests until the next decode step has its blocks, and set these aside."""
+        while (needed := int(self.needs[self.number - self.base])) > self.cache.room:
+            self._preempt()
+        self.cache.set_aside = needed
+
+    def _prompts(self, pieces: list[tuple[int, int]]) -> StepWork:
+        """One step with prompts."""
+        prompt = sum(tokens for _, tokens in pieces)
+        reach = sum(tokens * (self.progress[i].done + 0.5 * tokens) for i, tokens in pieces) / prompt
+        sequences = self.decoding if self.limits.mixed else 0
+        return StepWork(self.table.mixed(sequences, self._context(), prompt, reach), 0.0, 1, sequences, prompt, pieces)
+
+    def apply(self, work: StepWork, count: int, seconds: float) -> None:
+        """Do ``count`` steps of planned work in ``seconds``."""
+        self.with_prompts += bool(work.pieces)
+        self._pass(seconds, count, work.sequences, work.prompt)
+        for i, tokens in work.pieces:
+            one = self.progress[i]
+            one.done, one.left = one.done + tokens, one.left - tokens
+            if not one.left:
+                self.prefilling.remove(i)
+                self._first_token(i, one)
+
+    def _first_token(self, i: int, one: _Progress) -> None:
+        """A computed prompt gives a token; its request decodes from now on, if more are to come."""
+        if math.isnan(self.first[i]):
+            self.first[i] = self.now
+        one.answer -= 1
+        if not one.answer:
+            self._end(i)
+            return
+        limits, one.start = self.limits, self.number
+        steps = math.ceil(one.answer / limits.speed)
+        heapq.heappush(self.ends, (self.number + steps, i, one.epoch))
+        self.decoding += 1
+        self.tokens += one.prompt - limits.speed * one.start
+        base, had = limits.fixed + limits.per_token * one.prompt, limits.blocks_of(one.prompt)
+        if limits.per_token:
+            had = max(had, limits.blocks_of(one.prompt + limits.reserved * (one.answer + 1)))
+            last = math.ceil((base + steps * limits.speed) / BLOCK)
+            one.grows = self.number + ((np.arange(had, last) * BLOCK - base) // limits.speed).astype(np.int64)
+            np.add.at(self.needs, one.grows - self.base, 1)
+
+    def _decode(self) -> StepWork:
+        """Steps without prompts, up to the next event; none where there are no blocks, and one request is preempted."""
+        while self.progress.get(self.ends[0][1], _GONE).epoch != self.ends[0][2]:
+            heapq.heappop(self.ends)  # preempted since
+        limits, count = self.limits, self.ends[0][0] - self.number
+        if self.waiting and (turn := self.steps % limits.admission_steps):
+            count = min(count, limits.admission_steps - turn)
+        context = self._context()
+        count = min(
+            count,
+            max(math.ceil((self.table.knot(context) - context) / limits.speed), 1)
+            if context < self.table.contexts[-1]
+            else count,
+        )
+        if count > (held := self._steps_held(count)):
+            if not held:
+                self._preempt()
+                return StepWork(0.0, 0.0, 0, 0, 0, [])
+            count = held
+        first = self.table.decode(self.decoding, context)
+        last = self.table.decode(self.decoding, context + (count - 1) * limits.speed) if count > 1 else first
+        slope = (last - first) / max(count - 1, 1)
+        nexts = [self.loading[0][0]] if self.loading else []
+        if self.coming and not self.waiting and len(self.running) < limits.sequences:
+            nexts.append(self.coming[0][0])
+        if nexts:
+            count = min(count, _steps_until(min(nexts) - self.now, first, slope))
+        return StepWork(first, slope, count, self.decoding, 0, [])
+
+    def _steps_held(self, count: int) -> int:
+        """Decode steps, at most ``count``, that the cache has blocks for."""
+        at = self.number - self.base
+        taken = self.needs[at : at + count].cumsum()
+        return count if taken[-1] <= self.cache.room else int(np.searchsorted(taken, self.cache.room, side="right"))
+
+    def _context(self) -> float:
+        """Mean cached tokens of decoding sequences."""
+        return self.tokens / self.decoding + self.limits.speed * self.number if self.decoding else 0.0
+
+    def _pass(self, seconds: float, count: int, sequences: int, prompt: int) -> None:
+        """Let time pass for steps with the same work; requests whose answers are complete end."""
+        if self.keep:
+            requests = len(self.waiting), len(self.running)
+            self.records.append(StepRecord(self.now, seconds, count, sequences, prompt, *requests, self.cache.taken))
+        self.now += seconds
+        self.busy += seconds
+        self.steps += count
+        self.block_time += self.cache.taken * seconds
+        if not sequences:
+            return
+        self.sequence_time += sequences * seconds
+        at = self.number - self.base
+        taken = self.cache.take(int(self.needs[at : at + count].sum()))
+        assert taken, "steps were counted by the blocks that they need"
+        self.number += count
+        if self.number - self.base >= self.horizon:
+            self._shift()
+        while self.ends and self.ends[0][0] <= self.number:
+            _, i, epoch = heapq.heappop(self.ends)
+            if (one := self.progress.get(i, _GONE)).epoch == epoch:
+                self._stop_decoding(one)
+                self._end(i)
+
+    def _shift(self) -> None:
+        """Forget the blocks of steps that are over."""
+        past = self.number - self.base
+        self.needs = np.concatenate((self.needs[past:], np.zeros(past, np.int64)))
+        self.base = self.number
+
+
+#: Of a request that has ended.
+_GONE = _Progress(0, 0)
+_GONE.epoch = -1
+
+
+def _steps_until(seconds: float, first: float, slope: float) -> int:
+    """Least number of steps, at least 1, that take ``seconds``: ``k (first + slope (k - 1) / 2)``.
+
+    >>> _steps_until(10.0, 1.0, 0.0), _steps_until(10.0, 1.0, 1.0), _steps_until(10.1, 1.0, 1.0)
+    (10, 4, 5)
+    """
+    linear = first - 0.5 * slope
+    root = math.sqrt(max(linear * linear + 2.0 * slope * seconds, 0.0))
+    return max(math.ceil(2.0 * seconds / (linear + root) - 1e-9), 1)

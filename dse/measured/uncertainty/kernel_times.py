@@ -1,0 +1,69 @@
+"""Times of single kernels and collectives on a system, and how far they move with what is uncertain of it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from dse.measured.prediction import by_structure
+from dse.measured.uncertainty import parts as uncertainty
+from dse.measured.uncertainty.parts import Uncertainty
+from dse.measured.uncertainty.spreads import Spreads, total
+from dse.model.links import reach_in
+from dse.model.machine import collectives
+from dse.model.machine.rates import rates_of
+from dse.model.machine.roofline import isolated_time
+from dse.model.machine.routes import Route
+from dse.model.machine.technology import generated
+from dse.model.serving.kernels import rates_alone
+from dse.types import Collective, Design, Group, MessageKind, OperatorKind, Scalar, System, Work
+
+#: Standard deviation of the model's own log error of an isolated kernel, which one shape cannot average out: median
+#: errors of held-out shapes (6.5, 9.3 and 6.8 %: hw_catalog/kernels/generic.toml) over 0.6745.
+OWN_ERROR = {"gemm": 0.096, "attention": 0.138, "collective": 0.10}
+
+
+def kernel(kind: OperatorKind, work: Work, precision: float, serves: bool = False) -> Callable[[System], Scalar]:
+    """Seconds of an isolated kernel on a system, by the kernels of a training step or of an engine."""
+
+    def seconds(system: System) -> Scalar:
+        device = system.accelerator
+        rates = (rates_alone if serves else rates_of)(device, jnp.float32(precision))
+        return isolated_time(kind, work, rates) + rates.kernels.kernel_floor
+
+    return seconds
+
+
+def collective(kind: MessageKind, size: float, members: float) -> Callable[[System], Scalar]:
+    """Seconds of a collective among neighbours on a system."""
+
+    def seconds(system: System) -> Scalar:
+        group = Group(members, members, reach=reach_in(system, members)((1.0, members)))
+        return collectives.time(kind, size, Route(group, system), jnp.float32(float(Collective.auto)))
+
+    return seconds
+
+
+def moved_times(
+    base: Design, spreads: Spreads, times: Sequence[Callable[[System], Scalar]]
+) -> tuple[np.ndarray, dict[str, np.ndarray]]:
+    """Logarithms of times on a design's system, and by factor their change by one standard deviation.
+
+    Args:
+        base: the design.
+        spreads: of leaves of its system.
+        times: seconds of kernels on a system.
+    """
+    ((_, stack),) = by_structure([base])
+    widths = Uncertainty({path: total(factors) for path, factors in spreads.items()}, 0.0)
+    moved = uncertainty.moved_parameters(stack, [widths], list(spreads))
+    seconds = jax.vmap(lambda design: jnp.stack([jnp.asarray(one(generated(design).system)) for one in times]))
+    logs = np.log(np.asarray(seconds(moved), float))  # [copies, kernels]
+    found: dict[str, np.ndarray] = {}
+    for path, slope in zip(spreads, (logs[1::2] - logs[2::2]) / 2.0, strict=True):
+        for one in spreads[path]:
+            found[one.key] = found.get(one.key, 0.0) + slope * one.deviation / widths.spreads[path]
+    return logs[0], found

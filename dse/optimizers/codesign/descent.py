@@ -1,0 +1,338 @@
+"""Co-design: continuous hardware by gradient outside, the exact best mapping of every workload inside.
+
+The objective of hardware ``h`` is the weighted geometric mean over workloads of the least any mapping reaches,
+``F(h) = sum_w a_w min_m ln f(h, w, m)``. Its gradient is that of the winners (envelope theorem). Two things smooth it
+while the search is young: a soft-min weighs the k best mappings by ``exp(-(ln f - min) / T)`` with a temperature T that
+falls, and a mapping that needs too much memory is not left out but pays ``stiffness * ln(needed / usable)``, so
+that the gradient knows what another stack of memory is worth; stiffness grows. What is reported is exact:
+the least of ``F`` without either, over all points that the search has met.
+
+Steps are Adam's on coordinates that keep shares on their simplex, projected into bounds and budgets
+(:mod:`dse.optimizers.codesign.hardware`). Starts move side by side.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import functools
+import math
+import time
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import optax
+
+from dse.optimizers.codesign.hardware import Coordinates, Hardware, Leaves
+from dse.optimizers.codesign.inner import BestMappings, Inner
+
+#: Coordinates of points: full path → [point].
+Points = dict[str, np.ndarray]
+
+
+@dataclasses.dataclass(frozen=True)
+class DescentSchedule:
+    """How the search runs."""
+
+    starts: int = 12
+    steps: int = 100
+    seed: int = 0
+    k: int = 8  #: mappings of the soft-min
+    rate: float = 0.2  #: first step of a coordinate, in its logarithm
+    last_rate: float = 0.002
+    temperature: float = 0.03  #: first one, in logarithms of the objective
+    last_temperature: float = 3e-4
+    stiffness: float = 0.5  #: first one
+    last_stiffness: float = 10.0
+
+    def at(self, step: int) -> tuple[float, float, float]:
+        """Rate, temperature and stiffness of a step: geometric from the first to the last."""
+        share = step / max(self.steps - 1, 1)
+
+        def between(first: float, last: float) -> float:
+            return first * (last / first) ** share
+
+        return (
+            between(self.rate, self.last_rate),
+            between(self.temperature, self.last_temperature),
+            between(self.stiffness, self.last_stiffness),
+        )
+
+
+class DescentProblem(NamedTuple):
+    """A co-design: what may change, what it is judged by, and how it is searched."""
+
+    hardware: Hardware
+    inner: Inner
+    weights: np.ndarray  #: [workload] of the geometric mean, summing to 1
+    schedule: DescentSchedule
+    title: str = ""
+    whole_stacks: bool = False  #: whether the chip that is reported has a whole number of stacks
+    notes: tuple[str, ...] = ()  #: how values of the specification without their units were read
+
+
+@dataclasses.dataclass(frozen=True)
+class Trace:
+    """What a search met: the exact objective after every step, the best point, and what it took."""
+
+    objective: np.ndarray  #: [step, start] weighted geometric mean, infinite where a workload has no mapping
+    evaluations: np.ndarray  #: [step] of the model, all starts together, so far
+    coordinates: dict[str, float]  #: of the best point
+    best: float  #: its objective
+    points: Points  #: [step, start] coordinates of what was met
+
+
+def soft_min_weights(values: np.ndarray, temperature: float) -> np.ndarray:
+    """Weights of a soft-min along the last axis, ascending values: ``exp(-(v - min) / T)``, normalised.
+
+    The infinite weigh nothing; nothing weighs anything where all are infinite.
+    """
+    least = np.where(np.isfinite(values[..., :1]), values[..., :1], 0.0)
+    weights = np.exp(-(values - least) / max(temperature, 1e-12))
+    return weights / np.maximum(weights.sum(axis=-1, keepdims=True), 1e-30)
+
+
+def objective(problem: DescentProblem, coordinates: Points) -> tuple[np.ndarray, BestMappings]:
+    """Exact objective at points, and their best mappings."""
+    found = problem.inner.best(leaves(problem.hardware, coordinates))
+    return np.exp(found.best.astype(np.float64) @ problem.weights), found
+
+
+def leaves(hardware: Hardware, coordinates: Points) -> Points:
+    """Leaves of the hardware at points."""
+    return jax.tree.map(np.asarray, _leaves(coordinates, hardware=_Static(hardware)))
+
+
+def gradient(
+    problem: DescentProblem, coordinates: Points, temperature: float, stiffness: float
+) -> tuple[Points, np.ndarray]:
+    """Gradient of the smoothed objective by the coordinates, and the exact objective: one inner minimum a point."""
+    points = leaves(problem.hardware, coordinates)
+    found = problem.inner.best(points, stiffness)
+    weights = soft_min_weights(found.relaxed, temperature) * problem.weights[:, None]
+    _, slopes = problem.inner.slopes(points, found.mappings, stiffness)
+    by_leaf = {
+        path: (weights * np.where(weights > 0.0, slopes[path], 0.0)).sum(axis=(1, 2)).astype(slopes[path].dtype)
+        for path in problem.hardware.names
+    }
+    exact = np.exp(found.best.astype(np.float64) @ problem.weights)
+    return jax.tree.map(np.asarray, _pull_back(coordinates, by_leaf, hardware=_Static(problem.hardware))), exact
+
+
+class DescentBudget(NamedTuple):
+    """What a search may take, where its schedule would take more."""
+
+    evaluations: int | None = None  #: of the model, all starts together
+    seconds: float | None = None
+
+    def is_over(self, seconds: float) -> bool:
+        """Whether a search that has taken so long is to stop."""
+        return self.seconds is not None and seconds >= self.seconds
+
+    def steps(self, planned: int, evaluations: int) -> int:
+        """Planned steps that the remaining evaluations allow, given those of the first step."""
+        return planned if self.evaluations is None else max(1, min(planned, self.evaluations // max(evaluations, 1)))
+
+
+def search(
+    problem: DescentProblem,
+    starts: Points | None = None,
+    by_differences: float = 0.0,
+    budget: DescentBudget = DescentBudget(),  # noqa: B008
+) -> Trace:
+    """Adam from many starts side by side.
+
+    Args:
+        problem: what is sought.
+        starts: coordinates to begin from, random ones by default.
+        by_differences: a step in coordinates for one-sided finite differences of the exact inner minimum in
+            place of the envelope gradient, which is what the gradient is compared with; 0 for the gradient.
+        budget: evaluations shorten the schedule, which is run through all the same; seconds cut it off.
+    """
+    schedule, static = problem.schedule, _Static(problem.hardware)
+    at = problem.hardware.random(schedule.seed, schedule.starts) if starts is None else starts
+    state = _adam().init(at)
+    met, spent, points = [], [], []
+    best, best_at = math.inf, {path: float(values[0]) for path, values in at.items()}
+    began, started = problem.inner.evaluations, time.perf_counter()
+    step = 0
+    while step < schedule.steps and not (step and budget.is_over(time.perf_counter() - started)):
+        rate, temperature, stiffness = schedule.at(step)
+        if by_differences:
+            slope, exact = differences(problem, at, by_differences)
+        else:
+            slope, exact = gradient(problem, at, temperature, stiffness)
+        met.append(exact)
+        points.append(at)
+        spent.append(problem.inner.evaluations - began)
+        if step == 0:
+            schedule = dataclasses.replace(schedule, steps=budget.steps(schedule.steps, spent[0]))
+        step += 1
+        if exact.min() < best:
+            best, place = float(exact.min()), int(exact.argmin())
+            best_at = {path: float(values[place]) for path, values in at.items()}
+        at, state = _advance(at, state, slope, np.float32(rate), hardware=static)
+        at = jax.tree.map(np.asarray, at)
+    along = {path: np.array([point[path] for point in points]) for path in at}
+    return Trace(np.array(met), np.array(spent), best_at, best, along)
+
+
+def differences(problem: DescentProblem, coordinates: Points, step: float) -> tuple[Points, np.ndarray]:
+    """One-sided finite differences of the exact objective: an inner minimum a coordinate, and one more."""
+    names, count = problem.hardware.names, len(next(iter(coordinates.values())))
+    moved = {
+        path: np.concatenate([values, *(values + values.dtype.type(step * (path == other)) for other in names)])
+        for path, values in coordinates.items()
+    }
+    met = np.log(objective(problem, moved)[0]).reshape(1 + len(names), count)
+    known = np.isfinite(met)
+    met = np.where(known, met, 0.0)
+    slope = {
+        path: np.where(known[0] & known[i], (met[i] - met[0]) / step, 0.0).astype(coordinates[path].dtype)
+        for i, path in enumerate(names, start=1)
+    }
+    exact = np.where(known[0], np.exp(met[0]), np.inf)
+    return slope, exact
+
+
+def random_points(problem: DescentProblem, count: int, seed: int) -> Trace:
+    """The exact objective of random hardware within the budgets."""
+    return evaluated(problem, problem.hardware.random(seed, count))
+
+
+def evaluated(problem: DescentProblem, points: Points) -> Trace:
+    """The exact objective of given points, a batch of starts at a time."""
+    began = problem.inner.evaluations
+    met = np.exp(_exact(problem, leaves(problem.hardware, points)))
+    place = int(met.argmin())
+    best_at = {path: float(values[place]) for path, values in points.items()}
+    spent = np.array([problem.inner.evaluations - began])
+    return Trace(met[None, :], spent, best_at, float(met[place]), {p: values[None, :] for p, values in points.items()})
+
+
+# --- one point, explained -----------------------------------------------------------------------------------
+
+
+class MachineElasticity(NamedTuple):
+    """``d ln(objective) / d ln(leaf)``: per cent of change for one per cent more of the leaf.
+
+    Of the objective as it is named: where it is made large, above 0 is better.
+    """
+
+    leaf: str  #: full path
+    value: float
+    elasticity: float  #: with the mappings held
+    remapped: float | None  #: of a tenth more, with the best mappings of that chip, where that chip can be at all
+
+    @property
+    def shown(self) -> tuple[str, str]:
+        """Both as text."""
+        return f"{self.elasticity:+.3f}", "–" if self.remapped is None else f"{self.remapped:+.3f}"
+
+
+#: Change of a leaf for which mappings are chosen anew.
+_MORE = 1.1
+
+
+def elasticities(problem: DescentProblem, coordinates: dict[str, float]) -> list[MachineElasticity]:
+    """What the hardware at a point is short of: elasticities of the exact objective as it is named, largest first."""
+    at = _batched(problem, coordinates)
+    points = leaves(problem.hardware, at)
+    found = problem.inner.best(points)
+    mappings = np.repeat(found.mapping[..., None], found.mappings.shape[2], axis=2)
+    _, slopes = problem.inner.slopes(points, mappings)
+    stated = {path: float(values[0]) for path, values in problem.inner.stated(points).items()}
+    known = [path for path, value in stated.items() if value]
+    changed = {
+        path: np.array([value * (_MORE if path == other else 1.0) for other in known]) for path, value in stated.items()
+    }
+    moved = _exact(problem, changed)
+    plain = found.best[0].astype(np.float64) @ problem.weights
+    sign = problem.inner.objective.program.objectives[0].sign  # slopes are of what is made small
+    rows = [
+        MachineElasticity(
+            path,
+            stated[path],
+            sign * float(slopes[path][0, :, 0] @ problem.weights * stated[path]),
+            sign * float((moved[i] - plain) / math.log(_MORE)) if np.isfinite(moved[i]) else None,
+        )
+        for i, path in enumerate(known)
+    ]
+    return sorted(rows, key=lambda row: (-abs(row.elasticity), -abs(row.remapped or 0.0)))
+
+
+def _exact(problem: DescentProblem, points: Points) -> np.ndarray:
+    """[point] logarithm of the exact objective of leaves, a batch of starts at a time."""
+    batch, count = problem.schedule.starts, len(next(iter(points.values())))
+    found = []
+    for first in range(0, count, batch):
+        places = np.minimum(np.arange(first, first + batch), count - 1)  # batches of one size share a program
+        best = problem.inner.best({path: values[places] for path, values in points.items()}).best
+        found.append(best.astype(np.float64) @ problem.weights)
+    return np.concatenate(found)[:count]
+
+
+def best_mappings(problem: DescentProblem, coordinates: dict[str, float]) -> list[tuple[int, float]]:
+    """The best mapping of each workload at a point, and the value of the objective with it."""
+    _, found = objective(problem, _batched(problem, coordinates))
+    sign = problem.inner.objective.program.objectives[0].sign
+    return [
+        (int(mapping), math.exp(sign * float(value)))
+        for mapping, value in zip(found.mapping[0], found.best[0], strict=True)
+    ]
+
+
+def objective_at(problem: DescentProblem, coordinates: dict[str, float]) -> float:
+    """The exact objective at one point."""
+    return float(objective(problem, _batched(problem, coordinates))[0][0])
+
+
+def _batched(problem: DescentProblem, coordinates: dict[str, float]) -> Points:
+    """One point as a batch of equal ones, for the program that a search has compiled."""
+    count = problem.schedule.starts
+    return {path: np.full(count, value, np.float32) for path, value in coordinates.items()}
+
+
+# --- compiled -----------------------------------------------------------------------------------------------
+
+
+@dataclasses.dataclass(frozen=True, eq=False)
+class _Static:
+    """Hardware as a static argument: two are equal where all of it is."""
+
+    hardware: Hardware
+
+    def __eq__(self, other: Any) -> bool:
+        return isinstance(other, _Static) and str(self.hardware) == str(other.hardware)
+
+    def __hash__(self) -> int:
+        return hash(str(self.hardware))
+
+
+def _adam() -> optax.GradientTransformation:
+    return optax.scale_by_adam(b1=0.8, b2=0.95)
+
+
+@functools.partial(jax.jit, static_argnames="hardware")
+def _leaves(coordinates: Coordinates, *, hardware: _Static) -> Leaves:
+    return jax.vmap(hardware.hardware.leaves)(coordinates)
+
+
+@functools.partial(jax.jit, static_argnames="hardware")
+def _pull_back(coordinates: Coordinates, by_leaf: Leaves, *, hardware: _Static) -> Coordinates:
+    """Gradient by coordinates from the one by leaves (transposed Jacobian)."""
+    _, pull = jax.vjp(jax.vmap(hardware.hardware.leaves), coordinates)
+    return pull(by_leaf)[0]
+
+
+@functools.partial(jax.jit, static_argnames="hardware")
+def _advance(
+    at: Coordinates, state: Any, slope: Coordinates, rate: Any, *, hardware: _Static
+) -> tuple[Coordinates, Any]:
+    """One step of Adam along what bounds and budgets leave of the gradient, then into them."""
+    reduced = jax.vmap(hardware.hardware.reduced)(at, slope)
+    with jax.numpy_dtype_promotion("standard"):  # optax counts steps in integers
+        steps, state = _adam().update(reduced, state)
+    moved = jax.tree.map(lambda x, step: x - jnp.asarray(rate, x.dtype) * step, at, steps)
+    return jax.vmap(hardware.hardware.project)(moved), state

@@ -1,0 +1,171 @@
+"""The results of a search as labelled variables: searcher x seed x step, the best designs, the front.
+
+The dimension of methods is called ``searcher``: ``method`` is a keyword of xarray's ``sel``.
+"""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import numpy as np
+
+from dse.optimizers.found import MethodResult, axis_columns, best_points
+from dse.optimizers.outcome import Outcome
+from dse.optimizers.problem import Problem
+from dse.optimizers.proofs import Proof
+from dse.optimizers.several import MethodFront, front
+from dse.optimizers.space import Point
+from dse.sweep.grid.grid import variable_name
+from dse.sweep.results.dataset import described
+from dse.sweep.results.files import Labelled, Variable
+from dse.sweep.results.labels import coordinate, labels
+from dse.sweep.results.provenance import provenance
+from dse.sweep.results.schema import CAUTIONS
+from dse.sweep.results.work import work_coordinates
+
+#: What the best design of a seed is where there are several objectives.
+_SOUGHT = "each its own weighted geometric mean of the objectives; the best by each of them are on the front (front_*)"
+
+
+def build(problem: Problem, found: list[MethodResult], summary: Outcome, identity: dict[str, str]) -> Labelled:
+    """Every variable with units and long name."""
+    fixed = {variable_name(axis): coordinate((), axis, labels(axis)[0]) for axis in problem.grid.fixed}
+    fixed |= {name: values for name, values in work_coordinates(problem.grid).items() if not values.dims}
+    data = _history(problem, found) | _best(problem, found)
+    if problem.n_objectives > 1:
+        data |= _front(problem, found) | _reached([summary.fronts[one.method] for one in found])
+    return Labelled(data, fixed | _coordinates(problem, found), attrs=_attributes(problem, found, summary, identity))
+
+
+def _coordinates(problem: Problem, found: list[MethodResult]) -> dict[str, Variable]:
+    names = np.array([one.method for one in found])
+    return {
+        "searcher": Variable(("searcher",), names, {"long_name": "search method"}),
+        "seed": Variable(("seed",), np.array(problem.spec.seeds), {"units": "1", "long_name": "seed of the method"}),
+    }
+
+
+def _history(problem: Problem, found: list[MethodResult]) -> dict[str, Variable]:
+    """What was known after each step; shorter methods end in missing values."""
+    longest = max(one.progressed.steps for one in found)
+    objectives = problem.program.objectives
+    evaluations = np.zeros((len(found), longest), np.int64)
+    violation, share, *best = (
+        np.full((len(found), len(problem.spec.seeds), longest), np.nan, np.float32) for _ in range(2 + len(objectives))
+    )
+    for i, one in enumerate(found):
+        history, steps = one.progressed.history, one.progressed.steps
+        done = np.arange(1, steps + 1) * one.batch
+        evaluations[i] = np.pad(done, (0, longest - steps), mode="edge")
+        least = np.minimum.accumulate(history["objectives"], axis=0)
+        for place, objective in enumerate(objectives):
+            known = np.where(np.isfinite(least[:, :, place]), objective.sign * least[:, :, place], np.nan)
+            best[place][i, :, :steps] = known.T
+        violation[i, :, :steps] = history["violation"].T
+        share[i, :, :steps] = (np.cumsum(history["feasible"], axis=0) / done[:, None]).T
+    dims, no_units = ("searcher", "seed", "step"), {"units": "1"}
+    of_each = {
+        "best_objective" + (f"_{place + 1}" if place else ""): Variable(
+            dims,
+            best[place],
+            {"units": objective.expression.units, "long_name": f"best feasible {objective.expression.text} so far"},
+        )
+        for place, objective in enumerate(objectives)
+    }
+    return of_each | {
+        "evaluations": Variable(
+            ("searcher", "step"), evaluations, no_units | {"long_name": "evaluations of a seed so far"}
+        ),
+        "best_violation": Variable(
+            dims, violation, no_units | {"long_name": "least violation so far, 0 when feasible"}
+        ),
+        "feasible_share": Variable(dims, share, no_units | {"long_name": "feasible share of the evaluations so far"}),
+    }
+
+
+def _best(problem: Problem, found: list[MethodResult]) -> dict[str, Variable]:
+    """The best design of each seed, after the polish: its axes and all metrics."""
+    n = len(problem.spec.seeds)
+    points = best_points(found)
+    metrics = {name: np.concatenate([one.metrics[name] for one in found]) for name in problem.spec.sweep.metrics}
+    data = _designs(problem, points, metrics, ("searcher", "seed"), (len(found), n), "")
+    counts = np.stack([one.evaluations + one.polish_evaluations for one in found]).astype(np.int64)
+    about = {"units": "1", "long_name": "evaluations of a seed, including polishing"}
+    violation = np.stack([one.polished.evaluation.violation for one in found])
+    distance = {"units": "1", "long_name": "violation of the best design, 0 when feasible"}
+    return data | {
+        "total_evaluations": Variable(("searcher", "seed"), counts, about),
+        "violation": Variable(("searcher", "seed"), violation, distance),
+    }
+
+
+def _front(problem: Problem, found: list[MethodResult]) -> dict[str, Variable]:
+    """The designs that none dominates, best by the first objective first."""
+    points = front(found).points
+    return _designs(problem, points, problem.metrics(points), ("design",), (len(points.digits),), "front_")
+
+
+def _reached(fronts: list[MethodFront]) -> dict[str, Variable]:
+    """How far each method has come with several objectives."""
+    size = "designs that no other evaluated design of the method dominates"
+    share = (
+        "share of the box, between the best of each objective and a tenth beyond the worst of the front of all "
+        "methods, that the designs of the method dominate"
+    )
+    volumes = np.array([np.nan if one.hypervolume is None else one.hypervolume for one in fronts])
+    return {
+        "designs_on_front": Variable(
+            ("searcher",), np.array([one.size for one in fronts], np.int64), {"units": "1", "long_name": size}
+        ),
+        "hypervolume": Variable(("searcher",), volumes, {"units": "1", "long_name": share}),
+    }
+
+
+def _designs(
+    problem: Problem,
+    points: Point,
+    metrics: dict[str, np.ndarray],
+    dims: tuple[str, ...],
+    shape: tuple[int, ...],
+    prefix: str,
+) -> dict[str, Variable]:
+    """Axes and metrics of designs."""
+    data = {
+        prefix + variable_name(axis): coordinate(dims, axis, column.reshape(shape))
+        for axis, column in axis_columns(problem, points)
+    }
+    for name, column in metrics.items():
+        values, attrs = described(name, column, problem.study)
+        data[prefix + name] = Variable(dims, values.reshape(shape), attrs)
+    return data
+
+
+def _attributes(
+    problem: Problem, found: list[MethodResult], summary: Outcome, identity: dict[str, str]
+) -> dict[str, Any]:
+    """Global attributes: what was searched, with what, and on whose data it rests."""
+    return {
+        "title": problem.spec.sweep.title,
+        CAUTIONS: "\n".join(summary.cautions),
+        "Conventions": "CF-1.11",
+        "specification": problem.spec.sweep.text,
+        **identity,
+        "methods": json.dumps({one.method: problem.spec.options.get(one.method, {}) for one in found}),
+        "objective": summary.objectives[0],
+        "objectives": json.dumps(summary.objectives),
+        "best": json.dumps(summary.best),
+        **({"seeds_seek": _SOUGHT} if problem.n_objectives > 1 else {}),
+        "size": float(summary.size),
+        **_proof(summary.proof),
+        "infeasible_by_reason": json.dumps(summary.reasons),
+        **provenance(problem.grid),
+    }
+
+
+def _proof(proof: Proof | None) -> dict[str, Any]:
+    """Attributes of what is proven of all designs."""
+    if proof is None:
+        return {}
+    known = {"gap": proof.gap, "bound": proof.bound, "certificate": proof.certificate and proof.certificate.name}
+    return {f"proof_{name}": value for name, value in known.items() if value is not None}

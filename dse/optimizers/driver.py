@@ -1,0 +1,315 @@
+"""Steps of a method for all seeds at once, and what is kept of them: the best so far, counts, a row of history.
+
+A step is two programs: the one that evaluates, which all methods share, and the method's own, which learns from that
+evaluation and proposes what is evaluated next.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import functools
+from collections.abc import Sequence
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax import Array
+
+from dse.optimizers import space as spaces
+from dse.optimizers.evaluation import Values, padded, padded_values, shaped
+from dse.optimizers.functions import Penalty
+from dse.optimizers.judging import Evaluation, Judgement, best_position, better, scalar, weights_of, worth
+from dse.optimizers.methods import METHODS, Searcher, Worth
+from dse.optimizers.methods.external import AskTell
+from dse.optimizers.problem import Problem
+from dse.optimizers.space import Point, Space
+from dse.sweep.engine.programs import persistent_jit
+
+#: Evaluations of all seeds between two readings of the clock.
+_CHUNK = 1 << 15
+
+_MOST_STEPS = 256
+
+
+class Best(NamedTuple):
+    """The best design so far of each seed."""
+
+    point: Point[np.ndarray]
+    evaluation: Evaluation[np.ndarray]
+    value: np.ndarray
+
+
+class HistoryRow(NamedTuple):
+    """What steps add to the history: arrays [step, seed]."""
+
+    violation: np.ndarray  #: of the best so far
+    value: np.ndarray  #: of the best so far
+    objectives: np.ndarray  #: [objective] least of those of a step that can run, infinite where none can
+    feasible: np.ndarray  #: feasible designs of a step
+    reasons: np.ndarray  #: [bit] designs of a step by infeasibility reason
+
+
+class PointBatch(NamedTuple):
+    """What steps have evaluated: arrays [step, seed, batch]."""
+
+    points: Point[np.ndarray]
+    evaluation: Evaluation[np.ndarray]
+
+
+class Chunk(NamedTuple):
+    """What several steps have found, on the host."""
+
+    rows: HistoryRow  #: arrays [step, seed]
+    batches: PointBatch | None  #: [step, seed, batch] where there are several objectives
+    told: tuple[np.ndarray, ...] | None = None  #: what an external method was told
+
+
+class AskedPoints(NamedTuple):
+    """What is to be evaluated next."""
+
+    points: Point  #: [seed, batch]
+    values: Values  #: by leaf: [design], padded to the size of the evaluating program
+    penalty: Penalty | None  #: arrays [design], for methods that use slopes
+
+
+@dataclasses.dataclass(frozen=True)
+class Run:
+    """All that a method's own programs depend on besides their arguments."""
+
+    method: str
+    options: tuple[tuple[str, int | float], ...]
+    size: int  #: of the evaluating program
+    bits: tuple[int, ...]  #: that infeasible designs are counted by
+
+    @functools.cached_property
+    def searcher(self) -> Searcher:
+        """The method with its options."""
+        return METHODS[self.method].make(**dict(self.options))
+
+
+def no_best(problem: Problem) -> Best:
+    """Of each seed, before anything is evaluated."""
+    space, n = problem.space, len(problem.spec.seeds)
+    point = Point(np.zeros((n, len(space.sizes)), np.int32), np.zeros((n, len(space.paths)), np.float32))
+    worst = np.full(n, np.inf, np.float32)
+    objectives = np.full((n, problem.n_objectives), np.inf, np.float32)
+    return Best(point, Evaluation(objectives, worst, np.zeros(n, np.int32)), worst)
+
+
+def absorb(best: Best, batch: PointBatch, weights: np.ndarray, bits: tuple[int, ...]) -> tuple[Best, HistoryRow]:
+    """The best with several steps' batches [step, seed, batch], and what they add to the history; on the host."""
+    found, value = batch.evaluation, worth(batch.evaluation.objectives, weights[:, None])
+    at = best_position(found.violation, value, batch.points.digits)
+
+    def chosen(array: np.ndarray) -> np.ndarray:
+        where = at.reshape(*at.shape, *[1] * (array.ndim - 2))
+        return np.take_along_axis(array, where, axis=2)[:, :, 0]
+
+    points, evaluation, value = jax.tree.map(chosen, (batch.points, found, value))
+    history = []
+    for step in range(len(at)):
+        new = jax.tree.map(lambda array, i=step: array[i], Best(points, evaluation, value))
+        won = better((new.evaluation.violation, new.value), (best.evaluation.violation, best.value))
+        best = jax.tree.map(lambda a, b, won=won: np.where(won.reshape(-1, *[1] * (a.ndim - 1)), a, b), new, best)
+        history.append((best.evaluation.violation, best.value))
+    feasible = (found.reason == 0).sum(axis=2, dtype=np.int32)
+    least = np.where((found.violation == 0.0)[..., None], found.objectives, np.float32(np.inf)).min(axis=2)
+    reasons = [((found.reason & bit) != 0).sum(axis=2, dtype=np.int32) for bit in bits]
+    violations, values = map(np.stack, zip(*history, strict=True))
+    return best, HistoryRow(violations, values, least, feasible, np.stack(reasons, axis=-1))
+
+
+@persistent_jit("run", quickly=True)
+def _begin(space: Space, seeds: Array, *, run: Run) -> Any:
+    """What is learnt of every seed before the first step."""
+    return _strong(jax.vmap(lambda seed: run.searcher.init(jax.random.fold_in(jax.random.key(seed), 0), space))(seeds))
+
+
+def _learn_and_ask(
+    space: Space,
+    weights: Array,
+    seeds: Array,
+    state: Any,
+    points: Point,
+    found: tuple[Evaluation, Values],
+    step: Array,
+    *,
+    run: Run,
+) -> tuple[Any, AskedPoints]:
+    """Learn from the evaluation of step number ``step`` and ask for the next; below 0 nothing is learnt."""
+
+    def one(
+        seed: Array, weights: Array, state: Any, points: Point, found: tuple[Evaluation, Values]
+    ) -> tuple[Any, Point]:
+        (evaluation, slopes), key = found, jax.random.key(seed)
+        own = Worth(Judgement(evaluation.violation, scalar(evaluation.objectives, weights)), slopes)
+        learnt = run.searcher.update(jax.random.fold_in(key, step + 1), state, space, points, own)
+        state = jax.tree.map(lambda new, old: jnp.where(step < 0, old, new), learnt, state)
+        return run.searcher.propose(jax.random.fold_in(key, step + 2), state, space)
+
+    found = shaped(found, (len(seeds), run.searcher.batch))
+    state, points = jax.vmap(one)(seeds, weights, state, points, found)
+    return _strong(state), _asked(space, weights, state, points, run)
+
+
+#: Of long searches, and of searches that end before a fast program is compiled.
+_advance, _advance_soon = (persistent_jit("run", quickly=quickly)(_learn_and_ask) for quickly in (False, True))
+
+
+def _asked(space: Space, weights: Array, state: Any, points: Point, run: Run) -> AskedPoints:
+    values, penalty = padded_values(space, points, run.size), None
+    if run.searcher.penalty is not None:
+        multiplier, stiffness = (array.reshape(-1) for array in jax.vmap(run.searcher.penalty)(state))
+        each = jnp.repeat(weights, run.searcher.batch, axis=0)
+        penalty = Penalty(*(padded(array, run.size) for array in (each, multiplier, stiffness)))
+    return AskedPoints(points, values, penalty)
+
+
+def _strong(state: Any) -> Any:
+    """The same arrays, none of a weak type: the program of the first step is that of the others."""
+    return jax.tree.map(lambda array: jnp.asarray(array, array.dtype), state)
+
+
+class Driver:
+    """A method on the device, all seeds by one ``vmap``."""
+
+    def __init__(self, problem: Problem, name: str) -> None:
+        spec = problem.spec
+        self.problem = problem
+        bits = tuple(problem.study.reason_bits.values())
+        self._run = Run(name, tuple(spec.options[name].items()), problem.evaluator.size, bits)
+        self.batch = self._run.searcher.batch
+        self.chunk = max(1, min(_MOST_STEPS, _CHUNK // (self.batch * len(spec.seeds))))
+        self.weights, self.best = weights_of(spec.seeds, problem.n_objectives), no_best(problem)
+        self._seeds = jax.device_put(np.array(spec.seeds, np.uint32))
+        self._fixed = problem.space, jax.device_put(self.weights), self._seeds
+        self.state = _begin(problem.space, self._seeds, run=self._run)
+        self._program: Any = None
+        self._asked = self._first()
+
+    def advance(self, start: int, n_steps: int) -> Chunk:
+        """Do ``n_steps`` steps, the first of them being number ``start``."""
+        batches = []
+        for step in range(start, start + n_steps):
+            points, found = self._asked.points, self._evaluated()
+            self._step(points, found, step)
+            batches.append((points, found[0]))
+        points, found = jax.device_get(tuple(zip(*batches, strict=True)))
+        shape = len(self._seeds), self.batch
+        batch = PointBatch(_stacked(points), _stacked([shaped(evaluation, shape) for evaluation in found]))
+        self.best, rows = absorb(self.best, batch, self.weights, self._run.bits)
+        return Chunk(rows, batch if self.problem.n_objectives > 1 else None)
+
+    def _step(self, points: Point, found: tuple[Evaluation, Values], step: int) -> None:
+        arguments = *self._fixed, self.state, points, found, np.int32(step)
+        if self._program is None:
+            step_of = _advance_soon if self.problem.evaluator.is_short else _advance
+            self._program = step_of.compiled(*arguments, run=self._run)
+        self.state, self._asked = self._program(*arguments)
+
+    def _first(self) -> AskedPoints:
+        """What is evaluated first: a step that learns nothing."""
+        space, shape, size = self.problem.space, (len(self._seeds), self.batch), self._run.size
+        zero, n_objectives = np.zeros(size, np.float32), self.problem.n_objectives
+        points = Point(np.zeros((*shape, len(space.sizes)), np.int32), np.zeros((*shape, len(space.paths)), np.float32))
+        slopes = dict.fromkeys(spaces.leaf_paths(space) if self._run.searcher.penalty else (), zero)
+        nothing = Evaluation(np.zeros((size, n_objectives), np.float32), zero, np.zeros(size, np.int32))
+        points, found = jax.device_put((points, (nothing, slopes)))
+        self._step(points, found, -1)
+        return self._asked
+
+    def _evaluated(self) -> tuple[Evaluation, Values]:
+        asked, count = self._asked, self.batch * len(self.problem.spec.seeds)
+        if asked.penalty is None:
+            return self.problem.evaluator(asked.values, count), {}
+        return self.problem.evaluator.slopes(asked.values, asked.penalty, count)
+
+    def state_arrays(self) -> list[np.ndarray]:
+        """All that a later process needs to go on."""
+        return [np.asarray(leaf) for leaf in jax.tree.leaves((self.best, (self.state, self._asked)))]
+
+    def restore(self, arrays: list[np.ndarray], told: tuple[np.ndarray, ...] | None) -> None:
+        """Go on from what :meth:`state_arrays` gave."""
+        structure = jax.tree.structure((self.best, (self.state, self._asked)))
+        self.best, device = jax.tree.unflatten(structure, arrays)
+        self.state, self._asked = jax.tree.map(jnp.asarray, device)
+
+
+def _stacked(steps: Sequence[Any]) -> Any:
+    """Pytrees of NumPy arrays, one a step, as one of arrays [step, ...]."""
+    return jax.tree.map(lambda *arrays: np.stack(arrays), *steps)
+
+
+@persistent_jit("size")
+def _place(space: Space, cube: Array, *, size: int) -> AskedPoints:
+    """Designs at positions [seed, batch, axis] of the unit cube."""
+    points = spaces.decode(space, cube)
+    return AskedPoints(points, padded_values(space, points, size), None)
+
+
+class HostDriver:
+    """A method that asks and tells on the host, a searcher for each seed; evaluated on the device together."""
+
+    def __init__(self, problem: Problem, name: str) -> None:
+        spec = problem.spec
+        self.problem = problem
+        where = f"{spec.sweep.file}: search.method"
+        self.searchers: list[AskTell] = [
+            METHODS[name].make(problem.space, problem.n_objectives, seed, where, **spec.options[name])
+            for seed in spec.seeds
+        ]
+        self.batch = self.searchers[0].batch
+        self.chunk = max(1, min(_MOST_STEPS // 8, _CHUNK // (self.batch * len(spec.seeds))))
+        self.weights, self.best = weights_of(spec.seeds, problem.n_objectives), no_best(problem)
+
+    def advance(self, start: int, n_steps: int) -> Chunk:
+        """Do ``n_steps`` steps."""
+        evaluator, batches, told = self.problem.evaluator, [], []
+        for _ in range(n_steps):
+            cube = np.stack([searcher.ask() for searcher in self.searchers]).astype(np.float32)
+            asked = _place(self.problem.space, cube, size=evaluator.size)
+            points, found = jax.device_get((asked.points, evaluator(asked.values, cube.shape[0] * self.batch)))
+            found = shaped(found, cube.shape[:2])
+            own = found.objectives, found.violation, worth(found.objectives, self.weights[:, None])
+            self._tell(own)
+            batches.append(PointBatch(points, found))
+            told.append(own)
+        batch = _stacked(batches)
+        self.best, rows = absorb(self.best, batch, self.weights, tuple(self.problem.study.reason_bits.values()))
+        return Chunk(
+            rows, batch if self.problem.n_objectives > 1 else None, tuple(map(np.stack, zip(*told, strict=True)))
+        )
+
+    def _tell(self, found: tuple[np.ndarray, ...]) -> None:
+        for searcher, *own in zip(self.searchers, *found, strict=True):
+            searcher.tell(*own)
+
+    def state_arrays(self) -> list[np.ndarray]:
+        """The best of each seed: the searchers are made again from what they were told."""
+        return [np.asarray(leaf) for leaf in jax.tree.leaves(self.best)]
+
+    def restore(self, arrays: list[np.ndarray], told: tuple[np.ndarray, ...] | None) -> None:
+        """Ask and tell again what was told before."""
+        self.best = jax.tree.unflatten(jax.tree.structure(self.best), arrays)
+        for own in zip(*(told or ()), strict=True):
+            for searcher in self.searchers:
+                searcher.ask()
+            self._tell(own)
+
+
+def release() -> None:
+    """Forget the programs of methods: no other run can use them, and a process has room for some hundred."""
+    for function in (_begin, _advance, _advance_soon, _place):
+        function.forget()
+
+
+def uses_slopes(problem: Problem, name: str) -> bool:
+    """Whether a method asks for slopes."""
+    method = METHODS[name]
+    return not method.external and method.make(**problem.spec.options[name]).penalty is not None
+
+
+def driver(problem: Problem, name: str) -> Driver | HostDriver:
+    """What runs a method."""
+    return (HostDriver if METHODS[name].external else Driver)(problem, name)

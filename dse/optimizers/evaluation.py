@@ -1,0 +1,309 @@
+"""The two programs that hold the model: one evaluates designs, the other adds slopes. Every method shares them.
+
+A model takes seconds to compile and a method's own steps a fraction of one: so methods propose and learn in small
+programs of their own, and between them a step calls the program here. It takes any number of designs up to its size,
+a block at a time, so that a search compiles the model once whatever the batches of its methods and of the polish.
+A search of few designs does not compile it at all: NumPy has evaluated them by then (:mod:`dse.doors.scalars`).
+"""
+
+from __future__ import annotations
+
+import collections
+import contextlib
+import dataclasses
+import functools
+import math
+import threading
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax import Array, lax
+
+from dse.optimizers import space as spaces
+from dse.optimizers.functions import Penalty, by_equations, numbers, penalised, stacked, with_slopes
+from dse.optimizers.judging import Evaluation
+from dse.optimizers.space import STRUCTURE, Point, Space
+from dse.sweep.engine.point import Program, neutral
+from dse.sweep.engine.programs import PersistentFunction, persistent_jit
+from dse.types import Design
+
+#: Designs a block on processors; accelerators take all at once.
+_BLOCK = 256
+
+#: Minimum designs of a program, so that searches of usual sizes share programs.
+_SMALLEST = 2048
+
+#: Designs of a search up to which NumPy evaluates all of them: each takes it 0.2 ms in the small batches of methods,
+#: where programs take 15 s to compile and a second to load.
+MOST_BY_NUMPY = 10_000
+
+#: Designs of a search up to which its programs are compiled without optimisations: these take longer than they save.
+MOST_QUICKLY = 500_000
+
+
+#: Kinds of program that a process holds: each takes dozens of its 65,530 memory maps.
+_MOST_HELD = 4
+
+#: Full path → values of the leaves that a space sets: arrays [design].
+Values = dict[str, Array]
+
+
+class _Once:
+    """A program compiled once, by the first thread that comes."""
+
+    def __init__(self, function: PersistentFunction) -> None:
+        self._function, self._lock = function, threading.Lock()
+        self._program: Callable[..., Any] | None = None
+
+    def prepare(self, *arguments: Any, **static: Any) -> Callable[..., Any]:
+        """The program for arguments like these."""
+        with self._lock:
+            if self._program is None:
+                self._program = self._function.compiled(*arguments, **static)
+            return self._program
+
+    def __call__(self, *arguments: Any, **static: Any) -> Any:
+        return self.prepare(*arguments, **static)(*arguments)
+
+
+class Evaluator:
+    """Evaluates designs of one space.
+
+    Args:
+        program: study, objectives and constraints.
+        base: the design that has every leaf which the space does not set.
+        largest: designs of the largest batch.
+        total: designs in all, None where nobody knows: it tells whether compiling pays.
+    """
+
+    def __init__(self, program: Program, base: Design, largest: int, total: int | None = None) -> None:
+        self.program = program
+        on_processor = jax.default_backend() == "cpu"
+        self.by_numpy = on_processor and total is not None and total <= MOST_BY_NUMPY
+        self.is_short = total is not None and total <= MOST_QUICKLY  #: whether programs had better be made quickly
+        self.size = max(_SMALLEST, 1 << (largest - 1).bit_length())  #: of the arrays that go in and come out
+        self._block = _BLOCK if on_processor else self.size
+        compiled = dataclasses.replace(program, known=neutral(base, {}))
+        self._static: dict[str, Any] = {"program": compiled, "block": self._block}
+        self._base = jax.device_put(jax.tree.map(np.float32, base))
+        self._evaluate = _Once(_evaluations_soon if self.is_short else _evaluations)
+        self._differentiate = _Once(_slopes_soon if self.is_short else _slopes)
+        _hold(program)
+
+    def __call__(self, values: Values, count: int) -> Evaluation:
+        """Evaluation of the first ``count`` designs; their values are padded to ``size`` or a multiple of it.
+
+        Returns:
+            Arrays as long as those of ``values``, of which the rest means nothing.
+        """
+        length = len(next(iter(values.values())))
+        if length == self.size:
+            return self._some(values, count)
+        parts = range(0, length, self.size)
+        found = [self._some({p: v[i : i + self.size] for p, v in values.items()}, count - i) for i in parts]
+        return jax.tree.map(lambda *arrays: jnp.concatenate(arrays), *found)
+
+    def _some(self, values: Values, count: int) -> Evaluation:
+        count = min(count, self.size)
+        if self.by_numpy:
+            judged = numbers(self.program).over(count, *_on_host((self._base, values), count))
+            return _filled(stacked(judged), self.size)
+        arguments = self._base, values, self._blocks(count)
+        found: Evaluation = self._evaluate(*arguments, **self._static)
+        return found
+
+    def slopes(self, values: Values, penalty: Penalty, count: int) -> tuple[Evaluation, Values]:
+        """Evaluation, and the gradient of the penalised logarithm by every leaf that the space sets."""
+        if self.by_numpy:
+            own: Penalty = jax.device_get(penalty)
+            own = own._replace(weights=tuple(np.moveaxis(own.weights, 1, 0)))
+            arguments = _on_host((self._base, values, own), count)
+            (_, judged), by_leaf = penalised(self.program).slopes_over(1, count, *arguments)
+            return _filled((stacked(judged), by_leaf), self.size)
+        arguments = self._base, values, penalty, self._blocks(count)
+        found: tuple[Evaluation, Values] = self._differentiate(*arguments, **self._static)
+        return found
+
+    @contextlib.contextmanager
+    def preparing(self, paths: Sequence[str], slopes: bool) -> Iterator[None]:
+        """Compile in other threads meanwhile: the model takes as long as all that the methods do themselves.
+
+        A failure here occurs again where the program is needed, and is reported there.
+
+        Args:
+            paths: of the leaves that the space sets.
+            slopes: whether some method asks for them.
+        """
+        nothing = jax.device_put(np.zeros(self.size, np.float32))  # JAX would compile a program for its zeros
+        values = dict.fromkeys(paths, nothing)
+        weights = jax.device_put(np.zeros((self.size, len(self.program.objectives)), np.float32))
+        penalty = Penalty(weights, nothing, nothing)
+        with ThreadPoolExecutor(max_workers=2) as pool:
+            if slopes:  # they take longest
+                pool.submit(self._prepare_slopes, values, penalty)
+            pool.submit(self._prepare, values)
+            try:
+                yield
+            finally:
+                pool.shutdown(cancel_futures=True)
+
+    def _prepare(self, values: Values) -> None:
+        if self.by_numpy:
+            self(values, 1)
+        else:
+            self._evaluate.prepare(self._base, values, self._blocks(0), **self._static)
+
+    def _prepare_slopes(self, values: Values, penalty: Penalty) -> None:
+        if self.by_numpy:
+            self.slopes(values, penalty, 1)
+        else:
+            self._differentiate.prepare(self._base, values, penalty, self._blocks(0), **self._static)
+
+    def _blocks(self, count: int) -> np.int32:
+        return np.int32(-(-count // self._block))
+
+
+class StructuresEvaluator:
+    """Evaluates designs of several structures: each by the evaluator of its own.
+
+    Args:
+        program: of all of them; constraints that the mappings of one structure keep are not in its own.
+        each: an evaluator a structure.
+        paths: of the leaves that move in the designs of each.
+    """
+
+    def __init__(self, program: Program, each: Sequence[Evaluator], paths: Sequence[frozenset[str]]) -> None:
+        self.program, self._each, self._paths = program, each, paths
+        self.size, self.is_short = each[0].size, each[0].is_short
+
+    def __call__(self, values: Values, count: int) -> Evaluation:
+        """As :meth:`Evaluator.__call__`."""
+        return self._evaluated(values, None, count)[0]
+
+    def slopes(self, values: Values, penalty: Penalty, count: int) -> tuple[Evaluation, Values]:
+        """As :meth:`Evaluator.slopes`; by a leaf that a design does not have the slope is 0."""
+        return self._evaluated(values, penalty, count)
+
+    def _evaluated(self, values: Values, penalty: Penalty | None, count: int) -> tuple[Evaluation, dict[str, Any]]:
+        """Evaluation, and slopes where a penalty is given."""
+        structure, n_objectives = np.asarray(values[STRUCTURE]), len(self.program.objectives)
+        length = len(structure)
+        found: Any = Evaluation(
+            np.zeros((length, n_objectives), np.float32), np.zeros(length, np.float32), np.zeros(length, np.int32)
+        )
+        by_leaf = {path: np.zeros(length, np.float32) for path in (values if penalty else ())}
+        for number, (one, paths) in enumerate(zip(self._each, self._paths, strict=True)):
+            places = np.flatnonzero(structure[:count] == number)
+            if not len(places):
+                continue
+            own, weights = jax.tree.map(
+                lambda array, at=places: padded(jnp.asarray(array)[at], self.size),
+                ({path: values[path] for path in values if path in paths}, penalty),
+            )
+            part, slopes = one.slopes(own, weights, len(places)) if penalty else (one(own, len(places)), {})
+            wholes = *found, *(by_leaf[path] for path in slopes)
+            for whole, array in zip(wholes, jax.device_get((*part, *slopes.values())), strict=True):
+                whole[places] = array[: len(places)]
+        return found, by_leaf
+
+    @contextlib.contextmanager
+    def preparing(self, paths: Sequence[str], slopes: bool) -> Iterator[None]:
+        """As :meth:`Evaluator.preparing`."""
+        with contextlib.ExitStack() as stack:
+            for one, own in zip(self._each, self._paths, strict=True):
+                stack.enter_context(one.preparing([path for path in paths if path in own], slopes))
+            yield
+
+
+def _on_host(arguments: Any, count: int) -> Any:
+    """Arguments with the first ``count`` of every array, as NumPy's."""
+    return jax.tree.map(lambda leaf: leaf[:count] if np.ndim(leaf) else leaf, jax.device_get(arguments))
+
+
+def _filled(found: Any, size: int) -> Any:
+    """Arrays [design, ...] made so long; what is behind them means nothing."""
+    return jax.tree.map(lambda a: np.pad(a, [(0, size - len(a)), *[(0, 0)] * (a.ndim - 1)], mode="edge"), found)
+
+
+def padded_values(space: Space, points: Point, size: int) -> Values:
+    """Values [design] of the leaves of points [...], padded to a multiple of ``size``."""
+    count = math.prod(points.digits.shape[:-1])
+    flat = jax.tree.map(lambda a: a.reshape(count, a.shape[-1]), points)
+    return {path: padded(jnp.asarray(v, jnp.float32), size) for path, v in spaces.values(space, flat).items()}
+
+
+def padded(column: Array, size: int) -> Array:
+    """An array [design, ...] filled up with its last entry to a multiple of ``size``."""
+    return jnp.pad(column, [(0, -len(column) % size), *[(0, 0)] * (column.ndim - 1)], mode="edge")
+
+
+def shaped(found: Any, shape: tuple[int, ...]) -> Any:
+    """Arrays [design, ...] as [*shape, ...], without what they were padded with."""
+    return jax.tree.map(lambda a: a[: math.prod(shape)].reshape(*shape, *a.shape[1:]), found)
+
+
+def _evaluate_blocks(base: Design, values: Values, n_blocks: Array, *, program: Program, block: int) -> Evaluation:
+    """Evaluation [design] of the first ``n_blocks`` blocks."""
+
+    def step(i: Array, found: Evaluation) -> Evaluation:
+        part = _block(values, i, block)
+        return _with(found, jax.vmap(functools.partial(by_equations, program, base))(part), i * block)
+
+    return lax.fori_loop(0, n_blocks, step, _room(program, len(next(iter(values.values())))))
+
+
+def _differentiate_blocks(
+    base: Design, values: Values, penalty: Penalty, n_blocks: Array, *, program: Program, block: int
+) -> tuple[Evaluation, Values]:
+    """Evaluation [design] and slopes by leaf [design] of the first ``n_blocks`` blocks."""
+
+    def step(i: Array, found: tuple[Evaluation, Values]) -> tuple[Evaluation, Values]:
+        part = jax.vmap(functools.partial(with_slopes, program, base))(*_block((values, penalty), i, block))
+        return _with(found, part, i * block)
+
+    room = _room(program, len(penalty.multiplier)), jax.tree.map(jnp.zeros_like, values)
+    return lax.fori_loop(0, n_blocks, step, room)
+
+
+#: Programs that run fast, and programs that compile fast.
+_evaluations, _evaluations_soon, _slopes, _slopes_soon = (
+    persistent_jit("program", "block", quickly=quickly)(function)
+    for function in (_evaluate_blocks, _differentiate_blocks)
+    for quickly in (False, True)
+)
+
+
+def _block(whole: Any, i: Array, block: int) -> Any:
+    """Block ``i`` of arrays along their first axis."""
+    return jax.tree.map(lambda array: lax.dynamic_slice_in_dim(array, i * block, block), whole)
+
+
+def _room(program: Program, size: int) -> Evaluation:
+    return Evaluation(jnp.zeros((size, len(program.objectives))), jnp.zeros(size), jnp.zeros(size, jnp.int32))
+
+
+def _with(whole: Any, part: Any, first: Array) -> Any:
+    """The same arrays with a part from ``first`` on."""
+    return jax.tree.map(lambda a, b: lax.dynamic_update_slice_in_dim(a, b, first, 0), whole, part)
+
+
+_held: collections.OrderedDict[Program, None] = collections.OrderedDict()
+
+
+def _hold(program: Program) -> None:
+    """Forget all programs when there are those of too many specifications."""
+    _held[program] = None
+    if len(_held) > _MOST_HELD:
+        release()
+        _held[program] = None
+
+
+def release() -> None:
+    """Forget the compiled programs of all searches; those on disk stay."""
+    _held.clear()
+    for function in (_evaluations, _evaluations_soon, _slopes, _slopes_soon):
+        function.forget()

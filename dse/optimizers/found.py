@@ -1,0 +1,121 @@
+"""What the methods of a search have found, and what the axes are at designs of it."""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+import jax
+import numpy as np
+
+from dse.optimizers import space as spaces
+from dse.optimizers.checkpoint import Progressed
+from dse.optimizers.driver import Best
+from dse.optimizers.judging import Evaluation, weights_of, worth
+from dse.optimizers.pareto import Front
+from dse.optimizers.problem import Problem
+from dse.optimizers.space import Point
+from dse.spec.axes import Axis
+from dse.sweep.results.labels import labels, part_labels
+
+#: What stands for a proof among the methods.
+PROOF = "proof"
+
+
+class MethodResult(NamedTuple):
+    """What one method has found."""
+
+    method: str
+    batch: int
+    progressed: Progressed
+    best: Best  #: [seed] before the polish, as the method found it
+    polished: Best  #: [seed] after it; the same where there was none
+    polish_evaluations: np.ndarray  #: [seed]
+    front: Front  #: of all that was evaluated; none where there is one objective
+    end_evaluations: int  #: of the polish of the front's ends
+    metrics: dict[str, np.ndarray]  #: [seed] of what was polished, by name
+
+    @property
+    def evaluations(self) -> int:
+        """Of each seed, the polish apart."""
+        return self.progressed.steps * self.batch
+
+    @property
+    def all_evaluations(self) -> int:
+        """Of all seeds, with the polish."""
+        seeds = len(self.polish_evaluations)
+        return self.evaluations * seeds + int(self.polish_evaluations.sum()) + self.end_evaluations
+
+
+def nothing(task: Problem) -> Progressed:
+    """What a method has done that has not begun."""
+    n, m, space = len(task.spec.seeds), task.n_objectives, task.space
+    history = {name: np.zeros((0, n), np.float32) for name in ("violation", "value")}
+    history |= {"objectives": np.zeros((0, n, m), np.float32), "feasible": np.zeros((0, n), np.int32)}
+    empty = np.zeros((0, len(space.sizes)), np.int32), np.zeros((0, len(space.paths)), np.float32)
+    reasons = np.zeros(len(task.study.reason_bits), np.int64)
+    return Progressed(0, [], history, reasons, *empty, np.zeros((0, m), np.float32), None)
+
+
+def of_proof(task: Problem, points: Point[np.ndarray], designs: int) -> MethodResult:
+    """The best designs that a proof knows, as a method of one step whose seeds have found the best by their weights.
+
+    Args:
+        task: the space.
+        points: of a front, or the best one.
+        designs: evaluated by the proof, which count in equal parts for all seeds.
+    """
+    seeds, metrics, objectives = task.spec.seeds, *task.plain(points)
+    values = np.stack(objectives, axis=1)
+    weights = weights_of(seeds, task.n_objectives)
+    value = np.stack([worth(values, own) for own in weights])
+    at, none = value.argmin(axis=1), np.zeros(len(seeds), int)
+    able = (metrics.infeasible_reason == 0).astype(np.int32)
+    violation = np.float32(1.0) - able[at]  # rounding of a continuous axis may lie across a limit
+    chosen = Evaluation(values[at], violation, metrics.infeasible_reason[at])
+    best = Best(jax.tree.map(lambda array: array[at], points), chosen, value[np.arange(len(at)), at])
+    rows = {"violation": violation, "value": best.value, "objectives": chosen.objectives, "feasible": able[at]}
+    done = nothing(task)._replace(steps=1, history={name: row[None] for name, row in rows.items()})
+    front = Front(done.digits, done.reals, done.objectives)
+    if task.n_objectives > 1:
+        kept = able == 1
+        front = Front(points.digits[kept], points.reals[kept], values[kept])
+    return MethodResult(PROOF, -(-designs // len(seeds)), done, best, best, none, front, 0, metrics={})
+
+
+def best_in_words(task: Problem, best: Best) -> dict[str, Any]:
+    """The best design of all seeds: its objectives, whether it can run, and its axes."""
+    at = int(np.lexsort((best.value, best.evaluation.violation))[0])
+    columns = axis_columns(task, jax.tree.map(lambda array: array[at : at + 1], best.point))
+    values = zip(task.program.objectives, best.evaluation.objectives[at].tolist(), strict=True)
+    return {
+        "objectives": {one.expression.text: one.sign * value for one, value in values},
+        "can_run": bool(best.evaluation.violation[at] == 0.0),
+        "axes": {axis.name: column[0].item() for axis, column in columns},
+    }
+
+
+def best_points(found: list[MethodResult]) -> Point:
+    """The best design of each seed of each method, [method x seed]."""
+    return jax.tree.map(lambda *arrays: np.concatenate(arrays), *(one.polished.point for one in found))
+
+
+def axis_columns(problem: Problem, points: Point) -> list[tuple[Axis, np.ndarray]]:
+    """(axis, its label at each point) for points [design]: dimensions, continuous axes, parts of the mapping."""
+    grid, space = problem.grid, problem.space
+    digits = np.asarray(points.digits)
+    reals = jax.tree.map(np.asarray, spaces.real_values(space, points.reals))
+    found = []
+    for position, dimension in enumerate(grid.dimensions):
+        for axis in dimension.axes:
+            found.append((axis, reals[axis.key] if axis.key in reals else labels(axis)[digits[:, position]]))
+    row, options = digits[:, space.row_digit], digits[:, space.row_digit + 1 :]
+    column = np.ravel_multi_index(options.T, space.sizes[space.row_digit + 1 :])
+    for axis in grid.mapping_axes:
+        if axis.key in grid.table.degrees:
+            values = grid.table.degrees[axis.key][row]
+        elif axis.key in grid.table.options:
+            values = grid.table.options[axis.key][column]
+        else:
+            values = np.full(len(row), axis.values[0])
+        found.append((axis, part_labels(axis, values)))
+    return found

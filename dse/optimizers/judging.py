@@ -1,0 +1,87 @@
+"""What evaluation says of designs to a search, and which of them is better.
+
+The feasible come first, then those that violate least (constraint domination).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Generic, NamedTuple
+
+import jax.numpy as jnp
+import numpy as np
+from jax import Array
+
+from dse.optimizers.space import ArrayT
+from dse.types import Scalar
+
+
+class Evaluation(NamedTuple, Generic[ArrayT]):
+    """What searchers see of designs: arrays [...]."""
+
+    objectives: ArrayT  #: [..., objective], maximised objectives negated
+    violation: ArrayT  #: 0 for the feasible, else how far they are from it, the sum over what is violated
+    reason: ArrayT  #: bits of the study's reasons, and its bit for constraints of the specification
+
+
+class Judgement(NamedTuple):
+    """What a searcher of one value sees of points: arrays [batch]. Compare by violation, then by value."""
+
+    violation: Array  #: 0 for the feasible
+    value: Array  #: small is good
+
+
+def better(one: tuple[ArrayT, ArrayT], other: tuple[ArrayT, ArrayT]) -> ArrayT:
+    """Whether (violation, value) is better: less violation, then the smaller value (constraint domination)."""
+    return (one[0] < other[0]) | ((one[0] == other[0]) & (one[1] < other[1]))
+
+
+def order(violation: Array, value: Array) -> Array:
+    """Positions from best to worst along the last axis; equals keep their order."""
+    return jnp.lexsort((value, violation), axis=-1)
+
+
+def best_position(violation: np.ndarray, value: np.ndarray, digits: np.ndarray) -> np.ndarray:
+    """Position of the best of [..., point]: of equals the one with the lowest digits [..., digit], then the first."""
+    left = violation == violation.min(axis=-1, keepdims=True)
+    for key in (value, *np.moveaxis(digits, -1, 0)):
+        worst = np.inf if np.issubdtype(key.dtype, np.floating) else np.iinfo(key.dtype).max
+        masked = np.where(left, key, worst)
+        left = left & (masked == masked.min(axis=-1, keepdims=True))
+    return left.argmax(axis=-1)
+
+
+def logarithm(value: Scalar) -> Scalar:
+    """Logarithm of a value that is minimised; of a negative one, which is maximised, with its sign."""
+    return jnp.sign(value) * jnp.log(jnp.maximum(jnp.abs(value), jnp.finfo(jnp.float32).tiny))
+
+
+def scalar(objectives: Array, weights: Array) -> Array:
+    """One value of objectives [..., objective]: the one, or the weighted geometric mean of several.
+
+    Any scale of an objective leaves the order as it is; a maximised one counts by its inverse.
+    """
+    if objectives.shape[-1] == 1:
+        return objectives[..., 0]
+    size = jnp.log(jnp.maximum(jnp.abs(objectives), jnp.finfo(jnp.float32).tiny))
+    return jnp.exp((jnp.sign(objectives) * size) @ weights)
+
+
+def worth(objectives: np.ndarray, weights: np.ndarray) -> np.ndarray:
+    """:func:`scalar` of NumPy arrays; elementwise, so that it says the same of a design in any batch."""
+    if objectives.shape[-1] == 1:
+        return objectives[..., 0]
+    size = np.log(np.maximum(np.abs(objectives.astype(np.float64)), np.finfo(np.float32).tiny))
+    parts = np.moveaxis(np.sign(objectives) * size * weights, -1, 0)
+    return np.exp(sum(parts)).astype(np.float32)
+
+
+def weights_of(seeds: Sequence[int], n_objectives: int) -> np.ndarray:
+    """[seed, objective] weights that add up to 1: spread over the simplex, so that seeds seek different parts of it."""
+    if n_objectives == 1:
+        return np.ones((len(seeds), 1), np.float32)
+    if n_objectives == 2:
+        first = [((seed * 0.6180339887498949) + 0.5) % 1.0 for seed in seeds]  # golden ratio: even for any count
+        return np.array([(share, 1.0 - share) for share in first], np.float32)
+    drawn = [np.random.default_rng([n_objectives, seed]).dirichlet(np.ones(n_objectives)) for seed in seeds]
+    return np.array(drawn, np.float32)

@@ -1,0 +1,171 @@
+"""Simulated annealing (Kirkpatrick et al. 1983) by steps to neighbours, several walkers side by side.
+
+A worse neighbour is taken with the chance ``exp(-worse / temperature)``, where worse is the logarithm of the ratio
+of the values (the difference where one is not positive), plus what it violates more. The temperature falls by a
+constant factor a step; walkers begin again at the best they have found when they have come to its end.
+
+``annealing`` draws neighbours evenly. ``langevin`` draws them by the relaxed gradient at the walker: the leaves of a
+design are real numbers to the model, so one gradient predicts the change to every neighbour to first order, and one
+is drawn with the chance ``exp(-predicted / guide)`` (locally informed proposals: Zanella 2020; Gibbs with gradients:
+Grathwohl et al. 2021, discrete Langevin proposals: Zhang et al. 2022), without the correction that sampling from a
+distribution would need. A share ``plain`` is drawn evenly all the same: choices that the model compares rather than
+calculates with (recompute, ZeRO stage) have no slope.
+"""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable
+from typing import NamedTuple
+
+import jax
+import jax.numpy as jnp
+from jax import Array
+
+from dse.optimizers import space as spaces
+from dse.optimizers.judging import better
+from dse.optimizers.methods.base import Method, Searcher, Worth
+from dse.optimizers.slopes import predicted_change
+from dse.optimizers.space import Point, Space
+
+#: Temperature at the end of a round, as a share of that at its beginning.
+_COLDEST = 1e-3
+
+#: Excess of violation weighs so much against the logarithm of a value.
+_VIOLATION_WEIGHT = 4.0
+
+#: Continuous axes move by up to this share of their length, less when it is colder.
+_LONGEST_STEP = 0.3
+
+#: What a neighbour is predicted to gain or lose is cut at this.
+_MOST_PREDICTED = 3.0
+
+
+class Walkers(NamedTuple):
+    """Walkers, where each was best, and the time."""
+
+    at: Point  #: [walker]
+    violation: Array
+    value: Array
+    best: Point
+    best_violation: Array
+    best_value: Array
+    slopes: dict[str, Array]  #: by leaf: [walker] gradient where the walker is; empty where none is followed
+    time: Array
+
+
+#: (key, space, point, slopes there, longest step along continuous axes) → neighbour.
+Move = Callable[[Array, Space, Point, dict[str, Array], Array], Point]
+
+
+def searcher(walkers: int, temperature: float, steps: int) -> Searcher:
+    """Walkers, their first temperature (0.1: ten per cent worse is taken often) and the steps of a round."""
+    return _searcher(walkers, temperature, steps, _uniform, guided=False)
+
+
+def guided(walkers: int, temperature: float, steps: int, guide: float, plain: float) -> Searcher:
+    """The same by the relaxed gradient: ``guide`` is a change of the logarithm, ``plain`` a share of the steps."""
+    return _searcher(walkers, temperature, steps, functools.partial(informed, guide=guide, plain=plain), guided=True)
+
+
+def _searcher(walkers: int, temperature: float, steps: int, move: Move, guided: bool) -> Searcher:
+    """Annealing by a way to move, which may want slopes."""
+
+    def init(key: Array, space: Space) -> Walkers:
+        points = spaces.sample(space, key, (walkers,))
+        worst = jnp.full(walkers, jnp.inf)
+        slopes = {path: jnp.zeros(walkers) for path in spaces.leaf_paths(space)} if guided else {}
+        return Walkers(points, worst, worst, points, worst, worst, slopes, jnp.int32(0))
+
+    def heat(state: Walkers) -> Array:
+        """Temperature as a share of the first."""
+        return _COLDEST ** ((state.time % steps).astype(jnp.float32) / float(steps))
+
+    def propose(key: Array, state: Walkers, space: Space) -> tuple[Walkers, Point]:
+        keys, longest = jax.random.split(jax.random.split(key, 2)[0], walkers), _LONGEST_STEP * jnp.sqrt(heat(state))
+        state = _restart(state, (state.time % steps) == 0)
+        moved = jax.vmap(lambda key, at, slopes: move(key, space, at, slopes, longest))(keys, state.at, state.slopes)
+        return state, jax.tree.map(lambda new, old: jnp.where(state.time == 0, old, new), moved, state.at)
+
+    def update(key: Array, state: Walkers, space: Space, points: Point, found: Worth) -> Walkers:
+        (violation, value), drawn = found.judgement, jax.random.uniform(jax.random.split(key, 2)[1], (walkers,))
+        taken = drawn < jnp.exp(-_worse(state, violation, value) / (temperature * heat(state)))
+        won = better((violation, value), (state.best_violation, state.best_value))
+        return Walkers(
+            _chosen(taken, points, state.at),
+            jnp.where(taken, violation, state.violation),
+            jnp.where(taken, value, state.value),
+            _chosen(won, points, state.best),
+            jnp.where(won, violation, state.best_violation),
+            jnp.where(won, value, state.best_value),
+            {path: jnp.where(taken, slope, state.slopes[path]) for path, slope in found.slopes.items()},
+            state.time + 1,
+        )
+
+    def penalty(state: Walkers) -> tuple[Array, Array]:
+        return jnp.full(walkers, _VIOLATION_WEIGHT), jnp.zeros(walkers)
+
+    return Searcher(init, propose, update, walkers, penalty if guided else None)
+
+
+def _uniform(key: Array, space: Space, point: Point, slopes: dict[str, Array], longest: Array) -> Point:
+    """A random neighbour, among those that are other designs."""
+    keys = jax.random.split(key, 2)
+    near, other = _around(keys[0], space, point, longest)
+    return _drawn(keys[1], near, jnp.where(other, 0.0, -jnp.inf))
+
+
+def informed(
+    key: Array, space: Space, point: Point, slopes: dict[str, Array], longest: Array, *, guide: float, plain: float
+) -> Point:
+    """A neighbour by the change that the slopes predict, at times any."""
+    keys = jax.random.split(key, 3)
+    near, other = _around(keys[0], space, point, longest)
+    change = predicted_change(slopes, spaces.values(space, point), spaces.values(space, near))
+    likely = -jnp.clip(change, -_MOST_PREDICTED, _MOST_PREDICTED) / guide
+    likely = jnp.where(jax.random.uniform(keys[2]) < plain, 0.0, likely)
+    return _drawn(keys[1], near, jnp.where(other, likely, -jnp.inf))
+
+
+def _around(key: Array, space: Space, point: Point, longest: Array) -> tuple[Point, Array]:
+    """Neighbours [direction], and which of them are other designs."""
+    near, _ = spaces.neighbours(space, point, longest * jax.random.uniform(key))
+    digits, reals = (jnp.broadcast_to(old, new.shape) for old, new in zip(point, near, strict=True))
+    return near, jnp.any(near.digits != digits, axis=-1) | jnp.any(near.reals != reals, axis=-1)
+
+
+def _drawn(key: Array, near: Point, logits: Array) -> Point:
+    chosen = jax.random.categorical(key, logits)
+    return jax.tree.map(lambda array: array[chosen], near)
+
+
+def _worse(state: Walkers, violation: Array, value: Array) -> Array:
+    """How much worse trials are than where walkers are: 0 or less for the better; of the infeasible only violation."""
+    tiny = jnp.finfo(jnp.float32).tiny
+    ratio = jnp.log(jnp.maximum(value, tiny)) - jnp.log(jnp.maximum(state.value, tiny))
+    difference = (value - state.value) / jnp.maximum(jnp.abs(state.value), tiny)
+    dearer = jnp.where((value > 0.0) & (state.value > 0.0), ratio, difference)
+    dearer = jnp.where((violation > 0.0) & (state.violation > 0.0), 0.0, dearer)
+    unknown = jnp.isinf(state.violation)
+    return jnp.where(unknown, -1.0, dearer + _VIOLATION_WEIGHT * (violation - state.violation))
+
+
+def _restart(state: Walkers, now: Array) -> Walkers:
+    """Walkers at the best that they have found, where a round begins."""
+    at = jax.tree.map(lambda old, best: jnp.where(now, best, old), state.at, state.best)
+    slopes = jax.tree.map(lambda slope: jnp.where(now, 0.0, slope), state.slopes)  # not known there
+    violation = jnp.where(now, state.best_violation, state.violation)
+    return state._replace(
+        at=at, violation=violation, slopes=slopes, value=jnp.where(now, state.best_value, state.value)
+    )
+
+
+def _chosen(mask: Array, one: Point, other: Point) -> Point:
+    return jax.tree.map(lambda a, b: jnp.where(mask[:, None], a, b), one, other)
+
+
+ANNEALING = Method("annealing", "simulated annealing by steps to neighbours", searcher)
+
+LANGEVIN = Method(
+    "langevin", "annealing by the relaxed gradient: neighbours drawn by the change that it predicts", guided
+)

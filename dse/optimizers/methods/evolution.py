@@ -1,0 +1,78 @@
+"""Differential evolution on the unit cube (Storn and Price 1997), with the mutation of JADE.
+
+A trial is ``x + F (p - x) + F (a - b)``, with p one of the best, a and b random others, crossed with x axis by axis.
+A trial replaces its parent when it is no worse. F and CR are drawn anew for each trial, so that
+neither has to be tuned (Zhang and Sanderson 2009, without the archive and the adaptation of the means).
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import jax
+import jax.numpy as jnp
+from jax import Array
+
+from dse.optimizers import space as spaces
+from dse.optimizers.judging import better, order
+from dse.optimizers.methods.base import Method, Searcher, Worth
+from dse.optimizers.space import Point, Space
+
+
+class Population(NamedTuple):
+    """The population and what it is worth; infinitely bad before it is evaluated."""
+
+    cube: Array  #: [member, axis]
+    violation: Array
+    value: Array
+    trial: Array  #: [member, axis] what is being evaluated
+    begun: Array
+
+
+def searcher(population: int, best_share: float) -> Searcher:
+    """A population, of which trials head for the best ``best_share``."""
+
+    def init(key: Array, space: Space) -> Population:
+        cube = spaces.encode(space, spaces.sample(space, key, (population,)))
+        worst = jnp.full(population, jnp.inf)
+        return Population(cube, worst, worst, cube, jnp.bool_(False))
+
+    def propose(key: Array, state: Population, space: Space) -> tuple[Population, Point]:
+        trial = jnp.where(state.begun, _trials(key, state, best_share), state.cube)
+        return state._replace(trial=trial), spaces.decode(space, trial)
+
+    def update(key: Array, state: Population, space: Space, points: Point, found: Worth) -> Population:
+        violation, value = found.judgement
+        worse = better((state.violation, state.value), (violation, value))
+        return Population(
+            jnp.where(worse[:, None], state.cube, state.trial),
+            jnp.where(worse, state.violation, violation),
+            jnp.where(worse, state.value, value),
+            state.trial,
+            jnp.bool_(True),
+        )
+
+    return Searcher(init, propose, update, population)
+
+
+def _trials(key: Array, state: Population, best_share: float) -> Array:
+    """A trial for each member."""
+    n, d = state.cube.shape
+    keys = jax.random.split(key, 6)
+    n_best = max(2, round(best_share * n))
+    ranked = order(state.violation, state.value)
+    # Draws of one shape are vectorised over their keys: XLA compiles each draw as long as all else in a trial.
+    own, ranges = jnp.append(keys[:3], jax.random.fold_in(key, 1)), jnp.array([(0, n_best), (1, n), (1, n), (0, d)])
+    drawn = jax.vmap(lambda key, ends: jax.random.randint(key, (n,), *ends))(own, ranges)
+    best = state.cube[ranked[drawn[0]]]
+    one, other = (state.cube[(jnp.arange(n) + step) % n] for step in drawn[1:3])  # random members, not oneself
+    least = jnp.array([0.3, 0.1])
+    factor, rate = jax.vmap(lambda key, low: jax.random.uniform(key, (n, 1), minval=low, maxval=1.0))(keys[3:5], least)
+    mutant = state.cube + factor * (best - state.cube) + factor * (one - other)
+    mutant = jnp.where(mutant < 0.0, state.cube / 2.0, jnp.where(mutant > 1.0, (1.0 + state.cube) / 2.0, mutant))
+    crossed = jax.random.uniform(keys[5], (n, d)) < rate
+    forced = drawn[3][:, None] == jnp.arange(d)[None, :]
+    return jnp.where(crossed | forced, mutant, state.cube)
+
+
+EVOLUTION = Method("evolution", "differential evolution on the unit cube", searcher)

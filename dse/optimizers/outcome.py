@@ -1,0 +1,195 @@
+"""What a search has found, in words and numbers: the best design of each seed, the front, the nearest miss."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Iterator
+from pathlib import Path
+
+import numpy as np
+
+from dse.optimizers import several
+from dse.optimizers import space as spaces
+from dse.optimizers.driver import Best
+from dse.optimizers.found import MethodResult, axis_columns, best_points
+from dse.optimizers.problem import Problem
+from dse.optimizers.proofs import Proof
+from dse.optimizers.several import FrontDesign, MethodFront
+from dse.spec.axes import Label
+from dse.sweep.results.prices import price_notes
+from dse.sweep.results.summary import cautions
+from dse.sweep.results.work import work_line
+from dse.types import Design
+
+#: Relative difference between a search's value of a design and the plain model's that rounding explains.
+ROUNDING = 1e-4
+
+
+class MismatchError(RuntimeError):
+    """The plain model does not say of the reported best what the search did."""
+
+
+@dataclasses.dataclass(frozen=True)
+class BestOfSeed:
+    """A design that a seed of a method has found."""
+
+    method: str
+    seed: int
+    evaluations: int  #: of this seed, the polish included
+    objectives: tuple[float, ...]  #: as they are written, not as they are made small
+    violation: float
+    gap: float | None  #: to the best of all, relative; None where it is infeasible, and of several objectives
+    gap_unpolished: float | None  #: and of what the method had found itself
+    labels: dict[str, Label]
+    metrics: dict[str, float]
+
+
+@dataclasses.dataclass(frozen=True)
+class Outcome:
+    """What a search has found, in numbers."""
+
+    size: float  #: distinct designs, infinite with continuous axes
+    n_designs: int  #: of the grid that the discrete axes span
+    designs: tuple[BestOfSeed, ...]  #: the best of each seed of each method, best first; of several objectives the
+    #: best by the seed's own weighted geometric mean of them, which need not be best in any: see ``front``
+    evaluations: dict[str, int]  #: by method, of all seeds, the polish included
+    feasible: dict[str, int]  #: feasible designs among the evaluated ones
+    reasons: dict[str, int]  #: evaluated designs by infeasibility reason
+    objectives: tuple[str, ...]
+    front_size: int  #: designs on the front of all methods
+    front_distinct: int  #: designs that differ at the printed digits
+    front: tuple[FrontDesign, ...]  #: its ends, best by each objective, and some designs between them
+    fronts: dict[str, MethodFront]  #: by method
+    best: dict[str, float]  #: of each objective, over all that was evaluated; empty where nothing can run
+    seconds: dict[str, float]  #: by method, and ``total``
+    output: Path | None
+    caution: str = ""  #: what a reader of the best designs must know, in one line
+    outside: str = ""  #: in what they exceed the range that their stack was calibrated in, in one line
+    context: str = ""  #: in what they are longer than the contexts of their models, in one line
+    prices: str = ""  #: what stands in for prices of the designs' accelerators that nobody states, in one line
+    remarks: tuple[str, ...] = ()  #: what a reader must know of the whole space, a line each
+    work: str = ""  #: what each step or request of all designs works on, in one line
+    proof: Proof | None = None  #: what is proven of all designs of the space, where that was asked
+
+    @property
+    def best_cautions(self) -> tuple[str, ...]:
+        """What a reader of the best designs must know, a line each."""
+        return tuple(filter(None, (self.caution, self.outside, self.context, self.prices)))
+
+    @property
+    def cautions(self) -> tuple[str, ...]:
+        """What a reader of the results must know, a line each: of the best designs, then of the whole space."""
+        return tuple(dict.fromkeys((*self.best_cautions, *self.remarks)))
+
+    @property
+    def any_feasible(self) -> bool:
+        """Whether some design can run."""
+        return any(design.violation == 0.0 for design in self.designs)
+
+
+def with_metrics(problem: Problem, found: list[MethodResult]) -> list[MethodResult]:
+    """The same with the metrics of their best designs."""
+    n = len(problem.spec.seeds)
+    metrics = problem.metrics(best_points(found))
+    return [
+        one._replace(metrics={name: column[i * n : (i + 1) * n] for name, column in metrics.items()})
+        for i, one in enumerate(found)
+    ]
+
+
+def of_methods(
+    problem: Problem,
+    found: list[MethodResult],
+    seconds: dict[str, float],
+    output: Path | None,
+    proof: Proof | None = None,
+) -> Outcome:
+    """The outcome of the methods' results, and of a proof of them."""
+    reasons = np.sum([f.progressed.reasons for f in found], axis=0)
+    designs, whole = _designs(problem, found), several.front(found)
+    front, distinct = several.front_designs(problem, found, whole)
+    cautions_of_best = cautions(problem.grid, _numbered(problem, found), most=1)
+    return Outcome(
+        size=problem.space.size,
+        n_designs=problem.space.n_designs,
+        designs=designs,
+        evaluations={f.method: f.all_evaluations for f in found},
+        feasible={f.method: int(f.progressed.history["feasible"].sum()) for f in found},
+        reasons={name: int(count) for name, count in zip(problem.study.reason_bits, reasons, strict=True) if count},
+        objectives=several.texts(problem),
+        front_size=len(whole.objectives),
+        front_distinct=distinct,
+        front=front,
+        fronts=several.of_each(problem, found),
+        best=several.best(problem, found),
+        seconds=seconds,
+        output=output,
+        caution=next(iter(cautions_of_best.design_cautions), ""),
+        outside=cautions_of_best.outside,
+        context=cautions_of_best.context,
+        remarks=problem.remarks,
+        work=work_line(problem.grid),
+        prices=price_notes(problem.grid, [one.labels for one in front] + [one.labels for one in designs]),
+        proof=proof,
+    )
+
+
+def _designs(problem: Problem, found: list[MethodResult]) -> tuple[BestOfSeed, ...]:
+    """The best of each seed, best first; of equals the first method and seed."""
+    signs, least = several.signs(problem), None
+    if problem.n_objectives == 1:  # of several, the best by one is the end of a front, not the best of a seed
+        feasible = [one.polished.evaluation for one in found]
+        least = min(np.where(e.violation == 0.0, e.objectives[:, 0], np.inf).min() for e in feasible)
+    designs: list[tuple[tuple[float, float], BestOfSeed]] = []
+    for one in found:
+        best = one.polished
+        columns = axis_columns(problem, best.point)
+        for i, seed in enumerate(problem.spec.seeds):
+            design = BestOfSeed(
+                method=one.method,
+                seed=seed,
+                evaluations=one.evaluations + int(one.polish_evaluations[i]),
+                objectives=tuple(map(float, signs * best.evaluation.objectives[i])),
+                violation=float(best.evaluation.violation[i]),
+                gap=_gap(best, i, least),
+                gap_unpolished=_gap(one.best, i, least),
+                labels={axis.name: column[i].item() for axis, column in columns},
+                metrics={name: float(values[i]) for name, values in one.metrics.items()},
+            )
+            designs.append(((design.violation, float(best.value[i])), design))
+    return tuple(design for _, design in sorted(designs, key=lambda pair: pair[0]))
+
+
+def _numbered(
+    problem: Problem, found: list[MethodResult]
+) -> Iterator[tuple[dict[str, Label], dict[str, float], Design]]:
+    """Labels, metrics and leaves by name, and the base design of its structure, of the best designs that can run."""
+    for one in found:
+        best, columns = one.polished, axis_columns(problem, one.polished.point)
+        leaves = spaces.values(problem.space, best.point)
+        structure = np.asarray(leaves.pop(spaces.STRUCTURE, np.zeros(len(best.point.digits))), int)
+        numbers = one.metrics | {path: np.asarray(column) for path, column in leaves.items()}
+        for i in np.flatnonzero(best.evaluation.violation == 0.0):
+            labels = {axis.name: column[i].item() for axis, column in columns}
+            base = problem.grid.each[structure[i]].base
+            yield labels, {name: float(column[i]) for name, column in numbers.items()}, base
+
+
+def _gap(best: Best, seed: int, least: float | None) -> float | None:
+    """How much worse a seed's objective is than the least of all, relative; None where it is infeasible."""
+    if least is None or best.evaluation.violation[seed] > 0.0:
+        return None
+    return float((best.evaluation.objectives[seed, 0] - least) / max(abs(least), 1e-30))
+
+
+def verify(problem: Problem, best: Best) -> None:
+    """Hold each design [seed] to the model by NumPy: it says what the search did, to rounding, or MismatchError."""
+    metrics, found = problem.plain(best.point)
+    for position, objective in enumerate(problem.program.objectives):
+        pairs = zip(found[position].tolist(), best.evaluation.objectives[:, position].tolist(), strict=True)
+        for plain, searched in pairs:
+            if not abs(plain - searched) <= ROUNDING * max(abs(plain), abs(searched)):
+                raise MismatchError(f"{objective.expression.text}: the search says {searched}, the model {plain}")
+    for reason, violation in zip(metrics.infeasible_reason.tolist(), best.evaluation.violation.tolist(), strict=True):
+        if violation == 0.0 and reason:
+            raise MismatchError(f"the search says feasible, the model {reason}")

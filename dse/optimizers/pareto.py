@@ -1,0 +1,89 @@
+"""Fronts of several objectives, all of them to be made small: who is not dominated, and the hypervolume."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import numpy as np
+
+from dse.optimizers.judging import Evaluation
+from dse.optimizers.space import Point
+from dse.sweep.reduce.winners import pareto_front
+
+#: Volumes of more objectives, or of more designs with three, take too long: each more multiplies by their number.
+_MOST_BY_OBJECTIVES = {2: 1 << 30, 3: 3_000}
+
+
+class Front(NamedTuple):
+    """Designs that can run, of which none dominates another."""
+
+    digits: np.ndarray  #: [design, digit]
+    reals: np.ndarray  #: [design, continuous axis]
+    objectives: np.ndarray  #: [design, objective]
+
+    @property
+    def points(self) -> Point[np.ndarray]:
+        """The designs in their space."""
+        return Point(self.digits, self.reals)
+
+
+def of_evaluated(points: Point[np.ndarray], found: Evaluation[np.ndarray]) -> Front:
+    """The front of evaluated designs [...]."""
+    feasible = found.reason == 0
+    return joined(Front(points.digits[feasible], points.reals[feasible], found.objectives[feasible]))
+
+
+def joined(*fronts: Front) -> Front:
+    """The front of several fronts; of equal designs the first."""
+    every = [np.concatenate(arrays) for arrays in zip(*fronts, strict=True)]
+    kept = front(every[2])
+    return Front(*(array[kept] for array in every))
+
+
+def front(objectives: np.ndarray) -> np.ndarray:
+    """Positions of the designs [design, objective] that no other dominates, one of equal designs, in their order."""
+    return np.sort(pareto_front(np.ascontiguousarray(objectives.T), np.arange(len(objectives))))
+
+
+def hypervolume(objectives: np.ndarray, reference: np.ndarray) -> float:
+    """Volume that designs [design, objective] dominate below a reference point; exact for any number of objectives.
+
+    By slices along the last objective, each the hypervolume of one objective fewer (While et al. 2006); designs
+    that are not below the reference in every objective add nothing.
+    """
+    objectives, reference = np.asarray(objectives, float), np.asarray(reference, float)
+    return _volume(objectives[np.all(objectives < reference, axis=1)], reference)
+
+
+def _volume(points: np.ndarray, reference: np.ndarray) -> float:
+    if not len(points):
+        return 0.0
+    if points.shape[1] == 1:
+        return float(reference[0] - points.min())
+    points = points[front(points)]
+    if points.shape[1] == 2:
+        points = points[np.argsort(points[:, 0])]
+        above = np.concatenate([[reference[1]], points[:-1, 1]])
+        return float(np.sum((reference[0] - points[:, 0]) * (above - points[:, 1])))
+    points = points[np.argsort(points[:, -1], kind="stable")]
+    depths = np.diff(np.append(points[:, -1], reference[-1]))
+    return sum(depth * _volume(points[: i + 1, :-1], reference[:-1]) for i, depth in enumerate(depths) if depth > 0)
+
+
+def reference(front: np.ndarray) -> np.ndarray:
+    """The point that volumes of a front [design, objective] are measured from: a tenth beyond its worst."""
+    worst = np.max(front, axis=0)
+    return worst + 0.1 * np.abs(worst)
+
+
+def shares(fronts: list[np.ndarray]) -> list[float | None]:
+    """Of the box between the best of each objective and the :func:`reference` of all fronts, what each dominates.
+
+    None where there are too many objectives, or too many designs, to say so exactly, and where there is no box.
+    """
+    every = np.concatenate(fronts).astype(float)
+    if not len(every) or len(every) > _MOST_BY_OBJECTIVES.get(every.shape[1], 0):
+        return [None] * len(fronts)
+    bound = reference(every[front(every)])
+    box = float(np.prod(bound - every.min(axis=0)))
+    return [hypervolume(one, bound) / box if box > 0.0 else None for one in fronts]

@@ -1,0 +1,113 @@
+"""Local exhaustive polish: to the best neighbour, again and again, until none is better."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax import Array
+
+from dse.optimizers import pareto
+from dse.optimizers import space as spaces
+from dse.optimizers.driver import Best
+from dse.optimizers.evaluation import Values, padded_values, shaped
+from dse.optimizers.judging import Evaluation, best_position, better, worth
+from dse.optimizers.pareto import Front
+from dse.optimizers.problem import Problem
+from dse.optimizers.space import Point, Space
+from dse.sweep.engine.programs import persistent_jit
+
+#: Pairs of steps are tried where they are not more than this.
+MOST_PAIRS = 4096
+
+#: Steps along continuous axes: the first, the factor between them, the last.
+_STEPS = tuple(0.125 * 0.5**i for i in range(10))
+
+#: Step along continuous axes in pairs.
+_PAIR_STEP = 1.0 / 32.0
+
+#: Rounds at most: a bound that nothing is known to reach.
+_MOST_ROUNDS = 500
+
+
+class Polished(NamedTuple):
+    """Local optima and what it took to find them."""
+
+    best: Best  #: [seed]
+    evaluations: np.ndarray  #: [seed]
+    fronts: tuple[Front, ...] = ()  #: of the designs that were met on the way, where there are several objectives
+
+
+def polish(problem: Problem, best: Best, weights: np.ndarray) -> Polished:
+    """The local optima that are reached from the best design of each seed; ``weights`` [seed] as their method had them.
+
+    All single steps, halved along continuous axes when nothing is better any more; then all pairs of steps, if they
+    are few, and single steps again from a better one.
+    """
+    fronts: list[Front] = []
+    every = [_polished(problem, jax.tree.map(lambda a, i=i: a[i], best), own, fronts) for i, own in enumerate(weights)]
+    return Polished(
+        jax.tree.map(lambda *arrays: np.stack(arrays), *(found for found, _ in every)),
+        np.array([count for _, count in every]),
+        tuple(fronts),
+    )
+
+
+def of_ends(problem: Problem, front: Front) -> Polished:
+    """The local optima that are reached from the ends of a front, each by the one objective that it is the best in."""
+    at, n = front.objectives.argmin(axis=0), problem.n_objectives
+    weights, objectives = np.eye(n, dtype=np.float32), front.objectives[at]
+    able = Evaluation(objectives, np.zeros(n, np.float32), np.zeros(n, np.int32))
+    ends = Best(jax.tree.map(lambda array: array[at], front.points), able, worth(objectives, weights))
+    return polish(problem, ends, weights)
+
+
+def _polished(problem: Problem, best: Best, weights: np.ndarray, fronts: list[Front]) -> tuple[Best, int]:
+    """The local optimum of one seed, and its evaluations; the front of each round's designs goes to ``fronts``."""
+    n = problem.space.n_directions
+    steps = _STEPS if problem.space.paths else _STEPS[:1]
+    evaluations, at = 0, 0
+    for _ in range(_MOST_ROUNDS):
+        in_pairs = at == len(steps)
+        if in_pairs and n**2 > MOST_PAIRS:
+            break
+        step = np.float32(_PAIR_STEP if in_pairs else steps[at])
+        points, values = _around(problem.space, best.point, step, in_pairs=in_pairs, size=problem.evaluator.size)
+        points, found = jax.device_get((points, problem.evaluator(values, len(points.digits))))
+        found = shaped(found, points.digits.shape[:1])
+        if problem.n_objectives > 1:
+            fronts.append(pareto.of_evaluated(points, found))
+        best, improved = _best_of(points, found, weights)
+        evaluations += len(points.digits)
+        if in_pairs and not improved:
+            break
+        at = 0 if in_pairs else at + (not improved)
+    return best, evaluations
+
+
+def release() -> None:
+    """Forget compiled programs, as :func:`dse.optimizers.driver.release` does."""
+    _around.forget()
+
+
+@persistent_jit("in_pairs", "size", quickly=True)
+def _around(space: Space, point: Point, step: Array, *, in_pairs: bool, size: int) -> tuple[Point, Values]:
+    """A design and its neighbours; the design itself comes first, so that one program evaluates all of them."""
+    near, _ = spaces.neighbours(space, point, step)
+    if in_pairs:
+        near, _ = jax.vmap(lambda point: spaces.neighbours(space, point, step))(near)
+        near = jax.tree.map(jnp.concatenate, near)
+    points = Point(*(jnp.concatenate([old[None], new]) for old, new in zip(point, near, strict=True)))
+    return points, padded_values(space, points, size)
+
+
+def _best_of(points: Point[np.ndarray], found: Evaluation[np.ndarray], weights: np.ndarray) -> tuple[Best, bool]:
+    """The best of the points, and whether it is better than the first."""
+    value = worth(found.objectives, weights)
+    at = best_position(found.violation, value, points.digits)
+    improved = bool(better((found.violation[at], value[at]), (found.violation[0], value[0])))
+    chosen = at if improved else 0
+    point, evaluation = jax.tree.map(lambda a: a[chosen], (points, found))
+    return Best(point, evaluation, value[chosen]), improved

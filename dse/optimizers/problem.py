@@ -1,0 +1,145 @@
+"""What a search optimises: a space, and the objectives and feasibility of the designs in it."""
+
+from __future__ import annotations
+
+import dataclasses
+import functools
+import itertools
+import math
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from dse.doors.study import Study
+from dse.optimizers import space as spaces
+from dse.optimizers import tables
+from dse.optimizers.evaluation import Evaluator, StructuresEvaluator, Values, padded, padded_values, shaped
+from dse.optimizers.functions import Penalty, evaluated
+from dse.optimizers.judging import Evaluation
+from dse.optimizers.space import Point, Space
+from dse.spec.search import BATCHES, SearchSpec
+from dse.sweep.engine.numpy_backend import evaluate_few, joined
+from dse.sweep.engine.point import Program
+from dse.sweep.grid import compose
+from dse.sweep.grid.grid import Grid
+from dse.sweep.results.summary import works
+from dse.types import Scalar
+
+
+@dataclasses.dataclass(frozen=True, eq=False)
+class Problem:
+    """A space and what is sought in it."""
+
+    spec: SearchSpec
+    grid: Grid
+    space: Space
+    program: Program
+
+    @property
+    def study(self) -> Study:
+        """The kind of study: whose model, metrics and reasons."""
+        return self.program.study
+
+    @property
+    def n_objectives(self) -> int:
+        """Objectives; each is minimised, maximised ones are negated."""
+        return len(self.program.objectives)
+
+    @property
+    def remarks(self) -> tuple[str, ...]:
+        """What a reader must know of the space before anything is computed, a line each."""
+        return tuple(filter(None, dict.fromkeys((*self.spec.notes, *self.grid.remarks, self.remark))))
+
+    @property
+    def remark(self) -> str:
+        """That an objective compares unlike workloads, of which the one with the least work wins; else empty."""
+        unlike, study = works(self.grid), self.study
+        objectives = {one.expression.text for one in self.program.objectives}
+        if not (unlike and study.rate and study.objective in objectives):
+            return ""
+        name, rate = (text.replace("_", " ") for text in (study.objective, study.rate))
+        return f"unlike work along {' and '.join(unlike)}: the least has the best {name}; {rate} compares designs"
+
+    @functools.cached_property
+    def evaluator(self) -> Evaluator | StructuresEvaluator:
+        """What evaluates the batches of every method of this search."""
+        batches = [options[name] for options in self.spec.options.values() for name in BATCHES if name in options]
+        seeds, spent = len(self.spec.seeds), self.spec.evaluations
+        total = None if spent is None else spent * seeds * len(self.spec.methods)
+        largest = max(batches, default=1) * seeds
+        if not self.grid.members:
+            return Evaluator(self.program, self.grid.base, largest, total)
+        each = [Evaluator(program, one.base, largest, total) for one, program in self.programs]
+        return StructuresEvaluator(self.program, each, [_paths(one, self.space) for one in self.grid.each])
+
+    def moving(self, member: int) -> frozenset[str]:
+        """Leaves that move in the designs of one structure."""
+        return _paths(self.grid.each[member], self.space)
+
+    @property
+    def programs(self) -> list[tuple[Grid, Program]]:
+        """The grids of one structure, and what is computed of the designs of each."""
+        each = self.grid.each
+        return [(one, dataclasses.replace(self.program, constraints=one.constraints)) for one in each]
+
+    def evaluate(self, points: Point) -> Evaluation:
+        """Evaluation of points [...], NumPy arrays."""
+        shape = points.digits.shape[:-1]
+        found = self.evaluator(padded_values(self.space, points, self.evaluator.size), math.prod(shape))
+        return shaped(jax.device_get(found), shape)
+
+    def slopes(self, points: Point) -> tuple[Evaluation, Values]:
+        """Evaluation of points [design], and the gradient of the logarithm of the first objective by every leaf."""
+        size, count = self.evaluator.size, len(points.digits)
+        found = []
+        for first in range(0, count, size):
+            some = jax.tree.map(lambda a, i=first: a[i : i + size], points)
+            none = padded(jnp.zeros(len(some.digits)), size)
+            weights = jnp.zeros((size, self.n_objectives)).at[:, 0].set(1.0)
+            values = padded_values(self.space, some, size)
+            part = self.evaluator.slopes(values, Penalty(weights, none, none), len(some.digits))
+            found.append(shaped(jax.device_get(part), (len(some.digits),)))
+        return jax.tree.map(lambda *arrays: np.concatenate(arrays), *found)
+
+    def at(self, values: dict[str, Scalar]) -> Evaluation:
+        """Evaluate one design from the values of its leaves by full path; differentiable."""
+        return evaluated(self.program, self.grid.base, values)
+
+    def metrics(self, points: Point) -> dict[str, np.ndarray]:
+        """The metrics that results hold, of points [design]; equal points are evaluated once."""
+        names = self.spec.sweep.metrics
+        digits = np.asarray(points.digits)
+        _, back = np.unique(
+            np.concatenate([digits, np.asarray(points.reals).view(np.int32)], axis=1), axis=0, return_inverse=True
+        )
+        first = np.unique(back.reshape(-1), return_index=True)[1]
+        found, _ = self.plain(jax.tree.map(lambda a: np.asarray(a)[first], points))
+        return {name: getattr(found, name)[back.reshape(-1)] for name in names}
+
+    def plain(self, points: Point) -> tuple[Any, tuple[np.ndarray, ...]]:
+        """Metrics and objectives of points [design] by NumPy, which no compiled program has a part in."""
+        values = jax.device_get(spaces.values(self.space, points))
+        structure = values.pop(spaces.STRUCTURE, np.zeros(len(points.digits)))
+        found = []
+        for number, (one, program) in enumerate(self.programs):
+            places, paths = np.flatnonzero(structure == number), _paths(one, self.space)
+            if len(places):
+                own = {path: values[path][places] for path in paths}
+                found.append((places, evaluate_few(one.base, own, program=program)))
+        return joined(found)
+
+
+def _paths(grid: Grid, space: Space) -> frozenset[str]:
+    """Leaves that move in the designs of a grid of one structure."""
+    moving = [*(one.columns for one in grid.dimensions), grid.table.degrees, grid.table.options]
+    return frozenset(itertools.chain(*moving)) & frozenset(spaces.leaf_paths(space))
+
+
+def build(spec: SearchSpec, study: Study | None = None) -> Problem:
+    """The problem of a specification; bad names, sizes and mappings are InputErrors. ``study``: see sweeps."""
+    sweep = dataclasses.replace(spec.sweep, study=study) if study else spec.sweep
+    grid = compose.build(sweep)
+    program = Program(sweep.study, grid.constraints, sweep.objectives, sweep.metrics)
+    return Problem(spec, grid, tables.build(grid, spec.intervals), program)

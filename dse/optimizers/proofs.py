@@ -1,0 +1,94 @@
+"""What a proof of a search is asked and says; who proves joins by an entry point (``dse.provers``)."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
+
+from dse.errors import InputError
+from dse.io import plugins
+
+if TYPE_CHECKING:
+    from dse.optimizers.problem import Problem
+    from dse.optimizers.space import Point
+
+
+@dataclasses.dataclass(frozen=True)
+class ProofOptions:
+    """When a proof ends."""
+
+    gap: float = 0.005  #: how much better than the best a design may be
+    minutes: float | None = None  #: at most
+    progress: Callable[[Any], None] | None = None  #: called with a progress that tells itself by ``str``
+
+
+@dataclasses.dataclass(frozen=True)
+class Proof:
+    """What is proven of a space."""
+
+    objectives: tuple[str, ...]
+    best: float | None  #: of the one objective, of the best design, as it is written; None where none can run
+    bound: float | None  #: of the one objective, that no design is better than; None where nothing is known
+    front: int  #: designs that are known, of which none dominates another
+    gap: float | None  #: by how much a design may be better than the nearest of them, relative
+    asked: float  #: the gap that was asked for
+    nothing_runs: bool  #: whether it is proven that no design can run
+    leaves: Mapping[str, float]  #: of the best design by full path, those that the space moves
+    blocks: Mapping[str, int]  #: blocks by what became of them
+    designs: int  #: evaluated one by one
+    seconds: float
+    certificate: Path | None = None
+    interrupted: bool = False
+
+    @property
+    def is_closed(self) -> bool:
+        """Whether what was asked for is proven."""
+        return self.nothing_runs or (self.gap is not None and self.gap <= self.asked)
+
+
+class CertificateCheck(NamedTuple):
+    """Whether a certificate holds."""
+
+    is_valid: bool
+    fault: str  #: where it does not, in words
+    best: float | None  #: of one objective, that of the best design, as it is written
+    front: int  #: designs that are known, of which none dominates another
+    gap: float  #: that is proven
+    blocks: int
+    halved: int  #: blocks that had to be divided further
+    seconds: float
+
+
+class Prover(Protocol):
+    """A module or an object that proves how good the best designs of a search are."""
+
+    def prove(
+        self,
+        task: Problem,
+        known: Point | None,
+        identity: Mapping[str, str],
+        options: ProofOptions,
+        output: Path | None,
+        force: bool,
+    ) -> tuple[Proof, Point | None]:
+        """What is proven from known designs on, and the best at its end; a certificate lies beside ``output``."""
+
+    def check(self, problem: Problem, file: Path) -> CertificateCheck:
+        """Whether a certificate holds, computed by other means."""
+
+
+def prover() -> Prover:
+    """The prover that is installed, the first by name.
+
+    Raises:
+        InputError: where none is.
+    """
+    entries = list(plugins.plugins(plugins.PROVERS).values())
+    if not entries:
+        raise InputError(
+            "--prove", "no prover", "a distribution with an entry point dse.provers", "install llm-dse again"
+        )
+    found: Prover = plugins.load(entries[0])
+    return found

@@ -1,0 +1,433 @@
+"""Launch lines: command lines of tools for a design, and designs from such lines.
+
+:func:`launch` returns the line of a design for a tool, with the values that the tool has no option for;
+:func:`settings` returns the values of a design that a line states.
+"""
+
+from __future__ import annotations
+
+import functools
+import math
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, NamedTuple
+
+from dse.designs import catalog
+from dse.designs.calibrated import accelerator_of, beyond_context, context_of, lookup_of
+from dse.designs.leaves import known_leaves, leaf, leaf_path, leaves_of, short_name
+from dse.designs.records import PLAIN_EXPERTS, PLAIN_MAPPING
+from dse.doors.scalars import ScalarFunction
+from dse.doors.study import Study
+from dse.errors import ELSEWHERE, InputError, plain, unknown_name
+from dse.tools import documents, files
+from dse.tools.maxtext import MAXTEXT
+from dse.tools.megatron import MEGATRON_BRIDGE, MEGATRON_LM, SHARD_OPTIONS
+from dse.tools.nemo import NEMO
+from dse.tools.options import (
+    ALL_WEIGHTS,
+    CACHE_TOKENS,
+    CAPACITY,
+    CHECKPOINT,
+    CONTEXT,
+    DRAFT_LAYERS,
+    HOST_DEVICES,
+    RUNTIME,
+    WEIGHTS,
+    ChoiceOption,
+    Line,
+    Lookup,
+    OfBytes,
+    Pairs,
+    Tool,
+    Written,
+)
+from dse.tools.pytorch import DEEPSPEED, TORCHTITAN
+from dse.tools.sglang import SGLANG
+from dse.tools.tensorrt_llm import TENSORRT_LLM
+from dse.tools.vllm import VLLM
+from dse.tools.words import options as options_of
+from dse.tools.words import split
+from dse.types import Design, Engine, Requests, Scalar, Serving
+
+TOOLS = {
+    tool.name: tool
+    for tool in (MEGATRON_LM, MEGATRON_BRIDGE, NEMO, DEEPSPEED, TORCHTITAN, MAXTEXT, VLLM, SGLANG, TENSORRT_LLM)
+}
+
+#: Leaves that a line should state: the mapping, and formats of stored and sent tensors.
+_EXPECTED = ("mapping.", "software.moment_bytes", "software.weight_message_bytes", "software.parameter_bytes")
+
+#: Neutral values of absent records whose own defaults are not neutral.
+_UNCUT = {"mapping.nano.nano_batches": 1.0, "mapping.nano.step_overlap": 0.0}
+
+#: For training it follows from the number of processes.
+_IMPLIED = {"training": ("mapping.dp",), "serving": ()}
+
+__all__ = ["TOOLS", "Line", "Stated", "Tool", "launch", "read_arguments", "settings", "tool_of", "unfit", "values_of"]
+
+
+def launch(
+    design: Design,
+    tool: str,
+    study: Study,
+    workload: str = "",
+    software: str = "",
+    role: str = "",
+    form: str = "line",
+    system: str = "",
+) -> Line:
+    """Command line that runs ``design`` with a tool, or another file that does.
+
+    Args:
+        design: the design, completed for its study.
+        tool: a name of ``TOOLS``.
+        study: kind of the design.
+        workload: name of its model in the catalogue; "" if unknown.
+        software: name of its stack in the catalogue; "" if unknown.
+        role: of a pool of an engine, ``prefill`` or ``decode``; "" for one that does both.
+        form: of its text: ``line``, or a name of :data:`dse.tools.files.FORMS`.
+        system: name of its system in the catalogue, with the devices of its hosts and their maker; "" if unknown.
+
+    Returns:
+        Text, options, values of the design other than the defaults without an option of the tool, and notes.
+
+    Raises:
+        InputError: for an unknown tool, role or form or tool of another kind of design, and for a fractional number of
+            drafts.
+
+    >>> import dse
+    >>> from dse.doors.study_training import TRAINING
+    >>> line = launch(dse.design("gpt-3-13b", "selene", tp=8, recompute="full"), "megatron-lm", TRAINING)
+    >>> ("--tensor-model-parallel-size", "8") in line.options
+    True
+    """
+    found = tool_of(tool)
+    if found.study != study.name:
+        others = ", ".join(name for name, other in TOOLS.items() if other.study == study.name)
+        raise InputError("--for", f"{tool}, a tool of {found.study}", f"one of {study.name}: {others}", "choose one")
+    values = _values(design)
+    lookup = _lookup(design, values, workload, system)
+    options: Pairs = []
+    written, refused = set[str](), list[str]()
+    for rule in found.rules:
+        pairs = rule.write(lookup)
+        if pairs is None:
+            if isinstance(rule, Written) and rule.writes_default:
+                refused += rule.paths
+        else:
+            written |= set(rule.paths)
+            options += [pair for pair in pairs if pair not in options]
+    if role:
+        options += _role(found, role)(lookup)
+    other = (*study.unread, *_IMPLIED[study.name])
+    unsaid = {
+        path: value
+        for path, value in values.items()
+        if path.startswith(_EXPECTED)
+        and path not in written
+        and not path.startswith(other)
+        and (path in refused or value not in _plain(path))
+    }
+    notes = (*(note(lookup) for note in found.notes), *_notes_of(found, design, workload, software))
+    comments = tuple(comment(lookup) for comment in found.value_comments)
+    if form == "line":
+        text = found.show(lookup, options)
+    else:
+        text = files.write(form, found, lookup, options, role, _vendor(system) if system else "")
+        notes = (*notes, files.note(form))
+    return Line(found, text, options, unsaid, tuple(filter(None, notes)), comments)
+
+
+def _host_devices(system: str) -> float | None:
+    """Devices of a host, as the system or its accelerator states them."""
+    stated = catalog.entry("system", system).value("devices_per_host")
+    return stated or catalog.entry("accelerator", accelerator_of(system)).value("node.devices_per_host")
+
+
+def _vendor(system: str) -> str:
+    """Maker of the accelerators of a system; "" where it is unknown."""
+    slug = accelerator_of(system)
+    return str(catalog.entry("accelerator", slug).value("vendor") or "") if slug else ""
+
+
+def _role(tool: Tool, role: str) -> Callable[[Lookup], Pairs]:
+    """Options of a role; InputError for an unknown one."""
+    if role not in tool.roles:
+        have = ", ".join(name for name, other in TOOLS.items() if other.roles)
+        raise InputError("--role", f"{role} of {tool.name}", f"prefill, decode; of {have}", "choose one of these")
+    return tool.roles[role]
+
+
+def _plain(path: str) -> tuple[float | None, float | None]:
+    """Values of a leaf that need no option: its default, and the value that stands for its absence."""
+    about = known_leaves()[path]
+    return (PLAIN_MAPPING | PLAIN_EXPERTS | _UNCUT).get(path, about.get("default")), about.get("absent")
+
+
+def _values(design: Design) -> dict[str, float]:
+    """Leaf path → value, of a design."""
+    return {path: float(value) for path in leaves_of(design) if (value := leaf(design, path)) is not None}
+
+
+def _lookup(design: Design, values: Mapping[str, float], workload: str = "", system: str = "") -> Lookup:
+    """Look-up of leaves of a design, and of derived values of the rules, computed on demand."""
+
+    @functools.cache
+    def computed() -> dict[str, float]:
+        return {name: float(value) for name, value in zip(_OF_DESIGN, _bytes(design)[0], strict=True)}
+
+    def lookup(path: str) -> float | None:
+        if path == DRAFT_LAYERS:
+            return catalog.entry("workload", workload).value("draft_layers") if workload else None
+        if path == HOST_DEVICES:
+            return _host_devices(system) if system else None
+        if path == CONTEXT:
+            return context_of(workload) if workload else None
+        if path == CHECKPOINT:
+            return catalog.entry("workload", workload).value("checkpoint") if workload else None
+        return computed()[path] if path in _OF_DESIGN else values.get(path)
+
+    return lookup
+
+
+#: Byte values of the rules, in the order of :func:`_memory`.
+_OF_DESIGN = (WEIGHTS, RUNTIME, CAPACITY, ALL_WEIGHTS, CACHE_TOKENS)
+
+
+def _memory(design: Design) -> tuple[tuple[Scalar, ...], None]:
+    """Of the most loaded device: bytes of weights, of the engine's runtime, capacity, weights with offloaded ones.
+
+    And tokens that the cache of its rank holds of one sequence, which is no longer than requests are in the mean by
+    the bytes of a token.
+    """
+    import jax.numpy as jnp
+
+    from dse.model.machine.technology import generated
+    from dse.model.serving.memory import kv_capacity, weight_bytes
+    from dse.model.serving.work import cache_bytes, stage_of
+
+    built = generated(design)
+    serving, engine = built.mapping.serving or Serving(), built.software.engine or Engine()
+    stage = stage_of(built)
+    requests = built.workload.requests or Requests()
+    held = kv_capacity(stage, requests, serving, engine)
+    weights = weight_bytes(stage.design, stage.layout, serving)
+    length = requests.prompt_tokens + requests.output_tokens
+    room = held.sequences * held.each + held.prefix
+    tokens = room * length / jnp.maximum(stage.layout.layers * cache_bytes(stage.design, serving, length), 1.0)
+    return (held.weights, held.runtime, built.system.accelerator.memory.capacity, weights, tokens), None
+
+
+_bytes = ScalarFunction(_memory, "launch bytes")
+
+
+def _notes_of(tool: Tool, design: Design, workload: str, software: str) -> tuple[str, ...]:
+    """Notes on a line for an engine that follow from the names of model and stack."""
+    if tool.study != "serving":
+        return ()
+    context = beyond_context(workload, lookup_of(design, {})) if workload else ""
+    stack = catalog.resolve("software", software) if software else tool.name
+    other = (
+        f"the design is of the stack {stack}, and so are its values: --software {tool.name} has those of {tool.name}"
+    )
+    if tool.name in stack:
+        other = ""
+    return ": ".join(filter(None, [context, tool.beyond])) if context else "", other
+
+
+def unfit(tool: str, system: str) -> str:
+    """Hardware of a system that a tool does not support.
+
+    Args:
+        tool: a name of ``TOOLS``.
+        system: name of the system or accelerator in the catalogue.
+
+    Returns:
+        Hardware and vendor; "" where it is supported, or unknown.
+
+    >>> unfit("tensorrt-llm", "mi300x"), unfit("vllm", "h100")
+    ('mi300x of AMD (it runs on those of NVIDIA)', '')
+    """
+    vendor, known = _vendor(system), tool_of(tool).vendors
+    if not vendor or not known or vendor in known:
+        return ""
+    return f"{accelerator_of(system)} of {vendor} (it runs on those of {', '.join(known)})"
+
+
+def tool_of(name: str) -> Tool:
+    """A tool by its name.
+
+    Args:
+        name: one of ``TOOLS``.
+
+    Returns:
+        The tool: its options, the format of its line, its hardware.
+
+    Raises:
+        InputError: for an unknown name.
+
+    >>> tool_of("vllm").study
+    'serving'
+    """
+    if name not in TOOLS:
+        raise unknown_name("--for", name, TOOLS, "tools")
+    return TOOLS[name]
+
+
+def settings(tool: str, arguments: str | Sequence[str], within: Design | None = None) -> dict[str, float]:
+    """Values of a design stated by the arguments of a tool, for :func:`dse.design`.
+
+    Args:
+        tool: a name of ``TOOLS`` that reads arguments.
+        arguments: a command line, or its words; other options are ignored (:func:`read_arguments` lists them).
+        within: the design that receives the values; without it, shares of memory that depend on its weights are left
+            out.
+
+    Returns:
+        Short name of a leaf → its value in SI units.
+
+    Raises:
+        InputError: for invalid values, and where no option states anything of a design.
+
+    >>> settings("megatron-lm", "--tensor-model-parallel-size 8 --use-distributed-optimizer --lr 1e-4")["tp"]
+    8.0
+    """
+    return read_arguments(tool, arguments, within).settings
+
+
+#: Maximum number of options of one command line.
+_MOST_OPTIONS = 1000
+
+
+class Stated(NamedTuple):
+    """Values stated by arguments."""
+
+    settings: dict[str, float]  #: short name of a leaf → value
+    strange: dict[str, str]  #: option of another tool → name of its leaf here
+    open: tuple[str, ...] = ()  #: options that need the bytes of a design, without one
+    notes: tuple[str, ...] = ()  #: options that are read differently
+    unread: tuple[str, ...] = ()  #: options without a leaf, or not supported
+
+
+def read_arguments(tool: str, arguments: str | Sequence[str], within: Design | None = None) -> Stated:
+    """Values stated by the arguments of a tool, as of :func:`settings`, and its unread options.
+
+    Args:
+        tool: a name of ``TOOLS`` that reads arguments.
+        arguments: a command line, or its words; or the text of a configuration or a manifest.
+        within: as of :func:`settings`.
+
+    Returns:
+        Values by short name, options of other tools with names here, options that need a design, remarks, and options
+        without a leaf.
+
+    Raises:
+        InputError: for invalid values, and where no option states anything of a design.
+
+    >>> found = read_arguments("vllm", "vllm serve model --tensor-parallel-size 8 --seed 1")
+    >>> found.settings, found.unread
+    ({'tp': 8.0}, ('--seed',))
+    """
+    known = tool_of(tool)
+    kept = documents.parsed(arguments, known) if isinstance(arguments, str) else []
+    given = options_of(_words(kept, known) if kept else split(arguments), known)
+    if len(given) > _MOST_OPTIONS:
+        raise InputError("arguments", f"{len(given):,} options", f"at most {_MOST_OPTIONS:,}", "give one command line")
+    lookup = None if within is None else _lookup(within, _values(within))
+    found = _read(known, given, lookup)
+    shares = [rule.name for rule in known.rules if isinstance(rule, OfBytes) and rule.name in given]
+    left = tuple(shares) if within is None else ()
+    notes = (*(remark(given) for remark in known.remarks), *(f"{name} is left out: {_NEEDS_BYTES}" for name in left))
+    passed = [
+        name
+        for name in given
+        if name not in left and _read(known, {n: v for n, v in given.items() if n != name}, lookup, False) == found
+    ]
+    if len(passed) == len(given):
+        raise InputError(
+            "arguments",
+            "no option of a design",
+            f"options of {tool} {known.version}",
+            "check the file and --for: docs/launch.md lists the options of each tool",
+        )
+    meant = {name: ELSEWHERE.get(plain(name.rpartition(".")[2]), ("",))[0] for name in passed}
+    choices = [rule for rule in known.rules if isinstance(rule, ChoiceOption)]  # these belong to no other tool
+    own = {option for rule in choices for pairs in rule.by_value.values() for option, _ in pairs}
+    strange = {
+        name: ours
+        for name, ours in meant.items()
+        if name not in own and _is_of_mapping(ours) and leaf_path(ours) not in found
+    }
+    remarks, of_none = tuple(filter(None, notes)), _read(known, {}, lookup, False)
+    presets = of_none if kept and not SHARD_OPTIONS & given.keys() else {}  # of a file say what it does not
+    values = {short_name(path): value for path, value in found.items() if presets.get(path) != value}
+    unread = tuple(
+        name
+        for name in passed
+        if name not in (*strange, *_OF_PYTHON)
+        and not name.isupper()  # shell variables
+        and not any(name in note for note in remarks)
+        and _read(known, {name: given[name]}, lookup, False) == of_none
+    )
+    return Stated(values, strange, left, remarks, unread)
+
+
+def values_of(tool: str, options: Mapping[str, str]) -> dict[str, float]:
+    """Values stated by options under their names in the rules of a tool.
+
+    Args:
+        tool: a name of ``TOOLS``.
+        options: option → its value, "" for a switch.
+
+    Returns:
+        Path of a leaf → value; without those of which the value is no number.
+
+    >>> values_of("megatron-lm", {"--micro-batch-size": "2", "--sequence-parallel": ""})["mapping.micro_batch"]
+    2.0
+    """
+    return _read(tool_of(tool), options, None, strict=False)
+
+
+#: Options of the Python interpreter, which come before those of a tool.
+_OF_PYTHON = ("-m", "-u")
+
+
+#: Reason not to read a share of memory without a design.
+_NEEDS_BYTES = "the share that it means depends on the bytes of a design"
+
+
+def _read(tool: Tool, given: Mapping[str, str], leaf: Lookup | None, strict: bool = True) -> dict[str, float]:
+    """Path → value stated by options; InputError for an invalid number, which is ignored if not strict."""
+    found: dict[str, float] = {}
+    for rule in tool.rules:
+        try:
+            if isinstance(rule, OfBytes) and leaf is not None:
+                values = rule.read_within(given, leaf)
+            else:
+                values = rule.read(given)
+            if not all(map(math.isfinite, values.values())):
+                raise ValueError("not a number")
+            found |= values
+        except (ValueError, ArithmeticError) as error:
+            if strict:
+                paths = ", ".join(map(short_name, rule.paths))
+                raise InputError("arguments", str(error), f"numbers for {paths}", "correct the option") from error
+    return found
+
+
+def _is_of_mapping(name: str) -> bool:
+    """Whether a name is that of a leaf of the mapping."""
+    try:
+        return bool(name) and leaf_path(name).startswith("mapping.")
+    except InputError:
+        return False
+
+
+def _words(found: list[dict[str, Any]], tool: Tool) -> list[str]:
+    """Words of a command line with the arguments of a file that tools keep."""
+    nothing = _read(tool, {}, None, strict=False)
+
+    def states(words: list[str]) -> dict[str, float]:
+        said = _read(tool, options_of(words, tool), None, strict=False)
+        return {path: value for path, value in said.items() if nothing.get(path) != value}
+
+    return documents.words(found, tool, states)

@@ -1,0 +1,226 @@
+"""Arguments of a tool in files as tools keep them: TOML, YAML and JSON configurations, and Kubernetes manifests."""
+
+from __future__ import annotations
+
+import itertools
+import json
+import re
+import tomllib
+from collections.abc import Callable, Iterator
+from typing import Any, NamedTuple
+
+from dse.errors import InputError
+from dse.io.distribution import install_extra
+from dse.tools.megatron import SHARD_SWITCHES
+from dse.tools.options import Tool
+from dse.tools.words import split
+
+#: First line of a YAML mapping, and of a table of TOML.
+_MAPPING, _TABLE = re.compile(r"[A-Za-z_][\w.-]*:(\s|$)"), re.compile(r"\[\[?[\w.\"-]+\]?\]|[\w.-]+\s*=\s*\S")
+
+#: A value taken from the environment: its default counts.
+_DEFAULT = re.compile(r"^\$\{\w+:-?([^}]*)\}$")
+
+#: Maximum number of values in a file; the anchors of YAML may repeat a part any number of times.
+_MOST_VALUES = 20_000
+
+#: Attributes of Megatron-LM's arguments whose names differ from those of their options.
+RENAMED = {"fp8": "--fp8-format", "fp4": "--fp4-format"}
+NEGATED = {"add_bias_linear": "--disable-bias-linear"}
+
+
+class Container(NamedTuple):
+    """A container of a manifest, with the words of its command line."""
+
+    name: str
+    words: list[str]
+
+
+def parsed(text: str, tool: Tool) -> list[dict[str, Any]]:
+    """Documents of a file of TOML, YAML or JSON; empty for a command line, and for files that are read as one.
+
+    Raises:
+        InputError: for YAML without the package that reads it, and for brackets nested too deep.
+    """
+    lines = (line.rstrip() for line in text.splitlines() if line.strip() and not line.lstrip().startswith("#"))
+    first = next(lines, "").lstrip("\ufeff")
+    try:
+        if first.lstrip().startswith("{"):
+            found = [json.loads(text)]
+        elif _TABLE.match(first) and not first.startswith(("--", "+")):
+            found = [tomllib.loads(text)]
+        elif first == "---" or _MAPPING.match(first):
+            found = _yaml(text)
+        else:
+            return []
+    except InputError:
+        raise
+    except ValueError:  # of a text that is none of these: a command line
+        return []
+    except RecursionError:
+        raise InputError("arguments", "brackets nested too deep", "a configuration", "check the file") from None
+    documents = [one for one in found if isinstance(one, dict)]
+    return [] if any(set(one) & set(tool.entries) for one in documents) else documents
+
+
+def yaml_module() -> Any:
+    """The package that reads and writes YAML; InputError without it."""
+    try:
+        import yaml
+    except ImportError:
+        raise InputError(
+            "a file of YAML",
+            "no package PyYAML, which reads and writes it",
+            "an installation with the extra recipes",
+            install_extra("recipes"),
+        ) from None
+    return yaml
+
+
+def _yaml(text: str) -> list[Any]:
+    yaml, steps = yaml_module(), itertools.count()
+
+    class Loader(yaml.SafeLoader):  # type: ignore[misc, name-defined, unused-ignore]
+        """Counts the keys that ``<<`` merges: each level of a few may have those of all before several times."""
+
+        def flatten_mapping(self, node: Any) -> None:
+            super().flatten_mapping(node)
+            for _ in node.value:
+                _counted(steps)
+
+    try:
+        return list(yaml.load_all(text, Loader))
+    except yaml.YAMLError:
+        return []
+
+
+def words(documents: list[dict[str, Any]], tool: Tool, states: Callable[[list[str]], object]) -> list[str]:
+    """Words of a command line with the arguments of documents.
+
+    Args:
+        documents: as :func:`parsed`.
+        tool: that the arguments are of.
+        states: what words say of a design; false for nothing.
+
+    Raises:
+        InputError: for a manifest whose containers say different things, and for a file of too many values.
+    """
+    steps = itertools.count()
+    if tool.study == "serving" and (found := [c for one in documents for c in _containers(one, steps, "")]):
+        return _only(found, states)
+    return [word for one in documents for path, value in _flat(one, "", steps) for word in _word(path, value, tool)]
+
+
+def _only(found: list[Container], states: Callable[[list[str]], object]) -> list[str]:
+    """Words of the containers that run the tool, which agree."""
+    running = [(one, said) for one in found if (said := states(one.words))]
+    if not running:
+        return [word for one in found for word in one.words]
+    if any(said != running[0][1] for _, said in running):
+        names = ", ".join(dict.fromkeys(one.name for one, _ in running))
+        raise InputError(
+            "arguments",
+            f"{len(running)} containers of different options: {names}",
+            "one kind of engine",
+            "give the manifest of one of them, as a design of its own",
+        )
+    return running[0][0].words
+
+
+def _counted(steps: Iterator[int]) -> None:
+    if next(steps) > _MOST_VALUES:
+        raise InputError("arguments", "a file of too many values", f"at most {_MOST_VALUES:,}", "give one recipe")
+
+
+def _containers(node: Any, steps: Iterator[int], name: str) -> Iterator[Container]:
+    """Containers below a node of a manifest, with the degrees that the values of llm-d's chart state beside them."""
+    _counted(steps)
+    if isinstance(node, list):
+        for one in node:
+            yield from _containers(one, steps, name)
+    if not isinstance(node, dict):
+        return
+    own = [*_listed(node.get("command")), *_listed(node.get("args"))]
+    if own:
+        yield Container(str(node.get("name", name) if name in ("", "containers") else name), _script(own))
+    degrees = _degrees(node.get("parallelism"))
+    for key, value in node.items():
+        inner = name if key in _LEVELS else str(key)
+        for one in _containers(value, steps, inner):
+            yield one._replace(words=[*degrees, *one.words])
+
+
+#: Keys of a manifest that name no part of it.
+_LEVELS = ("containers", "mainContainer", "spec", "template", "extraPodSpec", "podTemplate", "services")
+
+#: Degrees of llm-d's chart → option of vLLM.
+_DEGREES = {"tensor": "--tensor-parallel-size", "data": "--data-parallel-size"}
+
+
+def _degrees(node: Any) -> list[str]:
+    given = node if isinstance(node, dict) else {}
+    return [f"{option}={given[key]}" for key, option in _DEGREES.items() if isinstance(given.get(key), int)]
+
+
+def _listed(node: Any) -> list[str]:
+    """A command or arguments: a list of plain values, or a text of words."""
+    if isinstance(node, str):
+        return ["-c", node]
+    return [str(one) for one in node] if isinstance(node, list) and not any(map(_is_nested, node)) else []
+
+
+def _is_nested(node: Any) -> bool:
+    return isinstance(node, dict | list)
+
+
+def _script(given: list[str]) -> list[str]:
+    """Words, with those of a script for a shell in its place."""
+    found, is_script = list[str](), False
+    for word in given:
+        if is_script:
+            found += split(word)
+        elif word not in ("-c", "-lc", "-ec"):
+            found.append(word)
+        is_script = word in ("-c", "-lc", "-ec")
+    return found
+
+
+def _flat(node: Any, path: str, steps: Iterator[int]) -> Iterator[tuple[str, str]]:
+    """Paths joined by points → texts of the values of a configuration, without those that are null."""
+    _counted(steps)
+    if isinstance(node, dict):
+        for key, value in node.items():
+            yield from _flat(value, f"{path}.{key}" if path else str(key), steps)
+    elif isinstance(node, list):
+        if not any(map(_is_nested, node)):
+            yield path, " ".join(_text(one) for one in node)
+    elif node is not None:
+        yield path, _text(node)
+
+
+def _text(value: Any) -> str:
+    if isinstance(value, bool):
+        return "true" if value else "false"
+    default = _DEFAULT.match(value.strip()) if isinstance(value, str) else None
+    return default[1].strip("\"'") if default else str(value)
+
+
+#: Tools whose options have dashes; those of others are paths.
+_DASHED = ("megatron-lm", "vllm", "sglang", "tensorrt-llm")
+
+
+def _word(path: str, value: str, tool: Tool) -> list[str]:
+    """The option of a value: by its path, or with dashes by its last name."""
+    name = path.rpartition(".")[2]
+    if tool.name == "torchtitan":
+        return [f"--{path}={value}"]
+    if tool.name not in _DASHED:
+        return [f"{path}=[{value.replace(' ', ',')}]" if " " in value and "(" not in value else f"{path}={value}"]
+    if name in NEGATED:
+        return [NEGATED[name]] if value.lower() == "false" else []
+    option = RENAMED.get(name, "--" + name.replace("_", "-")) if tool.study == "training" else f"--{name}"
+    if value.lower() == "false" and option in SHARD_SWITCHES:
+        return [f"{option}=false"]
+    if value.lower() in ("true", "false"):
+        return [option] if value.lower() == "true" else []
+    return [f"{option}={value}"]

@@ -1,0 +1,86 @@
+"""Lines of a service of several engines: the router between pools, and the benchmark that measures it."""
+
+from __future__ import annotations
+
+from dse.errors import unknown_name
+from dse.tools.options import number
+from dse.types import Requests
+
+#: Requests of a benchmark, and its least duration in seconds.
+_LEAST, _SECONDS = 1000, 300.0
+
+
+def names(role: str, count: int) -> list[str]:
+    """Shell variables with the hosts of a role's engines."""
+    return [f"${role.upper()}_{place}" for place in range(1, count + 1)]
+
+
+def router(tool: str, prefill: int, decode: int) -> str:
+    r"""The line that starts the router between ``prefill`` and ``decode`` engines, each on port 8000 of its host.
+
+    >>> print(router("sglang", 1, 1))
+    python3 -m sglang_router.launch_router --pd-disaggregation \
+        --prefill http://$PREFILL_1:8000 \
+        --decode http://$DECODE_1:8000 \
+        --host 0.0.0.0 --port 8080
+    """
+    if tool not in _ROUTERS:
+        raise unknown_name("--for", tool, _ROUTERS, "tools")
+    return _ROUTERS[tool](names("prefill", prefill), names("decode", decode))
+
+
+def _vllm(prefill: list[str], decode: list[str]) -> str:
+    """The proxy of vLLM's own tests, which alternates between engines."""
+    parts = ["python3 tests/v1/kv_connector/nixl_integration/toy_proxy_server.py --host 0.0.0.0 --port 8080"]
+    for role, hosts in (("prefiller", prefill), ("decoder", decode)):
+        parts += [f"--{role}-hosts {' '.join(hosts)}", f"--{role}-ports {' '.join(['8000'] * len(hosts))}"]
+    return _joined(parts)
+
+
+def _sglang(prefill: list[str], decode: list[str]) -> str:
+    parts = ["python3 -m sglang_router.launch_router --pd-disaggregation"]
+    parts += [
+        f"--{role} http://{host}:8000" for role, hosts in (("prefill", prefill), ("decode", decode)) for host in hosts
+    ]
+    return _joined([*parts, "--host 0.0.0.0 --port 8080"])
+
+
+def _tensorrt_llm(prefill: list[str], decode: list[str]) -> str:
+    lines = ["cat > disaggregated.yaml <<EOF", "hostname: 0.0.0.0", "port: 8080"]
+    for role, hosts in (("context_servers", prefill), ("generation_servers", decode)):
+        urls = ", ".join(f'"{host}:8000"' for host in hosts)
+        lines.append(f"{role}: {{num_instances: {len(hosts)}, urls: [{urls}]}}")
+    return "\n".join([*lines, "EOF", "trtllm-serve disaggregated -c disaggregated.yaml"])
+
+
+_ROUTERS = {"vllm": _vllm, "sglang": _sglang, "tensorrt-llm": _tensorrt_llm}
+
+
+def benchmarks(requests: Requests, rate: float) -> dict[str, str]:
+    """Tool → the line that measures a service at a rate of requests/s, with the lengths of the requests.
+
+    Lengths vary uniformly in ``vllm bench serve``, with the same standard deviation; normally in aiperf.
+    """
+    count, per_second = max(_LEAST, round(_SECONDS * rate)), f"{rate:.4g}"
+    prompt, answer = number(round(float(requests.prompt_tokens))), number(round(float(requests.output_tokens)))
+    spreads = float(requests.length_spread), float(requests.answer_spread or 0.0)
+    ratio = min(3.0**0.5 * max(spreads), 0.99)
+    vllm = [
+        'vllm bench serve --model "$MODEL" --base-url http://$ROUTER:8080 --dataset-name random --ignore-eos',
+        f"--random-input-len {prompt} --random-output-len {answer}"
+        + (f" --random-range-ratio {ratio:.3g}" if ratio else ""),
+        f"--request-rate {per_second} --num-prompts {count}",
+        "--percentile-metrics ttft,tpot,itl,e2el --metric-percentiles 50,90,95,99",
+    ]
+    aiperf = [
+        'aiperf profile --model "$MODEL" --url http://$ROUTER:8080 --endpoint-type chat --streaming',
+        f"--synthetic-input-tokens-mean {prompt} --synthetic-input-tokens-stddev {spreads[0] * float(prompt):.0f}",
+        f"--output-tokens-mean {answer} --output-tokens-stddev {spreads[1] * float(answer):.0f}",
+        "--extra-inputs ignore_eos:true",
+        f"--request-rate {per_second} --request-count {count}",
+    ]
+    return {"vllm bench serve": _joined(vllm), "aiperf": _joined(aiperf)}
+
+
+def _joined(parts: list[str]) -> str:
+    return " \\\n    ".join(parts)

@@ -1,0 +1,157 @@
+"""MaxText: parallel degrees of a slice (``ici_``) and between slices (``dcn_``)."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+
+from dse.tools.options import (
+    ChoiceOption,
+    Lookup,
+    NumberOption,
+    OptionRule,
+    Pairs,
+    SwitchOption,
+    Tool,
+    Written,
+    assignments,
+    number,
+)
+from dse.types import Precision, Recompute
+
+
+def _batch(leaf: Lookup) -> Pairs:
+    """Sequences per device over all micro-batches of a step."""
+    devices = math.prod(leaf(f"mapping.{degree}") or 1.0 for degree in ("dp", "tp", "cp", "pp"))
+    each, micro = leaf("mapping.dp") or 1.0, leaf("mapping.micro_batch") or 1.0
+    batch = leaf("workload.global_batch") or 1.0
+    steps = batch / (each * micro)
+    if (leaf("mapping.pp") or 1.0) > 1.0:
+        return [("per_device_batch_size", number(batch / devices)), ("num_pipeline_microbatches", number(steps))]
+    found = [("per_device_batch_size", number(batch / devices / steps))]
+    return [*found, ("gradient_accumulation_steps", number(steps))] if steps > 1.0 else found
+
+
+def _replicas(leaf: Lookup) -> Pairs:
+    """Replicas within and across slices: those that share state are fsdp, copies are data.
+
+    The ranks that experts are spread over are an axis of their own, over which weights and batch are split too.
+    """
+    dp, ep = leaf("mapping.dp") or 1.0, leaf("mapping.experts.ep") or 1.0
+    each = max(dp / ep, 1.0)
+    shared = (leaf("mapping.zero_stage") or 0.0) >= 3.0
+    copies = min(leaf("mapping.dp_replicate") or 1.0, each) if shared else each
+    slices = max((leaf("system.n_devices") or 1.0) / (leaf("system.scale_up.domain") or 1.0), 1.0)
+    across = min(slices, each)
+    apart = min(copies, across)
+    return [
+        ("dcn_data_parallelism", number(apart)),
+        ("dcn_fsdp_parallelism", number(across / apart)),
+        ("ici_fsdp_parallelism", number(each / copies / (across / apart))),
+        ("ici_data_parallelism", number(copies / apart)),
+    ]
+
+
+_COPIES, _SHARDS = ("dcn_data_parallelism", "ici_data_parallelism"), ("dcn_fsdp_parallelism", "ici_fsdp_parallelism")
+
+
+def _degrees(given: Mapping[str, str], *names: str) -> float:
+    """The product of degrees, 1 by default; 0 where the tool computes one of them (-1)."""
+    return max(math.prod(max(float(given.get(name, 1.0)), 0.0) for name in names), 0.0)
+
+
+def _read_replicas(given: Mapping[str, str]) -> dict[str, float]:
+    if not {*_COPIES, *_SHARDS} <= given.keys():
+        return {}
+    copies, shards, ep = _degrees(given, *_COPIES), _degrees(given, *_SHARDS), _degrees(given, _EXPERTS)
+    if not copies * shards * ep:
+        return {}
+    found = {"mapping.dp": copies * shards * ep}
+    if shards > 1.0:
+        return found | {"mapping.dp_replicate": copies, "mapping.zero_stage": 3.0}
+    return found if ep > 1.0 else found | {"mapping.zero_stage": 0.0}
+
+
+_EXPERTS = "ici_expert_parallelism"
+_MODEL = ("ici_tensor_parallelism", "ici_context_parallelism", "dcn_pipeline_parallelism")
+
+
+def _read_batch(given: Mapping[str, str]) -> dict[str, float]:
+    """Batches of the per-device one, where all degrees are stated."""
+    each, replicas = given.get("per_device_batch_size"), _read_replicas(given).get("mapping.dp")
+    devices = (replicas or 0.0) * _degrees(given, *_MODEL)
+    if each is None or not devices or replicas is None:
+        return {}
+    pipelined = float(given.get("dcn_pipeline_parallelism", 1.0)) > 1.0
+    batch = float(each) * devices
+    steps = float(given.get("num_pipeline_microbatches" if pipelined else "gradient_accumulation_steps", 1.0))
+    batch *= 1.0 if pipelined else steps
+    return {"workload.global_batch": batch, "mapping.micro_batch": batch / replicas / steps}
+
+
+#: Remat policies by recompute; for selective_op that of a stack with ``keeps_products``. The first of each is written,
+#: others are read.
+_POLICIES = {
+    Recompute.none: ("minimal_with_context", "minimal_flash"), Recompute.selective_op: ("minimal",),
+    Recompute.full: ("full",),
+}  # fmt: skip
+
+
+def _remat(leaf: Lookup) -> Pairs | None:
+    code = Recompute(int(leaf("mapping.recompute") or 0.0))
+    if code not in _POLICIES or (code is Recompute.selective_op and not leaf("software.keeps_products")):
+        return None
+    return [("remat_policy", _POLICIES[code][0])]
+
+
+def _read_remat(given: Mapping[str, str]) -> dict[str, float]:
+    policy = given.get("remat_policy")
+    code = next((code for code, names in _POLICIES.items() if policy in names), None)
+    if code is None:
+        return {}
+    keeps = {"software.keeps_products": 1.0} if code is Recompute.selective_op else {}
+    return {"mapping.recompute": float(code)} | keeps
+
+
+_RULES: tuple[OptionRule, ...] = (
+    NumberOption("base_num_decoder_layers", "workload.n_layers"),
+    NumberOption("base_emb_dim", "workload.hidden"),
+    NumberOption("base_mlp_dim", "workload.ffn_hidden"),
+    NumberOption("base_num_query_heads", "workload.n_heads"),
+    NumberOption("base_num_kv_heads", "workload.n_kv_heads"),
+    NumberOption("head_dim", "workload.head_dim"),
+    NumberOption("vocab_size", "workload.vocab"),
+    NumberOption("num_experts", "workload.experts.n_experts"),
+    NumberOption("num_experts_per_tok", "workload.experts.top_k"),
+    NumberOption("base_moe_mlp_dim", "workload.experts.expert_ffn"),
+    SwitchOption("logits_via_embedding", "workload.tied_embeddings", value="true"),
+    ChoiceOption("workload.parallel_block", {0.0: [], 1.0: [("decoder_block", "default")]}),
+    NumberOption("max_target_length", "workload.seq_len"),
+    Written(("mapping.micro_batch", "workload.global_batch"), _batch, _read_batch),
+    NumberOption("ici_tensor_parallelism", "mapping.tp"),
+    NumberOption("ici_context_parallelism", "mapping.cp", plain=1.0),
+    NumberOption(_EXPERTS, "mapping.experts.ep", plain=1.0),
+    NumberOption("dcn_pipeline_parallelism", "mapping.pp", plain=1.0),
+    Written(("mapping.dp", "mapping.dp_replicate"), _replicas, _read_replicas),
+    ChoiceOption("mapping.zero_stage", {0.0: [], 3.0: []}),  # follows from the degrees
+    ChoiceOption("mapping.sequence_parallel", {0.0: [], 1.0: [], 2.0: []}),  # chosen by the compiler
+    ChoiceOption("mapping.overlap_dp", {0.0: [], 1.0: []}),
+    ChoiceOption("mapping.overlap_tp", {0.0: [], 1.0: []}),
+    Written(("mapping.recompute", "software.keeps_products"), _remat, _read_remat),
+    ChoiceOption("software.parameter_bytes", {4.0: [("weight_dtype", "float32")], 2.0: [("weight_dtype", "bfloat16")]}),
+    ChoiceOption("mapping.precision", {
+        float(Precision.bf16): [("dtype", "bfloat16")], float(Precision.fp32): [("dtype", "float32")],
+        float(Precision.fp8): [("dtype", "bfloat16"), ("quantization", "fp8")],
+        float(Precision.int8): [("dtype", "bfloat16"), ("quantization", "int8")],
+    }),
+)  # fmt: skip
+
+MAXTEXT = Tool(
+    "maxtext",
+    "training",
+    "2025",
+    "https://github.com/AI-Hypercomputer/maxtext src/MaxText/configs/base.yml",
+    _RULES,
+    assignments('python3 -m MaxText.train "$CONFIG"'),
+    vendors=("Google", "NVIDIA", "AMD"),
+)

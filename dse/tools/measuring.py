@@ -1,0 +1,69 @@
+"""Lines that measure a kernel, a collective, a training step or an engine on a machine at hand."""
+
+from __future__ import annotations
+
+from dse.tools.options import number
+from dse.types import Requests
+
+#: Number format of products → operands in PyTorch.
+_FORMATS = {"bfloat16": "bfloat16", "float16": "float16", "fp8": "float8_e4m3fn"}
+
+_TIMED = "print(b.Timer('{call}', globals=globals()).blocked_autorange(min_run_time=2).median * 1e3, 'ms')"
+
+
+def gemm(rows: float, columns: float, depth: float, dtype: str) -> str:
+    """A loop over one product in PyTorch, as a shell line."""
+    m, n, k = (number(round(one)) for one in (rows, columns, depth))
+    made = f"x, w = (torch.randn(*s, device='cuda').to(torch.{_FORMATS[dtype]}) for s in (({m}, {k}), ({n}, {k})))"
+    scaled = dtype == "fp8"
+    call = "torch._scaled_mm(x, w.t(), one, one, out_dtype=torch.bfloat16)" if scaled else "x @ w.t()"
+    ones = "; one = torch.ones((), device='cuda')" if scaled else ""
+    return _python(f"{made}{ones}", call)
+
+
+def attention(batch: float, tokens: float, heads: float, kv_heads: float, head_dim: float) -> str:
+    """A loop over causal attention of whole sequences in PyTorch, as a shell line."""
+    b, s, h, g, d = (number(round(one)) for one in (batch, tokens, heads, kv_heads, head_dim))
+    made = (
+        "q, k, v = (torch.randn(*s, device='cuda', dtype=torch.bfloat16) "
+        f"for s in (({b}, {h}, {s}, {d}), *[({b}, {g}, {s}, {d})] * 2))"
+    )
+    return _python(made, "torch.nn.functional.scaled_dot_product_attention(q, k, v, is_causal=True, enable_gqa=True)")
+
+
+def _python(made: str, call: str) -> str:
+    return f'python3 -c "import torch, torch.utils.benchmark as b; {made}; {_TIMED.format(call=call)}"'
+
+
+#: Collective → its program of nccl-tests.
+_TESTS = {
+    "all_reduce": "all_reduce_perf",
+    "all_gather": "all_gather_perf",
+    "reduce_scatter": "reduce_scatter_perf",
+    "alltoall": "alltoall_perf",
+}
+
+
+def collective(name: str, size: float, members: float) -> str:
+    """A collective by nccl-tests, in one node.
+
+    >>> collective("all_reduce", 2**24, 8)
+    'all_reduce_perf -b 16777216 -e 16777216 -g 8 -d bfloat16 -w 20 -n 100'
+    """
+    count = number(round(size))
+    return f"{_TESTS[name]} -b {count} -e {count} -g {number(round(members))} -d bfloat16 -w 20 -n 100"
+
+
+def client(requests: Requests) -> str:
+    """The client that keeps the requests of a design in flight (vLLM's, which other engines answer too)."""
+    flight = round(float(requests.concurrency))
+    prompt, answer = (number(round(float(one))) for one in (requests.prompt_tokens, requests.output_tokens))
+    return (
+        'vllm bench serve --model "$MODEL" --base-url http://localhost:8000 --dataset-name random --ignore-eos '
+        f"--random-input-len {prompt} --random-output-len {answer} --max-concurrency {flight} "
+        f"--num-prompts {max(5 * flight, 50)} --percentile-metrics ttft,tpot,e2el"
+    )
+
+
+#: Option of a training tool → ten steps alone.
+TEN_STEPS = {"megatron-lm": " \\\n    --train-iters 10 --mock-data --tokenizer-type NullTokenizer --log-throughput"}

@@ -1,0 +1,406 @@
+"""Megatron-LM (``pretrain_gpt.py``) and, by the same names in its configuration, NeMo's Megatron-Bridge."""
+
+from __future__ import annotations
+
+import types
+from collections.abc import Mapping
+
+from dse.tools.layers import chunks_of, layout
+from dse.tools.options import (
+    ChoiceOption,
+    Lookup,
+    NumberOption,
+    OptionRule,
+    Pairs,
+    SwitchOption,
+    Tool,
+    Written,
+    assignments,
+    flags,
+    number,
+)
+from dse.types import ContextExchange, Precision, Recompute, SequenceParallel
+
+_BF16 = ("--bf16", "")
+_LATENT, _EXPERTS = "workload.latent.", "workload.experts."
+_STAGES, _LAYOUT = "--pipeline-model-parallel-size", "--pipeline-model-parallel-layout"
+_COUNTED = ("--account-for-loss-in-pipeline-split", "--account-for-embedding-in-pipeline-split")
+
+
+def _key_value_heads(leaf: Lookup) -> Pairs:
+    heads, groups = leaf("workload.n_heads"), leaf("workload.n_kv_heads")
+    if leaf("workload.latent.kv_rank") is not None or heads == groups or groups is None:
+        return []
+    return [("--group-query-attention", ""), ("--num-query-groups", number(groups))]
+
+
+def _read_key_value_heads(given: Mapping[str, str]) -> dict[str, float]:
+    heads = given.get("--num-query-groups" if "--group-query-attention" in given else "--num-attention-heads")
+    return {} if heads is None else {"workload.n_kv_heads": float(heads)}
+
+
+def _head_size(leaf: Lookup) -> Pairs:
+    """With latent attention the rotary and other columns of a head, and those of a value."""
+    size, rotated = leaf("workload.head_dim") or 0.0, leaf("workload.latent.rope_dim")
+    if rotated is None:
+        return [("--kv-channels", number(size))]
+    return [
+        ("--multi-latent-attention", ""),
+        ("--qk-head-dim", number(size - rotated)),
+        ("--qk-pos-emb-head-dim", number(rotated)),
+    ]
+
+
+def _read_head_size(given: Mapping[str, str]) -> dict[str, float]:
+    if "--multi-latent-attention" in given and "--qk-head-dim" in given:
+        rotated = float(given.get("--qk-pos-emb-head-dim", 64.0))
+        return {"workload.head_dim": float(given["--qk-head-dim"]) + rotated, "workload.latent.rope_dim": rotated}
+    if "--kv-channels" in given:
+        return {"workload.head_dim": float(given["--kv-channels"])}
+    if {"--hidden-size", "--num-attention-heads"} <= given.keys():
+        return {"workload.head_dim": float(given["--hidden-size"]) / float(given["--num-attention-heads"])}
+    return {}
+
+
+def _positions(leaf: Lookup) -> Pairs:
+    """Kind of positions, and the trained length, which Megatron-LM requires for all kinds."""
+    found = [("--max-position-embeddings", number(leaf("workload.seq_len") or 0.0))]
+    if leaf("workload.rotary"):
+        return [*found, ("--position-embedding-type", "rope")]
+    return [*found, ("--position-embedding-type", "learned_absolute")] if leaf("workload.learned_positions") else found
+
+
+def _read_positions(given: Mapping[str, str]) -> dict[str, float]:
+    kind = given.get("--position-embedding-type")
+    known = {"rope": (1.0, 0.0), "learned_absolute": (0.0, 1.0)}.get(kind or "")
+    return {} if known is None else dict(zip(("workload.rotary", "workload.learned_positions"), known, strict=True))
+
+
+def _as_llama(leaf: Lookup) -> Pairs:
+    """Norms without a mean and products without biases, for models with a gate and rotary positions; not leaves."""
+    is_plain = leaf("workload.gated") and leaf("workload.rotary") and leaf("workload.norm_vectors") == 1.0
+    return [("--normalization", "RMSNorm"), ("--disable-bias-linear", "")] if is_plain else []
+
+
+def _virtual_stages(leaf: Lookup) -> Pairs:
+    """Chunks per stage; loss and embedding as layers where the layers alone are not divisible, or a layout."""
+    stages, chunks = leaf("mapping.pp") or 1.0, leaf("mapping.virtual_stages") or 1.0
+    layers, further = int(leaf("workload.n_layers") or 0.0), int(leaf(f"{_EXPERTS}n_predict") or 0.0)
+    lacking = -layers % int(stages * chunks)
+    if stages > 1.0 and lacking and (further or lacking > len(_COUNTED)):
+        return [(_LAYOUT, layout(layers, further, int(stages * chunks)))]
+    found = [("--num-virtual-stages-per-pipeline-rank", number(chunks))] if chunks > 1.0 else []
+    return found + [(name, "") for name in _COUNTED[:lacking]]
+
+
+def _read_virtual_stages(given: Mapping[str, str]) -> dict[str, float]:
+    if "--num-virtual-stages-per-pipeline-rank" in given:
+        return {"mapping.virtual_stages": float(given["--num-virtual-stages-per-pipeline-rank"])}
+    if {_LAYOUT, _STAGES} <= given.keys():
+        return {"mapping.virtual_stages": chunks_of(given[_LAYOUT]) / float(given[_STAGES])}
+    needed = ("--num-layers-per-virtual-pipeline-stage", "--num-layers", _STAGES)
+    if not set(needed) <= given.keys():
+        return {}
+    chunk, layers, stages = (float(given[name]) for name in needed)
+    return {"mapping.virtual_stages": layers / stages / chunk}
+
+
+def _split_sequence(leaf: Lookup) -> Pairs | None:
+    split = leaf("mapping.sequence_parallel") or 0.0
+    if split > SequenceParallel.keep_gathered:
+        return None
+    return [("--sequence-parallel", "")] if split and (leaf("mapping.tp") or 1.0) > 1.0 else []
+
+
+def _read_split_sequence(given: Mapping[str, str]) -> dict[str, float]:
+    return {"mapping.sequence_parallel": 1.0} if "--sequence-parallel" in given else {}
+
+
+def _recompute(leaf: Lookup) -> Pairs | None:
+    code = leaf("mapping.recompute") or 0.0
+    if code == Recompute.full:
+        share, layers = leaf("mapping.recompute_share") or 0.0, leaf("workload.n_layers") or 0.0
+        chunks = (leaf("mapping.pp") or 1.0) * (leaf("mapping.virtual_stages") or 1.0)
+        method, each = ("uniform", 1.0) if share >= 1.0 else ("block", round(share * layers / chunks))
+        return [
+            ("--recompute-granularity", "full"),
+            ("--recompute-method", method),
+            ("--recompute-num-layers", number(each)),
+        ]
+    modules = {
+        Recompute.selective: "core_attn",
+        Recompute.norms: "core_attn layernorm moe_act mla_up_proj",
+        Recompute.expert_block: "core_attn layernorm mla_up_proj moe",
+    }
+    if code in modules:
+        return [("--recompute-granularity", "selective"), ("--recompute-modules", modules[Recompute(int(code))])]
+    return [] if code == Recompute.none else None
+
+
+def _read_recompute(given: Mapping[str, str]) -> dict[str, float]:
+    if given.get("--recompute-granularity") == "full":
+        return {"mapping.recompute": float(Recompute.full)}
+    if given.get("--recompute-granularity") != "selective" and "--recompute-activations" not in given:
+        return {}
+    modules = given.get("--recompute-modules", "core_attn").split()
+    level = (
+        Recompute.expert_block if "moe" in modules else Recompute.norms if "moe_act" in modules else Recompute.selective
+    )
+    return {"mapping.recompute": float(level)}
+
+
+def _shards(leaf: Lookup) -> Pairs:
+    """ZeRO, overlap with compute, and copies of the shards."""
+    stage = leaf("mapping.zero_stage") or 0.0
+    found = {
+        0.0: [], 1.0: [("--use-distributed-optimizer", "")],
+        2.0: [("--use-megatron-fsdp", ""), ("--data-parallel-sharding-strategy", "optim_grads")],
+        3.0: [("--use-megatron-fsdp", ""), ("--data-parallel-sharding-strategy", "optim_grads_params")],
+    }[stage]  # fmt: skip
+    copies = leaf("mapping.dp_replicate") or 1.0
+    if copies > 1.0:
+        found = [*found, ("--num-distributed-optimizer-instances", number(copies))]
+    if not leaf("mapping.overlap_dp"):
+        return found
+    return [*found, ("--overlap-grad-reduce", ""), *([("--overlap-param-gather", "")] if stage else [])]
+
+
+#: Switches that recipes and presets turn on, so that they are written where they are off.
+SHARD_SWITCHES = ("--use-distributed-optimizer", "--overlap-grad-reduce")
+
+#: Options that say how the state is split.
+SHARD_OPTIONS = frozenset((*SHARD_SWITCHES, "--overlap-param-gather", "--use-megatron-fsdp"))
+
+
+def with_switches(pairs: Pairs) -> Pairs:
+    """Options with the switches of the split that are off, unless Megatron's FSDP does it."""
+    named = dict(pairs)
+    off = SHARD_SWITCHES if "--use-megatron-fsdp" not in named else SHARD_SWITCHES[1:]
+    return [*pairs, *((name, "false") for name in off if name not in named)]
+
+
+def _read_shards(given: Mapping[str, str]) -> dict[str, float]:
+    """Gathering weights during compute needs the distributed optimiser."""
+    on = {name for name in SHARD_OPTIONS if given.get(name, "false").lower() != "false"}
+    strategy = given.get("--data-parallel-sharding-strategy", "")
+    split = float(bool(on & {"--use-distributed-optimizer", "--overlap-param-gather"}))
+    return {
+        "mapping.zero_stage": {"optim_grads": 2.0, "optim_grads_params": 3.0}.get(strategy, split),
+        "mapping.overlap_dp": float("--overlap-grad-reduce" in on),
+        "mapping.dp_replicate": float(given.get("--num-distributed-optimizer-instances", 1.0)),
+    }
+
+
+def _shards_of_recipe(leaf: Lookup) -> Pairs:
+    return with_switches(_shards(leaf))
+
+
+def _read_shards_of_recipe(given: Mapping[str, str]) -> dict[str, float]:
+    """Nothing where a file says nothing: its recipe does."""
+    return _read_shards(given) if SHARD_OPTIONS & given.keys() else {}
+
+
+def _expert_layers(leaf: Lookup) -> Pairs | None:
+    """Layers with experts: all, or after the first dense ones one of every few."""
+    first, every = leaf("workload.experts.first_dense"), leaf("workload.experts.moe_every") or 1.0
+    if first is None or (first == 0.0 and every == 1.0):
+        return []
+    if first == 0.0:
+        return [("--moe-layer-freq", number(every))]
+    rest = (leaf("workload.n_layers") or 0.0) - first
+    return [("--moe-layer-freq", f"([0]*{number(first)}+[1]*{number(rest)})")] if every == 1.0 else None
+
+
+def _limited_groups(leaf: Lookup) -> Pairs:
+    groups, limit = leaf("workload.experts.n_groups") or 1.0, leaf("workload.experts.group_limit") or 0.0
+    named = ("--moe-router-num-groups", number(groups)), ("--moe-router-group-topk", number(limit))
+    return list(named) if limit else []
+
+
+#: Copies of tokens per dispatch: NCCL sends one per expert, DeepEP one per node.
+_DISPATCH = {
+    0.0: [("--moe-token-dispatcher-type", "alltoall")],
+    2.0: [("--moe-token-dispatcher-type", "flex"), ("--moe-enable-deepep", "")],
+}
+
+_EXCHANGE = {
+    float(ContextExchange.p2p): [("--cp-comm-type", "p2p")],
+    float(ContextExchange.all_gather): [("--cp-comm-type", "all_gather")],
+    float(ContextExchange.a2a): [("--cp-comm-type", "a2a")],
+    float(ContextExchange.a2a_p2p): [("--cp-comm-type", "a2a+p2p")],
+}
+
+_FP8 = ("--fp8-format", "e4m3")
+_FORMATS = {
+    float(Precision.fp32): [],
+    float(Precision.bf16): [_BF16],
+    float(Precision.fp16): [("--fp16", "")],
+    float(Precision.fp8): [_BF16, ("--fp8-format", "hybrid"), ("--fp8-recipe", "tensorwise")],
+    float(Precision.fp8_block): [_BF16, _FP8, ("--fp8-recipe", "blockwise")],
+    float(Precision.mxfp8): [_BF16, _FP8, ("--fp8-recipe", "mxfp8")],
+    float(Precision.nvfp4): [_BF16, ("--fp4-format", "e2m1"), ("--fp4-recipe", "nvfp4")],
+}
+
+_GATHERED = SwitchOption("--fp8-param-gather", "software.weight_message_bytes", off=2.0)
+
+
+def _gathered_weights(leaf: Lookup) -> Pairs | None:
+    """Weights gathered after their cast, which only 8-bit formats have; in 16 and 32 bits the leaf changes nothing."""
+    formats = _FORMATS.get(leaf("mapping.precision") or 0.0, [])
+    names = {name for name, _ in formats}
+    if "--fp4-format" in names and leaf(_GATHERED.path) == _GATHERED.on:
+        return None
+    return _GATHERED.write(leaf) if "--fp8-format" in names else []
+
+
+_SPLIT = ("mapping.zero_stage", "mapping.overlap_dp", "mapping.dp_replicate")
+
+RULES: tuple[OptionRule, ...] = (
+    NumberOption("--num-layers", "workload.n_layers"),
+    NumberOption("--hidden-size", "workload.hidden"),
+    NumberOption("--ffn-hidden-size", "workload.ffn_hidden"),
+    NumberOption("--num-attention-heads", "workload.n_heads"),
+    Written(("workload.n_kv_heads",), _key_value_heads, _read_key_value_heads),
+    Written(("workload.head_dim", f"{_LATENT}rope_dim"), _head_size, _read_head_size),
+    NumberOption("--q-lora-rank", f"{_LATENT}q_rank", plain=0.0),
+    NumberOption("--kv-lora-rank", f"{_LATENT}kv_rank"),
+    NumberOption("--v-head-dim", f"{_LATENT}v_dim"),
+    SwitchOption("--swiglu", "workload.gated"),
+    SwitchOption("--untie-embeddings-and-output-weights", "workload.tied_embeddings", on=0.0, off=1.0),
+    NumberOption("--vocab-size", "workload.vocab"),
+    NumberOption("--seq-length", "workload.seq_len"),
+    Written(("workload.rotary", "workload.learned_positions"), _positions, _read_positions),
+    Written(("workload.norm_vectors",), _as_llama),
+    NumberOption("--num-experts", f"{_EXPERTS}n_experts"),
+    NumberOption("--moe-router-topk", f"{_EXPERTS}top_k"),
+    NumberOption("--moe-ffn-hidden-size", f"{_EXPERTS}expert_ffn"),
+    NumberOption("--moe-shared-expert-intermediate-size", f"{_EXPERTS}shared_ffn", plain=0.0),
+    NumberOption("--moe-expert-capacity-factor", f"{_EXPERTS}capacity", plain=0.0),
+    Written((f"{_EXPERTS}first_dense", f"{_EXPERTS}moe_every"), _expert_layers),
+    Written((f"{_EXPERTS}n_groups", f"{_EXPERTS}group_limit"), _limited_groups),
+    NumberOption("--mtp-num-layers", f"{_EXPERTS}n_predict", plain=0.0),
+    NumberOption("--micro-batch-size", "mapping.micro_batch"),
+    NumberOption("--global-batch-size", "workload.global_batch"),
+    NumberOption("--tensor-model-parallel-size", "mapping.tp", plain=1.0),
+    NumberOption(_STAGES, "mapping.pp", plain=1.0),
+    NumberOption("--context-parallel-size", "mapping.cp", plain=1.0),
+    ChoiceOption("mapping.context.cp_comm_type", _EXCHANGE),
+    NumberOption("--expert-model-parallel-size", "mapping.experts.ep", plain=1.0),
+    NumberOption("--expert-tensor-parallel-size", "mapping.experts.etp"),
+    ChoiceOption("mapping.experts.all_to_all", _DISPATCH),
+    ChoiceOption("mapping.experts.overlap_ep", {
+        0.0: [], -1.0: [], 1.0: [("--overlap-moe-expert-parallel-comm", ""), ("--delay-wgrad-compute", "")],
+    }),
+    Written(("mapping.virtual_stages",), _virtual_stages, _read_virtual_stages),
+    ChoiceOption("mapping.schedule", {0.0: []}),
+    Written(("mapping.sequence_parallel",), _split_sequence, _read_split_sequence),
+    SwitchOption("--tp-comm-overlap", "mapping.overlap_tp"),
+    Written(_SPLIT, _shards, _read_shards),
+    Written(("mapping.recompute", "mapping.recompute_share"), _recompute, _read_recompute),
+    NumberOption("--optimizer-offload-fraction", "mapping.offload_optimizer", plain=0.0),
+    ChoiceOption("mapping.placement", {0.0: [], 1.0: [("--use-tp-pp-dp-mapping", "")]}),
+    ChoiceOption("mapping.precision", _FORMATS),
+    ChoiceOption("software.moment_bytes", {4.0: [], 2.0: [
+        ("--use-precision-aware-optimizer", ""), ("--exp-avg-dtype", "bf16"), ("--exp-avg-sq-dtype", "bf16"),
+    ]}),
+    Written(("software.weight_message_bytes",), _gathered_weights, _GATHERED.read),
+)  # fmt: skip
+
+_MEGATRON_LM = "torchrun --nnodes {nodes} --nproc-per-node {each} pretrain_gpt.py"
+
+MEGATRON_LM = Tool(
+    "megatron-lm",
+    "training",
+    "core_v0.14",
+    "https://github.com/NVIDIA/Megatron-LM megatron/training/arguments.py",
+    RULES,
+    flags(_MEGATRON_LM),
+    vendors=("NVIDIA", "AMD"),
+)
+
+#: Option of Megatron-LM → its path in a recipe of Megatron-Bridge, where it is not ``model.`` with underscores.
+_SECTIONS = {
+    "--micro-batch-size": "train.micro_batch_size",
+    "--global-batch-size": "train.global_batch_size",
+    "--use-distributed-optimizer": "ddp.use_distributed_optimizer",
+    "--overlap-grad-reduce": "ddp.overlap_grad_reduce",
+    "--overlap-param-gather": "ddp.overlap_param_gather",
+    "--use-megatron-fsdp": "ddp.use_megatron_fsdp",
+    "--data-parallel-sharding-strategy": "ddp.data_parallel_sharding_strategy",
+    "--num-distributed-optimizer-instances": "ddp.num_distributed_optimizer_instances",
+    "--tp-comm-overlap": "comm_overlap.tp_comm_overlap",
+    "--optimizer-offload-fraction": "optimizer.optimizer_offload_fraction",
+    "--exp-avg-dtype": "optimizer.exp_avg_dtype",
+    "--exp-avg-sq-dtype": "optimizer.exp_avg_sq_dtype",
+    "--use-precision-aware-optimizer": "optimizer.use_precision_aware_optimizer",
+    "--num-virtual-stages-per-pipeline-rank": "model.virtual_pipeline_model_parallel_size",
+    "--seq-length": "model.seq_length",
+    "--cp-comm-type": "model.cp_comm_type",
+}
+
+_MIXED = {
+    float(Precision.bf16): "bf16_mixed",
+    float(Precision.fp16): "fp16_mixed",
+    float(Precision.fp8): "bf16_with_fp8_current_scaling_mixed",
+    float(Precision.fp8_block): "bf16_with_fp8_subchannel_scaling_mixed",
+    float(Precision.mxfp8): "bf16_with_mxfp8_mixed",
+    float(Precision.nvfp4): "bf16_with_nvfp4_mixed",
+}
+
+
+def in_a_recipe(rule: OptionRule, sections: Mapping[str, str] = types.MappingProxyType(_SECTIONS)) -> OptionRule:
+    """A rule of Megatron-LM with the names of a recipe's configuration.
+
+    ``sections``: option → its path there, where it is not ``model.`` with underscores.
+    """
+    back = {section: flag for flag, section in sections.items()}
+
+    def write(leaf: Lookup) -> Pairs | None:
+        pairs = rule.write(leaf)
+        return None if pairs is None else [(name_of(name), _as_value(value)) for name, value in pairs]
+
+    def read(given: Mapping[str, str]) -> dict[str, float]:
+        named = {flag(name): _as_words(value) for name, value in given.items()}
+        return rule.read(
+            {name: value for name, value in named.items() if value.lower() != "false" or name in SHARD_SWITCHES}
+        )
+
+    def name_of(option: str) -> str:
+        return sections.get(option, "model." + option.removeprefix("--").replace("-", "_"))
+
+    def flag(name: str) -> str:
+        return back.get(name, "--" + name.rpartition(".")[2].replace("_", "-"))
+
+    return Written(rule.paths, write, read)
+
+
+def _as_value(value: str) -> str:
+    if not value:
+        return "true"
+    return "[" + ",".join(value.split()) + "]" if " " in value else value
+
+
+def _as_words(value: str) -> str:
+    return "" if value.lower() == "true" else value.strip("[]").replace(",", " ")
+
+
+MEGATRON_BRIDGE = Tool(
+    "megatron-bridge",
+    "training",
+    "0.2",
+    "https://github.com/NVIDIA-NeMo/Megatron-Bridge",
+    (
+        *(
+            in_a_recipe(rule)
+            for rule in RULES
+            if not all(path.startswith("workload.") for path in rule.paths)
+            and rule.paths not in (("mapping.precision",), _SPLIT)
+        ),
+        in_a_recipe(Written(_SPLIT, _shards_of_recipe, _read_shards_of_recipe)),
+        in_a_recipe(NumberOption("--seq-length", "workload.seq_len")),
+        in_a_recipe(NumberOption("--global-batch-size", "workload.global_batch")),
+        ChoiceOption("mapping.precision", {code: [("mixed_precision", name)] for code, name in _MIXED.items()}),
+    ),
+    assignments("torchrun --nnodes {nodes} --nproc-per-node {each} scripts/performance/run_script.py"),
+    vendors=("NVIDIA",),
+)

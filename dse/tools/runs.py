@@ -1,0 +1,122 @@
+"""Which degrees of parallelism the tool of a stack can run, by the rules of its options."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from dse.designs.leaves import leaf, leaf_path, leaves_of
+from dse.tools import TOOLS
+from dse.tools.engines import attends_apart
+from dse.tools.options import Tool
+from dse.types import Design
+
+_STAGES = "mapping.virtual_stages"
+
+#: Degrees that the rules of engines read, in the order in which they are told.
+ENGINE_DEGREES = ("tp", "pp", "ep", "etp", "dp")
+
+
+def by_mapping(columns: Mapping[str, Any], judged: Callable[[str, dict[str, float]], Any]) -> list[Any]:
+    """What is said of stack and degrees of each design, where ``columns`` have arrays of them by name [designs]."""
+    names = [name for name in (*ENGINE_DEGREES, "virtual_stages") if name in columns]
+    rows = list(zip(*(columns[name].tolist() for name in ("software", *names)), strict=True))
+    known = {row: judged(row[0], dict(zip(map(leaf_path, names), map(float, row[1:]), strict=True))) for row in {*rows}}
+    return [known[row] for row in rows]
+
+
+def stack_tool(stack: str, study: str) -> Tool | None:
+    """The tool of a stack of the catalogue, by its name; None where it has none.
+
+    >>> stack_tool("vllm-2026", "serving").name, stack_tool("megatron-core-te", "training").name
+    ('vllm', 'megatron-lm')
+    >>> stack_tool("megatron-deepspeed", "training").name  # its mapping is Megatron's, DeepSpeed states none of pp
+    'megatron-lm'
+    """
+    names = [name for name, tool in TOOLS.items() if tool.study == study and name in stack]
+    begun = next((name for name in names if stack.startswith(name)), "")
+    fork = "megatron-lm" if study == "training" and stack.startswith("megatron-") else ""
+    return TOOLS.get(begun or fork or next(iter(names), ""))
+
+
+def engine_degrees(design: Design) -> dict[str, float]:
+    """Degrees of a design that the rules of engines read, by short name."""
+    names = {leaf_path(name): name for name in ENGINE_DEGREES}
+    return {names[path]: float(leaf(design, path)) for path in leaves_of(design) if path in names}
+
+
+def engine_runs(stack: str, values: Mapping[str, float]) -> bool:
+    """Whether a stack's engine has these degrees.
+
+    Args:
+        stack: name in the catalogue; one without a tool is taken to run all.
+        values: path → value of the degrees of a mapping.
+
+    Returns:
+        Whether no rule of the engine refuses them in one process group, or, where it has no option for replicas that
+        share nothing, in a group each.
+
+    >>> mapping = {"mapping.tp": 8.0, "mapping.dp": 1.0, "mapping.experts.ep": 2.0}
+    >>> engine_runs("vllm", mapping), engine_runs("sglang", mapping)
+    (False, True)
+    """
+    tool = stack_tool(stack, "serving")
+    paths = {*map(leaf_path, ENGINE_DEGREES)}
+    rules = [] if tool is None else [rule for rule in tool.rules if paths & set(rule.paths)]
+
+    def starts(degrees: Mapping[str, float]) -> bool:
+        return all(rule.write(degrees.get) is not None for rule in rules)
+
+    replicas = {path: value for path, value in values.items() if not path.startswith("mapping.experts.")}
+    alone = not attends_apart(values.get) and not starts(replicas)
+    return starts({**values, "mapping.dp": 1.0} if alone else values)
+
+
+def engine_fault(stack: str, degrees: Mapping[str, float]) -> tuple[str, str, str] | None:
+    """What was got, what is allowed, and the usual fix, of a mapping that a stack's engine has not; else None.
+
+    Args:
+        stack: name in the catalogue.
+        degrees: short name → value.
+
+    >>> engine_fault("vllm", {"tp": 8.0, "ep": 2.0})
+    ('tp 8 x ep 2, which vllm cannot be started with', 'ep 1, 8 of tp 8', 'write one of these ep, or software sglang')
+    """
+    values = {leaf_path(name): float(value) for name, value in degrees.items()}
+    if engine_runs(stack, values):
+        return None
+    ranks = int(degrees.get("tp", 1.0) * degrees.get("dp", 1.0))
+    others = [name for name, tool in TOOLS.items() if tool.study == "serving" and engine_runs(name, values)]
+    allowed = [
+        str(ep)
+        for ep in range(1, ranks + 1)
+        if ranks % ep == 0
+        and engine_runs(stack, {**values, "mapping.experts.ep": float(ep), "mapping.experts.etp": 1.0})
+    ]
+    shown = {name: f"{name} {value:g}" for name, value in degrees.items() if value > 1.0}
+    within = " x ".join(text for name, text in shown.items() if name not in ("ep", "etp")) or "1 device"
+    return (
+        f"{' x '.join(shown.values())}, which {stack} cannot be started with",
+        f"ep {', '.join(allowed)} of {within}",
+        f"write one of these ep{f', or software {others[0]}' if others else ''}",
+    )
+
+
+def stage_options(stack: str, values: Mapping[str, float]) -> str | None:
+    """Options by which a stack's trainer has pipeline stages of unequal layers.
+
+    Args:
+        stack: name in the catalogue.
+        values: path → value of layers, layers of multi-token prediction, ``pp`` and ``virtual_stages``.
+
+    Returns:
+        The options; "" for equal stages; None where its tool has none for unequal ones.
+
+    >>> stage_options("megatron-core-te", {"workload.n_layers": 80.0, "mapping.pp": 9.0})
+    '--account-for-loss-in-pipeline-split'
+    """
+    if values["workload.n_layers"] % (values["mapping.pp"] * values.get(_STAGES, 1.0)) == 0.0:
+        return ""
+    tool = stack_tool(stack, "training")
+    rules = [] if tool is None else [rule for rule in tool.rules if _STAGES in rule.paths]
+    return " ".join(word for rule in rules for pair in rule.write(values.get) or [] for word in pair if word) or None

@@ -1,0 +1,58 @@
+"""Words of a command line, and the options among them."""
+
+from __future__ import annotations
+
+import re
+import shlex
+from collections.abc import Mapping, Sequence
+
+from dse.errors import InputError
+from dse.tools.options import Tool
+
+
+def split(text: str | Sequence[str]) -> list[str]:
+    """Words of a command line, with continuation by backslashes; those of a list as they are."""
+    if not isinstance(text, str):
+        return list(text)
+    text = text.replace("\r\n", "\n").replace("\\\n", " ")
+    try:
+        return shlex.split(text, comments=True)
+    except ValueError as error:
+        raise InputError("arguments", str(error), "words as on a command line", "close the quotation") from None
+
+
+#: ``name=value`` of configurations, with Hydra's prefixes.
+_ASSIGNED = re.compile(r"\+{0,2}[A-Za-z_][\w.]*=")
+
+#: An option with one dash, not a negative number.
+_SHORT = re.compile(r"-[A-Za-z]")
+
+
+def options(words: Sequence[str], tool: Tool) -> Mapping[str, str]:
+    """Option → its values, joined by spaces, "" for a switch, in order of last occurrence.
+
+    Also from ``--name=value``, ``name=value`` and ``name: value``.
+    """
+    found: dict[str, list[str]] = {}
+    name = ""
+    for word in words:
+        if word.endswith(":") and word[:-1] in tool.entries:
+            name = word[:-1]
+            found[name] = []
+            continue
+        if word.startswith("--") or _SHORT.match(word) or _ASSIGNED.match(word):
+            written, equals, value = word.lstrip("+").partition("=")
+            name = _name(written, tool)
+            found.pop(name, None)
+            found[name] = [value] if equals else []
+        elif word in ("(", ")"):  # of a shell array
+            name = ""
+        elif name:
+            found[name].append(word)
+    return {name: " ".join(values) for name, values in found.items()}
+
+
+def _name(written: str, tool: Tool) -> str:
+    """Name of an option in the rules of a tool."""
+    name = "--" + written[2:].replace("_", "-") if tool.dashes and written.startswith("--") else written
+    return tool.aliases.get(name, name)
