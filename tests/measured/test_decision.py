@@ -10,11 +10,11 @@ import pytest
 import xarray as xr
 
 import dse
-from dse import running
 from dse.cli import app
 from dse.designs import catalog
 from dse.doors.studies import STUDIES
 from dse.measured import evaluate_many
+from dse.measured.decisions import running
 from dse.measured.decisions.choice import Choice, decide
 from dse.measured.uncertainty import distance
 from dse.types import Software
