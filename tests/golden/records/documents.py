@@ -21,7 +21,7 @@ import dse
 from tests.golden.records.results import summary
 
 #: Command → keys of its document whose values change from run to run.
-_VOLATILE = {name: {"seconds", "rate", "n_programs"} for name in ("run", "merge", "search")}
+_VOLATILE = {name: {"seconds", "rate", "n_programs"} for name in ("run", "merge", "search", "simulate")}
 
 #: Keys of every document that change with each edit of dse or of the catalogue.
 _DIGESTS = {"code_version", "code_digest", "catalog_digest"}
