@@ -75,7 +75,7 @@ LEVELS: list[tuple[str, ...]] = [
     ("dse.views.plot",),
     ("dse.views.live",),
     ("dse.views.report",),
-    ("dse.views.drawing",),
+    ("dse.views.figures",),
     ("dse.running",),
     ("dse.cli",),
     ("dse.__main__",),
