@@ -5,6 +5,7 @@ from __future__ import annotations
 import ast
 import functools
 import itertools
+import re
 from pathlib import Path
 
 import pytest
@@ -30,7 +31,7 @@ LEVELS: list[tuple[str, ...]] = [
         "dse.views.document",
     ),
     ("dse.io.interruption", "dse.io.terminal"),
-    ("dse.io.files", "dse.doors.recording"),
+    ("dse.io.files", "dse.io.checkout", "dse.doors.recording"),
     ("dse.io.inputs", "dse.io.outputs", "dse.io.toml", "dse.io.cache", "dse.io.workers"),
     ("dse.types", "dse.io.chrome_trace", "dse.io.databases", "dse.io.examples"),
     ("dse.designs.catalog",),
@@ -186,14 +187,17 @@ def test_what_a_sweep_imports_counts_in_the_digest_of_its_code(door):
     assert {FILES[module] for module in found} <= set(computing()), "add the room to dse.io.files.computing"
 
 
-def test_the_package_imports_nothing_that_the_wheel_leaves_out():
-    """``dse bench`` and ``dse calibrate`` find theirs by name, and refuse where there is no checkout."""
+def test_the_package_imports_and_names_nothing_that_the_wheel_leaves_out():
+    """The checkout names the programs of ``dse bench`` and ``dse calibrate``, which refuse where there is none."""
     left_out = {"benchmarks", "calibration", "docs", "tests"}
     for module, file in FILES.items():
         nodes = list(ast.walk(ast.parse(file.read_text(encoding="utf-8"))))
         names = [alias.name for n in nodes if isinstance(n, ast.Import) for alias in n.names]
         names += [str(n.module) for n in nodes if isinstance(n, ast.ImportFrom)]
+        names += [n.value for n in nodes if isinstance(n, ast.Constant) and isinstance(n.value, str)]
+        names = [name for name in names if re.fullmatch(r"\w+(\.\w+)*", name)]
         assert not left_out & {name.partition(".")[0] for name in names}, module
+        assert not [n for n in nodes if isinstance(n, ast.Attribute) and ast.unparse(n) == "sys.path"], module
 
 
 def test_importing_changes_no_environment():

@@ -14,7 +14,10 @@ from dse.cli.status import NOTHING_FEASIBLE, report_errors
 from dse.errors import InputError
 
 if TYPE_CHECKING:
+    from collections.abc import Iterable
+
     from dse.calibrate.adding import Update
+    from dse.calibrate.jobs import Errors
 
 
 def _show_columns(wanted: bool) -> None:
@@ -230,7 +233,7 @@ def calibrate(
     settings: profiles.Settings = None,
     rows: profiles.RowsFile = None,
     force: Force = False,
-) -> None:
+) -> int:
     """Fit parameters to measurements.
 
     Parameters of software stacks are fitted to training steps. In a source checkout, parameters of chips and networks
@@ -245,6 +248,7 @@ def calibrate(
     then names.
     """
     from dse.calibrate import jobs
+    from dse.io import checkout
 
     stated = profiles.StatedCells(workload, system, n_devices, software, settings)
     is_own = not add and (stack is not None or output.is_dir() or not output.suffix)
@@ -258,11 +262,23 @@ def calibrate(
     with profiles.tables(cases, profile, stated, rows, None if is_own else output, force) as tables:
         if add:
             _add(tables, output, catalog, force)
-            return
-        if is_own:
+        elif is_own:
             _own(tables, output, stack or "my-stack", catalog, force)
-            return
-        _, summary, written = jobs.run(tables, folds, output, catalog, force=force)
+        else:
+            try:
+                _, errors, written = jobs.run(tables, folds, output, catalog, force=force)
+            except jobs.UnknownJobError:
+                program = checkout.program("calibrate")
+                if program is None:
+                    raise
+                options = ["-o", output, "--folds", folds, *(["--catalog", catalog] if catalog else [])]
+                return checkout.run(program, [*options, *["--force"] * force, "--", *tables])[0]
+            print_fit(errors, written)
+    return 0
+
+
+def print_fit(summary: Errors, written: Iterable[Path]) -> None:
+    """Print the errors of a fit and the files that it has written."""
     lines = [[show.percent(cell) if isinstance(cell, float) else str(cell) for cell in row] for row in summary.rows]
     show.print_table(show.console(), summary.header, lines, left=summary.header[:1])
     if summary.note:
