@@ -200,6 +200,21 @@ def test_the_package_imports_and_names_nothing_that_the_wheel_leaves_out():
         assert not [n for n in nodes if isinstance(n, ast.Attribute) and ast.unparse(n) == "sys.path"], module
 
 
+#: Programs outside of the wheel, from the ground up.
+PROGRAMS = ("calibration", "benchmarks", "docs", "tests")
+
+
+def test_imports_of_programs_outside_of_the_wheel_point_down():
+    """A program may know those before it."""
+    for level, program in enumerate(PROGRAMS):
+        for file in sorted((ROOT / program).rglob("*.py")):
+            nodes = list(ast.walk(ast.parse(file.read_text(encoding="utf-8"))))
+            names = [alias.name for n in nodes if isinstance(n, ast.Import) for alias in n.names]
+            names += [str(n.module) for n in nodes if isinstance(n, ast.ImportFrom)]
+            above = [name for name in names if name.partition(".")[0] in PROGRAMS[level + 1 :]]
+            assert not above, f"{file.relative_to(ROOT)} imports {', '.join(above)}"
+
+
 def test_importing_changes_no_environment():
     for module, file in FILES.items():
         statements = ast.parse(file.read_text(encoding="utf-8")).body
