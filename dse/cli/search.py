@@ -18,7 +18,7 @@ from dse.cli.proof import check_range, print_proof
 from dse.cli.run import drawn_files
 from dse.cli.status import INTERRUPTED, NOTHING_FEASIBLE, report_errors
 from dse.errors import InputError
-from dse.views.drawing import check
+from dse.views.figures import check
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
