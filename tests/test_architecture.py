@@ -65,7 +65,7 @@ LEVELS: list[tuple[str, ...]] = [
     ("dse.sweep.results",),
     ("dse.sweep.job",),
     ("dse.sweep.evaluation",),
-    ("dse.sweep.merging", "dse.sweep.shard"),
+    ("dse.sweep.merging",),
     ("dse.sweep.worker",),
     ("dse.sweep.cluster",),
     ("dse.sweep.run",),

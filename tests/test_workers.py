@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import os
+import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 
@@ -15,11 +18,27 @@ from dse.io.distribution import install_extra
 def test_a_missing_library_is_told_with_the_extra_to_install(monkeypatch, missing):
     """Less workers would not start either."""
     monkeypatch.setitem(sys.modules, missing, None)
-    workers.library.cache_clear()
-    try:
-        with pytest.raises(InputError) as raised, workers.LocalWorkers(2):
-            pass
-    finally:
-        workers.library.cache_clear()
+    with pytest.raises(InputError) as raised, workers.local_cluster(2):
+        pass
     assert install_extra("dist") in raised.value.fix and "fewer" not in raised.value.fix
     assert raised.value.got == f"{missing} is not installed"
+
+
+#: A script that the process spawned by it would run again.
+UNGUARDED = """
+from dse.io import workers
+with workers.local_cluster(1) as cluster:
+    workers.wait_for_start(cluster)
+"""
+
+
+@pytest.mark.slow
+def test_a_script_that_its_workers_run_again_is_told(tmp_path):
+    """And ends: its workers cannot start."""
+    pytest.importorskip("distributed", reason=install_extra("dist"))
+    script = tmp_path / "script.py"
+    script.write_text(UNGUARDED)
+    environment = os.environ | {"PYTHONPATH": str(Path(__file__).parents[1])}
+    run = subprocess.run([sys.executable, script], env=environment, capture_output=True, text=True, timeout=120)
+    assert run.returncode == 1
+    assert "workers that do not start" in run.stderr and "__main__" in run.stderr.splitlines()[-1], run.stderr

@@ -16,9 +16,9 @@ from dse.errors import IncompleteError, InputError
 from dse.io import workers
 from dse.io.distribution import install_extra
 from dse.sweep import Interrupted, Shard, cluster, perform, perform_shard, plan
+from dse.sweep.evaluation import divided
 from dse.sweep.job import RunOptions, prepared
 from dse.sweep.reduce import keep
-from dse.sweep.shard import divided
 from dse.sweep.store.manifest import lines
 from tests.sweep import toy
 from tests.sweep.test_run import interrupt_after, names_in, raise_interrupt
@@ -160,10 +160,8 @@ def test_workers_of_other_code_or_without_the_folder_are_refused(tmp_path, sched
 
 def test_without_the_extra_it_is_named(tmp_path, monkeypatch):
     monkeypatch.setitem(sys.modules, "distributed", None)
-    workers.library.cache_clear()
     with pytest.raises(InputError, match=re.escape(install_extra("dist"))):
         perform(spec(), tmp_path / "r.nc", study=toy.STUDY, workers=2)
-    workers.library.cache_clear()
 
 
 def test_what_the_page_says_exists():
