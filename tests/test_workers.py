@@ -6,6 +6,7 @@ import os
 import subprocess
 import sys
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
@@ -42,3 +43,21 @@ def test_a_script_that_its_workers_run_again_is_told(tmp_path):
     run = subprocess.run([sys.executable, script], env=environment, capture_output=True, text=True, timeout=120)
     assert run.returncode == 1
     assert "workers that do not start" in run.stderr and "__main__" in run.stderr.splitlines()[-1], run.stderr
+
+
+def test_a_worker_that_fails_to_start_is_done_without():
+    """Of a cluster of two, the other one is waited for."""
+    waits = []
+
+    def wait(count, timeout):
+        waits.append(count)
+        cluster.workers[1] = SimpleNamespace(status=SimpleNamespace(name="failed"))
+        if len(waits) < 3:
+            raise TimeoutError
+
+    cluster = SimpleNamespace(worker_spec={0: {}, 1: {}}, workers={}, wait_for_workers=wait)
+    workers.wait_for_start(cluster)
+    assert waits == [2, 1, 1]
+    cluster.workers[0] = cluster.workers[1]
+    with pytest.raises(InputError, match="workers that do not start"):
+        workers.wait_for_start(cluster)

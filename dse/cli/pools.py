@@ -17,8 +17,8 @@ from dse.errors import InputError
 from dse.io.outputs import replacing
 
 if TYPE_CHECKING:
+    from dse.sweep.fleets import Candidate, Fleet, Match
     from dse.sweep.pools import MatchedPools
-    from dse.sweep.workers import Candidate, Fleet, Match
 
 
 @report_errors

@@ -27,12 +27,12 @@ from dse.errors import InputError
 from dse.spec.expression import Expression
 from dse.spec.pools import PoolsSpec, errors_of, read, varies
 from dse.spec.sweep import SweepSpec
+from dse.sweep.fleets import WORKER, Candidate, Fleet, Match, best_fleets, fleets
 from dse.sweep.grid import compose, vendors
 from dse.sweep.grid.grid import Grid, variable_name
 from dse.sweep.launched import only_launched
 from dse.sweep.results.rebuilding import indices_at, singles_at
 from dse.sweep.run import execute
-from dse.sweep.workers import WORKER, Candidate, Fleet, Match, best_fleets, fleets
 
 if TYPE_CHECKING:
     import xarray as xr

@@ -1,7 +1,7 @@
 """Cheapest pools that serve a rate of requests within latency limits: workers for prompts beside workers that decode.
 
 A pair of designs of :mod:`dse.sweep.pools` with ``x`` and ``y`` workers serves the rate. A request waits for a place of
-each pool as of ``c`` servers in parallel (:mod:`dse.sweep.workers`): a share ``P`` of them, ``W`` seconds in the mean
+each pool as of ``c`` servers in parallel (:mod:`dse.sweep.fleets`): a share ``P`` of them, ``W`` seconds in the mean
 of all. Waits are exponential, so that a share ``e`` waits longer than ``W / P ln(P / e)``. The time per token is that
 of workers whose places are all taken. The fewest workers are taken that keep the limits.
 """
@@ -21,10 +21,10 @@ from dse.designs import catalog, composing
 from dse.designs.leaves import leaf
 from dse.io.quantities import counted
 from dse.spec.pools import from_text
-from dse.sweep import workers
+from dse.sweep import fleets
+from dse.sweep.fleets import WORKER, Candidate, Match
 from dse.sweep.planning.demand import DEGREES, Demand, Fleet, Workers, outside, precision_of
 from dse.sweep.pools import front, swept_pools, transfer_time
-from dse.sweep.workers import WORKER, Candidate, Match
 
 #: Most requests in flight of a worker for prompts and of one that decodes.
 _MOST_PROMPTS, _MOST_SEQUENCES = 64, 8192
@@ -120,7 +120,7 @@ def cheapest(pools: Pools, demand: Demand, accelerator: str) -> Fleet | str:
     )
 
 
-def _fewest(pair: Match, demand: Demand) -> workers.Fleet | None:
+def _fewest(pair: Match, demand: Demand) -> fleets.Fleet | None:
     """The fewest workers of a pair of designs that keep the limits; None where no number does."""
     least = [max(math.ceil(demand.rate / (_UTILISATION * part.rate) - 1e-9), 1) for part in pair.parts]
     counts = list(least)
@@ -137,22 +137,22 @@ def _fewest(pair: Match, demand: Demand) -> workers.Fleet | None:
     return _serving(pair, tuple(counts), demand.rate, demand)
 
 
-def _serving(pair: Match, counts: tuple[int, ...], rate: float, demand: Demand) -> workers.Fleet:
+def _serving(pair: Match, counts: tuple[int, ...], rate: float, demand: Demand) -> fleets.Fleet:
     """So many workers at a rate, with waits of the statistics that are limited."""
     statistics = demand.first_token_statistic, demand.token_statistic
     waits = (
         _wait(part, count, rate, place == 0, statistic)
         for place, (part, count, statistic) in enumerate(zip(pair.parts, counts, statistics, strict=True))
     )
-    return workers.Fleet(pair, counts, rate, tuple(waits), max(demand.output_tokens - 1.0, 1.0))
+    return fleets.Fleet(pair, counts, rate, tuple(waits), max(demand.output_tokens - 1.0, 1.0))
 
 
-def _kept(fleet: workers.Fleet, demand: Demand) -> tuple[bool, bool]:
+def _kept(fleet: fleets.Fleet, demand: Demand) -> tuple[bool, bool]:
     """Whether the limits of the first token and of the others are kept."""
     return fleet.first_token <= demand.first_token_limit, fleet.token <= demand.token_limit
 
 
-def _highest(fleet: workers.Fleet, demand: Demand) -> float:
+def _highest(fleet: fleets.Fleet, demand: Demand) -> float:
     """Highest rate of the same workers within the limits, requests/s."""
     low = demand.rate
     high = _UTILISATION * min(count * part.rate for count, part in zip(fleet.workers, fleet.match.parts, strict=True))
@@ -163,7 +163,7 @@ def _highest(fleet: workers.Fleet, demand: Demand) -> float:
     return low
 
 
-def _told(fleet: workers.Fleet) -> tuple[Workers, Workers]:
+def _told(fleet: fleets.Fleet) -> tuple[Workers, Workers]:
     """Both pools, in words of a plan."""
     prefill, decode = (
         Workers(
@@ -181,7 +181,7 @@ def _told(fleet: workers.Fleet) -> tuple[Workers, Workers]:
 
 def _wait(part: Candidate, count: int, rate: float, prompts: bool, statistic: str) -> float:
     """Seconds that a request waits for a place of a pool: the mean, or those that a share waits longer."""
-    share, mean = workers.wait(part, count, rate, prompts)
+    share, mean = fleets.wait(part, count, rate, prompts)
     if statistic == "mean":
         return mean
     beyond = _BEYOND[statistic]

@@ -12,7 +12,7 @@ from dse.cli import app
 from dse.errors import InputError
 from dse.spec import pools as specs
 from dse.sweep import pools
-from dse.sweep.workers import Candidate, Match, best_fleets, fleets
+from dse.sweep.fleets import Candidate, Match, best_fleets, fleets
 from tests.sweep.test_pools import TEXT
 
 PROMPTS = Candidate("h100", {"concurrency": 1}, 4.0, 2.0, 100.0, 2.0, 0.25, 0.02, 1e9)
