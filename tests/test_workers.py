@@ -13,6 +13,7 @@ import pytest
 from dse.errors import InputError
 from dse.io import workers
 from dse.io.distribution import install_extra
+from tests.conftest import SMALL_SWEEP
 
 
 @pytest.mark.parametrize("missing", ["distributed", "cryptography"])
@@ -26,21 +27,19 @@ def test_a_missing_library_is_told_with_the_extra_to_install(monkeypatch, missin
 
 
 #: A script that the process spawned by it would run again.
-UNGUARDED = """
-from dse.io import workers
-with workers.local_cluster(1) as cluster:
-    workers.wait_for_start(cluster)
-"""
+UNGUARDED = "import sys, dse\ndse.run(sys.argv[1], output=sys.argv[2], workers=1)\n"
 
 
 @pytest.mark.slow
 def test_a_script_that_its_workers_run_again_is_told(tmp_path):
     """And ends: its workers cannot start."""
     pytest.importorskip("distributed", reason=install_extra("dist"))
-    script = tmp_path / "script.py"
+    script, document = tmp_path / "script.py", tmp_path / "s.toml"
     script.write_text(UNGUARDED)
+    document.write_text(SMALL_SWEEP)
     environment = os.environ | {"PYTHONPATH": str(Path(__file__).parents[1])}
-    run = subprocess.run([sys.executable, script], env=environment, capture_output=True, text=True, timeout=120)
+    command = [sys.executable, script, document, tmp_path / "r.nc"]
+    run = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=300)
     assert run.returncode == 1
     assert "workers that do not start" in run.stderr and "__main__" in run.stderr.splitlines()[-1], run.stderr
 
@@ -59,5 +58,5 @@ def test_a_worker_that_fails_to_start_is_done_without():
     workers.wait_for_start(cluster)
     assert waits == [2, 1, 1]
     cluster.workers[0] = cluster.workers[1]
-    with pytest.raises(InputError, match="workers that do not start"):
+    with pytest.raises(RuntimeError, match="end as they start"):
         workers.wait_for_start(cluster)

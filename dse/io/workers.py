@@ -76,13 +76,13 @@ def wait_for_start(cluster: Any) -> None:
     """Wait for the workers of a local cluster; those that fail to start are done without.
 
     Raises:
-        InputError: if all of them fail.
+        RuntimeError: if all of them fail.
     """
     count = len(cluster.worker_spec)
     while True:
         failures = sum(worker.status.name == "failed" for worker in cluster.workers.values())
         if failures == count:
-            raise unreachable(None, "their processes end as they start")
+            raise RuntimeError("their processes end as they start")
         with contextlib.suppress(TimeoutError):
             return cluster.wait_for_workers(count - failures, timeout=1.0)
 
@@ -183,7 +183,7 @@ def library() -> Any:
         ) from None
 
 
-def unreachable(address: str | None, error: Exception | str) -> InputError:
+def unreachable(address: str | None, error: Exception) -> InputError:
     """InputError for a scheduler that does not answer, or for local workers that do not start."""
     if address:
         return InputError(

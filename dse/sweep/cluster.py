@@ -234,12 +234,10 @@ def _client(job: Job) -> Iterator[Any]:
     with contextlib.ExitStack() as stack:
         if isinstance(local, int):
             local = stack.enter_context(local_cluster(local))
-        if local:
-            wait_for_start(local)
         try:
-            client = stack.enter_context(
-                distributed.Client(local or address, timeout=_CONNECTING, set_as_default=False)
-            )
+            if local:
+                wait_for_start(local)
+            client = distributed.Client(local or address, timeout=_CONNECTING, set_as_default=False)
         except (OSError, ValueError, TypeError, RuntimeError) as error:
             raise unreachable(address, error) from error
         try:
