@@ -118,7 +118,7 @@ def test_blocks_that_fail_are_noted_and_the_rest_is_kept(tmp_path, scheduler):
 def designs_cut(output, shard):
     """Designs in parts of a shard that shares of the workers end within: those are computed again."""
     options = RunOptions(output, keep="pareto", chunk=chunk("pareto"), study=toy.STUDY)
-    division = divided(prepared(spec(), options), output)
+    division = divided(prepared(spec(), options))
     ends = {block.start for share in cluster._shards(division, 2) for block in division.share(share)[:1]}
     cut = [part for part in division.share(shard) if any(part.start < end < part.stop for end in ends)]
     return sum(keep.designs_in(division.engine, division.job.keep, part) for part in cut)
