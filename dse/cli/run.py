@@ -18,7 +18,7 @@ from dse.cli.status import INTERRUPTED, NOTHING_FEASIBLE, report_errors
 from dse.errors import InputError
 from dse.io.examples import located
 from dse.io.outputs import UnwritableFolderError
-from dse.io.workers import LocalWorkers
+from dse.io.workers import local_cluster
 from dse.views.figures import check, draw, lacking
 
 if TYPE_CHECKING:
@@ -65,7 +65,7 @@ def run(
     share = _shard(shard) if shard is not None else None
     with contextlib.ExitStack() as stack:
         is_there = workers is not None and located(sweep).is_file()
-        local = stack.enter_context(LocalWorkers(workers)) if workers is not None and is_there else workers
+        local = stack.enter_context(local_cluster(workers)) if workers is not None and is_there else workers
         figure = figure and not share
         began = time.perf_counter()
         from dse import sweep as sweeps
