@@ -165,7 +165,7 @@ def size(problem: Problem) -> str:
 
 def _as_dict(found: Outcome) -> dict[str, Any]:
     document = dataclasses.asdict(found) | {"output": str(found.output), "any_feasible": found.any_feasible}
-    document["cautions"] = list(found.cautions)
+    document |= {"caution": found.caution, "cautions": list(found.cautions)}
     document["size"] = found.size if math.isfinite(found.size) else "infinite"
     if found.proof:
         document["proof"]["certificate"] = str(found.proof.certificate)

@@ -16,8 +16,7 @@ from dse.search.problem import Problem
 from dse.search.prove.proof import Proof
 from dse.search.several import FrontDesign, MethodFront
 from dse.spec.axes import Label
-from dse.sweep.results.prices import price_notes
-from dse.sweep.results.summary import cautions
+from dse.sweep.results.cautions import Cautions, cautions
 from dse.sweep.results.work import work_line
 from dse.types import Design
 
@@ -45,7 +44,7 @@ class BestOfSeed:
 
 
 @dataclasses.dataclass(frozen=True)
-class Outcome:
+class Outcome(Cautions):
     """What a search has found, in numbers."""
 
     size: float  #: distinct designs, infinite with continuous axes
@@ -63,23 +62,8 @@ class Outcome:
     best: dict[str, float]  #: of each objective, over all that was evaluated; empty where nothing can run
     seconds: dict[str, float]  #: by method, and ``total``
     output: Path | None
-    caution: str = ""  #: what a reader of the best designs must know, in one line
-    outside: str = ""  #: in what they exceed the range that their stack was calibrated in, in one line
-    context: str = ""  #: in what they are longer than the contexts of their models, in one line
-    prices: str = ""  #: what stands in for prices of the designs' accelerators that nobody states, in one line
-    remarks: tuple[str, ...] = ()  #: what a reader must know of the whole space, a line each
     work: str = ""  #: what each step or request of all designs works on, in one line
     proof: Proof | None = None  #: what is proven of all designs of the space, where that was asked
-
-    @property
-    def best_cautions(self) -> tuple[str, ...]:
-        """What a reader of the best designs must know, a line each."""
-        return tuple(filter(None, (self.caution, self.outside, self.context, self.prices)))
-
-    @property
-    def cautions(self) -> tuple[str, ...]:
-        """What a reader of the results must know, a line each: of the best designs, then of the whole space."""
-        return tuple(dict.fromkeys((*self.best_cautions, *self.remarks)))
 
     @property
     def any_feasible(self) -> bool:
@@ -108,7 +92,8 @@ def of_methods(
     reasons = np.sum([f.progressed.reasons for f in found], axis=0)
     designs, whole = _designs(problem, found), several.front(found)
     front, distinct = several.front_designs(problem, found, whole)
-    cautions_of_best = cautions(problem.grid, _numbered(problem, found), most=1)
+    labels = [one.labels for one in (*front, *designs)]
+    told = cautions(problem.grid, _numbered(problem, found), labels, problem.remarks, most=1)
     return Outcome(
         size=problem.space.size,
         n_designs=problem.space.n_designs,
@@ -124,12 +109,8 @@ def of_methods(
         best=several.best(problem, found),
         seconds=seconds,
         output=output,
-        caution=next(iter(cautions_of_best.design_cautions), ""),
-        outside=cautions_of_best.outside,
-        context=cautions_of_best.context,
-        remarks=problem.remarks,
+        **vars(told),
         work=work_line(problem.grid),
-        prices=price_notes(problem.grid, [one.labels for one in front] + [one.labels for one in designs]),
         proof=proof,
     )
 
