@@ -20,9 +20,8 @@ import numpy as np
 
 from dse.designs.leaves import leaf, short_name
 from dse.designs.records import CHIP
+from dse.search import SearchOptions, perform, plan
 from dse.search.codesign import descent as codesign
-from dse.search.codesign import problem as codesign_problem
-from dse.search.codesign import run as codesign_run
 from dse.search.codesign.descent import DescentProblem, Trace
 from dse.search.codesign.hardware import Hardware
 from dse.search.codesign.inner import GRADIENT_COST
@@ -41,13 +40,15 @@ _SPLIT = (0.6, 0.95)
 
 def measure(path: str | Path = SPECIFICATION, seeds: int = 5) -> dict[str, Any]:
     """All figures: the design that is found, the comparisons by seed, and the grid."""
-    _, report = codesign_run.perform(path, codesign_run.CodesignOptions(output=False))
-    problem = codesign_problem.read(path)
+    task = plan(path)
+    _, found = perform(task, SearchOptions(output=False))
+    problem = task.descent
+    assert problem is not None and found.chip is not None
     inner = problem.inner
     a_gradient = 1.0 + GRADIENT_COST * problem.schedule.k * inner.grid.n_points / inner.evaluations_a_point
     return {
         "specification": str(path),
-        "report": report.as_dict(),
+        "report": {"title": task.spec.sweep.title, "objective": found.objectives[0]} | dataclasses.asdict(found.chip),
         "dimensions": problem.hardware.dimensions,
         "mappings": inner.evaluations_a_point,
         "starts": problem.schedule.starts,

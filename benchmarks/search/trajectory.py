@@ -6,6 +6,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import hashlib
 import json
 import sys
@@ -16,10 +17,9 @@ from typing import Any
 import numpy as np
 
 from dse.designs.leaves import short_name
-from dse.search.codesign import descent, whole
-from dse.search.codesign import problem as codesign
+from dse.search import plan
+from dse.search.codesign import chip, descent, whole
 from dse.search.codesign.descent import DescentProblem, Points
-from dse.search.codesign.report import report
 
 SPECIFICATION = Path("sweeps/codesign_cost.toml")
 
@@ -38,12 +38,13 @@ def digest(path: str | Path) -> str:
 
 def measure(path: str | Path = SPECIFICATION) -> dict[str, Any]:
     """The chip that is found, the objective after every step of every start, and the hardware along the way."""
-    problem = codesign.read(path)
+    problem = plan(path).descent
+    assert problem is not None
     trace = whole.roomy(problem, descent.search(problem))
     tried = whole.rounded(problem, trace)
     chosen = whole.better(trace, tried) if problem.whole_stacks else trace
     sign = problem.inner.grid.spec.objectives[0].sign
-    found = report(problem, trace, 0.0).as_dict()
+    found = dataclasses.asdict(chip.solution(problem, trace).chip)
     best = int(trace.objective.min(axis=0).argmin())
     chips = int(trace.evaluations[-1]) // problem.inner.evaluations_a_point
     ends = _stated(problem, {name: values[-1] for name, values in trace.points.items()})

@@ -10,6 +10,7 @@ import numpy as np
 
 from dse.search import several
 from dse.search import space as spaces
+from dse.search.codesign.chip import Chip
 from dse.search.driver import Best
 from dse.search.found import MethodResult, axis_columns, best_points
 from dse.search.problem import Problem
@@ -37,7 +38,7 @@ class BestOfSeed:
     evaluations: int  #: of this seed, the polish included
     objectives: tuple[float, ...]  #: as they are written, not as they are made small
     violation: float
-    gap: float | None  #: to the best of all, relative; None where it is infeasible, and of several objectives
+    gap: float | None  #: to the best of all, relative; None where it is infeasible, of several objectives and workloads
     gap_unpolished: float | None  #: and of what the method had found itself
     labels: dict[str, Label]
     metrics: dict[str, float]
@@ -50,7 +51,8 @@ class Outcome(Cautions):
     size: float  #: distinct designs, infinite with continuous axes
     n_designs: int  #: of the grid that the discrete axes span
     designs: tuple[BestOfSeed, ...]  #: the best of each seed of each method, best first; of several objectives the
-    #: best by the seed's own weighted geometric mean of them, which need not be best in any: see ``front``
+    #: best by the seed's own weighted geometric mean of them, which need not be best in any: see ``front``; of a
+    #: descent each workload on the chip
     evaluations: dict[str, int]  #: by method, of all seeds, the polish included
     feasible: dict[str, int]  #: feasible designs among the evaluated ones
     reasons: dict[str, int]  #: evaluated designs by infeasibility reason
@@ -62,6 +64,8 @@ class Outcome(Cautions):
     best: dict[str, float]  #: of each objective, over all that was evaluated; empty where nothing can run
     seconds: dict[str, float]  #: by method, and ``total``
     output: Path | None
+    finished: str = ""  #: when an earlier run has found it; empty where this one did
+    chip: Chip | None = None  #: of a descent: the hardware of all its designs, one for each workload
     work: str = ""  #: what each step or request of all designs works on, in one line
     proof: Proof | None = None  #: what is proven of all designs of the space, where that was asked
 
@@ -73,7 +77,7 @@ class Outcome(Cautions):
 
 def with_metrics(problem: Problem, found: list[MethodResult]) -> list[MethodResult]:
     """The same with the metrics of their best designs."""
-    n = len(problem.spec.seeds)
+    n = len(found[0].seeds)
     metrics = problem.metrics(best_points(found))
     return [
         one._replace(metrics={name: column[i * n : (i + 1) * n] for name, column in metrics.items()})
@@ -93,6 +97,7 @@ def of_methods(
     designs, whole = _designs(problem, found), several.front(found)
     front, distinct = several.front_designs(problem, found, whole)
     labels = [one.labels for one in (*front, *designs)]
+    chip = found[0].chip
     told = cautions(problem.grid, _numbered(problem, found), labels, problem.remarks, most=1)
     return Outcome(
         size=problem.space.size,
@@ -106,9 +111,10 @@ def of_methods(
         front_distinct=distinct,
         front=front,
         fronts=several.of_each(problem, found),
-        best=several.best(problem, found),
+        best={several.texts(problem)[0]: chip.value} if chip else several.best(problem, found),
         seconds=seconds,
         output=output,
+        chip=chip,
         **vars(told),
         work=work_line(problem.grid),
         proof=proof,
@@ -118,14 +124,14 @@ def of_methods(
 def _designs(problem: Problem, found: list[MethodResult]) -> tuple[BestOfSeed, ...]:
     """The best of each seed, best first; of equals the first method and seed."""
     signs, least = several.signs(problem), None
-    if problem.n_objectives == 1:  # of several, the best by one is the end of a front, not the best of a seed
+    if problem.n_objectives == 1 and not problem.descent:  # of several, the best by one is the end of a front
         feasible = [one.polished.evaluation for one in found]
         least = min(np.where(e.violation == 0.0, e.objectives[:, 0], np.inf).min() for e in feasible)
     designs: list[tuple[tuple[float, float], BestOfSeed]] = []
     for one in found:
         best = one.polished
         columns = axis_columns(problem, best.point)
-        for i, seed in enumerate(problem.spec.seeds):
+        for i, seed in enumerate(one.seeds):
             design = BestOfSeed(
                 method=one.method,
                 seed=seed,

@@ -10,7 +10,7 @@ import dse
 from dse.errors import InputError
 from dse.search import outcome, perform, plan, problem
 from dse.search import space as spaces
-from dse.search.codesign import problem as codesign
+from dse.search.codesign import problem as descents
 from dse.search.evaluation import Evaluator, padded_values
 from dse.search.functions import Penalty
 from dse.search.run import SearchOptions
@@ -153,4 +153,4 @@ def test_a_search_finds_what_the_sweep_does(tmp_path):
 
 def test_co_designs_are_of_one_structure():
     with pytest.raises(InputError, match="several structures"):
-        codesign._check(task().grid, "codesign.toml")
+        descents._check(task().grid, "codesign.toml")

@@ -17,6 +17,7 @@ import dataclasses
 import functools
 import math
 import time
+from collections.abc import Callable
 from typing import Any, NamedTuple
 
 import jax
@@ -67,9 +68,7 @@ class DescentProblem(NamedTuple):
     inner: Inner
     weights: np.ndarray  #: [workload] of the geometric mean, summing to 1
     schedule: DescentSchedule
-    title: str = ""
     whole_stacks: bool = False  #: whether the chip that is reported has a whole number of stacks
-    notes: tuple[str, ...] = ()  #: how values of the specification without their units were read
 
 
 @dataclasses.dataclass(frozen=True)
@@ -140,6 +139,7 @@ def search(
     starts: Points | None = None,
     by_differences: float = 0.0,
     budget: DescentBudget = DescentBudget(),  # noqa: B008
+    told: Callable[[int, int, int, float], None] | None = None,
 ) -> Trace:
     """Adam from many starts side by side.
 
@@ -149,6 +149,7 @@ def search(
         by_differences: a step in coordinates for one-sided finite differences of the exact inner minimum in
             place of the envelope gradient, which is what the gradient is compared with; 0 for the gradient.
         budget: evaluations shorten the schedule, which is run through all the same; seconds cut it off.
+        told: called after every step with its number, the steps of the schedule, evaluations and the best so far.
     """
     schedule, static = problem.schedule, _Static(problem.hardware)
     at = problem.hardware.random(schedule.seed, schedule.starts) if starts is None else starts
@@ -172,6 +173,8 @@ def search(
         if exact.min() < best:
             best, place = float(exact.min()), int(exact.argmin())
             best_at = {path: float(values[place]) for path, values in at.items()}
+        if told:
+            told(step, schedule.steps, spent[-1], best)
         at, state = _advance(at, state, slope, np.float32(rate), hardware=static)
         at = jax.tree.map(np.asarray, at)
     along = {path: np.array([point[path] for point in points]) for path in at}
@@ -214,7 +217,8 @@ def evaluated(problem: DescentProblem, points: Points) -> Trace:
 # --- one point, explained -----------------------------------------------------------------------------------
 
 
-class MachineElasticity(NamedTuple):
+@dataclasses.dataclass(frozen=True)
+class MachineElasticity:
     """``d ln(objective) / d ln(leaf)``: per cent of change for one per cent more of the leaf.
 
     Of the objective as it is named: where it is made large, above 0 is better.

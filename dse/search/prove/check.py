@@ -24,7 +24,6 @@ from dse.search.problem import Problem
 from dse.search.prove import proof as proofs
 from dse.search.prove.blocks import Blocks, Ranges, designs
 from dse.search.prove.branch import DIVIDED, Front, Node
-from dse.search.run import identity
 from dse.sweep.engine.numpy_backend import evaluate_few
 
 _PASS, _FEW = 1024, 64
@@ -60,7 +59,7 @@ def check(task: Problem, file: Path) -> Checked:
     """
     began = time.perf_counter()
     header, node, front = proofs.read(file)
-    if header["digest"] != proofs.digest(identity(task)):
+    if header["digest"] != proofs.digest(task.identity):
         fix = "check it with the specification and the version of dse that it was made with"
         raise InputError(str(file), "a proof of another space or of another version", task.spec.sweep.file, fix)
     members, halved, fault = proofs.members(task), 0, ""
