@@ -66,28 +66,17 @@ def _descent(problem: Problem, trace: Trace, chip: Chip) -> dict[str, Variable]:
     """What a descent met, its chip, and the workloads on it."""
     study, (objective, *_) = problem.study, problem.program.objectives
     text = objective.expression.text
+    values, units = ([getattr(leaf, name) for leaf in chip.hardware] for name in ("value", "units"))
+    mean = {"units": study.units.get(text, "1"), "long_name": f"{text}, mean over workloads"}
+    spent = {"units": "1", "long_name": "evaluations of all starts so far"}
+    leaves = {"units": "1", "long_name": "leaves of the hardware that was found, in the SI units of leaf_units"}
+    slopes = {"units": "1", "long_name": f"d ln {text} / d ln parameter, mappings held fixed"}
     data = {
-        "best_objective": Variable(
-            ("step", "start"),
-            trace.objective**objective.sign,
-            {"units": study.units.get(text, "1"), "long_name": f"{text}, mean over workloads"},
-        ),
-        "total_evaluations": Variable(
-            ("step",), trace.evaluations, {"units": "1", "long_name": "evaluations of all starts so far"}
-        ),
-        "hardware": Variable(
-            ("leaf",),
-            np.array([leaf.value for leaf in chip.hardware]),
-            {"units": "1", "long_name": "leaves of the hardware that was found, in the SI units of leaf_units"},
-        ),
-        "leaf_units": Variable(
-            ("leaf",), np.array([leaf.units for leaf in chip.hardware]), {"long_name": "SI units of hardware"}
-        ),
-        "elasticity": Variable(
-            ("parameter",),
-            np.array([row.elasticity for row in chip.elasticities]),
-            {"units": "1", "long_name": f"d ln {text} / d ln parameter, mappings held fixed"},
-        ),
+        "best_objective": Variable(("step", "start"), trace.objective**objective.sign, mean),
+        "total_evaluations": Variable(("step",), trace.evaluations, spent),
+        "hardware": Variable(("leaf",), np.array(values), leaves),
+        "leaf_units": Variable(("leaf",), np.array(units), {"long_name": "SI units of hardware"}),
+        "elasticity": Variable(("parameter",), np.array([row.elasticity for row in chip.elasticities]), slopes),
     }
     for name in chip.workloads[0].metrics:
         about = {"units": study.units[name], "long_name": study.long_names[name]}

@@ -96,7 +96,7 @@ def of_methods(
     reasons = np.sum([f.progressed.reasons for f in found], axis=0)
     designs, whole = _designs(problem, found), several.front(found)
     front, distinct = several.front_designs(problem, found, whole)
-    labels = [one.labels for one in (*front, *designs)]
+    labels = [*(one.labels for one in front), *(one.labels for one in designs)]
     chip = found[0].chip
     told = cautions(problem.grid, _numbered(problem, found), labels, problem.remarks, most=1)
     return Outcome(

@@ -122,6 +122,7 @@ class SearchSpec:
     seeds: tuple[int, ...]
     polish: bool
     limits: tuple[Limit, ...] = ()  #: of the continuous axes of a descent, and of what a chip may cost
+    section: str = f"search.{DESCENT}"  #: where the options of a descent stand
 
     @property
     def descends(self) -> bool:
@@ -131,8 +132,8 @@ class SearchSpec:
     @property
     def notes(self) -> tuple[str, ...]:
         """How values without their units were read, in words."""
-        read = (one.note for one in (*self.intervals, *self.limits) if one.note)
-        return tuple(dict.fromkeys((*self.sweep.notes, *read)))
+        read = (*(one.note for one in self.intervals), *(one.note for one in self.limits))
+        return tuple(dict.fromkeys((*self.sweep.notes, *filter(None, read))))
 
     def hash(self) -> str:
         """SHA-256 of what is searched; how, the title and the output do not count."""
@@ -220,7 +221,9 @@ def _codesign(document: dict[str, Any], text: str, file: str, study: Study | Non
         got, fix = f"[search] beside [{codesign.SECTION}]", f"write [search.{DESCENT}], or leave [search] out"
         raise InputError(f"{file}: search", got, "one of them", fix)
     descent = codesign.read(document.pop(codesign.SECTION), file)
-    return _of_descent(sweep_spec.from_document(document, text, file, study), descent, SearchSection(method=DESCENT))
+    section = checked(SearchSection, {"method": DESCENT}, f"{file}: search")
+    spec = _of_descent(sweep_spec.from_document(document, text, file, study), descent, section)
+    return dataclasses.replace(spec, section=codesign.SECTION)
 
 
 def _of_descent(sweep: SweepSpec, descent: Descent, section: _Searching) -> SearchSpec:
@@ -252,6 +255,5 @@ def _options(section: _Searching, file: str) -> dict[str, dict[str, Any]]:
             where, fix = f"{file}: search.{name}", f'add "{name}" to method'
             raise InputError(where, "options of a method that is not run", ", ".join(section.method), fix)
         if name in section.method:
-            given = given or (DescentSection() if name == DESCENT else None)
-            found[name] = given.model_dump(exclude_none=True) if given else dict(METHOD_OPTIONS[name])
+            found[name] = given.model_dump(exclude_none=True) if given else dict(METHOD_OPTIONS.get(name, {}))
     return found

@@ -12,6 +12,7 @@ import numpy as np
 import pytest
 
 import dse
+from benchmarks.search.codesign import differences, random_points
 from dse.cli import app
 from dse.errors import InputError
 from dse.model.money.device import bill
@@ -238,10 +239,10 @@ def test_same_seed_same_search(problem, trace):
 
 def test_beats_random_hardware_and_differences_at_equal_evaluations(problem, trace):
     points = int(trace.evaluations[-1]) // problem.inner.evaluations_a_point
-    assert trace.best < codesign.random_points(problem, points, 11).best
+    assert trace.best < random_points(problem, points, 11).best
     steps = max(1, problem.schedule.steps // (1 + len(problem.hardware.names)))
     fewer = problem._replace(schedule=dataclasses.replace(problem.schedule, steps=steps))
-    by_differences = codesign.search(fewer, by_differences=0.01)
+    by_differences = codesign.search(fewer, slopes=differences(0.01))
     assert by_differences.evaluations[-1] <= trace.evaluations[-1]
     assert trace.best < by_differences.best
 

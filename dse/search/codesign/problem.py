@@ -63,10 +63,10 @@ _NOT_OF_SCHEDULE = ("shares", "weights", "whole_stacks")
 
 def build(spec: SearchSpec, grid: Grid) -> DescentProblem:
     """The problem of a specification of a descent on its grid of mappings; bad names and limits are InputErrors."""
-    file, options = spec.sweep.file, spec.options[DESCENT]
-    _check(grid, file)
-    shares = [[(name, f"{file}: shares") for name in names] for names in options.get("shares", ())]
-    simplices = tuple(tuple(hardware_path(*one) for one in names) for names in shares)
+    where, options = f"{spec.sweep.file}: {spec.section}", spec.options[DESCENT]
+    _check(grid, spec.sweep.file)
+    listed = options.get("shares", ())
+    simplices = tuple(tuple(hardware_path(name, f"{where}.shares") for name in names) for names in listed)
     grid = _with_records(grid, spec, simplices)
     hardware = _hardware(spec, grid, simplices)
     schedule = DescentSchedule(**{key: value for key, value in options.items() if key not in _NOT_OF_SCHEDULE})
@@ -74,8 +74,8 @@ def build(spec: SearchSpec, grid: Grid) -> DescentProblem:
     whole_stacks = options.get("whole_stacks", False)
     if whole_stacks and STACKS not in hardware.bounds:
         fix = f"give it a range under [axes], or under [{SECTION}.between]"
-        raise InputError(f"{file}: whole_stacks", "true", "chip.stacks as a variable", fix)
-    return DescentProblem(hardware, inner, _weights(options, grid, file), schedule, whole_stacks)
+        raise InputError(f"{where}.whole_stacks", "true", "chip.stacks as a variable", fix)
+    return DescentProblem(hardware, inner, _weights(options, grid, where), schedule, whole_stacks)
 
 
 def shares(problem: DescentProblem) -> tuple[Interval, ...]:
@@ -137,14 +137,14 @@ def _with_records(grid: Grid, spec: SearchSpec, simplices: tuple[tuple[str, ...]
 
 def _hardware(spec: SearchSpec, grid: Grid, simplices: tuple[tuple[str, ...], ...]) -> Hardware:
     """Variables and their limits."""
-    file, bounds = spec.sweep.file, {one.path: (one.low, one.high) for one in spec.intervals}
+    where, bounds = f"{spec.sweep.file}: {spec.section}", {one.path: (one.low, one.high) for one in spec.intervals}
     shares = list(itertools.chain(*simplices))
     for path in shares:
         if shares.count(path) > 1 or path in bounds:
-            raise InputError(f"{file}: shares", f"{_short(path)} twice", "each leaf once", "remove one of them")
+            raise InputError(f"{where}.shares", f"{_short(path)} twice", "each leaf once", "remove one of them")
     if not shares and not bounds:
         fix = f"give a leaf a range with continuous = true, or write [{SECTION}.between]"
-        raise InputError(f"{file}: axes", "nothing that may change", "shares, continuous axes or both", fix)
+        raise InputError(where, "nothing that may change", "shares, continuous axes or both", fix)
     fixed: Leaves = {path: float(leaf(grid.base, path)) for path in (f"{CHIP}.die_area", f"{CHIP}.stacks")}
     for limit in spec.limits:
         if limit.name != DEVICE_COST:
@@ -193,12 +193,12 @@ def _check_cheapest(hardware: Hardware, where: str) -> None:
         )
 
 
-def _weights(options: dict[str, Any], grid: Grid, file: str) -> np.ndarray:
+def _weights(options: dict[str, Any], grid: Grid, where: str) -> np.ndarray:
     """Weights of the workloads, adding up to 1."""
     weights = options.get("weights") or (1.0,) * grid.n_points
     if len(weights) != grid.n_points:
         allowed = f"{grid.n_points} numbers above 0"
-        raise InputError(f"{file}: weights", repr(list(weights)), allowed, "one for each workload")
+        raise InputError(f"{where}.weights", repr(list(weights)), allowed, "one for each workload")
     return np.array(weights, np.float64) / sum(weights)
 
 

@@ -38,7 +38,7 @@ def search(task: Problem, progress: Callable[[SearchProgress], None] | None = No
     )
     if not np.isfinite(trace.best):
         raise InputError(
-            f"{spec.sweep.file}: search",
+            f"{spec.sweep.file}: {spec.section}",
             "no hardware that runs every workload",
             "hardware with a feasible mapping of each",
             "raise the limits, allow more stacks, or widen the axes of the mapping",
