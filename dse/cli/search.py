@@ -84,7 +84,7 @@ def search(
             raise InputError(name, str(value), f"a number above 0, up to {most:g}", "leave it out: the file has one")
     check_range("--gap", gap, 0.0, 1.0, "write --gap 0.005 for 0.5 %")
     check_range("--minutes", minutes, 0.0, LARGEST, "leave it out: the proof ends at its gap")
-    from dse import search as searches
+    from dse import optimizers as searches
     from dse.optimizers.progress import progress_bar
 
     out = show.console(stderr=as_json)

@@ -26,7 +26,7 @@ def sweep(path: Path) -> None:
 
 def search(path: Path) -> None:
     """A search or a co-design, as far as ``dse search`` looks before it computes."""
-    from dse import search as searches
+    from dse import optimizers as searches
 
     searches.plan(path)
 
