@@ -9,24 +9,9 @@ import jax.numpy as jnp
 import numpy as np
 
 from dse.doors.scalars import ScalarFunction
-from dse.model.serving.rollout import Lengths, decode_steps, lengths
-from dse.model.steps.posttraining import GRPO, PPO, RlStep, RlWork, algorithm_work, rl_step, weights_time
+from dse.lab.rl.step import Lengths, decode_steps
 from dse.model.work.batch import Batch
 from dse.types import Design, Serving
-
-__all__ = [
-    "GRPO",
-    "PPO",
-    "Lengths",
-    "RlStep",
-    "RlWork",
-    "algorithm_work",
-    "forward_time",
-    "lengths",
-    "rl_step",
-    "rollout_time",
-    "weights_time",
-]
 
 
 def rollout_time(
