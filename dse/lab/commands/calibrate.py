@@ -16,7 +16,7 @@ from dse.cli.status import report_errors
 from dse.errors import InputError
 
 if TYPE_CHECKING:
-    from dse.lab.fits.adding import Update
+    from dse.lab.fits import Update
 
 
 @report_errors

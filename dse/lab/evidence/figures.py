@@ -11,7 +11,7 @@ from dse.io.chrome_trace import MICROSECONDS
 from dse.lab.evidence.causes import Explained, as_dict
 from dse.lab.evidence.ranks import RankParts
 from dse.views.plot.style import FRONT, INK, PAGE, PALE, laid_out, new_figure, set_title, style
-from dse.views.trace.kernels import DeviceStep
+from dse.views.trace import DeviceStep
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure

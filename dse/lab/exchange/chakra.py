@@ -21,10 +21,21 @@ from dse.io import outputs
 from dse.io.chrome_trace import MICROSECONDS
 from dse.io.files import MARK
 from dse.types import Design, Scope
-from dse.views.trace.groups import RankPlace, Target, group_of, place_of
-from dse.views.trace.kernels import COMPUTE, COPIES, INPUTS, DeviceStep, TraceKernel, device_step
-from dse.views.trace.ledger import FORWARD, MessageTimes
-from dse.views.trace.step import Step
+from dse.views.trace import (
+    COMPUTE,
+    COPIES,
+    FORWARD,
+    INPUTS,
+    DeviceStep,
+    MessageTimes,
+    RankPlace,
+    Step,
+    Target,
+    TraceKernel,
+    device_step,
+    group_of,
+    place_of,
+)
 
 if TYPE_CHECKING:
     from dse.cli.trace import TraceRequest

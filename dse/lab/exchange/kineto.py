@@ -17,9 +17,17 @@ from dse.io import chrome_trace
 from dse.io.chrome_trace import MICROSECONDS
 from dse.io.quantities import counted
 from dse.types import Design, Scope
-from dse.views.trace.groups import RankPlace, group_of, place_of
-from dse.views.trace.kernels import FORWARD, RECOMPUTE, DeviceStep, TraceKernel, device_step
-from dse.views.trace.ledger import INPUT_GRADIENT
+from dse.views.trace import (
+    FORWARD,
+    INPUT_GRADIENT,
+    RECOMPUTE,
+    DeviceStep,
+    RankPlace,
+    TraceKernel,
+    device_step,
+    group_of,
+    place_of,
+)
 
 if TYPE_CHECKING:
     from dse.cli.trace import TraceRequest

@@ -19,11 +19,10 @@ import xarray as xr
 
 from dse.designs import catalog
 from dse.errors import InputError
-from dse.fleet.launched import only_launched
+from dse.fleet import only_launched
 from dse.io.quantities import counted
 from dse.lab.rl.demand import RlDemand, check_demand
-from dse.lab.rl.evaluation import forward_time, rollout_time
-from dse.lab.rl.step import PPO, RlWork, algorithm_work, lengths, rl_step, weights_time
+from dse.lab.rl.step import PPO, RlWork, algorithm_work, forward_time, lengths, rl_step, rollout_time, weights_time
 from dse.spec import sweep as specs
 from dse.spec.document import errors_of_option, stated
 from dse.sweep import execute
