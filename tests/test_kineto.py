@@ -7,10 +7,10 @@ import json
 import pytest
 
 import dse
+from dse.lab.exchange import kineto
 from dse.measured.profiles import kineto as reader
 from dse.measured.profiles.run import cells_of
 from dse.types import Schedule
-from dse.views.trace import kineto
 from dse.views.trace.kernels import device_step
 from dse.views.trace.step import step_of
 

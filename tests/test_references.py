@@ -2,7 +2,7 @@
 
 import re
 
-from dse.designs.references import bibliography
+from dse.sweep.results.provenance import bibliography
 
 
 def test_every_entry_is_whole_and_named_once():

@@ -12,8 +12,8 @@ import numpy as np
 import dse
 from benchmarks.diagnosis.replay import Event, Replay, is_message
 from dse.errors import InputError
+from dse.lab.exchange import kineto
 from dse.types import Design
-from dse.views.trace import kineto
 from dse.views.trace.kernels import device_step
 from dse.views.trace.ledger import ledger_of
 from dse.views.trace.step import step_of

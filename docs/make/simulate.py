@@ -14,7 +14,7 @@ from docs.make.command import page_parser
 from docs.make.markdown import document, filed, percent, publish, table
 from dse.designs.records import with_serving_defaults
 from dse.lab.simulator.run import simulate
-from dse.lab.simulator.statistics import statistics
+from dse.lab.simulator.summary import statistics
 from dse.types import Design
 
 #: Name → a design without its load.

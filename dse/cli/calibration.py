@@ -21,7 +21,7 @@ def _show_columns(wanted: bool) -> None:
 
 @report_errors
 def _print_columns() -> None:
-    from dse.measured.columns import READ, SERVED, WRITTEN
+    from dse.measured import READ, SERVED, WRITTEN
 
     out = show.console()
     for title, listed in (("read from tables of training steps:", READ), ("\nread from tables of serving:", SERVED)):
@@ -111,7 +111,7 @@ def validate(
 
     A bad row never stops the file. Exit status 1 when no figure is predicted.
     """
-    from dse.measured.comparison import validate
+    from dse.measured import validate
 
     stated = profiles.StatedCells(workload, system, n_devices, software, settings)
     with profiles.tables(cases, profile, stated, rows, output, force) as tables:

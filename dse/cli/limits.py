@@ -13,7 +13,7 @@ from dse.designs import catalog
 from dse.designs.composing import design
 from dse.designs.leaves import leaf_path
 from dse.doors.studies import STUDIES
-from dse.fleet.demand import ROLES, Demand, Fleet, Workers, worker_settings
+from dse.fleet import ROLES, Demand, Fleet, Workers, worker_settings
 from dse.measured.decisions.choice import Choice, intervals_of
 from dse.measured.uncertainty.parts import MetricInterval, quantile
 from dse.measured.uncertainty.posterior import posterior

@@ -113,7 +113,7 @@ def _constraints(studies: Sequence[Study]) -> Listing:
 
 
 def _columns(_: Sequence[Study]) -> Listing:
-    from dse.measured.columns import READ, SERVED, WRITTEN
+    from dse.measured import READ, SERVED, WRITTEN
 
     what = "columns of tables of training steps, and of serving: read by dse predict and dse validate, or written"
     read = (

@@ -17,9 +17,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
     from dse.cli.limits import Sure
-    from dse.fleet.demand import Demand, Fleet, Workers
-    from dse.fleet.runs import Cluster, RunPlan
-    from dse.fleet.service import Plan
+    from dse.fleet import Cluster, Demand, Fleet, Plan, RunPlan, Workers
 
 #: Maximum numbers of devices by default.
 _SERVING_DEVICES, _TRAINING_DEVICES = 64, 16384
@@ -115,8 +113,7 @@ def _plan_service(
 ) -> int:
     from dse.cli.limits import cheapest_fleets, sure_of_fleet
     from dse.designs import catalog
-    from dse.fleet.demand import Demand
-    from dse.fleet.service import provision
+    from dse.fleet import Demand, provision
 
     (first, of_first), (each, of_token) = (
         _limit(text, option) for text, option in zip(limits, ("--ttft", "--tpot"), strict=True)
@@ -135,7 +132,7 @@ def _plan_service(
 def _limit(text: str | None, option: str) -> tuple[float, str]:
     """Seconds and statistic of a limit: ``1s``, ``p95=1s``; infinite for none."""
     from dse.designs import catalog
-    from dse.fleet.demand import STATISTICS
+    from dse.fleet import STATISTICS
 
     if text is None:
         return math.inf, STATISTICS[0]
@@ -232,7 +229,7 @@ def _launch(workers: Workers, fleet: Fleet, demand: Demand) -> str:
 
     With the load of one of them, so that ``dse evaluate --serving`` of its settings has the times of the plan.
     """
-    from dse.fleet.demand import worker_settings
+    from dse.fleet import worker_settings
     from dse.tools.runs import stack_tool
 
     tool, settings = stack_tool(fleet.software, "serving"), worker_settings(workers, demand)
@@ -320,7 +317,7 @@ def _plan_training(
     as_json: bool,
 ) -> int:
     from dse.designs import catalog
-    from dse.fleet.runs import RunDemand, plan_run
+    from dse.fleet import RunDemand, plan_run
 
     time, budget, tokens = limits
     seconds = math.inf if time is None else _seconds(time)

@@ -17,8 +17,7 @@ from dse.errors import InputError
 from dse.io.outputs import replacing
 
 if TYPE_CHECKING:
-    from dse.fleet.pools import MatchedPools
-    from dse.fleet.workers import Candidate, Fleet, Match
+    from dse.fleet import Candidate, Match, MatchedPools, PoolFleet
 
 
 @report_errors
@@ -57,7 +56,7 @@ def pools(
     Sweeps each pool on its own, and prints the best pair of every two accelerators, and engines that do both. With
     n_devices under [pools] also finds whole workers: fronts of pools and of engines that do both over latency and rate.
     """
-    from dse.fleet.pools import match
+    from dse.fleet import match
     from dse.io.outputs import checked
 
     if output and output.suffix.lower() != ".csv":
@@ -102,7 +101,7 @@ def pools(
     return 0 if found.pools else NOTHING_FEASIBLE
 
 
-def _fleet_row(one: Fleet, found: MatchedPools) -> dict[str, Any]:
+def _fleet_row(one: PoolFleet, found: MatchedPools) -> dict[str, Any]:
     """Whole workers as columns of a file; SI units."""
     names, row = _PoolNames.of(found), dict[str, Any]()
     both = one.match.decode is None
@@ -142,7 +141,7 @@ def _write(found: MatchedPools, path: Path, force: bool) -> None:
         lines.writerows(rows)
 
 
-def _picked(found: MatchedPools, pick: int | None, tool: str) -> Fleet:
+def _picked(found: MatchedPools, pick: int | None, tool: str) -> PoolFleet:
     """The workers of a number in the list, or with the most requests/s; InputError unless the tool launches them."""
     from dse.tools.runs import engine_degrees, engine_fault
 
@@ -209,12 +208,11 @@ def _seconds(wait: float) -> str:
     return show.seconds(wait) if wait > 1e-6 else "0 s"
 
 
-def _print_lines(found: MatchedPools, tool: str, fleet: Fleet) -> None:
+def _print_lines(found: MatchedPools, tool: str, fleet: PoolFleet) -> None:
     """Launch lines of every role, of the router and of the benchmark."""
     from dse.designs.leaves import replace
     from dse.doors.studies import STUDIES
-    from dse.tools import launch
-    from dse.tools.fleets import benchmarks, router
+    from dse.tools import benchmarks, launch, router
 
     assert found.designs is not None, "fleets have designs"
     designs = found.designs(fleet)

@@ -16,7 +16,7 @@ from dse.io import plugins
 
 if TYPE_CHECKING:
     from dse.types import Design
-    from dse.views.trace.step import Step
+    from dse.views.trace import Step
 
 
 #: Format of ``--format`` for viewers; others are written by entry points.
@@ -70,8 +70,7 @@ def trace(
     """
     from dse.doors.study_training import TRAINING
     from dse.io.outputs import checked
-    from dse.views.trace import memory, perfetto
-    from dse.views.trace.step import step_of
+    from dse.views.trace import memory, perfetto, step_of
 
     checked(output, force)
     to_serve = "leave it out: a trace is one of a training step"

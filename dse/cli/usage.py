@@ -1,4 +1,4 @@
-"""Errors of command lines, in four parts like all other errors."""
+"""What ``dse`` alone prints, and errors of command lines, in four parts like all other errors."""
 
 from __future__ import annotations
 
@@ -8,13 +8,40 @@ from typing import Any
 import typer
 from typer.core import TyperCommand, TyperGroup
 
-from dse.cli import front, show
+from dse.cli import show
 from dse.cli.names import other_names
 from dse.cli.settings import one_at_a_time
 from dse.cli.status import BAD_INPUT, INTERRUPTED, reader_gone
 from dse.errors import ELSEWHERE, InputError, nearest, plain, unknown_name
 from dse.io.interruption import BROKEN_PIPE
 from dse.io.terminal import filtered_output
+
+#: Output of ``dse`` without arguments: three common uses as shell commands.
+PAGE = """\
+dse predicts time, memory, energy and money of training and serving large language models.
+
+Which mapping is the fastest? A sweep evaluates all of them:
+
+  printf '%s\\n' 'workload.name = "llama-3-70b"' 'workload.global_batch = 512' \\
+    'system = { name = "eos", n_devices = 512 }' '[axes]' 'tp = "divisors"' 'pp = "divisors"' \\
+    'micro_batch = [1, 2, 4]' 'recompute = ["none", "selective", "full"]' > my_sweep.toml
+  dse run my_sweep.toml
+
+Where does the time of one design go, and what would improve it?
+
+  dse evaluate -w llama-3-70b -s eos -n 512 --set tp=8 --set pp=4 --set recompute=full
+
+What may be asked? dse examples lists sweeps that come with it, each with the line that runs it.
+
+How far are predictions from what you have measured?
+
+  printf '%s\\n' 'model,gpu,n_gpus,tp,pp,micro_batch,global_batch,seq_len,iteration_s_measured' \\
+    'llama-3-70b,H100,64,4,4,1,128,8192,22.4' > my_runs.csv
+  dse validate my_runs.csv
+
+dse --help shows all commands, dse COMMAND --help the options of one, dse catalog list all names.
+"""
+
 
 #: Exceptions of typer for invalid command lines.
 _UsageError: Any = typer.BadParameter.__base__
@@ -29,7 +56,7 @@ class Commands(TyperGroup):
         Typer would import pydantic to read absent options, a third of the time of the page.
         """
         if not args and ctx.parent is None:
-            front.show()
+            typer.echo(PAGE, nl=False)
             ctx.exit()
         return super().parse_args(ctx, args)
 

@@ -120,7 +120,7 @@ def cheapest(pools: Pools, demand: Demand, accelerator: str) -> Fleet | str:
     )
 
 
-def _fewest(pair: Match, demand: Demand) -> workers.Fleet | None:
+def _fewest(pair: Match, demand: Demand) -> workers.PoolFleet | None:
     """The fewest workers of a pair of designs that keep the limits; None where no number does."""
     least = [max(math.ceil(demand.rate / (_UTILISATION * part.rate) - 1e-9), 1) for part in pair.parts]
     counts = list(least)
@@ -137,22 +137,22 @@ def _fewest(pair: Match, demand: Demand) -> workers.Fleet | None:
     return _serving(pair, tuple(counts), demand.rate, demand)
 
 
-def _serving(pair: Match, counts: tuple[int, ...], rate: float, demand: Demand) -> workers.Fleet:
+def _serving(pair: Match, counts: tuple[int, ...], rate: float, demand: Demand) -> workers.PoolFleet:
     """So many workers at a rate, with waits of the statistics that are limited."""
     statistics = demand.first_token_statistic, demand.token_statistic
     waits = (
         _wait(part, count, rate, place == 0, statistic)
         for place, (part, count, statistic) in enumerate(zip(pair.parts, counts, statistics, strict=True))
     )
-    return workers.Fleet(pair, counts, rate, tuple(waits), max(demand.output_tokens - 1.0, 1.0))
+    return workers.PoolFleet(pair, counts, rate, tuple(waits), max(demand.output_tokens - 1.0, 1.0))
 
 
-def _kept(fleet: workers.Fleet, demand: Demand) -> tuple[bool, bool]:
+def _kept(fleet: workers.PoolFleet, demand: Demand) -> tuple[bool, bool]:
     """Whether the limits of the first token and of the others are kept."""
     return fleet.first_token <= demand.first_token_limit, fleet.token <= demand.token_limit
 
 
-def _highest(fleet: workers.Fleet, demand: Demand) -> float:
+def _highest(fleet: workers.PoolFleet, demand: Demand) -> float:
     """Highest rate of the same workers within the limits, requests/s."""
     low = demand.rate
     high = _UTILISATION * min(count * part.rate for count, part in zip(fleet.workers, fleet.match.parts, strict=True))
@@ -163,7 +163,7 @@ def _highest(fleet: workers.Fleet, demand: Demand) -> float:
     return low
 
 
-def _told(fleet: workers.Fleet) -> tuple[Workers, Workers]:
+def _told(fleet: workers.PoolFleet) -> tuple[Workers, Workers]:
     """Both pools, in words of a plan."""
     prefill, decode = (
         Workers(

@@ -25,7 +25,7 @@ from dse.designs.leaves import leaf
 from dse.designs.records import N_DEVICES
 from dse.errors import InputError
 from dse.fleet.launched import only_launched
-from dse.fleet.workers import WORKER, Candidate, Fleet, Match, best_fleets, fleets
+from dse.fleet.workers import WORKER, Candidate, Match, PoolFleet, best_fleets, fleets
 from dse.spec.expression import Expression
 from dse.spec.pools import PoolsSpec, errors_of, read, varies
 from dse.spec.sweep import SweepSpec
@@ -55,11 +55,11 @@ class MatchedPools(NamedTuple):
     title: str
     together: list[Match]  #: the best per accelerator
     pools: list[Match]  #: the best per pair of accelerators
-    fleets: tuple[Fleet, ...] = ()  #: whole workers: fronts of pools and of engines that do both
+    fleets: tuple[PoolFleet, ...] = ()  #: whole workers: fronts of pools and of engines that do both
     asked: PoolsSpec | None = None
     workload: str = ""  #: name of the model in the catalogue
     output_tokens: float = 1.0  #: of an answer, mean
-    designs: Callable[[Fleet], list[Design]] | None = None  #: designs of a fleet's parts
+    designs: Callable[[PoolFleet], list[Design]] | None = None  #: designs of a fleet's parts
 
 
 def match(path: str | Path) -> MatchedPools:
@@ -77,7 +77,7 @@ def match(path: str | Path) -> MatchedPools:
     tokens = 1.0 if requests is None else float(requests.output_tokens)
     fleets = whole_workers(found, asked, limits, tokens - 1.0) if asked.devices else []
 
-    def designs(fleet: Fleet) -> list[Design]:
+    def designs(fleet: PoolFleet) -> list[Design]:
         names = ("prefill", "decode") if fleet.match.decode else ("together",)
         return [
             singles_at(results[name], np.array([part.row]), grids[name])[0]
@@ -119,7 +119,7 @@ def swept_pools(
 
 def whole_workers(
     found: dict[str, list[Candidate]], asked: PoolsSpec, limits: _Limits | None, later: float
-) -> list[Fleet]:
+) -> list[PoolFleet]:
     """Fronts of whole workers: of pools whose first tokens, with transfer and queue, meet the limits, and of both.
 
     Designs with more requests in flight than their memory holds are left out: a worker at a stated utilisation has no

@@ -93,7 +93,7 @@ class Match:
         return price, power, min(price, power) if math.isfinite(price) else math.nan
 
 
-class Fleet(NamedTuple):
+class PoolFleet(NamedTuple):
     """Whole workers that serve a rate of requests."""
 
     match: Match
@@ -130,7 +130,7 @@ class Fleet(NamedTuple):
         return 3600.0 * sum(count * part.price * part.rate for count, part in parts)
 
 
-def fleets(matches: Iterable[Match], devices: dict[str, int], utilisation: float, later: float) -> Iterator[Fleet]:
+def fleets(matches: Iterable[Match], devices: dict[str, int], utilisation: float, later: float) -> Iterator[PoolFleet]:
     """Fleets of each pair of designs: the numbers of workers that serve most, and no worker more than that needs.
 
     Args:
@@ -154,7 +154,7 @@ def fleets(matches: Iterable[Match], devices: dict[str, int], utilisation: float
             wait(part, count, asked, place == 0 and one.decode is not None)[1]
             for place, (part, count) in enumerate(zip(one.parts, least, strict=True))
         )
-        yield Fleet(one, least, asked, waits, max(later, 1.0))
+        yield PoolFleet(one, least, asked, waits, max(later, 1.0))
 
 
 def _splits(one: Match, devices: dict[str, int]) -> Iterator[tuple[int, ...]]:
@@ -187,9 +187,9 @@ def wait(part: Candidate, workers: int, rate: float, prompts: bool) -> tuple[flo
     return share, share * held / (2.0 * places * (1.0 - rho))
 
 
-def best_fleets(found: list[Fleet]) -> list[Fleet]:
+def best_fleets(found: list[PoolFleet]) -> list[PoolFleet]:
     """Fleets that no other one beats in TTFT, TPOT and rate at once, by TPOT."""
-    kept: list[Fleet] = []
+    kept: list[PoolFleet] = []
     for one in sorted(found, key=lambda fleet: (fleet.token, fleet.first_token, -fleet.rate)):
         if not any(other.first_token <= one.first_token and other.rate >= one.rate for other in kept):
             kept.append(one)

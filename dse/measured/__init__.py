@@ -1,15 +1,22 @@
-"""Measured configurations as designs: read a table, complete open values of its rows, predict.
+"""Measured configurations as designs: read a table, complete open values of its rows, predict, compare.
 
 ``read_cases`` returns the configurations of a CSV file of any kind, ``predict_cases`` completes and evaluates them in
-one batch. A bad row raises nothing: it is skipped with a reason.
+one batch, ``validate`` compares them with what was measured, ``profiles`` reads rows from files of tools. A bad row
+raises nothing: it is skipped with a reason.
 """
 
+from dse.measured import profiles
+from dse.measured.columns import READ, SERVED, TRACE_PARTS, WRITTEN
+from dse.measured.comparison import Comparison, predict, validate
 from dse.measured.completion import Candidates, complete
-from dse.measured.kinds import predict_cases, read_cases
+from dse.measured.energy import RelativeStudy
+from dse.measured.kinds import KINDS, kind_of, predict_cases, read_cases
+from dse.measured.names import Lookup, accelerator_of
 from dse.measured.prediction import Prediction, evaluate_many
 from dse.measured.table import Case, Meaning, Measurement, Row, Skip, read_table
 
 __all__ = [
-    "Candidates", "Case", "Meaning", "Measurement", "Prediction", "Row", "Skip", "complete", "evaluate_many",
-    "predict_cases", "read_cases", "read_table",
+    "KINDS", "READ", "SERVED", "TRACE_PARTS", "WRITTEN", "Candidates", "Case", "Comparison", "Lookup", "Meaning",
+    "Measurement", "Prediction", "RelativeStudy", "Row", "Skip", "accelerator_of", "complete", "evaluate_many",
+    "kind_of", "predict", "predict_cases", "profiles", "read_cases", "read_table", "validate",
 ]  # fmt: skip

@@ -15,12 +15,13 @@ import numpy as np
 from dse.designs import calibrated
 from dse.doors.study_serving import SERVING
 from dse.io import outputs
-from dse.measured import Measurement, Prediction, Skip, columns, predict_cases, read_cases, read_table, serving, steps
+from dse.measured import columns, serving, steps
 from dse.measured.cells import Cells
-from dse.measured.kinds import KINDS, kind_of
+from dse.measured.kinds import KINDS, kind_of, predict_cases, read_cases
 from dse.measured.names import accelerator_of
-from dse.measured.prediction import peak_rate
+from dse.measured.prediction import Prediction, peak_rate
 from dse.measured.roofline import REFUSED
+from dse.measured.table import Measurement, Skip, read_table
 from dse.measured.uncertainty import parts as uncertainty
 from dse.measured.uncertainty.rows import Spread, parts_of, spreads_of, study_of
 

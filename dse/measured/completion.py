@@ -3,6 +3,10 @@
 Stated values are taken unchanged. Open ones are completed by the stack's default (ZeRO stage, sequence parallelism,
 overlaps), by the source (system, software), or by search (recompute, micro-batch, virtual stages, tp, pp):
 :mod:`dse.measured.mappings` lists the candidates, :mod:`dse.measured.prediction` chooses one.
+
+Fine-tuning recipes of NeMo and Megatron-Bridge pack short questions and answers (SQuAD) into sequences, and adapt
+queries, keys and values only. Rows of other sources have one document per sequence unless they state another length.
+MLPerf's benchmark adapts attention, on reports as long as a sequence, with fp8 weights in NVIDIA's submissions.
 """
 
 from __future__ import annotations
@@ -12,15 +16,14 @@ import re
 from typing import Any
 
 from dse.designs.calibrated import mixtures_note
+from dse.designs.records import TUNING_TOKENS
 from dse.errors import InputError
 from dse.measured import calculon, pods
 from dse.measured.cells import Cells
 from dse.measured.mappings import drops_tokens, mappings
-from dse.measured.mixtures import mixed, truncate_model
 from dse.measured.names import NEAREST, Lookup, accelerator_of
 from dse.measured.table import DEVICE, Case, Skip
-from dse.measured.tuning import tuned
-from dse.types import Attention, Design, ExpertKernels, Mapping, Software, System, Workload
+from dse.types import Adapters, Attention, Design, ExpertKernels, Mapping, Packing, Scalar, Software, System, Workload
 
 _EXPERTS = re.compile(r"mixtral|deepseek|moe|-a\d+b\b|gpt-oss|kimi|dbrx|grok|llama-4|minimax", re.IGNORECASE)
 
@@ -283,3 +286,85 @@ def _workload(cells: Cells, lookup: Lookup, software: Software) -> Workload:
         local_layers=0.0,
         parallel_block=side_by_side,
     )
+
+
+_FINE_TUNING = re.compile(r"\b(LoRA|SFT|fine-?tun\w*)\b", re.IGNORECASE)
+_ADAPTERS = re.compile(r"\bLoRA\b", re.IGNORECASE)
+_MLPERF = re.compile(r"^mlperf", re.IGNORECASE)
+_PACKS_SHORT = re.compile(r"^(nemo|megatron-bridge)", re.IGNORECASE)
+
+#: Rank in the recipes of both publishers.
+RANK = 16.0
+
+#: Tokens per packed document of SQuAD, mean square over mean: about 150 to 200 tokens each, few of 500.
+SHORT_DOCUMENT = 250.0
+
+
+def tuned(cells: Cells, workload: Workload) -> Workload:
+    """The workload with the adapters and the packing of a row, its remarks or its source."""
+    note, benchmark = cells.text("note"), bool(_MLPERF.match(cells.row.source))
+    rank, document = cells.number("lora_rank"), cells.number("document_tokens")
+    if rank is None and _ADAPTERS.search(note):
+        rank = cells.complete("lora_rank", RANK)
+    if document is None and _FINE_TUNING.search(note) and _PACKS_SHORT.match(cells.row.source):
+        document = cells.complete("document_tokens", min(SHORT_DOCUMENT, float(workload.seq_len)))
+    if rank:
+        narrow = cells.number("frozen_bytes")
+        if narrow is None:
+            narrow = 1.0 if benchmark and "fp8" in cells.text("precision").lower() else 2.0
+        adapters = Adapters(rank=rank, projection=float(benchmark), feed_forward=0.0, frozen_bytes=narrow)
+        workload = dataclasses.replace(workload, adapters=adapters, run_tokens=TUNING_TOKENS)
+    if document:
+        workload = dataclasses.replace(workload, packing=Packing(document=document))
+    return workload
+
+
+#: Remarks on runs with and without multi-token prediction (NVIDIA's tables of Megatron-Bridge).
+_FURTHER = r"\W+(MTP|multi-token prediction)\b"
+_WITHOUT = re.compile(r"\b(w/o|without|no)" + _FURTHER, re.IGNORECASE)
+_WITH = re.compile(r"\b(w/|with)" + _FURTHER, re.IGNORECASE)
+
+
+def mixed(cells: Cells, workload: Workload) -> Workload:
+    """The workload with the first dense layers and multi-token prediction of a row or its remarks.
+
+    ``first_dense``: dense layers of a model cut to fewer layers.
+    """
+    experts = workload.experts
+    if experts is None:
+        return workload
+    stated = cells.count("first_dense", least=0.0)
+    if stated is not None and stated > workload.n_layers:
+        raise Skip("not a usable number", f"first_dense = {stated:g} of {workload.n_layers:g} layers")
+    first_dense = experts.first_dense if stated is None else stated
+    imbalance = cells.number("imbalance", least=1.0)
+    found = dataclasses.replace(
+        experts,
+        first_dense=first_dense,
+        n_predict=_further(cells, experts.n_predict),
+        imbalance=experts.imbalance if imbalance is None else imbalance,
+    )
+    return dataclasses.replace(workload, experts=found)
+
+
+def truncate_model(whole: Workload, n_layers: float, workload: Workload) -> Workload:
+    """The ``workload`` of a row with ``n_layers``, without multi-token prediction where ``whole`` has more layers.
+
+    Models are cut to time a few layers of them. A layer that predicts a further token, with a head of its own, would be
+    a fifth of four layers that nobody asked for; one that the row states is added (:func:`mixed`).
+    """
+    if workload.experts is None or n_layers >= whole.n_layers:
+        return workload
+    return dataclasses.replace(workload, experts=dataclasses.replace(workload.experts, n_predict=0.0))
+
+
+def _further(cells: Cells, own: Scalar) -> Scalar:
+    """Tokens of multi-token prediction; ``own``: those of the catalogue's model if whole, recorded as completed."""
+    stated = cells.count("n_predict", "mtp_num_layers", least=0.0)
+    if stated is not None:
+        return stated
+    if _WITHOUT.search(note := cells.text("note")):
+        return 0.0
+    if _WITH.search(note):
+        return max(float(own), 1.0)
+    return cells.complete("n_predict", float(own)) if own else own

@@ -18,7 +18,17 @@ KINDS = {kind.name: kind for kind in (kernels.KIND, energy.KIND, serving.KIND, c
 
 
 def kind_of(columns: Sequence[str]) -> TableKind:
-    """The kind of a table with these columns."""
+    """The kind of a table by its columns.
+
+    Args:
+        columns: of its header.
+
+    Returns:
+        One of :data:`KINDS`.
+
+    >>> kind_of(["model", "gpu", "n_gpus", "iteration_s_measured"]).name
+    'steps'
+    """
     return next(kind for kind in KINDS.values() if kind.holds(columns))
 
 

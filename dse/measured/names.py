@@ -131,7 +131,18 @@ def family(name: str) -> str:
 
 
 def accelerator_of(row: Row) -> str:
-    """Slug of the accelerator of a row or of its system, "" if the catalogue lacks it."""
+    """The accelerator of a row or of its system.
+
+    Args:
+        row: of a measured table.
+
+    Returns:
+        Slug of the catalogue; "" if it lacks it.
+
+    >>> from dse.measured.table import Row
+    >>> accelerator_of(Row("runs.csv", 2, "", {"gpu": "H100"}))
+    'h100-sxm-80gb'
+    """
     if named := row.get(*DEVICE):
         return _accelerator(named)
     return _of_system(system) if (system := row.get("system")) else ""

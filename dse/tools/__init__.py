@@ -1,7 +1,7 @@
 """Launch lines: command lines of tools for a design, and designs from such lines.
 
 :func:`launch` returns the line of a design for a tool, with the values that the tool has no option for;
-:func:`settings` returns the values of a design that a line states.
+:func:`settings` returns the values of a design that a line states. Which mappings a tool runs: :mod:`dse.tools.runs`.
 """
 
 from __future__ import annotations
@@ -18,7 +18,8 @@ from dse.designs.records import PLAIN_EXPERTS, PLAIN_MAPPING
 from dse.doors.scalars import ScalarFunction
 from dse.doors.study import Study
 from dse.errors import ELSEWHERE, InputError, plain, unknown_name
-from dse.tools import documents, files
+from dse.tools import documents, files, measuring
+from dse.tools.fleets import benchmarks, router
 from dse.tools.maxtext import MAXTEXT
 from dse.tools.megatron import MEGATRON_BRIDGE, MEGATRON_LM, SHARD_OPTIONS
 from dse.tools.nemo import NEMO
@@ -62,7 +63,10 @@ _UNCUT = {"mapping.nano.nano_batches": 1.0, "mapping.nano.step_overlap": 0.0}
 #: For training it follows from the number of processes.
 _IMPLIED = {"training": ("mapping.dp",), "serving": ()}
 
-__all__ = ["TOOLS", "Line", "Stated", "Tool", "launch", "read_arguments", "settings", "tool_of", "unfit", "values_of"]
+__all__ = [
+    "TOOLS", "Line", "Stated", "Tool", "benchmarks", "launch", "measuring", "read_arguments", "router", "settings",
+    "tool_of", "unfit", "values_of",
+]  # fmt: skip
 
 
 def launch(

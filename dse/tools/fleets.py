@@ -16,7 +16,18 @@ def names(role: str, count: int) -> list[str]:
 
 
 def router(tool: str, prefill: int, decode: int) -> str:
-    r"""The line that starts the router between ``prefill`` and ``decode`` engines, each on port 8000 of its host.
+    r"""The line that starts the router between engines of two roles, each on port 8000 of its host.
+
+    Args:
+        tool: the engine, by its name in :data:`dse.tools.TOOLS`.
+        prefill: engines that compute prompts.
+        decode: engines that decode.
+
+    Returns:
+        The line, or several.
+
+    Raises:
+        InputError: for a tool without a router.
 
     >>> print(router("sglang", 1, 1))
     python3 -m sglang_router.launch_router --pd-disaggregation \
@@ -57,9 +68,19 @@ _ROUTERS = {"vllm": _vllm, "sglang": _sglang, "tensorrt-llm": _tensorrt_llm}
 
 
 def benchmarks(requests: Requests, rate: float) -> dict[str, str]:
-    """Tool → the line that measures a service at a rate of requests/s, with the lengths of the requests.
+    """Lines that measure a service at a rate, with the lengths of its requests.
 
     Lengths vary uniformly in ``vllm bench serve``, with the same standard deviation; normally in aiperf.
+
+    Args:
+        requests: lengths of prompts and answers, and their spreads.
+        rate: requests/s.
+
+    Returns:
+        Benchmark → its line.
+
+    >>> sorted(benchmarks(Requests(), 2.0))
+    ['aiperf', 'vllm bench serve']
     """
     count, per_second = max(_LEAST, round(_SECONDS * rate)), f"{rate:.4g}"
     prompt, answer = number(round(float(requests.prompt_tokens))), number(round(float(requests.output_tokens)))

@@ -18,7 +18,20 @@ ENGINE_DEGREES = ("tp", "pp", "ep", "etp", "dp")
 
 
 def by_mapping(columns: Mapping[str, Any], judged: Callable[[str, dict[str, float]], Any]) -> list[Any]:
-    """What is said of stack and degrees of each design, where ``columns`` have arrays of them by name [designs]."""
+    """What is said of stack and degrees of each design; of equal ones it is asked once.
+
+    Args:
+        columns: ``software`` and degrees → array of their values [designs].
+        judged: of a stack and of path → value of degrees.
+
+    Returns:
+        What is said, of each design in order.
+
+    >>> import numpy as np
+    >>> columns = {"software": np.array(["vllm", "sglang"]), "tp": np.array([8, 8]), "ep": np.array([2, 2])}
+    >>> by_mapping(columns, engine_runs)
+    [False, True]
+    """
     names = [name for name in (*ENGINE_DEGREES, "virtual_stages") if name in columns]
     rows = list(zip(*(columns[name].tolist() for name in ("software", *names)), strict=True))
     known = {row: judged(row[0], dict(zip(map(leaf_path, names), map(float, row[1:]), strict=True))) for row in {*rows}}
@@ -26,7 +39,14 @@ def by_mapping(columns: Mapping[str, Any], judged: Callable[[str, dict[str, floa
 
 
 def stack_tool(stack: str, study: str) -> Tool | None:
-    """The tool of a stack of the catalogue, by its name; None where it has none.
+    """The tool of a stack, by its name.
+
+    Args:
+        stack: name in the catalogue.
+        study: kind of designs that the tool runs, ``training`` or ``serving``.
+
+    Returns:
+        The tool; None where the stack has none.
 
     >>> stack_tool("vllm-2026", "serving").name, stack_tool("megatron-core-te", "training").name
     ('vllm', 'megatron-lm')
@@ -40,7 +60,18 @@ def stack_tool(stack: str, study: str) -> Tool | None:
 
 
 def engine_degrees(design: Design) -> dict[str, float]:
-    """Degrees of a design that the rules of engines read, by short name."""
+    """Degrees of a design that the rules of engines read.
+
+    Args:
+        design: the design.
+
+    Returns:
+        Short name → value.
+
+    >>> import dse
+    >>> engine_degrees(dse.design("llama-3-8b", "h100", tp=4, dp=2))
+    {'tp': 4.0, 'pp': 1.0, 'dp': 2.0}
+    """
     names = {leaf_path(name): name for name in ENGINE_DEGREES}
     return {names[path]: float(leaf(design, path)) for path in leaves_of(design) if path in names}
 
@@ -73,11 +104,14 @@ def engine_runs(stack: str, values: Mapping[str, float]) -> bool:
 
 
 def engine_fault(stack: str, degrees: Mapping[str, float]) -> tuple[str, str, str] | None:
-    """What was got, what is allowed, and the usual fix, of a mapping that a stack's engine has not; else None.
+    """Why a stack's engine cannot run a mapping.
 
     Args:
         stack: name in the catalogue.
         degrees: short name → value.
+
+    Returns:
+        What was got, what is allowed, and the usual fix; None where the engine runs it.
 
     >>> engine_fault("vllm", {"tp": 8.0, "ep": 2.0})
     ('tp 8 x ep 2, which vllm cannot be started with', 'ep 1, 8 of tp 8', 'write one of these ep, or software sglang')

@@ -13,7 +13,7 @@ from typer.testing import CliRunner
 
 import dse
 from dse.cli import app
-from dse.cli.front import PAGE
+from dse.cli.usage import PAGE
 from dse.measured import read_cases
 from dse.measured.completion import complete
 

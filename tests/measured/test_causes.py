@@ -19,9 +19,9 @@ from dse.lab.evidence.causes import explain
 from dse.lab.evidence.changes import _moves, advise
 from dse.lab.evidence.matching import match
 from dse.lab.evidence.traces import read_trace
+from dse.lab.exchange import kineto
 from dse.measured import profiles
 from dse.measured.uncertainty.posterior import Choice
-from dse.views.trace import kineto
 from dse.views.trace.kernels import device_step
 
 VALUES = {

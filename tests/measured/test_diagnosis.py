@@ -11,8 +11,9 @@ from typer.testing import CliRunner
 
 import dse
 from dse.cli import app
-from dse.lab import evidence as diagnosis
+from dse.lab.evidence import diagnose
 from dse.measured import profiles, read_cases
+from dse.measured.columns import TRACE_PARTS
 from dse.measured.comparison import write_lines
 from tests.measured import profiles as files
 
@@ -38,7 +39,7 @@ def predicted():
     metrics = dse.evaluate(design)
     return {
         name: 1e6 * sum(float(getattr(metrics, f"step_time_{one}")) for one in ours)
-        for name, (_, ours) in diagnosis.PARTS.items()
+        for name, (_, ours) in TRACE_PARTS.items()
     }
 
 
@@ -46,14 +47,14 @@ def of_trace(folder, text):
     path, rows = folder / "trace.json", folder / "rows.csv"
     path.write_text(text, encoding="utf-8")
     write_lines(rows, profiles.read([path], STATED).tables["steps"], True)
-    (one,) = diagnosis.diagnose(read_cases(rows))
+    (one,) = diagnose(read_cases(rows))
     return one
 
 
 def test_parts_are_all_of_the_step(predicted):
     from dse.doors.study_training import TRAINING
 
-    ours = {one for _, parts in diagnosis.PARTS.values() for one in parts}
+    ours = {one for _, parts in TRACE_PARTS.values() for one in parts}
     assert ours == {name.removeprefix("step_time_") for name in TRAINING.parts("step_time")}
 
 
@@ -73,7 +74,7 @@ def test_what_is_slower_is_named_with_its_seconds(predicted, tmp_path, which, sh
     times[which] += lost
     one = of_trace(tmp_path, files.kineto(3, *times, 1.0))
     worst = max(one.parts, key=lambda part: part.measured - part.predicted)
-    assert worst.name == list(diagnosis.PARTS)[which]
+    assert worst.name == list(TRACE_PARTS)[which]
     assert worst.measured - worst.predicted == pytest.approx(1e-6 * lost, rel=0.01)
     assert one.gap == pytest.approx(1e-6 * lost, rel=0.01)
 

@@ -6,8 +6,7 @@ import numpy as np
 import pytest
 
 from dse.views.plot import style
-from dse.views.plot.locator import written
-from dse.views.plot.ticks import plain_ticks
+from dse.views.plot.ticks import plain_ticks, written
 from tests.figures import assert_readable, visible_texts
 
 #: Ends of axes: less than a tenth, less than a factor of two, a decade without a power of ten, many decades.

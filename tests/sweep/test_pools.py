@@ -194,12 +194,12 @@ def test_pools_are_named_so_that_they_can_be_built(monkeypatch):
     wide = Console(width=400, file=io.StringIO())
     monkeypatch.setattr(show, "console", lambda: wide)
     whole = dataclasses.replace(ONE, labels=labels)
-    monkeypatch.setattr(pools, "match", lambda path: MatchedPools("t", [], [Match(whole, alone, 0.1)]))
+    monkeypatch.setattr("dse.fleet.match", lambda path: MatchedPools("t", [], [Match(whole, alone, 0.1)]))
     assert CliRunner().invoke(app, ["pools", "p.toml"]).exit_code == 0
     assert "h100 x 8, tp 4, dp 2, ep 8, fp8, 4 in flight" in wide.file.getvalue()
     assert "h100, fp8, chunk 2048, 4 in flight" in wide.file.getvalue()
     other = dataclasses.replace(alone, labels={"software": "sglang", "precision": "bf16", "concurrency": 1})
-    monkeypatch.setattr(pools, "match", lambda path: MatchedPools("t", [], [Match(whole, other, 0.1)]))
+    monkeypatch.setattr("dse.fleet.match", lambda path: MatchedPools("t", [], [Match(whole, other, 0.1)]))
     CliRunner().invoke(app, ["pools", "p.toml"])
     assert "ep 8, fp8, vllm, 4" in wide.file.getvalue() and "h100, bf16, sglang, 1 in" in wide.file.getvalue()
 
@@ -209,7 +209,7 @@ def test_without_prices_nothing_is_told_of_them(monkeypatch):
     free = dataclasses.replace(ONE, price=0.0)
     other = dataclasses.replace(free, accelerator="a100", labels={"concurrency": 64})
     found = MatchedPools("t", [Match(free, None, 0.0)], [Match(free, free, 0.1), Match(free, other, 0.1)])
-    monkeypatch.setattr(pools, "match", lambda path: found)
+    monkeypatch.setattr("dse.fleet.match", lambda path: found)
     told = json.loads(CliRunner().invoke(app, ["pools", "p.toml", "--json"]).stdout)
     assert told["pools"][0]["usd_per_request"] is None and told["pools"][0]["requests_per_second_per_device"] == 0.25
     gain = told["pools"][0]["requests_per_second_over"]["h100"]

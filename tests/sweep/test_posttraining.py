@@ -15,10 +15,8 @@ from benchmarks.posttraining import NEMO, compare
 from dse.cli import app
 from dse.errors import InputError
 from dse.lab.rl import posttraining
-from dse.lab.rl.evaluation import forward_time, rollout_time
 from dse.lab.rl.posttraining import PARTS, RlDemand, plan_rl
-from dse.model.serving.rollout import decode_steps, lengths
-from dse.model.steps.posttraining import RlWork, rl_step, weights_time
+from dse.lab.rl.step import RlWork, decode_steps, forward_time, lengths, rl_step, rollout_time, weights_time
 from dse.tools.runs import stage_options
 from tests.pages import ROOT, blocks, commands, missing
 

@@ -96,7 +96,7 @@ def test_first_tokens_of_workers_meet_the_limits_with_their_queue(matched, tmp_p
 
 def test_files_figure_and_lines_of_both_roles(matched, tmp_path, monkeypatch):
     path, found = matched
-    monkeypatch.setattr(pools, "match", lambda _: found)
+    monkeypatch.setattr("dse.fleet.match", lambda _: found)
     kinds = {one.match.decode is None for one in found.fleets}
     assert kinds == {True, False} and all(one.devices <= 8 for one in found.fleets)
     table, figure = tmp_path / "workers.csv", tmp_path / "workers.png"

@@ -72,7 +72,7 @@ CLAIMS = (
         rows=4, mean=0.04, worst=0.085, experts=True,
     ),
     # NeMo 24.07 and Megatron-Bridge 26.06, performance summaries: LoRA and SFT, Llama-2 and -3 on H100 and GB200. What
-    # recipes adapt and how long their documents are is known by rule (dse/measured/tuning.py).
+    # recipes adapt and how long their documents are is known by rule (dse/measured/completion.py).
     Claim(
         "NeMo_24.07", "tokens_per_second_per_device", "NeMo 24.07, LoRA and SFT on H100: tokens per second",
         "fine_tuning", rows=9, mean=0.12, worst=0.15, tuned=True,

@@ -231,8 +231,8 @@ def evaluate(design: Design) -> Metrics:
         Metrics of scalars in SI units (see :class:`dse.types.Metrics`); parts add up to their total.
 
     References:
-        ``dse.designs.references.bibliography([])`` lists the works that the model rests on, docs/model each equation
-        with its source.
+        ``dse.sweep.results.provenance.bibliography([])`` lists the works that the model rests on, docs/model each
+        equation with its source.
 
     >>> import dse
     >>> found = dse.evaluate(dse.design("gpt-3-175b", "selene", tp=8, pp=8, dp=16, recompute="full"))

@@ -18,8 +18,7 @@ from dse.errors import InputError
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-    from dse.lab.fits.adding import Update
-    from dse.lab.fits.jobs import Errors
+    from dse.lab.fits import Errors, Update
 
 
 @report_errors

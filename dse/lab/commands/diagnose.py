@@ -15,9 +15,7 @@ from dse.cli.status import NOTHING_FEASIBLE, report_errors
 from dse.errors import InputError
 
 if TYPE_CHECKING:
-    from dse.lab.evidence import Diagnosis
-    from dse.lab.evidence.causes import Explained
-    from dse.lab.evidence.changes import Advice
+    from dse.lab.evidence import Advice, Diagnosis, Explained
 
 
 @report_errors
@@ -52,14 +50,14 @@ def diagnose(
     the 80 % interval of their gains. Exit status 1 when no step is predicted.
     """
     from dse.io.outputs import checked
-    from dse.lab import evidence as diagnosis
+    from dse.lab import evidence
     from dse.measured import Skip, read_cases
 
     _check_outputs(output, trace, files, force)
     stated = profiles.StatedCells(workload, system, n_devices, software, settings)
     are_tables = all(".csv" in path.suffixes[-2:] for path in files)
     with profiles.tables(files, not are_tables, stated, rows, None, force) as tables:
-        found = diagnosis.diagnose([case for path in tables for case in read_cases(path)])
+        found = evidence.diagnose([case for path in tables for case in read_cases(path)])
     told = [one for one in found if not isinstance(one, Skip)]
     causes = [None if are_tables else _explained(one, files, len(told) == 1) for one in told]
     helps = [_advised(one) if advice else None for one in told]
@@ -106,8 +104,7 @@ def _check_outputs(output: Path | None, trace: Path | None, files: Sequence[Path
 
 def _explained(one: Diagnosis, files: Sequence[Path], is_only: bool) -> Explained | None:
     """The causes of a step from its traces; None without any."""
-    from dse.lab.evidence.causes import explain
-    from dse.lab.evidence.traces import is_trace, read_trace
+    from dse.lab.evidence import explain, is_trace, read_trace
 
     own = [path for path in dict.fromkeys(files) if is_only or str(path) in one.source.split()]
     traces = [found for path in own if is_trace(path) and (found := read_trace(path)) is not None]
@@ -121,28 +118,28 @@ def _explained(one: Diagnosis, files: Sequence[Path], is_only: bool) -> Explaine
 
 
 def _advised(one: Diagnosis) -> Advice:
-    from dse.lab.evidence.changes import advise
+    from dse.lab.evidence import advise
 
     return advise(one.ran)
 
 
 def _write(explained: Explained, one: Diagnosis, output: Path | None, trace: Path | None, force: bool) -> None:
     if output is not None:
-        from dse.lab.evidence.gap import gap
+        from dse.lab.evidence import gap
         from dse.views.plot import save
 
         title = f"{one.ran.model or 'step'} on {one.ran.system or one.ran.accelerator}"
         save(gap(explained, title), output, force)
         show.note(f"written: {output}")
     if trace is not None:
-        from dse.lab.evidence import timelines
+        from dse.lab.evidence import write_timelines
 
-        timelines.write(explained, trace, force)
+        write_timelines(explained, trace, force)
         show.note(f"written: {trace}")
 
 
 def _document(one: Diagnosis, why: Explained | None, help_: Advice | None) -> dict[str, Any]:
-    from dse.lab.evidence.causes import as_dict
+    from dse.lab.evidence import as_dict
 
     found = one.as_dict() | ({"trace": as_dict(why)} if why else {})
     if help_ is not None:
@@ -176,7 +173,7 @@ def _print(one: Diagnosis, why: Explained | None) -> None:
 
 
 def _print_parts(one: Diagnosis, why: Explained | None) -> None:
-    from dse.lab.evidence.causes import step_parts
+    from dse.lab.evidence import step_parts
 
     heads = ["part", "measured", "predicted", "longer by"]
     parts = step_parts(why) if why else [(part.name, part.measured, part.predicted) for part in one.parts]
@@ -246,7 +243,7 @@ def _shortened(name: str) -> str:
 
 def _print_advice(one: Diagnosis, found: Advice) -> None:
     from dse.designs.leaves import leaf_path
-    from dse.lab.evidence.changes import written
+    from dse.lab.evidence import written
 
     def said(values: dict[str, float]) -> str:
         return ", ".join(f"{name}={written(leaf_path(name), value)}" for name, value in values.items())
@@ -275,7 +272,7 @@ def _between(low: float, high: float) -> str:
 
 def _command(one: Diagnosis, design: Any) -> str:
     """The line that writes a design's launch line; "" without names of model and system, or a tool of its stack."""
-    from dse.lab.evidence.changes import settings_of
+    from dse.lab.evidence import settings_of
     from dse.tools.runs import stack_tool
 
     ran = one.ran

@@ -19,8 +19,7 @@ from dse.errors import InputError
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
-    from dse.lab.decide.candidates import Machine
-    from dse.lab.decide.worth import Belief, Step
+    from dse.lab.decide import Belief, Machine, Step
     from dse.measured.uncertainty.posterior import Choice
 
 
@@ -55,8 +54,7 @@ def measure(
     """
     from dse.designs import catalog
     from dse.designs.calibrated import accelerator_of
-    from dse.lab.decide.candidates import Machine, offered
-    from dse.lab.decide.worth import Belief, order
+    from dse.lab.decide import Belief, Machine, offered, order
 
     study, choices, objective = choices_of(designs, workload, system, settings or [], any_option, serving)
     metric = objective if metric is None else metric

@@ -16,7 +16,7 @@ from dse.cli.status import NOTHING_FEASIBLE, report_errors
 from dse.errors import InputError
 
 if TYPE_CHECKING:
-    from dse.lab.rl.posttraining import RlPlan
+    from dse.lab.rl import RlPlan
 
 
 @report_errors
@@ -72,7 +72,7 @@ def posttrain(
     """
     from dse.designs import catalog
     from dse.io.outputs import checked, replacing
-    from dse.lab.rl.posttraining import RlDemand, plan_rl
+    from dse.lab.rl import RlDemand, plan_rl
 
     if output and output.suffix.lower() != ".nc":
         raise InputError(f"output {output}", repr(output.suffix), ".nc", f"name {output.with_suffix('.nc')}")
@@ -150,7 +150,7 @@ def _mapping(row: dict[str, Any], pool: str) -> str:
 
 
 def _print(found: RlPlan) -> None:
-    from dse.lab.rl.posttraining import PARTS
+    from dse.lab.rl import PARTS
 
     out, demand = show.console(), found.demand
     out.print(
@@ -221,7 +221,7 @@ def _bound(row: dict[str, Any]) -> str:
         bound, other = sorted(idle, key=lambda name: idle[name])
         bounds, idles = ("bounds", "idle") if bound == "trainer" else ("bound", "idles")
         return f"the {bound} {bounds} it, the {other} {idles} {100.0 * idle[other] / row['step_time']:.0f} % of it"
-    from dse.lab.rl.posttraining import PARTS
+    from dse.lab.rl import PARTS
 
     part = max(PARTS, key=lambda name: row[f"step_time_{name}"])
     return f"{part.replace('_', '-')} takes {100.0 * row[f'step_time_{part}'] / row['step_time']:.0f} % of it"

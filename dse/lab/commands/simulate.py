@@ -19,7 +19,7 @@ from dse.cli.status import NOTHING_FEASIBLE, report_errors
 from dse.errors import InputError
 
 if TYPE_CHECKING:
-    from dse.lab.simulator.load import RequestList
+    from dse.lab.simulator import RequestList
     from dse.types import Design
 
 #: Requests that are drawn by default.
@@ -79,9 +79,8 @@ def simulate(
     from dse.designs.calibrated import range_note
     from dse.doors.scalars import serve
     from dse.doors.study_serving import SERVING
-    from dse.lab.simulator import files
-    from dse.lab.simulator.run import simulate as run
-    from dse.lab.simulator.statistics import statistics
+    from dse.lab.simulator import files, statistics
+    from dse.lab.simulator import simulate as run
 
     _check_outputs(output, timeline, trace, force)
     asked = design_of(workload, system, settings, n_devices, software, any_option, SERVING)
@@ -126,7 +125,7 @@ def simulate(
 
 def _traced(path: Path, asked: EvaluateRequest, count: int | None) -> tuple[RequestList, str, EvaluateRequest]:
     """Requests of a trace, their line of the heading, and the design with their means; InputError for a second load."""
-    from dse.lab.simulator.load import as_requests, read
+    from dse.lab.simulator import as_requests, read
 
     stated = {name.rpartition(".")[2] for name in asked.stated if name.startswith(_OF_REQUESTS)}
     if refused := [*sorted(stated & _ARRIVALS), *["--requests"] * (count is not None)]:
@@ -174,7 +173,7 @@ def _steady(closed: dict[str, float]) -> dict[str, float]:
 
 def _overload(figures: dict[str, Any], closed: dict[str, float]) -> str:
     """That requests come faster than they are served, or that their queue grows; "" otherwise."""
-    from dse.lab.simulator.statistics import queue_grows
+    from dse.lab.simulator import queue_grows
 
     if "waiting_at_end" not in figures:
         return ""
@@ -191,10 +190,10 @@ def _overload(figures: dict[str, Any], closed: dict[str, float]) -> str:
 def _check_outputs(output: Path | None, timeline: Path | None, trace: Path | None, force: bool) -> None:
     """Refuses files that must not be written before anything is computed."""
     from dse.io.outputs import checked
-    from dse.lab.simulator.files import format_of
+    from dse.lab.simulator import files
 
     if output:
-        format_of(output)
+        files.format_of(output)
     if output and timeline and output.resolve() == timeline.resolve():
         raise InputError("--timeline", str(timeline), "another file than --output", "name another file")
     for path in filter(None, (output, timeline)):

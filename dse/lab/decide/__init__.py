@@ -1,1 +1,14 @@
 """What to measure before a decision: runs and kernels on offer, and what each of them is worth."""
+
+from dse.lab.decide.candidates import Machine, offered
+from dse.lab.decide.worth import Belief, Candidate, Step, order, value
+
+__all__ = [
+    "Belief",
+    "Candidate",
+    "Machine",
+    "Step",
+    "offered",
+    "order",
+    "value",
+]

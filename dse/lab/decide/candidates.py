@@ -12,7 +12,6 @@ from typing import Any, NamedTuple
 import jax
 import numpy as np
 
-from dse import tools
 from dse.designs.leaves import leaf, replace
 from dse.doors.study import Study
 from dse.io.quantities import counted
@@ -22,7 +21,7 @@ from dse.measured.uncertainty.kernel_times import OWN_ERROR, collective, kernel,
 from dse.measured.uncertainty.posterior import Choice, Posterior, posterior
 from dse.measured.uncertainty.spreads import Spreads
 from dse.model.machine.technology import generated
-from dse.tools import measuring
+from dse.tools import TOOLS, launch, measuring
 from dse.tools.runs import stack_tool
 from dse.types import (
     Design,
@@ -290,9 +289,9 @@ SERVED = {
 
 
 def _line_and_row(run: Choice, metric: str, study: Study) -> tuple[str, dict[str, str]]:
-    design, usual = run.design, next(tool for tool in tools.TOOLS.values() if tool.study == study.name)
+    design, usual = run.design, next(tool for tool in TOOLS.values() if tool.study == study.name)
     tool = (stack_tool(run.stack, study.name) or usual).name
-    started = tools.launch(design, tool, study, run.model, run.stack, system=run.system)
+    started = launch(design, tool, study, run.model, run.stack, system=run.system)
     line = started.text + measuring.TEN_STEPS.get(tool, "")
     m, w = design.mapping, design.workload
     row = {

@@ -1,127 +1,25 @@
-"""A measured training step against the predicted one: the total with its interval, and the parts that a trace has."""
+"""A measured step against the predicted one: traces matched to the ledger, causes of the gap, changes that help."""
 
-from __future__ import annotations
+from dse.lab.evidence.causes import Explained, as_dict, explain, step_parts
+from dse.lab.evidence.changes import Advice, advise, settings_of, written
+from dse.lab.evidence.diagnosis import Diagnosis, StepPart, diagnose
+from dse.lab.evidence.figures import gap, write_timelines
+from dse.lab.evidence.traces import is_trace, read_trace
 
-from collections.abc import Sequence
-from typing import Any, NamedTuple
-
-import jax
-
-from dse.designs import catalog
-from dse.errors import InputError
-from dse.measured import steps
-from dse.measured.columns import TRACE_PARTS
-from dse.measured.comparison import Comparison, compare_predictions, is_timed, step_time
-from dse.measured.kinds import predict_cases
-from dse.measured.names import accelerator_of
-from dse.measured.prediction import Prediction
-from dse.measured.table import Case, Skip, number
-from dse.measured.uncertainty import parts as uncertainty
-from dse.measured.uncertainty.posterior import Choice
-from dse.measured.uncertainty.rows import Spread, parts_of, spreads_of
-
-
-class StepPart(NamedTuple):
-    """A part of a step, s."""
-
-    name: str
-    measured: float | None  #: None where the profile has no parts
-    predicted: float
-
-
-class Diagnosis(NamedTuple):
-    """A measured step and the predicted one, s."""
-
-    source: str
-    measured: float
-    predicted: float
-    interval: uncertainty.MetricInterval | None  #: 80 %
-    parts: tuple[StepPart, ...]
-    memory: tuple[float, float] | None  #: measured and predicted peak, B
-    ran: Choice  #: the design that is said to have run
-    note: str = ""
-
-    @property
-    def gap(self) -> float:
-        """Measured minus predicted step time, s."""
-        return self.measured - self.predicted
-
-    @property
-    def is_explained(self) -> bool:
-        """Whether the measured step lies within the interval of the prediction."""
-        return self.interval is not None and self.interval.low <= self.measured <= self.interval.high
-
-    def as_dict(self) -> dict[str, Any]:
-        """JSON-ready dictionary."""
-        ends = None if self.interval is None else self.interval._asdict()
-        parts = [part._asdict() for part in self.parts]
-        found = self._asdict() | {"interval": ends, "parts": parts, "gap": self.gap, "within": self.is_explained}
-        return {name: value for name, value in found.items() if name != "ran"}
-
-
-def diagnose(cases: Sequence[Case]) -> list[Diagnosis | Skip]:
-    """Each configuration of training steps with a measured time, in order, or the reason without a prediction.
-
-    Args:
-        cases: of :func:`dse.measured.read_cases`; rows of traces have columns of their parts.
-
-    Returns:
-        Measured and predicted steps.
-
-    Raises:
-        InputError: for rows of another kind, and for rows without a time.
-    """
-    if other := {case.kind for case in cases} - {steps.KIND.name}:
-        raise InputError(
-            "dse diagnose",
-            f"rows of {' and '.join(sorted(other))}",
-            "training steps",
-            "compare others with dse validate --profile",
-        )
-    predictions = predict_cases(cases)
-    compared = compare_predictions(predictions)
-    spreads = spreads_of(predictions)
-    found = [_diagnosis(one, [c for c in compared if c.prediction is one], spreads) for one in predictions]
-    if not any(found):
-        raise InputError("dse diagnose", "rows without a time of a step", "a step time or token rate", "add one")
-    return [one for one in found if one is not None]
-
-
-def _diagnosis(
-    prediction: Prediction, own: Sequence[Comparison], spreads: dict[int, Spread]
-) -> Diagnosis | Skip | None:
-    """One configuration; None where no time of it was measured."""
-    if prediction.skip is not None:
-        return prediction.skip
-    timed = next((c for c in own if is_timed(c)), None)
-    if timed is None:
-        return None
-    metrics, row = prediction.metrics, prediction.case.row
-    predicted = metrics["step_time"]
-    interval = uncertainty.interval(predicted, parts_of(prediction, "step_time", spreads))
-    memory = next((c for c in own if c.metric == "peak_memory" and c.skip is None and not c.duplicate), None)
-    measured = {name: 1e-3 * number(row, f"{column}_ms", 0.0) for name, (column, _) in TRACE_PARTS.items()}
-    has_parts = any(measured.values())
-    parts = tuple(
-        StepPart(name, measured[name] if has_parts else None, sum(metrics[f"step_time_{one}"] for one in ours))
-        for name, (_, ours) in TRACE_PARTS.items()
-    )
-    stages = float(prediction.chosen.mapping.pp)
-    note = "of the slowest stage; a trace is of the stage of its rank" if has_parts and stages > 1.0 else ""
-    return Diagnosis(
-        row.get("url_or_repo_path") or row.source,
-        step_time(timed),
-        predicted,
-        interval,
-        parts,
-        None if memory is None else (memory.measured, memory.predicted),
-        _ran(prediction),
-        note,
-    )
-
-
-def _ran(prediction: Prediction) -> Choice:
-    """The design of a prediction with its names in the catalogue."""
-    row, design = prediction.case.row, jax.tree.map(float, prediction.chosen)
-    model = catalog.find("workload", row.get("model")) if row.get("model") else None
-    return Choice("ran", design, prediction.stack, accelerator_of(row), model or "", row.get("system"))
+__all__ = [
+    "Advice",
+    "Diagnosis",
+    "Explained",
+    "StepPart",
+    "advise",
+    "as_dict",
+    "diagnose",
+    "explain",
+    "gap",
+    "is_trace",
+    "read_trace",
+    "settings_of",
+    "step_parts",
+    "write_timelines",
+    "written",
+]

@@ -14,9 +14,7 @@ from dse.lab.evidence.state import MeasuredState
 from dse.lab.evidence.traces import OF_MESSAGES, RankTrace
 from dse.measured.profiles.kernels import covered
 from dse.types import Design
-from dse.views.trace.kernels import DeviceStep, device_step
-from dse.views.trace.ledger import ledger_of
-from dse.views.trace.step import step_of
+from dse.views.trace import DeviceStep, device_step, ledger_of, step_of
 
 __all__ = ["Cause", "Explained", "as_dict", "explain", "step_parts"]
 

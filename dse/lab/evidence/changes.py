@@ -15,7 +15,7 @@ import numpy as np
 from dse.designs.leaves import known_leaves, leaf, leaves_of, replace, short_name
 from dse.doors.study_training import TRAINING
 from dse.errors import InputError
-from dse.measured.prediction import evaluate_many
+from dse.measured import evaluate_many
 from dse.measured.uncertainty.posterior import Choice, posterior
 from dse.tools import launch
 from dse.tools.runs import stack_tool

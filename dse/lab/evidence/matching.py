@@ -16,8 +16,7 @@ import numpy as np
 from dse.lab.evidence.traces import OF_MESSAGES, RankTrace, SeenKernel
 from dse.measured.profiles.kernels import OF_COPIES
 from dse.types import Scope
-from dse.views.trace.kernels import RECOMPUTE, DeviceStep, TraceKernel
-from dse.views.trace.ledger import FORWARD
+from dse.views.trace import FORWARD, RECOMPUTE, DeviceStep, TraceKernel
 
 #: How a kernel was matched.
 BY_SHAPE, BY_NAME, BY_ORDER, BY_KIND, NOT = "shape", "name", "order", "kind", ""

@@ -9,7 +9,7 @@ import numpy as np
 
 from dse.lab.evidence.matching import Matched, classes_of, key_of, match
 from dse.lab.evidence.traces import OF_MESSAGES, RankTrace, SeenKernel
-from dse.views.trace.kernels import DeviceStep
+from dse.views.trace import DeviceStep
 
 #: Messages of one stream that follow one another within this time are sent in a row, s.
 _IN_A_ROW = 3e-6

@@ -12,9 +12,7 @@ from typing import NamedTuple
 import numpy as np
 
 from dse.lab.evidence.ranks import RankParts
-from dse.views.trace.orders import PassKind, Task
-from dse.views.trace.step import Step
-from dse.views.trace.timeline import simulate
+from dse.views.trace import PassKind, Step, Task, simulate
 
 
 class SavedTime(NamedTuple):

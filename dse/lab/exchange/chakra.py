@@ -3,27 +3,75 @@
 Compute between messages is one node, cut where a message starts; collectives, sends and receives have their bytes and
 groups. What waits for what follows from the step of a device: compute for the messages that end before it starts, a
 message for the compute that ended before it. A file is a stream of messages of ``et_def.proto``
-(github.com/mlcommons/chakra, version 0.0.4): ``GlobalMetadata``, then ``Node``.
+(github.com/mlcommons/chakra, version 0.0.4): ``GlobalMetadata``, then ``Node``. What that needs of Protocol Buffers is
+here, without their library: fields by number, a message of a stream after its length
+(https://protobuf.dev/programming-guides/encoding).
 """
 
 from __future__ import annotations
 
 import bisect
 import json
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 from dse.errors import InputError
 from dse.io import outputs
 from dse.io.chrome_trace import MICROSECONDS
 from dse.io.files import MARK
 from dse.types import Design, Scope
-from dse.views.trace.groups import RankPlace, Target, group_of, place_of
-from dse.views.trace.kernels import COMPUTE, COPIES, INPUTS, DeviceStep, TraceKernel, device_step
-from dse.views.trace.ledger import FORWARD, MessageTimes
-from dse.views.trace.protobuf import integer, packed, sized, varint
-from dse.views.trace.step import Step
+from dse.views.trace import (
+    COMPUTE,
+    COPIES,
+    FORWARD,
+    INPUTS,
+    DeviceStep,
+    MessageTimes,
+    RankPlace,
+    Step,
+    Target,
+    TraceKernel,
+    device_step,
+    group_of,
+    place_of,
+)
+
+if TYPE_CHECKING:
+    from dse.cli.trace import TraceRequest
+
+_VARINT, _LENGTH = 0, 2
+
+
+def varint(value: int) -> bytes:
+    """A nonnegative integer in groups of seven bits, the lowest first.
+
+    >>> varint(300).hex()
+    'ac02'
+    """
+    found = bytearray()
+    while value > 0x7F:
+        found.append(value & 0x7F | 0x80)
+        value >>= 7
+    return bytes((*found, value))
+
+
+def integer(field: int, value: int) -> bytes:
+    """A field of an integer, a bool or an enumeration; of a negative one its two's complement in 64 bits."""
+    return varint(field << 3 | _VARINT) + varint(value & 0xFFFFFFFFFFFFFFFF)
+
+
+def sized(field: int, content: bytes | str) -> bytes:
+    """A field of bytes, of text, or of a message."""
+    data = content.encode() if isinstance(content, str) else content
+    return varint(field << 3 | _LENGTH) + varint(len(data)) + data
+
+
+def packed(field: int, values: Iterable[int]) -> bytes:
+    """A repeated field of integers; nothing for none."""
+    data = b"".join(map(varint, values))
+    return sized(field, data) if data else b""
+
 
 #: Nodes of all ranks, about a hundred bytes each.
 MOST_NODES = 5_000_000
@@ -304,3 +352,9 @@ def _flag(name: str, value: bool) -> bytes:
 
 def _text(name: str, value: str) -> bytes:
     return sized(1, name) + sized(_STRING, value)
+
+
+def write_chakra(request: TraceRequest) -> str:
+    """Write the Chakra execution traces of all ranks, and say what is written."""
+    ranks, nodes = write(request.step, request.design, request.description, request.output, request.force)
+    return f"{nodes:,} nodes of {ranks:,} ranks"

@@ -1,5 +1,22 @@
-"""Calibration of model parameters to measurements; jobs: :mod:`dse.lab.fits.jobs`."""
+"""Calibration of model parameters to measurements: a problem of fits, and what is fitted and written with it.
 
+``jobs`` fit what the catalogue states, ``own`` a stack to a few runs, ``adding`` moves values by a few rows; each
+writes TOML.
+"""
+
+from dse.lab.fits import adding, jobs, own
+from dse.lab.fits.adding import Update
 from dse.lab.fits.fit import Fit, FitProblem, Parameter, folds
+from dse.lab.fits.jobs import Errors
 
-__all__ = ["Fit", "FitProblem", "Parameter", "folds"]
+__all__ = [
+    "Errors",
+    "Fit",
+    "FitProblem",
+    "Parameter",
+    "Update",
+    "adding",
+    "folds",
+    "jobs",
+    "own",
+]

@@ -31,13 +31,10 @@ from dse.designs.leaves import known_leaves, leaf
 from dse.errors import InputError
 from dse.io import outputs
 from dse.lab.fits import writing
-from dse.measured import read_table
-from dse.measured.comparison import Comparison
+from dse.measured import KINDS, Comparison, Skip, kind_of, read_table
 from dse.measured.decisions.evidence import RUN, compared_rows, figure_of_row, gain_of
 from dse.measured.kernels import Kernel
 from dse.measured.kernels import read as read_kernels
-from dse.measured.kinds import KINDS, kind_of
-from dse.measured.table import Skip
 from dse.measured.uncertainty.kernel_times import OWN_ERROR, collective, kernel, moved_times
 from dse.measured.uncertainty.posterior import Choice, posterior, shared_key
 from dse.measured.uncertainty.rows import choice_of

@@ -17,11 +17,8 @@ import numpy as np
 from dse.designs.leaves import leaf, replace
 from dse.lab.fits.fit import Fit, FitProblem, Parameter, folds, held_out
 from dse.lab.fits.step_rows import StepModel, StepRows
-from dse.measured import predict_cases, rules
-from dse.measured.comparison import Comparison, compare_predictions, is_timed
-from dse.measured.names import Lookup
-from dse.measured.prediction import evaluate_many
-from dse.measured.table import Case
+from dse.measured import Case, Comparison, Lookup, evaluate_many, predict_cases, rules
+from dse.measured.comparison import compare_predictions, is_timed
 from dse.types import ExpertKernels, paths
 
 #: Parameters with priors and bounds.

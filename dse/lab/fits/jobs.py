@@ -15,8 +15,7 @@ from dse.errors import InputError
 from dse.io import outputs
 from dse.lab.fits import levels, ranges, stacks, step_priors, steps, writing
 from dse.lab.fits.writing import Revision
-from dse.measured import pods, read_table
-from dse.measured.kinds import kind_of
+from dse.measured import kind_of, pods, read_table
 
 
 class Errors(NamedTuple):

@@ -21,9 +21,8 @@ from dse.lab.fits.step_priors import is_levelled
 from dse.lab.fits.step_rows import StepModel, StepRows, rows_of
 from dse.lab.fits.steps import DELTA, NOISE, mean_error
 from dse.lab.fits.writing import Revision
-from dse.measured import predict_cases, read_cases
+from dse.measured import Lookup, predict_cases, read_cases
 from dse.measured.comparison import compare_predictions
-from dse.measured.names import Lookup
 
 #: Priors of the level of a generation and of the loss between slices.
 LEVEL = Parameter("software.matrix_slowdown", 1.15, 0.15, 0.5)

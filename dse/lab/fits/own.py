@@ -23,7 +23,7 @@ from dse.lab.fits import ranges, writing
 from dse.lab.fits.adding import marked
 from dse.lab.fits.own_fit import OwnFit, OwnRows, chosen, errors_at, held_out, priors_of, rows_of_own, shrunk, solve
 from dse.lab.fits.steps import mean_error
-from dse.measured.comparison import Comparison
+from dse.measured import Comparison
 from dse.measured.decisions.evidence import compared_rows
 from dse.measured.uncertainty import distance
 from dse.measured.uncertainty import parts as uncertainty

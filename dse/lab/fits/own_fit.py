@@ -30,11 +30,8 @@ from dse.designs.leaves import leaf
 from dse.doors.study import Study
 from dse.lab.fits.fit import curvature, posterior
 from dse.lab.fits.step_priors import PARAMETERS
-from dse.measured.columns import TRACE_PARTS
-from dse.measured.comparison import Comparison
+from dse.measured import KINDS, TRACE_PARTS, Comparison, Lookup
 from dse.measured.decisions.evidence import RUN, figure_of_row
-from dse.measured.kinds import KINDS
-from dse.measured.names import Lookup
 from dse.measured.prediction import by_structure, evaluate_stack
 from dse.measured.table import number
 from dse.measured.uncertainty import distance

@@ -15,9 +15,7 @@ from dse.designs.calibrated import OF_TRAINING, QUANTITIES
 from dse.designs.leaves import leaf
 from dse.lab.fits import writing
 from dse.lab.fits.step_priors import fitted_as
-from dse.measured import Skip, read_cases
-from dse.measured.completion import complete
-from dse.measured.names import Lookup, accelerator_of
+from dse.measured import Lookup, Skip, accelerator_of, complete, read_cases
 from dse.model.work.parameters import main_model, parameter_count
 from dse.types import Design, Workload
 

@@ -19,8 +19,8 @@ from dse.doors.scalars.operations import lowered
 from dse.errors import InputError
 from dse.lab.fits.fit import FitProblem, Parameter
 from dse.lab.fits.step_priors import NOT_FITTED, is_levelled
-from dse.measured import rules
-from dse.measured.comparison import Comparison, is_timed, step_time
+from dse.measured import Comparison, rules
+from dse.measured.comparison import is_timed, step_time
 from dse.measured.completion import SEARCHED
 from dse.measured.prediction import by_structure
 from dse.sweep.engine.gradients import Differentiated

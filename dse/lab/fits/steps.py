@@ -40,9 +40,8 @@ from dse.lab.fits.step_priors import (
     published,
 )
 from dse.lab.fits.step_rows import StepModel, StepRows, rows_of
-from dse.measured import predict_cases, read_cases
+from dse.measured import Lookup, predict_cases, read_cases
 from dse.measured.comparison import compare_predictions
-from dse.measured.names import Lookup
 from dse.types import Software
 
 #: Relative size of an error against which priors are weighted, and above which the loss is linear.

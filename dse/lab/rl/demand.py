@@ -9,7 +9,7 @@ from dse.designs import catalog
 from dse.designs.calibrated import ENGINES
 from dse.errors import InputError, unknown_name
 from dse.io.quantities import counted
-from dse.lab.rl.evaluation import GRPO, PPO
+from dse.lab.rl.step import GRPO, PPO
 from dse.spec.document import stated
 
 #: Modes and algorithms, in the order of tables.

@@ -1,7 +1,7 @@
 """Post-training by reinforcement learning: the best split of devices between rollout engines and a trainer.
 
 One sweep lists the trainer's mappings on every number of devices, another one the replicas of the rollout engine. Each
-pair of both is a step (:mod:`dse.model.steps.posttraining`): colocated on all devices, or split, with pools in turn or
+pair of both is a step (:mod:`dse.lab.rl.step`): colocated on all devices, or split, with pools in turn or
 with weights of a bounded staleness.
 """
 
@@ -19,19 +19,10 @@ import xarray as xr
 
 from dse.designs import catalog
 from dse.errors import InputError
-from dse.fleet.launched import only_launched
+from dse.fleet import only_launched
 from dse.io.quantities import counted
 from dse.lab.rl.demand import RlDemand, check_demand
-from dse.lab.rl.evaluation import (
-    PPO,
-    RlWork,
-    algorithm_work,
-    forward_time,
-    lengths,
-    rl_step,
-    rollout_time,
-    weights_time,
-)
+from dse.lab.rl.step import PPO, RlWork, algorithm_work, forward_time, lengths, rl_step, rollout_time, weights_time
 from dse.spec import sweep as specs
 from dse.spec.document import errors_of_option, stated
 from dse.sweep import execute

@@ -16,7 +16,7 @@ from dse.io.files import MARK
 from dse.lab.simulator.load import Floats
 from dse.lab.simulator.run import Simulation
 from dse.lab.simulator.scheduler import RankResult, StepRecord
-from dse.lab.simulator.statistics import latencies
+from dse.lab.simulator.summary import latencies
 
 #: Column of a file → column of a simulation, units, what it is.
 _COLUMNS = {

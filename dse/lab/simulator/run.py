@@ -1,7 +1,13 @@
-"""A simulation: requests dealt to the ranks of a design, each of which serves its own."""
+"""A simulation: requests dealt to the ranks of a design, each of which serves its own.
+
+Ranks whose tokens meet in the experts step together (:func:`run_together`): a step of each is as long as that of the
+slowest.
+"""
 
 from __future__ import annotations
 
+import math
+from collections.abc import Sequence
 from typing import NamedTuple
 
 import numpy as np
@@ -10,9 +16,8 @@ from dse.doors.serving import meeting
 from dse.errors import InputError
 from dse.lab.simulator.limits import Limits, limits_of
 from dse.lab.simulator.load import Floats, Integers, RequestList, drawn
-from dse.lab.simulator.scheduler import RankResult, Scheduler
+from dse.lab.simulator.scheduler import RankResult, Scheduler, StepWork
 from dse.lab.simulator.table import step_table
-from dse.lab.simulator.together import run_together
 from dse.types import Design, Load, Requests, choice_name
 
 #: Loads that can be simulated.
@@ -133,3 +138,48 @@ def _span(results: list[RankResult], at_once: int) -> tuple[float, float]:
         arrivals = np.sort(result.requests.arrival)
         spans.append((arrivals[first], arrivals[last]))
     return max(start for start, _ in spans), min(end for _, end in spans)
+
+
+def run_together(ranks: Sequence[Scheduler], shared: float) -> list[RankResult]:
+    """Serve the requests of ranks that step together.
+
+    A step takes ``(1 - s) max + s mean`` of the ranks' own steps with a share ``s`` of work in the experts, which all
+    ranks do; of ranks without work it is nothing but waiting.
+
+    Args:
+        ranks: each with its requests.
+        shared: share of a step's work in the experts.
+
+    Returns:
+        Their results, in their order.
+    """
+    while not all(rank.is_done for rank in ranks):
+        due = [(rank, work) for rank in ranks if not rank.is_done and (work := _planned(rank)) is not None]
+        if due:
+            _step(due, len(ranks), shared)
+            now = max(rank.now for rank, _ in due)
+        else:
+            now = min(rank.next_event() for rank in ranks if not rank.is_done)
+        for rank in ranks:
+            rank.now = now
+    return [rank.result() for rank in ranks]
+
+
+def _planned(rank: Scheduler) -> StepWork | None:
+    """The next work of a rank, after preemptions."""
+    while (work := rank.plan()) is not None and not work.steps:
+        pass
+    return work
+
+
+def _step(due: Sequence[tuple[Scheduler, StepWork]], ranks: int, shared: float) -> None:
+    """Steps that all ranks with work do at once, up to the next event of any."""
+    works = [work for _, work in due]
+    count = min(work.steps for work in works)
+    own = [work.seconds(count) for work in works]
+    decode = min(own) if any(work.pieces for work in works) else 0.0
+    slowest, idle = max(own), ranks - len(own)
+    mean = (math.fsum(own) + idle * decode) / ranks if decode else math.fsum(own) / len(own)
+    seconds = (1.0 - shared) * slowest + shared * mean
+    for rank, work in due:
+        rank.apply(work, count, seconds)

@@ -6,9 +6,9 @@ from collections.abc import Iterable, Sequence
 from typing import NamedTuple
 
 from dse.doors.study import Study
-from dse.measured import Prediction
 from dse.measured.kinds import KINDS
 from dse.measured.names import Lookup, accelerator_of
+from dse.measured.prediction import Prediction
 from dse.measured.uncertainty import distance
 from dse.measured.uncertainty import parts as uncertainty
 from dse.measured.uncertainty.posterior import Choice, Posterior, posteriors

@@ -12,8 +12,15 @@ from dse.model.layout import Layout
 from dse.model.machine.messages import Sent, send_all
 from dse.model.machine.passes import run_passes, with_small_kernels
 from dse.model.machine.rates import Rates, step_rates
-from dse.model.parallel import offload
-from dse.model.parallel.layer import Exposed, context_parallel, expert_parallel, tensor_parallel
+from dse.model.parallel.layer import (
+    Exposed,
+    context_parallel,
+    expert_parallel,
+    exposed_transfer,
+    tensor_parallel,
+    through_tiers,
+    transfers,
+)
 from dse.model.work.experts import of_own_kernels
 from dse.model.work.training import TrainingWork
 from dse.types import Design, Dimension, HostTiers, Recompute, Scalar, Scope
@@ -129,23 +136,23 @@ def _run_layer(
     exposed = dense.plus(experts).plus(context)
     forward_pass = passes.forward + exposed.forward
     backward_pass = passes.backward + passes.recompute + exposed.backward
-    moved = offload.transfers(work.on_host, design.system.host, software.update_overlap)
+    moved = transfers(work.on_host, design.system.host, software.update_overlap)
     host_update: Scalar = 0.0
     if work.beyond is not None:
         tiers = design.system.host_tiers or HostTiers()
-        moved = offload.through_tiers(moved, work.beyond, tiers, design.system.host, software.update_overlap)
+        moved = through_tiers(moved, work.beyond, tiers, design.system.host, software.update_overlap)
         host_update = work.beyond.updated / tiers.update_rate
-    exposed_backward = trained * offload.exposed(moved.backward, backward_pass, passes.memory_backward)
+    exposed_backward = trained * exposed_transfer(moved.backward, backward_pass, passes.memory_backward)
     # The last backward may also hide transfers in the wait for the host.
     launches = host_passes(design, layout) * design.software.host_time
     last_pass = backward_pass + jnp.maximum(launches - forward_pass - backward_pass, 0.0)
-    update = offload.exposed(moved.last_backward, last_pass, passes.memory_backward) - offload.exposed(
+    update = exposed_transfer(moved.last_backward, last_pass, passes.memory_backward) - exposed_transfer(
         moved.backward, last_pass, passes.memory_backward
     )
     update = update + moved.update
     if not nothing(host_update):  # device and host update their shares in parallel, after the last gradients
         update = jnp.maximum(update, host_update)
-    exposed_forward = offload.exposed(moved.forward, forward_pass, passes.memory_forward)
+    exposed_forward = exposed_transfer(moved.forward, forward_pass, passes.memory_forward)
     time = LayerTime(
         forward=passes.forward,
         backward=passes.backward,

@@ -1,18 +1,125 @@
 """Blocks of the layers of a workload, the only module that distinguishes their kinds.
 
 All kinds of a block have the same members (parameters, operators, stored bytes, cache). A design without a block is
-another structure; its values are the number 0 and add no equation.
+another structure; its values are the number 0 and add no equation. Feed-forwards stand here
+(dense, or a mixture of experts), attention and states in other files.
 """
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from collections.abc import Callable, Mapping
+from typing import NamedTuple, TypeVar
 
-from dse.model.work.feed_forward import FeedForward, feed_forward_of
+import jax.numpy as jnp
+
+from dse.model.choice import times
 from dse.model.work.grouped import Grouped
 from dse.model.work.latent import Compressed
 from dse.model.work.states import NoStates, States
-from dse.types import Scalar, Sparse, Workload
+from dse.types import Experts, Recompute, Scalar, Sparse, Workload
+
+T = TypeVar("T")
+
+
+class Dense(NamedTuple):
+    """A dense feed-forward in all layers."""
+
+    workload: Workload
+    met_share: Scalar = 0.0  # routed experts used per token, as a share of all
+
+    def usual(self, dense: T, with_experts: Callable[[], T]) -> T:
+        """The value of the model's most frequent kind of layer."""
+        return dense
+
+    def layers(self, dense: Scalar, with_experts: Callable[[], Scalar]) -> Scalar:
+        """Sum over the layers of a model: ``dense`` per layer with a dense feed-forward."""
+        return times(self.workload.n_layers, dense)
+
+    def behind_first(self, dense: Scalar, with_experts: Callable[[], Scalar]) -> Scalar:
+        """Mean over the layers after the first dense ones."""
+        return dense
+
+    def common(self, tp: Scalar = 1.0) -> Scalar:
+        """Matrix parameters of a layer with experts beyond attention and routed experts: router, shared expert."""
+        return 0.0
+
+    def expert(self, etp: Scalar = 1.0) -> Scalar:
+        """Parameters of one routed expert on one of ``etp`` devices."""
+        return 0.0
+
+    def routed(self) -> Scalar:
+        """Parameters of the routed experts of a layer."""
+        return 0.0
+
+    def prediction(self) -> Scalar:
+        """Parameters of multi-token prediction without its layers and the shared embedding and head."""
+        return 0.0
+
+    def repeated_flops(self, levels: Mapping[int, Scalar]) -> Scalar:
+        """Forward FLOPs per token that levels of expert recompute repeat; ``levels``: level → 1 where active."""
+        return 0.0
+
+
+class Mixture(NamedTuple):
+    """Routed and shared experts in all layers but the first ones, or in one of ``moe_every`` of the others."""
+
+    workload: Workload
+    experts: Experts
+
+    @property
+    def met_share(self) -> Scalar:
+        """Routed experts used per token, as a share of all: ``k / E``."""
+        return self.experts.top_k / self.experts.n_experts
+
+    def usual(self, dense: T, with_experts: Callable[[], T]) -> T:
+        """As :meth:`Dense.usual`."""
+        return with_experts()
+
+    def layers(self, dense: Scalar, with_experts: Callable[[], Scalar]) -> Scalar:
+        """As :meth:`Dense.layers`."""
+        blocks = self.workload.blocks
+        first = jnp.minimum(self.experts.first_dense, blocks)
+        return first * dense + (blocks - first) * self.behind_first(dense, with_experts)
+
+    def behind_first(self, dense: Scalar, with_experts: Callable[[], Scalar]) -> Scalar:
+        """As :meth:`Dense.behind_first`: one in ``moe_every`` has experts."""
+        return dense + (with_experts() - dense) / self.experts.moe_every
+
+    def common(self, tp: Scalar = 1.0) -> Scalar:
+        """Router, not split by tp, and shared expert."""
+        w = self.workload
+        return w.hidden * self.experts.n_experts + (2.0 + w.gated) * w.hidden * self.experts.shared_ffn / tp
+
+    def expert(self, etp: Scalar = 1.0) -> Scalar:
+        """``(2 or 3) h f_e / etp``."""
+        return (2.0 + self.workload.gated) * self.workload.hidden * self.experts.expert_ffn / etp
+
+    def routed(self) -> Scalar:
+        """As :meth:`Dense.routed`."""
+        return self.experts.n_experts * self.expert()
+
+    def prediction(self) -> Scalar:
+        """``2 h^2`` of the join with the token's embedding, and three norms (DeepSeek-AI 2024, section 2.2)."""
+        w = self.workload
+        return w.predicted * (2.0 * w.hidden + 3.0 * w.norm_vectors) * w.hidden
+
+    def repeated_flops(self, levels: Mapping[int, Scalar]) -> Scalar:
+        """As :meth:`Dense.repeated_flops`: gate and up, then down, router and shared expert."""
+        w, experts = self.workload, self.experts
+        wide = experts.top_k * experts.expert_ffn + experts.shared_ffn
+        gate, block = levels[Recompute.expert_inner] * (1.0 + w.gated), levels[Recompute.expert_block]
+        dense = w.hidden * w.ffn_hidden * (gate + block)
+        return 2.0 * self.layers(dense, lambda: w.hidden * (wide * (gate + block) + block * experts.n_experts))
+
+
+#: Any kind of feed-forward.
+FeedForward = Dense | Mixture
+
+
+def feed_forward_of(workload: Workload) -> FeedForward:
+    """The feed-forward block of a workload."""
+    return Dense(workload) if workload.experts is None else Mixture(workload, workload.experts)
+
 
 __all__ = ["FeedForward", "Shares", "attention_of", "feed_forward_of", "shares_of", "states_of"]
 

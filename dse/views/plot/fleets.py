@@ -11,7 +11,7 @@ from dse.views.plot.style import COLUMN, laid_out, legend_below, new_figure, ser
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
-    from dse.fleet.pools import MatchedPools
+    from dse.fleet import MatchedPools
 
 #: Height in inches.
 _HEIGHT = 3.0

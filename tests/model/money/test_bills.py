@@ -15,7 +15,7 @@ from dse import types
 from dse.designs import catalog
 from dse.measured.comparison import compare, validate
 from dse.model.machine.technology import generate
-from dse.model.money.carbon import device_carbon, die_carbon
+from dse.model.money.account import device_carbon, die_carbon
 from dse.model.money.device import Bill, bill, parts_of, price_of
 from dse.model.money.die import die, die_yield, dies_per_wafer, survival
 from dse.types import Emissions, Fab, Made, Packaging, Prices, Process

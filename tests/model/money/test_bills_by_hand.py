@@ -13,7 +13,7 @@ import pytest
 
 from dse import types
 from dse.designs import catalog
-from dse.model.money.carbon import Embodied, device_carbon, emitted
+from dse.model.money.account import Embodied, device_carbon, emitted
 from dse.model.money.device import bill, parts_of
 from dse.types import Assembly, Emissions, Fab, Made, Packaging, Prices, Process
 from tests.designs import ACCELERATOR

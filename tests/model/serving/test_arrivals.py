@@ -13,7 +13,7 @@ from dse.designs.records import with_serving_defaults
 from dse.doors.scalars import serve
 from dse.errors import InputError
 from dse.lab.simulator.run import simulate
-from dse.lab.simulator.statistics import statistics
+from dse.lab.simulator.summary import statistics
 from dse.sweep import plan
 from dse.sweep.engine.engine import SweepEngine
 from dse.sweep.engine.point import equations_of, neutral

@@ -9,9 +9,9 @@ import dse
 from dse.designs.records import with_serving_defaults
 from dse.lab.simulator.limits import limits_of
 from dse.lab.simulator.load import drawn
+from dse.lab.simulator.run import run_together
 from dse.lab.simulator.scheduler import Scheduler
 from dse.lab.simulator.table import step_table
-from dse.lab.simulator.together import run_together
 from dse.model.layout import lay_out
 from dse.model.serving.intake import prompt_intake
 from dse.model.serving.work import busiest_rank, largest_deviate, stage_of, unmet_share, with_experts_met

@@ -8,7 +8,7 @@ import dse
 from dse.designs.records import with_serving_defaults
 from dse.doors.scalars import serve
 from dse.lab.simulator.run import simulate
-from dse.lab.simulator.statistics import statistics
+from dse.lab.simulator.summary import statistics
 from dse.model.serving.intake import idle_rows
 from dse.types import Engine, Serving
 

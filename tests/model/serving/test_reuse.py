@@ -12,7 +12,7 @@ from dse.designs.records import with_serving_defaults
 from dse.doors.scalars import serve
 from dse.errors import InputError
 from dse.lab.simulator.run import simulate
-from dse.lab.simulator.statistics import statistics
+from dse.lab.simulator.summary import statistics
 from dse.model.serving.reuse import Contents, characteristic_time, popularity
 from dse.types import Reuse
 from tests.conftest import slow

@@ -311,7 +311,7 @@ def test_goodput():
 def test_offline_throughput_without_any_fit(prompt, output, published):
     """TensorRT-LLM 0.17, Llama-3-8B in fp8 on one H200 (NVIDIA/TensorRT-LLM, performance overview).
 
-    Its benchmark gives the engine up to 4,096 requests (``dse/measured/tensorrt_bench.py``).
+    Its benchmark gives the engine up to 4,096 requests (``dse/measured/serving_rows.py``).
     """
     found = metrics(
         "llama-3-8b",

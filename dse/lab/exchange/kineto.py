@@ -9,14 +9,28 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
+from dse.designs.calibrated import accelerator_of
+from dse.errors import InputError
 from dse.io import chrome_trace
 from dse.io.chrome_trace import MICROSECONDS
+from dse.io.quantities import counted
 from dse.types import Design, Scope
-from dse.views.trace.groups import RankPlace, group_of, place_of
-from dse.views.trace.kernels import FORWARD, RECOMPUTE, DeviceStep, TraceKernel
-from dse.views.trace.ledger import INPUT_GRADIENT
+from dse.views.trace import (
+    FORWARD,
+    INPUT_GRADIENT,
+    RECOMPUTE,
+    DeviceStep,
+    RankPlace,
+    TraceKernel,
+    device_step,
+    group_of,
+    place_of,
+)
+
+if TYPE_CHECKING:
+    from dse.cli.trace import TraceRequest
 
 #: Start of the step in a file, µs; process and thread of the host.
 _START = 1e6
@@ -208,3 +222,15 @@ def _element(scope: Scope, design: Design) -> tuple[float, str]:
     if scope in (Scope.weights, Scope.expert_weights, Scope.tied_embedding):
         return (4.0, "Float") if float(design.software.gradient_message_bytes) > 2.0 else (2.0, "BFloat16")
     return 2.0, "BFloat16"
+
+
+def write_kineto(request: TraceRequest) -> str:
+    """Write the step of one rank as the PyTorch profiler does, and say what is written."""
+    place = place_of(request.design, request.rank)
+    if request.rank >= place.world:
+        raise InputError("--rank", str(request.rank), f"0 to {place.world - 1}", "name a rank of the design")
+    step = device_step(request.design, place.stage, request.step)
+    device = "NVIDIA " + (accelerator_of(request.system) or request.system).upper().replace("-", " ")
+    write(step, request.design, request.rank, request.output, device, request.about, request.force)
+    stages = len(request.step.plan.orders)
+    return f"{counted(len(step.kernels), 'kernel')} of rank {request.rank}, stage {place.stage} of {stages}"

@@ -1,0 +1,295 @@
+"""A step of reinforcement learning from the seconds of its parts, and its rollouts.
+
+Colocated, all devices generate, change over and train: the step is the sum. Split, two pools take turns with
+staleness 0; with a bound of ``k`` steps rollouts of ``k`` batches run through while the trainer works on earlier ones,
+the weights are sent once for the ``k``, and the step is the longer pool's work: ``max(rollout + reward,
+log-probabilities + critic + training) + weights / k`` (one step off policy with ``k = 1``: Noukhovitch et al. 2025). A
+pool idles the rest of the step, so that the parts of each add up to it.
+
+Of rollouts the lengths of answers have a long tail, which decides the batches that an engine works off. Answers are
+lognormal with relative standard deviation ``c``, cut at ``M`` tokens: ``L = min(X, M)``. With the share
+``S(t) = P(L > t)`` still running after ``t`` tokens, ``Q`` its inverse and ``m = E[L]``, those that run at a random
+moment have ``E[L^2] / (2 m)`` tokens left, a share ``S_e(t) = int_t^M S / m`` of them more than ``t`` (renewal theory:
+Cox 1962, chapter 5), ``Q_e`` its inverse.
+
+A rank with ``B`` answers and room for ``r = min(B, room)`` keeps ``r`` running while others wait, then drains. After
+``t_n = (1 - w) Q(v_n) + w Q_e(v_n)`` tokens of the drain ``n`` answers are left: expected order statistics at the
+plotting position ``v_n = (n - 3/8) / (r + 1/4)`` (Blom 1958), where ``w = min(B / r - 1, 1)`` goes from answers that
+all start together to a steady state. The last answer is the longest of all ranks. The drain is summed over levels of
+``n`` in a geometric series; before it the engine makes all other tokens at ``r`` a step, so that tokens are kept. Equal
+answers (``c`` below 0.3) end in waves instead, which this smooths: up to a quarter of a rollout of two waves.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax.scipy.special import ndtr, ndtri
+
+from dse.doors.scalars import ScalarFunction
+from dse.model.work.batch import Batch
+from dse.types import Design, Scalar, Serving
+
+#: Levels of the drain, and bisections of an inverse.
+_LEVELS, _BISECTIONS = 32, 40
+
+
+class Lengths(NamedTuple):
+    """Lognormal answers cut at a limit; tokens."""
+
+    location: Scalar  # of the logarithm
+    scale: Scalar
+    longest: Scalar
+
+    def cut_mean(self, limit: Scalar) -> Scalar:
+        """``E[min(X, limit)]``."""
+        below = (jnp.log(limit) - self.location) / self.scale
+        return jnp.exp(self.location + 0.5 * self.scale**2) * ndtr(below - self.scale) + limit * ndtr(-below)
+
+    @property
+    def mean(self) -> Scalar:
+        """``E[L]``."""
+        return self.cut_mean(self.longest)
+
+    @property
+    def remaining(self) -> Scalar:
+        """``E[L^2] / (2 E[L])``: tokens that answers of a steady state have left, and have made, on average."""
+        below = (jnp.log(self.longest) - self.location) / self.scale
+        whole = jnp.exp(2.0 * (self.location + self.scale**2)) * ndtr(below - 2.0 * self.scale)
+        return 0.5 * (whole + self.longest**2 * ndtr(-below)) / self.mean
+
+    def left(self, share: Scalar) -> Scalar:
+        """``Q``: tokens after which ``share`` of answers that started together still run."""
+        return jnp.minimum(jnp.exp(self.location - self.scale * ndtri(share)), self.longest)
+
+    def left_steady(self, share: Scalar) -> Scalar:
+        """``Q_e``: the same of the answers that run in a steady state."""
+        asked = (1.0 - share) * self.mean
+        return _bisected(lambda t: self.cut_mean(t) < asked, jnp.full_like(asked, 1e-3), self.longest + 0.0 * asked)
+
+
+@jax.jit
+def lengths(mean: Scalar, spread: Scalar, longest: Scalar) -> Lengths:
+    """Answers of a mean after the cut.
+
+    Args:
+        mean: tokens, below ``longest``.
+        spread: relative standard deviation before the cut.
+        longest: most tokens of an answer.
+    """
+    scale = jnp.maximum(jnp.sqrt(jnp.log1p(jnp.square(jnp.asarray(spread)))), 1e-3)
+    low, high = jnp.log(mean) - scale**2 - 1.0, jnp.log(longest) + 8.0 * scale
+    location = _bisected(lambda at: Lengths(at, scale, longest).mean < mean, low, high)
+    return Lengths(location, scale, longest)
+
+
+def _bisected(is_low: Callable[[Scalar], Scalar], low: Scalar, high: Scalar) -> Scalar:
+    """Where ``is_low`` turns false."""
+
+    def halved(_: int, ends: tuple[Scalar, Scalar]) -> tuple[Scalar, Scalar]:
+        middle = 0.5 * (ends[0] + ends[1])
+        below = is_low(middle)
+        return jnp.where(below, middle, ends[0]), jnp.where(below, ends[1], middle)
+
+    low, high = jnp.broadcast_arrays(jnp.asarray(low, float), jnp.asarray(high, float))
+    ends = jax.lax.fori_loop(0, _BISECTIONS, halved, (low, high))
+    return 0.5 * (ends[0] + ends[1])
+
+
+class DecodeSteps(NamedTuple):
+    """Engine steps that decode, by level [levels]: first those before the drain."""
+
+    steps: Scalar
+    sequences: Scalar
+    context: Scalar  # cached tokens per sequence, mean
+
+
+def decode_steps(answers: Lengths, prompt: Scalar, requests: Scalar, room: Scalar, total: Scalar) -> DecodeSteps:
+    """Steps in which the slowest rank of an engine makes its answers.
+
+    Args:
+        answers: their lengths.
+        prompt: tokens of a prompt.
+        requests: answers of the rank, 1 or more.
+        room: sequences that it can run at once, 1 or more.
+        total: answers of all ranks, whose longest decides.
+    """
+    running = jnp.minimum(requests, room)
+    steady = jnp.minimum(requests / running - 1.0, 1.0)
+    level = jnp.arange(-1.0, _LEVELS + 1.0)  # -1 before the drain, 0 until its first end, then between ends
+
+    def left(at: Scalar) -> Scalar:
+        """Answers left at a level."""
+        return running ** (1.0 - jnp.clip(at, 0.0, _LEVELS - 1.0) / (_LEVELS - 1.0))
+
+    def tokens(share: Scalar) -> Scalar:
+        """Tokens of the drain until a share is left."""
+        return (1.0 - steady) * answers.left(share) + steady * answers.left_steady(share)
+
+    last = 0.625 / (jnp.maximum(total, requests) * running / requests + 0.25)
+    start = jnp.where(level > 0.0, tokens((left(level - 1.0) - 0.375) / (running + 0.25)), 0.0)
+    end = tokens(jnp.where(level < _LEVELS, (left(level) - 0.375) / (running + 0.25), last))
+    drained = (1.0 - steady) * answers.mean + steady * answers.remaining
+    before = jnp.maximum(requests / running * answers.mean - drained, 0.0)
+    made = jnp.minimum(steady * answers.remaining + 0.5 * (start + end), answers.longest)
+    return DecodeSteps(
+        steps=jnp.where(level < 0.0, before, end - start),
+        sequences=jnp.where(level == _LEVELS, 1.0, 0.5 * (left(level - 1.0) + left(level))),
+        context=prompt + jnp.where(level < 0.0, answers.remaining, made),
+    )
+
+
+#: Algorithms: with a critic, and without.
+PPO, GRPO = "ppo", "grpo"
+
+
+class RlWork(NamedTuple):
+    """Seconds of the parts of a step, each on its own pool; arrays of one shape."""
+
+    rollout: Scalar  # of a batch, where several run through its share of them
+    reward: Scalar
+    log_probs: Scalar
+    critic: Scalar
+    training: Scalar
+    weights: Scalar  # sent from the trainer to the rollout engines
+    switch: Scalar  # moving the training state out and in again; of colocated devices
+
+
+class RlStep(NamedTuple):
+    """Seconds of a step and of its parts."""
+
+    total: Scalar
+    rollout: Scalar
+    reward: Scalar
+    log_probs: Scalar
+    critic: Scalar
+    training: Scalar
+    weights: Scalar
+    switch: Scalar
+    rollout_idle: Scalar  # of the rollout pool, within the step
+    training_idle: Scalar  # of the training pool
+
+
+def rl_step(work: RlWork, colocated: bool, staleness: int) -> RlStep:
+    """A step on all devices, or on two pools with weights at most ``staleness`` steps old."""
+    trained = work.log_probs + work.critic + work.training
+    generated = work.rollout + work.reward
+    if colocated:
+        total = generated + trained + work.weights + work.switch
+        return RlStep(total, **work._asdict(), rollout_idle=work.reward, training_idle=work.reward)
+    weights = work.weights / max(staleness, 1)
+    total = (jnp.maximum(generated, trained) if staleness else generated + trained) + weights
+    alone = work._replace(weights=weights, switch=0.0 * total)
+    return RlStep(
+        total, **alone._asdict(), rollout_idle=total - weights - work.rollout, training_idle=total - weights - trained
+    )
+
+
+def algorithm_work(algorithm: str, reference: bool, forward: Scalar, update: Scalar) -> tuple[Scalar, Scalar]:
+    """Seconds of log-probabilities and of a critic as large as the policy.
+
+    The policy's old log-probabilities and those of a reference are a forward pass each; a critic takes one for its
+    values, and an update.
+    """
+    critic = forward + update if algorithm == PPO else 0.0 * update
+    return (2.0 if reference else 1.0) * forward, critic
+
+
+def weights_time(shard: Scalar, whole: Scalar, senders: Scalar, bandwidth: Scalar) -> Scalar:
+    """Seconds of sending all weights once: each receiver takes its shard, and the senders share the whole.
+
+    Pipelined broadcasts take the time of one copy whatever the number of replicas.
+
+    Args:
+        shard: bytes of a receiving device.
+        whole: bytes of the model.
+        senders: devices that hold it between them.
+        bandwidth: of a device over the slowest network between them, B/s.
+    """
+    return jnp.maximum(shard, whole / senders) / bandwidth
+
+
+def rollout_time(
+    designs: list[Design],
+    rooms: np.ndarray,
+    counts: np.ndarray,
+    answers: Lengths,
+    prompt: float,
+    samples: float,
+    total: float,
+) -> np.ndarray:
+    """Seconds in which the slowest rank of each design makes its answers.
+
+    A prompt is computed once for its samples, whose engine caches it, in steps of whole chunks before decoding.
+
+    Args:
+        designs: of one structure; a replica each.
+        rooms: sequences that a rank of each runs at once [designs].
+        counts: answers of a rank [designs, splits].
+        answers: their lengths.
+        prompt: tokens of a prompt.
+        samples: answers of a prompt.
+        total: answers of all ranks.
+
+    Returns:
+        Seconds [designs, splits].
+    """
+    shape = counts.shape
+    ranks = (np.maximum(counts, 1.0), np.broadcast_to(np.maximum(rooms, 1.0)[:, None], shape), np.full(shape, total))
+    plan = _decode_steps(answers, prompt, *(one.ravel() for one in ranks))
+    steps, sequences, context = (np.asarray(one, np.float64).reshape(*shape, -1) for one in plan)
+    levels = steps.shape[-1]
+    chunk = np.array([float((design.mapping.serving or Serving()).chunk) for design in designs])
+    prompts = np.maximum(counts / samples, 1.0) * prompt
+    taken = np.minimum(prompts, chunk[:, None])
+    steps = np.concatenate([steps, (prompts / taken)[..., None]], -1)
+    zero = np.zeros(shape)[..., None]
+    work: list[Any] = [
+        np.concatenate([sequences, zero], -1).ravel(), np.concatenate([context, zero], -1).ravel(),
+        np.concatenate([np.zeros((*shape, levels)), taken[..., None]], -1).ravel(),
+        np.full(steps.size, 0.5 * prompt),
+    ]  # fmt: skip
+    batch = Batch(*work)
+    each = steps.size // len(designs)
+    stacked = jax.tree.map(lambda *leaves: np.repeat(np.array(leaves, np.float32), each), *designs)
+    seconds = np.asarray(_step_seconds.over(steps.size, stacked, batch), np.float64).reshape(steps.shape)
+    return (steps * seconds).sum(-1)
+
+
+def forward_time(designs: list[Design]) -> np.ndarray:
+    """Seconds of a forward pass over the batch of a training step of each design [designs].
+
+    ``(n + pp - 1)`` intervals of the slowest stage: its layers with their exposed messages, and the larger of
+    embedding and head beyond the layers that its stage lacks.
+    """
+    stacked = jax.tree.map(lambda *leaves: np.array(leaves, np.float32), *designs)
+    return np.asarray(_forward.over(len(designs), stacked), np.float64)
+
+
+def _forward_pass(design: Design) -> tuple[Any, None]:
+    from dse.doors.evaluation import stages
+
+    one, pp, chunks = stages(design), design.mapping.pp, design.mapping.virtual_stages
+    a_pass = jnp.where(one.awaited > 0.0, one.awaited, one.launch / (1.0 + design.workload.backward))
+    layer = jnp.maximum(one.layer.forward, a_pass)
+    first = one.embedding.forward - one.first_lacks * layer
+    last = one.head.forward - one.last_lacks * layer
+    ends = jnp.where(pp > 1.0, jnp.maximum(jnp.maximum(first, last), 0.0), first + last)
+    dense = one.dense_layers * (one.dense_layer.forward - one.layer.forward)
+    stage = one.chunk_layers * chunks * layer + ends + jnp.where(pp > 1.0, one.message * one.waited, dense)
+    return (one.micro_batches + pp - 1.0) * stage, None
+
+
+def _step(design: Design, batch: Batch) -> tuple[Any, None]:
+    from dse.doors.serving import step_time
+
+    return step_time(design, batch), None
+
+
+_decode_steps = jax.jit(jax.vmap(decode_steps, (None, None, 0, 0, 0)))
+_step_seconds = ScalarFunction(_step, "rollout step")
+_forward = ScalarFunction(_forward_pass, "forward pass")
