@@ -27,7 +27,6 @@ LEVELS: list[tuple[str, ...]] = [
         "dse.doors.equations",
         "dse.io.quantities",
         "dse.views.headings",
-        "dse.views.document",
     ),
     ("dse.io.interruption", "dse.io.terminal"),
     ("dse.io.files", "dse.doors.recording"),
@@ -73,8 +72,7 @@ LEVELS: list[tuple[str, ...]] = [
     ("dse.views.explanation", "dse.measured", "dse.views.difference"),
     ("dse.search", "dse.calibrate", "dse.views.listing"),
     ("dse.views.plot",),
-    ("dse.views.live",),
-    ("dse.views.report",),
+    ("dse.views.page",),
     ("dse.views.drawing",),
     ("dse.running",),
     ("dse.cli",),
@@ -93,7 +91,7 @@ _BEHIND_DOORS = (
 #: Rooms that may not know these modules or names, whatever their level.
 FORBIDDEN = {
     **dict.fromkeys(
-        ("dse.spec", "dse.sweep", "dse.search", "dse.views.plot", "dse.views.report", "dse.views.difference"),
+        ("dse.spec", "dse.sweep", "dse.search", "dse.views.plot", "dse.views.page", "dse.views.difference"),
         _BEHIND_DOORS,
     ),
     "dse.model": ("dse.designs.catalog", "dse.designs.composing", "dse.designs.leaves"),

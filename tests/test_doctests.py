@@ -41,7 +41,7 @@ ROOMS = (
     "dse.views.plot",
     "dse.measured",
     "dse.calibrate",
-    "dse.views.report",
+    "dse.views.page",
 )
 
 

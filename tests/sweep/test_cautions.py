@@ -12,7 +12,7 @@ from dse.cli import app
 from dse.errors import InputError
 from dse.sweep import Shard, merge, open_results, perform_shard
 from dse.sweep.results.schema import cautions
-from dse.views.report import table
+from dse.views.page import table
 
 #: A chip whose power moves less than its stacks of memory have, in the nodes of another, below measured loads.
 SWEEP = """
