@@ -22,6 +22,7 @@ def document(table: DesignTable, lines: Lines) -> tuple[dict[str, Any], str]:
         "study": table.study.name,
         "version": dse.__version__,
         "size": table.size,
+        "able": _able(table),
         "start": {way: numbers[name] for way, name in table.start.items()},
         "facts": table.facts,
         "notes": table.notes,
@@ -30,6 +31,12 @@ def document(table: DesignTable, lines: Lines) -> tuple[dict[str, Any], str]:
         "columns": packer.columns,
     }
     return data, packer.text
+
+
+def _able(table: DesignTable) -> int:
+    """Number of designs that can run."""
+    status = table.column("status")
+    return sum(int((status.values == i).sum()) for i, text in enumerate(status.texts) if not text)
 
 
 def _about(column: Column) -> dict[str, Any]:

@@ -5,7 +5,6 @@ const leaves = model?.leaves ?? [], figures = model?.figures ?? {}, MOST_UNDONE 
 const indexOf = new Map(leaves.flatMap((leaf, i) => [[leaf.name, i], [leaf.path, i]]));
 const START = Float64Array.from(leaves, ({ value }) => value);
 const design = { values: Float64Array.from(START), follows: Boolean(model?.follows), past: [], future: [] };
-
 /** What is shown: a metric, the leaf of the curve, the leaves of the map and how far they reach. */
 const firstRead = (names, other) =>
   names.find((name) => leaves[indexOf.get(name)]?.read && name !== other) ?? leaves[0]?.name;
@@ -14,19 +13,13 @@ const SHOWN = { metric: model?.objective, curve: firstRead(["memory.bandwidth", 
 SHOWN.y = firstRead(["memory.bandwidth", "scale_up.bandwidth", "seq_len"], SHOWN.x);
 const shown = { ...SHOWN };
 
-// --- texts
-
 const metricText = (name, value) => quantity(value, model.metrics[name].units, model.metrics[name].share);
-
 /** A leaf's value with its units; to three digits for axes. */
 function leafText({ choices, factor, units }, value, isShort = false) {
   if (choices) return choices.find(([number]) => number === value)?.[1] ?? String(value);
   const isPlain = !isShort || (Number.isInteger(value) && value < 1e6);
   return withUnits((isPlain ? short : digits)(value * factor), units);
 }
-
-// --- values
-
 /** Whether a number is a value of a leaf: within its bounds and of a usual magnitude. */
 function isAllowed({ choices, whole: isWhole, low, high, above }, value) {
   const size = Math.abs(value);
@@ -35,7 +28,6 @@ function isAllowed({ choices, whole: isWhole, low, high, above }, value) {
   if ((isWhole && value !== Math.round(value)) || (high !== null && value > high)) return false;
   return low === null || (above ? value > low : value >= low);
 }
-
 /** Values of a leaf around its start, for its slider, a curve or a map. */
 function valuesOf(leaf, count, times = 10) {
   const { value: start, low, high, units, choices, listed, whole: isWhole } = leaf, isBounded = high !== null && low !== null;
@@ -49,28 +41,21 @@ function valuesOf(leaf, count, times = 10) {
   if (!isWhole && isBounded) values = [...values, start];
   return [...new Set(values)].filter((value) => isAllowed(leaf, value)).sort((a, b) => a - b);
 }
-
 /** Whether values of a leaf are drawn on a logarithm. */
 const isLog = ({ choices }, values) => !choices && values[0] > 0 && values[values.length - 1] / values[0] > 7;
-
 /** Replicas that make up the devices with the other degrees; where they do not divide, as many as there is room for. */
 function replicas(values) {
   const { devices, degrees } = model.follows;
   return Math.max(1, Math.floor(values[devices] / degrees.reduce((product, i) => product * values[i], 1) + 1e-9));
 }
-
 /** Whether a leaf decides on the replicas that follow. */
 const leads = (i) => design.follows && (model.follows.devices === i || model.follows.degrees.includes(i));
-
-// --- changes
-
 /** The begin of a run of changes: what Undo goes back to. */
 function remember() {
   if (design.past.at(-1) !== written()) design.past.push(written());
   if (design.past.length > MOST_UNDONE) design.past.shift();
   design.future = [];
 }
-
 /** Change leaves; those that follow come with them. */
 function change(values, isRun = false) {
   if (!isRun) remember();
@@ -91,7 +76,6 @@ function undo(from, to) {
   read(before);
   drawSoon();
 }
-
 /** What differs from the start, and what is shown, as the address has it. */
 function written() {
   const values = leaves.map(({ name }, i) => [name, design.values[i], START[i]]).filter(([, value, start]) => value !== start);
@@ -99,7 +83,6 @@ function written() {
   if (model.follows && !design.follows) said.push("~follow=0");
   return [...said, ...Object.keys(SHOWN).filter((name) => shown[name] !== SHOWN[name]).map((name) => `~${name}=${shown[name]}`)].join("&");
 }
-
 /** Take over an address; gives what it says that this page has not. */
 function read(address) {
   const unknown = [], stated = new Set(), isKnown = (name) => figures.metrics[name] !== undefined && model.metrics[name];
@@ -129,7 +112,6 @@ function decoded(word) {
     return word;
   }
 }
-
 /** The command that evaluates the design. */
 function command() {
   const said = { ...model.stated }, { devices, replicas: dp } = model.follows ?? {}, { values } = design;

@@ -3,20 +3,16 @@
 // A plan says which leaves vary along x (1), along y (2), or both (3); the others are the same for all designs.
 // Operations are done as often as what they depend on: once, once a value of x, once a value of y, or once a design.
 // Values lie in one array, those along x as vectors, and places are used again as soon as nothing needs their value.
-
 /** Values of x that are computed at once: so many that a call costs little, so few that all stay in the cache. */
 const WIDTH = 512;
 const WORDS = { inf: Infinity, "-inf": -Infinity, nan: NaN };
-
 /** Round halves to even. */
 function even(value) {
   const low = Math.floor(value), rest = value - low;
   return rest < 0.5 || (rest === 0.5 && low % 2 === 0) ? low : low + 1;
 }
-
 /** The nearest whole number of 32 bits towards 0; 0 for what is no number. */
 const whole = (value) => (Number.isNaN(value) ? 0 : Math.max(-2147483648, Math.min(2147483647, Math.trunc(value))));
-
 /**
  * What the operations do: n results from o on, of inputs from a, b and c on, which go on by p, q and r: by 1 where they
  * vary along x, by 0 where they are the same. Storing into F rounds to single precision. The most frequent ones are
@@ -63,7 +59,6 @@ function kernelsOn(F, I) {
     ge_i: ofWhole((x, y) => x >= y, F),
   };
 }
-
 /** The input that a result equals, where inputs are known (``is(input, number)``); -1 where there is none. */
 const EQUALS = {
   add: (a, b, is) => (is(a, 0) ? b : is(b, 0) ? a : -1),
@@ -84,7 +79,6 @@ class Machine {
     this.plans = new Map();
     this.reserve(this.known + this.count + 700 * WIDTH);
   }
-
   /** Have room for this many numbers. */
   reserve(size) {
     const bytes = new ArrayBuffer(4 * size), { inputs, constants, names } = this.program;
@@ -95,12 +89,10 @@ class Machine {
     if (missing) throw new Error(`no operation ${missing}`);
     this.kernels = names.map((name) => kernels[name]);
   }
-
   /** Inputs of operation k, by way of what is the same; -1 for none. */
   inputsOf(k, same) {
     return Array.from(this.program.operations.slice(4 * k + 1, 4 * k + 4), (value) => (value < 0 ? -1 : same[value]));
   }
-
   /** Values that outputs need. */
   needed(outputs, same) {
     const { known, program } = this, needed = new Uint8Array(known + this.count);
@@ -110,7 +102,6 @@ class Machine {
     }
     return needed;
   }
-
   /** Of each value how often it is computed; with values of the inputs, what it is the same as. */
   levels(varying, needed, same, base) {
     const { known, program: { operations, names }, F } = this, level = new Uint8Array(known + this.count);
@@ -127,7 +118,6 @@ class Machine {
     }
     return level;
   }
-
   /**
    * What is computed how often for these outputs.
    *
@@ -178,7 +168,6 @@ class Machine {
         steps[i + 7]);
     }
   }
-
   /**
    * Outputs of designs, an array [y, x] each, a row at a time: a caller that stops must not use the machine otherwise.
    *
@@ -210,7 +199,6 @@ class Machine {
     }
     return numbers;
   }
-
   /** The same at once. */
   over(base, outputs, varying) {
     const rows = this.rows(base, outputs, varying);
@@ -219,7 +207,6 @@ class Machine {
       if (done) return value;
     }
   }
-
   /** All outputs of one design. */
   at(base) {
     this.all ??= this.program.outputs.map((_, i) => i);

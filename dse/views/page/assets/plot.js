@@ -1,354 +1,286 @@
 // Plots: axes, which the scatter of designs, the curve and the map share; and the scatter with its tools.
 
+const scaling = (isLog) => (isLog ? Math.log10 : (value) => value);
+const LETTER = 6.6;
 /** Round numbers between two, for axes. */
 function ticksOf(low, high, isLog, most) {
   if (isLog) {
-    const from = Math.floor(Math.log10(low)), wide = Math.log10(high / low);
-    const step = Math.max(1, Math.ceil(wide / (most + 1)));
+    const wide = Math.log10(high / low), step = Math.max(1, Math.ceil(wide / (most + 1)));
     const times = wide > 3.5 ? [1] : wide > 1.2 ? [1, 3] : [1, 1.5, 2, 3, 5, 7];
-    const powers = Array.from({ length: Math.ceil(wide) + 2 }, (_, i) => from + i).filter((power) => power % step === 0);
-    const values = powers.flatMap((power) => times.map((time) => time * 10 ** power))
-      .filter((value) => value >= low * 0.999 && value <= high * 1.001);
-    if (values.length > 1) return values;
+    const powers = Array.from({ length: Math.ceil(wide) + 2 }, (_, i) => Math.floor(Math.log10(low)) + i);
+    const values = powers.filter((power) => power % step === 0).flatMap((power) => times.map((time) => time * 10 ** power));
+    const inside = values.filter((value) => value >= low * 0.999 && value <= high * 1.001);
+    if (inside.length > 1) return inside;
   }
   const power = 10 ** Math.floor(Math.log10((high - low) / most || 1));
   const step = power * ([1, 2, 5, 10].find((time) => (high - low) / (time * power) <= most) ?? 10);
   const first = Math.ceil(low / step), last = Math.floor(high / step + 1e-9);
   return Array.from({ length: Math.max(0, last - first + 1) }, (_, i) => Number(((first + i) * step).toPrecision(12)));
 }
-
-/** A round number in full: positions can be read from it. */
-const tickText = (value) => (Math.abs(value) < 1e7 && (!value || Math.abs(value) >= 1e-4)
-  ? value.toLocaleString("en", { maximumSignificantDigits: 6 }) : String(Number(value.toPrecision(6))));
-
-const scaling = (isLog) => (isLog ? Math.log10 : Number);
-const LETTER = 6.6;
-
-/** An axis between two ends: where a value lies from 0 to 1, and its ticks with what they say. */
-function axisOf(label, low, high, isLog, most, ticks = ticksOf(low, high, isLog, most).map((value) => [value, tickText(value)])) {
-  const scaled = scaling(isLog), from = scaled(low), wide = scaled(high) - from;
-  return { label, share: (value) => (scaled(value) - from) / wide, ticks };
+/** A round number in full, so that positions can be read from it. */
+function tickText(value) {
+  const isPlain = !value || (Math.abs(value) < 1e7 && Math.abs(value) >= 1e-4);
+  return isPlain ? value.toLocaleString("en", { maximumSignificantDigits: 6 }) : short(value);
 }
-
+/** An axis between two ends: where a value lies from 0 to 1, and its ticks with what they say. */
+function axisOf(label, low, high, isLog, most, ticks) {
+  const scaled = scaling(isLog), from = scaled(low), wide = scaled(high) - from;
+  const round = () => ticksOf(low, high, isLog, most).map((value) => [value, tickText(value)]);
+  return { label, share: (value) => (scaled(value) - from) / wide, ticks: ticks ?? round() };
+}
 /** Draw axes into an SVG of a width and a height; gives the box between them, and pixels of values. */
 function drawAxes(svg, width, height, x, y) {
-  const letters = Math.max(...y.ticks.map(([, said]) => said.length), 2);
-  const box = { left: Math.round(Math.min(0.4 * width, 36 + LETTER * letters)), right: width - 14, top: 10, bottom: height - 42 };
-  const px = (value) => box.left + x.share(value) * (box.right - box.left);
-  const py = (value) => box.bottom - y.share(value) * (box.bottom - box.top);
-  svg.setAttribute("viewBox", `0 0 ${width} ${height}`);
-  svg.replaceChildren();
+  const letters = Math.max(...y.ticks.map(([, said]) => said.length), 2), right = width - 14, top = 10, bottom = height - 42;
+  const left = Math.round(Math.min(0.4 * width, 36 + LETTER * letters));
+  const px = (value) => left + x.share(value) * (right - left), py = (value) => bottom - y.share(value) * (bottom - top);
+  const line = (x1, x2, y1, y2) => element("line", { class: "grid", x1, x2, y1, y2 });
+  const write = (name, said, place) => element("text", { class: name, "text-anchor": "middle", ...place }, said);
   let end = -Infinity;
-  for (const [value, said] of x.ticks) {
-    const at = px(value), half = 0.5 * LETTER * said.length;
-    svg.append(element("line", { class: "grid", x1: at, x2: at, y1: box.top, y2: box.bottom }));
-    if (at - half < end) continue;
-    end = at + half + LETTER;
-    svg.append(element("text", { class: "x tick", x: at, y: box.bottom + 16, "text-anchor": "middle" }, said));
-  }
-  for (const [value, said] of y.ticks) {
-    const at = py(value);
-    svg.append(element("line", { class: "grid", x1: box.left, x2: box.right, y1: at, y2: at }),
-      element("text", { class: "y tick", x: box.left - 6, y: at, dy: 4, "text-anchor": "end" }, said));
-  }
-  svg.append(element("text", { class: "axis", x: (box.left + box.right) / 2, y: height - 6, "text-anchor": "middle" }, x.label),
-    element("text", { class: "axis", transform: `translate(14 ${(box.top + box.bottom) / 2}) rotate(-90)`, "text-anchor": "middle" }, y.label));
-  return { ...box, px, py };
+  const across = x.ticks.flatMap(([value, said]) => {
+    const at = px(value), half = 0.5 * LETTER * said.length, isFree = at - half >= end;
+    if (isFree) end = at + half + LETTER;
+    return [line(at, at, top, bottom), ...(isFree ? [write("x tick", said, { x: at, y: bottom + 16 })] : [])];
+  });
+  const up = y.ticks.flatMap(([value, said]) => [line(left, right, py(value), py(value)),
+    write("y tick", said, { x: left - 6, y: py(value), dy: 4, "text-anchor": "end" })]);
+  for (const [name, value] of Object.entries({ width, height, viewBox: `0 0 ${width} ${height}` })) svg.setAttribute(name, value);
+  svg.replaceChildren(...across, ...up, write("axis", x.label, { x: (left + right) / 2, y: height - 6 }),
+    write("axis", y.label, { transform: `translate(14 ${(top + bottom) / 2}) rotate(-90)` }));
+  return { left, right, top, bottom, px, py };
 }
-
-// --- which designs a pointer means ------------------------------------------------------------------------
-
-/** Pixels from the pointer within which a design is meant, and that it moves before it drags. */
-const REACH = 14, STILL = 3;
-
+/** Lay a canvas into the box of axes. */
+function layCanvas(canvas, { left, right, top, bottom }) {
+  const places = Object.entries({ left, top, width: right - left, height: bottom - top });
+  for (const [name, value] of places) canvas.style[name] = `${value}px`;
+}
 /** Whether a place lies in a polygon: a line from there to the right crosses it an odd number of times. */
 function isInside(path, x, y) {
-  let is = false;
-  path.forEach(([toX, toY], i) => {
+  return path.reduce((is, [toX, toY], i) => {
     const [fromX, fromY] = path.at(i - 1);
-    if (toY > y !== fromY > y && x < ((fromX - toX) * (y - toY)) / (fromY - toY) + toX) is = !is;
-  });
-  return is;
+    return toY > y !== fromY > y && x < ((fromX - toX) * (y - toY)) / (fromY - toY) + toX ? !is : is;
+  }, false);
 }
-
-const cornersOf = ([[x, y], [toX, toY]]) => [[x, y], [toX, y], [toX, toY], [x, toY]];
-
 /** What is selected after one more choice: Shift adds, Ctrl keeps what both hold, both take away. */
 function combined({ shiftKey, ctrlKey, metaKey }, before, rows) {
-  const had = new Set(before), has = new Set(rows), isCtrl = ctrlKey || metaKey;
-  if (isCtrl) return before.filter((row) => has.has(row) !== shiftKey);
+  const had = new Set(before), has = new Set(rows);
+  if (ctrlKey || metaKey) return before.filter((row) => has.has(row) !== shiftKey);
   return shiftKey ? [...before, ...rows.filter((row) => !had.has(row))] : rows;
 }
-
-// --- the scatter ------------------------------------------------------------------------------------------
-
 /** Designs among which each is seen by itself: fewer are drawn larger and less transparent. */
 const FEW = 500;
+/** Pixels from the pointer within which a design is meant, and that it moves before it drags. */
+const REACH = 14, STILL = 3;
 
 class Scatter {
   /** events: hover(row or -1), tap(row, event), select(rows, event), zoom(). */
   constructor(place, events) {
-    Object.assign(this, { place, events, picked: null, marks: [], front: [], waiting: [], tool: "box" });
+    Object.assign(this, { place, events, picked: null, marks: [], waiting: [], tool: "box", outline: element("path") });
     [this.axes, this.canvas, this.svg] = ["svg", "canvas", "svg"].map((tag) => element(tag));
     place.append(this.axes, this.canvas, this.svg);
     new ResizeObserver(() => this.change()).observe(place);
     this.listen();
   }
-
   /** Show designs of a view; what somebody has zoomed into stays, unless the axes are others. */
   show(view, rows, front, isNew) {
-    const { x, y, xLog, yLog, colours: { palette, share } } = view;
-    const last = palette.length, shadeOf = (row) => {
+    const { x, y, xLog, yLog, colours: { palette, share } } = view, last = palette.length;
+    const shadeOf = (row) => {
       const part = canRun(row) ? share(row) : NaN;
-      return Number.isNaN(part) ? last : Math.max(0, Math.min(last - 1, Math.floor(last * part)));
+      return Number.isNaN(part) ? last : within(Math.floor(last * part), last);
     };
-    this.points = { across: numbersOf(x, rows, scaling(xLog)), up: numbersOf(y, rows, scaling(yLog)),
-      shade: Uint16Array.from(rows, shadeOf), colours: [...palette, style("cannot")].map(pixelOf) };
-    Object.assign(this, { view, rows, front });
+    const across = numbersOf(x, rows, scaling(xLog)), up = numbersOf(y, rows, scaling(yLog));
+    const colours = [...palette, style("cannot")].map(pixelOf), shade = rows.map(shadeOf);
+    Object.assign(this, { view, rows, front, points: { across, up, shade, colours } });
     if (isNew || !this.isZoomed) this.fit();
     this.change();
   }
-
   /** Show all points, with some room. */
   fit() {
     const fitting = (values, isLog) => {
-      let [low, high] = extent(values);
-      if (!(low <= high)) [low, high] = [0, 1];
+      const [low, high] = values.length ? extent(values) : [0, 1];
       const room = high > low ? 0.04 * (high - low) : isLog ? 0.1 : Math.abs(low) * 0.1 || 1;
       return [low - room, high + room];
     };
-    this.ends = { x: fitting(this.points.across, this.view.xLog), y: fitting(this.points.up, this.view.yLog) };
-    this.isZoomed = false;
+    const { points: { across, up }, view: { xLog, yLog } } = this;
+    Object.assign(this, { isZoomed: false, ends: { x: fitting(across, xLog), y: fitting(up, yLog) } });
   }
-
-  /** Show other ends of the axes, in logarithms where they are logarithmic. */
-  zoom(ends) {
-    Object.assign(this, { ends, isZoomed: true });
+  /** Show what lies between two places, in shares of the axes. */
+  zoom(from, to, { x, y } = this.ends) {
+    const between = ([low, high], k) => [from[k], to[k]].map((share) => low + share * (high - low)).sort((a, b) => a - b);
+    Object.assign(this, { isZoomed: true, ends: { x: between(x, 0), y: between(y, 1) } });
     this.change();
     this.events.zoom();
   }
-
   /** Select rows; the others fade. */
   select(rows) {
     this.picked = rows.length ? new Uint8Array(size) : null;
     for (const row of rows) this.picked[row] = 1;
     this.change();
   }
-
   /** Draw in the next frame. */
   change() {
-    if (this.isStale) return;
-    this.isStale = true;
-    requestAnimationFrame(() => {
+    if (!this.isStale) requestAnimationFrame(() => {
       this.isStale = false;
       if (this.view) this.draw();
       for (const done of this.waiting.splice(0)) setTimeout(done);
     });
+    this.isStale = true;
   }
-
   /** Waits until the frame that shows the last change is done. */
   async painted() {
     if (this.isStale) await new Promise((done) => { this.waiting.push(done); });
   }
 
   draw() {
-    const { view, svg, canvas, ends } = this, { clientWidth: width, clientHeight: height } = this.place;
-    const axis = (way, isLog, most) => {
-      const [low, high] = ends[way].map((end) => (isLog ? 10 ** end : end)), column = view[way];
-      const names = isNames(column) ? column.texts.map((name, i) => [i, name]).filter(([i]) => i >= low && i <= high) : undefined;
-      return axisOf(heading(column), low, high, isLog, most, names);
+    const { view, ends, svg, place: { clientWidth: width, clientHeight: height } } = this;
+    const axis = (column, [from, to], isLog, most) => {
+      const [low, high] = [from, to].map((end) => (isLog ? 10 ** end : end)), names = column.texts?.map((name, i) => [i, name]);
+      const ticks = isNames(column) ? names.filter(([i]) => i >= low && i <= high) : undefined;
+      return axisOf(heading(column), low, high, isLog, most, ticks);
     };
-    this.box = drawAxes(this.axes, width, height, axis("x", view.xLog, width / 90), axis("y", view.yLog, height / 60));
-    const { left, top, right, bottom } = this.box, ratio = devicePixelRatio;
-    Object.assign(canvas.style, { left: `${left}px`, top: `${top}px`, width: `${right - left}px`, height: `${bottom - top}px` });
-    this.paint(Math.round((right - left) * ratio), Math.round((bottom - top) * ratio), ratio);
+    const x = axis(view.x, ends.x, view.xLog, width / 90), y = axis(view.y, ends.y, view.yLog, height / 60);
+    this.box = drawAxes(this.axes, width, height, x, y);
+    layCanvas(this.canvas, this.box);
+    this.paint(devicePixelRatio);
     this.layer = element("g", { class: "marks" });
-    this.outline = element("path", { class: "outline" });
+    for (const [name, value] of Object.entries({ width, height })) svg.setAttribute(name, value);
     svg.replaceChildren(...this.frontPath(), this.layer, this.outline);
     this.mark(this.marks);
   }
-
-  /** Pixels of a scaled number along a way, in the box. */
-  along(way) {
-    const [low, high] = this.ends[way], { left, right, top, bottom } = this.box;
-    return way === "x" ? (value) => left + ((value - low) / (high - low)) * (right - left)
-      : (value) => bottom - ((value - low) / (high - low)) * (bottom - top);
+  /** Pixels of scaled numbers, across and up. */
+  places() {
+    const { left, right, top, bottom } = this.box, { x: [low, high], y: [least, most] } = this.ends, { across, up } = this.points;
+    return [across.map((value) => left + ((value - low) / (high - low)) * (right - left)),
+      up.map((value) => bottom - ((value - least) / (most - least)) * (bottom - top))];
   }
 
-  paint(width, height, ratio) {
-    const { canvas, points, picked, rows } = this, isFew = rows.length < FEW;
-    const key = [width, height, ratio * (isFew ? 4.5 : 3)];
+  paint(ratio) {
+    const { canvas, points, picked, rows, box: { left, right, top, bottom } } = this, isFew = rows.length < FEW;
+    const key = [Math.round((right - left) * ratio), Math.round((bottom - top) * ratio), ratio * (isFew ? 4.5 : 3)];
     if (this.key !== key.join()) {
-      Object.assign(canvas, { width, height });
+      [canvas.width, canvas.height] = key;
       [this.disks, this.key] = [new Disks(...key), key.join()];
     }
-    const { disks, box: { left, top } } = this, toX = this.along("x"), toY = this.along("y");
-    points.x = points.across.map((value) => (toX(value) - left) * ratio);
-    points.y = points.up.map((value) => (toY(value) - top) * ratio);
+    const { disks } = this, [x, y] = this.places(), alpha = isFew ? 0.95 : 0.75;
+    const placed = { ...points, x: x.map((at) => (at - left) * ratio), y: y.map((at) => (at - top) * ratio) };
     disks.pixels.fill(0);
-    if (picked) {
-      disks.lay(points, 0.95, (i) => picked[rows[i]]);
-      disks.lay(points, isFew ? 0.35 : 0.15, (i) => !picked[rows[i]]);
-    } else disks.lay(points, isFew ? 0.95 : 0.75, () => true);
+    disks.lay(placed, picked ? 0.95 : alpha, (i) => !picked || picked[rows[i]]);
+    if (picked) disks.lay(placed, isFew ? 0.35 : 0.15, (i) => !picked[rows[i]]);
     disks.finish(canvas.getContext("2d"));
   }
-
-  /** Where a design is drawn. */
-  placeOf(row) {
-    const { x, y } = this.view;
-    return [this.box.px(number(x, row)), this.box.py(number(y, row))];
+  /** Where designs are drawn that are in sight: [x, y, …rest]. */
+  seen(designs) {
+    const { view: { x, y }, box: { px, py } } = this;
+    return designs.map(([row, ...rest]) => [px(number(x, row)), py(number(y, row)), ...rest]).filter((at) => this.isSeen(at));
   }
-
   isSeen([x, y]) {
     const { left, right, top, bottom } = this.box;
     return x >= left && x <= right && y >= top && y <= bottom;
   }
-
   /** The front as stairs, behind which all is beaten, and a ring around each of its designs. */
   frontPath() {
-    const places = this.front.map((row) => this.placeOf(row)), { left, right, top, bottom } = this.box;
-    const clip = `polygon(${cornersOf([[left, top], [right, bottom]]).map((corner) => corner.map((at) => `${at}px`).join(" "))}) view-box`;
-    const stairs = places.map(([x, y], i) => (!i ? `M${x} ${y}` : this.view.betterX === "less" ? `H${x}V${y}` : `V${y}H${x}`));
-    const rings = places.filter((place) => this.isSeen(place));
-    return [element("path", { class: "front", d: stairs.join(""), style: { clipPath: clip } }),
-      ...rings.map(([cx, cy]) => element("circle", { class: "front", cx, cy, r: this.rows.length < FEW ? 6.5 : 5 }))];
+    const { front, view: { x, y, betterX }, box: { px, py, left, right, top, bottom } } = this;
+    const stairs = front.map((row) => [px(number(x, row)), py(number(y, row))]).map(([toX, toY], i) =>
+      (!i ? `M${toX} ${toY}` : betterX === "less" ? `H${toX}V${toY}` : `V${toY}H${toX}`));
+    const clipPath = `polygon(${left}px ${top}px, ${right}px ${top}px, ${right}px ${bottom}px, ${left}px ${bottom}px) view-box`;
+    const r = this.rows.length < FEW ? 6.5 : 5, rings = this.seen(front.map((row) => [row]));
+    return [element("path", { class: "front", d: stairs.join(""), style: { clipPath } }),
+      ...rings.map(([cx, cy]) => element("circle", { class: "front", cx, cy, r }))];
   }
-
   /** Mark designs: [row, letter, class]. */
   mark(marks) {
     this.marks = marks;
-    if (!this.layer) return;
-    const seen = marks.map(([row, ...rest]) => [this.placeOf(row), ...rest]).filter(([place]) => this.isSeen(place));
-    this.layer.replaceChildren(...seen.flatMap(([[cx, cy], letter, name]) => [
+    this.layer?.replaceChildren(...this.seen(marks).flatMap(([cx, cy, letter, name]) => [
       element("circle", { class: name, cx, cy, r: 8 }), element("text", { class: name, x: cx + 9, y: cy - 5 }, letter)]));
   }
 
-  // --- pointer
-
   listen() {
-    const { svg } = this, at = ({ clientX, clientY }) => {
+    const { svg, outline } = this, at = ({ clientX, clientY }) => {
       const box = svg.getBoundingClientRect();
       return [clientX - box.left, clientY - box.top];
     };
-    svg.addEventListener("pointerdown", (event) => {
+    const end = () => { this.drag = null; outline.setAttribute("d", ""); }, listen = (type, of) => svg.addEventListener(type, of);
+    outline.setAttribute("class", "outline");
+    listen("pointerdown", (event) => {
       if (event.button || !this.isSeen(at(event))) return;
       this.drag = { path: [at(event)], ends: this.ends };
       svg.setPointerCapture(event.pointerId);
     });
-    svg.addEventListener("pointermove", (event) => {
-      if (!this.drag) {
-        this.events.hover(this.nearest(at(event)));
-        return;
-      }
-      this.drag.path.push(...event.getCoalescedEvents().map(at), at(event));
-      this.dragged();
+    listen("pointermove", (event) => {
+      this.drag?.path.push(...event.getCoalescedEvents().map(at), at(event));
+      if (this.drag) this.dragged(this.drag);
+      else this.events.hover(this.nearest(at(event)));
     });
-    svg.addEventListener("pointerup", (event) => {
-      const { path } = this.drag ?? {}, to = at(event);
-      if (!path) return;
-      const isMoved = path.some(([x, y]) => Math.hypot(x - path[0][0], y - path[0][1]) > STILL);
-      this.drag = null;
-      this.outline.setAttribute("d", "");
-      if (isMoved) this.dropped([...path, to], event);
-      else if (this.nearest(to) >= 0) this.events.tap(this.nearest(to), event);
+    listen("pointerup", (event) => {
+      const path = this.drag?.path, row = this.nearest(at(event));
+      end();
+      if (path?.some(([x, y]) => Math.hypot(x - path[0][0], y - path[0][1]) > STILL)) this.dropped([...path, at(event)], event);
+      else if (path && row >= 0) this.events.tap(row, event);
     });
-    svg.addEventListener("pointercancel", () => {
-      this.drag = null;
-      this.outline.setAttribute("d", "");
-    });
+    listen("pointercancel", end);
     svg.addEventListener("wheel", (event) => {
       if (!event.ctrlKey && !event.metaKey) return;
       event.preventDefault();
-      const times = Math.exp(event.deltaY / 600), middle = at(event).map((_, k) => this.shareOf(at(event))[k]);
-      const ends = ([low, high], share) => {
-        const fixed = low + share * (high - low);
-        return [fixed + (low - fixed) * times, fixed + (high - fixed) * times];
-      };
-      this.zoom({ x: ends(this.ends.x, middle[0]), y: ends(this.ends.y, middle[1]) });
+      const times = Math.exp(event.deltaY / 600), middle = this.shareOf(at(event));
+      this.zoom(middle.map((share) => share * (1 - times)), middle.map((share) => share + (1 - share) * times));
     }, { passive: false });
   }
-
   /** Where a place lies between the ends of the axes. */
   shareOf([x, y]) {
     const { left, right, top, bottom } = this.box;
     return [(x - left) / (right - left), (bottom - y) / (bottom - top)];
   }
-
-  /** Both axes between two places. */
-  endsBetween(from, to) {
-    const shares = [this.shareOf(from), this.shareOf(to)];
-    const ends = (k, [low, high]) => shares.map((share) => low + share[k] * (high - low)).sort((a, b) => a - b);
-    return { x: ends(0, this.ends.x), y: ends(1, this.ends.y) };
+  /** Corners of what is enclosed. */
+  enclosed(path) {
+    const [[x, y], [toX, toY]] = [path[0], path.at(-1)];
+    return this.tool === "lasso" ? path : [[x, y], [toX, y], [toX, toY], [x, toY]];
   }
 
-  dragged() {
-    const { path, ends } = this.drag, from = path[0], to = path[path.length - 1];
-    if (this.tool === "pan") {
-      this.ends = ends;
-      const { left, right, top, bottom } = this.box, [x, y] = [from[0] - to[0], from[1] - to[1]];
-      this.zoom(this.endsBetween([left + x, bottom + y], [right + x, top + y]));
-      return;
-    }
-    const outline = this.tool === "lasso" ? path : cornersOf([from, to]);
-    this.outline.setAttribute("d", `M${outline.map((place) => place.join(" ")).join("L")}Z`);
+  dragged({ path, ends }) {
+    const [from, to] = [path[0], path.at(-1)].map((place) => this.shareOf(place)), moved = from.map((share, k) => share - to[k]);
+    if (this.tool === "pan") this.zoom(moved, moved.map((share) => share + 1), ends);
+    else this.outline.setAttribute("d", `M${this.enclosed(path).map((place) => place.join(" ")).join("L")}Z`);
   }
 
   dropped(path, event) {
-    if (this.tool === "pan") return;
-    const ends = [path[0], path[path.length - 1]];
-    if (this.tool === "zoom") this.zoom(this.endsBetween(...ends));
-    else this.events.select(this.within(this.tool === "lasso" ? path : cornersOf(ends)), event);
+    const polygon = this.enclosed(path), [xs, ys] = this.places();
+    const [[left, right], [top, bottom]] = [0, 1].map((k) => extent(polygon.map((place) => place[k])));
+    const isIn = (x, y) => x >= left && x <= right && y >= top && y <= bottom && isInside(polygon, x, y);
+    if (this.tool === "zoom") this.zoom(this.shareOf(path[0]), this.shareOf(path.at(-1)));
+    else if (this.tool !== "pan") this.events.select(Array.from(this.rows).filter((_, i) => isIn(xs[i], ys[i])), event);
   }
-
-  /** Rows of the designs in a polygon. */
-  within(path) {
-    const [left, right] = extent(path.map(([x]) => x)), [top, bottom] = extent(path.map(([, y]) => y));
-    const toX = this.along("x"), toY = this.along("y"), { across, up } = this.points;
-    return Array.from(this.rows).filter((_, i) => {
-      const x = toX(across[i]), y = toY(up[i]);
-      return x >= left && x <= right && y >= top && y <= bottom && isInside(path, x, y);
-    });
-  }
-
   /** The design nearest to a place, or -1 where none is near. */
   nearest([x, y]) {
-    const toX = this.along("x"), toY = this.along("y"), { across, up } = this.points;
+    const [xs, ys] = this.places();
     let nearest = -1, least = REACH;
-    for (let i = 0; i < across.length; i++) {
-      const away = Math.hypot(toX(across[i]) - x, toY(up[i]) - y);
+    for (let i = 0; i < xs.length; i++) {
+      const away = Math.hypot(xs[i] - x, ys[i] - y);
       if (away < least) [nearest, least] = [this.rows[i], away];
     }
     return nearest;
   }
-
-  /** The plot as a picture: axes, points, and what lies over them, with the colours that they have. */
+  /** The plot as a picture: axes, points, and what lies over them, in the style of the page. */
   async saved() {
-    const { clientWidth: width, clientHeight: height } = this.place, ratio = devicePixelRatio;
-    const canvas = element("canvas", { width: width * ratio, height: height * ratio }), context = canvas.getContext("2d");
-    const layer = async (svg) => {
-      const copied = svg.cloneNode(true), looks = ["fill", "stroke", "strokeWidth", "font", "clipPath"];
-      [...svg.children].forEach((node, i) => looks.forEach((look) => { copied.children[i].style[look] = getComputedStyle(node)[look]; }));
-      for (const [name, value] of Object.entries({ width, height, xmlns: "http://www.w3.org/2000/svg" })) copied.setAttribute(name, value);
-      const picture = new Image();
-      picture.src = `data:image/svg+xml,${encodeURIComponent(copied.outerHTML)}`;
+    const { box: { left, top }, place: { clientWidth: width, clientHeight: height } } = this, ratio = devicePixelRatio;
+    const pictures = [this.axes, this.svg].map((svg) => Object.assign(new Image(), { svg: svg.cloneNode(true) }));
+    for (const picture of pictures) {
+      picture.svg.prepend(document.querySelector("style").cloneNode(true));
+      picture.src = `data:image/svg+xml,${encodeURIComponent(new XMLSerializer().serializeToString(picture.svg))}`;
       await picture.decode();
-      context.drawImage(picture, 0, 0, canvas.width, canvas.height);
-    };
-    await layer(this.axes);
-    context.drawImage(this.canvas, this.box.left * ratio, this.box.top * ratio);
-    await layer(this.svg);
+    }
+    const canvas = element("canvas", { width: width * ratio, height: height * ratio }), context = canvas.getContext("2d");
+    context.drawImage(pictures[0], 0, 0, canvas.width, canvas.height);
+    context.drawImage(this.canvas, left * ratio, top * ratio);
+    context.drawImage(pictures[1], 0, 0, canvas.width, canvas.height);
     return new Promise((done) => { canvas.toBlob(done); });
   }
 }
-
 /** What the colours mean. */
-function drawLegend(place, column, { palette, names, ends, isLog }, isAnyUnable) {
-  const dot = (colour) => element("i", { style: { background: colour } });
+function drawLegend(place, column, { palette, texts, ends, isLog }, isAnyUnable) {
   const key = (...content) => element("span", { class: "key" }, ...content);
-  const bar = element("span", { class: "ramp", style: { background: gradient } });
+  const dot = (background) => element("i", { style: { background } });
   const [low, high] = (ends ?? []).map((end) => digits(isLog ? 10 ** end : end));
+  const bar = () => key(low, element("span", { class: "ramp", style: { background: GRADIENT } }), high + (isLog ? " (log)" : ""));
   place.replaceChildren(element("strong", {}, heading(column)),
-    ...(names ? names.map((name, i) => key(dot(palette[i]), name || "can run")) : [key(low, bar, high + (isLog ? " (log)" : ""))]),
+    ...(texts?.map((name, i) => key(dot(palette[i]), name || "can run")) ?? [bar()]),
     ...(isAnyUnable ? [key(dot("var(--cannot)"), "cannot run")] : []));
 }
-const gradient = `linear-gradient(to right, ${SHADES.filter((_, i) => i % 16 === 0).join(", ")})`;

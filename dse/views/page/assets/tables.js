@@ -1,5 +1,4 @@
 // Totals by part; of results a design in full, two side by side, lines to paste, a table to download.
-
 /** A total with a line for each part, each beginning where the one before ends. */
 function fall(title, parts, whole = "") {
   const lines = parts.map((part) => {
@@ -14,7 +13,6 @@ function fall(title, parts, whole = "") {
     element("table", {}, element("tbody", {}, ...lines.map(({ line }) => line))));
   return { node, total, lines };
 }
-
 /** Fill it: values of its parts, their texts, and what is the full width. */
 function fill({ lines }, values, textOf, total, most = total) {
   let begin = 0;
@@ -30,40 +28,23 @@ function fill({ lines }, values, textOf, total, most = total) {
     begin += part;
   });
 }
-
 /** Totals of a design of the results by part; with another design on its scale. */
 function fallsOf(row, other = row) {
   return results.totals.filter((total) => number(columns[total.column], row) > 0).map(({ column: at, parts }) => {
     const column = columns[at], whole = number(column, row), place = fall(column.label, parts, text(column, row));
     const values = parts.map((part) => number(columns[part.column], row) * (column.factor / columns[part.column].factor));
-    fill(place, values, (value) => `${digits(value)} ${column.units}`, whole, Math.max(whole, number(columns[at], other)));
+    fill(place, values, (value) => textOf(column, value), whole, Math.max(whole, number(column, other)));
     return place.node;
   });
 }
-
-/** Parts of totals have colours of their own where the figures of dse have none for them. */
-function colourParts() {
-  for (const { parts } of results.totals) {
-    const seen = new Set();
-    parts.forEach((part, i) => {
-      if (seen.has(part.colour) || part.colour === "#6d7270") part.colour = NAMES[i % NAMES.length];
-      seen.add(part.colour);
-    });
-  }
-}
-
-// --- designs of results -----------------------------------------------------------------------------------
-
 /** A design in a few words. */
 const words = (row) => axes.map((column) => `${column.label} ${text(column, row)}`).join(", ");
-
 /** Metrics of every design: what is shown, then what is no part of another one and not the same for all. */
 function factsOf({ x, y, colour }) {
   const parts = new Set(results.totals.flatMap((total) => total.parts.map((part) => columns[part.column])));
   const shown = [x, y, colour, ...metrics.filter((column) => !parts.has(column))];
   return [...new Set(shown)].filter(({ kind, type }) => kind === "metric" && type !== "same");
 }
-
 /** A design in full. */
 function describe(row, view) {
   const reason = text(status, row), [first, ...falls] = fallsOf(row);
@@ -74,14 +55,12 @@ function describe(row, view) {
   return [reason && element("p", { class: "cannot" }, `Cannot run: ${reason}.`),
     element("div", { class: "split" }, ...parameters), first, element("dl", {}, ...facts), ...falls].filter(Boolean);
 }
-
 /** The few words beside the pointer. */
 function tip(row, { x, y, colour }) {
   const lines = [...new Set([x, y, colour])].map((column) =>
     element("div", {}, `${column.label} `, element("b", {}, text(column, row))));
   return [...lines, element("div", { class: "quiet" }, words(row))];
 }
-
 /** Parameters that differ, metrics with their ratio, and both designs' totals by part on one scale. */
 function compare(a, b, view) {
   const differs = (column) => stored(column, a) !== stored(column, b), parameters = axes.filter(differs);
@@ -100,9 +79,6 @@ function compare(a, b, view) {
     element("h3", { class: letter.toLowerCase() }, `Design ${letter}`), ...fallsOf(row, other));
   return [table, falls(a, b, "A"), falls(b, a, "B")];
 }
-
-// --- lines to paste ---------------------------------------------------------------------------------------
-
 /** Options of a command that mean a design behind the beginning of its line, or why there are none. */
 function lineOf(begin, row) {
   const { why, groups, group, choices } = results.lines;
@@ -115,7 +91,6 @@ function lineOf(begin, row) {
   });
   return { line: [begin, names, ...options].filter(Boolean).join(" ") };
 }
-
 /** A specification of one design. */
 function tomlOf(row) {
   const { why, groups, group, axes: all, toml } = results.lines;
@@ -125,9 +100,6 @@ function tomlOf(row) {
     `${name} = [${texts[column < 0 ? 0 : stored(columns[column], row)]}]`);
   return { line: `${toml.trimEnd()}\n${values.length ? `\n[axes]\n${values.join("\n")}\n` : ""}` };
 }
-
-// --- tables to download -----------------------------------------------------------------------------------
-
 /** Designs as CSV, in SI units; what a spreadsheet would take for a formula is marked as text. */
 function csv(rows) {
   const shown = [...axes, ...metrics, status];
