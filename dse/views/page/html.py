@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import Any
 
 from dse.io.files import MARK
+from dse.views.page import fragments
 
 _ASSETS = Path(__file__).parent / "assets"
 
@@ -35,33 +36,10 @@ def page(title: str, results: Mapping[str, Any] | None, columns: str, model: Map
         "columns": columns,
         "live": as_json(model),
         "script": script,
-        **(_words_of_results(results) if results else dict.fromkeys(("summary", "notes", "facts", "tools"), "")),
-        **(_words_of_model(model) if model else dict.fromkeys(("live_title", "live_about", "live_operators"), "")),
+        **(fragments.of_results(results) if results else dict.fromkeys(fragments.OF_RESULTS, "")),
+        **(fragments.of_model(model) if model else dict.fromkeys(fragments.OF_MODEL, "")),
     }
     return re.sub(r"\{\{(\w+)\}\}", lambda match: parts[match[1]], _asset("page.html"))
-
-
-def _words_of_results(results: Mapping[str, Any]) -> dict[str, str]:
-    """What heads results, as HTML."""
-    summary = f"{results['size']:,} designs ({results['study']}), {results['able']:,} of which can run"
-    pairs = ((escape(name), escape(text)) for name, text in results["facts"])
-    tools = map(escape, results["lines"].get("tools", ()))
-    return {
-        "summary": escape(f"{summary} · dse {results['version']}"),
-        "notes": "".join(f"<li>{escape(note)}</li>" for note in results["notes"]),
-        "facts": "".join(f"<div><dt>{name}</dt><dd>{text}</dd></div>" for name, text in pairs),
-        "tools": "".join(f"<option>{tool}</option>" for tool in tools),
-    }
-
-
-def _words_of_model(model: Mapping[str, Any]) -> dict[str, str]:
-    """What heads a model, as HTML."""
-    count = sum(leaf["read"] for leaf in model["leaves"])
-    return {
-        "live_title": escape(model["title"]),
-        "live_about": escape(f"{model['study']} · {count} leaves · dse {model['version']}"),
-        "live_operators": escape(model["operatorsOf"]),
-    }
 
 
 def as_json(document: Mapping[str, Any] | None) -> str:

@@ -56,11 +56,11 @@ function paretoFront({ x, y, betterX, betterY }, rows) {
   const [first, second] = [[x, betterX], [y, betterY]].map(([column, better]) =>
     numbersOf(column, all, (value) => (better === "less" ? value : -value)));
   const rated = rows.filter((row) => canRun(row) && Number.isFinite(first[row]) && Number.isFinite(second[row]));
+  const front = [];
   let least = Infinity;
-  const front = Array.from(rated.sort((a, b) => first[a] - first[b] || second[a] - second[b] || a - b)).filter((row) => {
-    const isBest = second[row] < least;
-    if (isBest) least = second[row];
-    return isBest;
-  });
+  for (const row of rated.sort((a, b) => first[a] - first[b] || second[a] - second[b] || a - b)) {
+    if (second[row] < least) front.push(row);
+    least = Math.min(least, second[row]);
+  }
   return betterX === "less" ? front : front.reverse();
 }

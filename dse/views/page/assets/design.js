@@ -30,11 +30,12 @@ function isAllowed({ choices, whole: isWhole, low, high, above }, value) {
 }
 /** Values of a leaf around its start, for its slider, a curve or a map. */
 function valuesOf(leaf, count, times = 10) {
-  const { value: start, low, high, units, choices, listed, whole: isWhole } = leaf, isBounded = high !== null && low !== null;
+  const { value: start, low, high, units, choices, listed, whole: isWhole } = leaf;
+  const isBounded = high !== null && low !== null, width = Math.max(1, Math.abs(start) * times);
   if (choices) return choices.map(([value]) => value);
   if (!listed && !isBounded && !(start > 0) && low !== null) return [];
-  const width = Math.max(1, Math.abs(start) * times);
-  const at = (t) => (isBounded ? low + (high - low) * t : start > 0 ? start * times ** (2 * t - 1) : start + width * (2 * t - 1));
+  const free = (t) => (start > 0 ? start * times ** (2 * t - 1) : start + width * (2 * t - 1));
+  const at = (t) => (isBounded ? low + (high - low) * t : free(t));
   let values = listed ?? Array.from({ length: count }, (_, i) => Number(at(i / (count - 1)).toPrecision(7)));
   const isCount = units === "" && Number.isInteger(start) && start >= 16;
   if (isWhole || isCount) values = values.map(Math.round);
@@ -78,23 +79,24 @@ function undo(from, to) {
 }
 /** What differs from the start, and what is shown, as the address has it. */
 function written() {
-  const values = leaves.map(({ name }, i) => [name, design.values[i], START[i]]).filter(([, value, start]) => value !== start);
-  const said = values.map(([name, value]) => `${name}=${Number(value.toPrecision(12))}`);
-  if (model.follows && !design.follows) said.push("~follow=0");
-  return [...said, ...Object.keys(SHOWN).filter((name) => shown[name] !== SHOWN[name]).map((name) => `~${name}=${shown[name]}`)].join("&");
+  const changes = [...leaves.keys()].filter((i) => design.values[i] !== START[i]);
+  const values = changes.map((i) => `${leaves[i].name}=${Number(design.values[i].toPrecision(12))}`);
+  const others = Object.keys(SHOWN).filter((name) => shown[name] !== SHOWN[name]).map((name) => `~${name}=${shown[name]}`);
+  return [...values, ...(model.follows && !design.follows ? ["~follow=0"] : []), ...others].join("&");
 }
 /** Take over an address; gives what it says that this page has not. */
 function read(address) {
-  const unknown = [], stated = new Set(), isKnown = (name) => figures.metrics[name] !== undefined && model.metrics[name];
+  const unknown = [], stated = new Set(), isLeaf = (name) => indexOf.has(name);
+  const ways = { metric: (name) => figures.metrics[name] !== undefined && model.metrics[name], curve: isLeaf, x: isLeaf,
+    y: isLeaf, times: (times) => ["2", "4", "10"].includes(times) };
   design.values.set(START);
   design.follows = Boolean(model.follows);
   Object.assign(shown, SHOWN);
   for (const word of address.split("&").filter(Boolean)) {
     const [name, value] = word.split(/=(.*)/s).map(decoded), i = indexOf.get(name), way = name.slice(1);
     if (name === "~follow") design.follows = design.follows && value !== "0";
-    else if (name[0] === "~" && Object.hasOwn(SHOWN, way)) {
-      const isRight = { metric: isKnown, times: (times) => ["2", "4", "10"].includes(times) }[way] ?? ((leaf) => indexOf.has(leaf));
-      if (isRight(value)) shown[way] = value;
+    else if (name[0] === "~" && Object.hasOwn(ways, way)) {
+      if (ways[way](value)) shown[way] = value;
     } else if (i !== undefined && value && isAllowed(leaves[i], Number(value))) {
       design.values[i] = Number(value);
       stated.add(i);
@@ -116,9 +118,11 @@ function decoded(word) {
 function command() {
   const said = { ...model.stated }, { devices, replicas: dp } = model.follows ?? {}, { values } = design;
   leaves.forEach((leaf, i) => {
-    if (values[i] !== START[i]) said[leaf.name] = leaf.choices ? leafText(leaf, values[i]) : String(Number(values[i].toPrecision(9)));
+    const text = leaf.choices ? leafText(leaf, values[i]) : String(Number(values[i].toPrecision(9)));
+    if (values[i] !== START[i]) said[leaf.name] = text;
     if (i === devices || i === dp) said[leaf.name] = String(values[i]);
   });
   const quoted = (word) => (/^[\w.,:=/+-]+$/.test(word) ? word : `'${word.replaceAll("'", "'\\''")}'`);
-  return [model.command, ...Object.entries(said).map(([name, value]) => `--set ${quoted(`${name}=${value}`)}`)].join(" ");
+  const words = Object.entries(said).map(([name, value]) => `--set ${quoted(`${name}=${value}`)}`);
+  return [model.command, ...words].join(" ");
 }

@@ -19,8 +19,8 @@ function refresh(name, isNew = false) {
       betterY: byId("y-better").value, xLog: isChecked("x-log"), yLog: isChecked("y-log") };
     if (isNew) state.sort = { column: view.x, isDown: view.betterX === "more" };
     const isDrawn = (axis, isLog) => (row) => Number.isFinite(scaling(isLog)(number(axis, row)));
-    const tests = [isDrawn(view.x, view.xLog), isDrawn(view.y, view.yLog), ...state.constraints.map(({ test }) => test)];
-    if (isChecked("feasible")) tests.unshift(canRun);
+    const tests = [isDrawn(view.x, view.xLog), isDrawn(view.y, view.yLog), isChecked("feasible") ? canRun : () => true,
+      ...state.constraints.map(({ test }) => test)];
     const rows = all.filter((row) => tests.every((test) => test(row))), front = paretoFront(view, rows);
     view.colours = colouring(view.colour, isChecked("colour-log"), rows);
     Object.assign(state, { view, rows, front });
@@ -39,41 +39,37 @@ function refresh(name, isNew = false) {
 const frontShown = () => (byId("show-front").checked ? state.front : []);
 /** The scale and sense that suit a column which has just been chosen. */
 function suit(way) {
-  const column = columns[Number(byId(way).value)], better = byId(`${way}-better`), [low, high] = extent(numbersOf(column, all));
-  Object.assign(byId(`${way}-log`), { checked: !isNames(column) && low > 0 && high > 30 * low, disabled: isNames(column) });
+  const column = columns[Number(byId(way).value)], better = byId(`${way}-better`), disabled = isNames(column);
+  const [low, high] = extent(numbersOf(column, all));
+  Object.assign(byId(`${way}-log`), { checked: !disabled && low > 0 && high > 30 * low, disabled });
   if (better) better.value = column.better || "less";
-}
-/** Fill a select with columns, by kind. */
-function offer(select, isOffered) {
-  for (const [label, members] of [["Design", axes], ["Metrics", metrics]]) {
-    const options = members.filter(isOffered).map((column) =>
-      element("option", { value: columns.indexOf(column), title: column.about }, heading(column)));
-    if (options.length) select.append(element("optgroup", { label }, ...options));
-  }
 }
 /** Constrain a column: to some of its values, or to numbers from and up to. */
 function constrain(column) {
   if (!column || state.constraints.some((other) => other.column === column)) return;
-  const changed = () => refresh("filter"), constraint = { column }, ends = [-Infinity, Infinity];
+  const constraint = { column }, ends = [-Infinity, Infinity];
   const isSet = column.texts?.length <= 40, isAllowed = isSet && column.texts.map(() => true);
   constraint.test = isSet ? (row) => isAllowed[stored(column, row)] : (row) => {
     const value = number(column, row);
     return (value >= ends[0] && value <= ends[1]) || (Number.isNaN(value) && ends[1] - ends[0] === Infinity);
   };
+  const allow = (i, is) => { isAllowed[i] = is; refresh("filter"); };
+  const bound = (i, said) => { ends[i] = said === "" ? [-Infinity, Infinity][i] : Number(said); refresh("filter"); };
   const box = (name, i) => element("label", { class: "check" }, element("input", { type: "checkbox", checked: true,
-    onchange: ({ target }) => { isAllowed[i] = target.checked; changed(); } }), name);
+    onchange: ({ target }) => allow(i, target.checked) }), name);
   const input = (end, i) => element("input", { type: "number", step: "any", placeholder: digits(end).replaceAll(",", ""),
-    "aria-label": `${heading(column)} ${["at least", "at most"][i]}`,
-    oninput: ({ target: { value } }) => { ends[i] = value === "" ? [-Infinity, Infinity][i] : Number(value); changed(); } });
+    "aria-label": `${heading(column)} ${["at least", "at most"][i]}`, oninput: ({ target }) => bound(i, target.value) });
   const content = isSet ? column.texts.map(box) : extent(numbersOf(column, all)).map(input).toSpliced(1, 0, "to");
-  const remove = element("button", { type: "button", "aria-label": `Remove the constraint on ${column.label}`, onclick: () => {
+  const remove = () => {
     state.constraints = state.constraints.filter((other) => other !== constraint);
     node.remove();
-    changed();
+    refresh("filter");
     byId("add-filter").focus();
-  } }, "✕");
+  };
+  const cross = { type: "button", "aria-label": `Remove the constraint on ${column.label}`, onclick: remove };
   const node = element("div", { class: "filter", role: "group", "aria-label": heading(column) },
-    element("div", { class: "head" }, element("strong", { title: column.about }, heading(column)), remove),
+    element("div", { class: "head" }, element("strong", { title: column.about }, heading(column)),
+      element("button", cross, "✕")),
     element("div", { class: isSet ? "set" : "range" }, ...content));
   state.constraints.push(constraint);
   byId("filters").append(node);
@@ -148,10 +144,11 @@ function clear() {
   announce("selection cleared");
 }
 /** What the table and the download hold: the selection, or all that is shown. */
-const chosen = () => sortedBy(state.sort.column, state.sort.isDown, state.selected.length ? state.selected : state.rows);
+const listed = () => (state.selected.length ? state.selected : state.rows);
+const chosen = () => sortedBy(state.sort.column, state.sort.isDown, listed());
 /** Say what is listed, and list it after the frame that shows it: 200 lines take as long as 50,000 points. */
 function listSoon() {
-  const isSome = state.selected.length > 0, { length } = isSome ? state.selected : state.rows, listing = ++state.listing;
+  const isSome = state.selected.length > 0, { length } = listed(), listing = ++state.listing;
   const rest = length > MOST_LINES ? `; the first ${MOST_LINES} are listed, the download has all` : "";
   tell(byId("selection-title"), isSome ? "Selected designs" : "Designs");
   tell(byId("selection-about"), `${counted(length)} ${isSome ? "selected" : "shown (nothing is selected)"}${rest}`);
@@ -161,8 +158,8 @@ function listSoon() {
 
 function list() {
   const { view: { x, y, colour }, sort, a, b } = state, totals = results.totals.map((total) => columns[total.column]);
-  const listed = [...new Set([x, y, ...axes, colour, ...totals.filter(({ type }) => type !== "same")])];
-  const heads = listed.map((column) => {
+  const shown = [...new Set([x, y, ...axes, colour, ...totals.filter(({ type }) => type !== "same")])];
+  const heads = shown.map((column) => {
     const isKey = column === sort.column, way = sort.isDown ? ["descending", " ↓"] : ["ascending", " ↑"];
     const onclick = () => { state.sort = { column, isDown: isKey && !sort.isDown }; list(); };
     return element("th", { scope: "col", "aria-sort": isKey ? way[0] : "none" },
@@ -170,7 +167,8 @@ function list() {
   });
   const lines = Array.from(chosen().subarray(0, MOST_LINES), (row, i) => {
     const letters = (row === a ? "A" : "") + (row === b ? "B" : ""), go = () => step(row);
-    const cells = listed.map((column) => element("td", {}, column.texts ? text(column, row) : digits(number(column, row))));
+    const said = (column) => (column.texts ? text(column, row) : digits(number(column, row)));
+    const cells = shown.map((column) => element("td", {}, said(column)));
     return element("tr", { tabindex: i ? -1 : 0, "data-row": row, onclick: go, onfocus: go },
       element("td", { class: letters === "B" ? "pin b" : "pin a" }, letters), ...cells);
   });
@@ -181,12 +179,13 @@ function list() {
 /** In the plot arrows go to the next design along a column, among those that are shown. */
 function plotKey(event) {
   const { view: { x, y }, current, rows } = state;
-  const moves = { ArrowRight: [x, 1], ArrowLeft: [x, -1], ArrowUp: [y, 1], ArrowDown: [y, -1], Home: [x, 1, -1], End: [x, -1, -1] };
+  const moves = { ArrowRight: [x, 1], ArrowLeft: [x, -1], ArrowUp: [y, 1], ArrowDown: [y, -1], Home: [x, 1, -1],
+    End: [x, -1, -1] };
   const actions = { Enter: () => pin(current), " ": () => toggle(current), Escape: clear };
   if (moves[event.key]) {
-    const [column, ahead, from = current] = moves[event.key], order = sortedBy(column, false, rows), at = order.indexOf(from);
-    const row = order.at(at < 0 ? Math.min(0, ahead) : at + ahead);
-    if (row !== undefined && (at + ahead >= 0 || at < 0)) step(row);
+    const [column, ahead, from = current] = moves[event.key], order = [...sortedBy(column, false, rows)];
+    const row = from < 0 ? order.at(Math.min(0, ahead)) : order[order.indexOf(from) + ahead];
+    if (row !== undefined) step(row);
   } else if (actions[event.key]) actions[event.key]();
   else return;
   event.preventDefault();
@@ -225,14 +224,12 @@ async function beginExplorer() {
   byId("lines").hidden = Boolean(why);
   for (const way of ["x", "y", "colour"]) {
     const change = () => (way === "colour" ? refresh("colour") : refresh("redraw", true));
-    offer(byId(way), (column) => way === "colour" || !isNames(column) || column.texts.length <= 40);
     byId(way).value = results.start[way];
     suit(way);
     on(way, "change", () => { suit(way); change(); });
     on(`${way}-log`, "change", change);
     byId(`${way}-better`)?.addEventListener("change", change);
   }
-  offer(byId("add-filter"), ({ type }) => type !== "same");
   on("add-filter", "change", ({ target }) => { constrain(columns[Number(target.value)]); target.value = ""; });
   on("feasible", "change", () => refresh("filter"));
   on("show-front", "change", () => scatter.show(state.view, state.rows, frontShown()));

@@ -6,12 +6,8 @@
 /** Values of x that are computed at once: so many that a call costs little, so few that all stay in the cache. */
 const WIDTH = 512;
 const WORDS = { inf: Infinity, "-inf": -Infinity, nan: NaN };
-/** Round halves to even. */
-function even(value) {
-  const low = Math.floor(value), rest = value - low;
-  return rest < 0.5 || (rest === 0.5 && low % 2 === 0) ? low : low + 1;
-}
-/** The nearest whole number of 32 bits towards 0; 0 for what is no number. */
+/** Round halves to even; the nearest whole number of 32 bits towards 0, and 0 for what is no number. */
+const even = (value) => (Math.abs(value % 1) === 0.5 ? 2 * Math.round(value / 2) : Math.round(value));
 const whole = (value) => (Number.isNaN(value) ? 0 : Math.max(-2147483648, Math.min(2147483647, Math.trunc(value))));
 /**
  * What the operations do: n results from o on, of inputs from a, b and c on, which go on by p, q and r: by 1 where they
@@ -19,44 +15,37 @@ const whole = (value) => (Number.isNaN(value) ? 0 : Math.max(-2147483648, Math.m
  * written out: a loop that calls is as fast only where nothing else calls from it.
  */
 function kernelsOn(F, I) {
-  const of1 = (of) => (o, n, a, p) => { for (let i = 0; i < n; i++) F[o + i] = of(F[a + i * p]); };
-  const of2 = (of) => (o, n, a, p, b, q) => { for (let i = 0; i < n; i++) F[o + i] = of(F[a + i * p], F[b + i * q]); };
-  const ofWhole = (of, to = I) => (o, n, a, p, b, q) => {
-    for (let i = 0; i < n; i++) to[o + i] = of(I[a + i * p], I[b + i * q]);
+  const of1 = (of, to = F, from = F) => (o, n, a, p) => {
+    for (let i = 0; i < n; i++) to[o + i] = of(from[a + i * p]);
   };
+  const of2 = (of, to = F, from = F) => (o, n, a, p, b, q) => {
+    for (let i = 0; i < n; i++) to[o + i] = of(from[a + i * p], from[b + i * q]);
+  };
+  const numbers = { gt: (x, y) => x > y, ge: (x, y) => x >= y, lt: (x, y) => x < y, le: (x, y) => x <= y,
+    eq: (x, y) => x === y, ne: (x, y) => x !== y, rem: (x, y) => x % y, pow: (x, y) => (x === 1 ? 1 : x ** y) };
+  const wholes = { add: (x, y) => x + y, sub: (x, y) => x - y, mul: Math.imul, div: (x, y) => x / y, max: Math.max,
+    min: Math.min, and: (x, y) => x & y, or: (x, y) => x | y, xor: (x, y) => x ^ y };
+  const singles = { sqrt: Math.sqrt, ceil: Math.ceil, floor: Math.floor, neg: (x) => -x, abs: Math.abs, sign: Math.sign,
+    exp: Math.exp, exp2: (x) => 2 ** x, log: Math.log, log2: Math.log2, log1p: Math.log1p, expm1: Math.expm1,
+    tanh: Math.tanh, not: (x) => 1 - x, is_finite: Number.isFinite, round: even,
+    round_away: (x) => Math.sign(x) * Math.floor(Math.abs(x) + 0.5) };
+  const named = (kernels, of, ending = "", ...places) =>
+    Object.entries(kernels).map(([name, kernel]) => [name + ending, of(kernel, ...places)]);
+  const { rem, pow, ...compare } = numbers;
   return {
+    ...Object.fromEntries([...named(singles, of1), ...named(numbers, of2), ...named(wholes, of2, "_i", I, I),
+      ...named(compare, of2, "_i", F, I), ...named({ neg: (x) => -x, not: (x) => ~x }, of1, "_i", I, I)]),
+    to_whole: of1(whole, I), to_number: of1((x) => x, F, I),
     add(o, n, a, p, b, q) { for (let i = 0; i < n; i++) F[o + i] = F[a + i * p] + F[b + i * q]; },
     sub(o, n, a, p, b, q) { for (let i = 0; i < n; i++) F[o + i] = F[a + i * p] - F[b + i * q]; },
     mul(o, n, a, p, b, q) { for (let i = 0; i < n; i++) F[o + i] = F[a + i * p] * F[b + i * q]; },
     div(o, n, a, p, b, q) { for (let i = 0; i < n; i++) F[o + i] = F[a + i * p] / F[b + i * q]; },
     max(o, n, a, p, b, q) { for (let i = 0; i < n; i++) F[o + i] = Math.max(F[a + i * p], F[b + i * q]); },
     min(o, n, a, p, b, q) { for (let i = 0; i < n; i++) F[o + i] = Math.min(F[a + i * p], F[b + i * q]); },
-    gt(o, n, a, p, b, q) { for (let i = 0; i < n; i++) F[o + i] = F[a + i * p] > F[b + i * q] ? 1 : 0; },
-    ge(o, n, a, p, b, q) { for (let i = 0; i < n; i++) F[o + i] = F[a + i * p] >= F[b + i * q] ? 1 : 0; },
-    lt(o, n, a, p, b, q) { for (let i = 0; i < n; i++) F[o + i] = F[a + i * p] < F[b + i * q] ? 1 : 0; },
-    le(o, n, a, p, b, q) { for (let i = 0; i < n; i++) F[o + i] = F[a + i * p] <= F[b + i * q] ? 1 : 0; },
-    eq(o, n, a, p, b, q) { for (let i = 0; i < n; i++) F[o + i] = F[a + i * p] === F[b + i * q] ? 1 : 0; },
-    ne(o, n, a, p, b, q) { for (let i = 0; i < n; i++) F[o + i] = F[a + i * p] !== F[b + i * q] ? 1 : 0; },
-    sqrt(o, n, a, p) { for (let i = 0; i < n; i++) F[o + i] = Math.sqrt(F[a + i * p]); },
-    ceil(o, n, a, p) { for (let i = 0; i < n; i++) F[o + i] = Math.ceil(F[a + i * p]); },
-    floor(o, n, a, p) { for (let i = 0; i < n; i++) F[o + i] = Math.floor(F[a + i * p]); },
     // Bits are chosen, so that the cases may be whole numbers.
     select_n(o, n, a, p, b, q, c, r) {
       for (let i = 0; i < n; i++) I[o + i] = F[a + i * p] !== 0 ? I[c + i * r] : I[b + i * q];
     },
-    to_whole(o, n, a, p) { for (let i = 0; i < n; i++) I[o + i] = whole(F[a + i * p]); },
-    to_number(o, n, a, p) { for (let i = 0; i < n; i++) F[o + i] = I[a + i * p]; },
-    neg: of1((x) => -x), abs: of1(Math.abs), sign: of1(Math.sign), exp: of1(Math.exp), exp2: of1((x) => 2 ** x),
-    log: of1(Math.log), log2: of1(Math.log2), log1p: of1(Math.log1p), expm1: of1(Math.expm1), tanh: of1(Math.tanh),
-    not: of1((x) => 1 - x), is_finite: of1((x) => (Number.isFinite(x) ? 1 : 0)), round: of1(even),
-    round_away: of1((x) => Math.sign(x) * Math.floor(Math.abs(x) + 0.5)),
-    pow: of2((x, y) => (x === 1 ? 1 : x ** y)), rem: of2((x, y) => x % y),
-    add_i: ofWhole((x, y) => x + y), sub_i: ofWhole((x, y) => x - y), mul_i: ofWhole(Math.imul),
-    div_i: ofWhole((x, y) => x / y), max_i: ofWhole(Math.max), min_i: ofWhole(Math.min), neg_i: ofWhole((x) => -x),
-    and_i: ofWhole((x, y) => x & y), or_i: ofWhole((x, y) => x | y), xor_i: ofWhole((x, y) => x ^ y),
-    not_i: ofWhole((x) => ~x), eq_i: ofWhole((x, y) => x === y, F), ne_i: ofWhole((x, y) => x !== y, F),
-    lt_i: ofWhole((x, y) => x < y, F), le_i: ofWhole((x, y) => x <= y, F), gt_i: ofWhole((x, y) => x > y, F),
-    ge_i: ofWhole((x, y) => x >= y, F),
   };
 }
 /** The input that a result equals, where inputs are known (``is(input, number)``); -1 where there is none. */
@@ -125,19 +114,9 @@ class Machine {
    * and no product with 0 or 1, as in dse/doors/scalars/operations.py. That takes a moment, which many designs repay.
    */
   plan(varying, outputs, base) {
+    const { known, count, plans, program: { operations, outputs: places } } = this, length = known + count;
     const key = base ? null : `${[...varying].join(";")}|${outputs}`;
-    let plan = this.plans.get(key);
-    if (!plan) {
-      if (this.plans.size > 24) this.plans.delete(this.plans.keys().next().value);
-      plan = this.planned(varying, outputs, base);
-      if (key) this.plans.set(key, plan);
-    }
-    if (plan.size > this.F.length) this.reserve(plan.size);
-    return plan;
-  }
-
-  planned(varying, outputs, base) {
-    const { known, count, program: { operations, outputs: places } } = this, length = known + count;
+    if (plans.has(key)) return plans.get(key);
     const same = Int32Array.from({ length }, (_, i) => i), last = new Int32Array(length).fill(-1);
     if (base) this.F.set(base);
     const level = this.levels(varying, this.needed(outputs, same), same, base), needed = this.needed(outputs, same);
@@ -155,18 +134,17 @@ class Machine {
       const isOver = (value) => value >= known && level[value] === 3 && last[value] === k;
       free.push(...new Set(this.inputsOf(k, same).filter(isOver).map((value) => place[value])));
     }
-    const code = lists.map((list) => Int32Array.from(list.flatMap((k) => [operations[4 * k], place[known + k],
-      ...this.inputsOf(k, same).flatMap((value) => [place[Math.max(value, 0)], level[Math.max(value, 0)] & 1])])));
+    const code = lists.map((list) => list.map((k) => [operations[4 * k], place[known + k],
+      ...this.inputsOf(k, same).flatMap((value) => [place[Math.max(value, 0)], level[Math.max(value, 0)] & 1])]));
     const results = outputs.map((output) => same[places[output]]).map((value) => [place[value], level[value] & 1]);
-    return { code, place, results, size };
+    if (plans.size > 24) plans.delete(plans.keys().next().value);
+    if (key) plans.set(key, { code, place, results });
+    if (size > this.F.length) this.reserve(size);
+    return { code, place, results };
   }
-
   run(steps, n) {
     const { kernels } = this;
-    for (let i = 0; i < steps.length; i += 8) {
-      kernels[steps[i]](steps[i + 1], n, steps[i + 2], steps[i + 3], steps[i + 4], steps[i + 5], steps[i + 6],
-        steps[i + 7]);
-    }
+    for (const step of steps) kernels[step[0]](step[1], n, step[2], step[3], step[4], step[5], step[6], step[7]);
   }
   /**
    * Outputs of designs, an array [y, x] each, a row at a time: a caller that stops must not use the machine otherwise.

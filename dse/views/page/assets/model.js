@@ -1,6 +1,6 @@
 // The model that computes: controls of its leaves, its figures, and when they are drawn.
 
-const controls = leaves.map(() => null), cards = [], falls = [], operators = [], elastic = [];
+const controls = leaves.map(() => null), cards = [], falls = [];
 let machine, atStart;
 /** The control of a leaf: a slider where its values can be listed, a field, its units. */
 function control(i) {
@@ -63,7 +63,8 @@ function show(wanted) {
   Object.assign(shown, wanted);
   drawSoon();
 }
-const CHOICES = { metric: "live-metric", curve: "live-curve-leaf", x: "live-x-leaf", y: "live-y-leaf", times: "live-times" };
+const CHOICES = { metric: "live-metric", curve: "live-curve-leaf", x: "live-x-leaf", y: "live-y-leaf",
+  times: "live-times" };
 
 function prepareControls() {
   const places = [...leaves.keys()].filter((i) => leaves[i].read), first = places.filter((i) => leaves[i].first >= 0);
@@ -87,15 +88,6 @@ function prepareControls() {
     if (checked) design.values[model.follows.replicas] = replicas(design.values);
     drawSoon();
   });
-  const offer = (id, label, members, isOf) => byId(id).append(element("optgroup", { label }, ...members.map((name) =>
-    element("option", { value: name, title: isOf(name).label }, isOf(name).short ?? name))));
-  const names = Object.keys(figures.metrics).filter((name) => model.metrics[name] && !/^(in)?feasible/.test(name));
-  offer("live-metric", "headline", model.headline, (name) => model.metrics[name]);
-  offer("live-metric", "all", names.filter((name) => !model.headline.includes(name)), (name) => model.metrics[name]);
-  const rest = places.filter((i) => leaves[i].first < 0);
-  for (const way of ["curve", "x", "y"]) for (const [label, members] of [["first", first], ["all", rest]]) {
-    offer(CHOICES[way], label, members.map((i) => leaves[i].name), (name) => leaves[indexOf.get(name)]);
-  }
   for (const [way, id] of Object.entries(CHOICES)) on(id, "change", ({ target }) => show({ [way]: target.value }));
 }
 /** Controls whose leaf has all the words. */
@@ -103,7 +95,8 @@ function filterControls() {
   const asked = byId("live-filter").value.toLowerCase().split(/\s+/).filter(Boolean), isAsked = asked.length > 0;
   const groups = [...byId("live-rest").children], about = ({ path, label }) => `${path} ${label}`.toLowerCase();
   if (isAsked) groups.forEach((group) => group.fill());
-  for (const { i, node } of controls.filter(Boolean)) node.hidden = !asked.every((word) => about(leaves[i]).includes(word));
+  const fits = (leaf) => asked.every((word) => about(leaf).includes(word));
+  for (const { i, node } of controls.filter(Boolean)) node.hidden = !fits(leaves[i]);
   for (const group of groups) {
     const isEmpty = isAsked && !group.querySelector(".leaf:not([hidden])");
     Object.assign(group, { open: isAsked, hidden: isEmpty });
@@ -111,33 +104,21 @@ function filterControls() {
 }
 /** All figures of a design, and how to read them. */
 function figuresOf(values) {
-  const numbers = machine.at(values), bits = numbers[figures.metrics.infeasible_reason], hasStep = !(bits & model.noStep);
-  return { of: (name) => numbers[figures.metrics[name]], at: (place) => numbers[place], hasStep,
-    has: (name) => hasStep || model.holds.includes(name), reasons: model.reasons.filter(([bit]) => bits & bit) };
+  const numbers = machine.at(values), of = (name) => numbers[figures.metrics[name]];
+  const bits = of("infeasible_reason"), hasStep = !(bits & model.noStep);
+  return { of, at: (place) => numbers[place], hasStep, has: (name) => hasStep || model.holds.includes(name), reasons: model.reasons.filter(([bit]) => bits & bit) };
 }
 
 function prepareFigures() {
-  for (const name of model.headline) {
-    const [value, change, between] = ["value", "change", "between"].map((part) => element("span", { class: part }));
-    const title = `${model.metrics[name].label}: show in the curve, the map and the elasticities`;
-    const node = element("button", { type: "button", class: "card", title, onclick: () => show({ metric: name }) },
-      element("span", { class: "name" }, model.metrics[name].short), value, between, change);
+  for (const node of byId("live-cards").children) {
+    const [, value, change, between] = node.children, { value: name } = node;
     cards.push({ name, node, value, change, between });
+    node.onclick = () => show({ metric: name });
   }
   falls.push(...model.totals.map(({ name, parts }) => ({ name, ...fall(model.metrics[name].short, parts) })));
-  if (model.bounds.length) falls.splice(1, 0, fall(`${model.metrics[falls[0].name].short} by what bounds it`, model.bounds));
-  for (const operator of figures.operators) {
-    const cells = Array.from({ length: 6 }, () => element("td")), name = operator.name.replaceAll("_", " ");
-    const node = element("tr", {}, element("th", { scope: "row" }, `${operator.section} ${name}`), ...cells);
-    operators.push({ ...operator, cells, node });
-  }
-  for (let k = 0; k < 12; k++) {
-    const name = element("th", { scope: "row" }), value = element("td", { class: "number" }), bar = element("i", { class: "part" });
-    const node = element("tr", { hidden: true }, name, element("td", { class: "stairs both" }, bar), value);
-    elastic.push({ node, name, value, bar });
-  }
-  const places = [["cards", cards], ["falls", falls], ["operators tbody", operators], ["elasticities tbody", elastic]];
-  for (const [id, parts] of places) document.querySelector(`#live-${id}`).append(...parts.map(({ node }) => node));
+  const first = model.metrics[falls[0].name].short;
+  if (model.bounds.length) falls.splice(1, 0, fall(`${first} by what bounds it`, model.bounds));
+  byId("live-falls").append(...falls.map(({ node }) => node));
 }
 /** Why the design cannot run, with how much is needed of what there is where that has a degree. */
 function tellReasons({ reasons, of, at }) {
@@ -146,9 +127,9 @@ function tellReasons({ reasons, of, at }) {
     if (name !== "memory") return over > 1 ? `${meaning}: ${digits(over)} times what there is` : meaning;
     return `${meaning}: ${quantity(of(model.memory), "B")} of ${quantity(at(figures.capacity), "B")}`;
   });
-  const list = said.length > 1 ? [element("ul", {}, ...said.map((reason) => element("li", {}, reason)))] : said;
   byId("live-why").hidden = !said.length;
-  byId("live-why").replaceChildren(element("b", {}, said.length > 1 ? "Cannot run, for these reasons:" : "Cannot run: "), ...list);
+  byId("live-why").replaceChildren(element("b", {}, `Cannot run${said.length > 1 ? ", for these reasons" : ""}: `),
+    ...(said.length > 1 ? [element("ul", {}, ...said.map((reason) => element("li", {}, reason)))] : said));
 }
 
 function tellCards(now) {
@@ -179,16 +160,16 @@ function tellFalls(now) {
 }
 /** What bounds an operator; of several that are equal the floor is named, then compute. */
 const BOUNDS = ["compute", "memory", "kernel floor", "die links"];
-
 function tellOperators({ hasStep, at }) {
-  if (!byId("live-operators").closest("details").open) return;
-  const pass = (time, bound) => (at(time) ? [quantity(at(time), "s"), BOUNDS[[2, 0, 1, 3].find((k) => at(bound[k]) > 0)] ?? ""] : ["", ""]);
-  for (const { cells, node, present, forward_time, forward_bound, backward_time, backward_bound, bytes, flops } of operators) {
-    node.hidden = !hasStep || !at(present);
-    if (node.hidden) continue;
-    const said = [...pass(forward_time, forward_bound), ...pass(backward_time, backward_bound), quantity(at(flops), "FLOP")];
-    [...said, at(bytes) ? digits(at(flops) / at(bytes)) : ""].forEach((text, k) => tell(cells[k], text));
-  }
+  const table = byId("live-operators"), bound = (places) => BOUNDS[[2, 0, 1, 3].find((k) => at(places[k]) > 0)] ?? "";
+  const pass = (time, places) => (at(time) ? [quantity(at(time), "s"), bound(places)] : ["", ""]);
+  if (table.closest("details").open) figures.operators.forEach((operator, k) => {
+    const line = table.tBodies[0].rows[k], flops = at(operator.flops), bytes = at(operator.bytes);
+    const said = [...pass(operator.forward_time, operator.forward_bound), ...pass(operator.backward_time,
+      operator.backward_bound), quantity(flops, "FLOP"), bytes ? digits(flops / bytes) : ""];
+    line.hidden = !hasStep || !at(operator.present);
+    if (!line.hidden) said.forEach((text, i) => tell(line.cells[i + 1], text));
+  });
 }
 /** Figures of the design with each of these leaves a little more and less; the last is the design itself. */
 function around(places, up, down, metrics) {
@@ -203,34 +184,38 @@ function around(places, up, down, metrics) {
 /** Change in per cent of a metric by one per cent of each continuous leaf; at a limit towards what is possible. */
 function tellElasticities(now) {
   const { metric } = shown, { short: label, smooth, more } = model.metrics[metric];
-  const isKnown = now.hasStep && smooth && now.of(metric) > 0, places = model.smooth.filter((i) => isKnown && design.values[i] > 0);
-  const [x, [numbers, bits]] = around(places, () => 1.005, () => 0.995, [metric, "infeasible_reason"]), n = 2 * places.length;
-  const slopes = places.map((i, k) => {
+  const isKnown = now.hasStep && smooth && now.of(metric) > 0;
+  const places = model.smooth.filter((i) => isKnown && design.values[i] > 0), n = 2 * places.length;
+  const [x, [numbers, bits]] = around(places, () => 1.005, () => 0.995, [metric, "infeasible_reason"]);
+  const size = ([, slope]) => Math.abs(slope), slopes = places.map((i, k) => {
     const column = x.get(i), up = 2 * k, down = up + 1, log = (values, at) => Math.log(values[at] / values[n]);
     const from = column[up] === column[n] || bits[up] & ~bits[n] ? n : up;
     return [i, (log(numbers, from) - log(numbers, down)) / (log(column, from) - log(column, down))];
-  }).filter(([, slope]) => Math.abs(slope) >= 5e-4 && Math.abs(slope) < Infinity).sort(([, a], [, b]) => Math.abs(b) - Math.abs(a));
-  elastic.forEach(({ node, name, value, bar }, k) => {
+  }).filter((slope) => size(slope) >= 5e-4 && size(slope) < Infinity).sort((a, b) => size(b) - size(a));
+  [...byId("live-elasticities").rows].forEach((line, k) => {
     const [i, slope] = slopes[k] ?? [], width = (50 * Math.abs(slope)) / Math.abs(slopes[0]?.[1]);
-    node.hidden = !slopes[k];
-    if (node.hidden) return;
+    line.hidden = !slopes[k];
+    if (line.hidden) return;
+    const [name, { firstChild: bar }, value] = line.cells;
     tell(name, leaves[i].name);
     name.title = leaves[i].label;
     tell(value, `${slope < 0 ? "−" : "+"}${Math.abs(slope).toFixed(3)}`);
     Object.assign(bar.style, { marginLeft: `${slope < 0 ? 50 - width : 50}%`, width: `${width}%` });
     bar.dataset.good = slope > 0 === more;
   });
-  tell(byId("live-elasticities-of"), isKnown ? `1 % more of a leaf changes ${label} by so many per cent` : `${label} has no slopes here`);
+  const said = isKnown ? `1 % more of a leaf changes ${label} by so many per cent` : `${label} has no slopes here`;
+  tell(byId("live-elasticities-of"), said);
 }
 /** 80 % intervals of metrics: the model with each unknown leaf a deviation more and less, the rest as at the start. */
 function intervals() {
   const { width, steps, metrics } = model.intervals, paths = Object.keys(steps), names = Object.keys(metrics);
-  const factor = (sign) => (i) => Math.exp(sign * steps[leaves[i].path]), sum = (terms) => terms.reduce((all, term) => all + term, 0);
+  const factor = (sign) => (i) => Math.exp(sign * steps[leaves[i].path]);
   const [, numbers] = around(paths.map((path) => indexOf.get(path)), factor(1), factor(-1), names);
   return new Map(names.map((name, j) => {
     const log = (k) => Math.log(numbers[j][k]), here = numbers[j].at(-1), { rest, factors } = metrics[name];
     const slopes = Object.fromEntries(paths.map((path, k) => [path, (log(2 * k) - log(2 * k + 1)) / 2]));
-    const moved = factors.map((shares) => sum(Object.entries(shares).map(([path, share]) => share * slopes[path])));
+    const moved = factors.map((shares) => 
+      Object.entries(shares).reduce((sum, [path, share]) => sum + share * slopes[path], 0));
     const times = Math.exp(width * Math.hypot(rest, ...moved.filter(Number.isFinite)));
     return [name, [here / times, here * times]];
   }));
@@ -318,12 +303,11 @@ function beginModel() {
   byId("live-operators").closest("details").addEventListener("toggle", drawSoon);
   addEventListener("hashchange", () => { if (location.hash.slice(1) !== written()) { remember(); takeAddress(); } });
   document.addEventListener("keydown", (event) => {
-    const isText = event.target.matches?.("input[type=text], input[type=search], textarea"), key = event.key.toLowerCase();
-    const isCtrl = event.ctrlKey || event.metaKey, isUndo = isCtrl && key === "z", isRedo = isCtrl && (key === "y" || event.shiftKey);
-    if (isText || !(isUndo || isRedo && key === "y" || (key === "/" && !isCtrl))) return;
+    const { target, key, shiftKey } = event, isCtrl = event.ctrlKey || event.metaKey, name = key.toLowerCase();
+    const actions = isCtrl ? { z: shiftKey ? ahead : back, y: ahead } : { "/": () => byId("live-filter").focus() };
+    if (target.matches?.("input[type=text], input[type=search], textarea") || !Object.hasOwn(actions, name)) return;
     event.preventDefault();
-    if (isCtrl) (isRedo ? ahead : back)();
-    else byId("live-filter").focus();
+    actions[name]();
   });
   // Figures for whoever asks on this page: { designs: values of all leaves each, metrics } → answer; intervals here.
   document.addEventListener("dse-ask", ({ detail }) => {

@@ -48,10 +48,9 @@ function drawAxes(svg, width, height, x, y) {
     write("axis", y.label, { transform: `translate(14 ${(top + bottom) / 2}) rotate(-90)` }));
   return { left, right, top, bottom, px, py };
 }
-/** Lay a canvas into the box of axes. */
-function layCanvas(canvas, { left, right, top, bottom }) {
-  const places = Object.entries({ left, top, width: right - left, height: bottom - top });
-  for (const [name, value] of places) canvas.style[name] = `${value}px`;
+/** Lay a node into a box. */
+function lay(node, box) {
+  for (const [name, value] of Object.entries(box)) node.style[name] = `${value}px`;
 }
 /** Whether a place lies in a polygon: a line from there to the right crosses it an odd number of times. */
 function isInside(path, x, y) {
@@ -70,12 +69,13 @@ function combined({ shiftKey, ctrlKey, metaKey }, before, rows) {
 const FEW = 500;
 /** Pixels from the pointer within which a design is meant, and that it moves before it drags. */
 const REACH = 14, STILL = 3;
-
+/** Axes, designs on a canvas in their box, and over it, in pixels of the box, the front, marks and what is dragged. */
 class Scatter {
   /** events: hover(row or -1), tap(row, event), select(rows, event), zoom(). */
   constructor(place, events) {
-    Object.assign(this, { place, events, picked: null, marks: [], waiting: [], tool: "box", outline: element("path") });
+    Object.assign(this, { place, events, picked: null, marks: [], waiting: [], tool: "box" });
     [this.axes, this.canvas, this.svg] = ["svg", "canvas", "svg"].map((tag) => element(tag));
+    [this.layer, this.outline] = [element("g", { class: "marks" }), element("path", { class: "outline" })];
     place.append(this.axes, this.canvas, this.svg);
     new ResizeObserver(() => this.change()).observe(place);
     this.listen();
@@ -83,30 +83,31 @@ class Scatter {
   /** Show designs of a view; what somebody has zoomed into stays, unless the axes are others. */
   show(view, rows, front, isNew) {
     const { x, y, xLog, yLog, colours: { palette, share } } = view, last = palette.length;
-    const shadeOf = (row) => {
+    const shade = rows.map((row) => {
       const part = canRun(row) ? share(row) : NaN;
       return Number.isNaN(part) ? last : within(Math.floor(last * part), last);
-    };
-    const across = numbersOf(x, rows, scaling(xLog)), up = numbersOf(y, rows, scaling(yLog));
-    const colours = [...palette, style("cannot")].map(pixelOf), shade = rows.map(shadeOf);
-    Object.assign(this, { view, rows, front, points: { across, up, shade, colours } });
+    });
+    const [across, up] = [numbersOf(x, rows, scaling(xLog)), numbersOf(y, rows, scaling(yLog))];
+    const colours = [...palette, style("cannot")].map(pixelOf);
+    Object.assign(this, { view, rows, front, isFew: rows.length < FEW, points: { across, up, shade, colours } });
     if (isNew || !this.isZoomed) this.fit();
     this.change();
   }
   /** Show all points, with some room. */
   fit() {
-    const fitting = (values, isLog) => {
+    const { points: { across, up }, view: { xLog, yLog } } = this;
+    this.ends = [[across, xLog], [up, yLog]].map(([values, isLog]) => {
       const [low, high] = values.length ? extent(values) : [0, 1];
       const room = high > low ? 0.04 * (high - low) : isLog ? 0.1 : Math.abs(low) * 0.1 || 1;
       return [low - room, high + room];
-    };
-    const { points: { across, up }, view: { xLog, yLog } } = this;
-    Object.assign(this, { isZoomed: false, ends: { x: fitting(across, xLog), y: fitting(up, yLog) } });
+    });
+    this.isZoomed = false;
   }
   /** Show what lies between two places, in shares of the axes. */
-  zoom(from, to, { x, y } = this.ends) {
-    const between = ([low, high], k) => [from[k], to[k]].map((share) => low + share * (high - low)).sort((a, b) => a - b);
-    Object.assign(this, { isZoomed: true, ends: { x: between(x, 0), y: between(y, 1) } });
+  zoom(from, to, ends = this.ends) {
+    this.ends = ends.map(([low, high], k) =>
+      [from[k], to[k]].map((share) => low + share * (high - low)).sort((a, b) => a - b));
+    this.isZoomed = true;
     this.change();
     this.events.zoom();
   }
@@ -129,81 +130,56 @@ class Scatter {
   async painted() {
     if (this.isStale) await new Promise((done) => { this.waiting.push(done); });
   }
-
   draw() {
-    const { view, ends, svg, place: { clientWidth: width, clientHeight: height } } = this;
-    const axis = (column, [from, to], isLog, most) => {
-      const [low, high] = [from, to].map((end) => (isLog ? 10 ** end : end)), names = column.texts?.map((name, i) => [i, name]);
-      const ticks = isNames(column) ? names.filter(([i]) => i >= low && i <= high) : undefined;
-      return axisOf(heading(column), low, high, isLog, most, ticks);
-    };
-    const x = axis(view.x, ends.x, view.xLog, width / 90), y = axis(view.y, ends.y, view.yLog, height / 60);
-    this.box = drawAxes(this.axes, width, height, x, y);
-    layCanvas(this.canvas, this.box);
+    const { view: { x, y, xLog, yLog, betterX }, place: { clientWidth, clientHeight }, points: { across, up } } = this;
+    const [horizontal, vertical] = [[x, xLog, clientWidth / 90], [y, yLog, clientHeight / 60]].map(([column, isLog, most], k) => {
+      const [low, high] = this.ends[k].map((end) => (isLog ? 10 ** end : end));
+      const names = column.texts?.map((name, i) => [i, name]).filter(([i]) => i >= low && i <= high);
+      return axisOf(heading(column), low, high, isLog, most, isNames(column) ? names : undefined);
+    });
+    const { left, right, top, bottom } = drawAxes(this.axes, clientWidth, clientHeight, horizontal, vertical);
+    const [width, height] = [right - left, bottom - top], [[low, high], [least, most]] = this.ends;
+    Object.assign(this, { box: { left, top, width, height } });
+    for (const node of [this.canvas, this.svg]) lay(node, this.box);
+    this.xs = across.map((value) => ((value - low) / (high - low)) * width);
+    this.ys = up.map((value) => ((most - value) / (most - least)) * height);
+    this.placeOf = (row) => [horizontal.share(number(x, row)) * width, (1 - vertical.share(number(y, row))) * height];
     this.paint(devicePixelRatio);
-    this.layer = element("g", { class: "marks" });
-    for (const [name, value] of Object.entries({ width, height })) svg.setAttribute(name, value);
-    svg.replaceChildren(...this.frontPath(), this.layer, this.outline);
+    // The front as stairs, behind which all is beaten, and a ring around each of its designs.
+    const front = this.front.map(this.placeOf), r = this.isFew ? 6.5 : 5;
+    const stairs = front.map(([cx, cy], i) => (!i ? `M${cx} ${cy}` : betterX === "less" ? `H${cx}V${cy}` : `V${cy}H${cx}`));
+    const rings = front.map(([cx, cy]) => element("circle", { class: "front", cx, cy, r }));
+    this.svg.replaceChildren(element("path", { class: "front", d: stairs.join("") }), ...rings, this.layer, this.outline);
     this.mark(this.marks);
   }
-  /** Pixels of scaled numbers, across and up. */
-  places() {
-    const { left, right, top, bottom } = this.box, { x: [low, high], y: [least, most] } = this.ends, { across, up } = this.points;
-    return [across.map((value) => left + ((value - low) / (high - low)) * (right - left)),
-      up.map((value) => bottom - ((value - least) / (most - least)) * (bottom - top))];
-  }
-
   paint(ratio) {
-    const { canvas, points, picked, rows, box: { left, right, top, bottom } } = this, isFew = rows.length < FEW;
-    const key = [Math.round((right - left) * ratio), Math.round((bottom - top) * ratio), ratio * (isFew ? 4.5 : 3)];
-    if (this.key !== key.join()) {
-      [canvas.width, canvas.height] = key;
-      [this.disks, this.key] = [new Disks(...key), key.join()];
-    }
-    const { disks } = this, [x, y] = this.places(), alpha = isFew ? 0.95 : 0.75;
-    const placed = { ...points, x: x.map((at) => (at - left) * ratio), y: y.map((at) => (at - top) * ratio) };
-    disks.pixels.fill(0);
-    disks.lay(placed, picked ? 0.95 : alpha, (i) => !picked || picked[rows[i]]);
-    if (picked) disks.lay(placed, isFew ? 0.35 : 0.15, (i) => !picked[rows[i]]);
+    const { canvas, picked, rows, isFew, box: { width, height } } = this, toPixels = (at) => at * ratio;
+    Object.assign(canvas, { width: width * ratio, height: height * ratio });
+    const disks = new Disks(canvas.width, canvas.height, ratio * (isFew ? 4.5 : 3));
+    const points = { ...this.points, x: this.xs.map(toPixels), y: this.ys.map(toPixels) };
+    disks.lay(points, picked || isFew ? 0.95 : 0.75, (i) => !picked || picked[rows[i]]);
+    if (picked) disks.lay(points, isFew ? 0.35 : 0.15, (i) => !picked[rows[i]]);
     disks.finish(canvas.getContext("2d"));
-  }
-  /** Where designs are drawn that are in sight: [x, y, …rest]. */
-  seen(designs) {
-    const { view: { x, y }, box: { px, py } } = this;
-    return designs.map(([row, ...rest]) => [px(number(x, row)), py(number(y, row)), ...rest]).filter((at) => this.isSeen(at));
-  }
-  isSeen([x, y]) {
-    const { left, right, top, bottom } = this.box;
-    return x >= left && x <= right && y >= top && y <= bottom;
-  }
-  /** The front as stairs, behind which all is beaten, and a ring around each of its designs. */
-  frontPath() {
-    const { front, view: { x, y, betterX }, box: { px, py, left, right, top, bottom } } = this;
-    const stairs = front.map((row) => [px(number(x, row)), py(number(y, row))]).map(([toX, toY], i) =>
-      (!i ? `M${toX} ${toY}` : betterX === "less" ? `H${toX}V${toY}` : `V${toY}H${toX}`));
-    const clipPath = `polygon(${left}px ${top}px, ${right}px ${top}px, ${right}px ${bottom}px, ${left}px ${bottom}px) view-box`;
-    const r = this.rows.length < FEW ? 6.5 : 5, rings = this.seen(front.map((row) => [row]));
-    return [element("path", { class: "front", d: stairs.join(""), style: { clipPath } }),
-      ...rings.map(([cx, cy]) => element("circle", { class: "front", cx, cy, r }))];
   }
   /** Mark designs: [row, letter, class]. */
   mark(marks) {
     this.marks = marks;
-    this.layer?.replaceChildren(...this.seen(marks).flatMap(([cx, cy, letter, name]) => [
-      element("circle", { class: name, cx, cy, r: 8 }), element("text", { class: name, x: cx + 9, y: cy - 5 }, letter)]));
+    this.layer.replaceChildren(...marks.flatMap(([row, letter, name]) => {
+      const [cx, cy] = this.placeOf(row);
+      return [element("circle", { class: name, cx, cy, r: 8 }), element("text", { class: name, x: cx + 9, y: cy - 5 }, letter)];
+    }));
   }
-
   listen() {
-    const { svg, outline } = this, at = ({ clientX, clientY }) => {
-      const box = svg.getBoundingClientRect();
-      return [clientX - box.left, clientY - box.top];
+    const at = ({ clientX, clientY }) => {
+      const { left, top } = this.svg.getBoundingClientRect();
+      return [clientX - left, clientY - top];
     };
-    const end = () => { this.drag = null; outline.setAttribute("d", ""); }, listen = (type, of) => svg.addEventListener(type, of);
-    outline.setAttribute("class", "outline");
+    const end = () => { this.drag = null; this.outline.setAttribute("d", ""); };
+    const listen = (type, listener) => this.svg.addEventListener(type, listener, { passive: false });
     listen("pointerdown", (event) => {
-      if (event.button || !this.isSeen(at(event))) return;
+      if (event.button) return;
       this.drag = { path: [at(event)], ends: this.ends };
-      svg.setPointerCapture(event.pointerId);
+      this.svg.setPointerCapture(event.pointerId);
     });
     listen("pointermove", (event) => {
       this.drag?.path.push(...event.getCoalescedEvents().map(at), at(event));
@@ -217,60 +193,56 @@ class Scatter {
       else if (path && row >= 0) this.events.tap(row, event);
     });
     listen("pointercancel", end);
-    svg.addEventListener("wheel", (event) => {
+    listen("wheel", (event) => {
       if (!event.ctrlKey && !event.metaKey) return;
       event.preventDefault();
       const times = Math.exp(event.deltaY / 600), middle = this.shareOf(at(event));
       this.zoom(middle.map((share) => share * (1 - times)), middle.map((share) => share + (1 - share) * times));
-    }, { passive: false });
+    });
   }
   /** Where a place lies between the ends of the axes. */
   shareOf([x, y]) {
-    const { left, right, top, bottom } = this.box;
-    return [(x - left) / (right - left), (bottom - y) / (bottom - top)];
+    return [x / this.box.width, 1 - y / this.box.height];
   }
   /** Corners of what is enclosed. */
   enclosed(path) {
     const [[x, y], [toX, toY]] = [path[0], path.at(-1)];
     return this.tool === "lasso" ? path : [[x, y], [toX, y], [toX, toY], [x, toY]];
   }
-
   dragged({ path, ends }) {
     const [from, to] = [path[0], path.at(-1)].map((place) => this.shareOf(place)), moved = from.map((share, k) => share - to[k]);
     if (this.tool === "pan") this.zoom(moved, moved.map((share) => share + 1), ends);
     else this.outline.setAttribute("d", `M${this.enclosed(path).map((place) => place.join(" ")).join("L")}Z`);
   }
-
   dropped(path, event) {
-    const polygon = this.enclosed(path), [xs, ys] = this.places();
-    const [[left, right], [top, bottom]] = [0, 1].map((k) => extent(polygon.map((place) => place[k])));
-    const isIn = (x, y) => x >= left && x <= right && y >= top && y <= bottom && isInside(polygon, x, y);
+    const polygon = this.enclosed(path), isIn = (_, i) => isInside(polygon, this.xs[i], this.ys[i]);
     if (this.tool === "zoom") this.zoom(this.shareOf(path[0]), this.shareOf(path.at(-1)));
-    else if (this.tool !== "pan") this.events.select(Array.from(this.rows).filter((_, i) => isIn(xs[i], ys[i])), event);
+    else if (this.tool !== "pan") this.events.select(Array.from(this.rows).filter(isIn), event);
   }
   /** The design nearest to a place, or -1 where none is near. */
   nearest([x, y]) {
-    const [xs, ys] = this.places();
     let nearest = -1, least = REACH;
-    for (let i = 0; i < xs.length; i++) {
-      const away = Math.hypot(xs[i] - x, ys[i] - y);
-      if (away < least) [nearest, least] = [this.rows[i], away];
-    }
+    this.rows.forEach((row, i) => {
+      const away = Math.hypot(this.xs[i] - x, this.ys[i] - y);
+      if (away < least) [nearest, least] = [row, away];
+    });
     return nearest;
   }
   /** The plot as a picture: axes, points, and what lies over them, in the style of the page. */
   async saved() {
-    const { box: { left, top }, place: { clientWidth: width, clientHeight: height } } = this, ratio = devicePixelRatio;
-    const pictures = [this.axes, this.svg].map((svg) => Object.assign(new Image(), { svg: svg.cloneNode(true) }));
-    for (const picture of pictures) {
-      picture.svg.prepend(document.querySelector("style").cloneNode(true));
-      picture.src = `data:image/svg+xml,${encodeURIComponent(new XMLSerializer().serializeToString(picture.svg))}`;
+    const { axes, svg, box: { left, top }, place: { clientWidth, clientHeight } } = this, canvas = element("canvas");
+    Object.assign(canvas, { width: clientWidth * devicePixelRatio, height: clientHeight * devicePixelRatio });
+    const context = canvas.getContext("2d"), draw = async (layer, ...place) => {
+      const picture = new Image(), copied = layer.cloneNode(true);
+      copied.prepend(document.querySelector("style").cloneNode(true));
+      picture.src = `data:image/svg+xml,${encodeURIComponent(new XMLSerializer().serializeToString(copied))}`;
       await picture.decode();
-    }
-    const canvas = element("canvas", { width: width * ratio, height: height * ratio }), context = canvas.getContext("2d");
-    context.drawImage(pictures[0], 0, 0, canvas.width, canvas.height);
-    context.drawImage(this.canvas, left * ratio, top * ratio);
-    context.drawImage(pictures[1], 0, 0, canvas.width, canvas.height);
+      context.drawImage(picture, ...place);
+    };
+    context.scale(devicePixelRatio, devicePixelRatio);
+    await draw(axes, 0, 0);
+    context.drawImage(this.canvas, left, top, this.box.width, this.box.height);
+    await draw(svg, left, top);
     return new Promise((done) => { canvas.toBlob(done); });
   }
 }

@@ -110,7 +110,8 @@ function paintMap() {
   };
   const svg = byId("live-map-axes"), width = SIZE.width, height = within(Math.round(0.62 * width), 400);
   picture.box = drawAxes(svg, width, height, axis(leaves[first], x), axis(leaves[second], y));
-  layCanvas(canvas, picture.box);
+  const { left, right, top, bottom } = picture.box;
+  lay(canvas, { left, top, width: right - left, height: bottom - top });
   svg.append(picture.marks = element("g", { class: "marks" }));
   const nearest = (values, to) => values.reduce((best, value, k) =>
     (Math.abs(Math.log(value / to)) < Math.abs(Math.log(values[best] / to)) ? k : best), 0);
