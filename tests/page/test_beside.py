@@ -7,6 +7,8 @@ import shlex
 import numpy as np
 import pytest
 
+import dse
+from dse.designs.leaves import replace
 from dse.errors import InputError
 from dse.views.page import best, lines, model, table
 from tests.page.results import many
@@ -46,3 +48,22 @@ def test_results_without_a_specification_are_refused_in_four_parts():
     shown = table.build(many(50), 1000)
     with pytest.raises(InputError, match="dse page"):
         best.start(shown, lines.build(shown))
+
+
+def test_a_stated_design_computes_those_of_the_results_too(small_results):
+    """What a design beside results has otherwise comes with each of theirs; another kind of design is refused."""
+    shown = table.build(small_results[0], 1000)
+    words = lines.build(shown)
+    study = shown.study
+    begin = best.start(shown, words)
+    stated = study.complete(dse.design("gpt-3-13b", "selene", n_devices=16, tp=4, global_batch=32))
+    names = model.Named("gpt-3-13b", "selene", "megatron-2022", "a100-sxm-80gb")
+    data = model.document(best.beside(shown, words, model.Start(study, stated, names)))
+    values = {leaf["path"]: leaf["value"] for leaf in data["leaves"]}
+    assert values["workload.global_batch"] == 32 and data["base"]["workload.global_batch"] == 64
+    theirs = dse.evaluate(begin.design)
+    ours = dse.evaluate(replace(model.with_money(stated), data["base"]))
+    assert float(ours.step_time) == pytest.approx(float(theirs.step_time), rel=1e-6)
+    sparse = study.complete(dse.design("mixtral-8x7b", "h100", n_devices=8))
+    with pytest.raises(InputError, match="records of the results"):
+        best.beside(shown, words, model.Start(study, sparse, names))

@@ -73,6 +73,25 @@ def test_every_leaf_that_figures_read_has_a_control(pages):
     )
 
 
+def test_the_command_writes_results_a_model_or_both_and_refuses_what_is_neither(small_results, tmp_path, capsys):
+    _, path = small_results
+    design = ["-w", "gpt-3-13b", "-s", "selene", "-n", "16", "--set", "tp=2"]
+    cases = {"results": [path], "live": [path, "--live"], "both": [path, *design], "model": design}
+    for name, words in cases.items():
+        assert run(["page", *words, "-o", tmp_path / f"{name}.html"]) == 0
+        text = (tmp_path / f"{name}.html").read_text(encoding="utf-8")
+        assert (document(text) is None) == (name == "results")
+        assert ('id="document">null<' in text) == (name == "model")
+    assert run(["report", path, "-o", tmp_path / "report.html"]) == 0
+    assert (tmp_path / "report.html").read_bytes() == (tmp_path / "results.html").read_bytes()
+    capsys.readouterr()
+    for words in ([], ["-w", "gpt-3-13b"], [path, "-s", "selene"], [path, "--set", "tp=2"]):
+        assert run(["page", *words, "-o", tmp_path / "none.html"]) == 2
+        told = capsys.readouterr().err
+        assert all(part in told for part in ("error", "got", "allowed", "fix"))
+    assert not (tmp_path / "none.html").exists()
+
+
 def test_the_command_writes_a_page_that_says_how_to_come_back(tmp_path, capsys):
     place = tmp_path / "page.html"
     words = ["page", "-w", "llama-3-8b", "-s", "h100", "-n", "16", "--set", "tp=2", "--set", "memory.bandwidth=3 TB/s"]

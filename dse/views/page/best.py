@@ -8,6 +8,7 @@ from collections.abc import Sequence
 import numpy as np
 
 from dse.designs.leaves import known_leaves, leaves_of, replace
+from dse.designs.records import OF_MONEY
 from dse.errors import InputError
 from dse.sweep.grid import compose
 from dse.sweep.results.rebuilding import indices_at, labels_at
@@ -57,7 +58,8 @@ def beside(table: DesignTable, lines: Lines, asked: Start) -> Start:
     """
     best = start(table, lines)
     ours, theirs = (set(leaves_of(with_money(each.study.complete(each.design)))) for each in (asked, best))
-    if asked.study is not best.study or ours != theirs:
+    money = tuple(f"{record}." for record in OF_MONEY)
+    if asked.study is not best.study or theirs - ours or any(not path.startswith(money) for path in ours - theirs):
         raise InputError(
             "-w, -s",
             f"{asked.names.title}, where the results are of {best.names.title}",

@@ -13,7 +13,7 @@ import numpy as np
 
 import dse
 from dse.designs import catalog
-from dse.designs.leaves import known_leaves, leaf, short_name
+from dse.designs.leaves import known_leaves, leaf, leaves_of, short_name
 from dse.designs.records import LOAD, N_DEVICES, REQUEST_RATE
 from dse.doors.study import Study
 from dse.io.quantities import scale, sold
@@ -138,7 +138,8 @@ def _base(start: Start, design: Design, paths: Sequence[str]) -> dict[str, float
     if start.base is None:
         return {}
     base = with_money(start.study.complete(start.base))
-    values = {path: float(leaf(base, path)) for path in paths}
+    known = leaves_of(base)
+    values = {path: float(leaf(base, path)) for path in paths if path in known}
     return {path: value for path, value in values.items() if np.float32(value) != np.float32(leaf(design, path))}
 
 

@@ -81,8 +81,9 @@ function undo(from, to) {
 function written() {
   const changes = [...leaves.keys()].filter((i) => design.values[i] !== START[i]);
   const values = changes.map((i) => `${leaves[i].name}=${Number(design.values[i].toPrecision(12))}`);
-  const others = Object.keys(SHOWN).filter((name) => shown[name] !== SHOWN[name]).map((name) => `~${name}=${shown[name]}`);
-  return [...values, ...(model.follows && !design.follows ? ["~follow=0"] : []), ...others].join("&");
+  const others = Object.keys(SHOWN).filter((name) => shown[name] !== SHOWN[name]);
+  return [...values, ...(model.follows && !design.follows ? ["~follow=0"] : []),
+    ...others.map((name) => `~${name}=${shown[name]}`)].join("&");
 }
 /** Take over an address; gives what it says that this page has not. */
 function read(address) {

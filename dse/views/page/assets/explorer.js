@@ -57,8 +57,8 @@ function constrain(column) {
   const bound = (i, said) => { ends[i] = said === "" ? [-Infinity, Infinity][i] : Number(said); refresh("filter"); };
   const box = (name, i) => element("label", { class: "check" }, element("input", { type: "checkbox", checked: true,
     onchange: ({ target }) => allow(i, target.checked) }), name);
-  const input = (end, i) => element("input", { type: "number", step: "any", placeholder: digits(end).replaceAll(",", ""),
-    "aria-label": `${heading(column)} ${["at least", "at most"][i]}`, oninput: ({ target }) => bound(i, target.value) });
+  const input = (end, i) => element("input", { type: "number", step: "any", oninput: ({ target }) => bound(i, target.value),
+    placeholder: digits(end).replaceAll(",", ""), "aria-label": `${heading(column)} at ${["least", "most"][i]}` });
   const content = isSet ? column.texts.map(box) : extent(numbersOf(column, all)).map(input).toSpliced(1, 0, "to");
   const remove = () => {
     state.constraints = state.constraints.filter((other) => other !== constraint);

@@ -88,6 +88,7 @@ function prepareControls() {
     if (checked) design.values[model.follows.replicas] = replicas(design.values);
     drawSoon();
   });
+  for (const way of ["x", "y"]) byId(CHOICES[way]).append(...byId(CHOICES.curve).cloneNode(true).children);
   for (const [way, id] of Object.entries(CHOICES)) on(id, "change", ({ target }) => show({ [way]: target.value }));
 }
 /** Controls whose leaf has all the words. */
@@ -106,7 +107,8 @@ function filterControls() {
 function figuresOf(values) {
   const numbers = machine.at(values), of = (name) => numbers[figures.metrics[name]];
   const bits = of("infeasible_reason"), hasStep = !(bits & model.noStep);
-  return { of, at: (place) => numbers[place], hasStep, has: (name) => hasStep || model.holds.includes(name), reasons: model.reasons.filter(([bit]) => bits & bit) };
+  return { of, at: (place) => numbers[place], hasStep,
+    has: (name) => hasStep || model.holds.includes(name), reasons: model.reasons.filter(([bit]) => bits & bit) };
 }
 
 function prepareFigures() {

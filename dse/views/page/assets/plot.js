@@ -8,8 +8,9 @@ function ticksOf(low, high, isLog, most) {
     const wide = Math.log10(high / low), step = Math.max(1, Math.ceil(wide / (most + 1)));
     const times = wide > 3.5 ? [1] : wide > 1.2 ? [1, 3] : [1, 1.5, 2, 3, 5, 7];
     const powers = Array.from({ length: Math.ceil(wide) + 2 }, (_, i) => Math.floor(Math.log10(low)) + i);
-    const values = powers.filter((power) => power % step === 0).flatMap((power) => times.map((time) => time * 10 ** power));
-    const inside = values.filter((value) => value >= low * 0.999 && value <= high * 1.001);
+    const inside = powers.filter((power) => power % step === 0)
+      .flatMap((power) => times.map((time) => time * 10 ** power))
+      .filter((value) => value >= low * 0.999 && value <= high * 1.001);
     if (inside.length > 1) return inside;
   }
   const power = 10 ** Math.floor(Math.log10((high - low) / most || 1));
@@ -30,9 +31,10 @@ function axisOf(label, low, high, isLog, most, ticks) {
 }
 /** Draw axes into an SVG of a width and a height; gives the box between them, and pixels of values. */
 function drawAxes(svg, width, height, x, y) {
-  const letters = Math.max(...y.ticks.map(([, said]) => said.length), 2), right = width - 14, top = 10, bottom = height - 42;
-  const left = Math.round(Math.min(0.4 * width, 36 + LETTER * letters));
-  const px = (value) => left + x.share(value) * (right - left), py = (value) => bottom - y.share(value) * (bottom - top);
+  const letters = Math.max(...y.ticks.map(([, said]) => said.length), 2), top = 10, bottom = height - 42;
+  const left = Math.round(Math.min(0.4 * width, 36 + LETTER * letters)), right = width - 14;
+  const px = (value) => left + x.share(value) * (right - left);
+  const py = (value) => bottom - y.share(value) * (bottom - top);
   const line = (x1, x2, y1, y2) => element("line", { class: "grid", x1, x2, y1, y2 });
   const write = (name, said, place) => element("text", { class: name, "text-anchor": "middle", ...place }, said);
   let end = -Infinity;
@@ -43,7 +45,8 @@ function drawAxes(svg, width, height, x, y) {
   });
   const up = y.ticks.flatMap(([value, said]) => [line(left, right, py(value), py(value)),
     write("y tick", said, { x: left - 6, y: py(value), dy: 4, "text-anchor": "end" })]);
-  for (const [name, value] of Object.entries({ width, height, viewBox: `0 0 ${width} ${height}` })) svg.setAttribute(name, value);
+  svg.setAttribute("viewBox", `0 0 ${width} ${height}`);
+  Object.assign(svg.style, { width: `${width}px`, height: `${height}px` });
   svg.replaceChildren(...across, ...up, write("axis", x.label, { x: (left + right) / 2, y: height - 6 }),
     write("axis", y.label, { transform: `translate(14 ${(top + bottom) / 2}) rotate(-90)` }));
   return { left, right, top, bottom, px, py };
@@ -132,7 +135,8 @@ class Scatter {
   }
   draw() {
     const { view: { x, y, xLog, yLog, betterX }, place: { clientWidth, clientHeight }, points: { across, up } } = this;
-    const [horizontal, vertical] = [[x, xLog, clientWidth / 90], [y, yLog, clientHeight / 60]].map(([column, isLog, most], k) => {
+    const ways = [[x, xLog, clientWidth / 90], [y, yLog, clientHeight / 60]];
+    const [horizontal, vertical] = ways.map(([column, isLog, most], k) => {
       const [low, high] = this.ends[k].map((end) => (isLog ? 10 ** end : end));
       const names = column.texts?.map((name, i) => [i, name]).filter(([i]) => i >= low && i <= high);
       return axisOf(heading(column), low, high, isLog, most, isNames(column) ? names : undefined);
@@ -147,9 +151,11 @@ class Scatter {
     this.paint(devicePixelRatio);
     // The front as stairs, behind which all is beaten, and a ring around each of its designs.
     const front = this.front.map(this.placeOf), r = this.isFew ? 6.5 : 5;
-    const stairs = front.map(([cx, cy], i) => (!i ? `M${cx} ${cy}` : betterX === "less" ? `H${cx}V${cy}` : `V${cy}H${cx}`));
+    const stair = (x, y) => (betterX === "less" ? `H${x}V${y}` : `V${y}H${x}`);
+    const stairs = front.map(([x, y], i) => (i ? stair(x, y) : `M${x} ${y}`));
     const rings = front.map(([cx, cy]) => element("circle", { class: "front", cx, cy, r }));
-    this.svg.replaceChildren(element("path", { class: "front", d: stairs.join("") }), ...rings, this.layer, this.outline);
+    const path = element("path", { class: "front", d: stairs.join("") });
+    this.svg.replaceChildren(path, ...rings, this.layer, this.outline);
     this.mark(this.marks);
   }
   paint(ratio) {
@@ -166,7 +172,8 @@ class Scatter {
     this.marks = marks;
     this.layer.replaceChildren(...marks.flatMap(([row, letter, name]) => {
       const [cx, cy] = this.placeOf(row);
-      return [element("circle", { class: name, cx, cy, r: 8 }), element("text", { class: name, x: cx + 9, y: cy - 5 }, letter)];
+      const circle = element("circle", { class: name, cx, cy, r: 8 });
+      return [circle, element("text", { class: name, x: cx + 9, y: cy - 5 }, letter)];
     }));
   }
   listen() {
@@ -188,8 +195,9 @@ class Scatter {
     });
     listen("pointerup", (event) => {
       const path = this.drag?.path, row = this.nearest(at(event));
+      const isMoved = path?.some(([x, y]) => Math.hypot(x - path[0][0], y - path[0][1]) > STILL);
       end();
-      if (path?.some(([x, y]) => Math.hypot(x - path[0][0], y - path[0][1]) > STILL)) this.dropped([...path, at(event)], event);
+      if (isMoved) this.dropped([...path, at(event)], event);
       else if (path && row >= 0) this.events.tap(row, event);
     });
     listen("pointercancel", end);
@@ -210,7 +218,7 @@ class Scatter {
     return this.tool === "lasso" ? path : [[x, y], [toX, y], [toX, toY], [x, toY]];
   }
   dragged({ path, ends }) {
-    const [from, to] = [path[0], path.at(-1)].map((place) => this.shareOf(place)), moved = from.map((share, k) => share - to[k]);
+    const from = this.shareOf(path[0]), to = this.shareOf(path.at(-1)), moved = from.map((share, k) => share - to[k]);
     if (this.tool === "pan") this.zoom(moved, moved.map((share) => share + 1), ends);
     else this.outline.setAttribute("d", `M${this.enclosed(path).map((place) => place.join(" ")).join("L")}Z`);
   }
@@ -251,8 +259,8 @@ function drawLegend(place, column, { palette, texts, ends, isLog }, isAnyUnable)
   const key = (...content) => element("span", { class: "key" }, ...content);
   const dot = (background) => element("i", { style: { background } });
   const [low, high] = (ends ?? []).map((end) => digits(isLog ? 10 ** end : end));
-  const bar = () => key(low, element("span", { class: "ramp", style: { background: GRADIENT } }), high + (isLog ? " (log)" : ""));
+  const ramp = element("span", { class: "ramp", style: { background: GRADIENT } });
   place.replaceChildren(element("strong", {}, heading(column)),
-    ...(texts?.map((name, i) => key(dot(palette[i]), name || "can run")) ?? [bar()]),
+    ...(texts ?? [""]).map((name, i) => (texts ? key(dot(palette[i]), name || "can run") : key(low, ramp, high))),
     ...(isAnyUnable ? [key(dot("var(--cannot)"), "cannot run")] : []));
 }

@@ -1,7 +1,9 @@
 // Colours, and designs as disks, laid into pixels by the page itself: a canvas takes long to draw so many.
 
-const NAMES = ["#0072b2", "#e08a00", "#009e73", "#cc6ba4", "#56b4e9", "#d55e00", "#8b5fbf", "#8c8c00", "#7a4b2a", "#00a5a5"];
-const RAMP = ["#440154", "#482878", "#3e4a89", "#31688e", "#26838e", "#1f9e89", "#35b779", "#6ece58", "#b5de2b", "#fde725"];
+const NAMES = ["#0072b2", "#e08a00", "#009e73", "#cc6ba4", "#56b4e9", "#d55e00", "#8b5fbf", "#8c8c00", "#7a4b2a", 
+  "#00a5a5"];
+const RAMP = ["#440154", "#482878", "#3e4a89", "#31688e", "#26838e", "#1f9e89", "#35b779", "#6ece58", "#b5de2b",
+  "#fde725"];
 /** So many colours, evenly along a ramp that readers without red or green cones see as one too. */
 function ramp(count) {
   const parts = RAMP.map((hex) => [1, 3, 5].map((at) => parseInt(hex.slice(at, at + 2), 16)));
@@ -26,12 +28,14 @@ function colouring(column, isLog, rows) {
   }
   let [low, high] = extent(numbersOf(column, rows, scaled));
   if (!(low < high)) [low, high] = low === high ? [low - 1, low + 1] : [0, 1];
-  return { palette: SHADES, share: (row) => (scaled(number(column, row)) - low) / (high - low), ends: [low, high], isLog };
+  const share = (row) => (scaled(number(column, row)) - low) / (high - low);
+  return { palette: SHADES, share, ends: [low, high], isLog };
 }
 /** An image of disks with a margin around it, in which those at its edge lie whole: none has to be cut. */
 class Disks {
   constructor(width, height, radius) {
-    const reach = Math.ceil(radius) + 1, margin = 2 * reach, image = new ImageData(width + 2 * margin, height + 2 * margin);
+    const reach = Math.ceil(radius) + 1, margin = 2 * reach;
+    const image = new ImageData(width + 2 * margin, height + 2 * margin);
     Object.assign(this, { reach, margin, image, pixels: new Int32Array(image.data.buffer), steps: [], shares: [] });
     for (let y = -reach; y <= reach; y++) for (let x = -reach; x <= reach; x++) {
       const share = Math.min(1, radius + 0.5 - Math.hypot(x, y));

@@ -11,7 +11,7 @@ const isFar = (low, high) => low > 0 && high / low > 20;
 /** Values along x and y, and of the replicas that follow them. */
 function varying(first, xs, second = -1, ys = []) {
   const ways = { x: new Map([[first, Float32Array.from(xs)]]), y: new Map(), both: new Map() };
-  const dp = model.follows?.replicas, values = Float64Array.from(design.values), isLedByY = second >= 0 && leads(second);
+  const dp = model.follows?.replicas, isLedByY = second >= 0 && leads(second), values = design.values.slice();
   if (second >= 0) ways.y.set(second, Float32Array.from(ys));
   if (first === dp || second === dp || !(leads(first) || isLedByY)) return ways;
   const of = (i, j) => {
@@ -25,24 +25,26 @@ function varying(first, xs, second = -1, ys = []) {
 }
 
 function tellCurve() {
-  const { metric, curve } = shown, i = indexOf.get(curve), leaf = leaves[i], { short: label, share, units } = model.metrics[metric];
+  const { metric, curve } = shown, { short: label, share, units } = model.metrics[metric];
+  const i = indexOf.get(curve), leaf = leaves[i], times = leaf.choices ? 1 : leaf.factor;
   const here = design.values[i], xs = [...new Set([...valuesOf(leaf, 201), here])].sort((a, b) => a - b);
   const refuse = (why) => byId("live-curve").replaceChildren(element("p", { class: "quiet" }, why));
   if (xs.length < 2) return refuse(`${leaf.name} has one value.`);
   const [numbers, bits] = machine.over(design.values, outputsOf(metric), varying(i, xs));
-  const isKnown = (k) => !(bits[k] & model.noStep) && Number.isFinite(numbers[k]), known = [...xs.keys()].filter(isKnown);
+  const isKnown = (k) => !(bits[k] & model.noStep) && Number.isFinite(numbers[k]);
+  const known = [...xs.keys()].filter(isKnown), [low, high] = extent(known.map((k) => numbers[k]));
   if (!known.length) return refuse("No value of this leaf has a step.");
-  const [low, high] = extent(known.map((k) => numbers[k])), room = high > low ? 0.06 * (high - low) : Math.abs(high) * 0.1 || 1;
-  const [bottom, top] = isFar(low, high) ? [low / 1.1, high * 1.1] : [Math.max(low - room, low >= 0 ? 0 : -Infinity), high + room];
-  const [factor, name] = share ? [100, "%"] : scaleOf(high, units), ticks = leaf.choices?.filter(([value]) => xs.includes(value));
-  const times = leaf.choices ? 1 : leaf.factor;
-  const x = axisOf(titled(leaf.name, leaf.units), xs[0] * times, xs.at(-1) * times, isLog(leaf, xs), 6, ticks);
+  const room = high > low ? 0.06 * (high - low) : Math.abs(high) * 0.1 || 1, least = low >= 0 ? 0 : -Infinity;
+  const [bottom, top] = isFar(low, high) ? [low / 1.1, high * 1.1] : [Math.max(low - room, least), high + room];
+  const [factor, name] = share ? [100, "%"] : scaleOf(high, units);
+  const x = axisOf(titled(leaf.name, leaf.units), xs[0] * times, xs.at(-1) * times, isLog(leaf, xs), 6, leaf.choices);
   const y = axisOf(titled(label, name), bottom * factor, top * factor, isFar(low, high), 5);
   const about = `${label} over ${leaf.name}: ${metricText(metric, low)} to ${metricText(metric, high)}`;
-  const svg = element("svg", { role: "img", "aria-label": about }), { px, py } = drawAxes(svg, SIZE.width, SIZE.curve, x, y);
+  const svg = element("svg", { role: "img", "aria-label": about });
+  const { px, py } = drawAxes(svg, SIZE.width, SIZE.curve, x, y);
   const at = (k) => [px(xs[k] * times), py(numbers[k] * factor)];
-  const path = (test) => known.filter(test).map((k) => `${isKnown(k - 1) && test(k - 1) ? "L" : "M"}${at(k).join(" ")}`).join("");
-  const line = (style, test) => element("path", { class: style, d: path(test) });
+  const go = (test) => (k) => (isKnown(k - 1) && test(k - 1) ? "L" : "M") + at(k).join(" ");
+  const line = (style, test) => element("path", { class: style, d: known.filter(test).map(go(test)).join("") });
   const dot = (style, k, r) => element("circle", { class: style, cx: at(k)[0], cy: at(k)[1], r });
   svg.append(line("curve cannot", () => true), line("curve", (k) => !bits[k]));
   if (xs.length < 40) svg.append(...known.map((k) => dot(bits[k] ? "dot cannot" : "dot", k, 2.6)));
@@ -57,7 +59,8 @@ function tellCurve() {
 /** Compute the map a slice of a frame at a time, and draw it; a newer call ends an older one. */
 async function tellMap() {
   const version = ++picture.version, { metric } = shown, first = indexOf.get(shown.x), second = indexOf.get(shown.y);
-  const [xs, ys] = [[first, WIDE.x], [second, WIDE.y]].map(([i, count]) => valuesOf(leaves[i], count, Number(shown.times)));
+  const valuesAlong = (i, count) => valuesOf(leaves[i], count, Number(shown.times));
+  const xs = valuesAlong(first, WIDE.x), ys = valuesAlong(second, WIDE.y), key = [first, second, xs.length, ys.length];
   if (first === second || xs.length < 2 || ys.length < 2) {
     tell(byId("live-map-told"), "Choose two leaves with several values each.");
     return;
@@ -75,8 +78,8 @@ async function tellMap() {
   busy += performance.now() - since;
   const [numbers, bits] = row.value, runs = [...numbers.keys()].filter((k) => !bits[k] && Number.isFinite(numbers[k]));
   const [low, high] = extent(runs.map((k) => numbers[k])), { more } = model.metrics[metric];
-  const best = runs.find((k) => numbers[k] === (more ? high : low)) ?? -1, key = [first, second, xs.length, ys.length].join();
-  if (picture.key !== key) picture.at = null;
+  const best = runs.find((k) => numbers[k] === (more ? high : low)) ?? -1;
+  if (String(picture.key) !== String(key)) picture.at = null;
   Object.assign(picture, { key, x: xs, y: ys, numbers, bits, metric, first, second, best, low, high });
   paintMap();
   performance.measure("live-map", { start, end: start + busy, detail: numbers.length });
@@ -99,7 +102,8 @@ function paintMap() {
   Object.assign(canvas, { width: x.length, height: y.length });
   const image = new ImageData(x.length, y.length), pixels = new Uint32Array(image.data.buffer);
   numbers.forEach((value, k) => {
-    const share = wide > 0 ? (scaled(value) - from) / wide : Number(more), at = k + x.length * (y.length - 1 - 2 * Math.floor(k / x.length));
+    const share = wide > 0 ? (scaled(value) - from) / wide : Number(more);
+    const at = k + x.length * (y.length - 1 - 2 * Math.floor(k / x.length));
     pixels[at] = bits[k] || !Number.isFinite(value) ? grey : colours[Math.round(255 * (more ? share : 1 - share))];
   });
   canvas.getContext("2d").putImageData(image, 0, 0);
@@ -126,10 +130,11 @@ function paintMap() {
 /** The best, the design, and the cross that keys move. */
 function markMap() {
   const { x, best, here, at, marks, box: { px, py, left, right, top, bottom } } = picture;
-  const isCross = at !== here && document.activeElement === byId("live-map"), among = (at, low, high) => Math.max(low, Math.min(high, at));
+  const isCross = at !== here && document.activeElement === byId("live-map");
+  const inside = (at, low, high) => Math.max(low + 9, Math.min(high - 9, at));
   const shown = [[best, "☆"], [here, "◉"], [isCross ? at : -1, "✛"]].filter(([k]) => k >= 0);
   marks.replaceChildren(...shown.map(([k, mark]) => element("text", { "text-anchor": "middle", dy: 6,
-    x: among(px(k % x.length), left + 9, right - 9), y: among(py(Math.floor(k / x.length)), top + 9, bottom - 9) }, mark)));
+    x: inside(px(k % x.length), left, right), y: inside(py(Math.floor(k / x.length)), top, bottom) }, mark)));
 }
 /** Tell of a cell. */
 function tellCell(k) {
@@ -165,8 +170,8 @@ function prepareStudies() {
   }).observe(byId("live-curve"));
   const cellAt = ({ clientX, clientY }) => {
     const { left, bottom, width, height } = byId("live-map").getBoundingClientRect(), { x, y } = picture;
-    const column = Math.floor(((clientX - left) / width) * x.length), row = Math.floor(((bottom - clientY) / height) * y.length);
-    return within(row, y.length) * x.length + within(column, x.length);
+    const [column, row] = [((clientX - left) / width) * x.length, ((bottom - clientY) / height) * y.length];
+    return within(Math.floor(row), y.length) * x.length + within(Math.floor(column), x.length);
   };
   const listen = (type, of) => on("live-map", type, (event) => { if (picture.box) of(event); });
   listen("mousemove", (event) => tellCell(cellAt(event)));

@@ -32,7 +32,8 @@ function fill({ lines }, values, textOf, total, most = total) {
 function fallsOf(row, other = row) {
   return results.totals.filter((total) => number(columns[total.column], row) > 0).map(({ column: at, parts }) => {
     const column = columns[at], whole = number(column, row), place = fall(column.label, parts, text(column, row));
-    const values = parts.map((part) => number(columns[part.column], row) * (column.factor / columns[part.column].factor));
+    const partOf = (part) => number(part, row) * (column.factor / part.factor);
+    const values = parts.map((part) => partOf(columns[part.column]));
     fill(place, values, (value) => textOf(column, value), whole, Math.max(whole, number(column, other)));
     return place.node;
   });
@@ -74,7 +75,7 @@ function compare(a, b, view) {
   const head = ["", "A", "B", "B / A"].map((name) => element("th", { scope: "col", class: name.toLowerCase() }, name));
   const table = element("table", {}, element("thead", {}, element("tr", {}, ...head)), element("tbody", {},
     group(parameters.length ? "Parameters that differ" : "No parameter differs"), ...parameters.map(line),
-    group("Metrics"), ...[status, ...factsOf(view)].filter((column) => column !== status || differs(column)).map(line)));
+    group("Metrics"), ...(differs(status) ? [line(status)] : []), ...factsOf(view).map(line)));
   const falls = (row, other, letter) => element("div", {},
     element("h3", { class: letter.toLowerCase() }, `Design ${letter}`), ...fallsOf(row, other));
   return [table, falls(a, b, "A"), falls(b, a, "B")];

@@ -1,11 +1,11 @@
 // Elements, numbers as dse writes them (dse/io/quantities.py), and texts that leave the page.
 
-const SVG_TAGS = new Set(["svg", "g", "path", "line", "circle", "text"]);
+const SVG = "http://www.w3.org/2000/svg", SVG_TAGS = new Set(["svg", "g", "path", "line", "circle", "text"]);
 const byId = (id) => document.getElementById(id);
 const on = (id, type, listener) => byId(id).addEventListener(type, listener);
 /** An element with attributes, style and content; texts stay texts. */
 function element(tag, attributes = {}, ...content) {
-  const node = document.createElementNS(`http://www.w3.org/${SVG_TAGS.has(tag) ? "2000/svg" : "1999/xhtml"}`, tag);
+  const isSvg = SVG_TAGS.has(tag), node = isSvg ? document.createElementNS(SVG, tag) : document.createElement(tag);
   for (const [name, value] of Object.entries(attributes)) {
     if (name.startsWith("on")) node.addEventListener(name.slice(2), value);
     else if (name === "style") Object.assign(node.style, value);
