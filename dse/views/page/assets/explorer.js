@@ -33,7 +33,7 @@ function refresh(name, isNew = false) {
   drawLegend(byId("legend"), colour, colours, !isChecked("feasible") && !rows.every(canRun));
   const shown = new Set(selected.length ? rows : []);
   if (selected.length) scatter.select(state.selected = selected.filter((row) => shown.has(row)));
-  mark();
+  update();
   listSoon();
 }
 const frontShown = () => (byId("show-front").checked ? state.front : []);
@@ -57,8 +57,8 @@ function constrain(column) {
   const bound = (i, said) => { ends[i] = said === "" ? [-Infinity, Infinity][i] : Number(said); refresh("filter"); };
   const box = (name, i) => element("label", { class: "check" }, element("input", { type: "checkbox", checked: true,
     onchange: ({ target }) => allow(i, target.checked) }), name);
-  const input = (end, i) => element("input", { type: "number", step: "any", oninput: ({ target }) => bound(i, target.value),
-    placeholder: digits(end).replaceAll(",", ""), "aria-label": `${heading(column)} at ${["least", "most"][i]}` });
+  const input = (end, i) => element("input", { type: "number", step: "any", placeholder: digits(end).replaceAll(",", ""),
+    "aria-label": `${heading(column)} at ${["least", "most"][i]}`, oninput: ({ target }) => bound(i, target.value) });
   const content = isSet ? column.texts.map(box) : extent(numbersOf(column, all)).map(input).toSpliced(1, 0, "to");
   const remove = () => {
     state.constraints = state.constraints.filter((other) => other !== constraint);
@@ -79,28 +79,22 @@ function constrain(column) {
 const announce = (said) => { byId("announce").textContent = said; };
 /** The design that is told of: under the pointer, else the current one. */
 const subject = () => (state.hovered >= 0 ? state.hovered : state.current);
-/** Tell of the design, and mark it and those that are pinned. */
-function mark() {
-  const row = subject(), { hovered, current, a, b, view } = state;
+/** Change what is chosen; tell of the design, and mark it and those that are pinned. */
+function update(changes) {
+  const { hovered, current, a, b, view } = Object.assign(state, changes), row = subject();
   tell(byId("which"), row < 0 ? "Design" : `Design ${counted(row + 1)}`);
   byId("design").dataset.row = row;
   if (row >= 0) byId("design").replaceChildren(...describe(row, view));
+  byId("tip").hidden = hovered < 0;
+  if (hovered >= 0) byId("tip").replaceChildren(...tip(row, view));
   for (const button of document.querySelectorAll("#pins button, #lines button")) button.disabled = row < 0;
   scatter.mark([[hovered, "", "quiet"], [current, "", "ink"], [a, "A", "a"], [b, "B", "b"]].filter(([at]) => at >= 0));
 }
-
-function hover(row) {
-  if (row === state.hovered) return;
-  state.hovered = row;
-  byId("tip").hidden = row < 0;
-  if (row >= 0) byId("tip").replaceChildren(...tip(row, state.view));
-  mark();
-}
+function hover(row) { if (row !== state.hovered) update({ hovered: row }); }
 /** Select designs; one alone is the current one too. */
 function choose(rows, current = rows.length === 1 ? rows[0] : state.current) {
-  Object.assign(state, { selected: rows, current: rows.length ? current : -1 });
+  update({ selected: rows, current: rows.length ? current : -1 });
   measured("select", () => scatter.select(rows));
-  mark();
   listSoon();
   if (rows.length === 1) compute(rows[0]);
 }
@@ -108,14 +102,11 @@ function choose(rows, current = rows.length === 1 ? rows[0] : state.current) {
 function toggle(row) {
   const others = state.selected.filter((other) => other !== row);
   if (row >= 0) choose(others.length < state.selected.length ? others : [...others, row], row);
-  state.current = row;
-  mark();
+  update({ current: row });
 }
 /** Make a design the current one. */
 function step(row) {
-  Object.assign(state, { current: row, hovered: -1 });
-  byId("tip").hidden = true;
-  mark();
+  update({ current: row, hovered: -1 });
   compute(row);
   announce(`${text(state.view.x, row)}, ${text(state.view.y, row)}; ${words(row)}`);
 }
@@ -129,8 +120,7 @@ function compute(row) {
 /** Pin a design as A or B, or take its pin away. */
 function pin(row, letter = state.a < 0 || state.a === row ? "a" : "b") {
   if (row < 0) return;
-  state[letter] = state[letter] === row ? -1 : row;
-  mark();
+  update({ [letter]: state[letter] === row ? -1 : row });
   list();
   byId("compare").hidden = state.a < 0 || state.b < 0;
   if (!byId("compare").hidden) byId("compared").replaceChildren(...compare(state.a, state.b, state.view));

@@ -52,9 +52,7 @@ function drawAxes(svg, width, height, x, y) {
   return { left, right, top, bottom, px, py };
 }
 /** Lay a node into a box. */
-function lay(node, box) {
-  for (const [name, value] of Object.entries(box)) node.style[name] = `${value}px`;
-}
+function lay(node, box) { for (const [name, value] of Object.entries(box)) node.style[name] = `${value}px`; }
 /** Whether a place lies in a polygon: a line from there to the right crosses it an odd number of times. */
 function isInside(path, x, y) {
   return path.reduce((is, [toX, toY], i) => {
@@ -130,9 +128,7 @@ class Scatter {
     this.isStale = true;
   }
   /** Waits until the frame that shows the last change is done. */
-  async painted() {
-    if (this.isStale) await new Promise((done) => { this.waiting.push(done); });
-  }
+  async painted() { if (this.isStale) await new Promise((done) => { this.waiting.push(done); }); }
   draw() {
     const { view: { x, y, xLog, yLog, betterX }, place: { clientWidth, clientHeight }, points: { across, up } } = this;
     const ways = [[x, xLog, clientWidth / 90], [y, yLog, clientHeight / 60]];
@@ -171,8 +167,7 @@ class Scatter {
   mark(marks) {
     this.marks = marks;
     this.layer.replaceChildren(...marks.flatMap(([row, letter, name]) => {
-      const [cx, cy] = this.placeOf(row);
-      const circle = element("circle", { class: name, cx, cy, r: 8 });
+      const [cx, cy] = this.placeOf(row), circle = element("circle", { class: name, cx, cy, r: 8 });
       return [circle, element("text", { class: name, x: cx + 9, y: cy - 5 }, letter)];
     }));
   }
@@ -209,9 +204,7 @@ class Scatter {
     });
   }
   /** Where a place lies between the ends of the axes. */
-  shareOf([x, y]) {
-    return [x / this.box.width, 1 - y / this.box.height];
-  }
+  shareOf([x, y]) { return [x / this.box.width, 1 - y / this.box.height]; }
   /** Corners of what is enclosed. */
   enclosed(path) {
     const [[x, y], [toX, toY]] = [path[0], path.at(-1)];

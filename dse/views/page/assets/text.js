@@ -15,9 +15,7 @@ function element(tag, attributes = {}, ...content) {
   return node;
 }
 /** Change a text only where it differs: a page that is not laid out again is fast. */
-function tell(place, text) {
-  if (place.textContent !== text) place.textContent = text;
-}
+function tell(place, text) { if (place.textContent !== text) place.textContent = text; }
 /** A colour of the page's style, and an end of a range kept within a length. */
 const style = (name) => getComputedStyle(document.documentElement).getPropertyValue(`--${name}`).trim();
 const within = (k, length) => Math.max(0, Math.min(length - 1, k));
