@@ -57,7 +57,7 @@ function constrain(column) {
   const bound = (i, said) => { ends[i] = said === "" ? [-Infinity, Infinity][i] : Number(said); refresh("filter"); };
   const box = (name, i) => element("label", { class: "check" }, element("input", { type: "checkbox", checked: true,
     onchange: ({ target }) => allow(i, target.checked) }), name);
-  const input = (end, i) => element("input", { type: "number", step: "any", placeholder: digits(end).replaceAll(",", ""),
+  const input = (end, i) => element("input", { type: "number", step: "any", placeholder: digits(end).replace(",", ""),
     "aria-label": `${heading(column)} at ${["least", "most"][i]}`, oninput: ({ target }) => bound(i, target.value) });
   const content = isSet ? column.texts.map(box) : extent(numbersOf(column, all)).map(input).toSpliced(1, 0, "to");
   const remove = () => {
