@@ -32,8 +32,8 @@ test: $(VENV)/.installed-test  ## run every test but the slow ones, and print th
 test-slow: $(VENV)/.installed-test  ## run the slow tests alone (TESTS=…, JOBS=…)
 	$(BIN)/python -m pytest -n $(JOBS) --dist loadfile --no-loadscope-reorder --durations=20 -m slow $(TESTS)
 
-test-browser: $(VENV)/.installed-test  ## run every test of the explorer in a Chromium without a screen (DSE_CHROMIUM=…)
-	$(BIN)/python -m pytest --durations=20 -m "browser or not browser" tests/report tests/live
+test-browser: $(VENV)/.installed-test  ## run every test of pages in a Chromium without a screen (DSE_CHROMIUM=…)
+	$(BIN)/python -m pytest --durations=20 -m "browser or not browser" tests/page
 
 docs: $(VENV)/.installed-test  ## regenerate docs/reference.md, docs/files.md, docs/accuracy.md, docs/technology.md, docs/cost.md, docs/ablation.md, docs/systems.md, docs/studies.md, docs/simulate.md, docs/benchmarks.md and the table of README.md (TABLES=…)
 	$(BIN)/python -m docs.make.reference docs/reference.md

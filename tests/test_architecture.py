@@ -26,7 +26,7 @@ _BEHIND_DOORS = (
 #: Rooms that may not know these modules or names, whatever their level.
 FORBIDDEN = {
     **dict.fromkeys(
-        ("dse.spec", "dse.sweep", "dse.optimizers", "dse.views.plot", "dse.views.report", "dse.views.difference"),
+        ("dse.spec", "dse.sweep", "dse.optimizers", "dse.views.plot", "dse.lab.page", "dse.views.difference"),
         _BEHIND_DOORS,
     ),
     "dse.model": ("dse.designs.catalog", "dse.designs.composing", "dse.designs.leaves"),

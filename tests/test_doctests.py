@@ -41,7 +41,7 @@ ROOMS = (
     "dse.views.plot",
     "dse.measured",
     "dse.lab.fits",
-    "dse.views.report",
+    "dse.lab.page",
 )
 
 

@@ -192,7 +192,7 @@ def test_no_door_replaces_a_strangers_file(command, small_sweep, small_results, 
     monkeypatch.setattr(importlib.import_module("dse.optimizers.run"), "_searched", worked)
     monkeypatch.setattr("dse.measured.comparison.predict_cases", worked)
     monkeypatch.setattr("dse.views.plot.style.style", worked)
-    monkeypatch.setattr("dse.views.report.table.build", worked)
+    monkeypatch.setattr("dse.lab.page.table.build", worked)
     monkeypatch.setattr("dse.lab.fits.jobs.job_for", worked)
     search = strange.parent / "search.toml"
     search.write_text(small_sweep.read_text() + '[search]\nmethod = "random"\nevaluations = 1\n')

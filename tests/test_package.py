@@ -79,7 +79,7 @@ def test_wheel_holds_the_catalogue(tmp_path, installed):
         p.relative_to(ROOT).as_posix() for folder in ("hw_catalog", "sweeps") for p in (ROOT / folder).rglob("*.toml")
     }
     assert {f"dse/{name}" for name in in_checkout} <= set(names)
-    assets = ROOT / "dse" / "views" / "report" / "assets"
+    assets = ROOT / "dse" / "lab" / "page" / "assets"
     assert {p.relative_to(ROOT).as_posix() for p in assets.iterdir()} <= set(names)
     assert "dse/measured/rules.toml" in names
     assert not [name for name in names if not name.startswith(("dse/", "llm_dse-"))]
@@ -128,7 +128,7 @@ def test_the_name_of_the_package_index_is_its_own(installed):
     assert {"Development Status", "Operating System", "Programming Language", "Topic", "Typing"} <= groups
     assert told["Description-Content-Type"] == "text/markdown" and "](docs/" not in told.get_payload()
     needed = told.get_all("Requires-Dist")  # extras that name others are those of this package, not of the other
-    assert any(line.startswith("bokeh") and "'test'" in line for line in needed)
+    assert any(line.startswith("fastapi") and "'test'" in line for line in needed)
     assert not [line for line in needed if re.match(r"(llm-)?dse\b", line)]
     assert "dse = dse.__main__:main" in (folder / "entry_points.txt").read_text(encoding="utf-8")
     code = f"import importlib.metadata; print(importlib.metadata.version({NAME!r}))"
@@ -204,7 +204,7 @@ def test_every_extra_that_an_error_names_exists():
     extras = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]["optional-dependencies"]
     texts = [file.read_text(encoding="utf-8") for file in (ROOT / "dse").rglob("*.py")]
     named = {name for text in texts for name in re.findall(r"""(?<!def )install_extra\(["'](\w+)""", text)}
-    assert named >= {"api", "dist", "plot", "recipes", "report", "search"} and named <= set(extras)
+    assert named >= {"api", "dist", "plot", "recipes", "search"} and named <= set(extras)
 
 
 def test_source_distribution_holds_what_the_wheel_leaves_out(tmp_path):
@@ -265,7 +265,7 @@ def test_the_source_distribution_builds_the_same_wheel(tmp_path):
 def test_pages_need_no_matplotlib():
     """Their colours and designs are those of figures, which are imported without it."""
     blocked = "import sys; sys.modules['matplotlib'] = None\n"
-    code = "import dse.views.report\nfrom dse.views.live.document import part\nprint(part('host').label)"
+    code = "import dse.lab.page\nfrom dse.lab.page.parts import part\nprint(part('host').label)"
     assert run_python(blocked + code) == "host launches"
 
 

@@ -24,13 +24,11 @@ from dse.cli import (
     launch,
     merge,
     names,
-    page,
     panels,
     plan,
     plot,
     pools,
     programs,
-    report,
     run,
     search,
     trace,
@@ -74,7 +72,7 @@ PANELS = panels.with_plugins({
     "Serve": {"plan": plan.plan, "pools": pools.pools},
     "Compare with reality": {"validate": calibration.validate},
     "Show": {
-        "plot": plot.plot, "report": report.report, "page": page.page, "diff": diff.diff, "trace": trace.trace,
+        "plot": plot.plot, "diff": diff.diff, "trace": trace.trace,
         "launch": launch.launch,
     },
     "Manage": {

@@ -91,7 +91,7 @@ def prover() -> Prover:
             "--prove",
             "no prover",
             "a distribution with an entry point dse.provers",
-            "install dse again: its own prover is one",
+            "install the package again: its own prover is one",
         )
     found: Prover = plugins.load(entries[0])
     return found

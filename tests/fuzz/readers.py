@@ -45,10 +45,10 @@ def figure(kind: str) -> Reader:
 def report(path: Path) -> None:
     """``dse report``."""
     import dse
-    from dse.views import report as explorer
+    from dse.lab import page as pages
 
     with dse.open_results(path) as found:
-        explorer.write(found, path.with_suffix(".html"), 1000, force=True)
+        pages.write(path.with_suffix(".html"), found, points=1000, force=True)
 
 
 def difference(other: Path) -> Reader:

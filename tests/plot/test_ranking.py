@@ -7,11 +7,11 @@ import pytest
 import xarray as xr
 
 import dse
+from dse.lab.page import table
 from dse.sweep import execute, from_text
 from dse.views import plot
 from dse.views.plot import designs, grid, style
 from dse.views.plot.ranking import ranking, worst_shown
-from dse.views.report import table
 from tests.conftest import CHIP_SERVING_SWEEP
 from tests.figures import assert_readable, visible_texts
 from tests.plot.test_words import served

@@ -11,7 +11,7 @@ import pytest
 import dse
 from dse.cli import app
 from dse.io.quantities import quantity
-from dse.views.report import table
+from dse.lab.page import table
 
 SMALL = """
 title = "a small search"

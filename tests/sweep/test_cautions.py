@@ -10,9 +10,9 @@ import xarray as xr
 import dse
 from dse.cli import app
 from dse.errors import InputError
+from dse.lab.page import table
 from dse.sweep import Shard, merge, open_results, perform_shard
 from dse.sweep.results.schema import cautions
-from dse.views.report import table
 from tests.conftest import CHIP_SERVING_SWEEP
 
 #: Words of three cautions: on a chip, on calibration, on the sweep.

@@ -1,0 +1,138 @@
+"""``dse page``: results to explore, a model that computes, or both, as one HTML file; also ``dse report``."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from dse.cli.options import AnyOption, Devices, Force, Serving, Settings, Stack
+from dse.cli.panels import Registration
+from dse.cli.status import report_errors
+from dse.errors import InputError
+
+if TYPE_CHECKING:
+    from dse.lab.page import Start
+
+#: Ending of pages.
+_ENDING = ".html"
+
+#: Options that ``dse report`` has too.
+Output = Annotated[
+    Path | None,
+    typer.Option("--output", "-o", help="File ending in .html [default: RESULTS.html or WORKLOAD_SYSTEM.html]."),
+]
+Points = Annotated[int, typer.Option(min=1_000, max=2_000_000, help="Designs that the page holds at most.")]
+Live = Annotated[
+    bool, typer.Option("--live", help="Put the model into the page, which computes what is chosen or changed.")
+]
+
+
+@report_errors
+def page(
+    results: Annotated[
+        Path | None, typer.Argument(metavar="RESULTS.nc", help="Results of dse run or dse search, to explore.")
+    ] = None,
+    workload: Annotated[
+        str | None, typer.Option("--workload", "-w", help="Workload of the model, by its name in the catalogue.")
+    ] = None,
+    system: Annotated[
+        str | None,
+        typer.Option("--system", "-s", help="System or accelerator of the model, by its name."),
+    ] = None,
+    settings: Settings = None,
+    n_devices: Devices = None,
+    software: Stack = None,
+    any_option: AnyOption = False,
+    serving: Serving = False,
+    live: Live = False,
+    points: Points = 200_000,
+    output: Output = None,
+    force: Force = False,
+) -> None:
+    """Write one HTML file that explores results, computes a design, or both.
+
+    Of results: any two metrics against each other, constraints, the Pareto front, every design with its parts, two side
+    by side, and of each the lines that evaluate and launch it. Of a design the model itself: sliders and fields for
+    every value, time, memory, energy and cost by part, a curve over any value and a map over any two. Without Python
+    and without a network.
+    """
+    start = None
+    if workload is not None and system is not None:
+        start = _start(workload, system, settings, n_devices, software, any_option, serving)
+    elif results is None or workload is not None or system is not None:
+        got = "only one of -w and -s" if workload or system else "nothing to show"
+        allowed = "RESULTS.nc, -w WORKLOAD -s SYSTEM, or both"
+        raise InputError("dse page", got, allowed, "name results, or a model and a machine: dse list")
+    elif settings or n_devices is not None or software is not None or any_option or serving:
+        got = "options of a design without -w and -s"
+        raise InputError("dse page", got, "-w WORKLOAD -s SYSTEM with them", "add both, or leave the options out")
+    place = results.with_suffix(_ENDING) if results else Path(f"{workload}_{system}{_ENDING}")
+    write(results, start, live, points, output or place, force)
+
+
+def _start(
+    workload: str,
+    system: str,
+    settings: list[str] | None,
+    n_devices: int | None,
+    software: str | None,
+    any_option: bool,
+    serving: bool,
+) -> Start:
+    """The design of the options, with the words that evaluate it."""
+    from dse.cli.evaluate import design_of
+    from dse.designs.calibrated import accelerator_of
+    from dse.designs.leaves import short_name
+    from dse.doors.studies import STUDIES
+    from dse.lab.page import Named, Start, value_text
+
+    study = STUDIES["serving" if serving else "training"]
+    asked = design_of(workload, system, settings, n_devices, software, any_option, study)
+    words = ["-w", workload, "-s", system, *(["--software", software] if software else [])]
+    words += ["--any-option"] if any_option else []
+    stated = {short_name(path): value_text(path, value) for path, value in asked.values.items()}
+    names = Named(workload, system, asked.stack, accelerator_of(system), words, stated, known=asked.stated)
+    return Start(study, asked.design, names)
+
+
+def write(results: Path | None, start: Start | None, live: bool, points: int, place: Path, force: bool) -> None:
+    """Write a page, and say where and how large it is."""
+    from dse.io import outputs
+    from dse.io.quantities import counted
+    from dse.lab import page as pages
+
+    if place.suffix.lower() != _ENDING:
+        raise InputError("--output", place.name, f"a name ending in {_ENDING}", f"write {place.with_suffix(_ENDING)}")
+    if results is None:
+        outputs.checked(place, force, [])
+        pages.write(place, start=start, force=force)
+        print(f"{place} ({place.stat().st_size / 2**20:.1f} MiB)")
+        return
+    from dse.sweep import open_results
+
+    outputs.checked(place, force, [results])
+    with open_results(results) as dataset:
+        size = pages.write(place, dataset, start, live=live, points=points, force=force, inputs=[results])
+    print(f"{place} ({counted(size, 'design')}, {place.stat().st_size / 2**20:.1f} MiB)")
+
+
+@report_errors
+def report(
+    results: Annotated[Path, typer.Argument(metavar="RESULTS.nc", help="Results of dse run or dse search.")],
+    output: Output = None,
+    points: Points = 200_000,
+    live: Live = False,
+    force: Force = False,
+) -> None:
+    """Write a page to explore results in a browser, one HTML file: dse page RESULTS.nc.
+
+    Any two metrics against each other, constraints, the Pareto front, every design with its parts, two side by side;
+    and of each the lines that evaluate and launch it.
+    """
+    write(results, None, live, points, output or results.with_suffix(".html"), force)
+
+
+REGISTRATION = Registration("Show", page)
+REPORT = Registration("Show", report)

@@ -1,0 +1,193 @@
+// The model: a list of operations on numbers of single precision, run on many designs at once.
+//
+// A plan says which leaves vary along x (1), along y (2), or both (3); the others are the same for all designs.
+// Operations are done as often as what they depend on: once, once a value of x, once a value of y, or once a design.
+// Values lie in one array, those along x as vectors, and places are used again as soon as nothing needs their value.
+/** Values of x that are computed at once: so many that a call costs little, so few that all stay in the cache. */
+const WIDTH = 512;
+const WORDS = { inf: Infinity, "-inf": -Infinity, nan: NaN };
+/** Round halves to even; the nearest whole number of 32 bits towards 0, and 0 for what is no number. */
+const even = (value) => (Math.abs(value % 1) === 0.5 ? 2 * Math.round(value / 2) : Math.round(value));
+const whole = (value) => (Number.isNaN(value) ? 0 : Math.max(-2147483648, Math.min(2147483647, Math.trunc(value))));
+/**
+ * What the operations do: n results from o on, of inputs from a, b and c on, which go on by p, q and r: by 1 where they
+ * vary along x, by 0 where they are the same. Storing into F rounds to single precision. The most frequent ones are
+ * written out: a loop that calls is as fast only where nothing else calls from it.
+ */
+function kernelsOn(F, I) {
+  const of1 = (of, to = F, from = F) => (o, n, a, p) => {
+    for (let i = 0; i < n; i++) to[o + i] = of(from[a + i * p]);
+  };
+  const of2 = (of, to = F, from = F) => (o, n, a, p, b, q) => {
+    for (let i = 0; i < n; i++) to[o + i] = of(from[a + i * p], from[b + i * q]);
+  };
+  const numbers = { gt: (x, y) => x > y, ge: (x, y) => x >= y, lt: (x, y) => x < y, le: (x, y) => x <= y,
+    eq: (x, y) => x === y, ne: (x, y) => x !== y, rem: (x, y) => x % y, pow: (x, y) => (x === 1 ? 1 : x ** y) };
+  const wholes = { add: (x, y) => x + y, sub: (x, y) => x - y, mul: Math.imul, div: (x, y) => x / y, max: Math.max,
+    min: Math.min, and: (x, y) => x & y, or: (x, y) => x | y, xor: (x, y) => x ^ y };
+  const singles = { sqrt: Math.sqrt, ceil: Math.ceil, floor: Math.floor, neg: (x) => -x, abs: Math.abs, sign: Math.sign,
+    exp: Math.exp, exp2: (x) => 2 ** x, log: Math.log, log2: Math.log2, log1p: Math.log1p, expm1: Math.expm1,
+    tanh: Math.tanh, not: (x) => 1 - x, is_finite: Number.isFinite, round: even,
+    round_away: (x) => Math.sign(x) * Math.floor(Math.abs(x) + 0.5) };
+  const named = (kernels, of, ending = "", ...places) =>
+    Object.entries(kernels).map(([name, kernel]) => [name + ending, of(kernel, ...places)]);
+  const { rem, pow, ...compare } = numbers;
+  return {
+    ...Object.fromEntries([...named(singles, of1), ...named(numbers, of2), ...named(wholes, of2, "_i", I, I),
+      ...named(compare, of2, "_i", F, I), ...named({ neg: (x) => -x, not: (x) => ~x }, of1, "_i", I, I)]),
+    to_whole: of1(whole, I), to_number: of1((x) => x, F, I),
+    add(o, n, a, p, b, q) { for (let i = 0; i < n; i++) F[o + i] = F[a + i * p] + F[b + i * q]; },
+    sub(o, n, a, p, b, q) { for (let i = 0; i < n; i++) F[o + i] = F[a + i * p] - F[b + i * q]; },
+    mul(o, n, a, p, b, q) { for (let i = 0; i < n; i++) F[o + i] = F[a + i * p] * F[b + i * q]; },
+    div(o, n, a, p, b, q) { for (let i = 0; i < n; i++) F[o + i] = F[a + i * p] / F[b + i * q]; },
+    max(o, n, a, p, b, q) { for (let i = 0; i < n; i++) F[o + i] = Math.max(F[a + i * p], F[b + i * q]); },
+    min(o, n, a, p, b, q) { for (let i = 0; i < n; i++) F[o + i] = Math.min(F[a + i * p], F[b + i * q]); },
+    // Bits are chosen, so that the cases may be whole numbers.
+    select_n(o, n, a, p, b, q, c, r) {
+      for (let i = 0; i < n; i++) I[o + i] = F[a + i * p] !== 0 ? I[c + i * r] : I[b + i * q];
+    },
+  };
+}
+/** The input that a result equals, where inputs are known (``is(input, number)``); -1 where there is none. */
+const EQUALS = {
+  add: (a, b, is) => (is(a, 0) ? b : is(b, 0) ? a : -1),
+  sub: (a, b, is) => (is(b, 0) ? a : -1),
+  mul: (a, b, is) => (is(a, 1) || is(b, 0) ? b : is(b, 1) || is(a, 0) ? a : -1),
+  div: (a, b, is) => (is(b, 1) || is(a, 0) ? a : -1),
+  max: (a, b, is) => (is(a, -Infinity) || is(b, Infinity) ? b : is(b, -Infinity) || is(a, Infinity) ? a : -1),
+  min: (a, b, is) => (is(a, Infinity) || is(b, -Infinity) ? b : is(b, Infinity) || is(a, -Infinity) ? a : -1),
+};
+
+class Machine {
+  /** A machine for a program, as program.py writes it. */
+  constructor(program) {
+    this.program = program;
+    this.known = program.inputs + program.constants.length;
+    this.count = program.operations.length / 4;
+    this.isWhole = new Set(program.whole);
+    this.plans = new Map();
+    this.reserve(this.known + this.count + 700 * WIDTH);
+  }
+  /** Have room for this many numbers. */
+  reserve(size) {
+    const bytes = new ArrayBuffer(4 * size), { inputs, constants, names } = this.program;
+    this.F = new Float32Array(bytes);
+    this.I = new Int32Array(bytes);
+    constants.forEach(([kind, value], i) => { (kind === "i" ? this.I : this.F)[inputs + i] = WORDS[value] ?? value; });
+    const kernels = kernelsOn(this.F, this.I), missing = names.find((name) => !kernels[name]);
+    if (missing) throw new Error(`no operation ${missing}`);
+    this.kernels = names.map((name) => kernels[name]);
+  }
+  /** Inputs of operation k, by way of what is the same; -1 for none. */
+  inputsOf(k, same) {
+    return Array.from(this.program.operations.slice(4 * k + 1, 4 * k + 4), (value) => (value < 0 ? -1 : same[value]));
+  }
+  /** Values that outputs need. */
+  needed(outputs, same) {
+    const { known, program } = this, needed = new Uint8Array(known + this.count);
+    for (const output of outputs) needed[same[program.outputs[output]]] = 1;
+    for (let k = this.count - 1; k >= 0; k--) {
+      if (needed[known + k]) for (const input of this.inputsOf(k, same)) if (input >= 0) needed[input] = 1;
+    }
+    return needed;
+  }
+  /** Of each value how often it is computed; with values of the inputs, what it is the same as. */
+  levels(varying, needed, same, base) {
+    const { known, program: { operations, names }, F } = this, level = new Uint8Array(known + this.count);
+    const is = (value, number) => !level[value] && F[value] === number;
+    for (const [input, along] of varying) level[input] = along;
+    for (let k = 0; k < this.count; k++) {
+      if (!needed[known + k]) continue;
+      const inputs = this.inputsOf(k, same), [a, b, c] = inputs, name = names[operations[4 * k]];
+      level[known + k] = inputs.reduce((levels, input) => (input < 0 ? levels : levels | level[input]), 0);
+      if (!base) continue;
+      if (!level[known + k]) this.kernels[operations[4 * k]](known + k, 1, a, 0, Math.max(b, 0), 0, Math.max(c, 0), 0);
+      else if (name === "select_n") same[known + k] = level[a] ? (b === c ? b : known + k) : F[a] !== 0 ? c : b;
+      else if (EQUALS[name]?.(a, b, is) >= 0) same[known + k] = EQUALS[name](a, b, is);
+    }
+    return level;
+  }
+  /**
+   * What is computed how often for these outputs.
+   *
+   * With values of the other inputs: of choices that these decide only the case that holds is left, and no sum with 0
+   * and no product with 0 or 1, as in dse/doors/scalars/operations.py. That takes a moment, which many designs repay.
+   */
+  plan(varying, outputs, base) {
+    const { known, count, plans, program: { operations, outputs: places } } = this, length = known + count;
+    const key = base ? null : `${[...varying].join(";")}|${outputs}`;
+    if (plans.has(key)) return plans.get(key);
+    const same = Int32Array.from({ length }, (_, i) => i), last = new Int32Array(length).fill(-1);
+    if (base) this.F.set(base);
+    const level = this.levels(varying, this.needed(outputs, same), same, base), needed = this.needed(outputs, same);
+    const lists = [[], [], [], []], place = Int32Array.from({ length }, (_, i) => i), free = [];
+    for (let k = 0; k < count; k++) if (needed[known + k]) lists[level[known + k]].push(k);
+    // Vectors: those of x for good, those of both until their last use.
+    for (const k of lists[3]) for (const input of this.inputsOf(k, same)) if (input >= 0) last[input] = k;
+    for (const output of outputs) last[same[places[output]]] = count;
+    let size = length;
+    const vector = () => { size += WIDTH; return size - WIDTH; };
+    for (const [input, along] of varying) if (along & 1) place[input] = vector();
+    for (const k of lists[1]) place[known + k] = vector();
+    for (const k of lists[3]) {
+      place[known + k] = free.pop() ?? vector();
+      const isOver = (value) => value >= known && level[value] === 3 && last[value] === k;
+      free.push(...new Set(this.inputsOf(k, same).filter(isOver).map((value) => place[value])));
+    }
+    const code = lists.map((list) => list.map((k) => [operations[4 * k], place[known + k],
+      ...this.inputsOf(k, same).flatMap((value) => [place[Math.max(value, 0)], level[Math.max(value, 0)] & 1])]));
+    const results = outputs.map((output) => same[places[output]]).map((value) => [place[value], level[value] & 1]);
+    if (plans.size > 24) plans.delete(plans.keys().next().value);
+    if (key) plans.set(key, { code, place, results });
+    if (size > this.F.length) this.reserve(size);
+    return { code, place, results };
+  }
+  run(steps, n) {
+    const { kernels } = this;
+    for (const step of steps) kernels[step[0]](step[1], n, step[2], step[3], step[4], step[5], step[6], step[7]);
+  }
+  /**
+   * Outputs of designs, an array [y, x] each, a row at a time: a caller that stops must not use the machine otherwise.
+   *
+   * base: values of all inputs; x, y: input → its values along x, or y; both: input → the function of (place along x,
+   * place along y) that it is.
+   */
+  *rows(base, outputs, { x, y = new Map(), both = new Map() }, isFolded = false) {
+    const levels = [x, y, both].flatMap((inputs, i) => [...inputs.keys()].map((input) => [input, i + 1]));
+    const { code, place, results } = this.plan(new Map(levels), outputs, isFolded ? base : null), { F, I } = this;
+    const nx = x.values().next().value?.length ?? 1, ny = y.values().next().value?.length ?? 1;
+    const numbers = outputs.map(() => new Float64Array(nx * ny));
+    F.set(base);
+    this.run(code[0], 1);
+    for (let from = 0; from < nx; from += WIDTH) {
+      const n = Math.min(WIDTH, nx - from);
+      for (const [input, values] of x) F.set(values.subarray(from, from + n), place[input]);
+      this.run(code[1], n);
+      for (let row = 0; row < ny; row++) {
+        for (const [input, values] of y) F[place[input]] = values[row];
+        for (const [input, of] of both) for (let i = 0; i < n; i++) F[place[input] + i] = of(from + i, row);
+        this.run(code[2], 1);
+        this.run(code[3], n);
+        outputs.forEach((output, k) => {
+          const [at, step] = results[k], stored = this.isWhole.has(output) ? I : F;
+          for (let i = 0; i < n; i++) numbers[k][row * nx + from + i] = stored[at + i * step];
+        });
+        yield numbers;
+      }
+    }
+    return numbers;
+  }
+  /** The same at once. */
+  over(base, outputs, varying) {
+    const rows = this.rows(base, outputs, varying);
+    for (;;) {
+      const { done, value } = rows.next();
+      if (done) return value;
+    }
+  }
+  /** All outputs of one design. */
+  at(base) {
+    this.all ??= this.program.outputs.map((_, i) => i);
+    return Float64Array.from(this.over(base, this.all, { x: new Map() }), ([value]) => value);
+  }
+}

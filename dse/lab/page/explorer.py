@@ -1,0 +1,92 @@
+"""What a page holds of results: columns, totals by part, lines to paste, JSON-ready."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import dse
+from dse.designs.leaves import known_leaves, leaf_value
+from dse.errors import InputError
+from dse.lab.page.lines import Lines
+from dse.lab.page.packing import Packer
+from dse.lab.page.parts import parts_of
+from dse.lab.page.table import Column, DesignTable
+
+
+def document(table: DesignTable, lines: Lines) -> tuple[dict[str, Any], str]:
+    """The data of a page, and its packed columns."""
+    packer = Packer()
+    numbers = {column.name: packer.add(column.values, **_about(column)) for column in table.columns}
+    data = {
+        "title": table.title,
+        "study": table.study.name,
+        "version": dse.__version__,
+        "size": table.size,
+        "able": _able(table),
+        "start": {way: numbers[name] for way, name in table.start.items()},
+        "facts": table.facts,
+        "notes": table.notes,
+        "totals": _totals(table, numbers),
+        "lines": _lines(lines, numbers, packer),
+        "columns": packer.columns,
+    }
+    return data, packer.text
+
+
+def _able(table: DesignTable) -> int:
+    """Number of designs that can run."""
+    status = table.column("status")
+    return sum(int((status.values == i).sum()) for i, text in enumerate(status.texts) if not text)
+
+
+def _about(column: Column) -> dict[str, Any]:
+    """A column without its values."""
+    about: dict[str, Any] = {"name": column.name, "label": column.label, "about": column.about, "kind": column.kind}
+    if column.kind == "metric":
+        return about | {"units": column.shown, "factor": column.factor, "si": column.units, "better": column.better}
+    if column.path in known_leaves() and column.known is not None:
+        about |= {"leaf": column.path, "settings": [_setting(column.path, value) for value in column.known]}
+    if column.known is not None and column.known.dtype.kind in "iuf":
+        shown = {"units": column.shown, "factor": column.factor, "si": column.units}
+        return about | shown | {"texts": column.texts, "numbers": column.known.tolist()}
+    return about | {"texts": column.texts}
+
+
+def _setting(path: str, value: Any) -> float | None:
+    """A value of an axis as that of its leaf; None for what is none, as where a design has no such leaf."""
+    try:
+        return leaf_value(path, value)
+    except InputError:
+        return None
+
+
+def _totals(table: DesignTable, numbers: dict[str, int]) -> list[dict[str, Any]]:
+    """Totals with those of their parts that the results have."""
+    totals = []
+    for total in table.study.totals:
+        names = [name for name in table.study.parts(total) if name in numbers]
+        if total in numbers and names:
+            parts = [part | {"column": numbers[part["name"]]} for part in parts_of(names, f"{total}_")]
+            totals.append({"column": numbers[total], "parts": parts})
+    return totals
+
+
+def _lines(lines: Lines, numbers: dict[str, int], packer: Packer) -> dict[str, Any]:
+    """Lines as texts, and columns of positions in them."""
+    if lines.group is None:
+        return {"why": lines.why}
+    return {
+        "why": "",
+        "serving": lines.serving,
+        "tools": lines.tools,
+        "toml": lines.toml,
+        "axes": [
+            {"name": name, "column": numbers.get(column, -1), "values": values} for name, column, values in lines.axes
+        ],
+        "group": packer.add(lines.group, name="group", kind="hidden"),
+        "groups": [group._asdict() for group in lines.groups],
+        "choices": [
+            {"column": packer.add(choice.codes, name="choice", kind="hidden"), "texts": choice.texts}
+            for choice in lines.choices
+        ],
+    }

@@ -1,0 +1,381 @@
+"""Text to copy for each design of a page: options of ``dse evaluate`` and ``dse launch``, and a specification.
+
+Options are the differences between a design and the defaults of its catalogue names; each kind of line is verified
+here. A specification is that of the results with one value per axis.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import functools
+import itertools
+import shlex
+from collections.abc import Iterator, Sequence
+from typing import Any, NamedTuple
+
+import numpy as np
+import tomlkit
+
+from dse.designs.catalog import default_software
+from dse.designs.composing import design
+from dse.designs.leaves import known_leaves, leaf_path, leaf_value, short_name
+from dse.designs.records import N_DEVICES, OF_MONEY
+from dse.doors.study import Study
+from dse.errors import InputError
+from dse.io import toml
+from dse.io.quantities import setting
+from dse.lab.page.table import Column, DesignTable
+from dse.spec.axes import Axis
+from dse.spec.space import ANY_OPTION
+from dse.sweep.grid import compose, structures
+from dse.sweep.grid.grid import Grid, variable_name
+from dse.sweep.results.labels import labels
+from dse.sweep.results.rebuilding import indices_at, labels_at
+from dse.tools import TOOLS
+from dse.types import Design, choice_name
+
+#: Leaves that a line always states, so that nothing is derived from the others.
+_SAID = (N_DEVICES, "mapping.dp")
+
+#: Catalogue names with options of a command line.
+_NAMES = ("workload", "system", "accelerator", "software")
+
+#: Sections of a specification without effect on a single design.
+_OF_MANY = ("axes", "search", "output", "zip")
+
+
+class LineChoice(NamedTuple):
+    """A leaf that differs between designs."""
+
+    codes: np.ndarray  #: position in ``texts`` per design
+    texts: tuple[str, ...]  #: words of a command line, "" for a default
+
+
+class LineGroup(NamedTuple):
+    """Designs with the same catalogue names."""
+
+    names: str  #: options for the names, and for common differences
+    plain: tuple[int, ...]  #: position of the default per choice, or -1
+    why: str = ""  #: reason without a line
+    absent: tuple[str, ...] = ()  #: axes in TOML of absent leaves
+
+
+@dataclasses.dataclass(frozen=True)
+class Lines:
+    """Lines of a page; empty where unknown."""
+
+    groups: tuple[LineGroup, ...] = ()
+    group: np.ndarray | None = None  #: position in ``groups`` per design
+    choices: tuple[LineChoice, ...] = ()
+    serving: bool = False
+    tools: tuple[str, ...] = ()  #: tools that launch such designs
+    toml: str = ""  #: a specification without its axes
+    axes: tuple[tuple[str, str, tuple[str, ...]], ...] = ()  #: (axis in TOML, column, each value of the column in TOML)
+    why: str = ""  #: reason without lines
+
+
+def build(table: DesignTable) -> Lines:
+    """Lines for the designs of a table."""
+    if table.spec is None:
+        return Lines(why="the results carry no valid specification")
+    tools = tuple(name for name, tool in TOOLS.items() if tool.study == table.study.name)
+    why = ""
+    for spec in (table.spec, dataclasses.replace(table.spec, any_option=True)):  # with --any-option if needed
+        try:
+            asked = dataclasses.replace(table, spec=spec)
+            head, axes = _specification(asked)
+            made = Lines(serving=table.study.name == "serving", tools=tools, toml=head, axes=axes)
+            return dataclasses.replace(made, **_options(asked))
+        except InputError as error:
+            why = why or str(error)
+    return Lines(why=why)
+
+
+# Specification of one design
+
+
+def _specification(table: DesignTable) -> tuple[str, tuple[tuple[str, str, tuple[str, ...]], ...]]:
+    """Text before ``[axes]``, and the axes with their values."""
+    assert table.spec is not None
+    document = toml.parsed(table.spec.text, table.spec.file)
+    kept = {key: value for key, value in document.items() if key not in _OF_MANY}
+    if table.spec.any_option:
+        kept["software"] = {**kept.get("software", {}), ANY_OPTION: True}
+    groups = dict.fromkeys(table.spec.groups, True)
+    text = tomlkit.dumps(kept | ({"output": groups} if groups else {}))
+    columns = {column.name: column for column in table.columns if column.kind == "axis"}
+    axes = []
+    for axis in table.spec.axes:
+        name = variable_name(axis)
+        column = columns.get(name) or _same(table, name)
+        if column is not None:
+            axes.append((_key(axis), name, _literals(column)))
+    return text, tuple(axes)
+
+
+def _key(axis: Axis) -> str:
+    """Name of an axis as a TOML key."""
+    return tomlkit.key(axis.name).as_string() if "." not in axis.name else f'"{axis.name}"'
+
+
+def _same(table: DesignTable, name: str) -> Column | None:
+    """Column of an axis with one value on the page."""
+    if name not in table.results.variables:
+        return None
+    variable = table.results.variables[name]
+    known = np.unique(variable.values.reshape(-1)[:1] if variable.ndim == 0 else variable.values.reshape(-1))
+    path, units = str(variable.attrs.get("path", "")), str(variable.attrs.get("units", "1"))
+    return Column(name, name, "", "axis", np.zeros(0), units=units, texts=("",), known=known[-1:], path=path)
+
+
+def _literals(column: Column) -> tuple[str, ...]:
+    """Values of an axis in TOML."""
+    assert column.known is not None
+    values = [value.item() for value in column.known]
+    if column.path not in known_leaves() or isinstance(values[0], bool | str):
+        return tuple(tomlkit.item(value).as_string() for value in values)
+    return tuple(
+        tomlkit.item(text).as_string() if not _is_number(text) else text
+        for text in (value_text(column.path, float(value)) for value in values)
+    )
+
+
+# Options of a command line
+
+
+def _options(table: DesignTable) -> dict[str, Any]:
+    """Groups of designs and their differences."""
+    assert table.spec is not None
+    grid = compose.build(table.spec)
+    index = indices_at(table.results, table.rows, grid, {interval.path for interval in table.intervals})
+    values = _values(table, grid, index)
+    group, named = _named(table, grid)
+    moving, fixed = {}, {}
+    plain: dict[str, Any] = {}
+    for one in reversed(grid.each):
+        plain |= _all_leaves(table.study.complete(one.base))
+    for path, value in plain.items():
+        column = values.get(path)
+        if column is None or (np.float32(column) == np.float32(column[0])).all():
+            fixed[path] = value if column is None else column[0]
+        else:
+            moving[path] = column
+    moving = {path: column for path, column in moving.items() if not _unread(path, table.study)}
+    codes = {path: np.unique(column, return_inverse=True) for path, column in moving.items()}
+    groups = []
+    for i, names in enumerate(named):
+        row = int(np.flatnonzero(group == i)[0])
+        ((_, own, _),) = grid.by_structure(index[[row]])
+        absent = tuple(map(_key, structures.lacking(grid.spec, own.spec)))
+        if "software" not in {axis.key for dimension in grid.dimensions for axis in dimension.axes}:
+            names = names | {axis.key: str(axis.labels[0]) for axis in own.fixed if axis.key == "software"}
+        groups.append(_group(table, names, fixed, codes, row)._replace(absent=absent))
+    return {
+        "groups": tuple(groups),
+        "group": group,
+        "choices": tuple(
+            LineChoice(
+                code.reshape(-1), tuple("" if np.isnan(value) else words_of(path, float(value)) for value in known)
+            )
+            for path, (known, code) in codes.items()
+        ),
+    }
+
+
+def _values(table: DesignTable, grid: Grid, index: np.ndarray) -> dict[str, np.ndarray]:
+    """Leaf path → its values per design, for all leaves of axes."""
+    real = {interval.path for interval in table.intervals}
+    found = grid.values(index)
+    for dimension in grid.dimensions:
+        for axis in dimension.axes:
+            if axis.key in real:
+                found[axis.key] = labels_at(table.results, table.rows, grid, axis)
+    return found
+
+
+def _named(table: DesignTable, grid: Grid) -> tuple[np.ndarray, list[dict[str, str]]]:
+    """Position per design in the list of catalogue names."""
+    axes = [*grid.fixed, *itertools.chain(*(dimension.axes for dimension in grid.dimensions))]
+    axes = [axis for axis in axes if axis.key in _NAMES]
+    key = np.zeros(table.size, np.int64)
+    columns = {}
+    for axis in axes:
+        found = labels_at(table.results, table.rows, grid, axis) if len(axis.labels) > 1 else None
+        columns[axis.key] = np.full(table.size, str(labels(axis)[0])) if found is None else found.astype(str)
+        _, code = np.unique(columns[axis.key], return_inverse=True)
+        _, key = np.unique(key * (code.max(initial=0) + 1) + code, return_inverse=True)
+    _, first = np.unique(key, return_index=True)
+    return key, [{name: str(column[row]) for name, column in columns.items()} for row in first]
+
+
+def _group(
+    table: DesignTable, names: dict[str, str], fixed: dict[str, Any], codes: dict[str, Any], row: int
+) -> LineGroup:
+    """Options of a group of designs, verified for one of them."""
+    found, why = [], "no name of the catalogue stands for its machine"
+    for system in dict.fromkeys(names[key] for key in ("system", "accelerator") if key in names):
+        try:
+            group = _from(table, names, system, fixed, codes)
+            _try(table, names, system, group, fixed, codes, row)
+            found.append(group)
+        except InputError as error:
+            why = error.got
+    none = LineGroup("", (), f"{why}; take the TOML instead")
+    return min(found, key=lambda group: _length(group, codes, row), default=none)
+
+
+def _length(group: LineGroup, codes: dict[str, Any], row: int) -> int:
+    """Number of words of a design's line."""
+    said = sum(code.reshape(-1)[row] != plain for (_, code), plain in zip(codes.values(), group.plain, strict=True))
+    return len(shlex.split(group.names)) + 2 * said
+
+
+def _from(
+    table: DesignTable, names: dict[str, str], system: str, fixed: dict[str, Any], codes: dict[str, Any]
+) -> LineGroup:
+    """The group by its differences from the defaults of these names."""
+    assert table.spec is not None
+    plain = dict(_all_leaves(_design(table, names, system)))
+    words = ["-w", names["workload"], "-s", system]
+    if names["software"] != default_software(system, serving=table.study.name == "serving", workload=names["workload"]):
+        words += ["--software", names["software"]]
+    if table.spec.any_option:
+        words.append("--any-option")
+    text = " ".join(map(shlex.quote, words))
+    for path, value in fixed.items():
+        if path in _SAID or (not _unread(path, table.study) and not _equal(value, _plain(plain, path))):
+            text += f" {words_of(path, float(_number(path, value)))}"
+    missing = tuple(
+        -1 if path in _SAID else next((i for i, v in enumerate(known) if _equal(v, _plain(plain, path))), -1)
+        for path, (known, _) in codes.items()
+    )
+    return LineGroup(text, missing)
+
+
+def _try(
+    table: DesignTable,
+    names: dict[str, str],
+    system: str,
+    group: LineGroup,
+    fixed: dict[str, Any],
+    codes: dict[str, Any],
+    row: int,
+) -> None:
+    """Checks that a line gives its design; InputError otherwise."""
+    wanted = {
+        **{path: value for path, value in fixed.items() if not _unread(path, table.study)},
+        **{path: known[code.reshape(-1)[row]] for path, (known, code) in codes.items()},
+    }
+    wanted = {path: value for path, value in wanted.items() if not np.isnan(value).any()}  # leaves of other structures
+    words = shlex.split(group.names)
+    said = [words_of(path, float(wanted[path])) for path in codes if path in wanted]
+    words += shlex.split(" ".join(said))
+    made = dict(_all_leaves(_design(table, names, system, _settings(words))))
+    other = [path for path, value in wanted.items() if not _equal(value, _plain(made, path))]
+    optional = tuple(f"{record}." for record in OF_MONEY)
+    other += [
+        path
+        for path, value in made.items()
+        if path not in wanted
+        and not _unread(path, table.study)
+        and not path.startswith(optional)
+        and not _equal(value, known_leaves().get(path, {}).get("default"))
+    ]
+    if other:
+        raise InputError("line", f"no option says {other[0]}", "the options of a design", "take the TOML")
+
+
+def _design(table: DesignTable, names: dict[str, str], system: str, settings: dict[str, Any] | None = None) -> Design:
+    assert table.spec is not None
+    values = dict(settings or {})
+    devices = values.pop("n_devices", None)
+    made = design(names["workload"], system, names["software"], devices, "line", table.spec.any_option, **values)
+    return table.study.complete(made)
+
+
+def _settings(words: Sequence[str]) -> dict[str, Any]:
+    """Values of ``--set NAME=VALUE`` and ``-n`` of a command line."""
+    found: dict[str, Any] = {}
+    for option, word in itertools.pairwise(words):
+        if option == "-n":
+            found["n_devices"] = int(word)
+        elif option == "--set":
+            name, _, value = word.partition("=")
+            found[name] = float(value) if _is_number(value) else value
+    return found
+
+
+# Leaves
+
+
+def _all_leaves(record: Any, prefix: str = "") -> Iterator[tuple[str, Any]]:
+    """Path and value of all leaves of a design, presets included."""
+    for field in dataclasses.fields(record):
+        value, path = getattr(record, field.name), prefix + field.name
+        if dataclasses.is_dataclass(value):
+            yield from _all_leaves(value, f"{path}.")
+        elif value is not None:
+            yield path, value
+
+
+def _unread(path: str, study: Study) -> bool:
+    return bool(study.unread) and path.startswith(study.unread)
+
+
+def _plain(values: dict[str, Any], path: str) -> Any:
+    """Value at a path of a design; the default where its record is absent."""
+    return values[path] if path in values else known_leaves().get(path, {}).get("default")
+
+
+def _equal(one: Any, other: Any) -> bool:
+    """Whether two values are equal for the model."""
+    if one is None or other is None:
+        return one is other
+    return np.shape(one) == np.shape(other) and bool(np.all(np.float32(one) == np.float32(other)))
+
+
+def _number(path: str, value: Any) -> Any:
+    if path not in known_leaves():
+        raise InputError("line", f"no option says {path}", "leaves of a design", "take the TOML")
+    return value
+
+
+def words_of(path: str, value: float) -> str:
+    """Words of a command line that set a leaf."""
+    if path == N_DEVICES:
+        return f"-n {value:.0f}"
+    return f"--set {shlex.quote(f'{_short(path)}={value_text(path, value)}')}"
+
+
+@functools.cache
+def _short(path: str) -> str:
+    name = short_name(path)
+    assert leaf_path(name) == path
+    return name
+
+
+@functools.lru_cache(4096)
+def value_text(path: str, value: float) -> str:
+    """A leaf's value as users write it, with the digits that the model reads."""
+    about = known_leaves()[path]
+    if about.get("enum"):
+        return choice_name(about["enum"](int(value)))
+    plain = f"{value:.0f}" if value == int(value) and abs(value) < 1e9 else str(np.float32(value))
+    if about["units"] == "1":
+        return plain
+    readable = setting(value, about["units"]).replace("²", "2").replace("µ", "u")
+    for text in (readable, f"{plain} {about['units']}"):
+        try:
+            if np.float32(leaf_value(path, text)) == np.float32(value):
+                return text
+        except InputError:
+            continue
+    return plain
+
+
+def _is_number(text: str) -> bool:
+    try:
+        float(text)
+    except ValueError:
+        return False
+    return True

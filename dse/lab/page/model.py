@@ -1,0 +1,294 @@
+"""What a page holds of a model: the program, leaves with their bounds, figures with their names and units."""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+import shlex
+import types
+from collections.abc import Collection, Mapping, Sequence
+from typing import Any, NamedTuple
+
+import numpy as np
+
+import dse
+from dse.designs import catalog
+from dse.designs.leaves import known_leaves, leaf, leaves_of, short_name
+from dse.designs.records import LOAD, N_DEVICES, REQUEST_RATE
+from dse.doors.study import Study
+from dse.io.quantities import scale, sold
+from dse.lab.page.parts import parts_of
+from dse.lab.page.program import LiveModel, model_of
+from dse.measured.uncertainty.intervals import has_interval
+from dse.measured.uncertainty.parts import quantile
+from dse.measured.uncertainty.posterior import Choice, posteriors
+from dse.measured.uncertainty.spreads import spreads_of, total
+from dse.types import Design, Emissions, Load, Prices, choice_name
+from dse.views.explanation import continuous_leaves
+from dse.views.headings import IN_PER_CENT, MORE_IS_BETTER
+
+#: Leaves shown first, where a design has them.
+_FIRST = (
+    "workload.requests.concurrency", "workload.requests.request_rate", "workload.requests.prompt_tokens",
+    "workload.requests.output_tokens", "workload.global_batch", "workload.seq_len", N_DEVICES, "mapping.tp",
+    "mapping.pp", "mapping.dp", "mapping.cp", "mapping.experts.ep", "mapping.micro_batch", "mapping.virtual_stages",
+    "mapping.recompute", "mapping.zero_stage", "mapping.precision", "mapping.serving.weight_bytes",
+    "mapping.serving.cache_bytes", "system.accelerator.memory.bandwidth", "system.accelerator.memory.capacity",
+    "system.accelerator.matrix_rate.{precision}", "system.scale_up.bandwidth", "system.scale_up.domain",
+    "system.scale_out.bandwidth", "system.accelerator.power.clock", "system.accelerator.power.limit",
+    "system.accelerator.made.price", "system.prices.electricity",
+)  # fmt: skip
+
+#: Leaves whose usual values are powers of two.
+_DEGREES = (
+    "tp", "pp", "dp", "cp", "ep", "etp", "micro_batch", "virtual_stages", "dp_replicate", "concurrency",
+    "global_batch", "n_devices", "seq_len", "prompt_tokens", "output_tokens",
+)  # fmt: skip
+
+#: Groups of leaves by the beginning of their paths, and the heading of each.
+_GROUPS = {
+    "mapping.": "Mapping", "workload.requests.": "Requests", "workload.": "Model", "system.prices.": "Prices",
+    "system.emissions.": "Emissions", "system.accelerator.made.": "Dies and price",
+    "system.accelerator.power.": "Power", "system.accelerator.kernels.": "Kernels",
+    "system.accelerator.": "Accelerator", "system.scale_": "Networks", "system.": "System",
+    "software.can.": "What the stack can", "software.": "Software",
+}  # fmt: skip
+
+#: Metrics of money and energy in the headline, which a study's own has not.
+_ALSO = (
+    "energy_per_step",
+    "energy_per_output_token",
+    "capital_cost",
+    "cost_per_device_hour",
+    "cost_per_run",
+    "cost_per_token",
+)
+
+
+class Named(NamedTuple):
+    """Catalogue names of a design."""
+
+    workload: str
+    system: str
+    software: str
+    accelerator: str
+    words: Sequence[str] = ()  #: of the command that evaluates it, without settings; empty where there is none
+    stated: Mapping[str, str] = types.MappingProxyType({})  #: settings of that command: name of the leaf → text
+    same: Mapping[str, str] = types.MappingProxyType({})  #: names that other designs beside the page must share
+    known: Collection[str] = ()  #: paths of prices and the like that are known, and so have no spread
+
+    @property
+    def title(self) -> str:
+        """Model, machine and stack in words."""
+        chip = f", {self.accelerator}" * (not self.accelerator.startswith(self.system))
+        return f"{self.workload} on {self.system}{chip}, {self.software}"
+
+
+class Start(NamedTuple):
+    """Where a model begins: its catalogue names and records stay."""
+
+    study: Study
+    design: Design
+    names: Named
+    base: Design | None = None  #: what designs beside the page have that are no values of their axes, if another
+
+
+def document(start: Start) -> dict[str, Any]:
+    """The data of a page, JSON-ready."""
+    study, names = start.study, start.names
+    design = with_money(study.complete(start.design))
+    model = model_of(study, design)
+    metrics = {name: float(value) for name, value in dataclasses.asdict(study.evaluate(design)).items()}
+    shown = _headline(study, metrics)
+    return {
+        "title": names.title,
+        "study": study.name,
+        "version": dse.__version__,
+        "program": model.program.as_dict(),
+        "leaves": _leaves(model, study, design),
+        "smooth": [model.paths.index(path) for path in continuous_leaves(design) if path in model.read],
+        "figures": model.outputs
+        | {
+            "operators": [
+                {"name": name, "section": section, **places}
+                for (section, name), places in zip(model.operators, model.outputs["operators"], strict=True)
+            ]
+        },
+        "metrics": {name: _metric(study, name) for name in study.units},
+        "headline": shown,
+        "totals": [_total(study, total) for total in study.totals],
+        "bounds": parts_of([*model.outputs["bounds"]], ""),
+        "objective": study.objective,
+        "memory": study.memory,
+        "reasons": [[bit, name, study.reason_meanings[name]] for name, bit in study.reason_bits.items()],
+        "noStep": study.no_step_bits,
+        "holds": [name for name in study.units if study.holds_without_step(name)],
+        "follows": _follows(model, study),
+        "operatorsOf": study.operators_of,
+        "intervals": _intervals(study, design, names, [*shown, *study.totals]),
+        "command": _command(study, names),
+        "stated": dict(names.stated),
+        "same": dict(names.same),
+        "base": _base(start, design, model.paths),
+    }
+
+
+def _base(start: Start, design: Design, paths: Sequence[str]) -> dict[str, float]:
+    """Leaves that designs beside the page have otherwise than the one that it begins with."""
+    if start.base is None:
+        return {}
+    base = with_money(start.study.complete(start.base))
+    known = leaves_of(base)
+    values = {path: float(leaf(base, path)) for path in paths if path in known}
+    return {path: value for path, value in values.items() if np.float32(value) != np.float32(leaf(design, path))}
+
+
+def with_money(design: Design) -> Design:
+    """The same design with its default prices and emissions stated, so that they can be changed."""
+    system = design.system
+    priced = dataclasses.replace(system, prices=system.prices or Prices(), emissions=system.emissions or Emissions())
+    return dataclasses.replace(design, system=priced)
+
+
+def _headline(study: Study, metrics: Mapping[str, float]) -> list[str]:
+    wanted = [*study.headline(metrics), *_ALSO]
+    return [name for name in dict.fromkeys(wanted) if name in study.units]
+
+
+# --- leaves -----------------------------------------------------------------------------------------------
+
+
+def _leaves(model: LiveModel, study: Study, design: Design) -> list[dict[str, Any]]:
+    """Of each input what it is, its bounds and its place among the controls."""
+    precision = next((e.name for e in _precisions() if float(e) == float(design.mapping.precision)), "")
+    first = [path.format(precision=precision) for path in _FIRST]
+    found = [
+        _leaf(path, float(leaf(design, path)), path in model.read and not _unread(study, path), first)
+        for path in model.paths
+    ]
+    for one in found:  # requests at a rate, of which this design has none
+        if one["path"] == LOAD and REQUEST_RATE not in model.paths:
+            one["choices"] = [choice for choice in one["choices"] if choice[0] != Load.rate]
+    return found
+
+
+def _unread(study: Study, path: str) -> bool:
+    return bool(study.unread) and path.startswith(study.unread)
+
+
+def _precisions() -> Any:
+    return known_leaves()["mapping.precision"]["enum"]
+
+
+def _leaf(path: str, value: float, is_read: bool, first: Sequence[str]) -> dict[str, Any]:
+    about = known_leaves()[path]
+    bounds, units, name = about["bounds"], about["units"], short_name(path)
+    factor, shown = sold(value) if units == "B" and value >= 1.0 else scale(value, units)
+    found: dict[str, Any] = {
+        "path": path,
+        "name": name,
+        "label": about["long_name"],
+        "value": value,
+        "factor": factor,
+        "units": shown,
+        "low": _finite(bounds.low),
+        "high": _finite(bounds.high),
+        "above": bounds.above,
+        "whole": bounds.whole,
+        "allowed": str(bounds),
+        "group": next(text for start, text in _GROUPS.items() if path.startswith(start)),
+        "first": first.index(path) if path in first else -1,
+        "read": is_read,
+    }
+    if "enum" in about:
+        found["choices"] = [[float(one), choice_name(one)] for one in about["enum"]]
+    elif bounds.whole and bounds.high <= 1.0:
+        found["choices"] = [[0.0, "no"], [1.0, "yes"]]
+    elif listed := _listed(value, name.rpartition(".")[2] in _DEGREES, bounds.whole):
+        found["listed"] = listed
+    return found
+
+
+def _listed(value: float, is_degree: bool, is_whole: bool) -> list[float]:
+    """Values of a control that are few: degrees by halves and doubles of 1 and of the start, small whole numbers."""
+    if not is_degree:
+        return [*map(float, range(33))] if is_whole and value < 16.0 else []
+    most = max(64.0, value * 16.0)
+    values = {2.0**power for power in range(64) if 2.0**power <= most}
+    values |= {value * 2.0**power for power in range(8) if 1.0 <= value * 2.0**power <= most}
+    while value >= 2.0 and value % 2.0 == 0.0:
+        value /= 2.0
+        values.add(value)
+    return sorted(values | ({0.0} if value == 0.0 else set()))
+
+
+def _finite(value: float) -> float | None:
+    return value if math.isfinite(value) else None
+
+
+def _follows(model: LiveModel, study: Study) -> dict[str, Any] | None:
+    """The degree that follows from the number of devices and the others."""
+    wanted = ["mapping.dp", N_DEVICES, "mapping.tp", "mapping.pp"] + ["mapping.cp"] * ("mapping.cp" not in study.unread)
+    if not set(wanted) <= set(model.paths):
+        return None
+    replicas, devices, *degrees = (model.paths.index(path) for path in wanted)
+    return {"replicas": replicas, "devices": devices, "degrees": degrees}
+
+
+# --- figures ----------------------------------------------------------------------------------------------
+
+
+def _metric(study: Study, name: str) -> dict[str, Any]:
+    return {
+        "label": study.long_names[name],
+        "short": name.replace("_", " "),
+        "units": study.written[name],
+        "share": name in IN_PER_CENT,
+        "more": any(word in name for word in MORE_IS_BETTER),
+        "smooth": name in study.smooth,
+    }
+
+
+def _total(study: Study, total: str) -> dict[str, Any]:
+    return {"name": total, "parts": parts_of(study.parts(total), f"{total}_")}
+
+
+# --- intervals --------------------------------------------------------------------------------------------
+
+
+def _intervals(study: Study, design: Design, names: Named, metrics: Sequence[str]) -> dict[str, Any]:
+    """What intervals are made of, to first order as those of :mod:`dse.measured.uncertainty.intervals`.
+
+    ``steps``: leaf → standard deviation of its logarithm, by which the page moves it; ``metrics``: metric → ``rest``,
+    the standard deviation of its logarithm that no leaf explains, and ``factors``: of each of what leaves have in
+    common, leaf → its share of the change.
+    """
+    with_one = [name for name in dict.fromkeys(metrics) if has_interval(name, study)]
+    stack, model = catalog.resolve("software", names.software), catalog.resolve("workload", names.workload)
+    choice = Choice("", design, stack, names.accelerator, model, names.system, stated=names.known)
+    steps = {path: total(own) for path, own in spreads_of(stack, names.accelerator, names.system).items()}
+    found, moved = dict[str, Any](), set[str]()
+    for name, one in posteriors([choice], with_one, study).items():
+        factors: dict[str, dict[str, float]] = {}
+        for path, own in one.spreads[0].items():
+            for factor in own:
+                shares = factors.setdefault(factor.key, {})
+                shares[path] = shares.get(path, 0.0) + _rounded(factor.deviation / steps[path])
+        rest = math.hypot(*(float(effect[0]) for key, effect in one.effects.items() if key not in factors))
+        found[name] = {"rest": _rounded(rest), "factors": [*factors.values()]}
+        moved |= {*one.spreads[0]}
+    known = {path: _rounded(steps[path]) for path in sorted(moved)}
+    return {"width": quantile(), "steps": known, "metrics": found}
+
+
+def _rounded(value: float) -> float:
+    return float(f"{value:.7g}")
+
+
+# --- the command line -------------------------------------------------------------------------------------
+
+
+def _command(study: Study, names: Named) -> str:
+    """The command that evaluates the design, without its settings."""
+    serves = ["--serving"] if study.name == "serving" else []
+    return " ".join(map(shlex.quote, ["dse", "evaluate", *serves, *names.words])) if names.words else ""

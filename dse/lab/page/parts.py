@@ -1,0 +1,23 @@
+"""Parts of totals as pages show them: labels, and colours of which no two are the same."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from dse.views.plot.style import part
+
+#: Colours of parts without one, told apart by readers without red or green cones.
+_COLOURS = ("#0e306e", "#c94804", "#1476de", "#076344", "#a6905e", "#589abc", "#7a3b69", "#5f6b2d", "#6d7270")
+
+
+def parts_of(names: Sequence[str], prefix: str) -> list[dict[str, str]]:
+    """Parts of the total that their names begin with; with no prefix, what bounds a time."""
+    parts, seen = [], set[str]()
+    for i, name in enumerate(names):
+        look = part(name.removeprefix(prefix) if prefix else f"bound_by_{name}")
+        free = (colour for colour in (look.colour, *_COLOURS[i:], *_COLOURS) if colour not in {*seen, "#6d7270"})
+        colour = next(free, look.colour)
+        seen.add(colour)
+        label = look.label if prefix else look.label.removeprefix("bound by ")
+        parts.append({"name": name, "label": label, "colour": colour})
+    return parts
