@@ -12,7 +12,7 @@ from pathlib import Path
 import numpy as np
 from playwright.sync_api import Page, sync_playwright
 
-from tests.report.conftest import CHROMIUM, FLAGS
+from benchmarks.chromium import CHROMIUM, FLAGS
 
 #: Moves of a slider, and those before them that warm the machine up.
 MOVES, WARM = 120, 40

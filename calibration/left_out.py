@@ -32,9 +32,9 @@ from dse.lab.fits import experts, levels, steps
 from dse.lab.fits.fit import FitProblem, Minimum, folds
 from dse.lab.fits.step_priors import fitted_as, own_names
 from dse.lab.fits.step_rows import StepModel, StepRows, rows_of
-from dse.measured import comparison, predict_cases, read_cases
+from dse.measured import comparison, predict_cases, read_cases, read_table
 from dse.measured.comparison import Comparison, compare_predictions, is_timed, step_time
-from dse.measured.kinds import KINDS
+from dse.measured.kinds import KINDS, kind_of
 from dse.measured.names import Lookup, accelerator_of
 from dse.measured.prediction import evaluate_stack
 from dse.measured.uncertainty.distance import HARDWARE, Known, Place, known_places, place_of
@@ -172,6 +172,12 @@ def kernels_of(instead: Callable[[str], str]) -> Iterator[None]:
             yield
         finally:
             os.environ.pop("DSE_CATALOG") if before is None else os.environ.update(DSE_CATALOG=before)
+
+
+def tables_of(paths: Sequence[Path]) -> tuple[list[Path], list[Path]]:
+    """Tables of training steps and of serving."""
+    kinds = {path: kind_of(read_table(path)[0]).name for path in paths}
+    return [p for p in paths if kinds[p] == "steps"], [p for p in paths if kinds[p] != "steps"]
 
 
 def place(c: Comparison, stack: str = "") -> Place:

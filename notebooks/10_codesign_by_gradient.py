@@ -41,14 +41,14 @@ import pandas as pd
 
 import dse
 from dse.designs.leaves import leaf, leaf_path, replace, short_name
-from dse.optimizers.codesign import problem as codesign
+from dse.optimizers import plan
 from dse.sweep import from_text
 from dse.views.plot.style import COLUMN, FRONT, INK, PAGE, PALE, new_figure, style
 
 root = Path.cwd() if Path("sweeps").is_dir() else Path.cwd().parent
 record = json.loads((root / "docs" / "codesign_cost.json").read_text())
 file = root / "sweeps" / "codesign_cost.toml"
-base = codesign.read(file).inner.grid.base
+base = plan(file).grid.base
 found = replace(base, record["design"])
 
 

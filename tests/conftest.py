@@ -51,6 +51,24 @@ overlap_dp = [false, true]
 minimize = "step_time"
 """
 
+#: A chip whose power moves less than its stacks of memory have, in the nodes of another, below measured loads.
+CHIP_SERVING_SWEEP = """
+title = "Llama 3 70B on a generated chip"
+[workload]
+name = "llama-3-70b"
+[system]
+name = "generated-b200"
+accelerator = "gpu"
+n_devices = 8
+[serving]
+[axes]
+memory = ["hbm3-6-4", "hbm4-8-0"]
+concurrency = [1, 16]
+tp = [4, 8]
+[objective]
+minimize = "time_per_output_token"
+"""
+
 #: Files whose programs take minutes to compile.
 LONG = (
     "properties/test_laws.py",

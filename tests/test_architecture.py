@@ -5,6 +5,7 @@ from __future__ import annotations
 import ast
 import functools
 import itertools
+import re
 from pathlib import Path
 
 import pytest
@@ -195,14 +196,32 @@ def test_what_a_sweep_imports_counts_in_the_digest_of_its_code(door):
     assert {FILES[module] for module in found} <= set(computing()), "add the room to dse.io.files.computing"
 
 
-def test_the_package_imports_nothing_that_the_wheel_leaves_out():
-    """Nor tests, which :func:`imported` does not look for."""
+def test_the_package_imports_and_names_nothing_that_the_wheel_leaves_out():
+    """The checkout names the programs of ``dse bench`` and ``dse calibrate``, which refuse where there is none."""
     left_out = {"benchmarks", "calibration", "docs", "tests"}
     for module in filter(lambda name: within(name, "dse"), FILES):
         nodes = list(ast.walk(tree_of(module)))
         names = [alias.name for n in nodes if isinstance(n, ast.Import) for alias in n.names]
         names += [str(n.module) for n in nodes if isinstance(n, ast.ImportFrom)]
+        names += [n.value for n in nodes if isinstance(n, ast.Constant) and isinstance(n.value, str)]
+        names = [name for name in names if re.fullmatch(r"\w+(\.\w+)*", name)]
         assert not left_out & {name.partition(".")[0] for name in names}, module
+        assert not [n for n in nodes if isinstance(n, ast.Attribute) and ast.unparse(n) == "sys.path"], module
+
+
+#: Programs outside of the wheel, from the ground up.
+PROGRAMS = ("calibration", "benchmarks", "docs", "tests")
+
+
+def test_imports_of_programs_outside_of_the_wheel_point_down():
+    """A program may know those before it."""
+    for level, program in enumerate(PROGRAMS):
+        for file in sorted((ROOT / program).rglob("*.py")):
+            nodes = list(ast.walk(ast.parse(file.read_text(encoding="utf-8"))))
+            names = [alias.name for n in nodes if isinstance(n, ast.Import) for alias in n.names]
+            names += [str(n.module) for n in nodes if isinstance(n, ast.ImportFrom)]
+            above = [name for name in names if name.partition(".")[0] in PROGRAMS[level + 1 :]]
+            assert not above, f"{file.relative_to(ROOT)} imports {', '.join(above)}"
 
 
 def test_importing_changes_no_environment():

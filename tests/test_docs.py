@@ -21,10 +21,10 @@ from dse.doors.study_serving import SERVING
 from dse.doors.study_training import TRAINING
 from dse.io import toml
 from dse.optimizers import plan as plan_search
-from dse.optimizers.codesign import problem as codesign
 from dse.spec import output, pools, search, space, sweep
 from dse.spec.axes import RANGE_KEYS, RULES
-from dse.spec.codesign import Budget, Codesign
+from dse.spec.codesign import Budget, CodesignSection
+from dse.spec.continuous import ContinuousAxis
 from dse.types import Recompute, choice_name
 
 ROOT = Path(__file__).parents[1]
@@ -80,7 +80,7 @@ def known_keys() -> dict[str, set[str]]:
     """What the code knows, by where."""
     methods = {option for options in search.METHOD_OPTIONS.values() for option in options}
     own = set(search.SearchSection.model_fields) - set(search.METHOD_OPTIONS)
-    continuous = {field.alias or name for name, field in search.ContinuousAxis.model_fields.items()}
+    continuous = {field.alias or name for name, field in ContinuousAxis.model_fields.items()}
     return {
         "sections": {"title"},
         **{section: set(keys) for section, keys in sweep.KEYS.items()},
@@ -93,7 +93,7 @@ def known_keys() -> dict[str, set[str]]:
         "methods": {*search.METHOD_OPTIONS, *methods},
         "continuous": continuous,
         "pools": set(pools.KEYS),
-        "codesign": set(Codesign.model_fields),
+        "codesign": set(CodesignSection.model_fields),
         "budget": set(Budget.model_fields),
         "values": {"value", "source", "confidence", "spread", *CONFIDENCES, "n_experts", "sources", "aliases"},
         "folders": set(),
@@ -139,12 +139,11 @@ def test_every_field_of_the_catalogue_is_in_the_reference():
 @pytest.mark.parametrize("text", SPECIFICATIONS, ids=lambda text: text.strip().splitlines()[0])
 def test_every_specification_plans(text):
     document = toml.parsed(text, "files.md")
-    if "codesign" in document:
-        assert codesign.from_text(text).hardware.dimensions
-    elif "pools" in document:
+    if "pools" in document:
         assert all(dse.sweep.plan(spec)[0].n_designs for spec in pools.from_text(text).specs.values())
-    elif "search" in document:
-        assert plan_search(search.from_text(text)).grid.n_designs
+    elif {"search", "codesign"} & document.keys():
+        planned = plan_search(search.from_text(text))
+        assert planned.grid.n_designs and (planned.descent is None or planned.descent.hardware.dimensions)
     else:
         grid, _ = dse.sweep.plan(sweep.from_text(text))
         assert grid.n_designs

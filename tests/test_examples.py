@@ -11,7 +11,7 @@ from typer.testing import CliRunner
 from dse.cli import app
 from dse.errors import InputError
 from dse.io import examples
-from dse.spec import codesign, pools, search, sweep
+from dse.spec import pools, search, sweep
 
 ROOT = Path(__file__).parents[1]
 NAMES = sorted(file.stem for file in (ROOT / "sweeps").glob("*.toml"))
@@ -33,7 +33,7 @@ def test_each_says_in_a_line_what_it_asks_and_its_command_takes_it(name):
     program, command, path, *_ = one.command.split()
     assert (program, path) == ("dse", f"example:{name}")
     reading = {"run": sweep.read, "pools": pools.read, "search": search.read}[command]
-    assert (codesign.read if codesign.is_codesign(path) else reading)(path)
+    assert reading(path)
 
 
 def test_an_example_is_its_file():

@@ -25,7 +25,7 @@ import pytest
 from benchmarks.workers import workers_of
 from dse.errors import IncompleteError
 from dse.io.distribution import install_extra
-from dse.io.workers import LocalWorkers
+from dse.io.workers import local_cluster
 from dse.sweep import perform
 from dse.sweep.engine.engine import SweepEngine
 from dse.sweep.engine.prepared import Prepared
@@ -127,7 +127,7 @@ def test_what_killed_drivers_left_for_their_workers_is_removed(tmp_path, monkeyp
     left, running = (tmp_path / f"dse-workers-{pid}-x" for pid in (ended_before.pid, os.getppid()))
     left.mkdir()
     running.mkdir()
-    with LocalWorkers(1):
+    with local_cluster(1):
         assert not left.exists() and len(list(tmp_path.glob(f"dse-workers-{os.getpid()}-*"))) == 1
     assert list(tmp_path.iterdir()) == [running]
 

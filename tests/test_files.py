@@ -296,11 +296,10 @@ def test_a_fit_survives_a_full_disk(tmp_path, monkeypatch):
 
     as_usual = writing.write
     job = jobs.FitJob(lambda *_: "x = 1\n", str, lambda *_: [], lambda _: jobs.Errors([], []))
-    monkeypatch.setattr(jobs, "job_for", lambda _: job)
     monkeypatch.setattr(writing, "write", write)
     told = []
     with pytest.raises(InputError, match="No space"):
-        jobs.run([tmp_path / "cases.csv"], 0, tmp_path / "full.toml", progress=told.append)
+        jobs.run([tmp_path / "cases.csv"], 0, tmp_path / "full.toml", progress=told.append, jobs={"steps": job})
     (kept,) = (tmp_path / "tmp").rglob("fitted.toml")
     assert kept.read_text().endswith("x = 1\n") and str(kept) in told[0]
 

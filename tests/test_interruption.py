@@ -99,7 +99,7 @@ def test_a_command_that_is_stopped_tells_what_is_kept_and_goes_on(tmp_path, name
     document.write_text(SMALL_SWEEP if name == "run" else SEARCH)
     arguments = [name, document, "-o", output, *(["--chunk", "4"] if name == "run" else [])]
     if name == "run" and full_size(1, 0):
-        arguments.append("--no-figure")  # the process that draws takes as long as all else
+        arguments.append("--no-figure")  # figures take as long as all else
     warm = tmp_path / "warm"
     seconds = {"cold": ran(arguments, warm)[0]}
     whole = data_of(output)

@@ -274,9 +274,9 @@ def test_without_matplotlib_a_sweep_says_so_and_a_plot_is_refused(monkeypatch, c
 
     from dse.cli import app
     from dse.cli.run import drawn_files
-    from dse.views import drawing
+    from dse.views import figures
 
-    monkeypatch.setattr(drawing.importlib.util, "find_spec", lambda name: None)
+    monkeypatch.setattr(figures.importlib.util, "find_spec", lambda name: None)
     assert drawn_files(tmp_path / "r.nc", False) == []
     assert install_extra("plot") in capsys.readouterr().err
     refused = CliRunner().invoke(app, ["plot", "r.nc"])

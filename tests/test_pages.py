@@ -231,7 +231,7 @@ def read(name: str, file: str) -> None:
     """A specification read with all its names; one of a sweep is planned too, and none evaluated."""
     import dse
     from dse.optimizers import plan
-    from dse.spec import codesign, pools, search
+    from dse.spec import pools, search
     from dse.spec.sweep import text_of
 
     text = text_of(file)
@@ -239,8 +239,6 @@ def read(name: str, file: str) -> None:
         assert dse.sweep.plan(file)[0].n_designs
     elif name == "pools":
         assert pools.from_text(text).specs
-    elif codesign.is_codesign(file):
-        assert codesign.read(file)
     else:
         assert plan(search.from_text(text)).grid.n_designs
 

@@ -20,10 +20,9 @@ import numpy as np
 
 from dse.designs.leaves import leaf, short_name
 from dse.designs.records import CHIP
+from dse.optimizers import SearchOptions, perform, plan
 from dse.optimizers.codesign import descent as codesign
-from dse.optimizers.codesign import problem as codesign_problem
-from dse.optimizers.codesign import run as codesign_run
-from dse.optimizers.codesign.descent import DescentProblem, Trace
+from dse.optimizers.codesign.descent import DescentProblem, Points, Slopes, Trace
 from dse.optimizers.codesign.hardware import Hardware
 from dse.optimizers.codesign.inner import GRADIENT_COST
 
@@ -41,13 +40,15 @@ _SPLIT = (0.6, 0.95)
 
 def measure(path: str | Path = SPECIFICATION, seeds: int = 5) -> dict[str, Any]:
     """All figures: the design that is found, the comparisons by seed, and the grid."""
-    _, report = codesign_run.perform(path, codesign_run.CodesignOptions(output=False))
-    problem = codesign_problem.read(path)
+    task = plan(path)
+    _, found = perform(task, SearchOptions(output=False))
+    problem = task.descent
+    assert problem is not None and found.chip is not None
     inner = problem.inner
     a_gradient = 1.0 + GRADIENT_COST * problem.schedule.k * inner.grid.n_points / inner.evaluations_a_point
     return {
         "specification": str(path),
-        "report": report.as_dict(),
+        "report": {"title": task.spec.sweep.title, "objective": found.objectives[0]} | dataclasses.asdict(found.chip),
         "dimensions": problem.hardware.dimensions,
         "mappings": inner.evaluations_a_point,
         "starts": problem.schedule.starts,
@@ -64,21 +65,21 @@ def compared(problem: DescentProblem, seeds: int) -> list[dict[str, Any]]:
     by_difference = 1 + len(problem.hardware.names)
     budget = 0
 
-    def searched(seed: int, starts: int, steps: int, step: float) -> Trace:
+    def searched(seed: int, starts: int, steps: int, slopes: Slopes = codesign.gradient) -> Trace:
         own = dataclasses.replace(schedule, seed=seed, starts=starts, steps=steps)
-        return codesign.search(problem._replace(schedule=own), by_differences=step)
+        return codesign.search(problem._replace(schedule=own), slopes=slopes)
 
     def random(seed: int) -> Trace:
-        return codesign.random_points(problem, budget // inner.evaluations_a_point, 1000 + seed)
+        return random_points(problem, budget // inner.evaluations_a_point, 1000 + seed)
 
     one_start = min(schedule.steps, schedule.starts * schedule.steps // by_difference)
     methods = {
-        "co-design": lambda seed: searched(seed, schedule.starts, schedule.steps, 0.0),
+        "co-design": lambda seed: searched(seed, schedule.starts, schedule.steps),
         "random hardware": random,
         "finite differences, all starts": lambda seed: searched(
-            seed, schedule.starts, schedule.steps // by_difference, _DIFFERENCE
+            seed, schedule.starts, schedule.steps // by_difference, differences(_DIFFERENCE)
         ),
-        "finite differences, one start": lambda seed: searched(seed, 1, one_start, _DIFFERENCE),
+        "finite differences, one start": lambda seed: searched(seed, 1, one_start, differences(_DIFFERENCE)),
     }
     rows = []
     for name, method in methods.items():
@@ -93,6 +94,44 @@ def compared(problem: DescentProblem, seeds: int) -> list[dict[str, Any]]:
         found = [value if math.isfinite(value) else None for value in best]  # JSON has no infinity
         rows.append({"method": name, "best": found, "evaluations": max(spent), "seconds": statistics.median(seconds)})
     return rows
+
+
+def differences(step: float) -> Slopes:
+    """One-sided finite differences of the exact objective, by steps in coordinates, in place of its gradient."""
+    return lambda problem, at, temperature, stiffness: _differences(problem, at, step)
+
+
+def _differences(problem: DescentProblem, coordinates: Points, step: float) -> tuple[Points, np.ndarray]:
+    """One-sided finite differences of the exact objective: an inner minimum a coordinate, and one more."""
+    names, count = problem.hardware.names, len(next(iter(coordinates.values())))
+    moved = {
+        path: np.concatenate([values, *(values + values.dtype.type(step * (path == other)) for other in names)])
+        for path, values in coordinates.items()
+    }
+    met = np.log(codesign.objective(problem, moved)[0]).reshape(1 + len(names), count)
+    known = np.isfinite(met)
+    met = np.where(known, met, 0.0)
+    slope = {
+        path: np.where(known[0] & known[i], (met[i] - met[0]) / step, 0.0).astype(coordinates[path].dtype)
+        for i, path in enumerate(names, start=1)
+    }
+    exact = np.where(known[0], np.exp(met[0]), np.inf)
+    return slope, exact
+
+
+def random_points(problem: DescentProblem, count: int, seed: int) -> Trace:
+    """The exact objective of random hardware within the budgets."""
+    return evaluated(problem, problem.hardware.random(seed, count))
+
+
+def evaluated(problem: DescentProblem, points: Points) -> Trace:
+    """The exact objective of given points, a batch of starts at a time."""
+    began = problem.inner.evaluations
+    met = np.exp(codesign.exact_logarithms(problem, codesign.leaves(problem.hardware, points)))
+    place = int(met.argmin())
+    best_at = {path: float(values[place]) for path, values in points.items()}
+    spent = np.array([problem.inner.evaluations - began])
+    return Trace(met[None, :], spent, best_at, float(met[place]), {p: values[None, :] for p, values in points.items()})
 
 
 def beside_grid(problem: DescentProblem) -> dict[str, Any]:
@@ -110,8 +149,8 @@ def beside_grid(problem: DescentProblem) -> dict[str, Any]:
     )
     small = problem._replace(hardware=hardware)
     found = codesign.search(small)
-    coarse = codesign.evaluated(small, _grid(hardware, {}))
-    fine = codesign.evaluated(small, _grid(hardware, coarse.coordinates))
+    coarse = evaluated(small, _grid(hardware, {}))
+    fine = evaluated(small, _grid(hardware, coarse.coordinates))
     return {
         "variables": [short_name(path) for path in (*paths, *split)],
         "co-design": found.best,

@@ -6,6 +6,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import hashlib
 import json
 import sys
@@ -15,11 +16,11 @@ from typing import Any
 
 import numpy as np
 
+from benchmarks.search.codesign import random_points
 from dse.designs.leaves import short_name
-from dse.optimizers.codesign import descent, whole
-from dse.optimizers.codesign import problem as codesign
+from dse.optimizers import plan
+from dse.optimizers.codesign import chip, descent, whole
 from dse.optimizers.codesign.descent import DescentProblem, Points
-from dse.optimizers.codesign.report import report
 
 SPECIFICATION = Path("sweeps/codesign_cost.toml")
 
@@ -38,12 +39,13 @@ def digest(path: str | Path) -> str:
 
 def measure(path: str | Path = SPECIFICATION) -> dict[str, Any]:
     """The chip that is found, the objective after every step of every start, and the hardware along the way."""
-    problem = codesign.read(path)
+    problem = plan(path).descent
+    assert problem is not None
     trace = whole.roomy(problem, descent.search(problem))
     tried = whole.rounded(problem, trace)
     chosen = whole.better(trace, tried) if problem.whole_stacks else trace
     sign = problem.inner.grid.spec.objectives[0].sign
-    found = report(problem, trace, 0.0).as_dict()
+    found = dataclasses.asdict(chip.solution(problem, trace).chip)
     best = int(trace.objective.min(axis=0).argmin())
     chips = int(trace.evaluations[-1]) // problem.inner.evaluations_a_point
     ends = _stated(problem, {name: values[-1] for name, values in trace.points.items()})
@@ -58,7 +60,7 @@ def measure(path: str | Path = SPECIFICATION) -> dict[str, Any]:
         "best_start": best,
         "way": way,
         "ends": ends,
-        "random": {"chips": chips, "best": descent.random_points(problem, chips, _SEED).best ** sign},
+        "random": {"chips": chips, "best": random_points(problem, chips, _SEED).best ** sign},
         "whole_stacks": [one.as_dict() for one in tried],
     }
 

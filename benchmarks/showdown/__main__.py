@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Any
 
 from benchmarks.showdown import kept, rows
-from docs.make.intervals import tables_of
+from calibration.left_out import tables_of
 
 _HERE, _BUILD = Path(__file__).parent, Path("build/showdown")
 

@@ -71,8 +71,8 @@ loop whose results go through the cache; looking the values up are gathers, whic
 the value is one loop. XLA makes one function of them for each block of 64 designs, so that short loops cost no calls.
 Processors share what is more than 4,096 designs, so that many designs take as long each as few.
 `jax.grad` of the model takes 14 times the value at 1,024 designs and 23 times at 16,384. *1e5 designs* are evaluated by
-NumPy, in a quarter of a second: programs would hardly be loaded. *Second run*: a third of it is the figure, whose
-libraries a second process imports while the designs are computed.
+NumPy, in a quarter of a second: programs would hardly be loaded. *Second run*: half of it is the figure, whose
+libraries are imported when the table is printed (with the extra `dist` xarray imports Dask too).
 
 Nothing here has been run on a GPU. All programs of sweeps and gradients lower for CUDA, in single precision throughout
 (`tests/sweep/test_lowering.py`), and chunks grow with the memory of the device, to 2^25 scores. What a GPU would do

@@ -19,8 +19,6 @@ from calibration.widths import Figures, Shared, Widths
 from docs.make.command import command, page_parser
 from docs.make.markdown import document, filed, percent, publish, table
 from dse.lab.fits import writing
-from dse.measured import read_table
-from dse.measured.kinds import kind_of
 from dse.measured.uncertainty import distance
 
 #: Widths → figures that they are learnt from, and what these are in words.
@@ -62,15 +60,9 @@ faster than B by errors of which designs alike share a part (below). *Brier*: me
 and whatever width; it is the order that is wrong, not the width, where that is no less."""
 
 
-def tables_of(paths: Sequence[Path]) -> tuple[list[Path], list[Path]]:
-    """Tables of training steps and of serving."""
-    kinds = {path: kind_of(read_table(path)[0]).name for path in paths}
-    return [p for p in paths if kinds[p] == "steps"], [p for p in paths if kinds[p] != "steps"]
-
-
 def rows_of(paths: Sequence[Path]) -> list[LeftOut]:
     """All figures left out."""
-    steps, served = tables_of(paths)
+    steps, served = left_out.tables_of(paths)
     return [*left_out.training(steps), *left_out.serving(served)]
 
 

@@ -13,6 +13,7 @@ from typing import NamedTuple
 import numpy as np
 
 from calibration import engine_residuals, engines
+from calibration.jobs import JOBS
 from docs.make import refused, roofline, serving_pairs, serving_power
 from docs.make.command import command, page_parser, with_fit
 from docs.make.markdown import document, filed, percent, publish, table
@@ -318,7 +319,7 @@ def page(found: Sequence[engines.FittedEngine], compared: Sequence[Comparison]) 
 def main() -> None:
     """Fit, and write the page."""
     asked = with_fit(page_parser(__doc__)).parse_args()
-    found, *_ = jobs.run(asked.tables, asked.folds, asked.output, asked.catalog)
+    found, *_ = jobs.run(asked.tables, asked.folds, asked.output, asked.catalog, jobs=JOBS)
     roofline.draw(asked.page.with_suffix(".png"))
     publish(asked.page, page(found, comparison.compare(asked.tables)))
 

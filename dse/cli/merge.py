@@ -12,7 +12,7 @@ from dse.cli.options import Figure, Force, Json
 from dse.cli.run import finish
 from dse.cli.status import report_errors
 from dse.errors import InputError
-from dse.views.drawing import check
+from dse.views.figures import check
 
 
 @report_errors

@@ -68,14 +68,14 @@ def plot(
 
     collectives, without a results file: bus bandwidth of all-reduce, all-gather and all-to-all against message size.
     """
-    from dse.views.drawing import lacking
+    from dse.views.figures import lacking
 
     if missing := lacking():
         raise missing
     from dse.io import outputs
     from dse.sweep import open_results
     from dse.views import plot as figures
-    from dse.views.drawing import figure_path
+    from dse.views.figures import figure_path
     from dse.views.plot.style import check_ending
 
     ending = f".{'png' if as_format is None else as_format}"

@@ -18,12 +18,11 @@ from dse.cli.status import INTERRUPTED, NOTHING_FEASIBLE, report_errors
 from dse.errors import InputError
 from dse.io.examples import located
 from dse.io.outputs import UnwritableFolderError
-from dse.io.workers import LocalWorkers
-from dse.views.drawing import check, draw, drawing_process, lacking
+from dse.io.workers import local_cluster
+from dse.views.figures import check, draw, lacking
 
 if TYPE_CHECKING:
     from dse.sweep import Summary
-    from dse.views.drawing import DrawingProcess
 
 
 #: Maximum number of shards; the names of their files have five digits.
@@ -66,9 +65,8 @@ def run(
     share = _shard(shard) if shard is not None else None
     with contextlib.ExitStack() as stack:
         is_there = workers is not None and located(sweep).is_file()
-        local = stack.enter_context(LocalWorkers(workers)) if workers is not None and is_there else workers
+        local = stack.enter_context(local_cluster(workers)) if workers is not None and is_there else workers
         figure = figure and not share
-        process = stack.enter_context(drawing_process(figure))
         began = time.perf_counter()
         from dse import sweep as sweeps
         from dse.measured.decisions.running import judge
@@ -99,30 +97,21 @@ def run(
             return INTERRUPTED
         if undrawn:
             show.note(undrawn)
-        return finish(summary, imported, figure, as_json, force, process)
+        return finish(summary, imported, figure, as_json, force)
 
 
-def finish(
-    summary: Summary,
-    imported: float,
-    figure: bool,
-    as_json: bool,
-    force: bool = False,
-    process: DrawingProcess | None = None,
-) -> int:
+def finish(summary: Summary, imported: float, figure: bool, as_json: bool, force: bool = False) -> int:
     """Print the results of a sweep, draw, print the paths of outputs; returns the exit status.
 
     The results are printed even if a figure fails.
     """
     began = time.perf_counter()
     figures: list[Path] = []
-    if process and figure and summary.n_feasible:
-        process.ask(summary.written, force)  # it draws while the results are printed
     if not as_json:
         _print(summary, chances(summary))
     try:
         if figure and summary.n_feasible:
-            figures += drawn_files(summary.written, force, process)
+            figures += drawn_files(summary.written, force)
     finally:
         seconds = {"import": imported} | summary.seconds | {"figure": time.perf_counter() - began}
         if as_json:
@@ -145,12 +134,12 @@ def chances(summary: Summary) -> dict[int, float]:
         return dict(zip(found["index"][:].tolist(), found["probability_best"][:].tolist(), strict=True))
 
 
-def drawn_files(results: Path, force: bool, process: DrawingProcess | None = None) -> list[Path]:
+def drawn_files(results: Path, force: bool) -> list[Path]:
     """Figures of results; empty, with a note, where they cannot be drawn."""
     if missing := lacking():
         show.note(f"no {missing.where}: {missing.got}; {missing.fix}")
         return []
-    return draw(results, force, process)
+    return draw(results, force)
 
 
 def _shard(text: str) -> tuple[int, int]:

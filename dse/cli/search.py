@@ -18,7 +18,7 @@ from dse.cli.proof import check_range, print_proof
 from dse.cli.run import drawn_files
 from dse.cli.status import INTERRUPTED, NOTHING_FEASIBLE, report_errors
 from dse.errors import InputError
-from dse.views.drawing import check
+from dse.views.figures import check
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -27,6 +27,7 @@ if TYPE_CHECKING:
 
     from dse.doors.study import Study
     from dse.optimizers import Outcome, Problem
+    from dse.optimizers.codesign.chip import Chip
 
 #: Number of designs below which enumeration is better.
 ENUMERABLE = 1e9
@@ -48,7 +49,7 @@ def search(
     evaluations: Annotated[
         int | None,
         typer.Option(
-            help="Evaluation budget of each seed of each method, of a co-design of all starts together "
+            help="Evaluation budget of each seed of each method, of a descent of all starts together "
             "[default: as the file says]."
         ),
     ] = None,
@@ -56,7 +57,7 @@ def search(
     force: Force = False,
     any_option: OfferAny = False,
     whole_stacks: Annotated[
-        bool, typer.Option("--whole-stacks", help="For co-design: report a chip with a whole number of memory stacks.")
+        bool, typer.Option("--whole-stacks", help="Of a descent: report a chip with a whole number of memory stacks.")
     ] = False,
     prove: Annotated[
         bool, typer.Option("--prove", help="Then prove how much better than the best any design may be.")
@@ -73,7 +74,7 @@ def search(
     """Search a space for its best designs.
 
     For continuous axes and for spaces too large to enumerate. An interrupted search resumes where it stopped. There are
-    no figures of a co-design.
+    no figures of a descent.
     """
     from dse.designs.leaves import MOST
     from dse.spec.document import LARGEST
@@ -83,31 +84,15 @@ def search(
             raise InputError(name, str(value), f"a number above 0, up to {most:g}", "leave it out: the file has one")
     check_range("--gap", gap, 0.0, 1.0, "write --gap 0.005 for 0.5 %")
     check_range("--minutes", minutes, 0.0, LARGEST, "leave it out: the proof ends at its gap")
-    from dse.spec.codesign import is_codesign
-
-    if is_codesign(specification):
-        if prove or certificate:
-            raise InputError("--prove", "a co-design", "a search", "leave it out: co-designs follow gradients")
-        from dse.cli.codesign import codesign
-
-        return codesign(
-            specification,
-            as_json,
-            output=output,
-            evaluations=evaluations,
-            seconds=seconds,
-            fresh=fresh,
-            force=force,
-            any_option=any_option,
-            whole_stacks=whole_stacks,
-        )
-    if whole_stacks:
-        raise InputError("--whole-stacks", "a search", "a co-design", "leave it out, or add a section [codesign]")
-    from dse import optimizers as searches
+    from dse import search as searches
     from dse.optimizers.progress import progress_bar
 
     out = show.console(stderr=as_json)
-    problem = searches.plan(specification, any_option=any_option)
+    problem = searches.plan(specification, any_option=any_option, whole_stacks=whole_stacks)
+    if problem.descent:
+        figure = False
+        if prove or certificate:
+            raise InputError("--prove", "a descent", "a search", "leave it out: descents follow gradients")
     if certificate:
         from dse.cli.proof import print_check
 
@@ -138,7 +123,7 @@ def _finish(found: Outcome, problem: Problem, figure: bool, as_json: bool, force
             figures += drawn_files(found.output, force)
     finally:
         if as_json:
-            show.document(_as_dict(found) | {"lacks": problem.grid.lacks, "figures": list(map(str, figures))})
+            show.document(_as_dict(found, problem) | {"figures": list(map(str, figures))})
         else:
             proof = [found.proof.certificate] if found.proof and found.proof.certificate else []
             _print_files([found.output, *figures, *proof] if found.output else [])
@@ -163,10 +148,18 @@ def size(problem: Problem) -> str:
     return text
 
 
-def _as_dict(found: Outcome) -> dict[str, Any]:
+def _as_dict(found: Outcome, problem: Problem) -> dict[str, Any]:
     document = dataclasses.asdict(found) | {"output": str(found.output), "any_feasible": found.any_feasible}
-    document["cautions"] = list(found.cautions)
+    document |= {"caution": found.caution, "cautions": list(found.cautions)}
     document["size"] = found.size if math.isfinite(found.size) else "infinite"
+    document |= {"lacks": problem.grid.lacks}
+    if chip := document.pop("chip"):
+        document |= chip | {
+            "title": problem.spec.sweep.title,
+            "objective": found.objectives[0],
+            "seconds": found.seconds["total"],
+            "notes": list(problem.spec.notes),
+        }
     if found.proof:
         document["proof"]["certificate"] = str(found.proof.certificate)
     return document
@@ -179,7 +172,9 @@ def _print(found: Outcome, problem: Problem) -> None:
     polished = ", after polishing" if problem.spec.polish else ""
     if found.work:
         out.print(Text(found.work), soft_wrap=True)
-    if found.front:
+    if found.chip:
+        _print_chip(out, found.chip)
+    elif found.front:
         show.heading(out, f"front of {' and '.join(objectives)} by method, {seeds}")
         _print_fronts(out, found, problem.study)
         show.heading(out, f"the ends of the front, and designs between them{polished}")
@@ -198,9 +193,57 @@ def _print(found: Outcome, problem: Problem) -> None:
         out.print(Text(text, "yellow"), soft_wrap=True)
     if found.front:
         out.print(Text(_size_of_front(found)), soft_wrap=True)
+    if found.chip:
+        starts = found.chip.starts
+        able = sum(math.isfinite(value) for value in starts)
+        out.print(
+            f"{found.objectives[0]}, geometric mean: {found.chip.value:.5g}; "
+            f"{show.counted(found.chip.evaluations, 'evaluation')} in {show.seconds(found.seconds['total'])}; "
+            f"{able} of {len(starts)} starts have a mapping of every workload"
+        )
+    if found.finished:
+        out.print(Text(f"finished by a run on {found.finished} (--fresh solves it again)"), soft_wrap=True)
     if found.reasons:
         show.heading(out, "evaluated designs that cannot run, by reason")
         print_reasons(out, found.reasons, problem.study)
+
+
+def _print_chip(out: Console, chip: Chip) -> None:
+    """Print a chip, its best mappings, what it is short of, and its active limits."""
+    hardware = [[row.name, show.setting(row.value, row.units)] for row in chip.hardware]
+    if chip.cost is not None:
+        hardware.append(["cost of making one", f"{chip.cost:,.0f} USD"])
+    names = list(chip.workloads[0].mapping)
+    workloads = [
+        [
+            row.workload,
+            *(str(row.mapping[name]) for name in names),
+            show.seconds(row.metrics["step_time"]),
+            f"{100 * row.metrics['mfu']:.1f}",
+        ]
+        for row in chip.workloads
+    ]
+    elasticities = [[row.leaf, *row.shown] for row in chip.elasticities]
+    for columns, rows in (
+        (["leaf", "value"], hardware),
+        (["workload", *names, "step", "MFU %"], workloads),
+        (["1 % more", "objective %, same mappings", "with the best mappings anew"], elasticities),
+    ):
+        out.print()
+        show.print_table(out, columns, rows, left=columns[:1])
+    out.print()
+    out.print(Text(f"active limits: {'; '.join(chip.active) or 'nothing'}"), soft_wrap=True)
+    if chip.whole_stacks:
+        out.print(Text(_whole_stacks(chip)), soft_wrap=True)
+
+
+def _whole_stacks(chip: Chip) -> str:
+    """Losses of whole numbers of memory stacks against the continuous size, and the one shown."""
+    losses = {one["stacks"]: one["loss"] for one in chip.whole_stacks}
+    each = [f"{n:.0f} {'is infeasible' if loss is None else f'loses {100 * loss:.2f} %'}" for n, loss in losses.items()]
+    known = {n: loss for n, loss in losses.items() if loss is not None}
+    shown = f"shown with {min(known, key=lambda n: known[n]):.0f} stacks" if known else "shown with the continuous size"
+    return f"whole memory stacks, compared with the chip of continuous size: {', '.join(each)}; {shown}"
 
 
 def _print_files(files: list[Path]) -> None:

@@ -90,9 +90,9 @@ def files_digest(files: Iterable[Path], begin: str = "") -> str:
     return total.hexdigest()
 
 
-def unique_suffix(pid: int | None = None) -> str:
-    """Suffix of a temporary name of this process, or of another one, unique over processes and machines."""
-    return f"{socket.gethostname()}.{pid or os.getpid()}.tmp"
+def unique_suffix() -> str:
+    """Suffix of a temporary name of this process, unique over processes and machines."""
+    return f"{socket.gethostname()}.{os.getpid()}.tmp"
 
 
 def strange_kind(path: Path) -> str:

@@ -6,7 +6,6 @@ They start and import while their command does: this file needs neither JAX nor 
 from __future__ import annotations
 
 import contextlib
-import functools
 import importlib
 import logging
 import os
@@ -16,7 +15,6 @@ import sys
 import tempfile
 from collections.abc import Iterator
 from pathlib import Path
-from types import TracebackType
 from typing import Any
 
 from dse.errors import InputError
@@ -33,16 +31,16 @@ _SCRATCH = "dse-workers-"
 _DEATHS = 2
 
 
-def checked(count: int) -> int:
-    """A valid number of workers for one machine; InputError for any other."""
+def check(count: int) -> None:
+    """InputError for a number of workers that one machine has not."""
     if not 1 <= count <= MOST_WORKERS:
         allowed = f"1 to {MOST_WORKERS:,} processes of this machine"
         raise InputError("workers", str(count), allowed, "as many as it has processors, or less")
-    return count
 
 
-class LocalWorkers:
-    """``count`` spawned workers that share the processors; they start and end with the ``with`` block.
+@contextlib.contextmanager
+def local_cluster(count: int) -> Iterator[Any]:
+    """A Dask cluster of spawned workers that share the processors; they may still start.
 
     Args:
         count: number of workers, 1 to ``MOST_WORKERS``.
@@ -50,58 +48,43 @@ class LocalWorkers:
     Raises:
         InputError: for another count, without Dask distributed, and where processes cannot be spawned.
     """
-
-    def __init__(self, count: int) -> None:
-        self.count = checked(count)
-        self._stack = contextlib.ExitStack()
-        self._cluster: Any = None
-
-    def __enter__(self) -> LocalWorkers:
-        """Start spawning, without waiting."""
-        with contextlib.ExitStack() as stack:
-            try:
-                self._cluster = stack.enter_context(_cluster(self.count))
-                self._cluster.scale(self.count)
-            except InputError:  # a missing library
-                raise
-            except (OSError, ValueError, TypeError, RuntimeError) as error:
-                raise unreachable(None, error) from error
-            self._stack = stack.pop_all()
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        """End the workers."""
-        self._stack.__exit__(kind, error, trace)
-
-    def ready(self) -> Any:
-        """The cluster, once all workers are there."""
-        self._cluster.wait_for_workers(self.count)
-        return self._cluster
-
-
-@contextlib.contextmanager
-def _cluster(count: int) -> Iterator[Any]:
-    """A cluster for this number of workers, without any yet."""
+    check(count)
     distributed = library()
-
     # One more than their share each: the next chunk is computed while a worker handles results.
     threads = str((os.cpu_count() or 1) // count + 1)
     _track_quietly()
     with _scratch() as folder, dask_settings(folder), contextlib.ExitStack() as stack:
-        with _without_interrupts():
-            cluster = stack.enter_context(
-                distributed.LocalCluster(
-                    n_workers=0,
-                    threads_per_worker=1,
-                    dashboard_address="127.0.0.1:0",
-                    silence_logs=logging.CRITICAL,
-                    security=distributed.Security.temporary(),
-                    env={"PJRT_NPROC": threads, "NPROC": threads},
+        try:
+            with _without_interrupts():
+                cluster = stack.enter_context(
+                    distributed.LocalCluster(
+                        n_workers=0,
+                        threads_per_worker=1,
+                        dashboard_address="127.0.0.1:0",
+                        silence_logs=logging.CRITICAL,
+                        security=distributed.Security.temporary(),
+                        env={"PJRT_NPROC": threads, "NPROC": threads},
+                    )
                 )
-            )
+            cluster.scale(count)
+        except (OSError, ValueError, TypeError, RuntimeError) as error:
+            raise unreachable(None, error) from error
         yield cluster
+
+
+def wait_for_start(cluster: Any) -> None:
+    """Wait for the workers of a local cluster; those that fail to start are done without.
+
+    Raises:
+        RuntimeError: if all of them fail.
+    """
+    count = len(cluster.worker_spec)
+    while True:
+        failures = sum(worker.status.name == "failed" for worker in cluster.workers.values())
+        if failures == count:
+            raise RuntimeError("their processes end as they start")
+        with contextlib.suppress(TimeoutError):
+            return cluster.wait_for_workers(count - failures, timeout=1.0)
 
 
 @contextlib.contextmanager
@@ -155,25 +138,27 @@ def _track_quietly() -> None:
         sys.warnoptions.pop()
 
 
-class _Scratch:
-    """A folder of workers, named by their driver, which an interrupted command removes."""
+class _Scratch(tempfile.TemporaryDirectory[str]):
+    """A private folder for files of workers, named by their driver; Python searches it for modules."""
 
-    def __init__(self) -> None:
-        _remove_left(Path(tempfile.gettempdir()))
-        self.path = tempfile.mkdtemp(prefix=f"{_SCRATCH}{os.getpid()}-")
-
-    def kill(self) -> None:
-        """Remove the folder."""
-        shutil.rmtree(self.path, ignore_errors=True)
+    kill = tempfile.TemporaryDirectory.cleanup  #: what an interrupted command does to it
 
 
-def _remove_left(temporary: Path) -> None:
-    """Remove folders left by killed drivers of this user."""
-    for path in temporary.glob(f"{_SCRATCH}*-*"):
+@contextlib.contextmanager
+def _scratch() -> Iterator[str]:
+    """A folder for files of workers; those of killed drivers of this user are removed."""
+    for path in Path(tempfile.gettempdir()).glob(f"{_SCRATCH}*-*"):
         pid = path.name.removeprefix(_SCRATCH).partition("-")[0]
         with contextlib.suppress(OSError):
             if pid.isdigit() and path.stat().st_uid == os.getuid() and not _is_alive(int(pid)):
                 shutil.rmtree(path, ignore_errors=True)
+    scratch = _Scratch(prefix=f"{_SCRATCH}{os.getpid()}-", ignore_cleanup_errors=True)
+    interruption.CHILDREN.append(scratch)
+    try:
+        yield scratch.name
+    finally:
+        interruption.CHILDREN.remove(scratch)
+        scratch.cleanup()
 
 
 def _is_alive(pid: int) -> bool:
@@ -184,19 +169,6 @@ def _is_alive(pid: int) -> bool:
     return True
 
 
-@contextlib.contextmanager
-def _scratch() -> Iterator[str]:
-    """A private folder for files of workers; Python searches it for modules."""
-    made = _Scratch()
-    interruption.CHILDREN.append(made)
-    try:
-        yield made.path
-    finally:
-        interruption.CHILDREN.remove(made)
-        made.kill()
-
-
-@functools.cache
 def library() -> Any:
     """Dask distributed with its dependencies; InputError if it is not installed."""
     try:

@@ -5,18 +5,25 @@ The dimension of methods is called ``searcher``: ``method`` is a keyword of xarr
 
 from __future__ import annotations
 
+import dataclasses
 import json
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 
+from dse.io import outputs
+from dse.optimizers.codesign import chip as chips
+from dse.optimizers.codesign.chip import Chip
+from dse.optimizers.codesign.descent import Trace
 from dse.optimizers.found import MethodResult, axis_columns, best_points
-from dse.optimizers.outcome import Outcome
+from dse.optimizers.outcome import BestOfSeed, Outcome
 from dse.optimizers.problem import Problem
 from dse.optimizers.proofs import Proof
 from dse.optimizers.several import MethodFront, front
 from dse.optimizers.space import Point
 from dse.sweep.grid.grid import variable_name
+from dse.sweep.results import writing
 from dse.sweep.results.dataset import described
 from dse.sweep.results.files import Labelled, Variable
 from dse.sweep.results.labels import coordinate, labels
@@ -24,18 +31,24 @@ from dse.sweep.results.provenance import provenance
 from dse.sweep.results.schema import CAUTIONS
 from dse.sweep.results.work import work_coordinates
 
+#: Global attribute of the results of a descent that holds its outcome, and what that leaves out.
+_OUTCOME, _OF_A_RUN = "report", ("size", "seconds", "output", "finished")
+
 #: What the best design of a seed is where there are several objectives.
 _SOUGHT = "each its own weighted geometric mean of the objectives; the best by each of them are on the front (front_*)"
 
 
 def build(problem: Problem, found: list[MethodResult], summary: Outcome, identity: dict[str, str]) -> Labelled:
     """Every variable with units and long name."""
+    attributes = _attributes(problem, found, summary, identity)
+    if (trace := found[0].trace) and (chip := found[0].chip):
+        return Labelled(_descent(problem, trace, chip), _of_chip(chip), attrs=attributes | {_OUTCOME: _told(summary)})
     fixed = {variable_name(axis): coordinate((), axis, labels(axis)[0]) for axis in problem.grid.fixed}
     fixed |= {name: values for name, values in work_coordinates(problem.grid).items() if not values.dims}
     data = _history(problem, found) | _best(problem, found)
     if problem.n_objectives > 1:
         data |= _front(problem, found) | _reached([summary.fronts[one.method] for one in found])
-    return Labelled(data, fixed | _coordinates(problem, found), attrs=_attributes(problem, found, summary, identity))
+    return Labelled(data, fixed | _coordinates(problem, found), attrs=attributes)
 
 
 def _coordinates(problem: Problem, found: list[MethodResult]) -> dict[str, Variable]:
@@ -44,6 +57,78 @@ def _coordinates(problem: Problem, found: list[MethodResult]) -> dict[str, Varia
         "searcher": Variable(("searcher",), names, {"long_name": "search method"}),
         "seed": Variable(("seed",), np.array(problem.spec.seeds), {"units": "1", "long_name": "seed of the method"}),
     }
+
+
+# --- of a descent -----------------------------------------------------------------------------------------
+
+
+def _descent(problem: Problem, trace: Trace, chip: Chip) -> dict[str, Variable]:
+    """What a descent met, its chip, and the workloads on it."""
+    study, (objective, *_) = problem.study, problem.program.objectives
+    text = objective.expression.text
+    values, units = ([getattr(leaf, name) for leaf in chip.hardware] for name in ("value", "units"))
+    mean = {"units": study.units.get(text, "1"), "long_name": f"{text}, mean over workloads"}
+    spent = {"units": "1", "long_name": "evaluations of all starts so far"}
+    leaves = {"units": "1", "long_name": "leaves of the hardware that was found, in the SI units of leaf_units"}
+    slopes = {"units": "1", "long_name": f"d ln {text} / d ln parameter, mappings held fixed"}
+    data = {
+        "best_objective": Variable(("step", "start"), trace.objective**objective.sign, mean),
+        "total_evaluations": Variable(("step",), trace.evaluations, spent),
+        "hardware": Variable(("leaf",), np.array(values), leaves),
+        "leaf_units": Variable(("leaf",), np.array(units), {"long_name": "SI units of hardware"}),
+        "elasticity": Variable(("parameter",), np.array([row.elasticity for row in chip.elasticities]), slopes),
+    }
+    for name in chip.workloads[0].metrics:
+        about = {"units": study.units[name], "long_name": study.long_names[name]}
+        data[name] = Variable(("workload",), np.array([row.metrics[name] for row in chip.workloads]), about)
+    for name in chip.workloads[0].mapping:
+        parts = np.array([row.mapping[name] for row in chip.workloads])
+        data[f"mapping_{name}"] = Variable(("workload",), parts, {"long_name": f"{name} of the best mapping"})
+    return data
+
+
+def _of_chip(chip: Chip) -> dict[str, Variable]:
+    """Coordinates of the results of a descent."""
+    names = {
+        "leaf": ([leaf.name for leaf in chip.hardware], "leaf of the hardware"),
+        "parameter": ([row.leaf for row in chip.elasticities], "leaf of the design"),
+        "workload": ([row.workload for row in chip.workloads], "workload"),
+    }
+    return {name: Variable((name,), np.array(texts), {"long_name": about}) for name, (texts, about) in names.items()}
+
+
+def _told(summary: Outcome) -> str:
+    """An outcome as a text, without what differs from run to run."""
+    document = dataclasses.asdict(summary)
+    return json.dumps({name: value for name, value in document.items() if name not in _OF_A_RUN})
+
+
+def earlier(problem: Problem, target: Path, identity: dict[str, str]) -> Outcome | None:
+    """The outcome of an earlier descent of the same, if its file is there and whole."""
+    if not problem.descent or not writing.is_whole(target):
+        return None
+    attributes = writing.attributes(target)
+    if _OUTCOME not in attributes or any(attributes.get(name) != value for name, value in identity.items()):
+        return None
+    spent = outputs.note_of(target).get("seconds")
+    try:
+        document = json.loads(attributes[_OUTCOME])
+        lists = {name: tuple(value) for name, value in document.items() if isinstance(value, list)}
+        lists["designs"] = tuple(
+            BestOfSeed(**row | {"objectives": tuple(row["objectives"])}) for row in document["designs"]
+        )
+        return Outcome(
+            **document | lists | {"chip": chips.of_document(document["chip"])},
+            size=problem.space.size,
+            seconds=spent if isinstance(spent, dict) else {},
+            output=target,
+            finished=writing.created(target),
+        )
+    except (KeyError, TypeError):  # under a seal, and nothing that a run has written: it is solved again
+        return None
+
+
+# --- of methods that propose designs ----------------------------------------------------------------------
 
 
 def _history(problem: Problem, found: list[MethodResult]) -> dict[str, Variable]:

@@ -7,14 +7,17 @@ from typing import Any, NamedTuple
 import jax
 import numpy as np
 
+from dse.designs.leaves import short_name
 from dse.optimizers import space as spaces
 from dse.optimizers.checkpoint import Progressed
+from dse.optimizers.codesign.chip import Chip
+from dse.optimizers.codesign.descent import Trace
 from dse.optimizers.driver import Best
 from dse.optimizers.judging import Evaluation, weights_of, worth
 from dse.optimizers.pareto import Front
 from dse.optimizers.problem import Problem
 from dse.optimizers.space import Point
-from dse.spec.axes import Axis
+from dse.spec.axes import Axis, listed
 from dse.sweep.results.labels import labels, part_labels
 
 #: What stands for a proof among the methods.
@@ -33,6 +36,9 @@ class MethodResult(NamedTuple):
     front: Front  #: of all that was evaluated; none where there is one objective
     end_evaluations: int  #: of the polish of the front's ends
     metrics: dict[str, np.ndarray]  #: [seed] of what was polished, by name
+    seeds: tuple[int, ...]  #: of a descent one for each workload
+    trace: Trace | None = None  #: of a descent: what it met on its way
+    chip: Chip | None = None  #: that a descent has found
 
     @property
     def evaluations(self) -> int:
@@ -79,7 +85,8 @@ def of_proof(task: Problem, points: Point[np.ndarray], designs: int) -> MethodRe
     if task.n_objectives > 1:
         kept = able == 1
         front = Front(points.digits[kept], points.reals[kept], values[kept])
-    return MethodResult(PROOF, -(-designs // len(seeds)), done, best, best, none, front, 0, metrics={})
+    each = -(-designs // len(seeds))
+    return MethodResult(PROOF, each, done, best, best, none, front, 0, metrics={}, seeds=seeds)
 
 
 def best_in_words(task: Problem, best: Best) -> dict[str, Any]:
@@ -107,7 +114,10 @@ def axis_columns(problem: Problem, points: Point) -> list[tuple[Axis, np.ndarray
     found = []
     for position, dimension in enumerate(grid.dimensions):
         for axis in dimension.axes:
-            found.append((axis, reals[axis.key] if axis.key in reals else labels(axis)[digits[:, position]]))
+            moves = axis.key in reals
+            found.append((axis, reals.pop(axis.key) if moves else labels(axis)[digits[:, position]]))
+    for path, column in reals.items():  # of a descent, whose grid holds mappings and workloads alone
+        found.append((listed(short_name(path), path, [float(column[0])], "descent"), column))
     row, options = digits[:, space.row_digit], digits[:, space.row_digit + 1 :]
     column = np.ravel_multi_index(options.T, space.sizes[space.row_digit + 1 :])
     for axis in grid.mapping_axes:

@@ -10,14 +10,14 @@ import numpy as np
 
 from dse.optimizers import several
 from dse.optimizers import space as spaces
+from dse.optimizers.codesign.chip import Chip
 from dse.optimizers.driver import Best
 from dse.optimizers.found import MethodResult, axis_columns, best_points
 from dse.optimizers.problem import Problem
 from dse.optimizers.proofs import Proof
 from dse.optimizers.several import FrontDesign, MethodFront
 from dse.spec.axes import Label
-from dse.sweep.results.prices import price_notes
-from dse.sweep.results.summary import cautions
+from dse.sweep.results.cautions import Cautions, cautions
 from dse.sweep.results.work import work_line
 from dse.types import Design
 
@@ -38,20 +38,21 @@ class BestOfSeed:
     evaluations: int  #: of this seed, the polish included
     objectives: tuple[float, ...]  #: as they are written, not as they are made small
     violation: float
-    gap: float | None  #: to the best of all, relative; None where it is infeasible, and of several objectives
+    gap: float | None  #: to the best of all, relative; None where it is infeasible, of several objectives and workloads
     gap_unpolished: float | None  #: and of what the method had found itself
     labels: dict[str, Label]
     metrics: dict[str, float]
 
 
 @dataclasses.dataclass(frozen=True)
-class Outcome:
+class Outcome(Cautions):
     """What a search has found, in numbers."""
 
     size: float  #: distinct designs, infinite with continuous axes
     n_designs: int  #: of the grid that the discrete axes span
     designs: tuple[BestOfSeed, ...]  #: the best of each seed of each method, best first; of several objectives the
-    #: best by the seed's own weighted geometric mean of them, which need not be best in any: see ``front``
+    #: best by the seed's own weighted geometric mean of them, which need not be best in any: see ``front``; of a
+    #: descent each workload on the chip
     evaluations: dict[str, int]  #: by method, of all seeds, the polish included
     feasible: dict[str, int]  #: feasible designs among the evaluated ones
     reasons: dict[str, int]  #: evaluated designs by infeasibility reason
@@ -63,23 +64,10 @@ class Outcome:
     best: dict[str, float]  #: of each objective, over all that was evaluated; empty where nothing can run
     seconds: dict[str, float]  #: by method, and ``total``
     output: Path | None
-    caution: str = ""  #: what a reader of the best designs must know, in one line
-    outside: str = ""  #: in what they exceed the range that their stack was calibrated in, in one line
-    context: str = ""  #: in what they are longer than the contexts of their models, in one line
-    prices: str = ""  #: what stands in for prices of the designs' accelerators that nobody states, in one line
-    remarks: tuple[str, ...] = ()  #: what a reader must know of the whole space, a line each
+    finished: str = ""  #: when an earlier run has found it; empty where this one did
+    chip: Chip | None = None  #: of a descent: the hardware of all its designs, one for each workload
     work: str = ""  #: what each step or request of all designs works on, in one line
     proof: Proof | None = None  #: what is proven of all designs of the space, where that was asked
-
-    @property
-    def best_cautions(self) -> tuple[str, ...]:
-        """What a reader of the best designs must know, a line each."""
-        return tuple(filter(None, (self.caution, self.outside, self.context, self.prices)))
-
-    @property
-    def cautions(self) -> tuple[str, ...]:
-        """What a reader of the results must know, a line each: of the best designs, then of the whole space."""
-        return tuple(dict.fromkeys((*self.best_cautions, *self.remarks)))
 
     @property
     def any_feasible(self) -> bool:
@@ -89,7 +77,7 @@ class Outcome:
 
 def with_metrics(problem: Problem, found: list[MethodResult]) -> list[MethodResult]:
     """The same with the metrics of their best designs."""
-    n = len(problem.spec.seeds)
+    n = len(found[0].seeds)
     metrics = problem.metrics(best_points(found))
     return [
         one._replace(metrics={name: column[i * n : (i + 1) * n] for name, column in metrics.items()})
@@ -108,7 +96,9 @@ def of_methods(
     reasons = np.sum([f.progressed.reasons for f in found], axis=0)
     designs, whole = _designs(problem, found), several.front(found)
     front, distinct = several.front_designs(problem, found, whole)
-    cautions_of_best = cautions(problem.grid, _numbered(problem, found), most=1)
+    labels = [*(one.labels for one in front), *(one.labels for one in designs)]
+    chip = found[0].chip
+    told = cautions(problem.grid, _numbered(problem, found), labels, problem.remarks, most=1)
     return Outcome(
         size=problem.space.size,
         n_designs=problem.space.n_designs,
@@ -121,15 +111,12 @@ def of_methods(
         front_distinct=distinct,
         front=front,
         fronts=several.of_each(problem, found),
-        best=several.best(problem, found),
+        best={several.texts(problem)[0]: chip.value} if chip else several.best(problem, found),
         seconds=seconds,
         output=output,
-        caution=next(iter(cautions_of_best.design_cautions), ""),
-        outside=cautions_of_best.outside,
-        context=cautions_of_best.context,
-        remarks=problem.remarks,
+        chip=chip,
+        **vars(told),
         work=work_line(problem.grid),
-        prices=price_notes(problem.grid, [one.labels for one in front] + [one.labels for one in designs]),
         proof=proof,
     )
 
@@ -137,14 +124,14 @@ def of_methods(
 def _designs(problem: Problem, found: list[MethodResult]) -> tuple[BestOfSeed, ...]:
     """The best of each seed, best first; of equals the first method and seed."""
     signs, least = several.signs(problem), None
-    if problem.n_objectives == 1:  # of several, the best by one is the end of a front, not the best of a seed
+    if problem.n_objectives == 1 and not problem.descent:  # of several, the best by one is the end of a front
         feasible = [one.polished.evaluation for one in found]
         least = min(np.where(e.violation == 0.0, e.objectives[:, 0], np.inf).min() for e in feasible)
     designs: list[tuple[tuple[float, float], BestOfSeed]] = []
     for one in found:
         best = one.polished
         columns = axis_columns(problem, best.point)
-        for i, seed in enumerate(problem.spec.seeds):
+        for i, seed in enumerate(one.seeds):
             design = BestOfSeed(
                 method=one.method,
                 seed=seed,

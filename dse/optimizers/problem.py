@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import dataclasses
 import functools
+import hashlib
 import itertools
+import json
 import math
 from typing import Any
 
@@ -13,8 +15,11 @@ import jax.numpy as jnp
 import numpy as np
 
 from dse.doors.study import Study
+from dse.io.files import search_digest
 from dse.optimizers import space as spaces
 from dse.optimizers import tables
+from dse.optimizers.codesign import problem as descents
+from dse.optimizers.codesign.descent import DescentProblem
 from dse.optimizers.evaluation import Evaluator, StructuresEvaluator, Values, padded, padded_values, shaped
 from dse.optimizers.functions import Penalty, evaluated
 from dse.optimizers.judging import Evaluation
@@ -25,6 +30,7 @@ from dse.sweep.engine.point import Program
 from dse.sweep.grid import compose
 from dse.sweep.grid.grid import Grid
 from dse.sweep.results.summary import works
+from dse.sweep.store import manifest
 from dse.types import Scalar
 
 
@@ -36,6 +42,7 @@ class Problem:
     grid: Grid
     space: Space
     program: Program
+    descent: DescentProblem | None = None  #: of a descent: what its chip is made of, and what judges it
 
     @property
     def study(self) -> Study:
@@ -54,10 +61,13 @@ class Problem:
 
     @property
     def remark(self) -> str:
-        """That an objective compares unlike workloads, of which the one with the least work wins; else empty."""
+        """That an objective compares unlike workloads, of which the one with the least work wins; else empty.
+
+        A descent compares none: its chip is for all of them.
+        """
         unlike, study = works(self.grid), self.study
         objectives = {one.expression.text for one in self.program.objectives}
-        if not (unlike and study.rate and study.objective in objectives):
+        if self.descent or not (unlike and study.rate and study.objective in objectives):
             return ""
         name, rate = (text.replace("_", " ") for text in (study.objective, study.rate))
         return f"unlike work along {' and '.join(unlike)}: the least has the best {name}; {rate} compares designs"
@@ -73,6 +83,25 @@ class Problem:
             return Evaluator(self.program, self.grid.base, largest, total)
         each = [Evaluator(program, one.base, largest, total) for one, program in self.programs]
         return StructuresEvaluator(self.program, each, [_paths(one, self.space) for one in self.grid.each])
+
+    @property
+    def identity(self) -> dict[str, str]:
+        """Everything that the results depend on besides methods and budget; of a descent these too."""
+        found = {"specification_hash": self.spec.hash(), "search_digest": search_digest()}
+        if self.descent:  # whose results are shown again
+            budget = {"evaluations": self.spec.evaluations, "seconds": self.spec.seconds}
+            found |= {
+                "options": json.dumps(self.spec.options),
+                "whole_stacks": "yes" if self.descent.whole_stacks else "no",
+                "budget": json.dumps(budget),
+                "compression_asked": self.spec.sweep.compression,
+            }
+        return manifest.circumstances(self.grid) | found
+
+    def key(self, method: str) -> str:
+        """Hash of everything that a method's steps depend on: all but the budget."""
+        depends = [sorted(self.identity.items()), method, self.spec.options[method], self.spec.seeds]
+        return hashlib.sha256(json.dumps(depends).encode()).hexdigest()
 
     def moving(self, member: int) -> frozenset[str]:
         """Leaves that move in the designs of one structure."""
@@ -142,4 +171,8 @@ def build(spec: SearchSpec, study: Study | None = None) -> Problem:
     sweep = dataclasses.replace(spec.sweep, study=study) if study else spec.sweep
     grid = compose.build(sweep)
     program = Program(sweep.study, grid.constraints, sweep.objectives, sweep.metrics)
-    return Problem(spec, grid, tables.build(grid, spec.intervals), program)
+    if not spec.descends:
+        return Problem(spec, grid, tables.build(grid, spec.intervals), program)
+    descent = descents.build(dataclasses.replace(spec, sweep=sweep), grid)
+    grid, shares = descent.inner.grid, descents.shares(descent)
+    return Problem(spec, grid, tables.build(grid, (*spec.intervals, *shares)), program, descent)

@@ -88,7 +88,10 @@ def prover() -> Prover:
     entries = list(plugins.plugins(plugins.PROVERS).values())
     if not entries:
         raise InputError(
-            "--prove", "no prover", "a distribution with an entry point dse.provers", "install llm-dse again"
+            "--prove",
+            "no prover",
+            "a distribution with an entry point dse.provers",
+            "install dse again: its own prover is one",
         )
     found: Prover = plugins.load(entries[0])
     return found

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
-import hashlib
-import json
 import math
 import time
 from collections.abc import Callable
@@ -17,12 +15,13 @@ import jax
 import numpy as np
 
 from dse.doors.study import Study
+from dse.errors import InputError
 from dse.io import outputs
 from dse.io.environment import fuse_outputs
-from dse.io.files import search_digest
 from dse.io.interruption import telling
 from dse.optimizers import checkpoint, outcome, pareto, problem, several
 from dse.optimizers import dataset as datasets
+from dse.optimizers import descent_method as descent
 from dse.optimizers import polish as polishing
 from dse.optimizers.checkpoint import Progressed
 from dse.optimizers.driver import Best, Chunk, Driver, HostDriver, driver, release, uses_slopes
@@ -34,13 +33,13 @@ from dse.optimizers.problem import Problem
 from dse.optimizers.progress import Reached, SearchProgress
 from dse.optimizers.proofs import Proof, ProofOptions, prover
 from dse.optimizers.space import leaf_paths
+from dse.spec.codesign import DESCENT
 from dse.spec.search import SearchSpec, read
 from dse.sweep.evaluation import stoppable
 from dse.sweep.grid import vendors
 from dse.sweep.results import files as results
 from dse.sweep.results import writing
 from dse.sweep.results.files import Labelled
-from dse.sweep.store import manifest
 from dse.sweep.store.parts import lock_output, parts_folder
 
 if TYPE_CHECKING:
@@ -99,16 +98,23 @@ def execute(
     Raises InputError for bad input, before anything is computed, and Interrupted when stopped.
     """
     labelled, found = perform(plan(spec, options.get("study")), SearchOptions(output, **options))
-    return results.to_xarray(labelled), found
+    if labelled is not None:
+        return results.to_xarray(labelled), found
+    assert found.output is not None, "an outcome without results was read from a file"
+    with results.open_results(found.output) as dataset:
+        return dataset.load(), found
 
 
-def plan(spec: str | Path | SearchSpec, study: Study | None = None, any_option: bool = False) -> Problem:
+def plan(
+    spec: str | Path | SearchSpec, study: Study | None = None, any_option: bool = False, whole_stacks: bool = False
+) -> Problem:
     """The problem of a specification: its space, its constraints, its objectives; nothing is evaluated.
 
     Args:
         spec: path of a specification, or one that was read.
         study: what is evaluated, in place of what the specification asks for.
         any_option: offer options that the stack lacks too, and stacks of other vendors.
+        whole_stacks: report a chip with a whole number of memory stacks, whatever the specification of a descent says.
 
     Returns:
         The problem, which :func:`perform` solves.
@@ -123,12 +129,17 @@ def plan(spec: str | Path | SearchSpec, study: Study | None = None, any_option: 
     spec = spec if isinstance(spec, SearchSpec) else read(spec, study)
     if any_option:
         spec = dataclasses.replace(spec, sweep=dataclasses.replace(spec.sweep, any_option=True))
+    if whole_stacks:
+        if not spec.descends:
+            fix = f'leave it out, or search by method = "{DESCENT}"'
+            raise InputError("--whole-stacks", f"a search by {', '.join(spec.methods)}", "a descent", fix)
+        spec = dataclasses.replace(spec, options={DESCENT: spec.options[DESCENT] | {"whole_stacks": True}})
     built = problem.build(spec, study)
     vendors.check(built.grid)
     return built
 
 
-def perform(task: Problem, options: SearchOptions) -> tuple[Labelled, Outcome]:
+def perform(task: Problem, options: SearchOptions) -> tuple[Labelled | None, Outcome]:
     """Search as :func:`execute` does, without xarray.
 
     Args:
@@ -136,7 +147,7 @@ def perform(task: Problem, options: SearchOptions) -> tuple[Labelled, Outcome]:
         options: how it is searched, and where results are written.
 
     Returns:
-        Labelled arrays in place of the dataset, and the outcome.
+        Labelled arrays in place of the dataset, None where an earlier descent has left them in the file; the outcome.
 
     Raises InputError for bad input, before anything is computed, and Interrupted when stopped.
     """
@@ -144,7 +155,14 @@ def perform(task: Problem, options: SearchOptions) -> tuple[Labelled, Outcome]:
     task = _with_budget(task, options)
     target = outputs.target_of(options.output, task.spec.sweep.output)
     if target:
-        outputs.checked(target, options.force, [task.spec.sweep.file])
+        earlier = None if options.fresh else datasets.earlier(task, target, task.identity)
+        try:
+            outputs.checked(target, options.force, [task.spec.sweep.file])
+        except outputs.UnwritableFolderError:
+            if earlier is None:  # else there is nothing to write
+                raise
+        if earlier:
+            return None, earlier
     opening = lock_output(target) if target else contextlib.nullcontext()
     with outputs.disk_errors(target), opening, stoppable(), telling(lambda: _kept(task, target)):
         found, seconds = _searched(task, target, options)
@@ -165,10 +183,11 @@ def _written(
     proof: Proof | None = None,
 ) -> tuple[Labelled, Outcome]:
     """Results of methods, with what is proven of them, verified and in their file."""
-    outcome.verify(task, _reported(task, found))
-    found = outcome.with_metrics(task, found)
+    if not task.descent:  # which has been held to the model by NumPy at its very leaves
+        outcome.verify(task, _reported(task, found))
+        found = outcome.with_metrics(task, found)
     summary = outcome.of_methods(task, found, seconds, target, proof)
-    labelled = datasets.build(task, found, summary, identity(task))
+    labelled = datasets.build(task, found, summary, task.identity)
     if target:
         writing.write(labelled, target, task.spec.sweep.compression, options.force, [task.spec.sweep.file])
         writing.write_making(target, summary.seconds, options.force)
@@ -181,7 +200,7 @@ def _proven(
     """A proof that begins with the best designs of the search, and the best that it knows at its end."""
     assert options.prove is not None
     known = _reported(task, found).point if task.n_objectives == 1 else several.front(found).points
-    proof, points = prover().prove(task, known, identity(task), options.prove, target, options.force)
+    proof, points = prover().prove(task, known, task.identity, options.prove, target, options.force)
     return proof, [] if points is None else [of_proof(task, points, proof.designs)]
 
 
@@ -189,7 +208,11 @@ def _searched(
     task: Problem, target: Path | None, options: SearchOptions
 ) -> tuple[list[MethodResult], dict[str, float]]:
     """What each method has found, and its seconds."""
-    found, seconds, name = [], {}, next(iter(task.spec.methods))
+    found, seconds = [], {}
+    if task.descent:
+        started = time.perf_counter()
+        found.append(descent.search(task, options.progress))
+        return found, {DESCENT: time.perf_counter() - started}
     slopes = any(uses_slopes(task, name) for name in task.spec.methods)
     try:
         with task.evaluator.preparing(leaf_paths(task.space), slopes):
@@ -217,7 +240,7 @@ def _kept(task: Problem, target: Path | None) -> str:
     """What a search that ends now leaves, after the word "interrupted": the checkpoints that are on disk."""
     if not target:
         return "; without an output nothing is kept"
-    of_methods = [one for one in task.spec.methods if checkpoint.load(checkpoint.path(target, one), _key(task, one))]
+    of_methods = [one for one in task.spec.methods if checkpoint.load(checkpoint.path(target, one), task.key(one))]
     if not of_methods:
         return "; nothing is kept"
     best = ", ".join(str(checkpoint.best_path(target, one)) for one in of_methods)
@@ -225,23 +248,15 @@ def _kept(task: Problem, target: Path | None) -> str:
 
 
 def _with_budget(task: Problem, options: SearchOptions) -> Problem:
-    """The problem with the budget that the options give in place of its own."""
-    if options.evaluations is None and options.seconds is None:
-        return task
-    spec = dataclasses.replace(task.spec, evaluations=options.evaluations, seconds=options.seconds)
-    return dataclasses.replace(task, spec=spec)
-
-
-def identity(task: Problem) -> dict[str, str]:
-    """Everything that the results depend on besides methods and budget."""
-    own = {"specification_hash": task.spec.hash(), "search_digest": search_digest()}
-    return manifest.circumstances(task.grid) | own
-
-
-def _key(task: Problem, name: str) -> str:
-    """Hash of everything that a method's steps depend on: all but the budget."""
-    depends = [sorted(identity(task).items()), name, task.spec.options[name], task.spec.seeds]
-    return hashlib.sha256(json.dumps(depends).encode()).hexdigest()
+    """The problem with the budget that the options give in place of its own; too small a one is an InputError."""
+    where = f"{task.spec.sweep.file}: search.evaluations"
+    if options.evaluations is not None or options.seconds is not None:
+        where = "--evaluations"
+        spec = dataclasses.replace(task.spec, evaluations=options.evaluations, seconds=options.seconds)
+        task = dataclasses.replace(task, spec=spec)
+    if task.descent:
+        descent.check_budget(task, where)
+    return task
 
 
 # --- one method -------------------------------------------------------------------------------------------
@@ -261,7 +276,8 @@ def _method(
         if len(front.objectives):
             last = polishing.of_ends(task, front)
             front, ends = pareto.joined(front, *last.fronts), int(last.evaluations.sum())
-    return MethodResult(name, one.batch, done, best, polished.best, polished.evaluations, front, ends, metrics={})
+    seeds, spent = task.spec.seeds, polished.evaluations
+    return MethodResult(name, one.batch, done, best, polished.best, spent, front, ends, metrics={}, seeds=seeds)
 
 
 def _steps(task: Problem, batch: int) -> int | None:
@@ -275,7 +291,7 @@ def _resumed(
     """What an earlier run of the same search has done, unless it is more than the budget."""
     if not target or options.fresh:
         return None
-    done = checkpoint.load(checkpoint.path(target, name), _key(task, name))
+    done = checkpoint.load(checkpoint.path(target, name), task.key(name))
     steps = _steps(task, one.batch)
     if done is None or (steps is not None and done.steps > steps):
         return None
@@ -299,7 +315,7 @@ def _spent(
         count = one.chunk if steps is None else min(one.chunk, steps - done.steps)
         done = _added(done, one.advance(done.steps, count), count, one)
         if target and (time.perf_counter() - saved > options.between_checkpoints or spent() >= 1.0):
-            checkpoint.save(checkpoint.path(target, name), _key(task, name), done)
+            checkpoint.save(checkpoint.path(target, name), task.key(name), done)
             checkpoint.save_best(target, name, best_in_words(task, jax.device_get(one.best)))
             saved = time.perf_counter()
         if options.progress:

@@ -1,53 +1,50 @@
-"""Specifications of co-design: a sweep specification of mappings and workloads with a section ``[codesign]``.
+"""What a descent is told, and ``[codesign]``, which says in one section what a search by descent says in its own.
 
 ::
 
-    [codesign]
-    shares = [["chip.core_power", "chip.memory_power", "chip.link_power"]]  # each list keeps its sum
-    weights = [1, 1]  # of the workloads, in their order
-    whole_stacks = true  # of the chip that is reported: rounded both ways, the better one
-
-    [codesign.between]
-    "chip.die_area" = { from = "200 mm2", to = "800 mm2" }
-
-    [codesign.budget]
-    cost = "6000 USD"
+    [axes]                                               # or, in one section:
+    "chip.die_area" = { from = "200 mm2",                # [codesign]
+        to = "800 mm2", continuous = true }              # shares = [["chip.core_power", "chip.memory_power"]]
+    [constraints]                                        # whole_stacks = true
+    all = ["device_cost <= '6000 USD'"]                  # [codesign.between]
+    [search]                                             # "chip.die_area" = { from = "200 mm2", to = "800 mm2" }
+    method = "descent"                                   # [codesign.budget]
+    [search.descent]                                     # cost = "6000 USD"
+    shares = [["chip.core_power", "chip.memory_power"]]  # each list keeps its sum
+    whole_stacks = true  # of the chip that is reported: rounded both ways, the better of them
 """
 
 from __future__ import annotations
 
-import copy
 from collections.abc import Mapping
-from pathlib import Path
 from typing import Annotated, Any, NamedTuple
 
 from pydantic import Field
 
-from dse.io import toml
-from dse.spec import sweep as sweep_spec
+from dse.designs import catalog
+from dse.designs.leaves import leaf_value, reading_note
+from dse.designs.records import CHIP
+from dse.errors import InputError
+from dse.spec.continuous import DEVICE_COST, Interval, Limit, between
 from dse.spec.document import Natural, Positive, Section, Truth, checked, counted
-from dse.spec.sweep import SweepSpec
+from dse.spec.space import flat
 
 SECTION = "codesign"
 
+#: The method that moves continuous hardware by its gradient.
+DESCENT = "descent"
 
-class Budget(Section):
-    """What a chip may take; quantities as texts with units or as SI numbers."""
-
-    area: Any = None
-    power: Any = None
-    cost: Any = None
+#: Key of ``[codesign.budget]`` → what it limits.
+_BUDGETS = {"area": f"{CHIP}.die_area", "power": f"{CHIP}.power_budget", "cost": DEVICE_COST}
 
 
-class Codesign(Section):
-    """``[codesign]``: what may change, within what, and how it is searched (defaults: ``Schedule``)."""
+class DescentSection(Section):
+    """``[search.descent]``: what keeps its sum, what workloads weigh, how it is searched (defaults: its schedule)."""
 
     shares: tuple[Annotated[tuple[str, ...], Field(min_length=2)], ...] = Field(
         (), description="lists of two or more shares", title='write [["chip.memory_edge", "chip.link_edge"]]'
     )
     weights: tuple[Positive, ...] | None = Field(None, title="one for each workload")
-    between: Mapping[str, Any] = Field(default_factory=dict)
-    budget: Budget = Budget()
     whole_stacks: Truth = False
     starts: counted(1, 10_000) | None = None  # type: ignore[valid-type]
     steps: counted(1, 100_000) | None = None  # type: ignore[valid-type]
@@ -61,25 +58,48 @@ class Codesign(Section):
     last_stiffness: Positive | None = None
 
 
-class CodesignSpec(NamedTuple):
-    """A checked specification: the sweep of mappings and workloads, and its section."""
+class Budget(Section):
+    """What a chip may take; quantities as texts with units or as SI numbers."""
 
-    sweep: SweepSpec
-    section: Codesign
-
-
-def is_codesign(path: str | Path) -> bool:
-    """Whether a file is a specification of co-design."""
-    return SECTION in toml.parsed(sweep_spec.text_of(path), str(path))
+    area: Any = None
+    power: Any = None
+    cost: Any = None
 
 
-def read(path: str | Path) -> CodesignSpec:
-    """The specification in a TOML file; whatever is wrong with it is an InputError."""
-    return from_text(sweep_spec.text_of(path), str(path))
+class CodesignSection(DescentSection):
+    """``[codesign]``: a descent with its continuous axes and limits."""
+
+    between: Mapping[str, Any] = Field(default_factory=dict)
+    budget: Budget = Budget()
 
 
-def from_text(text: str, file: str = "codesign.toml") -> CodesignSpec:
-    """The specification in a TOML text; ``file`` is what errors call it."""
-    document = copy.deepcopy(toml.parsed(text, file))
-    section = checked(Codesign, document.pop(SECTION, None), f"{file}: {SECTION}")
-    return CodesignSpec(sweep_spec.from_document(document, text, file), section)
+class Descent(NamedTuple):
+    """What a section ``[codesign]`` says, as a search says it."""
+
+    options: dict[str, Any]
+    intervals: tuple[Interval, ...]
+    limits: tuple[Limit, ...]
+
+
+def read(table: Any, file: str) -> Descent:
+    """A section ``[codesign]`` as options, continuous axes and limits."""
+    section = checked(CodesignSection, table, f"{file}: {SECTION}")
+    intervals = tuple(_interval(*one, f"{file}: {SECTION}.between") for one in flat(section.between))
+    budget = section.budget.model_dump(exclude_none=True).items()
+    limits = tuple(_limit(key, value, f"{file}: {SECTION}.budget") for key, value in budget)
+    return Descent(section.model_dump(exclude_none=True, exclude={"between", "budget"}), intervals, limits)
+
+
+def _interval(name: str, value: Any, where: str) -> Interval:
+    if not isinstance(value, dict) or set(value) != {"from", "to"}:
+        fix = 'write { from = "200 mm2", to = "800 mm2" }'
+        raise InputError(f"{where}.{name}", repr(value), "{ from, to }", fix)
+    return between(name, value["from"], value["to"], f"{where}.{name}")
+
+
+def _limit(key: str, value: Any, where: str) -> Limit:
+    name = _BUDGETS[key]
+    if name == DEVICE_COST:
+        return Limit(name, catalog.quantity(str(value), "USD", where), True, f"{where}.{key}")
+    most, note = leaf_value(name, value, f"{where}.{key}"), reading_note(f"budget.{key}", name, value)
+    return Limit(name, most, True, f"{where}.{key}", note)

@@ -74,6 +74,19 @@ class Expression:
         return self.names[0], upper == (place[0] == 0)
 
     @property
+    def constant(self) -> float:
+        """The constant that the name of a :attr:`bound` is compared with, in SI units.
+
+        >>> from dse.doors.study_training import TRAINING
+        >>> parse("step_time <= '2 ms'", "constraints", TRAINING).constant
+        0.002
+        """
+        tree = _tree(self.text)
+        assert isinstance(tree, ast.Compare) and self.bound is not None
+        sides = Reading(self.study, lambda _: math.nan, self.where).sides(tree)
+        return next(float(side) for side in sides if not math.isnan(float(side)))
+
+    @property
     def notes(self) -> tuple[str, ...]:
         """Notes on numbers without units that are compared with quantities.
 

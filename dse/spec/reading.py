@@ -69,7 +69,7 @@ class Reading:
         if isinstance(node, ast.BinOp) and type(node.op) in _BINARY:
             return self._combined(type(node.op), self._number(node.left), self._number(node.right))
         if isinstance(node, ast.Compare) and all(type(op) in _COMPARE for op in node.ops):
-            sides = itertools.pairwise(self._sides(node))
+            sides = itertools.pairwise(self.sides(node))
             steps = [_COMPARE[type(op)](a, b) for op, (a, b) in zip(node.ops, sides, strict=True)]
             return functools.reduce(operator.and_, steps)
         if isinstance(node, ast.Constant) and isinstance(node.value, bool | int | float):
@@ -122,7 +122,7 @@ class Reading:
         holds = _true(self.value(node)) == wanted
         if not isinstance(node, ast.Compare):
             return jnp.where(holds, 0.0, 1.0)
-        pairs = itertools.pairwise(jnp.asarray(side, jnp.float32) for side in self._sides(node))
+        pairs = itertools.pairwise(jnp.asarray(side, jnp.float32) for side in self.sides(node))
         far = sum(jnp.abs(a - b) / jnp.maximum(jnp.abs(a) + jnp.abs(b), _LEAST_EXCESS) for a, b in pairs)
         return jnp.where(holds, 0.0, jnp.maximum(far, _LEAST_EXCESS))
 
@@ -150,7 +150,7 @@ class Reading:
             raise InputError(self.where, "a division by zero", ALLOWED, "divide by another number")
         return _BINARY[how](left, right)
 
-    def _sides(self, node: ast.Compare) -> list[Value]:
+    def sides(self, node: ast.Compare) -> list[Value]:
         """Sides of a comparison; a text takes the units or the enumeration of the other side's name."""
         sides = [node.left, *node.comparators]
         named = [name for name in map(dotted_name, sides) if name is not None]

@@ -1,7 +1,8 @@
 """Search specifications: a sweep specification with continuous axes and a section ``[search]``.
 
 Everything but those two is parsed by :mod:`dse.spec.sweep`. A continuous axis stands in the sweep as an axis with
-one value, its lower end, so that grids, mappings and catalogue names are what they are for a sweep.
+one value, its lower end, so that grids, mappings and catalogue names are what they are for a sweep. The sweep of a
+descent is that of mappings and workloads alone: its continuous axes and their limits are the method's.
 """
 
 from __future__ import annotations
@@ -16,13 +17,13 @@ from typing import Any
 
 from pydantic import Field, create_model, field_validator
 
-from dse.designs.leaves import known_leaves, leaf_value, reading_note
-from dse.designs.records import N_DEVICES
 from dse.doors.study import Study
 from dse.errors import InputError, unknown_name
 from dse.io import toml
-from dse.spec import axes as axis_values
+from dse.spec import codesign, continuous
 from dse.spec import sweep as sweep_spec
+from dse.spec.codesign import DESCENT, Descent, DescentSection
+from dse.spec.continuous import Interval, Limit
 from dse.spec.document import Positive, Section, Truth, Whole, checked, counted
 from dse.spec.sweep import SweepSpec
 
@@ -34,6 +35,9 @@ METHOD_OPTIONS: Mapping[str, dict[str, int | float]] = {
     "langevin": {"walkers": 16, "temperature": 0.1, "steps": 200, "guide": 0.5, "plain": 0.2},
     "nsga2": {"population": 64},
 }
+
+#: Methods that a specification may name.
+METHODS = (*METHOD_OPTIONS, DESCENT)
 
 #: Options that say how many designs a method evaluates a step.
 BATCHES = ("population", "walkers")
@@ -59,7 +63,7 @@ def _options_section(name: str, options: Mapping[str, int | float]) -> type[Sect
 class _Searching(Section):
     """What ``[search]`` says besides the options of methods."""
 
-    method: tuple[str, ...] = Field((DEFAULT_METHOD,), description=", ".join(METHOD_OPTIONS), title="name a method")
+    method: tuple[str, ...] = Field((DEFAULT_METHOD,), description=", ".join(METHODS), title="name a method")
     evaluations: Whole | None = None
     seconds: Positive | None = None
     seeds: tuple[int, ...] = Field(
@@ -74,10 +78,13 @@ class _Searching(Section):
     def _known_methods(cls, value: Any) -> Any:
         names = value if isinstance(value, list) else [value]
         for name in names:
-            if not isinstance(name, str) or name not in METHOD_OPTIONS:
-                raise unknown_name("", str(name), METHOD_OPTIONS, "methods")
+            if not isinstance(name, str) or name not in METHODS:
+                raise unknown_name("", str(name), METHODS, "methods")
             if names.count(name) > 1:
                 raise InputError("", f"{name} twice", "each method once", "remove one of them")
+        if DESCENT in names and len(names) > 1:
+            allowed = f"{DESCENT} alone: it seeks one chip for all workloads, others one design"
+            raise InputError("", ", ".join(names), allowed, "write a specification of its own for it")
         if not names:
             raise ValueError("no method")
         return tuple(names)
@@ -97,34 +104,9 @@ class _Searching(Section):
 _tables: dict[str, Any] = {
     name: (_options_section(name, options) | None, None) for name, options in METHOD_OPTIONS.items()
 }
+_tables[DESCENT] = (DescentSection | None, None)
 #: ``[search]`` with a table of options a method.
 SearchSection = create_model("SearchSection", __base__=_Searching, **_tables)
-
-
-class ContinuousAxis(Section):
-    """A continuous axis."""
-
-    from_: Any = Field(alias="from")
-    to: Any
-    continuous: Truth
-    log: Truth | None = None
-
-
-@dataclasses.dataclass(frozen=True)
-class Interval:
-    """A continuous axis."""
-
-    path: str  #: full path of the leaf
-    name: str  #: as written
-    low: float  #: SI
-    high: float
-    log: bool  #: whether positions are spaced evenly in the logarithm
-    note: str = ""  #: how an end without its unit was read
-
-    @property
-    def units(self) -> str:
-        """SI units of the values."""
-        return known_leaves()[self.path]["units"]
 
 
 @dataclasses.dataclass(frozen=True)
@@ -139,11 +121,19 @@ class SearchSpec:
     seconds: float | None  #: budget of each method
     seeds: tuple[int, ...]
     polish: bool
+    limits: tuple[Limit, ...] = ()  #: of the continuous axes of a descent, and of what a chip may cost
+    section: str = f"search.{DESCENT}"  #: where the options of a descent stand
+
+    @property
+    def descends(self) -> bool:
+        """Whether continuous hardware moves by its gradient, with the best mapping of every workload."""
+        return DESCENT in self.methods
 
     @property
     def notes(self) -> tuple[str, ...]:
         """How values without their units were read, in words."""
-        return tuple(dict.fromkeys((*self.sweep.notes, *(one.note for one in self.intervals if one.note))))
+        read = (*(one.note for one in self.intervals), *(one.note for one in self.limits))
+        return tuple(dict.fromkeys((*self.sweep.notes, *filter(None, read))))
 
     def hash(self) -> str:
         """SHA-256 of what is searched; how, the title and the output do not count."""
@@ -200,15 +190,22 @@ def from_text(text: str, file: str = "search.toml", study: Study | None = None) 
     (('random', 'evolution'), 3000000000000.0, {'population': 64})
     """
     document = copy.deepcopy(toml.parsed(text, file))
+    if codesign.SECTION in document:
+        return _codesign(document, text, file, study)
     section = checked(SearchSection, document.pop("search", {}), f"{file}: search")
     found: dict[str, dict[str, Any]] = {}
     if isinstance(document.get("axes"), dict):
-        _take_continuous(document["axes"], "", found)
+        continuous.taken(document["axes"], "", found, lower_ends=DESCENT not in section.method)
     sweep = sweep_spec.from_document(document, text, file, study)
+    if DESCENT in section.method:
+        intervals = tuple(continuous.variable(name, table, f"{file}: axes.{name}") for name, table in found.items())
+        return _of_descent(sweep, Descent(_options(section, file)[DESCENT], intervals, ()), section)
     budget = section.evaluations, section.seconds
     return SearchSpec(
         sweep=sweep,
-        intervals=tuple(_interval(name, table, sweep, f"{file}: axes.{name}") for name, table in found.items()),
+        intervals=tuple(
+            continuous.interval(name, table, sweep, f"{file}: axes.{name}") for name, table in found.items()
+        ),
         methods=section.method,
         options=_options(section, file),
         evaluations=DEFAULT_EVALUATIONS if budget == (None, None) else section.evaluations,
@@ -218,47 +215,45 @@ def from_text(text: str, file: str = "search.toml", study: Study | None = None) 
     )
 
 
-def _take_continuous(table: dict[str, Any], prefix: str, found: dict[str, dict[str, Any]]) -> None:
-    """Put lower ends in place of continuous axes, which go to ``found`` by name."""
-    for key, value in table.items():
-        if axis_values.is_range(value) and "continuous" in value:
-            found[f"{prefix}{key}"] = value
-            table[key] = [value.get("from")]
-        elif isinstance(value, dict) and not axis_values.is_range(value):
-            _take_continuous(value, f"{prefix}{key}.", found)
+def _codesign(document: dict[str, Any], text: str, file: str, study: Study | None) -> SearchSpec:
+    """The search that a section ``[codesign]`` describes."""
+    if "search" in document:
+        got, fix = f"[search] beside [{codesign.SECTION}]", f"write [search.{DESCENT}], or leave [search] out"
+        raise InputError(f"{file}: search", got, "one of them", fix)
+    descent = codesign.read(document.pop(codesign.SECTION), file)
+    section = checked(SearchSection, {"method": DESCENT}, f"{file}: search")
+    spec = _of_descent(sweep_spec.from_document(document, text, file, study), descent, section)
+    return dataclasses.replace(spec, section=codesign.SECTION)
 
 
-def _interval(name: str, table: dict[str, Any], sweep: SweepSpec, where: str) -> Interval:
-    """A continuous axis from its TOML table."""
-    said = checked(ContinuousAxis, table, where)
-    if not said.continuous:
-        raise InputError(where, "continuous = false", "continuous = true", "list the values of the axis")
-    axis = next(axis for axis in sweep.axes if axis.name == name)
-    path = axis.key
-    if path not in known_leaves() or path.startswith(("mapping.", "workload.")) or path == N_DEVICES:
-        raise InputError(where, name, "real-valued leaves of the system, its software or its chip", "list the values")
-    if known_leaves()[path].get("enum"):
-        raise InputError(where, "a range of names", "a list of names", "write a list")
-    if any(name in group for group in sweep.zips):
-        raise InputError(where, "a continuous axis in a group", "axes that are not zipped", "take it out of [zip]")
-    low, high = axis.values[0], leaf_value(path, said.to, f"{where}.to")
-    if not low < high:
-        raise InputError(where, f"to = {said.to}", f"above from = {said.from_}", "swap them")
-    log = low > 0 if said.log is None else said.log
-    if log and low <= 0:
-        raise InputError(f"{where}.from", f"{low:g}", "above 0 where log = true", "write log = false")
-    note = reading_note(name, path, said.from_, said.to)
-    return Interval(path=path, name=name, low=low, high=high, log=log, note=note)
+def _of_descent(sweep: SweepSpec, descent: Descent, section: _Searching) -> SearchSpec:
+    """A search by descent: limits of its variables are the method's, not those of each design."""
+    for key in ("seeds", "polish"):
+        if key in section.model_fields_set:
+            fix = f"write seed under [search.{DESCENT}]" if key == "seeds" else "leave it out"
+            raise InputError(f"{sweep.file}: search.{key}", "a key of other methods", "evaluations, seconds", fix)
+    limits, others = continuous.limits(sweep.constraints, tuple(one.path for one in descent.intervals))
+    return SearchSpec(
+        sweep=dataclasses.replace(sweep, constraints=tuple(others)),
+        intervals=descent.intervals,
+        methods=section.method,
+        options={DESCENT: descent.options},
+        evaluations=section.evaluations,
+        seconds=section.seconds,
+        seeds=(descent.options.get("seed", 0),),
+        polish=False,
+        limits=(*descent.limits, *limits),
+    )
 
 
 def _options(section: _Searching, file: str) -> dict[str, dict[str, Any]]:
     """Options of the methods that are run."""
     found = {}
-    for name, defaults in METHOD_OPTIONS.items():
+    for name in METHODS:
         given = getattr(section, name)
         if given is not None and name not in section.method:
             where, fix = f"{file}: search.{name}", f'add "{name}" to method'
             raise InputError(where, "options of a method that is not run", ", ".join(section.method), fix)
         if name in section.method:
-            found[name] = given.model_dump() if given else dict(defaults)
+            found[name] = given.model_dump(exclude_none=True) if given else dict(METHOD_OPTIONS.get(name, {}))
     return found

@@ -23,14 +23,13 @@ from dse.doors.studies import STUDIES
 from dse.errors import IncompleteError, InputError
 from dse.io.interruption import telling
 from dse.io.quantities import counted
-from dse.io.workers import LocalWorkers, library, unreachable
+from dse.io.workers import library, local_cluster, unreachable, wait_for_start
 from dse.sweep import worker
-from dse.sweep.evaluation import Earlier, Evaluated, Interrupted, kept_parts, stoppable
-from dse.sweep.job import Job
+from dse.sweep.evaluation import Division, Earlier, Evaluated, Interrupted, divided, kept_parts, stoppable
+from dse.sweep.job import Job, RunOptions
 from dse.sweep.merging import different, joined_parts
 from dse.sweep.progress import Progress
 from dse.sweep.reduce import keep as keeping
-from dse.sweep.shard import Division, divided
 from dse.sweep.store.manifest import Shard
 from dse.sweep.worker import Order, ShareOutcome
 
@@ -54,41 +53,32 @@ def evaluated(job: Job, stack: contextlib.ExitStack) -> Evaluated:
         started, order = time.perf_counter(), _order(job)
         if job.options.scheduler:
             job = dataclasses.replace(job, identity=_identity_there(client, job, order))
-        division = divided(job, Path(str(order.options.output)))
+        division = divided(job)
+        store = division.shared_store
         if job.options.fresh:
-            division.store.remove_parts()
-        _meet(division.store.folder, order.token)
+            store.remove_parts()
+        _meet(store.folder, order.token)
         n_workers = max(len(client.nthreads()), 1)
         shards = _shards(division, n_workers)
         blocks = [block for shard in shards for block in division.share(shard)]
-        stack.enter_context(telling(lambda: kept_parts(division.store.fitted(blocks), division.store)))
-        order = order._replace(identity=job.identity, key=division.store.key)
+        stack.enter_context(telling(lambda: kept_parts(blocks, store)))
+        order = order._replace(identity=job.identity, key=store.key)
         outcomes = _Run(client, order, division, n_workers).outcomes(shards)
         computed = time.perf_counter()
-    part = joined_parts(division.store, job.grid, job.keep)
+    part = joined_parts(store, job.grid, job.keep)
     spent = {name: sum(one.seconds[name] for one in outcomes) / n_workers for name in ("trace", "compile")}
     seconds = {"start": started - began, **spent, "run": max(computed - started - sum(spent.values()), 0.0)}
     earlier = Earlier(*(sum(counts) for counts in zip(*(one.earlier for one in outcomes), strict=True)))
-    return Evaluated(part, division.store, job.identity, earlier, seconds, sum(one.n_programs for one in outcomes))
+    return Evaluated(part, store, job.identity, earlier, seconds, sum(one.n_programs for one in outcomes))
 
 
 def _order(job: Job) -> Order:
     """Description of a sweep for workers."""
     spec, token = job.grid.spec, f"driver.{secrets.token_hex(8)}.{os.getpid()}.tmp"
-    options = dataclasses.replace(
-        job.options,
-        output=Path(str(job.target)).absolute(),
-        keep=str(job.keep),
-        any_option=spec.any_option,
-        force=True,
-        fresh=False,
-        progress=None,
-        study=None,
-        workers=None,
-        scheduler=None,
-    )
     study = None if spec.study in STUDIES.values() else spec.study
-    return Order(token, spec.text, spec.file, study, options)
+    output, chunk = Path(str(job.target)).absolute(), job.options.chunk
+    options = RunOptions(output, str(job.keep), chunk, study=study, any_option=spec.any_option, force=True)
+    return Order(token, spec.text, spec.file, options)
 
 
 def _meet(folder: Path, token: str) -> None:
@@ -118,7 +108,8 @@ def _shards(division: Division, n_workers: int) -> list[Shard]:
     least = min(n_workers, chunks)
     count = min(_SHARES_A_WORKER * n_workers, max(chunks // _CHUNKS_A_SHARE, least), _MOST_SHARES)
     # The same shards as in an earlier run with any number of workers: partial parts would be computed again.
-    names = division.store.folder.glob(f"{division.store.key[:16]}-*-of-*.jsonl")
+    store = division.shared_store
+    names = store.folder.glob(f"{store.key}-*-of-*.jsonl")
     count = max((of for of in (int(path.stem.rpartition("-of-")[2]) for path in names) if of >= least), default=count)
     return [Shard(i, count) for i in range(1, count + 1)]
 
@@ -144,7 +135,7 @@ class _Run:
                 if again:
                     self._failed[shard] = _killer(shard, self._division)
         except KeyboardInterrupt:
-            raise Interrupted(self._done(), self._total, self._division.store.folder) from None
+            raise Interrupted(self._done(), self._total, self._division.shared_store.folder) from None
         finally:
             self._client.unsubscribe_topic(self._order.token)
         if self._failed:
@@ -217,7 +208,7 @@ class _Run:
             f"shard {first} ({error.where}){others}",
             error.got,
             error.allowed,
-            f"finished and kept: {counted(kept, 'other shard')}, in {self._division.store.folder}: mend "
+            f"finished and kept: {counted(kept, 'other shard')}, in {self._division.shared_store.folder}: mend "
             "the cause (memory? fewer workers), then the same command computes what is missing",
         )
 
@@ -239,17 +230,18 @@ def _killer(shard: Shard, division: Division) -> IncompleteError:
 @contextlib.contextmanager
 def _client(job: Job) -> Iterator[Any]:
     """Client of the requested scheduler, or of local workers that stop with it."""
-    distributed, address, wanted = library(), job.options.scheduler, job.options.workers
+    distributed, address, local = library(), job.options.scheduler, job.options.workers
     with contextlib.ExitStack() as stack:
-        if isinstance(wanted, int):
-            wanted = stack.enter_context(LocalWorkers(wanted))
+        if isinstance(local, int):
+            local = stack.enter_context(local_cluster(local))
         try:
-            scheduler = wanted.ready() if wanted else address
-            client = stack.enter_context(distributed.Client(scheduler, timeout=_CONNECTING, set_as_default=False))
+            if local:
+                wait_for_start(local)
+            client = distributed.Client(local or address, timeout=_CONNECTING, set_as_default=False)
         except (OSError, ValueError, TypeError, RuntimeError) as error:
             raise unreachable(address, error) from error
         try:
-            yield client
+            yield stack.enter_context(client)
         except (distributed.comm.CommClosedError, asyncio.CancelledError) as error:
             raise _gone(job, "the scheduler has gone") from error
 

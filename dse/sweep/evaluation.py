@@ -1,4 +1,7 @@
-"""Evaluation of the blocks of a sweep: finished blocks are stored and reported; a signal stops after storing."""
+"""A sweep in blocks, and their evaluation: finished blocks are stored and reported; a signal stops after storing.
+
+One process, the shards of a job array and the workers of a cluster all evaluate a sweep by :meth:`Division.evaluate`.
+"""
 
 from __future__ import annotations
 
@@ -17,6 +20,7 @@ import numpy as np
 from dse.errors import IncompleteError, InputError
 from dse.io import interruption
 from dse.io.quantities import counted
+from dse.spec.sweep import Objective
 from dse.sweep.engine.engine import SweepEngine
 from dse.sweep.engine.programs import CompileClock
 from dse.sweep.grid.grid import Grid
@@ -27,10 +31,11 @@ from dse.sweep.reduce.computation import Computation
 from dse.sweep.reduce.keep import Part
 from dse.sweep.results import writing
 from dse.sweep.results.files import Labelled
+from dse.sweep.store import manifest
 from dse.sweep.store.manifest import Manifest, Shard
 from dse.sweep.store.parts import PartStore, ranges
 
-_WHOLE = Shard()
+Report = Callable[[Progress], None]
 
 #: Number of failed blocks after which a run stops: with a common cause all would fail.
 _MOST_FAILED = 8
@@ -65,64 +70,105 @@ class Evaluated(NamedTuple):
     n_programs: int  #: number of compiled programs
 
 
+class Division(NamedTuple):
+    """A sweep divided into the same blocks in every run, with the store of their parts."""
+
+    job: Job
+    engine: SweepEngine
+    blocks: list[range]
+    store: PartStore | None
+
+    @property
+    def shared_store(self) -> PartStore:
+        """The store of a sweep that has an output."""
+        assert self.store
+        return self.store
+
+    def share(self, shard: Shard) -> list[range]:
+        """The blocks of a shard, divided at its ends."""
+        if shard.of == 1:
+            return self.blocks
+        ends = keeping.share(self.engine, self.job.keep, *shard)
+        pieces = (range(max(block.start, ends.start), min(block.stop, ends.stop)) for block in self.blocks)
+        return [piece for piece in pieces if piece]
+
+    def n_designs(self, blocks: list[range]) -> int:
+        """Number of designs of blocks."""
+        return sum(keeping.designs_in(self.engine, self.job.keep, block) for block in blocks)
+
+    def evaluate(self, shard: Shard, take: Callable[[Part], object], report: Report | None = None) -> Earlier:
+        """Evaluate a shard into the store.
+
+        Args:
+            shard: which of the blocks.
+            take: called with the part of each block, in order.
+            report: called with the progress of this shard after every block.
+
+        Returns:
+            Numbers of designs found from an earlier run.
+
+        Raises:
+            IncompleteError: if some blocks could not be computed, after all others.
+            Interrupted: when stopped.
+        """
+        job, store = self.job, self.store
+        blocks = store.fitted(self.share(shard)) if store else self.share(shard)
+        finished = {block for block in blocks if store and store.has(block)}
+        computed = Computation(self.engine, job.keep, [block for block in blocks if block not in finished])
+        failed: list[tuple[range, Exception]] = []
+        kept = _Kept(store, Manifest(store.folder, store.key, shard)) if store else None
+        if kept:
+            kept.record.begin(job.grid, job.identity, blocks, shard)
+        tally = _Tally(job.grid.spec.objectives[0], self.n_designs(blocks), report)
+
+        with stoppable(), ThreadPoolExecutor(1) as writer:
+            saving = None
+            try:
+                for block in blocks:
+                    found = kept.store.load(block) if kept and block in finished else None
+                    again = found is None and block in finished
+                    try:
+                        part = found or computed.part(block)
+                    except InputError:
+                        raise
+                    except Exception as error:
+                        failed.append((block, error))
+                        if kept:
+                            kept.record.failed(block, error)
+                        if len(failed) == _MOST_FAILED:
+                            break
+                        continue
+                    if found is None:
+                        if saving:
+                            saving.result()  # limits the parts that wait in memory to one
+                        saving = writer.submit(kept.save, block, part) if kept else None
+                    take(part)
+                    tally.add(self.n_designs([block]), part, found is not None, again)
+                if saving:
+                    saving.result()
+            except KeyboardInterrupt:
+                raise Interrupted(tally.done, tally.total, store.folder if store else None) from None
+        if failed:
+            raise _incomplete(failed, len(blocks), store) from failed[0][1]
+        return Earlier(tally.resumed, tally.redone)
+
+
+def divided(job: Job) -> Division:
+    """A sweep divided into blocks, with a store next to its output if it has one."""
+    engine = SweepEngine(job.grid, job.options.chunk)
+    blocks = keeping.blocks(engine, job.keep)
+    store = PartStore(job.target, manifest.key(job.identity, blocks)) if job.target else None
+    return Division(job, engine, blocks, store)
+
+
 def kept_parts(blocks: list[range], store: PartStore | None) -> str:
     """Text after "interrupted" on the blocks that are stored on disk."""
     if not store:
         return "; without an output nothing is kept"
-    found = ranges(store.folder).get(store.key, [])
+    blocks, found = store.fitted(blocks), ranges(store.folder).get(store.key, [])
     done = sum(blocks[0].start <= one.start and one.stop <= blocks[-1].stop for one in found) if blocks else 0
     kept = f"they are in {store.folder}; the same command continues from there" if done else "nothing is kept"
     return f" after {done:,} of {counted(len(blocks), 'part')}; {kept}"
-
-
-def evaluate_blocks(
-    job: Job,
-    engine: SweepEngine,
-    blocks: list[range],
-    store: PartStore | None,
-    take: Callable[[Part], None],
-    shard: Shard = _WHOLE,
-) -> Earlier:
-    """Pass the part of each block to ``take``; returns the numbers of designs found from an earlier run."""
-    blocks = store.fitted(blocks) if store else blocks
-    finished = {block for block in blocks if store and store.has(block)}
-    computed = Computation(engine, job.keep, [block for block in blocks if block not in finished])
-    failed: list[tuple[range, Exception]] = []
-    kept = _Kept(store, Manifest(store.folder, store.key, shard)) if store else None
-    if kept:
-        kept.record.begin(job.grid, job.identity, blocks, shard)
-    tally = _Tally(job, sum(keeping.designs_in(engine, job.keep, block) for block in blocks))
-
-    with stoppable(), ThreadPoolExecutor(1) as writer:
-        saving = None
-        try:
-            for block in blocks:
-                found = kept.store.load(block) if kept and block in finished else None
-                again = found is None and block in finished
-                try:
-                    part = found or computed.part(block)
-                except InputError:
-                    raise
-                except Exception as error:
-                    failed.append((block, error))
-                    if kept:
-                        kept.record.failed(block, error)
-                    if len(failed) == _MOST_FAILED:
-                        break
-                    continue
-                if found is None:
-                    if saving:
-                        saving.result()  # limits the parts that wait in memory to one
-                    saving = writer.submit(kept.save, block, part) if kept else None
-                take(part)
-                tally.add(keeping.designs_in(engine, job.keep, block), part, found is not None, again)
-            if saving:
-                saving.result()
-        except KeyboardInterrupt:
-            raise Interrupted(tally.done, tally.total, store.folder if store else None) from None
-    if failed:
-        raise _incomplete(failed, len(blocks), store) from failed[0][1]
-    return Earlier(tally.resumed, tally.redone)
 
 
 def _incomplete(failed: list[tuple[range, Exception]], n_blocks: int, store: PartStore | None) -> IncompleteError:
@@ -154,12 +200,11 @@ class _Kept:
 class _Tally:
     """Counts behind the progress reports."""
 
-    def __init__(self, job: Job, total: int) -> None:
+    def __init__(self, objective: Objective, total: int, report: Report | None) -> None:
         self.total = total
         self.done = self.resumed = self.redone = self._feasible = 0
         self._best = np.inf
-        self._report, self._objective = job.options.progress, job.grid.spec.objectives[0]
-        self._began, self._compiled = time.perf_counter(), _compiling()
+        self._report, self._objective, self._clock = report, objective, Stopwatch()
 
     def add(self, n_designs: int, part: Part, resumed: bool, redone: bool) -> None:
         """Add a block and report progress."""
@@ -170,18 +215,26 @@ class _Tally:
         self._best = min(self._best, part.scores[0].min(initial=np.inf))
         if self._report:
             best = self._objective.sign * float(self._best) if np.isfinite(self._best) else None
-            expression, seconds = self._objective.expression, self._seconds()
+            expression, seconds = self._objective.expression, max(self._clock.seconds()["run"], 1e-9)
             objective = (best, expression.text, self.resumed, expression.written)
             self._report(Progress(self.done, self.total, seconds, self._feasible, *objective))
 
-    def _seconds(self) -> float:
-        return max(time.perf_counter() - self._began - (_compiling() - self._compiled), 1e-9)
 
+class Stopwatch:
+    """Time by purpose in this process since it was started."""
 
-def _compiling() -> float:
-    """Time this process has spent on tracing and compiling, s."""
-    traced, compiled, _ = CompileClock.read()
-    return traced + compiled
+    def __init__(self) -> None:
+        self._start, self._compiled = time.perf_counter(), CompileClock.read()
+
+    def seconds(self) -> dict[str, float]:
+        """Time for tracing, for compiling, and for all else, s."""
+        trace, compiled, _ = (now - start for now, start in zip(CompileClock.read(), self._compiled, strict=True))
+        run = max(time.perf_counter() - self._start - trace - compiled, 0.0)
+        return {"trace": trace, "compile": compiled, "run": run}
+
+    def n_programs(self) -> int:
+        """Number of compiled programs."""
+        return CompileClock.read()[2] - self._compiled[2]
 
 
 def write_results(

@@ -6,12 +6,12 @@ import dataclasses
 import functools
 from collections.abc import Callable
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from dse.doors.study import Study
 from dse.errors import InputError
 from dse.io import outputs, workers
 from dse.io.environment import fuse_outputs, reuse_memory
-from dse.io.workers import LocalWorkers
 from dse.spec.output import Keep, parse_keep
 from dse.spec.sweep import SweepSpec, read
 from dse.sweep.engine.decoding import LONGEST_CHUNK
@@ -24,6 +24,9 @@ from dse.sweep.results.dataset import Judge
 from dse.sweep.results.files import COMPRESSION
 from dse.sweep.results.summary import Summary
 from dse.sweep.store import manifest
+
+if TYPE_CHECKING:
+    from distributed import LocalCluster
 
 #: Evaluation rate with ``keep = best`` on two cores, designs/s (docs/benchmarks.md: 57 to 134 million).
 ENUMERATION_RATE = 5e7
@@ -44,7 +47,7 @@ class RunOptions:
     study: Study | None = None  #: the model to evaluate, in place of the one that the specification implies
     any_option: bool = False  #: allow options that the software stack lacks
     force: bool = False  #: replace an output that is not a file of dse
-    workers: int | LocalWorkers | None = None  #: number of processes of this machine, or the started ones
+    workers: int | LocalCluster | None = None  #: number of processes of this machine, or a cluster of them
     scheduler: str | None = None  #: evaluate on the workers of a Dask scheduler at this address
     judge: Judge | None = None  #: further variables of the designs that ``top:K`` keeps
 
@@ -177,6 +180,6 @@ def _check_workers(options: RunOptions) -> None:
     if options.workers is not None and options.scheduler is not None:
         raise InputError("workers", "both workers and a scheduler", "one of them", "a scheduler has workers of its own")
     if isinstance(options.workers, int):
-        workers.checked(options.workers)
+        workers.check(options.workers)
     if options.on_workers and options.output is False:
         raise InputError("output", "none", "a file: workers write their parts next to it", "give an output")

@@ -12,8 +12,7 @@ from dse.sweep.progress import Progress, progress_bar
 from dse.sweep.reduce.keep import Part
 from dse.sweep.results.files import open_results
 from dse.sweep.results.summary import BestDesign, Summary
-from dse.sweep.run import execute, perform
-from dse.sweep.shard import perform_shard
+from dse.sweep.run import execute, perform, perform_shard
 from dse.sweep.store.manifest import Shard
 
 __all__ = [

@@ -1,32 +1,32 @@
-"""Runs a sweep: evaluates blocks, stores finished ones, writes results."""
+"""Runs a sweep or a shard of one: evaluates blocks, stores finished ones, writes results."""
 
 from __future__ import annotations
 
 import contextlib
 import dataclasses
 import time
+from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from dse.errors import InputError
 from dse.io.interruption import complete, telling
 from dse.io.outputs import disk_errors
 from dse.spec.sweep import SweepSpec
 from dse.sweep import cluster
-from dse.sweep.engine.engine import SweepEngine
-from dse.sweep.engine.programs import CompileClock
-from dse.sweep.evaluation import Evaluated, evaluate_blocks, kept_parts, write_results
+from dse.sweep.evaluation import Division, Earlier, Evaluated, Stopwatch, divided, kept_parts, write_results
 from dse.sweep.grid.grid import Grid
 from dse.sweep.job import Job, RunOptions, prepared
 from dse.sweep.reduce import keep as keeping
 from dse.sweep.reduce.collection import Collection
+from dse.sweep.reduce.keep import Part
 from dse.sweep.results import dataset as datasets
 from dse.sweep.results import files as results
 from dse.sweep.results import summary as summaries
 from dse.sweep.results.files import Labelled
 from dse.sweep.results.summary import Summary
-from dse.sweep.shard import spent
-from dse.sweep.store import manifest
-from dse.sweep.store.parts import PartStore, clear_up, lock_output
+from dse.sweep.store.manifest import Shard
+from dse.sweep.store.parts import clear_up, lock_output, parts_folder
 
 if TYPE_CHECKING:
     import xarray as xr
@@ -104,17 +104,56 @@ def perform(
     return labelled, dataclasses.replace(summary, seconds=seconds)
 
 
+def perform_shard(
+    spec: str | Path | SweepSpec | Grid, shard: Shard, output: str | Path | None = None, **options: Any
+) -> Summary:
+    """Evaluate one shard of a sweep; :func:`dse.sweep.merge` joins them.
+
+    Args:
+        spec: path of a specification, or a specification; the same for all shards.
+        shard: number of the shard and number of shards.
+        output: the final results file; parts are written to ``<output>.parts/``.
+        **options: other fields of :class:`~dse.sweep.job.RunOptions`.
+
+    Returns:
+        Numbers of this shard: designs, feasible designs, counts by reason, time in seconds.
+
+    Raises:
+        InputError: for bad input, before any evaluation.
+        Interrupted: when stopped; finished blocks are stored.
+    """
+    began = time.perf_counter()
+    job = prepared(spec, RunOptions(output, **options))
+    if job.target is None:
+        raise InputError("output", "none", "a file: shards are joined from what they write", "leave it out")
+    if job.options.on_workers:
+        raise InputError("shard", "a share, on workers", "one of them", "workers take all shares themselves")
+    if summary := job.finished:
+        return summary
+    clock, counts = Stopwatch(), keeping.no_counts(job.grid.spec.study)
+    with disk_errors(job.target), lock_output(job.target, shared=True), contextlib.ExitStack() as stack:
+        division, earlier = _evaluate(job, stack, lambda part: counts.__iadd__(part.counts), shard)
+    seconds = clock.seconds() | {"write": 0.0, "total": time.perf_counter() - began}
+    numbers = {"seconds": seconds, "n_programs": clock.n_programs(), "output": parts_folder(job.target)}
+    n_designs = division.n_designs(division.share(shard))
+    return summaries.of_shard(job.grid, counts, n_designs, shard, **numbers, **earlier._asdict())
+
+
 def _evaluated(job: Job, stack: contextlib.ExitStack) -> Evaluated:
-    """All blocks, evaluated in this process; until ``stack`` closes, an interruption reports the stored parts."""
-    before, started = CompileClock.read(), time.perf_counter()
-    engine = SweepEngine(job.grid, job.options.chunk)
-    blocks = keeping.blocks(engine, job.keep)
-    store = PartStore(job.target, manifest.key(job.identity, blocks)) if job.target else None
+    """A sweep evaluated in this process."""
+    clock, collection = Stopwatch(), Collection(job.grid, job.keep)
+    division, earlier = _evaluate(job, stack, collection.add)
+    part = collection.result()
+    return Evaluated(part, division.store, job.identity, earlier, clock.seconds(), clock.n_programs())
+
+
+def _evaluate(
+    job: Job, stack: contextlib.ExitStack, take: Callable[[Part], object], shard: Shard | None = None
+) -> tuple[Division, Earlier]:
+    """Evaluate all blocks or those of a shard; until ``stack`` closes, an interruption reports the stored parts."""
+    division = divided(job)
+    store, blocks = division.store, division.share(shard or Shard())
     if store and job.options.fresh:
-        store.remove_parts()
+        store.forget(blocks) if shard else store.remove_parts()
     stack.enter_context(telling(lambda: kept_parts(blocks, store)))
-    found = Collection(job.grid, job.keep)
-    earlier = evaluate_blocks(job, engine, blocks, store, found.add)
-    part = found.result()
-    seconds, programs, _ = spent(before, started)
-    return Evaluated(part, store, job.identity, earlier, seconds, programs)
+    return division, division.evaluate(shard or Shard(), take, job.options.progress)

@@ -4,11 +4,10 @@ import json
 
 import jax
 import pytest
-from typer.testing import CliRunner
 
 import dse
 from benchmarks import rates as bench
-from dse.cli import app
+from benchmarks.rates import __main__ as program
 from dse.doors.evaluation import evaluate
 from tests.programs import compiled
 
@@ -32,9 +31,9 @@ def test_a_fifth_slower_is_told(rate, lines):
     assert len(bench.slower(measured, {"flat_full": 100.0, "grid_best": 100.0})) == lines
 
 
-def test_the_command_prints_what_the_package_of_the_checkout_measures(monkeypatch):
-    monkeypatch.setattr(bench, "bench", lambda starts: {"flat_full": 2.0, "cores": 2, "starts": starts})
-    ended = CliRunner().invoke(app, ["bench", "--json", "--no-starts"])
-    assert ended.exit_code == 0
-    assert json.loads(ended.stdout) == {"flat_full": 2.0, "cores": 2, "starts": False}
-    assert "flat_full" in CliRunner().invoke(app, ["bench", "--no-starts"]).stdout
+def test_the_program_prints_one_record(monkeypatch, capsys):
+    monkeypatch.setattr(program, "bench", lambda starts: {"flat_full": 2.0, "cores": 2, "starts": starts})
+    for arguments, starts in ([], True), (["--fast"], False):
+        monkeypatch.setattr("sys.argv", ["rates", *arguments])
+        assert program.main() == 0
+        assert json.loads(capsys.readouterr().out) == {"flat_full": 2.0, "cores": 2, "starts": starts}

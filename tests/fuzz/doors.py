@@ -26,13 +26,9 @@ def sweep(path: Path) -> None:
 
 def search(path: Path) -> None:
     """A search or a co-design, as far as ``dse search`` looks before it computes."""
-    from dse import optimizers as searches
-    from dse.spec import codesign as specification
+    from dse import search as searches
 
-    if specification.is_codesign(path):
-        specification.read(path)
-    else:
-        searches.plan(path)
+    searches.plan(path)
 
 
 def accelerator(path: Path) -> None:

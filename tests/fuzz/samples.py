@@ -122,7 +122,6 @@ def make(folder: Path, names: Iterable[str] = ()) -> dict[str, Path]:
 
 
 def _made(name: str, folder: Path) -> Path:
-    from dse.optimizers.codesign import run as codesign
     from dse.optimizers.run import SearchOptions, perform, plan
     from dse.sweep import perform as perform_sweep
 
@@ -135,5 +134,5 @@ def _made(name: str, folder: Path) -> Path:
         perform(plan(specification), SearchOptions(path))
     else:
         specification.write_text(_CODESIGN)
-        codesign.perform(specification, codesign.CodesignOptions(path, evaluations=500))
+        perform(plan(specification), SearchOptions(path, evaluations=500))
     return path

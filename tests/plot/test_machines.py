@@ -7,7 +7,7 @@ import pytest
 import xarray as xr
 
 import dse
-from dse.views import drawing, plot
+from dse.views import figures, plot
 from dse.views.plot import grid
 from tests.figures import assert_drawn, assert_readable
 
@@ -224,7 +224,7 @@ def test_nothing_feasible_is_told(results, kind):
 def test_files_beside_the_results(results, tmp_path):
     path = tmp_path / "r.nc"
     results.assign_attrs(Conventions="CF-1.11").to_netcdf(path)
-    drawn = drawing.draw(path)
+    drawn = figures.draw(path)
     assert [file.name for file in drawn[::2]] == ["r.png", "r_shares.png", "r_energy.png", "r_clock.png"]
     assert [file.name for file in drawn[1::2]] == ["r.svg", "r_shares.svg", "r_energy.svg", "r_clock.svg"]
     for png, svg in zip(drawn[::2], drawn[1::2], strict=True):

@@ -12,6 +12,7 @@ from dse.views import plot
 from dse.views.plot import designs, grid, style
 from dse.views.plot.ranking import ranking, worst_shown
 from dse.views.report import table
+from tests.conftest import CHIP_SERVING_SWEEP
 from tests.figures import assert_readable, visible_texts
 from tests.plot.test_words import served
 
@@ -176,24 +177,8 @@ def test_long_small_print_says_where_the_rest_is():
 def test_the_whole_way_of_a_serving_sweep(tmp_path):
     """A generated chip by memory and requests in flight: table, file and figure agree on the best."""
     sweep = tmp_path / "serve.toml"
-    sweep.write_text("""
-title = "Llama 3 70B on a generated chip"
-[workload]
-name = "llama-3-70b"
-[system]
-name = "generated-b200"
-accelerator = "gpu"
-n_devices = 8
-[serving]
-[axes]
-memory = ["hbm3-6-4", "hbm4-8-0"]
-concurrency = [1, 256]
-tp = [4, 8]
-[objective]
-minimize = "time_per_output_token"
-[output]
-keep = "best"
-""")
+    text = CHIP_SERVING_SWEEP.replace("concurrency = [1, 16]", "concurrency = [1, 256]")
+    sweep.write_text(f'{text}[output]\nkeep = "best"\n')
     made = dse.run(sweep, tmp_path / "serve.nc")
     figure = plot.breakdown(made, bars=2)
     assert times(figure) == pytest.approx(sorted(1e3 * made.time_per_output_token.values.ravel())[:2], rel=5e-3)

@@ -1,29 +1,10 @@
-"""A real Chromium without a screen, for tests of the explorer.
-
-``DSE_CHROMIUM`` names the browser where it is not found by itself.
-"""
+"""A real Chromium without a screen, for tests of the explorer."""
 
 from __future__ import annotations
 
-import os
-import shutil
-
 import pytest
 
-CHROMIUM = os.environ.get("DSE_CHROMIUM") or next(
-    filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))), None
-)
-
-FLAGS = [
-    "--headless",
-    "--no-sandbox",
-    "--disable-gpu",
-    "--disable-quic",
-    "--no-first-run",
-    "--disable-background-networking",
-    "--disable-component-update",
-    "--disable-sync",
-]
+from benchmarks.chromium import CHROMIUM, FLAGS
 
 
 @pytest.fixture(scope="module")

@@ -12,16 +12,23 @@ import numpy as np
 import pytest
 
 import dse
+from benchmarks.search.codesign import differences, random_points
+from dse.cli import app
 from dse.errors import InputError
 from dse.model.money.device import bill
+from dse.optimizers import SearchOptions, perform, plan
+from dse.optimizers.codesign import chip as chips
 from dse.optimizers.codesign import descent as codesign
-from dse.optimizers.codesign import problem as codesign_problem
-from dse.optimizers.codesign import report as codesign_report
-from dse.optimizers.codesign import run as codesign_run
 from dse.optimizers.codesign import whole
+from dse.optimizers.problem import build
+from dse.spec import search as specification
 from dse.views import explanation
 
 CHIP = "system.accelerator.chip."
+
+#: Keys of ``dse search --json`` of a descent beside those of every search.
+TOLD = {"title", "objective", "value", "hardware", "cost", "active", "workloads", "elasticities", "starts"}
+TOLD |= {"evaluations", "seconds", "whole_stacks", "lacks", "notes", "output", "finished"}
 
 #: Of die, memory, package, test and a share of the design.
 BUDGET = "5500 USD"
@@ -73,9 +80,66 @@ cost = "5500 USD"
 """
 
 
+def built(text):
+    """The problem of a text's descent."""
+    return build(specification.from_text(text)).descent
+
+
 @pytest.fixture(scope="module")
 def problem():
-    return codesign_problem.from_text(SMALL)
+    return built(SMALL)
+
+
+def as_search():
+    """The same as a search by descent: continuous axes, constraints and the method's options."""
+    axes, _, rest = SMALL.partition("[codesign]\n")
+    options, _, rest = rest.partition("[codesign.between]\n")
+    ranges, _, _ = rest.partition("[codesign.budget]\n")
+    limits = "[constraints]\nall = [\"device_cost <= '5500 USD'\"]\n"
+    moving = ranges.strip().replace(" }", ", continuous = true }")
+    axes = axes.replace("[axes]\n", f"[axes]\n{moving}\n")
+    return f'{axes}{limits}[search]\nmethod = "descent"\n[search.descent]\n{options}'
+
+
+def test_a_section_of_co_design_is_read_as_a_search_by_descent(problem):
+    section, search = specification.from_text(SMALL), specification.from_text(as_search())
+    assert section.methods == search.methods == ("descent",) and section.options == search.options
+    assert section.intervals == search.intervals and not search.sweep.constraints
+    (one,), (other,) = section.limits, search.limits
+    assert (
+        (one.name, one.value, one.is_upper)
+        == (other.name, other.value, other.is_upper)
+        == ("device_cost", 5500.0, True)
+    )
+    found = built(as_search())
+    assert str(found.hardware) == str(problem.hardware) and found.schedule == problem.schedule
+    assert found.inner.objective == problem.inner.objective, "one program: the limit is none of its constraints"
+
+
+def test_limits_of_a_variable_are_ends_of_its_range(problem):
+    area, text = f"{CHIP}die_area", as_search()
+    limits = ["chip.die_area <= '700 mm2'", "chip.die_area >= '300 mm2'", "fits_probability >= 0.5"]
+    more = text.replace("all = [", f"all = {json.dumps(limits)[:-1]}, ")
+    search = specification.from_text(more)
+    assert [one.text for one in search.sweep.constraints] == limits[2:]
+    assert build(search).descent.hardware.bounds[area] == pytest.approx((300e-6, 700e-6))
+    with pytest.raises(InputError, match=r"0\.0002 or more"):
+        built(text.replace("all = [", "all = [\"chip.die_area <= '100 mm2'\", "))
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "message"),
+    [
+        ('"descent"\n', '["descent", "random"]\n', "alone"),
+        ('"descent"\n', '"descent"\nseeds = 2\n', "write seed under"),
+        ("continuous = true", "continuous = true, log = false", "in their logarithm"),
+        ("[search]\n", "[codesign]\n[search]\n", r"\[search\] beside \[codesign\]"),
+        ("starts = 6", "begins = 6", "begins"),
+    ],
+)
+def test_bad_searches_by_descent_say_what_is_wrong(old, new, message):
+    with pytest.raises(InputError, match=message):
+        built(as_search().replace(old, new))
 
 
 @pytest.fixture(scope="module")
@@ -100,7 +164,7 @@ def test_envelope_gradient_is_the_difference_of_the_inner_minimum(problem):
     step, compared = 1e-4, 0  # the clock under a power limit is exact to 2^-24: shorter steps would see that
     stiff = 1e3  # so that the relaxed winner has its memory
     with jax.enable_x64(True):
-        inner = codesign_problem.from_text(SMALL.replace("k = 4", "k = 1")).inner
+        inner = built(SMALL.replace("k = 4", "k = 1")).inner
         own = problem._replace(inner=inner)
         at = {path: values.astype(np.float64) for path, values in problem.hardware.random(3, 6).items()}
         slope, _ = codesign.gradient(own, at, 1e-9, stiff)
@@ -175,30 +239,30 @@ def test_same_seed_same_search(problem, trace):
 
 def test_beats_random_hardware_and_differences_at_equal_evaluations(problem, trace):
     points = int(trace.evaluations[-1]) // problem.inner.evaluations_a_point
-    assert trace.best < codesign.random_points(problem, points, 11).best
+    assert trace.best < random_points(problem, points, 11).best
     steps = max(1, problem.schedule.steps // (1 + len(problem.hardware.names)))
     fewer = problem._replace(schedule=dataclasses.replace(problem.schedule, steps=steps))
-    by_differences = codesign.search(fewer, by_differences=0.01)
+    by_differences = codesign.search(fewer, slopes=differences(0.01))
     assert by_differences.evaluations[-1] <= trace.evaluations[-1]
     assert trace.best < by_differences.best
 
 
 def test_report_is_what_the_model_says(problem, trace):
-    report = codesign_report.report(problem, trace, 0.0)
+    report = chips.solution(problem, trace).chip
     assert report.value == pytest.approx(trace.best, rel=1e-5)
     assert [row.workload for row in report.workloads] == ["gpt-3-13b", "llama-3-8b"]
     assert report.cost <= 5500.0
     largest = report.elasticities[0]
     assert largest.elasticity < 0.0
     assert {"chip.die_area", "node.energy"} <= {row.leaf for row in report.elasticities}
-    json.dumps(report.as_dict())
+    json.dumps(dataclasses.asdict(report))
 
 
 def test_elasticities_are_of_the_objective_as_it_is_named():
     """A chip for the most tokens a second: elasticities are those of ``dse.explain``, and of a tenth more."""
     text = SMALL.replace('["gpt-3-13b", "llama-3-8b"]', '["llama-3-8b"]').replace("[128, 128]", "[128]")
     text = text.replace("starts = 6", "starts = 1") + '\n[objective]\nmaximize = "tokens_per_second"\n'
-    problem = codesign_problem.from_text(text)
+    problem = built(text)
     at = {path: float(values[0]) for path, values in problem.hardware.random(2, 1).items()}
     found = {row.leaf: row for row in codesign.elasticities(problem, at)}
     chip = {path: float(values[0]) for path, values in codesign.leaves(problem.hardware, _batch(at)).items()}
@@ -229,13 +293,13 @@ def test_whole_stacks_are_the_better_of_both_roundings(problem, trace):
     for one in tried:
         within(problem, {path: np.array([value], np.float32) for path, value in one.coordinates.items()})
         assert one.loss == pytest.approx(one.objective / trace.best - 1.0)
-    report = codesign_report.report(wanted, trace, 0.0)
+    report = chips.solution(wanted, trace).chip
     best = min(tried, key=lambda one: one.objective)
     assert report.value == pytest.approx(best.objective, rel=1e-4)
     assert next(leaf.value for leaf in report.hardware if leaf.name == "chip.stacks") == pytest.approx(best.stacks)
     assert report.cost <= 5500.0 * (1.0 + 1e-5)
     assert [one["stacks"] for one in report.whole_stacks] == [one.stacks for one in tried]
-    json.dumps(report.as_dict(), allow_nan=False)
+    json.dumps(dataclasses.asdict(report), allow_nan=False)
 
 
 def test_stacks_that_find_no_room_are_left_out(problem, trace):
@@ -255,7 +319,7 @@ def test_whole_stacks_need_stacks_that_may_change():
     text = SMALL.replace('"chip.stacks" = { from = 1, to = 8 }\n', "").replace("k = 4", "k = 4\nwhole_stacks = true")
     text = text.replace(BUDGET, "9000 USD")
     with pytest.raises(InputError, match=r"chip\.stacks as a variable"):
-        codesign_problem.from_text(text)
+        built(text)
 
 
 def test_whole_stacks_that_cannot_be_leave_the_chip_as_it_is(trace):
@@ -266,7 +330,7 @@ def test_whole_stacks_that_cannot_be_leave_the_chip_as_it_is(trace):
 
 def test_energy_delay_is_an_objective_too():
     text = SMALL + '\n[objective]\nminimize = "step_time * energy_per_step"\n'
-    problem = codesign_problem.from_text(text.replace("steps = 30", "steps = 3"))
+    problem = built(text.replace("steps = 30", "steps = 3"))
     assert math.isfinite(codesign.search(problem).best)
 
 
@@ -284,7 +348,7 @@ def test_the_budget_is_the_bill_of_the_model(problem):
         '"chip.base_area" = { from = "100 mm2", to = "400 mm2" }\n'
         '"made.chiplets" = { from = 1, to = 4 }\n[codesign.budget]',
     )
-    richer = codesign_problem.from_text(more.replace(BUDGET, "9000 USD")).hardware
+    richer = built(more.replace(BUDGET, "9000 USD")).hardware
     within_reach = {path: math.log(low) for path, (low, _) in richer.bounds.items()}
     whole = dict.fromkeys(richer.names, 0.0) | within_reach
     assert len(richer.paid) == 4
@@ -295,11 +359,11 @@ def test_variables_may_be_of_records_that_the_objective_does_not_read():
     """A fab's reticle, where nothing that is sought costs anything; and within a budget."""
     more = '"made.chiplets" = { from = 1, to = 4 }\n"fab.reticle" = { from = 4e-4, to = 8e-4 }\n[codesign.budget]'
     text = SMALL.replace("[codesign.budget]", more)
-    problem = codesign_problem.from_text(text[: text.index("[codesign.budget]")])
+    problem = built(text[: text.index("[codesign.budget]")])
     at = problem.hardware.random(0, problem.schedule.starts)
     slope, exact = codesign.gradient(problem, at, 0.03, 0.5)
     assert np.isfinite(exact).any() and not np.any(slope["system.accelerator.fab.reticle"])
-    priced = codesign_problem.from_text(text)
+    priced = built(text)
     within(priced, priced.hardware.random(0, 4))
 
 
@@ -321,7 +385,7 @@ def test_variables_may_be_of_records_that_the_objective_does_not_read():
 )
 def test_bad_specifications_say_what_is_wrong(old, new, message):
     with pytest.raises(InputError, match=message):
-        codesign_problem.from_text(SMALL.replace(old, new))
+        built(SMALL.replace(old, new))
 
 
 def test_bad_budgets_of_less_than_a_step_are_refused(tmp_path):
@@ -329,7 +393,7 @@ def test_bad_budgets_of_less_than_a_step_are_refused(tmp_path):
     path = tmp_path / "small.toml"
     path.write_text(SMALL.replace("starts = 6", "starts = 2"))
     with pytest.raises(InputError) as error:
-        codesign_run.perform(path, codesign_run.CodesignOptions(tmp_path / "chip.nc", evaluations=479))
+        perform(plan(path), SearchOptions(tmp_path / "chip.nc", evaluations=479))
     assert error.value.where == "--evaluations" and error.value.got == "479"
     assert error.value.allowed.startswith("480 or more") and "--seconds" in error.value.fix
     assert not (tmp_path / "chip.nc").exists()
@@ -345,13 +409,13 @@ def test_the_budget_of_evaluations_is_kept(problem, budget):
 
 def test_numbers_without_their_unit_are_told_how_they_were_read():
     text = SMALL.replace('"200 mm2"', "2e-4").replace("[codesign.budget]", "[codesign.budget]\npower = 1500")
-    assert codesign_problem.from_text(text).notes == (
+    assert specification.from_text(text).notes == (
         "chip.die_area = 0.0002 has no unit: read as 0.0002 m^2",
         "budget.power = 1500 has no unit: read as 1500 W",
     )
-    assert codesign_problem.from_text(SMALL).notes == ()
+    assert specification.from_text(SMALL).notes == ()
     with pytest.raises(InputError, match="no unit"):
-        codesign_problem.from_text(SMALL.replace('"5500 USD"', "5500"))
+        built(SMALL.replace('"5500 USD"', "5500"))
 
 
 def test_an_elasticity_where_no_such_chip_can_be_is_a_dash():
@@ -359,7 +423,16 @@ def test_an_elasticity_where_no_such_chip_can_be_is_a_dash():
     assert codesign.MachineElasticity("clock", 1.0, -0.5, 0.25).shown == ("-0.500", "+0.250")
 
 
-def test_a_file_is_kept_and_shown_again(tmp_path, monkeypatch):
+def _printed(capsys, *arguments):
+    """What ``dse search FILE -o OUTPUT …`` prints."""
+    file, output, *others = map(str, arguments)
+    with pytest.raises(SystemExit) as ended:
+        app(["search", file, "-o", output, *others], prog_name="dse")
+    assert not ended.value.code
+    return capsys.readouterr().out
+
+
+def test_a_file_is_kept_and_shown_again(tmp_path, monkeypatch, capsys):
     """An output, a budget of evaluations, --fresh; a stranger's file is refused before anything is computed.
 
     It is shown where nothing can be written, too.
@@ -368,30 +441,35 @@ def test_a_file_is_kept_and_shown_again(tmp_path, monkeypatch):
     path.write_text(SMALL.replace("starts = 6", "starts = 2"))
     output.write_text("a thesis")
     with pytest.raises(InputError, match="has not written"):
-        codesign_run.perform(path, codesign_run.CodesignOptions(output))
+        perform(plan(path), SearchOptions(output))
     output.unlink()
-    few = codesign_run.CodesignOptions(output, evaluations=500)
-    labelled, first = codesign_run.perform(path, few)
+    few = SearchOptions(output, evaluations=500)
+    labelled, first = perform(plan(path), few)
     assert labelled is not None and first.output == output and not first.finished
     content = output.read_bytes()
-    nothing, again = codesign_run.perform(path, few)
-    assert nothing is None and again.finished and again.value == pytest.approx(first.value)
+    nothing, again = perform(plan(path), few)
+    assert nothing is None and again.finished and again.chip.value == pytest.approx(first.chip.value)
     with monkeypatch.context() as patched:
         patched.setattr(os, "access", lambda path, mode: not mode & os.W_OK)
-        assert codesign_run.perform(path, few)[1].finished
+        assert perform(plan(path), few)[1].finished
         with pytest.raises(InputError, match="without write permission"):
-            codesign_run.perform(path, dataclasses.replace(few, fresh=True))
-    assert codesign_run.perform(path, dataclasses.replace(few, fresh=True))[0] is not None
+            perform(plan(path), dataclasses.replace(few, fresh=True))
+    assert perform(plan(path), dataclasses.replace(few, fresh=True))[0] is not None
     assert output.read_bytes() == content
-    more = codesign_run.perform(path, dataclasses.replace(few, evaluations=2000))
-    assert more[0] is not None and more[1].evaluations > first.evaluations
+    told = _printed(capsys, path, output, "--evaluations", "500")
+    assert "active limits" in told and "finished by a run on" in told and "starts have a mapping of every" in told
+    document = json.loads(_printed(capsys, path, output, "--evaluations", "500", "--json"))
+    assert document.keys() > TOLD and document["finished"] and document["evaluations"] == first.chip.evaluations
+    assert document["workloads"] == json.loads(json.dumps(dataclasses.asdict(first.chip)))["workloads"]
+    more = perform(plan(path), dataclasses.replace(few, evaluations=2000))
+    assert more[0] is not None and more[1].chip.evaluations > first.chip.evaluations
 
 
 def test_mappings_that_may_not_fit_are_left_out_but_show_the_way():
     """A constraint on whether memory fits is forgiven on the way, like too small a memory; another one is not."""
     surely = SMALL.replace("[codesign]\n", '[constraints]\nall = ["fits_probability >= 0.9"]\n\n[codesign]\n')
-    inner = codesign_problem.from_text(surely).inner
+    inner = built(surely).inner
     bits = inner.grid.spec.study.reason_bits
     assert inner._of_memory == bits["memory"] | bits["constraint"]
-    other = codesign_problem.from_text(surely.replace("fits_probability >= 0.9", "mfu >= 0.1")).inner
+    other = built(surely.replace("fits_probability >= 0.9", "mfu >= 0.1")).inner
     assert other._of_memory == bits["memory"]

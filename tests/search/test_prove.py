@@ -12,7 +12,6 @@ from dse.lab.prove import proof as proofs
 from dse.lab.prove.blocks import Ranges
 from dse.lab.prove.branch import gaps
 from dse.optimizers import pareto, problem
-from dse.optimizers.run import identity
 from dse.spec import search as spec
 from dse.sweep.engine.numpy_backend import evaluate_few
 from tests.conftest import slow
@@ -168,7 +167,7 @@ def test_what_cannot_run_is_proven(tmp_path, some_run):
     rest = f'[constraints]\nall = ["step_time <= {limit!r}"]\n[objective]\nminimize = "mfu"\n'
     text = f'title = "none"\n{HARDWARE}\n{rest}'
     one, file = problem.build(spec.from_text(text)), tmp_path / "none.certificate.npz"
-    proof, certificate = prove(one, None, identity(one), ProofOptions())
+    proof, certificate = prove(one, None, one.identity, ProofOptions())
     assert proof.nothing_runs == (not some_run) == (proof.best is None) and proof.is_closed
     front = certificate.front._replace(**{name: array[:0] for name, array in certificate.front._asdict().items()})
     header = certificate.header | {"gap": 0.0}
@@ -199,7 +198,7 @@ def test_a_stop_says_what_is_proven_so_far():
 @pytest.fixture(scope="module", params=["budget", "front"])
 def written(request, tmp_path_factory):
     one, file = task(request.param), tmp_path_factory.mktemp("proof") / "budget.certificate.npz"
-    _, certificate = prove(one, None, identity(one), ProofOptions(0.01), file)
+    _, certificate = prove(one, None, one.identity, ProofOptions(0.01), file)
     return one, file, certificate
 
 

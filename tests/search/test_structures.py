@@ -10,7 +10,7 @@ import dse
 from dse.errors import InputError
 from dse.optimizers import outcome, perform, plan, problem
 from dse.optimizers import space as spaces
-from dse.optimizers.codesign import problem as codesign
+from dse.optimizers.codesign import problem as descents
 from dse.optimizers.evaluation import Evaluator, padded_values
 from dse.optimizers.functions import Penalty
 from dse.optimizers.run import SearchOptions
@@ -153,4 +153,4 @@ def test_a_search_finds_what_the_sweep_does(tmp_path):
 
 def test_co_designs_are_of_one_structure():
     with pytest.raises(InputError, match="several structures"):
-        codesign._check(task().grid, "codesign.toml")
+        descents._check(task().grid, "codesign.toml")

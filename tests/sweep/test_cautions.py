@@ -13,24 +13,7 @@ from dse.errors import InputError
 from dse.sweep import Shard, merge, open_results, perform_shard
 from dse.sweep.results.schema import cautions
 from dse.views.report import table
-
-#: A chip whose power moves less than its stacks of memory have, in the nodes of another, below measured loads.
-SWEEP = """
-title = "Llama 3 70B on a generated chip"
-[workload]
-name = "llama-3-70b"
-[system]
-name = "generated-b200"
-accelerator = "gpu"
-n_devices = 8
-[serving]
-[axes]
-memory = ["hbm3-6-4", "hbm4-8-0"]
-concurrency = [1, 16]
-tp = [4, 8]
-[objective]
-minimize = "time_per_output_token"
-"""
+from tests.conftest import CHIP_SERVING_SWEEP
 
 #: Words of three cautions: on a chip, on calibration, on the sweep.
 WORDS = ("the power for memory moves 13.7 of the 16.4 TB/s", "outside the calibrated range", "in the nodes of")
@@ -39,7 +22,7 @@ WORDS = ("the power for memory moves 13.7 of the 16.4 TB/s", "outside the calibr
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory):
     made = tmp_path_factory.mktemp("cautions")
-    (made / "serve.toml").write_text(SWEEP)
+    (made / "serve.toml").write_text(CHIP_SERVING_SWEEP)
     return made
 
 

@@ -16,9 +16,9 @@ from dse.errors import IncompleteError, InputError
 from dse.io import workers
 from dse.io.distribution import install_extra
 from dse.sweep import Interrupted, Shard, cluster, perform, perform_shard, plan
+from dse.sweep.evaluation import divided
 from dse.sweep.job import RunOptions, prepared
 from dse.sweep.reduce import keep
-from dse.sweep.shard import divided
 from dse.sweep.store.manifest import lines
 from tests.sweep import toy
 from tests.sweep.test_run import interrupt_after, names_in, raise_interrupt
@@ -118,7 +118,7 @@ def test_blocks_that_fail_are_noted_and_the_rest_is_kept(tmp_path, scheduler):
 def designs_cut(output, shard):
     """Designs in parts of a shard that shares of the workers end within: those are computed again."""
     options = RunOptions(output, keep="pareto", chunk=chunk("pareto"), study=toy.STUDY)
-    division = divided(prepared(spec(), options), output)
+    division = divided(prepared(spec(), options))
     ends = {block.start for share in cluster._shards(division, 2) for block in division.share(share)[:1]}
     cut = [part for part in division.share(shard) if any(part.start < end < part.stop for end in ends)]
     return sum(keep.designs_in(division.engine, division.job.keep, part) for part in cut)
@@ -160,10 +160,8 @@ def test_workers_of_other_code_or_without_the_folder_are_refused(tmp_path, sched
 
 def test_without_the_extra_it_is_named(tmp_path, monkeypatch):
     monkeypatch.setitem(sys.modules, "distributed", None)
-    workers.library.cache_clear()
     with pytest.raises(InputError, match=re.escape(install_extra("dist"))):
         perform(spec(), tmp_path / "r.nc", study=toy.STUDY, workers=2)
-    workers.library.cache_clear()
 
 
 def test_what_the_page_says_exists():

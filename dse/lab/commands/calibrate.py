@@ -16,7 +16,9 @@ from dse.cli.status import report_errors
 from dse.errors import InputError
 
 if TYPE_CHECKING:
-    from dse.lab.fits import Update
+    from collections.abc import Iterable
+
+    from dse.lab.fits import Errors, Update
 
 
 @report_errors
@@ -50,7 +52,7 @@ def calibrate(
     settings: profiles.Settings = None,
     rows: profiles.RowsFile = None,
     force: Force = False,
-) -> None:
+) -> int:
     """Fit parameters to measurements.
 
     Parameters of software stacks are fitted to training steps. In a source checkout, parameters of chips and networks
@@ -64,6 +66,7 @@ def calibrate(
     chips and links in seconds; each row once. Changed entries are written to a catalogue of your own, which DSE_CATALOG
     then names.
     """
+    from dse.io import checkout
     from dse.lab.fits import jobs
 
     stated = profiles.StatedCells(workload, system, n_devices, software, settings)
@@ -78,11 +81,23 @@ def calibrate(
     with profiles.tables(cases, profile, stated, rows, None if is_own else output, force) as tables:
         if add:
             _add(tables, output, catalog, force)
-            return
-        if is_own:
+        elif is_own:
             _own(tables, output, stack or "my-stack", catalog, force)
-            return
-        _, summary, written = jobs.run(tables, folds, output, catalog, force=force)
+        else:
+            try:
+                _, errors, written = jobs.run(tables, folds, output, catalog, force=force)
+            except jobs.UnknownJobError:
+                program = checkout.program("calibrate")
+                if program is None:
+                    raise
+                options = ["-o", output, "--folds", folds, *(["--catalog", catalog] if catalog else [])]
+                return checkout.run(program, [*options, *["--force"] * force, "--", *tables])[0]
+            print_fit(errors, written)
+    return 0
+
+
+def print_fit(summary: Errors, written: Iterable[Path]) -> None:
+    """Print the errors of a fit and the files that it has written."""
     lines = [[show.percent(cell) if isinstance(cell, float) else str(cell) for cell in row] for row in summary.rows]
     show.print_table(show.console(), summary.header, lines, left=summary.header[:1])
     if summary.note:

@@ -92,7 +92,7 @@ def _check_outputs(output: Path | None, trace: Path | None, files: Sequence[Path
     from dse.io.outputs import checked
 
     if output is not None:
-        from dse.views.drawing import lacking
+        from dse.views.figures import lacking
         from dse.views.plot.style import check_ending
 
         if missing := lacking():

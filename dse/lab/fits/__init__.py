@@ -7,8 +7,10 @@ writes TOML.
 from dse.lab.fits import adding, jobs, own
 from dse.lab.fits.adding import Update
 from dse.lab.fits.fit import Fit, FitProblem, Parameter, folds
+from dse.lab.fits.jobs import Errors
 
 __all__ = [
+    "Errors",
     "Fit",
     "FitProblem",
     "Parameter",

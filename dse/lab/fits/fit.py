@@ -15,7 +15,7 @@ that one unit of ``z`` is one prior spread of ``log x`` at the prior value.
 
 A job states a :class:`FitProblem`: residuals and slopes of its rows, weights, noise. Problems of hundreds of rows of
 the whole model use :func:`gauss_newton`, with slopes that may be finite differences (a clock chosen from a list has no
-derivative). Thousands of kernels use gradient descent (``calibration/gradient.py``).
+derivative). Fits to thousands of kernels descend along gradients of the same loss and priors.
 """
 
 from __future__ import annotations

@@ -1,19 +1,16 @@
 """Calibration jobs as records: fit, output files, and summary.
 
 The jobs here fit measured steps, which users have of their own machines. Those on kernels, power and engines belong to
-the catalogue (``calibration/``), outside the wheel.
+the catalogue and are outside of the wheel: a caller that has them hands them over.
 """
 
 from __future__ import annotations
 
-import importlib
-import sys
 import tempfile
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
-import dse
 from dse.errors import InputError
 from dse.io import outputs
 from dse.lab.fits import levels, ranges, stacks, step_priors, steps, writing
@@ -40,8 +37,21 @@ class FitJob(NamedTuple):
     covered: ranges.Reader = ranges.of_steps  #: ranges of the rows of a table
 
 
-def job_for(tables: Sequence[str | Path]) -> FitJob:
-    """The job for measured rows of some tables; InputError for tables of several kinds."""
+class UnknownJobError(InputError):
+    """No job fits a kind of table."""
+
+
+def job_for(tables: Sequence[str | Path], jobs: Mapping[str, FitJob] | None = None) -> FitJob:
+    """The job for measured rows of some tables; InputError for tables of several kinds.
+
+    Args:
+        tables: measured rows, of one kind.
+        jobs: kind of table → its job; by default :data:`JOBS`.
+
+    Raises:
+        UnknownJobError: for a kind of table without a job.
+    """
+    jobs = JOBS if jobs is None else jobs
     kinds = {_kind(path) for path in tables}
     if kinds == {"serving", "energy"}:  # energy of serving
         kinds = {"serving"}
@@ -49,23 +59,14 @@ def job_for(tables: Sequence[str | Path]) -> FitJob:
         mixed = " and ".join(sorted(kinds))
         raise InputError("calibrate", f"tables of {mixed}", "one kind at a time", "run it once for each")
     (kind,) = kinds
-    return JOBS[kind] if kind in JOBS else _of_catalogue(kind)
-
-
-def _of_catalogue(kind: str) -> FitJob:
-    """The job of a kind of table that needs a checkout of this package."""
-    checkout = Path(dse.__file__).parents[1]
-    if not (checkout / "calibration" / "jobs.py").is_file():
-        raise InputError(
-            "dse calibrate",
-            f"a table of {kind}, and no folder calibration next to {Path(dse.__file__).parent}",
-            "measured steps; tables of kernels, energy and serving from a checkout of the repository",
-            "clone the repository and run `dse calibrate` there",
-        )
-    if str(checkout) not in sys.path:
-        sys.path.insert(0, str(checkout))
-    found: FitJob = importlib.import_module("calibration.jobs").JOBS[kind]
-    return found
+    if kind in jobs:
+        return jobs[kind]
+    raise UnknownJobError(
+        "dse calibrate",
+        f"a table of {kind}, whose fits this installation leaves out",
+        "measured steps; tables of kernels, energy and serving from a checkout of the repository",
+        "clone the repository and run `dse calibrate` there",
+    )
 
 
 def run(
@@ -75,6 +76,7 @@ def run(
     catalog: str | Path | None = None,
     progress: Callable[[str], None] = print,
     force: bool = False,
+    jobs: Mapping[str, FitJob] | None = None,
 ) -> tuple[Any, Errors, list[Path]]:
     """Fit the job of some tables and write the result.
 
@@ -85,6 +87,7 @@ def run(
         catalog: folder of a catalogue whose fitted values are replaced.
         progress: called with lines on the progress.
         force: replace an output that dse has not written.
+        jobs: kind of table → its job; by default :data:`JOBS`.
 
     Returns:
         The result, its errors, and the written files.
@@ -92,7 +95,7 @@ def run(
     outputs.checked(output, force, tables)
     if catalog is not None and not Path(catalog).is_dir():
         raise InputError("calibrate --catalog", str(catalog), "the folder of a catalogue", "check the path")
-    job = job_for(tables)
+    job = job_for(tables, jobs)
     found = job.fit(tables, folds, progress)
     _written(job.document(found), output, force, progress)
     changed = writing.write_catalog(job.revisions(found, Path(catalog)), catalog) if catalog else []

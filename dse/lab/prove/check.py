@@ -25,7 +25,6 @@ from dse.lab.prove.branch import DIVIDED, Front, Node
 from dse.optimizers.outcome import ROUNDING
 from dse.optimizers.problem import Problem
 from dse.optimizers.proofs import CertificateCheck
-from dse.optimizers.run import identity
 from dse.sweep.engine.numpy_backend import evaluate_few
 
 _PASS, _FEW = 1024, 64
@@ -48,7 +47,7 @@ def check(task: Problem, file: Path) -> CertificateCheck:
     """
     began = time.perf_counter()
     header, node, front = proofs.read(file)
-    if header["digest"] != proofs.digest(identity(task)):
+    if header["digest"] != proofs.digest(task.identity):
         fix = "check it with the specification and the version of dse that it was made with"
         raise InputError(str(file), "a proof of another space or of another version", task.spec.sweep.file, fix)
     members, halved, fault = proofs.members(task), 0, ""

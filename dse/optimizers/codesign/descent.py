@@ -17,6 +17,7 @@ import dataclasses
 import functools
 import math
 import time
+from collections.abc import Callable
 from typing import Any, NamedTuple
 
 import jax
@@ -67,9 +68,7 @@ class DescentProblem(NamedTuple):
     inner: Inner
     weights: np.ndarray  #: [workload] of the geometric mean, summing to 1
     schedule: DescentSchedule
-    title: str = ""
     whole_stacks: bool = False  #: whether the chip that is reported has a whole number of stacks
-    notes: tuple[str, ...] = ()  #: how values of the specification without their units were read
 
 
 @dataclasses.dataclass(frozen=True)
@@ -120,6 +119,10 @@ def gradient(
     return jax.tree.map(np.asarray, _pull_back(coordinates, by_leaf, hardware=_Static(problem.hardware))), exact
 
 
+#: Problem, points, temperature and stiffness → slopes by the coordinates, and the exact objective.
+Slopes = Callable[[DescentProblem, Points, float, float], tuple[Points, np.ndarray]]
+
+
 class DescentBudget(NamedTuple):
     """What a search may take, where its schedule would take more."""
 
@@ -138,17 +141,18 @@ class DescentBudget(NamedTuple):
 def search(
     problem: DescentProblem,
     starts: Points | None = None,
-    by_differences: float = 0.0,
+    slopes: Slopes = gradient,
     budget: DescentBudget = DescentBudget(),  # noqa: B008
+    told: Callable[[int, int, int, float], None] | None = None,
 ) -> Trace:
     """Adam from many starts side by side.
 
     Args:
         problem: what is sought.
         starts: coordinates to begin from, random ones by default.
-        by_differences: a step in coordinates for one-sided finite differences of the exact inner minimum in
-            place of the envelope gradient, which is what the gradient is compared with; 0 for the gradient.
+        slopes: what steps follow.
         budget: evaluations shorten the schedule, which is run through all the same; seconds cut it off.
+        told: called after every step with its number, the steps of the schedule, evaluations and the best so far.
     """
     schedule, static = problem.schedule, _Static(problem.hardware)
     at = problem.hardware.random(schedule.seed, schedule.starts) if starts is None else starts
@@ -159,10 +163,7 @@ def search(
     step = 0
     while step < schedule.steps and not (step and budget.is_over(time.perf_counter() - started)):
         rate, temperature, stiffness = schedule.at(step)
-        if by_differences:
-            slope, exact = differences(problem, at, by_differences)
-        else:
-            slope, exact = gradient(problem, at, temperature, stiffness)
+        slope, exact = slopes(problem, at, temperature, stiffness)
         met.append(exact)
         points.append(at)
         spent.append(problem.inner.evaluations - began)
@@ -172,49 +173,19 @@ def search(
         if exact.min() < best:
             best, place = float(exact.min()), int(exact.argmin())
             best_at = {path: float(values[place]) for path, values in at.items()}
+        if told:
+            told(step, schedule.steps, spent[-1], best)
         at, state = _advance(at, state, slope, np.float32(rate), hardware=static)
         at = jax.tree.map(np.asarray, at)
     along = {path: np.array([point[path] for point in points]) for path in at}
     return Trace(np.array(met), np.array(spent), best_at, best, along)
 
 
-def differences(problem: DescentProblem, coordinates: Points, step: float) -> tuple[Points, np.ndarray]:
-    """One-sided finite differences of the exact objective: an inner minimum a coordinate, and one more."""
-    names, count = problem.hardware.names, len(next(iter(coordinates.values())))
-    moved = {
-        path: np.concatenate([values, *(values + values.dtype.type(step * (path == other)) for other in names)])
-        for path, values in coordinates.items()
-    }
-    met = np.log(objective(problem, moved)[0]).reshape(1 + len(names), count)
-    known = np.isfinite(met)
-    met = np.where(known, met, 0.0)
-    slope = {
-        path: np.where(known[0] & known[i], (met[i] - met[0]) / step, 0.0).astype(coordinates[path].dtype)
-        for i, path in enumerate(names, start=1)
-    }
-    exact = np.where(known[0], np.exp(met[0]), np.inf)
-    return slope, exact
-
-
-def random_points(problem: DescentProblem, count: int, seed: int) -> Trace:
-    """The exact objective of random hardware within the budgets."""
-    return evaluated(problem, problem.hardware.random(seed, count))
-
-
-def evaluated(problem: DescentProblem, points: Points) -> Trace:
-    """The exact objective of given points, a batch of starts at a time."""
-    began = problem.inner.evaluations
-    met = np.exp(_exact(problem, leaves(problem.hardware, points)))
-    place = int(met.argmin())
-    best_at = {path: float(values[place]) for path, values in points.items()}
-    spent = np.array([problem.inner.evaluations - began])
-    return Trace(met[None, :], spent, best_at, float(met[place]), {p: values[None, :] for p, values in points.items()})
-
-
 # --- one point, explained -----------------------------------------------------------------------------------
 
 
-class MachineElasticity(NamedTuple):
+@dataclasses.dataclass(frozen=True)
+class MachineElasticity:
     """``d ln(objective) / d ln(leaf)``: per cent of change for one per cent more of the leaf.
 
     Of the objective as it is named: where it is made large, above 0 is better.
@@ -247,7 +218,7 @@ def elasticities(problem: DescentProblem, coordinates: dict[str, float]) -> list
     changed = {
         path: np.array([value * (_MORE if path == other else 1.0) for other in known]) for path, value in stated.items()
     }
-    moved = _exact(problem, changed)
+    moved = exact_logarithms(problem, changed)
     plain = found.best[0].astype(np.float64) @ problem.weights
     sign = problem.inner.objective.program.objectives[0].sign  # slopes are of what is made small
     rows = [
@@ -262,7 +233,7 @@ def elasticities(problem: DescentProblem, coordinates: dict[str, float]) -> list
     return sorted(rows, key=lambda row: (-abs(row.elasticity), -abs(row.remapped or 0.0)))
 
 
-def _exact(problem: DescentProblem, points: Points) -> np.ndarray:
+def exact_logarithms(problem: DescentProblem, points: Points) -> np.ndarray:
     """[point] logarithm of the exact objective of leaves, a batch of starts at a time."""
     batch, count = problem.schedule.starts, len(next(iter(points.values())))
     found = []

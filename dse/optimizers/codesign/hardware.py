@@ -75,10 +75,6 @@ class Hardware:
             found |= {path: total * weight / whole for path, weight in weights.items()}
         return found
 
-    def coordinates(self, leaves: Leaves) -> Coordinates:
-        """Coordinates of leaves; shares are scaled to their total."""
-        return {path: jnp.log(leaves[path]) for path in self.names}
-
     def cost(self, at: Mapping[str, Scalar]) -> Scalar:
         """USD of making the accelerator; 0 where no budget of money is given."""
         if self.priced is None:

@@ -237,12 +237,10 @@ class Inner:
         return bits["memory"] | (bits["constraint"] if only else 0)
 
     def _base(self) -> Design:
-        return jax.tree.map(self._scalar, self.grid.base)
-
-    @staticmethod
-    def _scalar(value: float) -> np.ndarray:
-        return np.asarray(value, jnp.zeros(()).dtype)
+        dtype = jnp.zeros(()).dtype
+        return jax.tree.map(lambda value: np.asarray(value, dtype), self.grid.base)
 
     @staticmethod
     def _array(columns: dict[str, np.ndarray]) -> dict[str, np.ndarray]:
-        return {path: np.asarray(column, jnp.zeros(()).dtype) for path, column in columns.items()}
+        dtype = jnp.zeros(()).dtype
+        return {path: np.asarray(column, dtype) for path, column in columns.items()}

@@ -7,12 +7,12 @@ import json
 import math
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 
 from dse.designs import calibrated
-from dse.designs.leaves import is_of_workload, leaves_of, replace
+from dse.designs.leaves import is_of_workload, replace
 from dse.doors.study import Study
 from dse.errors import InputError
 from dse.io.quantities import counted
@@ -20,8 +20,8 @@ from dse.spec.axes import Label
 from dse.spec.output import Keep
 from dse.sweep.grid.grid import Grid
 from dse.sweep.reduce.keep import Part
-from dse.sweep.results import prices, unmet, writing
-from dse.sweep.results.chip_limits import limit_notes
+from dse.sweep.results import unmet, writing
+from dse.sweep.results.cautions import Cautions, cautions, named_entries
 from dse.sweep.results.provenance import provenance
 from dse.sweep.results.schema import CAUTIONS
 from dse.sweep.results.work import unlike_work, work_line
@@ -44,7 +44,7 @@ class BestDesign:
 
 
 @dataclasses.dataclass(frozen=True)
-class Summary:
+class Summary(Cautions):
     """What a sweep found, in numbers."""
 
     study: Study
@@ -64,11 +64,6 @@ class Summary:
     finished: str = ""  #: when the file was made, if it was there already
     shard: str = ""  #: the share of the sweep, if it was not the whole
     lacks: str = ""  #: what the stacks lack of the options that the sweep lists, in one line
-    design_cautions: tuple[str, ...] = ()  #: what a reader of the best designs must know, a line for each that has some
-    outside: str = ""  #: in what the best designs lie outside of what their stack was fitted to, in one line
-    context: str = ""  #: in what they exceed the contexts of their models, and what holds their chips, in one line
-    prices: str = ""  #: what stands in for prices and dies of their accelerators that nobody states, in one line
-    remarks: tuple[str, ...] = ()  #: what a reader must know of the whole sweep, a line each
     work: str = ""  #: what each step or request of all designs works on, in one line
     unmet: tuple[str, ...] = ()  #: how each constraint is missed where no design meets all, a line each
     n_unranked: int = 0  #: feasible designs an objective of which is no finite number: the model has failed there
@@ -109,20 +104,10 @@ class Summary:
         """What a reader of the best designs must know, in one line; empty where there is nothing."""
         count, notes = len(self.design_cautions), []
         if count:
-            notes.append(f"{count} of the {len(self.best)} best designs: {self.design_cautions[0]}")
+            notes.append(f"{count} of the {len(self.best)} best designs: {super().caution}")
         if self.n_unranked:
             notes.append(f"{counted(self.n_unranked, 'design')} can run without a finite objective: not ranked")
         return "; ".join(notes)
-
-    @property
-    def best_cautions(self) -> tuple[str, ...]:
-        """What a reader of the best designs must know, a line each."""
-        return tuple(filter(None, (self.caution, self.outside, self.context, self.prices)))
-
-    @property
-    def cautions(self) -> tuple[str, ...]:
-        """What a reader of the results must know, a line each: of the best designs, then of the whole sweep."""
-        return tuple(dict.fromkeys((*self.best_cautions, *self.remarks)))
 
     @property
     def rate(self) -> float:
@@ -140,15 +125,13 @@ def of_part(grid: Grid, keep: Keep, part: Part, **others: Any) -> Summary:
         reasons=reasons(part.counts, grid.spec.study),
         n_unranked=int(part.counts[-1]),
         best=best,
-        **_cautions(grid, best)._asdict(),
-        prices=prices.price_notes(grid, [design.labels for design in best]),
+        **vars(_cautions(grid, best)),
         unmet=() if part.counts[0] else unmet.unmet_notes(grid),
         objective=grid.spec.objectives[0].expression.text,
         keep=str(keep),
         points=_points(grid),
         works=works(grid),
         lacks=grid.lacks,
-        remarks=grid.remarks,
         work=work_line(grid),
         **others,
     )
@@ -206,15 +189,13 @@ def of_file(grid: Grid, target: Path, attributes: dict[str, Any]) -> Summary:
         resumed=int(attributes["designs"]),
         redone=0,
         best=best,
-        **_cautions(grid, best)._asdict(),
-        prices=prices.price_notes(grid, [design.labels for design in best]),
+        **vars(_cautions(grid, best)),
         unmet=() if attributes["feasible_designs"] else unmet.unmet_notes(grid),
         objective=str(attributes["objective"]),
         keep=str(attributes["keep"]),
         points=_points(grid),
         works=works(grid),
         lacks=grid.lacks,
-        remarks=grid.remarks,
         work=work_line(grid),
         output=target,
         finished=writing.created(target),
@@ -236,14 +217,6 @@ def _by_rate(study: Study, objective: str) -> bool:
     return bool(study.rate) and objective == study.objective
 
 
-class Cautions(NamedTuple):
-    """What to know of the best designs, as :class:`Summary` holds it."""
-
-    design_cautions: tuple[str, ...]
-    outside: str
-    context: str
-
-
 def _cautions(grid: Grid, best: Iterable[BestDesign]) -> Cautions:
     """:func:`cautions` of the best designs of a sweep."""
     designs = list(best)
@@ -253,7 +226,8 @@ def _cautions(grid: Grid, best: Iterable[BestDesign]) -> Cautions:
         for row, place in enumerate(places.tolist()):
             leaves = {path: float(column[row]) for path, column in columns.items()}
             found[place] = designs[place].labels, designs[place].metrics | leaves, own.base
-    return cautions(grid, (found[place] for place in range(len(designs))))
+    in_order = [found[place] for place in range(len(designs))]
+    return cautions(grid, in_order, [design.labels for design in designs], grid.remarks)
 
 
 def named_designs(grid: Grid, indices: Sequence[int]) -> list[tuple[str, Design, str, str, str, str]]:
@@ -265,7 +239,7 @@ def named_designs(grid: Grid, indices: Sequence[int]) -> list[tuple[str, Design,
         columns = own.values(index)
         for row, place in enumerate(places.tolist()):
             design = replace(own.base, {path: np.float32(column[row]) for path, column in columns.items()})
-            named = _named(grid, own, listed[place])
+            named = named_entries(grid, own, listed[place])
             chip = named.get("accelerator") or calibrated.accelerator_of(named.get("system", ""))
             name = ", ".join(f"{axis} {_said(listed[place].get(axis))}" for axis in apart)
             model, system = named.get("workload", ""), named.get("system", "")
@@ -275,45 +249,6 @@ def named_designs(grid: Grid, indices: Sequence[int]) -> list[tuple[str, Design,
 
 def _said(label: Label | None) -> str:
     return f"{label:g}" if isinstance(label, float) else str(label)
-
-
-def _named(grid: Grid, own: Any, labels: Mapping[str, Label]) -> dict[str, str]:
-    """Workload, software, accelerator and system of a design of a part of a sweep."""
-    kinds = ("workload", "software", "accelerator", "system")
-    fixed = {axis.key: axis.labels[0] for axis in (*grid.fixed, *own.fixed) if axis.key in kinds}
-    return {key: str(label) for key, label in {**fixed, **labels}.items() if key in kinds}
-
-
-def cautions(
-    grid: Grid, designs: Iterable[tuple[Mapping[str, Label], Mapping[str, float], Design]], most: float = math.inf
-) -> Cautions:
-    """What to know of the best designs: of their metrics; stacks' ranges; models' contexts, and chips' limits.
-
-    Args:
-        grid: of the sweep or search.
-        designs: labels by axis; metrics by name and leaves by path; the base design of its structure.
-        most: cautions of metrics at most, each of which may take an evaluation of the model.
-    """
-    parts = [(one.base, one) for one in grid.each]
-    outside: dict[str, dict[str, None]] = {}  # by stack, in their order and each text once
-    context: dict[str, None] = {}
-    chips, design_cautions = [], list[str]()
-    for labels, numbers, base in designs:
-        design = replace(base, {path: numbers[path] for path in leaves_of(base) if path in numbers})
-        if len(design_cautions) < most and (line := grid.spec.study.caution_on(numbers, design)):
-            design_cautions.append(line)
-        own = next((one for made, one in parts if made is base), grid)
-        named = _named(grid, own, labels)
-        lookup = calibrated.lookup_of(base, numbers)
-        chips.append(design.system.accelerator.chip)
-        if "workload" in named and (note := calibrated.beyond_context(named["workload"], lookup)):
-            context[note] = None
-        if "software" in named and {"system", "accelerator"} & named.keys():
-            chip = named.get("accelerator") or calibrated.accelerator_of(named["system"])
-            found = calibrated.beyond(named["software"], lookup, chip)
-            outside.setdefault(named["software"], {}).update(dict.fromkeys(found))
-    beyond = calibrated.range_notes({stack: [*texts] for stack, texts in outside.items()})
-    return Cautions(tuple(design_cautions), beyond, "; ".join([*context, *limit_notes(chips)]))
 
 
 def _best_designs(grid: Grid, part: Part) -> Iterator[BestDesign]:

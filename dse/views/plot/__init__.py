@@ -50,9 +50,6 @@ KINDS: dict[str, Callable[[xr.Dataset], Figure]] = {
     "interactivity": interactivity,
 }
 
-#: Those of designs that are computed again, by the model.
-COMPUTED = ("bounds",)
-
 
 def _is_compared(results: xr.Dataset) -> bool:
     """Whether designs are on several accelerators or systems."""

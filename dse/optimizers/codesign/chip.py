@@ -1,0 +1,138 @@
+"""The chip that a descent has found: its best mapping of every workload, and what the design is short of."""
+
+from __future__ import annotations
+
+import dataclasses
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from dse.designs.leaves import known_leaves, short_name
+from dse.optimizers.codesign import descent, whole
+from dse.optimizers.codesign.descent import DescentProblem, MachineElasticity, Trace
+from dse.sweep.engine.numpy_backend import evaluate_few
+
+#: Metrics of each workload that are told with the objective.
+TOLD = ("step_time", "mfu", "tokens_per_second_per_device", "peak_memory", "energy_per_step", "average_power")
+
+#: The model alone must give the objective of the search to this, relative.
+_SAME = 1e-4
+
+
+@dataclasses.dataclass(frozen=True)
+class Leaf:
+    """A leaf of the hardware."""
+
+    name: str
+    value: float  #: SI
+    units: str
+
+
+@dataclasses.dataclass(frozen=True)
+class Mapped:
+    """A workload on the chip."""
+
+    workload: str
+    objective: float
+    mapping: dict[str, Any]
+    metrics: dict[str, float]
+
+
+@dataclasses.dataclass(frozen=True)
+class Chip:
+    """What a descent has found, in plain numbers in SI units."""
+
+    value: float  #: weighted geometric mean of the objective over the workloads, re-evaluated by the model alone
+    hardware: list[Leaf]
+    cost: float | None  #: USD of a chip, None without a limit of it
+    active: list[str]  #: bounds and limits that hold the design
+    workloads: list[Mapped]
+    elasticities: list[MachineElasticity]
+    starts: list[float]  #: the least objective that each start met
+    evaluations: int  #: of the model, a gradient as ``GRADIENT_COST`` of them
+    whole_stacks: list[dict[str, float | None]] = dataclasses.field(default_factory=list)
+    #: whole numbers of stacks that were tried, and what each loses to the chip of continuous size; None where it
+    #: cannot be built or runs nothing
+
+
+class Solution(NamedTuple):
+    """A chip, and where it is in the space of the search."""
+
+    chip: Chip
+    leaves: dict[str, float]  #: full path → value of the variables
+    mappings: list[int]  #: of each workload
+    metrics: dict[str, np.ndarray]  #: [workload] by name
+
+
+def solution(problem: DescentProblem, trace: Trace, metrics: tuple[str, ...] = ()) -> Solution:
+    """The chip of a finished descent, with these metrics of its workloads."""
+    trace = whole.roomy(problem, trace)
+    tried = whole.rounded(problem, trace) if problem.whole_stacks else []
+    trace = whole.better(trace, tried)
+    spec, at = problem.inner.grid.spec, trace.coordinates
+    points = descent.leaves(problem.hardware, {path: np.array([value], np.float32) for path, value in at.items()})
+    hardware = {path: float(value[0]) for path, value in points.items()}
+    sign = spec.objectives[0].sign
+    mappings = [mapping for mapping, _ in descent.best_mappings(problem, at)]
+    found, objectives = _evaluated(problem, hardware, mappings, (*TOLD, *metrics))
+    value = float(np.exp(problem.weights @ np.log(objectives)))
+    expected = trace.best**sign
+    assert abs(value / expected - 1.0) < _SAME, f"re-evaluated to {value:g}, searched {expected:g}"
+    workloads = [
+        Mapped(name, objective, problem.inner.labels(mapping), {told: float(found[told][i]) for told in TOLD})
+        for i, (name, objective, mapping) in enumerate(zip(_names(problem), objectives, mappings, strict=True))
+    ]
+    chip = Chip(
+        value=value,
+        hardware=[Leaf(short_name(path), number, known_leaves()[path]["units"]) for path, number in hardware.items()],
+        cost=float(problem.hardware.cost(at)) if problem.hardware.priced else None,
+        active=[_shortened(text) for text in problem.hardware.active(at)],
+        workloads=workloads,
+        elasticities=[
+            dataclasses.replace(row, leaf=short_name(row.leaf))
+            for row in descent.elasticities(problem, at)
+            if abs(row.elasticity) > 1e-4 or abs(row.remapped or 0.0) > 1e-4
+        ],
+        starts=[float(best) ** sign for best in trace.objective.min(axis=0)],
+        evaluations=int(trace.evaluations[-1]),
+        whole_stacks=[one.as_dict() for one in tried],
+    )
+    return Solution(chip, hardware, mappings, found)
+
+
+def of_document(document: dict[str, Any]) -> Chip:
+    """The chip that :func:`dataclasses.asdict` has told."""
+    lists = {
+        "hardware": [Leaf(**row) for row in document["hardware"]],
+        "workloads": [Mapped(**row) for row in document["workloads"]],
+        "elasticities": [MachineElasticity(**row) for row in document["elasticities"]],
+    }
+    return Chip(**document | lists)
+
+
+def _evaluated(
+    problem: DescentProblem, hardware: dict[str, float], mappings: list[int], names: tuple[str, ...]
+) -> tuple[dict[str, np.ndarray], list[float]]:
+    """Metrics [workload] by name and objectives of the workloads with their mappings, by the model alone."""
+    inner = problem.inner
+    designs = [hardware | inner.values(workload, mapping) for workload, mapping in enumerate(mappings)]
+    columns = {path: np.array([design[path] for design in designs], np.float32) for path in designs[0]}
+    program = dataclasses.replace(inner.objective.program, metrics=tuple(sorted({*names, "feasible"})))
+    metrics, (objective,) = evaluate_few(inner.grid.base, columns, program=program)
+    assert np.all(metrics.feasible), "a best mapping that the model calls infeasible"
+    sign = program.objectives[0].sign
+    return {name: getattr(metrics, name) for name in names}, [float(sign * value) for value in objective]
+
+
+def _names(problem: DescentProblem) -> list[str]:
+    """What each point of the grid is called: its workload, and whatever else its dimensions say."""
+    grid = problem.inner.grid
+    if not grid.shape:
+        return [str(grid.spec.names["workload"].labels[0])]
+    digits = np.stack(np.unravel_index(np.arange(grid.n_points), grid.shape), axis=1)
+    return [" ".join(str(d.axes[0].labels[i]) for d, i in zip(grid.dimensions, row, strict=True)) for row in digits]
+
+
+def _shortened(text: str) -> str:
+    path, _, rest = text.partition(" ")
+    return f"{short_name(path)} {rest}" if path in known_leaves() else text

@@ -1,0 +1,93 @@
+"""What a reader of results must know of their best designs, and of all of them, in words."""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+from dse.designs import calibrated
+from dse.designs.leaves import leaves_of, replace
+from dse.spec.axes import Label
+from dse.sweep.grid.grid import Grid
+from dse.sweep.results.chip_limits import limit_notes
+from dse.sweep.results.prices import price_notes
+from dse.types import Design
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Cautions:
+    """What a reader must know, in words: part of what a sweep and a search have found."""
+
+    design_cautions: tuple[str, ...] = ()  #: on the metrics of the best designs, a line for each that has some
+    outside: str = ""  #: in what the best designs lie outside of what their stack was fitted to, in one line
+    context: str = ""  #: in what they exceed the contexts of their models, and what holds their chips, in one line
+    prices: str = ""  #: what stands in for prices and dies of their accelerators that nobody states, in one line
+    remarks: tuple[str, ...] = ()  #: on the whole sweep or space, a line each
+
+    @property
+    def caution(self) -> str:
+        """What a reader of the best designs' metrics must know, in one line; empty where there is nothing."""
+        return next(iter(self.design_cautions), "")
+
+    @property
+    def best_cautions(self) -> tuple[str, ...]:
+        """What a reader of the best designs must know, a line each."""
+        return tuple(filter(None, (self.caution, self.outside, self.context, self.prices)))
+
+    @property
+    def cautions(self) -> tuple[str, ...]:
+        """What a reader of the results must know, a line each: of the best designs, then of the whole."""
+        return tuple(dict.fromkeys((*self.best_cautions, *self.remarks)))
+
+
+def cautions(
+    grid: Grid,
+    designs: Iterable[tuple[Mapping[str, Label], Mapping[str, float], Design]],
+    labels: Iterable[Mapping[str, Label]],
+    remarks: tuple[str, ...],
+    most: float = math.inf,
+) -> Cautions:
+    """What to know of the best designs: of their metrics; stacks' ranges; models' contexts, and chips' limits.
+
+    Args:
+        grid: of the sweep or search.
+        designs: labels by axis; metrics by name and leaves by path; the base design of its structure.
+        labels: of the designs whose prices are told.
+        remarks: on the whole of the results.
+        most: cautions of metrics at most, each of which may take an evaluation of the model.
+    """
+    parts = [(one.base, one) for one in grid.each]
+    outside: dict[str, dict[str, None]] = {}  # by stack, in their order and each text once
+    context: dict[str, None] = {}
+    chips, design_cautions = [], list[str]()
+    for at, numbers, base in designs:
+        design = replace(base, {path: numbers[path] for path in leaves_of(base) if path in numbers})
+        if len(design_cautions) < most and (line := grid.spec.study.caution_on(numbers, design)):
+            design_cautions.append(line)
+        own = next((one for made, one in parts if made is base), grid)
+        named = named_entries(grid, own, at)
+        lookup = calibrated.lookup_of(base, numbers)
+        chips.append(design.system.accelerator.chip)
+        if "workload" in named and (note := calibrated.beyond_context(named["workload"], lookup)):
+            context[note] = None
+        if "software" in named and {"system", "accelerator"} & named.keys():
+            chip = named.get("accelerator") or calibrated.accelerator_of(named["system"])
+            found = calibrated.beyond(named["software"], lookup, chip)
+            outside.setdefault(named["software"], {}).update(dict.fromkeys(found))
+    beyond = calibrated.range_notes({stack: [*texts] for stack, texts in outside.items()})
+    return Cautions(
+        design_cautions=tuple(design_cautions),
+        outside=beyond,
+        context="; ".join([*context, *limit_notes(chips)]),
+        prices=price_notes(grid, [*labels]),
+        remarks=remarks,
+    )
+
+
+def named_entries(grid: Grid, own: Any, labels: Mapping[str, Label]) -> dict[str, str]:
+    """Workload, software, accelerator and system of a design of a part of a sweep."""
+    kinds = ("workload", "software", "accelerator", "system")
+    fixed = {axis.key: axis.labels[0] for axis in (*grid.fixed, *own.fixed) if axis.key in kinds}
+    return {key: str(label) for key, label in {**fixed, **labels}.items() if key in kinds}
