@@ -212,7 +212,7 @@ def _print_lines(found: MatchedPools, tool: str, fleet: PoolFleet) -> None:
     """Launch lines of every role, of the router and of the benchmark."""
     from dse.designs.leaves import replace
     from dse.doors.studies import STUDIES
-    from dse.tools import benchmarks, launch, router
+    from dse.tools import benchmark_lines, launch, router
 
     assert found.designs is not None, "fleets have designs"
     designs = found.designs(fleet)
@@ -233,7 +233,7 @@ def _print_lines(found: MatchedPools, tool: str, fleet: PoolFleet) -> None:
             notes["set VLLM_NIXL_SIDE_CHANNEL_HOST of each worker to the address of its host"] = None
     requests = designs[-1].workload.requests
     assert requests is not None, "a design that serves"
-    for name, text in benchmarks(requests, fleet.rate).items():
+    for name, text in benchmark_lines(requests, fleet.rate).items():
         print(
             f"\n# measures TTFT {show.seconds(fleet.first_token)}, TPOT {show.seconds(fleet.token)} at "
             f"{show.digits(fleet.rate)} requests/s: {name}\n{text}"

@@ -19,7 +19,7 @@ from dse.doors.scalars import ScalarFunction
 from dse.doors.study import Study
 from dse.errors import ELSEWHERE, InputError, plain, unknown_name
 from dse.tools import documents, files, measuring
-from dse.tools.fleets import benchmarks, router
+from dse.tools.fleets import benchmark_lines, router
 from dse.tools.maxtext import MAXTEXT
 from dse.tools.megatron import MEGATRON_BRIDGE, MEGATRON_LM, SHARD_OPTIONS
 from dse.tools.nemo import NEMO
@@ -64,7 +64,7 @@ _UNCUT = {"mapping.nano.nano_batches": 1.0, "mapping.nano.step_overlap": 0.0}
 _IMPLIED = {"training": ("mapping.dp",), "serving": ()}
 
 __all__ = [
-    "TOOLS", "Line", "Stated", "Tool", "benchmarks", "launch", "measuring", "read_arguments", "router", "settings",
+    "TOOLS", "Line", "Stated", "Tool", "benchmark_lines", "launch", "measuring", "read_arguments", "router", "settings",
     "tool_of", "unfit", "values_of",
 ]  # fmt: skip
 

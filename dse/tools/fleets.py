@@ -67,7 +67,7 @@ def _tensorrt_llm(prefill: list[str], decode: list[str]) -> str:
 _ROUTERS = {"vllm": _vllm, "sglang": _sglang, "tensorrt-llm": _tensorrt_llm}
 
 
-def benchmarks(requests: Requests, rate: float) -> dict[str, str]:
+def benchmark_lines(requests: Requests, rate: float) -> dict[str, str]:
     """Lines that measure a service at a rate, with the lengths of its requests.
 
     Lengths vary uniformly in ``vllm bench serve``, with the same standard deviation; normally in aiperf.
@@ -79,7 +79,7 @@ def benchmarks(requests: Requests, rate: float) -> dict[str, str]:
     Returns:
         Benchmark → its line.
 
-    >>> sorted(benchmarks(Requests(), 2.0))
+    >>> sorted(benchmark_lines(Requests(), 2.0))
     ['aiperf', 'vllm bench serve']
     """
     count, per_second = max(_LEAST, round(_SECONDS * rate)), f"{rate:.4g}"
