@@ -12,7 +12,8 @@ ROOT = Path(__file__).parents[2]
 
 #: Rooms whose ``__all__`` says what other rooms use.
 ROOMS = (
-    "dse.fleet", "dse.lab.decide", "dse.lab.evidence", "dse.lab.exchange", "dse.lab.fits", "dse.lab.page", "dse.lab.prove",
+    "dse.fleet", "dse.lab.decide", "dse.lab.evidence", "dse.lab.exchange", "dse.lab.fits", "dse.lab.page",
+    "dse.lab.prove",
     "dse.lab.rl", "dse.lab.simulator", "dse.measured", "dse.tools", "dse.views.trace",
 )  # fmt: skip
 
