@@ -191,7 +191,9 @@ class Merging:
             if not known.ndim:
                 return (number(known.astype(parameters["new_dtype"])[()]),)
         keys = tuple([atom.key if type(atom) is Constant else atom for atom in inputs])
-        key = object() if has_effect else (primitive, keys, told_apart_by or _hashable(parameters))
+        if told_apart_by is None:
+            told_apart_by = _hashable(parameters)
+        key = object() if has_effect else (primitive, keys, told_apart_by)
         found = self._first.get(key)
         if found is None:
             start = self._n_variables

@@ -131,7 +131,7 @@ class Recording(Trace):
         with _functions_without_jax():
             leaves, structure = self._leaves(function, inputs)
         self.invalidate()
-        return [self._atom(leaf) for leaf in leaves], structure
+        return [self.atom(leaf) for leaf in leaves], structure
 
     def _leaves(self, function: Callable[..., Any], inputs: Sequence[Any]) -> tuple[list[Any], Any]:
         """Leaves of the output of a function of values of these types, and its structure."""
@@ -148,15 +148,19 @@ class Recording(Trace):
 
     def inline(self, called: ClosedJaxpr, values: Sequence[Any]) -> list[Recorded]:
         """The outputs of called equations at these values."""
-        inputs = tuple(map(self._atom, values))
-        key = (called.jaxpr, *(atom.key if isinstance(atom, Constant) else atom for atom in inputs))
+        inputs = tuple(map(self.atom, values))
+        key = (called.jaxpr, *[atom.key if type(atom) is Constant else atom for atom in inputs])
         found = self.met.get(key)
         if found is None:
-            outputs = self._merging.run(called.jaxpr, (), inputs)
-            found = [Recorded(self, aval, atom) for aval, atom in zip(called.out_avals, outputs, strict=True)]
+            found = self.run(called, inputs)
             if not called.effects:
                 self.met[key] = found
         return found
+
+    def run(self, called: ClosedJaxpr, inputs: tuple[Atom, ...]) -> list[Recorded]:
+        """The outputs of called equations at these atoms, which have not been met."""
+        outputs = self._merging.run(called.jaxpr, (), inputs)
+        return [Recorded(self, aval, atom) for aval, atom in zip(called.out_avals, outputs, strict=True)]
 
     def process_primitive(self, primitive: Primitive, values: Sequence[Any], parameters: dict[str, Any], /) -> Any:
         """Record an operation; JAX calls this."""
@@ -165,14 +169,14 @@ class Recording(Trace):
             return self.inline(called, values)
         avals, effects = primitive.abstract_eval(*map(jax.typeof, values), **parameters)
         avals = avals if primitive.multiple_results else [avals]
-        inputs = tuple(map(self._atom, values))
+        inputs = tuple(map(self.atom, values))
         atoms = self._merging.once(primitive, parameters, inputs, len(avals), bool(effects))
         found = [Recorded(self, aval, atom) for aval, atom in zip(avals, atoms, strict=True)]
         return found if primitive.multiple_results else found[0]
 
     def stage_value(self, value: Any) -> Recorded:
         """A constant as a value of the function; JAX calls this."""
-        return Recorded(self, jax.typeof(value), self._atom(value))
+        return Recorded(self, jax.typeof(value), self.atom(value))
 
     def process_custom_jvp_call(self, *_: Any, **__: Any) -> Any:
         """Refuse; JAX calls this."""
@@ -180,7 +184,7 @@ class Recording(Trace):
 
     process_custom_vjp_call = process_call = process_custom_jvp_call
 
-    def _atom(self, value: Any) -> Atom:
+    def atom(self, value: Any) -> Atom:
         """The variable or constant that a value is."""
         if type(value) is Recorded:
             return value.atom
@@ -217,7 +221,7 @@ def _without_jax(name: str, usual: Callable[..., Any]) -> Callable[..., Any]:
         found = recording.met.get(key)
         if found is None:
             called = _of_operation(name, key[1::2], recording.settings)
-            found = recording.met[key] = recording.inline(called, values)
+            found = recording.met[key] = recording.run(called, tuple(map(recording.atom, values)))
         return found[0]
 
     return applied
