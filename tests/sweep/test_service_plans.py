@@ -16,7 +16,7 @@ from dse.measured.decisions.limits import sure_of, sure_of_fleet
 from dse.sweep.planning import pooled, replicas
 from dse.sweep.planning.demand import Demand, worker_settings
 from dse.sweep.planning.service import provision
-from dse.sweep.workers import Candidate, Match, wait
+from dse.sweep.workers import Candidate, wait
 from tests.conftest import slow
 
 DEMAND = Demand("llama-3-1-70b", ("h200", "b200", "l40s"), 10.0, 2000.0, 300.0, 1.0, 0.04, 16)
