@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import contextlib
 import functools
+import gc
 from collections.abc import Callable, Hashable, Iterator, Sequence
 from typing import Any, NamedTuple
 
@@ -42,9 +43,10 @@ def trace(function: Callable[..., Any], *arguments: Any) -> tuple[Equations, jax
     types = jax.jit(lambda *values: values).trace(*leaves).jaxpr.in_avals
     merging = Merging(len(types))
     try:
-        outputs, result = Recording(merging).outputs(
-            lambda *values: function(*jax.tree.unflatten(structure, values)), types
-        )
+        with _garbage_waits():
+            outputs, result = Recording(merging).outputs(
+                lambda *values: function(*jax.tree.unflatten(structure, values)), types
+            )
     except CannotRecordError:
         traced = jax.jit(function).trace(*arguments)
         return distinct(traced.jaxpr), jax.tree.structure(traced.out_info)
@@ -247,6 +249,18 @@ _WITHOUT_JAX = {name: _without_jax(name, usual) for name, usual in _USUAL.items(
 
 for _name in _OPERATORS:
     setattr(Recorded, f"__{_name}__", _WITHOUT_JAX[f"__{_name}__"])
+
+
+@contextlib.contextmanager
+def _garbage_waits() -> Iterator[None]:
+    """A recording makes a hundred thousand values that stay: looking through them for garbage takes as long again."""
+    was_enabled = gc.isenabled()
+    gc.disable()
+    try:
+        yield
+    finally:
+        if was_enabled:
+            gc.enable()
 
 
 @contextlib.contextmanager
