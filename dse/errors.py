@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import difflib
+import functools
 from collections.abc import Iterable
 
 #: Our names → what other tools call them (Megatron-LM, DeepSpeed, Hugging Face, torchtitan, papers); letters and digits
@@ -89,6 +90,7 @@ THEIRS = {
 }
 
 
+@functools.lru_cache(maxsize=8192)
 def plain(text: str) -> str:
     """A name as it is compared: its letters and digits, lower-case."""
     return "".join(c for c in text.lower() if c.isalnum())

@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 from hypothesis import HealthCheck, settings
-from typer import testing
+from typer import main, testing
 
 #: How long an example takes says more about the machine than about the strategy.
 _ANY_SPEED = dict(deadline=None, suppress_health_check=[HealthCheck.too_slow])
@@ -120,7 +120,7 @@ def pytest_collection_finish() -> None:
     """What was imported and collected stays: the collector of garbage would look through it over and over."""
     gc.collect()
     gc.freeze()
-    gc.set_threshold(50_000, 20, 20)
+    gc.set_threshold(200_000, 20, 20)
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
@@ -132,7 +132,7 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 @pytest.fixture(scope="session", autouse=True)
 def commands_are_built_once() -> None:
     """Typer would make all commands of their functions for every command line, a fifth of a second each."""
-    testing._get_command = functools.cache(testing._get_command)
+    main.get_command = testing._get_command = functools.cache(main.get_command)
 
 
 @pytest.fixture

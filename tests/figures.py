@@ -18,7 +18,7 @@ TOUCH = 1.0
 
 def visible_texts(figure: Figure) -> list[Text]:
     """All texts that are drawn: titles, labels, ticks inside the limits, annotations, legends."""
-    figure.canvas.draw()
+    figure.draw_without_rendering()  # texts and ticks are where they would be drawn
     hidden = {id(text) for axes in figure.axes for text in _ticks_outside(axes)}
     texts = figure.findobj(Text)
     return [text for text in texts if text.get_visible() and text.get_text().strip() and id(text) not in hidden]
@@ -41,24 +41,33 @@ def boxes(figure: Figure) -> list[tuple[str, Bbox]]:
 
 def overlaps(figure: Figure) -> list[tuple[str, str]]:
     """Pairs of texts of which one covers the other."""
-    found = [(text, box.padded(-TOUCH)) for text, box in boxes(figure)]
+    return _overlapping(boxes(figure))
+
+
+def _overlapping(texts: list[tuple[str, Bbox]]) -> list[tuple[str, str]]:
+    found = [(text, box.padded(-TOUCH)) for text, box in texts]
     return [(a, b) for i, (a, box) in enumerate(found) for b, other in found[:i] if box.overlaps(other)]
 
 
 def cut_off(figure: Figure) -> list[str]:
     """Texts that reach beyond the canvas."""
+    return _beyond(figure, boxes(figure))
+
+
+def _beyond(figure: Figure, texts: list[tuple[str, Bbox]]) -> list[str]:
     width, height = figure.get_size_inches() * figure.dpi
     return [
         text
-        for text, box in boxes(figure)
+        for text, box in texts
         if box.x0 < -TOUCH or box.y0 < -TOUCH or box.x1 > width + TOUCH or box.y1 > height + TOUCH
     ]
 
 
 def assert_readable(figure: Figure) -> None:
     """No text covers another or leaves the canvas, and every axis with numbers says what they are."""
-    assert not overlaps(figure)
-    assert not cut_off(figure)
+    texts = boxes(figure)
+    assert not _overlapping(texts)
+    assert not _beyond(figure, texts)
     for axes in figure.axes:
         assert axes.get_xlabel() or any(other.get_xlabel() for other in _below(axes)), "numbers without a name"
 

@@ -38,10 +38,14 @@ def design(request):
     return dse.design(**DESIGNS[request.param])
 
 
+#: The model by XLA: designs of one structure share its program.
+BY_XLA = compiled(evaluation.evaluate)
+
+
 def test_metrics_are_those_of_compiled_programs(design):
     """To single precision; what is whole or true is equal."""
     quick = dse.evaluate(design)
-    by_xla = jax.device_get(compiled(evaluation.evaluate)(design))
+    by_xla = jax.device_get(BY_XLA(design))
     assert isinstance(quick, Metrics)
     for name, value in vars(by_xla).items():
         assert getattr(quick, name) == pytest.approx(value, rel=3e-6, abs=1e-30), name

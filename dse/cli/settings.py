@@ -115,7 +115,8 @@ def settings_of(
                 "values of a design",
                 f"{name} is an axis of sweeps; here name a system or an accelerator that has it: -s",
             )
-        if nearest(name, (*paths_by_ending(), "software"), 1, _ALIKE) == ["software"] != [name]:
+        known = paths_by_ending()
+        if name not in known and nearest(name, (*known, "software"), 1, _ALIKE) == ["software"] != [name]:
             raise unknown_name(option, name, ("software",), "leaves of a design", "dse list leaves")
         path = name if name == "software" else leaf_path(name, option, study.name == "serving")
         if path in said:

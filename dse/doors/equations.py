@@ -98,6 +98,27 @@ class _Step(NamedTuple):
     key: Hashable  #: of the parameters
 
 
+class Steps(NamedTuple):
+    """A function whose equations others take in (:meth:`Merging.take`): its values in a list, the inputs first."""
+
+    steps: tuple[_Step, ...]
+    outputs: tuple[Atom, ...]
+
+
+def steps_of(found: Equations) -> Steps:
+    """Equations as others take them in."""
+    place, steps = {at: at for at in range(found.n_inputs)}, []
+
+    def placed(atoms: Iterable[Atom]) -> tuple[Atom, ...]:
+        return tuple(place[atom] if isinstance(atom, int) else atom for atom in atoms)
+
+    for primitive, parameters, inputs, outputs, has_effect in found.equations:
+        more = len(outputs), has_effect, _hashable(parameters)
+        steps.append(_Step(primitive, parameters, placed(inputs), *more))
+        place.update(zip(outputs, range(len(place), len(place) + len(outputs)), strict=True))
+    return Steps(tuple(steps), placed(found.outputs))
+
+
 def _in_line(jaxpr: Jaxpr) -> tuple[list[_Step], list[Atom]]:
     """The equations of ``jaxpr`` with called ones in line, and the places of its outputs."""
     steps: list[_Step] = []
@@ -139,8 +160,13 @@ class Merging:
         """Take in the equations of ``jaxpr`` at these inputs; gives its outputs."""
         if jaxpr not in self._steps:
             self._steps[jaxpr] = _in_line(jaxpr)
-        steps, outputs = self._steps[jaxpr]
-        values: list[Atom] = [*constants, *inputs]
+        return self._taken(*self._steps[jaxpr], [*constants, *inputs])
+
+    def take(self, found: Steps, inputs: Sequence[Atom]) -> list[Atom]:
+        """Take in the equations of a function at these inputs; gives its outputs."""
+        return self._taken(found.steps, found.outputs, [*inputs])
+
+    def _taken(self, steps: Sequence[_Step], outputs: Sequence[Atom], values: list[Atom]) -> list[Atom]:
         for step in steps:
             arguments = tuple([values[at] if type(at) is int else at for at in step.inputs])
             more = step.n_outputs, step.has_effect, step.key
@@ -165,7 +191,9 @@ class Merging:
             if not known.ndim:
                 return (number(known.astype(parameters["new_dtype"])[()]),)
         keys = tuple([atom.key if type(atom) is Constant else atom for atom in inputs])
-        key = object() if has_effect else (primitive, keys, told_apart_by or _hashable(parameters))
+        if told_apart_by is None:
+            told_apart_by = _hashable(parameters)
+        key = object() if has_effect else (primitive, keys, told_apart_by)
         found = self._first.get(key)
         if found is None:
             start = self._n_variables

@@ -97,8 +97,16 @@ def _specification(demand: Demand, accelerator: str, transfer: float) -> str:
 
 def cheapest(pools: Pools, demand: Demand, accelerator: str) -> Fleet | str:
     """The cheapest pools of one accelerator, or the reason for none."""
-    pairs = (Match(p, d, transfer_time(p, d, pools.transfer)) for p in pools.senders for d in pools.receivers)
-    made = [found for pair in pairs if (found := _fewest(pair, demand))]
+    made: list[workers.PoolFleet] = []
+    decoding = [(part, count) for part in pools.receivers if (count := _fewest(part, 1, 0.0, demand))]
+    for sender in pools.senders:
+        numbers: dict[float, int | None] = {}  # by the time of a transfer
+        for receiver, count in decoding:
+            transfer = transfer_time(sender, receiver, pools.transfer)
+            if transfer not in numbers:
+                numbers[transfer] = _fewest(sender, 0, transfer, demand)
+            if number := numbers[transfer]:
+                made.append(_serving(Match(sender, receiver, transfer), (number, count), demand.rate, demand))
     if not made:
         return "no pools meet the limits"
     within = [one for one in made if one.devices <= demand.max_devices]
@@ -120,21 +128,33 @@ def cheapest(pools: Pools, demand: Demand, accelerator: str) -> Fleet | str:
     )
 
 
-def _fewest(pair: Match, demand: Demand) -> workers.PoolFleet | None:
-    """The fewest workers of a pair of designs that keep the limits; None where no number does."""
-    least = [max(math.ceil(demand.rate / (_UTILISATION * part.rate) - 1e-9), 1) for part in pair.parts]
-    counts = list(least)
-    for place, part in enumerate(pair.parts):  # whose time depends on its own number alone
+def _fewest(part: Candidate, place: int, transfer: float, demand: Demand) -> int | None:
+    """The fewest workers of a pool that keep its limit, which no other pool's number changes; None for no number.
 
-        def keeps(count: int, place: int = place) -> bool:
-            tried = (*least[:place], count, *least[place + 1 :])
-            return _kept(_serving(pair, tried, demand.rate, demand), demand)[place]
+    Args:
+        part: design of the pool.
+        place: of the pool in a pair, 0 for prompts.
+        transfer: seconds between the pools.
+        demand: rate and limits.
+    """
+    statistic = demand.token_statistic if place else demand.first_token_statistic
 
-        most = max(_MOST_DEVICES * demand.max_devices // int(part.devices), least[place])
-        if not keeps(most):
-            return None
-        counts[place] += bisect.bisect_left(range(least[place], most), True, key=keeps)  # more workers wait less
-    return _serving(pair, tuple(counts), demand.rate, demand)
+    def keeps(count: int) -> bool:
+        wait = _wait(part, count, demand.rate, place == 0, statistic)
+        if place == 0:
+            return part.first_token + transfer + wait <= demand.first_token_limit
+        return part.token + wait / _later(demand) <= demand.token_limit
+
+    least = max(math.ceil(demand.rate / (_UTILISATION * part.rate) - 1e-9), 1)
+    most = max(_MOST_DEVICES * demand.max_devices // int(part.devices), least)
+    if not keeps(most):
+        return None
+    return least + bisect.bisect_left(range(least, most), True, key=keeps)  # more workers wait less
+
+
+def _later(demand: Demand) -> float:
+    """Output tokens after the first one."""
+    return max(demand.output_tokens - 1.0, 1.0)
 
 
 def _serving(pair: Match, counts: tuple[int, ...], rate: float, demand: Demand) -> workers.PoolFleet:
@@ -144,7 +164,7 @@ def _serving(pair: Match, counts: tuple[int, ...], rate: float, demand: Demand) 
         _wait(part, count, rate, place == 0, statistic)
         for place, (part, count, statistic) in enumerate(zip(pair.parts, counts, statistics, strict=True))
     )
-    return workers.PoolFleet(pair, counts, rate, tuple(waits), max(demand.output_tokens - 1.0, 1.0))
+    return workers.PoolFleet(pair, counts, rate, tuple(waits), _later(demand))
 
 
 def _kept(fleet: workers.PoolFleet, demand: Demand) -> tuple[bool, bool]:

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-import gzip
 import sqlite3
 import struct
+import zlib
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -103,8 +103,16 @@ def packed(folder: Path) -> Iterator[Path]:
         "lists.json.gz": (b'{"model_id": [', b"0,"),
     }  # fmt: skip
     for name, (head, unit) in contents.items():
-        with gzip.open(folder / name, "wb") as file:
-            file.write(head)
-            for _ in range(256 // len(unit)):
-                file.write(unit * block)
+        (folder / name).write_bytes(_repeated(head, unit * block, 256 // len(unit)))
         yield folder / name
+
+
+def _repeated(head: bytes, block: bytes, times: int) -> bytes:
+    """``head`` and a block so many times, as gzip packs it; the block is packed once."""
+    packing = zlib.compressobj(9, zlib.DEFLATED, -zlib.MAX_WBITS)
+    first, repeated = (packing.compress(part) + packing.flush(zlib.Z_FULL_FLUSH) for part in (head, block))
+    check = zlib.crc32(head)
+    for _ in range(times):
+        check = zlib.crc32(block, check)
+    ends = b"\x1f\x8b\x08" + bytes(6) + b"\xff", struct.pack("<II", check, len(head) + times * len(block))
+    return ends[0] + first + times * repeated + packing.flush() + ends[1]

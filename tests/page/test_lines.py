@@ -74,12 +74,13 @@ MONEY = ("system.accelerator.made.", "system.accelerator.fab.", "system.prices."
 def differences(made, wanted, study) -> list[str]:
     """Leaves that the model reads and that differ; a record that is absent has its defaults."""
 
-    def value(design, path) -> float:
-        found = leaf(design, path) if path in leaves_of(design) else known_leaves()[path].get("default")
+    def value(design, own, path) -> float:
+        found = leaf(design, path) if path in own else known_leaves()[path].get("default")
         return np.nan if found is None else np.float32(found)
 
-    read = [path for path in leaves_of(made) | leaves_of(wanted) if not path.startswith((*study.unread, *MONEY))]
-    return [path for path in read if not np.array_equal(value(made, path), value(wanted, path), equal_nan=True)]
+    each = [(design, leaves_of(design)) for design in (made, wanted)]
+    read = [path for path in each[0][1] | each[1][1] if not path.startswith((*study.unread, *MONEY))]
+    return [path for path in read if not np.array_equal(*(value(*one, path) for one in each), equal_nan=True)]
 
 
 class Case(NamedTuple):

@@ -16,7 +16,7 @@ from dse.cli.plan import _launch
 from dse.fleet import pooled, replicas
 from dse.fleet.demand import Demand, worker_settings
 from dse.fleet.service import provision
-from dse.fleet.workers import Candidate, Match, wait
+from dse.fleet.workers import Candidate, wait
 from tests.conftest import slow
 
 DEMAND = Demand("llama-3-1-70b", ("h200", "b200", "l40s"), 10.0, 2000.0, 300.0, 1.0, 0.04, 16)
@@ -118,7 +118,7 @@ def test_waits_of_pools_are_exponential():
 def test_a_rate_of_almost_nothing_takes_a_worker_of_each_pool():
     rare = DEMAND._replace(rate=1e-12)
     part = Candidate("h200", {"concurrency": 1}, 2.0, 1, 1.0, 1.0, 0.5, 0.01, 0.0)
-    assert pooled._fewest(Match(part, part, 0.0), rare).workers == (1, 1)
+    assert [pooled._fewest(part, place, 0.0, rare) for place in (0, 1)] == [1, 1]
 
 
 @pytest.mark.parametrize(

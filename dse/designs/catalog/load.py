@@ -74,9 +74,15 @@ def expect_entries(folder: Folder = None) -> None:
 
 def paths(kind: str, folder: Folder = None) -> dict[str, Path]:
     """Slug → file of every entry of a kind; of one slug the file of the first folder, a user's before the package's."""
+    return dict(_paths(tuple((own, _slugs(own)) for own in _folders(kind, folder))))
+
+
+@functools.lru_cache(maxsize=64)
+def _paths(listings: tuple[tuple[Path, tuple[str, ...]], ...]) -> dict[str, Path]:
+    """Slug → file, of folders with their listings."""
     found: dict[str, Path] = {}
-    for own in _folders(kind, folder):
-        found |= {slug: own / f"{slug}.toml" for slug in _slugs(own) if slug not in found}
+    for own, slugs in listings:
+        found |= {slug: own / f"{slug}.toml" for slug in slugs if slug not in found}
     return found
 
 
@@ -109,6 +115,7 @@ def file_of(kind: str, slug: str, folder: Folder = None) -> Path:
     return next(file for file in files if os.path.lexists(file))  # a pipe is reported, not skipped
 
 
+@functools.lru_cache(maxsize=8192)
 def plain(name: str) -> str:
     """A name as it is compared: lower-case letters and digits.
 

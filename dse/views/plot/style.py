@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import functools
 import math
 import textwrap
 from collections.abc import Iterable, Sequence
@@ -352,13 +353,20 @@ def _escape(figure: Figure) -> None:
 
 def text_width(figure: Figure | SubFigure, text: str, size: float) -> float:
     """Width of a text in inches as :func:`save` writes it, that of the longest of several lines."""
+    return max(_line_width(line, size, figure.dpi) for line in visible(text, LAYOUT).split("\n"))
+
+
+@functools.lru_cache(maxsize=4096)
+def _line_width(line: str, size: float, dpi: float) -> float:
+    """Inches of a line in the font that all figures have; axes ask for those of their numbers over and over."""
     from matplotlib.backends.backend_agg import RendererAgg
     from matplotlib.font_manager import FontProperties
 
-    measure = RendererAgg(1, 1, figure.dpi)  # a single pixel, since nothing is drawn
-    font = FontProperties(size=size)
-    pixels = [measure.get_text_width_height_descent(line, font, False)[0] for line in visible(text, LAYOUT).split("\n")]
-    return max(pixels) / figure.dpi
+    measure = RendererAgg(1, 1, dpi)  # a single pixel, since nothing is drawn
+    return (
+        float(measure.get_text_width_height_descent(line, FontProperties(family="sans-serif", size=size), False)[0])
+        / dpi
+    )
 
 
 def check_ending(path: str | Path) -> Path:
