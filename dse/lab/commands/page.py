@@ -35,11 +35,14 @@ def page(
         Path | None, typer.Argument(metavar="RESULTS.nc", help="Results of dse run or dse search, to explore.")
     ] = None,
     workload: Annotated[
-        str | None, typer.Option("--workload", "-w", help="Workload of the model, by its name in the catalogue.")
+        str | None,
+        typer.Option(
+            "--workload", "-w", help="Workload of the model, by its name in the catalogue [default: no model]."
+        ),
     ] = None,
     system: Annotated[
         str | None,
-        typer.Option("--system", "-s", help="System or accelerator of the model, by its name."),
+        typer.Option("--system", "-s", help="System or accelerator of the model, by its name [default: no model]."),
     ] = None,
     settings: Settings = None,
     n_devices: Devices = None,
