@@ -5,7 +5,6 @@
 
 from __future__ import annotations
 
-from dse.doors.recording import once
 from dse.model.accounts import energy, memory
 from dse.model.accounts.bounds import BoundBy, step_bounds
 from dse.model.accounts.failures import host_copy, run_with_failures
@@ -23,7 +22,6 @@ from dse.model.work.training import training_work
 from dse.types import Design, Metrics, Scalar
 
 
-@once
 def evaluate(design: Design) -> Metrics:
     """Time, memory, energy, money, carbon and feasibility of one training step of ``design``.
 

@@ -65,7 +65,8 @@ class _Part(NamedTuple):
 def once(function: Callable[..., Any]) -> Callable[..., Any]:
     """A pure function of pytrees that recordings run once for each kind of scalars; then they include its equations.
 
-    Programs with other objectives or constraints on top of one model so take a tenth of the time of a recording.
+    Programs with other objectives or constraints on top of one model so take a tenth of the time of a recording. What
+    the function depends on besides its arguments must stay as it is in a process.
     """
 
     @functools.wraps(function)
@@ -92,9 +93,9 @@ def _part(function: Callable[..., Any], structure: Any, types: tuple[Any, ...], 
     found, outputs = recording._leaves(lambda *values: function(*jax.tree.unflatten(structure, values)), types)
     values = [leaf for leaf in found if type(leaf) is Recorded]
     numbers = iter(range(len(values)))
-    leaves: list[tuple[int | None, Any]] = []
-    for leaf in found:
-        leaves.append((next(numbers), None) if type(leaf) is Recorded else (None, leaf))
+    leaves: list[tuple[int | None, Any]] = [
+        (next(numbers), None) if type(leaf) is Recorded else (None, leaf) for leaf in found
+    ]
     recording.invalidate()
     steps = steps_of(merging.result([leaf.atom for leaf in values]))
     return _Part(steps, [leaf.aval for leaf in values], leaves, outputs)

@@ -7,7 +7,6 @@ from typing import Any, NamedTuple
 
 import jax.numpy as jnp
 
-from dse.doors.recording import once
 from dse.model import divisibility
 from dse.model.accounts.bounds import BoundBy
 from dse.model.accounts.energy import whole_power
@@ -39,7 +38,6 @@ from dse.types import Design, Engine, Infeasible, Load, Requests, Scalar, Servin
 _RULES = (Infeasible.heads_not_divisible, Infeasible.width_not_divisible, Infeasible.layers_not_divisible)
 
 
-@once
 def serve(design: Design) -> ServingMetrics:
     """Latency, throughput, memory and feasibility of serving with ``design``.
 

@@ -56,7 +56,7 @@ def evaluate_point(program: Program, base: Design, values: Mapping[str, Scalar])
         what the program leaves out is None; and one scalar an objective, the smaller the better.
     """
     design, study = replace(base, values), program.study
-    metrics = study.evaluate(design)
+    metrics = (recording.once(study.evaluate) if program.can_be_kept else study.evaluate)(design)
     lookup = study.lookup(design, metrics)
     reason = jnp.asarray(metrics.infeasible_reason, jnp.int32)
     for constraint in program.constraints:
