@@ -1,41 +1,12 @@
 """An optimum with a proof: branch and bound over the blocks of a space (``dse search SPEC --prove``).
 
-``prove`` bounds what no design of a space can be better than, ``check`` recomputes a certificate by other means:
-together the prover that the entry point ``dse.provers`` names.
+``prove`` bounds what no design of a space can be better than, ``check.check`` recomputes a certificate by other means;
+``prover`` is both as the entry point ``dse.provers`` names them.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from pathlib import Path
-
-from dse.lab.prove import proof as proofs
-from dse.lab.prove.check import check
-from dse.optimizers.problem import Problem
+from dse.lab.prove.proof import prove
 from dse.optimizers.proofs import Proof, ProofOptions
-from dse.optimizers.space import Point
 
-__all__ = ["check", "prove"]
-
-
-def prove(
-    task: Problem,
-    known: Point | None,
-    identity: Mapping[str, str],
-    options: ProofOptions,
-    output: Path | None,
-    force: bool,
-) -> tuple[Proof, Point | None]:
-    """What is proven of a space, and the best designs that are known at its end; None where none can run.
-
-    Args:
-        task: the space, with one objective or two.
-        known: designs that are known, where the proof begins.
-        identity: what results depend on; its digest stands in the certificate.
-        options: the gap that is asked for, and the time.
-        output: results file beside which the certificate is written; None: none is.
-        force: replace a file that dse has not written.
-    """
-    file = proofs.path_of(output) if output else None
-    proof, certificate = proofs.prove(task, known, identity, options, file, force)
-    return proof, proofs.points(task, certificate.front) if proof.front else None
+__all__ = ["Proof", "ProofOptions", "prove"]
