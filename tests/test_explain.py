@@ -15,8 +15,8 @@ from dse.cli import app
 from dse.designs.leaves import known_leaves, leaf, leaf_path, replace, short_name
 from dse.types import INFEASIBLE_MEANING, Infeasible
 from dse.views.explanation import continuous_leaves, elasticities, explain
+from tests.designs import make_design
 
-from .designs import make_design
 from .programs import metrics_of
 
 GIB = 2.0**30
