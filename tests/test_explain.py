@@ -17,7 +17,7 @@ from dse.types import INFEASIBLE_MEANING, Infeasible
 from dse.views.explanation import continuous_leaves, elasticities, explain
 from tests.designs import make_design
 
-from .programs import metrics_of
+from tests.programs import metrics_of
 
 GIB = 2.0**30
 
