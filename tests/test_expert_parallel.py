@@ -14,7 +14,7 @@ from typer.testing import CliRunner
 
 import dse
 from dse.cli import app
-from dse.cli.best import show_best
+from dse.cli.run import show_best
 from dse.doors import evaluation, recording
 from dse.doors.study_training import TRAINING
 from dse.model.steps.layer import LayerTime

@@ -27,8 +27,8 @@ from dse.errors import IncompleteError
 from dse.io.distribution import install_extra
 from dse.io.workers import local_cluster
 from dse.sweep import perform
+from dse.sweep.engine.chunks import Prepared
 from dse.sweep.engine.engine import SweepEngine
-from dse.sweep.engine.prepared import Prepared
 from dse.sweep.store.manifest import lines
 from tests.conftest import SMALL_SWEEP
 from tests.processes import assert_completes, data_of, start

@@ -11,7 +11,7 @@ import pytest
 from rich.console import Console
 
 import dse
-from dse.cli.best import show_best
+from dse.cli.run import show_best
 from dse.designs.composing import design
 from dse.designs.leaves import replace
 from dse.doors.studies import STUDIES, of_document

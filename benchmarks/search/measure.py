@@ -17,9 +17,8 @@ from benchmarks.search.exact import Optimum
 from dse.errors import InputError
 from dse.optimizers import pareto, problem
 from dse.optimizers import space as spaces
-from dse.optimizers.driver import Chunk, Driver, HostDriver, driver, release
+from dse.optimizers.driver import METHODS, Chunk, Driver, HostDriver, driver, release
 from dse.optimizers.judging import weights_of
-from dse.optimizers.methods import METHODS
 from dse.optimizers.polish import polish
 from dse.optimizers.problem import Problem
 from dse.optimizers.space import Point

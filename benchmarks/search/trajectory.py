@@ -19,7 +19,7 @@ import numpy as np
 from benchmarks.search.codesign import random_points
 from dse.designs.leaves import short_name
 from dse.optimizers import plan
-from dse.optimizers.codesign import chip, descent, whole
+from dse.optimizers.codesign import chip, descent
 from dse.optimizers.codesign.descent import DescentProblem, Points
 
 SPECIFICATION = Path("sweeps/codesign_cost.toml")
@@ -41,9 +41,9 @@ def measure(path: str | Path = SPECIFICATION) -> dict[str, Any]:
     """The chip that is found, the objective after every step of every start, and the hardware along the way."""
     problem = plan(path).descent
     assert problem is not None
-    trace = whole.roomy(problem, descent.search(problem))
-    tried = whole.rounded(problem, trace)
-    chosen = whole.better(trace, tried) if problem.whole_stacks else trace
+    trace = chip.roomy(problem, descent.search(problem))
+    tried = chip.rounded(problem, trace)
+    chosen = chip.better(trace, tried) if problem.whole_stacks else trace
     sign = problem.inner.grid.spec.objectives[0].sign
     found = dataclasses.asdict(chip.solution(problem, trace).chip)
     best = int(trace.objective.min(axis=0).argmin())

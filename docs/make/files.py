@@ -15,7 +15,7 @@ from docs.make.command import page_parser
 from docs.make.markdown import table
 from dse.designs import catalog
 from dse.optimizers.codesign.descent import DescentSchedule
-from dse.optimizers.methods import METHODS
+from dse.optimizers.driver import METHODS
 from dse.spec.search import BATCHES, METHOD_OPTIONS, MOST_A_STEP
 
 _MARKED = re.compile(r"(<!-- table: (.+?) -->\n).*?(<!-- end of table -->)", re.DOTALL)

@@ -15,8 +15,7 @@ from dse.model.machine import technology
 from dse.model.machine.rates import reciprocal
 from dse.model.money.account import account, integrate
 from dse.model.steps.operating import operate
-from dse.model.steps.stages import Stages, stages_of
-from dse.model.steps.training import step_time
+from dse.model.steps.training import Stages, stages_of, step_time
 from dse.model.work.parameters import parameter_count
 from dse.model.work.training import training_work
 from dse.types import Design, Metrics, Scalar

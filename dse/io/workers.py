@@ -122,7 +122,7 @@ def dask_settings(folder: str) -> Any:
             "distributed.scheduler.http.routes": [],
             "distributed.worker.http.routes": [],
             "distributed.worker.multiprocessing-method": "spawn",
-            "distributed.worker.preload": [*dask.config.get("distributed.worker.preload", []), "dse.sweep.worker"],
+            "distributed.worker.preload": [*dask.config.get("distributed.worker.preload", []), "dse.sweep.cluster"],
         }
     )
 

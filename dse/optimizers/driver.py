@@ -20,7 +20,8 @@ from dse.optimizers import space as spaces
 from dse.optimizers.evaluation import Values, padded, padded_values, shaped
 from dse.optimizers.functions import Penalty
 from dse.optimizers.judging import Evaluation, Judgement, best_position, better, scalar, weights_of, worth
-from dse.optimizers.methods import METHODS, Searcher, Worth
+from dse.optimizers.methods import annealing, evolution, external, random
+from dse.optimizers.methods.base import Method, Searcher, Worth
 from dse.optimizers.methods.external import AskTell
 from dse.optimizers.problem import Problem
 from dse.optimizers.space import Point, Space
@@ -30,6 +31,18 @@ from dse.sweep.engine.programs import persistent_jit
 _CHUNK = 1 << 15
 
 _MOST_STEPS = 256
+
+#: Search methods by name.
+METHODS: dict[str, Method] = {
+    method.name: method
+    for method in (
+        random.RANDOM,
+        evolution.EVOLUTION,
+        annealing.ANNEALING,
+        annealing.LANGEVIN,
+        external.NSGA2,
+    )
+}
 
 
 class Best(NamedTuple):

@@ -9,8 +9,8 @@ import pytest
 from rich.console import Console
 
 import dse
-from dse.cli import best, show
-from dse.cli.run import summary_document
+from dse.cli import show
+from dse.cli.run import show_best, summary_document
 from dse.sweep import BestDesign, Summary, execute, from_text
 
 LONG = """
@@ -41,7 +41,7 @@ def summary(tmp_path_factory) -> Summary:
 
 def printed(summary: Summary, width: int) -> list[str]:
     out = Console(file=io.StringIO(), width=width, highlight=False)
-    best.show_best(out, summary)
+    show_best(out, summary)
     assert out.width == width
     return [line.rstrip() for line in out.file.getvalue().splitlines()]
 

@@ -15,7 +15,7 @@ import pytest
 from dse.cli import app
 from dse.errors import InputError
 from dse.lab import page as pages_of
-from dse.lab.page import packing, table
+from dse.lab.page import explorer, table
 from tests.page.results import many
 
 
@@ -89,7 +89,7 @@ def test_texts_of_strangers_stay_texts(tmp_path):
 
 
 def test_a_column_of_one_value_is_one_number():
-    packer = packing.Packer()
+    packer = explorer.Packer()
     packer.add(np.full(1000, np.nan, np.float32), name="none")
     packer.add(np.full(1000, 7), name="seven")
     packer.add(np.arange(1000), name="all")

@@ -5,8 +5,7 @@ import dataclasses
 import numpy as np
 
 from dse.optimizers import problem
-from dse.optimizers.driver import driver
-from dse.optimizers.methods import METHODS
+from dse.optimizers.driver import METHODS, driver
 from dse.spec import search as spec
 
 DENSE = """

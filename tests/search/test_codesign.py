@@ -19,7 +19,6 @@ from dse.model.money.device import bill
 from dse.optimizers import SearchOptions, perform, plan
 from dse.optimizers.codesign import chip as chips
 from dse.optimizers.codesign import descent as codesign
-from dse.optimizers.codesign import whole
 from dse.optimizers.problem import build
 from dse.spec import search as specification
 from dse.views import explanation
@@ -286,9 +285,9 @@ def _batch(at):
 
 
 def test_whole_stacks_are_the_better_of_both_roundings(problem, trace):
-    wanted, trace = problem._replace(whole_stacks=True), whole.roomy(problem, trace)
+    wanted, trace = problem._replace(whole_stacks=True), chips.roomy(problem, trace)
     stacks = math.exp(trace.coordinates[f"{CHIP}stacks"])
-    tried = whole.rounded(wanted, trace)
+    tried = chips.rounded(wanted, trace)
     assert [one.stacks for one in tried] == sorted({math.floor(stacks), math.ceil(stacks)})
     for one in tried:
         within(problem, {path: np.array([value], np.float32) for path, value in one.coordinates.items()})
@@ -307,11 +306,11 @@ def test_stacks_that_find_no_room_are_left_out(problem, trace):
     path = f"{CHIP}stacks"
     largest = problem.hardware.bounds[path][1]
     crowded = dataclasses.replace(trace, coordinates=trace.coordinates | {path: math.log(largest)})
-    left = whole.roomy(problem, crowded).coordinates[path]
+    left = chips.roomy(problem, crowded).coordinates[path]
     assert math.exp(left) < 0.99 * largest, "these shares have room for fewer"
     same = [codesign.objective_at(problem, trace.coordinates | {path: at}) for at in (math.log(largest), left)]
     assert same[1] == pytest.approx(same[0], rel=1e-5)
-    more = whole.rounded(problem, dataclasses.replace(trace, coordinates=trace.coordinates | {path: left}))[-1]
+    more = chips.rounded(problem, dataclasses.replace(trace, coordinates=trace.coordinates | {path: left}))[-1]
     assert more.stacks > math.exp(left) and more.as_dict()["loss"] >= -1e-6, "memory takes area from the other shares"
 
 
@@ -323,8 +322,8 @@ def test_whole_stacks_need_stacks_that_may_change():
 
 
 def test_whole_stacks_that_cannot_be_leave_the_chip_as_it_is(trace):
-    nothing = [whole.Whole(3, math.inf, math.inf, {})]
-    assert whole.better(trace, nothing) is trace and whole.better(trace, []) is trace
+    nothing = [chips.Whole(3, math.inf, math.inf, {})]
+    assert chips.better(trace, nothing) is trace and chips.better(trace, []) is trace
     assert nothing[0].as_dict() == {"stacks": 3, "loss": None}
 
 

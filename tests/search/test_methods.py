@@ -7,9 +7,9 @@ import numpy as np
 import pytest
 
 from dse.optimizers import space as spaces
-from dse.optimizers.driver import driver
+from dse.optimizers.driver import METHODS, driver
 from dse.optimizers.judging import weights_of
-from dse.optimizers.methods import METHODS, annealing
+from dse.optimizers.methods import annealing
 from dse.optimizers.polish import polish
 from dse.spec.search import BATCHES, METHOD_OPTIONS
 from dse.sweep.engine.engine import SweepEngine

@@ -13,7 +13,7 @@ import pytest
 
 from dse.errors import InputError
 from dse.optimizers import SearchInterrupted, checkpoint, execute, plan
-from dse.optimizers.methods import METHODS
+from dse.optimizers.driver import METHODS
 from dse.optimizers.outcome import MismatchError
 from dse.optimizers.problem import Problem
 from dse.sweep.results import files as results

@@ -8,7 +8,7 @@ import pytest
 
 from dse.optimizers import space as spaces
 from dse.optimizers.judging import logarithm
-from dse.optimizers.slopes import predicted_change
+from dse.optimizers.methods.annealing import predicted_change
 from tests.search.small import searched, small_problem
 
 EVALUATIONS = 160

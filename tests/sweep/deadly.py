@@ -9,12 +9,12 @@ import signal
 import time
 from pathlib import Path
 
-from dse.sweep.reduce import computation
+from dse.sweep.evaluation import Computation
 
 
 def dask_setup(worker=None):
     """Dask calls this in every worker that starts, also in one that takes the place of a dead one."""
-    part = computation.Computation.part
+    part = Computation.part
 
     def deadly(self, block):
         path = Path(os.environ["DSE_TEST_DEADLY"])
@@ -32,4 +32,4 @@ def dask_setup(worker=None):
                     os.kill(os.getpid(), signal.SIGKILL)
         return part(self, block)
 
-    computation.Computation.part = deadly
+    Computation.part = deadly

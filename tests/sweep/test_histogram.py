@@ -10,7 +10,7 @@ from dse.sweep import execute, from_text, plan
 from dse.sweep.engine.engine import SweepEngine
 from dse.sweep.engine.programs import CompileClock
 from dse.sweep.engine.reductions import below, count_below
-from dse.sweep.reduce import histogram as histograms
+from dse.sweep.reduce import overview as overviews
 from dse.sweep.reduce.collection import Collection
 from dse.sweep.reduce.keep import blocks, parts
 from tests.conftest import slow
@@ -102,10 +102,10 @@ def test_one_program_counts_for_all_edges():
 
 @pytest.mark.parametrize("n", [1, 4096, 4097, 69_396, 10**9, 10**17])
 def test_the_pilot_is_spread_evenly(n):
-    index = histograms.pilot(n)
+    index = overviews.pilot(n)
     assert index[0] >= 0 and index[-1] < n and (np.diff(index) > 0).all()
     assert len(index) > 0.85 * min(n, 4096)
-    np.testing.assert_array_equal(index, histograms.pilot(n))
+    np.testing.assert_array_equal(index, overviews.pilot(n))
     if n > 10**6:
         assert np.diff(index).max() < 3 * n / 4096
         assert len(np.unique(index % 1024)) > 800, "in step with no axis"
@@ -136,5 +136,5 @@ def test_parts_of_different_edges_are_not_added():
 
 @pytest.mark.parametrize("value", [1.0, 123456.0, 0.00123456, 7e-9, 9.999e20])
 def test_edges_are_rounded_outwards(value):
-    low, high = (histograms.rounded_edge(value, how) for how in (np.floor, np.ceil))
+    low, high = (overviews.rounded_edge(value, how) for how in (np.floor, np.ceil))
     assert low <= value * (1 + 1e-12) and value <= high * (1 + 1e-12) and high - low <= 0.011 * value

@@ -12,9 +12,9 @@ import dse
 from dse.designs.leaves import leaf
 from dse.sweep import plan
 from dse.sweep.engine import gradients
+from dse.sweep.engine.chunks import Prepared
 from dse.sweep.engine.devices import times_within
 from dse.sweep.engine.engine import SweepEngine
-from dse.sweep.engine.prepared import Prepared
 from dse.sweep.engine.programs import PersistentFunction
 from tests.conftest import slow
 from tests.panel import design

@@ -12,7 +12,7 @@ import dse
 from dse.sweep import execute, open_results, plan
 from dse.sweep.engine.engine import SweepEngine
 from dse.sweep.engine.nesting import Inner, Nest
-from dse.sweep.reduce.minima import take_run
+from dse.sweep.reduce.overview import take_run
 from tests.conftest import slow
 from tests.sweep import toy
 from tests.sweep.toy import MAPPING_AXES, sweep

@@ -13,7 +13,7 @@ import dse
 from dse.cli import app
 from dse.cli.limits import sure_of, sure_of_fleet
 from dse.cli.plan import _launch
-from dse.fleet import pooled, replicas
+from dse.fleet import pooled, service
 from dse.fleet.demand import Demand, worker_settings
 from dse.fleet.service import provision
 from dse.fleet.workers import Candidate, wait
@@ -97,11 +97,11 @@ def test_percentiles_ask_for_no_fewer_devices(plan):
 def test_replicas_of_a_mixture_are_what_their_engine_launches():
     """vLLM has experts over all ranks of tp and dp, or none (pools: test_pools.py)."""
     demand = Demand("qwen3-30b-a3b", ("h100-sxm-80gb",), 4.0, 2000.0, 300.0, 2.0, 0.04, 4)
-    every = replicas.swept(demand)["h100-sxm-80gb"]
+    every = service.swept_replicas(demand)["h100-sxm-80gb"]
     possible, ep, ranks = every["possible"], every["ep"], every["tp"] * every["dp"]
     assert ((ep == 1) | (ep == ranks))[possible].all() and (ep > 1)[possible].any()
     assert not every["feasible"][~possible].any() and (ep == 2)[~possible].any()
-    (workers,) = replicas.cheapest(every, demand, "h100-sxm-80gb").workers
+    (workers,) = service.cheapest_replicas(every, demand, "h100-sxm-80gb").workers
     assert workers.degrees["ep"] in (1, workers.degrees["tp"] * workers.degrees["dp"])
 
 

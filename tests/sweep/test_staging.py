@@ -13,9 +13,9 @@ from dse.doors import recording
 from dse.doors.equations import Constant
 from dse.sweep import plan
 from dse.sweep.engine import reductions
+from dse.sweep.engine.chunks import Prepared
 from dse.sweep.engine.engine import SweepEngine
 from dse.sweep.engine.nesting import FIRST, OUTER, SECOND, Inner, Nest
-from dse.sweep.engine.prepared import Prepared
 from dse.sweep.engine.staging import AXES, Moving, Where, goals, outputs_of, run, spread, staged, staged_scores
 from tests.sweep import toy
 from tests.sweep.toy import sweep

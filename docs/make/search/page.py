@@ -13,7 +13,7 @@ from benchmarks.search.reading import BASELINES, GRADIENT, LUCK, Reading
 from docs.make.markdown import document, filed, percent, table
 from docs.make.search import codesign, mixed
 from dse import sweep
-from dse.optimizers.methods import METHODS
+from dse.optimizers.driver import METHODS
 
 #: Seconds that anyone waits for an exact answer rather than read what a searcher may have missed.
 _PATIENCE = 60.0

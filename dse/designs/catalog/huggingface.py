@@ -14,7 +14,7 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
-from dse.designs.catalog import hybrids, mixtures
+from dse.designs.catalog import mixtures
 from dse.designs.catalog.config_keys import NOT_YET, Config, needed, whole
 from dse.designs.catalog.mixtures import MixtureShape
 from dse.errors import InputError, unknown_name
@@ -158,7 +158,7 @@ def workload(config: Config, where: str = "config.json") -> dict[str, int | floa
     found = _numbers(config, family, where)
     tables: dict[str, Any] = {}
     if family.hybrid:
-        tables = hybrids.fields(config, family.hybrid, found["n_layers"], where)
+        tables = mixtures.hybrid_fields(config, family.hybrid, found["n_layers"], where)
         found["n_layers"] = int(tables.pop("n_layers"))
     if family.mixture is not None:
         tables |= mixtures.fields(config, family.mixture, found["n_layers"], where)
@@ -236,10 +236,10 @@ def _family(config: Config, where: str) -> Family:
 def _keys_read(config: Config, family: Family | None) -> set[str]:
     """Keys of parts that a family has; of a type that is not known all that any has, for its type is what is wrong."""
     if family is None:
-        parts = (*mixtures.EXPERT_KEYS, *mixtures.LATENT_KEYS, *mixtures.SPARSE_KEYS, *hybrids.HYBRID_KEYS)
+        parts = (*mixtures.EXPERT_KEYS, *mixtures.LATENT_KEYS, *mixtures.SPARSE_KEYS, *mixtures.HYBRID_KEYS)
         return {*parts, "quantization_config"}
     published = family.mixture is not None and mixtures.published_in(config)
-    states = hybrids.HYBRID_KEYS if family.hybrid else ()
+    states = mixtures.HYBRID_KEYS if family.hybrid else ()
     return {*mixtures.keys_read(family.mixture), *states, *(["quantization_config"] if published else [])}
 
 

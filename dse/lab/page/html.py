@@ -2,6 +2,7 @@
 
 Texts of results are untrusted. They are escaped, or embedded as JSON, which the script writes as text, never as HTML.
 The policy of a page allows its own script alone, and no fetches.
+Parts that are known when the page is written come last: what heads it, choices of selects, lines of tables.
 """
 
 from __future__ import annotations
@@ -10,13 +11,12 @@ import base64
 import hashlib
 import json
 import re
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from html import escape
 from pathlib import Path
 from typing import Any
 
 from dse.io.files import MARK
-from dse.lab.page import fragments
 
 _ASSETS = Path(__file__).parent / "assets"
 
@@ -36,8 +36,8 @@ def page(title: str, results: Mapping[str, Any] | None, columns: str, model: Map
         "columns": columns,
         "live": as_json(model),
         "script": script,
-        **(fragments.of_results(results) if results else dict.fromkeys(fragments.OF_RESULTS, "")),
-        **(fragments.of_model(model) if model else dict.fromkeys(fragments.OF_MODEL, "")),
+        **(of_results(results) if results else dict.fromkeys(OF_RESULTS, "")),
+        **(of_model(model) if model else dict.fromkeys(OF_MODEL, "")),
     }
     return re.sub(r"\{\{(\w+)\}\}", lambda match: parts[match[1]], _asset("page.html"))
 
@@ -65,3 +65,96 @@ def _policy(script: str) -> str:
         f"default-src 'none'; script-src 'sha256-{checksum}'; style-src 'unsafe-inline'; img-src data:; "
         "base-uri 'none'; form-action 'none'"
     )
+
+
+#: Most values of an axis of names that is drawn along the plot.
+_MOST_NAMES = 40
+
+#: Lines of the table of elasticities, and one of them.
+_ELASTICITIES = 12
+_SLOPE = '<tr hidden><th scope="row"></th><td class="both"><i class="part"></i></td><td class="number"></td></tr>'
+
+#: Names of the parts of a page of results, and of a model.
+OF_RESULTS = ("summary", "notes", "facts", "tools", "ways", "colours", "filters")
+OF_MODEL = ("live_title", "live_about", "live_operators", "cards", "operators", "elasticities", "metrics", "leaves")
+
+
+def of_results(results: Mapping[str, Any]) -> dict[str, str]:
+    """Parts of a page of results by their names in its template."""
+    summary = f"{results['size']:,} designs ({results['study']}), {results['able']:,} of which can run"
+    pairs = ((escape(name), escape(text)) for name, text in results["facts"])
+    columns = list(enumerate(results["columns"]))
+    ways = [(i, column) for i, column in columns if "numbers" in column or len(column.get("texts", ())) <= _MOST_NAMES]
+    return {
+        "summary": escape(f"{summary} · dse {results['version']}"),
+        "notes": "".join(f"<li>{escape(note)}</li>" for note in results["notes"]),
+        "facts": "".join(f"<div><dt>{name}</dt><dd>{text}</dd></div>" for name, text in pairs),
+        "tools": "".join(f"<option>{escape(tool)}</option>" for tool in results["lines"].get("tools", ())),
+        "ways": _columns(ways),
+        "colours": _columns(columns),
+        "filters": _columns([(i, column) for i, column in columns if column["type"] != "same"]),
+    }
+
+
+def of_model(model: Mapping[str, Any]) -> dict[str, str]:
+    """Parts of a page of a model by their names in its template."""
+    leaves, metrics, headline = model["leaves"], model["metrics"], model["headline"]
+    read = [leaf for leaf in leaves if leaf["read"]]
+    others = [name for name in metrics if name in model["figures"]["metrics"] and name not in headline]
+    rows = ((line["section"], line["name"].replace("_", " ")) for line in model["figures"]["operators"])
+    about = [
+        ("first", [leaf for leaf in read if leaf["first"] >= 0]),
+        ("all", [leaf for leaf in read if leaf["first"] < 0]),
+    ]
+    groups = [("headline", headline), ("all", [name for name in others if "feasible" not in name])]
+    return {
+        "live_title": escape(model["title"]),
+        "live_about": escape(f"{model['study']} · {len(read)} leaves · dse {model['version']}"),
+        "live_operators": escape(model["operatorsOf"]),
+        "cards": "".join(_card(name, metrics[name]) for name in headline),
+        "operators": "".join(
+            f'<tr><th scope="row">{escape(f"{section} {name}")}</th>{"<td></td>" * 6}</tr>' for section, name in rows
+        ),
+        "elasticities": _SLOPE * _ELASTICITIES,
+        "metrics": "".join(
+            _group(label, ((name, metrics[name]["label"], metrics[name]["short"]) for name in names))
+            for label, names in groups
+        ),
+        "leaves": "".join(
+            _group(label, ((leaf["name"], leaf["label"], leaf["name"]) for leaf in members)) for label, members in about
+        ),
+    }
+
+
+def _card(name: str, metric: Mapping[str, Any]) -> str:
+    """A figure of the headline."""
+    title = escape(f"{metric['label']}: show in the curve, the map and the elasticities")
+    spans = "".join(f'<span class="{part}"></span>' for part in ("value", "change", "between"))
+    head = f'<button type="button" class="card" value="{escape(name)}" title="{title}">'
+    return f'{head}<span class="name">{escape(metric["short"])}</span>{spans}</button>'
+
+
+def _columns(columns: Sequence[tuple[int, Mapping[str, Any]]]) -> str:
+    """Columns of results as choices, by kind."""
+
+    def heading(column: Mapping[str, Any]) -> str:
+        return f"{column['label']} [{column['units']}]" if column.get("units") else column["label"]
+
+    kinds = {
+        "Design": [(i, column) for i, column in columns if column["kind"] == "axis"],
+        "Metrics": [(i, column) for i, column in columns if column["kind"] == "metric"],
+    }
+    return "".join(
+        _group(label, ((i, column["about"], heading(column)) for i, column in members))
+        for label, members in kinds.items()
+        if members
+    )
+
+
+def _group(label: str, choices: Iterable[tuple[object, str, str]]) -> str:
+    """A group of choices: value, what it is, what it is called."""
+    options = (
+        f'<option value="{escape(str(value))}" title="{escape(about)}">{escape(text)}</option>'
+        for value, about, text in choices
+    )
+    return f'<optgroup label="{escape(label)}">{"".join(options)}</optgroup>'

@@ -13,8 +13,7 @@ from typing import NamedTuple, TypeVar
 import jax.numpy as jnp
 
 from dse.model.choice import times
-from dse.model.work.grouped import Grouped
-from dse.model.work.latent import Compressed
+from dse.model.work.grouped import Compressed, Grouped
 from dse.model.work.states import NoStates, States
 from dse.types import Experts, Recompute, Scalar, Sparse, Workload
 

@@ -25,7 +25,6 @@ from jax import Array
 from dse.optimizers import space as spaces
 from dse.optimizers.judging import better
 from dse.optimizers.methods.base import Method, Searcher, Worth
-from dse.optimizers.slopes import predicted_change
 from dse.optimizers.space import Point, Space
 
 #: Temperature at the end of a round, as a share of that at its beginning.
@@ -169,3 +168,26 @@ ANNEALING = Method("annealing", "simulated annealing by steps to neighbours", se
 LANGEVIN = Method(
     "langevin", "annealing by the relaxed gradient: neighbours drawn by the change that it predicts", guided
 )
+
+
+#: Gradients by the logarithm of a leaf beyond this are cut: what is steeper is the edge of something.
+STEEPEST = 10.0
+
+
+def cut(slope: Array) -> Array:
+    """A slope within the steepest; 0 for one that is not a number."""
+    return jnp.clip(jnp.nan_to_num(slope), -STEEPEST, STEEPEST)
+
+
+def predicted_change(by_leaf: dict[str, Array], here: dict[str, Array], there: dict[str, Array]) -> Array:
+    """First-order change of what the gradient is of, from the leaves ``here`` to ``there`` [...].
+
+    Along the logarithms of leaves that are positive at both ends (``df = df/dln x ln(y/x)``), else along the leaves.
+    """
+    total = jnp.float32(0.0)
+    for path, slope in by_leaf.items():
+        old, new = here[path], there[path]
+        positive = (old > 0.0) & (new > 0.0)
+        ratio = jnp.where(positive, new, 1.0) / jnp.where(positive, old, 1.0)
+        total = total + jnp.where(positive, cut(slope * old) * jnp.log(ratio), cut(slope) * (new - old))
+    return total

@@ -1,13 +1,18 @@
-"""A specification composed into a grid: names and fixed values, axes as dimensions, parts of the mapping as a table."""
+"""A specification composed into a grid: names and fixed values, axes as dimensions, parts of the mapping as a table.
+
+Options of a mapping that no software stack of the sweep supports are removed from its axes and reported.
+"""
 
 from __future__ import annotations
 
+import dataclasses
 import functools
 import itertools
 import math
 import operator
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from typing import Any, NamedTuple
 
 import jax
 import numpy as np
@@ -27,11 +32,12 @@ from dse.designs.records import (
     tokens_note,
 )
 from dse.errors import InputError
+from dse.model.capabilities import LIMITED, lacking
 from dse.model.divisibility import COPIES_PATH, EXPERT_SHAPE_PATHS, SHAPE_PATHS, Shape
-from dse.spec.axes import Axis
+from dse.spec.axes import Axis, Label
 from dse.spec.space import NAMED
 from dse.spec.sweep import SweepSpec
-from dse.sweep.grid import mappings, offers, structures
+from dse.sweep.grid import mappings, structures
 from dse.sweep.grid.degrees import ALL_DEGREES, OPTIONS, Parts
 from dse.sweep.grid.grid import Grid, GridDimension
 from dse.sweep.grid.names import Names
@@ -68,7 +74,7 @@ def _of_part(whole: SweepSpec, spec: SweepSpec, names: Names) -> Grid:
 
 def _of_one_structure(spec: SweepSpec, names: Names) -> Grid:
     names.check()
-    offer = offers.offered(_groups(spec), spec.fixed, _capabilities(names, spec), names.has_experts)
+    offer = offered(_groups(spec), spec.fixed, _capabilities(names, spec), names.has_experts)
     given = {axis.key: axis for axis in (*spec.fixed.values(), *spec.axes) if not structures.is_none(axis)}
     groups = [(*group, *(one for axis in group for one in names.overlap_along(axis, given))) for group in offer.groups]
     stacked = [group for group in groups if _is_mapping(group)]
@@ -107,7 +113,7 @@ def _of_one_structure(spec: SweepSpec, names: Names) -> Grid:
         parts=parts,
         shapes=shapes,
         used=names.used,
-        lacks=offers.offer_note(offer, names.stacks),
+        lacks=offer_note(offer, names.stacks),
         tokens=tokens_note(given) or names.format_note(),
         nodes=names.node_note(),
         kinds=names.price_note(),
@@ -304,3 +310,85 @@ def _mapping_axes(stacked: list[tuple[Axis, ...]], parts: Parts) -> tuple[Axis, 
     if not parts.n_devices_given:
         degrees.append(Axis(name="n_devices", key=N_DEVICES, where=""))
     return (*degrees, *(axis for axis in swept if axis.key in OPTIONS))
+
+
+_EVERYTHING = Capabilities()
+_PLAIN = {path.removeprefix("mapping."): value for path, value in PLAIN_MAPPING.items()}
+
+
+class Offer(NamedTuple):
+    """Axes of a mapping limited to supported values, with the removed ones."""
+
+    groups: list[tuple[Axis, ...]]  #: the axes by group, without values that no stack supports
+    left_out: tuple[str, ...] = ()  #: axis and removed values
+    asked: tuple[str, ...] = ()  #: axis and unsupported values that stay because no others are listed
+
+
+def offered(
+    groups: Sequence[tuple[Axis, ...]], fixed: Mapping[str, Axis], can: Mapping[str, float], experts: bool = False
+) -> Offer:
+    """The axes without values that no stack supports; an axis without supported values is not changed.
+
+    Args:
+        groups: axes that move together; those outside the mapping are not changed.
+        fixed: leaves that the sweep fixes, by path.
+        can: capability (a field of :class:`dse.types.Capabilities`) → its maximum over the stacks.
+        experts: whether the model has experts.
+    """
+    kept, left_out = [], []
+    asked = [_listed(axis, lacks) for axis in fixed.values() if (lacks := _lacks(axis, can, experts)).any()]
+    for group in groups:
+        lacks = np.any([_lacks(axis, can, experts) for axis in group], axis=0)
+        lacking_here = [_listed(axis, own) for axis in group if (own := _lacks(axis, can, experts)).any()]
+        if not lacks.all() or not lacks.size:
+            left_out += lacking_here
+            group = tuple(_without(axis, lacks, can) for axis in group)
+        else:
+            asked += lacking_here
+        kept.append(group)
+        left_out += [f"{axis.name} above {axis.most:g}" for axis in group if math.isfinite(axis.most)]
+    return Offer(kept, tuple(left_out), tuple(asked))
+
+
+def _lacks(axis: Axis, can: Mapping[str, float], experts: bool) -> np.ndarray:
+    """[position] whether no stack supports the value of a part of the mapping."""
+    prefix, _, name = axis.key.rpartition(".")
+    values: dict[str, Any] = {**_PLAIN, "experts": experts or None, name: np.array(axis.values)}
+    if prefix != "mapping" or not axis.values:
+        return np.zeros(len(axis.values), bool)
+    return np.any([np.broadcast_to(lacks, len(axis.values)) for lacks in lacking(values, can).values()], axis=0)
+
+
+def _without(axis: Axis, lacks: np.ndarray, can: Mapping[str, float]) -> Axis:
+    """An axis without these positions; a rule gets an upper limit."""
+    name = axis.key.rpartition(".")[2]
+    if axis.rule:
+        limited = name in LIMITED and can[name] < getattr(_EVERYTHING, name)
+        return dataclasses.replace(axis, most=can[name]) if limited else axis
+    if not lacks.any():
+        return axis
+    kept = np.flatnonzero(~lacks)
+    values, labels = tuple(axis.values[i] for i in kept), tuple(axis.labels[i] for i in kept)
+    return dataclasses.replace(axis, values=values, labels=labels)
+
+
+def _listed(axis: Axis, lacks: np.ndarray) -> str:
+    """An axis and the labels of its unsupported values."""
+    return " ".join([axis.name, *(_text(axis.labels[position]) for position in np.flatnonzero(lacks))])
+
+
+def _text(label: Label) -> str:
+    if isinstance(label, bool):
+        return "yes" if label else "no"
+    return f"{label:g}" if isinstance(label, float) else str(label)
+
+
+def offer_note(offer: Offer, stacks: Sequence[str]) -> str:
+    """Note on unsupported options of a sweep and the flag that allows them; empty where all are supported."""
+    verb = f"{', '.join(dict.fromkeys(stacks))} {'lacks' if len(set(stacks)) == 1 else 'lack'}"
+    parts = []
+    if offer.left_out:
+        parts.append(f"{verb} {', '.join(offer.left_out)}: left out")
+    if offer.asked:
+        parts.append(f"{verb} {', '.join(offer.asked)}, which the sweep asks for: such designs cannot run")
+    return f"{'; '.join(parts)} (--any-option offers everything)" if parts else ""

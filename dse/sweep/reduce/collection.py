@@ -8,7 +8,7 @@ from dse.errors import InputError
 from dse.spec.output import Keep
 from dse.sweep.grid.grid import Grid
 from dse.sweep.reduce.keep import Part, no_counts
-from dse.sweep.reduce.minima import n_positions
+from dse.sweep.reduce.overview import n_positions
 from dse.sweep.reduce.winners import Winners, best_of
 
 

@@ -23,8 +23,8 @@ from dse.sweep.engine.nesting import Nest
 from dse.sweep.engine.reductions import Scores, below, counted
 from dse.sweep.engine.staging import Output, Where
 from dse.sweep.grid.grid import Grid
-from dse.sweep.reduce import histogram as histograms
-from dse.sweep.reduce.minima import Minima, both_ways, minima_in
+from dse.sweep.reduce import overview as overviews
+from dse.sweep.reduce.overview import Minima, both_ways, minima_in
 from dse.sweep.reduce.winners import Winners, best_of, dominated, ties_of_best
 
 #: Chunks of a block when scores alone are looked at.
@@ -44,7 +44,7 @@ class Part(NamedTuple):
     values: np.ndarray  #: [metric of ``spec.metrics``, design] float32; reasons, below 2^24, are exact
     scores: np.ndarray  #: [objective, design] float32, the smaller the better, infinite when infeasible
     counts: np.ndarray  #: int64: feasible designs, designs by :attr:`~dse.doors.study.Study.reason_bits`, unranked ones
-    least: np.ndarray  #: [objective, position] float32: the block's least scores, see :func:`minima.axes_of`
+    least: np.ndarray  #: [objective, position] float32: the block's least scores, see :func:`overview.axes_of`
     edges: np.ndarray  #: [objective, bins + 1] float32: the same for all blocks; no columns without a histogram
     histogram: np.ndarray  #: [objective, bin] int64: feasible designs of the block
 
@@ -133,7 +133,7 @@ def _in_full(keep: Keep) -> bool:
 def parts(engine: SweepEngine, keep: Keep, wanted: list[range]) -> Iterator[Part]:
     """What is kept of each block, in order; the device works on the next one meanwhile."""
     bins, n_objectives = engine.grid.spec.histogram, len(engine.program.objectives)
-    edges = histograms.edges(engine, bins) if bins and wanted else np.empty((n_objectives, 0), np.float32)
+    edges = overviews.edges(engine, bins) if bins and wanted else np.empty((n_objectives, 0), np.float32)
     first = 0
     for number, one in enumerate(engine.each):
         own = [block for block in wanted if first <= block.start < first + one.grid.n_outer]
@@ -237,8 +237,8 @@ def _histogram(grid: Grid, scores: np.ndarray, edges: np.ndarray) -> np.ndarray:
     """Designs by bin of a block computed in full."""
     if not edges.size:
         return np.zeros((len(scores), 0), np.int64)
-    fewer = below(scores, histograms.thresholds(edges, grid.spec.objectives))
-    return histograms.counts(fewer, grid.spec.objectives)
+    fewer = below(scores, overviews.thresholds(edges, grid.spec.objectives))
+    return overviews.counts(fewer, grid.spec.objectives)
 
 
 def no_counts(study: Study) -> np.ndarray:
@@ -255,7 +255,7 @@ def _winning(engine: SweepEngine, keep: Keep, block: range, edges: np.ndarray) -
     length = engine.length_at_once(nest, CHUNK_SCORES)
     winners = Winners(np.empty(0, np.int64), np.empty((len(objectives), 0), np.float32))
     counts, minima = no_counts(engine.program.study), Minima(nest, len(objectives))
-    thresholds = histograms.thresholds(edges, objectives) if edges.size else None
+    thresholds = overviews.thresholds(edges, objectives) if edges.size else None
     fewer = np.zeros((len(objectives), engine.grid.spec.histogram), np.int64)
     stop = nest.first_of(block.stop // nest.points_a_line)
     starts = range(nest.first_of(block.start // nest.points_a_line), stop, length)
@@ -277,7 +277,7 @@ def _winning(engine: SweepEngine, keep: Keep, block: range, edges: np.ndarray) -
     order = np.argsort(winners.index)
     index = winners.index[order]
     values = np.stack([*map(np.asarray, jax.tree.leaves(engine.designs(index)[0]))]).astype(np.float32)
-    histogram = histograms.counts(fewer, objectives)
+    histogram = overviews.counts(fewer, objectives)
     return Part(index, values, winners.scores[:, order], counts, minima.result(), edges, histogram)
 
 

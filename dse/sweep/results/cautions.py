@@ -1,4 +1,7 @@
-"""What a reader of results must know of their best designs, and of all of them, in words."""
+"""What a reader of results must know of their best designs, and of all of them, in words.
+
+Of constraints that no design meets: how often each is violated, and the nearest values.
+"""
 
 from __future__ import annotations
 
@@ -7,9 +10,17 @@ import math
 from collections.abc import Iterable, Mapping
 from typing import Any
 
+import numpy as np
+
 from dse.designs import calibrated
-from dse.designs.leaves import leaves_of, replace
+from dse.designs.leaves import leaf, leaves_of, replace
+from dse.designs.records import PLAIN_EXPERTS
+from dse.doors.study import Lookup
+from dse.io.quantities import counted, quantity
 from dse.spec.axes import Label
+from dse.spec.expression import Expression
+from dse.sweep.engine.numpy_backend import evaluate_few, joined
+from dse.sweep.engine.point import Program
 from dse.sweep.grid.grid import Grid
 from dse.sweep.results.chip_limits import limit_notes
 from dse.sweep.results.prices import price_notes
@@ -91,3 +102,49 @@ def named_entries(grid: Grid, own: Any, labels: Mapping[str, Label]) -> dict[str
     kinds = ("workload", "software", "accelerator", "system")
     fixed = {axis.key: axis.labels[0] for axis in (*grid.fixed, *own.fixed) if axis.key in kinds}
     return {key: str(label) for key, label in {**fixed, **labels}.items() if key in kinds}
+
+
+#: Maximum number of designs that are evaluated, evenly spaced over the sweep.
+_MOST = 4096
+
+
+def unmet_notes(grid: Grid) -> tuple[str, ...]:
+    """Per constraint a line with the number of otherwise feasible designs that violate it, and the nearest value.
+
+    Above 4,096 designs a sample of this size is evaluated, and the lines say so.
+    """
+    if not grid.constraints:
+        return ()
+    count, study = min(grid.n_designs, _MOST), grid.spec.study
+    index = grid.indices(np.linspace(0, grid.n_designs - 1, count).astype(np.int64))
+    values = grid.values(index)
+    metrics, _ = joined(
+        [
+            (places, evaluate_few(one.base, one.values(own), program=Program(study)))
+            for places, one, own in grid.by_structure(index)
+        ]
+    )
+    runs = np.flatnonzero(np.broadcast_to(np.asarray(metrics.infeasible_reason) == 0, count))
+
+    def lookup(name: str) -> Any:
+        found = getattr(metrics, name) if name in study.units else values.get(name)
+        if name in PLAIN_EXPERTS and found is not None:
+            found = np.where(np.isnan(found), PLAIN_EXPERTS[name], found)
+        return np.broadcast_to(leaf(grid.base, name) if found is None else found, count)[runs]
+
+    spread = "" if count == grid.n_designs else " spread over the sweep"
+    of = f"{len(runs):,} of {counted(count, 'design')}{spread}"
+    head = f"{of} can run but for the constraints{':' if len(runs) else ''}"
+    return (head, *(_of_one(constraint, lookup, len(runs)) for constraint in grid.constraints if len(runs)))
+
+
+def _of_one(constraint: Expression, lookup: Lookup, count: int) -> str:
+    """The line of one constraint; ``count``: number of otherwise feasible designs."""
+    missed = count - int(np.count_nonzero(np.broadcast_to(constraint(lookup), count)))
+    text = f"{constraint.text}: {missed:,} miss it"
+    name, is_upper = constraint.bound or ("", False)
+    units = constraint.study.written.get(name)
+    if not missed or units is None:
+        return text
+    nearest = float(np.min(lookup(name)) if is_upper else np.max(lookup(name)))
+    return f"{text}; the {'least' if is_upper else 'largest'} {name} is {quantity(nearest, units)}"

@@ -20,8 +20,8 @@ from dse.spec.axes import Label
 from dse.spec.output import Keep
 from dse.sweep.grid.grid import Grid
 from dse.sweep.reduce.keep import Part
-from dse.sweep.results import unmet, writing
-from dse.sweep.results.cautions import Cautions, cautions, named_entries
+from dse.sweep.results import writing
+from dse.sweep.results.cautions import Cautions, cautions, named_entries, unmet_notes
 from dse.sweep.results.provenance import provenance
 from dse.sweep.results.schema import CAUTIONS
 from dse.sweep.results.work import unlike_work, work_line
@@ -126,7 +126,7 @@ def of_part(grid: Grid, keep: Keep, part: Part, **others: Any) -> Summary:
         n_unranked=int(part.counts[-1]),
         best=best,
         **vars(_cautions(grid, best)),
-        unmet=() if part.counts[0] else unmet.unmet_notes(grid),
+        unmet=() if part.counts[0] else unmet_notes(grid),
         objective=grid.spec.objectives[0].expression.text,
         keep=str(keep),
         points=_points(grid),
@@ -190,7 +190,7 @@ def of_file(grid: Grid, target: Path, attributes: dict[str, Any]) -> Summary:
         redone=0,
         best=best,
         **vars(_cautions(grid, best)),
-        unmet=() if attributes["feasible_designs"] else unmet.unmet_notes(grid),
+        unmet=() if attributes["feasible_designs"] else unmet_notes(grid),
         objective=str(attributes["objective"]),
         keep=str(attributes["keep"]),
         points=_points(grid),
