@@ -66,9 +66,8 @@ async function tellMap() {
     return;
   }
   const ways = varying(first, xs, second, ys), start = performance.now();
-  const rows = atlas.rows(Float64Array.from(design.values), outputsOf(metric), ways, true);
-  let busy = 0, since = start, row;
-  for (row = rows.next(); !row.done; row = rows.next()) {
+  let busy = 0, since = start, rows;
+  for (rows of atlas.rows(Float64Array.from(design.values), outputsOf(metric), ways)) {
     if (performance.now() - since < SLICE) continue;
     busy += performance.now() - since;
     await turn();
@@ -76,7 +75,7 @@ async function tellMap() {
     since = performance.now();
   }
   busy += performance.now() - since;
-  const [numbers, bits] = row.value, runs = [...numbers.keys()].filter((k) => !bits[k] && Number.isFinite(numbers[k]));
+  const [numbers, bits] = rows, runs = [...numbers.keys()].filter((k) => !bits[k] && Number.isFinite(numbers[k]));
   const [low, high] = extent(runs.map((k) => numbers[k])), { more } = model.metrics[metric];
   const best = runs.find((k) => numbers[k] === (more ? high : low)) ?? -1;
   if (String(picture.key) !== String(key)) picture.at = null;
