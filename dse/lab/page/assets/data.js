@@ -31,15 +31,7 @@ function number(column, row) {
   const value = stored(column, row);
   return (column.numbers ? column.numbers[value] : value) * (column.factor ?? 1);
 }
-
-function numbersOf({ values, value, numbers, factor = 1 }, rows, of) {
-  const results = new Float64Array(rows.length);
-  for (let i = 0; i < results.length; i++) {
-    const stored = values ? values[rows[i]] : value ?? NaN;
-    results[i] = (numbers ? numbers[stored] : stored) * factor;
-  }
-  return of ? results.map(of) : results;
-}
+const numbersOf = (column, rows, of = (value) => value) => Float64Array.from(rows, (row) => of(number(column, row)));
 /** Whether a column is a set of names rather than of numbers; what heads it; what it says of a design. */
 const isNames = (column) => Boolean(column.texts) && !column.numbers;
 const titled = (label, units) => (units ? `${label} [${units}]` : label);

@@ -13,12 +13,9 @@ function control(i) {
   const options = choices?.map(([value, said]) => element("option", { value }, said)) ?? [];
   const field = choices ? element("select", { id, title, onchange: () => go(Number(field.value)) }, ...options)
     : element("input", { id, title, type: "text", inputmode: "decimal", autocomplete: "off", spellcheck: "false",
-      "aria-description": title, onchange: () => enter(controls[i]), onkeydown: (event) => {
-        const here = design.values[i], isUp = event.key === "ArrowUp";
-        if (!isUp && event.key !== "ArrowDown") return;
-        event.preventDefault();
-        go((isUp ? values.find((value) => value > here) : values.findLast((value) => value < here)) ?? here);
-      } });
+      "aria-description": title, onchange: () => enter(controls[i]), onkeydown: (event) => act(event, {
+        ArrowUp: () => go(values.find((value) => value > design.values[i]) ?? design.values[i]),
+        ArrowDown: () => go(values.findLast((value) => value < design.values[i]) ?? design.values[i]) }) });
   let isHeld = false, slider = null;
   if (!choices && values.length > 1) slider = element("input", { type: "range", min: 0, max: values.length - 1, title,
     "aria-label": name, onpointerdown: () => { isHeld = true; remember(); }, onchange: () => { isHeld = false; },
@@ -71,14 +68,8 @@ function prepareControls() {
   byId("live-first").append(...first.toSorted((a, b) => leaves[a].first - leaves[b].first).map(control));
   const groups = Map.groupBy(places.filter((i) => leaves[i].first < 0), (i) => leaves[i].group);
   for (const [name, members] of [...groups].sort(([a], [b]) => a.localeCompare(b))) {
-    const group = element("details", { class: "group", ontoggle: () => { if (group.open) group.fill(); } },
-      element("summary", {}, `${name} (${members.length})`));
-    group.fill = () => {
-      if (group.children.length > 1) return;
-      group.append(...members.map(control));
-      tellControls();
-    };
-    byId("live-rest").append(group);
+    byId("live-rest").append(element("details", { class: "group" },
+      element("summary", {}, `${name} (${members.length})`), ...members.map(control)));
   }
   on("live-filter", "input", filterControls);
   byId("live-follow").hidden = !model.follows;
@@ -95,12 +86,10 @@ function prepareControls() {
 function filterControls() {
   const asked = byId("live-filter").value.toLowerCase().split(/\s+/).filter(Boolean), isAsked = asked.length > 0;
   const groups = [...byId("live-rest").children], about = ({ path, label }) => `${path} ${label}`.toLowerCase();
-  if (isAsked) groups.forEach((group) => group.fill());
   const fits = (leaf) => asked.every((word) => about(leaf).includes(word));
   for (const { i, node } of controls.filter(Boolean)) node.hidden = !fits(leaves[i]);
   for (const group of groups) {
-    const isEmpty = isAsked && !group.querySelector(".leaf:not([hidden])");
-    Object.assign(group, { open: isAsked, hidden: isEmpty });
+    Object.assign(group, { open: isAsked, hidden: !group.querySelector(".leaf:not([hidden])") });
   }
 }
 /** All figures of a design, and how to read them. */
@@ -292,8 +281,7 @@ function beginModel() {
   atStart = figuresOf(START);
   byId("live").hidden = false;
   for (const prepare of [prepareControls, prepareFigures, prepareStudies]) prepare();
-  const copied = async (said, what) =>
-    say((await copy(said, byId("live-copied"))) ? `${what} copied` : "the browser does not let the page copy");
+  const copied = (said, what) => copy(said, what, byId("live-copied"), byId("live-said"));
   const back = () => undo(design.past, design.future), ahead = () => undo(design.future, design.past);
   on("live-undo", "click", back);
   on("live-redo", "click", ahead);
@@ -307,9 +295,7 @@ function beginModel() {
   document.addEventListener("keydown", (event) => {
     const { target, key, shiftKey } = event, isCtrl = event.ctrlKey || event.metaKey, name = key.toLowerCase();
     const actions = isCtrl ? { z: shiftKey ? ahead : back, y: ahead } : { "/": () => byId("live-filter").focus() };
-    if (target.matches?.("input[type=text], input[type=search], textarea") || !Object.hasOwn(actions, name)) return;
-    event.preventDefault();
-    actions[name]();
+    if (!target.matches?.("input[type=text], input[type=search], textarea")) act(event, actions, name);
   });
   // Figures for whoever asks on this page: { designs: values of all leaves each, metrics } → answer; intervals here.
   document.addEventListener("dse-ask", ({ detail }) => {

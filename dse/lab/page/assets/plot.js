@@ -53,13 +53,6 @@ function drawAxes(svg, width, height, x, y) {
 }
 /** Lay a node into a box. */
 function lay(node, box) { for (const [name, value] of Object.entries(box)) node.style[name] = `${value}px`; }
-/** Whether a place lies in a polygon: a line from there to the right crosses it an odd number of times. */
-function isInside(path, x, y) {
-  return path.reduce((is, [toX, toY], i) => {
-    const [fromX, fromY] = path.at(i - 1);
-    return toY > y !== fromY > y && x < ((fromX - toX) * (y - toY)) / (fromY - toY) + toX ? !is : is;
-  }, false);
-}
 /** What is selected after one more choice: Shift adds, Ctrl keeps what both hold, both take away. */
 function combined({ shiftKey, ctrlKey, metaKey }, before, rows) {
   const had = new Set(before), has = new Set(rows);
@@ -205,18 +198,20 @@ class Scatter {
   }
   /** Where a place lies between the ends of the axes. */
   shareOf([x, y]) { return [x / this.box.width, 1 - y / this.box.height]; }
-  /** Corners of what is enclosed. */
+  /** What a drag encloses, as a path. */
   enclosed(path) {
     const [[x, y], [toX, toY]] = [path[0], path.at(-1)];
-    return this.tool === "lasso" ? path : [[x, y], [toX, y], [toX, toY], [x, toY]];
+    if (this.tool === "lasso") return `M${path.map((place) => place.join(" ")).join("L")}Z`;
+    return `M${x} ${y}H${toX}V${toY}H${x}Z`;
   }
   dragged({ path, ends }) {
     const from = this.shareOf(path[0]), to = this.shareOf(path.at(-1)), moved = from.map((share, k) => share - to[k]);
     if (this.tool === "pan") this.zoom(moved, moved.map((share) => share + 1), ends);
-    else this.outline.setAttribute("d", `M${this.enclosed(path).map((place) => place.join(" ")).join("L")}Z`);
+    else this.outline.setAttribute("d", this.enclosed(path));
   }
   dropped(path, event) {
-    const polygon = this.enclosed(path), isIn = (_, i) => isInside(polygon, this.xs[i], this.ys[i]);
+    const outline = new Path2D(this.enclosed(path)), context = this.canvas.getContext("2d");
+    const isIn = (_, i) => context.isPointInPath(outline, this.xs[i], this.ys[i], "evenodd");
     if (this.tool === "zoom") this.zoom(this.shareOf(path[0]), this.shareOf(path.at(-1)));
     else if (this.tool !== "pan") this.events.select(Array.from(this.rows).filter(isIn), event);
   }

@@ -149,14 +149,14 @@ function takeCell(k) {
 
 function mapKey(event) {
   const { x, y, at } = picture, jump = event.shiftKey ? 20 : 1;
-  const moves = { ArrowRight: [jump, 0], ArrowLeft: [-jump, 0], ArrowUp: [0, jump], ArrowDown: [0, -jump] };
-  if (event.key !== "Enter" && !moves[event.key]) return;
-  event.preventDefault();
-  if (event.key === "Enter") return takeCell(at);
-  const [across, up] = moves[event.key];
-  picture.at = within(Math.floor(at / x.length) + up, y.length) * x.length + within((at % x.length) + across, x.length);
-  tellCell(picture.at);
-  markMap();
+  const go = (across, up) => () => {
+    const [column, row] = [within((at % x.length) + across, x.length), within(Math.floor(at / x.length) + up, y.length)];
+    picture.at = row * x.length + column;
+    tellCell(picture.at);
+    markMap();
+  };
+  act(event, { ArrowRight: go(jump, 0), ArrowLeft: go(-jump, 0), ArrowUp: go(0, jump), ArrowDown: go(0, -jump),
+    Enter: () => takeCell(at) });
 }
 
 function prepareStudies() {
