@@ -76,7 +76,7 @@ function constrain(column) {
   node.querySelector("input").focus();
 }
 
-const announce = (said) => { byId("announce").textContent = said; };
+const announce = (said) => tell(byId("announce"), said);
 /** The design that is told of: under the pointer, else the current one. */
 const subject = () => (state.hovered >= 0 ? state.hovered : state.current);
 /** Change what is chosen; tell of the design, and mark it and those that are pinned. */
@@ -201,8 +201,8 @@ async function beginExplorer() {
   byId("explorer").hidden = false;
   scatter = new Scatter(byId("plot"), { hover, tap: (row, { shiftKey }) => (shiftKey ? toggle(row) : choose([row])),
     select: (rows, event) => choose(combined(event, state.selected, rows)), zoom: () => measured("zoom") });
-  const isAny = able.includes(1), { why, serving } = results.lines;
-  Object.assign(byId("feasible"), { checked: isAny, disabled: !isAny || !able.includes(0) });
+  const { able, lines: { why, serving } } = results;
+  Object.assign(byId("feasible"), { checked: able > 0, disabled: able === 0 || able === size });
   byId("lines").hidden = Boolean(why);
   for (const way of ["x", "y", "colour"]) {
     const change = () => (way === "colour" ? refresh("colour") : refresh("redraw", true));

@@ -96,7 +96,8 @@ class Machine {
       free.push(...new Set(inputs[k].filter(isOver).map((value) => place[value])));
     }
     const read = (value) => [place[value], level[value] & 1];
-    const code = lists.map((list) => list.map((k) => [operations[4 * k], place[known + k], ...inputs[k].flatMap(read)]));
+    const stepOf = (k) => [operations[4 * k], place[known + k], ...inputs[k].flatMap(read)];
+    const code = lists.map((list) => list.map(stepOf));
     if (plans.size > 24) plans.delete(plans.keys().next().value);
     plans.set(key, { code, place, results: values.map(read) });
     if (size > this.F.length) this.reserve(size);

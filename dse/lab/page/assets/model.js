@@ -1,5 +1,6 @@
 // The model that computes: controls of its leaves, its figures, and when they are drawn.
 
+const MOST_SLOPES = 12;
 const controls = leaves.map(() => null), cards = [], falls = [];
 let machine, atStart;
 /** The control of a leaf: a slider where its values can be listed, a field, its units. */
@@ -43,8 +44,7 @@ function tellControls() {
     if (field.value !== said) field.value = said;
     if (!wrong.hidden) [wrong.hidden, field.ariaInvalid] = [true, "false"];
     if (slider) {
-      const next = values.findIndex((other) => other >= value), at = next < 0 ? values.length - 1 : next;
-      const nearest = at > 0 && value - values[at - 1] < values[at] - value ? at - 1 : at;
+      const nearest = nearestOf(values, (other) => Math.abs(other - value));
       if (slider.valueAsNumber !== nearest) slider.value = nearest;
       if (slider.ariaValueText !== leafText(leaf, value)) slider.ariaValueText = leafText(leaf, value);
     }
@@ -183,17 +183,14 @@ function tellElasticities(now) {
     const from = column[up] === column[n] || bits[up] & ~bits[n] ? n : up;
     return [i, (log(numbers, from) - log(numbers, down)) / (log(column, from) - log(column, down))];
   }).filter((slope) => size(slope) >= 5e-4 && size(slope) < Infinity).sort((a, b) => size(b) - size(a));
-  [...byId("live-elasticities").rows].forEach((line, k) => {
-    const [i, slope] = slopes[k] ?? [], width = (50 * Math.abs(slope)) / Math.abs(slopes[0]?.[1]);
-    line.hidden = !slopes[k];
-    if (line.hidden) return;
-    const [name, { firstChild: bar }, value] = line.cells;
-    tell(name, leaves[i].name);
-    name.title = leaves[i].label;
-    tell(value, `${slope < 0 ? "−" : "+"}${Math.abs(slope).toFixed(3)}`);
-    Object.assign(bar.style, { marginLeft: `${slope < 0 ? 50 - width : 50}%`, width: `${width}%` });
-    bar.dataset.good = slope > 0 === more;
-  });
+  const width = (slope) => (50 * Math.abs(slope)) / Math.abs(slopes[0][1]);
+  byId("live-elasticities").tBodies[0].replaceChildren(...slopes.slice(0, MOST_SLOPES).map(([i, slope]) => {
+    const bar = { marginLeft: `${slope < 0 ? 50 - width(slope) : 50}%`, width: `${width(slope)}%` };
+    return element("tr", {}, element("th", { scope: "row", title: leaves[i].label }, leaves[i].name),
+      element("td", { class: "both" },
+        element("i", { class: "part", style: bar, "data-good": String(slope > 0 === more) })),
+      element("td", { class: "number" }, `${slope < 0 ? "−" : "+"}${Math.abs(slope).toFixed(3)}`));
+  }));
   const said = isKnown ? `1 % more of a leaf changes ${label} by so many per cent` : `${label} has no slopes here`;
   tell(byId("live-elasticities-of"), said);
 }

@@ -23,6 +23,9 @@ function tickText(value) {
   const isPlain = !value || (Math.abs(value) < 1e7 && Math.abs(value) >= 1e-4);
   return isPlain ? value.toLocaleString("en", { maximumSignificantDigits: 6 }) : short(value);
 }
+/** What an axis shows beyond its ends, as a share of what lies between them. */
+const roomOf = (low, high, share, isLog) =>
+  (high > low ? share * (high - low) : isLog ? 0.1 : Math.abs(low) * 0.1 || 1);
 /** An axis between two ends: where a value lies from 0 to 1, and its ticks with what they say. */
 function axisOf(label, low, high, isLog, most, ticks) {
   const scaled = scaling(isLog), from = scaled(low), wide = scaled(high) - from;
@@ -91,8 +94,7 @@ class Scatter {
   fit() {
     const { points: { across, up }, view: { xLog, yLog } } = this;
     this.ends = [[across, xLog], [up, yLog]].map(([values, isLog]) => {
-      const [low, high] = values.length ? extent(values) : [0, 1];
-      const room = high > low ? 0.04 * (high - low) : isLog ? 0.1 : Math.abs(low) * 0.1 || 1;
+      const [low, high] = values.length ? extent(values) : [0, 1], room = roomOf(low, high, 0.04, isLog);
       return [low - room, high + room];
     });
     this.isZoomed = false;

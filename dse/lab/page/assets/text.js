@@ -19,6 +19,8 @@ function tell(place, text) { if (place.textContent !== text) place.textContent =
 /** A colour of the page's style, and an end of a range kept within a length. */
 const style = (name) => getComputedStyle(document.documentElement).getPropertyValue(`--${name}`).trim();
 const within = (k, length) => Math.max(0, Math.min(length - 1, k));
+/** The place of the value that is least away. */
+const nearestOf = (values, away) => values.reduce((best, value, k) => (away(value) < away(values[best]) ? k : best), 0);
 /** Least and greatest finite of some numbers. */
 function extent(values) {
   let low = Infinity, high = -Infinity;
