@@ -16,7 +16,6 @@ from dse.designs.leaves import known_leaves, leaf, leaf_path, replace, short_nam
 from dse.types import INFEASIBLE_MEANING, Infeasible
 from dse.views.explanation import continuous_leaves, elasticities, explain
 from tests.designs import make_design
-
 from tests.programs import metrics_of
 
 GIB = 2.0**30

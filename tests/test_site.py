@@ -13,8 +13,8 @@ import pytest
 
 import dse
 from dse.io.distribution import install_extra
-from tests.pages import PAGES
 from tests.page.conftest import browser  # noqa: F401  fixture
+from tests.pages import PAGES
 
 ROOT = Path(__file__).parents[1]
 pytestmark = pytest.mark.slow

@@ -36,17 +36,24 @@ def with_plugins(core: Mapping[str, Mapping[str, Command]]) -> dict[str, dict[st
 
 
 def _loaded(names: set[str]) -> Iterator[tuple[str, Registration]]:
-    for name, entry in plugins.plugins(plugins.COMMANDS).items():
+    entries = plugins.plugins(plugins.COMMANDS)
+    if not any(map(plugins.is_own, entries.values())):
+        show.note("commands of the lab (page, calibrate, …) are missing: install the package again")
+    for name, entry in entries.items():
         try:
             registration = plugins.load(entry)
-            if not isinstance(registration, Registration) or name in names:
-                raise InputError(
-                    f"{entry.group}: {name}",
-                    entry.value,
-                    "a dse.cli.panels.Registration under a name that is not one of dse",
-                    "update or remove the distribution that registers it",
-                )
+            if name in names or not _is_registration(registration):
+                allowed = "a dse.cli.panels.Registration of a function, under a name that is not one of dse"
+                raise plugins.refused(entry, entry.value, allowed)
         except InputError as error:
             show.note(f"{error.where}: {error.got}; left out")
         else:
             yield name, registration
+
+
+def _is_registration(registration: object) -> bool:
+    return (
+        isinstance(registration, Registration)
+        and isinstance(registration.panel, str)
+        and (callable(registration.command) or isinstance(registration.command, typer.Typer))
+    )

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from enum import StrEnum
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
 
@@ -12,6 +11,7 @@ from dse.cli import show
 from dse.cli.evaluate import design_line, design_of, leaf_values
 from dse.cli.options import AnyOption, Devices, Force, Settings, Stack, System, Workload
 from dse.cli.status import report_errors
+from dse.errors import unknown_name
 from dse.io import plugins
 
 if TYPE_CHECKING:
@@ -22,11 +22,13 @@ if TYPE_CHECKING:
 #: Format of ``--format`` for viewers; others are written by entry points.
 CHROME = "chrome"
 
-#: What a trace is for: viewers, or what those who registered its writer say.
-TraceFormat = StrEnum("TraceFormat", [CHROME, *plugins.plugins(plugins.EXCHANGE)])  # type: ignore[misc]
 
-
-_CHROME = TraceFormat(CHROME)
+def _checked_format(name: str) -> str:
+    """The name of a format; InputError for one that nothing writes."""
+    known = [CHROME, *plugins.plugins(plugins.EXCHANGE)]
+    if name not in known:
+        raise unknown_name("dse trace --format", name, known, "names")
+    return name
 
 
 class TraceRequest(NamedTuple):
@@ -54,9 +56,9 @@ def trace(
     software: Stack = None,
     any_option: AnyOption = False,
     written_as: Annotated[
-        TraceFormat,
+        str,
         typer.Option("--format", help="chrome: the stages; kineto: kernels of one rank; chakra: nodes of all ranks."),
-    ] = _CHROME,
+    ] = CHROME,
     rank: Annotated[int, typer.Option(min=0, help="Rank, of kineto.")] = 0,
     force: Force = False,
 ) -> None:
@@ -72,6 +74,7 @@ def trace(
     from dse.io.outputs import checked
     from dse.views.trace import memory, perfetto, step_of
 
+    _checked_format(written_as)
     checked(output, force)
     to_serve = "leave it out: a trace is one of a training step"
     asked = design_of(workload, system, settings, n_devices, software, any_option, TRAINING, to_serve)

@@ -12,48 +12,71 @@ dse.provers  any = a module with ``prove`` and ``check``               :mod:`dse
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import importlib.util
+import sys
+import warnings
 from importlib.metadata import EntryPoint, entry_points
 from pathlib import Path
 from typing import Any
 
-from dse.errors import InputError
+from dse.errors import InputError, Notice
 
 #: Groups of entry points.
 COMMANDS, CATALOGS, EXCHANGE, PROVERS = "dse.commands", "dse.catalogs", "dse.exchange", "dse.provers"
 
 
+#: Distribution of this package: what it registers comes before what others do.
+OWN = "llm-dse"
+
+
 @functools.cache
 def plugins(group: str) -> dict[str, EntryPoint]:
-    """Name → entry point of a group, by name; nothing of them is imported."""
-    return {entry.name: entry for entry in sorted(entry_points(group=group), key=lambda entry: entry.name)}
+    """Name → entry point of a group, by name; of one name that of this package, then the first. Nothing is imported."""
+    entries = sorted(entry_points(group=group), key=lambda entry: not is_own(entry))
+    first = {entry.name: entry for entry in reversed(entries)}
+    return dict(sorted(first.items()))
+
+
+def is_own(entry: EntryPoint) -> bool:
+    """True for an entry point of this package."""
+    return entry.dist is not None and entry.dist.name == OWN
 
 
 def load(entry: EntryPoint) -> Any:
-    """The object of an entry point.
+    """The object of an entry point; what its module prints when it is imported goes to standard error.
 
     Raises:
-        InputError: where its module cannot be imported or lacks the object.
+        InputError: where its module cannot be imported, ends the process or lacks the object.
     """
     try:
-        return entry.load()
-    except Exception as error:
-        raise InputError(
-            f"{entry.group}: {entry.name}",
-            f"{entry.value}, which fails with {type(error).__name__}: {error}",
-            "module:object that can be imported",
-            "update or remove the distribution that registers it",
-        ) from error
+        with contextlib.redirect_stdout(sys.stderr):
+            return entry.load()
+    except (Exception, SystemExit) as error:
+        raise refused(entry, f"{entry.value}, which fails with {type(error).__name__}: {error}") from error
+
+
+def refused(entry: EntryPoint, got: str, allowed: str = "module:object that can be imported") -> InputError:
+    """The error of an entry point that cannot be used."""
+    return InputError(
+        f"{entry.group}: {entry.name}", got, allowed, "update or remove the distribution that registers it"
+    )
 
 
 @functools.cache
 def catalog_folders() -> tuple[Path, ...]:
-    """Catalogue folders of other distributions; their code is not imported."""
+    """Catalogue folders of other distributions; their code is not imported, and what is no folder is told."""
     folders = []
     for entry in plugins(CATALOGS).values():
-        package, *inner = entry.module.split(".")
-        spec = importlib.util.find_spec(package)
-        locations = spec.submodule_search_locations if spec else None
-        folders += [folder for place in locations or () if (folder := Path(place, *inner)).is_dir()]
+        found: list[Path] = []
+        with contextlib.suppress(Exception):  # a value that is no name, a package without a specification
+            package, *inner = entry.module.split(".")
+            spec = importlib.util.find_spec(package)
+            locations = spec.submodule_search_locations if spec else None
+            found = [folder for place in locations or () if (folder := Path(place, *inner)).is_dir()]
+        if not found:
+            error = refused(entry, entry.value, "package or package.folder that is installed and holds a catalogue")
+            warnings.warn(f"{error.where}: {error.got} is no folder; left out", Notice, stacklevel=2)
+        folders += found
     return tuple(folders)

@@ -20,7 +20,7 @@ _PREFIXES = [
 ]  # fmt: skip
 
 #: SI units without a prefix → factor to the written units, and their name.
-_WRITTEN = {
+WRITTEN = {
     "K": (1.0, "K"), "USD": (1.0, "USD"), "m": (1e3, "mm"), "m^2": (1e6, "mm²"), "1/m^2": (1e-12, "M/mm²"),
     "B/m^2": (1e-12, "MB/mm²"), "B/s/m": (1e-12, "GB/s/mm"), "kg/J": (3.6e9, "g/kWh"), "USD/J": (3.6e6, "USD/kWh"),
     "kg/m^2": (0.1, "g/cm²"), "J/m^2": (1e-4 / 3.6e6, "kWh/cm²"), "USD/m^2": (1e-6, "USD/mm²"),
@@ -57,8 +57,8 @@ def scale(value: float, units: str) -> tuple[float, str]:
         return 1e6, "USD per million"
     if units == "1/m^2" and 0.0 < abs(value) < 1e8:  # defects; transistor densities are about 1e14
         return 1e-4, "/cm²"
-    if units in _WRITTEN:
-        return _WRITTEN[units]
+    if units in WRITTEN:
+        return WRITTEN[units]
     if units in _COUNTED:
         return (1e-6, f"million {units}") if abs(value) >= _PLAIN else (1.0, units)
     if units == "kg" and value:

@@ -80,12 +80,12 @@ class Prover(Protocol):
 
 
 def prover() -> Prover:
-    """The prover that is installed, the first by name.
+    """The prover that is installed: that of this package, else the first by name.
 
     Raises:
         InputError: where none is.
     """
-    entries = list(plugins.plugins(plugins.PROVERS).values())
+    entries = sorted(plugins.plugins(plugins.PROVERS).values(), key=lambda entry: not plugins.is_own(entry))
     if not entries:
         raise InputError(
             "--prove",
@@ -94,4 +94,6 @@ def prover() -> Prover:
             "install the package again: its own prover is one",
         )
     found: Prover = plugins.load(entries[0])
+    if not all(callable(getattr(found, name, None)) for name in ("prove", "check")):
+        raise plugins.refused(entries[0], entries[0].value, "a module with prove and check")
     return found

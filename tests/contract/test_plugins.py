@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 import importlib
+import warnings
 
 import pytest
 
-from dse.cli import PANELS, evaluate
+from dse.cli import PANELS, app, evaluate
 from dse.cli.panels import with_plugins
 from dse.designs import catalog
 from dse.designs.catalog.load import paths
-from dse.errors import InputError
+from dse.errors import InputError, Notice
 from dse.io import plugins
+from dse.optimizers.proofs import prover
 
 
 @pytest.fixture
@@ -77,4 +79,32 @@ def test_a_catalogue_of_another_adds_entries_and_hides_none_of_ours(installed):
     plugins.catalog_folders.cache_clear()
     listed = paths("memory")
     assert listed["hbm3-6-4"] == ours and listed["hbm9"] == folder / "hbm9.toml"
-    assert catalog.find("memory", "hbm9") == "hbm9"
+    chips = folder.parent / "accelerators"
+    chips.mkdir()
+    (chips / "h100.toml").write_text('name = "Theirs"\n')
+    assert catalog.find("accelerator", "h100") == "h100-sxm-80gb", "an alias of ours, whatever slug another takes"
+
+
+def test_what_is_no_catalogue_is_told(installed):
+    installed("[dse.catalogs]\nodd = !!! bad\nabsent = theirs_nowhere.entries\n")
+    with warnings.catch_warnings(record=True) as told:
+        warnings.simplefilter("always", Notice)
+        assert plugins.catalog_folders() == ()
+    assert [str(one.message).split(":")[1].strip() for one in told] == ["absent", "odd"]
+
+
+def test_a_name_of_ours_stays_ours_and_a_module_that_exits_is_told(installed, capsys):
+    installed(
+        "[dse.commands]\npage = theirs_exit:X\nexits = theirs_exit:X\nodd = theirs_odd:REGISTRATION\n"
+        "[dse.provers]\naaa = os:getcwd\n[dse.exchange]\nchrome = theirs_exit:X\nmro = theirs_exit:X\n",
+        theirs_exit="print('noise')\nraise SystemExit(7)\n",
+        theirs_odd="from dse.cli.panels import Registration\nREGISTRATION = Registration('Manage', 3)\n",
+    )
+    panels = with_plugins({"Ask": {"evaluate": evaluate.evaluate}})
+    assert panels["Show"]["page"].__module__ == "dse.lab.commands.page" and "odd" not in panels.get("Manage", {})
+    said = capsys.readouterr()
+    assert not said.out and "SystemExit: 7" in said.err and "dse.commands: odd" in said.err
+    assert prover().__name__ == "dse.lab.prove.prover"
+    with pytest.raises(SystemExit) as ended:
+        app(["trace", "-w", "llama-3-8b", "-s", "h100", "-o", "t.json", "--format", "kinetto"])
+    assert ended.value.code == 2 and "kineto" in capsys.readouterr().err

@@ -67,3 +67,6 @@ def test_a_stated_design_computes_those_of_the_results_too(small_results):
     sparse = study.complete(dse.design("mixtral-8x7b", "h100", n_devices=8))
     with pytest.raises(InputError, match="records of the results"):
         best.beside(shown, words, model.Start(study, sparse, names))
+    newer = study.complete(dse.design("gpt-3-13b", "h100", n_devices=16))  # whose stack states a leaf more
+    with pytest.raises(InputError, match="records of the results"):
+        best.beside(shown, words, model.Start(study, newer, names))

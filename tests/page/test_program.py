@@ -35,13 +35,7 @@ const machine = new Machine(program);
 const single = rows.map((row) => Array.from(machine.at(row)));
 const all = program.outputs.map((_, i) => i), maps = (grid ?? []).map(({ base, x, y }) => {
   const axis = (one) => new Map(Object.entries(one).map(([i, values]) => [Number(i), Float32Array.from(values)]));
-  return [false, true].map((isFolded) => {
-    const rows = machine.rows(base, all, { x: axis(x), y: axis(y) }, isFolded);
-    for (;;) {
-      const { done, value } = rows.next();
-      if (done) return value.map((one) => Array.from(one));
-    }
-  });
+  return machine.over(base, all, { x: axis(x), y: axis(y) }).map((values) => Array.from(values));
 });
 console.log(text({ single, maps }));
 """
@@ -149,8 +143,7 @@ def test_what_varies_along_axes_is_what_single_designs_give():
     grid = [{"base": [1.0, 1.0, 5.0], "x": {0: x.tolist()}, "y": {1: y.tolist()}}]
     rows = [[a, b, 5.0] for b in y for a in x]
     given = run(Program(found, 3), rows, grid)
-    for one in given["maps"][0]:  # as they are, and without what the other inputs decide
-        np.testing.assert_array_equal(np.array(one).T, np.array(given["single"]))
+    np.testing.assert_array_equal(np.array(given["maps"][0]).T, np.array(given["single"]))
 
 
 def test_a_model_with_another_operation_is_refused_in_four_parts():
@@ -178,8 +171,7 @@ def test_figures_are_those_of_python(kind):
     given = run(model.program, [*rows, *points], [{"base": base, **axes}])
     found = given["single"][: len(rows)]
     single = np.array(given["single"][len(rows) :], str)
-    for one in given["maps"][0]:
-        assert (single == np.array(one, str).T).all()
+    assert (single == np.array(given["maps"][0], str).T).all()
     places = model.outputs["metrics"]
     ours = {name: np.array([plain(row[place]) for row in found]) for name, place in places.items()}
     theirs = figures(kind, design, model.paths, rows)

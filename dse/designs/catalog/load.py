@@ -147,9 +147,17 @@ def find(kind: str, name: str, folder: Folder = None) -> str | None:
 
 
 def _find(kind: str, name: str, folder: Folder) -> str | None:
-    if any(name in _slugs(own) for own in _folders(kind, folder)):
+    """Slug of a slug, name or alias: of the user's files and the package's, else of those that others register."""
+    folders, others = _folders(kind, folder), len(catalog_folders())
+    ours = folders[: len(folders) - others]
+    return _find_in(ours, name) or (_find_in(folders, name) if others else None)
+
+
+def _find_in(folders: list[Path], name: str) -> str | None:
+    listings = tuple((own, _slugs(own)) for own in folders)
+    if any(name in slugs for _, slugs in listings):
         return name
-    files, wanted = paths(kind, folder), plain(name)
+    files, wanted = _paths(listings), plain(name)
     if slug := next((slug for slug in files if plain(slug) == wanted), None):
         return slug
     return next((slug for slug, known in _titles(files) if plain(known) == wanted), None)

@@ -57,14 +57,15 @@ def beside(table: DesignTable, lines: Lines, asked: Start) -> Start:
         InputError: for results of another study or of other records, and without a valid specification.
     """
     best = start(table, lines)
-    ours, theirs = (set(leaves_of(with_money(each.study.complete(each.design)))) for each in (asked, best))
+    designs = (with_money(each.study.complete(each.design)) for each in (asked, best))
+    ours, theirs = ({path for path in leaves_of(one) if leaf(one, path) is not None} for one in designs)
     money = tuple(f"{record}." for record in OF_MONEY)
     if asked.study is not best.study or theirs - ours or any(not path.startswith(money) for path in ours - theirs):
         raise InputError(
             "-w, -s",
             f"{asked.names.title}, where the results are of {best.names.title}",
             "a design with the records of the results",
-            "dse report RESULTS.nc --live, which begins at their best design",
+            "dse page RESULTS.nc --live, which begins at their best design",
         )
     paths = {name: table.column(name).path for name in best.names.same}
     same = {

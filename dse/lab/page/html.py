@@ -70,13 +70,9 @@ def _policy(script: str) -> str:
 #: Most values of an axis of names that is drawn along the plot.
 _MOST_NAMES = 40
 
-#: Lines of the table of elasticities, and one of them.
-_ELASTICITIES = 12
-_SLOPE = '<tr hidden><th scope="row"></th><td class="both"><i class="part"></i></td><td class="number"></td></tr>'
-
 #: Names of the parts of a page of results, and of a model.
 OF_RESULTS = ("summary", "notes", "facts", "tools", "ways", "colours", "filters")
-OF_MODEL = ("live_title", "live_about", "live_operators", "cards", "operators", "elasticities", "metrics", "leaves")
+OF_MODEL = ("live_title", "live_about", "live_operators", "cards", "operators", "metrics", "leaves")
 
 
 def of_results(results: Mapping[str, Any]) -> dict[str, str]:
@@ -115,7 +111,6 @@ def of_model(model: Mapping[str, Any]) -> dict[str, str]:
         "operators": "".join(
             f'<tr><th scope="row">{escape(f"{section} {name}")}</th>{"<td></td>" * 6}</tr>' for section, name in rows
         ),
-        "elasticities": _SLOPE * _ELASTICITIES,
         "metrics": "".join(
             _group(label, ((name, metrics[name]["label"], metrics[name]["short"]) for name in names))
             for label, names in groups

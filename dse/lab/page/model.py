@@ -16,7 +16,7 @@ from dse.designs import catalog
 from dse.designs.leaves import known_leaves, leaf, leaves_of, short_name
 from dse.designs.records import LOAD, N_DEVICES, REQUEST_RATE
 from dse.doors.study import Study
-from dse.io.quantities import scale, sold
+from dse.io.quantities import WRITTEN, scale, sold
 from dse.lab.page.parts import parts_of
 from dse.lab.page.program import LiveModel, model_of
 from dse.measured.uncertainty.intervals import has_interval
@@ -44,6 +44,11 @@ _DEGREES = (
     "tp", "pp", "dp", "cp", "ep", "etp", "micro_batch", "virtual_stages", "dp_replicate", "concurrency",
     "global_batch", "n_devices", "seq_len", "prompt_tokens", "output_tokens",
 )  # fmt: skip
+
+#: Leaves of the curve, and of the map across and up, the first that a design has.
+_CURVE = ("memory.bandwidth", "seq_len")
+_MAP_X = ("concurrency", "scale_out.bandwidth", "memory.bandwidth")
+_MAP_Y = ("memory.bandwidth", "scale_up.bandwidth", "seq_len")
 
 #: Groups of leaves by the beginning of their paths, and the heading of each.
 _GROUPS = {
@@ -99,13 +104,13 @@ def document(start: Start) -> dict[str, Any]:
     design = with_money(study.complete(start.design))
     model = model_of(study, design)
     metrics = {name: float(value) for name, value in dataclasses.asdict(study.evaluate(design)).items()}
-    shown = _headline(study, metrics)
+    shown, leaves = _headline(study, metrics), _leaves(model, study, design)
     return {
         "title": names.title,
         "study": study.name,
         "version": dse.__version__,
         "program": model.program.as_dict(),
-        "leaves": _leaves(model, study, design),
+        "leaves": leaves,
         "smooth": [model.paths.index(path) for path in continuous_leaves(design) if path in model.read],
         "figures": model.outputs
         | {
@@ -118,7 +123,8 @@ def document(start: Start) -> dict[str, Any]:
         "headline": shown,
         "totals": [_total(study, total) for total in study.totals],
         "bounds": parts_of([*model.outputs["bounds"]], ""),
-        "objective": study.objective,
+        "shown": _shown(study, [about["name"] for about in leaves if about["read"]]),
+        "written": WRITTEN,
         "memory": study.memory,
         "reasons": [[bit, name, study.reason_meanings[name]] for name, bit in study.reason_bits.items()],
         "noStep": study.no_step_bits,
@@ -139,7 +145,8 @@ def _base(start: Start, design: Design, paths: Sequence[str]) -> dict[str, float
         return {}
     base = with_money(start.study.complete(start.base))
     known = leaves_of(base)
-    values = {path: float(leaf(base, path)) for path in paths if path in known}
+    stated = {path: leaf(base, path) for path in paths if path in known}
+    values = {path: float(value) for path, value in stated.items() if value is not None}
     return {path: value for path, value in values.items() if np.float32(value) != np.float32(leaf(design, path))}
 
 
@@ -170,6 +177,16 @@ def _leaves(model: LiveModel, study: Study, design: Design) -> list[dict[str, An
         if one["path"] == LOAD and REQUEST_RATE not in model.paths:
             one["choices"] = [choice for choice in one["choices"] if choice[0] != Load.rate]
     return found
+
+
+def _shown(study: Study, names: Sequence[str]) -> dict[str, str]:
+    """What a page shows first: a metric, the leaf of the curve, those of the map, and how far these reach."""
+
+    def first(wanted: Sequence[str], other: str = "") -> str:
+        return next((name for name in wanted if name in names and name != other), names[0])
+
+    x = first(_MAP_X)
+    return {"metric": study.objective, "curve": first(_CURVE), "x": x, "y": first(_MAP_Y, x), "times": "4"}
 
 
 def _unread(study: Study, path: str) -> bool:

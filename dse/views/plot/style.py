@@ -353,11 +353,14 @@ def _escape(figure: Figure) -> None:
 
 def text_width(figure: Figure | SubFigure, text: str, size: float) -> float:
     """Width of a text in inches as :func:`save` writes it, that of the longest of several lines."""
-    return max(_line_width(line, size, figure.dpi) for line in visible(text, LAYOUT).split("\n"))
+    import matplotlib as mpl
+
+    fonts = tuple(mpl.rcParams["font.sans-serif"])
+    return max(_line_width(line, size, figure.dpi, fonts) for line in visible(text, LAYOUT).split("\n"))
 
 
 @functools.lru_cache(maxsize=4096)
-def _line_width(line: str, size: float, dpi: float) -> float:
+def _line_width(line: str, size: float, dpi: float, _fonts: tuple[str, ...]) -> float:
     """Inches of a line in the font that all figures have; axes ask for those of their numbers over and over."""
     from matplotlib.backends.backend_agg import RendererAgg
     from matplotlib.font_manager import FontProperties

@@ -4,8 +4,8 @@ const results = JSON.parse(byId("document").textContent);
 const columns = results?.columns ?? [], size = results?.size ?? 0;
 const [axes, metrics] = ["axis", "metric"].map((wanted) => columns.filter(({ kind }) => kind === wanted));
 const status = columns.find(({ kind }) => kind === "status");
-const all = Int32Array.from({ length: size }, (_, row) => row), able = new Uint8Array(size);
-const canRun = (row) => able[row] === 1;
+const all = Int32Array.from({ length: size }, (_, row) => row);
+const able = new Uint8Array(size), canRun = (row) => able[row] === 1;
 /** Positions in texts by type; numbers of single precision come as four planes of bytes. */
 const POSITIONS = { u1: Uint8Array, u2: Uint16Array, u4: Uint32Array };
 /** Give every column its values, which are in the order of the columns. */
@@ -22,7 +22,7 @@ async function unpack() {
     const isPlanes = column.type === "f4";
     column.values = new (isPlanes ? Float32Array : POSITIONS[column.type])((isPlanes ? mixed : bytes.slice()).buffer);
   }
-  for (const row of all) able[row] = status.texts[stored(status, row)] === "" ? 1 : 0;
+  for (const row of all) able[row] = Number(status.texts[stored(status, row)] === "");
 }
 /** What is stored of a column at a design: a number, or a position in its texts. */
 const stored = ({ values, value }, row) => (values ? values[row] : value ?? NaN);
@@ -32,13 +32,10 @@ function number(column, row) {
   return (column.numbers ? column.numbers[value] : value) * (column.factor ?? 1);
 }
 
-function numbersOf({ values, value, numbers, factor = 1 }, rows, of) {
-  const results = new Float64Array(rows.length);
-  for (let i = 0; i < results.length; i++) {
-    const stored = values ? values[rows[i]] : value ?? NaN;
-    results[i] = (numbers ? numbers[stored] : stored) * factor;
-  }
-  return of ? results.map(of) : results;
+function numbersOf(column, rows, of = (value) => value) {
+  const numbers = new Float64Array(rows.length);
+  for (let i = 0; i < numbers.length; i++) numbers[i] = of(number(column, rows[i]));
+  return numbers;
 }
 /** Whether a column is a set of names rather than of numbers; what heads it; what it says of a design. */
 const isNames = (column) => Boolean(column.texts) && !column.numbers;

@@ -6,12 +6,7 @@ const indexOf = new Map(leaves.flatMap((leaf, i) => [[leaf.name, i], [leaf.path,
 const START = Float64Array.from(leaves, ({ value }) => value);
 const design = { values: Float64Array.from(START), follows: Boolean(model?.follows), past: [], future: [] };
 /** What is shown: a metric, the leaf of the curve, the leaves of the map and how far they reach. */
-const firstRead = (names, other) =>
-  names.find((name) => leaves[indexOf.get(name)]?.read && name !== other) ?? leaves[0]?.name;
-const SHOWN = { metric: model?.objective, curve: firstRead(["memory.bandwidth", "seq_len"]),
-  x: firstRead(["concurrency", "scale_out.bandwidth", "memory.bandwidth"]), times: "4" };
-SHOWN.y = firstRead(["memory.bandwidth", "scale_up.bandwidth", "seq_len"], SHOWN.x);
-const shown = { ...SHOWN };
+const SHOWN = model?.shown, shown = { ...SHOWN };
 
 const metricText = (name, value) => quantity(value, model.metrics[name].units, model.metrics[name].share);
 /** A leaf's value with its units; to three digits for axes. */
@@ -93,8 +88,8 @@ function read(address) {
   design.values.set(START);
   design.follows = Boolean(model.follows);
   Object.assign(shown, SHOWN);
-  for (const word of address.split("&").filter(Boolean)) {
-    const [name, value] = word.split(/=(.*)/s).map(decoded), i = indexOf.get(name), way = name.slice(1);
+  for (const [name, value] of new URLSearchParams(address.replaceAll("+", "%2B"))) {
+    const i = indexOf.get(name), way = name.slice(1);
     if (name === "~follow") design.follows = design.follows && value !== "0";
     else if (name[0] === "~" && Object.hasOwn(ways, way)) {
       if (ways[way](value)) shown[way] = value;
@@ -106,14 +101,6 @@ function read(address) {
   const follower = model.follows?.replicas;
   if (!stated.has(follower) && [...stated].some(leads)) design.values[follower] = replicas(design.values);
   return unknown;
-}
-
-function decoded(word) {
-  try {
-    return decodeURIComponent(word);
-  } catch {
-    return word;
-  }
 }
 /** The command that evaluates the design. */
 function command() {

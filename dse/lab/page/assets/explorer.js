@@ -76,7 +76,7 @@ function constrain(column) {
   node.querySelector("input").focus();
 }
 
-const announce = (said) => { byId("announce").textContent = said; };
+const announce = (said) => tell(byId("announce"), said);
 /** The design that is told of: under the pointer, else the current one. */
 const subject = () => (state.hovered >= 0 ? state.hovered : state.current);
 /** Change what is chosen; tell of the design, and mark it and those that are pinned. */
@@ -169,39 +169,31 @@ function list() {
 /** In the plot arrows go to the next design along a column, among those that are shown. */
 function plotKey(event) {
   const { view: { x, y }, current, rows } = state;
-  const moves = { ArrowRight: [x, 1], ArrowLeft: [x, -1], ArrowUp: [y, 1], ArrowDown: [y, -1], Home: [x, 1, -1],
-    End: [x, -1, -1] };
-  const actions = { Enter: () => pin(current), " ": () => toggle(current), Escape: clear };
-  if (moves[event.key]) {
-    const [column, ahead, from = current] = moves[event.key], order = [...sortedBy(column, false, rows)];
+  const go = (column, ahead, from = current) => () => {
+    const order = [...sortedBy(column, false, rows)];
     const row = from < 0 ? order.at(Math.min(0, ahead)) : order[order.indexOf(from) + ahead];
     if (row !== undefined) step(row);
-  } else if (actions[event.key]) actions[event.key]();
-  else return;
-  event.preventDefault();
+  };
+  act(event, { ArrowRight: go(x, 1), ArrowLeft: go(x, -1), ArrowUp: go(y, 1), ArrowDown: go(y, -1), Home: go(x, 1, -1),
+    End: go(x, -1, -1), Enter: () => pin(current), " ": () => toggle(current), Escape: clear });
 }
 
 function tableKey(event) {
-  const line = event.target.closest("tr[data-row]"), at = line && [...line.parentElement.children].indexOf(line);
-  const moves = { ArrowDown: at + 1, ArrowUp: at - 1, Home: 0, End: MOST_LINES, Enter: at };
-  if (!line || !(event.key in moves || event.key === "Escape")) return;
-  event.preventDefault();
-  if (event.key === "Enter") pin(Number(line.dataset.row));
-  if (event.key === "Escape") {
-    clear();
-    byId("plot").focus();
-    return;
-  }
-  const lines = [...byId("table").tBodies[0].children], to = lines[within(moves[event.key], lines.length)];
-  for (const other of lines) other.tabIndex = other === to ? 0 : -1;
-  to.focus();
+  const line = event.target.closest("tr[data-row]"), at = line?.sectionRowIndex, body = byId("table").tBodies[0];
+  const go = (k) => {
+    const to = body.rows[within(k, body.rows.length)];
+    for (const other of body.rows) other.tabIndex = other === to ? 0 : -1;
+    to.focus();
+  };
+  if (line) act(event, { ArrowDown: () => go(at + 1), ArrowUp: () => go(at - 1), Home: () => go(0),
+    End: () => go(MOST_LINES), Enter: () => { pin(Number(line.dataset.row)); go(at); },
+    Escape: () => { clear(); byId("plot").focus(); } });
 }
 
-async function paste({ why, line }, what) {
-  if (why) return tell(byId("copy-status"), `No line: ${why}`);
-  const isCopied = await copy(line, byId("copied"));
-  byId("copied").hidden = false;
-  return tell(byId("copy-status"), isCopied ? `${what} copied` : "Copy it from the box");
+function paste({ why, line }, what) {
+  const status = byId("copy-status"), box = byId("copied");
+  box.hidden &&= Boolean(why);
+  return why ? tell(status, `No line: ${why}`) : copy(line, what, box, status);
 }
 
 async function beginExplorer() {
@@ -209,8 +201,8 @@ async function beginExplorer() {
   byId("explorer").hidden = false;
   scatter = new Scatter(byId("plot"), { hover, tap: (row, { shiftKey }) => (shiftKey ? toggle(row) : choose([row])),
     select: (rows, event) => choose(combined(event, state.selected, rows)), zoom: () => measured("zoom") });
-  const isAny = able.includes(1), { why, serving } = results.lines;
-  Object.assign(byId("feasible"), { checked: isAny, disabled: !isAny || !able.includes(0) });
+  const { able, lines: { why, serving } } = results;
+  Object.assign(byId("feasible"), { checked: able > 0, disabled: able === 0 || able === size });
   byId("lines").hidden = Boolean(why);
   for (const way of ["x", "y", "colour"]) {
     const change = () => (way === "colour" ? refresh("colour") : refresh("redraw", true));

@@ -48,24 +48,14 @@ function kernelsOn(F, I) {
     },
   };
 }
-/** The input that a result equals, where inputs are known (``is(input, number)``); -1 where there is none. */
-const EQUALS = {
-  add: (a, b, is) => (is(a, 0) ? b : is(b, 0) ? a : -1),
-  sub: (a, b, is) => (is(b, 0) ? a : -1),
-  mul: (a, b, is) => (is(a, 1) || is(b, 0) ? b : is(b, 1) || is(a, 0) ? a : -1),
-  div: (a, b, is) => (is(b, 1) || is(a, 0) ? a : -1),
-  max: (a, b, is) => (is(a, -Infinity) || is(b, Infinity) ? b : is(b, -Infinity) || is(a, Infinity) ? a : -1),
-  min: (a, b, is) => (is(a, Infinity) || is(b, -Infinity) ? b : is(b, Infinity) || is(a, -Infinity) ? a : -1),
-};
-
 class Machine {
   /** A machine for a program, as program.py writes it. */
   constructor(program) {
-    this.program = program;
     this.known = program.inputs + program.constants.length;
     this.count = program.operations.length / 4;
-    this.isWhole = new Set(program.whole);
-    this.plans = new Map();
+    this.inputs = Array.from({ length: this.count }, (_, k) =>
+      program.operations.slice(4 * k + 1, 4 * k + 4).filter((value) => value >= 0));
+    Object.assign(this, { program, isWhole: new Set(program.whole), plans: new Map() });
     this.reserve(this.known + this.count + 700 * WIDTH);
   }
   /** Have room for this many numbers. */
@@ -78,53 +68,24 @@ class Machine {
     if (missing) throw new Error(`no operation ${missing}`);
     this.kernels = names.map((name) => kernels[name]);
   }
-  /** Inputs of operation k, by way of what is the same; -1 for none. */
-  inputsOf(k, same) {
-    return Array.from(this.program.operations.slice(4 * k + 1, 4 * k + 4), (value) => (value < 0 ? -1 : same[value]));
-  }
-  /** Values that outputs need. */
-  needed(outputs, same) {
-    const { known, program } = this, needed = new Uint8Array(known + this.count);
-    for (const output of outputs) needed[same[program.outputs[output]]] = 1;
-    for (let k = this.count - 1; k >= 0; k--) {
-      if (needed[known + k]) for (const input of this.inputsOf(k, same)) if (input >= 0) needed[input] = 1;
-    }
-    return needed;
-  }
-  /** Of each value how often it is computed; with values of the inputs, what it is the same as. */
-  levels(varying, needed, same, base) {
-    const { known, program: { operations, names }, F } = this, level = new Uint8Array(known + this.count);
-    const is = (value, number) => !level[value] && F[value] === number;
-    for (const [input, along] of varying) level[input] = along;
-    for (let k = 0; k < this.count; k++) {
-      if (!needed[known + k]) continue;
-      const inputs = this.inputsOf(k, same), [a, b, c] = inputs, name = names[operations[4 * k]];
-      level[known + k] = inputs.reduce((levels, input) => (input < 0 ? levels : levels | level[input]), 0);
-      if (!base) continue;
-      if (!level[known + k]) this.kernels[operations[4 * k]](known + k, 1, a, 0, Math.max(b, 0), 0, Math.max(c, 0), 0);
-      else if (name === "select_n") same[known + k] = level[a] ? (b === c ? b : known + k) : F[a] !== 0 ? c : b;
-      else if (EQUALS[name]?.(a, b, is) >= 0) same[known + k] = EQUALS[name](a, b, is);
-    }
-    return level;
-  }
-  /**
-   * What is computed how often for these outputs.
-   *
-   * With values of the other inputs: of choices that these decide only the case that holds is left, and no sum with 0
-   * and no product with 0 or 1, as in dse/doors/scalars/operations.py. That takes a moment, which many designs repay.
-   */
-  plan(varying, outputs, base) {
-    const { known, count, plans, program: { operations, outputs: places } } = this, length = known + count;
-    const key = base ? null : `${[...varying].join(";")}|${outputs}`;
+  /** What is computed how often for these outputs, and where its values lie. */
+  plan(varying, outputs) {
+    const { known, count, inputs, plans, program: { operations } } = this, length = known + count;
+    const key = `${[...varying].join(";")}|${outputs}`, values = outputs.map((output) => this.program.outputs[output]);
     if (plans.has(key)) return plans.get(key);
-    const same = Int32Array.from({ length }, (_, i) => i), last = new Int32Array(length).fill(-1);
-    if (base) this.F.set(base);
-    const level = this.levels(varying, this.needed(outputs, same), same, base), needed = this.needed(outputs, same);
-    const lists = [[], [], [], []], place = Int32Array.from({ length }, (_, i) => i), free = [];
-    for (let k = 0; k < count; k++) if (needed[known + k]) lists[level[known + k]].push(k);
+    // The last operation that needs a value, from the end; how often each is computed, from the beginning.
+    const last = new Int32Array(length).fill(-1), level = new Uint8Array(length), lists = [[], [], [], []];
+    for (const value of values) last[value] = count;
+    for (let k = count - 1; k >= 0; k--) {
+      if (last[known + k] >= 0) for (const input of inputs[k]) last[input] = Math.max(last[input], k);
+    }
+    for (const [input, along] of varying) level[input] = along;
+    for (let k = 0; k < count; k++) {
+      level[known + k] = inputs[k].reduce((levels, input) => levels | level[input], 0);
+      if (last[known + k] >= 0) lists[level[known + k]].push(k);
+    }
     // Vectors: those of x for good, those of both until their last use.
-    for (const k of lists[3]) for (const input of this.inputsOf(k, same)) if (input >= 0) last[input] = k;
-    for (const output of outputs) last[same[places[output]]] = count;
+    const place = Int32Array.from({ length }, (_, i) => i), free = [];
     let size = length;
     const vector = () => { size += WIDTH; return size - WIDTH; };
     for (const [input, along] of varying) if (along & 1) place[input] = vector();
@@ -132,15 +93,15 @@ class Machine {
     for (const k of lists[3]) {
       place[known + k] = free.pop() ?? vector();
       const isOver = (value) => value >= known && level[value] === 3 && last[value] === k;
-      free.push(...new Set(this.inputsOf(k, same).filter(isOver).map((value) => place[value])));
+      free.push(...new Set(inputs[k].filter(isOver).map((value) => place[value])));
     }
-    const code = lists.map((list) => list.map((k) => [operations[4 * k], place[known + k],
-      ...this.inputsOf(k, same).flatMap((value) => [place[Math.max(value, 0)], level[Math.max(value, 0)] & 1])]));
-    const results = outputs.map((output) => same[places[output]]).map((value) => [place[value], level[value] & 1]);
+    const read = (value) => [place[value], level[value] & 1];
+    const stepOf = (k) => [operations[4 * k], place[known + k], ...inputs[k].flatMap(read)];
+    const code = lists.map((list) => list.map(stepOf));
     if (plans.size > 24) plans.delete(plans.keys().next().value);
-    if (key) plans.set(key, { code, place, results });
+    plans.set(key, { code, place, results: values.map(read) });
     if (size > this.F.length) this.reserve(size);
-    return { code, place, results };
+    return plans.get(key);
   }
   run(steps, n) {
     const { kernels } = this;
@@ -152,9 +113,9 @@ class Machine {
    * base: values of all inputs; x, y: input → its values along x, or y; both: input → the function of (place along x,
    * place along y) that it is.
    */
-  *rows(base, outputs, { x, y = new Map(), both = new Map() }, isFolded = false) {
+  *rows(base, outputs, { x, y = new Map(), both = new Map() }) {
     const levels = [x, y, both].flatMap((inputs, i) => [...inputs.keys()].map((input) => [input, i + 1]));
-    const { code, place, results } = this.plan(new Map(levels), outputs, isFolded ? base : null), { F, I } = this;
+    const { code, place, results } = this.plan(new Map(levels), outputs), { F, I } = this;
     const nx = x.values().next().value?.length ?? 1, ny = y.values().next().value?.length ?? 1;
     const numbers = outputs.map(() => new Float64Array(nx * ny));
     F.set(base);
@@ -175,16 +136,9 @@ class Machine {
         yield numbers;
       }
     }
-    return numbers;
   }
   /** The same at once. */
-  over(base, outputs, varying) {
-    const rows = this.rows(base, outputs, varying);
-    for (;;) {
-      const { done, value } = rows.next();
-      if (done) return value;
-    }
-  }
+  over(base, outputs, varying) { return [...this.rows(base, outputs, varying)].at(-1); }
   /** All outputs of one design. */
   at(base) {
     this.all ??= this.program.outputs.map((_, i) => i);

@@ -1,5 +1,6 @@
 // The model that computes: controls of its leaves, its figures, and when they are drawn.
 
+const MOST_SLOPES = 12;
 const controls = leaves.map(() => null), cards = [], falls = [];
 let machine, atStart;
 /** The control of a leaf: a slider where its values can be listed, a field, its units. */
@@ -13,12 +14,9 @@ function control(i) {
   const options = choices?.map(([value, said]) => element("option", { value }, said)) ?? [];
   const field = choices ? element("select", { id, title, onchange: () => go(Number(field.value)) }, ...options)
     : element("input", { id, title, type: "text", inputmode: "decimal", autocomplete: "off", spellcheck: "false",
-      "aria-description": title, onchange: () => enter(controls[i]), onkeydown: (event) => {
-        const here = design.values[i], isUp = event.key === "ArrowUp";
-        if (!isUp && event.key !== "ArrowDown") return;
-        event.preventDefault();
-        go((isUp ? values.find((value) => value > here) : values.findLast((value) => value < here)) ?? here);
-      } });
+      "aria-description": title, onchange: () => enter(controls[i]), onkeydown: (event) => act(event, {
+        ArrowUp: () => go(values.find((value) => value > design.values[i]) ?? design.values[i]),
+        ArrowDown: () => go(values.findLast((value) => value < design.values[i]) ?? design.values[i]) }) });
   let isHeld = false, slider = null;
   if (!choices && values.length > 1) slider = element("input", { type: "range", min: 0, max: values.length - 1, title,
     "aria-label": name, onpointerdown: () => { isHeld = true; remember(); }, onchange: () => { isHeld = false; },
@@ -46,8 +44,7 @@ function tellControls() {
     if (field.value !== said) field.value = said;
     if (!wrong.hidden) [wrong.hidden, field.ariaInvalid] = [true, "false"];
     if (slider) {
-      const next = values.findIndex((other) => other >= value), at = next < 0 ? values.length - 1 : next;
-      const nearest = at > 0 && value - values[at - 1] < values[at] - value ? at - 1 : at;
+      const nearest = nearestOf(values, (other) => Math.abs(other - value));
       if (slider.valueAsNumber !== nearest) slider.value = nearest;
       if (slider.ariaValueText !== leafText(leaf, value)) slider.ariaValueText = leafText(leaf, value);
     }
@@ -71,14 +68,8 @@ function prepareControls() {
   byId("live-first").append(...first.toSorted((a, b) => leaves[a].first - leaves[b].first).map(control));
   const groups = Map.groupBy(places.filter((i) => leaves[i].first < 0), (i) => leaves[i].group);
   for (const [name, members] of [...groups].sort(([a], [b]) => a.localeCompare(b))) {
-    const group = element("details", { class: "group", ontoggle: () => { if (group.open) group.fill(); } },
-      element("summary", {}, `${name} (${members.length})`));
-    group.fill = () => {
-      if (group.children.length > 1) return;
-      group.append(...members.map(control));
-      tellControls();
-    };
-    byId("live-rest").append(group);
+    byId("live-rest").append(element("details", { class: "group" },
+      element("summary", {}, `${name} (${members.length})`), ...members.map(control)));
   }
   on("live-filter", "input", filterControls);
   byId("live-follow").hidden = !model.follows;
@@ -95,12 +86,10 @@ function prepareControls() {
 function filterControls() {
   const asked = byId("live-filter").value.toLowerCase().split(/\s+/).filter(Boolean), isAsked = asked.length > 0;
   const groups = [...byId("live-rest").children], about = ({ path, label }) => `${path} ${label}`.toLowerCase();
-  if (isAsked) groups.forEach((group) => group.fill());
   const fits = (leaf) => asked.every((word) => about(leaf).includes(word));
   for (const { i, node } of controls.filter(Boolean)) node.hidden = !fits(leaves[i]);
   for (const group of groups) {
-    const isEmpty = isAsked && !group.querySelector(".leaf:not([hidden])");
-    Object.assign(group, { open: isAsked, hidden: isEmpty });
+    Object.assign(group, { open: isAsked, hidden: !group.querySelector(".leaf:not([hidden])") });
   }
 }
 /** All figures of a design, and how to read them. */
@@ -194,17 +183,14 @@ function tellElasticities(now) {
     const from = column[up] === column[n] || bits[up] & ~bits[n] ? n : up;
     return [i, (log(numbers, from) - log(numbers, down)) / (log(column, from) - log(column, down))];
   }).filter((slope) => size(slope) >= 5e-4 && size(slope) < Infinity).sort((a, b) => size(b) - size(a));
-  [...byId("live-elasticities").rows].forEach((line, k) => {
-    const [i, slope] = slopes[k] ?? [], width = (50 * Math.abs(slope)) / Math.abs(slopes[0]?.[1]);
-    line.hidden = !slopes[k];
-    if (line.hidden) return;
-    const [name, { firstChild: bar }, value] = line.cells;
-    tell(name, leaves[i].name);
-    name.title = leaves[i].label;
-    tell(value, `${slope < 0 ? "−" : "+"}${Math.abs(slope).toFixed(3)}`);
-    Object.assign(bar.style, { marginLeft: `${slope < 0 ? 50 - width : 50}%`, width: `${width}%` });
-    bar.dataset.good = slope > 0 === more;
-  });
+  const width = (slope) => (50 * Math.abs(slope)) / Math.abs(slopes[0][1]);
+  byId("live-elasticities").tBodies[0].replaceChildren(...slopes.slice(0, MOST_SLOPES).map(([i, slope]) => {
+    const bar = { marginLeft: `${slope < 0 ? 50 - width(slope) : 50}%`, width: `${width(slope)}%` };
+    return element("tr", {}, element("th", { scope: "row", title: leaves[i].label }, leaves[i].name),
+      element("td", { class: "both" },
+        element("i", { class: "part", style: bar, "data-good": String(slope > 0 === more) })),
+      element("td", { class: "number" }, `${slope < 0 ? "−" : "+"}${Math.abs(slope).toFixed(3)}`));
+  }));
   const said = isKnown ? `1 % more of a leaf changes ${label} by so many per cent` : `${label} has no slopes here`;
   tell(byId("live-elasticities-of"), said);
 }
@@ -292,8 +278,7 @@ function beginModel() {
   atStart = figuresOf(START);
   byId("live").hidden = false;
   for (const prepare of [prepareControls, prepareFigures, prepareStudies]) prepare();
-  const copied = async (said, what) =>
-    say((await copy(said, byId("live-copied"))) ? `${what} copied` : "the browser does not let the page copy");
+  const copied = (said, what) => copy(said, what, byId("live-copied"), byId("live-said"));
   const back = () => undo(design.past, design.future), ahead = () => undo(design.future, design.past);
   on("live-undo", "click", back);
   on("live-redo", "click", ahead);
@@ -307,9 +292,7 @@ function beginModel() {
   document.addEventListener("keydown", (event) => {
     const { target, key, shiftKey } = event, isCtrl = event.ctrlKey || event.metaKey, name = key.toLowerCase();
     const actions = isCtrl ? { z: shiftKey ? ahead : back, y: ahead } : { "/": () => byId("live-filter").focus() };
-    if (target.matches?.("input[type=text], input[type=search], textarea") || !Object.hasOwn(actions, name)) return;
-    event.preventDefault();
-    actions[name]();
+    if (!target.matches?.("input[type=text], input[type=search], textarea")) act(event, actions, name);
   });
   // Figures for whoever asks on this page: { designs: values of all leaves each, metrics } → answer; intervals here.
   document.addEventListener("dse-ask", ({ detail }) => {

@@ -23,6 +23,9 @@ function tickText(value) {
   const isPlain = !value || (Math.abs(value) < 1e7 && Math.abs(value) >= 1e-4);
   return isPlain ? value.toLocaleString("en", { maximumSignificantDigits: 6 }) : short(value);
 }
+/** What an axis shows beyond its ends, as a share of what lies between them. */
+const roomOf = (low, high, share, isLog) =>
+  (high > low ? share * (high - low) : isLog ? 0.1 : Math.abs(low) * 0.1 || 1);
 /** An axis between two ends: where a value lies from 0 to 1, and its ticks with what they say. */
 function axisOf(label, low, high, isLog, most, ticks) {
   const scaled = scaling(isLog), from = scaled(low), wide = scaled(high) - from;
@@ -53,13 +56,6 @@ function drawAxes(svg, width, height, x, y) {
 }
 /** Lay a node into a box. */
 function lay(node, box) { for (const [name, value] of Object.entries(box)) node.style[name] = `${value}px`; }
-/** Whether a place lies in a polygon: a line from there to the right crosses it an odd number of times. */
-function isInside(path, x, y) {
-  return path.reduce((is, [toX, toY], i) => {
-    const [fromX, fromY] = path.at(i - 1);
-    return toY > y !== fromY > y && x < ((fromX - toX) * (y - toY)) / (fromY - toY) + toX ? !is : is;
-  }, false);
-}
 /** What is selected after one more choice: Shift adds, Ctrl keeps what both hold, both take away. */
 function combined({ shiftKey, ctrlKey, metaKey }, before, rows) {
   const had = new Set(before), has = new Set(rows);
@@ -98,8 +94,7 @@ class Scatter {
   fit() {
     const { points: { across, up }, view: { xLog, yLog } } = this;
     this.ends = [[across, xLog], [up, yLog]].map(([values, isLog]) => {
-      const [low, high] = values.length ? extent(values) : [0, 1];
-      const room = high > low ? 0.04 * (high - low) : isLog ? 0.1 : Math.abs(low) * 0.1 || 1;
+      const [low, high] = values.length ? extent(values) : [0, 1], room = roomOf(low, high, 0.04, isLog);
       return [low - room, high + room];
     });
     this.isZoomed = false;
@@ -205,18 +200,20 @@ class Scatter {
   }
   /** Where a place lies between the ends of the axes. */
   shareOf([x, y]) { return [x / this.box.width, 1 - y / this.box.height]; }
-  /** Corners of what is enclosed. */
+  /** What a drag encloses, as a path. */
   enclosed(path) {
     const [[x, y], [toX, toY]] = [path[0], path.at(-1)];
-    return this.tool === "lasso" ? path : [[x, y], [toX, y], [toX, toY], [x, toY]];
+    if (this.tool === "lasso") return `M${path.map((place) => place.join(" ")).join("L")}Z`;
+    return `M${x} ${y}H${toX}V${toY}H${x}Z`;
   }
   dragged({ path, ends }) {
     const from = this.shareOf(path[0]), to = this.shareOf(path.at(-1)), moved = from.map((share, k) => share - to[k]);
     if (this.tool === "pan") this.zoom(moved, moved.map((share) => share + 1), ends);
-    else this.outline.setAttribute("d", `M${this.enclosed(path).map((place) => place.join(" ")).join("L")}Z`);
+    else this.outline.setAttribute("d", this.enclosed(path));
   }
   dropped(path, event) {
-    const polygon = this.enclosed(path), isIn = (_, i) => isInside(polygon, this.xs[i], this.ys[i]);
+    const outline = new Path2D(this.enclosed(path)), context = this.canvas.getContext("2d");
+    const isIn = (_, i) => context.isPointInPath(outline, this.xs[i], this.ys[i], "evenodd");
     if (this.tool === "zoom") this.zoom(this.shareOf(path[0]), this.shareOf(path.at(-1)));
     else if (this.tool !== "pan") this.events.select(Array.from(this.rows).filter(isIn), event);
   }

@@ -34,7 +34,7 @@ function tellCurve() {
   const isKnown = (k) => !(bits[k] & model.noStep) && Number.isFinite(numbers[k]);
   const known = [...xs.keys()].filter(isKnown), [low, high] = extent(known.map((k) => numbers[k]));
   if (!known.length) return refuse("No value of this leaf has a step.");
-  const room = high > low ? 0.06 * (high - low) : Math.abs(high) * 0.1 || 1, least = low >= 0 ? 0 : -Infinity;
+  const room = roomOf(low, high, 0.06), least = low >= 0 ? 0 : -Infinity;
   const [bottom, top] = isFar(low, high) ? [low / 1.1, high * 1.1] : [Math.max(low - room, least), high + room];
   const [factor, name] = share ? [100, "%"] : scaleOf(high, units);
   const x = axisOf(titled(leaf.name, leaf.units), xs[0] * times, xs.at(-1) * times, isLog(leaf, xs), 6, leaf.choices);
@@ -51,8 +51,7 @@ function tellCurve() {
   if (isKnown(xs.indexOf(here))) svg.append(dot("here", xs.indexOf(here), 5));
   svg.onclick = ({ clientX }) => {
     const box = svg.getBoundingClientRect(), to = ((clientX - box.left) / box.width) * SIZE.width;
-    const away = (value) => Math.abs(px(value * times) - to);
-    change([[i, xs.reduce((best, value) => (away(value) < away(best) ? value : best))]]);
+    change([[i, xs[nearestOf(xs, (value) => Math.abs(px(value * times) - to))]]]);
   };
   return byId("live-curve").replaceChildren(svg);
 }
@@ -66,9 +65,8 @@ async function tellMap() {
     return;
   }
   const ways = varying(first, xs, second, ys), start = performance.now();
-  const rows = atlas.rows(Float64Array.from(design.values), outputsOf(metric), ways, true);
-  let busy = 0, since = start, row;
-  for (row = rows.next(); !row.done; row = rows.next()) {
+  let busy = 0, since = start, rows;
+  for (rows of atlas.rows(Float64Array.from(design.values), outputsOf(metric), ways)) {
     if (performance.now() - since < SLICE) continue;
     busy += performance.now() - since;
     await turn();
@@ -76,7 +74,7 @@ async function tellMap() {
     since = performance.now();
   }
   busy += performance.now() - since;
-  const [numbers, bits] = row.value, runs = [...numbers.keys()].filter((k) => !bits[k] && Number.isFinite(numbers[k]));
+  const [numbers, bits] = rows, runs = [...numbers.keys()].filter((k) => !bits[k] && Number.isFinite(numbers[k]));
   const [low, high] = extent(runs.map((k) => numbers[k])), { more } = model.metrics[metric];
   const best = runs.find((k) => numbers[k] === (more ? high : low)) ?? -1;
   if (String(picture.key) !== String(key)) picture.at = null;
@@ -88,11 +86,13 @@ async function tellMap() {
   tell(byId("live-map-told"), `${told}${best < 0 ? "" : which()}.`);
   document.body.dataset.mapped = String(version);
 }
-/** The leaves of a cell, in words. */
-function placeText(k) {
-  const { x, y, first, second } = picture, said = (i, value) => `${leaves[i].name} ${leafText(leaves[i], value, true)}`;
-  return `${said(first, x[k % x.length])}, ${said(second, y[Math.floor(k / x.length)])}`;
+/** The leaves of a cell, each with its value; in words. */
+function leavesOf(k) {
+  const { x, y, first, second } = picture;
+  return [[first, x[k % x.length]], [second, y[Math.floor(k / x.length)]]];
 }
+const placeText = (k) =>
+  leavesOf(k).map(([i, value]) => `${leaves[i].name} ${leafText(leaves[i], value, true)}`).join(", ");
 
 function paintMap() {
   const { x, y, numbers, bits, metric, first, second, low, high, best } = picture, canvas = byId("live-map");
@@ -117,9 +117,8 @@ function paintMap() {
   const { left, right, top, bottom } = picture.box;
   lay(canvas, { left, top, width: right - left, height: bottom - top });
   svg.append(picture.marks = element("g", { class: "marks" }));
-  const nearest = (values, to) => values.reduce((best, value, k) =>
-    (Math.abs(Math.log(value / to)) < Math.abs(Math.log(values[best] / to)) ? k : best), 0);
-  picture.here = nearest(y, design.values[second]) * x.length + nearest(x, design.values[first]);
+  const place = (values, i) => nearestOf(values, (value) => Math.abs(Math.log(value / design.values[i])));
+  picture.here = place(y, second) * x.length + place(x, first);
   picture.at ??= picture.here;
   markMap();
   const [worse, better] = (more ? [low, high] : [high, low]).map((end) => metricText(metric, end));
@@ -143,21 +142,16 @@ function tellCell(k) {
   tell(byId("live-map-cell"), `${placeText(k)}: ${said}${why && ` (cannot run: ${why})`}`);
 }
 
-function takeCell(k) {
-  const { x, y, first, second } = picture;
-  change([[first, x[k % x.length]], [second, y[Math.floor(k / x.length)]]]);
-}
-
 function mapKey(event) {
   const { x, y, at } = picture, jump = event.shiftKey ? 20 : 1;
-  const moves = { ArrowRight: [jump, 0], ArrowLeft: [-jump, 0], ArrowUp: [0, jump], ArrowDown: [0, -jump] };
-  if (event.key !== "Enter" && !moves[event.key]) return;
-  event.preventDefault();
-  if (event.key === "Enter") return takeCell(at);
-  const [across, up] = moves[event.key];
-  picture.at = within(Math.floor(at / x.length) + up, y.length) * x.length + within((at % x.length) + across, x.length);
-  tellCell(picture.at);
-  markMap();
+  const go = (across, up) => () => {
+    const row = within(Math.floor(at / x.length) + up, y.length);
+    picture.at = row * x.length + within((at % x.length) + across, x.length);
+    tellCell(picture.at);
+    markMap();
+  };
+  act(event, { ArrowRight: go(jump, 0), ArrowLeft: go(-jump, 0), ArrowUp: go(0, jump), ArrowDown: go(0, -jump),
+    Enter: () => change(leavesOf(at)) });
 }
 
 function prepareStudies() {
@@ -176,7 +170,7 @@ function prepareStudies() {
   const listen = (type, of) => on("live-map", type, (event) => { if (picture.box) of(event); });
   listen("mousemove", (event) => tellCell(cellAt(event)));
   listen("mouseleave", () => tell(byId("live-map-cell"), ""));
-  listen("click", (event) => takeCell(cellAt(event)));
+  listen("click", (event) => change(leavesOf(cellAt(event))));
   listen("keydown", mapKey);
   for (const type of ["focus", "blur"]) listen(type, markMap);
   matchMedia("(prefers-color-scheme: dark)").addEventListener("change", paintMap);

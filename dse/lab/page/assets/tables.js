@@ -82,8 +82,7 @@ function compare(a, b, view) {
 }
 /** Options of a command that mean a design behind the beginning of its line, or why there are none. */
 function lineOf(begin, row) {
-  const { why, groups, group, choices } = results.lines;
-  if (why) return { why };
+  const { groups, group, choices } = results.lines;
   const { names, plain, why: reason } = groups[stored(columns[group], row)];
   if (reason) return { why: reason };
   const options = choices.map(({ column, texts }, i) => {
@@ -94,8 +93,7 @@ function lineOf(begin, row) {
 }
 /** A specification of one design. */
 function tomlOf(row) {
-  const { why, groups, group, axes: all, toml } = results.lines;
-  if (why) return { why };
+  const { groups, group, axes: all, toml } = results.lines;
   const { absent } = groups[stored(columns[group], row)];
   const values = all.filter(({ name }) => !absent.includes(name)).map(({ name, column, values: texts }) =>
     `${name} = [${texts[column < 0 ? 0 : stored(columns[column], row)]}]`);

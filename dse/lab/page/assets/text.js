@@ -19,6 +19,8 @@ function tell(place, text) { if (place.textContent !== text) place.textContent =
 /** A colour of the page's style, and an end of a range kept within a length. */
 const style = (name) => getComputedStyle(document.documentElement).getPropertyValue(`--${name}`).trim();
 const within = (k, length) => Math.max(0, Math.min(length - 1, k));
+/** The place of the value that is least away. */
+const nearestOf = (values, away) => values.reduce((best, value, k) => (away(value) < away(values[best]) ? k : best), 0);
 /** Least and greatest finite of some numbers. */
 function extent(values) {
   let low = Infinity, high = -Infinity;
@@ -30,11 +32,6 @@ function extent(values) {
 }
 
 const PREFIXES = ["p", "n", "µ", "m", "", "k", "M", "G", "T", "P", "E"], GIB = 2 ** 30, DAY = 86400;
-const WRITTEN = {
-  K: [1, "K"], m: [1e3, "mm"], "m^2": [1e6, "mm²"], "kg/J": [3.6e9, "g/kWh"], "USD/J": [3.6e6, "USD/kWh"],
-  "USD/(B/s)": [1e9, "USD/(GB/s)"], "USD/B": [1e9, "USD/GB"], "1/s": [365.25 * DAY, "/year"],
-  "1/s/USD": [1e6, "/s per million USD"],
-};
 const FORMATS = [];
 /** A number to three digits. */
 function digits(value) {
@@ -61,7 +58,7 @@ function scaleOf(value, units) {
   if (units === "USD" && size >= 1e6) return size >= 1e9 ? [1e-9, "billion USD"] : [1e-6, "million USD"];
   if (units === "USD") return size > 0 && size < 1e-3 ? [1e6, "USD per million"] : [1, "USD"];
   if (units === "s" && size > 7200) return size > 2 * DAY ? [1 / DAY, "days"] : [1 / 3600, "h"];
-  if (WRITTEN[units]) return WRITTEN[units];
+  if (model.written[units]) return model.written[units];
   if (units === "tokens/s" || units === "requests/s") return size >= 1e6 ? [1e-6, `million ${units}`] : [1, units];
   if (units === "B" && size >= 2 ** 20) return size >= 0.01 * GIB ? [1 / GIB, "GiB"] : [1024 / GIB, "MiB"];
   const isPlain = (units === "s" && size >= 1) || (!name && size < 1e6) || (name[0] === "/" && size < 1);
@@ -83,15 +80,16 @@ function download(name, blob) {
   link.click();
   setTimeout(() => URL.revokeObjectURL(link.href), 1000);
 }
-/** Put a text where it can be pasted from; where the browser does not let us, select it in a box of the page. */
-async function copy(text, box) {
+/** Do what a key, or a name for it, stands for. */
+function act(event, actions, name = event.key) {
+  if (!Object.hasOwn(actions, name)) return;
+  event.preventDefault();
+  actions[name]();
+}
+/** Put a text where it can be pasted from, and say so; where the browser does not let us, select it in a box. */
+async function copy(text, what, box, status) {
   Object.assign(box, { value: text, rows: Math.min(14, Math.max(3, text.split("\n").length, text.length / 44)) });
-  try {
-    await navigator.clipboard.writeText(text);
-    return true;
-  } catch {
-    box.hidden = false;
-    box.select();
-    return document.execCommand("copy");
-  }
+  const select = () => { box.hidden = false; box.select(); return document.execCommand("copy"); };
+  const isCopied = await navigator.clipboard.writeText(text).then(() => true, select);
+  tell(status, isCopied ? `${what} copied` : "Copy it from the box");
 }
