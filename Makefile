@@ -20,7 +20,7 @@ NEWEST_PYTHON ?=
 # Where it is set, every process that tests start would compile all it imports anew, seconds each.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: run environment test test-slow test-browser docs site calibrate intervals forecasts notebooks check-lowest fuzz profiles jax-trace bench bench-check search-bench test-search test-faults diagnosis-bench dist-bench growth showdown lint dist dist-try release fuzz-programs clean help
+.PHONY: run environment test test-unit test-slow test-browser docs site calibrate intervals forecasts notebooks check-lowest fuzz profiles jax-trace bench bench-check search-bench test-search test-faults diagnosis-bench dist-bench growth showdown lint dist dist-try release fuzz-programs clean help
 .DELETE_ON_ERROR:
 
 run: $(VENV)/.installed  ## run the standard sweep (SWEEP=…)
@@ -29,11 +29,14 @@ run: $(VENV)/.installed  ## run the standard sweep (SWEEP=…)
 test: $(VENV)/.installed-test  ## run every test but the slow ones, and print the twenty slowest (TESTS=…, JOBS=…)
 	$(BIN)/python -m pytest -n $(JOBS) --dist loadfile --no-loadscope-reorder --durations=20 $(TESTS)
 
+test-unit: $(VENV)/.installed-test  ## run the tests of single rooms, what a change runs first (JOBS=…)
+	$(BIN)/python -m pytest -n $(JOBS) --dist loadfile --no-loadscope-reorder --durations=20 tests/unit
+
 test-slow: $(VENV)/.installed-test  ## run the slow tests alone (TESTS=…, JOBS=…)
 	$(BIN)/python -m pytest -n $(JOBS) --dist loadfile --no-loadscope-reorder --durations=20 -m slow $(TESTS)
 
 test-browser: $(VENV)/.installed-test  ## run every test of pages in a Chromium without a screen (DSE_CHROMIUM=…)
-	$(BIN)/python -m pytest --durations=20 -m "browser or not browser" tests/page
+	$(BIN)/python -m pytest --durations=20 -m "browser or not browser" tests/unit/lab/page
 
 docs: $(VENV)/.installed-test  ## regenerate docs/reference.md, docs/files.md, docs/accuracy.md, docs/technology.md, docs/cost.md, docs/ablation.md, docs/systems.md, docs/studies.md, docs/simulate.md, docs/benchmarks.md and the table of README.md (TABLES=…)
 	$(BIN)/python -m docs.make.reference docs/reference.md
@@ -66,10 +69,10 @@ forecasts: $(VENV)/.installed-test  ## score forecasts that rows have answered, 
 
 notebooks: $(VENV)/.installed-test  ## execute each notebook from its .py and keep it with its outputs (NOTEBOOKS=…)
 	$(BIN)/python -m docs.make.notebooks $(NOTEBOOKS)
-	$(BIN)/python -m pytest tests/test_notebooks.py
+	$(BIN)/python -m pytest tests/repo/test_notebooks.py
 
 jax-trace: $(VENV)/.installed-test  ## profile six steps with JAX on this machine, for the tests of its reader
-	$(BIN)/python -m tests.measured.jax_trace tests/measured/data/jax.trace.json.gz
+	$(BIN)/python -m tests.unit.measured.jax_trace tests/unit/measured/data/jax.trace.json.gz
 
 profiles:  ## profile a tiny transformer on two processes of this CPU with PyTorch, into tests/profiles/cpu (minutes alone on the machine)
 	$(PYTHON) -m venv build/torch
@@ -88,20 +91,20 @@ check-lowest: $(VENV)/.installed-test  ## the built package with the lowest and 
 	PATH="$(abspath $(BIN)):$$PATH" $(BIN)/python -m tests.lowest highest $(NEWEST_PYTHON)
 
 fuzz: $(VENV)/.installed-test  ## try FUZZ mutants of sweeps, searches, catalogue files and tables, a tenth of results files (FUZZ=20000)
-	$(BIN)/python -m tests.fuzz $(FUZZ)
+	$(BIN)/python -m tests.contract.fuzz $(FUZZ)
 
 fuzz-programs: $(VENV)/.installed-test  ## try FUZZ mutants of requests as a client of MCP that dse mcp answers (FUZZ=10000)
-	$(BIN)/python -m tests.fuzz.programs $(FUZZ)
+	$(BIN)/python -m tests.contract.fuzz.programs $(FUZZ)
 
 test-search: $(VENV)/.installed-test  ## run the tests of search that take long
-	$(BIN)/python -m pytest tests/search tests/benchmarks -m "slow or not slow"
+	$(BIN)/python -m pytest tests/unit/optimizers tests/repo/benchmarks -m "slow or not slow"
 
 search-bench: $(VENV)/.installed-test  ## enumerate the suite of search, run every method on it, write docs/search.md
 	$(BIN)/python -m benchmarks.search docs/search.json
 	$(BIN)/python -m docs.make.search docs/search.md
 
 test-faults: $(VENV)/.installed-test  ## run the tests of faults: real runs that are killed, starved and damaged
-	$(BIN)/python -m pytest tests/test_faults.py tests/sweep/test_cluster.py tests/sweep/test_damage.py -m "slow or not slow"
+	$(BIN)/python -m pytest tests/contract/test_faults.py tests/contract/sweep/test_cluster.py tests/contract/sweep/test_damage.py -m "slow or not slow"
 
 diagnosis-bench: $(VENV)/.installed-test  ## put faults into traces of known steps, and print how many dse diagnose names (DRAWS=…)
 	$(BIN)/python -m benchmarks.diagnosis $(DRAWS)

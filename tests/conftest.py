@@ -69,13 +69,17 @@ tp = [4, 8]
 minimize = "time_per_output_token"
 """
 
+#: Folders of tests, which mark what is in them: rooms one by one, laws over many designs, published numbers, what users
+#: rely on, pages and package.
+KINDS = ("unit", "laws", "published", "contract", "repo")
+
 #: Files whose programs take minutes to compile.
 LONG = (
-    "properties/test_laws.py",
-    "sweep/test_chips.py",
-    "cli/test_cli.py",
-    "model/accounts/test_energy.py",
-    "search/test_codesign.py",
+    "laws/test_laws.py",
+    "unit/sweep/test_chips.py",
+    "contract/cli/test_cli.py",
+    "unit/model/accounts/test_energy.py",
+    "unit/optimizers/test_codesign.py",
 )
 
 
@@ -124,8 +128,12 @@ def pytest_collection_finish() -> None:
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Long files first, so that at the end no worker is left alone with one."""
+    """Mark tests by folder; long files first, so that at the end no worker is left alone with one."""
     root = Path(__file__).parent
+    for item in items:
+        folder = item.path.relative_to(root).parts[0]
+        if folder in KINDS:
+            item.add_marker(folder)
     items.sort(key=lambda item: item.path.relative_to(root).as_posix() not in LONG)
 
 

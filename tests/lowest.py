@@ -18,11 +18,12 @@ ROOT = Path(__file__).parents[1]
 
 #: Tests that meet every dependency: netCDF and xarray, pydantic and typer, JAX and optax and pymoo, figures.
 SMOKE = (
-    "tests/test_scalars.py", "tests/sweep/test_few.py", "tests/sweep/test_dataset.py",
-    "tests/measured/test_chiplets.py",
-    "tests/test_difference.py", "tests/cli/test_tables.py", "tests/cli/test_front.py", "tests/sweep/test_spec.py",
-    "tests/catalog/test_own_folder.py", "tests/launch/test_arguments.py", "tests/sweep/test_run.py",
-    "tests/search/test_methods.py", "tests/plot/test_papers.py", "tests/calibrate/test_writing.py",
+    "tests/unit/doors/test_scalars.py", "tests/unit/sweep/test_few.py", "tests/unit/sweep/test_dataset.py",
+    "tests/unit/measured/test_chiplets.py",
+    "tests/unit/views/test_difference.py", "tests/contract/cli/test_tables.py", "tests/contract/cli/test_front.py",
+    "tests/unit/sweep/test_spec.py",
+    "tests/unit/designs/test_own_folder.py", "tests/unit/tools/test_arguments.py", "tests/contract/sweep/test_run.py",
+    "tests/unit/optimizers/test_methods.py", "tests/unit/views/test_papers.py", "tests/unit/lab/fits/test_writing.py",
 )  # fmt: skip
 
 #: What the tests read beside the package.

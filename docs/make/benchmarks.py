@@ -75,7 +75,7 @@ NumPy, in a quarter of a second: programs would hardly be loaded. *Second run*: 
 libraries are imported when the table is printed (with the extra `dist` xarray imports Dask too).
 
 Nothing here has been run on a GPU. All programs of sweeps and gradients lower for CUDA, in single precision throughout
-(`tests/sweep/test_lowering.py`), and chunks grow with the memory of the device, to 2^25 scores. What a GPU would do
+(`tests/unit/sweep/test_lowering.py`), and chunks grow with the memory of the device, to 2^25 scores. What a GPU would do
 follows from bytes and FLOPs alone: some 700 FLOPs a design and some ten bytes of scores and reasons, so that 67 TFLOP/s
 and 3.3 TB/s (H100) allow 3e11 designs/s at the memory and 1e11 at the arithmetic, of which divisions, comparisons and
 launches leave a part that nobody has measured."""

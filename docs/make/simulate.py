@@ -274,7 +274,7 @@ def page() -> str:
             "(`dse/model/serving/reuse.py::characteristic_time`).",
             _reuse(20_000),
             f"{_speed()} requests a minute of one processor core (1,000 prompt and 300 output tokens, 8 requests/s).",
-            "Laws of the simulator, for any limits: `tests/properties/test_simulator_laws.py`. Written by "
+            "Laws of the simulator, for any limits: `tests/laws/test_simulator_laws.py`. Written by "
             "`python -m docs.make.simulate docs/simulate.md`.",
         ]
     )

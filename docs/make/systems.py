@@ -18,7 +18,7 @@ _WORDS = ("system", "what", "published", "peer", "phase", "model", "layers", "ve
 _INTRODUCTION = """\
 # Models and systems that serve
 
-Written by `{command}`; `tests/model/serving/test_systems.py` holds the same checks. A *law* is a direction or a bound,
+Written by `{command}`; `tests/unit/model/serving/test_systems.py` holds the same checks. A *law* is a direction or a bound,
 where no figure can be compared. What is not *verified* is printed with ours and judged by nothing: the source gives
 no setting in full, or was read second hand. The share of overlap of NanoFlow, 0.5, was chosen by its figures; engines
 of 2024 fall short of what it measured of them (24 to 31 % for 31 to 38 %) and are asked to stay below alone.

@@ -14,7 +14,7 @@ _CALCULON = """\
 analytic model, expressed here by its inputs: the systems `calculon-a100-80g`, `-80e` and `-h100-80g-nvl8` and the stack
 `calculon` of the catalogue (efficiencies in steps of an operator's size, link volumes as stated, no overlap of
 compute and memory, unfused attention, no embedding or head). FLOPs and weights of a layer are the same to the last
-digit that single precision holds (`tests/validation/test_calculon.py` says which FLOPs Calculon counts as messages).
+digit that single precision holds (`tests/published/test_calculon.py` says which FLOPs Calculon counts as messages).
 Rows are left out where Calculon gives no figure, where a mapping cannot be built, and where its known defects show;
 [counted below](#excluded-rows-by-reason). Rows above a capacity stay: both models still time them."""
 

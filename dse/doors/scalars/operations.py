@@ -103,7 +103,7 @@ class Operations(NamedTuple):
 def same_as(name: str, known: Sequence[Any]) -> int | None:
     """The input that the output of an operation equals, for any numbers in the place of None; None where there is none.
 
-    For finite numbers: ``0 * x`` is 0. What would be no number there is none in the model (``tests/model``).
+    For finite numbers: ``0 * x`` is 0. What would be no number there is none in the model (``tests/unit/model``).
     """
     if name == "select_n":
         return None if known[0] is None else 1 + int(known[0])

@@ -43,7 +43,7 @@ class PlottedPart(NamedTuple):
 
 
 #: Part of the step time → its style. All pairs differ for readers without red or green cones, and in grey, and all have
-#: a contrast of at least 3 against white (tests/plot/test_colours.py).
+#: a contrast of at least 3 against white (tests/unit/views/test_colours.py).
 PARTS = {
     "forward": PlottedPart("forward", "#0e306e"),
     "backward": PlottedPart("backward", "#1476de"),

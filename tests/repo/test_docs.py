@@ -1,0 +1,273 @@
+"""The pages for users: complete, up to date, and every block of them works as it stands."""
+
+from __future__ import annotations
+
+import csv
+import re
+from pathlib import Path
+
+import pytest
+
+import dse
+from docs.make import cost
+from docs.make.energy.page import clock_range
+from docs.make.files import fill
+from docs.make.markdown import linked
+from dse.designs import catalog
+from dse.designs.catalog.schema import SCHEMAS, TableField
+from dse.designs.catalog.value import CONFIDENCES
+from dse.designs.leaves import known_leaves, leaf_path
+from dse.doors.study_serving import SERVING
+from dse.doors.study_training import TRAINING
+from dse.io import toml
+from dse.optimizers import plan as plan_search
+from dse.spec import output, pools, search, space, sweep
+from dse.spec.axes import RANGE_KEYS, RULES
+from dse.spec.codesign import Budget, CodesignSection
+from dse.spec.continuous import ContinuousAxis
+from dse.types import Recompute, choice_name
+
+ROOT = Path(__file__).parents[2]
+DOCS = ROOT / "docs"
+FILES = (DOCS / "files.md").read_text(encoding="utf-8")
+REFERENCE = (DOCS / "reference.md").read_text(encoding="utf-8")
+
+#: First line of a block that is a file of a catalogue.
+FILE = re.compile(r"# ([a-z]+/[\w-]+\.toml)")
+
+
+def blocks(page: str, language: str = "toml") -> list[str]:
+    return re.findall(rf"```{language}\n(.*?)```", page, re.DOTALL)
+
+
+def place(text: str, folder: Path) -> Path:
+    """A block that is a file of a catalogue, written there."""
+    named = FILE.match(text)
+    assert named, text
+    path = folder / named[1]
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text(text, encoding="utf-8")
+    return path
+
+
+def test_the_page_on_money_is_up_to_date():
+    page = (DOCS / "cost.md").read_text(encoding="utf-8")
+    assert linked(fill(page, cost.tables())) == page
+
+
+def test_the_page_on_energy_says_how_far_the_best_clock_moves():
+    """The sentence before the table of layers is of its clocks, which lie within 30 MHz."""
+    with (DOCS / "tables" / "energy_layers.csv").open(encoding="utf-8") as lines:
+        clocks = [1e6 * float(line["best clock"].removesuffix(" MHz")) for line in csv.DictReader(lines)]
+    page = " ".join((DOCS / "energy.md").read_text(encoding="utf-8").split())
+    assert f"The best clock of all sizes and lengths is {clock_range(clocks)}." in page
+    assert "move the best clock" not in page and max(clocks) - min(clocks) <= 30e6
+
+
+# --- files.md ---------------------------------------------------------------------------------------------
+
+SPECIFICATIONS = [text for text in blocks(FILES) if not FILE.match(text)]
+ENTRIES = [text for text in blocks(FILES) if FILE.match(text)]
+
+
+def test_tables_are_up_to_date():
+    from docs.make.files import filled
+
+    assert filled(FILES) == FILES, "run: python -m docs.make.files docs/files.md"
+
+
+def known_keys() -> dict[str, set[str]]:
+    """What the code knows, by where."""
+    methods = {option for options in search.METHOD_OPTIONS.values() for option in options}
+    own = set(search.SearchSection.model_fields) - set(search.METHOD_OPTIONS)
+    continuous = {field.alias or name for name, field in ContinuousAxis.model_fields.items()}
+    return {
+        "sections": {"title"},
+        **{section: set(keys) for section, keys in sweep.KEYS.items()},
+        "names": set(space.NAMED),
+        "ranges": set(RANGE_KEYS),
+        "rules": {f'"{rule}"' for rule in RULES},
+        "keep": {f'"{mode}"' for mode in output.KEEP_MODES if mode != "top"} | {'"top:100"'},
+        "compression": {f'"{name}"' for name in output.COMPRESSIONS},
+        "search": own,
+        "methods": {*search.METHOD_OPTIONS, *methods},
+        "continuous": continuous,
+        "pools": set(pools.KEYS),
+        "codesign": set(CodesignSection.model_fields),
+        "budget": set(Budget.model_fields),
+        "values": {"value", "source", "confidence", "spread", *CONFIDENCES, "n_experts", "sources", "aliases"},
+        "folders": set(),
+    }
+
+
+@pytest.mark.parametrize("where", known_keys())
+def test_every_key_is_on_the_page(where):
+    prose = re.sub(r"```.*?```", "", FILES, flags=re.DOTALL)
+    marked = {name.strip() for code in re.findall(r"`([^`\n]+)`", prose) for name in (code, *code.split(","))}
+    assert known_keys()[where] <= marked
+
+
+def test_every_section_has_a_heading_and_an_example():
+    for section in sweep.KEYS:
+        assert f"### [{section}]\n" in FILES
+        _, _, after = FILES.partition(f"### [{section}]\n")
+        assert f"[{section}]" in blocks(after)[0]
+    examples = {"search": "## Searches", "codesign": "## Co-design", "pools": "## Pools"}
+    for section, heading in examples.items():
+        assert f"[{section}]" in blocks(FILES.partition(heading)[2])[0]
+    for kind, folder in catalog.FOLDERS.items():
+        assert f"### {folder}/\n" in FILES and f"[Keys](reference.md#files-{folder})" in FILES, kind
+
+
+def test_every_field_of_the_catalogue_is_in_the_reference():
+    """In the section of its kind, or behind the line that stands for a table shown elsewhere."""
+    from docs.make.catalog_keys import ELSEWHERE
+
+    def paths(table: TableField, at: str = ""):
+        for key, field in table.fields.items():
+            yield from paths(field, f"{at}{key}.") if isinstance(field, TableField) else [(at, key, field)]
+
+    for kind, table in SCHEMAS.items():
+        shown = REFERENCE.partition(f"### Files: {catalog.FOLDERS[kind]}/\n")[2].partition("\n##")[0]
+        for at, key, field in paths(table):
+            other = ELSEWHERE.get(f"{kind}.{at[:-1]}")
+            shared = kind == "cost" and at.startswith("nodes.") and f"`nodes.3nm.{key}`" in shown
+            there = shared or f"`{at}{key}`" in shown or f"**`{at}{key}`**" in shown
+            assert there or (other and other[0].fields[key] == field), (kind, at, key)
+
+
+@pytest.mark.parametrize("text", SPECIFICATIONS, ids=lambda text: text.strip().splitlines()[0])
+def test_every_specification_plans(text):
+    document = toml.parsed(text, "files.md")
+    if "pools" in document:
+        assert all(dse.sweep.plan(spec)[0].n_designs for spec in pools.from_text(text).specs.values())
+    elif {"search", "codesign"} & document.keys():
+        planned = plan_search(search.from_text(text))
+        assert planned.grid.n_designs and (planned.descent is None or planned.descent.hardware.dimensions)
+    else:
+        grid, _ = dse.sweep.plan(sweep.from_text(text))
+        assert grid.n_designs
+
+
+def test_every_entry_is_one(tmp_path):
+    for text in ENTRIES:
+        place(text, tmp_path)
+    assert catalog.check(tmp_path) == []
+    shown = {path.parent.name for path in tmp_path.rglob("*.toml")}
+    assert shown == {*catalog.FOLDERS.values()} - {"architectures", "cost"}
+
+
+def test_stated_limits_are_those_of_the_code():
+    from dse.spec.axes import _LONGEST
+    from dse.spec.expression import _DEEPEST
+    from dse.spec.expression import _LONGEST as CHARACTERS
+    from dse.sweep.grid.compose import _MOST_SHAPES
+    from dse.sweep.grid.degrees import _MOST_MAPPINGS
+    from dse.sweep.job import MOST_DESIGNS
+
+    assert MOST_DESIGNS == 1e13 and "at most 1e13 designs" in FILES
+    numbers = (_LONGEST, CHARACTERS, _DEEPEST, _MOST_SHAPES, _MOST_MAPPINGS, output.DEFAULT_LIMIT)
+    numbers += (search.DEFAULT_EVALUATIONS, search.MOST_SEEDS)
+    assert all(f"{number:,}" in FILES for number in numbers)
+    assert f"{output.FEWEST_BINS} to {output.MOST_BINS}" in FILES
+
+
+# --- recipes.md -------------------------------------------------------------------------------------------
+
+RECIPES = (DOCS / "recipes.md").read_text(encoding="utf-8")
+
+
+@pytest.fixture(scope="module")
+def kitchen(tmp_path_factory):
+    """A folder in which the files of the recipes are."""
+    folder = tmp_path_factory.mktemp("kitchen")
+    for text in blocks(RECIPES):
+        if FILE.match(text):
+            place(text, folder / "my_catalog")
+        else:
+            (folder / "my_sweep.toml").write_text(text, encoding="utf-8")
+    (config,) = blocks(RECIPES, "json")
+    (folder / "config.json").write_text(config, encoding="utf-8")
+    return folder
+
+
+@pytest.fixture
+def in_kitchen(kitchen, monkeypatch):
+    monkeypatch.chdir(kitchen)
+    monkeypatch.setenv("DSE_CATALOG", "my_catalog")
+
+
+def commands(page: str, name: str) -> list[str]:
+    return re.findall(rf"^\$ dse ({name}\b.*)$", page, re.MULTILINE)
+
+
+@pytest.mark.usefixtures("in_kitchen")
+def test_recipes_work():
+    from typer.testing import CliRunner
+
+    from dse.cli import app
+
+    evaluated = commands(RECIPES, "evaluate")
+    assert len(evaluated) == 5
+    for line in [*commands(RECIPES, "catalog"), *(f"{line} --json" for line in evaluated)]:
+        done = CliRunner().invoke(app, line.split())
+        assert done.exit_code == 0, (line, done.output)
+    assert catalog.check() == []
+
+
+@pytest.mark.usefixtures("in_kitchen")
+def test_the_sweep_of_the_recipes_has_a_million_designs():
+    grid, keep = dse.sweep.plan("my_sweep.toml")
+    assert 1e6 <= grid.n_designs <= 1e8 and str(keep) == "best"
+
+
+def test_the_types_that_are_read_are_on_the_page():
+    from dse.designs.catalog.huggingface import FAMILIES
+
+    assert {f"`{name}`" for name in FAMILIES} <= set(re.findall(r"`\w+`", RECIPES))
+
+
+# --- glossary.md ------------------------------------------------------------------------------------------
+
+
+def test_the_glossary_has_every_word_of_tables():
+    """Parts of a mapping, kinds of recompute, modes of keep, columns of tables of designs, confidences."""
+    marked = set(re.findall(r"`([^`\n]+)`", (DOCS / "glossary.md").read_text(encoding="utf-8") + REFERENCE))
+    words = {path.rpartition(".")[2] for path in known_leaves() if path.startswith("mapping.")}
+    words |= {choice_name(one) for one in Recompute}
+    words |= {mode if mode != "top" else "top:K" for mode in output.KEEP_MODES} | {*TRAINING.breakdown, *CONFIDENCES}
+    words |= {one.metric for one in TRAINING.shown} | {one.heading for one in TRAINING.shown if one.style != "percent"}
+    assert words <= marked, words - marked
+
+
+def test_metrics_and_leaves_of_the_glossary_exist():
+    """Every name in the second column of its tables."""
+    text = (DOCS / "glossary.md").read_text(encoding="utf-8").partition("## Sweeps, searches, accuracy")[0]
+    cells = [row.split(" | ")[1] for row in text.splitlines() if row.count(" | ") == 2]
+    metrics = {*TRAINING.units, *SERVING.units}
+    for name in {name for cell in cells for name in re.findall(r"`([\w.]+)`", cell)} - metrics:
+        assert name in {*space.NAMED, "chip", "kernels"} or leaf_path(name)
+
+
+# --- completion -------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(("typed", "offered"), [("dse ca", "catalog"), ("dse list le", "leaves")])
+def test_shells_complete(typed, offered):
+    """As the script that ``dse --install-completion`` installs in bash asks for it."""
+    from typer.testing import CliRunner
+
+    from dse.cli import app
+
+    words = {"_DSE_COMPLETE": "complete_bash", "COMP_WORDS": typed, "COMP_CWORD": str(typed.count(" "))}
+    assert offered in CliRunner().invoke(app, prog_name="dse", env=words).output.split()
+
+
+# --- all --------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("page", ["files", "recipes", "glossary"])
+def test_links_of_pages_exist(page):
+    text = (DOCS / f"{page}.md").read_text(encoding="utf-8")
+    for link in re.findall(r"\]\(([^)#:]+)\)", text):
+        assert (DOCS / link).exists(), link

@@ -1,0 +1,62 @@
+"""Small sweeps by NumPy: what is kept of them is what compiled programs keep."""
+
+import jax
+import numpy as np
+import pytest
+
+import dse
+from dse.sweep import execute, plan
+from dse.sweep.engine import engine
+from dse.sweep.engine.engine import SweepEngine
+from dse.sweep.engine.programs import CompileClock
+from tests.unit.sweep import toy
+from tests.unit.sweep.toy import MAPPING_AXES, sweep
+
+AXES = MAPPING_AXES + 'memory.bandwidth = ["1 TB/s", "2 TB/s"]\nmemory.capacity = ["1 kB", "30 GB", "90 GB"]'
+MORE = '[objective]\nminimize = ["step_time", "peak_memory"]\n[output]\nhistogram = 12\n'
+
+
+def both_ways(monkeypatch, run):
+    """What ``run`` gives by NumPy, then by compiled programs."""
+    plain = run()
+    monkeypatch.setattr(engine, "MOST_BY_NUMPY", 0)
+    return plain, run()
+
+
+@pytest.mark.parametrize("mode", ["all", "feasible", "best", "top:7", "pareto"])
+def test_every_mode_keeps_the_same(monkeypatch, mode):
+    def run():
+        return execute(sweep(AXES, more=MORE), output=False, keep=mode, chunk=700, study=toy.STUDY)
+
+    (plain, told), (compiled, expected) = both_ways(monkeypatch, run)
+    assert (told.n_programs == 0) and (told.n_feasible, told.reasons) == (expected.n_feasible, expected.reasons)
+    for kind in (lambda found: found, dse.overview):
+        found, wanted = kind(plain), kind(compiled)
+        assert set(found.variables) == set(wanted.variables)
+        for name, variable in wanted.variables.items():
+            if variable.dtype.kind == "f":
+                np.testing.assert_allclose(found[name], variable, rtol=1e-6, err_msg=str(name))
+            else:
+                np.testing.assert_array_equal(found[name], variable, err_msg=str(name))
+
+
+def test_a_small_sweep_compiles_nothing_and_a_larger_one_does(monkeypatch):
+    grid, _ = plan(sweep(AXES), study=toy.STUDY)
+    compiled = CompileClock.read()[2]
+    execute(grid, output=False, keep="top:3")
+    assert CompileClock.read()[2] == compiled and SweepEngine(grid).by_numpy
+    monkeypatch.setattr(engine, "MOST_BY_NUMPY", grid.n_designs - 1)
+    assert not SweepEngine(grid).by_numpy
+    assert SweepEngine(grid, by_numpy=True).by_numpy
+
+
+def test_the_standard_sweep_compiles_nothing():
+    """With whichever JAX this is: an operation that NumPy lacks would be a warning, and programs of some seconds."""
+    compiled = CompileClock.read()[2]
+    _, told = execute("sweeps/megatron_1t_4096_a100.toml", output=False, keep="top:3")
+    assert told.n_feasible and told.seconds["compile"] == 0.0 and CompileClock.read()[2] == compiled
+
+
+def test_an_accelerator_takes_all(monkeypatch):
+    monkeypatch.setattr(jax, "default_backend", lambda: "gpu")
+    assert not SweepEngine(plan(sweep(AXES), study=toy.STUDY)[0]).by_numpy

@@ -1,0 +1,198 @@
+"""Programs kept on disk: found again by what they are made from, and made again when anything is wrong."""
+
+import os
+import shutil
+import subprocess
+import sys
+import threading
+import types
+
+import jax
+import numpy as np
+import pytest
+
+from dse.io import cache
+from dse.sweep import execute, plan
+from dse.sweep.engine import devices, programs
+from dse.sweep.engine.engine import SweepEngine
+from tests.conftest import QUICK_COMPILATION, slow
+from tests.unit.sweep import toy
+from tests.unit.sweep.toy import sweep
+
+_RUN = """
+import sys
+import jax
+from dse.sweep import execute
+from dse.sweep.engine import engine
+from tests.unit.sweep import toy
+engine.MOST_BY_NUMPY = 0
+for keep in ("all", "top:20"):
+    dataset, summary = execute(toy.sweep(), output=False, keep=keep, chunk=701)
+    for name in dataset.data_vars:
+        sys.stdout.buffer.write(dataset[name].values.tobytes())
+    print(len(jax.devices()), summary.n_programs, summary.seconds["trace"] > 0.0, file=sys.stderr)
+"""
+
+
+def run(folder, flags=None):
+    """(bytes of the results, devices, programs compiled, whether anything was traced) of a fresh process."""
+    environment = os.environ | {"DSE_CACHE": str(folder)} | ({"XLA_FLAGS": flags} if flags else {})
+    for name in ("JAX_COMPILATION_CACHE_DIR", *(() if flags else ("XLA_FLAGS",))):
+        environment.pop(name, None)  # as users have it
+    done = subprocess.run([sys.executable, "-c", _RUN], capture_output=True, env=environment, check=True)
+    lines = [line.split() for line in done.stderr.decode().splitlines()[-2:]]
+    return done.stdout, int(lines[0][0]), sum(int(line[1]) for line in lines), any(line[2] == "True" for line in lines)
+
+
+@pytest.fixture(scope="module")
+def first_run(tmp_path_factory):
+    """A folder of kept programs, and what the process gave that made them; compiled in less time than users' are."""
+    folder = tmp_path_factory.mktemp("kept")
+    return folder, run(folder, QUICK_COMPILATION)
+
+
+@pytest.mark.parametrize(
+    "flags",
+    [QUICK_COMPILATION, slow(None), slow(f"{QUICK_COMPILATION} --xla_force_host_platform_device_count=2")],
+)
+def test_a_second_process_neither_traces_nor_compiles(tmp_path, flags, first_run):
+    """With the flags of the tests, with those that users have, with two devices."""
+    folder, first = first_run if flags == QUICK_COMPILATION else (tmp_path, run(tmp_path, flags))
+    second = run(folder, flags)
+    assert first[1] == second[1] == (2 if "device_count" in str(flags) else 1)
+    assert first[2] > 0 and first[3]
+    assert second[2] == 0 and not second[3]
+    assert first[0] == second[0] and len(first[0]) > 10_000
+
+
+@pytest.mark.slow  # tests/unit/io/test_cache.py holds it for the store itself
+def test_broken_programs_are_made_again(tmp_path, first_run):
+    kept, first = first_run
+    shutil.copytree(kept, tmp_path, dirs_exist_ok=True)
+    for file in tmp_path.rglob("?" * 64):
+        file.write_bytes(b"broken")
+    again = run(tmp_path, QUICK_COMPILATION)
+    assert again[0] == first[0] and again[3]
+    assert not run(tmp_path, QUICK_COMPILATION)[3]
+
+
+@pytest.fixture
+def folder(tmp_path, monkeypatch):
+    monkeypatch.setenv("DSE_CACHE", str(tmp_path))
+    return cache.folder()
+
+
+@pytest.mark.filterwarnings("ignore::dse.errors.Notice")  # of a model that NumPy cannot evaluate
+def test_models_of_others_are_not_kept(folder):
+    execute(sweep("tp = [1, 2]"), output=False)  # what sweeps of any constraints share is loaded, whatever ran before
+    own = '[constraints]\nall = ["mfu < 0.1234"]'  # a program that no test of this process has loaded
+    execute(sweep("tp = [1, 2]", more=own), output=False, study=toy.STUDY)
+    kept = len(list(folder.glob("?" * 64)))
+    execute(sweep("tp = [1, 2]", more=own), output=False)
+    assert len(list(folder.glob("?" * 64))) == kept + 2  # the model's program, and the choice of its nest
+
+
+def test_a_program_depends_on_constraints_objectives_and_circumstances(monkeypatch):
+    def told(more):
+        return str(SweepEngine(plan(sweep("tp = [1, 2]", more=more))[0]).program)
+
+    assert (
+        len(
+            {
+                told(""),
+                told('[objective]\nmaximize = "mfu"'),
+                told('[objective]\nminimize = "mfu"'),
+                told('[constraints]\nall = ["mfu < 0.2"]'),
+                told('[constraints]\nall = ["mfu < 0.3"]'),
+            }
+        )
+        == 5
+    )
+    before = programs.circumstances()
+    for name, value in (("code_digest", lambda: "other"), ("_processor", lambda: "other")):
+        programs.circumstances.cache_clear()
+        with monkeypatch.context() as patched:
+            patched.setattr(programs, name, value)
+            assert programs.circumstances() != before
+    programs.circumstances.cache_clear()
+
+
+def test_a_disk_that_refuses_keeps_nothing(tmp_path, monkeypatch):
+    (tmp_path / "file").write_text("")
+    monkeypatch.setenv("DSE_CACHE", str(tmp_path / "file"))
+    assert programs.persistent_value("seven", lambda: 7) == 7
+    doubled = programs.persistent_jit()(lambda x: 2.0 * x)
+    np.testing.assert_array_equal(doubled(np.float32(3.0)), 6.0)
+
+
+@pytest.mark.parametrize("error", [jax.errors.JaxRuntimeError("UNIMPLEMENTED: serialisation"), TypeError("no pickle")])
+def test_devices_whose_programs_cannot_be_kept_run_them(tmp_path, monkeypatch, error):
+    """Plugins of PJRT need not serialise executables."""
+
+    def refuse(*_):
+        raise error
+
+    monkeypatch.setenv("DSE_CACHE", str(tmp_path))
+    monkeypatch.setattr(programs.serialize_executable, "serialize", refuse)
+    double = programs.persistent_jit()(lambda x: 2.0 * x)
+    assert float(double(np.float32(3.0))) == float(double(np.float32(3.0))) == 6.0
+    assert [file.name for file in cache.folder().iterdir()] in ([], ["key"])
+
+
+def test_devices_that_do_not_tell_their_memory_have_chunks(monkeypatch):
+    def refuse():
+        raise jax.errors.JaxRuntimeError("UNIMPLEMENTED: memory_stats")
+
+    device = types.SimpleNamespace(platform="other", memory_stats=refuse)
+    monkeypatch.setattr(jax, "local_devices", lambda: [device])
+    devices.chunk_times.cache_clear()
+    try:
+        assert devices.chunk_times() == devices.times_within(1 << 34)
+    finally:
+        devices.chunk_times.cache_clear()
+
+
+def test_without_a_folder_programs_are_plain_jit(monkeypatch):
+    monkeypatch.setenv("DSE_CACHE", "0")
+    doubled = programs.persistent_jit("times")(lambda x, *, times: times * x)
+    assert float(doubled(np.float32(3.0), times=2)) == 6.0
+
+
+def test_threads_that_compile_at_once_leave_jax_its_cache(monkeypatch):
+    """Each is told that there is a cache, whatever the others have switched off meanwhile."""
+    before, together, seen = jax.config.jax_enable_compilation_cache, threading.Barrier(2), []
+
+    def compiling():
+        with programs.compiling_anew():
+            together.wait(timeout=60)
+            seen.append(jax.config.jax_enable_compilation_cache)
+            together.wait(timeout=60)
+
+    jax.config.update("jax_enable_compilation_cache", True)
+    try:
+        threads = [threading.Thread(target=compiling) for _ in range(2)]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+        assert seen == [False, False]
+        assert jax.config.jax_enable_compilation_cache
+    finally:
+        jax.config.update("jax_enable_compilation_cache", before)
+
+
+def test_options_that_this_xla_does_not_know_are_left_out(tmp_path, monkeypatch):
+    """Versions differ in what programs that are made quickly may ask for."""
+    monkeypatch.setenv("DSE_CACHE", str(tmp_path))
+    monkeypatch.setattr(programs, "_QUICKLY", {"xla_backend_optimization_level": 0, "xla_cpu_no_such_option": False})
+    double = programs.persistent_jit(quickly=True)(lambda x: 2.0 * x)
+    assert float(double(np.float32(3.0))) == 6.0
+
+
+def test_options_hold_where_nothing_is_kept(monkeypatch):
+    asked, compiled = [], programs._compiled
+    monkeypatch.setenv("DSE_CACHE", "0")
+    monkeypatch.setattr(programs, "_compiled", lambda *given: (asked.append(given[1]), compiled(*given))[1])
+    double = programs.persistent_jit(options={"xla_backend_optimization_level": 0})(lambda x: 2.0 * x)
+    assert [float(double(np.float32(x))) for x in (3.0, 4.0)] == [6.0, 8.0]
+    assert asked == [{"xla_backend_optimization_level": 0}]
