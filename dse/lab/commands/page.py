@@ -15,6 +15,9 @@ from dse.errors import InputError
 if TYPE_CHECKING:
     from dse.lab.page import Start
 
+#: Designs of a page at most, unless told otherwise.
+MOST_POINTS = 200_000
+
 #: Ending of pages.
 _ENDING = ".html"
 
@@ -50,16 +53,16 @@ def page(
     any_option: AnyOption = False,
     serving: Serving = False,
     live: Live = False,
-    points: Points = 200_000,
+    points: Points = MOST_POINTS,
     output: Output = None,
     force: Force = False,
 ) -> None:
-    """Write one HTML file that explores results, computes a design, or both.
+    """Write a page of results, of a design, or both.
 
-    Of results: any two metrics against each other, constraints, the Pareto front, every design with its parts, two side
-    by side, and of each the lines that evaluate and launch it. Of a design the model itself: sliders and fields for
-    every value, time, memory, energy and cost by part, a curve over any value and a map over any two. Without Python
-    and without a network.
+    One HTML file that explores results and computes designs. Of results: any two metrics against each other,
+    constraints, the Pareto front, every design with its parts, two side by side, and of each the lines that evaluate
+    and launch it. Of a design the model itself: sliders and fields for every value, time, memory, energy and cost by
+    part, a curve over any value and a map over any two. Without Python and without a network.
     """
     start = None
     if workload is not None and system is not None:
@@ -71,6 +74,9 @@ def page(
     elif settings or n_devices is not None or software is not None or any_option or serving:
         got = "options of a design without -w and -s"
         raise InputError("dse page", got, "-w WORKLOAD -s SYSTEM with them", "add both, or leave the options out")
+    if results is None and (live or points != MOST_POINTS):
+        got = "--live or --points without results"
+        raise InputError("dse page", got, "RESULTS.nc with them", "name results, or leave the options out")
     place = results.with_suffix(_ENDING) if results else Path(f"{workload}_{system}{_ENDING}")
     write(results, start, live, points, output or place, force)
 
@@ -125,14 +131,14 @@ def write(results: Path | None, start: Start | None, live: bool, points: int, pl
 def report(
     results: Annotated[Path, typer.Argument(metavar="RESULTS.nc", help="Results of dse run or dse search.")],
     output: Output = None,
-    points: Points = 200_000,
+    points: Points = MOST_POINTS,
     live: Live = False,
     force: Force = False,
 ) -> None:
-    """Write a page to explore results in a browser, one HTML file: dse page RESULTS.nc.
+    """Write a page of results, as dse page does.
 
-    Any two metrics against each other, constraints, the Pareto front, every design with its parts, two side by side;
-    and of each the lines that evaluate and launch it.
+    One HTML file to explore in a browser: any two metrics against each other, constraints, the Pareto front, every
+    design with its parts, two side by side; and of each the lines that evaluate and launch it.
     """
     write(results, None, live, points, output or results.with_suffix(".html"), force)
 
