@@ -1,4 +1,4 @@
-"""What dse says is what is recorded: some of it in every run, all of it among the slow tests."""
+"""What dse says is what is recorded: some documents in every run, the standard sweeps among the slow tests."""
 
 from __future__ import annotations
 
@@ -13,22 +13,25 @@ import pytest
 from tests.contract.golden import records
 from tests.contract.golden.records.differences import differences
 
+#: Relative changes that are none on another processor, whose XLA fuses other operations.
+_PORTABLE = 1e-4
+
 
 @pytest.mark.parametrize("name", records.QUICK)
 def test_quick_records_are_equal(name, monkeypatch):
     monkeypatch.delenv("DSE_CATALOG", raising=False)
-    assert [*records.moved(name)] == []
+    assert [*records.moved(name, _PORTABLE)] == []
 
 
 @pytest.mark.slow
-def test_all_records_are_equal():
-    """In a process with the compilation of users: that of tests fuses other operations, and the last digits differ."""
+def test_records_of_sweeps_are_equal():
+    """In a process with the compilation of users; all records: ``python -m tests.contract.golden.records``, minutes."""
     hidden = ("XLA_FLAGS", "DSE_CATALOG")
     environment = {
         name: value for name, value in os.environ.items() if name not in hidden and not name.startswith("JAX_")
     }
     root = Path(__file__).parents[3]
-    command = [sys.executable, "-m", "tests.contract.golden.records"]
+    command = [sys.executable, "-m", "tests.contract.golden.records", "sweep/*", "--tolerance", str(_PORTABLE)]
     done = subprocess.run(command, cwd=root, env=environment, capture_output=True, text=True)
     assert done.returncode == 0, done.stdout + done.stderr
 

@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Any
 
 from tests.contract.golden.records import documents, pages, sweeps
-from tests.contract.golden.records.differences import Difference, differences
+from tests.contract.golden.records.differences import TOLERANCE, Difference, differences
 
 DATA = Path(__file__).parent / "data"
 
@@ -88,8 +88,8 @@ def write(name: str, document: Any) -> None:
     path(name).write_bytes(gzip.compress(text.encode(), 9, mtime=0))
 
 
-def moved(name: str) -> Iterator[Difference]:
-    """What dse says otherwise than the record."""
+def moved(name: str, tolerance: float = TOLERANCE) -> Iterator[Difference]:
+    """What dse says otherwise than the record; numbers by more than the tolerance, relative."""
     if not path(name).exists():
         yield Difference(name, float("inf"), "no record: --write it")
         return
@@ -98,7 +98,7 @@ def moved(name: str) -> Iterator[Difference]:
     except Exception as fault:  # of one record: the others are compared all the same
         yield Difference(name, float("inf"), f"{type(fault).__name__}: {fault}")
         return
-    yield from differences(recorded(name), now)
+    yield from (one for one in differences(recorded(name), now) if one.size > tolerance)
 
 
 def _rounded(document: Any) -> Any:

@@ -20,6 +20,7 @@ def main() -> int:
     parser.add_argument("--write", action="store_true", help="write them anew")
     parser.add_argument("--list", action="store_true", help="print their names and bytes")
     parser.add_argument("--all", action="store_true", help=f"print every difference, not the {_SHOWN} largest")
+    parser.add_argument("--tolerance", type=float, default=TOLERANCE, help="relative [default: %(default)g]")
     asked = parser.parse_args()
     moved, begin = [], time.perf_counter()
     chosen = records.chosen(asked.names)
@@ -32,7 +33,7 @@ def main() -> int:
             records.write(name, records.taken(name))
             told, lines = f"{records.path(name).stat().st_size:,} bytes", []
         else:
-            hits = sorted(records.moved(name), key=lambda one: -one.size)
+            hits = sorted(records.moved(name, asked.tolerance), key=lambda one: -one.size)
             told, lines = "equal", hits if asked.all else hits[:_SHOWN]
             if hits:
                 moved.append(name)
@@ -42,7 +43,9 @@ def main() -> int:
             print(f"    {one.where}: {one.text} ({one.size:.2g})")
     if not asked.list and not asked.write:
         seconds = time.perf_counter() - begin
-        print(f"{len(chosen) - len(moved)} of {len(chosen)} records equal to {TOLERANCE:g} relative; {seconds:.0f} s")
+        print(
+            f"{len(chosen) - len(moved)} of {len(chosen)} records equal to {asked.tolerance:g} relative; {seconds:.0f} s"
+        )
     return bool(moved)
 
 
