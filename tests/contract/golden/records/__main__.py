@@ -42,10 +42,8 @@ def main() -> int:
         for one in lines:
             print(f"    {one.where}: {one.text} ({one.size:.2g})")
     if not asked.list and not asked.write:
-        seconds = time.perf_counter() - begin
-        print(
-            f"{len(chosen) - len(moved)} of {len(chosen)} records equal to {asked.tolerance:g} relative; {seconds:.0f} s"
-        )
+        count, seconds = len(chosen) - len(moved), time.perf_counter() - begin
+        print(f"{count} of {len(chosen)} records equal to {asked.tolerance:g} relative; {seconds:.0f} s")
     return bool(moved)
 
 
