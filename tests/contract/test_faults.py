@@ -157,7 +157,7 @@ class Case(NamedTuple):
 
 
 #: A process in which every block takes a while, as those of slow workers do.
-SLOW = "from tests.unit.sweep import deadly; deadly.dask_setup()\n"
+SLOW = "from tests.contract.sweep import deadly; deadly.dask_setup()\n"
 
 
 @pytest.fixture(scope="module")

@@ -86,7 +86,8 @@ def test_an_interrupted_command_ends_the_program_with_what_it_has_started(tmp_pa
         "started.wait()"
     )
     code = (
-        "import pathlib; from dse.io import checkout, interruption; interruption.arm()\n"
+        "import pathlib, signal; signal.signal(signal.SIGINT, signal.default_int_handler)\n"
+        "from dse.io import checkout, interruption; interruption.arm()\n"
         "checkout._PACKAGE = pathlib.Path('dse').absolute(); checkout.run('stand_in', [])"
     )
     paths = os.environ | {"PYTHONPATH": os.pathsep.join([str(ROOT), os.environ.get("PYTHONPATH", "")])}

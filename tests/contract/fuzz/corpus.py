@@ -31,7 +31,7 @@ def kinds() -> tuple[Kind, ...]:
     plain = tuple(path for path in sweeps if path not in searches and path.stem not in others)
     chips = tuple(sorted((ROOT / "hw_catalog" / "accelerators").glob("*.toml")))
     tables = tuple(path for path in (ROOT / "tests" / "published").glob("*.csv") if path.stem != "calculon")
-    lines = tuple(sorted((ROOT / "tests" / "fuzz" / "arguments").glob("*.sh")))
+    lines = tuple(sorted((Path(__file__).parent / "arguments").glob("*.sh")))
     return (
         Kind(plain, mutants.of_toml, doors.sweep, 0.35),
         Kind(searches, mutants.of_toml, doors.search, 0.2),

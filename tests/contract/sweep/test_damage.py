@@ -101,7 +101,7 @@ def test_single_flipped_bits(tmp_path, flips):
     """In a process of its own, which a library that is given nonsense may end."""
     program = (
         "import sys; from pathlib import Path; import dse.sweep.reduce.keep as keep; keep._CHUNKS_A_BLOCK = 1; "
-        "from tests.unit.sweep import test_damage; test_damage.FLIPS = int(sys.argv[3]); "
+        "from tests.contract.sweep import test_damage; test_damage.FLIPS = int(sys.argv[3]); "
         "getattr(test_damage, sys.argv[2])(Path(sys.argv[1]))"
     )
     arguments = [sys.executable, "-c", program, tmp_path, flips.__name__, str(FLIPS)]

@@ -196,7 +196,8 @@ import sys, time
 import dse.sweep.reduce.keep, dse.sweep.results.writing
 from dse.sweep import perform
 from dse.sweep.store.parts import PartStore
-from tests.unit.sweep import test_shards, toy
+from tests.contract.sweep import test_shards
+from tests.unit.sweep import toy
 dse.sweep.reduce.keep._CHUNKS_A_BLOCK = 1
 save, put = PartStore.save, dse.sweep.results.writing._put
 def slow_save(self, block, part):
