@@ -84,7 +84,7 @@ LONG = (
 
 
 #: XLA compiles in less time under these, and what it makes runs slower: tests compile much and run little. Tests
-#: of rates, of fused outputs and of kept programs run processes with the flags that users have.
+#: of rates and of fused outputs run processes with the flags that users have, of kept programs the slow ones.
 #: (Without its emitters of fusions it would be faster still, but some programs then take all memory.)
 QUICK_COMPILATION = "--xla_backend_extra_options=xla_cpu_use_multi_output_fusion --xla_backend_optimization_level=0"
 

@@ -26,7 +26,6 @@ from dse.errors import InputError, Notice
 #: Groups of entry points.
 COMMANDS, CATALOGS, EXCHANGE, PROVERS = "dse.commands", "dse.catalogs", "dse.exchange", "dse.provers"
 
-
 #: Distribution of this package: what it registers comes before what others do.
 OWN = "llm-dse"
 

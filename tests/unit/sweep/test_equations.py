@@ -60,6 +60,27 @@ def test_what_is_recorded_is_what_jax_traces(function, inputs, double):
     assert structure == jax.tree.structure(traced.out_info)
 
 
+def test_a_model_recorded_once_is_included_at_other_inputs_with_the_equations_of_a_call():
+    runs = []
+
+    def model(a, b):
+        runs.append(a)
+        return {"product": a * b, "same": b, "number": 3.0}
+
+    def program(model, scale):
+        return lambda a, b: (scale * model(a, b)["product"], model(b, a)["same"], model(a, b)["number"])
+
+    included = recording.once(model)
+    for scale in (2.0, 5.0):
+        found, structure = recording.trace(program(included, scale), 1.5, 4.0)
+        direct, expected = recording.trace(program(model, scale), 1.5, 4.0)
+        assert [e.primitive.name for e in found.equations] == [e.primitive.name for e in direct.equations]
+        assert structure == expected
+        np.testing.assert_array_equal(found(1.5, 4.0), [scale * 6.0, 1.5, 3.0])
+    assert len(runs) == 1 + 2 * 3, "once for all programs, where direct calls run it each time"
+    assert float(included(2.0, 4.0)["product"]) == 8.0, "numbers are not recorded"
+
+
 @pytest.mark.parametrize("zero", [0.0, -0.0])
 def test_signs_of_zero_differ(zero):
     found, _ = recording.trace(lambda a: (a + 0.0, a + (-0.0)), 1.0)
