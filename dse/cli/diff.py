@@ -20,7 +20,7 @@ from dse.errors import InputError
 if TYPE_CHECKING:
     from rich.console import Console
 
-    from dse.views.difference import Change, Difference, Pair, Winner
+    from dse.views.difference import Difference, MetricChange, Pair, Winner
 
 #: Exit status for different results, as of ``diff``.
 DIFFERENT = 1
@@ -164,7 +164,7 @@ def _print_metrics(out: Console, found: Difference) -> None:
     _print_rest(out, len(found.metrics), " metrics")
 
 
-def _row(change: Change) -> list[str]:
+def _row(change: MetricChange) -> list[str]:
     median = "" if math.isnan(change.median) else _change(change.median)
     return [change.metric, _change(change.largest), median, f"{change.changed:,}", _labels(change.at)]
 

@@ -65,7 +65,7 @@ def launch(
     from dse import tools as launching
     from dse.designs.leaves import leaf_path, short_name
     from dse.doors.studies import STUDIES
-    from dse.views.explanation import obstacles
+    from dse.views.explanation import infeasibility_reasons
 
     found = launching.tool_of(tool)
     study, stated = STUDIES[found.study], launching.Stated({}, {})
@@ -94,7 +94,7 @@ def launch(
     line = launching.launch(asked.design, tool, study, workload, asked.stack, role, form, system)
     takes_comments = not line.text.startswith("{")  # DeepSpeed's file is JSON
     unsaid = {short_name(path): value for path, value in line.unsaid.items()}
-    hardware, reasons = launching.unfit(tool, system), obstacles(asked.design, study)
+    hardware, reasons = launching.unfit(tool, system), infeasibility_reasons(asked.design, study)
     status = NOTHING_FEASIBLE if any(reason.name not in _NO_OPTION for reason in reasons) else 0
     if as_json:
         show.document(

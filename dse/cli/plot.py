@@ -68,9 +68,9 @@ def plot(
 
     collectives, without a results file: bus bandwidth of all-reduce, all-gather and all-to-all against message size.
     """
-    from dse.views.figures import lacking
+    from dse.views.figures import missing_requirement
 
-    if missing := lacking():
+    if missing := missing_requirement():
         raise missing
     from dse.io import outputs
     from dse.sweep import open_results

@@ -22,7 +22,7 @@ from dse.errors import InputError
 from dse.io.examples import located
 from dse.io.outputs import UnwritableFolderError
 from dse.io.workers import local_cluster
-from dse.views.figures import check, draw, lacking
+from dse.views.figures import check, draw, missing_requirement
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -142,7 +142,7 @@ def chances(summary: Summary) -> dict[int, float]:
 
 def drawn_files(results: Path, force: bool) -> list[Path]:
     """Figures of results; empty, with a note, where they cannot be drawn."""
-    if missing := lacking():
+    if missing := missing_requirement():
         show.note(f"no {missing.where}: {missing.got}; {missing.fix}")
         return []
     return draw(results, force)

@@ -84,7 +84,7 @@ def trace(
     times = {"step_time": step.total, "model_step_time": step.model_time}
     about = {"design": described.strip(), **times, "leaves": leaf_values(asked.design)}
     if written_as == CHROME:
-        perfetto.write(step, about, output, force, memory.uses(step, asked.design))
+        perfetto.write(step, about, output, force, memory.memory_uses(step, asked.design))
         passes = sum(len(event.slot) for event in step.timeline.events)
         written = f"{passes:,} passes on {show.counted(len(step.plan.orders), 'stage')}"
     else:

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from dse.model.machine.rates import Rates
 
 #: Whole numbers and flags of a system or a stack, which have no elasticity.
-_WHOLE = frozenset({
+_DISCRETE_LEAVES = frozenset({
     "n_devices", "domain", "cores", "tile_rows", "tile_columns", "in_network_reduction", "fused_elementwise",
     "softmax_batch", "gradient_cache", "scatter_gather", "activation_output_kept", "node_devices",
     "nominal_clock",  # a reference: another value is another chip
@@ -99,8 +99,8 @@ class Explanation:
     @property
     def claims(self) -> dict[str, float | None]:
         """The metrics, without values of a step where it is not meaningful."""
-        holds = self.study.holds_without_step
-        return {name: value if self.has_step or holds(name) else None for name, value in self.metrics.items()}
+        is_valid = self.study.holds_without_step
+        return {name: value if self.has_step or is_valid(name) else None for name, value in self.metrics.items()}
 
     @property
     def host_bound(self) -> bool:
@@ -109,9 +109,11 @@ class Explanation:
 
     def as_dict(self) -> dict[str, Any]:
         """JSON-ready dictionaries and lists, without values of a meaningless step."""
-        shown = self if self.has_step else dataclasses.replace(self, layer=[], operators=[], phases={}, elasticities=[])
-        known = {name for name, value in self.claims.items() if value is not None}
-        waterfalls = {name: parts for name, parts in self.waterfalls.items() if name in known}
+        explanation = (
+            self if self.has_step else dataclasses.replace(self, layer=[], operators=[], phases={}, elasticities=[])
+        )
+        valid_metrics = {name for name, value in self.claims.items() if value is not None}
+        waterfalls = {name: parts for name, parts in self.waterfalls.items() if name in valid_metrics}
         return {
             "feasible": self.feasible,
             "reasons": [r._asdict() for r in self.reasons],
@@ -121,13 +123,13 @@ class Explanation:
             "memory_capacity": self.memory_capacity,
             "waterfall": {
                 name: [part._asdict() for part in parts]
-                for name, parts in (waterfalls | {"layer_time": shown.layer}).items()
+                for name, parts in (waterfalls | {"layer_time": explanation.layer}).items()
             },
             "host_bound": self.host_bound and self.has_step,
-            "operators": [o._asdict() for o in shown.operators],
-            "phases": {name: [part._asdict() for part in parts] for name, parts in shown.phases.items()},
+            "operators": [o._asdict() for o in explanation.operators],
+            "phases": {name: [part._asdict() for part in parts] for name, parts in explanation.phases.items()},
             "elasticity_of": self.elasticity_of,
-            "elasticities": [e._asdict() for e in shown.elasticities],
+            "elasticities": [e._asdict() for e in explanation.elasticities],
         }
 
 
@@ -156,31 +158,31 @@ def explain(design: Design, metric: str | None = None, study: Study | str = TRAI
             raise unknown_name("explain.study", study, STUDIES, "kinds of studies")
         study = STUDIES[study]
     metric = study.objective if metric is None else metric
-    if found := of_another(metric, study):
-        option = f"{'add' if found[1].name == 'serving' else 'leave out'} --serving"
+    if foreign := of_another(metric, study):
+        option = f"{'add' if foreign[1].name == 'serving' else 'leave out'} --serving"
         raise InputError(
             "explain.metric",
-            f"{found[0]}, a metric of {found[1].name}",
+            f"{foreign[0]}, a metric of {foreign[1].name}",
             f"metrics of {study.name}",
-            f'{option}; in Python study="{found[1].name}"',
+            f'{option}; in Python study="{foreign[1].name}"',
         )
     if metric not in study.smooth:
         raise unknown_name("explain.metric", metric, study.smooth, "metrics")
     design = study.complete(design)
-    (_, numbers), inside, slopes = _numbers_of(study, metric).slopes(0, _continuous(design), design)
-    metrics = _plain(numbers.metrics)
+    (_, numbers), operator_names, slopes = _number_function(study, metric).slopes(0, _continuous_values(design), design)
+    metrics = _as_floats(numbers.metrics)
     _check_finite(metrics)
     return Explanation(
         metrics=metrics,
         waterfalls={total: _parts(metrics, total, study) for total in study.totals},
         memory_capacity=float(numbers.capacity),
-        layer=_shares(_plain(numbers.layer)),
+        layer=_shares(_as_floats(numbers.layer)),
         operators=[
-            _row(section, name, kind, kernels)
-            for (section, name, kind), kernels in zip(inside, numbers.kernels, strict=True)
+            _operator_row(section, name, kind, kernels)
+            for (section, name, kind), kernels in zip(operator_names, numbers.kernels, strict=True)
             if kernels.present
         ],
-        phases={name: _shares(_plain(parts)) for name, parts in numbers.phases.items()},
+        phases={name: _shares(_as_floats(parts)) for name, parts in numbers.phases.items()},
         elasticity_of=metric,
         elasticities=_elasticities(design, slopes),
         reasons=reasons(jax.tree.map(float, numbers.design), metrics, study),
@@ -189,19 +191,19 @@ def explain(design: Design, metric: str | None = None, study: Study | str = TRAI
     )
 
 
-def obstacles(design: Design, study: Study = TRAINING) -> list[Reason]:
+def infeasibility_reasons(design: Design, study: Study = TRAINING) -> list[Reason]:
     """Reasons of infeasibility of ``design``, as of :func:`explain`; empty when it is feasible."""
     design = study.complete(design)
-    (_, numbers), _ = _numbers_of(study, study.objective)(_continuous(design), design)
-    return reasons(jax.tree.map(float, numbers.design), _plain(numbers.metrics), study)
+    (_, numbers), _ = _number_function(study, study.objective)(_continuous_values(design), design)
+    return reasons(jax.tree.map(float, numbers.design), _as_floats(numbers.metrics), study)
 
 
-def _plain(numbers: Mapping[str, Scalar]) -> dict[str, float]:
+def _as_floats(numbers: Mapping[str, Scalar]) -> dict[str, float]:
     """NumPy numbers as Python numbers."""
     return {name: float(value) for name, value in numbers.items()}
 
 
-class _Kernels(NamedTuple):
+class _OperatorNumbers(NamedTuple):
     """Numbers of an operator: seconds and work of each pass, and its bound (1 for one of four)."""
 
     present: Scalar
@@ -213,53 +215,57 @@ class _Kernels(NamedTuple):
     backward_bound: tuple[Scalar, ...]
 
 
-class Figures(NamedTuple):
+class DesignNumbers(NamedTuple):
     """All numbers of one design."""
 
     design: Any  #: with its generated accelerator
     metrics: dict[str, Scalar]
     capacity: Scalar
     layer: dict[str, Scalar]
-    kernels: list[_Kernels]
+    kernels: list[_OperatorNumbers]
     phases: dict[str, dict[str, Scalar]]
 
 
 #: Section, name and kind of an operator.
-_Operator = tuple[str, str, OperatorKind]
+_OperatorName = tuple[str, str, OperatorKind]
 
 
 @functools.cache
-def _numbers_of(study: Study, metric: str) -> ScalarFunction:
-    """Function from continuous leaves and design to the log of the metric and :class:`Figures`; names of operators."""
-    made_from = f"explanation {study.name} {metric}" if study.is_own else None
-    return ScalarFunction(functools.partial(numbers_of, study, metric), made_from)
+def _number_function(study: Study, metric: str) -> ScalarFunction:
+    """Return the scalar program of :func:`numbers_of` for a study and a metric."""
+    program_key = f"explanation {study.name} {metric}" if study.is_own else None
+    return ScalarFunction(functools.partial(numbers_of, study, metric), program_key)
 
 
 def numbers_of(
-    study: Study, metric: str, values: dict[str, Scalar], stated: Design
-) -> tuple[tuple[Scalar, Figures], list[_Operator]]:
-    """Log of the metric and :class:`Figures` of a design with other values of some leaves, to be traced.
+    study: Study, metric: str, values: dict[str, Scalar], base_design: Design
+) -> tuple[tuple[Scalar, DesignNumbers], list[_OperatorName]]:
+    """Log of the metric and :class:`DesignNumbers` of a design with other values of some leaves, to be traced.
 
     It imports the model, which a cached explanation does not need.
     """
     from dse.model.machine.rates import step_rates
     from dse.model.machine.technology import generated
 
-    stated = replace(stated, values)
-    metrics, design = study.evaluate(stated), generated(stated)
-    inside = study.inside(design)
-    rates = inside.rates or step_rates(inside.design)
-    operators = [(section, operator) for section, listed in inside.sections.items() for operator in listed]
-    numbers = Figures(
+    base_design = replace(base_design, values)
+    metrics, design = study.evaluate(base_design), generated(base_design)
+    breakdown = study.inside(design)
+    rates = breakdown.rates or step_rates(breakdown.design)
+    operators = [
+        (section, operator)
+        for section, section_operators in breakdown.sections.items()
+        for operator in section_operators
+    ]
+    numbers = DesignNumbers(
         design=design,
         metrics={name: getattr(metrics, name) for name in study.units},
         capacity=study.capacity(design),
-        layer=dict(inside.layer),
-        kernels=[_kernels(operator, rates) for _, operator in operators],
-        phases={name: dict(parts._asdict()) for name, parts in inside.phases.items()},
+        layer=dict(breakdown.layer),
+        kernels=[_operator_numbers(operator, rates) for _, operator in operators],
+        phases={name: dict(parts._asdict()) for name, parts in breakdown.phases.items()},
     )
-    named = [(section, operator.name, operator.kind) for section, operator in operators]
-    return (jnp.log(getattr(metrics, metric)), numbers), named
+    operator_names = [(section, operator.name, operator.kind) for section, operator in operators]
+    return (jnp.log(getattr(metrics, metric)), numbers), operator_names
 
 
 def _parts(metrics: dict[str, float], total: str, study: Study) -> list[Share]:
@@ -274,13 +280,13 @@ def _shares(parts: dict[str, float]) -> list[Share]:
 # Operators
 
 
-def _kernels(operator: Operator, rates: Rates) -> _Kernels:
+def _operator_numbers(operator: Operator, rates: Rates) -> _OperatorNumbers:
     from dse.model.accounts.bounds import kernel_bound
     from dse.model.machine.roofline import operator_times
 
     forward, *gradients = operator_times(operator, rates)
     works = [operator.forward, *operator.gradients]
-    return _Kernels(
+    return _OperatorNumbers(
         present=operator.present,
         forward_time=forward,
         backward_time=sum(gradients),
@@ -291,8 +297,8 @@ def _kernels(operator: Operator, rates: Rates) -> _Kernels:
     )
 
 
-def _row(section: str, name: str, kind: OperatorKind, kernels: _Kernels) -> OperatorRow:
-    flops, moved = float(kernels.flops), float(kernels.bytes)
+def _operator_row(section: str, name: str, kind: OperatorKind, kernels: _OperatorNumbers) -> OperatorRow:
+    flops, traffic = float(kernels.flops), float(kernels.bytes)
     return OperatorRow(
         section=section,
         name=name,
@@ -300,8 +306,8 @@ def _row(section: str, name: str, kind: OperatorKind, kernels: _Kernels) -> Oper
         forward_time=float(kernels.forward_time),
         backward_time=float(kernels.backward_time),
         flops=flops,
-        bytes=moved,
-        intensity=flops / moved if moved else 0.0,
+        bytes=traffic,
+        intensity=flops / traffic if traffic else 0.0,
         forward_bound=_bound(kernels.forward_bound),
         backward_bound=_bound(kernels.backward_bound),
     )
@@ -321,17 +327,19 @@ def continuous_leaves(design: Design) -> tuple[str, ...]:
     return tuple(
         path
         for path, meta in leaves_of(design).items()
-        if path.startswith(("system.", "software.")) and "enum" not in meta and path.rpartition(".")[2] not in _WHOLE
+        if path.startswith(("system.", "software."))
+        and "enum" not in meta
+        and path.rpartition(".")[2] not in _DISCRETE_LEAVES
     )
 
 
 def _check_finite(metrics: dict[str, float]) -> None:
     """InputError where an intermediate value overflows single precision."""
-    lost = [name for name, value in metrics.items() if not math.isfinite(value)]
-    if lost:
+    overflowing = [name for name, value in metrics.items() if not math.isfinite(value)]
+    if overflowing:
         raise InputError(
             "design",
-            f"sizes or rates whose {lost[0]} overflows",
+            f"sizes or rates whose {overflowing[0]} overflows",
             "numbers of machines and models that may exist",
             "check values and units of what was set",
         )
@@ -347,16 +355,16 @@ def elasticities(design: Design, metric: str | None = None, study: Study = TRAIN
     ``metric``: by default the study's objective.
     """
     metric = study.objective if metric is None else metric
-    made_from = f"slopes {study.name} {metric}" if study.is_own else None
+    program_key = f"slopes {study.name} {metric}" if study.is_own else None
 
-    def log_metric(values: dict[str, Scalar], stated: Design) -> tuple[tuple[Scalar], None]:
-        return (jnp.log(getattr(study.evaluate(replace(stated, values)), metric)),), None
+    def log_metric(values: dict[str, Scalar], base_design: Design) -> tuple[tuple[Scalar], None]:
+        return (jnp.log(getattr(study.evaluate(replace(base_design, values)), metric)),), None
 
-    slopes = ScalarFunction(log_metric, made_from).slopes(0, _continuous(design), design)[2]
+    slopes = ScalarFunction(log_metric, program_key).slopes(0, _continuous_values(design), design)[2]
     return _elasticities(design, slopes)
 
 
-def _continuous(design: Design) -> dict[str, Scalar]:
+def _continuous_values(design: Design) -> dict[str, Scalar]:
     """Path → value of the continuous leaves of a design."""
     present = {path: leaf(design, path) for path in continuous_leaves(design)}
     return {path: value for path, value in present.items() if value is not None}
@@ -364,12 +372,12 @@ def _continuous(design: Design) -> dict[str, Scalar]:
 
 def _elasticities(design: Design, slopes: dict[str, Scalar]) -> list[Elasticity]:
     values = {path: float(leaf(design, path)) for path in slopes}
-    found = [
+    nonzero = [
         Elasticity(short_name(path), value, known_leaves()[path]["units"], value * float(slopes[path]))
         for path, value in values.items()
         if value
     ]
-    return sorted((e for e in found if abs(e.elasticity) > 1e-6), key=lambda e: -abs(e.elasticity))
+    return sorted((e for e in nonzero if abs(e.elasticity) > 1e-6), key=lambda e: -abs(e.elasticity))
 
 
 # Reasons
@@ -377,6 +385,6 @@ def _elasticities(design: Design, slopes: dict[str, Scalar]) -> list[Elasticity]
 
 def reasons(design: Design, metrics: dict[str, float], study: Study = TRAINING) -> list[Reason]:
     """Reasons of infeasibility of ``design`` with its numbers; empty when it is feasible."""
-    found = list(study.reasons_in(int(metrics["infeasible_reason"])))
-    numbers = study.reason_numbers(design, metrics) if found else {}
-    return [Reason(name, study.reason_meanings[name], numbers.get(name, "")) for name in found]
+    names = list(study.reasons_in(int(metrics["infeasible_reason"])))
+    numbers = study.reason_numbers(design, metrics) if names else {}
+    return [Reason(name, study.reason_meanings[name], numbers.get(name, "")) for name in names]

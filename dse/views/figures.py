@@ -13,10 +13,10 @@ from dse.io.distribution import install_extra
 ENDINGS = (".png", ".svg")
 
 #: Kinds of figures for a grid of machines only (:func:`dse.views.plot.suited`).
-_OF_MACHINES = ("shares", "energy", "clock", "bounds")
+_MACHINE_KINDS = ("shares", "energy", "clock", "bounds")
 
 
-def lacking() -> InputError | None:
+def missing_requirement() -> InputError | None:
     """Missing requirement of figures, in four parts; None where figures can be drawn."""
     if importlib.util.find_spec("matplotlib"):
         return None
@@ -34,7 +34,7 @@ def check(results: Path, force: bool, machines: bool, front: bool = False) -> No
         front: whether they hold the front of several objectives, which is drawn too.
     """
     outputs.checked(results, force)
-    for kind in ("breakdown", *_OF_MACHINES * machines, *("pareto",) * front):
+    for kind in ("breakdown", *_MACHINE_KINDS * machines, *("pareto",) * front):
         for ending in ENDINGS:
             path = figure_path(results, kind, ending)
             if path == results:

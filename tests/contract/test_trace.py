@@ -105,7 +105,7 @@ def test_memory_over_a_step_peaks_where_the_model_says(schedule):
         any_option=True,
         **named,
     )
-    uses = list(memory.uses(step_of(made), made))
+    uses = list(memory.memory_uses(step_of(made), made))
     most = max(uses, key=lambda use: use.total)
     metrics = evaluate(made)
     assert most.total == pytest.approx(float(metrics.peak_memory), rel=1e-6)

@@ -92,10 +92,10 @@ def _check_outputs(output: Path | None, trace: Path | None, files: Sequence[Path
     from dse.io.outputs import checked
 
     if output is not None:
-        from dse.views.figures import lacking
+        from dse.views.figures import missing_requirement
         from dse.views.plot.style import check_ending
 
-        if missing := lacking():
+        if missing := missing_requirement():
             raise missing
         checked(check_ending(output), force, files)
     if trace is not None:

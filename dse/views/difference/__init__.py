@@ -43,7 +43,7 @@ Pair = tuple[Any, Any]
 
 
 @dataclasses.dataclass(frozen=True)
-class Change:
+class MetricChange:
     """Change of one metric over the common designs, relative to the first result."""
 
     metric: str
@@ -88,7 +88,7 @@ class Difference:
     unmatched: Pair  #: designs with ambiguous labels
     only: tuple[list[dict[str, Any]], list[dict[str, Any]]]  #: labels of the first designs on one side only
     only_count: tuple[int, int]
-    metrics: tuple[Change, ...]  #: changed metrics, the largest change first
+    metrics: tuple[MetricChange, ...]  #: changed metrics, the largest change first
     compared: int  #: number of common metrics
     only_metrics: tuple[list[str], list[str]]
     included: tuple[Included, ...]  #: relative changes of their sums up to :data:`ROUNDING` are ignored
@@ -107,7 +107,7 @@ class Difference:
     def same(self) -> bool:
         """Whether both have the same designs with the same numbers."""
         counts = (*self.only_count, *self.unmatched, len(self.metrics), self.mappings, *map(len, self.only_metrics))
-        return not (any(counts) or self.winner_changed or any(one["count"] for one in self.feasibility.values()))
+        return not (any(counts) or self.winner_changed or any(entry["count"] for entry in self.feasibility.values()))
 
 
 def compare(first: str | Path, second: str | Path, tolerance: float = 0.0) -> Difference:
@@ -148,14 +148,14 @@ def _read(path: str | Path) -> Side:
 
 
 def _difference(sides: tuple[Side, Side], tolerance: float) -> Difference:
-    included = _included(sides)
-    for one in included:
-        sides[1 - one.side].add_up(one.part, one.within)
-    sums = {one.within: max(tolerance, ROUNDING) for one in included}
+    included = _included_parts(sides)
+    for part in included:
+        sides[1 - part.side].add_up(part.part, part.within)
+    sums = {part.within: max(tolerance, ROUNDING) for part in included}
     matched = match(sides)
-    places = (matched.first, matched.second)
+    rows = (matched.first, matched.second)
     shared = [name for name in sides[0].metrics if name in sides[1].metrics]
-    changes = [_change(name, sides, places, sums.get(name, tolerance)) for name in shared]
+    changes = [_metric_change(name, sides, rows, sums.get(name, tolerance)) for name in shared]
     return Difference(
         circumstances=_pairs([_circumstances(side) for side in sides]),
         specification=_pairs([_specification(side) for side in sides]),
@@ -164,31 +164,31 @@ def _difference(sides: tuple[Side, Side], tolerance: float) -> Difference:
         designs=(len(sides[0].rows), len(sides[1].rows)),
         common=len(matched.first),
         unmatched=matched.unmatched,
-        only=(sides[0].some(matched.only[0]), sides[1].some(matched.only[1])),
+        only=(sides[0].first_labels(matched.only[0]), sides[1].first_labels(matched.only[1])),
         only_count=(len(matched.only[0]), len(matched.only[1])),
-        metrics=tuple(sorted(filter(None, changes), key=_size, reverse=True)),
+        metrics=tuple(sorted(filter(None, changes), key=_sort_key, reverse=True)),
         compared=len(shared),
-        only_metrics=(sides[0].beyond(sides[1]), sides[1].beyond(sides[0])),
+        only_metrics=(sides[0].metrics_not_in(sides[1]), sides[1].metrics_not_in(sides[0])),
         included=included,
-        feasibility=_feasibility(sides, places),
-        mappings=_other_mappings(sides, places),
+        feasibility=_feasibility(sides, rows),
+        mappings=_other_mappings(sides, rows),
         objective=(sides[0].objective, sides[1].objective),
         winners=(_winner(sides, matched, 0), _winner(sides, matched, 1)),
     )
 
 
-def _included(sides: tuple[Side, Side]) -> tuple[Included, ...]:
+def _included_parts(sides: tuple[Side, Side]) -> tuple[Included, ...]:
     """Parts that one side alone has, where the other side has the part that included them in earlier versions."""
     return tuple(
-        Included(part, within, side)
-        for side, (lacks, has) in enumerate((sides, sides[::-1]))
-        for part, within in has.study.divided_from.items()
-        if part in has.metrics and part not in lacks.metrics
-        if within in has.metrics and within in lacks.metrics and lacks.is_undivided(within)
+        Included(part, total, side)
+        for side, (side_without, side_with) in enumerate((sides, sides[::-1]))
+        for part, total in side_with.study.divided_from.items()
+        if part in side_with.metrics and part not in side_without.metrics
+        if total in side_with.metrics and total in side_without.metrics and side_without.is_undivided(total)
     )
 
 
-def _size(change: Change) -> tuple[bool, float]:
+def _sort_key(change: MetricChange) -> tuple[bool, float]:
     return bool(change.from_zero) and not np.isfinite(change.largest), abs(np.nan_to_num(change.largest))
 
 
@@ -206,29 +206,29 @@ def _pairs(sides: list[dict[str, Any]]) -> dict[str, Pair]:
 
 
 def _circumstances(side: Side) -> dict[str, Any]:
-    stated = {name: str(side.attrs[name]) for name in CIRCUMSTANCES if name in side.attrs}
-    return stated | {"catalog_digest": str(side.attrs.get("catalog_digest", "")), "dse_schema": version(side.attrs)}
+    values = {name: str(side.attrs[name]) for name in CIRCUMSTANCES if name in side.attrs}
+    return values | {"catalog_digest": str(side.attrs.get("catalog_digest", "")), "dse_schema": version(side.attrs)}
 
 
 def _specification(side: Side) -> dict[str, Any]:
     """Dotted keys of the specification without title and output."""
-    asked = {key: value for key, value in side.document.items() if key not in ("title", "output")}
-    return dict(flat(asked))
+    entries = {key: value for key, value in side.document.items() if key not in ("title", "output")}
+    return dict(flat(entries))
 
 
 def _entries(sides: tuple[Side, Side]) -> dict[str, Pair]:
     """Catalogue entries with different files, or on one side only, if both sides state theirs."""
-    stated = [side.stated("catalog_entries") for side in sides]
-    return _pairs(stated) if all(stated) else {}
+    catalog_entries = [side.json_attribute("catalog_entries") for side in sides]
+    return _pairs(catalog_entries) if all(catalog_entries) else {}
 
 
 def _values(sides: tuple[Side, Side]) -> dict[str, Pair]:
     """Leaves without an axis that differ, where both sides state them."""
-    stated = [side.stated("base_design") for side in sides]
+    base_designs = [side.json_attribute("base_design") for side in sides]
     varied = [side.results[name] for side in sides for name in (*side.keys, *side.parts)]
-    moved = {values.attrs.get("path") for values in varied if values.dims}
-    both = [path for path in stated[0] if path in stated[1] and path not in moved]
-    return _pairs([{_short(path): side[path] for path in both} for side in stated])
+    varied_paths = {values.attrs.get("path") for values in varied if values.dims}
+    shared_paths = [path for path in base_designs[0] if path in base_designs[1] and path not in varied_paths]
+    return _pairs([{_short(path): side[path] for path in shared_paths} for side in base_designs])
 
 
 def _short(path: str) -> str:
@@ -238,38 +238,38 @@ def _short(path: str) -> str:
 # Outputs
 
 
-def _change(
+def _metric_change(
     name: str, sides: tuple[Side, Side], places: tuple[np.ndarray, np.ndarray], tolerance: float
-) -> Change | None:
+) -> MetricChange | None:
     """Change of a metric; None without one."""
-    before, after = (side.column(name)[rows].astype(float) for side, rows in zip(sides, places, strict=True))
-    known = np.isfinite(before) & np.isfinite(after)
-    relative = np.full(len(before), np.nan)
-    np.divide(after - before, np.abs(before), out=relative, where=known & (before != 0.0))
-    strange = (~known & ~((np.isnan(before) & np.isnan(after)) | (before == after))) | (
-        known & (before == 0.0) & (after != 0.0)
+    first, second = (side.column(name)[rows].astype(float) for side, rows in zip(sides, places, strict=True))
+    is_finite = np.isfinite(first) & np.isfinite(second)
+    relative = np.full(len(first), np.nan)
+    np.divide(second - first, np.abs(first), out=relative, where=is_finite & (first != 0.0))
+    is_incomparable = (~is_finite & ~((np.isnan(first) & np.isnan(second)) | (first == second))) | (
+        is_finite & (first == 0.0) & (second != 0.0)
     )
     sizes = np.nan_to_num(np.abs(relative))
-    changed = int(np.count_nonzero((sizes > tolerance) | strange))
+    changed = int(np.count_nonzero((sizes > tolerance) | is_incomparable))
     if not changed:
         return None
-    at = int(np.argmax(sizes)) if sizes.max(initial=0.0) > tolerance else int(np.argmax(strange))
-    with_value = relative[known & (before != 0.0)]
-    return Change(
+    largest_row = int(np.argmax(sizes)) if sizes.max(initial=0.0) > tolerance else int(np.argmax(is_incomparable))
+    with_value = relative[is_finite & (first != 0.0)]
+    return MetricChange(
         metric=name,
         units=str(sides[0].results[name].attrs.get("units", "1")),
         changed=changed,
-        largest=float(relative[at]),
+        largest=float(relative[largest_row]),
         median=float(np.median(with_value)) if len(with_value) else float("nan"),
-        from_zero=int(np.count_nonzero(strange)),
-        at=sides[0].labels(int(places[0][at])),
+        from_zero=int(np.count_nonzero(is_incomparable)),
+        at=sides[0].labels(int(places[0][largest_row])),
     )
 
 
 def _feasibility(sides: tuple[Side, Side], places: tuple[np.ndarray, np.ndarray]) -> dict[str, dict[str, Any]]:
     """Designs feasible on one side only, with the reasons of the other."""
-    before, after = (side.column("feasible")[rows].astype(bool) for side, rows in zip(sides, places, strict=True))
-    gained, lost = ~before & after, before & ~after
+    first, second = (side.column("feasible")[rows].astype(bool) for side, rows in zip(sides, places, strict=True))
+    gained, lost = ~first & second, first & ~second
     return {
         "became_feasible": {"count": int(gained.sum()), "reasons": sides[0].reasons(places[0][gained])},
         "became_infeasible": {"count": int(lost.sum()), "reasons": sides[1].reasons(places[1][lost])},
@@ -281,28 +281,33 @@ def _other_mappings(sides: tuple[Side, Side], places: tuple[np.ndarray, np.ndarr
     shared = [name for name in sides[0].parts if name in sides[1].parts]
     if not shared:
         return 0
-    run = [side.column("feasible")[rows].astype(bool) for side, rows in zip(sides, places, strict=True)]
-    other = np.zeros(len(places[0]), bool)
+    is_feasible = [side.column("feasible")[rows].astype(bool) for side, rows in zip(sides, places, strict=True)]
+    is_other = np.zeros(len(places[0]), bool)
     for name in shared:
         first, second = (side.column(name)[rows] for side, rows in zip(sides, places, strict=True))
-        other |= first != second
-    return int(np.count_nonzero(other & run[0] & run[1]))
+        is_other |= first != second
+    return int(np.count_nonzero(is_other & is_feasible[0] & is_feasible[1]))
 
 
-def _winner(sides: tuple[Side, Side], matched: MatchedDesigns, of: int) -> Winner | None:
+def _winner(sides: tuple[Side, Side], matched: MatchedDesigns, winner_side: int) -> Winner | None:
     """The best design of one side, on both sides."""
-    row = sides[of].best
+    row = sides[winner_side].best
     if row is None:
         return None
-    own = (matched.first, matched.second)
-    at = np.flatnonzero(own[of] == row)
-    rows = [row if side == of else (int(own[side][at[0]]) if len(at) else None) for side in (0, 1)]
-    labels = sides[of].labels(row)
+    matched_rows = (matched.first, matched.second)
+    positions = np.flatnonzero(matched_rows[winner_side] == row)
+    rows = [
+        row if side == winner_side else (int(matched_rows[side][positions[0]]) if len(positions) else None)
+        for side in (0, 1)
+    ]
+    labels = sides[winner_side].labels(row)
     for i, (side, place) in enumerate(zip(sides, rows, strict=True)):
         if place is not None and side.parts and side.labels(place) != labels:
             rows[i] = None  # this point has another best mapping there
-    summaries = [_summary(side, place, sides[of].objective) for side, place in zip(sides, rows, strict=True)]
-    names = [name for name in summaries[of]["parts"] if any(one["parts"].get(name) for one in summaries)]
+    summaries = [_summary(side, place, sides[winner_side].objective) for side, place in zip(sides, rows, strict=True)]
+    names = [
+        name for name in summaries[winner_side]["parts"] if any(summary["parts"].get(name) for summary in summaries)
+    ]
     return Winner(
         labels=labels,
         objective=(summaries[0]["objective"], summaries[1]["objective"]),

@@ -36,10 +36,10 @@ def match(sides: tuple[Side, Side]) -> MatchedDesigns:
 
     names = list(dict.fromkeys([*sides[0].keys, *sides[1].keys]))
     columns = [{name: _label_column(side, name, other) for name in names} for side, other in (sides, sides[::-1])]
-    common = [name for name in names if _tells_apart([one[name] for one in columns])]
+    common = [name for name in names if _is_distinguishing([column_by_name[name] for column_by_name in columns])]
     tables = [
-        pd.DataFrame({n: one[n] for n in common} | {"row": np.arange(side.count)}).iloc[side.rows]
-        for one, side in zip(columns, sides, strict=True)
+        pd.DataFrame({n: column_by_name[n] for n in common} | {"row": np.arange(side.count)}).iloc[side.rows]
+        for column_by_name, side in zip(columns, sides, strict=True)
     ]
     for name in common:
         if tables[0][name].dtype.kind != tables[1][name].dtype.kind:
@@ -47,26 +47,26 @@ def match(sides: tuple[Side, Side]) -> MatchedDesigns:
     if not common:
         common = ["row"]
     ambiguous = [table.duplicated(common, keep=False).to_numpy() for table in tables]
-    return _joined(
-        [table[~twice] for table, twice in zip(tables, ambiguous, strict=True)],
+    return _join(
+        [table[~is_ambiguous] for table, is_ambiguous in zip(tables, ambiguous, strict=True)],
         common,
         (int(ambiguous[0].sum()), int(ambiguous[1].sum())),
     )
 
 
-def _tells_apart(columns: list[np.ndarray | None]) -> bool:
+def _is_distinguishing(columns: list[np.ndarray | None]) -> bool:
     """Whether a label is known on both sides and has several values on one of them."""
-    known = [column for column in columns if column is not None]
-    return len(known) == len(columns) and not all((column == column[:1]).all() for column in known)
+    present = [column for column in columns if column is not None]
+    return len(present) == len(columns) and not all((column == column[:1]).all() for column in present)
 
 
-def _joined(tables: list[pd.DataFrame], common: list[str], unmatched: tuple[int, int]) -> MatchedDesigns:
+def _join(tables: list[pd.DataFrame], common: list[str], unmatched: tuple[int, int]) -> MatchedDesigns:
     import pandas as pd
 
     first, second = (table[common].assign(**{f"row_{i}": table["row"]}) for i, table in enumerate(tables))
-    found = pd.merge(first, second, on=common, how="outer", indicator=True)
+    merged = pd.merge(first, second, on=common, how="outer", indicator=True)
     rows = {
-        kind: found[found["_merge"] == kind].sort_values("row_1" if kind == "right_only" else "row_0")
+        kind: merged[merged["_merge"] == kind].sort_values("row_1" if kind == "right_only" else "row_0")
         for kind in ("both", "left_only", "right_only")
     }
     return MatchedDesigns(
@@ -83,7 +83,7 @@ def _label_column(side: Side, name: str, other: Side) -> np.ndarray | None:
         values = side.column(name)
         return values.astype(float) if values.dtype.kind in "fiub" else values.astype(str)
     path = other.results[name].attrs.get("path", "")
-    value = side.stated("base_design").get(path)
+    value = side.json_attribute("base_design").get(path)
     if not isinstance(value, int | float) or path not in known_leaves():
         return None
     enum = known_leaves()[path].get("enum")

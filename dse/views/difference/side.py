@@ -19,10 +19,10 @@ if TYPE_CHECKING:
     import xarray as xr
 
 #: Coordinates that number designs, not used for matching.
-_NUMBERS = ("mapping", "design", "index")
+_INDEX_COORDINATES = ("mapping", "design", "index")
 
 #: Maximum number of listed designs of one side only.
-_NAMED = 10
+_MAX_LISTED = 10
 
 
 class Side:
@@ -32,8 +32,8 @@ class Side:
         self.file, self.results, self.attrs = file, results, results.attrs
         if "feasible" not in results:
             raise InputError(file, "no variable 'feasible'", "results of dse run or dse search", "give another file")
-        self.shape = results.feasible
-        self.count = int(self.shape.size)
+        self.template = results.feasible
+        self.count = int(self.template.size)
         self.rows = np.flatnonzero(are_designs(results))  #: rows with a design
 
     @functools.cached_property
@@ -43,73 +43,77 @@ class Side:
 
     def column(self, name: str) -> np.ndarray:
         """A variable by row."""
-        return self.results[name].broadcast_like(self.shape).transpose(*self.shape.dims).values.reshape(-1)
+        return self.results[name].broadcast_like(self.template).transpose(*self.template.dims).values.reshape(-1)
 
     @functools.cached_property
     def keys(self) -> list[str]:
         """Names of the labels that identify designs; a derived one follows from them."""
-        return [name for name in self._labels() if name not in self.derived]
+        return [name for name in self._label_names() if name not in self.derived]
 
     @functools.cached_property
     def derived(self) -> set[str]:
         """Names of the labels that follow from others, as the batch of a workload of the catalogue."""
-        return {name for name in self._labels() if DERIVED in self.results[name].attrs}
+        return {name for name in self._label_names() if DERIVED in self.results[name].attrs}
 
-    def _labels(self) -> list[str]:
+    def _label_names(self) -> list[str]:
         coords = self.results.coords.items()
-        return [str(n) for n, v in coords if n not in _NUMBERS and set(v.dims) <= set(self.shape.dims)]
+        return [str(n) for n, v in coords if n not in _INDEX_COORDINATES and set(v.dims) <= set(self.template.dims)]
 
-    def _along(self) -> list[str]:
-        dims = set(self.shape.dims)
+    def _design_variables(self) -> list[str]:
+        dims = set(self.template.dims)
         return [str(name) for name, values in self.results.data_vars.items() if set(values.dims) == dims]
 
     @functools.cached_property
     def metrics(self) -> list[str]:
         """Names of the compared numbers."""
-        own = {"feasible", "infeasible_reason", *self.parts}
-        return [name for name in self._along() if name not in own and self.results[name].dtype.kind in "fiu"]
+        other_names = {"feasible", "infeasible_reason", *self.parts}
+        return [
+            name
+            for name in self._design_variables()
+            if name not in other_names and self.results[name].dtype.kind in "fiu"
+        ]
 
     @functools.cached_property
     def parts(self) -> list[str]:
         """Names of the parts of the best mapping of each point."""
-        return [name for name in self._along() if "path" in self.results[name].attrs]
+        return [name for name in self._design_variables() if "path" in self.results[name].attrs]
 
     def is_undivided(self, name: str) -> bool:
         """Whether an earlier version wrote this part: it describes the part in other words than the study does."""
         return str(self.results[name].attrs.get("long_name", "")) != self.study.long_names[name]
 
-    def add_up(self, part: str, within: str) -> None:
+    def add_up(self, part: str, total: str) -> None:
         """Replace a part and another one by their sum, under the name of the other one."""
-        both = (self.results[within] + self.results[part]).assign_attrs(self.results[within].attrs)
-        self.results = self.results.assign({within: both.variable}).drop_vars(part)
+        total_values = (self.results[total] + self.results[part]).assign_attrs(self.results[total].attrs)
+        self.results = self.results.assign({total: total_values.variable}).drop_vars(part)
         self.__dict__.pop("metrics", None)  # the names before the sum, if they were read
 
-    def beyond(self, other: Side) -> list[str]:
+    def metrics_not_in(self, other: Side) -> list[str]:
         """Metrics that the other side lacks."""
         return sorted(set(self.metrics) - set(other.metrics))
 
-    def some(self, rows: np.ndarray) -> list[dict[str, Any]]:
+    def first_labels(self, rows: np.ndarray) -> list[dict[str, Any]]:
         """Labels of the first of these rows."""
-        return [self.labels(int(row)) for row in rows[:_NAMED]]
+        return [self.labels(int(row)) for row in rows[:_MAX_LISTED]]
 
     def labels(self, row: int) -> dict[str, Any]:
         """Distinguishing labels of a row, parts of its mapping included."""
         varied = [name for name in self.keys if self.results[name].dims]
-        at = np.unravel_index(row, self.shape.shape)
-        place = dict(zip(self.shape.dims, at, strict=True))
-        found = {}
+        indices = np.unravel_index(row, self.template.shape)
+        index_by_dim = dict(zip(self.template.dims, indices, strict=True))
+        label_values = {}
         for name in [*varied, *self.parts]:
             values = self.results[name]
-            found[name] = values.values[tuple(place[dim] for dim in values.dims)].item()
-        return found
+            label_values[name] = values.values[tuple(index_by_dim[dim] for dim in values.dims)].item()
+        return label_values
 
-    def stated(self, name: str) -> dict[str, Any]:
+    def json_attribute(self, name: str) -> dict[str, Any]:
         """A JSON attribute, empty where absent."""
         try:
-            found = json.loads(self.attrs.get(name, "{}"))
+            parsed = json.loads(self.attrs.get(name, "{}"))
         except (TypeError, ValueError, RecursionError):
             return {}
-        return found if isinstance(found, dict) else {}
+        return parsed if isinstance(parsed, dict) else {}
 
     @functools.cached_property
     def document(self) -> dict[str, Any]:
@@ -127,23 +131,23 @@ class Side:
     @functools.cached_property
     def best(self) -> int | None:
         """Row of the best design, None if none is feasible or the file does not state it."""
-        listed = str(self.attrs.get("best_designs", "")).split()
-        if listed and listed[0].isdecimal():
-            rows = self._rows_of(int(listed[0]))
+        best_designs = str(self.attrs.get("best_designs", "")).split()
+        if best_designs and best_designs[0].isdecimal():
+            rows = self._rows_of(int(best_designs[0]))
             return int(rows[0]) if len(rows) else None
-        return None if listed or self.objective not in self.metrics else self._best_of_all()
+        return None if best_designs or self.objective not in self.metrics else self._best_of_all()
 
     def _rows_of(self, index: int) -> np.ndarray:
         """Rows of a design, by its index in the sweep."""
         if "index" in self.results.coords:
             return np.flatnonzero(self.column("index") == index)
-        if "mapping" not in self.shape.dims:
+        if "mapping" not in self.template.dims:
             index //= max(int(self.attrs.get("places", self.attrs.get("designs", 0))) // max(self.count, 1), 1)
         return np.flatnonzero(np.arange(self.count) == index)
 
     def _best_of_all(self) -> int | None:
-        stated = self.document.get("objective", {})
-        sign = -1.0 if isinstance(stated, dict) and "maximize" in stated and "minimize" not in stated else 1.0
+        objective = self.document.get("objective", {})
+        sign = -1.0 if isinstance(objective, dict) and "maximize" in objective and "minimize" not in objective else 1.0
         values = np.where(self.column("feasible").astype(bool), sign * self.column(self.objective), np.inf)
         return int(np.argmin(values)) if np.isfinite(values).any() else None
 

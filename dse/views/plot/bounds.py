@@ -17,7 +17,7 @@ from dse.doors.study import Study
 from dse.errors import InputError
 from dse.types import Design
 from dse.views.plot import designs
-from dse.views.plot.breakdown import best_of_each, draw_mappings, ranking_note
+from dse.views.plot.breakdown import best_by_group, draw_mappings, ranking_note
 from dse.views.plot.grid import axes_of, best_mappings, machines
 from dse.views.plot.machines import along_axes, bars
 from dse.views.plot.ranking import terms
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 #: Tolerance between step times in the results and of rebuilt designs, in single precision.
-_SAME = 1e-4
+_TOLERANCE = 1e-4
 
 
 def bounds(results: xr.Dataset) -> Figure:
@@ -54,56 +54,64 @@ def bounds(results: xr.Dataset) -> Figure:
     study = designs.check(results)
     if study.bounds is None:
         raise InputError("results", f"results of {study.name}", "results of training", "draw another kind")
-    return _of_machines(results) if axes_of(results) else _of_mappings(results)
+    return _machine_bounds(results) if axes_of(results) else _mapping_bounds(results)
 
 
-def _of_machines(results: xr.Dataset) -> Figure:
+def _machine_bounds(results: xr.Dataset) -> Figure:
     """Along each axis, as :func:`dse.views.plot.shares`."""
     grid = machines(results)
     time, total = grid.time, grid.study.totals[0]
-    numbers = np.arange(time.size).reshape(time.shape)
-    lines = [numbers[tuple(bars(grid, d) if d == name else grid.at[d] for d in grid.axes)] for name in grid.axes]
-    shown = np.unique(np.concatenate([line.ravel() for line in lines]))
-    shown = shown[np.isfinite(time.values.ravel()[shown])]
+    row_numbers = np.arange(time.size).reshape(time.shape)
+    lines = [
+        row_numbers[tuple(bars(grid, d) if d == name else grid.best_position[d] for d in grid.axes)]
+        for name in grid.axes
+    ]
+    rows = np.unique(np.concatenate([line.ravel() for line in lines]))
+    rows = rows[np.isfinite(time.values.ravel()[rows])]
     # With all mappings kept, metrics other than those that rank are many and not needed.
-    needed = list(dict.fromkeys([total, *terms(results), "feasible"]))
-    kept = results[needed].load() if "mapping" in results[total].dims else results
+    variables = list(dict.fromkeys([total, *terms(results), "feasible"]))
+    dataset = results[variables].load() if "mapping" in results[total].dims else results
     parts = {
         f"{total}_{name}": (time.dims, seconds.reshape(time.shape))
-        for name, seconds in _parts(best_mappings(kept), shown, time.size).items()
+        for name, seconds in _seconds_by_bound(best_mappings(dataset), rows, time.size).items()
     }
-    others = [name for name in grid.points.data_vars if str(name).startswith(f"{total}_")]
-    return along_axes(grid._replace(points=grid.points.drop_vars(others).assign(parts)))
+    total_parts = [name for name in grid.points.data_vars if str(name).startswith(f"{total}_")]
+    return along_axes(grid._replace(points=grid.points.drop_vars(total_parts).assign(parts)))
 
 
-def _of_mappings(results: xr.Dataset) -> Figure:
+def _mapping_bounds(results: xr.Dataset) -> Figure:
     """Of the best mapping of each (tp, pp), as :func:`dse.views.plot.breakdown`."""
     columns, title = designs.columns(results)
-    rows, _ = best_of_each(columns, within=2.0, bars=16, missing=0)
+    rows, _ = best_by_group(columns, factor=2.0, bars=16, missing=0)
     title = "\n".join(filter(None, (title, ranking_note(columns, len(rows)))))
-    parts = _parts(results.isel(designs.best_point(results)), np.array(rows), len(columns.time))
+    parts = _seconds_by_bound(results.isel(designs.best_point(results)), np.array(rows), len(columns.time))
     return draw_mappings(columns._replace(parts=parts), title, rows, [])
 
 
-def _parts(results: xr.Dataset, rows: np.ndarray, count: int) -> dict[str, np.ndarray]:
+def _seconds_by_bound(results: xr.Dataset, rows: np.ndarray, count: int) -> dict[str, np.ndarray]:
     """Bound → its seconds in ``count`` designs, missing outside of ``rows``."""
     from dse.sweep.results.rebuilding import grid_of, singles_at
 
     grid = grid_of(results)
     bounds_of, designs = _bounds_of(grid.spec.study), singles_at(results, rows, grid)
-    each = [bounds_of(design)[0] for design in designs]
-    found = {name: np.array([getattr(one, name) for one in each]) for name in each[0]._fields}
+    bounds_by_design = [bounds_of(design)[0] for design in designs]
+    seconds_by_bound = {
+        name: np.array([getattr(design_bounds, name) for design_bounds in bounds_by_design])
+        for name in bounds_by_design[0]._fields
+    }
     times = results[grid.spec.study.totals[0]].values.ravel()[rows]
-    if not np.allclose(sum(found.values()), times, rtol=_SAME):
+    if not np.allclose(sum(seconds_by_bound.values()), times, rtol=_TOLERANCE):
         raise InputError(
             "results",
             "times that are not the model's",
             "results of this version and this catalogue",
             "run the sweep again with --fresh",
         )
-    found = {name: seconds for name, seconds in found.items() if name != "die_links" or seconds.any()}
-    parts = {f"bound_by_{name}": np.full(count, np.nan) for name in found}
-    for name, seconds in found.items():
+    seconds_by_bound = {
+        name: seconds for name, seconds in seconds_by_bound.items() if name != "die_links" or seconds.any()
+    }
+    parts = {f"bound_by_{name}": np.full(count, np.nan) for name in seconds_by_bound}
+    for name, seconds in seconds_by_bound.items():
         parts[f"bound_by_{name}"][rows] = seconds
     return parts
 

@@ -14,7 +14,7 @@ from dse.io.quantities import scale as scale_of
 from dse.views.plot import designs
 from dse.views.plot.designs import Columns
 from dse.views.plot.pareto import front_of, representatives
-from dse.views.plot.ranking import others_note, worst_shown
+from dse.views.plot.ranking import hidden_note, worst_shown
 from dse.views.plot.style import (
     INK,
     PAGE,
@@ -49,13 +49,13 @@ _BARS, _GAP, _LINE = 3.2, 0.12, 0.135
 _MEMORY_PANEL, _FRAME = 1.28, 0.3
 
 #: Minimum visible size of a part in inches: half a point, a pixel of a screen.
-_SEEN = 0.5 / 72.0
+_MIN_VISIBLE = 0.5 / 72.0
 
 #: Points of the line of an interval.
 _WHISKER = 0.9
 
 #: Share of the panel for the first row's second number with its name.
-_NAMED = 0.55
+_NAME_SHARE = 0.55
 
 #: Letters of the longest unbroken word.
 _WORD = 24
@@ -83,17 +83,17 @@ def breakdown(results: xr.Dataset, within: float = 2.0, bars: int = 16, missing:
         rows = representatives(front[1], bars).tolist()
         note = f"{len(rows)} of {len(columns.time):,} designs of the front" if len(rows) < len(columns.time) else ""
         return draw_mappings(columns, "\n".join(filter(None, (title, note))), rows, [])
-    rows, unfit = best_of_each(columns, within, bars, missing)
+    rows, unfit = best_by_group(columns, within, bars, missing)
     return draw_mappings(columns, "\n".join(filter(None, (title, ranking_note(columns, len(rows))))), rows, unfit)
 
 
 def draw_mappings(columns: Columns, title: str, rows: list[int], unfit: list[int]) -> Figure:
     """These rows by part, with rows that do not fit hatched below them."""
-    shown = [*rows, *unfit]
-    table, same = _table(columns, shown)
+    all_rows = [*rows, *unfit]
+    table, common_values = _table(columns, all_rows)
     with style():
         figure = new_figure(width=PAGE, height=2.0)
-        table, widths = _fitted(figure, table)
+        table, widths = _fit_table(figure, table)
         lines = max(text.count("\n") + 1 for cells in table.values() for text in cells) if table else 1
         headings = max((text.count("\n") + 1 for text in table), default=1)
         margins = sum(widths) + _GAP * len(widths)
@@ -103,54 +103,54 @@ def draw_mappings(columns: Columns, title: str, rows: list[int], unfit: list[int
         _write_mappings(time_axes, table, widths)
         _draw_times(time_axes, columns, rows, unfit, bars - _MEMORY_PANEL - _FRAME)
         _draw_memory(memory_axes, columns, rows, unfit)
-        time_axes.set_ylim(len(shown) - 0.4, -0.6)
+        time_axes.set_ylim(len(all_rows) - 0.4, -0.6)
         for axes in (time_axes, memory_axes):
             axes.tick_params(axis="y", length=0, labelleft=False)
             axes.spines["left"].set_visible(False)
         legend_below(figure, *time_axes.get_legend_handles_labels())
-        set_title(figure, title, f"same for all: {', '.join(same)}" if same else "")
+        set_title(figure, title, f"same for all: {', '.join(common_values)}" if common_values else "")
         small_print(figure, columns.cautions)
-        return laid_out(figure, 0.65 + _LINE * headings + (0.1 + _LINE * lines) * len(shown))
+        return laid_out(figure, 0.65 + _LINE * headings + (0.1 + _LINE * lines) * len(all_rows))
 
 
 # Rows
 
 
-def best_of_each(columns: Columns, within: float, bars: int, missing: int) -> tuple[list[int], list[int]]:
+def best_by_group(columns: Columns, factor: float, bars: int, missing: int) -> tuple[list[int], list[int]]:
     """Rows to show: the best of each group, and in groups where nothing fits the one with the least memory."""
     if not columns.feasible.any():
         raise designs.nothing_feasible()
-    limit = worst_shown(columns.scores[columns.feasible], within)
-    best = _first_of_each(columns, columns.feasible & (columns.scores <= limit), columns.scores)
-    least = _first_of_each(columns, columns.memory_alone, columns.memory)
-    unfit = [row for group, row in least.items() if group not in best and columns.scores[row] <= limit]
+    limit = worst_shown(columns.scores[columns.feasible], factor)
+    best = _best_rows(columns, columns.feasible & (columns.scores <= limit), columns.scores)
+    least_memory = _best_rows(columns, columns.memory_alone, columns.memory)
+    unfit = [row for group, row in least_memory.items() if group not in best and columns.scores[row] <= limit]
     return list(best.values())[:bars], unfit[:missing]
 
 
-def ranking_note(columns: Columns, shown: int) -> str:
+def ranking_note(columns: Columns, bar_count: int) -> str:
     """What bars are ranked by, where some are left out or their lengths do not show it; "" otherwise."""
-    groups = _first_of_each(columns, columns.feasible, columns.scores)
-    names = [name for place, name in enumerate(columns.group) if len({group[place] for group in groups}) > 1]
-    is_drawn = columns.objective == columns.study.totals[0].replace("_", " ")
-    best = "" if is_drawn or len(groups) < 2 else f"best by {columns.objective}"
-    return others_note(len(groups), shown, names, columns.objective) or best
+    groups = _best_rows(columns, columns.feasible, columns.scores)
+    names = [name for place, name in enumerate(columns.group_headings) if len({group[place] for group in groups}) > 1]
+    is_time_ranked = columns.objective == columns.study.totals[0].replace("_", " ")
+    best = "" if is_time_ranked or len(groups) < 2 else f"best by {columns.objective}"
+    return hidden_note(len(groups), bar_count, names, columns.objective) or best
 
 
-def _first_of_each(columns: Columns, candidates: np.ndarray, by: np.ndarray) -> dict[tuple, int]:
-    """Group → its candidate row with the smallest ``by``, ascending; equally printed groups are one."""
+def _best_rows(columns: Columns, candidates: np.ndarray, scores: np.ndarray) -> dict[tuple, int]:
+    """Group → its candidate row with the smallest ``scores``, ascending; equally printed groups are one."""
     rows = np.flatnonzero(candidates)
-    rows = rows[np.argsort(by[rows], kind="stable")]
-    keys = [_printed(columns.labels[name][rows], columns.units[name]) for name in columns.group]
+    rows = rows[np.argsort(scores[rows], kind="stable")]
+    keys = [_display_texts(columns.labels[name][rows], columns.units[name]) for name in columns.group_headings]
     first: dict[tuple, int] = {}
     for row, *key in zip(rows.tolist(), *keys, strict=True):
         first.setdefault(tuple(key), row)
     return first
 
 
-def _printed(values: np.ndarray, units: str) -> list[str]:
+def _display_texts(values: np.ndarray, units: str) -> list[str]:
     """Values as printed in the adjacent table."""
-    known, places = np.unique(values, return_inverse=True)
-    texts = settings(known.tolist(), units)
+    distinct, places = np.unique(values, return_inverse=True)
+    texts = settings(distinct.tolist(), units)
     return [texts[place] for place in places.reshape(-1).tolist()]
 
 
@@ -161,19 +161,21 @@ def _table(columns: Columns, rows: list[int]) -> tuple[dict[str, list[str]], lis
     return {t: c for t, c in table.items() if t not in same}, [pair(title, table[title][0]) for title in same]
 
 
-def _fitted(figure: Figure, table: dict[str, list[str]]) -> tuple[dict[str, list[str]], list[float]]:
+def _fit_table(figure: Figure, table: dict[str, list[str]]) -> tuple[dict[str, list[str]], list[float]]:
     """The table and the widths of its columns in inches, with the widest cells wrapped to make room for the bars."""
     letters = {title: max(map(len, [title, *cells])) for title, cells in table.items()}
-    least = {
+    min_letters = {
         title: min(_WORD, max(len(word) + 1 for text in (title, *cells) for word in re.split(r"[\s-]", text)))
         for title, cells in table.items()
     }
     while True:
-        shown = {filled(t, letters[t]): [filled(c, letters[t]) for c in table[t]] for t in table}
-        widths = [max(text_width(figure, text, SIZE) for text in (title, *cells)) for title, cells in shown.items()]
-        breakable = [title for title in letters if letters[title] > least[title]]
+        wrapped_table = {filled(t, letters[t]): [filled(c, letters[t]) for c in table[t]] for t in table}
+        widths = [
+            max(text_width(figure, text, SIZE) for text in (title, *cells)) for title, cells in wrapped_table.items()
+        ]
+        breakable = [title for title in letters if letters[title] > min_letters[title]]
         if sum(widths) + _GAP * len(widths) <= PAGE - _BARS or not breakable:
-            return shown, widths
+            return wrapped_table, widths
         letters[max(breakable, key=lambda title: letters[title])] -= 1
 
 
@@ -217,18 +219,18 @@ def _write_mappings(axes: Axes, table: dict[str, list[str]], widths: list[float]
 def _draw_times(axes: Axes, columns: Columns, rows: list[int], unfit: list[int], inches: float) -> None:
     """Bars of a panel of this width."""
     scale, units = scale_of(columns.time[rows].min(), "s")
-    at = np.arange(len(rows))
-    left = np.zeros(len(rows))
+    positions = np.arange(len(rows))
+    bar_starts = np.zeros(len(rows))
     for name, values in in_legend_order(columns.parts).items():
         width = values[rows] * scale
         share = width.max() / (columns.time[rows].max() * scale)
         if share >= 1e-3:
             looks = part(name)
             # Invisibly thin parts are not in the legend.
-            label = looks.label if share * inches >= _SEEN else "_nolegend_"
-            axes.barh(at, width, left=left, height=0.74, label=label, **looks.fill)
-        left += width
-    beside, heading = _beside(columns, rows, axes.figure, _NAMED * inches)
+            label = looks.label if share * inches >= _MIN_VISIBLE else "_nolegend_"
+            axes.barh(positions, width, left=bar_starts, height=0.74, label=label, **looks.fill)
+        bar_starts += width
+    suffixes, heading = _second_metric_texts(columns, rows, axes.figure, _NAME_SHARE * inches)
     if heading:
         axes.annotate(
             heading,
@@ -243,30 +245,32 @@ def _draw_times(axes: Axes, columns: Columns, rows: list[int], unfit: list[int],
     longest = [columns.time[[*rows, *unfit]].max() * scale * 1.05]
     for i, row in enumerate(rows):
         total = columns.time[row] * scale
-        last = _whisker(axes, columns, "time", row, i, scale) or total
-        text = f"{digits(total)} {units}{beside[i]}"
-        axes.annotate(text, (last, i), xytext=(3, 0), textcoords="offset points", va="center")
+        text_start = _whisker(axes, columns, "time", row, i, scale) or total
+        text = f"{digits(total)} {units}{suffixes[i]}"
+        axes.annotate(text, (text_start, i), xytext=(3, 0), textcoords="offset points", va="center")
         # Bar and number end inside the panel.
         room = min((text_width(axes.figure, text, SIZE) + _GAP) / inches, 0.8)
-        longest.append(last / (1.0 - room))
-    if columns.ends:
+        longest.append(text_start / (1.0 - room))
+    if columns.interval_ends:
         axes.plot([], [], color=INK, linewidth=_WHISKER, label="80 % interval")
     if unfit:
-        below = len(rows) + np.arange(len(unfit))
-        axes.barh(below, columns.time[unfit] * scale, height=0.74, label="does not fit in memory", **_HATCHED)
+        unfit_positions = len(rows) + np.arange(len(unfit))
+        axes.barh(unfit_positions, columns.time[unfit] * scale, height=0.74, label="does not fit in memory", **_HATCHED)
     axes.set_xlabel(f"{columns.study.totals[0].replace('_', ' ')} ({units})")
     axes.set_xlim(0, max(longest))
 
 
-def _whisker(axes: Axes, columns: Columns, what: str, row: int, at: int, scale: float) -> float:
+def _whisker(axes: Axes, columns: Columns, what: str, row: int, position: int, scale: float) -> float:
     """A line between the ends of the 80 % interval of a row; its right end, 0 where the results hold none."""
     names = [f"{what}_{end}" for end in ("low", "high")]
-    low, high = (columns.ends[name][row] * scale if name in columns.ends else np.nan for name in names)
+    low, high = (
+        columns.interval_ends[name][row] * scale if name in columns.interval_ends else np.nan for name in names
+    )
     if not np.isfinite([low, high]).all():
         return 0.0
     axes.errorbar(
         [(low + high) / 2.0],
-        [at],
+        [position],
         xerr=(high - low) / 2.0,
         color=INK,
         linewidth=_WHISKER,
@@ -277,28 +281,30 @@ def _whisker(axes: Axes, columns: Columns, what: str, row: int, at: int, scale: 
     return float(high)
 
 
-def _beside(columns: Columns, rows: list[int], figure: Figure | SubFigure, inches: float) -> tuple[list[str], str]:
+def _second_metric_texts(
+    columns: Columns, rows: list[int], figure: Figure | SubFigure, inches: float
+) -> tuple[list[str], str]:
     """The metric printed next to the time of each row, and a heading if the first row has no room for its name."""
-    shown = columns.study.beside
-    if shown is None:
+    metric = columns.study.beside
+    if metric is None:
         return [""] * len(rows), ""
-    values = columns.beside[rows].tolist()
-    texts = [f" · {100 * value:.0f} %" if shown.style == "percent" else f" · {digits(value)}" for value in values]
-    named = f"{texts[0]} {shown.heading}"
-    if text_width(figure, named, SIZE) > inches:
-        return texts, f"time · {shown.heading}"
-    return [named, *texts[1:]], ""
+    values = columns.second_metric[rows].tolist()
+    texts = [f" · {100 * value:.0f} %" if metric.style == "percent" else f" · {digits(value)}" for value in values]
+    first_text = f"{texts[0]} {metric.heading}"
+    if text_width(figure, first_text, SIZE) > inches:
+        return texts, f"time · {metric.heading}"
+    return [first_text, *texts[1:]], ""
 
 
 def _draw_memory(axes: Axes, columns: Columns, rows: list[int], unfit: list[int]) -> None:
-    shown = [*rows, *unfit]
-    needed = columns.memory[shown] / GIB
+    all_rows = [*rows, *unfit]
+    memory_gib = columns.memory[all_rows] / GIB
     room = (columns.capacity or columns.memory[rows].max()) / GIB
     edge = 1.5 * room if columns.capacity or unfit else 1.1 * room
-    at = np.arange(len(shown))
-    axes.barh(at[: len(rows)], needed[: len(rows)], height=0.74, color=_MEMORY, linewidth=0)
-    axes.barh(at[len(rows) :], np.minimum(needed[len(rows) :], edge), height=0.74, **_HATCHED)
-    for i, value in enumerate(needed):
+    positions = np.arange(len(all_rows))
+    axes.barh(positions[: len(rows)], memory_gib[: len(rows)], height=0.74, color=_MEMORY, linewidth=0)
+    axes.barh(positions[len(rows) :], np.minimum(memory_gib[len(rows) :], edge), height=0.74, **_HATCHED)
+    for i, value in enumerate(memory_gib):
         if value > edge:  # a bar that is cut off has its number inside
             axes.text(
                 edge * 0.98,
@@ -327,5 +333,5 @@ def _draw_memory(axes: Axes, columns: Columns, rows: list[int], unfit: list[int]
 
 def in_legend_order(parts: dict[str, Any]) -> dict[str, Any]:
     """Parts in the order of the legend, unknown ones last."""
-    known = {**SERVING_PARTS, **PARTS}
-    return {n: parts[n] for n in (*known, *(n for n in parts if n not in known)) if n in parts}
+    order = {**SERVING_PARTS, **PARTS}
+    return {n: parts[n] for n in (*order, *(n for n in parts if n not in order)) if n in parts}

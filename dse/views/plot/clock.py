@@ -9,7 +9,7 @@ import xarray as xr
 
 from dse.errors import InputError
 from dse.io.quantities import scale as scale_of
-from dse.views.plot.grid import Machines, axes_of, machines, thinned
+from dse.views.plot.grid import Machines, axes_of, machines, spread_positions
 from dse.views.plot.style import (
     COLUMN,
     PAGE,
@@ -36,7 +36,7 @@ _CLOCKS = ("system.accelerator.power.clock", "system.accelerator.chip.clock_rati
 _MOST_LINES, _MOST_PANELS = 8, 3
 
 #: Ratio of lines above which they are drawn relative to their value at the highest clock.
-_FAR_APART = 3.0
+_MAX_RATIO = 3.0
 
 #: Inches of a panel with its ticks, and of a line of text.
 _PANEL, _LINE = 1.8, 0.14
@@ -80,9 +80,9 @@ def clock(results: xr.Dataset) -> Figure:
             "results", "no axis of three clocks or more", "an axis power.clock or chip.clock_ratio", "sweep the clock"
         )
     grid = machines(results)
-    of_study = (grid.study.energy, grid.study.totals[0], "device_power")
-    wanted = dict.fromkeys([str(results.attrs.get("objective", "")), *of_study])
-    metrics = [metric for metric in wanted if metric in grid.points][:_MOST_PANELS]
+    study_metrics = (grid.study.energy, grid.study.totals[0], "device_power")
+    candidates = dict.fromkeys([str(results.attrs.get("objective", "")), *study_metrics])
+    metrics = [metric for metric in candidates if metric in grid.points][:_MOST_PANELS]
     along = "workload" if "workload" in grid.axes else grid.strongest(metrics[0], except_for=(name,))
     with style():
         figure = new_figure(width=COLUMN if len(metrics) == 1 else PAGE, height=2.9)
@@ -97,8 +97,8 @@ def clock(results: xr.Dataset) -> Figure:
             handles, texts = panels[0].get_legend_handles_labels()
             most = 4 if len(metrics) > 1 else 2
             legend_below(figure, handles, texts, most, handlelength=2.6, title=wrapped(grid.heading(along)))
-        others = grid.others(name, *([along] if along else []))
-        set_title(figure, grid.title, f"at {others}" if others else "")
+        fixed_values = grid.fixed_values_text(name, *([along] if along else []))
+        set_title(figure, grid.title, f"at {fixed_values}" if fixed_values else "")
         small_print(figure, grid.cautions)
         return laid_out(figure, _PANEL + _LINE * (above + below))
 
@@ -107,11 +107,13 @@ def _draw(axes: Axes, grid: Machines, metric: str, name: str, along: str | None,
     line = grid.along(name, *([along] if along else []))
     x_scale, x_units = scale_of(float(line[name].max()), line[name].attrs.get("units", "1"))
     values = line[metric].transpose(*([along] if along else []), name).values.reshape(-1, line.sizes[name])
-    shown = thinned(len(values), _MOST_LINES, grid.at[along] if along else 0)
-    values, relative = _comparable(values[shown])
-    factor, units = (1.0, "") if relative else scale_of(float(np.nanmin(values)), line[metric].attrs.get("units", "1"))
+    positions = spread_positions(len(values), _MOST_LINES, grid.best_position[along] if along else 0)
+    values, is_relative = _comparable(values[positions])
+    factor, units = (
+        (1.0, "") if is_relative else scale_of(float(np.nanmin(values)), line[metric].attrs.get("units", "1"))
+    )
     texts, highest = grid.labels(along) if along else [""], []
-    for i, (row, place, colour) in enumerate(zip(values, shown, shades(len(shown)), strict=True)):
+    for i, (row, place, colour) in enumerate(zip(values, positions, shades(len(positions)), strict=True)):
         x, y = line[name].values * x_scale, row * factor
         mark = marker(i) if len(x) <= 12 else None
         axes.plot(
@@ -128,7 +130,7 @@ def _draw(axes: Axes, grid: Machines, metric: str, name: str, along: str | None,
         if minimum is not None:
             axes.plot(x[minimum], y[minimum], color=colour, marker="o", markersize=6)
             highest.append(float(y[np.isfinite(y)][-1]))
-    title = axis_label(line[metric], units or ("relative to the highest clock" if relative else ""))
+    title = axis_label(line[metric], units or ("relative to the highest clock" if is_relative else ""))
     axes.set_title(wrapped(title, inches), loc="left")
     axes.set_xlabel(wrapped(axis_label(line[name], x_units), inches))
     axes.locator_params(nbins=5)  # the same ticks for any layout of the panel
@@ -139,17 +141,17 @@ def _draw(axes: Axes, grid: Machines, metric: str, name: str, along: str | None,
 
 def _inner_minimum(values: np.ndarray) -> int | None:
     """Position of a line's minimum if it falls and rises."""
-    known = np.flatnonzero(np.isfinite(values))
-    if not len(known):
+    finite = np.flatnonzero(np.isfinite(values))
+    if not len(finite):
         return None
-    least = int(known[values[known].argmin()])
-    return least if min(values[known[0]], values[known[-1]]) > _DEPTH * values[least] else None
+    lowest = int(finite[values[finite].argmin()])
+    return lowest if min(values[finite[0]], values[finite[-1]]) > _DEPTH * values[lowest] else None
 
 
 def _comparable(values: np.ndarray) -> tuple[np.ndarray, bool]:
     """Lines, relative to their last known value if they are far apart; and whether they are."""
     middles = [float(np.median(row[np.isfinite(row)])) for row in values if np.isfinite(row).any()]
-    if not middles or max(middles) <= _FAR_APART * min(middles):
+    if not middles or max(middles) <= _MAX_RATIO * min(middles):
         return values, False
     last = np.array([row[np.isfinite(row)][-1] if np.isfinite(row).any() else np.nan for row in values])
     return values / last[:, None], True

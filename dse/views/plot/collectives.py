@@ -39,14 +39,14 @@ _SIZES = np.logspace(3.0, 9.0, 49)
 _TICKS = {1e3: "1 kB", 1e6: "1 MB", 1e9: "1 GB"}
 
 #: Inches of height of a row of panels; least distance of two labels of lines over the height of a panel.
-_ROW, _APART = 2.1, 0.09
+_ROW, _LABEL_GAP = 2.1, 0.09
 
 
 def topologies() -> dict[str, System]:
     """Name of a topology → a system that has it: those of the catalogue, and a tree of two levels thinned 4:1."""
-    found = {label: catalog.record(System, name) for label, name in _TOPOLOGIES.items()}
-    tree = found[_TREE]
-    return found | {_TREE: dataclasses.replace(tree, scale_out=dataclasses.replace(tree.scale_out, pods=_LEAVES))}
+    systems = {label: catalog.record(System, name) for label, name in _TOPOLOGIES.items()}
+    tree = systems[_TREE]
+    return systems | {_TREE: dataclasses.replace(tree, scale_out=dataclasses.replace(tree.scale_out, pods=_LEAVES))}
 
 
 def bus_bandwidth(system: System, kind: MessageKind, devices: int, sizes: np.ndarray = _SIZES) -> np.ndarray:
@@ -127,9 +127,9 @@ def _label_lines(axes: Axes) -> None:
     """Labels to the right of lines, in their colours, kept apart where lines end close to each other."""
     low, high = np.log(axes.get_ylim())
     ends = {line: float((np.log(np.asarray(line.get_ydata())[-1]) - low) / (high - low)) for line in axes.get_lines()}
-    place, places = 1.0 + _APART, {}
+    place, places = 1.0 + _LABEL_GAP, {}
     for line, end in sorted(ends.items(), key=lambda item: -item[1]):
-        place = places[line] = min(end, place - _APART)
+        place = places[line] = min(end, place - _LABEL_GAP)
     for line, place in places.items():
         looks: dict[str, Any] = {"color": line.get_color(), "transform": axes.transAxes}
         axes.plot((0.97, 1.08), (ends[line], place), linewidth=0.5, clip_on=False, **looks)

@@ -16,8 +16,20 @@ from dse.views.plot.ranking import flat, is_work, ranking
 from dse.views.plot.style import HEADINGS, heading, pair
 
 __all__ = [
-    "Columns", "best_point", "capacity", "check", "columns", "flat", "front", "is_search", "is_work",
-    "nothing_feasible", "single_designs", "titled", "whiskers", "work_of",
+    "Columns",
+    "best_point",
+    "capacity",
+    "check",
+    "columns",
+    "flat",
+    "front",
+    "full_title",
+    "interval_distances",
+    "is_search",
+    "is_work",
+    "nothing_feasible",
+    "single_designs",
+    "work_of",
 ]  # fmt: skip
 
 #: Coordinates of mappings and numbers of designs, which make no groups.
@@ -35,16 +47,18 @@ class Columns(NamedTuple):
     scores: np.ndarray  # ranking, the best the least (dse.views.plot.ranking)
     objective: str  # of the ranking, in words
     memory: np.ndarray
-    beside: np.ndarray  # second metric
+    second_metric: np.ndarray  # second metric
     feasible: np.ndarray  # and with known time and memory
     memory_alone: np.ndarray  # infeasible by memory only
     parts: dict[str, np.ndarray]  # parts of the time
     labels: dict[str, np.ndarray]  # heading → distinguishing values
     units: dict[str, str]  # heading → units of its values
-    group: tuple[str, ...]  # headings of the labels of a group, whose best design is shown
+    group_headings: tuple[str, ...]  # headings of the labels of a group, whose best design is shown
     capacity: float  # bytes of device memory; 0 where unknown or different between designs
     cautions: list[str]  # what to know of the designs, a line each
-    ends: dict[str, np.ndarray]  # ends of 80 % intervals that the results hold: time_low, time_high, memory_low, …
+    interval_ends: dict[
+        str, np.ndarray
+    ]  # ends of 80 % intervals that the results hold: time_low, time_high, memory_low, …
 
 
 def columns(results: xr.Dataset) -> tuple[Columns, str]:
@@ -53,48 +67,48 @@ def columns(results: xr.Dataset) -> tuple[Columns, str]:
     study = check(results)
     point, work = best_point(results), work_of(results)
     results = results.isel(point)
-    total, shape = study.totals[0], results[study.totals[0]]
+    total, template = study.totals[0], results[study.totals[0]]
 
-    def of_all(name: str) -> np.ndarray:
-        return flat(results, name, shape)
+    def values_of(name: str) -> np.ndarray:
+        return flat(results, name, template)
 
-    moving = [
+    axis_names = [
         str(name)
         for name, values in results.coords.items()
         if values.dims
-        and set(values.dims) <= set(shape.dims)
+        and set(values.dims) <= set(template.dims)
         and name not in HEADINGS
-        and (name not in _NO_LABELS or name in set(shape.dims) - {"mapping", "design"})
+        and (name not in _NO_LABELS or name in set(template.dims) - {"mapping", "design"})
     ]
-    named = {heading(name): name for name in moving}
-    named |= {HEADINGS[name]: name for name in HEADINGS if name in results and results[name].dims}
-    memory, reason = of_all(study.memory), of_all("infeasible_reason") if "infeasible_reason" in results else None
-    time, ranked = of_all(total), ranking(results)
+    name_by_heading = {heading(name): name for name in axis_names}
+    name_by_heading |= {HEADINGS[name]: name for name in HEADINGS if name in results and results[name].dims}
+    memory, reason = values_of(study.memory), values_of("infeasible_reason") if "infeasible_reason" in results else None
+    time, ranked = values_of(total), ranking(results)
     scores = ranked.scores.values.ravel()
-    known = np.isfinite([time, scores, memory]).all(axis=0) & (time >= 0.0)
-    at = ", ".join(pair(name, _at_point(results[name])) for name in point if name in results.coords)
+    is_finite = np.isfinite([time, scores, memory]).all(axis=0) & (time >= 0.0)
+    point_text = ", ".join(pair(name, _at_point(results[name])) for name in point if name in results.coords)
     return Columns(
         study=study,
         time=time,
         scores=scores,
         objective=ranked.objective,
         memory=memory,
-        beside=of_all(study.beside.metric) if study.beside else np.zeros(shape.size),
-        feasible=of_all("feasible").astype(bool) & known,
-        memory_alone=np.zeros(shape.size, bool) if reason is None else (reason == _MEMORY) & known,
-        parts={name.removeprefix(f"{total}_"): of_all(name) for name in study.parts(total) if name in results},
-        labels={title: of_all(name) for title, name in named.items()},
-        units={title: str(results[name].attrs.get("units", "1")) for title, name in named.items()},
-        group=(*map(heading, moving), *(n for n in ("tp", "pp") if n in named)),
+        second_metric=values_of(study.beside.metric) if study.beside else np.zeros(template.size),
+        feasible=values_of("feasible").astype(bool) & is_finite,
+        memory_alone=np.zeros(template.size, bool) if reason is None else (reason == _MEMORY) & is_finite,
+        parts={name.removeprefix(f"{total}_"): values_of(name) for name in study.parts(total) if name in results},
+        labels={title: values_of(name) for title, name in name_by_heading.items()},
+        units={title: str(results[name].attrs.get("units", "1")) for title, name in name_by_heading.items()},
+        group_headings=(*map(heading, axis_names), *(n for n in ("tp", "pp") if n in name_by_heading)),
         capacity=max(float(results.attrs.get("memory_capacity_bytes", 0.0)), 0.0) or capacity(memory, reason),
-        ends={
-            f"{what}_{end}": of_all(f"{metric}_{end}")
+        interval_ends={
+            f"{what}_{end}": values_of(f"{metric}_{end}")
             for what, metric in (("time", total), ("memory", study.memory))
             for end in ("low", "high")
             if f"{metric}_{end}" in results
         },
         cautions=cautions(results.attrs),
-    ), titled(results, at, work)
+    ), full_title(results, point_text, work)
 
 
 def work_of(results: xr.Dataset) -> str:
@@ -107,20 +121,20 @@ def work_of(results: xr.Dataset) -> str:
     return of_metrics(results).work(fixed)
 
 
-def titled(results: xr.Dataset, at: str = "", work: str | None = None) -> str:
+def full_title(results: xr.Dataset, point_text: str = "", work: str | None = None) -> str:
     """Title of results, with the point that is drawn, and in a line below it what all designs work on."""
     title = str(results.attrs.get("title", ""))
-    lines = (f"{title} ({at})" if at else title, work_of(results) if work is None else work)
+    lines = (f"{title} ({point_text})" if point_text else title, work_of(results) if work is None else work)
     return "\n".join(filter(None, lines))
 
 
-def whiskers(results: xr.Dataset, name: str, at: np.ndarray, factor: float = 1.0) -> np.ndarray | None:
+def interval_distances(results: xr.Dataset, name: str, rows: np.ndarray, factor: float = 1.0) -> np.ndarray | None:
     """Distances of a metric's ends of the 80 % interval from it at some places [2, places]; None where not held."""
     ends = [f"{name}_{end}" for end in ("low", "high")]
     if not set(ends) <= set(results.variables):
         return None
-    shape = results[name]
-    middle, low, high = (flat(results, one, shape)[at] * factor for one in (name, *ends))
+    template = results[name]
+    middle, low, high = (flat(results, variable, template)[rows] * factor for variable in (name, *ends))
     return np.maximum(np.nan_to_num([middle - low, high - middle]), 0.0)
 
 
@@ -135,26 +149,26 @@ def single_designs(results: xr.Dataset) -> xr.Dataset:
         return results
     front = {str(name): str(name).removeprefix("front_") for name in results if str(name).startswith("front_")}
     if front:
-        found = results[list(front)].rename(front)
-        found = found.assign(feasible=("design", np.ones(found.sizes["design"], bool)))
+        singles = results[list(front)].rename(front)
+        singles = singles.assign(feasible=("design", np.ones(singles.sizes["design"], bool)))
     else:
         best = results[[n for n, values in results.variables.items() if set(values.dims) == {"searcher", "seed"}]]
-        found = best.assign(feasible=best.violation == 0.0).stack(design=("searcher", "seed"), create_index=False)
-        total = of_metrics(found).totals[0]
-        found = found.isel(design=np.unique(found[total], return_index=True)[1]) if total in found else found
-    axes = [name for name, values in found.data_vars.items() if "axis" in values.attrs or "path" in values.attrs]
-    return found.drop_vars(["searcher", "seed"], errors="ignore").set_coords(axes)
+        singles = best.assign(feasible=best.violation == 0.0).stack(design=("searcher", "seed"), create_index=False)
+        total = of_metrics(singles).totals[0]
+        singles = singles.isel(design=np.unique(singles[total], return_index=True)[1]) if total in singles else singles
+    axes = [name for name, values in singles.data_vars.items() if "axis" in values.attrs or "path" in values.attrs]
+    return singles.drop_vars(["searcher", "seed"], errors="ignore").set_coords(axes)
 
 
-def check(results: xr.Dataset, *further: str) -> Study:
+def check(results: xr.Dataset, *extra: str) -> Study:
     """Study of the results. Figures need the variables of every sweep, and ``further``."""
     study = of_metrics(results)
-    shown = study.beside.metric if study.beside else study.objective
-    needed = tuple(dict.fromkeys((study.totals[0], study.objective, study.memory, shown, "feasible", *further)))
-    for name in needed:
+    second_metric = study.beside.metric if study.beside else study.objective
+    required = tuple(dict.fromkeys((study.totals[0], study.objective, study.memory, second_metric, "feasible", *extra)))
+    for name in required:
         if name not in results:
-            given = f"no variable {name!r}"
-            raise InputError("results", given, ", ".join(needed), "use results that dse run wrote")
+            got = f"no variable {name!r}"
+            raise InputError("results", got, ", ".join(required), "use results that dse run wrote")
     if not results[study.totals[0]].size:
         raise nothing_feasible()
     return study
@@ -196,7 +210,7 @@ def best_point(results: xr.Dataset) -> dict[str, int]:
     orthogonal = [str(d) for d in results[of_metrics(results).totals[0]].dims if d != "mapping"]
     if not orthogonal:
         return {}
-    kept = ranking(results).scores.where(results.feasible)
-    if not bool(kept.notnull().any()):
+    scores = ranking(results).scores.where(results.feasible)
+    if not bool(scores.notnull().any()):
         return dict.fromkeys(orthogonal, 0)
-    return {str(d): int(i) for d, i in kept.argmin(...).items() if d in orthogonal}
+    return {str(d): int(i) for d, i in scores.argmin(...).items() if d in orthogonal}

@@ -58,18 +58,18 @@ def energy(results: xr.Dataset) -> Figure:
             "results with energy",
             "write energy = true under [output] in the sweep",
         )
-    every = machines(results)
-    grid = every.of_one_work()
+    all_machines = machines(results)
+    grid = all_machines.with_best_work()
     coloured_by = grid.strongest(metric)
     if coloured_by is None:
         raise InputError(
             "results", "one machine", "two or more machines for one workload", "sweep an axis of the machine too"
         )
     time, joules = grid.time, grid.points[metric]
-    known = np.flatnonzero(np.isfinite(time.values.ravel()) & np.isfinite(joules.values.ravel()))
-    if not len(known):
+    finite = np.flatnonzero(np.isfinite(time.values.ravel()) & np.isfinite(joules.values.ravel()))
+    if not len(finite):
         raise designs.nothing_feasible()
-    front = known[designs.front(time.values.ravel()[known], joules.values.ravel()[known])]
+    front = finite[designs.front(time.values.ravel()[finite], joules.values.ravel()[finite])]
     factors = [scale_of(float(values.median()), values.attrs.get("units", "1")) for values in (time, joules)]
     x, y = (values.values.ravel() * factor for values, (factor, _) in zip((time, joules), factors, strict=True))
     with style():
@@ -98,15 +98,15 @@ def energy(results: xr.Dataset) -> Figure:
             handlelength=1.2,
             borderaxespad=0.0,
         )
-        set_title(figure, grid.title, *_ends(grid, front), _work(every))
-        small_print(figure, every.cautions)
+        set_title(figure, grid.title, *_front_ends(grid, front), _work(all_machines))
+        small_print(figure, all_machines.cautions)
         return laid_out(figure, 3.2)
 
 
 def _work(grid: Machines) -> str:
     """Workload of all machines, where the results have several."""
-    held = grid.others(*grid.of_one_work().axes)
-    return f"all at {held}" if held else ""
+    workload_text = grid.fixed_values_text(*grid.with_best_work().axes)
+    return f"all at {workload_text}" if workload_text else ""
 
 
 def _draw_machines(axes: Axes, grid: Machines, name: str, x: np.ndarray, y: np.ndarray) -> None:
@@ -117,17 +117,19 @@ def _draw_machines(axes: Axes, grid: Machines, name: str, x: np.ndarray, y: np.n
         grid.time.shape,
     ).ravel()
     for position, (text, colour) in enumerate(zip(texts, shades(len(texts)), strict=True)):
-        one = place == position
-        shown = text if len(texts) <= 12 or position % (len(texts) // 6) == 0 else None
-        axes.scatter(x[one], y[one], s=11, color=colour, marker=marker(position), linewidths=0, alpha=0.85, label=shown)
+        is_here = place == position
+        label = text if len(texts) <= 12 or position % (len(texts) // 6) == 0 else None
+        axes.scatter(
+            x[is_here], y[is_here], s=11, color=colour, marker=marker(position), linewidths=0, alpha=0.85, label=label
+        )
 
 
-def _ends(grid: Machines, front: np.ndarray) -> list[str]:
+def _front_ends(grid: Machines, front: np.ndarray) -> list[str]:
     """Both ends of the front in words."""
     shape = grid.time
     names = [str(d) for d in shape.dims]
     ends = [dict(zip(names, map(int, np.unravel_index(int(i), shape.shape)), strict=True)) for i in front[[0, -1]]]
     if len(front) == 1:
-        return [f"Fastest and lowest energy: {grid._replace(at=ends[0]).others()}"]
-    fastest, least = (grid._replace(at=end).others() for end in ends)
-    return [f"Fastest: {fastest}", f"Lowest energy: {least}"]
+        return [f"Fastest and lowest energy: {grid._replace(best_position=ends[0]).fixed_values_text()}"]
+    fastest, lowest_energy = (grid._replace(best_position=end).fixed_values_text() for end in ends)
+    return [f"Fastest: {fastest}", f"Lowest energy: {lowest_energy}"]

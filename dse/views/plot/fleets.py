@@ -31,15 +31,15 @@ def fleets(found: MatchedPools) -> Figure:
     with style():
         figure = new_figure(width=COLUMN, height=2 * _HEIGHT)
         axes = figure.subplots(2, 1, sharex=True)
-        for name, both in kinds.items():
-            own = [one for one in found.fleets if (one.match.decode is None) is both]
-            if not own:
+        for name, does_both in kinds.items():
+            kind_fleets = [fleet for fleet in found.fleets if (fleet.match.decode is None) is does_both]
+            if not kind_fleets:
                 continue
-            user = np.array([1.0 / one.token for one in own])
-            device = np.array([one.rate * found.output_tokens / one.devices for one in own])
-            best = [i for i in range(len(own)) if not ((user >= user[i]) & (device > device[i])).any()]
+            user = np.array([1.0 / fleet.token for fleet in kind_fleets])
+            device = np.array([fleet.rate * found.output_tokens / fleet.devices for fleet in kind_fleets])
+            best = [i for i in range(len(kind_fleets)) if not ((user >= user[i]) & (device > device[i])).any()]
             axes[0].plot(user[best], device[best], label=name, markersize=3.2, linewidth=1.3, **looks[name])
-            first = [own[i].first_token for i in best]
+            first = [kind_fleets[i].first_token for i in best]
             axes[1].plot(user[best], first, markersize=3.2, linewidth=1.3, **looks[name])
         axes[0].set(ylabel="output tokens/s per device", ylim=(0.0, None))
         axes[1].set(xlabel="output tokens/s per user", ylabel="time to first token, s", ylim=(0.0, None))

@@ -22,7 +22,7 @@ class Machines(NamedTuple):
 
     points: xr.Dataset  # variables along the axes; missing where nothing is feasible
     axes: tuple[str, ...]  # dimensions with several positions
-    at: dict[str, int]  # the best machine
+    best_position: dict[str, int]  # the best machine
     title: str
     study: Study
     objective: str  # that ranks the machines, in words
@@ -35,19 +35,23 @@ class Machines(NamedTuple):
 
     def along(self, *axes: str) -> xr.Dataset:
         """Machines that differ from the best one along these axes only."""
-        return self.points.isel({name: place for name, place in self.at.items() if name not in axes})
+        return self.points.isel({name: place for name, place in self.best_position.items() if name not in axes})
 
-    def of_one_work(self) -> Machines:
+    def with_best_work(self) -> Machines:
         """Machines with the workload of the best one."""
-        held = {name: self.at[name] for name in self.axes if designs.is_work(self.points[name])}
-        left = tuple(name for name in self.axes if name not in held)
-        at = {name: place for name, place in self.at.items() if name not in held}
-        return self._replace(points=self.points.isel(held), axes=left, at=at)
+        fixed = {name: self.best_position[name] for name in self.axes if designs.is_work(self.points[name])}
+        free_axes = tuple(name for name in self.axes if name not in fixed)
+        position = {name: place for name, place in self.best_position.items() if name not in fixed}
+        return self._replace(points=self.points.isel(fixed), axes=free_axes, best_position=position)
 
-    def others(self, *axes: str) -> str:
+    def fixed_values_text(self, *axes: str) -> str:
         """Values of the best machine along all other axes."""
-        left = (name for name in self.axes if name not in axes)
-        return ", ".join(pair(one, text[self.at[name]]) for name in left for one, text in self._telling(name).items())
+        names = (name for name in self.axes if name not in axes)
+        return ", ".join(
+            pair(axis, text[self.best_position[name]])
+            for name in names
+            for axis, text in self._distinct_labels(name).items()
+        )
 
     def tied(self, name: str) -> list[str]:
         """Axes tied to ``name``."""
@@ -59,16 +63,16 @@ class Machines(NamedTuple):
 
     def labels(self, name: str) -> list[str]:
         """Values along an axis, with those of tied axes that distinguish equal ones."""
-        return list(map(", ".join, zip(*self._telling(name).values(), strict=True)))
+        return list(map(", ".join, zip(*self._distinct_labels(name).values(), strict=True)))
 
-    def _telling(self, name: str) -> dict[str, list[str]]:
+    def _distinct_labels(self, name: str) -> dict[str, list[str]]:
         """Values along an axis and along tied axes that distinguish equal ones, by axis."""
-        found = {name: labels(self.points[name])}
+        labels_by_axis = {name: labels(self.points[name])}
         for other in self.tied(name):
-            longer = found | {other: labels(self.points[other])}
-            if _distinct(longer) > _distinct(found):
-                found = longer
-        return found
+            extended = labels_by_axis | {other: labels(self.points[other])}
+            if _distinct_count(extended) > _distinct_count(labels_by_axis):
+                labels_by_axis = extended
+        return labels_by_axis
 
     def strongest(self, metric: str, except_for: tuple[str, ...] = ()) -> str | None:
         """The axis along which the mean logarithm of a metric varies most."""
@@ -101,8 +105,8 @@ def machines(results: xr.Dataset) -> Machines:
             "run the sweep with --keep best and an axis such as node or memory.bandwidth",
         )
     dims = results[study.totals[0]].dims
-    wanted = [name for name, values in results.data_vars.items() if values.dims == dims and values.dtype.kind == "f"]
-    points = results[[*wanted, "feasible"]].drop_vars(set(results.dims) - set(dims), errors="ignore").load()
+    metrics = [name for name, values in results.data_vars.items() if values.dims == dims and values.dtype.kind == "f"]
+    points = results[[*metrics, "feasible"]].drop_vars(set(results.dims) - set(dims), errors="ignore").load()
     points = best_mappings(points)
     points = points.squeeze([d for d in points.dims if points.sizes[d] == 1], drop=True)
     points = points.where(points.feasible)
@@ -113,7 +117,7 @@ def machines(results: xr.Dataset) -> Machines:
     if not bool(ranked.scores.notnull().any()):
         raise designs.nothing_feasible()
     best = {str(name): int(place) for name, place in ranked.scores.argmin(...).items()}
-    title = designs.titled(results)
+    title = designs.full_title(results)
     return Machines(points, axes, best, title, study, ranked.objective, cautions(results.attrs))
 
 
@@ -127,15 +131,15 @@ def best_mappings(results: xr.Dataset) -> xr.Dataset:
     return plain.isel(mapping=ranked.argmin("mapping"))
 
 
-def thinned(count: int, most: int, kept: int) -> list[int]:
-    """At most ``most`` positions of ``count``, evenly spread, with ``kept`` in place of its neighbour."""
+def spread_positions(count: int, most: int, fixed: int) -> list[int]:
+    """At most ``most`` positions of ``count``, evenly spread, with ``fixed`` in place of its neighbour."""
     if count <= most:
         return list(range(count))
     places = np.unique(np.linspace(0, count - 1, most).round().astype(int))
-    places[np.abs(places - kept).argmin()] = kept
+    places[np.abs(places - fixed).argmin()] = fixed
     return places.tolist()
 
 
-def _distinct(texts: Mapping[str, list[str]]) -> int:
+def _distinct_count(texts: Mapping[str, list[str]]) -> int:
     """Number of different combinations of values."""
     return len(set(zip(*texts.values(), strict=True)))

@@ -98,7 +98,7 @@ def interactivity(results: xr.Dataset, scale: str = "linear") -> Figure:
             _draw(axes, work, curves, looks, scale, results)
         for axes in grid[len(panels) :]:
             axes.set_visible(False)
-        set_title(figure, designs.titled(results))
+        set_title(figure, designs.full_title(results))
         small_print(figure, cautions(results.attrs))
         laid_out(figure, _HEIGHT * down)
         for axes, curves in zip(grid, panels.values(), strict=False):
@@ -112,47 +112,49 @@ def fronts(results: xr.Dataset) -> dict[str, list[Curve]]:
     Args:
         results: as of :func:`interactivity`.
     """
-    found = designs.single_designs(results)
-    trade = of_metrics(found).trade
+    singles = designs.single_designs(results)
+    trade = of_metrics(singles).trade
     if trade is None:
         raise InputError("results", "a study of training", "one of serving", "plot results with a section [serving]")
-    designs.check(found, *trade)
-    shape = found[trade[0]]
-    user, device = (designs.flat(found, name, shape) for name in trade)
-    fits = designs.flat(found, "feasible", shape).astype(bool) & np.isfinite([user, device]).all(axis=0)
+    designs.check(singles, *trade)
+    template = singles[trade[0]]
+    user, device = (designs.flat(singles, name, template) for name in trade)
+    fits = designs.flat(singles, "feasible", template).astype(bool) & np.isfinite([user, device]).all(axis=0)
     if not fits.any():
         raise designs.nothing_feasible()
-    chip = next((name for name in ("accelerator", "system") if name in found), "")
-    chips = designs.flat(found, chip, shape)[fits] if chip else np.full(int(fits.sum()), "designs")
-    work = _works(found, shape, fits)
+    chip = next((name for name in ("accelerator", "system") if name in singles), "")
+    chips = designs.flat(singles, chip, template)[fits] if chip else np.full(int(fits.sum()), "designs")
+    work = _works(singles, template, fits)
     panels: dict[str, list[Curve]] = {}
     for text, name in dict.fromkeys(zip(work, chips.tolist(), strict=True)):
-        own = (np.array(work) == text) & (chips == name)
-        first, second = user[fits][own], device[fits][own]
+        is_curve = (np.array(work) == text) & (chips == name)
+        first, second = user[fits][is_curve], device[fits][is_curve]
         order = designs.front(-first, -second)[::-1]
         panels.setdefault(text, []).append(Curve(str(name), first[order], second[order]))
     return panels
 
 
-def _works(found: xr.Dataset, shape: xr.DataArray, fits: np.ndarray) -> list[str]:
+def _works(singles: xr.Dataset, template: xr.DataArray, fits: np.ndarray) -> list[str]:
     """Workload of each feasible design, in words: model and lengths, of those that differ, without the load."""
     names = [
         str(name)
-        for name, values in found.variables.items()
+        for name, values in singles.variables.items()
         if values.dims
-        and set(values.dims) <= set(shape.dims)
+        and set(values.dims) <= set(template.dims)
         and designs.is_work(xr.DataArray(values))
         and values.attrs.get("path") not in _LOAD
     ]
     columns = []
     for name in names:
-        values, units = designs.flat(found, name, shape)[fits].tolist(), str(found[name].attrs.get("units", "1"))
-        known = {value: setting(value, units) for value in dict.fromkeys(values)}
-        if len(known) > 1:
+        values, units = designs.flat(singles, name, template)[fits].tolist(), str(singles[name].attrs.get("units", "1"))
+        texts = {value: setting(value, units) for value in dict.fromkeys(values)}
+        if len(texts) > 1:
             prefix = "" if name == "workload" else f"{heading(name)} "
-            columns.append([f"{prefix}{known[value]}" for value in values])
-    alone = str(found["workload"].values) if "workload" in found and not found["workload"].dims else ""
-    return [", ".join(parts) for parts in zip(*columns, strict=True)] if columns else [alone] * int(fits.sum())
+            columns.append([f"{prefix}{texts[value]}" for value in values])
+    common_workload = str(singles["workload"].values) if "workload" in singles and not singles["workload"].dims else ""
+    return (
+        [", ".join(parts) for parts in zip(*columns, strict=True)] if columns else [common_workload] * int(fits.sum())
+    )
 
 
 def _draw(axes: Axes, work: str, curves: list[Curve], looks: Any, scale: str, results: xr.Dataset) -> None:
@@ -183,21 +185,23 @@ def _label(axes: Axes, curves: list[Curve], names: dict[str, str], looks: Any) -
     """Names next to the curves, where they cover neither a curve nor another name and are near no other curve."""
     figure: Any = axes.figure
     letter = SIZE / 72.0 * figure.dpi
-    drawn = np.concatenate([_pixels(axes, curve) for curve in curves])
+    curve_points = np.concatenate([_pixels(axes, curve) for curve in curves])
     frame = axes.get_window_extent()
-    taken: list[Box] = []
+    label_boxes: list[Box] = []
     for place in sorted(range(len(curves)), key=lambda place: -float(curves[place].per_user[-1])):
         curve, text = curves[place], names[curves[place].accelerator]
-        others = np.concatenate([_pixels(axes, one) for one in curves if one is not curve] or [np.empty((0, 2))])
+        other_points = np.concatenate(
+            [_pixels(axes, other) for other in curves if other is not curve] or [np.empty((0, 2))]
+        )
         width = text_width(figure, text, SIZE) * figure.dpi
         boxes: list[Box] = []
         for x, y in _pixels(axes, curve, 4)[::-1]:
             for right, up in _PLACES:
-                left = x + right * letter - (width if right < 0.0 else 0.0)
-                boxes.append((left, y + (up - 0.5) * letter, left + width, y + (up + 0.5) * letter))
-        costs = [_cost(box, drawn, others, taken, frame) for box in boxes]
+                x_left = x + right * letter - (width if right < 0.0 else 0.0)
+                boxes.append((x_left, y + (up - 0.5) * letter, x_left + width, y + (up + 0.5) * letter))
+        costs = [_cost(box, curve_points, other_points, label_boxes, frame) for box in boxes]
         chosen = boxes[int(np.argmin(costs))]
-        taken.append(chosen)
+        label_boxes.append(chosen)
         axes.annotate(
             text,
             tuple(axes.transData.inverted().transform(chosen[:2]).tolist()),
@@ -207,20 +211,27 @@ def _label(axes: Axes, curves: list[Curve], names: dict[str, str], looks: Any) -
         )
 
 
-def _pixels(axes: Axes, curve: Curve, between: int = 40) -> np.ndarray:
-    """Points of a curve in pixels [n, 2], with as many steps ``between`` two of its designs."""
+def _pixels(axes: Axes, curve: Curve, steps: int = 40) -> np.ndarray:
+    """Points of a curve in pixels [n, 2], with as many steps ``steps`` two of its designs."""
     ends = axes.transData.transform(np.column_stack([curve.per_user, curve.per_device]))
-    places = np.linspace(0.0, len(ends) - 1.0, (len(ends) - 1) * between + 1)
+    places = np.linspace(0.0, len(ends) - 1.0, (len(ends) - 1) * steps + 1)
     return np.column_stack([np.interp(places, range(len(ends)), ends[:, i]) for i in (0, 1)])
 
 
-def _cost(box: Box, drawn: np.ndarray, others: np.ndarray, taken: Sequence[Box], frame: Any) -> float:
+def _cost(
+    box: Box, curve_points: np.ndarray, other_points: np.ndarray, label_boxes: Sequence[Box], frame: Any
+) -> float:
     """What a label covers (other names, what is outside of the panel, points of curves), and what else is near."""
-    left, low, right, high = box
-    names = sum(left < b[2] and b[0] < right and low < b[3] and b[1] < high for b in taken)
-    outside = sum(max(over, 0.0) for over in (frame.x0 - left, right - frame.x1, frame.y0 - low, high - frame.y1))
-    gap = 0.25 * (high - low)
-    inside = (drawn[:, 0] > left - gap) & (drawn[:, 0] < right + gap) & (drawn[:, 1] > low) & (drawn[:, 1] < high)
-    away = np.maximum(np.maximum([left, low] - others, others - [right, high]), 0.0)
-    near = float(np.exp(-np.hypot(*away.T).min(initial=np.inf) / (high - low)))
-    return 1e6 * names + 1e3 * outside + float(inside.sum()) + near
+    x0, y0, x1, y1 = box
+    names = sum(x0 < b[2] and b[0] < x1 and y0 < b[3] and b[1] < y1 for b in label_boxes)
+    overhang = sum(max(excess, 0.0) for excess in (frame.x0 - x0, x1 - frame.x1, frame.y0 - y0, y1 - frame.y1))
+    gap = 0.25 * (y1 - y0)
+    is_covered = (
+        (curve_points[:, 0] > x0 - gap)
+        & (curve_points[:, 0] < x1 + gap)
+        & (curve_points[:, 1] > y0)
+        & (curve_points[:, 1] < y1)
+    )
+    distances = np.maximum(np.maximum([x0, y0] - other_points, other_points - [x1, y1]), 0.0)
+    near = float(np.exp(-np.hypot(*distances.T).min(initial=np.inf) / (y1 - y0)))
+    return 1e6 * names + 1e3 * overhang + float(is_covered.sum()) + near

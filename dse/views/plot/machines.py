@@ -10,7 +10,7 @@ import xarray as xr
 
 from dse.io.quantities import seconds
 from dse.views.plot.breakdown import in_legend_order
-from dse.views.plot.grid import Machines, machines, thinned
+from dse.views.plot.grid import Machines, machines, spread_positions
 from dse.views.plot.style import (
     COLUMN,
     PAGE,
@@ -67,23 +67,23 @@ def along_axes(grid: Machines) -> Figure:
         columns = _in_two_columns(grid)
         tallest = max(sum(_height(grid, name) for name in column) for column in columns)
         figure = new_figure(width=PAGE if len(columns) > 1 else COLUMN, height=tallest)
-        drawn = _drawn(grid)
-        outer = figure.add_gridspec(1, len(columns))
+        part_names = _visible_parts(grid)
+        column_grid = figure.add_gridspec(1, len(columns))
         for place, column in enumerate(columns):
             heights = [_height(grid, name) for name in column]
             spare = tallest - sum(heights)
-            inner = outer[place].subgridspec(
+            row_grid = column_grid[place].subgridspec(
                 len(column) + (spare > 0), 1, height_ratios=[*heights, spare][: len(column) + (spare > 0)]
             )
             for row, name in enumerate(column):
-                axes = figure.add_subplot(inner[row])
-                _draw(axes, grid, name, drawn)
+                axes = figure.add_subplot(row_grid[row])
+                _draw(axes, grid, name, part_names)
                 if row == len(column) - 1:
                     axes.set_xlabel(f"share of the {grid.study.totals[0].replace('_', ' ')} (%)")
         figure.set_layout_engine("constrained", w_pad=0.1)
-        handles = _legend(figure, drawn)
+        handles = _legend(figure, part_names)
         legend_below(figure, list(handles.values()), list(handles))
-        best = f"One axis at a time, from the best machine by {grid.objective} (bold): {grid.others()}"
+        best = f"One axis at a time, from the best machine by {grid.objective} (bold): {grid.fixed_values_text()}"
         set_title(figure, grid.title, best)
         small_print(figure, grid.cautions)
         return laid_out(figure, 0.3 + tallest)
@@ -116,7 +116,7 @@ def _title(grid: Machines, name: str) -> str:
 
 def bars(grid: Machines, name: str) -> list[int]:
     """Positions of an axis that are drawn."""
-    return thinned(grid.points.sizes[name], _MOST_BARS, grid.at[name])
+    return spread_positions(grid.points.sizes[name], _MOST_BARS, grid.best_position[name])
 
 
 def _parts(grid: Machines, name: str) -> dict[str, np.ndarray]:
@@ -131,13 +131,13 @@ def _parts(grid: Machines, name: str) -> dict[str, np.ndarray]:
     return parts
 
 
-def _drawn(grid: Machines) -> list[str]:
+def _visible_parts(grid: Machines) -> list[str]:
     """Parts with a colour of their own, of a visible share along some axis, compute first."""
     shares_of = [(_parts(grid, name), bars(grid, name)) for name in grid.axes]
-    seen = {
+    visible = {
         part: None for parts, places in shares_of for part, share in parts.items() if share[places].max() > _LEAST_SHARE
     }
-    return sorted(in_legend_order(seen), key="compute".__ne__)
+    return sorted(in_legend_order(visible), key="compute".__ne__)
 
 
 def _named(part: str) -> PlottedPart:
@@ -145,25 +145,27 @@ def _named(part: str) -> PlottedPart:
     return _COMPUTE if part == "compute" else named(part)
 
 
-def _legend(figure: Figure, drawn: list[str]) -> dict[str, Any]:
+def _legend(figure: Figure, part_names: list[str]) -> dict[str, Any]:
     """Label → its bars, in stacking order."""
-    found = {text: bar for axes in figure.axes for bar, text in zip(*axes.get_legend_handles_labels(), strict=True)}
-    labels = [_named(part).label for part in [*drawn, "other"]]
-    return {text: found[text] for text in labels if text in found}
+    bar_by_label = {
+        text: bar for axes in figure.axes for bar, text in zip(*axes.get_legend_handles_labels(), strict=True)
+    }
+    labels = [_named(part).label for part in [*part_names, "other"]]
+    return {text: bar_by_label[text] for text in labels if text in bar_by_label}
 
 
-def _draw(axes: Axes, grid: Machines, name: str, drawn: list[str]) -> None:
-    line, best = grid.along(name), grid.at[name]
+def _draw(axes: Axes, grid: Machines, name: str, part_names: list[str]) -> None:
+    line, best = grid.along(name), grid.best_position[name]
     places = bars(grid, name)
-    parts, at = _parts(grid, name), np.arange(len(places))
-    left = np.zeros(len(places))
-    parts["other"] = sum((share for part, share in parts.items() if part not in drawn), np.zeros(line.sizes[name]))
-    for part in [*drawn, "other"]:
+    parts, positions = _parts(grid, name), np.arange(len(places))
+    bar_starts = np.zeros(len(places))
+    parts["other"] = sum((share for part, share in parts.items() if part not in part_names), np.zeros(line.sizes[name]))
+    for part in [*part_names, "other"]:
         looks = _named(part)
         width = 100.0 * parts[part][places]
         hidden = part == "other" and width.max() <= 100.0 * _LEAST_SHARE  # from the legend
-        axes.barh(at, width, left=left, height=0.78, label="_" if hidden else looks.label, **looks.fill)
-        left += width
+        axes.barh(positions, width, left=bar_starts, height=0.78, label="_" if hidden else looks.label, **looks.fill)
+        bar_starts += width
     times = line[grid.study.totals[0]].values[places]
     for row, time in enumerate(times.tolist()):
         text = seconds(time) if np.isfinite(time) else "nothing fits"
@@ -176,7 +178,7 @@ def _draw(axes: Axes, grid: Machines, name: str, drawn: list[str]) -> None:
             color=PALE if not np.isfinite(time) else None,
         )
     texts = _labels(grid, name)
-    axes.set_yticks(at, [texts[place] for place in places])
+    axes.set_yticks(positions, [texts[place] for place in places])
     axes.get_yticklabels()[places.index(best)].set_fontweight("bold")
     axes.set(xlim=(0, 100), ylim=(len(places) - 0.4, -0.6))
     axes.tick_params(axis="y", length=0)

@@ -62,9 +62,9 @@ def pareto(results: xr.Dataset, points: int = 20_000) -> Figure:
     Raises:
         InputError: for results without the required variables.
     """
-    kept = front_of(results)
-    if kept:
-        return _objectives(*kept)
+    stored_front = front_of(results)
+    if stored_front:
+        return _objectives(*stored_front)
     return _time_and_memory(results, points) if of_metrics(results).trade is None else _trade(results, points)
 
 
@@ -84,21 +84,25 @@ def front_of(results: xr.Dataset) -> tuple[xr.Dataset, list[PlottedObjective]] |
     of_search = designs.is_search(results)
     if SPECIFICATION not in results.attrs or not (of_search or str(results.attrs.get("keep", "")) == "pareto"):
         return None
-    stated, found = objectives_of(results), designs.single_designs(results)
-    total = of_metrics(found).totals[0]
-    if total not in found or found[total].dims != ("design",):
+    spec_objectives, singles = objectives_of(results), designs.single_designs(results)
+    total = of_metrics(singles).totals[0]
+    if total not in singles or singles[total].dims != ("design",):
         return None
-    known = {str(values.attrs.get("path", name)): values for name, values in found.variables.items()}
-    evaluated = ((one, expression_values(found, one.expression, found[total])) for one in stated)
+    variable_by_path = {str(values.attrs.get("path", name)): values for name, values in singles.variables.items()}
+    evaluated = (
+        (objective, expression_values(singles, objective.expression, singles[total])) for objective in spec_objectives
+    )
     objectives = [
-        _objective(one.expression, values, one.sign, known) for one, values in evaluated if values is not None
+        _objective(objective.expression, values, objective.sign, variable_by_path)
+        for objective, values in evaluated
+        if values is not None
     ]
-    return (found, objectives) if len(objectives) > 1 else None
+    return (singles, objectives) if len(objectives) > 1 else None
 
 
 def representatives(objectives: list[PlottedObjective], most: int) -> np.ndarray:
     """Positions of at most ``most`` designs of a front: its ends and some between, along its first objective."""
-    scores = np.stack([one.sign * one.values for one in objectives])
+    scores = np.stack([objective.sign * objective.values for objective in objectives])
     return chosen(scores, (_three_digits,) * len(objectives), most).positions
 
 
@@ -107,17 +111,17 @@ def _three_digits(value: float) -> float:
 
 
 def _objective(
-    expression: Expression, values: np.ndarray, sign: float, known: dict[str, xr.Variable]
+    expression: Expression, values: np.ndarray, sign: float, variable_by_path: dict[str, xr.Variable]
 ) -> PlottedObjective:
     factor, units = scale(float(np.nanmedian(values)), expression.units)
-    about = known[expression.text].attrs if expression.text in known else {}
-    label = axis_label(xr.DataArray(values, name=expression.text, attrs=about), units)
+    attributes = variable_by_path[expression.text].attrs if expression.text in variable_by_path else {}
+    label = axis_label(xr.DataArray(values, name=expression.text, attrs=attributes), units)
     return PlottedObjective(label if sign > 0.0 else f"{label}, more is better", values * factor, sign)
 
 
-def _objectives(kept: xr.Dataset, objectives: list[PlottedObjective]) -> Figure:
+def _objectives(singles: xr.Dataset, objectives: list[PlottedObjective]) -> Figure:
     """The first objective against the second; with more of them a projection on these two."""
-    first, second, *more = objectives
+    first, second, *further_objectives = objectives
     order = np.argsort(first.values, kind="stable")
     x, y = first.values[order], second.values[order]
     fits = np.isfinite(x) & np.isfinite(y)
@@ -127,16 +131,18 @@ def _objectives(kept: xr.Dataset, objectives: list[PlottedObjective]) -> Figure:
         figure = new_figure(width=COLUMN, height=3.2)
         axes = figure.subplots()
         steps = "steps-post" if first.sign > 0.0 else "steps-pre"
-        line: dict[str, Any] = {"linestyle": ""} if more else {"drawstyle": steps}
+        line: dict[str, Any] = {"linestyle": ""} if further_objectives else {"drawstyle": steps}
         axes.plot(x[fits], y[fits], color=FRONT, marker="o", markersize=3.2, linewidth=1.2, **line)
         axes.set_xlabel(wrapped(first.label))
         axes.set_ylabel(wrapped(second.label))
         positive = [(axis, values.min() > 0.0) for axis, values in (("x", x[fits]), ("y", y[fits]))]
         axes.set(**{f"{axis}scale": "log" for axis, yes in positive if yes})
         plain_ticks(*(getattr(axes, f"{axis}axis") for axis, yes in positive if yes))
-        also = f", two of {len(objectives)} objectives" if more else ""
-        set_title(figure, designs.titled(kept), f"Pareto front{also}: {counted(int(fits.sum()), 'design')}")
-        small_print(figure, cautions(kept.attrs))
+        projection_note = f", two of {len(objectives)} objectives" if further_objectives else ""
+        set_title(
+            figure, designs.full_title(singles), f"Pareto front{projection_note}: {counted(int(fits.sum()), 'design')}"
+        )
+        small_print(figure, cautions(singles.attrs))
         return laid_out(figure, 2.8)
 
 
@@ -153,18 +159,18 @@ def trades(results: xr.Dataset) -> bool:
 
 def _trade(results: xr.Dataset, points: int) -> Figure:
     """Both metrics of all feasible designs with their front, coloured by the most distinguishing label."""
-    found = designs.single_designs(results)
-    study = of_metrics(found)
+    singles = designs.single_designs(results)
+    study = of_metrics(singles)
     names = study.trade or ("", "")
-    designs.check(found, *names)
-    shape = found[names[0]]
-    both = [designs.flat(found, name, shape) for name in names]
-    fits = designs.flat(found, "feasible", shape).astype(bool) & np.isfinite(both).all(axis=0)
+    designs.check(singles, *names)
+    template = singles[names[0]]
+    metric_values = [designs.flat(singles, name, template) for name in names]
+    fits = designs.flat(singles, "feasible", template).astype(bool) & np.isfinite(metric_values).all(axis=0)
     if not fits.any():
         raise designs.nothing_feasible()
-    x, y = (values[fits] for values in both)
+    x, y = (values[fits] for values in metric_values)
     front = designs.front(-x, -y)
-    distinguished_by, coloured = _telling(found, shape, fits)
+    distinguished_by, coloured = _distinguishing_label(singles, template, fits)
     with style():
         figure = new_figure(width=COLUMN, height=3.4)
         axes = figure.subplots()
@@ -180,13 +186,17 @@ def _trade(results: xr.Dataset, points: int) -> Figure:
             label="Pareto front",
         )
         _draw_intervals(
-            axes, x, y, front, *(designs.whiskers(found, name, np.flatnonzero(fits)[front]) for name in names)
+            axes,
+            x,
+            y,
+            front,
+            *(designs.interval_distances(singles, name, np.flatnonzero(fits)[front]) for name in names),
         )
         axes.set(xscale="log", yscale="log")
-        axes.set(xlabel=wrapped(rate_label(found[names[0]])), ylabel=wrapped(rate_label(found[names[1]])))
+        axes.set(xlabel=wrapped(rate_label(singles[names[0]])), ylabel=wrapped(rate_label(singles[names[1]])))
         plain_ticks(axes.xaxis, axes.yaxis)
         legend_below(figure, *axes.get_legend_handles_labels(), title=heading(distinguished_by) or None)
-        set_title(figure, designs.titled(results))
+        set_title(figure, designs.full_title(results))
         small_print(figure, cautions(results.attrs))
         return laid_out(figure, 2.8)
 
@@ -194,7 +204,7 @@ def _trade(results: xr.Dataset, points: int) -> Figure:
 def _draw_intervals(axes: Axes, x: np.ndarray, y: np.ndarray, front: np.ndarray, *sizes: np.ndarray | None) -> None:
     """80 % intervals of the designs of a short front, of both metrics as far as the results hold them."""
     across, up = sizes
-    if len(front) <= _MOST_INTERVALS and any(one is not None for one in sizes):
+    if len(front) <= _MOST_INTERVALS and any(size is not None for size in sizes):
         axes.errorbar(
             x[front],
             y[front],
@@ -214,14 +224,16 @@ def rate_label(variable: xr.DataArray) -> str:
     return words if "/s" in words else axis_label(variable, str(variable.attrs.get("units", "")).removeprefix("1"))
 
 
-def _telling(found: xr.Dataset, shape: xr.DataArray, fits: np.ndarray) -> tuple[str, dict[str, np.ndarray]]:
+def _distinguishing_label(
+    singles: xr.Dataset, template: xr.DataArray, fits: np.ndarray
+) -> tuple[str, dict[str, np.ndarray]]:
     """The first of machine, model and format that differs between designs, and its value → mask; else all."""
     for name in ("accelerator", "system", "workload", "precision", "tp"):
-        if name in found and found[name].dims:
-            values = designs.flat(found, name, shape)[fits]
+        if name in singles and singles[name].dims:
+            values = designs.flat(singles, name, template)[fits]
             kinds = list(dict.fromkeys(values.tolist()))
             if 1 < len(kinds) <= _MOST_COLOURS:
-                texts = settings(kinds, str(found[name].attrs.get("units", "1")))
+                texts = settings(kinds, str(singles[name].attrs.get("units", "1")))
                 return name, {text: np.flatnonzero(values == kind) for text, kind in zip(texts, kinds, strict=True)}
     return "", {"designs": np.arange(int(fits.sum()))}
 
@@ -241,8 +253,8 @@ def _time_and_memory(results: xr.Dataset, points: int) -> Figure:
         figure = new_figure(width=COLUMN, height=3.4)
         axes = figure.subplots()
         too_large = _thin(np.flatnonzero(columns.memory_alone & (columns.time < limit)), points)
-        behind = _thin(fits[columns.time[fits] < limit], points)
-        for rows, colour, marker, name in ((too_large, TOO_LARGE, "s", "does not fit"), (behind, FITS, "o", "fits")):
+        fitting = _thin(fits[columns.time[fits] < limit], points)
+        for rows, colour, marker, name in ((too_large, TOO_LARGE, "s", "does not fit"), (fitting, FITS, "o", "fits")):
             if not len(rows):
                 continue  # without an entry in the legend
             axes.scatter(
@@ -267,8 +279,9 @@ def _time_and_memory(results: xr.Dataset, points: int) -> Figure:
         )
         time, memory = (
             None
-            if f"{what}_low" not in columns.ends
-            else factors * np.abs([columns.ends[f"{what}_{end}"][front] - middle[front] for end in ("low", "high")])
+            if f"{what}_low" not in columns.interval_ends
+            else factors
+            * np.abs([columns.interval_ends[f"{what}_{end}"][front] - middle[front] for end in ("low", "high")])
             for what, middle, factors in (("time", columns.time, factor), ("memory", columns.memory, 1.0 / GIB))
         )
         _draw_intervals(axes, columns.time * factor, columns.memory / GIB, front, time, memory)

@@ -43,19 +43,21 @@ def posttraining(best: xr.Dataset, splits: xr.Dataset) -> Figure:
             for mode in best.mode.values
             for pool in (("",) if mode == "colocated" else ("rollout", "trainer"))
         ]
-        left = np.zeros(len(bars))
+        bar_starts = np.zeros(len(bars))
         for part, colour in _COLOURS.items():
             values = np.array([_share(best, mode, pool, part) for mode, pool in bars])
             if values.any():
-                top.barh(range(len(bars)), values, left=left, color=colour, label=part.replace("_", "-"))
-                left += values
+                top.barh(range(len(bars)), values, left=bar_starts, color=colour, label=part.replace("_", "-"))
+                bar_starts += values
         top.set_yticks(range(len(bars)), [f"{mode} {pool}".strip() for mode, pool in bars])
         top.invert_yaxis()
         top.set(xlabel="seconds of a step")
         modes = [str(mode) for mode in dict.fromkeys(splits.mode.values)]
         for mode, look in series(modes).items():
-            own = splits.isel(point=np.flatnonzero(splits.mode.values == mode))
-            below.plot(own.training_devices, own.step_time, label=mode, markersize=3.2, linewidth=1.3, **look)
+            mode_splits = splits.isel(point=np.flatnonzero(splits.mode.values == mode))
+            below.plot(
+                mode_splits.training_devices, mode_splits.step_time, label=mode, markersize=3.2, linewidth=1.3, **look
+            )
         below.set(xlabel="devices of the trainer", ylabel="step time, s", ylim=(0.0, None))
         (bars_of, parts), (lines, names) = (axes.get_legend_handles_labels() for axes in (top, below))
         legend_below(figure, [*bars_of, *lines], [*parts, *names])

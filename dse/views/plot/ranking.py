@@ -40,16 +40,16 @@ def ranking(results: xr.Dataset, of_each_work: bool = False) -> Ranking:
         of_each_work: only designs of the same workload are compared.
     """
     study = of_metrics(results)
-    shape = results[study.totals[0]]
+    template = results[study.totals[0]]
     first = _first(results)
     text = first.expression.text if first else study.objective
-    unlike = not of_each_work and text == study.objective and has_unlike_work(results, shape.dims)
+    unlike = not of_each_work and text == study.objective and has_unlike_work(results, template.dims)
     if unlike and study.rate in results:
-        return Ranking(_words(study.rate), _like(-flat(results, study.rate, shape), shape))
-    values = expression_values(results, first.expression, shape) if first else None
+        return Ranking(_words(study.rate), _as_template(-flat(results, study.rate, template), template))
+    values = expression_values(results, first.expression, template) if first else None
     if first is None or values is None:
-        return Ranking(_words(study.objective), _like(flat(results, study.objective, shape), shape))
-    return Ranking(_words(text), _like(first.sign * values, shape))
+        return Ranking(_words(study.objective), _as_template(flat(results, study.objective, template), template))
+    return Ranking(_words(text), _as_template(first.sign * values, template))
 
 
 def terms(results: xr.Dataset) -> list[str]:
@@ -69,17 +69,17 @@ def worst_shown(scores: np.ndarray, factor: float) -> float:
     return best * factor if best > 0.0 else best / factor if best < 0.0 else np.inf
 
 
-def others_note(count: int, shown: int, groups: Iterable[str], objective: str) -> str:
+def hidden_note(count: int, shown_count: int, groups: Iterable[str], objective: str) -> str:
     """Note on the groups of designs that a figure leaves out, with what they are ranked by; "" where there are none.
 
     >>> others_note(15, 3, ["memory", "concurrency"], "time per output token")
     'best by time per output token; 12 others of 15 (memory, concurrency) are not shown'
     """
-    others = count - shown
-    if not others:
+    hidden_count = count - shown_count
+    if not hidden_count:
         return ""
-    many, verb = ("others", "are") if others > 1 else ("other", "is")
-    return f"best by {objective}; {others:,} {many} of {count:,} ({', '.join(groups)}) {verb} not shown"
+    noun, verb = ("others", "are") if hidden_count > 1 else ("other", "is")
+    return f"best by {objective}; {hidden_count:,} {noun} of {count:,} ({', '.join(groups)}) {verb} not shown"
 
 
 def objectives_of(results: xr.Dataset) -> tuple[Objective, ...]:
@@ -118,8 +118,8 @@ def _variables(results: xr.Dataset) -> dict[str, str]:
     return {str(values.attrs.get("path", name)): str(name) for name, values in results.variables.items()}
 
 
-def expression_values(results: xr.Dataset, expression: Expression, shape: xr.DataArray) -> np.ndarray | None:
-    """An expression at all designs, shaped like ``shape``, as a flat array; None where the results lack a term of it.
+def expression_values(results: xr.Dataset, expression: Expression, template: xr.DataArray) -> np.ndarray | None:
+    """Evaluate an expression at all designs of ``template``, as a flat array; None where results lack one of its names.
 
     Names of an enumeration count as its codes, as in the evaluation of a sweep.
     """
@@ -128,10 +128,10 @@ def expression_values(results: xr.Dataset, expression: Expression, shape: xr.Dat
         return None
 
     def lookup(name: str) -> Any:
-        return _codes(name, flat(results, names[name], shape)) if name in names else fixed[name]
+        return _codes(name, flat(results, names[name], template)) if name in names else fixed[name]
 
     with np.errstate(divide="ignore", invalid="ignore"):  # designs without a step
-        return np.broadcast_to(np.asarray(expression(lookup), float), shape.size)
+        return np.broadcast_to(np.asarray(expression(lookup), float), template.size)
 
 
 def _codes(path: str, values: np.ndarray) -> np.ndarray:
@@ -157,15 +157,15 @@ def _words(text: str) -> str:
     return text.replace("_", " ")
 
 
-def _like(values: np.ndarray, shape: xr.DataArray) -> xr.DataArray:
+def _as_template(values: np.ndarray, template: xr.DataArray) -> xr.DataArray:
     """Flat values with the dimensions and labels of another array."""
-    return xr.DataArray(values.reshape(shape.shape), shape.coords, shape.dims)
+    return xr.DataArray(values.reshape(template.shape), template.coords, template.dims)
 
 
-def flat(results: xr.Dataset, name: str, shape: xr.DataArray) -> np.ndarray:
-    """Values of a variable of every design, shaped like ``shape``, as a flat array."""
-    whole = results.variables[name].set_dims(dict(shape.sizes)).transpose(*shape.dims)  # faster than with indices
-    return np.ravel(whole.values)
+def flat(results: xr.Dataset, name: str, template: xr.DataArray) -> np.ndarray:
+    """Values of a variable of every design, shaped like ``template``, as a flat array."""
+    full = results.variables[name].set_dims(dict(template.sizes)).transpose(*template.dims)  # faster than with indices
+    return np.ravel(full.values)
 
 
 def is_work(coordinate: xr.DataArray) -> bool:

@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
 #: Hatches distinguish in grey what colours alone do not: messages, those of experts, memory traffic of the optimiser,
 #: recompute, and unknown parts.
-_MESSAGES, _EXCHANGE, _UPDATE, _AGAIN, _UNKNOWN = "/////", "-----", ".....", "\\\\\\\\\\", "xxxxx"
+_MESSAGES, _EXCHANGE, _UPDATE, _RECOMPUTE, _UNKNOWN = "/////", "-----", ".....", "\\\\\\\\\\", "xxxxx"
 
 
 class PlottedPart(NamedTuple):
@@ -47,7 +47,7 @@ class PlottedPart(NamedTuple):
 PARTS = {
     "forward": PlottedPart("forward", "#0e306e"),
     "backward": PlottedPart("backward", "#1476de"),
-    "recompute": PlottedPart("recompute", "#589abc", _AGAIN),
+    "recompute": PlottedPart("recompute", "#589abc", _RECOMPUTE),
     "embedding_and_head": PlottedPart("embedding and head", "#594c70"),
     "host": PlottedPart("host launches", "#0f100e"),
     "tensor_parallel": PlottedPart("tensor parallel", "#c94804", _MESSAGES),
@@ -138,7 +138,7 @@ _TITLE_LINE, _LEGEND_LINE, _SMALL_LINE = 0.14, 0.19, 0.1
 _SMALL, _MOST_SMALL, _SMALL_PRINT = 5.5, 10, "small print"
 
 #: Inches left and right of titles and legends; gap between mark and text of a legend, in letter heights.
-_MARGIN, _BESIDE_HANDLE = 0.06, 0.8
+_MARGIN, _HANDLE_GAP = 0.06, 0.8
 
 
 # Numbers and names
@@ -201,31 +201,31 @@ def set_title(figure: Figure, *texts: str) -> None:
     room = figure.get_figwidth() - 2.0 * _MARGIN
     lines = [line for text in texts for line in text.split("\n") if line]
     if lines:
-        figure.suptitle("\n".join(_broken(figure, line, room) for line in lines))
+        figure.suptitle("\n".join(_balance(figure, line, room) for line in lines))
 
 
 def small_print(figure: Figure, texts: Iterable[str]) -> None:
     """Texts below everything else, each from a line of its own; :func:`laid_out` makes room for them."""
     room = figure.get_figwidth() - 2.0 * _MARGIN
-    lines = [line for text in texts for line in _filled(figure, text, room, _SMALL)]
+    lines = [line for text in texts for line in _wrap_to_width(figure, text, room, _SMALL)]
     if len(lines) > _MOST_SMALL:
         lines[_MOST_SMALL - 1 :] = ["… (attribute cautions of the results)"]
     if lines:
         place = _MARGIN / figure.get_figwidth()
-        made = figure.text(place, 0.0, "\n".join(lines), size=_SMALL, color=PALE, ha="left", va="bottom")
-        made.set_gid(_SMALL_PRINT)
-        made.set_in_layout(False)
+        artist = figure.text(place, 0.0, "\n".join(lines), size=_SMALL, color=PALE, ha="left", va="bottom")
+        artist.set_gid(_SMALL_PRINT)
+        artist.set_in_layout(False)
 
 
-def _filled(figure: Figure, text: str, inches: float, size: float) -> list[str]:
+def _wrap_to_width(figure: Figure, text: str, inches: float, size: float) -> list[str]:
     """A text in lines as full as this width allows."""
     lines = [""]
     for word in text.split():
-        longer = f"{lines[-1]} {word}".lstrip()
-        if lines[-1] and text_width(figure, longer, size) > inches:
+        candidate = f"{lines[-1]} {word}".lstrip()
+        if lines[-1] and text_width(figure, candidate, size) > inches:
             lines.append(word)
         else:
-            lines[-1] = longer
+            lines[-1] = candidate
     return lines
 
 
@@ -235,20 +235,20 @@ def _make_room(figure: Figure) -> None:
     if not texts:
         return
     low = _SMALL_LINE * sum(text.get_text().count("\n") + 1 for text in texts) + _MARGIN
-    before = figure.get_figheight()
-    after = before + low
+    old_height = figure.get_figheight()
+    new_height = old_height + low
     for axes in figure.axes:
-        left, bottom, width, height = axes.get_position().bounds
-        axes.set_position((left, (bottom * before + low) / after, width, height * before / after))
+        x, bottom, width, height = axes.get_position().bounds
+        axes.set_position((x, (bottom * old_height + low) / new_height, width, height * old_height / new_height))
     title = figure._suptitle  # type: ignore[attr-defined]
     if title is not None:
-        title.set_y((title.get_position()[1] * before + low) / after)
+        title.set_y((title.get_position()[1] * old_height + low) / new_height)
     for legend in figure.legends:
-        legend.set_bbox_to_anchor((0.0, low / after, 1.0, before / after), figure.transFigure)
-    figure.set_figheight(after)
+        legend.set_bbox_to_anchor((0.0, low / new_height, 1.0, old_height / new_height), figure.transFigure)
+    figure.set_figheight(new_height)
 
 
-def _broken(figure: Figure, text: str, inches: float) -> str:
+def _balance(figure: Figure, text: str, inches: float) -> str:
     """A text in the fewest lines of this width, of similar length."""
     letters = max(int(_MOST_LETTERS_AN_INCH * inches), 1)
 
@@ -266,11 +266,11 @@ def _broken(figure: Figure, text: str, inches: float) -> str:
 def legend_below(figure: Figure, handles: Sequence[Any], labels: Sequence[str], most: int = 4, **looks: Any) -> Legend:
     """A legend below the panels, in as many columns as fit, with rows of similar length."""
     length, spacing = looks.setdefault("handlelength", 1.1), looks.setdefault("columnspacing", 1.6)
-    widths = [text_width(figure, label, SIZE) + SIZE / 72.0 * (length + _BESIDE_HANDLE) for label in labels]
+    widths = [text_width(figure, label, SIZE) + SIZE / 72.0 * (length + _HANDLE_GAP) for label in labels]
 
     def fits(columns: int) -> bool:
-        needed = sum(max(part) for part in np.array_split(widths, columns)) + SIZE / 72.0 * spacing * (columns - 1)
-        return bool(needed <= figure.get_figwidth() - 2.0 * _MARGIN)
+        total_width = sum(max(part) for part in np.array_split(widths, columns)) + SIZE / 72.0 * spacing * (columns - 1)
+        return bool(total_width <= figure.get_figwidth() - 2.0 * _MARGIN)
 
     most = next((n for n in range(max(min(most, len(labels)), 1), 1, -1) if fits(n)), 1)
     rows = math.ceil(len(labels) / most)
@@ -279,12 +279,12 @@ def legend_below(figure: Figure, handles: Sequence[Any], labels: Sequence[str], 
         labels,
         loc="outside lower center",
         ncols=max(math.ceil(len(labels) / max(rows, 1)), 1),
-        handletextpad=_BESIDE_HANDLE,
+        handletextpad=_HANDLE_GAP,
         **looks,
     )
 
 
-def _around(figure: Figure) -> float:
+def _text_height(figure: Figure) -> float:
     """Inches of a figure's title and of the legends below its panels."""
     title = figure.get_suptitle()
     rows = sum(
@@ -302,7 +302,7 @@ def laid_out(figure: Figure, panels: float | None = None) -> Figure:
         panels: inches of height of the panels and their labels, without texts above and below them.
     """
     if panels is not None:
-        figure.set_figheight(panels + _around(figure))
+        figure.set_figheight(panels + _text_height(figure))
     _escape(figure)
     if engine := figure.get_layout_engine():
         engine.execute(figure)
@@ -315,19 +315,19 @@ def shades(count: int) -> list[Any]:
     """Colours of an ordered axis, dark to light; with many, :func:`dash` and :func:`marker` distinguish neighbours."""
     from matplotlib.colors import to_rgb
 
-    known = np.array([to_rgb(colour) for colour in _SHADES])
-    places = np.linspace(0.0, len(known) - 1.0, count)
-    return [tuple(np.interp(place, range(len(known)), channel) for channel in known.T) for place in places.tolist()]
+    palette = np.array([to_rgb(colour) for colour in _SHADES])
+    places = np.linspace(0.0, len(palette) - 1.0, count)
+    return [tuple(np.interp(place, range(len(palette)), channel) for channel in palette.T) for place in places.tolist()]
 
 
-def dash(place: int) -> Any:
+def dash(position: int) -> Any:
     """Dashes of a line by position on an ordered axis."""
-    return ("-", (0, (5, 1.5)), (0, (1.5, 1.2)))[place % 3]
+    return ("-", (0, (5, 1.5)), (0, (1.5, 1.2)))[position % 3]
 
 
-def marker(place: int) -> str:
+def marker(position: int) -> str:
     """Marker by position on an ordered axis; circles are reserved for highlights."""
-    return "s^Dv"[place % 4]
+    return "s^Dv"[position % 4]
 
 
 def series(names: Sequence[str]) -> dict[str, dict[str, Any]]:

@@ -30,13 +30,13 @@ def plain_ticks(*axes: Any) -> None:
 
     for axis in axes:
         axis.set_major_locator(_plain_locator()())
-        axis.set_major_formatter(FuncFormatter(lambda value, _: written(value)))
+        axis.set_major_formatter(FuncFormatter(lambda value, _: tick_text(value)))
         least, most = axis.get_view_interval()
         axis.set_minor_locator(LogLocator(subs="all", numticks=100) if most > 10.0 * least else NullLocator())
         axis.set_minor_formatter(NullFormatter())
 
 
-def written(value: float) -> str:
+def tick_text(value: float) -> str:
     """A number of an axis, without an exponent where readable."""
     return f"{value:,.10g}" if value >= 1e-4 else f"{value:.3g}"
 
@@ -62,12 +62,12 @@ def _plain_locator() -> type:
 
 def _ticks(axis: Axis, low: float, high: float) -> np.ndarray:
     candidates = [values for values in _candidates(low, high) if 2 <= len(values) <= _MOST]
-    if fitting := [values for values in candidates if _fit(axis, values, low, high)]:
+    if fitting := [values for values in candidates if _fits(axis, values, low, high)]:
         return min(fitting, key=lambda values: (_longest_gap(values, low, high), len(values)))
     return min(candidates, key=len, default=np.array([low, high]))
 
 
-def _fit(axis: Axis, values: np.ndarray, low: float, high: float) -> bool:
+def _fits(axis: Axis, values: np.ndarray, low: float, high: float) -> bool:
     """Whether all numbers fit side by side."""
     axes = axis.axes
     box, is_x = axes.get_window_extent(), axis is axes.xaxis
@@ -76,7 +76,7 @@ def _fit(axis: Axis, values: np.ndarray, low: float, high: float) -> bool:
     size = float(axis.majorTicks[0].label1.get_fontsize())
     if not is_x:
         return bool(np.diff(places).min() >= _LINES * size / 72.0)
-    widths = np.array([text_width(axes.figure, written(value), size) for value in values.tolist()])
+    widths = np.array([text_width(axes.figure, tick_text(value), size) for value in values.tolist()])
     return bool((np.diff(places) >= (widths[1:] + widths[:-1]) / 2.0 + _GAP).all())
 
 
@@ -88,11 +88,11 @@ def _candidates(low: float, high: float) -> Iterator[np.ndarray]:
         return
     decades = np.arange(np.floor(np.log10(low)), np.ceil(np.log10(high)) + 1)
     for numbers in _DECADES:
-        yield _inside(np.outer(10.0**decades, numbers).ravel(), low, high)
+        yield _in_range(np.outer(10.0**decades, numbers).ravel(), low, high)
     for stride in _STRIDES:
-        yield _inside(10.0 ** decades[decades % stride == 0], low, high)
+        yield _in_range(10.0 ** decades[decades % stride == 0], low, high)
     for count in range(2, _MOST + 1):
-        yield _inside(np.asarray(MaxNLocator(count, steps=[1, 2, 2.5, 5, 10]).tick_values(low, high)), low, high)
+        yield _in_range(np.asarray(MaxNLocator(count, steps=[1, 2, 2.5, 5, 10]).tick_values(low, high)), low, high)
 
 
 def _longest_gap(values: np.ndarray, low: float, high: float) -> float:
@@ -101,6 +101,6 @@ def _longest_gap(values: np.ndarray, low: float, high: float) -> float:
     return round(float(np.diff(places).max()), 2)
 
 
-def _inside(values: np.ndarray, low: float, high: float) -> np.ndarray:
+def _in_range(values: np.ndarray, low: float, high: float) -> np.ndarray:
     slack = 1e-9 * (high - low)
     return values[(values >= low - slack) & (values <= high + slack) & (values > 0.0)]

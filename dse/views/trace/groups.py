@@ -16,11 +16,11 @@ class RankPlace(NamedTuple):
     stage: int
     of_stage: int  #: ranks of a stage
 
-    def group(self, members: int, apart: int) -> list[int]:
-        """Ranks of a group of the stage with members ``apart`` ranks from each other."""
-        first, within = self.stage * self.of_stage, self.rank - self.stage * self.of_stage
-        start = within // (members * apart) * (members * apart) + within % apart
-        return [first + start + i * apart for i in range(members)]
+    def group(self, members: int, stride: int) -> list[int]:
+        """Ranks of a group of the stage with members ``stride`` ranks from each other."""
+        first, stage_rank = self.stage * self.of_stage, self.rank - self.stage * self.of_stage
+        start = stage_rank // (members * stride) * (members * stride) + stage_rank % stride
+        return [first + start + i * stride for i in range(members)]
 
     def neighbour(self, stages: int) -> int:
         """The rank of another stage that messages between stages come from or go to."""
@@ -44,17 +44,17 @@ class Target(NamedTuple):
 
     def members(self, place: RankPlace) -> list[int]:
         """Ranks of the group that a rank is in; none of a single one."""
-        own = place.group(self.size, self.stride) if self.size else []
-        return sorted((*own, *(one + self.mirror for one in own))) if self.mirror else own
+        ranks = place.group(self.size, self.stride) if self.size else []
+        return sorted((*ranks, *(rank + self.mirror for rank in ranks))) if self.mirror else ranks
 
 
 def group_of(message: MessageTimes, design: Design, stage: int) -> Target:
     """The group of a message of a stage; of weights that two stages hold, over both of them (DualPipe)."""
     m = design.mapping
     members, stride = max(round(message.ranks), 1), max(_stride(message, design), 1)
-    twice = m.schedule is not None and float(m.schedule) == Schedule.dualpipe
-    both = twice and message.scope in (Scope.weights, Scope.expert_weights)
-    if not both or members % 2:
+    is_dualpipe = m.schedule is not None and float(m.schedule) == Schedule.dualpipe
+    spans_stages = is_dualpipe and message.scope in (Scope.weights, Scope.expert_weights)
+    if not spans_stages or members % 2:
         return Target(members, stride)
     mirror = (round(float(m.pp)) - 1 - 2 * stage) * place_of(design).of_stage
     return Target(members // 2, stride, mirror)

@@ -78,9 +78,9 @@ class StepLedger(NamedTuple):
     small: float  #: s of small kernels per layer and forward
     repeats: float  #: share of them that the backward repeats
 
-    def of(self, section: str) -> list[OperatorKernels]:
+    def section_operators(self, section: str) -> list[OperatorKernels]:
         """Operators of a section that take time."""
-        return [one for one in self.operators if one.section == section and one.kernels[0]]
+        return [operator for operator in self.operators if operator.section == section and operator.kernels[0]]
 
 
 def ledger_of(design: Design) -> StepLedger:
@@ -100,7 +100,7 @@ def ledger_of(design: Design) -> StepLedger:
 
 
 def _operator(about: Any, works: Any, repeated: Any) -> OperatorKernels:
-    kernels = tuple(None if one is None or not float(one[0]) else KernelWork(*map(float, one)) for one in works)
+    kernels = tuple(None if work is None or not float(work[0]) else KernelWork(*map(float, work)) for work in works)
     section, name, kind, core = about
     return OperatorKernels(section, name, kind, core, kernels, float(repeated))
 
@@ -116,18 +116,18 @@ def _numbers(design: Design) -> tuple[dict[str, Any], tuple[Any, Any]]:
     layout = lay_out(design)
     work = training_work(design, layout)
     design = operate(design, layout, work).design
-    rates, again = step_rates(design), layout.recompute
-    sent = send_all(work.messages, design.software, design.system)
+    rates, recompute = step_rates(design), layout.recompute
+    message_times = send_all(work.messages, design.software, design.system)
     sections = {
         "layer": work.layer,
         "first layer": work.lists.first_layer,
         "embedding": work.embedding,
         "head": work.head,
     }
-    listed = [(section, operator) for section, operators in sections.items() for operator in operators]
+    section_operators = [(section, operator) for section, operators in sections.items() for operator in operators]
     numbers = {
-        "kernels": [_kernels(operator, rates, design.workload.backward) for _, operator in listed],
-        "repeated": [_repeated(one, again) if "layer" in section else 0.0 for section, one in listed],
+        "kernels": [_kernels(operator, rates, design.workload.backward) for _, operator in section_operators],
+        "repeated": [_repeated(op, recompute) if "layer" in section else 0.0 for section, op in section_operators],
         "messages": [
             (
                 m.group.size,
@@ -135,35 +135,37 @@ def _numbers(design: Design) -> tuple[dict[str, Any], tuple[Any, Any]]:
                 plus(m.size, m.inter_domain) / m.pieces,
                 m.times * m.pieces,
                 time,
-                again.sends(m.dimension) if m.repeated else 0.0,
+                recompute.sends(m.dimension) if m.repeated else 0.0,
             )
-            for m, time in sent
+            for m, time in message_times
         ],
-        "full": again.full,
+        "full": recompute.full,
         "small": plus(small_kernels(design, layout), routing_time(design, layout)),
-        "repeats": again.forwards,
+        "repeats": recompute.forwards,
     }
-    named = [(section, operator.name, operator.kind, operator.core) for section, operator in listed]
-    return numbers, (named, [(m.name, m.kind.name, m.dimension, m.scope, m.window) for m, _ in sent])
+    operator_keys = [(section, operator.name, operator.kind, operator.core) for section, operator in section_operators]
+    return numbers, (operator_keys, [(m.name, m.kind.name, m.dimension, m.scope, m.window) for m, _ in message_times])
 
 
-def _kernels(operator: Operator, rates: Rates, trained: Scalar) -> list[tuple[Scalar, ...] | None]:
+def _kernels(operator: Operator, rates: Rates, backward_share: Scalar) -> list[tuple[Scalar, ...] | None]:
     works = operator.forward, operator.input_gradient, operator.weight_gradient
     seconds = operator_times(operator, rates)
     return [
-        None if work is None else _kernel(operator.kind, work, rates, times(trained if at else 1.0, time), at > 0)
-        for at, (work, time) in enumerate(zip(works, seconds, strict=True))
+        None
+        if work is None
+        else _kernel(operator.kind, work, rates, times(backward_share if index else 1.0, time), index > 0)
+        for index, (work, time) in enumerate(zip(works, seconds, strict=True))
     ]
 
 
 def _kernel(kind: OperatorKind, work: Work, rates: Rates, seconds: Scalar, backward: bool) -> tuple[Scalar, ...]:
-    compute, moving = roofline_terms(kind, work, rates, backward)
-    bound = jnp.where(compute > moving, 1.0, 0.0)
+    compute_time, memory_time = roofline_terms(kind, work, rates, backward)
+    bound = jnp.where(compute_time > memory_time, 1.0, 0.0)
     return seconds, work.rows, work.columns, work.depth, work.batch, bound, work.flops, work.bytes
 
 
-def _repeated(operator: Operator, again: Recomputed) -> Scalar:
+def _repeated(operator: Operator, recompute: Recomputed) -> Scalar:
     """Share of the forward that is repeated (:func:`dse.model.work.ledger.recomputed`) but for full recompute."""
-    of_core = again.core if operator.core else 0.0
-    level = again.levels.get(operator.recomputed_from, 0.0) if operator.recomputed_from else 0.0
-    return plus(of_core, times(again.operators, 1.0 - operator.kept), level)
+    core_share = recompute.core if operator.core else 0.0
+    level_share = recompute.levels.get(operator.recomputed_from, 0.0) if operator.recomputed_from else 0.0
+    return plus(core_share, times(recompute.operators, 1.0 - operator.kept), level_share)

@@ -44,26 +44,26 @@ def _program() -> Callable[[Design], tuple[Any, Any]]:
     return ScalarFunction(numbers, "stage memories")
 
 
-def uses(step: Step, design: Design) -> Iterator[MemoryUse]:
+def memory_uses(step: Step, design: Design) -> Iterator[MemoryUse]:
     """Memory of each device in order of time, device by device; a stage is the first, the last or as the second."""
     stages = _program()(jax.tree.map(float, design))[0]
     devices = len(step.plan.orders)
     ends = (0, devices - 1) if design.mapping.schedule == float(Schedule.dualpipe) else (0,)
     for device in range(devices):
         last = device == devices - 1 and devices > 1 and not step.plan.folds
-        memory, held = stages[0 if device in ends else 2 if last else 1]
+        memory, layers_in_flight = stages[0 if device in ends else 2 if last else 1]
         parts = {name: float(value) for name, value in memory._asdict().items()}
-        a_layer = parts[_OF_LAYERS] / max(float(held), 1e-30)
-        yield from _of_device(step, device, parts, a_layer)
+        bytes_per_layer = parts[_OF_LAYERS] / max(float(layers_in_flight), 1e-30)
+        yield from _device_uses(step, device, parts, bytes_per_layer)
 
 
-def _of_device(step: Step, device: int, parts: dict[str, float], a_layer: float) -> Iterator[MemoryUse]:
+def _device_uses(step: Step, device: int, parts: dict[str, float], bytes_per_layer: float) -> Iterator[MemoryUse]:
     """Memory of a device: activations appear with a forward, and go with the end of its (last) backward."""
     changes = sorted(_changes(step, device), key=lambda change: (change[0], change[1]))
-    most = max((n for _, n, _ in _running(changes)), default=0)
-    for time, count, layers in [(0.0, 0, 0.0), *_running(changes)]:
-        now = {_OF_LAYERS: a_layer * layers, _OF_ENDS: parts[_OF_ENDS] * count / max(most, 1)}
-        yield MemoryUse(device, time, parts | now)
+    peak_count = max((n for _, n, _ in _running_totals(changes)), default=0)
+    for time, count, layers in [(0.0, 0, 0.0), *_running_totals(changes)]:
+        changing_parts = {_OF_LAYERS: bytes_per_layer * layers, _OF_ENDS: parts[_OF_ENDS] * count / max(peak_count, 1)}
+        yield MemoryUse(device, time, parts | changing_parts)
 
 
 def _changes(step: Step, device: int) -> Iterator[tuple[float, int, float]]:
@@ -76,9 +76,9 @@ def _changes(step: Step, device: int) -> Iterator[tuple[float, int, float]]:
                 yield event.end, -1, -step.layers[task.chunk]
 
 
-def _running(changes: list[tuple[float, int, float]]) -> Iterator[tuple[float, int, float]]:
+def _running_totals(changes: list[tuple[float, int, float]]) -> Iterator[tuple[float, int, float]]:
     """(time, chunks, layers) held from each change on."""
     count, layers = 0, 0.0
-    for time, come, of_them in changes:
-        count, layers = count + come, layers + of_them
+    for time, chunk_change, layer_change in changes:
+        count, layers = count + chunk_change, layers + layer_change
         yield time, count, layers

@@ -30,7 +30,7 @@ class Task(NamedTuple):
 Slot = tuple[Task, ...]
 
 
-class Plan(NamedTuple):
+class PipelineOrders(NamedTuple):
     """A schedule for given stages, chunks and micro-batches."""
 
     orders: list[list[Slot]]  # by device
@@ -43,14 +43,14 @@ class Plan(NamedTuple):
     def place(self, task: Task) -> int:
         """The device of a pass."""
         devices = len(self.orders)
-        there, back = divmod(task.chunk, devices)
-        if self.folds and there % 2 == 1:
-            return devices - 1 - back
+        lap, offset = divmod(task.chunk, devices)
+        if self.folds and lap % 2 == 1:
+            return devices - 1 - offset
         mirrored = self.mirrored_from is not None and task.micro_batch >= self.mirrored_from
-        return devices - 1 - back if mirrored else back
+        return devices - 1 - offset if mirrored else offset
 
 
-def plan(schedule: Schedule, stages: int, chunks: int, micro_batches: int) -> Plan:
+def pipeline_orders(schedule: Schedule, stages: int, chunks: int, micro_batches: int) -> PipelineOrders:
     """Orders of a schedule; ``chunks`` per device.
 
     >>> one, other = plan(Schedule._1f1b, 2, 1, 2).orders
@@ -61,28 +61,30 @@ def plan(schedule: Schedule, stages: int, chunks: int, micro_batches: int) -> Pl
     """
     devices, n = range(stages), micro_batches
     if stages == 1:
-        return Plan([[*_in_turn(0, 0, n)]], chunks)
+        return PipelineOrders([[*_one_forward_one_backward(0, 0, n)]], chunks)
     match schedule:
         case Schedule.gpipe:
-            return Plan([[*_in_turn(d, n, n)] for d in devices], stages)
+            return PipelineOrders([[*_one_forward_one_backward(d, n, n)] for d in devices], stages)
         case Schedule.zb_h1:
-            halves = ([*_in_turn(d, stages - d - 1, n, PassKind.input_gradient)] for d in devices)
-            return Plan([*halves], stages, defers=True, most=stages)
+            halves = ([*_one_forward_one_backward(d, stages - d - 1, n, PassKind.input_gradient)] for d in devices)
+            return PipelineOrders([*halves], stages, defers=True, most=stages)
         case Schedule.zb_v:
-            own = [zero_bubble(stages, n, d) for d in devices]
-            return Plan(own, 2 * stages, defers=True, most=2 * stages, folds=True)
+            orders = [zero_bubble(stages, n, d) for d in devices]
+            return PipelineOrders(orders, 2 * stages, defers=True, most=2 * stages, folds=True)
         case Schedule.dualpipe:
-            return Plan([dualpipe(stages, n, d) for d in devices], stages, mirrored_from=n // 2)
+            return PipelineOrders([dualpipe(stages, n, d) for d in devices], stages, mirrored_from=n // 2)
         case Schedule.dualpipev:
-            own = [dualpipev(stages, n, d, (d, 2 * stages - 1 - d)) for d in devices]
-            return Plan(own, 2 * stages, folds=True)
+            orders = [dualpipev(stages, n, d, (d, 2 * stages - 1 - d)) for d in devices]
+            return PipelineOrders(orders, 2 * stages, folds=True)
         case _ if chunks == 1:
-            return Plan([[*_in_turn(d, stages - d - 1, n)] for d in devices], stages)
+            return PipelineOrders([[*_one_forward_one_backward(d, stages - d - 1, n)] for d in devices], stages)
         case _:
-            return Plan([[*_interleaved(d, stages, chunks, n)] for d in devices], stages * chunks)
+            return PipelineOrders([[*_interleaved(d, stages, chunks, n)] for d in devices], stages * chunks)
 
 
-def _in_turn(stage: int, warm_up: int, micro_batches: int, back: PassKind = PassKind.backward) -> Iterator[Slot]:
+def _one_forward_one_backward(
+    stage: int, warm_up: int, micro_batches: int, back: PassKind = PassKind.backward
+) -> Iterator[Slot]:
     """Warm-up forwards, then alternating forwards and backwards, then the remaining backwards."""
     first = min(warm_up, micro_batches)
     for i in range(first):
@@ -100,11 +102,11 @@ def _interleaved(stage: int, stages: int, chunks: int, micro_batches: int) -> It
     warm_up = min(2 * (stages - stage - 1) + (chunks - 1) * stages, total)
 
     def slot(position: int, kind: PassKind) -> Slot:
-        group, within = divmod(position, stages * chunks)
-        chunk = within // stages
+        group, group_position = divmod(position, stages * chunks)
+        chunk = group_position // stages
         if kind is PassKind.backward:
             chunk = chunks - 1 - chunk
-        return (Task(kind, group * stages + within % stages, chunk * stages + stage),)
+        return (Task(kind, group * stages + group_position % stages, chunk * stages + stage),)
 
     for i in range(warm_up):
         yield slot(i, PassKind.forward)
@@ -121,29 +123,29 @@ class _Folded:
     def __init__(self, chunks: tuple[int, int]) -> None:
         self.chunks = chunks
         self.slots: list[Slot] = []
-        self._done = {(kind, side): 0 for kind in (PassKind.forward, PassKind.backward) for side in (0, 1)}
-        self._put_off: list[Task] = []
+        self._pass_counts = {(kind, side): 0 for kind in (PassKind.forward, PassKind.backward) for side in (0, 1)}
+        self._deferred: list[Task] = []
 
-    def _next(self, kind: PassKind, side: int) -> Task:
-        micro_batch = self._done[kind, side]
-        self._done[kind, side] += 1
+    def _next_task(self, kind: PassKind, side: int) -> Task:
+        micro_batch = self._pass_counts[kind, side]
+        self._pass_counts[kind, side] += 1
         return Task(kind, micro_batch, self.chunks[side])
 
     def forward(self, side: int) -> None:
-        self.slots.append((self._next(PassKind.forward, side),))
+        self.slots.append((self._next_task(PassKind.forward, side),))
 
     def backward(self, side: int, split: bool = False) -> None:
-        task = self._next(PassKind.backward, side)
+        task = self._next_task(PassKind.backward, side)
         if split:
-            self._put_off.append(task._replace(kind=PassKind.weight_gradient))
+            self._deferred.append(task._replace(kind=PassKind.weight_gradient))
             task = task._replace(kind=PassKind.input_gradient)
         self.slots.append((task,))
 
     def weight_gradient(self) -> None:
-        self.slots.append((self._put_off.pop(0),))
+        self.slots.append((self._deferred.pop(0),))
 
     def pair(self, forward: int, backward: int) -> None:
-        self.slots.append((self._next(PassKind.forward, forward), self._next(PassKind.backward, backward)))
+        self.slots.append((self._next_task(PassKind.forward, forward), self._next_task(PassKind.backward, backward)))
 
 
 def dualpipev(stages: int, micro_batches: int, device: int, chunks: tuple[int, int]) -> list[Slot]:
@@ -192,12 +194,12 @@ def dualpipe(stages: int, micro_batches: int, device: int) -> list[Slot]:
     half, mirror = micro_batches // 2, stages - 1 - device
     order = dualpipev(stages // 2, half, min(device, mirror), (0, 1))
 
-    def placed(task: Task) -> Task:
+    def renumbered(task: Task) -> Task:
         direction = task.chunk if device < stages // 2 else 1 - task.chunk
         chunk = device if direction == 0 else mirror
         return Task(task.kind, task.micro_batch + direction * half, chunk)
 
-    return [tuple(placed(task) for task in slot) for slot in order]
+    return [tuple(renumbered(task) for task in slot) for slot in order]
 
 
 def zero_bubble(stages: int, micro_batches: int, device: int) -> list[Slot]:
@@ -207,8 +209,8 @@ def zero_bubble(stages: int, micro_batches: int, device: int) -> list[Slot]:
     """
     slots = dualpipev(stages, micro_batches, device, (device, 2 * stages - 1 - device))
     if device == stages - 1:  # the first pair at the fold, which DualPipeV runs separately
-        at = 2 * stages
-        slots[at], slots[at + 1] = slots[at + 1], slots[at]
+        fold_slot = 2 * stages
+        slots[fold_slot], slots[fold_slot + 1] = slots[fold_slot + 1], slots[fold_slot]
     tasks = (task for slot in slots for task in reversed(slot) if task.kind is not PassKind.weight_gradient)
     split = PassKind.input_gradient
     return [(task if task.kind is PassKind.forward else task._replace(kind=split),) for task in tasks]

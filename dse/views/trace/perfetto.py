@@ -20,9 +20,9 @@ from dse.views.trace.timeline import Event
 
 #: Lanes of a stage by name; lanes without messages are hidden.
 _COMPUTE = "compute"
-_SENT = {"tensor": "tensor parallel", "experts": "expert parallel", "context": "context parallel"}
-_WAITED, _OUTPUTS, _GRADIENTS, _DATA = "stage input", "stage output", "stage gradient", "data parallel"
-_LANES = (_COMPUTE, *_SENT.values(), _WAITED, _OUTPUTS, _GRADIENTS, _DATA)
+_MESSAGE_LANES = {"tensor": "tensor parallel", "experts": "expert parallel", "context": "context parallel"}
+_INPUTS, _OUTPUTS, _GRADIENTS, _DATA = "stage input", "stage output", "stage gradient", "data parallel"
+_LANES = (_COMPUTE, *_MESSAGE_LANES.values(), _INPUTS, _OUTPUTS, _GRADIENTS, _DATA)
 
 #: Colours of passes, by names of the viewers.
 _COLOURS = {
@@ -44,14 +44,14 @@ def counters(uses: Iterable[MemoryUse]) -> Iterator[dict[str, Any]]:
     """Counters of memory in GB: of a device its state and buffers once, activations and the total as they change."""
     device = -1
     for use in uses:
-        at = {"ph": "C", "pid": use.device, "tid": 0, "ts": round(use.time * MICROSECONDS, 3)}
+        header = {"ph": "C", "pid": use.device, "tid": 0, "ts": round(use.time * MICROSECONDS, 3)}
         if use.device != device:
             device = use.device
-            stays = {name: _gigabytes(size) for name, size in use.parts.items() if name not in CHANGING}
-            yield {**at, "name": "state and buffers, GB", "args": stays}
-        changes = {name: _gigabytes(use.parts[name]) for name in CHANGING}
-        yield {**at, "name": "activations, GB", "args": changes}
-        yield {**at, "name": "memory, GB", "args": {"total": _gigabytes(use.total)}}
+            constant_parts = {name: _gigabytes(size) for name, size in use.parts.items() if name not in CHANGING}
+            yield {**header, "name": "state and buffers, GB", "args": constant_parts}
+        changing_parts = {name: _gigabytes(use.parts[name]) for name in CHANGING}
+        yield {**header, "name": "activations, GB", "args": changing_parts}
+        yield {**header, "name": "memory, GB", "args": {"total": _gigabytes(use.total)}}
 
 
 def _gigabytes(size: float) -> float:
@@ -61,28 +61,28 @@ def _gigabytes(size: float) -> float:
 def events(step: Step) -> Iterator[dict[str, Any]]:
     """Events of a trace, names of stages and lanes first."""
     devices = range(len(step.plan.orders))
-    used = {_COMPUTE, *(lane for kind, lane in _SENT.items() if any(step.exposed[kind]))}
-    used |= {_WAITED, _OUTPUTS, _GRADIENTS} if step.message and len(devices) > 1 else set()
-    used |= {_DATA} if step.data_parallel else set()
+    lanes = {_COMPUTE, *(lane for kind, lane in _MESSAGE_LANES.items() if any(step.exposed[kind]))}
+    lanes |= {_INPUTS, _OUTPUTS, _GRADIENTS} if step.message and len(devices) > 1 else set()
+    lanes |= {_DATA} if step.data_parallel else set()
     for device in devices:
-        yield _named("process_name", device, 0, f"stage {device}")
+        yield _metadata_event("process_name", device, 0, f"stage {device}")
         yield {"ph": "M", "name": "process_sort_index", "pid": device, "args": {"sort_index": device}}
         for lane, name in enumerate(_LANES):
-            if name in used:
-                yield _named("thread_name", device, lane, name)
+            if name in lanes:
+                yield _metadata_event("thread_name", device, lane, name)
                 yield {"ph": "M", "name": "thread_sort_index", "pid": device, "tid": lane, "args": {"sort_index": lane}}
     free: dict[tuple[int, str], float] = {}
     for event in step.timeline.events:
-        yield from _of_slot(event, step)
-        yield from _sends(event, step, free)
-    yield from _end(step, devices)
+        yield from _slot_events(event, step)
+        yield from _send_events(event, step, free)
+    yield from _end_events(step, devices)
 
 
-def _named(what: str, device: int, lane: int, name: str) -> dict[str, Any]:
+def _metadata_event(what: str, device: int, lane: int, name: str) -> dict[str, Any]:
     return {"ph": "M", "name": what, "pid": device, "tid": lane, "args": {"name": name}}
 
 
-def _complete(name: str, device: int, lane: str, start: float, seconds: float, **more: Any) -> dict[str, Any]:
+def _complete_event(name: str, device: int, lane: str, start: float, seconds: float, **extra: Any) -> dict[str, Any]:
     return {
         "ph": "X",
         "name": name,
@@ -91,21 +91,21 @@ def _complete(name: str, device: int, lane: str, start: float, seconds: float, *
         "tid": _LANES.index(lane),
         "ts": round(start * MICROSECONDS, 3),
         "dur": round(seconds * MICROSECONDS, 3),
-        **more,
+        **extra,
     }
 
 
-def _of_slot(event: Event, step: Step) -> Iterator[dict[str, Any]]:
+def _slot_events(event: Event, step: Step) -> Iterator[dict[str, Any]]:
     """A pass, or a pair of them, with the messages of its layers and those that it waits for."""
     start, slot = event.start + event.received, event.slot
     if event.received:
-        yield _complete("wait for message", event.device, _WAITED, event.start, event.received)
+        yield _complete_event("wait for message", event.device, _INPUTS, event.start, event.received)
     name = " | ".join(f"{task.kind} {task.micro_batch}" for task in slot)
     passes = [
         dict(zip(("pass", "micro_batch", "chunk", "layers"), (*task, step.layers[task.chunk]), strict=True))
         for task in slot
     ]
-    yield _complete(
+    yield _complete_event(
         name,
         event.device,
         _COMPUTE,
@@ -114,33 +114,33 @@ def _of_slot(event: Event, step: Step) -> Iterator[dict[str, Any]]:
         cname=_COLOURS[slot[-1].kind],
         args={"passes": passes} if len(slot) > 1 else passes[0],
     )
-    yield from _messages(event, step)
+    yield from _message_events(event, step)
 
 
-def _sends(event: Event, step: Step, free: dict[tuple[int, str], float]) -> Iterator[dict[str, Any]]:
+def _send_events(event: Event, step: Step, free: dict[tuple[int, str], float]) -> Iterator[dict[str, Any]]:
     """Messages of a slot to other stages, one after the other; ``free``: end of the last message per lane."""
     for task in event.slot:
-        if step.message and _leaves(task, event.device, step):
+        if step.message and _is_sent(task, event.device, step):
             lane = _OUTPUTS if task.kind is PassKind.forward else _GRADIENTS
             start = max(event.end, free.get((event.device, lane), 0.0))
             free[event.device, lane] = start + step.message
-            yield _complete(f"send {task.micro_batch}", event.device, lane, start, step.message)
+            yield _complete_event(f"send {task.micro_batch}", event.device, lane, start, step.message)
 
 
-def _messages(event: Event, step: Step) -> Iterator[dict[str, Any]]:
+def _message_events(event: Event, step: Step) -> Iterator[dict[str, Any]]:
     """Messages of the layers of a slot, drawn at its end: exposed ones, and those hidden by a pair."""
-    end, paired = event.end, len(event.slot) > 1
+    end, is_pair = event.end, len(event.slot) > 1
     for kind in MESSAGES:
-        seconds = sum(_exposed(task, step.exposed[kind], step) for task in event.slot)
+        seconds = sum(_exposed_seconds(task, step.exposed[kind], step) for task in event.slot)
         seconds = min(seconds, end - event.start - event.received)
         if seconds > 0.0:
-            behind = paired and kind == "experts" and step.hidden > 0.0
-            name = f"{_SENT[kind]}, behind the other pass" if behind else f"{_SENT[kind]}, exposed"
-            yield _complete(name, event.device, _SENT[kind], end - seconds, seconds)
-            end -= 0.0 if behind else seconds
+            is_hidden = is_pair and kind == "experts" and step.hidden > 0.0
+            name = f"{_MESSAGE_LANES[kind]}, behind the other pass" if is_hidden else f"{_MESSAGE_LANES[kind]}, exposed"
+            yield _complete_event(name, event.device, _MESSAGE_LANES[kind], end - seconds, seconds)
+            end -= 0.0 if is_hidden else seconds
 
 
-def _exposed(task: Task, seconds: tuple[float, float], step: Step) -> float:
+def _exposed_seconds(task: Task, seconds: tuple[float, float], step: Step) -> float:
     """Exposed message seconds of a pass; 0 for a deferred weight gradient."""
     layers = step.layers[task.chunk]
     if task.kind is PassKind.weight_gradient:
@@ -148,7 +148,7 @@ def _exposed(task: Task, seconds: tuple[float, float], step: Step) -> float:
     return layers * seconds[task.kind is not PassKind.forward]
 
 
-def _leaves(task: Task, device: int, step: Step) -> bool:
+def _is_sent(task: Task, device: int, step: Step) -> bool:
     """Whether the output of a pass goes to another device."""
     if task.kind is PassKind.weight_gradient:
         return False
@@ -157,11 +157,11 @@ def _leaves(task: Task, device: int, step: Step) -> bool:
     return other != device
 
 
-def _end(step: Step, devices: Iterable[int]) -> Iterator[dict[str, Any]]:
+def _end_events(step: Step, devices: Iterable[int]) -> Iterator[dict[str, Any]]:
     """Events after the last pass: exposed reduction, and optimiser."""
-    after = step.timeline.makespan
+    end_s = step.timeline.makespan
     for device in devices:
         if step.data_parallel:
-            yield _complete("gradients and weights, exposed", device, _DATA, after, step.data_parallel)
+            yield _complete_event("gradients and weights, exposed", device, _DATA, end_s, step.data_parallel)
         if step.optimizer:
-            yield _complete("optimiser", device, _COMPUTE, after + step.data_parallel, step.optimizer)
+            yield _complete_event("optimiser", device, _COMPUTE, end_s + step.data_parallel, step.optimizer)

@@ -12,7 +12,7 @@ from dse.doors.scalars import ScalarFunction, evaluate
 from dse.doors.study_training import TRAINING
 from dse.errors import InputError
 from dse.types import Design, Infeasible, Schedule
-from dse.views.trace.orders import Plan, plan
+from dse.views.trace.orders import PipelineOrders, pipeline_orders
 from dse.views.trace.timeline import Durations, Timeline, simulate
 
 #: Maximum passes of a timeline, whose trace then has a hundred megabytes.
@@ -28,7 +28,7 @@ MESSAGES = ("tensor", "experts", "context")
 class Step(NamedTuple):
     """One training step of a design, event by event."""
 
-    plan: Plan
+    plan: PipelineOrders
     timeline: Timeline
     layers: list[float]  #: per chunk, along the model
     exposed: dict[str, tuple[float, float]]  #: kind of message → exposed s per layer in forward and backward
@@ -51,10 +51,10 @@ def step_of(design: Design, most: int = MOST_PASSES) -> Step:
     Raises:
         InputError: where its layers, micro-batches or chunks have no schedule, or a step has more than ``most`` passes.
     """
-    _check(design)
-    found, m = _numbers(design)[0], design.mapping
+    _check_schedule(design)
+    times, m = _stage_times(design)[0], design.mapping
     schedule = Schedule._1f1b if m.schedule is None else Schedule(int(m.schedule))
-    stages, chunks, n = int(m.pp), int(m.virtual_stages), round(float(found.micro_batches))
+    stages, chunks, n = int(m.pp), int(m.virtual_stages), round(float(times.micro_batches))
     passes = n * stages * chunks * 3
     if passes > most:
         raise InputError(
@@ -63,27 +63,27 @@ def step_of(design: Design, most: int = MOST_PASSES) -> Step:
             f"at most {most:,}",
             "a smaller global_batch shows the same pattern: a few micro-batches a stage",
         )
-    order = plan(schedule, stages, chunks, n)
-    layers = _layers(found, order.chunks)
-    durations = _durations(found, order, layers)
+    order = pipeline_orders(schedule, stages, chunks, n)
+    layers = _layers(times, order.chunks)
+    durations = _durations(times, order, layers)
     return Step(
         plan=order,
         timeline=simulate(order, durations),
         layers=layers,
         exposed={
-            kind: (float(getattr(found.exposed, f"{kind}_forward")), float(getattr(found.exposed, f"{kind}_backward")))
+            kind: (float(getattr(times.exposed, f"{kind}_forward")), float(getattr(times.exposed, f"{kind}_backward")))
             for kind in MESSAGES
         },
-        hidden=float(found.hidden),
-        message=float(found.message),
-        data_parallel=float(found.data_parallel),
-        optimizer=float(found.optimizer) + float(found.update),
-        model_time=float(found.step_time),
+        hidden=float(times.hidden),
+        message=float(times.message),
+        data_parallel=float(times.data_parallel),
+        optimizer=float(times.optimizer) + float(times.update),
+        model_time=float(times.step_time),
         durations=durations,
     )
 
 
-def _check(design: Design) -> None:
+def _check_schedule(design: Design) -> None:
     reasons = int(evaluate(design).infeasible_reason) & int(_NO_SCHEDULE)
     for name in TRAINING.reasons_in(reasons):
         numbers = TRAINING.reason_numbers(design, {"peak_memory": 0.0, "host_memory": 0.0})
@@ -100,43 +100,43 @@ def _program() -> Callable[[Design], tuple[Any, Any]]:
     return ScalarFunction(numbers, "stages")
 
 
-def _numbers(design: Design) -> tuple[Any, Any]:
+def _stage_times(design: Design) -> tuple[Any, Any]:
     return _program()(jax.tree.map(float, design))
 
 
-def _layers(found: Any, chunks: int) -> list[float]:
+def _layers(times: Any, chunks: int) -> list[float]:
     """Layers per chunk along the model; the first and the last may have one less."""
-    layers = [float(found.chunk_layers)] * chunks
-    layers[0] -= float(found.first_lacks)
-    layers[-1] -= float(found.last_lacks)
+    layers = [float(times.chunk_layers)] * chunks
+    layers[0] -= float(times.first_lacks)
+    layers[-1] -= float(times.last_lacks)
     return layers
 
 
-def _durations(found: Any, order: Plan, layers: list[float]) -> Durations:
+def _durations(times: Any, order: PipelineOrders, layers: list[float]) -> Durations:
     """Seconds of passes per chunk, stretched in proportion where the host launches longer than they run."""
     parts: list[list[float]] = []
     for chunk, count in enumerate(layers):
-        dense = min(float(found.dense_layers), count) if chunk == 0 else 0.0
+        dense = min(float(times.dense_layers), count) if chunk == 0 else 0.0
         seconds = [
-            (count - dense) * float(a) + dense * float(b) for a, b in zip(found.layer, found.dense_layer, strict=True)
+            (count - dense) * float(a) + dense * float(b) for a, b in zip(times.layer, times.dense_layer, strict=True)
         ]
-        launches = count * float(found.launch)
-        for is_there, end in ((chunk == 0, found.embedding), (chunk == order.chunks - 1, found.head)):
-            if is_there:
+        launches = count * float(times.launch)
+        for is_present, end in ((chunk == 0, times.embedding), (chunk == order.chunks - 1, times.head)):
+            if is_present:
                 seconds = [a + float(b) for a, b in zip(seconds, end, strict=True)]
-                launches += float(found.end_launch)
-        ahead, rest = max(seconds[0], (count - dense) * float(found.awaited)), max(sum(seconds[1:]), 1e-30)
-        if found.awaited > 0.0:
-            stretched = max(1.0, (launches - ahead) / rest)
-            parts.append([ahead, *(stretched * one for one in seconds[1:])])
+                launches += float(times.end_launch)
+        ahead, backward_seconds = max(seconds[0], (count - dense) * float(times.awaited)), max(sum(seconds[1:]), 1e-30)
+        if times.awaited > 0.0:
+            stretched = max(1.0, (launches - ahead) / backward_seconds)
+            parts.append([ahead, *(stretched * s for s in seconds[1:])])
         else:
             stretched = max(1.0, launches / max(sum(seconds), 1e-30))
-            parts.append([stretched * one for one in seconds])
+            parts.append([stretched * s for s in seconds])
     forward, inputs, weights = ([chunk[which] for chunk in parts] for which in range(3))
     return Durations(
         forward,
         inputs,
         weights,
-        hidden=[float(found.hidden) * count for count in layers],
-        receive=float(found.message) * float(found.waited),
+        hidden=[float(times.hidden) * count for count in layers],
+        receive=float(times.message) * float(times.waited),
     )

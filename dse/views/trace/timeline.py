@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from typing import NamedTuple
 
 from dse.errors import InputError
-from dse.views.trace.orders import PassKind, Plan, Slot, Task
+from dse.views.trace.orders import PassKind, PipelineOrders, Slot, Task
 
 #: Gaps and overlaps below this share of the time are rounding errors.
 _ROUNDING = 1e-12
@@ -24,7 +24,7 @@ class Durations(NamedTuple):
     receive: float = 0.0  # wait of a device per message from another one
     latency: float = 0.0  # of a message
 
-    def of(self, task: Task) -> float:
+    def seconds(self, task: Task) -> float:
         """Seconds of a single pass."""
         forward, inputs, weights = (part[task.chunk] for part in self[:3])
         return {
@@ -67,15 +67,15 @@ class Timeline(NamedTuple):
 
     def in_flight(self, device: int, sizes: Sequence[float] | None = None) -> float:
         """Maximum chunks of activations on a device; with ``sizes`` of the model's chunks, their sum."""
-        held = most = 0.0
+        size_in_flight = most = 0.0
         for event in (e for e in self.events if e.device == device):
             for task in event.slot:
                 size = 1.0 if sizes is None else sizes[task.chunk]
-                held += size if task.kind is PassKind.forward else 0.0
-            most = max(most, held)
+                size_in_flight += size if task.kind is PassKind.forward else 0.0
+            most = max(most, size_in_flight)
             for task in event.slot:
                 size = 1.0 if sizes is None else sizes[task.chunk]
-                held -= size if task.kind in (PassKind.backward, PassKind.weight_gradient) else 0.0
+                size_in_flight -= size if task.kind in (PassKind.backward, PassKind.weight_gradient) else 0.0
         return most
 
     def critical_path(self, chunks: int) -> list[Event]:
@@ -84,25 +84,25 @@ class Timeline(NamedTuple):
         ``chunks`` of the whole model. Of two slots with equal ends, the one on the same device. Only a deferred weight
         gradient may start later, in a gap.
         """
-        before: list[int | None] = []
+        predecessors: list[int | None] = []
         last: dict[int, int] = {}
         outputs: dict[tuple[bool, int, int], int] = {}
-        for number, event in enumerate(self.events):
-            needed = [_input(task, chunks) for task in event.slot]
+        for event_index, event in enumerate(self.events):
+            inputs = [_input(task, chunks) for task in event.slot]
             sources = [last[event.device]] if event.device in last else []
-            sources += [outputs[_output(task)] for task in needed if task is not None and _output(task) in outputs]
-            before.append(max(sources, key=lambda source: self.events[source].end, default=None))
-            last[event.device] = number
-            outputs |= {_output(task): number for task in event.slot if task.kind is not PassKind.weight_gradient}
-        at: int | None = max(range(len(self.events)), key=lambda number: self.events[number].end)
+            sources += [outputs[_output(task)] for task in inputs if task is not None and _output(task) in outputs]
+            predecessors.append(max(sources, key=lambda source: self.events[source].end, default=None))
+            last[event.device] = event_index
+            outputs |= {_output(task): event_index for task in event.slot if task.kind is not PassKind.weight_gradient}
+        index: int | None = max(range(len(self.events)), key=lambda number: self.events[number].end)
         path = []
-        while at is not None:
-            path.append(self.events[at])
-            at = before[at]
+        while index is not None:
+            path.append(self.events[index])
+            index = predecessors[index]
         return path[::-1]
 
 
-def simulate(plan: Plan, durations: Durations) -> Timeline:
+def simulate(plan: PipelineOrders, durations: Durations) -> Timeline:
     """Run a plan; InputError when its stages deadlock.
 
     Each device runs its slots in order, once their inputs arrive. A deferred weight gradient runs in a gap that it
@@ -111,20 +111,20 @@ def simulate(plan: Plan, durations: Durations) -> Timeline:
     """
     if not plan.defers:
         return _TimelineRun(plan, durations, eager=True).timeline()
-    both = [_TimelineRun(plan, durations, eager).timeline() for eager in (True, False)]
-    return min(both, key=lambda one: one.makespan)
+    timelines = [_TimelineRun(plan, durations, eager).timeline() for eager in (True, False)]
+    return min(timelines, key=lambda timeline: timeline.makespan)
 
 
 class _TimelineRun:
     """State of one simulation, which advances in order of time."""
 
-    def __init__(self, plan: Plan, durations: Durations, eager: bool) -> None:
+    def __init__(self, plan: PipelineOrders, durations: Durations, eager: bool) -> None:
         self.plan, self.durations, self.eager = plan, durations, eager
-        self.left = [deque(order) for order in plan.orders]
-        self.free = [0.0] * len(plan.orders)
-        self.held = [0] * len(plan.orders)
-        self.put_off: list[deque[Task]] = [deque() for _ in plan.orders]
-        self.done: dict[tuple[bool, int, int], float] = {}
+        self.pending = [deque(order) for order in plan.orders]
+        self.free_from = [0.0] * len(plan.orders)
+        self.chunks_in_flight = [0] * len(plan.orders)
+        self.deferred: list[deque[Task]] = [deque() for _ in plan.orders]
+        self.output_times: dict[tuple[bool, int, int], float] = {}
         self.events: list[Event] = []
         #: (time, 1 for fills of gaps, device)
         self.wakes: list[tuple[float, int, int]] = [(0.0, 0, device) for device in range(len(plan.orders))]
@@ -132,69 +132,69 @@ class _TimelineRun:
     def timeline(self) -> Timeline:
         while self.wakes:
             now, fills, device = heapq.heappop(self.wakes)
-            if now >= self.free[device]:
+            if now >= self.free_from[device]:
                 self._decide(now, device, bool(fills))
-        if any(self.left) or any(self.put_off):
+        if any(self.pending) or any(self.deferred):
             raise InputError("trace", "stages that wait for each other", "a schedule that ends", "change the schedule")
         return Timeline(sorted(self.events, key=lambda event: (event.start, event.device)))
 
     def _decide(self, now: float, device: int, fills: bool) -> None:
-        waiting, order = self.put_off[device], self.left[device]
+        waiting, order = self.deferred[device], self.pending[device]
         if not order:
             if waiting:
                 self._start(now, device, (waiting.popleft(),), 0)
             return
         slot = order[0]
         ready, messages = self._arrival(slot, device)
-        if waiting and self._full(slot, device):
+        if waiting and self._is_memory_full(slot, device):
             self._start(now, device, (waiting.popleft(),), 0)
         elif ready is not None and ready <= now * (1.0 + _ROUNDING):
             order.popleft()
             self._start(now, device, slot, messages)
         elif waiting and not fills:
             heapq.heappush(self.wakes, (now, 1, device))  # after all slots that start now
-        elif waiting and self._gap_is_worth(now, ready, self.durations.of(waiting[0])):
+        elif waiting and self._fits_gap(now, ready, self.durations.seconds(waiting[0])):
             self._start(now, device, (waiting.popleft(),), 0)
         elif ready is not None:
             heapq.heappush(self.wakes, (ready, 0, device))
 
-    def _gap_is_worth(self, now: float, ready: float | None, length: float) -> bool:
+    def _fits_gap(self, now: float, ready: float | None, length: float) -> bool:
         """Whether a weight gradient fits a gap, or delays the next slot by less than it fills."""
         if ready is None:
             return self.eager
         return now + length - ready < 0.5 * length
 
-    def _full(self, slot: Slot, device: int) -> bool:
+    def _is_memory_full(self, slot: Slot, device: int) -> bool:
         forward = any(task.kind is PassKind.forward for task in slot)
-        return self.plan.most is not None and forward and self.held[device] >= self.plan.most
+        return self.plan.most is not None and forward and self.chunks_in_flight[device] >= self.plan.most
 
     def _arrival(self, slot: Slot, device: int) -> tuple[float | None, int]:
         """Arrival of the inputs of a slot, None if unknown, and their number from other devices."""
         latest, messages = 0.0, 0
         for task in slot:
-            needed = _input(task, self.plan.chunks)
-            if needed is None:
+            source = _input(task, self.plan.chunks)
+            if source is None:
                 continue
-            if _output(needed) not in self.done:
+            if _output(source) not in self.output_times:
                 return None, 0
-            foreign = self.plan.place(needed) != device
+            foreign = self.plan.place(source) != device
             messages += foreign
-            latest = max(latest, self.done[_output(needed)] + foreign * self.durations.latency)
+            latest = max(latest, self.output_times[_output(source)] + foreign * self.durations.latency)
         return latest, messages
 
     def _start(self, now: float, device: int, slot: Slot, messages: int) -> None:
         received = messages * self.durations.receive
-        end = now + received + sum(map(self.durations.of, slot)) - self.durations.saved(slot)
-        self.free[device] = end
+        end = now + received + sum(map(self.durations.seconds, slot)) - self.durations.saved(slot)
+        self.free_from[device] = end
         self.events.append(Event(device, slot, now, end, received))
         for task in slot:
             ends = task.kind in (PassKind.backward, PassKind.weight_gradient)
-            self.held[device] += (task.kind is PassKind.forward) - ends
+            self.chunks_in_flight[device] += (task.kind is PassKind.forward) - ends
             if task.kind is PassKind.weight_gradient:
                 continue
-            self.done[_output(task)] = end
+            self.output_times[_output(task)] = end
             if task.kind is PassKind.input_gradient and self.plan.defers:
-                self.put_off[device].append(task._replace(kind=PassKind.weight_gradient))
+                self.deferred[device].append(task._replace(kind=PassKind.weight_gradient))
             self._wake_next(task, device, end)
         heapq.heappush(self.wakes, (end, 0, device))
 

@@ -118,7 +118,7 @@ def test_long_axes_are_thinned(results):
     clocks = panel(plot.shares(many), "clock ratio")
     assert len(clocks.get_yticks()) == len(clocks.containers[0]) == 12
     for count, most, kept in ((40, 12, 7), (5, 12, 3), (100, 8, 99), (13, 12, 12)):
-        places = grid.thinned(count, most, kept)
+        places = grid.spread_positions(count, most, kept)
         assert kept in places and len(places) == min(count, most) and places == sorted(set(places))
 
 
@@ -128,7 +128,7 @@ def test_the_best_mapping_is_taken_where_all_are_kept(results):
         slow[name] = results[name] * (3.0 if name.startswith("step_time") else 1)
     both = xr.concat([slow, results], "mapping").assign_coords(tp=("mapping", [1, 2])).assign_attrs(results.attrs)
     found, alone = grid.machines(both), grid.machines(results)
-    assert found.axes == alone.axes and found.at == alone.at
+    assert found.axes == alone.axes and found.best_position == alone.best_position
     np.testing.assert_array_equal(found.points.step_time, alone.points.step_time)
     assert plot.suited(both) == ["breakdown", "clock"], "of all mappings, the clock is drawn alone"
 

@@ -74,9 +74,9 @@ def test_the_default_objective_compares_no_unlike_work():
 
 
 def test_machines_are_the_best_by_the_objective():
-    best = grid.machines(results()).at
+    best = grid.machines(results()).best_position
     assert best["concurrency"] == 5, "the shortest time per output token"
-    assert grid.machines(results('maximize = "output_tokens_per_second_per_device"')).at["concurrency"] == 0
+    assert grid.machines(results('maximize = "output_tokens_per_second_per_device"')).best_position["concurrency"] == 0
     assert "from the best machine by time per output token (bold)" in suptitle(plot.shares(results()))
 
 

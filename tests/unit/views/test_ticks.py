@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from dse.views.plot import style
-from dse.views.plot.ticks import plain_ticks, written
+from dse.views.plot.ticks import plain_ticks, tick_text
 from tests.figures import assert_readable, visible_texts
 
 #: Ends of axes: less than a tenth, less than a factor of two, a decade without a power of ten, many decades.
@@ -69,4 +69,4 @@ def test_letters_of_another_size_have_their_room():
 
 def test_numbers_are_written_out():
     texts = ["0.0001", "0.3", "20", "1,500", "2,000,000"]
-    assert [written(value) for value in (0.0001, 0.3, 20.0, 1500.0, 2e6)] == texts
+    assert [tick_text(value) for value in (0.0001, 0.3, 20.0, 1500.0, 2e6)] == texts

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from dse.model.parallel import pipeline
 from dse.model.stage_layers import most_layers, stage_layers
 from dse.types import Schedule
-from dse.views.trace.orders import plan
+from dse.views.trace.orders import pipeline_orders
 from dse.views.trace.timeline import Durations, simulate
 
 STAGES = st.sampled_from([2, 3, 4, 8])
@@ -18,7 +18,7 @@ STAGES = st.sampled_from([2, 3, 4, 8])
 def run(forward, backward, n, send=0.0):
     """1F1B of stages and chunks with these seconds, ``[stage, chunk]``, event by event."""
     along = (np.asarray(part).T.reshape(-1) for part in (forward, backward, np.zeros_like(forward)))
-    order = plan(Schedule._1f1b, *forward.shape, n)
+    order = pipeline_orders(Schedule._1f1b, *forward.shape, n)
     return simulate(order, Durations(*along, latency=send))
 
 

@@ -14,7 +14,7 @@ from dse.designs.leaves import replace
 from dse.model.parallel import pipeline
 from dse.model.schedules import CHUNKS, PAIRED
 from dse.types import Infeasible, Schedule
-from dse.views.trace.orders import PassKind, plan
+from dse.views.trace.orders import PassKind, pipeline_orders
 from dse.views.trace.step import step_of
 from dse.views.trace.timeline import Durations, simulate
 from tests import timelines
@@ -29,7 +29,7 @@ DEFERS = (Schedule.zb_h1, Schedule.zb_v)
 
 def run(schedule, p, v, n, passes, hidden=0.0):
     """Equal stages whose passes over a micro-batch take ``passes`` seconds, event by event."""
-    order = plan(schedule, p, v, n)
+    order = pipeline_orders(schedule, p, v, n)
     parts = 1.0 if schedule is Schedule.dualpipe else order.chunks / p
     along = ([seconds / parts] * order.chunks for seconds in passes)
     return simulate(order, Durations(*along, hidden=[hidden / parts] * order.chunks))
@@ -85,7 +85,7 @@ def test_closed_forms_are_those_of_the_schedule(pipe, hidden):
 def test_the_critical_path_is_the_step_without_a_gap(pipe, hidden):
     schedule, p, v, n, _ = pipe
     timeline = run(*pipe, hidden if schedule in PAIRED else 0.0)
-    path = timeline.critical_path(plan(schedule, p, v, n).chunks)
+    path = timeline.critical_path(pipeline_orders(schedule, p, v, n).chunks)
     assert path[0].start == 0.0 and path[-1].end == timeline.makespan
     assert all(one.end == pytest.approx(other.start) for one, other in itertools.pairwise(path))
 
@@ -93,7 +93,7 @@ def test_the_critical_path_is_the_step_without_a_gap(pipe, hidden):
 @given(pipelines(), st.integers(0, 7))
 def test_every_pass_runs_once_where_its_weights_are(pipe, device):
     schedule, p, v, n, _ = pipe
-    order = plan(schedule, p, v, n)
+    order = pipeline_orders(schedule, p, v, n)
     done = [task for event in run(*pipe).events if event.device == device % p for task in event.slot]
     assert all(order.place(task) == device % p for task in done) and len(set(done)) == len(done)
     for kind in (PassKind.forward, PassKind.weight_gradient):  # a whole backward has its own weight gradient
@@ -201,7 +201,7 @@ def test_pairs_put_weight_gradients_off_when_nothing_else_is_held(schedule, chun
     """Walked through the orders: the peak is ``p + 1`` micro-batches', or ``p / 2`` whole ones' if that is more."""
     for whole in (1.66, 2.0, 5.0, 15.0):  # bytes of a micro-batch that was computed again over those kept
         peaks = []
-        for order in plan(schedule, 8, chunks, 48).orders:
+        for order in pipeline_orders(schedule, 8, chunks, 48).orders:
             kept = waiting = most = 0.0
             for slot in order:
                 kept += sum(task.kind is PassKind.forward for task in slot)
